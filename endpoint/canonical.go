@@ -1,0 +1,447 @@
+package endpoint
+
+import (
+	"slices"
+	"strings"
+)
+
+// The canonical form of a target is built in the order of the profile (see [Profile]); in one pass, because each
+// rule needs only what the rules before it left of the current segment. For /a//b/../c%2Fd it is a fault at %2F;
+// for /a//%62/../c;v=1/?q=2 it goes
+//
+//	cut at ?       /a//%62/../c;v=1/
+//	decode once    /a//b/../c;v=1/
+//	merge slashes  /a/b/../c;v=1/
+//	remove dots    /a/c;v=1/
+//	strip params   /a/c/
+//	drop last /    /a/c
+//
+// Bytes that a target cannot hold as themselves (and braces, which belong to templates) stay percent-encoded, in
+// upper case. So the canonical form is itself a valid target, applying Canonical to it changes nothing, and it
+// stands for exactly one decoded path: comparing canonical forms compares decoded ones.
+
+// Profile is how a target is read. Its zero value is the strict default. A target is read in this order:
+//
+//  1. it starts with / and holds no raw space, control, # or non-ASCII byte, query included, else it is invalid;
+//  2. the path ends at the first ?;
+//  3. every % starts two hexadecimal digits, and no escape stands for a control byte, else it is invalid;
+//  4. escapes are decoded, once; an encoded / or \ is invalid (see EncodedSlash), as is a raw \;
+//  5. repeated slashes become one;
+//  6. dot segments are removed, never above the root; a .. that would remove an empty segment is invalid,
+//     because servers that merge slashes and servers that do not then disagree on the result;
+//  7. ;parameters are invalid on a dot segment, and removed elsewhere (see Params);
+//  8. a trailing slash is equal to none;
+//  9. case is kept (see CaseInsensitive);
+//  10. a % with two hexadecimal digits that is left after decoding is invalid (see AllowDoubleEncoding).
+//
+// Whatever stands behind the limiter should read targets no more leniently than the profile says. The rules
+// follow what nginx, HAProxy, Apache httpd and Go were measured to do: wherever they disagree in a way that could
+// split or borrow a budget, the target is invalid.
+type Profile struct {
+	// EncodedSlash says what %2F and %5C mean. The default refuses them.
+	EncodedSlash EncodedSlash
+	// Params says what becomes of ;parameters of a segment. The default removes them.
+	Params Params
+	// CaseInsensitive folds ASCII letters to lower case. Set it only when the servers behind ignore case:
+	// otherwise two resources share a budget. Left unset before a server that ignores case, one resource has
+	// as many unknown spellings as its name has letters; they all count as unknown.
+	CaseInsensitive bool
+	// AllowDoubleEncoding accepts a target that still holds an escape after one decode, such as /%2561, and
+	// reads it as the text %61. Safe only when nothing behind decodes a second time.
+	AllowDoubleEncoding bool
+}
+
+// EncodedSlash says what an encoded slash means.
+type EncodedSlash uint8
+
+const (
+	// RejectEncodedSlash makes targets with %2F or %5C invalid.
+	RejectEncodedSlash EncodedSlash = iota
+	// DecodeEncodedSlash reads %2F as a slash that separates segments, as nginx does. %5C is
+	// then a backslash, which is invalid however it is written.
+	DecodeEncodedSlash
+)
+
+// Params says what becomes of ;parameters.
+type Params uint8
+
+const (
+	// StripParams removes from every segment its first ; and what follows, as servlet containers do. An encoded
+	// ; counts as one too, since nginx and Go hand both on as the same path.
+	StripParams Params = iota
+	// KeepParams leaves them in the segment.
+	KeepParams
+)
+
+// Fault is why a target is invalid; zero means that it is not.
+type Fault uint8
+
+// When several apply, NotAbsolute comes before RawByte and RawByte before the others; of those, the one met first.
+const (
+	NoFault       Fault = iota
+	NotAbsolute         // no / at the start
+	RawByte             // raw space, control, # or non-ASCII byte
+	BadEscape           // % without two hexadecimal digits; %u is one
+	ControlByte         // escape of a byte below 0x20, or of 0x7F
+	EscapedSlash        // %2F or %5C
+	Backslash           // \
+	DotParams           // ;parameters on . or ..
+	AmbiguousDots       // .. that would remove an empty segment
+	DoubleEncoded       // %25 and two hexadecimal digits
+)
+
+var faults = [...]string{
+	NoFault:       "is valid",
+	NotAbsolute:   "does not start with /",
+	RawByte:       "holds a raw space, control, # or non-ASCII byte",
+	BadEscape:     "holds a % without two hexadecimal digits",
+	ControlByte:   "holds an encoded control byte",
+	EscapedSlash:  `holds an encoded / or \`,
+	Backslash:     `holds a \`,
+	DotParams:     "holds a . or .. segment with ;parameters",
+	AmbiguousDots: "holds a .. that removes an empty segment",
+	DoubleEncoded: "is percent-encoded twice",
+}
+
+// String is what to tell the client about its target: a sentence without its subject, such as "does not start with /".
+func (f Fault) String() string {
+	if int(f) < len(faults) {
+		return faults[f]
+	}
+	return "is invalid"
+}
+
+// Canonical returns the canonical form of a request target, or why the target is invalid. In the canonical form
+// every byte that a path can hold is itself, and the others (space, # % ? { } and non-ASCII) are escapes in upper case:
+// so it is a valid target, and equal only for equal decoded paths. Canonical allocates only when the canonical
+// form is not simply the beginning of target.
+func (p Profile) Canonical(target string) (path string, fault Fault) {
+	if path, ok := p.clean(target); ok {
+		return path, NoFault
+	}
+	var buf [maxStack]byte
+	out, fault := p.AppendCanonical(buf[:0], target)
+	if fault != NoFault {
+		return "", fault
+	}
+	if strings.HasPrefix(target, string(out)) {
+		return target[:len(out)], NoFault
+	}
+	return string(out), NoFault
+}
+
+// AppendCanonical appends the canonical form of target to dst, or nothing when target is invalid. The canonical
+// form is longer than target only where that holds raw braces, by two bytes for each.
+func (p Profile) AppendCanonical(dst []byte, target string) ([]byte, Fault) {
+	if target == "" || target[0] != '/' {
+		return dst, NotAbsolute
+	}
+	if !rawBytesValid(target) {
+		return dst, RawByte
+	}
+	path, _, _ := strings.Cut(target, "?")
+	return p.appendPath(dst, path, false)
+}
+
+// maxStack is how many bytes of a path that is not canonical are rewritten on the stack. Longer ones allocate.
+const maxStack = 512
+
+// What the scan of a clean path must know about a byte. The bit dotOrSlash is one above slash, so that a byte
+// and the one before it are judged with a shift.
+const (
+	slash      = 1 << iota // a segment ends
+	dotOrSlash             // suspicious after a slash
+	stop                   // end of the path, or not canonical as it stands
+)
+
+var (
+	cleanBytes       = classify(false)
+	cleanFoldedBytes = classify(true)
+)
+
+func classify(fold bool) (classes [256]uint8) {
+	for c := range classes {
+		switch b := byte(c); {
+		case b == '/':
+			classes[c] = slash | dotOrSlash
+		case b == '.':
+			classes[c] = dotOrSlash
+		case !literal(b), b == ';', fold && 'A' <= b && b <= 'Z':
+			classes[c] = stop
+		}
+	}
+	return classes
+}
+
+// literal reports whether a canonical path holds b as itself rather than as an escape.
+func literal(b byte) bool {
+	return ' ' < b && b < 0x7F && !strings.ContainsRune(`#%?\{}`, rune(b))
+}
+
+// clean returns the path of a target that is canonical but for its query and one trailing slash. It is the
+// answer to nearly every honest request, so it only looks: one table look-up and one branch, hardly ever
+// taken, for each byte (BenchmarkCanonicalClean).
+func (p Profile) clean(target string) (path string, ok bool) {
+	if target == "" || target[0] != '/' {
+		return "", false
+	}
+	classes := &cleanBytes
+	if p.CaseInsensitive {
+		classes = &cleanFoldedBytes
+	}
+	end := len(target)
+	before := uint8(slash)
+	for i := 1; i < len(target); i++ {
+		class := classes[target[i]]
+		if class&(stop|before<<1&dotOrSlash) != 0 {
+			if target[i] == '?' {
+				if !rawBytesValid(target[i:]) {
+					return "", false
+				}
+				end = i
+				break
+			}
+			if target[i] != '.' || startsDotSegment(target[i:]) {
+				return "", false
+			}
+		}
+		before = class & slash
+	}
+	if end > 1 && target[end-1] == '/' {
+		end--
+	}
+	return target[:end], true
+}
+
+// startsDotSegment reports whether s starts with a segment that is . or .. (or may be, once decoded).
+func startsDotSegment(s string) bool {
+	n := 1
+	if len(s) > 1 && s[1] == '.' {
+		n = 2
+	}
+	return len(s) == n || !literal(s[n]) || s[n] == '/' || s[n] == ';'
+}
+
+// appendPath appends the canonical form of path, which starts with / and holds no query. In templates, braces
+// stand for themselves.
+func (p Profile) appendPath(dst []byte, path string, braces bool) ([]byte, Fault) {
+	root := len(dst)
+	dst = slices.Grow(dst, len(path))
+	dots := dotStack{root: root}
+	seg := segmentReader{profile: p, path: path, braces: braces}
+	for seg.next < len(path) {
+		start := len(dst)
+		var fault Fault
+		if dst, fault = seg.append(append(dst, '/')); fault != NoFault {
+			return dst[:root], fault
+		}
+		switch name := dst[start+1 : seg.nameEnd]; {
+		case isDots(name) && seg.params:
+			return dst[:root], DotParams
+		case isDots(name):
+			dst = dst[:start]
+			if len(name) == 2 {
+				dst, fault = dots.pop(dst)
+			}
+			if fault != NoFault {
+				return dst[:root], fault
+			}
+		default:
+			if len(dst) == start+1 {
+				dst = dst[:start]
+			}
+			dots.push(len(name) == 0)
+		}
+	}
+	if len(dst) == root {
+		dst = append(dst, '/')
+	}
+	return dst, NoFault
+}
+
+func isDots(name []byte) bool {
+	return len(name) == 1 && name[0] == '.' || len(name) == 2 && name[0] == '.' && name[1] == '.'
+}
+
+// dotStack decides what a .. removes. Servers that remove dots before they merge slashes, or that read ;x as a
+// name, give segments without a name a turn; the others do not. They agree as long as no .. reaches a
+// nameless segment that has a named one below it.
+type dotStack struct {
+	root     int  // length of dst where the path starts
+	named    int  // segments with a name
+	above    int  // those of them above the latest nameless one
+	overVoid bool // there is a nameless one, with a named one below
+}
+
+func (d *dotStack) push(nameless bool) {
+	switch {
+	case !nameless:
+		d.named++
+		d.above++
+	case d.named > 0:
+		d.above, d.overVoid = 0, true
+	}
+}
+
+// pop removes the last segment of dst. The root has no parent but itself.
+func (d *dotStack) pop(dst []byte) ([]byte, Fault) {
+	if d.above == 0 && d.overVoid {
+		return dst, AmbiguousDots
+	}
+	if len(dst) == d.root {
+		return dst, NoFault
+	}
+	d.named, d.above = max(d.named-1, 0), max(d.above-1, 0)
+	end := len(dst) - 1
+	for dst[end] != '/' {
+		end--
+	}
+	return dst[:end], NoFault
+}
+
+// segmentReader reads a path segment by segment.
+type segmentReader struct {
+	profile Profile
+	path    string
+	braces  bool
+	next    int // where the slash before the next segment is
+
+	nameEnd int  // length of dst after the name of the segment just read
+	params  bool // ;parameters followed it
+}
+
+// append appends the decoded, re-encoded segment after the slash at next, and moves next to the slash after it.
+// A slash may be an encoded one, when the profile says so.
+func (r *segmentReader) append(dst []byte) ([]byte, Fault) {
+	r.params = false
+	classes := &cleanBytes
+	if r.profile.CaseInsensitive {
+		classes = &cleanFoldedBytes
+	}
+	i := r.next + r.slashWidth()
+	for i < len(r.path) {
+		c := r.path[i]
+		if classes[c]&^dotOrSlash == 0 {
+			if !r.params || r.profile.Params == KeepParams {
+				dst = append(dst, c)
+			}
+			i++
+			continue
+		}
+		b, width, fault := r.decode(i)
+		if fault != NoFault {
+			return dst, fault
+		}
+		if b == '/' {
+			break
+		}
+		if b == ';' && !r.params {
+			r.params, r.nameEnd = true, len(dst)
+		}
+		if !r.params || r.profile.Params == KeepParams {
+			dst = r.appendByte(dst, b, width)
+		}
+		i += width
+	}
+	r.next = i
+	if !r.params {
+		r.nameEnd = len(dst)
+	}
+	return dst, NoFault
+}
+
+func (r *segmentReader) slashWidth() int {
+	if r.path[r.next] == '%' {
+		return 3
+	}
+	return 1
+}
+
+// decode returns the byte that path[i:] starts with and how many bytes spell it.
+func (r *segmentReader) decode(i int) (b byte, width int, fault Fault) {
+	b = r.path[i]
+	if b == '\\' {
+		return b, 1, Backslash
+	}
+	if b != '%' {
+		return b, 1, NoFault
+	}
+	b, ok := unescape(r.path, i)
+	switch {
+	case !ok:
+		fault = BadEscape
+	case b < 0x20 || b == 0x7F:
+		fault = ControlByte
+	case (b == '/' || b == '\\') && r.profile.EncodedSlash == RejectEncodedSlash:
+		fault = EscapedSlash
+	case b == '\\':
+		fault = Backslash
+	case b == '%' && !r.profile.AllowDoubleEncoding && r.hexAt(i+3):
+		fault = DoubleEncoded
+	}
+	return b, 3, fault
+}
+
+// hexAt reports whether path[i:] decodes to two hexadecimal digits and whatever follows.
+func (r *segmentReader) hexAt(i int) bool {
+	for range 2 {
+		if i >= len(r.path) {
+			return false
+		}
+		b, width := r.path[i], 1
+		if b == '%' {
+			b, _ = unescape(r.path, i) // zero, hence no digit, if malformed
+			width = 3
+		}
+		if unhex(b) < 0 {
+			return false
+		}
+		i += width
+	}
+	return true
+}
+
+// appendByte appends the canonical spelling of b, which took width bytes in the target.
+func (r *segmentReader) appendByte(dst []byte, b byte, width int) []byte {
+	const digits = "0123456789ABCDEF"
+	switch {
+	case r.profile.CaseInsensitive && 'A' <= b && b <= 'Z':
+		return append(dst, b|0x20)
+	case cleanBytes[b]&stop == 0, b == ';', r.braces && width == 1:
+		return append(dst, b)
+	}
+	return append(dst, '%', digits[b>>4], digits[b&15])
+}
+
+// unescape returns the byte that the escape at s[i] stands for.
+func unescape(s string, i int) (b byte, ok bool) {
+	if i+2 >= len(s) {
+		return 0, false
+	}
+	high, low := unhex(s[i+1]), unhex(s[i+2])
+	if high|low < 0 {
+		return 0, false
+	}
+	return byte(high<<4 | low), true
+}
+
+// unhex returns the value of a hexadecimal digit, or -1.
+func unhex(c byte) int {
+	switch {
+	case '0' <= c && c <= '9':
+		return int(c - '0')
+	case 'a' <= c|0x20 && c|0x20 <= 'f':
+		return int(c|0x20-'a') + 10
+	}
+	return -1
+}
+
+// rawBytesValid reports whether a target may hold every byte of s as itself.
+func rawBytesValid(s string) bool {
+	for i := range len(s) {
+		if s[i] <= ' ' || s[i] >= 0x7F || s[i] == '#' {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,232 @@
+package endpoint
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Compile makes a table of templates, in any order; the same text given twice is one template. The error joins
+// everything that is wrong, each part naming the templates: two that match the same request with equal
+// specificity (such as the same path with other parameter names), a path that is not canonical
+// under the profile, the zero Template, and more variety than the table is built for: 64 methods, 32
+// different lengths of text around a parameter in one place, or templates that overlap so widely that merging
+// them takes more than 4096 + 64 × segments states and edges (real APIs need less than one for each segment).
+func Compile(templates []Template, p Profile) (*Table, error) {
+	templates = slices.Clone(templates)
+	slices.SortFunc(templates, func(a, b Template) int {
+		return cmp.Or(strings.Compare(a.Path(), b.Path()), strings.Compare(a.Method(), b.Method()))
+	})
+	templates = slices.Compact(templates)
+
+	routes, err := newRoutes(templates, p)
+	if err := errors.Join(err, conflicts(routes)); err != nil {
+		return nil, err
+	}
+	methods, err := methodColumns(templates)
+	if err != nil {
+		return nil, err
+	}
+	t := &Table{profile: p, templates: templates, methods: methods, shapes: make(map[string]ID, len(templates))}
+	for i, template := range templates {
+		t.shapes[shape(template, p.CaseInsensitive)] = ID(i + 1)
+	}
+	b := newBuilder(routes)
+	if err := b.build(); err != nil {
+		return nil, err
+	}
+	t.automaton = b.automaton
+	t.ids = make([]ID, len(methods)) // row 0: no template
+	for _, ends := range b.rows {
+		t.ids = append(t.ids, bestByMethod(ends, methods)...)
+	}
+	return t, nil
+}
+
+// route is a template ready to be compiled.
+type route struct {
+	Template
+	id       ID
+	segments []segment // letter case folded, if the profile does
+}
+
+func newRoutes(templates []Template, p Profile) ([]route, error) {
+	var problems []error
+	routes := make([]route, 0, len(templates))
+	for i, t := range templates {
+		r, err := newRoute(t, ID(i+1), p)
+		if err != nil {
+			problems = append(problems, err)
+			continue
+		}
+		routes = append(routes, r)
+	}
+	return routes, errors.Join(problems...)
+}
+
+func newRoute(t Template, id ID, p Profile) (route, error) {
+	if t == (Template{}) {
+		return route{}, errors.New("template is empty, want one made by ParseTemplate")
+	}
+	if _, err := canonicalTemplatePath(t.Path(), p); err != nil {
+		return route{}, templateError(t.text, err)
+	}
+	segments, err := parseSegments(foldIf(p.CaseInsensitive, t.Path()))
+	if err != nil {
+		return route{}, templateError(t.text, err)
+	}
+	return route{t, id, segments}, nil
+}
+
+// foldIf returns canonical text in lower case, escapes excepted, if fold is set.
+func foldIf(fold bool, text string) string {
+	if !fold {
+		return text
+	}
+	folded := []byte(text)
+	for i, c := range folded {
+		if 'A' <= c && c <= 'Z' && !insideEscape(text, i) {
+			folded[i] = c | 0x20
+		}
+	}
+	return string(folded)
+}
+
+// shape returns the text of a template without the names of its parameters: equal for templates that match the
+// same requests.
+func shape(t Template, fold bool) string {
+	var b strings.Builder
+	b.WriteString(t.Method())
+	b.WriteByte(' ')
+	path := foldIf(fold, t.Path())
+	for {
+		before, after, ok := strings.Cut(path, "{")
+		b.WriteString(before)
+		if !ok {
+			return b.String()
+		}
+		var name string
+		name, path, _ = strings.Cut(after, "}")
+		b.WriteByte('{')
+		if strings.HasSuffix(name, "...") {
+			b.WriteString("...")
+		}
+		b.WriteByte('}')
+	}
+}
+
+// compareSpecificity orders two templates that match the same path: negative if a is the more specific.
+func compareSpecificity(a, b []segment) int {
+	for i := range min(len(a), len(b)) {
+		if c := cmp.Or(cmp.Compare(b[i].kind, a[i].kind), cmp.Compare(b[i].affix.len(), a[i].affix.len())); c != 0 {
+			return c
+		}
+	}
+	return 0
+}
+
+// conflicts returns an error for every two routes of one method that match some path with equal specificity. Only
+// routes that agree in everything but parameter names and the text around parameters can.
+func conflicts(routes []route) error {
+	groups := make(map[string][]route)
+	for _, r := range routes {
+		key := specificity(r)
+		groups[key] = append(groups[key], r)
+	}
+	var problems []error
+	for _, r := range routes {
+		group := groups[specificity(r)]
+		for len(group) > 0 && group[0].id <= r.id {
+			group = group[1:]
+		}
+		for _, other := range group {
+			if path, ok := commonPath(r.segments, other.segments); ok {
+				problems = append(problems, fmt.Errorf("templates %q and %q both match %s with equal specificity: remove one, or make one more specific",
+					r, other, path))
+			}
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// specificity returns a text that is equal for routes of one method and equal specificity that may match the same path.
+func specificity(r route) string {
+	var b strings.Builder
+	b.WriteString(r.Method())
+	for _, s := range r.segments {
+		fmt.Fprintf(&b, "/%d:%d:%s", s.kind, s.affix.len(), s.text)
+	}
+	return b.String()
+}
+
+// commonPath returns a path that two routes with equal specificity text both match, if there is one.
+func commonPath(a, b []segment) (string, bool) {
+	path := "/"
+	for i := range a {
+		if i > 0 {
+			path += "/"
+		}
+		if !a[i].affix.meets(b[i].affix) {
+			return "", false
+		}
+		if a[i].kind == exact {
+			path += a[i].text
+			continue
+		}
+		path += longer(a[i].prefix, b[i].prefix) + "x" + longer(a[i].suffix, b[i].suffix)
+	}
+	return path, true
+}
+
+func longer(a, b string) string {
+	if len(a) > len(b) {
+		return a
+	}
+	return b
+}
+
+// maxMethods bounds the time that Match takes to find a method. The IANA registry has 39.
+const maxMethods = 64
+
+// methodColumns returns every declared method, the commonest first, with HEAD if there is a GET.
+func methodColumns(templates []Template) ([]string, error) {
+	count := make(map[string]int)
+	for _, t := range templates {
+		count[t.Method()]++
+	}
+	if count["GET"] > 0 {
+		count["HEAD"]++
+	}
+	var methods []string
+	for m := range count {
+		methods = append(methods, m)
+	}
+	if len(methods) > maxMethods {
+		return nil, fmt.Errorf("templates have %d methods, want at most %d", len(methods), maxMethods)
+	}
+	slices.SortFunc(methods, func(a, b string) int {
+		return cmp.Or(cmp.Compare(count[b], count[a]), strings.Compare(a, b))
+	})
+	return methods, nil
+}
+
+// bestByMethod returns, for each method, the ID of the most specific of the routes that have it.
+func bestByMethod(routes []*route, methods []string) []ID {
+	slices.SortStableFunc(routes, func(a, b *route) int { return compareSpecificity(a.segments, b.segments) })
+	ids := make([]ID, len(methods))
+	for i, m := range methods {
+		var best *route
+		for _, r := range routes {
+			serves := r.Method() == m || m == "HEAD" && r.Method() == "GET"
+			if serves && (best == nil || r.Method() == m && compareSpecificity(r.segments, best.segments) == 0) {
+				best = r
+			}
+		}
+		if best != nil {
+			ids[i] = best.id
+		}
+	}
+	return ids
+}

@@ -1,0 +1,215 @@
+package endpoint_test
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/headgate-io/headgate/endpoint"
+)
+
+// The slow, obvious twins of Canonical and Match. slowCanonical takes the profile one rule after the other, on decoded text.
+
+// slowCanonical returns the canonical form, or the number of the rule that the target breaks.
+func slowCanonical(p endpoint.Profile, target string) (path, fault string) {
+	// 1.
+	if !strings.HasPrefix(target, "/") {
+		return "", "1"
+	}
+	for _, c := range []byte(target) {
+		if c <= ' ' || c > '~' || c == '#' {
+			return "", "1"
+		}
+	}
+	// 2.
+	path, _, _ = strings.Cut(target, "?")
+	// 3. and 4.
+	if strings.Contains(path, `\`) {
+		return "", "4"
+	}
+	lower := strings.ToLower(path)
+	if strings.Contains(lower, "%5c") || strings.Contains(lower, "%2f") && p.EncodedSlash == endpoint.RejectEncodedSlash {
+		return "", "4"
+	}
+	path, err := url.PathUnescape(path)
+	if err != nil || strings.ContainsFunc(path, func(r rune) bool { return r < ' ' || r == 0x7F }) {
+		return "", "3"
+	}
+	// 10., before the parameters are gone.
+	for i := range len(path) {
+		if _, err := url.PathUnescape(path[i:min(i+3, len(path))]); path[i] == '%' && err == nil && !p.AllowDoubleEncoding {
+			return "", "10"
+		}
+	}
+	// 5. and 6.
+	var merged, named []string
+	for _, s := range strings.Split(path[1:], "/") {
+		name, _, params := strings.Cut(s, ";")
+		if params && (name == "." || name == "..") {
+			return "", "7"
+		}
+		if s != "" {
+			merged = append(merged, s)
+		}
+		if name != "" {
+			named = append(named, s)
+		}
+	}
+	if removesNameless(strings.Split(path[1:], "/")) {
+		return "", "6"
+	}
+	segments := removeDots(merged)
+	for _, otherReading := range [][]string{named, strings.Split(path[1:], "/")} {
+		if !slices.Equal(names(removeDots(otherReading)), names(segments)) {
+			panic("rule 6 accepts what servers read differently: " + target)
+		}
+	}
+	// 7.
+	if p.Params == endpoint.StripParams {
+		segments = names(segments)
+	}
+	// 8. and 9.
+	path = "/" + strings.Join(segments, "/")
+	var out strings.Builder
+	for _, c := range []byte(path) {
+		switch {
+		case c <= ' ' || c > '~' || strings.Contains(`#%?{}`, string(rune(c))):
+			fmt.Fprintf(&out, "%%%02X", c)
+		case p.CaseInsensitive:
+			out.WriteString(strings.ToLower(string(rune(c))))
+		default:
+			out.WriteByte(c)
+		}
+	}
+	return out.String(), ""
+}
+
+func removeDots(segments []string) (out []string) {
+	for _, s := range segments {
+		switch {
+		case s == "..":
+			out = out[:max(len(out)-1, 0)]
+		case s != ".":
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// removesNameless reports whether a .. removes a segment without a name from above one that has a name.
+func removesNameless(segments []string) bool {
+	var stack []string
+	for _, s := range segments {
+		name, _, _ := strings.Cut(s, ";")
+		switch top := len(stack) - 1; {
+		case s == ".":
+		case s != "..":
+			stack = append(stack, name)
+		case top >= 0 && stack[top] == "" && strings.Join(stack, "") != "":
+			return true
+		default:
+			stack = stack[:max(top, 0)]
+		}
+	}
+	return false
+}
+
+// names returns segments without parameters, and without those that then are empty.
+func names(segments []string) (out []string) {
+	for _, s := range segments {
+		if name, _, _ := strings.Cut(s, ";"); name != "" {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// slowMatch returns the most specific of all templates that match.
+func slowMatch(templates []endpoint.Template, p endpoint.Profile, method, target string) (best endpoint.Template, status endpoint.Status) {
+	path, fault := slowCanonical(p, target)
+	if fault != "" {
+		return best, endpoint.Invalid
+	}
+	var serving []endpoint.Template
+	for _, t := range templates {
+		if !slowMatches(slowSegments(t.Path(), p), slowSegments(path, p)) {
+			continue
+		}
+		status = max(status, endpoint.UnknownMethod)
+		if t.Method() == method || t.Method() == "GET" && method == "HEAD" {
+			serving = append(serving, t)
+		}
+	}
+	if len(serving) == 0 {
+		return best, status
+	}
+	return slices.MaxFunc(serving, func(a, b endpoint.Template) int {
+		c := slices.Compare(slowSpecificity(a.Path()), slowSpecificity(b.Path()))
+		if c == 0 {
+			c = strings.Compare(a.Method(), b.Method()) // HEAD after GET
+		}
+		return c
+	}), endpoint.Known
+}
+
+// slowSegments returns the decoded segments of a canonical path or a template's, whose braces it turns into
+// control bytes to tell them from decoded ones.
+func slowSegments(path string, p endpoint.Profile) []string {
+	path = strings.NewReplacer("{", "\x01", "...}", "\x03", "}", "\x02").Replace(path)
+	if path == "/" {
+		return nil
+	}
+	segments := strings.Split(path[1:], "/")
+	for i, s := range segments {
+		segments[i], _ = url.PathUnescape(s)
+		if p.CaseInsensitive {
+			segments[i] = asciiLower(segments[i])
+		}
+	}
+	return segments
+}
+
+func asciiLower(s string) string {
+	b := []byte(s)
+	for i, c := range b {
+		if 'A' <= c && c <= 'Z' {
+			b[i] = c + 'a' - 'A'
+		}
+	}
+	return string(b)
+}
+
+func slowMatches(template, path []string) bool {
+	if len(template) == 0 || len(path) == 0 {
+		return len(template) == len(path)
+	}
+	before, after, isParameter := strings.Cut(template[0], "\x01")
+	_, after, _ = strings.Cut(after, "\x02")
+	switch {
+	case strings.HasSuffix(template[0], "\x03"):
+		return true
+	case !isParameter && template[0] != path[0]:
+		return false
+	case isParameter && !(len(path[0]) > len(before)+len(after) && strings.HasPrefix(path[0], before) && strings.HasSuffix(path[0], after)):
+		return false
+	}
+	return slowMatches(template[1:], path[1:])
+}
+
+// slowSpecificity returns a number for each segment of a template's path, higher for the more specific.
+func slowSpecificity(path string) (ranks []int) {
+	for s := range strings.SplitSeq(path, "/") {
+		before, after, isParameter := strings.Cut(s, "{")
+		name, after, _ := strings.Cut(after, "}")
+		switch {
+		case strings.HasSuffix(name, "..."):
+			ranks = append(ranks, 0)
+		case !isParameter:
+			ranks = append(ranks, 1<<20)
+		default:
+			ranks = append(ranks, 1+len(before)+len(after))
+		}
+	}
+	return ranks
+}

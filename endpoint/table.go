@@ -1,0 +1,156 @@
+package endpoint
+
+import (
+	"iter"
+	"slices"
+	"unsafe"
+)
+
+// ID names a template within one [Table]. IDs are 1, 2, 3 … in the order of the templates' paths, then methods, so
+// the same set of templates always gets the same IDs.
+type ID uint32
+
+// Unknown is the ID of whatever no template matches.
+const Unknown ID = 0
+
+// Status says what a request is to a table.
+type Status uint8
+
+const (
+	UnknownPath   Status = iota // no template has this path
+	UnknownMethod               // some have, but none with this method
+	Known
+	Invalid // the target is not one, see Fault
+)
+
+// String returns the status in words.
+func (s Status) String() string {
+	switch s {
+	case UnknownPath:
+		return "unknown path"
+	case UnknownMethod:
+		return "unknown method"
+	case Known:
+		return "known"
+	}
+	return "invalid"
+}
+
+// Match is the answer to one request. The zero Match is a request to an unknown path.
+type Match struct {
+	ID     ID // Unknown unless Status is Known
+	Status Status
+	Fault  Fault // why Status is Invalid
+}
+
+// Table holds compiled templates; see [Compile]. It never changes, so any number of goroutines may use it.
+type Table struct {
+	profile   Profile
+	templates []Template    // by ID-1
+	shapes    map[string]ID // see Table.shape
+
+	automaton
+	methods []string // the columns of ids: the commonest first
+	ids     []ID     // for each row of states, the ID for each method
+}
+
+// Match finds the template of a request: among those whose method and path match, the most specific one. Templates
+// are compared segment by segment from the left: literal text is more specific than a parameter with
+// literal text around it (more text before less), that one more than a bare parameter, and that more than
+// {name...}. So GET /users/me is served by GET /users/{id} when only DELETE /users/me is declared.
+//
+// HEAD counts as GET where HEAD is not declared itself. Any other undeclared method, OPTIONS included, is UnknownMethod: never
+// part of another method's budget.
+func (t *Table) Match(method, target string) Match {
+	path, ok := t.profile.clean(target)
+	if !ok {
+		return t.matchDirty(method, target)
+	}
+	return t.match(method, path)
+}
+
+// matchDirty keeps the buffer out of the stack frame of Match, which would otherwise have to be zeroed for every
+// clean target too.
+//
+//go:noinline
+func (t *Table) matchDirty(method, target string) Match {
+	var buf [maxStack]byte
+	path, fault := t.profile.AppendCanonical(buf[:0], target)
+	if fault != NoFault {
+		return Match{Status: Invalid, Fault: fault}
+	}
+	// The bytes are read before this function returns, written no more, and not kept; a copy would allocate.
+	return t.match(method, unsafe.String(unsafe.SliceData(path), len(path)))
+}
+
+func (t *Table) match(method, path string) Match {
+	ids := t.row(t.walk(path))
+	if ids == nil {
+		return Match{Status: UnknownPath}
+	}
+	for i, m := range t.methods {
+		if m == method && ids[i] != Unknown {
+			return Match{ID: ids[i], Status: Known}
+		}
+	}
+	return Match{Status: UnknownMethod}
+}
+
+// row returns the IDs of the templates that a path leading to state s matches, for each of t.methods, or nil if there are none.
+func (t *Table) row(s uint32) []ID {
+	row := int(t.states[s].row) * len(t.methods)
+	if row == 0 {
+		return nil
+	}
+	return t.ids[row : row+len(t.methods)]
+}
+
+// Canonical returns the canonical form of a target under the table's profile, or why it is invalid.
+func (t *Table) Canonical(target string) (path string, fault Fault) {
+	return t.profile.Canonical(target)
+}
+
+// Allowed returns the methods that a target may be used with, sorted, as the Allow field of a 405 lists them
+// (RFC 9110 section 10.2.1): those for which Match says Known. It is nil when the path is unknown or the target invalid.
+func (t *Table) Allowed(target string) []string {
+	path, fault := t.profile.Canonical(target)
+	if fault != NoFault {
+		return nil
+	}
+	var allowed []string
+	for i, id := range t.row(t.walk(path)) {
+		if id != Unknown {
+			allowed = append(allowed, t.methods[i])
+		}
+	}
+	slices.Sort(allowed)
+	return allowed
+}
+
+// Len returns the number of templates; the IDs go from 1 to Len.
+func (t *Table) Len() int { return len(t.templates) }
+
+// Template returns the template with the given ID, or the zero Template if there is none.
+func (t *Table) Template(id ID) Template {
+	if id == Unknown || int(id) > len(t.templates) {
+		return Template{}
+	}
+	return t.templates[id-1]
+}
+
+// All yields every template in the order of IDs.
+func (t *Table) All() iter.Seq2[ID, Template] {
+	return func(yield func(ID, Template) bool) {
+		for i, template := range t.templates {
+			if !yield(ID(i+1), template) {
+				return
+			}
+		}
+	}
+}
+
+// Lookup returns the ID of a template that is in the table, under whatever parameter names.
+func (t *Table) Lookup(template Template) (ID, bool) {
+	id, ok := t.shapes[shape(template, t.profile.CaseInsensitive)]
+	return id, ok
+}

@@ -1,0 +1,645 @@
+package endpoint_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/headgate-io/headgate/endpoint"
+)
+
+func table(t testing.TB, p endpoint.Profile, texts ...string) *endpoint.Table {
+	t.Helper()
+	var templates []endpoint.Template
+	for _, text := range texts {
+		templates = append(templates, parse(t, text))
+	}
+	return compile(t, p, templates...)
+}
+
+func TestMatch(t *testing.T) {
+	api := table(t, endpoint.Profile{},
+		"GET /",
+		"GET /users", "POST /users",
+		"GET /users/{id}", "PUT /users/{id}",
+		"GET /users/me", "DELETE /users/me",
+		"HEAD /health", "GET /health",
+		"GET /a/b/c", "GET /{x}/b/d",
+		"GET /users/{id}.json", "GET /users/v{id}.json", "GET /users/u{id}",
+		"POST /v1/jobs/{id}:cancel", "POST /v1/jobs/{id}:undelete", "POST /v1/jobs:purge",
+		"GET /files/{path...}", "GET /files/{dir}/index", "GET /files/readme",
+		"GET /caf%C3%A9/{x}", "GET /odd/{x}3F",
+	)
+	for _, tt := range []struct{ method, target, want string }{
+		{"GET", "/", "GET /"},
+		{"GET", "/users", "GET /users"},
+		{"GET", "/users/", "GET /users"},
+		{"POST", "/users?x=1", "POST /users"},
+		{"GET", "/users/7", "GET /users/{id}"},
+		{"GET", "//users/./%37/", "GET /users/{id}"},
+
+		// The most specific template that has the method.
+		{"GET", "/users/me", "GET /users/me"},
+		{"PUT", "/users/me", "PUT /users/{id}"},
+		{"DELETE", "/users/me", "DELETE /users/me"},
+
+		// Methods.
+		{"HEAD", "/health", "HEAD /health"},
+		{"HEAD", "/users", "GET /users"},
+		{"HEAD", "/users/me", "GET /users/me"},
+		{"DELETE", "/users", "unknown method"},
+		{"DELETE", "/users/7", "unknown method"},
+		{"OPTIONS", "/users", "unknown method"},
+		{"get", "/users", "unknown method"},
+		{"", "/users", "unknown method"},
+		{"BREW", "/users", "unknown method"},
+		{"HEAD", "/v1/jobs:purge", "unknown method"},
+
+		// A literal branch that ends leads on where a parameter would have.
+		{"GET", "/a/b/c", "GET /a/b/c"},
+		{"GET", "/a/b/d", "GET /{x}/b/d"},
+		{"GET", "/a/b/e", "unknown path"},
+
+		// Text around parameters: more of it first.
+		{"GET", "/users/7.json", "GET /users/{id}.json"},
+		{"GET", "/users/v7.json", "GET /users/v{id}.json"},
+		{"GET", "/users/u7.json", "GET /users/{id}.json"},
+		{"GET", "/users/u7", "GET /users/u{id}"},
+		{"GET", "/users/u", "GET /users/{id}"},
+		{"GET", "/users/.json", "GET /users/{id}"},
+		{"GET", "/users/v.json", "GET /users/{id}.json"},
+		{"POST", "/v1/jobs/7:cancel", "POST /v1/jobs/{id}:cancel"},
+		{"POST", "/v1/jobs/7%3acancel", "POST /v1/jobs/{id}:cancel"},
+		{"POST", "/v1/jobs/7:undelete", "POST /v1/jobs/{id}:undelete"},
+		{"POST", "/v1/jobs/:undelete", "unknown path"},
+		{"POST", "/v1/jobs/7:purge", "unknown path"},
+		{"POST", "/v1/jobs:purge", "POST /v1/jobs:purge"},
+
+		// Tails take one segment or more.
+		{"GET", "/files", "unknown path"},
+		{"GET", "/files/", "unknown path"},
+		{"GET", "/files/a", "GET /files/{path...}"},
+		{"GET", "/files/readme", "GET /files/readme"},
+		{"GET", "/files/readme/x", "GET /files/{path...}"},
+		{"GET", "/files/a/b/c/d", "GET /files/{path...}"},
+		{"GET", "/files/a/index", "GET /files/{dir}/index"},
+		{"GET", "/files/a/index/b", "GET /files/{path...}"},
+
+		// Decoded text.
+		{"GET", "/caf%c3%a9/%2B", "GET /caf%C3%A9/{x}"},
+		{"GET", "/odd/a3F", "GET /odd/{x}3F"},
+		{"GET", "/odd/a%3F", "unknown path"},
+		{"GET", "/odd/%3F3F", "GET /odd/{x}3F"},
+
+		// No guesses.
+		{"GET", "/users/7/x", "unknown path"},
+		{"GET", "/Users", "unknown path"},
+		{"GET", "/user", "unknown path"},
+		{"GET", "/userss", "unknown path"},
+		{"GET", "/users%2F7", "invalid: holds an encoded / or \\"},
+		{"GET", "users", "invalid: does not start with /"},
+		{"BREW", "/users/%zz", "invalid: holds a % without two hexadecimal digits"},
+	} {
+		if got := describe(api, api.Match(tt.method, tt.target)); got != tt.want {
+			t.Errorf("Match(%q, %q) = %s, want %s", tt.method, tt.target, got, tt.want)
+		}
+	}
+}
+
+func describe(table *endpoint.Table, m endpoint.Match) string {
+	switch m.Status {
+	case endpoint.Known:
+		return table.Template(m.ID).String()
+	case endpoint.Invalid:
+		return "invalid: " + m.Fault.String()
+	}
+	return m.Status.String()
+}
+
+func TestMatchUnderOptions(t *testing.T) {
+	folded := table(t, endpoint.Profile{CaseInsensitive: true}, "GET /pet/findByStatus", "GET /pet/{id}.JSON", "GET /caf%C3%A9")
+	for target, want := range map[string]string{
+		"/PET/FINDBYSTATUS":  "GET /pet/findByStatus",
+		"/pet/findbystatus":  "GET /pet/findByStatus",
+		"/pet/%46indbystatu": "unknown path",
+		"/pet/X.Json":        "GET /pet/{id}.JSON",
+		"/CAF%c3%a9":         "GET /caf%C3%A9",
+	} {
+		if got := describe(folded, folded.Match("GET", target)); got != want {
+			t.Errorf("case-insensitive: Match(GET, %q) = %s, want %s", target, got, want)
+		}
+	}
+	if path, fault := folded.Canonical("/A"); path != "/a" || fault != 0 {
+		t.Errorf("Canonical(/A) = %q, %v, want /a", path, fault)
+	}
+	kept := table(t, endpoint.Profile{Params: endpoint.KeepParams, EncodedSlash: endpoint.DecodeEncodedSlash}, "GET /a;v=1/{x}", "GET /a/{x}")
+	for target, want := range map[string]string{
+		"/a;v=1/b":  "GET /a;v=1/{x}",
+		"/a/b;v=1":  "GET /a/{x}",
+		"/a%2fb":    "GET /a/{x}",
+		"/a%2fb%2f": "GET /a/{x}",
+		"/a;v=2/b":  "unknown path",
+	} {
+		if got := describe(kept, kept.Match("GET", target)); got != want {
+			t.Errorf("parameters kept: Match(GET, %q) = %s, want %s", target, got, want)
+		}
+	}
+}
+
+func TestCompileSaysWhatIsWrong(t *testing.T) {
+	strict, fold := endpoint.Profile{}, endpoint.Profile{CaseInsensitive: true}
+	for _, tt := range []struct {
+		profile   endpoint.Profile
+		templates []string
+		want      []string // one line for each problem
+	}{
+		{strict, []string{"GET /a/{x}", "GET /a/{x}", "GET /a/{x}/"}, nil},
+		{strict, []string{"GET /a/{x}", "POST /a/{y}"}, nil},
+		{strict, []string{"GET /a/{x}", "HEAD /a/{y}"}, nil},
+		{strict, []string{"GET /a/{x}", "GET /a/{y}"}, []string{
+			`templates "GET /a/{x}" and "GET /a/{y}" both match /a/x with equal specificity: remove one, or make one more specific`}},
+		{strict, []string{"GET /a/{x...}", "GET /a/{y...}", "GET /b/{x}", "GET /b/{y}"}, []string{
+			`templates "GET /a/{x...}" and "GET /a/{y...}" both match /a/x with equal specificity: remove one, or make one more specific`,
+			`templates "GET /b/{x}" and "GET /b/{y}" both match /b/x with equal specificity: remove one, or make one more specific`}},
+		{strict, []string{"GET /a/v{x}", "GET /a/{x}z"}, []string{
+			`templates "GET /a/v{x}" and "GET /a/{x}z" both match /a/vxz with equal specificity: remove one, or make one more specific`}},
+		{strict, []string{"GET /a/v{x}", "GET /a/w{x}", "GET /a/{x}yz", "GET /a/{x}", "GET /a/vw"}, nil},
+		{strict, []string{"GET /a/ab{x}", "GET /a/a{x}c"}, []string{
+			`templates "GET /a/ab{x}" and "GET /a/a{x}c" both match /a/abxc with equal specificity: remove one, or make one more specific`}},
+		{strict, []string{"GET /{x}%3F", "GET /a{x}3F", "GET /b{x}%3F"}, nil},
+		{strict, []string{"GET /A", "GET /a"}, nil},
+		{fold, []string{"GET /A", "GET /a"}, []string{
+			`templates "GET /A" and "GET /a" both match /a with equal specificity: remove one, or make one more specific`}},
+		{strict, []string{"GET /a;v=1"}, []string{
+			`template "GET /a;v=1": path is "/a;v=1", want its canonical form "/a"`}},
+		{strict, []string{"GET /%2541", "GET /b;c/{x}"}, []string{
+			`template "GET /%2541": path is percent-encoded twice, so no target can match it`,
+			`template "GET /b;c/{x}": path is "/b;c/{x}", want its canonical form "/b/{x}"`}},
+	} {
+		var templates []endpoint.Template
+		for _, text := range tt.templates {
+			templates = append(templates, parse(t, text))
+		}
+		_, err := endpoint.Compile(templates, tt.profile)
+		if want := strings.Join(tt.want, "\n"); fmt.Sprint(err) != want && !(err == nil && tt.want == nil) {
+			t.Errorf("Compile(%q) = %v, want\n%s", tt.templates, err, want)
+		}
+	}
+	if _, err := endpoint.Compile(make([]endpoint.Template, 1), strict); err == nil || err.Error() != "template is empty, want one made by ParseTemplate" {
+		t.Errorf("Compile of the zero Template = %v, want an error that says so", err)
+	}
+}
+
+func TestCompileHasBounds(t *testing.T) {
+	var methods, lengths, combinations []endpoint.Template
+	for i := range 65 {
+		methods = append(methods, parse(t, fmt.Sprintf("M%d /", i)))
+	}
+	for i := range endpoint.MaxProbes + 1 {
+		lengths = append(lengths, parse(t, fmt.Sprintf("GET /{x}.%s", strings.Repeat("a", i))))
+	}
+	const n = 20 // literal at one of n places, parameters elsewhere: 2^n combinations
+	for i := range n {
+		segments := slices.Repeat([]string{"{p}"}, n)
+		segments[i] = "x"
+		combinations = append(combinations, parse(t, "GET /"+strings.Join(segments, "/")))
+	}
+	for _, tt := range []struct {
+		templates []endpoint.Template
+		want      string
+	}{
+		{methods, "templates have 65 methods, want at most 64"},
+		{lengths, `parameters of "GET /{x}." and others have text of 33 different lengths around them in one place, want at most 32`},
+		{combinations, "templates overlap so widely that matching them in one pass takes more than 29696 states and edges: "},
+	} {
+		if _, err := endpoint.Compile(tt.templates, endpoint.Profile{}); err == nil || !strings.HasPrefix(err.Error(), tt.want) {
+			t.Errorf("Compile(%d templates) = %v, want %s", len(tt.templates), err, tt.want)
+		}
+	}
+	within := compile(t, endpoint.Profile{}, combinations[:9]...)
+	if m := within.Match("GET", strings.Repeat("/x", n)); within.Template(m.ID) != combinations[0] {
+		t.Errorf("Match = %s, want %s", describe(within, m), combinations[0])
+	}
+	compile(t, endpoint.Profile{}, lengths[:endpoint.MaxProbes]...)
+	compile(t, endpoint.Profile{}, methods[:64]...)
+}
+
+func TestStatesOfRealAPIs(t *testing.T) {
+	templates := operations(t, "petstore", "stripe", "digitalocean")
+	all := compile(t, endpoint.Profile{}, templates...)
+	segments := 0
+	for _, template := range templates {
+		segments += strings.Count(template.Path(), "/")
+	}
+	if states, edges := all.States(); states+edges > segments {
+		t.Errorf("%d states and %d edges for %d segments, want no more", states, edges, segments)
+	}
+}
+
+func TestEmptyTable(t *testing.T) {
+	empty := compile(t, endpoint.Profile{})
+	for _, target := range []string{"/", "/a/b"} {
+		if m := empty.Match("GET", target); m != (endpoint.Match{}) {
+			t.Errorf("Match(GET, %q) = %+v, want the zero Match", target, m)
+		}
+	}
+	if m := empty.Match("GET", "x"); m.Status != endpoint.Invalid {
+		t.Errorf("Match(GET, x) = %+v, want an invalid target", m)
+	}
+	if empty.Len() != 0 || empty.Template(1) != (endpoint.Template{}) || empty.Allowed("/") != nil {
+		t.Errorf("an empty table has Len %d, Template(1) %q, Allowed %q", empty.Len(), empty.Template(1), empty.Allowed("/"))
+	}
+}
+
+func TestAllowed(t *testing.T) {
+	api := table(t, endpoint.Profile{}, "PUT /a", "GET /a", "POST /{x}", "DELETE /b/{x...}")
+	for target, want := range map[string][]string{
+		"/a":     {"GET", "HEAD", "POST", "PUT"},
+		"/%61/":  {"GET", "HEAD", "POST", "PUT"},
+		"/z":     {"POST"},
+		"/b/c/d": {"DELETE"},
+		"/z/z":   nil,
+		"/%zz":   nil,
+	} {
+		if got := api.Allowed(target); !slices.Equal(got, want) {
+			t.Errorf("Allowed(%q) = %q, want %q", target, got, want)
+		}
+	}
+}
+
+func TestLookupIgnoresNames(t *testing.T) {
+	api := table(t, endpoint.Profile{}, "GET /a/{x}", "GET /a/{x...}", "GET /A/{x}.json")
+	for text, want := range map[string]string{
+		"GET /a/{id}":        "GET /a/{x}",
+		"GET /a/{path...}":   "GET /a/{x...}",
+		"GET /A/{sid}.json/": "GET /A/{x}.json",
+		"GET /a/{sid}.json":  "",
+		"POST /a/{id}":       "",
+		"GET /a/x":           "",
+	} {
+		id, ok := api.Lookup(parse(t, text))
+		if got := api.Template(id).String(); got != want || ok != (want != "") {
+			t.Errorf("Lookup(%q) = %q, %v, want %q", text, got, ok, want)
+		}
+	}
+	folded := table(t, endpoint.Profile{CaseInsensitive: true}, "GET /A/{X}")
+	if _, ok := folded.Lookup(parse(t, "GET /a/{x}")); !ok {
+		t.Error("case-insensitive: Lookup(GET /a/{x}) = false, want GET /A/{X}")
+	}
+	if _, ok := api.Lookup(endpoint.Template{}); ok {
+		t.Error("Lookup of the zero Template = true, want false")
+	}
+}
+
+func TestClosest(t *testing.T) {
+	api := compile(t, endpoint.Profile{}, operations(t, "stripe")...)
+	for text, want := range map[string]string{
+		"GET /v1/custmers":              "GET /v1/customers",
+		"GET /v1/customer/{id}":         "GET /v1/customers/{customer}",
+		"PATCH /v1/balance":             "GET /v1/balance",
+		"GET /v1/customers/{other}":     "GET /v1/customers/{customer}",
+		"GET /nothing/like/it/at/all/x": "",
+	} {
+		closest, ok := api.Closest(parse(t, text))
+		if closest.String() != want || ok != (want != "") {
+			t.Errorf("Closest(%q) = %q, %v, want %q", text, closest, ok, want)
+		}
+	}
+	if closest, ok := api.Closest(endpoint.Template{}); ok {
+		t.Errorf("Closest of the zero Template = %q, want none", closest)
+	}
+}
+
+func TestAllIsInOrderOfIDs(t *testing.T) {
+	api := compile(t, endpoint.Profile{}, operations(t, "petstore")...)
+	next := endpoint.ID(1)
+	for id, template := range api.All() {
+		if id != next || api.Template(id) != template {
+			t.Errorf("All yields %d %q, want %d %q", id, template, next, api.Template(next))
+		}
+		if next++; next == 5 {
+			break
+		}
+	}
+}
+
+func TestStatusSpeaks(t *testing.T) {
+	for status, want := range map[endpoint.Status]string{
+		endpoint.Known: "known", endpoint.UnknownMethod: "unknown method", endpoint.UnknownPath: "unknown path", endpoint.Invalid: "invalid",
+	} {
+		if got := status.String(); got != want {
+			t.Errorf("Status(%d).String() = %q, want %q", status, got, want)
+		}
+	}
+}
+
+// randomTemplates returns templates that overlap a lot, and do not conflict.
+func randomTemplates(t testing.TB, random *rand.Rand, p endpoint.Profile) (templates []endpoint.Template) {
+	segments := []string{"a", "b", "ab", "aba", "{x}", "{x}", "a{x}", "b{x}", "ab{x}", "{x}a", "{x}ba", "a{x}a", "{x}%3F", "{x}3F", "{x}F", "%3F{x}", "A", "a%3F"}
+	for range 1 + random.IntN(20) {
+		var text strings.Builder
+		text.WriteString([]string{"GET ", "GET ", "POST ", "HEAD "}[random.IntN(4)])
+		for range random.IntN(5) {
+			text.WriteString("/" + segments[random.IntN(len(segments))])
+		}
+		if random.IntN(6) == 0 || strings.HasSuffix(text.String(), " ") {
+			text.WriteString([]string{"/", "/{r...}"}[random.IntN(2)])
+		}
+		more := append(templates, parse(t, text.String()))
+		if _, err := endpoint.Compile(more, p); err == nil {
+			templates = more
+		}
+	}
+	return templates
+}
+
+func randomTarget(random *rand.Rand) string {
+	segments := []string{"a", "b", "ab", "aba", "abba", "aa", "ba", "c", "aca", "%3F", "a%3F", "3F", "a3F", "%3FF", "%3F3F", "A", "%61", "..", "aF", "%3Fa"}
+	var target strings.Builder
+	for range 1 + random.IntN(5) {
+		target.WriteString("/" + segments[random.IntN(len(segments))])
+	}
+	return target.String()
+}
+
+// TestMatchEqualsItsTwin compares with the one that tries every template, under every order of templates.
+func TestMatchEqualsItsTwin(t *testing.T) {
+	random := rand.New(rand.NewPCG(5, 6))
+	known := 0
+	for range 120 {
+		p := endpoint.Profile{CaseInsensitive: random.IntN(4) == 0}
+		templates := randomTemplates(t, random, p)
+		inOrder := compile(t, p, templates...)
+		random.Shuffle(len(templates), func(i, j int) { templates[i], templates[j] = templates[j], templates[i] })
+		shuffled := compile(t, p, templates...)
+		for range 100 {
+			method, target := []string{"GET", "POST", "HEAD", "PUT"}[random.IntN(4)], randomTarget(random)
+			checkMatch(t, inOrder, p, templates, method, target)
+			if got, again := inOrder.Match(method, target), shuffled.Match(method, target); got != again {
+				t.Fatalf("Match(%q, %q) = %v, but %v with the templates in another order", method, target, got, again)
+			} else if got.Status == endpoint.Known {
+				known++
+			}
+		}
+	}
+	if known < 1500 {
+		t.Errorf("only %d of 12000 requests matched, want 1500 or more", known)
+	}
+}
+
+// checkMatch checks what must hold for every request.
+func checkMatch(t *testing.T, table *endpoint.Table, p endpoint.Profile, templates []endpoint.Template, method, target string) {
+	t.Helper()
+	m := table.Match(method, target)
+	want, status := slowMatch(templates, p, method, target)
+	if table.Template(m.ID) != want || m.Status != status {
+		t.Fatalf("Match(%q, %q) = %s, want %q (%v); templates %q", method, target, describe(table, m), want, status, templates)
+	}
+	if allowed := slices.Contains(table.Allowed(target), method); allowed != (status == endpoint.Known) {
+		t.Fatalf("Allowed(%q) = %q, but Match(%q, …) says %v; templates %q", target, table.Allowed(target), method, status, templates)
+	}
+	path, fault := table.Canonical(target)
+	if fault != endpoint.NoFault {
+		return
+	}
+	segments, looks := table.Work(path)
+	if segments > strings.Count(path, "/") || looks > segments*(1+endpoint.MaxProbes) {
+		t.Fatalf("%q takes %d segments and %d looks; templates %q", path, segments, looks, templates)
+	}
+}
+
+func FuzzMatch(f *testing.F) {
+	f.Add("GET /a/{x}\nGET /a/b\nPOST /{r...}", "GET", "/a/b", false)
+	f.Add("GET /{x}.json\nGET /v{x}\nGET /v1.json", "HEAD", "/v1.json", true)
+	f.Add("GET /{x}%3F/{y}3F\nGET /{x}/a%3F", "GET", "/%3f%3F/a%3F", false)
+	f.Fuzz(func(t *testing.T, texts, method, target string, fold bool) {
+		p := endpoint.Profile{CaseInsensitive: fold}
+		var templates []endpoint.Template
+		for text := range strings.SplitSeq(texts, "\n") {
+			if template, err := endpoint.ParseTemplate(text); err == nil && len(templates) < 10 {
+				templates = append(templates, template)
+			}
+		}
+		table, err := endpoint.Compile(templates, p)
+		if err != nil {
+			return
+		}
+		checkMatch(t, table, p, templates, method, target)
+	})
+}
+
+// deep returns templates and a path that a backtracking matcher would try 2^n ways, and that matches none.
+func deep(t testing.TB) (*endpoint.Table, string) {
+	const n = 12
+	var texts []string
+	for i := range 8 {
+		segments := slices.Repeat([]string{"{p}"}, n)
+		segments[i] = "x"
+		texts = append(texts, "GET /"+strings.Join(segments, "/")+"/end")
+	}
+	return table(t, endpoint.Profile{}, texts...), strings.Repeat("/x", n) + "/no"
+}
+
+func TestNoMatchTakesOneLookASegment(t *testing.T) {
+	templates := operations(t, "petstore", "stripe", "digitalocean")
+	api := compile(t, endpoint.Profile{}, templates...)
+	hard, path := deep(t)
+	for _, tt := range []struct {
+		table *endpoint.Table
+		path  string
+	}{
+		{hard, path},
+		{hard, strings.Repeat("/x", 1000)},
+		{api, "/v1/customers/x/sources/y/verify/no"},
+		{api, strings.Repeat("/v1", 1000)},
+		{api, "/v2/apps/x/deployments/y/components/z/logs/no"},
+	} {
+		if m := tt.table.Match("GET", tt.path); m.Status != endpoint.UnknownPath {
+			t.Errorf("Match(GET, %.60q) = %s, want an unknown path", tt.path, describe(tt.table, m))
+		}
+		if segments, looks := tt.table.Work(tt.path); looks != segments || segments > strings.Count(tt.path, "/") {
+			t.Errorf("%.60q takes %d looks for %d segments, want as many", tt.path, looks, segments)
+		}
+	}
+	verbs := table(t, endpoint.Profile{}, "POST /jobs/{x}:cancel", "POST /jobs/{x}:start", "POST /jobs/{x}:stop", "POST /jobs/{x}:retry")
+	if segments, looks := verbs.Work("/jobs/" + strings.Repeat("a", 500)); segments != 2 || looks != 5 {
+		t.Errorf("no verb takes %d looks for %d segments, want 5 for 2: :start and :retry have one length", looks, segments)
+	}
+}
+
+func TestMatchAllocatesNothing(t *testing.T) {
+	api := compile(t, endpoint.Profile{}, operations(t, "stripe")...)
+	for name, target := range map[string]string{
+		"clean":     "/v1/customers/cus_123/sources?limit=3",
+		"long":      "/v1/customers/" + strings.Repeat("x", 4000),
+		"dirty":     "/v1//customers/%63us_123/./sources/?limit=3",
+		"dirty 512": "/v1//customers/" + strings.Repeat("x", 512-15),
+		"no match":  "/wp-admin//%2e%2e/x",
+		"invalid":   "/v1/%zz",
+	} {
+		if n := testing.AllocsPerRun(100, func() { api.Match("GET", target) }); n != 0 {
+			t.Errorf("%s: Match allocates %v times, want 0", name, n)
+		}
+	}
+}
+
+func Example() {
+	var templates []endpoint.Template
+	for _, text := range []string{"GET /v1/items/{id}", "GET /v1/items/search", "GET /files/{path...}"} {
+		template, err := endpoint.ParseTemplate(text)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		templates = append(templates, template)
+	}
+	table, err := endpoint.Compile(templates, endpoint.Profile{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, target := range []string{"/v1/items/7", "/v1//x/..//items/%37?full=1", "/v1/items/search", "/files/a/b", "/wp-login.php", "/v1/items%2F7"} {
+		switch m := table.Match("GET", target); m.Status {
+		case endpoint.Known:
+			fmt.Println(table.Template(m.ID))
+		case endpoint.Invalid:
+			fmt.Println("the request target", m.Fault)
+		default:
+			fmt.Println(m.Status)
+		}
+	}
+	// Output:
+	// GET /v1/items/{id}
+	// GET /v1/items/{id}
+	// GET /v1/items/search
+	// GET /files/{path...}
+	// unknown path
+	// the request target holds an encoded / or \
+}
+
+func ExampleCompile() {
+	a, _ := endpoint.ParseTemplate("GET /v1/items/{id}")
+	b, _ := endpoint.ParseTemplate("GET /v1/items/{item}")
+	_, err := endpoint.Compile([]endpoint.Template{a, b}, endpoint.Profile{})
+	fmt.Println(err)
+	// Output:
+	// templates "GET /v1/items/{id}" and "GET /v1/items/{item}" both match /v1/items/x with equal specificity: remove one, or make one more specific
+}
+
+func ExampleTable_Allowed() {
+	list, _ := endpoint.ParseTemplate("GET /v1/items")
+	create, _ := endpoint.ParseTemplate("POST /v1/items")
+	table, _ := endpoint.Compile([]endpoint.Template{list, create}, endpoint.Profile{})
+	fmt.Println(table.Match("DELETE", "/v1/items").Status, table.Allowed("/v1/items"))
+	// Output: unknown method [GET HEAD POST]
+}
+
+func ExampleTable_Closest() {
+	list, _ := endpoint.ParseTemplate("GET /v1/items")
+	table, _ := endpoint.Compile([]endpoint.Template{list}, endpoint.Profile{})
+	misspelled, _ := endpoint.ParseTemplate("GET /v1/itmes")
+	closest, ok := table.Closest(misspelled)
+	fmt.Println(closest, ok)
+	// Output: GET /v1/items true
+}
+
+type request struct{ method, target string }
+
+// requests are one for each template, with parameters of 11 bytes, then with a suffix.
+func requests(table *endpoint.Table, suffix string) (all []request) {
+	for _, template := range table.All() {
+		all = append(all, request{template.Method(), fill(template, "cus_1234567") + suffix})
+	}
+	return all
+}
+
+// benchmarkMatch cycles over requests, so that no branch predictor learns one path by heart.
+func benchmarkMatch(b *testing.B, table *endpoint.Table, all []request, wanted endpoint.Status) {
+	bytes := 0
+	for _, r := range all {
+		bytes += len(r.target)
+		if m := table.Match(r.method, r.target); m.Status != wanted {
+			b.Fatalf("Match(%q, %q) = %v, want %v", r.method, r.target, m.Status, wanted)
+		}
+	}
+	i := 0
+	b.ReportAllocs()
+	for b.Loop() {
+		table.Match(all[i].method, all[i].target)
+		if i++; i == len(all) {
+			i = 0
+		}
+	}
+	b.ReportMetric(float64(bytes)/float64(len(all)), "bytes/target")
+}
+
+func documents(b *testing.B) map[string]*endpoint.Table {
+	return map[string]*endpoint.Table{
+		"templates=594":  compile(b, endpoint.Profile{}, operations(b, "stripe")...),
+		"templates=1272": compile(b, endpoint.Profile{}, operations(b, "petstore", "stripe", "digitalocean")...),
+	}
+}
+
+func BenchmarkMatchHit(b *testing.B) {
+	for name, table := range documents(b) {
+		b.Run(name, func(b *testing.B) { benchmarkMatch(b, table, requests(table, ""), endpoint.Known) })
+	}
+}
+
+func BenchmarkMatchDirty(b *testing.B) {
+	for name, table := range documents(b) {
+		b.Run(name, func(b *testing.B) {
+			all := requests(table, "//")
+			for i := range all {
+				all[i].target = "//%2E" + all[i].target
+			}
+			benchmarkMatch(b, table, all, endpoint.Known)
+		})
+	}
+}
+
+func BenchmarkMatchMiss(b *testing.B) {
+	for name, table := range documents(b) {
+		b.Run(name, func(b *testing.B) {
+			// As many scanners as templates: 40 bytes that resemble something at every depth.
+			var all []request
+			for i, r := range requests(table, "") {
+				segments := strings.Split(r.target, "/")
+				segments[1+i%(len(segments)-1)] = "nothing"
+				if target := strings.Join(segments, "/"); table.Match("GET", target).Status == endpoint.UnknownPath {
+					all = append(all, request{"GET", target})
+				}
+			}
+			benchmarkMatch(b, table, all, endpoint.UnknownPath)
+		})
+	}
+}
+
+func BenchmarkMatchMissDeep(b *testing.B) {
+	table, path := deep(b)
+	benchmarkMatch(b, table, []request{{"GET", path}}, endpoint.UnknownPath)
+}
+
+func BenchmarkMatchParallel(b *testing.B) {
+	table := documents(b)["templates=1272"]
+	all := requests(table, "")
+	b.ReportAllocs()
+	b.ResetTimer()
+	b.RunParallel(func(pb *testing.PB) {
+		for i := 0; pb.Next(); i++ {
+			table.Match(all[i%len(all)].method, all[i%len(all)].target)
+		}
+	})
+}
+
+func BenchmarkCompile(b *testing.B) {
+	templates := operations(b, "petstore", "stripe", "digitalocean")
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := endpoint.Compile(templates, endpoint.Profile{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,226 @@
+package endpoint
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Template is one endpoint: a method and a path whose segments may be parameters, as in "GET /v1/items/{id}".
+// Templates are comparable with ==. The zero Template is no endpoint.
+type Template struct {
+	text  string // in canonical form
+	space int    // where the method ends
+}
+
+// maxTemplate is how long a template may be, in bytes: the length of a URI that RFC 9110 section 4.1 asks every
+// server to take.
+const maxTemplate = 8000
+
+// ParseTemplate reads a template: a method, one space, a path.
+//
+//	GET /v1/items              a literal path
+//	GET /v1/items/{id}         {id} is one segment, never empty
+//	GET /v1/items/{id}.json    a parameter may have literal text before and after it in its segment
+//	POST /v1/items/{id}:copy   so this is no special case
+//	GET /files/{path...}       the last parameter may take one or more segments: /files/a and /files/a/b, not /files
+//
+// Methods are case-sensitive (RFC 9110 section 9.1) and written in upper case. The path must be in canonical form,
+// that is, what [Profile.Canonical] returns (braces aside); a trailing slash is dropped. Parameter names hold ASCII
+// letters, digits and _ - . [ ], and mean nothing to matching. A segment may not start with a colon nor be a
+// single star, because in other notations those are parameters.
+func ParseTemplate(text string) (Template, error) {
+	method, path, err := splitTemplate(text)
+	if err != nil {
+		return Template{}, templateError(text, err)
+	}
+	if _, err := parseSegments(path); err != nil {
+		return Template{}, templateError(text, err)
+	}
+	// What depends on the profile of a table is left to Compile.
+	path, err = canonicalTemplatePath(path, Profile{Params: KeepParams, AllowDoubleEncoding: true})
+	if err != nil {
+		return Template{}, templateError(text, err)
+	}
+	return Template{text: method + " " + path, space: len(method)}, nil
+}
+
+func templateError(text string, err error) error {
+	const shown = 200
+	if len(text) > shown {
+		text = text[:shown] + "..."
+	}
+	return fmt.Errorf("template %q: %w", text, err)
+}
+
+// String returns the text of the template, which ParseTemplate reads back.
+func (t Template) String() string { return t.text }
+
+// Method returns the method, such as "GET".
+func (t Template) Method() string { return t.text[:t.space] }
+
+// Path returns the path, such as "/v1/items/{id}".
+func (t Template) Path() string {
+	if t.text == "" {
+		return ""
+	}
+	return t.text[t.space+1:]
+}
+
+func splitTemplate(text string) (method, path string, err error) {
+	if len(text) > maxTemplate {
+		return "", "", fmt.Errorf("it has %d bytes, want at most %d", len(text), maxTemplate)
+	}
+	method, path, ok := strings.Cut(text, " ")
+	switch {
+	case !ok && strings.HasPrefix(text, "/"):
+		return "", "", fmt.Errorf("it has no method, want %q", "GET "+text)
+	case !ok:
+		return "", "", fmt.Errorf(`want a method, a space and a path, like "GET /v1/items/{id}"`)
+	case method == "*":
+		return "", "", fmt.Errorf(`method is "*", want one template for each method`)
+	case !isToken(method):
+		return "", "", fmt.Errorf(`method is %q, want a token like "GET"`, method)
+	case method != strings.ToUpper(method):
+		return "", "", fmt.Errorf("method is %q, want %q: methods are case-sensitive", method, strings.ToUpper(method))
+	case !strings.HasPrefix(path, "/"):
+		return "", "", fmt.Errorf("path is %q, want one that starts with / after a single space", path)
+	case strings.Contains(path, "?"):
+		return "", "", fmt.Errorf("path is %q, want one without a query: parameters after ? do not tell endpoints apart", path)
+	}
+	return method, path, nil
+}
+
+// isToken reports whether s is a token of RFC 9110 section 5.6.2, as methods are.
+func isToken(s string) bool {
+	for i := range len(s) {
+		if !isAlphanumeric(s[i]) && !strings.ContainsRune("!#$%&'*+-.^_`|~", rune(s[i])) {
+			return false
+		}
+	}
+	return s != ""
+}
+
+func isAlphanumeric(c byte) bool {
+	return '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z'
+}
+
+// canonicalTemplatePath returns path without a trailing slash, or an error if it is not canonical under p, letter case aside.
+func canonicalTemplatePath(path string, p Profile) (string, error) {
+	p.CaseInsensitive = false
+	if !rawBytesValid(path) {
+		return "", fmt.Errorf("path %s: want %%XX instead", RawByte)
+	}
+	out, fault := p.appendPath(nil, path, true)
+	if fault != NoFault {
+		return "", fmt.Errorf("path %s, so no target can match it", fault)
+	}
+	canonical := string(out)
+	if path != canonical && path != canonical+"/" {
+		return "", fmt.Errorf("path is %q, want its canonical form %q", path, canonical)
+	}
+	return canonical, nil
+}
+
+// kind is what a segment of a template is, from the least to the most specific.
+type kind uint8
+
+const (
+	rest    kind = iota // {name...}
+	param               // {name}
+	affixed             // prefix{name}suffix
+	exact               // literal text
+)
+
+// segment is a part of a template's path between slashes.
+type segment struct {
+	kind kind
+	affix
+	text string // of kind exact
+}
+
+// affix is the literal text around a parameter.
+type affix struct{ prefix, suffix string }
+
+func (a affix) len() int { return len(a.prefix) + len(a.suffix) }
+
+// matches reports whether a segment of a canonical path has the affixes with something in between.
+func (a affix) matches(name string) bool {
+	return len(name) > a.len() && strings.HasPrefix(name, a.prefix) && endsWith(name, a.suffix)
+}
+
+// endsWith is strings.HasSuffix for decoded text: it does not take the 3F of the escape %3F for a suffix 3F.
+func endsWith(name, suffix string) bool {
+	return strings.HasSuffix(name, suffix) && !insideEscape(name, len(name)-len(suffix))
+}
+
+// insideEscape reports whether i lies within an escape of canonical text, where each % starts one.
+func insideEscape(s string, i int) bool {
+	return i < len(s) && (i >= 1 && s[i-1] == '%' || i >= 2 && s[i-2] == '%')
+}
+
+// meets reports whether some segment has the affixes of both.
+func (a affix) meets(b affix) bool {
+	return (strings.HasPrefix(a.prefix, b.prefix) || strings.HasPrefix(b.prefix, a.prefix)) &&
+		(endsWith(a.suffix, b.suffix) || endsWith(b.suffix, a.suffix))
+}
+
+// parseSegments splits a path that starts with / and reads its parameters.
+func parseSegments(path string) ([]segment, error) {
+	texts := strings.Split(strings.TrimSuffix(path[1:], "/"), "/")
+	if len(texts) == 1 && texts[0] == "" {
+		return nil, nil
+	}
+	segments := make([]segment, len(texts))
+	for i, text := range texts {
+		s, err := parseSegment(text)
+		if err != nil {
+			return nil, err
+		}
+		if s.kind == rest && i < len(texts)-1 {
+			return nil, fmt.Errorf("segment %q is followed by %q, want it last", text, texts[i+1])
+		}
+		segments[i] = s
+	}
+	return segments, nil
+}
+
+func parseSegment(text string) (segment, error) {
+	opens, closes := strings.IndexByte(text, '{'), strings.IndexByte(text, '}')
+	switch {
+	case strings.HasPrefix(text, ":"):
+		return segment{}, fmt.Errorf("segment is %q, want %q: a parameter is written in braces", text, "{"+text[1:]+"}")
+	case text == "*" || text == "**":
+		return segment{}, fmt.Errorf(`segment is %q, want "{name}" for one segment or "{name...}" for all that follow`, text)
+	case opens < 0 && closes < 0:
+		return segment{kind: exact, text: text}, nil
+	case closes < 0:
+		return segment{}, fmt.Errorf("segment %q opens a parameter and does not close it, want {name}", text)
+	case opens < 0 || closes < opens:
+		return segment{}, fmt.Errorf("segment %q closes a parameter that it does not open, want {name}", text)
+	}
+	name, around := text[opens+1:closes], affix{text[:opens], text[closes+1:]}
+	if strings.ContainsAny(around.suffix, "{}") || strings.Contains(name, "{") {
+		return segment{}, fmt.Errorf("segment %q has more than one pair of braces, want a single parameter such as {name}", text)
+	}
+	base, isRest := strings.CutSuffix(name, "...")
+	switch {
+	case !isName(base):
+		return segment{}, fmt.Errorf("parameter is %q, want {name} with letters, digits and _ - . [ ]", text[opens:closes+1])
+	case isRest && around.len() > 0:
+		return segment{}, fmt.Errorf("segment is %q, want %q without text around it", text, "{"+name+"}")
+	case isRest:
+		return segment{kind: rest}, nil
+	case around.len() > 0:
+		return segment{kind: affixed, affix: around}, nil
+	}
+	return segment{kind: param}, nil
+}
+
+func isName(s string) bool {
+	for i := range len(s) {
+		if !isAlphanumeric(s[i]) && !strings.ContainsRune("_-.[]", rune(s[i])) {
+			return false
+		}
+	}
+	return s != ""
+}
