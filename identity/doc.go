@@ -1,0 +1,39 @@
+// Package identity reports whose budget a request spends.
+//
+// Evidence goes in (the peer's address and the request's headers), a
+// [Principal] comes out: the subject of a verified bearer token, else the
+// holder of an active API key, else the client's address.
+//
+//	digester, err := identity.NewDigester(secret)
+//	…
+//	who, err := identity.New(identity.Options{
+//		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
+//		Keys:           keyring,
+//		Digester:       digester,
+//	})
+//	…
+//	p := who.Resolve(ctx, identity.Evidence{Peer: peer, Header: r.Header})
+//	subject = p.AppendSubject(subject[:0])
+//
+// # Guarantees
+//
+// What a request presents but cannot prove changes nothing: an unknown,
+// revoked, expired, malformed or ambiguous credential leaves the request to
+// its address, and [Principal.Rejected] says why. So nobody gains a budget by
+// inventing credentials.
+//
+// Forwarding headers are read only when the peer is a trusted proxy, only the
+// one header that was configured, and from the right, so that what a client
+// wrote stays left of what the proxies wrote about it. A request without a
+// usable address still has a subject, which all such requests share.
+//
+// Work per request is bounded: 64 hops and 8 KiB of the forwarding header,
+// an API key of exactly [KeyLength] bytes, a token of at most
+// [MaxTokenLength] bytes.
+//
+// Nothing here prints a credential: [Digester] and [Evidence] redact
+// themselves in fmt, log/slog and encoding/json.
+//
+// A [Resolver] and a [Keyring] may be used by any number of goroutines. The
+// address path does not allocate, nor does the API-key path with a Keyring.
+package identity

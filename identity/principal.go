@@ -1,0 +1,164 @@
+package identity
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// Kind says what a Principal is known by.
+type Kind uint8
+
+const (
+	Address Kind = iota // the client's address: nothing better was proven
+	APIKey              // an active API key
+	Token               // a verified bearer token
+)
+
+// String returns "address", "api_key" or "token".
+func (k Kind) String() string {
+	switch k {
+	case Address:
+		return "address"
+	case APIKey:
+		return "api_key"
+	case Token:
+		return "token"
+	}
+	return "Kind(" + strconv.Itoa(int(k)) + ")"
+}
+
+// Principal is whose budget a request spends. Two requests with the same
+// subject (see AppendSubject) spend the same budget.
+type Principal struct {
+	Kind Kind
+
+	// ID is the stable name of the API key or of the token's subject within
+	// Project, never the credential itself. Empty for an Address.
+	ID      string
+	Project string // the tenant; empty for an Address
+	Tier    string // the tenant's tier, if the key or token names one
+
+	// Client is the client's address, IPv4-mapped addresses unmapped and
+	// zones removed. It is invalid only if no peer was given.
+	Client netip.Addr
+
+	// Prefix is the group of addresses that share an address-keyed budget: an
+	// IPv4 address alone (NAT64 included), an IPv6 address with its neighbours
+	// of the same Options.IPv6Bits.
+	Prefix netip.Prefix
+
+	// Hop says how Client was found.
+	Hop Hop
+
+	// Rejected says why a credential that was presented is not used.
+	Rejected Rejection
+}
+
+// String says in one line who the principal is and how that was found. It is
+// meant for people (explain, debug logs) and may change.
+func (p Principal) String() string {
+	var b strings.Builder
+	b.WriteString(p.Kind.String())
+	if p.Kind != Address {
+		b.WriteString(" " + strconv.Quote(p.ID))
+		if p.Project != "" {
+			b.WriteString(" of project " + strconv.Quote(p.Project))
+		}
+		if p.Tier != "" {
+			b.WriteString(" in tier " + strconv.Quote(p.Tier))
+		}
+		b.WriteString(", client")
+	}
+	if p.Client.IsValid() {
+		b.WriteString(" " + p.Client.String() + " in " + p.Prefix.String())
+	} else {
+		b.WriteString(" none")
+	}
+	b.WriteString(": " + p.Hop.String())
+	if p.Rejected != NotRejected {
+		b.WriteString("; credential ignored: " + p.Rejected.String())
+	}
+	return b.String()
+}
+
+// AppendSubject appends the bytes that name the principal's budget. They are
+// injective: different (Kind, Project, ID), or for an Address different
+// Prefix, give different bytes. No subject is the beginning of another, so
+// subjects may be concatenated. They are the same in every process.
+func (p *Principal) AppendSubject(dst []byte) []byte {
+	if p.Kind == Address {
+		return p.AppendAddress(dst)
+	}
+	dst = append(dst, byte(p.Kind))
+	dst = appendText(dst, p.Project)
+	return appendText(dst, p.ID)
+}
+
+// AppendAddress appends the bytes that name the budget of the principal's
+// address group, whatever the principal's Kind. They are what AppendSubject
+// appends for a principal known by its address, with the same guarantees.
+func (p *Principal) AppendAddress(dst []byte) []byte {
+	dst = append(dst, byte(Address))
+	addr := p.Prefix.Addr()
+	switch {
+	case addr.Is4():
+		a := addr.As4()
+		dst = append(dst, 4, byte(p.Prefix.Bits()))
+		return append(dst, a[:]...)
+	case addr.Is6():
+		a := addr.As16()
+		dst = append(dst, 16, byte(p.Prefix.Bits()))
+		return append(dst, a[:]...)
+	}
+	return append(dst, 0)
+}
+
+func appendText(dst []byte, s string) []byte {
+	dst = binary.AppendUvarint(dst, uint64(len(s)))
+	return append(dst, s...)
+}
+
+// Rejection says why a presented credential was ignored. The zero value,
+// NotRejected, means that none was.
+type Rejection uint8
+
+const (
+	NotRejected    Rejection = iota
+	Ambiguous                // several credentials, or one header several times
+	KeyMalformed             // not the text of an API key: no look-up was made
+	KeyUnknown               // no such key
+	KeyRevoked               // the key was revoked
+	KeyExpired               // the key's time is over
+	TokenUnchecked           // a bearer token, but Options.Tokens is nil
+	TokenTooLong             // a bearer token above MaxTokenLength
+	TokenMalformed           // not the text of a bearer token: it was not verified
+	TokenRefused             // the verifier refused the token
+	TokenExpired             // the verifier refused it with ErrTokenExpired
+	LookupFailed             // the finder or verifier could not answer
+	rejections               // how many there are
+)
+
+var rejectionNames = [rejections]string{
+	NotRejected:    "not rejected",
+	Ambiguous:      "more than one credential was presented",
+	KeyMalformed:   "the API key is malformed",
+	KeyUnknown:     "the API key is unknown",
+	KeyRevoked:     "the API key is revoked",
+	KeyExpired:     "the API key has expired",
+	TokenUnchecked: "bearer tokens are not accepted here",
+	TokenTooLong:   "the bearer token is too long",
+	TokenMalformed: "the bearer token is malformed",
+	TokenRefused:   "the bearer token was refused",
+	TokenExpired:   "the bearer token has expired",
+	LookupFailed:   "the credential could not be looked up",
+}
+
+// String returns a sentence fragment for people.
+func (r Rejection) String() string {
+	if r < rejections {
+		return rejectionNames[r]
+	}
+	return "Rejection(" + strconv.Itoa(int(r)) + ")"
+}
