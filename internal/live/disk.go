@@ -1,0 +1,120 @@
+package live
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+// maxCopy is the largest last good copy that is read, in bytes.
+const maxCopy = 4 << 30
+
+// saveCopy keeps a document for a start without its source.
+func (v *Value[D, T]) saveCopy(doc D) error {
+	if v.o.LastGood == "" {
+		return nil
+	}
+	return safely(func() error {
+		data, err := v.o.Encode(doc)
+		if err != nil {
+			return err
+		}
+		return writeFile(v.o.LastGood, data)
+	})
+}
+
+// loadCopy puts the kept document in force.
+func (v *Value[D, T]) loadCopy() error {
+	data, err := readFile(v.o.LastGood)
+	if err != nil {
+		return err
+	}
+	doc, err := v.o.Decode(data)
+	if err != nil {
+		return fmt.Errorf("%s: %w", v.o.LastGood, err)
+	}
+	if err := v.use(doc, "", true); err != nil {
+		return err
+	}
+	if written, err := os.Stat(v.o.LastGood); err == nil {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		v.fresh = written.ModTime()
+	}
+	return nil
+}
+
+// The file is one line with a checksum, then the document.
+const headerFormat = "headgate last good copy, crc32 %08x\n"
+
+// writeFile replaces a file as a whole: readers, and whoever comes after a
+// crash, see the old content or the new.
+func writeFile(path string, data []byte) (err error) {
+	dir := filepath.Dir(path)
+	// Readable by the owner alone (os.CreateTemp makes it 0600): projects and limits are nobody else's business.
+	temp, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = temp.Close()
+			_ = os.Remove(temp.Name())
+		}
+	}()
+	if _, err := fmt.Fprintf(temp, headerFormat, crc32.ChecksumIEEE(data)); err != nil {
+		return err
+	}
+	if _, err := temp.Write(data); err != nil {
+		return err
+	}
+	if err := temp.Sync(); err != nil {
+		return err
+	}
+	if err := temp.Close(); err != nil {
+		return err
+	}
+	if err := os.Rename(temp.Name(), path); err != nil {
+		return err
+	}
+	return syncDir(dir)
+}
+
+// syncDir makes a rename last. Some systems cannot sync a directory, and there
+// is nothing to do about that.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	_ = d.Sync()
+	return d.Close()
+}
+
+func readFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() //nolint:errcheck // only read
+	all, err := io.ReadAll(io.LimitReader(f, maxCopy+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(all)) > maxCopy {
+		return nil, fmt.Errorf("%s is larger than %d bytes", path, int64(maxCopy))
+	}
+	header, data, ok := bytes.Cut(all, []byte("\n"))
+	var sum uint32
+	if _, err := fmt.Sscanf(string(header)+"\n", headerFormat, &sum); !ok || err != nil {
+		return nil, fmt.Errorf("%s is no last good copy", path)
+	}
+	if sum != crc32.ChecksumIEEE(data) {
+		return nil, errors.New(path + " is damaged: its checksum does not match")
+	}
+	return data, nil
+}

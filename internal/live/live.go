@@ -1,0 +1,353 @@
+// Package live keeps a value built from a changing document fresh, and never
+// gives up a good value for a bad one.
+//
+// A Value asks its source for a version at an interval, loads the document when
+// the version changed, builds the value and swaps one pointer. A document that
+// does not load, does not build or came back empty changes nothing but the
+// status. The last good document is kept on disk, so that a process can start
+// while its source is away.
+package live
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Source holds a document of type D that changes now and then.
+type Source[D any] interface {
+	// Version reports a text that differs after every change, cheaply; "" if
+	// it can only be told by loading.
+	Version(ctx context.Context) (string, error)
+
+	// Load reads the document and the version it has. A version older than
+	// the document is harmless, a newer one is not: read the version first.
+	// An error together with a version means that this version is at fault
+	// and will stay so: it is not loaded again until the version changes.
+	Load(ctx context.Context) (D, string, error)
+}
+
+// Options configures a Value. Name, Source and Build are required; every other
+// zero value is a safe default.
+type Options[D, T any] struct {
+	Name   string // what the document is, for messages: "policies"
+	Source Source[D]
+
+	// Build makes the value of a document. previous is the value in force, or
+	// nil. A document it refuses is not loaded again until its version changes.
+	Build func(doc D, previous *T) (*T, error)
+
+	// Empty reports whether a document holds nothing. An empty document never
+	// replaces one that was not: that is a source gone wrong far more often
+	// than a wish. Nil means that no document is empty.
+	Empty func(D) bool
+
+	// Interval is the time between two looks at the version. Shorter notices
+	// changes sooner and asks the source more often. Default 250 ms.
+	Interval time.Duration
+
+	// Timeout bounds one look, or one load. Default 30 s.
+	Timeout time.Duration
+
+	// LastGood is the file that keeps the last good document; none if empty.
+	// Encode and Decode are needed with it.
+	LastGood string
+	Encode   func(D) ([]byte, error)
+	Decode   func([]byte) (D, error)
+
+	Log *slog.Logger     // default discards
+	Now func() time.Time // default time.Now
+}
+
+// Status is how a Value does.
+type Status struct {
+	Version   string    // of the document in force, as its source names it
+	LoadedAt  time.Time // when it took effect
+	CheckedAt time.Time // when the source last confirmed it; zero if never
+	Stale     time.Duration
+	FromDisk  bool   // the document in force is the copy on disk
+	Failures  uint64 // looks, loads and builds that failed, since the start
+	LastError string // empty once a later look succeeded
+	CopyError string // why the last good document could not be kept on disk; empty once it was
+}
+
+// Value is a *T that is kept fresh. It is safe for concurrent use.
+type Value[D, T any] struct {
+	o       Options[D, T]
+	current atomic.Pointer[T]
+	turn    chan struct{} // holds one token: whoever has it may load
+
+	mu     sync.Mutex // guards what follows
+	status Status
+	fresh  time.Time // stands for CheckedAt while that is zero
+
+	// Only whoever has the turn uses these.
+	refused string          // the version that was at fault last, "" if none
+	filled  bool            // the document in force is not empty
+	said    map[string]bool // errors logged since the last success
+}
+
+// maxSaid bounds how many different errors are logged between two successes.
+const maxSaid = 16
+
+// New returns a Value that holds nothing until Start.
+func New[D, T any](o Options[D, T]) (*Value[D, T], error) {
+	var errs []error
+	check := func(wrong bool, field string, value any, want string) {
+		if wrong {
+			errs = append(errs, fmt.Errorf("%s is %v, want %s", field, value, want))
+		}
+	}
+	check(o.Name == "", "Name", "empty", "one")
+	check(o.Source == nil, "Source", "nil", "one")
+	check(o.Build == nil, "Build", "nil", "one")
+	check(o.Interval < 0, "Interval", o.Interval, "more than 0, or 0 for 250ms")
+	check(o.Timeout < 0, "Timeout", o.Timeout, "more than 0, or 0 for 30s")
+	check(o.LastGood != "" && (o.Encode == nil || o.Decode == nil), "Encode or Decode", "nil", "both with LastGood")
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	if o.Interval == 0 {
+		o.Interval = 250 * time.Millisecond
+	}
+	if o.Timeout == 0 {
+		o.Timeout = 30 * time.Second
+	}
+	if o.Empty == nil {
+		o.Empty = func(D) bool { return false }
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	v := &Value[D, T]{o: o, turn: make(chan struct{}, 1), fresh: o.Now(), said: map[string]bool{}}
+	v.turn <- struct{}{}
+	return v, nil
+}
+
+// Get returns the value in force, or nil before the first good document. It
+// never blocks.
+func (v *Value[D, T]) Get() *T { return v.current.Load() }
+
+// Status reports how the value does. Stale is the time since the source last
+// confirmed the document in force. If it never did, Stale is the age of the
+// copy on disk, or the time since New.
+func (v *Value[D, T]) Status() Status {
+	now := v.o.Now()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	s := v.status
+	since := s.CheckedAt
+	if since.IsZero() {
+		since = v.fresh
+	}
+	s.Stale = max(0, now.Sub(since))
+	return s
+}
+
+// Start loads the document, or, when that fails, the copy on disk. The error
+// says why there is neither.
+func (v *Value[D, T]) Start(ctx context.Context) error {
+	return v.inTurn(ctx, func() error {
+		err := v.load(ctx)
+		if err == nil || v.o.LastGood == "" || v.current.Load() != nil {
+			return err
+		}
+		if diskErr := safely(v.loadCopy); diskErr != nil {
+			return errors.Join(err, fmt.Errorf("%s: last good copy: %w", v.o.Name, diskErr))
+		}
+		v.o.Log.Warn("started from the last good copy, because the source failed",
+			"what", v.o.Name, "file", v.o.LastGood, "error", err)
+		return nil
+	})
+}
+
+// Reload loads the document now, whether or not its version changed, and
+// reports why it is not in force if it is not.
+func (v *Value[D, T]) Reload(ctx context.Context) error {
+	return v.inTurn(ctx, func() error { return v.load(ctx) })
+}
+
+// Run looks for a new version at every interval until ctx is done. Whatever
+// the source does, panics included, it goes on.
+func (v *Value[D, T]) Run(ctx context.Context) {
+	ticker := time.NewTicker(v.o.Interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			// Errors are counted and logged where they arise; what panics
+			// here is a clock or a log handler.
+			_ = safely(func() error { return v.inTurn(ctx, func() error { return v.look(ctx) }) })
+		}
+	}
+}
+
+// inTurn runs f while nobody else loads.
+func (v *Value[D, T]) inTurn(ctx context.Context, f func() error) error {
+	select {
+	case <-v.turn:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { v.turn <- struct{}{} }()
+	return f()
+}
+
+// look loads the document if its version changed.
+func (v *Value[D, T]) look(ctx context.Context) error {
+	var version string
+	err := v.ask(ctx, func(ctx context.Context) (err error) {
+		version, err = v.o.Source.Version(ctx)
+		return err
+	})
+	if err != nil {
+		return v.failed(ctx, fmt.Errorf("%s: look for changes: %w", v.o.Name, err))
+	}
+	if version != "" && version == v.refused {
+		return nil // said so already; not confirmed either
+	}
+	if version != "" && v.holds(version) {
+		v.succeeded()
+		return nil
+	}
+	return v.fetch(ctx, false)
+}
+
+// load loads the document, changed or not.
+func (v *Value[D, T]) load(ctx context.Context) error { return v.fetch(ctx, true) }
+
+// fetch loads the document and puts it in force. Unless forced, it leaves a
+// document alone that turns out to be the one in force, or the one refused.
+func (v *Value[D, T]) fetch(ctx context.Context, force bool) error {
+	var doc D
+	var version string
+	err := v.ask(ctx, func(ctx context.Context) (err error) {
+		doc, version, err = v.o.Source.Load(ctx)
+		return err
+	})
+	switch {
+	case err != nil:
+		v.refused = version
+		return v.failed(ctx, fmt.Errorf("%s: load: %w", v.o.Name, err))
+	case !force && version == v.refused && version != "":
+		return nil
+	case !force && version != "" && v.holds(version):
+		v.succeeded()
+		return nil
+	}
+	if err := v.use(doc, version, false); err != nil {
+		v.refused = version
+		return v.failed(ctx, err)
+	}
+	v.succeeded()
+	v.saved(v.saveCopy(doc))
+	return nil
+}
+
+// holds reports whether the document in force has a version and came from the
+// source.
+func (v *Value[D, T]) holds(version string) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.status.Version == version && !v.status.FromDisk && !v.status.LoadedAt.IsZero()
+}
+
+// use builds a document's value and puts it in force.
+func (v *Value[D, T]) use(doc D, version string, fromDisk bool) error {
+	empty := false
+	var built *T
+	err := safely(func() (err error) {
+		if empty = v.o.Empty(doc); empty && v.filled {
+			return errors.New("the document is empty now, want at least one entry")
+		}
+		built, err = v.o.Build(doc, v.current.Load())
+		if err == nil && built == nil {
+			err = errors.New("built nothing")
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", v.o.Name, err)
+	}
+	now := v.o.Now()
+	v.current.Store(built)
+	v.filled = !empty
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.status.Version, v.status.FromDisk, v.status.LoadedAt = version, fromDisk, now
+	return nil
+}
+
+// ask runs f with the time that one answer may take.
+func (v *Value[D, T]) ask(ctx context.Context, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, v.o.Timeout)
+	defer cancel()
+	return safely(func() error { return f(ctx) })
+}
+
+// safely makes an error of a panic: sources are other people's code.
+func safely(f func() error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("panic: %v", r)
+		}
+	}()
+	return f()
+}
+
+// succeeded notes that the source confirmed the document in force.
+func (v *Value[D, T]) succeeded() {
+	now := v.o.Now()
+	v.mu.Lock()
+	recovered := v.status.LastError != ""
+	v.status.CheckedAt, v.status.LastError = now, ""
+	v.mu.Unlock()
+	v.refused = ""
+	clear(v.said)
+	if recovered {
+		v.o.Log.Info("fresh again", "what", v.o.Name)
+	}
+}
+
+// saved notes what became of the copy on disk. The document is in force either
+// way; that a restart may lack it is a problem of its own.
+func (v *Value[D, T]) saved(err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	v.mu.Lock()
+	again := v.status.CopyError != "" // in other words perhaps: temporary files have random names
+	v.status.CopyError = text
+	v.mu.Unlock()
+	if err != nil && !again {
+		v.o.Log.Error("the last good copy is not kept", "what", v.o.Name, "file", v.o.LastGood, "error", text)
+	}
+}
+
+// failed counts an error and logs it, if it is not the same again. The end of
+// ctx is no failure of the source.
+func (v *Value[D, T]) failed(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return err
+	}
+	text := err.Error()
+	v.mu.Lock()
+	v.status.Failures++
+	v.status.LastError = text
+	v.mu.Unlock()
+	if !v.said[text] && len(v.said) < maxSaid {
+		v.said[text] = true
+		v.o.Log.Error("refresh failed: the last good "+v.o.Name+" stay in force", "error", text)
+	}
+	return err
+}
