@@ -1,0 +1,210 @@
+package policy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/headgate-io/headgate/internal/live"
+)
+
+// Source holds a Document that changes now and then: a file, a table.
+type Source interface {
+	// Version reports a text that differs after every change, cheaply; "" if
+	// that can only be told by loading.
+	Version(ctx context.Context) (string, error)
+
+	// Load reads the document and its version. A version older than the
+	// document is harmless, a newer one is not: read the version first. An
+	// error together with a version means that this version is at fault and
+	// will stay so: it is not loaded again until the version changes.
+	Load(ctx context.Context) (Document, string, error)
+}
+
+// CacheOptions configures a Cache. Source and Compile.Endpoints are required;
+// every other zero value is a safe default.
+type CacheOptions struct {
+	Source  Source
+	Compile CompileOptions // Previous and Now are the cache's to fill
+
+	// Interval is the time between two looks at Source.Version, and so, with
+	// the time that a load takes, the bound on staleness while the source
+	// answers. Default 250 ms.
+	Interval time.Duration
+
+	// Timeout bounds one look, or one load. Default 30 s.
+	Timeout time.Duration
+
+	// LastGood is the file that keeps the last good rules, so that Start
+	// succeeds while the source is away. It is written with mode 0600. Empty
+	// means none.
+	LastGood string
+
+	Log *slog.Logger     // default discards
+	Now func() time.Time // default time.Now
+}
+
+// Cache keeps a Set fresh from a Source. A document that does not load, has an
+// error or came back empty, when it was not, changes nothing: the last good
+// Set stays, and Status and one log line say why. It is safe for concurrent
+// use.
+type Cache struct {
+	value *live.Value[Document, Set]
+}
+
+// NewCache returns a Cache that is empty until Start.
+func NewCache(o CacheOptions) (*Cache, error) {
+	if o.Source == nil {
+		return nil, errors.New("policy cache: Source is nil, want one")
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	var warned string
+	value, err := live.New(live.Options[Document, Set]{
+		Name: "policies", Source: o.Source,
+		Interval: o.Interval, Timeout: o.Timeout, Log: o.Log, Now: o.Now,
+		LastGood: o.LastGood, Encode: encodeCopy, Decode: decodeCopy,
+		Empty: func(d Document) bool { return len(d.Rules) == 0 },
+		Build: func(d Document, previous *Set) (*Set, error) {
+			compile := o.Compile
+			compile.Previous, compile.Now = previous, o.Now()
+			set, problems := Compile(d, compile)
+			if set == nil {
+				return nil, briefly(problems)
+			}
+			if text := problems.String(); text != warned {
+				logWarnings(o.Log, problems)
+				warned = text
+			}
+			return set, nil
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("policy cache: %w", err)
+	}
+	return &Cache{value}, nil
+}
+
+// shown is how many problems a log line or an error of the cache lists. Lint
+// lists them all.
+const shown = 20
+
+// briefly makes one error of the first errors of a document.
+func briefly(problems Problems) error {
+	wrong := problems.Errors()
+	if more := len(wrong) - shown; more > 0 {
+		return fmt.Errorf("%w\nand %d more", wrong[:shown].Err(), more)
+	}
+	return wrong.Err()
+}
+
+func logWarnings(log *slog.Logger, problems Problems) {
+	for i, p := range problems {
+		if i == shown {
+			log.Warn("policies: more warnings left out", "count", len(problems)-shown)
+			return
+		}
+		log.Warn("policies: "+p.Error(), "code", p.Code)
+	}
+}
+
+// Start loads the rules, or, when the source fails, the last good copy. The
+// error says why there is neither; the process may go on and call Run all the
+// same, with no rules until the source mends.
+func (c *Cache) Start(ctx context.Context) error { return c.value.Start(ctx) }
+
+// Run looks for changes at every interval until ctx is done. Whatever the
+// source does, panics included, it goes on.
+func (c *Cache) Run(ctx context.Context) { c.value.Run(ctx) }
+
+// Reload loads the rules now and reports why they are not in force if they are
+// not.
+func (c *Cache) Reload(ctx context.Context) error { return c.value.Reload(ctx) }
+
+// Set returns the rules in force, or nil before the first good ones. It never
+// blocks.
+func (c *Cache) Set() *Set { return c.value.Get() }
+
+// Status is how a Cache does.
+type Status struct {
+	Version   string        // of the document in force, as its source names it
+	LoadedAt  time.Time     // when it took effect
+	CheckedAt time.Time     // when the source last confirmed it; zero if never
+	Stale     time.Duration // since CheckedAt, or the age of the copy on disk
+	FromDisk  bool          // the rules in force are the last good copy
+	Failures  uint64        // looks, loads and compilations that failed
+	LastError string        // empty once a later look succeeded
+	CopyError string        // why the last good copy could not be written
+	Rules     int           // in force
+}
+
+// Status reports how the cache does.
+func (c *Cache) Status() Status {
+	s := c.value.Status()
+	status := Status{
+		Version: s.Version, LoadedAt: s.LoadedAt, CheckedAt: s.CheckedAt, Stale: s.Stale,
+		FromDisk: s.FromDisk, Failures: s.Failures, LastError: s.LastError, CopyError: s.CopyError,
+	}
+	if set := c.Set(); set != nil {
+		status.Rules = set.Len()
+	}
+	return status
+}
+
+// savedDocument is the last good copy: a format of our own, for the same
+// version of this package. People's files are policy/file's.
+type savedDocument struct {
+	Format   int               `json:"format"`
+	Source   string            `json:"source"`
+	Projects map[string]string `json:"projects"`
+	Rules    []savedRule       `json:"rules"`
+}
+
+const savedFormat = 1
+
+// savedRule has the fields of Rule, so that one converts to the other.
+type savedRule struct {
+	Endpoint    string        `json:"e"`
+	Project     string        `json:"p,omitempty"`
+	Tier        string        `json:"t,omitempty"`
+	Limit       int64         `json:"l"`
+	Per         time.Duration `json:"per,omitempty"`
+	Burst       int64         `json:"b,omitempty"`
+	Subject     Subject       `json:"s,omitempty"`
+	Algorithm   Algorithm     `json:"a,omitempty"`
+	Mode        Mode          `json:"m,omitempty"`
+	Scope       Scope         `json:"sc,omitempty"`
+	OnStoreLoss StoreLoss     `json:"loss,omitempty"`
+	Expires     time.Time     `json:"x,omitzero"`
+	Name        string        `json:"n,omitempty"`
+}
+
+func encodeCopy(d Document) ([]byte, error) {
+	saved := savedDocument{Format: savedFormat, Source: d.Source, Projects: d.Projects, Rules: make([]savedRule, len(d.Rules))}
+	for i, r := range d.Rules {
+		saved.Rules[i] = savedRule(r)
+	}
+	return json.Marshal(saved)
+}
+
+func decodeCopy(data []byte) (Document, error) {
+	var saved savedDocument
+	if err := json.Unmarshal(data, &saved); err != nil {
+		return Document{}, err
+	}
+	if saved.Format != savedFormat {
+		return Document{}, fmt.Errorf("format is %d, want %d", saved.Format, savedFormat)
+	}
+	d := Document{Source: saved.Source, Projects: saved.Projects, Rules: make([]Rule, len(saved.Rules))}
+	for i, r := range saved.Rules {
+		d.Rules[i] = Rule(r)
+	}
+	return d, nil
+}

@@ -1,0 +1,541 @@
+package policy
+
+import (
+	"math"
+	"math/bits"
+	"strings"
+	"time"
+
+	"github.com/headgate-io/headgate/endpoint"
+	"github.com/headgate-io/headgate/rate"
+)
+
+// CompileOptions is what a Document needs to become a Set. Endpoints is
+// required; every other zero value is a safe default.
+type CompileOptions struct {
+	// Endpoints is the table that requests are matched by. Rules for templates
+	// that it does not have are reported and left out; with nil, that is every
+	// rule for a template.
+	Endpoints *endpoint.Table
+
+	// BurstPercent is the burst of rules that give none, in percent of their
+	// limit, at least 100. More forgives spikes, less protects the backend
+	// sooner. Default 100.
+	BurstPercent int64
+
+	// Costs is how many tokens a request to an endpoint takes; 1 where absent.
+	// It is here to be checked: a cost above a burst could never be paid.
+	Costs map[endpoint.ID]int64
+
+	// Previous is the Set that the new one replaces, for Terms.Since. Nil when
+	// there is none.
+	Previous *Set
+
+	// Now is when the Set takes effect. Default time.Now().
+	Now time.Time
+}
+
+// Compile checks a document and makes it a Set. The Set is nil if, and only
+// if, the problems hold an error. All problems are found at once; of each kind
+// the first hundred are reported.
+func Compile(doc Document, o CompileOptions) (*Set, Problems) {
+	c := newCompiler(doc, o)
+	c.readProjects()
+	for i := range doc.Rules {
+		c.readRule(i)
+	}
+	c.arrange()
+	c.check()
+	problems := c.problems.done()
+	if len(problems.Errors()) > 0 {
+		return nil, problems
+	}
+	return c.set, problems
+}
+
+// Lint reports exactly what Compile would.
+func Lint(doc Document, o CompileOptions) Problems {
+	_, problems := Compile(doc, o)
+	return problems
+}
+
+// compiler holds what is only needed until the Set is done.
+type compiler struct {
+	doc Document
+	o   CompileOptions
+	now int64 // Unix nanoseconds
+
+	set      *Set
+	problems problems
+
+	hasDefault, hasUnknown bool
+
+	places   map[string]*place // by Rule.Endpoint
+	orphans  map[string]uint32 // by shape of the template
+	compiled map[rate.Limit]compiledLimit
+	extras   map[extra]uint32
+
+	// The rules that passed, in the order of the document.
+	rows    []row
+	indexes []uint32 // of rows in Document.Rules
+	grouped []uint32 // of rows in groups
+
+	groups []pendingGroup
+	slots  []uint32 // groups + 1 by hash
+}
+
+// place is what one text in Rule.Endpoint means.
+type place struct {
+	number  uint32
+	prefix  hash   // of Terms.ID
+	closest string // for a template that no endpoint has
+	want    string // not empty: the text is wrong
+}
+
+type compiledLimit struct {
+	index uint32
+	err   error
+}
+
+// pendingGroup is a group before its rows have their place.
+type pendingGroup struct {
+	endpoint uint32
+	who      who
+	start    uint32
+	count    uint32
+	subjects uint8 // one bit each
+}
+
+func newCompiler(doc Document, o CompileOptions) *compiler {
+	if o.Now.IsZero() {
+		o.Now = time.Now()
+	}
+	c := &compiler{
+		doc: doc, o: o, now: o.Now.UnixNano(),
+		set: &Set{
+			endpoints: o.Endpoints,
+			projects:  newNames(), tiers: newNames(), titles: newNames(),
+			extras:  make([]extra, 1),
+			version: doc.Fingerprint(),
+		},
+		places:   map[string]*place{},
+		orphans:  map[string]uint32{},
+		compiled: map[rate.Limit]compiledLimit{},
+		extras:   map[extra]uint32{{}: 0},
+		rows:     make([]row, 0, len(doc.Rules)),
+		indexes:  make([]uint32, 0, len(doc.Rules)),
+		grouped:  make([]uint32, 0, len(doc.Rules)),
+		slots:    make([]uint32, 128),
+	}
+	if c.o.BurstPercent == 0 {
+		c.o.BurstPercent = 100
+	}
+	if c.o.BurstPercent < 100 {
+		c.options("burst_percent", number(o.BurstPercent), "100 or more, or 0 for 100")
+		c.o.BurstPercent = 100
+	}
+	return c
+}
+
+// readRule checks one rule by itself and notes its row.
+func (c *compiler) readRule(i int) {
+	r := &c.doc.Rules[i]
+	c.noteFallback(r)
+	at := c.place(r.Endpoint)
+	limit, ok := c.checkRule(i, r, at)
+	if !ok {
+		return
+	}
+	w, ok := c.who(i, r)
+	if !ok {
+		return
+	}
+	title, ok := c.set.titles.add(r.Name)
+	if !ok {
+		c.tooManyNames(i, "name")
+		return
+	}
+	g, fresh := c.group(at.number, w, r.Subject)
+	if !fresh {
+		c.duplicate(i, r, at, w)
+		return
+	}
+	c.warnRule(i, r, at)
+	c.groups[g].count++
+	c.grouped = append(c.grouped, g)
+	c.indexes = append(c.indexes, uint32(i))
+	c.rows = append(c.rows, row{
+		id:       at.prefix.text(r.Project).text(r.Tier).text(r.Subject.String()).sum(),
+		endpoint: at.number, who: w, limit: limit,
+		extra:   c.extra(extra{expires: expiry(r.Expires), title: title}),
+		subject: r.Subject, mode: r.Mode, loss: r.OnStoreLoss,
+		algorithm: r.Algorithm, scope: r.Scope,
+	})
+}
+
+// who numbers the rule's project or tier.
+func (c *compiler) who(i int, r *Rule) (who, bool) {
+	if r.Tier != "" {
+		n, ok := c.set.tiers.add(r.Tier)
+		if !ok {
+			c.tooManyNames(i, "tier")
+		}
+		return ofTier(n), ok
+	}
+	n, ok := c.set.projects.add(r.Project)
+	if !ok {
+		c.tooManyNames(i, "project")
+	}
+	return ofProject(n), ok
+}
+
+// expiry is when a rule ends in Unix nanoseconds, 0 for never. Times that do
+// not fit (before 1970, after 2262) become the nearest that does.
+func expiry(t time.Time) int64 {
+	switch {
+	case t.IsZero():
+		return 0
+	case t.Unix() <= 0:
+		return 1
+	case t.Unix() >= math.MaxInt64/int64(time.Second):
+		return math.MaxInt64
+	}
+	return t.UnixNano()
+}
+
+// place says what the text of an endpoint means. It works each text out once.
+func (c *compiler) place(text string) *place {
+	if at, ok := c.places[text]; ok {
+		return at
+	}
+	at := &place{}
+	switch text {
+	case Default:
+		at.number, at.prefix = rowDefault, newHash().text(text)
+	case UnknownEndpoint:
+		at.number, at.prefix = rowUnknown, newHash().text(text)
+	case All:
+		at.number, at.prefix = rowAll, newHash().text(text)
+	default:
+		c.placeTemplate(at, text)
+	}
+	c.places[text] = at
+	return at
+}
+
+func (c *compiler) placeTemplate(at *place, text string) {
+	t, err := endpoint.ParseTemplate(text)
+	if err != nil {
+		at.want = wantEndpoint(text, err)
+		return
+	}
+	if c.o.Endpoints != nil {
+		if id, ok := c.o.Endpoints.Lookup(t); ok {
+			at.number = uint32(id)
+			at.prefix = newHash().text(shapeOf(c.o.Endpoints.Template(id).String()))
+			return
+		}
+		if !c.problems.full("no_endpoint") { // nobody will see it, and it is slow
+			if near, ok := c.o.Endpoints.Closest(t); ok {
+				at.closest = near.String()
+			}
+		}
+	}
+	shape := shapeOf(t.String())
+	n, ok := c.orphans[shape]
+	if !ok {
+		n = rowOrphan - uint32(len(c.orphans))
+		c.orphans[shape] = n
+	}
+	at.number = n
+}
+
+// shapeOf drops the parameter names of a template, which do not tell two
+// templates apart: "GET /a/{id}/{rest...}" becomes "GET /a/{}/{...}".
+func shapeOf(template string) string {
+	var b strings.Builder
+	for {
+		open := strings.IndexByte(template, '{')
+		end := strings.IndexByte(template, '}')
+		if open < 0 || end < open {
+			b.WriteString(template)
+			return b.String()
+		}
+		b.WriteString(template[:open+1])
+		if strings.HasSuffix(template[:end], "...") {
+			b.WriteString("...")
+		}
+		b.WriteByte('}')
+		template = template[end+1:]
+	}
+}
+
+// isOrphan reports whether a row's endpoint is a template that no endpoint has.
+func (c *compiler) isOrphan(ep uint32) bool {
+	return ep <= rowOrphan && ep > rowOrphan-uint32(len(c.orphans))
+}
+
+// limit compiles a limit, each different one once.
+func (c *compiler) limit(r *Rule) (rate.Limit, compiledLimit) {
+	l := rate.Limit{Tokens: r.Limit, Per: r.Per, Burst: r.Burst}
+	if l.Per == 0 {
+		l.Per = time.Second
+	}
+	if l.Burst == 0 {
+		l.Burst = percentOf(l.Tokens, c.o.BurstPercent)
+	}
+	known, ok := c.compiled[l]
+	if ok {
+		return l, known
+	}
+	shape, err := rate.Compile(l)
+	known = compiledLimit{index: uint32(len(c.set.shapes)), err: err}
+	if err == nil {
+		c.set.shapes = append(c.set.shapes, shape)
+		c.set.limits = append(c.set.limits, l)
+	}
+	c.compiled[l] = known
+	return l, known
+}
+
+// percentOf is the burst that a rule without one gets, at least 1.
+func percentOf(tokens, percent int64) int64 {
+	hi, lo := bits.Mul64(uint64(tokens), uint64(percent))
+	if hi >= 100 {
+		return math.MaxInt64
+	}
+	burst, _ := bits.Div64(hi, lo, 100)
+	return int64(max(1, min(burst, math.MaxInt64)))
+}
+
+// extra numbers what few rules have, each different one once.
+func (c *compiler) extra(e extra) uint32 {
+	n, ok := c.extras[e]
+	if !ok {
+		n = uint32(len(c.set.extras))
+		c.set.extras = append(c.set.extras, e)
+		c.extras[e] = n
+	}
+	return n
+}
+
+// group numbers the group of an endpoint and tenant, and reports false if it
+// has the subject already.
+func (c *compiler) group(ep uint32, w who, s Subject) (uint32, bool) {
+	mask := len(c.slots) - 1
+	i := int(uint32(mix(ep, w))) & mask
+	for ; c.slots[i] != 0; i = (i + 1) & mask {
+		n := c.slots[i] - 1
+		if g := &c.groups[n]; g.endpoint == ep && g.who == w {
+			fresh := g.subjects&(1<<s) == 0
+			g.subjects |= 1 << s
+			return n, fresh
+		}
+	}
+	c.groups = append(c.groups, pendingGroup{endpoint: ep, who: w, subjects: 1 << s})
+	c.slots[i] = uint32(len(c.groups))
+	if 2*len(c.groups) >= len(c.slots) {
+		c.growSlots()
+	}
+	return uint32(len(c.groups) - 1), true
+}
+
+func (c *compiler) growSlots() {
+	c.slots = make([]uint32, 2*len(c.slots))
+	mask := len(c.slots) - 1
+	for n, g := range c.groups {
+		i := int(uint32(mix(g.endpoint, g.who))) & mask
+		for c.slots[i] != 0 {
+			i = (i + 1) & mask
+		}
+		c.slots[i] = uint32(n + 1)
+	}
+}
+
+// arrange puts the rows of a group next to each other, in the order of their
+// subjects, and builds the index.
+func (c *compiler) arrange() {
+	s := c.set
+	s.byEndpoint = make([]endpointGroup, 1)
+	if c.o.Endpoints != nil {
+		s.byEndpoint = make([]endpointGroup, c.o.Endpoints.Len()+1)
+	}
+	byProject := make([]tenantGroups, s.projects.len()+1)
+	copy(byProject, s.byProject)
+	s.byProject = byProject
+	s.byTier = make([]tenantGroups, s.tiers.len()+1)
+
+	next, probed := uint32(0), 0
+	for i := range c.groups {
+		g := &c.groups[i]
+		if g.count == 0 || !c.indexGroup(g, group(next+1)) {
+			g.count = 0
+			continue
+		}
+		if s.isProbed(g) {
+			probed++
+		}
+		g.start = next
+		next += g.count
+		s.present |= g.subjects
+	}
+	s.rows = make([]row, next)
+	c.placeRows()
+	c.buildSlots(probed)
+	s.projects.trim()
+	s.tiers.trim()
+	s.titles.trim()
+}
+
+// isProbed reports whether a group is found by hash.
+func (s *Set) isProbed(g *pendingGroup) bool {
+	return g.who != 0 && g.endpoint != rowUnknown && g.endpoint < uint32(len(s.byEndpoint))
+}
+
+// indexGroup writes a group's entry in the arrays. It reports false for groups
+// that no request can reach.
+func (c *compiler) indexGroup(g *pendingGroup, at group) bool {
+	s := c.set
+	has := &s.fallback
+	switch {
+	case g.who.isTier():
+		has = &s.byTier[g.who.number()]
+	case g.who != 0:
+		has = &s.byProject[g.who.number()]
+	}
+	switch {
+	case g.endpoint == rowDefault:
+		has.byDefault = at
+	case g.endpoint == rowAll:
+		has.all = at
+	case g.endpoint == rowUnknown:
+		if g.who != 0 {
+			return false
+		}
+		s.unknown = at
+	case c.isOrphan(g.endpoint):
+		return false
+	case g.who == 0:
+		s.byEndpoint[g.endpoint].group = at
+	case g.who.isTier():
+		s.byEndpoint[g.endpoint].tiers |= g.subjects
+	default:
+		s.byEndpoint[g.endpoint].projects |= g.subjects
+	}
+	return true
+}
+
+// placeRows moves every row into its group, subjects ascending. A group has at
+// most one row a subject, so its rows before a given one are a bit count.
+func (c *compiler) placeRows() {
+	since := c.sinceOf()
+	for i := range c.rows {
+		r, g := &c.rows[i], &c.groups[c.grouped[i]]
+		if g.count == 0 {
+			continue
+		}
+		before := uint32(bits.OnesCount8(g.subjects & (1<<r.subject - 1)))
+		at := &c.set.rows[g.start+before]
+		*at = *r
+		at.last = before == g.count-1
+		if t := since(c.grouped[i], r); t != 0 {
+			e := c.set.extras[r.extra]
+			e.since = t
+			at.extra = c.extra(e)
+		}
+	}
+}
+
+// buildSlots builds the hash index over the groups that need it.
+func (c *compiler) buildSlots(probed int) {
+	s := c.set
+	s.tagShift = uint8(bits.Len(uint(len(s.rows))))
+	low := uint32(1)<<s.tagShift - 1
+	s.slots = make([]uint32, 1<<bits.Len(uint(2*probed)))
+	mask := len(s.slots) - 1
+	for i := range c.groups {
+		g := &c.groups[i]
+		if g.count == 0 || !s.isProbed(g) {
+			continue
+		}
+		h := mix(g.endpoint, g.who)
+		at := int(uint32(h)) & mask
+		for s.slots[at] != 0 {
+			at = (at + 1) & mask
+		}
+		s.slots[at] = tag(h)&^low | (g.start + 1)
+	}
+}
+
+// sinceOf returns the function that finds Terms.Since of a row.
+//
+// A rule that the previous Set had with the same shape goes on as before. With
+// another shape, its buckets owe what they owe in the old one, and the new one
+// counts from now. A rule that the previous Set did not have counts from now
+// too: it may have been there earlier and have left debts in another shape.
+// Without a previous Set there is nothing to convert.
+func (c *compiler) sinceOf() func(g uint32, r *row) int64 {
+	prev := c.o.Previous
+	if prev == nil {
+		return func(uint32, *row) int64 { return 0 }
+	}
+	groups := make([]group, len(c.groups))
+	endpoints := c.previousEndpoints()
+	projects, tiers := renumber(&c.set.projects, &prev.projects), renumber(&c.set.tiers, &prev.tiers)
+	for i, g := range c.groups {
+		ep, ok := g.endpoint, true
+		if g.endpoint < uint32(len(c.set.byEndpoint)) {
+			ep, ok = endpoints[g.endpoint], g.endpoint == rowUnknown || endpoints[g.endpoint] != 0
+		}
+		w := g.who
+		switch {
+		case w.isTier():
+			w = ofTier(tiers[w.number()])
+		case w != 0:
+			w = ofProject(projects[w.number()])
+		}
+		if ok && g.count > 0 && (w != 0) == (g.who != 0) {
+			groups[i] = prev.group(ep, w)
+		}
+	}
+	return func(g uint32, r *row) int64 {
+		id, ok := prev.of(groups[g], r.subject)
+		if !ok {
+			return c.now
+		}
+		old := prev.Terms(id)
+		if old.Shape == c.set.shapes[r.limit] {
+			return old.Since
+		}
+		return max(c.now, old.Since) // a clock that stepped back orders nothing
+	}
+}
+
+// previousEndpoints reports the numbers that the endpoints had in the previous
+// Set, 0 where it did not have them.
+func (c *compiler) previousEndpoints() []uint32 {
+	prev := c.o.Previous
+	numbers := make([]uint32, len(c.set.byEndpoint))
+	for n := 1; n < len(numbers); n++ {
+		if prev.endpoints == c.o.Endpoints {
+			numbers[n] = uint32(n)
+			continue
+		}
+		if prev.endpoints == nil {
+			continue
+		}
+		if id, ok := prev.endpoints.Lookup(c.o.Endpoints.Template(endpoint.ID(n))); ok {
+			numbers[n] = uint32(id)
+		}
+	}
+	return numbers
+}
+
+// renumber reports, for every number in one table of names, the number in another.
+func renumber(from, to *names) []uint32 {
+	numbers := make([]uint32, from.len()+1)
+	for n := uint32(1); n <= uint32(from.len()); n++ {
+		numbers[n] = to.findBytes(from.name(n))
+	}
+	return numbers
+}

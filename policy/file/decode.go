@@ -1,0 +1,422 @@
+package file
+
+import (
+	"bytes"
+	"encoding"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/headgate-io/headgate/policy"
+)
+
+// Decode reads a document. source names it in messages and may be empty. The
+// error unwraps to one policy.Problem for each value that is wrong; where the
+// text is not JSON at all, reading ends.
+//
+// Whether the rules make sense is policy.Compile's to say.
+func Decode(data []byte, source string) (policy.Document, error) {
+	d := decoder{source: source, data: data, tokens: json.NewDecoder(bytes.NewReader(data))}
+	d.tokens.UseNumber()
+	doc := policy.Document{Source: source}
+	if err := d.document(&doc); err != nil {
+		d.problems = append(d.problems, d.syntax(err))
+	}
+	if len(d.problems) > 0 {
+		return policy.Document{}, errors.Join(d.problems...)
+	}
+	return doc, nil
+}
+
+// maxProblems is how many wrong values are reported before reading ends.
+const maxProblems = 100
+
+var errTooMany = errors.New("too many problems, reading ends here")
+
+// decoder walks the tokens of a document. Its methods read one value each and
+// return an error only when reading cannot go on; wrong values go to problems.
+type decoder struct {
+	source   string
+	data     []byte
+	tokens   *json.Decoder
+	problems []error
+}
+
+func (d *decoder) document(doc *policy.Document) error {
+	if !utf8.Valid(d.data) {
+		return errors.New("it is not UTF-8")
+	}
+	hasRules := false
+	err := d.object("document", -1, func(field string) error {
+		switch field {
+		case "projects":
+			return d.projects(doc)
+		case "rules":
+			hasRules = true
+			return d.rules(doc)
+		}
+		return d.unknown("document", -1, field, "projects or rules")
+	})
+	if err != nil {
+		return err
+	}
+	if _, err := d.tokens.Token(); err != io.EOF {
+		return errors.New("something follows the document")
+	}
+	if !hasRules && len(d.problems) == 0 {
+		return d.wrong("document", -1, "rules", "missing", "a list of rules, if only an empty one")
+	}
+	return nil
+}
+
+func (d *decoder) projects(doc *policy.Document) error {
+	doc.Projects = map[string]string{}
+	return d.object("projects", -1, func(project string) error {
+		where := "projects"
+		if project == "" {
+			if err := d.wrong(where, -1, "project", `""`, "a project"); err != nil {
+				return err
+			}
+		}
+		tier, err := d.text(where, -1, project, "the name of a tier")
+		doc.Projects[project] = tier
+		return err
+	})
+}
+
+func (d *decoder) rules(doc *policy.Document) error {
+	t, err := d.tokens.Token()
+	if err != nil {
+		return err
+	}
+	if t != json.Delim('[') {
+		return d.refuse("document", -1, "rules", t, "a list of rules")
+	}
+	for d.tokens.More() {
+		var r policy.Rule
+		if err := d.rule(&r, len(doc.Rules)); err != nil {
+			return err
+		}
+		doc.Rules = append(doc.Rules, r)
+	}
+	_, err = d.tokens.Token()
+	return err
+}
+
+const fields = "endpoint, project, tier, limit, per, burst, subject, algorithm, mode, scope, on_store_loss, expires or name"
+
+func (d *decoder) rule(r *policy.Rule, i int) error {
+	const where = "rules"
+	hasEndpoint, hasLimit := false, false
+	before := len(d.problems)
+	err := d.object(where, i, func(field string) (err error) {
+		switch field {
+		case "endpoint":
+			hasEndpoint = true
+			r.Endpoint, err = d.text(where, i, field, `a template such as "GET /v1/items/{id}", or "default", "UNKNOWN" or "*"`)
+		case "project":
+			r.Project, err = d.textOrNull(where, i, field, "the name of a project, or null for all projects")
+		case "tier":
+			r.Tier, err = d.textOrNull(where, i, field, "the name of a tier, or null for all tiers")
+		case "limit":
+			hasLimit = true
+			r.Limit, err = d.whole(where, i, field, "a whole number, 1 to 9223372036854775807")
+		case "per":
+			r.Per, err = d.per(where, i)
+		case "burst":
+			r.Burst, err = d.whole(where, i, field, "a whole number, 1 to 9223372036854775807, or no such field for the default")
+		case "subject":
+			err = d.enum(where, i, field, &r.Subject)
+		case "algorithm":
+			err = d.enum(where, i, field, &r.Algorithm)
+		case "mode":
+			err = d.enum(where, i, field, &r.Mode)
+		case "scope":
+			err = d.enum(where, i, field, &r.Scope)
+		case "on_store_loss":
+			err = d.enum(where, i, field, &r.OnStoreLoss)
+		case "expires":
+			r.Expires, err = d.time(where, i)
+		case "name":
+			r.Name, err = d.text(where, i, field, "a text, or no such field")
+		default:
+			err = d.unknown(where, i, field, fields)
+		}
+		return err
+	})
+	if err != nil || len(d.problems) > before {
+		return err // a rule with another problem may lack a field because of it
+	}
+	if !hasEndpoint {
+		err = d.wrong(where, i, "endpoint", "missing", `a template, "default", "UNKNOWN" or "*"`)
+	}
+	if err == nil && !hasLimit {
+		err = d.wrong(where, i, "limit", "missing", "a whole number, 1 or more")
+	}
+	return err
+}
+
+// object reads an object, one of the list where if rule is not negative, and calls each for every field, which must read the
+// field's value. A field that comes twice is a problem.
+func (d *decoder) object(where string, rule int, each func(field string) error) error {
+	t, err := d.tokens.Token()
+	if err != nil {
+		return err
+	}
+	if t != json.Delim('{') {
+		if where == "document" {
+			return d.refuse(where, rule, "all of it", t, `an object with "rules"`)
+		}
+		return d.refuse(where, rule, "it", t, "an object")
+	}
+	var few [16]string // as many as a rule has, without a map
+	seen, more := few[:0], map[string]bool(nil)
+	for d.tokens.More() {
+		t, err := d.tokens.Token()
+		if err != nil {
+			return err
+		}
+		field, ok := t.(string)
+		if !ok {
+			return errors.New("a field has no name")
+		}
+		if slices.Contains(seen, field) || more[field] {
+			if err := d.wrong(where, rule, show(field), "given twice", "it once"); err != nil {
+				return err
+			}
+		}
+		if len(seen) < cap(seen) {
+			seen = append(seen, field)
+		} else {
+			if more == nil {
+				more = map[string]bool{}
+			}
+			more[field] = true
+		}
+		if err := each(field); err != nil {
+			return err
+		}
+	}
+	_, err = d.tokens.Token()
+	return err
+}
+
+// textOrNull reads a string that is not empty, or null for none.
+func (d *decoder) textOrNull(where string, rule int, field, want string) (string, error) {
+	t, err := d.tokens.Token()
+	if err != nil || t == nil {
+		return "", err
+	}
+	return d.textOf(t, where, rule, field, want)
+}
+
+// text reads a string that is not empty. An empty one is refused, because it
+// is unclear whether it means none or all.
+func (d *decoder) text(where string, rule int, field, want string) (string, error) {
+	t, err := d.tokens.Token()
+	if err != nil {
+		return "", err
+	}
+	return d.textOf(t, where, rule, field, want)
+}
+
+func (d *decoder) textOf(t json.Token, where string, rule int, field, want string) (string, error) {
+	s, ok := t.(string)
+	if !ok || s == "" {
+		return "", d.refuse(where, rule, show(field), t, want)
+	}
+	return s, nil
+}
+
+// whole reads a whole number of 1 or more.
+func (d *decoder) whole(where string, rule int, field, want string) (int64, error) {
+	t, err := d.tokens.Token()
+	if err != nil {
+		return 0, err
+	}
+	if n, ok := t.(json.Number); ok {
+		if v, err := strconv.ParseInt(string(n), 10, 64); err == nil && v >= 1 {
+			return v, nil
+		}
+	}
+	return 0, d.refuse(where, rule, field, t, want)
+}
+
+// per reads seconds: 60, "60s" or "1m".
+func (d *decoder) per(where string, rule int) (time.Duration, error) {
+	t, err := d.tokens.Token()
+	if err != nil {
+		return 0, err
+	}
+	var text string
+	switch v := t.(type) {
+	case string:
+		text = v
+	case json.Number:
+		text = string(v)
+	}
+	var s Seconds
+	if s.UnmarshalText([]byte(text)) != nil {
+		return 0, d.refuse(where, rule, "per", t, wantSeconds)
+	}
+	return time.Duration(s), nil
+}
+
+// time reads a time as RFC 3339 writes it.
+func (d *decoder) time(where string, rule int) (time.Time, error) {
+	t, err := d.tokens.Token()
+	if err != nil || t == nil {
+		return time.Time{}, err
+	}
+	if s, ok := t.(string); ok {
+		if v, err := time.Parse(time.RFC3339, s); err == nil && !v.IsZero() {
+			return v, nil
+		}
+	}
+	return time.Time{}, d.refuse(where, rule, "expires", t, `a time such as "2026-01-31T00:00:00Z", or null for never`)
+}
+
+// enum reads one of the texts that v knows.
+func (d *decoder) enum(where string, rule int, field string, v encoding.TextUnmarshaler) error {
+	t, err := d.tokens.Token()
+	if err != nil {
+		return err
+	}
+	s, _ := t.(string)
+	var problem policy.Problem
+	err = v.UnmarshalText([]byte(s))
+	if errors.As(err, &problem) {
+		return d.refuse(where, rule, field, t, problem.Want)
+	}
+	return err
+}
+
+// unknown reports a field that does not exist and skips its value.
+func (d *decoder) unknown(where string, rule int, field, want string) error {
+	if field == "rps_limit" {
+		want = "limit"
+	}
+	t, err := d.tokens.Token()
+	if err != nil {
+		return err
+	}
+	if err := d.skip(t); err != nil {
+		return err
+	}
+	return d.wrong(where, rule, show(field), "no field of this format", want)
+}
+
+// refuse reports a value that started with token t and skips the rest of it.
+func (d *decoder) refuse(where string, rule int, field string, t json.Token, want string) error {
+	value := ""
+	switch t := t.(type) {
+	case string:
+		value = quote(t)
+	case json.Number:
+		value = clip(string(t))
+	case json.Delim:
+		value = "a list"
+		if t == '{' {
+			value = "an object"
+		}
+	case nil:
+		value = "null"
+	default:
+		value = fmt.Sprint(t)
+	}
+	if err := d.skip(t); err != nil {
+		return err
+	}
+	return d.wrong(where, rule, field, value, want)
+}
+
+// skip reads up to the end of a value that started with token t. It counts
+// instead of calling itself, so depth costs no stack.
+func (d *decoder) skip(t json.Token) error {
+	depth := 0
+	for {
+		switch t {
+		case json.Delim('{'), json.Delim('['):
+			depth++
+		case json.Delim('}'), json.Delim(']'):
+			depth--
+		}
+		if depth <= 0 {
+			return nil
+		}
+		var err error
+		if t, err = d.tokens.Token(); err != nil {
+			return err
+		}
+	}
+}
+
+// wrong notes a problem, and ends the reading when there are too many.
+func (d *decoder) wrong(where string, rule int, field, value, want string) error {
+	if rule >= 0 {
+		where = fmt.Sprintf("%s[%d]", where, rule)
+	}
+	d.problems = append(d.problems, policy.Problem{
+		Code: "file", Rule: rule, Where: d.at(where), Field: field, Value: value, Want: want,
+	})
+	if len(d.problems) >= maxProblems {
+		return errTooMany
+	}
+	return nil
+}
+
+// at puts source and line in front of a place in the document.
+func (d *decoder) at(where string) string {
+	line := 1 + bytes.Count(d.data[:min(int(d.tokens.InputOffset()), len(d.data))], []byte("\n"))
+	if d.source == "" {
+		return fmt.Sprintf("line %d: %s", line, where)
+	}
+	return fmt.Sprintf("%s:%d: %s", d.source, line, where)
+}
+
+// syntax reports where reading had to end.
+func (d *decoder) syntax(err error) error {
+	var syntax *json.SyntaxError
+	switch {
+	case errors.Is(err, errTooMany):
+		return err
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		err = errors.New("it ends too early")
+	case errors.As(err, &syntax):
+		err = errors.New(syntax.Error())
+	}
+	return policy.Problem{
+		Code: "file", Rule: -1, Where: d.at("document"),
+		Field: "it", Value: "no JSON (" + strings.ReplaceAll(err.Error(), "\n", " ") + ")", Want: "a JSON document",
+	}
+}
+
+// show makes a field's name safe to print.
+func show(field string) string {
+	for i := 0; i < len(field); i++ {
+		if c := field[i]; c <= ' ' || c > '~' {
+			return quote(field)
+		}
+	}
+	if field == "" {
+		return `""`
+	}
+	return clip(field)
+}
+
+func quote(s string) string { return strconv.Quote(clip(s)) }
+
+// clip shortens what a message quotes.
+func clip(s string) string {
+	const most = 100
+	if len(s) <= most {
+		return s
+	}
+	return s[:most] + "..."
+}

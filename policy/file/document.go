@@ -1,0 +1,165 @@
+// Package file reads and writes policies as one JSON document.
+//
+//	{
+//	  "projects": {"acme": "gold"},
+//	  "rules": [
+//	    {"endpoint": "GET /v1/items/{id}", "limit": 10},
+//	    {"endpoint": "GET /v1/items/{id}", "tier": "gold", "limit": 100, "burst": 300},
+//	    {"endpoint": "POST /v1/login", "subject": "ip", "limit": 5, "per": "60s"},
+//	    {"endpoint": "default", "limit": 50},
+//	    {"endpoint": "UNKNOWN", "subject": "ip", "limit": 1}
+//	  ]
+//	}
+//
+// Reading is strict: a field that does not exist, a field given twice, a number
+// that is not whole or a value of another kind is an error that names the
+// place, the field, the value and what is wanted. All of them are found at
+// once. Field names are case-sensitive.
+//
+// Document carries yaml tags too, for decoders that read YAML into structs. A
+// program that reads YAML does better to convert it to JSON and to call Decode,
+// which keeps every check and every message.
+package file
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/headgate-io/headgate/policy"
+)
+
+// Document is the form of the file.
+type Document struct {
+	Projects map[string]string `json:"projects,omitempty" yaml:"projects,omitempty"` // project → tier
+	Rules    []Entry           `json:"rules" yaml:"rules"`
+}
+
+// Entry is one rule. Endpoint and Limit are required. The table of policy/sql
+// calls Limit rps_limit, after the paper; here it is one word, because Per need
+// not be a second.
+type Entry struct {
+	Endpoint    string           `json:"endpoint" yaml:"endpoint"`
+	Project     string           `json:"project,omitempty" yaml:"project,omitempty"`
+	Tier        string           `json:"tier,omitempty" yaml:"tier,omitempty"`
+	Limit       int64            `json:"limit" yaml:"limit"`
+	Per         Seconds          `json:"per,omitempty" yaml:"per,omitempty"`
+	Burst       int64            `json:"burst,omitempty" yaml:"burst,omitempty"`
+	Subject     policy.Subject   `json:"subject,omitempty" yaml:"subject,omitempty"`
+	Algorithm   policy.Algorithm `json:"algorithm,omitempty" yaml:"algorithm,omitempty"`
+	Mode        policy.Mode      `json:"mode,omitempty" yaml:"mode,omitempty"`
+	Scope       policy.Scope     `json:"scope,omitempty" yaml:"scope,omitempty"`
+	OnStoreLoss policy.StoreLoss `json:"on_store_loss,omitempty" yaml:"on_store_loss,omitempty"`
+	Expires     time.Time        `json:"expires,omitzero" yaml:"expires,omitempty"` // RFC 3339
+	Name        string           `json:"name,omitempty" yaml:"name,omitempty"`
+}
+
+// Seconds is a time in whole seconds. It is written "60s" and read from "60s",
+// "1m", "60" or the number 60.
+type Seconds time.Duration
+
+const wantSeconds = `whole seconds, 1 or more: 60, "60s" or "1m"`
+
+// MarshalText writes "60s".
+func (s Seconds) MarshalText() ([]byte, error) {
+	d := time.Duration(s)
+	if d%time.Second != 0 {
+		return []byte(d.String()), nil // wrong, and shown as it is
+	}
+	return []byte(strconv.FormatInt(int64(d/time.Second), 10) + "s"), nil
+}
+
+// UnmarshalText reads what MarshalText writes, other durations of whole
+// seconds, and plain numbers of seconds.
+func (s *Seconds) UnmarshalText(text []byte) error {
+	wrong := policy.Problem{Code: "per", Rule: -1, Field: "per", Value: quote(string(text)), Want: wantSeconds}
+	d, err := time.ParseDuration(string(text))
+	if err != nil {
+		n, err := strconv.ParseInt(string(text), 10, 64)
+		if err != nil || n > maxSeconds {
+			return wrong
+		}
+		d = time.Duration(n) * time.Second
+	}
+	if d <= 0 || d%time.Second != 0 {
+		return wrong
+	}
+	*s = Seconds(d)
+	return nil
+}
+
+const maxSeconds = int64(1<<63-1) / int64(time.Second)
+
+// Policy returns the document as policy wants it.
+func (d Document) Policy(source string) policy.Document {
+	out := policy.Document{Projects: d.Projects, Source: source, Rules: make([]policy.Rule, len(d.Rules))}
+	for i, e := range d.Rules {
+		out.Rules[i] = policy.Rule{
+			Endpoint: e.Endpoint, Project: e.Project, Tier: e.Tier,
+			Limit: e.Limit, Per: time.Duration(e.Per), Burst: e.Burst,
+			Subject: e.Subject, Algorithm: e.Algorithm, Mode: e.Mode, Scope: e.Scope,
+			OnStoreLoss: e.OnStoreLoss, Expires: e.Expires, Name: e.Name,
+		}
+	}
+	return out
+}
+
+// From returns the form in the file of a document, its rules in their order.
+func From(d policy.Document) Document {
+	out := Document{Projects: d.Projects, Rules: make([]Entry, len(d.Rules))}
+	for i, r := range d.Rules {
+		out.Rules[i] = Entry{
+			Endpoint: r.Endpoint, Project: r.Project, Tier: r.Tier,
+			Limit: r.Limit, Per: Seconds(r.Per), Burst: r.Burst,
+			Subject: r.Subject, Algorithm: r.Algorithm, Mode: r.Mode, Scope: r.Scope,
+			OnStoreLoss: r.OnStoreLoss, Expires: r.Expires, Name: r.Name,
+		}
+	}
+	return out
+}
+
+// Encode writes a document: one rule a line, in the order of the document, so
+// that files compare well. Decode reads it back to an equal document, if it is
+// one that policy.Compile accepts.
+func Encode(w io.Writer, d policy.Document) error {
+	out := From(d)
+	var b bytes.Buffer
+	b.WriteString("{\n")
+	if len(out.Projects) > 0 {
+		projects, err := marshal(out.Projects) // sorted by project
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(&b, "  \"projects\": %s,\n", projects)
+	}
+	b.WriteString("  \"rules\": [")
+	for i, e := range out.Rules {
+		rule, err := marshal(e)
+		if err != nil {
+			return fmt.Errorf("rules[%d]: %w", i, err)
+		}
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString("\n    ")
+		b.Write(rule)
+	}
+	if len(out.Rules) > 0 {
+		b.WriteString("\n  ")
+	}
+	b.WriteString("]\n}\n")
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+// marshal is json.Marshal without \u003c for <, which templates may hold.
+func marshal(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(v)
+	return bytes.TrimRight(b.Bytes(), "\n"), err
+}

@@ -1,0 +1,451 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/headgate-io/headgate/endpoint"
+	"github.com/headgate-io/headgate/rate"
+)
+
+// checkRule reports everything that is wrong with one rule by itself, and the
+// number of its compiled limit.
+func (c *compiler) checkRule(i int, r *Rule, at *place) (limit uint32, ok bool) {
+	ok = true
+	wrong := func(field, value, want string) {
+		ok = false
+		c.rule(Error, i, field, field, value, want)
+	}
+	if at.want != "" {
+		wrong("endpoint", text(r.Endpoint), at.want)
+	}
+	if r.Project != "" && r.Tier != "" {
+		wrong("tier", text(r.Tier), "none, because project is "+text(r.Project))
+	}
+	if r.Project != "" && !isName(r.Project) {
+		wrong("project", text(r.Project), "a project in UTF-8, or none for all projects")
+	}
+	if r.Tier != "" && !isName(r.Tier) {
+		wrong("tier", text(r.Tier), "a tier in UTF-8, or none for all tiers")
+	}
+	sound := true
+	if r.Limit <= 0 {
+		sound = false
+		wrong("limit", number(r.Limit), "1 or more")
+	}
+	if r.Per < 0 || r.Per%time.Second != 0 {
+		sound = false
+		wrong("per", r.Per.String(), "whole seconds, 1 or more, or none for 1")
+	}
+	if r.Burst < 0 {
+		sound = false
+		wrong("burst", number(r.Burst), fmt.Sprintf("1 or more, or none for %d%% of limit", c.o.BurstPercent))
+	}
+	if sound {
+		l, compiled := c.limit(r)
+		if compiled.err != nil {
+			wrong("limit", fmt.Sprintf("%d per %v with burst %d", l.Tokens, l.Per, l.Burst),
+				"one that counts exactly: "+oneLine(compiled.err))
+		}
+		limit = compiled.index
+	}
+	enum := func(field string, v uint8, texts []string) {
+		if int(v) >= len(texts) {
+			wrong(field, number(int64(v)), oneOf(texts))
+		}
+	}
+	enum("subject", uint8(r.Subject), subjectTexts)
+	enum("algorithm", uint8(r.Algorithm), algorithmTexts)
+	enum("mode", uint8(r.Mode), modeTexts)
+	enum("scope", uint8(r.Scope), scopeTexts)
+	enum("on_store_loss", uint8(r.OnStoreLoss), storeLossTexts)
+	if !r.Expires.IsZero() && (r.Expires.Year() < 1 || r.Expires.Year() > 9999) {
+		wrong("expires", fmt.Sprintf("in the year %d", r.Expires.Year()), "a time that RFC 3339 can write, up to the year 9999")
+	}
+	if printable(r.Name) != r.Name {
+		wrong("name", text(r.Name), "printable ASCII, because clients see it in a header")
+	}
+	if len(r.Name) > MaxName {
+		wrong("name", number(int64(len(r.Name)))+" bytes long", number(MaxName)+" bytes at most")
+	}
+	return limit, ok
+}
+
+// isName reports whether a project or tier could be one: not empty, more than
+// space, and UTF-8, as tokens and last good copies are.
+func isName(name string) bool {
+	return strings.TrimSpace(name) != "" && utf8.ValidString(name)
+}
+
+// wantEndpoint says what should stand where text, which is no template, does.
+func wantEndpoint(text string, err error) string {
+	for _, reserved := range []string{Default, UnknownEndpoint, All} {
+		if strings.EqualFold(strings.TrimSpace(text), reserved) {
+			return strconv.Quote(reserved) + ", written exactly so"
+		}
+	}
+	if inner := errors.Unwrap(err); inner != nil {
+		err = inner // it need not repeat the text
+	}
+	return `a template such as "GET /v1/items/{id}", or "default", "UNKNOWN" or "*" (` + oneLine(err) + ")"
+}
+
+// warnRule reports what is doubtful about a rule that is right by itself.
+func (c *compiler) warnRule(i int, r *Rule, at *place) {
+	if c.isOrphan(at.number) {
+		want := "the template of an endpoint"
+		if at.closest != "" {
+			want += "; the closest is " + text(at.closest)
+		}
+		c.rule(Warning, i, "no_endpoint", "endpoint", text(r.Endpoint), want)
+	}
+	if at.number == rowUnknown && (r.Project != "" || r.Tier != "") {
+		field, value := "project", r.Project
+		if r.Tier != "" {
+			field, value = "tier", r.Tier
+		}
+		c.rule(Warning, i, "unreachable", field, text(value),
+			"none, because UNKNOWN rules are the same for everybody; this one never applies")
+	}
+	if expires := expiry(r.Expires); expires != 0 && expires <= c.now {
+		c.rule(Warning, i, "expired", "expires", r.Expires.UTC().Format(time.RFC3339),
+			"a time to come; the rule no longer applies")
+	}
+}
+
+// noteFallback remembers that the document has the rules of last resort, right
+// or wrong.
+func (c *compiler) noteFallback(r *Rule) {
+	if r.Project != "" || r.Tier != "" {
+		return
+	}
+	if expires := expiry(r.Expires); expires != 0 && expires <= c.now {
+		return
+	}
+	c.hasDefault = c.hasDefault || r.Endpoint == Default
+	c.hasUnknown = c.hasUnknown || r.Endpoint == UnknownEndpoint
+}
+
+// duplicate reports a rule for what an earlier one rules already.
+func (c *compiler) duplicate(i int, r *Rule, at *place, w who) {
+	const code = "duplicate"
+	if c.problems.full(code) {
+		c.rule(Error, i, code, "", "", "")
+		return
+	}
+	first := 0
+	for n := range c.rows {
+		if o := &c.rows[n]; o.endpoint == at.number && o.who == w && o.subject == r.Subject {
+			first = int(c.indexes[n])
+			break
+		}
+	}
+	c.rule(Error, i, code, "rule", "the second for its endpoint, project, tier and subject",
+		fmt.Sprintf("one of this and rules[%d]", first))
+}
+
+func (c *compiler) tooManyNames(i int, field string) {
+	c.rule(Error, i, "too_many_names", field, "beyond the 4 GiB that all names may take", "fewer or shorter names")
+}
+
+// readProjects numbers the projects that have a tier.
+func (c *compiler) readProjects() {
+	s := c.set
+	s.byProject = make([]tenantGroups, len(c.doc.Projects)+1)
+	bad := map[string]string{}
+	for project, tier := range c.doc.Projects {
+		if !isName(project) || !isName(tier) {
+			bad[project] = tier
+			continue
+		}
+		p, ok := s.projects.add(project)
+		t, ok2 := s.tiers.add(tier)
+		if !ok || !ok2 {
+			c.options("projects", "beyond the 4 GiB that all names may take", "fewer or shorter names")
+			return
+		}
+		s.byProject[p].tier = t
+	}
+	for _, project := range sortedKeys(bad) {
+		p := Problem{Code: "projects", Rule: -1, Where: c.source("projects"),
+			Field: "project", Value: text(project), Want: "a project in UTF-8"}
+		if isName(project) {
+			p.Where += "[" + text(project) + "]"
+			p.Field, p.Value, p.Want = "tier", text(bad[project]), "a tier in UTF-8; leave out projects that have none"
+		}
+		c.problems.add(p)
+	}
+}
+
+// check reports what is wrong between rules, and between rules and costs.
+func (c *compiler) check() {
+	if !c.hasDefault {
+		c.problems.add(Problem{Severity: Warning, Code: "no_default", Rule: -1, Where: c.source("rules"),
+			Field: "default", Value: "missing", Want: `a rule with endpoint "default"; endpoints without a rule of their own have no limit`})
+	}
+	if !c.hasUnknown {
+		c.problems.add(Problem{Severity: Warning, Code: "no_unknown", Rule: -1, Where: c.source("rules"),
+			Field: "UNKNOWN", Value: "missing", Want: `a rule with endpoint "UNKNOWN"; requests that match no endpoint have no limit`})
+	}
+	costs := c.readCosts()
+	all := c.allForTenants()
+	for i := range c.rows {
+		if g := &c.groups[c.grouped[i]]; g.count > 0 {
+			id, _ := c.set.of(group(g.start+1), c.rows[i].subject)
+			c.checkCosts(int(c.indexes[i]), id, costs)
+			c.checkVoid(int(c.indexes[i]), id, all)
+		}
+	}
+}
+
+// endpointCost is an endpoint that costs more than one token.
+type endpointCost struct {
+	id   endpoint.ID
+	cost int64
+}
+
+// readCosts checks the costs and returns those above 1, the highest first.
+func (c *compiler) readCosts() []endpointCost {
+	var costs []endpointCost
+	for id, cost := range c.o.Costs {
+		costs = append(costs, endpointCost{id, cost})
+	}
+	sort.Slice(costs, func(i, j int) bool {
+		a, b := costs[i], costs[j]
+		return a.cost > b.cost || a.cost == b.cost && a.id < b.id
+	})
+	known := 0
+	if c.o.Endpoints != nil {
+		known = c.o.Endpoints.Len()
+	}
+	kept := costs[:0]
+	for _, e := range costs {
+		switch {
+		case e.id == endpoint.Unknown || uint64(e.id) > uint64(known):
+			c.problems.add(Problem{Code: "costs", Rule: -1, Where: "costs",
+				Field: "endpoint", Value: number(int64(e.id)), Want: fmt.Sprintf("an endpoint of the table, 1 to %d", known)})
+		case e.cost < 1:
+			c.problems.add(Problem{Code: "costs", Rule: -1, Where: "costs",
+				Field: c.set.endpointText(uint32(e.id)), Value: number(e.cost), Want: "1 or more"})
+		case e.cost > 1:
+			kept = append(kept, e)
+		}
+	}
+	return kept
+}
+
+// checkCosts reports a rule that a request could resolve to and never pass,
+// because its endpoint costs more than the rule's burst. costs are in
+// descending order.
+func (c *compiler) checkCosts(i int, id RuleID, costs []endpointCost) {
+	s := c.set
+	r := &s.rows[id]
+	burst := s.limits[r.limit].Burst
+	if len(costs) == 0 || costs[0].cost <= burst || !s.live(r, c.now) || c.problems.full("cost") {
+		return
+	}
+	for _, e := range costs {
+		if e.cost <= burst {
+			return
+		}
+		if s.reaches(e.id, r) {
+			c.rule(Error, i, "cost", "burst", number(burst),
+				fmt.Sprintf("%d or more, the cost of %s", e.cost, s.endpointText(uint32(e.id))))
+			return
+		}
+	}
+}
+
+// reaches reports whether a request to an endpoint can resolve to a rule.
+func (s *Set) reaches(ep endpoint.ID, r *row) bool {
+	lasting := func(n uint32, w who) bool {
+		id, ok := s.of(s.group(n, w), r.subject)
+		return ok && s.extras[s.rows[id].extra].expires == 0
+	}
+	own := uint32(ep)
+	switch r.endpoint {
+	case rowAll:
+		return true
+	case rowUnknown:
+		return !lasting(own, 0) && !lasting(rowDefault, 0)
+	case rowDefault:
+		if lasting(own, 0) || r.who != 0 && lasting(own, r.who) {
+			return false
+		}
+		if r.who == 0 || r.who.isTier() {
+			return true
+		}
+		tier := s.byProject[r.who.number()].tier
+		return tier == 0 || !lasting(own, ofTier(tier))
+	}
+	return r.endpoint == own
+}
+
+// overrides are the subjects for which some project or tier has a rule of its
+// own, one bit each.
+type overrides struct{ projects, tiers uint8 }
+
+// allForTenants reports the overrides of All.
+func (c *compiler) allForTenants() (mask overrides) {
+	for i := range c.groups {
+		switch g := &c.groups[i]; {
+		case g.endpoint != rowAll || g.who == 0:
+		case g.who.isTier():
+			mask.tiers |= g.subjects
+		default:
+			mask.projects |= g.subjects
+		}
+	}
+	return mask
+}
+
+// checkVoid reports a rule that can never be the one that denies, because
+// every request it counts is counted against a tighter rule as well.
+func (c *compiler) checkVoid(i int, id RuleID, all overrides) {
+	s := c.set
+	r := &s.rows[id]
+	if r.endpoint == rowAll || r.endpoint == rowUnknown || !s.live(r, c.now) {
+		return
+	}
+	for _, other := range s.alsoCount(r, all) {
+		q := &s.rows[other]
+		if s.voids(q, r) {
+			rule := s.Rule(other)
+			c.rule(Warning, i, "void", "limit", limitText(s.limits[r.limit]),
+				fmt.Sprintf("less than the %s of (%s), which makes this rule void", limitText(s.limits[q.limit]), describe(&rule)))
+			return
+		}
+	}
+}
+
+// alsoCount lists rules that count every request that r counts, in buckets at
+// least as wide. Where that depends on the tenant, it leaves them out.
+func (s *Set) alsoCount(r *row, all overrides) []RuleID {
+	var found []RuleID
+	add := func(g group, subject Subject) bool {
+		id, ok := s.of(g, subject)
+		if ok {
+			found = append(found, id)
+		}
+		return ok
+	}
+	for _, subject := range wider[r.subject] {
+		bit := uint8(1) << subject
+		if r.who == 0 && (all.projects|all.tiers)&bit != 0 || r.who.isTier() && all.projects&bit != 0 {
+			continue
+		}
+		if r.who != 0 && add(s.group(rowAll, r.who), subject) {
+			continue
+		}
+		if all.tiers&bit == 0 {
+			add(s.fallback.all, subject)
+		}
+	}
+	if r.endpoint == rowDefault {
+		return found // an endpoint may have rules of its own
+	}
+	own := s.byEndpoint[r.endpoint]
+	for _, subject := range wider[r.subject] {
+		bit := uint8(1) << subject
+		if r.who == 0 && (own.projects|own.tiers)&bit != 0 || r.who.isTier() && own.projects&bit != 0 {
+			continue
+		}
+		if subject != r.subject {
+			add(s.group(r.endpoint, r.who), subject)
+		}
+	}
+	return found
+}
+
+// wider lists, by subject, the subjects whose buckets count every request that
+// its bucket counts. Projects and regions are not among them: a request may
+// have none.
+var wider = [subjects][]Subject{
+	SubjectPrincipal:   {SubjectPrincipal, SubjectEndpoint},
+	SubjectIP:          {SubjectIP, SubjectEndpoint},
+	SubjectPrincipalIP: {SubjectPrincipalIP, SubjectPrincipal, SubjectIP, SubjectEndpoint},
+	SubjectProject:     {SubjectProject, SubjectEndpoint},
+	SubjectRegion:      {SubjectRegion, SubjectEndpoint},
+	SubjectEndpoint:    {SubjectEndpoint},
+	SubjectIdentifier:  {SubjectIdentifier, SubjectEndpoint},
+}
+
+// voids reports whether a bucket that counts at least the same requests under
+// rule q is never fuller than the one under rule r.
+func (s *Set) voids(q, r *row) bool {
+	a, b := s.limits[q.limit], s.limits[r.limit]
+	return q.mode == Enforce && s.extras[q.extra].expires == 0 && a.Burst <= b.Burst && !faster(a, b)
+}
+
+// faster reports whether a gives more tokens per time than b.
+func faster(a, b rate.Limit) bool {
+	ahi, alo := bits.Mul64(uint64(a.Tokens), uint64(b.Per))
+	bhi, blo := bits.Mul64(uint64(b.Tokens), uint64(a.Per))
+	return ahi > bhi || ahi == bhi && alo > blo
+}
+
+func limitText(l rate.Limit) string {
+	return fmt.Sprintf("%d per %v (burst %d)", l.Tokens, l.Per, l.Burst)
+}
+
+// rule reports a problem with one rule of the document.
+func (c *compiler) rule(severity Severity, i int, code, field, value, want string) {
+	p := Problem{Severity: severity, Code: code, Rule: i, Field: field, Value: value, Want: want}
+	if !c.problems.full(code) {
+		p.Where = c.source(fmt.Sprintf("rules[%d] (%s)", i, describe(&c.doc.Rules[i])))
+	}
+	c.problems.add(p)
+}
+
+// options reports a problem with the options.
+func (c *compiler) options(field, value, want string) {
+	c.problems.add(Problem{Code: field, Rule: -1, Field: field, Value: value, Want: want})
+}
+
+// source puts the document's name in front of a place in it.
+func (c *compiler) source(where string) string {
+	if c.doc.Source == "" {
+		return where
+	}
+	return c.doc.Source + ": " + where
+}
+
+// describe names a rule by what makes it unique.
+func describe(r *Rule) string {
+	s := clip(printable(r.Endpoint))
+	if s == "" {
+		s = "no endpoint"
+	}
+	if r.Project != "" {
+		s += ", project " + clip(printable(r.Project))
+	}
+	if r.Tier != "" {
+		s += ", tier " + clip(printable(r.Tier))
+	}
+	if r.Subject != SubjectPrincipal {
+		s += ", per " + r.Subject.String()
+	}
+	return s
+}
+
+// clip shortens what a message quotes, which may be a whole file by mistake.
+func clip(s string) string {
+	const most = 100
+	if len(s) <= most {
+		return s
+	}
+	return s[:most] + "..."
+}
+
+func text(s string) string { return strconv.Quote(clip(s)) }
+
+func number(n int64) string { return strconv.FormatInt(n, 10) }
+
+// oneLine is an error's message without its line ends.
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }

@@ -1,0 +1,252 @@
+package policy
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// The reserved values of Rule.Endpoint. Everything else is the text of a template.
+const (
+	// Default is the endpoint of the rules for every known endpoint that has
+	// none of its own.
+	Default = "default"
+
+	// UnknownEndpoint is the endpoint of the rules for requests that match no
+	// template, and the last resort of those that do.
+	UnknownEndpoint = "UNKNOWN"
+
+	// All is the endpoint of the rules for all known endpoints taken together.
+	// They apply in addition to the endpoint's own rules.
+	All = "*"
+)
+
+// MaxName is the longest Rule.Name in bytes.
+const MaxName = 128
+
+// Rule is one row of the policy table, as people write it. Endpoint and Limit
+// are required; every other zero value is the default its comment gives.
+type Rule struct {
+	// Endpoint is a template ("GET /v1/items/{id}"), Default, UnknownEndpoint
+	// or All.
+	Endpoint string
+
+	// Project and Tier narrow the rule to one tenant or to the tenants of one
+	// tier. Empty means all. At most one of the two may be set.
+	Project string
+	Tier    string
+
+	Limit int64         // tokens per Per, 1 or more
+	Per   time.Duration // whole seconds; 0 is one second
+	Burst int64         // tokens at once; 0 is CompileOptions.BurstPercent of Limit
+
+	Subject     Subject   // whose requests share a bucket
+	Algorithm   Algorithm // how the bucket counts
+	Mode        Mode      // whether the rule denies or only counts
+	Scope       Scope     // how far the bucket reaches
+	OnStoreLoss StoreLoss // what becomes of requests while the store is away
+
+	Expires time.Time // when the rule ends; zero is never
+	Name    string    // shown to clients; printable ASCII, at most MaxName bytes
+}
+
+// Title reports the name that clients see: Name, or a text made of the endpoint
+// and, unless it is the default, the subject. It is printable ASCII, so that it
+// can be sent as an RFC 9651 string; other bytes are percent-encoded. It holds
+// neither project nor tier, which are nobody else's business.
+func (r Rule) Title() string {
+	if r.Name != "" {
+		return printable(r.Name)
+	}
+	if r.Subject == SubjectPrincipal {
+		return printable(r.Endpoint)
+	}
+	return printable(r.Endpoint + " per " + r.Subject.String())
+}
+
+// printable percent-encodes what may not stand in an RFC 9651 string.
+func printable(s string) string {
+	for i := 0; ; i++ {
+		if i == len(s) {
+			return s
+		}
+		if !isPrintable(s[i]) {
+			break
+		}
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if isPrintable(s[i]) {
+			b.WriteByte(s[i])
+		} else {
+			fmt.Fprintf(&b, "%%%02X", s[i])
+		}
+	}
+	return b.String()
+}
+
+// isPrintable reports whether c may stand in an RFC 9651 string (section 3.3.3).
+func isPrintable(c byte) bool { return 0x20 <= c && c <= 0x7e }
+
+// Document is everything a source of rules holds.
+type Document struct {
+	Rules    []Rule
+	Projects map[string]string // project → its tier
+	Source   string            // where it came from, for messages; may be empty
+}
+
+// Subject says whose requests share one bucket of a rule.
+type Subject uint8
+
+// The subjects. SubjectPrincipal is the default: the verified caller without
+// its address, because a caller that rotates addresses would otherwise multiply
+// its budget.
+const (
+	SubjectPrincipal   Subject = iota // the verified caller, else the client's address
+	SubjectIP                         // the client's address or prefix
+	SubjectPrincipalIP                // caller and address together, the paper's literal key
+	SubjectProject                    // all callers of a project
+	SubjectRegion                     // all callers from a region
+	SubjectEndpoint                   // everybody
+	SubjectIdentifier                 // a value read from the request, such as a login name
+
+	subjects = 7
+)
+
+var subjectTexts = []string{"principal", "ip", "principal_ip", "project", "region", "endpoint", "identifier"}
+
+// String reports the text that stands in a rule.
+func (s Subject) String() string { return enumString(uint8(s), "subject", subjectTexts) }
+
+// MarshalText writes the text that stands in a rule.
+func (s Subject) MarshalText() ([]byte, error) { return marshalEnum(uint8(s), "subject", subjectTexts) }
+
+// UnmarshalText reads what MarshalText writes and refuses everything else.
+func (s *Subject) UnmarshalText(text []byte) error {
+	return unmarshalEnum((*uint8)(s), text, "subject", subjectTexts)
+}
+
+// Algorithm says how the bucket of a rule counts.
+type Algorithm uint8
+
+// TokenBucket is the default and, in this version, the only algorithm.
+const TokenBucket Algorithm = 0
+
+var algorithmTexts = []string{"token_bucket"}
+
+// String reports the text that stands in a rule.
+func (a Algorithm) String() string { return enumString(uint8(a), "algorithm", algorithmTexts) }
+
+// MarshalText writes the text that stands in a rule.
+func (a Algorithm) MarshalText() ([]byte, error) {
+	return marshalEnum(uint8(a), "algorithm", algorithmTexts)
+}
+
+// UnmarshalText reads what MarshalText writes and refuses everything else.
+func (a *Algorithm) UnmarshalText(text []byte) error {
+	return unmarshalEnum((*uint8)(a), text, "algorithm", algorithmTexts)
+}
+
+// Mode says whether a rule denies requests or only counts them.
+type Mode uint8
+
+// The modes. Enforce is the default.
+const (
+	Enforce Mode = iota // deny what is over the limit
+	Shadow              // count and report what would have been denied, and let it pass
+)
+
+var modeTexts = []string{"enforce", "shadow"}
+
+// String reports the text that stands in a rule.
+func (m Mode) String() string { return enumString(uint8(m), "mode", modeTexts) }
+
+// MarshalText writes the text that stands in a rule.
+func (m Mode) MarshalText() ([]byte, error) { return marshalEnum(uint8(m), "mode", modeTexts) }
+
+// UnmarshalText reads what MarshalText writes and refuses everything else.
+func (m *Mode) UnmarshalText(text []byte) error {
+	return unmarshalEnum((*uint8)(m), text, "mode", modeTexts)
+}
+
+// Scope says how far a bucket reaches when several replicas run.
+type Scope uint8
+
+// Local is the default and, in this version, the only scope: every replica
+// keeps buckets of its own, so k replicas admit up to k times the limit.
+const Local Scope = 0
+
+var scopeTexts = []string{"local"}
+
+// String reports the text that stands in a rule.
+func (s Scope) String() string { return enumString(uint8(s), "scope", scopeTexts) }
+
+// MarshalText writes the text that stands in a rule.
+func (s Scope) MarshalText() ([]byte, error) { return marshalEnum(uint8(s), "scope", scopeTexts) }
+
+// UnmarshalText reads what MarshalText writes and refuses everything else.
+func (s *Scope) UnmarshalText(text []byte) error {
+	return unmarshalEnum((*uint8)(s), text, "scope", scopeTexts)
+}
+
+// StoreLoss says what becomes of a rule's requests while the bucket store
+// cannot answer.
+type StoreLoss uint8
+
+// The answers to the loss of the store. LossClosed is the default.
+const (
+	LossClosed StoreLoss = iota // deny: the backend is protected, callers are not served
+	LossShare                   // go on with a local share of the limit
+	LossOpen                    // admit: callers are served, the backend is not protected
+)
+
+var storeLossTexts = []string{"closed", "share", "open"}
+
+// String reports the text that stands in a rule.
+func (l StoreLoss) String() string { return enumString(uint8(l), "on_store_loss", storeLossTexts) }
+
+// MarshalText writes the text that stands in a rule.
+func (l StoreLoss) MarshalText() ([]byte, error) {
+	return marshalEnum(uint8(l), "on_store_loss", storeLossTexts)
+}
+
+// UnmarshalText reads what MarshalText writes and refuses everything else.
+func (l *StoreLoss) UnmarshalText(text []byte) error {
+	return unmarshalEnum((*uint8)(l), text, "on_store_loss", storeLossTexts)
+}
+
+func enumString(v uint8, field string, texts []string) string {
+	if int(v) < len(texts) {
+		return texts[v]
+	}
+	return fmt.Sprintf("%s(%d)", field, v)
+}
+
+func marshalEnum(v uint8, field string, texts []string) ([]byte, error) {
+	if int(v) < len(texts) {
+		return []byte(texts[v]), nil
+	}
+	return nil, Problem{Code: field, Rule: -1, Field: field, Value: fmt.Sprint(v), Want: oneOf(texts)}
+}
+
+func unmarshalEnum(v *uint8, text []byte, field string, texts []string) error {
+	for i, t := range texts {
+		if string(text) == t {
+			*v = uint8(i)
+			return nil
+		}
+	}
+	return Problem{Code: field, Rule: -1, Field: field, Value: fmt.Sprintf("%q", text), Want: oneOf(texts)}
+}
+
+// oneOf lists the texts that a field may have.
+func oneOf(texts []string) string {
+	if len(texts) == 1 {
+		return fmt.Sprintf("%q, the only one this version has", texts[0])
+	}
+	quoted := make([]string, len(texts))
+	for i, t := range texts {
+		quoted[i] = fmt.Sprintf("%q", t)
+	}
+	return strings.Join(quoted[:len(quoted)-1], ", ") + " or " + quoted[len(quoted)-1]
+}

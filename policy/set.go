@@ -1,0 +1,355 @@
+package policy
+
+import (
+	"math"
+	"math/bits"
+	"time"
+
+	"github.com/headgate-io/headgate/endpoint"
+	"github.com/headgate-io/headgate/rate"
+)
+
+// RuleID is the place of a rule in one Set. It means nothing in another: the
+// identity of a rule across reloads and processes is Terms.ID.
+type RuleID uint32
+
+// MaxApplied is the most rules that apply to one request: one a subject, and
+// one more a subject from All.
+const MaxApplied = 2 * subjects
+
+// Applied is a rule that applies to a request, and the level it was found at.
+type Applied struct {
+	Rule  RuleID
+	Level Level
+}
+
+// Terms is what a limiter needs of a rule to name and fill its bucket.
+type Terms struct {
+	Shape rate.Shape
+
+	// ID is the same for the same endpoint, project, tier and subject in
+	// every process and after every reload, whatever the limit.
+	ID uint64
+
+	// Since is when Shape took effect for this ID, in Unix nanoseconds; 0
+	// means before this process knew the rule.
+	Since int64
+
+	Subject     Subject
+	Mode        Mode
+	OnStoreLoss StoreLoss
+}
+
+// Set is a compiled Document: immutable, safe for concurrent use, and free of
+// pointers where its size is, so that a million rules do not slow the garbage
+// collector.
+//
+// The rules that share an endpoint and a project or tier are neighbours in
+// rows: a group. A group is found by array index, except for those of one
+// endpoint and one project or tier, which slots finds by hash:
+//
+//	request GET /v1/x of acme, tier gold     group in
+//	(GET /v1/x, acme), (GET /v1/x, gold)     slots
+//	(GET /v1/x)                              byEndpoint[3]
+//	(default, acme), (*, acme)               byProject[17]
+//	(default, gold), (*, gold)               byTier[1]
+//	(default), (UNKNOWN), (*)                fixed
+//
+// So a look-up costs one probe for the project's name and at most two for the
+// groups, whatever the number of rules.
+type Set struct {
+	endpoints *endpoint.Table
+	rows      []row
+	shapes    []rate.Shape // by row.limit
+	limits    []rate.Limit // by row.limit
+	extras    []extra      // by row.extra; 0 is empty
+
+	projects, tiers, titles names // titles are the rules' Names
+
+	byEndpoint []endpointGroup // by endpoint.ID
+	byProject  []tenantGroups  // by number in projects
+	byTier     []tenantGroups  // by number in tiers
+	fallback   tenantGroups    // rules for neither a project nor a tier
+	unknown    group
+
+	slots    []uint32 // tag in the high bits, group in the low tagShift
+	tagShift uint8
+
+	present uint8 // the subjects that any rule has, one bit each
+	version string
+}
+
+// row is the hot form of a rule: 32 bytes, two to a cache line.
+type row struct {
+	id       uint64
+	endpoint uint32 // an endpoint.ID, or one of the reserved numbers below
+	who      who
+	limit    uint32 // in shapes and limits
+	extra    uint32 // in extras
+
+	subject   Subject
+	mode      Mode
+	loss      StoreLoss
+	algorithm Algorithm
+	scope     Scope
+	last      bool // the group ends here
+}
+
+// extra is what few rules have.
+type extra struct {
+	since   int64  // Unix nanoseconds
+	expires int64  // Unix nanoseconds; 0 is never
+	title   uint32 // in titles
+}
+
+// The endpoint numbers of the reserved endpoints in a row. UNKNOWN has
+// endpoint.Unknown, which no template has.
+const (
+	rowUnknown = uint32(endpoint.Unknown)
+	rowDefault = math.MaxUint32
+	rowAll     = math.MaxUint32 - 1
+	rowOrphan  = math.MaxUint32 - 2 // counts down: templates that no endpoint has
+)
+
+// who is nobody in particular (0), a project or a tier.
+type who uint32
+
+func ofProject(n uint32) who {
+	if n == 0 {
+		return 0
+	}
+	return who(n << 1)
+}
+
+func ofTier(n uint32) who {
+	if n == 0 {
+		return 0
+	}
+	return who(n<<1 | 1)
+}
+
+func (w who) isTier() bool   { return w&1 != 0 }
+func (w who) number() uint32 { return uint32(w >> 1) }
+
+// group is where a group starts in rows, plus 1; 0 is no group.
+type group uint32
+
+// endpointGroup is what one endpoint has: the group for everybody, and the
+// subjects of its rules for projects and tiers, which spare vain probes.
+type endpointGroup struct {
+	group    group
+	projects uint8 // one bit a subject
+	tiers    uint8
+}
+
+// tenantGroups is what one project or tier has besides its rules for single
+// endpoints.
+type tenantGroups struct {
+	byDefault group
+	all       group
+	tier      uint32 // of a project, by Document.Projects
+}
+
+// Len reports how many rules can apply to a request. Rules for templates that
+// no endpoint has are not among them.
+func (s *Set) Len() int { return len(s.rows) }
+
+// Version names the content of the document: equal for equal rules and
+// projects, in whatever order.
+func (s *Set) Version() string { return s.version }
+
+// Tier reports the tier that the document gives a project, or "".
+func (s *Set) Tier(project string) string {
+	return string(s.tiers.name(s.byProject[s.projects.find(project)].tier))
+}
+
+// Resolve appends the rules that apply to a request and returns the result,
+// at most MaxApplied more. m is the request's endpoint; now is in Unix
+// nanoseconds and decides which rules have expired; project and tier may be
+// empty, and an empty tier stands for the one that the document gives the
+// project. When dst has room, Resolve allocates nothing.
+func (s *Set) Resolve(dst []Applied, now int64, m endpoint.Match, project, tier string) []Applied {
+	var at [levels]group
+	s.locate(&at, m, project, tier)
+	var ruled uint8 // the subjects that have their rule, one bit each
+	for level, g := range &at {
+		if Level(level) == LevelAllProject {
+			ruled = 0
+		}
+		if g == 0 || ruled == s.present {
+			continue
+		}
+		for id := uint32(g - 1); ; id++ {
+			r := &s.rows[id]
+			if bit := uint8(1) << r.subject; ruled&bit == 0 && (r.extra == 0 || s.live(r, now)) {
+				ruled |= bit
+				dst = append(dst, Applied{Rule: RuleID(id), Level: Level(level)})
+			}
+			if r.last {
+				break
+			}
+		}
+	}
+	return dst
+}
+
+// locate finds the group of every level for a request.
+func (s *Set) locate(at *[levels]group, m endpoint.Match, project, tier string) {
+	at[LevelUnknown] = s.unknown
+	if m.Status != endpoint.Known {
+		return
+	}
+	at[LevelDefault], at[LevelAll] = s.fallback.byDefault, s.fallback.all
+	var own endpointGroup
+	if int(m.ID) < len(s.byEndpoint) {
+		own = s.byEndpoint[m.ID]
+		at[LevelEndpoint] = own.group
+	}
+	p, t := s.tenant(project, tier)
+	if p != 0 {
+		has := &s.byProject[p]
+		at[LevelDefaultProject], at[LevelAllProject] = has.byDefault, has.all
+		if own.projects != 0 {
+			at[LevelEndpointProject] = s.find(uint32(m.ID), ofProject(p))
+		}
+	}
+	if t != 0 {
+		has := &s.byTier[t]
+		at[LevelDefaultTier], at[LevelAllTier] = has.byDefault, has.all
+		if own.tiers != 0 {
+			at[LevelEndpointTier] = s.find(uint32(m.ID), ofTier(t))
+		}
+	}
+}
+
+// tenant reports the numbers of a request's project and tier, 0 where no rule
+// and no project of the document has the name.
+func (s *Set) tenant(project, tier string) (p, t uint32) {
+	p = s.projects.find(project)
+	if tier != "" {
+		return p, s.tiers.find(tier)
+	}
+	return p, s.byProject[p].tier
+}
+
+// find reports the group of one endpoint and one project or tier.
+func (s *Set) find(ep uint32, w who) group {
+	h := mix(ep, w)
+	mask, low := len(s.slots)-1, uint32(1)<<s.tagShift-1
+	for i := int(uint32(h)) & mask; ; i = (i + 1) & mask {
+		slot := s.slots[i]
+		if slot == 0 {
+			return 0
+		}
+		if slot&^low != tag(h)&^low {
+			continue // saves a look at a row elsewhere in memory
+		}
+		g := group(slot & low)
+		if r := &s.rows[g-1]; r.endpoint == ep && r.who == w {
+			return g
+		}
+	}
+}
+
+// mix hashes a pair. The numbers are ours, not a caller's, so it need not be
+// keyed.
+func mix(ep uint32, w who) uint64 {
+	hi, lo := bits.Mul64(uint64(ep)<<32|uint64(w)^0x9e3779b97f4a7c15, 0xd6e8feb86659fd93)
+	return hi ^ lo
+}
+
+// tag is the part of a hash that does not choose the slot.
+func tag(h uint64) uint32 { return uint32(h >> 32) }
+
+// live reports whether a rule has not expired.
+func (s *Set) live(r *row, now int64) bool {
+	expires := s.extras[r.extra].expires
+	return expires == 0 || now < expires
+}
+
+// Terms returns what a limiter needs of a rule.
+func (s *Set) Terms(id RuleID) Terms {
+	r := &s.rows[id]
+	return Terms{
+		Shape: s.shapes[r.limit], ID: r.id, Since: s.extras[r.extra].since,
+		Subject: r.subject, Mode: r.mode, OnStoreLoss: r.loss,
+	}
+}
+
+// Rule returns a rule with its defaults filled in, and its endpoint as the
+// endpoint table writes it. It is for people: it allocates.
+func (s *Set) Rule(id RuleID) Rule {
+	r := &s.rows[id]
+	limit, more := s.limits[r.limit], s.extras[r.extra]
+	rule := Rule{
+		Endpoint: s.endpointText(r.endpoint),
+		Limit:    limit.Tokens, Per: limit.Per, Burst: limit.Burst,
+		Subject: r.subject, Algorithm: r.algorithm, Mode: r.mode, Scope: r.scope, OnStoreLoss: r.loss,
+		Name: string(s.titles.name(more.title)),
+	}
+	if r.who.isTier() {
+		rule.Tier = string(s.tiers.name(r.who.number()))
+	} else {
+		rule.Project = string(s.projects.name(r.who.number()))
+	}
+	if more.expires != 0 {
+		rule.Expires = time.Unix(0, more.expires).UTC()
+	}
+	return rule
+}
+
+func (s *Set) endpointText(n uint32) string {
+	switch n {
+	case rowUnknown:
+		return UnknownEndpoint
+	case rowDefault:
+		return Default
+	case rowAll:
+		return All
+	}
+	return s.endpoints.Template(endpoint.ID(n)).String()
+}
+
+// group finds the group of any endpoint and tenant.
+func (s *Set) group(ep uint32, w who) group {
+	if ep != rowUnknown && ep != rowDefault && ep != rowAll {
+		switch {
+		case w != 0:
+			return s.find(ep, w)
+		case int(ep) < len(s.byEndpoint):
+			return s.byEndpoint[ep].group
+		}
+		return 0
+	}
+	has := &s.fallback
+	if w.isTier() {
+		has = &s.byTier[w.number()]
+	} else if w != 0 {
+		has = &s.byProject[w.number()]
+	}
+	switch {
+	case ep == rowDefault:
+		return has.byDefault
+	case ep == rowAll:
+		return has.all
+	case w == 0:
+		return s.unknown
+	}
+	return 0
+}
+
+// of finds the rule of a group that has a subject.
+func (s *Set) of(g group, subject Subject) (RuleID, bool) {
+	if g == 0 {
+		return 0, false
+	}
+	for id := uint32(g - 1); ; id++ {
+		r := &s.rows[id]
+		if r.subject == subject {
+			return RuleID(id), true
+		}
+		if r.last {
+			return 0, false
+		}
+	}
+}

@@ -1,0 +1,215 @@
+// Package sql reads policies from a table or view of any database/sql database.
+//
+// Three columns are enough:
+//
+//	endpoint    text     a template, "default", "UNKNOWN" or "*"
+//	project_id  any      text or a whole number; NULL for all projects
+//	rps_limit   integer  tokens per per_seconds, 1 or more
+//
+// These are read when the table has them. NULL stands for the default:
+//
+//	per_seconds    integer  default 1
+//	burst          integer  default as policy.CompileOptions.BurstPercent says
+//	tier           text     for all projects of a tier; not together with project_id
+//	subject, algorithm, mode, scope, on_store_loss
+//	               text     as in policy.Rule
+//	expires_at     integer  Unix seconds; or RFC 3339 text, or a time
+//	name           text     shown to clients
+//
+// Other columns are left alone. A value of another kind is an error that names
+// the table, the row, the field, the value and what is wanted; all of them are
+// found at once.
+//
+// The package imports no driver: the caller opens the *sql.DB.
+package sql
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/headgate-io/headgate/policy"
+)
+
+// Options configures a Source. DB is required; every other zero value is a safe
+// default.
+type Options struct {
+	DB *sql.DB
+
+	// Table is the table or view of the rules, possibly with a schema:
+	// "policies" or "limits.policies". It is put into the query as it is, so
+	// it may hold letters, digits, underscores and dots only. Default
+	// "policies".
+	Table string
+
+	// Projects is a table with the columns project_id and tier. Empty means
+	// that no project has a tier.
+	Projects string
+
+	// Version reports a text that differs after every change of either table,
+	// cheaply: it is asked at every interval of the cache. VersionQuery is the
+	// same as a query for one value, such as "PRAGMA data_version" or "SELECT
+	// version FROM policy_version". At most one may be set. Without either,
+	// every look reads both tables whole and compares a hash of them.
+	Version      func(context.Context, *sql.DB) (string, error)
+	VersionQuery string
+
+	// MaxRows bounds how many rows are read from each table. Default 10 million.
+	MaxRows int
+}
+
+// Source is a policy.Source over tables. It is safe for concurrent use.
+type Source struct{ o Options }
+
+var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*){0,2}$`)
+
+// New returns a Source. It does not touch the database.
+func New(o Options) (*Source, error) {
+	if o.Table == "" {
+		o.Table = "policies"
+	}
+	var errs []error
+	if o.DB == nil {
+		errs = append(errs, errors.New("DB is nil, want one"))
+	}
+	name := func(field, value string) {
+		if !identifier.MatchString(value) {
+			errs = append(errs, fmt.Errorf("%s is %q, want letters, digits and underscores, with a schema and a dot in front at most", field, value))
+		}
+	}
+	name("Table", o.Table)
+	if o.Projects != "" {
+		name("Projects", o.Projects)
+	}
+	if o.Version != nil && o.VersionQuery != "" {
+		errs = append(errs, errors.New("Version and VersionQuery are both set, want one"))
+	}
+	if o.MaxRows < 0 {
+		errs = append(errs, fmt.Errorf("MaxRows is %d, want 1 or more, or 0 for 10 million", o.MaxRows))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("policy table: %w", err)
+	}
+	if o.MaxRows == 0 {
+		o.MaxRows = 10_000_000
+	}
+	return &Source{o}, nil
+}
+
+// Version reports the version of the tables, or "" when only reading them can
+// tell.
+func (s *Source) Version(ctx context.Context) (string, error) {
+	switch {
+	case s.o.Version != nil:
+		return s.o.Version(ctx, s.o.DB)
+	case s.o.VersionQuery != "":
+		var version sql.NullString
+		if err := s.o.DB.QueryRowContext(ctx, s.o.VersionQuery).Scan(&version); err != nil {
+			return "", fmt.Errorf("version query: %w", err)
+		}
+		if !version.Valid || version.String == "" {
+			return "", errors.New("version query: the value is empty or NULL, want one that changes with the tables")
+		}
+		return version.String, nil
+	}
+	return "", nil
+}
+
+// Load reads the tables.
+func (s *Source) Load(ctx context.Context) (policy.Document, string, error) {
+	// The version comes first: a change in between is then seen at the next look.
+	version, err := s.Version(ctx)
+	if err != nil {
+		return policy.Document{}, "", err
+	}
+	doc := policy.Document{Source: s.o.Table}
+	l := loader{rows: s.o.MaxRows, texts: map[string]string{}}
+	err = l.rules(ctx, s.o.DB, s.o.Table, &doc)
+	if err == nil && s.o.Projects != "" {
+		err = l.projects(ctx, s.o.DB, s.o.Projects, &doc)
+	}
+	switch {
+	case err != nil && !errors.Is(err, errTooMany):
+		return policy.Document{}, "", err // the database's fault, which may pass
+	case len(l.problems) > 0:
+		// Without a version of their own, the same faults are only known by
+		// reading them again.
+		return policy.Document{}, version, errors.Join(append(l.problems, err)...)
+	case version == "":
+		version = doc.Fingerprint()
+	}
+	return doc, version, nil
+}
+
+// columnNames are the columns that are read, in the order of loader.rule.
+var columnNames = []string{
+	"endpoint", "project_id", "rps_limit", "per_seconds", "burst", "tier", "subject", "algorithm",
+	"mode", "scope", "on_store_loss", "expires_at", "name",
+}
+
+// required is how many of columnNames a table must have.
+const required = 3
+
+// present reports which of names a table has; the first few it must have.
+func present(ctx context.Context, db *sql.DB, table string, names []string, required int) ([]string, error) {
+	rows, err := db.QueryContext(ctx, "SELECT * FROM "+table+" WHERE 1 = 0")
+	if err != nil {
+		return nil, fmt.Errorf("columns of %s: %w", table, err)
+	}
+	defer rows.Close() //nolint:errcheck // nothing was read
+	has, err := rows.Columns()
+	if err != nil {
+		return nil, fmt.Errorf("columns of %s: %w", table, err)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("columns of %s: %w", table, err)
+	}
+	lower := map[string]bool{}
+	for _, name := range has {
+		lower[strings.ToLower(name)] = true
+	}
+	var found []string
+	var missing []error
+	for i, name := range names {
+		switch {
+		case lower[name]:
+			found = append(found, name)
+		case i < required:
+			missing = append(missing, policy.Problem{Code: "column", Rule: -1, Where: table,
+				Field: "column " + name, Value: "missing", Want: "a table or view with " + strings.Join(names[:required], ", ")})
+		}
+	}
+	return found, errors.Join(missing...)
+}
+
+// each reads the columns of a table, row by row, each value as the driver
+// gives it.
+func (l *loader) each(ctx context.Context, db *sql.DB, table string, columns []string, f func(values []any) error) error {
+	rows, err := db.QueryContext(ctx, "SELECT "+strings.Join(columns, ", ")+" FROM "+table)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", table, err)
+	}
+	defer rows.Close() //nolint:errcheck // rows.Err tells
+	values, into := make([]any, len(columns)), make([]any, len(columns))
+	for i := range values {
+		into[i] = &values[i]
+	}
+	for n := 0; rows.Next(); n++ {
+		if n == l.rows {
+			return fmt.Errorf("read %s: more than %d rows, want MaxRows at most", table, l.rows)
+		}
+		if err := rows.Scan(into...); err != nil {
+			return fmt.Errorf("read %s: %w", table, err)
+		}
+		if err := f(values); err != nil {
+			return err
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return fmt.Errorf("read %s: %w", table, err)
+	}
+	return nil
+}
