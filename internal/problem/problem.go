@@ -1,0 +1,87 @@
+// Package problem writes problem details (RFC 9457), the one shape in which
+// every HTTP door answers a request that it does not serve.
+package problem
+
+import (
+	"net/http"
+	"strconv"
+	"unicode/utf8"
+)
+
+// Types registered for quotas by draft-ietf-httpapi-ratelimit-headers-10 §7.
+const (
+	QuotaExceeded            = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+	TemporaryReducedCapacity = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
+	Blank                    = "about:blank" // RFC 9457 §4.2.1: title and status say it all
+)
+
+// Details is a problem. Its texts must not repeat what a client sent.
+type Details struct {
+	Type     string // default Blank
+	Title    string // default the status text
+	Status   int
+	Detail   string
+	Violated []string // names of the violated policies
+}
+
+// Write answers with d, never to be cached, without a body for HEAD. Headers
+// already set stay.
+func Write(w http.ResponseWriter, r *http.Request, d Details) {
+	h := w.Header()
+	h.Set("Content-Type", "application/problem+json")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	body := d.appendJSON(make([]byte, 0, 512))
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(d.Status)
+	if r.Method != http.MethodHead {
+		// The client is gone if this fails; there is nobody left to tell.
+		_, _ = w.Write(body)
+	}
+}
+
+// appendJSON is encoding/json for this one shape: a flood of refusals is the
+// time when a limiter must be cheap.
+func (d Details) appendJSON(b []byte) []byte {
+	if d.Type == "" {
+		d.Type = Blank
+	}
+	if d.Title == "" {
+		d.Title = http.StatusText(d.Status)
+	}
+	b = appendString(append(b, `{"type":`...), d.Type)
+	b = appendString(append(b, `,"title":`...), d.Title)
+	b = strconv.AppendInt(append(b, `,"status":`...), int64(d.Status), 10)
+	if d.Detail != "" {
+		b = appendString(append(b, `,"detail":`...), d.Detail)
+	}
+	for i, name := range d.Violated {
+		separator := `,`
+		if i == 0 {
+			separator = `,"violated-policies":[`
+		}
+		b = appendString(append(b, separator...), name)
+	}
+	if len(d.Violated) > 0 {
+		b = append(b, ']')
+	}
+	return append(b, "}\n"...)
+}
+
+const hex = "0123456789abcdef"
+
+func appendString(b []byte, s string) []byte {
+	b = append(b, '"')
+	for _, r := range s { // invalid UTF-8 arrives as utf8.RuneError
+		switch {
+		case r == '"' || r == '\\':
+			b = append(b, '\\', byte(r))
+		case r < 0x20:
+			b = append(b, `\u00`...)
+			b = append(b, hex[r>>4], hex[r&15])
+		default:
+			b = utf8.AppendRune(b, r)
+		}
+	}
+	return append(b, '"')
+}
