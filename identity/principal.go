@@ -155,6 +155,29 @@ var rejectionNames = [rejections]string{
 	LookupFailed:   "the credential could not be looked up",
 }
 
+var rejectionCodes = [rejections]string{
+	NotRejected:    "not_rejected",
+	Ambiguous:      "ambiguous",
+	KeyMalformed:   "key_malformed",
+	KeyUnknown:     "key_unknown",
+	KeyRevoked:     "key_revoked",
+	KeyExpired:     "key_expired",
+	TokenUnchecked: "token_unchecked",
+	TokenTooLong:   "token_too_long",
+	TokenMalformed: "token_malformed",
+	TokenRefused:   "token_refused",
+	TokenExpired:   "token_expired",
+	LookupFailed:   "lookup_failed",
+}
+
+// Code returns a word for programs: a metric's label.
+func (r Rejection) Code() string {
+	if r < rejections {
+		return rejectionCodes[r]
+	}
+	return "unknown"
+}
+
 // String returns a sentence fragment for people.
 func (r Rejection) String() string {
 	if r < rejections {
