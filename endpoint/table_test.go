@@ -31,6 +31,7 @@ func TestMatch(t *testing.T) {
 		"POST /v1/jobs/{id}:cancel", "POST /v1/jobs/{id}:undelete", "POST /v1/jobs:purge",
 		"GET /files/{path...}", "GET /files/{dir}/index", "GET /files/readme",
 		"GET /caf%C3%A9/{x}", "GET /odd/{x}3F",
+		"GET /compare/{from}...{to}", "GET /tags/v{major}.{minor}.json",
 	)
 	for _, tt := range []struct{ method, target, want string }{
 		{"GET", "/", "GET /"},
@@ -39,6 +40,12 @@ func TestMatch(t *testing.T) {
 		{"POST", "/users?x=1", "POST /users"},
 		{"GET", "/users/7", "GET /users/{id}"},
 		{"GET", "//users/./%37/", "GET /users/{id}"},
+
+		// Several parameters in a segment count as one.
+		{"GET", "/compare/main...topic", "GET /compare/{from}...{to}"},
+		{"GET", "/compare/main", "GET /compare/{from}...{to}"},
+		{"GET", "/tags/v1.2.json", "GET /tags/v{major}.{minor}.json"},
+		{"GET", "/tags/1.2.json", "unknown path"},
 
 		// The most specific template that has the method.
 		{"GET", "/users/me", "GET /users/me"},

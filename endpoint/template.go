@@ -22,6 +22,7 @@ const maxTemplate = 8000
 //	GET /v1/items/{id}         {id} is one segment, never empty
 //	GET /v1/items/{id}.json    a parameter may have literal text before and after it in its segment
 //	POST /v1/items/{id}:copy   so this is no special case
+//	GET /compare/{from}...{to} several parameters in a segment count as one, with the text between them
 //	GET /files/{path...}       the last parameter may take one or more segments: /files/a and /files/a/b, not /files
 //
 // Methods are case-sensitive (RFC 9110 section 9.1) and written in upper case. The path must be in canonical form,
@@ -198,9 +199,12 @@ func parseSegment(text string) (segment, error) {
 	case opens < 0 || closes < opens:
 		return segment{}, fmt.Errorf("segment %q closes a parameter that it does not open, want {name}", text)
 	}
+	if strings.ContainsAny(text[closes+1:], "{}") {
+		return parseSeveral(text)
+	}
 	name, around := text[opens+1:closes], affix{text[:opens], text[closes+1:]}
-	if strings.ContainsAny(around.suffix, "{}") || strings.Contains(name, "{") {
-		return segment{}, fmt.Errorf("segment %q has more than one pair of braces, want a single parameter such as {name}", text)
+	if strings.Contains(name, "{") {
+		return segment{}, fmt.Errorf("segment %q opens a parameter inside another, want {name}", text)
 	}
 	base, isRest := strings.CutSuffix(name, "...")
 	switch {
@@ -211,6 +215,25 @@ func parseSegment(text string) (segment, error) {
 	case isRest:
 		return segment{kind: rest}, nil
 	case around.len() > 0:
+		return segment{kind: affixed, affix: around}, nil
+	}
+	return segment{kind: param}, nil
+}
+
+// parseSeveral reads a segment with several parameters, as in {base}...{head}. They count as one, which takes the text
+// between them too: where one ends and the next begins cannot be told in general (a-b-c has two readings of {x}-{y}),
+// and both readings are the same endpoint.
+func parseSeveral(text string) (segment, error) {
+	left := text
+	for strings.ContainsAny(left, "{}") {
+		opens, closes := strings.IndexByte(left, '{'), strings.IndexByte(left, '}')
+		if opens < 0 || closes < opens || !isName(left[opens+1:closes]) || strings.HasSuffix(left[opens+1:closes], "...") {
+			return segment{}, fmt.Errorf("segment is %q, want each parameter in it as {name} with letters, digits and _ - . [ ]", text)
+		}
+		left = left[closes+1:]
+	}
+	around := affix{text[:strings.IndexByte(text, '{')], left}
+	if around.len() > 0 {
 		return segment{kind: affixed, affix: around}, nil
 	}
 	return segment{kind: param}, nil

@@ -51,9 +51,11 @@ type Options struct {
 
 	// Version reports a text that differs after every change of either table,
 	// cheaply: it is asked at every interval of the cache. VersionQuery is the
-	// same as a query for one value, such as "PRAGMA data_version" or "SELECT
-	// version FROM policy_version". At most one may be set. Without either,
-	// every look reads both tables whole and compares a hash of them.
+	// same as a query for one value, such as "SELECT version FROM
+	// policy_version". At most one may be set. Without either, every look reads
+	// both tables whole and compares a hash of them. What only one connection
+	// knows, as SQLite's PRAGMA data_version, needs Version and a connection
+	// of its own: DB is a pool.
 	Version      func(context.Context, *sql.DB) (string, error)
 	VersionQuery string
 
