@@ -1,0 +1,59 @@
+// Package bucket counts tokens: exactly, in integers, without a clock of its own.
+//
+// A bucket is the debt of those who took from it. Debt drains at the rate of the limit; a take is admitted when its cost on top of the
+// debt that is left still fits under the burst. This is the token bucket seen from the other side, and it has a pleasant zero: no debt is
+// a full bucket, so a bucket that was never seen, one that was forgotten after it drained, and a full one are the same.
+//
+// With 2 tokens per second and a burst of 3, in tokens of debt:
+//
+//	  at      take   debt before   answer                    debt after
+//	0.0 s        3             0   allowed, 0 remain                  3
+//	0.0 s        1             3   retry after 0.5 s                  3
+//	0.5 s        1             2   allowed, 0 remain                  3
+//	9.9 s        1             0   allowed, 2 remain                  1
+//
+// In any interval of t nanoseconds, whatever its ends, the admitted cost is at most the burst plus what drains in t.
+package bucket
+
+import (
+	"time"
+
+	"github.com/headgate-io/headgate/key"
+	"github.com/headgate-io/headgate/rate"
+)
+
+// Take is one attempt to take tokens from one bucket.
+type Take struct {
+	Key   key.Key
+	Shape rate.Shape
+
+	// Since is the time, in Unix nanoseconds, at which Shape took effect for this rule; 0 means always. A store that finds the
+	// bucket under another shape drains it by that one until Since, converts it, and drains by Shape from there on.
+	Since int64
+
+	Cost int64 // tokens; 0 only looks
+
+	// Shadow takes are watched and never in the way: they do not keep the others from being admitted, and are charged if they
+	// fit themselves and the others are charged.
+	Shadow bool
+}
+
+// Outcome is what became of one take.
+type Outcome struct {
+	// Allowed says that this bucket holds what was asked of it. When several takes are decided together that is not yet a yes:
+	// unless all are allowed none is charged, and the fields below describe the bucket as it stays.
+	Allowed bool
+
+	// Remaining is how many whole tokens are left.
+	Remaining int64
+
+	// RetryAfter is 0 when allowed. Otherwise the same take succeeds in exactly that time, and not a nanosecond earlier, if
+	// nobody else takes meanwhile.
+	RetryAfter time.Duration
+
+	// ResetAfter is the time until the bucket is full.
+	ResetAfter time.Duration
+
+	// Never says that the cost is above the burst, or negative: no wait helps, and RetryAfter is 0.
+	Never bool
+}

@@ -1,0 +1,514 @@
+// Package buckettest is the contract of a store of buckets, as tests: whoever keeps buckets runs it against every way of keeping them.
+package buckettest
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/key"
+	"github.com/headgate-io/headgate/rate"
+)
+
+// Store is what the contract is about.
+type Store interface {
+	// TryConsume takes from all buckets named or from none.
+	TryConsume(ctx context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome) (bool, error)
+
+	// Peek answers what TryConsume would, and changes nothing.
+	Peek(ctx context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome) (bool, error)
+}
+
+// Run checks the contract. Open is called once for each case and returns an empty store with room for some thousand buckets. Times are told
+// apart to a microsecond; they lie between 2026 and 2226.
+func Run(t *testing.T, open func(t testing.TB) Store) {
+	for _, c := range cases {
+		t.Run(c.sentence, func(t *testing.T) {
+			c.check(&suite{T: t, store: open(t)})
+		})
+	}
+}
+
+var cases = []struct {
+	sentence string
+	check    func(*suite)
+}{
+	{"a new bucket holds its burst and no more", newBucket},
+	{"tokens come back at the rate of the limit", refill},
+	{"waiting for RetryAfter is enough, and a microsecond less is not", retry},
+	{"in every interval at most the burst and what drains is admitted", envelope},
+	{"a denied take changes no later answer", denied},
+	{"a cost above the burst is never admitted", never},
+	{"a cost of nothing changes nothing", nothing},
+	{"a store keeps every bucket for itself", separate},
+	{"all takes are charged or none", allOrNothing},
+	{"each take is told about its own bucket", outcomes},
+	{"takes of one bucket are added up", duplicates},
+	{"a shadow never stands in the way", shadowDenied},
+	{"a shadow is charged with the others and not without them", shadowCharged},
+	{"shadows alone are allowed, and charged if they fit", shadowAlone},
+	{"shadows of a bucket come after the others", shadowDuplicate},
+	{"no takes at all are allowed", empty},
+	{"fewer outcomes than takes are an error that changes nothing", short},
+	{"one bucket with two shapes is an error that changes nothing", twoShapes},
+	{"more takes than any request has are decided like few", many},
+	{"Peek answers like TryConsume and changes nothing", peek},
+	{"a clock set back grants nothing", clockBack},
+	{"a bucket forgets nothing and overflows nothing in two centuries", longIdle},
+	{"a changed limit keeps what is owed", changedLimit},
+	{"a changed limit counts from the time at which it took effect", changedSince},
+	{"a changed limit never admits more than the larger burst", changedEnvelope},
+	{"concurrent takes of one bucket share one burst", concurrentOne},
+	{"concurrent takes of overlapping buckets leave no partial charge", concurrentMany},
+}
+
+// start is the beginning of every case.
+var start = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC).UnixNano()
+
+// suite is a store under test, at a time, with short words for what cases do.
+type suite struct {
+	*testing.T
+	store Store
+	now   int64 // since start
+}
+
+func (s *suite) at(d time.Duration) { s.now = int64(d) }
+
+// Key is a random-looking key of a number, as stores may expect.
+func Key(n uint64) key.Key {
+	rng := rand.NewPCG(n, 0x9e3779b97f4a7c15)
+	return key.Key{Hi: rng.Uint64(), Lo: rng.Uint64()}
+}
+
+func (s *suite) shape(tokens int64, per time.Duration, burst int64) rate.Shape {
+	s.Helper()
+	shape, err := rate.Compile(rate.Limit{Tokens: tokens, Per: per, Burst: burst})
+	if err != nil {
+		s.Fatal(err)
+	}
+	return shape
+}
+
+// take is a take of bucket n that holds ten tokens and gets one a second.
+func (s *suite) take(n uint64, cost int64) bucket.Take {
+	return bucket.Take{Key: Key(n), Shape: s.shape(1, time.Second, 10), Cost: cost}
+}
+
+func (s *suite) shadow(n uint64, cost int64) bucket.Take {
+	t := s.take(n, cost)
+	t.Shadow = true
+	return t
+}
+
+func (s *suite) try(takes ...bucket.Take) (bool, []bucket.Outcome) {
+	s.Helper()
+	return s.ask(s.store.TryConsume, takes)
+}
+
+func (s *suite) peek(takes ...bucket.Take) (bool, []bucket.Outcome) {
+	s.Helper()
+	return s.ask(s.store.Peek, takes)
+}
+
+func (s *suite) ask(how func(context.Context, int64, []bucket.Take, []bucket.Outcome) (bool, error), takes []bucket.Take) (bool, []bucket.Outcome) {
+	s.Helper()
+	outs := make([]bucket.Outcome, len(takes))
+	allowed, err := how(context.Background(), start+s.now, takes, outs)
+	if err != nil {
+		s.Fatalf("at %v: %v", time.Duration(s.now), err)
+	}
+	return allowed, outs
+}
+
+// want makes an attempt and compares the answer.
+func (s *suite) want(allowed bool, takes ...bucket.Take) []bucket.Outcome {
+	s.Helper()
+	got, outs := s.try(takes...)
+	if got != allowed {
+		s.Fatalf("at %v: TryConsume = %t, %+v, want %t", time.Duration(s.now), got, outs, allowed)
+	}
+	return outs
+}
+
+// left compares the tokens in bucket n.
+func (s *suite) left(n uint64, want int64) {
+	s.Helper()
+	if _, outs := s.peek(s.take(n, 0)); outs[0].Remaining != want {
+		s.Fatalf("at %v: bucket %d holds %d tokens, want %d", time.Duration(s.now), n, outs[0].Remaining, want)
+	}
+}
+
+func (s *suite) equal(got, want bucket.Outcome) {
+	s.Helper()
+	if got != want {
+		s.Fatalf("at %v: outcome is %+v, want %+v", time.Duration(s.now), got, want)
+	}
+}
+
+func newBucket(s *suite) {
+	for range 10 {
+		s.want(true, s.take(1, 1))
+	}
+	s.equal(s.want(false, s.take(1, 1))[0], bucket.Outcome{RetryAfter: time.Second, ResetAfter: 10 * time.Second})
+	s.want(true, s.take(2, 10))
+	s.want(false, s.take(2, 1))
+	s.want(false, s.take(3, 11))
+}
+
+func refill(s *suite) {
+	s.want(true, s.take(1, 10))
+	s.at(3500 * time.Millisecond)
+	s.equal(s.want(true, s.take(1, 1))[0], bucket.Outcome{Allowed: true, Remaining: 2, ResetAfter: 7500 * time.Millisecond})
+	s.at(time.Hour)
+	s.equal(s.want(true, s.take(1, 10))[0], bucket.Outcome{Allowed: true, ResetAfter: 10 * time.Second})
+}
+
+func retry(s *suite) {
+	third := bucket.Take{Key: Key(1), Shape: s.shape(3, time.Second, 3), Cost: 2}
+	for range 50 {
+		allowed, outs := s.try(third)
+		if allowed {
+			continue
+		}
+		s.now += int64(outs[0].RetryAfter) - 1000
+		s.want(false, third)
+		s.now += 1000
+		s.want(true, third)
+	}
+}
+
+func envelope(s *suite) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	take := bucket.Take{Key: Key(1), Shape: s.shape(70, time.Second, 30)}
+	queue, last := int64(0), s.now // Lindley's recursion: never above the burst, whatever interval is looked at
+	for range 3000 {
+		s.now += rng.Int64N(30) * 1_000_000
+		take.Cost = 1 + rng.Int64N(5)
+		if allowed, _ := s.try(take); allowed {
+			queue = max(0, queue-(s.now-last)*take.Shape.Drain) + take.Cost*take.Shape.Unit
+			last = s.now
+		}
+		if queue > take.Shape.Capacity {
+			s.Fatalf("at %v: %d units more than burst and rate were admitted", time.Duration(s.now), queue-take.Shape.Capacity)
+		}
+	}
+}
+
+func denied(s *suite) {
+	s.want(true, s.take(1, 10))
+	for range 1000 {
+		s.now += int64(time.Millisecond) - 1000
+		s.want(false, s.take(1, 1))
+	}
+	s.at(time.Second)
+	s.equal(s.want(true, s.take(1, 1))[0], bucket.Outcome{Allowed: true, ResetAfter: 10 * time.Second})
+}
+
+func never(s *suite) {
+	for _, cost := range []int64{11, math.MaxInt64, -1, math.MinInt64} {
+		s.equal(s.want(false, s.take(1, cost))[0], bucket.Outcome{Never: true, Remaining: 10})
+	}
+	s.left(1, 10)
+}
+
+func nothing(s *suite) {
+	full := bucket.Outcome{Allowed: true, Remaining: 10}
+	s.equal(s.want(true, s.take(1, 0))[0], full)
+	s.want(true, s.take(1, 10))
+	drained := bucket.Outcome{Allowed: true, ResetAfter: 10 * time.Second}
+	s.equal(s.want(true, s.take(1, 0))[0], drained)
+	s.equal(s.want(true, s.take(1, 0))[0], drained)
+}
+
+func separate(s *suite) {
+	for n := range uint64(1000) {
+		s.want(true, s.take(n, int64(n%10)+1))
+	}
+	for n := range uint64(1000) {
+		s.left(n, 9-int64(n%10))
+	}
+}
+
+func allOrNothing(s *suite) {
+	s.want(true, s.take(1, 4), s.take(2, 10), s.take(3, 1))
+	s.want(false, s.take(1, 4), s.take(2, 1), s.take(3, 1))
+	s.want(false, s.take(2, 1), s.take(3, 1), s.take(1, 4), s.take(4, 1))
+	s.left(1, 6)
+	s.left(2, 0)
+	s.left(3, 9)
+	s.left(4, 10)
+	s.at(time.Second)
+	s.want(true, s.take(1, 4), s.take(2, 1), s.take(3, 1))
+	s.left(1, 3)
+	s.left(2, 0)
+}
+
+func outcomes(s *suite) {
+	outs := s.want(true, s.take(1, 10), s.take(2, 4))
+	s.equal(outs[0], bucket.Outcome{Allowed: true, ResetAfter: 10 * time.Second})
+	s.equal(outs[1], bucket.Outcome{Allowed: true, Remaining: 6, ResetAfter: 4 * time.Second})
+	outs = s.want(false, s.take(2, 1), s.take(1, 2), s.take(3, 11))
+	s.equal(outs[0], bucket.Outcome{Allowed: true, Remaining: 6, ResetAfter: 4 * time.Second})
+	s.equal(outs[1], bucket.Outcome{RetryAfter: 2 * time.Second, ResetAfter: 10 * time.Second})
+	s.equal(outs[2], bucket.Outcome{Never: true, Remaining: 10})
+}
+
+func duplicates(s *suite) {
+	for _, out := range s.want(true, s.take(1, 4), s.take(2, 1), s.take(1, 4)) {
+		if !out.Allowed || out.Remaining > 9 {
+			s.Fatalf("outcome is %+v", out)
+		}
+	}
+	s.left(1, 2)
+	outs := s.want(false, s.take(1, 2), s.take(2, 1), s.take(1, 1))
+	s.equal(outs[0], bucket.Outcome{Remaining: 2, RetryAfter: time.Second, ResetAfter: 8 * time.Second})
+	s.equal(outs[2], outs[0])
+	s.left(1, 2)
+	s.left(2, 9)
+	outs = s.want(false, s.take(3, 6), s.take(3, 5))
+	s.equal(outs[0], bucket.Outcome{Never: true, Remaining: 10})
+	s.want(false, s.take(3, 1), s.take(3, math.MaxInt64))
+	s.left(3, 10)
+}
+
+func shadowDenied(s *suite) {
+	s.want(true, s.take(2, 10))
+	outs := s.want(true, s.take(1, 1), s.shadow(2, 3), s.shadow(3, 11))
+	s.equal(outs[1], bucket.Outcome{RetryAfter: 3 * time.Second, ResetAfter: 10 * time.Second})
+	s.equal(outs[2], bucket.Outcome{Never: true, Remaining: 10})
+	s.left(1, 9)
+	s.left(2, 0)
+}
+
+func shadowCharged(s *suite) {
+	outs := s.want(true, s.shadow(2, 3), s.take(1, 10))
+	s.equal(outs[0], bucket.Outcome{Allowed: true, Remaining: 7, ResetAfter: 3 * time.Second})
+	outs = s.want(false, s.shadow(2, 3), s.take(1, 1))
+	s.equal(outs[0], bucket.Outcome{Allowed: true, Remaining: 7, ResetAfter: 3 * time.Second})
+	s.left(2, 7)
+}
+
+func shadowAlone(s *suite) {
+	s.want(true, s.shadow(1, 10))
+	s.left(1, 0)
+	s.equal(s.want(true, s.shadow(1, 1))[0], bucket.Outcome{RetryAfter: time.Second, ResetAfter: 10 * time.Second})
+	s.want(true, s.shadow(1, 1), s.shadow(2, 4), s.shadow(3, 11))
+	s.left(1, 0)
+	s.left(2, 6)
+	s.left(3, 10)
+}
+
+func shadowDuplicate(s *suite) {
+	s.want(true, s.shadow(1, 3), s.take(1, 6))
+	s.left(1, 1)
+	outs := s.want(true, s.shadow(2, 3), s.take(2, 6), s.shadow(2, 2))
+	if outs[0].Allowed || !outs[1].Allowed || outs[2].Allowed {
+		s.Fatalf("outcomes are %+v, want only the one that is no shadow allowed", outs)
+	}
+	s.left(2, 4)
+}
+
+func empty(s *suite) {
+	s.want(true)
+}
+
+func short(s *suite) {
+	ok, err := s.store.TryConsume(context.Background(), start, []bucket.Take{s.take(1, 1), s.take(2, 1)}, make([]bucket.Outcome, 1))
+	if ok || err == nil {
+		s.Fatalf("TryConsume = %t, %v, want an error", ok, err)
+	}
+	s.left(1, 10)
+}
+
+func twoShapes(s *suite) {
+	other := s.take(1, 1)
+	other.Shape = s.shape(5, time.Second, 5)
+	ok, err := s.store.TryConsume(context.Background(), start, []bucket.Take{s.take(2, 1), s.take(1, 1), other}, make([]bucket.Outcome, 3))
+	if ok || err == nil {
+		s.Fatalf("TryConsume = %t, %v, want an error", ok, err)
+	}
+	s.left(1, 10)
+	s.left(2, 10)
+}
+
+func many(s *suite) {
+	for _, count := range []uint64{2, 4, 5, 14, 15, 40} {
+		var takes []bucket.Take
+		for n := range count {
+			takes = append(takes, s.take(100*count+n, 5))
+		}
+		s.want(true, takes...)
+		takes[count-1].Cost = 6
+		outs := s.want(false, takes...)
+		s.equal(outs[0], bucket.Outcome{Allowed: true, Remaining: 5, ResetAfter: 5 * time.Second})
+		s.equal(outs[count-1], bucket.Outcome{Remaining: 5, RetryAfter: time.Second, ResetAfter: 5 * time.Second})
+		takes[count-1].Cost = 5
+		s.want(true, takes...)
+		for n := range count {
+			s.left(100*count+n, 0)
+		}
+	}
+}
+
+func btoi(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func peek(s *suite) {
+	rng := rand.New(rand.NewPCG(5, 8))
+	for range 2000 {
+		s.now += rng.Int64N(200) * 1_000_000
+		var takes []bucket.Take
+		for range 1 + rng.IntN(4) {
+			take := s.take(rng.Uint64N(20), rng.Int64N(5))
+			take.Shadow = rng.IntN(4) == 0
+			takes = append(takes, take)
+		}
+		want, wantOuts := s.peek(takes...)
+		again, againOuts := s.peek(takes...)
+		got, outs := s.try(takes...)
+		if got != want || again != want || fmt.Sprint(outs) != fmt.Sprint(wantOuts) || fmt.Sprint(againOuts) != fmt.Sprint(wantOuts) {
+			s.Fatalf("at %v: %+v: Peek = %t, %+v, again %t, %+v, then TryConsume = %t, %+v", time.Duration(s.now), takes, want, wantOuts, again, againOuts, got, outs)
+		}
+	}
+}
+
+func clockBack(s *suite) {
+	s.at(time.Hour)
+	s.want(true, s.take(1, 10))
+	for _, at := range []time.Duration{time.Hour - time.Second, 0, time.Minute, time.Hour} {
+		s.at(at)
+		s.equal(s.want(false, s.take(1, 1))[0], bucket.Outcome{RetryAfter: time.Hour + time.Second - at, ResetAfter: time.Hour + 10*time.Second - at})
+	}
+	s.at(time.Hour + time.Second)
+	s.want(true, s.take(1, 1))
+	s.want(false, s.take(1, 1))
+}
+
+func longIdle(s *suite) {
+	const century = 100 * 365 * 24 * time.Hour
+	fast := bucket.Take{Key: Key(2), Shape: s.shape(1_000_000_007, time.Second, 1_000_000_007), Cost: 1_000_000_007}
+	slow := bucket.Take{Key: Key(3), Shape: s.shape(1, century, 1), Cost: 1}
+	s.want(true, s.take(1, 10), fast, slow)
+	s.at(century - time.Second)
+	s.want(true, s.take(1, 10), fast)
+	s.want(false, slow)
+	s.at(century)
+	s.want(true, slow)
+	s.want(true, s.take(1, 1))
+	s.left(1, 0)
+}
+
+func changedLimit(s *suite) {
+	s.want(true, s.take(1, 8))
+	wider := bucket.Take{Key: Key(1), Shape: s.shape(2, time.Second, 100), Since: start + s.now, Cost: 92}
+	s.want(true, wider)
+	wider.Cost = 1
+	s.equal(s.want(false, wider)[0], bucket.Outcome{RetryAfter: 500 * time.Millisecond, ResetAfter: 50 * time.Second})
+	s.at(time.Second)
+	narrower := bucket.Take{Key: Key(1), Shape: s.shape(1, time.Second, 3), Since: start + s.now, Cost: 1}
+	s.equal(s.want(false, narrower)[0], bucket.Outcome{RetryAfter: time.Second, ResetAfter: 3 * time.Second})
+	s.at(2 * time.Second)
+	s.want(true, narrower)
+}
+
+func changedSince(s *suite) {
+	s.want(true, s.take(1, 10))
+	s.at(10 * time.Second)
+	// 4 s at one a second leave 6 owed, then 6 s at a tenth a second leave 5.4.
+	slower := bucket.Take{Key: Key(1), Shape: s.shape(1, 10*time.Second, 10), Since: start + int64(4*time.Second), Cost: 5}
+	s.equal(s.want(false, slower)[0], bucket.Outcome{Remaining: 4, RetryAfter: 4 * time.Second, ResetAfter: 54 * time.Second})
+	slower.Cost = 4
+	s.equal(s.want(true, slower)[0], bucket.Outcome{Allowed: true, ResetAfter: 94 * time.Second})
+}
+
+func changedEnvelope(s *suite) {
+	rng := rand.New(rand.NewPCG(6, 6))
+	for n := range uint64(300) {
+		limits := [2]rate.Limit{
+			{Tokens: 1 + rng.Int64N(9), Per: time.Second, Burst: 1 + rng.Int64N(9)},
+			{Tokens: 1 + rng.Int64N(9), Per: time.Second, Burst: 1 + rng.Int64N(9)},
+		}
+		change, end, admitted := 1+rng.Int64N(3000), int64(6000), int64(0) // milliseconds
+		for now := int64(0); now <= end; now += 1 + rng.Int64N(100) {
+			s.now = now * 1_000_000
+			take := bucket.Take{Key: Key(n), Cost: 1}
+			limit := limits[0]
+			if now >= change {
+				limit, take.Since = limits[1], start+change*1_000_000
+			}
+			take.Shape = s.shape(limit.Tokens, limit.Per, limit.Burst)
+			if allowed, _ := s.try(take); allowed {
+				admitted++
+			}
+		}
+		bound := max(limits[0].Burst, limits[1].Burst)*1000 + limits[0].Tokens*change + limits[1].Tokens*(end-change)
+		if admitted*1000 > bound {
+			s.Fatalf("%+v, changed after %d ms: %d admitted in %d ms, want at most %d thousandths", limits, change, admitted, end, bound)
+		}
+	}
+}
+
+func concurrentOne(s *suite) {
+	take := bucket.Take{Key: Key(1), Shape: s.shape(1, time.Hour, 1000), Cost: 1}
+	if got := admitted(s, 8, 400, func(int, *rand.Rand) []bucket.Take { return []bucket.Take{take} }); got != 1000 {
+		s.Fatalf("8 callers were admitted %d times, want 1000", got)
+	}
+}
+
+// concurrentMany has callers take from random pairs. Whatever is admitted takes one token from each of two buckets, so the tokens gone from
+// all buckets are twice the admissions, if and only if no charge was partial or got lost.
+func concurrentMany(s *suite) {
+	const buckets = 12
+	shape := s.shape(1, time.Hour, 100)
+	got := admitted(s, 8, 400, func(_ int, rng *rand.Rand) []bucket.Take {
+		a := rng.Uint64N(buckets)
+		b := (a + 1 + rng.Uint64N(buckets-1)) % buckets
+		return []bucket.Take{{Key: Key(a), Shape: shape, Cost: 1}, {Key: Key(b), Shape: shape, Cost: 1}}
+	})
+	gone := int64(0)
+	for n := range uint64(buckets) {
+		_, outs := s.peek(bucket.Take{Key: Key(n), Shape: shape})
+		gone += 100 - outs[0].Remaining
+	}
+	if gone != 2*got {
+		s.Fatalf("%d decisions of two tokens were admitted, but %d tokens are gone", got, gone)
+	}
+}
+
+// admitted counts how many of rounds decisions each of some callers gets through at one instant.
+func admitted(s *suite, callers, rounds int, takes func(caller int, rng *rand.Rand) []bucket.Take) int64 {
+	s.Helper()
+	counts := make([]int64, callers)
+	var wg sync.WaitGroup
+	for caller := range callers {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(caller), 1))
+			outs := make([]bucket.Outcome, bucketsAtMost)
+			for range rounds {
+				allowed, err := s.store.TryConsume(context.Background(), start, takes(caller, rng), outs)
+				if err != nil {
+					s.Error(err)
+					return
+				}
+				counts[caller] += btoi(allowed)
+			}
+		})
+	}
+	wg.Wait()
+	sum := int64(0)
+	for _, n := range counts {
+		sum += n
+	}
+	return sum
+}
+
+const bucketsAtMost = 14

@@ -1,0 +1,130 @@
+package buckettest
+
+import (
+	"context"
+	"errors"
+	"math"
+	"sync"
+
+	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/key"
+	"github.com/headgate-io/headgate/rate"
+)
+
+// Twin is a store without a bound, a second lock, or a clever line: what others are compared with. The zero Twin is empty.
+type Twin struct {
+	mu      sync.Mutex
+	buckets map[key.Key]held // guarded by mu
+}
+
+type held struct {
+	state bucket.State
+	shape rate.Shape
+}
+
+// TryConsume takes from all buckets named or from none.
+func (w *Twin) TryConsume(_ context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome) (bool, error) {
+	return w.decide(now, takes, outs, true)
+}
+
+// Peek answers what TryConsume would, and changes nothing.
+func (w *Twin) Peek(_ context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome) (bool, error) {
+	return w.decide(now, takes, outs, false)
+}
+
+// Len is how many buckets were ever charged.
+func (w *Twin) Len() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.buckets)
+}
+
+func (w *Twin) decide(now int64, takes []bucket.Take, outs []bucket.Outcome, commit bool) (bool, error) {
+	if err := w.valid(takes, outs); err != nil {
+		return false, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+
+	before, after, allowed := map[key.Key]bucket.State{}, map[key.Key]bucket.State{}, true
+	for _, t := range takes {
+		before[t.Key] = w.find(now, t)
+		after[t.Key] = before[t.Key]
+	}
+	for _, t := range takes {
+		if t.Shadow {
+			continue
+		}
+		var got bucket.Outcome
+		after[t.Key], got = before[t.Key].Take(now, t.Shape, sum(takes, t.Key, false))
+		allowed = allowed && got.Allowed
+	}
+	if !allowed {
+		after = before
+	}
+	final := map[key.Key]bucket.State{}
+	for _, t := range takes {
+		got := bucket.Outcome{}
+		if final[t.Key], got = after[t.Key].Take(now, t.Shape, sum(takes, t.Key, true)); !got.Allowed || !allowed {
+			final[t.Key] = after[t.Key]
+		}
+	}
+
+	for i, t := range takes {
+		from := before
+		if t.Shadow {
+			from = after
+		}
+		_, outs[i] = from[t.Key].Take(now, t.Shape, sum(takes, t.Key, t.Shadow))
+		if outs[i].Allowed {
+			_, outs[i] = final[t.Key].Take(now, t.Shape, 0)
+		}
+		if allowed && commit && final[t.Key] != before[t.Key] {
+			if w.buckets == nil {
+				w.buckets = map[key.Key]held{}
+			}
+			w.buckets[t.Key] = held{final[t.Key], t.Shape}
+		}
+	}
+	return allowed, nil
+}
+
+func (w *Twin) valid(takes []bucket.Take, outs []bucket.Outcome) error {
+	if len(outs) < len(takes) {
+		return errors.New("too few outcomes")
+	}
+	shapes := map[key.Key]rate.Shape{}
+	for _, t := range takes {
+		if shape, ok := shapes[t.Key]; ok && shape != t.Shape {
+			return errors.New("one bucket with two shapes")
+		}
+		shapes[t.Key] = t.Shape
+	}
+	return nil
+}
+
+func (w *Twin) find(now int64, t bucket.Take) bucket.State {
+	h, ok := w.buckets[t.Key]
+	if !ok {
+		return bucket.State{}
+	}
+	if h.shape != t.Shape {
+		return h.state.Convert(h.shape, t.Shape, min(t.Since, now))
+	}
+	return h.state
+}
+
+// sum is what the takes of a bucket cost together, shadows or the others; what cannot be had at all is the largest number.
+func sum(takes []bucket.Take, k key.Key, shadow bool) int64 {
+	total := int64(0)
+	for _, t := range takes {
+		if t.Key != k || t.Shadow != shadow {
+			continue
+		}
+		if t.Cost < 0 || t.Cost > math.MaxInt64-total {
+			return math.MaxInt64
+		}
+		total += t.Cost
+	}
+	return total
+}

@@ -1,0 +1,11 @@
+package buckettest_test
+
+import (
+	"testing"
+
+	"github.com/headgate-io/headgate/bucket/buckettest"
+)
+
+func TestTwinKeepsTheContract(t *testing.T) {
+	buckettest.Run(t, func(testing.TB) buckettest.Store { return new(buckettest.Twin) })
+}

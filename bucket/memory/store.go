@@ -1,0 +1,342 @@
+// Package memory keeps buckets in a table of fixed size, in this process.
+//
+// The table is made for hostile keys. It never grows, no goroutine or timer tends it, and the garbage collector finds no pointer in it.
+// It rests on one observation: a full bucket is the same as none, so a slot whose debt has drained is free, without anybody freeing it.
+//
+//	key.Hi ──▶ shard (its own lock) ──▶ set of 8 ways ◀── 8 tag bytes, compared as one word
+//	key.Lo ──▶ tag, fingerprint            │
+//	                                       └─ slot: fingerprint, debt, stamp, shape
+//
+// When all 8 buckets of a set are in debt, the one that would be full first gives way to a new one. What it owed is not forgotten: the
+// time at which it would have been full goes into a sketch, four rows of cells that each keep the latest time written to them, and every
+// bucket that enters the table reads its four cells and starts with the debt of the earliest. Keys that share a cell can only make that
+// time later, so nobody gains by being evicted: a table of any size admits at most what an unlimited one would. An LRU cache under the
+// same attack admits several times the limit (TestChurnGrantsNothing).
+//
+// One case is left: a rule becomes slower, and a bucket drains at the old rate, unused, and leaves the table before any take carries the
+// change. Then it is taken as full once, where Convert would have left it a debt.
+//
+// The price is that a key whose four cells were all written by others finds less than a full bucket. At the default width this is
+// rare until far more buckets than the table has slots are in debt at once; Stats.EvictedInDebt shows the approach of that.
+package memory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/bits"
+	"runtime"
+	"slices"
+	"sync/atomic"
+
+	"github.com/headgate-io/headgate/bucket"
+)
+
+// Options configures a Store. The zero value is a table of a million buckets in about 58 MB.
+type Options struct {
+	// MaxBuckets is how many buckets the table holds, rounded up to a whole number of sets of 8. Default 1<<20, at most 1<<30. Give it
+	// a quarter more than the buckets that are in debt at the same time: too few and new keys begin with debt that is not theirs
+	// (never the other way round), too many and memory lies idle, 56 bytes a bucket with the defaults.
+	MaxBuckets int
+
+	// SketchWidth is how many cells of 4 bytes each of the four rows has that remember evicted debt. Default MaxBuckets. A quarter
+	// of that suffices for a table that is never over-subscribed.
+	SketchWidth int
+
+	// MaxShapes is how many different shapes the buckets of the table may have at once. Default an eighth of MaxBuckets, at least 64
+	// and at most 1<<17. A bucket that finds no room for its shape lives in the sketch alone, which is safe, but coarse.
+	MaxShapes int
+}
+
+const (
+	defaultBuckets = 1 << 20
+	largest        = 1 << 30 // of each option
+)
+
+// Store is a bounded table of buckets. It is safe for concurrent use.
+type Store struct {
+	shards    []shard // a power of two
+	shardBits uint    // log2(len(shards))
+	shapes    *registry
+
+	// changed is the latest Since of any take that found its bucket missing or under another shape: when rules last changed, as far
+	// as the table was told.
+	changed atomic.Int64
+}
+
+// New makes an empty Store, or says everything that is wrong with o.
+func New(o Options) (*Store, error) {
+	err := errors.Join(inRange("MaxBuckets", o.MaxBuckets), inRange("SketchWidth", o.SketchWidth), inRange("MaxShapes", o.MaxShapes))
+	if err != nil {
+		return nil, err
+	}
+	if o.MaxBuckets == 0 {
+		o.MaxBuckets = defaultBuckets
+	}
+	if o.SketchWidth == 0 {
+		o.SketchWidth = o.MaxBuckets
+	}
+	if o.MaxShapes == 0 {
+		o.MaxShapes = min(max(o.MaxBuckets/ways, 64), 1<<17)
+	}
+
+	sets := (o.MaxBuckets + ways - 1) / ways
+	shards := shardCount(sets)
+	s := &Store{shards: make([]shard, shards), shardBits: uint(bits.TrailingZeros(uint(shards))), shapes: newRegistry(o.MaxShapes)}
+	for i := range s.shards {
+		s.shards[i].init((sets+shards-1)/shards, (o.SketchWidth+shards-1)/shards)
+	}
+	return s, nil
+}
+
+// shardCount is the smallest power of two that gives every running goroutine a choice of eight locks, but none with fewer than eight
+// sets behind each, where rounding to whole sets would cost more than the locks gain.
+func shardCount(sets int) int {
+	n := 1
+	for n < 8*runtime.GOMAXPROCS(0) && 2*n*8 <= sets {
+		n *= 2
+	}
+	return n
+}
+
+func inRange(field string, value int) error {
+	if value < 0 || value > largest {
+		return fmt.Errorf("%s is %d, want 1 to %d, or 0 for the default", field, value, largest)
+	}
+	return nil
+}
+
+// TryConsume takes from all the buckets named, or from none, at the time now in Unix nanoseconds, and writes into outs[i] what became of
+// takes[i]. It reports whether all takes that are not shadows were allowed. A denied decision changes nothing at all.
+//
+// Takes of one bucket are added up: together they are allowed or denied, and wait as long as their sum has to. Shadow takes of a bucket
+// are added up among themselves and come after the others.
+//
+// All of it happens at one instant: no other call sees a part. Up to 14 takes need no allocation; the time grows with the square of
+// their number. An error means that nothing was decided: outs is too short, or one bucket was named with two shapes.
+func (s *Store) TryConsume(_ context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome) (bool, error) {
+	return s.decide(now, takes, outs, true)
+}
+
+// Peek answers what TryConsume would, and changes nothing.
+func (s *Store) Peek(_ context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome) (bool, error) {
+	return s.decide(now, takes, outs, false)
+}
+
+// A request meets one rule, or a handful, or at the very most one for each subject and as many for all endpoints. The arrays of these
+// lengths stay on the stack; the smaller one because clearing the larger takes longer than deciding.
+const (
+	few  = 4
+	most = 14
+)
+
+func (s *Store) decide(now int64, takes []bucket.Take, outs []bucket.Outcome, commit bool) (bool, error) {
+	if len(outs) < len(takes) {
+		return false, fmt.Errorf("there is room for %d outcomes, want %d", len(outs), len(takes))
+	}
+	switch n := len(takes); {
+	case n == 1:
+		return s.one(now, &takes[0], &outs[0], commit), nil
+	case n <= few:
+		var claims [few]claim
+		var of [few]int32
+		var locks [few]uint32
+		return s.all(now, takes, outs, commit, claims[:0], of[:n], locks[:0])
+	case n <= most:
+		var claims [most]claim
+		var of [most]int32
+		var locks [most]uint32
+		return s.all(now, takes, outs, commit, claims[:0], of[:n], locks[:0])
+	default:
+		return s.all(now, takes, outs, commit, make([]claim, 0, n), make([]int32, n), make([]uint32, 0, n))
+	}
+}
+
+// one is all for a single take, where nothing needs sorting and nobody else can object.
+func (s *Store) one(now int64, t *bucket.Take, o *bucket.Outcome, commit bool) bool {
+	units, possible := t.Shape.Units(t.Cost)
+	if !possible {
+		units = -1
+	}
+	sh := &s.shards[t.Key.Hi>>(64-s.shardBits)]
+	for reclaimed := false; ; reclaimed = true {
+		sh.mu.Lock()
+		at, state := s.findLocked(sh, now, t)
+		after, allowed := state, false
+		if possible {
+			after, allowed = state.Charge(now, t.Shape, units)
+		}
+		if allowed && commit && units > 0 {
+			switch {
+			case at.current:
+				slot := &sh.sets[at.set][at.way]
+				slot.debt, slot.stamp = after.Debt, after.Stamp
+			default:
+				shape := s.shapes.intern(t.Shape)
+				if shape == 0 && !reclaimed && s.shapes.worthReclaiming() {
+					sh.mu.Unlock()
+					s.reclaim(now)
+					continue
+				}
+				s.putLocked(sh, now, t, at, after, shape)
+			}
+		}
+		sh.mu.Unlock()
+		after.Report(o, now, &t.Shape, units, allowed)
+		return allowed || t.Shadow
+	}
+}
+
+// claim is what one decision wants of one bucket.
+type claim struct {
+	take          *bucket.Take // the first that names the bucket
+	units, shadow int64        // wanted in all, and by shadows; -1 is more than the bucket holds
+	state         bucket.State // as found, and from commit on as left
+	at            place
+	shard         uint32
+	shape         uint32 // its number in the registry, once it has to be stored
+	allowed       bool   // units fit
+	shadowAllowed bool   // shadow fits on top
+}
+
+// all decides several takes. The slices are scratch: of[i] is the claim of takes[i], locks are the shards to lock.
+func (s *Store) all(now int64, takes []bucket.Take, outs []bucket.Outcome, commit bool, claims []claim, of []int32, locks []uint32) (bool, error) {
+	claims, err := s.merge(takes, claims, of)
+	if err != nil {
+		return false, err
+	}
+	for i := range claims {
+		locks = append(locks, claims[i].shard)
+	}
+	slices.Sort(locks) // everybody locks in ascending order, so nobody waits in a circle
+	locks = slices.Compact(locks)
+
+	var allowed bool
+	for reclaimed := false; ; reclaimed = true {
+		s.lock(locks)
+		allowed = s.checkLocked(now, claims)
+		done := !allowed || !commit || s.commitLocked(now, claims, reclaimed)
+		s.unlock(locks)
+		if done {
+			break
+		}
+		s.reclaim(now)
+	}
+
+	for i := range takes {
+		c, o := &claims[of[i]], &outs[i]
+		if takes[i].Shadow {
+			c.state.Report(o, now, &c.take.Shape, c.shadow, c.shadowAllowed)
+		} else {
+			c.state.Report(o, now, &c.take.Shape, c.units, c.allowed)
+		}
+	}
+	return allowed, nil
+}
+
+// merge makes one claim of all takes with the same key.
+func (s *Store) merge(takes []bucket.Take, claims []claim, of []int32) ([]claim, error) {
+next:
+	for i := range takes {
+		t := &takes[i]
+		for j := range claims {
+			if claims[j].take.Key != t.Key {
+				continue
+			}
+			if claims[j].take.Shape != t.Shape {
+				return nil, fmt.Errorf("takes %d and %d name one bucket with two shapes", slices.Index(of, int32(j)), i)
+			}
+			claims[j].add(t)
+			of[i] = int32(j)
+			continue next
+		}
+		of[i] = int32(len(claims))
+		claims = append(claims, claim{take: t, shard: uint32(t.Key.Hi >> (64 - s.shardBits))})
+		claims[len(claims)-1].add(t)
+	}
+	return claims, nil
+}
+
+// add adds up what takes of one bucket want. A sum above the capacity can never be had, like a single cost above it.
+func (c *claim) add(t *bucket.Take) {
+	sum := &c.units
+	if t.Shadow {
+		sum = &c.shadow
+	}
+	units, possible := t.Shape.Units(t.Cost)
+	if !possible || *sum < 0 || units > t.Shape.Capacity-*sum {
+		*sum = -1
+		return
+	}
+	*sum += units
+}
+
+// checkLocked finds every bucket and reports whether all claims fit that are not only shadows. If they do, the states are those after
+// the decision, otherwise those before.
+func (s *Store) checkLocked(now int64, claims []claim) bool {
+	all := true
+	for i := range claims {
+		c := &claims[i]
+		c.at, c.state = s.findLocked(&s.shards[c.shard], now, c.take)
+		c.allowed = c.units >= 0
+		if c.allowed {
+			_, c.allowed = c.state.Charge(now, c.take.Shape, c.units)
+		}
+		all = all && c.allowed
+	}
+	for i := range claims {
+		c := &claims[i]
+		if all {
+			c.state, _ = c.state.Charge(now, c.take.Shape, c.units)
+		}
+		if c.shadowAllowed = c.shadow >= 0; !c.shadowAllowed {
+			continue
+		}
+		var after bucket.State
+		if after, c.shadowAllowed = c.state.Charge(now, c.take.Shape, c.shadow); all && c.shadowAllowed {
+			c.state = after
+		}
+	}
+	return all
+}
+
+// commitLocked writes the states of all claims that were charged. It reports false, having written nothing, if the registry of shapes
+// should be reclaimed first. That is tried once: a decision with several new shapes may not find room for all of them ever.
+func (s *Store) commitLocked(now int64, claims []claim, reclaimed bool) bool {
+	for i := range claims {
+		c := &claims[i]
+		if !c.charged() || c.at.current {
+			continue
+		}
+		if c.shape = s.shapes.intern(c.take.Shape); c.shape == 0 && !reclaimed && s.shapes.worthReclaiming() {
+			return false
+		}
+	}
+	// Buckets that have a slot come first, because the others may evict them.
+	for i := range claims {
+		if c := &claims[i]; c.charged() && c.at.way >= 0 {
+			s.putLocked(&s.shards[c.shard], now, c.take, c.at, c.state, c.shape)
+		}
+	}
+	for i := range claims {
+		if c := &claims[i]; c.charged() && c.at.way < 0 {
+			s.putLocked(&s.shards[c.shard], now, c.take, c.at, c.state, c.shape)
+		}
+	}
+	return true
+}
+
+// charged says whether the decision, having passed, changes c's bucket.
+func (c *claim) charged() bool { return c.units > 0 || c.shadowAllowed && c.shadow > 0 }
+
+func (s *Store) lock(shards []uint32) {
+	for _, i := range shards {
+		s.shards[i].mu.Lock()
+	}
+}
+
+func (s *Store) unlock(shards []uint32) {
+	for _, i := range shards {
+		s.shards[i].mu.Unlock()
+	}
+}

@@ -1,0 +1,92 @@
+package memory
+
+import "unsafe"
+
+// Stats describes a table. Created, EvictedFull and EvictedInDebt only grow. Created less both others is the number of slots in use, most
+// of which may hold full buckets.
+type Stats struct {
+	Live     int // buckets in debt, at the time that was asked for
+	Capacity int // slots
+	Shapes   int // different shapes known
+	Bytes    int64
+
+	Created       uint64 // buckets that entered the table
+	EvictedFull   uint64 // full buckets that left, which nobody can notice
+	EvictedInDebt uint64 // buckets in debt that left: the table is too small, and new keys may find less than a full bucket
+}
+
+// Stats sweeps the table, to count the buckets that are in debt at the Unix time now in nanoseconds. That takes some milliseconds for a
+// million slots, in steps of which none holds a lock for more than some ten microseconds.
+func (s *Store) Stats(now int64) Stats {
+	stats := Stats{Shapes: s.shapes.used(), Bytes: s.bytes()}
+	s.sweep(func(sh *shard, set uint32, way int) {
+		if sh.sets[set][way].fullAt(s.shapes) > now {
+			stats.Live++
+		}
+	})
+	for i := range s.shards {
+		sh := &s.shards[i]
+		sh.mu.Lock()
+		stats.Capacity += len(sh.sets) * ways
+		stats.Created += sh.created
+		stats.EvictedFull += sh.evictedFull
+		stats.EvictedInDebt += sh.evictedInDebt
+		sh.mu.Unlock()
+	}
+	return stats
+}
+
+func (s *Store) bytes() int64 {
+	n := int64(len(s.shards)) * int64(unsafe.Sizeof(shard{}))
+	for i := range s.shards {
+		sh := &s.shards[i]
+		n += int64(len(sh.sets))*int64(unsafe.Sizeof(set{})+8) + int64(len(sh.sketch.cells))*4
+	}
+	return n + int64(len(s.shapes.list))*int64(unsafe.Sizeof(s.shapes.list[0])+4) + int64(s.shapes.indexLen())*4
+}
+
+// reclaim takes back the numbers of shapes that no bucket in debt has. The caller holds no lock.
+func (s *Store) reclaim(now int64) {
+	r := s.shapes
+	r.sweeping.Lock()
+	defer r.sweeping.Unlock()
+	if !r.worthReclaiming() {
+		return // somebody else just did
+	}
+	r.epoch.Add(1)
+	s.sweep(func(sh *shard, set uint32, way int) {
+		slot := &sh.sets[set][way]
+		if fullAt := slot.fullAt(r); fullAt <= now {
+			s.evictLocked(sh, now, slot, fullAt)
+			sh.clearLocked(set, way)
+			return
+		}
+		r.mark(slot.shape)
+	})
+	r.takeBack(int64(len(s.shards) * len(s.shards[0].sets)))
+}
+
+// stride is how many sets are visited under one lock: 64 KiB.
+const stride = 256
+
+// sweep visits every slot that was ever used, under its shard's lock.
+func (s *Store) sweep(visit func(sh *shard, set uint32, way int)) {
+	for i := range s.shards {
+		sh := &s.shards[i]
+		for from := 0; from < len(sh.sets); from += stride {
+			sh.sweepLocking(uint32(from), uint32(min(from+stride, len(sh.sets))), visit)
+		}
+	}
+}
+
+func (sh *shard) sweepLocking(from, to uint32, visit func(sh *shard, set uint32, way int)) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for set := from; set < to; set++ {
+		for way := range ways {
+			if sh.tags[set]>>(8*way)&0xff != 0 {
+				visit(sh, set, way)
+			}
+		}
+	}
+}

@@ -1,0 +1,220 @@
+package memory_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/bucket/buckettest"
+	"github.com/headgate-io/headgate/bucket/memory"
+	"github.com/headgate-io/headgate/key"
+	"github.com/headgate-io/headgate/rate"
+)
+
+// rule is where the takes of a schedule get their shape from. It may change.
+type rule struct {
+	shape rate.Shape
+	since int64
+}
+
+// schedule makes random takes from a few rules and some keys.
+type schedule struct {
+	t     testing.TB
+	rng   *rand.Rand
+	keys  uint64
+	rules []rule
+}
+
+// coarse is a shape with ticks of a microsecond that is small enough to be drained.
+var coarse = rate.Shape{Drain: 3, Unit: 700_000, Capacity: 40 * 700_000, Tick: 1000}
+
+func newSchedule(t testing.TB, seed, keys uint64) *schedule {
+	sc := &schedule{t: t, rng: rand.New(rand.NewPCG(seed, 4)), keys: keys}
+	for range 4 {
+		sc.rules = append(sc.rules, rule{shape: sc.shape()})
+	}
+	sc.rules = append(sc.rules, rule{shape: coarse})
+	return sc
+}
+
+func (sc *schedule) shape() rate.Shape {
+	return mustCompile(sc.t, rate.Limit{Tokens: 1 + sc.rng.Int64N(20), Per: time.Duration(1+sc.rng.Int64N(9)) * time.Second, Burst: 1 + sc.rng.Int64N(30)})
+}
+
+func (sc *schedule) takes(shadows bool) []bucket.Take {
+	takes := make([]bucket.Take, 0, 6)
+	for range 1 + sc.rng.IntN(3)*sc.rng.IntN(3) {
+		r := sc.rng.IntN(len(sc.rules))
+		n := sc.rng.Uint64N(sc.keys)*uint64(len(sc.rules)) + uint64(r) // each rule has its own keys
+		takes = append(takes, bucket.Take{
+			Key: buckettest.Key(n), Shape: sc.rules[r].shape, Since: sc.rules[r].since,
+			Cost: sc.rng.Int64N(12) * sc.rng.Int64N(3), Shadow: shadows && sc.rng.IntN(4) == 0,
+		})
+	}
+	return takes
+}
+
+func decide(t testing.TB, store buckettest.Store, now int64, takes []bucket.Take) (bool, []bucket.Outcome) {
+	t.Helper()
+	outs := make([]bucket.Outcome, len(takes))
+	allowed, err := store.TryConsume(context.Background(), now, takes, outs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return allowed, outs
+}
+
+// TestLargeTableIsExact: while nothing is evicted in debt, the table gives the answers of an unlimited one, whatever the clock and the rules do.
+func TestLargeTableIsExact(t *testing.T) {
+	for seed := range uint64(4) {
+		sc := newSchedule(t, seed, 300)
+		store, twin := open(t, memory.Options{MaxBuckets: 1 << 14}), new(buckettest.Twin)
+		now := noon
+		for step := range 20_000 {
+			now += sc.rng.Int64N(int64(40 * time.Millisecond))
+			if sc.rng.IntN(500) == 0 {
+				now -= sc.rng.Int64N(int64(3 * time.Second))
+			}
+			if sc.rng.IntN(1000) == 0 {
+				sc.rules[sc.rng.IntN(len(sc.rules))] = rule{shape: sc.shape(), since: now - sc.rng.Int64N(int64(time.Second))}
+			}
+			takes := sc.takes(true)
+			got, outs := decide(t, store, now, takes)
+			want, wantOuts := decide(t, twin, now, takes)
+			if got != want || !slices.Equal(outs, wantOuts) {
+				t.Fatalf("seed %d, step %d: TryConsume(%+v) = %t, %+v, want %t, %+v", seed, step, takes, got, outs, want, wantOuts)
+			}
+		}
+		if stats := store.Stats(now); stats.EvictedInDebt != 0 {
+			t.Fatalf("%+v: the table is too small for this test", stats)
+		}
+	}
+}
+
+// TestEvictionNeverGrants runs far more buckets than the table holds, and has the unlimited twin repeat what the table admits. What the twin
+// would not admit, the table must not have.
+func TestEvictionNeverGrants(t *testing.T) {
+	tests := []struct {
+		name    string
+		options memory.Options
+		change  bool // rules change on the way
+		back    bool // the clock steps back on the way; the twin's stands still instead
+	}{
+		{"one set", memory.Options{MaxBuckets: 1}, false, false},
+		{"small table", memory.Options{MaxBuckets: 64}, false, false},
+		{"narrow sketch", memory.Options{MaxBuckets: 64, SketchWidth: 3}, false, false},
+		{"wide sketch", memory.Options{MaxBuckets: 64, SketchWidth: 100_000}, false, false},
+		{"clock steps back", memory.Options{MaxBuckets: 64, SketchWidth: 100_000}, false, true},
+		{"rules change", memory.Options{MaxBuckets: 64, SketchWidth: 100_000}, true, false},
+		{"no room for shapes", memory.Options{MaxBuckets: 256, SketchWidth: 100_000, MaxShapes: 2}, false, false},
+		{"no room for changed shapes", memory.Options{MaxBuckets: 256, SketchWidth: 100_000, MaxShapes: 3}, true, false},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			for seed := range uint64(3) {
+				sc := newSchedule(t, seed, 200)
+				store, twin := open(t, test.options), new(buckettest.Twin)
+				now, elapsed, admitted := noon, noon, 0
+				for i := range 60_000 {
+					step := sc.rng.Int64N(int64(3 * time.Millisecond))
+					now, elapsed = now+step, elapsed+step
+					if test.back && sc.rng.IntN(2000) == 0 {
+						now -= sc.rng.Int64N(int64(5 * time.Second))
+					}
+					if test.change && sc.rng.IntN(4000) == 0 {
+						changed := rule{shape: sc.shape(), since: now}
+						sc.rules[sc.rng.IntN(len(sc.rules))] = changed
+						// The table has to hear of it.
+						decide(t, store, now, []bucket.Take{{Key: key.Key{Hi: sc.rng.Uint64()}, Shape: changed.shape, Since: now, Cost: 1}})
+					}
+					takes := sc.takes(true)
+					allowed, outs := decide(t, store, now, takes)
+					charged := chargedOf(takes, outs)
+					if !allowed || len(charged) == 0 {
+						continue
+					}
+					admitted++
+					if ok, want := decide(t, twin, elapsed, charged); !ok {
+						t.Fatalf("step %d: admitted %+v, the twin says %+v", i, charged, want)
+					}
+				}
+				stats := store.Stats(now)
+				if admitted < 100 || stats.EvictedInDebt < 100 {
+					t.Errorf("admitted %d, %+v: this shows nothing", admitted, stats)
+				}
+			}
+		})
+	}
+}
+
+// chargedOf is what an admitted decision charged: all but the shadows that did not fit, which are now as good as the others.
+func chargedOf(takes []bucket.Take, outs []bucket.Outcome) []bucket.Take {
+	var charged []bucket.Take
+	for i, take := range takes {
+		if outs[i].Allowed && take.Cost > 0 {
+			take.Shadow = false
+			charged = append(charged, take)
+		}
+	}
+	return charged
+}
+
+// FuzzAgainstTwin reads decisions from bytes: small tables must admit no more than the twin, a large one answers the same.
+func FuzzAgainstTwin(f *testing.F) {
+	rng := rand.New(rand.NewPCG(8, 8))
+	for range 20 {
+		ops := make([]byte, 400)
+		for i := range ops {
+			ops[i] = byte(rng.Uint32())
+		}
+		f.Add(ops)
+	}
+	f.Fuzz(func(t *testing.T, ops []byte) {
+		small, follower := open(t, memory.Options{MaxBuckets: 8, MaxShapes: 3}), new(buckettest.Twin)
+		large, twin := open(t, memory.Options{MaxBuckets: 1 << 12}), new(buckettest.Twin)
+		sc := newSchedule(t, 2, 1)
+		now := noon
+		for ; len(ops) >= 4; ops = ops[4:] {
+			now += int64(ops[0]) * int64(ops[0]) * 100_000 // up to 6.5 s
+			takes := []bucket.Take{fuzzTake(sc, ops[1], ops[2]), fuzzTake(sc, ops[2], ops[3])}
+			if ops[3]&1 == 0 {
+				takes = takes[:1]
+			}
+			if ops[3] == 0xff {
+				changed := rule{shape: sc.shape(), since: now}
+				sc.rules[int(ops[1])%len(sc.rules)] = changed
+				decide(t, small, now, []bucket.Take{{Key: key.Key{Hi: uint64(now)}, Shape: changed.shape, Since: now, Cost: 1}})
+				continue
+			}
+			if ops[3] == 0xfe {
+				small.Stats(now)
+			}
+			got, outs := decide(t, large, now, takes)
+			if want, wantOuts := decide(t, twin, now, takes); got != want || !slices.Equal(outs, wantOuts) {
+				t.Fatalf("TryConsume(%+v) = %t, %+v, want %t, %+v", takes, got, outs, want, wantOuts)
+			}
+			peeked := make([]bucket.Outcome, len(takes))
+			want, err := small.Peek(context.Background(), now, takes, peeked)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, outs = decide(t, small, now, takes)
+			if got != want || !slices.Equal(outs, peeked) {
+				t.Fatalf("TryConsume(%+v) = %t, %+v, but Peek = %t, %+v", takes, got, outs, want, peeked)
+			}
+			if charged := chargedOf(takes, outs); got && len(charged) > 0 {
+				if ok, want := decide(t, follower, now, charged); !ok {
+					t.Fatalf("the small table admits %+v, the twin says %+v", charged, want)
+				}
+			}
+		}
+	})
+}
+
+func fuzzTake(sc *schedule, a, b byte) bucket.Take {
+	r := sc.rules[int(a)%len(sc.rules)]
+	return bucket.Take{Key: buckettest.Key(uint64(a)), Shape: r.shape, Since: r.since, Cost: int64(b % 16), Shadow: b&0xc0 == 0}
+}
