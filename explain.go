@@ -1,0 +1,163 @@
+package headgate
+
+import (
+	"context"
+	"time"
+
+	"github.com/headgate-io/headgate/endpoint"
+	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/policy"
+)
+
+// Explanation is the whole account of what Check would answer a request now,
+// and why. Its JSON form is the admin API's and the command's.
+type Explanation struct {
+	Method string `json:"method"`
+	Target string `json:"target"`
+
+	// Canonical is the path that templates were matched against; Fault says
+	// why there is none.
+	Canonical string `json:"canonical,omitempty"`
+	Fault     string `json:"fault,omitempty"`
+
+	// Endpoint is the template found, or UNKNOWN; Status says how.
+	Endpoint string `json:"endpoint"`
+	Status   string `json:"status"`
+	Cost     int64  `json:"cost,omitempty"`
+
+	// Identity is absent when the request is refused before it matters.
+	Identity *IdentityAccount `json:"identity,omitempty"`
+
+	// Considered is every place a rule was looked for, in order.
+	Considered []Considered `json:"considered,omitempty"`
+
+	// Buckets is the state of each bucket that applies.
+	Buckets []BucketAccount `json:"buckets,omitempty"`
+
+	Verdict VerdictAccount `json:"verdict"`
+}
+
+// IdentityAccount says whose budget a request uses, and why.
+type IdentityAccount struct {
+	Kind     string `json:"kind"`
+	ID       string `json:"id,omitempty"`
+	Project  string `json:"project,omitempty"`
+	Tier     string `json:"tier,omitempty"`
+	Client   string `json:"client,omitempty"`
+	Prefix   string `json:"prefix,omitempty"`
+	Found    string `json:"found"`
+	Rejected string `json:"rejected,omitempty"`
+}
+
+// Considered is one level at which a rule was looked for.
+type Considered struct {
+	Subject string `json:"subject"`
+	Level   string `json:"level"`
+	Rule    string `json:"rule,omitempty"`
+	Applies bool   `json:"applies"`
+	Why     string `json:"why"`
+}
+
+// BucketAccount is one bucket as the request would meet it.
+type BucketAccount struct {
+	Rule       string        `json:"rule"`
+	Endpoint   string        `json:"endpoint"`
+	Project    string        `json:"project,omitempty"`
+	Tier       string        `json:"tier,omitempty"`
+	Subject    string        `json:"subject"`
+	Limit      int64         `json:"limit"`
+	Per        time.Duration `json:"per_ns"`
+	Burst      int64         `json:"burst"`
+	Mode       string        `json:"mode"`
+	Remaining  int64         `json:"remaining"`
+	RetryAfter time.Duration `json:"retry_after_ns"`
+	ResetAfter time.Duration `json:"reset_after_ns"`
+	Denies     bool          `json:"denies"`
+	Binding    bool          `json:"binding"`
+}
+
+// VerdictAccount is what Check would answer.
+type VerdictAccount struct {
+	Allowed    bool          `json:"allowed"`
+	Reason     string        `json:"reason"`
+	Rule       string        `json:"rule,omitempty"`
+	RetryAfter time.Duration `json:"retry_after_ns,omitempty"`
+}
+
+// Explain says what Check would answer the request at this moment and why. It
+// takes nothing from any bucket and is not observed. It allocates freely: it
+// is for people.
+func (l *Limiter) Explain(ctx context.Context, r Request) Explanation {
+	t := &trip{request: r}
+	d := &t.decision
+	if l.prepare(ctx, t) {
+		allowed, err := l.buckets.Peek(ctx, t.now, t.takes, t.outs)
+		l.conclude(t, allowed, err)
+	}
+	x := Explanation{Method: r.Method, Target: r.Target, Cost: d.Cost}
+	l.explainEndpoint(&x, d.Endpoint)
+	if d.set != nil {
+		l.explainIdentity(&x, d)
+		l.explainRules(&x, t)
+		explainBuckets(&x, d)
+	}
+	x.Verdict = VerdictAccount{Allowed: d.Allowed, Reason: d.Reason.String(), RetryAfter: d.RetryAfter}
+	if v, ok := d.Binding(); ok {
+		x.Verdict.Rule = d.set.Rule(v.Rule).Title()
+	}
+	return x
+}
+
+func (l *Limiter) explainEndpoint(x *Explanation, m endpoint.Match) {
+	x.Status, x.Endpoint = m.Status.String(), policy.UnknownEndpoint
+	if m.Status == endpoint.Invalid {
+		x.Fault = m.Fault.String()
+		return
+	}
+	x.Canonical, _ = l.endpoints.Canonical(x.Target)
+	if m.Status == endpoint.Known {
+		x.Endpoint = l.endpoints.Template(m.ID).String()
+	}
+}
+
+func (l *Limiter) explainIdentity(x *Explanation, d *Decision) {
+	who := &d.Principal
+	account := IdentityAccount{
+		Kind: who.Kind.String(), ID: who.ID, Project: who.Project, Tier: who.Tier,
+		Found: who.Hop.String(),
+	}
+	if account.Tier == "" {
+		account.Tier = d.set.Tier(who.Project)
+	}
+	if who.Client.IsValid() {
+		account.Client, account.Prefix = who.Client.String(), who.Prefix.String()
+	}
+	if who.Rejected != identity.NotRejected {
+		account.Rejected = who.Rejected.String()
+	}
+	x.Identity = &account
+}
+
+func (l *Limiter) explainRules(x *Explanation, t *trip) {
+	for _, c := range t.set.Consider(t.now, t.match, t.who.Project, t.who.Tier) {
+		account := Considered{Subject: c.Subject.String(), Level: c.Level.String(), Applies: c.Applies, Why: c.Why}
+		if c.Found {
+			account.Rule = t.set.Rule(c.Rule).Title()
+		}
+		x.Considered = append(x.Considered, account)
+	}
+}
+
+func explainBuckets(x *Explanation, d *Decision) {
+	for i, v := range d.Verdicts() {
+		rule := d.set.Rule(v.Rule)
+		x.Buckets = append(x.Buckets, BucketAccount{
+			Rule: rule.Title(), Endpoint: rule.Endpoint, Project: rule.Project, Tier: rule.Tier,
+			Subject: rule.Subject.String(), Limit: rule.Limit, Per: rule.Per, Burst: rule.Burst,
+			Mode:      rule.Mode.String(),
+			Remaining: v.Outcome.Remaining, RetryAfter: v.Outcome.RetryAfter, ResetAfter: v.Outcome.ResetAfter,
+			Denies:  !v.Shadow && !v.Outcome.Allowed,
+			Binding: i == d.binding,
+		})
+	}
+}

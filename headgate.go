@@ -1,0 +1,237 @@
+package headgate
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/endpoint"
+	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/key"
+	"github.com/headgate-io/headgate/policy"
+)
+
+// Limiter decides whether requests may pass. It is safe for concurrent use.
+type Limiter struct {
+	endpoints  *endpoint.Table
+	policies   Policies
+	identities *identity.Resolver
+	keys       *key.Hasher
+	buckets    Buckets
+
+	costs         []int64 // by endpoint.ID
+	rejectUnknown bool
+	denyUnruled   bool
+	region        func(netip.Addr) string
+	observe       func(*Request, *Decision)
+	now           func() int64 // Unix nanoseconds
+
+	trips sync.Pool // of *trip
+}
+
+// New returns a Limiter, or an error that names every field at fault.
+func New(o Options) (*Limiter, error) {
+	if err := o.validate(); err != nil {
+		return nil, fmt.Errorf("headgate options: %w", err)
+	}
+	l := &Limiter{
+		endpoints: o.Endpoints, policies: o.Policies, identities: o.Identities,
+		keys: key.NewHasher(), buckets: o.Buckets,
+		costs:         costTable(o.Endpoints, o.Costs),
+		rejectUnknown: o.Unknown == RejectUnknown, denyUnruled: o.DenyWithoutRule,
+		region: o.Region, observe: o.Observe, now: clock(o.Now),
+	}
+	if l.region == nil {
+		l.region = func(netip.Addr) string { return "" }
+	}
+	if l.observe == nil {
+		l.observe = func(*Request, *Decision) {}
+	}
+	l.trips.New = func() any { return new(trip) }
+	return l, nil
+}
+
+// Check decides one request and takes its cost from every bucket that
+// applies, or from none. It allocates nothing on its way to an allowed or a
+// denied answer of up to four rules.
+func (l *Limiter) Check(ctx context.Context, r Request) Decision {
+	t := l.trips.Get().(*trip)
+	t.request, t.decision = r, Decision{}
+	if l.prepare(ctx, t) {
+		allowed, err := l.buckets.TryConsume(ctx, t.now, t.takes, t.outs)
+		l.conclude(t, allowed, err)
+	}
+	l.observe(&t.request, &t.decision)
+	d := t.decision
+	t.request = Request{} // keeps nobody's headers alive
+	l.trips.Put(t)
+	return d
+}
+
+// trip is the working memory of one request on its way through the stages. It
+// is pooled: what is handed to an interface or a function value escapes, and a
+// request should not pay for that.
+type trip struct {
+	request  Request
+	decision Decision
+
+	match   endpoint.Match
+	who     identity.Principal
+	set     *policy.Set
+	now     int64
+	cost    int64
+	applied []policy.Applied
+	takes   []bucket.Take
+	outs    []bucket.Outcome
+	subject []byte
+}
+
+// prepare runs every stage up to the buckets. It reports false when the
+// answer is settled before them and stands in t.decision.
+func (l *Limiter) prepare(ctx context.Context, t *trip) bool {
+	r, d := &t.request, &t.decision
+	t.match = l.endpoints.Match(r.Method, r.Target)
+	d.Endpoint, d.binding = t.match, -1
+	if reason, refused := l.refuse(r, t.match); refused {
+		d.Reason = reason
+		return false
+	}
+	if t.set = l.policies.Set(); t.set == nil {
+		d.Reason = NoPolicies
+		return false
+	}
+	t.now = l.now()
+	t.who = l.identities.Resolve(ctx, identity.Evidence{Peer: r.Peer, Header: r.Header})
+	d.Principal, d.set = t.who, t.set
+	t.applied = t.set.Resolve(t.applied[:0], t.now, t.match, t.who.Project, t.who.Tier)
+	if len(t.applied) == 0 {
+		d.Reason, d.Allowed = NoRule, !l.denyUnruled
+		return false
+	}
+	t.cost = l.costs[t.match.ID]
+	l.name(t)
+	return true
+}
+
+// refuse says whether a request is turned away before any identity or limiter
+// work.
+func (l *Limiter) refuse(r *Request, m endpoint.Match) (Reason, bool) {
+	switch m.Status {
+	case endpoint.Invalid:
+		return InvalidTarget, true
+	case endpoint.UnknownPath:
+		return UnknownEndpoint, l.rejectUnknown
+	case endpoint.UnknownMethod:
+		return UnknownMethod, l.rejectUnknown && r.Method != http.MethodOptions
+	}
+	return WithinLimits, false
+}
+
+// everyEndpoint stands in a key for the endpoint of a "*" rule, whose one
+// bucket all endpoints share.
+const everyEndpoint = ^uint32(0)
+
+// name turns the rules that apply into attempts on named buckets.
+func (l *Limiter) name(t *trip) {
+	t.takes = t.takes[:0]
+	for _, a := range t.applied {
+		terms := t.set.Terms(a.Rule)
+		at := uint32(t.match.ID)
+		if a.Level.EveryEndpoint() {
+			at = everyEndpoint
+		}
+		t.subject = l.appendSubject(t.subject[:0], terms.Subject, &t.request, &t.who)
+		t.takes = append(t.takes, bucket.Take{
+			Key:    l.keys.Key(terms.ID, at, t.subject),
+			Shape:  terms.Shape,
+			Since:  terms.Since,
+			Cost:   t.cost,
+			Shadow: terms.Mode == policy.Shadow,
+		})
+	}
+	if cap(t.outs) < len(t.takes) {
+		t.outs = make([]bucket.Outcome, policy.MaxApplied)
+	}
+	t.outs = t.outs[:len(t.takes)]
+}
+
+// Tags keep subjects apart from the address that stands in for them, whose own
+// tag is 0 (identity.Address). Rules of different subjects never share a key.
+const (
+	tagProject = iota + 1
+	tagRegion
+	tagEndpoint
+	tagIdentifier
+	tagPrincipalIP
+)
+
+// appendSubject appends whose budget a rule means. What a request lacks is
+// replaced by its address, never by nothing: missing identity is still
+// limited.
+func (l *Limiter) appendSubject(dst []byte, s policy.Subject, r *Request, who *identity.Principal) []byte {
+	switch s {
+	case policy.SubjectIP:
+		return who.AppendAddress(dst)
+	case policy.SubjectPrincipalIP:
+		return who.AppendSubject(who.AppendAddress(append(dst, tagPrincipalIP)))
+	case policy.SubjectProject:
+		if who.Project != "" {
+			return append(append(dst, tagProject), who.Project...)
+		}
+	case policy.SubjectRegion:
+		return append(append(dst, tagRegion), l.region(who.Client)...)
+	case policy.SubjectEndpoint:
+		return append(dst, tagEndpoint)
+	case policy.SubjectIdentifier:
+		if r.Identifier != "" {
+			return append(append(dst, tagIdentifier), r.Identifier...)
+		}
+	default:
+		return who.AppendSubject(dst)
+	}
+	return who.AppendAddress(dst)
+}
+
+// conclude turns what the buckets said, or that they could not, into the
+// Decision.
+func (l *Limiter) conclude(t *trip, allowed bool, err error) {
+	d := &t.decision
+	if err == nil {
+		d.settle(t, allowed)
+		return
+	}
+	d.Reason, d.Allowed, d.Cost = StoreFailed, true, t.cost
+	for _, a := range t.applied {
+		terms := t.set.Terms(a.Rule)
+		if terms.Mode == policy.Enforce && terms.OnStoreLoss != policy.LossOpen {
+			d.Allowed = false
+		}
+	}
+	d.Lost = d.Allowed
+}
+
+func costTable(endpoints *endpoint.Table, costs map[endpoint.ID]int64) []int64 {
+	table := make([]int64, endpoints.Len()+1)
+	for id := range table {
+		table[id] = 1
+		if cost, ok := costs[endpoint.ID(id)]; ok {
+			table[id] = cost
+		}
+	}
+	return table
+}
+
+// clock returns a reader of Unix nanoseconds. The default costs one read of
+// the monotonic clock, half of what time.Now costs, and does not step.
+func clock(now func() time.Time) func() int64 {
+	if now != nil {
+		return func() int64 { return now().UnixNano() }
+	}
+	start := time.Now()
+	anchor := start.UnixNano()
+	return func() int64 { return anchor + int64(time.Since(start)) }
+}

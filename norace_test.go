@@ -1,0 +1,5 @@
+//go:build !race
+
+package headgate_test
+
+const allocationsUnderTest = 1

@@ -1,0 +1,113 @@
+package headgate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/endpoint"
+	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/policy"
+)
+
+// Policies gives the rules in force. *policy.Cache keeps them fresh from a
+// source; Fixed holds one Set for ever.
+type Policies interface {
+	// Set returns the current rules, or nil when none were ever loaded. It is
+	// called once a request and must not block.
+	Set() *policy.Set
+}
+
+// Fixed is Policies that never change.
+func Fixed(set *policy.Set) Policies { return fixed{set} }
+
+type fixed struct{ set *policy.Set }
+
+func (f fixed) Set() *policy.Set { return f.set }
+
+// Buckets holds the state of every budget. bucket/memory implements it.
+type Buckets interface {
+	// TryConsume takes from all buckets or from none, and writes takes[i]'s
+	// outcome to outs[i]. now is in Unix nanoseconds. An error means that it
+	// could not find out; nothing was taken then.
+	TryConsume(ctx context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome) (bool, error)
+
+	// Peek answers what TryConsume would, and changes nothing.
+	Peek(ctx context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome) (bool, error)
+}
+
+// UnknownMode says what becomes of a request that no template matches.
+type UnknownMode uint8
+
+const (
+	// RejectUnknown refuses it before any identity or limiter work.
+	RejectUnknown UnknownMode = iota
+	// LimitUnknown lets it pass within the budget of the UNKNOWN rules.
+	LimitUnknown
+)
+
+// Options configures a Limiter. Endpoints, Policies, Buckets and Identities
+// are required; every other zero value is a safe default.
+type Options struct {
+	Endpoints  *endpoint.Table
+	Policies   Policies
+	Buckets    Buckets
+	Identities *identity.Resolver
+
+	// Unknown says what becomes of a request to a path that no template
+	// matches, or with a method its path does not declare. The zero value
+	// rejects both; either way they never touch another endpoint's budget.
+	// An undeclared OPTIONS on a known path is a browser's CORS preflight far
+	// more often than anything else: it is always limited, never rejected.
+	Unknown UnknownMode
+
+	// Costs is how many tokens a request to an endpoint takes, 1 where
+	// absent. Give policy.CompileOptions the same, so that a cost no bucket
+	// can hold is found when rules load.
+	Costs map[endpoint.ID]int64
+
+	// DenyWithoutRule refuses requests that no rule applies to. The zero
+	// value lets them pass: lint has complained about the gap already.
+	DenyWithoutRule bool
+
+	// Region names the region of a client address for rules with subject
+	// "region"; "" is a region of its own, the unknown one. Nil means that
+	// every region is unknown.
+	Region func(netip.Addr) string
+
+	// Observe, if set, is called after every decision, on the request's own
+	// goroutine. It must be quick and must not keep either pointer.
+	Observe func(*Request, *Decision)
+
+	// Now is the clock. The default reads the monotonic clock, anchored to
+	// the wall clock once at New: a step of the wall clock moves no budget.
+	Now func() time.Time
+}
+
+func (o *Options) validate() error {
+	var errs []error
+	missing := func(field string, absent bool) {
+		if absent {
+			errs = append(errs, fmt.Errorf("%s is nil, want one", field))
+		}
+	}
+	missing("Endpoints", o.Endpoints == nil)
+	missing("Policies", o.Policies == nil)
+	missing("Buckets", o.Buckets == nil)
+	missing("Identities", o.Identities == nil)
+	if o.Unknown > LimitUnknown {
+		errs = append(errs, fmt.Errorf("Unknown is %d, want RejectUnknown or LimitUnknown", o.Unknown))
+	}
+	for id, cost := range o.Costs {
+		if cost < 1 {
+			errs = append(errs, fmt.Errorf("Costs[%d] is %d, want 1 or more", id, cost))
+		}
+		if o.Endpoints != nil && (id == endpoint.Unknown || int(id) > o.Endpoints.Len()) {
+			errs = append(errs, fmt.Errorf("Costs has endpoint %d, want 1 to %d", id, o.Endpoints.Len()))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,33 @@
+package headgate
+
+import (
+	"net/netip"
+
+	"github.com/headgate-io/headgate/identity"
+)
+
+// Request is what a door saw, translated from its protocol and not yet
+// believed: every field may have been chosen by an attacker.
+type Request struct {
+	// Method is the request method as sent; methods are case-sensitive
+	// (RFC 9110 §9.1).
+	Method string
+
+	// Target is the raw request target in origin form, path and query, as it
+	// stood on the wire: "/v1/items/a%20b?x=1". A door that has only a parsed
+	// or cleaned path gives up the guarantee that the limiter and the server
+	// behind it mean the same endpoint.
+	Target string
+
+	// Peer is the address of the other end of the connection.
+	Peer netip.Addr
+
+	// Header holds the request's headers; nil means none. http.Header fits.
+	Header identity.Headers
+
+	// Identifier is what the caller tries to be (a user name in a login
+	// body), for rules with subject "identifier". It comes from the request,
+	// so it narrows budgets and never widens them: without one the client's
+	// address stands in.
+	Identifier string
+}
