@@ -1,0 +1,163 @@
+package httplimit
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/policy"
+)
+
+// Dialect is a way to write the X-RateLimit-* fields. One name must never
+// carry two meanings, so there is no mixture.
+type Dialect uint8
+
+const (
+	// NoLegacy sends no X-RateLimit-* fields.
+	NoLegacy Dialect = iota
+	// DeltaSeconds writes X-RateLimit-Reset as seconds from now, as Envoy,
+	// Kong and the early IETF drafts do.
+	DeltaSeconds
+	// EpochSeconds writes X-RateLimit-Reset as a Unix time, as GitHub does.
+	EpochSeconds
+)
+
+// Field names in the canonical form of http.Header, which is what a handler
+// further in finds with Get.
+const (
+	fieldRateLimit  = "Ratelimit"
+	fieldPolicy     = "Ratelimit-Policy"
+	fieldRetryAfter = "Retry-After"
+	fieldExpose     = "Access-Control-Expose-Headers"
+)
+
+// exposed lists what a browser's script may read of a cross-origin response.
+const exposed = "RateLimit, RateLimit-Policy, Retry-After"
+
+// setFields tells the client its budget: draft-ietf-httpapi-ratelimit-headers-10
+// as RFC 9651 structured fields, and X-RateLimit-* if asked for.
+func (h *handler) setFields(header http.Header, r *http.Request, d *headgate.Decision) {
+	binding, limited := d.Binding()
+	if !limited {
+		return
+	}
+	if !h.options.OmitFields {
+		h.setRateLimit(header, d)
+	}
+	if h.options.Legacy != NoLegacy {
+		h.setLegacy(header, d.Policies().Rule(binding.Rule), binding.Outcome)
+	}
+	if r.Header.Get("Origin") != "" {
+		header.Add(fieldExpose, exposed)
+	}
+}
+
+func (h *handler) setRateLimit(header http.Header, d *headgate.Decision) {
+	var quotaBuf, policyBuf [192]byte
+	quota, policies := quotaBuf[:0], policyBuf[:0]
+	verdicts := d.Verdicts()
+	var only *rendered
+	for i := range verdicts {
+		v := &verdicts[i]
+		if v.Shadow {
+			continue // not in force, so nothing to obey
+		}
+		rule := h.rules.Get(d.Policies(), v.Rule, render)
+		if len(quota) > 0 {
+			quota, policies = append(quota, ", "...), append(policies, ", "...)
+		}
+		quota = appendQuota(quota, rule, &v.Outcome)
+		policies = append(policies, rule.policy...)
+		only = rule
+	}
+	// One allocation for both values' slices, one for each string; the policy
+	// of a single rule, which is most requests, is there already.
+	values := &[2]string{string(quota)}
+	if only != nil && len(only.policy) == len(policies) {
+		values[1] = only.policy
+	} else {
+		values[1] = string(policies)
+	}
+	header[fieldRateLimit], header[fieldPolicy] = values[0:1:1], values[1:2:2]
+}
+
+// rendered is what responses say of a rule, written once.
+type rendered struct {
+	policy.Rule
+	name   string // as an RFC 9651 string
+	policy string // as an item of RateLimit-Policy
+}
+
+// render writes an item of RateLimit-Policy: name, q (quota), w (window in
+// seconds) and, where it differs from q, the burst, as a comment parameter
+// under our prefix (-10 §3.1).
+func render(rule policy.Rule) *rendered {
+	name := string(appendName(nil, rule.Title()))
+	item := strconv.AppendInt([]byte(name+";q="), rule.Limit, 10)
+	item = strconv.AppendInt(append(item, ";w="...), seconds(rule.Per), 10)
+	if rule.Burst != rule.Limit {
+		item = strconv.AppendInt(append(item, ";headgate-burst="...), rule.Burst, 10)
+	}
+	return &rendered{Rule: rule, name: name, policy: string(item)}
+}
+
+// appendQuota appends one item of RateLimit: name, r (tokens left) and t
+// (seconds until there is more, -10 §4.1), which a full bucket leaves out.
+func appendQuota(dst []byte, rule *rendered, got *bucket.Outcome) []byte {
+	dst = append(dst, rule.name...)
+	dst = strconv.AppendInt(append(dst, ";r="...), got.Remaining, 10)
+	if wait := untilMore(&rule.Rule, got); wait > 0 {
+		dst = strconv.AppendInt(append(dst, ";t="...), seconds(wait), 10)
+	}
+	return dst
+}
+
+// untilMore is how long until the bucket holds more than now: for a denied
+// request until it would pass, else until the next whole token. It is 0 for a
+// full bucket, and when no wait helps.
+func untilMore(rule *policy.Rule, got *bucket.Outcome) time.Duration {
+	if got.Never {
+		return 0
+	}
+	if !got.Allowed {
+		return got.RetryAfter
+	}
+	missing := rule.Burst - got.Remaining - 1 // tokens short of full, after the next one
+	if missing < 0 {
+		return 0
+	}
+	// Rounded to the side of a later time; the field has whole seconds.
+	return got.ResetAfter - time.Duration(float64(missing)*float64(rule.Per)/float64(rule.Limit))
+}
+
+// appendName appends an RFC 9651 §3.3.3 string. Rule titles are printable
+// ASCII: policy refuses others.
+func appendName(dst []byte, name string) []byte {
+	dst = append(dst, '"')
+	for i := range len(name) {
+		if name[i] == '"' || name[i] == '\\' {
+			dst = append(dst, '\\')
+		}
+		dst = append(dst, name[i])
+	}
+	return append(dst, '"')
+}
+
+// setLegacy writes the fields of the old world, for the binding rule.
+func (h *handler) setLegacy(header http.Header, rule policy.Rule, got bucket.Outcome) {
+	reset := seconds(got.ResetAfter)
+	if h.options.Legacy == EpochSeconds {
+		reset = seconds(time.Duration(h.options.Now().UnixNano()) + got.ResetAfter)
+	}
+	header.Set("X-Ratelimit-Limit", strconv.FormatInt(rule.Limit, 10))
+	header.Set("X-Ratelimit-Remaining", strconv.FormatInt(got.Remaining, 10))
+	header.Set("X-Ratelimit-Reset", strconv.FormatInt(reset, 10))
+	header.Set("X-Ratelimit-Strategy", rule.Algorithm.String())
+}
+
+// seconds rounds up: a client told to come too early is refused twice.
+func seconds(d time.Duration) int64 {
+	return int64((d + time.Second - 1) / time.Second)
+}

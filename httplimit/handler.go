@@ -1,0 +1,121 @@
+// Package httplimit is the net/http door: middleware that asks a Limiter
+// about every request and answers the refused ones itself.
+package httplimit
+
+import (
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/internal/perrule"
+)
+
+// Options configures a Handler. The zero value is a safe default.
+type Options struct {
+	// OmitFields leaves RateLimit and RateLimit-Policy out of responses. They
+	// cost a server more than the decision does.
+	OmitFields bool
+
+	// Legacy adds X-RateLimit-* in the dialect named. Default none.
+	Legacy Dialect
+
+	// Peer tells the address of the other end of the connection. The default
+	// parses Request.RemoteAddr. Never return an address from a header here:
+	// identity.Options.TrustedProxies is the place that knows whom to believe.
+	Peer func(*http.Request) netip.Addr
+
+	// Identifier tells what the caller tries to be, for rules with subject
+	// "identifier". Default none.
+	Identifier func(*http.Request) string
+
+	// Methods lists the methods that the path of a raw target has, for the
+	// Allow header of a 405 (RFC 9110 §15.5.6). endpoint.Table.Allowed fits.
+	// Default none: the header is then empty, which that section permits.
+	Methods func(target string) []string
+
+	// Now is the clock for X-RateLimit-Reset as epoch. Default time.Now.
+	Now func() time.Time
+}
+
+// Handler returns next behind lim. Requests that may pass reach next with the
+// RateLimit fields set on their response; the others are answered with
+// problem details:
+//
+//	429  over a limit, with Retry-After       400  no safe reading of the target
+//	404  no such endpoint                     403  no rule, under DenyWithoutRule
+//	405  not with this method                 503  the limiter's state is unavailable
+func Handler(lim *headgate.Limiter, next http.Handler, o Options) http.Handler {
+	if o.Peer == nil {
+		o.Peer = Peer
+	}
+	if o.Identifier == nil {
+		o.Identifier = func(*http.Request) string { return "" }
+	}
+	if o.Methods == nil {
+		o.Methods = func(string) []string { return nil }
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return &handler{lim: lim, next: next, options: o}
+}
+
+type handler struct {
+	lim     *headgate.Limiter
+	next    http.Handler
+	options Options
+	rules   perrule.Values[rendered]
+}
+
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	d := h.lim.Check(r.Context(), headgate.Request{
+		Method:     r.Method,
+		Target:     Target(r),
+		Peer:       h.options.Peer(r),
+		Header:     r.Header,
+		Identifier: h.options.Identifier(r),
+	})
+	h.setFields(w.Header(), r, &d)
+	if !d.Allowed {
+		h.refuse(w, r, &d)
+		return
+	}
+	h.next.ServeHTTP(w, r)
+}
+
+// Peer returns the address of the other end of r's connection, or the zero
+// Addr when RemoteAddr holds none, as behind some Unix sockets.
+func Peer(r *http.Request) netip.Addr {
+	peer, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		addr, _ := netip.ParseAddr(r.RemoteAddr)
+		return addr
+	}
+	return peer.Addr()
+}
+
+// Target returns the raw request target of r in origin form. Absolute form
+// ("GET http://host/path", which servers must accept: RFC 9112 §3.2.2) is cut
+// to its path and query without being decoded.
+func Target(r *http.Request) string {
+	switch {
+	case strings.HasPrefix(r.RequestURI, "/"):
+		return r.RequestURI
+	case r.RequestURI == "": // made by hand, not read from a connection
+		return r.URL.RequestURI()
+	}
+	_, rest, absolute := strings.Cut(r.RequestURI, "://")
+	if !absolute {
+		return r.RequestURI // "*" or an authority: endpoint calls it invalid
+	}
+	at := strings.IndexAny(rest, "/?#")
+	switch {
+	case at < 0:
+		return "/"
+	case rest[at] == '/':
+		return rest[at:]
+	}
+	return "/" + rest[at:]
+}

@@ -1,0 +1,96 @@
+package httplimit
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/internal/problem"
+)
+
+// answers is the one place that turns reasons into HTTP.
+var answers = [headgate.Reasons]problem.Details{
+	headgate.NoRule: {
+		Status: http.StatusForbidden,
+		Detail: "No rate limit rule covers this endpoint, and this server serves none without.",
+	},
+	headgate.OverLimit: {
+		Status: http.StatusTooManyRequests, Type: problem.QuotaExceeded, Title: "Quota exceeded",
+	},
+	headgate.CostAboveBurst: {
+		Status: http.StatusTooManyRequests, Type: problem.QuotaExceeded, Title: "Quota exceeded",
+		Detail: "This endpoint costs more than the limit's burst ever holds; waiting does not help.",
+	},
+	headgate.UnknownEndpoint: {
+		Status: http.StatusNotFound, Detail: "No endpoint has this path.",
+	},
+	headgate.UnknownMethod: {
+		Status: http.StatusMethodNotAllowed, Detail: "This path has no such method.",
+	},
+	headgate.InvalidTarget: {
+		Status: http.StatusBadRequest, Title: "Invalid request target",
+	},
+	headgate.StoreFailed: {
+		Status: http.StatusServiceUnavailable, Type: problem.TemporaryReducedCapacity,
+		Title: "Rate limit state unavailable", Detail: "The limits cannot be checked at the moment.",
+	},
+	headgate.NoPolicies: {
+		Status: http.StatusServiceUnavailable, Type: problem.TemporaryReducedCapacity,
+		Title: "Rate limits unavailable", Detail: "No limits have been loaded yet.",
+	},
+}
+
+// unavailableRetry is when to come back after a 503, in seconds: by then a
+// breaker has probed and a reload has been tried several times.
+const unavailableRetry = "5"
+
+func (h *handler) refuse(w http.ResponseWriter, r *http.Request, d *headgate.Decision) {
+	answer := answers[d.Reason]
+	header := w.Header()
+	switch d.Reason {
+	case headgate.OverLimit:
+		header.Set(fieldRetryAfter, strconv.FormatInt(max(1, seconds(d.RetryAfter)), 10))
+		answer.Detail = overLimit(d)
+		answer.Violated = violated(d)
+	case headgate.CostAboveBurst:
+		answer.Violated = violated(d)
+	case headgate.UnknownMethod:
+		header.Set("Allow", strings.Join(h.options.Methods(Target(r)), ", "))
+	case headgate.InvalidTarget:
+		answer.Detail = "The request target " + d.Endpoint.Fault.String() + "."
+	case headgate.StoreFailed, headgate.NoPolicies:
+		header.Set(fieldRetryAfter, unavailableRetry)
+	}
+	problem.Write(w, r, answer)
+}
+
+// overLimit says in words which limit was met and how long it lasts. The
+// burst is named because "10/s let 15 through" is the commonest surprise.
+func overLimit(d *headgate.Decision) string {
+	v, ok := d.Binding()
+	if !ok {
+		return ""
+	}
+	rule := d.Policies().Rule(v.Rule)
+	b := make([]byte, 0, 160)
+	b = append(b, "Limit "...)
+	b = append(b, rule.Title()...)
+	b = strconv.AppendInt(append(b, ": "...), rule.Limit, 10)
+	b = append(append(b, " per "...), rule.Per.String()...)
+	b = strconv.AppendInt(append(b, ", burst "...), rule.Burst, 10)
+	b = append(append(b, ". Retry in "...), d.RetryAfter.Round(time.Microsecond).String()...)
+	return string(append(b, '.'))
+}
+
+// violated names the enforced rules that had no room.
+func violated(d *headgate.Decision) []string {
+	var names []string
+	for _, v := range d.Verdicts() {
+		if !v.Shadow && !v.Outcome.Allowed {
+			names = append(names, d.Policies().Rule(v.Rule).Title())
+		}
+	}
+	return names
+}
