@@ -1,0 +1,214 @@
+// Package gateway is a reverse proxy that limits: httplimit in front of
+// httputil.ReverseProxy.
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/netip"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/httplimit"
+	"github.com/headgate-io/headgate/internal/problem"
+)
+
+// Options configures a gateway. Limiter and Upstream are required; every other
+// zero value is a safe default.
+type Options struct {
+	Limiter *headgate.Limiter
+
+	// Upstream is the base URL of the API behind the gateway: scheme http or
+	// https, host, optional base path.
+	Upstream *url.URL
+
+	// Limit configures the answers.
+	Limit httplimit.Options
+
+	// TrustedProxy says whether the X-Forwarded-* fields of a peer are passed
+	// on and added to. Those of anyone else are dropped, so that the API never
+	// sees what a client made up. Default: nobody is trusted.
+	TrustedProxy func(netip.Addr) bool
+
+	// UpstreamTimeout bounds the wait for the API's response header; bodies
+	// may stream for as long as they like. Default 60 s. A request over it is
+	// answered with 504.
+	UpstreamTimeout time.Duration
+
+	// Transport carries requests to the API. The default keeps connections
+	// open and never asks a proxy.
+	Transport http.RoundTripper
+
+	// Log receives failures of the API, at most one a second. Default
+	// slog.Default.
+	Log *slog.Logger
+
+	// Failed, if set, is told the status of every answer the gateway gives in
+	// the API's place: 502 or 504.
+	Failed func(status int)
+}
+
+// New returns the gateway, or an error that names every field at fault.
+func New(o Options) (http.Handler, error) {
+	if err := o.validate(); err != nil {
+		return nil, fmt.Errorf("gateway options: %w", err)
+	}
+	if o.TrustedProxy == nil {
+		o.TrustedProxy = func(netip.Addr) bool { return false }
+	}
+	if o.UpstreamTimeout == 0 {
+		o.UpstreamTimeout = 60 * time.Second
+	}
+	if o.Transport == nil {
+		o.Transport = newTransport(o.UpstreamTimeout)
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	if o.Failed == nil {
+		o.Failed = func(int) {}
+	}
+	if o.Limit.Peer == nil {
+		o.Limit.Peer = httplimit.Peer
+	}
+	g := &gateway{options: o}
+	proxy := &httputil.ReverseProxy{
+		Rewrite:       g.rewrite,
+		Transport:     o.Transport,
+		FlushInterval: -1, // a stream that waits for a buffer to fill is not a stream
+		BufferPool:    newBufferPool(),
+		ErrorHandler:  g.upstreamFailed,
+		ErrorLog:      slog.NewLogLogger(o.Log.Handler(), slog.LevelWarn),
+	}
+	return httplimit.Handler(o.Limiter, proxy, o.Limit), nil
+}
+
+func (o *Options) validate() error {
+	var errs []error
+	if o.Limiter == nil {
+		errs = append(errs, errors.New("Limiter is nil, want one"))
+	}
+	if o.UpstreamTimeout < 0 {
+		errs = append(errs, fmt.Errorf("UpstreamTimeout is %v, want 0 or more", o.UpstreamTimeout))
+	}
+	switch u := o.Upstream; {
+	case u == nil:
+		errs = append(errs, errors.New("Upstream is nil, want a URL"))
+	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
+		errs = append(errs, fmt.Errorf("Upstream is %q, want http://host or https://host", u.Redacted()))
+	case u.RawQuery != "" || u.Fragment != "":
+		errs = append(errs, fmt.Errorf("Upstream is %q, want no query and no fragment", u.Redacted()))
+	}
+	return errors.Join(errs...)
+}
+
+type gateway struct {
+	options Options
+	logged  struct {
+		sync.Mutex
+		at      time.Time // guarded by Mutex
+		skipped int       // guarded by Mutex
+	}
+}
+
+// rewrite points the request at the API. The path goes on as it came: what
+// was limited is the canonical form of the same bytes, and a signature over
+// the path still verifies behind us.
+func (g *gateway) rewrite(p *httputil.ProxyRequest) {
+	p.SetURL(g.options.Upstream)
+	p.Out.Host = p.In.Host
+	// The same map, not a copy: the values of trailers arrive in it after the
+	// body, while Out is being sent.
+	p.Out.Trailer = p.In.Trailer
+	if g.options.TrustedProxy(g.options.Limit.Peer(p.In).Unmap()) {
+		for _, name := range []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "Forwarded"} {
+			if values := p.In.Header.Values(name); len(values) > 0 {
+				p.Out.Header[name] = values
+			}
+		}
+		host, proto := p.In.Header.Get("X-Forwarded-Host"), p.In.Header.Get("X-Forwarded-Proto")
+		p.SetXForwarded() // appends to X-Forwarded-For, replaces the other two
+		keep(p.Out.Header, "X-Forwarded-Host", host)
+		keep(p.Out.Header, "X-Forwarded-Proto", proto)
+		return
+	}
+	p.SetXForwarded()
+}
+
+func keep(h http.Header, name, value string) {
+	if value != "" {
+		h.Set(name, value)
+	}
+}
+
+// upstreamFailed answers in the API's place.
+func (g *gateway) upstreamFailed(w http.ResponseWriter, r *http.Request, err error) {
+	if r.Context().Err() != nil {
+		// The client went away: nobody is left to answer, and the API did
+		// nothing wrong.
+		panic(http.ErrAbortHandler)
+	}
+	answer := problem.Details{
+		Status: http.StatusBadGateway,
+		Detail: "The API behind the gateway did not answer properly.",
+	}
+	if isTimeout(err) {
+		answer.Status = http.StatusGatewayTimeout
+		answer.Detail = "The API behind the gateway took too long to answer."
+	}
+	g.options.Failed(answer.Status)
+	g.logFailure(answer.Status, err)
+	problem.Write(w, r, answer)
+}
+
+func isTimeout(err error) bool {
+	var timeout net.Error
+	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout()
+}
+
+// logFailure writes at most a line a second: an API that is down under load
+// must not fill a disk.
+func (g *gateway) logFailure(status int, err error) {
+	g.logged.Lock()
+	defer g.logged.Unlock()
+	now := time.Now()
+	if now.Sub(g.logged.at) < time.Second {
+		g.logged.skipped++
+		return
+	}
+	g.options.Log.Warn("upstream failed", "status", status, "upstream", g.options.Upstream.Redacted(),
+		"error", err, "not_logged", g.logged.skipped)
+	g.logged.at, g.logged.skipped = now, 0
+}
+
+func newTransport(timeout time.Duration) *http.Transport {
+	return &http.Transport{
+		DialContext:           (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+		ResponseHeaderTimeout: timeout,
+		TLSHandshakeTimeout:   10 * time.Second,
+		ExpectContinueTimeout: time.Second,
+		IdleConnTimeout:       90 * time.Second,
+		MaxIdleConns:          1024,
+		MaxIdleConnsPerHost:   1024, // there is one host, and reconnecting costs more than the request
+		ForceAttemptHTTP2:     true,
+		DisableCompression:    true, // bodies are the API's business
+	}
+}
+
+// bufferPool recycles the 32 KiB copy buffers, else the largest allocation of
+// a proxied request.
+type bufferPool struct{ pool sync.Pool }
+
+func newBufferPool() *bufferPool {
+	return &bufferPool{sync.Pool{New: func() any { return new([32 << 10]byte) }}}
+}
+
+func (p *bufferPool) Get() []byte  { return p.pool.Get().(*[32 << 10]byte)[:] }
+func (p *bufferPool) Put(b []byte) { p.pool.Put((*[32 << 10]byte)(b)) }
