@@ -1,0 +1,55 @@
+package store_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/headgate-io/headgate/policy"
+)
+
+// BenchmarkLoad reads all rules of a warm file of 1,000 endpoints.
+func BenchmarkLoad(b *testing.B) {
+	for _, rules := range []int{1_000, 100_000} {
+		b.Run(fmt.Sprint(rules), func(b *testing.B) {
+			s := open(b)
+			must(b, s.Import(b.Context(), policy.Document{Rules: manyRules(rules)}, true))
+			b.ReportAllocs()
+			for b.Loop() {
+				doc, _, err := s.Load(b.Context())
+				if err != nil || len(doc.Rules) != rules {
+					b.Fatal(len(doc.Rules), err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkImport(b *testing.B) {
+	s := open(b)
+	doc := policy.Document{Rules: manyRules(100_000)}
+	b.ReportAllocs()
+	for b.Loop() {
+		must(b, s.Import(b.Context(), doc, true))
+	}
+}
+
+// BenchmarkSet is one change, on the disk before it returns.
+func BenchmarkSet(b *testing.B) {
+	s := open(b)
+	must(b, s.Import(b.Context(), policy.Document{Rules: manyRules(100_000)}, true))
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		must(b, s.Set(b.Context(), policy.Rule{Endpoint: "GET /v1/r7/{id}", Project: "p50", Limit: int64(i + 1)}))
+	}
+}
+
+// BenchmarkVersion is one look for changes.
+func BenchmarkVersion(b *testing.B) {
+	s := open(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := s.Version(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

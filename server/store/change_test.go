@@ -1,0 +1,227 @@
+package store_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/store"
+)
+
+func TestVersionMovesWithEveryChange(t *testing.T) {
+	s, ctx := open(t), t.Context()
+	other := openAt(t, s.Path())
+	db := shell(t, s.Path())
+	digester := newDigester(t)
+	var id string
+	changes := []struct {
+		name string
+		do   func() error
+	}{
+		{"Set", func() error { return s.Set(ctx, full) }},
+		{"SetTier", func() error { return s.SetTier(ctx, "p", "t") }},
+		{"CreateKey", func() error {
+			key, _, err := s.CreateKey(ctx, digester, store.NewKey{})
+			id = key.ID
+			return err
+		}},
+		{"RevokeKey", func() error { return s.RevokeKey(ctx, id) }},
+		{"Import", func() error { return s.Import(ctx, policy.Document{Rules: []policy.Rule{full}}, true) }},
+		{"Delete", func() error { return s.Delete(ctx, store.KeyOf(full)) }},
+		{"another Store", func() error { return other.Set(ctx, full) }},
+		{"the shell", func() error {
+			_, err := db.ExecContext(ctx, `UPDATE policies SET rps_limit = 9`)
+			return err
+		}},
+		{"the shell's schema change", func() error {
+			_, err := db.ExecContext(ctx, `CREATE VIEW v AS SELECT * FROM policies`)
+			return err
+		}},
+		{"the death of the watching connection", func() error { s.BreakWatch(); return nil }},
+	}
+	before, err := s.Version(ctx)
+	must(t, err)
+	for _, c := range changes {
+		if again, err := s.Version(ctx); err != nil || again != before {
+			t.Errorf("before %s, with no change: Version = %q, %v, want %q", c.name, again, err, before)
+		}
+		must(t, c.do())
+		after, err := s.Version(ctx)
+		if err != nil || after == before {
+			t.Errorf("after %s: Version = %q, %v, want another one than before", c.name, after, err)
+		}
+		before = after
+	}
+	if _, version, err := s.Load(ctx); err != nil || version != before {
+		t.Errorf("Load's version = %q, %v, want %q", version, err, before)
+	}
+}
+
+// A change in two tables is seen whole or not at all.
+func TestLoadSeesWholeTransactions(t *testing.T) {
+	s, ctx := open(t), t.Context()
+	db := shell(t, s.Path())
+	run(t, db, `INSERT INTO policies (endpoint, rps_limit) VALUES ('GET /a', 1), ('GET /b', 1)`, `INSERT INTO projects VALUES ('p', 't1')`)
+	ctx, stop := context.WithCancel(ctx)
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		for n := 2; ctx.Err() == nil; n++ {
+			run(t, db, fmt.Sprintf(`BEGIN; UPDATE policies SET rps_limit = %[1]d; UPDATE projects SET tier = 't%[1]d'; COMMIT`, n))
+		}
+	})
+	defer writer.Wait()
+	defer stop()
+	changes := 0
+	for last := int64(0); changes < 20; {
+		doc, _, err := s.Load(ctx)
+		must(t, err)
+		a, b, tier := doc.Rules[0].Limit, doc.Rules[1].Limit, doc.Projects["p"]
+		if a != b || tier != fmt.Sprint("t", a) {
+			t.Fatalf("Load saw limits %d and %d with tier %s", a, b, tier)
+		}
+		if a != last {
+			last = a
+			changes++
+		}
+	}
+}
+
+func TestConcurrentWriters(t *testing.T) {
+	first, ctx := open(t), t.Context()
+	second := openAt(t, first.Path())
+	const writers, each = 4, 25
+	var wg sync.WaitGroup
+	for w := range writers {
+		wg.Go(func() {
+			s := first
+			if w%2 == 1 {
+				s = second
+			}
+			for i := range each {
+				if err := s.Set(ctx, policy.Rule{Endpoint: fmt.Sprintf("GET /w%d/%d", w, i), Limit: 1}); err != nil {
+					t.Errorf("Set: %v", err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for _, s := range []*store.Store{first, second} {
+		if rules, err := s.List(ctx); err != nil || len(rules) != writers*each {
+			t.Errorf("List = %d rules, %v, want %d", len(rules), err, writers*each)
+		}
+	}
+}
+
+// Processes that start together on a new file get one schema.
+func TestConcurrentOpen(t *testing.T) {
+	for round := range 3 {
+		path := filepath.Join(t.TempDir(), "new.db")
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				s, err := store.Open(t.Context(), "sqlite:"+path)
+				if err != nil {
+					t.Errorf("round %d: Open: %v", round, err)
+					return
+				}
+				if err := s.Close(); err != nil {
+					t.Errorf("Close: %v", err)
+				}
+			})
+		}
+		wg.Wait()
+		must(t, openAt(t, path).Check(t.Context()))
+	}
+}
+
+func TestOpenTwiceChangesNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.db")
+	s, err := store.Open(t.Context(), "sqlite:"+path)
+	must(t, err)
+	must(t, s.Set(t.Context(), full))
+	must(t, s.Close())
+	must(t, s.Close())
+	if err := s.Set(t.Context(), full); err == nil || !strings.Contains(err.Error(), "is closed") {
+		t.Errorf("Set after Close = %v, want a refusal", err)
+	}
+	info, err := os.Stat(path)
+	must(t, err)
+	if info.Mode().Perm() != 0o600 {
+		t.Errorf("the file has mode %v, want 0600", info.Mode().Perm())
+	}
+	before, err := os.ReadFile(path)
+	must(t, err)
+	s, err = store.Open(t.Context(), "sqlite:"+path)
+	must(t, err)
+	must(t, s.Close())
+	after, err := os.ReadFile(path)
+	must(t, err)
+	if string(before) != string(after) {
+		t.Error("opening an up-to-date database changed the file")
+	}
+}
+
+// A path is a path, whatever is in it.
+func TestOpenOddPaths(t *testing.T) {
+	for _, name := range []string{"with space.db", "q?mode=ro.db", "100%.db", "a#b.db", "ä;&+.db", "file:x.db"} {
+		path := filepath.Join(t.TempDir(), name)
+		s := openAt(t, path)
+		must(t, s.Set(t.Context(), full))
+		if _, err := os.Stat(path); err != nil {
+			t.Errorf("Open(%q): %v", path, err)
+		}
+	}
+}
+
+// A file that is gone for a while is used again when it is back.
+func TestMovedFileIsOpenedAgain(t *testing.T) {
+	s, ctx := open(t), t.Context()
+	must(t, s.Set(ctx, full))
+	must(t, os.Rename(s.Path(), s.Path()+".away"))
+	if _, err := s.List(ctx); err == nil {
+		t.Error("List without the file succeeded")
+	}
+	must(t, os.Rename(s.Path()+".away", s.Path()))
+	if rules, err := s.List(ctx); err != nil || len(rules) != 1 {
+		t.Errorf("List = %d rules, %v, want the 1 from before", len(rules), err)
+	}
+}
+
+// A backup that is moved into place is read, and nothing else: what the old
+// file's -wal held must not come up in it.
+func TestReplacedFileIsOpenedAnew(t *testing.T) {
+	s, ctx := open(t), t.Context()
+	must(t, s.Set(ctx, policy.Rule{Endpoint: "GET /old", Limit: 1}))
+	backup := filepath.Join(t.TempDir(), "backup.db")
+	b, err := store.Open(ctx, "sqlite:"+backup)
+	must(t, err)
+	must(t, b.Set(ctx, policy.Rule{Endpoint: "GET /new", Limit: 1}))
+	must(t, b.Close())
+	before, err := s.Version(ctx)
+	must(t, err)
+
+	must(t, os.Rename(s.Path(), s.Path()+".away"))
+	for range 2 {
+		if _, err := s.Version(ctx); err == nil || !strings.Contains(err.Error(), s.Path()+": is gone, want it back") {
+			t.Errorf("Version without the file = %v, want it to say so", err)
+		}
+	}
+	if err := s.Set(ctx, full); err == nil {
+		t.Error("Set without the file succeeded")
+	}
+	must(t, os.Rename(backup, s.Path()))
+	if after, err := s.Version(ctx); err != nil || after == before {
+		t.Errorf("Version of the backup = %q, %v, want another one than before", after, err)
+	}
+	must(t, s.Set(ctx, policy.Rule{Endpoint: "GET /newer", Limit: 1}))
+	rules, err := s.List(ctx)
+	if err != nil || len(rules) != 2 || rules[0].Endpoint != "GET /new" || rules[1].Endpoint != "GET /newer" {
+		t.Errorf("List = %+v, %v, want the backup's rule and the newer one", rules, err)
+	}
+	must(t, s.Check(ctx))
+}

@@ -1,0 +1,147 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/pressly/goose/v3"
+)
+
+//go:embed migrations/sqlite/*.sql
+var migrations embed.FS
+
+// applicationID marks a database as headgate's; the first migration sets it.
+const applicationID = 0x68646774 // "hdgt"
+
+// migrateAttempts bounds how often processes that start at the same moment may
+// be in each other's way. Each attempt that fails means another one got on.
+const migrateAttempts = 10
+
+// migrate brings the schema up to date. Migrations are not locked against each
+// other: when several processes start with a new file, the slower ones find
+// tables where they did not expect any, or the file locked at once and not
+// after a wait. What failed has left nothing behind, so they try again.
+func (f *file) migrate(ctx context.Context, wait time.Duration) error {
+	p, err := provider(f.writes)
+	if err != nil {
+		return err
+	}
+	giveUp := time.Now().Add(wait)
+	for attempt := 1; ; {
+		err := f.tryMigrate(ctx, p)
+		var settled fault
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil, errors.As(err, &settled):
+			return err
+		case isLocked(err):
+			if time.Now().After(giveUp) {
+				return err
+			}
+		case attempt == migrateAttempts:
+			return fmt.Errorf("bring the schema up to date: %w", err)
+		default:
+			attempt++
+		}
+	}
+}
+
+func (f *file) tryMigrate(ctx context.Context, p *goose.Provider) error {
+	if err := f.checkOwner(ctx, f.writes); err != nil {
+		return err
+	}
+	if err := checkNotNewer(ctx, f.writes, target(p)); err != nil {
+		return err
+	}
+	// Not before the file is known to be ours: the mode is kept in the file.
+	if _, err := f.writes.ExecContext(ctx, "PRAGMA journal_mode = wal"); err != nil {
+		return err
+	}
+	_, err := p.Up(ctx)
+	return err
+}
+
+func provider(db *sql.DB) (*goose.Provider, error) {
+	folder, err := fs.Sub(migrations, "migrations/sqlite")
+	if err != nil {
+		return nil, err
+	}
+	return goose.NewProvider(goose.DialectSQLite3, db, folder,
+		goose.WithDisableGlobalRegistry(true), goose.WithLogger(goose.NopLogger()))
+}
+
+// target is the schema that this program knows.
+func target(p *goose.Provider) int64 {
+	sources := p.ListSources()
+	return sources[len(sources)-1].Version
+}
+
+// checkOwner refuses the database of another program, before anything in it is
+// changed.
+func (f *file) checkOwner(ctx context.Context, db *sql.DB) error {
+	var id int64
+	if err := db.QueryRowContext(ctx, "PRAGMA application_id").Scan(&id); err != nil {
+		return err
+	}
+	if id == applicationID {
+		return nil
+	}
+	// goose makes its table before the first migration sets the mark.
+	var table string
+	err := db.QueryRowContext(ctx, `SELECT name FROM sqlite_master
+		WHERE type = 'table' AND name NOT IN ('goose_db_version', 'sqlite_sequence') ORDER BY rowid LIMIT 1`).Scan(&table)
+	switch {
+	case err == nil:
+		return fault(fmt.Sprintf("is the database of another program (it has a table %q), want a file for headgate alone", table))
+	case !errors.Is(err, sql.ErrNoRows):
+		return err
+	case id != 0:
+		return fault(fmt.Sprintf("is the database of another program (application_id %d), want a file for headgate alone", id))
+	}
+	return nil
+}
+
+func checkNotNewer(ctx context.Context, db *sql.DB, known int64) error {
+	has, err := schemaVersion(ctx, db)
+	if err == nil && has > known {
+		return fault(fmt.Sprintf("was written by a newer headgate (schema %d, this one knows %d), want that headgate or a newer one", has, known))
+	}
+	return err
+}
+
+// schemaVersion reports the last migration that a database has seen, 0 for none.
+func schemaVersion(ctx context.Context, db *sql.DB) (version int64, err error) {
+	var tables int
+	err = db.QueryRowContext(ctx, "SELECT count(*) FROM sqlite_master WHERE name = 'goose_db_version'").Scan(&tables)
+	if err != nil || tables == 0 {
+		return 0, err
+	}
+	err = db.QueryRowContext(ctx, "SELECT coalesce(max(version_id), 0) FROM goose_db_version WHERE is_applied").Scan(&version)
+	return version, err
+}
+
+// checkSchema makes sure that a database can be read as it is.
+func (f *file) checkSchema(ctx context.Context) error {
+	p, err := provider(f.reads)
+	if err != nil {
+		return err
+	}
+	if err := f.checkOwner(ctx, f.reads); err != nil {
+		return err
+	}
+	known := target(p)
+	if err := checkNotNewer(ctx, f.reads, known); err != nil {
+		return err
+	}
+	has, err := schemaVersion(ctx, f.reads)
+	if err == nil && has < known {
+		return fault(fmt.Sprintf("has an older schema (%d, this headgate reads %d), want it opened once for writing, which brings it up to date", has, known))
+	}
+	return err
+}

@@ -1,0 +1,64 @@
+package store_test
+
+import (
+	"database/sql"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/store"
+)
+
+// testdata/schema1.sql is a database as the first version left it. It never
+// changes: whatever comes after must bring it up to date and keep what is in it.
+func TestOpenOldDatabase(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "old.db")
+	script, err := os.ReadFile("testdata/schema1.sql")
+	must(t, err)
+	old := shell(t, path)
+	run(t, old, string(script))
+
+	s := openAt(t, path)
+	ctx := t.Context()
+	doc, err := s.Export(ctx)
+	must(t, err)
+	if len(doc.Rules) != 2 || doc.Rules[1].Name != "login" || doc.Rules[1].Subject != policy.SubjectIP || doc.Projects["acme"] != "gold" {
+		t.Errorf("Export = %+v, want the two rules and the project of schema1.sql", doc)
+	}
+	if keys, err := s.ListKeys(ctx); err != nil || len(keys) != 1 || keys[0].Name != "ci" {
+		t.Errorf("ListKeys = %+v, %v, want the key of schema1.sql", keys, err)
+	}
+	must(t, s.Set(ctx, full))
+	if got, want := schema(t, old), schema(t, shell(t, open(t).Path())); got != want {
+		t.Errorf("the old database has the schema\n%s\na new one has\n%s", got, want)
+	}
+}
+
+// A database whose first migration broke off before it was done: the table of
+// migrations is there and nothing else.
+func TestOpenAfterBrokenMigration(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.db")
+	run(t, shell(t, path), `CREATE TABLE goose_db_version (id INTEGER PRIMARY KEY AUTOINCREMENT, version_id INTEGER NOT NULL,
+		is_applied INTEGER NOT NULL, tstamp TIMESTAMP DEFAULT (datetime('now')))`,
+		`INSERT INTO goose_db_version (version_id, is_applied) VALUES (0, 1)`)
+	_, err := store.OpenReadOnly(t.Context(), "sqlite:"+path)
+	checkFault(t, "OpenReadOnly", path, err, "has an older schema (0, this headgate reads 1), want it opened once for writing")
+	must(t, openAt(t, path).Set(t.Context(), full))
+}
+
+func schema(t *testing.T, db *sql.DB) string {
+	t.Helper()
+	rows, err := db.QueryContext(t.Context(), `SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND name NOT LIKE 'goose%' ORDER BY name`)
+	must(t, err)
+	defer rows.Close()
+	var all []string
+	for rows.Next() {
+		var text string
+		must(t, rows.Scan(&text))
+		all = append(all, strings.Join(strings.Fields(text), " "))
+	}
+	must(t, rows.Err())
+	return strings.Join(all, "\n")
+}

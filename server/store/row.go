@@ -1,0 +1,266 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"encoding"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/headgate-io/headgate/policy"
+)
+
+// readDocument reads all policies and projects. Everything that is wrong with
+// their values is reported at once.
+func (s *Store) readDocument(ctx context.Context, tx *sql.Tx) (policy.Document, error) {
+	rules, err := s.allRules(ctx, tx)
+	tiers, errProjects := s.queryProjects(ctx, tx)
+	if err := errors.Join(err, errProjects); err != nil {
+		return policy.Document{}, err
+	}
+	return policy.Document{Rules: rules, Projects: tiers, Source: s.path}, nil
+}
+
+// Almost all rules have the default in every column but three. The width of
+// what is read decides how long a load takes, so these are read three columns
+// wide. The others are found by a partial index, policies_not_plain, whose
+// condition is isPlain's opposite to the letter.
+const (
+	plainColumns = "rowid, endpoint, project_id, rps_limit"
+	ruleColumns  = plainColumns + ", per_seconds, burst, subject, algorithm, mode, tier, scope, on_store_loss, expires_at, name"
+	isPlain      = `per_seconds = 1 AND burst IS NULL AND subject = 'principal' AND algorithm = 'token_bucket' AND mode = 'enforce'
+        AND tier IS NULL AND scope = 'local' AND on_store_loss = 'closed' AND expires_at IS NULL AND name IS NULL`
+)
+
+// allRules reads all policies in the order of their rows.
+func (s *Store) allRules(ctx context.Context, tx *sql.Tx) ([]policy.Rule, error) {
+	var count int
+	if err := tx.QueryRowContext(ctx, "SELECT count(*) FROM policies").Scan(&count); err != nil {
+		return nil, err
+	}
+	var wide []numbered
+	r := newRow(s.path, "policies")
+	err := s.scanRules(ctx, tx, r, ruleColumns, "WHERE NOT ("+isPlain+")", nil, func(id int64) {
+		wide = append(wide, numbered{id, r.rule()})
+	})
+	if err != nil {
+		return nil, err
+	}
+	// Sorted here: to have them in order, SQLite would rather read every row.
+	slices.SortFunc(wide, func(a, b numbered) int { return cmp.Compare(a.id, b.id) })
+	all := make([]policy.Rule, 0, count)
+	err = s.scanRules(ctx, tx, r, plainColumns, "ORDER BY rowid", nil, func(id int64) {
+		if len(wide) > 0 && wide[0].id == id {
+			all, wide = append(all, wide[0].rule), wide[1:]
+			return
+		}
+		all = append(all, r.rule())
+	})
+	return all, errors.Join(err, r.err())
+}
+
+type numbered struct {
+	id   int64 // of the row
+	rule policy.Rule
+}
+
+// queryRules reads the policies that a WHERE clause lets through. Only this
+// package writes clauses.
+func (s *Store) queryRules(ctx context.Context, tx *sql.Tx, where string, args ...any) (rules []policy.Rule, err error) {
+	r := newRow(s.path, "policies")
+	err = s.scanRules(ctx, tx, r, ruleColumns, where+" ORDER BY rowid", args, func(int64) { rules = append(rules, r.rule()) })
+	return rules, errors.Join(err, r.err())
+}
+
+// scanRules puts policies into r, one after the other. Columns that are not read
+// are NULL.
+func (s *Store) scanRules(ctx context.Context, tx *sql.Tx, r *row, columns, clauses string, args []any, each func(id int64)) error {
+	rows, err := tx.QueryContext(ctx, "SELECT "+columns+" FROM policies "+clauses, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	r.values = [14]any{}
+	width := strings.Count(columns, ",") + 1
+	for rows.Next() {
+		if err := rows.Scan(r.cells[:width]...); err != nil {
+			return err
+		}
+		id, _ := r.values[0].(int64) // a rowid is one
+		r.begin(id)
+		r.label = r.values[1]
+		each(id)
+	}
+	return rows.Err()
+}
+
+// rule reads the values of ruleColumns.
+func (r *row) rule() policy.Rule {
+	rule := policy.Rule{
+		Endpoint: r.text(1, "endpoint"),
+		Project:  r.text(2, "project_id"),
+		Limit:    r.whole(3, "rps_limit", math.MaxInt64),
+		Per:      time.Second,
+		Burst:    r.wholeOrNull(5, "burst", math.MaxInt64),
+		Tier:     r.text(9, "tier"),
+		Name:     r.text(13, "name"),
+	}
+	if n := r.wholeOrNull(4, "per_seconds", math.MaxInt64/int64(time.Second)); n != 0 {
+		rule.Per = time.Duration(n) * time.Second
+	}
+	r.enum(6, "subject", &rule.Subject)
+	r.enum(7, "algorithm", &rule.Algorithm)
+	r.enum(8, "mode", &rule.Mode)
+	r.enum(10, "scope", &rule.Scope)
+	r.enum(11, "on_store_loss", &rule.OnStoreLoss)
+	if at := r.wholeOrNull(12, "expires_at", math.MaxInt64); at != 0 {
+		rule.Expires = time.Unix(at, 0)
+	}
+	return rule
+}
+
+func (s *Store) queryProjects(ctx context.Context, tx *sql.Tx) (map[string]string, error) {
+	rows, err := tx.QueryContext(ctx, "SELECT rowid, project_id, tier FROM projects")
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	tiers := map[string]string{}
+	r := newRow(s.path, "projects")
+	for rows.Next() {
+		if err := rows.Scan(r.cells[:3]...); err != nil {
+			return nil, err
+		}
+		r.begin(r.values[0])
+		tiers[r.text(1, "project_id")] = r.text(2, "tier")
+	}
+	return tiers, errors.Join(rows.Err(), r.err())
+}
+
+// maxProblems is how many bad values of one table are shown.
+const maxProblems = 20
+
+// row reads the values of one row after the other. SQLite lets any value stand
+// in any column, and the checks of the schema can be switched off, so each
+// value is looked at for what it is.
+type row struct {
+	table string // and the file
+	id    any
+	label any // the endpoint, to find the row by
+
+	values   [14]any
+	cells    [14]any           // pointers to values
+	interned map[string]string // few endpoints stand in many rows
+
+	problems []error
+	more     int
+}
+
+func newRow(path, table string) *row {
+	r := &row{table: path + ": table " + table, interned: map[string]string{}}
+	for i := range r.cells {
+		r.cells[i] = &r.values[i]
+	}
+	return r
+}
+
+func (r *row) begin(id any) { r.id = id }
+
+func (r *row) wrong(i int, field, want string) {
+	if len(r.problems) == maxProblems {
+		r.more++
+		return
+	}
+	where := fmt.Sprintf("%s, row %v", r.table, r.id)
+	if r.label != nil {
+		where += fmt.Sprintf(" (%v)", shown(r.label))
+	}
+	r.problems = append(r.problems, policy.Problem{
+		Code: field, Rule: -1, Where: where, Field: field, Value: shown(r.values[i]), Want: want,
+	})
+}
+
+func (r *row) err() error {
+	if r.more > 0 {
+		r.problems = append(r.problems, policy.Problem{Code: "more", Rule: -1, Where: r.table,
+			Field: "values", Value: "wrong " + strconv.Itoa(r.more) + " times more", Want: "the problems above mended first"})
+	}
+	return errors.Join(r.problems...)
+}
+
+// text reports a text, empty for NULL.
+func (r *row) text(i int, field string) string {
+	switch v := r.values[i].(type) {
+	case nil:
+		return ""
+	case string:
+		if s, ok := r.interned[v]; ok {
+			return s
+		}
+		r.interned[v] = v
+		return v
+	}
+	r.wrong(i, field, "a text")
+	return ""
+}
+
+// whole reports a number of at least 1.
+func (r *row) whole(i int, field string, most int64) int64 {
+	n, ok := r.values[i].(int64)
+	if !ok || n < 1 || n > most {
+		want := "a whole number of 1 or more"
+		if ok && n > most {
+			want = "at most " + number(most)
+		}
+		r.wrong(i, field, want)
+		return 1
+	}
+	return n
+}
+
+// wholeOrNull is whole, or 0 for NULL.
+func (r *row) wholeOrNull(i int, field string, most int64) int64 {
+	if r.values[i] == nil {
+		return 0
+	}
+	return r.whole(i, field, most)
+}
+
+// enum reads one of the words that a field may have; NULL leaves the default.
+func (r *row) enum(i int, field string, into encoding.TextUnmarshaler) {
+	if r.values[i] == nil {
+		return
+	}
+	s, ok := r.values[i].(string)
+	if !ok {
+		r.wrong(i, field, "a text")
+		return
+	}
+	var problem policy.Problem
+	if err := into.UnmarshalText([]byte(s)); errors.As(err, &problem) {
+		r.wrong(i, field, problem.Want)
+	}
+}
+
+// shown writes a value into a message.
+func shown(v any) string {
+	const most = 100
+	switch v := v.(type) {
+	case nil:
+		return "NULL"
+	case string:
+		if len(v) > most {
+			v = v[:most] + "..."
+		}
+		return strconv.Quote(v)
+	case []byte:
+		return fmt.Sprintf("a blob of %d bytes", len(v))
+	}
+	return fmt.Sprint(v)
+}

@@ -1,0 +1,87 @@
+-- sqlite3 FILE .dump of a database with schema 1, and the mark that .dump leaves out.
+PRAGMA application_id = 1751410548;
+PRAGMA foreign_keys=OFF;
+BEGIN TRANSACTION;
+CREATE TABLE goose_db_version (
+		id INTEGER PRIMARY KEY AUTOINCREMENT,
+		version_id INTEGER NOT NULL,
+		is_applied INTEGER NOT NULL,
+		tstamp TIMESTAMP DEFAULT (datetime('now'))
+	);
+INSERT INTO goose_db_version VALUES(1,0,1,'2026-11-20 16:58:32');
+INSERT INTO goose_db_version VALUES(2,1,1,'2026-11-20 16:58:32');
+CREATE TABLE policies (
+    endpoint      TEXT    NOT NULL
+        CHECK (typeof(endpoint) = 'text' AND endpoint <> ''),
+    project_id    TEXT
+        CHECK (project_id IS NULL OR (typeof(project_id) = 'text' AND trim(project_id) <> '')),
+    rps_limit     INTEGER NOT NULL
+        CHECK (typeof(rps_limit) = 'integer' AND rps_limit > 0),
+    per_seconds   INTEGER NOT NULL DEFAULT 1
+        CHECK (typeof(per_seconds) = 'integer' AND per_seconds BETWEEN 1 AND 9223372036),
+    burst         INTEGER
+        CHECK (burst IS NULL OR (typeof(burst) = 'integer' AND burst > 0)),
+    subject       TEXT    NOT NULL DEFAULT 'principal'
+        CHECK (subject IN ('principal', 'ip', 'principal_ip', 'project', 'region', 'endpoint', 'identifier')),
+    algorithm     TEXT    NOT NULL DEFAULT 'token_bucket'
+        CHECK (algorithm IN ('token_bucket')),
+    mode          TEXT    NOT NULL DEFAULT 'enforce'
+        CHECK (mode IN ('enforce', 'shadow')),
+    tier          TEXT
+        CHECK (tier IS NULL OR (typeof(tier) = 'text' AND trim(tier) <> '')),
+    scope         TEXT    NOT NULL DEFAULT 'local'
+        CHECK (scope IN ('local')),
+    on_store_loss TEXT    NOT NULL DEFAULT 'closed'
+        CHECK (on_store_loss IN ('closed', 'share', 'open')),
+    expires_at    INTEGER
+        CHECK (expires_at IS NULL OR (typeof(expires_at) = 'integer' AND expires_at > 0)),
+    name          TEXT
+        CHECK (name IS NULL OR (typeof(name) = 'text' AND length(name) <= 128)),
+    created_at    INTEGER NOT NULL DEFAULT (CAST(strftime('%s', 'now') AS INTEGER))
+        CHECK (typeof(created_at) = 'integer'),
+    updated_at    INTEGER NOT NULL DEFAULT (CAST(strftime('%s', 'now') AS INTEGER))
+        CHECK (typeof(updated_at) = 'integer'),
+    CONSTRAINT "project_id and tier are both set" CHECK (project_id IS NULL OR tier IS NULL)
+);
+INSERT INTO policies VALUES('default',NULL,100,1,NULL,'principal','token_bucket','enforce',NULL,'local','closed',NULL,NULL,1795193912,1795193912);
+INSERT INTO policies VALUES('POST /login','acme',5,60,NULL,'ip','token_bucket','enforce',NULL,'local','closed',NULL,'login',1795193912,1795193912);
+CREATE TABLE projects (
+    project_id TEXT PRIMARY KEY NOT NULL
+        CHECK (typeof(project_id) = 'text' AND trim(project_id) <> ''),
+    tier       TEXT NOT NULL
+        CHECK (typeof(tier) = 'text' AND trim(tier) <> '')
+);
+INSERT INTO projects VALUES('acme','gold');
+CREATE TABLE api_keys (
+    id         TEXT    PRIMARY KEY NOT NULL
+        CHECK (typeof(id) = 'text' AND id <> ''),
+    project_id TEXT
+        CHECK (project_id IS NULL OR (typeof(project_id) = 'text' AND trim(project_id) <> '')),
+    name       TEXT
+        CHECK (name IS NULL OR typeof(name) = 'text'),
+    tier       TEXT
+        CHECK (tier IS NULL OR (typeof(tier) = 'text' AND trim(tier) <> '')),
+    digest     BLOB    NOT NULL UNIQUE
+        CHECK (typeof(digest) = 'blob' AND length(digest) = 32),
+    created_at INTEGER NOT NULL DEFAULT (CAST(strftime('%s', 'now') AS INTEGER))
+        CHECK (typeof(created_at) = 'integer'),
+    expires_at INTEGER
+        CHECK (expires_at IS NULL OR (typeof(expires_at) = 'integer' AND expires_at > 0)),
+    revoked_at INTEGER
+        CHECK (revoked_at IS NULL OR (typeof(revoked_at) = 'integer' AND revoked_at > 0))
+);
+INSERT INTO api_keys VALUES('k_0123456789abcdef0123','acme','ci',NULL,X'0000000000000000000000000000000000000000000000000000000000000000',1795193912,NULL,NULL);
+DELETE FROM sqlite_sequence;
+INSERT INTO sqlite_sequence VALUES('goose_db_version',2);
+CREATE UNIQUE INDEX policies_one_a_subject
+    ON policies (endpoint, coalesce(project_id, ''), coalesce(tier, ''), subject);
+CREATE INDEX policies_by_tenant ON policies (project_id, tier, subject);
+CREATE INDEX policies_not_plain ON policies (endpoint)
+    WHERE NOT (per_seconds = 1 AND burst IS NULL AND subject = 'principal' AND algorithm = 'token_bucket' AND mode = 'enforce'
+        AND tier IS NULL AND scope = 'local' AND on_store_loss = 'closed' AND expires_at IS NULL AND name IS NULL);
+CREATE TRIGGER policies_updated AFTER UPDATE ON policies
+WHEN NEW.updated_at IS OLD.updated_at
+BEGIN
+    UPDATE policies SET updated_at = CAST(strftime('%s', 'now') AS INTEGER) WHERE rowid = NEW.rowid;
+END;
+COMMIT;
