@@ -1,0 +1,88 @@
+package admin
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"net/textproto"
+	"strings"
+
+	"github.com/headgate-io/headgate"
+)
+
+// ExplainRequest is a request to be explained, as people write it.
+type ExplainRequest struct {
+	Method string `json:"method"`
+	Target string `json:"target"`
+
+	// Peer is the address the request comes from. Default 127.0.0.1.
+	Peer string `json:"peer,omitempty"`
+
+	// Header holds lines "Name: value".
+	Header []string `json:"header,omitempty"`
+
+	Identifier string `json:"identifier,omitempty"`
+}
+
+// Check names every field at fault.
+func (e *ExplainRequest) Check() error {
+	var errs []error
+	wrong := func(field, value, want string) {
+		errs = append(errs, fmt.Errorf("%s is %q, want %s", field, clip(value), want))
+	}
+	if e.Method == "" || strings.ContainsAny(e.Method, " \t\r\n") {
+		wrong("method", e.Method, "a request method such as GET")
+	}
+	if e.Target == "" {
+		wrong("target", e.Target, "a request target such as /v1/items/7?x=1")
+	}
+	if e.Peer == "" {
+		e.Peer = "127.0.0.1"
+	}
+	if _, err := netip.ParseAddr(e.Peer); err != nil {
+		wrong("peer", e.Peer, "an IP address")
+	}
+	for _, line := range e.Header {
+		if name, _, ok := strings.Cut(line, ":"); !ok || strings.TrimSpace(name) == "" {
+			// Not repeated: it may hold a credential.
+			errs = append(errs, errors.New("header has a line without a name, want Name: value"))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Request translates e, which has been checked.
+func (e *ExplainRequest) Request() headgate.Request {
+	header := http.Header{}
+	for _, line := range e.Header {
+		name, value, _ := strings.Cut(line, ":")
+		header.Add(textproto.TrimString(name), textproto.TrimString(value))
+	}
+	peer, _ := netip.ParseAddr(e.Peer)
+	return headgate.Request{Method: e.Method, Target: e.Target, Peer: peer, Header: header, Identifier: e.Identifier}
+}
+
+// readExplain reads the request from the query of a GET, else from the body.
+func readExplain(w http.ResponseWriter, r *http.Request) (ExplainRequest, error) {
+	if r.Method != http.MethodPost {
+		query := r.URL.Query()
+		return ExplainRequest{
+			Method: query.Get("method"), Target: query.Get("target"), Peer: query.Get("peer"),
+			Header: query["header"], Identifier: query.Get("identifier"),
+		}, nil
+	}
+	body, err := readJSON(w, r)
+	if err != nil {
+		return ExplainRequest{}, err
+	}
+	var e ExplainRequest
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&e); err != nil {
+		return e, fmt.Errorf("body: %s", strings.TrimPrefix(err.Error(), "json: "))
+	}
+	return e, nil
+}

@@ -1,0 +1,339 @@
+// Package config is the operator's interface to the process: a YAML file and
+// flags, read strictly, completed with defaults and checked as a whole before
+// anything starts.
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"regexp"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Config is everything `headgate serve` can be told. Field comments give the
+// default, which Default fills in; a field left out of a file keeps it.
+type Config struct {
+	// Listen is where the gateway accepts requests. Default 127.0.0.1:8080.
+	Listen string `yaml:"listen"`
+
+	// Admin is where metrics, health and the policy API answer. Default
+	// 127.0.0.1:8081. Any address but loopback needs AdminTokenFile.
+	Admin string `yaml:"admin"`
+
+	// AdminTokenFile holds the bearer token of the admin listener: the first
+	// line, at least 16 characters.
+	AdminTokenFile string `yaml:"admin_token_file"`
+
+	// Upstream is the base URL of the API behind the gateway. Required.
+	Upstream string `yaml:"upstream"`
+
+	// UpstreamTimeout bounds the wait for a response header. Default 60s.
+	UpstreamTimeout time.Duration `yaml:"upstream_timeout"`
+
+	// OpenAPI and Routes are the documents that say which endpoints exist.
+	OpenAPI []string `yaml:"openapi"`
+	Routes  []string `yaml:"routes"`
+
+	// DB is the policy database. Default sqlite:headgate.db.
+	DB string `yaml:"db"`
+
+	// SecretFile holds the secret under which API keys are hashed; it is made
+	// when missing. Default: beside the database.
+	SecretFile string `yaml:"secret_file"`
+
+	// LastGood is where the last good rules and keys are kept, so that a
+	// start without the database is possible. Default: beside the database.
+	LastGood string `yaml:"last_good"`
+
+	// Refresh is how often the database is asked whether anything changed.
+	// Default 250ms.
+	Refresh time.Duration `yaml:"refresh"`
+
+	// TrustedProxies are the networks whose forwarding header is believed,
+	// ForwardedHeader the one header of theirs that is: X-Forwarded-For
+	// (default) or Forwarded.
+	TrustedProxies  []string `yaml:"trusted_proxies"`
+	ForwardedHeader string   `yaml:"forwarded_header"`
+
+	// IPv6Prefix is how many bits of an IPv6 address name a client. Default 64.
+	IPv6Prefix int `yaml:"ipv6_prefix"`
+
+	// KeyHeader carries API keys, besides Authorization: Bearer. Default
+	// X-Api-Key.
+	KeyHeader string `yaml:"key_header"`
+
+	// Unknown says what becomes of requests that match no endpoint: reject
+	// (default) or limit.
+	Unknown string `yaml:"unknown"`
+
+	// NoRule says what becomes of requests that no rule covers: allow
+	// (default) or deny.
+	NoRule string `yaml:"no_rule"`
+
+	// BurstPercent is the burst of a rule that names none, as a percentage of
+	// its limit. Default 100.
+	BurstPercent int64 `yaml:"burst_percent"`
+
+	// MaxBuckets bounds the bucket table, at about 50 bytes each. Default
+	// 1048576.
+	MaxBuckets int `yaml:"max_buckets"`
+
+	// Costs is what a request to an endpoint costs, in tokens; 1 where absent.
+	Costs map[string]int64 `yaml:"costs"`
+
+	// Endpoint adjusts the canonical form.
+	Endpoint Endpoint `yaml:"endpoint"`
+
+	// Headers chooses the feedback to clients.
+	Headers Headers `yaml:"headers"`
+
+	// ShutdownTimeout is how long requests in flight may take to finish.
+	// Default 30s.
+	ShutdownTimeout time.Duration `yaml:"shutdown_timeout"`
+
+	// Log chooses the log's format, text (default) or json, and its lowest
+	// level: debug, info (default), warn or error.
+	Log Log `yaml:"log"`
+}
+
+// Endpoint is the profile of the canonical form; see docs/endpoints.md.
+type Endpoint struct {
+	EncodedSlash        string `yaml:"encoded_slash"` // reject (default), decode
+	Params              string `yaml:"params"`        // strip (default), keep
+	CaseInsensitive     bool   `yaml:"case_insensitive"`
+	AllowDoubleEncoding bool   `yaml:"allow_double_encoding"`
+}
+
+// Headers chooses the feedback to clients.
+type Headers struct {
+	RateLimit bool   `yaml:"ratelimit"` // default true
+	Legacy    string `yaml:"legacy"`    // none (default), delta, epoch
+}
+
+// Log chooses what the process says of itself.
+type Log struct {
+	Format string `yaml:"format"`
+	Level  string `yaml:"level"`
+}
+
+// Default returns a Config with every default filled in, but for the files
+// beside the database, which follow where it is.
+func Default() Config {
+	return Config{
+		Listen: "127.0.0.1:8080", Admin: "127.0.0.1:8081",
+		UpstreamTimeout: 60 * time.Second,
+		DB:              "sqlite:headgate.db", Refresh: 250 * time.Millisecond,
+		ForwardedHeader: "X-Forwarded-For", IPv6Prefix: 64, KeyHeader: "X-Api-Key",
+		Unknown: "reject", NoRule: "allow", BurstPercent: 100, MaxBuckets: 1 << 20,
+		Endpoint:        Endpoint{EncodedSlash: "reject", Params: "strip"},
+		Headers:         Headers{RateLimit: true, Legacy: "none"},
+		ShutdownTimeout: 30 * time.Second,
+		Log:             Log{Format: "text", Level: "info"},
+	}
+}
+
+// Read returns the Config of a YAML file, over the defaults. Unknown and
+// repeated fields are errors that name the line.
+func Read(path string) (Config, error) {
+	c := Default()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return c, fmt.Errorf("config: %w", err)
+	}
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	decoder.KnownFields(true)
+	if err := decoder.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
+		return c, fmt.Errorf("config %s: %s", path, oneLine(err))
+	}
+	if err := decoder.Decode(new(any)); !errors.Is(err, io.EOF) {
+		return c, fmt.Errorf("config %s: holds more than one YAML document, want one", path)
+	}
+	return c, nil
+}
+
+// goType is how the YAML library names the type of a struct.
+var goType = regexp.MustCompile(` (not found )?in type config\.\w+|into config\.\w+`)
+
+// oneLine turns the YAML library's report into a line in our words.
+func oneLine(err error) string {
+	text := strings.TrimPrefix(err.Error(), "yaml: ")
+	text = strings.TrimPrefix(text, "unmarshal errors:\n")
+	var lines []string
+	for _, line := range strings.Split(text, "\n") {
+		line = goType.ReplaceAllStringFunc(strings.TrimSpace(line), func(s string) string {
+			if strings.HasPrefix(s, " not found") {
+				return " is not a field here; see `headgate serve --help`"
+			}
+			return ""
+		})
+		lines = append(lines, line)
+	}
+	return strings.Join(lines, "; ")
+}
+
+// FillPaths names the files beside the database that were not named.
+func (c *Config) FillPaths() {
+	base := strings.TrimPrefix(c.DB, "sqlite:")
+	if c.SecretFile == "" {
+		c.SecretFile = base + ".secret"
+	}
+	if c.LastGood == "" {
+		c.LastGood = base + ".last-good.json"
+	}
+}
+
+// Complete names the files that were not named, and checks every field and how
+// they go together. The error names each field at fault, its value and what
+// would be right, a line each.
+func (c *Config) Complete() error {
+	c.FillPaths()
+	check := checker{}
+	check.address("listen", c.Listen)
+	check.address("admin", c.Admin)
+	if c.Listen == c.Admin && !strings.HasSuffix(c.Listen, ":0") {
+		check.wrong("admin", c.Admin, "another address than listen")
+	}
+	if !Loopback(c.Admin) && c.AdminTokenFile == "" {
+		check.wrong("admin", c.Admin, "a loopback address, or admin_token_file set so that strangers cannot change the rules")
+	}
+	check.upstream(c.Upstream)
+	check.endpoints(c)
+	check.prefixes(c.TrustedProxies)
+	check.oneOf("forwarded_header", c.ForwardedHeader, "X-Forwarded-For", "Forwarded")
+	check.oneOf("unknown", c.Unknown, "reject", "limit")
+	check.oneOf("no_rule", c.NoRule, "allow", "deny")
+	check.oneOf("endpoint.encoded_slash", c.Endpoint.EncodedSlash, "reject", "decode")
+	check.oneOf("endpoint.params", c.Endpoint.Params, "strip", "keep")
+	check.oneOf("headers.legacy", c.Headers.Legacy, "none", "delta", "epoch")
+	check.oneOf("log.format", c.Log.Format, "text", "json")
+	check.text("db", c.DB, "sqlite:PATH")
+	check.text("key_header", c.KeyHeader, "the name of a header")
+	check.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
+	check.between("ipv6_prefix", int64(c.IPv6Prefix), 1, 128)
+	check.between("burst_percent", c.BurstPercent, 1, 1_000_000)
+	check.between("max_buckets", int64(c.MaxBuckets), 1, 1<<32)
+	check.duration("upstream_timeout", c.UpstreamTimeout, time.Millisecond, 24*time.Hour)
+	check.duration("refresh", c.Refresh, time.Millisecond, time.Hour)
+	check.duration("shutdown_timeout", c.ShutdownTimeout, time.Millisecond, 24*time.Hour)
+	for endpoint, cost := range c.Costs {
+		if cost < 1 {
+			check.wrong("costs["+endpoint+"]", fmt.Sprint(cost), "1 or more")
+		}
+	}
+	return errors.Join(check.errs...)
+}
+
+// checker collects what is wrong.
+type checker struct{ errs []error }
+
+func (c *checker) wrong(field, value, want string) {
+	c.errs = append(c.errs, fmt.Errorf("%s is %q, want %s", field, value, want))
+}
+
+func (c *checker) address(field, value string) {
+	host, port, err := net.SplitHostPort(value)
+	if err != nil || port == "" {
+		c.wrong(field, value, "HOST:PORT such as 127.0.0.1:8080")
+		return
+	}
+	if host == "" {
+		c.wrong(field, value, "a host before the port; 0.0.0.0 to listen on every address")
+	}
+}
+
+func (c *checker) upstream(value string) {
+	if value == "" {
+		c.wrong("upstream", value, "the URL of the API to protect, such as http://127.0.0.1:9000")
+		return
+	}
+	u, err := url.Parse(value)
+	switch {
+	case err != nil, u.Scheme != "http" && u.Scheme != "https", u.Host == "", u.RawQuery != "", u.Fragment != "":
+		c.wrong("upstream", value, "http://HOST or https://HOST with no query")
+	case u.User != nil:
+		c.wrong("upstream", u.Redacted(), "no user name or password: credentials belong to the client")
+	}
+}
+
+func (c *checker) endpoints(conf *Config) {
+	if len(conf.OpenAPI)+len(conf.Routes) == 0 && conf.Unknown != "limit" {
+		c.wrong("openapi", "", "at least one document, by --openapi or --routes: without endpoints every request is unknown and rejected, unless --unknown limit puts them all on one budget")
+	}
+}
+
+func (c *checker) prefixes(values []string) {
+	for _, value := range values {
+		if _, err := ParsePrefix(value); err != nil {
+			c.wrong("trusted_proxies", value, "a network such as 10.0.0.0/8 or an address")
+		}
+	}
+}
+
+func (c *checker) oneOf(field, value string, allowed ...string) {
+	for _, a := range allowed {
+		if value == a {
+			return
+		}
+	}
+	c.wrong(field, value, strings.Join(allowed, " or "))
+}
+
+func (c *checker) text(field, value, want string) {
+	if value == "" {
+		c.wrong(field, value, want)
+	}
+}
+
+func (c *checker) between(field string, value, low, high int64) {
+	if value < low || value > high {
+		c.wrong(field, fmt.Sprint(value), fmt.Sprintf("%d to %d", low, high))
+	}
+}
+
+func (c *checker) duration(field string, value, low, high time.Duration) {
+	if value < low || value > high {
+		c.wrong(field, value.String(), fmt.Sprintf("%v to %v", low, high))
+	}
+}
+
+// ParsePrefix reads a network, or an address as a network of one. An
+// IPv4-mapped address is read as the IPv4 address it stands for.
+func ParsePrefix(value string) (netip.Prefix, error) {
+	if addr, err := netip.ParseAddr(value); err == nil {
+		addr = addr.Unmap().WithZone("")
+		return netip.PrefixFrom(addr, addr.BitLen()), nil
+	}
+	prefix, err := netip.ParsePrefix(value)
+	if err != nil {
+		return netip.Prefix{}, err
+	}
+	if prefix.Addr().Is4In6() {
+		if prefix.Bits() < 96 {
+			return netip.Prefix{}, fmt.Errorf("%s reaches beyond the IPv4-mapped addresses", value)
+		}
+		prefix = netip.PrefixFrom(prefix.Addr().Unmap(), prefix.Bits()-96)
+	}
+	return prefix.Masked(), nil
+}
+
+// Loopback reports whether address can only be reached from this machine.
+func Loopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	if host == "localhost" {
+		return true
+	}
+	addr, err := netip.ParseAddr(host)
+	return err == nil && addr.Unmap().IsLoopback()
+}

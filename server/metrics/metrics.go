@@ -1,0 +1,231 @@
+// Package metrics turns decisions into Prometheus series of bounded number:
+// nothing a client sends, and no tenant, is ever a label.
+package metrics
+
+import (
+	"iter"
+	"net/http"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/bucket/memory"
+	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/internal/perrule"
+	"github.com/headgate-io/headgate/policy"
+)
+
+// maxRules bounds the values of the label "rule". Rules beyond it count
+// together under otherRules.
+const (
+	maxRules   = 1000
+	otherRules = "(other rules)"
+	noRule     = ""
+)
+
+// Options says where the gauges come from. All are required.
+type Options struct {
+	Policies func() policy.Status
+	Keys     func() KeyStatus
+	Buckets  func() memory.Stats
+
+	// Rejections tells how many credentials were ignored, by reason.
+	Rejections func() iter.Seq2[identity.Rejection, uint64]
+
+	Version string // of the program
+}
+
+// KeyStatus is the state of the API keys in force.
+type KeyStatus struct {
+	Keys     int
+	Failures uint64
+}
+
+// Meter counts decisions and serves the metrics page.
+type Meter struct {
+	registry *prometheus.Registry
+	allowed  *prometheus.CounterVec
+	denied   *prometheus.CounterVec
+	shadowed *prometheus.CounterVec
+	upstream *prometheus.CounterVec
+	lost     prometheus.Counter
+
+	refusals [headgate.Reasons]prometheus.Counter // denied without a rule
+	byRule   perrule.Values[ruleCounters]
+
+	mu     sync.Mutex
+	titles map[string]*ruleCounters // guarded by mu
+}
+
+type ruleCounters struct {
+	allowed, overLimit, aboveBurst, shadowed prometheus.Counter
+}
+
+// New returns a Meter with a registry of its own.
+func New(o Options) *Meter {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "headgate_" + name, Help: help}, labels)
+	}
+	m := &Meter{
+		registry: prometheus.NewRegistry(),
+		allowed:  counter("allowed_total", "Requests allowed, by the rule that came closest to denying.", "rule"),
+		denied:   counter("denied_total", "Requests denied, by the rule that denied and the reason.", "rule", "reason"),
+		shadowed: counter("shadow_denied_total", "Requests that a rule in shadow mode would have denied.", "rule"),
+		upstream: counter("upstream_failures_total", "Answers given in the API's place.", "status"),
+		lost: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "headgate_unchecked_total", Help: "Requests allowed unchecked because the buckets could not answer and their rules say open.",
+		}),
+		titles: map[string]*ruleCounters{},
+	}
+	for _, reason := range []headgate.Reason{
+		headgate.NoRule, headgate.UnknownEndpoint, headgate.UnknownMethod, headgate.InvalidTarget,
+		headgate.StoreFailed, headgate.NoPolicies,
+	} {
+		m.refusals[reason] = m.denied.WithLabelValues(noRule, reason.String())
+	}
+	m.registry.MustRegister(m.allowed, m.denied, m.shadowed, m.upstream, m.lost,
+		&gauges{o}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+// Handler serves the metrics page.
+func (m *Meter) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{EnableOpenMetrics: true})
+}
+
+// UpstreamFailed counts an answer that the gateway gave in the API's place.
+func (m *Meter) UpstreamFailed(status int) {
+	m.upstream.WithLabelValues(http.StatusText(status)).Inc()
+}
+
+// Observe counts one decision. It fits headgate.Options.Observe.
+func (m *Meter) Observe(_ *headgate.Request, d *headgate.Decision) {
+	if d.Lost {
+		m.lost.Inc()
+	}
+	binding, ruled := d.Binding()
+	switch {
+	case ruled:
+		m.countRuled(d, binding)
+	case d.Allowed:
+		m.rule(nil, 0).allowed.Inc()
+	default:
+		m.refusals[d.Reason].Inc()
+	}
+	for _, v := range d.Verdicts() {
+		if v.Shadow && !v.Outcome.Allowed {
+			m.rule(d.Policies(), v.Rule).shadowed.Inc()
+		}
+	}
+}
+
+func (m *Meter) countRuled(d *headgate.Decision, binding headgate.Verdict) {
+	counters := m.rule(d.Policies(), binding.Rule)
+	switch {
+	case d.Allowed:
+		counters.allowed.Inc()
+	case d.Reason == headgate.CostAboveBurst:
+		counters.aboveBurst.Inc()
+	default:
+		counters.overLimit.Inc()
+	}
+}
+
+// rule returns the counters of a rule.
+func (m *Meter) rule(set *policy.Set, id policy.RuleID) *ruleCounters {
+	if set == nil {
+		return m.titled(noRule)
+	}
+	return m.byRule.Get(set, id, func(rule policy.Rule) *ruleCounters { return m.titled(rule.Title()) })
+}
+
+func (m *Meter) titled(title string) *ruleCounters {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	counters, ok := m.titles[title]
+	if ok {
+		return counters
+	}
+	if len(m.titles) >= maxRules {
+		title = otherRules
+		if counters, ok = m.titles[title]; ok {
+			return counters
+		}
+	}
+	counters = &ruleCounters{
+		allowed:    m.allowed.WithLabelValues(title),
+		overLimit:  m.denied.WithLabelValues(title, headgate.OverLimit.String()),
+		aboveBurst: m.denied.WithLabelValues(title, headgate.CostAboveBurst.String()),
+		shadowed:   m.shadowed.WithLabelValues(title),
+	}
+	m.titles[title] = counters
+	return counters
+}
+
+// gauges reads the state of policies and buckets when the page is asked for.
+type gauges struct{ options Options }
+
+func describe(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("headgate_"+name, help, labels, nil)
+}
+
+var (
+	descBuild       = describe("build_info", "The version of the program, as a label.", "version")
+	descVersion     = describe("policy_info", "The version of the rules in force, as a label.", "version")
+	descRules       = describe("policy_rules", "Rules in force.")
+	descStaleness   = describe("policy_staleness_seconds", "Time since the rules were last known to be current.")
+	descFailures    = describe("policy_reload_failures_total", "Reloads that failed and left the last good rules in force.")
+	descHealthy     = describe("policy_reload_ok", "1 if the newest reload succeeded, 0 if the last good rules are in force.")
+	descFromDisk    = describe("policy_from_disk", "1 while the rules in force come from the copy on disk.")
+	descKeys        = describe("api_keys", "API keys in force.")
+	descKeyFailures = describe("api_key_reload_failures_total", "Reloads of the API keys that failed and left the last good ones in force.")
+	descBuckets     = describe("buckets", "Live buckets: those that are not full.")
+	descCapacity    = describe("buckets_capacity", "Slots of the bucket table.")
+	descCreated     = describe("buckets_created_total", "Buckets created.")
+	descRejected    = describe("credentials_rejected_total", "Credentials presented that failed validation and were ignored.", "reason")
+	descEvicted     = describe("buckets_evicted_total", "Buckets evicted to make room: full ones lose nothing, the debt of the others is remembered.", "state")
+)
+
+func (g *gauges) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{descBuild, descVersion, descRules, descStaleness, descFailures, descHealthy,
+		descFromDisk, descKeys, descKeyFailures, descBuckets, descCapacity, descCreated, descEvicted, descRejected} {
+		out <- d
+	}
+}
+
+func (g *gauges) Collect(out chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	count := func(d *prometheus.Desc, v uint64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	}
+	rules, keys, table := g.options.Policies(), g.options.Keys(), g.options.Buckets()
+	gauge(descBuild, 1, g.options.Version)
+	gauge(descVersion, 1, rules.Version)
+	gauge(descRules, float64(rules.Rules))
+	gauge(descStaleness, rules.Stale.Seconds())
+	count(descFailures, rules.Failures)
+	gauge(descHealthy, truth(rules.LastError == ""))
+	gauge(descFromDisk, truth(rules.FromDisk))
+	gauge(descKeys, float64(keys.Keys))
+	count(descKeyFailures, keys.Failures)
+	gauge(descBuckets, float64(table.Live))
+	gauge(descCapacity, float64(table.Capacity))
+	count(descCreated, uint64(table.Created))
+	count(descEvicted, uint64(table.EvictedFull), "full")
+	count(descEvicted, uint64(table.EvictedInDebt), "in_debt")
+	for reason, n := range g.options.Rejections() {
+		count(descRejected, n, reason.Code())
+	}
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
