@@ -1,0 +1,357 @@
+// Package daemon is the process behind `headgate serve`: it wires every part
+// by hand, starts the listeners and stops them without losing a request.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/bucket/memory"
+	"github.com/headgate-io/headgate/gateway"
+	"github.com/headgate-io/headgate/httplimit"
+	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/admin"
+	"github.com/headgate-io/headgate/server/config"
+	"github.com/headgate-io/headgate/server/metrics"
+)
+
+// Options is what does not come from the configuration.
+type Options struct {
+	Log     *slog.Logger // default slog.Default
+	Version string       // of the program
+}
+
+// Daemon is a running gateway with its admin listener.
+type Daemon struct {
+	conf    config.Config
+	log     *slog.Logger
+	parts   *parts
+	gate    listener
+	admin   listener
+	leaving atomic.Bool
+}
+
+// listener is a server and where it listens.
+type listener struct {
+	net.Listener
+	server *http.Server
+}
+
+// Limits on what a client may make the process hold, before any rule is asked.
+const (
+	maxHeaderBytes    = 64 << 10
+	readHeaderTimeout = 10 * time.Second
+	idleTimeout       = 2 * time.Minute
+)
+
+// Start builds everything that c, which is complete, says, and listens. It
+// serves once Run is called. Without a readable database it starts with the
+// last good rules, and fails only if there are none.
+func Start(ctx context.Context, c config.Config, o Options) (*Daemon, error) {
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	d := &Daemon{conf: c, log: o.Log}
+	token, err := adminToken(c)
+	if err != nil {
+		return nil, err
+	}
+	// The sockets first: a port in use is the commonest fault and the quickest
+	// to find.
+	if err := d.listen(); err != nil {
+		return nil, err
+	}
+	if d.parts, err = build(ctx, c, o); err == nil {
+		err = d.handle(token)
+	}
+	if err != nil {
+		d.gate.close()
+		d.admin.close()
+		return nil, err
+	}
+	return d, nil
+}
+
+// Gateway returns the address the gateway listens on, Admin the admin
+// listener's.
+func (d *Daemon) Gateway() net.Addr { return d.gate.Addr() }
+func (d *Daemon) Admin() net.Addr   { return d.admin.Addr() }
+
+// listen opens both listeners. Nothing is accepted until Run.
+func (d *Daemon) listen() error {
+	var errs [2]error
+	d.gate, errs[0] = open("listen", d.conf.Listen)
+	d.admin, errs[1] = open("admin", d.conf.Admin)
+	if err := errors.Join(errs[:]...); err != nil {
+		d.gate.close()
+		d.admin.close()
+		return err
+	}
+	return nil
+}
+
+// handle puts the doors behind the listeners.
+func (d *Daemon) handle(token string) error {
+	upstream, err := url.Parse(d.conf.Upstream)
+	if err != nil {
+		return err // Complete has checked it
+	}
+	gate, err := gateway.New(gateway.Options{
+		Limiter: d.parts.limiter, Upstream: upstream, UpstreamTimeout: d.conf.UpstreamTimeout,
+		TrustedProxy: trusts(d.parts.trusted), Log: d.log, Failed: d.parts.meter.UpstreamFailed,
+		Limit: httplimit.Options{
+			OmitFields: !d.conf.Headers.RateLimit,
+			Legacy:     dialects[d.conf.Headers.Legacy],
+			Methods:    d.parts.registry.Table.Allowed,
+		},
+	})
+	if err != nil {
+		return err
+	}
+	side, err := admin.New(admin.Options{
+		Limiter: d.parts.limiter, Policies: d.parts.rules, Rules: d.parts.database,
+		Compile: d.parts.compile, Metrics: d.parts.meter.Handler(), Token: token,
+		Ready: d.ready, Log: d.log,
+	})
+	if err != nil {
+		return err
+	}
+	d.gate.server.Handler, d.admin.server.Handler = gate, side
+	return nil
+}
+
+var dialects = map[string]httplimit.Dialect{
+	"none": httplimit.NoLegacy, "delta": httplimit.DeltaSeconds, "epoch": httplimit.EpochSeconds,
+}
+
+func open(field, address string) (listener, error) {
+	l, err := net.Listen("tcp", address)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return listener{}, fmt.Errorf("%s is %q, which is in use: stop what listens there or choose another address with --%s", field, address, field)
+	case err != nil:
+		return listener{}, fmt.Errorf("%s is %q: %w", field, address, err)
+	}
+	return listener{l, &http.Server{
+		ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
+		// Everything a client can do wrong at this level is its own affair
+		// and must not fill the log.
+		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
+	}}, nil
+}
+
+func (l listener) close() {
+	if l.Listener != nil {
+		_ = l.Listener.Close()
+	}
+}
+
+// ready says why the process should not be sent requests, or nil.
+func (d *Daemon) ready() error {
+	switch {
+	case d.leaving.Load():
+		return errors.New("shutting down")
+	case d.parts.rules.Set() == nil:
+		return errors.New("no rules were loaded yet")
+	}
+	return nil
+}
+
+// Run serves until ctx ends or a listener fails. It then stops accepting,
+// lets the requests in flight finish within the shutdown timeout, and returns.
+func (d *Daemon) Run(ctx context.Context) error {
+	defer d.parts.close()
+	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))
+	var refreshing sync.WaitGroup
+	refreshing.Go(func() { d.parts.rules.Run(background) })
+	refreshing.Go(func() { d.parts.keys.Run(background) })
+	defer refreshing.Wait()
+	defer stopBackground()
+
+	failed := make(chan error, 2)
+	for _, l := range []listener{d.gate, d.admin} {
+		go func() { failed <- l.server.Serve(l.Listener) }()
+	}
+	d.log.Info("serving", "gateway", d.gate.Addr().String(), "admin", d.admin.Addr().String(),
+		"upstream", d.conf.Upstream, "endpoints", d.parts.registry.Table.Len(), "rules", d.parts.rules.Status().Rules)
+	select {
+	case err := <-failed:
+		return errors.Join(err, d.gate.server.Close(), d.admin.server.Close())
+	case <-ctx.Done():
+		return d.shutDown(context.WithoutCancel(ctx))
+	}
+}
+
+func (d *Daemon) shutDown(ctx context.Context) error {
+	d.leaving.Store(true)
+	d.log.Info("shutting down: requests in flight may finish", "within", d.conf.ShutdownTimeout)
+	ctx, cancel := context.WithTimeout(ctx, d.conf.ShutdownTimeout)
+	defer cancel()
+	err := d.gate.server.Shutdown(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("requests in flight were cut off after %v", d.conf.ShutdownTimeout)
+		_ = d.gate.server.Close()
+	}
+	return errors.Join(err, d.admin.server.Close())
+}
+
+// adminToken reads the token that the admin listener wants, if any.
+func adminToken(c config.Config) (string, error) {
+	if c.AdminTokenFile == "" {
+		return "", nil
+	}
+	return ReadToken(c.AdminTokenFile)
+}
+
+// minToken is the fewest characters an admin token may have.
+const minToken = 16
+
+// ReadToken returns the first line of a token file.
+func ReadToken(path string) (string, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("admin token: %w", err)
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	token := strings.TrimSpace(line)
+	if len(token) < minToken {
+		return "", fmt.Errorf("admin token: the first line of %s has %d characters, want %d or more", path, len(token), minToken)
+	}
+	return token, nil
+}
+
+// trusts returns a predicate for the addresses inside prefixes.
+func trusts(prefixes []netip.Prefix) func(netip.Addr) bool {
+	return func(addr netip.Addr) bool {
+		for _, p := range prefixes {
+			if p.Contains(addr) {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// Offline returns the Limiter that `headgate serve` would run with, without
+// listening and with every bucket full.
+func Offline(ctx context.Context, c config.Config, log *slog.Logger) (*headgate.Limiter, error) {
+	p, err := build(ctx, c, Options{Log: log})
+	if err != nil {
+		return nil, err
+	}
+	p.close()
+	return p.limiter, nil
+}
+
+// parts is everything between the configuration and the listeners.
+type parts struct {
+	registry *Registry
+	trusted  []netip.Prefix
+	database *database
+	rules    *policy.Cache
+	keys     *keyring
+	compile  policy.CompileOptions
+	limiter  *headgate.Limiter
+	meter    *metrics.Meter
+}
+
+func (p *parts) close() {
+	p.database.close()
+}
+
+// build wires the parts in the order in which a request meets them.
+func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error) {
+	p := &parts{}
+	if p.registry, err = Endpoints(c); err != nil {
+		return nil, err
+	}
+	if p.trusted, err = trustedPrefixes(c.TrustedProxies); err != nil {
+		return nil, err
+	}
+	p.compile = policy.CompileOptions{
+		Endpoints: p.registry.Table, BurstPercent: c.BurstPercent, Costs: p.registry.Costs,
+	}
+	p.database = &database{dsn: c.DB, lastGood: c.LastGood}
+	defer func() {
+		if err != nil {
+			p.close()
+		}
+	}()
+	if err := p.startRefreshing(ctx, c, o.Log); err != nil {
+		return nil, err
+	}
+	who, err := p.resolver(c, o.Log)
+	if err != nil {
+		return nil, err
+	}
+	buckets, err := memory.New(memory.Options{MaxBuckets: c.MaxBuckets})
+	if err != nil {
+		return nil, err
+	}
+	p.meter = metrics.New(metrics.Options{
+		Policies: p.rules.Status, Keys: p.keys.status, Buckets: func() memory.Stats { return buckets.Stats(time.Now().UnixNano()) },
+		Rejections: who.Rejections, Version: o.Version,
+	})
+	p.limiter, err = headgate.New(headgate.Options{
+		Endpoints: p.registry.Table, Policies: p.rules, Buckets: buckets, Identities: who,
+		Unknown: unknownModes[c.Unknown], Costs: p.registry.Costs, DenyWithoutRule: c.NoRule == "deny",
+		Observe: p.meter.Observe,
+	})
+	return p, err
+}
+
+var unknownModes = map[string]headgate.UnknownMode{"reject": headgate.RejectUnknown, "limit": headgate.LimitUnknown}
+
+// startRefreshing loads rules and keys for the first time. Without any rules
+// the gateway could only answer 503, so that is an error.
+func (p *parts) startRefreshing(ctx context.Context, c config.Config, log *slog.Logger) (err error) {
+	p.rules, err = policy.NewCache(policy.CacheOptions{
+		Source: p.database, Compile: p.compile, Interval: c.Refresh, LastGood: c.LastGood, Log: log,
+	})
+	if err != nil {
+		return err
+	}
+	if p.keys, err = newKeyring(p.database, c, log); err != nil {
+		return err
+	}
+	if err := p.rules.Start(ctx); err != nil {
+		return err
+	}
+	return p.keys.Start(ctx)
+}
+
+func (p *parts) resolver(c config.Config, log *slog.Logger) (*identity.Resolver, error) {
+	digester, err := Digester(c.SecretFile, p.keys.len(), log)
+	if err != nil {
+		return nil, err
+	}
+	return identity.New(identity.Options{
+		TrustedProxies: p.trusted, ForwardedHeader: c.ForwardedHeader, IPv6Bits: c.IPv6Prefix,
+		Keys: p.keys, Digester: digester, KeyHeader: c.KeyHeader,
+	})
+}
+
+func trustedPrefixes(values []string) ([]netip.Prefix, error) {
+	prefixes := make([]netip.Prefix, len(values))
+	for i, value := range values {
+		var err error
+		if prefixes[i], err = config.ParsePrefix(value); err != nil {
+			return nil, err
+		}
+	}
+	return prefixes, nil
+}

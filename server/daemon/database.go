@@ -1,0 +1,187 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/internal/live"
+	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/config"
+	"github.com/headgate-io/headgate/server/metrics"
+	"github.com/headgate-io/headgate/server/rules"
+	"github.com/headgate-io/headgate/server/store"
+)
+
+// database opens the policy database when it is first needed and as soon as
+// it can be, so that the process can start, on the last good rules, before
+// the database does.
+type database struct {
+	dsn      string
+	lastGood string
+
+	mu   sync.Mutex
+	open *store.Store // guarded by mu; nil until it could be opened
+}
+
+var (
+	_ policy.Source = (*database)(nil)
+	_ rules.Store   = (*database)(nil)
+)
+
+func (d *database) get(ctx context.Context) (*store.Store, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.open != nil {
+		return d.open, nil
+	}
+	if err := d.checkNotLost(); err != nil {
+		return nil, err
+	}
+	opened, err := store.Open(ctx, d.dsn)
+	if err != nil {
+		return nil, err
+	}
+	d.open = opened
+	return opened, nil
+}
+
+// checkNotLost keeps a database that vanished from being replaced by an empty
+// one: where last good rules are kept, there was a database.
+func (d *database) checkNotLost() error {
+	path, ok := strings.CutPrefix(d.dsn, "sqlite:")
+	if !ok {
+		return nil
+	}
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if _, err := os.Stat(d.lastGood); err != nil {
+		return nil
+	}
+	return fmt.Errorf("database %s is gone while the last good rules are kept in %s: put it back, or remove that copy to begin with an empty one", path, d.lastGood)
+}
+
+func (d *database) Version(ctx context.Context) (string, error) {
+	s, err := d.get(ctx)
+	if err != nil {
+		return "", err
+	}
+	return s.Version(ctx)
+}
+
+func (d *database) Load(ctx context.Context) (policy.Document, string, error) {
+	s, err := d.get(ctx)
+	if err != nil {
+		return policy.Document{}, "", err
+	}
+	return s.Load(ctx)
+}
+
+func (d *database) Set(ctx context.Context, rule policy.Rule) error {
+	s, err := d.get(ctx)
+	if err != nil {
+		return err
+	}
+	return s.Set(ctx, rule)
+}
+
+func (d *database) Delete(ctx context.Context, which store.RuleKey) error {
+	s, err := d.get(ctx)
+	if err != nil {
+		return err
+	}
+	return s.Delete(ctx, which)
+}
+
+func (d *database) close() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.open != nil {
+		_ = d.open.Close() // nothing is under way any more
+	}
+}
+
+// keySource reads the API keys of a database.
+type keySource struct{ *database }
+
+func (k keySource) Load(ctx context.Context) ([]identity.KeyRecord, string, error) {
+	s, err := k.get(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	return s.Keys().Load(ctx)
+}
+
+// keyring is the API keys in force, kept fresh like the rules.
+type keyring struct {
+	value *live.Value[[]identity.KeyRecord, identity.Keyring]
+}
+
+var _ identity.KeyFinder = (*keyring)(nil)
+
+func newKeyring(from *database, c config.Config, log *slog.Logger) (*keyring, error) {
+	value, err := live.New(live.Options[[]identity.KeyRecord, identity.Keyring]{
+		Name: "API keys", Source: keySource{from}, Interval: c.Refresh, Log: log,
+		LastGood: keysCopy(c.LastGood), Encode: encodeKeys, Decode: decodeKeys,
+		Build: func(records []identity.KeyRecord, _ *identity.Keyring) (*identity.Keyring, error) {
+			ring := &identity.Keyring{}
+			return ring, ring.Replace(records)
+		},
+	})
+	return &keyring{value}, err
+}
+
+// keysCopy is where the last good keys are kept, beside the rules.
+func keysCopy(lastGood string) string { return strings.TrimSuffix(lastGood, ".json") + ".keys.json" }
+
+func encodeKeys(records []identity.KeyRecord) ([]byte, error) { return json.Marshal(records) }
+
+func decodeKeys(data []byte) (records []identity.KeyRecord, err error) {
+	err = json.Unmarshal(data, &records)
+	return records, err
+}
+
+func (k *keyring) Start(ctx context.Context) error { return k.value.Start(ctx) }
+func (k *keyring) Run(ctx context.Context)         { k.value.Run(ctx) }
+
+// Find finds a key among those in force.
+func (k *keyring) Find(ctx context.Context, d identity.Digest) (identity.Key, error) {
+	ring := k.value.Get()
+	if ring == nil {
+		return identity.Key{}, errors.New("no API keys were loaded yet")
+	}
+	return ring.Find(ctx, d)
+}
+
+func (k *keyring) len() int {
+	if ring := k.value.Get(); ring != nil {
+		return ring.Len()
+	}
+	return 0
+}
+
+func (k *keyring) status() metrics.KeyStatus {
+	return metrics.KeyStatus{Keys: k.len(), Failures: k.value.Status().Failures}
+}
+
+// Digester returns what API keys are hashed with. keys is how many there are
+// already: a secret that is missing then must be found again, since a new one
+// would make every one of them invalid.
+func Digester(path string, keys int, log *slog.Logger) (*identity.Digester, error) {
+	if _, err := os.Stat(path); keys > 0 && errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("secret file %s is missing, and without it none of the %d API keys in the database can be recognised: put it back, name it with --secret-file, or revoke the keys by deleting them from the table api_keys", path, keys)
+	}
+	secret, err := store.LoadSecret(path, log)
+	if err != nil {
+		return nil, err
+	}
+	return identity.NewDigester(secret)
+}

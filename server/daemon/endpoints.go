@@ -1,0 +1,84 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/headgate-io/headgate/endpoint"
+	"github.com/headgate-io/headgate/server/config"
+	"github.com/headgate-io/headgate/server/openapi"
+)
+
+// Registry is which endpoints exist.
+type Registry struct {
+	Operations []openapi.Operation
+	Table      *endpoint.Table
+	Costs      map[endpoint.ID]int64
+}
+
+// Endpoints builds the Registry that c names, or returns every fault found in
+// the documents.
+func Endpoints(c config.Config) (*Registry, error) {
+	var operations []openapi.Operation
+	var faults []error
+	add := func(read func(...string) ([]openapi.Operation, error), files []string) {
+		if len(files) == 0 {
+			return
+		}
+		found, err := read(files...)
+		operations = append(operations, found...)
+		faults = append(faults, err)
+	}
+	add(openapi.Load, c.OpenAPI)
+	for _, file := range c.Routes {
+		add(func(files ...string) ([]openapi.Operation, error) { return openapi.Routes(files[0]) }, []string{file})
+	}
+	if err := errors.Join(faults...); err != nil {
+		return nil, err
+	}
+	table, err := endpoint.Compile(openapi.Templates(operations), profile(c.Endpoint))
+	if err != nil {
+		return nil, err
+	}
+	costs, err := costs(table, c.Costs)
+	return &Registry{operations, table, costs}, err
+}
+
+func profile(e config.Endpoint) endpoint.Profile {
+	p := endpoint.Profile{CaseInsensitive: e.CaseInsensitive, AllowDoubleEncoding: e.AllowDoubleEncoding}
+	if e.EncodedSlash == "decode" {
+		p.EncodedSlash = endpoint.DecodeEncodedSlash
+	}
+	if e.Params == "keep" {
+		p.Params = endpoint.KeepParams
+	}
+	return p
+}
+
+// costs finds the endpoints that a configuration gives a cost.
+func costs(table *endpoint.Table, written map[string]int64) (map[endpoint.ID]int64, error) {
+	found := make(map[endpoint.ID]int64, len(written))
+	var faults []error
+	for text, cost := range written {
+		template, err := endpoint.ParseTemplate(text)
+		if err != nil {
+			faults = append(faults, fmt.Errorf("costs: %w", err))
+			continue
+		}
+		id, ok := table.Lookup(template)
+		if !ok {
+			faults = append(faults, fmt.Errorf("costs: endpoint is %q, want one that the registry has%s", text, closest(table, template)))
+			continue
+		}
+		found[id] = cost
+	}
+	return found, errors.Join(faults...)
+}
+
+// closest names the template that was probably meant.
+func closest(table *endpoint.Table, t endpoint.Template) string {
+	if near, ok := table.Closest(t); ok {
+		return fmt.Sprintf(", such as %q", near)
+	}
+	return ""
+}
