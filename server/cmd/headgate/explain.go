@@ -1,0 +1,244 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/server/admin"
+	"github.com/headgate-io/headgate/server/daemon"
+)
+
+func newExplain() *cobra.Command {
+	var from configFlags
+	var request admin.ExplainRequest
+	var server, tokenFile string
+	var offline, asJSON bool
+	cmd := &cobra.Command{
+		Use:   "explain METHOD TARGET",
+		Short: "Say what a request would be answered, and why",
+		Long: `Say what the gateway would answer a request at this moment, and why: the
+canonical form and template, whose budget it uses, every rule considered and the
+level it stands at, each bucket with what remains and the exact wait, and the
+verdict. Nothing is taken from any bucket.
+
+A running gateway is asked through its admin listener. With --offline the
+documents and the database are read instead, and every bucket is full.`,
+		Example: `  headgate explain GET '//v1/./customers/42?x=1' --peer 192.0.2.7
+  headgate explain GET /v1/customers/42 --header 'X-Api-Key: hg_...' --json
+  headgate explain GET /pets --offline --routes routes.txt --db sqlite:headgate.db`,
+		Args: arguments(2, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			request.Method, request.Target = args[0], args[1]
+			if err := request.Check(); err != nil {
+				return usageError{err}
+			}
+			ask := func() (headgate.Explanation, error) { return askServer(cmd.Context(), server, tokenFile, request) }
+			if offline {
+				ask = func() (headgate.Explanation, error) { return explainOffline(cmd, &from, request) }
+			}
+			x, err := ask()
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return writeJSON(cmd.OutOrStdout(), x)
+			}
+			return writeExplanation(cmd.OutOrStdout(), x, offline)
+		},
+	}
+	flags := cmd.Flags()
+	from.addFlags(cmd, "openapi", "routes", "db", "secret-file", "trusted-proxy", "unknown")
+	flags.StringVar(&request.Peer, "peer", "127.0.0.1", "address the request comes from")
+	flags.StringArrayVar(&request.Header, "header", nil, "header of the request, as 'Name: value' (repeatable)")
+	flags.StringVar(&request.Identifier, "identifier", "", "identifier the request tries, such as a login name")
+	flags.StringVar(&server, "server", "http://127.0.0.1:8081", "admin listener of the running gateway")
+	flags.StringVar(&tokenFile, "token-file", "", "file with the admin token, if the gateway wants one")
+	flags.BoolVar(&offline, "offline", false, "read the documents and the database instead of asking a gateway")
+	flags.BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// askServer asks a running gateway.
+func askServer(ctx context.Context, server, tokenFile string, request admin.ExplainRequest) (headgate.Explanation, error) {
+	var x headgate.Explanation
+	base, err := url.Parse(server)
+	if err != nil || base.Host == "" {
+		return x, usagef("--server is %q, want a URL such as http://127.0.0.1:8081", server)
+	}
+	body, err := json.Marshal(request)
+	if err != nil {
+		return x, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, base.JoinPath("v1", "explain").String(), bytes.NewReader(body))
+	if err != nil {
+		return x, err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	if tokenFile != "" {
+		token, err := daemon.ReadToken(tokenFile)
+		if err != nil {
+			return x, err
+		}
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	response, err := http.DefaultClient.Do(r)
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return x, fmt.Errorf("no gateway answers at %s: start `headgate serve`, name its admin listener with --server, or add --offline", server)
+	}
+	if err != nil {
+		return x, fmt.Errorf("ask %s: %w", server, err)
+	}
+	defer response.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
+	if err != nil {
+		return x, fmt.Errorf("ask %s: %w", server, err)
+	}
+	if response.StatusCode != http.StatusOK {
+		return x, fmt.Errorf("ask %s: %s: %s", server, response.Status, problemDetail(answer))
+	}
+	return x, json.Unmarshal(answer, &x)
+}
+
+func problemDetail(body []byte) string {
+	var problem struct {
+		Detail string `json:"detail"`
+	}
+	if json.Unmarshal(body, &problem) == nil && problem.Detail != "" {
+		return problem.Detail
+	}
+	return strings.TrimSpace(string(body[:min(len(body), 200)]))
+}
+
+// explainOffline builds the same limiter that serve would, with full buckets.
+func explainOffline(cmd *cobra.Command, from *configFlags, request admin.ExplainRequest) (headgate.Explanation, error) {
+	c, err := from.read(cmd)
+	if err != nil {
+		return headgate.Explanation{}, err
+	}
+	if c.Upstream == "" {
+		c.Upstream = "http://127.0.0.1" // nothing is passed on
+	}
+	if err := c.Complete(); err != nil {
+		return headgate.Explanation{}, usageError{err}
+	}
+	lim, err := daemon.Offline(cmd.Context(), c, newLog(os.Stderr, c.Log))
+	if err != nil {
+		return headgate.Explanation{}, err
+	}
+	return lim.Explain(cmd.Context(), request.Request()), nil
+}
+
+func writeExplanation(w io.Writer, x headgate.Explanation, offline bool) error {
+	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(out, "%s\t%s\n", name, fmt.Sprintf(format, args...))
+	}
+	line("request", "%s %s", x.Method, x.Target)
+	if x.Fault != "" {
+		line("canonical", "none: the target %s", x.Fault)
+	} else {
+		line("canonical", "%s", x.Canonical)
+		line("endpoint", "%s (%s)", x.Endpoint, x.Status)
+	}
+	if x.Identity != nil {
+		writeIdentity(line, x.Identity)
+	}
+	if err := out.Flush(); err != nil {
+		return err
+	}
+	writeConsidered(w, x.Considered)
+	writeBuckets(w, x, offline)
+	return writeVerdict(w, x)
+}
+
+func writeIdentity(line func(name, format string, args ...any), id *headgate.IdentityAccount) {
+	who := id.Kind
+	if id.ID != "" {
+		who += " " + id.ID
+	}
+	if id.Project != "" {
+		who += ", project " + id.Project
+	}
+	if id.Tier != "" {
+		who += ", tier " + id.Tier
+	}
+	line("identity", "%s", who)
+	if prefix, err := netip.ParsePrefix(id.Prefix); err == nil && !prefix.IsSingleIP() {
+		line("address", "%s, counted as %s: %s", id.Client, id.Prefix, id.Found)
+	} else if id.Client != "" {
+		line("address", "%s: %s", id.Client, id.Found)
+	}
+	if id.Rejected != "" {
+		line("credential", "ignored: %s", id.Rejected)
+	}
+}
+
+func writeConsidered(w io.Writer, considered []headgate.Considered) {
+	if len(considered) == 0 {
+		return
+	}
+	fmt.Fprintln(w, "\nrules considered")
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, c := range considered {
+		mark := " "
+		if c.Applies {
+			mark = "*"
+		}
+		fmt.Fprintf(table, "  %s %s\t%s\t%s\t%s\n", mark, c.Subject, c.Level, c.Rule, c.Why)
+	}
+	_ = table.Flush()
+}
+
+func writeBuckets(w io.Writer, x headgate.Explanation, offline bool) {
+	if len(x.Buckets) == 0 {
+		return
+	}
+	fmt.Fprintln(w, "\nbuckets")
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "    RULE\tLIMIT\tBURST\tMODE\tREMAINING\tWAIT\tFULL IN")
+	for _, b := range x.Buckets {
+		mark := " "
+		if b.Binding {
+			mark = "*"
+		}
+		fmt.Fprintf(table, "  %s %s\t%d per %v\t%d\t%s\t%d\t%v\t%v\n",
+			mark, b.Rule, b.Limit, b.Per, b.Burst, b.Mode, b.Remaining, b.RetryAfter, b.ResetAfter)
+	}
+	_ = table.Flush()
+	if offline {
+		fmt.Fprintln(w, "  (offline: every bucket is taken to be full)")
+	}
+}
+
+func writeVerdict(w io.Writer, x headgate.Explanation) error {
+	verdict := "denied"
+	if x.Verdict.Allowed {
+		verdict = "allowed"
+	}
+	text := fmt.Sprintf("\nverdict  %s: %s", verdict, strings.ReplaceAll(x.Verdict.Reason, "_", " "))
+	if x.Verdict.Rule != "" {
+		text += fmt.Sprintf(", rule %q", x.Verdict.Rule)
+	}
+	if x.Verdict.RetryAfter > 0 {
+		text += fmt.Sprintf(", retry in %v", x.Verdict.RetryAfter)
+	}
+	_, err := fmt.Fprintln(w, text)
+	return err
+}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/headgate-io/headgate/server/config"
+)
+
+// configFlags are the flags that stand for fields of the configuration file.
+// A flag that is given wins over the file.
+type configFlags struct {
+	file  string
+	given config.Config
+	apply map[string]func(to, from *config.Config)
+}
+
+// addFlags declares the named flags on cmd, and --config with them.
+func (f *configFlags) addFlags(cmd *cobra.Command, names ...string) {
+	f.apply = map[string]func(to, from *config.Config){}
+	flags := cmd.Flags()
+	flags.StringVar(&f.file, "config", "", "YAML file with any of the settings; flags win over it")
+	for _, name := range names {
+		f.add(flags, name)
+	}
+}
+
+func (f *configFlags) add(flags *pflag.FlagSet, name string) {
+	g, d := &f.given, config.Default()
+	text := func(field func(*config.Config) *string, help string) {
+		flags.StringVar(field(g), name, *field(&d), help)
+		f.apply[name] = func(to, from *config.Config) { *field(to) = *field(from) }
+	}
+	list := func(field func(*config.Config) *[]string, help string) {
+		flags.StringArrayVar(field(g), name, nil, help+" (repeatable)")
+		f.apply[name] = func(to, from *config.Config) { *field(to) = *field(from) }
+	}
+	switch name {
+	case "listen":
+		text(func(c *config.Config) *string { return &c.Listen }, "address of the gateway")
+	case "admin":
+		text(func(c *config.Config) *string { return &c.Admin }, "address of metrics, health and the policy API")
+	case "admin-token-file":
+		text(func(c *config.Config) *string { return &c.AdminTokenFile }, "file with the token of the admin listener; needed beyond loopback")
+	case "upstream":
+		text(func(c *config.Config) *string { return &c.Upstream }, "URL of the API to protect")
+	case "db":
+		text(func(c *config.Config) *string { return &c.DB }, "policy database")
+	case "secret-file":
+		text(func(c *config.Config) *string { return &c.SecretFile }, "secret under which API keys are hashed (default: beside the database)")
+		flags.Lookup(name).DefValue = ""
+	case "unknown":
+		text(func(c *config.Config) *string { return &c.Unknown }, "requests that match no endpoint: reject or limit")
+	case "openapi":
+		list(func(c *config.Config) *[]string { return &c.OpenAPI }, "OpenAPI or Swagger document with the endpoints, YAML or JSON")
+	case "routes":
+		list(func(c *config.Config) *[]string { return &c.Routes }, "file with the endpoints as lines METHOD /template")
+	case "trusted-proxy":
+		list(func(c *config.Config) *[]string { return &c.TrustedProxies }, "network whose forwarding header is believed, such as 10.0.0.0/8")
+	default:
+		panic("no such configuration flag: " + name) // ours to mend
+	}
+}
+
+// read returns the defaults, the file's settings over them, and the flags over
+// both, unchecked.
+func (f *configFlags) read(cmd *cobra.Command) (config.Config, error) {
+	c := config.Default()
+	if f.file != "" {
+		var err error
+		if c, err = config.Read(f.file); err != nil {
+			return c, err
+		}
+	}
+	cmd.Flags().Visit(func(flag *pflag.Flag) {
+		if apply, ok := f.apply[flag.Name]; ok {
+			apply(&c, &f.given)
+		}
+	})
+	return c, nil
+}
+
+// complete returns the whole configuration, checked. A fault is one of usage,
+// whether it came by file or by flag.
+func (f *configFlags) complete(cmd *cobra.Command) (config.Config, error) {
+	c, err := f.read(cmd)
+	if err != nil {
+		return c, err
+	}
+	if err := c.Complete(); err != nil {
+		return c, usageError{fmt.Errorf("%w", err)}
+	}
+	return c, nil
+}

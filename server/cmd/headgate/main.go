@@ -1,0 +1,115 @@
+// Command headgate limits the rate of API requests: a gateway, and the tools
+// to write and understand its rules.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// Exit codes: a script can tell "you called me wrongly" from "it did not work".
+const (
+	exitOK      = 0
+	exitFailure = 1
+	exitUsage   = 2
+)
+
+// usageError is a mistake in the call itself.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+func usagef(format string, args ...any) error {
+	return usageError{fmt.Errorf(format, args...)}
+}
+
+// run executes one command line and maps its error to an exit code.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	root := newRoot(stdout, stderr)
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitOK
+	}
+	for _, line := range strings.Split(err.Error(), "\n") {
+		fmt.Fprintf(stderr, "headgate: %s\n", line)
+	}
+	var usage usageError
+	if errors.As(err, &usage) || strings.HasPrefix(err.Error(), "unknown command ") {
+		return exitUsage
+	}
+	return exitFailure
+}
+
+func newRoot(stdout, stderr io.Writer) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "headgate",
+		Short: "Rate limiting as a security control",
+		Long: `Headgate limits the rate of API requests. It stands in front of an API, knows
+its endpoints, verifies whose budget a request uses, finds the rules in a
+database, and allows the request or says exactly why not and for how long.
+
+Start with "headgate demo", then "headgate serve --help".`,
+		SilenceErrors: true, SilenceUsage: true,
+		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
+	}
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usagef("%w; see `%s --help`", err, cmd.CommandPath())
+	})
+	root.AddCommand(newServe(), newPolicy(), newKey(), newRoutes(), newExplain(), newDemo(), newVersion())
+	return root
+}
+
+// arguments refuses a wrong number of arguments as a mistake of usage.
+func arguments(low, high int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) < low || len(args) > high {
+			return usagef("%s takes %s, got %d; see `%s --help`", cmd.CommandPath(), count(low, high), len(args), cmd.CommandPath())
+		}
+		return nil
+	}
+}
+
+func count(low, high int) string {
+	switch {
+	case high == 0:
+		return "no arguments"
+	case low == high && low == 1:
+		return "1 argument"
+	case low == high:
+		return fmt.Sprintf("%d arguments", low)
+	}
+	return fmt.Sprintf("%d to %d arguments", low, high)
+}
+
+// group returns a command that only holds others.
+func group(use, short string, children ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: use, Short: short,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return cmd.Help()
+			}
+			return usagef("unknown command %q for %q; see `%s --help`", args[0], cmd.CommandPath(), cmd.CommandPath())
+		},
+	}
+	cmd.AddCommand(children...)
+	return cmd
+}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"path/filepath"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headgate-io/headgate/server/daemon"
+	"github.com/headgate-io/headgate/server/openapi"
+)
+
+func newRoutes() *cobra.Command {
+	var from configFlags
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "routes",
+		Short: "List the endpoints the registry holds",
+		Long: `List the endpoints that the documents declare, as the gateway knows them: the
+method, the path with its base path, the operation and the document.`,
+		Example: `  headgate routes --openapi petstore.yaml
+  headgate routes --config headgate.yaml --json`,
+		Args: arguments(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := from.read(cmd)
+			if err != nil {
+				return err
+			}
+			if len(c.OpenAPI)+len(c.Routes) == 0 {
+				return usagef("no document: give --openapi FILE, --routes FILE, or --config FILE that names one")
+			}
+			registry, err := daemon.Endpoints(c)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return writeRoutesJSON(cmd.OutOrStdout(), registry.Operations)
+			}
+			return writeRoutes(cmd.OutOrStdout(), registry.Operations)
+		},
+	}
+	from.addFlags(cmd, "openapi", "routes")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// route is an operation as --json prints it.
+type route struct {
+	Method      string `json:"method"`
+	Path        string `json:"path"`
+	BasePath    string `json:"base_path,omitempty"`
+	Template    string `json:"template"`
+	OperationID string `json:"operation_id,omitempty"`
+	Source      string `json:"source"`
+}
+
+func writeRoutesJSON(w io.Writer, ops []openapi.Operation) error {
+	routes := make([]route, len(ops))
+	for i, op := range ops {
+		routes[i] = route{op.Method, op.Path, op.BasePath, op.Template.String(), op.OperationID, op.Source}
+	}
+	return writeJSON(w, routes)
+}
+
+func writeRoutes(w io.Writer, ops []openapi.Operation) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "METHOD\tPATH\tOPERATION\tDOCUMENT")
+	for _, op := range ops {
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", op.Method, op.Template.Path(), op.OperationID, filepath.Base(op.Source))
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "%d operations\n", len(ops))
+	return err
+}
+
+func writeJSON(w io.Writer, value any) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(value)
+}
