@@ -1,0 +1,56 @@
+# `make` does what CI does. `make help` lists the targets.
+
+MODULES := . server eval
+BENCH   ?= .
+COUNT   ?= 6
+FUZZTIME ?= 30s
+
+.DEFAULT_GOAL := test
+.PHONY: help build run test lint fmt vet staticcheck modules unit deps bench fuzz clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## build bin/headgate
+	cd server && go build -trimpath -o ../bin/headgate ./cmd/headgate
+
+run: build ## build and start the demonstration: an API, the gateway, three kinds of clients
+	./bin/headgate demo
+
+test: deps lint unit ## everything CI checks: lint, then every test of every module under the race detector
+
+deps: ## install what the tests need and this machine lacks (Debian packages)
+	@scripts/install-test-deps
+
+unit: ## the tests alone
+	@for m in $(MODULES); do echo "== go test -race, module $$m"; (cd $$m && go test -race -shuffle=on -timeout 15m ./...) || exit 1; done
+	@echo "== allocation tests without the race detector, which allocates on its own"
+	@go test -run Alloc ./...
+
+lint: fmt vet staticcheck modules ## gofmt, vet, staticcheck, tidy module files
+
+fmt:
+	@bad=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); [ -z "$$bad" ] || { echo "gofmt would change:"; echo "$$bad"; exit 1; }
+
+vet:
+	@for m in $(MODULES); do echo "== go vet, module $$m"; (cd $$m && go vet ./...) || exit 1; done
+
+# The version is pinned by eval/go.mod, the module that is never published.
+bin/staticcheck: eval/go.mod
+	cd eval && GOWORK=off go build -o ../bin/staticcheck honnef.co/go/tools/cmd/staticcheck
+
+staticcheck: bin/staticcheck
+	@for m in $(MODULES); do echo "== staticcheck, module $$m"; (cd $$m && $(CURDIR)/bin/staticcheck ./...) || exit 1; done
+
+modules:
+	@for m in $(MODULES); do echo "== go mod tidy, module $$m"; (cd $$m && GOWORK=off go mod tidy -diff) || exit 1; done
+
+bench: ## stage benchmarks; BENCH=regexp, COUNT=runs
+	go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) ./...
+	cd server && go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) ./...
+
+fuzz: ## every fuzz target for FUZZTIME (default 30s) each
+	@scripts/fuzz $(FUZZTIME)
+
+clean: ## remove what build made
+	rm -rf bin

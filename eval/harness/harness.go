@@ -1,0 +1,252 @@
+// Package harness starts the real `headgate serve` process, an API behind it,
+// and what else an evaluation needs, on free ports and in temporary folders.
+package harness
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// build makes the command once a test binary.
+var build = sync.OnceValues(func() (string, error) {
+	root, err := Root()
+	if err != nil {
+		return "", err
+	}
+	dir, err := os.MkdirTemp("", "headgate-build-")
+	if err != nil {
+		return "", err
+	}
+	binary := filepath.Join(dir, "headgate")
+	cmd := exec.Command("go", "build", "-o", binary, "./cmd/headgate")
+	cmd.Dir = filepath.Join(root, "server")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the command: %w\n%s", err, out)
+	}
+	return binary, nil
+})
+
+// Root returns the folder of the repository.
+func Root() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "server", "go.mod")); err == nil {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", errors.New("no folder above holds server/go.mod: run this inside the repository")
+		}
+		dir = filepath.Dir(dir)
+	}
+}
+
+// Binary returns the path of the built command.
+func Binary(t testing.TB) string {
+	t.Helper()
+	binary, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return binary
+}
+
+// Upstream is an API that answers 200 to everything and counts.
+type Upstream struct {
+	*httptest.Server
+	Served atomic.Int64
+}
+
+// NewUpstream starts an Upstream that ends with the test.
+func NewUpstream(t testing.TB) *Upstream {
+	t.Helper()
+	u := &Upstream{}
+	u.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		u.Served.Add(1)
+		_, _ = io.WriteString(w, "ok\n")
+	}))
+	t.Cleanup(u.Close)
+	return u
+}
+
+// Gateway is a running `headgate serve`.
+type Gateway struct {
+	URL   string // of the gateway
+	Admin string // URL of the admin listener
+	Dir   string // its working directory
+	DB    string // DSN of its database
+
+	cmd  *exec.Cmd
+	log  *lockedBuffer
+	done chan error
+}
+
+// Serve starts `headgate serve` in dir with args, on free ports, with the
+// database headgate.db in dir. It is stopped with the test.
+func Serve(t testing.TB, dir string, args ...string) *Gateway {
+	t.Helper()
+	g, err := start(Binary(t), dir, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		g.Kill()
+		if t.Failed() {
+			t.Logf("log of the gateway:\n%s", g.Log())
+		}
+	})
+	return g
+}
+
+func start(binary, dir string, args ...string) (*Gateway, error) {
+	g := &Gateway{
+		Dir: dir, DB: "sqlite:" + filepath.Join(dir, "headgate.db"),
+		log: &lockedBuffer{}, done: make(chan error, 1),
+	}
+	g.cmd = exec.Command(binary, append([]string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--db", g.DB}, args...)...)
+	g.cmd.Dir, g.cmd.Stderr = dir, g.log
+	stdout, err := g.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := g.cmd.Start(); err != nil {
+		return nil, err
+	}
+	lines := bufio.NewScanner(stdout)
+	for (g.URL == "" || g.Admin == "") && lines.Scan() {
+		fields := strings.Fields(lines.Text())
+		if len(fields) < 2 {
+			continue
+		}
+		switch fields[0] {
+		case "gateway":
+			g.URL = fields[1]
+		case "admin":
+			g.Admin = fields[1]
+		}
+	}
+	go func() {
+		_, _ = io.Copy(io.Discard, stdout)
+		g.done <- g.cmd.Wait()
+	}()
+	if g.URL == "" || g.Admin == "" {
+		<-g.done
+		return nil, fmt.Errorf("headgate serve did not start:\n%s", g.Log())
+	}
+	return g, nil
+}
+
+// Kill ends the process as a power cut would.
+func (g *Gateway) Kill() {
+	_ = g.cmd.Process.Kill()
+	g.wait()
+}
+
+// Stop asks the process to finish and returns its exit error.
+func (g *Gateway) Stop() error {
+	if err := g.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	return g.wait()
+}
+
+func (g *Gateway) wait() error {
+	err := <-g.done
+	g.done <- err // for the next caller
+	return err
+}
+
+// Log returns what the process has logged so far.
+func (g *Gateway) Log() string { return g.log.String() }
+
+// Metric returns the value of a metric's line that begins with name, which
+// may hold labels: `headgate_denied_total{reason="over_limit"`.
+func (g *Gateway) Metric(t testing.TB, name string) string {
+	t.Helper()
+	for line := range strings.Lines(Get(t, g.Admin+"/metrics")) {
+		if rest, ok := strings.CutPrefix(line, name); ok {
+			fields := strings.Fields(rest)
+			return fields[len(fields)-1]
+		}
+	}
+	return ""
+}
+
+// Run runs the command with args and fails the test if it fails.
+func Run(t testing.TB, dir string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(Binary(t), args...)
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("headgate %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// Get returns the body of a URL that answers 200.
+func Get(t testing.TB, url string) string {
+	t.Helper()
+	response, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK {
+		t.Fatalf("GET %s = %s, %v\n%s", url, response.Status, err, body)
+	}
+	return string(body)
+}
+
+// Eventually checks until ok or the time is over, and reports whether it came
+// to be. It is for what another process does in its own time; the bound is
+// the promise under test.
+func Eventually(within time.Duration, ok func() bool) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	ticker := time.NewTicker(5 * time.Millisecond)
+	defer ticker.Stop()
+	for !ok() {
+		select {
+		case <-ctx.Done():
+			return ok()
+		case <-ticker.C:
+		}
+	}
+	return true
+}
+
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer // guarded by mu
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
