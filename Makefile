@@ -6,7 +6,7 @@ COUNT   ?= 6
 FUZZTIME ?= 30s
 
 .DEFAULT_GOAL := test
-.PHONY: help build run test lint fmt vet staticcheck modules unit deps bench fuzz clean
+.PHONY: help build run test lint fmt vet staticcheck modules portable unit deps bench fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,7 +27,7 @@ unit: ## the tests alone
 	@echo "== allocation tests without the race detector, which allocates on its own"
 	@go test -run Alloc ./...
 
-lint: fmt vet staticcheck modules ## gofmt, vet, staticcheck, tidy module files
+lint: fmt vet staticcheck modules portable ## gofmt, vet, staticcheck, tidy module files, 32-bit and WASM builds
 
 fmt:
 	@bad=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); [ -z "$$bad" ] || { echo "gofmt would change:"; echo "$$bad"; exit 1; }
@@ -44,6 +44,10 @@ staticcheck: bin/staticcheck
 
 modules:
 	@for m in $(MODULES); do echo "== go mod tidy, module $$m"; (cd $$m && GOWORK=off go mod tidy -diff) || exit 1; done
+
+portable:
+	@echo "== the library on 32 bits and on WASM"
+	@GOARCH=386 go vet ./... && GOOS=wasip1 GOARCH=wasm go build ./...
 
 bench: ## stage benchmarks; BENCH=regexp, COUNT=runs
 	go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) ./...
