@@ -240,6 +240,20 @@ func TestPolicyRoundTrip(t *testing.T) {
 	}
 }
 
+// Deleting the last rule does not do what one would think, so it says so.
+func TestDeletingTheLastRuleWarns(t *testing.T) {
+	dir := t.TempDir()
+	must(t, dir, "policy", "set", "default", "1")
+	must(t, dir, "policy", "set", "UNKNOWN", "1")
+	if _, _, stderr := call(t, dir, "policy", "delete", "default"); stderr != "" {
+		t.Errorf("deleting one of two rules says %q, want nothing", stderr)
+	}
+	code, _, stderr := call(t, dir, "policy", "delete", "UNKNOWN")
+	if code != exitOK || !strings.Contains(stderr, "the last rule") {
+		t.Errorf("deleting the last rule = exit %d, %q, want a warning", code, stderr)
+	}
+}
+
 func TestPolicyLint(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "routes.txt", routesFile)

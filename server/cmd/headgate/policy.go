@@ -332,8 +332,11 @@ func newPolicyDelete() *cobra.Command {
 				if err := db.Delete(ctx, which); err != nil {
 					return sayNotFound(err)
 				}
-				_, err := fmt.Fprintf(cmd.OutOrStdout(), "deleted the %s\n", which)
-				return err
+				fmt.Fprintf(cmd.OutOrStdout(), "deleted the %s\n", which)
+				if left, err := db.List(ctx); err == nil && len(left) == 0 {
+					fmt.Fprintln(cmd.ErrOrStderr(), "that was the last rule: a running gateway takes an empty table for a fault and keeps the rules it has until it is restarted")
+				}
+				return nil
 			})
 		},
 	}
