@@ -45,6 +45,9 @@ func Check(doc policy.Document, rule policy.Rule, o policy.CompileOptions) error
 		unknown := p.Code == "no_endpoint" && o.Endpoints != nil && o.Endpoints.Len() > 0
 		switch {
 		case p.Rule == at && (p.Severity == policy.Error || unknown):
+			if unknown {
+				p.Want += "; `headgate routes` lists them"
+			}
 			p.Where = fmt.Sprintf("rule %q", rule.Title())
 			own = append(own, p)
 		case p.Severity == policy.Error:

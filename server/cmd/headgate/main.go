@@ -50,8 +50,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	for _, line := range strings.Split(err.Error(), "\n") {
 		fmt.Fprintf(stderr, "headgate: %s\n", line)
 	}
-	var usage usageError
-	if errors.As(err, &usage) || strings.HasPrefix(err.Error(), "unknown command ") {
+	if errors.As(err, new(usageError)) {
 		return exitUsage
 	}
 	return exitFailure
@@ -68,6 +67,8 @@ database, and allows the request or says exactly why not and for how long.
 Start with "headgate demo", then "headgate serve --help".`,
 		SilenceErrors: true, SilenceUsage: true,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
+		Args:              cobra.ArbitraryArgs, // so that onlyChildren sees them
+		RunE:              onlyChildren,
 	}
 	root.SetOut(stdout)
 	root.SetErr(stderr)
@@ -102,15 +103,21 @@ func count(low, high int) string {
 
 // group returns a command that only holds others.
 func group(use, short string, children ...*cobra.Command) *cobra.Command {
-	cmd := &cobra.Command{
-		Use: use, Short: short,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return cmd.Help()
-			}
-			return usagef("unknown command %q for %q; see `%s --help`", args[0], cmd.CommandPath(), cmd.CommandPath())
-		},
-	}
+	cmd := &cobra.Command{Use: use, Short: short, RunE: onlyChildren}
 	cmd.AddCommand(children...)
 	return cmd
+}
+
+// onlyChildren runs a command that only holds others: help without arguments,
+// else an error about the child there is not.
+func onlyChildren(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return cmd.Help()
+	}
+	cmd.SuggestionsMinimumDistance = 2
+	meant := ""
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		meant = fmt.Sprintf("did you mean %q? ", near[0])
+	}
+	return usagef("unknown command %q for %q; %ssee `%s --help`", args[0], cmd.CommandPath(), meant, cmd.CommandPath())
 }

@@ -62,7 +62,7 @@ func TestBadInput(t *testing.T) {
 		code  int
 		want  []string
 	}{
-		"unknown command":    {args: "polcy list", code: 2, want: []string{`unknown command "polcy"`}},
+		"unknown command":    {args: "polcy list", code: 2, want: []string{`unknown command "polcy"`, `did you mean "policy"?`, "headgate --help"}},
 		"unknown subcommand": {args: "policy lst", code: 2, want: []string{`unknown command "lst"`, "headgate policy --help"}},
 		"unknown flag":       {args: "policy list --jsn", code: 2, want: []string{"--jsn", "headgate policy list --help"}},
 		"too many arguments": {args: "policy get a b", code: 2, want: []string{"takes 1 argument, got 2"}},
