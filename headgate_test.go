@@ -446,11 +446,12 @@ func TestExplainOfARefusedTargetSaysWhy(t *testing.T) {
 func TestDecisionHoldsEveryVerdict(t *testing.T) {
 	var rules []policy.Rule
 	for s := policy.SubjectPrincipal; s <= policy.SubjectIdentifier; s++ {
-		rules = append(rules, policy.Rule{Endpoint: "GET /a", Limit: 10, Subject: s}, policy.Rule{Endpoint: policy.All, Limit: 10, Subject: s})
+		rules = append(rules, policy.Rule{Endpoint: "GET /a", Limit: 10, Subject: s, Mode: policy.Shadow}, policy.Rule{Endpoint: policy.Default, Limit: 10, Subject: s},
+			policy.Rule{Endpoint: policy.All, Limit: 10, Subject: s})
 	}
 	d := newBenchValue(t, rules, func(*headgate.Options) {}).get("/a")
-	if !d.Allowed || len(d.Verdicts()) != policy.MaxApplied {
-		t.Fatalf("allowed = %v with %d verdicts, want true with %d", d.Allowed, len(d.Verdicts()), policy.MaxApplied)
+	if !d.Allowed || len(d.Verdicts()) != len(rules) {
+		t.Fatalf("allowed = %v with %d verdicts, want true with %d", d.Allowed, len(d.Verdicts()), len(rules))
 	}
 	for _, v := range d.Verdicts() {
 		if v.Outcome.Remaining != 9 {

@@ -34,10 +34,10 @@ func (s *Set) Consider(now int64, m endpoint.Match, project, tier string) []Cons
 	var out []Considered
 	for ; present != 0; present &= present - 1 {
 		subject := Subject(bits.TrailingZeros8(present))
-		var ruling string // the level that rules the subject, once there is one
+		var ruling, tried string // the level that rules the subject, and the one on trial, once there is one
 		for level := first; level <= last; level++ {
 			if level == LevelAllProject {
-				ruling = ""
+				ruling, tried = "", ""
 			}
 			c := Considered{Subject: subject, Level: level}
 			c.Rule, c.Found = s.of(at[level], subject)
@@ -48,6 +48,11 @@ func (s *Set) Consider(now int64, m endpoint.Match, project, tier string) []Cons
 				c.Why = "expired at " + s.Rule(c.Rule).Expires.Format(time.RFC3339)
 			case ruling != "":
 				c.Why = "the rule at " + ruling + " is more specific"
+			case s.rows[c.Rule].mode == Shadow && tried != "":
+				c.Why = "the rule in shadow at " + tried + " is more specific"
+			case s.rows[c.Rule].mode == Shadow:
+				c.Applies, c.Why = true, "in shadow: counts beside the rule that holds"
+				tried = level.String()
 			default:
 				c.Applies, c.Why = true, "the most specific rule"
 				ruling = level.String()

@@ -3,7 +3,9 @@ package policy
 // Level is a place in the order of precedence. A subject is ruled by the first
 // level, from LevelEndpointProject to LevelUnknown, that has a live rule for
 // it, and besides by the first from LevelAllProject to LevelAll. Requests that
-// match no endpoint see LevelUnknown alone.
+// match no endpoint see LevelUnknown alone. A rule in shadow that is met on the
+// way applies too, the first of each way, and the search goes on: it counts
+// beside the rule that holds and never in its place.
 //
 // Without tiers this is the chain of the paper, section 6.2. Tiers come from
 // the request or from Document.Projects.

@@ -266,7 +266,7 @@ func (c *compiler) checkCosts(i int, id RuleID, costs []endpointCost) {
 func (s *Set) reaches(ep endpoint.ID, r *row) bool {
 	lasting := func(n uint32, w who) bool {
 		id, ok := s.of(s.group(n, w), r.subject)
-		return ok && s.extras[s.rows[id].extra].expires == 0
+		return ok && s.extras[s.rows[id].extra].expires == 0 && s.rows[id].mode == Enforce
 	}
 	own := uint32(ep)
 	switch r.endpoint {

@@ -13,9 +13,9 @@ import (
 // identity of a rule across reloads and processes is Terms.ID.
 type RuleID uint32
 
-// MaxApplied is the most rules that apply to one request: one a subject, and
-// one more a subject from All.
-const MaxApplied = 2 * subjects
+// MaxApplied is the most rules that apply to one request: one a subject that
+// is enforced and one that is tried in shadow, and as many more from All.
+const MaxApplied = 4 * subjects
 
 // Applied is a rule that applies to a request, and the level it was found at.
 type Applied struct {
@@ -171,10 +171,13 @@ func (s *Set) Tier(project string) string {
 func (s *Set) Resolve(dst []Applied, now int64, m endpoint.Match, project, tier string) []Applied {
 	var at [levels]group
 	s.locate(&at, m, project, tier)
-	var ruled uint8 // the subjects that have their rule, one bit each
+	// The subjects that have their rule, and those that have one on trial, one
+	// bit each. A rule in shadow does not end the search: trying a limit must
+	// not switch off the one that holds.
+	var ruled, tried uint8
 	for level, g := range &at {
 		if Level(level) == LevelAllProject {
-			ruled = 0
+			ruled, tried = 0, 0
 		}
 		if g == 0 || ruled == s.present {
 			continue
@@ -182,8 +185,14 @@ func (s *Set) Resolve(dst []Applied, now int64, m endpoint.Match, project, tier 
 		for id := uint32(g - 1); ; id++ {
 			r := &s.rows[id]
 			if bit := uint8(1) << r.subject; ruled&bit == 0 && (r.extra == 0 || s.live(r, now)) {
-				ruled |= bit
-				dst = append(dst, Applied{Rule: RuleID(id), Level: Level(level)})
+				switch {
+				case r.mode != Shadow:
+					ruled |= bit
+					dst = append(dst, Applied{Rule: RuleID(id), Level: Level(level)})
+				case tried&bit == 0:
+					tried |= bit
+					dst = append(dst, Applied{Rule: RuleID(id), Level: Level(level)})
+				}
 			}
 			if r.last {
 				break

@@ -115,6 +115,28 @@ func TestResolveOverrideKeepsTheGuard(t *testing.T) {
 	}
 }
 
+// A limit on trial must never switch off the one that holds.
+func TestResolveShadowHidesNothing(t *testing.T) {
+	endpoints := table(t, "GET /a")
+	set := compile(t, policy.Document{Rules: []policy.Rule{
+		{Endpoint: "GET /a", Project: "acme", Limit: 1, Mode: policy.Shadow},
+		{Endpoint: "GET /a", Limit: 2, Mode: policy.Shadow},
+		{Endpoint: policy.Default, Limit: 3},
+		{Endpoint: policy.UnknownEndpoint, Limit: 4, Mode: policy.Shadow},
+		{Endpoint: policy.All, Project: "acme", Limit: 5, Mode: policy.Shadow},
+		{Endpoint: policy.All, Limit: 6},
+	}}, policy.CompileOptions{Endpoints: endpoints})
+	for project, want := range map[string][]int64{"acme": {1, 3, 5, 6}, "": {2, 3, 6}} {
+		var got []int64
+		for _, a := range set.Resolve(nil, 0, endpoint.Match{ID: 1, Status: endpoint.Known}, project, "") {
+			got = append(got, set.Rule(a.Rule).Limit)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("limits that apply to project %q = %v, want %v", project, got, want)
+		}
+	}
+}
+
 func TestResolveWithoutRules(t *testing.T) {
 	set := compile(t, policy.Document{}, policy.CompileOptions{})
 	for _, status := range []endpoint.Status{endpoint.Known, endpoint.UnknownPath, endpoint.UnknownMethod, endpoint.Invalid} {
@@ -164,14 +186,20 @@ func specify(doc policy.Document, now time.Time, endpointText, project, tier str
 	out := map[policy.Level][]policy.Rule{}
 	for s := policy.SubjectPrincipal; s <= policy.SubjectIdentifier; s++ {
 		for _, chain := range chains {
+			tried := false
 			for _, step := range chain {
 				if !step.possible {
 					continue
 				}
-				if r, ok := find(s, step.endpoint, step.project, step.tier); ok {
-					out[step.level] = append(out[step.level], r)
+				r, ok := find(s, step.endpoint, step.project, step.tier)
+				if !ok || r.Mode == policy.Shadow && tried {
+					continue
+				}
+				out[step.level] = append(out[step.level], r)
+				if r.Mode != policy.Shadow {
 					break
 				}
+				tried = true
 			}
 		}
 	}
