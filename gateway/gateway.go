@@ -12,6 +12,8 @@ import (
 	"net/http/httputil"
 	"net/netip"
 	"net/url"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -32,10 +34,16 @@ type Options struct {
 	// Limit configures the answers.
 	Limit httplimit.Options
 
-	// TrustedProxy says whether the X-Forwarded-* fields of a peer are passed
-	// on and added to. Those of anyone else are dropped, so that the API never
+	// TrustedProxy says whether the forwarding fields of a peer are passed on
+	// and added to. Those of anyone else are dropped, so that the API never
 	// sees what a client made up. Default: nobody is trusted.
 	TrustedProxy func(netip.Addr) bool
+
+	// ForwardedHeader is the one field that trusted proxies manage, and so the
+	// one of theirs that is passed on: X-Forwarded-For (default), with
+	// X-Forwarded-Host and -Proto, or Forwarded (RFC 7239). The other one
+	// comes from the client unseen.
+	ForwardedHeader string
 
 	// UpstreamTimeout bounds the wait for the API's response header; bodies
 	// may stream for as long as they like. Default 60 s. A request over it is
@@ -62,6 +70,9 @@ func New(o Options) (http.Handler, error) {
 	}
 	if o.TrustedProxy == nil {
 		o.TrustedProxy = func(netip.Addr) bool { return false }
+	}
+	if o.ForwardedHeader == "" {
+		o.ForwardedHeader = xForwardedFor
 	}
 	if o.UpstreamTimeout == 0 {
 		o.UpstreamTimeout = 60 * time.Second
@@ -95,6 +106,9 @@ func (o *Options) validate() error {
 	if o.Limiter == nil {
 		errs = append(errs, errors.New("Limiter is nil, want one"))
 	}
+	if o.ForwardedHeader != "" && o.ForwardedHeader != xForwardedFor && o.ForwardedHeader != forwarded {
+		errs = append(errs, fmt.Errorf("ForwardedHeader is %q, want %q or %q", o.ForwardedHeader, xForwardedFor, forwarded))
+	}
 	if o.UpstreamTimeout < 0 {
 		errs = append(errs, fmt.Errorf("UpstreamTimeout is %v, want 0 or more", o.UpstreamTimeout))
 	}
@@ -127,25 +141,43 @@ func (g *gateway) rewrite(p *httputil.ProxyRequest) {
 	// The same map, not a copy: the values of trailers arrive in it after the
 	// body, while Out is being sent.
 	p.Out.Trailer = p.In.Trailer
-	if g.options.TrustedProxy(g.options.Limit.Peer(p.In).Unmap()) {
-		for _, name := range []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "Forwarded"} {
-			if values := p.In.Header.Values(name); len(values) > 0 {
-				p.Out.Header[name] = values
-			}
-		}
-		host, proto := p.In.Header.Get("X-Forwarded-Host"), p.In.Header.Get("X-Forwarded-Proto")
-		p.SetXForwarded() // appends to X-Forwarded-For, replaces the other two
-		keep(p.Out.Header, "X-Forwarded-Host", host)
-		keep(p.Out.Header, "X-Forwarded-Proto", proto)
+	peer := g.options.Limit.Peer(p.In).Unmap()
+	if !g.options.TrustedProxy(peer) {
+		p.SetXForwarded()
 		return
 	}
-	p.SetXForwarded()
+	if g.options.ForwardedHeader == forwarded {
+		p.SetXForwarded()
+		p.Out.Header.Set(forwarded, appendForwarded(p.In, peer))
+		return
+	}
+	if chain := p.In.Header.Values(xForwardedFor); len(chain) > 0 {
+		p.Out.Header[xForwardedFor] = chain
+	}
+	p.SetXForwarded() // appends to X-Forwarded-For, replaces the other two
+	for _, name := range []string{"X-Forwarded-Host", "X-Forwarded-Proto"} {
+		if value := p.In.Header.Get(name); value != "" {
+			p.Out.Header.Set(name, value)
+		}
+	}
 }
 
-func keep(h http.Header, name, value string) {
-	if value != "" {
-		h.Set(name, value)
+const (
+	xForwardedFor = "X-Forwarded-For"
+	forwarded     = "Forwarded"
+)
+
+// appendForwarded returns the Forwarded field with an element for peer (RFC
+// 7239 section 4; IPv6 is bracketed and quoted, section 6).
+func appendForwarded(r *http.Request, peer netip.Addr) string {
+	element := "for=" + peer.WithZone("").String()
+	switch {
+	case !peer.IsValid():
+		element = "for=unknown"
+	case peer.Is6():
+		element = `for="[` + peer.WithZone("").String() + `]"`
 	}
+	return strings.Join(append(slices.Clone(r.Header.Values(forwarded)), element), ", ")
 }
 
 // upstreamFailed answers in the API's place.

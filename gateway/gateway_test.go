@@ -146,13 +146,17 @@ func TestForwardedFieldsOfStrangersAreDropped(t *testing.T) {
 	var got http.Header
 	api := newAPI(t, func(_ http.ResponseWriter, r *http.Request) { got = r.Header })
 	trustLoopback := func(o *gateway.Options) { o.TrustedProxy = netip.Addr.IsLoopback }
+	trustForwarded := func(o *gateway.Options) {
+		o.TrustedProxy, o.ForwardedHeader = netip.Addr.IsLoopback, "Forwarded"
+	}
 	sent := []string{"X-Forwarded-For", "203.0.113.9", "X-Forwarded-Proto", "https", "X-Forwarded-Host", "shop.example", "Forwarded", "for=203.0.113.9", "Connection", "X-Forwarded-For"}
 	for name, c := range map[string]struct {
 		change                        func(*gateway.Options)
 		chain, proto, host, forwarded string
 	}{
-		"stranger": {func(*gateway.Options) {}, "127.0.0.1", "http", "", ""},
-		"trusted":  {trustLoopback, "203.0.113.9, 127.0.0.1", "https", "shop.example", "for=203.0.113.9"},
+		"stranger":                     {func(*gateway.Options) {}, "127.0.0.1", "http", "", ""},
+		"trusted with X-Forwarded-For": {trustLoopback, "203.0.113.9, 127.0.0.1", "https", "shop.example", ""},
+		"trusted with Forwarded":       {trustForwarded, "127.0.0.1", "http", "", "for=203.0.113.9, for=127.0.0.1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			base := newGateway(t, api, c.change).URL
@@ -345,7 +349,7 @@ func TestNewNamesEveryFault(t *testing.T) {
 		o    gateway.Options
 		want []string
 	}{
-		"nothing": {gateway.Options{UpstreamTimeout: -1}, []string{"Limiter is nil", "Upstream is nil", "UpstreamTimeout is -1ns"}},
+		"nothing": {gateway.Options{UpstreamTimeout: -1, ForwardedHeader: "X-Real-Ip"}, []string{"Limiter is nil", "Upstream is nil", "UpstreamTimeout is -1ns", `ForwardedHeader is "X-Real-Ip"`}},
 		"scheme":  {gateway.Options{Upstream: &url.URL{Scheme: "ftp", Host: "h"}}, []string{`Upstream is "ftp://h"`}},
 		"query":   {gateway.Options{Upstream: &url.URL{Scheme: "http", Host: "h", RawQuery: "x"}}, []string{"want no query"}},
 		"secret":  {gateway.Options{Upstream: &url.URL{Scheme: "http", User: url.UserPassword("u", "hidden"), Path: "x"}}, []string{"u:xxxxx@"}},

@@ -34,7 +34,10 @@ const (
 )
 
 // exposed lists what a browser's script may read of a cross-origin response.
-const exposed = "RateLimit, RateLimit-Policy, Retry-After"
+const (
+	exposed       = "RateLimit, RateLimit-Policy, Retry-After"
+	exposedLegacy = ", X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, X-RateLimit-Strategy"
+)
 
 // setFields tells the client its budget: draft-ietf-httpapi-ratelimit-headers-10
 // as RFC 9651 structured fields, and X-RateLimit-* if asked for.
@@ -50,7 +53,11 @@ func (h *handler) setFields(header http.Header, r *http.Request, d *headgate.Dec
 		h.setLegacy(header, d.Policies().Rule(binding.Rule), binding.Outcome)
 	}
 	if r.Header.Get("Origin") != "" {
-		header.Add(fieldExpose, exposed)
+		names := exposed
+		if h.options.Legacy != NoLegacy {
+			names += exposedLegacy
+		}
+		header.Add(fieldExpose, names)
 	}
 }
 

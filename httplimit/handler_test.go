@@ -145,7 +145,7 @@ func TestDeniedResponsesSayWhyAndHowLong(t *testing.T) {
 	}
 	if problem.Type != "https://iana.org/assignments/http-problem-types#quota-exceeded" || problem.Status != 429 ||
 		len(problem.Violated) != 1 || problem.Violated[0] != "GET /v1/items/{id}" ||
-		problem.Detail != "Limit GET /v1/items/{id}: 30 per 1m0s, burst 1. Retry in 1.5s." {
+		problem.Detail != "Limit GET /v1/items/{id}: 30 per 1m, burst 1. Retry in 1.5s." {
 		t.Errorf("problem = %+v", problem)
 	}
 }

@@ -27,6 +27,11 @@ type CompileOptions struct {
 	// It is here to be checked: a cost above a burst could never be paid.
 	Costs map[endpoint.ID]int64
 
+	// Unseen are the subjects that this process cannot tell apart, because it
+	// knows no regions or reads no identifiers. Rules for them compile, with a
+	// warning.
+	Unseen []Subject
+
 	// Previous is the Set that the new one replaces, for Terms.Since. Nil when
 	// there is none.
 	Previous *Set

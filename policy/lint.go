@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -50,7 +51,7 @@ func (c *compiler) checkRule(i int, r *Rule, at *place) (limit uint32, ok bool) 
 	if sound {
 		l, compiled := c.limit(r)
 		if compiled.err != nil {
-			wrong("limit", fmt.Sprintf("%d per %v with burst %d", l.Tokens, l.Per, l.Burst),
+			wrong("limit", fmt.Sprintf("%d per %s with burst %d", l.Tokens, duration(l.Per), l.Burst),
 				"one that counts exactly: "+oneLine(compiled.err))
 		}
 		limit = compiled.index
@@ -104,6 +105,10 @@ func (c *compiler) warnRule(i int, r *Rule, at *place) {
 			want += "; the closest is " + text(at.closest)
 		}
 		c.rule(Warning, i, "no_endpoint", "endpoint", text(r.Endpoint), want)
+	}
+	if slices.Contains(c.o.Unseen, r.Subject) {
+		c.rule(Warning, i, "unseen", "subject", text(r.Subject.String()),
+			"one that this process can tell apart: without regions all callers share one bucket, and without identifiers the address stands in")
 	}
 	if at.number == rowUnknown && (r.Project != "" || r.Tier != "") {
 		field, value := "project", r.Project
@@ -391,7 +396,7 @@ func faster(a, b rate.Limit) bool {
 }
 
 func limitText(l rate.Limit) string {
-	return fmt.Sprintf("%d per %v (burst %d)", l.Tokens, l.Per, l.Burst)
+	return fmt.Sprintf("%d per %s (burst %d)", l.Tokens, duration(l.Per), l.Burst)
 }
 
 // rule reports a problem with one rule of the document.

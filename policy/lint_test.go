@@ -133,6 +133,18 @@ func TestLintRule(t *testing.T) {
 
 // TestLintPassesOnWhatRateSays: which limits can be counted exactly is for
 // package rate to say.
+func TestLintUnseenSubjects(t *testing.T) {
+	doc := policy.Document{Rules: []policy.Rule{
+		{Endpoint: policy.Default, Limit: 1, Subject: policy.SubjectRegion}, {Endpoint: policy.Default, Limit: 1},
+	}}
+	for _, p := range policy.Lint(doc, policy.CompileOptions{Unseen: []policy.Subject{policy.SubjectRegion}}) {
+		if p.Code == "unseen" && p.Severity == policy.Warning && p.Rule == 0 {
+			return
+		}
+	}
+	t.Error("a rule for a subject that the process cannot tell apart gets no warning")
+}
+
 func TestLintPassesOnWhatRateSays(t *testing.T) {
 	const most = math.MaxInt64
 	_, err := rate.Compile(rate.Limit{Tokens: most, Per: 365 * 24 * time.Hour, Burst: most})
@@ -142,7 +154,7 @@ func TestLintPassesOnWhatRateSays(t *testing.T) {
 	_, problems := policy.Compile(policy.Document{Rules: []policy.Rule{
 		{Endpoint: policy.Default, Limit: most, Per: 365 * 24 * time.Hour},
 	}}, policy.CompileOptions{})
-	want := "rules[0] (default): limit is 9223372036854775807 per 8760h0m0s with burst 9223372036854775807, " +
+	want := "rules[0] (default): limit is 9223372036854775807 per 8760h with burst 9223372036854775807, " +
 		"want one that counts exactly: " + strings.ReplaceAll(err.Error(), "\n", "; ")
 	if got := problems.Err(); got == nil || got.Error() != want {
 		t.Errorf("Compile\n got %v\nwant %s", got, want)

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -62,6 +63,24 @@ func (r Rule) Title() string {
 		return printable(r.Endpoint)
 	}
 	return printable(r.Endpoint + " per " + r.Subject.String())
+}
+
+// Rate reports the limit for people: "5 per 1s", "100 per 1h".
+func (r Rule) Rate() string {
+	return strconv.FormatInt(r.Limit, 10) + " per " + duration(max(r.Per, time.Second))
+}
+
+// duration is d without the zero units that time.Duration appends: 1h, not
+// 1h0m0s.
+func duration(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
 }
 
 // printable percent-encodes what may not stand in an RFC 9651 string.

@@ -486,6 +486,23 @@ func TestSetVersion(t *testing.T) {
 	}
 }
 
+func TestRate(t *testing.T) {
+	for want, r := range map[string]policy.Rule{
+		"5 per 1s":     {Limit: 5},
+		"10 per 1m":    {Limit: 10, Per: time.Minute},
+		"1 per 1h":     {Limit: 1, Per: time.Hour},
+		"1 per 1h30m":  {Limit: 1, Per: 90 * time.Minute},
+		"1 per 1h0m1s": {Limit: 1, Per: time.Hour + time.Second},
+		"1 per 24h":    {Limit: 1, Per: 24 * time.Hour},
+		"7 per 1m10s":  {Limit: 7, Per: 70 * time.Second},
+		"7 per 10m":    {Limit: 7, Per: 10 * time.Minute},
+	} {
+		if got := r.Rate(); got != want {
+			t.Errorf("Rate of %d per %v = %q, want %q", r.Limit, r.Per, got, want)
+		}
+	}
+}
+
 func TestTitle(t *testing.T) {
 	tests := []struct {
 		rule policy.Rule

@@ -347,7 +347,11 @@ func (v *Value[D, T]) failed(ctx context.Context, err error) error {
 	v.mu.Unlock()
 	if !v.said[text] && len(v.said) < maxSaid {
 		v.said[text] = true
-		v.o.Log.Error("refresh failed: the last good "+v.o.Name+" stay in force", "error", text)
+		if v.Get() == nil {
+			v.o.Log.Error("refresh failed: there are no "+v.o.Name+" yet", "error", text)
+		} else {
+			v.o.Log.Error("refresh failed: the last good "+v.o.Name+" stay in force", "error", text)
+		}
 	}
 	return err
 }

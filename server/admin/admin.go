@@ -63,16 +63,13 @@ func New(o Options) (http.Handler, error) {
 	guarded.HandleFunc("POST /v1/reload", a.reload)
 	guarded.HandleFunc("POST /v1/explain", a.explain)
 	guarded.HandleFunc("GET /v1/explain", a.explain)
-	guarded.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		refuse(w, r, http.StatusNotFound, "Nothing is here. There are /metrics, /healthz, /readyz, /v1/policies, /v1/reload and /v1/explain.")
-	})
 
 	open := http.NewServeMux()
 	open.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
 	open.HandleFunc("GET /readyz", a.ready)
 	// A page in the operator's browser must not reach a listener on loopback:
 	// neither by a form (cross-origin), nor by a name that resolves to it.
-	open.Handle("/", http.NewCrossOriginProtection().Handler(a.authenticated(guarded)))
+	open.Handle("/", http.NewCrossOriginProtection().Handler(a.authenticated(orProblem(guarded))))
 	return open, nil
 }
 
@@ -98,6 +95,28 @@ func (a *api) authenticated(next http.Handler) http.Handler {
 			return
 		}
 		next.ServeHTTP(w, r)
+	})
+}
+
+// orProblem is mux, with problem details for what it does not have.
+func orProblem(mux *http.ServeMux) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, pattern := mux.Handler(r); pattern != "" {
+			mux.ServeHTTP(w, r)
+			return
+		}
+		var has []string
+		for _, method := range []string{http.MethodDelete, http.MethodGet, http.MethodPost, http.MethodPut} {
+			if _, pattern := mux.Handler(&http.Request{Method: method, Host: r.Host, URL: r.URL}); pattern != "" {
+				has = append(has, method)
+			}
+		}
+		if has == nil {
+			refuse(w, r, http.StatusNotFound, "Nothing is here. There are /metrics, /healthz, /readyz, /v1/policies, /v1/reload and /v1/explain.")
+			return
+		}
+		w.Header().Set("Allow", strings.Join(has, ", "))
+		refuse(w, r, http.StatusMethodNotAllowed, "This path takes "+strings.Join(has, " and ")+".")
 	})
 }
 

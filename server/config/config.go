@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -80,7 +81,7 @@ type Config struct {
 	NoRule string `yaml:"no_rule"`
 
 	// BurstPercent is the burst of a rule that names none, as a percentage of
-	// its limit. Default 100.
+	// its limit, 100 or more. Default 100.
 	BurstPercent int64 `yaml:"burst_percent"`
 
 	// MaxBuckets bounds the bucket table, at about 50 bytes each. Default
@@ -216,11 +217,11 @@ func (c *Config) Complete() error {
 	check.oneOf("headers.legacy", c.Headers.Legacy, "none", "delta", "epoch")
 	check.oneOf("log.format", c.Log.Format, "text", "json")
 	check.text("db", c.DB, "sqlite:PATH")
-	check.text("key_header", c.KeyHeader, "the name of a header")
+	check.keyHeader(c.KeyHeader)
 	check.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	check.between("ipv6_prefix", int64(c.IPv6Prefix), 1, 128)
-	check.between("burst_percent", c.BurstPercent, 1, 1_000_000)
-	check.between("max_buckets", int64(c.MaxBuckets), 1, 1<<32)
+	check.between("burst_percent", c.BurstPercent, 100, 1_000_000)
+	check.between("max_buckets", int64(c.MaxBuckets), 1, 1<<30)
 	check.duration("upstream_timeout", c.UpstreamTimeout, time.Millisecond, 24*time.Hour)
 	check.duration("refresh", c.Refresh, time.Millisecond, time.Hour)
 	check.duration("shutdown_timeout", c.ShutdownTimeout, time.Millisecond, 24*time.Hour)
@@ -272,8 +273,12 @@ func (c *checker) endpoints(conf *Config) {
 
 func (c *checker) prefixes(values []string) {
 	for _, value := range values {
-		if _, err := ParsePrefix(value); err != nil {
+		prefix, err := ParsePrefix(value)
+		switch {
+		case err != nil:
 			c.wrong("trusted_proxies", value, "a network such as 10.0.0.0/8 or an address")
+		case prefix.Bits() == 0:
+			c.wrong("trusted_proxies", value, "the networks of your proxies: whoever is trusted chooses its own address")
 		}
 	}
 }
@@ -290,6 +295,18 @@ func (c *checker) oneOf(field, value string, allowed ...string) {
 func (c *checker) text(field, value, want string) {
 	if value == "" {
 		c.wrong(field, value, want)
+	}
+}
+
+// fieldName is a token of RFC 9110 section 5.6.2.
+var fieldName = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
+
+func (c *checker) keyHeader(value string) {
+	switch {
+	case !fieldName.MatchString(value):
+		c.wrong("key_header", value, "the name of a header such as X-Api-Key")
+	case slices.ContainsFunc([]string{"Authorization", "Forwarded", "X-Forwarded-For"}, func(taken string) bool { return strings.EqualFold(taken, value) }):
+		c.wrong("key_header", value, "a header of its own; keys are read from Authorization: Bearer besides")
 	}
 }
 

@@ -27,12 +27,15 @@ import (
 	"github.com/headgate-io/headgate/server/admin"
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/metrics"
+	"github.com/headgate-io/headgate/server/store"
 )
 
 // Options is what does not come from the configuration.
 type Options struct {
 	Log     *slog.Logger // default slog.Default
 	Version string       // of the program
+
+	readOnly bool // look, and leave no trace
 }
 
 // Daemon is a running gateway with its admin listener.
@@ -112,7 +115,7 @@ func (d *Daemon) handle(token string) error {
 	}
 	gate, err := gateway.New(gateway.Options{
 		Limiter: d.parts.limiter, Upstream: upstream, UpstreamTimeout: d.conf.UpstreamTimeout,
-		TrustedProxy: trusts(d.parts.trusted), Log: d.log, Failed: d.parts.meter.UpstreamFailed,
+		TrustedProxy: trusts(d.parts.trusted), ForwardedHeader: d.conf.ForwardedHeader, Log: d.log, Failed: d.parts.meter.UpstreamFailed,
 		Limit: httplimit.Options{
 			OmitFields: !d.conf.Headers.RateLimit,
 			Legacy:     dialects[d.conf.Headers.Legacy],
@@ -148,6 +151,9 @@ func open(field, address string) (listener, error) {
 	}
 	return listener{l, &http.Server{
 		ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
+		// "OPTIONS *" is a request like any other, and its target is no path:
+		// net/http would answer it unseen.
+		DisableGeneralOptionsHandler: true,
 		// Everything a client can do wrong at this level is its own affair
 		// and must not fill the log.
 		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
@@ -185,6 +191,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 	failed := make(chan error, 2)
 	for _, l := range []listener{d.gate, d.admin} {
 		go func() { failed <- l.server.Serve(l.Listener) }()
+	}
+	if d.parts.rules.Status().Rules == 0 {
+		d.log.Warn("there are no rules, so nothing is limited: add some with `headgate policy set`")
 	}
 	d.log.Info("serving", "gateway", d.gate.Addr().String(), "admin", d.admin.Addr().String(),
 		"upstream", d.conf.Upstream, "endpoints", d.parts.registry.Table.Len(), "rules", d.parts.rules.Status().Rules)
@@ -247,9 +256,10 @@ func trusts(prefixes []netip.Prefix) func(netip.Addr) bool {
 }
 
 // Offline returns the Limiter that `headgate serve` would run with, without
-// listening and with every bucket full.
+// listening and with every bucket full. It only reads: it makes no database,
+// no secret and no copy.
 func Offline(ctx context.Context, c config.Config, log *slog.Logger) (*headgate.Limiter, error) {
-	p, err := build(ctx, c, Options{Log: log})
+	p, err := build(ctx, c, Options{Log: log, readOnly: true})
 	if err != nil {
 		return nil, err
 	}
@@ -283,9 +293,13 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 		return nil, err
 	}
 	p.compile = policy.CompileOptions{
-		Endpoints: p.registry.Table, BurstPercent: c.BurstPercent, Costs: p.registry.Costs,
+		Endpoints: p.registry.Table, BurstPercent: c.BurstPercent, Costs: p.registry.Costs, Unseen: Unseen,
 	}
-	p.database = &database{dsn: c.DB, lastGood: c.LastGood}
+	p.database = &database{dsn: c.DB, lastGood: c.LastGood, open: OpenStore}
+	if o.readOnly {
+		p.database.open = func(ctx context.Context, dsn, _ string) (*store.Store, error) { return store.OpenReadOnly(ctx, dsn) }
+		c.LastGood = ""
+	}
 	defer func() {
 		if err != nil {
 			p.close()
@@ -294,7 +308,7 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 	if err := p.startRefreshing(ctx, c, o.Log); err != nil {
 		return nil, err
 	}
-	who, err := p.resolver(c, o.Log)
+	who, err := p.resolver(c, o)
 	if err != nil {
 		return nil, err
 	}
@@ -334,15 +348,19 @@ func (p *parts) startRefreshing(ctx context.Context, c config.Config, log *slog.
 	return p.keys.Start(ctx)
 }
 
-func (p *parts) resolver(c config.Config, log *slog.Logger) (*identity.Resolver, error) {
-	digester, err := Digester(c.SecretFile, p.keys.len(), log)
-	if err != nil {
+func (p *parts) resolver(c config.Config, o Options) (*identity.Resolver, error) {
+	who := identity.Options{
+		TrustedProxies: p.trusted, ForwardedHeader: c.ForwardedHeader, IPv6Bits: c.IPv6Prefix, KeyHeader: c.KeyHeader,
+	}
+	if o.readOnly && p.keys.len() == 0 {
+		return identity.New(who) // nobody has a key, so no secret is needed
+	}
+	var err error
+	if who.Digester, err = Digester(c.SecretFile, p.keys.len(), o.Log); err != nil {
 		return nil, err
 	}
-	return identity.New(identity.Options{
-		TrustedProxies: p.trusted, ForwardedHeader: c.ForwardedHeader, IPv6Bits: c.IPv6Prefix,
-		Keys: p.keys, Digester: digester, KeyHeader: c.KeyHeader,
-	})
+	who.Keys = p.keys
+	return identity.New(who)
 }
 
 func trustedPrefixes(values []string) ([]netip.Prefix, error) {

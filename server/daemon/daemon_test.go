@@ -1,11 +1,13 @@
 package daemon_test
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -161,6 +163,7 @@ func TestAdminRefusesWhatIsWrong(t *testing.T) {
 		"unknown query":       {"DELETE", policies + "?endpoint=default&id=3", "", nil, 400, `"id"`},
 		"nothing to delete":   {"DELETE", policies, "", nil, 400, "endpoint is missing"},
 		"unknown path":        {"GET", p.admin + "/v2", "", nil, 404, "/v1/policies"},
+		"wrong method":        {"POST", policies, `{}`, nil, 405, "DELETE and GET and PUT"},
 		"explain of nothing":  {"POST", p.admin + "/v1/explain", `{}`, nil, 400, "method is"},
 		"explain with extras": {"POST", p.admin + "/v1/explain", `{"methd":"GET"}`, nil, 400, "methd"},
 		"another site":        {"PUT", policies, `{"endpoint":"default","limit":1}`, []string{"Origin", "https://evil.example", "Content-Type", asJSON}, 403, ""},
@@ -278,6 +281,21 @@ func TestCostsComeFromTheConfiguration(t *testing.T) {
 		if code, _ := call(t, "POST", p.gate+"/v1/items", ""); code != want {
 			t.Errorf("request %d at cost 4 of 10 = %d, want %d", i, code, want)
 		}
+	}
+}
+
+// net/http answers "OPTIONS *" by itself unless told not to.
+func TestOptionsOfTheServerIsNotAnsweredUnseen(t *testing.T) {
+	p := newProcess(t, []policy.Rule{{Endpoint: policy.Default, Limit: 100}})
+	conn, err := net.Dial("tcp", strings.TrimPrefix(p.gate, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprint(conn, "OPTIONS * HTTP/1.1\r\nHost: api\r\n\r\n")
+	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil || response.StatusCode != http.StatusBadRequest {
+		t.Errorf("OPTIONS * = %v, %v, want 400", response, err)
 	}
 }
 

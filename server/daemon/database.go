@@ -27,8 +27,10 @@ type database struct {
 	dsn      string
 	lastGood string
 
-	mu   sync.Mutex
-	open *store.Store // guarded by mu; nil until it could be opened
+	open func(ctx context.Context, dsn, lastGood string) (*store.Store, error)
+
+	mu    sync.Mutex
+	store *store.Store // guarded by mu; nil until it could be opened
 }
 
 var (
@@ -39,34 +41,29 @@ var (
 func (d *database) get(ctx context.Context) (*store.Store, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.open != nil {
-		return d.open, nil
+	if d.store != nil {
+		return d.store, nil
 	}
-	if err := d.checkNotLost(); err != nil {
-		return nil, err
-	}
-	opened, err := store.Open(ctx, d.dsn)
+	opened, err := d.open(ctx, d.dsn, d.lastGood)
 	if err != nil {
 		return nil, err
 	}
-	d.open = opened
+	d.store = opened
 	return opened, nil
 }
 
-// checkNotLost keeps a database that vanished from being replaced by an empty
-// one: where last good rules are kept, there was a database.
-func (d *database) checkNotLost() error {
-	path, ok := strings.CutPrefix(d.dsn, "sqlite:")
-	if !ok {
-		return nil
+// OpenStore opens a database for writing, and makes it where there never was
+// one. A database that vanished is not replaced by an empty one: where last
+// good rules are kept, there was a database.
+func OpenStore(ctx context.Context, dsn, lastGood string) (*store.Store, error) {
+	if path, ok := strings.CutPrefix(dsn, "sqlite:"); ok {
+		_, lost := os.Stat(path)
+		_, kept := os.Stat(lastGood)
+		if errors.Is(lost, fs.ErrNotExist) && kept == nil {
+			return nil, fmt.Errorf("database %s is gone while the last good rules are kept in %s: put it back, or remove that copy to begin with an empty one", path, lastGood)
+		}
 	}
-	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if _, err := os.Stat(d.lastGood); err != nil {
-		return nil
-	}
-	return fmt.Errorf("database %s is gone while the last good rules are kept in %s: put it back, or remove that copy to begin with an empty one", path, d.lastGood)
+	return store.Open(ctx, dsn)
 }
 
 func (d *database) Version(ctx context.Context) (string, error) {
@@ -104,8 +101,8 @@ func (d *database) Delete(ctx context.Context, which store.RuleKey) error {
 func (d *database) close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.open != nil {
-		_ = d.open.Close() // nothing is under way any more
+	if d.store != nil {
+		_ = d.store.Close() // nothing is under way any more
 	}
 }
 

@@ -5,9 +5,14 @@ import (
 	"fmt"
 
 	"github.com/headgate-io/headgate/endpoint"
+	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/openapi"
 )
+
+// Unseen are the subjects that the gateway cannot tell apart: it has no table
+// of regions and reads no bodies.
+var Unseen = []policy.Subject{policy.SubjectRegion, policy.SubjectIdentifier}
 
 // Registry is which endpoints exist.
 type Registry struct {

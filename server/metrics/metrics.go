@@ -5,6 +5,7 @@ package metrics
 import (
 	"iter"
 	"net/http"
+	"strconv"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -98,7 +99,7 @@ func (m *Meter) Handler() http.Handler {
 
 // UpstreamFailed counts an answer that the gateway gave in the API's place.
 func (m *Meter) UpstreamFailed(status int) {
-	m.upstream.WithLabelValues(http.StatusText(status)).Inc()
+	m.upstream.WithLabelValues(strconv.Itoa(status)).Inc()
 }
 
 // Observe counts one decision. It fits headgate.Options.Observe.
@@ -180,6 +181,7 @@ var (
 	descFailures    = describe("policy_reload_failures_total", "Reloads that failed and left the last good rules in force.")
 	descHealthy     = describe("policy_reload_ok", "1 if the newest reload succeeded, 0 if the last good rules are in force.")
 	descFromDisk    = describe("policy_from_disk", "1 while the rules in force come from the copy on disk.")
+	descCopy        = describe("policy_copy_ok", "1 if the last good rules could be written to disk, 0 if a start without the database would find old ones.")
 	descKeys        = describe("api_keys", "API keys in force.")
 	descKeyFailures = describe("api_key_reload_failures_total", "Reloads of the API keys that failed and left the last good ones in force.")
 	descBuckets     = describe("buckets", "Live buckets: those that are not full.")
@@ -191,7 +193,7 @@ var (
 
 func (g *gauges) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descBuild, descVersion, descRules, descStaleness, descFailures, descHealthy,
-		descFromDisk, descKeys, descKeyFailures, descBuckets, descCapacity, descCreated, descEvicted, descRejected} {
+		descFromDisk, descCopy, descKeys, descKeyFailures, descBuckets, descCapacity, descCreated, descEvicted, descRejected} {
 		out <- d
 	}
 }
@@ -211,6 +213,7 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 	count(descFailures, rules.Failures)
 	gauge(descHealthy, truth(rules.LastError == ""))
 	gauge(descFromDisk, truth(rules.FromDisk))
+	gauge(descCopy, truth(rules.CopyError == ""))
 	gauge(descKeys, float64(keys.Keys))
 	count(descKeyFailures, keys.Failures)
 	gauge(descBuckets, float64(table.Live))

@@ -7,10 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/netip"
 	"net/url"
-	"os"
 	"strings"
 	"syscall"
 	"text/tabwriter"
@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/admin"
 	"github.com/headgate-io/headgate/server/daemon"
 )
@@ -138,7 +139,7 @@ func explainOffline(cmd *cobra.Command, from *configFlags, request admin.Explain
 	if err := c.Complete(); err != nil {
 		return headgate.Explanation{}, usageError{err}
 	}
-	lim, err := daemon.Offline(cmd.Context(), c, newLog(os.Stderr, c.Log))
+	lim, err := daemon.Offline(cmd.Context(), c, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return headgate.Explanation{}, err
 	}
@@ -190,6 +191,9 @@ func writeIdentity(line func(name, format string, args ...any), id *headgate.Ide
 	}
 }
 
+// noRuleThere is what Considered.Why says of a level that could have had a rule.
+const noRuleThere = "no rule"
+
 func writeConsidered(w io.Writer, considered []headgate.Considered) {
 	if len(considered) == 0 {
 		return
@@ -197,6 +201,9 @@ func writeConsidered(w io.Writer, considered []headgate.Considered) {
 	fmt.Fprintln(w, "\nrules considered")
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, c := range considered {
+		if c.Rule == "" && c.Why != noRuleThere {
+			continue // a level that this request does not have
+		}
 		mark := " "
 		if c.Applies {
 			mark = "*"
@@ -218,8 +225,8 @@ func writeBuckets(w io.Writer, x headgate.Explanation, offline bool) {
 		if b.Binding {
 			mark = "*"
 		}
-		fmt.Fprintf(table, "  %s %s\t%d per %v\t%d\t%s\t%d\t%v\t%v\n",
-			mark, b.Rule, b.Limit, b.Per, b.Burst, b.Mode, b.Remaining, b.RetryAfter, b.ResetAfter)
+		fmt.Fprintf(table, "  %s %s\t%s\t%d\t%s\t%d\t%v\t%v\n",
+			mark, b.Rule, policy.Rule{Limit: b.Limit, Per: b.Per}.Rate(), b.Burst, b.Mode, b.Remaining, b.RetryAfter, b.ResetAfter)
 	}
 	_ = table.Flush()
 	if offline {

@@ -42,7 +42,7 @@ Authorization: Bearer.`,
 				return usageError{err}
 			}
 			key.Expires = ends.Expires
-			return withKeys(cmd, &from, store.Open, func(ctx context.Context, db *store.Store, c config.Config) error {
+			return withKeys(cmd, &from, forWriting, func(ctx context.Context, db *store.Store, c config.Config) error {
 				keys, err := db.ListKeys(ctx)
 				if err != nil {
 					return err
@@ -63,7 +63,7 @@ Authorization: Bearer.`,
 	}
 	from.addFlags(cmd, "db", "secret-file")
 	flags := cmd.Flags()
-	flags.StringVar(&key.Project, "project", "", "project whose budget the key uses (needed)")
+	flags.StringVar(&key.Project, "project", "", "project the key belongs to: its rules apply, and rules per project count it (needed)")
 	flags.StringVar(&key.Name, "name", "", "what the key is for (needed)")
 	flags.StringVar(&key.Tier, "tier", "", "tier of the key (default: its project's)")
 	flags.StringVar(&expires, "expires", "", "when the key ends: in 720h, or at 2027-01-31T12:00:00Z (default: never)")
@@ -76,7 +76,7 @@ func newKeyList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Short: "List the API keys, never the keys themselves", Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withKeys(cmd, &from, store.OpenReadOnly, func(ctx context.Context, db *store.Store, _ config.Config) error {
+			return withKeys(cmd, &from, forReading, func(ctx context.Context, db *store.Store, _ config.Config) error {
 				keys, err := db.ListKeys(ctx)
 				if err != nil {
 					return err
@@ -98,7 +98,7 @@ func newKeyRevoke() *cobra.Command {
 		Long:  "Revoke an API key for ever. A running gateway refuses it within a second.",
 		Args:  arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withKeys(cmd, &from, store.Open, func(ctx context.Context, db *store.Store, _ config.Config) error {
+			return withKeys(cmd, &from, forWriting, func(ctx context.Context, db *store.Store, _ config.Config) error {
 				err := db.RevokeKey(ctx, args[0])
 				if errors.Is(err, store.ErrNotFound) {
 					return fmt.Errorf("%w; `headgate key list` shows those there are", err)
@@ -121,7 +121,7 @@ func withKeys(cmd *cobra.Command, from *configFlags, open opener, do func(contex
 		return err
 	}
 	c.FillPaths()
-	db, err := open(cmd.Context(), c.DB)
+	db, err := open(cmd.Context(), c)
 	if err != nil {
 		return err
 	}

@@ -140,7 +140,7 @@ func TestBadInput(t *testing.T) {
 		},
 		"policy file in YAML with a wrong value": {
 			args: "policy import p.yaml", files: map[string]string{"p.yaml": "rules:\n- endpoint: default\n  limit: -1\n"},
-			code: 1, want: []string{"p.yaml", "limit is -1"},
+			code: 1, want: []string{"p.yaml:3: rules[0]", "limit is -1"},
 		},
 		"key without a project": {args: "key create --name ci", code: 2, want: []string{"--project"}},
 		"unknown key":           {args: "key revoke k_none", code: 1, want: []string{"k_none", "headgate key list"}},
@@ -392,6 +392,47 @@ func TestExplainOffline(t *testing.T) {
 	}
 	if strings.Contains(out, key) {
 		t.Errorf("explain repeats the key:\n%s", out)
+	}
+}
+
+// To look is to leave no trace.
+func TestExplainOfflineWritesNothing(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "routes.txt", routesFile)
+	if code, _, stderr := call(t, dir, "explain", "GET", "/v1/items/1", "--offline", "--routes", "routes.txt"); code != exitFailure || !strings.Contains(stderr, "headgate.db") {
+		t.Errorf("explain --offline without a database = exit %d, %s, want it said", code, stderr)
+	}
+	if files, _ := os.ReadDir(dir); len(files) != 1 {
+		t.Errorf("explain --offline made files: %v", files)
+	}
+	must(t, dir, "policy", "set", "default", "5")
+	write(t, dir, "headgate.db.last-good.json", "kept")
+	must(t, dir, "explain", "GET", "/v1/items/1", "--offline", "--routes", "routes.txt")
+	if text, _ := os.ReadFile(filepath.Join(dir, "headgate.db.last-good.json")); string(text) != "kept" {
+		t.Errorf("explain --offline wrote the last good copy: %s", text)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "headgate.db.secret")); err == nil {
+		t.Error("explain --offline made a secret")
+	}
+}
+
+// A database that vanished is not begun anew by whoever writes next.
+func TestWritersDoNotReplaceALostDatabase(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "headgate.db.last-good.json", "kept")
+	for _, args := range [][]string{{"policy", "set", "default", "5"}, {"key", "create", "--project", "p", "--name", "n"}} {
+		if code, _, stderr := call(t, dir, args...); code != exitFailure || !strings.Contains(stderr, "is gone") {
+			t.Errorf("%v = exit %d, %s, want it refused", args, code, stderr)
+		}
+	}
+}
+
+func TestShadowInTheEnforcedRulesPlaceIsSaid(t *testing.T) {
+	dir := t.TempDir()
+	must(t, dir, "policy", "set", "default", "5")
+	_, stdout, stderr := call(t, dir, "policy", "set", "default", "3", "--mode", "shadow")
+	if !strings.Contains(stderr, "was an enforced rule") || stdout != "set default: 3 per 1s for each principal, in shadow\n" {
+		t.Errorf("set = %q, %q", stdout, stderr)
 	}
 }
 

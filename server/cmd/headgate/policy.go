@@ -86,9 +86,14 @@ documents. A running gateway acts on the change within a second.`,
 			}
 			rule.Name = name
 			return changeRules(cmd, &from, func(ctx context.Context, db *store.Store, o policy.CompileOptions) error {
+				before, missing := db.Get(ctx, store.KeyOf(rule))
 				if err := rules.Set(ctx, db, rule, o); err != nil {
 					return err
 				}
+				if missing == nil && before.Mode == policy.Enforce && rule.Mode == policy.Shadow {
+					fmt.Fprintf(cmd.ErrOrStderr(), "this was an enforced rule: from now on only less specific rules limit %s\n", before.Endpoint)
+				}
+				rule.Endpoint = store.KeyOf(rule).Endpoint
 				_, err := fmt.Fprintf(cmd.OutOrStdout(), "set %s\n", sentence(rule))
 				return err
 			})
@@ -101,7 +106,7 @@ documents. A running gateway acts on the change within a second.`,
 	flags.Int64Var(&burst, "burst", 0, "most requests at once (default: as many as LIMIT)")
 	flags.StringVar(&mode, "mode", "enforce", "enforce, or shadow: count what would be denied and deny nothing")
 	flags.StringVar(&expires, "expires", "", "when the rule ends: in 2h, or at 2027-01-31T12:00:00Z (default: never)")
-	flags.StringVar(&loss, "on-store-loss", "closed", "while the buckets cannot answer: closed (deny), share or open (allow)")
+	flags.StringVar(&loss, "on-store-loss", "closed", "while the buckets cannot answer: closed or share (deny), or open (allow)")
 	flags.StringVar(&name, "name", "", "name that clients see (default: made of endpoint and subject)")
 	cmd.SetFlagErrorFunc(negativeLimit(cmd.FlagErrorFunc()))
 	return cmd
@@ -169,7 +174,7 @@ func setExpires(rule *policy.Rule, text string, now time.Time) error {
 
 // sentence describes a rule in a line.
 func sentence(r policy.Rule) string {
-	text := fmt.Sprintf("%s: %d per %v", r.Endpoint, r.Limit, max(r.Per, time.Second))
+	text := r.Endpoint + ": " + r.Rate()
 	if r.Burst > 0 {
 		text += fmt.Sprintf(", burst %d", r.Burst)
 	}
@@ -189,18 +194,26 @@ func sentence(r policy.Rule) string {
 	return text
 }
 
-// opener is store.Open or store.OpenReadOnly.
-type opener func(ctx context.Context, dsn string) (*store.Store, error)
+// opener opens the database that a configuration names.
+type opener func(context.Context, config.Config) (*store.Store, error)
+
+func forWriting(ctx context.Context, c config.Config) (*store.Store, error) {
+	return daemon.OpenStore(ctx, c.DB, c.LastGood)
+}
+
+func forReading(ctx context.Context, c config.Config) (*store.Store, error) {
+	return store.OpenReadOnly(ctx, c.DB)
+}
 
 // changeRules opens the database and the documents that were named.
 func changeRules(cmd *cobra.Command, from *configFlags, do func(context.Context, *store.Store, policy.CompileOptions) error) error {
-	return withRules(cmd, from, store.Open, do)
+	return withRules(cmd, from, forWriting, do)
 }
 
 // readRules is changeRules for those who only look: it makes no database
 // where there is none.
 func readRules(cmd *cobra.Command, from *configFlags, do func(context.Context, *store.Store, policy.CompileOptions) error) error {
-	return withRules(cmd, from, store.OpenReadOnly, do)
+	return withRules(cmd, from, forReading, do)
 }
 
 func withRules(cmd *cobra.Command, from *configFlags, open opener, do func(context.Context, *store.Store, policy.CompileOptions) error) error {
@@ -213,7 +226,7 @@ func withRules(cmd *cobra.Command, from *configFlags, open opener, do func(conte
 		return err
 	}
 	c.FillPaths()
-	db, err := open(cmd.Context(), c.DB)
+	db, err := open(cmd.Context(), c)
 	if err != nil {
 		return err
 	}
@@ -221,7 +234,7 @@ func withRules(cmd *cobra.Command, from *configFlags, open opener, do func(conte
 }
 
 func compileOptions(c config.Config) (policy.CompileOptions, error) {
-	o := policy.CompileOptions{BurstPercent: c.BurstPercent}
+	o := policy.CompileOptions{BurstPercent: c.BurstPercent, Unseen: daemon.Unseen}
 	if len(c.OpenAPI)+len(c.Routes) == 0 {
 		return o, nil
 	}
@@ -303,8 +316,8 @@ func writeRules(w io.Writer, list []policy.Rule, asJSON bool) error {
 		if !r.Expires.IsZero() {
 			expires = r.Expires.Format(time.RFC3339)
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d per %v\t%s\t%s\t%s\n", r.Endpoint, dash(r.Project), dash(r.Tier),
-			r.Subject, r.Limit, max(r.Per, time.Second), burst, r.Mode, expires)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Endpoint, dash(r.Project), dash(r.Tier),
+			r.Subject, r.Rate(), burst, r.Mode, expires)
 	}
 	return table.Flush()
 }
@@ -435,7 +448,10 @@ func report(w io.Writer, doc policy.Document, problems policy.Problems, asJSON b
 		for _, p := range problems {
 			fmt.Fprintf(w, "%s: %s [%s]\n", p.Severity, p.Error(), p.Code)
 		}
-		fmt.Fprintf(w, "%d rules, %d errors, %d warnings\n", len(doc.Rules), len(problems.Errors()), len(problems.Warnings()))
+		if doc.Rules != nil { // else it could not be read
+			fmt.Fprintf(w, "%d rules, ", len(doc.Rules))
+		}
+		fmt.Fprintf(w, "%d errors, %d warnings\n", len(problems.Errors()), len(problems.Warnings()))
 	}
 	if len(problems.Errors()) > 0 {
 		return errLint
