@@ -10,8 +10,9 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// maxNodes bounds what aliases may expand a YAML text to.
-const maxNodes = 10_000_000
+// maxExpanded bounds how many values aliases may add to what a YAML text holds
+// itself.
+const maxExpanded = 1_000_000
 
 // ToJSON returns YAML as JSON, every value on the line it has in the YAML, and
 // JSON as it is: one strict reader then serves both, and the lines that it
@@ -36,17 +37,23 @@ func ToJSON(text []byte) ([]byte, error) {
 
 // jsonWriter writes nodes as JSON and keeps to their lines.
 type jsonWriter struct {
-	out   bytes.Buffer
-	line  int
-	nodes int
+	out      bytes.Buffer
+	line     int
+	aliased  int // aliases that the node stands under
+	expanded int // values written under aliases
 }
 
 func (w *jsonWriter) node(n *yaml.Node) error {
-	if w.nodes++; w.nodes > maxNodes {
-		return fmt.Errorf("line %d: the aliases expand to more than %d values", n.Line, maxNodes)
-	}
-	for n.Kind == yaml.AliasNode {
+	if n.Kind == yaml.AliasNode {
+		w.aliased++
+		defer func() { w.aliased-- }()
 		n = n.Alias
+	}
+	if w.aliased > 0 {
+		w.expanded++
+	}
+	if w.expanded > maxExpanded {
+		return fmt.Errorf("line %d: the aliases expand to more than %d values", n.Line, maxExpanded)
 	}
 	for ; w.line < n.Line; w.line++ {
 		w.out.WriteByte('\n')
