@@ -254,6 +254,25 @@ func TestUnreadableDatabaseServesTheLastGoodRules(t *testing.T) {
 	}
 }
 
+// TestUnreadableKeysDoNotKeepTheGatewayDown starts where the rules' copy is
+// left and the keys' is not.
+func TestUnreadableKeysDoNotKeepTheGatewayDown(t *testing.T) {
+	dir := t.TempDir()
+	setLimit(t, dir, "1234")
+	before, _ := start(t, dir)
+	before.Kill()
+	for _, lost := range []string{"", "-wal", "-shm", ".last-good.keys.json"} {
+		_ = os.Remove(filepath.Join(dir, "headgate.db"+lost))
+	}
+	g, _ := start(t, dir)
+	if limit := limitInForce(t, g); limit != "1234" {
+		t.Errorf("the limit in force is %s, want the last good 1234", limit)
+	}
+	if !strings.Contains(g.Log(), "keys are ignored") {
+		t.Errorf("the log does not say what becomes of keys:\n%s", g.Log())
+	}
+}
+
 // TestKillLosesNothing kills writers and the gateway at random moments: every
 // rule and key that was acknowledged is there afterwards, and nothing is torn.
 func TestKillLosesNothing(t *testing.T) {

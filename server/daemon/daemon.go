@@ -345,7 +345,11 @@ func (p *parts) startRefreshing(ctx context.Context, c config.Config, log *slog.
 	if err := p.rules.Start(ctx); err != nil {
 		return err
 	}
-	return p.keys.Start(ctx)
+	if err := p.keys.Start(ctx); err != nil {
+		// Nobody gains: a request with a key counts as its address's.
+		log.Error("no API keys could be loaded: until the database can be read, keys are ignored", "error", err)
+	}
+	return nil
 }
 
 func (p *parts) resolver(c config.Config, o Options) (*identity.Resolver, error) {
