@@ -46,25 +46,27 @@ func (s State) Shift(now int64, sh rate.Shape, units int64) (after State, moved 
 	return d, moved
 }
 
-// Unspent is what may be given back at now, in units of to, of units that were charged under from at the Unix time charged: what has not
-// drained since. Rounded down, because a refund must never grant.
+// Unspent is what may be given back at now, in units of to, of a charge of units under from at the Unix time charged, of which back turned
+// out to be too much. That is all of back as long as so much of the charge has not drained, and then what has not: the part that was
+// rightly charged drains first. It is rounded down, because a refund must never grant; with it the bucket owes at least what it would had
+// only the right part been charged.
 //
-// When the limit has changed meanwhile, it is taken to have drained at the faster of both rates all the time. And as Convert may have
-// forgiven what did not fit under a smaller burst, the difference of both bursts is not given back either: then whoever is refunded owes
-// at least what they would owe had they never been charged. If a limit changes more than once under one charge, this holds for what the
-// first and the last shape can know; what the ones between forgave is bounded by their steps up, as for every change (see Convert).
-func Unspent(from, to rate.Shape, units, charged, now int64) int64 {
-	if units <= 0 || from.Unit <= 0 || to.Unit <= 0 {
+// When the limit has changed meanwhile, the charge is taken to have drained at the faster of both rates all the time. And as Convert may
+// have forgiven what did not fit under a smaller burst, the difference of both bursts is not given back either. If a limit changes more than
+// once under one charge, what the limits between forgave is not known here; it is bounded by their steps up, as after every change.
+func Unspent(from, to rate.Shape, units, back, charged, now int64) int64 {
+	if units <= 0 || back <= 0 || from.Unit <= 0 || to.Unit <= 0 {
 		return 0
 	}
+	back = min(back, units)
 	elapsed := time.Duration(0)
 	if now > charged {
 		elapsed = time.Duration(min(uint64(now)-uint64(charged), math.MaxInt64))
 	}
 	if from == to {
-		return undrained(from, units, elapsed)
+		return min(back, undrained(from, units, elapsed))
 	}
-	left := min(scale(undrained(from, units, elapsed), from, to), undrained(to, scale(units, from, to), elapsed))
+	left := min(scale(min(back, undrained(from, units, elapsed)), from, to), undrained(to, scale(units, from, to), elapsed))
 	if most := scale(from.Capacity, from, to); most >= to.Capacity {
 		left -= most - to.Capacity + 1 // scale rounds down
 	}

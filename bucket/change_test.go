@@ -90,14 +90,31 @@ func TestUnspent(t *testing.T) {
 		{"an elapsed age", sh, sh, math.MaxInt64, math.MinInt64, math.MaxInt64, math.MaxInt64 - rate.MaxCapacity},
 		{"the zero shape", rate.Shape{}, sh, 50, 0, 0, 0},
 	} {
-		if got := bucket.Unspent(test.from, test.to, test.units, test.charged, test.now); got != test.want {
+		if got := bucket.Unspent(test.from, test.to, test.units, test.units, test.charged, test.now); got != test.want {
 			t.Errorf("%s: Unspent(%d) = %d, want %d", test.name, test.units, got, test.want)
+		}
+	}
+	for _, test := range []struct {
+		name      string
+		to        rate.Shape
+		back, now int64
+		want      int64
+	}{
+		{"a part, at once", sh, 20, 0, 20},
+		{"a part, while as much of the charge is left", sh, 20, 15, 20},
+		{"a part, when less is left", sh, 20, 18, 14},
+		{"a part, when nothing is left", sh, 20, 25, 0},
+		{"more than was charged", sh, 70, 0, 50},
+		{"a part, under a larger burst", larger, 20, 15, 20},
+	} {
+		if got := bucket.Unspent(sh, test.to, 50, test.back, 0, test.now); got != test.want {
+			t.Errorf("%s: Unspent(50, %d) at %d = %d, want %d", test.name, test.back, test.now, got, test.want)
 		}
 	}
 }
 
-// TestUnspentNeverGrants charges one of two buckets, takes from both, changes their limit once or never, and refunds the first: it owes at
-// least as much as the one that was never charged.
+// TestUnspentNeverGrants charges one of two buckets too much and the other what is right, takes from both, changes their limit once or never,
+// and refunds the first: it owes at least as much as the other.
 func TestUnspentNeverGrants(t *testing.T) {
 	rng := rand.New(rand.NewPCG(17, 3))
 	limit := func() rate.Limit {
@@ -136,15 +153,20 @@ func TestUnspentNeverGrants(t *testing.T) {
 			continue
 		}
 		with = after
+		right := rng.Int64N(units + 1)
+		if rng.IntN(2) == 0 {
+			right = 0
+		}
+		without, _ = without.Charge(now, shape, right)
 		both()
 		at()
-		back := bucket.Unspent(chargedUnder, shape, units, charged, now)
+		back := bucket.Unspent(chargedUnder, shape, units, units-right, charged, now)
 		with, _ = with.Shift(now, shape, -back)
 		if back > 0 {
 			refunded++
 		}
 		if with.FullAt(shape) < without.FullAt(shape) && without.FullAt(shape) > now {
-			t.Fatalf("round %d: %+v to %+v: refund of %d leaves %+v, never charged is %+v at %d", round, chargedUnder, shape, back, with, without, now)
+			t.Fatalf("round %d: %+v to %+v: refund of %d leaves %+v, rightly charged is %+v at %d", round, chargedUnder, shape, back, with, without, now)
 		}
 	}
 	if refunded < 1000 {
@@ -156,7 +178,7 @@ func TestChangesAllocateNothing(t *testing.T) {
 	shape := compile(t, rate.Limit{Tokens: 10, Per: s, Burst: 20})
 	var state bucket.State
 	if n := testing.AllocsPerRun(100, func() {
-		state, _ = state.Shift(0, shape, bucket.Unspent(shape, shape.Grow(3), 100, 0, 5))
+		state, _ = state.Shift(0, shape, bucket.Unspent(shape, shape.Grow(3), 100, 50, 0, 5))
 		state, _ = state.Shift(0, shape, bucket.Fill)
 	}); n != 0 {
 		t.Errorf("Shift and Unspent allocate %v times, want 0", n)
