@@ -117,6 +117,7 @@ func (d *Daemon) handle(token string) error {
 			OmitFields: !d.conf.Headers.RateLimit,
 			Legacy:     dialects[d.conf.Headers.Legacy],
 			Methods:    d.parts.registry.Table.Allowed,
+			Reserve:    settlement(d.conf.Settle, d.log),
 		},
 	})
 	if err != nil {
@@ -298,7 +299,7 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 	if err != nil {
 		return nil, err
 	}
-	buckets, err := memory.New(memory.Options{MaxBuckets: c.MaxBuckets})
+	buckets, err := newBuckets(c)
 	if err != nil {
 		return nil, err
 	}
@@ -309,7 +310,7 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 	p.limiter, err = headgate.New(headgate.Options{
 		Endpoints: p.registry.Table, Policies: p.rules, Buckets: buckets, Identities: who,
 		Unknown: unknownModes[c.Unknown], Costs: p.registry.Costs, DenyWithoutRule: c.NoRule == "deny",
-		Observe: p.meter.Observe,
+		Observe: p.meter.Observe, MaxReservations: c.Settle.MaxOutstanding,
 	})
 	return p, err
 }

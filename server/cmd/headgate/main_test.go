@@ -115,8 +115,8 @@ func TestBadInput(t *testing.T) {
 		},
 		"every field at fault": {
 			args: "serve --config c.yaml", code: 2,
-			files: map[string]string{"c.yaml": "listen: nowhere\nupstream: ftp://x\nunknown: maybe\nipv6_prefix: 200\nroutes: [r]\ncosts: {GET /a: 0}\n"},
-			want:  []string{`listen is "nowhere"`, `upstream is "ftp://x"`, `unknown is "maybe"`, `ipv6_prefix is "200"`, `costs[GET /a] is "0"`},
+			files: map[string]string{"c.yaml": "listen: nowhere\nupstream: ftp://x\nunknown: maybe\nipv6_prefix: 200\nroutes: [r]\ncosts: {GET /a: -1}\n"},
+			want:  []string{`listen is "nowhere"`, `upstream is "ftp://x"`, `unknown is "maybe"`, `ipv6_prefix is "200"`, `costs[GET /a] is "-1"`},
 		},
 		"no upstream":         {args: "serve --routes routes.txt", files: map[string]string{"routes.txt": routesFile}, code: 2, want: []string{`upstream is ""`, "http://127.0.0.1:9000"}},
 		"no endpoints":        {args: "serve --upstream http://127.0.0.1:1", code: 2, want: []string{"openapi", "--unknown", "routes"}},
