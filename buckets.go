@@ -203,7 +203,7 @@ func checkAmount(s BucketState, amount int64) error {
 // topUp takes amount tokens off the debt, as far as there is any.
 func (l *Limiter) topUp(ctx context.Context, now int64, named *namedBucket, amount int64) (int64, error) {
 	moved, err := l.change(ctx, now, named, -named.take.Shape.UnitsSaturating(amount))
-	return -moved / named.take.Shape.Unit, err
+	return (-moved + named.take.Shape.Unit - 1) / named.take.Shape.Unit, err // a part of a token counts as one
 }
 
 func (l *Limiter) allow(now int64, named *namedBucket, amount, until int64) error {
