@@ -21,7 +21,7 @@ const (
 	// OverLimit: at least one rule that applies has no room. Denied; the
 	// Decision says which and for how long.
 	OverLimit
-	// CostAboveBurst: the endpoint costs more than a rule's bucket can ever
+	// CostAboveBurst: the request costs more than a rule's bucket can ever
 	// hold, so waiting cannot help. Denied; the rules need mending.
 	CostAboveBurst
 	// UnknownEndpoint: no template matches the path. Denied before identity.
@@ -37,6 +37,12 @@ const (
 	StoreFailed
 	// NoPolicies: no rules have ever been loaded. Denied.
 	NoPolicies
+	// InvalidCost: Request.Cost is below zero. Denied before identity; the
+	// door needs mending.
+	InvalidCost
+	// ReservationsFull: Reserve found no place in the table of outstanding
+	// reservations. Denied, and nothing was taken.
+	ReservationsFull
 )
 
 var reasonNames = [...]string{
@@ -49,6 +55,9 @@ var reasonNames = [...]string{
 	InvalidTarget:   "invalid_target",
 	StoreFailed:     "store_failed",
 	NoPolicies:      "no_policies",
+
+	InvalidCost:      "invalid_cost",
+	ReservationsFull: "reservations_full",
 }
 
 // Reasons is how many reasons there are; they count from 0.
@@ -98,7 +107,8 @@ type Decision struct {
 	// wait helps.
 	RetryAfter time.Duration
 
-	// Cost is what the request costs at this endpoint, in tokens.
+	// Cost is what the request costs, in tokens; of a reservation, what it
+	// holds.
 	Cost int64
 
 	// Lost says that the buckets could not answer and the request passed all

@@ -30,6 +30,10 @@ type Limiter struct {
 	observe       func(*Request, *Decision)
 	now           func() int64 // Unix nanoseconds
 
+	correct      Corrector // nil if the buckets cannot
+	reservations *reservations
+	allowances   *allowances
+
 	trips sync.Pool // of *trip
 }
 
@@ -45,6 +49,9 @@ func New(o Options) (*Limiter, error) {
 		rejectUnknown: o.Unknown == RejectUnknown, denyUnruled: o.DenyWithoutRule,
 		region: o.Region, observe: o.Observe, now: clock(o.Now),
 	}
+	l.correct, _ = o.Buckets.(Corrector)
+	l.reservations = newReservations(orDefault(o.MaxReservations, defaultReservations))
+	l.allowances = newAllowances(orDefault(o.MaxAllowances, defaultAllowances))
 	if l.region == nil {
 		l.region = func(netip.Addr) string { return "" }
 	}
@@ -112,7 +119,9 @@ func (l *Limiter) prepare(ctx context.Context, t *trip) bool {
 		d.Reason, d.Allowed = NoRule, !l.denyUnruled
 		return false
 	}
-	t.cost = l.costs[t.match.ID]
+	if t.cost = r.Cost; t.cost == 0 {
+		t.cost = l.costs[t.match.ID]
+	}
 	l.name(t)
 	return true
 }
@@ -120,6 +129,9 @@ func (l *Limiter) prepare(ctx context.Context, t *trip) bool {
 // refuse says whether a request is turned away before any identity or limiter
 // work.
 func (l *Limiter) refuse(r *Request, m endpoint.Match) (Reason, bool) {
+	if r.Cost < 0 {
+		return InvalidCost, true
+	}
 	switch m.Status {
 	case endpoint.Invalid:
 		return InvalidTarget, true
@@ -153,6 +165,7 @@ func (l *Limiter) name(t *trip) {
 			Shadow: terms.Mode == policy.Shadow,
 		})
 	}
+	l.allowances.apply(t.now, t.takes)
 	if cap(t.outs) < len(t.takes) {
 		t.outs = make([]bucket.Outcome, policy.MaxApplied)
 	}
@@ -212,6 +225,13 @@ func (l *Limiter) conclude(t *trip, allowed bool, err error) {
 		}
 	}
 	d.Lost = d.Allowed
+}
+
+func orDefault(value, otherwise int) int {
+	if value == 0 {
+		return otherwise
+	}
+	return value
 }
 
 func costTable(endpoints *endpoint.Table, costs map[endpoint.ID]int64) []int64 {

@@ -382,11 +382,11 @@ func TestNoRulesAndNoPolicies(t *testing.T) {
 }
 
 func TestNewNamesEveryFault(t *testing.T) {
-	_, err := headgate.New(headgate.Options{Unknown: 9, Costs: map[endpoint.ID]int64{1: 0}})
+	_, err := headgate.New(headgate.Options{Unknown: 9, Costs: map[endpoint.ID]int64{1: -1}, MaxReservations: -3, MaxAllowances: 1 << 30})
 	if err == nil {
 		t.Fatal("New of nothing succeeds, want an error")
 	}
-	for _, want := range []string{"Endpoints is nil", "Policies is nil", "Buckets is nil", "Identities is nil", "Unknown is 9", "Costs[1] is 0"} {
+	for _, want := range []string{"Endpoints is nil", "Policies is nil", "Buckets is nil", "Identities is nil", "Unknown is 9", "Costs[1] is -1", "MaxReservations is -3", "MaxAllowances is 1073741824"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("error %q does not name %q", err, want)
 		}

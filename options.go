@@ -66,7 +66,9 @@ type Options struct {
 
 	// Costs is how many tokens a request to an endpoint takes, 1 where
 	// absent. Give policy.CompileOptions the same, so that a cost no bucket
-	// can hold is found when rules load.
+	// can hold is found when rules load. An endpoint of cost 0 looks at its
+	// buckets, takes nothing and is never denied by them: for one that tells
+	// clients their budget. Request.Cost goes before.
 	Costs map[endpoint.ID]int64
 
 	// DenyWithoutRule refuses requests that no rule applies to. The zero
@@ -81,6 +83,17 @@ type Options struct {
 	// Observe, if set, is called after every decision, on the request's own
 	// goroutine. It must be quick and must not keep either pointer.
 	Observe func(*Request, *Decision)
+
+	// MaxReservations is how many reservations may be outstanding at once:
+	// made by Reserve, neither settled nor expired. Default 65536, at most
+	// 1<<24. One takes about 250 bytes with two rules. Size it by requests a
+	// second times the seconds that one is outstanding; beyond it Reserve
+	// refuses.
+	MaxReservations int
+
+	// MaxAllowances is how many buckets may have an allowance at once (see
+	// Grant). Default 4096, at most 1<<20.
+	MaxAllowances int
 
 	// Now is the clock. The default reads the monotonic clock, anchored to
 	// the wall clock once at New: a step of the wall clock moves no budget.
@@ -102,12 +115,28 @@ func (o *Options) validate() error {
 		errs = append(errs, fmt.Errorf("Unknown is %d, want RejectUnknown or LimitUnknown", o.Unknown))
 	}
 	for id, cost := range o.Costs {
-		if cost < 1 {
-			errs = append(errs, fmt.Errorf("Costs[%d] is %d, want 1 or more", id, cost))
+		if cost < 0 {
+			errs = append(errs, fmt.Errorf("Costs[%d] is %d, want 0 or more", id, cost))
 		}
 		if o.Endpoints != nil && (id == endpoint.Unknown || int(id) > o.Endpoints.Len()) {
 			errs = append(errs, fmt.Errorf("Costs has endpoint %d, want 1 to %d", id, o.Endpoints.Len()))
 		}
 	}
+	bound := func(field string, value, most int) {
+		if value < 0 || value > most {
+			errs = append(errs, fmt.Errorf("%s is %d, want 1 to %d, or 0 for the default", field, value, most))
+		}
+	}
+	bound("MaxReservations", o.MaxReservations, mostReservations)
+	bound("MaxAllowances", o.MaxAllowances, mostAllowances)
 	return errors.Join(errs...)
+}
+
+// Corrector is what Buckets must be besides, for Reserve, Settle, Reset and
+// Grant. bucket/memory implements it.
+type Corrector interface {
+	// Correct changes the debts of buckets outside of any request, and writes
+	// to moved[i] how many units of changes[i] it added, or took off when
+	// below zero. An error means that nothing was changed.
+	Correct(ctx context.Context, now int64, changes []bucket.Change, moved []int64) error
 }

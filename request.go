@@ -30,4 +30,11 @@ type Request struct {
 	// so it narrows budgets and never widens them: without one the client's
 	// address stands in.
 	Identifier string
+
+	// Cost is how many tokens this request takes, where that is known only of
+	// the request itself: rows asked for, bytes sent, tokens of a prompt. 0 is
+	// what Options.Costs says of the endpoint. A cost above a rule's burst is
+	// denied as CostAboveBurst and one below zero as InvalidCost; neither by
+	// waiting.
+	Cost int64
 }

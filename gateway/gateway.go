@@ -31,7 +31,8 @@ type Options struct {
 	// https, host, optional base path.
 	Upstream *url.URL
 
-	// Limit configures the answers.
+	// Limit configures the answers, and by Limit.Reserve whether requests pay
+	// what the API says they cost.
 	Limit httplimit.Options
 
 	// TrustedProxy says whether the forwarding fields of a peer are passed on

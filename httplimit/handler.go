@@ -30,6 +30,15 @@ type Options struct {
 	// "identifier". Default none.
 	Identifier func(*http.Request) string
 
+	// Cost tells what a request costs, or probably costs if Reserve is set, in
+	// tokens; 0 is what the endpoint costs. Default 0. What it reads of the
+	// request was chosen by the client: bound it.
+	Cost func(*http.Request) int64
+
+	// Reserve makes requests pay by what they turned out to cost. Default nil:
+	// they pay before.
+	Reserve *Reserve
+
 	// Methods lists the methods that the path of a raw target has, for the
 	// Allow header of a 405 (RFC 9110 §15.5.6). endpoint.Table.Allowed fits.
 	// Default none: the header is then empty, which that section permits.
@@ -45,13 +54,17 @@ type Options struct {
 //
 //	429  over a limit, with Retry-After       400  no safe reading of the target
 //	404  no such endpoint                     403  no rule, under DenyWithoutRule
-//	405  not with this method                 503  the limiter's state is unavailable
+//	405  not with this method                 503  the limiter's state is unavailable,
+//	400  Options.Cost is below zero                or too many requests are unsettled
 func Handler(lim *headgate.Limiter, next http.Handler, o Options) http.Handler {
 	if o.Peer == nil {
 		o.Peer = Peer
 	}
 	if o.Identifier == nil {
 		o.Identifier = func(*http.Request) string { return "" }
+	}
+	if o.Cost == nil {
+		o.Cost = func(*http.Request) int64 { return 0 }
 	}
 	if o.Methods == nil {
 		o.Methods = func(string) []string { return nil }
@@ -70,19 +83,29 @@ type handler struct {
 }
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	d := h.lim.Check(r.Context(), headgate.Request{
-		Method:     r.Method,
-		Target:     Target(r),
-		Peer:       h.options.Peer(r),
-		Header:     r.Header,
-		Identifier: h.options.Identifier(r),
-	})
+	if h.options.Reserve != nil {
+		h.serveReserved(w, r)
+		return
+	}
+	d := h.lim.Check(r.Context(), h.request(r))
 	h.setFields(w.Header(), r, &d)
 	if !d.Allowed {
 		h.refuse(w, r, &d)
 		return
 	}
 	h.next.ServeHTTP(w, r)
+}
+
+// request translates r.
+func (h *handler) request(r *http.Request) headgate.Request {
+	return headgate.Request{
+		Method:     r.Method,
+		Target:     Target(r),
+		Peer:       h.options.Peer(r),
+		Header:     r.Header,
+		Identifier: h.options.Identifier(r),
+		Cost:       h.options.Cost(r),
+	}
 }
 
 // Peer returns the address of the other end of r's connection, or the zero

@@ -21,7 +21,7 @@ var answers = [headgate.Reasons]problem.Details{
 	},
 	headgate.CostAboveBurst: {
 		Status: http.StatusTooManyRequests, Type: problem.QuotaExceeded, Title: "Quota exceeded",
-		Detail: "This endpoint costs more than the limit's burst ever holds; waiting does not help.",
+		Detail: "This request costs more than the limit's burst ever holds; waiting does not help.",
 	},
 	headgate.UnknownEndpoint: {
 		Status: http.StatusNotFound, Detail: "No endpoint has this path.",
@@ -39,6 +39,13 @@ var answers = [headgate.Reasons]problem.Details{
 	headgate.NoPolicies: {
 		Status: http.StatusServiceUnavailable, Type: problem.TemporaryReducedCapacity,
 		Title: "Rate limits unavailable", Detail: "No limits have been loaded yet.",
+	},
+	headgate.InvalidCost: {
+		Status: http.StatusBadRequest, Title: "Invalid cost", Detail: "The cost of this request comes out below zero.",
+	},
+	headgate.ReservationsFull: {
+		Status: http.StatusServiceUnavailable, Type: problem.TemporaryReducedCapacity,
+		Title: "Too many requests under way", Detail: "Too many requests are being served whose cost is not known yet.",
 	},
 }
 
@@ -60,7 +67,7 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, d *headgate.Dec
 		header.Set("Allow", strings.Join(h.options.Methods(Target(r)), ", "))
 	case headgate.InvalidTarget:
 		answer.Detail = "The request target " + d.Endpoint.Fault.String() + "."
-	case headgate.StoreFailed, headgate.NoPolicies:
+	case headgate.StoreFailed, headgate.NoPolicies, headgate.ReservationsFull:
 		header.Set(fieldRetryAfter, unavailableRetry)
 	}
 	problem.Write(w, r, answer)

@@ -23,7 +23,8 @@ type CompileOptions struct {
 	// sooner. Default 100.
 	BurstPercent int64
 
-	// Costs is how many tokens a request to an endpoint takes; 1 where absent.
+	// Costs is how many tokens a request to an endpoint takes; 1 where absent,
+	// 0 for one that only looks.
 	// It is here to be checked: a cost above a burst could never be paid.
 	Costs map[endpoint.ID]int64
 

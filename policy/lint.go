@@ -235,9 +235,9 @@ func (c *compiler) readCosts() []endpointCost {
 		case e.id == endpoint.Unknown || uint64(e.id) > uint64(known):
 			c.problems.add(Problem{Code: "costs", Rule: -1, Where: "costs",
 				Field: "endpoint", Value: number(int64(e.id)), Want: fmt.Sprintf("an endpoint of the table, 1 to %d", known)})
-		case e.cost < 1:
+		case e.cost < 0:
 			c.problems.add(Problem{Code: "costs", Rule: -1, Where: "costs",
-				Field: c.set.endpointText(uint32(e.id)), Value: number(e.cost), Want: "1 or more"})
+				Field: c.set.endpointText(uint32(e.id)), Value: number(e.cost), Want: "0 or more"})
 		case e.cost > 1:
 			kept = append(kept, e)
 		}

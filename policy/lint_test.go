@@ -172,14 +172,14 @@ func TestLintOptions(t *testing.T) {
 	}
 	problems := policy.Lint(doc, policy.CompileOptions{
 		Endpoints: endpoints, BurstPercent: 99,
-		Costs: map[endpoint.ID]int64{0: 2, 1: 0, 2: 1},
+		Costs: map[endpoint.ID]int64{0: 2, 1: -1, 2: 1},
 	})
 	want := `error: burst_percent is 99, want 100 or more, or 0 for 100
 error: projects: project is "", want a project in UTF-8
 error: projects["acme"]: tier is "", want a tier in UTF-8; leave out projects that have none
 error: costs: endpoint is 0, want an endpoint of the table, 1 to 1
 error: costs: endpoint is 2, want an endpoint of the table, 1 to 1
-error: costs: GET /v1/items is 0, want 1 or more`
+error: costs: GET /v1/items is -1, want 0 or more`
 	if got := problems.String(); got != want {
 		t.Errorf("Lint\n got %s\nwant %s", got, want)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/rate"
 )
 
 const (
@@ -32,6 +33,18 @@ type sketch struct {
 	cells  []uint32 // rows one after the other; 0 is never
 	base   int64    // Unix time in milliseconds that cells count from
 	latest int64    // Unix time in nanoseconds of the latest ever written; what a cell that says late means
+
+	// carries says that some bucket of the shard once owed more than its burst (see bucket.State.Shift), so that what is remembered may
+	// too.
+	carries bool
+}
+
+// most is what a bucket may owe that comes back.
+func (k *sketch) most(shape *rate.Shape) int64 {
+	if k.carries {
+		return shape.MaxDebt()
+	}
+	return shape.Capacity
 }
 
 func newSketch(width int) sketch {
@@ -123,12 +136,12 @@ func (k *sketch) inherit(now int64, t *bucket.Take) bucket.State {
 		}
 	}
 	if fullAt == math.MaxInt64 {
-		debt = t.Shape.Capacity // FullAt ends here, debt may not
+		debt = k.most(&t.Shape) // FullAt ends here, debt may not
 	}
 	if fullAt > changed {
 		debt = max(debt, unconverted)
 	}
-	return bucket.State{Debt: min(debt, t.Shape.Capacity), Stamp: now}
+	return bucket.State{Debt: min(debt, k.most(&t.Shape)), Stamp: now}
 }
 
 // between is the time from one Unix time to a later one; 0 if it is not later.
@@ -137,4 +150,17 @@ func between(from, to int64) time.Duration {
 		return 0
 	}
 	return time.Duration(min(uint64(to-from), math.MaxInt64))
+}
+
+// countLocked adds to inForce[row] how many of the row's cells from one to another remember a debt at now.
+func (k *sketch) countLocked(inForce *[rows]int, from, to int, now int64) {
+	width := len(k.cells) / rows
+	ms := now / perMS
+	for row := range rows {
+		for _, since := range k.cells[row*width+from : row*width+to] {
+			if since != 0 && k.base+int64(since) > ms {
+				inForce[row]++
+			}
+		}
+	}
 }

@@ -22,7 +22,6 @@ package memory
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/bits"
 	"runtime"
@@ -39,6 +38,10 @@ type Options struct {
 	// (never the other way round), too many and memory lies idle, 56 bytes a bucket with the defaults.
 	MaxBuckets int
 
+	// MaxBytes says the same in bytes: the table is as large as fits. At least MinBytes; give one of both. It holds for the table, which
+	// is nearly all that a Store takes.
+	MaxBytes int64
+
 	// SketchWidth is how many cells of 4 bytes each of the four rows has that remember evicted debt. Default MaxBuckets. A quarter
 	// of that suffices for a table that is never over-subscribed.
 	SketchWidth int
@@ -46,6 +49,11 @@ type Options struct {
 	// MaxShapes is how many different shapes the buckets of the table may have at once. Default an eighth of MaxBuckets, at least 64
 	// and at most 1<<17. A bucket that finds no room for its shape lives in the sketch alone, which is safe, but coarse.
 	MaxShapes int
+
+	// RefuseNewcomers denies a key that the table does not know while all 8 slots it could have hold buckets in debt, instead of evicting
+	// one of them. It keeps the buckets that are there exact, for the price of turning new clients away: whoever keeps enough keys in debt
+	// decides who may come. Off by default, because eviction never grants a token, so memory alone is no reason to refuse anybody.
+	RefuseNewcomers bool
 }
 
 const (
@@ -59,6 +67,8 @@ type Store struct {
 	shardBits uint    // log2(len(shards))
 	shapes    *registry
 
+	refuseNewcomers bool
+
 	// changed is the latest Since of any take that found its bucket missing or under another shape: when rules last changed, as far
 	// as the table was told.
 	changed atomic.Int64
@@ -66,25 +76,16 @@ type Store struct {
 
 // New makes an empty Store, or says everything that is wrong with o.
 func New(o Options) (*Store, error) {
-	err := errors.Join(inRange("MaxBuckets", o.MaxBuckets), inRange("SketchWidth", o.SketchWidth), inRange("MaxShapes", o.MaxShapes))
-	if err != nil {
+	if err := o.complete(); err != nil {
 		return nil, err
 	}
-	if o.MaxBuckets == 0 {
-		o.MaxBuckets = defaultBuckets
+	p := o.plan(o.MaxBuckets)
+	s := &Store{
+		shards: make([]shard, p.shards), shardBits: uint(bits.TrailingZeros(uint(p.shards))), shapes: newRegistry(o.MaxShapes),
+		refuseNewcomers: o.RefuseNewcomers,
 	}
-	if o.SketchWidth == 0 {
-		o.SketchWidth = o.MaxBuckets
-	}
-	if o.MaxShapes == 0 {
-		o.MaxShapes = min(max(o.MaxBuckets/ways, 64), 1<<17)
-	}
-
-	sets := (o.MaxBuckets + ways - 1) / ways
-	shards := shardCount(sets)
-	s := &Store{shards: make([]shard, shards), shardBits: uint(bits.TrailingZeros(uint(shards))), shapes: newRegistry(o.MaxShapes)}
 	for i := range s.shards {
-		s.shards[i].init((sets+shards-1)/shards, (o.SketchWidth+shards-1)/shards)
+		s.shards[i].init(p.sets, p.width)
 	}
 	return s, nil
 }

@@ -1,6 +1,10 @@
 package memory
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"github.com/headgate-io/headgate/rate"
+)
 
 // Stats describes a table. Created, EvictedFull and EvictedInDebt only grow. Created less both others is the number of slots in use, most
 // of which may hold full buckets.
@@ -13,6 +17,14 @@ type Stats struct {
 	Created       uint64 // buckets that entered the table
 	EvictedFull   uint64 // full buckets that left, which nobody can notice
 	EvictedInDebt uint64 // buckets in debt that left: the table is too small, and new keys may find less than a full bucket
+	Refused       uint64 // look-ups of new keys that found no room, under Options.RefuseNewcomers
+
+	// Occupancy is the part of the slots whose bucket is in debt. A table is large enough as long as it stays below about 0.8.
+	Occupancy float64
+
+	// FalseDenials estimates the part of new keys that find less than a full bucket, because others wrote to all four of their cells in the
+	// sketch: the product of how full its rows are. They may then be denied what is theirs; nobody is ever given what is not.
+	FalseDenials float64
 }
 
 // Stats sweeps the table, to count the buckets that are in debt at the Unix time now in nanoseconds. That takes some milliseconds for a
@@ -31,10 +43,37 @@ func (s *Store) Stats(now int64) Stats {
 		stats.Created += sh.created
 		stats.EvictedFull += sh.evictedFull
 		stats.EvictedInDebt += sh.evictedInDebt
+		stats.Refused += sh.refused
 		sh.mu.Unlock()
+		stats.FalseDenials += sh.falseDenials(now) / float64(len(s.shards))
 	}
+	stats.Occupancy = float64(stats.Live) / float64(stats.Capacity)
 	return stats
 }
+
+// falseDenials is the chance that a key which never was in the shard meets times of others in all of its cells. Keys choose a cell a row
+// evenly and independently, so it is the product of how full the rows are. A shard that never evicted in debt is not looked at.
+func (sh *shard) falseDenials(now int64) float64 {
+	sh.mu.Lock()
+	latest, width := sh.sketch.latest, len(sh.sketch.cells)/rows
+	sh.mu.Unlock()
+	if latest <= now || width == 0 {
+		return 0
+	}
+	var inForce [rows]int
+	for from := 0; from < width; from += stride * ways {
+		sh.mu.Lock()
+		sh.sketch.countLocked(&inForce, from, min(from+stride*ways, width), now)
+		sh.mu.Unlock()
+	}
+	chance := 1.0
+	for _, n := range inForce {
+		chance *= float64(n) / float64(width)
+	}
+	return chance
+}
+
+const shapeBytes = int64(unsafe.Sizeof(rate.Shape{}))
 
 func (s *Store) bytes() int64 {
 	n := int64(len(s.shards)) * int64(unsafe.Sizeof(shard{}))

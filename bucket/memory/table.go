@@ -34,7 +34,7 @@ type shardState struct {
 	sets   []set
 	sketch sketch
 
-	created, evictedFull, evictedInDebt uint64
+	created, evictedFull, evictedInDebt, refused uint64
 	// all of it guarded by mu
 }
 
@@ -80,7 +80,7 @@ func (s *Store) findLocked(sh *shard, now int64, t *bucket.Take) (place, bucket.
 		}
 		return at, state
 	}
-	return at, sh.sketch.inherit(now, t)
+	return at, s.newcomerLocked(sh, now, at.set, t)
 }
 
 // putLocked stores t's bucket, which is at its place or has none. Shape is the number of t.Shape, or 0 if the registry has no room for it:

@@ -9,6 +9,9 @@
 //	DELETE /v1/policies          ?endpoint=…&project=…&tier=…&subject=…
 //	POST   /v1/reload            read the database now
 //	POST   /v1/explain           an ExplainRequest; also GET ?method=…&target=…
+//	GET    /v1/buckets           ?endpoint=…&key=…; POST /v1/buckets/inspect with evidence
+//	POST   /v1/buckets/reset     a BucketRequest: its one bucket becomes full
+//	POST   /v1/buckets/grant     a BucketRequest with amount, and expires if for a time
 package admin
 
 import (
@@ -34,7 +37,8 @@ import (
 	"github.com/headgate-io/headgate/server/store"
 )
 
-// Options configures the door. All but Token are required.
+// Options configures the door. All but Token, TokenName and Warnings are
+// required.
 type Options struct {
 	Limiter  *headgate.Limiter
 	Policies *policy.Cache
@@ -42,11 +46,20 @@ type Options struct {
 	Compile  policy.CompileOptions
 	Metrics  http.Handler
 	Ready    func() error
+	Audit    Auditor
+	FindKey  FindKey
 	Log      *slog.Logger
+
+	// Warnings are what Ready's answer says besides, without being less ready.
+	// Nil means none.
+	Warnings func() []string
 
 	// Token is what every request but those for health must bear. Empty means
 	// that none is asked for, which is for loopback listeners alone.
 	Token string
+
+	// TokenName is what the audit calls the token.
+	TokenName string
 }
 
 // maxBody bounds what a request may send, in bytes.
@@ -63,6 +76,7 @@ func New(o Options) (http.Handler, error) {
 	guarded.HandleFunc("POST /v1/reload", a.reload)
 	guarded.HandleFunc("POST /v1/explain", a.explain)
 	guarded.HandleFunc("GET /v1/explain", a.explain)
+	a.buckets(guarded)
 
 	open := http.NewServeMux()
 	open.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
@@ -112,7 +126,7 @@ func orProblem(mux *http.ServeMux) http.Handler {
 			}
 		}
 		if has == nil {
-			refuse(w, r, http.StatusNotFound, "Nothing is here. There are /metrics, /healthz, /readyz, /v1/policies, /v1/reload and /v1/explain.")
+			refuse(w, r, http.StatusNotFound, "Nothing is here. There are /metrics, /healthz, /readyz, /v1/policies, /v1/reload, /v1/explain and /v1/buckets.")
 			return
 		}
 		w.Header().Set("Allow", strings.Join(has, ", "))
@@ -136,6 +150,11 @@ func (a *api) ready(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	_, _ = io.WriteString(w, "ready\n")
+	if a.Warnings != nil {
+		for _, warning := range a.Warnings() {
+			_, _ = fmt.Fprintf(w, "warning: %s\n", warning)
+		}
+	}
 }
 
 // State is how the rules in force came to be.

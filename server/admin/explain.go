@@ -45,24 +45,37 @@ func (e *ExplainRequest) Check() error {
 	if _, err := netip.ParseAddr(e.Peer); err != nil {
 		wrong("peer", e.Peer, "an IP address")
 	}
-	for _, line := range e.Header {
-		if name, _, ok := strings.Cut(line, ":"); !ok || strings.TrimSpace(name) == "" {
-			// Not repeated: it may hold a credential.
-			errs = append(errs, errors.New("header has a line without a name, want Name: value"))
-		}
+	if err := checkHeader(e.Header); err != nil {
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
 // Request translates e, which has been checked.
 func (e *ExplainRequest) Request() headgate.Request {
+	peer, _ := netip.ParseAddr(e.Peer)
+	return headgate.Request{Method: e.Method, Target: e.Target, Peer: peer, Header: header(e.Header), Identifier: e.Identifier}
+}
+
+// checkHeader refuses lines that are not "Name: value". They are not repeated:
+// they may hold a credential.
+func checkHeader(lines []string) error {
+	for _, line := range lines {
+		if name, _, ok := strings.Cut(line, ":"); !ok || strings.TrimSpace(name) == "" {
+			return errors.New("header has a line without a name, want Name: value")
+		}
+	}
+	return nil
+}
+
+// header reads lines that were checked.
+func header(lines []string) http.Header {
 	header := http.Header{}
-	for _, line := range e.Header {
+	for _, line := range lines {
 		name, value, _ := strings.Cut(line, ":")
 		header.Add(textproto.TrimString(name), textproto.TrimString(value))
 	}
-	peer, _ := netip.ParseAddr(e.Peer)
-	return headgate.Request{Method: e.Method, Target: e.Target, Peer: peer, Header: header, Identifier: e.Identifier}
+	return header
 }
 
 // readExplain reads the request from the query of a GET, else from the body.

@@ -84,12 +84,19 @@ type Config struct {
 	// its limit, 100 or more. Default 100.
 	BurstPercent int64 `yaml:"burst_percent"`
 
-	// MaxBuckets bounds the bucket table, at about 50 bytes each. Default
+	// MaxBuckets bounds the bucket table, at about 56 bytes each. Default
 	// 1048576.
 	MaxBuckets int `yaml:"max_buckets"`
 
-	// Costs is what a request to an endpoint costs, in tokens; 1 where absent.
+	// MaxBytes says the same in bytes, such as 64MiB; give one of both.
+	MaxBytes Bytes `yaml:"max_bytes"`
+
+	// Costs is what a request to an endpoint costs, in tokens; 1 where absent,
+	// and 0 for an endpoint that only tells clients their budget.
 	Costs map[string]int64 `yaml:"costs"`
+
+	// Settle makes requests pay what they turned out to cost.
+	Settle Settle `yaml:"settle"`
 
 	// Endpoint adjusts the canonical form.
 	Endpoint Endpoint `yaml:"endpoint"`
@@ -114,6 +121,28 @@ type Endpoint struct {
 	AllowDoubleEncoding bool   `yaml:"allow_double_encoding"`
 }
 
+// Settle says how the cost of a request becomes known while it is served. By
+// default it does not, and requests pay before.
+type Settle struct {
+	// Header is the field, or trailer, by which the API says what a request
+	// cost, in tokens; clients never see it. Default none.
+	Header string `yaml:"header"`
+
+	// BytesPerToken makes a token of so many bytes of the response, where the
+	// header is not. Default 0: bytes do not count.
+	BytesPerToken int64 `yaml:"bytes_per_token"`
+
+	// Timeout is after what time the estimate stands, which is the endpoint's
+	// cost. Default 5m.
+	Timeout time.Duration `yaml:"timeout"`
+
+	// MaxOutstanding bounds the requests that are under way. Default 65536.
+	MaxOutstanding int `yaml:"max_outstanding"`
+}
+
+// On reports whether requests pay afterwards.
+func (s Settle) On() bool { return s.Header != "" || s.BytesPerToken > 0 }
+
 // Headers chooses the feedback to clients.
 type Headers struct {
 	RateLimit bool   `yaml:"ratelimit"` // default true
@@ -136,6 +165,7 @@ func Default() Config {
 		ForwardedHeader: "X-Forwarded-For", IPv6Prefix: 64, KeyHeader: "X-Api-Key",
 		Unknown: "reject", NoRule: "allow", BurstPercent: 100, MaxBuckets: 1 << 20,
 		Endpoint:        Endpoint{EncodedSlash: "reject", Params: "strip"},
+		Settle:          Settle{Timeout: 5 * time.Minute, MaxOutstanding: 1 << 16},
 		Headers:         Headers{RateLimit: true, Legacy: "none"},
 		ShutdownTimeout: 30 * time.Second,
 		Log:             Log{Format: "text", Level: "info"},
@@ -222,12 +252,14 @@ func (c *Config) Complete() error {
 	check.between("ipv6_prefix", int64(c.IPv6Prefix), 1, 128)
 	check.between("burst_percent", c.BurstPercent, 100, 1_000_000)
 	check.between("max_buckets", int64(c.MaxBuckets), 1, 1<<30)
+	check.bytes(c)
+	check.settle(c.Settle)
 	check.duration("upstream_timeout", c.UpstreamTimeout, time.Millisecond, 24*time.Hour)
 	check.duration("refresh", c.Refresh, time.Millisecond, time.Hour)
 	check.duration("shutdown_timeout", c.ShutdownTimeout, time.Millisecond, 24*time.Hour)
 	for endpoint, cost := range c.Costs {
-		if cost < 1 {
-			check.wrong("costs["+endpoint+"]", fmt.Sprint(cost), "1 or more")
+		if cost < 0 {
+			check.wrong("costs["+endpoint+"]", fmt.Sprint(cost), "0 or more")
 		}
 	}
 	return errors.Join(check.errs...)

@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -120,6 +121,7 @@ func (d *Daemon) handle(token string) error {
 			OmitFields: !d.conf.Headers.RateLimit,
 			Legacy:     dialects[d.conf.Headers.Legacy],
 			Methods:    d.parts.registry.Table.Allowed,
+			Reserve:    settlement(d.conf.Settle, d.log),
 		},
 	})
 	if err != nil {
@@ -128,7 +130,8 @@ func (d *Daemon) handle(token string) error {
 	side, err := admin.New(admin.Options{
 		Limiter: d.parts.limiter, Policies: d.parts.rules, Rules: d.parts.database,
 		Compile: d.parts.compile, Metrics: d.parts.meter.Handler(), Token: token,
-		Ready: d.ready, Log: d.log,
+		TokenName: filepath.Base(d.conf.AdminTokenFile), Ready: d.ready, Log: d.log,
+		Audit: d.parts.database, FindKey: d.parts.database.findKey, Warnings: d.parts.pressure.warnings,
 	})
 	if err != nil {
 		return err
@@ -185,6 +188,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	var refreshing sync.WaitGroup
 	refreshing.Go(func() { d.parts.rules.Run(background) })
 	refreshing.Go(func() { d.parts.keys.Run(background) })
+	refreshing.Go(func() { d.parts.pressure.run(background) })
 	defer refreshing.Wait()
 	defer stopBackground()
 
@@ -277,6 +281,7 @@ type parts struct {
 	compile  policy.CompileOptions
 	limiter  *headgate.Limiter
 	meter    *metrics.Meter
+	pressure *pressure
 }
 
 func (p *parts) close() {
@@ -312,18 +317,21 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 	if err != nil {
 		return nil, err
 	}
-	buckets, err := memory.New(memory.Options{MaxBuckets: c.MaxBuckets})
+	buckets, err := newBuckets(c)
 	if err != nil {
 		return nil, err
 	}
+	stats := func() memory.Stats { return buckets.Stats(time.Now().UnixNano()) }
+	p.pressure = newPressure(stats, o.Log)
 	p.meter = metrics.New(metrics.Options{
-		Policies: p.rules.Status, Keys: p.keys.status, Buckets: func() memory.Stats { return buckets.Stats(time.Now().UnixNano()) },
-		Rejections: who.Rejections, Version: o.Version,
+		Policies: p.rules.Status, Keys: p.keys.status, Buckets: stats, TooSmall: func() bool { return len(p.pressure.warnings()) > 0 },
+		Reservations: func() headgate.ReservationStats { return p.limiter.Reservations() },
+		Rejections:   who.Rejections, Version: o.Version,
 	})
 	p.limiter, err = headgate.New(headgate.Options{
 		Endpoints: p.registry.Table, Policies: p.rules, Buckets: buckets, Identities: who,
 		Unknown: unknownModes[c.Unknown], Costs: p.registry.Costs, DenyWithoutRule: c.NoRule == "deny",
-		Observe: p.meter.Observe,
+		Observe: p.meter.Observe, MaxReservations: c.Settle.MaxOutstanding,
 	})
 	return p, err
 }

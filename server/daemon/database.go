@@ -14,6 +14,7 @@ import (
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/internal/live"
 	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/admin"
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/metrics"
 	"github.com/headgate-io/headgate/server/rules"
@@ -36,6 +37,7 @@ type database struct {
 var (
 	_ policy.Source = (*database)(nil)
 	_ rules.Store   = (*database)(nil)
+	_ admin.Auditor = (*database)(nil)
 )
 
 func (d *database) get(ctx context.Context) (*store.Store, error) {
@@ -96,6 +98,34 @@ func (d *database) Delete(ctx context.Context, which store.RuleKey) error {
 		return err
 	}
 	return s.Delete(ctx, which)
+}
+
+// Append writes down a change of a bucket.
+func (d *database) Append(ctx context.Context, a store.Audit) (int64, error) {
+	s, err := d.get(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return s.Append(ctx, a)
+}
+
+// findKey reports whose an API key is. Revoked ones too: their buckets may
+// still be in debt.
+func (d *database) findKey(ctx context.Context, id string) (project, tier string, err error) {
+	s, err := d.get(ctx)
+	if err != nil {
+		return "", "", err
+	}
+	keys, err := s.ListKeys(ctx)
+	if err != nil {
+		return "", "", err
+	}
+	for _, key := range keys {
+		if key.ID == id {
+			return key.Project, key.Tier, nil
+		}
+	}
+	return "", "", store.ErrNotFound
 }
 
 func (d *database) close() {

@@ -33,6 +33,11 @@ type Options struct {
 	Keys     func() KeyStatus
 	Buckets  func() memory.Stats
 
+	// TooSmall says whether the bucket table is.
+	TooSmall func() bool
+
+	Reservations func() headgate.ReservationStats
+
 	// Rejections tells how many credentials were ignored, by reason.
 	Rejections func() iter.Seq2[identity.Rejection, uint64]
 
@@ -83,7 +88,7 @@ func New(o Options) *Meter {
 	}
 	for _, reason := range []headgate.Reason{
 		headgate.NoRule, headgate.UnknownEndpoint, headgate.UnknownMethod, headgate.InvalidTarget,
-		headgate.StoreFailed, headgate.NoPolicies,
+		headgate.StoreFailed, headgate.NoPolicies, headgate.InvalidCost, headgate.ReservationsFull,
 	} {
 		m.refusals[reason] = m.denied.WithLabelValues(noRule, reason.String())
 	}
@@ -187,13 +192,22 @@ var (
 	descBuckets     = describe("buckets", "Live buckets: those that are not full.")
 	descCapacity    = describe("buckets_capacity", "Slots of the bucket table.")
 	descCreated     = describe("buckets_created_total", "Buckets created.")
+	descOccupancy   = describe("buckets_occupancy_ratio", "Part of the slots whose bucket is not full.")
+	descDenials     = describe("buckets_false_denials_ratio", "Estimated part of new clients that find less than a full bucket.")
+	descTooSmall    = describe("buckets_table_too_small", "1 while the table is too small: give it more by max_buckets or max_bytes.")
+	descBytes       = describe("buckets_bytes", "Memory of the bucket table.")
+	descShapes      = describe("buckets_shapes", "Different limits that buckets of the table have.")
+	descOutstanding = describe("reservations", "Reservations that are neither settled nor expired.")
+	descPlaces      = describe("reservations_capacity", "Reservations that may be outstanding at once.")
+	descReserved    = describe("reservations_total", "Reservations by what became of them.", "outcome")
 	descRejected    = describe("credentials_rejected_total", "Credentials presented that failed validation and were ignored.", "reason")
 	descEvicted     = describe("buckets_evicted_total", "Buckets evicted to make room: full ones lose nothing, the debt of the others is remembered.", "state")
 )
 
 func (g *gauges) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descBuild, descVersion, descRules, descStaleness, descFailures, descHealthy,
-		descFromDisk, descCopy, descKeys, descKeyFailures, descBuckets, descCapacity, descCreated, descEvicted, descRejected} {
+		descFromDisk, descCopy, descKeys, descKeyFailures, descBuckets, descCapacity, descCreated, descEvicted, descRejected,
+		descOccupancy, descDenials, descTooSmall, descBytes, descShapes, descOutstanding, descPlaces, descReserved} {
 		out <- d
 	}
 }
@@ -221,6 +235,18 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 	count(descCreated, uint64(table.Created))
 	count(descEvicted, uint64(table.EvictedFull), "full")
 	count(descEvicted, uint64(table.EvictedInDebt), "in_debt")
+	gauge(descOccupancy, table.Occupancy)
+	gauge(descDenials, table.FalseDenials)
+	gauge(descTooSmall, truth(g.options.TooSmall()))
+	gauge(descBytes, float64(table.Bytes))
+	gauge(descShapes, float64(table.Shapes))
+	reserved := g.options.Reservations()
+	gauge(descOutstanding, float64(reserved.Outstanding))
+	gauge(descPlaces, float64(reserved.Capacity))
+	count(descReserved, reserved.Made, "made")
+	count(descReserved, reserved.Settled, "settled")
+	count(descReserved, reserved.Expired, "expired")
+	count(descReserved, reserved.Refused, "refused")
 	for reason, n := range g.options.Rejections() {
 		count(descRejected, n, reason.Code())
 	}

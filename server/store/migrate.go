@@ -85,17 +85,21 @@ func target(p *goose.Provider) int64 {
 // checkOwner refuses the database of another program, before anything in it is
 // changed.
 func (f *file) checkOwner(ctx context.Context, db *sql.DB) error {
-	var id int64
-	if err := db.QueryRowContext(ctx, "PRAGMA application_id").Scan(&id); err != nil {
+	id, err := readApplicationID(ctx, db)
+	if err != nil || id == applicationID {
 		return err
-	}
-	if id == applicationID {
-		return nil
 	}
 	// goose makes its table before the first migration sets the mark.
 	var table string
-	err := db.QueryRowContext(ctx, `SELECT name FROM sqlite_master
+	err = db.QueryRowContext(ctx, `SELECT name FROM sqlite_master
 		WHERE type = 'table' AND name NOT IN ('goose_db_version', 'sqlite_sequence') ORDER BY rowid LIMIT 1`).Scan(&table)
+	if err == nil {
+		// Another process may have made both the mark and the table between
+		// the two looks; it makes them together.
+		if id, err := readApplicationID(ctx, db); err != nil || id == applicationID {
+			return err
+		}
+	}
 	switch {
 	case err == nil:
 		return fault(fmt.Sprintf("is the database of another program (it has a table %q), want a file for headgate alone", table))
@@ -105,6 +109,11 @@ func (f *file) checkOwner(ctx context.Context, db *sql.DB) error {
 		return fault(fmt.Sprintf("is the database of another program (application_id %d), want a file for headgate alone", id))
 	}
 	return nil
+}
+
+func readApplicationID(ctx context.Context, db *sql.DB) (id int64, err error) {
+	err = db.QueryRowContext(ctx, "PRAGMA application_id").Scan(&id)
+	return id, err
 }
 
 func checkNotNewer(ctx context.Context, db *sql.DB, known int64) error {

@@ -1,20 +1,13 @@
 package main
 
 import (
-	"bytes"
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"net/http"
 	"net/netip"
-	"net/url"
 	"strings"
-	"syscall"
 	"text/tabwriter"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -27,7 +20,7 @@ import (
 func newExplain() *cobra.Command {
 	var from configFlags
 	var request admin.ExplainRequest
-	var server, tokenFile string
+	var gateway gatewayFlags
 	var offline, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "explain METHOD TARGET",
@@ -48,7 +41,10 @@ documents and the database are read instead, and every bucket is full.`,
 			if err := request.Check(); err != nil {
 				return usageError{err}
 			}
-			ask := func() (headgate.Explanation, error) { return askServer(cmd.Context(), server, tokenFile, request) }
+			ask := func() (x headgate.Explanation, err error) {
+				err = gateway.ask(cmd.Context(), "/v1/explain", request, &x, "name its admin listener with --server, or add --offline")
+				return x, err
+			}
 			if offline {
 				ask = func() (headgate.Explanation, error) { return explainOffline(cmd, &from, request) }
 			}
@@ -67,54 +63,10 @@ documents and the database are read instead, and every bucket is full.`,
 	flags.StringVar(&request.Peer, "peer", "127.0.0.1", "address the request comes from")
 	flags.StringArrayVar(&request.Header, "header", nil, "header of the request, as 'Name: value' (repeatable)")
 	flags.StringVar(&request.Identifier, "identifier", "", "identifier the request tries, such as a login name")
-	flags.StringVar(&server, "server", "http://127.0.0.1:8081", "admin listener of the running gateway")
-	flags.StringVar(&tokenFile, "token-file", "", "file with the admin token, if the gateway wants one")
+	gateway.addFlags(flags)
 	flags.BoolVar(&offline, "offline", false, "read the documents and the database instead of asking a gateway")
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
-}
-
-// askServer asks a running gateway.
-func askServer(ctx context.Context, server, tokenFile string, request admin.ExplainRequest) (headgate.Explanation, error) {
-	var x headgate.Explanation
-	base, err := url.Parse(server)
-	if err != nil || base.Host == "" {
-		return x, usagef("--server is %q, want a URL such as http://127.0.0.1:8081", server)
-	}
-	body, err := json.Marshal(request)
-	if err != nil {
-		return x, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, base.JoinPath("v1", "explain").String(), bytes.NewReader(body))
-	if err != nil {
-		return x, err
-	}
-	r.Header.Set("Content-Type", "application/json")
-	if tokenFile != "" {
-		token, err := daemon.ReadToken(tokenFile)
-		if err != nil {
-			return x, err
-		}
-		r.Header.Set("Authorization", "Bearer "+token)
-	}
-	response, err := http.DefaultClient.Do(r)
-	if errors.Is(err, syscall.ECONNREFUSED) {
-		return x, fmt.Errorf("no gateway answers at %s: start `headgate serve`, name its admin listener with --server, or add --offline", server)
-	}
-	if err != nil {
-		return x, fmt.Errorf("ask %s: %w", server, err)
-	}
-	defer response.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
-	if err != nil {
-		return x, fmt.Errorf("ask %s: %w", server, err)
-	}
-	if response.StatusCode != http.StatusOK {
-		return x, fmt.Errorf("ask %s: %s: %s", server, response.Status, problemDetail(answer))
-	}
-	return x, json.Unmarshal(answer, &x)
 }
 
 func problemDetail(body []byte) string {

@@ -115,8 +115,8 @@ func TestBadInput(t *testing.T) {
 		},
 		"every field at fault": {
 			args: "serve --config c.yaml", code: 2,
-			files: map[string]string{"c.yaml": "listen: nowhere\nupstream: ftp://x\nunknown: maybe\nipv6_prefix: 200\nroutes: [r]\ncosts: {GET /a: 0}\n"},
-			want:  []string{`listen is "nowhere"`, `upstream is "ftp://x"`, `unknown is "maybe"`, `ipv6_prefix is "200"`, `costs[GET /a] is "0"`},
+			files: map[string]string{"c.yaml": "listen: nowhere\nupstream: ftp://x\nunknown: maybe\nipv6_prefix: 200\nroutes: [r]\ncosts: {GET /a: -1}\n"},
+			want:  []string{`listen is "nowhere"`, `upstream is "ftp://x"`, `unknown is "maybe"`, `ipv6_prefix is "200"`, `costs[GET /a] is "-1"`},
 		},
 		"no upstream":         {args: "serve --routes routes.txt", files: map[string]string{"routes.txt": routesFile}, code: 2, want: []string{`upstream is ""`, "http://127.0.0.1:9000"}},
 		"no endpoints":        {args: "serve --upstream http://127.0.0.1:1", code: 2, want: []string{"openapi", "--unknown", "routes"}},
@@ -142,11 +142,26 @@ func TestBadInput(t *testing.T) {
 			args: "policy import p.yaml", files: map[string]string{"p.yaml": "rules:\n- endpoint: default\n  limit: -1\n"},
 			code: 1, want: []string{"p.yaml:3: rules[0]", "limit is -1"},
 		},
-		"key without a project": {args: "key create --name ci", code: 2, want: []string{"--project"}},
-		"unknown key":           {args: "key revoke k_none", code: 1, want: []string{"k_none", "headgate key list"}},
-		"nobody to ask":         {args: "explain GET /v1/items/1 --server http://" + unused(t), code: 1, want: []string{"no gateway answers", "--offline"}},
-		"peer that is none":     {args: "explain GET /v1/items/1 --peer localhost", code: 2, want: []string{`peer is "localhost"`}},
-		"header without a name": {args: "explain GET /v1/items/1 --header nonsense", code: 2, want: []string{"header", "Name: value"}},
+		"key without a project":    {args: "key create --name ci", code: 2, want: []string{"--project"}},
+		"unknown key":              {args: "key revoke k_none", code: 1, want: []string{"k_none", "headgate key list"}},
+		"nobody to ask":            {args: "explain GET /v1/items/1 --server http://" + unused(t), code: 1, want: []string{"no gateway answers", "--offline"}},
+		"bucket of nobody to ask":  {args: "bucket inspect GET:/v1/items/{id} --server http://" + unused(t), code: 1, want: []string{"no gateway answers", "buckets live in the gateway"}},
+		"bucket without a gateway": {args: "bucket reset * --server nowhere", code: 2, want: []string{`--server is "nowhere"`}},
+		"bucket of no address":     {args: "bucket reset * --address here --peer there", code: 2, want: []string{`address is "here"`, `peer is "there"`}},
+		"bucket of no subject":     {args: "bucket reset * --subject user", code: 2, want: []string{`subject is "user"`}},
+		"bucket header":            {args: "bucket inspect * --header hidden", code: 2, want: []string{"want Name: value"}},
+		"bucket of no endpoint":    {args: "bucket inspect", code: 2, want: []string{"takes 1 argument, got 0"}},
+		"grant of nothing":         {args: "bucket grant * 0", code: 2, want: []string{`AMOUNT is "0", want a whole number of tokens`}},
+		"grant below zero":         {args: "bucket grant * -5", code: 2, want: []string{`AMOUNT is "-5"`}},
+		"grant of a half":          {args: "bucket grant * 1.5", code: 2, want: []string{`AMOUNT is "1.5"`}},
+		"grant that has expired":   {args: "bucket grant * 5 --expires 2020-01-01T00:00:00Z", code: 2, want: []string{`--expires is "2020-01-01T00:00:00Z"`}},
+		"audit of nothing":         {args: "audit --limit 0", code: 2, want: []string{"--limit is 0, want 1 to 1000000"}},
+		"audit of no database":     {args: "audit --db sqlite:none.db", code: 1, want: []string{"none.db"}},
+		"table of nothing":         {args: "serve --upstream http://127.0.0.1:1 --unknown limit --max-bytes 1KiB", code: 2, want: []string{`max_bytes is "1KiB", want 64KiB or more`}},
+		"table of no size":         {args: "serve --max-bytes lots", code: 2, want: []string{`"lots" is no amount of memory`}},
+		"table of two sizes":       {args: "serve --upstream http://127.0.0.1:1 --unknown limit --max-bytes 1MiB --max-buckets 5", code: 2, want: []string{"max_buckets left out"}},
+		"peer that is none":        {args: "explain GET /v1/items/1 --peer localhost", code: 2, want: []string{`peer is "localhost"`}},
+		"header without a name":    {args: "explain GET /v1/items/1 --header nonsense", code: 2, want: []string{"header", "Name: value"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -441,7 +456,7 @@ func TestVersionAndHelp(t *testing.T) {
 	if out := must(t, dir, "version"); !strings.HasPrefix(out, "headgate ") || !strings.Contains(out, "go1.") {
 		t.Errorf("version = %q", out)
 	}
-	for _, args := range []string{"", "policy", "key", "serve", "policy set", "explain", "demo", "routes"} {
+	for _, args := range []string{"", "policy", "key", "serve", "policy set", "explain", "demo", "routes", "bucket", "bucket grant", "bucket reset", "bucket inspect", "audit"} {
 		out := must(t, dir, append(strings.Fields(args), "--help")...)
 		if !strings.Contains(out, "Usage:") {
 			t.Errorf("headgate %s --help = %q", args, out)

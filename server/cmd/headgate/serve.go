@@ -50,7 +50,7 @@ them. Relative paths are relative to the working directory.`,
 			return d.Run(cmd.Context())
 		},
 	}
-	from.addFlags(cmd, "listen", "admin", "admin-token-file", "upstream", "openapi", "routes", "db", "secret-file", "trusted-proxy", "unknown")
+	from.addFlags(cmd, "listen", "admin", "admin-token-file", "upstream", "openapi", "routes", "db", "secret-file", "trusted-proxy", "unknown", "max-buckets", "max-bytes")
 	return cmd
 }
 

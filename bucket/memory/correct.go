@@ -1,0 +1,55 @@
+package memory
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/headgate-io/headgate/bucket"
+)
+
+// Correct changes the debts of buckets outside of any request, at the time now in Unix nanoseconds, and writes to moved[i] how many units
+// changes[i] added to the debt, or took off it when below zero. Each bucket is corrected at one instant, one after the other.
+//
+// A bucket that was evicted in debt comes back with what the sketch remembers, as for a take, and is then corrected. So it never owes less
+// than in a table without bounds.
+func (s *Store) Correct(_ context.Context, now int64, changes []bucket.Change, moved []int64) error {
+	if len(moved) < len(changes) {
+		return fmt.Errorf("there is room for %d results, want %d", len(moved), len(changes))
+	}
+	for i := range changes {
+		moved[i] = s.correct(now, &changes[i])
+	}
+	return nil
+}
+
+func (s *Store) correct(now int64, c *bucket.Change) int64 {
+	t := bucket.Take{Key: c.Key, Shape: c.Shape, Since: c.Since}
+	sh := &s.shards[c.Key.Hi>>(64-s.shardBits)]
+	for reclaimed := false; ; reclaimed = true {
+		sh.mu.Lock()
+		at, state := s.findLocked(sh, now, &t)
+		if at.way < 0 {
+			state = sh.sketch.inherit(now, &t) // without admission control: what is corrected was admitted
+		}
+		after, moved := state.Shift(now, c.Shape, c.Units)
+		if moved == 0 {
+			sh.mu.Unlock()
+			return 0
+		}
+		shape := uint32(0)
+		if !at.current {
+			shape = s.shapes.intern(c.Shape)
+			if shape == 0 && !reclaimed && s.shapes.worthReclaiming() {
+				sh.mu.Unlock()
+				s.reclaim(now)
+				continue
+			}
+		}
+		if after.Debt > c.Shape.Capacity {
+			sh.sketch.carries = true
+		}
+		s.putLocked(sh, now, &t, at, after, shape)
+		sh.mu.Unlock()
+		return moved
+	}
+}

@@ -1,0 +1,171 @@
+package memory_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/bucket/buckettest"
+	"github.com/headgate-io/headgate/bucket/memory"
+	"github.com/headgate-io/headgate/key"
+	"github.com/headgate-io/headgate/rate"
+)
+
+type corrector interface {
+	Correct(ctx context.Context, now int64, changes []bucket.Change, moved []int64) error
+}
+
+func correct(t testing.TB, store corrector, now int64, changes ...bucket.Change) []int64 {
+	t.Helper()
+	moved := make([]int64, len(changes))
+	if err := store.Correct(context.Background(), now, changes, moved); err != nil {
+		t.Fatal(err)
+	}
+	return moved
+}
+
+// changes makes random corrections of the buckets that the schedule's takes name.
+func (sc *schedule) changes() []bucket.Change {
+	changes := make([]bucket.Change, 0, 3)
+	for range 1 + sc.rng.IntN(3) {
+		r := sc.rng.IntN(len(sc.rules))
+		n := sc.rng.Uint64N(sc.keys)*uint64(len(sc.rules)) + uint64(r)
+		c := bucket.Change{Key: buckettest.Key(n), Shape: sc.rules[r].shape, Since: sc.rules[r].since}
+		switch sc.rng.IntN(8) {
+		case 0:
+			c.Units = bucket.Fill
+		case 1:
+			c.Units = c.Shape.UnitsSaturating(sc.rng.Int64N(100))
+		default:
+			c.Units = (sc.rng.Int64N(20) - 10) * c.Shape.Unit / (1 + sc.rng.Int64N(3))
+		}
+		changes = append(changes, c)
+	}
+	return changes
+}
+
+// TestCorrectionsAreExact: takes and corrections in any order, of which none is evicted in debt, leave what they leave in an unlimited table.
+func TestCorrectionsAreExact(t *testing.T) {
+	for seed := range uint64(4) {
+		sc := newSchedule(t, seed, 300)
+		store, twin := open(t, memory.Options{MaxBuckets: 1 << 14}), new(buckettest.Twin)
+		now := noon
+		for step := range 20_000 {
+			now += sc.rng.Int64N(int64(40 * time.Millisecond))
+			if sc.rng.IntN(500) == 0 {
+				now -= sc.rng.Int64N(int64(3 * time.Second))
+			}
+			if sc.rng.IntN(1000) == 0 {
+				sc.rules[sc.rng.IntN(len(sc.rules))] = rule{shape: sc.shape(), since: now - sc.rng.Int64N(int64(time.Second))}
+			}
+			if sc.rng.IntN(3) == 0 {
+				changes := sc.changes()
+				if got, want := correct(t, store, now, changes...), correct(t, twin, now, changes...); !slices.Equal(got, want) {
+					t.Fatalf("seed %d, step %d: Correct(%+v) moved %d, want %d", seed, step, changes, got, want)
+				}
+				continue
+			}
+			takes := sc.takes(true)
+			got, outs := decide(t, store, now, takes)
+			if want, wantOuts := decide(t, twin, now, takes); got != want || !slices.Equal(outs, wantOuts) {
+				t.Fatalf("seed %d, step %d: TryConsume(%+v) = %t, %+v, want %t, %+v", seed, step, takes, got, outs, want, wantOuts)
+			}
+		}
+	}
+}
+
+// TestEvictionForgetsNoCorrection: costs that are added, beyond the burst too, are owed by buckets that were evicted and came back. The
+// twin repeats what the table admits and takes off what the table took off.
+func TestEvictionForgetsNoCorrection(t *testing.T) {
+	for seed := range uint64(3) {
+		sc := newSchedule(t, seed, 200)
+		store, twin := open(t, memory.Options{MaxBuckets: 64, SketchWidth: 100_000}), new(buckettest.Twin)
+		now, admitted := noon, 0
+		for step := range 60_000 {
+			now += sc.rng.Int64N(int64(3 * time.Millisecond))
+			if sc.rng.IntN(4) == 0 {
+				for _, c := range sc.changes() {
+					if c.Units == bucket.Fill {
+						continue // evicted, it may come back with what the sketch still says: never the other way round
+					}
+					// The twin does what the table did: a bucket that came back from the sketch may owe more, and so take on less.
+					c.Units = correct(t, store, now, c)[0]
+					correct(t, twin, now, c)
+				}
+				continue
+			}
+			takes := sc.takes(true)
+			allowed, outs := decide(t, store, now, takes)
+			charged := chargedOf(takes, outs)
+			if !allowed || len(charged) == 0 {
+				continue
+			}
+			admitted++
+			if ok, want := decide(t, twin, now, charged); !ok {
+				t.Fatalf("seed %d, step %d: admitted %+v, the twin says %+v", seed, step, charged, want)
+			}
+		}
+		if stats := store.Stats(now); admitted < 100 || stats.EvictedInDebt < 100 {
+			t.Errorf("admitted %d, %+v: this shows nothing", admitted, stats)
+		}
+	}
+}
+
+func TestCorrectNeedsRoom(t *testing.T) {
+	store := open(t, memory.Options{MaxBuckets: 8})
+	if err := store.Correct(context.Background(), noon, make([]bucket.Change, 2), make([]int64, 1)); err == nil {
+		t.Error("Correct of 2 with room for 1 succeeds")
+	}
+}
+
+func TestConcurrentCorrections(t *testing.T) {
+	const callers, rounds = 6, 3000
+	store := open(t, memory.Options{MaxBuckets: 1 << 10})
+	shape := perHour(t, 2*callers*rounds) // nobody is ever denied
+	var wg sync.WaitGroup
+	for caller := range callers {
+		wg.Go(func() {
+			one := bucket.Change{Key: buckettest.Key(1), Shape: shape, Units: shape.Unit}
+			moved := make([]int64, 1)
+			for range rounds {
+				if _, err := store.TryConsume(context.Background(), noon, []bucket.Take{{Key: one.Key, Shape: shape, Cost: 1}}, make([]bucket.Outcome, 1)); err != nil {
+					t.Error(err)
+				}
+				one.Units = -shape.Unit
+				if caller%2 == 0 {
+					one.Units = shape.Unit
+				}
+				if err := store.Correct(context.Background(), noon, []bucket.Change{one}, moved); err != nil || moved[0] != one.Units {
+					t.Errorf("Correct moved %d, %v, want %d", moved[0], err, one.Units)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	_, outs := decide(t, store, noon, []bucket.Take{{Key: buckettest.Key(1), Shape: shape}})
+	if outs[0].Remaining != callers*rounds {
+		t.Errorf("%d tokens are left, want half: each caller took one a round, half gave it back, half took another", outs[0].Remaining)
+	}
+}
+
+func TestCorrectAllocatesNothing(t *testing.T) {
+	store := open(t, memory.Options{MaxBuckets: 512})
+	changes, moved := make([]bucket.Change, 3), make([]int64, 3)
+	var n uint64
+	if allocs := testing.AllocsPerRun(1000, func() {
+		for i := range changes {
+			n++
+			changes[i] = bucket.Change{Key: key.Key{Hi: n << 40, Lo: n << 17}, Shape: perHourFive, Units: perHourFive.Unit}
+		}
+		if err := store.Correct(context.Background(), noon, changes, moved); err != nil {
+			t.Error(err)
+		}
+	}); allocs != 0 {
+		t.Errorf("Correct allocates %v times, want 0", allocs)
+	}
+}
+
+var perHourFive = rate.Shape{Drain: 1, Unit: int64(time.Hour), Capacity: 5 * int64(time.Hour), Tick: 1}

@@ -1,0 +1,100 @@
+package memory_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/bucket/memory"
+)
+
+// A table given in bytes takes nearly all of them and none more.
+func TestMaxBytes(t *testing.T) {
+	for _, limit := range []int64{memory.MinBytes, 100_000, 1 << 20, 58 << 20, 60_000_001} {
+		stats := open(t, memory.Options{MaxBytes: limit}).Stats(noon)
+		if stats.Bytes > limit || stats.Bytes < limit*85/100 {
+			t.Errorf("MaxBytes %d: the table takes %d in %d slots", limit, stats.Bytes, stats.Capacity)
+		}
+	}
+	narrow := open(t, memory.Options{MaxBytes: 1 << 20, SketchWidth: 1000, MaxShapes: 64}).Stats(noon)
+	wide := open(t, memory.Options{MaxBytes: 1 << 20}).Stats(noon)
+	if narrow.Capacity <= wide.Capacity {
+		t.Errorf("%d slots with a narrow sketch, %d with the default: what the sketch does not take is for buckets", narrow.Capacity, wide.Capacity)
+	}
+}
+
+func TestMaxBytesRefuses(t *testing.T) {
+	for name, c := range map[string]struct {
+		o    memory.Options
+		want string
+	}{
+		"below zero":    {memory.Options{MaxBytes: -1}, "MaxBytes is -1, want 65536 or more, or 0 to give MaxBuckets"},
+		"too few":       {memory.Options{MaxBytes: 1000}, "MaxBytes is 1000, want 65536 or more"},
+		"both":          {memory.Options{MaxBytes: 1 << 20, MaxBuckets: 5}, "MaxBytes is 1048576 and MaxBuckets is 5, want one of both"},
+		"a wide sketch": {memory.Options{MaxBytes: 1 << 20, SketchWidth: 1 << 20}, "for a table of 8 buckets with this SketchWidth"},
+	} {
+		if _, err := memory.New(c.o); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: New = %v, want %q", name, err, c.want)
+		}
+	}
+}
+
+// The estimate is what a fresh key meets: with a table that is over-subscribed, as many of a sample find less than a full bucket.
+func TestFalseDenialsAreEstimated(t *testing.T) {
+	store := open(t, memory.Options{MaxBuckets: 1 << 12})
+	if got := store.Stats(noon); got.FalseDenials != 0 || got.Occupancy != 0 {
+		t.Errorf("an empty table: %+v", got)
+	}
+	shape := perHour(t, 5)
+	for _, k := range randomKeys(3 << 12) {
+		decide(t, store, noon, []bucket.Take{{Key: k, Shape: shape, Cost: 1}})
+	}
+	stats := store.Stats(noon)
+	short := 0
+	const sample = 20_000
+	for _, k := range randomKeys(sample) {
+		k.Lo ^= 0x5555_aaaa_1234_4321 // keys that were never there
+		outs := make([]bucket.Outcome, 1)
+		if _, err := store.Peek(t.Context(), noon, []bucket.Take{{Key: k, Shape: shape, Cost: 1}}, outs); err != nil {
+			t.Fatal(err)
+		}
+		if outs[0].Remaining < 4 {
+			short++
+		}
+	}
+	measured := float64(short) / sample
+	if stats.FalseDenials < measured*0.9 || stats.FalseDenials > measured*1.1 || measured < 0.1 {
+		t.Errorf("estimated %.4f, measured %.4f", stats.FalseDenials, measured)
+	}
+	if stats.Occupancy < 0.9 || stats.Occupancy > 1 {
+		t.Errorf("%+v: want nearly all slots in use", stats)
+	}
+	if later := store.Stats(noon + 6*3600e9); later.FalseDenials != 0 || later.Occupancy != 0 {
+		t.Errorf("when all has drained: %+v", later)
+	}
+}
+
+// Without eviction nobody who is in the table loses, and whoever is not has to wait outside.
+func TestRefuseNewcomers(t *testing.T) {
+	store := open(t, memory.Options{MaxBuckets: 8, RefuseNewcomers: true})
+	shape := perHour(t, 5)
+	keys := randomKeys(20)
+	for i, k := range keys {
+		allowed, outs := decide(t, store, noon, []bucket.Take{{Key: k, Shape: shape, Cost: 1}})
+		if allowed != (i < 8) || !allowed && outs[0].RetryAfter <= 0 {
+			t.Errorf("key %d: allowed %t, %+v", i, allowed, outs[0])
+		}
+	}
+	for i, k := range keys[:8] {
+		if _, outs := decide(t, store, noon, []bucket.Take{{Key: k, Shape: shape, Cost: 1}}); outs[0].Remaining != 3 {
+			t.Errorf("key %d: %+v, want 3 left of its own 5", i, outs[0])
+		}
+	}
+	if stats := store.Stats(noon); stats.Refused != 12 || stats.EvictedInDebt != 0 || stats.Created != 8 {
+		t.Errorf("%+v, want 12 refused and none evicted", stats)
+	}
+	correct(t, store, noon, bucket.Change{Key: keys[0], Shape: shape, Units: bucket.Fill})
+	if allowed, outs := decide(t, store, noon, []bucket.Take{{Key: keys[8], Shape: shape, Cost: 1}}); !allowed || outs[0].Remaining != 4 {
+		t.Errorf("after one bucket became full: %t, %+v, want it in its place", allowed, outs[0])
+	}
+}

@@ -1,0 +1,338 @@
+package headgate_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/bucket/buckettest"
+	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/policy"
+)
+
+// mine names the bucket of client at GET /a.
+var mine = headgate.BucketQuery{Endpoint: "GET /a", Address: client}
+
+func (b *bench) take(cost int64) headgate.Decision {
+	return b.Check(context.Background(), headgate.Request{Method: "GET", Target: "/a", Peer: client, Cost: cost})
+}
+
+func TestReset(t *testing.T) {
+	b := newBench(t, []string{"GET /a"}, tokens)
+	b.settle(t, b.reserve(t, 900).ID, 1400)
+	var asked headgate.BucketState
+	got, err := b.Reset(context.Background(), mine, func(s headgate.BucketState) error { asked = s; return nil })
+	want := headgate.BucketState{
+		Rule: "GET /a", Endpoint: "GET /a", Level: "(endpoint)", Subject: "principal", Whose: "address 192.0.2.7",
+		Limit: 100, Per: time.Second, Burst: 1000, Mode: "enforce", Remaining: 1000,
+	}
+	if err != nil || got != want {
+		t.Errorf("Reset = %+v, %v, want %+v", got, err, want)
+	}
+	want.Remaining, want.ResetAfter, want.Wait = 0, 14*time.Second, 4010*time.Millisecond
+	if asked != want {
+		t.Errorf("Approve was asked about %+v, want %+v", asked, want)
+	}
+	if d := b.take(1000); !d.Allowed {
+		t.Errorf("a whole burst after Reset = %v", d.Reason)
+	}
+}
+
+func TestGrantOnce(t *testing.T) {
+	b := newBench(t, []string{"GET /a"}, tokens)
+	b.take(700)
+	for _, step := range []struct{ amount, given, left int64 }{
+		{100, 100, 400}, {550, 550, 950}, {100, 50, 1000}, {100, 0, 1000}, {1_000_000, 0, 1000},
+	} {
+		state, given, err := b.Grant(context.Background(), mine, step.amount, time.Time{}, nil)
+		if err != nil || given != step.given || state.Remaining != step.left || state.Allowance != nil {
+			t.Errorf("Grant(%d) = %d, %+v, %v, want %d given and %d left", step.amount, given, state, err, step.given, step.left)
+		}
+	}
+}
+
+// An allowance makes the burst larger until it lapses: the story of one.
+func TestGrantForATime(t *testing.T) {
+	b := newBench(t, []string{"GET /a"}, tokens)
+	b.take(1000)
+	until := epoch.Add(10 * time.Second)
+	state, given, err := b.Grant(context.Background(), mine, 500, until, nil)
+	if err != nil || given != 500 || state.Remaining != 500 || state.Allowance == nil || *state.Allowance != (headgate.AllowanceState{Tokens: 500, Until: until}) {
+		t.Fatalf("Grant = %d, %+v, %v, want 500 more until %v", given, state, err, until)
+	}
+	for _, step := range []struct {
+		at      time.Duration
+		cost    int64
+		allowed bool
+		left    int64
+	}{
+		{0, 501, false, 500},
+		{0, 500, true, 0},
+		{0, 1, false, 0},
+		{5 * time.Second, 500, true, 0}, // what drained, no more
+		{10*time.Second - 1, 500, false, 499},
+		{10*time.Second - 1, 499, true, 0},    // 1500 are owed, and as many again have drained
+		{10 * time.Second, 1, false, 0},       // lapsed; what was beyond the burst is forgiven, 1000 are owed
+		{11 * time.Second, 100, true, 0},      // the rate goes on
+		{25 * time.Second, 1001, false, 1000}, // and the burst is what it was
+		{25 * time.Second, 1000, true, 0},
+	} {
+		b.now = epoch.Add(step.at)
+		d := b.take(step.cost)
+		v, _ := d.Binding()
+		if d.Allowed != step.allowed || v.Outcome.Remaining != step.left {
+			t.Errorf("at %v, %d tokens: %v with %d left, want %v with %d left", step.at, step.cost, d.Allowed, v.Outcome.Remaining, step.allowed, step.left)
+		}
+	}
+	// Others had nothing of it.
+	d := b.Check(context.Background(), headgate.Request{Method: "GET", Target: "/a", Peer: netip.MustParseAddr("192.0.2.9"), Cost: 1001})
+	if d.Reason != headgate.CostAboveBurst {
+		t.Errorf("another client: %v", d.Reason)
+	}
+}
+
+func TestResetEndsAnAllowance(t *testing.T) {
+	b := newBench(t, []string{"GET /a"}, tokens)
+	for range 2 { // the second takes the place of the first
+		if _, _, err := b.Grant(context.Background(), mine, 500, epoch.Add(time.Hour), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.take(1300)
+	if in, err := b.Inspect(context.Background(), mine); err != nil || len(in.Buckets) != 1 || in.Buckets[0].Remaining != 200 || in.Buckets[0].Allowance == nil {
+		t.Errorf("Inspect = %+v, %v, want 200 left of 1500", in, err)
+	}
+	if state, err := b.Reset(context.Background(), mine, nil); err != nil || state.Remaining != 1000 || state.Allowance != nil {
+		t.Errorf("Reset = %+v, %v, want a full bucket without an allowance", state, err)
+	}
+	if d := b.take(1001); d.Reason != headgate.CostAboveBurst {
+		t.Errorf("1001 tokens after Reset = %v", d.Reason)
+	}
+}
+
+// What cannot be approved does not happen.
+func TestApproveMayRefuse(t *testing.T) {
+	b := newBench(t, []string{"GET /a"}, tokens)
+	b.take(1000)
+	no := func(headgate.BucketState) error { return errGone }
+	if _, err := b.Reset(context.Background(), mine, no); !errors.Is(err, errGone) {
+		t.Errorf("Reset = %v, want %v", err, errGone)
+	}
+	if _, _, err := b.Grant(context.Background(), mine, 5, time.Time{}, no); !errors.Is(err, errGone) {
+		t.Errorf("Grant = %v, want %v", err, errGone)
+	}
+	if _, _, err := b.Grant(context.Background(), mine, 5, epoch.Add(time.Hour), no); !errors.Is(err, errGone) {
+		t.Errorf("Grant = %v, want %v", err, errGone)
+	}
+	if in, err := b.Inspect(context.Background(), mine); err != nil || in.Buckets[0].Remaining != 0 || in.Buckets[0].Allowance != nil {
+		t.Errorf("Inspect = %+v, %v, want the bucket as it was", in, err)
+	}
+}
+
+func TestAllowancesAreBounded(t *testing.T) {
+	b := newBench(t, []string{"GET /a"}, tokens, func(o *headgate.Options) { o.MaxAllowances = 2 })
+	grant := func(last byte, amount int64, until time.Time) error {
+		q := headgate.BucketQuery{Endpoint: "GET /a", Address: netip.AddrFrom4([4]byte{192, 0, 2, last})}
+		_, _, err := b.Grant(context.Background(), q, amount, until, nil)
+		return err
+	}
+	soon := epoch.Add(time.Second)
+	for last, want := range []string{"", "", "there are 2 allowances already"} {
+		if err := grant(byte(last), 10, soon); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("grant %d = %v, want %q", last, err, want)
+		}
+	}
+	if err := grant(1, 20, soon); err != nil {
+		t.Errorf("a grant in the place of another = %v", err)
+	}
+	b.now = soon.Add(time.Minute) // lapsed, and forgotten
+	if err := grant(3, 10, b.now.Add(time.Second)); err != nil {
+		t.Errorf("a grant after the others are gone = %v", err)
+	}
+	for _, c := range []struct {
+		amount int64
+		until  time.Time
+		want   string
+	}{
+		{0, time.Time{}, "amount is 0, want 1 or more"},
+		{-4, time.Time{}, "amount is -4, want 1 or more"},
+		{1_000_001, time.Time{}, "want at most 1000 times the burst of 1000"},
+		{5, b.now, "want a time to come"},
+		{5, b.now.Add(32 * 24 * time.Hour), "want at most 744h0m0s from now"},
+	} {
+		err := grant(0, c.amount, c.until)
+		if query := (*headgate.QueryError)(nil); !errors.As(err, &query) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("Grant(%d, %v) = %v, want %q", c.amount, c.until, err, c.want)
+		}
+	}
+}
+
+func TestBucketsAreFoundByWhatPeopleKnow(t *testing.T) {
+	digester, err := identity.NewDigester(make([]byte, 32))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := identity.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ring := &identity.Keyring{}
+	if err := ring.Replace([]identity.KeyRecord{{Digest: digester.Digest(text), Key: identity.Key{ID: "k_1", Project: "acme"}}}); err != nil {
+		t.Fatal(err)
+	}
+	resolver, err := identity.New(identity.Options{Keys: ring, Digester: digester})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rules []policy.Rule
+	for s := policy.SubjectPrincipal; s <= policy.SubjectIdentifier; s++ {
+		rules = append(rules, policy.Rule{Endpoint: "GET /a", Limit: 1, Burst: 10, Subject: s}, policy.Rule{Endpoint: policy.All, Limit: 1, Burst: 10, Subject: s})
+	}
+	rules = append(rules, policy.Rule{Endpoint: policy.UnknownEndpoint, Limit: 1, Burst: 10})
+	b := newBench(t, []string{"GET /a", "GET /b"}, rules, func(o *headgate.Options) { o.Identities = resolver })
+	header := http.Header{"X-Api-Key": {text}}
+	if d := b.Check(context.Background(), headgate.Request{Method: "GET", Target: "/a", Peer: client, Header: header, Identifier: "ann"}); !d.Allowed {
+		t.Fatal(d.Reason)
+	}
+	bySubject := func(s policy.Subject) *policy.Subject { return &s }
+
+	for name, c := range map[string]struct {
+		query   headgate.BucketQuery
+		whose   []string // of buckets that were taken from, in order
+		fresh   int      // buckets that were not
+		skipped int
+	}{
+		"the request's evidence": {headgate.BucketQuery{Endpoint: "GET /a", Peer: client, Header: header, Identifier: "ann"},
+			[]string{"api key k_1 of project acme", "address 192.0.2.7", "api key k_1 of project acme at address 192.0.2.7", "project acme", `region ""`, "everybody", `identifier "ann"`}, 0, 0},
+		"all endpoints together": {headgate.BucketQuery{Endpoint: "*", Peer: client, Header: header, Identifier: "ann"},
+			[]string{"api key k_1 of project acme", "address 192.0.2.7", "api key k_1 of project acme at address 192.0.2.7", "project acme", `region ""`, "everybody", `identifier "ann"`}, 0, 0},
+		"the key":                 {headgate.BucketQuery{Endpoint: "GET /a", KeyID: "k_1", Project: "acme"}, []string{"api key k_1 of project acme", "project acme", "everybody"}, 0, 4},
+		"the key and the address": {headgate.BucketQuery{Endpoint: "GET /a", KeyID: "k_1", Project: "acme", Address: client}, []string{"api key k_1 of project acme", "address 192.0.2.7", "api key k_1 of project acme at address 192.0.2.7", "project acme", `region ""`, "everybody"}, 1, 0},
+		"the project":             {headgate.BucketQuery{Endpoint: "GET /a", Project: "acme"}, []string{"project acme", "everybody"}, 0, 5},
+		"the address":             {headgate.BucketQuery{Endpoint: "GET /a", Address: client}, []string{"address 192.0.2.7", `region ""`, "everybody"}, 4, 0},
+		"the identifier":          {headgate.BucketQuery{Endpoint: "GET /a", Identifier: "ann"}, []string{"everybody", `identifier "ann"`}, 0, 5},
+		"one subject":             {headgate.BucketQuery{Endpoint: "GET /a", Project: "acme", Subject: bySubject(policy.SubjectProject)}, []string{"project acme"}, 0, 0},
+		"nobody":                  {headgate.BucketQuery{Endpoint: "GET /a"}, []string{"everybody"}, 0, 6},
+		"another endpoint":        {headgate.BucketQuery{Endpoint: "GET /b", Address: client}, nil, 1, 0},
+		"unknown requests":        {headgate.BucketQuery{Endpoint: "UNKNOWN", Address: client}, nil, 1, 0},
+	} {
+		in, err := b.Inspect(context.Background(), c.query)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		var taken []string
+		for _, s := range in.Buckets {
+			if s.Remaining == 9 {
+				taken = append(taken, s.Whose)
+			}
+		}
+		if !slices.Equal(taken, c.whose) || len(in.Buckets)-len(taken) != c.fresh || len(in.Skipped) != c.skipped {
+			t.Errorf("%s: %d buckets, taken from %q, skipped %v, want %q, %d fresh, %d skipped", name, len(in.Buckets), taken, in.Skipped, c.whose, c.fresh, c.skipped)
+		}
+		if all := fmt.Sprintf("%+v", in); strings.Contains(all, text) {
+			t.Errorf("%s: the answer repeats the key: %s", name, all)
+		}
+	}
+
+	for name, c := range map[string]struct {
+		query headgate.BucketQuery
+		want  string
+	}{
+		"no endpoint":           {headgate.BucketQuery{}, "endpoint is missing"},
+		"the default":           {headgate.BucketQuery{Endpoint: "default"}, "each one that the rule covers has a bucket of its own"},
+		"no template":           {headgate.BucketQuery{Endpoint: "a"}, `"a"`},
+		"no such endpoint":      {headgate.BucketQuery{Endpoint: "GET /aa"}, `want one that the registry has, such as "GET /a"`},
+		"evidence and names":    {headgate.BucketQuery{Endpoint: "GET /a", Peer: client, KeyID: "k_1"}, "both evidence and names"},
+		"a key that is ignored": {headgate.BucketQuery{Endpoint: "GET /a", Peer: client, Header: http.Header{"X-Api-Key": {"hg_MARK"}}}, "the API key is malformed"},
+		"many":                  {headgate.BucketQuery{Endpoint: "GET /a", KeyID: "k_1", Project: "acme"}, "say which subject, principal or project or endpoint"},
+		"none is named":         {headgate.BucketQuery{Endpoint: "UNKNOWN", Project: "acme"}, "an API key or an address"},
+		"no rule":               {headgate.BucketQuery{Endpoint: "UNKNOWN", Address: client, Subject: bySubject(policy.SubjectIP)}, "no rule applies"},
+	} {
+		_, err := b.Reset(context.Background(), c.query, nil)
+		if query := (*headgate.QueryError)(nil); !errors.As(err, &query) || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "MARK") {
+			t.Errorf("%s: Reset = %v, want %q", name, err, c.want)
+		}
+	}
+}
+
+func TestChangesNeedACorrector(t *testing.T) {
+	b := newBench(t, []string{"GET /a"}, tokens, func(o *headgate.Options) { o.Buckets = plain{new(buckettest.Twin)} })
+	query := (*headgate.QueryError)(nil)
+	if _, err := b.Reset(context.Background(), mine, nil); err == nil || errors.As(err, &query) {
+		t.Errorf("Reset = %v, want an error that is not the query's", err)
+	}
+}
+
+// TestGrantsAreExact runs requests, grants, resets and settlements at random: a
+// limiter on the table and one on the slow twin agree in everything; and of a
+// bucket nothing is admitted in any interval but burst, rate and what was
+// granted in or before it.
+func TestGrantsAreExact(t *testing.T) {
+	for seed := range uint64(4) {
+		rng := rand.New(rand.NewPCG(seed, 31))
+		rules := []policy.Rule{{Endpoint: "GET /a", Limit: 1 + rng.Int64N(40), Burst: 20 + rng.Int64N(50)}}
+		fast := newBench(t, []string{"GET /a"}, rules)
+		slow := newBench(t, []string{"GET /a"}, rules, func(o *headgate.Options) { o.Buckets = new(buckettest.Twin) })
+		admitted, granted := int64(0), int64(0)
+		for range 5000 {
+			step := time.Duration(rng.Int64N(int64(100 * time.Millisecond)))
+			fast.now, slow.now = fast.now.Add(step), slow.now.Add(step)
+			switch rng.IntN(40) {
+			case 0:
+				amount, until := 1+rng.Int64N(30), time.Time{}
+				if rng.IntN(2) == 0 {
+					until = fast.now.Add(time.Duration(1 + rng.Int64N(3e9)))
+				}
+				a, given, err := fast.Grant(context.Background(), mine, amount, until, nil)
+				b, also, other := slow.Grant(context.Background(), mine, amount, until, nil)
+				if err != nil || other != nil || given != also || a.Remaining != b.Remaining || a.ResetAfter != b.ResetAfter {
+					t.Fatalf("seed %d: Grant(%d) = %d, %+v, %v, the twin says %d, %+v, %v", seed, amount, given, a, err, also, b, other)
+				}
+				granted += amount
+			case 1:
+				before, _ := fast.Inspect(context.Background(), mine)
+				a, err := fast.Reset(context.Background(), mine, nil)
+				b, other := slow.Reset(context.Background(), mine, nil)
+				if err != nil || other != nil || a.Remaining != b.Remaining || a.Remaining != a.Burst {
+					t.Fatalf("seed %d: Reset = %+v, %v, the twin says %+v, %v", seed, a, err, b, other)
+				}
+				granted += max(0, a.Burst-before.Buckets[0].Remaining)
+			default:
+				cost := 1 + rng.Int64N(8)
+				a, b := fast.take(cost), slow.take(cost)
+				if a.Allowed != b.Allowed || a.RetryAfter != b.RetryAfter {
+					t.Fatalf("seed %d: %v, wait %v, the twin says %v, wait %v", seed, a.Allowed, a.RetryAfter, b.Allowed, b.RetryAfter)
+				}
+				if a.Allowed {
+					admitted += cost
+				}
+			}
+			elapsed := fast.now.Sub(epoch).Seconds()
+			if bound := float64(rules[0].Burst+granted) + float64(rules[0].Limit)*elapsed; float64(admitted) > bound+1e-6 {
+				t.Fatalf("seed %d: admitted %d in %.3f s, want at most %.3f", seed, admitted, elapsed, bound)
+			}
+		}
+	}
+}
+
+// Allowances of others cost a request no allocation.
+func TestCheckAllocatesNothingWithAllowances(t *testing.T) {
+	b := newBench(t, []string{"GET /a"}, tokens)
+	if _, _, err := b.Grant(context.Background(), headgate.BucketQuery{Endpoint: "GET /a", Address: netip.MustParseAddr("192.0.2.200")}, 5, epoch.Add(time.Hour), nil); err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	r := headgate.Request{Method: "GET", Target: "/a", Peer: client, Cost: 2}
+	if n := testing.AllocsPerRun(1000, func() { b.Check(ctx, r) }); n >= allocationsUnderTest {
+		t.Errorf("Check allocates %v times, want 0", n)
+	}
+}

@@ -1,0 +1,190 @@
+package httplimit
+
+import (
+	"bufio"
+	"context"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/headgate-io/headgate"
+)
+
+// CostField is the response field by which handlers say what a request cost, in
+// tokens.
+const CostField = "X-Headgate-Cost"
+
+// Reserve makes requests pay by what they turned out to cost: an estimate is
+// taken before the request is served, and settled when it was. At least one of
+// Field and BytesPerToken is needed; where a response has the field, it counts.
+type Reserve struct {
+	// Field is the response field that says the cost, a whole number of
+	// tokens, such as CostField. It may be set until the handler returns: a
+	// stream knows its cost at the end, and a proxied API sends it as a
+	// trailer. It never reaches the client. A value that is no number is
+	// ignored, and the estimate stands. Empty means none.
+	Field string
+
+	// BytesPerToken makes the cost that of the response's body, a token for
+	// each BytesPerToken bytes or part of them, one at least. 0 means that
+	// bytes do not count.
+	BytesPerToken int64
+
+	// Timeout is how long a request may take. Beyond it, its estimate stands.
+	// Default headgate.DefaultReservationTimeout.
+	Timeout time.Duration
+
+	// Failed, if set, is told of settlements that failed; their estimates
+	// stand.
+	Failed func(error)
+}
+
+// serveReserved is ServeHTTP for requests that pay afterwards.
+func (h *handler) serveReserved(w http.ResponseWriter, r *http.Request) {
+	reservation, d := h.lim.Reserve(r.Context(), h.request(r), h.options.Reserve.Timeout)
+	h.setFields(w.Header(), r, &d)
+	if !d.Allowed {
+		h.refuse(w, r, &d)
+		return
+	}
+	m := &meter{ResponseWriter: w, field: http.CanonicalHeaderKey(h.options.Reserve.Field), cost: -1}
+	served := false
+	defer func() {
+		m.takeField() // what was set after the header was sent
+		// Not the request's context: a client that has gone pays too.
+		h.settle(context.WithoutCancel(r.Context()), reservation, m, served)
+	}()
+	h.next.ServeHTTP(m, r)
+	served = true
+}
+
+// settle tells the limiter what a request cost.
+func (h *handler) settle(ctx context.Context, reservation headgate.Reservation, m *meter, served bool) {
+	o := h.options.Reserve
+	actual := reservation.Cost
+	switch {
+	case m.cost >= 0:
+		actual = m.cost
+	case o.BytesPerToken > 0 && !m.hijacked:
+		actual = max(1, m.bytes/o.BytesPerToken+min(1, m.bytes%o.BytesPerToken))
+	}
+	if !served {
+		// Aborted, by the client perhaps: that must not be the way to pay
+		// less.
+		actual = max(actual, reservation.Cost)
+	}
+	if _, err := h.lim.Settle(ctx, reservation.ID, actual); err != nil && o.Failed != nil {
+		o.Failed(err)
+	}
+}
+
+// meter counts the bytes of a body and keeps the cost field from the client. Its
+// Unwrap gives http.ResponseController the rest; what would get past the meter
+// it has itself.
+type meter struct {
+	http.ResponseWriter
+	field    string // canonical; empty if none
+	cost     int64  // -1 until the field says
+	bytes    int64
+	hijacked bool
+	wrote    bool // the header is sent
+}
+
+// Unwrap is for http.ResponseController.
+func (m *meter) Unwrap() http.ResponseWriter { return m.ResponseWriter }
+
+func (m *meter) WriteHeader(status int) {
+	m.takeField()
+	if status >= 200 || status == http.StatusSwitchingProtocols {
+		m.wrote = true
+	}
+	m.ResponseWriter.WriteHeader(status)
+}
+
+func (m *meter) Write(body []byte) (int, error) {
+	m.beforeBody()
+	n, err := m.ResponseWriter.Write(body)
+	m.bytes += int64(n)
+	return n, err
+}
+
+// FlushError sends what there is, the header first.
+func (m *meter) FlushError() error {
+	m.beforeBody()
+	return http.NewResponseController(m.ResponseWriter).Flush()
+}
+
+// Flush is FlushError for handlers that know no http.ResponseController.
+func (m *meter) Flush() { _ = m.FlushError() }
+
+// Hijack gives the connection away. What is sent on it cannot be counted, so
+// the estimate stands unless the field says otherwise.
+func (m *meter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := http.NewResponseController(m.ResponseWriter).Hijack()
+	if err == nil {
+		m.hijacked = true
+	}
+	return conn, rw, err
+}
+
+// beforeBody does what WriteHeader does, if the handler has not called it.
+func (m *meter) beforeBody() {
+	if !m.wrote {
+		m.takeField()
+		m.wrote = true
+	}
+}
+
+// takeField reads the cost field, and removes it: as a field, as a trailer of
+// either kind, and from the announcement of trailers.
+func (m *meter) takeField() {
+	if m.field == "" {
+		return
+	}
+	header := m.Header()
+	for _, name := range [...]string{m.field, http.TrailerPrefix + m.field} {
+		if values, ok := header[name]; ok {
+			delete(header, name)
+			m.read(values)
+		}
+	}
+	if announced, ok := header["Trailer"]; ok {
+		m.unannounce(header, announced)
+	}
+}
+
+// read takes the cost from the lines of the field; the last one counts.
+func (m *meter) read(values []string) {
+	for _, value := range values {
+		if cost, err := strconv.ParseInt(strings.TrimSpace(value), 10, 64); err == nil && cost >= 0 {
+			m.cost = cost
+		}
+	}
+}
+
+func (m *meter) unannounce(header http.Header, announced []string) {
+	var kept []string
+	found := false
+	for _, line := range announced {
+		names := strings.Split(line, ",")
+		others := slices.DeleteFunc(names, func(name string) bool { return http.CanonicalHeaderKey(strings.TrimSpace(name)) == m.field })
+		if len(others) == len(names) {
+			kept = append(kept, line)
+			continue
+		}
+		found = true
+		if len(others) > 0 {
+			kept = append(kept, strings.TrimSpace(strings.Join(others, ",")))
+		}
+	}
+	switch {
+	case !found:
+	case len(kept) == 0:
+		delete(header, "Trailer")
+	default:
+		header["Trailer"] = kept
+	}
+}

@@ -1,0 +1,481 @@
+package headgate
+
+import (
+	"container/heap"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/endpoint"
+	"github.com/headgate-io/headgate/key"
+	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/rate"
+)
+
+const (
+	defaultReservations = 1 << 16
+	mostReservations    = 1 << 24
+
+	// DefaultReservationTimeout stands for a timeout of 0.
+	DefaultReservationTimeout = time.Minute
+
+	// MaxReservationTimeout bounds how long a reservation holds its place.
+	MaxReservationTimeout = 24 * time.Hour
+)
+
+// ReservationID names a reservation: 128 random bits, in which nothing of the
+// client can be read. Whoever knows one can settle it, so it is as
+// confidential as the answer to the request. The zero ID names nothing.
+type ReservationID [16]byte
+
+// String returns 32 hexadecimal digits.
+func (id ReservationID) String() string { return hex.EncodeToString(id[:]) }
+
+// MarshalText writes what String returns.
+func (id ReservationID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
+
+// UnmarshalText reads 32 hexadecimal digits.
+func (id *ReservationID) UnmarshalText(text []byte) error {
+	var read ReservationID
+	wrong := errors.New("reservation ID is not 32 hexadecimal digits") // not repeated: it may be confidential
+	if len(text) != 2*len(read) {
+		return wrong
+	}
+	if _, err := hex.Decode(read[:], text); err != nil {
+		return wrong
+	}
+	*id = read
+	return nil
+}
+
+// Reservation is a cost that was taken before it is known; see Reserve.
+type Reservation struct {
+	// ID is what Settle asks for. It is zero when the request was denied, and
+	// when it was allowed with nothing taken; settling that changes nothing.
+	ID ReservationID
+
+	// Cost is what the reservation holds, in tokens.
+	Cost int64
+
+	// Expires is when its cost stands as it is. Zero with a zero ID.
+	Expires time.Time
+}
+
+// Reserve is Check for a request whose cost is known only afterwards: it takes
+// an estimate, Request.Cost or else the endpoint's cost, from every bucket that
+// applies or from none, and remembers it until timeout so that Settle can
+// correct it. At least one token is taken, or nobody in debt would ever be
+// denied. A reservation that is not settled by then keeps its estimate.
+//
+// A timeout of 0 or less is DefaultReservationTimeout, one above
+// MaxReservationTimeout is that. When Options.MaxReservations are outstanding,
+// the request is denied as ReservationsFull.
+func (l *Limiter) Reserve(ctx context.Context, r Request, timeout time.Duration) (Reservation, Decision) {
+	t := l.trips.Get().(*trip)
+	t.request, t.decision = r, Decision{}
+	var made Reservation
+	if l.prepare(ctx, t) {
+		made = l.reserve(ctx, t, timeout)
+	}
+	l.observe(&t.request, &t.decision)
+	d := t.decision
+	t.request = Request{}
+	l.trips.Put(t)
+	return made, d
+}
+
+func (l *Limiter) reserve(ctx context.Context, t *trip, timeout time.Duration) Reservation {
+	if l.correct == nil {
+		l.conclude(t, false, errCannotCorrect)
+		t.decision.Allowed, t.decision.Lost = false, false
+		return Reservation{}
+	}
+	if t.cost == 0 {
+		t.cost = 1
+		for i := range t.takes {
+			t.takes[i].Cost = 1
+		}
+	}
+	if !l.reservations.begin(t.now) {
+		t.decision.Reason, t.decision.Cost = ReservationsFull, t.cost
+		return Reservation{}
+	}
+	allowed, err := l.buckets.TryConsume(ctx, t.now, t.takes, t.outs)
+	l.conclude(t, allowed, err)
+	if !allowed || err != nil {
+		l.reservations.abandon()
+		return Reservation{}
+	}
+	until := t.now + int64(bounded(timeout))
+	id := l.reservations.add(entry{
+		at: t.now, until: until, cost: t.cost, match: t.match,
+		project: t.who.Project, tier: t.who.Tier, charges: chargesOf(t),
+	})
+	return Reservation{ID: id, Cost: t.cost, Expires: time.Unix(0, until).UTC()}
+}
+
+func bounded(timeout time.Duration) time.Duration {
+	if timeout <= 0 {
+		return DefaultReservationTimeout
+	}
+	return min(timeout, MaxReservationTimeout)
+}
+
+// charge is what a reservation took from one bucket.
+type charge struct {
+	rule  uint64 // policy.Terms.ID
+	key   key.Key
+	shape rate.Shape
+	units int64
+}
+
+// chargesOf lists the buckets that an allowed trip took from: those of all
+// enforced rules, and of the shadow rules that had room.
+func chargesOf(t *trip) []charge {
+	charges := make([]charge, 0, len(t.takes))
+	for i := range t.takes {
+		take := &t.takes[i]
+		units, possible := take.Shape.Units(take.Cost)
+		if !possible || !t.outs[i].Allowed {
+			continue
+		}
+		charges = append(charges, charge{t.set.Terms(t.applied[i].Rule).ID, take.Key, take.Shape, units})
+	}
+	return charges
+}
+
+// SettleStatus says what became of a settlement.
+type SettleStatus uint8
+
+const (
+	// Settled: the buckets were corrected.
+	Settled SettleStatus = iota
+	// AlreadySettled: an earlier call did that. Nothing was changed.
+	AlreadySettled
+	// ReservationExpired: it came after the reservation's timeout. The
+	// estimate stays charged, and nothing was changed.
+	ReservationExpired
+	// NoReservation: there is none of that ID: it was never made, or settled or
+	// expired so long ago that it is forgotten. Nothing was changed.
+	NoReservation
+	// NothingReserved: the ID is zero. Nothing was taken, so nothing was
+	// changed.
+	NothingReserved
+)
+
+var settleStatusNames = [...]string{"settled", "already_settled", "reservation_expired", "no_reservation", "nothing_reserved"}
+
+// String returns the status as metrics write it.
+func (s SettleStatus) String() string {
+	if int(s) < len(settleStatusNames) {
+		return settleStatusNames[s]
+	}
+	return "unknown_status"
+}
+
+// Settlement is the answer to Settle. For AlreadySettled it repeats the first
+// call's Reserved and Actual.
+type Settlement struct {
+	Status SettleStatus
+
+	Reserved int64 // tokens that the reservation held
+	Actual   int64 // tokens that were spent in the end
+
+	// Uncharged is how many of the tokens above the estimate some bucket did
+	// not take on, because it would have owed more than twice its burst, or
+	// because its rule applies no more. 0 in nearly every life.
+	Uncharged int64
+}
+
+var (
+	errCannotCorrect = errors.New("the buckets do not implement headgate.Corrector")
+
+	// ErrSettling is what Settle returns while another call settles the same
+	// reservation. Nothing is wrong; ask again to hear how it ended.
+	ErrSettling = errors.New("another call is settling this reservation")
+)
+
+// Settle corrects a reservation to the tokens that were actually spent, once.
+// Every further call with the same ID changes nothing and says so, so a caller
+// that does not know whether its call got through may repeat it.
+//
+// Where actual is below the estimate, each bucket gets back the difference, but
+// no more than has not drained of the estimate since, max(0, estimate − drained):
+// time gave back the rest already, and giving it twice would grant tokens that
+// nobody paid for. Where
+// actual is above, each bucket owes the difference, even beyond its burst, and
+// later requests wait until it has drained; what a bucket may owe in all is
+// bounded by twice its burst (rate.Shape.MaxDebt).
+//
+// Shadow buckets that were charged are settled too. When the rules have changed
+// since, buckets are corrected under those in force now. An error means that
+// nothing was settled and the reservation stands.
+func (l *Limiter) Settle(ctx context.Context, id ReservationID, actual int64) (Settlement, error) {
+	if actual < 0 {
+		return Settlement{}, fmt.Errorf("actual is %d, want 0 or more", actual)
+	}
+	if id == (ReservationID{}) {
+		return Settlement{Status: NothingReserved, Actual: actual}, nil
+	}
+	now := l.now()
+	e, s, err := l.reservations.claim(id, now)
+	if e == nil || err != nil {
+		return s, err
+	}
+	s.Actual = actual
+	if s.Uncharged, err = l.settle(ctx, now, e, actual); err != nil {
+		l.reservations.release(id)
+		return Settlement{}, fmt.Errorf("settle a reservation: %w", err)
+	}
+	l.reservations.finish(id, s)
+	return s, nil
+}
+
+// settle corrects the buckets of a reservation, and reports how many tokens of
+// the difference some of them did not take on.
+func (l *Limiter) settle(ctx context.Context, now int64, e *entry, actual int64) (uncharged int64, err error) {
+	if actual == e.cost {
+		return 0, nil
+	}
+	changes := make([]bucket.Change, 0, len(e.charges))
+	left := int64(0) // of the difference, where it is not charged at all
+	set := l.policies.Set()
+	var applied [policy.MaxApplied]policy.Applied
+	inForce := applied[:0]
+	if set != nil {
+		inForce = set.Resolve(inForce, now, e.match, e.project, e.tier)
+	}
+	for i := range e.charges {
+		c, ok := l.correction(now, e, &e.charges[i], set, inForce, actual)
+		if !ok {
+			left = max(left, actual-e.cost)
+			continue
+		}
+		changes = append(changes, c)
+	}
+	moved := make([]int64, len(changes))
+	if err := l.correct.Correct(ctx, now, changes, moved); err != nil {
+		return 0, err
+	}
+	for i, c := range changes {
+		if c.Units > 0 {
+			left = max(left, actual-e.cost-moved[i]/c.Shape.Unit)
+		}
+	}
+	return left, nil
+}
+
+// correction is the change of one bucket, in terms of its rule as it is now.
+// It reports false for a rule that applies to such requests no more: its bucket
+// is left alone, since no shape is known that it surely has.
+func (l *Limiter) correction(now int64, e *entry, from *charge, set *policy.Set, inForce []policy.Applied, actual int64) (bucket.Change, bool) {
+	for _, a := range inForce {
+		terms := set.Terms(a.Rule)
+		if terms.ID != from.rule {
+			continue
+		}
+		take := [1]bucket.Take{{Key: from.key, Shape: terms.Shape, Since: terms.Since}}
+		l.allowances.apply(now, take[:])
+		c := bucket.Change{Key: from.key, Shape: take[0].Shape, Since: take[0].Since}
+		if actual > e.cost {
+			c.Units = c.Shape.UnitsSaturating(actual - e.cost)
+		} else {
+			back := from.shape.UnitsSaturating(e.cost - actual)
+			c.Units = -bucket.Unspent(from.shape, c.Shape, from.units, back, e.at, now)
+		}
+		return c, true
+	}
+	return bucket.Change{}, false
+}
+
+// ReservationStats describes the table of reservations. All but Outstanding,
+// Capacity and Remembered only grow.
+type ReservationStats struct {
+	Outstanding int // neither settled nor known to have expired
+	Remembered  int // settled, and still known to be
+	Capacity    int
+
+	Made, Settled, Expired, Refused uint64
+}
+
+// Reservations reports the state of the table of reservations.
+func (l *Limiter) Reservations() ReservationStats { return l.reservations.stats(l.now()) }
+
+// entry is a reservation in the table.
+type entry struct {
+	id        ReservationID
+	at, until int64 // Unix nanoseconds
+	cost      int64 // tokens
+	match     endpoint.Match
+	project   string
+	tier      string
+	charges   []charge
+
+	place    int  // in reservations.open; -1 when it is not there
+	settling bool // a call is at it
+	settled  bool
+	result   Settlement // once settled
+}
+
+// reservations is the table of those outstanding. It is bounded, and nothing
+// tends it: who comes to reserve removes what has expired. Settled ones are
+// remembered until their timeout, so that a second call hears what the first
+// did, but only in room that nobody else needs.
+type reservations struct {
+	most int
+
+	mu       sync.Mutex
+	byID     map[ReservationID]*entry // guarded by mu, as is all that follows
+	open     openHeap                 // outstanding, by when they expire
+	settled  []*entry                 // by when they were settled, oldest first
+	begun    int                      // places of requests that are being decided
+	counters ReservationStats
+}
+
+func newReservations(most int) *reservations {
+	return &reservations{most: most, byID: map[ReservationID]*entry{}}
+}
+
+// begin takes a place for a request that is about to be decided, or reports
+// false when all are taken.
+func (t *reservations) begin(now int64) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.purgeLocked(now)
+	if len(t.open)+t.begun >= t.most {
+		t.counters.Refused++
+		return false
+	}
+	t.begun++
+	return true
+}
+
+// abandon gives back the place of a request that was denied.
+func (t *reservations) abandon() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.begun--
+}
+
+// add puts an entry into the place that begin took, and names it.
+func (t *reservations) add(e entry) ReservationID {
+	_, _ = rand.Read(e.id[:]) // never fails: crypto/rand
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.begun--
+	t.counters.Made++
+	t.byID[e.id] = &e
+	heap.Push(&t.open, &e)
+	for len(t.byID) > t.most && len(t.settled) > 0 {
+		t.forgetLocked()
+	}
+	return e.id
+}
+
+// purgeLocked removes what has expired, and forgets settled ones whose time is
+// over.
+func (t *reservations) purgeLocked(now int64) {
+	for len(t.open) > 0 && t.open[0].until <= now {
+		e := heap.Pop(&t.open).(*entry)
+		t.counters.Expired++
+		delete(t.byID, e.id)
+	}
+	for len(t.settled) > 0 && t.settled[0].until <= now {
+		t.forgetLocked()
+	}
+}
+
+func (t *reservations) forgetLocked() {
+	delete(t.byID, t.settled[0].id)
+	t.settled[0] = nil
+	t.settled = t.settled[1:]
+}
+
+// claim finds a reservation to settle. The caller has it to itself until it
+// calls release or finish. If it returns nil, the Settlement or the error says
+// why there is nothing to settle.
+func (t *reservations) claim(id ReservationID, now int64) (*entry, Settlement, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e, ok := t.byID[id]
+	switch {
+	case !ok:
+		return nil, Settlement{Status: NoReservation}, nil
+	case e.settled:
+		s := e.result
+		s.Status = AlreadySettled
+		return nil, s, nil
+	case e.settling:
+		return nil, Settlement{}, ErrSettling
+	case e.until <= now:
+		return nil, Settlement{Status: ReservationExpired, Reserved: e.cost}, nil
+	}
+	// It leaves the heap, so that it does not expire under the caller's hands,
+	// and keeps its place.
+	heap.Remove(&t.open, e.place)
+	t.begun++
+	e.settling = true
+	return e, Settlement{Status: Settled, Reserved: e.cost}, nil
+}
+
+// release gives back what claim gave: it could not be settled.
+func (t *reservations) release(id ReservationID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.byID[id]
+	t.begun--
+	e.settling = false
+	heap.Push(&t.open, e)
+}
+
+// finish records how a reservation was settled.
+func (t *reservations) finish(id ReservationID, s Settlement) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.byID[id]
+	t.begun--
+	t.counters.Settled++
+	e.settling, e.settled, e.result, e.charges = false, true, s, nil
+	t.settled = append(t.settled, e)
+}
+
+func (t *reservations) stats(now int64) ReservationStats {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.purgeLocked(now)
+	s := t.counters
+	s.Outstanding, s.Remembered, s.Capacity = len(t.open)+t.begun, len(t.settled), t.most
+	return s
+}
+
+// openHeap orders entries by when they expire.
+type openHeap []*entry
+
+func (h openHeap) Len() int           { return len(h) }
+func (h openHeap) Less(i, j int) bool { return h[i].until < h[j].until }
+func (h openHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].place, h[j].place = i, j
+}
+
+// Push appends an entry; it is heap.Interface's.
+func (h *openHeap) Push(x any) {
+	e := x.(*entry)
+	e.place = len(*h)
+	*h = append(*h, e)
+}
+
+// Pop removes the last entry; it is heap.Interface's.
+func (h *openHeap) Pop() any {
+	old := *h
+	e := old[len(old)-1]
+	old[len(old)-1] = nil
+	e.place = -1
+	*h = old[:len(old)-1]
+	return e
+}

@@ -1,0 +1,588 @@
+package headgate_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/bucket/buckettest"
+	"github.com/headgate-io/headgate/endpoint"
+	"github.com/headgate-io/headgate/policy"
+)
+
+func (b *bench) reserve(t testing.TB, cost int64) headgate.Reservation {
+	t.Helper()
+	made, d := b.tryReserve(cost, time.Minute)
+	if !d.Allowed || made.ID == (headgate.ReservationID{}) || made.Cost != d.Cost {
+		t.Fatalf("Reserve(%d) = %+v, %v, want a reservation", cost, made, d.Reason)
+	}
+	return made
+}
+
+func (b *bench) tryReserve(cost int64, timeout time.Duration) (headgate.Reservation, headgate.Decision) {
+	return b.Reserve(context.Background(), headgate.Request{Method: "GET", Target: "/a", Peer: client, Cost: cost}, timeout)
+}
+
+func (b *bench) settle(t testing.TB, id headgate.ReservationID, actual int64) headgate.Settlement {
+	t.Helper()
+	s, err := b.Settle(context.Background(), id, actual)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// left reports what remains of the first rule's bucket.
+func (b *bench) left() int64 {
+	x := b.Explain(context.Background(), headgate.Request{Method: "GET", Target: "/a", Peer: client})
+	if x.Verdict.Allowed {
+		return x.Buckets[0].Remaining + x.Cost // Explain tells what would be left
+	}
+	return x.Buckets[0].Remaining
+}
+
+// tokens is a rule in tokens of a language model: 100 a second, 1000 at once.
+var tokens = []policy.Rule{{Endpoint: "GET /a", Limit: 100, Burst: 1000}}
+
+func TestSettle(t *testing.T) {
+	for name, c := range map[string]struct {
+		estimate, actual int64
+		after            time.Duration
+		left             int64 // after the settlement
+		uncharged        int64
+	}{
+		"as estimated":                             {estimate: 400, actual: 400, left: 600},
+		"less, at once":                            {estimate: 400, actual: 150, left: 850},
+		"nothing, at once":                         {estimate: 400, actual: 0, left: 1000},
+		"less, while as much is left":              {estimate: 400, actual: 150, after: time.Second, left: 950},
+		"less, when time gave most of it back":     {estimate: 400, actual: 150, after: 3 * time.Second, left: 1000},
+		"less, when time gave all of it back":      {estimate: 400, actual: 150, after: 5 * time.Second, left: 1000},
+		"more":                                     {estimate: 400, actual: 700, left: 300},
+		"more, later":                              {estimate: 400, actual: 700, after: time.Second, left: 400},
+		"more than the bucket holds":               {estimate: 400, actual: 1500, left: 0},
+		"more than the bucket may owe":             {estimate: 400, actual: 2500, left: 0, uncharged: 500},
+		"more than anybody has":                    {estimate: 400, actual: math.MaxInt64, left: 0, uncharged: math.MaxInt64 - 2000},
+		"an estimate of nothing is one of a token": {estimate: 0, actual: 1, left: 999},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, []string{"GET /a"}, tokens)
+			made := b.reserve(t, c.estimate)
+			if want := max(1, c.estimate); made.Cost != want || !made.Expires.Equal(epoch.Add(time.Minute)) {
+				t.Errorf("Reserve = %+v, want a cost of %d until a minute from now", made, want)
+			}
+			b.now = b.now.Add(c.after)
+			want := headgate.Settlement{Reserved: max(1, c.estimate), Actual: c.actual, Uncharged: c.uncharged}
+			if got := b.settle(t, made.ID, c.actual); got != want {
+				t.Errorf("Settle(%d) = %+v, want %+v", c.actual, got, want)
+			}
+			if got := b.left(); got != c.left {
+				t.Errorf("%d tokens are left, want %d", got, c.left)
+			}
+			want.Status, want.Uncharged = headgate.AlreadySettled, c.uncharged
+			if again := b.settle(t, made.ID, 1); again != want {
+				t.Errorf("second Settle = %+v, want %+v", again, want)
+			}
+			if got := b.left(); got != c.left {
+				t.Errorf("%d tokens are left after the second Settle, want %d", got, c.left)
+			}
+		})
+	}
+}
+
+// What was spent beyond the burst is paid by those who come later, and the wait
+// they are told is exact.
+func TestSettledDebtDelaysWhoComesLater(t *testing.T) {
+	b := newBench(t, []string{"GET /a"}, tokens)
+	made := b.reserve(t, 1000)
+	b.settle(t, made.ID, 1600)
+	d := b.get("/a")
+	if d.Allowed || d.Reason != headgate.OverLimit || d.RetryAfter != 6010*time.Millisecond {
+		t.Fatalf("Check = %v, %v, wait %v, want over_limit for 6.01s", d.Allowed, d.Reason, d.RetryAfter)
+	}
+	b.now = b.now.Add(d.RetryAfter - 1)
+	if b.get("/a").Allowed {
+		t.Error("allowed a nanosecond before the wait")
+	}
+	b.now = b.now.Add(1)
+	if !b.get("/a").Allowed {
+		t.Error("denied after the wait")
+	}
+}
+
+// A refund never grants: after 3 of 4 seconds the estimate has drained but for a
+// quarter, others have taken what came back, and no more is given.
+func TestRefundNeverGrants(t *testing.T) {
+	b := newBench(t, []string{"GET /a"}, tokens)
+	made := b.reserve(t, 400)
+	b.reserve(t, 600)
+	b.now = b.now.Add(3 * time.Second)
+	b.reserve(t, 300) // empty again
+	b.settle(t, made.ID, 0)
+	if got := b.left(); got != 100 {
+		t.Errorf("%d tokens are left, want 100: time gave back 300 of the 400", got)
+	}
+}
+
+func TestReservationsEndAtTheirTimeout(t *testing.T) {
+	b := newBench(t, []string{"GET /a"}, tokens)
+	kept, d := b.tryReserve(500, time.Second)
+	if !d.Allowed {
+		t.Fatal(d.Reason)
+	}
+	b.now = b.now.Add(time.Second - 1)
+	if s := b.Reservations(); s.Outstanding != 1 || s.Expired != 0 {
+		t.Errorf("a nanosecond before the timeout: %+v", s)
+	}
+	b.now = b.now.Add(1)
+	if got := b.settle(t, kept.ID, 0); got.Status != headgate.ReservationExpired || got.Reserved != 500 {
+		t.Errorf("Settle at the timeout = %+v, want reservation_expired", got)
+	}
+	if got := b.left(); got != 600 {
+		t.Errorf("%d tokens are left, want 600: the estimate stays charged", got)
+	}
+	if s := b.Reservations(); s.Outstanding != 0 || s.Expired != 1 || s.Made != 1 {
+		t.Errorf("after the timeout: %+v", s)
+	}
+	if got := b.settle(t, kept.ID, 0); got.Status != headgate.NoReservation {
+		t.Errorf("Settle of one that was forgotten = %+v, want no_reservation", got)
+	}
+	for timeout, want := range map[time.Duration]time.Duration{
+		0: headgate.DefaultReservationTimeout, -1: headgate.DefaultReservationTimeout,
+		5 * time.Hour: 5 * time.Hour, math.MaxInt64: headgate.MaxReservationTimeout,
+	} {
+		if made, _ := b.tryReserve(1, timeout); !made.Expires.Equal(b.now.Add(want)) {
+			t.Errorf("timeout %v ends at %v, want after %v", timeout, made.Expires, want)
+		}
+	}
+}
+
+func TestReservationsAreBounded(t *testing.T) {
+	b := newBench(t, []string{"GET /a"}, tokens, func(o *headgate.Options) { o.MaxReservations = 3 })
+	first := b.reserve(t, 10)
+	second := b.reserve(t, 10)
+	if _, d := b.tryReserve(5000, time.Minute); d.Allowed || d.Reason != headgate.CostAboveBurst {
+		t.Errorf("Reserve above the burst = %v, want cost_above_burst", d.Reason)
+	}
+	b.reserve(t, 10)
+	made, d := b.tryReserve(10, time.Minute)
+	if d.Allowed || d.Reason != headgate.ReservationsFull || made.ID != (headgate.ReservationID{}) || d.RetryAfter != 0 {
+		t.Fatalf("Reserve in a full table = %+v, %v, want reservations_full", made, d.Reason)
+	}
+	if got := b.left(); got != 970 {
+		t.Errorf("%d tokens are left, want 970: the refused one took nothing", got)
+	}
+	// Settling makes room, and what was settled is remembered while nobody
+	// needs the room.
+	b.settle(t, first.ID, 10)
+	if got := b.settle(t, first.ID, 10); got.Status != headgate.AlreadySettled {
+		t.Errorf("second Settle = %+v", got)
+	}
+	b.reserve(t, 10)
+	if got := b.settle(t, first.ID, 10); got.Status != headgate.NoReservation {
+		t.Errorf("Settle of one that had to go = %+v, want no_reservation", got)
+	}
+	b.settle(t, second.ID, 0)
+	if s := b.Reservations(); s.Outstanding != 2 || s.Remembered != 1 || s.Capacity != 3 || s.Made != 4 || s.Settled != 2 || s.Refused != 1 {
+		t.Errorf("Reservations = %+v", s)
+	}
+	// Time makes room too.
+	b.now = b.now.Add(time.Minute)
+	for range 3 {
+		b.reserve(t, 10)
+	}
+	if s := b.Reservations(); s.Outstanding != 3 || s.Remembered != 0 || s.Expired != 2 {
+		t.Errorf("Reservations = %+v", s)
+	}
+}
+
+func TestWhatReserveDoesNotHold(t *testing.T) {
+	b := newBench(t, []string{"GET /a", "GET /free"}, []policy.Rule{{Endpoint: "GET /a", Limit: 1, Burst: 5}})
+	b.reserve(t, 5)
+	for name, c := range map[string]struct {
+		target  string
+		cost    int64
+		allowed bool
+		reason  headgate.Reason
+	}{
+		"over the limit":   {"/a", 1, false, headgate.OverLimit},
+		"above the burst":  {"/a", 6, false, headgate.CostAboveBurst},
+		"below zero":       {"/a", -1, false, headgate.InvalidCost},
+		"no such endpoint": {"/b", 1, false, headgate.UnknownEndpoint},
+		"no rule":          {"/free", 1, true, headgate.NoRule},
+	} {
+		made, d := b.Reserve(context.Background(), headgate.Request{Method: "GET", Target: c.target, Peer: client, Cost: c.cost}, 0)
+		if d.Allowed != c.allowed || d.Reason != c.reason || made != (headgate.Reservation{}) {
+			t.Errorf("%s: Reserve = %+v, %v, %v, want nothing, %v, %v", name, made, d.Allowed, d.Reason, c.allowed, c.reason)
+		}
+	}
+	if got := b.settle(t, headgate.ReservationID{}, 7); got.Status != headgate.NothingReserved {
+		t.Errorf("Settle of nothing = %+v", got)
+	}
+	if got := b.settle(t, headgate.ReservationID{1}, 7); got.Status != headgate.NoReservation {
+		t.Errorf("Settle of an unknown one = %+v", got)
+	}
+	if _, err := b.Settle(context.Background(), headgate.ReservationID{1}, -7); err == nil || err.Error() != "actual is -7, want 0 or more" {
+		t.Errorf("Settle of a negative cost = %v", err)
+	}
+	if s := b.Reservations(); s.Outstanding != 1 || s.Made != 1 {
+		t.Errorf("Reservations = %+v, want the first alone", s)
+	}
+}
+
+// All buckets are corrected, those of shadow rules too if they were charged.
+func TestSettleCorrectsEveryBucket(t *testing.T) {
+	b := newBench(t, []string{"GET /a"}, []policy.Rule{
+		{Endpoint: "GET /a", Limit: 1, Burst: 100},
+		{Endpoint: policy.All, Limit: 1, Burst: 50, Subject: policy.SubjectIP},
+		{Endpoint: "GET /a", Limit: 1, Burst: 80, Subject: policy.SubjectEndpoint, Mode: policy.Shadow},
+		{Endpoint: policy.All, Limit: 1, Burst: 20, Subject: policy.SubjectRegion, Mode: policy.Shadow},
+	})
+	remaining := func() (left []int64) {
+		x := b.Explain(context.Background(), headgate.Request{Method: "GET", Target: "/a", Peer: client})
+		for _, account := range x.Buckets {
+			left = append(left, account.Remaining+x.Cost)
+		}
+		slices.Sort(left)
+		return left
+	}
+	made := b.reserve(t, 30)
+	if got, want := remaining(), []int64{20, 20, 50, 70}; !slices.Equal(got, want) {
+		t.Fatalf("after Reserve %v remain, want %v: one shadow had no room and was not charged", got, want)
+	}
+	b.settle(t, made.ID, 10)
+	if got, want := remaining(), []int64{20, 40, 70, 90}; !slices.Equal(got, want) {
+		t.Errorf("after Settle %v remain, want %v", got, want)
+	}
+}
+
+// switching is Policies that change.
+type switching struct{ atomic.Pointer[policy.Set] }
+
+func (s *switching) Set() *policy.Set { return s.Load() }
+
+func (s *switching) compile(t testing.TB, b *bench, rules ...policy.Rule) {
+	t.Helper()
+	set, problems := policy.Compile(policy.Document{Rules: rules}, policy.CompileOptions{Endpoints: b.table, Previous: s.Load(), Now: b.now})
+	if err := problems.Err(); err != nil {
+		t.Fatal(err)
+	}
+	s.Store(set)
+}
+
+func TestSettleAcrossAChangeOfRules(t *testing.T) {
+	of := func(limit, burst int64) policy.Rule {
+		return policy.Rule{Endpoint: "GET /a", Limit: limit, Burst: burst}
+	}
+	for name, c := range map[string]struct {
+		after   policy.Rule
+		between int64 // taken after the change, before Settle
+		actual  int64
+		left    int64
+	}{
+		"a larger burst, less":              {after: of(100, 2000), actual: 100, left: 1900},
+		"a larger burst, more":              {after: of(100, 2000), actual: 900, left: 1100},
+		"a larger burst, after a request":   {after: of(100, 2000), between: 50, actual: 100, left: 1850},
+		"another unit":                      {after: of(77, 1000), actual: 100, left: 899}, // rounded to the safe side
+		"another unit, more":                {after: of(77, 1000), actual: 900, left: 100},
+		"a smaller burst keeps difference":  {after: of(100, 700), between: 50, actual: 100, left: 249}, // gives back 400−300, less a unit
+		"a smaller burst that forgave all":  {after: of(100, 300), actual: 100, left: 0},
+		"a rule that applies no more, less": {after: policy.Rule{Endpoint: policy.Default, Limit: 10, Burst: 10}, actual: 100, left: 10},
+		"a rule that applies no more, more": {after: policy.Rule{Endpoint: policy.Default, Limit: 10, Burst: 10}, actual: 900, left: 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rules := &switching{}
+			b := newBench(t, []string{"GET /a"}, tokens, func(o *headgate.Options) { o.Policies = rules })
+			rules.compile(t, b, tokens...)
+			made := b.reserve(t, 500)
+			rules.compile(t, b, c.after)
+			if c.between > 0 {
+				b.Check(context.Background(), headgate.Request{Method: "GET", Target: "/a", Peer: client, Cost: c.between})
+			}
+			if got := b.settle(t, made.ID, c.actual); got.Status != headgate.Settled {
+				t.Errorf("Settle = %+v", got)
+			}
+			if got := b.left(); got != c.left {
+				t.Errorf("%d tokens are left, want %d", got, c.left)
+			}
+		})
+	}
+}
+
+// stubborn is a store that fails to correct as often as it is told to.
+type stubborn struct {
+	buckettest.Twin
+	fail int
+}
+
+func (s *stubborn) Correct(ctx context.Context, now int64, changes []bucket.Change, moved []int64) error {
+	if s.fail > 0 {
+		s.fail--
+		return errGone
+	}
+	return s.Twin.Correct(ctx, now, changes, moved)
+}
+
+// plain is a store that cannot correct at all.
+type plain struct{ twin *buckettest.Twin }
+
+func (p plain) TryConsume(ctx context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome) (bool, error) {
+	return p.twin.TryConsume(ctx, now, takes, outs)
+}
+
+func (p plain) Peek(ctx context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome) (bool, error) {
+	return p.twin.Peek(ctx, now, takes, outs)
+}
+
+func TestAFailedSettlementMayBeRepeated(t *testing.T) {
+	store := &stubborn{fail: 2}
+	b := newBench(t, []string{"GET /a"}, tokens, func(o *headgate.Options) { o.Buckets = store })
+	made := b.reserve(t, 500)
+	for range 2 {
+		if _, err := b.Settle(context.Background(), made.ID, 100); !errors.Is(err, errGone) {
+			t.Fatalf("Settle = %v, want %v", err, errGone)
+		}
+	}
+	if got := b.settle(t, made.ID, 100); got.Status != headgate.Settled || b.left() != 900 {
+		t.Errorf("Settle = %+v and %d are left, want settled and 900", got, b.left())
+	}
+}
+
+func TestReserveNeedsACorrector(t *testing.T) {
+	b := newBench(t, []string{"GET /a"}, []policy.Rule{{Endpoint: "GET /a", Limit: 1, OnStoreLoss: policy.LossOpen}},
+		func(o *headgate.Options) { o.Buckets = plain{new(buckettest.Twin)} })
+	if made, d := b.tryReserve(1, 0); d.Allowed || d.Reason != headgate.StoreFailed || d.Lost || made.ID != (headgate.ReservationID{}) {
+		t.Errorf("Reserve = %+v, %v, %v, want denied, store_failed", made, d.Allowed, d.Reason)
+	}
+}
+
+func TestReservationIDs(t *testing.T) {
+	b := newBench(t, []string{"GET /a"}, tokens)
+	one, two := b.reserve(t, 1), b.reserve(t, 1)
+	if one.ID == two.ID {
+		t.Errorf("two reservations have the ID %v", one.ID)
+	}
+	text, err := json.Marshal(one.ID)
+	if err != nil || len(text) != 34 {
+		t.Fatalf("Marshal = %s, %v, want 32 digits", text, err)
+	}
+	var back headgate.ReservationID
+	if err := json.Unmarshal(text, &back); err != nil || back != one.ID {
+		t.Errorf("Unmarshal(%s) = %v, %v", text, back, err)
+	}
+	for _, wrong := range []string{"", "00", one.ID.String() + "00", strings.Repeat("z", 32), one.ID.String()[:31]} {
+		if err := back.UnmarshalText([]byte(wrong)); err == nil || wrong != "" && strings.Contains(err.Error(), wrong) {
+			t.Errorf("UnmarshalText(%q) = %v, want a refusal that does not repeat it", wrong, err)
+		}
+	}
+}
+
+func TestRequestCost(t *testing.T) {
+	b := newBench(t, []string{"GET /a", "GET /quota"}, []policy.Rule{{Endpoint: policy.All, Limit: 1, Burst: 10}},
+		func(o *headgate.Options) {
+			quota, _ := endpoint.ParseTemplate("GET /quota")
+			id, _ := o.Endpoints.Lookup(quota)
+			o.Costs = map[endpoint.ID]int64{id: 0}
+		})
+	for i, step := range []struct {
+		target  string
+		cost    int64
+		allowed bool
+		reason  headgate.Reason
+		left    int64
+	}{
+		{"/quota", 0, true, headgate.WithinLimits, 10},
+		{"/a", 7, true, headgate.WithinLimits, 3},
+		{"/a", 4, false, headgate.OverLimit, 3},
+		{"/a", 11, false, headgate.CostAboveBurst, 3},
+		{"/a", math.MaxInt64, false, headgate.CostAboveBurst, 3},
+		{"/a", 0, true, headgate.WithinLimits, 2},
+		{"/a", 2, true, headgate.WithinLimits, 0},
+		{"/quota", 0, true, headgate.WithinLimits, 0},
+		{"/quota", 1, false, headgate.OverLimit, 0},
+		{"/a", -1, false, headgate.InvalidCost, 0},
+		{"/a", math.MinInt64, false, headgate.InvalidCost, 0},
+	} {
+		d := b.Check(context.Background(), headgate.Request{Method: "GET", Target: step.target, Peer: client, Cost: step.cost})
+		if d.Allowed != step.allowed || d.Reason != step.reason || d.Reason != headgate.OverLimit && d.RetryAfter != 0 {
+			t.Errorf("step %d: %s at %d = %v, %v, wait %v, want %v, %v", i, step.target, step.cost, d.Allowed, d.Reason, d.RetryAfter, step.allowed, step.reason)
+		}
+		if v, ok := d.Binding(); ok && v.Outcome.Remaining != step.left {
+			t.Errorf("step %d: %d are left, want %d", i, v.Outcome.Remaining, step.left)
+		}
+	}
+}
+
+// TestReservationsNeverGrant runs requests, reservations, settlements, refunds
+// and resets at random through a limiter on the table and one on the slow
+// twin, which must agree in everything; and checks over every interval at once
+// (Lindley's recursion) that what was admitted, less what was settled down, is
+// within burst and rate.
+func TestReservationsNeverGrant(t *testing.T) {
+	for seed := range uint64(6) {
+		rng := rand.New(rand.NewPCG(seed, 21))
+		rule := policy.Rule{Endpoint: "GET /a", Limit: 1 + rng.Int64N(50), Per: time.Second, Burst: 20 + rng.Int64N(80), Subject: policy.SubjectEndpoint}
+		rules := []policy.Rule{rule, {Endpoint: policy.All, Limit: 5, Burst: 40, Subject: policy.SubjectIP, Mode: policy.Mode(seed % 2)}}
+		fast := newBench(t, []string{"GET /a"}, rules)
+		slow := newBench(t, []string{"GET /a"}, rules, func(o *headgate.Options) { o.Buckets = new(buckettest.Twin) })
+		upward := seed >= 3 // some settle up; then only the twin judges
+		type held struct {
+			fast, slow headgate.ReservationID
+			cost       int64
+			spent      int // in spending
+		}
+		type spend struct {
+			at    time.Time
+			units int64
+		}
+		var open []held
+		var spending []spend
+		admit := func(peer netip.Addr, cost int64, reserve bool) {
+			r := headgate.Request{Method: "GET", Target: "/a", Peer: peer, Cost: cost}
+			var a, b headgate.Decision
+			var h held
+			if reserve {
+				var made [2]headgate.Reservation
+				timeout := time.Duration(1+rng.Int64N(4)) * time.Second
+				made[0], a = fast.Reserve(context.Background(), r, timeout)
+				made[1], b = slow.Reserve(context.Background(), r, timeout)
+				h.fast, h.slow = made[0].ID, made[1].ID
+			} else {
+				a, b = fast.Check(context.Background(), r), slow.Check(context.Background(), r)
+			}
+			if a.Allowed != b.Allowed || a.Reason != b.Reason || a.RetryAfter != b.RetryAfter {
+				t.Fatalf("seed %d: %v, %v, wait %v, the twin says %v, %v, wait %v", seed, a.Allowed, a.Reason, a.RetryAfter, b.Allowed, b.Reason, b.RetryAfter)
+			}
+			if !a.Allowed {
+				return
+			}
+			spending = append(spending, spend{fast.now, cost})
+			if reserve {
+				h.cost, h.spent = cost, len(spending)-1
+				open = append(open, h)
+			}
+		}
+		settle := func() {
+			i := rng.IntN(len(open))
+			h := open[i]
+			actual := rng.Int64N(h.cost + 1)
+			if upward && rng.IntN(3) == 0 {
+				actual += rng.Int64N(100)
+			}
+			a, b := fast.settle(t, h.fast, actual), slow.settle(t, h.slow, actual)
+			if a != b {
+				t.Fatalf("seed %d: Settle = %+v, the twin says %+v", seed, a, b)
+			}
+			if a.Status == headgate.Settled {
+				spending[h.spent].units = actual
+			}
+			if rng.IntN(2) == 0 { // else it is settled again
+				open = slices.Delete(open, i, i+1)
+			}
+		}
+		for range 6000 {
+			step := time.Duration(rng.Int64N(int64(60 * time.Millisecond)))
+			fast.now, slow.now = fast.now.Add(step), slow.now.Add(step)
+			peer := netip.AddrFrom4([4]byte{192, 0, 2, byte(rng.IntN(5))})
+			switch {
+			case len(open) > 0 && rng.IntN(3) == 0:
+				settle()
+			default:
+				admit(peer, 1+rng.Int64N(12), rng.IntN(2) == 0)
+			}
+		}
+		if upward {
+			continue
+		}
+		queue, last := int64(0), epoch
+		for _, s := range spending { // in thousandths of a billionth of a token
+			queue = max(0, queue-int64(s.at.Sub(last))*rule.Limit) + s.units*int64(time.Second)
+			if last = s.at; queue > rule.Burst*int64(time.Second) {
+				t.Fatalf("seed %d: at %v more than burst and rate was spent", seed, s.at.Sub(epoch))
+			}
+		}
+	}
+}
+
+// Everybody settles everything at once; each reservation is settled by one.
+func TestConcurrentReservations(t *testing.T) {
+	const callers, rounds = 8, 300
+	b := newBench(t, []string{"GET /a"}, []policy.Rule{{Endpoint: "GET /a", Limit: 1, Per: time.Hour, Burst: 1 << 40}},
+		func(o *headgate.Options) { o.MaxReservations = 64 })
+	var settled, made, refused atomic.Int64
+	ids := make(chan headgate.ReservationID, callers*rounds)
+	var wg sync.WaitGroup
+	for caller := range callers {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(caller), 8))
+			for range rounds {
+				reservation, d := b.tryReserve(100, time.Minute)
+				switch {
+				case d.Allowed:
+					made.Add(1)
+					ids <- reservation.ID
+				case d.Reason == headgate.ReservationsFull:
+					refused.Add(1)
+				default:
+					t.Errorf("Reserve: %v", d.Reason)
+				}
+				for range 2 {
+					id := reservation.ID
+					select {
+					case id = <-ids:
+						ids <- id
+					default:
+					}
+					s, err := b.Settle(context.Background(), id, 100)
+					switch {
+					case errors.Is(err, headgate.ErrSettling):
+					case err != nil:
+						t.Error(err)
+					case s.Status == headgate.Settled:
+						settled.Add(1)
+					}
+				}
+				if rng.IntN(8) == 0 {
+					b.Reservations()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	close(ids)
+	for id := range ids {
+		if s := b.settle(t, id, 100); s.Status == headgate.Settled {
+			settled.Add(1)
+		}
+	}
+	s := b.Reservations()
+	if settled.Load() != made.Load() || s.Outstanding != 0 || int64(s.Made) != made.Load() || int64(s.Settled) != made.Load() || int64(s.Refused) != refused.Load() {
+		t.Errorf("made %d, refused %d, settled %d, stats %+v", made.Load(), refused.Load(), settled.Load(), s)
+	}
+	if got, want := b.left(), int64(1<<40)-100*made.Load(); got != want {
+		t.Errorf("%d tokens are left, want %d", got, want)
+	}
+}
+
+func BenchmarkReserveAndSettle(b *testing.B) {
+	lim := newBench(b, []string{"GET /a"}, []policy.Rule{{Endpoint: "GET /a", Limit: 1 << 40}})
+	ctx := context.Background()
+	r := headgate.Request{Method: "GET", Target: "/a", Peer: client, Cost: 100}
+	b.ReportAllocs()
+	for b.Loop() {
+		made, _ := lim.Reserve(ctx, r, time.Minute)
+		if _, err := lim.Settle(ctx, made.ID, 40); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

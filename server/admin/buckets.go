@@ -1,0 +1,257 @@
+package admin
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/internal/problem"
+	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/store"
+)
+
+// Auditor writes down a change before it is made, and reports the entry's
+// number.
+type Auditor interface {
+	Append(ctx context.Context, a store.Audit) (int64, error)
+}
+
+// FindKey reports the project and tier of an API key by its ID, or
+// store.ErrNotFound.
+type FindKey func(ctx context.Context, id string) (project, tier string, err error)
+
+// BucketRequest names a bucket, as people write it: an endpoint, and whose. See
+// headgate.BucketQuery.
+type BucketRequest struct {
+	Endpoint string `json:"endpoint"`
+	Subject  string `json:"subject,omitempty"` // default: the only one there is
+
+	// The evidence of a request.
+	Peer   string   `json:"peer,omitempty"`
+	Header []string `json:"header,omitempty"` // lines "Name: value"
+
+	// Or what is known by name.
+	Key     string `json:"key,omitempty"` // ID
+	Project string `json:"project,omitempty"`
+	Tier    string `json:"tier,omitempty"`
+	Address string `json:"address,omitempty"`
+
+	Identifier string `json:"identifier,omitempty"`
+
+	// Amount and Expires are for a grant. Without Expires it is given once.
+	Amount  int64     `json:"amount,omitempty"`
+	Expires time.Time `json:"expires,omitzero"`
+
+	// By is who says they are making the change, for the audit. It proves
+	// nothing; the audit says whose token it was beside it.
+	By string `json:"by,omitempty"`
+}
+
+// BucketChange is the answer to a reset or a grant.
+type BucketChange struct {
+	Audit  int64                `json:"audit"` // number of the entry
+	Given  int64                `json:"given,omitempty"`
+	Bucket headgate.BucketState `json:"bucket"`
+}
+
+// Query translates b, or names every field at fault.
+func (b *BucketRequest) Query() (headgate.BucketQuery, error) {
+	q := headgate.BucketQuery{
+		Endpoint: b.Endpoint, KeyID: b.Key, Project: b.Project, Tier: b.Tier, Identifier: b.Identifier,
+	}
+	var errs []error
+	address := func(field, text string, into *netip.Addr) {
+		addr, err := netip.ParseAddr(text)
+		switch {
+		case text == "":
+		case err != nil:
+			errs = append(errs, fmt.Errorf("%s is %q, want an IP address", field, clip(text)))
+		default:
+			*into = addr
+		}
+	}
+	address("peer", b.Peer, &q.Peer)
+	address("address", b.Address, &q.Address)
+	if b.Subject != "" {
+		q.Subject = new(policy.Subject)
+		errs = append(errs, q.Subject.UnmarshalText([]byte(b.Subject)))
+	}
+	if len(b.Header) > 0 {
+		if err := checkHeader(b.Header); err != nil {
+			errs = append(errs, err)
+		}
+		q.Header = header(b.Header)
+	}
+	return q, errors.Join(errs...)
+}
+
+// buckets adds the handlers of /v1/buckets.
+func (a *api) buckets(mux *http.ServeMux) {
+	mux.HandleFunc("GET /v1/buckets", func(w http.ResponseWriter, r *http.Request) {
+		b, err := bucketInQuery(r)
+		a.inspect(w, r, b, err)
+	})
+	mux.HandleFunc("POST /v1/buckets/inspect", func(w http.ResponseWriter, r *http.Request) {
+		b, err := readBucket(w, r)
+		if err == nil && (b.Amount != 0 || !b.Expires.IsZero()) {
+			err = errors.New("amount and expires are for /v1/buckets/grant")
+		}
+		a.inspect(w, r, b, err)
+	})
+	mux.HandleFunc("POST /v1/buckets/reset", func(w http.ResponseWriter, r *http.Request) {
+		b, err := readBucket(w, r)
+		if err == nil && (b.Amount != 0 || !b.Expires.IsZero()) {
+			err = errors.New("amount and expires are for /v1/buckets/grant; a reset fills the bucket")
+		}
+		a.changeBucket(w, r, b, err, store.ActionReset, func(ctx context.Context, q headgate.BucketQuery, approve headgate.Approve) (s headgate.BucketState, given int64, err error) {
+			s, err = a.Limiter.Reset(ctx, q, approve)
+			return s, 0, err
+		})
+	})
+	mux.HandleFunc("POST /v1/buckets/grant", func(w http.ResponseWriter, r *http.Request) {
+		b, err := readBucket(w, r)
+		a.changeBucket(w, r, b, err, store.ActionGrant, func(ctx context.Context, q headgate.BucketQuery, approve headgate.Approve) (headgate.BucketState, int64, error) {
+			return a.Limiter.Grant(ctx, q, b.Amount, b.Expires, approve)
+		})
+	})
+}
+
+// query translates b, and finds out whose a key is that was named alone.
+func (a *api) query(ctx context.Context, b *BucketRequest) (headgate.BucketQuery, error) {
+	q, err := b.Query()
+	if err != nil || q.KeyID == "" {
+		return q, err
+	}
+	project, tier, err := a.FindKey(ctx, q.KeyID)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return q, fmt.Errorf("key is %q, want the ID of one that `headgate key list` shows", clip(q.KeyID))
+	case err != nil:
+		return q, &unavailable{"The key could not be looked up: " + err.Error() + "."}
+	case q.Project != "" && q.Project != project:
+		return q, fmt.Errorf("project is %q, want none: the key says which", clip(q.Project))
+	}
+	q.Project, q.Tier = project, tier
+	return q, nil
+}
+
+// unavailable is a failure that is not the caller's.
+type unavailable struct{ detail string }
+
+func (e *unavailable) Error() string { return e.detail }
+
+func (a *api) inspect(w http.ResponseWriter, r *http.Request, b BucketRequest, err error) {
+	q := headgate.BucketQuery{}
+	if err == nil {
+		q, err = a.query(r.Context(), &b)
+	}
+	if err != nil {
+		a.refuseBucket(w, r, http.StatusBadRequest, err)
+		return
+	}
+	in, err := a.Limiter.Inspect(r.Context(), q)
+	if err != nil {
+		a.refuseBucket(w, r, 0, err)
+		return
+	}
+	answer(w, http.StatusOK, in)
+}
+
+// changeBucket makes one change, after it was written down.
+func (a *api) changeBucket(w http.ResponseWriter, r *http.Request, b BucketRequest, err error, action string,
+	do func(context.Context, headgate.BucketQuery, headgate.Approve) (headgate.BucketState, int64, error)) {
+	q := headgate.BucketQuery{}
+	if err == nil {
+		q, err = a.query(r.Context(), &b)
+	}
+	if err != nil {
+		a.refuseBucket(w, r, http.StatusBadRequest, err)
+		return
+	}
+	entry := store.Audit{Actor: a.actor(), Claimed: b.By, Action: action, Amount: b.Amount, Expires: b.Expires}
+	var done BucketChange
+	// Once it is written down it is made, whether or not anybody waits.
+	ctx := context.WithoutCancel(r.Context())
+	done.Bucket, done.Given, err = do(ctx, q, func(s headgate.BucketState) (err error) {
+		entry.Rule, entry.Endpoint, entry.Subject, entry.Whose = s.Rule, s.Endpoint, s.Subject, s.Whose
+		if done.Audit, err = a.Audit.Append(ctx, entry); err != nil {
+			return &unavailable{"The change could not be audited, so it was not made: " + err.Error() + "."}
+		}
+		return nil
+	})
+	if err != nil {
+		if done.Audit != 0 {
+			entry.Action = store.ActionFailed
+			if _, err := a.Audit.Append(ctx, entry); err != nil {
+				a.Log.Error("a change of a bucket is in the audit and was not made", "audit", done.Audit, "error", err)
+			}
+		}
+		a.refuseBucket(w, r, 0, err)
+		return
+	}
+	a.Log.Info("bucket changed", "action", action, "rule", done.Bucket.Rule, "subject", done.Bucket.Subject,
+		"amount", b.Amount, "actor", entry.Actor, "audit", done.Audit)
+	answer(w, http.StatusOK, done)
+}
+
+// actor is who makes a change, as far as this door can prove it.
+func (a *api) actor() string {
+	if a.Token == "" {
+		return "local connection"
+	}
+	return "token " + a.TokenName
+}
+
+// refuseBucket answers an error: with status, unless it tells itself whose it
+// is.
+func (a *api) refuseBucket(w http.ResponseWriter, r *http.Request, status int, err error) {
+	var query *headgate.QueryError
+	var ours *unavailable
+	text := strings.ReplaceAll(err.Error(), "\n", "; ")
+	switch {
+	case errors.As(err, &query):
+		status = http.StatusUnprocessableEntity
+	case errors.As(err, &ours), status == 0:
+		a.Log.Error("bucket not available", "error", err)
+		status = http.StatusServiceUnavailable
+	}
+	problem.Write(w, r, problem.Details{Status: status, Detail: text})
+}
+
+// bucketInQuery reads names from a query. Evidence has no place there: queries
+// end up in logs.
+func bucketInQuery(r *http.Request) (BucketRequest, error) {
+	query := r.URL.Query()
+	for name := range query {
+		switch name {
+		case "endpoint", "subject", "key", "project", "tier", "address", "identifier":
+		default:
+			return BucketRequest{}, fmt.Errorf("query has %q, want endpoint, subject, key, project, tier, address or identifier; POST /v1/buckets/inspect takes a request's peer and headers", clip(name))
+		}
+	}
+	return BucketRequest{
+		Endpoint: query.Get("endpoint"), Subject: query.Get("subject"), Key: query.Get("key"), Project: query.Get("project"),
+		Tier: query.Get("tier"), Address: query.Get("address"), Identifier: query.Get("identifier"),
+	}, nil
+}
+
+func readBucket(w http.ResponseWriter, r *http.Request) (BucketRequest, error) {
+	var b BucketRequest
+	body, err := readJSON(w, r)
+	if err != nil {
+		return b, err
+	}
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&b); err != nil {
+		return b, fmt.Errorf("body: %s", strings.TrimPrefix(err.Error(), "json: "))
+	}
+	return b, nil
+}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headgate-io/headgate/server/config"
+	"github.com/headgate-io/headgate/server/store"
+)
+
+// mostAudit is the most entries that are shown at once.
+const mostAudit = 1_000_000
+
+func newAudit() *cobra.Command {
+	var from configFlags
+	var limit int
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "audit",
+		Short: "List what operators did to buckets",
+		Long: `List what operators did to buckets, newest first: when, who, and which bucket. ACTOR
+is what the gateway could prove, the token's name or a local connection; BY is the
+user that the caller named. Entries are never changed or deleted.`,
+		Args: arguments(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if limit < 1 || limit > mostAudit {
+				return usagef("--limit is %d, want 1 to %d", limit, mostAudit)
+			}
+			return withKeys(cmd, &from, forReading, func(ctx context.Context, db *store.Store, _ config.Config) error {
+				list, err := db.ListAudit(ctx, limit)
+				if err != nil {
+					return err
+				}
+				return writeAudit(cmd.OutOrStdout(), list, asJSON)
+			})
+		},
+	}
+	from.addFlags(cmd, "db")
+	cmd.Flags().IntVar(&limit, "limit", 100, "how many entries, the newest")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// auditRow is an entry as --json prints it.
+type auditRow struct {
+	ID       int64     `json:"id"`
+	At       time.Time `json:"at"`
+	Actor    string    `json:"actor"`
+	By       string    `json:"by,omitempty"`
+	Action   string    `json:"action"`
+	Rule     string    `json:"rule"`
+	Endpoint string    `json:"endpoint"`
+	Subject  string    `json:"subject"`
+	Whose    string    `json:"whose"`
+	Amount   int64     `json:"amount,omitempty"`
+	Expires  time.Time `json:"expires,omitzero"`
+}
+
+func writeAudit(w io.Writer, list []store.Audit, asJSON bool) error {
+	if asJSON {
+		rows := make([]auditRow, len(list))
+		for i, a := range list {
+			rows[i] = auditRow{a.ID, a.At, a.Actor, a.Claimed, a.Action, a.Rule, a.Endpoint, a.Subject, a.Whose, a.Amount, a.Expires}
+		}
+		return writeJSON(w, rows)
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "ID\tAT\tACTOR\tBY\tACTION\tAMOUNT\tEXPIRES\tRULE\tENDPOINT\tWHOSE")
+	for _, a := range list {
+		amount, expires := "-", "-"
+		if a.Amount > 0 {
+			amount = strconv.FormatInt(a.Amount, 10)
+		}
+		if !a.Expires.IsZero() {
+			expires = a.Expires.Format(time.RFC3339)
+		}
+		fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", a.ID, a.At.Format(time.RFC3339), a.Actor, dash(a.Claimed), a.Action,
+			amount, expires, a.Rule, a.Endpoint, a.Whose)
+	}
+	return table.Flush()
+}

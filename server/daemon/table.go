@@ -1,0 +1,29 @@
+package daemon
+
+import (
+	"log/slog"
+
+	"github.com/headgate-io/headgate/bucket/memory"
+	"github.com/headgate-io/headgate/httplimit"
+	"github.com/headgate-io/headgate/server/config"
+)
+
+// newBuckets makes the bucket table, of the size that is given in buckets or in
+// bytes.
+func newBuckets(c config.Config) (*memory.Store, error) {
+	if c.MaxBytes > 0 {
+		return memory.New(memory.Options{MaxBytes: int64(c.MaxBytes)})
+	}
+	return memory.New(memory.Options{MaxBuckets: c.MaxBuckets})
+}
+
+// settlement is how requests pay afterwards, or nil if they do not.
+func settlement(s config.Settle, log *slog.Logger) *httplimit.Reserve {
+	if !s.On() {
+		return nil
+	}
+	return &httplimit.Reserve{
+		Field: s.Header, BytesPerToken: s.BytesPerToken, Timeout: s.Timeout,
+		Failed: func(err error) { log.Warn("a request was not settled and pays its estimate", "error", err) },
+	}
+}
