@@ -63,6 +63,11 @@ var cases = []struct {
 	{"a changed limit keeps what is owed", changedLimit},
 	{"a changed limit counts from the time at which it took effect", changedSince},
 	{"a changed limit never admits more than the larger burst", changedEnvelope},
+	{"a leaky bucket is a queue: full at its burst, one after the other at its rate", leakyQueue},
+	{"a wait longer than accepted is denied, not charged, and told when it will be shorter", leakyMaxWait},
+	{"turns come in the order of admission and as far apart as the rate says", leakyInOrder},
+	{"several leaky buckets are all joined or none", leakyWithOthers},
+	{"a limit that becomes a queue, or stops being one, keeps what is owed", leakyAndBack},
 	{"concurrent takes of one bucket share one burst", concurrentOne},
 	{"concurrent takes of overlapping buckets leave no partial charge", concurrentMany},
 }

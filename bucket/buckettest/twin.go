@@ -56,7 +56,7 @@ func (w *Twin) decide(now int64, takes []bucket.Take, outs []bucket.Outcome, com
 			continue
 		}
 		var got bucket.Outcome
-		after[t.Key], got = before[t.Key].Take(now, t.Shape, sum(takes, t.Key, false))
+		after[t.Key], got = try(before[t.Key], now, first(takes, t.Key), sum(takes, t.Key, false))
 		allowed = allowed && got.Allowed
 	}
 	if !allowed {
@@ -65,7 +65,7 @@ func (w *Twin) decide(now int64, takes []bucket.Take, outs []bucket.Outcome, com
 	final := map[key.Key]bucket.State{}
 	for _, t := range takes {
 		got := bucket.Outcome{}
-		if final[t.Key], got = after[t.Key].Take(now, t.Shape, sum(takes, t.Key, true)); !got.Allowed || !allowed {
+		if final[t.Key], got = try(after[t.Key], now, first(takes, t.Key), sum(takes, t.Key, true)); !got.Allowed || !allowed {
 			final[t.Key] = after[t.Key]
 		}
 	}
@@ -75,9 +75,13 @@ func (w *Twin) decide(now int64, takes []bucket.Take, outs []bucket.Outcome, com
 		if t.Shadow {
 			from = after
 		}
-		_, outs[i] = from[t.Key].Take(now, t.Shape, sum(takes, t.Key, t.Shadow))
+		_, outs[i] = try(from[t.Key], now, first(takes, t.Key), sum(takes, t.Key, t.Shadow))
 		if outs[i].Allowed {
+			wait := outs[i].Wait
 			_, outs[i] = final[t.Key].Take(now, t.Shape, 0)
+			if allowed {
+				outs[i].Wait = wait
+			}
 		}
 		if allowed && commit && final[t.Key] != before[t.Key] {
 			if w.buckets == nil {
@@ -87,6 +91,33 @@ func (w *Twin) decide(now int64, takes []bucket.Take, outs []bucket.Outcome, com
 		}
 	}
 	return allowed, nil
+}
+
+// try is a take that may have to wait: until what was owed before it is back, which is when the bucket would be full without it.
+func try(s bucket.State, now int64, t bucket.Take, cost int64) (bucket.State, bucket.Outcome) {
+	after, o := s.Take(now, t.Shape, cost)
+	if t.Shape.Algorithm != rate.LeakyBucket || cost == 0 || o.Never {
+		return after, o
+	}
+	_, before := s.Take(now, t.Shape, 0)
+	excess := before.ResetAfter - max(0, t.MaxWait)
+	if t.MaxWait == 0 || excess <= 0 {
+		return after, o
+	}
+	retry := max(o.RetryAfter, excess)
+	o = before
+	o.Allowed, o.RetryAfter = false, retry
+	return s, o
+}
+
+// first is the first take that names a bucket.
+func first(takes []bucket.Take, k key.Key) bucket.Take {
+	for _, t := range takes {
+		if t.Key == k {
+			return t
+		}
+	}
+	return bucket.Take{}
 }
 
 func (w *Twin) valid(takes []bucket.Take, outs []bucket.Outcome) error {

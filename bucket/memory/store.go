@@ -30,6 +30,7 @@ import (
 	"sync/atomic"
 
 	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/rate"
 )
 
 // Options configures a Store. The zero value is a table of a million buckets in about 58 MB.
@@ -165,6 +166,9 @@ func (s *Store) one(now int64, t *bucket.Take, o *bucket.Outcome, commit bool) b
 		after, allowed := state, false
 		if possible {
 			after, allowed = state.Charge(now, t.Shape, units)
+			if t.Shape.Algorithm == rate.LeakyBucket && !accepts(t, now, state, units) {
+				after, allowed = state, false
+			}
 		}
 		if allowed && commit && units > 0 {
 			switch {
@@ -183,6 +187,9 @@ func (s *Store) one(now int64, t *bucket.Take, o *bucket.Outcome, commit bool) b
 		}
 		sh.mu.Unlock()
 		after.Report(o, now, &t.Shape, units, allowed)
+		if t.Shape.Algorithm == rate.LeakyBucket && units > 0 {
+			t.ReportWait(o, after, now, ifAllowed(allowed, units))
+		}
 		return allowed || t.Shadow
 	}
 }
@@ -229,6 +236,9 @@ func (s *Store) all(now int64, takes []bucket.Take, outs []bucket.Outcome, commi
 			c.state.Report(o, now, &c.take.Shape, c.shadow, c.shadowAllowed)
 		} else {
 			c.state.Report(o, now, &c.take.Shape, c.units, c.allowed)
+		}
+		if c.take.Shape.Algorithm == rate.LeakyBucket {
+			c.reportWait(o, now, takes[i].Shadow, allowed)
 		}
 	}
 	return allowed, nil
@@ -281,6 +291,9 @@ func (s *Store) checkLocked(now int64, claims []claim) bool {
 		c.allowed = c.units >= 0
 		if c.allowed {
 			_, c.allowed = c.state.Charge(now, c.take.Shape, c.units)
+			if c.take.Shape.Algorithm == rate.LeakyBucket {
+				c.allowed = c.allowed && accepts(c.take, now, c.state, c.units)
+			}
 		}
 		all = all && c.allowed
 	}
@@ -293,7 +306,11 @@ func (s *Store) checkLocked(now int64, claims []claim) bool {
 			continue
 		}
 		var after bucket.State
-		if after, c.shadowAllowed = c.state.Charge(now, c.take.Shape, c.shadow); all && c.shadowAllowed {
+		after, c.shadowAllowed = c.state.Charge(now, c.take.Shape, c.shadow)
+		if c.take.Shape.Algorithm == rate.LeakyBucket {
+			c.shadowAllowed = c.shadowAllowed && accepts(c.take, now, c.state, c.shadow)
+		}
+		if all && c.shadowAllowed {
 			c.state = after
 		}
 	}

@@ -36,12 +36,28 @@ func newSchedule(t testing.TB, seed, keys uint64) *schedule {
 	for range 4 {
 		sc.rules = append(sc.rules, rule{shape: sc.shape()})
 	}
-	sc.rules = append(sc.rules, rule{shape: coarse})
+	sc.rules = append(sc.rules, rule{shape: coarse}, rule{shape: sc.leaky()})
 	return sc
 }
 
 func (sc *schedule) shape() rate.Shape {
 	return mustCompile(sc.t, rate.Limit{Tokens: 1 + sc.rng.Int64N(20), Per: time.Duration(1+sc.rng.Int64N(9)) * time.Second, Burst: 1 + sc.rng.Int64N(30)})
+}
+
+func (sc *schedule) leaky() rate.Shape {
+	shape := sc.shape()
+	shape.Algorithm = rate.LeakyBucket
+	return shape
+}
+
+// change replaces a rule.
+func (sc *schedule) change(since int64) rule {
+	n := sc.rng.IntN(len(sc.rules))
+	sc.rules[n] = rule{shape: sc.shape(), since: since}
+	if sc.rng.IntN(4) == 0 {
+		sc.rules[n] = rule{shape: sc.leaky(), since: since}
+	}
+	return sc.rules[n]
 }
 
 func (sc *schedule) takes(shadows bool) []bucket.Take {
@@ -52,6 +68,7 @@ func (sc *schedule) takes(shadows bool) []bucket.Take {
 		takes = append(takes, bucket.Take{
 			Key: buckettest.Key(n), Shape: sc.rules[r].shape, Since: sc.rules[r].since,
 			Cost: sc.rng.Int64N(12) * sc.rng.Int64N(3), Shadow: shadows && sc.rng.IntN(4) == 0,
+			MaxWait: time.Duration(sc.rng.Int64N(3)-1) * time.Duration(sc.rng.Int64N(int64(4*time.Second))),
 		})
 	}
 	return takes
@@ -79,7 +96,7 @@ func TestLargeTableIsExact(t *testing.T) {
 				now -= sc.rng.Int64N(int64(3 * time.Second))
 			}
 			if sc.rng.IntN(1000) == 0 {
-				sc.rules[sc.rng.IntN(len(sc.rules))] = rule{shape: sc.shape(), since: now - sc.rng.Int64N(int64(time.Second))}
+				sc.change(now - sc.rng.Int64N(int64(time.Second)))
 			}
 			takes := sc.takes(true)
 			got, outs := decide(t, store, now, takes)
@@ -125,8 +142,7 @@ func TestEvictionNeverGrants(t *testing.T) {
 						now -= sc.rng.Int64N(int64(5 * time.Second))
 					}
 					if test.change && sc.rng.IntN(4000) == 0 {
-						changed := rule{shape: sc.shape(), since: now}
-						sc.rules[sc.rng.IntN(len(sc.rules))] = changed
+						changed := sc.change(now)
 						// The table has to hear of it.
 						decide(t, store, now, []bucket.Take{{Key: key.Key{Hi: sc.rng.Uint64()}, Shape: changed.shape, Since: now, Cost: 1}})
 					}
@@ -155,7 +171,7 @@ func chargedOf(takes []bucket.Take, outs []bucket.Outcome) []bucket.Take {
 	var charged []bucket.Take
 	for i, take := range takes {
 		if outs[i].Allowed && take.Cost > 0 {
-			take.Shadow = false
+			take.Shadow, take.MaxWait = false, 0
 			charged = append(charged, take)
 		}
 	}
@@ -184,8 +200,7 @@ func FuzzAgainstTwin(f *testing.F) {
 				takes = takes[:1]
 			}
 			if ops[3] == 0xff {
-				changed := rule{shape: sc.shape(), since: now}
-				sc.rules[int(ops[1])%len(sc.rules)] = changed
+				changed := sc.change(now)
 				decide(t, small, now, []bucket.Take{{Key: key.Key{Hi: uint64(now)}, Shape: changed.shape, Since: now, Cost: 1}})
 				continue
 			}
