@@ -277,7 +277,7 @@ func (c *compiler) isOrphan(ep uint32) bool {
 
 // limit compiles a limit, each different one once.
 func (c *compiler) limit(r *Rule) (rate.Limit, compiledLimit) {
-	l := rate.Limit{Tokens: r.Limit, Per: r.Per, Burst: r.Burst}
+	l := rate.Limit{Tokens: r.Limit, Per: r.Per, Burst: r.Burst, Algorithm: rate.Algorithm(r.Algorithm)}
 	if l.Per == 0 {
 		l.Per = time.Second
 	}

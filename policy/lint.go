@@ -47,7 +47,7 @@ func (c *compiler) checkRule(i int, r *Rule, at *place) (limit uint32, ok bool) 
 		sound = false
 		wrong("burst", number(r.Burst), fmt.Sprintf("1 or more, or none for %d%% of limit", c.o.BurstPercent))
 	}
-	if sound {
+	if sound && int(r.Algorithm) < len(algorithmTexts) {
 		l, compiled := c.limit(r)
 		if compiled.err != nil {
 			wrong("limit", fmt.Sprintf("%d per %v with burst %d", l.Tokens, l.Per, l.Burst),
@@ -380,6 +380,9 @@ var wider = [subjects][]Subject{
 // rule q is never fuller than the one under rule r.
 func (s *Set) voids(q, r *row) bool {
 	a, b := s.limits[q.limit], s.limits[r.limit]
+	if !a.Algorithm.Drains() || b.Algorithm != rate.TokenBucket {
+		return false // windows end at times of their own, and a queue does more than deny
+	}
 	return q.mode == Enforce && s.extras[q.extra].expires == 0 && a.Burst <= b.Burst && !faster(a, b)
 }
 

@@ -129,10 +129,14 @@ func (s *Subject) UnmarshalText(text []byte) error {
 // Algorithm says how the bucket of a rule counts.
 type Algorithm uint8
 
-// TokenBucket is the default and, in this version, the only algorithm.
-const TokenBucket Algorithm = 0
+// The algorithms, as package rate numbers them. TokenBucket is the default. docs/algorithms.md says
+// what each is for and what it admits at worst.
+const (
+	TokenBucket Algorithm = iota // up to a burst at once, then at the rate
+	LeakyBucket                  // a queue of a burst's length, released at the rate
+)
 
-var algorithmTexts = []string{"token_bucket"}
+var algorithmTexts = []string{"token_bucket", "leaky_bucket"}
 
 // String reports the text that stands in a rule.
 func (a Algorithm) String() string { return enumString(uint8(a), "algorithm", algorithmTexts) }

@@ -52,7 +52,7 @@ func (f *ruleFlags) rule(endpoint string) (policy.Rule, error) {
 func newPolicySet() *cobra.Command {
 	var from configFlags
 	var named ruleFlags
-	var per, expires, mode, loss, name string
+	var per, expires, mode, loss, name, algorithm string
 	var burst int64
 	cmd := &cobra.Command{
 		Use:   "set ENDPOINT LIMIT",
@@ -77,6 +77,7 @@ documents. A running gateway acts on the change within a second.`,
 				setLimit(&rule, args[1]),
 				setPer(&rule, per),
 				setExpires(&rule, expires, time.Now()),
+				rule.Algorithm.UnmarshalText([]byte(algorithm)),
 				rule.Mode.UnmarshalText([]byte(mode)),
 				rule.OnStoreLoss.UnmarshalText([]byte(loss)),
 				setBurst(&rule, burst, cmd.Flags().Changed("burst")),
@@ -99,6 +100,7 @@ documents. A running gateway acts on the change within a second.`,
 	flags := cmd.Flags()
 	flags.StringVar(&per, "per", "1s", "time over which LIMIT is given, in whole seconds")
 	flags.Int64Var(&burst, "burst", 0, "most requests at once (default: as many as LIMIT)")
+	flags.StringVar(&algorithm, "algorithm", "token_bucket", "how the limit is counted: token_bucket, or leaky_bucket (a queue that holds requests back until their turn)")
 	flags.StringVar(&mode, "mode", "enforce", "enforce, or shadow: count what would be denied and deny nothing")
 	flags.StringVar(&expires, "expires", "", "when the rule ends: in 2h, or at 2027-01-31T12:00:00Z (default: never)")
 	flags.StringVar(&loss, "on-store-loss", "closed", "while the buckets cannot answer: closed (deny), share or open (allow)")
@@ -172,6 +174,9 @@ func sentence(r policy.Rule) string {
 	text := fmt.Sprintf("%s: %d per %v", r.Endpoint, r.Limit, max(r.Per, time.Second))
 	if r.Burst > 0 {
 		text += fmt.Sprintf(", burst %d", r.Burst)
+	}
+	if r.Algorithm != policy.TokenBucket {
+		text += ", as a " + r.Algorithm.String()
 	}
 	text += " for each " + r.Subject.String()
 	if r.Project != "" {
