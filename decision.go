@@ -37,6 +37,9 @@ const (
 	StoreFailed
 	// NoPolicies: no rules have ever been loaded. Denied.
 	NoPolicies
+	// Abandoned: the caller left while its request waited for its turn.
+	// Denied; see Limiter.Wait.
+	Abandoned
 )
 
 var reasonNames = [...]string{
@@ -49,6 +52,7 @@ var reasonNames = [...]string{
 	InvalidTarget:   "invalid_target",
 	StoreFailed:     "store_failed",
 	NoPolicies:      "no_policies",
+	Abandoned:       "abandoned",
 }
 
 // Reasons is how many reasons there are; they count from 0.
@@ -97,6 +101,11 @@ type Decision struct {
 	// nobody else takes from its buckets meanwhile; 0 when allowed or when no
 	// wait helps.
 	RetryAfter time.Duration
+
+	// Wait is how long the allowed request must be held back before it goes
+	// on, the longest wait of the rules with algorithm leaky_bucket; 0 without
+	// such a rule. Limiter.Wait has held it back already.
+	Wait time.Duration
 
 	// Cost is what the request costs at this endpoint, in tokens.
 	Cost int64
@@ -149,7 +158,20 @@ func (d *Decision) settle(t *trip, allowed bool) {
 	for i, a := range t.applied {
 		verdicts[i] = Verdict{Rule: a.Rule, Level: a.Level, Shadow: t.takes[i].Shadow, Outcome: t.outs[i]}
 	}
+	if allowed && t.shaped {
+		d.Wait = longestWait(verdicts)
+	}
 	d.bind(verdicts)
+}
+
+func longestWait(verdicts []Verdict) time.Duration {
+	longest := time.Duration(0)
+	for i := range verdicts {
+		if !verdicts[i].Shadow {
+			longest = max(longest, verdicts[i].Outcome.Wait)
+		}
+	}
+	return longest
 }
 
 // bind finds the binding verdict, and from it the reason and the wait.

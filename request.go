@@ -2,6 +2,7 @@ package headgate
 
 import (
 	"net/netip"
+	"time"
 
 	"github.com/headgate-io/headgate/identity"
 )
@@ -30,4 +31,9 @@ type Request struct {
 	// so it narrows budgets and never widens them: without one the client's
 	// address stands in.
 	Identifier string
+
+	// MaxWait is the longest that rules with algorithm leaky_bucket may tell
+	// the request to wait; a longer wait is denied. 0 leaves it to ctx's
+	// deadline and to the bursts of the rules, below 0 means not at all.
+	MaxWait time.Duration
 }

@@ -40,6 +40,9 @@ var answers = [headgate.Reasons]problem.Details{
 		Status: http.StatusServiceUnavailable, Type: problem.TemporaryReducedCapacity,
 		Title: "Rate limits unavailable", Detail: "No limits have been loaded yet.",
 	},
+	headgate.Abandoned: { // mostly to nobody
+		Status: http.StatusServiceUnavailable, Detail: "The request ended before its turn came.",
+	},
 }
 
 // unavailableRetry is when to come back after a 503, in seconds: by then a
@@ -60,7 +63,7 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, d *headgate.Dec
 		header.Set("Allow", strings.Join(h.options.Methods(Target(r)), ", "))
 	case headgate.InvalidTarget:
 		answer.Detail = "The request target " + d.Endpoint.Fault.String() + "."
-	case headgate.StoreFailed, headgate.NoPolicies:
+	case headgate.StoreFailed, headgate.NoPolicies, headgate.Abandoned:
 		header.Set(fieldRetryAfter, unavailableRetry)
 	}
 	problem.Write(w, r, answer)
