@@ -45,12 +45,20 @@ func compileWindow(l Limit) (Shape, error) {
 	if l.Algorithm >= algorithms {
 		return Shape{}, fmt.Errorf("Algorithm is %d, want 0 to %d", l.Algorithm, algorithms-1)
 	}
-	fixed := Limit{Tokens: min(l.Tokens, l.Algorithm.MaxCount()), Per: min(l.Per, MaxWindow)}
-	err := errors.Join(changed("Tokens", l.Tokens, fixed.Tokens), changed("Per", int64(l.Per), int64(fixed.Per)), changed("Burst", l.Burst, fixed.Tokens))
+	tokens := min(l.Tokens, l.Algorithm.MaxCount())
+	err := errors.Join(counted("Tokens", l.Tokens, tokens), counted("Per", int64(l.Per), min(int64(l.Per), MaxWindow)), counted("Burst", l.Burst, tokens))
 	if err != nil {
 		return Shape{}, err
 	}
 	return Shape{Drain: l.Tokens, Unit: 1, Capacity: l.Tokens, Tick: int64(l.Per), Algorithm: l.Algorithm}, nil
+}
+
+// counted is an error unless a field of a limit is what it may be.
+func counted(field string, value, limit int64) error {
+	if value == limit {
+		return nil
+	}
+	return &RangeError{Field: field, Value: value, Limit: limit, counted: true}
 }
 
 // Window is the length of the window that a shape counts in; 0 if its debt drains.

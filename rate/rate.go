@@ -55,6 +55,8 @@ type RangeError struct {
 	// Limit is what it may be. Below 1 that is 1. Above, it is the largest smaller value for which a limit whose named fields are
 	// all replaced in this way compiles.
 	Limit int64
+
+	counted bool // no divisor matters
 }
 
 func (e *RangeError) Error() string {
@@ -65,7 +67,7 @@ func (e *RangeError) Error() string {
 	if e.Value < e.Limit {
 		return fmt.Sprintf("%s is %s, want %s or more", e.Field, value, limit)
 	}
-	if e.Field == "Tokens" {
+	if e.Field == "Tokens" && !e.counted {
 		// Larger counts may work as well: what matters is the divisor that Tokens shares with Per.
 		return fmt.Sprintf("Tokens is %s, want a count that shares a larger divisor with Per, such as %s", value, limit)
 	}
