@@ -137,10 +137,10 @@ func (w *Twin) valid(takes []bucket.Take, outs []bucket.Outcome) error {
 func (w *Twin) find(now int64, t bucket.Take) bucket.State {
 	h, ok := w.buckets[t.Key]
 	if !ok {
-		return bucket.State{}
+		return bucket.Full(t.Key, &t.Shape)
 	}
 	if h.shape != t.Shape {
-		return h.state.Convert(h.shape, t.Shape, min(t.Since, now))
+		return h.state.Convert(h.shape, t.Shape, min(t.Since, now)).Align(t.Key, &t.Shape)
 	}
 	return h.state
 }

@@ -115,6 +115,10 @@ func TestFullBucketsMakeRoomForNothing(t *testing.T) {
 
 func TestNothingAllocates(t *testing.T) {
 	fine, other := mustCompile(t, rate.Limit{Tokens: 1000, Per: time.Second, Burst: 2000}), mustCompile(t, rate.Limit{Tokens: 1, Per: time.Hour, Burst: 100})
+	var counted []rate.Shape
+	for _, a := range windows {
+		counted = append(counted, mustCompile(t, rate.Limit{Tokens: 1000, Per: time.Second, Burst: 1000, Algorithm: a}))
+	}
 	for _, count := range []int{1, 2, 4, 5, 14} {
 		store := open(t, memory.Options{MaxBuckets: 512})
 		takes, outs := make([]bucket.Take, count), make([]bucket.Outcome, count)
@@ -124,6 +128,10 @@ func TestNothingAllocates(t *testing.T) {
 			now += 1000
 			for i := range takes {
 				takes[i] = bucket.Take{Key: buckettest.Key(uint64(i)), Shape: fine, Cost: 1, Shadow: i == 2}
+				takes[i].Shape.Algorithm = rate.Algorithm(i / 2 % 2)
+				if i%4 == 0 && i > 0 {
+					takes[i].Shape = counted[i/4%len(counted)]
+				}
 				if i%2 == 1 { // a key never seen, later evicted
 					takes[i].Key, takes[i].Shape = key.Key{Hi: rng.Uint64(), Lo: rng.Uint64()}, other
 				}

@@ -36,7 +36,10 @@ func newSchedule(t testing.TB, seed, keys uint64) *schedule {
 	for range 4 {
 		sc.rules = append(sc.rules, rule{shape: sc.shape()})
 	}
-	sc.rules = append(sc.rules, rule{shape: coarse}, rule{shape: sc.leaky()})
+	sc.rules = append(sc.rules, rule{shape: coarse}, rule{shape: sc.algorithm(rate.LeakyBucket)})
+	for _, a := range windows {
+		sc.rules = append(sc.rules, rule{shape: sc.algorithm(a)})
+	}
 	return sc
 }
 
@@ -44,18 +47,21 @@ func (sc *schedule) shape() rate.Shape {
 	return mustCompile(sc.t, rate.Limit{Tokens: 1 + sc.rng.Int64N(20), Per: time.Duration(1+sc.rng.Int64N(9)) * time.Second, Burst: 1 + sc.rng.Int64N(30)})
 }
 
-func (sc *schedule) leaky() rate.Shape {
-	shape := sc.shape()
-	shape.Algorithm = rate.LeakyBucket
-	return shape
+// windows are the algorithms that count in windows.
+var windows = []rate.Algorithm{rate.FixedWindow, rate.SlidingWindow}
+
+func (sc *schedule) algorithm(a rate.Algorithm) rate.Shape {
+	limit := rate.Limit{Tokens: 1 + sc.rng.Int64N(20), Per: time.Duration(1+sc.rng.Int64N(5)) * time.Second, Algorithm: a}
+	limit.Burst = limit.Tokens
+	return mustCompile(sc.t, limit)
 }
 
 // change replaces a rule.
 func (sc *schedule) change(since int64) rule {
 	n := sc.rng.IntN(len(sc.rules))
 	sc.rules[n] = rule{shape: sc.shape(), since: since}
-	if sc.rng.IntN(4) == 0 {
-		sc.rules[n] = rule{shape: sc.leaky(), since: since}
+	if a := sc.rng.IntN(8); a > 0 && a <= 1+len(windows) {
+		sc.rules[n].shape = sc.algorithm(rate.Algorithm(a))
 	}
 	return sc.rules[n]
 }
@@ -133,6 +139,9 @@ func TestEvictionNeverGrants(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			for seed := range uint64(3) {
 				sc := newSchedule(t, seed, 200)
+				if test.back { // the twin's windows would end at other times
+					sc.rules = sc.rules[:6]
+				}
 				store, twin := open(t, test.options), new(buckettest.Twin)
 				now, elapsed, admitted := noon, noon, 0
 				for i := range 60_000 {
