@@ -281,7 +281,10 @@ func (c *compiler) limit(r *Rule) (rate.Limit, compiledLimit) {
 	if l.Per == 0 {
 		l.Per = time.Second
 	}
-	if l.Burst == 0 {
+	switch {
+	case l.Burst == 0 && !l.Algorithm.Drains():
+		l.Burst = l.Tokens
+	case l.Burst == 0:
 		l.Burst = percentOf(l.Tokens, c.o.BurstPercent)
 	}
 	known, ok := c.compiled[l]

@@ -38,7 +38,7 @@ type Rule struct {
 
 	Limit int64         // tokens per Per, 1 or more
 	Per   time.Duration // whole seconds; 0 is one second
-	Burst int64         // tokens at once; 0 is CompileOptions.BurstPercent of Limit
+	Burst int64         // tokens at once; 0 is CompileOptions.BurstPercent of Limit, or Limit if Algorithm counts in windows
 
 	Subject     Subject   // whose requests share a bucket
 	Algorithm   Algorithm // how the bucket counts
@@ -134,9 +134,11 @@ type Algorithm uint8
 const (
 	TokenBucket Algorithm = iota // up to a burst at once, then at the rate
 	LeakyBucket                  // a queue of a burst's length, released at the rate
+	FixedWindow                  // a count that starts again when the window, Per, ends
+	SlidingWindow                // the count of this window and what lies in its length of the last one's
 )
 
-var algorithmTexts = []string{"token_bucket", "leaky_bucket"}
+var algorithmTexts = []string{"token_bucket", "leaky_bucket", "fixed_window", "sliding_window"}
 
 // String reports the text that stands in a rule.
 func (a Algorithm) String() string { return enumString(uint8(a), "algorithm", algorithmTexts) }
