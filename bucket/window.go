@@ -29,7 +29,7 @@ func Full(k key.Key, sh *rate.Shape) State {
 	if sh.Algorithm.Drains() {
 		return State{}
 	}
-	return State{Stamp: phase(k, sh)}
+	return State{Stamp: phase(k, sh.Tick)}
 }
 
 // Align lets the window of a state begin where k's windows do, at the first such time that is not before its own: after Convert, which
@@ -39,7 +39,7 @@ func (s State) Align(k key.Key, sh *rate.Shape) State {
 	if sh.Algorithm.Drains() {
 		return s
 	}
-	if at := begin(k, sh, s.Stamp); at != s.Stamp {
+	if at := begin(k, sh.Tick, s.Stamp); at != s.Stamp {
 		s.Stamp = addSaturating(at, sh.Tick)
 	}
 	return s
@@ -48,26 +48,26 @@ func (s State) Align(k key.Key, sh *rate.Shape) State {
 // Spent is the bucket of a key of which nothing is left until the Unix time until, rounded down to the end of one of its windows; how far the
 // last of a sliding window has slid away by then, it gives back.
 func Spent(k key.Key, sh *rate.Shape, until int64) State {
-	end := begin(k, sh, until)
+	end := begin(k, sh.Tick, until)
 	if sh.Algorithm == rate.SlidingWindow {
 		return State{Debt: sh.Capacity<<32 | sh.Capacity, Stamp: subSaturating(end, 2*sh.Tick)}
 	}
 	return State{Debt: sh.Capacity, Stamp: subSaturating(end, sh.Tick)}
 }
 
-// phase is when the first window of a key begins.
-func phase(k key.Key, sh *rate.Shape) int64 {
-	at, _ := bits.Mul64(k.Lo, uint64(sh.Tick))
+// phase is when the first window of a key begins, or its first cell.
+func phase(k key.Key, length int64) int64 {
+	at, _ := bits.Mul64(k.Lo, uint64(length))
 	return int64(at)
 }
 
 // begin is when the window of k began that holds at.
-func begin(k key.Key, sh *rate.Shape, at int64) int64 {
-	elapsed := at%sh.Tick - phase(k, sh)
+func begin(k key.Key, length, at int64) int64 {
+	elapsed := at%length - phase(k, length)
 	for elapsed < 0 { // twice at most
-		elapsed += sh.Tick
+		elapsed += length
 	}
-	return subSaturating(at, elapsed%sh.Tick)
+	return subSaturating(at, elapsed%length)
 }
 
 // roll moves s on to the window that holds now.

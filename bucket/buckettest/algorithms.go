@@ -10,7 +10,7 @@ import (
 )
 
 // algorithms are those that a store has to know.
-var algorithms = []rate.Algorithm{rate.TokenBucket, rate.LeakyBucket, rate.FixedWindow, rate.SlidingWindow}
+var algorithms = []rate.Algorithm{rate.TokenBucket, rate.LeakyBucket, rate.FixedWindow, rate.SlidingWindow, rate.SlidingLog}
 
 // counted is a take of bucket n, of ten tokens in ten seconds.
 func (s *suite) counted(a rate.Algorithm, n uint64, cost int64) bucket.Take {
@@ -46,7 +46,7 @@ func everyLimit(s *suite, a rate.Algorithm, n uint64) {
 	if out.Remaining != 0 || out.RetryAfter <= 0 || out.ResetAfter < out.RetryAfter || out.Never {
 		s.Fatalf("algorithm %d: outcome is %+v", a, out)
 	}
-	if s.want(true, s.counted(a, n, 0)); s.want(false, s.counted(a, n, 11))[0].Never == false {
+	if s.want(true, s.counted(a, n, 0)); !s.want(false, s.counted(a, n, 11))[0].Never {
 		s.Fatalf("algorithm %d: a cost above the limit may be had some day", a)
 	}
 	s.want(false, s.counted(a, n, math.MaxInt64))
@@ -229,6 +229,15 @@ func changedAlgorithmEnvelope(s *suite) {
 					}
 				}
 			}
+		}
+	}
+}
+
+func concurrentEvery(s *suite) {
+	for i, a := range algorithms {
+		take := bucket.Take{Key: Key(uint64(i)), Shape: s.algorithm(a, 1000, time.Hour), Cost: 1}
+		if got := admitted(s, 8, 400, func(int, *rand.Rand) []bucket.Take { return []bucket.Take{take} }); got != 1000 {
+			s.Fatalf("algorithm %d: 8 callers were admitted %d times, want 1000", a, got)
 		}
 	}
 }

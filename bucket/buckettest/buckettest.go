@@ -77,6 +77,7 @@ var cases = []struct {
 	{"a changed algorithm keeps what is owed", changedAlgorithm},
 	{"a changed algorithm never admits more than the larger surplus", changedAlgorithmEnvelope},
 	{"concurrent takes of one bucket share one burst", concurrentOne},
+	{"whatever the algorithm, concurrent takes of one bucket share one limit", concurrentEvery},
 	{"concurrent takes of overlapping buckets leave no partial charge", concurrentMany},
 }
 

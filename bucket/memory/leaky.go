@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/rate"
 )
 
 // accepts says whether t, which found its leaky bucket in state, accepts the wait that units of it cost.
@@ -56,6 +57,12 @@ func (s *Store) refund(now, charged int64, t *bucket.Take) {
 	sh := &s.shards[t.Key.Hi>>(64-s.shardBits)]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
+	if t.Shape.Algorithm == rate.SlidingLog {
+		if at, log := s.findLogLocked(sh, now, t); at.current {
+			sh.logs.sets[at.set][at.way].log = log.Refund(now, &t.Shape, units, charged)
+		}
+		return
+	}
 	at, state := s.findLocked(sh, now, t)
 	if !at.current {
 		return

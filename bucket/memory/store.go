@@ -47,6 +47,11 @@ type Options struct {
 	// MaxShapes is how many different shapes the buckets of the table may have at once. Default an eighth of MaxBuckets, at least 64
 	// and at most 1<<17. A bucket that finds no room for its shape lives in the sketch alone, which is safe, but coarse.
 	MaxShapes int
+
+	// MaxLogs is how many sliding logs the store holds, in a table of their own, rounded up to whole sets in every shard. Default a
+	// sixteenth of MaxBuckets. It takes 129 bytes a log, a shard's part of which is only allocated when a rule first asks for one
+	// there.
+	MaxLogs int
 }
 
 const (
@@ -59,6 +64,7 @@ type Store struct {
 	shards    []shard // a power of two
 	shardBits uint    // log2(len(shards))
 	shapes    *registry
+	logSets   int // of each shard
 
 	// changed is the latest Since of any take that found its bucket missing or under another shape: when rules last changed, as far
 	// as the table was told.
@@ -67,7 +73,7 @@ type Store struct {
 
 // New makes an empty Store, or says everything that is wrong with o.
 func New(o Options) (*Store, error) {
-	err := errors.Join(inRange("MaxBuckets", o.MaxBuckets), inRange("SketchWidth", o.SketchWidth), inRange("MaxShapes", o.MaxShapes))
+	err := errors.Join(inRange("MaxBuckets", o.MaxBuckets), inRange("SketchWidth", o.SketchWidth), inRange("MaxShapes", o.MaxShapes), inRange("MaxLogs", o.MaxLogs))
 	if err != nil {
 		return nil, err
 	}
@@ -81,9 +87,14 @@ func New(o Options) (*Store, error) {
 		o.MaxShapes = min(max(o.MaxBuckets/ways, 64), 1<<17)
 	}
 
+	if o.MaxLogs == 0 {
+		o.MaxLogs = max(o.MaxBuckets/16, 1)
+	}
+
 	sets := (o.MaxBuckets + ways - 1) / ways
 	shards := shardCount(sets)
 	s := &Store{shards: make([]shard, shards), shardBits: uint(bits.TrailingZeros(uint(shards))), shapes: newRegistry(o.MaxShapes)}
+	s.logSets = ((o.MaxLogs+ways-1)/ways + shards - 1) / shards
 	for i := range s.shards {
 		s.shards[i].init((sets+shards-1)/shards, (o.SketchWidth+shards-1)/shards)
 	}
@@ -155,6 +166,9 @@ func (s *Store) decide(now int64, takes []bucket.Take, outs []bucket.Outcome, co
 
 // one is all for a single take, where nothing needs sorting and nobody else can object.
 func (s *Store) one(now int64, t *bucket.Take, o *bucket.Outcome, commit bool) bool {
+	if t.Shape.Algorithm == rate.SlidingLog {
+		return s.oneLog(now, t, o, commit)
+	}
 	units, possible := t.Shape.Units(t.Cost)
 	if !possible {
 		units = -1
@@ -222,6 +236,7 @@ func (s *Store) all(now int64, takes []bucket.Take, outs []bucket.Outcome, commi
 	for reclaimed := false; ; reclaimed = true {
 		s.lock(locks)
 		allowed = s.checkLocked(now, claims)
+		s.reportLogsLocked(now, takes, outs, claims, of, allowed)
 		done := !allowed || !commit || s.commitLocked(now, claims, reclaimed)
 		s.unlock(locks)
 		if done {
@@ -232,6 +247,9 @@ func (s *Store) all(now int64, takes []bucket.Take, outs []bucket.Outcome, commi
 
 	for i := range takes {
 		c, o := &claims[of[i]], &outs[i]
+		if c.isLog() {
+			continue // reported already
+		}
 		if takes[i].Shadow {
 			c.state.Report(o, now, &c.take.Shape, c.shadow, c.shadowAllowed)
 		} else {
@@ -287,6 +305,10 @@ func (s *Store) checkLocked(now int64, claims []claim) bool {
 	all := true
 	for i := range claims {
 		c := &claims[i]
+		if c.isLog() {
+			all = s.checkLogLocked(now, c) && all
+			continue
+		}
 		c.at, c.state = s.findLocked(&s.shards[c.shard], now, c.take)
 		c.allowed = c.units >= 0
 		if c.allowed {
@@ -299,6 +321,10 @@ func (s *Store) checkLocked(now int64, claims []claim) bool {
 	}
 	for i := range claims {
 		c := &claims[i]
+		if c.isLog() {
+			s.checkLogShadowLocked(now, c, all)
+			continue
+		}
 		if all {
 			c.state, _ = c.state.Charge(now, c.take.Shape, c.units)
 		}
@@ -322,21 +348,22 @@ func (s *Store) checkLocked(now int64, claims []claim) bool {
 func (s *Store) commitLocked(now int64, claims []claim, reclaimed bool) bool {
 	for i := range claims {
 		c := &claims[i]
-		if !c.charged() || c.at.current {
+		if !c.charged() || c.at.current || c.isLog() {
 			continue
 		}
 		if c.shape = s.shapes.intern(c.take.Shape); c.shape == 0 && !reclaimed && s.shapes.worthReclaiming() {
 			return false
 		}
 	}
+	s.commitLogsLocked(now, claims)
 	// Buckets that have a slot come first, because the others may evict them.
 	for i := range claims {
-		if c := &claims[i]; c.charged() && c.at.way >= 0 {
+		if c := &claims[i]; c.charged() && c.at.way >= 0 && !c.isLog() {
 			s.putLocked(&s.shards[c.shard], now, c.take, c.at, c.state, c.shape)
 		}
 	}
 	for i := range claims {
-		if c := &claims[i]; c.charged() && c.at.way < 0 {
+		if c := &claims[i]; c.charged() && c.at.way < 0 && !c.isLog() {
 			s.putLocked(&s.shards[c.shard], now, c.take, c.at, c.state, c.shape)
 		}
 	}

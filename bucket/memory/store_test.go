@@ -52,11 +52,12 @@ func ExampleStore_TryConsume() {
 }
 
 func TestNewRefuses(t *testing.T) {
-	_, err := memory.New(memory.Options{MaxBuckets: -1, SketchWidth: 1<<30 + 1, MaxShapes: -7})
+	_, err := memory.New(memory.Options{MaxBuckets: -1, SketchWidth: 1<<30 + 1, MaxShapes: -7, MaxLogs: -2})
 	want := []string{
 		"MaxBuckets is -1, want 1 to 1073741824, or 0 for the default",
 		"SketchWidth is 1073741825, want 1 to 1073741824, or 0 for the default",
 		"MaxShapes is -7, want 1 to 1073741824, or 0 for the default",
+		"MaxLogs is -2, want 1 to 1073741824, or 0 for the default",
 	}
 	if err == nil || err.Error() != strings.Join(want, "\n") {
 		t.Errorf("New says %v, want %q", err, want)

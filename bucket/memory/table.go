@@ -33,6 +33,7 @@ type shardState struct {
 	tags   []uint64 // of set i, way w: byte w of tags[i], 0 if the slot was never used
 	sets   []set
 	sketch sketch
+	logs   *logTable // nil until the first sliding log
 
 	created, evictedFull, evictedInDebt uint64
 	// all of it guarded by mu
@@ -80,6 +81,11 @@ func (s *Store) findLocked(sh *shard, now int64, t *bucket.Take) (place, bucket.
 		}
 		return at, state
 	}
+	if sh.logs != nil {
+		if state, ok := sh.fromLogLocked(now, t, s.shardBits); ok {
+			return at, state
+		}
+	}
 	return at, sh.sketch.inherit(now, t)
 }
 
@@ -94,6 +100,7 @@ func (s *Store) putLocked(sh *shard, now int64, t *bucket.Take, at place, state 
 	s.noteChange(t.Since)
 	if at.way < 0 {
 		sh.created++
+		sh.dropLogLocked(t.Key, s.shardBits) // it was counted so before the rule changed
 	}
 	if shape == 0 {
 		sh.sketch.raise(t.Key.Lo, state.ForgottenAt(&t.Shape), now)
@@ -147,7 +154,7 @@ func (s *Store) evictLocked(sh *shard, now int64, slot *slot, fullAt int64) {
 	default:
 		sh.evictedFull++
 	}
-	sh.sketch.raise(slot.fingerprint, bucket.State{Debt: slot.debt, Stamp: slot.stamp}.ForgottenAt(shape), now)
+	sh.sketch.raise(slot.fingerprint, slot.forgottenAt(s.shapes), now)
 }
 
 func (s *Store) noteChange(since int64) {
@@ -161,6 +168,10 @@ func (s *Store) noteChange(since int64) {
 
 func (sl *slot) fullAt(shapes *registry) int64 {
 	return bucket.State{Debt: sl.debt, Stamp: sl.stamp}.FullAt(shapes.list[sl.shape])
+}
+
+func (sl *slot) forgottenAt(shapes *registry) int64 {
+	return bucket.State{Debt: sl.debt, Stamp: sl.stamp}.ForgottenAt(&shapes.list[sl.shape])
 }
 
 func (sh *shard) clearLocked(set uint32, way int) {

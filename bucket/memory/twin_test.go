@@ -48,7 +48,7 @@ func (sc *schedule) shape() rate.Shape {
 }
 
 // windows are the algorithms that count in windows.
-var windows = []rate.Algorithm{rate.FixedWindow, rate.SlidingWindow}
+var windows = []rate.Algorithm{rate.FixedWindow, rate.SlidingWindow, rate.SlidingLog}
 
 func (sc *schedule) algorithm(a rate.Algorithm) rate.Shape {
 	limit := rate.Limit{Tokens: 1 + sc.rng.Int64N(20), Per: time.Duration(1+sc.rng.Int64N(5)) * time.Second, Algorithm: a}
@@ -94,7 +94,7 @@ func decide(t testing.TB, store buckettest.Store, now int64, takes []bucket.Take
 func TestLargeTableIsExact(t *testing.T) {
 	for seed := range uint64(4) {
 		sc := newSchedule(t, seed, 300)
-		store, twin := open(t, memory.Options{MaxBuckets: 1 << 14}), new(buckettest.Twin)
+		store, twin := open(t, memory.Options{MaxBuckets: 1 << 14, MaxLogs: 1 << 13}), new(buckettest.Twin)
 		now := noon
 		for step := range 20_000 {
 			now += sc.rng.Int64N(int64(40 * time.Millisecond))
@@ -199,7 +199,7 @@ func FuzzAgainstTwin(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, ops []byte) {
 		small, follower := open(t, memory.Options{MaxBuckets: 8, MaxShapes: 3}), new(buckettest.Twin)
-		large, twin := open(t, memory.Options{MaxBuckets: 1 << 12}), new(buckettest.Twin)
+		large, twin := open(t, memory.Options{MaxBuckets: 1 << 12, MaxLogs: 1 << 12}), new(buckettest.Twin)
 		sc := newSchedule(t, 2, 1)
 		now := noon
 		for ; len(ops) >= 4; ops = ops[4:] {

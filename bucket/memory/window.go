@@ -9,10 +9,11 @@ import (
 
 // inheritWindow is inherit for a shape that counts in windows: the bucket starts with nothing left until spentUntil.
 func (k *sketch) inheritWindow(now int64, t *bucket.Take) bucket.State {
-	until, lasts := k.spentUntil(now, t), t.Shape.Tick
-	if until == math.MinInt64 {
+	until, remembers := k.spentUntil(now, t)
+	if !remembers {
 		return bucket.Full(t.Key, &t.Shape)
 	}
+	lasts := t.Shape.Tick
 	if t.Shape.Algorithm == rate.SlidingWindow {
 		lasts *= 2
 	}
@@ -22,33 +23,39 @@ func (k *sketch) inheritWindow(now int64, t *bucket.Take) bucket.State {
 	return bucket.Spent(t.Key, &t.Shape, min(until, furthest))
 }
 
-// spentUntil is when all that may have been counted for t's key counts no longer, if the sketch remembers something that matters; else
-// math.MinInt64. What was evicted wrote the end of its own last window. If the limit has changed since, it may have been counted under
+// spentUntil is when all that may have been counted for t's key counts no longer, if the sketch remembers something that matters. What was evicted wrote the end of its own last window. If the limit has changed since, it may have been counted under
 // another, and all of the new one as taken when it changed.
-func (k *sketch) spentUntil(now int64, t *bucket.Take) int64 {
+func (k *sketch) spentUntil(now int64, t *bucket.Take) (until int64, remembers bool) {
 	changed := now
 	if t.Since != 0 {
 		changed = min(t.Since, now)
 	}
 	if k.latest <= changed {
-		return math.MinInt64
+		return 0, false
 	}
-	fullAt, until := k.fullAt(t.Key.Lo), int64(math.MinInt64)
+	fullAt := k.fullAt(t.Key.Lo)
 	ownEnd := fullAt
 	if t.Shape.Algorithm == rate.FixedWindow && fullAt > math.MinInt64+t.Shape.Tick {
 		ownEnd -= t.Shape.Tick // see bucket.State.ForgottenAt
 	}
 	if ownEnd > now {
-		until = ownEnd
+		until, remembers = ownEnd, true
 	}
 	if t.Since != 0 && fullAt > changed {
 		late := min(saturating(changed, int64(overlap)), now)
 		ends := bucket.Owing(&t.Shape, t.Shape.Capacity, late).Align(t.Key, &t.Shape).FullAt(t.Shape)
+		if t.Shape.Algorithm == rate.SlidingLog {
+			log := bucket.OwingLog(t.Key, &t.Shape, t.Shape.Capacity, late)
+			ends = log.FullAt(&t.Shape)
+		}
 		if ends > now {
-			until = max(until, ends)
+			if !remembers || ends > until {
+				until = ends
+			}
+			remembers = true
 		}
 	}
-	return until
+	return until, remembers
 }
 
 // saturating adds b >= 0 to a.
