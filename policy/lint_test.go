@@ -102,7 +102,7 @@ func TestLintRule(t *testing.T) {
 		{"subject", func(r *policy.Rule) { r.Subject = 7 },
 			`test: rules[0] (GET /v1/items, per subject(7)): subject is 7, want "principal", "ip", "principal_ip", "project", "region", "endpoint" or "identifier"`},
 		{"algorithm", func(r *policy.Rule) { r.Algorithm = 9 },
-			`test: rules[0] (GET /v1/items): algorithm is 9, want "token_bucket", "leaky_bucket", "fixed_window" or "sliding_window"`},
+			`test: rules[0] (GET /v1/items): algorithm is 9, want "token_bucket", "leaky_bucket", "fixed_window", "sliding_window" or "sliding_log"`},
 		{"scope", func(r *policy.Rule) { r.Scope = 1 },
 			`test: rules[0] (GET /v1/items): scope is 1, want "local", the only one this version has`},
 		{"mode", func(r *policy.Rule) { r.Mode = 2 },

@@ -132,13 +132,14 @@ type Algorithm uint8
 // The algorithms, as package rate numbers them. TokenBucket is the default. docs/algorithms.md says
 // what each is for and what it admits at worst.
 const (
-	TokenBucket Algorithm = iota // up to a burst at once, then at the rate
-	LeakyBucket                  // a queue of a burst's length, released at the rate
-	FixedWindow                  // a count that starts again when the window, Per, ends
-	SlidingWindow                // the count of this window and what lies in its length of the last one's
+	TokenBucket   Algorithm = iota // up to a burst at once, then at the rate
+	LeakyBucket                    // a queue of a burst's length, released at the rate
+	FixedWindow                    // a count that starts again when the window, Per, ends
+	SlidingWindow                  // the count of this window and what lies in its length of the last one's
+	SlidingLog                     // the counts of all short cells in a window's length: never more, wherever it begins
 )
 
-var algorithmTexts = []string{"token_bucket", "leaky_bucket", "fixed_window", "sliding_window"}
+var algorithmTexts = []string{"token_bucket", "leaky_bucket", "fixed_window", "sliding_window", "sliding_log"}
 
 // String reports the text that stands in a rule.
 func (a Algorithm) String() string { return enumString(uint8(a), "algorithm", algorithmTexts) }

@@ -566,6 +566,7 @@ func TestAlgorithmsAreThoseOfRate(t *testing.T) {
 	for a, want := range map[policy.Algorithm]rate.Algorithm{
 		policy.TokenBucket: rate.TokenBucket, policy.LeakyBucket: rate.LeakyBucket,
 		policy.FixedWindow: rate.FixedWindow, policy.SlidingWindow: rate.SlidingWindow,
+		policy.SlidingLog: rate.SlidingLog,
 	} {
 		set, problems := policy.Compile(policy.Document{Rules: []policy.Rule{{Endpoint: policy.Default, Limit: 6, Algorithm: a}}}, policy.CompileOptions{BurstPercent: 200})
 		if problems.Err() != nil {
