@@ -6,7 +6,7 @@ COUNT   ?= 6
 FUZZTIME ?= 30s
 
 .DEFAULT_GOAL := test
-.PHONY: help build run test lint fmt vet staticcheck modules portable unit deps bench fuzz clean
+.PHONY: help build run test lint fmt vet staticcheck modules portable unit deps bench algorithms fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ portable:
 bench: ## stage benchmarks; BENCH=regexp, COUNT=runs
 	go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) ./...
 	cd server && go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) ./...
+
+algorithms: ## measure what each algorithm admits at worst, into docs/algorithms.md
+	go run ./eval/algorithms -write
 
 fuzz: ## every fuzz target for FUZZTIME (default 30s) each
 	@scripts/fuzz $(FUZZTIME)

@@ -43,6 +43,9 @@ const (
 	// ReservationsFull: Reserve found no place in the table of outstanding
 	// reservations. Denied, and nothing was taken.
 	ReservationsFull
+	// Abandoned: the caller left while its request waited for its turn.
+	// Denied; see Limiter.Wait.
+	Abandoned
 )
 
 var reasonNames = [...]string{
@@ -58,6 +61,7 @@ var reasonNames = [...]string{
 
 	InvalidCost:      "invalid_cost",
 	ReservationsFull: "reservations_full",
+	Abandoned:        "abandoned",
 }
 
 // Reasons is how many reasons there are; they count from 0.
@@ -106,6 +110,11 @@ type Decision struct {
 	// nobody else takes from its buckets meanwhile; 0 when allowed or when no
 	// wait helps.
 	RetryAfter time.Duration
+
+	// Wait is how long the allowed request must be held back before it goes
+	// on, the longest wait of the rules with algorithm leaky_bucket; 0 without
+	// such a rule. Limiter.Wait has held it back already.
+	Wait time.Duration
 
 	// Cost is what the request costs, in tokens; of a reservation, what it
 	// holds.
@@ -159,7 +168,20 @@ func (d *Decision) settle(t *trip, allowed bool) {
 	for i, a := range t.applied {
 		verdicts[i] = Verdict{Rule: a.Rule, Level: a.Level, Shadow: t.takes[i].Shadow, Outcome: t.outs[i]}
 	}
+	if allowed && t.shaped {
+		d.Wait = longestWait(verdicts)
+	}
 	d.bind(verdicts)
+}
+
+func longestWait(verdicts []Verdict) time.Duration {
+	longest := time.Duration(0)
+	for i := range verdicts {
+		if !verdicts[i].Shadow {
+			longest = max(longest, verdicts[i].Outcome.Wait)
+		}
+	}
+	return longest
 }
 
 // bind finds the binding verdict, and from it the reason and the wait.

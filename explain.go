@@ -68,10 +68,12 @@ type BucketAccount struct {
 	Limit      int64         `json:"limit"`
 	Per        time.Duration `json:"per_ns"`
 	Burst      int64         `json:"burst"`
+	Algorithm  string        `json:"algorithm"`
 	Mode       string        `json:"mode"`
 	Remaining  int64         `json:"remaining"`
 	RetryAfter time.Duration `json:"retry_after_ns"`
 	ResetAfter time.Duration `json:"reset_after_ns"`
+	Wait       time.Duration `json:"wait_ns,omitempty"`
 	Denies     bool          `json:"denies"`
 	Binding    bool          `json:"binding"`
 }
@@ -82,6 +84,7 @@ type VerdictAccount struct {
 	Reason     string        `json:"reason"`
 	Rule       string        `json:"rule,omitempty"`
 	RetryAfter time.Duration `json:"retry_after_ns,omitempty"`
+	Wait       time.Duration `json:"wait_ns,omitempty"`
 }
 
 // Explain says what Check would answer the request at this moment and why. It
@@ -101,7 +104,7 @@ func (l *Limiter) Explain(ctx context.Context, r Request) Explanation {
 		l.explainRules(&x, t)
 		explainBuckets(&x, d)
 	}
-	x.Verdict = VerdictAccount{Allowed: d.Allowed, Reason: d.Reason.String(), RetryAfter: d.RetryAfter}
+	x.Verdict = VerdictAccount{Allowed: d.Allowed, Reason: d.Reason.String(), RetryAfter: d.RetryAfter, Wait: d.Wait}
 	if v, ok := d.Binding(); ok {
 		x.Verdict.Rule = d.set.Rule(v.Rule).Title()
 	}
@@ -154,8 +157,8 @@ func explainBuckets(x *Explanation, d *Decision) {
 		x.Buckets = append(x.Buckets, BucketAccount{
 			Rule: rule.Title(), Endpoint: rule.Endpoint, Project: rule.Project, Tier: rule.Tier,
 			Subject: rule.Subject.String(), Limit: rule.Limit, Per: rule.Per, Burst: rule.Burst,
-			Mode:      rule.Mode.String(),
-			Remaining: v.Outcome.Remaining, RetryAfter: v.Outcome.RetryAfter, ResetAfter: v.Outcome.ResetAfter,
+			Algorithm: rule.Algorithm.String(), Mode: rule.Mode.String(),
+			Remaining: v.Outcome.Remaining, RetryAfter: v.Outcome.RetryAfter, ResetAfter: v.Outcome.ResetAfter, Wait: v.Outcome.Wait,
 			Denies:  !v.Shadow && !v.Outcome.Allowed,
 			Binding: i == d.binding,
 		})

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/headgate-io/headgate/bucket"
@@ -13,6 +14,7 @@ import (
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/key"
 	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/rate"
 )
 
 // Limiter decides whether requests may pass. It is safe for concurrent use.
@@ -34,6 +36,9 @@ type Limiter struct {
 	reservations *reservations
 	allowances   *allowances
 
+	maxWaiters int64
+	waiters    atomic.Int64 // requests in Wait that wait, or may have to
+
 	trips sync.Pool // of *trip
 }
 
@@ -48,6 +53,10 @@ func New(o Options) (*Limiter, error) {
 		costs:         costTable(o.Endpoints, o.Costs),
 		rejectUnknown: o.Unknown == RejectUnknown, denyUnruled: o.DenyWithoutRule,
 		region: o.Region, observe: o.Observe, now: clock(o.Now),
+		maxWaiters: int64(o.MaxWaiters),
+	}
+	if l.maxWaiters == 0 {
+		l.maxWaiters = defaultWaiters
 	}
 	l.correct, _ = o.Buckets.(Corrector)
 	l.reservations = newReservations(orDefault(o.MaxReservations, defaultReservations))
@@ -65,18 +74,30 @@ func New(o Options) (*Limiter, error) {
 // Check decides one request and takes its cost from every bucket that
 // applies, or from none. It allocates nothing on its way to an allowed or a
 // denied answer of up to four rules.
+//
+// Under a rule with algorithm leaky_bucket an allowed request has to be held
+// back for Decision.Wait. Wait does so.
 func (l *Limiter) Check(ctx context.Context, r Request) Decision {
-	t := l.trips.Get().(*trip)
-	t.request, t.decision = r, Decision{}
+	t := l.begin(r)
 	if l.prepare(ctx, t) {
 		allowed, err := l.buckets.TryConsume(ctx, t.now, t.takes, t.outs)
 		l.conclude(t, allowed, err)
 	}
 	l.observe(&t.request, &t.decision)
 	d := t.decision
+	l.end(t)
+	return d
+}
+
+func (l *Limiter) begin(r Request) *trip {
+	t := l.trips.Get().(*trip)
+	t.request, t.decision = r, Decision{}
+	return t
+}
+
+func (l *Limiter) end(t *trip) {
 	t.request = Request{} // keeps nobody's headers alive
 	l.trips.Put(t)
-	return d
 }
 
 // trip is the working memory of one request on its way through the stages. It
@@ -95,6 +116,7 @@ type trip struct {
 	takes   []bucket.Take
 	outs    []bucket.Outcome
 	subject []byte
+	shaped  bool // a rule may tell the request to wait
 }
 
 // prepare runs every stage up to the buckets. It reports false when the
@@ -123,6 +145,9 @@ func (l *Limiter) prepare(ctx context.Context, t *trip) bool {
 		t.cost = l.costs[t.match.ID]
 	}
 	l.name(t)
+	if t.shaped {
+		t.acceptWait(ctx)
+	}
 	return true
 }
 
@@ -149,7 +174,7 @@ const everyEndpoint = ^uint32(0)
 
 // name turns the rules that apply into attempts on named buckets.
 func (l *Limiter) name(t *trip) {
-	t.takes = t.takes[:0]
+	t.takes, t.shaped = t.takes[:0], false
 	for _, a := range t.applied {
 		terms := t.set.Terms(a.Rule)
 		at := uint32(t.match.ID)
@@ -164,6 +189,7 @@ func (l *Limiter) name(t *trip) {
 			Cost:   t.cost,
 			Shadow: terms.Mode == policy.Shadow,
 		})
+		t.shaped = t.shaped || terms.Shape.Algorithm == rate.LeakyBucket
 	}
 	l.allowances.apply(t.now, t.takes)
 	if cap(t.outs) < len(t.takes) {

@@ -75,6 +75,11 @@ type Options struct {
 	// value lets them pass: lint has complained about the gap already.
 	DenyWithoutRule bool
 
+	// MaxWaiters is how many requests may wait for their turn in Limiter.Wait
+	// at the same time; one more is denied at once. Each holds a goroutine and
+	// what its door holds with it. Default 1024.
+	MaxWaiters int
+
 	// Region names the region of a client address for rules with subject
 	// "region"; "" is a region of its own, the unknown one. Nil means that
 	// every region is unknown.
@@ -100,6 +105,8 @@ type Options struct {
 	Now func() time.Time
 }
 
+const defaultWaiters = 1024
+
 func (o *Options) validate() error {
 	var errs []error
 	missing := func(field string, absent bool) {
@@ -113,6 +120,9 @@ func (o *Options) validate() error {
 	missing("Identities", o.Identities == nil)
 	if o.Unknown > LimitUnknown {
 		errs = append(errs, fmt.Errorf("Unknown is %d, want RejectUnknown or LimitUnknown", o.Unknown))
+	}
+	if o.MaxWaiters < 0 {
+		errs = append(errs, fmt.Errorf("MaxWaiters is %d, want 1 or more, or 0 for %d", o.MaxWaiters, defaultWaiters))
 	}
 	for id, cost := range o.Costs {
 		if cost < 0 {

@@ -2,6 +2,7 @@ package headgate
 
 import (
 	"net/netip"
+	"time"
 
 	"github.com/headgate-io/headgate/identity"
 )
@@ -37,4 +38,9 @@ type Request struct {
 	// denied as CostAboveBurst and one below zero as InvalidCost; neither by
 	// waiting.
 	Cost int64
+
+	// MaxWait is the longest that rules with algorithm leaky_bucket may tell
+	// the request to wait; a longer wait is denied. 0 leaves it to ctx's
+	// deadline and to the bursts of the rules, below 0 means not at all.
+	MaxWait time.Duration
 }

@@ -36,6 +36,11 @@ type Take struct {
 	// Shadow takes are watched and never in the way: they do not keep the others from being admitted, and are charged if they
 	// fit themselves and the others are charged.
 	Shadow bool
+
+	// MaxWait is the longest that a take of a leaky bucket accepts to be told to wait; one that would have to wait longer is
+	// denied. 0 accepts every wait, which is at most what the burst takes to drain; below 0 accepts none. Takes of one bucket
+	// share the first one's.
+	MaxWait time.Duration
 }
 
 // Outcome is what became of one take.
@@ -43,6 +48,9 @@ type Outcome struct {
 	// Allowed says that this bucket holds what was asked of it. When several takes are decided together that is not yet a yes:
 	// unless all are allowed none is charged, and the fields below describe the bucket as it stays.
 	Allowed bool
+
+	// Never says that the cost is above the burst, or negative: no wait helps, and RetryAfter is 0.
+	Never bool
 
 	// Remaining is how many whole tokens are left.
 	Remaining int64
@@ -54,6 +62,6 @@ type Outcome struct {
 	// ResetAfter is the time until the bucket is full.
 	ResetAfter time.Duration
 
-	// Never says that the cost is above the burst, or negative: no wait helps, and RetryAfter is 0.
-	Never bool
+	// Wait is how long a request that was charged to a leaky bucket has to wait before it goes on; 0 for every other.
+	Wait time.Duration
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/headgate-io/headgate/rate"
 )
 
-// State is a bucket at rest: Debt units were outstanding at Stamp, a Unix time in nanoseconds. The zero State is a full bucket.
+// State is a bucket at rest: Debt units were outstanding at Stamp, a Unix time in nanoseconds. The zero State is a full bucket. Under an
+// algorithm that counts in windows both words mean something else, see window.go.
 //
 // All methods are pure. They take the present as Unix nanoseconds and hand back new states; whoever stores a State guards it. A present
 // before Stamp, because the clock was set back, counts as Stamp: it drains nothing, and Stamp is never lowered.
@@ -28,11 +29,17 @@ func (s State) Take(now int64, sh rate.Shape, cost int64) (after State, o Outcom
 	}
 	after, ok = s.Charge(now, sh, units)
 	after.Report(&o, now, &sh, units, ok)
+	if ok && units > 0 {
+		o.Wait = s.Wait(now, &sh)
+	}
 	return after, o
 }
 
 // Charge is Take without the report: it adds units of debt if they fit, and says whether they did.
 func (s State) Charge(now int64, sh rate.Shape, units int64) (State, bool) {
+	if !sh.Algorithm.Drains() {
+		return s.chargeWindow(now, &sh, units)
+	}
 	if units == 0 {
 		return s, true
 	}
@@ -49,11 +56,15 @@ func (s State) Charge(now int64, sh rate.Shape, units int64) (State, bool) {
 // (8 against 15 ns for the whole take: BenchmarkReport and BenchmarkTake).
 func (s State) Report(o *Outcome, now int64, sh *rate.Shape, units int64, allowed bool) {
 	o.Allowed = allowed
-	o.RetryAfter = 0
+	o.RetryAfter, o.Wait = 0, 0
 	o.Never = !allowed && (units < 0 || units > sh.Capacity)
 	if sh.Drain <= 0 {
 		o.Remaining, o.ResetAfter = 0, 0
 		return // the zero Shape holds nothing
+	}
+	if !sh.Algorithm.Drains() {
+		s.reportWindow(o, now, sh, units)
+		return
 	}
 	d, credit := s.drain(now, *sh)
 	o.Remaining = int64(uint64(max(0, sh.Capacity-d.Debt+credit)) / uint64(sh.Unit))
@@ -65,6 +76,9 @@ func (s State) Report(o *Outcome, now int64, sh *rate.Shape, units int64, allowe
 
 // FullAt is the Unix time in nanoseconds from which on the bucket is full; math.MaxInt64 if that lies beyond an int64.
 func (s State) FullAt(sh rate.Shape) int64 {
+	if !sh.Algorithm.Drains() {
+		return addSaturating(s.Stamp, s.lasts(&sh))
+	}
 	return addSaturating(s.Stamp, int64(sh.TimeToFull(s.Debt)))
 }
 
@@ -73,7 +87,12 @@ func (s State) FullAt(sh rate.Shape) int64 {
 // drains, and nobody is locked out for longer than the new limit takes to fill.
 //
 // Debt is what is kept, not the level, because then a full bucket stays full: forgetting it makes no difference under any policy.
+//
+// When the algorithm changes, or the length of a window, what is owed then counts as taken at the time at. Align it afterwards.
 func (s State) Convert(from, to rate.Shape, at int64) State {
+	if !from.Algorithm.Drains() || !to.Algorithm.Drains() {
+		return s.convertWindow(&from, &to, at)
+	}
 	d, credit := s.drain(at, from)
 	d = State{Debt: d.Debt - credit, Stamp: max(s.Stamp, at)}
 	if d.Debt == 0 || from.Unit == 0 {
@@ -93,6 +112,9 @@ func (s State) Convert(from, to rate.Shape, at int64) State {
 // Refund gives back units that were charged at the Unix time charged: for a login that succeeded, or a part of a decision that failed
 // elsewhere. What has drained since then was given back by time already, and giving it back twice would grant tokens that nobody paid for.
 func (s State) Refund(now int64, sh rate.Shape, units, charged int64) State {
+	if !sh.Algorithm.Drains() {
+		return s.refundWindow(now, &sh, units, charged)
+	}
 	d, _ := s.drain(now, sh)
 	if latest := max(now, s.Stamp); latest > charged {
 		elapsed := min(uint64(latest)-uint64(charged), math.MaxInt64)

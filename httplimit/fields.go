@@ -131,6 +131,9 @@ func untilMore(rule *policy.Rule, got *bucket.Outcome) time.Duration {
 	if !got.Allowed {
 		return got.RetryAfter
 	}
+	if rule.Algorithm != policy.TokenBucket && rule.Algorithm != policy.LeakyBucket {
+		return got.ResetAfter // tokens of a window do not come back one by one
+	}
 	missing := rule.Burst - got.Remaining - 1 // tokens short of full, after the next one
 	if missing < 0 {
 		return 0

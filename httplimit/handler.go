@@ -44,6 +44,14 @@ type Options struct {
 	// Default none: the header is then empty, which that section permits.
 	Methods func(target string) []string
 
+	// MaxWait is the longest that rules with algorithm leaky_bucket may hold a
+	// request back before next sees it; one that would have to wait longer is
+	// answered with 429 at once. A request waits no longer than its context
+	// lasts, and headgate.Options.MaxWaiters bounds how many wait. Longer
+	// smooths larger bursts and keeps more connections open. Default 10 s;
+	// below 0 nobody waits.
+	MaxWait time.Duration
+
 	// Now is the clock for X-RateLimit-Reset as epoch. Default time.Now.
 	Now func() time.Time
 }
@@ -51,6 +59,8 @@ type Options struct {
 // Handler returns next behind lim. Requests that may pass reach next with the
 // RateLimit fields set on their response; the others are answered with
 // problem details:
+//
+// Under a rule with algorithm leaky_bucket they reach it when it is their turn.
 //
 //	429  over a limit, with Retry-After       400  no safe reading of the target
 //	404  no such endpoint                     403  no rule, under DenyWithoutRule
@@ -68,6 +78,9 @@ func Handler(lim *headgate.Limiter, next http.Handler, o Options) http.Handler {
 	}
 	if o.Methods == nil {
 		o.Methods = func(string) []string { return nil }
+	}
+	if o.MaxWait == 0 {
+		o.MaxWait = 10 * time.Second
 	}
 	if o.Now == nil {
 		o.Now = time.Now
@@ -87,7 +100,8 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.serveReserved(w, r)
 		return
 	}
-	d := h.lim.Check(r.Context(), h.request(r))
+	// An error says that the client left while it waited; d is denied then.
+	d, _ := h.lim.Wait(r.Context(), h.request(r))
 	h.setFields(w.Header(), r, &d)
 	if !d.Allowed {
 		h.refuse(w, r, &d)

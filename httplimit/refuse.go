@@ -47,6 +47,9 @@ var answers = [headgate.Reasons]problem.Details{
 		Status: http.StatusServiceUnavailable, Type: problem.TemporaryReducedCapacity,
 		Title: "Too many requests under way", Detail: "Too many requests are being served whose cost is not known yet.",
 	},
+	headgate.Abandoned: { // mostly to nobody
+		Status: http.StatusServiceUnavailable, Detail: "The request ended before its turn came.",
+	},
 }
 
 // unavailableRetry is when to come back after a 503, in seconds: by then a
@@ -67,7 +70,7 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, d *headgate.Dec
 		header.Set("Allow", strings.Join(h.options.Methods(Target(r)), ", "))
 	case headgate.InvalidTarget:
 		answer.Detail = "The request target " + d.Endpoint.Fault.String() + "."
-	case headgate.StoreFailed, headgate.NoPolicies, headgate.ReservationsFull:
+	case headgate.StoreFailed, headgate.NoPolicies, headgate.ReservationsFull, headgate.Abandoned:
 		header.Set(fieldRetryAfter, unavailableRetry)
 	}
 	problem.Write(w, r, answer)

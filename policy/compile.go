@@ -283,11 +283,14 @@ func (c *compiler) isOrphan(ep uint32) bool {
 
 // limit compiles a limit, each different one once.
 func (c *compiler) limit(r *Rule) (rate.Limit, compiledLimit) {
-	l := rate.Limit{Tokens: r.Limit, Per: r.Per, Burst: r.Burst}
+	l := rate.Limit{Tokens: r.Limit, Per: r.Per, Burst: r.Burst, Algorithm: rate.Algorithm(r.Algorithm)}
 	if l.Per == 0 {
 		l.Per = time.Second
 	}
-	if l.Burst == 0 {
+	switch {
+	case l.Burst == 0 && !l.Algorithm.Drains():
+		l.Burst = l.Tokens
+	case l.Burst == 0:
 		l.Burst = percentOf(l.Tokens, c.o.BurstPercent)
 	}
 	known, ok := c.compiled[l]

@@ -48,9 +48,19 @@ func (c *compiler) checkRule(i int, r *Rule, at *place) (limit uint32, ok bool) 
 		sound = false
 		wrong("burst", number(r.Burst), fmt.Sprintf("1 or more, or none for %d%% of limit", c.o.BurstPercent))
 	}
+	if int(r.Algorithm) >= len(algorithmTexts) {
+		sound = false
+	} else if sound && r.Burst > 0 && r.Burst != r.Limit && !rate.Algorithm(r.Algorithm).Drains() {
+		sound = false
+		wrong("burst", number(r.Burst), fmt.Sprintf("none, because a %v admits its limit of %d in a window and has no other burst", r.Algorithm, r.Limit))
+	}
 	if sound {
 		l, compiled := c.limit(r)
-		if compiled.err != nil {
+		switch {
+		case compiled.err != nil && !l.Algorithm.Drains():
+			wrong("limit", fmt.Sprintf("%d per %s", l.Tokens, duration(l.Per)),
+				fmt.Sprintf("at most %d per %s, which a %v counts exactly", min(l.Tokens, l.Algorithm.MaxCount()), duration(min(l.Per, longestWindow)), r.Algorithm))
+		case compiled.err != nil:
 			wrong("limit", fmt.Sprintf("%d per %s with burst %d", l.Tokens, duration(l.Per), l.Burst),
 				"one that counts exactly: "+oneLine(compiled.err))
 		}
@@ -77,6 +87,9 @@ func (c *compiler) checkRule(i int, r *Rule, at *place) (limit uint32, ok bool) 
 	}
 	return limit, ok
 }
+
+// longestWindow is rate.MaxWindow in whole seconds.
+const longestWindow = time.Duration(rate.MaxWindow) / time.Second * time.Second
 
 // isName reports whether a project or tier could be one: not empty, more than
 // space, and UTF-8, as tokens and last good copies are.
@@ -260,7 +273,11 @@ func (c *compiler) checkCosts(i int, id RuleID, costs []endpointCost) {
 			return
 		}
 		if s.reaches(e.id, r) {
-			c.rule(Error, i, "cost", "burst", number(burst),
+			field := "burst"
+			if !s.limits[r.limit].Algorithm.Drains() {
+				field = "limit"
+			}
+			c.rule(Error, i, "cost", field, number(burst),
 				fmt.Sprintf("%d or more, the cost of %s", e.cost, s.endpointText(uint32(e.id))))
 			return
 		}
@@ -385,6 +402,9 @@ var wider = [subjects][]Subject{
 // rule q is never fuller than the one under rule r.
 func (s *Set) voids(q, r *row) bool {
 	a, b := s.limits[q.limit], s.limits[r.limit]
+	if !a.Algorithm.Drains() || b.Algorithm != rate.TokenBucket {
+		return false // windows end at times of their own, and a queue does more than deny
+	}
 	return q.mode == Enforce && s.extras[q.extra].expires == 0 && a.Burst <= b.Burst && !faster(a, b)
 }
 

@@ -39,7 +39,7 @@ type Rule struct {
 
 	Limit int64         // tokens per Per, 1 or more
 	Per   time.Duration // whole seconds; 0 is one second
-	Burst int64         // tokens at once; 0 is CompileOptions.BurstPercent of Limit
+	Burst int64         // tokens at once; 0 is CompileOptions.BurstPercent of Limit, or Limit if Algorithm counts in windows
 
 	Subject     Subject   // whose requests share a bucket
 	Algorithm   Algorithm // how the bucket counts
@@ -148,10 +148,17 @@ func (s *Subject) UnmarshalText(text []byte) error {
 // Algorithm says how the bucket of a rule counts.
 type Algorithm uint8
 
-// TokenBucket is the default and, in this version, the only algorithm.
-const TokenBucket Algorithm = 0
+// The algorithms, as package rate numbers them. TokenBucket is the default. docs/algorithms.md says
+// what each is for and what it admits at worst.
+const (
+	TokenBucket   Algorithm = iota // up to a burst at once, then at the rate
+	LeakyBucket                    // a queue of a burst's length, released at the rate
+	FixedWindow                    // a count that starts again when the window, Per, ends
+	SlidingWindow                  // the count of this window and what lies in its length of the last one's
+	SlidingLog                     // the counts of all short cells in a window's length: never more, wherever it begins
+)
 
-var algorithmTexts = []string{"token_bucket"}
+var algorithmTexts = []string{"token_bucket", "leaky_bucket", "fixed_window", "sliding_window", "sliding_log"}
 
 // String reports the text that stands in a rule.
 func (a Algorithm) String() string { return enumString(uint8(a), "algorithm", algorithmTexts) }

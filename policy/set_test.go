@@ -605,3 +605,37 @@ func TestBytesPerRule(t *testing.T) {
 		t.Errorf("Len = %d, want %d", set.Len(), len(doc.Rules))
 	}
 }
+
+// TestAlgorithmsAreThoseOfRate: a rule's algorithm is the number that package rate counts by.
+func TestAlgorithmsAreThoseOfRate(t *testing.T) {
+	for a, want := range map[policy.Algorithm]rate.Algorithm{
+		policy.TokenBucket: rate.TokenBucket, policy.LeakyBucket: rate.LeakyBucket,
+		policy.FixedWindow: rate.FixedWindow, policy.SlidingWindow: rate.SlidingWindow,
+		policy.SlidingLog: rate.SlidingLog,
+	} {
+		set, problems := policy.Compile(policy.Document{Rules: []policy.Rule{{Endpoint: policy.Default, Limit: 6, Algorithm: a}}}, policy.CompileOptions{BurstPercent: 200})
+		if problems.Err() != nil {
+			t.Fatal(problems)
+		}
+		burst := int64(6) // windows have no burst that could be a percentage
+		if want.Drains() {
+			burst = 12
+		}
+		rule, shape := set.Rule(0), set.Terms(0).Shape
+		if rule.Algorithm != a || shape.Algorithm != want || rule.Burst != burst || shape.Burst() != burst {
+			t.Errorf("%v: rule %+v, shape %+v, want algorithm %d with burst %d", a, rule, shape, want, burst)
+		}
+	}
+}
+
+// TestChangedAlgorithmCountsFromNow: another algorithm is another shape, whatever the numbers.
+func TestChangedAlgorithmCountsFromNow(t *testing.T) {
+	at := time.Unix(1_800_000_000, 0)
+	rule := policy.Rule{Endpoint: policy.Default, Limit: 6}
+	before, _ := policy.Compile(policy.Document{Rules: []policy.Rule{rule}}, policy.CompileOptions{Now: at})
+	rule.Algorithm = policy.LeakyBucket
+	after, _ := policy.Compile(policy.Document{Rules: []policy.Rule{rule}}, policy.CompileOptions{Now: at.Add(time.Hour), Previous: before})
+	if got := after.Terms(0); got.Since != at.Add(time.Hour).UnixNano() || got.ID != before.Terms(0).ID {
+		t.Errorf("Terms = %+v, want those of the same bucket since an hour later", got)
+	}
+}

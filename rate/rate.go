@@ -25,11 +25,13 @@ const (
 	MaxCapacity = 1 << 62
 )
 
-// Limit is what a rule says: Tokens per Per, and at most Burst at once. All three are at least 1.
+// Limit is what a rule says: Tokens per Per, and at most Burst at once. All three are at least 1. An Algorithm that counts in windows
+// has no burst beside its Tokens, and wants it equal.
 type Limit struct {
-	Tokens int64
-	Per    time.Duration
-	Burst  int64
+	Tokens    int64
+	Per       time.Duration
+	Burst     int64
+	Algorithm Algorithm
 }
 
 // Shape is a Limit compiled to exact integers. Shapes are comparable: two limits that compile to the same Shape behave alike.
@@ -39,6 +41,10 @@ type Shape struct {
 	Unit     int64 // units in one token
 	Capacity int64 // units the bucket holds, a multiple of Unit, at most MaxCapacity
 	Tick     int64 // nanoseconds in a tick: 1, 1_000 or 1_000_000; the finest that Capacity allows
+
+	// Algorithm is how the limit is counted. If it counts in windows, a token is one unit, a tick is the window, and Drain and
+	// Capacity are both the limit, whatever MaxDrain says.
+	Algorithm Algorithm
 }
 
 // RangeError says which field of a Limit stands in the way.
@@ -49,6 +55,8 @@ type RangeError struct {
 	// Limit is what it may be. Below 1 that is 1. Above, it is the largest smaller value for which a limit whose named fields are
 	// all replaced in this way compiles.
 	Limit int64
+
+	counted bool // no divisor matters
 }
 
 func (e *RangeError) Error() string {
@@ -59,7 +67,7 @@ func (e *RangeError) Error() string {
 	if e.Value < e.Limit {
 		return fmt.Sprintf("%s is %s, want %s or more", e.Field, value, limit)
 	}
-	if e.Field == "Tokens" {
+	if e.Field == "Tokens" && !e.counted {
 		// Larger counts may work as well: what matters is the divisor that Tokens shares with Per.
 		return fmt.Sprintf("Tokens is %s, want a count that shares a larger divisor with Per, such as %s", value, limit)
 	}
@@ -75,9 +83,12 @@ func Compile(l Limit) (Shape, error) {
 	if l.Tokens < 1 || l.Per < 1 || l.Burst < 1 {
 		return Shape{}, errors.Join(atLeastOne("Tokens", l.Tokens), atLeastOne("Per", int64(l.Per)), atLeastOne("Burst", l.Burst))
 	}
+	if !l.Algorithm.Drains() {
+		return compileWindow(l)
+	}
 	for _, tick := range ticks {
 		if s := fraction(l, tick); s.Unit <= maxUnit(l.Burst) && s.Drain <= MaxDrain {
-			s.Capacity = l.Burst * s.Unit
+			s.Capacity, s.Algorithm = l.Burst*s.Unit, l.Algorithm
 			return s, nil
 		}
 	}

@@ -11,11 +11,11 @@ func refuse(l Limit) error {
 	if fraction(fixed, 1).Drain > MaxDrain {
 		fixed.Tokens = largestTokens(fixed)
 		if fixed.Tokens == 0 {
-			fixed.Tokens = largestTokens(Limit{l.Tokens, l.Per, 1})
+			fixed.Tokens = largestTokens(Limit{Tokens: l.Tokens, Per: l.Per, Burst: 1})
 		}
 		if fixed.Tokens == 0 {
 			fixed.Per = MaxCapacity
-			fixed.Tokens = largestTokens(Limit{l.Tokens, fixed.Per, 1})
+			fixed.Tokens = largestTokens(Limit{Tokens: l.Tokens, Per: fixed.Per, Burst: 1})
 		}
 	}
 	if largestBurst(fixed) == 0 {

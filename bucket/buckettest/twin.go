@@ -18,8 +18,24 @@ type Twin struct {
 }
 
 type held struct {
-	state bucket.State
+	counter
 	shape rate.Shape
+}
+
+// counter is a bucket of any algorithm.
+type counter struct {
+	state bucket.State
+	log   bucket.Log // if the algorithm is a sliding log
+}
+
+func (c counter) take(now int64, sh rate.Shape, cost int64) (counter, bucket.Outcome) {
+	var o bucket.Outcome
+	if sh.Algorithm == rate.SlidingLog {
+		c.log, o = c.log.Take(now, sh, cost)
+	} else {
+		c.state, o = c.state.Take(now, sh, cost)
+	}
+	return c, o
 }
 
 // TryConsume takes from all buckets named or from none.
@@ -46,7 +62,7 @@ func (w *Twin) decide(now int64, takes []bucket.Take, outs []bucket.Outcome, com
 	w.mu.Lock()
 	defer w.mu.Unlock()
 
-	before, after, allowed := map[key.Key]bucket.State{}, map[key.Key]bucket.State{}, true
+	before, after, allowed := map[key.Key]counter{}, map[key.Key]counter{}, true
 	for _, t := range takes {
 		before[t.Key] = w.find(now, t)
 		after[t.Key] = before[t.Key]
@@ -56,16 +72,16 @@ func (w *Twin) decide(now int64, takes []bucket.Take, outs []bucket.Outcome, com
 			continue
 		}
 		var got bucket.Outcome
-		after[t.Key], got = before[t.Key].Take(now, t.Shape, sum(takes, t.Key, false))
+		after[t.Key], got = try(before[t.Key], now, first(takes, t.Key), sum(takes, t.Key, false))
 		allowed = allowed && got.Allowed
 	}
 	if !allowed {
 		after = before
 	}
-	final := map[key.Key]bucket.State{}
+	final := map[key.Key]counter{}
 	for _, t := range takes {
 		got := bucket.Outcome{}
-		if final[t.Key], got = after[t.Key].Take(now, t.Shape, sum(takes, t.Key, true)); !got.Allowed || !allowed {
+		if final[t.Key], got = try(after[t.Key], now, first(takes, t.Key), sum(takes, t.Key, true)); !got.Allowed || !allowed {
 			final[t.Key] = after[t.Key]
 		}
 	}
@@ -75,9 +91,13 @@ func (w *Twin) decide(now int64, takes []bucket.Take, outs []bucket.Outcome, com
 		if t.Shadow {
 			from = after
 		}
-		_, outs[i] = from[t.Key].Take(now, t.Shape, sum(takes, t.Key, t.Shadow))
+		_, outs[i] = try(from[t.Key], now, first(takes, t.Key), sum(takes, t.Key, t.Shadow))
 		if outs[i].Allowed {
-			_, outs[i] = final[t.Key].Take(now, t.Shape, 0)
+			wait := outs[i].Wait
+			_, outs[i] = final[t.Key].take(now, t.Shape, 0)
+			if allowed {
+				outs[i].Wait = wait
+			}
 		}
 		if allowed && commit && final[t.Key] != before[t.Key] {
 			if w.buckets == nil {
@@ -87,6 +107,33 @@ func (w *Twin) decide(now int64, takes []bucket.Take, outs []bucket.Outcome, com
 		}
 	}
 	return allowed, nil
+}
+
+// try is a take that may have to wait: until what was owed before it is back, which is when the bucket would be full without it.
+func try(s counter, now int64, t bucket.Take, cost int64) (counter, bucket.Outcome) {
+	after, o := s.take(now, t.Shape, cost)
+	if t.Shape.Algorithm != rate.LeakyBucket || cost == 0 || o.Never {
+		return after, o
+	}
+	_, before := s.take(now, t.Shape, 0)
+	excess := before.ResetAfter - max(0, t.MaxWait)
+	if t.MaxWait == 0 || excess <= 0 {
+		return after, o
+	}
+	retry := max(o.RetryAfter, excess)
+	o = before
+	o.Allowed, o.RetryAfter = false, retry
+	return s, o
+}
+
+// first is the first take that names a bucket.
+func first(takes []bucket.Take, k key.Key) bucket.Take {
+	for _, t := range takes {
+		if t.Key == k {
+			return t
+		}
+	}
+	return bucket.Take{}
 }
 
 func (w *Twin) valid(takes []bucket.Take, outs []bucket.Outcome) error {
@@ -103,15 +150,33 @@ func (w *Twin) valid(takes []bucket.Take, outs []bucket.Outcome) error {
 	return nil
 }
 
-func (w *Twin) find(now int64, t bucket.Take) bucket.State {
+func (w *Twin) find(now int64, t bucket.Take) counter {
 	h, ok := w.buckets[t.Key]
-	if !ok {
-		return bucket.State{}
+	toLog, since := t.Shape.Algorithm == rate.SlidingLog, min(t.Since, now)
+	switch {
+	case !ok && toLog:
+		return counter{log: bucket.FullLog(t.Key, &t.Shape)}
+	case !ok:
+		return counter{state: bucket.Full(t.Key, &t.Shape)}
+	case h.shape == t.Shape:
+		return h.counter
+	case h.shape.Algorithm != rate.SlidingLog && !toLog:
+		return counter{state: h.state.Convert(h.shape, t.Shape, since).Align(t.Key, &t.Shape)}
+	case h.shape.Algorithm == rate.SlidingLog && toLog && h.shape.Tick == t.Shape.Tick:
+		return h.counter // its counts are the same under any limit
 	}
-	if h.shape != t.Shape {
-		return h.state.Convert(h.shape, t.Shape, min(t.Since, now))
+	var owed int64
+	if h.shape.Algorithm == rate.SlidingLog {
+		since = max(since, h.log.Stamp)
+		owed = h.log.Owed(&h.shape, since)
+	} else {
+		since = max(since, h.state.Stamp)
+		owed = h.state.Owed(&h.shape, since)
 	}
-	return h.state
+	if toLog {
+		return counter{log: bucket.OwingLog(t.Key, &t.Shape, owed, since)}
+	}
+	return counter{state: bucket.Owing(&t.Shape, owed, since).Align(t.Key, &t.Shape)}
 }
 
 // sum is what the takes of a bucket cost together, shadows or the others; what cannot be had at all is the largest number.

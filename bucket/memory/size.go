@@ -12,7 +12,7 @@ const MinBytes = 1 << 16
 
 // complete fills in the defaults, or says everything that is wrong.
 func (o *Options) complete() error {
-	err := errors.Join(inRange("MaxBuckets", o.MaxBuckets), inRange("SketchWidth", o.SketchWidth), inRange("MaxShapes", o.MaxShapes), o.checkBytes())
+	err := errors.Join(inRange("MaxBuckets", o.MaxBuckets), inRange("SketchWidth", o.SketchWidth), inRange("MaxShapes", o.MaxShapes), inRange("MaxLogs", o.MaxLogs), o.checkBytes())
 	if err != nil {
 		return err
 	}
@@ -59,6 +59,7 @@ type plan struct {
 	shards  int
 	sets    int // in each shard
 	width   int // of each shard's sketch
+	logSets int // in each shard, once it has logs
 }
 
 // plan lays out a table of so many buckets.
@@ -71,16 +72,21 @@ func (o *Options) plan(buckets int) plan {
 	if o.MaxShapes == 0 {
 		p.options.MaxShapes = min(max(buckets/ways, 64), 1<<17)
 	}
+	if o.MaxLogs == 0 {
+		p.options.MaxLogs = max(buckets/16, 1)
+	}
 	sets := (buckets + ways - 1) / ways
 	p.shards = shardCount(sets)
 	p.sets = (sets + p.shards - 1) / p.shards
 	p.width = (p.options.SketchWidth + p.shards - 1) / p.shards
+	p.logSets = ((p.options.MaxLogs+ways-1)/ways + p.shards - 1) / p.shards
 	return p
 }
 
-// bytes is what the table will take; Stats.Bytes says the same of one that is there.
+// bytes is what the table can take; Stats.Bytes says the same of one that is there and has logs in every shard.
 func (p plan) bytes() int64 {
-	each := int64(unsafe.Sizeof(shard{})) + int64(p.sets)*int64(unsafe.Sizeof(set{})+8) + rows*int64(p.width)*4
+	each := int64(unsafe.Sizeof(shard{})) + int64(p.sets)*int64(unsafe.Sizeof(set{})+8) + rows*int64(p.width)*4 +
+		int64(unsafe.Sizeof(logTable{})) + int64(p.logSets)*int64(unsafe.Sizeof([ways]logSlot{})+8)
 	return int64(p.shards)*each + registryBytes(p.options.MaxShapes)
 }
 

@@ -119,6 +119,9 @@ func (k *sketch) moveBase(now int64) {
 // empty at the change, which Convert would not exceed either, and fills from there. The table hears of a change from the first take
 // that carries it; a bucket that had drained at its old rate and left the table between the two counts as full.
 func (k *sketch) inherit(now int64, t *bucket.Take) bucket.State {
+	if !t.Shape.Algorithm.Drains() {
+		return k.inheritWindow(now, t)
+	}
 	changed := min(t.Since, now)
 	var unconverted int64
 	if t.Since != 0 && k.latest > changed {

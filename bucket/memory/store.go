@@ -29,6 +29,7 @@ import (
 	"sync/atomic"
 
 	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/rate"
 )
 
 // Options configures a Store. The zero value is a table of a million buckets in about 58 MB.
@@ -54,6 +55,11 @@ type Options struct {
 	// one of them. It keeps the buckets that are there exact, for the price of turning new clients away: whoever keeps enough keys in debt
 	// decides who may come. Off by default, because eviction never grants a token, so memory alone is no reason to refuse anybody.
 	RefuseNewcomers bool
+
+	// MaxLogs is how many sliding logs the store holds, in a table of their own, rounded up to whole sets in every shard. Default a
+	// sixteenth of MaxBuckets. It takes 129 bytes a log, a shard's part of which is only allocated when a rule first asks for one
+	// there.
+	MaxLogs int
 }
 
 const (
@@ -66,6 +72,7 @@ type Store struct {
 	shards    []shard // a power of two
 	shardBits uint    // log2(len(shards))
 	shapes    *registry
+	logSets   int // of each shard
 
 	refuseNewcomers bool
 
@@ -82,7 +89,7 @@ func New(o Options) (*Store, error) {
 	p := o.plan(o.MaxBuckets)
 	s := &Store{
 		shards: make([]shard, p.shards), shardBits: uint(bits.TrailingZeros(uint(p.shards))), shapes: newRegistry(o.MaxShapes),
-		refuseNewcomers: o.RefuseNewcomers,
+		logSets: p.logSets, refuseNewcomers: o.RefuseNewcomers,
 	}
 	for i := range s.shards {
 		s.shards[i].init(p.sets, p.width)
@@ -155,6 +162,9 @@ func (s *Store) decide(now int64, takes []bucket.Take, outs []bucket.Outcome, co
 
 // one is all for a single take, where nothing needs sorting and nobody else can object.
 func (s *Store) one(now int64, t *bucket.Take, o *bucket.Outcome, commit bool) bool {
+	if t.Shape.Algorithm == rate.SlidingLog {
+		return s.oneLog(now, t, o, commit)
+	}
 	units, possible := t.Shape.Units(t.Cost)
 	if !possible {
 		units = -1
@@ -166,6 +176,9 @@ func (s *Store) one(now int64, t *bucket.Take, o *bucket.Outcome, commit bool) b
 		after, allowed := state, false
 		if possible {
 			after, allowed = state.Charge(now, t.Shape, units)
+			if t.Shape.Algorithm == rate.LeakyBucket && !accepts(t, now, state, units) {
+				after, allowed = state, false
+			}
 		}
 		if allowed && commit && units > 0 {
 			switch {
@@ -184,6 +197,9 @@ func (s *Store) one(now int64, t *bucket.Take, o *bucket.Outcome, commit bool) b
 		}
 		sh.mu.Unlock()
 		after.Report(o, now, &t.Shape, units, allowed)
+		if t.Shape.Algorithm == rate.LeakyBucket && units > 0 {
+			t.ReportWait(o, after, now, ifAllowed(allowed, units))
+		}
 		return allowed || t.Shadow
 	}
 }
@@ -216,6 +232,7 @@ func (s *Store) all(now int64, takes []bucket.Take, outs []bucket.Outcome, commi
 	for reclaimed := false; ; reclaimed = true {
 		s.lock(locks)
 		allowed = s.checkLocked(now, claims)
+		s.reportLogsLocked(now, takes, outs, claims, of, allowed)
 		done := !allowed || !commit || s.commitLocked(now, claims, reclaimed)
 		s.unlock(locks)
 		if done {
@@ -226,10 +243,16 @@ func (s *Store) all(now int64, takes []bucket.Take, outs []bucket.Outcome, commi
 
 	for i := range takes {
 		c, o := &claims[of[i]], &outs[i]
+		if c.isLog() {
+			continue // reported already
+		}
 		if takes[i].Shadow {
 			c.state.Report(o, now, &c.take.Shape, c.shadow, c.shadowAllowed)
 		} else {
 			c.state.Report(o, now, &c.take.Shape, c.units, c.allowed)
+		}
+		if c.take.Shape.Algorithm == rate.LeakyBucket {
+			c.reportWait(o, now, takes[i].Shadow, allowed)
 		}
 	}
 	return allowed, nil
@@ -278,15 +301,26 @@ func (s *Store) checkLocked(now int64, claims []claim) bool {
 	all := true
 	for i := range claims {
 		c := &claims[i]
+		if c.isLog() {
+			all = s.checkLogLocked(now, c) && all
+			continue
+		}
 		c.at, c.state = s.findLocked(&s.shards[c.shard], now, c.take)
 		c.allowed = c.units >= 0
 		if c.allowed {
 			_, c.allowed = c.state.Charge(now, c.take.Shape, c.units)
+			if c.take.Shape.Algorithm == rate.LeakyBucket {
+				c.allowed = c.allowed && accepts(c.take, now, c.state, c.units)
+			}
 		}
 		all = all && c.allowed
 	}
 	for i := range claims {
 		c := &claims[i]
+		if c.isLog() {
+			s.checkLogShadowLocked(now, c, all)
+			continue
+		}
 		if all {
 			c.state, _ = c.state.Charge(now, c.take.Shape, c.units)
 		}
@@ -294,7 +328,11 @@ func (s *Store) checkLocked(now int64, claims []claim) bool {
 			continue
 		}
 		var after bucket.State
-		if after, c.shadowAllowed = c.state.Charge(now, c.take.Shape, c.shadow); all && c.shadowAllowed {
+		after, c.shadowAllowed = c.state.Charge(now, c.take.Shape, c.shadow)
+		if c.take.Shape.Algorithm == rate.LeakyBucket {
+			c.shadowAllowed = c.shadowAllowed && accepts(c.take, now, c.state, c.shadow)
+		}
+		if all && c.shadowAllowed {
 			c.state = after
 		}
 	}
@@ -306,21 +344,22 @@ func (s *Store) checkLocked(now int64, claims []claim) bool {
 func (s *Store) commitLocked(now int64, claims []claim, reclaimed bool) bool {
 	for i := range claims {
 		c := &claims[i]
-		if !c.charged() || c.at.current {
+		if !c.charged() || c.at.current || c.isLog() {
 			continue
 		}
 		if c.shape = s.shapes.intern(c.take.Shape); c.shape == 0 && !reclaimed && s.shapes.worthReclaiming() {
 			return false
 		}
 	}
+	s.commitLogsLocked(now, claims)
 	// Buckets that have a slot come first, because the others may evict them.
 	for i := range claims {
-		if c := &claims[i]; c.charged() && c.at.way >= 0 {
+		if c := &claims[i]; c.charged() && c.at.way >= 0 && !c.isLog() {
 			s.putLocked(&s.shards[c.shard], now, c.take, c.at, c.state, c.shape)
 		}
 	}
 	for i := range claims {
-		if c := &claims[i]; c.charged() && c.at.way < 0 {
+		if c := &claims[i]; c.charged() && c.at.way < 0 && !c.isLog() {
 			s.putLocked(&s.shards[c.shard], now, c.take, c.at, c.state, c.shape)
 		}
 	}

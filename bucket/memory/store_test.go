@@ -52,11 +52,12 @@ func ExampleStore_TryConsume() {
 }
 
 func TestNewRefuses(t *testing.T) {
-	_, err := memory.New(memory.Options{MaxBuckets: -1, SketchWidth: 1<<30 + 1, MaxShapes: -7})
+	_, err := memory.New(memory.Options{MaxBuckets: -1, SketchWidth: 1<<30 + 1, MaxShapes: -7, MaxLogs: -2})
 	want := []string{
 		"MaxBuckets is -1, want 1 to 1073741824, or 0 for the default",
 		"SketchWidth is 1073741825, want 1 to 1073741824, or 0 for the default",
 		"MaxShapes is -7, want 1 to 1073741824, or 0 for the default",
+		"MaxLogs is -2, want 1 to 1073741824, or 0 for the default",
 	}
 	if err == nil || err.Error() != strings.Join(want, "\n") {
 		t.Errorf("New says %v, want %q", err, want)
@@ -115,6 +116,10 @@ func TestFullBucketsMakeRoomForNothing(t *testing.T) {
 
 func TestNothingAllocates(t *testing.T) {
 	fine, other := mustCompile(t, rate.Limit{Tokens: 1000, Per: time.Second, Burst: 2000}), mustCompile(t, rate.Limit{Tokens: 1, Per: time.Hour, Burst: 100})
+	var counted []rate.Shape
+	for _, a := range windows {
+		counted = append(counted, mustCompile(t, rate.Limit{Tokens: 1000, Per: time.Second, Burst: 1000, Algorithm: a}))
+	}
 	for _, count := range []int{1, 2, 4, 5, 14} {
 		store := open(t, memory.Options{MaxBuckets: 512})
 		takes, outs := make([]bucket.Take, count), make([]bucket.Outcome, count)
@@ -124,6 +129,10 @@ func TestNothingAllocates(t *testing.T) {
 			now += 1000
 			for i := range takes {
 				takes[i] = bucket.Take{Key: buckettest.Key(uint64(i)), Shape: fine, Cost: 1, Shadow: i == 2}
+				takes[i].Shape.Algorithm = rate.Algorithm(i / 2 % 2)
+				if i%4 == 0 && i > 0 {
+					takes[i].Shape = counted[i/4%len(counted)]
+				}
 				if i%2 == 1 { // a key never seen, later evicted
 					takes[i].Key, takes[i].Shape = key.Key{Hi: rng.Uint64(), Lo: rng.Uint64()}, other
 				}

@@ -12,6 +12,8 @@ type Stats struct {
 	Live     int // buckets in debt, at the time that was asked for
 	Capacity int // slots
 	Shapes   int // different shapes known
+	Logs     int // sliding logs in use, at the time that was asked for
+	MaxLogs  int // room for them
 	Bytes    int64
 
 	Created       uint64 // buckets that entered the table
@@ -40,6 +42,9 @@ func (s *Store) Stats(now int64) Stats {
 		sh := &s.shards[i]
 		sh.mu.Lock()
 		stats.Capacity += len(sh.sets) * ways
+		stats.MaxLogs += s.logSets * ways
+		stats.Logs += sh.logs.liveLocked(now)
+		stats.Bytes += sh.logs.bytes()
 		stats.Created += sh.created
 		stats.EvictedFull += sh.evictedFull
 		stats.EvictedInDebt += sh.evictedInDebt
@@ -95,8 +100,9 @@ func (s *Store) reclaim(now int64) {
 	r.epoch.Add(1)
 	s.sweep(func(sh *shard, set uint32, way int) {
 		slot := &sh.sets[set][way]
-		if fullAt := slot.fullAt(r); fullAt <= now {
-			s.evictLocked(sh, now, slot, fullAt)
+		// Nobody can notice, because nothing goes into the sketch that is still to come.
+		if slot.forgottenAt(r) <= now {
+			s.evictLocked(sh, now, slot, slot.fullAt(r))
 			sh.clearLocked(set, way)
 			return
 		}

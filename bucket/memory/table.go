@@ -33,6 +33,7 @@ type shardState struct {
 	tags   []uint64 // of set i, way w: byte w of tags[i], 0 if the slot was never used
 	sets   []set
 	sketch sketch
+	logs   *logTable // nil until the first sliding log
 
 	created, evictedFull, evictedInDebt, refused uint64
 	// all of it guarded by mu
@@ -76,9 +77,14 @@ func (s *Store) findLocked(sh *shard, now int64, t *bucket.Take) (place, bucket.
 		state := bucket.State{Debt: slot.debt, Stamp: slot.stamp}
 		shape := &s.shapes.list[slot.shape]
 		if at.current = *shape == t.Shape; !at.current {
-			state = state.Convert(*shape, t.Shape, min(t.Since, now))
+			state = state.Convert(*shape, t.Shape, min(t.Since, now)).Align(t.Key, &t.Shape)
 		}
 		return at, state
+	}
+	if sh.logs != nil {
+		if state, ok := sh.fromLogLocked(now, t, s.shardBits); ok {
+			return at, state
+		}
 	}
 	return at, s.newcomerLocked(sh, now, at.set, t)
 }
@@ -94,9 +100,10 @@ func (s *Store) putLocked(sh *shard, now int64, t *bucket.Take, at place, state 
 	s.noteChange(t.Since)
 	if at.way < 0 {
 		sh.created++
+		sh.dropLogLocked(t.Key, s.shardBits) // it was counted so before the rule changed
 	}
 	if shape == 0 {
-		sh.sketch.raise(t.Key.Lo, state.FullAt(t.Shape), now)
+		sh.sketch.raise(t.Key.Lo, state.ForgottenAt(&t.Shape), now)
 		sh.evictedInDebt++
 		if at.way >= 0 {
 			sh.clearLocked(at.set, int(at.way))
@@ -134,18 +141,20 @@ func (s *Store) makeRoomLocked(sh *shard, now int64, set uint32) int {
 //
 // A bucket that has been full since fullAt leaves nothing behind, if it was used after the last change of rules. Otherwise its own rule may
 // have changed before fullAt, to one that drains more slowly, and nobody has told this bucket. So its time goes into the sketch as well;
-// those who ask from under a shape that did not change do not look at times that have passed.
+// those who ask from under a shape that did not change do not look at times that have passed. The end of a window goes in always: a clock
+// that steps back before it finds the window as it was.
 func (s *Store) evictLocked(sh *shard, now int64, slot *slot, fullAt int64) {
+	shape := &s.shapes.list[slot.shape]
 	switch {
 	case fullAt > now:
 		sh.evictedInDebt++
-	case slot.stamp > s.changed.Load()+int64(overlap):
+	case slot.stamp > s.changed.Load()+int64(overlap) && shape.Algorithm.Drains():
 		sh.evictedFull++
 		return
 	default:
 		sh.evictedFull++
 	}
-	sh.sketch.raise(slot.fingerprint, fullAt, now)
+	sh.sketch.raise(slot.fingerprint, slot.forgottenAt(s.shapes), now)
 }
 
 func (s *Store) noteChange(since int64) {
@@ -159,6 +168,10 @@ func (s *Store) noteChange(since int64) {
 
 func (sl *slot) fullAt(shapes *registry) int64 {
 	return bucket.State{Debt: sl.debt, Stamp: sl.stamp}.FullAt(shapes.list[sl.shape])
+}
+
+func (sl *slot) forgottenAt(shapes *registry) int64 {
+	return bucket.State{Debt: sl.debt, Stamp: sl.stamp}.ForgottenAt(&shapes.list[sl.shape])
 }
 
 func (sh *shard) clearLocked(set uint32, way int) {

@@ -36,12 +36,34 @@ func newSchedule(t testing.TB, seed, keys uint64) *schedule {
 	for range 4 {
 		sc.rules = append(sc.rules, rule{shape: sc.shape()})
 	}
-	sc.rules = append(sc.rules, rule{shape: coarse})
+	sc.rules = append(sc.rules, rule{shape: coarse}, rule{shape: sc.algorithm(rate.LeakyBucket)})
+	for _, a := range windows {
+		sc.rules = append(sc.rules, rule{shape: sc.algorithm(a)})
+	}
 	return sc
 }
 
 func (sc *schedule) shape() rate.Shape {
 	return mustCompile(sc.t, rate.Limit{Tokens: 1 + sc.rng.Int64N(20), Per: time.Duration(1+sc.rng.Int64N(9)) * time.Second, Burst: 1 + sc.rng.Int64N(30)})
+}
+
+// windows are the algorithms that count in windows.
+var windows = []rate.Algorithm{rate.FixedWindow, rate.SlidingWindow, rate.SlidingLog}
+
+func (sc *schedule) algorithm(a rate.Algorithm) rate.Shape {
+	limit := rate.Limit{Tokens: 1 + sc.rng.Int64N(20), Per: time.Duration(1+sc.rng.Int64N(5)) * time.Second, Algorithm: a}
+	limit.Burst = limit.Tokens
+	return mustCompile(sc.t, limit)
+}
+
+// change replaces a rule.
+func (sc *schedule) change(since int64) rule {
+	n := sc.rng.IntN(len(sc.rules))
+	sc.rules[n] = rule{shape: sc.shape(), since: since}
+	if a := sc.rng.IntN(8); a > 0 && a <= 1+len(windows) {
+		sc.rules[n].shape = sc.algorithm(rate.Algorithm(a))
+	}
+	return sc.rules[n]
 }
 
 func (sc *schedule) takes(shadows bool) []bucket.Take {
@@ -52,6 +74,7 @@ func (sc *schedule) takes(shadows bool) []bucket.Take {
 		takes = append(takes, bucket.Take{
 			Key: buckettest.Key(n), Shape: sc.rules[r].shape, Since: sc.rules[r].since,
 			Cost: sc.rng.Int64N(12) * sc.rng.Int64N(3), Shadow: shadows && sc.rng.IntN(4) == 0,
+			MaxWait: time.Duration(sc.rng.Int64N(3)-1) * time.Duration(sc.rng.Int64N(int64(4*time.Second))),
 		})
 	}
 	return takes
@@ -71,7 +94,7 @@ func decide(t testing.TB, store buckettest.Store, now int64, takes []bucket.Take
 func TestLargeTableIsExact(t *testing.T) {
 	for seed := range uint64(4) {
 		sc := newSchedule(t, seed, 300)
-		store, twin := open(t, memory.Options{MaxBuckets: 1 << 14}), new(buckettest.Twin)
+		store, twin := open(t, memory.Options{MaxBuckets: 1 << 14, MaxLogs: 1 << 13}), new(buckettest.Twin)
 		now := noon
 		for step := range 20_000 {
 			now += sc.rng.Int64N(int64(40 * time.Millisecond))
@@ -79,7 +102,7 @@ func TestLargeTableIsExact(t *testing.T) {
 				now -= sc.rng.Int64N(int64(3 * time.Second))
 			}
 			if sc.rng.IntN(1000) == 0 {
-				sc.rules[sc.rng.IntN(len(sc.rules))] = rule{shape: sc.shape(), since: now - sc.rng.Int64N(int64(time.Second))}
+				sc.change(now - sc.rng.Int64N(int64(time.Second)))
 			}
 			takes := sc.takes(true)
 			got, outs := decide(t, store, now, takes)
@@ -116,6 +139,9 @@ func TestEvictionNeverGrants(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			for seed := range uint64(3) {
 				sc := newSchedule(t, seed, 200)
+				if test.back { // the twin's windows would end at other times
+					sc.rules = sc.rules[:6]
+				}
 				store, twin := open(t, test.options), new(buckettest.Twin)
 				now, elapsed, admitted := noon, noon, 0
 				for i := range 60_000 {
@@ -125,8 +151,7 @@ func TestEvictionNeverGrants(t *testing.T) {
 						now -= sc.rng.Int64N(int64(5 * time.Second))
 					}
 					if test.change && sc.rng.IntN(4000) == 0 {
-						changed := rule{shape: sc.shape(), since: now}
-						sc.rules[sc.rng.IntN(len(sc.rules))] = changed
+						changed := sc.change(now)
 						// The table has to hear of it.
 						decide(t, store, now, []bucket.Take{{Key: key.Key{Hi: sc.rng.Uint64()}, Shape: changed.shape, Since: now, Cost: 1}})
 					}
@@ -155,7 +180,7 @@ func chargedOf(takes []bucket.Take, outs []bucket.Outcome) []bucket.Take {
 	var charged []bucket.Take
 	for i, take := range takes {
 		if outs[i].Allowed && take.Cost > 0 {
-			take.Shadow = false
+			take.Shadow, take.MaxWait = false, 0
 			charged = append(charged, take)
 		}
 	}
@@ -174,7 +199,7 @@ func FuzzAgainstTwin(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, ops []byte) {
 		small, follower := open(t, memory.Options{MaxBuckets: 8, MaxShapes: 3}), new(buckettest.Twin)
-		large, twin := open(t, memory.Options{MaxBuckets: 1 << 12}), new(buckettest.Twin)
+		large, twin := open(t, memory.Options{MaxBuckets: 1 << 12, MaxLogs: 1 << 12}), new(buckettest.Twin)
 		sc := newSchedule(t, 2, 1)
 		now := noon
 		for ; len(ops) >= 4; ops = ops[4:] {
@@ -184,8 +209,7 @@ func FuzzAgainstTwin(f *testing.F) {
 				takes = takes[:1]
 			}
 			if ops[3] == 0xff {
-				changed := rule{shape: sc.shape(), since: now}
-				sc.rules[int(ops[1])%len(sc.rules)] = changed
+				changed := sc.change(now)
 				decide(t, small, now, []bucket.Take{{Key: key.Key{Hi: uint64(now)}, Shape: changed.shape, Since: now, Cost: 1}})
 				continue
 			}

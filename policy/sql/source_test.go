@@ -118,7 +118,7 @@ func TestWrongValues(t *testing.T) {
 		{"burst", int64(0), "burst is 0, want " + whole},
 		{"tier", "", `tier is "", want text that is not empty, or NULL`},
 		{"subject", "user", `subject is "user", want "principal", "ip", "principal_ip", "project", "region", "endpoint" or "identifier", or NULL`},
-		{"algorithm", "gcra", `algorithm is "gcra", want "token_bucket", the only one this version has, or NULL`},
+		{"algorithm", "gcra", `algorithm is "gcra", want "token_bucket", "leaky_bucket", "fixed_window", "sliding_window" or "sliding_log", or NULL`},
 		{"mode", int64(1), `mode is 1, want "enforce" or "shadow", or NULL`},
 		{"scope", "", `scope is "", want "local", the only one this version has, or NULL`},
 		{"on_store_loss", "deny", `on_store_loss is "deny", want "closed", "share" or "open", or NULL`},

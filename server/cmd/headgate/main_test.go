@@ -231,6 +231,12 @@ func TestPolicyRoundTrip(t *testing.T) {
 	must(t, dir, "policy", "set", "default", "20", "--project", "acme", "--expires", "2h")
 	must(t, dir, "policy", "set", "default", "30", "--tier", "gold", "--on-store-loss", "open")
 	must(t, dir, "policy", "set", "*", "9")
+	if got := must(t, dir, "policy", "set", "POST /v1/login", "3", "--per", "1m", "--algorithm", "sliding_window"); got != "set POST /v1/login: 3 per 1m0s, as a sliding_window for each principal\n" {
+		t.Errorf("set --algorithm says %q", got)
+	}
+	if code, _, text := call(t, dir, "policy", "set", "default", "3", "--algorithm", "gcra"); code != exitUsage || !strings.Contains(text, `algorithm is "gcra"`) {
+		t.Errorf("set --algorithm gcra: exit %d, %q", code, text)
+	}
 	exported := must(t, dir, "policy", "export")
 	write(t, dir, "all.json", exported)
 	must(t, dir, "policy", "import", "all.json", "--replace", "--db", "sqlite:other.db")
@@ -250,8 +256,8 @@ func TestPolicyRoundTrip(t *testing.T) {
 	must(t, dir, "policy", "set", "*", "8") // replaces
 	must(t, dir, "policy", "delete", "default", "--tier", "gold")
 	list := must(t, dir, "policy", "list")
-	if lines := strings.Count(list, "\n"); lines != 4 || !strings.Contains(list, "8 per 1s") || strings.Contains(list, "gold") {
-		t.Errorf("list =\n%s\nwant a heading and 3 rules, * at 8, none for gold", list)
+	if lines := strings.Count(list, "\n"); lines != 5 || !strings.Contains(list, "8 per 1s") || strings.Contains(list, "gold") {
+		t.Errorf("list =\n%s\nwant a heading and 4 rules, * at 8, none for gold", list)
 	}
 }
 

@@ -52,7 +52,7 @@ func (f *ruleFlags) rule(endpoint string) (policy.Rule, error) {
 func newPolicySet() *cobra.Command {
 	var from configFlags
 	var named ruleFlags
-	var per, expires, mode, loss, name string
+	var per, expires, mode, loss, name, algorithm string
 	var burst int64
 	cmd := &cobra.Command{
 		Use:   "set ENDPOINT LIMIT",
@@ -77,6 +77,7 @@ documents. A running gateway acts on the change within a second.`,
 				setLimit(&rule, args[1]),
 				setPer(&rule, per),
 				setExpires(&rule, expires, time.Now()),
+				rule.Algorithm.UnmarshalText([]byte(algorithm)),
 				rule.Mode.UnmarshalText([]byte(mode)),
 				rule.OnStoreLoss.UnmarshalText([]byte(loss)),
 				setBurst(&rule, burst, cmd.Flags().Changed("burst")),
@@ -104,6 +105,7 @@ documents. A running gateway acts on the change within a second.`,
 	flags := cmd.Flags()
 	flags.StringVar(&per, "per", "1s", "time over which LIMIT is given, in whole seconds")
 	flags.Int64Var(&burst, "burst", 0, "most requests at once (default: as many as LIMIT)")
+	flags.StringVar(&algorithm, "algorithm", "token_bucket", "how the limit is counted: token_bucket, leaky_bucket (holds requests back until their turn), fixed_window, sliding_window or sliding_log")
 	flags.StringVar(&mode, "mode", "enforce", "enforce, or shadow: count what would be denied and deny nothing")
 	flags.StringVar(&expires, "expires", "", "when the rule ends: in 2h, or at 2027-01-31T12:00:00Z (default: never)")
 	flags.StringVar(&loss, "on-store-loss", "closed", "while the buckets cannot answer: closed or share (deny), or open (allow)")
@@ -177,6 +179,9 @@ func sentence(r policy.Rule) string {
 	text := r.Endpoint + ": " + r.Rate()
 	if r.Burst > 0 {
 		text += fmt.Sprintf(", burst %d", r.Burst)
+	}
+	if r.Algorithm != policy.TokenBucket {
+		text += ", as a " + r.Algorithm.String()
 	}
 	text += " for each " + r.Subject.String()
 	if r.Project != "" {

@@ -20,13 +20,13 @@ CREATE TABLE policies (
     subject       TEXT    NOT NULL DEFAULT 'principal'
         CHECK (subject IN ('principal', 'ip', 'principal_ip', 'project', 'region', 'endpoint', 'identifier')),
     algorithm     TEXT    NOT NULL DEFAULT 'token_bucket'
-        CHECK (algorithm IN ('token_bucket')),
+        CHECK (typeof(algorithm) = 'text'),
     mode          TEXT    NOT NULL DEFAULT 'enforce'
         CHECK (mode IN ('enforce', 'shadow')),
     tier          TEXT
         CHECK (tier IS NULL OR (typeof(tier) = 'text' AND trim(tier) <> '')),
     scope         TEXT    NOT NULL DEFAULT 'local'
-        CHECK (scope IN ('local')),
+        CHECK (typeof(scope) = 'text'),
     on_store_loss TEXT    NOT NULL DEFAULT 'closed'
         CHECK (on_store_loss IN ('closed', 'share', 'open')),
     expires_at    INTEGER

@@ -1,0 +1,272 @@
+package memory
+
+import (
+	"math/bits"
+	"unsafe"
+
+	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/key"
+	"github.com/headgate-io/headgate/rate"
+)
+
+// logTable is where sliding logs lie: sets of eight like those of other buckets, in slots four times as large. Every shard has one, under its
+// lock and with its sketch, as soon as a take asks for it. So decisions over logs and other buckets are one, an evicted log is remembered
+// like any other bucket, and who uses none pays nothing.
+//
+// Logs are found and copied anew by each step of a decision, rather than carried along: a claim that had room for one would be three times as
+// large for everybody.
+type logTable struct {
+	tags []uint64
+	sets [][ways]logSlot
+}
+
+// logSlot is a log. It need not know the limit: its counts say the same under every limit of the same window.
+type logSlot struct {
+	fingerprint uint64
+	window      int64
+	log         bucket.Log
+}
+
+func (sl *logSlot) shape() *rate.Shape {
+	return &rate.Shape{Tick: sl.window, Algorithm: rate.SlidingLog}
+}
+
+func (sl *logSlot) fullAt() int64 { return sl.log.FullAt(sl.shape()) }
+
+func (c *claim) isLog() bool { return c.take.Shape.Algorithm == rate.SlidingLog }
+
+// oneLog is one for a sliding log.
+func (s *Store) oneLog(now int64, t *bucket.Take, o *bucket.Outcome, commit bool) bool {
+	units, possible := t.Shape.Units(t.Cost)
+	if !possible {
+		units = -1
+	}
+	sh := &s.shards[t.Key.Hi>>(64-s.shardBits)]
+	sh.mu.Lock()
+	at, log := s.findLogLocked(sh, now, t)
+	allowed := false
+	if possible {
+		log, allowed = log.Charge(now, &t.Shape, units)
+	}
+	if allowed && commit && units > 0 {
+		s.putLogLocked(sh, now, t, at, &log)
+	}
+	sh.mu.Unlock()
+	log.Report(o, now, &t.Shape, units, allowed)
+	return allowed || t.Shadow
+}
+
+// checkLogLocked says whether c's log admits what is wanted of it.
+func (s *Store) checkLogLocked(now int64, c *claim) bool {
+	_, log := s.findLogLocked(&s.shards[c.shard], now, c.take)
+	c.allowed = c.units >= 0
+	if c.allowed {
+		_, c.allowed = log.Charge(now, &c.take.Shape, c.units)
+	}
+	return c.allowed
+}
+
+// checkLogShadowLocked says whether it admits the shadows on top.
+func (s *Store) checkLogShadowLocked(now int64, c *claim, all bool) {
+	if c.shadowAllowed = c.shadow >= 0; !c.shadowAllowed {
+		return
+	}
+	_, log := s.findLogLocked(&s.shards[c.shard], now, c.take)
+	if all {
+		log, _ = log.Charge(now, &c.take.Shape, c.units)
+	}
+	_, c.shadowAllowed = log.Charge(now, &c.take.Shape, c.shadow)
+}
+
+// reportLogsLocked reports the takes of logs. It comes before any of them is written, because that may evict others.
+func (s *Store) reportLogsLocked(now int64, takes []bucket.Take, outs []bucket.Outcome, claims []claim, of []int32, all bool) {
+	for i := range takes {
+		c := &claims[of[i]]
+		if !c.isLog() {
+			continue
+		}
+		_, log := s.findLogLocked(&s.shards[c.shard], now, c.take)
+		if all {
+			log = log.Add(now, &c.take.Shape, c.taken())
+		}
+		if takes[i].Shadow {
+			log.Report(&outs[i], now, &c.take.Shape, c.shadow, c.shadowAllowed)
+		} else {
+			log.Report(&outs[i], now, &c.take.Shape, c.units, c.allowed)
+		}
+	}
+}
+
+// taken is what a decision that passed takes from c's bucket.
+func (c *claim) taken() int64 {
+	if c.shadowAllowed {
+		return c.units + c.shadow
+	}
+	return c.units
+}
+
+// commitLogsLocked writes the logs that were charged, those that have a slot first. One that has none may find the sketch changed by the one
+// before, and is charged all the same: it was admitted.
+func (s *Store) commitLogsLocked(now int64, claims []claim) {
+	for _, present := range [...]bool{true, false} {
+		for i := range claims {
+			c := &claims[i]
+			if !c.isLog() || !c.charged() {
+				continue
+			}
+			sh := &s.shards[c.shard]
+			at, log := s.findLogLocked(sh, now, c.take)
+			if (at.way >= 0) != present {
+				continue
+			}
+			log = log.Add(now, &c.take.Shape, c.taken())
+			s.putLogLocked(sh, now, c.take, at, &log)
+			c.units, c.shadowAllowed = 0, false // done
+		}
+	}
+}
+
+// findLogLocked finds the log of t's bucket, converted if the bucket was counted otherwise.
+func (s *Store) findLogLocked(sh *shard, now int64, t *bucket.Take) (place, bucket.Log) {
+	at := place{way: -1}
+	if sh.logs != nil {
+		if at = sh.logs.find(t.Key, s.shardBits); at.way >= 0 {
+			slot := &sh.logs.sets[at.set][at.way]
+			if at.current = slot.window == t.Shape.Tick; at.current {
+				return at, slot.log
+			}
+			changed := max(min(t.Since, now), slot.log.Stamp)
+			return at, bucket.OwingLog(t.Key, &t.Shape, slot.log.Owed(slot.shape(), changed), changed)
+		}
+	}
+	if set, way := s.otherLocked(sh, t.Key); way >= 0 {
+		slot := &sh.sets[set][way]
+		state, shape := bucket.State{Debt: slot.debt, Stamp: slot.stamp}, &s.shapes.list[slot.shape]
+		changed := max(min(t.Since, now), slot.stamp)
+		return at, bucket.OwingLog(t.Key, &t.Shape, state.Owed(shape, changed), changed)
+	}
+	return at, sh.sketch.inheritLog(now, t)
+}
+
+// find finds the place of a key's log.
+func (l *logTable) find(k key.Key, shardBits uint) place {
+	i, _ := bits.Mul64(k.Hi<<shardBits, uint64(len(l.sets)))
+	at := place{set: uint32(i), way: -1}
+	for hits := zeroBytes(l.tags[i] ^ tagOf(k)*ones); hits != 0; hits &= hits - 1 {
+		way := uint(bits.TrailingZeros64(hits)) / 8
+		if l.sets[i][way%ways].fingerprint == k.Lo {
+			at.way = int32(way)
+			break
+		}
+	}
+	return at
+}
+
+// otherLocked is where the bucket of a key lies if it is counted by another algorithm; else way is below 0.
+func (s *Store) otherLocked(sh *shard, k key.Key) (set uint32, way int) {
+	i, _ := bits.Mul64(k.Hi<<s.shardBits, uint64(len(sh.sets)))
+	for hits := zeroBytes(sh.tags[i] ^ tagOf(k)*ones); hits != 0; hits &= hits - 1 {
+		way := uint(bits.TrailingZeros64(hits)) / 8
+		if sh.sets[i][way%ways].fingerprint == k.Lo {
+			return uint32(i), int(way)
+		}
+	}
+	return 0, -1
+}
+
+// fromLogLocked is the bucket of a take that was counted in a log before its rule changed.
+func (sh *shard) fromLogLocked(now int64, t *bucket.Take, shardBits uint) (bucket.State, bool) {
+	at := sh.logs.find(t.Key, shardBits)
+	if at.way < 0 {
+		return bucket.State{}, false
+	}
+	slot := &sh.logs.sets[at.set][at.way]
+	changed := max(min(t.Since, now), slot.log.Stamp)
+	return bucket.Owing(&t.Shape, slot.log.Owed(slot.shape(), changed), changed).Align(t.Key, &t.Shape), true
+}
+
+// putLogLocked stores t's log, which is at its place or has none.
+func (s *Store) putLogLocked(sh *shard, now int64, t *bucket.Take, at place, log *bucket.Log) {
+	if at.current {
+		sh.logs.sets[at.set][at.way].log = *log
+		return
+	}
+	s.noteChange(t.Since)
+	if sh.logs == nil {
+		sh.logs = &logTable{tags: make([]uint64, s.logSets), sets: make([][ways]logSlot, s.logSets)}
+	}
+	if at.way < 0 {
+		sh.created++
+		at = sh.logs.find(t.Key, s.shardBits)
+		at.way = int32(sh.makeLogRoomLocked(now, at.set))
+		if set, way := s.otherLocked(sh, t.Key); way >= 0 {
+			sh.clearLocked(set, way) // it was counted so before the rule changed
+			sh.evictedFull++
+		}
+	}
+	shift := 8 * at.way
+	sh.logs.tags[at.set] = sh.logs.tags[at.set]&^(0xff<<shift) | tagOf(t.Key)<<shift
+	sh.logs.sets[at.set][at.way] = logSlot{fingerprint: t.Key.Lo, window: t.Shape.Tick, log: *log}
+}
+
+// makeLogRoomLocked is makeRoomLocked for logs. Whatever leaves goes into the sketch, even if it is full: see evictLocked.
+func (sh *shard) makeLogRoomLocked(now int64, set uint32) int {
+	if unused := zeroBytes(sh.logs.tags[set]); unused != 0 {
+		return bits.TrailingZeros64(unused) / 8
+	}
+	victim, first := 0, int64(0)
+	for way := range sh.logs.sets[set] {
+		if fullAt := sh.logs.sets[set][way].fullAt(); way == 0 || fullAt < first {
+			victim, first = way, fullAt
+		}
+	}
+	if first > now {
+		sh.evictedInDebt++
+	} else {
+		sh.evictedFull++
+	}
+	sh.sketch.raise(sh.logs.sets[set][victim].fingerprint, first, now)
+	return victim
+}
+
+// dropLogLocked frees the slot of a log whose bucket is counted otherwise now.
+func (sh *shard) dropLogLocked(k key.Key, shardBits uint) {
+	if sh.logs == nil {
+		return
+	}
+	if at := sh.logs.find(k, shardBits); at.way >= 0 {
+		sh.logs.sets[at.set][at.way] = logSlot{}
+		sh.logs.tags[at.set] &^= 0xff << (8 * at.way)
+		sh.evictedFull++
+	}
+}
+
+// inheritLog is inherit for logs.
+func (k *sketch) inheritLog(now int64, t *bucket.Take) bucket.Log {
+	until, remembers := k.spentUntil(now, t)
+	if !remembers {
+		return bucket.FullLog(t.Key, &t.Shape)
+	}
+	furthest := bucket.OwingLog(t.Key, &t.Shape, t.Shape.Capacity, saturating(now, t.Shape.Tick))
+	return bucket.SpentLog(t.Key, &t.Shape, min(until, furthest.FullAt(&t.Shape)))
+}
+
+// liveLocked is how many logs are in use.
+func (l *logTable) liveLocked(now int64) int {
+	live := 0
+	for set := 0; l != nil && set < len(l.sets); set++ {
+		for way := range l.sets[set] {
+			if slot := &l.sets[set][way]; l.tags[set]>>(8*way)&0xff != 0 && slot.fullAt() > now {
+				live++
+			}
+		}
+	}
+	return live
+}
+
+func (l *logTable) bytes() int64 {
+	if l == nil {
+		return 0
+	}
+	return int64(unsafe.Sizeof(*l)) + int64(len(l.sets))*int64(unsafe.Sizeof([ways]logSlot{})+8)
+}

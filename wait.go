@@ -1,0 +1,95 @@
+package headgate
+
+import (
+	"context"
+	"time"
+
+	"github.com/headgate-io/headgate/bucket"
+)
+
+// Refunder is what Buckets may be as well. Without it, what a request took stays taken when its caller stops waiting.
+type Refunder interface {
+	// Refund gives back what takes, admitted together at the Unix time charged in nanoseconds, did not use after all, less what
+	// has drained since.
+	Refund(ctx context.Context, now, charged int64, takes []bucket.Take) error
+}
+
+// Wait is Check for callers who hold the request back until its turn: it decides, and if rules with algorithm leaky_bucket tell an
+// admitted request to wait, returns when the longest of the waits is over.
+//
+// Nobody waits in vain: a request whose turn would come after ctx's deadline or Request.MaxWait, or that finds MaxWaiters waiting, is
+// denied at once, takes nothing, and is told when to come back. If ctx ends while the request waits, Wait returns its error and a denied
+// Decision, and gives back what the request took, as far as time has not done so already.
+//
+// Waiting costs the caller's goroutine and a timer of its own, and the Limiter a counter.
+func (l *Limiter) Wait(ctx context.Context, r Request) (Decision, error) {
+	t := l.begin(r)
+	defer l.end(t)
+	if !l.prepare(ctx, t) {
+		l.observe(&t.request, &t.decision)
+		return t.decision, nil
+	}
+	if t.shaped {
+		if l.waiters.Add(1) > l.maxWaiters {
+			t.limitWait(-1)
+		}
+		defer l.waiters.Add(-1)
+	}
+	allowed, err := l.buckets.TryConsume(ctx, t.now, t.takes, t.outs)
+	l.conclude(t, allowed, err)
+	l.observe(&t.request, &t.decision)
+	err = nil // it stands in the decision
+	if wait := t.decision.Wait; wait > 0 {
+		err = l.await(ctx, t, wait)
+	}
+	return t.decision, err
+}
+
+// await holds a request back. If its caller leaves, the decision is reversed.
+func (l *Limiter) await(ctx context.Context, t *trip, wait time.Duration) error {
+	turn := time.NewTimer(wait)
+	defer turn.Stop()
+	select {
+	case <-turn.C:
+		return nil
+	case <-ctx.Done():
+	}
+	t.decision.Allowed, t.decision.Reason = false, Abandoned
+	if buckets, ok := l.buckets.(Refunder); ok {
+		// What cannot be given back stays taken, which denies somebody later and admits nobody.
+		_ = buckets.Refund(context.WithoutCancel(ctx), l.now(), t.now, t.charged())
+	}
+	return ctx.Err()
+}
+
+// acceptWait passes on how long the request may wait: what it says, and what ctx leaves.
+func (t *trip) acceptWait(ctx context.Context) {
+	most := t.request.MaxWait
+	if deadline, ok := ctx.Deadline(); ok {
+		left := time.Until(deadline)
+		if left <= 0 {
+			left = -1
+		}
+		if most == 0 || left < most {
+			most = left
+		}
+	}
+	t.limitWait(most)
+}
+
+func (t *trip) limitWait(most time.Duration) {
+	for i := range t.takes {
+		t.takes[i].MaxWait = most
+	}
+}
+
+// charged are the takes of an admitted request that were charged: all but the shadows that did not fit.
+func (t *trip) charged() []bucket.Take {
+	kept := t.takes[:0]
+	for i := range t.takes {
+		if t.outs[i].Allowed {
+			kept = append(kept, t.takes[i])
+		}
+	}
+	return kept
+}
