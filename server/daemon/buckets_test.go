@@ -271,8 +271,12 @@ func TestTheGatewaySettles(t *testing.T) {
 }
 
 func TestTheTableMayBeSizedInBytes(t *testing.T) {
-	p := newProcess(t, fewAnHour, func(c *config.Config) { c.MaxBytes = 64 << 10 })
+	p := newProcess(t, fewAnHour, func(c *config.Config) { c.MaxBytes, c.RefuseNewcomers = 64<<10, true })
+	p.get(t, 200)
 	_, page := call(t, "GET", p.admin+"/metrics", "")
+	if !strings.Contains(page, "headgate_buckets_refused_total 0") {
+		t.Errorf("the metrics lack the refusals, or there was one:\n%s", ours(page))
+	}
 	match := regexp.MustCompile(`(?m)^headgate_buckets_bytes (\d+)$`).FindStringSubmatch(page)
 	if match == nil {
 		t.Fatalf("the metrics lack headgate_buckets_bytes:\n%s", ours(page))
