@@ -46,6 +46,24 @@ func TestReset(t *testing.T) {
 	}
 }
 
+// What a reset gave back is not given back again by a settlement.
+func TestResetVoidsRefunds(t *testing.T) {
+	b := newBench(t, []string{"GET /a"}, tokens)
+	less, more := b.reserve(t, 400), b.reserve(t, 400)
+	if _, err := b.Reset(context.Background(), mine, nil); err != nil {
+		t.Fatal(err)
+	}
+	b.take(300)
+	b.settle(t, less.ID, 0)
+	if got := b.left(); got != 700 {
+		t.Errorf("%d tokens are left, want 700: those of the request since are spent", got)
+	}
+	b.settle(t, more.ID, 500)
+	if got := b.left(); got != 600 {
+		t.Errorf("%d tokens are left, want 600: what was spent beyond the estimate is owed", got)
+	}
+}
+
 func TestGrantOnce(t *testing.T) {
 	b := newBench(t, []string{"GET /a"}, tokens)
 	b.take(700)
