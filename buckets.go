@@ -119,7 +119,8 @@ func (l *Limiter) Inspect(ctx context.Context, q BucketQuery) (Inspection, error
 }
 
 // Reset makes one bucket full, as if its client had never come, and ends its
-// allowance. It reports the bucket as it is then. The query must name exactly
+// allowance; reservations that are outstanding give nothing more back to it. It
+// reports the bucket as it is then. The query must name exactly
 // one bucket.
 func (l *Limiter) Reset(ctx context.Context, q BucketQuery, approve Approve) (BucketState, error) {
 	named, err := l.one(ctx, &q, approve)
@@ -128,6 +129,7 @@ func (l *Limiter) Reset(ctx context.Context, q BucketQuery, approve Approve) (Bu
 	}
 	now := l.now()
 	l.allowances.remove(named.take.Key, now)
+	l.reservations.void(named.take.Key)
 	named.take.Shape, named.take.Since = named.terms.Shape, named.terms.Since
 	if _, err := l.change(ctx, now, named, bucket.Fill); err != nil {
 		return BucketState{}, err

@@ -9,6 +9,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -43,6 +45,24 @@ func TestReset(t *testing.T) {
 	}
 	if d := b.take(1000); !d.Allowed {
 		t.Errorf("a whole burst after Reset = %v", d.Reason)
+	}
+}
+
+// What a reset gave back is not given back again by a settlement.
+func TestResetVoidsRefunds(t *testing.T) {
+	b := newBench(t, []string{"GET /a"}, tokens)
+	less, more := b.reserve(t, 400), b.reserve(t, 400)
+	if _, err := b.Reset(context.Background(), mine, nil); err != nil {
+		t.Fatal(err)
+	}
+	b.take(300)
+	b.settle(t, less.ID, 0)
+	if got := b.left(); got != 700 {
+		t.Errorf("%d tokens are left, want 700: those of the request since are spent", got)
+	}
+	b.settle(t, more.ID, 500)
+	if got := b.left(); got != 600 {
+		t.Errorf("%d tokens are left, want 600: what was spent beyond the estimate is owed", got)
 	}
 }
 
@@ -334,5 +354,63 @@ func TestCheckAllocatesNothingWithAllowances(t *testing.T) {
 	r := headgate.Request{Method: "GET", Target: "/a", Peer: client, Cost: 2}
 	if n := testing.AllocsPerRun(1000, func() { b.Check(ctx, r) }); n >= allocationsUnderTest {
 		t.Errorf("Check allocates %v times, want 0", n)
+	}
+}
+
+// Requests, reservations, grants and resets at once: no more is admitted than
+// the burst, what was given, and a burst for each reset.
+func TestConcurrentChanges(t *testing.T) {
+	const callers, rounds, burst = 6, 300, 1000
+	b := newBench(t, []string{"GET /a"}, []policy.Rule{{Endpoint: "GET /a", Limit: 1, Per: time.Hour, Burst: burst}})
+	var admitted, granted atomic.Int64
+	var wg sync.WaitGroup
+	for caller := range callers {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(caller), 12))
+			ctx := context.Background()
+			for range rounds {
+				switch rng.IntN(12) {
+				case 0:
+					_, given, err := b.Grant(ctx, mine, 1+rng.Int64N(50), time.Time{}, nil)
+					if err != nil {
+						t.Error(err)
+					}
+					granted.Add(given)
+				case 1:
+					amount := 1 + rng.Int64N(50)
+					granted.Add(amount)
+					if _, _, err := b.Grant(ctx, mine, amount, epoch.Add(time.Hour), nil); err != nil {
+						t.Error(err)
+					}
+				case 2:
+					granted.Add(2 * burst) // the debt may hold an allowance
+					if _, err := b.Reset(ctx, mine, nil); err != nil {
+						t.Error(err)
+					}
+				case 3:
+					if _, err := b.Inspect(ctx, mine); err != nil {
+						t.Error(err)
+					}
+				case 4, 5, 6:
+					made, d := b.tryReserve(40, time.Minute)
+					if !d.Allowed {
+						continue
+					}
+					actual := rng.Int64N(41)
+					admitted.Add(actual)
+					if _, err := b.Settle(ctx, made.ID, actual); err != nil {
+						t.Error(err)
+					}
+				default:
+					if cost := 1 + rng.Int64N(30); b.take(cost).Allowed {
+						admitted.Add(cost)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if got, most := admitted.Load(), burst+granted.Load(); got > most {
+		t.Errorf("admitted %d, want at most %d", got, most)
 	}
 }

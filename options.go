@@ -91,7 +91,7 @@ type Options struct {
 
 	// MaxReservations is how many reservations may be outstanding at once:
 	// made by Reserve, neither settled nor expired. Default 65536, at most
-	// 1<<24. One takes about 250 bytes with two rules. Size it by requests a
+	// 1<<24. One takes about 400 bytes with two rules. Size it by requests a
 	// second times the seconds that one is outstanding; beyond it Reserve
 	// refuses.
 	MaxReservations int

@@ -444,6 +444,22 @@ func (t *reservations) finish(id ReservationID, s Settlement) {
 	t.settled = append(t.settled, e)
 }
 
+// void has outstanding reservations give nothing back to a bucket that is about
+// to be filled: what they took is given back by that. It looks at all of them,
+// which is for operators, not for requests. One that is being settled right now
+// counts as settled before.
+func (t *reservations) void(k key.Key) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, e := range t.open {
+		for i := range e.charges {
+			if e.charges[i].key == k {
+				e.charges[i].units = 0
+			}
+		}
+	}
+}
+
 func (t *reservations) stats(now int64) ReservationStats {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -32,12 +34,25 @@ func TestTheAPISettles(t *testing.T) {
 		"bytes": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, strings.Repeat("x", 700)) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			var lim *headgate.Limiter
-			base := newGateway(t, newAPI(t, api), func(o *gateway.Options) {
-				lim = o.Limiter
-				o.Limit.Reserve = &httplimit.Reserve{Field: httplimit.CostField, BytesPerToken: 10}
-			}).URL
-			response, err := http.Get(base + "/v1/items/1")
+			upstream, err := url.Parse(newAPI(t, api))
+			if err != nil {
+				t.Fatal(err)
+			}
+			lim := newLimiter(t)
+			h, err := gateway.New(gateway.Options{
+				Limiter: lim, Upstream: upstream,
+				Limit: httplimit.Options{Reserve: &httplimit.Reserve{Field: httplimit.CostField, BytesPerToken: 10}},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			served := make(chan struct{}) // the client may have its answer before
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				defer close(served)
+				h.ServeHTTP(w, r)
+			}))
+			defer server.Close()
+			response, err := http.Get(server.URL + "/v1/items/1")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -48,6 +63,7 @@ func TestTheAPISettles(t *testing.T) {
 			if all := fmt.Sprint(response.Header, response.Trailer); strings.Contains(strings.ToLower(all), "cost") {
 				t.Errorf("the client sees the cost: %s", all)
 			}
+			<-served
 			in, err := lim.Inspect(t.Context(), headgate.BucketQuery{Endpoint: "GET /v1/items/{id}", Address: netip.MustParseAddr("127.0.0.1")})
 			if err != nil || len(in.Buckets) != 1 {
 				t.Fatal(in, err)

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -24,9 +25,17 @@ func metered(t *testing.T, o httplimit.Options, handler http.HandlerFunc, change
 	t.Helper()
 	lim, _ := newLimiter(t, []policy.Rule{{Endpoint: "GET /v1/items/{id}", Limit: 1000, Per: time.Hour, Subject: policy.SubjectEndpoint}},
 		func() time.Time { return epoch }, change...)
-	server := httptest.NewServer(httplimit.Handler(lim, handler, o))
+	limited := httplimit.Handler(lim, handler, o)
+	var serving sync.RWMutex // held for reading by every request, until it is settled
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		serving.RLock()
+		defer serving.RUnlock()
+		limited.ServeHTTP(w, r)
+	}))
 	t.Cleanup(server.Close)
 	return server, func() int64 {
+		serving.Lock()
+		defer serving.Unlock()
 		in, err := lim.Inspect(t.Context(), headgate.BucketQuery{Endpoint: "GET /v1/items/{id}"})
 		if err != nil {
 			t.Fatal(err)
@@ -156,7 +165,6 @@ func TestAbortedRequestsPay(t *testing.T) {
 
 // What goes over a connection that was taken away cannot be counted.
 func TestHijackedConnectionsPayTheEstimate(t *testing.T) {
-	done := make(chan struct{})
 	server, left := metered(t, httplimit.Options{Cost: func(*http.Request) int64 { return 100 }, Reserve: &httplimit.Reserve{BytesPerToken: 10}},
 		func(w http.ResponseWriter, _ *http.Request) {
 			conn, _, err := http.NewResponseController(w).Hijack()
@@ -167,17 +175,11 @@ func TestHijackedConnectionsPayTheEstimate(t *testing.T) {
 			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok")
 			_ = conn.Close()
 		})
-	inner := server.Config.Handler
-	server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer close(done)
-		inner.ServeHTTP(w, r)
-	})
 	response, err := http.Get(server.URL + "/v1/items/1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = response.Body.Close()
-	<-done
 	if got := 1000 - left(); got != 100 {
 		t.Errorf("the request cost %d, want the estimate of 100", got)
 	}

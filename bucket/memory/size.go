@@ -92,6 +92,6 @@ func (p plan) bytes() int64 {
 
 // registryBytes is what newRegistry(most) takes.
 func registryBytes(most int) int64 {
-	index := max(4, 1<<bits.Len(uint(2*(most+1)-1)))
-	return int64(most+1)*(shapeBytes+4) + int64(index)*4
+	index := max(4, int64(1)<<bits.Len64(2*uint64(most+1)-1)) // see registry.indexLen
+	return int64(most+1)*(shapeBytes+4) + index*4
 }

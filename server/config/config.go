@@ -91,6 +91,10 @@ type Config struct {
 	// MaxBytes says the same in bytes, such as 64MiB; give one of both.
 	MaxBytes Bytes `yaml:"max_bytes"`
 
+	// RefuseNewcomers turns new clients away while the table is full, instead
+	// of evicting others. Default false: eviction grants nobody anything.
+	RefuseNewcomers bool `yaml:"refuse_newcomers"`
+
 	// Costs is what a request to an endpoint costs, in tokens; 1 where absent,
 	// and 0 for an endpoint that only tells clients their budget.
 	Costs map[string]int64 `yaml:"costs"`

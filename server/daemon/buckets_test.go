@@ -253,7 +253,12 @@ func TestTheGatewaySettles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = r.Body.Close()
+		// Read to the end, so that the next request uses the same connection,
+		// where the server comes to it when this one is settled.
+		_, err = io.Copy(io.Discard, r.Body)
+		if _ = r.Body.Close(); err != nil {
+			t.Fatal(err)
+		}
 		if r.StatusCode != step.want || r.Header.Get("X-Cost") != "" {
 			t.Errorf("request %d = %d with X-Cost %q, want %d and none", i, r.StatusCode, r.Header.Get("X-Cost"), step.want)
 		}
@@ -271,8 +276,12 @@ func TestTheGatewaySettles(t *testing.T) {
 }
 
 func TestTheTableMayBeSizedInBytes(t *testing.T) {
-	p := newProcess(t, fewAnHour, func(c *config.Config) { c.MaxBytes = 64 << 10 })
+	p := newProcess(t, fewAnHour, func(c *config.Config) { c.MaxBytes, c.RefuseNewcomers = 64<<10, true })
+	p.get(t, 200)
 	_, page := call(t, "GET", p.admin+"/metrics", "")
+	if !strings.Contains(page, "headgate_buckets_refused_total 0") {
+		t.Errorf("the metrics lack the refusals, or there was one:\n%s", ours(page))
+	}
 	match := regexp.MustCompile(`(?m)^headgate_buckets_bytes (\d+)$`).FindStringSubmatch(page)
 	if match == nil {
 		t.Fatalf("the metrics lack headgate_buckets_bytes:\n%s", ours(page))

@@ -11,10 +11,11 @@ import (
 // newBuckets makes the bucket table, of the size that is given in buckets or in
 // bytes.
 func newBuckets(c config.Config) (*memory.Store, error) {
+	o := memory.Options{MaxBuckets: c.MaxBuckets, RefuseNewcomers: c.RefuseNewcomers}
 	if c.MaxBytes > 0 {
-		return memory.New(memory.Options{MaxBytes: int64(c.MaxBytes)})
+		o.MaxBuckets, o.MaxBytes = 0, int64(c.MaxBytes)
 	}
-	return memory.New(memory.Options{MaxBuckets: c.MaxBuckets})
+	return memory.New(o)
 }
 
 // settlement is how requests pay afterwards, or nil if they do not.

@@ -195,6 +195,7 @@ var (
 	descOccupancy   = describe("buckets_occupancy_ratio", "Part of the slots whose bucket is not full.")
 	descDenials     = describe("buckets_false_denials_ratio", "Estimated part of new clients that find less than a full bucket.")
 	descTooSmall    = describe("buckets_table_too_small", "1 while the table is too small: give it more by max_buckets or max_bytes.")
+	descNewcomers   = describe("buckets_refused_total", "Look-ups of new clients that found no room, under refuse_newcomers.")
 	descBytes       = describe("buckets_bytes", "Memory of the bucket table.")
 	descShapes      = describe("buckets_shapes", "Different limits that buckets of the table have.")
 	descOutstanding = describe("reservations", "Reservations that are neither settled nor expired.")
@@ -207,7 +208,7 @@ var (
 func (g *gauges) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descBuild, descVersion, descRules, descStaleness, descFailures, descHealthy,
 		descFromDisk, descCopy, descKeys, descKeyFailures, descBuckets, descCapacity, descCreated, descEvicted, descRejected,
-		descOccupancy, descDenials, descTooSmall, descBytes, descShapes, descOutstanding, descPlaces, descReserved} {
+		descOccupancy, descDenials, descTooSmall, descNewcomers, descBytes, descShapes, descOutstanding, descPlaces, descReserved} {
 		out <- d
 	}
 }
@@ -238,6 +239,7 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 	gauge(descOccupancy, table.Occupancy)
 	gauge(descDenials, table.FalseDenials)
 	gauge(descTooSmall, truth(g.options.TooSmall()))
+	count(descNewcomers, table.Refused)
 	gauge(descBytes, float64(table.Bytes))
 	gauge(descShapes, float64(table.Shapes))
 	reserved := g.options.Reservations()
