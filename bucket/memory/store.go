@@ -179,7 +179,7 @@ func (s *Store) one(now int64, t *bucket.Take, o *bucket.Outcome, commit bool) b
 		at, state := s.findLocked(sh, now, t)
 		after, allowed := state, false
 		if possible {
-			after, allowed = state.Charge(now, t.Shape, units)
+			after, allowed = state.Try(now, &t.Shape, units)
 			if t.Shape.Algorithm == rate.LeakyBucket && !accepts(t, now, state, units) {
 				after, allowed = state, false
 			}
@@ -312,7 +312,7 @@ func (s *Store) checkLocked(now int64, claims []claim) bool {
 		c.at, c.state = s.findLocked(&s.shards[c.shard], now, c.take)
 		c.allowed = c.units >= 0
 		if c.allowed {
-			_, c.allowed = c.state.Charge(now, c.take.Shape, c.units)
+			_, c.allowed = c.state.Try(now, &c.take.Shape, c.units)
 			if c.take.Shape.Algorithm == rate.LeakyBucket {
 				c.allowed = c.allowed && accepts(c.take, now, c.state, c.units)
 			}
@@ -326,13 +326,13 @@ func (s *Store) checkLocked(now int64, claims []claim) bool {
 			continue
 		}
 		if all {
-			c.state, _ = c.state.Charge(now, c.take.Shape, c.units)
+			c.state, _ = c.state.Try(now, &c.take.Shape, c.units)
 		}
 		if c.shadowAllowed = c.shadow >= 0; !c.shadowAllowed {
 			continue
 		}
 		var after bucket.State
-		after, c.shadowAllowed = c.state.Charge(now, c.take.Shape, c.shadow)
+		after, c.shadowAllowed = c.state.Try(now, &c.take.Shape, c.shadow)
 		if c.take.Shape.Algorithm == rate.LeakyBucket {
 			c.shadowAllowed = c.shadowAllowed && accepts(c.take, now, c.state, c.shadow)
 		}
