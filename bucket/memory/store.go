@@ -169,7 +169,7 @@ func (s *Store) one(now int64, t *bucket.Take, o *bucket.Outcome, commit bool) b
 	if t.Shape.Algorithm == rate.SlidingLog {
 		return s.oneLog(now, t, o, commit)
 	}
-	units, possible := t.Shape.Units(t.Cost)
+	units, possible := rate.Units(&t.Shape, t.Cost)
 	if !possible {
 		units = -1
 	}
@@ -291,7 +291,7 @@ func (c *claim) add(t *bucket.Take) {
 	if t.Shadow {
 		sum = &c.shadow
 	}
-	units, possible := t.Shape.Units(t.Cost)
+	units, possible := rate.Units(&t.Shape, t.Cost)
 	if !possible || *sum < 0 || units > t.Shape.Capacity-*sum {
 		*sum = -1
 		return
@@ -346,8 +346,10 @@ func (s *Store) checkLocked(now int64, claims []claim) bool {
 // commitLocked writes the states of all claims that were charged. It reports false, having written nothing, if the registry of shapes
 // should be reclaimed first. That is tried once: a decision with several new shapes may not find room for all of them ever.
 func (s *Store) commitLocked(now int64, claims []claim, reclaimed bool) bool {
+	logs := false
 	for i := range claims {
 		c := &claims[i]
+		logs = logs || c.isLog()
 		if !c.charged() || c.at.current || c.isLog() {
 			continue
 		}
@@ -355,7 +357,9 @@ func (s *Store) commitLocked(now int64, claims []claim, reclaimed bool) bool {
 			return false
 		}
 	}
-	s.commitLogsLocked(now, claims)
+	if logs {
+		s.commitLogsLocked(now, claims)
+	}
 	// Buckets that have a slot come first, because the others may evict them.
 	for i := range claims {
 		if c := &claims[i]; c.charged() && c.at.way >= 0 && !c.isLog() {
