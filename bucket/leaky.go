@@ -30,7 +30,7 @@ func (s State) Wait(now int64, sh *rate.Shape) time.Duration {
 
 // queued is the time until all that s owes has drained, but for its last own units.
 func (s State) queued(now int64, sh *rate.Shape, own int64) time.Duration {
-	d, _ := s.drain(now, *sh)
+	d, _ := s.drain(now, sh)
 	return d.until(now, sh, d.Debt-own)
 }
 

@@ -109,8 +109,8 @@ func (s State) overlaps(prev, now int64, sh *rate.Shape) int64 {
 // into is how much of the window has passed at now, after roll.
 func (s State) into(now int64) int64 { return max(now, s.Stamp) - s.Stamp }
 
-// chargeWindow is Charge for windows.
-func (s State) chargeWindow(now int64, sh *rate.Shape, units int64) (State, bool) {
+// tryWindow is Try for windows.
+func (s State) tryWindow(now int64, sh *rate.Shape, units int64) (State, bool) {
 	if units == 0 {
 		return s, true
 	}
@@ -198,7 +198,7 @@ func (s State) Owed(sh *rate.Shape, at int64) int64 {
 	case !sh.Algorithm.Drains():
 		return s.roll(at, sh).used(at, sh)
 	}
-	d, credit := s.drain(at, *sh)
+	d, credit := s.drain(at, sh)
 	return (max(0, d.Debt-credit) + sh.Unit - 1) / sh.Unit
 }
 

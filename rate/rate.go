@@ -96,7 +96,10 @@ func Compile(l Limit) (Shape, error) {
 }
 
 // Units is what cost tokens weigh. It is false for a cost below zero and for one that a full bucket could not pay.
-func (s Shape) Units(cost int64) (units int64, ok bool) {
+func (s Shape) Units(cost int64) (units int64, ok bool) { return Units(&s, cost) }
+
+// Units is s.Units without copying s, for hot paths.
+func Units(s *Shape, cost int64) (units int64, ok bool) {
 	hi, lo := bits.Mul64(uint64(cost), uint64(s.Unit))
 	if cost < 0 || s.Unit == 0 || hi != 0 || lo > uint64(s.Capacity) {
 		return 0, false

@@ -50,7 +50,7 @@ func (s *Store) Refund(_ context.Context, now, charged int64, takes []bucket.Tak
 }
 
 func (s *Store) refund(now, charged int64, t *bucket.Take) {
-	units, possible := t.Shape.Units(t.Cost)
+	units, possible := rate.Units(&t.Shape, t.Cost)
 	if !possible {
 		return
 	}

@@ -37,7 +37,7 @@ func (c *claim) isLog() bool { return c.take.Shape.Algorithm == rate.SlidingLog 
 
 // oneLog is one for a sliding log.
 func (s *Store) oneLog(now int64, t *bucket.Take, o *bucket.Outcome, commit bool) bool {
-	units, possible := t.Shape.Units(t.Cost)
+	units, possible := rate.Units(&t.Shape, t.Cost)
 	if !possible {
 		units = -1
 	}

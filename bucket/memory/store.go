@@ -165,7 +165,7 @@ func (s *Store) one(now int64, t *bucket.Take, o *bucket.Outcome, commit bool) b
 	if t.Shape.Algorithm == rate.SlidingLog {
 		return s.oneLog(now, t, o, commit)
 	}
-	units, possible := t.Shape.Units(t.Cost)
+	units, possible := rate.Units(&t.Shape, t.Cost)
 	if !possible {
 		units = -1
 	}
@@ -175,7 +175,7 @@ func (s *Store) one(now int64, t *bucket.Take, o *bucket.Outcome, commit bool) b
 		at, state := s.findLocked(sh, now, t)
 		after, allowed := state, false
 		if possible {
-			after, allowed = state.Charge(now, t.Shape, units)
+			after, allowed = state.Try(now, &t.Shape, units)
 			if t.Shape.Algorithm == rate.LeakyBucket && !accepts(t, now, state, units) {
 				after, allowed = state, false
 			}
@@ -287,7 +287,7 @@ func (c *claim) add(t *bucket.Take) {
 	if t.Shadow {
 		sum = &c.shadow
 	}
-	units, possible := t.Shape.Units(t.Cost)
+	units, possible := rate.Units(&t.Shape, t.Cost)
 	if !possible || *sum < 0 || units > t.Shape.Capacity-*sum {
 		*sum = -1
 		return
@@ -308,7 +308,7 @@ func (s *Store) checkLocked(now int64, claims []claim) bool {
 		c.at, c.state = s.findLocked(&s.shards[c.shard], now, c.take)
 		c.allowed = c.units >= 0
 		if c.allowed {
-			_, c.allowed = c.state.Charge(now, c.take.Shape, c.units)
+			_, c.allowed = c.state.Try(now, &c.take.Shape, c.units)
 			if c.take.Shape.Algorithm == rate.LeakyBucket {
 				c.allowed = c.allowed && accepts(c.take, now, c.state, c.units)
 			}
@@ -322,13 +322,13 @@ func (s *Store) checkLocked(now int64, claims []claim) bool {
 			continue
 		}
 		if all {
-			c.state, _ = c.state.Charge(now, c.take.Shape, c.units)
+			c.state, _ = c.state.Try(now, &c.take.Shape, c.units)
 		}
 		if c.shadowAllowed = c.shadow >= 0; !c.shadowAllowed {
 			continue
 		}
 		var after bucket.State
-		after, c.shadowAllowed = c.state.Charge(now, c.take.Shape, c.shadow)
+		after, c.shadowAllowed = c.state.Try(now, &c.take.Shape, c.shadow)
 		if c.take.Shape.Algorithm == rate.LeakyBucket {
 			c.shadowAllowed = c.shadowAllowed && accepts(c.take, now, c.state, c.shadow)
 		}
@@ -342,8 +342,10 @@ func (s *Store) checkLocked(now int64, claims []claim) bool {
 // commitLocked writes the states of all claims that were charged. It reports false, having written nothing, if the registry of shapes
 // should be reclaimed first. That is tried once: a decision with several new shapes may not find room for all of them ever.
 func (s *Store) commitLocked(now int64, claims []claim, reclaimed bool) bool {
+	logs := false
 	for i := range claims {
 		c := &claims[i]
+		logs = logs || c.isLog()
 		if !c.charged() || c.at.current || c.isLog() {
 			continue
 		}
@@ -351,7 +353,9 @@ func (s *Store) commitLocked(now int64, claims []claim, reclaimed bool) bool {
 			return false
 		}
 	}
-	s.commitLogsLocked(now, claims)
+	if logs {
+		s.commitLogsLocked(now, claims)
+	}
 	// Buckets that have a slot come first, because the others may evict them.
 	for i := range claims {
 		if c := &claims[i]; c.charged() && c.at.way >= 0 && !c.isLog() {

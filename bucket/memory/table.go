@@ -7,6 +7,7 @@ import (
 
 	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/key"
+	"github.com/headgate-io/headgate/rate"
 )
 
 const ways = 8 // slots in a set: as many as tags fit into a word
@@ -76,7 +77,7 @@ func (s *Store) findLocked(sh *shard, now int64, t *bucket.Take) (place, bucket.
 		at.way = int32(way)
 		state := bucket.State{Debt: slot.debt, Stamp: slot.stamp}
 		shape := &s.shapes.list[slot.shape]
-		if at.current = *shape == t.Shape; !at.current {
+		if at.current = same(shape, &t.Shape); !at.current {
 			state = state.Convert(*shape, t.Shape, min(t.Since, now)).Align(t.Key, &t.Shape)
 		}
 		return at, state
@@ -87,6 +88,11 @@ func (s *Store) findLocked(sh *shard, now int64, t *bucket.Take) (place, bucket.
 		}
 	}
 	return at, s.newcomerLocked(sh, now, at.set, t)
+}
+
+// same is a == b, which the compiler makes a call of, as Shape is no longer one run of words (26 against 24 ns: BenchmarkHotKey).
+func same(a, b *rate.Shape) bool {
+	return a.Drain == b.Drain && a.Unit == b.Unit && a.Capacity == b.Capacity && a.Tick == b.Tick && a.Algorithm == b.Algorithm
 }
 
 // putLocked stores t's bucket, which is at its place or has none. Shape is the number of t.Shape, or 0 if the registry has no room for it:
