@@ -7,6 +7,7 @@ replace github.com/headgate-io/headgate => ../
 tool honnef.co/go/tools/cmd/staticcheck
 
 require (
+	github.com/anishathalye/porcupine v1.3.1
 	github.com/go-chi/httprate v0.16.1
 	github.com/headgate-io/headgate v0.0.0-00010101000000-000000000000
 	github.com/labstack/echo/v4 v4.16.0
