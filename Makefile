@@ -6,7 +6,7 @@ COUNT   ?= 6
 FUZZTIME ?= 30s
 
 .DEFAULT_GOAL := test
-.PHONY: help build run test lint fmt vet staticcheck modules unit deps bench fuzz clean
+.PHONY: help build run test lint fmt vet staticcheck modules unit deps bench rivals churn fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,12 @@ modules:
 bench: ## stage benchmarks; BENCH=regexp, COUNT=runs
 	go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) ./...
 	cd server && go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) ./...
+
+rivals: ## measure other Go limiters beside this one, write docs/benchmarks/rivals.md (some minutes)
+	cd eval && go run ./rivals
+
+churn: ## attack bounded tables with more keys than they hold, write docs/benchmarks/churn.md (a minute or two)
+	cd eval && go run ./churn
 
 fuzz: ## every fuzz target for FUZZTIME (default 30s) each
 	@scripts/fuzz $(FUZZTIME)
