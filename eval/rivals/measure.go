@@ -40,23 +40,23 @@ var errDenied = errors.New("the limiter denied what it was set up to allow: the 
 
 func (p plan) measurePeer(which peer.Peer) (Result, error) {
 	keys := makeKeys(p.keys)
-	order := rand.New(rand.NewPCG(1, 2)).Perm(len(keys))
+	order := rand.New(rand.NewPCG(1, 2)).Perm(keys.len())
 	before := heap()
-	limiter, err := which.Open(len(keys))
+	limiter, err := which.Open(keys.len())
 	if err != nil {
 		return Result{}, err
 	}
-	r := Result{Live: len(keys)}
+	r := Result{Live: keys.len()}
 	workers := []peer.Decide{limiter.Worker(), limiter.Worker()}
 
 	start := time.Now()
 	for _, i := range order {
 		// A copy, so that neither its address nor when it was allocated is shared with the text that asks later.
-		if !workers[0](strings.Clone(keys[i])) {
+		if !workers[0](strings.Clone(keys.at(i))) {
 			return Result{}, errDenied
 		}
 	}
-	r.Insert = float64(time.Since(start)) / float64(len(keys))
+	r.Insert = float64(time.Since(start)) / float64(keys.len())
 	if h, ok := limiter.(*peer.Headgate); ok {
 		stats := h.Store.Stats(h.Now())
 		r.Live, r.Occupancy = stats.Live, float64(stats.Live)/float64(stats.Capacity)
@@ -70,12 +70,12 @@ func (p plan) measurePeer(which peer.Peer) (Result, error) {
 		return float64(time.Since(start))
 	}).duration()
 
-	hot := []string{strings.Clone(keys[len(keys)/2])}
+	hot := keyTexts(strings.Clone(keys.at(keys.len() / 2)))
 	r.Hot1, err = p.perDecision(workers[:1], hot)
 	for _, c := range []struct {
 		into    *float64
 		workers []peer.Decide
-		keys    []string
+		keys    keyTexts
 	}{{&r.Hot2, workers, hot}, {&r.Many1, workers[:1], keys}, {&r.Many2, workers, keys}} {
 		if err == nil {
 			*c.into, err = p.perDecision(c.workers, c.keys)
@@ -88,21 +88,24 @@ func (p plan) measurePeer(which peer.Peer) (Result, error) {
 	return r, err
 }
 
-// makeKeys returns n texts of 32 bytes that lie in memory one after the other, so that to fetch the next one is cheap, and what is at random
-// is the limiter's own.
-func makeKeys(n int) []string {
+// keyTexts are texts of 32 bytes that lie in memory one after the other, so that to fetch the next one is cheap, and what is at random is the
+// limiter's own. They are one text: a million strings would be a million pointers, which a collection would have to follow.
+type keyTexts string
+
+const keySize = 32
+
+func makeKeys(n int) keyTexts {
 	var b strings.Builder
-	const size = 32
-	b.Grow(n * size)
+	b.Grow(n * keySize)
 	for i := range n {
 		fmt.Fprintf(&b, "GET:/v1/order/*|t-%03d|u-%08d", i%1000, i)
 	}
-	all, keys := b.String(), make([]string, n)
-	for i := range keys {
-		keys[i] = all[i*size : (i+1)*size]
-	}
-	return keys
+	return keyTexts(b.String())
 }
+
+func (k keyTexts) len() int { return len(k) / keySize }
+
+func (k keyTexts) at(i int) string { return string(k[i*keySize : (i+1)*keySize]) }
 
 // heap is what is in use after two collections: the second frees what the first one's finalizers and pools held.
 func heap() int64 {
@@ -114,10 +117,10 @@ func heap() int64 {
 }
 
 // perDecision runs every worker over the keys, round and round, each from another place.
-func (p plan) perDecision(workers []peer.Decide, keys []string) (float64, error) {
+func (p plan) perDecision(workers []peer.Decide, keys keyTexts) (float64, error) {
 	from := make([]int, len(workers))
 	for i := range from {
-		from[i] = i * len(keys) / len(workers)
+		from[i] = i * keys.len() / len(workers)
 	}
 	denied := make([]bool, len(workers))
 	ns := p.median(func() float64 {
@@ -153,13 +156,13 @@ func (p plan) perDecision(workers []peer.Decide, keys []string) (float64, error)
 }
 
 // walk decides n times, on one key after the other, and returns where it got to; -1 if it was ever denied.
-func walk(decide peer.Decide, keys []string, at, n int) int {
-	ok := true
+func walk(decide peer.Decide, keys keyTexts, at, n int) int {
+	ok, end := true, keys.len()
 	for range n {
-		if at++; at >= len(keys) {
+		if at++; at >= end {
 			at = 0
 		}
-		ok = decide(keys[at]) && ok
+		ok = decide(keys.at(at)) && ok
 	}
 	if !ok {
 		return -1
@@ -168,8 +171,8 @@ func walk(decide peer.Decide, keys []string, at, n int) int {
 }
 
 // allocations is how many there are in a decision.
-func allocations(decide peer.Decide, keys []string) (float64, error) {
-	n := min(200_000, 10*len(keys))
+func allocations(decide peer.Decide, keys keyTexts) (float64, error) {
+	n := min(200_000, 10*keys.len())
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	at := walk(decide, keys, 0, n)
@@ -208,20 +211,20 @@ func (r Rules) String() string {
 func (p plan) measureRules() (Rules, error) {
 	const rules = 3
 	keys := makeKeys(p.keys)
-	h, err := peer.OpenHeadgate(memory.Options{MaxBuckets: rules * len(keys) * 5 / 4})
+	h, err := peer.OpenHeadgate(memory.Options{MaxBuckets: rules * keys.len() * 5 / 4})
 	if err != nil {
 		return Rules{}, err
 	}
 	one, all := h.OneOf(rules), h.Rules(rules)
-	if walk(all, keys, 0, len(keys)) < 0 {
+	if walk(all, keys, 0, keys.len()) < 0 {
 		return Rules{}, errDenied
 	}
 	var r Rules
 	for _, c := range []struct {
 		into   *float64
 		decide peer.Decide
-		keys   []string
-	}{{&r.Hot, one, keys[:1]}, {&r.Hot3, all, keys[:1]}, {&r.Many, one, keys}, {&r.Many3, all, keys}} {
+		keys   keyTexts
+	}{{&r.Hot, one, keys[:keySize]}, {&r.Hot3, all, keys[:keySize]}, {&r.Many, one, keys}, {&r.Many3, all, keys}} {
 		if *c.into, err = p.perDecision([]peer.Decide{c.decide}, c.keys); err != nil {
 			return Rules{}, err
 		}

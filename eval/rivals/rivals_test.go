@@ -72,7 +72,7 @@ func TestADenialIsNoMeasurement(t *testing.T) {
 	left := 100
 	decide := func(string) bool { left--; return left >= 0 }
 	p := plan{samples: 1, sample: time.Millisecond}
-	if _, err := p.perDecision([]peer.Decide{decide}, []string{"a"}); err != errDenied {
+	if _, err := p.perDecision([]peer.Decide{decide}, makeKeys(1)); err != errDenied {
 		t.Errorf("perDecision of a limiter that denies = %v, want %v", err, errDenied)
 	}
 }
@@ -91,10 +91,15 @@ func TestRatiosAreTakenWithinARound(t *testing.T) {
 
 func TestKeysAreDistinctAndEquallyLong(t *testing.T) {
 	seen := map[string]bool{}
-	for _, k := range makeKeys(5000) {
-		if len(k) != 32 || seen[k] {
-			t.Fatalf("key %q has %d bytes, or is there twice", k, len(k))
+	keys := makeKeys(5000)
+	for i := range 5000 {
+		k := keys.at(i)
+		if !strings.HasPrefix(k, "GET:/v1/order/") || seen[k] {
+			t.Fatalf("key %d is %q, which is no key or was there before", i, k)
 		}
 		seen[k] = true
+	}
+	if keys.len() != 5000 {
+		t.Errorf("there are %d keys, want 5000", keys.len())
 	}
 }

@@ -40,7 +40,7 @@ func OpenHeadgate(o memory.Options) (*Headgate, error) {
 	if err != nil {
 		return nil, err
 	}
-	shape, err := rate.Compile(rate.Limit{Tokens: perSecond, Per: time.Second, Burst: burst})
+	shape, err := rate.Compile(rate.Limit{Tokens: 1, Per: perToken, Burst: burst})
 	if err != nil {
 		return nil, err
 	}

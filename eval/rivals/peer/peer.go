@@ -4,7 +4,10 @@
 // decision is one that every limiter answers alike. Each reads a clock of its own, as it would in a server.
 package peer
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // Peer is a limiter that can be measured beside others.
 type Peer struct {
@@ -35,11 +38,11 @@ type Limiter interface {
 // Decide takes one token of key, and says whether there was one.
 type Decide func(key string) bool
 
-// The budget of every key: what nobody uses up in a measurement, and what does not come back during it, so that every key stays live.
-// Limiters with a window get the burst for a day.
+// The budget of every key: more than a measurement uses up, and it takes longer than that to come back, so that every key that was asked
+// for once stays live. Limiters with a window get the burst for a day.
 const (
-	perSecond = 1
-	burst     = 1_000_000_000
+	perToken = 30 * time.Second
+	burst    = 100_000_000
 )
 
 // All are the peers in the order of the tables: Headgate, the rivals, the floors.

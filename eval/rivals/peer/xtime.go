@@ -16,7 +16,7 @@ var xtime = Peer{
 		return shared(func(key string) bool {
 			l, ok := limiters.Load(key)
 			if !ok {
-				l, _ = limiters.LoadOrStore(key, rate.NewLimiter(perSecond, burst))
+				l, _ = limiters.LoadOrStore(key, rate.NewLimiter(rate.Every(perToken), burst))
 			}
 			return l.(*rate.Limiter).Allow()
 		}), nil
