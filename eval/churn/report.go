@@ -33,7 +33,7 @@ func attackTable(results [][]outcome) page.Table {
 				drained = fmt.Sprintf("%.3f", o.pinned)
 			}
 			if o.lossy >= 0 {
-				lossy = fmt.Sprintf("%.0f", o.lossy)
+				lossy = fmt.Sprintf("%.1f", o.lossy)
 			}
 			t = append(t, []string{a.name, c.name, fmt.Sprintf("%.3f", o.target), drained,
 				fmt.Sprintf("%.2f %%", 100*o.victims.share()), fmt.Sprintf("%.2f %%", 100*o.newcomers.share()), lossy})

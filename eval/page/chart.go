@@ -39,7 +39,8 @@ const (
 	sheetWidth = 820
 	margin     = 16
 	labelWidth = 190
-	textWidth  = 170
+	textWidth  = 90
+	barWidth   = sheetWidth - 2*margin - labelWidth - textWidth
 	barHeight  = 15
 	barPitch   = 21
 )
@@ -84,9 +85,9 @@ func (p Panel) draw(b *strings.Builder, y int) {
 		end := scale(bar.Value)
 		fmt.Fprintf(b, `<rect class="%s" x="%d" y="%d" width="%.1f" height="%d"/>`+"\n", class, left, top, max(end, 1), barHeight)
 		if bar.High > bar.Low {
-			from, to, middle := float64(left)+scale(bar.Low), float64(left)+scale(bar.High), top+barHeight/2
+			from, to, middle := float64(left)+scale(bar.Low), float64(left)+min(scale(bar.High), barWidth), top+barHeight/2
 			fmt.Fprintf(b, `<path class="range" fill="none" d="M%.1f %dH%.1fM%.1f %dv6M%.1f %dv6"/>`+"\n", from, middle, to, from, middle-3, to, middle-3)
-			end = max(end, scale(bar.High))
+			end = max(end, min(scale(bar.High), barWidth))
 		}
 		text(b, left+int(end)+6, top+12, "word", bar.Text)
 	}
@@ -99,14 +100,13 @@ func (p Panel) draw(b *strings.Builder, y int) {
 func (p Panel) scale() func(float64) float64 {
 	low, high := math.Inf(1), max(p.Mark, p.To)
 	for _, bar := range p.Bars {
-		high = max(high, bar.Value, bar.High)
+		high = max(high, 1.2*bar.Value) // a range may be cut off: one outlier would leave no room for the others
 		if bar.Value > 0 {
 			low = min(low, bar.Value)
 		}
 	}
-	const width = sheetWidth - 2*margin - labelWidth - textWidth
 	if !p.Log {
-		return func(v float64) float64 { return width * v / high }
+		return func(v float64) float64 { return barWidth * v / high }
 	}
 	low = math.Log(low) - 0.3
 	if p.From > 0 {
@@ -116,7 +116,7 @@ func (p Panel) scale() func(float64) float64 {
 		if v <= 0 {
 			return 0
 		}
-		return width * max(0, math.Log(v)-low) / (math.Log(high) - low)
+		return barWidth * max(0, math.Log(v)-low) / (math.Log(high) - low)
 	}
 }
 
