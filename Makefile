@@ -6,7 +6,7 @@ COUNT   ?= 6
 FUZZTIME ?= 30s
 
 .DEFAULT_GOAL := test
-.PHONY: help build run test lint fmt vet staticcheck modules portable unit deps bench algorithms fuzz clean
+.PHONY: help build run test lint fmt vet staticcheck modules portable unit deps bench algorithms rivals churn fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +55,12 @@ bench: ## stage benchmarks; BENCH=regexp, COUNT=runs
 
 algorithms: ## measure what each algorithm admits at worst, into docs/algorithms.md
 	go run ./eval/algorithms -write
+
+rivals: ## measure other Go limiters beside this one, write docs/benchmarks/rivals.md (some minutes)
+	cd eval && go run ./rivals
+
+churn: ## attack bounded tables with more keys than they hold, write docs/benchmarks/churn.md (a minute or two)
+	cd eval && go run ./churn
 
 fuzz: ## every fuzz target for FUZZTIME (default 30s) each
 	@scripts/fuzz $(FUZZTIME)
