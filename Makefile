@@ -6,7 +6,7 @@ COUNT   ?= 6
 FUZZTIME ?= 30s
 
 .DEFAULT_GOAL := test
-.PHONY: help build run test lint fmt vet staticcheck modules portable unit deps bench algorithms rivals churn fuzz clean
+.PHONY: help build run test lint fmt vet staticcheck modules portable proofs unit deps bench algorithms rivals churn fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -17,10 +17,14 @@ build: ## build bin/headgate
 run: build ## build and start the demonstration: an API, the gateway, three kinds of clients
 	./bin/headgate demo
 
-test: deps lint unit ## everything CI checks: lint, then every test of every module under the race detector
+test: deps lint proofs unit ## everything CI checks: lint, proofs, then every test of every module under the race detector
 
 deps: ## install what the tests need and this machine lacks (Debian packages)
 	@scripts/install-test-deps
+
+proofs: ## check the machine-checked proofs, and the Go code against the program extracted from them
+	@$(MAKE) -s -C proofs
+	go test -count=1 -v ./proofs
 
 unit: ## the tests alone
 	@for m in $(MODULES); do echo "== go test -race, module $$m"; (cd $$m && go test -race -shuffle=on -timeout 15m ./...) || exit 1; done
@@ -66,4 +70,4 @@ fuzz: ## every fuzz target for FUZZTIME (default 30s) each
 	@scripts/fuzz $(FUZZTIME)
 
 clean: ## remove what build made
-	rm -rf bin
+	rm -rf bin proofs/_build

@@ -28,7 +28,7 @@ const Fill = math.MinInt64
 // to sh.MaxDebt: it was spent already, so refusing it would not bring it back, and later takes wait until it has drained. A bucket that
 // owes more than that for another reason keeps what it owes.
 func (s State) Shift(now int64, sh rate.Shape, units int64) (after State, moved int64) {
-	d, credit := s.drain(now, sh)
+	d, credit := s.drain(now, &sh)
 	owed := d.Debt - credit
 	switch {
 	case units == 0:

@@ -1,0 +1,57 @@
+(* What the theorems rest on: nothing but the rules of Coq.
+
+   For every theorem of this folder Coq prints the axioms that its proof uses, however indirectly. The build fails unless each answer is
+   "Closed under the global context", and unless every theorem is on this list. *)
+
+From Headgate Require Import Arithmetic Bucket Reconfigure Several Refund Sketch Ticks.
+
+Print Assumptions ceil_div_is_the_least_that_suffices.
+
+Print Assumptions every_bucket_stays_between_empty_and_full.
+Print Assumptions the_stamp_never_falls.
+Print Assumptions in_every_interval_at_most_the_burst_and_what_drains_is_admitted.
+Print Assumptions with_a_clock_that_is_not_set_back_the_interval_is_one_of_the_clock.
+Print Assumptions however_the_clock_is_set_between_two_readings_no_more_is_admitted.
+Print Assumptions a_denied_request_leaves_the_bucket_as_it_was.
+Print Assumptions a_denied_request_changes_no_later_answer.
+Print Assumptions letting_time_pass_is_invisible.
+Print Assumptions all_full_buckets_are_alike.
+Print Assumptions evicting_a_full_bucket_is_unobservable.
+Print Assumptions retry_after_is_exact.
+Print Assumptions attempts_before_the_wait_is_over_change_nothing.
+Print Assumptions remaining_is_exact.
+Print Assumptions reset_after_is_exact.
+Print Assumptions what_one_bucket_admits_obeys_the_envelope.
+
+Print Assumptions a_converted_bucket_owes_at_most_the_new_burst.
+Print Assumptions a_full_bucket_stays_full.
+Print Assumptions across_a_change_at_most_the_larger_burst_and_what_drains_is_admitted.
+
+Print Assumptions all_are_allowed_if_and_only_if_each_alone_would_be.
+Print Assumptions a_denied_decision_leaves_every_bucket_as_it_was.
+Print Assumptions an_allowed_decision_charges_each_bucket_as_if_it_were_alone.
+Print Assumptions a_denied_decision_changes_no_later_answer.
+Print Assumptions the_longest_wait_suffices_for_all.
+Print Assumptions asking_for_a_sum_is_asking_for_its_parts_in_turn.
+
+Print Assumptions a_refund_at_once_is_exact.
+Print Assumptions a_refund_never_grants.
+
+Print Assumptions a_bucket_is_full_from_full_at_on.
+Print Assumptions every_key_owes_at_least_what_it_owes_in_an_unlimited_table.
+Print Assumptions the_envelope_holds_for_every_key_however_buckets_are_evicted.
+Print Assumptions with_a_steady_clock_the_interval_is_one_of_the_clock.
+Print Assumptions rounding_up_to_a_unit_is_never_early.
+
+Print Assumptions ticks_of_a_nanosecond_charge_as_proven.
+Print Assumptions ticks_of_a_nanosecond_report_as_proven.
+Print Assumptions ticks_of_a_nanosecond_take_as_proven.
+Print Assumptions ticks_of_a_nanosecond_convert_as_proven.
+Print Assumptions ticks_of_a_nanosecond_refund_as_proven.
+Print Assumptions ticks_of_a_nanosecond_are_full_when_proven.
+Print Assumptions times_that_fit_are_told_as_they_are.
+Print Assumptions coarse_ticks_decide_exactly.
+Print Assumptions coarse_ticks_answer_like_fine_ones.
+Print Assumptions the_envelope_holds_with_coarse_ticks.
+Print Assumptions coarse_ticks_convert_what_is_owed.
+Print Assumptions coarse_ticks_refund_no_more_than_fine_ones.
