@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/gateway"
@@ -48,6 +49,7 @@ func TestTheAPISettles(t *testing.T) {
 			if all := fmt.Sprint(response.Header, response.Trailer); strings.Contains(strings.ToLower(all), "cost") {
 				t.Errorf("the client sees the cost: %s", all)
 			}
+			settledSoon(t, lim)
 			in, err := lim.Inspect(t.Context(), headgate.BucketQuery{Endpoint: "GET /v1/items/{id}", Address: netip.MustParseAddr("127.0.0.1")})
 			if err != nil || len(in.Buckets) != 1 {
 				t.Fatal(in, err)
@@ -61,5 +63,22 @@ func TestTheAPISettles(t *testing.T) {
 				t.Errorf("%d tokens are left, want 930 or more", got)
 			}
 		})
+	}
+}
+
+// settledSoon waits until nothing is outstanding: a response may reach its
+// client before the handler has settled.
+func settledSoon(t *testing.T, lim *headgate.Limiter) {
+	t.Helper()
+	over := time.NewTimer(10 * time.Second)
+	defer over.Stop()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for lim.Reservations().Outstanding > 0 {
+		select {
+		case <-over.C:
+			t.Fatalf("reservations %+v after 10 s", lim.Reservations())
+		case <-tick.C:
+		}
 	}
 }
