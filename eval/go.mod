@@ -6,6 +6,8 @@ replace github.com/headgate-io/headgate => ../
 
 tool honnef.co/go/tools/cmd/staticcheck
 
+require github.com/headgate-io/headgate v0.0.0-00010101000000-000000000000
+
 require (
 	github.com/BurntSushi/toml v1.4.1-0.20240526193622-a339e1f7089c // indirect
 	github.com/google/go-cmp v0.7.0 // indirect
