@@ -147,7 +147,8 @@ func (l *Limiter) Reset(ctx context.Context, q BucketQuery, approve Approve) (Bu
 // what was used beyond the burst at the end is forgiven. A second such grant to
 // the bucket takes the place of the first, so repeating one is harmless. It is
 // bounded by MaxAllowanceTime and Options.MaxAllowances, and it ends with the
-// process.
+// process. A rule that counts in windows has no burst beside its limit, so such
+// a grant to its bucket is a QueryError.
 func (l *Limiter) Grant(ctx context.Context, q BucketQuery, amount int64, until time.Time, approve Approve) (BucketState, int64, error) {
 	if amount < 1 {
 		return BucketState{}, 0, wrongQuery("amount is %d, want 1 or more", amount)
@@ -155,12 +156,13 @@ func (l *Limiter) Grant(ctx context.Context, q BucketQuery, amount int64, until 
 	if err := l.checkUntil(until); err != nil {
 		return BucketState{}, 0, err
 	}
-	named, err := l.one(ctx, &q, func(s BucketState) error {
-		if err := checkAmount(s, amount); err != nil || approve == nil {
-			return err
-		}
-		return approve(s)
-	})
+	named, err := l.one(ctx, &q, nil)
+	if err == nil {
+		err = checkGrant(named, amount, until)
+	}
+	if err == nil && approve != nil {
+		err = approve(named.state)
+	}
 	if err != nil {
 		return BucketState{}, 0, err
 	}
@@ -195,7 +197,11 @@ func (l *Limiter) checkUntil(until time.Time) error {
 // rule, not about a bucket.
 const maxGrant = 1000
 
-func checkAmount(s BucketState, amount int64) error {
+func checkGrant(named *namedBucket, amount int64, until time.Time) error {
+	s := &named.state
+	if !until.IsZero() && !named.terms.Shape.Algorithm.Drains() {
+		return wrongQuery("rule %q counts in windows, which have no burst to enlarge for a time: grant without an expiry, or change the rule", s.Rule)
+	}
 	if amount/maxGrant >= s.Burst && amount > maxGrant*s.Burst {
 		return wrongQuery("amount is %d, want at most %d times the burst of %d; change the rule for more", amount, maxGrant, s.Burst)
 	}

@@ -75,18 +75,43 @@ type Reservation struct {
 // A timeout of 0 or less is DefaultReservationTimeout, one above
 // MaxReservationTimeout is that. When Options.MaxReservations are outstanding,
 // the request is denied as ReservationsFull.
+//
+// Under a rule with algorithm leaky_bucket an allowed request has to be held
+// back for Decision.Wait, and its timeout begins at its turn. ReserveWait holds
+// it back.
 func (l *Limiter) Reserve(ctx context.Context, r Request, timeout time.Duration) (Reservation, Decision) {
-	t := l.trips.Get().(*trip)
-	t.request, t.decision = r, Decision{}
+	t := l.begin(r)
+	defer l.end(t)
 	var made Reservation
 	if l.prepare(ctx, t) {
 		made = l.reserve(ctx, t, timeout)
 	}
 	l.observe(&t.request, &t.decision)
-	d := t.decision
-	t.request = Request{}
-	l.trips.Put(t)
-	return made, d
+	return made, t.decision
+}
+
+// ReserveWait is to Reserve what Wait is to Check: it returns when it is the
+// request's turn. If ctx ends while the request waits, it returns its error, a
+// denied Decision and no reservation, and gives back what the request took, as
+// far as time has not done so already.
+func (l *Limiter) ReserveWait(ctx context.Context, r Request, timeout time.Duration) (Reservation, Decision, error) {
+	t := l.begin(r)
+	defer l.end(t)
+	var made Reservation
+	if l.prepare(ctx, t) {
+		if t.shaped {
+			defer l.queue(t)()
+		}
+		made = l.reserve(ctx, t, timeout)
+	}
+	l.observe(&t.request, &t.decision)
+	if t.decision.Wait <= 0 || awaitTurn(ctx, t.decision.Wait) {
+		return made, t.decision, nil
+	}
+	t.decision.Allowed, t.decision.Reason = false, Abandoned
+	// What cannot be given back stays taken until it has drained.
+	_, _ = l.Settle(context.WithoutCancel(ctx), made.ID, 0)
+	return Reservation{}, t.decision, ctx.Err()
 }
 
 func (l *Limiter) reserve(ctx context.Context, t *trip, timeout time.Duration) Reservation {
@@ -111,7 +136,7 @@ func (l *Limiter) reserve(ctx context.Context, t *trip, timeout time.Duration) R
 		l.reservations.abandon()
 		return Reservation{}
 	}
-	until := t.now + int64(bounded(timeout))
+	until := t.now + int64(bounded(timeout)) + int64(t.decision.Wait)
 	id := l.reservations.add(entry{
 		at: t.now, until: until, cost: t.cost, match: t.match,
 		project: t.who.Project, tier: t.who.Tier, charges: chargesOf(t),
@@ -212,6 +237,10 @@ var (
 // later requests wait until it has drained; what a bucket may owe in all is
 // bounded by twice its burst (rate.Shape.MaxDebt).
 //
+// A rule that counts in windows gives the difference back in the window, or the
+// cell, that counted the estimate, as long as that counts and the limit is still
+// the one it was; and counts what is above from now on, up to its limit.
+//
 // Shadow buckets that were charged are settled too. When the rules have changed
 // since, buckets are corrected under those in force now. An error means that
 // nothing was settled and the reservation stands.
@@ -286,7 +315,10 @@ func (l *Limiter) correction(now int64, e *entry, from *charge, set *policy.Set,
 			c.Units = c.Shape.UnitsSaturating(actual - e.cost)
 		} else {
 			back := from.shape.UnitsSaturating(e.cost - actual)
-			c.Units = -bucket.Unspent(from.shape, c.Shape, from.units, back, e.at, now)
+			c.Units, c.Charged = -bucket.Unspent(from.shape, c.Shape, from.units, back, e.at, now), e.at
+			if !c.Shape.Algorithm.Drains() && c.Since > e.at {
+				c.Units = 0 // it may have been another limit in between
+			}
 		}
 		return c, true
 	}

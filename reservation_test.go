@@ -586,3 +586,64 @@ func BenchmarkReserveAndSettle(b *testing.B) {
 		}
 	}
 }
+
+// A rule that counts in windows settles where it counted the estimate, and gives
+// nothing back once that counts no longer, or counts under another limit.
+func TestSettleInWindows(t *testing.T) {
+	for _, a := range []policy.Algorithm{policy.FixedWindow, policy.SlidingWindow, policy.SlidingLog} {
+		t.Run(a.String(), func(t *testing.T) {
+			rules := []policy.Rule{{Endpoint: "GET /a", Limit: 1000, Per: 100 * time.Second, Algorithm: a}}
+			b := newBench(t, []string{"GET /a"}, rules)
+			left := func(what string, want int64) {
+				t.Helper()
+				if got := b.left(); got != want {
+					t.Errorf("%s: %d tokens are left, want %d", what, got, want)
+				}
+			}
+			first, second, third := b.reserve(t, 400), b.reserve(t, 300), b.reserve(t, 100)
+			b.settle(t, first.ID, 150)
+			left("less", 450)
+			b.settle(t, first.ID, 0)
+			left("once", 450)
+			if s := b.settle(t, second.ID, 500); s.Uncharged != 0 {
+				t.Errorf("more: %+v", s)
+			}
+			left("more", 250)
+			if s := b.settle(t, third.ID, 1000); s.Uncharged != 650 {
+				t.Errorf("Settle above the limit = %+v, want 650 uncharged: the window counts no more than its limit", s)
+			}
+			left("more than there is", 0)
+			if state, given, err := b.Grant(context.Background(), mine, 300, time.Time{}, nil); err != nil || given != 300 || state.Remaining != 300 {
+				t.Errorf("Grant = %d, %+v, %v, want 300", given, state, err)
+			}
+			var wrong *headgate.QueryError
+			asked := false
+			_, _, err := b.Grant(context.Background(), mine, 300, b.now.Add(time.Hour), func(headgate.BucketState) error { asked = true; return nil })
+			if !errors.As(err, &wrong) || !strings.Contains(wrong.Error(), `rule "GET /a" counts in windows`) || asked {
+				t.Errorf("Grant for a time = %v, approval asked: %t, want it refused at once", err, asked)
+			}
+			if state, err := b.Reset(context.Background(), mine, nil); err != nil || state.Remaining != 1000 || state.ResetAfter != 0 {
+				t.Errorf("Reset = %+v, %v, want it full", state, err)
+			}
+			late, _ := b.tryReserve(600, time.Hour)
+			b.now = b.now.Add(250 * time.Second)
+			b.reserve(t, 700)
+			b.settle(t, late.ID, 0)
+			left("when the estimate counts no longer", 300)
+		})
+	}
+}
+
+// Under leaky_bucket a reservation is a place in the queue.
+func TestReserveInAQueue(t *testing.T) {
+	b := newBench(t, []string{"GET /a"}, []policy.Rule{{Endpoint: "GET /a", Limit: 10, Burst: 100, Algorithm: policy.LeakyBucket}})
+	first := b.reserve(t, 50)
+	made, d := b.tryReserve(20, time.Second)
+	if !d.Allowed || d.Wait != 5*time.Second || !made.Expires.Equal(b.now.Add(6*time.Second)) {
+		t.Errorf("Reserve = %+v, wait %v, want one that waits 5s and expires a second later", made, d.Wait)
+	}
+	b.settle(t, first.ID, 10)
+	if _, d = b.tryReserve(1, time.Second); d.Wait != 3*time.Second {
+		t.Errorf("the next waits %v, want 3s: 40 of 70 were given back", d.Wait)
+	}
+}

@@ -30,10 +30,7 @@ func (l *Limiter) Wait(ctx context.Context, r Request) (Decision, error) {
 		return t.decision, nil
 	}
 	if t.shaped {
-		if l.waiters.Add(1) > l.maxWaiters {
-			t.limitWait(-1)
-		}
-		defer l.waiters.Add(-1)
+		defer l.queue(t)()
 	}
 	allowed, err := l.buckets.TryConsume(ctx, t.now, t.takes, t.outs)
 	l.conclude(t, allowed, err)
@@ -45,14 +42,30 @@ func (l *Limiter) Wait(ctx context.Context, r Request) (Decision, error) {
 	return t.decision, err
 }
 
-// await holds a request back. If its caller leaves, the decision is reversed.
-func (l *Limiter) await(ctx context.Context, t *trip, wait time.Duration) error {
+// queue counts a request that may have to wait, until leave is called. One too many may not.
+func (l *Limiter) queue(t *trip) (leave func()) {
+	if l.waiters.Add(1) > l.maxWaiters {
+		t.limitWait(-1)
+	}
+	return func() { l.waiters.Add(-1) }
+}
+
+// awaitTurn reports whether wait was over before ctx was.
+func awaitTurn(ctx context.Context, wait time.Duration) bool {
 	turn := time.NewTimer(wait)
 	defer turn.Stop()
 	select {
 	case <-turn.C:
-		return nil
+		return true
 	case <-ctx.Done():
+		return false
+	}
+}
+
+// await holds a request back. If its caller leaves, the decision is reversed.
+func (l *Limiter) await(ctx context.Context, t *trip, wait time.Duration) error {
+	if awaitTurn(ctx, wait) {
+		return nil
 	}
 	t.decision.Allowed, t.decision.Reason = false, Abandoned
 	if buckets, ok := l.buckets.(Refunder); ok {

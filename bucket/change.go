@@ -19,6 +19,11 @@ type Change struct {
 	// Units of Shape are added to the debt, up to Shape.MaxDebt; or taken off it, when below zero, until the bucket is full. Fill takes
 	// off everything.
 	Units int64
+
+	// Charged is the Unix time in nanoseconds at which what Units below zero give back was taken; 0 if it was not taken at one time. A
+	// limit that counts in windows gives back where it counted, and nothing once that counts no longer. Where debt drains it does not
+	// matter: see Unspent.
+	Charged int64
 }
 
 // Fill is the Units of a Change that makes a bucket full.
@@ -27,7 +32,12 @@ const Fill = math.MinInt64
 // Shift adds units of debt, or takes them off when below zero, and reports how many it did. Debt that is added may lie beyond the burst, up
 // to sh.MaxDebt: it was spent already, so refusing it would not bring it back, and later takes wait until it has drained. A bucket that
 // owes more than that for another reason keeps what it owes.
-func (s State) Shift(now int64, sh rate.Shape, units int64) (after State, moved int64) {
+//
+// Under a limit that counts in windows see shiftWindow.
+func (s State) Shift(now int64, sh rate.Shape, units, charged int64) (after State, moved int64) {
+	if !sh.Algorithm.Drains() {
+		return s.shiftWindow(now, &sh, units, charged)
+	}
 	d, credit := s.drain(now, &sh)
 	owed := d.Debt - credit
 	switch {
@@ -46,6 +56,75 @@ func (s State) Shift(now int64, sh rate.Shape, units int64) (after State, moved 
 	return d, moved
 }
 
+// shiftWindow is Shift for windows. Tokens that are added count from now on, up to the limit: a window has no room for more, and passes as a
+// whole. Those that were charged at one time leave the window that counted them. Others leave the latest window first, and moved says how
+// many did, of which those of the last sliding window only weighed a part.
+func (s State) shiftWindow(now int64, sh *rate.Shape, units, charged int64) (after State, moved int64) {
+	w := s.roll(now, sh)
+	switch {
+	case units > 0:
+		moved = min(units, max(0, sh.Capacity-w.used(now, sh)))
+		w.Debt += moved
+	case units < 0 && charged != 0:
+		before := w.counted(sh)
+		w = w.refundWindow(now, sh, magnitude(units), charged)
+		moved = w.counted(sh) - before
+	case units < 0:
+		prev, cur := int64(0), w.Debt
+		if sh.Algorithm == rate.SlidingWindow {
+			prev, cur = w.counts()
+		}
+		back := min(magnitude(units), prev+cur)
+		latest := min(back, cur)
+		w.Debt = (prev-(back-latest))<<32 | (cur - latest)
+		moved = -back
+	}
+	if moved == 0 {
+		return s, 0
+	}
+	return w, moved
+}
+
+// counted is how many tokens both windows counted, whatever they weigh now.
+func (s State) counted(sh *rate.Shape) int64 {
+	if sh.Algorithm != rate.SlidingWindow {
+		return s.Debt
+	}
+	prev, cur := s.counts()
+	return prev + cur
+}
+
+// magnitude is -units, for units below zero.
+func magnitude(units int64) int64 {
+	if units == Fill {
+		return math.MaxInt64
+	}
+	return -units
+}
+
+// Shift is State.Shift for sliding logs, with cells in the place of windows.
+func (l Log) Shift(now int64, sh *rate.Shape, units, charged int64) (after Log, moved int64) {
+	moving := l.roll(now, sh)
+	before := moving.used()
+	switch {
+	case units > 0:
+		moving.Counts[0] += uint32(min(units, max(0, sh.Capacity-before)))
+	case units < 0 && charged != 0:
+		moving = moving.Refund(now, sh, magnitude(units), charged)
+	case units < 0:
+		back := magnitude(units)
+		for i := range moving.Counts {
+			latest := min(back, int64(moving.Counts[i]))
+			moving.Counts[i] -= uint32(latest)
+			back -= latest
+		}
+	}
+	if moved = moving.used() - before; moved == 0 {
+		return l, 0
+	}
+	return moving, moved
+}
+
 // Unspent is what may be given back at now, in units of to, of a charge of units under from at the Unix time charged, of which back turned
 // out to be too much. That is all of back as long as so much of the charge has not drained, and then what has not: the part that was
 // rightly charged drains first. It is rounded down, because a refund must never grant; with it the bucket owes at least what it would had
@@ -54,11 +133,20 @@ func (s State) Shift(now int64, sh rate.Shape, units int64) (after State, moved 
 // When the limit has changed meanwhile, the charge is taken to have drained at the faster of both rates all the time. And as Convert may
 // have forgiven what did not fit under a smaller burst, the difference of both bursts is not given back either. If a limit changes more than
 // once under one charge, what the limits between forgave is not known here; it is bounded by their steps up, as after every change.
+//
+// A limit that counts in windows takes the charge out of the window that counted it (Change.Charged), so all of back may be given back; but
+// only if it is the same limit, because nobody knows what became of one charge when counts were converted.
 func Unspent(from, to rate.Shape, units, back, charged, now int64) int64 {
 	if units <= 0 || back <= 0 || from.Unit <= 0 || to.Unit <= 0 {
 		return 0
 	}
 	back = min(back, units)
+	if !from.Algorithm.Drains() || !to.Algorithm.Drains() {
+		if from != to {
+			return 0
+		}
+		return back
+	}
 	elapsed := time.Duration(0)
 	if now > charged {
 		elapsed = time.Duration(min(uint64(now)-uint64(charged), math.MaxInt64))

@@ -37,7 +37,7 @@ func TestShift(t *testing.T) {
 		{"a tick that has begun, to full", bucket.State{Debt: 30}, coarse, 1500, -24, bucket.State{Stamp: 1500}, -24},
 		{"the largest debt", bucket.State{}, rate.Shape{Drain: 1, Unit: 1, Capacity: rate.MaxCapacity, Tick: 1}, 0, math.MaxInt64, bucket.State{Debt: rate.MaxCapacity}, rate.MaxCapacity},
 	} {
-		if got, moved := test.state.Shift(test.now, test.shape, test.units); got != test.want || moved != test.moved {
+		if got, moved := test.state.Shift(test.now, test.shape, test.units, 0); got != test.want || moved != test.moved {
 			t.Errorf("%s: %+v.Shift(%d, %d) = %+v, %d, want %+v, %d", test.name, test.state, test.now, test.units, got, moved, test.want, test.moved)
 		}
 	}
@@ -47,7 +47,7 @@ func TestShift(t *testing.T) {
 func TestCarriedDebtIsPaidLater(t *testing.T) {
 	shape := compile(t, rate.Limit{Tokens: 10, Per: s, Burst: 20})
 	state, _ := bucket.State{}.Take(0, shape, 20)
-	state, _ = state.Shift(0, shape, shape.UnitsSaturating(15))
+	state, _ = state.Shift(0, shape, shape.UnitsSaturating(15), 0)
 	for _, step := range []struct {
 		at   time.Duration
 		cost int64
@@ -161,7 +161,7 @@ func TestUnspentNeverGrants(t *testing.T) {
 		both()
 		at()
 		back := bucket.Unspent(chargedUnder, shape, units, units-right, charged, now)
-		with, _ = with.Shift(now, shape, -back)
+		with, _ = with.Shift(now, shape, -back, 0)
 		if back > 0 {
 			refunded++
 		}
@@ -178,9 +178,76 @@ func TestChangesAllocateNothing(t *testing.T) {
 	shape := compile(t, rate.Limit{Tokens: 10, Per: s, Burst: 20})
 	var state bucket.State
 	if n := testing.AllocsPerRun(100, func() {
-		state, _ = state.Shift(0, shape, bucket.Unspent(shape, shape.Grow(3), 100, 50, 0, 5))
-		state, _ = state.Shift(0, shape, bucket.Fill)
+		state, _ = state.Shift(0, shape, bucket.Unspent(shape, shape.Grow(3), 100, 50, 0, 5), 0)
+		state, _ = state.Shift(0, shape, bucket.Fill, 0)
 	}); n != 0 {
 		t.Errorf("Shift and Unspent allocate %v times, want 0", n)
+	}
+}
+
+// Windows and logs: what is added stops at the limit, what is given back leaves where it counted, or the latest first.
+func TestShiftInWindows(t *testing.T) {
+	fixed := rate.Shape{Drain: 10, Unit: 1, Capacity: 10, Tick: 100, Algorithm: rate.FixedWindow}
+	sliding := fixed
+	sliding.Algorithm = rate.SlidingWindow
+	two := func(prev, cur int64) int64 { return prev<<32 | cur }
+	for _, test := range []struct {
+		name           string
+		shape          rate.Shape
+		debt           int64 // of a window that begins at 1000
+		now            int64
+		units, charged int64
+		want           bucket.State
+		moved          int64
+	}{
+		{"added", fixed, 3, 1050, 4, 0, bucket.State{Debt: 7, Stamp: 1000}, 4},
+		{"up to the limit", fixed, 3, 1050, math.MaxInt64, 0, bucket.State{Debt: 10, Stamp: 1000}, 7},
+		{"none at the limit", fixed, 10, 1050, 5, 0, bucket.State{Debt: 10, Stamp: 1000}, 0},
+		{"none above a limit", fixed, 14, 1050, 5, 0, bucket.State{Debt: 14, Stamp: 1000}, 0},
+		{"to the next window", fixed, 10, 1110, 5, 0, bucket.State{Debt: 5, Stamp: 1100}, 5},
+		{"off", fixed, 8, 1050, -5, 0, bucket.State{Debt: 3, Stamp: 1000}, -5},
+		{"off until it is full", fixed, 8, 1050, -9, 0, bucket.State{Stamp: 1000}, -8},
+		{"filled", fixed, 8, 1050, bucket.Fill, 0, bucket.State{Stamp: 1000}, -8},
+		{"filled when full", fixed, 8, 1150, bucket.Fill, 0, bucket.State{Debt: 8, Stamp: 1000}, 0},
+		{"of this window", fixed, 8, 1050, -5, 1000, bucket.State{Debt: 3, Stamp: 1000}, -5},
+		{"of the last window", fixed, 8, 1050, -5, 999, bucket.State{Debt: 8, Stamp: 1000}, 0},
+		{"a clock set back", fixed, 8, 950, -5, 1020, bucket.State{Debt: 3, Stamp: 1000}, -5},
+		{"what still fits beside the last window", sliding, two(10, 2), 1050, 9, 0, bucket.State{Debt: two(10, 5), Stamp: 1000}, 3},
+		{"the latest first", sliding, two(9, 2), 1050, -5, 0, bucket.State{Debt: two(6, 0), Stamp: 1000}, -5},
+		{"both", sliding, two(9, 2), 1050, bucket.Fill, 0, bucket.State{Stamp: 1000}, -11},
+		{"of the sliding window", sliding, two(9, 4), 1050, -3, 1010, bucket.State{Debt: two(9, 1), Stamp: 1000}, -3},
+		{"of the one before", sliding, two(9, 4), 1050, -3, 950, bucket.State{Debt: two(6, 4), Stamp: 1000}, -3},
+		{"of one that counts no longer", sliding, two(9, 4), 1050, -3, 899, bucket.State{Debt: two(9, 4), Stamp: 1000}, 0},
+	} {
+		state := bucket.State{Debt: test.debt, Stamp: 1000}
+		if got, moved := state.Shift(test.now, test.shape, test.units, test.charged); got != test.want || moved != test.moved {
+			t.Errorf("%s: Shift(%d) = %+v, %d, want %+v, %d", test.name, test.units, got, moved, test.want, test.moved)
+		}
+	}
+}
+
+func TestShiftInALog(t *testing.T) {
+	shape := rate.Shape{Drain: 10, Unit: 1, Capacity: 10, Tick: 250, Algorithm: rate.SlidingLog} // cells of 10
+	log := bucket.Log{Stamp: 1000}
+	log.Counts[0], log.Counts[2] = 2, 5 // at 1000 and at 980
+	for _, test := range []struct {
+		name                string
+		now, units, charged int64
+		counts              [3]uint32 // at 1000, 990 and 980
+		moved               int64
+	}{
+		{"added", 1005, 2, 0, [3]uint32{4, 0, 5}, 2},
+		{"up to the limit", 1005, math.MaxInt64, 0, [3]uint32{5, 0, 5}, 3},
+		{"the latest first", 1005, -4, 0, [3]uint32{0, 0, 3}, -4},
+		{"filled", 1005, bucket.Fill, 0, [3]uint32{}, -7},
+		{"of its cell", 1005, -3, 985, [3]uint32{2, 0, 2}, -3},
+		{"no more than its cell counts", 1005, -6, 985, [3]uint32{2, 0, 0}, -5},
+		{"of a cell that counts nothing", 1005, -6, 995, [3]uint32{2, 0, 5}, 0},
+		{"of one that counts no longer", 1005, -6, 700, [3]uint32{2, 0, 5}, 0},
+	} {
+		got, moved := log.Shift(test.now, &shape, test.units, test.charged)
+		if counts := [3]uint32(got.Counts[:3]); counts != test.counts || moved != test.moved {
+			t.Errorf("%s: Shift(%d) counts %d and moved %d, want %d and %d", test.name, test.units, counts, moved, test.counts, test.moved)
+		}
 	}
 }

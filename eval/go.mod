@@ -11,7 +11,6 @@ require github.com/headgate-io/headgate v0.0.0-00010101000000-000000000000
 require (
 	github.com/anishathalye/porcupine v1.3.1
 	github.com/go-chi/httprate v0.16.1
-	github.com/headgate-io/headgate v0.0.0-00010101000000-000000000000
 	github.com/labstack/echo/v4 v4.16.0
 	github.com/sethvargo/go-limiter v0.7.1
 	github.com/throttled/throttled/v2 v2.15.0

@@ -58,9 +58,8 @@ type Options struct {
 
 // Handler returns next behind lim. Requests that may pass reach next with the
 // RateLimit fields set on their response; the others are answered with
-// problem details:
-//
-// Under a rule with algorithm leaky_bucket they reach it when it is their turn.
+// problem details. Under a rule with algorithm leaky_bucket they reach it when
+// it is their turn.
 //
 //	429  over a limit, with Retry-After       400  no safe reading of the target
 //	404  no such endpoint                     403  no rule, under DenyWithoutRule
@@ -119,6 +118,7 @@ func (h *handler) request(r *http.Request) headgate.Request {
 		Header:     r.Header,
 		Identifier: h.options.Identifier(r),
 		Cost:       h.options.Cost(r),
+		MaxWait:    h.options.MaxWait,
 	}
 }
 

@@ -44,7 +44,8 @@ type Reserve struct {
 
 // serveReserved is ServeHTTP for requests that pay afterwards.
 func (h *handler) serveReserved(w http.ResponseWriter, r *http.Request) {
-	reservation, d := h.lim.Reserve(r.Context(), h.request(r), h.options.Reserve.Timeout)
+	// An error says that the client left while it waited; d is denied then.
+	reservation, d, _ := h.lim.ReserveWait(r.Context(), h.request(r), h.options.Reserve.Timeout)
 	h.setFields(w.Header(), r, &d)
 	if !d.Allowed {
 		h.refuse(w, r, &d)

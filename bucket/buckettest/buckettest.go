@@ -22,6 +22,9 @@ type Store interface {
 
 	// Peek answers what TryConsume would, and changes nothing.
 	Peek(ctx context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome) (bool, error)
+
+	// Correct changes the debts of buckets, one after the other, and writes to moved how many units each change added or took off.
+	Correct(ctx context.Context, now int64, changes []bucket.Change, moved []int64) error
 }
 
 // Run checks the contract. Open is called once for each case and returns an empty store with room for some thousand buckets. Times are told
@@ -76,6 +79,9 @@ var cases = []struct {
 	{"whatever the algorithms, all takes are charged or none, and shadows are watched", each(everyAllOrNothing)},
 	{"a changed algorithm keeps what is owed", changedAlgorithm},
 	{"a changed algorithm never admits more than the larger surplus", changedAlgorithmEnvelope},
+	{"whatever the algorithm, a correction adds, takes off and fills", each(everyCorrection)},
+	{"whatever the algorithm, a settlement grants nothing", each(everySettlement)},
+	{"a correction keeps what was owed under another algorithm", correctedAlgorithm},
 	{"concurrent takes of one bucket share one burst", concurrentOne},
 	{"whatever the algorithm, concurrent takes of one bucket share one limit", concurrentEvery},
 	{"concurrent takes of overlapping buckets leave no partial charge", concurrentMany},

@@ -65,7 +65,7 @@ type harvest struct {
 	victimsDenied   float64 // of all takes of victims
 }
 
-func (a attack) run(t *testing.T, store buckettest.Store, span time.Duration) harvest {
+func (a attack) run(t *testing.T, store consumer, span time.Duration) harvest {
 	t.Helper()
 	const rps, burst = 1, 20
 	limit := rate.Limit{Tokens: rps, Per: time.Second, Burst: burst}

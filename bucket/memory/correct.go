@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/rate"
 )
 
 // Correct changes the debts of buckets outside of any request, at the time now in Unix nanoseconds, and writes to moved[i] how many units
@@ -25,13 +26,16 @@ func (s *Store) Correct(_ context.Context, now int64, changes []bucket.Change, m
 func (s *Store) correct(now int64, c *bucket.Change) int64 {
 	t := bucket.Take{Key: c.Key, Shape: c.Shape, Since: c.Since}
 	sh := &s.shards[c.Key.Hi>>(64-s.shardBits)]
+	if c.Shape.Algorithm == rate.SlidingLog {
+		return s.correctLog(sh, now, c, &t)
+	}
 	for reclaimed := false; ; reclaimed = true {
 		sh.mu.Lock()
 		at, state := s.findLocked(sh, now, &t)
 		if at.way < 0 {
-			state = sh.sketch.inherit(now, &t) // without admission control: what is corrected was admitted
+			state = s.absentLocked(sh, now, &t)
 		}
-		after, moved := state.Shift(now, c.Shape, c.Units)
+		after, moved := state.Shift(now, c.Shape, c.Units, c.Charged)
 		if moved == 0 {
 			sh.mu.Unlock()
 			return 0
@@ -45,11 +49,33 @@ func (s *Store) correct(now int64, c *bucket.Change) int64 {
 				continue
 			}
 		}
-		if after.Debt > c.Shape.Capacity {
+		if c.Shape.Algorithm.Drains() && after.Debt > c.Shape.Capacity {
 			sh.sketch.carries = true
 		}
 		s.putLocked(sh, now, &t, at, after, shape)
 		sh.mu.Unlock()
 		return moved
 	}
+}
+
+// absentLocked is a bucket that lies in no slot of its own, without admission control: what is corrected was admitted.
+func (s *Store) absentLocked(sh *shard, now int64, t *bucket.Take) bucket.State {
+	if sh.logs != nil {
+		if state, ok := sh.fromLogLocked(now, t, s.shardBits); ok {
+			return state
+		}
+	}
+	return sh.sketch.inherit(now, t)
+}
+
+// correctLog is correct for a sliding log.
+func (s *Store) correctLog(sh *shard, now int64, c *bucket.Change, t *bucket.Take) int64 {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	at, log := s.findLogLocked(sh, now, t)
+	after, moved := log.Shift(now, &c.Shape, c.Units, c.Charged)
+	if moved != 0 {
+		s.putLogLocked(sh, now, t, at, &after)
+	}
+	return moved
 }

@@ -28,7 +28,7 @@ func correct(t testing.TB, store corrector, now int64, changes ...bucket.Change)
 }
 
 // changes makes random corrections of the buckets that the schedule's takes name.
-func (sc *schedule) changes() []bucket.Change {
+func (sc *schedule) changes(now int64) []bucket.Change {
 	changes := make([]bucket.Change, 0, 3)
 	for range 1 + sc.rng.IntN(3) {
 		r := sc.rng.IntN(len(sc.rules))
@@ -42,6 +42,9 @@ func (sc *schedule) changes() []bucket.Change {
 		default:
 			c.Units = (sc.rng.Int64N(20) - 10) * c.Shape.Unit / (1 + sc.rng.Int64N(3))
 		}
+		if sc.rng.IntN(2) == 0 {
+			c.Charged = now - sc.rng.Int64N(int64(9*time.Second))
+		}
 		changes = append(changes, c)
 	}
 	return changes
@@ -51,7 +54,7 @@ func (sc *schedule) changes() []bucket.Change {
 func TestCorrectionsAreExact(t *testing.T) {
 	for seed := range uint64(4) {
 		sc := newSchedule(t, seed, 300)
-		store, twin := open(t, memory.Options{MaxBuckets: 1 << 14}), new(buckettest.Twin)
+		store, twin := open(t, memory.Options{MaxBuckets: 1 << 14, MaxLogs: 1 << 13}), new(buckettest.Twin)
 		now := noon
 		for step := range 20_000 {
 			now += sc.rng.Int64N(int64(40 * time.Millisecond))
@@ -59,10 +62,10 @@ func TestCorrectionsAreExact(t *testing.T) {
 				now -= sc.rng.Int64N(int64(3 * time.Second))
 			}
 			if sc.rng.IntN(1000) == 0 {
-				sc.rules[sc.rng.IntN(len(sc.rules))] = rule{shape: sc.shape(), since: now - sc.rng.Int64N(int64(time.Second))}
+				sc.change(now - sc.rng.Int64N(int64(time.Second)))
 			}
 			if sc.rng.IntN(3) == 0 {
-				changes := sc.changes()
+				changes := sc.changes(now)
 				if got, want := correct(t, store, now, changes...), correct(t, twin, now, changes...); !slices.Equal(got, want) {
 					t.Fatalf("seed %d, step %d: Correct(%+v) moved %d, want %d", seed, step, changes, got, want)
 				}
@@ -87,11 +90,12 @@ func TestEvictionForgetsNoCorrection(t *testing.T) {
 		for step := range 60_000 {
 			now += sc.rng.Int64N(int64(3 * time.Millisecond))
 			if sc.rng.IntN(4) == 0 {
-				for _, c := range sc.changes() {
+				for _, c := range sc.changes(now) {
 					if c.Units == bucket.Fill {
 						continue // evicted, it may come back with what the sketch still says: never the other way round
 					}
 					// The twin does what the table did: a bucket that came back from the sketch may owe more, and so take on less.
+					c.Charged = 0 // see TestEvictionForgetsNoSettlement
 					c.Units = correct(t, store, now, c)[0]
 					correct(t, twin, now, c)
 				}
@@ -110,6 +114,51 @@ func TestEvictionForgetsNoCorrection(t *testing.T) {
 		}
 		if stats := store.Stats(now); admitted < 100 || stats.EvictedInDebt < 100 {
 			t.Errorf("admitted %d, %+v: this shows nothing", admitted, stats)
+		}
+	}
+}
+
+// TestEvictionForgetsNoSettlement: whatever is evicted between a charge and its settlement, the table admits nothing that an unlimited one
+// does not which was charged the right amounts at once.
+func TestEvictionForgetsNoSettlement(t *testing.T) {
+	type charge struct {
+		take     bucket.Take
+		too      int64
+		at       int64
+		settleAt int64
+	}
+	for seed := range uint64(3) {
+		sc := newSchedule(t, seed, 200)
+		store, right := open(t, memory.Options{MaxBuckets: 64, SketchWidth: 100_000}), new(buckettest.Twin)
+		now, settled := noon, 0
+		var kept []charge
+		for step := range 40_000 {
+			now += sc.rng.Int64N(int64(3 * time.Millisecond))
+			if len(kept) > 0 && kept[0].settleAt <= now {
+				c := kept[0]
+				kept = kept[1:]
+				sh, cost := c.take.Shape, c.take.Cost+c.too
+				back := bucket.Unspent(sh, sh, cost*sh.Unit, c.too*sh.Unit, c.at, now)
+				if moved := correct(t, store, now, bucket.Change{Key: c.take.Key, Shape: sh, Units: -back, Charged: c.at}); moved[0] < 0 {
+					settled++
+				}
+			}
+			r := sc.rng.IntN(len(sc.rules))
+			n := sc.rng.Uint64N(200)*uint64(len(sc.rules)) + uint64(r) // each rule has its own keys
+			estimate := bucket.Take{Key: buckettest.Key(n), Shape: sc.rules[r].shape}
+			c := charge{take: estimate, too: sc.rng.Int64N(5), at: now, settleAt: now + int64(20*time.Millisecond)}
+			c.take.Cost = sc.rng.Int64N(5)
+			estimate.Cost = c.take.Cost + c.too
+			if allowed, _ := decide(t, store, now, []bucket.Take{estimate}); !allowed {
+				continue
+			}
+			kept = append(kept, c)
+			if ok, want := decide(t, right, now, []bucket.Take{c.take}); !ok {
+				t.Fatalf("seed %d, step %d: admitted %+v, the twin says %+v", seed, step, c.take, want)
+			}
+		}
+		if stats := store.Stats(now); settled < 100 || stats.EvictedInDebt < 100 {
+			t.Errorf("settled %d, %+v: this shows nothing", settled, stats)
 		}
 	}
 }

@@ -3,15 +3,22 @@ package memory_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/bucket/memory"
+	"github.com/headgate-io/headgate/rate"
 )
 
-// A table given in bytes takes nearly all of them and none more.
+// A table given in bytes takes nearly all of them and none more, once it has logs.
 func TestMaxBytes(t *testing.T) {
+	log := mustCompile(t, rate.Limit{Tokens: 5, Per: time.Hour, Burst: 5, Algorithm: rate.SlidingLog})
 	for _, limit := range []int64{memory.MinBytes, 100_000, 1 << 20, 58 << 20, 60_000_001} {
-		stats := open(t, memory.Options{MaxBytes: limit}).Stats(noon)
+		store := open(t, memory.Options{MaxBytes: limit})
+		for _, k := range randomKeys(2000) { // some in every shard
+			decide(t, store, noon, []bucket.Take{{Key: k, Shape: log, Cost: 1}})
+		}
+		stats := store.Stats(noon)
 		if stats.Bytes > limit || stats.Bytes < limit*85/100 {
 			t.Errorf("MaxBytes %d: the table takes %d in %d slots", limit, stats.Bytes, stats.Capacity)
 		}

@@ -80,7 +80,12 @@ func (sc *schedule) takes(shadows bool) []bucket.Take {
 	return takes
 }
 
-func decide(t testing.TB, store buckettest.Store, now int64, takes []bucket.Take) (bool, []bucket.Outcome) {
+// consumer is what is attacked.
+type consumer interface {
+	TryConsume(ctx context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome) (bool, error)
+}
+
+func decide(t testing.TB, store consumer, now int64, takes []bucket.Take) (bool, []bucket.Outcome) {
 	t.Helper()
 	outs := make([]bucket.Outcome, len(takes))
 	allowed, err := store.TryConsume(context.Background(), now, takes, outs)

@@ -193,7 +193,7 @@ func writeInspection(w io.Writer, in headgate.Inspection) error {
 		if b.Allowance != nil {
 			allowance = fmt.Sprintf("%d until %s", b.Allowance.Tokens, b.Allowance.Until.Format(time.RFC3339))
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d per %v\t%d\t%s\t%d\t%v\t%v\t%s\n", b.Rule, b.Endpoint, b.Subject, b.Whose, b.Limit, b.Per,
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%d\t%s\t%d\t%v\t%v\t%s\n", b.Rule, b.Endpoint, b.Subject, b.Whose, policy.Rule{Limit: b.Limit, Per: b.Per}.Rate(),
 			b.Burst, b.Mode, b.Remaining, b.Wait, b.ResetAfter, allowance)
 	}
 	if err := table.Flush(); err != nil {

@@ -84,7 +84,7 @@ func TestBucketCommands(t *testing.T) {
 
 	send(200, 200, 200, 429)
 	out := bucket(append([]string{"inspect"}, byKey...)...)
-	for _, want := range []string{"RULE", "REMAINING", "api key " + keys[0].ID + " of project acme", "3 per 1h0m0s"} {
+	for _, want := range []string{"RULE", "REMAINING", "api key " + keys[0].ID + " of project acme", "3 per 1h"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("inspect does not say %q:\n%s", want, out)
 		}

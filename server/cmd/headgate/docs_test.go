@@ -42,6 +42,8 @@ import (
 // <!-- soon --> before a console block lets its commands be repeated until they print what the page says, for as
 // long as patience: that is how "within a second" reads to a machine. Use it for commands that only look.
 //
+// <!-- begin: COMMAND --> and <!-- end --> enclose what COMMAND writes; its own test compares it.
+//
 // All blocks of a page share one shell and one folder, which prints as folder. The addresses below are replaced by
 // free ones and back. 9000 is the example API, 9001 is nobody.
 const (
@@ -130,7 +132,7 @@ type block struct {
 	run  bool   // <!-- run -->
 }
 
-var directive = regexp.MustCompile(`^<!-- (file|code|soon|run)(?:: (.*))? -->$`)
+var directive = regexp.MustCompile(`^<!-- (file|code|soon|run|begin|end)(?:: (.*))? -->$`)
 
 func readBlocks(t *testing.T, path string) []block {
 	t.Helper()
@@ -214,8 +216,9 @@ func (s *session) equip(home, program string) {
 	s.t.Helper()
 	shim := fmt.Sprintf("#!/bin/bash\ncommand=$1; shift\ncase $command in\n"+
 		"serve) set -- --listen %s --admin %s \"$@\" ;;\n"+
-		"explain) set -- --server http://%s \"$@\" ;;\nesac\nexec %s \"$command\" \"$@\"\n",
-		s.ports[gateway], s.ports[adminAPI], s.ports[adminAPI], program)
+		"explain) set -- --server http://%s \"$@\" ;;\n"+
+		"bucket) inner=$1; shift; set -- \"$inner\" --server http://%s \"$@\" ;;\nesac\nexec %s \"$command\" \"$@\"\n",
+		s.ports[gateway], s.ports[adminAPI], s.ports[adminAPI], s.ports[adminAPI], program)
 	// At a terminal curl draws no progress, and here it would.
 	err := errors.Join(
 		os.WriteFile(filepath.Join(home, "headgate"), []byte(shim), 0o700),

@@ -231,7 +231,7 @@ func TestPolicyRoundTrip(t *testing.T) {
 	must(t, dir, "policy", "set", "default", "20", "--project", "acme", "--expires", "2h")
 	must(t, dir, "policy", "set", "default", "30", "--tier", "gold", "--on-store-loss", "open")
 	must(t, dir, "policy", "set", "*", "9")
-	if got := must(t, dir, "policy", "set", "POST /v1/login", "3", "--per", "1m", "--algorithm", "sliding_window"); got != "set POST /v1/login: 3 per 1m0s, as a sliding_window for each principal\n" {
+	if got := must(t, dir, "policy", "set", "POST /v1/login", "3", "--per", "1m", "--algorithm", "sliding_window"); got != "set POST /v1/login: 3 per 1m, as a sliding_window for each principal\n" {
 		t.Errorf("set --algorithm says %q", got)
 	}
 	if code, _, text := call(t, dir, "policy", "set", "default", "3", "--algorithm", "gcra"); code != exitUsage || !strings.Contains(text, `algorithm is "gcra"`) {
