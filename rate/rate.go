@@ -123,6 +123,8 @@ func (s Shape) TimeToFull(debt int64) time.Duration {
 		return 0
 	case s.Drain <= 0:
 		return math.MaxInt64
+	case s.Tick == 1 && s.Drain == 1:
+		return time.Duration(debt) // as most limits have it whose tokens divide their time; a division takes longer than the rest
 	case s.Tick == 1:
 		return time.Duration((uint64(debt) + uint64(s.Drain) - 1) / uint64(s.Drain))
 	}
