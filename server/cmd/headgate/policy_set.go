@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/policy/file"
+	"github.com/headgate-io/headgate/server/rules"
+	"github.com/headgate-io/headgate/server/store"
+)
+
+func newPolicySet() *cobra.Command {
+	var from configFlags
+	var named ruleFlags
+	var per, expires, mode, loss, name, algorithm string
+	var burst int64
+	cmd := &cobra.Command{
+		Use:   "set ENDPOINT LIMIT",
+		Short: "Add a rule, or replace the one in its place",
+		Long: `Add a rule, or replace the one with the same endpoint, project, tier and subject.
+LIMIT is how many requests (tokens) it gives per second, or --per.
+
+` + endpointHelp + `
+
+Give --openapi, --routes or --config to have the endpoint checked against the
+documents. A running gateway acts on the change within a second.`,
+		Example: `  headgate policy set 'GET /v1/customers/{customer}' 5 --burst 10
+  headgate policy set default 1000 --per 60s --project acme
+  headgate policy set 'POST /v1/login' 10 --per 1m --subject ip --mode shadow`,
+		Args: arguments(2, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			rule, err := named.rule(args[0])
+			if err != nil {
+				return err
+			}
+			err = errors.Join(
+				setLimit(&rule, args[1]),
+				setPer(&rule, per),
+				setExpires(&rule, expires, time.Now()),
+				rule.Algorithm.UnmarshalText([]byte(algorithm)),
+				rule.Mode.UnmarshalText([]byte(mode)),
+				rule.OnStoreLoss.UnmarshalText([]byte(loss)),
+				setBurst(&rule, burst, cmd.Flags().Changed("burst")),
+			)
+			if err != nil {
+				return usageError{err}
+			}
+			rule.Name = name
+			return changeRules(cmd, &from, func(ctx context.Context, db *store.Store, o policy.CompileOptions) error {
+				before, missing := db.Get(ctx, store.KeyOf(rule))
+				if err := rules.Set(ctx, db, rule, o); err != nil {
+					return err
+				}
+				if missing == nil && before.Mode == policy.Enforce && rule.Mode == policy.Shadow {
+					fmt.Fprintf(cmd.ErrOrStderr(), "this was an enforced rule: from now on only less specific rules limit %s\n", before.Endpoint)
+				}
+				rule.Endpoint = store.KeyOf(rule).Endpoint
+				_, err := fmt.Fprintf(cmd.OutOrStdout(), "set %s\n", sentence(rule))
+				return err
+			})
+		},
+	}
+	from.addFlags(cmd, "db", "openapi", "routes")
+	named.addFlags(cmd)
+	flags := cmd.Flags()
+	flags.StringVar(&per, "per", "1s", "time over which LIMIT is given, in whole seconds")
+	flags.Int64Var(&burst, "burst", 0, "most requests at once (default: as many as LIMIT)")
+	flags.StringVar(&algorithm, "algorithm", "token_bucket", "how the limit is counted: token_bucket, leaky_bucket (holds requests back until their turn), fixed_window, sliding_window or sliding_log")
+	flags.StringVar(&mode, "mode", "enforce", "enforce, or shadow: count what would be denied and deny nothing")
+	flags.StringVar(&expires, "expires", "", "when the rule ends: in 2h, or at 2027-01-31T12:00:00Z (default: never)")
+	flags.StringVar(&loss, "on-store-loss", "closed", "while the buckets cannot answer: closed or share (deny), or open (allow)")
+	flags.StringVar(&name, "name", "", "name that clients see (default: made of endpoint and subject)")
+	cmd.SetFlagErrorFunc(negativeLimit(cmd.FlagErrorFunc()))
+	return cmd
+}
+
+// shorthand is how the flag parser complains about an argument like -1.
+var shorthand = regexp.MustCompile(`^unknown shorthand flag: '[0-9.]' in (-[0-9.]\S*)$`)
+
+// negativeLimit says what is wrong with a negative LIMIT, which the flag
+// parser takes for a flag.
+func negativeLimit(otherwise func(*cobra.Command, error) error) func(*cobra.Command, error) error {
+	return func(cmd *cobra.Command, err error) error {
+		if match := shorthand.FindStringSubmatch(err.Error()); match != nil {
+			return usageError{wrongLimit(match[1])}
+		}
+		return otherwise(cmd, err)
+	}
+}
+
+func wrongLimit(value string) error {
+	return fmt.Errorf("LIMIT is %q, want a whole number, 1 to 9223372036854775807", value)
+}
+
+func setLimit(rule *policy.Rule, text string) error {
+	limit, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || limit < 1 {
+		return wrongLimit(text)
+	}
+	rule.Limit = limit
+	return nil
+}
+
+func setPer(rule *policy.Rule, text string) error {
+	var per file.Seconds
+	if err := per.UnmarshalText([]byte(text)); err != nil {
+		return fmt.Errorf("--%w", err)
+	}
+	rule.Per = time.Duration(per)
+	return nil
+}
+
+func setBurst(rule *policy.Rule, burst int64, given bool) error {
+	if given && burst < 1 {
+		return fmt.Errorf("--burst is %d, want 1 or more", burst)
+	}
+	rule.Burst = burst
+	return nil
+}
+
+func setExpires(rule *policy.Rule, text string, now time.Time) error {
+	if text == "" {
+		return nil
+	}
+	if d, err := time.ParseDuration(text); err == nil && d > 0 {
+		rule.Expires = now.Add(d).UTC().Truncate(time.Second)
+		return nil
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil || !at.After(now) {
+		return fmt.Errorf("--expires is %q, want a time to come such as 2h or 2027-01-31T12:00:00Z", text)
+	}
+	rule.Expires = at.UTC()
+	return nil
+}
+
+// sentence describes a rule in a line.
+func sentence(r policy.Rule) string {
+	text := r.Endpoint + ": " + r.Rate()
+	if r.Burst > 0 {
+		text += fmt.Sprintf(", burst %d", r.Burst)
+	}
+	if r.Algorithm != policy.TokenBucket {
+		text += ", as a " + r.Algorithm.String()
+	}
+	text += " for each " + r.Subject.String()
+	if r.Project != "" {
+		text += " of project " + r.Project
+	}
+	if r.Tier != "" {
+		text += " in tier " + r.Tier
+	}
+	if r.Mode == policy.Shadow {
+		text += ", in shadow"
+	}
+	if !r.Expires.IsZero() {
+		text += ", until " + r.Expires.Format(time.RFC3339)
+	}
+	return text
+}
