@@ -98,7 +98,7 @@ func newKeyRevoke() *cobra.Command {
 		Long:  "Revoke an API key for ever. A running gateway refuses it within a second.",
 		Args:  arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withKeys(cmd, &from, forWriting, func(ctx context.Context, db *store.Store, _ config.Config) error {
+			return withKeys(cmd, &from, forMending, func(ctx context.Context, db *store.Store, _ config.Config) error {
 				err := db.RevokeKey(ctx, args[0])
 				if errors.Is(err, store.ErrNotFound) {
 					return fmt.Errorf("%w; `headgate key list` shows those there are", err)

@@ -143,7 +143,7 @@ func TestBadInput(t *testing.T) {
 			code: 1, want: []string{"p.yaml:3: rules[0]", "limit is -1"},
 		},
 		"key without a project":    {args: "key create --name ci", code: 2, want: []string{"--project"}},
-		"unknown key":              {args: "key revoke k_none", code: 1, want: []string{"k_none", "headgate key list"}},
+		"key of no database":       {args: "key revoke k_none", code: 1, want: []string{"headgate.db", "does not exist"}},
 		"nobody to ask":            {args: "explain GET /v1/items/1 --server http://" + unused(t), code: 1, want: []string{"no gateway answers", "--offline"}},
 		"bucket of nobody to ask":  {args: "bucket inspect GET:/v1/items/{id} --server http://" + unused(t), code: 1, want: []string{"no gateway answers", "buckets live in the gateway"}},
 		"bucket without a gateway": {args: "bucket reset * --server nowhere", code: 2, want: []string{`--server is "nowhere"`}},
@@ -202,6 +202,28 @@ func unused(t *testing.T) string {
 	}
 	defer l.Close()
 	return l.Addr().String()
+}
+
+// A change that is refused makes no database where there was none.
+func TestRefusedChangesMakeNoDatabase(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "half.json", `{"rules":[{"endpoint":"UNKNOWN","limit":5},{"endpoint":"not a template","limit":5}]}`)
+	write(t, dir, "routes.txt", routesFile)
+	for _, args := range [][]string{
+		{"policy", "set", "nonsense", "5"},
+		{"policy", "set", "default", "5", "--algorithm", "fixed_window", "--burst", "9"},
+		{"policy", "set", "GET /v1/nothing", "5", "--routes", "routes.txt"},
+		{"policy", "import", "half.json"},
+		{"policy", "delete", "default"},
+		{"key", "revoke", "k_none"},
+	} {
+		if code, _, stderr := call(t, dir, args...); code != exitFailure {
+			t.Errorf("%v: exit %d, %s, want 1", args, code, stderr)
+		}
+		if _, err := os.Stat(filepath.Join(dir, "headgate.db")); err == nil {
+			t.Fatalf("%v made a database", args)
+		}
+	}
 }
 
 // A change that is refused leaves the database as it was.
@@ -312,6 +334,9 @@ func TestKeysAreShownOnceAndRevocable(t *testing.T) {
 	var keys []keyRow
 	if err := json.Unmarshal([]byte(must(t, dir, "key", "list", "--json")), &keys); err != nil || len(keys) != 1 {
 		t.Fatalf("list --json: %v, %v", keys, err)
+	}
+	if code, _, stderr := call(t, dir, "key", "revoke", "k_none"); code != exitFailure || !strings.Contains(stderr, "k_none") || !strings.Contains(stderr, "headgate key list") {
+		t.Errorf("revoking an unknown key = exit %d, %s, want it named with the remedy", code, stderr)
 	}
 	must(t, dir, "key", "revoke", keys[0].ID)
 	if list := must(t, dir, "key", "list"); !strings.Contains(list, "revoked") {

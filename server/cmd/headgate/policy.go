@@ -47,28 +47,46 @@ func forWriting(ctx context.Context, c config.Config) (*store.Store, error) {
 	return daemon.OpenStore(ctx, c.DB, c.LastGood)
 }
 
+// forMending is forWriting for those who can only change what is there: it
+// makes no database where there is none.
+func forMending(ctx context.Context, c config.Config) (*store.Store, error) {
+	looked, err := forReading(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	if err := looked.Close(); err != nil {
+		return nil, err
+	}
+	return forWriting(ctx, c)
+}
+
 func forReading(ctx context.Context, c config.Config) (*store.Store, error) {
 	return store.OpenReadOnly(ctx, c.DB)
 }
 
-// changeRules opens the database and the documents that were named.
-func changeRules(cmd *cobra.Command, from *configFlags, do func(context.Context, *store.Store, policy.CompileOptions) error) error {
-	return withRules(cmd, from, forWriting, do)
+// changeRules opens the documents that were named and, once check is content,
+// the database: what is refused makes no database.
+func changeRules(cmd *cobra.Command, from *configFlags, check func(policy.CompileOptions) error, do func(context.Context, *store.Store, policy.CompileOptions) error) error {
+	return withRules(cmd, from, check, forWriting, do)
 }
 
-// readRules is changeRules for those who only look: it makes no database
-// where there is none.
+// readRules is changeRules for those who only look.
 func readRules(cmd *cobra.Command, from *configFlags, do func(context.Context, *store.Store, policy.CompileOptions) error) error {
-	return withRules(cmd, from, forReading, do)
+	return withRules(cmd, from, unchecked, forReading, do)
 }
 
-func withRules(cmd *cobra.Command, from *configFlags, open opener, do func(context.Context, *store.Store, policy.CompileOptions) error) error {
+func unchecked(policy.CompileOptions) error { return nil }
+
+func withRules(cmd *cobra.Command, from *configFlags, check func(policy.CompileOptions) error, open opener, do func(context.Context, *store.Store, policy.CompileOptions) error) error {
 	c, err := from.read(cmd)
 	if err != nil {
 		return err
 	}
 	o, err := compileOptions(c)
 	if err != nil {
+		return err
+	}
+	if err := check(o); err != nil {
 		return err
 	}
 	c.FillPaths()

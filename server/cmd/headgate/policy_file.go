@@ -29,10 +29,8 @@ is wrong. "headgate policy export" writes such a file.`,
 			if err != nil {
 				return err
 			}
-			return changeRules(cmd, &from, func(ctx context.Context, db *store.Store, o policy.CompileOptions) error {
-				if err := policy.Lint(doc, o).Err(); err != nil {
-					return err
-				}
+			check := func(o policy.CompileOptions) error { return policy.Lint(doc, o).Err() }
+			return changeRules(cmd, &from, check, func(ctx context.Context, db *store.Store, _ policy.CompileOptions) error {
 				if err := db.Import(ctx, doc, replace); err != nil {
 					return err
 				}

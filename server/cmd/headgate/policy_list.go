@@ -110,7 +110,7 @@ func newPolicyDelete() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return changeRules(cmd, &from, func(ctx context.Context, db *store.Store, _ policy.CompileOptions) error {
+			return withRules(cmd, &from, unchecked, forMending, func(ctx context.Context, db *store.Store, _ policy.CompileOptions) error {
 				which := store.KeyOf(rule)
 				if err := db.Delete(ctx, which); err != nil {
 					return sayNotFound(err)

@@ -53,7 +53,8 @@ documents. A running gateway acts on the change within a second.`,
 				return usageError{err}
 			}
 			rule.Name = name
-			return changeRules(cmd, &from, func(ctx context.Context, db *store.Store, o policy.CompileOptions) error {
+			alone := func(o policy.CompileOptions) error { return rules.Check(policy.Document{}, rule, o) }
+			return changeRules(cmd, &from, alone, func(ctx context.Context, db *store.Store, o policy.CompileOptions) error {
 				before, missing := db.Get(ctx, store.KeyOf(rule))
 				if err := rules.Set(ctx, db, rule, o); err != nil {
 					return err
