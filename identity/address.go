@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// How the client's address is found.
+// How the client's address is found with trusted ranges; strategy.go has the
+// other ways.
 //
 // Each proxy appends the address it was connected from, so a forwarding
 // header grows to the right, and only what our own proxies appended is true.
@@ -49,6 +50,10 @@ const (
 	StopObfuscated                // the next hop is an obfuscated name such as "_gazonk"
 	StopMalformed                 // the next hop is no address
 	StopTooLong                   // 64 hops or 8 KiB were looked at
+	StopCounted                   // TrustedCount: the hop is the ProxyCount-th
+	StopTooFew                    // TrustedCount: the header has fewer hops, so the peer counts
+	StopNamed                     // SingleHeader: ClientHeader names the address
+	StopRepeated                  // SingleHeader: ClientHeader has several lines, so the peer counts
 	stops                         // how many there are
 )
 
@@ -64,6 +69,10 @@ var stopNames = [stops]string{
 	StopObfuscated:    "the hop before it is obfuscated",
 	StopMalformed:     "the hop before it is not an address",
 	StopTooLong:       "the header is too long to look further",
+	StopCounted:       "as many hops as there are proxies",
+	StopTooFew:        "the header has fewer hops than there are proxies",
+	StopNamed:         "the one address that the trusted peer names",
+	StopRepeated:      "the header has more than one line",
 }
 
 // String returns a sentence fragment for people.
@@ -87,28 +96,17 @@ func (h Hop) String() string {
 	switch {
 	case h.Header == "":
 		return h.Stop.String()
+	case h.Stop == StopNamed:
+		return h.Header + ": " + h.Stop.String()
 	case h.Index == 0:
 		return "the peer, " + h.Header + " was read: " + h.Stop.String()
 	}
 	return "hop " + strconv.Itoa(h.Index) + " from the right of " + h.Header + ": " + h.Stop.String()
 }
 
-// client walks from the peer to the client's address.
-func (r *Resolver) client(e Evidence) (netip.Addr, Hop) {
-	client := plain(e.Peer)
-	switch {
-	case !client.IsValid():
-		return client, Hop{Stop: StopNoPeer}
-	case !r.trusted.contains(client):
-		return client, Hop{Stop: StopPeerUntrusted}
-	case e.Header == nil:
-		return client, Hop{Stop: StopNoHeader}
-	}
-	lines := e.Header.Values(r.forwardedHeader)
-	if len(lines) == 0 {
-		return client, Hop{Stop: StopNoHeader}
-	}
-	hop := Hop{Header: r.forwardedHeader}
+// walk goes from the trusted peer to the client's address.
+func (r *Resolver) walk(client netip.Addr, lines []string) (netip.Addr, Hop) {
+	hop := Hop{Header: r.addressHeader}
 	hops := hopList{lines: lines, quotes: r.rfc7239, bytes: maxListBytes}
 	for {
 		next, stop := r.next(&hops, hop.Index)
@@ -139,28 +137,6 @@ func (r *Resolver) next(l *hopList, walked int) (netip.Addr, Stop) {
 		return parseForwarded(element)
 	}
 	return parseNode(element, true)
-}
-
-// group is the prefix whose addresses share a budget.
-func (r *Resolver) group(a netip.Addr) netip.Prefix {
-	switch {
-	case !a.IsValid():
-		return netip.Prefix{}
-	case a.Is4():
-		return netip.PrefixFrom(a, 32)
-	case nat64(a):
-		return netip.PrefixFrom(a, 128)
-	}
-	p, _ := a.Prefix(r.ipv6Bits) // bits were checked by New
-	return p
-}
-
-// nat64 reports whether a is in 64:ff9b::/96 (RFC 6052 §2.1), where the last
-// 32 bits are an IPv4 address. Grouped by /64 they would be one budget for all
-// of IPv4.
-func nat64(a netip.Addr) bool {
-	b := a.As16()
-	return [12]byte(b[:12]) == [12]byte{0x00, 0x64, 0xff, 0x9b}
 }
 
 // plain is a in the one form that is compared, masked and kept: unmapped and

@@ -209,15 +209,11 @@ func obviousClient(trusted []netip.Prefix, peer netip.Addr, lines []string) neti
 	elements := strings.Split(strings.Join(lines, ","), ",")
 	for isTrusted(client) && len(elements) > 0 {
 		last := len(elements) - 1
-		m := nodePattern.FindStringSubmatch(elements[last])
-		if m == nil {
+		next, ok := obviousNode(elements[last])
+		if !ok {
 			break
 		}
-		next, err := netip.ParseAddr(m[1] + m[2] + m[3])
-		if err != nil || next.Unmap().IsUnspecified() {
-			break
-		}
-		client, elements = next.Unmap(), elements[:last]
+		client, elements = next, elements[:last]
 	}
 	return client
 }
@@ -235,6 +231,7 @@ func FuzzXForwardedFor(f *testing.F) {
 	} {
 		f.Add(seed)
 	}
+	addCorpus(f, func(line string) { f.Add(line) })
 	who := newResolver(f, identity.Options{TrustedProxies: proxies})
 	peer := netip.MustParseAddr("10.0.0.1")
 	f.Fuzz(func(t *testing.T, value string) {

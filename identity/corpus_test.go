@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -24,6 +25,7 @@ type difference struct {
 const (
 	strictGrammar  = "RFC 7239 wants colons and brackets quoted, and IPv6 in brackets: the element is malformed, so the client is the hop that reported it"
 	lastGood       = "a client is always named: the last address known to be true, where they have none"
+	neverLeftmost  = "the leftmost hop is what the client chose to send; ours is the one that the trusted peer wrote"
 	zoneless       = "zones are removed"
 	emptyEndsWalk  = "an empty hop was written by a proxy that knew no address; skipping it would believe what stands left of it"
 	noPeerNoHeader = "without a peer address nothing is trusted; a door on a Unix socket passes a loopback address"
@@ -104,6 +106,7 @@ func TestRealclientipCases(t *testing.T) {
 			ExpectConfigError              bool   `json:"expect_config_error"`
 			HeaderName                     string `json:"headerName"`
 			TrustedRanges                  any    `json:"trustedRanges"`
+			TrustedCount                   int    `json:"trustedCount"`
 		}
 	}
 	readTestdata(t, "realclientip.json", &corpus)
@@ -121,11 +124,29 @@ func TestRealclientipCases(t *testing.T) {
 		"rightmost_non_private/Fail: XFF: none acceptable":          {proxy, lastGood},
 		"rightmost_non_private/Fail: Forwarded: none acceptable":    {proxy, lastGood},
 		"rightmost_non_private/Fail: XFF: no header":                {"9.9.9.9", "an untrusted peer is the client"},
+
+		"rightmost_trusted_count/Fail: bad value at count index": {proxy, lastGood},
+
+		"single_ip_header/Fail: missing header": {proxy, lastGood},
+		"single_ip_header/Fail: zero IP":        {proxy, lastGood},
+
+		"leftmost_non_private/IPv4 with no port":                   {"6.6.6.6", neverLeftmost},
+		"leftmost_non_private/IPv6 with port":                      {"4.4.4.4", neverLeftmost},
+		"leftmost_non_private/IPv6 with no port":                   {proxy, strictGrammar},
+		"leftmost_non_private/IPv6 with port and zone":             {"6.6.6.6", neverLeftmost},
+		"leftmost_non_private/IPv6 with port and zone, no quotes":  {"6.6.6.6", neverLeftmost},
+		"leftmost_non_private/IPv4-mapped IPv6 in IPv6 (hex) form": {"6.6.6.6", neverLeftmost},
+		"leftmost_non_private/XFF: leftmost not desirable":         {"5.5.5.5", neverLeftmost},
+		"leftmost_non_private/Forwarded: leftmost not desirable":   {proxy, strictGrammar},
+		"leftmost_non_private/Fail: XFF: none acceptable":          {proxy, lastGood},
+		"leftmost_non_private/Fail: Forwarded: none acceptable":    {proxy, lastGood},
+		"leftmost_non_private/Fail: XFF: no header":                {proxy, lastGood},
 	}
 	strategies := map[string]int{}
 	for _, c := range corpus.Cases {
 		strategies[c.Strategy]++
 		trusted := trust()
+		o := identity.Options{ForwardedHeader: c.HeaderName}
 		switch c.Strategy {
 		case "remote_addr":
 			trusted = nil
@@ -147,10 +168,28 @@ func TestRealclientipCases(t *testing.T) {
 					trusted = append(trusted, netip.MustParsePrefix(text))
 				}
 			}
+		case "rightmost_trusted_count":
+			o.Strategy, o.ProxyCount = identity.TrustedCount, c.TrustedCount
+			if c.Name == "Error: negative trustedCount" {
+				o.ProxyCount = -999 // the corpus has lost its sign
+			}
+		case "single_ip_header":
+			o.Strategy, o.ClientHeader, o.ForwardedHeader = identity.SingleHeader, c.HeaderName, ""
+		case "leftmost_non_private": // no strategy of ours; its vectors are read as they should be
 		default:
-			continue // leftmost, by count, and single-value headers: strategies we do not have
+			t.Fatalf("the corpus has strategy %q", c.Strategy)
 		}
-		who := newResolver(t, identity.Options{TrustedProxies: trusted, ForwardedHeader: c.HeaderName})
+		o.TrustedProxies = trusted
+		if c.ExpectConfigError {
+			if c.HeaderName == "" && o.Strategy != identity.SingleHeader {
+				continue // our default
+			}
+			if _, err := identity.New(o); err == nil {
+				t.Errorf("%s/%s: New accepts it, want an error", c.Strategy, c.Name)
+			}
+			continue
+		}
+		who := newResolver(t, o)
 		p := who.Resolve(t.Context(), identity.Evidence{Peer: peerAddr(c.Peer), Header: header(c.Headers)})
 		theirs := c.Expected
 		if theirs == "" {
@@ -161,6 +200,9 @@ func TestRealclientipCases(t *testing.T) {
 	allMet(t, listed)
 	if strategies["rightmost_trusted_range"] != 9 || strategies["remote_addr"] != 11 || strategies["rightmost_non_private"] != 8 {
 		t.Errorf("the corpus has %v cases by strategy, want 9 by range, 11 by peer, 8 non-private", strategies)
+	}
+	if strategies["rightmost_trusted_count"] != 4 || strategies["single_ip_header"] != 8 || strategies["leftmost_non_private"] != 12 {
+		t.Errorf("the corpus has %v cases by strategy, want 4 by count, 8 with a single header, 12 leftmost", strategies)
 	}
 
 	// The case that fails for its grammar, in the grammar.
@@ -349,6 +391,46 @@ func TestRFC7239Examples(t *testing.T) {
 		got := identity.ForwardedElements(value)
 		if last := got[len(got)-1]; last.IsValid() {
 			t.Errorf("the last hop of %s is %v, want none: it does not conform", value, last)
+		}
+	}
+}
+
+// addCorpus passes on every text of the corpora, so that fuzzing starts from
+// what others met.
+func addCorpus(f *testing.F, add func(string)) {
+	f.Helper()
+	files, err := filepath.Glob("testdata/*.json")
+	if err != nil || len(files) == 0 {
+		f.Fatalf("testdata: %d files, %v", len(files), err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		var all any
+		if err := json.Unmarshal(text, &all); err != nil {
+			f.Fatal(err)
+		}
+		eachText(all, add)
+	}
+}
+
+func eachText(value any, add func(string)) {
+	switch value := value.(type) {
+	case string:
+		_, header, found := strings.Cut(value, ": ")
+		if !found {
+			header = value
+		}
+		add(header)
+	case []any:
+		for _, v := range value {
+			eachText(v, add)
+		}
+	case map[string]any:
+		for _, v := range value {
+			eachText(v, add)
 		}
 	}
 }

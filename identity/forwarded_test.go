@@ -92,6 +92,7 @@ func FuzzForwarded(f *testing.F) {
 	} {
 		f.Add(seed)
 	}
+	addCorpus(f, func(line string) { f.Add(line) })
 	who := newResolver(f, identity.Options{TrustedProxies: proxies, ForwardedHeader: "Forwarded"})
 	peer := netip.MustParseAddr("10.0.0.1")
 	f.Fuzz(func(t *testing.T, value string) {

@@ -8,6 +8,7 @@ import (
 	"iter"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -55,11 +56,35 @@ type Options struct {
 	// client wrote there.
 	ForwardedHeader string
 
+	// Strategy says how the client is found; see there. Default TrustedRanges.
+	Strategy Strategy
+
+	// ProxyCount is how many proxies stand in front, 1 to 64, for TrustedCount
+	// alone. Too high, and clients choose their address; too low, and all
+	// clients are one proxy. Headers with fewer hops count as the peer's.
+	ProxyCount int
+
+	// ClientHeader is the header that holds the client's address, for
+	// SingleHeader alone, such as "CF-Connecting-IP", "True-Client-IP",
+	// "X-Real-IP" or "Fly-Client-IP".
+	ClientHeader string
+
 	// IPv6Bits is the length of the prefix whose addresses share a budget,
 	// 1 to 128, default 64: what one customer is given at least. With more,
 	// one host has as many budgets as it likes; with less, strangers share.
-	// IPv4 addresses, also those inside NAT64's 64:ff9b::/96, have a budget each.
+	// Addresses that stand for an IPv4 address are grouped by that (translate.go).
 	IPv6Bits int
+
+	// IPv4Bits is the same for IPv4 addresses, 1 to 32, default 32: each has a
+	// budget. With less, neighbours share, who are strangers more often than
+	// with IPv6.
+	IPv4Bits int
+
+	// NAT64 are the prefixes besides 64:ff9b::/96 behind which your translators
+	// put IPv4 addresses (RFC 6052), of 32, 40, 48, 56, 64 or 96 bits. Without,
+	// all of IPv4 behind a translator is a budget or two. Name none that is not
+	// yours: whoever else has it has a budget for each address he likes.
+	NAT64 []netip.Prefix
 
 	// Keys finds API keys; nil means that none are accepted.
 	Keys KeyFinder
@@ -85,15 +110,20 @@ const (
 
 // Resolver finds out who sent a request. It may be used concurrently.
 type Resolver struct {
-	trusted         ranges
-	forwardedHeader string
-	rfc7239         bool // forwardedHeader is Forwarded
-	ipv6Bits        int
-	keys            KeyFinder
-	digester        *Digester
-	keyHeader       string
-	tokens          TokenVerifier
-	now             func() time.Time
+	strategy      Strategy
+	trusted       ranges
+	trustAll      bool   // every peer's header is read
+	addressHeader string // that may name the client
+	rfc7239       bool   // addressHeader is Forwarded
+	proxyCount    int
+	ipv4Bits      int
+	ipv6Bits      int
+	nat64         []nat64 // the longest first
+	keys          KeyFinder
+	digester      *Digester
+	keyHeader     string
+	tokens        TokenVerifier
+	now           func() time.Time
 
 	// Counted apart, so that writing them does not take the fields above from
 	// the caches of other processors.
@@ -103,26 +133,36 @@ type Resolver struct {
 // New returns a Resolver, or an error that names every faulty option.
 func New(o Options) (*Resolver, error) {
 	r := &Resolver{
-		forwardedHeader: canonical(o.ForwardedHeader, xForwardedFor),
-		ipv6Bits:        o.IPv6Bits,
-		keys:            o.Keys,
-		digester:        o.Digester,
-		keyHeader:       canonical(o.KeyHeader, defaultKeyHeader),
-		tokens:          o.Tokens,
-		now:             o.Now,
-		rejected:        new([rejections]atomic.Uint64),
+		strategy:      o.Strategy,
+		addressHeader: canonical(o.ForwardedHeader, xForwardedFor),
+		proxyCount:    o.ProxyCount,
+		ipv4Bits:      o.IPv4Bits,
+		ipv6Bits:      o.IPv6Bits,
+		keys:          o.Keys,
+		digester:      o.Digester,
+		keyHeader:     canonical(o.KeyHeader, defaultKeyHeader),
+		tokens:        o.Tokens,
+		now:           o.Now,
+		rejected:      new([rejections]atomic.Uint64),
 	}
-	r.rfc7239 = r.forwardedHeader == forwarded
+	r.rfc7239 = r.addressHeader == forwarded
+	r.trustAll = o.Strategy == TrustedCount && len(o.TrustedProxies) == 0
+	if o.Strategy == SingleHeader {
+		r.addressHeader, r.rfc7239 = canonical(o.ClientHeader, ""), false
+	}
+	if r.ipv4Bits == 0 {
+		r.ipv4Bits = 32
+	}
 	if r.ipv6Bits == 0 {
 		r.ipv6Bits = defaultIPv6Bits
 	}
 	if r.now == nil {
 		r.now = time.Now
 	}
-	if err := errors.Join(append(checkProxies(o.TrustedProxies), r.check(o)...)...); err != nil {
+	if err := errors.Join(slices.Concat(checkProxies(o.TrustedProxies), r.check(o), r.checkStrategy(o), checkNAT64(o.NAT64))...); err != nil {
 		return nil, err
 	}
-	r.trusted = newRanges(o.TrustedProxies)
+	r.trusted, r.nat64 = newRanges(o.TrustedProxies), newNAT64(o.NAT64)
 	return r, nil
 }
 
@@ -135,11 +175,14 @@ func checkProxies(prefixes []netip.Prefix) (faults []error) {
 
 func (r *Resolver) check(o Options) (faults []error) {
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
-	if r.forwardedHeader != xForwardedFor && r.forwardedHeader != forwarded {
+	if h := canonical(o.ForwardedHeader, xForwardedFor); h != xForwardedFor && h != forwarded {
 		fault("ForwardedHeader is %q, want %q or %q", o.ForwardedHeader, xForwardedFor, forwarded)
 	}
 	if r.ipv6Bits < 1 || 128 < r.ipv6Bits {
 		fault("IPv6Bits is %d, want 1 to 128, or 0 for %d", o.IPv6Bits, defaultIPv6Bits)
+	}
+	if r.ipv4Bits < 1 || 32 < r.ipv4Bits {
+		fault("IPv4Bits is %d, want 1 to 32, or 0 for 32", o.IPv4Bits)
 	}
 	if o.Keys != nil && o.Digester == nil {
 		fault("Digester is nil, want one: Keys is set")
