@@ -20,6 +20,7 @@ const module = "github.com/headgate-io/headgate"
 var allowed = map[string][]string{
 	"endpoint":          {},
 	"identity":          {},
+	"identity/region":   {},
 	"rate":              {}, // vocabulary: what a limit is, in exact integers
 	"key":               {},
 	"internal/live":     {},
