@@ -106,6 +106,10 @@ type Decision struct {
 	// before identity.
 	Principal identity.Principal
 
+	// Region is the region of the client that rules with subject region
+	// counted; empty if it is unknown, or if no such rule applies.
+	Region string
+
 	// RetryAfter is how long the denied request must wait to succeed if
 	// nobody else takes from its buckets meanwhile; 0 when allowed or when no
 	// wait helps.

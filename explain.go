@@ -45,6 +45,7 @@ type IdentityAccount struct {
 	Tier     string `json:"tier,omitempty"`
 	Client   string `json:"client,omitempty"`
 	Prefix   string `json:"prefix,omitempty"`
+	Region   string `json:"region,omitempty"` // where regions are known; "unknown" is one
 	Found    string `json:"found"`
 	Rejected string `json:"rejected,omitempty"`
 }
@@ -135,10 +136,21 @@ func (l *Limiter) explainIdentity(x *Explanation, d *Decision) {
 	if who.Client.IsValid() {
 		account.Client, account.Prefix = who.Client.String(), who.Prefix.String()
 	}
+	if l.regions {
+		account.Region = orUnknown(l.region(who.Client))
+	}
 	if who.Rejected != identity.NotRejected {
 		account.Rejected = who.Rejected.String()
 	}
 	x.Identity = &account
+}
+
+// orUnknown names the region that has no name.
+func orUnknown(region string) string {
+	if region == "" {
+		return "unknown"
+	}
+	return region
 }
 
 func (l *Limiter) explainRules(x *Explanation, t *trip) {

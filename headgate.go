@@ -29,6 +29,7 @@ type Limiter struct {
 	rejectUnknown bool
 	denyUnruled   bool
 	region        func(netip.Addr) string
+	regions       bool // region can tell them apart
 	observe       func(*Request, *Decision)
 	now           func() int64 // Unix nanoseconds
 
@@ -52,7 +53,7 @@ func New(o Options) (*Limiter, error) {
 		keys: key.NewHasher(), buckets: o.Buckets,
 		costs:         costTable(o.Endpoints, o.Costs),
 		rejectUnknown: o.Unknown == RejectUnknown, denyUnruled: o.DenyWithoutRule,
-		region: o.Region, observe: o.Observe, now: clock(o.Now),
+		region: o.Region, regions: o.Region != nil, observe: o.Observe, now: clock(o.Now),
 		maxWaiters: int64(o.MaxWaiters),
 	}
 	if l.maxWaiters == 0 {
@@ -181,7 +182,10 @@ func (l *Limiter) name(t *trip) {
 		if a.Level.EveryEndpoint() {
 			at = everyEndpoint
 		}
-		t.subject = l.appendSubject(t.subject[:0], terms.Subject, &t.request, &t.who)
+		if terms.Subject == policy.SubjectRegion {
+			t.decision.Region = l.region(t.who.Client)
+		}
+		t.subject = l.appendSubject(t.subject[:0], terms.Subject, t)
 		t.takes = append(t.takes, bucket.Take{
 			Key:    l.keys.Key(terms.ID, at, t.subject),
 			Shape:  terms.Shape,
@@ -211,7 +215,8 @@ const (
 // appendSubject appends whose budget a rule means. What a request lacks is
 // replaced by its address, never by nothing: missing identity is still
 // limited.
-func (l *Limiter) appendSubject(dst []byte, s policy.Subject, r *Request, who *identity.Principal) []byte {
+func (l *Limiter) appendSubject(dst []byte, s policy.Subject, t *trip) []byte {
+	r, who := &t.request, &t.who
 	switch s {
 	case policy.SubjectIP:
 		return who.AppendAddress(dst)
@@ -222,7 +227,7 @@ func (l *Limiter) appendSubject(dst []byte, s policy.Subject, r *Request, who *i
 			return append(append(dst, tagProject), who.Project...)
 		}
 	case policy.SubjectRegion:
-		return append(append(dst, tagRegion), l.region(who.Client)...)
+		return append(append(dst, tagRegion), t.decision.Region...)
 	case policy.SubjectEndpoint:
 		return append(dst, tagEndpoint)
 	case policy.SubjectIdentifier:

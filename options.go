@@ -82,7 +82,12 @@ type Options struct {
 
 	// Region names the region of a client address for rules with subject
 	// "region"; "" is a region of its own, the unknown one. Nil means that
-	// every region is unknown.
+	// every region is unknown. identity/region has a table for it:
+	//
+	//	Region: func(a netip.Addr) string { return table.Region(identities.IPv4(a)) }
+	//
+	// It is asked about the resolved client only, and an IPv4 address behind
+	// NAT64 is somewhere only as itself.
 	Region func(netip.Addr) string
 
 	// Observe, if set, is called after every decision, on the request's own

@@ -138,6 +138,9 @@ func writeIdentity(line func(name, format string, args ...any), id *headgate.Ide
 	} else if id.Client != "" {
 		line("address", "%s: %s", id.Client, id.Found)
 	}
+	if id.Region != "" {
+		line("region", "%s", id.Region)
+	}
 	if id.Rejected != "" {
 		line("credential", "ignored: %s", id.Rejected)
 	}
