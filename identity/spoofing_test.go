@@ -116,3 +116,48 @@ func TestSpoofingCVEs(t *testing.T) {
 		t.Errorf("%d replayed cases are not in the corpus", len(replayed))
 	}
 }
+
+// TestAddressBugsOfOthers: what other limiters got wrong about addresses, each
+// by the issue where it was reported.
+func TestAddressBugsOfOthers(t *testing.T) {
+	const peer, proxy = "203.0.113.9", "10.0.0.1"
+	xff := func(lines ...string) http.Header { return http.Header{"X-Forwarded-For": lines} }
+	named := identity.Options{TrustedProxies: proxies, Strategy: identity.SingleHeader, ClientHeader: "X-Real-IP"}
+	ranges := identity.Options{TrustedProxies: proxies}
+	for _, c := range []struct {
+		issue  string
+		o      identity.Options
+		a, b   identity.Evidence
+		shared bool
+	}{
+		{"httprate#53, tollbooth PR#99, fastapi-limiter#10: a header of any peer", ranges, from(peer, xff("1.1.1.1")), from(peer, xff("2.2.2.2")), true},
+		{"skipper#1226: the first entry", ranges, from(proxy, xff("1.1.1.1, 3.3.3.3")), from(proxy, xff("2.2.2.2, 3.3.3.3")), true},
+		{"skipper#1226: the first line", ranges, from(proxy, xff("1.1.1.1", "3.3.3.3")), from(proxy, xff("2.2.2.2", "3.3.3.3")), true},
+		{"worldmonitor#3531, tollbooth: no header, no limit", named, from(proxy, nil), from(proxy, http.Header{}), true},
+		{"nginx: an empty key is not counted", ranges, from("", nil), from("", xff("1.1.1.1")), true},
+		{"express-rate-limit#502: one budget for each of a /64's addresses", ranges, from("2001:db8::1", nil), from("2001:db8::2", nil), true},
+		{"express-rate-limit#667: the mapped form is another client", ranges, from("198.51.100.1", nil), from("::ffff:198.51.100.1", nil), true},
+		{"express-rate-limit#667: the mapped form in hexadecimal", ranges, from(proxy, xff("198.51.100.1")), from(proxy, xff("::ffff:c633:6401")), true},
+		{"meshmonitor#2001: all of IPv4 in one prefix", identity.Options{IPv6Bits: 56}, from("::ffff:198.51.100.1", nil), from("::ffff:203.0.113.9", nil), false},
+		{"httprate CanonicalizeIP: the port makes a client", ranges, from(proxy, xff("198.51.100.1:1")), from(proxy, xff("198.51.100.1:2")), true},
+		{"httprate CanonicalizeIP: the zone makes a client", ranges, from("fe80::1%eth0", nil), from("fe80::1%eth1", nil), true},
+		{"httprate CanonicalizeIP: the spelling makes a client", ranges, from(proxy, xff("2001:db8:0::1")), from(proxy, xff("2001:DB8::0001")), true},
+		{"jellyfin-sso#194: all behind NAT64 are one", ranges, from("64:ff9b::198.51.100.1", nil), from("64:ff9b::198.51.100.2", nil), false},
+		{"fiber: the added value stands behind the client's", named, from(proxy, http.Header{"X-Real-Ip": {"1.1.1.1", "3.3.3.3"}}), from(proxy, http.Header{"X-Real-Ip": {"2.2.2.2", "3.3.3.3"}}), true},
+	} {
+		who := newResolver(t, c.o)
+		a, b := who.Resolve(t.Context(), c.a), who.Resolve(t.Context(), c.b)
+		if shared := string(a.AppendSubject(nil)) == string(b.AppendSubject(nil)); shared != c.shared {
+			t.Errorf("%s: %s and %s share a budget: %v, want %v", c.issue, a, b, shared, c.shared)
+		}
+	}
+}
+
+func from(peer string, h http.Header) identity.Evidence {
+	a, _ := netip.ParseAddr(peer)
+	e := identity.Evidence{Peer: a}
+	if h != nil {
+		e.Header = h
+	}
+	return e
+}

@@ -87,7 +87,8 @@ func (r *Resolver) client(e Evidence) (netip.Addr, Hop) {
 // Trusts reports whether headers of a peer are read: it is in TrustedProxies,
 // or there are none and the strategy is TrustedCount.
 func (r *Resolver) Trusts(peer netip.Addr) bool {
-	return r.trustAll || r.trusted.contains(plain(peer))
+	peer = plain(peer)
+	return peer.IsValid() && (r.trustAll || r.trusted.contains(peer))
 }
 
 // counted takes the hop that the outermost of our proxies was connected from.

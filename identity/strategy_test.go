@@ -62,6 +62,9 @@ func TestTrustedCountWithoutRanges(t *testing.T) {
 	if p := who.Resolve(t.Context(), identity.Evidence{Peer: netip.MustParseAddr("203.0.113.9"), Header: h}); text(p.Client) != "2001:db8::7" {
 		t.Errorf("client is %v (%s), want what the peer wrote", p.Client, p.Hop)
 	}
+	if who.Trusts(netip.Addr{}) {
+		t.Error("Trusts nobody's address, want only those that exist")
+	}
 	if !who.Trusts(netip.MustParseAddr("203.0.113.9")) {
 		t.Error("Trusts is false, want every peer to be taken for a proxy")
 	}
