@@ -46,6 +46,11 @@ type Options struct {
 	// comes from the client unseen.
 	ForwardedHeader string
 
+	// ClientHeader is the field in which trusted proxies name the client, such
+	// as CF-Connecting-IP, if they do. Theirs is passed on if it stands there
+	// once; anyone else's is dropped.
+	ClientHeader string
+
 	// UpstreamTimeout bounds the wait for the API's response header; bodies
 	// may stream for as long as they like. Default 60 s. A request over it is
 	// answered with 504.
@@ -75,6 +80,7 @@ func New(o Options) (http.Handler, error) {
 	if o.ForwardedHeader == "" {
 		o.ForwardedHeader = xForwardedFor
 	}
+	o.ClientHeader = http.CanonicalHeaderKey(o.ClientHeader)
 	if o.UpstreamTimeout == 0 {
 		o.UpstreamTimeout = 60 * time.Second
 	}
@@ -143,7 +149,10 @@ func (g *gateway) rewrite(p *httputil.ProxyRequest) {
 	// body, while Out is being sent.
 	p.Out.Trailer = p.In.Trailer
 	peer := g.options.Limit.Peer(p.In).Unmap()
-	if !g.options.TrustedProxy(peer) {
+	trusted := g.options.TrustedProxy(peer)
+	g.dropLookAlikes(p.Out.Header)
+	g.passClientHeader(p, trusted)
+	if !trusted {
 		p.SetXForwarded()
 		return
 	}
@@ -156,16 +165,49 @@ func (g *gateway) rewrite(p *httputil.ProxyRequest) {
 		p.Out.Header[xForwardedFor] = chain
 	}
 	p.SetXForwarded() // appends to X-Forwarded-For, replaces the other two
-	for _, name := range []string{"X-Forwarded-Host", "X-Forwarded-Proto"} {
+	for _, name := range []string{xForwardedHost, xForwardedProto} {
 		if value := p.In.Header.Get(name); value != "" {
 			p.Out.Header.Set(name, value)
 		}
 	}
 }
 
+// dropLookAlikes removes fields that many servers take for the forwarding
+// fields: where hyphens become underscores, as in CGI and its heirs,
+// X_Forwarded_For is X-Forwarded-For. No proxy writes them, so a client did.
+func (g *gateway) dropLookAlikes(h http.Header) {
+	for name := range h {
+		if strings.IndexByte(name, '_') < 0 {
+			continue
+		}
+		for _, managed := range [...]string{xForwardedFor, xForwardedHost, xForwardedProto, g.options.ClientHeader} {
+			if len(name) == len(managed) && strings.EqualFold(strings.ReplaceAll(name, "_", "-"), managed) {
+				delete(h, name)
+			}
+		}
+	}
+}
+
+// passClientHeader passes on what a trusted proxy says of the client, even if
+// the client called it a field of the connection, and nothing else.
+func (g *gateway) passClientHeader(p *httputil.ProxyRequest, trusted bool) {
+	if g.options.ClientHeader == "" {
+		return
+	}
+	lines := p.In.Header.Values(g.options.ClientHeader)
+	if !trusted || len(lines) != 1 {
+		p.Out.Header.Del(g.options.ClientHeader)
+		return
+	}
+	p.Out.Header[g.options.ClientHeader] = lines
+}
+
 const (
-	xForwardedFor = "X-Forwarded-For"
-	forwarded     = "Forwarded"
+	xForwardedFor   = "X-Forwarded-For"
+	xForwardedHost  = "X-Forwarded-Host"
+	xForwardedProto = "X-Forwarded-Proto"
+
+	forwarded = "Forwarded"
 )
 
 // appendForwarded returns the Forwarded field with an element for peer (RFC
