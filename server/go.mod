@@ -6,6 +6,7 @@ require (
 	github.com/getkin/kin-openapi v0.152.0
 	github.com/headgate-io/headgate v0.0.0-00010101000000-000000000000
 	github.com/mattn/go-isatty v0.0.20
+	github.com/pires/go-proxyproto v0.15.0
 	github.com/pressly/goose/v3 v3.27.0
 	github.com/prometheus/client_golang v1.23.2
 	github.com/spf13/cobra v1.10.2
