@@ -68,6 +68,23 @@ type Config struct {
 	// IPv6Prefix is how many bits of an IPv6 address name a client. Default 64.
 	IPv6Prefix int `yaml:"ipv6_prefix"`
 
+	// IPv4Prefix is the same for IPv4 addresses. Default 32.
+	IPv4Prefix int `yaml:"ipv4_prefix"`
+
+	// NAT64 are the prefixes besides 64:ff9b::/96 behind which IPv4 addresses
+	// stand (RFC 6052). Default none.
+	NAT64 []string `yaml:"nat64_prefixes"`
+
+	// ClientAddress says how the client's address is found behind proxies.
+	ClientAddress ClientAddress `yaml:"client_address"`
+
+	// ProxyProtocol says from whom the PROXY protocol is accepted.
+	ProxyProtocol ProxyProtocol `yaml:"proxy_protocol"`
+
+	// RegionFiles are tables of address ranges and their regions. Default
+	// none: all regions are unknown.
+	RegionFiles []string `yaml:"region_files"`
+
 	// KeyHeader carries API keys, besides Authorization: Bearer. Default
 	// X-Api-Key.
 	KeyHeader string `yaml:"key_header"`
@@ -167,6 +184,7 @@ func Default() Config {
 		UpstreamTimeout: 60 * time.Second,
 		DB:              "sqlite:headgate.db", Refresh: 250 * time.Millisecond,
 		ForwardedHeader: "X-Forwarded-For", IPv6Prefix: 64, KeyHeader: "X-Api-Key",
+		IPv4Prefix: 32, ClientAddress: ClientAddress{Strategy: "trusted_ranges"}, ProxyProtocol: defaultProxyProtocol(),
 		Unknown: "reject", NoRule: "allow", BurstPercent: 100, MaxBuckets: 1 << 20,
 		Endpoint:        Endpoint{EncodedSlash: "reject", Params: "strip"},
 		Settle:          Settle{Timeout: 5 * time.Minute, MaxOutstanding: 1 << 16},
@@ -242,7 +260,7 @@ func (c *Config) Complete() error {
 	}
 	check.upstream(c.Upstream)
 	check.endpoints(c)
-	check.prefixes(c.TrustedProxies)
+	check.addresses(c)
 	check.oneOf("forwarded_header", c.ForwardedHeader, "X-Forwarded-For", "Forwarded")
 	check.oneOf("unknown", c.Unknown, "reject", "limit")
 	check.oneOf("no_rule", c.NoRule, "allow", "deny")
@@ -253,7 +271,6 @@ func (c *Config) Complete() error {
 	check.text("db", c.DB, "sqlite:PATH")
 	check.keyHeader(c.KeyHeader)
 	check.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
-	check.between("ipv6_prefix", int64(c.IPv6Prefix), 1, 128)
 	check.between("burst_percent", c.BurstPercent, 100, 1_000_000)
 	check.between("max_buckets", int64(c.MaxBuckets), 1, 1<<30)
 	check.bytes(c)
@@ -304,18 +321,6 @@ func (c *checker) upstream(value string) {
 func (c *checker) endpoints(conf *Config) {
 	if len(conf.OpenAPI)+len(conf.Routes) == 0 && conf.Unknown != "limit" {
 		c.wrong("openapi", "", "at least one document, by --openapi or --routes: without endpoints every request is unknown and rejected, unless --unknown limit puts them all on one budget")
-	}
-}
-
-func (c *checker) prefixes(values []string) {
-	for _, value := range values {
-		prefix, err := ParsePrefix(value)
-		switch {
-		case err != nil:
-			c.wrong("trusted_proxies", value, "a network such as 10.0.0.0/8 or an address")
-		case prefix.Bits() == 0:
-			c.wrong("trusted_proxies", value, "the networks of your proxies: whoever is trusted chooses its own address")
-		}
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -26,6 +25,7 @@ import (
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/admin"
+	"github.com/headgate-io/headgate/server/balancer"
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/metrics"
 	"github.com/headgate-io/headgate/server/store"
@@ -37,6 +37,7 @@ type Options struct {
 	Version string       // of the program
 
 	readOnly bool // look, and leave no trace
+	balancer *balancer.Listener
 }
 
 // Daemon is a running gateway with its admin listener.
@@ -70,13 +71,16 @@ func Start(ctx context.Context, c config.Config, o Options) (*Daemon, error) {
 		o.Log = slog.Default()
 	}
 	d := &Daemon{conf: c, log: o.Log}
+	for _, warning := range c.Warnings() {
+		o.Log.Warn(warning)
+	}
 	token, err := adminToken(c)
 	if err != nil {
 		return nil, err
 	}
 	// The sockets first: a port in use is the commonest fault and the quickest
 	// to find.
-	if err := d.listen(); err != nil {
+	if err := d.listen(&o); err != nil {
 		return nil, err
 	}
 	if d.parts, err = build(ctx, c, o); err == nil {
@@ -96,9 +100,10 @@ func (d *Daemon) Gateway() net.Addr { return d.gate.Addr() }
 func (d *Daemon) Admin() net.Addr   { return d.admin.Addr() }
 
 // listen opens both listeners. Nothing is accepted until Run.
-func (d *Daemon) listen() error {
-	var errs [2]error
+func (d *Daemon) listen(o *Options) error {
+	var errs [3]error
 	d.gate, errs[0] = open("listen", d.conf.Listen)
+	d.gate.Listener, errs[2] = balanced(d.gate.Listener, d.conf.ProxyProtocol, o)
 	d.admin, errs[1] = open("admin", d.conf.Admin)
 	if err := errors.Join(errs[:]...); err != nil {
 		d.gate.close()
@@ -116,7 +121,7 @@ func (d *Daemon) handle(token string) error {
 	}
 	gate, err := gateway.New(gateway.Options{
 		Limiter: d.parts.limiter, Upstream: upstream, UpstreamTimeout: d.conf.UpstreamTimeout,
-		TrustedProxy: trusts(d.parts.trusted), ForwardedHeader: d.conf.ForwardedHeader, Log: d.log, Failed: d.parts.meter.UpstreamFailed,
+		TrustedProxy: d.parts.who.Trusts, ForwardedHeader: d.conf.ForwardedHeader, ClientHeader: d.conf.ClientAddress.Header, Log: d.log, Failed: d.parts.meter.UpstreamFailed,
 		Limit: httplimit.Options{
 			OmitFields: !d.conf.Headers.RateLimit,
 			Legacy:     dialects[d.conf.Headers.Legacy],
@@ -189,6 +194,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	refreshing.Go(func() { d.parts.rules.Run(background) })
 	refreshing.Go(func() { d.parts.keys.Run(background) })
 	refreshing.Go(func() { d.parts.pressure.run(background) })
+	refreshing.Go(func() { d.parts.regions.run(background) })
 	defer refreshing.Wait()
 	defer stopBackground()
 
@@ -247,18 +253,6 @@ func ReadToken(path string) (string, error) {
 	return token, nil
 }
 
-// trusts returns a predicate for the addresses inside prefixes.
-func trusts(prefixes []netip.Prefix) func(netip.Addr) bool {
-	return func(addr netip.Addr) bool {
-		for _, p := range prefixes {
-			if p.Contains(addr) {
-				return true
-			}
-		}
-		return false
-	}
-}
-
 // Offline returns the Limiter that `headgate serve` would run with, without
 // listening and with every bucket full. It only reads: it makes no database,
 // no secret and no copy.
@@ -274,7 +268,8 @@ func Offline(ctx context.Context, c config.Config, log *slog.Logger) (*headgate.
 // parts is everything between the configuration and the listeners.
 type parts struct {
 	registry *Registry
-	trusted  []netip.Prefix
+	who      *identity.Resolver
+	regions  *regions
 	database *database
 	rules    *policy.Cache
 	keys     *keyring
@@ -294,11 +289,11 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 	if p.registry, err = Endpoints(c); err != nil {
 		return nil, err
 	}
-	if p.trusted, err = trustedPrefixes(c.TrustedProxies); err != nil {
+	if p.regions, err = newRegions(c.RegionFiles, o.Log); err != nil {
 		return nil, err
 	}
 	p.compile = policy.CompileOptions{
-		Endpoints: p.registry.Table, BurstPercent: c.BurstPercent, Costs: p.registry.Costs, Unseen: Unseen,
+		Endpoints: p.registry.Table, BurstPercent: c.BurstPercent, Costs: p.registry.Costs, Unseen: Unseen(c),
 	}
 	p.database = &database{dsn: c.DB, lastGood: c.LastGood, open: OpenStore}
 	if o.readOnly {
@@ -313,8 +308,7 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 	if err := p.startRefreshing(ctx, c, o.Log); err != nil {
 		return nil, err
 	}
-	who, err := p.resolver(c, o)
-	if err != nil {
+	if p.who, err = p.resolver(c, o); err != nil {
 		return nil, err
 	}
 	buckets, err := newBuckets(c)
@@ -326,10 +320,11 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 	p.meter = metrics.New(metrics.Options{
 		Policies: p.rules.Status, Keys: p.keys.status, Buckets: stats, TooSmall: func() bool { return len(p.pressure.warnings()) > 0 },
 		Reservations: func() headgate.ReservationStats { return p.limiter.Reservations() },
-		Rejections:   who.Rejections, Version: o.Version,
+		Rejections:   p.who.Rejections, Version: o.Version,
+		Regions: p.regions.status, Balancer: balancerStats(o.balancer),
 	})
 	p.limiter, err = headgate.New(headgate.Options{
-		Endpoints: p.registry.Table, Policies: p.rules, Buckets: buckets, Identities: who,
+		Endpoints: p.registry.Table, Policies: p.rules, Buckets: buckets, Identities: p.who, Region: p.regions.finder(p.who),
 		Unknown: unknownModes[c.Unknown], Costs: p.registry.Costs, DenyWithoutRule: c.NoRule == "deny",
 		Observe: p.meter.Observe, MaxReservations: c.Settle.MaxOutstanding,
 	})
@@ -361,27 +356,17 @@ func (p *parts) startRefreshing(ctx context.Context, c config.Config, log *slog.
 }
 
 func (p *parts) resolver(c config.Config, o Options) (*identity.Resolver, error) {
-	who := identity.Options{
-		TrustedProxies: p.trusted, ForwardedHeader: c.ForwardedHeader, IPv6Bits: c.IPv6Prefix, KeyHeader: c.KeyHeader,
+	who, err := addressOptions(c)
+	if err != nil {
+		return nil, err
 	}
+	who.KeyHeader = c.KeyHeader
 	if o.readOnly && p.keys.len() == 0 {
 		return identity.New(who) // nobody has a key, so no secret is needed
 	}
-	var err error
 	if who.Digester, err = Digester(c.SecretFile, p.keys.len(), o.Log); err != nil {
 		return nil, err
 	}
 	who.Keys = p.keys
 	return identity.New(who)
-}
-
-func trustedPrefixes(values []string) ([]netip.Prefix, error) {
-	prefixes := make([]netip.Prefix, len(values))
-	for i, value := range values {
-		var err error
-		if prefixes[i], err = config.ParsePrefix(value); err != nil {
-			return nil, err
-		}
-	}
-	return prefixes, nil
 }

@@ -10,9 +10,15 @@ import (
 	"github.com/headgate-io/headgate/server/openapi"
 )
 
-// Unseen are the subjects that the gateway cannot tell apart: it has no table
-// of regions and reads no bodies.
-var Unseen = []policy.Subject{policy.SubjectRegion, policy.SubjectIdentifier}
+// Unseen are the subjects that the gateway cannot tell apart: without a table
+// of regions, and because it reads no bodies.
+func Unseen(c config.Config) []policy.Subject {
+	unseen := []policy.Subject{policy.SubjectIdentifier}
+	if len(c.RegionFiles) == 0 {
+		unseen = append(unseen, policy.SubjectRegion)
+	}
+	return unseen
+}
 
 // Registry is which endpoints exist.
 type Registry struct {

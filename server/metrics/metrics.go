@@ -41,7 +41,20 @@ type Options struct {
 	// Rejections tells how many credentials were ignored, by reason.
 	Rejections func() iter.Seq2[identity.Rejection, uint64]
 
+	// Regions tells of the table of regions, Balancer of connections by the
+	// PROXY protocol. Either may be nil: there is none.
+	Regions  func() RegionStatus
+	Balancer func() (accepted uint64, refused map[string]uint64)
+
 	Version string // of the program
+}
+
+// RegionStatus is the state of the table of regions in force.
+type RegionStatus struct {
+	Ranges   int
+	Bytes    int
+	Failures uint64
+	OK       bool // the newest files are in force
 }
 
 // KeyStatus is the state of the API keys in force.
@@ -202,12 +215,22 @@ var (
 	descPlaces      = describe("reservations_capacity", "Reservations that may be outstanding at once.")
 	descReserved    = describe("reservations_total", "Reservations by what became of them.", "outcome")
 	descRejected    = describe("credentials_rejected_total", "Credentials presented that failed validation and were ignored.", "reason")
-	descEvicted     = describe("buckets_evicted_total", "Buckets evicted to make room: full ones lose nothing, the debt of the others is remembered.", "state")
+	descRegions     = describe("region_ranges", "Ranges of the table of regions in force.")
+	descRegionBytes = describe("region_bytes", "Memory of the table of regions.")
+	descRegionsOK   = describe("region_reload_ok", "1 if the newest region files are in force, 0 if the last good ones are.")
+
+	descRegionFailures = describe("region_reload_failures_total", "Reloads of the region files that failed and left the last good table in force.")
+
+	descProxyHeaders = describe("proxy_protocol_connections_total", "Connections whose PROXY header was believed.")
+	descProxyRefused = describe("proxy_protocol_refused_total", "Connections closed for their PROXY header, or for having none.", "reason")
+
+	descEvicted = describe("buckets_evicted_total", "Buckets evicted to make room: full ones lose nothing, the debt of the others is remembered.", "state")
 )
 
 func (g *gauges) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descBuild, descVersion, descRules, descStaleness, descFailures, descHealthy,
 		descFromDisk, descCopy, descKeys, descKeyFailures, descBuckets, descCapacity, descCreated, descEvicted, descRejected,
+		descRegions, descRegionBytes, descRegionsOK, descRegionFailures, descProxyHeaders, descProxyRefused,
 		descOccupancy, descDenials, descTooSmall, descNewcomers, descBytes, descShapes, descOutstanding, descPlaces, descReserved} {
 		out <- d
 	}
@@ -249,8 +272,27 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 	count(descReserved, reserved.Settled, "settled")
 	count(descReserved, reserved.Expired, "expired")
 	count(descReserved, reserved.Refused, "refused")
+	g.addresses(gauge, count)
 	for reason, n := range g.options.Rejections() {
 		count(descRejected, n, reason.Code())
+	}
+}
+
+// addresses tells what is known of where requests come from.
+func (g *gauges) addresses(gauge func(*prometheus.Desc, float64, ...string), count func(*prometheus.Desc, uint64, ...string)) {
+	if g.options.Regions != nil {
+		s := g.options.Regions()
+		gauge(descRegions, float64(s.Ranges))
+		gauge(descRegionBytes, float64(s.Bytes))
+		gauge(descRegionsOK, truth(s.OK))
+		count(descRegionFailures, s.Failures)
+	}
+	if g.options.Balancer != nil {
+		accepted, refused := g.options.Balancer()
+		count(descProxyHeaders, accepted)
+		for reason, n := range refused {
+			count(descProxyRefused, n, reason)
+		}
 	}
 }
 

@@ -98,7 +98,7 @@ func withRules(cmd *cobra.Command, from *configFlags, check func(policy.CompileO
 }
 
 func compileOptions(c config.Config) (policy.CompileOptions, error) {
-	o := policy.CompileOptions{BurstPercent: c.BurstPercent, Unseen: daemon.Unseen}
+	o := policy.CompileOptions{BurstPercent: c.BurstPercent, Unseen: daemon.Unseen(c)}
 	if len(c.OpenAPI)+len(c.Routes) == 0 {
 		return o, nil
 	}
