@@ -35,6 +35,18 @@ func BenchmarkResolveForwarded3(b *testing.B) {
 	benchmarkResolve(b, who, identity.Evidence{Peer: netip.MustParseAddr("10.0.0.1"), Header: header})
 }
 
+func BenchmarkResolveTrustedCount3(b *testing.B) {
+	who := newResolver(b, identity.Options{TrustedProxies: prefixes("10.0.0.0/8", "fd00::/8"), Strategy: identity.TrustedCount, ProxyCount: 3})
+	header := http.Header{"X-Forwarded-For": {"6.6.6.6, 203.0.113.9, 10.20.30.40, 10.20.30.41"}}
+	benchmarkResolve(b, who, identity.Evidence{Peer: netip.MustParseAddr("10.0.0.1"), Header: header})
+}
+
+func BenchmarkResolveSingleHeader(b *testing.B) {
+	who := newResolver(b, identity.Options{TrustedProxies: prefixes("10.0.0.0/8", "fd00::/8"), Strategy: identity.SingleHeader, ClientHeader: "CF-Connecting-IP"})
+	header := http.Header{"Cf-Connecting-Ip": {"203.0.113.9"}}
+	benchmarkResolve(b, who, identity.Evidence{Peer: netip.MustParseAddr("10.0.0.1"), Header: header})
+}
+
 // BenchmarkResolveKey resolves keys drawn in turn from a ring of 100,000. The
 // header is at hand, as it is when a request was just read; the ring is not.
 func BenchmarkResolveKey(b *testing.B) {

@@ -29,6 +29,25 @@ func Example() {
 	// address 198.51.100.1 in 198.51.100.1/32: the peer is no trusted proxy, so headers are not read
 }
 
+func ExampleStrategy() {
+	cdn := []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}
+	who, err := identity.New(identity.Options{
+		Strategy: identity.SingleHeader, ClientHeader: "CF-Connecting-IP", TrustedProxies: cdn,
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	header := http.Header{"Cf-Connecting-Ip": {"203.0.113.9"}}
+	for _, peer := range []string{"198.51.100.7", "192.0.2.66"} {
+		p := who.Resolve(context.Background(), identity.Evidence{Peer: netip.MustParseAddr(peer), Header: header})
+		fmt.Println(p.Client, "because", p.Hop)
+	}
+	// Output:
+	// 203.0.113.9 because Cf-Connecting-Ip: the one address that the trusted peer names
+	// 192.0.2.66 because the peer is no trusted proxy, so headers are not read
+}
+
 func ExampleNew() {
 	_, err := identity.New(identity.Options{
 		TrustedProxies:  []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")},

@@ -232,3 +232,27 @@ func obviousNode(s string) (netip.Addr, bool) {
 	}
 	return a.Unmap(), true
 }
+
+func TestStrategiesAllocateNothing(t *testing.T) {
+	count := identity.Options{Strategy: identity.TrustedCount, ProxyCount: 3, TrustedProxies: proxies}
+	single := identity.Options{Strategy: identity.SingleHeader, ClientHeader: "CF-Connecting-IP", TrustedProxies: proxies}
+	for name, c := range map[string]struct {
+		o    identity.Options
+		peer string
+		h    http.Header
+	}{
+		"count":           {count, "10.0.0.1", http.Header{"X-Forwarded-For": {"6.6.6.6, 203.0.113.9, 10.20.30.40, 10.20.30.41"}}},
+		"count, too few":  {count, "10.0.0.1", http.Header{"X-Forwarded-For": {"6.6.6.6"}}},
+		"single":          {single, "10.0.0.1", http.Header{"Cf-Connecting-Ip": {"2001:db8::7"}}},
+		"single, garbage": {single, "10.0.0.1", http.Header{"Cf-Connecting-Ip": {"garbage"}}},
+		"single, twice":   {single, "10.0.0.1", http.Header{"Cf-Connecting-Ip": {"1.1.1.1", "2.2.2.2"}}},
+		"6to4":            {identity.Options{}, "2002:c000:221::1", nil},
+		"NAT64":           {identity.Options{NAT64: prefixes("2001:db8::/32")}, "2001:db8:c000:221::", nil},
+	} {
+		who := newResolver(t, c.o)
+		e := identity.Evidence{Peer: netip.MustParseAddr(c.peer), Header: c.h}
+		if n := testing.AllocsPerRun(100, func() { sink = who.Resolve(t.Context(), e); _ = who.IPv4(e.Peer) }); n != 0 {
+			t.Errorf("%s: Resolve allocates %v times, want 0", name, n)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package balancer
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"regexp"
 	"strings"
@@ -218,6 +220,37 @@ func TestSlowSendersHoldUpNobody(t *testing.T) {
 	}
 	if got := ask(t, address, "PROXY TCP4 203.0.113.9 192.0.2.1 4660 80\r\n"+request); got != "203.0.113.9" {
 		t.Errorf("behind slow connections the server saw %s, want 203.0.113.9", got)
+	}
+}
+
+// TestTLSComesBehind: the header is in the clear, the rest of the connection
+// is TLS, and the handler sees the client that the header names.
+func TestTLSComesBehind(t *testing.T) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.RemoteAddr) }))
+	server.Listener = Listen(server.Listener, Options{From: loopback, Required: true, Timeout: time.Minute})
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	client := server.Client()
+	transport := client.Transport.(*http.Transport)
+	transport.ForceAttemptHTTP2 = true
+	transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := new(net.Dialer).DialContext(ctx, network, address)
+		if err == nil {
+			_, err = io.WriteString(c, version2(proxied, tcp6, addresses6))
+		}
+		return c, err
+	}
+	for range 2 { // the second on the same connection
+		response, err := client.Get(server.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(response.Body)
+		response.Body.Close()
+		if err != nil || string(body) != "[2001:db8::9]:4660" || response.ProtoMajor != 2 {
+			t.Errorf("by %s the server saw %s (%v), want [2001:db8::9]:4660 by HTTP/2", response.Proto, body, err)
+		}
 	}
 }
 

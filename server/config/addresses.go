@@ -50,7 +50,6 @@ func (c *checker) addresses(conf *Config) {
 	c.prefixes("trusted_proxies", conf.TrustedProxies)
 	c.prefixes("proxy_protocol.from", conf.ProxyProtocol.From)
 	c.duration("proxy_protocol.timeout", conf.ProxyProtocol.Timeout, time.Millisecond, time.Minute)
-	c.between("ipv6_prefix", int64(conf.IPv6Prefix), 1, 128)
 	c.between("ipv4_prefix", int64(conf.IPv4Prefix), 1, 32)
 	for i, value := range conf.NAT64 {
 		if _, err := ParseNAT64(value); err != nil {

@@ -271,6 +271,7 @@ func (c *Config) Complete() error {
 	check.text("db", c.DB, "sqlite:PATH")
 	check.keyHeader(c.KeyHeader)
 	check.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
+	check.between("ipv6_prefix", int64(c.IPv6Prefix), 1, 128)
 	check.between("burst_percent", c.BurstPercent, 100, 1_000_000)
 	check.between("max_buckets", int64(c.MaxBuckets), 1, 1<<30)
 	check.bytes(c)

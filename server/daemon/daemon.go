@@ -321,7 +321,7 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 		Policies: p.rules.Status, Keys: p.keys.status, Buckets: stats, TooSmall: func() bool { return len(p.pressure.warnings()) > 0 },
 		Reservations: func() headgate.ReservationStats { return p.limiter.Reservations() },
 		Rejections:   p.who.Rejections, Version: o.Version,
-		Regions: p.regions.status, Balancer: balancerStats(o.balancer),
+		Regions: p.regions.reporter(), Balancer: balancerStats(o.balancer),
 	})
 	p.limiter, err = headgate.New(headgate.Options{
 		Endpoints: p.registry.Table, Policies: p.rules, Buckets: buckets, Identities: p.who, Region: p.regions.finder(p.who),

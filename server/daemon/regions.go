@@ -113,10 +113,15 @@ func (r *regions) versions() []version {
 	return all
 }
 
+// reporter tells the metrics of the table, if there is one.
+func (r *regions) reporter() func() metrics.RegionStatus {
+	if len(r.files) == 0 {
+		return nil
+	}
+	return r.status
+}
+
 func (r *regions) status() metrics.RegionStatus {
 	table := r.table.Load()
-	if table == nil {
-		return metrics.RegionStatus{OK: true}
-	}
 	return metrics.RegionStatus{Ranges: table.Len(), Bytes: table.Bytes(), Failures: r.failures.Load(), OK: !r.stale.Load()}
 }
