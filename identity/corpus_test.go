@@ -344,7 +344,11 @@ func TestRackRails(t *testing.T) {
 	}
 	for _, c := range corpus.Cases {
 		if strings.Contains(c.Peer, ",") {
-			continue // a CGI variable with two addresses; a peer is one
+			// A CGI variable with two addresses; a peer is one, so this is none.
+			if p := newResolver(t, identity.Options{}).Resolve(t.Context(), identity.Evidence{Peer: peerAddr(c.Peer)}); p.Client.IsValid() {
+				t.Errorf("peer %s: client is %v, want none", c.Peer, p.Client)
+			}
+			continue
 		}
 		o := identity.Options{TrustedProxies: trust(privateRanges...)}
 		name := "no header"

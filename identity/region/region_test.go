@@ -97,15 +97,18 @@ func TestRealTable(t *testing.T) {
 				}
 				return ""
 			}
-			for a, want := range map[netip.Addr]string{
-				s.first: s.region, s.last: s.region,
-				s.first.Prev(): neighbour(i-1, s.first.Prev()), s.last.Next(): neighbour(i+1, s.last.Next()),
+			for _, c := range [...]struct {
+				a    netip.Addr
+				want string
+			}{
+				{s.first, s.region}, {s.last, s.region},
+				{s.first.Prev(), neighbour(i-1, s.first.Prev())}, {s.last.Next(), neighbour(i+1, s.last.Next())},
 			} {
-				if a.IsPrivate() || !a.IsValid() {
+				if c.a.IsPrivate() || !c.a.IsValid() {
 					continue
 				}
-				if got := table.Region(a); got != want {
-					t.Fatalf("Region(%v) = %q, want %q", a, got, want)
+				if got := table.Region(c.a); got != c.want {
+					t.Fatalf("Region(%v) = %q, want %q", c.a, got, c.want)
 				}
 			}
 		}
