@@ -204,6 +204,15 @@ func (c *conn) Read(b []byte) (int, error) {
 	return c.Conn.Read(b)
 }
 
+// CloseWrite ends what is sent and goes on reading: without it an answer to a
+// request that was not read to its end is lost when the connection is closed.
+func (c *conn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
+
 // SetDeadline waits for the header, whose own deadline it would replace.
 func (c *conn) SetDeadline(t time.Time) error {
 	if err := c.begin(); err != nil {

@@ -254,6 +254,52 @@ func TestTLSComesBehind(t *testing.T) {
 	}
 }
 
+// TestHalfClose: what the socket can do besides, the connection can.
+func TestHalfClose(t *testing.T) {
+	socket, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	far := dial(t, socket.Addr().String())
+	if _, err := io.WriteString(far, "PROXY UNKNOWN\r\nhello"); err != nil {
+		t.Fatal(err)
+	}
+	near, err := Listen(socket, Options{From: loopback, Required: true, Timeout: time.Minute}).Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer near.Close()
+	if err := near.(interface{ CloseWrite() error }).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := far.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+		t.Errorf("the far end reads %d bytes, %v, want the end", n, err)
+	}
+	got := make([]byte, 5)
+	if _, err := io.ReadFull(near, got); err != nil || string(got) != "hello" {
+		t.Errorf("the near end reads %q, %v, want hello", got, err)
+	}
+}
+
+// TestFrom: a dual-stack socket has IPv4 peers in their mapped form.
+func TestFrom(t *testing.T) {
+	l := Listen(nil, Options{From: append(loopback, netip.MustParsePrefix("fd00::/8"))})
+	for remote, want := range map[net.Addr]bool{
+		&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1).To4()}:         true,
+		&net.TCPAddr{IP: net.ParseIP("::ffff:127.0.0.1")}:      true,
+		&net.TCPAddr{IP: net.ParseIP("fd00::1"), Zone: "eth0"}: true,
+		&net.TCPAddr{IP: net.ParseIP("203.0.113.9")}:           false,
+		&net.TCPAddr{IP: net.ParseIP("::7f00:1")}:              false,
+		&net.TCPAddr{}: false,
+		&net.UnixAddr{Net: "unix", Name: "127.0.0.1"}: false,
+	} {
+		if got := l.from(remote); got != want {
+			t.Errorf("from(%v) = %v, want %v", remote, got, want)
+		}
+	}
+}
+
 func TestCounts(t *testing.T) {
 	l, address := serve(t, Options{From: loopback, Required: true, Timeout: time.Minute})
 	for _, bytes := range []string{"PROXY TCP4 203.0.113.9 192.0.2.1 4660 80\r\n", version2(local, unspec, ""), "", "PROXY nonsense\r\n", signature2 + "\x21\x11\xff\xff"} {

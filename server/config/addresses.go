@@ -49,6 +49,9 @@ func defaultProxyProtocol() ProxyProtocol {
 func (c *checker) addresses(conf *Config) {
 	c.prefixes("trusted_proxies", conf.TrustedProxies)
 	c.prefixes("proxy_protocol.from", conf.ProxyProtocol.From)
+	if p, d := conf.ProxyProtocol, defaultProxyProtocol(); !p.On() && (p.Required != d.Required || p.Timeout != d.Timeout) {
+		c.wrong("proxy_protocol.from", "", "the networks of the balancers: without them the protocol is off")
+	}
 	c.duration("proxy_protocol.timeout", conf.ProxyProtocol.Timeout, time.Millisecond, time.Minute)
 	c.between("ipv4_prefix", int64(conf.IPv4Prefix), 1, 32)
 	for i, value := range conf.NAT64 {

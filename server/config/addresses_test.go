@@ -39,6 +39,7 @@ func TestAddressFaults(t *testing.T) {
 		"client_address: {strategy: single_header, header: K}\nkey_header: k": `client_address.header is "K", want another one than key_header`,
 		"proxy_protocol: {from: [nonsense]}":                                  `proxy_protocol.from is "nonsense", want a network`,
 		"proxy_protocol: {from: [0.0.0.0/0]}":                                 `proxy_protocol.from is "0.0.0.0/0", want the networks of your proxies`,
+		"proxy_protocol: {required: false}":                                   `proxy_protocol.from is "", want the networks of the balancers`,
 		"proxy_protocol: {timeout: 0s}":                                       `proxy_protocol.timeout is "0s", want 1ms to 1m0s`,
 		"ipv4_prefix: 33":                                                     `ipv4_prefix is "33", want 1 to 32`,
 		"nat64_prefixes: [10.0.0.0/8]":                                        `nat64_prefixes is "10.0.0.0/8", want an IPv6 prefix such as 2001:db8:64::/96`,
