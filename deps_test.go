@@ -23,6 +23,7 @@ var allowed = map[string][]string{
 	"identity/region":   {},
 	"rate":              {}, // vocabulary: what a limit is, in exact integers
 	"key":               {},
+	"body":              {}, // what doors find in bodies; the pipeline never sees one
 	"internal/live":     {},
 	"internal/problem":  {},
 	"policy":            {"endpoint", "rate", "internal/live"},

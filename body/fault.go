@@ -1,0 +1,42 @@
+package body
+
+// Fault says why a request has no identifier. The zero value, None, means that
+// it has one.
+type Fault uint8
+
+// The faults. None of them says anything of the value itself.
+const (
+	None     Fault = iota
+	Media          // the Content-Type is not one that is read, or stands several times
+	Charset        // the Content-Type names another charset than UTF-8, or another parameter
+	Encoding       // the body is compressed: it is never expanded
+	Long           // the body is longer than MaxBytes
+	Empty          // there is no body
+	Unread         // the body could not be read to its end
+	Syntax         // the body is not what its Content-Type says
+	Depth          // the body nests deeper than MaxDepth
+	Twice          // the field, or an object on the way to it, stands twice
+	Alike          // another name, here or in the query, may be taken for the field's
+	Missing        // the field is not there
+	Kind           // the field is neither a string nor a whole number
+	Text           // the value holds control characters, or is not text
+	Length         // the value is empty, or longer than MaxLength
+	faults         // how many there are
+)
+
+// Faults is how many faults there are, None among them; they count from 0.
+const Faults = int(faults)
+
+var faultCodes = [faults]string{
+	None: "none", Media: "media", Charset: "charset", Encoding: "encoding", Long: "long", Empty: "empty",
+	Unread: "unread", Syntax: "syntax", Depth: "depth", Twice: "twice", Alike: "alike", Missing: "missing",
+	Kind: "kind", Text: "text", Length: "length",
+}
+
+// String returns a word for programs and people: a metric's label.
+func (f Fault) String() string {
+	if f < faults {
+		return faultCodes[f]
+	}
+	return "unknown"
+}
