@@ -33,6 +33,11 @@ type CompileOptions struct {
 	// warning.
 	Unseen []Subject
 
+	// Identified are the endpoints where identifiers are read. When there are
+	// any, a rule by identifier gets the warning of Unseen unless it is for one of
+	// them, or for several.
+	Identified []endpoint.ID
+
 	// Previous is the Set that the new one replaces, for Terms.Since. Nil when
 	// there is none.
 	Previous *Set

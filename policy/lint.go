@@ -119,9 +119,9 @@ func (c *compiler) warnRule(i int, r *Rule, at *place) {
 		}
 		c.rule(Warning, i, "no_endpoint", "endpoint", text(r.Endpoint), want)
 	}
-	if slices.Contains(c.o.Unseen, r.Subject) {
+	if c.unseen(r, at) {
 		c.rule(Warning, i, "unseen", "subject", text(r.Subject.String()),
-			"one that this process can tell apart: without regions all callers share one bucket, and without identifiers the address stands in")
+			"one that this process can tell apart: without regions all callers share one bucket, and where no identifier is read the address stands in")
 	}
 	if at.number == rowUnknown && (r.Project != "" || r.Tier != "") {
 		field, value := "project", r.Project
@@ -135,6 +135,16 @@ func (c *compiler) warnRule(i int, r *Rule, at *place) {
 		c.rule(Warning, i, "expired", "expires", r.Expires.UTC().Format(time.RFC3339),
 			"a time to come; the rule no longer applies")
 	}
+}
+
+// unseen reports whether the process cannot tell apart what r counts by. For an
+// identifier that depends on the endpoint: rules for several are taken to mean
+// those where it is read.
+func (c *compiler) unseen(r *Rule, at *place) bool {
+	if r.Subject != SubjectIdentifier && r.Subject != SubjectIdentifierIP || len(c.o.Identified) == 0 {
+		return slices.Contains(c.o.Unseen, r.Subject)
+	}
+	return r.Endpoint != Default && r.Endpoint != All && !slices.Contains(c.o.Identified, endpoint.ID(at.number))
 }
 
 // noteFallback remembers that the document has the rules of last resort, right
@@ -389,13 +399,14 @@ func (s *Set) alsoCount(r *row, all overrides) []RuleID {
 // its bucket counts. Projects and regions are not among them: a request may
 // have none.
 var wider = [subjects][]Subject{
-	SubjectPrincipal:   {SubjectPrincipal, SubjectEndpoint},
-	SubjectIP:          {SubjectIP, SubjectEndpoint},
-	SubjectPrincipalIP: {SubjectPrincipalIP, SubjectPrincipal, SubjectIP, SubjectEndpoint},
-	SubjectProject:     {SubjectProject, SubjectEndpoint},
-	SubjectRegion:      {SubjectRegion, SubjectEndpoint},
-	SubjectEndpoint:    {SubjectEndpoint},
-	SubjectIdentifier:  {SubjectIdentifier, SubjectEndpoint},
+	SubjectPrincipal:    {SubjectPrincipal, SubjectEndpoint},
+	SubjectIP:           {SubjectIP, SubjectEndpoint},
+	SubjectPrincipalIP:  {SubjectPrincipalIP, SubjectPrincipal, SubjectIP, SubjectEndpoint},
+	SubjectProject:      {SubjectProject, SubjectEndpoint},
+	SubjectRegion:       {SubjectRegion, SubjectEndpoint},
+	SubjectEndpoint:     {SubjectEndpoint},
+	SubjectIdentifier:   {SubjectIdentifier, SubjectEndpoint},
+	SubjectIdentifierIP: {SubjectIdentifierIP, SubjectIdentifier, SubjectIP, SubjectEndpoint},
 }
 
 // voids reports whether a bucket that counts at least the same requests under

@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -99,8 +100,8 @@ func TestLintRule(t *testing.T) {
 			`test: rules[0] (no endpoint): endpoint is "", want a template such as "GET /v1/items/{id}", or "default", "UNKNOWN" or "*" (want a method, a space and a path, like "GET /v1/items/{id}")`},
 		{"project not UTF-8", func(r *policy.Rule) { r.Project = "\xff" },
 			`test: rules[0] (GET /v1/items, project %FF): project is "\xff", want a project in UTF-8, or none for all projects`},
-		{"subject", func(r *policy.Rule) { r.Subject = 7 },
-			`test: rules[0] (GET /v1/items, per subject(7)): subject is 7, want "principal", "ip", "principal_ip", "project", "region", "endpoint" or "identifier"`},
+		{"subject", func(r *policy.Rule) { r.Subject = 8 },
+			`test: rules[0] (GET /v1/items, per subject(8)): subject is 8, want "principal", "ip", "principal_ip", "project", "region", "endpoint", "identifier" or "identifier_ip"`},
 		{"algorithm", func(r *policy.Rule) { r.Algorithm = 9 },
 			`test: rules[0] (GET /v1/items): algorithm is 9, want "token_bucket", "leaky_bucket", "fixed_window", "sliding_window" or "sliding_log"`},
 		{"scope", func(r *policy.Rule) { r.Scope = 1 },
@@ -310,5 +311,36 @@ func TestProblemsUnwrap(t *testing.T) {
 	}
 	if err := problems.Warnings().Err(); err != nil {
 		t.Errorf("Err of warnings = %v, want nil", err)
+	}
+}
+
+// Where identifiers are read is asked of each endpoint; rules for several are
+// taken to mean those.
+func TestLintUnseenIdentifiers(t *testing.T) {
+	endpoints := table(t, "POST /v1/login", "POST /v1/orders")
+	login := lookup(t, endpoints, "POST /v1/login")
+	doc := policy.Document{Rules: []policy.Rule{
+		{Endpoint: "POST /v1/login", Limit: 1, Subject: policy.SubjectIdentifier},
+		{Endpoint: "POST /v1/login", Limit: 2, Subject: policy.SubjectIdentifierIP},
+		{Endpoint: "POST /v1/orders", Limit: 1, Subject: policy.SubjectIdentifierIP},
+		{Endpoint: policy.All, Limit: 5, Subject: policy.SubjectIdentifier},
+		{Endpoint: policy.Default, Limit: 5, Subject: policy.SubjectRegion},
+	}}
+	for name, c := range map[string]struct {
+		identified []endpoint.ID
+		want       []int
+	}{
+		"none": {nil, []int{0, 1, 2, 3, 4}}, "the login": {[]endpoint.ID{login}, []int{2, 4}},
+	} {
+		var got []int
+		for _, p := range policy.Lint(doc, policy.CompileOptions{Endpoints: endpoints, Identified: c.identified,
+			Unseen: []policy.Subject{policy.SubjectRegion, policy.SubjectIdentifier, policy.SubjectIdentifierIP}}) {
+			if p.Code == "unseen" {
+				got = append(got, p.Rule)
+			}
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: warned of rules %v, want %v", name, got, c.want)
+		}
 	}
 }

@@ -121,18 +121,19 @@ type Subject uint8
 // its address, because a caller that rotates addresses would otherwise multiply
 // its budget.
 const (
-	SubjectPrincipal   Subject = iota // the verified caller, else the client's address
-	SubjectIP                         // the client's address or prefix
-	SubjectPrincipalIP                // caller and address together, the paper's literal key
-	SubjectProject                    // all callers of a project
-	SubjectRegion                     // all callers from a region
-	SubjectEndpoint                   // everybody
-	SubjectIdentifier                 // a value read from the request, such as a login name
+	SubjectPrincipal    Subject = iota // the verified caller, else the client's address
+	SubjectIP                          // the client's address or prefix
+	SubjectPrincipalIP                 // caller and address together, the paper's literal key
+	SubjectProject                     // all callers of a project
+	SubjectRegion                      // all callers from a region
+	SubjectEndpoint                    // everybody
+	SubjectIdentifier                  // a value read from the request, such as a login name
+	SubjectIdentifierIP                // that value and the client's address together
 
-	subjects = 7
+	subjects = 8 // as many as there are bits in the masks of package policy
 )
 
-var subjectTexts = []string{"principal", "ip", "principal_ip", "project", "region", "endpoint", "identifier"}
+var subjectTexts = []string{"principal", "ip", "principal_ip", "project", "region", "endpoint", "identifier", "identifier_ip"}
 
 // String reports the text that stands in a rule.
 func (s Subject) String() string { return enumString(uint8(s), "subject", subjectTexts) }

@@ -2,7 +2,7 @@ package store_test
 
 import (
 	"context"
-	"database/sql"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -116,12 +116,9 @@ func TestConcurrentAudit(t *testing.T) {
 // A database of the first version gets the table when it is opened.
 func TestAuditOfAnOldDatabase(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "old.db")
-	s := openAt(t, path)
-	must(t, s.Close())
-	db, err := sql.Open("sqlite", path)
+	script, err := os.ReadFile("testdata/schema1.sql")
 	must(t, err)
-	run(t, db, "DROP TABLE audit", "DELETE FROM goose_db_version WHERE version_id = 2")
-	must(t, db.Close())
+	run(t, shell(t, path), string(script))
 	if list, err := openAt(t, path).ListAudit(t.Context(), 1); err != nil || len(list) != 0 {
 		t.Errorf("ListAudit = %v, %v, want an empty table", list, err)
 	}

@@ -44,7 +44,7 @@ func TestOpenAfterBrokenMigration(t *testing.T) {
 		is_applied INTEGER NOT NULL, tstamp TIMESTAMP DEFAULT (datetime('now')))`,
 		`INSERT INTO goose_db_version (version_id, is_applied) VALUES (0, 1)`)
 	_, err := store.OpenReadOnly(t.Context(), "sqlite:"+path)
-	checkFault(t, "OpenReadOnly", path, err, "has an older schema (0, this headgate reads 2), want it opened once for writing")
+	checkFault(t, "OpenReadOnly", path, err, "has an older schema (0, this headgate reads 4), want it opened once for writing")
 	must(t, openAt(t, path).Set(t.Context(), full))
 }
 
@@ -61,4 +61,32 @@ func schema(t *testing.T, db *sql.DB) string {
 	}
 	must(t, rows.Err())
 	return strings.Join(all, "\n")
+}
+
+// The table of rules was made anew for a subject; what it held is there, and its
+// index and trigger are.
+func TestOldDatabaseTakesIdentifierIP(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "old.db")
+	script, err := os.ReadFile("testdata/schema1.sql")
+	must(t, err)
+	db := shell(t, path)
+	run(t, db, string(script))
+	var before, after string
+	const rows = `SELECT group_concat(rowid || quote(endpoint) || quote(project_id) || rps_limit || quote(burst) || subject || created_at || updated_at) FROM (SELECT rowid, * FROM policies ORDER BY rowid)`
+	must(t, db.QueryRow(rows).Scan(&before))
+	openAt(t, path)
+	must(t, db.QueryRow(rows).Scan(&after))
+	if before == "" || after != before {
+		t.Errorf("rows are\n%s\nwant\n%s", after, before)
+	}
+	run(t, db, `INSERT INTO policies (endpoint, rps_limit, subject) VALUES ('POST /v1/login', 5, 'identifier_ip')`,
+		`UPDATE policies SET updated_at = 7`, `UPDATE policies SET rps_limit = 6`)
+	if _, err := db.Exec(`INSERT INTO policies (endpoint, rps_limit, subject) VALUES ('POST /v1/login', 5, 'identifier_ip')`); err == nil {
+		t.Error("a second rule for one subject is taken")
+	}
+	var old int
+	must(t, db.QueryRow(`SELECT count(*) FROM policies WHERE updated_at = 7`).Scan(&old))
+	if old != 0 {
+		t.Errorf("%d rules were updated and keep their time, want none", old)
+	}
 }

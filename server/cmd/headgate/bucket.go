@@ -34,7 +34,7 @@ type bucketFlags struct {
 
 func (f *bucketFlags) addFlags(cmd *cobra.Command) {
 	flags, r := cmd.Flags(), &f.request
-	flags.StringVar(&r.Subject, "subject", "", "which rule's bucket, where several apply: principal, ip, principal_ip, project, region, endpoint or identifier")
+	flags.StringVar(&r.Subject, "subject", "", "which rule's bucket, where several apply: principal, ip, principal_ip, project, region, endpoint, identifier or identifier_ip")
 	flags.StringVar(&r.Peer, "peer", "", "address a request comes from")
 	flags.StringArrayVar(&r.Header, "header", nil, "header of a request, as 'Name: value' (repeatable)")
 	flags.StringVar(&r.Key, "key", "", "ID of an API key, as `headgate key list` shows it")

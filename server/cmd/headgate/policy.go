@@ -29,7 +29,7 @@ type ruleFlags struct{ project, tier, subject string }
 func (f *ruleFlags) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.project, "project", "", "the rule of this project alone")
 	cmd.Flags().StringVar(&f.tier, "tier", "", "the rule of the projects in this tier")
-	cmd.Flags().StringVar(&f.subject, "subject", "principal", "whose requests share a bucket: principal, ip, principal_ip, project, region, endpoint or identifier")
+	cmd.Flags().StringVar(&f.subject, "subject", "principal", "whose requests share a bucket: principal, ip, principal_ip, project, region, endpoint, identifier or identifier_ip")
 }
 
 func (f *ruleFlags) rule(endpoint string) (policy.Rule, error) {
