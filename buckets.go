@@ -287,7 +287,11 @@ func (l *Limiter) find(ctx context.Context, q *BucketQuery) (found []namedBucket
 	if err != nil {
 		return nil, nil, err
 	}
-	t := &trip{request: Request{Identifier: q.Identifier}, match: match, who: who, set: set, now: l.now(), cost: 1}
+	identifier, none, _ := l.typed(match.ID, q.Identifier, false)
+	if none && q.Identifier != "" {
+		return nil, nil, wrongQuery("the identifier is none that could be read in a body")
+	}
+	t := &trip{request: Request{Identifier: identifier}, match: match, who: who, set: set, now: l.now(), cost: 1}
 	t.applied = set.Resolve(nil, t.now, match, who.Project, who.Tier)
 	t.applied = slices.DeleteFunc(t.applied, func(a policy.Applied) bool {
 		terms := set.Terms(a.Rule)
@@ -416,6 +420,8 @@ func (k knowledge) lacks(s policy.Subject) string {
 		return needs(k.project || k.address, "a project or an address")
 	case policy.SubjectIdentifier:
 		return needs(k.identifier || k.address, "an identifier or an address")
+	case policy.SubjectIdentifierIP:
+		return needs(k.address, "an address, and an identifier if it tried one")
 	}
 	return needs(k.address, "an address")
 }
@@ -426,6 +432,10 @@ func needs(known bool, what string) string {
 	}
 	return what
 }
+
+// asked stands for the identifier that an operator asked for. Answers, logs and
+// the audit name nobody's account.
+const asked = "the identifier asked for"
 
 // whose says in words whose bucket it is, as appendSubject decides it.
 func whose(s policy.Subject, who *identity.Principal, identifier string, region func(netip.Addr) string) string {
@@ -454,7 +464,9 @@ func whose(s policy.Subject, who *identity.Principal, identifier string, region 
 	case s == policy.SubjectEndpoint:
 		return "everybody"
 	case s == policy.SubjectIdentifier && identifier != "":
-		return fmt.Sprintf("identifier %q", clip(identifier))
+		return asked
+	case s == policy.SubjectIdentifierIP && identifier != "":
+		return asked + " at " + address
 	}
 	return address
 }

@@ -231,14 +231,14 @@ func TestBucketsAreFoundByWhatPeopleKnow(t *testing.T) {
 		skipped int
 	}{
 		"the request's evidence": {headgate.BucketQuery{Endpoint: "GET /a", Peer: client, Header: header, Identifier: "ann"},
-			[]string{"api key k_1 of project acme", "address 192.0.2.7", "api key k_1 of project acme at address 192.0.2.7", "project acme", `region ""`, "everybody", `identifier "ann"`}, 0, 0},
+			[]string{"api key k_1 of project acme", "address 192.0.2.7", "api key k_1 of project acme at address 192.0.2.7", "project acme", `region ""`, "everybody", "the identifier asked for"}, 0, 0},
 		"all endpoints together": {headgate.BucketQuery{Endpoint: "*", Peer: client, Header: header, Identifier: "ann"},
-			[]string{"api key k_1 of project acme", "address 192.0.2.7", "api key k_1 of project acme at address 192.0.2.7", "project acme", `region ""`, "everybody", `identifier "ann"`}, 0, 0},
+			[]string{"api key k_1 of project acme", "address 192.0.2.7", "api key k_1 of project acme at address 192.0.2.7", "project acme", `region ""`, "everybody", "the identifier asked for"}, 0, 0},
 		"the key":                 {headgate.BucketQuery{Endpoint: "GET /a", KeyID: "k_1", Project: "acme"}, []string{"api key k_1 of project acme", "project acme", "everybody"}, 0, 4},
 		"the key and the address": {headgate.BucketQuery{Endpoint: "GET /a", KeyID: "k_1", Project: "acme", Address: client}, []string{"api key k_1 of project acme", "address 192.0.2.7", "api key k_1 of project acme at address 192.0.2.7", "project acme", `region ""`, "everybody"}, 1, 0},
 		"the project":             {headgate.BucketQuery{Endpoint: "GET /a", Project: "acme"}, []string{"project acme", "everybody"}, 0, 5},
 		"the address":             {headgate.BucketQuery{Endpoint: "GET /a", Address: client}, []string{"address 192.0.2.7", `region ""`, "everybody"}, 4, 0},
-		"the identifier":          {headgate.BucketQuery{Endpoint: "GET /a", Identifier: "ann"}, []string{"everybody", `identifier "ann"`}, 0, 5},
+		"the identifier":          {headgate.BucketQuery{Endpoint: "GET /a", Identifier: "ann"}, []string{"everybody", "the identifier asked for"}, 0, 5},
 		"one subject":             {headgate.BucketQuery{Endpoint: "GET /a", Project: "acme", Subject: bySubject(policy.SubjectProject)}, []string{"project acme"}, 0, 0},
 		"nobody":                  {headgate.BucketQuery{Endpoint: "GET /a"}, []string{"everybody"}, 0, 6},
 		"another endpoint":        {headgate.BucketQuery{Endpoint: "GET /b", Address: client}, nil, 1, 0},

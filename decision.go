@@ -80,6 +80,10 @@ type Verdict struct {
 	Rule  policy.RuleID
 	Level policy.Level
 
+	// Unparsable is the rule's second verdict on a request whose identifier
+	// could not be read: about the bucket that all such requests share.
+	Unparsable bool
+
 	// Shadow rules count like any other and never deny.
 	Shadow bool
 
@@ -170,7 +174,7 @@ func (d *Decision) settle(t *trip, allowed bool) {
 		verdicts = d.more
 	}
 	for i, a := range t.applied {
-		verdicts[i] = Verdict{Rule: a.Rule, Level: a.Level, Shadow: t.takes[i].Shadow, Outcome: t.outs[i]}
+		verdicts[i] = Verdict{Rule: a.Rule, Level: a.Level, Unparsable: i >= t.named, Shadow: t.takes[i].Shadow, Outcome: t.outs[i]}
 	}
 	if allowed && t.shaped {
 		d.Wait = longestWait(verdicts)

@@ -28,6 +28,10 @@ type Explanation struct {
 	// Identity is absent when the request is refused before it matters.
 	Identity *IdentityAccount `json:"identity,omitempty"`
 
+	// Identifier says how the request's identifier was come by; never what it
+	// is. It is absent where none was given and none is read.
+	Identifier string `json:"identifier,omitempty"`
+
 	// Considered is every place a rule was looked for, in order.
 	Considered []Considered `json:"considered,omitempty"`
 
@@ -66,6 +70,7 @@ type BucketAccount struct {
 	Project    string        `json:"project,omitempty"`
 	Tier       string        `json:"tier,omitempty"`
 	Subject    string        `json:"subject"`
+	Unparsable bool          `json:"unparsable,omitempty"` // shared by all requests whose identifier cannot be read
 	Limit      int64         `json:"limit"`
 	Per        time.Duration `json:"per_ns"`
 	Burst      int64         `json:"burst"`
@@ -93,12 +98,13 @@ type VerdictAccount struct {
 // is for people.
 func (l *Limiter) Explain(ctx context.Context, r Request) Explanation {
 	t := &trip{request: r}
+	identifier := l.readTyped(&t.request)
 	d := &t.decision
 	if l.prepare(ctx, t) {
 		allowed, err := l.buckets.Peek(ctx, t.now, t.takes, t.outs)
 		l.conclude(t, allowed, err)
 	}
-	x := Explanation{Method: r.Method, Target: r.Target, Cost: d.Cost}
+	x := Explanation{Method: r.Method, Target: r.Target, Cost: d.Cost, Identifier: identifier}
 	l.explainEndpoint(&x, d.Endpoint)
 	if d.set != nil {
 		l.explainIdentity(&x, d)
@@ -110,6 +116,35 @@ func (l *Limiter) Explain(ctx context.Context, r Request) Explanation {
 		x.Verdict.Rule = d.set.Rule(v.Rule).Title()
 	}
 	return x
+}
+
+// readTyped treats the identifier of r, as a person typed it, as a door treats
+// the one in a body, and says in words what came of it.
+func (l *Limiter) readTyped(r *Request) string {
+	m := l.endpoints.Match(r.Method, r.Target)
+	var reads bool
+	r.Identifier, r.Unparsable, reads = l.typed(m.ID, r.Identifier, r.Unparsable)
+	switch {
+	case r.Unparsable:
+		return "none that can be read: the address's budget and the one of all such requests"
+	case r.Identifier != "" && reads:
+		return "given, and read as in a body"
+	case r.Identifier != "":
+		return "given, and taken as it is: no body is read here"
+	}
+	return ""
+}
+
+// typed asks Options.Typed, where there is one and it knows the endpoint.
+func (l *Limiter) typed(id endpoint.ID, identifier string, unparsable bool) (read string, none, reads bool) {
+	if l.readIdentifier == nil {
+		return identifier, unparsable, false
+	}
+	read, ok, reads := l.readIdentifier(id, identifier)
+	if !reads {
+		return identifier, unparsable, false
+	}
+	return read, unparsable || !ok, true
 }
 
 func (l *Limiter) explainEndpoint(x *Explanation, m endpoint.Match) {
@@ -168,7 +203,7 @@ func explainBuckets(x *Explanation, d *Decision) {
 		rule := d.set.Rule(v.Rule)
 		x.Buckets = append(x.Buckets, BucketAccount{
 			Rule: rule.Title(), Endpoint: rule.Endpoint, Project: rule.Project, Tier: rule.Tier,
-			Subject: rule.Subject.String(), Limit: rule.Limit, Per: rule.Per, Burst: rule.Burst,
+			Subject: rule.Subject.String(), Unparsable: v.Unparsable, Limit: rule.Limit, Per: rule.Per, Burst: rule.Burst,
 			Algorithm: rule.Algorithm.String(), Mode: rule.Mode.String(),
 			Remaining: v.Outcome.Remaining, RetryAfter: v.Outcome.RetryAfter, ResetAfter: v.Outcome.ResetAfter, Wait: v.Outcome.Wait,
 			Denies:  !v.Shadow && !v.Outcome.Allowed,

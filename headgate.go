@@ -31,7 +31,10 @@ type Limiter struct {
 	region        func(netip.Addr) string
 	regions       bool // region can tell them apart
 	observe       func(*Request, *Decision)
-	now           func() int64 // Unix nanoseconds
+
+	readIdentifier func(endpoint.ID, string) (string, bool, bool)
+
+	now func() int64 // Unix nanoseconds
 
 	correct      Corrector // nil if the buckets cannot
 	reservations *reservations
@@ -54,7 +57,8 @@ func New(o Options) (*Limiter, error) {
 		costs:         costTable(o.Endpoints, o.Costs),
 		rejectUnknown: o.Unknown == RejectUnknown, denyUnruled: o.DenyWithoutRule,
 		region: o.Region, regions: o.Region != nil, observe: o.Observe, now: clock(o.Now),
-		maxWaiters: int64(o.MaxWaiters),
+		readIdentifier: o.Typed,
+		maxWaiters:     int64(o.MaxWaiters),
 	}
 	if l.maxWaiters == 0 {
 		l.maxWaiters = defaultWaiters
@@ -84,7 +88,7 @@ func (l *Limiter) Check(ctx context.Context, r Request) Decision {
 		allowed, err := l.buckets.TryConsume(ctx, t.now, t.takes, t.outs)
 		l.conclude(t, allowed, err)
 	}
-	l.observe(&t.request, &t.decision)
+	l.tell(t)
 	d := t.decision
 	l.end(t)
 	return d
@@ -94,6 +98,13 @@ func (l *Limiter) begin(r Request) *trip {
 	t := l.trips.Get().(*trip)
 	t.request, t.decision = r, Decision{}
 	return t
+}
+
+// tell tells Options.Observe of a request, but not whose account it tried: that
+// is hashed into the names of buckets by now, and goes nowhere else.
+func (l *Limiter) tell(t *trip) {
+	t.request.Identifier = ""
+	l.observe(&t.request, &t.decision)
 }
 
 func (l *Limiter) end(t *trip) {
@@ -114,6 +125,7 @@ type trip struct {
 	now     int64
 	cost    int64
 	applied []policy.Applied
+	named   int // of those, how many have a bucket by their subject; the rest share one
 	takes   []bucket.Take
 	outs    []bucket.Outcome
 	subject []byte
@@ -175,8 +187,12 @@ const everyEndpoint = ^uint32(0)
 
 // name turns the rules that apply into attempts on named buckets.
 func (l *Limiter) name(t *trip) {
-	t.takes, t.shaped = t.takes[:0], false
-	for _, a := range t.applied {
+	t.takes, t.shaped, t.named = t.takes[:0], false, len(t.applied)
+	if t.request.Unparsable {
+		t.request.Identifier = ""
+		t.doubt()
+	}
+	for i, a := range t.applied {
 		terms := t.set.Terms(a.Rule)
 		at := uint32(t.match.ID)
 		if a.Level.EveryEndpoint() {
@@ -185,7 +201,11 @@ func (l *Limiter) name(t *trip) {
 		if terms.Subject == policy.SubjectRegion {
 			t.decision.Region = l.region(t.who.Client)
 		}
-		t.subject = l.appendSubject(t.subject[:0], terms.Subject, t)
+		if i < t.named {
+			t.subject = l.appendSubject(t.subject[:0], terms.Subject, t)
+		} else {
+			t.subject = append(t.subject[:0], tagUnparsable)
+		}
 		t.takes = append(t.takes, bucket.Take{
 			Key:    l.keys.Key(terms.ID, at, t.subject),
 			Shape:  terms.Shape,
@@ -197,9 +217,20 @@ func (l *Limiter) name(t *trip) {
 	}
 	l.allowances.apply(t.now, t.takes)
 	if cap(t.outs) < len(t.takes) {
-		t.outs = make([]bucket.Outcome, policy.MaxApplied)
+		t.outs = make([]bucket.Outcome, max(policy.MaxApplied, len(t.takes)))
 	}
 	t.outs = t.outs[:len(t.takes)]
+}
+
+// doubt makes every rule by identifier apply a second time, to what all
+// requests share whose identifier nobody can read. The address's budget alone
+// would be one more for each address that tries the same account.
+func (t *trip) doubt() {
+	for _, a := range t.applied[:t.named] {
+		if t.set.Terms(a.Rule).Subject == policy.SubjectIdentifier {
+			t.applied = append(t.applied, a)
+		}
+	}
 }
 
 // Tags keep subjects apart from the address that stands in for them, whose own
@@ -210,6 +241,8 @@ const (
 	tagEndpoint
 	tagIdentifier
 	tagPrincipalIP
+	tagUnparsable
+	tagIdentifierIP
 )
 
 // appendSubject appends whose budget a rule means. What a request lacks is
@@ -233,6 +266,10 @@ func (l *Limiter) appendSubject(dst []byte, s policy.Subject, t *trip) []byte {
 	case policy.SubjectIdentifier:
 		if r.Identifier != "" {
 			return append(append(dst, tagIdentifier), r.Identifier...)
+		}
+	case policy.SubjectIdentifierIP:
+		if r.Identifier != "" {
+			return append(who.AppendAddress(append(dst, tagIdentifierIP)), r.Identifier...)
 		}
 	default:
 		return who.AppendSubject(dst)

@@ -90,8 +90,15 @@ type Options struct {
 	// NAT64 is somewhere only as itself.
 	Region func(netip.Addr) string
 
+	// Typed reads an identifier that a person typed, for Explain and for the
+	// queries of buckets, as a door reads the one in a body at the endpoint:
+	// httplimit.Identifiers.Typed fits. It reports whether there is one then, and
+	// whether bodies are read there at all. Nil means that none are.
+	Typed func(at endpoint.ID, typed string) (identifier string, ok, reads bool)
+
 	// Observe, if set, is called after every decision, on the request's own
 	// goroutine. It must be quick and must not keep either pointer.
+	// Request.Identifier is empty then.
 	Observe func(*Request, *Decision)
 
 	// MaxReservations is how many reservations may be outstanding at once:

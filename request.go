@@ -29,8 +29,16 @@ type Request struct {
 	// Identifier is what the caller tries to be (a user name in a login
 	// body), for rules with subject "identifier". It comes from the request,
 	// so it narrows budgets and never widens them: without one the client's
-	// address stands in.
+	// address stands in. Its bytes are its spelling: package body joins those
+	// that mean the same account. Options.Observe does not see it.
 	Identifier string
+
+	// Unparsable says that the request should have named an identifier and that
+	// none could be read, so that nobody knows whose account it tries. Rules
+	// with subject "identifier" then ask two budgets, both of which must have
+	// room: the address's, and one that all such requests share. Identifier is
+	// ignored.
+	Unparsable bool
 
 	// Cost is how many tokens this request takes, where that is known only of
 	// the request itself: rows asked for, bytes sent, tokens of a prompt. 0 is

@@ -86,7 +86,7 @@ func (l *Limiter) Reserve(ctx context.Context, r Request, timeout time.Duration)
 	if l.prepare(ctx, t) {
 		made = l.reserve(ctx, t, timeout)
 	}
-	l.observe(&t.request, &t.decision)
+	l.tell(t)
 	return made, t.decision
 }
 
@@ -104,7 +104,7 @@ func (l *Limiter) ReserveWait(ctx context.Context, r Request, timeout time.Durat
 		}
 		made = l.reserve(ctx, t, timeout)
 	}
-	l.observe(&t.request, &t.decision)
+	l.tell(t)
 	if t.decision.Wait <= 0 || awaitTurn(ctx, t.decision.Wait) {
 		return made, t.decision, nil
 	}
@@ -154,6 +154,7 @@ func bounded(timeout time.Duration) time.Duration {
 // charge is what a reservation took from one bucket.
 type charge struct {
 	rule  uint64 // policy.Terms.ID
+	every bool   // a rule for "*"
 	key   key.Key
 	shape rate.Shape
 	units int64
@@ -169,7 +170,8 @@ func chargesOf(t *trip) []charge {
 		if !possible || !t.outs[i].Allowed {
 			continue
 		}
-		charges = append(charges, charge{t.set.Terms(t.applied[i].Rule).ID, take.Key, take.Shape, units})
+		a := t.applied[i]
+		charges = append(charges, charge{t.set.Terms(a.Rule).ID, a.Level.EveryEndpoint(), take.Key, take.Shape, units})
 	}
 	return charges
 }
@@ -245,6 +247,21 @@ var (
 // since, buckets are corrected under those in force now. An error means that
 // nothing was settled and the reservation stands.
 func (l *Limiter) Settle(ctx context.Context, id ReservationID, actual int64) (Settlement, error) {
+	return l.settleOnce(ctx, id, actual, false)
+}
+
+// Forgive is Settle for a request that its endpoint's rules turn out not to
+// count, such as a login that succeeded where only failures count: they get back
+// what has not drained of the estimate. Rules for "*" count every request, so
+// they are settled to actual; without one, whoever has a good password could ask
+// for its check as often as it likes.
+//
+// It gives back what this reservation took and nothing of what others did.
+func (l *Limiter) Forgive(ctx context.Context, id ReservationID, actual int64) (Settlement, error) {
+	return l.settleOnce(ctx, id, actual, true)
+}
+
+func (l *Limiter) settleOnce(ctx context.Context, id ReservationID, actual int64, forgiven bool) (Settlement, error) {
 	if actual < 0 {
 		return Settlement{}, fmt.Errorf("actual is %d, want 0 or more", actual)
 	}
@@ -257,7 +274,7 @@ func (l *Limiter) Settle(ctx context.Context, id ReservationID, actual int64) (S
 		return s, err
 	}
 	s.Actual = actual
-	if s.Uncharged, err = l.settle(ctx, now, e, actual); err != nil {
+	if s.Uncharged, err = l.settle(ctx, now, e, actual, forgiven); err != nil {
 		l.reservations.release(id)
 		return Settlement{}, fmt.Errorf("settle a reservation: %w", err)
 	}
@@ -267,8 +284,8 @@ func (l *Limiter) Settle(ctx context.Context, id ReservationID, actual int64) (S
 
 // settle corrects the buckets of a reservation, and reports how many tokens of
 // the difference some of them did not take on.
-func (l *Limiter) settle(ctx context.Context, now int64, e *entry, actual int64) (uncharged int64, err error) {
-	if actual == e.cost {
+func (l *Limiter) settle(ctx context.Context, now int64, e *entry, actual int64, forgiven bool) (uncharged int64, err error) {
+	if actual == e.cost && !forgiven {
 		return 0, nil
 	}
 	changes := make([]bucket.Change, 0, len(e.charges))
@@ -280,9 +297,13 @@ func (l *Limiter) settle(ctx context.Context, now int64, e *entry, actual int64)
 		inForce = set.Resolve(inForce, now, e.match, e.project, e.tier)
 	}
 	for i := range e.charges {
-		c, ok := l.correction(now, e, &e.charges[i], set, inForce, actual)
+		due := actual
+		if forgiven && !e.charges[i].every {
+			due = 0
+		}
+		c, ok := l.correction(now, e, &e.charges[i], set, inForce, due)
 		if !ok {
-			left = max(left, actual-e.cost)
+			left = max(left, due-e.cost)
 			continue
 		}
 		changes = append(changes, c)

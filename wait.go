@@ -26,7 +26,7 @@ func (l *Limiter) Wait(ctx context.Context, r Request) (Decision, error) {
 	t := l.begin(r)
 	defer l.end(t)
 	if !l.prepare(ctx, t) {
-		l.observe(&t.request, &t.decision)
+		l.tell(t)
 		return t.decision, nil
 	}
 	if t.shaped {
@@ -34,7 +34,7 @@ func (l *Limiter) Wait(ctx context.Context, r Request) (Decision, error) {
 	}
 	allowed, err := l.buckets.TryConsume(ctx, t.now, t.takes, t.outs)
 	l.conclude(t, allowed, err)
-	l.observe(&t.request, &t.decision)
+	l.tell(t)
 	err = nil // it stands in the decision
 	if wait := t.decision.Wait; wait > 0 {
 		err = l.await(ctx, t, wait)
