@@ -34,7 +34,7 @@ var allowed = map[string][]string{
 	"bucket/buckettest": {"bucket", "key", "rate"},
 	"":                  {"endpoint", "identity", "policy", "key", "bucket", "rate"},
 	"internal/perrule":  {"policy"},
-	"httplimit":         {"", "bucket", "policy", "internal/perrule", "internal/problem"},
+	"httplimit":         {"", "body", "bucket", "endpoint", "policy", "internal/perrule", "internal/problem"},
 	"gateway":           {"", "httplimit", "internal/problem"},
 	"proofs":            {}, // no Go but a test
 }

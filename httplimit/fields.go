@@ -68,9 +68,10 @@ func (h *handler) setRateLimit(header http.Header, d *headgate.Decision) {
 	var only *rendered
 	for i := range verdicts {
 		v := &verdicts[i]
-		if v.Shadow {
-			continue // not in force, so nothing to obey
+		if v.Shadow || v.Unparsable {
+			continue // not in force, so nothing to obey; or told with its rule
 		}
+		v = tighter(verdicts, v)
 		rule := h.rules.Get(d.Policies(), v.Rule, render)
 		if len(quota) > 0 {
 			quota, policies = append(quota, ", "...), append(policies, ", "...)
@@ -88,6 +89,22 @@ func (h *handler) setRateLimit(header http.Header, d *headgate.Decision) {
 		values[1] = string(policies)
 	}
 	header[fieldRateLimit], header[fieldPolicy] = values[0:1:1], values[1:2:2]
+}
+
+// tighter is v, or the same rule's verdict about the bucket that unparsable
+// requests share, where that has less.
+func tighter(verdicts []headgate.Verdict, v *headgate.Verdict) *headgate.Verdict {
+	for i := len(verdicts) - 1; i >= 0 && verdicts[i].Unparsable; i-- {
+		other := &verdicts[i]
+		if other.Rule != v.Rule {
+			continue
+		}
+		a, b := &other.Outcome, &v.Outcome
+		if b.Allowed && (!a.Allowed || a.Remaining < b.Remaining) || !a.Allowed && a.RetryAfter > b.RetryAfter {
+			return other
+		}
+	}
+	return v
 }
 
 // rendered is what responses say of a rule, written once.

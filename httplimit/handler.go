@@ -30,6 +30,10 @@ type Options struct {
 	// "identifier". Default none.
 	Identifier func(*http.Request) string
 
+	// Identifiers finds them in the bodies of the endpoints it names, in the
+	// place of Identifier. Default nil: no body is touched.
+	Identifiers *Identifiers
+
 	// Cost tells what a request costs, or probably costs if Reserve is set, in
 	// tokens; 0 is what the endpoint costs. Default 0. What it reads of the
 	// request was chosen by the client: bound it.
@@ -65,6 +69,8 @@ type Options struct {
 //	404  no such endpoint                     403  no rule, under DenyWithoutRule
 //	405  not with this method                 503  the limiter's state is unavailable,
 //	400  Options.Cost is below zero                or too many requests are unsettled
+//	400  a body without an identifier, where       408  a body that does not arrive in
+//	     Login.Reject is set                            Login.ReadTimeout
 func Handler(lim *headgate.Limiter, next http.Handler, o Options) http.Handler {
 	if o.Peer == nil {
 		o.Peer = Peer
@@ -95,12 +101,17 @@ type handler struct {
 }
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if h.options.Reserve != nil {
-		h.serveReserved(w, r)
+	request := h.request(r)
+	login := h.options.Identifiers.at(&request)
+	if login != nil && !login.identify(w, r, &request) {
+		return
+	}
+	if h.options.Reserve != nil || login != nil && login.CountFailures {
+		h.serveReserved(w, r, request, login)
 		return
 	}
 	// An error says that the client left while it waited; d is denied then.
-	d, _ := h.lim.Wait(r.Context(), h.request(r))
+	d, _ := h.lim.Wait(r.Context(), request)
 	h.setFields(w.Header(), r, &d)
 	if !d.Allowed {
 		h.refuse(w, r, &d)

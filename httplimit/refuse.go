@@ -2,6 +2,7 @@ package httplimit
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -98,7 +99,9 @@ func violated(d *headgate.Decision) []string {
 	var names []string
 	for _, v := range d.Verdicts() {
 		if !v.Shadow && !v.Outcome.Allowed {
-			names = append(names, d.Policies().Rule(v.Rule).Title())
+			if title := d.Policies().Rule(v.Rule).Title(); !v.Unparsable || !slices.Contains(names, title) {
+				names = append(names, title)
+			}
 		}
 	}
 	return names

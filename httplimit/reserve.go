@@ -42,29 +42,33 @@ type Reserve struct {
 	Failed func(error)
 }
 
-// serveReserved is ServeHTTP for requests that pay afterwards.
-func (h *handler) serveReserved(w http.ResponseWriter, r *http.Request) {
+// serveReserved is ServeHTTP for requests that pay afterwards, or are forgiven
+// when they did not fail: login is nil, or says so.
+func (h *handler) serveReserved(w http.ResponseWriter, r *http.Request, request headgate.Request, login *login) {
+	o := h.options.Reserve
+	if o == nil {
+		o = &h.options.Identifiers.reserve
+	}
 	// An error says that the client left while it waited; d is denied then.
-	reservation, d, _ := h.lim.ReserveWait(r.Context(), h.request(r), h.options.Reserve.Timeout)
+	reservation, d, _ := h.lim.ReserveWait(r.Context(), request, o.Timeout)
 	h.setFields(w.Header(), r, &d)
 	if !d.Allowed {
 		h.refuse(w, r, &d)
 		return
 	}
-	m := &meter{ResponseWriter: w, field: http.CanonicalHeaderKey(h.options.Reserve.Field), cost: -1}
+	m := &meter{ResponseWriter: w, field: http.CanonicalHeaderKey(o.Field), cost: -1}
 	served := false
 	defer func() {
 		m.takeField() // what was set after the header was sent
 		// Not the request's context: a client that has gone pays too.
-		h.settle(context.WithoutCancel(r.Context()), reservation, m, served)
+		h.settle(context.WithoutCancel(r.Context()), o, reservation, m, served, served && login.forgives(m))
 	}()
 	h.next.ServeHTTP(m, r)
 	served = true
 }
 
 // settle tells the limiter what a request cost.
-func (h *handler) settle(ctx context.Context, reservation headgate.Reservation, m *meter, served bool) {
-	o := h.options.Reserve
+func (h *handler) settle(ctx context.Context, o *Reserve, reservation headgate.Reservation, m *meter, served, forgiven bool) {
 	actual := reservation.Cost
 	switch {
 	case m.cost >= 0:
@@ -77,7 +81,11 @@ func (h *handler) settle(ctx context.Context, reservation headgate.Reservation, 
 		// less.
 		actual = max(actual, reservation.Cost)
 	}
-	if _, err := h.lim.Settle(ctx, reservation.ID, actual); err != nil && o.Failed != nil {
+	settle := h.lim.Settle
+	if forgiven {
+		settle = h.lim.Forgive
+	}
+	if _, err := settle(ctx, reservation.ID, actual); err != nil && o.Failed != nil {
 		o.Failed(err)
 	}
 }
@@ -92,6 +100,7 @@ type meter struct {
 	bytes    int64
 	hijacked bool
 	wrote    bool // the header is sent
+	status   int  // that was sent with it; 0 is 200 by default
 }
 
 // Unwrap is for http.ResponseController.
@@ -100,6 +109,9 @@ func (m *meter) Unwrap() http.ResponseWriter { return m.ResponseWriter }
 func (m *meter) WriteHeader(status int) {
 	m.takeField()
 	if status >= 200 || status == http.StatusSwitchingProtocols {
+		if !m.wrote {
+			m.status = status
+		}
 		m.wrote = true
 	}
 	m.ResponseWriter.WriteHeader(status)
