@@ -61,7 +61,7 @@ type IdentifierOptions struct {
 }
 
 // Identifiers finds identifiers in bodies, and counts those it did not find. It
-// is safe for concurrent use.
+// is safe for concurrent use. A nil one reads nothing.
 type Identifiers struct {
 	table   *endpoint.Table
 	logins  map[endpoint.ID]*login
@@ -155,6 +155,9 @@ func (s *Identifiers) Endpoints() []endpoint.ID {
 // Typed is for headgate.Options.Typed. At no endpoint, which is all of them
 // together, there is an identifier if all that are read would agree on it.
 func (s *Identifiers) Typed(at endpoint.ID, typed string) (identifier string, ok, reads bool) {
+	if s == nil {
+		return typed, typed != "", false
+	}
 	if at == endpoint.Unknown {
 		for i, id := range s.Endpoints() {
 			found, good, _ := s.Typed(id, typed)
@@ -176,7 +179,7 @@ func (s *Identifiers) Typed(at endpoint.ID, typed string) (identifier string, ok
 // Faults returns how many requests had no identifier because of a fault; those
 // that had one are under body.None.
 func (s *Identifiers) Faults(f body.Fault) uint64 {
-	if int(f) >= len(s.faults) {
+	if s == nil || int(f) >= len(s.faults) {
 		return 0
 	}
 	return s.faults[f].Load()

@@ -119,6 +119,10 @@ type Config struct {
 	// Settle makes requests pay what they turned out to cost.
 	Settle Settle `yaml:"settle"`
 
+	// Identifiers are the endpoints whose bodies name what a request tries to
+	// be, such as logins. Default none: no body is read.
+	Identifiers []Identifier `yaml:"identifiers"`
+
 	// Endpoint adjusts the canonical form.
 	Endpoint Endpoint `yaml:"endpoint"`
 
@@ -276,6 +280,7 @@ func (c *Config) Complete() error {
 	check.between("max_buckets", int64(c.MaxBuckets), 1, 1<<30)
 	check.bytes(c)
 	check.settle(c.Settle)
+	check.identifiers(c.Identifiers)
 	check.duration("upstream_timeout", c.UpstreamTimeout, time.Millisecond, 24*time.Hour)
 	check.duration("refresh", c.Refresh, time.Millisecond, time.Hour)
 	check.duration("shutdown_timeout", c.ShutdownTimeout, time.Millisecond, 24*time.Hour)

@@ -127,6 +127,8 @@ func (d *Daemon) handle(token string) error {
 			Legacy:     dialects[d.conf.Headers.Legacy],
 			Methods:    d.parts.registry.Table.Allowed,
 			Reserve:    settlement(d.conf.Settle, d.log),
+
+			Identifiers: d.parts.identifiers,
 		},
 	})
 	if err != nil {
@@ -277,6 +279,8 @@ type parts struct {
 	limiter  *headgate.Limiter
 	meter    *metrics.Meter
 	pressure *pressure
+
+	identifiers *httplimit.Identifiers // nil if no body is read
 }
 
 func (p *parts) close() {
@@ -293,7 +297,7 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 		return nil, err
 	}
 	p.compile = policy.CompileOptions{
-		Endpoints: p.registry.Table, BurstPercent: c.BurstPercent, Costs: p.registry.Costs, Unseen: Unseen(c),
+		Endpoints: p.registry.Table, BurstPercent: c.BurstPercent, Costs: p.registry.Costs, Unseen: Unseen(c), Identified: p.registry.Identified,
 	}
 	p.database = &database{dsn: c.DB, lastGood: c.LastGood, open: OpenStore}
 	if o.readOnly {
@@ -315,18 +319,21 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 	if err != nil {
 		return nil, err
 	}
+	if p.identifiers, err = identifiers(c, p.registry.Table, o.Log); err != nil {
+		return nil, err
+	}
 	stats := func() memory.Stats { return buckets.Stats(time.Now().UnixNano()) }
 	p.pressure = newPressure(stats, o.Log)
 	p.meter = metrics.New(metrics.Options{
 		Policies: p.rules.Status, Keys: p.keys.status, Buckets: stats, TooSmall: func() bool { return len(p.pressure.warnings()) > 0 },
 		Reservations: func() headgate.ReservationStats { return p.limiter.Reservations() },
-		Rejections:   p.who.Rejections, Version: o.Version,
+		Rejections:   p.who.Rejections, Version: o.Version, Identifiers: p.identifiers.Faults,
 		Regions: p.regions.reporter(), Balancer: balancerStats(o.balancer),
 	})
 	p.limiter, err = headgate.New(headgate.Options{
 		Endpoints: p.registry.Table, Policies: p.rules, Buckets: buckets, Identities: p.who, Region: p.regions.finder(p.who),
 		Unknown: unknownModes[c.Unknown], Costs: p.registry.Costs, DenyWithoutRule: c.NoRule == "deny",
-		Observe: p.meter.Observe, MaxReservations: c.Settle.MaxOutstanding,
+		Typed: p.identifiers.Typed, Observe: p.meter.Observe, MaxReservations: c.Settle.MaxOutstanding,
 	})
 	return p, err
 }

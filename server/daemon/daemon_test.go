@@ -30,6 +30,11 @@ type process struct {
 
 func newProcess(t *testing.T, rules []policy.Rule, change ...func(*config.Config)) *process {
 	t.Helper()
+	return newProcessWith(t, daemon.Options{Log: slog.New(slog.DiscardHandler), Version: "test"}, rules, change...)
+}
+
+func newProcessWith(t *testing.T, o daemon.Options, rules []policy.Rule, change ...func(*config.Config)) *process {
+	t.Helper()
 	dir := t.TempDir()
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }))
 	t.Cleanup(api.Close)
@@ -47,7 +52,7 @@ func newProcess(t *testing.T, rules []policy.Rule, change ...func(*config.Config
 		t.Fatal(err)
 	}
 	fill(t, c.DB, rules)
-	d, err := daemon.Start(context.Background(), c, daemon.Options{Log: slog.New(slog.DiscardHandler), Version: "test"})
+	d, err := daemon.Start(context.Background(), c, o)
 	if err != nil {
 		t.Fatal(err)
 	}

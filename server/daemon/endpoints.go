@@ -11,9 +11,9 @@ import (
 )
 
 // Unseen are the subjects that the gateway cannot tell apart: without a table
-// of regions, and because it reads no bodies.
+// of regions, and because it reads no bodies but those of Registry.Identified.
 func Unseen(c config.Config) []policy.Subject {
-	unseen := []policy.Subject{policy.SubjectIdentifier}
+	unseen := []policy.Subject{policy.SubjectIdentifier, policy.SubjectIdentifierIP}
 	if len(c.RegionFiles) == 0 {
 		unseen = append(unseen, policy.SubjectRegion)
 	}
@@ -25,6 +25,7 @@ type Registry struct {
 	Operations []openapi.Operation
 	Table      *endpoint.Table
 	Costs      map[endpoint.ID]int64
+	Identified []endpoint.ID // where bodies are read
 }
 
 // Endpoints builds the Registry that c names, or returns every fault found in
@@ -51,8 +52,9 @@ func Endpoints(c config.Config) (*Registry, error) {
 	if err != nil {
 		return nil, err
 	}
-	costs, err := costs(table, c.Costs)
-	return &Registry{operations, table, costs}, err
+	costs, err1 := costs(table, c.Costs)
+	reads, err2 := identified(c, table)
+	return &Registry{operations, table, costs, reads}, errors.Join(err1, err2)
 }
 
 func profile(e config.Endpoint) endpoint.Profile {

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/body"
 	"github.com/headgate-io/headgate/bucket/memory"
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/internal/perrule"
@@ -45,6 +46,9 @@ type Options struct {
 	// PROXY protocol. Either may be nil: there is none.
 	Regions  func() RegionStatus
 	Balancer func() (accepted uint64, refused map[string]uint64)
+	// Identifiers tells how many bodies had a fault, and how many none. Where no
+	// body was read it says 0 of all.
+	Identifiers func(body.Fault) uint64
 
 	Version string // of the program
 }
@@ -224,14 +228,15 @@ var (
 	descProxyHeaders = describe("proxy_protocol_connections_total", "Connections whose PROXY header was believed.")
 	descProxyRefused = describe("proxy_protocol_refused_total", "Connections closed for their PROXY header, or for having none.", "reason")
 
-	descEvicted = describe("buckets_evicted_total", "Buckets evicted to make room: full ones lose nothing, the debt of the others is remembered.", "state")
+	descEvicted     = describe("buckets_evicted_total", "Buckets evicted to make room: full ones lose nothing, the debt of the others is remembered.", "state")
+	descIdentifiers = describe("identifiers_total", "Requests to endpoints whose bodies are read, by whether an identifier was found: none is no fault.", "fault")
 )
 
 func (g *gauges) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descBuild, descVersion, descRules, descStaleness, descFailures, descHealthy,
 		descFromDisk, descCopy, descKeys, descKeyFailures, descBuckets, descCapacity, descCreated, descEvicted, descRejected,
 		descRegions, descRegionBytes, descRegionsOK, descRegionFailures, descProxyHeaders, descProxyRefused,
-		descOccupancy, descDenials, descTooSmall, descNewcomers, descBytes, descShapes, descOutstanding, descPlaces, descReserved} {
+		descOccupancy, descDenials, descTooSmall, descNewcomers, descBytes, descShapes, descOutstanding, descPlaces, descReserved, descIdentifiers} {
 		out <- d
 	}
 }
@@ -273,6 +278,9 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 	count(descReserved, reserved.Expired, "expired")
 	count(descReserved, reserved.Refused, "refused")
 	g.addresses(gauge, count)
+	for fault := range body.Fault(body.Faults) {
+		count(descIdentifiers, g.options.Identifiers(fault), fault.String())
+	}
 	for reason, n := range g.options.Rejections() {
 		count(descRejected, n, reason.Code())
 	}

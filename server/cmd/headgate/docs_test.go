@@ -444,13 +444,20 @@ func freeAddress(t *testing.T) string {
 
 // exampleAPI is the API that the pages stand the gateway before. It answers
 // with the request line that reached it; /v1/forwarded with the forwarding
-// fields that did; /v1/slow does not answer.
+// fields that did; /v1/slow does not answer; /v1/login knows one password.
 func exampleAPI(t *testing.T) string {
 	t.Helper()
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/v1/slow":
 			<-r.Context().Done()
+		case "/v1/login":
+			if text, _ := io.ReadAll(r.Body); bytes.Contains(text, []byte(`"password":`)) && !bytes.Contains(text, []byte(`:"right"`)) {
+				w.WriteHeader(http.StatusUnauthorized)
+				fmt.Fprintln(w, "wrong password")
+				return
+			}
+			fmt.Fprintln(w, "welcome")
 		case "/v1/forwarded":
 			for _, name := range []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "Forwarded"} {
 				if values := r.Header.Values(name); len(values) > 0 {

@@ -113,6 +113,9 @@ func writeExplanation(w io.Writer, x headgate.Explanation, offline bool) error {
 	if x.Identity != nil {
 		writeIdentity(line, x.Identity)
 	}
+	if x.Identifier != "" {
+		line("identifier", "%s", x.Identifier)
+	}
 	if err := out.Flush(); err != nil {
 		return err
 	}
@@ -180,8 +183,12 @@ func writeBuckets(w io.Writer, x headgate.Explanation, offline bool) {
 		if b.Binding {
 			mark = "*"
 		}
+		rule := b.Rule
+		if b.Unparsable {
+			rule += ", all unparsable"
+		}
 		fmt.Fprintf(table, "  %s %s\t%s\t%d\t%s\t%d\t%v\t%v\n",
-			mark, b.Rule, policy.Rule{Limit: b.Limit, Per: b.Per}.Rate(), b.Burst, b.Mode, b.Remaining, b.RetryAfter, b.ResetAfter)
+			mark, rule, policy.Rule{Limit: b.Limit, Per: b.Per}.Rate(), b.Burst, b.Mode, b.Remaining, b.RetryAfter, b.ResetAfter)
 	}
 	_ = table.Flush()
 	if offline {

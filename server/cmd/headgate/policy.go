@@ -106,6 +106,6 @@ func compileOptions(c config.Config) (policy.CompileOptions, error) {
 	if err != nil {
 		return o, err
 	}
-	o.Endpoints, o.Costs = registry.Table, registry.Costs
+	o.Endpoints, o.Costs, o.Identified = registry.Table, registry.Costs, registry.Identified
 	return o, nil
 }

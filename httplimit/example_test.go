@@ -1,0 +1,89 @@
+package httplimit_test
+
+import (
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"time"
+
+	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/body"
+	"github.com/headgate-io/headgate/bucket/memory"
+	"github.com/headgate-io/headgate/endpoint"
+	"github.com/headgate-io/headgate/httplimit"
+	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/policy"
+)
+
+func ExampleNewIdentifiers() {
+	template, err := endpoint.ParseTemplate("POST /v1/login")
+	if err != nil {
+		log.Fatal(err)
+	}
+	endpoints, err := endpoint.Compile([]endpoint.Template{template}, endpoint.Profile{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	// begin: login
+	identifiers, err := httplimit.NewIdentifiers(httplimit.IdentifierOptions{
+		Endpoints: endpoints,
+		Logins: []httplimit.Login{{
+			Endpoint:      "POST /v1/login",
+			Field:         body.Field{Name: "email"},
+			CountFailures: true,
+		}},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	// end: login
+	rules, problems := policy.Compile(policy.Document{Rules: []policy.Rule{
+		{Endpoint: "POST /v1/login", Limit: 20, Per: time.Hour, Subject: policy.SubjectIP},
+		{Endpoint: "POST /v1/login", Limit: 2, Per: time.Hour, Subject: policy.SubjectIdentifierIP},
+	}}, policy.CompileOptions{Endpoints: endpoints, Identified: identifiers.Endpoints()})
+	if err := problems.Err(); err != nil {
+		log.Fatal(err)
+	}
+	buckets, err := memory.New(memory.Options{MaxBuckets: 1000})
+	if err != nil {
+		log.Fatal(err)
+	}
+	who, err := identity.New(identity.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	limiter, err := headgate.New(headgate.Options{
+		Endpoints: endpoints, Policies: headgate.Fixed(rules), Buckets: buckets, Identities: who, Typed: identifiers.Typed,
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	api := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if text, _ := io.ReadAll(r.Body); !strings.Contains(string(text), "right") {
+			w.WriteHeader(http.StatusUnauthorized)
+		}
+	})
+	h := httplimit.Handler(limiter, api, httplimit.Options{Identifiers: identifiers})
+	for _, text := range []string{
+		`{"email":"alice@example.org","password":"right"}`,
+		`{"email":"alice@example.org","password":"1234"}`,
+		`{"email":"Alice@Example.org","password":"qwerty"}`,
+		`{"email":"alice@example.org ","password":"letmein"}`,
+		`{"email":"bob@example.org","password":"1234"}`,
+	} {
+		r := httptest.NewRequest("POST", "/v1/login", strings.NewReader(text))
+		r.Header.Set("Content-Type", "application/json")
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		fmt.Println(w.Code)
+	}
+	// Output:
+	// 200
+	// 401
+	// 401
+	// 429
+	// 401
+}

@@ -1,0 +1,69 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"golang.org/x/text/unicode/norm"
+
+	"github.com/headgate-io/headgate/body"
+	"github.com/headgate-io/headgate/endpoint"
+	"github.com/headgate-io/headgate/httplimit"
+	"github.com/headgate-io/headgate/server/config"
+)
+
+// identifiers builds what reads the bodies that c names, or nil if it names
+// none.
+func identifiers(c config.Config, table *endpoint.Table, log *slog.Logger) (*httplimit.Identifiers, error) {
+	if len(c.Identifiers) == 0 {
+		return nil, nil
+	}
+	o := httplimit.IdentifierOptions{
+		Endpoints: table, Timeout: c.Settle.Timeout,
+		Failed: func(err error) {
+			log.Warn("a login that succeeded was not settled and counts as a failure", "error", err)
+		},
+	}
+	for _, i := range c.Identifiers {
+		login, err := login(i)
+		if err != nil {
+			return nil, err // Complete has checked it
+		}
+		o.Logins = append(o.Logins, login)
+	}
+	return httplimit.NewIdentifiers(o)
+}
+
+func login(i config.Identifier) (httplimit.Login, error) {
+	spellings, nfkc, err := i.Spellings()
+	l := httplimit.Login{
+		Endpoint: i.Endpoint, ReadTimeout: i.ReadTimeout, Reject: i.Unparsable == "reject",
+		CountFailures: i.Count == "failures", FailureStatuses: i.FailureStatuses,
+		Field: body.Field{Name: i.Field, MaxBytes: int(i.MaxBytes), MaxDepth: i.MaxDepth, MaxLength: i.MaxLength, Spellings: spellings},
+	}
+	if nfkc {
+		l.Field.Compose = func(dst, src []byte) []byte { return norm.NFKC.Append(dst, src...) }
+	}
+	return l, errors.Join(err, l.Field.Format.UnmarshalText([]byte(i.Format)))
+}
+
+// identified returns the endpoints where c reads identifiers.
+func identified(c config.Config, table *endpoint.Table) ([]endpoint.ID, error) {
+	var ids []endpoint.ID
+	var faults []error
+	for n, i := range c.Identifiers {
+		template, err := endpoint.ParseTemplate(i.Endpoint)
+		if err != nil {
+			faults = append(faults, fmt.Errorf("identifiers[%d]: %w", n, err))
+			continue
+		}
+		id, ok := table.Lookup(template)
+		if !ok {
+			faults = append(faults, fmt.Errorf("identifiers[%d]: endpoint is %q, want one that the registry has%s", n, i.Endpoint, closest(table, template)))
+			continue
+		}
+		ids = append(ids, id)
+	}
+	return ids, errors.Join(faults...)
+}
