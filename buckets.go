@@ -287,7 +287,7 @@ func (l *Limiter) find(ctx context.Context, q *BucketQuery) (found []namedBucket
 	if err != nil {
 		return nil, nil, err
 	}
-	identifier, none, _ := l.typed(match.ID, q.Identifier, false)
+	identifier, none, _ := l.typed(match, q.Identifier, false)
 	if none && q.Identifier != "" {
 		return nil, nil, wrongQuery("the identifier is none that could be read in a body")
 	}
@@ -469,12 +469,4 @@ func whose(s policy.Subject, who *identity.Principal, identifier string, region 
 		return asked + " at " + address
 	}
 	return address
-}
-
-// clip shortens a name that an operator wrote.
-func clip(s string) string {
-	if len(s) > 100 {
-		return s[:100] + "..."
-	}
-	return s
 }

@@ -123,7 +123,7 @@ func (l *Limiter) Explain(ctx context.Context, r Request) Explanation {
 func (l *Limiter) readTyped(r *Request) string {
 	m := l.endpoints.Match(r.Method, r.Target)
 	var reads bool
-	r.Identifier, r.Unparsable, reads = l.typed(m.ID, r.Identifier, r.Unparsable)
+	r.Identifier, r.Unparsable, reads = l.typed(m, r.Identifier, r.Unparsable)
 	switch {
 	case r.Unparsable:
 		return "none that can be read: the address's budget and the one of all such requests"
@@ -136,11 +136,11 @@ func (l *Limiter) readTyped(r *Request) string {
 }
 
 // typed asks Options.Typed, where there is one and it knows the endpoint.
-func (l *Limiter) typed(id endpoint.ID, identifier string, unparsable bool) (read string, none, reads bool) {
-	if l.readIdentifier == nil {
+func (l *Limiter) typed(m endpoint.Match, identifier string, unparsable bool) (read string, none, reads bool) {
+	if l.readIdentifier == nil || m.Status != endpoint.Known {
 		return identifier, unparsable, false
 	}
-	read, ok, reads := l.readIdentifier(id, identifier)
+	read, ok, reads := l.readIdentifier(m.ID, identifier)
 	if !reads {
 		return identifier, unparsable, false
 	}

@@ -256,7 +256,7 @@ func TestTypedIdentifiersAreReadAsInBodies(t *testing.T) {
 	b := newBench(t, []string{login, "GET /a"}, append(both, policy.Rule{Endpoint: policy.All, Limit: 50, Subject: policy.SubjectIdentifier}), func(o *headgate.Options) {
 		read, _ := o.Endpoints.Lookup(parse(t, login))
 		o.Typed = func(at endpoint.ID, typed string) (string, bool, bool) {
-			if at != read {
+			if at != read && at != endpoint.Unknown {
 				return typed, true, false
 			}
 			return strings.ToLower(typed), typed != "", true
@@ -271,6 +271,13 @@ func TestTypedIdentifiersAreReadAsInBodies(t *testing.T) {
 	x = b.Explain(context.Background(), attempt("192.0.2.8", ""))
 	if len(x.Buckets) != 5 || !x.Buckets[3].Unparsable || x.Buckets[3].Remaining != 3 || x.Identifier == "" {
 		t.Errorf("Explain without one = %q %+v, want the budget that all share", x.Identifier, x.Buckets)
+	}
+	if x := b.Explain(context.Background(), headgate.Request{Method: "POST", Target: "/nowhere"}); x.Identifier != "" {
+		t.Errorf("Explain of an unknown path says of the identifier: %s", x.Identifier)
+	}
+	subject := policy.SubjectIdentifier
+	if in, err := b.Inspect(context.Background(), headgate.BucketQuery{Endpoint: policy.All, Identifier: "Alice", Subject: &subject}); err != nil || len(in.Buckets) != 1 || in.Buckets[0].Remaining != 49 {
+		t.Errorf("Inspect of all endpoints = %+v, %v, want the bucket of alice", in, err)
 	}
 	in, err := b.Inspect(context.Background(), headgate.BucketQuery{Endpoint: login, Identifier: "Alice"})
 	if err != nil || len(in.Buckets) != 1 || in.Buckets[0].Remaining != 4 {

@@ -92,7 +92,8 @@ type Options struct {
 
 	// Typed reads an identifier that a person typed, for Explain and for the
 	// queries of buckets, as a door reads the one in a body at the endpoint:
-	// httplimit.Identifiers.Typed fits. It reports whether there is one then, and
+	// httplimit.Identifiers.Typed fits. At endpoint.Unknown it is asked for all
+	// endpoints together, a rule's for "*". It reports whether there is one then, and
 	// whether bodies are read there at all. Nil means that none are.
 	Typed func(at endpoint.ID, typed string) (identifier string, ok, reads bool)
 

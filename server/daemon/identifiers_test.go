@@ -39,6 +39,13 @@ func TestNFKCJoinsComposedCharacters(t *testing.T) {
 			}
 		}
 	}
+	for r := rune(' '); r <= utf8.MaxRune; r++ {
+		if got, fault := f.Normalise(nil, []byte(string(r))); fault == body.None {
+			if again, _ := f.Normalise(nil, got); !bytes.Equal(again, got) {
+				t.Errorf("%U becomes %q, and that %q", r, got, again)
+			}
+		}
+	}
 	plain := finder(t, config.Identifier{Field: "email", Format: "json", Normalise: []string{"case"}})
 	if got, _ := plain.Normalise(nil, []byte("RENE\u0301")); string(got) != "rene\u0301" {
 		t.Errorf("without nfkc: %q", got)
