@@ -293,3 +293,25 @@ func TestUnparsableAllocatesNothing(t *testing.T) {
 		t.Errorf("Check allocates %v times, want %v", n, allocationsUnderTest)
 	}
 }
+
+func TestForgiveUnderEveryAlgorithm(t *testing.T) {
+	for _, algorithm := range []policy.Algorithm{policy.TokenBucket, policy.LeakyBucket, policy.FixedWindow, policy.SlidingWindow, policy.SlidingLog} {
+		b := newBench(t, []string{login}, []policy.Rule{{Endpoint: login, Limit: 2, Per: time.Hour, Subject: policy.SubjectIdentifier, Algorithm: algorithm}})
+		ctx := context.Background()
+		for i := range 10 {
+			made, d := b.Reserve(ctx, attempt("192.0.2.7", "alice"), time.Minute)
+			if !d.Allowed {
+				t.Errorf("%v: success %d is denied: %v", algorithm, i, d.Reason)
+				break
+			}
+			if _, err := b.Forgive(ctx, made.ID, made.Cost); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i := range 3 {
+			if got := b.attempt("192.0.2.7", "alice").Allowed; got != (i < 2) {
+				t.Errorf("%v: failure %d: %v, want 2 to pass", algorithm, i, got)
+			}
+		}
+	}
+}

@@ -15,152 +15,211 @@ import (
 // the outer object and the one of user are on the path when "email" comes, and
 // only there is a name compared. The whole document is checked all the same:
 // what follows the field may be what another parser trips over.
+type scanner struct {
+	b []byte
+	i int // of the next byte
+
+	path     [][]byte
+	maxDepth int
+
+	depth int             // containers open
+	kinds uint64          // of those, by depth: 1 is an object
+	on    int             // of those, the outermost that lie on the path
+	seen  [mostNames]bool // names of the path that were met
+
+	// What the value to come is: the field, or on the way to it.
+	target, step bool
+
+	found, escaped bool // the field is there, with escapes
+	from, to       int  // where its text stands; a slice here would escape to the heap
+	kind           bool // it, or what is on the way, is of a wrong kind
+}
 
 // findJSON appends the value at path to dst.
 func findJSON(dst, b []byte, path [][]byte, maxDepth, most int) ([]byte, Fault) {
 	if !utf8.Valid(b) {
 		return nil, Syntax
 	}
-	var (
-		i            = space(b, 0)
-		depth        int             // containers open
-		kinds        uint64          // of those, by depth: 1 is an object
-		on           int             // of those, the outermost that lie on the path
-		seen         [mostNames]bool // names of the path that were met
-		target, step = false, true   // the value to come is the field, is on the way to it
-		found, kind  bool            // the field is in dst; it was of a wrong kind
-	)
-	if i < len(b) && b[i] != '{' {
+	s := scanner{b: b, path: path, maxDepth: maxDepth, step: true}
+	if c := s.peek(); c != '{' && s.i < len(b) {
 		return nil, Kind // not worth a look: there is no field in it
 	}
-value:
-	if i = space(b, i); i == len(b) {
-		return nil, Syntax
+	for more := true; more; {
+		fault := s.value()
+		if fault == None {
+			more, fault = s.next()
+		}
+		if fault != None {
+			return nil, fault
+		}
 	}
-	switch c := b[i]; c {
-	case '{', '[':
-		if depth == maxDepth {
-			return nil, Depth
+	s.peek()
+	switch {
+	case s.i != len(b):
+		return nil, Syntax
+	case s.kind:
+		return nil, Kind
+	case !s.found:
+		return nil, Missing
+	}
+	dst, ok := unescape(dst, b[s.from:s.to], s.escaped, most)
+	if !ok {
+		return nil, Length
+	}
+	return dst, None
+}
+
+// peek skips white space and returns the next byte; 0, which JSON has nowhere,
+// is the end.
+func (s *scanner) peek() byte {
+	for s.i < len(s.b) {
+		switch c := s.b[s.i]; c {
+		case ' ', '\n', '\t', '\r':
+			s.i++
+		default:
+			return c
 		}
-		kind = kind || target || step && c == '['
-		kinds &^= 1 << depth
-		if c == '{' {
-			kinds |= 1 << depth
-			if step {
-				on++
+	}
+	return 0
+}
+
+// value reads a value; of a container, up to the end of the first value in it
+// that is none.
+func (s *scanner) value() Fault {
+	for {
+		c := s.peek()
+		if c != '{' && c != '[' {
+			return s.scalar(c)
+		}
+		empty, fault := s.open(c)
+		if empty || fault != None {
+			return fault
+		}
+	}
+}
+
+// open enters a container, up to its first value.
+func (s *scanner) open(c byte) (empty bool, fault Fault) {
+	if s.depth == s.maxDepth {
+		return false, Depth
+	}
+	s.kind = s.kind || s.target || s.step && c == '['
+	s.kinds &^= 1 << s.depth
+	if c == '{' {
+		s.kinds |= 1 << s.depth
+		if s.step {
+			s.on++
+		}
+	}
+	s.depth++
+	s.i++
+	s.target, s.step = false, false
+	switch {
+	case s.peek() == c+2: // '}' follows '{' in ASCII as ']' does '['
+		return true, None
+	case c == '{':
+		return false, s.name()
+	}
+	return false, None
+}
+
+// next goes from the end of a value to the next one, out of all containers that
+// end between. It reports false at the end of the document.
+func (s *scanner) next() (more bool, fault Fault) {
+	for s.depth > 0 {
+		object := s.kinds>>(s.depth-1)&1 == 1
+		switch c := s.peek(); {
+		case object && c == '}', !object && c == ']':
+			if s.on == s.depth {
+				s.on--
 			}
+			s.depth--
+			s.i++
+		case c != ',':
+			return false, Syntax
+		case object:
+			s.i++
+			return true, s.name()
+		default:
+			s.i++
+			s.target, s.step = false, false
+			return true, None
 		}
-		depth++
-		if i = space(b, i+1); i == len(b) {
-			return nil, Syntax
-		}
-		if b[i] == c+2 { // '}' follows '{' in ASCII as ']' does '['
-			goto after
-		}
-		if c == '{' {
-			goto key
-		}
-		target, step = false, false
-		goto value
+	}
+	return false, None
+}
+
+// name reads a member's name and the colon, and says what its value is.
+func (s *scanner) name() Fault {
+	if s.peek() != '"' {
+		return Syntax
+	}
+	end, escaped, ok := text(s.b, s.i+1)
+	if !ok {
+		return Syntax
+	}
+	raw := s.b[s.i+1 : end]
+	s.i = end + 1
+	if s.peek() != ':' {
+		return Syntax
+	}
+	s.i++
+	s.target, s.step = false, false
+	if s.on != s.depth {
+		return None
+	}
+	mine, fault := compare(raw, escaped, s.path[s.depth-1])
+	switch {
+	case !mine:
+		return fault
+	case s.seen[s.depth-1]:
+		return Twice
+	}
+	s.seen[s.depth-1] = true
+	s.target = s.depth == len(s.path)
+	s.step = !s.target
+	return None
+}
+
+// scalar reads a value that is no container and begins with c.
+func (s *scanner) scalar(c byte) Fault {
+	s.kind = s.kind || s.step
+	switch c {
 	case '"':
-		end, escaped, ok := text(b, i+1)
-		if !ok {
-			return nil, Syntax
-		}
-		if target {
-			if dst, ok = unescape(dst, b[i+1:end], escaped, most); !ok {
-				return nil, Length
-			}
-			found = true
-		}
-		kind = kind || step
-		i = end + 1
+		return s.text()
 	case 't', 'f', 'n':
 		word := literal(c)
-		if !bytes.HasPrefix(b[i:], word) {
-			return nil, Syntax
+		if !bytes.HasPrefix(s.b[s.i:], word) {
+			return Syntax
 		}
-		kind = kind || target || step
-		i += len(word)
-	default:
-		end, whole, ok := number(b, i)
-		if !ok {
-			return nil, Syntax
-		}
-		if target {
-			if !whole {
-				return nil, Kind
-			}
-			dst, found = append(dst, b[i:end]...), true
-		}
-		kind = kind || step
-		i = end
+		s.kind = s.kind || s.target
+		s.i += len(word)
+		return None
 	}
+	end, whole, ok := number(s.b, s.i)
+	if !ok {
+		return Syntax
+	}
+	if s.target && !whole {
+		return Kind
+	}
+	if s.target {
+		s.found, s.from, s.to = true, s.i, end
+	}
+	s.i = end
+	return None
+}
 
-after:
-	if depth == 0 {
-		switch {
-		case space(b, i) != len(b):
-			return nil, Syntax
-		case kind:
-			return nil, Kind
-		case !found:
-			return nil, Missing
-		}
-		return dst, None
+func (s *scanner) text() Fault {
+	end, escaped, ok := text(s.b, s.i+1)
+	if !ok {
+		return Syntax
 	}
-	if i = space(b, i); i == len(b) {
-		return nil, Syntax
+	if s.target {
+		s.found, s.escaped, s.from, s.to = true, escaped, s.i+1, end
 	}
-	switch object := kinds>>(depth-1)&1 == 1; {
-	case object && b[i] == '}', !object && b[i] == ']':
-		if on == depth {
-			on--
-		}
-		depth--
-		i++
-		goto after
-	case b[i] != ',':
-		return nil, Syntax
-	case !object:
-		target, step = false, false
-		i++
-		goto value
-	}
-	if i = space(b, i+1); i == len(b) {
-		return nil, Syntax
-	}
-
-key:
-	if b[i] != '"' {
-		return nil, Syntax
-	}
-	{
-		end, escaped, ok := text(b, i+1)
-		if !ok {
-			return nil, Syntax
-		}
-		target, step = false, false
-		if on == depth {
-			mine, fault := compare(b[i+1:end], escaped, path[depth-1])
-			if fault == None && mine && seen[depth-1] {
-				fault = Twice
-			}
-			if fault != None {
-				return nil, fault
-			}
-			if mine {
-				seen[depth-1] = true
-				target = depth == len(path)
-				step = !target
-			}
-		}
-		if i = space(b, end+1); i == len(b) || b[i] != ':' {
-			return nil, Syntax
-		}
-		i++
-	}
-	goto value
+	s.i = end + 1
+	return None
 }
 
 // compare reports whether a name, as it stands between its quotes, is the one
@@ -180,13 +239,6 @@ func compare(raw []byte, escaped bool, want []byte) (bool, Fault) {
 		return false, Alike
 	}
 	return false, None
-}
-
-func space(b []byte, i int) int {
-	for i < len(b) && (b[i] == ' ' || b[i] == '\n' || b[i] == '\t' || b[i] == '\r') {
-		i++
-	}
-	return i
 }
 
 var trueWord, falseWord, nullWord = []byte("true"), []byte("false"), []byte("null")
@@ -325,7 +377,7 @@ const safeInteger = 1<<53 - 1
 // number returns where the number ends that begins at b[i], and whether it is
 // a whole number with one spelling that every parser reads alike.
 func number(b []byte, i int) (end int, whole, ok bool) {
-	negative := b[i] == '-'
+	negative := i < len(b) && b[i] == '-'
 	if negative {
 		i++
 	}

@@ -21,7 +21,7 @@ func (f *Finder) Wants(header http.Header) (Format, Fault) {
 	if len(types) != 1 {
 		return 0, Media
 	}
-	media, parameters, any := strings.Cut(types[0], ";")
+	media, parameters, more := strings.Cut(types[0], ";")
 	format := JSON
 	switch media = trim(media); {
 	case strings.EqualFold(media, "application/x-www-form-urlencoded"):
@@ -33,7 +33,7 @@ func (f *Finder) Wants(header http.Header) (Format, Fault) {
 	if f.field.Format != Any && f.field.Format != format {
 		return 0, Media
 	}
-	if any && !isUTF8(parameters) {
+	if more && !isUTF8(parameters) {
 		return 0, Charset
 	}
 	return format, None
