@@ -3,6 +3,7 @@ package endpoint
 import (
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // The canonical form of a target is built in the order of the profile (see [Profile]); in one pass, because each
@@ -25,14 +26,16 @@ import (
 //  1. it starts with / and holds no raw space, control, # or non-ASCII byte, query included, else it is invalid;
 //  2. the path ends at the first ?;
 //  3. every % starts two hexadecimal digits, and no escape stands for a control byte, else it is invalid;
-//  4. escapes are decoded, once; an encoded / or \ is invalid (see EncodedSlash), as is a raw \;
-//  5. repeated slashes become one;
-//  6. dot segments are removed, never above the root; a .. that would remove an empty segment is invalid,
-//     because servers that merge slashes and servers that do not then disagree on the result;
+//  4. escapes are decoded, once (see RejectUnreservedEscapes); an encoded / or \ is invalid (see EncodedSlash), as is
+//     a raw \;
+//  5. repeated slashes become one (see RejectRepeatedSlashes);
+//  6. dot segments are removed, never above the root (see RejectDotSegments); a .. that would remove an empty segment
+//     is invalid, because servers that merge slashes and servers that do not then disagree on the result;
 //  7. ;parameters are invalid on a dot segment, and removed elsewhere (see Params);
 //  8. a trailing slash is equal to none;
 //  9. case is kept (see CaseInsensitive);
-//  10. a % with two hexadecimal digits that is left after decoding is invalid (see AllowDoubleEncoding).
+//  10. a % with two hexadecimal digits that is left after decoding is invalid (see AllowDoubleEncoding);
+//  11. escaped bytes need not be UTF-8 (see RejectBadUTF8).
 //
 // Whatever stands behind the limiter should read targets no more leniently than the profile says. The rules
 // follow what nginx, HAProxy, Apache httpd and Go were measured to do: wherever they disagree in a way that could
@@ -49,6 +52,21 @@ type Profile struct {
 	// AllowDoubleEncoding accepts a target that still holds an escape after one decode, such as /%2561, and
 	// reads it as the text %61. Safe only when nothing behind decodes a second time.
 	AllowDoubleEncoding bool
+
+	// The following refuse what the default reads. They are for servers that take a path as it comes: where the
+	// default reads /a//b as /a/b, such a server may find an empty parameter, and serve another endpoint than the
+	// one whose budget pays.
+
+	// RejectRepeatedSlashes makes // invalid.
+	RejectRepeatedSlashes bool
+	// RejectDotSegments makes . and .. segments invalid.
+	RejectDotSegments bool
+	// RejectUnreservedEscapes makes escapes of letters, digits and - . _ ~ invalid, which nobody needs to write
+	// (RFC 3986 section 2.3). Set it before routers that compare undecoded text.
+	RejectUnreservedEscapes bool
+	// RejectBadUTF8 makes escapes that are not UTF-8 together invalid, overlong forms of / among them. Some servers
+	// replace such bytes, so that different targets become one.
+	RejectBadUTF8 bool
 }
 
 // EncodedSlash says what an encoded slash means.
@@ -60,6 +78,10 @@ const (
 	// DecodeEncodedSlash reads %2F as a slash that separates segments, as nginx does. %5C is
 	// then a backslash, which is invalid however it is written.
 	DecodeEncodedSlash
+	// KeepEncodedSlash reads %2F as a byte within its segment, for servers that split the path before they decode it,
+	// as Go's ServeMux, chi, echo and Express do. Whatever would be a dot segment if it were a slash
+	// after all is invalid. %5C stays invalid too.
+	KeepEncodedSlash
 )
 
 // Params says what becomes of ;parameters.
@@ -71,6 +93,8 @@ const (
 	StripParams Params = iota
 	// KeepParams leaves them in the segment.
 	KeepParams
+	// RejectParams makes a ;, encoded or not, invalid.
+	RejectParams
 )
 
 // Fault is why a target is invalid; zero means that it is not.
@@ -78,16 +102,22 @@ type Fault uint8
 
 // When several apply, NotAbsolute comes before RawByte and RawByte before the others; of those, the one met first.
 const (
-	NoFault       Fault = iota
-	NotAbsolute         // no / at the start
-	RawByte             // raw space, control, # or non-ASCII byte
-	BadEscape           // % without two hexadecimal digits; %u is one
-	ControlByte         // escape of a byte below 0x20, or of 0x7F
-	EscapedSlash        // %2F or %5C
-	Backslash           // \
-	DotParams           // ;parameters on . or ..
-	AmbiguousDots       // .. that would remove an empty segment
-	DoubleEncoded       // %25 and two hexadecimal digits
+	NoFault        Fault = iota
+	NotAbsolute          // no / at the start
+	RawByte              // raw space, control, # or non-ASCII byte
+	BadEscape            // % without two hexadecimal digits; %u is one
+	ControlByte          // escape of a byte below 0x20, or of 0x7F
+	EscapedSlash         // %2F or %5C
+	Backslash            // \
+	DotParams            // ;parameters on . or ..
+	AmbiguousDots        // .. that would remove an empty segment
+	DoubleEncoded        // %25 and two hexadecimal digits
+	EscapedDots          // %2F beside . or .., where an encoded slash is kept
+	RepeatedSlash        // //
+	DotSegment           // . or ..
+	Parameters           // ;
+	NeedlessEscape       // escape of an unreserved byte
+	BadUTF8              // escapes that are not UTF-8
 )
 
 var faults = [...]string{
@@ -101,6 +131,13 @@ var faults = [...]string{
 	DotParams:     "holds a . or .. segment with ;parameters",
 	AmbiguousDots: "holds a .. that removes an empty segment",
 	DoubleEncoded: "is percent-encoded twice",
+	EscapedDots:   "holds a . or .. beside an encoded /",
+
+	RepeatedSlash:  "holds repeated slashes",
+	DotSegment:     "holds a . or .. segment",
+	Parameters:     "holds ;parameters",
+	NeedlessEscape: "holds an escape of a letter, a digit or one of - . _ ~",
+	BadUTF8:        "holds escapes that are not UTF-8",
 }
 
 // String is what to tell the client about its target: a sentence without its subject, such as "does not start with /".
@@ -116,7 +153,7 @@ func (f Fault) String() string {
 // so it is a valid target, and equal only for equal decoded paths. Canonical allocates only when the canonical
 // form is not simply the beginning of target.
 func (p Profile) Canonical(target string) (path string, fault Fault) {
-	if path, ok := p.clean(target); ok {
+	if path, ok := clean(target, p.classes()); ok {
 		return path, NoFault
 	}
 	var buf [maxStack]byte
@@ -141,6 +178,14 @@ func (p Profile) AppendCanonical(dst []byte, target string) ([]byte, Fault) {
 	}
 	path, _, _ := strings.Cut(target, "?")
 	return p.appendPath(dst, path, false)
+}
+
+// classes returns what the scan must know about each byte.
+func (p Profile) classes() *[256]uint8 {
+	if p.CaseInsensitive {
+		return &cleanFoldedBytes
+	}
+	return &cleanBytes
 }
 
 // maxStack is how many bytes of a path that is not canonical are rewritten on the stack. Longer ones allocate.
@@ -180,14 +225,10 @@ func literal(b byte) bool {
 
 // clean returns the path of a target that is canonical but for its query and one trailing slash. It is the
 // answer to nearly every honest request, so it only looks: one table look-up and one branch, hardly ever
-// taken, for each byte (BenchmarkCanonicalClean).
-func (p Profile) clean(target string) (path string, ok bool) {
+// taken, for each byte (BenchmarkCanonicalClean). What a profile may refuse beyond the default is never clean.
+func clean(target string, classes *[256]uint8) (path string, ok bool) {
 	if target == "" || target[0] != '/' {
 		return "", false
-	}
-	classes := &cleanBytes
-	if p.CaseInsensitive {
-		classes = &cleanFoldedBytes
 	}
 	end := len(target)
 	before := uint8(slash)
@@ -238,6 +279,8 @@ func (p Profile) appendPath(dst []byte, path string, braces bool) ([]byte, Fault
 		switch name := dst[start+1 : seg.nameEnd]; {
 		case isDots(name) && seg.params:
 			return dst[:root], DotParams
+		case isDots(name) && p.RejectDotSegments:
+			return dst[:root], DotSegment
 		case isDots(name):
 			dst = dst[:start]
 			if len(name) == 2 {
@@ -249,6 +292,9 @@ func (p Profile) appendPath(dst []byte, path string, braces bool) ([]byte, Fault
 		default:
 			if len(dst) == start+1 {
 				dst = dst[:start]
+				if p.RejectRepeatedSlashes && (seg.params || seg.next < len(path)) {
+					return dst[:root], RepeatedSlash
+				}
 			}
 			dots.push(len(name) == 0)
 		}
@@ -256,7 +302,38 @@ func (p Profile) appendPath(dst []byte, path string, braces bool) ([]byte, Fault
 	if len(dst) == root {
 		dst = append(dst, '/')
 	}
+	if p.RejectBadUTF8 && !decodesToUTF8(dst[root:]) {
+		return dst[:root], BadUTF8
+	}
 	return dst, NoFault
+}
+
+// decodesToUTF8 reports whether canonical text is UTF-8 once decoded.
+func decodesToUTF8(s []byte) bool {
+	var sequence [utf8.UTFMax]byte
+	n := 0
+	for i := 0; i < len(s); i++ {
+		b := s[i]
+		if b == '%' {
+			b = byte(unhex(s[i+1])<<4 | unhex(s[i+2]))
+			i += 2
+		}
+		switch {
+		case n == 0 && b < utf8.RuneSelf:
+			continue
+		case n == len(sequence):
+			return false
+		}
+		sequence[n] = b
+		n++
+		if utf8.FullRune(sequence[:n]) {
+			if r, size := utf8.DecodeRune(sequence[:n]); r == utf8.RuneError && size <= 1 {
+				return false
+			}
+			n = 0
+		}
+	}
+	return n == 0
 }
 
 func isDots(name []byte) bool {
@@ -308,21 +385,20 @@ type segmentReader struct {
 
 	nameEnd int  // length of dst after the name of the segment just read
 	params  bool // ;parameters followed it
+	kept    bool // an encoded slash is part of it
 }
 
 // append appends the decoded, re-encoded segment after the slash at next, and moves next to the slash after it.
 // A slash may be an encoded one, when the profile says so.
 func (r *segmentReader) append(dst []byte) ([]byte, Fault) {
-	r.params = false
-	classes := &cleanBytes
-	if r.profile.CaseInsensitive {
-		classes = &cleanFoldedBytes
-	}
-	i := r.next + r.slashWidth()
+	r.params, r.kept = false, false
+	classes := r.profile.classes()
+	from := r.next + r.slashWidth()
+	i := from
 	for i < len(r.path) {
 		c := r.path[i]
 		if classes[c]&^dotOrSlash == 0 {
-			if !r.params || r.profile.Params == KeepParams {
+			if !r.params || r.profile.Params != StripParams {
 				dst = append(dst, c)
 			}
 			i++
@@ -333,12 +409,18 @@ func (r *segmentReader) append(dst []byte) ([]byte, Fault) {
 			return dst, fault
 		}
 		if b == '/' {
-			break
+			if width == 1 || r.profile.EncodedSlash != KeepEncodedSlash {
+				break
+			}
+			r.kept = true
 		}
 		if b == ';' && !r.params {
+			if r.profile.Params == RejectParams {
+				return dst, Parameters
+			}
 			r.params, r.nameEnd = true, len(dst)
 		}
-		if !r.params || r.profile.Params == KeepParams {
+		if !r.params || r.profile.Params != StripParams {
 			dst = r.appendByte(dst, b, width)
 		}
 		i += width
@@ -347,7 +429,36 @@ func (r *segmentReader) append(dst []byte) ([]byte, Fault) {
 	if !r.params {
 		r.nameEnd = len(dst)
 	}
+	if r.kept && r.dotsBesideSlash(from, i) {
+		return dst, EscapedDots
+	}
 	return dst, NoFault
+}
+
+// dotsBesideSlash reports whether a part of path[from:to], a segment with encoded slashes, would be a dot segment if they
+// were slashes.
+func (r *segmentReader) dotsBesideSlash(from, to int) bool {
+	dots, other, params := 0, false, false
+	isDots := func() bool { return !other && (dots == 1 || dots == 2) }
+	for from < to {
+		b, width, _ := r.decode(from)
+		from += width
+		switch {
+		case b == '/':
+			if isDots() {
+				return true
+			}
+			dots, other, params = 0, false, false
+		case params:
+		case b == ';':
+			params = true
+		case b == '.':
+			dots++
+		default:
+			other = true
+		}
+	}
+	return isDots()
 }
 
 func (r *segmentReader) slashWidth() int {
@@ -378,6 +489,8 @@ func (r *segmentReader) decode(i int) (b byte, width int, fault Fault) {
 		fault = Backslash
 	case b == '%' && !r.profile.AllowDoubleEncoding && r.hexAt(i+3):
 		fault = DoubleEncoded
+	case r.profile.RejectUnreservedEscapes && unreserved(b):
+		fault = NeedlessEscape
 	}
 	return b, 3, fault
 }
@@ -407,10 +520,16 @@ func (r *segmentReader) appendByte(dst []byte, b byte, width int) []byte {
 	switch {
 	case r.profile.CaseInsensitive && 'A' <= b && b <= 'Z':
 		return append(dst, b|0x20)
+	case b == '/': // a kept one
 	case cleanBytes[b]&stop == 0, b == ';', r.braces && width == 1:
 		return append(dst, b)
 	}
 	return append(dst, '%', digits[b>>4], digits[b&15])
+}
+
+// unreserved reports whether b is an unreserved character of RFC 3986 section 2.3.
+func unreserved(b byte) bool {
+	return isAlphanumeric(b) || b == '-' || b == '.' || b == '_' || b == '~'
 }
 
 // unescape returns the byte that the escape at s[i] stands for.

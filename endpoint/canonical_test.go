@@ -15,6 +15,12 @@ func TestCanonical(t *testing.T) {
 	keep := endpoint.Profile{Params: endpoint.KeepParams}
 	fold := endpoint.Profile{CaseInsensitive: true}
 	double := endpoint.Profile{AllowDoubleEncoding: true}
+	inside := endpoint.Profile{EncodedSlash: endpoint.KeepEncodedSlash}
+	strictParams := endpoint.Profile{Params: endpoint.RejectParams}
+	noEmpty := endpoint.Profile{RejectRepeatedSlashes: true}
+	noDots := endpoint.Profile{RejectDotSegments: true}
+	needed := endpoint.Profile{RejectUnreservedEscapes: true}
+	utf := endpoint.Profile{RejectBadUTF8: true}
 	tests := []struct {
 		profile endpoint.Profile
 		target  string
@@ -139,6 +145,48 @@ func TestCanonical(t *testing.T) {
 		{double, "/%2561", "/%2561", 0},
 		{double, "/%25%36%31", "/%2561", 0},
 		{double, "/x%252f..", "/x%252f..", 0},
+
+		// An encoded slash within a segment, as in GitLab's projects and npm's packages.
+		{inside, "/projects/group%2fname/issues", "/projects/group%2Fname/issues", 0},
+		{inside, "/%40scope%2Fname", "/@scope%2Fname", 0},
+		{inside, "/a%2F%2Fb%2F", "/a%2F%2Fb%2F", 0},
+		{inside, "/a%5Cb", "", endpoint.Backslash},
+		{inside, "/x%2f..%2fadmin", "", endpoint.EscapedDots},
+		{inside, "/x%2F.", "", endpoint.EscapedDots},
+		{inside, "/..%2Fadmin", "", endpoint.EscapedDots},
+		{inside, "/x%2F%2e%2e;v/y", "", endpoint.EscapedDots},
+		{inside, "/a;v=..%2Fx", "/a", 0},
+		{inside, "/a;v=x%2F..", "", endpoint.EscapedDots},
+		{inside, "/x%2F.../y", "/x%2F.../y", 0},
+		{inside, "/a%2Fb/../c", "/c", 0},
+
+		// Refusals beyond the default.
+		{strictParams, "/a;v=1", "", endpoint.Parameters},
+		{strictParams, "/a%3Bv=1", "", endpoint.Parameters},
+		{strictParams, "/a/..;/b", "", endpoint.Parameters},
+		{noEmpty, "/a//b", "", endpoint.RepeatedSlash},
+		{noEmpty, "//a", "", endpoint.RepeatedSlash},
+		{noEmpty, "//", "", endpoint.RepeatedSlash},
+		{noEmpty, "/a//", "", endpoint.RepeatedSlash},
+		{noEmpty, "/a/;x", "", endpoint.RepeatedSlash},
+		{noEmpty, "/a/", "/a", 0},
+		{noEmpty, "/", "/", 0},
+		{noEmpty, "/a?b=//", "/a", 0},
+		{noDots, "/a/./b", "", endpoint.DotSegment},
+		{noDots, "/a/%2e%2e/b", "", endpoint.DotSegment},
+		{noDots, "/a/..;/b", "", endpoint.DotParams},
+		{noDots, "/a/...", "/a/...", 0},
+		{needed, "/%61dmin", "", endpoint.NeedlessEscape},
+		{needed, "/a%2Eb", "", endpoint.NeedlessEscape},
+		{needed, "/a%7eb", "", endpoint.NeedlessEscape},
+		{needed, "/a%20b%40c%C3%A9", "/a%20b@c%C3%A9", 0},
+		{utf, "/caf%C3%A9", "/caf%C3%A9", 0},
+		{utf, "/%F0%9F%8D%A9", "/%F0%9F%8D%A9", 0},
+		{utf, "/%EF%BF%BD", "/%EF%BF%BD", 0},
+		{utf, "/..%c0%afadmin", "", endpoint.BadUTF8},
+		{utf, "/%C3/%A9", "", endpoint.BadUTF8},
+		{utf, "/a%ff", "", endpoint.BadUTF8},
+		{utf, "/%ED%A0%80", "", endpoint.BadUTF8},
 	}
 	for _, tt := range tests {
 		path, fault := tt.profile.Canonical(tt.target)
@@ -159,7 +207,7 @@ func TestAppendCanonicalKeepsWhatIsThere(t *testing.T) {
 
 func TestFaultsSpeak(t *testing.T) {
 	seen := make(map[string]bool)
-	for f := endpoint.NoFault; f <= endpoint.DoubleEncoded; f++ {
+	for f := endpoint.NoFault; f <= endpoint.BadUTF8; f++ {
 		if text := f.String(); text == "is invalid" || seen[text] {
 			t.Errorf("Fault(%d).String() = %q, want a text of its own", f, text)
 		} else {
@@ -171,15 +219,20 @@ func TestFaultsSpeak(t *testing.T) {
 	}
 }
 
-// profiles are all 16.
+// profiles are the 36 that say how to read, with the 16 ways to refuse more beside some of them.
 func profiles() (all []endpoint.Profile) {
-	for i := range 16 {
+	for i := range 36 {
 		all = append(all, endpoint.Profile{
-			EncodedSlash:        endpoint.EncodedSlash(i & 1),
-			Params:              endpoint.Params(i >> 1 & 1),
-			CaseInsensitive:     i&4 != 0,
-			AllowDoubleEncoding: i&8 != 0,
+			EncodedSlash:        endpoint.EncodedSlash(i % 3),
+			Params:              endpoint.Params(i / 3 % 3),
+			CaseInsensitive:     i/9&1 != 0,
+			AllowDoubleEncoding: i/18&1 != 0,
 		})
+	}
+	for i := range 16 {
+		p := all[i*7%36]
+		p.RejectRepeatedSlashes, p.RejectDotSegments, p.RejectUnreservedEscapes, p.RejectBadUTF8 = i&1 != 0, i&2 != 0, i&4 != 0, i&8 != 0
+		all = append(all, p)
 	}
 	return all
 }

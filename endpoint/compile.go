@@ -29,7 +29,7 @@ func Compile(templates []Template, p Profile) (*Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Table{profile: p, templates: templates, methods: methods, shapes: make(map[string]ID, len(templates))}
+	t := &Table{profile: p, classes: p.classes(), templates: templates, methods: methods, shapes: make(map[string]ID, len(templates))}
 	for i, template := range templates {
 		t.shapes[shape(template, p.CaseInsensitive)] = ID(i + 1)
 	}

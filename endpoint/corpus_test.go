@@ -75,6 +75,9 @@ func TestA3CanonicalizationCorpus(t *testing.T) {
 			if fault != endpoint.NoFault {
 				continue
 			}
+			if p.EncodedSlash == endpoint.KeepEncodedSlash && strings.Contains(strings.ToLower(target), "%2f") {
+				continue // it is for servers that do not decode it before they split; doctor says which do
+			}
 			for server, theirs := range byServer {
 				key := [2]string{server, theirs}
 				if resource[key] == nil {
@@ -346,12 +349,18 @@ func TestPayloadsCreateNoEndpoints(t *testing.T) {
 				}
 			}
 		}
-		if len(seen) > 12 {
-			t.Errorf("%+v: payloads reach %d different answers, want the 3 templates they can spell and the faults", p, len(seen))
+		known := 0
+		for m := range seen {
+			if m.Status == endpoint.Known {
+				known++
+			}
+		}
+		if known > 3 {
+			t.Errorf("%+v: payloads reach %d templates, want at most the 3 they can spell", p, known)
 		}
 	}
-	if sent < 16*5*1000 {
-		t.Errorf("sent %d payloads, want 80000 or more", sent)
+	if sent < 52*5*1000 {
+		t.Errorf("sent %d payloads, want 260000 or more", sent)
 	}
 }
 

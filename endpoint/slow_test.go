@@ -3,8 +3,10 @@ package endpoint_test
 import (
 	"fmt"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/headgate-io/headgate/endpoint"
 )
@@ -32,14 +34,42 @@ func slowCanonical(p endpoint.Profile, target string) (path, fault string) {
 	if strings.Contains(lower, "%5c") || strings.Contains(lower, "%2f") && p.EncodedSlash == endpoint.RejectEncodedSlash {
 		return "", "4"
 	}
+	if p.EncodedSlash == endpoint.KeepEncodedSlash {
+		// A control byte stands for the kept slash; so encoded ones are looked for before.
+		if strings.Contains(path, "%01") {
+			return "", "3"
+		}
+		path = strings.NewReplacer("%2f", "\x01", "%2F", "\x01").Replace(path)
+	}
+	if p.RejectUnreservedEscapes && regexp.MustCompile(`(?i)%(2[de]|3\d|4[1-9a-f]|5[0-9af]|6[1-9a-f]|7[0-9ae])`).MatchString(path) {
+		return "", "4"
+	}
 	path, err := url.PathUnescape(path)
-	if err != nil || strings.ContainsFunc(path, func(r rune) bool { return r < ' ' || r == 0x7F }) {
+	if err != nil || strings.ContainsFunc(path, func(r rune) bool { return r < ' ' && r != 1 || r == 0x7F || r == 1 && p.EncodedSlash != endpoint.KeepEncodedSlash }) {
 		return "", "3"
+	}
+	if p.Params == endpoint.RejectParams && strings.Contains(path, ";") {
+		return "", "7"
 	}
 	// 10., before the parameters are gone.
 	for i := range len(path) {
 		if _, err := url.PathUnescape(path[i:min(i+3, len(path))]); path[i] == '%' && err == nil && !p.AllowDoubleEncoding {
 			return "", "10"
+		}
+	}
+	// 4., again: what is beside a kept slash, and every dot segment.
+	for i, s := range strings.Split(path[1:], "/") {
+		last := i == strings.Count(path[1:], "/")
+		for _, part := range strings.Split(s, "\x01") {
+			name, _, params := strings.Cut(part, ";")
+			if (name == "." || name == "..") && (part != s || params || p.RejectDotSegments) {
+				return "", "4, 6 or 7"
+			}
+		}
+		name, _, params := strings.Cut(s, ";")
+		gone := s == "" || name == "" && p.Params == endpoint.StripParams
+		if p.RejectRepeatedSlashes && gone && (!last || params) {
+			return "", "5"
 		}
 	}
 	// 5. and 6.
@@ -71,9 +101,14 @@ func slowCanonical(p endpoint.Profile, target string) (path, fault string) {
 	}
 	// 8. and 9.
 	path = "/" + strings.Join(segments, "/")
+	if p.RejectBadUTF8 && !utf8.ValidString(path) {
+		return "", "11"
+	}
 	var out strings.Builder
 	for _, c := range []byte(path) {
 		switch {
+		case c == 1:
+			out.WriteString("%2F")
 		case c <= ' ' || c > '~' || strings.Contains(`#%?{}`, string(rune(c))):
 			fmt.Fprintf(&out, "%%%02X", c)
 		case p.CaseInsensitive:

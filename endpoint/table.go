@@ -46,6 +46,7 @@ type Match struct {
 // Table holds compiled templates; see [Compile]. It never changes, so any number of goroutines may use it.
 type Table struct {
 	profile   Profile
+	classes   *[256]uint8   // of profile
 	templates []Template    // by ID-1
 	shapes    map[string]ID // see Table.shape
 
@@ -62,7 +63,7 @@ type Table struct {
 // HEAD counts as GET where HEAD is not declared itself. Any other undeclared method, OPTIONS included, is UnknownMethod: never
 // part of another method's budget.
 func (t *Table) Match(method, target string) Match {
-	path, ok := t.profile.clean(target)
+	path, ok := clean(target, t.classes)
 	if !ok {
 		return t.matchDirty(method, target)
 	}

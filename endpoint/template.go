@@ -38,7 +38,7 @@ func ParseTemplate(text string) (Template, error) {
 		return Template{}, templateError(text, err)
 	}
 	// What depends on the profile of a table is left to Compile.
-	path, err = canonicalTemplatePath(path, Profile{Params: KeepParams, AllowDoubleEncoding: true})
+	path, err = canonicalTemplatePath(path, Profile{EncodedSlash: KeepEncodedSlash, Params: KeepParams, AllowDoubleEncoding: true})
 	if err != nil {
 		return Template{}, templateError(text, err)
 	}
