@@ -26,16 +26,16 @@ import (
 //  1. it starts with / and holds no raw space, control, # or non-ASCII byte, query included, else it is invalid;
 //  2. the path ends at the first ?;
 //  3. every % starts two hexadecimal digits, and no escape stands for a control byte, else it is invalid;
-//  4. escapes are decoded, once (see RejectUnreservedEscapes); an encoded / or \ is invalid (see EncodedSlash), as is
+//  4. escapes are decoded, once (see RefuseUnreservedEscapes); an encoded / or \ is invalid (see EncodedSlash), as is
 //     a raw \;
-//  5. repeated slashes become one (see RejectRepeatedSlashes);
-//  6. dot segments are removed, never above the root (see RejectDotSegments); a .. that would remove an empty segment
+//  5. repeated slashes become one (see RefuseRepeatedSlashes);
+//  6. dot segments are removed, never above the root (see RefuseDotSegments); a .. that would remove an empty segment
 //     is invalid, because servers that merge slashes and servers that do not then disagree on the result;
 //  7. ;parameters are invalid on a dot segment, and removed elsewhere (see Params);
 //  8. a trailing slash is equal to none;
 //  9. case is kept (see CaseInsensitive);
 //  10. a % with two hexadecimal digits that is left after decoding is invalid (see AllowDoubleEncoding);
-//  11. escaped bytes need not be UTF-8 (see RejectBadUTF8).
+//  11. escaped bytes need not be UTF-8 (see RefuseBadUTF8).
 //
 // Whatever stands behind the limiter should read targets no more leniently than the profile says. The rules
 // follow what nginx, HAProxy, Apache httpd and Go were measured to do: wherever they disagree in a way that could
@@ -53,21 +53,29 @@ type Profile struct {
 	// reads it as the text %61. Safe only when nothing behind decodes a second time.
 	AllowDoubleEncoding bool
 
-	// The following refuse what the default reads. They are for servers that take a path as it comes: where the
-	// default reads /a//b as /a/b, such a server may find an empty parameter, and serve another endpoint than the
-	// one whose budget pays.
-
-	// RejectRepeatedSlashes makes // invalid.
-	RejectRepeatedSlashes bool
-	// RejectDotSegments makes . and .. segments invalid.
-	RejectDotSegments bool
-	// RejectUnreservedEscapes makes escapes of letters, digits and - . _ ~ invalid, which nobody needs to write
-	// (RFC 3986 section 2.3). Set it before routers that compare undecoded text.
-	RejectUnreservedEscapes bool
-	// RejectBadUTF8 makes escapes that are not UTF-8 together invalid, overlong forms of / among them. Some servers
-	// replace such bytes, so that different targets become one.
-	RejectBadUTF8 bool
+	// Refuse makes more targets invalid. The default refuses nothing more.
+	Refuse Refusal
 }
+
+// Refusal is a set of what a profile refuses though the default reads it. It is for servers that take a path as it
+// comes: where the default reads /a//b as /a/b, such a server may find an empty parameter between the slashes, and serve
+// another endpoint than the one whose budget pays. To refuse is always safe.
+type Refusal uint8
+
+const (
+	// RefuseRepeatedSlashes makes // invalid.
+	RefuseRepeatedSlashes Refusal = 1 << iota
+	// RefuseDotSegments makes . and .. segments invalid.
+	RefuseDotSegments
+	// RefuseUnreservedEscapes makes escapes of letters, digits and - . _ ~ invalid, which nobody needs to write
+	// (RFC 3986 section 2.3). Set it before routers that compare undecoded text.
+	RefuseUnreservedEscapes
+	// RefuseBadUTF8 makes escapes that are not UTF-8 together invalid, overlong forms of / among them. Some servers
+	// replace such bytes, so that different targets become one.
+	RefuseBadUTF8
+)
+
+func (r Refusal) has(one Refusal) bool { return r&one != 0 }
 
 // EncodedSlash says what an encoded slash means.
 type EncodedSlash uint8
@@ -118,6 +126,7 @@ const (
 	Parameters           // ;
 	NeedlessEscape       // escape of an unreserved byte
 	BadUTF8              // escapes that are not UTF-8
+	AmbiguousQuery       // a query parameter that a template names, twice or in a way that servers read differently
 )
 
 var faults = [...]string{
@@ -138,6 +147,7 @@ var faults = [...]string{
 	Parameters:     "holds ;parameters",
 	NeedlessEscape: "holds an escape of a letter, a digit or one of - . _ ~",
 	BadUTF8:        "holds escapes that are not UTF-8",
+	AmbiguousQuery: "holds a query parameter twice, or beside a ;, that tells endpoints apart",
 }
 
 // String is what to tell the client about its target: a sentence without its subject, such as "does not start with /".
@@ -153,9 +163,22 @@ func (f Fault) String() string {
 // so it is a valid target, and equal only for equal decoded paths. Canonical allocates only when the canonical
 // form is not simply the beginning of target.
 func (p Profile) Canonical(target string) (path string, fault Fault) {
-	if path, ok := clean(target, p.classes()); ok {
-		return path, NoFault
+	classes := &cleanBytes
+	if p.CaseInsensitive {
+		classes = &cleanFoldedBytes
 	}
+	path, ok := clean(target, classes)
+	if !ok {
+		path, fault = p.rewritten(target)
+	}
+	return path, fault
+}
+
+// rewritten is Canonical of a target that is not clean. It is a function of its own so that its buffer is not in the
+// stack frame of the scan.
+//
+//go:noinline
+func (p Profile) rewritten(target string) (path string, fault Fault) {
 	var buf [maxStack]byte
 	out, fault := p.AppendCanonical(buf[:0], target)
 	if fault != NoFault {
@@ -269,7 +292,7 @@ func (p Profile) appendPath(dst []byte, path string, braces bool) ([]byte, Fault
 	root := len(dst)
 	dst = slices.Grow(dst, len(path))
 	dots := dotStack{root: root}
-	seg := segmentReader{profile: p, path: path, braces: braces}
+	seg := segmentReader{profile: p, classes: p.classes(), path: path, braces: braces}
 	for seg.next < len(path) {
 		start := len(dst)
 		var fault Fault
@@ -279,7 +302,7 @@ func (p Profile) appendPath(dst []byte, path string, braces bool) ([]byte, Fault
 		switch name := dst[start+1 : seg.nameEnd]; {
 		case isDots(name) && seg.params:
 			return dst[:root], DotParams
-		case isDots(name) && p.RejectDotSegments:
+		case isDots(name) && p.Refuse.has(RefuseDotSegments):
 			return dst[:root], DotSegment
 		case isDots(name):
 			dst = dst[:start]
@@ -292,7 +315,7 @@ func (p Profile) appendPath(dst []byte, path string, braces bool) ([]byte, Fault
 		default:
 			if len(dst) == start+1 {
 				dst = dst[:start]
-				if p.RejectRepeatedSlashes && (seg.params || seg.next < len(path)) {
+				if p.Refuse.has(RefuseRepeatedSlashes) && (seg.params || seg.next < len(path)) {
 					return dst[:root], RepeatedSlash
 				}
 			}
@@ -302,7 +325,7 @@ func (p Profile) appendPath(dst []byte, path string, braces bool) ([]byte, Fault
 	if len(dst) == root {
 		dst = append(dst, '/')
 	}
-	if p.RejectBadUTF8 && !decodesToUTF8(dst[root:]) {
+	if p.Refuse.has(RefuseBadUTF8) && !decodesToUTF8(dst[root:]) {
 		return dst[:root], BadUTF8
 	}
 	return dst, NoFault
@@ -379,6 +402,7 @@ func (d *dotStack) pop(dst []byte) ([]byte, Fault) {
 // segmentReader reads a path segment by segment.
 type segmentReader struct {
 	profile Profile
+	classes *[256]uint8 // of profile
 	path    string
 	braces  bool
 	next    int // where the slash before the next segment is
@@ -392,7 +416,7 @@ type segmentReader struct {
 // A slash may be an encoded one, when the profile says so.
 func (r *segmentReader) append(dst []byte) ([]byte, Fault) {
 	r.params, r.kept = false, false
-	classes := r.profile.classes()
+	classes := r.classes
 	from := r.next + r.slashWidth()
 	i := from
 	for i < len(r.path) {
@@ -489,7 +513,7 @@ func (r *segmentReader) decode(i int) (b byte, width int, fault Fault) {
 		fault = Backslash
 	case b == '%' && !r.profile.AllowDoubleEncoding && r.hexAt(i+3):
 		fault = DoubleEncoded
-	case r.profile.RejectUnreservedEscapes && unreserved(b):
+	case r.profile.Refuse.has(RefuseUnreservedEscapes) && unreserved(b):
 		fault = NeedlessEscape
 	}
 	return b, 3, fault

@@ -17,10 +17,10 @@ func TestCanonical(t *testing.T) {
 	double := endpoint.Profile{AllowDoubleEncoding: true}
 	inside := endpoint.Profile{EncodedSlash: endpoint.KeepEncodedSlash}
 	strictParams := endpoint.Profile{Params: endpoint.RejectParams}
-	noEmpty := endpoint.Profile{RejectRepeatedSlashes: true}
-	noDots := endpoint.Profile{RejectDotSegments: true}
-	needed := endpoint.Profile{RejectUnreservedEscapes: true}
-	utf := endpoint.Profile{RejectBadUTF8: true}
+	noEmpty := endpoint.Profile{Refuse: endpoint.RefuseRepeatedSlashes}
+	noDots := endpoint.Profile{Refuse: endpoint.RefuseDotSegments}
+	needed := endpoint.Profile{Refuse: endpoint.RefuseUnreservedEscapes}
+	utf := endpoint.Profile{Refuse: endpoint.RefuseBadUTF8}
 	tests := []struct {
 		profile endpoint.Profile
 		target  string
@@ -231,7 +231,7 @@ func profiles() (all []endpoint.Profile) {
 	}
 	for i := range 16 {
 		p := all[i*7%36]
-		p.RejectRepeatedSlashes, p.RejectDotSegments, p.RejectUnreservedEscapes, p.RejectBadUTF8 = i&1 != 0, i&2 != 0, i&4 != 0, i&8 != 0
+		p.Refuse = endpoint.Refusal(i)
 		all = append(all, p)
 	}
 	return all

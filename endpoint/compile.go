@@ -17,7 +17,7 @@ import (
 func Compile(templates []Template, p Profile) (*Table, error) {
 	templates = slices.Clone(templates)
 	slices.SortFunc(templates, func(a, b Template) int {
-		return cmp.Or(strings.Compare(a.Path(), b.Path()), strings.Compare(a.Method(), b.Method()))
+		return cmp.Or(strings.Compare(a.Path(), b.Path()), strings.Compare(a.Method(), b.Method()), strings.Compare(a.Query(), b.Query()))
 	})
 	templates = slices.Compact(templates)
 
@@ -42,14 +42,26 @@ func Compile(templates []Template, p Profile) (*Table, error) {
 	for _, ends := range b.rows {
 		t.ids = append(t.ids, bestByMethod(ends, methods)...)
 	}
+	if slices.ContainsFunc(templates, func(t Template) bool { return t.query > 0 }) {
+		t.queries = make([]*queryRow, 1, len(b.rows)+1)
+		for _, ends := range b.rows {
+			q, err := newQueryRow(ends, methods)
+			if err != nil {
+				return nil, err
+			}
+			t.queries = append(t.queries, q)
+		}
+	}
 	return t, nil
 }
 
 // route is a template ready to be compiled.
 type route struct {
 	Template
-	id       ID
-	segments []segment // letter case folded, if the profile does
+	id ID
+	// Letter case is folded in these, if the profile does.
+	segments   []segment
+	conditions []condition
 }
 
 func newRoutes(templates []Template, p Profile) ([]route, error) {
@@ -77,7 +89,13 @@ func newRoute(t Template, id ID, p Profile) (route, error) {
 	if err != nil {
 		return route{}, templateError(t.text, err)
 	}
-	return route{t, id, segments}, nil
+	conditions := t.conditions(p.CaseInsensitive)
+	for i, c := range conditions {
+		if i > 0 && slices.ContainsFunc(conditions[:i], func(other condition) bool { return other.name == c.name }) {
+			return route{}, templateError(t.text, fmt.Errorf("query parameter %q is named twice but for letter case, want it once", c.name))
+		}
+	}
+	return route{t, id, segments, conditions}, nil
 }
 
 // foldIf returns canonical text in lower case, escapes excepted, if fold is set.
@@ -105,7 +123,7 @@ func shape(t Template, fold bool) string {
 		before, after, ok := strings.Cut(path, "{")
 		b.WriteString(before)
 		if !ok {
-			return b.String()
+			break
 		}
 		var name string
 		name, path, _ = strings.Cut(after, "}")
@@ -115,6 +133,18 @@ func shape(t Template, fold bool) string {
 		}
 		b.WriteByte('}')
 	}
+	separator := byte('?')
+	for _, c := range t.conditions(fold) {
+		b.WriteByte(separator)
+		separator = '&'
+		b.WriteString(escapeQuery(c.name) + "=")
+		if c.any {
+			b.WriteString("{}")
+		} else {
+			b.WriteString(escapeQuery(c.value))
+		}
+	}
+	return b.String()
 }
 
 // compareSpecificity orders two templates that match the same path: negative if a is the more specific.
@@ -142,7 +172,12 @@ func conflicts(routes []route) error {
 			group = group[1:]
 		}
 		for _, other := range group {
-			if path, ok := commonPath(r.segments, other.segments); ok {
+			path, ok := commonPath(r.segments, other.segments)
+			query, meet := commonQuery(r.conditions, other.conditions)
+			if ok && meet {
+				if query != "" {
+					path += "?" + query
+				}
 				problems = append(problems, fmt.Errorf("templates %q and %q both match %s with equal specificity: remove one, or make one more specific",
 					r, other, path))
 			}
@@ -158,6 +193,7 @@ func specificity(r route) string {
 	for _, s := range r.segments {
 		fmt.Fprintf(&b, "/%d:%d:%s", s.kind, s.affix.len(), s.text)
 	}
+	fmt.Fprintf(&b, "?%d:%d", len(r.conditions), values(r.conditions))
 	return b.String()
 }
 
@@ -212,20 +248,35 @@ func methodColumns(templates []Template) ([]string, error) {
 	return methods, nil
 }
 
-// bestByMethod returns, for each method, the ID of the most specific of the routes that have it.
+// servingInOrder returns those of routes that may serve a method, the most specific first.
+func servingInOrder(routes []*route, method string) []*route {
+	var serving []*route
+	for _, r := range routes {
+		if r.Method() == method || method == "HEAD" && r.Method() == "GET" {
+			serving = append(serving, r)
+		}
+	}
+	declared := func(r *route) int {
+		if r.Method() == method {
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(serving, func(a, b *route) int {
+		return cmp.Or(compareSpecificity(a.segments, b.segments), compareConditions(a.conditions, b.conditions), declared(a)-declared(b))
+	})
+	return serving
+}
+
+// bestByMethod returns, for each method, the ID of the most specific of the routes that have it whatever the query.
 func bestByMethod(routes []*route, methods []string) []ID {
-	slices.SortStableFunc(routes, func(a, b *route) int { return compareSpecificity(a.segments, b.segments) })
 	ids := make([]ID, len(methods))
 	for i, m := range methods {
-		var best *route
-		for _, r := range routes {
-			serves := r.Method() == m || m == "HEAD" && r.Method() == "GET"
-			if serves && (best == nil || r.Method() == m && compareSpecificity(r.segments, best.segments) == 0) {
-				best = r
+		for _, r := range servingInOrder(routes, m) {
+			if len(r.conditions) == 0 {
+				ids[i] = r.id
+				break
 			}
-		}
-		if best != nil {
-			ids[i] = best.id
 		}
 	}
 	return ids

@@ -267,7 +267,7 @@ func compile(t testing.TB, p endpoint.Profile, templates ...endpoint.Template) *
 // fill returns a path for a template, with the given text for every parameter.
 func fill(template endpoint.Template, with string) string {
 	var b strings.Builder
-	for part := range strings.SplitSeq(template.Path(), "{") {
+	for part := range strings.SplitSeq(strings.TrimPrefix(template.String(), template.Method()+" "), "{") {
 		if _, after, ok := strings.Cut(part, "}"); ok {
 			part = with + after
 		}

@@ -41,11 +41,13 @@ func slowCanonical(p endpoint.Profile, target string) (path, fault string) {
 		}
 		path = strings.NewReplacer("%2f", "\x01", "%2F", "\x01").Replace(path)
 	}
-	if p.RejectUnreservedEscapes && regexp.MustCompile(`(?i)%(2[de]|3\d|4[1-9a-f]|5[0-9af]|6[1-9a-f]|7[0-9ae])`).MatchString(path) {
+	if p.Refuse&endpoint.RefuseUnreservedEscapes != 0 && regexp.MustCompile(`(?i)%(2[de]|3\d|4[1-9a-f]|5[0-9af]|6[1-9a-f]|7[0-9ae])`).MatchString(path) {
 		return "", "4"
 	}
 	path, err := url.PathUnescape(path)
-	if err != nil || strings.ContainsFunc(path, func(r rune) bool { return r < ' ' && r != 1 || r == 0x7F || r == 1 && p.EncodedSlash != endpoint.KeepEncodedSlash }) {
+	if err != nil || strings.ContainsFunc(path, func(r rune) bool {
+		return r < ' ' && r != 1 || r == 0x7F || r == 1 && p.EncodedSlash != endpoint.KeepEncodedSlash
+	}) {
 		return "", "3"
 	}
 	if p.Params == endpoint.RejectParams && strings.Contains(path, ";") {
@@ -62,13 +64,13 @@ func slowCanonical(p endpoint.Profile, target string) (path, fault string) {
 		last := i == strings.Count(path[1:], "/")
 		for _, part := range strings.Split(s, "\x01") {
 			name, _, params := strings.Cut(part, ";")
-			if (name == "." || name == "..") && (part != s || params || p.RejectDotSegments) {
+			if (name == "." || name == "..") && (part != s || params || p.Refuse&endpoint.RefuseDotSegments != 0) {
 				return "", "4, 6 or 7"
 			}
 		}
 		name, _, params := strings.Cut(s, ";")
 		gone := s == "" || name == "" && p.Params == endpoint.StripParams
-		if p.RejectRepeatedSlashes && gone && (!last || params) {
+		if p.Refuse&endpoint.RefuseRepeatedSlashes != 0 && gone && (!last || params) {
 			return "", "5"
 		}
 	}
@@ -101,7 +103,7 @@ func slowCanonical(p endpoint.Profile, target string) (path, fault string) {
 	}
 	// 8. and 9.
 	path = "/" + strings.Join(segments, "/")
-	if p.RejectBadUTF8 && !utf8.ValidString(path) {
+	if p.Refuse&endpoint.RefuseBadUTF8 != 0 && !utf8.ValidString(path) {
 		return "", "11"
 	}
 	var out strings.Builder
@@ -166,9 +168,28 @@ func slowMatch(templates []endpoint.Template, p endpoint.Profile, method, target
 	if fault != "" {
 		return best, endpoint.Invalid
 	}
-	var serving []endpoint.Template
+	var matching, serving []endpoint.Template
+	names := make(map[string]bool)
 	for _, t := range templates {
-		if !slowMatches(slowSegments(t.Path(), p), slowSegments(path, p)) {
+		if slowMatches(slowSegments(t.Path(), p), slowSegments(path, p)) {
+			matching = append(matching, t)
+			for name := range slowConditions(t, p) {
+				names[name] = true
+			}
+		}
+	}
+	_, query, _ := strings.Cut(target, "?")
+	given, ok := slowQuery(query, names, p)
+	if !ok {
+		return best, endpoint.Invalid
+	}
+	for _, t := range matching {
+		met := true
+		for name, want := range slowConditions(t, p) {
+			value, ok := given[name]
+			met = met && ok && (want == "{}" || want == value)
+		}
+		if !met {
 			continue
 		}
 		status = max(status, endpoint.UnknownMethod)
@@ -182,10 +203,94 @@ func slowMatch(templates []endpoint.Template, p endpoint.Profile, method, target
 	return slices.MaxFunc(serving, func(a, b endpoint.Template) int {
 		c := slices.Compare(slowSpecificity(a.Path()), slowSpecificity(b.Path()))
 		if c == 0 {
+			c = slices.Compare(slowAsked(a, p), slowAsked(b, p))
+		}
+		if c == 0 {
 			c = strings.Compare(a.Method(), b.Method()) // HEAD after GET
 		}
 		return c
 	}), endpoint.Known
+}
+
+// slowConditions returns the values that a template asks for by name, "{}" for any.
+func slowConditions(t endpoint.Template, p endpoint.Profile) map[string]string {
+	asked := make(map[string]string)
+	if t.Query() == "" {
+		return asked
+	}
+	for part := range strings.SplitSeq(t.Query(), "&") {
+		name, value, _ := strings.Cut(part, "=")
+		if strings.HasPrefix(value, "{") {
+			value = "{}"
+		}
+		name, _ = url.PathUnescape(name)
+		value, _ = url.PathUnescape(value)
+		if p.CaseInsensitive {
+			name, value = asciiLower(name), asciiLower(value)
+		}
+		asked[name] = value
+	}
+	return asked
+}
+
+// slowAsked returns how many parameters a template names, and how many values.
+func slowAsked(t endpoint.Template, p endpoint.Profile) []int {
+	values := 0
+	for _, value := range slowConditions(t, p) {
+		if value != "{}" {
+			values++
+		}
+	}
+	return []int{len(slowConditions(t, p)), values}
+}
+
+// slowQuery returns the named parameters of a query; ok says that servers read them alike.
+func slowQuery(query string, names map[string]bool, p endpoint.Profile) (given map[string]string, ok bool) {
+	given = make(map[string]string)
+	if len(names) == 0 {
+		return given, true
+	}
+	decode := func(s string) (string, bool) {
+		text, err := url.QueryUnescape(s)
+		bad := strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r == 0x7F })
+		if !p.AllowDoubleEncoding {
+			raw, _ := url.PathUnescape(s)
+			bad = bad || regexp.MustCompile(`%[0-9A-Fa-f]{2}`).MatchString(raw)
+		}
+		if p.CaseInsensitive {
+			text = asciiLower(text)
+		}
+		return text, err == nil && !bad
+	}
+	for _, part := range strings.Split(query, "&") {
+		if part == "" {
+			continue
+		}
+		for _, piece := range strings.Split(part, ";") {
+			rawName, rawValue, _ := strings.Cut(piece, "=")
+			name, ok := decode(rawName)
+			if !ok {
+				return nil, false
+			}
+			meant := strings.Trim(name, " ")
+			if base, _, brackets := strings.Cut(meant, "["); !names[meant] && brackets {
+				for i := len(base); i < len(meant); i++ { // the name may hold brackets itself
+					if meant[i] == '[' && names[meant[:i]] {
+						return nil, false
+					}
+				}
+			}
+			if !names[meant] {
+				continue
+			}
+			value, ok := decode(rawValue)
+			if _, twice := given[meant]; !ok || twice || meant != name || piece != part {
+				return nil, false
+			}
+			given[meant] = value
+		}
+	}
+	return given, true
 }
 
 // slowSegments returns the decoded segments of a canonical path or a template's, whose braces it turns into

@@ -3,6 +3,7 @@ package endpoint
 import (
 	"iter"
 	"slices"
+	"strings"
 	"unsafe"
 )
 
@@ -51,14 +52,17 @@ type Table struct {
 	shapes    map[string]ID // see Table.shape
 
 	automaton
-	methods []string // the columns of ids: the commonest first
-	ids     []ID     // for each row of states, the ID for each method
+	methods []string    // the columns of ids: the commonest first
+	ids     []ID        // for each row of states, the ID for each method
+	queries []*queryRow // for each row, nil where no template names a query parameter; nil if none does anywhere
 }
 
 // Match finds the template of a request: among those whose method and path match, the most specific one. Templates
 // are compared segment by segment from the left: literal text is more specific than a parameter with
 // literal text around it (more text before less), that one more than a bare parameter, and that more than
-// {name...}. So GET /users/me is served by GET /users/{id} when only DELETE /users/me is declared.
+// {name...}. So GET /users/me is served by GET /users/{id} when only DELETE /users/me is declared. Of equal paths, the
+// one that names more query parameters wins, then the one that asks for more values. Where a template that matches the path
+// names a parameter, a target that gives it twice, or so that servers may disagree about it, is Invalid.
 //
 // HEAD counts as GET where HEAD is not declared itself. Any other undeclared method, OPTIONS included, is UnknownMethod: never
 // part of another method's budget.
@@ -67,7 +71,7 @@ func (t *Table) Match(method, target string) Match {
 	if !ok {
 		return t.matchDirty(method, target)
 	}
-	return t.match(method, path)
+	return t.match(method, path, target)
 }
 
 // matchDirty keeps the buffer out of the stack frame of Match, which would otherwise have to be zeroed for every
@@ -81,13 +85,20 @@ func (t *Table) matchDirty(method, target string) Match {
 		return Match{Status: Invalid, Fault: fault}
 	}
 	// The bytes are read before this function returns, written no more, and not kept; a copy would allocate.
-	return t.match(method, unsafe.String(unsafe.SliceData(path), len(path)))
+	return t.match(method, unsafe.String(unsafe.SliceData(path), len(path)), target)
 }
 
-func (t *Table) match(method, path string) Match {
-	ids := t.row(t.walk(path))
+// match finds the template of a path, and of the target it was made of if that must be read for its query.
+func (t *Table) match(method, path, target string) Match {
+	s := t.walk(path)
+	ids := t.row(s)
 	if ids == nil {
 		return Match{Status: UnknownPath}
+	}
+	if t.queries != nil {
+		if q := t.queries[t.states[s].row]; q != nil {
+			return t.matchQuery(q, ids, method, target)
+		}
 	}
 	for i, m := range t.methods {
 		if m == method && ids[i] != Unknown {
@@ -95,6 +106,27 @@ func (t *Table) match(method, path string) Match {
 		}
 	}
 	return Match{Status: UnknownMethod}
+}
+
+// matchQuery is match where templates name query parameters.
+func (t *Table) matchQuery(q *queryRow, ids []ID, method, target string) Match {
+	var g given
+	_, query, _ := strings.Cut(target, "?")
+	if fault := q.read(query, t.profile, &g); fault != NoFault {
+		return Match{Status: Invalid, Fault: fault}
+	}
+	status := UnknownPath
+	for i, m := range t.methods {
+		id := q.choose(i, &g, t.profile.CaseInsensitive, ids[i])
+		if id == Unknown {
+			continue
+		}
+		if m == method {
+			return Match{ID: id, Status: Known}
+		}
+		status = UnknownMethod
+	}
+	return Match{Status: status}
 }
 
 // row returns the IDs of the templates that a path leading to state s matches, for each of t.methods, or nil if there are none.
@@ -118,9 +150,23 @@ func (t *Table) Allowed(target string) []string {
 	if fault != NoFault {
 		return nil
 	}
+	s := t.walk(path)
+	ids := t.row(s)
+	if ids == nil {
+		return nil
+	}
+	var g given
+	q := &queryRow{variants: make([][]variant, len(ids))}
+	if t.queries != nil && t.queries[t.states[s].row] != nil {
+		q = t.queries[t.states[s].row]
+		_, query, _ := strings.Cut(target, "?")
+		if q.read(query, t.profile, &g) != NoFault {
+			return nil
+		}
+	}
 	var allowed []string
-	for i, id := range t.row(t.walk(path)) {
-		if id != Unknown {
+	for i, id := range ids {
+		if q.choose(i, &g, t.profile.CaseInsensitive, id) != Unknown {
 			allowed = append(allowed, t.methods[i])
 		}
 	}

@@ -354,6 +354,9 @@ func randomTemplates(t testing.TB, random *rand.Rand, p endpoint.Profile) (templ
 		if random.IntN(6) == 0 || strings.HasSuffix(text.String(), " ") {
 			text.WriteString([]string{"/", "/{r...}"}[random.IntN(2)])
 		}
+		if random.IntN(3) == 0 {
+			text.WriteString([]string{"?q=1", "?q={q}", "?q=2&r={r}", "?q={x}&r=", "?q[=%20a", "?Q=1", "?q[a]=x"}[random.IntN(7)])
+		}
 		more := append(templates, parse(t, text.String()))
 		if _, err := endpoint.Compile(more, p); err == nil {
 			templates = more
@@ -367,6 +370,13 @@ func randomTarget(random *rand.Rand) string {
 	var target strings.Builder
 	for range 1 + random.IntN(5) {
 		target.WriteString("/" + segments[random.IntN(len(segments))])
+	}
+	if random.IntN(2) == 0 {
+		parts := []string{"q=1", "q=2", "%71=%31", "q", "r", "r=", "r=x", "q[]=1", "+q=1", "q=1;r=2", "x;q=1", "q%5b=+a", "q%5B=%20a", "Q=1", "q[a]=x",
+			"q=%zz", "%zz=q", "q=%2531", "%00=1", "qq=1", "x=%zz", "x;y"}
+		for i := range 1 + random.IntN(3) {
+			target.WriteString(string("?&&"[i]) + parts[random.IntN(len(parts))])
+		}
 	}
 	return target.String()
 }
@@ -421,6 +431,8 @@ func FuzzMatch(f *testing.F) {
 	f.Add("GET /a/{x}\nGET /a/b\nPOST /{r...}", "GET", "/a/b", false)
 	f.Add("GET /{x}.json\nGET /v{x}\nGET /v1.json", "HEAD", "/v1.json", true)
 	f.Add("GET /{x}%3F/{y}3F\nGET /{x}/a%3F", "GET", "/%3f%3F/a%3F", false)
+	f.Add("GET /rpc?action=login\nGET /rpc\nPOST /{x}?a={a}&b=", "GET", "/rpc?x=1&%61ction=log%69n", false)
+	f.Add("GET /b?acl={acl}\nGET /b?Acl[]=x", "HEAD", "/b?acl[]=y&acl;x", true)
 	f.Fuzz(func(t *testing.T, texts, method, target string, fold bool) {
 		p := endpoint.Profile{CaseInsensitive: fold}
 		var templates []endpoint.Template
@@ -477,7 +489,7 @@ func TestNoMatchTakesOneLookASegment(t *testing.T) {
 }
 
 func TestMatchAllocatesNothing(t *testing.T) {
-	api := compile(t, endpoint.Profile{}, operations(t, "stripe")...)
+	api := compile(t, endpoint.Profile{}, append(operations(t, "stripe"), parse(t, "GET /rpc?action=login"), parse(t, "POST /rpc?action[x]={y}"), parse(t, "GET /v1/rpc?a=1"))...)
 	for name, target := range map[string]string{
 		"clean":     "/v1/customers/cus_123/sources?limit=3",
 		"long":      "/v1/customers/" + strings.Repeat("x", 4000),
@@ -485,6 +497,9 @@ func TestMatchAllocatesNothing(t *testing.T) {
 		"dirty 512": "/v1//customers/" + strings.Repeat("x", 512-15),
 		"no match":  "/wp-admin//%2e%2e/x",
 		"invalid":   "/v1/%zz",
+		"query":     "/rpc?x=1&%61ction=log%69n&" + strings.Repeat("y=%20&", 100),
+		"no query":  "/v1//rpc/../rpc",
+		"ambiguous": "/rpc?action[" + strings.Repeat("y", 100) + "]=1",
 	} {
 		if n := testing.AllocsPerRun(100, func() { api.Match("GET", target) }); n != 0 {
 			t.Errorf("%s: Match allocates %v times, want 0", name, n)

@@ -10,6 +10,7 @@ import (
 type Template struct {
 	text  string // in canonical form
 	space int    // where the method ends
+	query int    // where the query starts, after the ?; 0 for none
 }
 
 // maxTemplate is how long a template may be, in bytes: the length of a URI that RFC 9110 section 4.1 asks every
@@ -24,16 +25,20 @@ const maxTemplate = 8000
 //	POST /v1/items/{id}:copy   so this is no special case
 //	GET /compare/{from}...{to} several parameters in a segment count as one, with the text between them
 //	GET /files/{path...}       the last parameter may take one or more segments: /files/a and /files/a/b, not /files
+//	GET /rpc?action=login      a query parameter that must have this value
+//	GET /b/{b}?acl={acl}       one that must be there
 //
 // Methods are case-sensitive (RFC 9110 section 9.1) and written in upper case. The path must be in canonical form,
 // that is, what [Profile.Canonical] returns (braces aside); a trailing slash is dropped. Parameter names hold ASCII
 // letters, digits and _ - . [ ], and mean nothing to matching. A segment may not start with a colon nor be a
-// single star, because in other notations those are parameters.
+// single star, because in other notations those are parameters. In a query, all but letters, digits and
+// - . _ ~ ! $ ' ( ) * , / : @ [ ] is written as %XX; the order of its parameters means nothing.
 func ParseTemplate(text string) (Template, error) {
 	method, path, err := splitTemplate(text)
 	if err != nil {
 		return Template{}, templateError(text, err)
 	}
+	path, query, hasQuery := strings.Cut(path, "?")
 	if _, err := parseSegments(path); err != nil {
 		return Template{}, templateError(text, err)
 	}
@@ -42,7 +47,15 @@ func ParseTemplate(text string) (Template, error) {
 	if err != nil {
 		return Template{}, templateError(text, err)
 	}
-	return Template{text: method + " " + path, space: len(method)}, nil
+	t := Template{text: method + " " + path, space: len(method)}
+	if hasQuery {
+		_, query, err = parseQuery(query)
+		if err != nil {
+			return Template{}, templateError(text, err)
+		}
+		t.text, t.query = t.text+"?"+query, len(t.text)+1
+	}
+	return t, nil
 }
 
 func templateError(text string, err error) error {
@@ -59,12 +72,48 @@ func (t Template) String() string { return t.text }
 // Method returns the method, such as "GET".
 func (t Template) Method() string { return t.text[:t.space] }
 
-// Path returns the path, such as "/v1/items/{id}".
+// Path returns the path, such as "/v1/items/{id}", without a query.
 func (t Template) Path() string {
-	if t.text == "" {
+	switch {
+	case t.text == "":
 		return ""
+	case t.query > 0:
+		return t.text[t.space+1 : t.query-1]
 	}
 	return t.text[t.space+1:]
+}
+
+// Query returns the query parameters that the template names, such as "action=login", or nothing.
+func (t Template) Query() string {
+	if t.query == 0 {
+		return ""
+	}
+	return t.text[t.query:]
+}
+
+// conditions returns what the template asks of the query. If fold is set, letter case is folded.
+func (t Template) conditions(fold bool) []condition {
+	if t.query == 0 {
+		return nil
+	}
+	conditions, _, _ := parseQuery(t.Query()) // ParseTemplate has seen that it can
+	for i, c := range conditions {
+		if fold {
+			conditions[i].name, conditions[i].value = lower(c.name), lower(c.value)
+		}
+	}
+	return conditions
+}
+
+// lower folds ASCII letters.
+func lower(s string) string {
+	b := []byte(s)
+	for i, c := range b {
+		if 'A' <= c && c <= 'Z' {
+			b[i] = c | 0x20
+		}
+	}
+	return string(b)
 }
 
 func splitTemplate(text string) (method, path string, err error) {
@@ -85,8 +134,6 @@ func splitTemplate(text string) (method, path string, err error) {
 		return "", "", fmt.Errorf("method is %q, want %q: methods are case-sensitive", method, strings.ToUpper(method))
 	case !strings.HasPrefix(path, "/"):
 		return "", "", fmt.Errorf("path is %q, want one that starts with / after a single space", path)
-	case strings.Contains(path, "?"):
-		return "", "", fmt.Errorf("path is %q, want one without a query: parameters after ? do not tell endpoints apart", path)
 	}
 	return method, path, nil
 }

@@ -1,0 +1,149 @@
+package endpoint_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/headgate-io/headgate/endpoint"
+)
+
+func TestMatchByQuery(t *testing.T) {
+	rpc := []string{"GET /rpc", "GET /rpc?action=login", "GET /rpc?action=logout", "GET /rpc?action={action}", "POST /rpc?action=login",
+		"GET /rpc?action=login&device={device}", "GET /{bucket}?acl={acl}", "PUT /{bucket}?acl={acl}", "GET /s/{x}", "GET /s/{y}?q=a%20b", "GET /none?only=1"}
+	strict, fold, lenient := endpoint.Profile{}, endpoint.Profile{CaseInsensitive: true}, endpoint.Profile{AllowDoubleEncoding: true}
+	for _, tt := range []struct {
+		profile        endpoint.Profile
+		method, target string
+		want           string
+	}{
+		{strict, "GET", "/rpc", "GET /rpc"},
+		{strict, "GET", "/rpc?", "GET /rpc"},
+		{strict, "GET", "/rpc?x=1&&y", "GET /rpc"},
+		{strict, "GET", "/rpc?action=login", "GET /rpc?action=login"},
+		{strict, "HEAD", "//rpc/?x=1&action=login", "GET /rpc?action=login"},
+		{strict, "GET", "/rpc?%61ction=log%69n", "GET /rpc?action=login"},
+		{strict, "GET", "/rpc?action=Login", "GET /rpc?action={action}"},
+		{fold, "GET", "/RPC?Action=LOGIN", "GET /rpc?action=login"},
+		{strict, "GET", "/rpc?Action=login", "GET /rpc"},
+		{strict, "GET", "/rpc?action", "GET /rpc?action={action}"},
+		{strict, "GET", "/rpc?action=", "GET /rpc?action={action}"},
+		{strict, "GET", "/rpc?action=login&device=x", "GET /rpc?action=login&device={device}"},
+		{strict, "GET", "/rpc?device=&action=login", "GET /rpc?action=login&device={device}"},
+		{strict, "GET", "/rpc?action=login%26device=x", "GET /rpc?action={action}"},
+		{strict, "GET", "/rpc?actions=login", "GET /rpc"},
+		{strict, "GET", "/rpc?x=action=login", "GET /rpc"},
+		{strict, "GET", "/rpc?x=%zz;%zz", "invalid: holds a % without two hexadecimal digits"},
+		{strict, "GET", "/rpc?x=%zz", "GET /rpc"},
+
+		// What servers read in more than one way.
+		{strict, "GET", "/rpc?action=login&action=logout", "invalid: ambiguous"},
+		{strict, "GET", "/rpc?action=login&action=login", "invalid: ambiguous"},
+		{strict, "GET", "/rpc?action=x&%61ction=login", "invalid: ambiguous"},
+		{strict, "GET", "/rpc?x=1;action=login", "invalid: ambiguous"},
+		{strict, "GET", "/rpc?action=login;x=1", "invalid: ambiguous"},
+		{strict, "GET", "/rpc?action;x=login", "invalid: ambiguous"},
+		{strict, "GET", "/rpc?x=1;y=2", "GET /rpc"},
+		{strict, "GET", "/rpc?action[]=login", "invalid: ambiguous"},
+		{strict, "GET", "/rpc?action%5B0%5D=login", "invalid: ambiguous"},
+		{strict, "GET", "/rpc?+action=login", "invalid: ambiguous"},
+		{strict, "GET", "/rpc?action%20=login", "invalid: ambiguous"},
+		{strict, "GET", "/rpc?action=%zz", "invalid: holds a % without two hexadecimal digits"},
+		{strict, "GET", "/rpc?%u0061ction=login", "invalid: holds a % without two hexadecimal digits"},
+		{strict, "GET", "/rpc?action=login%00", "invalid: holds an encoded control byte"},
+		{strict, "GET", "/rpc?action%00=login", "invalid: holds an encoded control byte"},
+		{strict, "GET", "/rpc?action=%256cogin", "invalid: is percent-encoded twice"},
+		{strict, "GET", "/rpc?%2561ction=login", "invalid: is percent-encoded twice"},
+		{lenient, "GET", "/rpc?action=%256cogin", "GET /rpc?action={action}"},
+		{strict, "DELETE", "/rpc?action=login&action=logout", "invalid: ambiguous"},
+
+		// Methods.
+		{strict, "POST", "/rpc?action=login", "POST /rpc?action=login"},
+		{strict, "POST", "/rpc?action=other", "unknown method"},
+		{strict, "POST", "/rpc", "unknown method"},
+		{strict, "DELETE", "/rpc?action=login", "unknown method"},
+
+		// The path decides first, and a template whose query is not met does not match.
+		{strict, "GET", "/rpc?acl", "GET /rpc"},
+		{strict, "GET", "/photos?acl", "GET /{bucket}?acl={acl}"},
+		{strict, "PUT", "/photos?acl=x", "PUT /{bucket}?acl={acl}"},
+		{strict, "PUT", "/photos", "unknown path"},
+		{strict, "DELETE", "/photos?acl", "unknown method"},
+		{strict, "GET", "/s/1?q=a+b", "GET /s/{y}?q=a%20b"},
+		{strict, "GET", "/s/1?q=a%20b", "GET /s/{y}?q=a%20b"},
+		{strict, "GET", "/s/1?q=a%2Bb", "GET /s/{x}"},
+		{strict, "GET", "/none", "unknown path"},
+		{strict, "GET", "/none?acl", "GET /{bucket}?acl={acl}"},
+		{strict, "GET", "/none?acl&only=1", "GET /none?only=1"},
+		{strict, "GET", "/other/x?action=1&action=2", "unknown path"},
+	} {
+		table := table(t, tt.profile, rpc...)
+		m := table.Match(tt.method, tt.target)
+		got := m.Status.String()
+		switch {
+		case m.Status == endpoint.Known:
+			got = table.Template(m.ID).String()
+		case m.Fault == endpoint.AmbiguousQuery:
+			got = "invalid: ambiguous"
+		case m.Status == endpoint.Invalid:
+			got = "invalid: " + m.Fault.String()
+		}
+		if got != tt.want {
+			t.Errorf("%+v: Match(%q, %q) = %s, want %s", tt.profile, tt.method, tt.target, got, tt.want)
+		}
+	}
+}
+
+// TestQueryCannotSplit sends every way to say action=login that some server understands: none may reach the
+// template without the parameter.
+func TestQueryCannotSplit(t *testing.T) {
+	table := table(t, endpoint.Profile{}, "POST /rpc", "POST /rpc?action=login")
+	login, _ := table.Lookup(parse(t, "POST /rpc?action=login"))
+	for _, query := range []string{
+		"action=login", "%61ction=%6cogin", "action=login&", "&action=login", "x&action=login", "action=login&action=x", "action=x&action=login",
+		"x;action=login", "action=login;x", "action[]=login", "action[0]=login", "action%5b%5d=login", "%20action=login", "+action=login",
+		"action+=login", "%u0061ction=login", "action=%u006cogin", "action=%256cogin", "%2561ction=login", "action%00=login", "action=login%00",
+		"action%00x=login", "action%0a=login",
+	} {
+		if m := table.Match("POST", "/rpc?"+query); m.ID != login && m.Status != endpoint.Invalid {
+			t.Errorf("Match(POST, %q) = %s, want the login or invalid", "/rpc?"+query, describe(table, m))
+		}
+	}
+}
+
+func TestCompileSaysWhatIsWrongWithQueries(t *testing.T) {
+	many := []string{}
+	for i := range 17 {
+		many = append(many, fmt.Sprintf("GET /a?kind=%d&p%d=1", i, i))
+	}
+	for _, tt := range []struct {
+		fold  bool
+		texts []string
+		want  string
+	}{
+		{false, []string{"GET /a?x=1", "GET /a?y=2"}, `templates "GET /a?x=1" and "GET /a?y=2" both match /a?x=1&y=2 with equal specificity: remove one, or make one more specific`},
+		{false, []string{"GET /{a}?x={x}", "GET /{b}?x={y}"}, `both match /x?x=x with equal specificity`},
+		{true, []string{"GET /a?x=A", "GET /a?X=a"}, `both match /a?x=a with equal specificity`},
+		{true, []string{"GET /a?x=A&X=a"}, `query parameter "x" is named twice but for letter case, want it once`},
+		{false, []string{"GET /a?x=1", "GET /a?x=2", "GET /a?x={x}", "GET /a", "POST /a?x=1", "GET /a?x=1&y={y}"}, ""},
+		{false, []string{"GET /{a}?x=1&y={y}", "GET /{b}?x=2&z={z}"}, ""},
+		{false, many, `name 18 query parameters, want at most 16`},
+	} {
+		var templates []endpoint.Template
+		for _, text := range tt.texts {
+			templates = append(templates, parse(t, text))
+		}
+		_, err := endpoint.Compile(templates, endpoint.Profile{CaseInsensitive: tt.fold})
+		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+			t.Errorf("Compile(%q) = %v, want %q", tt.texts, err, tt.want)
+		}
+	}
+}
+
+func BenchmarkMatchQuery(b *testing.B) {
+	table := table(b, endpoint.Profile{}, "POST /rpc", "POST /rpc?action=login", "POST /rpc?action=logout")
+	b.ReportAllocs()
+	for b.Loop() {
+		table.Match("POST", "/rpc?version=2011-06-15&action=logout")
+	}
+}
