@@ -19,6 +19,7 @@ const module = "github.com/headgate-io/headgate"
 // bend it, edit this table in the same commit and say why.
 var allowed = map[string][]string{
 	"endpoint":          {},
+	"endpoint/pattern":  {"endpoint"}, // templates from the patterns of routers
 	"identity":          {},
 	"identity/region":   {},
 	"rate":              {}, // vocabulary: what a limit is, in exact integers

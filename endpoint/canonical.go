@@ -32,7 +32,7 @@ import (
 //  6. dot segments are removed, never above the root (see RefuseDotSegments); a .. that would remove an empty segment
 //     is invalid, because servers that merge slashes and servers that do not then disagree on the result;
 //  7. ;parameters are invalid on a dot segment, and removed elsewhere (see Params);
-//  8. a trailing slash is equal to none;
+//  8. a trailing slash is equal to none (see RefuseTrailingSlash);
 //  9. case is kept (see CaseInsensitive);
 //  10. a % with two hexadecimal digits that is left after decoding is invalid (see AllowDoubleEncoding);
 //  11. escaped bytes need not be UTF-8 (see RefuseBadUTF8).
@@ -73,6 +73,9 @@ const (
 	// RefuseBadUTF8 makes escapes that are not UTF-8 together invalid, overlong forms of / among them. Some servers
 	// replace such bytes, so that different targets become one.
 	RefuseBadUTF8
+	// RefuseTrailingSlash makes a / at the end invalid, but for the path / itself. Set it before routers to which /a and
+	// /a/ are different routes, if one of those takes whatever the others leave.
+	RefuseTrailingSlash
 )
 
 func (r Refusal) has(one Refusal) bool { return r&one != 0 }
@@ -87,8 +90,9 @@ const (
 	// then a backslash, which is invalid however it is written.
 	DecodeEncodedSlash
 	// KeepEncodedSlash reads %2F as a byte within its segment, for servers that split the path before they decode it,
-	// as Go's ServeMux, chi, echo and Express do. Whatever would be a dot segment if it were a slash
-	// after all is invalid. %5C stays invalid too.
+	// as Go's ServeMux, chi, echo and Express do. What would make a dot segment or an empty one if it were a slash
+	// after all is invalid. So is a raw " < > ^ ` { | or } beside it, which a path may not hold: net/http splits
+	// such a path after decoding it. %5C stays invalid too.
 	KeepEncodedSlash
 )
 
@@ -120,12 +124,13 @@ const (
 	DotParams            // ;parameters on . or ..
 	AmbiguousDots        // .. that would remove an empty segment
 	DoubleEncoded        // %25 and two hexadecimal digits
-	EscapedDots          // %2F beside . or .., where an encoded slash is kept
+	EscapedDots          // %2F beside ., .. or nothing, where an encoded slash is kept
 	RepeatedSlash        // //
 	DotSegment           // . or ..
 	Parameters           // ;
 	NeedlessEscape       // escape of an unreserved byte
 	BadUTF8              // escapes that are not UTF-8
+	TrailingSlash        // / at the end
 	AmbiguousQuery       // a query parameter that a template names, twice or in a way that servers read differently
 )
 
@@ -140,13 +145,14 @@ var faults = [...]string{
 	DotParams:     "holds a . or .. segment with ;parameters",
 	AmbiguousDots: "holds a .. that removes an empty segment",
 	DoubleEncoded: "is percent-encoded twice",
-	EscapedDots:   "holds a . or .. beside an encoded /",
+	EscapedDots:   "holds ., .. or nothing beside an encoded /",
 
 	RepeatedSlash:  "holds repeated slashes",
 	DotSegment:     "holds a . or .. segment",
 	Parameters:     "holds ;parameters",
 	NeedlessEscape: "holds an escape of a letter, a digit or one of - . _ ~",
 	BadUTF8:        "holds escapes that are not UTF-8",
+	TrailingSlash:  "ends in a slash",
 	AmbiguousQuery: "holds a query parameter twice, or beside a ;, that tells endpoints apart",
 }
 
@@ -163,11 +169,7 @@ func (f Fault) String() string {
 // so it is a valid target, and equal only for equal decoded paths. Canonical allocates only when the canonical
 // form is not simply the beginning of target.
 func (p Profile) Canonical(target string) (path string, fault Fault) {
-	classes := &cleanBytes
-	if p.CaseInsensitive {
-		classes = &cleanFoldedBytes
-	}
-	path, ok := clean(target, classes)
+	path, ok := clean(target, p.classes())
 	if !ok {
 		path, fault = p.rewritten(target)
 	}
@@ -205,10 +207,11 @@ func (p Profile) AppendCanonical(dst []byte, target string) ([]byte, Fault) {
 
 // classes returns what the scan must know about each byte.
 func (p Profile) classes() *[256]uint8 {
+	last := p.Refuse / RefuseTrailingSlash & 1
 	if p.CaseInsensitive {
-		return &cleanFoldedBytes
+		return &cleanFoldedBytes[last]
 	}
-	return &cleanBytes
+	return &cleanBytes[last]
 }
 
 // maxStack is how many bytes of a path that is not canonical are rewritten on the stack. Longer ones allocate.
@@ -220,18 +223,20 @@ const (
 	slash      = 1 << iota // a segment ends
 	dotOrSlash             // suspicious after a slash
 	stop                   // end of the path, or not canonical as it stands
+	refused                // at the end of the path
 )
 
+// The classes of bytes, without and with refusal of a slash at the end.
 var (
-	cleanBytes       = classify(false)
-	cleanFoldedBytes = classify(true)
+	cleanBytes       = [2][256]uint8{classify(false, slash|dotOrSlash), classify(false, slash|dotOrSlash|refused)}
+	cleanFoldedBytes = [2][256]uint8{classify(true, slash|dotOrSlash), classify(true, slash|dotOrSlash|refused)}
 )
 
-func classify(fold bool) (classes [256]uint8) {
+func classify(fold bool, ofSlash uint8) (classes [256]uint8) {
 	for c := range classes {
 		switch b := byte(c); {
 		case b == '/':
-			classes[c] = slash | dotOrSlash
+			classes[c] = ofSlash
 		case b == '.':
 			classes[c] = dotOrSlash
 		case !literal(b), b == ';', fold && 'A' <= b && b <= 'Z':
@@ -272,6 +277,9 @@ func clean(target string, classes *[256]uint8) (path string, ok bool) {
 		before = class & slash
 	}
 	if end > 1 && target[end-1] == '/' {
+		if classes['/']&refused != 0 {
+			return "", false
+		}
 		end--
 	}
 	return target[:end], true
@@ -293,12 +301,14 @@ func (p Profile) appendPath(dst []byte, path string, braces bool) ([]byte, Fault
 	dst = slices.Grow(dst, len(path))
 	dots := dotStack{root: root}
 	seg := segmentReader{profile: p, classes: p.classes(), path: path, braces: braces}
+	slashAtEnd := false
 	for seg.next < len(path) {
 		start := len(dst)
 		var fault Fault
 		if dst, fault = seg.append(append(dst, '/')); fault != NoFault {
 			return dst[:root], fault
 		}
+		slashAtEnd = false
 		switch name := dst[start+1 : seg.nameEnd]; {
 		case isDots(name) && seg.params:
 			return dst[:root], DotParams
@@ -306,6 +316,7 @@ func (p Profile) appendPath(dst []byte, path string, braces bool) ([]byte, Fault
 			return dst[:root], DotSegment
 		case isDots(name):
 			dst = dst[:start]
+			slashAtEnd = true
 			if len(name) == 2 {
 				dst, fault = dots.pop(dst)
 			}
@@ -315,6 +326,7 @@ func (p Profile) appendPath(dst []byte, path string, braces bool) ([]byte, Fault
 		default:
 			if len(dst) == start+1 {
 				dst = dst[:start]
+				slashAtEnd = !seg.params
 				if p.Refuse.has(RefuseRepeatedSlashes) && (seg.params || seg.next < len(path)) {
 					return dst[:root], RepeatedSlash
 				}
@@ -322,8 +334,14 @@ func (p Profile) appendPath(dst []byte, path string, braces bool) ([]byte, Fault
 			dots.push(len(name) == 0)
 		}
 	}
+	if slashAtEnd && len(dst) > root && p.Refuse.has(RefuseTrailingSlash) {
+		return dst[:root], TrailingSlash
+	}
 	if len(dst) == root {
 		dst = append(dst, '/')
+	}
+	if seg.everKept && strings.ContainsAny(path, "\"<>^`{|}") {
+		return dst[:root], EscapedSlash
 	}
 	if p.Refuse.has(RefuseBadUTF8) && !decodesToUTF8(dst[root:]) {
 		return dst[:root], BadUTF8
@@ -410,6 +428,8 @@ type segmentReader struct {
 	nameEnd int  // length of dst after the name of the segment just read
 	params  bool // ;parameters followed it
 	kept    bool // an encoded slash is part of it
+
+	everKept bool // an encoded slash is part of some segment
 }
 
 // append appends the decoded, re-encoded segment after the slash at next, and moves next to the slash after it.
@@ -436,7 +456,7 @@ func (r *segmentReader) append(dst []byte) ([]byte, Fault) {
 			if width == 1 || r.profile.EncodedSlash != KeepEncodedSlash {
 				break
 			}
-			r.kept = true
+			r.kept, r.everKept = true, true
 		}
 		if b == ';' && !r.params {
 			if r.profile.Params == RejectParams {
@@ -459,17 +479,17 @@ func (r *segmentReader) append(dst []byte) ([]byte, Fault) {
 	return dst, NoFault
 }
 
-// dotsBesideSlash reports whether a part of path[from:to], a segment with encoded slashes, would be a dot segment if they
-// were slashes.
+// dotsBesideSlash reports whether a part of path[from:to], a segment with encoded slashes, would be a dot segment, or
+// empty, if they were slashes. (Go's ServeMux takes the segment %2F for a slash at the end.)
 func (r *segmentReader) dotsBesideSlash(from, to int) bool {
 	dots, other, params := 0, false, false
-	isDots := func() bool { return !other && (dots == 1 || dots == 2) }
+	unsafe := func() bool { return !other && dots <= 2 }
 	for from < to {
 		b, width, _ := r.decode(from)
 		from += width
 		switch {
 		case b == '/':
-			if isDots() {
+			if unsafe() {
 				return true
 			}
 			dots, other, params = 0, false, false
@@ -482,7 +502,7 @@ func (r *segmentReader) dotsBesideSlash(from, to int) bool {
 			other = true
 		}
 	}
-	return isDots()
+	return unsafe()
 }
 
 func (r *segmentReader) slashWidth() int {
@@ -545,7 +565,7 @@ func (r *segmentReader) appendByte(dst []byte, b byte, width int) []byte {
 	case r.profile.CaseInsensitive && 'A' <= b && b <= 'Z':
 		return append(dst, b|0x20)
 	case b == '/': // a kept one
-	case cleanBytes[b]&stop == 0, b == ';', r.braces && width == 1:
+	case cleanBytes[0][b]&stop == 0, b == ';', r.braces && width == 1:
 		return append(dst, b)
 	}
 	return append(dst, '%', digits[b>>4], digits[b&15])

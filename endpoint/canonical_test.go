@@ -18,6 +18,7 @@ func TestCanonical(t *testing.T) {
 	inside := endpoint.Profile{EncodedSlash: endpoint.KeepEncodedSlash}
 	strictParams := endpoint.Profile{Params: endpoint.RejectParams}
 	noEmpty := endpoint.Profile{Refuse: endpoint.RefuseRepeatedSlashes}
+	noSlash := endpoint.Profile{Refuse: endpoint.RefuseTrailingSlash}
 	noDots := endpoint.Profile{Refuse: endpoint.RefuseDotSegments}
 	needed := endpoint.Profile{Refuse: endpoint.RefuseUnreservedEscapes}
 	utf := endpoint.Profile{Refuse: endpoint.RefuseBadUTF8}
@@ -149,13 +150,17 @@ func TestCanonical(t *testing.T) {
 		// An encoded slash within a segment, as in GitLab's projects and npm's packages.
 		{inside, "/projects/group%2fname/issues", "/projects/group%2Fname/issues", 0},
 		{inside, "/%40scope%2Fname", "/@scope%2Fname", 0},
-		{inside, "/a%2F%2Fb%2F", "/a%2F%2Fb%2F", 0},
+		{inside, "/a%2F%2Fb", "", endpoint.EscapedDots},
+		{inside, "/%2F", "", endpoint.EscapedDots},
+		{inside, "/a%2F;v/b", "", endpoint.EscapedDots},
+		{inside, "/a%2Fb%2fc", "/a%2Fb%2Fc", 0},
 		{inside, "/a%5Cb", "", endpoint.Backslash},
 		{inside, "/x%2f..%2fadmin", "", endpoint.EscapedDots},
 		{inside, "/x%2F.", "", endpoint.EscapedDots},
 		{inside, "/..%2Fadmin", "", endpoint.EscapedDots},
 		{inside, "/x%2F%2e%2e;v/y", "", endpoint.EscapedDots},
 		{inside, "/a;v=..%2Fx", "/a", 0},
+		{inside, "/;v%2Fx", "", endpoint.EscapedDots},
 		{inside, "/a;v=x%2F..", "", endpoint.EscapedDots},
 		{inside, "/x%2F.../y", "/x%2F.../y", 0},
 		{inside, "/a%2Fb/../c", "/c", 0},
@@ -172,6 +177,16 @@ func TestCanonical(t *testing.T) {
 		{noEmpty, "/a/", "/a", 0},
 		{noEmpty, "/", "/", 0},
 		{noEmpty, "/a?b=//", "/a", 0},
+		{noSlash, "/a/", "", endpoint.TrailingSlash},
+		{noSlash, "/a/?b", "", endpoint.TrailingSlash},
+		{noSlash, "/a//", "", endpoint.TrailingSlash},
+		{noSlash, "/a/.", "", endpoint.TrailingSlash},
+		{noSlash, "/a/b/..", "", endpoint.TrailingSlash},
+		{noSlash, "/", "/", 0},
+		{noSlash, "/a/..", "/", 0},
+		{noSlash, "/a?/", "/a", 0},
+		{inside, "/a%2Fb/{x}", "", endpoint.EscapedSlash},
+		{inside, "/a%2Fb/%7Bx%7D", "/a%2Fb/%7Bx%7D", 0},
 		{noDots, "/a/./b", "", endpoint.DotSegment},
 		{noDots, "/a/%2e%2e/b", "", endpoint.DotSegment},
 		{noDots, "/a/..;/b", "", endpoint.DotParams},
@@ -207,7 +222,7 @@ func TestAppendCanonicalKeepsWhatIsThere(t *testing.T) {
 
 func TestFaultsSpeak(t *testing.T) {
 	seen := make(map[string]bool)
-	for f := endpoint.NoFault; f <= endpoint.BadUTF8; f++ {
+	for f := endpoint.NoFault; f <= endpoint.AmbiguousQuery; f++ {
 		if text := f.String(); text == "is invalid" || seen[text] {
 			t.Errorf("Fault(%d).String() = %q, want a text of its own", f, text)
 		} else {
@@ -219,7 +234,7 @@ func TestFaultsSpeak(t *testing.T) {
 	}
 }
 
-// profiles are the 36 that say how to read, with the 16 ways to refuse more beside some of them.
+// profiles are the 36 that say how to read, with the 32 ways to refuse more beside some of them.
 func profiles() (all []endpoint.Profile) {
 	for i := range 36 {
 		all = append(all, endpoint.Profile{
@@ -229,7 +244,7 @@ func profiles() (all []endpoint.Profile) {
 			AllowDoubleEncoding: i/18&1 != 0,
 		})
 	}
-	for i := range 16 {
+	for i := range 32 {
 		p := all[i*7%36]
 		p.Refuse = endpoint.Refusal(i)
 		all = append(all, p)

@@ -359,8 +359,8 @@ func TestPayloadsCreateNoEndpoints(t *testing.T) {
 			t.Errorf("%+v: payloads reach %d templates, want at most the 3 they can spell", p, known)
 		}
 	}
-	if sent < 52*5*1000 {
-		t.Errorf("sent %d payloads, want 260000 or more", sent)
+	if sent < 68*5*1000 {
+		t.Errorf("sent %d payloads, want 340000 or more", sent)
 	}
 }
 

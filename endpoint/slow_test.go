@@ -44,6 +44,7 @@ func slowCanonical(p endpoint.Profile, target string) (path, fault string) {
 	if p.Refuse&endpoint.RefuseUnreservedEscapes != 0 && regexp.MustCompile(`(?i)%(2[de]|3\d|4[1-9a-f]|5[0-9af]|6[1-9a-f]|7[0-9ae])`).MatchString(path) {
 		return "", "4"
 	}
+	raw := path
 	path, err := url.PathUnescape(path)
 	if err != nil || strings.ContainsFunc(path, func(r rune) bool {
 		return r < ' ' && r != 1 || r == 0x7F || r == 1 && p.EncodedSlash != endpoint.KeepEncodedSlash
@@ -64,7 +65,7 @@ func slowCanonical(p endpoint.Profile, target string) (path, fault string) {
 		last := i == strings.Count(path[1:], "/")
 		for _, part := range strings.Split(s, "\x01") {
 			name, _, params := strings.Cut(part, ";")
-			if (name == "." || name == "..") && (part != s || params || p.Refuse&endpoint.RefuseDotSegments != 0) {
+			if (name == "." || name == "..") && (part != s || params || p.Refuse&endpoint.RefuseDotSegments != 0) || name == "" && part != s {
 				return "", "4, 6 or 7"
 			}
 		}
@@ -73,6 +74,9 @@ func slowCanonical(p endpoint.Profile, target string) (path, fault string) {
 		if p.Refuse&endpoint.RefuseRepeatedSlashes != 0 && gone && (!last || params) {
 			return "", "5"
 		}
+	}
+	if p.EncodedSlash == endpoint.KeepEncodedSlash && strings.Contains(path, "\x01") && strings.ContainsAny(raw, "\"<>^`{|}") {
+		return "", "4"
 	}
 	// 5. and 6.
 	var merged, named []string
@@ -102,6 +106,10 @@ func slowCanonical(p endpoint.Profile, target string) (path, fault string) {
 		segments = names(segments)
 	}
 	// 8. and 9.
+	all := strings.Split(path[1:], "/")
+	if last := all[len(all)-1]; p.Refuse&endpoint.RefuseTrailingSlash != 0 && len(segments) > 0 && (last == "" || last == "." || last == "..") {
+		return "", "8"
+	}
 	path = "/" + strings.Join(segments, "/")
 	if p.Refuse&endpoint.RefuseBadUTF8 != 0 && !utf8.ValidString(path) {
 		return "", "11"
