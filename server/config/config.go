@@ -40,7 +40,9 @@ type Config struct {
 	// UpstreamTimeout bounds the wait for a response header. Default 60s.
 	UpstreamTimeout time.Duration `yaml:"upstream_timeout"`
 
-	// OpenAPI and Routes are the documents that say which endpoints exist.
+	// OpenAPI and Routes are the documents that say which endpoints exist. Before a
+	// file of Routes may stand its notation and a colon: servemux, chi, gin, echo,
+	// grpc or protoset; see docs/endpoints.md.
 	OpenAPI []string `yaml:"openapi"`
 	Routes  []string `yaml:"routes"`
 
@@ -136,14 +138,6 @@ type Config struct {
 	// Log chooses the log's format, text (default) or json, and its lowest
 	// level: debug, info (default), warn or error.
 	Log Log `yaml:"log"`
-}
-
-// Endpoint is the profile of the canonical form; see docs/endpoints.md.
-type Endpoint struct {
-	EncodedSlash        string `yaml:"encoded_slash"` // reject (default), decode
-	Params              string `yaml:"params"`        // strip (default), keep
-	CaseInsensitive     bool   `yaml:"case_insensitive"`
-	AllowDoubleEncoding bool   `yaml:"allow_double_encoding"`
 }
 
 // Settle says how the cost of a request becomes known while it is served. By
@@ -268,8 +262,7 @@ func (c *Config) Complete() error {
 	check.oneOf("forwarded_header", c.ForwardedHeader, "X-Forwarded-For", "Forwarded")
 	check.oneOf("unknown", c.Unknown, "reject", "limit")
 	check.oneOf("no_rule", c.NoRule, "allow", "deny")
-	check.oneOf("endpoint.encoded_slash", c.Endpoint.EncodedSlash, "reject", "decode")
-	check.oneOf("endpoint.params", c.Endpoint.Params, "strip", "keep")
+	check.profile(c.Endpoint)
 	check.oneOf("headers.legacy", c.Headers.Legacy, "none", "delta", "epoch")
 	check.oneOf("log.format", c.Log.Format, "text", "json")
 	check.text("db", c.DB, "sqlite:PATH")

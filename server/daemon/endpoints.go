@@ -48,24 +48,13 @@ func Endpoints(c config.Config) (*Registry, error) {
 	if err := errors.Join(faults...); err != nil {
 		return nil, err
 	}
-	table, err := endpoint.Compile(openapi.Templates(operations), profile(c.Endpoint))
+	table, err := endpoint.Compile(openapi.Templates(operations), c.Endpoint.Profile())
 	if err != nil {
 		return nil, err
 	}
 	costs, err1 := costs(table, c.Costs)
 	reads, err2 := identified(c, table)
 	return &Registry{operations, table, costs, reads}, errors.Join(err1, err2)
-}
-
-func profile(e config.Endpoint) endpoint.Profile {
-	p := endpoint.Profile{CaseInsensitive: e.CaseInsensitive, AllowDoubleEncoding: e.AllowDoubleEncoding}
-	if e.EncodedSlash == "decode" {
-		p.EncodedSlash = endpoint.DecodeEncodedSlash
-	}
-	if e.Params == "keep" {
-		p.Params = endpoint.KeepParams
-	}
-	return p
 }
 
 // costs finds the endpoints that a configuration gives a cost.

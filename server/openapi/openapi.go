@@ -2,7 +2,7 @@
 // already say so.
 //
 // [Load] reads OpenAPI 3.x and Swagger 2.0 documents in JSON or YAML, plain or
-// gzipped; [Routes] reads a plain list. Of a document only what names an
+// gzipped; [Routes] reads lists: templates, patterns of routers, methods of gRPC. Of a document only what names an
 // endpoint is read: paths, methods and servers. Schemas, parameters, examples
 // and responses are stepped over, so a reference into a file that is not there
 // does no harm to the endpoints, and the 8 MB document of a large API takes a

@@ -16,9 +16,9 @@ import (
 // while it is read.
 const MaxBytes = 64 << 20
 
-// readFile reads one file, unpacks it if it is gzip, and makes sure that it is
-// text of a length that can be handled.
-func readFile(file string) ([]byte, error) {
+// readBytes reads one file of a length that can be handled, and unpacks it if it
+// is gzip.
+func readBytes(file string) ([]byte, error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, openFault(file, err)
@@ -39,6 +39,15 @@ func readFile(file string) ([]byte, error) {
 		if data, err = unpack(data); err != nil {
 			return nil, fmt.Errorf("%s: %w", file, err)
 		}
+	}
+	return data, nil
+}
+
+// readFile is readBytes of a file that is text.
+func readFile(file string) ([]byte, error) {
+	data, err := readBytes(file)
+	if err != nil {
+		return nil, err
 	}
 	data = bytes.TrimPrefix(data, []byte("\uFEFF"))
 	if len(bytes.TrimSpace(data)) == 0 {

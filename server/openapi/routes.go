@@ -8,11 +8,11 @@ import (
 	"github.com/headgate-io/headgate/endpoint"
 )
 
-// Routes reads a plain list of endpoints, for an API that has no document: one
+// plainRoutes reads a plain list of endpoints, for an API that has no document: one
 // template a line, "GET /v1/items/{id}". What follows a # at the start of a
 // line or after a space is a comment; empty lines count for nothing. All
 // faults are reported at once, each with its line.
-func Routes(file string) ([]Operation, error) {
+func plainRoutes(file string) ([]Operation, error) {
 	data, err := readFile(file)
 	if err != nil {
 		return nil, err

@@ -56,7 +56,7 @@ func (f *configFlags) add(flags *pflag.FlagSet, name string) {
 	case "openapi":
 		list(func(c *config.Config) *[]string { return &c.OpenAPI }, "OpenAPI or Swagger document with the endpoints, YAML or JSON")
 	case "routes":
-		list(func(c *config.Config) *[]string { return &c.Routes }, "file with the endpoints as lines METHOD /template")
+		list(func(c *config.Config) *[]string { return &c.Routes }, "file with the endpoints as lines METHOD /template, or in another notation, such as gin:FILE or protoset:FILE")
 	case "trusted-proxy":
 		list(func(c *config.Config) *[]string { return &c.TrustedProxies }, "network whose forwarding header is believed, such as 10.0.0.0/8")
 	case "max-buckets":

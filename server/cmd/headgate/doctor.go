@@ -1,0 +1,111 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headgate-io/headgate/server/config"
+	"github.com/headgate-io/headgate/server/daemon"
+	"github.com/headgate-io/headgate/server/doctor"
+)
+
+// errDoctor is the exit of a doctor that found what it has printed.
+var errDoctor = errors.New("the configuration is not healthy")
+
+func newDoctor() *cobra.Command {
+	var from configFlags
+	var kind string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Check the configuration, also against the server behind",
+		Long: `Check the configuration as a whole, without changing anything: the settings, the
+endpoints, the database and its rules, who may read the secrets, and which
+proxies are believed.
+
+With --upstream the settings of the canonical form are compared with how that
+kind of server reads targets: ` + strings.Join(doctor.Kinds(), ", ") + `.
+A difference lets a client have two budgets for one resource, or one endpoint
+on the budget of another; each is shown with a target and with what to set.
+
+The exit status is 1 if there is such a difference, or a fault that would keep
+the gateway from starting safely.`,
+		Example: `  headgate doctor --config headgate.yaml
+  headgate doctor --config headgate.yaml --upstream nginx --json`,
+		Args: arguments(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := from.read(cmd)
+			if err != nil {
+				return err
+			}
+			var r doctor.Report
+			if kind == "" {
+				r = doctor.Configuration(cmd.Context(), c)
+			} else {
+				if r, err = compareUpstream(kind, c); err != nil {
+					return err
+				}
+			}
+			if asJSON {
+				err = writeJSON(cmd.OutOrStdout(), r)
+			} else {
+				err = writeReport(cmd.OutOrStdout(), r)
+			}
+			if err == nil && !r.Healthy() {
+				err = errDoctor
+			}
+			return err
+		},
+	}
+	from.addFlags(cmd, "openapi", "routes", "db", "secret-file", "trusted-proxy", "unknown")
+	cmd.Flags().StringVar(&kind, "upstream", "", "kind of the server behind, such as nginx")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func compareUpstream(kind string, c config.Config) (doctor.Report, error) {
+	tails := false
+	if len(c.OpenAPI)+len(c.Routes) > 0 {
+		registry, err := daemon.Endpoints(c)
+		if err != nil {
+			return doctor.Report{}, err
+		}
+		for _, t := range registry.Table.All() {
+			tails = tails || strings.Contains(t.Path(), "...}")
+		}
+	}
+	r, err := doctor.Upstream(kind, c.Endpoint, tails)
+	if err != nil {
+		return r, usageError{err}
+	}
+	return r, nil
+}
+
+func writeReport(w io.Writer, r doctor.Report) error {
+	if r.Upstream != "" {
+		fmt.Fprintf(w, "%s (%s)\n", r.Upstream, r.Source)
+	}
+	for _, f := range r.Findings {
+		parts := []string{f.Setting}
+		if f.Value != "" {
+			parts = append(parts, f.Value)
+		}
+		line := strings.Join(parts, ": ")
+		if f.Server != "" {
+			line += "; " + f.Server
+		}
+		fmt.Fprintf(w, "%-8s  %s\n", f.Level, line)
+		if f.Wrong != "" {
+			fmt.Fprintf(w, "          %s\n", strings.TrimPrefix(f.Target+": "+f.Wrong, ": "))
+		}
+		if f.Set != "" {
+			fmt.Fprintf(w, "          want %s\n", f.Set)
+		}
+	}
+	_, err := fmt.Fprintf(w, "%d mismatches, %d failures, %d notes\n", r.Count(doctor.Mismatch), r.Count(doctor.Failure), r.Count(doctor.Note))
+	return err
+}

@@ -1,0 +1,34 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/headgate-io/headgate/server/doctor"
+)
+
+func TestDoctorUpstream(t *testing.T) {
+	for _, tt := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"--upstream", "nginx"}, exitFailure, "1 mismatches, 0 failures, 2 notes"},
+		{[]string{"--upstream", "tomcat"}, exitOK, "0 mismatches, 0 failures, 1 notes"},
+		{[]string{"--upstream", "inetd"}, exitUsage, ""},
+		{[]string{"now"}, exitUsage, ""},
+	} {
+		var out, errs bytes.Buffer
+		if code := run(t.Context(), append([]string{"doctor"}, tt.args...), &out, &errs); code != tt.code || !strings.Contains(out.String(), tt.want) {
+			t.Errorf("doctor %q = %d, %s%s, want %d and %q", tt.args, code, out.String(), errs.String(), tt.code, tt.want)
+		}
+	}
+	var out, errs bytes.Buffer
+	code := run(t.Context(), []string{"doctor", "--upstream", "nginx", "--json"}, &out, &errs)
+	var r doctor.Report
+	if err := json.Unmarshal(out.Bytes(), &r); err != nil || code != exitFailure || r.Count(doctor.Mismatch) != 1 {
+		t.Errorf("doctor --json = %d, %s, %v, want one mismatch", code, out.String(), err)
+	}
+}
