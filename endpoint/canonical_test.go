@@ -321,6 +321,11 @@ func FuzzCanonical(f *testing.F) {
 	for _, target := range []string{"/", "/a//b/../c%2fd;e?f", "/%252e%2e/x", "/%u002e", `/\`, "/a/..;/b", "*", "/caf%C3%A9/{x}", "/.%2e/%3b/.."} {
 		f.Add(target, uint8(0))
 	}
+	for _, targets := range vectors(f) {
+		for i, target := range targets {
+			f.Add(target, uint8(i))
+		}
+	}
 	all := profiles()
 	f.Fuzz(func(t *testing.T, target string, profile uint8) {
 		checkCanonical(t, all[int(profile)%len(all)], target)

@@ -143,46 +143,50 @@ func spell(theirs, server string) (target string, ok bool) {
 	return b.String(), true
 }
 
+// result is what a target is read as.
+type result struct {
+	target string
+	path   string
+	fault  endpoint.Fault
+}
+
+// cves are the results of the requests that got past a rule of some product.
+var cves = map[string][]result{
+	"CVE-2019-9901": {{"/public/../admin", "/admin", 0}},
+	"CVE-2021-29492": {
+		{"/x%2f..%2fadmin", "", endpoint.EscapedSlash},
+		{"/x%5c..%5cadmin", "", endpoint.EscapedSlash},
+	},
+	"CVE-2021-31920": {{"//admin", "/admin", 0}},
+	"CVE-2021-32779": {{"/admin#x", "", endpoint.RawByte}},
+	"CVE-2024-38475": {{"/admin%3fx.php", "/admin%3Fx.php", 0}},
+	"CVE-2020-5902":  {{"/tmui/login.jsp/..;/tmui/locallb/workspace/fileRead.jsp", "", endpoint.DotParams}},
+	"CVE-2023-32315": {{"/setup/setup-s/%u002e%u002e/%u002e%u002e/log.jsp", "", endpoint.BadEscape}},
+	"CVE-2021-34429": {
+		{"/%u002e/WEB-INF/web.xml", "", endpoint.BadEscape},
+		{"/.%00/WEB-INF/web.xml", "", endpoint.ControlByte},
+	},
+	"CVE-2019-11510":                {{"/dana-na/../dana/html5acc/guacamole/../../../../etc/passwd?/dana/html5acc/guacamole/", "/etc/passwd", 0}},
+	"CVE-2024-21887/CVE-2023-46805": {{"/api/v1/totp/user-backup-code/../../system/system-information", "/api/v1/system/system-information", 0}},
+	"CVE-2024-27198":                {{"/hax?jsp=/app/rest/server;.jsp", "/hax", 0}},
+	"CVE-2025-32431":                {{"/service/sub-path/../other-path", "/service/other-path", 0}},
+	"CVE-2026-48020":                nil, // no request given: TestCanonicalFormsStayCanonicalUnderAPrefix
+	"CVE-2026-42272": {
+		{"/a%2fb", "", endpoint.EscapedSlash},
+		{"/a%2Fb", "", endpoint.EscapedSlash},
+	},
+	"CVE-2022-21221": {{"/..%5c..", "", endpoint.EscapedSlash}},
+	"CVE-2025-54576": {{"/private?x=/public", "/private", 0}},
+}
+
 // TestPathConfusionCVEs replays requests that got past a rule of some product.
 func TestPathConfusionCVEs(t *testing.T) {
-	type result struct {
-		target string
-		path   string
-		fault  endpoint.Fault
-	}
-	want := map[string][]result{
-		"CVE-2019-9901": {{"/public/../admin", "/admin", 0}},
-		"CVE-2021-29492": {
-			{"/x%2f..%2fadmin", "", endpoint.EscapedSlash},
-			{"/x%5c..%5cadmin", "", endpoint.EscapedSlash},
-		},
-		"CVE-2021-31920": {{"//admin", "/admin", 0}},
-		"CVE-2021-32779": {{"/admin#x", "", endpoint.RawByte}},
-		"CVE-2024-38475": {{"/admin%3fx.php", "/admin%3Fx.php", 0}},
-		"CVE-2020-5902":  {{"/tmui/login.jsp/..;/tmui/locallb/workspace/fileRead.jsp", "", endpoint.DotParams}},
-		"CVE-2023-32315": {{"/setup/setup-s/%u002e%u002e/%u002e%u002e/log.jsp", "", endpoint.BadEscape}},
-		"CVE-2021-34429": {
-			{"/%u002e/WEB-INF/web.xml", "", endpoint.BadEscape},
-			{"/.%00/WEB-INF/web.xml", "", endpoint.ControlByte},
-		},
-		"CVE-2019-11510":                {{"/dana-na/../dana/html5acc/guacamole/../../../../etc/passwd?/dana/html5acc/guacamole/", "/etc/passwd", 0}},
-		"CVE-2024-21887/CVE-2023-46805": {{"/api/v1/totp/user-backup-code/../../system/system-information", "/api/v1/system/system-information", 0}},
-		"CVE-2024-27198":                {{"/hax?jsp=/app/rest/server;.jsp", "/hax", 0}},
-		"CVE-2025-32431":                {{"/service/sub-path/../other-path", "/service/other-path", 0}},
-		"CVE-2026-48020":                nil, // no request given: normalise again after a rewrite, which idempotence makes safe
-		"CVE-2026-42272": {
-			{"/a%2fb", "", endpoint.EscapedSlash},
-			{"/a%2Fb", "", endpoint.EscapedSlash},
-		},
-		"CVE-2022-21221": {{"/..%5c..", "", endpoint.EscapedSlash}},
-		"CVE-2025-54576": {{"/private?x=/public", "/private", 0}},
-	}
 	var file struct {
 		Cases []struct{ ID, Request string }
 	}
 	readJSON(t, "path-confusion-cves.json", &file)
 	for _, c := range file.Cases {
-		results, ok := want[c.ID]
+		results, ok := cves[c.ID]
 		if !ok {
 			t.Errorf("%s has no expected result", c.ID)
 		}

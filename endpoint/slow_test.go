@@ -13,6 +13,12 @@ import (
 
 // The slow, obvious twins of Canonical and Match. slowCanonical takes the profile one rule after the other, on decoded text.
 
+var (
+	needless = regexp.MustCompile(`(?i)%(2[de]|3\d|4[1-9a-f]|5[0-9af]|6[1-9a-f]|7[0-9ae])`)
+	escaped  = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
+	kept     = strings.NewReplacer("%2f", "\x01", "%2F", "\x01")
+)
+
 // slowCanonical returns the canonical form, or the number of the rule that the target breaks.
 func slowCanonical(p endpoint.Profile, target string) (path, fault string) {
 	// 1.
@@ -39,9 +45,9 @@ func slowCanonical(p endpoint.Profile, target string) (path, fault string) {
 		if strings.Contains(path, "%01") {
 			return "", "3"
 		}
-		path = strings.NewReplacer("%2f", "\x01", "%2F", "\x01").Replace(path)
+		path = kept.Replace(path)
 	}
-	if p.Refuse&endpoint.RefuseUnreservedEscapes != 0 && regexp.MustCompile(`(?i)%(2[de]|3\d|4[1-9a-f]|5[0-9af]|6[1-9a-f]|7[0-9ae])`).MatchString(path) {
+	if p.Refuse&endpoint.RefuseUnreservedEscapes != 0 && needless.MatchString(path) {
 		return "", "4"
 	}
 	raw := path
@@ -263,7 +269,7 @@ func slowQuery(query string, names map[string]bool, p endpoint.Profile) (given m
 		bad := strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r == 0x7F })
 		if !p.AllowDoubleEncoding {
 			raw, _ := url.PathUnescape(s)
-			bad = bad || regexp.MustCompile(`%[0-9A-Fa-f]{2}`).MatchString(raw)
+			bad = bad || escaped.MatchString(raw)
 		}
 		if p.CaseInsensitive {
 			text = asciiLower(text)
