@@ -102,24 +102,39 @@ func checkSecret(r *Report, setting, file, absent string) {
 	}
 }
 
+// checkProxies says whom the gateway believes about a client's address.
 func checkProxies(r *Report, c config.Config) {
-	if len(c.TrustedProxies) == 0 {
-		f := Finding{Setting: "trusted_proxies", Value: "none", Level: OK}
-		if config.Loopback(c.Listen) {
-			f.Level, f.Wrong, f.Set = Note, "the gateway listens on loopback alone, so a proxy stands before it: all clients are that proxy's address", "trusted_proxies"
+	checkNetworks(r, "trusted_proxies", c.TrustedProxies)
+	checkNetworks(r, "proxy_protocol.from", c.ProxyProtocol.From)
+	if how := c.ClientAddress.Strategy; how == "trusted_count" || how == "single_header" {
+		f := Finding{Setting: "client_address.strategy", Value: how, Level: OK}
+		if !config.Loopback(c.Listen) && len(c.TrustedProxies) == 0 {
+			f.Level, f.Wrong, f.Set = Note, "whoever reaches the gateway past the proxies names its own address", "trusted_proxies as well, or a listen address that only they reach"
 		}
 		r.add(f)
 		return
 	}
-	for _, value := range c.TrustedProxies {
+	if len(c.TrustedProxies) > 0 || c.ProxyProtocol.On() {
+		return
+	}
+	f := Finding{Setting: "trusted_proxies", Value: "none", Level: OK}
+	if config.Loopback(c.Listen) {
+		f.Level, f.Wrong, f.Set = Note, "the gateway listens on loopback alone, so a proxy stands before it: all clients are that proxy's address", "trusted_proxies"
+	}
+	r.add(f)
+}
+
+// checkNetworks checks that networks whose word is taken are not half of the internet.
+func checkNetworks(r *Report, setting string, values []string) {
+	for _, value := range values {
 		prefix, err := config.ParsePrefix(value)
 		switch {
 		case err != nil:
 			continue // Complete has said so
 		case prefix.Addr().Is4() && prefix.Bits() < 8 || prefix.Addr().Is6() && prefix.Bits() < 16:
-			r.add(Finding{Setting: "trusted_proxies", Value: value, Level: Failure, Wrong: "takes in strangers: whoever is trusted chooses its own address", Set: "the networks of your proxies"})
+			r.add(Finding{Setting: setting, Value: value, Level: Failure, Wrong: "takes in strangers: whoever is trusted chooses its own address", Set: "the networks of your proxies"})
 		default:
-			r.add(Finding{Setting: "trusted_proxies", Value: value, Level: OK})
+			r.add(Finding{Setting: setting, Value: value, Level: OK})
 		}
 	}
 }
