@@ -309,12 +309,11 @@ func (p Profile) appendPath(dst []byte, path string, braces bool) ([]byte, Fault
 			return dst[:root], fault
 		}
 		slashAtEnd = false
-		switch name := dst[start+1 : seg.nameEnd]; {
-		case isDots(name) && seg.params:
-			return dst[:root], DotParams
-		case isDots(name) && p.Refuse.has(RefuseDotSegments):
-			return dst[:root], DotSegment
-		case isDots(name):
+		name := dst[start+1 : seg.nameEnd]
+		if isDots(name) {
+			if fault := seg.dotsFault(); fault != NoFault {
+				return dst[:root], fault
+			}
 			dst = dst[:start]
 			slashAtEnd = true
 			if len(name) == 2 {
@@ -323,16 +322,16 @@ func (p Profile) appendPath(dst []byte, path string, braces bool) ([]byte, Fault
 			if fault != NoFault {
 				return dst[:root], fault
 			}
-		default:
-			if len(dst) == start+1 {
-				dst = dst[:start]
-				slashAtEnd = !seg.params
-				if p.Refuse.has(RefuseRepeatedSlashes) && (seg.params || seg.next < len(path)) {
-					return dst[:root], RepeatedSlash
-				}
-			}
-			dots.push(len(name) == 0)
+			continue
 		}
+		if len(dst) == start+1 {
+			dst = dst[:start]
+			slashAtEnd = !seg.params
+			if p.Refuse.has(RefuseRepeatedSlashes) && (seg.params || seg.next < len(path)) {
+				return dst[:root], RepeatedSlash
+			}
+		}
+		dots.push(len(name) == 0)
 	}
 	if slashAtEnd && len(dst) > root && p.Refuse.has(RefuseTrailingSlash) {
 		return dst[:root], TrailingSlash
@@ -503,6 +502,17 @@ func (r *segmentReader) dotsBesideSlash(from, to int) bool {
 		}
 	}
 	return unsafe()
+}
+
+// dotsFault returns why the segment just read, a dot segment, may not be one.
+func (r *segmentReader) dotsFault() Fault {
+	switch {
+	case r.params:
+		return DotParams
+	case r.profile.Refuse.has(RefuseDotSegments):
+		return DotSegment
+	}
+	return NoFault
 }
 
 func (r *segmentReader) slashWidth() int {
