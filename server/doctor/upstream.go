@@ -21,6 +21,7 @@ type reading struct {
 	comparesRaw  bool // %61 is not a
 	keepsOthers  bool // %40 is not @
 	tellsSlash   bool // /a/ is not /a
+	replaces     bool // bytes that are not UTF-8 become U+FFFD
 }
 
 // slashes is what a server makes of %2F.
@@ -41,8 +42,9 @@ type upstream struct {
 }
 
 const (
-	measured   = "measured"                         // endpoint/testdata/path-oracles.json
-	compared   = "compared request by request"      // eval/routers
+	measured   = "measured"                    // endpoint/testdata/path-oracles.json
+	compared   = "compared request by request" // eval/routers
+	once       = "measured once with version 4.22.3, not repeated by a test"
 	documented = "documentation, not measured here" // or published source
 )
 
@@ -58,9 +60,9 @@ var upstreams = []upstream{
 	{"chi", "chi", compared, reading{encodedSlash: keepsSlash, keepsParams: true, keepsEmpty: true, keepsDots: true, comparesRaw: true, tellsSlash: true}},
 	{"gin", "gin, UseRawPath off", compared, reading{encodedSlash: decodesSlash, keepsParams: true, keepsEmpty: true, keepsDots: true, tellsSlash: true}},
 	{"echo", "echo", compared, reading{encodedSlash: keepsSlash, keepsParams: true, keepsEmpty: true, keepsDots: true, comparesRaw: true, tellsSlash: true}},
-	{"express", "Express, case sensitive routing and strict routing off", documented, reading{encodedSlash: keepsSlash, keepsParams: true, foldsCase: true, keepsEmpty: true, keepsDots: true, comparesRaw: true}},
-	{"tomcat", "Tomcat and other servlet containers, encoded slashes refused", documented, reading{tellsSlash: true}},
-	{"iis", "ASP.NET Core, on IIS or Kestrel", documented, reading{encodedSlash: keepsSlash, keepsParams: true, foldsCase: true, keepsEmpty: true}},
+	{"express", "Express, case sensitive routing and strict routing off", once, reading{encodedSlash: keepsSlash, keepsParams: true, foldsCase: true, keepsEmpty: true, keepsDots: true, comparesRaw: true}},
+	{"tomcat", "Tomcat and other servlet containers, encoded slashes refused", documented, reading{tellsSlash: true, replaces: true}},
+	{"iis", "ASP.NET Core, on IIS or Kestrel", documented, reading{encodedSlash: keepsSlash, keepsParams: true, foldsCase: true, keepsEmpty: true, replaces: true}},
 	{"grpc", "a gRPC server", documented, reading{encodedSlash: keepsSlash, keepsParams: true, keepsEmpty: true, keepsDots: true, comparesRaw: true, tellsSlash: true}},
 }
 
@@ -91,6 +93,7 @@ func Upstream(kind string, e config.Endpoint, tails bool) (Report, error) {
 		"removes dot segments", "keeps . and .. as names, at least encoded ones", "/a/{name}/b is served on the budget of /b"))
 	r.add(u.refusal(p, "unreserved_escapes", endpoint.RefuseUnreservedEscapes, u.comparesRaw, "/%61dmin",
 		"decodes before it compares", "compares escapes as they are written", "a parameter, or the route that takes what is left, is served on the budget of /admin"))
+	r.add(u.bytes(p))
 	r.add(u.last(p, tails))
 	if u.keepsOthers || u.comparesRaw {
 		r.add(Finding{Setting: "templates", Level: Note, Target: "/%40me", Server: "compares escapes of other bytes, such as @ : and [, as they are written",
@@ -174,6 +177,15 @@ func (u upstream) refusal(p endpoint.Profile, name string, one endpoint.Refusal,
 		if !on {
 			f.Level, f.Target, f.Wrong, f.Set = Mismatch, target, wrong, "refuse: add "+name
 		}
+	}
+	return f
+}
+
+func (u upstream) bytes(p endpoint.Profile) Finding {
+	f := u.refusal(p, "bad_utf8", endpoint.RefuseBadUTF8, u.replaces, "/caf%E9",
+		"keeps bytes that are not UTF-8, or refuses them", "may replace bytes that are not UTF-8", "several targets are one to it; they differ here only in a parameter, so nobody gains by it")
+	if f.Level == Mismatch {
+		f.Level = Note
 	}
 	return f
 }
