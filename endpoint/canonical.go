@@ -339,7 +339,7 @@ func (p Profile) appendPath(dst []byte, path string, braces bool) ([]byte, Fault
 	if len(dst) == root {
 		dst = append(dst, '/')
 	}
-	if seg.everKept && strings.ContainsAny(path, "\"<>^`{|}") {
+	if seg.everKept && !braces && strings.ContainsAny(path, "\"<>^`{|}") {
 		return dst[:root], EscapedSlash
 	}
 	if p.Refuse.has(RefuseBadUTF8) && !decodesToUTF8(dst[root:]) {

@@ -147,3 +147,23 @@ func BenchmarkMatchQuery(b *testing.B) {
 		table.Match("POST", "/rpc?version=2011-06-15&action=logout")
 	}
 }
+
+func TestKeptSlashesInTemplates(t *testing.T) {
+	p := endpoint.Profile{EncodedSlash: endpoint.KeepEncodedSlash}
+	table := table(t, p, "GET /projects/{id}/issues", "GET /projects/top%2Fone/issues", "GET /projects/a%2Fb/{x}")
+	for target, want := range map[string]string{
+		"/projects/group%2Fname/issues": "GET /projects/{id}/issues",
+		"/projects/top%2fone/issues":    "GET /projects/top%2Fone/issues",
+		"/projects/a%2Fb/c":             "GET /projects/a%2Fb/{x}",
+		"/projects/group/name/issues":   "",
+		"/projects/x%2F..%2Fy/issues":   "",
+	} {
+		if m := table.Match("GET", target); table.Template(m.ID).String() != want {
+			t.Errorf("Match(GET, %q) = %s, want %q", target, describe(table, m), want)
+		}
+	}
+	_, err := endpoint.Compile([]endpoint.Template{parse(t, "GET /a%2Fb")}, endpoint.Profile{})
+	if err == nil || !strings.Contains(err.Error(), `template "GET /a%2Fb": path holds an encoded / or \, so no target can match it`) {
+		t.Errorf("Compile under the default = %v, want an error", err)
+	}
+}

@@ -33,6 +33,7 @@ func TestParseTemplate(t *testing.T) {
 		{"GET /a;v=1", "GET", "/a;v=1"},
 		{"GET /%2541", "GET", "/%2541"},
 		{"GET /v1/?b=2&a={a}", "GET", "/v1"},
+		{"GET /a%2Fb/{x}", "GET", "/a%2Fb/{x}"},
 		{"GET /a%2Fb", "GET", "/a%2Fb"}, // Compile refuses it unless the profile keeps encoded slashes
 		{"M-SEARCH /a", "M-SEARCH", "/a"},
 	} {
