@@ -43,7 +43,7 @@ func newRegistry(most int) *registry {
 // indexLen is the power of two that leaves at least half of the index empty.
 func (r *registry) indexLen() int {
 	n := 4
-	for n < 2*len(r.list) {
+	for n < 2*(len(r.list)-1) {
 		n *= 2
 	}
 	return n

@@ -70,7 +70,7 @@ func (o *Options) plan(buckets int) plan {
 		p.options.SketchWidth = buckets
 	}
 	if o.MaxShapes == 0 {
-		p.options.MaxShapes = min(max(buckets/ways, 64), 1<<17)
+		p.options.MaxShapes = min(max(buckets/64, 64), 1<<17)
 	}
 	if o.MaxLogs == 0 {
 		p.options.MaxLogs = max(buckets/16, 1)
@@ -92,6 +92,6 @@ func (p plan) bytes() int64 {
 
 // registryBytes is what newRegistry(most) takes.
 func registryBytes(most int) int64 {
-	index := max(4, int64(1)<<bits.Len64(2*uint64(most+1)-1)) // see registry.indexLen
+	index := max(4, int64(1)<<bits.Len64(2*uint64(most)-1)) // see registry.indexLen
 	return int64(most+1)*(shapeBytes+4) + index*4
 }
