@@ -2,6 +2,7 @@ package memory_test
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"runtime"
 	"sync/atomic"
@@ -110,6 +111,24 @@ func BenchmarkMillionKeys(b *testing.B) {
 	b.ReportMetric(float64(stats.EvictedInDebt), "evicted_in_debt")
 }
 
+// BenchmarkThreeHot is a request under three rules, again and again.
+func BenchmarkThreeHot(b *testing.B) {
+	store := open(b, memory.Options{})
+	shape := mustCompile(b, rate.Limit{Tokens: 1e9, Per: time.Second, Burst: 1e9})
+	takes, outs := make([]bucket.Take, 3), make([]bucket.Outcome, 3)
+	for i, k := range randomKeys(3) {
+		takes[i] = bucket.Take{Key: k, Shape: shape, Cost: 1}
+	}
+	ctx, now := context.Background(), noon
+	b.ReportAllocs()
+	for b.Loop() {
+		now++
+		if _, err := store.TryConsume(ctx, now, takes, outs); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 // BenchmarkThreeTakes is a request under three rules: one bucket of a hundred and two of a hundred thousand each.
 func BenchmarkThreeTakes(b *testing.B) {
 	store := open(b, memory.Options{})
@@ -161,6 +180,39 @@ func BenchmarkNewKey(b *testing.B) {
 			}
 			stats := store.Stats(now)
 			b.ReportMetric(float64(stats.EvictedInDebt)/float64(stats.Created), "in_debt/insert")
+		})
+	}
+}
+
+// BenchmarkTurnover inserts keys that stay in debt for a while, so long that some part of the slots is taken at any time, and the others hold
+// buckets that are full again.
+func BenchmarkTurnover(b *testing.B) {
+	for _, percent := range []int64{50, 80, 100, 200} {
+		b.Run(fmt.Sprintf("%d%%", percent), func(b *testing.B) {
+			const slots, between = 1 << 18, 300 // nanoseconds
+			shape := mustCompile(b, rate.Limit{Tokens: 1, Per: slots * between * time.Duration(percent) / 100, Burst: 10})
+			store := open(b, memory.Options{MaxBuckets: slots})
+			takes := []bucket.Take{{Shape: shape, Cost: 1}}
+			outs := make([]bucket.Outcome, 1)
+			rng := rand.NewPCG(5, 6)
+			ctx, now := context.Background(), noon
+			insert := func() {
+				now += between
+				takes[0].Key = key.Key{Hi: rng.Uint64(), Lo: rng.Uint64()}
+				if _, err := store.TryConsume(ctx, now, takes, outs); err != nil {
+					b.Fatal(err)
+				}
+			}
+			for range 4 * slots {
+				insert()
+			}
+			before := store.Stats(now)
+			b.ReportAllocs()
+			for b.Loop() {
+				insert()
+			}
+			after := store.Stats(now)
+			b.ReportMetric(float64(after.EvictedInDebt-before.EvictedInDebt)/float64(after.Created-before.Created), "in_debt/insert")
 		})
 	}
 }

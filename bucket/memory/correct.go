@@ -25,13 +25,14 @@ func (s *Store) Correct(_ context.Context, now int64, changes []bucket.Change, m
 
 func (s *Store) correct(now int64, c *bucket.Change) int64 {
 	t := bucket.Take{Key: c.Key, Shape: c.Shape, Since: c.Since}
-	sh := &s.shards[c.Key.Hi>>(64-s.shardBits)]
+	shard, home := s.locate(c.Key)
+	sh := &s.shards[shard]
 	if c.Shape.Algorithm == rate.SlidingLog {
 		return s.correctLog(sh, now, c, &t)
 	}
 	for reclaimed := false; ; reclaimed = true {
 		sh.mu.Lock()
-		at, state := s.findLocked(sh, now, &t)
+		at, state := s.findLocked(sh, home, now, &t)
 		if at.way < 0 {
 			state = s.absentLocked(sh, now, &t)
 		}

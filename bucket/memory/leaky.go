@@ -54,7 +54,8 @@ func (s *Store) refund(now, charged int64, t *bucket.Take) {
 	if !possible {
 		return
 	}
-	sh := &s.shards[t.Key.Hi>>(64-s.shardBits)]
+	shard, home := s.locate(t.Key)
+	sh := &s.shards[shard]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if t.Shape.Algorithm == rate.SlidingLog {
@@ -63,7 +64,7 @@ func (s *Store) refund(now, charged int64, t *bucket.Take) {
 		}
 		return
 	}
-	at, state := s.findLocked(sh, now, t)
+	at, state := s.findLocked(sh, home, now, t)
 	if !at.current {
 		return
 	}

@@ -164,14 +164,9 @@ func (l *logTable) find(k key.Key, shardBits uint) place {
 
 // otherLocked is where the bucket of a key lies if it is counted by another algorithm; else way is below 0.
 func (s *Store) otherLocked(sh *shard, k key.Key) (set uint32, way int) {
-	i, _ := bits.Mul64(k.Hi<<s.shardBits, uint64(len(sh.sets)))
-	for hits := zeroBytes(sh.tags[i] ^ tagOf(k)*ones); hits != 0; hits &= hits - 1 {
-		way := uint(bits.TrailingZeros64(hits)) / 8
-		if sh.sets[i][way%ways].fingerprint == k.Lo {
-			return uint32(i), int(way)
-		}
-	}
-	return 0, -1
+	home, _ := bits.Mul64(k.Hi<<s.shardBits, uint64(len(sh.sets)))
+	at := sh.seekLocked(uint32(home), k)
+	return at.set, int(at.way)
 }
 
 // fromLogLocked is the bucket of a take that was counted in a log before its rule changed.

@@ -1,0 +1,12 @@
+#include "textflag.h"
+
+// func prefetch(tags *uint64, s *set)
+TEXT ·prefetch(SB), NOSPLIT, $0-16
+	MOVD tags+0(FP), R0
+	MOVD s+8(FP), R1
+	PRFM (R0), PLDL1KEEP
+	PRFM (R1), PLDL1KEEP
+	PRFM 64(R1), PLDL1KEEP
+	PRFM 128(R1), PLDL1KEEP
+	PRFM 192(R1), PLDL1KEEP
+	RET
