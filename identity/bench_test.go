@@ -2,11 +2,13 @@ package identity_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/headgate-io/headgate/identity"
 )
@@ -135,4 +137,63 @@ func keyBench(b *testing.B) (*identity.Resolver, []string) {
 		b.Fatal(err)
 	}
 	return newResolver(b, identity.Options{Keys: &ring, Digester: digester}), keys
+}
+
+// knownToken verifies every token, at no cost.
+type knownToken struct{}
+
+func (knownToken) Verify(context.Context, string) (identity.Claims, error) {
+	return identity.Claims{Subject: "alice", Project: "acme", Until: time.Now().Add(time.Hour)}, nil
+}
+
+// BenchmarkResolveToken resolves a cached token of 600 bytes.
+func BenchmarkResolveToken(b *testing.B) {
+	who := newResolver(b, identity.Options{Tokens: knownToken{}})
+	e := tokenEvidence(strings.Repeat("eyJhbGciOi", 60))
+	benchmarkResolve(b, who, e)
+	if s := who.TokenCacheStats(); s.Misses != 1 {
+		b.Fatalf("%+v, want one miss", s)
+	}
+}
+
+func BenchmarkResolveTokenParallel(b *testing.B) {
+	who := newResolver(b, identity.Options{Tokens: knownToken{}})
+	e := tokenEvidence(strings.Repeat("eyJhbGciOi", 60))
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			who.Resolve(context.Background(), e)
+		}
+	})
+}
+
+// forgedToken refuses every token, at no cost.
+type forgedToken struct{}
+
+var errForged = errors.New("forged")
+
+func (forgedToken) Verify(context.Context, string) (identity.Claims, error) {
+	return identity.Claims{}, errForged
+}
+
+// BenchmarkResolveForgedToken is what tokens of an address cost that has sent
+// too many.
+func BenchmarkResolveForgedToken(b *testing.B) {
+	for _, size := range []int{600, identity.MaxTokenLength} {
+		b.Run(fmt.Sprint(size, "bytes"), func(b *testing.B) {
+			who := newResolver(b, identity.Options{Tokens: forgedToken{}})
+			e := tokenEvidence(strings.Repeat("x", size))
+			for range 100 {
+				who.Resolve(context.Background(), e)
+			}
+			benchmarkResolve(b, who, e)
+			if sink.Rejected != identity.TokenFlood {
+				b.Fatal(sink)
+			}
+		})
+	}
+}
+
+func tokenEvidence(token string) identity.Evidence {
+	return identity.Evidence{Peer: netip.MustParseAddr("203.0.113.9"), Header: http.Header{"Authorization": {"Bearer " + token}}}
 }

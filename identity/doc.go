@@ -1,8 +1,9 @@
 // Package identity reports whose budget a request spends.
 //
 // Evidence goes in (the peer's address and the request's headers), a
-// [Principal] comes out: the subject of a verified bearer token, else the
-// holder of an active API key, else the client's address.
+// [Principal] comes out: the subject of a verified bearer token or the holder
+// of an active API key, else the holder of a verified client certificate, else
+// the client's address.
 //
 //	digester, err := identity.NewDigester(secret)
 //	…
@@ -31,9 +32,15 @@
 // an API key of exactly [KeyLength] bytes, a token of at most
 // [MaxTokenLength] bytes.
 //
+// A verified token is remembered for [Options.TokenTTL] at most, by a keyed hash
+// in a table of fixed size. Tokens that fail are not, but counted by address
+// group: who fails too often has other tokens not verified for a while, so that
+// forging them costs no more than sending requests ([Options.TokenFailures]).
+//
 // Nothing here prints a credential: [Digester] and [Evidence] redact
 // themselves in fmt, log/slog and encoding/json.
 //
 // A [Resolver] and a [Keyring] may be used by any number of goroutines. The
-// address path does not allocate, nor does the API-key path with a Keyring.
+// address path does not allocate, nor does the API-key path with a Keyring, nor
+// a token that is remembered.
 package identity

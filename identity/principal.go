@@ -11,12 +11,13 @@ import (
 type Kind uint8
 
 const (
-	Address Kind = iota // the client's address: nothing better was proven
-	APIKey              // an active API key
-	Token               // a verified bearer token
+	Address     Kind = iota // the client's address: nothing better was proven
+	APIKey                  // an active API key
+	Token                   // a verified bearer token
+	Certificate             // a verified client certificate
 )
 
-// String returns "address", "api_key" or "token".
+// String returns "address", "api_key", "token" or "certificate".
 func (k Kind) String() string {
 	switch k {
 	case Address:
@@ -25,6 +26,8 @@ func (k Kind) String() string {
 		return "api_key"
 	case Token:
 		return "token"
+	case Certificate:
+		return "certificate"
 	}
 	return "Kind(" + strconv.Itoa(int(k)) + ")"
 }
@@ -34,8 +37,9 @@ func (k Kind) String() string {
 type Principal struct {
 	Kind Kind
 
-	// ID is the stable name of the API key or of the token's subject within
-	// Project, never the credential itself. Empty for an Address.
+	// ID is the stable name of the API key, of the token's subject or of the
+	// certificate within Project, never the credential itself. Empty for an
+	// Address.
 	ID      string
 	Project string // the tenant; empty for an Address
 	Tier    string // the tenant's tier, if the key or token names one
@@ -125,49 +129,61 @@ func appendText(dst []byte, s string) []byte {
 type Rejection uint8
 
 const (
-	NotRejected    Rejection = iota
-	Ambiguous                // several credentials, or one header several times
-	KeyMalformed             // not the text of an API key: no look-up was made
-	KeyUnknown               // no such key
-	KeyRevoked               // the key was revoked
-	KeyExpired               // the key's time is over
-	TokenUnchecked           // a bearer token, but Options.Tokens is nil
-	TokenTooLong             // a bearer token above MaxTokenLength
-	TokenMalformed           // not the text of a bearer token: it was not verified
-	TokenRefused             // the verifier refused the token
-	TokenExpired             // the verifier refused it with ErrTokenExpired
-	LookupFailed             // the finder or verifier could not answer
-	rejections               // how many there are
+	NotRejected        Rejection = iota
+	Ambiguous                    // several credentials, or one header several times
+	KeyMalformed                 // not the text of an API key: no look-up was made
+	KeyUnknown                   // no such key
+	KeyRevoked                   // the key was revoked
+	KeyExpired                   // the key's time is over
+	TokenUnchecked               // a bearer token, but Options.Tokens is nil
+	TokenTooLong                 // a bearer token above MaxTokenLength
+	TokenMalformed               // not the text of a bearer token: it was not verified
+	TokenRefused                 // the verifier refused the token
+	TokenUnfit                   // the verifier refused it with ErrTokenUnfit
+	TokenExpired                 // the verifier refused it with ErrTokenExpired
+	TokenFlood                   // too many tokens of this address group failed: it was not verified
+	CertificateExpired           // the time of the connection's client certificate is over
+	CertificateUnnamed           // it has none, or several, of the name that was asked for
+	LookupFailed                 // the finder or verifier could not answer
+	rejections                   // how many there are
 )
 
 var rejectionNames = [rejections]string{
-	NotRejected:    "not rejected",
-	Ambiguous:      "more than one credential was presented",
-	KeyMalformed:   "the API key is malformed",
-	KeyUnknown:     "the API key is unknown",
-	KeyRevoked:     "the API key is revoked",
-	KeyExpired:     "the API key has expired",
-	TokenUnchecked: "bearer tokens are not accepted here",
-	TokenTooLong:   "the bearer token is too long",
-	TokenMalformed: "the bearer token is malformed",
-	TokenRefused:   "the bearer token was refused",
-	TokenExpired:   "the bearer token has expired",
-	LookupFailed:   "the credential could not be looked up",
+	NotRejected:        "not rejected",
+	Ambiguous:          "more than one credential was presented",
+	KeyMalformed:       "the API key is malformed",
+	KeyUnknown:         "the API key is unknown",
+	KeyRevoked:         "the API key is revoked",
+	KeyExpired:         "the API key has expired",
+	TokenUnchecked:     "bearer tokens are not accepted here",
+	TokenTooLong:       "the bearer token is too long",
+	TokenMalformed:     "the bearer token is malformed",
+	TokenRefused:       "the bearer token was refused",
+	TokenUnfit:         "the bearer token is not for here",
+	TokenExpired:       "the bearer token has expired",
+	TokenFlood:         "the bearer token was not verified: too many from this address failed",
+	CertificateExpired: "the client certificate has expired",
+	CertificateUnnamed: "the client certificate has not the one name that is asked for",
+	LookupFailed:       "the credential could not be looked up",
 }
 
 var rejectionCodes = [rejections]string{
-	NotRejected:    "not_rejected",
-	Ambiguous:      "ambiguous",
-	KeyMalformed:   "key_malformed",
-	KeyUnknown:     "key_unknown",
-	KeyRevoked:     "key_revoked",
-	KeyExpired:     "key_expired",
-	TokenUnchecked: "token_unchecked",
-	TokenTooLong:   "token_too_long",
-	TokenMalformed: "token_malformed",
-	TokenRefused:   "token_refused",
-	TokenExpired:   "token_expired",
-	LookupFailed:   "lookup_failed",
+	NotRejected:        "not_rejected",
+	Ambiguous:          "ambiguous",
+	KeyMalformed:       "key_malformed",
+	KeyUnknown:         "key_unknown",
+	KeyRevoked:         "key_revoked",
+	KeyExpired:         "key_expired",
+	TokenUnchecked:     "token_unchecked",
+	TokenTooLong:       "token_too_long",
+	TokenMalformed:     "token_malformed",
+	TokenRefused:       "token_refused",
+	TokenUnfit:         "token_unfit",
+	TokenExpired:       "token_expired",
+	TokenFlood:         "token_flood",
+	CertificateExpired: "certificate_expired",
+	CertificateUnnamed: "certificate_unnamed",
+	LookupFailed:       "lookup_failed",
 }
 
 // Code returns a word for programs: a metric's label.

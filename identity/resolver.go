@@ -2,6 +2,7 @@ package identity
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -27,6 +28,12 @@ type Evidence struct {
 	Peer netip.Addr
 
 	Header Headers // may be nil
+
+	// Certificate is the client certificate of the connection, nil if there is
+	// none: the leaf of a chain that was verified (the first certificate of
+	// tls.ConnectionState.VerifiedChains[0]). Never set it from
+	// PeerCertificates, which is what the client sent.
+	Certificate *x509.Certificate
 }
 
 // String shows the peer alone.
@@ -99,7 +106,32 @@ type Options struct {
 	// Tokens verifies bearer tokens; nil means that none are accepted.
 	Tokens TokenVerifier
 
-	Now func() time.Time // defaults to time.Now; asked only for keys that expire
+	// TokenCache is how many verified tokens are remembered, at most 4194304,
+	// at about 250 bytes each. Default 8192; -1 means none, and every request
+	// pays for a signature check.
+	TokenCache int
+
+	// TokenTTL is how long a verified token is remembered at most, and so how
+	// long one is still accepted whose key was withdrawn. At most 5 minutes.
+	// Default 30 s.
+	TokenTTL time.Duration
+
+	// TokenFailures is how many tokens of an address group may fail their
+	// signature check before its other uncached tokens are not verified any
+	// more (TokenFlood), and TokenFailuresPerSecond how fast it recovers. With
+	// higher values forged tokens cost more; with lower ones, those who share an
+	// address with a client that has a wrong token have theirs ignored.
+	// Defaults 32 and 4; TokenFailures -1 means without end.
+	TokenFailures          int
+	TokenFailuresPerSecond int
+
+	// CertificateName says which name of Evidence.Certificate is the principal,
+	// and CertificateProject which one the project. By default certificates
+	// are not used. A valid token or API key goes before the certificate.
+	CertificateName    CertificateName
+	CertificateProject CertificateProject
+
+	Now func() time.Time // defaults to time.Now; asked only for credentials
 }
 
 const (
@@ -123,6 +155,9 @@ type Resolver struct {
 	digester      *Digester
 	keyHeader     string
 	tokens        TokenVerifier
+	cache         *tokenCache        // nil if nothing is remembered
+	failures      *failures          // nil if they are not counted
+	certificates  *certificateReader // nil if they are not used
 	now           func() time.Time
 
 	// Counted apart, so that writing them does not take the fields above from
@@ -163,6 +198,9 @@ func New(o Options) (*Resolver, error) {
 		return nil, err
 	}
 	r.trusted, r.nat64 = newRanges(o.TrustedProxies), newNAT64(o.NAT64)
+	if err := r.prepareTokens(o); err != nil {
+		return nil, err
+	}
 	return r, nil
 }
 
@@ -190,6 +228,7 @@ func (r *Resolver) check(o Options) (faults []error) {
 	if _, rest := cutToken(r.keyHeader); rest != "" {
 		fault("KeyHeader is %q, want the name of a header", o.KeyHeader)
 	}
+	faults = append(faults, checkTokens(o)...)
 	switch r.keyHeader {
 	case authorization, xForwardedFor, forwarded:
 		fault("KeyHeader is %q, want a header of its own", o.KeyHeader)
@@ -219,13 +258,24 @@ func (r *Resolver) Resolve(ctx context.Context, e Evidence) Principal {
 	var p Principal
 	p.Client, p.Hop = r.client(e)
 	p.Prefix = r.group(p.Client)
-	if e.Header == nil || r.keys == nil && r.tokens == nil {
-		return p
+	if e.Header != nil && (r.keys != nil || r.tokens != nil) {
+		r.reject(&p, r.authenticate(ctx, e.Header, &p))
 	}
-	if p.Rejected = r.authenticate(ctx, e.Header, &p); p.Rejected != NotRejected {
-		r.rejected[p.Rejected].Add(1)
+	if e.Certificate != nil && r.certificates != nil && p.Kind == Address {
+		r.reject(&p, r.useCertificate(e.Certificate, &p))
 	}
 	return p
+}
+
+// reject counts why a credential is not used, and keeps the first reason.
+func (r *Resolver) reject(p *Principal, why Rejection) {
+	if why == NotRejected {
+		return
+	}
+	r.rejected[why].Add(1)
+	if p.Rejected == NotRejected {
+		p.Rejected = why
+	}
 }
 
 // Rejections yields how many credentials were ignored for each reason since
@@ -331,23 +381,5 @@ func (r *Resolver) useKey(ctx context.Context, text string, p *Principal) Reject
 		return KeyExpired
 	}
 	p.Kind, p.ID, p.Project, p.Tier = APIKey, key.ID, key.Project, key.Tier
-	return NotRejected
-}
-
-func (r *Resolver) useToken(ctx context.Context, text string, p *Principal) Rejection {
-	switch {
-	case len(text) > MaxTokenLength:
-		return TokenTooLong
-	case !isToken(text):
-		return TokenMalformed
-	}
-	claims, err := r.tokens.Verify(ctx, text)
-	switch {
-	case err != nil:
-		return refusal(err)
-	case claims.Subject == "": // as an ID it would be shared by all such tokens
-		return TokenRefused
-	}
-	p.Kind, p.ID, p.Project, p.Tier = Token, claims.Subject, claims.Project, claims.Tier
 	return NotRejected
 }

@@ -3,6 +3,8 @@ package identity
 import (
 	"context"
 	"errors"
+	"fmt"
+	"time"
 )
 
 // MaxTokenLength is the longest bearer token that is given to a
@@ -15,22 +17,34 @@ type Claims struct {
 	Subject string
 	Project string // the tenant; empty if there are none
 	Tier    string // the tenant's tier; empty if the policy says
+
+	// Until is the time up to which this may be believed without verifying
+	// the token again: no later than it expires. It may be kept for a shorter
+	// time (see Options.TokenTTL). Zero means not at all.
+	Until time.Time
 }
 
 // TokenVerifier verifies bearer tokens. It alone answers for the signature,
 // the algorithm, the times, the audience and the issuer: whatever it returns
-// without an error is believed. Verify must be safe for concurrent use. Errors
-// other than these two mean that the token is not valid:
+// without an error is believed. Verify must be safe for concurrent use, and
+// must not keep the token. Any error means that the token is not used. The
+// token failed, at the price of a signature check, unless the error is one of
+// these:
 //
-//   - ErrTokenExpired: the token was valid once;
+//   - ErrTokenUnfit: it was refused for what stands in it, without a check;
+//   - ErrTokenExpired: the same, because it says that its time is over;
 //   - ErrUnavailable: it could not find out, say because no key was fetched.
+//
+// Failures are counted for each address group, those of the first two kinds at
+// a sixteenth; see Options.TokenFailures.
 type TokenVerifier interface {
 	Verify(ctx context.Context, token string) (Claims, error)
 }
 
 // Errors that a TokenVerifier returns, possibly wrapped.
 var (
-	ErrTokenExpired = errors.New("bearer token has expired")
+	ErrTokenUnfit   = errors.New("bearer token is not for here")
+	ErrTokenExpired = errors.New("bearer token has expired") // genuine or not
 	ErrUnavailable  = errors.New("bearer tokens cannot be verified at present")
 )
 
@@ -41,6 +55,8 @@ func refusal(err error) Rejection {
 		return LookupFailed
 	case errors.Is(err, ErrTokenExpired):
 		return TokenExpired
+	case errors.Is(err, ErrTokenUnfit):
+		return TokenUnfit
 	}
 	return TokenRefused
 }
@@ -48,15 +64,127 @@ func refusal(err error) Rejection {
 // isToken reports whether s is a b64token (RFC 6750 §2.1), so that neither
 // garbage nor a list of tokens reaches a verifier.
 func isToken(s string) bool {
+	// One look in a table for each byte: forged tokens are as long as the
+	// longest that is read.
 	for s != "" && s[len(s)-1] == '=' {
 		s = s[:len(s)-1]
 	}
 	for i := range len(s) {
-		switch c := s[i]; {
-		case alphanumeric(c), c == '-', c == '.', c == '_', c == '~', c == '+', c == '/':
-		default:
+		if !b64TokenByte[s[i]] {
 			return false
 		}
 	}
 	return s != ""
+}
+
+var b64TokenByte = func() (in [256]bool) {
+	for c := range in {
+		in[c] = alphanumeric(byte(c))
+	}
+	for _, c := range "-._~+/" {
+		in[c] = true
+	}
+	return in
+}()
+
+func checkTokens(o Options) (faults []error) {
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	if o.TokenCache < -1 || maxTokenCache < o.TokenCache {
+		fault("TokenCache is %d, want 1 to %d, 0 for %d, or -1 for none", o.TokenCache, maxTokenCache, defaultTokenCache)
+	}
+	if o.TokenTTL < 0 || maxTokenTTL < o.TokenTTL {
+		fault("TokenTTL is %v, want up to %v, or 0 for %v", o.TokenTTL, maxTokenTTL, defaultTokenTTL)
+	}
+	if o.TokenFailures < -1 || maxTokenFailures < o.TokenFailures {
+		fault("TokenFailures is %d, want 1 to %d, 0 for %d, or -1 for no bound", o.TokenFailures, maxTokenFailures, defaultTokenFailures)
+	}
+	if o.TokenFailuresPerSecond < 0 || maxTokenFailures < o.TokenFailuresPerSecond {
+		fault("TokenFailuresPerSecond is %d, want 1 to %d, or 0 for %d", o.TokenFailuresPerSecond, maxTokenFailures, defaultTokenFailuresPerSecond)
+	}
+	if o.CertificateName >= certificateNames {
+		fault("CertificateName is %v, want one of the constants", o.CertificateName)
+	}
+	if o.CertificateProject >= certificateProjects {
+		fault("CertificateProject is %v, want one of the constants", o.CertificateProject)
+	}
+	return faults
+}
+
+// prepareTokens makes what tokens and certificates need, after checkTokens.
+func (r *Resolver) prepareTokens(o Options) (err error) {
+	if o.CertificateName != NoCertificateName {
+		r.certificates = newCertificateReader(o.CertificateName, o.CertificateProject)
+	}
+	if o.Tokens == nil {
+		return nil
+	}
+	now := r.now()
+	if o.TokenFailures >= 0 {
+		r.failures = newFailures(orDefault(o.TokenFailures, defaultTokenFailures),
+			orDefault(o.TokenFailuresPerSecond, defaultTokenFailuresPerSecond), now)
+	}
+	if o.TokenCache >= 0 {
+		r.cache, err = newTokenCache(orDefault(o.TokenCache, defaultTokenCache), orDefault(o.TokenTTL, defaultTokenTTL), now)
+	}
+	return err
+}
+
+func orDefault[T int | time.Duration](value, otherwise T) T {
+	if value == 0 {
+		return otherwise
+	}
+	return value
+}
+
+// TokenCacheStats returns the state of the cache of verified tokens. It looks
+// at every place of it.
+func (r *Resolver) TokenCacheStats() TokenCacheStats {
+	if r.cache == nil {
+		return TokenCacheStats{}
+	}
+	return r.cache.stats(r.now())
+}
+
+func (r *Resolver) useToken(ctx context.Context, text string, p *Principal) Rejection {
+	if len(text) > MaxTokenLength {
+		return TokenTooLong
+	}
+	now := r.now()
+	var sum tokenSum
+	if r.cache != nil {
+		var claims *Claims
+		// What is not the text of a token was never put there.
+		if claims, sum = r.cache.find(text, now); claims != nil {
+			p.use(claims)
+			return NotRejected
+		}
+	}
+	if !isToken(text) {
+		return TokenMalformed
+	}
+	if r.failures != nil && r.failures.spent(p.Prefix, now) {
+		return TokenFlood
+	}
+	claims, err := r.tokens.Verify(ctx, text)
+	if err == nil && claims.Subject == "" { // as an ID it would be shared by all such tokens
+		err = errNoSubject
+	}
+	if err != nil {
+		why := refusal(err)
+		if r.failures != nil && why != LookupFailed {
+			r.failures.charge(p.Prefix, why != TokenRefused, now)
+		}
+		return why
+	}
+	if r.cache != nil {
+		r.cache.put(sum, claims, now)
+	}
+	p.use(&claims)
+	return NotRejected
+}
+
+var errNoSubject = errors.New("bearer token without a subject")
+
+func (p *Principal) use(c *Claims) {
+	p.Kind, p.ID, p.Project, p.Tier = Token, c.Subject, c.Project, c.Tier
 }

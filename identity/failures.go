@@ -1,0 +1,80 @@
+package identity
+
+import (
+	"hash/maphash"
+	"net/netip"
+	"sync/atomic"
+	"time"
+)
+
+// Whoever sends tokens with a made-up signature makes the process check it, at
+// many times the price of a request without one. So the failures of each
+// address group are counted, and once it has failed too often its uncached
+// tokens are not looked at until its debt has drained: such a request costs
+// what a request without a token costs.
+//
+// A counter is the time at which its debt will have drained, so it decays
+// without anybody visiting it. Each group has one in either of two rows, chosen
+// by hashes under a random seed, and is refused only when both are spent: a
+// stranger has to share both to suffer. The memory is fixed and nothing is
+// allocated.
+//
+// The debt is charged after the failure, so as many more signatures are checked
+// as processors were at it when the budget ran out.
+
+const (
+	failureRow = 1 << 13 // counters in each of the two rows, 64 KiB
+
+	defaultTokenFailures          = 32
+	defaultTokenFailuresPerSecond = 4
+	maxTokenFailures              = 1 << 20
+
+	// A token refused for what stands in it costs a few µs, not tens.
+	cheapFailures = 16 // of them weigh as much as one checked signature
+)
+
+type failures struct {
+	start time.Time
+	cost  time.Duration // of one checked signature
+	burst time.Duration // the largest debt
+	seed  maphash.Seed
+	rows  [2][failureRow]atomic.Int64 // when the debt will have drained, after start
+}
+
+func newFailures(burst, perSecond int, now time.Time) *failures {
+	cost := time.Second / time.Duration(perSecond)
+	return &failures{start: now, cost: cost, burst: cost * time.Duration(burst), seed: maphash.MakeSeed()}
+}
+
+func (f *failures) counters(group netip.Prefix) [2]*atomic.Int64 {
+	h := maphash.Comparable(f.seed, group)
+	return [2]*atomic.Int64{&f.rows[0][h%failureRow], &f.rows[1][h>>32%failureRow]}
+}
+
+// spent reports whether the group has failed too often of late.
+func (f *failures) spent(group netip.Prefix, now time.Time) bool {
+	at := int64(now.Sub(f.start))
+	for _, c := range f.counters(group) {
+		if c.Load()-at <= int64(f.burst-f.cost) {
+			return false
+		}
+	}
+	return true
+}
+
+// charge counts a failure of the group.
+func (f *failures) charge(group netip.Prefix, cheap bool, now time.Time) {
+	cost := f.cost
+	if cheap {
+		cost /= cheapFailures
+	}
+	at := int64(now.Sub(f.start))
+	for _, c := range f.counters(group) {
+		for {
+			old := c.Load()
+			if c.CompareAndSwap(old, min(max(old, at)+int64(cost), at+int64(f.burst))) {
+				break
+			}
+		}
+	}
+}
