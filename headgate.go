@@ -147,7 +147,7 @@ func (l *Limiter) prepare(ctx context.Context, t *trip) bool {
 		return false
 	}
 	t.now = l.now()
-	t.who = l.identities.Resolve(ctx, identity.Evidence{Peer: r.Peer, Header: r.Header})
+	t.who = l.identities.Resolve(ctx, identity.Evidence{Peer: r.Peer, Header: r.Header, Certificate: r.Certificate})
 	d.Principal, d.set = t.who, t.set
 	t.applied = t.set.Resolve(t.applied[:0], t.now, t.match, t.who.Project, t.who.Tier)
 	if len(t.applied) == 0 {

@@ -1,6 +1,7 @@
 package headgate
 
 import (
+	"crypto/x509"
 	"net/netip"
 	"time"
 
@@ -25,6 +26,10 @@ type Request struct {
 
 	// Header holds the request's headers; nil means none. http.Header fits.
 	Header identity.Headers
+
+	// Certificate is the verified client certificate of the connection, nil if
+	// there is none; see identity.Evidence.
+	Certificate *x509.Certificate
 
 	// Identifier is what the caller tries to be (a user name in a login
 	// body), for rules with subject "identifier". It comes from the request,

@@ -3,6 +3,7 @@
 package httplimit
 
 import (
+	"crypto/x509"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -123,14 +124,24 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // request translates r.
 func (h *handler) request(r *http.Request) headgate.Request {
 	return headgate.Request{
-		Method:     r.Method,
-		Target:     Target(r),
-		Peer:       h.options.Peer(r),
-		Header:     r.Header,
-		Identifier: h.options.Identifier(r),
-		Cost:       h.options.Cost(r),
-		MaxWait:    h.options.MaxWait,
+		Method:      r.Method,
+		Target:      Target(r),
+		Peer:        h.options.Peer(r),
+		Header:      r.Header,
+		Certificate: certificate(r),
+		Identifier:  h.options.Identifier(r),
+		Cost:        h.options.Cost(r),
+		MaxWait:     h.options.MaxWait,
 	}
+}
+
+// certificate returns the client's certificate, if the handshake verified it.
+// PeerCertificates would be what the client sent, whoever signed it.
+func certificate(r *http.Request) *x509.Certificate {
+	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
+		return nil
+	}
+	return r.TLS.VerifiedChains[0][0]
 }
 
 // Peer returns the address of the other end of r's connection, or the zero
