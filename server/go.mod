@@ -4,6 +4,8 @@ go 1.25.0
 
 require (
 	github.com/getkin/kin-openapi v0.152.0
+	github.com/go-jose/go-jose/v4 v4.1.8
+	github.com/golang-jwt/jwt/v5 v5.3.1
 	github.com/headgate-io/headgate v0.0.0-00010101000000-000000000000
 	github.com/mattn/go-isatty v0.0.20
 	github.com/pires/go-proxyproto v0.15.0
