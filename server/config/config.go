@@ -128,6 +128,12 @@ type Config struct {
 	// Endpoint adjusts the canonical form.
 	Endpoint Endpoint `yaml:"endpoint"`
 
+	// Tokens says which bearer tokens are believed. Default none.
+	Tokens Tokens `yaml:"tokens"`
+
+	// TLS makes the gateway speak TLS. Default plain HTTP.
+	TLS TLS `yaml:"tls"`
+
 	// Headers chooses the feedback to clients.
 	Headers Headers `yaml:"headers"`
 
@@ -185,6 +191,8 @@ func Default() Config {
 		IPv4Prefix: 32, ClientAddress: ClientAddress{Strategy: "trusted_ranges"}, ProxyProtocol: defaultProxyProtocol(),
 		Unknown: "reject", NoRule: "allow", BurstPercent: 100, MaxBuckets: 1 << 20,
 		Endpoint:        Endpoint{EncodedSlash: "reject", Params: "strip"},
+		Tokens:          defaultTokens(),
+		TLS:             defaultTLS(),
 		Settle:          Settle{Timeout: 5 * time.Minute, MaxOutstanding: 1 << 16},
 		Headers:         Headers{RateLimit: true, Legacy: "none"},
 		ShutdownTimeout: 30 * time.Second,
@@ -274,6 +282,8 @@ func (c *Config) Complete() error {
 	check.bytes(c)
 	check.settle(c.Settle)
 	check.identifiers(c.Identifiers)
+	check.tokens(c.Tokens)
+	check.tls(c.TLS)
 	check.duration("upstream_timeout", c.UpstreamTimeout, time.Millisecond, 24*time.Hour)
 	check.duration("refresh", c.Refresh, time.Millisecond, time.Hour)
 	check.duration("shutdown_timeout", c.ShutdownTimeout, time.Millisecond, 24*time.Hour)

@@ -144,6 +144,7 @@ func (d *Daemon) handle(token string) error {
 		return err
 	}
 	d.gate.server.Handler, d.admin.server.Handler = gate, side
+	d.gate.Listener = d.parts.tls.listen(d.gate.Listener)
 	return nil
 }
 
@@ -197,6 +198,8 @@ func (d *Daemon) Run(ctx context.Context) error {
 	refreshing.Go(func() { d.parts.keys.Run(background) })
 	refreshing.Go(func() { d.parts.pressure.run(background) })
 	refreshing.Go(func() { d.parts.regions.run(background) })
+	refreshing.Go(func() { d.parts.tokens.run(background) })
+	refreshing.Go(func() { d.parts.tls.run(background) })
 	defer refreshing.Wait()
 	defer stopBackground()
 
@@ -275,6 +278,8 @@ type parts struct {
 	database *database
 	rules    *policy.Cache
 	keys     *keyring
+	tokens   *tokens   // nil without
+	tls      *tlsFiles // nil without
 	compile  policy.CompileOptions
 	limiter  *headgate.Limiter
 	meter    *metrics.Meter
@@ -312,6 +317,14 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 	if err := p.startRefreshing(ctx, c, o.Log); err != nil {
 		return nil, err
 	}
+	if !o.readOnly { // nobody connects, and only the gateway can read its key
+		if p.tls, err = newTLS(c.TLS, o.Log); err != nil {
+			return nil, err
+		}
+	}
+	if p.tokens, err = startTokens(ctx, c.Tokens, o.Log); err != nil {
+		return nil, err
+	}
 	if p.who, err = p.resolver(c, o); err != nil {
 		return nil, err
 	}
@@ -329,6 +342,7 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 		Reservations: func() headgate.ReservationStats { return p.limiter.Reservations() },
 		Rejections:   p.who.Rejections, Version: o.Version, Identifiers: p.identifiers.Faults,
 		Regions: p.regions.reporter(), Balancer: balancerStats(o.balancer),
+		Tokens: p.tokens.status(p.who), TLS: p.tls.status(),
 	})
 	p.limiter, err = headgate.New(headgate.Options{
 		Endpoints: p.registry.Table, Policies: p.rules, Buckets: buckets, Identities: p.who, Region: p.regions.finder(p.who),
@@ -368,6 +382,7 @@ func (p *parts) resolver(c config.Config, o Options) (*identity.Resolver, error)
 		return nil, err
 	}
 	who.KeyHeader = c.KeyHeader
+	p.tokens.identify(&who, c)
 	if o.readOnly && p.keys.len() == 0 {
 		return identity.New(who) // nobody has a key, so no secret is needed
 	}

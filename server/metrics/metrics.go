@@ -28,7 +28,7 @@ const (
 	noRule     = ""
 )
 
-// Options says where the gauges come from. All are required.
+// Options says where the gauges come from. All are required, but as said.
 type Options struct {
 	Policies func() policy.Status
 	Keys     func() KeyStatus
@@ -49,6 +49,10 @@ type Options struct {
 	// Identifiers tells how many bodies had a fault, and how many none. Where no
 	// body was read it says 0 of all.
 	Identifiers func(body.Fault) uint64
+
+	// Tokens and TLS tell of what is not always in use; nil where it is not.
+	Tokens func() TokenStatus
+	TLS    func() TLSStatus
 
 	Version string // of the program
 }
@@ -110,7 +114,7 @@ func New(o Options) *Meter {
 		m.refusals[reason] = m.denied.WithLabelValues(noRule, reason.String())
 	}
 	m.registry.MustRegister(m.allowed, m.denied, m.shadowed, m.upstream, m.lost,
-		&gauges{o}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		&gauges{o}, &credentialGauges{o.Tokens, o.TLS}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 

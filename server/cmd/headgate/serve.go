@@ -46,7 +46,11 @@ them. Relative paths are relative to the working directory.`,
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "gateway http://%s -> %s\nadmin   http://%s\n", d.Gateway(), c.Upstream, d.Admin())
+			scheme := "http"
+			if c.TLS.On() {
+				scheme = "https"
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "gateway %s://%s -> %s\nadmin   http://%s\n", scheme, d.Gateway(), c.Upstream, d.Admin())
 			return d.Run(cmd.Context())
 		},
 	}

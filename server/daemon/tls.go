@@ -1,0 +1,147 @@
+package daemon
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate-io/headgate/server/config"
+	"github.com/headgate-io/headgate/server/metrics"
+)
+
+// tlsFiles is the gateway's side of TLS, as its files say.
+type tlsFiles struct {
+	conf     config.TLS
+	log      *slog.Logger
+	current  atomic.Pointer[tlsLoaded]
+	failures atomic.Uint64
+	lastErr  string // touched by load alone
+}
+
+type tlsLoaded struct {
+	config  *tls.Config
+	content [sha256.Size]byte
+	ends    time.Time // of the gateway's certificate
+}
+
+// tlsInterval is the time between two looks at the files. Their content
+// counts, not their times: certificates are often put in place by links.
+const tlsInterval = 5 * time.Second
+
+// newTLS reads the files. It returns nil if the gateway is to speak plain HTTP.
+func newTLS(conf config.TLS, log *slog.Logger) (*tlsFiles, error) {
+	if !conf.On() {
+		return nil, nil
+	}
+	t := &tlsFiles{conf: conf, log: log}
+	if err := t.load(); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// listen puts TLS before l.
+func (t *tlsFiles) listen(l net.Listener) net.Listener {
+	if t == nil {
+		return l
+	}
+	return tls.NewListener(l, &tls.Config{
+		MinVersion: tls.VersionTLS12, NextProtos: protocols,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return t.current.Load().config, nil },
+	})
+}
+
+var protocols = []string{"h2", "http/1.1"}
+
+// load reads the files and uses them if all is well.
+func (t *tlsFiles) load() error {
+	var contents [3][]byte
+	sum := sha256.New()
+	for i, path := range []string{t.conf.CertFile, t.conf.KeyFile, t.conf.ClientCAFile} {
+		if path == "" {
+			continue
+		}
+		var err error
+		if contents[i], err = os.ReadFile(path); err != nil {
+			return fmt.Errorf("tls: %w", err)
+		}
+		fmt.Fprintf(sum, "%d:%s", len(contents[i]), contents[i])
+	}
+	content := [sha256.Size]byte(sum.Sum(nil))
+	if last := t.current.Load(); last != nil && last.content == content {
+		return nil
+	}
+	certificate, err := tls.X509KeyPair(contents[0], contents[1])
+	if err != nil {
+		return fmt.Errorf("tls: cert_file %s and key_file %s: %w", t.conf.CertFile, t.conf.KeyFile, err)
+	}
+	loaded := &tlsLoaded{content: content, ends: certificate.Leaf.NotAfter, config: &tls.Config{
+		MinVersion: tls.VersionTLS12, NextProtos: protocols, Certificates: []tls.Certificate{certificate},
+	}}
+	if t.conf.Clients() {
+		pool := x509.NewCertPool()
+		if !pool.AppendCertsFromPEM(contents[2]) {
+			return fmt.Errorf("tls: client_ca_file %s holds no certificate in PEM", t.conf.ClientCAFile)
+		}
+		loaded.config.ClientCAs, loaded.config.ClientAuth = pool, clientAuth[t.conf.ClientAuth]
+		// A session that is resumed would be as good as the certificate was
+		// when it began, whoever signs for clients by now.
+		loaded.config.SessionTicketsDisabled = true
+	}
+	again := t.current.Swap(loaded) != nil
+	if again {
+		t.log.Info("the files of TLS changed and are in force", "certificate_ends", loaded.ends)
+	}
+	return nil
+}
+
+var clientAuth = map[string]tls.ClientAuthType{"request": tls.VerifyClientCertIfGiven, "require": tls.RequireAndVerifyClientCert}
+
+// run keeps up with the files until ctx ends. What cannot be used is left, and
+// what worked stays in force.
+func (t *tlsFiles) run(ctx context.Context) {
+	if t == nil {
+		return
+	}
+	tick := time.NewTicker(tlsInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			t.reload()
+		}
+	}
+}
+
+func (t *tlsFiles) reload() {
+	err := t.load()
+	if err == nil {
+		t.lastErr = ""
+		return
+	}
+	t.failures.Add(1)
+	if err.Error() != t.lastErr { // once, not with every look
+		t.lastErr = err.Error()
+		t.log.Error("the files of TLS changed and cannot be used: those before stay in force", "error", errors.Unwrap(err))
+	}
+}
+
+// status is where the metrics of TLS come from; nil without TLS.
+func (t *tlsFiles) status() func() metrics.TLSStatus {
+	if t == nil {
+		return nil
+	}
+	return func() metrics.TLSStatus {
+		return metrics.TLSStatus{Ends: t.current.Load().ends, Failures: t.failures.Load()}
+	}
+}

@@ -1,0 +1,295 @@
+package daemon
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/config"
+	"github.com/headgate-io/headgate/server/store"
+)
+
+// authority signs certificates.
+type authority struct {
+	cert *x509.Certificate
+	key  crypto.Signer
+}
+
+func newAuthority(t *testing.T, name string) *authority {
+	t.Helper()
+	a := &authority{}
+	a.cert, a.key = a.sign(t, &x509.Certificate{Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign})
+	return a
+}
+
+func (a *authority) sign(t *testing.T, template *x509.Certificate) (*x509.Certificate, crypto.Signer) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template.SerialNumber, _ = rand.Int(rand.Reader, big.NewInt(1<<62))
+	if template.NotAfter.IsZero() {
+		template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	}
+	parent, signer := a.cert, a.key
+	if parent == nil {
+		parent, signer = template, key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cert, key
+}
+
+func pemOf(t *testing.T, cert *x509.Certificate, key crypto.Signer) (certPEM, keyPEM []byte) {
+	t.Helper()
+	certPEM = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw})
+	if key != nil {
+		der, err := x509.MarshalPKCS8PrivateKey(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		keyPEM = pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
+	}
+	return certPEM, keyPEM
+}
+
+func (a *authority) server(t *testing.T) (cert, key []byte) {
+	c, k := a.sign(t, &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+	return pemOf(t, c, k)
+}
+
+func (a *authority) client(t *testing.T, name string, ends time.Time) tls.Certificate {
+	t.Helper()
+	c, k := a.sign(t, &x509.Certificate{
+		Subject: pkix.Name{CommonName: name}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		NotBefore: ends.Add(-2 * time.Hour), NotAfter: ends,
+	})
+	return tls.Certificate{Certificate: [][]byte{c.Raw}, PrivateKey: k}
+}
+
+// tlsGateway starts a daemon with TLS whose rule is one request an hour.
+func tlsGateway(t *testing.T, files *authority, clients *authority, auth string) (d *Daemon, dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }))
+	t.Cleanup(api.Close)
+	path := func(name string, data []byte) string {
+		p := filepath.Join(dir, name)
+		if err := os.WriteFile(p, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	cert, key := files.server(t)
+	c := config.Default()
+	c.Listen, c.Admin, c.Upstream = "127.0.0.1:0", "127.0.0.1:0", api.URL
+	c.DB, c.Routes = "sqlite:"+filepath.Join(dir, "headgate.db"), []string{path("routes.txt", []byte("GET /x\n"))}
+	c.TLS = config.TLS{CertFile: path("cert.pem", cert), KeyFile: path("key.pem", key), ClientAuth: auth, ClientName: "common_name", ClientProject: "none"}
+	if auth != "none" {
+		ca, _ := pemOf(t, clients.cert, nil)
+		c.TLS.ClientCAFile = path("ca.pem", ca)
+	}
+	if err := c.Complete(); err != nil {
+		t.Fatal(err)
+	}
+	db, err := store.Open(context.Background(), c.DB)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Import(context.Background(), policy.Document{Rules: []policy.Rule{{Endpoint: policy.Default, Limit: 1, Per: time.Hour}}}, true); err != nil {
+		t.Fatal(err)
+	}
+	db.Close()
+	d, err = Start(context.Background(), c, Options{Log: slog.New(slog.DiscardHandler), Version: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- d.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		<-done
+	})
+	return d, dir
+}
+
+// get makes one request on a connection of its own. Its status is 0 if there
+// was no answer.
+func get(t *testing.T, d *Daemon, roots *authority, cert *tls.Certificate, edit ...func(*tls.Config)) (status int, version string, err error) {
+	t.Helper()
+	pool := x509.NewCertPool()
+	pool.AddCert(roots.cert)
+	conf := &tls.Config{RootCAs: pool}
+	if cert != nil {
+		// Sent whoever the server says it trusts, as an attacker would.
+		conf.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return cert, nil }
+	}
+	for _, f := range edit {
+		f(conf)
+	}
+	transport := &http.Transport{TLSClientConfig: conf, DisableKeepAlives: true, ForceAttemptHTTP2: true}
+	defer transport.CloseIdleConnections()
+	response, err := (&http.Client{Transport: transport, Timeout: 10 * time.Second}).Get("https://" + d.Gateway().String() + "/x")
+	if err != nil {
+		return 0, "", err
+	}
+	response.Body.Close()
+	return response.StatusCode, response.Proto, nil
+}
+
+// TestClientCertificatesHaveBudgets: each certificate has a budget of its own;
+// whoever shows none has that of the address, and whoever shows a bad one no
+// connection.
+func TestClientCertificatesHaveBudgets(t *testing.T) {
+	ours, clients, strangers := newAuthority(t, "ours"), newAuthority(t, "clients"), newAuthority(t, "strangers")
+	d, _ := tlsGateway(t, ours, clients, "request")
+	later := time.Now().Add(time.Hour)
+	billing, shop := clients.client(t, "billing", later), clients.client(t, "shop", later)
+	again, expired := clients.client(t, "billing", later), clients.client(t, "billing", time.Now().Add(-time.Minute))
+	forged, bare := strangers.client(t, "billing", later), clients.client(t, "", later)
+	for i, step := range []struct {
+		cert *tls.Certificate
+		want int
+	}{
+		{&billing, 200}, {&billing, 429},
+		{&again, 429}, // another key, the same name
+		{&shop, 200},
+		{nil, 200}, {nil, 429}, // the address
+		{&bare, 429}, // no name: the address's
+		{&forged, 0}, {&expired, 0},
+	} {
+		status, version, err := get(t, d, ours, step.cert)
+		if status != step.want || status != 0 && version != "HTTP/2.0" {
+			t.Errorf("step %d: %d %s, %v, want %d", i, status, version, err, step.want)
+		}
+	}
+	old := func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS10, tls.VersionTLS11 }
+	if status, _, err := get(t, d, ours, nil, old); status != 0 {
+		t.Errorf("TLS 1.1: %d, %v, want no connection", status, err)
+	}
+	if response, err := http.Get("http://" + d.Gateway().String() + "/x"); err == nil {
+		response.Body.Close()
+		if response.StatusCode != http.StatusBadRequest {
+			t.Errorf("plain HTTP: %d, want 400", response.StatusCode)
+		}
+	}
+}
+
+func TestClientCertificatesAreRequired(t *testing.T) {
+	ours, clients := newAuthority(t, "ours"), newAuthority(t, "clients")
+	d, _ := tlsGateway(t, ours, clients, "require")
+	if status, _, err := get(t, d, ours, nil); status != 0 {
+		t.Errorf("without a certificate: %d, %v", status, err)
+	}
+	cert := clients.client(t, "billing", time.Now().Add(time.Hour))
+	if status, _, err := get(t, d, ours, &cert); status != 200 {
+		t.Errorf("with one: %d, %v", status, err)
+	}
+}
+
+// TestTLSFilesAreReadAnew: a certificate that is replaced is shown, one that
+// cannot be used is not, and clients of an authority that was removed are no
+// longer known.
+func TestTLSFilesAreReadAnew(t *testing.T) {
+	first, second := newAuthority(t, "first"), newAuthority(t, "second")
+	clients, others := newAuthority(t, "clients"), newAuthority(t, "others")
+	d, dir := tlsGateway(t, first, clients, "request")
+	write := func(name string, data []byte) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect := func(step string, roots *authority, cert *tls.Certificate, ok bool) {
+		t.Helper()
+		if status, _, err := get(t, d, roots, cert); (status != 0) != ok {
+			t.Errorf("%s: %d, %v", step, status, err)
+		}
+	}
+	later := time.Now().Add(time.Hour)
+	billing, other := clients.client(t, "billing", later), others.client(t, "other", later)
+	expect("at first", first, &billing, true)
+	write("cert.pem", []byte("half written"))
+	d.parts.tls.reload()
+	d.parts.tls.reload()
+	expect("broken", first, &billing, true)
+	if n := d.parts.tls.failures.Load(); n != 2 {
+		t.Errorf("%d failures, want 2", n)
+	}
+	cert, key := second.server(t)
+	write("cert.pem", cert)
+	d.parts.tls.reload()
+	expect("the key is still the old one", first, &billing, true)
+	write("key.pem", key)
+	d.parts.tls.reload()
+	expect("replaced", second, &billing, true)
+	expect("the old one", first, &billing, false)
+	ca, _ := pemOf(t, others.cert, nil)
+	write("ca.pem", ca)
+	d.parts.tls.reload()
+	expect("authority replaced", second, &other, true)
+	expect("authority removed", second, &billing, false)
+	write("ca.pem", nil)
+	d.parts.tls.reload()
+	expect("no authority", second, &other, true)
+	if err := os.Remove(filepath.Join(dir, "cert.pem")); err != nil {
+		t.Fatal(err)
+	}
+	d.parts.tls.reload()
+	expect("gone", second, &other, true)
+}
+
+func TestTLSFilesAreCheckedAtTheStart(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name string, data []byte) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	a := newAuthority(t, "a")
+	cert, key := a.server(t)
+	_, other := a.server(t)
+	good := config.TLS{CertFile: write("c", cert), KeyFile: write("k", key), ClientAuth: "none"}
+	for want, edit := range map[string]func(*config.TLS){
+		"":                       func(*config.TLS) {},
+		"private key does not":   func(c *config.TLS) { c.KeyFile = write("k2", other) },
+		"no such file":           func(c *config.TLS) { c.CertFile += "x" },
+		"holds no certificate":   func(c *config.TLS) { c.ClientCAFile, c.ClientAuth = write("ca", key), "require" },
+		"failed to find any PEM": func(c *config.TLS) { c.CertFile = write("c2", []byte("x")) },
+	} {
+		conf := good
+		edit(&conf)
+		_, err := newTLS(conf, slog.New(slog.DiscardHandler))
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("newTLS: %v, want %q", err, want)
+		}
+	}
+}

@@ -1,0 +1,99 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/server/config"
+	"github.com/headgate-io/headgate/server/metrics"
+	"github.com/headgate-io/headgate/server/token"
+)
+
+// tokens verifies bearer tokens, and keeps the keys for it fresh.
+type tokens struct {
+	source   *token.Source
+	verifier *token.Verifier
+}
+
+// NewVerifier returns the verifier of a configuration that has one, with its
+// keys. Keys in files must be there. Those of an issuer that is away come when
+// it is back; until then tokens are ignored, and the error says why.
+func NewVerifier(ctx context.Context, t config.Tokens, log *slog.Logger) (_ *token.Verifier, _ *token.Source, away, err error) {
+	source, err := token.NewSource(token.SourceOptions{
+		SecretFiles: t.SecretFiles, KeyFiles: t.KeyFiles, JWKSFile: t.JWKSFile, JWKSURL: t.JWKSURL,
+		Base64: t.SecretEncoding == "base64", Algorithms: t.Algorithms, AllowHTTP: t.JWKSAllowHTTP,
+		Refresh: t.Refresh, MinRefetch: t.MinRefetch, MaxStale: t.MaxStale, Log: log,
+	})
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("tokens: %w", err)
+	}
+	verifier, err := token.New(token.Options{
+		Keys: source, Algorithms: t.Algorithms, Issuer: t.Issuer, Audiences: t.Audiences, Types: t.Types,
+		Leeway: t.Leeway, WithoutExpiry: !t.RequireExp,
+		Subject: t.SubjectClaim, Project: t.ProjectClaim, Tier: t.TierClaim,
+	})
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("tokens: %w", err)
+	}
+	away = source.Start(ctx)
+	if away != nil && t.JWKSURL == "" {
+		return nil, nil, nil, fmt.Errorf("tokens: %w", away)
+	}
+	return verifier, source, away, nil
+}
+
+// startTokens makes what the configuration says of tokens, if anything.
+func startTokens(ctx context.Context, t config.Tokens, log *slog.Logger) (*tokens, error) {
+	if !t.On() {
+		return nil, nil
+	}
+	verifier, source, away, err := NewVerifier(ctx, t, log)
+	if err != nil {
+		return nil, err
+	}
+	if away != nil {
+		// Nobody gains: a request with a token counts as its address's.
+		log.Error("no keys of bearer tokens could be fetched: until they can, tokens are ignored", "error", away)
+	}
+	return &tokens{source, verifier}, nil
+}
+
+func (t *tokens) run(ctx context.Context) {
+	if t != nil {
+		t.source.Run(ctx)
+	}
+}
+
+// identify tells a resolver of tokens and certificates.
+func (t *tokens) identify(who *identity.Options, c config.Config) {
+	if t != nil {
+		who.Tokens = t.verifier
+		who.TokenCache, who.TokenTTL = c.Tokens.CacheSize, c.Tokens.CacheTTL
+		who.TokenFailures, who.TokenFailuresPerSecond = c.Tokens.Failures, c.Tokens.FailuresPerSecond
+	}
+	if c.TLS.Clients() {
+		who.CertificateName, who.CertificateProject = certificateNames[c.TLS.ClientName], certificateProjects[c.TLS.ClientProject]
+	}
+}
+
+var certificateNames = map[string]identity.CertificateName{
+	"public_key": identity.CertificateKey, "uri": identity.CertificateURI, "dns": identity.CertificateDNS,
+	"email": identity.CertificateEmail, "common_name": identity.CertificateCommon,
+}
+
+var certificateProjects = map[string]identity.CertificateProject{
+	"none": identity.NoCertificateProject, "organization": identity.CertificateOrganization, "organizational_unit": identity.CertificateUnit,
+}
+
+// status is where the metrics of tokens come from; nil without tokens.
+func (t *tokens) status(who *identity.Resolver) func() metrics.TokenStatus {
+	if t == nil {
+		return nil
+	}
+	return func() metrics.TokenStatus {
+		s := t.source.Status()
+		return metrics.TokenStatus{Keys: s.Keys, Age: s.Age, Failures: s.Failures, Cache: who.TokenCacheStats()}
+	}
+}

@@ -1,0 +1,71 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/headgate-io/headgate/identity"
+)
+
+// TokenStatus is the state of the verification of bearer tokens.
+type TokenStatus struct {
+	Keys     int
+	Age      time.Duration // since the keys were last known to be current
+	Failures uint64        // attempts to read them that failed
+	Cache    identity.TokenCacheStats
+}
+
+// TLSStatus is the state of the gateway's TLS.
+type TLSStatus struct {
+	Ends     time.Time // of the certificate
+	Failures uint64    // reloads that failed
+}
+
+var (
+	descTokenKeys     = describe("token_keys", "Keys that bearer tokens are verified with.")
+	descTokenAge      = describe("token_keys_age_seconds", "Time since the keys of bearer tokens were last known to be current.")
+	descTokenFailures = describe("token_key_failures_total", "Attempts to read the keys of bearer tokens that failed.")
+	descCacheEntries  = describe("token_cache_entries", "Verified tokens that are remembered.")
+	descCacheCapacity = describe("token_cache_capacity", "Verified tokens that can be remembered.")
+	descCacheHits     = describe("token_cache_hits_total", "Tokens that were remembered.")
+	descCacheMisses   = describe("token_cache_misses_total", "Tokens that were not.")
+	descTLSEnds       = describe("tls_certificate_ends_timestamp_seconds", "When the gateway's certificate ends, as Unix time.")
+	descTLSFailures   = describe("tls_reload_failures_total", "Reloads of the files of TLS that failed and left those before in force.")
+)
+
+// credentialGauges reads the state of tokens and TLS when the page is asked
+// for. What is not in use has no series.
+type credentialGauges struct {
+	tokens func() TokenStatus
+	tls    func() TLSStatus
+}
+
+func (g *credentialGauges) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{descTokenKeys, descTokenAge, descTokenFailures, descCacheEntries, descCacheCapacity,
+		descCacheHits, descCacheMisses, descTLSEnds, descTLSFailures} {
+		out <- d
+	}
+}
+
+func (g *credentialGauges) Collect(out chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64) { out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v) }
+	count := func(d *prometheus.Desc, v uint64) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v))
+	}
+	if g.tokens != nil {
+		s := g.tokens()
+		gauge(descTokenKeys, float64(s.Keys))
+		gauge(descTokenAge, s.Age.Seconds())
+		count(descTokenFailures, s.Failures)
+		gauge(descCacheEntries, float64(s.Cache.Entries))
+		gauge(descCacheCapacity, float64(s.Cache.Capacity))
+		count(descCacheHits, s.Cache.Hits)
+		count(descCacheMisses, s.Cache.Misses)
+	}
+	if g.tls != nil {
+		s := g.tls()
+		gauge(descTLSEnds, float64(s.Ends.Unix()))
+		count(descTLSFailures, s.Failures)
+	}
+}
