@@ -34,6 +34,7 @@ A running gateway is asked through its admin listener. With --offline the
 documents and the database are read instead, and every bucket is full.`,
 		Example: `  headgate explain GET '//v1/./customers/42?x=1' --peer 192.0.2.7
   headgate explain GET /v1/customers/42 --header 'X-Api-Key: hg_...' --json
+  headgate explain GET /v1/customers/42 --header "Authorization: Bearer $(cat token.txt)"
   headgate explain GET /pets --offline --routes routes.txt --db sqlite:headgate.db`,
 		Args: arguments(2, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/server/config"
+	"github.com/headgate-io/headgate/server/daemon"
+	"github.com/headgate-io/headgate/server/token"
+)
+
+func newToken() *cobra.Command {
+	return group("token", "Find out why a bearer token is believed or not", newTokenVerify())
+}
+
+// maxTokenInput bounds what is read of the standard input.
+const maxTokenInput = 64 << 10
+
+func newTokenVerify() *cobra.Command {
+	var from configFlags
+	cmd := &cobra.Command{
+		Use:   "verify",
+		Short: "Verify a bearer token as the gateway would, check by check",
+		Long: `Verify the bearer token on the standard input as the gateway would, with the
+settings and keys of a configuration file, and say which check it fails. Of the
+token only the subject, the project and the tier are printed, and only if it is
+believed. The token is never an argument, which other users and the history of
+the shell would see. The exit status is 1 if the token is not believed.`,
+		Example: `  headgate token verify --config headgate.yaml < token.txt`,
+		Args:    arguments(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := from.read(cmd)
+			if err != nil {
+				return err
+			}
+			if err := checkTokens(c.Tokens); err != nil {
+				return usageError{err}
+			}
+			text, err := io.ReadAll(io.LimitReader(cmd.InOrStdin(), maxTokenInput))
+			if err != nil {
+				return fmt.Errorf("standard input: %w", err)
+			}
+			verifier, source, away, err := daemon.NewVerifier(cmd.Context(), c.Tokens, slog.New(slog.DiscardHandler))
+			if err != nil {
+				return err
+			}
+			if away != nil {
+				return fmt.Errorf("tokens: %w", away)
+			}
+			results, claims, err := verifier.Inspect(tokenText(string(text)))
+			if err := writeResults(cmd.OutOrStdout(), source.Status(), results, claims, err == nil); err != nil {
+				return err
+			}
+			if err != nil {
+				return errors.New("the token is not believed")
+			}
+			return nil
+		},
+	}
+	from.addFlags(cmd)
+	return cmd
+}
+
+func checkTokens(t config.Tokens) error {
+	if !t.On() {
+		return errors.New("tokens is not set, want a configuration file with it by --config")
+	}
+	return t.Check()
+}
+
+// tokenText is what stands in a file or header, without what is around it.
+func tokenText(s string) string {
+	s = strings.TrimSpace(s)
+	if scheme, rest, two := strings.Cut(s, " "); two && strings.EqualFold(scheme, "Bearer") {
+		s = strings.TrimSpace(rest)
+	}
+	return s
+}
+
+func writeResults(w io.Writer, keys token.SourceStatus, results []token.Result, claims identity.Claims, believed bool) error {
+	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(out, "keys\t%d\n", keys.Keys)
+	for _, why := range keys.Ignored {
+		fmt.Fprintf(out, "\tignored: %s\n", why)
+	}
+	for _, r := range results {
+		if r.Passed {
+			fmt.Fprintf(out, "%s\tok\n", r.Check)
+		} else {
+			fmt.Fprintf(out, "%s\tfails: %s\n", r.Check, r.Detail)
+		}
+	}
+	if believed {
+		fmt.Fprintf(out, "\nsubject\t%s\n", claims.Subject)
+		if claims.Project != "" {
+			fmt.Fprintf(out, "project\t%s\n", claims.Project)
+		}
+		if claims.Tier != "" {
+			fmt.Fprintf(out, "tier\t%s\n", claims.Tier)
+		}
+		fmt.Fprintf(out, "until\t%s\n", claims.Until.UTC().Format(time.RFC3339))
+	}
+	return out.Flush()
+}
