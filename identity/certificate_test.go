@@ -128,6 +128,13 @@ func TestCertificateAmongCredentials(t *testing.T) {
 			t.Errorf("%s: %v", c.name, p)
 		}
 	}
+	counted := newResolver(t, identity.Options{
+		CertificateName: identity.CertificateCommon, Now: clock.now, Strategy: identity.TrustedCount, ProxyCount: 1,
+	})
+	e := identity.Evidence{Peer: netip.MustParseAddr("192.0.2.1"), Header: h("X-Forwarded-For", "192.0.2.7"), Certificate: cert}
+	if p := counted.Resolve(context.Background(), e); p.Kind != identity.Address || p.Client.String() != "192.0.2.7" {
+		t.Errorf("every peer is a proxy: %v, want the address that it names", p)
+	}
 	for why, n := range who.Rejections() {
 		if want := map[identity.Rejection]uint64{identity.TokenRefused: 2, identity.Ambiguous: 1, identity.CertificateUnnamed: 1}[why]; n != want {
 			t.Errorf("%v is counted %d times, want %d", why, n, want)

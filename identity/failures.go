@@ -19,6 +19,9 @@ import (
 // stranger has to share both to suffer. The memory is fixed and nothing is
 // allocated.
 //
+// Who has an IPv6 /64 often has 65,536 of them. So IPv6 groups are counted with
+// their /48 too, which may fail siteShare times as often.
+//
 // The debt is charged after the failure, so as many more signatures are checked
 // as processors were at it when the budget ran out.
 
@@ -31,6 +34,9 @@ const (
 
 	// A token refused for what stands in it costs a few µs, not tens.
 	cheapFailures = 16 // of them weigh as much as one checked signature
+
+	siteBits  = 48 // what a site is given (RFC 6177)
+	siteShare = 8
 )
 
 type failures struct {
@@ -51,9 +57,24 @@ func (f *failures) counters(group netip.Prefix) [2]*atomic.Int64 {
 	return [2]*atomic.Int64{&f.rows[0][h%failureRow], &f.rows[1][h>>32%failureRow]}
 }
 
-// spent reports whether the group has failed too often of late.
+// spent reports whether the group, or the site that it belongs to, has failed
+// too often of late.
 func (f *failures) spent(group netip.Prefix, now time.Time) bool {
 	at := int64(now.Sub(f.start))
+	site, within := siteOf(group)
+	return f.over(group, at) || within && f.over(site, at)
+}
+
+// siteOf returns the /48 that an IPv6 group is a part of.
+func siteOf(group netip.Prefix) (site netip.Prefix, within bool) {
+	if !group.Addr().Is6() || group.Bits() <= siteBits {
+		return netip.Prefix{}, false
+	}
+	site, err := group.Addr().Prefix(siteBits)
+	return site, err == nil
+}
+
+func (f *failures) over(group netip.Prefix, at int64) bool {
 	for _, c := range f.counters(group) {
 		if c.Load()-at <= int64(f.burst-f.cost) {
 			return false
@@ -69,6 +90,13 @@ func (f *failures) charge(group netip.Prefix, cheap bool, now time.Time) {
 		cost /= cheapFailures
 	}
 	at := int64(now.Sub(f.start))
+	f.add(group, cost, at)
+	if site, within := siteOf(group); within {
+		f.add(site, cost/siteShare, at)
+	}
+}
+
+func (f *failures) add(group netip.Prefix, cost time.Duration, at int64) {
 	for _, c := range f.counters(group) {
 		for {
 			old := c.Load()

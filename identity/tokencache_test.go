@@ -291,6 +291,27 @@ func TestFailuresOfManyAddresses(t *testing.T) {
 	}
 }
 
+// TestFailuresOfASite: the 65,536 /64s of a /48 are not as many budgets.
+func TestFailuresOfASite(t *testing.T) {
+	clock := newClock()
+	tokens := &countingTokens{until: clock.at.Add(time.Hour)}
+	who := newResolver(t, identity.Options{Tokens: tokens, TokenFailures: 4, TokenFailuresPerSecond: 4, Now: clock.now})
+	looked := 0
+	for i := range 1000 {
+		if who.Resolve(context.Background(), bearer(fmt.Sprintf("2001:db8:1:%x::1", i), "forged.x")).Rejected == identity.TokenRefused {
+			looked++
+		}
+	}
+	if looked < 25 || 32 < looked { // 8 × 4, and full at the last one's weight
+		t.Errorf("of 1000 forged tokens from a /48, %d are looked at, want 25 to 32", looked)
+	}
+	for peer, want := range map[string]identity.Rejection{"2001:db8:1:ffff::1": identity.TokenFlood, "2001:db8:2::1": identity.NotRejected} {
+		if p := who.Resolve(context.Background(), bearer(peer, fmt.Sprint("user", len(peer), ".x"))); p.Rejected != want {
+			t.Errorf("%s: %v, want %v", peer, p, want)
+		}
+	}
+}
+
 // TestTokenMemoryIsFlat sends a million forged tokens from a hundred thousand
 // addresses.
 func TestTokenMemoryIsFlat(t *testing.T) {
