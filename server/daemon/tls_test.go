@@ -93,7 +93,7 @@ func (a *authority) client(t *testing.T, name string, ends time.Time) tls.Certif
 }
 
 // tlsGateway starts a daemon with TLS whose rule is one request an hour.
-func tlsGateway(t *testing.T, files *authority, clients *authority, auth string) (d *Daemon, dir string) {
+func tlsGateway(t *testing.T, files *authority, clients *authority, auth string, change ...func(*config.Config)) (d *Daemon, dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }))
@@ -113,6 +113,9 @@ func tlsGateway(t *testing.T, files *authority, clients *authority, auth string)
 	if auth != "none" {
 		ca, _ := pemOf(t, clients.cert, nil)
 		c.TLS.ClientCAFile = path("ca.pem", ca)
+	}
+	for _, f := range change {
+		f(&c)
 	}
 	if err := c.Complete(); err != nil {
 		t.Fatal(err)
@@ -141,7 +144,7 @@ func tlsGateway(t *testing.T, files *authority, clients *authority, auth string)
 
 // get makes one request on a connection of its own. Its status is 0 if there
 // was no answer.
-func get(t *testing.T, d *Daemon, roots *authority, cert *tls.Certificate, edit ...func(*tls.Config)) (status int, version string, err error) {
+func get(t *testing.T, d *Daemon, roots *authority, cert *tls.Certificate, edit ...func(*http.Transport)) (status int, version string, err error) {
 	t.Helper()
 	pool := x509.NewCertPool()
 	pool.AddCert(roots.cert)
@@ -150,10 +153,10 @@ func get(t *testing.T, d *Daemon, roots *authority, cert *tls.Certificate, edit 
 		// Sent whoever the server says it trusts, as an attacker would.
 		conf.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return cert, nil }
 	}
-	for _, f := range edit {
-		f(conf)
-	}
 	transport := &http.Transport{TLSClientConfig: conf, DisableKeepAlives: true, ForceAttemptHTTP2: true}
+	for _, f := range edit {
+		f(transport)
+	}
 	defer transport.CloseIdleConnections()
 	response, err := (&http.Client{Transport: transport, Timeout: 10 * time.Second}).Get("https://" + d.Gateway().String() + "/x")
 	if err != nil {
@@ -189,7 +192,9 @@ func TestClientCertificatesHaveBudgets(t *testing.T) {
 			t.Errorf("step %d: %d %s, %v, want %d", i, status, version, err, step.want)
 		}
 	}
-	old := func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS10, tls.VersionTLS11 }
+	old := func(t *http.Transport) {
+		t.TLSClientConfig.MinVersion, t.TLSClientConfig.MaxVersion = tls.VersionTLS10, tls.VersionTLS11
+	}
 	if status, _, err := get(t, d, ours, nil, old); status != 0 {
 		t.Errorf("TLS 1.1: %d, %v, want no connection", status, err)
 	}
@@ -197,6 +202,40 @@ func TestClientCertificatesHaveBudgets(t *testing.T) {
 		response.Body.Close()
 		if response.StatusCode != http.StatusBadRequest {
 			t.Errorf("plain HTTP: %d, want 400", response.StatusCode)
+		}
+	}
+}
+
+// TestClientCertificatesBehindABalancer: the PROXY header comes before TLS, so
+// the certificate is the client's. That of a trusted proxy is not.
+func TestClientCertificatesBehindABalancer(t *testing.T) {
+	ours, clients := newAuthority(t, "ours"), newAuthority(t, "clients")
+	d, _ := tlsGateway(t, ours, clients, "request", func(c *config.Config) {
+		c.ProxyProtocol.From, c.TrustedProxies = []string{"127.0.0.1"}, []string{"10.0.0.0/8"}
+	})
+	from := func(address string) func(*http.Transport) {
+		return func(t *http.Transport) {
+			t.DialContext = func(ctx context.Context, network, to string) (net.Conn, error) {
+				c, err := new(net.Dialer).DialContext(ctx, network, to)
+				if err == nil {
+					_, err = io.WriteString(c, "PROXY TCP4 "+address+" 192.0.2.1 4660 443\r\n")
+				}
+				return c, err
+			}
+		}
+	}
+	billing := clients.client(t, "billing", time.Now().Add(time.Hour))
+	for i, step := range []struct {
+		from string
+		cert *tls.Certificate
+		want int
+	}{
+		{"203.0.113.1", &billing, 200}, {"203.0.113.2", &billing, 429},
+		{"203.0.113.1", nil, 200}, {"203.0.113.1", nil, 429}, {"203.0.113.2", nil, 200},
+		{"10.0.0.1", &billing, 200}, {"10.0.0.1", &billing, 429}, {"10.0.0.2", &billing, 200}, // the proxies' addresses
+	} {
+		if status, _, err := get(t, d, ours, step.cert, from(step.from)); status != step.want {
+			t.Errorf("step %d: %d, %v, want %d", i, status, err, step.want)
 		}
 	}
 }
