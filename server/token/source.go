@@ -64,10 +64,11 @@ type Source struct {
 
 	current  atomic.Pointer[loaded]
 	failures atomic.Uint64
+	lastErr  atomic.Pointer[error] // of the newest attempt; nil if it succeeded
 
+	// Held during an attempt, which can take as long as Timeout.
 	mu       sync.Mutex
 	asked    time.Time         // guarded by mu; when the newest attempt began
-	lastErr  error             // guarded by mu; of the newest attempt
 	etag     string            // guarded by mu; of the set in force
 	modified string            // guarded by mu
 	content  [sha256.Size]byte // guarded by mu; of what the files held
@@ -182,11 +183,12 @@ func (s *Source) Missing() {
 	}
 }
 
-// Status returns the state of the source.
+// Status returns the state of the source. It waits for nothing.
 func (s *Source) Status() SourceStatus {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	status := SourceStatus{Failures: s.failures.Load(), LastError: s.lastErr}
+	status := SourceStatus{Failures: s.failures.Load()}
+	if err := s.lastErr.Load(); err != nil {
+		status.LastError = *err
+	}
 	if l := s.current.Load(); l != nil {
 		status.Keys, status.Age, status.Ignored = l.set.Len(), s.options.Now().Sub(l.at), l.set.Ignored
 	}
@@ -260,19 +262,17 @@ func (s *Source) refresh(ctx context.Context) error {
 		s.current.Store(&loaded{last.set, s.asked})
 	case err != nil:
 		s.failures.Add(1)
-		if s.lastErr == nil || s.lastErr.Error() != err.Error() { // once, not with every attempt
+		if before := s.lastErr.Swap(&err); before == nil || (*before).Error() != err.Error() { // once, not with every attempt
 			s.options.Log.Warn("the keys of bearer tokens could not be read; the last good ones stay in force", "error", err, "keys", s.inForce())
 		}
-		s.lastErr = err
 		return err
 	default:
 		s.current.Store(&loaded{set, s.asked})
 		s.options.Log.Info("keys of bearer tokens", "keys", set.Len(), "ignored", set.Ignored)
 	}
-	if s.lastErr != nil {
+	if s.lastErr.Swap(nil) != nil {
 		s.options.Log.Info("the keys of bearer tokens can be read again")
 	}
-	s.lastErr = nil
 	return nil
 }
 

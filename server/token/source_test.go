@@ -174,6 +174,33 @@ func TestKeysOfAnIssuer(t *testing.T) {
 	}
 }
 
+// TestStatusWaitsForNobody: metrics are read while the issuer does not answer.
+func TestStatusWaitsForNobody(t *testing.T) {
+	reached, release := make(chan struct{}), make(chan struct{})
+	at := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		close(reached)
+		<-release
+		w.Write(oneKey)
+	}))
+	defer at.Close()
+	s := newSource(t, token.SourceOptions{JWKSURL: at.URL})
+	started := make(chan error, 1)
+	go func() { started <- s.Start(context.Background()) }()
+	<-reached
+	if status := s.Status(); status.Keys != 0 || s.Set() != nil {
+		t.Errorf("%+v before the answer", status)
+	}
+	select {
+	case err := <-started:
+		t.Errorf("Status waited for the end of the fetch: %v", err)
+	default:
+	}
+	close(release)
+	if err := <-started; err != nil || s.Status().Keys != 1 {
+		t.Errorf("%v, %+v", err, s.Status())
+	}
+}
+
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
