@@ -104,8 +104,8 @@ func (l *Limiter) Explain(ctx context.Context, r Request) Explanation {
 		allowed, err := l.buckets.Peek(ctx, t.now, t.takes, t.outs)
 		l.conclude(t, allowed, err)
 	}
-	x := Explanation{Method: r.Method, Target: r.Target, Cost: d.Cost, Identifier: identifier}
-	l.explainEndpoint(&x, d.Endpoint)
+	x := Explanation{Method: r.Method, Target: l.identities.RedactTarget(r.Target), Cost: d.Cost, Identifier: identifier}
+	l.explainEndpoint(&x, r.Target, d.Endpoint)
 	if d.set != nil {
 		l.explainIdentity(&x, d)
 		l.explainRules(&x, t)
@@ -147,13 +147,13 @@ func (l *Limiter) typed(m endpoint.Match, identifier string, unparsable bool) (r
 	return read, unparsable || !ok, true
 }
 
-func (l *Limiter) explainEndpoint(x *Explanation, m endpoint.Match) {
+func (l *Limiter) explainEndpoint(x *Explanation, target string, m endpoint.Match) {
 	x.Status, x.Endpoint = m.Status.String(), policy.UnknownEndpoint
 	if m.Status == endpoint.Invalid {
 		x.Fault = m.Fault.String()
 		return
 	}
-	x.Canonical, _ = l.endpoints.Canonical(x.Target)
+	x.Canonical, _ = l.endpoints.Canonical(target)
 	if m.Status == endpoint.Known {
 		x.Endpoint = l.endpoints.Template(m.ID).String()
 	}

@@ -2,6 +2,7 @@ package headgate
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -25,7 +26,8 @@ type Limiter struct {
 	keys       *key.Hasher
 	buckets    Buckets
 
-	costs         []int64 // by endpoint.ID
+	costs         []int64             // by endpoint.ID
+	places        []identity.Endpoint // by endpoint.ID, for keys with scopes
 	rejectUnknown bool
 	denyUnruled   bool
 	region        func(netip.Addr) string
@@ -55,6 +57,7 @@ func New(o Options) (*Limiter, error) {
 		endpoints: o.Endpoints, policies: o.Policies, identities: o.Identities,
 		keys: key.NewHasher(), buckets: o.Buckets,
 		costs:         costTable(o.Endpoints, o.Costs),
+		places:        places(o.Endpoints),
 		rejectUnknown: o.Unknown == RejectUnknown, denyUnruled: o.DenyWithoutRule,
 		region: o.Region, regions: o.Region != nil, observe: o.Observe, now: clock(o.Now),
 		readIdentifier: o.Typed,
@@ -147,7 +150,9 @@ func (l *Limiter) prepare(ctx context.Context, t *trip) bool {
 		return false
 	}
 	t.now = l.now()
-	t.who = l.identities.Resolve(ctx, identity.Evidence{Peer: r.Peer, Header: r.Header, Certificate: r.Certificate})
+	t.who = l.identities.Resolve(ctx, identity.Evidence{
+		Peer: r.Peer, Header: r.Header, Target: r.Target, Certificate: r.Certificate, Endpoint: l.place(t.match.ID),
+	})
 	d.Principal, d.set = t.who, t.set
 	t.applied = t.set.Resolve(t.applied[:0], t.now, t.match, t.who.Project, t.who.Tier)
 	if len(t.applied) == 0 {
@@ -233,10 +238,13 @@ func (t *trip) doubt() {
 	}
 }
 
-// Tags keep subjects apart from the address that stands in for them, whose own
-// tag is 0 (identity.Address). Rules of different subjects never share a key.
+// Tags keep subjects apart from each other and from the kinds of principals
+// (identity.Kind), which begin the subjects that identity appends and stay
+// below firstTag.
+const firstTag = 0x80
+
 const (
-	tagProject = iota + 1
+	tagProject = firstTag + iota
 	tagRegion
 	tagEndpoint
 	tagIdentifier
@@ -247,7 +255,7 @@ const (
 
 // appendSubject appends whose budget a rule means. What a request lacks is
 // replaced by its address, never by nothing: missing identity is still
-// limited.
+// limited. The bytes are injective, and no subject begins another.
 func (l *Limiter) appendSubject(dst []byte, s policy.Subject, t *trip) []byte {
 	r, who := &t.request, &t.who
 	switch s {
@@ -257,24 +265,30 @@ func (l *Limiter) appendSubject(dst []byte, s policy.Subject, t *trip) []byte {
 		return who.AppendSubject(who.AppendAddress(append(dst, tagPrincipalIP)))
 	case policy.SubjectProject:
 		if who.Project != "" {
-			return append(append(dst, tagProject), who.Project...)
+			return appendText(append(dst, tagProject), who.Project)
 		}
 	case policy.SubjectRegion:
-		return append(append(dst, tagRegion), t.decision.Region...)
+		return appendText(append(dst, tagRegion), t.decision.Region)
 	case policy.SubjectEndpoint:
 		return append(dst, tagEndpoint)
 	case policy.SubjectIdentifier:
 		if r.Identifier != "" {
-			return append(append(dst, tagIdentifier), r.Identifier...)
+			return appendText(append(dst, tagIdentifier), r.Identifier)
 		}
 	case policy.SubjectIdentifierIP:
 		if r.Identifier != "" {
-			return append(who.AppendAddress(append(dst, tagIdentifierIP)), r.Identifier...)
+			return appendText(who.AppendAddress(append(dst, tagIdentifierIP)), r.Identifier)
 		}
 	default:
 		return who.AppendSubject(dst)
 	}
 	return who.AppendAddress(dst)
+}
+
+// appendText appends a text with its length before it, so that where one ends
+// does not depend on what clients put into it.
+func appendText(dst []byte, s string) []byte {
+	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
 }
 
 // conclude turns what the buckets said, or that they could not, into the
@@ -293,6 +307,22 @@ func (l *Limiter) conclude(t *trip, allowed bool, err error) {
 		}
 	}
 	d.Lost = d.Allowed
+}
+
+func places(endpoints *endpoint.Table) []identity.Endpoint {
+	all := make([]identity.Endpoint, endpoints.Len()+1)
+	for id, template := range endpoints.All() {
+		all[id] = identity.Endpoint{Method: template.Method(), Path: template.Path()}
+	}
+	return all
+}
+
+// place is the endpoint as identity takes it, nil for none.
+func (l *Limiter) place(id endpoint.ID) *identity.Endpoint {
+	if id == endpoint.Unknown {
+		return nil
+	}
+	return &l.places[id]
 }
 
 func orDefault(value, otherwise int) int {

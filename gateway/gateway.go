@@ -51,6 +51,10 @@ type Options struct {
 	// once; anyone else's is dropped.
 	ClientHeader string
 
+	// Outgoing, if set, is given every request that is about to be sent to the
+	// API, and may change its header and query: to take credentials out.
+	Outgoing func(*http.Request)
+
 	// UpstreamTimeout bounds the wait for the API's response header; bodies
 	// may stream for as long as they like. Default 60 s. A request over it is
 	// answered with 504.
@@ -143,6 +147,9 @@ type gateway struct {
 // was limited is the canonical form of the same bytes, and a signature over
 // the path still verifies behind us.
 func (g *gateway) rewrite(p *httputil.ProxyRequest) {
+	if g.options.Outgoing != nil {
+		g.options.Outgoing(p.Out)
+	}
 	p.SetURL(g.options.Upstream)
 	p.Out.Host = p.In.Host
 	// The same map, not a copy: the values of trailers arrive in it after the

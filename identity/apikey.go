@@ -2,101 +2,17 @@ package identity
 
 import (
 	"crypto/hmac"
-	"crypto/rand"
 	"crypto/sha256"
+	"encoding/hex"
+	"errors"
 	"fmt"
 	"hash"
-	"hash/crc32"
 	"io"
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 )
-
-// The text of an API key is
-//
-//	hg_ 003aUlTJC7tjlCTQj2uNU3MFagCXG9LRKRcwGkBIDlf 1sh72b     (without the spaces)
-//
-// a fixed prefix that secret scanners can look for, 256 random bits in base
-// 62, and the CRC-32 of all of that in base 62. The checksum is no secret: it
-// lets a typing mistake, a truncated paste or a made-up key be refused without
-// asking the database.
-
-const (
-	keyPrefix      = "hg_"
-	keyRandomBytes = 32
-	keyBodyLength  = 43 // 62^43 > 2^256
-	keySumLength   = 6  // 62^6 > 2^32
-	keySumAt       = len(keyPrefix) + keyBodyLength
-)
-
-// KeyLength is the length of every API key, in bytes.
-const KeyLength = keySumAt + keySumLength
-
-const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-
-// NewKey returns the text of a new API key with 256 bits from crypto/rand. It
-// is shown to its holder once; keep its Digest.
-func NewKey() (text string, err error) {
-	var random [keyRandomBytes]byte
-	if _, err := io.ReadFull(rand.Reader, random[:]); err != nil {
-		return "", fmt.Errorf("draw an API key: %w", err)
-	}
-	key := append(make([]byte, 0, KeyLength), keyPrefix...)
-	key = appendBase62(key, random[:], keyBodyLength)
-	sum := crc32.ChecksumIEEE(key)
-	key = appendBase62(key, []byte{byte(sum >> 24), byte(sum >> 16), byte(sum >> 8), byte(sum)}, keySumLength)
-	return string(key), nil
-}
-
-// appendBase62 appends the big-endian number as exactly length digits, which
-// must suffice. It overwrites number.
-func appendBase62(dst, number []byte, length int) []byte {
-	for range length {
-		remainder := 0
-		for i, b := range number {
-			remainder = remainder<<8 | int(b)
-			number[i] = byte(remainder / 62)
-			remainder %= 62
-		}
-		dst = append(dst, base62[remainder])
-	}
-	slices.Reverse(dst[len(dst)-length:])
-	return dst
-}
-
-// WellFormedKey reports whether text could be an API key: its length, prefix
-// and checksum are right. It looks nothing up. One changed character is always
-// found out; a random text passes once in four billion.
-func WellFormedKey(text string) bool {
-	return len(text) == KeyLength && wellFormed([]byte(text))
-}
-
-// wellFormed is WellFormedKey for KeyLength bytes. That the random part is in
-// base 62 is not looked at: who forges a checksum can as well use the right
-// alphabet.
-func wellFormed(text []byte) bool {
-	sum, ok := parseBase62(text[keySumAt:])
-	return ok && string(text[:len(keyPrefix)]) == keyPrefix && sum == uint64(crc32.ChecksumIEEE(text[:keySumAt]))
-}
-
-func parseBase62(s []byte) (n uint64, ok bool) {
-	for i := range len(s) {
-		var digit byte
-		switch c := s[i]; {
-		case '0' <= c && c <= '9':
-			digit = c - '0'
-		case 'A' <= c && c <= 'Z':
-			digit = c - 'A' + 10
-		case 'a' <= c && c <= 'z':
-			digit = c - 'a' + 36
-		default:
-			return 0, false
-		}
-		n = 62*n + uint64(digit)
-	}
-	return n, true
-}
 
 // Digest is what is kept of an API key: HMAC-SHA-256 of its text under the
 // secret of a Digester. It cannot be turned back into the key, nor guessed
@@ -104,65 +20,134 @@ func parseBase62(s []byte) (n uint64, ok bool) {
 // nothing by the time it takes.
 type Digest [sha256.Size]byte
 
+// Rotation is a key that is stored under the previous secret of a Digester.
+type Rotation struct {
+	Old, New Digest // the one that it has, and the one to have in its place
+	SecretID string // of the secret that New is under; see Digester.SecretIDs
+}
+
 // MinSecretLength is the shortest secret of a Digester, in bytes: the strength
 // of the digest.
 const MinSecretLength = 32
 
-// Digester computes Digests under one secret. It may be used concurrently. It
-// never prints the secret.
+// Digester computes Digests under a secret, which can be replaced. It may be
+// used concurrently. It never prints the secret.
 type Digester struct {
 	// A pointer, so that fmt, which cannot call methods on unexported fields,
 	// prints no more than an address of a Digester inside another struct.
-	hashes *sync.Pool // of *keyedHash
+	secrets *atomic.Pointer[secrets]
+}
+
+// secrets is what a Digester works with between two replacements.
+type secrets struct {
+	current, previous *secret // previous is nil outside of an overlap
+	memo              *memo   // of digests under current
+}
+
+type secret struct {
+	id     string
+	hashes sync.Pool // of *keyedHash
 }
 
 type keyedHash struct {
 	mac  hash.Hash
-	text [KeyLength]byte // crc32 and hash.Hash make their arguments escape
+	text [MaxKeyLength]byte // crc32 and hash.Hash make their arguments escape
+	n    int                // bytes of text in use
 	sum  Digest
 }
 
 func (h *keyedHash) digest() Digest {
 	h.mac.Reset()
-	h.mac.Write(h.text[:])
+	h.mac.Write(h.text[:h.n])
 	h.mac.Sum(h.sum[:0])
 	return h.sum
+}
+
+func newSecret(field string, key []byte) (*secret, error) {
+	if len(key) < MinSecretLength {
+		return nil, fmt.Errorf("%s has %d bytes, want %d or more", field, len(key), MinSecretLength)
+	}
+	key = slices.Clone(key)
+	mac := hmac.New(sha256.New, key)
+	mac.Write([]byte("headgate: the name of a secret"))
+	s := &secret{id: hex.EncodeToString(mac.Sum(nil)[:4])}
+	s.hashes.New = func() any { return &keyedHash{mac: hmac.New(sha256.New, key)} }
+	return s, nil
+}
+
+func (s *secret) begin() *keyedHash { return s.hashes.Get().(*keyedHash) }
+
+func (s *secret) end(h *keyedHash) {
+	clear(h.text[:h.n]) // no key outlives its request here
+	h.n = 0
+	s.hashes.Put(h)
 }
 
 // NewDigester returns a Digester for a secret of at least MinSecretLength
 // random bytes. Digests under another secret are useless: keep it as long as
 // the keys.
 func NewDigester(secret []byte) (*Digester, error) {
-	if len(secret) < MinSecretLength {
-		return nil, fmt.Errorf("secret has %d bytes, want %d or more", len(secret), MinSecretLength)
+	d := &Digester{new(atomic.Pointer[secrets])}
+	if err := d.Replace(secret, nil); err != nil {
+		return nil, err
 	}
-	secret = slices.Clone(secret)
-	return &Digester{&sync.Pool{New: func() any {
-		return &keyedHash{mac: hmac.New(sha256.New, secret)}
-	}}}, nil
+	return d, nil
 }
 
-// Digest returns the digest of a key's text. Texts that are not WellFormedKeys
-// have the zero Digest: no key has them.
-func (d *Digester) Digest(text string) Digest {
-	digest, _ := d.digest(text)
-	return digest
+// Replace makes secret the one that digests are computed under. Unless
+// previous is nil, a Resolver finds keys by their digest under it as well, and
+// tells Options.Rotated of them; unknown keys cost it two look-ups as long.
+// Requests under way end with what they began with.
+func (d *Digester) Replace(secret, previous []byte) error {
+	current, err := newSecret("secret", secret)
+	if err != nil {
+		return err
+	}
+	next := &secrets{current: current, memo: newMemo()}
+	if previous != nil {
+		if next.previous, err = newSecret("previous secret", previous); err != nil {
+			return err
+		}
+		if hmac.Equal(secret, previous) {
+			return errors.New("previous secret is the secret itself, want another one")
+		}
+	}
+	d.secrets.Store(next)
+	return nil
 }
 
-// digest returns the digest of a key's text, and false without having computed
-// anything if the text is not well formed.
-func (d *Digester) digest(text string) (digest Digest, ok bool) {
-	if len(text) != KeyLength {
-		return Digest{}, false
+// SecretIDs returns names of the secret and of the previous one, "" if there
+// is none: eight hexadecimal digits that tell secrets apart and tell nothing
+// of them.
+func (d *Digester) SecretIDs() (current, previous string) {
+	s := d.secrets.Load()
+	if s.previous != nil {
+		previous = s.previous.id
 	}
-	h := d.hashes.Get().(*keyedHash)
-	copy(h.text[:], text)
-	if ok = wellFormed(h.text[:]); ok {
-		digest = h.digest()
+	return s.current.id, previous
+}
+
+// Digest returns the digest of a key's text under the current secret. Texts
+// that are empty or above MaxKeyLength have the zero Digest: no key has them.
+func (d *Digester) Digest(text string) Digest { return d.secrets.Load().current.digest(text) }
+
+// PreviousDigest returns the digest under the previous secret, or the zero
+// Digest if there is none.
+func (d *Digester) PreviousDigest(text string) Digest {
+	if s := d.secrets.Load(); s.previous != nil {
+		return s.previous.digest(text)
 	}
-	h.text = [KeyLength]byte{} // no key outlives its request here
-	d.hashes.Put(h)
-	return digest, ok
+	return Digest{}
+}
+
+func (s *secret) digest(text string) Digest {
+	if len(text) == 0 || len(text) > MaxKeyLength {
+		return Digest{}
+	}
+	h := s.begin()
+	defer s.end(h)
+	h.n = copy(h.text[:], text)
+	return h.digest()
 }
 
 const redacted = "[redacted]"

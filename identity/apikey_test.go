@@ -132,9 +132,9 @@ func TestDigestIsHMAC(t *testing.T) {
 
 func TestDigestOfNoKey(t *testing.T) {
 	d := newDigester(t)
-	for _, text := range []string{"", "hg_", strings.Repeat("x", 10_000), newKey(t)[1:] + "x"} {
+	for _, text := range []string{"", strings.Repeat("x", identity.MaxKeyLength+1), strings.Repeat("x", 10_000)} {
 		if got := d.Digest(text); got != (identity.Digest{}) {
-			t.Errorf("Digest(%q) = %x, want zero", text, got)
+			t.Errorf("Digest of %d bytes = %x, want zero", len(text), got)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"time"
 
 	"github.com/headgate-io/headgate/identity"
 )
@@ -95,6 +96,40 @@ func ExampleKeyring() {
 	// Output:
 	// api_key acme key_1
 	// address 203.0.113.9/32 the API key is malformed
+}
+
+// table stands for a finder that asks a database.
+type table map[identity.Digest]identity.Key
+
+func (t table) Find(_ context.Context, d identity.Digest) (identity.Key, error) {
+	fmt.Println("asked")
+	if key, ok := t[d]; ok {
+		return key, nil
+	}
+	return identity.Key{}, identity.ErrUnknownKey
+}
+
+func ExampleCachedKeys() {
+	remote := table{{1}: {ID: "key_1"}}
+	// begin: cached keys
+	cached, err := identity.NewCachedKeys(identity.CachedKeysOptions{
+		Keys: remote, // asks a database, say
+		TTL:  5 * time.Second,
+	})
+	// end: cached keys
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for range 3 {
+		key, err := cached.Find(context.Background(), identity.Digest{1})
+		fmt.Println(key.ID, err)
+	}
+	// Output:
+	// asked
+	// key_1 <nil>
+	// key_1 <nil>
+	// key_1 <nil>
 }
 
 func ExampleWellFormedKey() {

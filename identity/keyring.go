@@ -20,6 +20,7 @@ type Key struct {
 	Name    string    // for people
 	Expires time.Time // from then on the key is refused; zero means never
 	Revoked bool      // the key is refused
+	Scopes  Scopes    `json:",omitzero"` // the endpoints where the key counts; empty means all
 }
 
 // KeyFinder finds API keys by their digest. Find must be safe for concurrent

@@ -135,6 +135,7 @@ const (
 	KeyUnknown                   // no such key
 	KeyRevoked                   // the key was revoked
 	KeyExpired                   // the key's time is over
+	KeyOutOfScope                // the key's scopes do not name this endpoint
 	TokenUnchecked               // a bearer token, but Options.Tokens is nil
 	TokenTooLong                 // a bearer token above MaxTokenLength
 	TokenMalformed               // not the text of a bearer token: it was not verified
@@ -155,6 +156,7 @@ var rejectionNames = [rejections]string{
 	KeyUnknown:         "the API key is unknown",
 	KeyRevoked:         "the API key is revoked",
 	KeyExpired:         "the API key has expired",
+	KeyOutOfScope:      "the API key's scopes do not name this endpoint",
 	TokenUnchecked:     "bearer tokens are not accepted here",
 	TokenTooLong:       "the bearer token is too long",
 	TokenMalformed:     "the bearer token is malformed",
@@ -174,6 +176,7 @@ var rejectionCodes = [rejections]string{
 	KeyUnknown:         "key_unknown",
 	KeyRevoked:         "key_revoked",
 	KeyExpired:         "key_expired",
+	KeyOutOfScope:      "key_out_of_scope",
 	TokenUnchecked:     "token_unchecked",
 	TokenTooLong:       "token_too_long",
 	TokenMalformed:     "token_malformed",

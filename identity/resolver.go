@@ -20,7 +20,7 @@ import (
 type Headers interface{ Values(name string) []string }
 
 // Evidence is what a request shows of its sender. It prints without its
-// headers, which hold credentials.
+// headers and target, which hold credentials.
 type Evidence struct {
 	// Peer is the address at the other end of the connection. Leave it
 	// invalid where there is none; where only a trusted proxy can connect, as
@@ -34,6 +34,14 @@ type Evidence struct {
 	// tls.ConnectionState.VerifiedChains[0]). Never set it from
 	// PeerCertificates, which is what the client sent.
 	Certificate *x509.Certificate
+
+	// Target is the raw request target, for Options.KeySources.Query. May be
+	// empty.
+	Target string
+
+	// Endpoint is where the request was matched to, for keys with scopes; nil
+	// if to none.
+	Endpoint *Endpoint
 }
 
 // String shows the peer alone.
@@ -99,9 +107,19 @@ type Options struct {
 	// Digester makes of an API key what Keys is asked for. Required with Keys.
 	Digester *Digester
 
-	// KeyHeader is the header that holds an API key, besides
-	// "Authorization: Bearer". Default "X-Api-Key".
-	KeyHeader string
+	// KeySources are where an API key may stand. Default: the header X-Api-Key
+	// and "Authorization: Bearer".
+	KeySources KeySources
+
+	// KeyFormats are the shapes that API keys may have, at most 8; a text of
+	// another shape is refused without a look-up. Default: that of NewKey.
+	KeyFormats []KeyFormat
+
+	// Rotated is told of a key that was found under the previous secret of the
+	// Digester. It is called on the goroutine of the request, so it must be
+	// quick, and again at every request with the key until the key is stored
+	// under the new one. Nil means that nobody is told.
+	Rotated func(Rotation)
 
 	// Tokens verifies bearer tokens; nil means that none are accepted.
 	Tokens TokenVerifier
@@ -138,7 +156,20 @@ const (
 	defaultKeyHeader = "X-Api-Key"
 	defaultIPv6Bits  = 64
 	authorization    = "Authorization"
+	maxFormats       = 8
 )
+
+// formats returns the formats with their defaults.
+func formats(given []KeyFormat) []KeyFormat {
+	if len(given) == 0 {
+		given = []KeyFormat{{}}
+	}
+	all := make([]KeyFormat, len(given))
+	for i, f := range given {
+		all[i] = f.withDefaults()
+	}
+	return all
+}
 
 // Resolver finds out who sent a request. It may be used concurrently.
 type Resolver struct {
@@ -153,7 +184,9 @@ type Resolver struct {
 	nat64         []nat64 // the longest first
 	keys          KeyFinder
 	digester      *Digester
-	keyHeader     string
+	sources       KeySources
+	formats       []KeyFormat
+	rotated       func(Rotation)
 	tokens        TokenVerifier
 	cache         *tokenCache        // nil if nothing is remembered
 	failures      *failures          // nil if they are not counted
@@ -175,7 +208,7 @@ func New(o Options) (*Resolver, error) {
 		ipv6Bits:      o.IPv6Bits,
 		keys:          o.Keys,
 		digester:      o.Digester,
-		keyHeader:     canonical(o.KeyHeader, defaultKeyHeader),
+		rotated:       o.Rotated,
 		tokens:        o.Tokens,
 		now:           o.Now,
 		rejected:      new([rejections]atomic.Uint64),
@@ -193,6 +226,10 @@ func New(o Options) (*Resolver, error) {
 	}
 	if r.now == nil {
 		r.now = time.Now
+	}
+	if r.keys != nil {
+		r.sources = o.KeySources.withDefaults()
+		r.formats = formats(o.KeyFormats)
 	}
 	if err := errors.Join(slices.Concat(checkProxies(o.TrustedProxies), r.check(o), r.checkStrategy(o), checkNAT64(o.NAT64))...); err != nil {
 		return nil, err
@@ -225,13 +262,20 @@ func (r *Resolver) check(o Options) (faults []error) {
 	if o.Keys != nil && o.Digester == nil {
 		fault("Digester is nil, want one: Keys is set")
 	}
-	if _, rest := cutToken(r.keyHeader); rest != "" {
-		fault("KeyHeader is %q, want the name of a header", o.KeyHeader)
+	if err := o.KeySources.withDefaults().check(); err != nil {
+		faults = append(faults, err)
 	}
 	faults = append(faults, checkTokens(o)...)
-	switch r.keyHeader {
-	case authorization, xForwardedFor, forwarded:
-		fault("KeyHeader is %q, want a header of its own", o.KeyHeader)
+	if len(o.KeyFormats) > maxFormats {
+		fault("KeyFormats has %d formats, want at most %d", len(o.KeyFormats), maxFormats)
+	}
+	for i, f := range formats(o.KeyFormats) {
+		if err := f.Check(); err != nil {
+			fault("KeyFormats[%d]: %w", i, err)
+		}
+		if f.Prefix == "" && r.sources.Bearer && r.tokens != nil {
+			fault("KeyFormats[%d].Prefix is empty, want one, or KeySources.Bearer false: tokens are accepted too, and nothing else tells the two apart", i)
+		}
 	}
 	return faults
 }
@@ -258,8 +302,8 @@ func (r *Resolver) Resolve(ctx context.Context, e Evidence) Principal {
 	var p Principal
 	p.Client, p.Hop = r.client(e)
 	p.Prefix = r.group(p.Client)
-	if e.Header != nil && (r.keys != nil || r.tokens != nil) {
-		r.reject(&p, r.authenticate(ctx, e.Header, &p))
+	if r.keys != nil || r.tokens != nil {
+		r.reject(&p, r.authenticate(ctx, &e, &p))
 	}
 	if e.Certificate != nil && r.certificates != nil && p.Kind == Address {
 		r.reject(&p, r.useCertificate(e.Certificate, &p))
@@ -290,96 +334,110 @@ func (r *Resolver) Rejections() iter.Seq2[Rejection, uint64] {
 	}
 }
 
-// authenticate fills in p from the credential in h, if there is a valid one.
+// authenticate fills in p from the credential in e, if there is a valid one.
 // Otherwise it leaves p alone.
-func (r *Resolver) authenticate(ctx context.Context, h Headers, p *Principal) Rejection {
-	kind, text, why := r.credential(h)
+func (r *Resolver) authenticate(ctx context.Context, e *Evidence, p *Principal) Rejection {
+	kind, found, why := r.credential(e)
 	switch {
 	case why != NotRejected:
 		return why
 	case kind == APIKey:
-		return r.useKey(ctx, text, p)
+		return r.useKey(ctx, found, e.Endpoint, p)
 	case kind == Token:
-		return r.useToken(ctx, text, p)
+		return r.useToken(ctx, found.text, p)
 	}
 	return NotRejected
 }
 
-// credential finds the one credential in h. Its kind is Address if there is
-// none. Two that differ are unusable, as is one header given twice: whoever
-// sent them, another server may have read the other one.
-func (r *Resolver) credential(h Headers) (kind Kind, text string, why Rejection) {
-	kind, text, why = r.bearer(h)
-	if why == Ambiguous || r.keys == nil {
-		return kind, text, why
-	}
-	keys := h.Values(r.keyHeader)
+func (r *Resolver) useKey(ctx context.Context, found presented, at *Endpoint, p *Principal) Rejection {
+	key, why := r.findKey(ctx, found)
 	switch {
-	case len(keys) == 0:
-		return kind, text, why
-	case len(keys) > 1, kind == Token, kind == APIKey && text != keys[0]:
-		return Address, "", Ambiguous
-	}
-	return APIKey, keys[0], NotRejected
-}
-
-// bearer finds the credential in the Authorization header. Other schemes than
-// Bearer are the application's affair.
-func (r *Resolver) bearer(h Headers) (kind Kind, text string, why Rejection) {
-	lines := h.Values(authorization)
-	switch len(lines) {
-	case 0:
-		return Address, "", NotRejected
-	case 1:
-	default:
-		return Address, "", Ambiguous
-	}
-	text, is := cutBearer(lines[0])
-	switch {
-	case !is:
-		return Address, "", NotRejected
-	case r.keys != nil && strings.HasPrefix(text, keyPrefix):
-		return APIKey, text, NotRejected
-	case r.tokens != nil:
-		return Token, text, NotRejected
-	}
-	return Address, "", TokenUnchecked
-}
-
-// cutBearer cuts the scheme off (RFC 9110 §11.4, RFC 6750 §2.1).
-func cutBearer(line string) (text string, is bool) {
-	const scheme = "Bearer"
-	if len(line) < len(scheme) || !strings.EqualFold(line[:len(scheme)], scheme) {
-		return "", false
-	}
-	text = line[len(scheme):]
-	if text != "" && text[0] != ' ' {
-		return "", false
-	}
-	return strings.TrimLeft(text, " "), true
-}
-
-func (r *Resolver) useKey(ctx context.Context, text string, p *Principal) Rejection {
-	digest, ok := r.digester.digest(text)
-	if !ok {
-		return KeyMalformed
-	}
-	key, err := r.keys.Find(ctx, digest)
-	switch {
-	case err == nil:
-	case errors.Is(err, ErrUnknownKey):
-		return KeyUnknown
-	default:
-		return LookupFailed
-	}
-	switch {
+	case why != NotRejected:
+		return why
 	case key.ID == "": // the finder's mistake; as an ID it would be shared by all such keys
 		return LookupFailed
 	case key.Revoked:
 		return KeyRevoked
 	case !key.Expires.IsZero() && !r.now().Before(key.Expires):
 		return KeyExpired
+	case !key.Scopes.Allow(at):
+		return KeyOutOfScope
 	}
 	p.Kind, p.ID, p.Project, p.Tier = APIKey, key.ID, key.Project, key.Tier
 	return NotRejected
+}
+
+// findKey finds what is known of a key. What has the shape of none is refused
+// before any hash is computed.
+func (r *Resolver) findKey(ctx context.Context, found presented) (Key, Rejection) {
+	s := r.digester.secrets.Load()
+	h := s.current.begin()
+	defer s.current.end(h)
+	if !h.read(found) || !r.mayBeKey(h.n) {
+		return Key{}, KeyMalformed
+	}
+	tag := s.memo.hash(h.text[:h.n])
+	if digest, ok := s.memo.get(tag); ok {
+		// Unknown is no last word here: the key may have been stored under
+		// another secret meanwhile.
+		if key, err := r.keys.Find(ctx, digest); err == nil || !errors.Is(err, ErrUnknownKey) {
+			return key, rejection(err)
+		}
+	}
+	if !r.isKey(h.text[:h.n]) {
+		return Key{}, KeyMalformed
+	}
+	digest := h.digest()
+	key, err := r.keys.Find(ctx, digest)
+	switch {
+	case err == nil:
+		s.memo.put(tag, &digest)
+	case s.previous != nil && errors.Is(err, ErrUnknownKey):
+		return r.findPrevious(ctx, s, h, digest)
+	}
+	return key, rejection(err)
+}
+
+// findPrevious looks for the key in h under the secret before.
+func (r *Resolver) findPrevious(ctx context.Context, s *secrets, h *keyedHash, digest Digest) (Key, Rejection) {
+	before := s.previous.begin()
+	defer s.previous.end(before)
+	before.n = copy(before.text[:], h.text[:h.n])
+	old := before.digest()
+	key, err := r.keys.Find(ctx, old)
+	if err == nil && r.rotated != nil {
+		r.rotated(Rotation{Old: old, New: digest, SecretID: s.current.id})
+	}
+	return key, rejection(err)
+}
+
+// rejection turns a finder's error into why the key is not used.
+func rejection(err error) Rejection {
+	switch {
+	case err == nil:
+		return NotRejected
+	case errors.Is(err, ErrUnknownKey):
+		return KeyUnknown
+	}
+	return LookupFailed
+}
+
+// mayBeKey reports whether some format has keys of n bytes.
+func (r *Resolver) mayBeKey(n int) bool {
+	for i := range r.formats {
+		if r.formats[i].fits(n) {
+			return true
+		}
+	}
+	return false
+}
+
+// isKey reports whether text has the shape of some format.
+func (r *Resolver) isKey(text []byte) bool {
+	for i := range r.formats {
+		if r.formats[i].fits(len(text)) && r.formats[i].match(text) {
+			return true
+		}
+	}
+	return false
 }

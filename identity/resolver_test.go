@@ -170,7 +170,7 @@ func TestTierComesFromTheCredential(t *testing.T) {
 }
 
 func TestKeysOnly(t *testing.T) {
-	c := newCredentials(t, identity.Options{KeyHeader: "x-acme-KEY"})
+	c := newCredentials(t, identity.Options{KeySources: identity.KeySources{Header: "x-acme-KEY", Bearer: true}})
 	for _, row := range []struct {
 		header http.Header
 		kind   identity.Kind
@@ -244,7 +244,7 @@ func TestNewReportsEveryFault(t *testing.T) {
 		ForwardedHeader: "X-Real-IP",
 		IPv6Bits:        129,
 		Keys:            &identity.Keyring{},
-		KeyHeader:       "authorization",
+		KeySources:      identity.KeySources{Header: "authorization"},
 	})
 	const tooMany = ", want the addresses of your own proxies: if every address is trusted, clients choose theirs"
 	want := strings.Join([]string{
@@ -256,14 +256,14 @@ func TestNewReportsEveryFault(t *testing.T) {
 		`ForwardedHeader is "X-Real-IP", want "X-Forwarded-For" or "Forwarded"`,
 		"IPv6Bits is 129, want 1 to 128, or 0 for 64",
 		"Digester is nil, want one: Keys is set",
-		`KeyHeader is "authorization", want a header of its own`,
+		`KeySources.Header is "Authorization", want a header of its own`,
 	}, "\n")
 	if err == nil || err.Error() != want {
 		t.Errorf("New: %v\nwant %s", err, want)
 	}
 	for _, name := range []string{"X Api Key", "x:", "ключ", "x\n"} {
-		if _, err := identity.New(identity.Options{KeyHeader: name}); err == nil || !strings.Contains(err.Error(), "want the name of a header") {
-			t.Errorf("New with KeyHeader %q: %v", name, err)
+		if _, err := identity.New(identity.Options{KeySources: identity.KeySources{Header: name}}); err == nil || !strings.Contains(err.Error(), "want the name of a header") {
+			t.Errorf("New with KeySources.Header %q: %v", name, err)
 		}
 	}
 }

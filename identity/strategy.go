@@ -167,8 +167,8 @@ func (r *Resolver) checkStrategy(o Options) (faults []error) {
 		if err := CheckClientHeader(o.ClientHeader); err != nil {
 			fault("ClientHeader is %q, want %w", o.ClientHeader, err)
 		}
-		if r.keyHeader == r.addressHeader {
-			fault("ClientHeader is %q, want another one than KeyHeader", o.ClientHeader)
+		if o.KeySources.withDefaults().Header == r.addressHeader {
+			fault("ClientHeader is %q, want another one than KeySources.Header", o.ClientHeader)
 		}
 		if len(o.TrustedProxies) == 0 {
 			fault("TrustedProxies is empty, want the addresses that set %s: from anybody else it is the client's own choice", r.addressHeader)

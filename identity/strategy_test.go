@@ -128,7 +128,7 @@ func TestStrategiesThatDoNotGoTogether(t *testing.T) {
 		{identity.Options{Strategy: identity.SingleHeader, TrustedProxies: proxies, ClientHeader: "X_Real_IP"}, "want a name without underscores"},
 		{identity.Options{Strategy: identity.SingleHeader, TrustedProxies: proxies, ClientHeader: "x-forwarded-for"}, "want a header that holds one address"},
 		{identity.Options{Strategy: identity.SingleHeader, TrustedProxies: proxies, ClientHeader: "connection"}, "want a header that holds one address"},
-		{identity.Options{Strategy: identity.SingleHeader, TrustedProxies: proxies, ClientHeader: "x-api-key"}, "want another one than KeyHeader"},
+		{identity.Options{Strategy: identity.SingleHeader, TrustedProxies: proxies, ClientHeader: "x-api-key"}, "want another one than KeySources.Header"},
 		{identity.Options{IPv4Bits: 33}, "IPv4Bits is 33, want 1 to 32"},
 		{identity.Options{NAT64: prefixes("10.0.0.0/8")}, "NAT64[0] is 10.0.0.0/8, want an IPv6 prefix"},
 		{identity.Options{NAT64: prefixes("2001:db8::/60")}, "NAT64[0] is 2001:db8::/60, want 32, 40, 48, 56, 64 or 96 bits"},

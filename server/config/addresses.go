@@ -93,8 +93,8 @@ func (c *checker) strategy(conf *Config) {
 		if err := identity.CheckClientHeader(how.Header); err != nil {
 			c.wrong("client_address.header", how.Header, err.Error())
 		}
-		if strings.EqualFold(how.Header, conf.KeyHeader) {
-			c.wrong("client_address.header", how.Header, "another one than key_header")
+		if strings.EqualFold(how.Header, conf.Keys.Header) {
+			c.wrong("client_address.header", how.Header, "another one than api_keys.header")
 		}
 		if len(conf.TrustedProxies) == 0 {
 			c.wrong("trusted_proxies", "", fmt.Sprintf("the networks whose %s is true: from anybody else it is the client's own choice", how.Header))

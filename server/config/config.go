@@ -13,7 +13,6 @@ import (
 	"net/url"
 	"os"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -87,9 +86,8 @@ type Config struct {
 	// none: all regions are unknown.
 	RegionFiles []string `yaml:"region_files"`
 
-	// KeyHeader carries API keys, besides Authorization: Bearer. Default
-	// X-Api-Key.
-	KeyHeader string `yaml:"key_header"`
+	// Keys says where API keys stand and what they look like.
+	Keys Keys `yaml:"api_keys"`
 
 	// Unknown says what becomes of requests that match no endpoint: reject
 	// (default) or limit.
@@ -187,7 +185,7 @@ func Default() Config {
 		Listen: "127.0.0.1:8080", Admin: "127.0.0.1:8081",
 		UpstreamTimeout: 60 * time.Second,
 		DB:              "sqlite:headgate.db", Refresh: 250 * time.Millisecond,
-		ForwardedHeader: "X-Forwarded-For", IPv6Prefix: 64, KeyHeader: "X-Api-Key",
+		ForwardedHeader: "X-Forwarded-For", IPv6Prefix: 64, Keys: defaultKeys(),
 		IPv4Prefix: 32, ClientAddress: ClientAddress{Strategy: "trusted_ranges"}, ProxyProtocol: defaultProxyProtocol(),
 		Unknown: "reject", NoRule: "allow", BurstPercent: 100, MaxBuckets: 1 << 20,
 		Endpoint:        Endpoint{EncodedSlash: "reject", Params: "strip"},
@@ -234,9 +232,23 @@ func oneLine(err error) string {
 			}
 			return ""
 		})
-		lines = append(lines, line)
+		lines = append(lines, retired(line))
 	}
 	return strings.Join(lines, "; ")
+}
+
+// renamed are settings of earlier versions, and what they are called now.
+var renamed = map[string]string{"key_header": "header in api_keys"}
+
+// retired says of an unknown field that has another name now which that is.
+func retired(line string) string {
+	for before, now := range renamed {
+		if strings.Contains(line, "field "+before+" ") {
+			at, _, _ := strings.Cut(line, " field ")
+			return at + " field " + before + " is now " + now
+		}
+	}
+	return line
 }
 
 // FillPaths names the files beside the database that were not named.
@@ -274,7 +286,7 @@ func (c *Config) Complete() error {
 	check.oneOf("headers.legacy", c.Headers.Legacy, "none", "delta", "epoch")
 	check.oneOf("log.format", c.Log.Format, "text", "json")
 	check.text("db", c.DB, "sqlite:PATH")
-	check.keyHeader(c.KeyHeader)
+	check.keys(c.Keys)
 	check.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	check.between("ipv6_prefix", int64(c.IPv6Prefix), 1, 128)
 	check.between("burst_percent", c.BurstPercent, 100, 1_000_000)
@@ -350,15 +362,6 @@ func (c *checker) text(field, value, want string) {
 
 // fieldName is a token of RFC 9110 section 5.6.2.
 var fieldName = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
-
-func (c *checker) keyHeader(value string) {
-	switch {
-	case !fieldName.MatchString(value):
-		c.wrong("key_header", value, "the name of a header such as X-Api-Key")
-	case slices.ContainsFunc([]string{"Authorization", "Forwarded", "X-Forwarded-For"}, func(taken string) bool { return strings.EqualFold(taken, value) }):
-		c.wrong("key_header", value, "a header of its own; keys are read from Authorization: Bearer besides")
-	}
-}
 
 func (c *checker) between(field string, value, low, high int64) {
 	if value < low || value > high {

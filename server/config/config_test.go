@@ -73,7 +73,7 @@ no_rule: maybe
 trusted_proxies: [10.0.0.0/8, nonsense]
 headers: {legacy: both}
 log: {format: xml, level: loud}
-key_header: ""
+api_keys: {header: "", bearer: false}
 db: ""
 `)
 	if err != nil {
@@ -86,7 +86,7 @@ db: ""
 	for _, want := range []string{
 		`listen is ""`, `admin is "0.0.0.0:8081"`, "no user name or password", `max_buckets is "0"`, `ipv6_prefix is "0"`,
 		`burst_percent is "0"`, `refresh is "0s"`, `no_rule is "maybe"`, `trusted_proxies is "nonsense"`, `headers.legacy is "both"`,
-		`log.format is "xml"`, `log.level is "loud"`, `key_header is ""`, `db is ""`, `openapi is ""`,
+		`log.format is "xml"`, `log.level is "loud"`, `api_keys.header is ""`, `db is ""`, `openapi is ""`,
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not say %q:\n%v", want, err)

@@ -122,6 +122,7 @@ func (d *Daemon) handle(token string) error {
 	gate, err := gateway.New(gateway.Options{
 		Limiter: d.parts.limiter, Upstream: upstream, UpstreamTimeout: d.conf.UpstreamTimeout,
 		TrustedProxy: d.parts.who.Trusts, ForwardedHeader: d.conf.ForwardedHeader, ClientHeader: d.conf.ClientAddress.Header, Log: d.log, Failed: d.parts.meter.UpstreamFailed,
+		Outgoing: outgoing(d.parts.who, d.conf.Keys),
 		Limit: httplimit.Options{
 			OmitFields: !d.conf.Headers.RateLimit,
 			Legacy:     dialects[d.conf.Headers.Legacy],
@@ -196,6 +197,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	var refreshing sync.WaitGroup
 	refreshing.Go(func() { d.parts.rules.Run(background) })
 	refreshing.Go(func() { d.parts.keys.Run(background) })
+	refreshing.Go(func() { d.parts.apiKeys.run(background, d.conf.Refresh) })
 	refreshing.Go(func() { d.parts.pressure.run(background) })
 	refreshing.Go(func() { d.parts.regions.run(background) })
 	refreshing.Go(func() { d.parts.tokens.run(background) })
@@ -280,6 +282,7 @@ type parts struct {
 	keys     *keyring
 	tokens   *tokens   // nil without
 	tls      *tlsFiles // nil without
+	apiKeys  *apiKeys  // nil if no key can be recognised
 	compile  policy.CompileOptions
 	limiter  *headgate.Limiter
 	meter    *metrics.Meter
@@ -376,19 +379,19 @@ func (p *parts) startRefreshing(ctx context.Context, c config.Config, log *slog.
 	return nil
 }
 
-func (p *parts) resolver(c config.Config, o Options) (*identity.Resolver, error) {
+func (p *parts) resolver(c config.Config, o Options) (_ *identity.Resolver, err error) {
 	who, err := addressOptions(c)
 	if err != nil {
 		return nil, err
 	}
-	who.KeyHeader = c.KeyHeader
+	who.KeySources, who.KeyFormats = c.Keys.Sources(), c.Keys.Formats()
 	p.tokens.identify(&who, c)
 	if o.readOnly && p.keys.len() == 0 {
 		return identity.New(who) // nobody has a key, so no secret is needed
 	}
-	if who.Digester, err = Digester(c.SecretFile, p.keys.len(), o.Log); err != nil {
+	if p.apiKeys, err = newAPIKeys(c, p.database, p.keys.len(), o.Log); err != nil {
 		return nil, err
 	}
-	who.Keys = p.keys
+	who.Keys, who.Digester, who.Rotated = p.keys, p.apiKeys.digester, p.apiKeys.rehash.note
 	return identity.New(who)
 }

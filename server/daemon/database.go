@@ -10,13 +10,13 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/internal/live"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/admin"
 	"github.com/headgate-io/headgate/server/config"
-	"github.com/headgate-io/headgate/server/metrics"
 	"github.com/headgate-io/headgate/server/rules"
 	"github.com/headgate-io/headgate/server/store"
 )
@@ -149,7 +149,8 @@ func (k keySource) Load(ctx context.Context) ([]identity.KeyRecord, string, erro
 
 // keyring is the API keys in force, kept fresh like the rules.
 type keyring struct {
-	value *live.Value[[]identity.KeyRecord, identity.Keyring]
+	value    *live.Value[[]identity.KeyRecord, identity.Keyring]
+	maxStale time.Duration // 0: keys are believed however old
 }
 
 var _ identity.KeyFinder = (*keyring)(nil)
@@ -163,7 +164,7 @@ func newKeyring(from *database, c config.Config, log *slog.Logger) (*keyring, er
 			return ring, ring.Replace(records)
 		},
 	})
-	return &keyring{value}, err
+	return &keyring{value, c.Keys.MaxStale}, err
 }
 
 // keysCopy is where the last good keys are kept, beside the rules.
@@ -179,36 +180,9 @@ func decodeKeys(data []byte) (records []identity.KeyRecord, err error) {
 func (k *keyring) Start(ctx context.Context) error { return k.value.Start(ctx) }
 func (k *keyring) Run(ctx context.Context)         { k.value.Run(ctx) }
 
-// Find finds a key among those in force.
-func (k *keyring) Find(ctx context.Context, d identity.Digest) (identity.Key, error) {
-	ring := k.value.Get()
-	if ring == nil {
-		return identity.Key{}, errors.New("no API keys were loaded yet")
-	}
-	return ring.Find(ctx, d)
-}
-
 func (k *keyring) len() int {
 	if ring := k.value.Get(); ring != nil {
 		return ring.Len()
 	}
 	return 0
-}
-
-func (k *keyring) status() metrics.KeyStatus {
-	return metrics.KeyStatus{Keys: k.len(), Failures: k.value.Status().Failures}
-}
-
-// Digester returns what API keys are hashed with. keys is how many there are
-// already: a secret that is missing then must be found again, since a new one
-// would make every one of them invalid.
-func Digester(path string, keys int, log *slog.Logger) (*identity.Digester, error) {
-	if _, err := os.Stat(path); keys > 0 && errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("secret file %s is missing, and without it none of the %d API keys in the database can be recognised: put it back, name it with --secret-file, or revoke the keys by deleting them from the table api_keys", path, keys)
-	}
-	secret, err := store.LoadSecret(path, log)
-	if err != nil {
-		return nil, err
-	}
-	return identity.NewDigester(secret)
 }

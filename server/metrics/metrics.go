@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -69,6 +70,7 @@ type RegionStatus struct {
 type KeyStatus struct {
 	Keys     int
 	Failures uint64
+	Stale    time.Duration // since they were last known to be current
 }
 
 // Meter counts decisions and serves the metrics page.
@@ -210,6 +212,7 @@ var (
 	descCopy        = describe("policy_copy_ok", "1 if the last good rules could be written to disk, 0 if a start without the database would find old ones.")
 	descKeys        = describe("api_keys", "API keys in force.")
 	descKeyFailures = describe("api_key_reload_failures_total", "Reloads of the API keys that failed and left the last good ones in force.")
+	descKeysStale   = describe("api_keys_staleness_seconds", "Time since the API keys were last known to be current.")
 	descBuckets     = describe("buckets", "Live buckets: those that are not full.")
 	descCapacity    = describe("buckets_capacity", "Slots of the bucket table.")
 	descCreated     = describe("buckets_created_total", "Buckets created.")
@@ -238,7 +241,7 @@ var (
 
 func (g *gauges) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descBuild, descVersion, descRules, descStaleness, descFailures, descHealthy,
-		descFromDisk, descCopy, descKeys, descKeyFailures, descBuckets, descCapacity, descCreated, descEvicted, descRejected,
+		descFromDisk, descCopy, descKeys, descKeyFailures, descKeysStale, descBuckets, descCapacity, descCreated, descEvicted, descRejected,
 		descRegions, descRegionBytes, descRegionsOK, descRegionFailures, descProxyHeaders, descProxyRefused,
 		descOccupancy, descDenials, descTooSmall, descNewcomers, descBytes, descShapes, descOutstanding, descPlaces, descReserved, descIdentifiers} {
 		out <- d
@@ -263,6 +266,7 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 	gauge(descCopy, truth(rules.CopyError == ""))
 	gauge(descKeys, float64(keys.Keys))
 	count(descKeyFailures, keys.Failures)
+	gauge(descKeysStale, keys.Stale.Seconds())
 	gauge(descBuckets, float64(table.Live))
 	gauge(descCapacity, float64(table.Capacity))
 	count(descCreated, uint64(table.Created))

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -21,6 +22,8 @@ type Key struct {
 	Created time.Time
 	Expires time.Time // zero: never
 	Revoked time.Time // zero: not revoked
+	Scopes  identity.Scopes
+	Secret  string // name of the secret that the digest is under; empty: from before they had names
 }
 
 // NewKey is what to say about a key that is to be made. Every field may be
@@ -30,35 +33,72 @@ type NewKey struct {
 	Tier    string
 	Name    string
 	Expires time.Time
+	Scopes  identity.Scopes
+	Format  identity.KeyFormat // of a key that is made
 }
 
-// CreateKey makes an API key and reports its text, which is shown this once:
-// the database keeps nothing that it could be told from.
+// CreateKey makes an API key and reports its text, which is shown
+// this once: the database keeps nothing that it could be told from.
 func (s *Store) CreateKey(ctx context.Context, d *identity.Digester, k NewKey) (Key, string, error) {
 	if err := k.check(); err != nil {
 		return Key{}, "", err
 	}
-	text, err := identity.NewKey()
+	text, err := k.Format.New()
 	if err != nil {
 		return Key{}, "", err
 	}
-	key := Key{ID: newID("k_"), Project: k.Project, Tier: k.Tier, Name: k.Name, Created: time.Now().Truncate(time.Second)}
-	var expires any
-	if !k.Expires.IsZero() {
-		key.Expires = k.Expires.Truncate(time.Second)
-		expires = key.Expires.Unix()
-	}
-	digest := d.Digest(text)
-	err = s.write(ctx, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, `INSERT INTO api_keys (id, project_id, name, tier, digest, created_at, expires_at)
-			VALUES (?, ?, ?, ?, ?, ?, ?)`,
-			key.ID, orNull(key.Project), orNull(key.Name), orNull(key.Tier), digest[:], key.Created.Unix(), expires)
-		return err
-	})
+	key, err := s.insertKey(ctx, d, text, k)
 	if err != nil {
 		return Key{}, "", err
 	}
 	return key, text, nil
+}
+
+// ImportKey adds an API key that was made elsewhere. Its text is not kept. A
+// key that is there already is an error that names it.
+func (s *Store) ImportKey(ctx context.Context, d *identity.Digester, text string, k NewKey) (Key, error) {
+	if err := k.check(); err != nil {
+		return Key{}, err
+	}
+	if text == "" || len(text) > identity.MaxKeyLength {
+		return Key{}, fmt.Errorf("the key has %d bytes, want 1 to %d", len(text), identity.MaxKeyLength)
+	}
+	return s.insertKey(ctx, d, text, k)
+}
+
+func (s *Store) insertKey(ctx context.Context, d *identity.Digester, text string, k NewKey) (Key, error) {
+	key := Key{ID: newID("k_"), Project: k.Project, Tier: k.Tier, Name: k.Name, Scopes: k.Scopes, Created: time.Now().Truncate(time.Second)}
+	key.Secret, _ = d.SecretIDs()
+	var expires, scopes any
+	if !k.Expires.IsZero() {
+		key.Expires = k.Expires.Truncate(time.Second)
+		expires = key.Expires.Unix()
+	}
+	if k.Scopes != "" {
+		list, err := json.Marshal(k.Scopes)
+		if err != nil {
+			return Key{}, err
+		}
+		scopes = string(list)
+	}
+	digest, previous := d.Digest(text), d.PreviousDigest(text)
+	err := s.write(ctx, func(tx *sql.Tx) error {
+		var taken string
+		switch err := tx.QueryRowContext(ctx, "SELECT id FROM api_keys WHERE digest IN (?, ?)", digest[:], previous[:]).Scan(&taken); {
+		case err == nil:
+			return fmt.Errorf("the key is there already, as %s", taken)
+		case !errors.Is(err, sql.ErrNoRows):
+			return err
+		}
+		_, err := tx.ExecContext(ctx, `INSERT INTO api_keys (id, project_id, name, tier, digest, created_at, expires_at, scopes, secret)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			key.ID, orNull(key.Project), orNull(key.Name), orNull(key.Tier), digest[:], key.Created.Unix(), expires, scopes, key.Secret)
+		return err
+	})
+	if err != nil {
+		return Key{}, err
+	}
+	return key, nil
 }
 
 // maxKeyText bounds what is said about a key, in bytes.
@@ -122,7 +162,7 @@ func (k KeySource) Load(ctx context.Context) (records []identity.KeyRecord, vers
 		return f.read(ctx, func(tx *sql.Tx) error {
 			return k.store.queryKeys(ctx, tx, func(key Key, d identity.Digest) {
 				records = append(records, identity.KeyRecord{Digest: d, Key: identity.Key{
-					ID: key.ID, Project: key.Project, Tier: key.Tier, Name: key.Name, Expires: key.Expires, Revoked: !key.Revoked.IsZero(),
+					ID: key.ID, Project: key.Project, Tier: key.Tier, Name: key.Name, Expires: key.Expires, Revoked: !key.Revoked.IsZero(), Scopes: key.Scopes,
 				}})
 			})
 		})
@@ -134,7 +174,7 @@ func (k KeySource) Load(ctx context.Context) (records []identity.KeyRecord, vers
 }
 
 func (s *Store) queryKeys(ctx context.Context, tx *sql.Tx, each func(Key, identity.Digest)) error {
-	rows, err := tx.QueryContext(ctx, `SELECT rowid, id, project_id, name, tier, digest, created_at, expires_at, revoked_at
+	rows, err := tx.QueryContext(ctx, `SELECT rowid, id, project_id, name, tier, digest, created_at, expires_at, revoked_at, scopes, secret
 		FROM api_keys ORDER BY rowid`)
 	if err != nil {
 		return err
@@ -142,7 +182,7 @@ func (s *Store) queryKeys(ctx context.Context, tx *sql.Tx, each func(Key, identi
 	defer rows.Close()
 	r := newRow(s.path, "api_keys")
 	for rows.Next() {
-		if err := rows.Scan(r.cells[:9]...); err != nil {
+		if err := rows.Scan(r.cells[:11]...); err != nil {
 			return err
 		}
 		r.begin(r.values[0])
@@ -154,6 +194,8 @@ func (s *Store) queryKeys(ctx context.Context, tx *sql.Tx, each func(Key, identi
 			Created: r.time(6, "created_at"),
 			Expires: r.time(7, "expires_at"),
 			Revoked: r.time(8, "revoked_at"),
+			Scopes:  r.scopes(9, "scopes"),
+			Secret:  r.text(10, "secret"),
 		}
 		if k.ID == "" {
 			r.wrong(1, "id", "a text that is not empty")
@@ -174,4 +216,48 @@ func (r *row) time(i int, field string) time.Time {
 		return time.Unix(at, 0)
 	}
 	return time.Time{}
+}
+
+// scopes reports where a key counts. A list that cannot be read is a fault, not
+// a key without scopes: that would count everywhere.
+func (r *row) scopes(i int, field string) (s identity.Scopes) {
+	text := r.text(i, field)
+	if text == "" {
+		return ""
+	}
+	if err := json.Unmarshal([]byte(text), &s); err != nil || s == "" {
+		r.wrong(i, field, `a JSON list of scopes, such as ["GET /v1/items/{id}"], or NULL`)
+	}
+	return s
+}
+
+// Rehash moves API keys to another secret: to their digests under it, by those
+// that they have. Keys that are gone are left out. It reports how many it
+// moved.
+func (s *Store) Rehash(ctx context.Context, moves []identity.Rotation) (moved int64, err error) {
+	err = s.write(ctx, func(tx *sql.Tx) error {
+		moved = 0
+		for _, m := range moves {
+			done, err := tx.ExecContext(ctx, "UPDATE api_keys SET digest = ?, secret = ? WHERE digest = ?", m.New[:], m.SecretID, m.Old[:])
+			if err != nil {
+				return err
+			}
+			n, err := done.RowsAffected()
+			if err != nil {
+				return err
+			}
+			moved += n
+		}
+		return nil
+	})
+	return moved, err
+}
+
+// NameSecret writes down the name of the secret that keys are under which were
+// made before secrets had names. While there was one secret, it was theirs.
+func (s *Store) NameSecret(ctx context.Context, id string) error {
+	return s.write(ctx, func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "UPDATE api_keys SET secret = ? WHERE secret IS NULL", id)
+		return err
+	})
 }

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	case "open read-only":
 		exit(openAndClose(path, store.OpenReadOnly))
 	case "secret":
-		_, err := store.LoadSecret(path, nil)
+		_, err := store.LoadSecrets(path, nil)
 		exit(err)
 	}
 }

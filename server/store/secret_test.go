@@ -22,13 +22,13 @@ func TestLoadSecretMakesTheFileOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 16 {
 		wg.Go(func() {
-			secret, err := store.LoadSecret(path, nil)
+			secret, err := store.LoadSecrets(path, nil)
 			if err != nil {
 				t.Errorf("LoadSecret: %v", err)
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			all = append(all, secret)
+			all = append(all, secret.Current)
 		})
 	}
 	wg.Wait()
@@ -45,8 +45,8 @@ func TestLoadSecretMakesTheFileOnce(t *testing.T) {
 	if entries, err := os.ReadDir(filepath.Dir(path)); err != nil || len(entries) != 1 {
 		t.Errorf("the folder has %v, %v, want the secret alone", entries, err)
 	}
-	other, err := store.LoadSecret(filepath.Join(t.TempDir(), "secret"), nil)
-	if err != nil || bytes.Equal(other, all[0]) {
+	other, err := store.LoadSecrets(filepath.Join(t.TempDir(), "secret"), nil)
+	if err != nil || bytes.Equal(other.Current, all[0]) {
 		t.Errorf("another file's secret is the same, %v", err)
 	}
 }
@@ -69,15 +69,15 @@ func TestLoadSecretRefuses(t *testing.T) {
 		path := filepath.Join(dir, name)
 		must(t, os.WriteFile(path, []byte(tt.text), 0o600))
 		must(t, os.Chmod(path, tt.mode))
-		_, err := store.LoadSecret(path, nil)
+		_, err := store.LoadSecrets(path, nil)
 		checkFault(t, name, "secret file "+path+": ", err, tt.want)
 		if err != nil && len(tt.text) > 8 && strings.Contains(err.Error(), tt.text[:8]) {
 			t.Errorf("%s: the error tells the secret: %v", name, err)
 		}
 	}
-	_, err := store.LoadSecret(dir, nil)
+	_, err := store.LoadSecrets(dir, nil)
 	checkFault(t, "a folder", "secret file "+dir+": ", err, "is no regular file, want one")
-	_, err = store.LoadSecret(filepath.Join(dir, "none", "secret"), nil)
+	_, err = store.LoadSecrets(filepath.Join(dir, "none", "secret"), nil)
 	checkFault(t, "no folder", "secret file ", err, "its folder does not exist, want it made first: mkdir -p")
 
 	closed := publicDir(t)
@@ -94,9 +94,9 @@ func TestLoadSecretWarnsOfReaders(t *testing.T) {
 	must(t, os.WriteFile(path, []byte(strings.Repeat("AB", 40)+"\n"), 0o600))
 	must(t, os.Chmod(path, 0o644))
 	var log bytes.Buffer
-	secret, err := store.LoadSecret(path, slog.New(slog.NewTextHandler(&log, nil)))
-	if err != nil || len(secret) != 40 {
-		t.Errorf("LoadSecret = %d bytes, %v, want 40", len(secret), err)
+	secret, err := store.LoadSecrets(path, slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil || len(secret.Current) != 40 {
+		t.Errorf("LoadSecret = %d bytes, %v, want 40", len(secret.Current), err)
 	}
 	if !strings.Contains(log.String(), "may be read by other users") || !strings.Contains(log.String(), path) {
 		t.Errorf("the log says %q, want a warning that names the file", log.String())

@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/daemon"
@@ -17,31 +20,30 @@ import (
 )
 
 func newKey() *cobra.Command {
-	return group("key", "Create, list and revoke API keys", newKeyCreate(), newKeyList(), newKeyRevoke())
+	return group("key", "Create, import, list and revoke API keys", newKeyCreate(), newKeyImport(), newKeyList(), newKeyRevoke())
 }
 
 func newKeyCreate() *cobra.Command {
 	var from configFlags
-	var key store.NewKey
-	var expires string
+	var about aboutKey
 	cmd := &cobra.Command{
 		Use:   "create",
 		Short: "Create an API key and print it, this once",
 		Long: `Create an API key for a project and print it, this once: the database holds a
 keyed hash of it and cannot show it again. Clients send it as X-Api-Key or as
-Authorization: Bearer.`,
+Authorization: Bearer, unless the configuration says otherwise.
+
+With --scope the key counts at those endpoints alone. Elsewhere it is ignored,
+and the request counts as its address's.`,
 		Example: `  headgate key create --project acme --name ci
-  headgate key create --project acme --name trial --tier free --expires 720h`,
+  headgate key create --project acme --name trial --tier free --expires 720h
+  headgate key create --project acme --name reader --scope GET --scope 'POST /v1/search'`,
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if key.Project == "" || key.Name == "" {
-				return usagef("--project and --name are needed, so that the key can be told from others")
+			key, err := about.key()
+			if err != nil {
+				return err
 			}
-			var ends policy.Rule
-			if err := setExpires(&ends, expires, time.Now()); err != nil {
-				return usageError{err}
-			}
-			key.Expires = ends.Expires
 			return withKeys(cmd, &from, forWriting, func(ctx context.Context, db *store.Store, c config.Config) error {
 				keys, err := db.ListKeys(ctx)
 				if err != nil {
@@ -50,6 +52,9 @@ Authorization: Bearer.`,
 				digester, err := daemon.Digester(c.SecretFile, len(keys), newLog(cmd.ErrOrStderr(), config.Default().Log))
 				if err != nil {
 					return err
+				}
+				if formats := c.Keys.Formats(); len(formats) > 0 {
+					key.Format = formats[0]
 				}
 				record, text, err := db.CreateKey(ctx, digester, key)
 				if err != nil {
@@ -62,12 +67,106 @@ Authorization: Bearer.`,
 		},
 	}
 	from.addFlags(cmd, "db", "secret-file")
-	flags := cmd.Flags()
-	flags.StringVar(&key.Project, "project", "", "project the key belongs to: its rules apply, and rules per project count it (needed)")
-	flags.StringVar(&key.Name, "name", "", "what the key is for (needed)")
-	flags.StringVar(&key.Tier, "tier", "", "tier of the key (default: its project's)")
-	flags.StringVar(&expires, "expires", "", "when the key ends: in 720h, or at 2027-01-31T12:00:00Z (default: never)")
+	about.addFlags(cmd)
 	return cmd
+}
+
+// aboutKey is what the flags of a command say about a key that is to be made.
+type aboutKey struct {
+	given   store.NewKey
+	expires string
+	scopes  []string
+}
+
+func (a *aboutKey) addFlags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&a.given.Project, "project", "", "project the key belongs to: its rules apply, and rules per project count it (needed)")
+	flags.StringVar(&a.given.Name, "name", "", "what the key is for (needed)")
+	flags.StringVar(&a.given.Tier, "tier", "", "tier of the key (default: its project's)")
+	flags.StringVar(&a.expires, "expires", "", "when the key ends: in 720h, or at 2027-01-31T12:00:00Z (default: never)")
+	flags.StringArrayVar(&a.scopes, "scope", nil, "endpoints where the key counts: GET, /v1/items/{id} or 'GET /v1/items/{id}' (repeatable; default: all)")
+}
+
+func (a *aboutKey) key() (store.NewKey, error) {
+	key := a.given
+	if key.Project == "" || key.Name == "" {
+		return key, usagef("--project and --name are needed, so that the key can be told from others")
+	}
+	var ends policy.Rule
+	if err := setExpires(&ends, a.expires, time.Now()); err != nil {
+		return key, usageError{err}
+	}
+	key.Expires = ends.Expires
+	var err error
+	if key.Scopes, err = identity.ParseScopes(a.scopes); err != nil {
+		return key, usageError{err}
+	}
+	return key, nil
+}
+
+func newKeyImport() *cobra.Command {
+	var from configFlags
+	var about aboutKey
+	cmd := &cobra.Command{
+		Use:   "import",
+		Short: "Import an API key that was made elsewhere, read from standard input",
+		Long: `Import an API key that was made elsewhere. Its text is read from standard
+input, one line, so that it stands in no list of processes; the database keeps a
+keyed hash of it. Its shape must stand in the configuration, under
+api_keys.imported: a gateway refuses all others without a look-up.`,
+		Example: `  headgate key import --config headgate.yaml --project acme --name legacy <key.txt`,
+		Args:    arguments(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			key, err := about.key()
+			if err != nil {
+				return err
+			}
+			text, err := readKey(cmd.InOrStdin())
+			if err != nil {
+				return err
+			}
+			return withKeys(cmd, &from, forWriting, func(ctx context.Context, db *store.Store, c config.Config) error {
+				if !slices.ContainsFunc(c.Keys.Formats(), func(f identity.KeyFormat) bool { return f.Check() == nil && f.Match(text) }) {
+					return fmt.Errorf("the key on standard input has %d bytes and no shape that the gateway accepts: name its prefix and length under api_keys.imported, and give that file by --config", len(text))
+				}
+				keys, err := db.ListKeys(ctx)
+				if err != nil {
+					return err
+				}
+				digester, err := daemon.Digester(c.SecretFile, len(keys), newLog(cmd.ErrOrStderr(), config.Default().Log))
+				if err != nil {
+					return err
+				}
+				record, err := db.ImportKey(ctx, digester, text, key)
+				if err != nil {
+					return err
+				}
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "imported %s of project %s\n", record.ID, record.Project)
+				return err
+			})
+		},
+	}
+	from.addFlags(cmd, "db", "secret-file")
+	about.addFlags(cmd)
+	return cmd
+}
+
+// readKey reads a key from a line of its own.
+func readKey(r io.Reader) (string, error) {
+	text, err := io.ReadAll(io.LimitReader(r, identity.MaxKeyLength+3)) // and a line end
+	if err != nil {
+		return "", err
+	}
+	key := strings.TrimRight(string(text), "\r\n")
+	switch { // and never a word of it
+	case key == "":
+		return "", usagef("standard input is empty, want the key")
+	case len(key) > identity.MaxKeyLength:
+		return "", usagef("standard input has more than %d bytes, want one key", identity.MaxKeyLength)
+	case strings.ContainsAny(key, " \t\r\n"):
+		return "", usagef("standard input has more than one word, want one key")
+	}
+	return key, nil
 }
 
 func newKeyList() *cobra.Command {
@@ -137,18 +236,20 @@ type keyRow struct {
 	Created time.Time `json:"created"`
 	Expires time.Time `json:"expires,omitzero"`
 	Revoked time.Time `json:"revoked,omitzero"`
+	Scopes  []string  `json:"scopes,omitempty"`
+	Secret  string    `json:"secret,omitempty"`
 }
 
 func writeKeys(w io.Writer, keys []store.Key, asJSON bool) error {
 	if asJSON {
 		rows := make([]keyRow, len(keys))
 		for i, k := range keys {
-			rows[i] = keyRow{k.ID, k.Project, k.Name, k.Tier, k.Created, k.Expires, k.Revoked}
+			rows[i] = keyRow{k.ID, k.Project, k.Name, k.Tier, k.Created, k.Expires, k.Revoked, k.Scopes.List(), k.Secret}
 		}
 		return writeJSON(w, rows)
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "ID\tPROJECT\tNAME\tTIER\tCREATED\tEXPIRES\tSTATE")
+	fmt.Fprintln(table, "ID\tPROJECT\tNAME\tTIER\tCREATED\tEXPIRES\tSTATE\tSECRET\tSCOPES")
 	now := time.Now()
 	for _, k := range keys {
 		state, expires := "active", "-"
@@ -161,8 +262,8 @@ func writeKeys(w io.Writer, keys []store.Key, asJSON bool) error {
 		if !k.Revoked.IsZero() {
 			state = "revoked"
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", k.ID, k.Project, k.Name, dash(k.Tier),
-			k.Created.Format(time.RFC3339), expires, state)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", k.ID, k.Project, k.Name, dash(k.Tier),
+			k.Created.Format(time.RFC3339), expires, state, dash(k.Secret), dash(strings.Join(k.Scopes.List(), ", ")))
 	}
 	return table.Flush()
 }

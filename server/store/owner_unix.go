@@ -1,0 +1,30 @@
+//go:build unix
+
+package store
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// sameOwner gives f the owner of another file, so that who could read the one
+// can read the other.
+func sameOwner(f *os.File, info fs.FileInfo) error {
+	want, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return nil
+	}
+	mine, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if has, ok := mine.Sys().(*syscall.Stat_t); ok && has.Uid == want.Uid && has.Gid == want.Gid {
+		return nil
+	}
+	if err := f.Chown(int(want.Uid), int(want.Gid)); err != nil {
+		return fmt.Errorf("belongs to user %d and group %d, want it changed by that user: %w", want.Uid, want.Gid, err)
+	}
+	return nil
+}
