@@ -51,9 +51,8 @@ func ParseScopes(list []string) (Scopes, error) {
 
 func isScope(s string) bool {
 	method, path := cutScope(s)
-	name, rest := cutToken(method)
 	switch {
-	case len(s) > maxScope, rest != "", name != strings.ToUpper(name):
+	case len(s) > maxScope, strings.ContainsFunc(method, func(c rune) bool { return (c < 'A' || 'Z' < c) && c != '-' && c != '_' }):
 		return false
 	case path == "":
 		return method != "" && s == method
