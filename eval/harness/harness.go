@@ -143,7 +143,7 @@ func start(binary, dir string, args ...string) (*Gateway, error) {
 		}
 	}
 	go func() {
-		_, _ = io.Copy(io.Discard, stdout)
+		_, _ = io.Copy(g.log, stdout)
 		g.done <- g.cmd.Wait()
 	}()
 	if g.URL == "" || g.Admin == "" {
@@ -173,7 +173,8 @@ func (g *Gateway) wait() error {
 	return err
 }
 
-// Log returns what the process has logged so far.
+// Log returns what the process has written so far, but for the two lines that
+// say where it listens.
 func (g *Gateway) Log() string { return g.log.String() }
 
 // Metric returns the value of a metric's line that begins with name, which

@@ -253,7 +253,10 @@ func retired(line string) string {
 
 // FillPaths names the files beside the database that were not named.
 func (c *Config) FillPaths() {
-	base := strings.TrimPrefix(c.DB, "sqlite:")
+	base, ok := strings.CutPrefix(c.DB, "sqlite:")
+	if !ok { // refused later; until then no password in it may become part of a path
+		base = "headgate.db"
+	}
 	if c.SecretFile == "" {
 		c.SecretFile = base + ".secret"
 	}
