@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -107,7 +108,7 @@ func New(o Options) (http.Handler, error) {
 		FlushInterval: -1, // a stream that waits for a buffer to fill is not a stream
 		BufferPool:    newBufferPool(),
 		ErrorHandler:  g.upstreamFailed,
-		ErrorLog:      slog.NewLogLogger(o.Log.Handler(), slog.LevelWarn),
+		ErrorLog:      log.New(proxyLog{g}, "", 0),
 	}
 	return httplimit.Handler(o.Limiter, proxy, o.Limit), nil
 }
@@ -255,9 +256,21 @@ func isTimeout(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout()
 }
 
-// logFailure writes at most a line a second: an API that is down under load
-// must not fill a disk.
 func (g *gateway) logFailure(status int, err error) {
+	g.warn("upstream failed", "status", status, "upstream", g.options.Upstream.Redacted(), "error", err)
+}
+
+// proxyLog takes what the proxy says of an answer that broke off.
+type proxyLog struct{ *gateway }
+
+func (l proxyLog) Write(line []byte) (int, error) {
+	l.warn("upstream failed in the middle of an answer", "error", strings.TrimSpace(string(line)))
+	return len(line), nil
+}
+
+// warn writes at most a line a second: an API that is down under load must not
+// fill a disk.
+func (g *gateway) warn(message string, about ...any) {
 	g.logged.Lock()
 	defer g.logged.Unlock()
 	now := time.Now()
@@ -265,8 +278,7 @@ func (g *gateway) logFailure(status int, err error) {
 		g.logged.skipped++
 		return
 	}
-	g.options.Log.Warn("upstream failed", "status", status, "upstream", g.options.Upstream.Redacted(),
-		"error", err, "not_logged", g.logged.skipped)
+	g.options.Log.Warn(message, append(about, "not_logged", g.logged.skipped)...)
 	g.logged.at, g.logged.skipped = now, 0
 }
 

@@ -14,6 +14,7 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -364,5 +365,59 @@ func TestNewNamesEveryFault(t *testing.T) {
 				t.Errorf("%s: error %q does not say %q", name, err, want)
 			}
 		}
+	}
+}
+
+// An API whose answers break off is told of once a second like one that does
+// not answer.
+func TestBrokenAnswersDoNotFillTheLog(t *testing.T) {
+	api := newAPI(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "100")
+		_, _ = io.WriteString(w, "half")
+	})
+	var mu sync.Mutex
+	var lines strings.Builder
+	gate := newGateway(t, api, func(o *gateway.Options) {
+		o.Log = slog.New(slog.NewTextHandler(writerFunc(func(p []byte) (int, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			return lines.Write(p)
+		}), nil))
+	})
+	began := time.Now()
+	for range 20 {
+		response, err := http.Get(gate.URL + "/v1/items/7")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.Copy(io.Discard, response.Body); err == nil {
+			t.Error("half an answer was passed on as a whole one")
+		}
+		response.Body.Close()
+	}
+	most := 1 + int(time.Since(began)/time.Second)
+	gate.Close() // waits for the handlers
+	if n := strings.Count(lines.String(), "\n"); n < 1 || n > most+1 || !strings.Contains(lines.String(), "in the middle of an answer") {
+		t.Errorf("the log has %d lines, want one a second:\n%s", n, lines.String())
+	}
+}
+
+type writerFunc func(p []byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+func TestOutgoingRequestsMayBeChanged(t *testing.T) {
+	api := newAPI(t, func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, "%s key=%q", r.RequestURI, r.Header.Get("X-Api-Key"))
+	})
+	gate := newGateway(t, api, func(o *gateway.Options) {
+		o.Outgoing = func(r *http.Request) {
+			r.Header.Del("X-Api-Key")
+			r.URL.RawQuery = strings.Replace(r.URL.RawQuery, "api_key=K&", "", 1)
+		}
+	})
+	body, err := io.ReadAll(send(t, gate.URL, "GET", "/v1/items/7?api_key=K&x=%2f", "X-Api-Key", "K").Body)
+	if want := `/v1/items/7?x=%2f key=""`; err != nil || string(body) != want {
+		t.Errorf("the API sees %s, %v, want %s", body, err, want)
 	}
 }
