@@ -1,6 +1,6 @@
 // Package identity reports whose budget a request spends.
 //
-// Evidence goes in (the peer's address and the request's headers), a
+// Evidence goes in (the peer's address, the request's headers and target), a
 // [Principal] comes out: the subject of a verified bearer token or the holder
 // of an active API key, else the holder of a verified client certificate, else
 // the client's address.
@@ -29,8 +29,9 @@
 // usable address still has a subject, which all such requests share.
 //
 // Work per request is bounded: 64 hops and 8 KiB of the forwarding header,
-// an API key of exactly [KeyLength] bytes, a token of at most
-// [MaxTokenLength] bytes.
+// an API key of at most [MaxKeyLength] bytes and of a known [KeyFormat], a
+// token of at most [MaxTokenLength] bytes. A [Keyring] is in memory; before a
+// finder that is not, put [CachedKeys], which bounds the look-ups too.
 //
 // A verified token is remembered for [Options.TokenTTL] at most, by a keyed hash
 // in a table of fixed size. Tokens that fail are not, but counted by address
@@ -42,5 +43,6 @@
 //
 // A [Resolver] and a [Keyring] may be used by any number of goroutines. The
 // address path does not allocate, nor does the API-key path with a Keyring, nor
-// a token that is remembered.
+// a token that is remembered. A key in steady use takes about 190 ns; one among
+// more than the 4,096 whose digests are remembered, about 390.
 package identity
