@@ -116,7 +116,7 @@ func TestSlowAnswersDoNotStretchTheBound(t *testing.T) {
 			t.Fatal(key, err)
 		}
 		remote.change(func() { delete(remote.keys, nth(1)) })
-		time.Sleep(begin.Add(2 * time.Second).Sub(time.Now()))
+		time.Sleep(time.Until(begin.Add(2 * time.Second)))
 		if key, err := c.Find(t.Context(), nth(1)); !errors.Is(err, identity.ErrUnknownKey) {
 			t.Errorf("2 s after the look-up began: %v, %v", key, err)
 		}

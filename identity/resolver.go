@@ -370,6 +370,9 @@ func (r *Resolver) useKey(ctx context.Context, found presented, at *Endpoint, p 
 // findKey finds what is known of a key. What has the shape of none is refused
 // before any hash is computed.
 func (r *Resolver) findKey(ctx context.Context, found presented) (Key, Rejection) {
+	if !found.escaped && !r.mayBeKey(len(found.text)) {
+		return Key{}, KeyMalformed
+	}
 	s := r.digester.secrets.Load()
 	h := s.current.begin()
 	defer s.current.end(h)
