@@ -408,8 +408,12 @@ func (r *Resolver) findPrevious(ctx context.Context, s *secrets, h *keyedHash, d
 	before.n = copy(before.text[:], h.text[:h.n])
 	old := before.digest()
 	key, err := r.keys.Find(ctx, old)
-	if err == nil && r.rotated != nil {
+	switch {
+	case err == nil && r.rotated != nil:
 		r.rotated(Rotation{Old: old, New: digest, SecretID: s.current.id})
+	case errors.Is(err, ErrUnknownKey):
+		// It may have been moved between the two look-ups.
+		key, err = r.keys.Find(ctx, digest)
 	}
 	return key, rejection(err)
 }
