@@ -167,8 +167,14 @@ func newKeyring(from *database, c config.Config, log *slog.Logger) (*keyring, er
 	return &keyring{value, c.Keys.MaxStale}, err
 }
 
-// keysCopy is where the last good keys are kept, beside the rules.
-func keysCopy(lastGood string) string { return strings.TrimSuffix(lastGood, ".json") + ".keys.json" }
+// keysCopy is where the last good keys are kept, beside the rules; nowhere if
+// those are not.
+func keysCopy(lastGood string) string {
+	if lastGood == "" {
+		return ""
+	}
+	return strings.TrimSuffix(lastGood, ".json") + ".keys.json"
+}
 
 func encodeKeys(records []identity.KeyRecord) ([]byte, error) { return json.Marshal(records) }
 

@@ -457,8 +457,10 @@ func TestExplainOfflineWritesNothing(t *testing.T) {
 	if text, _ := os.ReadFile(filepath.Join(dir, "headgate.db.last-good.json")); string(text) != "kept" {
 		t.Errorf("explain --offline wrote the last good copy: %s", text)
 	}
-	if _, err := os.Stat(filepath.Join(dir, "headgate.db.secret")); err == nil {
-		t.Error("explain --offline made a secret")
+	for _, name := range []string{"headgate.db.secret", ".keys.json"} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
+			t.Errorf("explain --offline made %s", name)
+		}
 	}
 }
 
