@@ -17,8 +17,7 @@ type CachedKeysOptions struct {
 
 	// TTL is how long a key is believed, counted from when its look-up began:
 	// so long after it was revoked, and no longer, a key may still count.
-	// Longer asks Keys less often. Default, and the longest that counts as a
-	// revocation bound here, 5 s; at most 1 h.
+	// Longer asks Keys less often. Default 5 s, at most 1 h.
 	TTL time.Duration
 
 	// UnknownTTL is how long it is believed that there is no such key: a key
@@ -32,7 +31,8 @@ type CachedKeysOptions struct {
 
 	// MaxLookups is how many look-ups may be under way at once. One more is
 	// refused, and its request counts as its address's (LookupFailed), so a
-	// flood of well-formed keys is no flood at Keys. Default 64.
+	// flood of well-formed keys is no flood at Keys. While one lasts, valid keys
+	// that are not held may be refused so too. Default 64.
 	MaxLookups int
 
 	// Timeout bounds a look-up. Default 1 s, at most TTL.
