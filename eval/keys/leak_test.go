@@ -114,7 +114,7 @@ func (s seen) folder(t *testing.T, dir string) {
 // every way through a gateway at its most talkative, and looks for the marks in
 // everything that it, its commands and its files show.
 func TestNothingSecretIsWrittenDown(t *testing.T) {
-	dir, api := workshop(t, "admin_token_file: admin.token\n")
+	dir, api := workshop(t, "admin_token_file: admin.token\nidentifiers: [{endpoint: POST /v1/login, field: user}]\n")
 	const adminToken = "MARKadminMARKadmin1"
 	if err := os.WriteFile(filepath.Join(dir, "admin.token"), []byte(adminToken+"\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -126,6 +126,7 @@ func TestNothingSecretIsWrittenDown(t *testing.T) {
 	}
 	command("policy", "set", "default", "1000", "--name", "visible-rule")
 	command("policy", "set", "POST /v1/items", "1", "--per", "1h")
+	command("policy", "set", "POST /v1/login", "1", "--per", "1h", "--subject", "identifier")
 	active := output(t, dir, "", "key", "create", "--project", "acme", "--name", "visible-name")
 	scoped := output(t, dir, "", "key", "create", "--project", "acme", "--name", "scoped", "--scope", "POST /v1/login")
 	revoked := output(t, dir, "", "key", "create", "--project", "acme", "--name", "revoked")
@@ -189,7 +190,11 @@ func TestNothingSecretIsWrittenDown(t *testing.T) {
 		for range 3 { // allowed, then denied
 			send("POST", g.URL, "/v1/items?api_key="+active, "")
 		}
-		send("POST", g.URL, "/v1/login", `{"user":"MARKloginMARK","password":"MARKpassMARK"}`, "Content-Type", "application/json", "X-Api-Key", scoped)
+		for _, body := range []string{`{"user":"MARKloginMARK","password":"MARKpassMARK"}`, `{"user":"MARKloginMARK","user":"MARKpassMARK"}`, `{"user":"MARKloginMARK`} {
+			for range 2 { // allowed, then denied
+				send("POST", g.URL, "/v1/login", body, "Content-Type", "application/json", "X-Api-Key", scoped)
+			}
+		}
 	}
 	flood()
 
@@ -207,6 +212,9 @@ func TestNothingSecretIsWrittenDown(t *testing.T) {
 		for _, key := range []string{active, forged, "MARKforged"} {
 			send("POST", g.Admin, "/v1/buckets/"+action, asJSON(map[string]any{"endpoint": "POST /v1/items", "peer": "127.0.0.1", "header": []string{"X-Api-Key: " + key}}), append(admin, "Content-Type", "application/json")...)
 		}
+	}
+	for _, action := range []string{"inspect", "reset"} {
+		send("POST", g.Admin, "/v1/buckets/"+action, asJSON(map[string]any{"endpoint": "POST /v1/login", "identifier": "MARKloginMARK"}), append(admin, "Content-Type", "application/json")...)
 	}
 	for _, target := range []string{"/metrics", "/v1/policies", "/readyz", "/nothing", "/v1/explain"} {
 		send("GET", g.Admin, target, "", admin...)
