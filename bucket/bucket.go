@@ -27,9 +27,11 @@ type Take struct {
 	Key   key.Key
 	Shape rate.Shape
 
-	// Since is the time, in Unix nanoseconds, at which Shape took effect for this rule; 0 means always. A store that finds the
-	// bucket under another shape drains it by that one until Since, converts it, and drains by Shape from there on.
-	Since int64
+	// Since is the time, in Unix nanoseconds, at which Shape took effect for this rule; 0 means always. Before is what it replaced, as
+	// far as that can matter. A store that finds a bucket as it was left under an earlier shape takes it through every change since:
+	// see Held.Follow.
+	Since  int64
+	Before *rate.Past
 
 	Cost int64 // tokens; 0 only looks
 

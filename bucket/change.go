@@ -12,9 +12,10 @@ import (
 // Change corrects the debt of one bucket outside of any request: a cost that became known only after it was spent, tokens that an operator
 // gives back.
 type Change struct {
-	Key   key.Key
-	Shape rate.Shape
-	Since int64 // as in Take
+	Key    key.Key
+	Shape  rate.Shape
+	Since  int64      // as in Take
+	Before *rate.Past // as in Take
 
 	// Units of Shape are added to the debt, up to Shape.MaxDebt; or taken off it, when below zero, until the bucket is full. Fill takes
 	// off everything.

@@ -99,6 +99,11 @@ func (s State) Convert(from, to rate.Shape, at int64) State {
 	if !from.Algorithm.Drains() || !to.Algorithm.Drains() {
 		return s.convertWindow(&from, &to, at)
 	}
+	return s.convertDebt(from, to, at, to.Capacity)
+}
+
+// convertDebt is Convert where debt drains, and no more than most is owed then.
+func (s State) convertDebt(from, to rate.Shape, at, most int64) State {
 	d, credit := s.drain(at, &from)
 	d = State{Debt: d.Debt - credit, Stamp: max(s.Stamp, at)}
 	if d.Debt == 0 || from.Unit == 0 {
@@ -107,10 +112,10 @@ func (s State) Convert(from, to rate.Shape, at int64) State {
 	hi, lo := bits.Mul64(uint64(d.Debt), uint64(to.Unit))
 	lo, carry := bits.Add64(lo, uint64(from.Unit)-1, 0)
 	hi += carry
-	d.Debt = to.Capacity
+	d.Debt = most
 	if hi < uint64(from.Unit) {
 		owed, _ := bits.Div64(hi, lo, uint64(from.Unit))
-		d.Debt = int64(min(owed, uint64(to.Capacity)))
+		d.Debt = int64(min(owed, uint64(most)))
 	}
 	return d
 }

@@ -34,12 +34,16 @@ func Full(k key.Key, sh *rate.Shape) State {
 
 // Align lets the window of a state begin where k's windows do, at the first such time that is not before its own: after Convert, which
 // knows no key. What is owed is then owed for a whole window at least. At the last such time before, the first window after a change could
-// end at once, and admit its limit on top of all that was admitted under the old one.
+// end at once, and admit its limit on top of all that was admitted under the old one. A bucket that owes nothing gets the window that one
+// has that was never seen.
 func (s State) Align(k key.Key, sh *rate.Shape) State {
 	if sh.Algorithm.Drains() {
 		return s
 	}
-	if at := begin(k, sh.Tick, s.Stamp); at != s.Stamp {
+	switch at := begin(k, sh.Tick, s.Stamp); {
+	case s.Debt == 0:
+		s.Stamp = at
+	case at != s.Stamp:
 		s.Stamp = addSaturating(at, sh.Tick)
 	}
 	return s

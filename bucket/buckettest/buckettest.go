@@ -66,6 +66,10 @@ var cases = []struct {
 	{"a changed limit keeps what is owed", changedLimit},
 	{"a changed limit counts from the time at which it took effect", changedSince},
 	{"a changed limit never admits more than the larger burst", changedEnvelope},
+	{"a limit that changed twice drains at each rate in its time", changedTwice},
+	{"a limit that changed and is again what it was drains at each rate in its time", changedBack},
+	{"a limit that nobody remembers drains nothing", changedUnknown},
+	{"a limit that changes often admits at most a burst, its rises and what drains at each rate", changedOften},
 	{"a leaky bucket is a queue: full at its burst, one after the other at its rate", leakyQueue},
 	{"a wait longer than accepted is denied, not charged, and told when it will be shorter", leakyMaxWait},
 	{"turns come in the order of admission and as far apart as the rate says", leakyInOrder},
@@ -107,7 +111,12 @@ func Key(n uint64) key.Key {
 
 func (s *suite) shape(tokens int64, per time.Duration, burst int64) rate.Shape {
 	s.Helper()
-	shape, err := rate.Compile(rate.Limit{Tokens: tokens, Per: per, Burst: burst})
+	return s.compile(rate.Limit{Tokens: tokens, Per: per, Burst: burst})
+}
+
+func (s *suite) compile(l rate.Limit) rate.Shape {
+	s.Helper()
+	shape, err := rate.Compile(l)
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -473,6 +482,91 @@ func changedEnvelope(s *suite) {
 		bound := max(limits[0].Burst, limits[1].Burst)*1000 + limits[0].Tokens*change + limits[1].Tokens*(end-change)
 		if admitted*1000 > bound {
 			s.Fatalf("%+v, changed after %d ms: %d admitted in %d ms, want at most %d thousandths", limits, change, admitted, end, bound)
+		}
+	}
+}
+
+// after is a limit that took effect some time after the start, in the place of another.
+func (s *suite) after(t bucket.Take, d time.Duration, to rate.Shape) bucket.Take {
+	t.Before = &rate.Past{Shape: t.Shape, Since: t.Since, Before: t.Before}
+	t.Shape, t.Since = to, start+int64(d)
+	return t
+}
+
+func changedTwice(s *suite) {
+	s.want(true, s.take(1, 10))
+	s.at(10 * time.Second)
+	// 2 s at one a second leave 8 owed, 7 s at one an hour next to nothing less, and 1 s at five a second leaves 3.
+	slow := s.after(s.take(1, 8), 2*time.Second, s.shape(1, time.Hour, 10))
+	fast := s.after(slow, 9*time.Second, s.shape(5, time.Second, 10))
+	s.want(false, fast)
+	if _, outs := s.peek(fast); outs[0].Remaining != 7 {
+		s.Fatalf("%d tokens are left, want 7: what would drain at the first rate until the last change was granted", outs[0].Remaining)
+	}
+	fast.Cost = 7
+	s.want(true, fast)
+}
+
+func changedBack(s *suite) {
+	s.want(true, s.take(1, 10))
+	s.at(10 * time.Second)
+	slow := s.after(s.take(1, 4), 2*time.Second, s.shape(1, time.Hour, 10))
+	back := s.after(slow, 9*time.Second, s.take(1, 0).Shape)
+	s.want(false, back)
+	back.Cost = 3
+	s.want(true, back)
+	s.at(11 * time.Second)
+	back.Cost = 2
+	s.want(false, back)
+	back.Cost = 1
+	s.want(true, back)
+}
+
+func changedUnknown(s *suite) {
+	s.want(true, s.take(1, 10))
+	s.at(10 * time.Second)
+	wider := s.take(1, 6)
+	wider.Before = &rate.Past{Since: start + int64(2*time.Second)}
+	wider.Shape, wider.Since = s.shape(2, time.Second, 10), start+int64(9*time.Second)
+	s.want(false, wider) // 8 owed until 9 s, and 6 at 10 s
+	wider.Cost = 4
+	s.want(true, wider)
+}
+
+// changedOften has a limit change up to six times, up and down, and is idle under some of them.
+func changedOften(s *suite) {
+	rng := rand.New(rand.NewPCG(6, 7))
+	for n := range uint64(400) {
+		limit := func() rate.Limit {
+			return rate.Limit{Tokens: 1 + rng.Int64N(9)*rng.Int64N(9), Per: time.Second, Burst: 1 + rng.Int64N(20), Algorithm: rate.Algorithm(rng.IntN(2))}
+		}
+		held := limit()
+		take := bucket.Take{Key: Key(n), Shape: s.compile(held), Cost: 1}
+		now, admitted, bound := int64(0), int64(0), held.Burst*1000 // milliseconds; thousandths of a token in bound
+		for reign := range 1 + rng.IntN(7) {
+			if reign > 0 {
+				next := limit()
+				for next == held {
+					next = limit()
+				}
+				bound += 1000 * max(0, next.Burst-held.Burst)
+				held, take = next, s.after(take, time.Duration(now)*time.Millisecond, s.compile(next))
+			}
+			end, idle := now+1+rng.Int64N(3000), rng.IntN(2) == 0
+			bound += held.Tokens * (end - now)
+			for ; now < end; now += 1 + rng.Int64N(100) {
+				s.now = now * 1_000_000
+				if idle && now > 0 {
+					continue
+				}
+				for allowed := true; allowed; admitted += btoi(allowed) {
+					allowed, _ = s.try(take)
+				}
+			}
+			now = end
+		}
+		if admitted*1000 > bound {
+			s.Fatalf("bucket %d: %d admitted, want at most %d thousandths: %+v", n, admitted, bound, take)
 		}
 	}
 }

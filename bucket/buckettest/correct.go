@@ -20,7 +20,7 @@ func (w *Twin) Correct(_ context.Context, now int64, changes []bucket.Change, mo
 	defer w.mu.Unlock()
 	for i, c := range changes {
 		var after counter
-		after, moved[i] = w.find(now, bucket.Take{Key: c.Key, Shape: c.Shape, Since: c.Since}).shift(now, c)
+		after, moved[i] = w.find(now, bucket.Take{Key: c.Key, Shape: c.Shape, Since: c.Since, Before: c.Before}).shift(now, c)
 		if moved[i] == 0 {
 			continue
 		}

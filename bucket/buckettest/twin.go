@@ -152,31 +152,103 @@ func (w *Twin) valid(takes []bucket.Take, outs []bucket.Outcome) error {
 
 func (w *Twin) find(now int64, t bucket.Take) counter {
 	h, ok := w.buckets[t.Key]
-	toLog, since := t.Shape.Algorithm == rate.SlidingLog, min(t.Since, now)
 	switch {
-	case !ok && toLog:
+	case !ok && t.Shape.Algorithm == rate.SlidingLog:
 		return counter{log: bucket.FullLog(t.Key, &t.Shape)}
 	case !ok:
 		return counter{state: bucket.Full(t.Key, &t.Shape)}
-	case h.shape == t.Shape:
-		return h.counter
-	case h.shape.Algorithm != rate.SlidingLog && !toLog:
-		return counter{state: h.state.Convert(h.shape, t.Shape, since).Align(t.Key, &t.Shape)}
-	case h.shape.Algorithm == rate.SlidingLog && toLog && h.shape.Tick == t.Shape.Tick:
-		return h.counter // its counts are the same under any limit
 	}
-	var owed int64
+	own := &rate.Past{Shape: t.Shape, Since: t.Since, Before: t.Before}
+	found := h.under(t.Key, now, own, true)
+	if t.Shape.Algorithm != rate.SlidingLog {
+		found.state = found.state.Align(t.Key, &t.Shape)
+	}
+	return found.counter
+}
+
+// under is h when limit has just taken effect: what it was under the limit before, at that time, and then converted.
+func (h held) under(k key.Key, now int64, limit *rate.Past, last bool) held {
+	first, until := h.counter.written(&h.shape)
+	since := min(limit.Since, now)
+	if since <= until && sameCounts(h.shape, limit.Shape) {
+		return held{h.counter, limit.Shape}
+	}
+	if since > first && limit.Before != nil {
+		if p := limit.Before; p.Shape == (rate.Shape{}) {
+			return h.forgotten(k, min(p.Since, now), since, limit.Shape)
+		}
+		h = h.under(k, now, limit.Before, false)
+	} else if since <= first && !last && h.shape.Algorithm.Drains() {
+		return h.convert(k, wide(limit.Shape), since) // it had an allowance that this limit knows nothing of, or was written late
+	}
+	return h.convert(k, limit.Shape, since)
+}
+
+// wide is a shape that holds all it can.
+func wide(sh rate.Shape) rate.Shape {
+	if sh.Algorithm.Drains() {
+		sh.Capacity = rate.MaxCapacity
+	}
+	return sh
+}
+
+// written is when a counter was last charged: then or in between.
+func (c counter) written(sh *rate.Shape) (first, last int64) {
+	first = c.state.Stamp
+	switch sh.Algorithm {
+	case rate.SlidingLog:
+		first = c.log.Stamp
+		return first, first + (sh.Tick+bucket.LogCells-1)/bucket.LogCells - 1
+	case rate.FixedWindow, rate.SlidingWindow:
+		return first, first + sh.Tick - 1
+	}
+	return first, first
+}
+
+func sameCounts(a, b rate.Shape) bool {
+	if a.Algorithm == rate.SlidingLog && b.Algorithm == rate.SlidingLog {
+		return a.Tick == b.Tick
+	}
+	return a == b
+}
+
+// convert is h when its limit changes to another.
+func (h held) convert(k key.Key, to rate.Shape, at int64) held {
+	fromLog, toLog := h.shape.Algorithm == rate.SlidingLog, to.Algorithm == rate.SlidingLog
+	switch {
+	case sameCounts(h.shape, to):
+		return held{h.counter, to}
+	case !fromLog && !toLog:
+		return held{counter{state: h.state.Convert(h.shape, to, at)}, to}
+	}
+	first, _ := h.counter.written(&h.shape)
+	return owing(k, to, h.owed(max(at, first)), max(at, first))
+}
+
+func (h held) owed(at int64) int64 {
 	if h.shape.Algorithm == rate.SlidingLog {
-		since = max(since, h.log.Stamp)
-		owed = h.log.Owed(&h.shape, since)
-	} else {
-		since = max(since, h.state.Stamp)
-		owed = h.state.Owed(&h.shape, since)
+		return h.log.Owed(&h.shape, at)
 	}
-	if toLog {
-		return counter{log: bucket.OwingLog(t.Key, &t.Shape, owed, since)}
+	return h.state.Owed(&h.shape, at)
+}
+
+func owing(k key.Key, sh rate.Shape, tokens, at int64) held {
+	if sh.Algorithm == rate.SlidingLog {
+		return held{counter{log: bucket.OwingLog(k, &sh, tokens, at)}, sh}
 	}
-	return counter{state: bucket.Owing(&t.Shape, owed, since).Align(t.Key, &t.Shape)}
+	return held{counter{state: bucket.Owing(&sh, tokens, at)}, sh}
+}
+
+// forgotten is h when a limit takes effect until which, from some time on, nobody knows what drained.
+func (h held) forgotten(k key.Key, from, until int64, to rate.Shape) held {
+	first, _ := h.counter.written(&h.shape)
+	if h.shape.Algorithm.Drains() && to.Algorithm.Drains() {
+		h.state = h.state.Convert(h.shape, wide(h.shape), from)
+		h.state.Stamp = max(first, until)
+		return h.convert(k, to, until)
+	}
+	from = max(from, first)
+	return owing(k, to, h.owed(from), max(from, until))
 }
 
 // sum is what the takes of a bucket cost together, shadows or the others; what cannot be had at all is the largest number.

@@ -32,8 +32,11 @@ func (sc *schedule) changes(now int64) []bucket.Change {
 	changes := make([]bucket.Change, 0, 3)
 	for range 1 + sc.rng.IntN(3) {
 		r := sc.rng.IntN(len(sc.rules))
+		if sc.rules[r].idle {
+			continue
+		}
 		n := sc.rng.Uint64N(sc.keys)*uint64(len(sc.rules)) + uint64(r)
-		c := bucket.Change{Key: buckettest.Key(n), Shape: sc.rules[r].shape, Since: sc.rules[r].since}
+		c := bucket.Change{Key: buckettest.Key(n), Shape: sc.rules[r].shape, Since: sc.rules[r].since, Before: sc.rules[r].before}
 		switch sc.rng.IntN(8) {
 		case 0:
 			c.Units = bucket.Fill
@@ -61,8 +64,8 @@ func TestCorrectionsAreExact(t *testing.T) {
 			if sc.rng.IntN(500) == 0 {
 				now -= sc.rng.Int64N(int64(3 * time.Second))
 			}
-			if sc.rng.IntN(1000) == 0 {
-				sc.change(now - sc.rng.Int64N(int64(time.Second)))
+			if sc.rng.IntN(200) == 0 {
+				sc.change(now + sc.rng.Int64N(int64(time.Second)) - sc.rng.Int64N(int64(time.Second)))
 			}
 			if sc.rng.IntN(3) == 0 {
 				changes := sc.changes(now)

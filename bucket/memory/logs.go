@@ -132,18 +132,19 @@ func (s *Store) findLogLocked(sh *shard, now int64, t *bucket.Take) (place, buck
 	if sh.logs != nil {
 		if at = sh.logs.find(t.Key, s.shardBits); at.way >= 0 {
 			slot := &sh.logs.sets[at.set][at.way]
-			if at.current = slot.window == t.Shape.Tick; at.current {
+			if at.current = slot.window == t.Shape.Tick && (t.Before == nil || slot.log.Stamp >= t.Since); at.current {
 				return at, slot.log
 			}
-			changed := max(min(t.Since, now), slot.log.Stamp)
-			return at, bucket.OwingLog(t.Key, &t.Shape, slot.log.Owed(slot.shape(), changed), changed)
+			h := slot.held()
+			at.current = !h.Follow(now, t)
+			return at, h.Log
 		}
 	}
 	if set, way := s.otherLocked(sh, t.Key); way >= 0 {
 		slot := &sh.sets[set][way]
-		state, shape := bucket.State{Debt: slot.debt, Stamp: slot.stamp}, &s.shapes.list[slot.shape]
-		changed := max(min(t.Since, now), slot.stamp)
-		return at, bucket.OwingLog(t.Key, &t.Shape, state.Owed(shape, changed), changed)
+		h := bucket.Held{Shape: s.shapes.list[slot.shape], State: bucket.State{Debt: slot.debt, Stamp: slot.stamp}}
+		h.Follow(now, t)
+		return at, h.Log
 	}
 	return at, sh.sketch.inheritLog(now, t)
 }
@@ -175,9 +176,9 @@ func (sh *shard) fromLogLocked(now int64, t *bucket.Take, shardBits uint) (bucke
 	if at.way < 0 {
 		return bucket.State{}, false
 	}
-	slot := &sh.logs.sets[at.set][at.way]
-	changed := max(min(t.Since, now), slot.log.Stamp)
-	return bucket.Owing(&t.Shape, slot.log.Owed(slot.shape(), changed), changed).Align(t.Key, &t.Shape), true
+	h := sh.logs.sets[at.set][at.way].held()
+	h.Follow(now, t)
+	return h.State, true
 }
 
 // putLogLocked stores t's log, which is at its place or has none.

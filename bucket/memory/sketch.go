@@ -116,8 +116,8 @@ func (k *sketch) moveBase(now int64) {
 // owes what drains until the time it wrote.
 //
 // If its shape has changed since, that is not enough: it went into the sketch with the old drain, which may be faster. Then it counts as
-// empty at the change, which Convert would not exceed either, and fills from there. The table hears of a change from the first take
-// that carries it; a bucket that had drained at its old rate and left the table between the two counts as full.
+// empty at the change, which Convert would not exceed either, and fills from there. If it was in debt at an earlier change, it counts as
+// empty at that one (missed).
 func (k *sketch) inherit(now int64, t *bucket.Take) bucket.State {
 	if !t.Shape.Algorithm.Drains() {
 		return k.inheritWindow(now, t)
@@ -127,11 +127,16 @@ func (k *sketch) inherit(now int64, t *bucket.Take) bucket.State {
 	if t.Since != 0 && k.latest > changed {
 		unconverted = t.Shape.Capacity - t.Shape.Drained(between(t.Since, now)-overlap)
 	}
-	if k.latest <= now && unconverted <= 0 {
+	if k.latest <= now && unconverted <= 0 && (t.Before == nil || k.latest <= earliest(t)) {
 		return bucket.State{Stamp: now}
 	}
 
 	fullAt, debt := k.fullAt(t.Key.Lo), int64(0)
+	if t.Before != nil {
+		if h, may := missed(now, t, fullAt); may {
+			fullAt, unconverted = h.State.FullAt(t.Shape), 0
+		}
+	}
 	if fullAt > now {
 		debt = t.Shape.Drained(between(now, fullAt))
 		if t.Shape.Tick > 1 {

@@ -15,8 +15,8 @@
 // time later, so nobody gains by being evicted: a table of any size admits at most what an unlimited one would. An LRU cache under the
 // same attack admits several times the limit (TestChurnGrantsNothing).
 //
-// One case is left: a rule becomes slower, and a bucket drains at the old rate, unused, and leaves the table before any take carries the
-// change. Then it is taken as full once, where Convert would have left it a debt.
+// A rule that becomes slower has buckets that would be full at the old rate, and are not at the new one. Store.Learn tells the table of it, so
+// that such a bucket is remembered even if it leaves before anybody takes from it.
 //
 // The price is that a key whose four cells were all written by others finds less than a full bucket. At the default width this is
 // rare until far more buckets than the table has slots are in debt at once; Stats.EvictedInDebt shows the approach of that.

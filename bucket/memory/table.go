@@ -93,8 +93,9 @@ func (s *Store) readLocked(sh *shard, at place, now int64, t *bucket.Take) (plac
 		slot := &sh.sets[at.set][at.way%ways]
 		state := bucket.State{Debt: slot.debt, Stamp: slot.stamp}
 		shape := &s.shapes.list[slot.shape]
-		if at.current = same(shape, &t.Shape); !at.current {
-			state = state.Convert(*shape, t.Shape, min(t.Since, now)).Align(t.Key, &t.Shape)
+		// A bucket that was written before the last change may have missed others, even if its shape is what it was.
+		if at.current = same(shape, &t.Shape) && (t.Before == nil || slot.stamp >= t.Since); !at.current {
+			state, at.current = follow(now, t, state, shape)
 		}
 		return at, state
 	}

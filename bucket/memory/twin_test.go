@@ -16,8 +16,15 @@ import (
 
 // rule is where the takes of a schedule get their shape from. It may change.
 type rule struct {
-	shape rate.Shape
-	since int64
+	shape  rate.Shape
+	since  int64
+	before *rate.Past // at times forgotten in part
+	exact  *rate.Past
+	idle   bool // until it changes again
+}
+
+func (r rule) take(k key.Key, cost int64) bucket.Take {
+	return bucket.Take{Key: k, Shape: r.shape, Since: r.since, Before: r.before, Cost: cost}
 }
 
 // schedule makes random takes from a few rules and some keys.
@@ -26,13 +33,15 @@ type schedule struct {
 	rng   *rand.Rand
 	keys  uint64
 	rules []rule
+	debts bool                      // no rule ever counts in windows
+	exact map[*rate.Past]*rate.Past // the whole of what takes know in part
 }
 
 // coarse is a shape with ticks of a microsecond that is small enough to be drained.
 var coarse = rate.Shape{Drain: 3, Unit: 700_000, Capacity: 40 * 700_000, Tick: 1000}
 
 func newSchedule(t testing.TB, seed, keys uint64) *schedule {
-	sc := &schedule{t: t, rng: rand.New(rand.NewPCG(seed, 4)), keys: keys}
+	sc := &schedule{t: t, rng: rand.New(rand.NewPCG(seed, 4)), keys: keys, exact: map[*rate.Past]*rate.Past{}}
 	for range 4 {
 		sc.rules = append(sc.rules, rule{shape: sc.shape()})
 	}
@@ -56,26 +65,59 @@ func (sc *schedule) algorithm(a rate.Algorithm) rate.Shape {
 	return mustCompile(sc.t, limit)
 }
 
-// change replaces a rule.
+// change replaces a rule, at times by what it was before; and at times nobody knows any more what it was. Every other time nobody takes under
+// it until it changes again.
 func (sc *schedule) change(since int64) rule {
 	n := sc.rng.IntN(len(sc.rules))
-	sc.rules[n] = rule{shape: sc.shape(), since: since}
-	if a := sc.rng.IntN(8); a > 0 && a <= 1+len(windows) {
-		sc.rules[n].shape = sc.algorithm(rate.Algorithm(a))
+	for i := range sc.rules {
+		if sc.rules[i].idle && sc.rng.IntN(2) == 0 {
+			n = i
+		}
 	}
-	return sc.rules[n]
+	r := &sc.rules[n]
+	to := sc.shape()
+	if a := sc.rng.IntN(8); a == 1 || a > 1 && a <= 1+len(windows) && !sc.debts {
+		to = sc.algorithm(rate.Algorithm(a))
+	}
+	if sc.rng.IntN(4) == 0 && r.before != nil && r.before.Shape != (rate.Shape{}) {
+		to = r.before.Shape
+	}
+	since = max(since, r.since)
+	next := rule{shape: to, since: since, idle: sc.rng.IntN(2) == 0}
+	next.before, next.exact = r.shape.Replaced(r.since, r.before, since), r.shape.Replaced(r.since, r.exact, since)
+	if sc.rng.IntN(8) == 0 && next.before != nil {
+		unknown := next.since // from the first change on
+		for p := next.before; p != nil && p.Since != 0; p = p.Before {
+			unknown = p.Since
+		}
+		next.before = &rate.Past{Since: unknown}
+	}
+	sc.exact[next.before] = next.exact
+	*r = next
+	return *r
 }
 
 func (sc *schedule) takes(shadows bool) []bucket.Take {
 	takes := make([]bucket.Take, 0, 6)
 	for range 1 + sc.rng.IntN(3)*sc.rng.IntN(3) {
 		r := sc.rng.IntN(len(sc.rules))
+		if sc.rules[r].idle {
+			continue
+		}
 		n := sc.rng.Uint64N(sc.keys)*uint64(len(sc.rules)) + uint64(r) // each rule has its own keys
 		takes = append(takes, bucket.Take{
-			Key: buckettest.Key(n), Shape: sc.rules[r].shape, Since: sc.rules[r].since,
+			Key: buckettest.Key(n), Shape: sc.rules[r].shape, Since: sc.rules[r].since, Before: sc.rules[r].before,
 			Cost: sc.rng.Int64N(12) * sc.rng.Int64N(3), Shadow: shadows && sc.rng.IntN(4) == 0,
 			MaxWait: time.Duration(sc.rng.Int64N(3)-1) * time.Duration(sc.rng.Int64N(int64(4*time.Second))),
 		})
+	}
+	return takes
+}
+
+// exactly is takes that know all of the past.
+func (sc *schedule) exactly(takes []bucket.Take) []bucket.Take {
+	for i := range takes {
+		takes[i].Before = sc.exact[takes[i].Before]
 	}
 	return takes
 }
@@ -106,8 +148,8 @@ func TestLargeTableIsExact(t *testing.T) {
 			if sc.rng.IntN(500) == 0 {
 				now -= sc.rng.Int64N(int64(3 * time.Second))
 			}
-			if sc.rng.IntN(1000) == 0 {
-				sc.change(now - sc.rng.Int64N(int64(time.Second)))
+			if sc.rng.IntN(200) == 0 {
+				sc.change(now + sc.rng.Int64N(int64(time.Second)) - sc.rng.Int64N(int64(time.Second)))
 			}
 			takes := sc.takes(true)
 			got, outs := decide(t, store, now, takes)
@@ -129,22 +171,25 @@ func TestEvictionNeverGrants(t *testing.T) {
 		name    string
 		options memory.Options
 		change  bool // rules change on the way
+		debts   bool // none of them counts in windows
 		back    bool // the clock steps back on the way; the twin's stands still instead
 	}{
-		{"one set", memory.Options{MaxBuckets: 1}, false, false},
-		{"small table", memory.Options{MaxBuckets: 64}, false, false},
-		{"narrow sketch", memory.Options{MaxBuckets: 64, SketchWidth: 3}, false, false},
-		{"wide sketch", memory.Options{MaxBuckets: 64, SketchWidth: 100_000}, false, false},
-		{"clock steps back", memory.Options{MaxBuckets: 64, SketchWidth: 100_000}, false, true},
-		{"rules change", memory.Options{MaxBuckets: 64, SketchWidth: 100_000}, true, false},
-		{"no room for shapes", memory.Options{MaxBuckets: 256, SketchWidth: 100_000, MaxShapes: 2}, false, false},
-		{"no room for changed shapes", memory.Options{MaxBuckets: 256, SketchWidth: 100_000, MaxShapes: 3}, true, false},
+		{"one set", memory.Options{MaxBuckets: 1}, false, false, false},
+		{"small table", memory.Options{MaxBuckets: 64}, false, false, false},
+		{"narrow sketch", memory.Options{MaxBuckets: 64, SketchWidth: 3}, false, false, false},
+		{"wide sketch", memory.Options{MaxBuckets: 64, SketchWidth: 100_000}, false, false, false},
+		{"clock steps back", memory.Options{MaxBuckets: 64, SketchWidth: 100_000}, false, false, true},
+		{"rules change", memory.Options{MaxBuckets: 64, SketchWidth: 100_000}, true, false, false},
+		{"limits of debts change", memory.Options{MaxBuckets: 64, SketchWidth: 100_000}, true, true, false},
+		{"no room for changed limits of debts", memory.Options{MaxBuckets: 256, SketchWidth: 100_000, MaxShapes: 3}, true, true, false},
+		{"no room for shapes", memory.Options{MaxBuckets: 256, SketchWidth: 100_000, MaxShapes: 2}, false, false, false},
+		{"no room for changed shapes", memory.Options{MaxBuckets: 256, SketchWidth: 100_000, MaxShapes: 3}, true, false, false},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			for seed := range uint64(3) {
 				sc := newSchedule(t, seed, 200)
-				if test.back { // the twin's windows would end at other times
+				if sc.debts = test.debts; test.back || test.debts { // the twin's windows would end at other times
 					sc.rules = sc.rules[:6]
 				}
 				store, twin := open(t, test.options), new(buckettest.Twin)
@@ -155,10 +200,9 @@ func TestEvictionNeverGrants(t *testing.T) {
 					if test.back && sc.rng.IntN(2000) == 0 {
 						now -= sc.rng.Int64N(int64(5 * time.Second))
 					}
-					if test.change && sc.rng.IntN(4000) == 0 {
-						changed := sc.change(now)
-						// The table has to hear of it.
-						decide(t, store, now, []bucket.Take{{Key: key.Key{Hi: sc.rng.Uint64()}, Shape: changed.shape, Since: now, Cost: 1}})
+					if test.change && sc.rng.IntN(1000) == 0 {
+						sc.change(now)
+						store.Learn(now)
 					}
 					takes := sc.takes(true)
 					allowed, outs := decide(t, store, now, takes)
@@ -167,7 +211,7 @@ func TestEvictionNeverGrants(t *testing.T) {
 						continue
 					}
 					admitted++
-					if ok, want := decide(t, twin, elapsed, charged); !ok {
+					if ok, want := decide(t, twin, elapsed, sc.exactly(charged)); !ok {
 						t.Fatalf("step %d: admitted %+v, the twin says %+v", i, charged, want)
 					}
 				}
@@ -214,8 +258,8 @@ func FuzzAgainstTwin(f *testing.F) {
 				takes = takes[:1]
 			}
 			if ops[3] == 0xff {
-				changed := sc.change(now)
-				decide(t, small, now, []bucket.Take{{Key: key.Key{Hi: uint64(now)}, Shape: changed.shape, Since: now, Cost: 1}})
+				sc.change(now)
+				small.Learn(now)
 				continue
 			}
 			if ops[3] == 0xfe {
@@ -235,7 +279,7 @@ func FuzzAgainstTwin(f *testing.F) {
 				t.Fatalf("TryConsume(%+v) = %t, %+v, but Peek = %t, %+v", takes, got, outs, want, peeked)
 			}
 			if charged := chargedOf(takes, outs); got && len(charged) > 0 {
-				if ok, want := decide(t, follower, now, charged); !ok {
+				if ok, want := decide(t, follower, now, sc.exactly(charged)); !ok {
 					t.Fatalf("the small table admits %+v, the twin says %+v", charged, want)
 				}
 			}
@@ -245,5 +289,7 @@ func FuzzAgainstTwin(f *testing.F) {
 
 func fuzzTake(sc *schedule, a, b byte) bucket.Take {
 	r := sc.rules[int(a)%len(sc.rules)]
-	return bucket.Take{Key: buckettest.Key(uint64(a)), Shape: r.shape, Since: r.since, Cost: int64(b % 16), Shadow: b&0xc0 == 0}
+	t := r.take(buckettest.Key(uint64(a)), int64(b%16))
+	t.Shadow = b&0xc0 == 0
+	return t
 }

@@ -30,7 +30,7 @@ func (k *sketch) spentUntil(now int64, t *bucket.Take) (until int64, remembers b
 	if t.Since != 0 {
 		changed = min(t.Since, now)
 	}
-	if k.latest <= changed {
+	if k.latest <= changed && (t.Before == nil || k.latest <= earliest(t)) {
 		return 0, false
 	}
 	fullAt := k.fullAt(t.Key.Lo)
@@ -53,6 +53,17 @@ func (k *sketch) spentUntil(now int64, t *bucket.Take) (until int64, remembers b
 				until = ends
 			}
 			remembers = true
+		}
+	}
+	if t.Before != nil {
+		if h, may := missed(now, t, fullAt); may {
+			ends := h.State.FullAt(t.Shape)
+			if t.Shape.Algorithm == rate.SlidingLog {
+				ends = h.Log.FullAt(&t.Shape)
+			}
+			if ends > now && (!remembers || ends > until) {
+				until, remembers = ends, true
+			}
 		}
 	}
 	return until, remembers
