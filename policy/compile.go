@@ -85,6 +85,8 @@ type compiler struct {
 	orphans  map[string]uint32 // by shape of the template
 	compiled map[rate.Limit]compiledLimit
 	extras   map[extra]uint32
+	pasts    map[rate.Past]*rate.Past
+	kept     []bool // by RuleID of the previous Set: the new one has it too
 
 	// The rules that passed, in the order of the document.
 	rows    []row
@@ -133,6 +135,7 @@ func newCompiler(doc Document, o CompileOptions) *compiler {
 		orphans:  map[string]uint32{},
 		compiled: map[rate.Limit]compiledLimit{},
 		extras:   map[extra]uint32{{}: 0},
+		pasts:    map[rate.Past]*rate.Past{},
 		rows:     make([]row, 0, len(doc.Rules)),
 		indexes:  make([]uint32, 0, len(doc.Rules)),
 		grouped:  make([]uint32, 0, len(doc.Rules)),
@@ -452,12 +455,13 @@ func (c *compiler) placeRows() {
 		at := &c.set.rows[g.start+before]
 		*at = *r
 		at.last = before == g.count-1
-		if t := since(c.grouped[i], r); t != 0 {
+		if t, past := since(c.grouped[i], r); t != 0 {
 			e := c.set.extras[r.extra]
-			e.since = t
+			e.since, e.before = t, past
 			at.extra = c.extra(e)
 		}
 	}
+	c.set.former = c.formerRules()
 }
 
 // buildSlots builds the hash index over the groups that need it.
@@ -481,17 +485,17 @@ func (c *compiler) buildSlots(probed int) {
 	}
 }
 
-// sinceOf returns the function that finds Terms.Since of a row.
+// sinceOf returns the function that finds Terms.Since and Terms.Before of a row.
 //
 // A rule that the previous Set had with the same shape goes on as before. With
 // another shape, its buckets owe what they owe in the old one, and the new one
-// counts from now. A rule that the previous Set did not have counts from now
-// too: it may have been there earlier and have left debts in another shape.
-// Without a previous Set there is nothing to convert.
-func (c *compiler) sinceOf() func(g uint32, r *row) int64 {
+// counts from now. So it is with a rule that was there earlier and comes back:
+// it was in nobody's way meanwhile. Without a previous Set there is nothing to
+// convert.
+func (c *compiler) sinceOf() func(g uint32, r *row) (int64, *rate.Past) {
 	prev := c.o.Previous
 	if prev == nil {
-		return func(uint32, *row) int64 { return 0 }
+		return func(uint32, *row) (int64, *rate.Past) { return 0, nil }
 	}
 	groups := make([]group, len(c.groups))
 	endpoints := c.previousEndpoints()
@@ -512,16 +516,21 @@ func (c *compiler) sinceOf() func(g uint32, r *row) int64 {
 			groups[i] = prev.group(ep, w)
 		}
 	}
-	return func(g uint32, r *row) int64 {
-		id, ok := prev.of(groups[g], r.subject)
-		if !ok {
-			return c.now
+	c.kept = make([]bool, len(prev.rows))
+	return func(g uint32, r *row) (int64, *rate.Past) {
+		shape := c.set.shapes[r.limit]
+		if id, ok := prev.of(groups[g], r.subject); ok {
+			c.kept[id] = true
+			old := prev.Terms(id)
+			return c.follows(shape, ruleWas{old.Shape, old.Since, old.Before})
 		}
-		old := prev.Terms(id)
-		if old.Shape == c.set.shapes[r.limit] {
-			return old.Since
+		if old, ok := prev.former.rules[r.id]; ok && old.settled > c.now {
+			return c.follows(shape, old.ruleWas)
 		}
-		return max(c.now, old.Since) // a clock that stepped back orders nothing
+		if c.now < prev.former.unknownUntil {
+			return c.now, c.share(&rate.Past{}) // it may be one of those that are forgotten
+		}
+		return c.now, nil
 	}
 }
 

@@ -32,8 +32,10 @@ type Terms struct {
 	ID uint64
 
 	// Since is when Shape took effect for this ID, in Unix nanoseconds; 0
-	// means before this process knew the rule.
-	Since int64
+	// means before this process knew the rule. Before is what it replaced, as
+	// far as a bucket may still owe for it.
+	Since  int64
+	Before *rate.Past
 
 	Subject     Subject
 	Mode        Mode
@@ -77,6 +79,9 @@ type Set struct {
 
 	present uint8 // the subjects that any rule has, one bit each
 	version string
+
+	former former
+	since  int64 // Unix nanoseconds; 0 for a first one
 }
 
 // row is the hot form of a rule: 32 bytes, two to a cache line.
@@ -97,9 +102,10 @@ type row struct {
 
 // extra is what few rules have.
 type extra struct {
-	since   int64  // Unix nanoseconds
-	expires int64  // Unix nanoseconds; 0 is never
-	title   uint32 // in titles
+	since   int64      // Unix nanoseconds
+	before  *rate.Past // shared by all rules that changed alike
+	expires int64      // Unix nanoseconds; 0 is never
+	title   uint32     // in titles
 }
 
 // The endpoint numbers of the reserved endpoints in a row. UNKNOWN has
@@ -157,6 +163,10 @@ func (s *Set) Len() int { return len(s.rows) }
 // Version names the content of the document: equal for equal rules and
 // projects, in whatever order.
 func (s *Set) Version() string { return s.version }
+
+// Since is when the Set took the place of the one before, in Unix nanoseconds;
+// 0 if there was none.
+func (s *Set) Since() int64 { return s.since }
 
 // Tier reports the tier that the document gives a project, or "".
 func (s *Set) Tier(project string) string {
@@ -279,8 +289,9 @@ func (s *Set) live(r *row, now int64) bool {
 // Terms returns what a limiter needs of a rule.
 func (s *Set) Terms(id RuleID) Terms {
 	r := &s.rows[id]
+	more := &s.extras[r.extra]
 	return Terms{
-		Shape: s.shapes[r.limit], ID: r.id, Since: s.extras[r.extra].since,
+		Shape: s.shapes[r.limit], ID: r.id, Since: more.since, Before: more.before,
 		Subject: r.subject, Mode: r.mode, OnStoreLoss: r.loss,
 	}
 }

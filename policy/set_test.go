@@ -428,8 +428,9 @@ func TestTermsSince(t *testing.T) {
 		{at: 4 * time.Second, endpoints: second, limit: 20, percent: 200, want: 4 * time.Second},
 		{at: 3 * time.Second, endpoints: second, limit: 30, want: 4 * time.Second}, // the clock stepped back
 		{at: 5 * time.Second, endpoints: second},
-		{at: 6 * time.Second, endpoints: second, limit: 30, want: 6 * time.Second}, // may have left debts
-		{at: 7 * time.Second, endpoints: second, limit: 30, want: 6 * time.Second},
+		{at: 6 * time.Second, endpoints: second, limit: 30, want: 4 * time.Second}, // nothing was changed about its buckets
+		{at: 7 * time.Second, endpoints: second},
+		{at: 8 * time.Second, endpoints: second, limit: 40, want: 8 * time.Second},
 	}
 	var previous *policy.Set
 	for i, step := range steps {

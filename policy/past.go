@@ -1,0 +1,95 @@
+package policy
+
+import (
+	"github.com/headgate-io/headgate/rate"
+)
+
+// mostFormer is how many rules that are gone a Set remembers.
+const mostFormer = 1 << 16
+
+// former are the rules that earlier Sets had, as long as their buckets may owe
+// anything: they may come back with another limit.
+type former struct {
+	rules map[uint64]formerRule // by Terms.ID; never changed once the Set is made
+
+	// unknownUntil is the time until which a rule that is not among them may
+	// have been there all the same, because there were too many.
+	unknownUntil int64
+}
+
+type formerRule struct {
+	ruleWas
+	settled int64 // when no bucket owes anything, in Unix nanoseconds
+}
+
+// ruleWas is what a rule's buckets were counted by.
+type ruleWas struct {
+	shape  rate.Shape
+	since  int64
+	before *rate.Past
+}
+
+// follows is since when a rule has its shape, and what came before it.
+func (c *compiler) follows(shape rate.Shape, old ruleWas) (since int64, before *rate.Past) {
+	if old.shape == shape {
+		return old.since, c.share(shape.Recall(old.since, old.before, c.now))
+	}
+	since = max(c.now, old.since) // a clock that stepped back orders nothing
+	return since, c.share(old.shape.Replaced(old.since, old.before, since))
+}
+
+// share returns the one past of this Set that says the same: a change of many
+// rules at once makes few.
+func (c *compiler) share(p *rate.Past) *rate.Past {
+	if p == nil {
+		return nil
+	}
+	own := *p
+	own.Before = c.share(p.Before)
+	if known, ok := c.pasts[own]; ok {
+		return known
+	}
+	c.pasts[own] = p
+	if own.Before != p.Before {
+		c.pasts[own] = &own
+	}
+	return c.pasts[own]
+}
+
+// formerRules is what the new Set remembers of rules that it does not have.
+func (c *compiler) formerRules() former {
+	prev := c.o.Previous
+	if prev == nil {
+		return former{}
+	}
+	c.set.since = c.now
+	gone := former{unknownUntil: prev.former.unknownUntil}
+	add := func(id uint64, r formerRule) {
+		if r.settled <= c.now {
+			return
+		}
+		if len(gone.rules) >= mostFormer {
+			gone.unknownUntil = max(gone.unknownUntil, r.settled)
+			return
+		}
+		if gone.rules == nil {
+			gone.rules = map[uint64]formerRule{}
+		}
+		gone.rules[id] = r
+	}
+	for id, r := range prev.former.rules {
+		add(id, r)
+	}
+	for id := range prev.rows {
+		if !c.kept[id] {
+			old := prev.Terms(RuleID(id))
+			add(old.ID, formerRule{ruleWas{old.Shape, old.Since, old.Before}, old.Shape.Settled(c.now)})
+		}
+	}
+	if len(gone.rules) > 0 {
+		for i := range c.set.rows {
+			delete(gone.rules, c.set.rows[i].id)
+		}
+	}
+	return gone
+}
