@@ -9,6 +9,7 @@ import (
 
 	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/key"
+	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/rate"
 )
 
@@ -33,13 +34,24 @@ type allowance struct {
 	gone   int64 // when no bucket can remember it any more
 }
 
-// apply restates a bucket's shape, and since when it holds, at now.
-func (a allowance) apply(now int64, shape *rate.Shape, since *int64) {
+// apply restates a take for the limit of its bucket at now. Past is where it
+// may write down what the allowance or its end replaced, if the take's rule
+// itself has changed of late.
+func (a allowance) apply(now int64, t *bucket.Take, past *rate.Past) {
+	began := a.until
 	if now < a.until {
-		*shape, *since = shape.Grow(a.tokens), max(*since, a.from)
-		return
+		began = a.from
 	}
-	*since = max(*since, a.until)
+	if began > t.Since {
+		if t.Before != nil {
+			*past = rate.Past{Shape: t.Shape, Since: t.Since, Before: t.Before}
+			t.Before = past
+		}
+		t.Since = began
+	}
+	if now < a.until {
+		t.Shape = t.Shape.Grow(a.tokens)
+	}
 }
 
 // allowances holds those of all buckets that have one, which are few. Requests
@@ -59,7 +71,7 @@ func newAllowances(most int) *allowances { return &allowances{most: most} }
 
 // apply restates takes whose bucket has an allowance. It costs one load when
 // there is none.
-func (a *allowances) apply(now int64, takes []bucket.Take) {
+func (a *allowances) apply(now int64, takes []bucket.Take, pasts *[policy.MaxApplied]rate.Past) {
 	all := a.all.Load()
 	if all == nil {
 		return
@@ -70,7 +82,7 @@ func (a *allowances) apply(now int64, takes []bucket.Take) {
 	}
 	for i := range takes {
 		if own, ok := all.byKey[takes[i].Key]; ok {
-			own.apply(now, &takes[i].Shape, &takes[i].Since)
+			own.apply(now, &takes[i], &pasts[i])
 		}
 	}
 }

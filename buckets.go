@@ -13,6 +13,7 @@ import (
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/rate"
 )
 
 // BucketQuery names buckets by what people know: an endpoint, and whose. Keys of
@@ -130,7 +131,7 @@ func (l *Limiter) Reset(ctx context.Context, q BucketQuery, approve Approve) (Bu
 	now := l.now()
 	l.allowances.remove(named.take.Key, now)
 	l.reservations.void(named.take.Key)
-	named.take.Shape, named.take.Since = named.terms.Shape, named.terms.Since
+	named.take.Shape, named.take.Since, named.take.Before = named.terms.Shape, named.terms.Since, named.terms.Before
 	if _, err := l.change(ctx, now, named, bucket.Fill); err != nil {
 		return BucketState{}, err
 	}
@@ -230,7 +231,7 @@ func (l *Limiter) change(ctx context.Context, now int64, named *namedBucket, uni
 	if l.correct == nil {
 		return 0, errCannotCorrect
 	}
-	changes := []bucket.Change{{Key: named.take.Key, Shape: named.take.Shape, Since: named.take.Since, Units: units}}
+	changes := []bucket.Change{{Key: named.take.Key, Shape: named.take.Shape, Since: named.take.Since, Before: named.take.Before, Units: units}}
 	moved := make([]int64, 1)
 	if err := l.correct.Correct(ctx, now, changes, moved); err != nil {
 		return 0, fmt.Errorf("correct the bucket: %w", err)
@@ -279,7 +280,7 @@ func (l *Limiter) find(ctx context.Context, q *BucketQuery) (found []namedBucket
 	if err != nil {
 		return nil, nil, err
 	}
-	set := l.policies.Set()
+	set := l.rules()
 	if set == nil {
 		return nil, nil, errors.New("no rules were loaded yet")
 	}
@@ -324,8 +325,9 @@ func (l *Limiter) find(ctx context.Context, q *BucketQuery) (found []namedBucket
 func (l *Limiter) look(ctx context.Context, n *namedBucket) (BucketState, error) {
 	now := l.now()
 	take := [1]bucket.Take{n.take}
-	take[0].Shape, take[0].Since, take[0].Shadow = n.terms.Shape, n.terms.Since, false
-	l.allowances.apply(now, take[:])
+	take[0].Shape, take[0].Since, take[0].Before, take[0].Shadow = n.terms.Shape, n.terms.Since, n.terms.Before, false
+	var pasts [policy.MaxApplied]rate.Past
+	l.allowances.apply(now, take[:], &pasts)
 	var one, none [1]bucket.Outcome
 	if _, err := l.buckets.Peek(ctx, now, take[:], one[:]); err != nil {
 		return BucketState{}, fmt.Errorf("look at the bucket: %w", err)

@@ -38,7 +38,9 @@ type Limiter struct {
 
 	now func() int64 // Unix nanoseconds
 
-	correct      Corrector // nil if the buckets cannot
+	learn        Learner                    // nil if the buckets need not
+	told         atomic.Pointer[policy.Set] // the rules that they heard of last
+	correct      Corrector                  // nil if the buckets cannot
 	reservations *reservations
 	allowances   *allowances
 
@@ -67,6 +69,7 @@ func New(o Options) (*Limiter, error) {
 		l.maxWaiters = defaultWaiters
 	}
 	l.correct, _ = o.Buckets.(Corrector)
+	l.learn, _ = o.Buckets.(Learner)
 	l.reservations = newReservations(orDefault(o.MaxReservations, defaultReservations))
 	l.allowances = newAllowances(orDefault(o.MaxAllowances, defaultAllowances))
 	if l.region == nil {
@@ -132,7 +135,8 @@ type trip struct {
 	takes   []bucket.Take
 	outs    []bucket.Outcome
 	subject []byte
-	shaped  bool // a rule may tell the request to wait
+	pasts   [policy.MaxApplied]rate.Past // what allowances replaced
+	shaped  bool                         // a rule may tell the request to wait
 }
 
 // prepare runs every stage up to the buckets. It reports false when the
@@ -145,7 +149,7 @@ func (l *Limiter) prepare(ctx context.Context, t *trip) bool {
 		d.Reason = reason
 		return false
 	}
-	if t.set = l.policies.Set(); t.set == nil {
+	if t.set = l.rules(); t.set == nil {
 		d.Reason = NoPolicies
 		return false
 	}
@@ -215,12 +219,13 @@ func (l *Limiter) name(t *trip) {
 			Key:    l.keys.Key(terms.ID, at, t.subject),
 			Shape:  terms.Shape,
 			Since:  terms.Since,
+			Before: terms.Before,
 			Cost:   t.cost,
 			Shadow: terms.Mode == policy.Shadow,
 		})
 		t.shaped = t.shaped || terms.Shape.Algorithm == rate.LeakyBucket
 	}
-	l.allowances.apply(t.now, t.takes)
+	l.allowances.apply(t.now, t.takes, &t.pasts)
 	if cap(t.outs) < len(t.takes) {
 		t.outs = make([]bucket.Outcome, max(policy.MaxApplied, len(t.takes)))
 	}

@@ -290,7 +290,7 @@ func (l *Limiter) settle(ctx context.Context, now int64, e *entry, actual int64,
 	}
 	changes := make([]bucket.Change, 0, len(e.charges))
 	left := int64(0) // of the difference, where it is not charged at all
-	set := l.policies.Set()
+	set := l.rules()
 	var applied [policy.MaxApplied]policy.Applied
 	inForce := applied[:0]
 	if set != nil {
@@ -329,9 +329,9 @@ func (l *Limiter) correction(now int64, e *entry, from *charge, set *policy.Set,
 		if terms.ID != from.rule {
 			continue
 		}
-		take := [1]bucket.Take{{Key: from.key, Shape: terms.Shape, Since: terms.Since}}
-		l.allowances.apply(now, take[:])
-		c := bucket.Change{Key: from.key, Shape: take[0].Shape, Since: take[0].Since}
+		take := [1]bucket.Take{{Key: from.key, Shape: terms.Shape, Since: terms.Since, Before: terms.Before}}
+		l.allowances.apply(now, take[:], new([policy.MaxApplied]rate.Past))
+		c := bucket.Change{Key: from.key, Shape: take[0].Shape, Since: take[0].Since, Before: take[0].Before}
 		if actual > e.cost {
 			c.Units = c.Shape.UnitsSaturating(actual - e.cost)
 		} else {
