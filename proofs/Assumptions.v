@@ -26,6 +26,8 @@ Print Assumptions what_one_bucket_admits_obeys_the_envelope.
 Print Assumptions a_converted_bucket_owes_at_most_the_new_burst.
 Print Assumptions a_full_bucket_stays_full.
 Print Assumptions across_a_change_at_most_the_larger_burst_and_what_drains_is_admitted.
+Print Assumptions holding_for_no_time_is_converting.
+Print Assumptions across_any_changes_at_most_the_burst_its_rises_and_what_drains_is_admitted.
 
 Print Assumptions all_are_allowed_if_and_only_if_each_alone_would_be.
 Print Assumptions a_denied_decision_leaves_every_bucket_as_it_was.
@@ -47,6 +49,7 @@ Print Assumptions ticks_of_a_nanosecond_charge_as_proven.
 Print Assumptions ticks_of_a_nanosecond_report_as_proven.
 Print Assumptions ticks_of_a_nanosecond_take_as_proven.
 Print Assumptions ticks_of_a_nanosecond_convert_as_proven.
+Print Assumptions ticks_of_a_nanosecond_convert_as_proven_after_what_is_unknown.
 Print Assumptions ticks_of_a_nanosecond_refund_as_proven.
 Print Assumptions ticks_of_a_nanosecond_are_full_when_proven.
 Print Assumptions times_that_fit_are_told_as_they_are.
@@ -54,4 +57,5 @@ Print Assumptions coarse_ticks_decide_exactly.
 Print Assumptions coarse_ticks_answer_like_fine_ones.
 Print Assumptions the_envelope_holds_with_coarse_ticks.
 Print Assumptions coarse_ticks_convert_what_is_owed.
+Print Assumptions coarse_ticks_hold_what_is_owed.
 Print Assumptions coarse_ticks_refund_no_more_than_fine_ones.

@@ -9,5 +9,6 @@ Require Extraction.
 Require Import ExtrOcamlBasic ExtrOcamlZBigInt.
 
 Extraction Language OCaml.
-Extraction "model.ml" take_ticked ask_all ask report_ticked until_or_longest convert_ticked refund_ticked
+Extraction "model.ml" take_ticked ask_all ask report_ticked until_or_longest convert_ticked convert_held_ticked
+  refund_ticked
   full_at_or_latest weigh.

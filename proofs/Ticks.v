@@ -61,6 +61,11 @@ Definition convert_ticked (old new : ticked) (s : state) (change : Z) : state :=
   let (d, credit) := elapse old s change in
   State (Z.min (ceil_div ((debt d - credit) * P (per_tick new)) (P (per_tick old))) (B (per_tick new))) (Z.max (stamp s) change).
 
+(* Held.Follow, one step, where it is known only until known which limits held. *)
+Definition convert_held_ticked (old new : ticked) (s : state) (known change : Z) : state :=
+  let (d, credit) := elapse old s known in
+  State (Z.min (ceil_div ((debt d - credit) * P (per_tick new)) (P (per_tick old))) (B (per_tick new))) (Z.max (stamp s) change).
+
 Definition refund_ticked (q : ticked) (s : state) (now u taken : Z) : state :=
   let (d, _) := elapse q s now in
   let latest := Z.max (stamp s) now in
@@ -119,6 +124,13 @@ Theorem ticks_of_a_nanosecond_convert_as_proven : forall old new s change, valid
   convert_ticked (Ticked old 1) (Ticked new 1) s change = convert old new s change.
 Proof.
   intros old new s change Hv Hd. unfold convert_ticked. rewrite elapse_by_one by assumption. cbn [debt per_tick]. rewrite Z.sub_0_r. reflexivity.
+Qed.
+
+Theorem ticks_of_a_nanosecond_convert_as_proven_after_what_is_unknown : forall old new s known change, valid old -> 0 <= debt s ->
+  convert_held_ticked (Ticked old 1) (Ticked new 1) s known change = convert_held old new s known change.
+Proof.
+  intros old new s known change Hv Hd. unfold convert_held_ticked. rewrite elapse_by_one by assumption. cbn [debt per_tick].
+  rewrite Z.sub_0_r. reflexivity.
 Qed.
 
 Theorem ticks_of_a_nanosecond_refund_as_proven : forall p s now u taken, valid p -> 0 <= debt s -> 0 <= u ->
@@ -399,6 +411,13 @@ Proof.
   - pose proof (ceil_div_suffices (debt d * tick old - part) (tick old) Ht).
     apply (at_most_by_ticks (debt d) _ part (tick old)); lia.
   - apply (ceil_div_is_the_least_that_suffices _ (tick old)); [assumption|]. apply (at_most_by_ticks (debt d)); lia.
+Qed.
+
+Theorem coarse_ticks_hold_what_is_owed : forall old new s known change, well_ticked old -> 0 <= debt s ->
+  convert_held_ticked old new s known change =
+  State (debt (convert_ticked old new s known)) (Z.max (stamp s) change).
+Proof.
+  intros old new s known change _ _. unfold convert_held_ticked, convert_ticked. destruct (elapse old s known). reflexivity.
 Qed.
 
 (* With coarse ticks no refund gives back more than the same refund in finer units. *)

@@ -5,6 +5,7 @@
      state I debt stamp         bucket I stands like this                   -> debt stamp
      take I now cost            in tokens                                   -> answer debt stamp
      convert I shape change     the shape changes                           -> debt stamp
+     held I shape known change  as convert, and nothing drains from known on -> debt stamp
      refund I now units taken   units that were charged at taken            -> debt stamp
      full I                     from when on bucket I is full               -> time
      all now I cost I cost ...  all or nothing; each bucket is named once   -> allowed, then for each: answer debt stamp
@@ -64,6 +65,12 @@ let operation = function
       let i = int_of_string i in
       let q = shape n p b t in
       states.(i) <- convert_ticked shapes.(i) q states.(i) (Whole.of_string change);
+      shapes.(i) <- q;
+      state i
+  | [ "held"; i; n; p; b; t; known; change ] ->
+      let i = int_of_string i in
+      let q = shape n p b t in
+      states.(i) <- convert_held_ticked shapes.(i) q states.(i) (Whole.of_string known) (Whole.of_string change);
       shapes.(i) <- q;
       state i
   | [ "refund"; i; now; units; taken ] ->
