@@ -9,7 +9,6 @@ import (
 
 	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/key"
-	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/rate"
 )
 
@@ -71,7 +70,7 @@ func newAllowances(most int) *allowances { return &allowances{most: most} }
 
 // apply restates takes whose bucket has an allowance. It costs one load when
 // there is none.
-func (a *allowances) apply(now int64, takes []bucket.Take, pasts *[policy.MaxApplied]rate.Past) {
+func (a *allowances) apply(now int64, takes []bucket.Take, pasts *[]rate.Past) {
 	all := a.all.Load()
 	if all == nil {
 		return
@@ -80,9 +79,12 @@ func (a *allowances) apply(now int64, takes []bucket.Take, pasts *[policy.MaxApp
 		a.all.CompareAndSwap(all, nil)
 		return
 	}
+	if len(*pasts) < len(takes) {
+		*pasts = make([]rate.Past, len(takes))
+	}
 	for i := range takes {
 		if own, ok := all.byKey[takes[i].Key]; ok {
-			own.apply(now, &takes[i], &pasts[i])
+			own.apply(now, &takes[i], &(*pasts)[i])
 		}
 	}
 }

@@ -326,7 +326,7 @@ func (l *Limiter) look(ctx context.Context, n *namedBucket) (BucketState, error)
 	now := l.now()
 	take := [1]bucket.Take{n.take}
 	take[0].Shape, take[0].Since, take[0].Before, take[0].Shadow = n.terms.Shape, n.terms.Since, n.terms.Before, false
-	var pasts [policy.MaxApplied]rate.Past
+	var pasts []rate.Past
 	l.allowances.apply(now, take[:], &pasts)
 	var one, none [1]bucket.Outcome
 	if _, err := l.buckets.Peek(ctx, now, take[:], one[:]); err != nil {

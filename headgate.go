@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -135,8 +136,9 @@ type trip struct {
 	takes   []bucket.Take
 	outs    []bucket.Outcome
 	subject []byte
-	pasts   [policy.MaxApplied]rate.Past // what allowances replaced
-	shaped  bool                         // a rule may tell the request to wait
+	shaped  bool // a rule may tell the request to wait
+
+	pasts []rate.Past // what allowances replaced, for as many takes as there ever were
 }
 
 // prepare runs every stage up to the buckets. It reports false when the
@@ -196,11 +198,12 @@ const everyEndpoint = ^uint32(0)
 
 // name turns the rules that apply into attempts on named buckets.
 func (l *Limiter) name(t *trip) {
-	t.takes, t.shaped, t.named = t.takes[:0], false, len(t.applied)
+	t.shaped, t.named = false, len(t.applied)
 	if t.request.Unparsable {
 		t.request.Identifier = ""
 		t.doubt()
 	}
+	t.takes = slices.Grow(t.takes[:0], len(t.applied))[:len(t.applied)]
 	for i, a := range t.applied {
 		terms := t.set.Terms(a.Rule)
 		at := uint32(t.match.ID)
@@ -215,14 +218,14 @@ func (l *Limiter) name(t *trip) {
 		} else {
 			t.subject = append(t.subject[:0], tagUnparsable)
 		}
-		t.takes = append(t.takes, bucket.Take{
-			Key:    l.keys.Key(terms.ID, at, t.subject),
-			Shape:  terms.Shape,
-			Since:  terms.Since,
-			Before: terms.Before,
-			Cost:   t.cost,
-			Shadow: terms.Mode == policy.Shadow,
-		})
+		// Written where it stays: a take is too large to be copied for nothing.
+		take := &t.takes[i]
+		take.Key = l.keys.Key(terms.ID, at, t.subject)
+		take.Shape, take.Since = terms.Shape, terms.Since
+		if take.Before != terms.Before { // mostly both are nil, and storing a pointer costs more than looking at it
+			take.Before = terms.Before
+		}
+		take.Cost, take.Shadow, take.MaxWait = t.cost, terms.Mode == policy.Shadow, 0
 		t.shaped = t.shaped || terms.Shape.Algorithm == rate.LeakyBucket
 	}
 	l.allowances.apply(t.now, t.takes, &t.pasts)

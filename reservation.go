@@ -330,7 +330,7 @@ func (l *Limiter) correction(now int64, e *entry, from *charge, set *policy.Set,
 			continue
 		}
 		take := [1]bucket.Take{{Key: from.key, Shape: terms.Shape, Since: terms.Since, Before: terms.Before}}
-		l.allowances.apply(now, take[:], new([policy.MaxApplied]rate.Past))
+		l.allowances.apply(now, take[:], new([]rate.Past))
 		c := bucket.Change{Key: from.key, Shape: take[0].Shape, Since: take[0].Since, Before: take[0].Before}
 		if actual > e.cost {
 			c.Units = c.Shape.UnitsSaturating(actual - e.cost)
