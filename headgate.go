@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -203,7 +202,10 @@ func (l *Limiter) name(t *trip) {
 		t.request.Identifier = ""
 		t.doubt()
 	}
-	t.takes = slices.Grow(t.takes[:0], len(t.applied))[:len(t.applied)]
+	if cap(t.takes) < len(t.applied) {
+		t.takes = make([]bucket.Take, max(policy.MaxApplied, len(t.applied)))
+	}
+	t.takes = t.takes[:len(t.applied)]
 	for i, a := range t.applied {
 		terms := t.set.Terms(a.Rule)
 		at := uint32(t.match.ID)
