@@ -142,7 +142,8 @@ func (l *Limiter) Reset(ctx context.Context, q BucketQuery, approve Approve) (Bu
 // how many it was given.
 //
 // With a zero until they are given once and the bucket is never more than full:
-// what does not fit is not given. Otherwise the bucket's burst is larger by
+// what does not fit is not given, and reservations that are outstanding give back
+// so much less. Otherwise the bucket's burst is larger by
 // amount until then, so that in any interval at most amount is admitted besides
 // what would be anyway; it starts with all of it, drains at the same rate, and
 // what was used beyond the burst at the end is forgiven. A second such grant to
@@ -212,6 +213,7 @@ func checkGrant(named *namedBucket, amount int64, until time.Time) error {
 // topUp takes amount tokens off the debt, as far as there is any.
 func (l *Limiter) topUp(ctx context.Context, now int64, named *namedBucket, amount int64) (int64, error) {
 	moved, err := l.change(ctx, now, named, -named.take.Shape.UnitsSaturating(amount))
+	l.reservations.spend(named.take.Key, named.take.Shape, -moved)
 	return (-moved + named.take.Shape.Unit - 1) / named.take.Shape.Unit, err // a part of a token counts as one
 }
 

@@ -244,7 +244,8 @@ var (
 // the one it was; and counts what is above from now on, up to its limit.
 //
 // Shadow buckets that were charged are settled too. When the rules have changed
-// since, buckets are corrected under those in force now. An error means that
+// since, buckets are corrected under those in force now; a rule that changed more
+// than once gives nothing back. An error means that
 // nothing was settled and the reservation stands.
 func (l *Limiter) Settle(ctx context.Context, id ReservationID, actual int64) (Settlement, error) {
 	return l.settleOnce(ctx, id, actual, false)
@@ -337,13 +338,20 @@ func (l *Limiter) correction(now int64, e *entry, from *charge, set *policy.Set,
 		} else {
 			back := from.shape.UnitsSaturating(e.cost - actual)
 			c.Units, c.Charged = -bucket.Unspent(from.shape, c.Shape, from.units, back, e.at, now), e.at
-			if !c.Shape.Algorithm.Drains() && c.Since > e.at {
+			if changedTwice(&terms, e.at) || !c.Shape.Algorithm.Drains() && c.Since > e.at {
 				c.Units = 0 // it may have been another limit in between
 			}
 		}
 		return c, true
 	}
 	return bucket.Change{}, false
+}
+
+// changedTwice says whether a rule may have had a third limit, between the one
+// that charged at a time and the one that it has: which may have given back or
+// forgiven what was charged, whatever the first and the last say.
+func changedTwice(terms *policy.Terms, at int64) bool {
+	return terms.Since > at && (terms.Before == nil || terms.Before.Since > at || terms.Before.Shape == (rate.Shape{}))
 }
 
 // ReservationStats describes the table of reservations. All but Outstanding,
@@ -508,6 +516,27 @@ func (t *reservations) void(k key.Key) {
 		for i := range e.charges {
 			if e.charges[i].key == k {
 				e.charges[i].units = 0
+			}
+		}
+	}
+}
+
+// spend has outstanding reservations give back so many units less, each of them,
+// to a bucket that was given them: by that, others may have the room already,
+// and how much of it was whose is not known. Under another limit they give
+// nothing.
+func (t *reservations) spend(k key.Key, shape rate.Shape, units int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, e := range t.open {
+		for i := range e.charges {
+			own := &e.charges[i]
+			switch {
+			case own.key != k || units == 0:
+			case own.shape != shape:
+				own.units = 0
+			default:
+				own.units -= min(units, own.units)
 			}
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/headgate-io/headgate/bucket/buckettest"
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/rate"
 )
 
 func (b *bench) reserve(t testing.TB, cost int64) headgate.Reservation {
@@ -646,4 +647,99 @@ func TestReserveInAQueue(t *testing.T) {
 	if _, d = b.tryReserve(1, time.Second); d.Wait != 3*time.Second {
 		t.Errorf("the next waits %v, want 3s: 40 of 70 were given back", d.Wait)
 	}
+}
+
+// TestNothingIsGrantedTwice mixes reservations, settlements below them, resets, tokens that are given and changes of the rule, and has
+// a bucket that knew every cost at once, and was converted at every change, admit all of it again.
+func TestNothingIsGrantedTwice(t *testing.T) {
+	for seed := range uint64(60) {
+		rng := rand.New(rand.NewPCG(seed, 5))
+		rules := &switching{}
+		b := newBench(t, []string{"GET /a"}, nil, func(o *headgate.Options) { o.Policies = rules })
+		limits := make([]policy.Rule, 3) // to and fro between these
+		for i := range limits {
+			limits[i] = policy.Rule{Endpoint: "GET /a", Limit: 1 + rng.Int64N(40), Burst: 20 + rng.Int64N(80)}
+		}
+		rules.compile(t, b, limits[0])
+		shape := rules.Load().Terms(0).Shape
+		type event struct {
+			at     int64
+			cost   int64 // settled
+			given  int64 // tokens
+			reset  bool
+			change rate.Shape
+		}
+		type held struct {
+			id   headgate.ReservationID
+			cost int64
+			in   int // events
+		}
+		var events []event
+		var open []held
+		for range 1500 {
+			b.now = b.now.Add(time.Duration(rng.Int64N(int64(80 * time.Millisecond))))
+			e := event{at: b.now.UnixNano()}
+			switch n := rng.IntN(100); {
+			case n < 1:
+				if _, err := b.Reset(context.Background(), mine, nil); err != nil {
+					t.Fatal(err)
+				}
+				e.reset = true
+				events = append(events, e)
+			case n < 9:
+				_, given, err := b.Grant(context.Background(), mine, 1+rng.Int64N(60), time.Time{}, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				e.given = given
+				events = append(events, e)
+			case n < 12:
+				rules.compile(t, b, limits[rng.IntN(len(limits))])
+				if e.change = rules.Load().Terms(0).Shape; e.change != shape {
+					shape = e.change
+					events = append(events, e)
+				}
+			case n < 35 && len(open) > 0:
+				i := rng.IntN(len(open))
+				actual := rng.Int64N(open[i].cost + 1)
+				if s := b.settle(t, open[i].id, actual); s.Status == headgate.Settled {
+					events[open[i].in].cost = actual
+				}
+				open = slices.Delete(open, i, i+1)
+			default:
+				e.cost = 1 + rng.Int64N(15)
+				made, d := b.tryReserve(e.cost, time.Hour)
+				if d.Allowed {
+					open = append(open, held{made.ID, e.cost, len(events)})
+					events = append(events, e)
+				}
+			}
+		}
+		right, under := bucket.State{}, shapeOfRule(t, b, limits[0])
+		for i, e := range events {
+			switch {
+			case e.reset:
+				right = bucket.State{Stamp: e.at}
+			case e.given > 0:
+				right, _ = right.Shift(e.at, under, -e.given*under.Unit, 0)
+			case e.change != (rate.Shape{}):
+				right = right.Convert(under, e.change, e.at)
+				under = e.change
+			default:
+				var ok bool
+				if right, ok = right.Charge(e.at, under, e.cost*under.Unit); !ok {
+					t.Fatalf("seed %d, event %d: %d tokens more than fit were spent in the end", seed, i, e.cost)
+				}
+			}
+		}
+	}
+}
+
+func shapeOfRule(t *testing.T, b *bench, r policy.Rule) rate.Shape {
+	t.Helper()
+	set, problems := policy.Compile(policy.Document{Rules: []policy.Rule{r}}, policy.CompileOptions{Endpoints: b.table})
+	if err := problems.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return set.Terms(0).Shape
 }

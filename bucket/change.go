@@ -132,8 +132,8 @@ func (l Log) Shift(now int64, sh *rate.Shape, units, charged int64) (after Log, 
 // only the right part been charged.
 //
 // When the limit has changed meanwhile, the charge is taken to have drained at the faster of both rates all the time. And as Convert may
-// have forgiven what did not fit under a smaller burst, the difference of both bursts is not given back either. If a limit changes more than
-// once under one charge, what the limits between forgave is not known here; it is bounded by their steps up, as after every change.
+// have forgiven what did not fit under a smaller burst, the difference of both bursts is not given back either. If a limit changed more than
+// once under one charge, what the limits between gave back or forgave is not known here, so nothing should be: that is for the caller to see.
 //
 // A limit that counts in windows takes the charge out of the window that counted it (Change.Charged), so all of back may be given back; but
 // only if it is the same limit, because nobody knows what became of one charge when counts were converted.
