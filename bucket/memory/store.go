@@ -179,7 +179,8 @@ func (s *Store) one(now int64, t *bucket.Take, o *bucket.Outcome, commit bool) b
 	// The first way whose tag fits is nearly always the right one.
 	way := uint(bits.TrailingZeros64(zeroBytes(sh.tags[home]^tagOf(t.Key)*ones))) / 8
 	slot := &sh.sets[home][way%ways]
-	if way == ways || slot.fingerprint != t.Key.Lo || slot.home != uint8(home%family) || units < 0 || t.Shape.Algorithm == rate.LeakyBucket || !same(&s.shapes.list[slot.shape], &t.Shape) {
+	if way == ways || slot.fingerprint != t.Key.Lo || slot.home != uint8(home%family) || units < 0 || t.Shape.Algorithm == rate.LeakyBucket ||
+		!same(&s.shapes.list[slot.shape], &t.Shape) || t.Before != nil && slot.stamp < t.Since {
 		return s.oneElseLocked(now, sh, sh.seekLocked(home, t.Key), t, o, units, commit)
 	}
 	after, allowed := bucket.State{Debt: slot.debt, Stamp: slot.stamp}.Try(now, &t.Shape, units)
