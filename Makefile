@@ -6,7 +6,7 @@ COUNT   ?= 6
 FUZZTIME ?= 30s
 
 .DEFAULT_GOAL := test
-.PHONY: help build run test lint fmt vet staticcheck modules portable proofs unit deps bench algorithms rivals churn fuzz clean
+.PHONY: help build run test lint fmt vet staticcheck modules portable proofs unit deps bench algorithms overhead rivals churn fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ bench: ## stage benchmarks; BENCH=regexp, COUNT=runs
 
 algorithms: ## measure what each algorithm admits at worst, into docs/algorithms.md
 	go run ./eval/algorithms -write
+
+overhead: ## time every stage inside a running process, write docs/benchmarks/overhead.md (a minute)
+	cd eval && go run ./overhead
 
 rivals: ## measure other Go limiters beside this one, write docs/benchmarks/rivals.md (some minutes)
 	cd eval && go run ./rivals
