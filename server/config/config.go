@@ -201,11 +201,15 @@ func Default() Config {
 // Read returns the Config of a YAML file, over the defaults. Unknown and
 // repeated fields are errors that name the line.
 func Read(path string) (Config, error) {
-	c := Default()
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return c, fmt.Errorf("config: %w", err)
+		return Default(), fmt.Errorf("config: %w", err)
 	}
+	return parse(path, text)
+}
+
+func parse(path string, text []byte) (Config, error) {
+	c := Default()
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	decoder.KnownFields(true)
 	if err := decoder.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
