@@ -212,12 +212,13 @@ func (s *process) whole(paths []target, byKeys, byToken []identity.Evidence, add
 	requests := func(from func(i int) identity.Evidence) func(int) {
 		return func(i int) {
 			e := from(i)
-			sinkDecision = s.limiter.Check(ctx, headgate.Request{Method: paths[i&mask].method, Target: paths[i&mask].path, Peer: e.Peer, Header: e.Header})
+			t := &paths[(i%1000+i/1000%16)&mask] // 16 endpoints for each caller
+			sinkDecision = s.limiter.Check(ctx, headgate.Request{Method: t.method, Target: t.path, Peer: e.Peer, Header: e.Header})
 		}
 	}
 	agent := http.Header{"User-Agent": {"curl/8"}, "Accept": {"*/*"}}
 	add(rowCheckPeer, requests(func(i int) identity.Evidence {
-		return identity.Evidence{Peer: netip.AddrFrom4([4]byte{198, 51, 100, byte(i)}), Header: agent}
+		return identity.Evidence{Peer: netip.AddrFrom4([4]byte{198, 51, byte(i % 1000 >> 8), byte(i % 1000)}), Header: agent}
 	}))
 	add(rowCheckKey, requests(func(i int) identity.Evidence { return byKeys[i%1000] }))
 	add(rowCheckToken, requests(func(i int) identity.Evidence { return byToken[i%len(byToken)] }))
