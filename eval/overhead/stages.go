@@ -61,9 +61,9 @@ func (s *process) stages(p plan) ([]Row, error) {
 		}
 	}
 	mask := len(paths) - 1
-	add(rowMatch, func(i int) { sinkMatch = s.endpoints.Match(paths[i&mask].method, paths[i&mask].path) })
-	add(rowDirty, func(i int) { sinkMatch = s.endpoints.Match(paths[i&mask].method, dirty[i&mask]) })
-	add(rowMiss, func(i int) { sinkMatch = s.endpoints.Match("GET", absent[i&mask]) })
+	add(rowMatch, func(i int) { sink.match = s.endpoints.Match(paths[i&mask].method, paths[i&mask].path) })
+	add(rowDirty, func(i int) { sink.match = s.endpoints.Match(paths[i&mask].method, dirty[i&mask]) })
+	add(rowMiss, func(i int) { sink.match = s.endpoints.Match("GET", absent[i&mask]) })
 
 	peer := netip.MustParseAddr("203.0.113.9")
 	byToken, err := s.tokens.evidence(peer, 1000)
@@ -87,20 +87,20 @@ func (s *process) stages(p plan) ([]Row, error) {
 			return nil, fmt.Errorf("a request is %v, want known by its %v", who, e.want)
 		}
 	}
-	add(rowToken, func(i int) { sinkWho = s.identities.Resolve(ctx, byToken[i%len(byToken)]) })
+	add(rowToken, func(i int) { sink.who = s.identities.Resolve(ctx, byToken[i%len(byToken)]) })
 	fresh, err := s.tokens.fresh(min(p.samples, 20_000) * 11 / 10)
 	if err != nil {
 		return nil, err
 	}
-	rows = append(rows, row(rowTokenFirst, timed(len(fresh)*10/11, func(i int) { sinkClaims, sinkErr = s.tokens.verifier.Verify(ctx, fresh[i%len(fresh)]) })))
-	if sinkErr != nil {
-		return nil, sinkErr
+	rows = append(rows, row(rowTokenFirst, timed(len(fresh)*10/11, func(i int) { sink.claims, sink.err = s.tokens.verifier.Verify(ctx, fresh[i%len(fresh)]) })))
+	if sink.err != nil {
+		return nil, sink.err
 	}
-	add(rowKey, func(i int) { sinkWho = s.identities.Resolve(ctx, byKey[i%len(byKey)]) })
-	add(rowKeys, func(i int) { sinkWho = s.identities.Resolve(ctx, byKeys[order[i%len(order)]]) })
-	add(rowPeer, func(int) { sinkWho = s.identities.Resolve(ctx, identity.Evidence{Peer: peer, Header: agent}) })
+	add(rowKey, func(i int) { sink.who = s.identities.Resolve(ctx, byKey[i%len(byKey)]) })
+	add(rowKeys, func(i int) { sink.who = s.identities.Resolve(ctx, byKeys[order[i%len(order)]]) })
+	add(rowPeer, func(int) { sink.who = s.identities.Resolve(ctx, identity.Evidence{Peer: peer, Header: agent}) })
 	proxy := netip.MustParseAddr("10.7.8.9")
-	add(rowHops, func(int) { sinkWho = s.identities.Resolve(ctx, identity.Evidence{Peer: proxy, Header: hops}) })
+	add(rowHops, func(int) { sink.who = s.identities.Resolve(ctx, identity.Evidence{Peer: proxy, Header: hops}) })
 
 	now := time.Now().UnixNano()
 	set := s.policies.Set()
@@ -111,9 +111,9 @@ func (s *process) stages(p plan) ([]Row, error) {
 	}
 	add(rowLookup, func(i int) { applied = set.Resolve(applied[:0], now, matched[i&mask], owners[i&mask], "") })
 	reloads := max(3, p.samples/20_000)
-	rows = append(rows, row(rowReload, timed(reloads, func(int) { sinkErr = s.policies.Reload(ctx) })))
-	if sinkErr != nil {
-		return nil, sinkErr
+	rows = append(rows, row(rowReload, timed(reloads, func(int) { sink.err = s.policies.Reload(ctx) })))
+	if sink.err != nil {
+		return nil, sink.err
 	}
 	if err := s.consume(p, add, &rows); err != nil {
 		return nil, err
@@ -126,13 +126,13 @@ func (s *process) stages(p plan) ([]Row, error) {
 }
 
 // The results of calls go here, so that no compiler leaves a call out.
-var (
-	sinkMatch    endpoint.Match
-	sinkWho      identity.Principal
-	sinkClaims   identity.Claims
-	sinkErr      error
-	sinkDecision headgate.Decision
-)
+var sink struct {
+	match    endpoint.Match
+	who      identity.Principal
+	claims   identity.Claims
+	err      error
+	decision headgate.Decision
+}
 
 // slow is a limit under which a bucket stays in debt for half a minute after one token, and denies nothing.
 var slow = rate.Limit{Tokens: 1, Per: 30 * time.Second, Burst: 100_000_000}
@@ -149,7 +149,7 @@ func (s *process) consume(p plan, add func(string, func(int)), rows *[]Row) erro
 		return func(i int) {
 			subject(i, text)
 			takes[0].Key = keys.Key(1, 1, text)
-			_, sinkErr = store.TryConsume(ctx, s.now(), takes, outs)
+			_, sink.err = store.TryConsume(ctx, s.now(), takes, outs)
 		}
 	}
 	one := func(int, []byte) {}
@@ -189,7 +189,7 @@ func (s *process) consume(p plan, add func(string, func(int)), rows *[]Row) erro
 		churn(-1 - i)
 	}
 	add(rowChurn, churn)
-	return sinkErr
+	return sink.err
 }
 
 // contender takes tokens of the one key of rowHot, with buffers of its own.
@@ -213,7 +213,7 @@ func (s *process) whole(paths []target, byKeys, byToken []identity.Evidence, add
 		return func(i int) {
 			e := from(i)
 			t := &paths[(i%1000+i/1000%16)&mask] // 16 endpoints for each caller
-			sinkDecision = s.limiter.Check(ctx, headgate.Request{Method: t.method, Target: t.path, Peer: e.Peer, Header: e.Header})
+			sink.decision = s.limiter.Check(ctx, headgate.Request{Method: t.method, Target: t.path, Peer: e.Peer, Header: e.Header})
 		}
 	}
 	agent := http.Header{"User-Agent": {"curl/8"}, "Accept": {"*/*"}}
