@@ -75,7 +75,7 @@ Start with "headgate demo", then "headgate serve --help".`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%w; see `%s --help`", err, cmd.CommandPath())
 	})
-	root.AddCommand(newServe(), newPolicy(), newKey(), newToken(), newSecret(), newBucket(), newAudit(), newRoutes(), newExplain(), newDoctor(), newDemo(), newVersion())
+	root.AddCommand(newServe(), newPolicy(), newKey(), newToken(), newSecret(), newBucket(), newAudit(), newRoutes(), newExplain(), newAttack(), newDoctor(), newDemo(), newVersion())
 	return root
 }
 

@@ -1,0 +1,132 @@
+package attack
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Plan is what is sent to a Site, and what is expected of it.
+type Plan struct {
+	// Endpoint is what is asked for: a method and a target, such as "GET /v1/items/1". Where the target holds {name}, items are varied too.
+	Endpoint string
+
+	// Limit is what one client may have of the endpoint.
+	Limit Limit
+
+	// Requests is how many are sent in all, Rate how many a second, Duration after what time the run ends.
+	Requests int
+	Rate     float64
+	Duration time.Duration
+
+	// Limited are the statuses by which the limiter says no. Default 429.
+	Limited []int
+
+	// Header is sent with every request, such as a valid credential.
+	Header []Field
+
+	// Agent is the User-Agent.
+	Agent string
+}
+
+// The most that a Plan may ask for: this finds holes, it is no load test.
+const (
+	MaxRequests = 50_000
+	MaxRate     = 1000
+	MaxDuration = 10 * time.Minute
+)
+
+// Check finds everything that is wrong with a plan, in the words of the command's flags.
+func (p Plan) Check() error {
+	var errs []error
+	want := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	r := p.request()
+	want(validMethod(r.Method) && strings.HasPrefix(r.Target, "/") && printable(r.Target),
+		"--endpoint is %q, want a method and a path such as \"GET /v1/items/1\"", p.Endpoint)
+	want(p.Limit.Requests >= 1 && p.Limit.Requests <= 1e9, "--limit is %d, want 1 to 1000000000", p.Limit.Requests)
+	want(p.Limit.Per >= time.Millisecond && p.Limit.Per <= 31*24*time.Hour, "--per is %v, want 1ms to 744h", p.Limit.Per)
+	want(p.Limit.Burst >= 1 && p.Limit.Burst <= 1e9, "--burst is %d, want 1 to 1000000000", p.Limit.Burst)
+	want(p.Requests >= 1 && p.Requests <= MaxRequests, "--requests is %d, want 1 to %d", p.Requests, MaxRequests)
+	want(p.Rate >= 0.1 && p.Rate <= MaxRate, "--rate is %v, want 0.1 to %d", p.Rate, MaxRate)
+	want(p.Duration >= time.Second && p.Duration <= MaxDuration, "--duration is %v, want 1s to %v", p.Duration, MaxDuration)
+	for _, status := range p.limited() {
+		want(status >= 400 && status <= 599, "--limited-status is %d, want 400 to 599", status)
+	}
+	for _, f := range p.Header {
+		want(validMethod(f.Name) && !strings.ContainsAny(f.Value, "\r\n\x00"), "--header is %q, want NAME: VALUE", f.Name+": "+f.Value)
+	}
+	if len(errs) == 0 {
+		least := len(p.Attacks()) * 4 * len(Headers.Families)
+		want(p.Requests >= least, "--requests is %d, want %d or more: there are %d attacks with up to %d variations each, and a variation alone shows little", p.Requests, least, len(p.Attacks()), len(Headers.Families))
+		want(p.Requests < least || p.reaches(), "with %d requests at %v a second nothing could be seen: each attack makes %d with one variation, in %v, and the limit admits %.0f in this time. %s",
+			p.Requests, p.Rate, p.half(), p.time().Round(time.Millisecond), p.Limit.Envelope(p.time()), p.enough())
+	}
+	return errors.Join(errs...)
+}
+
+// visible is how many times the envelope an attack must send with one variation: with less, a hole might not show.
+const visible = 1.5
+
+func (p Plan) reaches() bool { return float64(p.half()) >= visible*p.Limit.Envelope(p.time()) }
+
+// enough says which rate and number of requests would show something.
+func (p Plan) enough() string {
+	second := p.Limit.rate() * float64(time.Second)
+	rate := max(p.Rate, 2*visible*second)
+	// half = visible·(burst + second·half/rate)
+	half := visible * float64(p.Limit.Burst) / (1 - visible*second/rate)
+	requests := 2 * (int(half) + 1) * len(p.Attacks())
+	if rate > MaxRate || requests > MaxRequests {
+		return fmt.Sprintf("No more than %d requests at %d a second are sent: try it at an endpoint, or with a rule of your own for it, that has a lower limit", MaxRequests, MaxRate)
+	}
+	lasts := time.Duration(1.5*float64(requests)/rate)*time.Second + time.Second
+	return fmt.Sprintf("Try --rate %.0f --requests %d --duration %v", rate, requests, max(p.Duration, lasts))
+}
+
+// request is the plain one.
+func (p Plan) request() Request {
+	method, target, _ := strings.Cut(p.Endpoint, " ")
+	return Request{Method: method, Target: strings.TrimSpace(target)}.With(p.Header...)
+}
+
+// Attacks are those that the plan runs, in this order.
+func (p Plan) Attacks() []Attack {
+	list := []Attack{Plain, Headers, Spelling, Keys, Tokens, Unknown}
+	if r := p.request(); Fill(r.Target, "") != r.Target {
+		list = append(list, Parameters)
+	}
+	// A credential that is sent anyway would be one of two.
+	return slices.DeleteFunc(list, func(a Attack) bool {
+		return (a.Name == Keys.Name || a.Name == Tokens.Name) && slices.ContainsFunc(p.Header, credential)
+	})
+}
+
+func credential(f Field) bool {
+	return slices.ContainsFunc([]string{"Authorization", "X-Api-Key", "Cookie"}, func(name string) bool { return strings.EqualFold(name, f.Name) })
+}
+
+// each is the requests of one attack, half those with its best variation, time how long these take.
+func (p Plan) each() int           { return p.Requests / len(p.Attacks()) }
+func (p Plan) half() int           { return p.each() / 2 }
+func (p Plan) time() time.Duration { return time.Duration(float64(p.half()) / p.Rate * 1e9) }
+
+func (p Plan) limited() []int {
+	if len(p.Limited) == 0 {
+		return []int{429}
+	}
+	return p.Limited
+}
+
+func validMethod(s string) bool {
+	return s != "" && len(s) <= 64 && strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_") == ""
+}
+
+func printable(target string) bool {
+	return len(target) <= 4096 && !strings.ContainsFunc(target, func(c rune) bool { return c <= ' ' || c > '~' })
+}

@@ -1,0 +1,129 @@
+package attack
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// Request is a request as it goes over the wire: nothing of it is cleaned.
+type Request struct {
+	Method, Target string
+	Header         []Field
+	Body           string
+}
+
+// Field is one header line.
+type Field struct{ Name, Value string }
+
+// With returns r with more header lines. It leaves r alone.
+func (r Request) With(fields ...Field) Request {
+	r.Header = append(r.Header[:len(r.Header):len(r.Header)], fields...)
+	return r
+}
+
+// Client sends requests over one connection that it keeps, and follows no redirect. It is for one goroutine.
+type Client struct {
+	// Dial makes a connection.
+	Dial func(context.Context) (net.Conn, error)
+
+	// Host is the Host field, Agent the User-Agent.
+	Host, Agent string
+
+	// Patience bounds one request. Default 10s.
+	Patience time.Duration
+
+	conn    net.Conn
+	answers *bufio.Reader
+}
+
+// maxAnswer bounds what is read of a body. Of a longer one the connection is not used again.
+const maxAnswer = 64 << 10
+
+// Do sends r and returns the status of the answer.
+func (c *Client) Do(ctx context.Context, r Request) (status int, err error) {
+	for attempt := 0; ; attempt++ {
+		kept := c.conn != nil
+		status, err = c.try(ctx, r)
+		if err == nil || !kept || attempt > 0 || ctx.Err() != nil {
+			return status, err
+		}
+		// The server may have closed a connection that it had kept.
+	}
+}
+
+func (c *Client) try(ctx context.Context, r Request) (int, error) {
+	if c.conn == nil {
+		conn, err := c.Dial(ctx)
+		if err != nil {
+			return 0, err
+		}
+		c.conn, c.answers = conn, bufio.NewReader(conn)
+	}
+	patience := c.Patience
+	if patience == 0 {
+		patience = 10 * time.Second
+	}
+	conn := c.conn
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		c.Close()
+		return 0, err
+	}
+	if ctx.Err() != nil { // it may have ended before the deadline was set
+		return 0, ctx.Err()
+	}
+	if _, err := io.WriteString(conn, c.text(r)); err != nil {
+		c.Close()
+		return 0, err
+	}
+	status, reusable, err := c.read(r.Method)
+	if err != nil || !reusable {
+		c.Close()
+	}
+	return status, err
+}
+
+func (c *Client) text(r Request) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: %s\r\n", r.Method, r.Target, c.Host, c.Agent)
+	for _, f := range r.Header {
+		fmt.Fprintf(&b, "%s: %s\r\n", f.Name, f.Value)
+	}
+	if r.Body != "" || r.Method == http.MethodPost || r.Method == http.MethodPut || r.Method == http.MethodPatch {
+		fmt.Fprintf(&b, "Content-Length: %d\r\n", len(r.Body))
+	}
+	b.WriteString("\r\n")
+	b.WriteString(r.Body)
+	return b.String()
+}
+
+func (c *Client) read(method string) (status int, reusable bool, err error) {
+	for {
+		answer, err := http.ReadResponse(c.answers, &http.Request{Method: method})
+		if err != nil {
+			return 0, false, err
+		}
+		if answer.StatusCode < 200 && answer.StatusCode != http.StatusSwitchingProtocols {
+			continue
+		}
+		n, err := io.Copy(io.Discard, io.LimitReader(answer.Body, maxAnswer+1))
+		answer.Body.Close()
+		// A body that breaks off was still an answer.
+		return answer.StatusCode, err == nil && n <= maxAnswer && !answer.Close, nil
+	}
+}
+
+// Close ends the connection. The next request makes another.
+func (c *Client) Close() {
+	if c.conn != nil {
+		_ = c.conn.Close()
+		c.conn, c.answers = nil, nil
+	}
+}

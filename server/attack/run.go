@@ -1,0 +1,318 @@
+package attack
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Verdict is what an attack showed.
+type Verdict string
+
+const (
+	Held         Verdict = "held"         // never more than the envelope was admitted
+	Widened      Verdict = "widened"      // more was
+	Inconclusive Verdict = "inconclusive" // too little was answered to tell
+)
+
+// Finding is the outcome of one attack, with its evidence.
+type Finding struct {
+	Attack  string  `json:"attack"`
+	Claim   string  `json:"claim"`
+	Verdict Verdict `json:"verdict"`
+
+	Sent     int     `json:"sent"`     // requests
+	Admitted int     `json:"admitted"` // of them
+	Envelope float64 `json:"envelope"` // the most that the limit admits in Seconds
+	Beyond   int64   `json:"beyond"`   // requests above the envelope of the interval in which most were
+	Seconds  float64 `json:"seconds"`  // from the first sending to the last answer
+
+	Statuses map[int]int   `json:"statuses"` // answers by status; 0: no answer
+	Families []FamilyCount `json:"families"` // what was admitted most often first
+	Fix      string        `json:"fix,omitempty"`
+}
+
+// FamilyCount is how often a variation was admitted.
+type FamilyCount struct {
+	Name     string `json:"name"`
+	Sent     int    `json:"sent"`
+	Admitted int    `json:"admitted"`
+}
+
+// ErrStorm is a server that fails under the attack.
+var ErrStorm = errors.New("stopped")
+
+// Run carries the plan out, one attack after the other, and tells each finding as it comes. What it returns with an error is what it found
+// before.
+func Run(ctx context.Context, site Site, p Plan, tell func(Finding)) ([]Finding, error) {
+	return run(ctx, site.Dial, site.Host, p, tell)
+}
+
+func run(ctx context.Context, dial func(context.Context) (net.Conn, error), host string, p Plan, tell func(Finding)) ([]Finding, error) {
+	if err := p.Check(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.Duration)
+	defer cancel()
+	v := volley{plan: p, dial: dial, host: host, start: time.Now(), stop: cancel}
+	var findings []Finding
+	usual := 0
+	for _, a := range p.Attacks() {
+		shots, err := v.attack(ctx, a, usual)
+		if err != nil {
+			return findings, err
+		}
+		if a.Name == Plain.Name {
+			if usual = usualStatus(shots, p.limited()); usual == 0 {
+				return findings, fmt.Errorf("of %d plain requests none was let through: wait until the limit has recovered, or choose another endpoint", len(shots))
+			}
+		}
+		f := judge(a, shots, p, usual)
+		findings = append(findings, f)
+		tell(f)
+		if a.Name == Plain.Name && f.Verdict == Widened {
+			return findings, errors.New("the plain request has more than the limit already, so there is nothing to compare the attacks with")
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	if err := ctx.Err(); errors.Is(err, context.Canceled) {
+		return findings, errors.New("interrupted")
+	} else if err != nil && len(findings) < len(p.Attacks()) {
+		return findings, fmt.Errorf("--duration %v is over after %d of %d attacks", p.Duration, len(findings), len(p.Attacks()))
+	}
+	return findings, nil
+}
+
+// shot is one request of an attack.
+type shot struct {
+	span   Span
+	family string
+	status int // 0: no answer
+}
+
+// volley fires attacks at one server.
+type volley struct {
+	plan  Plan
+	dial  func(context.Context) (net.Conn, error)
+	host  string
+	start time.Time
+	stop  context.CancelFunc
+
+	mu    sync.Mutex
+	shots []shot  // of the attack under way; guarded by mu
+	last  [40]int // the latest statuses; guarded by mu
+	count int     // guarded by mu
+	fault error   // guarded by mu
+	lost  error   // why the latest request had no answer; guarded by mu
+}
+
+// workers bounds the requests in flight.
+const workers = 8
+
+// attack spends half of the requests on all families in turn, and the other half on the one that got most: so does an attacker.
+func (v *volley) attack(ctx context.Context, a Attack, usual int) ([]shot, error) {
+	scouts := v.plan.each() / 2
+	shots, err := v.fire(ctx, a, scouts, 0)
+	if err != nil {
+		return nil, err
+	}
+	then := a
+	then.Families = []Family{best(a, shots, v.plan.limited(), usual)}
+	more, err := v.fire(ctx, then, v.plan.each()-scouts, scouts)
+	return append(shots, more...), err
+}
+
+// best is the family of which most was admitted, of what was sent.
+func best(a Attack, shots []shot, limited []int, usual int) Family {
+	sent, got := map[string]float64{}, map[string]float64{}
+	for _, s := range shots {
+		sent[s.family]++
+		if admitted(a, s.status, limited, usual) {
+			got[s.family]++
+		}
+	}
+	return slices.MaxFunc(a.Families, func(f, g Family) int {
+		return cmp.Compare(got[f.Name]/max(1, sent[f.Name]), got[g.Name]/max(1, sent[g.Name]))
+	})
+}
+
+// fire sends n requests of an attack at the plan's rate, from the from-th on.
+func (v *volley) fire(ctx context.Context, a Attack, n, from int) ([]shot, error) {
+	v.mu.Lock()
+	v.shots = nil
+	v.mu.Unlock()
+	next := make(chan int)
+	var wg sync.WaitGroup
+	for range min(workers, n) {
+		wg.Go(func() { v.work(ctx, a, next) })
+	}
+	pace := time.NewTicker(time.Duration(1e9 / v.plan.Rate))
+	defer pace.Stop()
+send:
+	for i := range n {
+		select {
+		case next <- from + i:
+		case <-ctx.Done():
+			break send
+		}
+		select {
+		case <-pace.C:
+		case <-ctx.Done():
+			break send
+		}
+	}
+	close(next)
+	wg.Wait()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.shots, v.fault
+}
+
+func (v *volley) work(ctx context.Context, a Attack, next <-chan int) {
+	client := &Client{Dial: v.dial, Host: v.host, Agent: v.plan.Agent}
+	defer client.Close()
+	plain := v.plan.request()
+	for i := range next {
+		base := plain
+		if a.Name != Parameters.Name {
+			base.Target = Fill(base.Target, "1")
+		}
+		r, family := a.Request(base, i)
+		sent := time.Since(v.start)
+		status, err := client.Do(ctx, r)
+		if err != nil && ctx.Err() != nil {
+			continue // cut off by the end of the run, not by the server
+		}
+		v.note(shot{span: Span{sent, time.Since(v.start)}, family: family.Name, status: status}, err)
+	}
+}
+
+// note records a shot, and ends the run where the server fails.
+func (v *volley) note(s shot, err error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if err != nil {
+		v.lost = err
+	}
+	v.shots = append(v.shots, s)
+	v.last[v.count%len(v.last)] = s.status
+	v.count++
+	failed, silent := 0, 0
+	for _, status := range v.last[:min(v.count, len(v.last))] {
+		if status == 0 {
+			silent++
+		} else if status >= 500 && !slices.Contains(v.plan.limited(), status) {
+			failed++
+		}
+	}
+	if v.fault != nil {
+		return
+	}
+	switch half := len(v.last) / 2; {
+	case failed >= half:
+		v.fault = fmt.Errorf("%w: %d of the last %d answers were 5xx, the latest of them %d. This hurts the API, or it is how its limiter says no: then name it, --limited-status %d",
+			ErrStorm, failed, min(v.count, len(v.last)), latestFailure(v), latestFailure(v))
+	case silent >= half:
+		v.fault = fmt.Errorf("%w: %d of the last %d requests had no answer: %w", ErrStorm, silent, min(v.count, len(v.last)), v.lost)
+	default:
+		return
+	}
+	v.stop()
+}
+
+func latestFailure(v *volley) int {
+	for back := 1; back <= min(v.count, len(v.last)); back++ {
+		if status := v.last[(v.count-back)%len(v.last)]; status >= 500 {
+			return status
+		}
+	}
+	return 0
+}
+
+// usualStatus is the most frequent answer to the plain request when it is let through; 0 if it never was.
+func usualStatus(shots []shot, limited []int) int {
+	counts, usual := map[int]int{}, 0
+	for _, s := range shots {
+		if s.status != 0 && s.status < 500 && !slices.Contains(limited, s.status) {
+			if counts[s.status]++; counts[s.status] > counts[usual] || counts[s.status] == counts[usual] && s.status < usual {
+				usual = s.status
+			}
+		}
+	}
+	return usual
+}
+
+// judge counts what an attack had admitted. usual is what the plain request is answered.
+func judge(a Attack, shots []shot, p Plan, usual int) Finding {
+	f := Finding{Attack: a.Name, Claim: a.Claim, Sent: len(shots), Statuses: map[int]int{}}
+	var spans, all []Span
+	byFamily := map[string]*FamilyCount{}
+	for _, s := range shots {
+		f.Statuses[s.status]++
+		all = append(all, s.span)
+		if byFamily[s.family] == nil {
+			byFamily[s.family] = &FamilyCount{Name: s.family}
+		}
+		byFamily[s.family].Sent++
+		if admitted(a, s.status, p.limited(), usual) {
+			spans = append(spans, s.span)
+			byFamily[s.family].Admitted++
+		}
+	}
+	took := Took(all)
+	f.Admitted, f.Envelope, f.Seconds, f.Beyond = len(spans), p.Limit.Envelope(took), took.Seconds(), p.Limit.Beyond(spans)
+	for _, count := range byFamily {
+		f.Families = append(f.Families, *count)
+	}
+	slices.SortFunc(f.Families, func(a, b FamilyCount) int {
+		if a.Admitted != b.Admitted {
+			return b.Admitted - a.Admitted
+		}
+		if a.Name < b.Name {
+			return -1
+		}
+		return 1
+	})
+	switch {
+	case f.Beyond > 0:
+		f.Verdict, f.Fix = Widened, a.Fix
+	case float64(f.Sent-f.Statuses[0]) < (1+visible)/2*f.Envelope:
+		f.Verdict = Inconclusive // it could hardly have been beyond
+	default:
+		f.Verdict = Held
+	}
+	return f
+}
+
+// admitted reports whether a request got what the limit is to protect.
+func admitted(a Attack, status int, limited []int, usual int) bool {
+	if status == 0 || slices.Contains(limited, status) {
+		return false
+	}
+	switch a.Name {
+	case Spelling.Name, Parameters.Name:
+		return status == usual // any other answer says that this is not the resource
+	case Unknown.Name:
+		return status != http.StatusNotFound && !refused(status)
+	}
+	// A credential that the API refuses was tried all the same: 401 and 403 are what a guesser pays for.
+	return !refused(status)
+}
+
+// refused are the answers of servers that did not accept the request as one.
+func refused(status int) bool {
+	switch status {
+	case http.StatusBadRequest, http.StatusMethodNotAllowed, http.StatusGone, http.StatusRequestURITooLong, http.StatusMisdirectedRequest,
+		http.StatusRequestHeaderFieldsTooLarge, http.StatusNotImplemented, http.StatusHTTPVersionNotSupported:
+		return true
+	}
+	return false
+}

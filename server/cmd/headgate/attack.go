@@ -1,0 +1,204 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/mattn/go-isatty"
+	"github.com/spf13/cobra"
+
+	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/attack"
+)
+
+func newAttack() *cobra.Command {
+	plan := attack.Plan{Agent: "headgate-attack/" + programVersion() + " (a test of rate limits by their owner)"}
+	var owned, header []string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "attack URL",
+		Short: "Try to get past the rate limit of a deployment of your own",
+		Long: `Send one endpoint what attackers send to get past its rate limit, whichever
+limiter it has: headers that claim other addresses, other spellings of the path,
+API keys and tokens made up, endpoints that do not exist. For each it says whether
+more was admitted than the limit allows, in any interval, and what to do about it.
+
+Only loopback is attacked, and hosts that you name with --i-own-this-host: other
+people's servers are not yours to try. No redirect is followed, no other host is
+contacted, and the run ends by itself. Whatever is not answered with 429 (or a
+--limited-status) counts as admitted, where the attack is about the credential or
+the address; for another spelling, only the answer that the plain request gets.
+
+Exit status: 0 the limit held, 1 it was widened or could not be judged, 2 wrong usage.`,
+		Example: `  headgate attack http://127.0.0.1:8080 --endpoint 'GET /v1/items/1' --limit 5 --per 1s --burst 5
+  headgate attack https://staging.example.com --i-own-this-host staging.example.com \
+    --endpoint 'GET /v1/items/{id}' --limit 10 --limited-status 503 --json`,
+		Args: arguments(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !cmd.Flags().Changed("burst") {
+				plan.Limit.Burst = plan.Limit.Requests
+			}
+			for _, line := range header {
+				name, value, _ := strings.Cut(line, ":")
+				plan.Header = append(plan.Header, attack.Field{Name: name, Value: strings.TrimSpace(value)})
+			}
+			if err := plan.Check(); err != nil {
+				return usageError{err}
+			}
+			site, err := attack.Find(cmd.Context(), args[0], owned, attack.System)
+			if err != nil {
+				return usageError{err}
+			}
+			if asJSON {
+				return attackJSON(cmd.Context(), cmd.OutOrStdout(), site, plan)
+			}
+			return attackTable(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), site, plan)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&plan.Endpoint, "endpoint", "", "what is asked for, as 'METHOD /path'; where it holds {name}, other items are asked for too")
+	flags.Int64Var(&plan.Limit.Requests, "limit", 0, "requests that one client may send there in each --per")
+	flags.DurationVar(&plan.Limit.Per, "per", time.Second, "the time that --limit is about")
+	flags.Int64Var(&plan.Limit.Burst, "burst", 0, "requests that it may send at once (default: --limit)")
+	flags.IntVar(&plan.Requests, "requests", 1200, fmt.Sprintf("requests in all, at most %d", attack.MaxRequests))
+	flags.Float64Var(&plan.Rate, "rate", 100, fmt.Sprintf("requests a second, at most %d", attack.MaxRate))
+	flags.DurationVar(&plan.Duration, "duration", time.Minute, fmt.Sprintf("end after this long, at most %v", attack.MaxDuration))
+	flags.StringArrayVar(&owned, "i-own-this-host", nil, "host that is yours to attack, as the URL has it (repeatable)")
+	flags.IntSliceVar(&plan.Limited, "limited-status", []int{429}, "status by which the limiter says no (repeatable)")
+	flags.StringArrayVar(&header, "header", nil, "header of every request, as 'Name: value' (repeatable)")
+	flags.BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// attackReport is what --json prints.
+type attackReport struct {
+	Host      string           `json:"host"`
+	Addresses []string         `json:"addresses"`
+	Endpoint  string           `json:"endpoint"`
+	Limit     attack.Limit     `json:"limit"`
+	Findings  []attack.Finding `json:"findings"`
+	Stopped   string           `json:"stopped,omitempty"`
+}
+
+func attackJSON(ctx context.Context, w io.Writer, site attack.Site, plan attack.Plan) error {
+	report := attackReport{Host: site.Host, Endpoint: plan.Endpoint, Limit: plan.Limit, Findings: []attack.Finding{}}
+	for _, a := range site.Addresses {
+		report.Addresses = append(report.Addresses, a.String())
+	}
+	findings, err := attack.Run(ctx, site, plan, func(attack.Finding) {})
+	report.Findings = append(report.Findings, findings...)
+	if err != nil {
+		report.Stopped = err.Error()
+	}
+	return errors.Join(writeJSON(w, report), err, outcome(findings))
+}
+
+func attackTable(ctx context.Context, w, progress io.Writer, site attack.Site, plan attack.Plan) error {
+	fmt.Fprintf(w, "attacking  %s at %s\nendpoint   %s\nexpected   %s\n\n", site.Host, addresses(site), plan.Endpoint, expected(plan.Limit))
+	terminal := false
+	if f, ok := progress.(*os.File); ok {
+		terminal = isatty.IsTerminal(f.Fd())
+	}
+	all := plan.Attacks()
+	show := func(n int) {
+		if terminal && n < len(all) {
+			fmt.Fprintf(progress, "\r\033[K%d of %d: %s", n+1, len(all), all[n].Claim)
+		}
+	}
+	show(0)
+	done := 0
+	findings, err := attack.Run(ctx, site, plan, func(attack.Finding) {
+		done++
+		show(done)
+	})
+	if terminal {
+		fmt.Fprint(progress, "\r\033[K")
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	if len(findings) > 0 {
+		fmt.Fprintln(table, "ATTACK\tVERDICT\tSENT\tADMITTED\tENVELOPE\tBEYOND\tANSWERS\tWHAT WAS TRIED")
+	}
+	for _, f := range findings {
+		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%.0f\t%d\t%s\t%s\n", f.Attack, f.Verdict, f.Sent, f.Admitted, f.Envelope, f.Beyond, answers(f), f.Claim)
+	}
+	_ = table.Flush()
+	for _, f := range findings {
+		explainFinding(w, f, plan.Limit)
+	}
+	return errors.Join(err, outcome(findings))
+}
+
+// explainFinding says how a limit was widened and what to do.
+func explainFinding(w io.Writer, f attack.Finding, l attack.Limit) {
+	if f.Verdict != attack.Widened {
+		return
+	}
+	fmt.Fprintf(w, "\n%s: %d of %d requests were admitted in %.1f s; %s admits at most %.0f in this time.\n", f.Attack, f.Admitted, f.Sent, f.Seconds, expected(l), f.Envelope)
+	shown := 0
+	for _, c := range f.Families {
+		if c.Admitted == 0 || shown == 8 || len(f.Families) == 1 {
+			break
+		}
+		fmt.Fprintf(w, "  %d of %d with %s\n", c.Admitted, c.Sent, c.Name)
+		shown++
+	}
+	fmt.Fprintf(w, "  fix: %s.\n", f.Fix)
+}
+
+// outcome is the error that makes the exit status 1.
+func outcome(findings []attack.Finding) error {
+	var widened, unclear []string
+	for _, f := range findings {
+		switch f.Verdict {
+		case attack.Widened:
+			widened = append(widened, f.Attack)
+		case attack.Inconclusive:
+			unclear = append(unclear, f.Attack)
+		}
+	}
+	var errs []error
+	if len(widened) > 0 {
+		errs = append(errs, fmt.Errorf("the limit was widened by %s", strings.Join(widened, ", ")))
+	}
+	if len(unclear) > 0 {
+		errs = append(errs, fmt.Errorf("too little was answered to judge %s: try more --requests, or a higher --rate", strings.Join(unclear, ", ")))
+	}
+	return errors.Join(errs...)
+}
+
+func expected(l attack.Limit) string {
+	return fmt.Sprintf("%s, burst %d", policy.Rule{Limit: l.Requests, Per: l.Per}.Rate(), l.Burst)
+}
+
+func addresses(site attack.Site) string {
+	var list []string
+	for _, a := range site.Addresses {
+		list = append(list, a.String())
+	}
+	return strings.Join(list, ", ")
+}
+
+// answers is the answers by status, the most frequent first.
+func answers(f attack.Finding) string {
+	statuses := slices.SortedFunc(maps.Keys(f.Statuses), func(a, b int) int {
+		return cmp.Or(cmp.Compare(f.Statuses[b], f.Statuses[a]), cmp.Compare(a, b))
+	})
+	var list []string
+	for _, status := range statuses {
+		name := fmt.Sprint(status)
+		if status == 0 {
+			name = "none"
+		}
+		list = append(list, fmt.Sprintf("%d×%s", f.Statuses[status], name))
+	}
+	return strings.Join(list, " ")
+}

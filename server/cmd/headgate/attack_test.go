@@ -1,0 +1,102 @@
+package main
+
+import (
+	"encoding/json"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/headgate-io/headgate/server/attack"
+)
+
+// believing counts what each claimed address did, against a limit of 10 an hour: the hole that `headgate attack` is to find.
+func believing() http.Handler {
+	var mu sync.Mutex
+	counts := map[string]int{}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name := r.Header.Get("X-Forwarded-For")
+		if name == "" {
+			name, _, _ = net.SplitHostPort(r.RemoteAddr)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		switch counts[name]++; {
+		case counts[name] > 10:
+			w.WriteHeader(http.StatusTooManyRequests)
+		case r.URL.EscapedPath() != "/v1/items/1":
+			w.WriteHeader(http.StatusNotFound)
+		}
+	})
+}
+
+const tenAnHour = "--limit 10 --per 1h --rate 1000 --requests 600"
+
+func attackArgs(url string, more ...string) []string {
+	args := append([]string{"attack", url, "--endpoint", "GET /v1/items/1"}, strings.Fields(tenAnHour)...)
+	return append(args, more...)
+}
+
+func TestAttackNamesTheHole(t *testing.T) {
+	server := httptest.NewServer(believing())
+	defer server.Close()
+	code, stdout, stderr := call(t, t.TempDir(), attackArgs(server.URL)...)
+	if code != exitFailure {
+		t.Fatalf("exit %d, want %d\n%s%s", code, exitFailure, stdout, stderr)
+	}
+	for _, want := range []string{
+		"attacking  " + strings.TrimPrefix(server.URL, "http://") + " at 127.0.0.1:", "expected   10 per 1h, burst 10",
+		"\nplain     held ", "\nheaders   widened ", "\nkeys      held ", "with X-Forwarded-For\n", "10 per 1h, burst 10 admits at most 10 in this time", "fix: take the client's address from the connection",
+	} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("stdout does not say %q:\n%s", want, stdout)
+		}
+	}
+	if want := "headgate: the limit was widened by headers\n"; stderr != want {
+		t.Errorf("stderr is %q, want %q", stderr, want)
+	}
+}
+
+func TestAttackJSON(t *testing.T) {
+	server := httptest.NewServer(believing())
+	defer server.Close()
+	code, stdout, stderr := call(t, t.TempDir(), attackArgs(server.URL, "--json")...)
+	var report attackReport
+	if err := json.Unmarshal([]byte(stdout), &report); err != nil || code != exitFailure {
+		t.Fatalf("exit %d, %v\n%s%s", code, err, stdout, stderr)
+	}
+	if len(report.Findings) != 6 || report.Limit != (attack.Limit{Requests: 10, Per: time.Hour, Burst: 10}) || len(report.Addresses) != 1 {
+		t.Errorf("the report is %+v", report)
+	}
+	for _, f := range report.Findings {
+		if want := f.Attack == "headers"; (f.Verdict == attack.Widened) != want || f.Sent != 100 {
+			t.Errorf("%s: %s after %d requests, want widened %v after 100", f.Attack, f.Verdict, f.Sent, want)
+		}
+	}
+}
+
+// TestAttackRefusesStrangers sends nothing to hosts that nobody claims, and nothing at all when the call is wrong.
+func TestAttackRefusesStrangers(t *testing.T) {
+	for name, c := range map[string]struct {
+		args []string
+		want string
+	}{
+		"a name":         {attackArgs("http://stranger.invalid"), "--i-own-this-host stranger.invalid"},
+		"an address":     {attackArgs("http://192.0.2.1"), "192.0.2.1 is 192.0.2.1, not loopback"},
+		"another host":   {attackArgs("http://stranger.invalid", "--i-own-this-host", "mine.invalid"), "--i-own-this-host stranger.invalid"},
+		"a pattern":      {attackArgs("http://stranger.invalid", "--i-own-this-host", "*"), `--i-own-this-host is "*"`},
+		"no endpoint":    {[]string{"attack", "http://127.0.0.1:1"}, `--endpoint is ""`},
+		"too many":       {attackArgs("http://127.0.0.1:1", "--requests", "1000000"), "--requests is 1000000, want 1 to 50000"},
+		"nothing to see": {attackArgs("http://127.0.0.1:1", "--limit", "500", "--per", "1s"), "nothing could be seen"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code, stdout, stderr := call(t, t.TempDir(), c.args...)
+			if code != exitUsage || stdout != "" || !strings.Contains(stderr, c.want) {
+				t.Errorf("exit %d, want %d and %q\n%s%s", code, exitUsage, c.want, stdout, stderr)
+			}
+		})
+	}
+}
