@@ -6,7 +6,7 @@ COUNT   ?= 6
 FUZZTIME ?= 30s
 
 .DEFAULT_GOAL := test
-.PHONY: help build run test lint fmt vet staticcheck modules portable proofs unit deps bench algorithms overhead rivals churn fuzz clean
+.PHONY: help build run test lint fmt vet staticcheck modules portable proofs unit deps bench algorithms overhead rivals churn attacks fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,6 +68,9 @@ rivals: ## measure other Go limiters beside this one, write docs/benchmarks/riva
 
 churn: ## attack bounded tables with more keys than they hold, write docs/benchmarks/churn.md (a minute or two)
 	cd eval && go run ./churn
+
+attacks: ## attack the gateway and other limiters over sockets, write docs/attacks.md (some minutes)
+	cd eval && go run ./attacks
 
 fuzz: ## every fuzz target for FUZZTIME (default 30s) each
 	@scripts/fuzz $(FUZZTIME)

@@ -6,10 +6,14 @@ replace github.com/headgate-io/headgate => ../
 
 tool honnef.co/go/tools/cmd/staticcheck
 
-require github.com/headgate-io/headgate v0.0.0-00010101000000-000000000000
+require (
+	github.com/headgate-io/headgate v0.0.0-00010101000000-000000000000
+	github.com/headgate-io/headgate/server v0.0.0-00010101000000-000000000000
+)
 
 require (
 	github.com/anishathalye/porcupine v1.3.1
+	github.com/didip/tollbooth/v8 v8.0.1
 	github.com/gin-gonic/gin v1.11.0
 	github.com/go-chi/chi/v5 v5.5.0
 	github.com/go-chi/httprate v0.16.1
@@ -44,13 +48,13 @@ require (
 	github.com/cloudwego/base64x v0.1.6 // indirect
 	github.com/gabriel-vasile/mimetype v1.4.8 // indirect
 	github.com/gin-contrib/sse v1.1.0 // indirect
+	github.com/go-pkgz/expirable-cache/v3 v3.0.0 // indirect
 	github.com/go-playground/locales v0.14.1 // indirect
 	github.com/go-playground/universal-translator v0.18.1 // indirect
 	github.com/go-playground/validator/v10 v10.27.0 // indirect
 	github.com/goccy/go-json v0.10.2 // indirect
 	github.com/goccy/go-yaml v1.18.0 // indirect
 	github.com/hashicorp/golang-lru v0.5.4 // indirect
-	github.com/headgate-io/headgate/server v0.0.0-00010101000000-000000000000
 	github.com/json-iterator/go v1.1.12 // indirect
 	github.com/klauspost/cpuid/v2 v2.3.0 // indirect
 	github.com/labstack/gommon v0.5.0 // indirect

@@ -115,6 +115,29 @@ func Serve(t testing.TB, dir string, args ...string) *Gateway {
 	return g
 }
 
+// Start is Serve for programs: the caller ends what it starts, with Kill.
+func Start(dir string, args ...string) (*Gateway, error) {
+	binary, err := build()
+	if err != nil {
+		return nil, err
+	}
+	return start(binary, dir, args...)
+}
+
+// Command runs the command with args in dir, for programs.
+func Command(dir string, args ...string) error {
+	binary, err := build()
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(binary, args...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("headgate %s: %w\n%s", strings.Join(args, " "), err, out)
+	}
+	return nil
+}
+
 func start(binary, dir string, args ...string) (*Gateway, error) {
 	g := &Gateway{
 		Dir: dir, DB: "sqlite:" + filepath.Join(dir, "headgate.db"),

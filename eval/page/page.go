@@ -15,7 +15,11 @@ import (
 // Replace puts text between the markers <!-- begin NAME --> and <!-- end NAME --> of a file, and leaves the rest of it alone. A file that does
 // not exist yet is started with the markers.
 func Replace(file, name, text string) error {
-	begin, end := "<!-- begin "+name+" -->\n", "<!-- end "+name+" -->\n"
+	return Between(file, "<!-- begin "+name+" -->\n", "<!-- end "+name+" -->\n", text)
+}
+
+// Between is Replace with other markers, which are lines.
+func Between(file, begin, end, text string) error {
 	old, err := os.ReadFile(file)
 	switch {
 	case os.IsNotExist(err):
