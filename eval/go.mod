@@ -4,6 +4,8 @@ go 1.25.0
 
 replace github.com/headgate-io/headgate => ../
 
+replace github.com/headgate-io/headgate/server => ../server
+
 tool honnef.co/go/tools/cmd/staticcheck
 
 require (
@@ -85,5 +87,3 @@ require (
 	google.golang.org/protobuf v1.36.11 // indirect
 	honnef.co/go/tools v0.7.0 // indirect
 )
-
-replace github.com/headgate-io/headgate/server => ../server
