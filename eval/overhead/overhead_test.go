@@ -34,6 +34,11 @@ func TestEveryStageIsTimed(t *testing.T) {
 			t.Errorf("the page lacks the row %q", name)
 		}
 	}
+	for _, name := range want {
+		if label := labels[name]; name != rowReload && (label == "" || len(label) > 28) {
+			t.Errorf("the label of %q is %q, want one of at most 28 bytes", name, label)
+		}
+	}
 	for name := range floors {
 		if !strings.Contains(text, name) {
 			t.Errorf("the floor of %q stands beside no row", name)

@@ -55,6 +55,16 @@ var floors = map[string]struct {
 	rowCheckPeer:  {0.25, "the sum of its stages"},
 }
 
+// labels are the rows' names as far as they fit beside a bar.
+var labels = map[string]string{
+	rowMatch: "1a endpoint: clean path", rowDirty: "1b endpoint: dirty path", rowMiss: "2 endpoint: no match",
+	rowToken: "3a token, seen before", rowTokenFirst: "3b token, first time", rowKey: "4a API key, one of 1,000",
+	rowKeys: "4b API key, one of all", rowPeer: "5a peer address", rowHops: "5b three proxies", rowLookup: "6 policy look-up",
+	rowHot: "8a bucket, one key", rowContended: "8b the same, two goroutines", rowMany: "8c bucket, many keys", rowChurn: "8d bucket, new key",
+	rowCheckPeer: "9a decision, address", rowCheckKey: "9b decision, API key", rowCheckToken: "9c decision, token",
+	rowHandler: "9d net/http handler", rowWithout: "HTTP request, no limiter", rowWith: "HTTP request, limiter", rowAdded: "9e the difference",
+}
+
 // page is what stands between the markers.
 func (p plan) page(found [][]Row, now time.Time) string {
 	var b strings.Builder
@@ -110,22 +120,10 @@ func chart(found [][]Row) page.Chart {
 		p50 := across(found, i, func(r Row) float64 { return r.P50 })
 		p99 := across(found, i, func(r Row) float64 { return r.P99 })
 		middle, far := p50[len(p50)/2]/1000, p99[len(p99)/2]/1000
-		if middle <= 0 {
+		if middle <= 0 || r.Name == rowReload { // a reload is no request's
 			continue
 		}
-		label, _, _ := strings.Cut(r.Name, ",")
-		panel.Bars = append(panel.Bars, page.Bar{Label: short(label), Value: middle, Low: middle, High: far, Text: micro(1000*middle) + " µs", Ours: true})
+		panel.Bars = append(panel.Bars, page.Bar{Label: labels[r.Name], Value: middle, Low: middle, High: far, Text: micro(1000*middle) + " µs", Ours: true})
 	}
 	return page.Chart{Title: "What each stage of a request costs inside a running process", Panels: []page.Panel{panel}}
-}
-
-// short leaves of a row's name what fits beside a bar.
-func short(name string) string {
-	for _, cut := range [][2]string{{"normalise endpoint", "endpoint"}, {"HTTP request over loopback", "HTTP request"}, {"net/http handler with both header fields", "handler"}, {"added to an HTTP request: the difference", "added to a request"}} {
-		name = strings.Replace(name, cut[0], cut[1], 1)
-	}
-	if len(name) > 30 {
-		name = name[:30] + "…"
-	}
-	return name
 }
