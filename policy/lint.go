@@ -228,6 +228,55 @@ func (c *compiler) check() {
 			id, _ := c.set.of(group(g.start+1), c.rows[i].subject)
 			c.checkCosts(int(c.indexes[i]), id, costs)
 			c.checkVoid(int(c.indexes[i]), id, all)
+			c.checkLockout(int(c.indexes[i]), id)
+		}
+	}
+	c.checkIdentified()
+}
+
+// checkLockout reports a rule by identifier that one address can keep empty,
+// and with it the owner of the account out. A guard by identifier_ip or ip that
+// gives less in the long run makes that take more than one.
+func (c *compiler) checkLockout(i int, id RuleID) {
+	s := c.set
+	r := &s.rows[id]
+	if r.subject != SubjectIdentifier || r.mode != Enforce || !s.live(r, c.now) || r.endpoint == rowUnknown || !c.reads(r.endpoint) {
+		return
+	}
+	for _, n := range []uint32{r.endpoint, rowDefault, rowAll} {
+		for _, w := range []who{r.who, 0} {
+			for _, subject := range []Subject{SubjectIdentifierIP, SubjectIP} {
+				guard, ok := s.of(s.group(n, w), subject)
+				if ok && s.rows[guard].mode == Enforce && s.live(&s.rows[guard], c.now) && faster(s.limits[r.limit], s.limits[s.rows[guard].limit]) {
+					return
+				}
+			}
+		}
+	}
+	c.rule(Warning, i, "lockout", "subject", text(SubjectIdentifier.String()),
+		"beside it a rule by identifier_ip or ip that gives less; else one address can keep the owner of an account out")
+}
+
+// reads reports whether identifiers may be read at an endpoint, by number.
+func (c *compiler) reads(n uint32) bool {
+	switch {
+	case len(c.o.Identified) == 0:
+		return !slices.Contains(c.o.Unseen, SubjectIdentifier)
+	case n == rowDefault, n == rowAll:
+		return true
+	}
+	return slices.Contains(c.o.Identified, endpoint.ID(n))
+}
+
+// checkIdentified reports endpoints whose bodies are read for nothing.
+func (c *compiler) checkIdentified() {
+	for _, id := range c.o.Identified {
+		if !slices.ContainsFunc(c.set.rows, func(r row) bool {
+			return (r.subject == SubjectIdentifier || r.subject == SubjectIdentifierIP) && c.set.live(&r, c.now) &&
+				(r.endpoint == uint32(id) || r.endpoint == rowDefault || r.endpoint == rowAll || r.endpoint == rowUnknown)
+		}) {
+			c.problems.add(Problem{Severity: Warning, Code: "unused_identifier", Rule: -1, Where: "identifiers",
+				Field: c.set.endpointText(uint32(id)), Value: "read", Want: "a rule by identifier_ip or identifier that applies there; without one its bodies are read for nothing"})
 		}
 	}
 }

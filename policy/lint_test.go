@@ -344,3 +344,77 @@ func TestLintUnseenIdentifiers(t *testing.T) {
 		}
 	}
 }
+
+// A rule by identifier alone lets one address lock an account out, unless a
+// rule beside it gives the address less.
+func TestLintLockout(t *testing.T) {
+	endpoints := table(t, "POST /v1/login", "POST /v1/orders")
+	login := lookup(t, endpoints, "POST /v1/login")
+	const at = "POST /v1/login"
+	byName := policy.Rule{Endpoint: at, Limit: 100, Per: time.Hour, Subject: policy.SubjectIdentifier}
+	guard := func(change func(*policy.Rule)) []policy.Rule {
+		r := policy.Rule{Endpoint: at, Limit: 5, Per: time.Hour, Subject: policy.SubjectIdentifierIP}
+		change(&r)
+		return []policy.Rule{byName, r}
+	}
+	shadow, orders := byName, byName
+	shadow.Mode, orders.Endpoint = policy.Shadow, "POST /v1/orders"
+	for name, c := range map[string]struct {
+		rules []policy.Rule
+		want  int
+	}{
+		"alone":                         {[]policy.Rule{byName}, 1},
+		"with the pair":                 {guard(func(*policy.Rule) {}), 0},
+		"with the address":              {guard(func(r *policy.Rule) { r.Subject = policy.SubjectIP }), 0},
+		"with the address at default":   {guard(func(r *policy.Rule) { r.Endpoint, r.Subject = policy.Default, policy.SubjectIP }), 0},
+		"with the pair at all":          {guard(func(r *policy.Rule) { r.Endpoint = policy.All }), 0},
+		"with the pair elsewhere":       {guard(func(r *policy.Rule) { r.Endpoint = "POST /v1/orders" }), 1},
+		"with the principal":            {guard(func(r *policy.Rule) { r.Subject = policy.SubjectPrincipal }), 1},
+		"with as much":                  {guard(func(r *policy.Rule) { r.Limit = 100 }), 1},
+		"with a loose guard":            {guard(func(r *policy.Rule) { r.Subject, r.Per = policy.SubjectIP, time.Second }), 1},
+		"with a guard in shadow":        {guard(func(r *policy.Rule) { r.Mode = policy.Shadow }), 1},
+		"with a guard that has expired": {guard(func(r *policy.Rule) { r.Expires = time.Unix(1, 0) }), 1},
+		"with a guard for one project":  {guard(func(r *policy.Rule) { r.Project = "acme" }), 1},
+		"in shadow":                     {[]policy.Rule{shadow}, 0},
+		"where no body is read":         {[]policy.Rule{orders}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := 0
+			for _, p := range policy.Lint(policy.Document{Rules: c.rules}, policy.CompileOptions{Endpoints: endpoints, Identified: []endpoint.ID{login}}) {
+				if p.Code == "lockout" && p.Severity == policy.Warning && p.Rule == 0 {
+					got++
+				}
+			}
+			if got != c.want {
+				t.Errorf("Lint warned %d times, want %d", got, c.want)
+			}
+		})
+	}
+	unread := policy.CompileOptions{Endpoints: endpoints, Unseen: []policy.Subject{policy.SubjectIdentifier, policy.SubjectIdentifierIP}}
+	if text := policy.Lint(policy.Document{Rules: []policy.Rule{byName}}, unread).String(); strings.Contains(text, "lockout") {
+		t.Errorf("where no body is read Lint says\n%s\nwant nothing of locking out", text)
+	}
+}
+
+// Bodies are read for rules by what stands in them.
+func TestLintUnusedIdentifiers(t *testing.T) {
+	endpoints := table(t, "POST /v1/login", "POST /v1/orders")
+	o := policy.CompileOptions{Endpoints: endpoints, Identified: []endpoint.ID{lookup(t, endpoints, "POST /v1/login")}}
+	for name, c := range map[string]struct {
+		rule policy.Rule
+		want bool
+	}{
+		"by address":            {policy.Rule{Endpoint: "POST /v1/login", Limit: 1, Subject: policy.SubjectIP}, true},
+		"by the pair":           {policy.Rule{Endpoint: "POST /v1/login", Limit: 1, Subject: policy.SubjectIdentifierIP}, false},
+		"by name, everywhere":   {policy.Rule{Endpoint: policy.All, Limit: 1, Subject: policy.SubjectIdentifier}, false},
+		"by name, at default":   {policy.Rule{Endpoint: policy.Default, Limit: 1, Subject: policy.SubjectIdentifier, Project: "acme"}, false},
+		"by name, elsewhere":    {policy.Rule{Endpoint: "POST /v1/orders", Limit: 1, Subject: policy.SubjectIdentifier}, true},
+		"by name, in the past":  {policy.Rule{Endpoint: "POST /v1/login", Limit: 1, Subject: policy.SubjectIdentifier, Expires: time.Unix(1, 0)}, true},
+		"by name, tried shadow": {policy.Rule{Endpoint: "POST /v1/login", Limit: 1, Subject: policy.SubjectIdentifier, Mode: policy.Shadow}, false},
+	} {
+		text := policy.Lint(policy.Document{Rules: []policy.Rule{c.rule}}, o).String()
+		if got := strings.Contains(text, "identifiers: POST /v1/login is read, want a rule by identifier_ip or identifier that applies there"); got != c.want {
+			t.Errorf("%s: Lint says\n%s\nunused: %v, want %v", name, text, got, c.want)
+		}
+	}
+}
