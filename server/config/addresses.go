@@ -133,14 +133,25 @@ func ParseNAT64(value string) (netip.Prefix, error) {
 	return prefix, identity.CheckNAT64(prefix)
 }
 
-// Warnings says what is right by itself and dangerous all the same, a sentence
-// each. c is complete.
-func (c *Config) Warnings() (all []string) {
-	warn := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
+// Warning is a setting that is right by itself and dangerous all the same.
+type Warning struct {
+	Field, Value string
+	Wrong        string // what follows from it
+	Strangers    bool   // whoever likes chooses its own address
+}
+
+func (w Warning) String() string { return fmt.Sprintf("%s %s: %s", w.Field, w.Value, w.Wrong) }
+
+// Warnings lists what about addresses is to be set with open eyes only. c is
+// complete.
+func (c *Config) Warnings() (all []Warning) {
+	warn := func(field string, value any, format string, args ...any) {
+		all = append(all, Warning{Field: field, Value: fmt.Sprint(value), Wrong: fmt.Sprintf(format, args...)})
+	}
 	trusted, _ := ParsePrefixes(c.TrustedProxies)
 	balancers, _ := ParsePrefixes(c.ProxyProtocol.From)
-	if c.ClientAddress.Strategy == identity.TrustedCount.String() && len(trusted) == 0 {
-		warn("client_address.strategy is trusted_count and trusted_proxies is empty: whoever reaches this listener other than through %d proxies chooses its own address", c.ClientAddress.Proxies)
+	if how := c.ClientAddress; how.Strategy == identity.TrustedCount.String() && len(trusted) == 0 {
+		warn("client_address.strategy", how.Strategy, "trusted_proxies is empty, so whoever reaches this listener other than through %d proxies chooses its own address", how.Proxies)
 	}
 	for _, list := range []struct {
 		field    string
@@ -148,23 +159,27 @@ func (c *Config) Warnings() (all []string) {
 	}{{"trusted_proxies", trusted}, {"proxy_protocol.from", balancers}} {
 		for _, p := range list.prefixes {
 			if p.Bits() < 8 || p.Addr().Is6() && p.Bits() < 16 {
-				warn("%s has %v, which is more than any network of proxies: whoever has one of its addresses chooses whose budget it spends", list.field, p)
+				warn(list.field, p, "more than any network of proxies: whoever has one of its addresses chooses whose budget it spends")
+				all[len(all)-1].Strangers = true
 			}
 		}
 	}
 	for _, b := range balancers {
 		if i := slices.IndexFunc(trusted, b.Overlaps); i >= 0 {
-			warn("proxy_protocol.from has %v and trusted_proxies has %v: the forwarding headers of a connection whose client the balancer does not name are believed as the balancer's own", b, trusted[i])
+			warn("proxy_protocol.from", b, "trusted_proxies has %v: the forwarding headers of a connection whose client the balancer does not name are believed as the balancer's own", trusted[i])
 		}
 	}
+	if c.ProxyProtocol.On() && !c.ProxyProtocol.Required {
+		warn("proxy_protocol.required", false, "whoever reaches this listener past the balancer is served, as its own address")
+	}
 	if c.IPv6Prefix > 64 {
-		warn("ipv6_prefix is %d: whoever has a /64, as every host has, has %s budgets", c.IPv6Prefix, many(c.IPv6Prefix-64))
+		warn("ipv6_prefix", c.IPv6Prefix, "whoever has a /64, as every host has, has %s budgets", many(c.IPv6Prefix-64))
 	}
 	if c.IPv6Prefix < 32 {
-		warn("ipv6_prefix is %d: all customers of a provider share one budget", c.IPv6Prefix)
+		warn("ipv6_prefix", c.IPv6Prefix, "all customers of a provider share one budget")
 	}
 	if c.IPv4Prefix < 24 {
-		warn("ipv4_prefix is %d: %s addresses share one budget", c.IPv4Prefix, many(32-c.IPv4Prefix))
+		warn("ipv4_prefix", c.IPv4Prefix, "%s addresses share one budget", many(32-c.IPv4Prefix))
 	}
 	return all
 }

@@ -62,15 +62,16 @@ func TestAddressFaults(t *testing.T) {
 func TestWarnings(t *testing.T) {
 	for text, want := range map[string][]string{
 		"trusted_proxies: [10.0.0.0/8, 'fd00::/16']":                                           nil,
-		"client_address: {strategy: trusted_count, proxies: 2}":                                {"trusted_proxies is empty: whoever reaches this listener other than through 2 proxies"},
+		"client_address: {strategy: trusted_count, proxies: 2}":                                {"trusted_proxies is empty, so whoever reaches this listener other than through 2 proxies"},
 		"client_address: {strategy: trusted_count, proxies: 2}\ntrusted_proxies: [10.0.0.0/8]": nil,
-		"trusted_proxies: [8.0.0.0/7, '2000::/3']":                                             {"trusted_proxies has 8.0.0.0/7, which is more", "trusted_proxies has 2000::/3, which is more"},
-		"proxy_protocol: {from: [128.0.0.0/1]}":                                                {"proxy_protocol.from has 128.0.0.0/1"},
-		"proxy_protocol: {from: [10.1.0.0/16]}\ntrusted_proxies: [192.0.2.1, 10.0.0.0/8]":      {"proxy_protocol.from has 10.1.0.0/16 and trusted_proxies has 10.0.0.0/8"},
-		"ipv6_prefix: 128": {"ipv6_prefix is 128: whoever has a /64, as every host has, has 2^64 budgets"},
+		"trusted_proxies: [8.0.0.0/7, '2000::/3']":                                             {"trusted_proxies 8.0.0.0/7: more", "trusted_proxies 2000::/3: more"},
+		"proxy_protocol: {from: [128.0.0.0/1]}":                                                {"proxy_protocol.from 128.0.0.0/1: more"},
+		"proxy_protocol: {from: [10.1.0.0/16]}\ntrusted_proxies: [192.0.2.1, 10.0.0.0/8]":      {"proxy_protocol.from 10.1.0.0/16: trusted_proxies has 10.0.0.0/8"},
+		"proxy_protocol: {from: [10.1.0.0/16], required: false}":                               {"proxy_protocol.required false: whoever reaches this listener past the balancer"},
+		"ipv6_prefix: 128": {"ipv6_prefix 128: whoever has a /64, as every host has, has 2^64 budgets"},
 		"ipv6_prefix: 72":  {"has 256 budgets"},
 		"ipv6_prefix: 24":  {"all customers of a provider share one budget"},
-		"ipv4_prefix: 16":  {"ipv4_prefix is 16: 65536 addresses share one budget"},
+		"ipv4_prefix: 16":  {"ipv4_prefix 16: 65536 addresses share one budget"},
 	} {
 		c, err := read(t, whole+text+"\n")
 		if err != nil {
@@ -86,7 +87,7 @@ func TestWarnings(t *testing.T) {
 			continue
 		}
 		for i := range want {
-			if !strings.Contains(got[i], want[i]) {
+			if !strings.Contains(got[i].String(), want[i]) {
 				t.Errorf("%s: the warning is %q, want %q", text, got[i], want[i])
 			}
 		}

@@ -72,7 +72,7 @@ func Start(ctx context.Context, c config.Config, o Options) (*Daemon, error) {
 	}
 	d := &Daemon{conf: c, log: o.Log}
 	for _, warning := range c.Warnings() {
-		o.Log.Warn(warning)
+		o.Log.Warn(warning.String())
 	}
 	token, err := adminToken(c)
 	if err != nil {

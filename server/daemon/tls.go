@@ -48,6 +48,15 @@ func newTLS(conf config.TLS, log *slog.Logger) (*tlsFiles, error) {
 	return t, nil
 }
 
+// ReadTLS returns what the files of conf, which is on, say at this moment.
+func ReadTLS(conf config.TLS) (*tls.Config, error) {
+	t, err := newTLS(conf, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, err
+	}
+	return t.current.Load().config, nil
+}
+
 // listen puts TLS before l.
 func (t *tlsFiles) listen(l net.Listener) net.Listener {
 	if t == nil {

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/config"
@@ -14,10 +17,20 @@ import (
 	"github.com/headgate-io/headgate/server/store"
 )
 
+// Options are what a look at a configuration may do and know besides.
+type Options struct {
+	Fetch bool      // fetch the keys of tokens.jwks_url
+	Now   time.Time // zero: the present
+}
+
 // Configuration checks what the gateway would need to start, and changes nothing: the settings, the endpoints, the
-// database and its rules, the files with secrets, and which proxies are believed.
-func Configuration(ctx context.Context, c config.Config) Report {
+// database and its rules, the files with secrets and certificates, where the keys of tokens come from, and whom the
+// gateway believes about a client's address.
+func Configuration(ctx context.Context, c config.Config, o Options) Report {
 	var r Report
+	if o.Now.IsZero() {
+		o.Now = time.Now()
+	}
 	if err := c.Complete(); err != nil {
 		for line := range strings.SplitSeq(err.Error(), "\n") {
 			r.add(Finding{Setting: "configuration", Level: Failure, Wrong: line})
@@ -26,15 +39,19 @@ func Configuration(ctx context.Context, c config.Config) Report {
 		r.add(Finding{Setting: "configuration", Level: OK, Value: "every setting is in its range"})
 	}
 	registry := checkEndpoints(&r, c)
-	checkRules(ctx, &r, c, registry)
-	checkSecret(&r, "secret_file", c.SecretFile, "it is made at the first start")
+	keys := checkDatabase(ctx, &r, c, registry, o.Now)
+	checkSecrets(&r, c.SecretFile, keys, o.Now)
 	if c.AdminTokenFile != "" {
 		checkSecret(&r, "admin_token_file", c.AdminTokenFile, "")
 		if _, err := daemon.ReadToken(c.AdminTokenFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			r.add(Finding{Setting: "admin_token_file", Value: c.AdminTokenFile, Level: Failure, Wrong: err.Error()})
 		}
 	}
+	checkTokens(ctx, &r, c.Tokens, o.Fetch)
+	checkTLS(&r, c.TLS, o.Now)
+	checkDoors(&r, c)
 	checkProxies(&r, c)
+	checkRegions(&r, c.RegionFiles)
 	return r
 }
 
@@ -54,37 +71,51 @@ func checkEndpoints(r *Report, c config.Config) *daemon.Registry {
 	return registry
 }
 
-func checkRules(ctx context.Context, r *Report, c config.Config, registry *daemon.Registry) {
+// checkDatabase checks the rules, and returns the API keys.
+func checkDatabase(ctx context.Context, r *Report, c config.Config, registry *daemon.Registry, now time.Time) []store.Key {
 	if _, err := os.Stat(strings.TrimPrefix(c.DB, "sqlite:")); errors.Is(err, fs.ErrNotExist) {
 		r.add(Finding{Setting: "db", Value: c.DB, Level: Failure, Wrong: "there is no database yet, so no request has a limit", Set: "rules, by `headgate policy set`"})
-		return
+		return nil
 	}
 	db, err := store.OpenReadOnly(ctx, c.DB)
 	if err != nil {
 		r.add(Finding{Setting: "db", Value: c.DB, Level: Failure, Wrong: err.Error()})
-		return
+		return nil
 	}
-	doc, _, err := db.Load(ctx)
-	if err := errors.Join(err, db.Close()); err != nil {
+	doc, _, err1 := db.Load(ctx)
+	keys, err2 := db.ListKeys(ctx)
+	if err := errors.Join(err1, err2, db.Close()); err != nil {
 		r.add(Finding{Setting: "db", Value: c.DB, Level: Failure, Wrong: err.Error()})
-		return
+		return nil
 	}
-	r.add(Finding{Setting: "db", Value: fmt.Sprintf("%s, %d rules", c.DB, len(doc.Rules)), Level: OK})
-	o := policy.CompileOptions{BurstPercent: c.BurstPercent, Unseen: daemon.Unseen(c)}
+	r.add(Finding{Setting: "db", Value: fmt.Sprintf("%s, %d rules, %d API keys", c.DB, len(doc.Rules), len(keys)), Level: OK})
+	o := policy.CompileOptions{BurstPercent: c.BurstPercent, Unseen: daemon.Unseen(c), Now: now}
 	if registry != nil && registry.Table.Len() > 0 {
-		o.Endpoints, o.Costs = registry.Table, registry.Costs
+		o.Endpoints, o.Costs, o.Identified = registry.Table, registry.Costs, registry.Identified
 	}
 	problems := policy.Lint(doc, o)
 	for _, p := range problems.Errors() {
 		r.add(Finding{Setting: "rules", Level: Failure, Wrong: p.Error()})
 	}
-	if n := len(problems.Warnings()); n > 0 {
-		r.add(Finding{Setting: "rules", Level: Note, Wrong: fmt.Sprintf("%d warnings", n), Set: "see `headgate policy lint`"})
+	others := 0
+	for _, p := range problems.Warnings() {
+		if slices.Contains(weak, p.Code) {
+			r.add(Finding{Setting: "rules", Level: Note, Wrong: p.Error()})
+		} else {
+			others++
+		}
 	}
+	if others > 0 {
+		r.add(Finding{Setting: "rules", Level: Note, Wrong: fmt.Sprintf("%d warnings", others), Set: "see `headgate policy lint`"})
+	}
+	return keys
 }
 
-// checkSecret checks a file that only the gateway may read.
-func checkSecret(r *Report, setting, file, absent string) {
+// weak are the warnings about rules that do not guard what they seem to, one by one.
+var weak = []string{"unseen", "lockout", "unused_identifier"}
+
+// checkSecret checks a file that only the gateway may read, and reports whether it can.
+func checkSecret(r *Report, setting, file, absent string) (ok bool) {
 	info, err := os.Stat(file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && absent != "":
@@ -99,23 +130,23 @@ func checkSecret(r *Report, setting, file, absent string) {
 		r.add(Finding{Setting: setting, Value: file, Level: Failure, Wrong: fmt.Sprintf("has mode %04o: others may read it", info.Mode().Perm()), Set: "mode 0600"})
 	default:
 		r.add(Finding{Setting: setting, Value: file, Level: OK})
+		return true
 	}
+	return err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o022 == 0
 }
 
 // checkProxies says whom the gateway believes about a client's address.
 func checkProxies(r *Report, c config.Config) {
-	checkNetworks(r, "trusted_proxies", c.TrustedProxies)
-	checkNetworks(r, "proxy_protocol.from", c.ProxyProtocol.From)
-	if how := c.ClientAddress.Strategy; how == "trusted_count" || how == "single_header" {
-		f := Finding{Setting: "client_address.strategy", Value: how, Level: OK}
-		if !config.Loopback(c.Listen) && len(c.TrustedProxies) == 0 {
-			f.Level, f.Wrong, f.Set = Note, "whoever reaches the gateway past the proxies names its own address", "trusted_proxies as well, or a listen address that only they reach"
+	warnings := c.Warnings()
+	checkNetworks(r, c, "trusted_proxies", c.TrustedProxies, warnings)
+	checkNetworks(r, c, "proxy_protocol.from", c.ProxyProtocol.From, warnings)
+	for _, w := range warnings {
+		if !w.Strangers {
+			r.add(Finding{Setting: w.Field, Value: w.Value, Level: Note, Wrong: w.Wrong})
 		}
-		r.add(f)
-		return
 	}
-	if len(c.TrustedProxies) > 0 || c.ProxyProtocol.On() {
-		return
+	if how := c.ClientAddress.Strategy; how != "trusted_ranges" || len(c.TrustedProxies) > 0 || c.ProxyProtocol.On() {
+		return // networks are believed, or how else clients are found was judged above
 	}
 	f := Finding{Setting: "trusted_proxies", Value: "none", Level: OK}
 	if config.Loopback(c.Listen) {
@@ -124,17 +155,32 @@ func checkProxies(r *Report, c config.Config) {
 	r.add(f)
 }
 
-// checkNetworks checks that networks whose word is taken are not half of the internet.
-func checkNetworks(r *Report, setting string, values []string) {
+// private are the networks whose addresses anybody may use at home (RFC 1918, 6598, 4193).
+var private = []netip.Prefix{
+	netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("172.16.0.0/12"), netip.MustParsePrefix("192.168.0.0/16"),
+	netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("fc00::/7"),
+}
+
+// checkNetworks checks that networks whose word is taken hold proxies and not strangers.
+func checkNetworks(r *Report, c config.Config, setting string, values []string, warnings []config.Warning) {
 	for _, value := range values {
 		prefix, err := config.ParsePrefix(value)
-		switch {
-		case err != nil:
+		if err != nil {
 			continue // Complete has said so
-		case prefix.Addr().Is4() && prefix.Bits() < 8 || prefix.Addr().Is6() && prefix.Bits() < 16:
-			r.add(Finding{Setting: setting, Value: value, Level: Failure, Wrong: "takes in strangers: whoever is trusted chooses its own address", Set: "the networks of your proxies"})
-		default:
-			r.add(Finding{Setting: setting, Value: value, Level: OK})
 		}
+		within := slices.ContainsFunc(private, func(p netip.Prefix) bool { return p.Contains(prefix.Addr()) && prefix.Bits() >= p.Bits() })
+		i := slices.IndexFunc(warnings, func(w config.Warning) bool {
+			return w.Strangers && w.Field == setting && w.Value == prefix.String()
+		})
+		f := Finding{Setting: setting, Value: value, Level: OK}
+		switch {
+		case i >= 0:
+			f.Level, f.Wrong, f.Set = Failure, warnings[i].Wrong, "the networks of your proxies"
+		case !within && !prefix.Addr().IsLoopback() && (prefix.Addr().Is4() && prefix.Bits() < 20 || prefix.Addr().Is6() && prefix.Bits() < 48):
+			f.Level, f.Wrong, f.Set = Note, "as large as the networks from which clouds let machines: whoever gets an address there chooses whose budget it spends", "the addresses of your proxies alone; for those of a CDN, a port that nothing but the CDN reaches"
+		case within && !config.Loopback(c.Listen) && slices.ContainsFunc(private, func(p netip.Prefix) bool { return prefix == p }):
+			f.Level, f.Wrong, f.Set = Note, "a whole private network: every machine of it, and whoever gets into one, chooses whose budget it spends", "the addresses of your proxies alone"
+		}
+		r.add(f)
 	}
 }

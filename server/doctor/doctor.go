@@ -7,7 +7,7 @@ type Level string
 
 const (
 	OK       Level = "ok"
-	Note     Level = "note"     // worth knowing, costs nobody a budget
+	Note     Level = "note"     // worth knowing or doubtful: the gateway starts, and does what it was told
 	Mismatch Level = "mismatch" // one resource may get two budgets, or another endpoint's
 	Failure  Level = "failure"  // the gateway would not start, or not be safe
 )

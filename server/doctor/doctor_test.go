@@ -198,7 +198,7 @@ func TestConfiguration(t *testing.T) {
 	c.DB = "sqlite:" + filepath.Join(dir, "headgate.db")
 	c.Routes = []string{write("routes.txt", "GET /items/{id}\n", 0o600)}
 
-	r := doctor.Configuration(t.Context(), c)
+	r := doctor.Configuration(t.Context(), c, doctor.Options{})
 	if got := find(r, "db"); r.Healthy() || len(got) != 1 || got[0].Level != doctor.Failure {
 		t.Errorf("without a database: %+v, want a failure", r)
 	}
@@ -215,7 +215,7 @@ func TestConfiguration(t *testing.T) {
 	}
 	c.SecretFile = write("secret", strings.Repeat("0f", 32), 0o600)
 	c.TrustedProxies = []string{"10.0.0.0/8"}
-	r = doctor.Configuration(t.Context(), c)
+	r = doctor.Configuration(t.Context(), c, doctor.Options{})
 	if got := find(r, "secret_file"); len(got) != 1 || got[0].Level != doctor.OK {
 		t.Errorf("with mode 0600: %+v, want it in order", got)
 	}
@@ -228,10 +228,10 @@ func TestConfiguration(t *testing.T) {
 	c.IPv6Prefix = 0
 	c.Routes = []string{write("routes.txt", "GET /items/:id\n", 0o600)}
 	c.Listen, c.AdminTokenFile = "127.0.0.1:8080", write("token", "short", 0o600)
-	r = doctor.Configuration(t.Context(), c)
+	r = doctor.Configuration(t.Context(), c, doctor.Options{})
 	for setting, want := range map[string]string{
 		"secret_file":      "has mode 0644: others may read it",
-		"trusted_proxies":  "takes in strangers",
+		"trusted_proxies":  "more than any network of proxies",
 		"configuration":    `ipv6_prefix is "0", want 1 to 128`,
 		"endpoints":        `segment is ":id", want "{id}"`,
 		"admin_token_file": "",

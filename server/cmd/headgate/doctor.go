@@ -19,16 +19,18 @@ var errDoctor = errors.New("the configuration is not healthy")
 func newDoctor() *cobra.Command {
 	var from configFlags
 	var kind string
-	var asJSON bool
+	var asJSON, fetch bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check the configuration, also against the server behind",
 		Long: `Check the configuration as a whole, without changing anything: the settings, the
-endpoints, the database and its rules, who may read the secrets, and which
-proxies are believed.
+endpoints, the database and its rules, who may read the secrets, how long the
+certificates are good, where the keys of tokens come from, and which proxies are
+believed. --fetch asks tokens.jwks_url for its keys too, for 10 seconds at most.
 
 With --upstream the settings of the canonical form are compared with how that
-kind of server reads targets: ` + strings.Join(doctor.Kinds(), ", ") + `.
+kind of server reads targets:
+` + wrap(strings.Join(doctor.Kinds(), ", "), 79) + `.
 A difference lets a client have two budgets for one resource, or one endpoint
 on the budget of another; each is shown with a target and with what to set.
 
@@ -43,8 +45,11 @@ the gateway from starting safely.`,
 				return err
 			}
 			var r doctor.Report
+			if kind != "" && fetch {
+				return usagef("--fetch is for the configuration, and --upstream compares with a server: want one of both")
+			}
 			if kind == "" {
-				r = doctor.Configuration(cmd.Context(), c)
+				r = doctor.Configuration(cmd.Context(), c, doctor.Options{Fetch: fetch})
 			} else {
 				if r, err = compareUpstream(kind, c); err != nil {
 					return err
@@ -63,8 +68,28 @@ the gateway from starting safely.`,
 	}
 	from.addFlags(cmd, "openapi", "routes", "db", "secret-file", "trusted-proxy", "unknown")
 	cmd.Flags().StringVar(&kind, "upstream", "", "kind of the server behind, such as nginx")
+	cmd.Flags().BoolVar(&fetch, "fetch", false, "fetch the keys of tokens.jwks_url")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+// wrap breaks text between words, so that no line is longer than width.
+func wrap(text string, width int) string {
+	var b strings.Builder
+	line := 0
+	for i, word := range strings.Fields(text) {
+		switch {
+		case i > 0 && line+1+len(word) > width:
+			b.WriteByte('\n')
+			line = 0
+		case i > 0:
+			b.WriteByte(' ')
+			line++
+		}
+		b.WriteString(word)
+		line += len(word)
+	}
+	return b.String()
 }
 
 func compareUpstream(kind string, c config.Config) (doctor.Report, error) {
