@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/netip"
 	"net/url"
@@ -203,7 +204,10 @@ func Default() Config {
 func Read(path string) (Config, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return Default(), fmt.Errorf("config: %w", err)
+		if errors.Is(err, fs.ErrNotExist) {
+			err = errors.New("no such file")
+		}
+		return Default(), fmt.Errorf("config %s: %w", path, err)
 	}
 	return parse(path, text)
 }
@@ -213,7 +217,7 @@ func parse(path string, text []byte) (Config, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	decoder.KnownFields(true)
 	if err := decoder.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
-		return c, fmt.Errorf("config %s: %s", path, oneLine(err))
+		return c, fmt.Errorf("config %s: %s", path, faults(text, err))
 	}
 	if err := decoder.Decode(new(any)); !errors.Is(err, io.EOF) {
 		return c, fmt.Errorf("config %s: holds more than one YAML document, want one", path)
@@ -232,27 +236,13 @@ func oneLine(err error) string {
 	for _, line := range strings.Split(text, "\n") {
 		line = goType.ReplaceAllStringFunc(strings.TrimSpace(line), func(s string) string {
 			if strings.HasPrefix(s, " not found") {
-				return " is not a field here; see `headgate serve --help`"
+				return " is no field here"
 			}
 			return ""
 		})
-		lines = append(lines, retired(line))
+		lines = append(lines, line)
 	}
 	return strings.Join(lines, "; ")
-}
-
-// renamed are settings of earlier versions, and what they are called now.
-var renamed = map[string]string{"key_header": "header in api_keys"}
-
-// retired says of an unknown field that has another name now which that is.
-func retired(line string) string {
-	for before, now := range renamed {
-		if strings.Contains(line, "field "+before+" ") {
-			at, _, _ := strings.Cut(line, " field ")
-			return at + " field " + before + " is now " + now
-		}
-	}
-	return line
 }
 
 // FillPaths names the files beside the database that were not named.
@@ -358,7 +348,8 @@ func (c *checker) oneOf(field, value string, allowed ...string) {
 			return
 		}
 	}
-	c.wrong(field, value, strings.Join(allowed, " or "))
+	last := len(allowed) - 1
+	c.wrong(field, value, strings.Join(allowed[:last], ", ")+" or "+allowed[last])
 }
 
 func (c *checker) text(field, value, want string) {

@@ -44,8 +44,8 @@ func TestDefaultsStandWhereAFileIsSilent(t *testing.T) {
 
 func TestReadIsStrict(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
-		"unknown field":  {"upstraem: http://x", "line 1: field upstraem is not a field here"},
-		"nested unknown": {"log: {levle: info}", "field levle is not a field here"},
+		"unknown field":  {"upstraem: http://x", "line 1: upstraem is no setting, did you mean upstream?"},
+		"nested unknown": {"log: {levle: info}", "log.levle is no setting, did you mean log.level?"},
 		"given twice":    {"listen: a\nlisten: b", "already"},
 		"wrong kind":     {"max_buckets: many", "many"},
 		"not a duration": {"refresh: fast", "fast"},

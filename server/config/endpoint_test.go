@@ -28,8 +28,8 @@ func TestProfileIsChecked(t *testing.T) {
 	c.Endpoint = config.Endpoint{EncodedSlash: "pass", Params: "drop", Refuse: []string{"dots", "dot_segments", "dot_segments"}}
 	err := c.Complete()
 	for _, want := range []string{
-		`endpoint.encoded_slash is "pass", want reject or decode or keep`,
-		`endpoint.params is "drop", want strip or keep or reject`,
+		`endpoint.encoded_slash is "pass", want reject, decode or keep`,
+		`endpoint.params is "drop", want strip, keep or reject`,
 		`endpoint.refuse[0] is "dots", want one of repeated_slashes, dot_segments, unreserved_escapes, bad_utf8, trailing_slash`,
 		`endpoint.refuse[2] is "dot_segments", want each name once`,
 	} {

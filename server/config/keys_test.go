@@ -70,14 +70,14 @@ func TestKeysRefuse(t *testing.T) {
 		`{imported: [{prefix: long_prefix_, min_length: 16, max_length: 30}]}`: `api_keys.imported[0].min_length is "16", want 20 to 256`,
 		`{imported: [{min_length: 20, max_length: 19}]}`:                       `api_keys.imported[0].max_length is "19", want 20 to 256`,
 		`{imported: [{min_length: 20, max_length: 257}]}`:                      `api_keys.imported[0].max_length is "257", want 20 to 256`,
-		`{imported: [{length: 20}]}`:                                           `field length is not a field here`,
+		`{imported: [{length: 20}]}`:                                           `api_keys.imported[0].length is no setting`,
 		`{max_stale: 1ms}`:                                                     `api_keys.max_stale is "1ms", want 1s to 720h0m0s`,
 	} {
 		if _, err := readKeys(t, "api_keys: "+text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)
 		}
 	}
-	if _, err := readKeys(t, "key_header: X-Key\n"); err == nil || !strings.Contains(err.Error(), "line 3: field key_header is now header in api_keys") {
+	if _, err := readKeys(t, "key_header: X-Key\n"); err == nil || !strings.Contains(err.Error(), "line 3: key_header is now api_keys.header") {
 		t.Errorf("key_header: %v, want its new name", err)
 	}
 }

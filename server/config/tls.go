@@ -1,7 +1,7 @@
 package config
 
 // TLS makes the gateway speak TLS, 1.2 or later, and know clients by their
-// certificates; see docs/gateway.md. Files are read anew when they change.
+// certificates; see docs/certificates.md. Files are read anew when they change.
 type TLS struct {
 	// CertFile and KeyFile hold the gateway's certificate, with its chain, and
 	// its key, in PEM. Both or none.

@@ -125,11 +125,11 @@ func (c *checker) tokens(t Tokens) {
 	c.duration("tokens.min_refetch", t.MinRefetch, time.Second, time.Hour)
 	c.duration("tokens.max_stale", t.MaxStale, time.Minute, 30*24*time.Hour)
 	c.duration("tokens.cache_ttl", t.CacheTTL, time.Millisecond, 5*time.Minute)
-	if t.CacheSize != -1 {
-		c.between("tokens.cache_size", int64(t.CacheSize), 1, 1<<22)
+	if t.CacheSize != -1 && (t.CacheSize < 1 || t.CacheSize > 1<<22) {
+		c.wrong("tokens.cache_size", fmt.Sprint(t.CacheSize), fmt.Sprintf("1 to %d, or -1 for none", 1<<22))
 	}
-	if t.Failures != -1 {
-		c.between("tokens.failures", int64(t.Failures), 1, 1<<20)
+	if t.Failures != -1 && (t.Failures < 1 || t.Failures > 1<<20) {
+		c.wrong("tokens.failures", fmt.Sprint(t.Failures), fmt.Sprintf("1 to %d, or -1 for no bound", 1<<20))
 	}
 	c.between("tokens.failures_per_second", int64(t.FailuresPerSecond), 1, 1<<20)
 }

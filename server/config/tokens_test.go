@@ -31,7 +31,7 @@ func TestTokensAndTLSAreChecked(t *testing.T) {
 		"clients without CA":     {"tls: {cert_file: a, key_file: b, client_auth: require}", `tls.client_ca_file is ""`},
 		"CA without clients":     {"tls: {cert_file: a, key_file: b, client_ca_file: c}", `tls.client_auth is "none", want request or require`},
 		"clients, no TLS":        {"tls: {client_auth: request}", `tls.cert_file is ""`},
-		"how clients are asked":  {"tls: {client_auth: maybe}", `tls.client_auth is "maybe", want none or request or require`},
+		"how clients are asked":  {"tls: {client_auth: maybe}", `tls.client_auth is "maybe", want none, request or require`},
 		"how clients are called": {"tls: {client_name: ip}", `tls.client_name is "ip"`},
 	} {
 		conf, err := read(t, whole+c.text)

@@ -167,7 +167,7 @@ func TestEveryMismatchSaysWhatToDo(t *testing.T) {
 			t.Errorf("%s: no profile is healthy", kind)
 		}
 	}
-	if _, err := doctor.Upstream("inetd", config.Default().Endpoint, false); err == nil || !strings.Contains(err.Error(), `upstream is "inetd", want one of ["nginx" `) {
+	if _, err := doctor.Upstream("inetd", config.Default().Endpoint, false); err == nil || !strings.Contains(err.Error(), `upstream is "inetd", want one of nginx, `) {
 		t.Errorf("Upstream(inetd) = %v, want an error with the kinds", err)
 	}
 }

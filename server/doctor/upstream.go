@@ -3,6 +3,7 @@ package doctor
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/server/config"
@@ -79,7 +80,7 @@ func Kinds() (kinds []string) {
 func Upstream(kind string, e config.Endpoint, tails bool) (Report, error) {
 	i := slices.IndexFunc(upstreams, func(u upstream) bool { return u.kind == kind })
 	if i < 0 {
-		return Report{}, fmt.Errorf("upstream is %q, want one of %q", kind, Kinds())
+		return Report{}, fmt.Errorf("--upstream is %q, want one of %s", kind, strings.Join(Kinds(), ", "))
 	}
 	u, p := upstreams[i], e.Profile()
 	r := Report{Upstream: u.name, Source: u.source}

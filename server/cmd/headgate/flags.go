@@ -78,7 +78,7 @@ func (f *configFlags) read(cmd *cobra.Command) (config.Config, error) {
 	if f.file != "" {
 		var err error
 		if c, err = config.Read(f.file); err != nil {
-			return c, err
+			return c, usageError{err}
 		}
 	}
 	cmd.Flags().Visit(func(flag *pflag.Flag) {

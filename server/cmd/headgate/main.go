@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 func main() {
@@ -73,17 +74,34 @@ Start with "headgate demo", then "headgate serve --help".`,
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usagef("%w; see `%s --help`", err, cmd.CommandPath())
+		return usagef("%w; see `%s --help`", wrongFlag(err), cmd.CommandPath())
 	})
 	root.AddCommand(newServe(), newPolicy(), newKey(), newToken(), newSecret(), newBucket(), newAudit(), newRoutes(), newExplain(), newAttack(), newDoctor(), newDemo(), newVersion())
 	return root
+}
+
+// wrongFlag says of a flag's value what would be right, where the library speaks
+// of Go's types.
+func wrongFlag(err error) error {
+	var invalid *pflag.InvalidValueError
+	if !errors.As(err, &invalid) {
+		return err
+	}
+	want := map[string]string{
+		"int": "a whole number", "int64": "a whole number", "duration": "a duration such as 10s", "bool": "true or false", "bytes": "an amount of memory such as 64MiB",
+	}[invalid.GetFlag().Value.Type()]
+	if want == "" {
+		return err
+	}
+	return fmt.Errorf("--%s is %q, want %s", invalid.GetFlag().Name, invalid.GetValue(), want)
 }
 
 // arguments refuses a wrong number of arguments as a mistake of usage.
 func arguments(low, high int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < low || len(args) > high {
-			return usagef("%s takes %s, got %d; see `%s --help`", cmd.CommandPath(), count(low, high), len(args), cmd.CommandPath())
+			name := strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ") // the error begins with the program's
+			return usagef("%s takes %s, got %d; see `%s --help`", name, count(low, high), len(args), cmd.CommandPath())
 		}
 		return nil
 	}

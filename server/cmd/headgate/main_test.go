@@ -103,15 +103,15 @@ func TestBadInput(t *testing.T) {
 		},
 		"malformed configuration": {
 			args: "serve --config c.yaml", files: map[string]string{"c.yaml": "listen: [\n"},
-			code: 1, want: []string{"config c.yaml", "line"},
+			code: 2, want: []string{"config c.yaml", "line"},
 		},
 		"unknown configuration field": {
 			args: "serve --config c.yaml", files: map[string]string{"c.yaml": "listn: 127.0.0.1:0\n"},
-			code: 1, want: []string{"config c.yaml: line 1: field listn is not a field here"},
+			code: 2, want: []string{"config c.yaml: line 1: listn is no setting, did you mean listen?"},
 		},
 		"configuration of the wrong kind": {
 			args: "serve --config c.yaml", files: map[string]string{"c.yaml": "max_buckets: many\n"},
-			code: 1, want: []string{"config c.yaml: line 1", "many"},
+			code: 2, want: []string{`config c.yaml: line 1: max_buckets is "many", want a whole number`},
 		},
 		"every field at fault": {
 			args: "serve --config c.yaml", code: 2,
@@ -158,7 +158,7 @@ func TestBadInput(t *testing.T) {
 		"audit of nothing":         {args: "audit --limit 0", code: 2, want: []string{"--limit is 0, want 1 to 1000000"}},
 		"audit of no database":     {args: "audit --db sqlite:none.db", code: 1, want: []string{"none.db"}},
 		"table of nothing":         {args: "serve --upstream http://127.0.0.1:1 --unknown limit --max-bytes 1KiB", code: 2, want: []string{`max_bytes is "1KiB", want 64KiB or more`}},
-		"table of no size":         {args: "serve --max-bytes lots", code: 2, want: []string{`"lots" is no amount of memory`}},
+		"table of no size":         {args: "serve --max-bytes lots", code: 2, want: []string{`--max-bytes is "lots", want an amount of memory such as 64MiB`}},
 		"table of two sizes":       {args: "serve --upstream http://127.0.0.1:1 --unknown limit --max-bytes 1MiB --max-buckets 5", code: 2, want: []string{"max_buckets left out"}},
 		"peer that is none":        {args: "explain GET /v1/items/1 --peer localhost", code: 2, want: []string{`peer is "localhost"`}},
 		"header without a name":    {args: "explain GET /v1/items/1 --header nonsense", code: 2, want: []string{"header", "Name: value"}},

@@ -1,0 +1,197 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// renamed are settings of earlier versions, and what they are called now.
+var renamed = map[string]string{"key_header": "api_keys.header"}
+
+// goWords is a complaint of the YAML library that speaks of Go's types.
+var goWords = regexp.MustCompile(`cannot unmarshal|not found in type`)
+
+// faults says in the words of settings what the YAML library could not read:
+// every one of them, by name, with what would be right.
+func faults(text []byte, err error) string {
+	var refused *yaml.TypeError
+	var document yaml.Node
+	if !errors.As(err, &refused) || yaml.Unmarshal(text, &document) != nil || len(document.Content) == 0 {
+		return oneLine(err)
+	}
+	var w faultFinder
+	w.look(document.Content[0], reflect.TypeFor[Config](), "")
+	for _, line := range refused.Errors {
+		if !goWords.MatchString(line) {
+			w.found = append(w.found, line)
+		}
+	}
+	if len(w.found) == 0 {
+		return oneLine(err)
+	}
+	return strings.Join(w.found, "; ")
+}
+
+// faultFinder compares a document with the type that it should have. Aliases
+// can make a small document large, so it looks at so many values only.
+type faultFinder struct {
+	found  []string
+	looked int
+}
+
+const (
+	mostLooks  = 10_000
+	mostFaults = 20
+)
+
+func (w *faultFinder) say(n *yaml.Node, format string, args ...any) {
+	if len(w.found) < mostFaults {
+		w.found = append(w.found, fmt.Sprintf("line %d: ", n.Line)+fmt.Sprintf(format, args...))
+	}
+}
+
+func (w *faultFinder) look(n *yaml.Node, t reflect.Type, path string) {
+	for n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	if w.looked++; w.looked > mostLooks || n.ShortTag() == "!!null" {
+		return
+	}
+	want := kindOf(t)
+	switch {
+	case t.Kind() == reflect.Struct && n.Kind == yaml.MappingNode:
+		w.fields(n, t, path)
+	case t.Kind() == reflect.Slice && n.Kind == yaml.SequenceNode:
+		for i, item := range n.Content {
+			w.look(item, t.Elem(), fmt.Sprintf("%s[%d]", path, i))
+		}
+	case t.Kind() == reflect.Map && n.Kind == yaml.MappingNode:
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			w.look(n.Content[i+1], t.Elem(), fmt.Sprintf("%s[%s]", path, name(n.Content[i].Value)))
+		}
+	case path == "":
+		w.say(n, "the file is %s, want settings, each as NAME: VALUE", written(n))
+	case t.Kind() == reflect.Slice && n.Kind == yaml.ScalarNode:
+		w.say(n, "%s is %s, want a list: [%s]", path, written(n), name(n.Value))
+	case n.Kind != yaml.ScalarNode || n.Decode(reflect.New(t).Interface()) != nil:
+		w.say(n, "%s is %s, want %s", path, written(n), want)
+	}
+}
+
+func (w *faultFinder) fields(n *yaml.Node, t reflect.Type, path string) {
+	var names []string
+	types := map[string]reflect.Type{}
+	for i := range t.NumField() {
+		name := t.Field(i).Tag.Get("yaml")
+		names, types[name] = append(names, name), t.Field(i).Type
+	}
+	if path != "" {
+		path += "."
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key := n.Content[i]
+		field, ok := types[key.Value]
+		switch now := renamed[path+key.Value]; {
+		case ok:
+			w.look(n.Content[i+1], field, path+key.Value)
+		case now != "":
+			w.say(key, "%s is now %s", path+key.Value, now)
+		default:
+			w.say(key, "%s is no setting%s", path+name(key.Value), meant(key.Value, path, names))
+		}
+	}
+}
+
+// kindOf says what a value of a type looks like.
+func kindOf(t reflect.Type) string {
+	switch {
+	case t == reflect.TypeFor[time.Duration]():
+		return "a duration such as 250ms, 10s or 1h30m"
+	case t == reflect.TypeFor[Bytes]():
+		return "an amount of memory such as 64MiB"
+	}
+	switch t.Kind() {
+	case reflect.Struct, reflect.Map:
+		return "settings inside it, each as NAME: VALUE"
+	case reflect.Slice:
+		return "a list"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.String:
+		return "a text"
+	}
+	return "a whole number"
+}
+
+// written is a value as an error shows it.
+func written(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.SequenceNode:
+		return "a list"
+	case yaml.MappingNode:
+		return "a mapping"
+	}
+	return fmt.Sprintf("%q", clip(n.Value))
+}
+
+func clip(s string) string {
+	if len(s) > 60 {
+		return strings.ToValidUTF8(s[:60], "") + "..."
+	}
+	return s
+}
+
+// name is a name as it was written, on one line.
+func name(s string) string {
+	if quoted := strconv.Quote(clip(s)); quoted != `"`+s+`"` {
+		return quoted
+	}
+	return s
+}
+
+// meant names the setting that an unknown one was probably meant to be.
+func meant(unknown, path string, names []string) string {
+	best, least := "", 1+min(2, len(unknown)/2) // two letters may be wrong, of a short name fewer
+	for _, n := range names {
+		d := distance(clip(unknown), n)
+		if d >= least && unknown != "" && strings.HasPrefix(n, unknown+"_") {
+			d = least - 1
+		}
+		if d < least {
+			best, least = n, d
+		}
+	}
+	if best == "" {
+		return "; docs/gateway.md lists them"
+	}
+	return ", did you mean " + path + best + "?"
+}
+
+// distance is how many letters have to be added, taken away or changed to make
+// b of a.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		before := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			other := 1
+			if a[i] == b[j] {
+				other = 0
+			}
+			before, row[j+1] = row[j+1], slices.Min([]int{row[j+1] + 1, row[j] + 1, before + other})
+		}
+	}
+	return row[len(b)]
+}

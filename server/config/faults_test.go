@@ -1,0 +1,42 @@
+package config_test
+
+import (
+	"strings"
+	"testing"
+)
+
+// What cannot be read is said in the words of settings, all of it at once.
+func TestReadSaysWhatWouldBeRight(t *testing.T) {
+	for text, want := range map[string]string{
+		"tokens: {leeway: abc}":                          `line 1: tokens.leeway is "abc", want a duration such as 250ms, 10s or 1h30m`,
+		"refresh: 5":                                     `line 1: refresh is "5", want a duration such as 250ms, 10s or 1h30m`,
+		"tokens: [a]":                                    `line 1: tokens is a list, want settings inside it, each as NAME: VALUE`,
+		"client_address: trusted_count":                  `line 1: client_address is "trusted_count", want settings inside it, each as NAME: VALUE`,
+		"api_keys: {prefixes: hg_}":                      `line 1: api_keys.prefixes is "hg_", want a list: [hg_]`,
+		"api_keys:\n  imported:\n  - {min_length: long}": `line 3: api_keys.imported[0].min_length is "long", want a whole number`,
+		"headers: {ratelimit: perhaps}":                  `line 1: headers.ratelimit is "perhaps", want true or false`,
+		"listen: [a]":                                    `line 1: listen is a list, want a text`,
+		"costs: {POST /v1/a: dear}":                      `line 1: costs[POST /v1/a] is "dear", want a whole number`,
+		"costs: [a]":                                     `line 1: costs is a list, want settings inside it, each as NAME: VALUE`,
+		"listn: a":                                       `line 1: listn is no setting, did you mean listen?`,
+		"tls: {cert: a}":                                 `line 1: tls.cert is no setting, did you mean tls.cert_file?`,
+		"wibble: a":                                      `line 1: wibble is no setting; docs/gateway.md lists them`,
+		"- listen":                                       `line 1: the file is a list, want settings, each as NAME: VALUE`,
+		"listn: a\nipv6_prefix: x\n":                     `line 1: listn is no setting, did you mean listen?; line 2: ipv6_prefix is "x", want a whole number`,
+		"listen: a\nlisten: b\nrefresh: x":               `line 2: mapping key "listen" already defined at line 1`,
+		"a: &a [*a]":                                     `line 1: a is no setting; docs/gateway.md lists them`,
+		"trusted_proxies: &a [*a]":                       `config`,
+		"listen: " + strings.Repeat("[", 80) + strings.Repeat("]", 80): `line 1: listen is a list, want a text`,
+	} {
+		_, err := read(t, text)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: Read = %v, want %q", text, err, want)
+			continue
+		}
+		for _, goWord := range []string{"unmarshal", "time.Duration", "[]string", "!!", "config.C"} {
+			if strings.Contains(err.Error(), goWord) {
+				t.Errorf("%q: Read = %v, which speaks of Go's types", text, err)
+			}
+		}
+	}
+}
