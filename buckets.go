@@ -41,8 +41,18 @@ type BucketQuery struct {
 	Tier    string
 	Address netip.Addr
 
+	// Certificate and Token are the name of a client certificate and the subject
+	// of a bearer token, as Principal.ID has them; with the Project and Tier that
+	// came with them, if any did. At most one of KeyID and these.
+	Certificate string
+	Token       string
+
 	// Identifier is Request.Identifier.
 	Identifier string
+
+	// Unparsable means the buckets that all requests share whose identifier
+	// cannot be read. Alone.
+	Unparsable bool
 }
 
 // BucketState is one bucket, in words that hold no secret.
@@ -290,16 +300,22 @@ func (l *Limiter) find(ctx context.Context, q *BucketQuery) (found []namedBucket
 	if err != nil {
 		return nil, nil, err
 	}
+	if q.Unparsable && (q.Identifier != "" || knows != knowledge{}) {
+		return nil, nil, wrongQuery("the query says whose bucket, want nothing of the kind: all requests whose identifier cannot be read share one")
+	}
 	identifier, none, _ := l.typed(match, q.Identifier, false)
 	if none && q.Identifier != "" {
 		return nil, nil, wrongQuery("the identifier is none that could be read in a body")
 	}
-	t := &trip{request: Request{Identifier: identifier}, match: match, who: who, set: set, now: l.now(), cost: 1}
+	t := &trip{request: Request{Identifier: identifier, Unparsable: q.Unparsable}, match: match, who: who, set: set, now: l.now(), cost: 1}
 	t.applied = set.Resolve(nil, t.now, match, who.Project, who.Tier)
 	t.applied = slices.DeleteFunc(t.applied, func(a policy.Applied) bool {
 		terms := set.Terms(a.Rule)
 		if a.Level.EveryEndpoint() != every || q.Subject != nil && *q.Subject != terms.Subject {
 			return true
+		}
+		if q.Unparsable {
+			return terms.Subject != policy.SubjectIdentifier
 		}
 		needs := knows.lacks(terms.Subject)
 		if needs != "" {
@@ -309,11 +325,14 @@ func (l *Limiter) find(ctx context.Context, q *BucketQuery) (found []namedBucket
 	})
 	l.name(t)
 	for i, a := range t.applied {
+		if q.Unparsable && i < t.named {
+			continue // the address's
+		}
 		n := namedBucket{take: t.takes[i], terms: set.Terms(a.Rule)}
 		rule := set.Rule(a.Rule)
 		n.state = BucketState{
 			Rule: rule.Title(), Endpoint: q.Endpoint, Level: a.Level.String(), Subject: rule.Subject.String(),
-			Whose: whose(rule.Subject, &who, q.Identifier, l.region), Limit: rule.Limit, Per: rule.Per, Burst: rule.Burst, Mode: rule.Mode.String(),
+			Whose: whose(rule.Subject, &who, q, l.region), Limit: rule.Limit, Per: rule.Per, Burst: rule.Burst, Mode: rule.Mode.String(),
 		}
 		if n.state, err = l.look(ctx, &n); err != nil {
 			return nil, nil, err
@@ -381,10 +400,10 @@ type knowledge struct{ principal, project, address, identifier bool }
 // whoOf makes of a query the principal that its requests would be resolved to.
 func (l *Limiter) whoOf(ctx context.Context, q *BucketQuery, at *identity.Endpoint) (who identity.Principal, knows knowledge, err error) {
 	knows.identifier = q.Identifier != ""
-	evidence, names := q.Peer.IsValid() || q.Header != nil, q.KeyID != "" || q.Project != "" || q.Tier != "" || q.Address.IsValid()
+	evidence, names := q.Peer.IsValid() || q.Header != nil, q.KeyID != "" || q.Certificate != "" || q.Token != "" || q.Project != "" || q.Tier != "" || q.Address.IsValid()
 	switch {
 	case evidence && names:
-		return who, knows, wrongQuery("the query has both evidence and names, want one of both: a peer and headers, or a key, project or address")
+		return who, knows, wrongQuery("the query has both evidence and names, want one of both: a peer and headers, or a key, certificate, token, project or address")
 	case evidence:
 		who = l.identities.Resolve(ctx, identity.Evidence{Peer: q.Peer, Header: q.Header, Endpoint: at})
 		if who.Rejected != identity.NotRejected {
@@ -398,8 +417,16 @@ func (l *Limiter) whoOf(ctx context.Context, q *BucketQuery, at *identity.Endpoi
 		knows.address = true
 	}
 	switch {
+	case q.KeyID != "" && q.Certificate != "", q.KeyID != "" && q.Token != "", q.Certificate != "" && q.Token != "":
+		return who, knows, wrongQuery("the query names several principals, want one: a key, a certificate or a token's subject")
 	case q.KeyID != "":
 		who.Kind, who.ID = identity.APIKey, q.KeyID
+		knows.principal = true
+	case q.Certificate != "":
+		who.Kind, who.ID = identity.Certificate, q.Certificate
+		knows.principal = true
+	case q.Token != "":
+		who.Kind, who.ID = identity.Token, q.Token
 		knows.principal = true
 	case q.Project == "" && knows.address:
 		knows.principal = true
@@ -417,9 +444,9 @@ func (k knowledge) lacks(s policy.Subject) string {
 	case policy.SubjectEndpoint:
 		return ""
 	case policy.SubjectPrincipal:
-		return needs(k.principal, "an API key or an address")
+		return needs(k.principal, "an API key, a certificate, a token's subject or an address")
 	case policy.SubjectPrincipalIP:
-		return needs(k.principal && k.address, "an address, and an API key if it used one")
+		return needs(k.principal && k.address, "an address, and the credential if it used one")
 	case policy.SubjectProject:
 		return needs(k.project || k.address, "a project or an address")
 	case policy.SubjectIdentifier:
@@ -442,7 +469,10 @@ func needs(known bool, what string) string {
 const asked = "the identifier asked for"
 
 // whose says in words whose bucket it is, as appendSubject decides it.
-func whose(s policy.Subject, who *identity.Principal, identifier string, region func(netip.Addr) string) string {
+func whose(s policy.Subject, who *identity.Principal, q *BucketQuery, region func(netip.Addr) string) string {
+	if q.Unparsable {
+		return "all requests whose identifier cannot be read"
+	}
 	address := "address " + who.Prefix.String()
 	if !who.Prefix.IsValid() {
 		address = "requests without an address"
@@ -464,12 +494,12 @@ func whose(s policy.Subject, who *identity.Principal, identifier string, region 
 	case s == policy.SubjectProject && who.Project != "":
 		return "project " + who.Project
 	case s == policy.SubjectRegion:
-		return fmt.Sprintf("region %q", region(who.Client))
+		return "region " + orUnknown(region(who.Client))
 	case s == policy.SubjectEndpoint:
 		return "everybody"
-	case s == policy.SubjectIdentifier && identifier != "":
+	case s == policy.SubjectIdentifier && q.Identifier != "":
 		return asked
-	case s == policy.SubjectIdentifierIP && identifier != "":
+	case s == policy.SubjectIdentifierIP && q.Identifier != "":
 		return asked + " at " + address
 	}
 	return address

@@ -231,13 +231,13 @@ func TestBucketsAreFoundByWhatPeopleKnow(t *testing.T) {
 		skipped int
 	}{
 		"the request's evidence": {headgate.BucketQuery{Endpoint: "GET /a", Peer: client, Header: header, Identifier: "ann"},
-			[]string{"api key k_1 of project acme", "address 192.0.2.7", "api key k_1 of project acme at address 192.0.2.7", "project acme", `region ""`, "everybody", "the identifier asked for"}, 0, 0},
+			[]string{"api key k_1 of project acme", "address 192.0.2.7", "api key k_1 of project acme at address 192.0.2.7", "project acme", "region unknown", "everybody", "the identifier asked for"}, 0, 0},
 		"all endpoints together": {headgate.BucketQuery{Endpoint: "*", Peer: client, Header: header, Identifier: "ann"},
-			[]string{"api key k_1 of project acme", "address 192.0.2.7", "api key k_1 of project acme at address 192.0.2.7", "project acme", `region ""`, "everybody", "the identifier asked for"}, 0, 0},
+			[]string{"api key k_1 of project acme", "address 192.0.2.7", "api key k_1 of project acme at address 192.0.2.7", "project acme", "region unknown", "everybody", "the identifier asked for"}, 0, 0},
 		"the key":                 {headgate.BucketQuery{Endpoint: "GET /a", KeyID: "k_1", Project: "acme"}, []string{"api key k_1 of project acme", "project acme", "everybody"}, 0, 4},
-		"the key and the address": {headgate.BucketQuery{Endpoint: "GET /a", KeyID: "k_1", Project: "acme", Address: client}, []string{"api key k_1 of project acme", "address 192.0.2.7", "api key k_1 of project acme at address 192.0.2.7", "project acme", `region ""`, "everybody"}, 1, 0},
+		"the key and the address": {headgate.BucketQuery{Endpoint: "GET /a", KeyID: "k_1", Project: "acme", Address: client}, []string{"api key k_1 of project acme", "address 192.0.2.7", "api key k_1 of project acme at address 192.0.2.7", "project acme", "region unknown", "everybody"}, 1, 0},
 		"the project":             {headgate.BucketQuery{Endpoint: "GET /a", Project: "acme"}, []string{"project acme", "everybody"}, 0, 5},
-		"the address":             {headgate.BucketQuery{Endpoint: "GET /a", Address: client}, []string{"address 192.0.2.7", `region ""`, "everybody"}, 4, 0},
+		"the address":             {headgate.BucketQuery{Endpoint: "GET /a", Address: client}, []string{"address 192.0.2.7", "region unknown", "everybody"}, 4, 0},
 		"the identifier":          {headgate.BucketQuery{Endpoint: "GET /a", Identifier: "ann"}, []string{"everybody", "the identifier asked for"}, 0, 5},
 		"one subject":             {headgate.BucketQuery{Endpoint: "GET /a", Project: "acme", Subject: bySubject(policy.SubjectProject)}, []string{"project acme"}, 0, 0},
 		"nobody":                  {headgate.BucketQuery{Endpoint: "GET /a"}, []string{"everybody"}, 0, 6},
@@ -274,7 +274,7 @@ func TestBucketsAreFoundByWhatPeopleKnow(t *testing.T) {
 		"evidence and names":    {headgate.BucketQuery{Endpoint: "GET /a", Peer: client, KeyID: "k_1"}, "both evidence and names"},
 		"a key that is ignored": {headgate.BucketQuery{Endpoint: "GET /a", Peer: client, Header: http.Header{"X-Api-Key": {"hg_MARK"}}}, "the API key is malformed"},
 		"many":                  {headgate.BucketQuery{Endpoint: "GET /a", KeyID: "k_1", Project: "acme"}, "say which subject, principal or project or endpoint"},
-		"none is named":         {headgate.BucketQuery{Endpoint: "UNKNOWN", Project: "acme"}, "an API key or an address"},
+		"none is named":         {headgate.BucketQuery{Endpoint: "UNKNOWN", Project: "acme"}, "an API key, a certificate, a token's subject or an address"},
 		"no rule":               {headgate.BucketQuery{Endpoint: "UNKNOWN", Address: client, Subject: bySubject(policy.SubjectIP)}, "no rule applies"},
 	} {
 		_, err := b.Reset(context.Background(), c.query, nil)

@@ -43,7 +43,11 @@ type BucketRequest struct {
 	Tier    string `json:"tier,omitempty"`
 	Address string `json:"address,omitempty"`
 
+	Certificate string `json:"certificate,omitempty"` // name of a client certificate
+	Token       string `json:"token,omitempty"`       // subject of a bearer token
+
 	Identifier string `json:"identifier,omitempty"`
+	Unparsable bool   `json:"unparsable,omitempty"` // the bucket of all whose identifier cannot be read
 
 	// Amount and Expires are for a grant. Without Expires it is given once.
 	Amount  int64     `json:"amount,omitempty"`
@@ -65,6 +69,7 @@ type BucketChange struct {
 func (b *BucketRequest) Query() (headgate.BucketQuery, error) {
 	q := headgate.BucketQuery{
 		Endpoint: b.Endpoint, KeyID: b.Key, Project: b.Project, Tier: b.Tier, Identifier: b.Identifier,
+		Certificate: b.Certificate, Token: b.Token, Unparsable: b.Unparsable,
 	}
 	var errs []error
 	address := func(field, text string, into *netip.Addr) {
@@ -231,14 +236,15 @@ func bucketInQuery(r *http.Request) (BucketRequest, error) {
 	query := r.URL.Query()
 	for name := range query {
 		switch name {
-		case "endpoint", "subject", "key", "project", "tier", "address", "identifier":
+		case "endpoint", "subject", "key", "project", "tier", "address", "certificate", "token", "identifier":
 		default:
-			return BucketRequest{}, fmt.Errorf("query has %q, want endpoint, subject, key, project, tier, address or identifier; POST /v1/buckets/inspect takes a request's peer and headers", clip(name))
+			return BucketRequest{}, fmt.Errorf("query has %q, want endpoint, subject, key, project, tier, address, certificate, token or identifier; POST /v1/buckets/inspect takes a request's peer and headers", clip(name))
 		}
 	}
 	return BucketRequest{
 		Endpoint: query.Get("endpoint"), Subject: query.Get("subject"), Key: query.Get("key"), Project: query.Get("project"),
 		Tier: query.Get("tier"), Address: query.Get("address"), Identifier: query.Get("identifier"),
+		Certificate: query.Get("certificate"), Token: query.Get("token"),
 	}, nil
 }
 

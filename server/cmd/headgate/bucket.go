@@ -17,9 +17,10 @@ import (
 
 const bucketHelp = `ENDPOINT is a template as 'GET /v1/customers/{customer}', * for the bucket that
 all endpoints share, or UNKNOWN. Whose bucket is said in one of two ways: by a
-request's evidence, --peer and --header; or by name, --key, --project or
---address. A rule for login names wants --identifier. A running gateway is asked
-through its admin listener: it alone holds the buckets.`
+request's evidence, --peer and --header; or by name: --key, --certificate or
+--token, --project, --address. A rule for login names wants --identifier, or
+--unparsable for what all requests share whose name cannot be read. A running
+gateway is asked through its admin listener: it alone holds the buckets.`
 
 func newBucket() *cobra.Command {
 	return group("bucket", "Inspect, reset and top up one client's bucket", newBucketInspect(), newBucketReset(), newBucketGrant())
@@ -38,9 +39,13 @@ func (f *bucketFlags) addFlags(cmd *cobra.Command) {
 	flags.StringVar(&r.Peer, "peer", "", "address a request comes from")
 	flags.StringArrayVar(&r.Header, "header", nil, "header of a request, as 'Name: value' (repeatable)")
 	flags.StringVar(&r.Key, "key", "", "ID of an API key, as `headgate key list` shows it")
-	flags.StringVar(&r.Project, "project", "", "project, for a rule with subject project")
+	flags.StringVar(&r.Certificate, "certificate", "", "name of a client certificate, as tls.client_name has it; with its --project")
+	flags.StringVar(&r.Token, "token", "", "subject of a bearer token; with its --project and --tier")
+	flags.StringVar(&r.Project, "project", "", "project, of a certificate or token, or for a rule with subject project")
+	flags.StringVar(&r.Tier, "tier", "", "tier that came with a token (default: the project's)")
 	flags.StringVar(&r.Address, "address", "", "client address")
 	flags.StringVar(&r.Identifier, "identifier", "", "identifier that requests try, such as a login name")
+	flags.BoolVar(&r.Unparsable, "unparsable", false, "the bucket of all requests whose identifier cannot be read")
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON")
 	f.gateway.addFlags(flags)
 }
