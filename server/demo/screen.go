@@ -49,7 +49,7 @@ func (s *screen) interval() time.Duration {
 func (s *screen) intro() {
 	fmt.Fprintf(s.o.Out, `Headgate demonstration
 
-  clients ──▶ gateway %s ──▶ example API %s
+  clients ──▶ gateway %s ──▶ API %s
               admin   %s     (policy API, metrics)
               rules   %s
 
@@ -74,7 +74,8 @@ func (s *screen) hints() {
   curl -i -H 'X-Api-Key: %[1]s' http://%[2]s/v1/books/7
   for i in $(seq 15); do curl -s -o /dev/null -w '%%{http_code} ' -H 'X-Api-Key: %[1]s' http://%[2]s/v1/books/$i; done; echo
   curl -i http://%[2]s/v1/no/such/endpoint
-  %[3]s explain GET '//v1/./books/7?x=1' --server http://%[4]s
+  curl -i --path-as-is -H 'X-Forwarded-For: 6.6.6.6' http://%[2]s/v1/./%%62ooks/7
+  %[3]s explain GET '/v1/./%%62ooks/7' --header 'X-Forwarded-For: 6.6.6.6' --server http://%[4]s
   %[3]s policy set 'GET /v1/books/{book}' 2 --db %[5]s
   curl -s http://%[4]s/metrics | grep ^headgate_
 
