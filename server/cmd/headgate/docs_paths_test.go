@@ -1,0 +1,111 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var (
+	// pathLike is what stands in backquotes and can only be a file or a folder.
+	pathLike = regexp.MustCompile("`([a-z_.][a-z0-9_.-]*(?:/[A-Za-z0-9_.-]+)*(?:/|\\.go|\\.md)|[a-z][a-z0-9_.-]*(?:/[a-z0-9_.-]+)+)`")
+	firstRow = regexp.MustCompile("(?m)^\\| (`[^|]*`) \\|")
+)
+
+// notPaths look like one and are something else.
+var notPaths = map[string]bool{"encoding/json": true, "net/http": true, "testdata/fuzz": true}
+
+// TestPathsExist holds the pages at the root to the files that they name.
+func TestPathsExist(t *testing.T) {
+	root := repository(t)
+	for _, page := range []string{"README.md", "ARCHITECTURE.md", "RATIONALE.md", "CONTRIBUTING.md"} {
+		text, err := os.ReadFile(filepath.Join(root, page))
+		if err != nil {
+			t.Fatal(err)
+		}
+		named := 0
+		for _, match := range pathLike.FindAllStringSubmatch(prose(text), -1) {
+			if notPaths[match[1]] {
+				continue
+			}
+			named++
+			there := false
+			for _, from := range []string{"", "server", "eval"} { // tables of a module name its packages from there
+				_, err := os.Stat(filepath.Join(root, from, filepath.FromSlash(match[1])))
+				there = there || err == nil
+			}
+			if !there {
+				t.Errorf("%s: `%s` is no file of the repository", page, match[1])
+			}
+		}
+		if named == 0 {
+			t.Errorf("%s names no file, want the test to find some", page)
+		}
+	}
+}
+
+// TestArchitectureNamesEveryPackage: who adds a package says there what it is.
+func TestArchitectureNamesEveryPackage(t *testing.T) {
+	root := repository(t)
+	text, err := os.ReadFile(filepath.Join(root, "ARCHITECTURE.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	section := func(heading string) string {
+		_, after, ok := strings.Cut(string(text), "\n## "+heading+"\n")
+		if !ok {
+			t.Fatalf("ARCHITECTURE.md has no section %q", heading)
+		}
+		rows := ""
+		before, _, _ := strings.Cut(after, "\n## ")
+		for _, match := range firstRow.FindAllStringSubmatch(before, -1) {
+			rows += match[1]
+		}
+		return rows
+	}
+	for _, module := range []struct{ folder, heading string }{{".", "The import table"}, {"server", "The server module"}, {"eval", "The eval module"}} {
+		rows := section(module.heading)
+		for _, name := range packages(t, filepath.Join(root, module.folder)) {
+			if !strings.Contains(rows, "`"+name+"`") {
+				t.Errorf("ARCHITECTURE.md, %s: no row for `%s`", module.heading, name)
+			}
+		}
+	}
+}
+
+// packages lists the folders below a module's root that hold code, as paths
+// from there; other modules below it are left out.
+func packages(t *testing.T, root string) (all []string) {
+	t.Helper()
+	err := filepath.WalkDir(root, func(path string, entry os.DirEntry, err error) error {
+		if err != nil || !entry.IsDir() || path == root {
+			return err
+		}
+		if _, err := os.Stat(filepath.Join(path, "go.mod")); err == nil || entry.Name() == "testdata" || strings.HasPrefix(entry.Name(), ".") {
+			return filepath.SkipDir
+		}
+		files, err := filepath.Glob(filepath.Join(path, "*.go"))
+		if err != nil {
+			return err
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				return err
+			}
+			if !strings.HasSuffix(file, "_test.go") && !bytes.HasPrefix(text, []byte("//go:build ignore")) {
+				rel, _ := filepath.Rel(root, path)
+				all = append(all, filepath.ToSlash(rel))
+				break
+			}
+		}
+		return nil
+	})
+	if err != nil || len(all) < 5 {
+		t.Fatalf("%s: packages %q, %v", root, all, err)
+	}
+	return all
+}
