@@ -163,7 +163,7 @@ func TestBucketsRefuseWhatIsWrong(t *testing.T) {
 		"no endpoint":             {"POST", buckets + "/reset", `{}`, 422, "endpoint is missing"},
 		"no such endpoint":        {"POST", buckets + "/reset", `{"endpoint":"GET /v1/item/{id}"}`, 422, "GET /v1/items/{id}"},
 		"two buckets":             {"POST", buckets + "/reset", `{"endpoint":"GET /v1/items/{id}","address":"127.0.0.1"}`, 422, "principal or ip"},
-		"nobody":                  {"POST", buckets + "/reset", `{"endpoint":"GET /v1/items/{id}"}`, 422, "an API key or an address"},
+		"nobody":                  {"POST", buckets + "/reset", `{"endpoint":"GET /v1/items/{id}"}`, 422, "an API key, a certificate, a token's subject or an address"},
 		"unknown subject":         {"POST", buckets + "/reset", `{"endpoint":"*","subject":"user"}`, 400, `subject is "user"`},
 		"addresses that are none": {"POST", buckets + "/reset", `{"endpoint":"*","peer":"here","address":"there"}`, 400, `address is "there"`},
 		"header without a name":   {"POST", buckets + "/reset", `{"endpoint":"*","header":["MARK"]}`, 400, "want Name: value"},

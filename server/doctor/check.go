@@ -106,7 +106,7 @@ func checkDatabase(ctx context.Context, r *Report, c config.Config, registry *da
 		}
 	}
 	if others > 0 {
-		r.add(Finding{Setting: "rules", Level: Note, Wrong: fmt.Sprintf("%d warnings", others), Set: "see `headgate policy lint`"})
+		r.add(Finding{Setting: "rules", Level: Note, Wrong: fmt.Sprintf("%d warnings", others), Set: "what `headgate policy lint` asks for"})
 	}
 	return keys
 }

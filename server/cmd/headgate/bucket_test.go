@@ -107,7 +107,7 @@ func TestBucketCommands(t *testing.T) {
 	if err := json.Unmarshal([]byte(bucket("inspect", byKey[0], byKey[1], byKey[2], "--json")), &in); err != nil || len(in.Buckets) != 1 || in.Buckets[0].Allowance.Tokens != 4 {
 		t.Errorf("inspect --json = %+v, %v", in, err)
 	}
-	if out := bucket("inspect", "GET /v1/items/{id}", "--project", "acme"); !strings.Contains(out, "its bucket is named by an API key or an address") {
+	if out := bucket("inspect", "GET /v1/items/{id}", "--project", "acme"); !strings.Contains(out, "its bucket is named by an API key, a certificate, a token's subject or an address") {
 		t.Errorf("inspect of a project = %s", out)
 	}
 	if out := bucket("inspect", "*", "--address", "192.0.2.1"); !strings.Contains(out, "no rule applies there") {

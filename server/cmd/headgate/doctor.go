@@ -37,6 +37,7 @@ on the budget of another; each is shown with a target and with what to set.
 The exit status is 1 if there is such a difference, or a fault that would keep
 the gateway from starting safely.`,
 		Example: `  headgate doctor --config headgate.yaml
+  headgate doctor --config headgate.yaml --fetch
   headgate doctor --config headgate.yaml --upstream nginx --json`,
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -19,6 +19,7 @@ func TestDoctorUpstream(t *testing.T) {
 		{[]string{"--upstream", "tomcat"}, exitOK, "0 mismatches, 0 failures, 2 notes"},
 		{[]string{"--upstream", "inetd"}, exitUsage, ""},
 		{[]string{"now"}, exitUsage, ""},
+		{[]string{"--fetch", "--upstream", "nginx"}, exitUsage, ""},
 	} {
 		var out, errs bytes.Buffer
 		if code := run(t.Context(), append([]string{"doctor"}, tt.args...), &out, &errs); code != tt.code || !strings.Contains(out.String(), tt.want) {
