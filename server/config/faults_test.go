@@ -3,6 +3,7 @@ package config_test
 import (
 	"strings"
 	"testing"
+	"time"
 )
 
 // What cannot be read is said in the words of settings, all of it at once.
@@ -38,5 +39,30 @@ func TestReadSaysWhatWouldBeRight(t *testing.T) {
 				t.Errorf("%q: Read = %v, which speaks of Go's types", text, err)
 			}
 		}
+	}
+}
+
+// docs/gateway.md says where a zero that is written means zero, and where it
+// means the default.
+func TestZerosThatAreWritten(t *testing.T) {
+	c, err := read(t, whole+`
+tokens: {key_files: [a], algorithms: [RS256], issuer: a, audiences: [b], leeway: 0s}
+identifiers: [{endpoint: POST /v1/login, field: email, max_depth: 0, read_timeout: 0s}]
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Complete(); err != nil {
+		t.Fatal(err)
+	}
+	if i := c.Identifiers[0]; c.Tokens.Leeway != 0 || i.MaxDepth != 8 || i.ReadTimeout != 10*time.Second {
+		t.Errorf("tokens.leeway = %v, identifiers[0] = %+v, want 0, and the defaults of the entry", c.Tokens.Leeway, i)
+	}
+	c, err = read(t, whole+"refresh: 0s\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Complete(); err == nil || !strings.Contains(err.Error(), `refresh is "0s"`) {
+		t.Errorf("refresh: 0s: Complete = %v, want it refused", err)
 	}
 }
