@@ -110,7 +110,10 @@ func New(o Options) (http.Handler, error) {
 		ErrorHandler:  g.upstreamFailed,
 		ErrorLog:      log.New(proxyLog{g}, "", 0),
 	}
-	return httplimit.Handler(o.Limiter, proxy, o.Limit), nil
+	return httplimit.Handler(o.Limiter, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		dropUpgrades(r.Header)
+		proxy.ServeHTTP(w, r)
+	}), o.Limit), nil
 }
 
 func (o *Options) validate() error {
