@@ -260,14 +260,25 @@ func isTimeout(err error) bool {
 }
 
 func (g *gateway) logFailure(status int, err error) {
-	g.warn("upstream failed", "status", status, "upstream", g.options.Upstream.Redacted(), "error", err)
+	g.warn("upstream failed", "status", status, "upstream", g.options.Upstream.Redacted(), "error", clip(err.Error()))
+}
+
+// maxLogged bounds what an error may say, in bytes: some quote what a client or
+// the API sent, which can be as long as a header.
+const maxLogged = 512
+
+func clip(text string) string {
+	if len(text) > maxLogged {
+		return strings.ToValidUTF8(text[:maxLogged], "") + "…"
+	}
+	return text
 }
 
 // proxyLog takes what the proxy says of an answer that broke off.
 type proxyLog struct{ *gateway }
 
 func (l proxyLog) Write(line []byte) (int, error) {
-	l.warn("upstream failed in the middle of an answer", "error", strings.TrimSpace(string(line)))
+	l.warn("upstream failed in the middle of an answer", "error", clip(strings.TrimSpace(string(line))))
 	return len(line), nil
 }
 
