@@ -151,6 +151,10 @@ type gateway struct {
 // was limited is the canonical form of the same bytes, and a signature over
 // the path still verifies behind us.
 func (g *gateway) rewrite(p *httputil.ProxyRequest) {
+	// net/http would leave out what it cannot parse, all of a query with very
+	// many parameters too: then the API would be asked for another endpoint than
+	// the limiter was.
+	p.Out.URL.RawQuery = p.In.URL.RawQuery
 	if g.options.Outgoing != nil {
 		g.options.Outgoing(p.Out)
 	}

@@ -201,9 +201,10 @@ func cutBearer(line string) (text string, is bool) {
 }
 
 // parameter finds a parameter in the query of a raw target, and says how often
-// it is there. Names are compared decoded, as servers compare them; only & ends
-// a parameter, so that with servers to which ; is an end too, no value that is
-// a key here is another there: a key holds no ;.
+// it is there. Names are compared decoded, as servers compare them. Only & ends
+// a parameter; to some servers ; does too. To those no value that is a key here
+// is another, because a key holds no ;, and one that they alone would find,
+// behind a ;, counts as given twice: it is not known which one the API reads.
 func parameter(target, name string) (value presented, times int) {
 	at := strings.IndexByte(target, '?')
 	if at < 0 {
@@ -215,6 +216,12 @@ func parameter(target, name string) (value presented, times int) {
 		if rest, is := cutName(pair, name); is {
 			value = presented{text: rest, escaped: true}
 			times++
+			continue
+		}
+		for _, part, behind := strings.Cut(pair, ";"); behind; _, part, behind = strings.Cut(part, ";") {
+			if _, is := cutName(part, name); is {
+				times += 2
+			}
 		}
 	}
 	return value, times
@@ -270,6 +277,8 @@ func (r *Resolver) rewriteQuery(target string, replace func(name string) (pair s
 			if pair, keep = replace(name); !keep {
 				continue
 			}
+		} else if strings.Contains(pair, ";") {
+			pair = rewriteParts(pair, name, replace)
 		}
 		kept = append(kept, pair)
 	}
@@ -277,4 +286,19 @@ func (r *Resolver) rewriteQuery(target string, replace func(name string) (pair s
 		return path
 	}
 	return path + "?" + strings.Join(kept, "&")
+}
+
+// rewriteParts is rewriteQuery for what stands behind a ; in a pair.
+func rewriteParts(pair, name string, replace func(name string) (pair string, keep bool)) string {
+	var kept []string
+	for _, part := range strings.Split(pair, ";") {
+		if _, is := cutName(part, name); is {
+			var keep bool
+			if part, keep = replace(name); !keep {
+				continue
+			}
+		}
+		kept = append(kept, part)
+	}
+	return strings.Join(kept, ";")
 }
