@@ -155,6 +155,11 @@ func (g *gateway) rewrite(p *httputil.ProxyRequest) {
 	// many parameters too: then the API would be asked for another endpoint than
 	// the limiter was.
 	p.Out.URL.RawQuery = p.In.URL.RawQuery
+	// How a body is to be read was asked before, so the client cannot take it
+	// back by calling it a field of the connection.
+	if media, ok := p.In.Header["Content-Type"]; ok {
+		p.Out.Header["Content-Type"] = media
+	}
 	if g.options.Outgoing != nil {
 		g.options.Outgoing(p.Out)
 	}
