@@ -165,9 +165,7 @@ func (g *gateway) rewrite(p *httputil.ProxyRequest) {
 	}
 	p.SetURL(g.options.Upstream)
 	p.Out.Host = p.In.Host
-	// The same map, not a copy: the values of trailers arrive in it after the
-	// body, while Out is being sent.
-	p.Out.Trailer = p.In.Trailer
+	g.passTrailer(p)
 	peer := g.options.Limit.Peer(p.In).Unmap()
 	trusted := g.options.TrustedProxy(peer)
 	g.dropLookAlikes(p.Out.Header)

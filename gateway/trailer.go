@@ -1,0 +1,46 @@
+package gateway
+
+import (
+	"io"
+	"net/http"
+	"net/http/httputil"
+)
+
+// passTrailer passes the trailer on, but for fields that this gateway reads or
+// writes in the header. Some servers take trailers for headers (as Apache's
+// httpd did, CVE-2013-5704), and would find there what the client was kept from
+// saying; RFC 9110 section 6.5.1 allows none of them in a trailer.
+func (g *gateway) passTrailer(p *httputil.ProxyRequest) {
+	// The same map, not a copy: its values arrive in it after the body, while
+	// Out is being sent, and with them fields that nobody announced.
+	p.Out.Trailer = p.In.Trailer
+	if p.Out.Trailer == nil {
+		return
+	}
+	g.cleanTrailer(p.Out.Trailer)
+	if p.Out.Body != nil {
+		p.Out.Body = &trailed{p.Out.Body, func() { g.cleanTrailer(p.Out.Trailer) }}
+	}
+}
+
+func (g *gateway) cleanTrailer(trailer http.Header) {
+	for _, name := range [...]string{xForwardedFor, xForwardedHost, xForwardedProto, forwarded, "Authorization", "Content-Type", "Cookie"} {
+		delete(trailer, name)
+	}
+	delete(trailer, g.options.ClientHeader)
+	g.dropLookAlikes(trailer)
+}
+
+// trailed is a body with a trailer behind it.
+type trailed struct {
+	io.ReadCloser
+	ended func()
+}
+
+func (b *trailed) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err == io.EOF {
+		b.ended()
+	}
+	return n, err
+}
