@@ -116,6 +116,29 @@ func TestFindForm(t *testing.T) {
 		{name: "email", text: "email=a&email%00x=b", fault: body.Alike},
 		{name: "user.email", text: "user.email=a&user_email=b", fault: body.Alike},
 		{name: "user[email]", text: "user[email]=a&user=b", fault: body.Alike},
+
+		// A form of Rails: other members are other fields.
+		{name: "user[email]", text: "authenticity_token=t&user%5Bemail%5D=a&user%5Bpassword%5D=x&user%5Bremember_me%5D=1&commit=Log+in", want: "a"},
+		{name: "user[email]", text: "user[email]=a&user[Email]=b", fault: body.Alike},
+		{name: "user[email]", text: "user[email]=a&USER[email]=b", fault: body.Alike},
+		{name: "user[email]", text: "user[email]=a&user[+email]=b", fault: body.Alike},
+		{name: "user[email]", text: "user[email]=a&user[email%00]=b", fault: body.Alike},
+		{name: "user[email]", text: "user[email]=a&user[email][]=b", fault: body.Alike},
+		{name: "user[email]", text: "user[email]=a&user[email]x=b", fault: body.Alike},
+		{name: "user[email]", text: "user[email]=a&user[]=b", fault: body.Alike},
+		{name: "user[email]", text: "user[email]=a&user[password=b", fault: body.Alike},
+		{name: "user[email]", text: "user[email]=a&[user][email]=b", fault: body.Alike},
+		{name: "user[email]", text: "user[email]=a&user][email]=b", fault: body.Alike},
+		{name: "user[email]", text: "user[email]=a&user[[email]]=b", fault: body.Alike},
+
+		// Rack 2 drops brackets in front and behind; so does qs those around.
+		{name: "email", text: "email=a&[email]=b", fault: body.Alike},
+		{name: "email", text: "email=a&%5Bemail%5D=b", fault: body.Alike},
+		{name: "email", text: "email=a&[email=b", fault: body.Alike},
+		{name: "email", text: "email=a&email]=b", fault: body.Alike},
+		{name: "email", text: "email=a&]]email]=b", fault: body.Alike},
+		{name: "email", text: "email=a&[email][]=b", fault: body.Alike},
+		{name: "email", text: "email=a&[mail]=b", want: "a"},
 	} {
 		f := newFinder(t, body.Field{Name: c.name, Format: body.Form})
 		got, fault := f.Find(nil, body.Form, "", []byte(c.text))
@@ -131,7 +154,7 @@ func TestQueryMayNotNameTheField(t *testing.T) {
 	for query, want := range map[string]body.Fault{
 		"": body.None, "next=/home": body.None, "x=email": body.None, "e=%zz": body.None,
 		"email=b": body.Alike, "a=1&EMAIL=b": body.Alike, "a=1;email=b": body.Alike, "%65mail=b": body.Alike,
-		"email[]=b": body.Alike, "email": body.Alike, "%zz=1": body.Alike,
+		"email[]=b": body.Alike, "[email]=b": body.Alike, "email": body.Alike, "%zz=1": body.Alike,
 		"a=" + strings.Repeat("x", 4000) + "&email=b": body.Alike,
 	} {
 		if _, fault := f.Find(nil, body.JSON, query, []byte(`{"email":"a"}`)); fault != want {

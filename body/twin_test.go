@@ -292,20 +292,45 @@ func formTwin(text, name string) (string, bool) {
 		return "", false
 	}
 	for key := range values {
-		if key != name && (php(key) == php(name) || strings.EqualFold(php(key), php(name)) || strings.EqualFold(beforeNUL(key), name)) {
+		if key != name && (strings.EqualFold(beforeNUL(key), name) || mayBe(php(key), name) || mayBe(rack(key), name)) {
 			return "", false
 		}
 	}
 	return values[name][0], true
 }
 
+// mayBe reports whether a variable with members may hold the field.
+func mayBe(key, name string) bool {
+	members := regexp.MustCompile(`^([^\[]*)(?:\[([^\[\]]+)\].*)?`)
+	is, want := members.FindStringSubmatch(key), members.FindStringSubmatch(php(name))
+	if !strings.EqualFold(beforeNUL(is[1]), want[1]) {
+		return false
+	}
+	member, wanted := strings.TrimSpace(is[2]), want[2]
+	return member == "" || wanted == "" || strings.EqualFold(beforeNUL(member), wanted)
+}
+
 // php is how PHP names a variable.
 func php(name string) string {
-	name = strings.TrimLeft(beforeNUL(name), " ")
-	if at := strings.IndexByte(name, '['); at > 0 {
-		name = name[:at]
+	name = strings.TrimLeft(name, " ")
+	members := ""
+	if at := strings.LastIndex(name[:min(1, len(name))], "["); at < 0 {
+		if at = strings.IndexByte(name, '['); at > 0 {
+			name, members = name[:at], name[at:]
+		}
+	} else if next := strings.IndexByte(name[1:], '['); next >= 0 {
+		name, members = name[:next+1], name[next+1:]
 	}
-	return strings.NewReplacer(" ", "_", ".", "_", "[", "_").Replace(name)
+	return strings.NewReplacer(" ", "_", ".", "_", "[", "_").Replace(name) + members
+}
+
+// rack is how Rack 2 names a parameter.
+func rack(name string) string {
+	m := regexp.MustCompile(`^[\[\]]*([^\[\]]+)\]*`).FindStringSubmatchIndex(name)
+	if m == nil {
+		return ""
+	}
+	return name[m[2]:m[3]] + name[m[1]:]
 }
 
 func beforeNUL(s string) string {
@@ -328,7 +353,7 @@ func formAgrees(t *testing.T, f *body.Finder, name, text string) {
 func TestRandomFormsAgreeWithTheTwin(t *testing.T) {
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 2))
-	names := []string{"user", "user", "pw", "User", "+user", "user[]", "us%65r", "user%00x", "u.ser", "x%5Buser%5D", "", "%", "_user"}
+	names := []string{"user", "user", "pw", "User", "+user", "user[]", "us%65r", "user%00x", "u.ser", "x%5Buser%5D", "", "%", "_user", "[user]", "user]", "x[pw]", "[x][user]", "x[user", "x]user]", "x[]", "x.[user]", "[[user", "x[ user]"}
 	values := []string{"alice", "a%40b", "a+b", "", "%e9", "%c3%a9", "%0", "a;b", "a=b", "%00"}
 	finders := map[string]*body.Finder{
 		"user":    newFinder(t, body.Field{Name: "user", Format: body.Form, Spellings: body.Exact, MaxLength: body.MostLength}),
