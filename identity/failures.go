@@ -20,7 +20,8 @@ import (
 // allocated.
 //
 // Who has an IPv6 /64 often has 65,536 of them. So IPv6 groups are counted with
-// their /48 too, which may fail siteShare times as often.
+// their /48 too, which may fail siteShare times as often. Groups behind NAT64
+// are not: their /48 is that of the translator, with all of IPv4 in it.
 //
 // The debt is charged after the failure, so as many more signatures are checked
 // as processors were at it when the budget ran out.
@@ -44,12 +45,13 @@ type failures struct {
 	cost  time.Duration // of one checked signature
 	burst time.Duration // the largest debt
 	seed  maphash.Seed
+	nat64 []nat64
 	rows  [2][failureRow]atomic.Int64 // when the debt will have drained, after start
 }
 
-func newFailures(burst, perSecond int, now time.Time) *failures {
+func newFailures(burst, perSecond int, nat64 []nat64, now time.Time) *failures {
 	cost := time.Second / time.Duration(perSecond)
-	return &failures{start: now, cost: cost, burst: cost * time.Duration(burst), seed: maphash.MakeSeed()}
+	return &failures{start: now, cost: cost, burst: cost * time.Duration(burst), seed: maphash.MakeSeed(), nat64: nat64}
 }
 
 func (f *failures) counters(group netip.Prefix) [2]*atomic.Int64 {
@@ -61,14 +63,19 @@ func (f *failures) counters(group netip.Prefix) [2]*atomic.Int64 {
 // too often of late.
 func (f *failures) spent(group netip.Prefix, now time.Time) bool {
 	at := int64(now.Sub(f.start))
-	site, within := siteOf(group)
+	site, within := f.siteOf(group)
 	return f.over(group, at) || within && f.over(site, at)
 }
 
 // siteOf returns the /48 that an IPv6 group is a part of.
-func siteOf(group netip.Prefix) (site netip.Prefix, within bool) {
+func (f *failures) siteOf(group netip.Prefix) (site netip.Prefix, within bool) {
 	if !group.Addr().Is6() || group.Bits() <= siteBits {
 		return netip.Prefix{}, false
+	}
+	for _, n := range f.nat64 {
+		if n.holds(group.Addr()) {
+			return netip.Prefix{}, false
+		}
 	}
 	site, err := group.Addr().Prefix(siteBits)
 	return site, err == nil
@@ -91,7 +98,7 @@ func (f *failures) charge(group netip.Prefix, cheap bool, now time.Time) {
 	}
 	at := int64(now.Sub(f.start))
 	f.add(group, cost, at)
-	if site, within := siteOf(group); within {
+	if site, within := f.siteOf(group); within {
 		f.add(site, cost/siteShare, at)
 	}
 }

@@ -121,7 +121,7 @@ func (r *Resolver) prepareTokens(o Options) (err error) {
 	now := r.now()
 	if o.TokenFailures >= 0 {
 		r.failures = newFailures(orDefault(o.TokenFailures, defaultTokenFailures),
-			orDefault(o.TokenFailuresPerSecond, defaultTokenFailuresPerSecond), now)
+			orDefault(o.TokenFailuresPerSecond, defaultTokenFailuresPerSecond), r.nat64, now)
 	}
 	if o.TokenCache >= 0 {
 		r.cache, err = newTokenCache(orDefault(o.TokenCache, defaultTokenCache), orDefault(o.TokenTTL, defaultTokenTTL), now)

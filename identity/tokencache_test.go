@@ -312,6 +312,28 @@ func TestFailuresOfASite(t *testing.T) {
 	}
 }
 
+// TestFailuresBehindNAT64: clients of one translator are strangers to each
+// other, so a few of them must not have the tokens of all ignored.
+func TestFailuresBehindNAT64(t *testing.T) {
+	for _, prefix := range []string{"64:ff9b::%x:%x", "2001:db8:64::%x:%x"} {
+		who := newResolver(t, identity.Options{
+			Tokens: &countingTokens{}, TokenFailures: 4, TokenFailuresPerSecond: 4, NAT64: prefixes("2001:db8:64::/96"), Now: newClock().now,
+		})
+		for i := range 20 { // few, since a stranger may share the counters of many
+			attacker := fmt.Sprintf(prefix, 0xc000, i+1)
+			for range 6 {
+				who.Resolve(context.Background(), bearer(attacker, "forged.x"))
+			}
+			if p := who.Resolve(context.Background(), bearer(attacker, "bob.x")); p.Rejected != identity.TokenFlood {
+				t.Fatalf("%s after 6 forged tokens: %v, want them counted", attacker, p)
+			}
+		}
+		if p := who.Resolve(context.Background(), bearer(fmt.Sprintf(prefix, 0xcb00, 0x7109), "alice.x")); p.ID != "alice" {
+			t.Errorf("a stranger behind the same translator: %v, want alice", p)
+		}
+	}
+}
+
 // TestTokenMemoryIsFlat sends a million forged tokens from a hundred thousand
 // addresses.
 func TestTokenMemoryIsFlat(t *testing.T) {
