@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -322,7 +323,7 @@ func (l *Limiter) conclude(t *trip, allowed bool, err error) {
 func places(endpoints *endpoint.Table) []identity.Endpoint {
 	all := make([]identity.Endpoint, endpoints.Len()+1)
 	for id, template := range endpoints.All() {
-		all[id] = identity.Endpoint{Method: template.Method(), Path: template.Path()}
+		all[id] = identity.Endpoint{Method: template.Method(), Path: strings.TrimPrefix(template.String(), template.Method()+" ")}
 	}
 	return all
 }

@@ -20,7 +20,8 @@ import (
 // parameters do not matter.
 type Scopes string
 
-// Endpoint is the template that a request was matched to.
+// Endpoint is the template that a request was matched to. Path holds the query
+// parameters that the template names: /rpc?action=login.
 type Endpoint struct{ Method, Path string }
 
 // Bounds of Scopes.
