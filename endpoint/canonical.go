@@ -153,7 +153,7 @@ var faults = [...]string{
 	NeedlessEscape: "holds an escape of a letter, a digit or one of - . _ ~",
 	BadUTF8:        "holds escapes that are not UTF-8",
 	TrailingSlash:  "ends in a slash",
-	AmbiguousQuery: "holds a query parameter twice, or beside a ;, that tells endpoints apart",
+	AmbiguousQuery: "holds a query parameter that tells endpoints apart twice, beside a ;, or in another way that servers read differently",
 }
 
 // String is what to tell the client about its target: a sentence without its subject, such as "does not start with /".

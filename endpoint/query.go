@@ -1,6 +1,7 @@
 package endpoint
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"slices"
@@ -22,6 +23,10 @@ const (
 	maxConditions = 8  // in a template
 	maxNames      = 16 // that templates of one path name
 	maxName       = 64 // bytes of a parameter's name, decoded
+
+	// maxParts is how many parameters a query may have where one of them matters: PHP, Tomcat and qs (Express) leave out
+	// those behind the thousandth, so that what is found here need not be there for them.
+	maxParts = 1000
 )
 
 // condition is what a template asks of one query parameter.
@@ -157,8 +162,9 @@ func commonQuery(a, b []condition) (query string, ok bool) {
 
 // queryRow is what the templates that end in one state ask of the query.
 type queryRow struct {
-	names    []string
-	variants [][]variant // for each method, those that come before its ID in Table.ids, the most specific first
+	names     []string
+	variables []string    // what variable makes of them
+	variants  [][]variant // for each method, those that come before its ID in Table.ids, the most specific first
 }
 
 // variant is a template that names parameters.
@@ -181,6 +187,7 @@ func newQueryRow(routes []*route, methods []string) (*queryRow, error) {
 		for _, c := range r.conditions {
 			if !slices.Contains(q.names, c.name) {
 				q.names = append(q.names, c.name)
+				q.variables = append(q.variables, string(variable([]byte(c.name))))
 			}
 		}
 	}
@@ -232,6 +239,9 @@ func (v *variant) met(g *given, fold bool) bool {
 
 // read finds the named parameters in a query.
 func (q *queryRow) read(query string, p Profile, g *given) Fault {
+	if strings.Count(query, "&")+strings.Count(query, ";") >= maxParts {
+		return AmbiguousQuery
+	}
 	for query != "" {
 		var part string
 		part, query, _ = strings.Cut(query, "&")
@@ -278,7 +288,29 @@ func (q *queryRow) readOne(text string, p Profile, g *given) (int, Fault) {
 		g.value[i], g.present[i] = value, true
 		return i, checkValue(value, p)
 	}
+	// Some servers take it for one of these nevertheless.
+	name = variable(name)
+	for i, named := range q.variables {
+		if len(name) >= len(named) && string(name[:len(named)]) == named && (len(name) == len(named) || name[len(named)] == '[') {
+			return i, AmbiguousQuery
+		}
+	}
 	return -1, NoFault
+}
+
+// variable makes of a name, in place, what it is to servers that are free with names: Rack 2 and qs (Express) drop
+// brackets in front and a ] that closes none, and PHP makes _ of dots and spaces before the first bracket.
+func variable(name []byte) []byte {
+	name = bytes.TrimLeft(name, "[]")
+	for i, b := range name {
+		switch b {
+		case '[', ']':
+			return append(name[:i], bytes.TrimLeft(name[i:], "]")...)
+		case '.', ' ':
+			name[i] = '_'
+		}
+	}
+	return name
 }
 
 // isNamed reports whether a template names a parameter.

@@ -94,6 +94,40 @@ func TestMatchByQuery(t *testing.T) {
 	}
 }
 
+// TestNamesThatServersTakeForOne: a name that another one becomes in some server decides nothing beside it.
+func TestNamesThatServersTakeForOne(t *testing.T) {
+	table := table(t, endpoint.Profile{}, "POST /rpc", "POST /rpc?api_key={k}", "POST /f?filter[type]=a", "POST /f", "POST /d?a.b=1", "POST /d")
+	for target, want := range map[string]string{
+		"/rpc?api_key=1":                                    "POST /rpc?api_key={k}",
+		"/rpc?api.key=1":                                    "invalid",
+		"/rpc?api+key=1":                                    "invalid",
+		"/rpc?api_key=1&api%2ekey=2":                        "invalid",
+		"/rpc?[api.key]=1":                                  "invalid",
+		"/rpc?api_keys=1&x.y=2&[z]=3":                       "POST /rpc",
+		"/rpc?x[api_key]=1":                                 "POST /rpc",
+		"/f?filter[type]=a":                                 "POST /f?filter[type]=a",
+		"/f?filter[type]=a&filter[x]=b":                     "POST /f?filter[type]=a",
+		"/f?[filter][type]=a":                               "invalid",
+		"/f?filter][type]=a":                                "invalid",
+		"/f?filter[type][]=a":                               "invalid",
+		"/d?a.b=1":                                          "POST /d?a.b=1",
+		"/d?a_b=1":                                          "invalid",
+		"/rpc?api_key=1" + strings.Repeat("&", 999):         "POST /rpc?api_key={k}",
+		"/rpc?api_key=1" + strings.Repeat("&", 1000):        "invalid",
+		"/rpc?" + strings.Repeat("x&", 1000) + "api_key=1":  "invalid",
+		"/rpc?" + strings.Repeat("x;", 1000) + "&api_key=1": "invalid",
+	} {
+		m := table.Match("POST", target)
+		got := m.Status.String()
+		if m.Status == endpoint.Known {
+			got = table.Template(m.ID).String()
+		}
+		if !strings.HasPrefix(got, want) {
+			t.Errorf("Match(POST, %.60q) = %s (%v), want %s", target, got, m.Fault, want)
+		}
+	}
+}
+
 // TestQueryCannotSplit sends every way to say action=login that some server understands: none may reach the
 // template without the parameter.
 func TestQueryCannotSplit(t *testing.T) {
@@ -103,7 +137,8 @@ func TestQueryCannotSplit(t *testing.T) {
 		"action=login", "%61ction=%6cogin", "action=login&", "&action=login", "x&action=login", "action=login&action=x", "action=x&action=login",
 		"x;action=login", "action=login;x", "action[]=login", "action[0]=login", "action%5b%5d=login", "%20action=login", "+action=login",
 		"action+=login", "%u0061ction=login", "action=%u006cogin", "action=%256cogin", "%2561ction=login", "action%00=login", "action=login%00",
-		"action%00x=login", "action%0a=login",
+		"action%00x=login", "action%0a=login", "[action]=login", "%5Baction%5D=login", "action]=login", "]action=login", "[action][]=login",
+		"x=1&[action]=login", "action=x&[action]=login",
 	} {
 		if m := table.Match("POST", "/rpc?"+query); m.ID != login && m.Status != endpoint.Invalid {
 			t.Errorf("Match(POST, %q) = %s, want the login or invalid", "/rpc?"+query, describe(table, m))
