@@ -204,7 +204,7 @@ func cutBearer(line string) (text string, is bool) {
 // it is there. Names are compared decoded, as servers compare them. Only & ends
 // a parameter; to some servers ; does too. To those no value that is a key here
 // is another, because a key holds no ;, and one that they alone would find,
-// behind a ;, counts as given twice: it is not known which one the API reads.
+// beside a ;, counts as given twice: it is not known which one the API reads.
 func parameter(target, name string) (value presented, times int) {
 	at := strings.IndexByte(target, '?')
 	if at < 0 {
@@ -218,7 +218,9 @@ func parameter(target, name string) (value presented, times int) {
 			times++
 			continue
 		}
-		for _, part, behind := strings.Cut(pair, ";"); behind; _, part, behind = strings.Cut(part, ";") {
+		for parts := strings.IndexByte(pair, ';') >= 0; parts; {
+			var part string
+			part, pair, parts = strings.Cut(pair, ";")
 			if _, is := cutName(part, name); is {
 				times += 2
 			}
