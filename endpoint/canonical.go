@@ -19,7 +19,8 @@ import (
 //
 // Bytes that a target cannot hold as themselves (and braces, which belong to templates) stay percent-encoded, in
 // upper case. So the canonical form is itself a valid target, applying Canonical to it changes nothing, and it
-// stands for exactly one decoded path: comparing canonical forms compares decoded ones.
+// stands for exactly one decoded path: comparing canonical forms compares decoded ones. (Beside a kept %2F a target has to
+// escape a few bytes more, see KeepEncodedSlash, and there alone the form is no target.)
 
 // Profile is how a target is read. Its zero value is the strict default. A target is read in this order:
 //

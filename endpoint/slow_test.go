@@ -339,7 +339,7 @@ func slowMatches(template, path []string) bool {
 		return len(template) == len(path)
 	}
 	before, after, isParameter := strings.Cut(template[0], "\x01")
-	_, after, _ = strings.Cut(after, "\x02")
+	after = after[strings.LastIndexByte(after, '\x02')+1:] // several parameters are one
 	switch {
 	case strings.HasSuffix(template[0], "\x03"):
 		return true
@@ -355,7 +355,8 @@ func slowMatches(template, path []string) bool {
 func slowSpecificity(path string) (ranks []int) {
 	for s := range strings.SplitSeq(path, "/") {
 		before, after, isParameter := strings.Cut(s, "{")
-		name, after, _ := strings.Cut(after, "}")
+		name, _, _ := strings.Cut(after, "}")
+		after = after[strings.LastIndexByte(after, '}')+1:]
 		switch {
 		case strings.HasSuffix(name, "..."):
 			ranks = append(ranks, 0)

@@ -433,6 +433,7 @@ func FuzzMatch(f *testing.F) {
 	f.Add("GET /{x}%3F/{y}3F\nGET /{x}/a%3F", "GET", "/%3f%3F/a%3F", false)
 	f.Add("GET /rpc?action=login\nGET /rpc\nPOST /{x}?a={a}&b=", "GET", "/rpc?x=1&%61ction=log%69n", false)
 	f.Add("GET /b?acl={acl}\nGET /b?Acl[]=x", "HEAD", "/b?acl[]=y&acl;x", true)
+	f.Add("GET /{a}/{b}{c}\nGET /{a}/x{b}-{c}y", "GET", "/8/0", false)
 	f.Fuzz(func(t *testing.T, texts, method, target string, fold bool) {
 		p := endpoint.Profile{CaseInsensitive: fold}
 		var templates []endpoint.Template
