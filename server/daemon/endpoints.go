@@ -3,6 +3,7 @@ package daemon
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/policy"
@@ -54,7 +55,25 @@ func Endpoints(c config.Config) (*Registry, error) {
 	}
 	costs, err1 := costs(table, c.Costs)
 	reads, err2 := identified(c, table)
-	return &Registry{operations, table, costs, reads}, errors.Join(err1, err2)
+	return &Registry{operations, table, costs, reads}, errors.Join(err1, err2, keyApart(c.Keys, table))
+}
+
+// keyApart says which templates ask for the query parameter that holds API
+// keys. What tells endpoints apart must reach the API, and a key must not: with
+// api_keys.strip the API would be asked for another endpoint.
+func keyApart(k config.Keys, table *endpoint.Table) error {
+	if k.Query == "" {
+		return nil
+	}
+	var faults []error
+	for _, t := range table.All() {
+		for condition := range strings.SplitSeq(t.Query(), "&") {
+			if name, _, _ := strings.Cut(condition, "="); strings.EqualFold(name, k.Query) {
+				faults = append(faults, fmt.Errorf("api_keys.query is %q, want a parameter that tells no endpoints apart, as it does in %q", k.Query, t))
+			}
+		}
+	}
+	return errors.Join(faults...)
 }
 
 // costs finds the endpoints that a configuration gives a cost.
