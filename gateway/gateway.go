@@ -165,6 +165,7 @@ func (g *gateway) rewrite(p *httputil.ProxyRequest) {
 	}
 	p.SetURL(g.options.Upstream)
 	p.Out.Host = p.In.Host
+	watch(p.Out)
 	g.passTrailer(p)
 	peer := g.options.Limit.Peer(p.In).Unmap()
 	trusted := g.options.TrustedProxy(peer)
@@ -247,6 +248,10 @@ func (g *gateway) upstreamFailed(w http.ResponseWriter, r *http.Request, err err
 		// The client went away: nobody is left to answer, and the API did
 		// nothing wrong.
 		panic(http.ErrAbortHandler)
+	}
+	if brokenBody(r) {
+		problem.Write(w, r, problem.Details{Status: http.StatusBadRequest, Detail: "The body of the request could not be read."})
+		return
 	}
 	answer := problem.Details{
 		Status: http.StatusBadGateway,

@@ -1,8 +1,12 @@
 package gateway_test
 
 import (
+	"bufio"
 	"bytes"
+	"fmt"
+	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -35,5 +39,31 @@ func TestClientsDoNotFillTheLog(t *testing.T) {
 	}
 	if log.Len() == 0 || log.Len() > 1000 {
 		t.Errorf("the log has %d bytes, want a line of at most 1000", log.Len())
+	}
+}
+
+// TestBadBodiesAreNoFailuresOfTheAPI: what a client writes must not look like
+// an outage.
+func TestBadBodiesAreNoFailuresOfTheAPI(t *testing.T) {
+	api := newAPI(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
+	var log bytes.Buffer
+	var failed atomic.Int64
+	base := newGateway(t, api, func(o *gateway.Options) {
+		o.Log, o.Failed = slog.New(slog.NewTextHandler(&log, nil)), func(int) { failed.Add(1) }
+	}).URL
+	for _, chunks := range []string{"1\r\nxyz", "zz\r\n", "1;" + strings.Repeat("x", 10_000) + "\r\nx\r\n0\r\n\r\n", "1\r\nx\r\n0\r\nno trailer\r\n\r\n"} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(base, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(conn, "POST /v1/items HTTP/1.1\r\nHost: api\r\nTransfer-Encoding: chunked\r\n\r\n%s", chunks)
+		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil || response.StatusCode != http.StatusBadRequest {
+			t.Errorf("chunks %.20q are answered %v, %v; want 400", chunks, response, err)
+		}
+		conn.Close()
+	}
+	if failed.Load() != 0 || log.Len() != 0 {
+		t.Errorf("%d failures of the API, and the log says %q; want none", failed.Load(), log.String())
 	}
 }

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"io"
 	"net/http"
 	"net/http/httputil"
 )
@@ -18,8 +17,8 @@ func (g *gateway) passTrailer(p *httputil.ProxyRequest) {
 		return
 	}
 	g.cleanTrailer(p.Out.Trailer)
-	if p.Out.Body != nil {
-		p.Out.Body = &trailed{p.Out.Body, func() { g.cleanTrailer(p.Out.Trailer) }}
+	if body, ok := p.Out.Body.(*incoming); ok {
+		body.ended = func() { g.cleanTrailer(p.Out.Trailer) }
 	}
 }
 
@@ -29,18 +28,4 @@ func (g *gateway) cleanTrailer(trailer http.Header) {
 	}
 	delete(trailer, g.options.ClientHeader)
 	g.dropLookAlikes(trailer)
-}
-
-// trailed is a body with a trailer behind it.
-type trailed struct {
-	io.ReadCloser
-	ended func()
-}
-
-func (b *trailed) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if err == io.EOF {
-		b.ended()
-	}
-	return n, err
 }

@@ -1,0 +1,40 @@
+package gateway
+
+import (
+	"io"
+	"net/http"
+	"sync/atomic"
+)
+
+// incoming is the body of a request. It knows whose fault it is when a request
+// could not be sent: a client that writes bad chunks, or leaves in the middle,
+// does not make a failure of the API.
+type incoming struct {
+	io.ReadCloser
+	ended  func() // called at the end, before the reader knows of it; may be nil
+	broken atomic.Bool
+}
+
+// watch puts an incoming around the body of r, if it has one.
+func watch(r *http.Request) {
+	if r.Body != nil && r.Body != http.NoBody {
+		r.Body = &incoming{ReadCloser: r.Body}
+	}
+}
+
+func (b *incoming) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	switch {
+	case err == io.EOF && b.ended != nil:
+		b.ended()
+	case err != nil && err != io.EOF:
+		b.broken.Store(true)
+	}
+	return n, err
+}
+
+// brokenBody reports whether the client's body of r could not be read.
+func brokenBody(r *http.Request) bool {
+	b, ok := r.Body.(*incoming)
+	return ok && b.broken.Load()
+}
