@@ -242,7 +242,9 @@ func (l *login) buffer(w http.ResponseWriter, r *http.Request) ([]byte, body.Fau
 	done := l.hurry(w, r)
 	size := 512 // a body of unknown length grows to what it needs
 	if r.ContentLength > 0 {
-		size = int(r.ContentLength) + 1 // and its end is seen
+		// And its end is seen. A long one grows too: what was only announced
+		// holds no memory.
+		size = min(int(r.ContentLength)+1, body.DefaultBytes+1)
 	}
 	text := make([]byte, 0, min(size, most+1))
 	var err error
