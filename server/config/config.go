@@ -284,6 +284,7 @@ func (c *Config) Complete() error {
 	check.oneOf("log.format", c.Log.Format, "text", "json")
 	check.text("db", c.DB, "sqlite:PATH")
 	check.keys(c.Keys)
+	check.keysBesideTokens(c.Keys, c.Tokens)
 	check.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	check.between("ipv6_prefix", int64(c.IPv6Prefix), 1, 128)
 	check.between("burst_percent", c.BurstPercent, 100, 1_000_000)

@@ -105,6 +105,18 @@ func (c *checker) keys(k Keys) {
 	}
 }
 
+// keysBesideTokens wants what tells the two apart in Authorization: Bearer.
+func (c *checker) keysBesideTokens(k Keys, t Tokens) {
+	if !t.On() || !k.Bearer {
+		return
+	}
+	for i, s := range k.Imported {
+		if s.Prefix == "" {
+			c.wrong(fmt.Sprintf("api_keys.imported[%d].prefix", i), "", "one, or api_keys.bearer: false: tokens are accepted there too, and nothing else tells the two apart")
+		}
+	}
+}
+
 func (c *checker) keyShape(field string, s KeyShape) {
 	if s.Prefix != "" && (identity.KeyFormat{Prefix: s.Prefix}).Check() != nil {
 		c.wrong(field+".prefix", s.Prefix, "at most 32 letters, digits, _ and -")
