@@ -72,6 +72,21 @@ func TestLookAlikesAreDropped(t *testing.T) {
 	}
 }
 
+// TestKeysHaveNoSecondName: a key that the API finds under another name than
+// the limiter does would be a way around the key's budget.
+func TestKeysHaveNoSecondName(t *testing.T) {
+	for _, c := range []struct{ header, kept string }{
+		{"X-Api-Key", "X-Api-Key"}, {"x-api-key", "X-Api-Key"}, {"", "X-Api-Key X_api_key"}, {"X_Api_Key", "X-Api-Key X_api_key"},
+	} {
+		got := seen(t, func(o *gateway.Options) { o.KeyHeader = c.header }, "X-Api-Key", "a", "X_Api_Key", "b")
+		for _, name := range []string{"X-Api-Key", "X_api_key"} {
+			if want := strings.Contains(c.kept, name); (len(got[name]) == 1) != want {
+				t.Errorf("keys in %q: the API sees %s: %q, want it: %v", c.header, name, got[name], want)
+			}
+		}
+	}
+}
+
 // TestForwardedForStaysWhatItIs: neither a Connection field nor an absent one
 // (CVE-2022-32148) keeps the gateway from saying who its peer is.
 func TestForwardedForStaysWhatItIs(t *testing.T) {

@@ -52,6 +52,11 @@ type Options struct {
 	// once; anyone else's is dropped.
 	ClientHeader string
 
+	// KeyHeader is the field in which API keys stand, if any. Fields that some
+	// servers take for it, such as X_Api_Key, are dropped: a key in one of those
+	// would be believed and not counted.
+	KeyHeader string
+
 	// Outgoing, if set, is given every request that is about to be sent to the
 	// API, and may change its header and query: to take credentials out.
 	Outgoing func(*http.Request)
@@ -192,15 +197,15 @@ func (g *gateway) rewrite(p *httputil.ProxyRequest) {
 }
 
 // dropLookAlikes removes fields that many servers take for the forwarding
-// fields: where hyphens become underscores, as in CGI and its heirs,
+// fields, or for that of API keys: where hyphens become underscores, as in CGI and its heirs,
 // X_Forwarded_For is X-Forwarded-For. No proxy writes them, so a client did.
 func (g *gateway) dropLookAlikes(h http.Header) {
 	for name := range h {
 		if strings.IndexByte(name, '_') < 0 {
 			continue
 		}
-		for _, managed := range [...]string{xForwardedFor, xForwardedHost, xForwardedProto, g.options.ClientHeader} {
-			if len(name) == len(managed) && strings.EqualFold(strings.ReplaceAll(name, "_", "-"), managed) {
+		for _, managed := range [...]string{xForwardedFor, xForwardedHost, xForwardedProto, g.options.ClientHeader, g.options.KeyHeader} {
+			if len(name) == len(managed) && strings.EqualFold(strings.ReplaceAll(name, "_", "-"), strings.ReplaceAll(managed, "_", "-")) && !strings.EqualFold(name, managed) {
 				delete(h, name)
 			}
 		}

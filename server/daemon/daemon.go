@@ -122,7 +122,7 @@ func (d *Daemon) handle(token string) error {
 	gate, err := gateway.New(gateway.Options{
 		Limiter: d.parts.limiter, Upstream: upstream, UpstreamTimeout: d.conf.UpstreamTimeout,
 		TrustedProxy: d.parts.who.Trusts, ForwardedHeader: d.conf.ForwardedHeader, ClientHeader: d.conf.ClientAddress.Header, Log: d.log, Failed: d.parts.meter.UpstreamFailed,
-		Outgoing: outgoing(d.parts.who, d.conf.Keys),
+		KeyHeader: d.conf.Keys.Header, Outgoing: outgoing(d.parts.who, d.conf.Keys),
 		Limit: httplimit.Options{
 			OmitFields: !d.conf.Headers.RateLimit,
 			Legacy:     dialects[d.conf.Headers.Legacy],
