@@ -21,9 +21,7 @@ func identifiers(c config.Config, table *endpoint.Table, log *slog.Logger) (*htt
 	}
 	o := httplimit.IdentifierOptions{
 		Endpoints: table, Timeout: c.Settle.Timeout,
-		Failed: func(err error) {
-			log.Warn("a login that succeeded was not settled and counts as a failure", "error", err)
-		},
+		Failed: seldom(log, "a login that succeeded was not settled and counts as a failure"),
 	}
 	for _, i := range c.Identifiers {
 		login, err := login(i)

@@ -25,6 +25,6 @@ func settlement(s config.Settle, log *slog.Logger) *httplimit.Reserve {
 	}
 	return &httplimit.Reserve{
 		Field: s.Header, BytesPerToken: s.BytesPerToken, Timeout: s.Timeout,
-		Failed: func(err error) { log.Warn("a request was not settled and pays its estimate", "error", err) },
+		Failed: seldom(log, "a request was not settled and pays its estimate"),
 	}
 }
