@@ -19,6 +19,8 @@ type Held struct {
 	Shape rate.Shape // of a sliding log Algorithm and Tick alone matter
 	State State
 	Log   Log // in the place of State, if Shape is a sliding log
+
+	alone bool // nothing was admitted since it was converted to Shape
 }
 
 // Follow takes h, the bucket of t.Key, through all the changes of its limit since it was last written, to t.Shape, and reports false if there
@@ -51,7 +53,7 @@ func (h *Held) Follow(now int64, t *Take) (changed bool) {
 		to, since := &steps[i].Shape, min(steps[i].Since, now)
 		switch {
 		case i > 0 && *to == (rate.Shape{}):
-			h.hold(since, min(steps[i-1].Since, now))
+			h.hold(since, min(steps[i-1].Since, now), steps[i].Window > 0)
 			changed = true
 		case grown || !alike(&h.Shape, to):
 			h.convert(t.Key, to, since, to.Capacity)
@@ -90,6 +92,8 @@ func (h *Held) convert(k key.Key, to *rate.Shape, at, most int64) {
 	from := h.Shape
 	h.Shape = *to
 	fromLog, toLog := from.Algorithm == rate.SlidingLog, to.Algorithm == rate.SlidingLog
+	alone := h.alone
+	h.alone = true
 	switch {
 	case fromLog && toLog && from.Tick == to.Tick:
 	case fromLog:
@@ -97,12 +101,19 @@ func (h *Held) convert(k key.Key, to *rate.Shape, at, most int64) {
 		h.owe(k, h.Log.Owed(&from, at), at)
 	case toLog:
 		at = max(at, h.State.Stamp)
-		h.owe(k, h.State.Owed(&from, at), at)
+		h.owe(k, h.owed(&from, alone, at), at)
 	case from.Algorithm.Drains() && to.Algorithm.Drains():
 		h.State = h.State.convertDebt(from, *to, at, most)
 	default:
-		h.State = h.State.Convert(from, *to, at)
+		h.State = h.State.convertWindow(&from, to, at, alone)
 	}
+}
+
+func (h *Held) owed(sh *rate.Shape, alone bool, at int64) int64 {
+	if alone {
+		return h.State.owedAlone(sh, at)
+	}
+	return h.State.Owed(sh, at)
 }
 
 // owe makes h the bucket that owes so many tokens since at.
@@ -117,17 +128,20 @@ func (h *Held) owe(k key.Key, tokens, at int64) {
 // tokens is a shape of tokens that do not drain to speak of.
 var tokens = rate.Shape{Drain: 1, Unit: 1, Capacity: rate.MaxCapacity, Tick: 1_000_000}
 
-// hold lets a time pass in which nobody knows what drained: nothing.
-func (h *Held) hold(from, until int64) {
+// hold lets a time pass in which nobody knows what drained: nothing. If whole tokens were counted in it, parts of one are owed as one.
+func (h *Held) hold(from, until int64, counted bool) {
 	switch {
 	case h.Shape.Algorithm == rate.SlidingLog:
 		from = max(from, h.Log.Stamp)
 		h.State, h.Log, h.Shape = State{Debt: h.Log.Owed(&h.Shape, from), Stamp: max(from, until)}, Log{}, tokens
 	case !h.Shape.Algorithm.Drains():
 		from = max(from, h.State.Stamp)
-		h.State, h.Shape = State{Debt: h.State.Owed(&h.Shape, from), Stamp: max(from, until)}, tokens
+		h.State, h.Shape = State{Debt: h.owed(&h.Shape, h.alone, from), Stamp: max(from, until)}, tokens
+	case counted:
+		h.State, h.Shape = State{Debt: h.State.Owed(&h.Shape, from), Stamp: max(h.State.Stamp, until)}, tokens
 	default:
 		d, credit := h.State.drain(from, &h.Shape)
 		h.State = State{Debt: d.Debt - credit, Stamp: max(h.State.Stamp, until)}
 	}
+	h.alone = true
 }

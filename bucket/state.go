@@ -97,7 +97,7 @@ func (s State) FullAt(sh rate.Shape) int64 {
 // When the algorithm changes, or the length of a window, what is owed then counts as taken at the time at. Align it afterwards.
 func (s State) Convert(from, to rate.Shape, at int64) State {
 	if !from.Algorithm.Drains() || !to.Algorithm.Drains() {
-		return s.convertWindow(&from, &to, at)
+		return s.convertWindow(&from, &to, at, false)
 	}
 	return s.convertDebt(from, to, at, to.Capacity)
 }

@@ -187,13 +187,26 @@ func slid(sh *rate.Shape, count, rest int64) int64 {
 // back in it at the rate of the limit. A fixed window owes for the last one as a sliding window does, and where it does not know how
 // much, it owes for all.
 func (s State) Owed(sh *rate.Shape, at int64) int64 {
+	if sh.Unit == 0 || s.Debt == 0 {
+		return 0
+	}
+	if sh.Algorithm == rate.FixedWindow {
+		if w := s.roll(at, sh); w.Stamp == s.Stamp {
+			return addSaturating(w.Debt, w.overlaps(sh.Capacity, at, sh))
+		}
+	}
+	return s.owedAlone(sh, at)
+}
+
+// owedAlone is Owed where it is known that the window before counted nothing, as nothing was admitted since s was converted to sh.
+func (s State) owedAlone(sh *rate.Shape, at int64) int64 {
 	switch {
 	case sh.Unit == 0 || s.Debt == 0:
 		return 0
 	case sh.Algorithm == rate.FixedWindow:
 		w := s.roll(at, sh)
 		if w.Stamp == s.Stamp {
-			return addSaturating(w.Debt, w.overlaps(sh.Capacity, at, sh))
+			return w.Debt
 		}
 		if uint64(w.Stamp)-uint64(s.Stamp) == uint64(sh.Tick) {
 			return w.overlaps(s.Debt, at, sh)
@@ -225,10 +238,14 @@ func Owing(sh *rate.Shape, owed, at int64) State {
 	return State{Debt: units, Stamp: at}
 }
 
-// convertWindow is Convert where one of both counts in windows. While the window stays as long as it is, the counts stay too.
-func (s State) convertWindow(from, to *rate.Shape, at int64) State {
+// convertWindow is Convert where one of both counts in windows. While the window stays as long as it is, the counts stay too. Alone says that
+// nothing was admitted under from.
+func (s State) convertWindow(from, to *rate.Shape, at int64, alone bool) State {
 	if from.Algorithm != to.Algorithm || from.Tick != to.Tick {
 		stamp := max(at, s.Stamp)
+		if alone {
+			return Owing(to, s.owedAlone(from, stamp), stamp)
+		}
 		return Owing(to, s.Owed(from, stamp), stamp)
 	}
 	if to.Algorithm == rate.SlidingWindow {

@@ -528,7 +528,7 @@ func (c *compiler) sinceOf() func(g uint32, r *row) (int64, *rate.Past) {
 			return c.follows(shape, old.ruleWas)
 		}
 		if c.now < prev.former.unknownUntil {
-			return c.now, c.share(&rate.Past{}) // it may be one of those that are forgotten
+			return c.now, c.share(&rate.Past{Window: rate.MaxWindow}) // it may be one of those that are forgotten
 		}
 		return c.now, nil
 	}

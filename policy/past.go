@@ -83,7 +83,7 @@ func (c *compiler) formerRules() former {
 	for id := range prev.rows {
 		if !c.kept[id] {
 			old := prev.Terms(RuleID(id))
-			add(old.ID, formerRule{ruleWas{old.Shape, old.Since, old.Before}, old.Shape.Settled(c.now)})
+			add(old.ID, formerRule{ruleWas{old.Shape, old.Since, old.Before}, old.Shape.Settled(c.now, old.Before)})
 		}
 	}
 	if len(gone.rules) > 0 {

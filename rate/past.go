@@ -11,6 +11,10 @@ type Past struct {
 	Shape  Shape // zero where the limits are no longer known; what was owed then counts as not having drained
 	Since  int64 // the Unix time in nanoseconds at which Shape took effect; 0 means always
 	Before *Past // nil if nothing before it can matter
+
+	// Window is the longest window of the limits that are no longer known; 0 if debt drained under all of them. Windows count whole tokens,
+	// so what was owed in part counts as owed in full.
+	Window time.Duration
 }
 
 // MaxPast is how many limits a past may name. What lies further back is known to have been there, and no more.
@@ -37,7 +41,7 @@ func (s Shape) Recall(since int64, before *Past, now int64) *Past {
 // recall is Recall of a past whose successor was of shape s from since until until.
 func (p *Past) recall(s Shape, since, until int64, most int) *Past {
 	switch {
-	case p == nil || lasted(since, until) >= s.settles():
+	case p == nil || lasted(since, until)-int64(p.longest()) >= s.settles():
 		return nil
 	case most == 1 && p.Before != nil:
 		oldest := p
@@ -50,9 +54,17 @@ func (p *Past) recall(s Shape, since, until int64, most int) *Past {
 				oldest = oldest.Before
 			}
 		}
-		return &Past{Since: oldest.Since}
+		return &Past{Since: oldest.Since, Window: p.longest()}
 	}
-	return &Past{Shape: p.Shape, Since: p.Since, Before: p.Before.recall(p.Shape, p.Since, since, most-1)}
+	return &Past{Shape: p.Shape, Since: p.Since, Before: p.Before.recall(p.Shape, p.Since, since, most-1), Window: p.Window}
+}
+
+// longest is the longest window from p on back. The first to begin after a bucket was charged may begin as much later.
+func (p *Past) longest() (window time.Duration) {
+	for ; p != nil; p = p.Before {
+		window = max(window, p.Window, p.Shape.Window())
+	}
+	return window
 }
 
 func (p *Past) same(q *Past) bool {
@@ -60,7 +72,7 @@ func (p *Past) same(q *Past) bool {
 		if p == q {
 			return true
 		}
-		if p.Shape != q.Shape || p.Since != q.Since {
+		if p.Shape != q.Shape || p.Since != q.Since || p.Window != q.Window {
 			return false
 		}
 	}
@@ -68,16 +80,17 @@ func (p *Past) same(q *Past) bool {
 }
 
 // Settled is the time from which on no bucket owes anything that was charged under s before the Unix time until: not even one that owed as much
-// as a bucket may.
-func (s Shape) Settled(until int64) int64 {
+// as a bucket may, and has done so since before was its past.
+func (s Shape) Settled(until int64, before *Past) int64 {
 	wait := int64(s.TimeToFull(s.MaxDebt()))
 	if !s.Algorithm.Drains() {
 		wait = 3 * s.Tick
 	}
-	if wait > math.MaxInt64-int64(late) || until > math.MaxInt64-int64(late)-wait {
+	longer := int64(before.longest()) + int64(late)
+	if wait > math.MaxInt64-longer || until > math.MaxInt64-longer-wait {
 		return math.MaxInt64
 	}
-	return until + wait + int64(late)
+	return until + wait + longer
 }
 
 // settles is how long after s took effect all is back that was owed before. It was cut to the burst; windows begin up to one of them later, and

@@ -233,6 +233,47 @@ func changedAlgorithmEnvelope(s *suite) {
 	}
 }
 
+// changedManyTimesEnvelope: over any interval across any changes at most the first surplus and each rise of it is admitted on top of the rates,
+// also when nobody takes for some limits.
+func changedManyTimesEnvelope(s *suite) {
+	rng := rand.New(rand.NewPCG(8, 9))
+	for n := range uint64(300) {
+		var queue, surplus, last int64 // queue in tokens times 2000, time in milliseconds
+		take := bucket.Take{Key: Key(n), Cost: 1}
+		a := rate.TokenBucket
+		for change := int64(0); change < 20_000; {
+			old := take.Shape
+			if rng.IntN(3) > 0 || change == 0 {
+				a = algorithms[rng.IntN(len(algorithms))]
+			}
+			take.Shape = s.algorithm(a, 1+rng.Int64N(20), 2*time.Second)
+			most := WorstCase(a) * take.Shape.Burst()
+			if change > 0 {
+				take.Before = old.Replaced(take.Since, take.Before, start+change*1_000_000)
+				take.Since = start + change*1_000_000
+				most -= WorstCase(old.Algorithm) * old.Burst()
+			}
+			surplus += 2000 * max(0, most)
+			until := change + 1 + rng.Int64N(1+rng.Int64N(4000))
+			idle := rng.IntN(3) == 0
+			for now := change; now < until && !idle; now += 1 + rng.Int64N(100) {
+				queue = max(0, queue-(now-last)*take.Shape.Burst())
+				s.now, last = now*1_000_000, now
+				for ok, _ := s.try(take); ok; ok, _ = s.try(take) {
+					queue += 2000
+				}
+				if queue > surplus {
+					s.Fatalf("key %d, %+v: at %d ms %d above the rates, want at most %d", n, take, now, queue, surplus)
+				}
+			}
+			queue, last, change = max(0, queue-(until-last)*take.Shape.Burst()), until, until
+			if queue == 0 {
+				surplus = 2000 * WorstCase(a) * take.Shape.Burst() // an interval that begins here
+			}
+		}
+	}
+}
+
 func concurrentEvery(s *suite) {
 	for i, a := range algorithms {
 		take := bucket.Take{Key: Key(uint64(i)), Shape: s.algorithm(a, 1000, time.Hour), Cost: 1}

@@ -83,6 +83,7 @@ var cases = []struct {
 	{"whatever the algorithms, all takes are charged or none, and shadows are watched", each(everyAllOrNothing)},
 	{"a changed algorithm keeps what is owed", changedAlgorithm},
 	{"a changed algorithm never admits more than the larger surplus", changedAlgorithmEnvelope},
+	{"a limit that changes many times admits the first surplus, its rises and the rates", changedManyTimesEnvelope},
 	{"whatever the algorithm, a correction adds, takes off and fills", each(everyCorrection)},
 	{"whatever the algorithm, a settlement grants nothing", each(everySettlement)},
 	{"a correction keeps what was owed under another algorithm", correctedAlgorithm},

@@ -27,7 +27,7 @@ func (w *Twin) Correct(_ context.Context, now int64, changes []bucket.Change, mo
 		if w.buckets == nil {
 			w.buckets = map[key.Key]held{}
 		}
-		w.buckets[c.Key] = held{after, c.Shape}
+		w.buckets[c.Key] = held{counter: after, shape: c.Shape}
 	}
 	return nil
 }

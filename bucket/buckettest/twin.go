@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"math/big"
 	"sync"
 
 	"github.com/headgate-io/headgate/bucket"
@@ -20,6 +21,7 @@ type Twin struct {
 type held struct {
 	counter
 	shape rate.Shape
+	idle  bool // nothing was taken since the limit became shape
 }
 
 // counter is a bucket of any algorithm.
@@ -103,7 +105,7 @@ func (w *Twin) decide(now int64, takes []bucket.Take, outs []bucket.Outcome, com
 			if w.buckets == nil {
 				w.buckets = map[key.Key]held{}
 			}
-			w.buckets[t.Key] = held{final[t.Key], t.Shape}
+			w.buckets[t.Key] = held{counter: final[t.Key], shape: t.Shape}
 		}
 	}
 	return allowed, nil
@@ -171,11 +173,12 @@ func (h held) under(k key.Key, now int64, limit *rate.Past, last bool) held {
 	first, until := h.counter.written(&h.shape)
 	since := min(limit.Since, now)
 	if since <= until && sameCounts(h.shape, limit.Shape) {
-		return held{h.counter, limit.Shape}
+		h.shape = limit.Shape
+		return h
 	}
 	if since > first && limit.Before != nil {
 		if p := limit.Before; p.Shape == (rate.Shape{}) {
-			return h.forgotten(k, min(p.Since, now), since, limit.Shape)
+			return h.forgotten(k, min(p.Since, now), since, limit.Shape, p.Window > 0)
 		}
 		h = h.under(k, now, limit.Before, false)
 	} else if since <= first && !last && h.shape.Algorithm.Drains() {
@@ -214,35 +217,51 @@ func sameCounts(a, b rate.Shape) bool {
 
 // convert is h when its limit changes to another.
 func (h held) convert(k key.Key, to rate.Shape, at int64) held {
-	fromLog, toLog := h.shape.Algorithm == rate.SlidingLog, to.Algorithm == rate.SlidingLog
+	first, _ := h.counter.written(&h.shape)
 	switch {
 	case sameCounts(h.shape, to):
-		return held{h.counter, to}
-	case !fromLog && !toLog:
-		return held{counter{state: h.state.Convert(h.shape, to, at)}, to}
+		h.shape = to
+		return h
+	case h.shape.Algorithm.Drains() && to.Algorithm.Drains(), h.shape.Algorithm == to.Algorithm && h.shape.Tick == to.Tick:
+		return held{counter{state: h.state.Convert(h.shape, to, at)}, to, true}
 	}
-	first, _ := h.counter.written(&h.shape)
 	return owing(k, to, h.owed(max(at, first)), max(at, first))
 }
 
 func (h held) owed(at int64) int64 {
-	if h.shape.Algorithm == rate.SlidingLog {
+	switch {
+	case h.shape.Algorithm == rate.SlidingLog:
 		return h.log.Owed(&h.shape, at)
+	case h.shape.Algorithm == rate.FixedWindow && h.idle:
+		// Nothing was taken in the window before that of the change, so what is owed slides away over the one after it.
+		left := new(big.Int).Sub(big.NewInt(h.state.Stamp), big.NewInt(at))
+		left.Add(left, big.NewInt(2*h.shape.Tick))
+		if left.Sign() <= 0 {
+			return 0
+		}
+		count, rest := new(big.Int).DivMod(left.Mul(left, big.NewInt(h.state.Debt)), big.NewInt(h.shape.Tick), new(big.Int))
+		if rest.Sign() > 0 {
+			count.Add(count, big.NewInt(1))
+		}
+		if most := big.NewInt(h.state.Debt); count.Cmp(most) > 0 {
+			count = most
+		}
+		return count.Int64()
 	}
 	return h.state.Owed(&h.shape, at)
 }
 
 func owing(k key.Key, sh rate.Shape, tokens, at int64) held {
 	if sh.Algorithm == rate.SlidingLog {
-		return held{counter{log: bucket.OwingLog(k, &sh, tokens, at)}, sh}
+		return held{counter{log: bucket.OwingLog(k, &sh, tokens, at)}, sh, true}
 	}
-	return held{counter{state: bucket.Owing(&sh, tokens, at)}, sh}
+	return held{counter{state: bucket.Owing(&sh, tokens, at)}, sh, true}
 }
 
 // forgotten is h when a limit takes effect until which, from some time on, nobody knows what drained.
-func (h held) forgotten(k key.Key, from, until int64, to rate.Shape) held {
+func (h held) forgotten(k key.Key, from, until int64, to rate.Shape, whole bool) held {
 	first, _ := h.counter.written(&h.shape)
-	if h.shape.Algorithm.Drains() && to.Algorithm.Drains() {
+	if h.shape.Algorithm.Drains() && to.Algorithm.Drains() && !whole {
 		h.state = h.state.Convert(h.shape, wide(h.shape), from)
 		h.state.Stamp = max(first, until)
 		return h.convert(k, to, until)
