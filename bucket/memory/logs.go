@@ -243,8 +243,7 @@ func (k *sketch) inheritLog(now int64, t *bucket.Take) bucket.Log {
 	if !remembers {
 		return bucket.FullLog(t.Key, &t.Shape)
 	}
-	furthest := bucket.OwingLog(t.Key, &t.Shape, t.Shape.Capacity, saturating(now, t.Shape.Tick))
-	return bucket.SpentLog(t.Key, &t.Shape, min(until, furthest.FullAt(&t.Shape)))
+	return bucket.SpentLog(t.Key, &t.Shape, until)
 }
 
 // liveLocked is how many logs are in use.

@@ -22,43 +22,32 @@ func follow(now int64, t *bucket.Take, state bucket.State, shape *rate.Shape) (a
 
 func (sl *logSlot) held() bucket.Held { return bucket.Held{Shape: *sl.shape(), Log: sl.log} }
 
-// earliest is the first change of t's limit that is known of; what was full before it is full.
-func earliest(t *bucket.Take) int64 {
-	first := t.Since
+// earliest is the first change of t's limit that is known of, or now; what was full before it is full.
+func earliest(now int64, t *bucket.Take) int64 {
+	if t.Since == 0 {
+		return now
+	}
+	first := min(t.Since, now)
 	for p := t.Before; p != nil && p.Since != 0; p = p.Before {
 		first = min(first, p.Since)
 	}
 	return first
 }
 
-// missed is what a bucket that was evicted, and would have been full at fullAt under the limit it had then, may be now: that which was empty
-// when its limit next changed, taken through all changes after. It reports false if the bucket was full by then, or if that was
-// the last change, which inherit and spentUntil look at themselves.
-func missed(now int64, t *bucket.Take, fullAt int64) (h bucket.Held, may bool) {
-	if fullAt > min(t.Since, now) {
-		return h, false
+// restated is when the bucket of t was taken through a change of its limit for the last time, or later, if it was not charged since and would have
+// been full at fullAt before. It then owed at most all that t.Shape holds. It reports false if the limit never changed while it owed
+// anything.
+//
+// What exactly it owed then would need to know the limit under which it was evicted. With limits that count in windows, also where its windows
+// began: that was up to one window after it was charged (bucket.State.Align), and is never before that if the limit changes again.
+func restated(now int64, t *bucket.Take, fullAt int64) (at int64, may bool) {
+	if t.Since == 0 || fullAt <= earliest(now, t) {
+		return 0, false
 	}
-	next, since := &t.Shape, t.Since
-	for p := t.Before; p != nil && p.Since != 0; p = p.Before {
-		if p.Shape != (rate.Shape{}) {
-			next, since = &p.Shape, p.Since
-		}
-		if fullAt <= p.Since {
-			continue
-		}
-		at := saturating(since, int64(overlap))
-		if p.Before == nil || !p.Before.Shape.Algorithm.Drains() {
-			at = max(at, fullAt) // a window that was charged after a change may have begun later: see bucket.State.Align
-		}
-		at = min(at, now)
-		h.Shape = *next
-		if next.Algorithm == rate.SlidingLog {
-			h.Log = bucket.OwingLog(t.Key, next, next.Capacity, at)
-		} else {
-			h.State = bucket.Owing(next, next.Capacity, at)
-		}
-		h.Follow(now, t)
-		return h, true
+	changed := min(saturating(min(t.Since, now), int64(overlap)), now)
+	at = changed
+	for p := t.Before; p != nil; p = p.Before {
+		at = max(at, min(fullAt, saturating(changed, int64(max(p.Window, p.Shape.Window())))))
 	}
-	return h, false
+	return at, true
 }

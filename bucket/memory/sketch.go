@@ -115,41 +115,34 @@ func (k *sketch) moveBase(now int64) {
 // inherit is the bucket of a take that lies in no slot. If the sketch knows nothing of its key, it is full. If it was evicted in debt, it
 // owes what drains until the time it wrote.
 //
-// If its shape has changed since, that is not enough: it went into the sketch with the old drain, which may be faster. Then it counts as
-// empty at the change, which Convert would not exceed either, and fills from there. If it was in debt at an earlier change, it counts as
-// empty at that one (missed).
+// If its limit has changed since, that is not enough: it went into the sketch with the old drain, which may be faster. Then it counts as
+// empty at the last change, which Convert would not exceed either, and fills from there.
 func (k *sketch) inherit(now int64, t *bucket.Take) bucket.State {
 	if !t.Shape.Algorithm.Drains() {
 		return k.inheritWindow(now, t)
 	}
-	changed := min(t.Since, now)
-	var unconverted int64
-	if t.Since != 0 && k.latest > changed {
-		unconverted = t.Shape.Capacity - t.Shape.Drained(between(t.Since, now)-overlap)
-	}
-	if k.latest <= now && unconverted <= 0 && (t.Before == nil || k.latest <= earliest(t)) {
+	if k.latest <= earliest(now, t) {
 		return bucket.State{Stamp: now}
 	}
-
-	fullAt, debt := k.fullAt(t.Key.Lo), int64(0)
-	if t.Before != nil {
-		if h, may := missed(now, t, fullAt); may {
-			fullAt, unconverted = h.State.FullAt(t.Shape), 0
-		}
-	}
+	s, fullAt := bucket.State{Stamp: now}, k.fullAt(t.Key.Lo)
 	if fullAt > now {
-		debt = t.Shape.Drained(between(now, fullAt))
+		s.Debt = t.Shape.Drained(between(now, fullAt))
 		if t.Shape.Tick > 1 {
-			debt++ // Drained rounds down
+			s.Debt++ // Drained rounds down
 		}
 	}
 	if fullAt == math.MaxInt64 {
-		debt = k.most(&t.Shape) // FullAt ends here, debt may not
+		s.Debt = k.most(&t.Shape) // FullAt ends here, debt may not
 	}
-	if fullAt > changed {
-		debt = max(debt, unconverted)
+	s.Debt = min(s.Debt, k.most(&t.Shape))
+	switch at, may := restated(now, t, fullAt); {
+	case !may:
+	case at > now: // it begins to drain when its window would have begun
+		s = bucket.State{Debt: max(s.Debt, t.Shape.Capacity), Stamp: at}
+	default:
+		s.Debt = max(s.Debt, t.Shape.Capacity-t.Shape.Drained(between(at, now)))
 	}
-	return bucket.State{Debt: min(debt, k.most(&t.Shape)), Stamp: now}
+	return s
 }
 
 // between is the time from one Unix time to a later one; 0 if it is not later.
