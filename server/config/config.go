@@ -113,6 +113,15 @@ type Config struct {
 	// of evicting others. Default false: eviction grants nobody anything.
 	RefuseNewcomers bool `yaml:"refuse_newcomers"`
 
+	// MaxWait is the longest that rules with algorithm leaky_bucket hold a
+	// request back; one that would wait longer is refused at once. Default 10s;
+	// with 0 nobody waits.
+	MaxWait time.Duration `yaml:"max_wait"`
+
+	// MaxWaiters is how many requests may wait for their turn at the same time.
+	// Default 1024.
+	MaxWaiters int `yaml:"max_waiters"`
+
 	// Costs is what a request to an endpoint costs, in tokens; 1 where absent,
 	// and 0 for an endpoint that only tells clients their budget.
 	Costs map[string]int64 `yaml:"costs"`
@@ -189,6 +198,7 @@ func Default() Config {
 		ForwardedHeader: "X-Forwarded-For", IPv6Prefix: 64, Keys: defaultKeys(),
 		IPv4Prefix: 32, ClientAddress: ClientAddress{Strategy: "trusted_ranges"}, ProxyProtocol: defaultProxyProtocol(),
 		Unknown: "reject", NoRule: "allow", BurstPercent: 100, MaxBuckets: 1 << 20,
+		MaxWait: defaultMaxWait, MaxWaiters: defaultMaxWaiters,
 		Endpoint:        Endpoint{EncodedSlash: "reject", Params: "strip"},
 		Tokens:          defaultTokens(),
 		TLS:             defaultTLS(),
@@ -290,6 +300,7 @@ func (c *Config) Complete() error {
 	check.between("burst_percent", c.BurstPercent, 100, 1_000_000)
 	check.between("max_buckets", int64(c.MaxBuckets), 1, 1<<30)
 	check.bytes(c)
+	check.waiting(c)
 	check.settle(c.Settle)
 	check.identifiers(c.Identifiers)
 	check.tokens(c.Tokens)

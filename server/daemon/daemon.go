@@ -130,6 +130,7 @@ func (d *Daemon) handle(token string) error {
 			Reserve:    settlement(d.conf.Settle, d.log),
 
 			Identifiers: d.parts.identifiers,
+			MaxWait:     longestWait(d.conf.MaxWait),
 		},
 	})
 	if err != nil {
@@ -343,6 +344,7 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 	p.meter = metrics.New(metrics.Options{
 		Policies: p.rules.Status, Keys: p.keys.status, Buckets: stats, TooSmall: func() bool { return len(p.pressure.warnings()) > 0 },
 		Reservations: func() headgate.ReservationStats { return p.limiter.Reservations() },
+		Waiters:      func() (waiting, most int) { return p.limiter.Waiters() },
 		Rejections:   p.who.Rejections, Version: o.Version, Identifiers: p.identifiers.Faults,
 		Regions: p.regions.reporter(), Balancer: balancerStats(o.balancer),
 		Tokens: p.tokens.status(p.who), TLS: p.tls.status(),
@@ -350,7 +352,7 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 	p.limiter, err = headgate.New(headgate.Options{
 		Endpoints: p.registry.Table, Policies: p.rules, Buckets: buckets, Identities: p.who, Region: p.regions.finder(p.who),
 		Unknown: unknownModes[c.Unknown], Costs: p.registry.Costs, DenyWithoutRule: c.NoRule == "deny",
-		Typed: p.identifiers.Typed, Observe: p.meter.Observe, MaxReservations: c.Settle.MaxOutstanding,
+		Typed: p.identifiers.Typed, Observe: p.meter.Observe, MaxReservations: c.Settle.MaxOutstanding, MaxWaiters: c.MaxWaiters,
 	})
 	return p, err
 }

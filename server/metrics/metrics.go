@@ -40,6 +40,9 @@ type Options struct {
 
 	Reservations func() headgate.ReservationStats
 
+	// Waiters tells how many requests wait for their turn, and how many may.
+	Waiters func() (waiting, most int)
+
 	// Rejections tells how many credentials were ignored, by reason.
 	Rejections func() iter.Seq2[identity.Rejection, uint64]
 
@@ -222,6 +225,10 @@ var (
 	descNewcomers   = describe("buckets_refused_total", "Look-ups of new clients that found no room, under refuse_newcomers.")
 	descBytes       = describe("buckets_bytes", "Memory of the bucket table.")
 	descShapes      = describe("buckets_shapes", "Different limits that buckets of the table have.")
+	descLogs        = describe("logs", "Sliding logs in use: those that are not full.")
+	descLogRoom     = describe("logs_capacity", "Sliding logs that there is room for.")
+	descWaiters     = describe("waiters", "Requests that wait for their turn under rules with algorithm leaky_bucket, or may have to.")
+	descMaxWaiters  = describe("waiters_capacity", "Requests that may wait at once.")
 	descOutstanding = describe("reservations", "Reservations that are neither settled nor expired.")
 	descPlaces      = describe("reservations_capacity", "Reservations that may be outstanding at once.")
 	descReserved    = describe("reservations_total", "Reservations by what became of them.", "outcome")
@@ -243,7 +250,7 @@ func (g *gauges) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descBuild, descVersion, descRules, descStaleness, descFailures, descHealthy,
 		descFromDisk, descCopy, descKeys, descKeyFailures, descKeysStale, descBuckets, descCapacity, descCreated, descEvicted, descRejected,
 		descRegions, descRegionBytes, descRegionsOK, descRegionFailures, descProxyHeaders, descProxyRefused,
-		descOccupancy, descDenials, descTooSmall, descNewcomers, descBytes, descShapes, descOutstanding, descPlaces, descReserved, descIdentifiers} {
+		descOccupancy, descDenials, descTooSmall, descNewcomers, descBytes, descShapes, descLogs, descLogRoom, descWaiters, descMaxWaiters, descOutstanding, descPlaces, descReserved, descIdentifiers} {
 		out <- d
 	}
 }
@@ -278,6 +285,11 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 	count(descNewcomers, table.Refused)
 	gauge(descBytes, float64(table.Bytes))
 	gauge(descShapes, float64(table.Shapes))
+	gauge(descLogs, float64(table.Logs))
+	gauge(descLogRoom, float64(table.MaxLogs))
+	waiting, most := g.options.Waiters()
+	gauge(descWaiters, float64(waiting))
+	gauge(descMaxWaiters, float64(most))
 	reserved := g.options.Reservations()
 	gauge(descOutstanding, float64(reserved.Outstanding))
 	gauge(descPlaces, float64(reserved.Capacity))

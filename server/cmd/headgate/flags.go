@@ -62,6 +62,12 @@ func (f *configFlags) add(flags *pflag.FlagSet, name string) {
 	case "max-buckets":
 		flags.IntVar(&g.MaxBuckets, name, d.MaxBuckets, "buckets that the table holds, at about 50 bytes each")
 		f.apply[name] = func(to, from *config.Config) { to.MaxBuckets = from.MaxBuckets }
+	case "max-wait":
+		flags.DurationVar(&g.MaxWait, name, d.MaxWait, "longest that leaky_bucket rules hold a request back; 0s refuses it instead")
+		f.apply[name] = func(to, from *config.Config) { to.MaxWait = from.MaxWait }
+	case "max-waiters":
+		flags.IntVar(&g.MaxWaiters, name, d.MaxWaiters, "requests that may wait for their turn at the same time")
+		f.apply[name] = func(to, from *config.Config) { to.MaxWaiters = from.MaxWaiters }
 	case "max-bytes":
 		flags.Var(&g.MaxBytes, name, "size of the bucket table in memory instead, such as 64MiB")
 		flags.Lookup(name).DefValue = ""

@@ -54,7 +54,8 @@ them. Relative paths are relative to the working directory.`,
 			return d.Run(cmd.Context())
 		},
 	}
-	from.addFlags(cmd, "listen", "admin", "admin-token-file", "upstream", "openapi", "routes", "db", "secret-file", "trusted-proxy", "unknown", "max-buckets", "max-bytes")
+	from.addFlags(cmd, "listen", "admin", "admin-token-file", "upstream", "openapi", "routes", "db", "secret-file", "trusted-proxy", "unknown", "max-buckets", "max-bytes",
+		"max-wait", "max-waiters")
 	return cmd
 }
 
