@@ -1,0 +1,131 @@
+package headgate_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/bucket/memory"
+	"github.com/headgate-io/headgate/policy"
+)
+
+// database is a policy.Source that can be away.
+type database struct {
+	rules   []policy.Rule
+	version int
+	away    bool
+}
+
+func (d *database) Version(context.Context) (string, error) {
+	if d.away {
+		return "", errors.New("connection refused")
+	}
+	return fmt.Sprint(d.version), nil
+}
+
+func (d *database) Load(ctx context.Context) (policy.Document, string, error) {
+	version, err := d.Version(ctx)
+	return policy.Document{Source: "database", Rules: d.rules}, version, err
+}
+
+func (d *database) set(rule policy.Rule) {
+	d.rules, d.away = []policy.Rule{rule}, false
+	d.version++
+}
+
+// TestRulesThatChangeAfterAStartFromTheLastGoodCopy: the rules of a copy on disk are limits like any other. What was spent under them stays spent,
+// through all changes that come once the database is back, also if the bucket had to leave the table.
+func TestRulesThatChangeAfterAStartFromTheLastGoodCopy(t *testing.T) {
+	limit := func(tokens int64, per time.Duration, a policy.Algorithm) policy.Rule {
+		r := policy.Rule{Endpoint: "GET /a", Limit: tokens, Per: per, Subject: policy.SubjectPrincipal, Algorithm: a}
+		if a == policy.TokenBucket {
+			r.Burst = 100
+		}
+		return r
+	}
+	fast, slow := limit(10, time.Second, policy.TokenBucket), limit(1, time.Hour, policy.TokenBucket)
+	fixed, sliding, log := limit(100, time.Hour, policy.FixedWindow), limit(100, time.Hour, policy.SlidingWindow), limit(100, time.Hour, policy.SlidingLog)
+	for name, test := range map[string]struct {
+		disk  policy.Rule
+		first policy.Rule // from 2 s on
+		last  policy.Rule // from 9 s on
+		left  int64       // at 10 s
+	}{
+		"slower, faster":                     {fast, slow, limit(30, time.Second, policy.TokenBucket), 50},
+		"slower, as on disk":                 {fast, slow, fast, 30},
+		"as on disk, slower":                 {fast, fast, slow, 90},
+		"a window, another, as on disk":      {fixed, sliding, fixed, 0},
+		"a log, a debt, as on disk":          {log, slow, log, 0},
+		"a debt, a window, the debt on disk": {slow, fixed, slow, 0},
+		"a window, a log, a debt":            {sliding, log, slow, 0},
+	} {
+		for _, size := range []int{8, 1 << 12} {
+			t.Run(fmt.Sprintf("%s, %d buckets", name, size), func(t *testing.T) {
+				path := filepath.Join(t.TempDir(), "last-good.json")
+				source := &database{}
+				now := epoch
+				start := func() *policy.Cache {
+					c, err := policy.NewCache(policy.CacheOptions{
+						Source: source, LastGood: path, Now: func() time.Time { return now },
+						Compile: policy.CompileOptions{Endpoints: compileTable(t, []string{"GET /a"})},
+					})
+					if err != nil {
+						t.Fatal(err)
+					}
+					return c
+				}
+				buckets, err := memory.New(memory.Options{MaxBuckets: size, MaxLogs: size})
+				if err != nil {
+					t.Fatal(err)
+				}
+				source.set(test.disk)
+				rules := start()
+				b := newBench(t, []string{"GET /a"}, nil, func(o *headgate.Options) {
+					o.Policies, o.Buckets, o.Now = rules, buckets, func() time.Time { return now }
+				})
+				if err := start().Start(t.Context()); err != nil { // another process, which leaves the copy
+					t.Fatal(err)
+				}
+				source.away = true
+				if err := rules.Start(t.Context()); err != nil || !rules.Status().FromDisk {
+					t.Fatalf("Start = %v, %+v, want the rules on disk", err, rules.Status())
+				}
+				at := func(seconds int64, change *policy.Rule) {
+					t.Helper()
+					now = epoch.Add(time.Duration(seconds) * time.Second)
+					if change != nil {
+						source.set(*change)
+					}
+					if err := rules.Reload(t.Context()); (err != nil) != source.away || rules.Status().FromDisk != (seconds < 2) {
+						t.Fatalf("at %d s: Reload = %v, %+v", seconds, err, rules.Status())
+					}
+					source.away = true // again
+				}
+				at(0, nil)
+				if d := b.take(100); !d.Allowed {
+					t.Fatalf("the first: %v", d.Reason)
+				}
+				for i := range 64 {
+					peer := netip.AddrFrom4([4]byte{198, 51, 100, byte(i)})
+					b.Check(t.Context(), headgate.Request{Method: "GET", Target: "/a", Peer: peer, Cost: 100})
+				}
+				if stats := buckets.Stats(now.UnixNano()); (stats.EvictedInDebt > 0) != (size < 65) {
+					t.Fatalf("%+v: a small table, and only that, should evict buckets in debt", stats)
+				}
+				at(1, nil)
+				at(2, &test.first)
+				at(5, nil)
+				at(9, &test.last)
+				at(10, nil)
+				if got := b.left(); got > test.left || size > 65 && got != test.left {
+					t.Errorf("%d tokens are left, want %d, and no more if the bucket was evicted", got, test.left)
+				}
+			})
+		}
+	}
+}
