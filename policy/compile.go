@@ -48,26 +48,35 @@ type CompileOptions struct {
 
 // Compile checks a document and makes it a Set. The Set is nil if, and only
 // if, the problems hold an error. All problems are found at once; of each kind
-// the first hundred are reported.
+// the first hundred are reported. Warnings that the document accepts, and notes,
+// are left to Lint.
 func Compile(doc Document, o CompileOptions) (*Set, Problems) {
 	c := newCompiler(doc, o)
+	c.compile()
+	problems := c.problems.done()
+	if len(problems.Errors()) > 0 {
+		return nil, problems.unaccepted()
+	}
+	return c.set, problems.unaccepted()
+}
+
+// Lint reports what Compile would, and besides what it leaves out: notes, and
+// what the document accepts.
+func Lint(doc Document, o CompileOptions) Problems {
+	c := newCompiler(doc, o)
+	c.compile()
+	c.advise()
+	return c.problems.done()
+}
+
+func (c *compiler) compile() {
+	c.checkIgnore()
 	c.readProjects()
-	for i := range doc.Rules {
+	for i := range c.doc.Rules {
 		c.readRule(i)
 	}
 	c.arrange()
 	c.check()
-	problems := c.problems.done()
-	if len(problems.Errors()) > 0 {
-		return nil, problems
-	}
-	return c.set, problems
-}
-
-// Lint reports exactly what Compile would.
-func Lint(doc Document, o CompileOptions) Problems {
-	_, problems := Compile(doc, o)
-	return problems
 }
 
 // compiler holds what is only needed until the Set is done.
@@ -80,6 +89,7 @@ type compiler struct {
 	problems problems
 
 	hasDefault, hasUnknown bool
+	ignored                []bool // by Document.Ignore: it accepted something
 
 	places   map[string]*place // by Rule.Endpoint
 	orphans  map[string]uint32 // by shape of the template

@@ -27,7 +27,7 @@ func (c *compiler) checkRule(i int, r *Rule, at *place) (limit uint32, ok bool) 
 		wrong("endpoint", text(r.Endpoint), at.want)
 	}
 	if r.Project != "" && r.Tier != "" {
-		wrong("tier", text(r.Tier), "none, because project is "+text(r.Project))
+		wrong("tier", text(named(r.Tier)), "none, because project is "+text(named(r.Project)))
 	}
 	if r.Project != "" && !isName(r.Project) {
 		wrong("project", text(r.Project), "a project in UTF-8, or none for all projects")
@@ -128,7 +128,7 @@ func (c *compiler) warnRule(i int, r *Rule, at *place) {
 		if r.Tier != "" {
 			field, value = "tier", r.Tier
 		}
-		c.rule(Warning, i, "unreachable", field, text(value),
+		c.rule(Warning, i, "unreachable", field, text(named(value)),
 			"none, because UNKNOWN rules are the same for everybody; this one never applies")
 	}
 	if expires := expiry(r.Expires); expires != 0 && expires <= c.now {
@@ -201,25 +201,25 @@ func (c *compiler) readProjects() {
 		s.byProject[p].tier = t
 	}
 	for _, project := range sortedKeys(bad) {
-		p := Problem{Code: "projects", Rule: -1, Where: c.source("projects"),
+		p := Problem{Code: "projects", Rule: -1, Where: "projects",
 			Field: "project", Value: text(project), Want: "a project in UTF-8"}
 		if isName(project) {
 			p.Where += "[" + text(project) + "]"
 			p.Field, p.Value, p.Want = "tier", text(bad[project]), "a tier in UTF-8; leave out projects that have none"
 		}
-		c.problems.add(p)
+		c.found(p, "")
 	}
 }
 
 // check reports what is wrong between rules, and between rules and costs.
 func (c *compiler) check() {
 	if !c.hasDefault {
-		c.problems.add(Problem{Severity: Warning, Code: "no_default", Rule: -1, Where: c.source("rules"),
-			Field: "default", Value: "missing", Want: `a rule with endpoint "default"; endpoints without a rule of their own have no limit`})
+		c.found(Problem{Severity: Warning, Code: "no_default", Rule: -1, Where: "rules",
+			Field: "default", Value: "missing", Want: `a rule with endpoint "default"; endpoints without a rule of their own have no limit`}, Default)
 	}
 	if !c.hasUnknown {
-		c.problems.add(Problem{Severity: Warning, Code: "no_unknown", Rule: -1, Where: c.source("rules"),
-			Field: "UNKNOWN", Value: "missing", Want: `a rule with endpoint "UNKNOWN"; requests that match no endpoint have no limit`})
+		c.found(Problem{Severity: Warning, Code: "no_unknown", Rule: -1, Where: "rules",
+			Field: "UNKNOWN", Value: "missing", Want: `a rule with endpoint "UNKNOWN"; requests that match no endpoint have no limit`}, UnknownEndpoint)
 	}
 	costs := c.readCosts()
 	all := c.allForTenants()
@@ -279,6 +279,8 @@ func (c *compiler) checkIdentified() {
 				Field: c.set.endpointText(uint32(id)), Value: "read", Want: "a rule by identifier_ip or identifier that applies there; without one its bodies are read for nothing"})
 		}
 	}
+	c.checkNames()
+	c.checkTiers()
 }
 
 // endpointCost is an endpoint that costs more than one token.
@@ -394,12 +396,31 @@ func (c *compiler) checkVoid(i int, id RuleID, all overrides) {
 	if r.endpoint == rowAll || r.endpoint == rowUnknown || !s.live(r, c.now) {
 		return
 	}
-	for _, other := range s.alsoCount(r, all) {
+	also := s.alsoCount(r, all)
+	for _, other := range also {
 		q := &s.rows[other]
 		if s.voids(q, r) {
 			rule := s.Rule(other)
 			c.rule(Warning, i, "void", "limit", limitText(s.limits[r.limit]),
 				fmt.Sprintf("less than the %s of (%s), which makes this rule void", limitText(s.limits[q.limit]), describe(&rule)))
+			return
+		}
+	}
+	if r.who != 0 {
+		c.checkGuard(i, r, also)
+	}
+}
+
+// checkGuard reports a rule of a project or tier that a tighter one holds back:
+// after the guard's burst is spent, the guard's rate is all there is.
+func (c *compiler) checkGuard(i int, r *row, also []RuleID) {
+	s := c.set
+	for _, other := range also {
+		q := &s.rows[other]
+		if q.mode == Enforce && r.mode == Enforce && s.extras[q.extra].expires == 0 && faster(s.limits[r.limit], s.limits[q.limit]) {
+			rule := s.Rule(other)
+			c.rule(Warning, i, "above_guard", "limit", limitText(s.limits[r.limit]),
+				fmt.Sprintf("no faster than the %s of (%s), which counts the same requests", limitText(s.limits[q.limit]), describe(&rule)))
 			return
 		}
 	}
@@ -483,22 +504,21 @@ func limitText(l rate.Limit) string {
 func (c *compiler) rule(severity Severity, i int, code, field, value, want string) {
 	p := Problem{Severity: severity, Code: code, Rule: i, Field: field, Value: value, Want: want}
 	if !c.problems.full(code) {
-		p.Where = c.source(fmt.Sprintf("rules[%d] (%s)", i, describe(&c.doc.Rules[i])))
+		p.Where = fmt.Sprintf("rules[%d] (%s)", i, describe(&c.doc.Rules[i]))
 	}
+	c.found(p, c.doc.Rules[i].Endpoint)
+}
+
+// found reports a problem of the document, about an endpoint if it is about one.
+func (c *compiler) found(p Problem, endpoint string) {
+	p.Source = c.doc.Source
+	p.Accepted = c.accepted(&p, endpoint)
 	c.problems.add(p)
 }
 
 // options reports a problem with the options.
 func (c *compiler) options(field, value, want string) {
 	c.problems.add(Problem{Code: field, Rule: -1, Field: field, Value: value, Want: want})
-}
-
-// source puts the document's name in front of a place in it.
-func (c *compiler) source(where string) string {
-	if c.doc.Source == "" {
-		return where
-	}
-	return c.doc.Source + ": " + where
 }
 
 // describe names a rule by what makes it unique.
@@ -508,10 +528,10 @@ func describe(r *Rule) string {
 		s = "no endpoint"
 	}
 	if r.Project != "" {
-		s += ", project " + clip(printable(r.Project))
+		s += ", project " + clip(printable(named(r.Project)))
 	}
 	if r.Tier != "" {
-		s += ", tier " + clip(printable(r.Tier))
+		s += ", tier " + clip(printable(named(r.Tier)))
 	}
 	if r.Subject != SubjectPrincipal {
 		s += ", per " + r.Subject.String()

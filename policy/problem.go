@@ -2,6 +2,7 @@ package policy
 
 import (
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -13,12 +14,16 @@ type Severity uint8
 const (
 	Error   Severity = iota // the document does not compile
 	Warning                 // it compiles, and probably does not do what was meant
+	Note                    // it does what it says, and somebody should know what that is
 )
 
-// String reports "error" or "warning".
+// String reports "error", "warning" or "note".
 func (s Severity) String() string {
-	if s == Warning {
+	switch s {
+	case Warning:
 		return "warning"
+	case Note:
+		return "note"
 	}
 	return "error"
 }
@@ -32,19 +37,33 @@ type Problem struct {
 	Severity Severity
 	Code     string // names the kind of problem, for programs; stable
 	Rule     int    // index into Document.Rules, or -1
-	Where    string // for people: the source, the rule
+	Source   string // the document, if it has a name
+	Line     int    // in the document, from 1; 0 where there are no lines, or nobody has looked
+	Where    string // for people: the place in the document
 	Field    string
 	Value    string // as it would be written, text in quotes
 	Want     string
+
+	// Accepted is the reason that the document gives for living with this
+	// finding; empty if it does not.
+	Accepted string
 }
 
 // Error reports the problem on one line: where: field is value, want what.
 func (p Problem) Error() string {
 	text := p.Field + " is " + p.Value + ", want " + p.Want
-	if p.Where == "" {
-		return text
+	if p.Where != "" {
+		text = p.Where + ": " + text
 	}
-	return p.Where + ": " + text
+	switch {
+	case p.Source == "" && p.Line > 0:
+		return "line " + strconv.Itoa(p.Line) + ": " + text
+	case p.Line > 0:
+		return p.Source + ":" + strconv.Itoa(p.Line) + ": " + text
+	case p.Source != "":
+		return p.Source + ": " + text
+	}
+	return text
 }
 
 // Problems is everything found in one document, in the order of its rules.
@@ -53,13 +72,26 @@ type Problems []Problem
 // Errors reports the problems that stop the document.
 func (ps Problems) Errors() Problems { return ps.of(Error) }
 
-// Warnings reports the problems that do not.
+// Warnings reports the doubts that the document does not accept.
 func (ps Problems) Warnings() Problems { return ps.of(Warning) }
+
+// Notes reports what is worth knowing and not accepted.
+func (ps Problems) Notes() Problems { return ps.of(Note) }
+
+// Accepted reports what the document accepts, with a reason.
+func (ps Problems) Accepted() Problems {
+	return slices.DeleteFunc(slices.Clone(ps), func(p Problem) bool { return p.Accepted == "" })
+}
+
+// unaccepted leaves out what the document accepts.
+func (ps Problems) unaccepted() Problems {
+	return slices.DeleteFunc(ps, func(p Problem) bool { return p.Accepted != "" })
+}
 
 func (ps Problems) of(s Severity) Problems {
 	var out Problems
 	for _, p := range ps {
-		if p.Severity == s {
+		if p.Severity == s && p.Accepted == "" {
 			out = append(out, p)
 		}
 	}
@@ -104,8 +136,12 @@ func (c *problems) add(p Problem) {
 	if c.counts == nil {
 		c.counts = map[string]int{}
 	}
-	c.counts[p.Code]++
-	if c.counts[p.Code] <= perCode {
+	kind := p.Code
+	if p.Accepted != "" {
+		kind += ", accepted" // they take no room from those that are not
+	}
+	c.counts[kind]++
+	if c.counts[kind] <= perCode {
 		c.list = append(c.list, p)
 	}
 }
@@ -117,12 +153,12 @@ func (c *problems) full(code string) bool { return c.counts[code] > perCode }
 func (c *problems) done() Problems {
 	for _, p := range c.list[:len(c.list):len(c.list)] {
 		more := c.counts[p.Code] - perCode
-		if more <= 0 {
+		if more <= 0 || p.Accepted != "" {
 			continue
 		}
 		delete(c.counts, p.Code) // once a kind
 		c.list = append(c.list, Problem{
-			Severity: p.Severity, Code: p.Code, Rule: -1, Where: "rules", Field: p.Code,
+			Severity: p.Severity, Code: p.Code, Rule: -1, Source: p.Source, Where: "rules", Field: p.Code,
 			Value: "wrong " + strconv.Itoa(more) + " times more",
 			Want:  "the problems above mended first",
 		})

@@ -112,6 +112,18 @@ type Document struct {
 	Rules    []Rule
 	Projects map[string]string // project → its tier
 	Source   string            // where it came from, for messages; may be empty
+	Ignore   []Ignore          // what Lint and Compile may find and nobody need mend
+}
+
+// Ignore accepts findings: warnings and notes of one code, about any rule or
+// about the rules that have the given endpoint, project and tier. Errors cannot
+// be accepted.
+type Ignore struct {
+	Code     string
+	Endpoint string // as the rule writes it; empty is any
+	Project  string
+	Tier     string
+	Reason   string // why, for those who read the findings
 }
 
 // Subject says whose requests share one bucket of a rule.

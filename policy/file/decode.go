@@ -60,8 +60,10 @@ func (d *decoder) document(doc *policy.Document) error {
 		case "rules":
 			hasRules = true
 			return d.rules(doc)
+		case "ignore":
+			return d.ignore(doc)
 		}
-		return d.unknown("document", -1, field, "projects or rules")
+		return d.unknown("document", -1, field, "projects, rules or ignore")
 	})
 	if err != nil {
 		return err
@@ -80,7 +82,7 @@ func (d *decoder) projects(doc *policy.Document) error {
 	return d.object("projects", -1, func(project string) error {
 		where := "projects"
 		if project == "" {
-			if err := d.wrong(where, -1, "project", `""`, "a project"); err != nil {
+			if err := d.problem(where, where, -1, "project", `""`, "a project"); err != nil {
 				return err
 			}
 		}
@@ -104,6 +106,45 @@ func (d *decoder) rules(doc *policy.Document) error {
 			return err
 		}
 		doc.Rules = append(doc.Rules, r)
+	}
+	_, err = d.tokens.Token()
+	return err
+}
+
+// ignore reads which findings the document accepts. Whether there are such
+// findings is policy.Compile's to say.
+func (d *decoder) ignore(doc *policy.Document) error {
+	const where = "ignore"
+	t, err := d.tokens.Token()
+	if err != nil {
+		return err
+	}
+	if t != json.Delim('[') {
+		return d.refuse("document", -1, where, t, "a list of accepted findings")
+	}
+	for i := 0; d.tokens.More(); i++ {
+		var a policy.Ignore
+		err := d.object(where, i, func(field string) (err error) {
+			switch field {
+			case "code":
+				a.Code, err = d.text(where, i, field, "the code of a warning or a note")
+			case "endpoint":
+				a.Endpoint, err = d.text(where, i, field, "the endpoint of a rule, as the rule writes it")
+			case "project":
+				a.Project, err = d.text(where, i, field, "the project of a rule")
+			case "tier":
+				a.Tier, err = d.text(where, i, field, "the tier of a rule")
+			case "reason":
+				a.Reason, err = d.text(where, i, field, "why the finding is accepted")
+			default:
+				err = d.unknown(where, i, field, "code, endpoint, project, tier or reason")
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		doc.Ignore = append(doc.Ignore, a)
 	}
 	_, err = d.tokens.Token()
 	return err
@@ -154,10 +195,10 @@ func (d *decoder) rule(r *policy.Rule, i int) error {
 		return err // a rule with another problem may lack a field because of it
 	}
 	if !hasEndpoint {
-		err = d.wrong(where, i, "endpoint", "missing", `a template, "default", "UNKNOWN" or "*"`)
+		err = d.problem("endpoint", where, i, "endpoint", "missing", `a template, "default", "UNKNOWN" or "*"`)
 	}
 	if err == nil && !hasLimit {
-		err = d.wrong(where, i, "limit", "missing", "a whole number, 1 or more")
+		err = d.problem("limit", where, i, "limit", "missing", "a whole number, 1 or more")
 	}
 	return err
 }
@@ -333,7 +374,21 @@ func (d *decoder) refuse(where string, rule int, field string, t json.Token, wan
 	if err := d.skip(t); err != nil {
 		return err
 	}
-	return d.wrong(where, rule, field, value, want)
+	return d.problem(codeOf(where, field), where, rule, field, value, want)
+}
+
+// codeOf is the code of a wrong value: the one that a table's or a program's
+// same mistake has.
+func codeOf(where, field string) string {
+	switch {
+	case field == "it":
+		return "file"
+	case where == "rules":
+		return field
+	case where == "projects", where == "ignore":
+		return where
+	}
+	return "file"
 }
 
 // skip reads up to the end of a value that started with token t. It counts
@@ -359,11 +414,20 @@ func (d *decoder) skip(t json.Token) error {
 
 // wrong notes a problem, and ends the reading when there are too many.
 func (d *decoder) wrong(where string, rule int, field, value, want string) error {
-	if rule >= 0 {
-		where = fmt.Sprintf("%s[%d]", where, rule)
+	return d.problem("file", where, rule, field, value, want)
+}
+
+// problem is wrong with a code of its own.
+func (d *decoder) problem(code, where string, at int, field, value, want string) error {
+	rule := -1
+	if at >= 0 {
+		if where == "rules" {
+			rule = at
+		}
+		where = fmt.Sprintf("%s[%d]", where, at)
 	}
 	d.problems = append(d.problems, policy.Problem{
-		Code: "file", Rule: rule, Where: d.at(where), Field: field, Value: value, Want: want,
+		Code: code, Rule: rule, Source: d.source, Line: d.line(), Where: where, Field: field, Value: value, Want: want,
 	})
 	if len(d.problems) >= maxProblems {
 		return errTooMany
@@ -371,13 +435,9 @@ func (d *decoder) wrong(where string, rule int, field, value, want string) error
 	return nil
 }
 
-// at puts source and line in front of a place in the document.
-func (d *decoder) at(where string) string {
-	line := 1 + bytes.Count(d.data[:min(int(d.tokens.InputOffset()), len(d.data))], []byte("\n"))
-	if d.source == "" {
-		return fmt.Sprintf("line %d: %s", line, where)
-	}
-	return fmt.Sprintf("%s:%d: %s", d.source, line, where)
+// line reports the line of what was read last.
+func (d *decoder) line() int {
+	return 1 + bytes.Count(d.data[:min(int(d.tokens.InputOffset()), len(d.data))], []byte("\n"))
 }
 
 // syntax reports where reading had to end.
@@ -392,7 +452,7 @@ func (d *decoder) syntax(err error) error {
 		err = errors.New(syntax.Error())
 	}
 	return policy.Problem{
-		Code: "file", Rule: -1, Where: d.at("document"),
+		Code: "file", Rule: -1, Source: d.source, Line: d.line(), Where: "document",
 		Field: "it", Value: "no JSON (" + strings.ReplaceAll(err.Error(), "\n", " ") + ")", Want: "a JSON document",
 	}
 }

@@ -36,6 +36,16 @@ import (
 type Document struct {
 	Projects map[string]string `json:"projects,omitempty" yaml:"projects,omitempty"` // project → tier
 	Rules    []Entry           `json:"rules" yaml:"rules"`
+	Ignore   []Ignore          `json:"ignore,omitempty" yaml:"ignore,omitempty"` // findings of lint that are accepted
+}
+
+// Ignore is a finding of lint that is accepted. Code and Reason are required.
+type Ignore struct {
+	Code     string `json:"code" yaml:"code"`
+	Endpoint string `json:"endpoint,omitempty" yaml:"endpoint,omitempty"`
+	Project  string `json:"project,omitempty" yaml:"project,omitempty"`
+	Tier     string `json:"tier,omitempty" yaml:"tier,omitempty"`
+	Reason   string `json:"reason" yaml:"reason"`
 }
 
 // Entry is one rule. Endpoint and Limit are required. The table of policy/sql
@@ -104,6 +114,9 @@ func (d Document) Policy(source string) policy.Document {
 			OnStoreLoss: e.OnStoreLoss, Expires: e.Expires, Name: e.Name,
 		}
 	}
+	for _, a := range d.Ignore {
+		out.Ignore = append(out.Ignore, policy.Ignore(a))
+	}
 	return out
 }
 
@@ -117,6 +130,9 @@ func From(d policy.Document) Document {
 			Subject: r.Subject, Algorithm: r.Algorithm, Mode: r.Mode, Scope: r.Scope,
 			OnStoreLoss: r.OnStoreLoss, Expires: r.Expires, Name: r.Name,
 		}
+	}
+	for _, a := range d.Ignore {
+		out.Ignore = append(out.Ignore, Ignore(a))
 	}
 	return out
 }
@@ -134,6 +150,21 @@ func Encode(w io.Writer, d policy.Document) error {
 			return err
 		}
 		fmt.Fprintf(&b, "  \"projects\": %s,\n", projects)
+	}
+	if len(out.Ignore) > 0 {
+		b.WriteString("  \"ignore\": [")
+		for i, a := range out.Ignore {
+			accepted, err := marshal(a)
+			if err != nil {
+				return err
+			}
+			if i > 0 {
+				b.WriteByte(',')
+			}
+			b.WriteString("\n    ")
+			b.Write(accepted)
+		}
+		b.WriteString("\n  ],\n")
 	}
 	b.WriteString("  \"rules\": [")
 	for i, e := range out.Rules {

@@ -1,0 +1,290 @@
+package policy
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+	"strings"
+	"time"
+
+	"github.com/headgate-io/headgate/endpoint"
+	"github.com/headgate-io/headgate/rate"
+)
+
+// checkTiers reports tiers of projects that no rule names: the projects have
+// everybody's limits, as if they had no tier.
+func (c *compiler) checkTiers() {
+	s := c.set
+	if len(c.doc.Projects) == 0 || len(c.problems.list.Errors()) > 0 {
+		return // a rule with an error may be the one that names the tier
+	}
+	ruled := c.ruledTiers()
+	reported := make([]bool, s.tiers.len()+1)
+	for _, project := range sortedKeys(c.doc.Projects) {
+		tier := c.doc.Projects[project]
+		n := s.tiers.find(tier)
+		if n == 0 || ruled[n] || reported[n] {
+			continue
+		}
+		reported[n] = true
+		want := "a tier that a rule names; without one its projects have everybody's limits"
+		if near := closest(tier, c.tierNames(ruled)); near != "" {
+			want += "; the closest is " + text(near)
+		}
+		c.found(Problem{Severity: Warning, Code: "tier_without_rule", Rule: -1, Where: "projects[" + text(named(project)) + "]",
+			Field: "tier", Value: text(named(tier)), Want: want}, "")
+	}
+}
+
+// ruledTiers reports by number which tiers have a rule.
+func (c *compiler) ruledTiers() []bool {
+	ruled := make([]bool, c.set.tiers.len()+1)
+	for i := range c.groups {
+		if w := c.groups[i].who; w.isTier() {
+			ruled[w.number()] = true
+		}
+	}
+	return ruled
+}
+
+// tierNames lists the first of the tiers that are marked.
+func (c *compiler) tierNames(marked []bool) []string {
+	var names []string
+	for n := 1; n < len(marked) && len(names) < maxNear; n++ {
+		if marked[n] {
+			names = append(names, string(c.set.tiers.name(uint32(n))))
+		}
+	}
+	return names
+}
+
+// advise reports notes: what works as it is written, and surprises.
+func (c *compiler) advise() {
+	if len(c.problems.list.Errors()) == 0 { // else what is missing may be what is wrong
+		members := c.memberTiers()
+		for i := range c.rows {
+			if g := &c.groups[c.grouped[i]]; g.count > 0 {
+				id, _ := c.set.of(group(g.start+1), c.rows[i].subject)
+				if r := &c.set.rows[id]; c.set.live(r, c.now) {
+					c.noteRule(int(c.indexes[i]), r, members)
+				}
+			}
+		}
+		c.noteLogins()
+		c.checkUnused()
+	}
+}
+
+// memberTiers reports by number which tiers have a project, nil if the
+// document gives projects no tiers: then keys and tokens do.
+func (c *compiler) memberTiers() []bool {
+	if len(c.doc.Projects) == 0 {
+		return nil
+	}
+	members := make([]bool, c.set.tiers.len()+1)
+	for _, tier := range c.doc.Projects {
+		members[c.set.tiers.find(tier)] = true
+	}
+	return members
+}
+
+func (c *compiler) noteRule(i int, r *row, members []bool) {
+	rule, limit := &c.doc.Rules[i], c.set.limits[r.limit]
+	c.noteBurst(i, rule, limit)
+	if rule.Algorithm == FixedWindow {
+		c.rule(Note, i, "window_edge", "algorithm", text(rule.Algorithm.String()),
+			fmt.Sprintf("sliding_log where %d must be the most in any %s; where two windows meet, this one admits %s within a moment",
+				limit.Tokens, duration(limit.Per), twice(limit.Tokens)))
+	}
+	if e := c.set.extras[r.extra].expires; e != 0 && e-c.now < int64(soon) {
+		c.rule(Note, i, "expires_soon", "expires", rule.Expires.UTC().Format(time.RFC3339),
+			"a later time if the rule is still needed then; less than 7 days are left")
+	}
+	if r.who.isTier() && members != nil && !members[r.who.number()] {
+		members[r.who.number()] = true // once a tier
+		want := "the tier of a project, unless keys or tokens name it"
+		if near := closest(rule.Tier, c.tierNames(members)); near != "" {
+			want += "; the closest is " + text(near)
+		}
+		c.rule(Note, i, "tier_unused", "tier", text(named(rule.Tier)), want)
+	}
+	if base, ok := c.replaces(r); ok && c.equal(r, &c.set.rows[base]) {
+		less := c.set.Rule(base)
+		c.rule(Note, i, "redundant", "rule", "the same as ("+describe(&less)+")", "another limit, or no such rule")
+	}
+	c.noteAddressGuard(i, r)
+}
+
+const soon = 7 * 24 * time.Hour
+
+// noteBurst reports a burst that was given and does not go with the rate: one
+// that takes minutes to refill, or one that ordinary jitter uses up.
+func (c *compiler) noteBurst(i int, rule *Rule, l rate.Limit) {
+	if rule.Burst == 0 || !l.Algorithm.Drains() {
+		return
+	}
+	switch fill := fillTime(l); {
+	case fill > time.Minute && l.Burst/2 > l.Tokens:
+		c.rule(Note, i, "burst_high", "burst", number(l.Burst),
+			fmt.Sprintf("at most what the rate gives in a minute, or twice the limit; this is what %d per %s give in %s",
+				l.Tokens, duration(l.Per), duration(fill.Truncate(time.Second))))
+	case rule.Algorithm == TokenBucket && fill < 50*time.Millisecond && l.Burst < l.Tokens:
+		c.rule(Note, i, "burst_low", "burst", number(l.Burst),
+			fmt.Sprintf("what the rate gives in 50 ms at least; requests that come together are denied long before %d per %s are reached",
+				l.Tokens, duration(l.Per)))
+	}
+}
+
+// fillTime is how long a limit takes to give its burst.
+func fillTime(l rate.Limit) time.Duration {
+	hi, lo := bits.Mul64(uint64(l.Burst), uint64(l.Per))
+	if hi >= uint64(l.Tokens) {
+		return math.MaxInt64
+	}
+	t, _ := bits.Div64(hi, lo, uint64(l.Tokens))
+	return time.Duration(min(t, math.MaxInt64))
+}
+
+// twice is the double of n as text.
+func twice(n int64) string {
+	if n > math.MaxInt64/2 {
+		return "twice that"
+	}
+	return number(2 * n)
+}
+
+// replaces finds the rule that a project's or tier's rule replaces, where that
+// is certain and each caller has a bucket of its own in both.
+func (c *compiler) replaces(r *row) (RuleID, bool) {
+	s := c.set
+	if r.who == 0 || r.subject != SubjectPrincipal && r.subject != SubjectPrincipalIP && r.subject != SubjectProject {
+		return 0, false
+	}
+	if !r.who.isTier() {
+		tier := s.byProject[r.who.number()].tier
+		if tier == 0 {
+			if c.tieredAt(r) {
+				return 0, false // a key or a token may name a tier
+			}
+		} else if id, ok := s.of(s.group(r.endpoint, ofTier(tier)), r.subject); ok {
+			return id, true
+		}
+	}
+	return s.of(s.group(r.endpoint, 0), r.subject)
+}
+
+// tieredAt reports whether some tier has a rule for what r rules.
+func (c *compiler) tieredAt(r *row) bool {
+	if int64(r.endpoint) < int64(len(c.set.byEndpoint)) {
+		return c.set.byEndpoint[r.endpoint].tiers&(1<<r.subject) != 0
+	}
+	return c.set.tiers.len() > 0
+}
+
+// equal reports whether two rules say the same for good.
+func (c *compiler) equal(a, b *row) bool {
+	x, y := &c.set.extras[a.extra], &c.set.extras[b.extra]
+	return a.limit == b.limit && a.mode == Enforce && b.mode == Enforce && a.loss == b.loss && a.scope == b.scope &&
+		x.title == y.title && x.expires == 0 && y.expires == 0
+}
+
+// noteAddressGuard reports a tenant's limit for each caller above the guard per
+// address: a caller at one address never has it.
+func (c *compiler) noteAddressGuard(i int, r *row) {
+	s := c.set
+	if r.who == 0 || r.subject != SubjectPrincipal || r.mode != Enforce || r.endpoint == rowUnknown {
+		return
+	}
+	id, ok := s.of(s.group(rowAll, r.who), SubjectIP)
+	if !ok && !r.who.isTier() {
+		if tier := s.byProject[r.who.number()].tier; tier != 0 {
+			id, ok = s.of(s.group(rowAll, ofTier(tier)), SubjectIP)
+		}
+	}
+	if !ok {
+		id, ok = s.of(s.fallback.all, SubjectIP)
+	}
+	if !ok {
+		return
+	}
+	q := &s.rows[id]
+	if q.mode == Enforce && s.extras[q.extra].expires == 0 && faster(s.limits[r.limit], s.limits[q.limit]) {
+		rule := s.Rule(id)
+		c.rule(Note, i, "above_address_guard", "limit", limitText(s.limits[r.limit]),
+			fmt.Sprintf("callers at several addresses, or a rule of its own beside (%s): a caller at one address gets its %s",
+				describe(&rule), limitText(s.limits[q.limit])))
+	}
+}
+
+// loginWords are the words in paths behind which secrets are guessed.
+var loginWords = map[string]bool{
+	"login": true, "signin": true, "logon": true, "token": true, "password": true, "passwd": true,
+	"otp": true, "mfa": true, "2fa": true, "totp": true, "passcode": true,
+}
+
+// noteLogins reports endpoints where somebody can guess a secret and no rule
+// counts guesses by address or by login name.
+func (c *compiler) noteLogins() {
+	if c.o.Endpoints == nil {
+		return
+	}
+	guards := []group{c.set.fallback.all, c.set.fallback.byDefault, c.set.unknown}
+	for id, t := range c.o.Endpoints.All() {
+		method, path, _ := strings.Cut(t.String(), " ")
+		if method == "GET" || method == "HEAD" || method == "OPTIONS" || method == "DELETE" || !isLogin(path) {
+			continue
+		}
+		if c.guarded(append(guards[:3:3], c.set.byEndpoint[id].group)) {
+			continue
+		}
+		c.found(Problem{Severity: Note, Code: "login_open", Rule: c.firstRule(id), Where: "endpoint " + t.String(),
+			Field: "subject", Value: "neither the address nor a login name in any rule that applies",
+			Want: "a rule with subject ip, identifier or identifier_ip, so that more keys are not more guesses"}, t.String())
+	}
+}
+
+// isLogin reports whether a path has one of loginWords among its words outside
+// parameters.
+func isLogin(path string) bool {
+	for segment := range strings.SplitSeq(path, "/") {
+		if strings.Contains(segment, "{") {
+			continue
+		}
+		lower := strings.ToLower(segment)
+		if loginWords[strings.NewReplacer("-", "", "_", "").Replace(lower)] {
+			return true // sign-in
+		}
+		for word := range strings.FieldsFuncSeq(lower, func(r rune) bool { return r == '-' || r == '_' || r == '.' || r == ':' }) {
+			if loginWords[word] {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// guarded reports whether one of the groups counts by address or login name.
+func (c *compiler) guarded(groups []group) bool {
+	s := c.set
+	for _, g := range groups {
+		for _, subject := range []Subject{SubjectIP, SubjectPrincipalIP, SubjectIdentifier, SubjectIdentifierIP} {
+			if id, ok := s.of(g, subject); ok && s.rows[id].mode == Enforce && s.live(&s.rows[id], c.now) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// firstRule is the index of the first rule for an endpoint, or -1.
+func (c *compiler) firstRule(id endpoint.ID) int {
+	if c.set.byEndpoint[id].group == 0 {
+		return -1
+	}
+	for i := range c.rows {
+		if c.rows[i].endpoint == uint32(id) {
+			return int(c.indexes[i])
+		}
+	}
+	return -1
+}

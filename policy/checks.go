@@ -1,0 +1,149 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Check is one kind of Problem.
+type Check struct {
+	Code     string
+	Severity Severity
+}
+
+// checks are all kinds of problem that Compile and Lint report, and that the
+// reader of a file does, in the order in which docs/lint.md explains them.
+var checks = []Check{
+	{"file", Error}, {"endpoint", Error}, {"limit", Error}, {"per", Error}, {"burst", Error},
+	{"project", Error}, {"tier", Error}, {"subject", Error}, {"algorithm", Error}, {"mode", Error},
+	{"scope", Error}, {"on_store_loss", Error}, {"expires", Error}, {"name", Error},
+	{"duplicate", Error}, {"projects", Error}, {"ignore", Error},
+	{"cost", Error}, {"costs", Error}, {"burst_percent", Error}, {"too_many_names", Error},
+
+	{"no_default", Warning}, {"no_unknown", Warning}, {"no_endpoint", Warning}, {"unreachable", Warning},
+	{"expired", Warning}, {"void", Warning}, {"above_guard", Warning}, {"unseen", Warning},
+	{"tier_without_rule", Warning}, {"secret_in_name", Warning},
+
+	{"above_address_guard", Note}, {"burst_high", Note}, {"burst_low", Note}, {"window_edge", Note},
+	{"expires_soon", Note}, {"redundant", Note}, {"tier_unused", Note}, {"login_open", Note},
+	{"unused_ignore", Note},
+}
+
+// Checks lists every kind of problem. Codes keep their meaning from version to
+// version.
+func Checks() []Check { return slices.Clone(checks) }
+
+// FindCheck returns the check with a code. The error names the code that was
+// probably meant.
+func FindCheck(code string) (Check, error) {
+	codes := make([]string, len(checks))
+	for i, k := range checks {
+		if k.Code == code {
+			return k, nil
+		}
+		codes[i] = k.Code
+	}
+	want := "the code of a check"
+	if near := closest(code, codes); near != "" {
+		want += "; the closest is " + text(near)
+	}
+	return Check{}, Problem{Code: "ignore", Rule: -1, Field: "code", Value: text(code), Want: want}
+}
+
+// checkIgnore reports what is wrong with the findings that a document accepts.
+func (c *compiler) checkIgnore() {
+	c.ignored = make([]bool, len(c.doc.Ignore))
+	for i, a := range c.doc.Ignore {
+		wrong := func(field, value, want string) {
+			c.found(Problem{Code: "ignore", Rule: -1, Where: fmt.Sprintf("ignore[%d]", i), Field: field, Value: value, Want: want}, "")
+		}
+		check, err := FindCheck(a.Code)
+		switch {
+		case err != nil:
+			wrong("code", text(a.Code), err.(Problem).Want)
+		case check.Severity == Error:
+			wrong("code", text(a.Code), "the code of a warning or a note, because a document with errors is not loaded")
+		}
+		if strings.TrimSpace(a.Reason) == "" {
+			wrong("reason", "missing", "why the finding is accepted")
+		}
+	}
+}
+
+// accepted reports why the document accepts a problem, or "".
+func (c *compiler) accepted(p *Problem, endpoint string) string {
+	if p.Severity == Error {
+		return ""
+	}
+	var project, tier string
+	if p.Rule >= 0 {
+		project, tier = c.doc.Rules[p.Rule].Project, c.doc.Rules[p.Rule].Tier
+	}
+	matches := func(want, is string) bool { return want == "" || want == is }
+	reason := ""
+	for i, a := range c.doc.Ignore {
+		if a.Code == p.Code && matches(a.Endpoint, endpoint) && matches(a.Project, project) && matches(a.Tier, tier) {
+			c.ignored[i] = true
+			if reason == "" {
+				reason = strings.TrimSpace(a.Reason)
+			}
+		}
+	}
+	return reason
+}
+
+// checkUnused reports what a document accepts and nothing finds: the reason
+// has gone, and the next such mistake would be hidden.
+func (c *compiler) checkUnused() {
+	for i, a := range c.doc.Ignore {
+		if !c.ignored[i] && a.Code != "unused_ignore" {
+			c.found(Problem{Severity: Note, Code: "unused_ignore", Rule: -1, Where: fmt.Sprintf("ignore[%d]", i),
+				Field: "code", Value: text(a.Code), Want: "a finding that there is, or no such entry"}, a.Endpoint)
+		}
+	}
+}
+
+// maxNear bounds the work of closest: the length of a text, and how many it is
+// compared with.
+const maxNear = 64
+
+// closest returns the text of a list that is at most two edits (and no more
+// than a third of it) from s, or "".
+func closest(s string, of []string) string {
+	best, distance := "", 1+min(2, len(s)/3)
+	if len(s) > maxNear {
+		return ""
+	}
+	for _, t := range of[:min(len(of), maxNear)] {
+		if len(t) > maxNear || t == s {
+			continue
+		}
+		if d := edits(s, t); d < distance {
+			best, distance = t, d
+		}
+	}
+	return best
+}
+
+// edits is the distance of Levenshtein: the fewest bytes to insert, delete or
+// replace to make t of s.
+func edits(s, t string) int {
+	row := make([]int, len(t)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(s) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(t) {
+			replaced := diagonal
+			if s[i] != t[j] {
+				replaced++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(replaced, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(t)]
+}
