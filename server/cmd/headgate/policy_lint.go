@@ -1,116 +1,179 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/config"
+	"github.com/headgate-io/headgate/server/lint"
 	"github.com/headgate-io/headgate/server/store"
 )
 
-// errLint is the exit of a lint that found errors, which it has printed.
-var errLint = errors.New("the rules have errors")
+// lintFlags are what `policy lint` takes besides the configuration.
+type lintFlags struct {
+	format  string
+	json    bool
+	failOn  string
+	ignore  []string
+	list    bool
+	explain string
+}
 
 func newPolicyLint() *cobra.Command {
 	var from configFlags
-	var asJSON bool
+	var f lintFlags
 	cmd := &cobra.Command{
-		Use:   "lint [FILE]",
-		Short: "Check the rules of the database or of a file",
-		Long: `Check the rules of the database, or of a policy file, as the gateway does when it
-starts. With --openapi, --routes or --config the endpoints and costs are checked
-too. The exit status is 1 if there are errors, 0 if there are at most warnings.`,
-		Args: arguments(0, 1),
+		Use:   "lint [FILE...]",
+		Short: "Check the rules of the database or of files",
+		Long: `Check the rules of the database, or of policy files, with the code that the
+gateway loads rules with. With --openapi, --routes or --config the endpoints and
+costs are checked too; without, the templates of the rules are taken for the
+endpoints there are.
+
+The exit status is 0 if nothing of the severity of --fail-on or above was found,
+1 if something was, and 2 if the rules could not be checked: a file that is not
+there, a flag that is wrong. docs/lint.md explains every check.`,
+		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := from.read(cmd)
+			switch out := cmd.OutOrStdout(); {
+			case f.list && (f.explain != "" || len(args) > 0), f.explain != "" && len(args) > 0:
+				return usagef("--list and --explain stand alone; see `%s --help`", cmd.CommandPath())
+			case f.list:
+				return listChecks(out)
+			case f.explain != "":
+				return explainCheck(out, f.explain)
+			}
+			if err := f.check(); err != nil {
+				return usageError{err}
+			}
+			results, err := lintAll(cmd, &from, f.ignore, args)
 			if err != nil {
-				return err
+				return usageError{err}
 			}
-			o, err := compileOptions(c)
-			if err != nil {
-				return err
-			}
-			o.Now = time.Now()
-			doc, err := document(cmd.Context(), c, args)
-			if unread := problemsIn(err); unread != nil {
-				return report(cmd.OutOrStdout(), doc, unread, asJSON)
-			}
-			if err != nil {
-				return err
-			}
-			return report(cmd.OutOrStdout(), doc, policy.Lint(doc, o), asJSON)
+			return errors.Join(f.write(cmd.OutOrStdout(), results), f.verdict(results))
 		},
 	}
 	from.addFlags(cmd, "db", "openapi", "routes")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	flags := cmd.Flags()
+	flags.StringVar(&f.format, "format", "text", "how to print what was found: text, json or sarif")
+	flags.BoolVar(&f.json, "json", false, "the same as --format json")
+	flags.StringVar(&f.failOn, "fail-on", "error", "what makes the exit status 1: error, warning or never")
+	flags.StringArrayVar(&f.ignore, "ignore", nil, "code of warnings or notes to accept (repeatable)")
+	flags.BoolVar(&f.list, "list", false, "print every check there is")
+	flags.StringVar(&f.explain, "explain", "", "print what a check means, by its code")
 	return cmd
 }
 
-// document reads the rules of a file if one is named, else the database's.
-func document(ctx context.Context, c config.Config, args []string) (policy.Document, error) {
-	if len(args) == 1 {
-		return readPolicies(args[0])
+func (f *lintFlags) check() error {
+	var faults []error
+	if f.json {
+		f.format = "json"
 	}
+	if !slices.Contains([]string{"text", "json", "sarif"}, f.format) {
+		faults = append(faults, fmt.Errorf("--format is %q, want text, json or sarif", f.format))
+	}
+	if !slices.Contains([]string{"error", "warning", "never"}, f.failOn) {
+		faults = append(faults, fmt.Errorf("--fail-on is %q, want error, warning or never", f.failOn))
+	}
+	return errors.Join(append(faults, lint.CheckIgnore(f.ignore))...)
+}
+
+// lintAll lints every file, or the database when none is named.
+func lintAll(cmd *cobra.Command, from *configFlags, ignore, files []string) ([]lint.Result, error) {
+	c, err := from.read(cmd)
+	if err != nil {
+		return nil, err
+	}
+	o := lint.Options{Ignore: ignore}
+	if o.Compile, err = compileOptions(c); err != nil {
+		return nil, err
+	}
+	o.Compile.Now = time.Now()
+	if len(files) == 0 {
+		r, err := lintDatabase(cmd.Context(), c, o)
+		return []lint.Result{r}, err
+	}
+	var results []lint.Result
+	var faults []error
+	for _, name := range files {
+		r, err := lint.File(name, o)
+		results, faults = append(results, r), append(faults, err)
+	}
+	return results, errors.Join(faults...)
+}
+
+func lintDatabase(ctx context.Context, c config.Config, o lint.Options) (lint.Result, error) {
 	c.FillPaths()
 	db, err := store.OpenReadOnly(ctx, c.DB)
 	if err != nil {
-		return policy.Document{}, err
+		return lint.Result{}, err
 	}
 	doc, _, err := db.Load(ctx)
-	return doc, errors.Join(err, db.Close())
+	if err := cmp.Or(err, db.Close()); err != nil {
+		if lint.ProblemsIn(err) != nil {
+			return lint.Unread(c.DB, err), nil
+		}
+		return lint.Result{}, err
+	}
+	return lint.Document(doc, o), nil
 }
 
-// problemsIn returns the problems that err, from reading rules, is made of;
-// nil when it is about something else.
-func problemsIn(err error) (found policy.Problems) {
-	if one := (policy.Problem{}); errors.As(err, &one) {
-		found = policy.Problems{one}
+func (f *lintFlags) write(w io.Writer, results []lint.Result) error {
+	switch f.format {
+	case "json":
+		return lint.WriteJSON(w, results)
+	case "sarif":
+		return lint.WriteSARIF(w, results, programVersion())
 	}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		found = nil
-		for _, e := range joined.Unwrap() {
-			found = append(found, problemsIn(e)...)
-		}
-	}
-	return found
+	return lint.WriteText(w, results)
 }
 
-// finding is a problem as --json prints it.
-type finding struct {
-	Severity policy.Severity `json:"severity"`
-	Code     string          `json:"code"`
-	Where    string          `json:"where,omitempty"`
-	Field    string          `json:"field"`
-	Value    string          `json:"value"`
-	Want     string          `json:"want"`
-}
+// Exits of a lint that found what it should not, and has printed it.
+var (
+	errLint  = errors.New("the rules have errors")
+	errDoubt = errors.New("the rules have warnings, and --fail-on is warning")
+)
 
-func report(w io.Writer, doc policy.Document, problems policy.Problems, asJSON bool) error {
-	if asJSON {
-		findings := make([]finding, len(problems))
-		for i, p := range problems {
-			findings[i] = finding{p.Severity, p.Code, p.Where, p.Field, p.Value, p.Want}
-		}
-		if err := writeJSON(w, findings); err != nil {
-			return err
-		}
-	} else {
-		for _, p := range problems {
-			fmt.Fprintf(w, "%s: %s [%s]\n", p.Severity, p.Error(), p.Code)
-		}
-		if doc.Rules != nil { // else it could not be read
-			fmt.Fprintf(w, "%d rules, ", len(doc.Rules))
-		}
-		fmt.Fprintf(w, "%d errors, %d warnings\n", len(problems.Errors()), len(problems.Warnings()))
-	}
-	if len(problems.Errors()) > 0 {
+func (f *lintFlags) verdict(results []lint.Result) error {
+	switch n := lint.Total(results); {
+	case f.failOn == "never":
+		return nil
+	case n.Errors > 0:
 		return errLint
+	case n.Warnings > 0 && f.failOn == "warning":
+		return errDoubt
 	}
 	return nil
+}
+
+func listChecks(w io.Writer) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "CODE\tSEVERITY\tWHAT IT FINDS")
+	for _, check := range policy.Checks() {
+		fmt.Fprintf(table, "%s\t%s\t%s\n", check.Code, check.Severity, lint.Summary(check.Code))
+	}
+	return table.Flush()
+}
+
+func explainCheck(w io.Writer, code string) error {
+	if _, err := policy.FindCheck(code); err != nil {
+		var problem policy.Problem
+		if errors.As(err, &problem) {
+			problem.Field, problem.Want = "--explain", problem.Want+"; --list prints them"
+			err = problem
+		}
+		return usageError{err}
+	}
+	_, err := fmt.Fprintf(w, "%s\n\n%s\n", code, strings.TrimSpace(lint.Explain(code)))
+	return err
 }

@@ -1,0 +1,107 @@
+package lint
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/headgate-io/headgate/policy"
+)
+
+// WriteText writes one finding a line and one line on each document, for people.
+func WriteText(w io.Writer, results []Result) error {
+	for _, r := range results {
+		for _, p := range r.Problems {
+			if p.Accepted == "" {
+				if _, err := fmt.Fprintf(w, "%s: %s [%s]\n", p.Severity, p.Error(), p.Code); err != nil {
+					return err
+				}
+			}
+		}
+		if len(results) > 1 {
+			if _, err := fmt.Fprintf(w, "%s: ", r.Source); err != nil {
+				return err
+			}
+		}
+		if _, err := fmt.Fprintln(w, r.summary()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r Result) summary() string {
+	n, text := Total([]Result{r}), ""
+	if r.Read {
+		text = fmt.Sprintf("%d rules, ", r.Rules)
+	}
+	text += fmt.Sprintf("%d errors, %d warnings", n.Errors, n.Warnings)
+	if n.Notes > 0 {
+		text += fmt.Sprintf(", %d notes", n.Notes)
+	}
+	if n.Accepted > 0 {
+		text += fmt.Sprintf(", %d accepted", n.Accepted)
+	}
+	if r.Fallback > 0 {
+		text += fmt.Sprintf("; %d of %d endpoints have no rule of their own", r.Fallback, r.Endpoints)
+	}
+	return text
+}
+
+// Report is the form of the JSON output. Fields may be added to it; those that
+// are there keep their meaning.
+type Report struct {
+	Documents []ReportDocument `json:"documents"`
+	Findings  []Finding        `json:"findings"` // not accepted
+	Accepted  []Finding        `json:"accepted"`
+	Count     Count            `json:"count"`
+}
+
+// ReportDocument is a document that was linted.
+type ReportDocument struct {
+	Source    string `json:"source"`
+	Read      bool   `json:"read"` // false: it could not be read as rules
+	Rules     int    `json:"rules"`
+	Endpoints int    `json:"endpoints"`
+	Fallback  int    `json:"endpoints_without_rule"`
+}
+
+// Finding is a problem.
+type Finding struct {
+	Severity policy.Severity `json:"severity"`
+	Code     string          `json:"code"`
+	Source   string          `json:"source"`
+	Line     int             `json:"line,omitempty"` // from 1; absent in a database
+	Where    string          `json:"where,omitempty"`
+	Field    string          `json:"field"`
+	Value    string          `json:"value"`
+	Want     string          `json:"want"`
+	Reason   string          `json:"reason,omitempty"` // for which it is accepted
+}
+
+// NewReport puts results in the form of the JSON output.
+func NewReport(results []Result) Report {
+	out := Report{Documents: []ReportDocument{}, Findings: []Finding{}, Accepted: []Finding{}, Count: Total(results)}
+	for _, r := range results {
+		out.Documents = append(out.Documents, ReportDocument{r.Source, r.Read, r.Rules, r.Endpoints, r.Fallback})
+		for _, p := range r.Problems {
+			f := Finding{p.Severity, p.Code, r.Source, p.Line, p.Where, p.Field, p.Value, p.Want, p.Accepted}
+			if p.Accepted == "" {
+				out.Findings = append(out.Findings, f)
+			} else {
+				out.Accepted = append(out.Accepted, f)
+			}
+		}
+	}
+	return out
+}
+
+// WriteJSON writes a Report.
+func WriteJSON(w io.Writer, results []Result) error { return writeJSON(w, NewReport(results)) }
+
+func writeJSON(w io.Writer, v any) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(v)
+}
