@@ -109,9 +109,9 @@ func (c *compiler) checkUnused() {
 const maxNear = 64
 
 // closest returns the text of a list that is at most two edits (and no more
-// than a third of it) from s, or "".
+// than half of it) from s, or "".
 func closest(s string, of []string) string {
-	best, distance := "", 1+min(2, len(s)/3)
+	best, distance := "", 1+min(2, len(s)/2)
 	if len(s) > maxNear {
 		return ""
 	}

@@ -31,6 +31,11 @@ func (s Severity) String() string {
 // MarshalText writes what String reports.
 func (s Severity) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
+// UnmarshalText reads what MarshalText writes and refuses everything else.
+func (s *Severity) UnmarshalText(text []byte) error {
+	return unmarshalEnum((*uint8)(s), text, "severity", []string{"error", "warning", "note"})
+}
+
 // Problem is one finding about a document: where it is, which field has which
 // value, and what it should be.
 type Problem struct {

@@ -13,6 +13,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/lint"
 )
 
 // call runs one command line in a folder of its own, as the shell would.
@@ -309,12 +312,77 @@ func TestPolicyLint(t *testing.T) {
 	}
 	bad := write(t, dir, "bad.json", `{"rules":[{"endpoint":"default","limit":5,"burst":-1},{"endpoint":"default","limit":6}]}`)
 	code, stdout, _ := call(t, dir, "policy", "lint", bad, "--json")
-	var findings []map[string]string
-	if err := json.Unmarshal([]byte(stdout), &findings); err != nil || code != exitFailure {
+	var found lint.Report
+	if err := json.Unmarshal([]byte(stdout), &found); err != nil || code != exitFailure {
 		t.Fatalf("lint --json = exit %d, %v\n%s", code, err, stdout)
 	}
-	if len(findings) != 1 || findings[0]["severity"] != "error" || findings[0]["field"] != "burst" || findings[0]["value"] != "-1" {
-		t.Errorf("findings = %v, want the burst of -1", findings)
+	if f := found.Findings; len(f) != 1 || f[0].Field != "burst" || f[0].Value != "-1" || f[0].Line != 1 || found.Count.Errors != 1 {
+		t.Errorf("findings = %+v, want the burst of -1", found)
+	}
+}
+
+// TestPolicyLintExits: a script tells "there are findings" from "nothing could
+// be checked".
+func TestPolicyLintExits(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "routes.txt", routesFile)
+	write(t, dir, "good.yaml", "rules:\n  - {endpoint: default, subject: ip, limit: 5}\n  - {endpoint: UNKNOWN, limit: 5}\n")
+	write(t, dir, "note.yaml", "rules:\n  - {endpoint: default, subject: ip, limit: 1, burst: 200}\n  - {endpoint: UNKNOWN, limit: 5}\n")
+	write(t, dir, "warn.yaml", "rules:\n  - {endpoint: default, subject: ip, limit: 5}\n")
+	write(t, dir, "bad.yaml", "rules:\n  - {endpoint: default, limit: 0}\n")
+	write(t, dir, "broken.yaml", "rules: [\n")
+	tests := []struct {
+		args string
+		want int
+		says string // on either stream
+	}{
+		{"good.yaml", 0, "2 rules, 0 errors, 0 warnings\n"},
+		{"good.yaml --fail-on warning", 0, ""},
+		{"note.yaml --fail-on warning", 0, "0 warnings, 1 notes"},
+		{"warn.yaml", 0, "[no_unknown]"},
+		{"warn.yaml --fail-on warning", 1, "--fail-on is warning"},
+		{"warn.yaml --fail-on warning --ignore no_unknown", 0, "1 accepted"},
+		{"bad.yaml", 1, "[limit]"},
+		{"bad.yaml --fail-on never", 0, "[limit]"},
+		{"broken.yaml", 1, "broken.yaml:"},
+		{"good.yaml warn.yaml --routes routes.txt", 0, "warn.yaml: 1 rules, 0 errors, 1 warnings"},
+		{"good.yaml bad.yaml", 1, "good.yaml: 2 rules"},
+		{"good.yaml --format sarif", 0, `"version": "2.1.0"`},
+		{"bad.yaml --format sarif", 1, `"ruleId": "limit"`},
+		{"none.yaml", 2, "none.yaml"},
+		{"good.yaml none.yaml", 2, "none.yaml"},
+		{"good.yaml --routes none.txt", 2, "none.txt"},
+		{"--db none.db", 2, "none.db"},
+		{"good.yaml --format xml", 2, `--format is "xml", want text, json or sarif`},
+		{"good.yaml --fail-on note", 2, `--fail-on is "note", want error, warning or never`},
+		{"good.yaml --ignore no_unknwon", 2, `the closest is "no_unknown"`},
+		{"good.yaml --ignore limit", 2, "a document with errors is not loaded"},
+		{"--list", 0, "no_unknown           warning   There is no rule for"},
+		{"--explain no_unknown", 0, "What to do: "},
+		{"--explain unknown", 2, "--list prints them"},
+		{"--explain void good.yaml", 2, "stand alone"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.args, func(t *testing.T) {
+			code, stdout, stderr := call(t, dir, append([]string{"policy", "lint"}, strings.Fields(tt.args)...)...)
+			if code != tt.want || !strings.Contains(stdout+stderr, tt.says) {
+				t.Errorf("exit %d, want %d and %q\n%s%s", code, tt.want, tt.says, stdout, stderr)
+			}
+		})
+	}
+}
+
+// Every check that --list names can be explained.
+func TestPolicyLintList(t *testing.T) {
+	lines := strings.Split(strings.TrimSpace(must(t, t.TempDir(), "policy", "lint", "--list")), "\n")[1:]
+	if len(lines) != len(policy.Checks()) {
+		t.Errorf("%d checks are listed, want %d", len(lines), len(policy.Checks()))
+	}
+	for _, line := range lines {
+		code := strings.Fields(line)[0]
+		if out := must(t, t.TempDir(), "policy", "lint", "--explain", code); !strings.HasPrefix(out, code+"\n\n") || strings.Contains(out, "<!--") {
+			t.Errorf("--explain %s prints\n%s", code, out)
+		}
 	}
 }
 
