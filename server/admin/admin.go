@@ -7,6 +7,7 @@
 //	GET    /v1/policies          the rules in force
 //	PUT    /v1/policies          one rule: added, or replacing its predecessor
 //	DELETE /v1/policies          ?endpoint=…&project=…&tier=…&subject=…
+//	POST   /v1/policies/lint     what is wrong with a policy document; changes nothing
 //	POST   /v1/reload            read the database now
 //	POST   /v1/explain           an ExplainRequest; also GET ?method=…&target=…
 //	GET    /v1/buckets           ?endpoint=…&key=…; POST /v1/buckets/inspect with evidence
@@ -73,6 +74,7 @@ func New(o Options) (http.Handler, error) {
 	guarded.HandleFunc("GET /v1/policies", a.list)
 	guarded.HandleFunc("PUT /v1/policies", a.put)
 	guarded.HandleFunc("DELETE /v1/policies", a.delete)
+	guarded.HandleFunc("POST /v1/policies/lint", a.lint)
 	guarded.HandleFunc("POST /v1/reload", a.reload)
 	guarded.HandleFunc("POST /v1/explain", a.explain)
 	guarded.HandleFunc("GET /v1/explain", a.explain)
