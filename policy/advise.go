@@ -2,8 +2,10 @@ package policy
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"math/bits"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,17 +21,20 @@ func (c *compiler) checkTiers() {
 		return // a rule with an error may be the one that names the tier
 	}
 	ruled := c.ruledTiers()
-	reported := make([]bool, s.tiers.len()+1)
-	for _, project := range sortedKeys(c.doc.Projects) {
-		tier := c.doc.Projects[project]
-		n := s.tiers.find(tier)
-		if n == 0 || ruled[n] || reported[n] {
-			continue
+	first := map[uint32]string{} // of the projects of a tier that no rule names
+	for n := range s.byProject {
+		if tier := s.byProject[n].tier; tier != 0 && !ruled[tier] {
+			project := s.projects.name(uint32(n))
+			if known, ok := first[tier]; !ok || string(project) < known {
+				first[tier] = string(project)
+			}
 		}
-		reported[n] = true
+	}
+	for _, n := range slices.Sorted(maps.Keys(first)) {
+		tier, project := string(s.tiers.name(n)), first[n]
 		want := "a tier that a rule names; without one its projects have everybody's limits"
 		if near := closest(tier, c.tierNames(ruled)); near != "" {
-			want += "; the closest is " + text(near)
+			want += "; the closest is " + text(named(near))
 		}
 		c.found(Problem{Severity: Warning, Code: "tier_without_rule", Rule: -1, Where: "projects[" + text(named(project)) + "]",
 			Field: "tier", Value: text(named(tier)), Want: want}, "")
@@ -82,8 +87,8 @@ func (c *compiler) memberTiers() []bool {
 		return nil
 	}
 	members := make([]bool, c.set.tiers.len()+1)
-	for _, tier := range c.doc.Projects {
-		members[c.set.tiers.find(tier)] = true
+	for n := range c.set.byProject {
+		members[c.set.byProject[n].tier] = true // 0 is no tier
 	}
 	return members
 }
@@ -104,7 +109,7 @@ func (c *compiler) noteRule(i int, r *row, members []bool) {
 		members[r.who.number()] = true // once a tier
 		want := "the tier of a project, unless keys or tokens name it"
 		if near := closest(rule.Tier, c.tierNames(members)); near != "" {
-			want += "; the closest is " + text(near)
+			want += "; the closest is " + text(named(near))
 		}
 		c.rule(Note, i, "tier_unused", "tier", text(named(rule.Tier)), want)
 	}

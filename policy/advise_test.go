@@ -109,7 +109,7 @@ func TestLintDoubts(t *testing.T) {
 		{"per login name", "login_open", []policy.Rule{{Endpoint: login, Limit: 1, Subject: policy.SubjectIdentifier}, {Endpoint: policy.Default, Limit: 10}}, nil, false},
 		{"by the guard", "login_open", []policy.Rule{guard, {Endpoint: policy.Default, Limit: 10}}, nil, false},
 	}
-	endpoints := table(t, item, items, login, "GET /login", "GET /tokens/{token}", "POST /tokenizer/{password}")
+	endpoints := table(t, item, items, login, "GET /login", "GET /tokens/{token}", "POST /tokenizer/{password}", "POST /pets/{my_token_id}")
 	for _, tt := range tests {
 		t.Run(tt.code+"/"+tt.name, func(t *testing.T) {
 			rules := tt.rules
@@ -236,7 +236,8 @@ func TestLintSecretsInNames(t *testing.T) {
 		"acme", "a", "gold", "logins per address", "org_2NxYzBvUqE0hTjKd4LmPq9sRtVw", // a KSUID with a prefix
 		"550e8400-e29b-41d4-a716-446655440000", "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
 		"01ARZ3NDEKTSV4RRFFQ69G5FAV", "arn:aws:iam::123456789012:user/Development/product_1234/*",
-		"projects/very-long-project-name-of-the-Payments-Team-2", "@acme/web", "team@acme", "hg_internal", "sk-stockholm-office-payments",
+		"projects/very-long-project-name-of-the-Payments-Team-2", "@acme/web", "team@acme", "hg_internal",
+		"QuickBrownFoxJumpsOverLazyDogsVexingWizard", "QuickBrownFoxJumpsOverLazyDogsVexing2024", "sk-stockholm-office-payments",
 	} {
 		for _, p := range policy.Lint(policy.Document{Rules: []policy.Rule{{Endpoint: policy.Default, Project: name, Limit: 1}}}, policy.CompileOptions{Now: lintNow}) {
 			if p.Code == "secret_in_name" {

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"strings"
@@ -24,14 +25,15 @@ var credentialPrefixes = []string{
 	"xoxb-", "xoxp-", "AKIA", "ASIA", "AIza", "npm_", "pypi-", "SG.", "Bearer ", "-----BEGIN",
 }
 
+// minCredential is the length of the shortest credential that is looked for, in
+// bytes with its prefix.
+const minCredential = 18
+
 // maxLooked is how many bytes of a name are looked at.
 const maxLooked = 512
 
 // secretIn says what a name looks like that no name should, or "".
 func secretIn(name string) string {
-	if len(name) < 6 {
-		return ""
-	}
 	name = name[:min(len(name), maxLooked)]
 	for _, prefix := range credentialPrefixes {
 		if rest, ok := strings.CutPrefix(name, prefix); ok && len(rest) >= 16 && strings.ContainsAny(rest, "0123456789") {
@@ -71,7 +73,8 @@ func isRandom(name string) bool {
 		return false
 	}
 	var counts [128]int
-	var upper, lower, digit int
+	var upper, lower, digits int // digits counts runs: a year is one
+	isDigit := func(c byte) bool { return '0' <= c && c <= '9' }
 	for i := range len(name) {
 		c := name[i]
 		switch {
@@ -79,15 +82,17 @@ func isRandom(name string) bool {
 			upper++
 		case 'a' <= c && c <= 'z':
 			lower++
-		case '0' <= c && c <= '9':
-			digit++
+		case isDigit(c):
+			if i == 0 || !isDigit(name[i-1]) {
+				digits++
+			}
 		case c == '_' || c == '-' || c == '+' || c == '/' || c == '=':
 		default:
 			return false
 		}
 		counts[c]++
 	}
-	if min(upper, lower, digit) < 3 {
+	if min(upper, lower) < 3 || digits < 2 {
 		return false
 	}
 	bits := 0.0
@@ -144,8 +149,11 @@ func (c *compiler) checkNames() {
 func suspects(t *names) map[string]string {
 	found := map[string]string{}
 	for n := uint32(1); n <= uint32(t.len()) && len(found) <= perCode; n++ {
-		if looks := secretIn(string(t.name(n))); looks != "" {
-			found[string(t.name(n))] = looks
+		// Most names are short, and a million of them are not to be copied.
+		if name := t.name(n); len(name) >= minCredential || bytes.IndexByte(name, '@') >= 0 {
+			if looks := secretIn(string(name)); looks != "" {
+				found[string(name)] = looks
+			}
 		}
 	}
 	return found
