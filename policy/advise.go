@@ -93,15 +93,25 @@ func (c *compiler) memberTiers() []bool {
 	return members
 }
 
+// full counts a finding that would not be shown, so that a million of them are
+// not put into words.
+func (c *compiler) full(code string) bool {
+	if c.problems.full(code) && len(c.doc.Ignore) == 0 {
+		c.problems.counts[code]++
+		return true
+	}
+	return false
+}
+
 func (c *compiler) noteRule(i int, r *row, members []bool) {
 	rule, limit := &c.doc.Rules[i], c.set.limits[r.limit]
 	c.noteBurst(i, rule, limit)
-	if rule.Algorithm == FixedWindow {
+	if rule.Algorithm == FixedWindow && !c.full("window_edge") {
 		c.rule(Note, i, "window_edge", "algorithm", text(rule.Algorithm.String()),
 			fmt.Sprintf("sliding_log where %d must be the most in any %s; where two windows meet, this one admits %s within a moment",
 				limit.Tokens, duration(limit.Per), twice(limit.Tokens)))
 	}
-	if e := c.set.extras[r.extra].expires; e != 0 && e-c.now < int64(soon) {
+	if e := c.set.extras[r.extra].expires; e != 0 && e-c.now < int64(soon) && !c.full("expires_soon") {
 		c.rule(Note, i, "expires_soon", "expires", rule.Expires.UTC().Format(time.RFC3339),
 			"a later time if the rule is still needed then; less than 7 days are left")
 	}
@@ -113,7 +123,7 @@ func (c *compiler) noteRule(i int, r *row, members []bool) {
 		}
 		c.rule(Note, i, "tier_unused", "tier", text(named(rule.Tier)), want)
 	}
-	if base, ok := c.replaces(r); ok && c.equal(r, &c.set.rows[base]) {
+	if base, ok := c.replaces(r); ok && c.equal(r, &c.set.rows[base]) && !c.full("redundant") {
 		less := c.set.Rule(base)
 		c.rule(Note, i, "redundant", "rule", "the same as ("+describe(&less)+")", "another limit, or no such rule")
 	}
@@ -129,11 +139,11 @@ func (c *compiler) noteBurst(i int, rule *Rule, l rate.Limit) {
 		return
 	}
 	switch fill := fillTime(l); {
-	case fill > time.Minute && l.Burst/2 > l.Tokens:
+	case fill > time.Minute && l.Burst/2 > l.Tokens && !c.full("burst_high"):
 		c.rule(Note, i, "burst_high", "burst", number(l.Burst),
 			fmt.Sprintf("at most what the rate gives in a minute, or twice the limit; this is what %d per %s give in %s",
 				l.Tokens, duration(l.Per), duration(fill.Truncate(time.Second))))
-	case rule.Algorithm == TokenBucket && fill < 50*time.Millisecond && l.Burst < l.Tokens:
+	case rule.Algorithm == TokenBucket && fill < 50*time.Millisecond && l.Burst < l.Tokens && !c.full("burst_low"):
 		c.rule(Note, i, "burst_low", "burst", number(l.Burst),
 			fmt.Sprintf("what the rate gives in 50 ms at least; requests that come together are denied long before %d per %s are reached",
 				l.Tokens, duration(l.Per)))
@@ -213,7 +223,7 @@ func (c *compiler) noteAddressGuard(i int, r *row) {
 		return
 	}
 	q := &s.rows[id]
-	if q.mode == Enforce && s.extras[q.extra].expires == 0 && faster(s.limits[r.limit], s.limits[q.limit]) {
+	if q.mode == Enforce && s.extras[q.extra].expires == 0 && faster(s.limits[r.limit], s.limits[q.limit]) && !c.full("above_address_guard") {
 		rule := s.Rule(id)
 		c.rule(Note, i, "above_address_guard", "limit", limitText(s.limits[r.limit]),
 			fmt.Sprintf("callers at several addresses, or a rule of its own beside (%s): a caller at one address gets its %s",

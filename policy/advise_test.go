@@ -368,3 +368,30 @@ func TestLintBoundsOfBursts(t *testing.T) {
 		policy.Lint(policy.Document{Rules: []policy.Rule{r}}, policy.CompileOptions{Now: lintNow}) // must not panic
 	}
 }
+
+// A table of a million rules that all deserve a note is linted in the time of
+// a compilation, and the notes that are left out are counted.
+func TestNotesAreBounded(t *testing.T) {
+	doc := policy.Document{Rules: []policy.Rule{{Endpoint: policy.UnknownEndpoint, Limit: 1}, {Endpoint: policy.Default, Limit: 10, Burst: 1000}}}
+	for i := range 5000 {
+		doc.Rules = append(doc.Rules, policy.Rule{Endpoint: policy.Default, Project: fmt.Sprint("p", i), Limit: 10, Burst: 1000})
+	}
+	allocs := testing.AllocsPerRun(1, func() {
+		problems := policy.Lint(doc, policy.CompileOptions{Now: lintNow})
+		n := map[string]int{}
+		for _, p := range problems {
+			n[p.Code]++
+		}
+		if n["redundant"] != 101 || n["burst_high"] != 101 {
+			t.Errorf("notes: %v, want 100 of each and one for the rest", n)
+		}
+		for _, want := range []string{"redundant is wrong 4900 times more", "burst_high is wrong 4901 times more"} {
+			if !strings.Contains(problems.String(), want) {
+				t.Errorf("Lint does not say %q", want)
+			}
+		}
+	})
+	if allocs > 10_000 {
+		t.Errorf("Lint of 5000 rules that deserve notes allocates %v times, want some for each that is shown", allocs)
+	}
+}

@@ -400,6 +400,9 @@ func (c *compiler) checkVoid(i int, id RuleID, all overrides) {
 	for _, other := range also {
 		q := &s.rows[other]
 		if s.voids(q, r) {
+			if c.full("void") {
+				return
+			}
 			rule := s.Rule(other)
 			c.rule(Warning, i, "void", "limit", limitText(s.limits[r.limit]),
 				fmt.Sprintf("less than the %s of (%s), which makes this rule void", limitText(s.limits[q.limit]), describe(&rule)))
@@ -418,6 +421,9 @@ func (c *compiler) checkGuard(i int, r *row, also []RuleID) {
 	for _, other := range also {
 		q := &s.rows[other]
 		if q.mode == Enforce && r.mode == Enforce && s.extras[q.extra].expires == 0 && faster(s.limits[r.limit], s.limits[q.limit]) {
+			if c.full("above_guard") {
+				return
+			}
 			rule := s.Rule(other)
 			c.rule(Warning, i, "above_guard", "limit", limitText(s.limits[r.limit]),
 				fmt.Sprintf("no faster than the %s of (%s), which counts the same requests", limitText(s.limits[q.limit]), describe(&rule)))
