@@ -275,8 +275,9 @@ func (c *compiler) checkIdentified() {
 			return (r.subject == SubjectIdentifier || r.subject == SubjectIdentifierIP) && c.set.live(&r, c.now) &&
 				(r.endpoint == uint32(id) || r.endpoint == rowDefault || r.endpoint == rowAll || r.endpoint == rowUnknown)
 		}) {
-			c.problems.add(Problem{Severity: Warning, Code: "unused_identifier", Rule: -1, Where: "identifiers",
-				Field: c.set.endpointText(uint32(id)), Value: "read", Want: "a rule by identifier_ip or identifier that applies there; without one its bodies are read for nothing"})
+			c.found(Problem{Severity: Warning, Code: "unused_identifier", Rule: -1, Where: "identifiers",
+				Field: c.set.endpointText(uint32(id)), Value: "read", Want: "a rule by identifier_ip or identifier that applies there; without one its bodies are read for nothing"},
+				c.set.endpointText(uint32(id)))
 		}
 	}
 	c.checkNames()
