@@ -38,6 +38,16 @@ type CacheOptions struct {
 	// Timeout bounds one look, or one load. Default 30 s.
 	Timeout time.Duration
 
+	// Spread keeps many processes from asking one source at the same moment:
+	// looks come earlier at random, by up to a quarter of Interval, and after
+	// Wake by up to four loads later, at most Interval. Default false.
+	Spread bool
+
+	// Wake makes Run look at once instead of at the end of the interval, for
+	// sources that tell of their changes. It is a hint: the looks at every
+	// interval go on. Default none.
+	Wake <-chan struct{}
+
 	// LastGood is the file that keeps the last good rules, so that Start
 	// succeeds while the source is away. It is written with mode 0600. Empty
 	// means none.
@@ -69,7 +79,7 @@ func NewCache(o CacheOptions) (*Cache, error) {
 	var warned string
 	value, err := live.New(live.Options[Document, Set]{
 		Name: "policies", Source: o.Source,
-		Interval: o.Interval, Timeout: o.Timeout, Log: o.Log, Now: o.Now,
+		Interval: o.Interval, Timeout: o.Timeout, Spread: o.Spread, Wake: o.Wake, Log: o.Log, Now: o.Now,
 		LastGood: o.LastGood, Encode: encodeCopy, Decode: decodeCopy,
 		Empty: func(d Document) bool { return len(d.Rules) == 0 },
 		Build: func(d Document, previous *Set) (*Set, error) {

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -53,6 +54,15 @@ type Options[D, T any] struct {
 	// Timeout bounds one look, or one load. Default 30 s.
 	Timeout time.Duration
 
+	// Spread keeps many processes from asking one source at the same moment:
+	// looks come earlier at random, by up to a quarter of Interval, and after
+	// Wake by up to four loads later, at most Interval. Default false.
+	Spread bool
+
+	// Wake makes Run look at once, instead of at the end of the interval. It
+	// is a hint: the looks at every interval go on. Default none.
+	Wake <-chan struct{}
+
 	// LastGood is the file that keeps the last good document; none if empty.
 	// Encode and Decode are needed with it.
 	LastGood string
@@ -77,9 +87,10 @@ type Status struct {
 
 // Value is a *T that is kept fresh. It is safe for concurrent use.
 type Value[D, T any] struct {
-	o       Options[D, T]
-	current atomic.Pointer[T]
-	turn    chan struct{} // holds one token: whoever has it may load
+	o        Options[D, T]
+	current  atomic.Pointer[T]
+	lastLoad atomic.Int64  // nanoseconds that the last load took which succeeded
+	turn     chan struct{} // holds one token: whoever has it may load
 
 	mu     sync.Mutex // guards what follows
 	status Status
@@ -174,21 +185,58 @@ func (v *Value[D, T]) Reload(ctx context.Context) error {
 	return v.inTurn(ctx, func() error { return v.load(ctx) })
 }
 
-// Run looks for a new version at every interval until ctx is done. Whatever
-// the source does, panics included, it goes on.
+// share bounds the part of the time that looks take to a fifth: a source that
+// can only be read whole is read less often when it is large.
+const share = 5
+
+// Run looks for a new version at every interval until ctx is done, or less
+// often when looks take long. Whatever the source does, panics included, it goes
+// on.
 func (v *Value[D, T]) Run(ctx context.Context) {
-	ticker := time.NewTicker(v.o.Interval)
-	defer ticker.Stop()
+	timer := time.NewTimer(v.interval())
+	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticker.C:
-			// Errors are counted and logged where they arise; what panics
-			// here is a clock or a log handler.
-			_ = safely(func() error { return v.inTurn(ctx, func() error { return v.look(ctx) }) })
+		case <-timer.C:
+		case <-v.o.Wake:
+			timer.Reset(v.delay())
+			select {
+			case <-ctx.Done():
+				return
+			case <-timer.C:
+			}
 		}
+		began := time.Now()
+		// Errors are counted and logged where they arise; what panics here is
+		// a clock or a log handler.
+		err := safely(func() error { return v.inTurn(ctx, func() error { return v.look(ctx) }) })
+		took, next := time.Since(began), v.interval()
+		if err == nil { // a source that failed took its time for nothing
+			next = max(next, share*took)
+		}
+		timer.Reset(next - took)
 	}
+}
+
+// interval is the time until the next look.
+func (v *Value[D, T]) interval() time.Duration {
+	if !v.o.Spread {
+		return v.o.Interval
+	}
+	return v.o.Interval - time.Duration(rand.Float64()*float64(v.o.Interval)/4)
+}
+
+// delay is the time between a hint and the look it asks for. Where a load is
+// quick there is next to none; where it is not, processes that were given the
+// same hint do not all load at once.
+func (v *Value[D, T]) delay() time.Duration {
+	if !v.o.Spread {
+		return 0
+	}
+	most := min(v.o.Interval, 4*time.Duration(v.lastLoad.Load()))
+	return time.Duration(rand.Float64() * float64(most))
 }
 
 // inTurn runs f while nobody else loads.
@@ -230,6 +278,7 @@ func (v *Value[D, T]) load(ctx context.Context) error { return v.fetch(ctx, true
 func (v *Value[D, T]) fetch(ctx context.Context, force bool) error {
 	var doc D
 	var version string
+	began := time.Now()
 	err := v.ask(ctx, func(ctx context.Context) (err error) {
 		doc, version, err = v.o.Source.Load(ctx)
 		return err
@@ -248,6 +297,7 @@ func (v *Value[D, T]) fetch(ctx context.Context, force bool) error {
 		v.refused = version
 		return v.failed(ctx, err)
 	}
+	v.lastLoad.Store(int64(time.Since(began)))
 	v.succeeded()
 	v.saved(v.saveCopy(doc))
 	return nil

@@ -226,6 +226,129 @@ func TestRefusedVersionIsLoadedOnce(t *testing.T) {
 	})
 }
 
+// TestWakeLooksAtOnce: a hint saves the wait, and does not stand in for the
+// looks at every interval.
+func TestWakeLooksAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		doc, version, looks := "a", "1", 0
+		s := &source{}
+		s.version = func() (string, error) { looks++; _, version := s.read(&doc, &version); return version, nil }
+		s.load = func(context.Context) (string, string, error) {
+			doc, version := s.read(&doc, &version)
+			return doc, version, nil
+		}
+		o := options(s)
+		wake := make(chan struct{}, 1)
+		o.Interval, o.Wake = time.Hour, wake
+		v := value(t, o)
+		if err := v.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go v.Run(ctx)
+		s.change(func() { doc, version = "b", "2" })
+		<-time.After(time.Minute)
+		if get(v) != "a" {
+			t.Fatalf("%q in force before the interval is over and nobody said so, want a", get(v))
+		}
+		wake <- struct{}{}
+		synctest.Wait()
+		if get(v) != "b" {
+			t.Errorf("%q in force after the hint, want b", get(v))
+		}
+		s.change(func() { doc, version = "c", "3" })
+		<-time.After(time.Hour)
+		synctest.Wait()
+		if get(v) != "c" || looks != 2 {
+			t.Errorf("%q in force after %d looks, want c after 2: one for the hint, one for the interval", get(v), looks)
+		}
+	})
+}
+
+// TestSlowSourceIsReadLessOften: a source that takes a second is not asked all
+// the time, and one that failed is asked again at the interval.
+func TestSlowSourceIsReadLessOften(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		err  error
+		want int
+	}{
+		{"answers", nil, 12},
+		{"fails", errors.New("away"), 60},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				loads := 0
+				v := value(t, options(&source{
+					version: func() (string, error) { return "", nil },
+					load: func(ctx context.Context) (string, string, error) {
+						loads++
+						select {
+						case <-ctx.Done():
+						case <-time.After(time.Second):
+						}
+						return "a", "1", tt.err
+					},
+				}))
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				go v.Run(ctx)
+				<-time.After(time.Minute + time.Millisecond)
+				synctest.Wait()
+				if loads != tt.want {
+					t.Errorf("%d loads of a second in a minute, want %d", loads, tt.want)
+				}
+			})
+		})
+	}
+}
+
+// TestSpread: processes that start together do not go on asking together, and
+// none of them asks later than the interval says.
+func TestSpread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const replicas = 20
+		var mu sync.Mutex
+		asked, fewest := map[time.Time]int{}, 1<<30
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var counts [replicas]int
+		for i := range replicas {
+			o := options(&source{
+				version: func() (string, error) {
+					mu.Lock()
+					defer mu.Unlock()
+					asked[time.Now()]++
+					counts[i]++
+					return "1", nil
+				},
+				load: func(context.Context) (string, string, error) { return "a", "1", nil },
+			})
+			o.Spread = true
+			v := value(t, o)
+			if err := v.Start(ctx); err != nil {
+				t.Fatal(err)
+			}
+			go v.Run(ctx)
+		}
+		<-time.After(time.Minute + time.Millisecond)
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		most := 0
+		for _, n := range asked {
+			most = max(most, n)
+		}
+		for _, n := range counts {
+			fewest = min(fewest, n)
+		}
+		if most > 3 || fewest < 60 {
+			t.Errorf("up to %d replicas asked at one moment, want 3 at most; one asked %d times in a minute, want 60 or more", most, fewest)
+		}
+	})
+}
+
 // TestLogIsBounded: a source whose errors all differ does not fill the disk.
 func TestLogIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
