@@ -2,7 +2,6 @@ package sql
 
 import (
 	"context"
-	"database/sql"
 	"encoding"
 	"errors"
 	"fmt"
@@ -25,28 +24,30 @@ type loader struct {
 	problems []error
 }
 
-func (l *loader) rules(ctx context.Context, db *sql.DB, table string, doc *policy.Document) error {
-	columns, err := present(ctx, db, table, columnNames, required)
+func (l *loader) rules(ctx context.Context, o Options, doc *policy.Document) error {
+	table := o.Table
+	columns, err := present(ctx, o.DB, table, o.wanted(), required)
 	if err != nil {
 		return err
 	}
 	at := positions(columns)
-	return l.each(ctx, db, table, columns, func(values []any) error {
+	return l.each(ctx, o.DB, table, o.Quote, columns, func(values []any) error {
 		row := row{loader: l, table: table, number: len(doc.Rules), at: at, values: values}
 		doc.Rules = append(doc.Rules, row.rule())
 		return l.enough()
 	})
 }
 
-func (l *loader) projects(ctx context.Context, db *sql.DB, table string, doc *policy.Document) error {
-	names := []string{"project_id", "tier"}
-	columns, err := present(ctx, db, table, names, len(names))
+func (l *loader) projects(ctx context.Context, o Options, doc *policy.Document) error {
+	table := o.Projects
+	names := []column{{name: "project_id", wanted: "project_id"}, {name: "tier", wanted: "tier"}}
+	columns, err := present(ctx, o.DB, table, names, len(names))
 	if err != nil {
 		return err
 	}
 	at := positions(columns)
 	doc.Projects = map[string]string{}
-	return l.each(ctx, db, table, columns, func(values []any) error {
+	return l.each(ctx, o.DB, table, o.Quote, columns, func(values []any) error {
 		row := row{loader: l, table: table, number: -1, at: at, values: values}
 		project := row.project("project_id")
 		if project == "" {
@@ -74,10 +75,10 @@ func (l *loader) enough() error {
 }
 
 // positions maps the name of a column to its place in a row.
-func positions(columns []string) map[string]int {
+func positions(columns []column) map[string]int {
 	at := map[string]int{}
-	for i, name := range columns {
-		at[name] = i
+	for i, c := range columns {
+		at[c.name] = i
 	}
 	return at
 }

@@ -28,7 +28,9 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/headgate-io/headgate/policy"
@@ -44,6 +46,18 @@ type Options struct {
 	// it may hold letters, digits, underscores and dots only. Default
 	// "policies".
 	Table string
+
+	// Columns is what the columns of Table are called that have other names:
+	// {"endpoint": "path", "project_id": "tenant"}. With it, only the three
+	// that are needed are read and those that it names: what a column means
+	// in somebody else's table, its name does not tell. Names are put into
+	// the query as the table spells them, between two of Quote.
+	Columns map[string]string
+
+	// Quote stands around the names of columns: a backtick for MySQL, " for
+	// others. Default none, which is enough for names that are no words of
+	// SQL's and have no capital letters.
+	Quote string
 
 	// Projects is a table with the columns project_id and tier. Empty means
 	// that no project has a tier.
@@ -85,6 +99,14 @@ func New(o Options) (*Source, error) {
 	name("Table", o.Table)
 	if o.Projects != "" {
 		name("Projects", o.Projects)
+	}
+	for _, column := range slices.Sorted(maps.Keys(o.Columns)) {
+		if !slices.Contains(columnNames, column) {
+			errs = append(errs, fmt.Errorf("Columns has %q, want one of %s", column, strings.Join(columnNames, ", ")))
+		}
+		if called := o.Columns[column]; called == "" || strings.ContainsAny(called, "\"`\\\x00") {
+			errs = append(errs, fmt.Errorf("Columns[%s] is %q, want the name of a column, without quotation marks", column, called))
+		}
 	}
 	if o.Version != nil && o.VersionQuery != "" {
 		errs = append(errs, errors.New("Version and VersionQuery are both set, want one"))
@@ -129,9 +151,9 @@ func (s *Source) Load(ctx context.Context) (policy.Document, string, error) {
 	}
 	doc := policy.Document{Source: s.o.Table}
 	l := loader{rows: s.o.MaxRows, texts: map[string]string{}}
-	err = l.rules(ctx, s.o.DB, s.o.Table, &doc)
+	err = l.rules(ctx, s.o, &doc)
 	if err == nil && s.o.Projects != "" {
-		err = l.projects(ctx, s.o.DB, s.o.Projects, &doc)
+		err = l.projects(ctx, s.o, &doc)
 	}
 	switch {
 	case err != nil && !errors.Is(err, errTooMany):
@@ -155,8 +177,32 @@ var columnNames = []string{
 // required is how many of columnNames a table must have.
 const required = 3
 
-// present reports which of names a table has; the first few it must have.
-func present(ctx context.Context, db *sql.DB, table string, names []string, required int) ([]string, error) {
+// column is a column of a table.
+type column struct {
+	name   string // ours
+	wanted string // as the caller spells it
+	called string // as the table does
+}
+
+// wanted reports which columns to look for in the table of the rules, the
+// required ones first.
+func (o Options) wanted() (columns []column) {
+	for i, name := range columnNames {
+		called, named := o.Columns[name]
+		if !named {
+			called = name
+		}
+		if named || i < required || len(o.Columns) == 0 {
+			columns = append(columns, column{name: name, wanted: called})
+		}
+	}
+	return columns
+}
+
+// present reports which of the columns a table has, as it spells them; the first
+// few, and those that were renamed, it must have. A name that differs in case is
+// as good, if there is no better one.
+func present(ctx context.Context, db *sql.DB, table string, wanted []column, required int) ([]column, error) {
 	rows, err := db.QueryContext(ctx, "SELECT * FROM "+table+" WHERE 1 = 0")
 	if err != nil {
 		return nil, fmt.Errorf("columns of %s: %w", table, err)
@@ -169,19 +215,30 @@ func present(ctx context.Context, db *sql.DB, table string, names []string, requ
 	if err := rows.Err(); err != nil {
 		return nil, fmt.Errorf("columns of %s: %w", table, err)
 	}
-	lower := map[string]bool{}
+	spelt := map[string]string{}
 	for _, name := range has {
-		lower[strings.ToLower(name)] = true
+		spelt[strings.ToLower(name)] = name
 	}
-	var found []string
+	for _, name := range has {
+		spelt[name] = name
+	}
+	var names []string
+	for _, c := range wanted[:required] {
+		names = append(names, c.wanted)
+	}
+	var found []column
 	var missing []error
-	for i, name := range names {
+	for i, c := range wanted {
+		called, ok := spelt[c.wanted]
+		if !ok {
+			called, ok = spelt[strings.ToLower(c.wanted)]
+		}
 		switch {
-		case lower[name]:
-			found = append(found, name)
-		case i < required:
+		case ok:
+			found = append(found, column{c.name, c.wanted, called})
+		case i < required || c.wanted != c.name:
 			missing = append(missing, policy.Problem{Code: "column", Rule: -1, Where: table,
-				Field: "column " + name, Value: "missing", Want: "a table or view with " + strings.Join(names[:required], ", ")})
+				Field: "column " + c.wanted, Value: "missing", Want: "a table or view with " + strings.Join(names, ", ")})
 		}
 	}
 	return found, errors.Join(missing...)
@@ -189,8 +246,16 @@ func present(ctx context.Context, db *sql.DB, table string, names []string, requ
 
 // each reads the columns of a table, row by row, each value as the driver
 // gives it.
-func (l *loader) each(ctx context.Context, db *sql.DB, table string, columns []string, f func(values []any) error) error {
-	rows, err := db.QueryContext(ctx, "SELECT "+strings.Join(columns, ", ")+" FROM "+table)
+func (l *loader) each(ctx context.Context, db *sql.DB, table, quote string, columns []column, f func(values []any) error) error {
+	var list []string
+	for _, c := range columns {
+		if quote == "" {
+			list = append(list, c.wanted)
+			continue
+		}
+		list = append(list, quote+c.called+quote)
+	}
+	rows, err := db.QueryContext(ctx, "SELECT "+strings.Join(list, ", ")+" FROM "+table)
 	if err != nil {
 		return fmt.Errorf("read %s: %w", table, err)
 	}
