@@ -46,8 +46,12 @@ type Config struct {
 	OpenAPI []string `yaml:"openapi"`
 	Routes  []string `yaml:"routes"`
 
-	// DB is the policy database. Default sqlite:headgate.db.
+	// DB is the policy database: sqlite:PATH, postgres://… or mysql://….
+	// Default sqlite:headgate.db.
 	DB string `yaml:"db"`
+
+	// Database says more about it.
+	Database Database `yaml:",inline"`
 
 	// SecretFile holds the secret under which API keys are hashed; it is made
 	// when missing. Default: beside the database.
@@ -194,7 +198,7 @@ func Default() Config {
 	return Config{
 		Listen: "127.0.0.1:8080", Admin: "127.0.0.1:8081",
 		UpstreamTimeout: 60 * time.Second,
-		DB:              "sqlite:headgate.db", Refresh: 250 * time.Millisecond,
+		DB:              "sqlite:headgate.db", Database: defaultDatabase(), Refresh: 250 * time.Millisecond,
 		ForwardedHeader: "X-Forwarded-For", IPv6Prefix: 64, Keys: defaultKeys(),
 		IPv4Prefix: 32, ClientAddress: ClientAddress{Strategy: "trusted_ranges"}, ProxyProtocol: defaultProxyProtocol(),
 		Unknown: "reject", NoRule: "allow", BurstPercent: 100, MaxBuckets: 1 << 20,
@@ -257,10 +261,7 @@ func oneLine(err error) string {
 
 // FillPaths names the files beside the database that were not named.
 func (c *Config) FillPaths() {
-	base, ok := strings.CutPrefix(c.DB, "sqlite:")
-	if !ok { // refused later; until then no password in it may become part of a path
-		base = "headgate.db"
-	}
+	base := c.keysAt()
 	if c.SecretFile == "" {
 		c.SecretFile = base + ".secret"
 	}
@@ -292,7 +293,7 @@ func (c *Config) Complete() error {
 	check.profile(c.Endpoint)
 	check.oneOf("headers.legacy", c.Headers.Legacy, "none", "delta", "epoch")
 	check.oneOf("log.format", c.Log.Format, "text", "json")
-	check.text("db", c.DB, "sqlite:PATH")
+	check.database(c)
 	check.keys(c.Keys)
 	check.keysBesideTokens(c.Keys, c.Tokens)
 	check.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")

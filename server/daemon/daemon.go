@@ -28,7 +28,6 @@ import (
 	"github.com/headgate-io/headgate/server/balancer"
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/metrics"
-	"github.com/headgate-io/headgate/server/store"
 )
 
 // Options is what does not come from the configuration.
@@ -198,6 +197,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	var refreshing sync.WaitGroup
 	refreshing.Go(func() { d.parts.rules.Run(background) })
 	refreshing.Go(func() { d.parts.keys.Run(background) })
+	refreshing.Go(func() { d.parts.database.watch(background) })
 	refreshing.Go(func() { d.parts.apiKeys.run(background, d.conf.Refresh) })
 	refreshing.Go(func() { d.parts.pressure.run(background) })
 	refreshing.Go(func() { d.parts.regions.run(background) })
@@ -308,9 +308,9 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 	p.compile = policy.CompileOptions{
 		Endpoints: p.registry.Table, BurstPercent: c.BurstPercent, Costs: p.registry.Costs, Unseen: Unseen(c), Identified: p.registry.Identified,
 	}
-	p.database = &database{dsn: c.DB, lastGood: c.LastGood, open: OpenStore}
+	p.database = newDatabase(c, OpenStore)
 	if o.readOnly {
-		p.database.open = func(ctx context.Context, dsn, _ string) (*store.Store, error) { return store.OpenReadOnly(ctx, dsn) }
+		p.database.open = OpenStoreReadOnly
 		c.LastGood = ""
 	}
 	defer func() {
@@ -364,6 +364,7 @@ var unknownModes = map[string]headgate.UnknownMode{"reject": headgate.RejectUnkn
 func (p *parts) startRefreshing(ctx context.Context, c config.Config, log *slog.Logger) (err error) {
 	p.rules, err = policy.NewCache(policy.CacheOptions{
 		Source: p.database, Compile: p.compile, Interval: c.Refresh, LastGood: c.LastGood, Log: log,
+		Spread: true, Wake: p.database.wake[0],
 	})
 	if err != nil {
 		return err

@@ -33,6 +33,12 @@ func newProcess(t *testing.T, rules []policy.Rule, change ...func(*config.Config
 	return newProcessWith(t, daemon.Options{Log: slog.New(slog.DiscardHandler), Version: "test"}, rules, change...)
 }
 
+// lateProcess is newProcess for a database that is there, or away.
+func lateProcess(t *testing.T, change ...func(*config.Config)) *process {
+	t.Helper()
+	return newProcessWith(t, daemon.Options{Log: slog.New(slog.DiscardHandler), Version: "test"}, nil, change...)
+}
+
 func newProcessWith(t *testing.T, o daemon.Options, rules []policy.Rule, change ...func(*config.Config)) *process {
 	t.Helper()
 	dir := t.TempDir()
@@ -51,7 +57,9 @@ func newProcessWith(t *testing.T, o daemon.Options, rules []policy.Rule, change 
 	if err := c.Complete(); err != nil {
 		t.Fatal(err)
 	}
-	fill(t, c.DB, rules)
+	if rules != nil {
+		fill(t, c.DB, rules)
+	}
 	d, err := daemon.Start(context.Background(), c, o)
 	if err != nil {
 		t.Fatal(err)

@@ -25,10 +25,9 @@ import (
 // it can be, so that the process can start, on the last good rules, before
 // the database does.
 type database struct {
-	dsn      string
-	lastGood string
-
-	open func(ctx context.Context, dsn, lastGood string) (*store.Store, error)
+	conf config.Config
+	open func(context.Context, config.Config) (*store.Store, error)
+	wake [2]chan struct{} // for the rules and the API keys; see watch
 
 	mu    sync.Mutex
 	store *store.Store // guarded by mu; nil until it could be opened
@@ -46,7 +45,7 @@ func (d *database) get(ctx context.Context) (*store.Store, error) {
 	if d.store != nil {
 		return d.store, nil
 	}
-	opened, err := d.open(ctx, d.dsn, d.lastGood)
+	opened, err := d.open(ctx, d.conf)
 	if err != nil {
 		return nil, err
 	}
@@ -54,18 +53,77 @@ func (d *database) get(ctx context.Context) (*store.Store, error) {
 	return opened, nil
 }
 
-// OpenStore opens a database for writing, and makes it where there never was
-// one. A database that vanished is not replaced by an empty one: where last
-// good rules are kept, there was a database.
-func OpenStore(ctx context.Context, dsn, lastGood string) (*store.Store, error) {
-	if path, ok := strings.CutPrefix(dsn, "sqlite:"); ok {
-		_, lost := os.Stat(path)
-		_, kept := os.Stat(lastGood)
-		if errors.Is(lost, fs.ErrNotExist) && kept == nil {
-			return nil, fmt.Errorf("database %s is gone while the last good rules are kept in %s: put it back, or remove that copy to begin with an empty one", path, lastGood)
+// OpenStore opens the database of a configuration for writing, and makes it
+// where there never was one. A database that vanished is not replaced by an
+// empty one: where last good rules are kept, there was a database.
+func OpenStore(ctx context.Context, c config.Config) (*store.Store, error) {
+	o := storeOptions(c)
+	_, errKept := os.Stat(c.LastGood)
+	kept := errKept == nil && c.LastGood != ""
+	if path, ok := strings.CutPrefix(c.DB, "sqlite:"); ok && kept && c.Database.Table == "" {
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("database %s is gone while the last good rules are kept in %s: put it back, or remove that copy to begin with an empty one", path, c.LastGood)
 		}
 	}
-	return store.Open(ctx, dsn)
+	o.Existing = kept
+	opened, err := store.New(ctx, o)
+	if err != nil && kept && strings.Contains(err.Error(), "has no tables of headgate") {
+		err = fmt.Errorf("%w; or the last good rules in %s removed, to begin with none", err, c.LastGood)
+	}
+	return opened, err
+}
+
+// OpenStoreReadOnly opens the database of a configuration, which exists, and
+// changes nothing in it.
+func OpenStoreReadOnly(ctx context.Context, c config.Config) (*store.Store, error) {
+	o := storeOptions(c)
+	o.ReadOnly = true
+	return store.New(ctx, o)
+}
+
+func storeOptions(c config.Config) store.Options {
+	d := c.Database
+	return store.Options{
+		DSN: c.DB, PasswordFile: d.PasswordFile, NoNotify: !d.Notify,
+		Table: store.Table{Name: d.Table, Columns: d.Columns, VersionQuery: d.VersionQuery}, Local: d.Keys,
+	}
+}
+
+func newDatabase(c config.Config, open func(context.Context, config.Config) (*store.Store, error)) *database {
+	d := &database{conf: c, open: open}
+	for i := range d.wake {
+		d.wake[i] = make(chan struct{}, 1)
+	}
+	return d
+}
+
+// watch makes rules and keys look for changes as soon as the database tells of
+// some.
+func (d *database) watch(ctx context.Context) {
+	for ctx.Err() == nil {
+		if s := d.opened(); s != nil {
+			s.Watch(ctx, func() {
+				for _, c := range d.wake {
+					select {
+					case c <- struct{}{}:
+					default: // the look that is due sees this change too
+					}
+				}
+			})
+			return
+		}
+		select { // the rules' looks open it, when it is back
+		case <-ctx.Done():
+		case <-time.After(d.conf.Refresh):
+		}
+	}
+}
+
+// opened is the database if it could be opened yet, or nil.
+func (d *database) opened() *store.Store {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.store
 }
 
 func (d *database) Version(ctx context.Context) (string, error) {
@@ -139,6 +197,14 @@ func (d *database) close() {
 // keySource reads the API keys of a database.
 type keySource struct{ *database }
 
+func (k keySource) Version(ctx context.Context) (string, error) {
+	s, err := k.get(ctx)
+	if err != nil {
+		return "", err
+	}
+	return s.Keys().Version(ctx)
+}
+
 func (k keySource) Load(ctx context.Context) ([]identity.KeyRecord, string, error) {
 	s, err := k.get(ctx)
 	if err != nil {
@@ -158,6 +224,7 @@ var _ identity.KeyFinder = (*keyring)(nil)
 func newKeyring(from *database, c config.Config, log *slog.Logger) (*keyring, error) {
 	value, err := live.New(live.Options[[]identity.KeyRecord, identity.Keyring]{
 		Name: "API keys", Source: keySource{from}, Interval: c.Refresh, Log: log,
+		Spread: true, Wake: from.wake[1],
 		LastGood: keysCopy(c.LastGood), Encode: encodeKeys, Decode: decodeKeys,
 		Build: func(records []identity.KeyRecord, _ *identity.Keyring) (*identity.Keyring, error) {
 			ring := &identity.Keyring{}

@@ -26,7 +26,7 @@ func keysOf(t *testing.T) (k *apiKeys, db *store.Store, path string, log *bytes.
 	c := config.Default()
 	c.DB = "sqlite:" + filepath.Join(dir, "headgate.db")
 	c.FillPaths()
-	d := &database{dsn: c.DB, lastGood: c.LastGood, open: OpenStore}
+	d := newDatabase(c, OpenStore)
 	t.Cleanup(d.close)
 	db, err := d.get(t.Context())
 	if err != nil {

@@ -73,22 +73,24 @@ func checkEndpoints(r *Report, c config.Config) *daemon.Registry {
 
 // checkDatabase checks the rules, and returns the API keys.
 func checkDatabase(ctx context.Context, r *Report, c config.Config, registry *daemon.Registry, now time.Time) []store.Key {
-	if _, err := os.Stat(strings.TrimPrefix(c.DB, "sqlite:")); errors.Is(err, fs.ErrNotExist) {
-		r.add(Finding{Setting: "db", Value: c.DB, Level: Failure, Wrong: "there is no database yet, so no request has a limit", Set: "rules, by `headgate policy set`"})
+	name := store.Redact(c.DB)
+	path, embedded := strings.CutPrefix(c.DB, "sqlite:")
+	if _, err := os.Stat(path); embedded && errors.Is(err, fs.ErrNotExist) {
+		r.add(Finding{Setting: "db", Value: name, Level: Failure, Wrong: "there is no database yet, so no request has a limit", Set: "rules, by `headgate policy set`"})
 		return nil
 	}
-	db, err := store.OpenReadOnly(ctx, c.DB)
+	db, err := daemon.OpenStoreReadOnly(ctx, c)
 	if err != nil {
-		r.add(Finding{Setting: "db", Value: c.DB, Level: Failure, Wrong: err.Error()})
+		r.add(Finding{Setting: "db", Value: name, Level: Failure, Wrong: err.Error()})
 		return nil
 	}
 	doc, _, err1 := db.Load(ctx)
 	keys, err2 := db.ListKeys(ctx)
 	if err := errors.Join(err1, err2, db.Close()); err != nil {
-		r.add(Finding{Setting: "db", Value: c.DB, Level: Failure, Wrong: err.Error()})
+		r.add(Finding{Setting: "db", Value: name, Level: Failure, Wrong: err.Error()})
 		return nil
 	}
-	r.add(Finding{Setting: "db", Value: fmt.Sprintf("%s, %d rules, %d API keys", c.DB, len(doc.Rules), len(keys)), Level: OK})
+	r.add(Finding{Setting: "db", Value: fmt.Sprintf("%s, %d rules, %d API keys", name, len(doc.Rules), len(keys)), Level: OK})
 	o := policy.CompileOptions{BurstPercent: c.BurstPercent, Unseen: daemon.Unseen(c), Now: now}
 	if registry != nil && registry.Table.Len() > 0 {
 		o.Endpoints, o.Costs, o.Identified = registry.Table, registry.Costs, registry.Identified

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"math"
@@ -49,14 +48,10 @@ func (s *Store) Append(ctx context.Context, a Audit) (id int64, err error) {
 	if !a.Expires.IsZero() {
 		expires = a.Expires.Unix()
 	}
-	err = s.write(ctx, func(tx *sql.Tx) error {
-		done, err := tx.ExecContext(ctx, `INSERT INTO audit (at, actor, claimed, action, rule, endpoint, subject, whose, amount, expires_at)
+	err = s.write(ctx, func(tx *tx) (err error) {
+		id, err = tx.insert(ctx, `INSERT INTO audit (at, actor, claimed, action, rule, endpoint, subject, whose, amount, expires_at)
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 			a.At.Unix(), cut(a.Actor), orNull(cut(a.Claimed)), a.Action, cut(a.Rule), cut(a.Endpoint), cut(a.Subject), cut(a.Whose), amount, expires)
-		if err != nil {
-			return err
-		}
-		id, err = done.LastInsertId()
 		return err
 	})
 	if err != nil {
@@ -79,14 +74,14 @@ func cut(text string) string {
 // ListAudit reports the newest entries, at most most of them, newest first.
 func (s *Store) ListAudit(ctx context.Context, most int) ([]Audit, error) {
 	var list []Audit
-	err := s.read(ctx, func(tx *sql.Tx) (err error) {
+	err := s.read(ctx, func(tx *tx) (err error) {
 		list, err = s.queryAudit(ctx, tx, most)
 		return err
 	})
 	return list, err
 }
 
-func (s *Store) queryAudit(ctx context.Context, tx *sql.Tx, most int) ([]Audit, error) {
+func (s *Store) queryAudit(ctx context.Context, tx *tx, most int) ([]Audit, error) {
 	rows, err := tx.QueryContext(ctx, `SELECT id, at, actor, claimed, action, rule, endpoint, subject, whose, amount, expires_at
 		FROM audit ORDER BY id DESC LIMIT ?`, most)
 	if err != nil {
@@ -94,7 +89,7 @@ func (s *Store) queryAudit(ctx context.Context, tx *sql.Tx, most int) ([]Audit, 
 	}
 	defer rows.Close()
 	var list []Audit
-	r := newRow(s.path, "audit")
+	r := newRow(s.db.name(), "audit", tx)
 	for rows.Next() {
 		if err := rows.Scan(r.cells[:11]...); err != nil {
 			return nil, err

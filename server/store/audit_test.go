@@ -12,8 +12,10 @@ import (
 	"github.com/headgate-io/headgate/server/store"
 )
 
-func TestAuditKeepsWhatItWasTold(t *testing.T) {
-	s, ctx := open(t), t.Context()
+func TestAuditKeepsWhatItWasTold(t *testing.T) { everywhere(t, testAuditKeepsWhatItWasTold) }
+
+func testAuditKeepsWhatItWasTold(t *testing.T, d database) {
+	s, ctx := d.open(t), t.Context()
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	want := []store.Audit{
 		{ID: 2, At: at.Add(time.Second), Actor: "token ops", Claimed: "ann", Action: store.ActionGrant, Rule: "GET /a", Endpoint: "GET /a",

@@ -1,26 +1,30 @@
 package store_test
 
 import (
+	"context"
 	"fmt"
+	"sync"
 	"testing"
 
 	"github.com/headgate-io/headgate/policy"
 )
 
-// BenchmarkLoad reads all rules of a warm file of 1,000 endpoints.
+// BenchmarkLoad reads all rules of a warm database of 1,000 endpoints.
 func BenchmarkLoad(b *testing.B) {
-	for _, rules := range []int{1_000, 100_000} {
-		b.Run(fmt.Sprint(rules), func(b *testing.B) {
-			s := open(b)
-			must(b, s.Import(b.Context(), policy.Document{Rules: manyRules(rules)}, true))
-			b.ReportAllocs()
-			for b.Loop() {
-				doc, _, err := s.Load(b.Context())
-				if err != nil || len(doc.Rules) != rules {
-					b.Fatal(len(doc.Rules), err)
+	for _, kind := range kinds {
+		for _, rules := range []int{1_000, 100_000, 1_000_000} {
+			b.Run(fmt.Sprintf("%s/%d", kind.name, rules), func(b *testing.B) {
+				s := kind.make(b).open(b)
+				must(b, s.Import(b.Context(), policy.Document{Rules: manyRules(rules)}, true))
+				b.ReportAllocs()
+				for b.Loop() {
+					doc, _, err := s.Load(b.Context())
+					if err != nil || len(doc.Rules) != rules {
+						b.Fatal(len(doc.Rules), err)
+					}
 				}
-			}
-		})
+			})
+		}
 	}
 }
 
@@ -45,11 +49,32 @@ func BenchmarkSet(b *testing.B) {
 
 // BenchmarkVersion is one look for changes.
 func BenchmarkVersion(b *testing.B) {
-	s := open(b)
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := s.Version(b.Context()); err != nil {
-			b.Fatal(err)
-		}
+	for _, kind := range kinds {
+		b.Run(kind.name, func(b *testing.B) {
+			s := kind.make(b).open(b)
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := s.Version(b.Context()); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
+}
+
+// BenchmarkTold is the time from a change to the notification of it, on
+// PostgreSQL.
+func BenchmarkTold(b *testing.B) {
+	s := kinds[1].make(b).open(b)
+	told := make(chan struct{}, 1)
+	ctx, stop := context.WithCancel(b.Context())
+	var watcher sync.WaitGroup
+	watcher.Go(func() { s.Watch(ctx, func() { told <- struct{}{} }) })
+	<-told
+	for i := 0; b.Loop(); i++ {
+		must(b, s.Set(b.Context(), policy.Rule{Endpoint: "GET /a", Limit: int64(i + 1)}))
+		<-told
+	}
+	stop()
+	watcher.Wait()
 }

@@ -2,28 +2,29 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"database/sql/driver"
 	"time"
 )
 
 // OpenWithin is Open with another time to wait for locks.
 func OpenWithin(ctx context.Context, dsn string, wait time.Duration) (*Store, error) {
-	return open(ctx, dsn, false, wait)
+	db, err := openEmbedded(ctx, dsn, false, wait)
+	return &Store{db: db}, err
 }
 
 // BreakWatch makes the connection that Version asks unusable, as a driver does
 // when it finds it broken.
 func (s *Store) BreakWatch() {
-	s.file.mu.Lock()
-	defer s.file.mu.Unlock()
-	_ = s.file.watch.Raw(func(any) error { return driver.ErrBadConn })
+	f := s.db.(*embedded).file
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_ = f.watch.Raw(func(any) error { return driver.ErrBadConn })
 }
 
 // ExplainWideRules reports how SQLite finds the rules with more than three
 // columns.
 func (s *Store) ExplainWideRules(ctx context.Context) (plan string, err error) {
-	err = s.read(ctx, func(tx *sql.Tx) error {
+	err = s.read(ctx, func(tx *tx) error {
 		var id, parent, unused int
 		return tx.QueryRowContext(ctx, "EXPLAIN QUERY PLAN SELECT "+ruleColumns+" FROM policies WHERE NOT ("+isPlain+")").
 			Scan(&id, &parent, &unused, &plan)

@@ -15,7 +15,7 @@ import (
 	"github.com/headgate-io/headgate/policy"
 )
 
-// fault is what is wrong with the file, and what would be right.
+// fault is what is wrong with the database, and what would be right.
 type fault string
 
 func (f fault) Error() string { return string(f) }
@@ -34,20 +34,20 @@ type explained struct {
 func (e *explained) Error() string { return e.text }
 func (e *explained) Unwrap() error { return e.cause }
 
-// explain names the file, what is wrong with it and the remedy.
-func (s *Store) explain(ctx context.Context, err error) error {
+// explain names the database, what is wrong with it and the remedy.
+func explain(ctx context.Context, db engine, err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
-		return fmt.Errorf("%s: %w", s.path, ctx.Err())
+		return fmt.Errorf("%s: %w", db.name(), ctx.Err())
 	case errors.Is(err, ErrNotFound), isProblem(err):
-		return err // about a row, not about the file
+		return err // about a row, not about the database
 	}
-	return &explained{s.path + ": " + s.say(err), err}
+	return &explained{db.name() + ": " + db.say(err), err}
 }
 
-func (s *Store) say(err error) string {
+func (e *embedded) say(err error) string {
 	var f fault
 	if errors.As(err, &f) {
 		return string(f)
@@ -61,16 +61,16 @@ func (s *Store) say(err error) string {
 		return oneLine(err.Error())
 	}
 	code := sql.Code() & 0xff
-	if s.readOnly && code == sqlite3.SQLITE_READONLY {
+	if e.readOnly && code == sqlite3.SQLITE_READONLY {
 		code = sqlite3.SQLITE_CANTOPEN // it is -wal and -shm that could not be made
 	}
 	switch code {
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
-		return fmt.Sprintf("has been locked by another process for more than %v, want its transaction ended (a sqlite3 shell after BEGIN?)", s.wait)
+		return fmt.Sprintf("has been locked by another process for more than %v, want its transaction ended (a sqlite3 shell after BEGIN?)", e.wait)
 	case sqlite3.SQLITE_READONLY:
 		return "may not be written by this user, want write permission for the file and its folder, or the database opened read-only"
 	case sqlite3.SQLITE_CANTOPEN:
-		return fmt.Sprintf("cannot be opened, want permission for this user to write to its folder %s too, where SQLite keeps -wal and -shm even while it only reads", filepath.Dir(s.path))
+		return fmt.Sprintf("cannot be opened, want permission for this user to write to its folder %s too, where SQLite keeps -wal and -shm even while it only reads", filepath.Dir(e.path))
 	case sqlite3.SQLITE_NOTADB:
 		return "is no SQLite database, want one, or a path where no file is yet"
 	case sqlite3.SQLITE_CORRUPT:

@@ -28,19 +28,32 @@ func checkFault(t *testing.T, what, path string, err error, want string) {
 
 func TestOpenRefusesDSN(t *testing.T) {
 	for dsn, want := range map[string]string{
-		"":                                `database is "", want sqlite:PATH, the only kind supported`,
-		"headgate.db":                     `database is "headgate.db", want sqlite:PATH`,
-		"postgres://u:secret@host/db":     `database is "postgres://u:xxxxx@host/db", want sqlite:PATH`,
-		"u:secret@tcp(host)/db":           `database is "…@tcp(host)/db", want sqlite:PATH`,
-		"sqlite:":                         `database is "sqlite:" without a path, want sqlite:PATH`,
-		"sqlite::memory:":                 `database is "sqlite::memory:", want a file: what is in memory is gone at the next start`,
-		"sqlite://headgate.db":            `database is "sqlite://headgate.db", want "sqlite:headgate.db"`,
-		"sqlite:" + "a\x00b":              `want a path without a zero byte`,
-		"SQLITE:/var/lib/headgate/rules":  `want sqlite:PATH`,
-		"sqlite3:/var/lib/headgate/rules": `want sqlite:PATH`,
+		"":                              `database is "", want sqlite:PATH, postgres://USER@HOST/DATABASE or mysql://USER@HOST/DATABASE`,
+		"headgate.db":                   `database is "headgate.db", want sqlite:PATH`,
+		"postgresq://u:secret@host/db":  `database is "postgresq://u:xxxxx@host/db", want sqlite:PATH`,
+		"postgres://u:se/cret@host/db":  `database is "…@host/db", which is no URL, want one; in a password, write`,
+		"postgres://u:secret@host:x/db": `database is "…@host:x/db", which is no URL`,
+		"postgres://u:secret@h/db?sslmode=secret":                      `database is "postgres://u:xxxxx@h/db": `,
+		"postgres://u@h/db?password=secret&sslmode=x":                  `database is "postgres://u@h/db": `,
+		"postgres://u@h/db?sslmode=verify-full&sslrootcert=/none/file": `database is "postgres://u@h/db": `,
+		"mysql://u:secret@host":                                        `database is "mysql://u:xxxxx@host", want the name of a database`,
+		"mysql://u:sec%zzret@host/db":                                  `database is "…@host/db", which is no URL`,
+		"mysql://u:secret@host/db?tls=no":                              `database is "mysql://u:xxxxx@host/db", want`,
+		"mysql:u:secret@tcp(host":                                      `database is "…@tcp(host", want mysql://`,
+		"mysql:u:secret@tcp(host)/":                                    `database is "…@tcp(host)/", want the name of a database`,
+		"u:secret@tcp(host)/db":                                        `database is "…@tcp(host)/db", want sqlite:PATH`,
+		"sqlite:":                                                      `database is "sqlite:" without a path, want sqlite:PATH`,
+		"sqlite::memory:":                                              `database is "sqlite::memory:", want a file: what is in memory is gone at the next start`,
+		"sqlite://headgate.db":                                         `database is "sqlite://headgate.db", want "sqlite:headgate.db"`,
+		"sqlite:" + "a\x00b":                                           `want a path without a zero byte`,
+		"SQLITE:/var/lib/headgate/rules":                               `want sqlite:PATH`,
+		"sqlite3:/var/lib/headgate/rules":                              `want sqlite:PATH`,
 	} {
 		_, err := store.Open(t.Context(), dsn)
 		checkFault(t, dsn, "database is ", err, strings.TrimPrefix(want, "database is "))
+		if err != nil && (strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), "se/")) {
+			t.Errorf("the error shows the password: %v", err)
+		}
 	}
 }
 

@@ -82,7 +82,7 @@ func (s *Store) insertKey(ctx context.Context, d *identity.Digester, text string
 		scopes = string(list)
 	}
 	digest, previous := d.Digest(text), d.PreviousDigest(text)
-	err := s.write(ctx, func(tx *sql.Tx) error {
+	err := s.write(ctx, func(tx *tx) error {
 		var taken string
 		switch err := tx.QueryRowContext(ctx, "SELECT id FROM api_keys WHERE digest IN (?, ?)", digest[:], previous[:]).Scan(&taken); {
 		case err == nil:
@@ -120,7 +120,7 @@ func (k NewKey) check() error {
 // ListKeys reports all keys, revoked and expired ones too, oldest first.
 func (s *Store) ListKeys(ctx context.Context) ([]Key, error) {
 	var keys []Key
-	err := s.read(ctx, func(tx *sql.Tx) error {
+	err := s.read(ctx, func(tx *tx) error {
 		return s.queryKeys(ctx, tx, func(k Key, _ identity.Digest) { keys = append(keys, k) })
 	})
 	return keys, err
@@ -134,7 +134,7 @@ func (id keyID) String() string { return fmt.Sprintf("API key %q", string(id)) }
 // RevokeKey ends a key, or reports ErrNotFound. A key that is revoked already
 // stays as it is.
 func (s *Store) RevokeKey(ctx context.Context, id string) error {
-	return s.write(ctx, func(tx *sql.Tx) error {
+	return s.write(ctx, func(tx *tx) error {
 		done, err := tx.ExecContext(ctx, "UPDATE api_keys SET revoked_at = coalesce(revoked_at, ?) WHERE id = ?", time.Now().Unix(), id)
 		if err != nil {
 			return err
@@ -149,38 +149,33 @@ func (s *Store) Keys() KeySource { return KeySource{s} }
 // KeySource reads API keys the way a Store reads policies.
 type KeySource struct{ store *Store }
 
-// Version is the Store's: it differs after every change of the file.
-func (k KeySource) Version(ctx context.Context) (string, error) { return k.store.Version(ctx) }
+// Version reports a text that differs after every change of the database.
+func (k KeySource) Version(ctx context.Context) (string, error) { return k.store.version(ctx) }
 
 // Load reads all keys, revoked and expired ones too, as an identity.Keyring
 // takes them, and a version that is not newer.
 func (k KeySource) Load(ctx context.Context) (records []identity.KeyRecord, version string, err error) {
-	err = k.store.use(ctx, func(f *file) (err error) {
-		if version, err = f.version(ctx); err != nil { // first, as in Store.Load
-			return err
-		}
-		return f.read(ctx, func(tx *sql.Tx) error {
-			return k.store.queryKeys(ctx, tx, func(key Key, d identity.Digest) {
-				records = append(records, identity.KeyRecord{Digest: d, Key: identity.Key{
-					ID: key.ID, Project: key.Project, Tier: key.Tier, Name: key.Name, Expires: key.Expires, Revoked: !key.Revoked.IsZero(), Scopes: key.Scopes,
-				}})
-			})
+	version, err = k.store.db.load(ctx, func(tx *tx) error {
+		return k.store.queryKeys(ctx, tx, func(key Key, d identity.Digest) {
+			records = append(records, identity.KeyRecord{Digest: d, Key: identity.Key{
+				ID: key.ID, Project: key.Project, Tier: key.Tier, Name: key.Name, Expires: key.Expires, Revoked: !key.Revoked.IsZero(), Scopes: key.Scopes,
+			}})
 		})
 	})
 	if err != nil {
-		return nil, versionAtFault(version, err), err
+		return nil, versionAtFault(version, err), explain(ctx, k.store.db, err)
 	}
 	return records, version, nil
 }
 
-func (s *Store) queryKeys(ctx context.Context, tx *sql.Tx, each func(Key, identity.Digest)) error {
+func (s *Store) queryKeys(ctx context.Context, tx *tx, each func(Key, identity.Digest)) error {
 	rows, err := tx.QueryContext(ctx, `SELECT rowid, id, project_id, name, tier, digest, created_at, expires_at, revoked_at, scopes, secret
 		FROM api_keys ORDER BY rowid`)
 	if err != nil {
 		return err
 	}
 	defer rows.Close()
-	r := newRow(s.path, "api_keys")
+	r := newRow(s.db.name(), "api_keys", tx)
 	for rows.Next() {
 		if err := rows.Scan(r.cells[:11]...); err != nil {
 			return err
@@ -235,7 +230,7 @@ func (r *row) scopes(i int, field string) (s identity.Scopes) {
 // that they have. Keys that are gone are left out. It reports how many it
 // moved.
 func (s *Store) Rehash(ctx context.Context, moves []identity.Rotation) (moved int64, err error) {
-	err = s.write(ctx, func(tx *sql.Tx) error {
+	err = s.write(ctx, func(tx *tx) error {
 		moved = 0
 		for _, m := range moves {
 			done, err := tx.ExecContext(ctx, "UPDATE api_keys SET digest = ?, secret = ? WHERE digest = ?", m.New[:], m.SecretID, m.Old[:])
@@ -256,7 +251,7 @@ func (s *Store) Rehash(ctx context.Context, moves []identity.Rotation) (moved in
 // NameSecret writes down the name of the secret that keys are under which were
 // made before secrets had names. While there was one secret, it was theirs.
 func (s *Store) NameSecret(ctx context.Context, id string) error {
-	return s.write(ctx, func(tx *sql.Tx) error {
+	return s.write(ctx, func(tx *tx) error {
 		_, err := tx.ExecContext(ctx, "UPDATE api_keys SET secret = ? WHERE secret IS NULL", id)
 		return err
 	})

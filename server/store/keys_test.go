@@ -21,8 +21,10 @@ func newDigester(t testing.TB) *identity.Digester {
 	return d
 }
 
-func TestKeys(t *testing.T) {
-	s, ctx, digester := open(t), t.Context(), newDigester(t)
+func TestKeys(t *testing.T) { everywhere(t, testKeys) }
+
+func testKeys(t *testing.T, d database) {
+	s, ctx, digester := d.open(t), t.Context(), newDigester(t)
 	expires := time.Unix(2_000_000_000, 0)
 	key, text, err := s.CreateKey(ctx, digester, store.NewKey{Project: "acme", Tier: "gold", Name: "ci", Expires: expires})
 	must(t, err)
@@ -71,8 +73,10 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-func TestCreateKeyRefuses(t *testing.T) {
-	s := open(t)
+func TestCreateKeyRefuses(t *testing.T) { everywhere(t, testCreateKeyRefuses) }
+
+func testCreateKeyRefuses(t *testing.T, d database) {
+	s := d.open(t)
 	for _, k := range []store.NewKey{
 		{Project: "\xff"}, {Tier: strings.Repeat("t", 257)}, {Name: strings.Repeat("n", 257)}, {Expires: time.Unix(0, 0)},
 	} {

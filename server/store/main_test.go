@@ -25,7 +25,11 @@ func TestMain(m *testing.M) {
 	path := os.Getenv(childPath)
 	switch os.Getenv(childTask) {
 	case "":
-		os.Exit(m.Run())
+		code := m.Run()
+		if err := stopServers(); err != nil {
+			exit(err)
+		}
+		os.Exit(code)
 	case "write":
 		exit(writeForever(path))
 	case "open":

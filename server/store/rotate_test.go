@@ -167,8 +167,10 @@ func FuzzSecrets(f *testing.F) {
 	})
 }
 
-func TestImportKey(t *testing.T) {
-	s, ctx, digester := open(t), t.Context(), newDigester(t)
+func TestImportKey(t *testing.T) { everywhere(t, testImportKey) }
+
+func testImportKey(t *testing.T, d database) {
+	s, ctx, digester := d.open(t), t.Context(), newDigester(t)
 	const text = "old-0123456789abcdef-MARK"
 	key, err := s.ImportKey(ctx, digester, text, store.NewKey{Project: "acme", Name: "legacy"})
 	must(t, err)
@@ -199,8 +201,10 @@ func TestImportKey(t *testing.T) {
 	}
 }
 
-func TestRehash(t *testing.T) {
-	s, ctx := open(t), t.Context()
+func TestRehash(t *testing.T) { everywhere(t, testRehash) }
+
+func testRehash(t *testing.T, d database) {
+	s, ctx := d.open(t), t.Context()
 	oldSecret, newSecret := bytes.Repeat([]byte{7}, 32), bytes.Repeat([]byte{8}, 32)
 	digester := newDigester(t)
 	oldID, _ := digester.SecretIDs()
@@ -210,7 +214,7 @@ func TestRehash(t *testing.T) {
 		must(t, err)
 		texts = append(texts, text)
 	}
-	run(t, shell(t, s.Path()), "UPDATE api_keys SET secret = NULL WHERE rowid = 3") // from before secrets had names
+	run(t, d.shell(t), "UPDATE api_keys SET secret = NULL WHERE rowid = 3") // from before secrets had names
 	must(t, s.NameSecret(ctx, oldID))
 	must(t, digester.Replace(newSecret, oldSecret))
 	newID, previous := digester.SecretIDs()
@@ -239,7 +243,7 @@ func TestRehash(t *testing.T) {
 	if records[0].Digest != digester.Digest(texts[0]) || records[2].Digest != digester.PreviousDigest(texts[2]) {
 		t.Error("the digests are not those of the secrets")
 	}
-	r, err := store.OpenReadOnly(ctx, "sqlite:"+s.Path())
+	r, err := store.OpenReadOnly(ctx, d.dsn)
 	must(t, err)
 	defer r.Close()
 	if _, err := r.Rehash(ctx, moves); err == nil || !strings.Contains(err.Error(), "read-only") {
@@ -247,8 +251,10 @@ func TestRehash(t *testing.T) {
 	}
 }
 
-func TestKeyScopes(t *testing.T) {
-	s, ctx, digester := open(t), t.Context(), newDigester(t)
+func TestKeyScopes(t *testing.T) { everywhere(t, testKeyScopes) }
+
+func testKeyScopes(t *testing.T, d database) {
+	s, ctx, digester := d.open(t), t.Context(), newDigester(t)
 	scopes, err := identity.ParseScopes([]string{"GET", "POST /v1/items"})
 	must(t, err)
 	_, _, err = s.CreateKey(ctx, digester, store.NewKey{Scopes: scopes, Expires: time.Unix(2_000_000_000, 0)})
@@ -260,7 +266,7 @@ func TestKeyScopes(t *testing.T) {
 		t.Errorf("Load = %+v, %v, want the scopes of the first", records, err)
 	}
 	// A list that cannot be read must not become a key that counts everywhere.
-	db := shell(t, s.Path())
+	db := d.shell(t)
 	for _, wrong := range []string{`["get"]`, `["GET"`, `[""]`, `["GET", 1]`} {
 		run(t, db, "UPDATE api_keys SET scopes = '"+wrong+"' WHERE rowid = 1")
 		if records, _, err := s.Keys().Load(ctx); err == nil || !strings.Contains(err.Error(), "scopes") || records != nil {
@@ -268,6 +274,9 @@ func TestKeyScopes(t *testing.T) {
 		}
 	}
 	for _, refused := range []string{`'[]'`, `''`, `'GET'`, `7`, `x'5b22'`} {
+		if d.kind == "MariaDB" && refused == `x'5b22'` {
+			continue // a text there, and a list's beginning
+		}
 		if _, err := db.ExecContext(ctx, "UPDATE api_keys SET scopes = "+refused); err == nil {
 			t.Errorf("the table takes scopes %s", refused)
 		}

@@ -3,7 +3,6 @@ package store
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"encoding"
 	"errors"
 	"fmt"
@@ -12,19 +11,20 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/headgate-io/headgate/policy"
 )
 
 // readDocument reads all policies and projects. Everything that is wrong with
 // their values is reported at once.
-func (s *Store) readDocument(ctx context.Context, tx *sql.Tx) (policy.Document, error) {
+func (s *Store) readDocument(ctx context.Context, tx *tx) (policy.Document, error) {
 	rules, err := s.allRules(ctx, tx)
 	tiers, errProjects := s.queryProjects(ctx, tx)
 	if err := errors.Join(err, errProjects); err != nil {
 		return policy.Document{}, err
 	}
-	return policy.Document{Rules: rules, Projects: tiers, Source: s.path}, nil
+	return policy.Document{Rules: rules, Projects: tiers, Source: s.Path()}, nil
 }
 
 // Almost all rules have the default in every column but three. The width of
@@ -39,13 +39,13 @@ const (
 )
 
 // allRules reads all policies in the order of their rows.
-func (s *Store) allRules(ctx context.Context, tx *sql.Tx) ([]policy.Rule, error) {
+func (s *Store) allRules(ctx context.Context, tx *tx) ([]policy.Rule, error) {
 	var count int
 	if err := tx.QueryRowContext(ctx, "SELECT count(*) FROM policies").Scan(&count); err != nil {
 		return nil, err
 	}
 	var wide []numbered
-	r := newRow(s.path, "policies")
+	r := newRow(s.db.name(), "policies", tx)
 	err := s.scanRules(ctx, tx, r, ruleColumns, "WHERE NOT ("+isPlain+")", nil, func(id int64) {
 		wide = append(wide, numbered{id, r.rule()})
 	})
@@ -72,15 +72,15 @@ type numbered struct {
 
 // queryRules reads the policies that a WHERE clause lets through. Only this
 // package writes clauses.
-func (s *Store) queryRules(ctx context.Context, tx *sql.Tx, where string, args ...any) (rules []policy.Rule, err error) {
-	r := newRow(s.path, "policies")
+func (s *Store) queryRules(ctx context.Context, tx *tx, where string, args ...any) (rules []policy.Rule, err error) {
+	r := newRow(s.db.name(), "policies", tx)
 	err = s.scanRules(ctx, tx, r, ruleColumns, where+" ORDER BY rowid", args, func(int64) { rules = append(rules, r.rule()) })
 	return rules, errors.Join(err, r.err())
 }
 
 // scanRules puts policies into r, one after the other. Columns that are not read
 // are NULL.
-func (s *Store) scanRules(ctx context.Context, tx *sql.Tx, r *row, columns, clauses string, args []any, each func(id int64)) error {
+func (s *Store) scanRules(ctx context.Context, tx *tx, r *row, columns, clauses string, args []any, each func(id int64)) error {
 	rows, err := tx.QueryContext(ctx, "SELECT "+columns+" FROM policies "+clauses, args...)
 	if err != nil {
 		return err
@@ -125,14 +125,14 @@ func (r *row) rule() policy.Rule {
 	return rule
 }
 
-func (s *Store) queryProjects(ctx context.Context, tx *sql.Tx) (map[string]string, error) {
+func (s *Store) queryProjects(ctx context.Context, tx *tx) (map[string]string, error) {
 	rows, err := tx.QueryContext(ctx, "SELECT rowid, project_id, tier FROM projects")
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
 	tiers := map[string]string{}
-	r := newRow(s.path, "projects")
+	r := newRow(s.db.name(), "projects", tx)
 	for rows.Next() {
 		if err := rows.Scan(r.cells[:3]...); err != nil {
 			return nil, err
@@ -152,7 +152,8 @@ const maxProblems = 20
 type row struct {
 	table string // and the file
 	id    any
-	label any // the endpoint, to find the row by
+	label any  // the endpoint, to find the row by
+	bytes bool // what the driver gives as bytes is a text
 
 	values   [14]any
 	cells    [14]any           // pointers to values
@@ -162,8 +163,8 @@ type row struct {
 	more     int
 }
 
-func newRow(path, table string) *row {
-	r := &row{table: path + ": table " + table, interned: map[string]string{}}
+func newRow(database, table string, tx *tx) *row {
+	r := &row{table: database + ": table " + table, bytes: tx.dialect.bytes, interned: map[string]string{}}
 	for i := range r.cells {
 		r.cells[i] = &r.values[i]
 	}
@@ -179,11 +180,19 @@ func (r *row) wrong(i int, field, want string) {
 	}
 	where := fmt.Sprintf("%s, row %v", r.table, r.id)
 	if r.label != nil {
-		where += fmt.Sprintf(" (%v)", shown(r.label))
+		where += fmt.Sprintf(" (%v)", r.show(r.label))
 	}
 	r.problems = append(r.problems, policy.Problem{
-		Code: field, Rule: -1, Where: where, Field: field, Value: shown(r.values[i]), Want: want,
+		Code: field, Rule: -1, Where: where, Field: field, Value: r.show(r.values[i]), Want: want,
 	})
+}
+
+// show is shown for a value of the row.
+func (r *row) show(v any) string {
+	if b, ok := v.([]byte); ok && r.bytes && utf8.Valid(b) {
+		return shown(string(b))
+	}
+	return shown(v)
 }
 
 func (r *row) err() error {
@@ -205,6 +214,16 @@ func (r *row) text(i int, field string) string {
 		}
 		r.interned[v] = v
 		return v
+	case []byte:
+		if !r.bytes {
+			break
+		}
+		s, ok := r.interned[string(v)]
+		if !ok {
+			s = string(v)
+			r.interned[s] = s
+		}
+		return s
 	}
 	r.wrong(i, field, "a text")
 	return ""
@@ -237,9 +256,9 @@ func (r *row) enum(i int, field string, into encoding.TextUnmarshaler) {
 	if r.values[i] == nil {
 		return
 	}
-	s, ok := r.values[i].(string)
-	if !ok {
-		r.wrong(i, field, "a text")
+	before := len(r.problems) + r.more
+	s := r.text(i, field)
+	if len(r.problems)+r.more != before {
 		return
 	}
 	var problem policy.Problem

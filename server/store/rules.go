@@ -60,11 +60,11 @@ func (s *Store) Set(ctx context.Context, r policy.Rule) error {
 	if err := lint(policy.Document{Rules: []policy.Rule{r}}); err != nil {
 		return err
 	}
-	return s.write(ctx, func(tx *sql.Tx) error {
+	return s.changeRules(ctx, func(tx *tx) error {
 		if err := s.checkTwin(ctx, tx, r); err != nil {
 			return err
 		}
-		return writeRules(ctx, tx, upsertRule, []policy.Rule{r})
+		return writeRules(ctx, tx, tx.dialect.newRule, []policy.Rule{r})
 	})
 }
 
@@ -76,17 +76,24 @@ func lint(doc policy.Document) error {
 // checkTwin looks for a rule for the same tenant and subject whose template
 // differs in its parameter names alone. The table cannot see that, and the
 // rules of both could not be loaded.
-func (s *Store) checkTwin(ctx context.Context, tx *sql.Tx, r policy.Rule) error {
+func (s *Store) checkTwin(ctx context.Context, tx *tx, r policy.Rule) error {
 	if !strings.Contains(r.Endpoint, "{") {
 		return nil
 	}
-	others, err := s.queryRules(ctx, tx, `WHERE project_id IS ? AND tier IS ? AND subject = ? AND endpoint <> ? AND instr(endpoint, '{')`,
-		orNull(r.Project), orNull(r.Tier), r.Subject.String(), r.Endpoint)
+	where, args := "WHERE subject = ? AND endpoint <> ? AND endpoint LIKE '%{%'", []any{r.Subject.String(), r.Endpoint}
+	for _, c := range []struct{ column, value string }{{"project_id", r.Project}, {"tier", r.Tier}} {
+		if c.value == "" {
+			where += " AND " + c.column + " IS NULL"
+		} else {
+			where, args = where+" AND "+c.column+" = ?", append(args, c.value)
+		}
+	}
+	others, err := s.queryRules(ctx, tx, where, args...)
 	if err != nil {
 		return err
 	}
 	for _, other := range others {
-		if shape(other.Endpoint) == shape(r.Endpoint) {
+		if other.Project == r.Project && other.Tier == r.Tier && shape(other.Endpoint) == shape(r.Endpoint) {
 			return policy.Problem{Code: "duplicate", Rule: -1, Where: KeyOf(r).String(), Field: "endpoint",
 				Value: shown(r.Endpoint), Want: "the parameter names of the rule that is there already: " + shown(other.Endpoint)}
 		}
@@ -101,8 +108,11 @@ func shape(template string) string { return parameter.ReplaceAllString(template,
 
 // Get reports the rule with a key, or ErrNotFound.
 func (s *Store) Get(ctx context.Context, k RuleKey) (rule policy.Rule, err error) {
-	err = s.read(ctx, func(tx *sql.Tx) error {
-		found, err := s.queryRules(ctx, tx, `WHERE endpoint = ? AND coalesce(project_id, '') = ? AND coalesce(tier, '') = ? AND subject = ?`, k.args()...)
+	if s.table != nil {
+		return s.table.get(ctx, k)
+	}
+	err = s.read(ctx, func(tx *tx) error {
+		found, err := s.queryRules(ctx, tx, "WHERE "+tx.dialect.sameRule, k.args()...)
 		switch {
 		case err != nil:
 			return err
@@ -117,7 +127,11 @@ func (s *Store) Get(ctx context.Context, k RuleKey) (rule policy.Rule, err error
 
 // List reports all rules in the order in which they were made.
 func (s *Store) List(ctx context.Context) (rules []policy.Rule, err error) {
-	err = s.read(ctx, func(tx *sql.Tx) (err error) {
+	if s.table != nil {
+		doc, _, err := s.table.load(ctx)
+		return doc.Rules, err
+	}
+	err = s.read(ctx, func(tx *tx) (err error) {
 		rules, err = s.allRules(ctx, tx)
 		return err
 	})
@@ -126,9 +140,8 @@ func (s *Store) List(ctx context.Context) (rules []policy.Rule, err error) {
 
 // Delete removes the rule with a key, or reports ErrNotFound.
 func (s *Store) Delete(ctx context.Context, k RuleKey) error {
-	return s.write(ctx, func(tx *sql.Tx) error {
-		done, err := tx.ExecContext(ctx, `DELETE FROM policies
-			WHERE endpoint = ? AND coalesce(project_id, '') = ? AND coalesce(tier, '') = ? AND subject = ?`, k.args()...)
+	return s.changeRules(ctx, func(tx *tx) error {
+		done, err := tx.ExecContext(ctx, "DELETE FROM policies WHERE "+tx.dialect.sameRule, k.args()...)
 		if err != nil {
 			return err
 		}
@@ -156,9 +169,9 @@ func (s *Store) SetTier(ctx context.Context, project, tier string) error {
 			return err
 		}
 	}
-	return s.write(ctx, func(tx *sql.Tx) error {
+	return s.changeRules(ctx, func(tx *tx) error {
 		if tier == "" {
-			_, err := tx.ExecContext(ctx, "DELETE FROM projects WHERE project_id = ?", project)
+			_, err := tx.ExecContext(ctx, "DELETE FROM projects WHERE "+tx.dialect.sameProject, project)
 			return err
 		}
 		return upsertProjects(ctx, tx, map[string]string{project: tier})
@@ -177,10 +190,10 @@ func (s *Store) Import(ctx context.Context, doc policy.Document, replace bool) e
 	if err := lint(doc); err != nil {
 		return err
 	}
-	return s.write(ctx, func(tx *sql.Tx) error {
-		statement := upsertRule
+	return s.changeRules(ctx, func(tx *tx) error {
+		instead := tx.dialect.newRule
 		if replace {
-			statement = insertRule
+			instead = "" // where no rule can be in the way, an eighth of the time
 			if _, err := tx.ExecContext(ctx, "DELETE FROM policies"); err != nil {
 				return err
 			}
@@ -188,7 +201,7 @@ func (s *Store) Import(ctx context.Context, doc policy.Document, replace bool) e
 				return err
 			}
 		}
-		if err := writeRules(ctx, tx, statement, doc.Rules); err != nil {
+		if err := writeRules(ctx, tx, instead, doc.Rules); err != nil {
 			return err
 		}
 		if err := upsertProjects(ctx, tx, doc.Projects); err != nil {
@@ -207,51 +220,67 @@ func (s *Store) Import(ctx context.Context, doc policy.Document, replace bool) e
 
 // Export reports all rules and projects as they are at one moment.
 func (s *Store) Export(ctx context.Context) (doc policy.Document, err error) {
-	err = s.read(ctx, func(tx *sql.Tx) (err error) {
+	if s.table != nil {
+		doc, _, err = s.table.load(ctx)
+		return doc, err
+	}
+	err = s.read(ctx, func(tx *tx) (err error) {
 		doc, err = s.readDocument(ctx, tx)
 		return err
 	})
 	return doc, err
 }
 
-// Where no rule can be in the way, insertRule takes an eighth of the time.
-const insertRule = `
-INSERT INTO policies (endpoint, project_id, rps_limit, per_seconds, burst, subject, algorithm, mode, tier, scope, on_store_loss, expires_at, name)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+const (
+	insertRules = `INSERT INTO policies
+	(endpoint, project_id, rps_limit, per_seconds, burst, subject, algorithm, mode, tier, scope, on_store_loss, expires_at, name) VALUES `
+	ruleValues = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
 
-const upsertRule = insertRule + `
-ON CONFLICT (endpoint, coalesce(project_id, ''), coalesce(tier, ''), subject) DO UPDATE SET
-	rps_limit = excluded.rps_limit, per_seconds = excluded.per_seconds, burst = excluded.burst,
-	algorithm = excluded.algorithm, mode = excluded.mode, scope = excluded.scope,
-	on_store_loss = excluded.on_store_loss, expires_at = excluded.expires_at, name = excluded.name`
-
-// writeRules runs insertRule or upsertRule for every rule.
-func writeRules(ctx context.Context, tx *sql.Tx, statement string, rules []policy.Rule) error {
-	insert, err := tx.PrepareContext(ctx, statement)
+// writeRules inserts rules, as many with a statement as the dialect says.
+// instead says what becomes of the rules that are in their place.
+func writeRules(ctx context.Context, tx *tx, instead string, rules []policy.Rule) error {
+	if len(rules) == 0 {
+		return nil
+	}
+	most := min(tx.dialect.rows, len(rules))
+	insert, err := tx.PrepareContext(ctx, insertRules+strings.Repeat(ruleValues+", ", most-1)+ruleValues+instead)
 	if err != nil {
 		return err
 	}
 	defer insert.Close()
-	for _, r := range rules {
-		var expires any
-		if !r.Expires.IsZero() {
-			expires = max(r.Expires.Unix(), 1)
+	args := make([]any, 0, 13*most)
+	for len(rules) >= most {
+		args = args[:0]
+		for _, r := range rules[:most] {
+			args = appendRule(args, r)
 		}
-		_, err := insert.ExecContext(ctx,
-			canonical(r.Endpoint), orNull(r.Project), r.Limit, max(1, int64(r.Per/time.Second)), orNull(r.Burst),
-			r.Subject.String(), r.Algorithm.String(), r.Mode.String(), orNull(r.Tier), r.Scope.String(),
-			r.OnStoreLoss.String(), expires, orNull(r.Name))
-		if err != nil {
-			return fmt.Errorf("write the %v: %w", KeyOf(r), err)
+		if _, err := insert.ExecContext(ctx, args...); err != nil {
+			what := KeyOf(rules[0]).String()
+			if most > 1 {
+				what += fmt.Sprintf(" and the %d after it", most-1)
+			}
+			return fmt.Errorf("write the %s: %w", what, err)
 		}
+		rules = rules[most:]
 	}
-	return nil
+	return writeRules(ctx, tx, instead, rules)
 }
 
-func upsertProjects(ctx context.Context, tx *sql.Tx, tiers map[string]string) error {
+func appendRule(args []any, r policy.Rule) []any {
+	var expires any
+	if !r.Expires.IsZero() {
+		expires = max(r.Expires.Unix(), 1)
+	}
+	return append(args,
+		canonical(r.Endpoint), orNull(r.Project), r.Limit, max(1, int64(r.Per/time.Second)), orNull(r.Burst),
+		r.Subject.String(), r.Algorithm.String(), r.Mode.String(), orNull(r.Tier), r.Scope.String(),
+		r.OnStoreLoss.String(), expires, orNull(r.Name))
+}
+
+func upsertProjects(ctx context.Context, tx *tx, tiers map[string]string) error {
 	for _, project := range slices.Sorted(maps.Keys(tiers)) {
-		_, err := tx.ExecContext(ctx, `INSERT INTO projects (project_id, tier) VALUES (?, ?)
-			ON CONFLICT (project_id) DO UPDATE SET tier = excluded.tier`, project, tiers[project])
+		_, err := tx.ExecContext(ctx, `INSERT INTO projects (project_id, tier) VALUES (?, ?)`+tx.dialect.newProject, project, tiers[project])
 		if err != nil {
 			return fmt.Errorf("write the tier of project %q: %w", project, err)
 		}

@@ -1,16 +1,19 @@
-// Package store keeps policies, projects and API keys in one SQLite file: the
-// database of an installation that has no other.
+// Package store keeps policies, projects, API keys and the audit in a database:
+// one SQLite file, which an installation without a database has, or PostgreSQL,
+// MySQL or MariaDB. Rules may also stand in a table that somebody else keeps.
 //
 // A [Store] is a policy.Source, and [Store.Keys] a source of API keys. Whoever
-// changes the file is noticed: this process, another headgate, or somebody with
-// the sqlite3 shell. Three columns make a policy:
+// changes the database is noticed: this process, another headgate, or somebody
+// with a shell. Three columns make a policy:
 //
 //	INSERT INTO policies (endpoint, project_id, rps_limit) VALUES ('GET /v1/items/{id}', 'acme', 50);
 //
-// Guarantees: a change that was acknowledged survives kill -9 and loss of
-// power; a reader sees the state between two transactions, never half of one;
-// a file that is replaced or restored while it is open is opened anew. All
-// methods may be called concurrently, by several processes too.
+// Guarantees: a change that was acknowledged survives kill -9 and, as far as
+// the database is set up for it, loss of power; a reader sees the state between
+// two transactions, never half of one; a file that is replaced or restored
+// while it is open is opened anew, and a server that was away is used again
+// when it is back. All methods may be called concurrently, by several processes
+// too.
 package store
 
 import (
@@ -19,360 +22,153 @@ import (
 	"database/sql"
 	"encoding/hex"
 	"errors"
-	"fmt"
-	"io/fs"
-	"net/url"
-	"os"
-	"path/filepath"
 	"strconv"
-	"strings"
-	"sync"
-	"time"
-
-	_ "modernc.org/sqlite" // the driver "sqlite"
 
 	"github.com/headgate-io/headgate/policy"
 )
 
-// lockWait is how long a statement waits for another process's transaction.
-// Longer hides a stuck process, shorter fails under a large import.
-const lockWait = 5 * time.Second
-
-// readers is how many connections read at once, besides the one that watches.
-const readers = 4
-
 // Store is an open policy database. Close it.
 type Store struct {
-	path     string // absolute
-	readOnly bool
-	wait     time.Duration
+	db    engine
+	table *table // nil unless the rules stand in somebody else's table
+}
 
-	// mu is held for reading while a file is in use and for writing while it
-	// is exchanged for another.
-	mu     sync.RWMutex
-	file   *file // guarded by mu
-	closed bool  // guarded by mu
+// engine is one kind of database. Its errors are the driver's, and say puts
+// them into words.
+type engine interface {
+	// name is what messages call the database: a path, or a URL without what
+	// is secret in it.
+	name() string
+
+	// read and write run do in one transaction. The one sees the state at its
+	// first query and no later one, and the other is alone among the writers
+	// of this program, in all processes. What write runs may run again.
+	read(ctx context.Context, do func(*tx) error) error
+	write(ctx context.Context, do func(*tx) error) error
+
+	// version reports a text that differs after every change, cheaply. load is
+	// read, with a version that is not newer than what it sees.
+	version(ctx context.Context) (string, error)
+	load(ctx context.Context, do func(*tx) error) (version string, err error)
+
+	// watch calls changed after changes, as soon as the database tells of
+	// them, until ctx ends. It returns at once if the database never does.
+	watch(ctx context.Context, changed func())
+
+	check(ctx context.Context) error
+	say(err error) string
+	close() error
 }
 
 var _ policy.Source = (*Store)(nil)
 
-// Open opens the database a DSN names, "sqlite:PATH", for reading and writing.
-// It makes the file if there is none, and brings an older schema up to date.
-//
-// A backup may be moved into the file's place while a Store has it open. When
-// none has, because the last one was killed, its -wal must be removed first:
-// SQLite would take it for the backup's.
-func Open(ctx context.Context, dsn string) (*Store, error) {
-	return open(ctx, dsn, false, lockWait)
-}
-
-// OpenReadOnly opens a database that exists and changes nothing in it, its
-// schema included.
-func OpenReadOnly(ctx context.Context, dsn string) (*Store, error) {
-	return open(ctx, dsn, true, lockWait)
-}
-
-func open(ctx context.Context, dsn string, readOnly bool, wait time.Duration) (*Store, error) {
-	path, err := parseDSN(dsn)
-	if err != nil {
-		return nil, err
+// Path reports what the database is called: of a file its path, absolute, and
+// of a server its URL without what is secret in it.
+func (s *Store) Path() string {
+	if s.table != nil {
+		return s.table.name()
 	}
-	s := &Store{path: path, readOnly: readOnly, wait: wait}
-	if s.file, err = s.openFile(ctx); err != nil {
-		return nil, s.explain(ctx, err)
-	}
-	return s, nil
+	return s.db.name()
 }
-
-// parseDSN reports the file that a DSN names. The path is taken as it is
-// written: ? and % are characters like any other.
-func parseDSN(dsn string) (string, error) {
-	scheme, path, ok := strings.Cut(dsn, ":")
-	switch {
-	case !ok || scheme != "sqlite":
-		return "", fmt.Errorf("database is %q, want sqlite:PATH, the only kind supported", redact(dsn))
-	case path == "":
-		return "", errors.New(`database is "sqlite:" without a path, want sqlite:PATH`)
-	case strings.HasPrefix(path, ":memory:"):
-		return "", fmt.Errorf("database is %q, want a file: what is in memory is gone at the next start, and no other process can change it", dsn)
-	case strings.HasPrefix(path, "//") && !strings.HasPrefix(path, "///"):
-		return "", fmt.Errorf("database is %q, want %q: a path has no host before it", dsn, "sqlite:"+strings.TrimLeft(path, "/"))
-	case strings.ContainsRune(path, 0):
-		return "", fmt.Errorf("database is %q, want a path without a zero byte", dsn)
-	}
-	return filepath.Abs(path)
-}
-
-// redact removes the password that the DSN of another database may hold.
-func redact(dsn string) string {
-	if u, err := url.Parse(dsn); err == nil && u.User != nil {
-		return u.Redacted()
-	}
-	if at := strings.LastIndexByte(dsn, '@'); at >= 0 { // user:password@tcp(host)/name
-		return "…" + dsn[at:]
-	}
-	return dsn
-}
-
-// Path reports the file, absolute.
-func (s *Store) Path() string { return s.path }
 
 // Close closes the database. What is under way ends first.
 func (s *Store) Close() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return nil
+	err := s.db.close()
+	if s.table != nil {
+		err = errors.Join(err, s.table.close())
 	}
-	s.closed = true
-	return s.file.close()
+	return err
 }
 
-// Check reads the whole file and reports what is damaged. It takes
-// several seconds for a million rules.
-func (s *Store) Check(ctx context.Context) error {
-	return s.use(ctx, func(f *file) error {
-		var verdict string
-		if err := f.reads.QueryRowContext(ctx, "PRAGMA integrity_check(1)").Scan(&verdict); err != nil {
-			return err
-		}
-		if verdict != "ok" {
-			return damaged(verdict)
-		}
-		return nil
+// Check looks for damage. Of a file it reads the whole, which takes several
+// seconds for a million rules; servers look after their own.
+func (s *Store) Check(ctx context.Context) error { return explain(ctx, s.db, s.db.check(ctx)) }
+
+// Version reports a text that differs after every change of the database,
+// whoever made it; "" if that can only be told by loading. It may be asked
+// often.
+func (s *Store) Version(ctx context.Context) (string, error) {
+	if s.table != nil {
+		return s.table.version(ctx)
+	}
+	return s.version(ctx)
+}
+
+func (s *Store) version(ctx context.Context) (string, error) {
+	version, err := s.db.version(ctx)
+	return version, explain(ctx, s.db, err)
+}
+
+// Load reads all policies and projects as they are at one moment, and a version
+// that is not newer. It is policy.Source's.
+func (s *Store) Load(ctx context.Context) (doc policy.Document, version string, err error) {
+	if s.table != nil {
+		return s.table.load(ctx)
+	}
+	version, err = s.db.load(ctx, func(tx *tx) (err error) {
+		doc, err = s.readDocument(ctx, tx)
+		return err
 	})
-}
-
-// file is one database file, open. A Store has another one after its file was
-// replaced.
-type file struct {
-	info    os.FileInfo // what was opened, to notice that another file took its name
-	retired bool        // guarded by Store.mu; closed, because it is no longer the one with the name
-	reads   *sql.DB
-	writes  *sql.DB // one connection, so that writers queue here and not at the file's lock; nil if read only
-
-	mu    sync.Mutex
-	watch *sql.Conn // guarded by mu; see version.go
-	epoch string    // guarded by mu; random, another one for every watch
-}
-
-func (s *Store) openFile(ctx context.Context) (_ *file, err error) {
-	if err := s.prepare(); err != nil {
-		return nil, err
-	}
-	// Looked at before it is opened: should another file take its place in
-	// between, that is noticed at the first use.
-	info, err := os.Stat(s.path)
 	if err != nil {
-		return nil, err
+		return policy.Document{}, versionAtFault(version, err), explain(ctx, s.db, err)
 	}
-	f := &file{info: info}
-	defer func() {
-		if err != nil {
-			_ = f.close() // the first error is the one to tell
-		}
-	}()
-	if s.readOnly {
-		if f.reads, err = s.connect("ro", readers+1, "query_only(1)"); err != nil {
-			return nil, err
-		}
-		if err := f.checkSchema(ctx); err != nil {
-			return nil, err
-		}
-	} else {
-		// FULL: a commit is on the disk when it is acknowledged.
-		if f.writes, err = s.connect("rw", 1, "synchronous(full)"); err != nil {
-			return nil, err
-		}
-		if err := f.migrate(ctx, s.wait); err != nil {
-			return nil, err
-		}
-		if f.reads, err = s.connect("rw", readers+1, "query_only(1)"); err != nil {
-			return nil, err
-		}
-	}
-	if _, err := f.version(ctx); err != nil {
-		return nil, err
-	}
-	return f, nil
+	return doc, version, nil
 }
 
-// connect makes a pool. Nothing is opened before its first use.
-func (s *Store) connect(mode string, most int, pragmas ...string) (*sql.DB, error) {
-	q := url.Values{"mode": {mode}, "_txlock": {"immediate"}, "_error_rc": {"1"}}
-	q["_pragma"] = append(pragmas, fmt.Sprintf("busy_timeout(%d)", s.wait.Milliseconds()), "foreign_keys(1)")
-	db, err := sql.Open("sqlite", "file:"+(&url.URL{Path: s.path}).EscapedPath()+"?"+q.Encode())
-	if err != nil {
-		return nil, err
+// versionAtFault reports the version together with an error that every load of
+// it would meet, so that it is not loaded again and again.
+func versionAtFault(version string, err error) string {
+	if isProblem(err) {
+		return version
 	}
-	db.SetMaxOpenConns(most)
-	db.SetMaxIdleConns(most)
-	return db, nil
+	return ""
 }
 
-// prepare finds out what SQLite would say less clearly, and makes the file: for
-// its owner alone, because of what it says about tenants and keys.
-func (s *Store) prepare() error {
-	info, err := os.Stat(s.path)
-	switch {
-	case err == nil && info.IsDir():
-		return fault("is a folder, want a file")
-	case err == nil && !info.Mode().IsRegular():
-		return fault("is no regular file, want one")
-	case err == nil:
-		return s.probe()
-	case !errors.Is(err, fs.ErrNotExist):
-		return err
+// Watch calls changed after changes, if the database tells of them: PostgreSQL
+// does. It is a hint that saves the wait until the next look, never a promise:
+// whoever needs to know looks at Version now and then all the same. Watch
+// returns when ctx ends, or at once if the database never tells.
+func (s *Store) Watch(ctx context.Context, changed func()) {
+	if s.table != nil {
+		return // nobody's trigger tells of changes in it
 	}
-	dir := filepath.Dir(s.path)
-	switch info, err := os.Stat(dir); {
-	case errors.Is(err, fs.ErrNotExist):
-		return fault("its folder does not exist, want it made first: mkdir -p " + dir)
-	case err != nil:
-		return err
-	case !info.IsDir():
-		return fault(dir + " is a file, want a folder")
-	case s.readOnly:
-		return fault("does not exist, want a database that headgate has made")
-	}
-	f, err := os.OpenFile(s.path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
-	switch {
-	case errors.Is(err, fs.ErrExist): // another process was faster
-		return nil
-	case errors.Is(err, fs.ErrPermission), isReadOnlyFS(err):
-		return fault("cannot be made, want a folder that this user may write to")
-	case err != nil:
-		return err
-	}
-	return f.Close()
+	s.db.watch(ctx, changed)
 }
 
-// probe makes sure that this user may do with the file what it was opened for.
-func (s *Store) probe() error {
-	flag, mayNot := os.O_RDWR, "may not be written by this user, want write permission, or the database opened read-only"
-	if s.readOnly {
-		flag, mayNot = os.O_RDONLY, "may not be read by this user, want read permission"
-	}
-	f, err := os.OpenFile(s.path, flag, 0)
-	switch {
-	case errors.Is(err, fs.ErrPermission), isReadOnlyFS(err):
-		return fault(mayNot)
-	case err != nil:
-		return err
-	}
-	return f.Close()
+// write runs do in one transaction.
+func (s *Store) write(ctx context.Context, do func(*tx) error) error {
+	return explain(ctx, s.db, s.db.write(ctx, do))
 }
 
-func (f *file) close() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	var errs []error
-	if f.watch != nil {
-		errs = append(errs, f.watch.Close())
-		f.watch = nil
+// changeRules is write for what changes rules or projects.
+func (s *Store) changeRules(ctx context.Context, do func(*tx) error) error {
+	if s.table != nil {
+		return s.table.refuse()
 	}
-	for _, db := range []*sql.DB{f.reads, f.writes} {
-		if db != nil {
-			errs = append(errs, db.Close())
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// use runs do with the file that has the store's path now, and explains what
-// went wrong.
-func (s *Store) use(ctx context.Context, do func(*file) error) error {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	for s.closed || !s.isCurrent() {
-		if s.closed {
-			return s.explain(ctx, fault("is closed"))
-		}
-		s.mu.RUnlock()
-		err := s.reopen(ctx)
-		s.mu.RLock()
-		if err != nil {
-			return s.explain(ctx, err)
-		}
-	}
-	return s.explain(ctx, do(s.file))
-}
-
-// isCurrent reports whether the open file still has the store's path. If it has
-// not, what is read is history and what is written is lost.
-func (s *Store) isCurrent() bool {
-	if s.file.retired {
-		return false
-	}
-	info, err := os.Stat(s.path)
-	return err == nil && os.SameFile(info, s.file.info)
-}
-
-// reopen opens the file that has the store's path now. A path that leads
-// nowhere is an error, not a reason for an empty database.
-func (s *Store) reopen(ctx context.Context) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed || s.isCurrent() {
-		return nil
-	}
-	s.file.retire(ctx)
-	if _, err := os.Stat(s.path); errors.Is(err, fs.ErrNotExist) {
-		return fault("is gone, want it back in its place, or a restart to begin an empty one")
-	}
-	f, err := s.openFile(ctx)
-	if err != nil {
-		return err // the next use tries again
-	}
-	s.file = f
-	return nil
-}
-
-// retire closes a file that was moved away or replaced. SQLite would leave its
-// -wal where it is, and take it for the new file's: pages of the old database
-// would come up in the new one. So what is in it goes to the old file first.
-func (f *file) retire(ctx context.Context) {
-	if f.retired {
-		return
-	}
-	if f.writes != nil {
-		// Whether or not it succeeds, there is nothing else to be done.
-		_, _ = f.writes.ExecContext(context.WithoutCancel(ctx), "PRAGMA wal_checkpoint(TRUNCATE)")
-	}
-	_ = f.close()
-	f.retired = true
-}
-
-// write runs do in one transaction on the only connection that writes.
-func (s *Store) write(ctx context.Context, do func(*sql.Tx) error) error {
-	return s.use(ctx, func(f *file) error {
-		if f.writes == nil {
-			return fault("is open read-only, want it opened for writing")
-		}
-		return transact(ctx, f.writes, nil, do)
-	})
+	return s.write(ctx, do)
 }
 
 // read runs do in one transaction: it sees the state at its first query, and no
 // later one.
-func (s *Store) read(ctx context.Context, do func(*sql.Tx) error) error {
-	return s.use(ctx, func(f *file) error { return f.read(ctx, do) })
+func (s *Store) read(ctx context.Context, do func(*tx) error) error {
+	return explain(ctx, s.db, s.db.read(ctx, do))
 }
 
-func (f *file) read(ctx context.Context, do func(*sql.Tx) error) error {
-	return transact(ctx, f.reads, &sql.TxOptions{ReadOnly: true}, do)
-}
-
-func transact(ctx context.Context, db *sql.DB, o *sql.TxOptions, do func(*sql.Tx) error) error {
-	tx, err := db.BeginTx(ctx, o)
+func transact(ctx context.Context, db *sql.DB, o *sql.TxOptions, d *dialect, do func(*tx) error) error {
+	begun, err := db.BeginTx(ctx, o)
 	if err != nil {
 		return err
 	}
-	if err := do(tx); err != nil {
-		_ = tx.Rollback() // the first error is the one to tell
+	return finish(begun, d, do)
+}
+
+// finish runs do in a transaction that has begun.
+func finish(begun *sql.Tx, d *dialect, do func(*tx) error) error {
+	if err := do(&tx{begun, d}); err != nil {
+		_ = begun.Rollback() // the first error is the one to tell
 		return err
 	}
-	return tx.Commit()
+	return begun.Commit()
 }
 
 // newID returns a random name of 80 bits, with a prefix that says of what.

@@ -80,8 +80,10 @@ var full = policy.Rule{
 	Expires: time.Unix(2_000_000_000, 0), Name: "login",
 }
 
-func TestSetGetListDelete(t *testing.T) {
-	s, ctx := open(t), t.Context()
+func TestSetGetListDelete(t *testing.T) { everywhere(t, testSetGetListDelete) }
+
+func testSetGetListDelete(t *testing.T, d database) {
+	s, ctx := d.open(t), t.Context()
 	plain := policy.Rule{Endpoint: "GET /v1/items/{id}", Limit: 100}
 	want := plain
 	want.Per = time.Second
@@ -136,8 +138,10 @@ func TestLoadFindsWideRulesByIndex(t *testing.T) {
 
 // Rules come in the order of their rows, whichever way each was read, and each
 // column makes a rule one of those that are read in full.
-func TestLoadKeepsTheOrder(t *testing.T) {
-	s, ctx := open(t), t.Context()
+func TestLoadKeepsTheOrder(t *testing.T) { everywhere(t, testLoadKeepsTheOrder) }
+
+func testLoadKeepsTheOrder(t *testing.T, d database) {
+	s, ctx := d.open(t), t.Context()
 	plain := policy.Rule{Limit: 1, Per: time.Second}
 	var want []policy.Rule
 	for i, change := range []func(*policy.Rule){
@@ -166,7 +170,11 @@ func TestLoadKeepsTheOrder(t *testing.T) {
 }
 
 func TestSetStoresTheCanonicalTemplate(t *testing.T) {
-	s, ctx := open(t), t.Context()
+	everywhere(t, testSetStoresTheCanonicalTemplate)
+}
+
+func testSetStoresTheCanonicalTemplate(t *testing.T, d database) {
+	s, ctx := d.open(t), t.Context()
 	must(t, s.Set(ctx, policy.Rule{Endpoint: "GET /a/", Limit: 1}))
 	must(t, s.Set(ctx, policy.Rule{Endpoint: "GET /a", Limit: 2}))
 	rules, err := s.List(ctx)
@@ -178,8 +186,10 @@ func TestSetStoresTheCanonicalTemplate(t *testing.T) {
 
 // Whatever Set takes can be loaded and compiled; what could not be is refused
 // with its reason.
-func TestSetRefuses(t *testing.T) {
-	s, ctx := open(t), t.Context()
+func TestSetRefuses(t *testing.T) { everywhere(t, testSetRefuses) }
+
+func testSetRefuses(t *testing.T, d database) {
+	s, ctx := d.open(t), t.Context()
 	must(t, s.Set(ctx, policy.Rule{Endpoint: "GET /v1/items/{id}", Limit: 1}))
 	tests := []struct {
 		rule policy.Rule
@@ -209,8 +219,10 @@ func TestSetRefuses(t *testing.T) {
 	}
 }
 
-func TestImportExport(t *testing.T) {
-	s, ctx := open(t), t.Context()
+func TestImportExport(t *testing.T) { everywhere(t, testImportExport) }
+
+func testImportExport(t *testing.T, d database) {
+	s, ctx := d.open(t), t.Context()
 	old := policy.Rule{Endpoint: "GET /old", Limit: 1, Per: time.Second}
 	must(t, s.Set(ctx, old))
 	must(t, s.SetTier(ctx, "globex", "free"))

@@ -44,6 +44,8 @@ import (
 //
 // <!-- begin: COMMAND --> and <!-- end --> enclose what COMMAND writes; its own test compares it.
 //
+// Databases of a server at db.internal are made on real servers for the pages that name them.
+//
 // All blocks of a page share one shell and one folder, which prints as folder. The addresses below are replaced by
 // free ones and back. 9000 is the example API, 9001 is nobody.
 const (
@@ -102,7 +104,7 @@ func buildProgram(t *testing.T, root string) string {
 func runPage(t *testing.T, path, program string) {
 	blocks := readBlocks(t, path)
 	readme := filepath.Base(path) == "README.md"
-	s := newSession(t, program)
+	s := newSession(t, program, path)
 	examples := 0
 	for _, b := range blocks {
 		switch {
@@ -189,7 +191,7 @@ type session struct {
 	started   int
 }
 
-func newSession(t *testing.T, program string) *session {
+func newSession(t *testing.T, program, page string) *session {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -199,7 +201,7 @@ func newSession(t *testing.T, program string) *session {
 	s := &session{t: t, dir: dir, logs: home, ports: map[string]string{
 		gateway: freeAddress(t), adminAPI: freeAddress(t), nobody: freeAddress(t), api: exampleAPI(t),
 	}}
-	var there, back []string
+	there, back := exampleDatabases(t, page)
 	for page, real := range s.ports {
 		there, back = append(there, page, real), append(back, real, page)
 	}
@@ -671,6 +673,10 @@ func TestEverySettingIsOnItsPage(t *testing.T) {
 func settings(of reflect.Type, part string, each func(string)) {
 	for i := range of.NumField() {
 		f := of.Field(i)
+		if f.Tag.Get("yaml") == ",inline" {
+			settings(f.Type, part, each)
+			continue
+		}
 		if name := part + f.Tag.Get("yaml"); f.Type.Kind() == reflect.Struct {
 			settings(f.Type, name+".", each)
 		} else {

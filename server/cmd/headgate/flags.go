@@ -47,7 +47,7 @@ func (f *configFlags) add(flags *pflag.FlagSet, name string) {
 	case "upstream":
 		text(func(c *config.Config) *string { return &c.Upstream }, "URL of the API to protect")
 	case "db":
-		text(func(c *config.Config) *string { return &c.DB }, "policy database")
+		text(func(c *config.Config) *string { return &c.DB }, "policy database: sqlite:PATH, postgres://… or mysql://… (a password belongs in PGPASSWORD, MYSQL_PWD or db_password_file)")
 	case "secret-file":
 		text(func(c *config.Config) *string { return &c.SecretFile }, "secret under which API keys are hashed (default: beside the database)")
 		flags.Lookup(name).DefValue = ""

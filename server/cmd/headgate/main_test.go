@@ -126,7 +126,8 @@ func TestBadInput(t *testing.T) {
 		"open admin listener": {args: "serve --upstream http://127.0.0.1:1 --unknown limit --admin 0.0.0.0:0", code: 2, want: []string{`admin is "0.0.0.0:0"`, "admin_token_file"}},
 		"trusted proxy":       {args: "serve --upstream http://127.0.0.1:1 --unknown limit --trusted-proxy 10.0.0.0/33", code: 2, want: []string{`trusted_proxies is "10.0.0.0/33"`}},
 		"malformed DSN":       {args: "policy list --db headgate.db", code: 1, want: []string{`database is "headgate.db"`, "sqlite:PATH"}},
-		"other database":      {args: "policy list --db postgres://u:hidden@h/d", code: 1, want: []string{"sqlite:PATH"}},
+		"other database":      {args: "policy list --db oracle://u:hidden@h/d", code: 1, want: []string{`database is "oracle://u:xxxxx@h/d"`, "sqlite:PATH, postgres://"}},
+		"database away":       {args: "policy list --db postgres://u:hidden@/d?host=/nowhere", code: 1, want: []string{"postgres://u@/nowhere (d): cannot be reached"}},
 		"no such database":    {args: "policy list --db sqlite:none.db", code: 1, want: []string{"none.db"}},
 		"a database that is none": {
 			args: "policy list --db sqlite:junk.db", files: map[string]string{"junk.db": strings.Repeat("this is no database. ", 100)},

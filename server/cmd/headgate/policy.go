@@ -44,7 +44,7 @@ func (f *ruleFlags) rule(endpoint string) (policy.Rule, error) {
 type opener func(context.Context, config.Config) (*store.Store, error)
 
 func forWriting(ctx context.Context, c config.Config) (*store.Store, error) {
-	return daemon.OpenStore(ctx, c.DB, c.LastGood)
+	return daemon.OpenStore(ctx, c)
 }
 
 // forMending is forWriting for those who can only change what is there: it
@@ -61,7 +61,7 @@ func forMending(ctx context.Context, c config.Config) (*store.Store, error) {
 }
 
 func forReading(ctx context.Context, c config.Config) (*store.Store, error) {
-	return store.OpenReadOnly(ctx, c.DB)
+	return daemon.OpenStoreReadOnly(ctx, c)
 }
 
 // changeRules opens the documents that were named and, once check is content,

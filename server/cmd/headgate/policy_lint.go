@@ -15,6 +15,7 @@ import (
 
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/config"
+	"github.com/headgate-io/headgate/server/daemon"
 	"github.com/headgate-io/headgate/server/lint"
 	"github.com/headgate-io/headgate/server/store"
 )
@@ -114,14 +115,14 @@ func lintAll(cmd *cobra.Command, from *configFlags, ignore, files []string) ([]l
 
 func lintDatabase(ctx context.Context, c config.Config, o lint.Options) (lint.Result, error) {
 	c.FillPaths()
-	db, err := store.OpenReadOnly(ctx, c.DB)
+	db, err := daemon.OpenStoreReadOnly(ctx, c)
 	if err != nil {
 		return lint.Result{}, err
 	}
 	doc, _, err := db.Load(ctx)
 	if err := cmp.Or(err, db.Close()); err != nil {
 		if lint.ProblemsIn(err) != nil {
-			return lint.Unread(c.DB, err), nil
+			return lint.Unread(store.Redact(c.DB), err), nil
 		}
 		return lint.Result{}, err
 	}

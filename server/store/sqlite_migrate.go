@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"database/sql"
-	"embed"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,9 +10,6 @@ import (
 
 	"github.com/pressly/goose/v3"
 )
-
-//go:embed migrations/sqlite/*.sql
-var migrations embed.FS
 
 // applicationID marks a database as headgate's; the first migration sets it.
 const applicationID = 0x68646774 // "hdgt"

@@ -4,11 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-
-	"github.com/headgate-io/headgate/policy"
 )
 
-// Version reports a text that differs after every change of the file, whoever
+// version reports a text that differs after every change of the file, whoever
 // made it. It costs a few microseconds and may be asked often.
 //
 // SQLite tells a connection, as PRAGMA data_version, when another connection
@@ -16,42 +14,28 @@ import (
 // kept for this alone; and because it never writes, it hears of this process's
 // own changes as well. Should it die, the next one begins with another random
 // epoch, so that nothing that happened in between is taken for seen.
-func (s *Store) Version(ctx context.Context) (version string, err error) {
-	err = s.use(ctx, func(f *file) (err error) {
+func (e *embedded) version(ctx context.Context) (version string, err error) {
+	err = e.use(ctx, func(f *file) (err error) {
 		version, err = f.version(ctx)
 		return err
 	})
 	return version, err
 }
 
-// Load reads all policies and projects as they are at one moment, and a version
-// that is not newer. It is policy.Source's.
-func (s *Store) Load(ctx context.Context) (doc policy.Document, version string, err error) {
-	err = s.use(ctx, func(f *file) (err error) {
+func (e *embedded) load(ctx context.Context, do func(*tx) error) (version string, err error) {
+	err = e.use(ctx, func(f *file) (err error) {
 		// The version first: what is committed in between is then loaded
 		// twice rather than never.
 		if version, err = f.version(ctx); err != nil {
 			return err
 		}
-		return f.read(ctx, func(tx *sql.Tx) (err error) {
-			doc, err = s.readDocument(ctx, tx)
-			return err
-		})
+		return f.read(ctx, do)
 	})
-	if err != nil {
-		return policy.Document{}, versionAtFault(version, err), err
-	}
-	return doc, version, nil
+	return version, err
 }
 
-// versionAtFault reports the version together with an error that every load of
-// it would meet, so that it is not loaded again and again.
-func versionAtFault(version string, err error) string {
-	if isProblem(err) {
-		return version
-	}
-	return ""
-}
+// watch ends at once: nobody tells of changes, so they are looked for.
+func (e *embedded) watch(context.Context, func()) {}
 
 func (f *file) version(ctx context.Context) (string, error) {
 	f.mu.Lock()

@@ -1,0 +1,75 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/headgate-io/headgate/server/store"
+)
+
+// Database says more about the database than DB does; see docs/databases.md.
+type Database struct {
+	// PasswordFile holds the password of a server's user in its first line.
+	// Default none: PGPASSWORD, MYSQL_PWD, or what stands in db.
+	PasswordFile string `yaml:"db_password_file"`
+
+	// Notify lets PostgreSQL tell of changes, over a connection of its own.
+	// False for poolers that share connections out by transaction. Default true.
+	Notify bool `yaml:"db_notify"`
+
+	// Table is a table or view that somebody else keeps, in which the rules
+	// stand; it is only read. Columns are what its columns are called that
+	// are not called as headgate calls them. Default none: headgate's tables.
+	Table   string            `yaml:"db_table"`
+	Columns map[string]string `yaml:"db_columns"`
+
+	// VersionQuery is a query for one value that differs after every change of
+	// that table. Default none: every look reads it whole.
+	VersionQuery string `yaml:"db_version_query"`
+
+	// Keys is the database of the API keys and the audit beside such a table.
+	// Default sqlite:headgate.db.
+	Keys string `yaml:"db_keys"`
+}
+
+func defaultDatabase() Database { return Database{Notify: true, Keys: "sqlite:headgate.db"} }
+
+// keysAt is the path of the file beside which secrets and copies are kept: the
+// database's, if it is a file of headgate's.
+func (c *Config) keysAt() string {
+	dsn := c.DB
+	if c.Database.Table != "" {
+		dsn = c.Database.Keys
+	}
+	if path, ok := strings.CutPrefix(dsn, "sqlite:"); ok {
+		return path
+	}
+	return "headgate.db" // beside where it runs; no password may become part of a path
+}
+
+func (c *checker) database(conf *Config) {
+	d := conf.Database
+	scheme, _, _ := strings.Cut(conf.DB, ":")
+	server := slices.Contains([]string{"postgres", "postgresql", "mysql", "mariadb"}, scheme)
+	if scheme != "sqlite" && !server || scheme == conf.DB {
+		c.wrong("db", store.Redact(conf.DB), "sqlite:PATH, postgres://USER@HOST/DATABASE or mysql://USER@HOST/DATABASE")
+	}
+	if d.PasswordFile != "" && !server {
+		c.wrong("db_password_file", d.PasswordFile, "none: a file has no password")
+	}
+	if d.Table == "" {
+		for _, unused := range []struct{ field, value string }{{"db_columns", fmt.Sprint(d.Columns)}, {"db_version_query", d.VersionQuery}} {
+			if unused.value != "" && unused.value != "map[]" {
+				c.wrong(unused.field, unused.value, "none, or db_table set: it is about a table that headgate only reads")
+			}
+		}
+		return
+	}
+	if !strings.HasPrefix(d.Keys, "sqlite:") || d.Keys == "sqlite:" {
+		c.wrong("db_keys", store.Redact(d.Keys), "sqlite:PATH")
+	}
+	if d.Keys == conf.DB {
+		c.wrong("db_keys", d.Keys, "another file than db, which is only read")
+	}
+}

@@ -1,0 +1,65 @@
+package config_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/headgate-io/headgate/server/config"
+)
+
+func TestDatabase(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(*config.Config)
+		want   []string // parts of the error; none: it is right
+	}{
+		{"a file", func(c *config.Config) { c.DB = "sqlite:a.db" }, nil},
+		{"a server", func(c *config.Config) {
+			c.DB, c.Database.PasswordFile, c.Database.Notify = "postgres://u:hidden@h/d", "pw", false
+		}, nil},
+		{"a table", func(c *config.Config) {
+			c.DB, c.Database.Table, c.Database.Columns, c.Database.VersionQuery = "mariadb://u@h/d", "plans", map[string]string{"endpoint": "path"}, "SELECT 1"
+		}, nil},
+		{"no kind", func(c *config.Config) { c.DB = "headgate.db" }, []string{`db is "headgate.db", want sqlite:PATH, postgres://`}},
+		{"another kind", func(c *config.Config) { c.DB = "oracle://u:hidden@h/d" }, []string{`db is "oracle://u:xxxxx@h/d", want sqlite:PATH`}},
+		{"a file with a password", func(c *config.Config) { c.Database.PasswordFile = "pw" }, []string{`db_password_file is "pw", want none`}},
+		{"settings of no table", func(c *config.Config) {
+			c.Database.Columns, c.Database.VersionQuery = map[string]string{"endpoint": "path"}, "SELECT 1"
+		}, []string{`db_columns is "map[endpoint:path]", want none, or db_table set`, `db_version_query is "SELECT 1", want none, or db_table set`}},
+		{"keys on a server", func(c *config.Config) {
+			c.DB, c.Database.Table, c.Database.Keys = "postgres://h/d", "plans", "postgres://u:hidden@h/d"
+		}, []string{`db_keys is "postgres://u:xxxxx@h/d", want sqlite:PATH`}},
+		{"keys in the table's file", func(c *config.Config) { c.Database.Table = "plans" }, []string{`db_keys is "sqlite:headgate.db", want another file than db`}},
+	}
+	for _, tt := range tests {
+		c := config.Default()
+		c.Upstream, c.Unknown = "http://127.0.0.1:1", "limit"
+		tt.change(&c)
+		err := c.Complete()
+		if (err == nil) != (tt.want == nil) {
+			t.Errorf("%s: Complete = %v, want %q", tt.name, err, tt.want)
+			continue
+		}
+		for _, want := range tt.want {
+			if !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hidden") {
+				t.Errorf("%s: Complete = %v, want %q and no password", tt.name, err, want)
+			}
+		}
+	}
+}
+
+// Beside a server there is no file, and no part of its URL becomes a path.
+func TestFilesBesideDatabase(t *testing.T) {
+	for _, tt := range []struct{ db, table, keys, want string }{
+		{"sqlite:/var/a.db", "", "", "/var/a.db.secret"},
+		{"postgres://u:hidden@h/d", "", "", "headgate.db.secret"},
+		{"postgres://u:hidden@h/d", "plans", "sqlite:/var/k.db", "/var/k.db.secret"},
+		{"sqlite:/var/theirs.db", "plans", "sqlite:/var/k.db", "/var/k.db.secret"},
+	} {
+		c := config.Default()
+		c.DB, c.Database.Table, c.Database.Keys = tt.db, tt.table, tt.keys
+		if c.FillPaths(); c.SecretFile != tt.want {
+			t.Errorf("secret file of %s with table %q is %s, want %s", tt.db, tt.table, c.SecretFile, tt.want)
+		}
+	}
+}

@@ -1,0 +1,121 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"strconv"
+	"strings"
+)
+
+// dialect is what databases say differently. Everything else is said in words
+// that all of them understand: coalesce rather than IS, LIKE rather than instr,
+// a column called rowid in every table.
+type dialect struct {
+	// numbered parameters are $1 and $2 rather than ?.
+	numbered bool
+
+	// rows is how many rows one INSERT has at most: one where a statement
+	// costs no way over a network.
+	rows int
+
+	// sameRule and sameProject find a row by endpoint, project_id, tier and
+	// subject, and by project_id: byte for byte, and by an index.
+	sameRule, sameProject string
+
+	// newRule and newProject follow the values of an INSERT that takes the
+	// place of the row that is there.
+	newRule, newProject string
+
+	// returning means that INSERT … RETURNING tells the number of a row, and
+	// not the driver.
+	returning bool
+
+	// bytes means that the driver gives texts as bytes.
+	bytes bool
+}
+
+const (
+	sameRuleInWords = "endpoint = ? AND coalesce(project_id, '') = ? AND coalesce(tier, '') = ? AND subject = ?"
+
+	newRuleInWords = ` ON CONFLICT (endpoint, coalesce(project_id, ''), coalesce(tier, ''), subject) DO UPDATE SET
+	rps_limit = excluded.rps_limit, per_seconds = excluded.per_seconds, burst = excluded.burst,
+	algorithm = excluded.algorithm, mode = excluded.mode, scope = excluded.scope,
+	on_store_loss = excluded.on_store_loss, expires_at = excluded.expires_at, name = excluded.name`
+
+	newProjectInWords = " ON CONFLICT (project_id) DO UPDATE SET tier = excluded.tier"
+)
+
+var sqliteDialect = dialect{
+	rows: 1, sameRule: sameRuleInWords, sameProject: "project_id = ?", newRule: newRuleInWords, newProject: newProjectInWords,
+}
+
+var postgresDialect = dialect{
+	numbered: true, rows: 250, sameRule: sameRuleInWords, sameProject: "project_id = ?", newRule: newRuleInWords, newProject: newProjectInWords,
+	returning: true,
+}
+
+// MySQL ignores spaces at the end of what it compares, whatever the collation
+// is, unless that is one which only MySQL or only MariaDB has. A hash counts
+// every byte.
+var mysqlDialect = dialect{
+	rows: 250, sameRule: "rule_key = unhex(sha2(concat_ws(char(0), ?, ?, ?, ?), 256))", sameProject: "project_key = unhex(sha2(?, 256))",
+	newRule: ` ON DUPLICATE KEY UPDATE
+	rps_limit = VALUES(rps_limit), per_seconds = VALUES(per_seconds), burst = VALUES(burst),
+	algorithm = VALUES(algorithm), mode = VALUES(mode), scope = VALUES(scope),
+	on_store_loss = VALUES(on_store_loss), expires_at = VALUES(expires_at), name = VALUES(name)`,
+	newProject: " ON DUPLICATE KEY UPDATE tier = VALUES(tier)",
+	bytes:      true,
+}
+
+// tx is a transaction in a database's dialect. Its queries have ? for
+// parameters, and for nothing else.
+type tx struct {
+	*sql.Tx
+	dialect *dialect
+}
+
+func (t *tx) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	return t.Tx.QueryContext(ctx, t.dialect.bind(query), args...)
+}
+
+func (t *tx) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
+	return t.Tx.QueryRowContext(ctx, t.dialect.bind(query), args...)
+}
+
+func (t *tx) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	return t.Tx.ExecContext(ctx, t.dialect.bind(query), args...)
+}
+
+func (t *tx) PrepareContext(ctx context.Context, query string) (*sql.Stmt, error) {
+	return t.Tx.PrepareContext(ctx, t.dialect.bind(query))
+}
+
+// insert runs an INSERT of one row and reports its id.
+func (t *tx) insert(ctx context.Context, query string, args ...any) (id int64, err error) {
+	if t.dialect.returning {
+		err = t.QueryRowContext(ctx, query+" RETURNING id", args...).Scan(&id)
+		return id, err
+	}
+	done, err := t.ExecContext(ctx, query, args...)
+	if err != nil {
+		return 0, err
+	}
+	return done.LastInsertId()
+}
+
+// bind writes the parameters of a query as the database wants them.
+func (d *dialect) bind(query string) string {
+	if !d.numbered {
+		return query
+	}
+	var b strings.Builder
+	for n := 1; ; n++ {
+		before, after, more := strings.Cut(query, "?")
+		b.WriteString(before)
+		if !more {
+			return b.String()
+		}
+		b.WriteString("$" + strconv.Itoa(n))
+		query = after
+	}
+}

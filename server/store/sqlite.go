@@ -1,0 +1,310 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	_ "modernc.org/sqlite" // the driver "sqlite"
+)
+
+// lockWait is how long a statement waits for another process's transaction.
+// Longer hides a stuck process, shorter fails under a large import.
+const lockWait = 5 * time.Second
+
+// readers is how many connections read at once, besides the one that watches.
+const readers = 4
+
+// embedded is a database in one SQLite file.
+type embedded struct {
+	path     string // absolute
+	readOnly bool
+	wait     time.Duration
+
+	// mu is held for reading while a file is in use and for writing while it
+	// is exchanged for another.
+	mu     sync.RWMutex
+	file   *file // guarded by mu
+	closed bool  // guarded by mu
+}
+
+var _ engine = (*embedded)(nil)
+
+func openEmbedded(ctx context.Context, dsn string, readOnly bool, wait time.Duration) (*embedded, error) {
+	path, err := parsePath(dsn)
+	if err != nil {
+		return nil, err
+	}
+	e := &embedded{path: path, readOnly: readOnly, wait: wait}
+	if e.file, err = e.openFile(ctx); err != nil {
+		return nil, explain(ctx, e, err)
+	}
+	return e, nil
+}
+
+// parsePath reports the file that a DSN names. The path is taken as it is
+// written: ? and % are characters like any other.
+func parsePath(dsn string) (string, error) {
+	path := strings.TrimPrefix(dsn, "sqlite:")
+	switch {
+	case path == "":
+		return "", errors.New(`database is "sqlite:" without a path, want sqlite:PATH`)
+	case strings.HasPrefix(path, ":memory:"):
+		return "", fmt.Errorf("database is %q, want a file: what is in memory is gone at the next start, and no other process can change it", dsn)
+	case strings.HasPrefix(path, "//") && !strings.HasPrefix(path, "///"):
+		return "", fmt.Errorf("database is %q, want %q: a path has no host before it", dsn, "sqlite:"+strings.TrimLeft(path, "/"))
+	case strings.ContainsRune(path, 0):
+		return "", fmt.Errorf("database is %q, want a path without a zero byte", dsn)
+	}
+	return filepath.Abs(path)
+}
+
+func (e *embedded) name() string { return e.path }
+
+func (e *embedded) close() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return nil
+	}
+	e.closed = true
+	return e.file.close()
+}
+
+func (e *embedded) check(ctx context.Context) error {
+	return e.use(ctx, func(f *file) error {
+		var verdict string
+		if err := f.reads.QueryRowContext(ctx, "PRAGMA integrity_check(1)").Scan(&verdict); err != nil {
+			return err
+		}
+		if verdict != "ok" {
+			return damaged(verdict)
+		}
+		return nil
+	})
+}
+
+// file is one database file, open. A Store has another one after its file was
+// replaced.
+type file struct {
+	info    os.FileInfo // what was opened, to notice that another file took its name
+	retired bool        // guarded by Store.mu; closed, because it is no longer the one with the name
+	reads   *sql.DB
+	writes  *sql.DB // one connection, so that writers queue here and not at the file's lock; nil if read only
+
+	mu    sync.Mutex
+	watch *sql.Conn // guarded by mu; see version.go
+	epoch string    // guarded by mu; random, another one for every watch
+}
+
+func (e *embedded) openFile(ctx context.Context) (_ *file, err error) {
+	if err := e.prepare(); err != nil {
+		return nil, err
+	}
+	// Looked at before it is opened: should another file take its place in
+	// between, that is noticed at the first use.
+	info, err := os.Stat(e.path)
+	if err != nil {
+		return nil, err
+	}
+	f := &file{info: info}
+	defer func() {
+		if err != nil {
+			_ = f.close() // the first error is the one to tell
+		}
+	}()
+	if e.readOnly {
+		if f.reads, err = e.connect("ro", readers+1, "query_only(1)"); err != nil {
+			return nil, err
+		}
+		if err := f.checkSchema(ctx); err != nil {
+			return nil, err
+		}
+	} else {
+		// FULL: a commit is on the disk when it is acknowledged.
+		if f.writes, err = e.connect("rw", 1, "synchronous(full)"); err != nil {
+			return nil, err
+		}
+		if err := f.migrate(ctx, e.wait); err != nil {
+			return nil, err
+		}
+		if f.reads, err = e.connect("rw", readers+1, "query_only(1)"); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := f.version(ctx); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// connect makes a pool. Nothing is opened before its first use.
+func (e *embedded) connect(mode string, most int, pragmas ...string) (*sql.DB, error) {
+	q := url.Values{"mode": {mode}, "_txlock": {"immediate"}, "_error_rc": {"1"}}
+	q["_pragma"] = append(pragmas, fmt.Sprintf("busy_timeout(%d)", e.wait.Milliseconds()), "foreign_keys(1)")
+	db, err := sql.Open("sqlite", "file:"+(&url.URL{Path: e.path}).EscapedPath()+"?"+q.Encode())
+	if err != nil {
+		return nil, err
+	}
+	db.SetMaxOpenConns(most)
+	db.SetMaxIdleConns(most)
+	return db, nil
+}
+
+// prepare finds out what SQLite would say less clearly, and makes the file: for
+// its owner alone, because of what it says about tenants and keys.
+func (e *embedded) prepare() error {
+	info, err := os.Stat(e.path)
+	switch {
+	case err == nil && info.IsDir():
+		return fault("is a folder, want a file")
+	case err == nil && !info.Mode().IsRegular():
+		return fault("is no regular file, want one")
+	case err == nil:
+		return e.probe()
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	dir := filepath.Dir(e.path)
+	switch info, err := os.Stat(dir); {
+	case errors.Is(err, fs.ErrNotExist):
+		return fault("its folder does not exist, want it made first: mkdir -p " + dir)
+	case err != nil:
+		return err
+	case !info.IsDir():
+		return fault(dir + " is a file, want a folder")
+	case e.readOnly:
+		return fault("does not exist, want a database that headgate has made")
+	}
+	f, err := os.OpenFile(e.path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	switch {
+	case errors.Is(err, fs.ErrExist): // another process was faster
+		return nil
+	case errors.Is(err, fs.ErrPermission), isReadOnlyFS(err):
+		return fault("cannot be made, want a folder that this user may write to")
+	case err != nil:
+		return err
+	}
+	return f.Close()
+}
+
+// probe makes sure that this user may do with the file what it was opened for.
+func (e *embedded) probe() error {
+	flag, mayNot := os.O_RDWR, "may not be written by this user, want write permission, or the database opened read-only"
+	if e.readOnly {
+		flag, mayNot = os.O_RDONLY, "may not be read by this user, want read permission"
+	}
+	f, err := os.OpenFile(e.path, flag, 0)
+	switch {
+	case errors.Is(err, fs.ErrPermission), isReadOnlyFS(err):
+		return fault(mayNot)
+	case err != nil:
+		return err
+	}
+	return f.Close()
+}
+
+func (f *file) close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var errs []error
+	if f.watch != nil {
+		errs = append(errs, f.watch.Close())
+		f.watch = nil
+	}
+	for _, db := range []*sql.DB{f.reads, f.writes} {
+		if db != nil {
+			errs = append(errs, db.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// use runs do with the file that has the store's path now.
+func (e *embedded) use(ctx context.Context, do func(*file) error) error {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	for e.closed || !e.isCurrent() {
+		if e.closed {
+			return fault("is closed")
+		}
+		e.mu.RUnlock()
+		err := e.reopen(ctx)
+		e.mu.RLock()
+		if err != nil {
+			return err
+		}
+	}
+	return do(e.file)
+}
+
+// isCurrent reports whether the open file still has the store's path. If it has
+// not, what is read is history and what is written is lost.
+func (e *embedded) isCurrent() bool {
+	if e.file.retired {
+		return false
+	}
+	info, err := os.Stat(e.path)
+	return err == nil && os.SameFile(info, e.file.info)
+}
+
+// reopen opens the file that has the store's path now. A path that leads
+// nowhere is an error, not a reason for an empty database.
+func (e *embedded) reopen(ctx context.Context) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed || e.isCurrent() {
+		return nil
+	}
+	e.file.retire(ctx)
+	if _, err := os.Stat(e.path); errors.Is(err, fs.ErrNotExist) {
+		return fault("is gone, want it back in its place, or a restart to begin an empty one")
+	}
+	f, err := e.openFile(ctx)
+	if err != nil {
+		return err // the next use tries again
+	}
+	e.file = f
+	return nil
+}
+
+// retire closes a file that was moved away or replaced. SQLite would leave its
+// -wal where it is, and take it for the new file's: pages of the old database
+// would come up in the new one. So what is in it goes to the old file first.
+func (f *file) retire(ctx context.Context) {
+	if f.retired {
+		return
+	}
+	if f.writes != nil {
+		// Whether or not it succeeds, there is nothing else to be done.
+		_, _ = f.writes.ExecContext(context.WithoutCancel(ctx), "PRAGMA wal_checkpoint(TRUNCATE)")
+	}
+	_ = f.close()
+	f.retired = true
+}
+
+// write runs do in one transaction on the only connection that writes.
+func (e *embedded) write(ctx context.Context, do func(*tx) error) error {
+	return e.use(ctx, func(f *file) error {
+		if f.writes == nil {
+			return fault("is open read-only, want it opened for writing")
+		}
+		return transact(ctx, f.writes, nil, &sqliteDialect, do)
+	})
+}
+
+func (e *embedded) read(ctx context.Context, do func(*tx) error) error {
+	return e.use(ctx, func(f *file) error { return f.read(ctx, do) })
+}
+
+func (f *file) read(ctx context.Context, do func(*tx) error) error {
+	return transact(ctx, f.reads, &sql.TxOptions{ReadOnly: true}, &sqliteDialect, do)
+}
