@@ -236,6 +236,9 @@ func parse(path string, text []byte) (Config, error) {
 	if err := decoder.Decode(new(any)); !errors.Is(err, io.EOF) {
 		return c, fmt.Errorf("config %s: holds more than one YAML document, want one", path)
 	}
+	if err := cut(text); err != nil {
+		return c, fmt.Errorf("config %s: %w", path, err)
+	}
 	return c, nil
 }
 

@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"regexp"
 	"slices"
@@ -81,18 +82,34 @@ func (w *faultFinder) look(n *yaml.Node, t reflect.Type, path string) {
 		w.say(n, "the file is %s, want settings, each as NAME: VALUE", written(n))
 	case t.Kind() == reflect.Slice && n.Kind == yaml.ScalarNode:
 		w.say(n, "%s is %s, want a list: [%s]", path, written(n), name(n.Value))
-	case n.Kind != yaml.ScalarNode || n.Decode(reflect.New(t).Interface()) != nil:
+	case n.Kind != yaml.ScalarNode || n.Decode(reflect.New(t).Interface()) != nil || isFraction(n, t):
 		w.say(n, "%s is %s, want %s", path, written(n), want)
 	}
 }
 
-func (w *faultFinder) fields(n *yaml.Node, t reflect.Type, path string) {
-	var names []string
-	types := map[string]reflect.Type{}
-	for i := range t.NumField() {
-		name := t.Field(i).Tag.Get("yaml")
-		names, types[name] = append(names, name), t.Field(i).Type
+// isFraction reports whether the YAML library would cut a number to a whole
+// one, as it does without a word.
+func isFraction(n *yaml.Node, t reflect.Type) bool {
+	return n.ShortTag() == "!!float" && t.Kind() >= reflect.Int && t.Kind() <= reflect.Uint64
+}
+
+// cut says which numbers of a document that could be read were cut to whole
+// ones.
+func cut(text []byte) error {
+	var document yaml.Node
+	if yaml.Unmarshal(text, &document) != nil || len(document.Content) == 0 {
+		return nil // read before, and empty
 	}
+	var w faultFinder
+	w.look(document.Content[0], reflect.TypeFor[Config](), "")
+	if len(w.found) == 0 {
+		return nil
+	}
+	return errors.New(strings.Join(w.found, "; "))
+}
+
+func (w *faultFinder) fields(n *yaml.Node, t reflect.Type, path string) {
+	names, types := settings(t)
 	if path != "" {
 		path += "."
 	}
@@ -102,12 +119,30 @@ func (w *faultFinder) fields(n *yaml.Node, t reflect.Type, path string) {
 		switch now := renamed[path+key.Value]; {
 		case ok:
 			w.look(n.Content[i+1], field, path+key.Value)
+		case key.ShortTag() == "!!merge":
 		case now != "":
 			w.say(key, "%s is now %s", path+key.Value, now)
 		default:
 			w.say(key, "%s is no setting%s", path+name(key.Value), meant(key.Value, path, names))
 		}
 	}
+}
+
+// settings are the names of a struct's settings, in order, and their types.
+func settings(t reflect.Type) (names []string, types map[string]reflect.Type) {
+	types = map[string]reflect.Type{}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, option, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		if option == "inline" {
+			inner, of := settings(f.Type)
+			names = append(names, inner...)
+			maps.Copy(types, of)
+			continue
+		}
+		names, types[name] = append(names, name), f.Type
+	}
+	return names, types
 }
 
 // kindOf says what a value of a type looks like.
