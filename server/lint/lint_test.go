@@ -58,7 +58,7 @@ func TestText(t *testing.T) {
 	}
 	want := `warning: doubtful.yaml:9: rules[0] (POST /v1/items, per ip): limit is 200 per 1s (burst 200), want less than the 50 per 1s (burst 50) of (*, per ip), which makes this rule void [void]
 warning: doubtful.yaml:12: rules[3] (UNKNOWN, project acme): project is "acme", want none, because UNKNOWN rules are the same for everybody; this one never applies [unreachable]
-4 rules, 0 errors, 2 warnings, 1 accepted; 2 of 3 endpoints have no rule of their own
+4 rules, 0 errors, 2 warnings, 1 accepted; 2 of 3 endpoints without a rule of their own
 `
 	if b.String() != want {
 		t.Errorf("WriteText wrote\n%s\nwant\n%s", b.String(), want)
@@ -68,7 +68,7 @@ warning: doubtful.yaml:12: rules[3] (UNKNOWN, project acme): project is "acme", 
 	if err := lint.WriteText(&b, results); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"\ndoubtful.yaml: 4 rules, 0 errors, 2 warnings", "error: broken.yaml:", " it is no YAML (", "\nbroken.yaml: 1 errors, 0 warnings\n"} {
+	for _, want := range []string{"\ndoubtful.yaml: 4 rules, 0 errors, 2 warnings", "error: broken.yaml:", " it is no YAML (", "\nbroken.yaml: 1 error, 0 warnings\n"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("WriteText of two wrote\n%s\nwant %q in it", b.String(), want)
 		}

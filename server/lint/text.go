@@ -33,19 +33,27 @@ func WriteText(w io.Writer, results []Result) error {
 func (r Result) summary() string {
 	n, text := Total([]Result{r}), ""
 	if r.Read {
-		text = fmt.Sprintf("%d rules, ", r.Rules)
+		text = Counted(r.Rules, "rule", "rules") + ", "
 	}
-	text += fmt.Sprintf("%d errors, %d warnings", n.Errors, n.Warnings)
+	text += Counted(n.Errors, "error", "errors") + ", " + Counted(n.Warnings, "warning", "warnings")
 	if n.Notes > 0 {
-		text += fmt.Sprintf(", %d notes", n.Notes)
+		text += ", " + Counted(n.Notes, "note", "notes")
 	}
 	if n.Accepted > 0 {
 		text += fmt.Sprintf(", %d accepted", n.Accepted)
 	}
 	if r.Fallback > 0 {
-		text += fmt.Sprintf("; %d of %d endpoints have no rule of their own", r.Fallback, r.Endpoints)
+		text += fmt.Sprintf("; %d of %s without a rule of their own", r.Fallback, Counted(r.Endpoints, "endpoint", "endpoints"))
 	}
 	return text
+}
+
+// Counted is a number and what it counts: "1 rule", "2 rules".
+func Counted(n int, one, many string) string {
+	if n == 1 {
+		many = one
+	}
+	return fmt.Sprintf("%d %s", n, many)
 }
 
 // Report is the form of the JSON output. Fields may be added to it; those that

@@ -11,6 +11,7 @@ import (
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/daemon"
 	"github.com/headgate-io/headgate/server/doctor"
+	"github.com/headgate-io/headgate/server/lint"
 )
 
 // errDoctor is the exit of a doctor that found what it has printed.
@@ -132,6 +133,7 @@ func writeReport(w io.Writer, r doctor.Report) error {
 			fmt.Fprintf(w, "          want %s\n", f.Set)
 		}
 	}
-	_, err := fmt.Fprintf(w, "%d mismatches, %d failures, %d notes\n", r.Count(doctor.Mismatch), r.Count(doctor.Failure), r.Count(doctor.Note))
+	_, err := fmt.Fprintf(w, "%s, %s, %s\n", lint.Counted(r.Count(doctor.Mismatch), "mismatch", "mismatches"),
+		lint.Counted(r.Count(doctor.Failure), "failure", "failures"), lint.Counted(r.Count(doctor.Note), "note", "notes"))
 	return err
 }

@@ -15,7 +15,7 @@ func TestDoctorUpstream(t *testing.T) {
 		code int
 		want string
 	}{
-		{[]string{"--upstream", "nginx"}, exitFailure, "1 mismatches, 0 failures, 2 notes"},
+		{[]string{"--upstream", "nginx"}, exitFailure, "1 mismatch, 0 failures, 2 notes"},
 		{[]string{"--upstream", "tomcat"}, exitOK, "0 mismatches, 0 failures, 2 notes"},
 		{[]string{"--upstream", "inetd"}, exitUsage, ""},
 		{[]string{"now"}, exitUsage, ""},

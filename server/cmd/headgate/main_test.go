@@ -306,7 +306,7 @@ func TestPolicyLint(t *testing.T) {
 	write(t, dir, "routes.txt", routesFile)
 	must(t, dir, "policy", "set", "GET /v1/itmes/{id}", "5")
 	out := must(t, dir, "policy", "lint", "--routes", "routes.txt")
-	for _, want := range []string{"no_endpoint", "GET /v1/items/{id}", "no_default", "no_unknown", "1 rules, 0 errors, 3 warnings"} {
+	for _, want := range []string{"no_endpoint", "GET /v1/items/{id}", "no_default", "no_unknown", "1 rule, 0 errors, 3 warnings"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("lint does not say %q:\n%s", want, out)
 		}
@@ -339,14 +339,14 @@ func TestPolicyLintExits(t *testing.T) {
 	}{
 		{"good.yaml", 0, "2 rules, 0 errors, 0 warnings\n"},
 		{"good.yaml --fail-on warning", 0, ""},
-		{"note.yaml --fail-on warning", 0, "0 warnings, 1 notes"},
+		{"note.yaml --fail-on warning", 0, "0 warnings, 1 note"},
 		{"warn.yaml", 0, "[no_unknown]"},
 		{"warn.yaml --fail-on warning", 1, "--fail-on is warning"},
 		{"warn.yaml --fail-on warning --ignore no_unknown", 0, "1 accepted"},
 		{"bad.yaml", 1, "[limit]"},
 		{"bad.yaml --fail-on never", 0, "[limit]"},
 		{"broken.yaml", 1, "broken.yaml:"},
-		{"good.yaml warn.yaml --routes routes.txt", 0, "warn.yaml: 1 rules, 0 errors, 1 warnings"},
+		{"good.yaml warn.yaml --routes routes.txt", 0, "warn.yaml: 1 rule, 0 errors, 1 warning"},
 		{"good.yaml bad.yaml", 1, "good.yaml: 2 rules"},
 		{"good.yaml --format sarif", 0, `"version": "2.1.0"`},
 		{"bad.yaml --format sarif", 1, `"ruleId": "limit"`},
