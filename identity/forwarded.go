@@ -29,10 +29,14 @@ func parseForwarded(s string) (netip.Addr, Stop) {
 			continue
 		}
 		name, value, rest, ok := cutPair(s)
-		if !ok || !seen.add(name) {
+		if !ok {
 			return netip.Addr{}, StopMalformed
 		}
-		if strings.EqualFold(name, "for") {
+		which := parameterOf(name)
+		if !seen.add(which) {
+			return netip.Addr{}, StopMalformed
+		}
+		if which == parameterFor {
 			node = value
 			if node == "" {
 				return netip.Addr{}, StopMalformed
@@ -47,15 +51,38 @@ func parseForwarded(s string) (netip.Addr, Stop) {
 // of which may be there once.
 type parameters uint8
 
-func (p *parameters) add(name string) (first bool) {
-	for i, known := range [...]string{"for", "by", "host", "proto"} {
-		if strings.EqualFold(name, known) {
-			first = *p&(1<<i) == 0
-			*p |= 1 << i
-			return first
-		}
+const (
+	parameterFor parameters = 1 << iota
+	parameterBy
+	parameterHost
+	parameterProto
+
+	otherParameter parameters = 0
+)
+
+func (p *parameters) add(which parameters) (first bool) {
+	first = *p&which == 0
+	*p |= which
+	return first
+}
+
+// parameterOf tells RFC 7239's own parameters apart, mostly by their length.
+func parameterOf(name string) parameters {
+	which, known := otherParameter, ""
+	switch len(name) {
+	case 2:
+		which, known = parameterBy, "by"
+	case 3:
+		which, known = parameterFor, "for"
+	case 4:
+		which, known = parameterHost, "host"
+	case 5:
+		which, known = parameterProto, "proto"
 	}
-	return true
+	if name != known && !strings.EqualFold(name, known) {
+		return otherParameter
+	}
+	return which
 }
 
 // cutPair cuts name=value from s, up to the semicolon or the end.
@@ -79,16 +106,19 @@ func cutPair(s string) (name, value, rest string, ok bool) {
 // brackets are not part of one, so ports and IPv6 addresses must be quoted.
 func cutToken(s string) (token, rest string) {
 	for i := range len(s) {
-		if !tokenByte(s[i]) {
+		if !tokenBytes[s[i]] {
 			return s[:i], s[i:]
 		}
 	}
 	return s, ""
 }
 
-func tokenByte(c byte) bool {
-	return alphanumeric(c) || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
-}
+var tokenBytes = func() (is [256]bool) {
+	for c := range is {
+		is[c] = alphanumeric(byte(c)) || strings.IndexByte("!#$%&'*+-.^_`|~", byte(c)) >= 0
+	}
+	return is
+}()
 
 // cutQuoted cuts a quoted-string (RFC 9110 §5.6.4) from the front of s and
 // returns its content without the backslashes.
