@@ -194,6 +194,8 @@ type savedRule struct {
 	OnStoreLoss StoreLoss     `json:"loss,omitempty"`
 	Expires     time.Time     `json:"x,omitzero"`
 	Name        string        `json:"n,omitempty"`
+
+	EnforcePercent int64 `json:"pct,omitempty"`
 }
 
 func encodeCopy(d Document) ([]byte, error) {

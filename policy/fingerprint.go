@@ -46,7 +46,7 @@ func (d Document) Fingerprint() string {
 		h := rule.text(r.Endpoint).text(r.Project).text(r.Tier).text(r.Name)
 		h = h.number(uint64(r.Limit)).number(uint64(r.Per)).number(uint64(r.Burst))
 		h = h.number(uint64(r.Subject) | uint64(r.Algorithm)<<8 | uint64(r.Mode)<<16 |
-			uint64(r.Scope)<<24 | uint64(r.OnStoreLoss)<<32)
+			uint64(r.Scope)<<24 | uint64(r.OnStoreLoss)<<32 | uint64(r.EnforcePercent)<<40)
 		sum += h.number(uint64(expiry(r.Expires))).sum()
 	}
 	for project, tier := range d.Projects {

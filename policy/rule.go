@@ -49,6 +49,8 @@ type Rule struct {
 
 	Expires time.Time // when the rule ends; zero is never
 	Name    string    // shown to clients; printable ASCII, at most MaxName bytes
+
+	EnforcePercent int64 // the share of the subjects that are denied, 1 to 100; 0 is 100
 }
 
 // Title reports the name that clients see: Name, or a text made of the endpoint

@@ -18,8 +18,8 @@ type dialect struct {
 	// costs no way over a network.
 	rows int
 
-	// sameRule and sameProject find a row by endpoint, project_id, tier and
-	// subject, and by project_id: byte for byte, and by an index.
+	// sameRule and sameProject find a row by endpoint, project_id, tier,
+	// subject and lasts, and by project_id: byte for byte, and by an index.
 	sameRule, sameProject string
 
 	// newRule and newProject follow the values of an INSERT that takes the
@@ -35,12 +35,17 @@ type dialect struct {
 }
 
 const (
-	sameRuleInWords = "endpoint = ? AND coalesce(project_id, '') = ? AND coalesce(tier, '') = ? AND subject = ?"
+	// lasts tells the lasting rule of a key from the one that stands in for it
+	// until it expires.
+	lasts = "(CASE WHEN expires_at IS NULL THEN '' ELSE 'until' END)"
 
-	newRuleInWords = ` ON CONFLICT (endpoint, coalesce(project_id, ''), coalesce(tier, ''), subject) DO UPDATE SET
+	sameRuleInWords = "endpoint = ? AND coalesce(project_id, '') = ? AND coalesce(tier, '') = ? AND subject = ? AND " + lasts + " = ?"
+
+	newRuleInWords = ` ON CONFLICT (endpoint, coalesce(project_id, ''), coalesce(tier, ''), subject, ` + lasts + `) DO UPDATE SET
 	rps_limit = excluded.rps_limit, per_seconds = excluded.per_seconds, burst = excluded.burst,
 	algorithm = excluded.algorithm, mode = excluded.mode, scope = excluded.scope,
-	on_store_loss = excluded.on_store_loss, expires_at = excluded.expires_at, name = excluded.name`
+	on_store_loss = excluded.on_store_loss, expires_at = excluded.expires_at, name = excluded.name,
+	enforce_percent = excluded.enforce_percent`
 
 	newProjectInWords = " ON CONFLICT (project_id) DO UPDATE SET tier = excluded.tier"
 )
@@ -58,11 +63,12 @@ var postgresDialect = dialect{
 // is, unless that is one which only MySQL or only MariaDB has. A hash counts
 // every byte.
 var mysqlDialect = dialect{
-	rows: 250, sameRule: "rule_key = unhex(sha2(concat_ws(char(0), ?, ?, ?, ?), 256))", sameProject: "project_key = unhex(sha2(?, 256))",
+	rows: 250, sameRule: "rule_key = unhex(sha2(concat_ws(char(0), ?, ?, ?, ?, ?), 256))", sameProject: "project_key = unhex(sha2(?, 256))",
 	newRule: ` ON DUPLICATE KEY UPDATE
 	rps_limit = VALUES(rps_limit), per_seconds = VALUES(per_seconds), burst = VALUES(burst),
 	algorithm = VALUES(algorithm), mode = VALUES(mode), scope = VALUES(scope),
-	on_store_loss = VALUES(on_store_loss), expires_at = VALUES(expires_at), name = VALUES(name)`,
+	on_store_loss = VALUES(on_store_loss), expires_at = VALUES(expires_at), name = VALUES(name),
+	enforce_percent = VALUES(enforce_percent)`,
 	newProject: " ON DUPLICATE KEY UPDATE tier = VALUES(tier)",
 	bytes:      true,
 }

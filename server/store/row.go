@@ -33,9 +33,10 @@ func (s *Store) readDocument(ctx context.Context, tx *tx) (policy.Document, erro
 // condition is isPlain's opposite to the letter.
 const (
 	plainColumns = "rowid, endpoint, project_id, rps_limit"
-	ruleColumns  = plainColumns + ", per_seconds, burst, subject, algorithm, mode, tier, scope, on_store_loss, expires_at, name"
+	ruleColumns  = plainColumns + ", per_seconds, burst, subject, algorithm, mode, tier, scope, on_store_loss, expires_at, name, enforce_percent"
 	isPlain      = `per_seconds = 1 AND burst IS NULL AND subject = 'principal' AND algorithm = 'token_bucket' AND mode = 'enforce'
-        AND tier IS NULL AND scope = 'local' AND on_store_loss = 'closed' AND expires_at IS NULL AND name IS NULL`
+        AND tier IS NULL AND scope = 'local' AND on_store_loss = 'closed' AND expires_at IS NULL AND name IS NULL
+        AND enforce_percent IS NULL`
 )
 
 // allRules reads all policies in the order of their rows.
@@ -86,7 +87,7 @@ func (s *Store) scanRules(ctx context.Context, tx *tx, r *row, columns, clauses 
 		return err
 	}
 	defer rows.Close()
-	r.values = [14]any{}
+	r.values = [15]any{}
 	width := strings.Count(columns, ",") + 1
 	for rows.Next() {
 		if err := rows.Scan(r.cells[:width]...); err != nil {
@@ -110,6 +111,8 @@ func (r *row) rule() policy.Rule {
 		Burst:    r.wholeOrNull(5, "burst", math.MaxInt64),
 		Tier:     r.text(9, "tier"),
 		Name:     r.text(13, "name"),
+
+		EnforcePercent: r.wholeOrNull(14, "enforce_percent", 100),
 	}
 	if n := r.wholeOrNull(4, "per_seconds", math.MaxInt64/int64(time.Second)); n != 0 {
 		rule.Per = time.Duration(n) * time.Second
@@ -155,8 +158,8 @@ type row struct {
 	label any  // the endpoint, to find the row by
 	bytes bool // what the driver gives as bytes is a text
 
-	values   [14]any
-	cells    [14]any           // pointers to values
+	values   [15]any
+	cells    [15]any           // pointers to values
 	interned map[string]string // few endpoints stand in many rows
 
 	problems []error

@@ -20,20 +20,24 @@ var ErrNotFound = errors.New("not found")
 
 // RuleKey is what a rule is found by; no two rules share one.
 type RuleKey struct {
-	Endpoint string // template text, or a reserved word
-	Project  string // empty: all
-	Tier     string // empty: all
-	Subject  policy.Subject
+	Endpoint  string // template text, or a reserved word
+	Project   string // empty: all
+	Tier      string // empty: all
+	Subject   policy.Subject
+	Temporary bool // expires, and stands in for the lasting rule until then
 }
 
 // KeyOf reports the key of a rule.
 func KeyOf(r policy.Rule) RuleKey {
-	return RuleKey{canonical(r.Endpoint), r.Project, r.Tier, r.Subject}
+	return RuleKey{canonical(r.Endpoint), r.Project, r.Tier, r.Subject, !r.Expires.IsZero()}
 }
 
 // String names the rule for people.
 func (k RuleKey) String() string {
 	text := fmt.Sprintf("rule for %q", k.Endpoint)
+	if k.Temporary {
+		text = "temporary " + text
+	}
 	if k.Project != "" {
 		text += fmt.Sprintf(" of project %q", k.Project)
 	}
@@ -159,7 +163,11 @@ func affected(done sql.Result, what fmt.Stringer) error {
 }
 
 func (k RuleKey) args() []any {
-	return []any{canonical(k.Endpoint), k.Project, k.Tier, k.Subject.String()}
+	lasts := ""
+	if k.Temporary {
+		lasts = "until"
+	}
+	return []any{canonical(k.Endpoint), k.Project, k.Tier, k.Subject.String(), lasts}
 }
 
 // SetTier puts a project into a tier; an empty tier takes it out of any.
@@ -233,8 +241,8 @@ func (s *Store) Export(ctx context.Context) (doc policy.Document, err error) {
 
 const (
 	insertRules = `INSERT INTO policies
-	(endpoint, project_id, rps_limit, per_seconds, burst, subject, algorithm, mode, tier, scope, on_store_loss, expires_at, name) VALUES `
-	ruleValues = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+	(endpoint, project_id, rps_limit, per_seconds, burst, subject, algorithm, mode, tier, scope, on_store_loss, expires_at, name, enforce_percent) VALUES `
+	ruleValues = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 
 // writeRules inserts rules, as many with a statement as the dialect says.
@@ -249,7 +257,7 @@ func writeRules(ctx context.Context, tx *tx, instead string, rules []policy.Rule
 		return err
 	}
 	defer insert.Close()
-	args := make([]any, 0, 13*most)
+	args := make([]any, 0, 14*most)
 	for len(rules) >= most {
 		args = args[:0]
 		for _, r := range rules[:most] {
@@ -275,7 +283,7 @@ func appendRule(args []any, r policy.Rule) []any {
 	return append(args,
 		canonical(r.Endpoint), orNull(r.Project), r.Limit, max(1, int64(r.Per/time.Second)), orNull(r.Burst),
 		r.Subject.String(), r.Algorithm.String(), r.Mode.String(), orNull(r.Tier), r.Scope.String(),
-		r.OnStoreLoss.String(), expires, orNull(r.Name))
+		r.OnStoreLoss.String(), expires, orNull(r.Name), orNull(r.EnforcePercent))
 }
 
 func upsertProjects(ctx context.Context, tx *tx, tiers map[string]string) error {

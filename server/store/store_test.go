@@ -122,7 +122,7 @@ func testSetGetListDelete(t *testing.T, d database) {
 		t.Errorf("Get of a deleted rule = %v, want ErrNotFound", err)
 	}
 	err = s.Delete(ctx, store.KeyOf(full))
-	if want := `rule for "POST /login" of project "acme" per ip: not found`; !errors.Is(err, store.ErrNotFound) || err.Error() != want {
+	if want := `temporary rule for "POST /login" of project "acme" per ip: not found`; !errors.Is(err, store.ErrNotFound) || err.Error() != want {
 		t.Errorf("Delete of a deleted rule = %v, want %s", err, want)
 	}
 }

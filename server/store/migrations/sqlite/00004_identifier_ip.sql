@@ -4,6 +4,11 @@
 -- column, so the table is made anew; its rows are kept. Nothing else differs
 -- from the first version. On a table of a million rules this takes some seconds.
 
+-- Processes that start together may each run this. Without the index, a slow one
+-- would make the table anew after a fast one has changed it further: now the
+-- second note that this was done is refused, and all that was done with it.
+CREATE UNIQUE INDEX IF NOT EXISTS goose_db_version_once ON goose_db_version (version_id);
+
 CREATE TABLE policies_next (
     endpoint      TEXT    NOT NULL
         CHECK (typeof(endpoint) = 'text' AND endpoint <> ''),
