@@ -76,6 +76,7 @@ Start with "headgate demo", then "headgate serve --help".`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%w; see `%s --help`", wrongFlag(err), cmd.CommandPath())
 	})
+	root.SetHelpCommand(newHelp())
 	root.AddCommand(newServe(), newPolicy(), newKey(), newToken(), newSecret(), newBucket(), newAudit(), newRoutes(), newExplain(), newAttack(), newDoctor(), newDemo(), newVersion())
 	return root
 }
@@ -124,6 +125,32 @@ func group(use, short string, children ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short, RunE: onlyChildren}
 	cmd.AddCommand(children...)
 	return cmd
+}
+
+// newHelp is the library's help command, with an exit status for a command that
+// there is not.
+func newHelp() *cobra.Command {
+	return &cobra.Command{
+		Use: "help [COMMAND]", Short: "Help about any command",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			named, rest, err := cmd.Root().Find(args)
+			if err != nil || len(rest) > 0 {
+				return onlyChildren(named, rest)
+			}
+			named.InitDefaultHelpFlag()
+			return named.Help()
+		},
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
+			if named, _, err := cmd.Root().Find(args); err == nil {
+				for _, child := range named.Commands() {
+					if child.IsAvailableCommand() {
+						names = append(names, cobra.CompletionWithDesc(child.Name(), child.Short))
+					}
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+	}
 }
 
 // onlyChildren runs a command that only holds others: help without arguments,

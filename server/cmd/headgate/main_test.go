@@ -67,6 +67,7 @@ func TestBadInput(t *testing.T) {
 	}{
 		"unknown command":    {args: "polcy list", code: 2, want: []string{`unknown command "polcy"`, `did you mean "policy"?`, "headgate --help"}},
 		"unknown subcommand": {args: "policy lst", code: 2, want: []string{`unknown command "lst"`, "headgate policy --help"}},
+		"unknown help topic": {args: "help polcy", code: 2, want: []string{`unknown command "polcy"`, `did you mean "policy"?`}},
 		"unknown flag":       {args: "policy list --jsn", code: 2, want: []string{"--jsn", "headgate policy list --help"}},
 		"too many arguments": {args: "policy get a b", code: 2, want: []string{"takes 1 argument, got 2"}},
 		"limit of zero":      {args: "policy set default 0", code: 2, want: []string{`LIMIT is "0"`, "1 to 9223372036854775807"}},
