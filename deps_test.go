@@ -33,6 +33,8 @@ var allowed = map[string][]string{
 	"bucket":            {"key", "rate"},
 	"bucket/memory":     {"bucket", "key", "rate"},
 	"bucket/buckettest": {"bucket", "key", "rate"},
+	"bucket/lease":      {"bucket", "key", "rate"},
+	"simulate":          {"bucket", "bucket/lease", "rate"},
 	"":                  {"endpoint", "identity", "policy", "key", "bucket", "rate"},
 	"internal/perrule":  {"policy"},
 	"httplimit":         {"", "body", "bucket", "endpoint", "policy", "internal/perrule", "internal/problem"},

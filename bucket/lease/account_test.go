@@ -1,0 +1,233 @@
+package lease_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/headgate-io/headgate/bucket/lease"
+)
+
+var terms = lease.Terms{}.Complete() // 100 ms, 25 ms
+
+const ms = int64(time.Millisecond)
+
+// A day in the life of an account: each step is one call, at a literal time.
+func TestAccount(t *testing.T) {
+	a := lease.NewAccount(0)
+	take := func(at, cost int64, want lease.Verdict) {
+		t.Helper()
+		if got := a.Take(at, terms, cost); got != want {
+			t.Fatalf("at %d ms: Take(%d) = %v, want %v", at/ms, cost, got, want)
+		}
+	}
+	retake := func(at, cost int64, want lease.Verdict) {
+		t.Helper()
+		if got := a.Retake(at, cost); got != want {
+			t.Fatalf("at %d ms: Retake(%d) = %v, want %v", at/ms, cost, got, want)
+		}
+	}
+	asks := func(at int64, want lease.Question) {
+		t.Helper()
+		if got, _ := a.Question(at, terms); got != want {
+			t.Fatalf("at %d ms: Question = %+v, want %+v", at/ms, got, want)
+		}
+	}
+	answer := func(at int64, got lease.Answer, counts bool) {
+		t.Helper()
+		if a.Answer(at, terms, got, 0) != counts {
+			t.Fatalf("at %d ms: Answer(%+v) = %v, want %v", at/ms, got, !counts, counts)
+		}
+	}
+
+	// A cold account asks for what it needs, and no more.
+	take(0, 1, lease.Ask)
+	asks(0, lease.Question{Seq: 1, Want: 1, Need: 1})
+	take(1*ms, 2, lease.Ask)     // comes while the question is under way
+	asks(1*ms, lease.Question{}) // one at a time
+	answer(2*ms, lease.Answer{Seq: 7, Tokens: 9}, false)
+	answer(2*ms, lease.Answer{Seq: 1, Tokens: 1, Left: 99}, true)
+	answer(2*ms, lease.Answer{Seq: 1, Tokens: 1, Left: 99}, false) // twice over the network
+	retake(2*ms, 1, lease.Admit)
+	retake(2*ms, 2, lease.Ask)
+	asks(2*ms, lease.Question{Seq: 2, Want: 2, Need: 2})
+	answer(3*ms, lease.Answer{Seq: 2, Tokens: 2, Left: 97}, true)
+	retake(3*ms, 2, lease.Admit)
+
+	// A warm one asks ahead: for half of what a TTL brings, before it runs out.
+	for i := range int64(6) {
+		at := (4 + i) * ms
+		take(at, 1, lease.Ask)
+		if q, ok := a.Question(at, terms); ok {
+			answer(at, lease.Answer{Seq: q.Seq, Tokens: q.Want, Left: 90}, true)
+		}
+		if a.Retake(at, 1) == lease.Deny {
+			t.Fatalf("at %d ms: Deny, want tokens", at/ms)
+		}
+	}
+	if a.Remaining(10*ms) < 90 {
+		t.Errorf("Remaining = %d, want the 90 of the bucket and what is held", a.Remaining(10*ms))
+	}
+}
+
+func TestAccountLosesOldTokens(t *testing.T) {
+	a := lease.NewAccount(0)
+	a.Take(0, terms, 5)
+	q, _ := a.Question(0, terms)
+	a.Answer(90*ms, terms, lease.Answer{Seq: q.Seq, Tokens: 5}, 0)
+	if got := a.Until(99 * ms); got != 100*ms {
+		t.Errorf("Until = %d ms, want 100: the TTL begins when it was asked, not when it was answered", got/ms)
+	}
+	if a.Retake(100*ms, 5) == lease.Admit {
+		t.Error("a batch is used at the end of its TTL, want it lost")
+	}
+
+	late := lease.NewAccount(0)
+	late.Take(0, terms, 5)
+	q, _ = late.Question(0, terms)
+	late.Answer(100*ms, terms, lease.Answer{Seq: q.Seq, Tokens: 5}, 0)
+	if late.Retake(100*ms, 5) == lease.Admit {
+		t.Error("a batch is used that was old when it came, want it lost")
+	}
+}
+
+func TestAccountAsksAgainUnderTheSameNumber(t *testing.T) {
+	a := lease.NewAccount(0)
+	a.Take(0, terms, 5)
+	first, _ := a.Question(0, terms)
+	if a.Failed(first.Seq+1) || !a.Failed(first.Seq) || a.Failed(first.Seq) {
+		t.Fatal("Failed: want true for the question under way, once")
+	}
+	a.Take(5*ms, terms, 2)
+	second, ok := a.Question(5*ms, terms)
+	if !ok || second != first {
+		t.Fatalf("Question = %+v, want %+v again: it may have been charged", second, first)
+	}
+	a.Failed(second.Seq)
+	// The answer comes when nobody expects it any more. It counts, and for as long as it is good since the question was first sent.
+	if !a.Answer(50*ms, terms, lease.Answer{Seq: first.Seq, Tokens: 5}, 0) || a.Until(50*ms) != 100*ms {
+		t.Errorf("a late answer is good until %d ms, want 100", a.Until(50*ms)/ms)
+	}
+
+	b := lease.NewAccount(0)
+	b.Take(0, terms, 5)
+	first, _ = b.Question(0, terms)
+	b.Failed(first.Seq)
+	b.Take(100*ms, terms, 2)
+	if q, _ := b.Question(100*ms, terms); q.Seq != first.Seq+1 || q.Want != 2 {
+		t.Errorf("Question after a TTL = %+v, want a new one: whatever the old one brought would be lost", q)
+	}
+}
+
+func TestAccountOfAnEmptyBucket(t *testing.T) {
+	a := lease.NewAccount(0)
+	a.Take(0, terms, 10)
+	q, _ := a.Question(0, terms)
+	a.Answer(1*ms, terms, lease.Answer{Seq: q.Seq, Tokens: 0, Left: 3, Wait: 70 * time.Millisecond, Reset: time.Second}, 5*time.Millisecond)
+	for _, c := range []struct {
+		at, cost int64
+		want     lease.Verdict
+		retry    time.Duration
+	}{
+		{at: 1 * ms, cost: 10, want: lease.Deny, retry: 70 * time.Millisecond},
+		{at: 1 * ms, cost: 4, want: lease.Deny, retry: 70 * time.Millisecond},
+		{at: 31 * ms, cost: 10, want: lease.Deny, retry: 40 * time.Millisecond},
+		{at: 31 * ms, cost: 3, want: lease.Ask}, // so many were left
+		{at: 71 * ms, cost: 10, want: lease.Ask},
+	} {
+		b := a
+		if got := b.Take(c.at, terms, c.cost); got != c.want || got == lease.Deny && b.RetryAfter(c.at) != c.retry {
+			t.Errorf("at %d ms: Take(%d) = %v, retry after %v, want %v, %v", c.at/ms, c.cost, got, b.RetryAfter(c.at), c.want, c.retry)
+		}
+	}
+	if got := a.ResetAfter(501 * ms); got != 500*time.Millisecond {
+		t.Errorf("ResetAfter = %v, want 500ms", got)
+	}
+
+	// A bucket that will have a token at once is not asked again at once.
+	b := lease.NewAccount(0)
+	b.Take(0, terms, 1)
+	q, _ = b.Question(0, terms)
+	b.Answer(1*ms, terms, lease.Answer{Seq: q.Seq, Wait: time.Millisecond}, 5*time.Millisecond)
+	if b.Take(29*ms, terms, 1) != lease.Deny || b.RetryAfter(29*ms) != 2*time.Millisecond || b.Take(31*ms, terms, 1) != lease.Ask {
+		t.Error("want the next question no sooner than a poll, and what it was told to vary by, after the answer")
+	}
+}
+
+func TestAccountReturn(t *testing.T) {
+	a := lease.NewAccount(0)
+	a.Take(0, terms, 5)
+	q, _ := a.Question(0, terms)
+	a.Answer(1*ms, terms, lease.Answer{Seq: q.Seq, Tokens: 5}, 0)
+	until := a.Until(2 * ms)
+	if a.Take(2*ms, terms, 5) != lease.Admit {
+		t.Fatal("Take = no, want 5 tokens")
+	}
+	a.Return(2*ms, 5, until)
+	if a.Retake(99*ms, 5) != lease.Admit {
+		t.Error("tokens that were returned are gone")
+	}
+	a.Return(100*ms, 5, until)
+	if a.Retake(100*ms, 1) == lease.Admit {
+		t.Error("tokens that were returned too late are used")
+	}
+}
+
+// FuzzAccount does anything in any order. What is admitted is never more than what was granted and is not yet old, token by token: the twin keeps
+// every batch on its own.
+func FuzzAccount(f *testing.F) {
+	f.Add([]byte{0x01, 0x40, 0x85, 0xc1, 0x10})
+	f.Add([]byte{1, 0x81, 0xff, 2, 3, 4, 0x41, 0x91, 0x41, 0x41, 0xc3, 9, 8, 7})
+	f.Fuzz(func(t *testing.T, steps []byte) {
+		a := lease.NewAccount(0)
+		type batch struct{ tokens, until int64 }
+		var good []batch
+		var now, sent int64
+		var asked, sentFor lease.Question
+		spend := func(tokens int64) {
+			for i := range good {
+				used := min(tokens, good[i].tokens)
+				if good[i].until > now {
+					good[i].tokens -= used
+					tokens -= used
+				}
+			}
+			if tokens > 0 {
+				t.Fatalf("at %d: %d tokens are admitted that nobody granted, or that were old", now, tokens)
+			}
+		}
+		for _, step := range steps {
+			n := int64(step & 0x3f)
+			switch step >> 6 {
+			case 0:
+				if a.Take(now, terms, 1+n%20) == lease.Admit {
+					spend(1 + n%20)
+				}
+			case 1:
+				now += n * n * ms / 20
+				if q, ok := a.Question(now, terms); ok {
+					if q.Seq != sentFor.Seq {
+						sent = now
+					}
+					if q.Want < 1 || q.Need > q.Want || q.Need < 0 {
+						t.Fatalf("Question = %+v, want at least 1 and what is needed", q)
+					}
+					asked, sentFor = q, q
+				}
+			case 2:
+				got := lease.Answer{Seq: asked.Seq, Tokens: min(n, asked.Want), Left: n % 3, Wait: time.Duration(n) * time.Millisecond}
+				if got.Tokens < asked.Need {
+					got.Tokens = 0
+				}
+				if a.Answer(now, terms, got, 0) {
+					good = append(good, batch{got.Tokens, sent + int64(terms.TTL)})
+				}
+			case 3:
+				if n%2 == 0 {
+					a.Failed(asked.Seq)
+				} else if a.Retake(now, 1+n%5) == lease.Admit {
+					spend(1 + n%5)
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,364 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/key"
+	"github.com/headgate-io/headgate/rate"
+)
+
+// Authority keeps the buckets that replicas lease of. It is safe for concurrent use.
+type Authority interface {
+	// Ask answers a question about the bucket of a take. A question under a number that it has answered before, of the same replica, gets the
+	// same answer and is charged once; number 0 is a look, which charges nothing. An error means that it could not find out; whether
+	// the question was charged is then not known.
+	Ask(ctx context.Context, replica uint64, of bucket.Take, q Question) (Answer, error)
+}
+
+// Options configures a Store. Authority is required; every other zero value is a safe default.
+type Options struct {
+	Authority Authority
+	Terms     Terms
+
+	// Replica is what this process is called in questions. Two with one name would be taken for one that asks twice; so would one that
+	// restarts under its old name. Default a random one, as it should be.
+	Replica uint64
+
+	// Deadline is how long a request waits for the authority. Default 5 ms.
+	Deadline time.Duration
+
+	// MaxAccounts is how many buckets are remembered, at about 500 bytes each. One that is forgotten costs what it held, and messages:
+	// never a token too many. Default 1<<16.
+	MaxAccounts int
+
+	// Now is the clock, in nanoseconds. It must not step. Default the monotonic one.
+	Now func() int64
+}
+
+const (
+	defaultDeadline = 5 * time.Millisecond
+	defaultAccounts = 1 << 16
+	shards          = 64
+)
+
+// Store admits out of leases. It is safe for concurrent use.
+type Store struct {
+	o      Options
+	opened atomic.Uint32 // how many accounts ever were
+	shards [shards]shard
+}
+
+type shard struct {
+	mu      sync.Mutex
+	entries map[key.Key]*entry // guarded by mu
+	_       [48]byte           // keeps shards off each other's cache lines
+}
+
+// entry is the account of one bucket, and who waits for its next answer.
+type entry struct {
+	mu      sync.Mutex
+	account Account    // guarded by mu
+	shape   rate.Shape // guarded by mu; of what the account holds
+	waiting *answer    // guarded by mu; nil while nobody waits
+}
+
+// answer is what some requests wait for.
+type answer struct {
+	came chan struct{} // closed when it did, or will not
+	err  error         // why it will not; written before came is closed
+}
+
+// New returns a Store, or an error that names every field at fault.
+func New(o Options) (*Store, error) {
+	var errs []error
+	if o.Authority == nil {
+		errs = append(errs, errors.New("Authority is nil, want one"))
+	}
+	o.Terms = o.Terms.Complete()
+	if o.Terms.TTL < time.Millisecond || o.Terms.TTL > time.Minute {
+		errs = append(errs, fmt.Errorf("Terms.TTL is %v, want 1ms to 1m", o.Terms.TTL))
+	}
+	if o.Terms.Poll < time.Millisecond || o.Terms.Poll > o.Terms.TTL {
+		errs = append(errs, fmt.Errorf("Terms.Poll is %v, want 1ms to Terms.TTL, which is %v", o.Terms.Poll, o.Terms.TTL))
+	}
+	if o.Deadline == 0 {
+		o.Deadline = defaultDeadline
+	}
+	if o.Deadline < 0 || o.Deadline > o.Terms.TTL {
+		errs = append(errs, fmt.Errorf("Deadline is %v, want more than 0 and at most Terms.TTL, which is %v", o.Deadline, o.Terms.TTL))
+	}
+	if o.MaxAccounts == 0 {
+		o.MaxAccounts = defaultAccounts
+	}
+	if o.MaxAccounts < shards {
+		errs = append(errs, fmt.Errorf("MaxAccounts is %d, want %d or more", o.MaxAccounts, shards))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("lease options: %w", err)
+	}
+	for o.Replica == 0 {
+		o.Replica = rand.Uint64()
+	}
+	if o.Now == nil {
+		start := time.Now()
+		o.Now = func() int64 { return int64(time.Since(start)) }
+	}
+	s := &Store{o: o}
+	for i := range s.shards {
+		s.shards[i].entries = map[key.Key]*entry{}
+	}
+	return s, nil
+}
+
+// TryConsume takes from all buckets or from none. The time is the Store's own. An error means that the authority failed or took longer than the
+// deadline, or that a bucket cannot be leased; what was taken is back then.
+func (s *Store) TryConsume(ctx context.Context, _ int64, takes []bucket.Take, outs []bucket.Outcome) (bool, error) {
+	if err := check(takes, outs); err != nil {
+		return false, err
+	}
+	var room [4]attempt
+	tries := room[:0]
+	if len(takes) > len(room) {
+		tries = make([]attempt, 0, len(takes))
+	}
+	now := s.o.Now()
+	waits := false
+	for i := range takes {
+		tries = append(tries, attempt{entry: s.entry(now, &takes[i])})
+		s.first(now, &takes[i], &tries[i])
+		waits = waits || tries[i].verdict == Ask
+	}
+	var err error
+	if waits {
+		err = s.wait(ctx, takes, tries)
+		now = s.o.Now()
+	}
+	allowed := err == nil
+	for i := range tries {
+		allowed = allowed && (tries[i].verdict == Admit || takes[i].Shadow)
+	}
+	for i := range tries {
+		s.finish(now, &takes[i], &tries[i], allowed, &outs[i])
+	}
+	return allowed, err
+}
+
+// attempt is a take on its way.
+type attempt struct {
+	entry   *entry
+	verdict Verdict
+	until   int64 // until when what was taken may be returned
+	never   bool
+	answer  *answer // while the verdict is Ask
+}
+
+func check(takes []bucket.Take, outs []bucket.Outcome) error {
+	if len(outs) < len(takes) {
+		return fmt.Errorf("outs has room for %d outcomes, want %d", len(outs), len(takes))
+	}
+	for i := range takes {
+		if !takes[i].Shape.Algorithm.Drains() {
+			return fmt.Errorf("takes[%d] is of a limit that counts in windows, want one whose debt drains: windows cannot be leased", i)
+		}
+	}
+	return nil
+}
+
+// entry finds the account of a take, or opens one.
+func (s *Store) entry(now int64, take *bucket.Take) *entry {
+	sh := &s.shards[take.Key.Hi%shards]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	e := sh.entries[take.Key]
+	if e == nil {
+		if len(sh.entries) >= s.o.MaxAccounts/shards {
+			sh.forget(now)
+		}
+		e = &entry{account: NewAccount(s.opened.Add(1)), shape: take.Shape}
+		sh.entries[take.Key] = e
+	}
+	return e
+}
+
+// looked is how many accounts are looked at for one that is idle, before one is forgotten that is not.
+const looked = 8
+
+// forget makes room for one. Whoever waits for an answer to an account that is forgotten gets it.
+func (sh *shard) forget(now int64) {
+	n := 0
+	for k, e := range sh.entries { // in an order that nobody can foresee
+		e.mu.Lock()
+		idle := e.account.Idle(now)
+		e.mu.Unlock()
+		if n++; idle || n == looked {
+			delete(sh.entries, k)
+			return
+		}
+	}
+}
+
+// first tries a take for the first time.
+func (s *Store) first(now int64, take *bucket.Take, t *attempt) {
+	units, ok := take.Shape.Units(take.Cost)
+	if t.never = !ok; t.never || units == 0 {
+		if ok {
+			t.verdict = Admit
+		}
+		return
+	}
+	e := t.entry
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.shape != take.Shape {
+		e.shape = take.Shape
+		e.account.Drop() // of another limit: lost, which grants nothing
+	}
+	t.until = e.account.Until(now)
+	t.verdict = e.account.Take(now, s.o.Terms, take.Cost)
+	s.ask(now, take, e, t)
+}
+
+// ask sends what is to be asked, and joins those who wait. The entry is locked.
+func (s *Store) ask(now int64, take *bucket.Take, e *entry, t *attempt) {
+	if q, ok := e.account.Question(now, s.o.Terms); ok {
+		go s.send(*take, e, q)
+	}
+	if t.verdict == Ask {
+		if e.waiting == nil {
+			e.waiting = &answer{came: make(chan struct{})}
+		}
+		t.answer = e.waiting
+	}
+}
+
+// send asks the authority, and wakes all who wait.
+func (s *Store) send(take bucket.Take, e *entry, q Question) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.o.Deadline)
+	got, err := s.o.Authority.Ask(ctx, s.o.Replica, take, q)
+	cancel()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err != nil {
+		e.account.Failed(q.Seq)
+	} else {
+		e.account.Answer(s.o.Now(), s.o.Terms, got, rand.N(s.o.Terms.Poll))
+	}
+	if e.waiting != nil {
+		e.waiting.err = err
+		close(e.waiting.came)
+		e.waiting = nil
+	}
+}
+
+// errNoAnswer is what TryConsume reports when an answer takes too long.
+var errNoAnswer = errors.New("lease: no answer within the deadline")
+
+// wait waits for answers until every attempt has its verdict, or the deadline is over.
+func (s *Store) wait(ctx context.Context, takes []bucket.Take, tries []attempt) error {
+	over := time.NewTimer(s.o.Deadline)
+	defer over.Stop()
+	for i := range tries {
+		t := &tries[i]
+		for t.verdict == Ask {
+			select {
+			case <-t.answer.came:
+				if t.answer.err != nil {
+					return t.answer.err
+				}
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-over.C:
+				return errNoAnswer
+			}
+			s.again(&takes[i], t)
+		}
+	}
+	return nil
+}
+
+// again tries a take anew, after an answer.
+func (s *Store) again(take *bucket.Take, t *attempt) {
+	e := t.entry
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := s.o.Now()
+	if e.shape != take.Shape {
+		t.verdict = Deny // by a change of the limit: the next request meets the new one
+		return
+	}
+	t.until = e.account.Until(now)
+	t.verdict = e.account.Retake(now, take.Cost)
+	s.ask(now, take, e, t)
+}
+
+// finish returns what was taken, if not all were admitted, and says how the bucket stands.
+func (s *Store) finish(now int64, take *bucket.Take, t *attempt, allowed bool, out *bucket.Outcome) {
+	*out = bucket.Outcome{Allowed: t.verdict == Admit, Never: t.never}
+	e := t.entry
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.shape != take.Shape {
+		return
+	}
+	if !allowed && t.verdict == Admit && take.Cost > 0 {
+		e.account.Return(now, take.Cost, t.until)
+	}
+	e.report(now, take, out)
+}
+
+// report writes what the account knows of its bucket. The entry is locked.
+func (e *entry) report(now int64, take *bucket.Take, out *bucket.Outcome) {
+	out.Remaining = min(e.account.Remaining(now), take.Shape.Burst())
+	out.ResetAfter = e.account.ResetAfter(now)
+	if !out.Allowed && !out.Never {
+		out.RetryAfter = e.account.RetryAfter(now)
+	}
+}
+
+// Peek answers what TryConsume would, out of what is held and what the authority says to a look.
+func (s *Store) Peek(ctx context.Context, _ int64, takes []bucket.Take, outs []bucket.Outcome) (bool, error) {
+	if err := check(takes, outs); err != nil {
+		return false, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.o.Deadline)
+	defer cancel()
+	allowed := true
+	for i := range takes {
+		take, out := &takes[i], &outs[i]
+		got, err := s.o.Authority.Ask(ctx, s.o.Replica, *take, Question{Need: max(1, take.Cost)})
+		if err != nil {
+			return false, err
+		}
+		_, ok := take.Shape.Units(take.Cost)
+		*out = bucket.Outcome{Never: !ok, Remaining: min(got.Left+s.held(take), take.Shape.Burst()), ResetAfter: got.Reset}
+		if out.Allowed = ok && take.Cost <= out.Remaining; !out.Allowed && ok {
+			out.RetryAfter = got.Wait
+		}
+		allowed = allowed && (out.Allowed || take.Shadow)
+	}
+	return allowed, nil
+}
+
+// held is how many tokens are held of a take's bucket.
+func (s *Store) held(take *bucket.Take) int64 {
+	sh := &s.shards[take.Key.Hi%shards]
+	sh.mu.Lock()
+	e := sh.entries[take.Key]
+	sh.mu.Unlock()
+	if e == nil {
+		return 0
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.shape != take.Shape {
+		return 0
+	}
+	return e.account.Held(s.o.Now())
+}
