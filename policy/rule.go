@@ -114,6 +114,7 @@ type Document struct {
 	Rules    []Rule
 	Projects map[string]string // project → its tier
 	Source   string            // where it came from, for messages; may be empty
+	Number   int64             // its version, where the source numbers them; 0 is unknown
 	Ignore   []Ignore          // what Lint and Compile may find and nobody need mend
 }
 

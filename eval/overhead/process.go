@@ -140,7 +140,7 @@ func (s *process) openPolicies(p plan) (err error) {
 	if s.store, err = store.Open(ctx, "sqlite:"+filepath.Join(s.dir, "headgate.db")); err != nil {
 		return err
 	}
-	if err = s.store.Import(ctx, document, true); err != nil {
+	if err = s.store.Import(ctx, store.Author{Actor: "eval"}, document, true); err != nil {
 		return err
 	}
 	s.policies, err = policy.NewCache(policy.CacheOptions{Source: s.store, Compile: policy.CompileOptions{Endpoints: s.endpoints}})

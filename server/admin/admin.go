@@ -198,7 +198,8 @@ func (a *api) put(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	a.change(w, r, "put", rule, func(ctx context.Context) error {
-		return rules.Set(ctx, a.Rules, rule, a.Compile)
+		_, err := rules.Set(ctx, a.Rules, store.Author{Actor: a.actor()}, rule, a.Compile)
+		return err
 	})
 }
 
@@ -208,7 +209,10 @@ func (a *api) delete(w http.ResponseWriter, r *http.Request) {
 		refuse(w, r, http.StatusBadRequest, err.Error())
 		return
 	}
-	a.change(w, r, "delete", rule, func(ctx context.Context) error { return a.Rules.Delete(ctx, store.KeyOf(rule)) })
+	a.change(w, r, "delete", rule, func(ctx context.Context) error {
+		_, err := rules.Delete(ctx, a.Rules, store.Author{Actor: a.actor()}, store.KeyOf(rule))
+		return err
+	})
 }
 
 // change makes a change and puts it in force before answering.

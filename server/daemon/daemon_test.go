@@ -82,7 +82,7 @@ func fill(t *testing.T, dsn string, rules []policy.Rule) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := db.Import(context.Background(), policy.Document{Rules: rules}, true); err != nil {
+	if err := db.Import(context.Background(), store.Author{Actor: "test"}, policy.Document{Rules: rules}, true); err != nil {
 		t.Fatal(err)
 	}
 	if err := db.Close(); err != nil {

@@ -142,20 +142,12 @@ func (d *database) Load(ctx context.Context) (policy.Document, string, error) {
 	return s.Load(ctx)
 }
 
-func (d *database) Set(ctx context.Context, rule policy.Rule) error {
+func (d *database) Apply(ctx context.Context, a store.Author, e store.Edit) (store.Version, error) {
 	s, err := d.get(ctx)
 	if err != nil {
-		return err
+		return store.Version{}, err
 	}
-	return s.Set(ctx, rule)
-}
-
-func (d *database) Delete(ctx context.Context, which store.RuleKey) error {
-	s, err := d.get(ctx)
-	if err != nil {
-		return err
-	}
-	return s.Delete(ctx, which)
+	return s.Apply(ctx, a, e)
 }
 
 // Append writes down a change of a bucket.

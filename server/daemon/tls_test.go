@@ -124,7 +124,7 @@ func tlsGateway(t *testing.T, files *authority, clients *authority, auth string,
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := db.Import(context.Background(), policy.Document{Rules: []policy.Rule{{Endpoint: policy.Default, Limit: 1, Per: time.Hour}}}, true); err != nil {
+	if err := db.Import(context.Background(), store.Author{Actor: "test"}, policy.Document{Rules: []policy.Rule{{Endpoint: policy.Default, Limit: 1, Per: time.Hour}}}, true); err != nil {
 		t.Fatal(err)
 	}
 	db.Close()

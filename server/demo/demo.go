@@ -131,7 +131,7 @@ func prepare(ctx context.Context, dir, upstream string, o Options) (config.Confi
 		return conf, nil, err
 	}
 	defer db.Close()
-	if err := db.Import(ctx, policy.Document{Rules: rules}, true); err != nil {
+	if err := db.Import(ctx, store.Author{Actor: "headgate demo"}, policy.Document{Rules: rules}, true); err != nil {
 		return conf, nil, err
 	}
 	keys, err := createKeys(ctx, db, conf.SecretFile)

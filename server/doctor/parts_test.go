@@ -71,7 +71,7 @@ func (s *site) store(change func(*store.Store)) {
 func (s *site) rules(rules ...policy.Rule) {
 	s.t.Helper()
 	s.store(func(db *store.Store) {
-		if err := db.Import(s.t.Context(), policy.Document{Rules: rules}, true); err != nil {
+		if err := db.Import(s.t.Context(), store.Author{Actor: "test"}, policy.Document{Rules: rules}, true); err != nil {
 			s.t.Fatal(err)
 		}
 	})

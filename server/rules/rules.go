@@ -14,9 +14,7 @@ import (
 
 // Store is where rules are kept. *store.Store is one.
 type Store interface {
-	Load(ctx context.Context) (policy.Document, string, error)
-	Set(ctx context.Context, rule policy.Rule) error
-	Delete(ctx context.Context, which store.RuleKey) error
+	Apply(ctx context.Context, a store.Author, e store.Edit) (store.Version, error)
 }
 
 var _ Store = (*store.Store)(nil)
@@ -24,15 +22,16 @@ var _ Store = (*store.Store)(nil)
 // Set writes a rule, unless the rules with it would not compile, or it is for
 // a template that no endpoint has although o knows the endpoints. Such an
 // error unwraps to the policy.Problem of each fault.
-func Set(ctx context.Context, to Store, rule policy.Rule, o policy.CompileOptions) error {
-	doc, _, err := to.Load(ctx)
-	if err != nil {
-		return err
-	}
-	if err := Check(doc, rule, o); err != nil {
-		return err
-	}
-	return to.Set(ctx, rule)
+func Set(ctx context.Context, to Store, a store.Author, rule policy.Rule, o policy.CompileOptions) (store.Version, error) {
+	return to.Apply(ctx, a, store.Edit{
+		Set: []policy.Rule{rule}, Action: store.ActionSet,
+		Check: func(before, _ policy.Document) error { return Check(before, rule, o) },
+	})
+}
+
+// Delete removes a rule.
+func Delete(ctx context.Context, to Store, a store.Author, which store.RuleKey) (store.Version, error) {
+	return to.Apply(ctx, a, store.Edit{Delete: []store.RuleKey{which}, Action: store.ActionDelete})
 }
 
 // Check reports what would be wrong with rule among the rules of doc. Faults

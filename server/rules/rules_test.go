@@ -79,7 +79,7 @@ func TestSetWritesOnlyWhatCompiles(t *testing.T) {
 		{policy.Rule{Endpoint: policy.Default, Limit: 7}, false, 1},
 		{policy.Rule{Endpoint: policy.Default, Limit: 9, Project: "acme"}, false, 2},
 	} {
-		if err := rules.Set(ctx, db, step.rule, o); (err != nil) != step.fails {
+		if _, err := rules.Set(ctx, db, store.Author{Actor: "test"}, step.rule, o); (err != nil) != step.fails {
 			t.Errorf("Set %+v = %v, want an error: %v", step.rule, err, step.fails)
 		}
 		doc, _, err := db.Load(ctx)

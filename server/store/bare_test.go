@@ -50,8 +50,8 @@ func TestBareTable(t *testing.T) {
 // The tables of a Store are such tables too.
 func TestStoreTablesAreReadableAsTables(t *testing.T) {
 	s, ctx := open(t), t.Context()
-	must(t, s.Set(ctx, full))
-	must(t, s.SetTier(ctx, "acme", "gold"))
+	must(t, s.Set(ctx, tester, full))
+	must(t, s.SetTier(ctx, tester, "acme", "gold"))
 	source, err := policysql.New(policysql.Options{DB: shell(t, s.Path()), Projects: "projects"})
 	must(t, err)
 	got, _, err := source.Load(ctx)
@@ -61,7 +61,7 @@ func TestStoreTablesAreReadableAsTables(t *testing.T) {
 	for i := range got.Rules {
 		got.Rules[i].Expires = got.Rules[i].Expires.Local()
 	}
-	got.Source = want.Source
+	got.Source, got.Number = want.Source, want.Number
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("the tables read as %+v, the store as %+v", got, want)
 	}

@@ -15,7 +15,7 @@ func BenchmarkLoad(b *testing.B) {
 		for _, rules := range []int{1_000, 100_000, 1_000_000} {
 			b.Run(fmt.Sprintf("%s/%d", kind.name, rules), func(b *testing.B) {
 				s := kind.make(b).open(b)
-				must(b, s.Import(b.Context(), policy.Document{Rules: manyRules(rules)}, true))
+				must(b, s.Import(b.Context(), tester, policy.Document{Rules: manyRules(rules)}, true))
 				b.ReportAllocs()
 				for b.Loop() {
 					doc, _, err := s.Load(b.Context())
@@ -33,17 +33,17 @@ func BenchmarkImport(b *testing.B) {
 	doc := policy.Document{Rules: manyRules(100_000)}
 	b.ReportAllocs()
 	for b.Loop() {
-		must(b, s.Import(b.Context(), doc, true))
+		must(b, s.Import(b.Context(), tester, doc, true))
 	}
 }
 
 // BenchmarkSet is one change, on the disk before it returns.
 func BenchmarkSet(b *testing.B) {
 	s := open(b)
-	must(b, s.Import(b.Context(), policy.Document{Rules: manyRules(100_000)}, true))
+	must(b, s.Import(b.Context(), tester, policy.Document{Rules: manyRules(100_000)}, true))
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		must(b, s.Set(b.Context(), policy.Rule{Endpoint: "GET /v1/r7/{id}", Project: "p50", Limit: int64(i + 1)}))
+		must(b, s.Set(b.Context(), tester, policy.Rule{Endpoint: "GET /v1/r7/{id}", Project: "p50", Limit: int64(i + 1)}))
 	}
 }
 
@@ -72,7 +72,7 @@ func BenchmarkTold(b *testing.B) {
 	watcher.Go(func() { s.Watch(ctx, func() { told <- struct{}{} }) })
 	<-told
 	for i := 0; b.Loop(); i++ {
-		must(b, s.Set(b.Context(), policy.Rule{Endpoint: "GET /a", Limit: int64(i + 1)}))
+		must(b, s.Set(b.Context(), tester, policy.Rule{Endpoint: "GET /a", Limit: int64(i + 1)}))
 		<-told
 	}
 	stop()

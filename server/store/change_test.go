@@ -26,27 +26,27 @@ func testVersionMovesWithEveryChange(t *testing.T, d database) {
 		do   func() error
 	}
 	changes := []change{
-		{"Set", func() error { return s.Set(ctx, full) }},
-		{"SetTier", func() error { return s.SetTier(ctx, "p", "t") }},
+		{"Set", func() error { return s.Set(ctx, tester, full) }},
+		{"SetTier", func() error { return s.SetTier(ctx, tester, "p", "t") }},
 		{"CreateKey", func() error {
 			key, _, err := s.CreateKey(ctx, digester, store.NewKey{})
 			id = key.ID
 			return err
 		}},
 		{"RevokeKey", func() error { return s.RevokeKey(ctx, id) }},
-		{"Import", func() error { return s.Import(ctx, policy.Document{Rules: []policy.Rule{full}}, true) }},
-		{"Delete", func() error { return s.Delete(ctx, store.KeyOf(full)) }},
-		{"another Store", func() error { return other.Set(ctx, full) }},
+		{"Import", func() error { return s.Import(ctx, tester, policy.Document{Rules: []policy.Rule{full}}, true) }},
+		{"Delete", func() error { return s.Delete(ctx, tester, store.KeyOf(full)) }},
+		{"another Store", func() error { return other.Set(ctx, tester, full) }},
 		{"the shell", func() error {
 			_, err := db.ExecContext(ctx, `UPDATE policies SET rps_limit = 9`)
 			return err
 		}},
-		{"SetTier", func() error { return s.SetTier(ctx, "p", "t") }},
+		{"SetTier", func() error { return s.SetTier(ctx, tester, "p", "t") }},
 		{"the shell's deletion", func() error {
 			_, err := db.ExecContext(ctx, `DELETE FROM projects`)
 			return err
 		}},
-		{"SetTier", func() error { return s.SetTier(ctx, "p", "t") }},
+		{"SetTier", func() error { return s.SetTier(ctx, tester, "p", "t") }},
 	}
 	before, err := s.Version(ctx)
 	must(t, err)
@@ -117,7 +117,7 @@ func testConcurrentWriters(t *testing.T, d database) {
 				s = second
 			}
 			for i := range each {
-				if err := s.Set(ctx, policy.Rule{Endpoint: fmt.Sprintf("GET /w%d/%d", w, i), Limit: 1}); err != nil {
+				if err := s.Set(ctx, tester, policy.Rule{Endpoint: fmt.Sprintf("GET /w%d/%d", w, i), Limit: 1}); err != nil {
 					t.Errorf("Set: %v", err)
 				}
 			}
@@ -156,17 +156,17 @@ func testConcurrentOpen(t *testing.T, d database) {
 	wg.Wait()
 	s := d.open(t)
 	must(t, s.Check(t.Context()))
-	must(t, s.Set(t.Context(), full))
+	must(t, s.Set(t.Context(), tester, full))
 }
 
 func TestOpenTwiceChangesNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.db")
 	s, err := store.Open(t.Context(), "sqlite:"+path)
 	must(t, err)
-	must(t, s.Set(t.Context(), full))
+	must(t, s.Set(t.Context(), tester, full))
 	must(t, s.Close())
 	must(t, s.Close())
-	if err := s.Set(t.Context(), full); err == nil || !strings.Contains(err.Error(), "is closed") {
+	if err := s.Set(t.Context(), tester, full); err == nil || !strings.Contains(err.Error(), "is closed") {
 		t.Errorf("Set after Close = %v, want a refusal", err)
 	}
 	info, err := os.Stat(path)
@@ -191,7 +191,7 @@ func TestOpenOddPaths(t *testing.T) {
 	for _, name := range []string{"with space.db", "q?mode=ro.db", "100%.db", "a#b.db", "ä;&+.db", "file:x.db"} {
 		path := filepath.Join(t.TempDir(), name)
 		s := openAt(t, path)
-		must(t, s.Set(t.Context(), full))
+		must(t, s.Set(t.Context(), tester, full))
 		if _, err := os.Stat(path); err != nil {
 			t.Errorf("Open(%q): %v", path, err)
 		}
@@ -201,7 +201,7 @@ func TestOpenOddPaths(t *testing.T) {
 // A file that is gone for a while is used again when it is back.
 func TestMovedFileIsOpenedAgain(t *testing.T) {
 	s, ctx := open(t), t.Context()
-	must(t, s.Set(ctx, full))
+	must(t, s.Set(ctx, tester, full))
 	must(t, os.Rename(s.Path(), s.Path()+".away"))
 	if _, err := s.List(ctx); err == nil {
 		t.Error("List without the file succeeded")
@@ -216,11 +216,11 @@ func TestMovedFileIsOpenedAgain(t *testing.T) {
 // file's -wal held must not come up in it.
 func TestReplacedFileIsOpenedAnew(t *testing.T) {
 	s, ctx := open(t), t.Context()
-	must(t, s.Set(ctx, policy.Rule{Endpoint: "GET /old", Limit: 1}))
+	must(t, s.Set(ctx, tester, policy.Rule{Endpoint: "GET /old", Limit: 1}))
 	backup := filepath.Join(t.TempDir(), "backup.db")
 	b, err := store.Open(ctx, "sqlite:"+backup)
 	must(t, err)
-	must(t, b.Set(ctx, policy.Rule{Endpoint: "GET /new", Limit: 1}))
+	must(t, b.Set(ctx, tester, policy.Rule{Endpoint: "GET /new", Limit: 1}))
 	must(t, b.Close())
 	before, err := s.Version(ctx)
 	must(t, err)
@@ -231,14 +231,14 @@ func TestReplacedFileIsOpenedAnew(t *testing.T) {
 			t.Errorf("Version without the file = %v, want it to say so", err)
 		}
 	}
-	if err := s.Set(ctx, full); err == nil {
+	if err := s.Set(ctx, tester, full); err == nil {
 		t.Error("Set without the file succeeded")
 	}
 	must(t, os.Rename(backup, s.Path()))
 	if after, err := s.Version(ctx); err != nil || after == before {
 		t.Errorf("Version of the backup = %q, %v, want another one than before", after, err)
 	}
-	must(t, s.Set(ctx, policy.Rule{Endpoint: "GET /newer", Limit: 1}))
+	must(t, s.Set(ctx, tester, policy.Rule{Endpoint: "GET /newer", Limit: 1}))
 	rules, err := s.List(ctx)
 	if err != nil || len(rules) != 2 || rules[0].Endpoint != "GET /new" || rules[1].Endpoint != "GET /newer" {
 		t.Errorf("List = %+v, %v, want the backup's rule and the newer one", rules, err)

@@ -36,12 +36,15 @@ func (e *explained) Unwrap() error { return e.cause }
 
 // explain names the database, what is wrong with it and the remedy.
 func explain(ctx context.Context, db engine, err error) error {
+	var refused refusal
 	switch {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
 		return fmt.Errorf("%s: %w", db.name(), ctx.Err())
-	case errors.Is(err, ErrNotFound), isProblem(err):
+	case errors.As(err, &refused):
+		return refused.error
+	case errors.Is(err, ErrNotFound), isProblem(err), isConflict(err):
 		return err // about a row, not about the database
 	}
 	return &explained{db.name() + ": " + db.say(err), err}
@@ -96,4 +99,9 @@ func isLocked(err error) bool {
 func isProblem(err error) bool {
 	var problem policy.Problem
 	return errors.As(err, &problem)
+}
+
+func isConflict(err error) bool {
+	var conflict *Conflict
+	return errors.As(err, &conflict)
 }

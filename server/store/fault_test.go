@@ -84,7 +84,7 @@ func TestOpenFaults(t *testing.T) {
 		{"a file cut short", cut, "is damaged"},
 		{"the database of another program", stranger, `is the database of another program (it has a table "policies"), want a file for headgate alone`},
 		{"another program's mark", marked, "is the database of another program (application_id 7), want"},
-		{"the database of a newer headgate", newer, "was written by a newer headgate (schema 99, this one knows 6), want that headgate or a newer one"},
+		{"the database of a newer headgate", newer, "was written by a newer headgate (schema 99, this one knows 7), want that headgate or a newer one"},
 	} {
 		before, _ := os.ReadFile(tt.path)
 		for name, open := range map[string]func(context.Context, string) (*store.Store, error){"Open": store.Open, "OpenReadOnly": store.OpenReadOnly} {
@@ -108,7 +108,7 @@ func largeDatabase(t *testing.T) string {
 	path := filepath.Join(t.TempDir(), "large.db")
 	s, err := store.Open(t.Context(), "sqlite:"+path)
 	must(t, err)
-	must(t, s.Import(t.Context(), policy.Document{Rules: manyRules(2000)}, true))
+	must(t, s.Import(t.Context(), tester, policy.Document{Rules: manyRules(2000)}, true))
 	must(t, s.Close())
 	return path
 }
@@ -148,14 +148,14 @@ func TestDamagedFile(t *testing.T) {
 func TestLockedFile(t *testing.T) {
 	s := open(t)
 	path, ctx := s.Path(), t.Context()
-	must(t, s.Set(ctx, full))
+	must(t, s.Set(ctx, tester, full))
 	db := shell(t, path)
 	run(t, db, `BEGIN IMMEDIATE`, `UPDATE policies SET rps_limit = 7`)
 
 	impatient, err := store.OpenWithin(ctx, "sqlite:"+path, 20*time.Millisecond)
 	if err == nil {
 		defer impatient.Close()
-		err = impatient.Set(ctx, full)
+		err = impatient.Set(ctx, tester, full)
 	}
 	checkFault(t, "Set", path, err, "has been locked by another process for more than 20ms, want its transaction ended")
 	// Readers do not wait for writers.
@@ -165,11 +165,11 @@ func TestLockedFile(t *testing.T) {
 	// Whoever is told to stop does so, lock or no lock.
 	stopped, stop := context.WithCancel(ctx)
 	stop()
-	if err := s.Set(stopped, full); err == nil || !strings.Contains(err.Error(), "context canceled") {
+	if err := s.Set(stopped, tester, full); err == nil || !strings.Contains(err.Error(), "context canceled") {
 		t.Errorf("Set with a cancelled context = %v, want it to say so", err)
 	}
 	run(t, db, `COMMIT`)
-	must(t, s.Set(ctx, full))
+	must(t, s.Set(ctx, tester, full))
 }
 
 // A new file that another process has locked altogether.
@@ -185,7 +185,7 @@ func TestOpenLockedFile(t *testing.T) {
 func TestReadOnly(t *testing.T) {
 	w := open(t)
 	ctx := t.Context()
-	must(t, w.Set(ctx, full))
+	must(t, w.Set(ctx, tester, full))
 	r, err := store.OpenReadOnly(ctx, "sqlite:"+w.Path())
 	must(t, err)
 	defer r.Close()
@@ -194,14 +194,14 @@ func TestReadOnly(t *testing.T) {
 	}
 	before, err := r.Version(ctx)
 	must(t, err)
-	must(t, w.SetTier(ctx, "p", "t"))
+	must(t, w.SetTier(ctx, tester, "p", "t"))
 	if after, err := r.Version(ctx); err != nil || after == before {
 		t.Errorf("Version after another's change = %q, %v, want another one", after, err)
 	}
 	_, _, keyErr := r.CreateKey(ctx, newDigester(t), store.NewKey{})
 	for what, err := range map[string]error{
-		"Set": r.Set(ctx, full), "Delete": r.Delete(ctx, store.KeyOf(full)), "CreateKey": keyErr,
-		"Import": r.Import(ctx, policy.Document{Rules: []policy.Rule{full}}, true),
+		"Set": r.Set(ctx, tester, full), "Delete": r.Delete(ctx, tester, store.KeyOf(full)), "CreateKey": keyErr,
+		"Import": r.Import(ctx, tester, policy.Document{Rules: []policy.Rule{full}}, true),
 	} {
 		checkFault(t, what, r.Path(), err, "is open read-only, want it opened for writing")
 	}

@@ -42,6 +42,9 @@ func TestMain(m *testing.M) {
 	}
 }
 
+// tester is who changes rules in the tests.
+var tester = store.Author{Actor: "test"}
+
 func exit(err error) {
 	if err != nil {
 		fmt.Println(err)
@@ -59,7 +62,7 @@ func writeForever(path string) error {
 		return err
 	}
 	for i := 0; ; i++ {
-		if err := s.Set(ctx, policy.Rule{Endpoint: fmt.Sprintf("GET /%d", i), Limit: 1}); err != nil {
+		if err := s.Set(ctx, tester, policy.Rule{Endpoint: fmt.Sprintf("GET /%d", i), Limit: 1}); err != nil {
 			return err
 		}
 		fmt.Println(i)

@@ -30,7 +30,7 @@ func TestOpenOldDatabase(t *testing.T) {
 	if keys, err := s.ListKeys(ctx); err != nil || len(keys) != 1 || keys[0].Name != "ci" {
 		t.Errorf("ListKeys = %+v, %v, want the key of schema1.sql", keys, err)
 	}
-	must(t, s.Set(ctx, full))
+	must(t, s.Set(ctx, tester, full))
 	if got, want := schema(t, old), schema(t, shell(t, open(t).Path())); got != want {
 		t.Errorf("the old database has the schema\n%s\na new one has\n%s", got, want)
 	}
@@ -44,8 +44,8 @@ func TestOpenAfterBrokenMigration(t *testing.T) {
 		is_applied INTEGER NOT NULL, tstamp TIMESTAMP DEFAULT (datetime('now')))`,
 		`INSERT INTO goose_db_version (version_id, is_applied) VALUES (0, 1)`)
 	_, err := store.OpenReadOnly(t.Context(), "sqlite:"+path)
-	checkFault(t, "OpenReadOnly", path, err, "has an older schema (0, this headgate reads 6), want it opened once for writing")
-	must(t, openAt(t, path).Set(t.Context(), full))
+	checkFault(t, "OpenReadOnly", path, err, "has an older schema (0, this headgate reads 7), want it opened once for writing")
+	must(t, openAt(t, path).Set(t.Context(), tester, full))
 }
 
 func schema(t *testing.T, db *sql.DB) string {

@@ -24,7 +24,8 @@ func (s *Store) readDocument(ctx context.Context, tx *tx) (policy.Document, erro
 	if err := errors.Join(err, errProjects); err != nil {
 		return policy.Document{}, err
 	}
-	return policy.Document{Rules: rules, Projects: tiers, Source: s.Path()}, nil
+	number, err := s.versionOf(ctx, tx)
+	return policy.Document{Rules: rules, Projects: tiers, Source: s.Path(), Number: number}, err
 }
 
 // Almost all rules have the default in every column but three. The width of
@@ -87,7 +88,7 @@ func (s *Store) scanRules(ctx context.Context, tx *tx, r *row, columns, clauses 
 		return err
 	}
 	defer rows.Close()
-	r.values = [15]any{}
+	r.values = [18]any{}
 	width := strings.Count(columns, ",") + 1
 	for rows.Next() {
 		if err := rows.Scan(r.cells[:width]...); err != nil {
@@ -158,8 +159,8 @@ type row struct {
 	label any  // the endpoint, to find the row by
 	bytes bool // what the driver gives as bytes is a text
 
-	values   [15]any
-	cells    [15]any           // pointers to values
+	values   [18]any
+	cells    [18]any           // pointers to values
 	interned map[string]string // few endpoints stand in many rows
 
 	problems []error

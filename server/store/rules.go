@@ -59,17 +59,9 @@ func canonical(text string) string {
 // Set writes a rule, in the place of the one with its key if there is one. A
 // rule that could not be loaded again is refused, and so is one that says of
 // the same endpoint, in other parameter names, what another rule says.
-func (s *Store) Set(ctx context.Context, r policy.Rule) error {
-	r.Endpoint = canonical(r.Endpoint)
-	if err := lint(policy.Document{Rules: []policy.Rule{r}}); err != nil {
-		return err
-	}
-	return s.changeRules(ctx, func(tx *tx) error {
-		if err := s.checkTwin(ctx, tx, r); err != nil {
-			return err
-		}
-		return writeRules(ctx, tx, tx.dialect.newRule, []policy.Rule{r})
-	})
+func (s *Store) Set(ctx context.Context, a Author, r policy.Rule) error {
+	_, err := s.Apply(ctx, a, Edit{Set: []policy.Rule{r}, Action: ActionSet})
+	return err
 }
 
 // lint reports what would keep a document from being loaded.
@@ -143,14 +135,9 @@ func (s *Store) List(ctx context.Context) (rules []policy.Rule, err error) {
 }
 
 // Delete removes the rule with a key, or reports ErrNotFound.
-func (s *Store) Delete(ctx context.Context, k RuleKey) error {
-	return s.changeRules(ctx, func(tx *tx) error {
-		done, err := tx.ExecContext(ctx, "DELETE FROM policies WHERE "+tx.dialect.sameRule, k.args()...)
-		if err != nil {
-			return err
-		}
-		return affected(done, k)
-	})
+func (s *Store) Delete(ctx context.Context, a Author, k RuleKey) error {
+	_, err := s.Apply(ctx, a, Edit{Delete: []RuleKey{k}, Action: ActionDelete})
+	return err
 }
 
 // affected makes ErrNotFound of a statement that changed nothing.
@@ -162,68 +149,35 @@ func affected(done sql.Result, what fmt.Stringer) error {
 	return err
 }
 
-func (k RuleKey) args() []any {
+func (k RuleKey) args() []any { return k.place().args() }
+
+// args are those of dialect.sameRule.
+func (p place) args() []any {
 	lasts := ""
-	if k.Temporary {
+	if p.temporary {
 		lasts = "until"
 	}
-	return []any{canonical(k.Endpoint), k.Project, k.Tier, k.Subject.String(), lasts}
+	return []any{p.endpoint, p.project, p.tier, p.subject.String(), lasts}
 }
 
 // SetTier puts a project into a tier; an empty tier takes it out of any.
-func (s *Store) SetTier(ctx context.Context, project, tier string) error {
-	if tier != "" {
-		if err := lint(policy.Document{Projects: map[string]string{project: tier}}); err != nil {
-			return err
-		}
-	}
-	return s.changeRules(ctx, func(tx *tx) error {
-		if tier == "" {
-			_, err := tx.ExecContext(ctx, "DELETE FROM projects WHERE "+tx.dialect.sameProject, project)
-			return err
-		}
-		return upsertProjects(ctx, tx, map[string]string{project: tier})
-	})
+func (s *Store) SetTier(ctx context.Context, a Author, project, tier string) error {
+	_, err := s.Apply(ctx, a, Edit{Tiers: map[string]string{project: tier}, Action: ActionTier})
+	return err
 }
 
 // Import writes a document's rules and projects in one transaction: all of
 // them, or none and an error with everything that is wrong. With replace, what
-// the document does not have is removed; without, it stays. A replacement by
-// nothing is refused: it is far more often a mistake than a wish.
-func (s *Store) Import(ctx context.Context, doc policy.Document, replace bool) error {
+// the document does not have is removed; without, it stays.
+func (s *Store) Import(ctx context.Context, a Author, doc policy.Document, replace bool) error {
 	if replace && len(doc.Rules) == 0 {
-		return policy.Problem{Code: "empty", Rule: -1, Where: doc.Source, Field: "rules", Value: "empty",
-			Want: "at least one rule to replace all others with"}
+		return emptied(doc.Source)
 	}
-	if err := lint(doc); err != nil {
+	if err := lint(doc); err != nil { // by the name of the document
 		return err
 	}
-	return s.changeRules(ctx, func(tx *tx) error {
-		instead := tx.dialect.newRule
-		if replace {
-			instead = "" // where no rule can be in the way, an eighth of the time
-			if _, err := tx.ExecContext(ctx, "DELETE FROM policies"); err != nil {
-				return err
-			}
-			if _, err := tx.ExecContext(ctx, "DELETE FROM projects"); err != nil {
-				return err
-			}
-		}
-		if err := writeRules(ctx, tx, instead, doc.Rules); err != nil {
-			return err
-		}
-		if err := upsertProjects(ctx, tx, doc.Projects); err != nil {
-			return err
-		}
-		if replace {
-			return nil
-		}
-		merged, err := s.readDocument(ctx, tx)
-		if err != nil {
-			return err
-		}
-		return lint(merged) // together with what was there
-	})
+	_, err := s.Apply(ctx, a, Edit{Set: doc.Rules, Tiers: doc.Projects, Replace: replace, Action: ActionImport})
+	return err
 }
 
 // Export reports all rules and projects as they are at one moment.

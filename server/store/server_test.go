@@ -83,8 +83,8 @@ func testShellEverywhere(t *testing.T, d database) {
 	if touched != 1 {
 		t.Errorf("updated_at moved in %d rows, want 1", touched)
 	}
-	must(t, s.Delete(ctx, store.KeyOf(want[4])))
-	must(t, s.SetTier(ctx, "acme ", ""))
+	must(t, s.Delete(ctx, tester, store.KeyOf(want[4])))
+	must(t, s.SetTier(ctx, tester, "acme ", ""))
 	if doc, _, err := s.Load(ctx); err != nil || len(doc.Rules) != 5 || doc.Projects["acme"] != "gold" || len(doc.Projects) != 2 {
 		t.Errorf("after what is about \"acme \" was deleted: %+v, %v, want the rest", doc, err)
 	}
@@ -133,12 +133,12 @@ func testLargeImportEverywhere(t *testing.T, d database) {
 	for i := range rules {
 		rules[i].Per = time.Second
 	}
-	must(t, s.Import(ctx, policy.Document{Rules: rules}, true))
+	must(t, s.Import(ctx, tester, policy.Document{Rules: rules}, true))
 	for i := range rules {
 		rules[i].Limit++
 		rules[i].Burst = rules[i].Limit * 2
 	}
-	must(t, s.Import(ctx, policy.Document{Rules: rules}, false))
+	must(t, s.Import(ctx, tester, policy.Document{Rules: rules}, false))
 	if got, err := s.List(ctx); err != nil || !reflect.DeepEqual(got, rules) {
 		t.Errorf("List = %d rules, %v, want the %d, changed", len(got), err, len(rules))
 	}
@@ -154,7 +154,7 @@ func testConcurrentTwins(t *testing.T, d database) {
 		var wg sync.WaitGroup
 		for i, s := range stores {
 			wg.Go(func() {
-				_ = s.Set(ctx, policy.Rule{Endpoint: fmt.Sprintf("GET /%d/{p%d}", round, i), Limit: 1})
+				_ = s.Set(ctx, tester, policy.Rule{Endpoint: fmt.Sprintf("GET /%d/{p%d}", round, i), Limit: 1})
 			})
 		}
 		wg.Wait()
@@ -199,7 +199,7 @@ func TestServerFaults(t *testing.T) { onServers(t, testServerFaults) }
 func testServerFaults(t *testing.T, server *storetest.Server, d database) {
 	t.Parallel()
 	s, ctx := d.open(t), t.Context()
-	must(t, s.Set(ctx, policy.Rule{Endpoint: "GET /ok", Limit: 1}))
+	must(t, s.Set(ctx, tester, policy.Rule{Endpoint: "GET /ok", Limit: 1}))
 	cache, err := policy.NewCache(policy.CacheOptions{Source: s, Compile: policy.CompileOptions{Endpoints: table(t)}, Interval: 20 * time.Millisecond, Spread: true})
 	must(t, err)
 	must(t, cache.Start(ctx))
@@ -228,12 +228,12 @@ func testServerFaults(t *testing.T, server *storetest.Server, d database) {
 		mend()
 		eventually(t, what+" and mended", func() bool { return cache.Status().LastError == "" })
 		limit++
-		must(t, s.Set(ctx, policy.Rule{Endpoint: "GET /ok", Limit: limit}))
+		must(t, s.Set(ctx, tester, policy.Rule{Endpoint: "GET /ok", Limit: limit}))
 		eventually(t, what+", mended and changed", func() bool { return inForce() == limit })
 	}
 
 	hurt("stopped", func() { must(t, server.Halt()) }, s.Path()+": cannot be reached")
-	if err := s.Set(ctx, policy.Rule{Endpoint: "GET /ok", Limit: 9}); err == nil || strings.Contains(err.Error(), "\n") {
+	if err := s.Set(ctx, tester, policy.Rule{Endpoint: "GET /ok", Limit: 9}); err == nil || strings.Contains(err.Error(), "\n") {
 		t.Errorf("Set while the server is stopped: %v, want an error on one line", err)
 	}
 	heal("stopped", func() { must(t, server.Start()) })
@@ -263,7 +263,7 @@ func testServerFaults(t *testing.T, server *storetest.Server, d database) {
 		t.Errorf("a database that is read-only and up to date is not opened: %v", err)
 	}
 	reader := d.open(t)
-	if err := reader.Set(ctx, full); err == nil || !strings.Contains(err.Error(), "is read-only") {
+	if err := reader.Set(ctx, tester, full); err == nil || !strings.Contains(err.Error(), "is read-only") {
 		t.Errorf("Set: %v, want it refused", err)
 	}
 	if rules, err := reader.List(ctx); err != nil || len(rules) != 1 {
@@ -290,7 +290,7 @@ func testConnectionCutInMidLoad(t *testing.T, d database) {
 	t.Parallel()
 	s, ctx := d.open(t), t.Context()
 	rules := manyRules(30_000)
-	must(t, s.Import(ctx, policy.Document{Rules: rules}, true))
+	must(t, s.Import(ctx, tester, policy.Document{Rules: rules}, true))
 	shell := d.shell(t)
 	cutting, stop := context.WithCancel(ctx)
 	var killer sync.WaitGroup
@@ -372,13 +372,13 @@ func testServerOpenFaults(t *testing.T, d database) {
 	open("another program's", store.Options{DSN: d.dsn}, `has tables of another program ("theirs"), want`)
 	run(t, shell, "DROP TABLE theirs")
 	s := d.open(t)
-	must(t, s.Set(ctx, full))
+	must(t, s.Set(ctx, tester, full))
 	run(t, shell, "CREATE TABLE theirs (a INT)") // beside ours is fine
 	d.open(t)
 	run(t, shell, "INSERT INTO goose_db_version (version_id, is_applied) VALUES (99, true)")
-	open("newer", store.Options{DSN: d.dsn}, "was written by a newer headgate (schema 99, this one knows 6)")
-	run(t, shell, "DELETE FROM goose_db_version WHERE version_id IN (6, 99)")
-	open("older, read-only", store.Options{DSN: d.dsn, ReadOnly: true}, "has an older schema (5, this headgate reads 6)")
+	open("newer", store.Options{DSN: d.dsn}, "was written by a newer headgate (schema 99, this one knows 7)")
+	run(t, shell, "DELETE FROM goose_db_version WHERE version_id IN (7, 99)")
+	open("older, read-only", store.Options{DSN: d.dsn, ReadOnly: true}, "has an older schema (6, this headgate reads 7)")
 
 	none := regexp.MustCompile(`/test[0-9]+`).ReplaceAllString(d.dsn, "/nosuch")
 	open("no such database", store.Options{DSN: none}, "want")
@@ -395,15 +395,16 @@ func TestMigrationGoesOn(t *testing.T) { everywhereButSQLite(t, testMigrationGoe
 func testMigrationGoesOn(t *testing.T, d database) {
 	shell := d.shell(t)
 	s := d.open(t)
-	must(t, s.Set(t.Context(), full))
+	must(t, s.Set(t.Context(), tester, full))
 	if d.kind == "MariaDB" { // where definitions are no transaction
 		run(t, shell, "DELETE FROM goose_db_version WHERE version_id >= 5", "DROP TRIGGER api_keys_after_delete", "DROP TABLE audit")
 	} else {
-		run(t, shell, "DROP TABLE policies, projects, api_keys, audit, headgate_version", "DROP FUNCTION headgate_changed, headgate_updated, headgate_audit_keeps_all",
+		run(t, shell, "DROP TABLE policies, projects, api_keys, audit, headgate_version, policy_changes, policy_versions, policy_forgotten",
+			"DROP FUNCTION headgate_changed, headgate_updated, headgate_audit_keeps_all, headgate_rules_recorded, headgate_tiers_recorded, headgate_history_keeps_all, headgate_history_keeps_what_is_not_forgotten",
 			"DELETE FROM goose_db_version WHERE version_id >= 5")
 	}
 	again := d.open(t)
-	must(t, again.Set(t.Context(), full))
+	must(t, again.Set(t.Context(), tester, full))
 	if _, err := again.Append(t.Context(), store.Audit{Actor: "a", Action: store.ActionReset}); err != nil {
 		t.Error(err)
 	}
@@ -462,7 +463,7 @@ func testWatchIsTold(t *testing.T, server *storetest.Server, d database) {
 		}
 	}
 	wait("the connection, before which anything may have happened")
-	must(t, s.Set(ctx, full))
+	must(t, s.Set(ctx, tester, full))
 	wait("a rule")
 	shell := d.shell(t)
 	run(t, shell, "TRUNCATE policies")
@@ -470,12 +471,12 @@ func testWatchIsTold(t *testing.T, server *storetest.Server, d database) {
 	must(t, server.Halt())
 	must(t, server.Start())
 	wait("the new connection")
-	must(t, s.SetTier(ctx, "p", "t"))
+	must(t, s.SetTier(ctx, tester, "p", "t"))
 	wait("a tier, after the server was restarted")
 
 	// Behind a pooler nobody listens.
 	quiet := openDSN(t, store.Options{DSN: d.dsn, NoNotify: true})
-	must(t, quiet.Set(ctx, full))
+	must(t, quiet.Set(ctx, tester, full))
 	quiet.Watch(ctx, func() { t.Error("told although nobody listens") })
 }
 
@@ -504,7 +505,7 @@ func TestSmallRights(t *testing.T) {
 	if doc, _, err := looker.Load(ctx); err != nil || len(doc.Rules) != 1 {
 		t.Errorf("Load by one who may only read = %+v, %v, want the rule", doc, err)
 	}
-	if err := looker.Set(ctx, full); err == nil || !strings.Contains(err.Error(), "does not let the user do that") {
+	if err := looker.Set(ctx, tester, full); err == nil || !strings.Contains(err.Error(), "does not let the user do that") {
 		t.Errorf("Set by one who may only read: %v", err)
 	}
 }

@@ -8,6 +8,9 @@
 //
 //	INSERT INTO policies (endpoint, project_id, rps_limit) VALUES ('GET /v1/items/{id}', 'acme', 50);
 //
+// Every change of rules and tiers is a version, whoever made it: [Store.History]
+// lists them, [Store.At] brings one up and [Store.Rollback] back.
+//
 // Guarantees: a change that was acknowledged survives kill -9 and, as far as
 // the database is set up for it, loss of power; a reader sees the state between
 // two transactions, never half of one; a file that is replaced or restored
@@ -105,6 +108,7 @@ func (s *Store) Load(ctx context.Context) (doc policy.Document, version string, 
 	if s.table != nil {
 		return s.table.load(ctx)
 	}
+	s.numberSoon(ctx)
 	version, err = s.db.load(ctx, func(tx *tx) (err error) {
 		doc, err = s.readDocument(ctx, tx)
 		return err
@@ -138,14 +142,6 @@ func (s *Store) Watch(ctx context.Context, changed func()) {
 // write runs do in one transaction.
 func (s *Store) write(ctx context.Context, do func(*tx) error) error {
 	return explain(ctx, s.db, s.db.write(ctx, do))
-}
-
-// changeRules is write for what changes rules or projects.
-func (s *Store) changeRules(ctx context.Context, do func(*tx) error) error {
-	if s.table != nil {
-		return s.table.refuse()
-	}
-	return s.write(ctx, do)
 }
 
 // read runs do in one transaction: it sees the state at its first query, and no

@@ -87,8 +87,8 @@ func testSetGetListDelete(t *testing.T, d database) {
 	plain := policy.Rule{Endpoint: "GET /v1/items/{id}", Limit: 100}
 	want := plain
 	want.Per = time.Second
-	must(t, s.Set(ctx, full))
-	must(t, s.Set(ctx, plain))
+	must(t, s.Set(ctx, tester, full))
+	must(t, s.Set(ctx, tester, plain))
 	for _, w := range []policy.Rule{full, want} {
 		if got, err := s.Get(ctx, store.KeyOf(w)); err != nil || !reflect.DeepEqual(got, w) {
 			t.Errorf("Get(%v) = %+v, %v, want %+v", store.KeyOf(w), got, err, w)
@@ -96,7 +96,7 @@ func testSetGetListDelete(t *testing.T, d database) {
 	}
 
 	want.Limit, want.Burst, want.Tier = 200, 400, ""
-	must(t, s.Set(ctx, want)) // in the place of plain
+	must(t, s.Set(ctx, tester, want)) // in the place of plain
 	rules, err := s.List(ctx)
 	if err != nil || !reflect.DeepEqual(rules, []policy.Rule{full, want}) {
 		t.Errorf("List = %+v, %v, want %+v", rules, err, []policy.Rule{full, want})
@@ -111,17 +111,17 @@ func testSetGetListDelete(t *testing.T, d database) {
 		{Endpoint: policy.UnknownEndpoint, Limit: 1},
 		{Endpoint: policy.All, Limit: 1},
 	} {
-		must(t, s.Set(ctx, r))
+		must(t, s.Set(ctx, tester, r))
 	}
 	if rules, err = s.List(ctx); len(rules) != 8 {
 		t.Errorf("List = %d rules, %v, want 8", len(rules), err)
 	}
 
-	must(t, s.Delete(ctx, store.KeyOf(full)))
+	must(t, s.Delete(ctx, tester, store.KeyOf(full)))
 	if _, err := s.Get(ctx, store.KeyOf(full)); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("Get of a deleted rule = %v, want ErrNotFound", err)
 	}
-	err = s.Delete(ctx, store.KeyOf(full))
+	err = s.Delete(ctx, tester, store.KeyOf(full))
 	if want := `temporary rule for "POST /login" of project "acme" per ip: not found`; !errors.Is(err, store.ErrNotFound) || err.Error() != want {
 		t.Errorf("Delete of a deleted rule = %v, want %s", err, want)
 	}
@@ -162,7 +162,7 @@ func testLoadKeepsTheOrder(t *testing.T, d database) {
 		r.Endpoint = fmt.Sprint("GET /", i)
 		change(&r)
 		want = append(want, r)
-		must(t, s.Set(ctx, r))
+		must(t, s.Set(ctx, tester, r))
 	}
 	if doc, _, err := s.Load(ctx); err != nil || !reflect.DeepEqual(doc.Rules, want) {
 		t.Errorf("Load = %+v, %v, want %+v", doc.Rules, err, want)
@@ -175,13 +175,13 @@ func TestSetStoresTheCanonicalTemplate(t *testing.T) {
 
 func testSetStoresTheCanonicalTemplate(t *testing.T, d database) {
 	s, ctx := d.open(t), t.Context()
-	must(t, s.Set(ctx, policy.Rule{Endpoint: "GET /a/", Limit: 1}))
-	must(t, s.Set(ctx, policy.Rule{Endpoint: "GET /a", Limit: 2}))
+	must(t, s.Set(ctx, tester, policy.Rule{Endpoint: "GET /a/", Limit: 1}))
+	must(t, s.Set(ctx, tester, policy.Rule{Endpoint: "GET /a", Limit: 2}))
 	rules, err := s.List(ctx)
 	if err != nil || len(rules) != 1 || rules[0].Endpoint != "GET /a" || rules[0].Limit != 2 {
 		t.Errorf("List = %+v, %v, want GET /a alone, with limit 2", rules, err)
 	}
-	must(t, s.Delete(ctx, store.RuleKey{Endpoint: "GET /a/"}))
+	must(t, s.Delete(ctx, tester, store.RuleKey{Endpoint: "GET /a/"}))
 }
 
 // Whatever Set takes can be loaded and compiled; what could not be is refused
@@ -190,7 +190,7 @@ func TestSetRefuses(t *testing.T) { everywhere(t, testSetRefuses) }
 
 func testSetRefuses(t *testing.T, d database) {
 	s, ctx := d.open(t), t.Context()
-	must(t, s.Set(ctx, policy.Rule{Endpoint: "GET /v1/items/{id}", Limit: 1}))
+	must(t, s.Set(ctx, tester, policy.Rule{Endpoint: "GET /v1/items/{id}", Limit: 1}))
 	tests := []struct {
 		rule policy.Rule
 		want string
@@ -209,7 +209,7 @@ func testSetRefuses(t *testing.T, d database) {
 			`endpoint is "GET /v1/items/{item}", want the parameter names of the rule that is there already: "GET /v1/items/{id}"`},
 	}
 	for _, tt := range tests {
-		err := s.Set(ctx, tt.rule)
+		err := s.Set(ctx, tester, tt.rule)
 		if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("Set(%+v) = %v, want %q on one line", tt.rule, err, tt.want)
 		}
@@ -224,15 +224,15 @@ func TestImportExport(t *testing.T) { everywhere(t, testImportExport) }
 func testImportExport(t *testing.T, d database) {
 	s, ctx := d.open(t), t.Context()
 	old := policy.Rule{Endpoint: "GET /old", Limit: 1, Per: time.Second}
-	must(t, s.Set(ctx, old))
-	must(t, s.SetTier(ctx, "globex", "free"))
+	must(t, s.Set(ctx, tester, old))
+	must(t, s.SetTier(ctx, tester, "globex", "free"))
 
 	doc := policy.Document{Rules: []policy.Rule{full}, Projects: map[string]string{"acme": "gold"}}
-	must(t, s.Import(ctx, doc, false))
+	must(t, s.Import(ctx, tester, doc, false))
 	checkExport(t, s, []policy.Rule{old, full}, map[string]string{"acme": "gold", "globex": "free"})
-	must(t, s.Import(ctx, doc, true))
+	must(t, s.Import(ctx, tester, doc, true))
 	checkExport(t, s, []policy.Rule{full}, map[string]string{"acme": "gold"})
-	must(t, s.SetTier(ctx, "acme", ""))
+	must(t, s.SetTier(ctx, tester, "acme", ""))
 	checkExport(t, s, []policy.Rule{full}, map[string]string{})
 
 	tests := []struct {
@@ -248,7 +248,7 @@ func testImportExport(t *testing.T, d database) {
 		{"a tier without a name", policy.Document{Rules: []policy.Rule{old}, Projects: map[string]string{"p": " "}}, true, []string{`tier is " "`}},
 	}
 	for _, tt := range tests {
-		err := s.Import(ctx, tt.doc, tt.replace)
+		err := s.Import(ctx, tester, tt.doc, tt.replace)
 		for _, want := range tt.want {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: Import = %v, want %q", tt.name, err, want)
@@ -258,9 +258,9 @@ func testImportExport(t *testing.T, d database) {
 	}
 
 	// Right by itself, wrong together with what is there.
-	must(t, s.Set(ctx, policy.Rule{Endpoint: "GET /v1/{a}", Limit: 1}))
-	err := s.Import(ctx, policy.Document{Rules: []policy.Rule{old, {Endpoint: "GET /v1/{b}", Limit: 1}}}, false)
-	if err == nil || !strings.Contains(err.Error(), "rule is the second for its endpoint") {
+	must(t, s.Set(ctx, tester, policy.Rule{Endpoint: "GET /v1/{a}", Limit: 1}))
+	err := s.Import(ctx, tester, policy.Document{Rules: []policy.Rule{old, {Endpoint: "GET /v1/{b}", Limit: 1}}}, false)
+	if err == nil || !strings.Contains(err.Error(), `want the parameter names of the rule that is there already: "GET /v1/{a}"`) {
 		t.Errorf("Import of a twin = %v, want a refusal", err)
 	}
 	if _, err := s.Get(ctx, store.KeyOf(old)); !errors.Is(err, store.ErrNotFound) {
@@ -271,7 +271,7 @@ func testImportExport(t *testing.T, d database) {
 func checkExport(t *testing.T, s *store.Store, rules []policy.Rule, projects map[string]string) {
 	t.Helper()
 	doc, err := s.Export(t.Context())
-	if want := (policy.Document{Rules: rules, Projects: projects, Source: s.Path()}); err != nil || !reflect.DeepEqual(doc, want) {
+	if want := (policy.Document{Rules: rules, Projects: projects, Source: s.Path(), Number: doc.Number}); err != nil || !reflect.DeepEqual(doc, want) {
 		t.Errorf("Export = %+v, %v, want %+v", doc, err, want)
 	}
 }
@@ -388,10 +388,10 @@ func ExampleOpen() {
 		return
 	}
 	defer s.Close()
-	if err := s.Set(ctx, policy.Rule{Endpoint: "GET /v1/items/{id}", Project: "acme", Limit: 50}); err != nil {
+	if err := s.Set(ctx, tester, policy.Rule{Endpoint: "GET /v1/items/{id}", Project: "acme", Limit: 50}); err != nil {
 		fmt.Println(err)
 	}
-	fmt.Println(s.Set(ctx, policy.Rule{Endpoint: "GET /v1/items/{id}", Project: "acme"}))
+	fmt.Println(s.Set(ctx, tester, policy.Rule{Endpoint: "GET /v1/items/{id}", Project: "acme"}))
 	rules, err := s.List(ctx)
 	fmt.Println(len(rules), rules[0].Limit, err)
 	// Output:

@@ -126,6 +126,11 @@ func (t *table) refuse() error {
 	return fmt.Errorf("%s: is read-only for headgate (db_table), want the rules changed where they are kept: INSERT, UPDATE or DELETE there acts on the running gateways", t.title)
 }
 
+// noHistory is what a question about versions meets.
+func (t *table) noHistory() error {
+	return fmt.Errorf("%s: has no history that headgate keeps (db_table), want the history of whoever keeps the table", t.title)
+}
+
 // nothing is the database of API keys that has not been made: it holds none.
 type nothing struct{}
 

@@ -74,10 +74,10 @@ func testTableEverywhere(t *testing.T, d database) {
 	}
 
 	for what, change := range map[string]func() error{
-		"Set":     func() error { return s.Set(ctx, full) },
-		"Delete":  func() error { return s.Delete(ctx, store.KeyOf(want[1])) },
-		"SetTier": func() error { return s.SetTier(ctx, "a", "b") },
-		"Import":  func() error { return s.Import(ctx, policy.Document{Rules: want}, true) },
+		"Set":     func() error { return s.Set(ctx, tester, full) },
+		"Delete":  func() error { return s.Delete(ctx, tester, store.KeyOf(want[1])) },
+		"SetTier": func() error { return s.SetTier(ctx, tester, "a", "b") },
+		"Import":  func() error { return s.Import(ctx, tester, policy.Document{Rules: want}, true) },
 	} {
 		if err := change(); err == nil || !strings.Contains(err.Error(), "table quota: is read-only for headgate (db_table), want the rules changed where they are kept") {
 			t.Errorf("%s = %v, want it refused", what, err)

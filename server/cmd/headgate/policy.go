@@ -40,6 +40,15 @@ func (f *ruleFlags) rule(endpoint string) (policy.Rule, error) {
 	return rule, nil
 }
 
+// author is who runs the command, for the history of the rules.
+func author() store.Author {
+	who := localUser()
+	if who == "" {
+		who = "unknown"
+	}
+	return store.Author{Actor: "local:" + who}
+}
+
 // opener opens the database that a configuration names.
 type opener func(context.Context, config.Config) (*store.Store, error)
 

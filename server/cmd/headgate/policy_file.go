@@ -31,7 +31,7 @@ is wrong. "headgate policy export" writes such a file.`,
 			}
 			check := func(o policy.CompileOptions) error { return policy.Lint(doc, o).Err() }
 			return changeRules(cmd, &from, check, func(ctx context.Context, db *store.Store, _ policy.CompileOptions) error {
-				if err := db.Import(ctx, doc, replace); err != nil {
+				if err := db.Import(ctx, author(), doc, replace); err != nil {
 					return err
 				}
 				_, err := fmt.Fprintf(cmd.OutOrStdout(), "imported %d rules from %s\n", len(doc.Rules), args[0])

@@ -112,7 +112,7 @@ func newPolicyDelete() *cobra.Command {
 			}
 			return withRules(cmd, &from, unchecked, forMending, func(ctx context.Context, db *store.Store, _ policy.CompileOptions) error {
 				which := store.KeyOf(rule)
-				if err := db.Delete(ctx, which); err != nil {
+				if err := db.Delete(ctx, author(), which); err != nil {
 					return sayNotFound(err)
 				}
 				fmt.Fprintf(cmd.OutOrStdout(), "deleted the %s\n", which)

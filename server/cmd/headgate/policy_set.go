@@ -56,7 +56,7 @@ documents. A running gateway acts on the change within a second.`,
 			alone := func(o policy.CompileOptions) error { return rules.Check(policy.Document{}, rule, o) }
 			return changeRules(cmd, &from, alone, func(ctx context.Context, db *store.Store, o policy.CompileOptions) error {
 				before, missing := db.Get(ctx, store.KeyOf(rule))
-				if err := rules.Set(ctx, db, rule, o); err != nil {
+				if _, err := rules.Set(ctx, db, author(), rule, o); err != nil {
 					return err
 				}
 				if missing == nil && before.Mode == policy.Enforce && rule.Mode == policy.Shadow {

@@ -1,0 +1,252 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/headgate-io/headgate/policy"
+)
+
+// image is a row of policy_changes: a rule, or the tier of a project, as it was
+// before somebody changed it or as it was then.
+type image struct {
+	id   int64
+	at   time.Time
+	who  string // the user of the database; empty where none is known
+	sign int    // -1: so it was; +1: so it became
+	rule policy.Rule
+}
+
+// ofTier tells the tier of a project from a rule, which has an endpoint.
+func (i image) ofTier() bool { return i.rule.Endpoint == "" }
+
+// place is what at most one rule, or one tier of a project, stands in. Unlike
+// RuleKey it takes endpoints as they are written in the database.
+type place struct {
+	endpoint, project, tier string
+	subject                 policy.Subject
+	temporary               bool
+}
+
+func placeOf(r policy.Rule) place {
+	if r.Endpoint == "" {
+		return place{project: r.Project}
+	}
+	return place{r.Endpoint, r.Project, r.Tier, r.Subject, !r.Expires.IsZero()}
+}
+
+func (p place) compare(q place) int {
+	bit := func(b bool) int {
+		if b {
+			return 1
+		}
+		return 0
+	}
+	return cmp.Or(cmp.Compare(bit(p.endpoint == ""), bit(q.endpoint == "")), strings.Compare(p.endpoint, q.endpoint), strings.Compare(p.project, q.project),
+		strings.Compare(p.tier, q.tier), cmp.Compare(p.subject, q.subject), cmp.Compare(bit(p.temporary), bit(q.temporary)))
+}
+
+// fold adds up the images of many changes. For one place they are the steps of
+// a way: what a step leads to is what the next one begins with, and the two
+// cancel out, whatever order they are read in. The beginning of the way and its
+// end remain.
+type fold struct{ places map[place][]image }
+
+func (f *fold) add(i image) {
+	if f.places == nil {
+		f.places = map[place][]image{}
+	}
+	at := placeOf(i.rule)
+	left := f.places[at]
+	for n, other := range left {
+		if other.sign == -i.sign && other.rule == i.rule {
+			f.places[at] = slices.Delete(left, n, n+1)
+			return
+		}
+	}
+	f.places[at] = append(left, i)
+}
+
+// ends are the beginning and the end of a way; whole is false if there are
+// several of either, because part of the way was never recorded.
+func ends(left []image) (before, after *policy.Rule, whole bool) {
+	whole = true
+	for n := range left {
+		end := &before
+		if left[n].sign > 0 {
+			end = &after
+		}
+		whole = whole && *end == nil
+		*end = &left[n].rule
+	}
+	return before, after, whole
+}
+
+func (f *fold) count() (added, changed, removed int) {
+	for _, left := range f.places {
+		switch before, after, _ := ends(left); {
+		case before == nil && after == nil:
+		case before == nil:
+			added++
+		case after == nil:
+			removed++
+		default:
+			changed++
+		}
+	}
+	return added, changed, removed
+}
+
+// changes reports what remains, in the order of the places.
+func (f *fold) changes() ([]Change, error) {
+	places := make([]place, 0, len(f.places))
+	for p, left := range f.places {
+		if len(left) > 0 {
+			places = append(places, p)
+		}
+	}
+	slices.SortFunc(places, place.compare)
+	list := make([]Change, 0, len(places))
+	var faults []error
+	for _, p := range places {
+		before, after, whole := ends(f.places[p])
+		if !whole {
+			faults = append(faults, unrecorded(p))
+			continue
+		}
+		if p.endpoint != "" {
+			list = append(list, Change{Before: before, After: after})
+			continue
+		}
+		c := Change{Project: p.project}
+		if before != nil {
+			c.TierBefore = before.Tier
+		}
+		if after != nil {
+			c.TierAfter = after.Tier
+		}
+		list = append(list, c)
+	}
+	return list, few(faults)
+}
+
+// walkBack undoes changes in the document that they led to.
+func walkBack(doc *policy.Document, since []Change) error {
+	var faults []error
+	changed := make(map[place]Change, len(since))
+	for _, c := range since {
+		switch {
+		case c.Before != nil:
+			changed[placeOf(*c.Before)] = c
+		case c.After != nil:
+			changed[placeOf(*c.After)] = c
+		default:
+			if doc.Projects[c.Project] != c.TierAfter {
+				faults = append(faults, unrecorded(place{project: c.Project}))
+			}
+			if delete(doc.Projects, c.Project); c.TierBefore != "" {
+				doc.Projects[c.Project] = c.TierBefore
+			}
+		}
+	}
+	rules := make([]policy.Rule, 0, len(doc.Rules))
+	for _, r := range doc.Rules {
+		at := placeOf(r)
+		c, ok := changed[at]
+		if !ok {
+			rules = append(rules, r)
+			continue
+		}
+		if c.After == nil || *c.After != r {
+			faults = append(faults, unrecorded(at))
+		}
+		if c.Before != nil {
+			rules = append(rules, *c.Before)
+		}
+		delete(changed, at)
+	}
+	for _, c := range since { // those that are not there now
+		if c.Before != nil {
+			if _, ok := changed[placeOf(*c.Before)]; !ok {
+				continue
+			}
+			rules = append(rules, *c.Before)
+		}
+		if c.After != nil {
+			if _, ok := changed[placeOf(*c.After)]; ok {
+				faults = append(faults, unrecorded(placeOf(*c.After)))
+			}
+		}
+	}
+	doc.Rules = rules
+	return few(faults)
+}
+
+// unrecorded is the fault of a place that is not as the history left it.
+func unrecorded(p place) error {
+	where := fmt.Sprintf("tier of project %q", p.project)
+	if p.endpoint != "" {
+		where = RuleKey{p.endpoint, p.project, p.tier, p.subject, p.temporary}.String()
+	}
+	return policy.Problem{Code: "history", Rule: -1, Where: "history", Field: where, Value: "not what the history says",
+		Want: "no change past the triggers of table policies (TRUNCATE in MySQL, triggers switched off or dropped, a table put in its place)"}
+}
+
+// few keeps an error readable.
+func few(faults []error) error {
+	if more := len(faults) - maxProblems; more > 0 {
+		faults = append(faults[:maxProblems:maxProblems], fmt.Errorf("and %d more", more))
+	}
+	return errors.Join(faults...)
+}
+
+// changes adds up the changes after one and through another.
+func (s *Store) changes(ctx context.Context, tx *tx, after, through int64) ([]Change, error) {
+	var f fold
+	if err := s.scanChanges(ctx, tx, after, through, f.add); err != nil {
+		return nil, err
+	}
+	return f.changes()
+}
+
+// scanChanges reads the images after one and through another. What is wrong
+// with their values is reported when all are read.
+func (s *Store) scanChanges(ctx context.Context, tx *tx, after, through int64, each func(image)) error {
+	rows, err := tx.QueryContext(ctx, `SELECT id, `+imageColumns+`, at, who, side FROM policy_changes WHERE id > ? AND id <= ? ORDER BY id`, after, through)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	r := newRow(s.db.name(), "policy_changes", tx)
+	for rows.Next() {
+		if err := rows.Scan(r.cells[:18]...); err != nil {
+			return err
+		}
+		each(r.image())
+	}
+	return errors.Join(rows.Err(), r.err())
+}
+
+// imageColumns are ruleColumns without the rowid.
+var imageColumns = strings.TrimPrefix(ruleColumns, "rowid, ")
+
+func (r *row) image() image {
+	r.begin(r.values[0])
+	r.label = r.values[1]
+	i := image{id: r.whole(0, "id", math.MaxInt64), at: r.time(15, "at"), who: r.text(16, "who"), sign: +1}
+	if r.text(17, "side") == "-" {
+		i.sign = -1
+	}
+	if r.values[1] == nil {
+		i.rule = policy.Rule{Project: r.text(2, "project_id"), Tier: r.text(9, "tier")}
+		return i
+	}
+	i.rule = r.rule()
+	return i
+}

@@ -1,0 +1,479 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/store"
+)
+
+var (
+	ann = store.Author{Actor: "local:ann", Why: "more for acme"}
+	bob = store.Author{Actor: "token ops", Claimed: "bob"}
+)
+
+func items(limit int64) policy.Rule {
+	return policy.Rule{Endpoint: "GET /v1/items/{id}", Limit: limit, Per: time.Second}
+}
+
+func TestEveryChangeIsAVersion(t *testing.T) { everywhere(t, testEveryChangeIsAVersion) }
+
+func testEveryChangeIsAVersion(t *testing.T, d database) {
+	s, ctx := d.open(t), t.Context()
+	must(t, s.Set(ctx, ann, items(5)))
+	must(t, s.Set(ctx, bob, items(50)))
+	must(t, s.Set(ctx, bob, items(50))) // changes nothing
+	must(t, s.SetTier(ctx, bob, "acme", "gold"))
+	must(t, s.Set(ctx, bob, full))
+	must(t, s.Delete(ctx, ann, store.KeyOf(items(1))))
+	_, err := s.Apply(ctx, bob, store.Edit{Set: []policy.Rule{items(7), {Endpoint: policy.Default, Limit: 1}}, Delete: []store.RuleKey{store.KeyOf(full)}, Tiers: map[string]string{"acme": "", "b": "free"}})
+	must(t, err)
+
+	checkHistory(t, s, []string{
+		"7 token ops/bob apply +3 ~0 -2",
+		"6 local:ann delete +0 ~0 -1 (more for acme)",
+		"5 token ops/bob set +1 ~0 -0",
+		"4 token ops/bob tier +1 ~0 -0",
+		"3 token ops/bob set +0 ~1 -0",
+		"2 local:ann set +1 ~0 -0 (more for acme)",
+		"1 headgate start +0 ~0 -0",
+	})
+	five, fifty := items(5), items(50)
+	for version, want := range [][]store.Change{
+		3: {{Before: &five, After: &fifty}},
+		4: {{Project: "acme", TierAfter: "gold"}},
+		6: {{Before: &fifty}},
+	} {
+		if want == nil {
+			continue
+		}
+		if got, err := s.Changes(ctx, int64(version)); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("Changes(%d) = %+v, %v, want %+v", version, got, err, want)
+		}
+	}
+	if got, err := s.Diff(ctx, 5, 2); err != nil || !reflect.DeepEqual(got, []store.Change{{Before: &fifty, After: &five}, {Before: &full}, {Project: "acme", TierBefore: "gold"}}) {
+		t.Errorf("Diff(5, 2) = %+v, %v", got, err)
+	}
+	checkReproducible(t, s)
+}
+
+func checkHistory(t testing.TB, s *store.Store, want []string) {
+	t.Helper()
+	list, err := s.History(t.Context(), 0, 1000)
+	must(t, err)
+	got := make([]string, len(list))
+	for i, v := range list {
+		got[i] = fmt.Sprintf("%d %s", v.ID, v.Actor)
+		if v.Claimed != "" {
+			got[i] += "/" + v.Claimed
+		}
+		got[i] += fmt.Sprintf(" %s +%d ~%d -%d", v.Action, v.Added, v.Changed, v.Removed)
+		if v.Of != 0 {
+			got[i] += fmt.Sprintf(" of %d", v.Of)
+		}
+		if v.Why != "" {
+			got[i] += " (" + v.Why + ")"
+		}
+		if ago := time.Since(v.At); ago < -2*time.Second || ago > time.Minute {
+			t.Errorf("version %d was made at %v", v.ID, v.At)
+		}
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("History =\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// checkReproducible compares every version, as it is found by walking back from
+// today, with the changes from the first on: neither is made from the other.
+func checkReproducible(t testing.TB, s *store.Store) {
+	t.Helper()
+	ctx := t.Context()
+	must(t, s.Number(ctx))
+	now, err := s.Current(ctx)
+	must(t, err)
+	rules, tiers := map[store.RuleKey]policy.Rule{}, map[string]string{}
+	for v := int64(1); v <= now.ID; v++ {
+		changes, err := s.Changes(ctx, v)
+		if err != nil {
+			t.Fatalf("Changes(%d): %v", v, err)
+		}
+		for _, c := range changes {
+			replay(t, v, rules, tiers, c)
+		}
+		doc, err := s.At(ctx, v)
+		if err != nil {
+			t.Fatalf("At(%d): %v", v, err)
+		}
+		then := map[store.RuleKey]policy.Rule{}
+		for _, r := range doc.Rules {
+			then[store.KeyOf(r)] = r
+		}
+		if len(then) != len(doc.Rules) || !reflect.DeepEqual(then, rules) || !reflect.DeepEqual(doc.Projects, tiers) {
+			t.Fatalf("At(%d) = %+v, the changes up to there come to %+v, %+v", v, doc, rules, tiers)
+		}
+	}
+	doc, err := s.Export(ctx)
+	must(t, err)
+	if len(doc.Rules) != len(rules) || doc.Number != now.ID {
+		t.Errorf("there are %d rules of version %d, and the changes come to %d of version %d", len(doc.Rules), doc.Number, len(rules), now.ID)
+	}
+}
+
+func replay(t testing.TB, v int64, rules map[store.RuleKey]policy.Rule, tiers map[string]string, c store.Change) {
+	t.Helper()
+	if c.Before == nil && c.After == nil {
+		if tiers[c.Project] != c.TierBefore {
+			t.Errorf("version %d changes tier %q of %s, which was in %q", v, c.TierBefore, c.Project, tiers[c.Project])
+		}
+		if delete(tiers, c.Project); c.TierAfter != "" {
+			tiers[c.Project] = c.TierAfter
+		}
+		return
+	}
+	if c.Before != nil {
+		if was, ok := rules[store.KeyOf(*c.Before)]; !ok || was != *c.Before {
+			t.Errorf("version %d changes %+v, which was %+v", v, c.Before, was)
+		}
+		delete(rules, store.KeyOf(*c.Before))
+	}
+	if c.After != nil {
+		if was, ok := rules[store.KeyOf(*c.After)]; ok {
+			t.Errorf("version %d adds %+v, where %+v is", v, c.After, was)
+		}
+		rules[store.KeyOf(*c.After)] = *c.After
+	}
+}
+
+// Of two who have seen the same version, the second does not undo what the
+// first did.
+func TestConflict(t *testing.T) { everywhere(t, testConflict) }
+
+func testConflict(t *testing.T, d database) {
+	s, ctx := d.open(t), t.Context()
+	must(t, s.Set(ctx, ann, items(5)))
+	base, err := s.Current(ctx)
+	must(t, err)
+	_, err = s.Apply(ctx, ann, store.Edit{Base: base.ID, Set: []policy.Rule{items(6)}})
+	must(t, err)
+	run(t, d.shell(t), "UPDATE policies SET burst = 9")
+
+	_, err = s.Apply(ctx, bob, store.Edit{Base: base.ID, Set: []policy.Rule{items(7)}})
+	var conflict *store.Conflict
+	if !errors.As(err, &conflict) || conflict.Base != 2 || conflict.Current.ID != 4 || len(conflict.Since) != 2 || conflict.Since[1].Actor != ann.Actor {
+		t.Errorf("Apply of an edit of an old version = %v (%+v), want a Conflict", err, conflict)
+	}
+	if _, err = s.Apply(ctx, bob, store.Edit{Base: 99, Set: []policy.Rule{items(7)}}); !errors.As(err, &conflict) || !strings.Contains(err.Error(), "which there is not") {
+		t.Errorf("Apply of an edit of a version to come = %v", err)
+	}
+	if v, err := s.Apply(ctx, bob, store.Edit{Base: 4, Set: []policy.Rule{items(7)}}); err != nil || v.ID != 5 || v.Changed != 1 {
+		t.Errorf("Apply of an edit of the current version = %+v, %v", v, err)
+	}
+	checkReproducible(t, s)
+}
+
+func TestRollback(t *testing.T) { everywhere(t, testRollback) }
+
+func testRollback(t *testing.T, d database) {
+	s, ctx := d.open(t), t.Context()
+	must(t, s.Import(ctx, ann, policy.Document{Rules: []policy.Rule{items(5), full}, Projects: map[string]string{"acme": "gold"}}, false))
+	want, err := s.Export(ctx)
+	must(t, err)
+	must(t, s.Import(ctx, bob, policy.Document{Rules: []policy.Rule{items(6), {Endpoint: policy.Default, Limit: 1}}, Projects: map[string]string{"b": "free"}}, true))
+
+	var conflict *store.Conflict
+	if _, err := s.Rollback(ctx, ann, 2, 2); !errors.As(err, &conflict) {
+		t.Errorf("Rollback on an old base = %v, want a Conflict", err)
+	}
+	v, err := s.Rollback(ctx, ann, 2, 3)
+	if err != nil || v.ID != 4 || v.Of != 2 || v.Added != 2 || v.Changed != 1 || v.Removed != 2 {
+		t.Errorf("Rollback = %+v, %v", v, err)
+	}
+	got, err := s.Export(ctx)
+	must(t, err)
+	want.Number = 4
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("after Rollback, Export = %+v, want %+v", got, want)
+	}
+	if v, err := s.Rollback(ctx, ann, 2, 0); err != nil || v.ID != 4 {
+		t.Errorf("a Rollback that changes nothing = %+v, %v, want the current version", v, err)
+	}
+	if _, err := s.Rollback(ctx, ann, 1, 0); err == nil || !strings.Contains(err.Error(), "want at least one rule") {
+		t.Errorf("Rollback to no rules = %v, want a refusal", err)
+	}
+	if _, err := s.Rollback(ctx, ann, 17, 0); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("Rollback to a version that never was = %v", err)
+	}
+	checkReproducible(t, s)
+}
+
+func TestApplyRefuses(t *testing.T) {
+	s, ctx := open(t), t.Context()
+	must(t, s.Set(ctx, ann, items(5)))
+	refused := errors.New("no")
+	check := func(before, after policy.Document) error {
+		if len(before.Rules) != 1 || len(after.Rules) != 2 {
+			t.Errorf("Check is told %+v and %+v", before, after)
+		}
+		return refused
+	}
+	tests := []struct {
+		name   string
+		author store.Author
+		edit   store.Edit
+		want   string
+	}{
+		{"nobody", store.Author{}, store.Edit{}, "author: actor is empty"},
+		{"a novel", store.Author{Actor: "a", Why: strings.Repeat("x", 501)}, store.Edit{}, "why is 501 bytes long, want at most 500"},
+		{"two lines", store.Author{Actor: "a", Why: "x\ny"}, store.Edit{}, "want one line of text"},
+		{"both", ann, store.Edit{Set: []policy.Rule{items(1)}, Delete: []store.RuleKey{store.KeyOf(items(1))}}, "both set and deleted"},
+		{"nothing", ann, store.Edit{Replace: true}, "want at least one rule"},
+		{"what is not there", ann, store.Edit{Set: []policy.Rule{items(6)}, Delete: []store.RuleKey{store.KeyOf(full)}}, "not found"},
+		{"Check", ann, store.Edit{Set: []policy.Rule{full}, Check: check}, "no"},
+	}
+	for _, tt := range tests {
+		if _, err := s.Apply(ctx, tt.author, tt.edit); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: Apply = %v, want %q", tt.name, err, tt.want)
+		}
+	}
+	if _, err := s.Apply(ctx, ann, store.Edit{Set: []policy.Rule{full}, Check: check}); !errors.Is(err, refused) || err.Error() != "no" {
+		t.Errorf("Apply that Check refuses = %v, want its error", err)
+	}
+	checkHistory(t, s, []string{"2 local:ann set +1 ~0 -0 (more for acme)", "1 headgate start +0 ~0 -0"})
+}
+
+// What somebody's shell changes is in the history, whatever words it uses.
+func TestSQLIsRecorded(t *testing.T) { everywhere(t, testSQLIsRecorded) }
+
+func testSQLIsRecorded(t *testing.T, d database) {
+	one := `INSERT INTO policies (endpoint, rps_limit) VALUES ('GET /1', 1)`
+	two := `INSERT INTO policies (endpoint, rps_limit) VALUES ('GET /1', 1), ('GET /2', 2)`
+	tests := map[string][]struct {
+		statements string
+		want       string // of the last
+	}{
+		"": {
+			{one, "+1 ~0 -0"},
+			{two, "+2 ~0 -0"},
+			{two + `; UPDATE policies SET rps_limit = 9`, "+0 ~2 -0"},
+			{two + `; UPDATE policies SET rps_limit = 9, endpoint = concat(endpoint, 'x')`, "+2 ~0 -2"},
+			{two + `; UPDATE policies SET updated_at = 7`, ""},
+			{two + `; UPDATE policies SET rps_limit = rps_limit`, ""},
+			{two + `; DELETE FROM policies WHERE rps_limit = 2`, "+0 ~0 -1"},
+			{two + `; DELETE FROM policies`, "+0 ~0 -2"},
+			{one + `; INSERT INTO policies (endpoint, rps_limit) SELECT concat(endpoint, '/a'), 5 FROM policies`, "+1 ~0 -0"},
+			{one + `; UPDATE policies SET expires_at = 2000000000`, "+1 ~0 -1"},
+			{`INSERT INTO projects (project_id, tier) VALUES ('p', 'a'), ('q', 'b')`, "+2 ~0 -0"},
+			{`INSERT INTO projects (project_id, tier) VALUES ('p', 'a'), ('q', 'b'); UPDATE projects SET tier = 'b'`, "+0 ~1 -0"},
+			{`INSERT INTO projects (project_id, tier) VALUES ('p', 'a'); UPDATE projects SET project_id = 'r'`, "+1 ~0 -1"},
+			{`INSERT INTO projects (project_id, tier) VALUES ('p', 'a'); DELETE FROM projects`, "+0 ~0 -1"},
+			{one + `; BEGIN; UPDATE policies SET rps_limit = 2; UPDATE policies SET rps_limit = 3; DELETE FROM policies; ` + two + `; COMMIT`, "+1 ~0 -0"},
+			{one + `; BEGIN; DELETE FROM policies; ROLLBACK`, ""},
+		},
+		"SQLite": {
+			{two + `; INSERT OR REPLACE INTO policies (endpoint, rps_limit) VALUES ('GET /1', 5), ('GET /3', 5)`, "+1 ~1 -0"},
+			{two + `; REPLACE INTO policies (rowid, endpoint, rps_limit) SELECT rowid, 'GET /7', 7 FROM policies WHERE rps_limit = 1`, "+1 ~0 -1"},
+			{two + `; REPLACE INTO policies (rowid, endpoint, rps_limit) SELECT rowid, 'GET /2', 7 FROM policies WHERE rps_limit = 1`, "+0 ~1 -1"},
+			{two + `; PRAGMA recursive_triggers = 1; REPLACE INTO policies (rowid, endpoint, rps_limit) SELECT rowid, 'GET /2', 7 FROM policies WHERE rps_limit = 1; PRAGMA recursive_triggers = 0`, "+0 ~1 -1"},
+			{two + `; PRAGMA recursive_triggers = 1; UPDATE OR REPLACE policies SET endpoint = 'GET /2' WHERE rps_limit = 1; PRAGMA recursive_triggers = 0`, "+0 ~1 -1"},
+			{two + `; INSERT OR IGNORE INTO policies (endpoint, rps_limit) VALUES ('GET /1', 5), ('GET /3', 5)`, "+1 ~0 -0"},
+			{one + `; INSERT OR IGNORE INTO policies (endpoint, rps_limit) VALUES ('GET /1', 5)`, ""},
+			{one + `; INSERT OR IGNORE INTO policies (endpoint, rps_limit) VALUES ('GET /1', 5); UPDATE policies SET rps_limit = 8`, "+0 ~1 -0"},
+			{one + `; INSERT OR IGNORE INTO policies (endpoint, rps_limit) VALUES ('GET /1', 5); DELETE FROM policies`, "+0 ~0 -1"},
+			{two + `; INSERT OR FAIL INTO policies (endpoint, rps_limit) VALUES ('GET /3', 5)`, "+1 ~0 -0"},
+			{two + `; INSERT INTO policies (endpoint, rps_limit) VALUES ('GET /1', 5), ('GET /3', 5)
+				ON CONFLICT (endpoint, coalesce(project_id, ''), coalesce(tier, ''), subject, (CASE WHEN expires_at IS NULL THEN '' ELSE 'until' END)) DO UPDATE SET rps_limit = excluded.rps_limit`, "+1 ~1 -0"},
+			{two + `; INSERT INTO policies (endpoint, rps_limit) VALUES ('GET /1', 5), ('GET /3', 5) ON CONFLICT DO NOTHING`, "+1 ~0 -0"},
+			{two + `; UPDATE OR REPLACE policies SET endpoint = 'GET /2' WHERE rps_limit = 1`, "+0 ~1 -1"},
+			{two + `; UPDATE OR REPLACE policies SET endpoint = 'GET /7'`, "+1 ~0 -2"},
+			{two + `; UPDATE OR REPLACE policies SET rowid = (SELECT rowid FROM policies WHERE rps_limit = 2) WHERE rps_limit = 1`, "+0 ~0 -1"},
+			{two + `; UPDATE OR IGNORE policies SET endpoint = 'GET /2' WHERE rps_limit = 1`, ""},
+			{two + `; UPDATE OR IGNORE policies SET endpoint = 'GET /2' WHERE rps_limit = 1; UPDATE policies SET rps_limit = 8`, "+0 ~2 -0"},
+			{two + `; UPDATE policies SET rowid = rowid + 100`, ""},
+			{`INSERT INTO projects (project_id, tier) VALUES ('p', 'a'), ('q', 'b'); REPLACE INTO projects (project_id, tier) VALUES ('p', 'c')`, "+0 ~1 -0"},
+			{`INSERT INTO projects (project_id, tier) VALUES ('p', 'a'), ('q', 'b'); INSERT OR IGNORE INTO projects (project_id, tier) VALUES ('p', 'c')`, ""},
+			{`INSERT INTO projects (project_id, tier) VALUES ('p', 'a'), ('q', 'b'); UPDATE OR REPLACE projects SET project_id = 'q' WHERE tier = 'a'`, "+0 ~1 -1"},
+		},
+		"PostgreSQL": {
+			{two + `; TRUNCATE policies`, "+0 ~0 -2"},
+			{two + `; INSERT INTO projects (project_id, tier) VALUES ('p', 'a'); TRUNCATE policies, projects`, "+0 ~0 -3"},
+			{two + `; INSERT INTO policies (endpoint, rps_limit) VALUES ('GET /1', 5), ('GET /3', 5)
+				ON CONFLICT (endpoint, coalesce(project_id, ''), coalesce(tier, ''), subject, (CASE WHEN expires_at IS NULL THEN '' ELSE 'until' END)) DO UPDATE SET rps_limit = excluded.rps_limit`, "+1 ~1 -0"},
+			{two + `; INSERT INTO policies (endpoint, rps_limit) VALUES ('GET /1', 5), ('GET /3', 5) ON CONFLICT DO NOTHING`, "+1 ~0 -0"},
+			{two + `; WITH gone AS (DELETE FROM policies WHERE rps_limit = 1 RETURNING *) INSERT INTO policies (endpoint, rps_limit) SELECT 'GET /9', 9 FROM gone`, "+1 ~0 -1"},
+			{two + `; MERGE INTO policies p USING (VALUES ('GET /1', 5), ('GET /3', 5)) AS v(e, l) ON p.endpoint = v.e
+				WHEN MATCHED THEN UPDATE SET rps_limit = v.l WHEN NOT MATCHED THEN INSERT (endpoint, rps_limit) VALUES (v.e, v.l)`, "+1 ~1 -0"},
+		},
+		"MariaDB": {
+			{two + `; REPLACE INTO policies (endpoint, rps_limit) VALUES ('GET /1', 5), ('GET /3', 5)`, "+1 ~1 -0"},
+			{two + `; REPLACE INTO policies (rowid, endpoint, rps_limit) SELECT rowid, 'GET /2', 7 FROM policies WHERE rps_limit = 1`, "+0 ~1 -1"},
+			{two + `; INSERT IGNORE INTO policies (endpoint, rps_limit) VALUES ('GET /1', 5), ('GET /3', 5)`, "+1 ~0 -0"},
+			{two + `; INSERT INTO policies (endpoint, rps_limit) VALUES ('GET /1', 5), ('GET /3', 5) ON DUPLICATE KEY UPDATE rps_limit = VALUES(rps_limit)`, "+1 ~1 -0"},
+			{two + `; UPDATE IGNORE policies SET endpoint = 'GET /2' WHERE rps_limit = 1`, ""},
+			{two + `; UPDATE IGNORE policies SET rps_limit = 0 WHERE rps_limit = 1`, ""},
+			{`INSERT INTO projects (project_id, tier) VALUES ('p', 'a'), ('q', 'b'); UPDATE IGNORE projects SET project_id = 'q' WHERE tier = 'a'`, ""},
+			{two + `; UPDATE policies SET name = 'a'; UPDATE policies SET name = 'a '`, "+0 ~2 -0"},
+		},
+	}
+	for _, kind := range []string{"", d.kind} {
+		for _, tt := range tests[kind] {
+			statements := tt.statements
+			if d.kind == "SQLite" { // where concat is young
+				statements = strings.NewReplacer("concat(endpoint, 'x')", "endpoint || 'x'", "concat(endpoint, '/a')", "endpoint || '/a'").Replace(statements)
+			}
+			t.Run(statements, func(t *testing.T) {
+				checkSQL(t, d, statements, tt.want)
+			})
+		}
+	}
+}
+
+// checkSQL runs statements on an empty table, and compares what the last
+// changes, or the last transaction, with want.
+func checkSQL(t *testing.T, d database, statements, want string) {
+	s, ctx, db := d.open(t), t.Context(), d.shell(t)
+	run(t, db, "DELETE FROM policies", "DELETE FROM projects")
+	must(t, s.Number(ctx))
+	begun := strings.Index(statements, "; BEGIN")
+	list := strings.Split(statements, "; ")
+	if begun >= 0 {
+		list = []string{statements[:begun], statements[begun+2:]}
+	}
+	last := len(list) - 1
+	for strings.HasPrefix(list[last], "PRAGMA") {
+		last--
+	}
+	for i, statement := range list {
+		if i == last {
+			must(t, s.Number(ctx))
+		}
+		run(t, db, statement)
+	}
+	before, err := s.Current(ctx)
+	must(t, err)
+	must(t, s.Number(ctx))
+	now, err := s.Current(ctx)
+	must(t, err)
+	got := ""
+	if now.ID != before.ID {
+		got = fmt.Sprintf("+%d ~%d -%d", now.Added, now.Changed, now.Removed)
+		if actor := map[string]string{"SQLite": "sql", "PostgreSQL": "sql:shell", "MariaDB": "sql:root"}[d.kind]; now.Actor != actor || now.Action != store.ActionSQL || now.ID != before.ID+1 {
+			t.Errorf("version %d after %d is %s by %s, want one, sql by %s", now.ID, before.ID, now.Action, now.Actor, actor)
+		}
+	}
+	if want == "" && got == "+0 ~0 -0" {
+		got = "" // a rule that moved to another row
+	}
+	if got != want {
+		t.Errorf("changed %q, want %q", got, want)
+	}
+	checkReproducible(t, s)
+}
+
+// Load tells which version it has read, also after a shell's change, and who
+// may only read leaves the numbering to others.
+func TestLoadNumbers(t *testing.T) { everywhere(t, testLoadNumbers) }
+
+func testLoadNumbers(t *testing.T, d database) {
+	s, ctx, db := d.open(t), t.Context(), d.shell(t)
+	must(t, s.Set(ctx, ann, items(5)))
+	readOnly := openDSN(t, store.Options{DSN: d.dsn, ReadOnly: true})
+	load := func(s *store.Store) int64 {
+		t.Helper()
+		doc, _, err := s.Load(ctx)
+		must(t, err)
+		return doc.Number
+	}
+	if got := load(s); got != 2 {
+		t.Errorf("Load's version is %d, want 2", got)
+	}
+	run(t, db, "UPDATE policies SET rps_limit = 6")
+	if got := load(readOnly); got != 0 {
+		t.Errorf("Load's version, read-only and before there is one, is %d, want 0", got)
+	}
+	if v, err := readOnly.Pending(ctx); err != nil || v.ID != 0 || v.Changed != 1 || v.Action != store.ActionSQL {
+		t.Errorf("Pending = %+v, %v, want the change", v, err)
+	}
+	if got := load(s); got != 3 {
+		t.Errorf("Load's version is %d, want 3", got)
+	}
+	if got := load(readOnly); got != 3 {
+		t.Errorf("Load's version, read-only, is %d, want 3", got)
+	}
+	if v, err := readOnly.Pending(ctx); err != nil || !v.At.IsZero() {
+		t.Errorf("Pending = %+v, %v, want nothing", v, err)
+	}
+}
+
+// Neither we nor a slip of the shell changes what was written.
+func TestHistoryIsAppendOnly(t *testing.T) { everywhere(t, testHistoryIsAppendOnly) }
+
+func testHistoryIsAppendOnly(t *testing.T, d database) {
+	s, ctx, db := d.open(t), t.Context(), d.shell(t)
+	for i := range 5 {
+		must(t, s.Set(ctx, ann, items(int64(i+1))))
+	}
+	refused := func(statements ...string) {
+		t.Helper()
+		for _, statement := range statements {
+			if _, err := db.ExecContext(ctx, statement); err == nil || !strings.Contains(err.Error(), "append-only") {
+				t.Errorf("%s = %v, want a refusal", statement, err)
+			}
+		}
+	}
+	refused("UPDATE policy_changes SET rps_limit = 3", "DELETE FROM policy_changes", "UPDATE policy_versions SET actor = 'x'", "DELETE FROM policy_versions")
+	removed, err := s.Forget(ctx, bob, 4)
+	if err != nil || removed != 3 {
+		t.Errorf("Forget = %d, %v, want 3 changes", removed, err)
+	}
+	refused("DELETE FROM policy_changes", "UPDATE policy_forgotten SET last_change = 99", "DELETE FROM policy_forgotten")
+	if d.kind == "PostgreSQL" {
+		refused("TRUNCATE policy_changes", "TRUNCATE policy_versions")
+	}
+	for version, want := range map[int64]int64{3: 2, 4: 3, 6: 5} { // the state before the oldest that is kept, too
+		if doc, err := s.At(ctx, version); err != nil || doc.Rules[0].Limit != want {
+			t.Errorf("At(%d) = %+v, %v, want limit %d", version, doc.Rules, err, want)
+		}
+	}
+	for what, call := range map[string]func(context.Context, int64) error{
+		"At":      func(ctx context.Context, v int64) error { _, err := s.At(ctx, v); return err },
+		"Changes": func(ctx context.Context, v int64) error { _, err := s.Changes(ctx, v); return err },
+		"Diff":    func(ctx context.Context, v int64) error { _, err := s.Diff(ctx, v, 6); return err },
+	} {
+		if err := call(ctx, 2); !errors.Is(err, store.ErrNotFound) || !strings.Contains(err.Error(), "token ops gave up the changes before it") {
+			t.Errorf("%s(2) = %v, want it to say who gave up what", what, err)
+		}
+	}
+	if list, err := s.History(ctx, 0, 100); err != nil || len(list) != 6 {
+		t.Errorf("History = %d versions, %v, want all 6", len(list), err)
+	}
+}
+
+// Who gets past the triggers is found out.
+func TestHistoryTellsWhatItDoesNotKnow(t *testing.T) {
+	everywhere(t, testHistoryTellsWhatItDoesNotKnow)
+}
+
+func testHistoryTellsWhatItDoesNotKnow(t *testing.T, d database) {
+	s, ctx, db := d.open(t), t.Context(), d.shell(t)
+	must(t, s.Set(ctx, ann, items(5)))
+	must(t, s.Set(ctx, ann, items(6)))
+	must(t, s.Set(ctx, ann, full))
+	switch d.kind {
+	case "SQLite":
+		run(t, db, "DROP TRIGGER policies_after_delete", "DELETE FROM policies")
+	case "PostgreSQL":
+		run(t, db, "SET session_replication_role = replica", "DELETE FROM policies")
+	case "MariaDB":
+		run(t, db, "TRUNCATE policies")
+	}
+	_, err := s.At(ctx, 2)
+	if err == nil || !strings.Contains(err.Error(), `rule for "GET /v1/items/{id}" per principal is not what the history says`) {
+		t.Errorf("At = %v, want it to say what it does not know", err)
+	}
+}
