@@ -138,7 +138,7 @@ func (l *Limiter) Reset(ctx context.Context, q BucketQuery, approve Approve) (Bu
 	if err != nil {
 		return BucketState{}, err
 	}
-	now := l.now()
+	now := l.clock.Now()
 	l.allowances.remove(named.take.Key, now)
 	l.reservations.void(named.take.Key)
 	named.take.Shape, named.take.Since, named.take.Before = named.terms.Shape, named.terms.Since, named.terms.Before
@@ -178,12 +178,12 @@ func (l *Limiter) Grant(ctx context.Context, q BucketQuery, amount int64, until 
 	if err != nil {
 		return BucketState{}, 0, err
 	}
-	now := l.now()
+	now := l.clock.Now()
 	given := amount
 	if until.IsZero() {
 		given, err = l.topUp(ctx, now, named, amount)
 	} else {
-		err = l.allow(now, named, amount, until.UnixNano())
+		err = l.allow(now, named, amount, until.UnixNano()-l.ahead(now))
 	}
 	if err != nil {
 		return BucketState{}, 0, err
@@ -193,7 +193,7 @@ func (l *Limiter) Grant(ctx context.Context, q BucketQuery, amount int64, until 
 }
 
 func (l *Limiter) checkUntil(until time.Time) error {
-	now := time.Unix(0, l.now()).UTC()
+	now := time.Unix(0, l.clock.Wall(l.clock.Now())).UTC()
 	switch {
 	case until.IsZero():
 		return nil
@@ -204,6 +204,10 @@ func (l *Limiter) checkUntil(until time.Time) error {
 	}
 	return nil
 }
+
+// ahead is how far the wall clock, by which people say until when, is ahead of
+// the one that buckets are counted by.
+func (l *Limiter) ahead(now int64) int64 { return l.clock.Wall(now) - now }
 
 // maxGrant bounds what is granted: a thousand bursts is a decision about the
 // rule, not about a bucket.
@@ -307,8 +311,8 @@ func (l *Limiter) find(ctx context.Context, q *BucketQuery) (found []namedBucket
 	if none && q.Identifier != "" {
 		return nil, nil, wrongQuery("the identifier is none that could be read in a body")
 	}
-	t := &trip{request: Request{Identifier: identifier, Unparsable: q.Unparsable}, match: match, who: who, set: set, now: l.now(), cost: 1}
-	t.applied = set.Resolve(nil, t.now, match, who.Project, who.Tier)
+	t := &trip{request: Request{Identifier: identifier, Unparsable: q.Unparsable}, match: match, who: who, set: set, now: l.clock.Now(), cost: 1}
+	t.applied = set.Resolve(nil, l.clock.Wall(t.now), match, who.Project, who.Tier)
 	t.applied = slices.DeleteFunc(t.applied, func(a policy.Applied) bool {
 		terms := set.Terms(a.Rule)
 		if a.Level.EveryEndpoint() != every || q.Subject != nil && *q.Subject != terms.Subject {
@@ -344,7 +348,7 @@ func (l *Limiter) find(ctx context.Context, q *BucketQuery) (found []namedBucket
 
 // look reports a bucket as it is now.
 func (l *Limiter) look(ctx context.Context, n *namedBucket) (BucketState, error) {
-	now := l.now()
+	now := l.clock.Now()
 	take := [1]bucket.Take{n.take}
 	take[0].Shape, take[0].Since, take[0].Before, take[0].Shadow = n.terms.Shape, n.terms.Since, n.terms.Before, false
 	var pasts []rate.Past
@@ -361,7 +365,7 @@ func (l *Limiter) look(ctx context.Context, n *namedBucket) (BucketState, error)
 	state.Remaining, state.ResetAfter, state.Wait = none[0].Remaining, none[0].ResetAfter, one[0].RetryAfter
 	state.Allowance = nil
 	if own, ok := l.allowances.get(n.take.Key, now); ok {
-		state.Allowance = &AllowanceState{own.tokens, time.Unix(0, own.until).UTC()}
+		state.Allowance = &AllowanceState{own.tokens, time.Unix(0, own.until+l.ahead(now)).UTC()}
 	}
 	return state, nil
 }

@@ -189,7 +189,7 @@ func orUnknown(region string) string {
 }
 
 func (l *Limiter) explainRules(x *Explanation, t *trip) {
-	for _, c := range t.set.Consider(t.now, t.match, t.who.Project, t.who.Tier) {
+	for _, c := range t.set.Consider(l.clock.Wall(t.now), t.match, t.who.Project, t.who.Tier) {
 		account := Considered{Subject: c.Subject.String(), Level: c.Level.String(), Applies: c.Applies, Why: c.Why}
 		if c.Found {
 			account.Rule = t.set.Rule(c.Rule).Title()

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/endpoint"
@@ -37,7 +36,7 @@ type Limiter struct {
 
 	readIdentifier func(endpoint.ID, string) (string, bool, bool)
 
-	now func() int64 // Unix nanoseconds
+	clock Clock
 
 	learn        Learner                    // nil if the buckets need not
 	told         atomic.Pointer[policy.Set] // the rules that they heard of last
@@ -62,7 +61,7 @@ func New(o Options) (*Limiter, error) {
 		costs:         costTable(o.Endpoints, o.Costs),
 		places:        places(o.Endpoints),
 		rejectUnknown: o.Unknown == RejectUnknown, denyUnruled: o.DenyWithoutRule,
-		region: o.Region, regions: o.Region != nil, observe: o.Observe, now: clock(o.Now),
+		region: o.Region, regions: o.Region != nil, observe: o.Observe, clock: o.clock(),
 		readIdentifier: o.Typed,
 		maxWaiters:     int64(o.MaxWaiters),
 	}
@@ -155,12 +154,12 @@ func (l *Limiter) prepare(ctx context.Context, t *trip) bool {
 		d.Reason = NoPolicies
 		return false
 	}
-	t.now = l.now()
+	t.now = l.clock.Now()
 	t.who = l.identities.Resolve(ctx, identity.Evidence{
 		Peer: r.Peer, Header: r.Header, Target: r.Target, Certificate: r.Certificate, Endpoint: l.place(t.match.ID),
 	})
 	d.Principal, d.set = t.who, t.set
-	t.applied = t.set.Resolve(t.applied[:0], t.now, t.match, t.who.Project, t.who.Tier)
+	t.applied = t.set.Resolve(t.applied[:0], l.clock.Wall(t.now), t.match, t.who.Project, t.who.Tier)
 	if len(t.applied) == 0 {
 		d.Reason, d.Allowed = NoRule, !l.denyUnruled
 		return false
@@ -352,15 +351,4 @@ func costTable(endpoints *endpoint.Table, costs map[endpoint.ID]int64) []int64 {
 		}
 	}
 	return table
-}
-
-// clock returns a reader of Unix nanoseconds. The default costs one read of
-// the monotonic clock, half of what time.Now costs, and does not step.
-func clock(now func() time.Time) func() int64 {
-	if now != nil {
-		return func() int64 { return now().UnixNano() }
-	}
-	start := time.Now()
-	anchor := start.UnixNano()
-	return func() int64 { return anchor + int64(time.Since(start)) }
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/internal/steady"
 	"github.com/headgate-io/headgate/policy"
 )
 
@@ -27,6 +28,18 @@ func Fixed(set *policy.Set) Policies { return fixed{set} }
 type fixed struct{ set *policy.Set }
 
 func (f fixed) Set() *policy.Set { return f.set }
+
+// Clock is what Policies may be besides: the clock that their changes are dated
+// by. Buckets must be counted by the same one. If it were another and the wall
+// clock had been set back or forth in between, a new limit would act an hour
+// late, or a bucket drain at it for an hour too long.
+type Clock interface {
+	// Now is a time that never steps, in Unix nanoseconds.
+	Now() int64
+
+	// Wall is the wall clock's time at now, by which rules expire.
+	Wall(now int64) int64
+}
 
 // Buckets holds the state of every budget. bucket/memory implements it.
 type Buckets interface {
@@ -113,9 +126,18 @@ type Options struct {
 	// Grant). Default 4096, at most 1<<20.
 	MaxAllowances int
 
-	// Now is the clock. The default reads the monotonic clock, anchored to
-	// the wall clock once at New: a step of the wall clock moves no budget.
+	// Now is the clock. The default is the clock of Policies if they are a
+	// Clock, as a policy.Cache is, and else one of its own. Both read the
+	// monotonic clock, anchored to the wall clock once: a step of the wall
+	// clock moves no budget. Rules expire by the wall clock.
 	Now func() time.Time
+}
+
+func (o *Options) clock() Clock {
+	if c, ok := o.Policies.(Clock); ok && o.Now == nil {
+		return c
+	}
+	return steady.New(o.Now)
 }
 
 const defaultWaiters = 1024

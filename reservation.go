@@ -269,7 +269,7 @@ func (l *Limiter) settleOnce(ctx context.Context, id ReservationID, actual int64
 	if id == (ReservationID{}) {
 		return Settlement{Status: NothingReserved, Actual: actual}, nil
 	}
-	now := l.now()
+	now := l.clock.Now()
 	e, s, err := l.reservations.claim(id, now)
 	if e == nil || err != nil {
 		return s, err
@@ -365,7 +365,7 @@ type ReservationStats struct {
 }
 
 // Reservations reports the state of the table of reservations.
-func (l *Limiter) Reservations() ReservationStats { return l.reservations.stats(l.now()) }
+func (l *Limiter) Reservations() ReservationStats { return l.reservations.stats(l.clock.Now()) }
 
 // entry is a reservation in the table.
 type entry struct {

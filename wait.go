@@ -73,7 +73,7 @@ func (l *Limiter) await(ctx context.Context, t *trip, wait time.Duration) error 
 	t.decision.Allowed, t.decision.Reason = false, Abandoned
 	if buckets, ok := l.buckets.(Refunder); ok {
 		// What cannot be given back stays taken, which denies somebody later and admits nobody.
-		_ = buckets.Refund(context.WithoutCancel(ctx), l.now(), t.now, t.charged())
+		_ = buckets.Refund(context.WithoutCancel(ctx), l.clock.Now(), t.now, t.charged())
 	}
 	return ctx.Err()
 }

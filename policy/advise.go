@@ -70,7 +70,7 @@ func (c *compiler) advise() {
 		for i := range c.rows {
 			if g := &c.groups[c.grouped[i]]; g.count > 0 {
 				id, _ := c.set.of(group(g.start+1), c.rows[i].subject)
-				if r := &c.set.rows[id]; c.set.live(r, c.now) {
+				if r := &c.set.rows[id]; c.set.live(r, c.wall) {
 					c.noteRule(int(c.indexes[i]), r, members)
 				}
 			}
@@ -111,7 +111,7 @@ func (c *compiler) noteRule(i int, r *row, members []bool) {
 			fmt.Sprintf("sliding_log where %d must be the most in any %s; where two windows meet, this one admits %s within a moment",
 				limit.Tokens, duration(limit.Per), twice(limit.Tokens)))
 	}
-	if e := c.set.extras[r.extra].expires; e != 0 && e-c.now < int64(soon) && !c.full("expires_soon") {
+	if e := c.set.extras[r.extra].expires; e != 0 && e-c.wall < int64(soon) && !c.full("expires_soon") {
 		c.rule(Note, i, "expires_soon", "expires", rule.Expires.UTC().Format(time.RFC3339),
 			"a later time if the rule is still needed then; less than 7 days are left")
 	}
@@ -283,7 +283,7 @@ func (c *compiler) guarded(groups []group) bool {
 	s := c.set
 	for _, g := range groups {
 		for _, subject := range []Subject{SubjectIP, SubjectPrincipalIP, SubjectIdentifier, SubjectIdentifierIP} {
-			if id, ok := s.of(g, subject); ok && s.rows[id].mode == Enforce && s.live(&s.rows[id], c.now) {
+			if id, ok := s.of(g, subject); ok && s.rows[id].mode == Enforce && s.live(&s.rows[id], c.wall) {
 				return true
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate/internal/live"
+	"github.com/headgate-io/headgate/internal/steady"
 )
 
 // Source holds a Document that changes now and then: a file, a table.
@@ -54,7 +55,9 @@ type CacheOptions struct {
 	LastGood string
 
 	Log *slog.Logger     // default discards
-	Now func() time.Time // default time.Now
+	Now func() time.Time // default time.Now; changes are dated by a clock that does not step with it
+
+	clock *steady.Clock // for tests
 }
 
 // Cache keeps a Set fresh from a Source. A document that does not load, has an
@@ -63,12 +66,17 @@ type CacheOptions struct {
 // use.
 type Cache struct {
 	value *live.Value[Document, Set]
+	clock *steady.Clock
 }
 
 // NewCache returns a Cache that is empty until Start.
 func NewCache(o CacheOptions) (*Cache, error) {
 	if o.Source == nil {
 		return nil, errors.New("policy cache: Source is nil, want one")
+	}
+	clock := steady.New(o.Now)
+	if o.clock != nil {
+		clock = o.clock
 	}
 	if o.Now == nil {
 		o.Now = time.Now
@@ -84,7 +92,8 @@ func NewCache(o CacheOptions) (*Cache, error) {
 		Empty: func(d Document) bool { return len(d.Rules) == 0 },
 		Build: func(d Document, previous *Set) (*Set, error) {
 			compile := o.Compile
-			compile.Previous, compile.Now = previous, o.Now()
+			now := clock.Now()
+			compile.Previous, compile.Now, compile.wall = previous, time.Unix(0, now), clock.Wall(now)
 			set, problems := Compile(d, compile)
 			if set == nil {
 				return nil, briefly(problems)
@@ -99,7 +108,7 @@ func NewCache(o CacheOptions) (*Cache, error) {
 	if err != nil {
 		return nil, fmt.Errorf("policy cache: %w", err)
 	}
-	return &Cache{value}, nil
+	return &Cache{value, clock}, nil
 }
 
 // shown is how many problems a log line or an error of the cache lists. Lint
@@ -141,6 +150,14 @@ func (c *Cache) Reload(ctx context.Context) error { return c.value.Reload(ctx) }
 // Set returns the rules in force, or nil before the first good ones. It never
 // blocks.
 func (c *Cache) Set() *Set { return c.value.Get() }
+
+// Now is the time by which the cache dates changes of rules, in Unix nanoseconds:
+// the wall clock's when the cache was made, and what the monotonic clock has
+// counted since. Buckets have to be counted by it too: see headgate.Clock.
+func (c *Cache) Now() int64 { return c.clock.Now() }
+
+// Wall is the wall clock's time at now, by which rules expire.
+func (c *Cache) Wall(now int64) int64 { return c.clock.Wall(now) }
 
 // Status is how a Cache does.
 type Status struct {

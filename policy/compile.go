@@ -42,8 +42,11 @@ type CompileOptions struct {
 	// there is none.
 	Previous *Set
 
-	// Now is when the Set takes effect. Default time.Now().
+	// Now is when the Set takes effect, by the clock that buckets are counted by. Default
+	// time.Now().
 	Now time.Time
+
+	wall int64 // the same moment by the wall clock in Unix nanoseconds, if that differs; 0 if not
 }
 
 // Compile checks a document and makes it a Set. The Set is nil if, and only
@@ -83,7 +86,9 @@ func (c *compiler) compile() {
 type compiler struct {
 	doc Document
 	o   CompileOptions
-	now int64 // Unix nanoseconds
+	now int64 // Unix nanoseconds, by the clock of buckets: when changes begin
+
+	wall int64 // the same by the wall clock: what has expired
 
 	set      *Set
 	problems problems
@@ -134,7 +139,7 @@ func newCompiler(doc Document, o CompileOptions) *compiler {
 		o.Now = time.Now()
 	}
 	c := &compiler{
-		doc: doc, o: o, now: o.Now.UnixNano(),
+		doc: doc, o: o, now: o.Now.UnixNano(), wall: o.wall,
 		set: &Set{
 			endpoints: o.Endpoints,
 			projects:  newNames(), tiers: newNames(), titles: newNames(),
@@ -150,6 +155,9 @@ func newCompiler(doc Document, o CompileOptions) *compiler {
 		indexes:  make([]uint32, 0, len(doc.Rules)),
 		grouped:  make([]uint32, 0, len(doc.Rules)),
 		slots:    make([]uint32, 128),
+	}
+	if c.wall == 0 {
+		c.wall = c.now
 	}
 	if c.o.BurstPercent == 0 {
 		c.o.BurstPercent = 100

@@ -131,7 +131,7 @@ func (c *compiler) warnRule(i int, r *Rule, at *place) {
 		c.rule(Warning, i, "unreachable", field, text(named(value)),
 			"none, because UNKNOWN rules are the same for everybody; this one never applies")
 	}
-	if expires := expiry(r.Expires); expires != 0 && expires <= c.now {
+	if expires := expiry(r.Expires); expires != 0 && expires <= c.wall {
 		c.rule(Warning, i, "expired", "expires", r.Expires.UTC().Format(time.RFC3339),
 			"a time to come; the rule no longer applies")
 	}
@@ -153,7 +153,7 @@ func (c *compiler) noteFallback(r *Rule) {
 	if r.Project != "" || r.Tier != "" {
 		return
 	}
-	if expires := expiry(r.Expires); expires != 0 && expires <= c.now {
+	if expires := expiry(r.Expires); expires != 0 && expires <= c.wall {
 		return
 	}
 	c.hasDefault = c.hasDefault || r.Endpoint == Default
@@ -240,14 +240,14 @@ func (c *compiler) check() {
 func (c *compiler) checkLockout(i int, id RuleID) {
 	s := c.set
 	r := &s.rows[id]
-	if r.subject != SubjectIdentifier || r.mode != Enforce || !s.live(r, c.now) || r.endpoint == rowUnknown || !c.reads(r.endpoint) {
+	if r.subject != SubjectIdentifier || r.mode != Enforce || !s.live(r, c.wall) || r.endpoint == rowUnknown || !c.reads(r.endpoint) {
 		return
 	}
 	for _, n := range []uint32{r.endpoint, rowDefault, rowAll} {
 		for _, w := range []who{r.who, 0} {
 			for _, subject := range []Subject{SubjectIdentifierIP, SubjectIP} {
 				guard, ok := s.of(s.group(n, w), subject)
-				if ok && s.rows[guard].mode == Enforce && s.live(&s.rows[guard], c.now) && faster(s.limits[r.limit], s.limits[s.rows[guard].limit]) {
+				if ok && s.rows[guard].mode == Enforce && s.live(&s.rows[guard], c.wall) && faster(s.limits[r.limit], s.limits[s.rows[guard].limit]) {
 					return
 				}
 			}
@@ -272,7 +272,7 @@ func (c *compiler) reads(n uint32) bool {
 func (c *compiler) checkIdentified() {
 	for _, id := range c.o.Identified {
 		if !slices.ContainsFunc(c.set.rows, func(r row) bool {
-			return (r.subject == SubjectIdentifier || r.subject == SubjectIdentifierIP) && c.set.live(&r, c.now) &&
+			return (r.subject == SubjectIdentifier || r.subject == SubjectIdentifierIP) && c.set.live(&r, c.wall) &&
 				(r.endpoint == uint32(id) || r.endpoint == rowDefault || r.endpoint == rowAll || r.endpoint == rowUnknown)
 		}) {
 			c.found(Problem{Severity: Warning, Code: "unused_identifier", Rule: -1, Where: "identifiers",
@@ -327,7 +327,7 @@ func (c *compiler) checkCosts(i int, id RuleID, costs []endpointCost) {
 	s := c.set
 	r := &s.rows[id]
 	burst := s.limits[r.limit].Burst
-	if len(costs) == 0 || costs[0].cost <= burst || !s.live(r, c.now) || c.problems.full("cost") {
+	if len(costs) == 0 || costs[0].cost <= burst || !s.live(r, c.wall) || c.problems.full("cost") {
 		return
 	}
 	for _, e := range costs {
@@ -394,7 +394,7 @@ func (c *compiler) allForTenants() (mask overrides) {
 func (c *compiler) checkVoid(i int, id RuleID, all overrides) {
 	s := c.set
 	r := &s.rows[id]
-	if r.endpoint == rowAll || r.endpoint == rowUnknown || !s.live(r, c.now) {
+	if r.endpoint == rowAll || r.endpoint == rowUnknown || !s.live(r, c.wall) {
 		return
 	}
 	also := s.alsoCount(r, all)

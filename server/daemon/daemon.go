@@ -339,7 +339,7 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 	if p.identifiers, err = identifiers(c, p.registry.Table, o.Log); err != nil {
 		return nil, err
 	}
-	stats := func() memory.Stats { return buckets.Stats(time.Now().UnixNano()) }
+	stats := func() memory.Stats { return buckets.Stats(p.rules.Now()) }
 	p.pressure = newPressure(stats, o.Log)
 	p.meter = metrics.New(metrics.Options{
 		Policies: p.rules.Status, Keys: p.keys.status, Buckets: stats, TooSmall: func() bool { return len(p.pressure.warnings()) > 0 },

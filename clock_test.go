@@ -1,0 +1,148 @@
+package headgate_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/internal/steady"
+	"github.com/headgate-io/headgate/policy"
+)
+
+// dated are Policies with a clock of their own, whose wall clock is ahead of
+// what has elapsed.
+type dated struct {
+	*steady.Clock
+	elapsed, ahead time.Duration
+	set            *policy.Set
+	options        policy.CompileOptions
+}
+
+func (d *dated) Set() *policy.Set { return d.set }
+
+func (d *dated) wall() time.Time { return epoch.Add(d.elapsed + d.ahead) }
+
+func newDated() *dated {
+	d := &dated{}
+	d.Clock = steady.Of(func() time.Duration { return d.elapsed }, d.wall)
+	return d
+}
+
+// change puts rules in force the way a policy.Cache does.
+func (d *dated) change(t *testing.T, rules ...policy.Rule) {
+	t.Helper()
+	d.options.Previous, d.options.Now = d.set, time.Unix(0, d.Now())
+	set, problems := policy.Compile(policy.Document{Rules: rules}, d.options)
+	if err := problems.Err(); err != nil {
+		t.Fatal(err)
+	}
+	d.set = set
+}
+
+// admitted is how many requests pass that come evenly for a time.
+func (d *dated) admitted(b *bench, during time.Duration) (n int) {
+	const requests = 1000
+	end := d.elapsed + during
+	for range requests {
+		d.elapsed += during / requests
+		if b.get("/v1/items/1").Allowed {
+			n++
+		}
+	}
+	d.elapsed = end
+	return n
+}
+
+var clockSteps = []time.Duration{0, 10 * time.Second, -10 * time.Second, time.Hour, -time.Hour}
+
+// TestClockStepMovesNoBudget sets the wall clock, changes a limit and back, and
+// compares what is admitted with a day on which nobody set it. Were changes dated
+// by the wall clock and buckets counted by another, a limit that was lowered would
+// not act for an hour, and one that was raised would give what it never held back.
+func TestClockStepMovesNoBudget(t *testing.T) {
+	limits := []policy.Rule{
+		{Endpoint: policy.Default, Limit: 100, Per: time.Second, Burst: 100},
+		{Endpoint: policy.Default, Limit: 1, Per: time.Minute, Burst: 5},
+		{Endpoint: policy.Default, Limit: 50, Per: time.Minute, Burst: 50},
+	}
+	var want string
+	for _, step := range clockSteps {
+		d := newDated()
+		b := newBench(t, []string{"GET /v1/items/{id}"}, limits[:1], func(o *headgate.Options) { o.Policies, o.Now = d, nil })
+		d.options.Endpoints = b.table
+		d.change(t, limits[0])
+		counts := []int{d.admitted(b, 10*time.Second)}
+		d.ahead = step
+		for _, i := range []int{1, 2, 0, 1} {
+			d.change(t, limits[i])
+			counts = append(counts, d.admitted(b, 30*time.Second))
+			d.ahead = step - d.ahead // and back, and again
+			d.change(t, limits[i])   // a reload that changes nothing
+			counts = append(counts, d.admitted(b, 10*time.Minute))
+		}
+		switch got := fmt.Sprint(counts); {
+		case want == "":
+			want = got
+		case got != want:
+			t.Errorf("with the wall clock set by %v, %v requests passed, want %v as without", step, got, want)
+		}
+	}
+}
+
+// TestRulesExpireByTheWallClock: what people write down is the time of day.
+func TestRulesExpireByTheWallClock(t *testing.T) {
+	for _, step := range clockSteps {
+		d := newDated()
+		b := newBench(t, []string{"GET /v1/items/{id}"}, []policy.Rule{{Endpoint: policy.Default, Limit: 1}}, func(o *headgate.Options) { o.Policies, o.Now = d, nil })
+		d.options.Endpoints = b.table
+		d.change(t, policy.Rule{Endpoint: policy.Default, Limit: 7}, policy.Rule{Endpoint: "GET /v1/items/{id}", Limit: 9, Expires: epoch.Add(2 * time.Hour)})
+		limit := func() int64 {
+			decision := b.get("/v1/items/1")
+			return decision.Policies().Rule(decision.Verdicts()[0].Rule).Limit
+		}
+		d.ahead = step
+		d.elapsed = 2*time.Hour - step - time.Second
+		if got := limit(); got != 9 {
+			t.Errorf("clock set by %v, a second before the rule expires: the limit is %d, want its 9", step, got)
+		}
+		d.elapsed += time.Second
+		if got := limit(); got != 7 {
+			t.Errorf("clock set by %v, when the rule expires: the limit is %d, want 7", step, got)
+		}
+	}
+}
+
+// TestAllowancesEndByTheWallClock: as people said, and they are told so.
+func TestAllowancesEndByTheWallClock(t *testing.T) {
+	for _, step := range clockSteps {
+		d := newDated()
+		b := newBench(t, []string{"GET /v1/items/{id}"}, []policy.Rule{{Endpoint: policy.Default, Limit: 1}}, func(o *headgate.Options) { o.Policies, o.Now = d, nil })
+		d.options.Endpoints = b.table
+		d.change(t, policy.Rule{Endpoint: policy.Default, Limit: 1, Burst: 1})
+		d.ahead = step
+		d.elapsed += time.Second
+		until := d.wall().Add(time.Minute)
+		state, _, err := b.Grant(t.Context(), headgate.BucketQuery{Endpoint: "GET /v1/items/{id}", Address: client}, 5, until, func(headgate.BucketState) error { return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if state.Allowance == nil || !state.Allowance.Until.Equal(until) {
+			t.Errorf("clock set by %v: the allowance is %+v, want until %v", step, state.Allowance, until)
+		}
+		d.elapsed += time.Minute - time.Second
+		if got := remaining(b); got != 5 {
+			t.Errorf("clock set by %v, a second before the allowance ends: %d remain, want 5", step, got)
+		}
+		d.elapsed += time.Second
+		if got := remaining(b); got != 0 {
+			t.Errorf("clock set by %v, when it ends: %d remain, want 0", step, got)
+		}
+	}
+}
+
+// remaining is what is left in the bucket after a request.
+func remaining(b *bench) int64 {
+	decision := b.get("/v1/items/1")
+	return decision.Verdicts()[0].Outcome.Remaining
+}
