@@ -41,9 +41,11 @@ func (v *Value[D, T]) loadCopy() error {
 		return err
 	}
 	if written, err := os.Stat(v.o.LastGood); err == nil {
+		now := v.o.Now()
 		v.mu.Lock()
 		defer v.mu.Unlock()
-		v.fresh = written.ModTime()
+		// From here on the age rises however the wall clock is set, also if the copy is of a time to come.
+		v.fresh = now.Add(-max(0, now.Sub(written.ModTime())))
 	}
 	return nil
 }

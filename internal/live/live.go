@@ -77,7 +77,7 @@ type Options[D, T any] struct {
 type Status struct {
 	Version   string    // of the document in force, as its source names it
 	LoadedAt  time.Time // when it took effect
-	CheckedAt time.Time // when the source last confirmed it; zero if never
+	CheckedAt time.Time // when the source was last asked that confirmed it; zero if never
 	Stale     time.Duration
 	FromDisk  bool   // the document in force is the copy on disk
 	Failures  uint64 // looks, loads and builds that failed, since the start
@@ -253,6 +253,7 @@ func (v *Value[D, T]) inTurn(ctx context.Context, f func() error) error {
 // look loads the document if its version changed.
 func (v *Value[D, T]) look(ctx context.Context) error {
 	var version string
+	asked := v.o.Now()
 	err := v.ask(ctx, func(ctx context.Context) (err error) {
 		version, err = v.o.Source.Version(ctx)
 		return err
@@ -264,7 +265,7 @@ func (v *Value[D, T]) look(ctx context.Context) error {
 		return nil // said so already; not confirmed either
 	}
 	if version != "" && v.holds(version) {
-		v.succeeded()
+		v.succeeded(asked)
 		return nil
 	}
 	return v.fetch(ctx, false)
@@ -278,7 +279,7 @@ func (v *Value[D, T]) load(ctx context.Context) error { return v.fetch(ctx, true
 func (v *Value[D, T]) fetch(ctx context.Context, force bool) error {
 	var doc D
 	var version string
-	began := time.Now()
+	began, asked := time.Now(), v.o.Now()
 	err := v.ask(ctx, func(ctx context.Context) (err error) {
 		doc, version, err = v.o.Source.Load(ctx)
 		return err
@@ -290,7 +291,7 @@ func (v *Value[D, T]) fetch(ctx context.Context, force bool) error {
 	case !force && version == v.refused && version != "":
 		return nil
 	case !force && version != "" && v.holds(version):
-		v.succeeded()
+		v.succeeded(asked)
 		return nil
 	}
 	if err := v.use(doc, version, false); err != nil {
@@ -298,7 +299,7 @@ func (v *Value[D, T]) fetch(ctx context.Context, force bool) error {
 		return v.failed(ctx, err)
 	}
 	v.lastLoad.Store(int64(time.Since(began)))
-	v.succeeded()
+	v.succeeded(asked)
 	v.saved(v.saveCopy(doc))
 	return nil
 }
@@ -354,12 +355,12 @@ func safely(f func() error) (err error) {
 	return f()
 }
 
-// succeeded notes that the source confirmed the document in force.
-func (v *Value[D, T]) succeeded() {
-	now := v.o.Now()
+// succeeded notes that the source confirmed the document in force, when it was asked. What a load took is
+// part of the staleness: the document may have changed as soon as it was asked for.
+func (v *Value[D, T]) succeeded(asked time.Time) {
 	v.mu.Lock()
 	recovered := v.status.LastError != ""
-	v.status.CheckedAt, v.status.LastError = now, ""
+	v.status.CheckedAt, v.status.LastError = asked, ""
 	v.mu.Unlock()
 	v.refused = ""
 	clear(v.said)

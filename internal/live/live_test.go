@@ -529,3 +529,64 @@ func TestCopyThatCannotBeWritten(t *testing.T) {
 		t.Errorf("%d log lines, want 1\n%s", lines, log.String())
 	}
 }
+
+// TestStaleCountsTheLoad: what a slow source confirms is as old as the question.
+func TestStaleCountsTheLoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		version := "1"
+		s := &source{}
+		s.version = func() (string, error) { <-time.After(time.Second); return version, nil }
+		s.load = func(context.Context) (string, string, error) {
+			<-time.After(9 * time.Second)
+			return "doc", version, nil
+		}
+		o := options(s)
+		o.Interval = time.Minute
+		v := value(t, o)
+		for _, step := range []struct {
+			what  string
+			do    func()
+			stale time.Duration
+		}{
+			{"loaded", func() { _ = v.Start(t.Context()) }, 9 * time.Second},
+			{"looked at", func() {
+				ctx, cancel := context.WithTimeout(t.Context(), 61*time.Second)
+				defer cancel()
+				v.Run(ctx)
+			}, time.Second},
+			{"five seconds later", func() { <-time.After(5 * time.Second) }, 6 * time.Second},
+		} {
+			step.do()
+			if got := v.Status(); got.Stale != step.stale || got.LastError != "" {
+				t.Errorf("%s: %+v, want %v stale", step.what, got, step.stale)
+			}
+		}
+	})
+}
+
+// TestCopyOfATimeToCome: the clock was ahead when the copy was written, and is
+// right now. Staleness rises all the same.
+func TestCopyOfATimeToCome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := options(fixed("good", "1"))
+		o.LastGood = filepath.Join(t.TempDir(), "copy")
+		if err := value(t, o).Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		later := time.Now().Add(time.Hour)
+		if err := os.Chtimes(o.LastGood, later, later); err != nil {
+			t.Fatal(err)
+		}
+		s := fixed("", "")
+		s.load = func(context.Context) (string, string, error) { return "", "", errors.New("away") }
+		o.Source = s
+		v := value(t, o)
+		if err := v.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(10 * time.Second)
+		if got := v.Status(); get(v) != "good" || !got.FromDisk || got.Stale != 10*time.Second {
+			t.Errorf("10s after the start: %q in force, %+v, want the copy, 10s stale", get(v), got)
+		}
+	})
+}
