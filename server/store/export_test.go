@@ -21,6 +21,13 @@ func (s *Store) BreakWatch() {
 	_ = f.watch.Raw(func(any) error { return driver.ErrBadConn })
 }
 
+// Quiet makes Watch try its connection after another time without news.
+func (s *Store) Quiet(d time.Duration) {
+	if p, ok := s.db.(*server).kind.(*postgres); ok {
+		p.quiet = d
+	}
+}
+
 // ExplainWideRules reports how SQLite finds the rules with more than three
 // columns.
 func (s *Store) ExplainWideRules(ctx context.Context) (plan string, err error) {

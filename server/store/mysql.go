@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/pressly/goose/v3"
@@ -134,6 +135,8 @@ func (mysqlKind) alone(ctx context.Context, db *sql.DB, do func() error) error {
 	}()
 	return do()
 }
+
+func (mysqlKind) spare() time.Duration { return 0 } // there is one host
 
 func (mysqlKind) meaning(err error) (text string, passing bool) {
 	var my *mysql.MySQLError

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,6 +22,7 @@ import (
 type postgres struct {
 	config *pgx.ConnConfig
 	notify bool
+	quiet  time.Duration // without a notification, after which the server is asked whether it is there
 }
 
 var _ kind = (*postgres)(nil)
@@ -72,11 +74,28 @@ func (o Options) postgresConfig() (*pgx.ConnConfig, error) {
 }
 
 func postgresTitle(c *pgx.ConnConfig) string {
-	host := c.Host
-	if !strings.HasPrefix(host, "/") {
-		host = net.JoinHostPort(host, strconv.Itoa(int(c.Port)))
+	return title("postgres", c.User, strings.Join(hosts(c), ","), c.Database)
+}
+
+// hosts are the addresses that a URL names, each once.
+func hosts(c *pgx.ConnConfig) (all []string) {
+	add := func(host string, port uint16) {
+		if !strings.HasPrefix(host, "/") {
+			host = net.JoinHostPort(host, strconv.Itoa(int(port)))
+		}
+		if !slices.Contains(all, host) {
+			all = append(all, host)
+		}
 	}
-	return title("postgres", c.User, host, c.Database)
+	add(c.Host, c.Port)
+	for _, f := range c.Fallbacks { // also the same host, with TLS and without
+		add(f.Host, f.Port)
+	}
+	return all
+}
+
+func (p *postgres) spare() time.Duration {
+	return time.Duration(len(hosts(p.config))-1) * p.config.ConnectTimeout
 }
 
 func openPostgres(ctx context.Context, o Options) (engine, error) {
@@ -84,7 +103,7 @@ func openPostgres(ctx context.Context, o Options) (engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return openServer(ctx, &postgres{c, !o.NoNotify}, postgresTitle(c), stdlib.OpenDB(*c), o)
+	return openServer(ctx, &postgres{c, !o.NoNotify, listenQuiet}, postgresTitle(c), stdlib.OpenDB(*c), o)
 }
 
 func (*postgres) dialect() *dialect { return &postgresDialect }
@@ -162,6 +181,14 @@ const channel = "headgate"
 // random, so that replicas do not come back to a server all at once.
 const listenAgain = 2 * time.Second
 
+// listenQuiet is the time without a notification after which a connection is
+// tried out, and listenAnswer what that may take: a server that is frozen, or
+// cut off without a word, is not waited for when another one leads.
+const (
+	listenQuiet  = 10 * time.Second
+	listenAnswer = 5 * time.Second
+)
+
 // watch listens on a connection of its own. What is told while there is none
 // is lost, so every connection begins as if something had changed.
 func (p *postgres) watch(ctx context.Context, changed func()) {
@@ -192,9 +219,29 @@ func (p *postgres) listen(ctx context.Context, changed func()) {
 	if _, err := c.Exec(ctx, "LISTEN "+channel); err != nil {
 		return
 	}
-	for changed(); ; changed() {
-		if _, err := c.WaitForNotification(ctx); err != nil {
+	changed()
+	for {
+		switch told, err := p.wait(ctx, c); {
+		case err != nil:
 			return
+		case told:
+			changed()
 		}
 	}
+}
+
+// wait reports a notification, or that there was none and the connection is
+// good.
+func (p *postgres) wait(ctx context.Context, c *pgx.Conn) (told bool, err error) {
+	quiet, cancel := context.WithTimeout(ctx, p.quiet)
+	defer cancel()
+	if _, err = c.WaitForNotification(quiet); err == nil {
+		return true, nil
+	}
+	if quiet.Err() == nil || ctx.Err() != nil {
+		return false, err
+	}
+	answer, cancel := context.WithTimeout(ctx, listenAnswer)
+	defer cancel()
+	return false, c.Ping(answer)
 }

@@ -25,8 +25,10 @@ const (
 	// not keep a look waiting as long as a load may take.
 	lookWait = 5 * time.Second
 
-	// connectWait bounds one attempt to connect.
-	connectWait = 5 * time.Second
+	// connectWait bounds one attempt to connect, to one host. It is well below
+	// lookWait, so that a look gets to the second address of a name, or the
+	// second host, where the first takes packets and answers none.
+	connectWait = 2 * time.Second
 
 	// writeAttempts is how often a change is tried that others, who lock rows
 	// in another order, keep from being made.
@@ -34,7 +36,7 @@ const (
 
 	// Connections live no longer than connectionLife, so that a change of
 	// passwords, addresses or the leading server reaches all of them.
-	connectionLife = 30 * time.Minute
+	connectionLife = 5 * time.Minute
 	connectionIdle = 5 * time.Minute
 
 	idleConnections = 2
@@ -46,6 +48,7 @@ type server struct {
 	title    string // its URL without what is secret
 	db       *sql.DB
 	readOnly bool
+	lookWait time.Duration
 	closed   atomic.Bool
 }
 
@@ -67,6 +70,10 @@ type kind interface {
 	// alone runs do while no other process migrates.
 	alone(ctx context.Context, db *sql.DB, do func() error) error
 
+	// spare is the time that hosts may take which do not answer, before the
+	// one that does.
+	spare() time.Duration
+
 	// broken reports whether an error means that the connection was no good,
 	// and that the driver has not noticed by itself.
 	broken(err error) bool
@@ -83,7 +90,7 @@ func openServer(ctx context.Context, k kind, title string, db *sql.DB, o Options
 	db.SetMaxIdleConns(idleConnections)
 	db.SetConnMaxLifetime(connectionLife)
 	db.SetConnMaxIdleTime(connectionIdle)
-	s := &server{kind: k, title: title, db: db, readOnly: o.ReadOnly}
+	s := &server{kind: k, title: title, db: db, readOnly: o.ReadOnly, lookWait: lookWait + k.spare()}
 	if err := s.prepare(ctx, o); err != nil {
 		return nil, errors.Join(explain(ctx, s, err), db.Close())
 	}
@@ -105,11 +112,11 @@ func (s *server) watch(ctx context.Context, changed func()) { s.kind.watch(ctx, 
 const selectVersion = "SELECT version FROM headgate_version"
 
 func (s *server) version(ctx context.Context) (version string, err error) {
-	look, cancel := context.WithTimeout(ctx, lookWait)
+	look, cancel := context.WithTimeout(ctx, s.lookWait)
 	defer cancel()
 	err = s.unbroken(look, func() error { return s.db.QueryRowContext(look, selectVersion).Scan(&version) })
 	if err != nil && look.Err() != nil && ctx.Err() == nil {
-		return "", fault(fmt.Sprintf("does not answer within %v", lookWait))
+		return "", fault(fmt.Sprintf("does not answer within %v", s.lookWait))
 	}
 	return version, err
 }

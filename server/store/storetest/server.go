@@ -46,7 +46,10 @@ type kind struct {
 	options string         // of CREATE DATABASE
 	open    func(dir, database string) string
 	dsn     func(dir, database string) string
+	socket  func(dir string) string
+	port    int // on the loopback, besides the socket; 0 for none
 
+	standby  standby
 	first    []string                          // statements that make it ready
 	password func(dir, password string) string // a statement
 }
@@ -66,6 +69,17 @@ var postgres = kind{
 	},
 	dsn: func(dir, database string) string {
 		return "postgres://app@/" + database + "?host=" + dir
+	},
+	socket: func(dir string) string { return dir + "/.s.PGSQL.5432" },
+	standby: standby{
+		copy: func(leader, dir string) []string {
+			return []string{"pg_basebackup", "-D", dir + "/data", "-h", leader, "-U", "shell", "-R", "-X", "stream", "--checkpoint=fast", "--no-sync"}
+		},
+		position: "SELECT pg_current_wal_lsn()::text",
+		reached:  func(position string) string { return "SELECT pg_last_wal_replay_lsn() >= '" + position + "'" },
+		cut:      []string{"ALTER SYSTEM SET primary_conninfo = ''", "SELECT pg_reload_conf()"},
+		isCut:    "SELECT count(*) = 0 FROM pg_stat_wal_receiver",
+		promote:  []string{"SELECT pg_promote()"},
 	},
 	first:    []string{"CREATE ROLE app LOGIN"},
 	password: func(_, password string) string { return "ALTER ROLE app PASSWORD '" + password + "'" },
@@ -87,6 +101,14 @@ var mariadb = kind{
 	dsn: func(dir, database string) string {
 		return "mysql://app@/" + database + "?socket=" + dir + "/s"
 	},
+	socket: func(dir string) string { return dir + "/s" },
+	standby: standby{
+		position: "SELECT @@gtid_current_pos",
+		reached:  func(position string) string { return "SELECT @@gtid_slave_pos = '" + position + "'" },
+		cut:      []string{"STOP SLAVE IO_THREAD"},
+		isCut:    "SELECT true",
+		promote:  []string{"STOP SLAVE", "RESET SLAVE ALL", "SET GLOBAL read_only = OFF"},
+	},
 	// A user like an application's: root would write to a server that is read-only.
 	first:    []string{"CREATE USER app@localhost", "GRANT CREATE, DROP, ALTER, INDEX, TRIGGER, REFERENCES, SELECT, INSERT, UPDATE, DELETE ON *.* TO app@localhost"},
 	password: func(_, password string) string { return "ALTER USER app@localhost IDENTIFIED BY '" + password + "'" },
@@ -100,7 +122,16 @@ func MariaDB() (*Server, error)  { return start(mariadb) }
 // root.
 const nobody = 65534
 
-func start(k kind) (_ *Server, err error) {
+func start(k kind) (*Server, error) {
+	s, err := install(k, k.install)
+	if err != nil {
+		return nil, err
+	}
+	return s, s.Exec(k.first...)
+}
+
+// install makes the files of a server with a program of its own, and starts it.
+func install(k kind, program func(dir string) []string) (_ *Server, err error) {
 	// Not a test's own folder: its name would be too long for a socket, and
 	// nobody could not search it.
 	dir, err := os.MkdirTemp("/tmp", "headgate-db-")
@@ -118,17 +149,14 @@ func start(k kind) (_ *Server, err error) {
 			return nil, err
 		}
 	}
-	install, err := s.command(k.install(dir))
+	cmd, err := s.command(program(dir))
 	if err != nil {
 		return nil, err
 	}
-	if out, err := install.CombinedOutput(); err != nil {
+	if out, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("set up %s: %w\n%s", k.name, err, out)
 	}
-	if err := s.Start(); err != nil {
-		return nil, err
-	}
-	return s, s.Exec(k.first...)
+	return s, s.Start()
 }
 
 // Exec runs statements as the server's administrator.
