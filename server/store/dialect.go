@@ -96,6 +96,15 @@ func (t *tx) PrepareContext(ctx context.Context, query string) (*sql.Stmt, error
 	return t.Tx.PrepareContext(ctx, t.dialect.bind(query))
 }
 
+// checkSchema refuses a database that another headgate has changed.
+func (t *tx) checkSchema(ctx context.Context, known int64) error {
+	var has int64
+	if err := t.QueryRowContext(ctx, selectSchema).Scan(&has); err != nil {
+		return err
+	}
+	return checkSchema(has, known)
+}
+
 // insert runs an INSERT of one row and reports its id.
 func (t *tx) insert(ctx context.Context, query string, args ...any) (id int64, err error) {
 	if t.dialect.returning {

@@ -49,6 +49,7 @@ type server struct {
 	db       *sql.DB
 	readOnly bool
 	lookWait time.Duration
+	known    int64 // the schema that this program knows
 	closed   atomic.Bool
 }
 
@@ -111,10 +112,31 @@ func (s *server) watch(ctx context.Context, changed func()) { s.kind.watch(ctx, 
 
 const selectVersion = "SELECT version FROM headgate_version"
 
+// selectSchema is a query for the last migration that a database has seen.
+const selectSchema = "SELECT coalesce(max(version_id), 0) FROM goose_db_version WHERE is_applied"
+
+// checkSchema refuses what another headgate has made of the database while this
+// one runs: its columns may mean something else, or be half of what limits.
+func checkSchema(has, known int64) error {
+	switch {
+	case has > known:
+		return fault(fmt.Sprintf("was written by a newer headgate (schema %d, this one knows %d), want that headgate or a newer one", has, known))
+	case has < known:
+		return fault(fmt.Sprintf("has an older schema (%d, this headgate reads %d), want it opened once for writing, which brings it up to date", has, known))
+	}
+	return nil
+}
+
 func (s *server) version(ctx context.Context) (version string, err error) {
 	look, cancel := context.WithTimeout(ctx, s.lookWait)
 	defer cancel()
-	err = s.unbroken(look, func() error { return s.db.QueryRowContext(look, selectVersion).Scan(&version) })
+	var schema int64
+	err = s.unbroken(look, func() error {
+		return s.db.QueryRowContext(look, "SELECT version, ("+selectSchema+") FROM headgate_version").Scan(&version, &schema)
+	})
+	if err == nil {
+		err = checkSchema(schema, s.known)
+	}
 	if err != nil && look.Err() != nil && ctx.Err() == nil {
 		return "", fault(fmt.Sprintf("does not answer within %v", s.lookWait))
 	}
@@ -158,6 +180,9 @@ func (s *server) load(ctx context.Context, do func(*tx) error) (version string, 
 		if err := tx.QueryRowContext(ctx, selectVersion).Scan(&version); err != nil {
 			return err
 		}
+		if err := tx.checkSchema(ctx, s.known); err != nil {
+			return err
+		}
 		return do(tx)
 	})
 	return version, err
@@ -173,6 +198,9 @@ func (s *server) write(ctx context.Context, do func(*tx) error) (err error) {
 				if _, err := tx.ExecContext(ctx, statement); err != nil {
 					return err
 				}
+			}
+			if err := tx.checkSchema(ctx, s.known); err != nil {
+				return err
 			}
 			return do(tx)
 		})
@@ -220,13 +248,13 @@ func (s *server) prepare(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	known := target(p)
-	has, err := s.schemaVersion(ctx, known, o.Existing || o.ReadOnly)
-	if err != nil || has == known {
+	s.known = target(p)
+	has, err := s.schemaVersion(ctx, s.known, o.Existing || o.ReadOnly)
+	if err != nil || has == s.known {
 		return err
 	}
 	if s.readOnly {
-		return fault(fmt.Sprintf("has an older schema (%d, this headgate reads %d), want it opened once for writing, which brings it up to date", has, known))
+		return checkSchema(has, s.known)
 	}
 	return s.kind.alone(ctx, s.db, func() error { return s.migrate(ctx, p, o.Existing) })
 }
@@ -301,11 +329,10 @@ func (s *server) schemaVersion(ctx context.Context, known int64, existing bool) 
 	case !migrated:
 		return 0, nil
 	}
-	err = s.db.QueryRowContext(ctx, "SELECT coalesce(max(version_id), 0) FROM goose_db_version WHERE is_applied").Scan(&version)
-	if err == nil && version > known {
-		return 0, fault(fmt.Sprintf("was written by a newer headgate (schema %d, this one knows %d), want that headgate or a newer one", version, known))
+	if err := s.db.QueryRowContext(ctx, selectSchema).Scan(&version); err != nil {
+		return 0, err
 	}
-	return version, err
+	return version, checkSchema(max(version, known), known)
 }
 
 // title is a URL as messages show it.

@@ -96,6 +96,7 @@ func (e *embedded) check(ctx context.Context) error {
 // replaced.
 type file struct {
 	info    os.FileInfo // what was opened, to notice that another file took its name
+	known   int64       // the schema that this program knows
 	retired bool        // guarded by Store.mu; closed, because it is no longer the one with the name
 	reads   *sql.DB
 	writes  *sql.DB // one connection, so that writers queue here and not at the file's lock; nil if read only
@@ -297,7 +298,12 @@ func (e *embedded) write(ctx context.Context, do func(*tx) error) error {
 		if f.writes == nil {
 			return fault("is open read-only, want it opened for writing")
 		}
-		return transact(ctx, f.writes, nil, &sqliteDialect, do)
+		return transact(ctx, f.writes, nil, &sqliteDialect, func(tx *tx) error {
+			if err := tx.checkSchema(ctx, f.known); err != nil {
+				return err
+			}
+			return do(tx)
+		})
 	})
 }
 

@@ -27,6 +27,7 @@ func (f *file) migrate(ctx context.Context, wait time.Duration) error {
 	if err != nil {
 		return err
 	}
+	f.known = target(p)
 	giveUp := time.Now().Add(wait)
 	for attempt := 1; ; {
 		err := f.tryMigrate(ctx, p)
@@ -114,10 +115,10 @@ func readApplicationID(ctx context.Context, db *sql.DB) (id int64, err error) {
 
 func checkNotNewer(ctx context.Context, db *sql.DB, known int64) error {
 	has, err := schemaVersion(ctx, db)
-	if err == nil && has > known {
-		return fault(fmt.Sprintf("was written by a newer headgate (schema %d, this one knows %d), want that headgate or a newer one", has, known))
+	if err != nil {
+		return err
 	}
-	return err
+	return checkSchema(max(has, known), known)
 }
 
 // schemaVersion reports the last migration that a database has seen, 0 for none.
@@ -127,7 +128,7 @@ func schemaVersion(ctx context.Context, db *sql.DB) (version int64, err error) {
 	if err != nil || tables == 0 {
 		return 0, err
 	}
-	err = db.QueryRowContext(ctx, "SELECT coalesce(max(version_id), 0) FROM goose_db_version WHERE is_applied").Scan(&version)
+	err = db.QueryRowContext(ctx, selectSchema).Scan(&version)
 	return version, err
 }
 
@@ -140,13 +141,10 @@ func (f *file) checkSchema(ctx context.Context) error {
 	if err := f.checkOwner(ctx, f.reads); err != nil {
 		return err
 	}
-	known := target(p)
-	if err := checkNotNewer(ctx, f.reads, known); err != nil {
+	f.known = target(p)
+	has, err := schemaVersion(ctx, f.reads)
+	if err != nil {
 		return err
 	}
-	has, err := schemaVersion(ctx, f.reads)
-	if err == nil && has < known {
-		return fault(fmt.Sprintf("has an older schema (%d, this headgate reads %d), want it opened once for writing, which brings it up to date", has, known))
-	}
-	return err
+	return checkSchema(has, f.known)
 }

@@ -29,7 +29,12 @@ func (e *embedded) load(ctx context.Context, do func(*tx) error) (version string
 		if version, err = f.version(ctx); err != nil {
 			return err
 		}
-		return f.read(ctx, do)
+		return f.read(ctx, func(tx *tx) error {
+			if err := tx.checkSchema(ctx, f.known); err != nil {
+				return err
+			}
+			return do(tx)
+		})
 	})
 	return version, err
 }
