@@ -143,7 +143,7 @@ func testConcurrentOpen(t *testing.T, d database) {
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
-			s, err := store.Open(t.Context(), d.dsn)
+			s, err := store.New(t.Context(), d.options())
 			if err != nil {
 				t.Errorf("Open: %v", err)
 				return

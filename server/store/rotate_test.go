@@ -243,7 +243,9 @@ func testRehash(t *testing.T, d database) {
 	if records[0].Digest != digester.Digest(texts[0]) || records[2].Digest != digester.PreviousDigest(texts[2]) {
 		t.Error("the digests are not those of the secrets")
 	}
-	r, err := store.OpenReadOnly(ctx, d.dsn)
+	o := d.options()
+	o.ReadOnly = true
+	r, err := store.New(ctx, o)
 	must(t, err)
 	defer r.Close()
 	if _, err := r.Rehash(ctx, moves); err == nil || !strings.Contains(err.Error(), "read-only") {

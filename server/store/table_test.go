@@ -24,7 +24,7 @@ func tableOf(t *testing.T, d database) (*store.Store, store.Options) {
 		"INSERT INTO quota VALUES ('default', NULL, 100, 'theirs', 'x'), ('GET /ok', 42, 7, 'theirs', 'y')",
 		strings.ReplaceAll("CREATE VIEW limits AS SELECT 'Path' AS endpoint, 'order' AS project_id, 'limit' AS rps_limit FROM quota", "'", quote))
 	mayRead(t, d)
-	o := store.Options{DSN: d.dsn, Local: "sqlite:" + filepath.Join(t.TempDir(), "keys.db"), Table: store.Table{
+	o := store.Options{DSN: d.dsn, NoNotify: d.quiet, Local: "sqlite:" + filepath.Join(t.TempDir(), "keys.db"), Table: store.Table{
 		Name: "quota", Columns: map[string]string{"endpoint": "Path", "project_id": "order", "rps_limit": "limit"},
 	}}
 	return openDSN(t, o), o
