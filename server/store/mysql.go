@@ -21,20 +21,27 @@ type mysqlKind struct{}
 var _ kind = mysqlKind{}
 
 // mysqlConfig reads mysql://USER:PASSWORD@HOST:PORT/DATABASE?PARAMETERS, or
-// mysql: and what the driver takes. The parameters are the driver's; socket is
-// the path of one to connect by.
+// mysql: and what the driver takes. The parameters are the driver's, and those of
+// mysqlFiles; socket is the path of one to connect by.
 func (o Options) mysqlConfig() (*mysql.Config, error) {
 	_, form, _ := strings.Cut(o.DSN, ":")
+	var files mysqlFiles
 	if strings.HasPrefix(form, "//") {
 		u, err := parseURL(o.DSN)
 		if err != nil {
 			return nil, err
 		}
+		q := u.Query()
+		files = takeMySQLFiles(q)
+		u.RawQuery = q.Encode()
 		form = driverForm(u)
 	}
 	c, err := mysql.ParseDSN(form)
 	if err != nil {
 		return nil, fmt.Errorf("database is %q, want mysql://USER@HOST/DATABASE with the parameters of Go's driver, or mysql: and that driver's form", Redact(o.DSN)) // the driver's words may have the password
+	}
+	if err := files.apply(c); err != nil {
+		return nil, fmt.Errorf("database is %q: %w", Redact(o.DSN), err)
 	}
 	switch password, err := o.password(); {
 	case err != nil:

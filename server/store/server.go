@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"crypto/tls"
 	"database/sql"
 	"embed"
 	"errors"
@@ -221,6 +222,10 @@ func (s *server) say(err error) string {
 	}
 	if s.closed.Load() {
 		return "is closed"
+	}
+	var certificate *tls.CertificateVerificationError
+	if errors.As(err, &certificate) {
+		return "shows a certificate that is not believed (" + oneLine(certificate.Err.Error()) + "), want the authority that it is by, in sslrootcert or ssl-ca, and the host that it is for"
 	}
 	if text, _ := s.kind.meaning(err); text != "" {
 		return text

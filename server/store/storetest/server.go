@@ -26,6 +26,8 @@ type Server struct {
 	kind kind
 	dir  string
 
+	besides string // another folder that goes with it; "" for none
+
 	mu     sync.Mutex
 	cmd    *exec.Cmd     // guarded by mu; nil while stopped
 	ended  chan struct{} // guarded by mu; closed when cmd has ended
@@ -279,7 +281,11 @@ func (s *Server) Stop() error {
 		return nil
 	}
 	_ = s.signal(syscall.SIGCONT)
-	return errors.Join(s.Halt(), os.RemoveAll(s.dir))
+	err := errors.Join(s.Halt(), os.RemoveAll(s.dir))
+	if s.besides != "" {
+		err = errors.Join(err, os.RemoveAll(s.besides))
+	}
+	return err
 }
 
 // Freeze stops all processes of the server where they are: it keeps its

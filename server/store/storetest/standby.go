@@ -34,12 +34,11 @@ func MariaDBLeader() (*Server, error) {
 
 // replicated is MariaDB as one of several servers.
 func replicated(id int) (kind, error) {
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
+	k := mariadb
+	var err error
+	if k.port, err = freePort(); err != nil {
 		return kind{}, err
 	}
-	k := mariadb
-	k.port = free.Addr().(*net.TCPAddr).Port
 	k.serve = func(dir string) []string {
 		var args []string
 		for _, arg := range mariadb.serve(dir) {
@@ -50,7 +49,16 @@ func replicated(id int) (kind, error) {
 		return append(args, "--log-bin", "--log-slave-updates", "--log-bin-trust-function-creators", "--bind-address=127.0.0.1",
 			fmt.Sprint("--server-id=", id), fmt.Sprint("--port=", k.port))
 	}
-	return k, free.Close()
+	return k, nil
+}
+
+// freePort is a port of the loopback that nobody listens on.
+func freePort() (int, error) {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	return free.Addr().(*net.TCPAddr).Port, free.Close()
 }
 
 // Standby starts a server that follows s, and is read-only until it is promoted.
