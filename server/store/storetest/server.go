@@ -43,6 +43,7 @@ type kind struct {
 	folders string // where it may be, besides PATH; a pattern
 	install func(dir string) []string
 	serve   func(dir string) []string
+	env     []string
 	stop    syscall.Signal // drops connections and ends soon
 	admin   string         // database to make others from
 	options string         // of CREATE DATABASE
@@ -201,6 +202,7 @@ func (s *Server) command(args []string) (*exec.Cmd, error) {
 	cmd := exec.Command(program, args[1:]...)
 	cmd.Dir = s.dir
 	cmd.Env = []string{"HOME=" + s.dir, "TMPDIR=" + s.dir, "LC_ALL=C", "PATH=" + os.Getenv("PATH") + ":/usr/sbin:/usr/bin"}
+	cmd.Env = append(cmd.Env, s.kind.env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if os.Geteuid() == 0 {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
@@ -281,7 +283,11 @@ func (s *Server) Stop() error {
 		return nil
 	}
 	_ = s.signal(syscall.SIGCONT)
-	err := errors.Join(s.Halt(), os.RemoveAll(s.dir))
+	var err error
+	if s.kind.env != nil {
+		err = s.FreeDisk()
+	}
+	err = errors.Join(err, s.Halt(), os.RemoveAll(s.dir))
 	if s.besides != "" {
 		err = errors.Join(err, os.RemoveAll(s.besides))
 	}
