@@ -176,6 +176,9 @@ func start(binary, dir string, args ...string) (*Gateway, error) {
 	return g, nil
 }
 
+// PID is the number of the process.
+func (g *Gateway) PID() int { return g.cmd.Process.Pid }
+
 // Kill ends the process as a power cut would.
 func (g *Gateway) Kill() {
 	_ = g.cmd.Process.Kill()
