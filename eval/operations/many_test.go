@@ -1,0 +1,200 @@
+package operations
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/headgate-io/headgate/eval/harness"
+	"github.com/headgate-io/headgate/server/store/storetest"
+)
+
+// What a change of all rules may take at its peak, in bytes: the old rules and
+// the new, the rows read, and what the collector of garbage lets stand.
+const (
+	perRule = 2500
+	besides = 200 << 20
+)
+
+// inserted are statements that make rules, and before, amid and after them one
+// for the same endpoint each, of another subject. project is a text of i, and
+// numbers gives i in a query's FROM.
+func inserted(rules int, project string, numbers func(from, to int) string) []string {
+	marker := func(subject string) string {
+		return fmt.Sprintf("INSERT INTO policies (endpoint, subject, rps_limit) VALUES ('%s', '%s', 1000)", rule, subject)
+	}
+	half := func(from, to int) string {
+		return fmt.Sprintf("INSERT INTO policies (endpoint, project_id, rps_limit) SELECT '%s', %s, 1000 FROM %s", rule, project, numbers(from, to))
+	}
+	return []string{"DELETE FROM policies", marker("principal"), half(1, rules/2), marker("ip"), half(rules/2+1, rules), marker("endpoint")}
+}
+
+// changed are all rules, in one transaction.
+const changed = "UPDATE policies SET rps_limit = 2000, burst = 2000"
+
+// TestManyRulesChangeAtOnce changes all rules in one transaction while requests
+// come: a million in PostgreSQL, and fewer where that would only take longer.
+// Each request meets three rules, which stand far apart in the table: it sees
+// the old limits or the new ones, and after the first new one no old one.
+func TestManyRulesChangeAtOnce(t *testing.T) {
+	t.Run("SQLite", func(t *testing.T) {
+		const rules = 200_000
+		dir := t.TempDir()
+		setLimit(t, dir, "1000") // makes the tables
+		sqlite(t, dir, "BEGIN; "+strings.Join(inserted(rules, "'p' || i", func(from, to int) string {
+			return fmt.Sprintf("(WITH RECURSIVE n(i) AS (SELECT %d UNION ALL SELECT i+1 FROM n WHERE i < %d) SELECT i FROM n)", from, to)
+		}), "; ")+"; COMMIT")
+		testMany(t, dir, "sqlite:headgate.db", rules, func() { sqlite(t, dir, changed) })
+	})
+	t.Run("PostgreSQL", func(t *testing.T) {
+		testManyOnServer(t, storetest.Postgres, 1_000_000, func(from, to int) string { return fmt.Sprintf("generate_series(%d, %d) i", from, to) })
+	})
+	t.Run("MariaDB", func(t *testing.T) {
+		testManyOnServer(t, storetest.MariaDB, 100_000, func(from, to int) string { return fmt.Sprintf("(SELECT seq AS i FROM seq_%d_to_%d) n", from, to) })
+	})
+}
+
+func testManyOnServer(t *testing.T, begin func() (*storetest.Server, error), rules int, numbers func(from, to int) string) {
+	server, err := begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	name, dsn, err := server.Database(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	harness.Run(t, dir, "policy", "set", "default", "1", "--db", dsn) // makes the tables
+	shell, err := server.Shell(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer shell.Close()
+	run := func(statements ...string) {
+		for _, s := range statements {
+			if _, err := shell.ExecContext(t.Context(), s); err != nil {
+				t.Errorf("%s: %v", s, err)
+			}
+		}
+	}
+	run(inserted(rules, "concat('p', i)", numbers)...)
+	testMany(t, dir, dsn, rules, func() { run(changed) })
+}
+
+var quota = regexp.MustCompile(`;q=(\d+);`)
+
+// limits are those of all rules that a request met.
+func limits(g *harness.Gateway) (found []string, err error) {
+	response, err := http.Get(g.URL + target)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	for _, q := range quota.FindAllStringSubmatch(response.Header.Get("RateLimit-Policy"), -1) {
+		found = append(found, q[1])
+	}
+	if len(found) != 3 || found[0] != found[1] || found[1] != found[2] {
+		return nil, fmt.Errorf("answer %d by limits %v, want those of three rules in one state", response.StatusCode, found)
+	}
+	return found, nil
+}
+
+func testMany(t *testing.T, dir, dsn string, rules int, change func()) {
+	g, _ := start(t, dir, "--db", dsn)
+	var committed atomic.Int64 // Unix nanoseconds
+	stop := make(chan struct{})
+	var traffic sync.WaitGroup
+	var served atomic.Int64
+	for range 2 {
+		traffic.Go(func() {
+			for last := "1000"; ; {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				asked := time.Now()
+				found, err := limits(g)
+				switch {
+				case err != nil:
+					t.Error(err)
+					return
+				case found[0] < last:
+					t.Errorf("a limit of %s after one of %s", found[0], last)
+				}
+				last = found[0]
+				served.Add(1)
+				// Rate, and not load: the limit itself must not stand in the way.
+				select {
+				case <-stop:
+				case <-time.After(5*time.Millisecond - time.Since(asked)):
+				}
+			}
+		})
+	}
+	begun := make(chan struct{})
+	go func() {
+		defer close(begun)
+		change()
+		committed.Store(time.Now().UnixNano())
+	}()
+	within := 4 * time.Minute
+	if !harness.Eventually(within, func() bool {
+		// What is in force after the staleness was asked was not newer before.
+		asked := time.Now().UnixNano()
+		stale, _ := strconv.ParseFloat(g.Metric(t, "headgate_policy_staleness_seconds "), 64)
+		found, err := limits(g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if at := committed.Load(); at != 0 && found[0] == "1000" {
+			if old := time.Duration(asked - at).Seconds(); stale < old-0.05 {
+				t.Errorf("%.2fs after a change that is not in force, the staleness is %.2fs", old, stale)
+			}
+		}
+		return found[0] == "2000"
+	}) {
+		t.Errorf("the change is not in force within %v", within)
+	}
+	<-begun
+	t.Logf("in force %v after the commit; %d requests met it", time.Since(time.Unix(0, committed.Load())).Round(time.Millisecond), served.Load())
+	close(stop)
+	traffic.Wait()
+	if got, err := strconv.ParseFloat(g.Metric(t, "headgate_policy_rules "), 64); err != nil || int(got) != rules+3 {
+		t.Errorf("%v rules are in force, %v, want %d", got, err, rules+3)
+	}
+	if peak, most := peakMemory(t, g), int64(rules)*perRule+besides; peak > most {
+		t.Errorf("the gateway took %d MB at its peak, want at most %d", peak>>20, most>>20)
+	} else {
+		t.Logf("%d MB at the peak", peak>>20)
+	}
+}
+
+// peakMemory is the most that the process ever had in memory, in bytes.
+func peakMemory(t *testing.T, g *harness.Gateway) int64 {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", g.PID()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(status)) {
+		var kilobytes int64
+		if n, _ := fmt.Sscanf(line, "VmHWM: %d kB", &kilobytes); n == 1 {
+			return kilobytes << 10
+		}
+	}
+	t.Fatalf("no VmHWM in\n%s", status)
+	return 0
+}
