@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/store"
 )
 
 // BenchmarkLoad reads all rules of a warm database of 1,000 endpoints.
@@ -22,6 +23,29 @@ func BenchmarkLoad(b *testing.B) {
 					if err != nil || len(doc.Rules) != rules {
 						b.Fatal(len(doc.Rules), err)
 					}
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkFirstLoad is what a start waits for: a database opened, and all rules
+// of it read.
+func BenchmarkFirstLoad(b *testing.B) {
+	for _, kind := range kinds {
+		for _, rules := range []int{1_000, 100_000, 1_000_000} {
+			b.Run(fmt.Sprintf("%s/%d", kind.name, rules), func(b *testing.B) {
+				d := kind.make(b)
+				must(b, d.open(b).Import(b.Context(), tester, policy.Document{Rules: manyRules(rules)}, true))
+				b.ReportAllocs()
+				for b.Loop() {
+					s, err := store.Open(b.Context(), d.dsn)
+					must(b, err)
+					doc, _, err := s.Load(b.Context())
+					if err != nil || len(doc.Rules) != rules {
+						b.Fatal(len(doc.Rules), err)
+					}
+					must(b, s.Close())
 				}
 			})
 		}

@@ -32,6 +32,10 @@ type dialect struct {
 
 	// bytes means that the driver gives texts as bytes.
 	bytes bool
+
+	// wire means that the driver is pgx, which gives values as PostgreSQL
+	// sends them, and that a table is read faster as it lies than in order.
+	wire bool
 }
 
 const (
@@ -56,7 +60,7 @@ var sqliteDialect = dialect{
 
 var postgresDialect = dialect{
 	numbered: true, rows: 250, sameRule: sameRuleInWords, sameProject: "project_id = ?", newRule: newRuleInWords, newProject: newProjectInWords,
-	returning: true,
+	returning: true, wire: true,
 }
 
 // MySQL ignores spaces at the end of what it compares, whatever the collation
@@ -77,7 +81,12 @@ var mysqlDialect = dialect{
 // parameters, and for nothing else.
 type tx struct {
 	*sql.Tx
+	conn    *sql.Conn // that it runs on
 	dialect *dialect
+
+	// beside is another transaction, on another connection, that sees the same
+	// state; nil mostly.
+	beside *tx
 }
 
 func (t *tx) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql/driver"
 	"time"
+
+	"github.com/headgate-io/headgate/policy"
 )
 
 // OpenWithin is Open with another time to wait for locks.
@@ -38,3 +40,49 @@ func (s *Store) ExplainWideRules(ctx context.Context) (plan string, err error) {
 	})
 	return plan, err
 }
+
+// ReadSlowly reads all rules in full width, row by row in order: the twin of
+// what Load does.
+func (s *Store) ReadSlowly(ctx context.Context) (rules []policy.Rule, err error) {
+	err = s.read(ctx, func(tx *tx) error {
+		rules, err = s.queryRules(ctx, tx, "")
+		return err
+	})
+	return rules, err
+}
+
+// SameState makes two transactions, changes the database after the first has
+// its snapshot, and reports what a load thinks of the two.
+func (s *Store) SameState(ctx context.Context, change func()) (same bool, err error) {
+	e := s.db.(*embedded)
+	err = e.use(ctx, func(f *file) error {
+		version, err := f.version(ctx)
+		if err != nil {
+			return err
+		}
+		return f.read(ctx, func(one *tx) error {
+			if _, err := e.sameState(ctx, f, version, one); err != nil {
+				return err
+			}
+			change()
+			return f.read(ctx, func(two *tx) error {
+				same, err = e.sameState(ctx, f, version, one, two)
+				return err
+			})
+		})
+	})
+	return same, err
+}
+
+// Arrange puts what was read from the rows with these ids into their order.
+func Arrange(rules []policy.Rule, ids []int64) {
+	places := make([]spot, len(ids))
+	for i, id := range ids {
+		places[i] = spot{id, i}
+	}
+	sortSpots(places)
+	arrange(rules, places)
+}
+
+// RecentSlots reports how many texts are kept of so many rows' worth.
+func RecentSlots(rows int) int { return len(newRecent(rows).slots) }

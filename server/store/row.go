@@ -1,13 +1,11 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"encoding"
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -40,38 +38,6 @@ const (
         AND enforce_percent IS NULL`
 )
 
-// allRules reads all policies in the order of their rows.
-func (s *Store) allRules(ctx context.Context, tx *tx) ([]policy.Rule, error) {
-	var count int
-	if err := tx.QueryRowContext(ctx, "SELECT count(*) FROM policies").Scan(&count); err != nil {
-		return nil, err
-	}
-	var wide []numbered
-	r := newRow(s.db.name(), "policies", tx)
-	err := s.scanRules(ctx, tx, r, ruleColumns, "WHERE NOT ("+isPlain+")", nil, func(id int64) {
-		wide = append(wide, numbered{id, r.rule()})
-	})
-	if err != nil {
-		return nil, err
-	}
-	// Sorted here: to have them in order, SQLite would rather read every row.
-	slices.SortFunc(wide, func(a, b numbered) int { return cmp.Compare(a.id, b.id) })
-	all := make([]policy.Rule, 0, count)
-	err = s.scanRules(ctx, tx, r, plainColumns, "ORDER BY rowid", nil, func(id int64) {
-		if len(wide) > 0 && wide[0].id == id {
-			all, wide = append(all, wide[0].rule), wide[1:]
-			return
-		}
-		all = append(all, r.rule())
-	})
-	return all, errors.Join(err, r.err())
-}
-
-type numbered struct {
-	id   int64 // of the row
-	rule policy.Rule
-}
-
 // queryRules reads the policies that a WHERE clause lets through. Only this
 // package writes clauses.
 func (s *Store) queryRules(ctx context.Context, tx *tx, where string, args ...any) (rules []policy.Rule, err error) {
@@ -83,23 +49,14 @@ func (s *Store) queryRules(ctx context.Context, tx *tx, where string, args ...an
 // scanRules puts policies into r, one after the other. Columns that are not read
 // are NULL.
 func (s *Store) scanRules(ctx context.Context, tx *tx, r *row, columns, clauses string, args []any, each func(id int64)) error {
-	rows, err := tx.QueryContext(ctx, "SELECT "+columns+" FROM policies "+clauses, args...)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
 	r.values = [18]any{}
 	width := strings.Count(columns, ",") + 1
-	for rows.Next() {
-		if err := rows.Scan(r.cells[:width]...); err != nil {
-			return err
-		}
+	return tx.each(ctx, "SELECT "+columns+" FROM policies "+clauses, args, r.cells[:width], func() {
 		id, _ := r.values[0].(int64) // a rowid is one
 		r.begin(id)
 		r.label = r.values[1]
 		each(id)
-	}
-	return rows.Err()
+	})
 }
 
 // rule reads the values of ruleColumns.
@@ -159,16 +116,16 @@ type row struct {
 	label any  // the endpoint, to find the row by
 	bytes bool // what the driver gives as bytes is a text
 
-	values   [18]any
-	cells    [18]any           // pointers to values
-	interned map[string]string // few endpoints stand in many rows
+	values [18]any
+	cells  [18]any // pointers to values
+	texts  recent  // few texts stand in many rows
 
 	problems []error
 	more     int
 }
 
 func newRow(database, table string, tx *tx) *row {
-	r := &row{table: database + ": table " + table, bytes: tx.dialect.bytes, interned: map[string]string{}}
+	r := &row{table: database + ": table " + table, bytes: tx.dialect.bytes, texts: newRecent(0)}
 	for i := range r.cells {
 		r.cells[i] = &r.values[i]
 	}
@@ -213,21 +170,11 @@ func (r *row) text(i int, field string) string {
 	case nil:
 		return ""
 	case string:
-		if s, ok := r.interned[v]; ok {
-			return s
-		}
-		r.interned[v] = v
-		return v
+		return r.texts.share(v)
 	case []byte:
-		if !r.bytes {
-			break
+		if r.bytes {
+			return r.texts.text(v)
 		}
-		s, ok := r.interned[string(v)]
-		if !ok {
-			s = string(v)
-			r.interned[s] = s
-		}
-		return s
 	}
 	r.wrong(i, field, "a text")
 	return ""

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"database/sql"
+	"database/sql/driver"
 	"embed"
 	"errors"
 	"fmt"
@@ -154,22 +155,23 @@ func (s *server) read(ctx context.Context, do func(*tx) error) error {
 
 // transact runs do in one transaction.
 func (s *server) transact(ctx context.Context, o *sql.TxOptions, do func(*tx) error) error {
-	var begun *sql.Tx
+	var begun *tx
 	err := s.unbroken(ctx, func() (err error) {
-		begun, err = s.db.BeginTx(ctx, o)
+		begun, err = begin(ctx, s.db, o, s.kind.dialect())
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	return finish(begun, s.kind.dialect(), do)
+	return begun.finish(do)
 }
 
 // unbroken runs do, which changes nothing, until it gets a connection that has
 // not died in the pool: after a restart of the server all have.
 func (s *server) unbroken(ctx context.Context, do func() error) (err error) {
 	for range idleConnections + 1 {
-		if err = do(); err == nil || ctx.Err() != nil || !s.kind.broken(err) {
+		err = do()
+		if err == nil || ctx.Err() != nil || !errors.Is(err, driver.ErrBadConn) && !s.kind.broken(err) {
 			return err
 		}
 	}

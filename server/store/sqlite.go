@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	_ "modernc.org/sqlite" // the driver "sqlite"
@@ -34,6 +35,9 @@ type embedded struct {
 	mu     sync.RWMutex
 	file   *file // guarded by mu
 	closed bool  // guarded by mu
+
+	loaded atomic.Bool // some load has succeeded
+	second sync.Mutex  // held by the load that has two connections
 }
 
 var _ engine = (*embedded)(nil)

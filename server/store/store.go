@@ -151,20 +151,36 @@ func (s *Store) read(ctx context.Context, do func(*tx) error) error {
 }
 
 func transact(ctx context.Context, db *sql.DB, o *sql.TxOptions, d *dialect, do func(*tx) error) error {
-	begun, err := db.BeginTx(ctx, o)
+	tx, err := begin(ctx, db, o, d)
 	if err != nil {
 		return err
 	}
-	return finish(begun, d, do)
+	return tx.finish(do)
 }
 
-// finish runs do in a transaction that has begun.
-func finish(begun *sql.Tx, d *dialect, do func(*tx) error) error {
-	if err := do(&tx{begun, d}); err != nil {
-		_ = begun.Rollback() // the first error is the one to tell
+// begin begins a transaction on a connection that is at hand, for what
+// database/sql has no words for.
+func begin(ctx context.Context, db *sql.DB, o *sql.TxOptions, d *dialect) (*tx, error) {
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	begun, err := conn.BeginTx(ctx, o)
+	if err != nil {
+		_ = conn.Close() // the first error is the one to tell
+		return nil, err
+	}
+	return &tx{Tx: begun, conn: conn, dialect: d}, nil
+}
+
+// finish runs do in a transaction that has begun, and gives its connection back.
+func (t *tx) finish(do func(*tx) error) error {
+	defer t.conn.Close()
+	if err := do(t); err != nil {
+		_ = t.Rollback() // the first error is the one to tell
 		return err
 	}
-	return begun.Commit()
+	return t.Commit()
 }
 
 // newID returns a random name of 80 bits, with a prefix that says of what.

@@ -1,0 +1,210 @@
+package store_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/store"
+)
+
+// mixedRules is many plain rules with others among them, so many that every way
+// of reading is gone.
+func mixedRules() []policy.Rule {
+	rules := manyRules(15_000)
+	for i := range rules {
+		switch i % 100 {
+		case 3:
+			rules[i].Burst, rules[i].Name = 20, fmt.Sprint("number ", i)
+		case 17:
+			rules[i].Project, rules[i].Tier = "", fmt.Sprint("tier ", i)
+		case 51:
+			rules[i].Expires, rules[i].Mode = time.Unix(4_000_000_000+int64(i), 0), policy.Shadow
+		case 52:
+			rules[i].Project = fmt.Sprintf("own project of rule %d, ünïcode", i)
+		}
+	}
+	return append(rules, policy.Rule{Endpoint: "default", Limit: 1 << 40, Per: time.Second})
+}
+
+// What Load reads by short cuts is what the slow way reads, whatever lies where
+// in the table.
+func TestLoadReadsWhatTheSlowWayReads(t *testing.T) {
+	atLeastTwoProcessors(t)
+	for _, kind := range kinds {
+		t.Run(kind.name, func(t *testing.T) {
+			d := kind.make(t)
+			s := d.open(t)
+			must(t, s.Import(t.Context(), tester, policy.Document{Rules: mixedRules()}, true))
+			for _, change := range []string{
+				"",
+				"UPDATE policies SET rps_limit = rps_limit + 1 WHERE rowid % 7 = 3", // they lie elsewhere now, in PostgreSQL
+				"DELETE FROM policies WHERE rowid % 5 = 1",
+				"UPDATE policies SET burst = 77 WHERE rowid % 11 = 2",
+				"DELETE FROM policies WHERE rowid > 200",
+				"DELETE FROM policies",
+			} {
+				if change != "" {
+					run(t, d.shell(t), change)
+				}
+				want, err := s.ReadSlowly(t.Context())
+				must(t, err)
+				for name, s := range map[string]*store.Store{"first": d.open(t), "later": s} {
+					doc, _, err := s.Load(t.Context())
+					must(t, err)
+					if len(doc.Rules) != len(want) || len(want) > 0 && !reflect.DeepEqual(doc.Rules, want) {
+						t.Fatalf("after %q, the %s Load = %d rules, want the %d of the slow way%s", change, name, len(doc.Rules), len(want), firstDifference(doc.Rules, want))
+					}
+				}
+			}
+		})
+	}
+}
+
+func firstDifference(got, want []policy.Rule) string {
+	for i := range min(len(got), len(want)) {
+		if got[i] != want[i] {
+			return fmt.Sprintf("; rules[%d] = %+v, want %+v", i, got[i], want[i])
+		}
+	}
+	return ""
+}
+
+func atLeastTwoProcessors(t *testing.T) {
+	t.Helper()
+	if before := runtime.GOMAXPROCS(0); before < 2 {
+		runtime.GOMAXPROCS(2)
+		t.Cleanup(func() { runtime.GOMAXPROCS(before) })
+	}
+}
+
+// Values that no rule has are reported by the short cuts in the same words.
+func TestLoadReportsWhatTheSlowWayReports(t *testing.T) {
+	atLeastTwoProcessors(t)
+	for _, kind := range kinds {
+		t.Run(kind.name, func(t *testing.T) {
+			d := kind.make(t)
+			s := d.open(t)
+			must(t, s.Import(t.Context(), tester, policy.Document{Rules: manyRules(15_000)}, true))
+			shell := d.shell(t)
+			switch d.kind {
+			case "SQLite":
+				run(t, shell, "PRAGMA ignore_check_constraints = ON",
+					"UPDATE policies SET endpoint = x'00ff' WHERE rowid = 14000", "UPDATE policies SET project_id = x'00ff' WHERE rowid = 3")
+			case "PostgreSQL":
+				run(t, shell, "ALTER TABLE policies DROP CONSTRAINT policies_rps_limit_check")
+			case "MariaDB":
+				run(t, shell, "SET check_constraint_checks = OFF")
+			}
+			run(t, shell, "UPDATE policies SET rps_limit = -7 WHERE rowid IN (5, 9000, 14999)")
+			_, want := s.ReadSlowly(t.Context())
+			for name, s := range map[string]*store.Store{"first": d.open(t), "later": s} {
+				_, _, err := s.Load(t.Context())
+				if err == nil || want == nil || err.Error() != want.Error() {
+					t.Errorf("the %s Load = %v\nwant %v", name, err, want)
+				}
+			}
+		})
+	}
+}
+
+// A column of another type is read the slow way too.
+func TestLoadOfAnAlteredColumn(t *testing.T) {
+	d := kinds[1].make(t)
+	s := d.open(t)
+	must(t, s.Import(t.Context(), tester, policy.Document{Rules: manyRules(10)}, true))
+	run(t, d.shell(t), "ALTER TABLE policies ALTER COLUMN rps_limit TYPE integer")
+	doc, _, err := d.open(t).Load(t.Context()) // connections that know the old type complain once
+	must(t, err)
+	if !reflect.DeepEqual(doc.Rules, manyRules(10)) {
+		t.Errorf("Load = %v, want the rules that were written", doc.Rules)
+	}
+}
+
+// Two connections are used only when they see one state.
+func TestTwoReadersSeeOneState(t *testing.T) {
+	s := open(t)
+	set := func() {
+		must(t, s.Set(t.Context(), tester, policy.Rule{Endpoint: "GET /a", Limit: rand.Int64N(1<<30) + 1}))
+	}
+	set()
+	for change, want := range map[string]bool{"nothing": true, "a rule": false} {
+		same, err := s.SameState(t.Context(), func() {
+			if !want {
+				set()
+			}
+		})
+		must(t, err)
+		if same != want {
+			t.Errorf("with %s changed between the snapshots, they are the same state: %v, want %v", change, same, want)
+		}
+	}
+}
+
+// Every load sees all of a transaction or none of it, however it reads.
+func TestLoadUnderChangesSeesOneState(t *testing.T) {
+	atLeastTwoProcessors(t)
+	d := kinds[0].make(t)
+	s := d.open(t)
+	must(t, s.Import(t.Context(), tester, policy.Document{Rules: manyRules(12_000)}, true))
+	shell := d.shell(t)
+	stop := make(chan struct{})
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				if _, err := shell.Exec("UPDATE policies SET rps_limit = rps_limit + 1"); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		}
+	})
+	for range 10 {
+		first := d.open(t)
+		doc, _, err := first.Load(t.Context())
+		must(t, err)
+		for _, r := range doc.Rules {
+			if r.Limit != doc.Rules[0].Limit {
+				t.Fatalf("one Load = limits %d and %d, want one state", doc.Rules[0].Limit, r.Limit)
+			}
+		}
+		must(t, first.Close())
+	}
+	close(stop)
+	writer.Wait()
+}
+
+func TestArrange(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for n := range 50 {
+		ids := make([]int64, n)
+		rules := make([]policy.Rule, n)
+		for i, p := range random.Perm(n) {
+			ids[i] = int64(p * 3)
+			rules[i].Limit = ids[i]
+		}
+		store.Arrange(rules, ids)
+		if !slices.IsSortedFunc(rules, func(a, b policy.Rule) int { return int(a.Limit - b.Limit) }) {
+			t.Fatalf("Arrange of ids %v = %v, want them ascending", ids, rules)
+		}
+	}
+}
+
+// However many texts are read, so many are kept.
+func TestRecentIsBounded(t *testing.T) {
+	for rows, want := range map[int]int{0: 64, 100: 256, 1_000_000_000: 16384} {
+		if got := store.RecentSlots(rows); got != want {
+			t.Errorf("after %d rows %d texts are kept, want %d", rows, got, want)
+		}
+	}
+}
