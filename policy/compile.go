@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"bytes"
 	"math"
 	"math/bits"
 	"strings"
@@ -99,9 +100,13 @@ type compiler struct {
 	places   map[string]*place // by Rule.Endpoint
 	orphans  map[string]uint32 // by shape of the template
 	compiled map[rate.Limit]compiledLimit
-	extras   map[extra]uint32
-	pasts    map[rate.Past]*rate.Past
-	kept     []bool // by RuleID of the previous Set: the new one has it too
+
+	lastLimit    rate.Limit // looked up last: neighbours often have the same
+	lastCompiled compiledLimit
+
+	extras map[extra]uint32
+	pasts  map[rate.Past]*rate.Past
+	kept   []bool // by RuleID of the previous Set: the new one has it too
 
 	// The rules that passed, in the order of the document.
 	rows    []row
@@ -109,7 +114,7 @@ type compiler struct {
 	grouped []uint32 // of rows in groups
 
 	groups []pendingGroup
-	slots  []uint32 // groups + 1 by hash
+	slots  []uint32 // groups + 1 by hash, with tags as in Set.slots
 }
 
 // place is what one text in Rule.Endpoint means.
@@ -154,7 +159,8 @@ func newCompiler(doc Document, o CompileOptions) *compiler {
 		rows:     make([]row, 0, len(doc.Rules)),
 		indexes:  make([]uint32, 0, len(doc.Rules)),
 		grouped:  make([]uint32, 0, len(doc.Rules)),
-		slots:    make([]uint32, 128),
+		groups:   make([]pendingGroup, 0, len(doc.Rules)/4),
+		slots:    make([]uint32, max(128, 1<<bits.Len(uint(len(doc.Rules)/2)))),
 	}
 	if c.wall == 0 {
 		c.wall = c.now
@@ -319,8 +325,12 @@ func (c *compiler) limit(r *Rule) (rate.Limit, compiledLimit) {
 	case l.Burst == 0:
 		l.Burst = percentOf(l.Tokens, c.o.BurstPercent)
 	}
+	if l == c.lastLimit {
+		return l, c.lastCompiled
+	}
 	known, ok := c.compiled[l]
 	if ok {
+		c.lastLimit, c.lastCompiled = l, known
 		return l, known
 	}
 	shape, err := rate.Compile(l)
@@ -345,6 +355,9 @@ func percentOf(tokens, percent int64) int64 {
 
 // extra numbers what few rules have, each different one once.
 func (c *compiler) extra(e extra) uint32 {
+	if e == (extra{}) {
+		return 0
+	}
 	n, ok := c.extras[e]
 	if !ok {
 		n = uint32(len(c.set.extras))
@@ -357,10 +370,14 @@ func (c *compiler) extra(e extra) uint32 {
 // group numbers the group of an endpoint and tenant, and reports false if it
 // has the subject already.
 func (c *compiler) group(ep uint32, w who, s Subject) (uint32, bool) {
-	mask := len(c.slots) - 1
-	i := int(uint32(mix(ep, w))) & mask
-	for ; c.slots[i] != 0; i = (i + 1) & mask {
-		n := c.slots[i] - 1
+	h := mix(ep, w)
+	low := uint32(len(c.slots)) - 1
+	i := uint32(h) & low
+	for ; c.slots[i] != 0; i = (i + 1) & low {
+		if (c.slots[i]^tag(h))&^low != 0 {
+			continue // as in Set.find
+		}
+		n := c.slots[i]&low - 1
 		if g := &c.groups[n]; g.endpoint == ep && g.who == w {
 			fresh := g.subjects&(1<<s) == 0
 			g.subjects |= 1 << s
@@ -368,7 +385,7 @@ func (c *compiler) group(ep uint32, w who, s Subject) (uint32, bool) {
 		}
 	}
 	c.groups = append(c.groups, pendingGroup{endpoint: ep, who: w, subjects: 1 << s})
-	c.slots[i] = uint32(len(c.groups))
+	c.slots[i] = tag(h)&^low | uint32(len(c.groups))
 	if 2*len(c.groups) >= len(c.slots) {
 		c.growSlots()
 	}
@@ -377,13 +394,14 @@ func (c *compiler) group(ep uint32, w who, s Subject) (uint32, bool) {
 
 func (c *compiler) growSlots() {
 	c.slots = make([]uint32, 2*len(c.slots))
-	mask := len(c.slots) - 1
+	low := uint32(len(c.slots)) - 1
 	for n, g := range c.groups {
-		i := int(uint32(mix(g.endpoint, g.who))) & mask
+		h := mix(g.endpoint, g.who)
+		i := uint32(h) & low
 		for c.slots[i] != 0 {
-			i = (i + 1) & mask
+			i = (i + 1) & low
 		}
-		c.slots[i] = uint32(n + 1)
+		c.slots[i] = tag(h)&^low | uint32(n+1)
 	}
 }
 
@@ -531,7 +549,7 @@ func (c *compiler) sinceOf() func(g uint32, r *row) (int64, *rate.Past) {
 			w = ofProject(projects[w.number()])
 		}
 		if ok && g.count > 0 && (w != 0) == (g.who != 0) {
-			groups[i] = prev.group(ep, w)
+			groups[i] = prev.groupNear(g.start, ep, w)
 		}
 	}
 	c.kept = make([]bool, len(prev.rows))
@@ -573,10 +591,15 @@ func (c *compiler) previousEndpoints() []uint32 {
 }
 
 // renumber reports, for every number in one table of names, the number in another.
+// Of a document that changed little, most have the same in both.
 func renumber(from, to *names) []uint32 {
 	numbers := make([]uint32, from.len()+1)
 	for n := uint32(1); n <= uint32(from.len()); n++ {
-		numbers[n] = to.findBytes(from.name(n))
+		if name := from.name(n); n <= uint32(to.len()) && bytes.Equal(name, to.name(n)) {
+			numbers[n] = n
+		} else {
+			numbers[n] = to.findBytes(name)
+		}
 	}
 	return numbers
 }

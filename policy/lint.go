@@ -397,7 +397,7 @@ func (c *compiler) checkVoid(i int, id RuleID, all overrides) {
 	if r.endpoint == rowAll || r.endpoint == rowUnknown || !s.live(r, c.wall) {
 		return
 	}
-	also := s.alsoCount(r, all)
+	also := s.alsoCount(id, all)
 	for _, other := range also {
 		q := &s.rows[other]
 		if s.voids(q, r) {
@@ -433,9 +433,10 @@ func (c *compiler) checkGuard(i int, r *row, also []RuleID) {
 	}
 }
 
-// alsoCount lists rules that count every request that r counts, in buckets at
+// alsoCount lists rules that count every request that a rule counts, in buckets at
 // least as wide. Where that depends on the tenant, it leaves them out.
-func (s *Set) alsoCount(r *row, all overrides) []RuleID {
+func (s *Set) alsoCount(of RuleID, all overrides) []RuleID {
+	r := &s.rows[of]
 	var found []RuleID
 	add := func(g group, subject Subject) bool {
 		id, ok := s.of(g, subject)
@@ -459,14 +460,14 @@ func (s *Set) alsoCount(r *row, all overrides) []RuleID {
 	if r.endpoint == rowDefault {
 		return found // an endpoint may have rules of its own
 	}
-	own := s.byEndpoint[r.endpoint]
+	own, group := s.byEndpoint[r.endpoint], s.groupOf(of)
 	for _, subject := range wider[r.subject] {
 		bit := uint8(1) << subject
 		if r.who == 0 && (own.projects|own.tiers)&bit != 0 || r.who.isTier() && own.projects&bit != 0 {
 			continue
 		}
 		if subject != r.subject {
-			add(s.group(r.endpoint, r.who), subject)
+			add(group, subject)
 		}
 	}
 	return found

@@ -2,6 +2,7 @@ package policy_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -112,4 +113,46 @@ func TestFormerRulesAreBounded(t *testing.T) {
 	if known, unknown, none := count(time.Minute); known != 1 || unknown != 0 || none != 70_000 {
 		t.Errorf("a minute after, %d rules know what they were, %d not, and %d were nothing, want 1, 0, 70000", known, unknown, none)
 	}
+}
+
+// What a reload remembers does not depend on where the rules stood in either
+// document: finding them again in the same place is only faster.
+func TestReloadInAnyOrder(t *testing.T) {
+	base := time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC)
+	o := policy.CompileOptions{Endpoints: bigTable(t), Now: base}
+	before := compile(t, bigDocument(3000), o)
+	changed := bigDocument(3300)
+	for i := range changed.Rules {
+		if i%5 == 0 {
+			changed.Rules[i].Limit++
+		}
+	}
+	changed.Rules = changed.Rules[100:] // some are gone: those after them stand elsewhere
+	o.Previous, o.Now = before, base.Add(time.Minute)
+	want := termsByID(compile(t, changed, o))
+	random := rand.New(rand.NewPCG(5, 6))
+	for range 3 {
+		random.Shuffle(len(changed.Rules), func(i, j int) {
+			changed.Rules[i], changed.Rules[j] = changed.Rules[j], changed.Rules[i]
+		})
+		got := termsByID(compile(t, changed, o))
+		if len(got) != len(want) {
+			t.Fatalf("in another order %d rules, want %d", len(got), len(want))
+		}
+		for id, terms := range want {
+			before, wantBefore := got[id].Before, terms.Before
+			if got[id].Since != terms.Since || (before == nil) != (wantBefore == nil) || before != nil && before.Window != wantBefore.Window {
+				t.Fatalf("in another order rule %x has Terms %+v, want %+v", id, got[id], terms)
+			}
+		}
+	}
+}
+
+func termsByID(s *policy.Set) map[uint64]policy.Terms {
+	all := map[uint64]policy.Terms{}
+	for id := range s.Len() {
+		terms := s.Terms(policy.RuleID(id))
+		all[terms.ID] = terms
+	}
+	return all
 }

@@ -358,6 +358,25 @@ func (s *Set) group(ep uint32, w who) group {
 	return 0
 }
 
+// groupNear is group for one that probably begins at a row: where it did in a
+// Set that differs little.
+func (s *Set) groupNear(start uint32, ep uint32, w who) group {
+	if start < uint32(len(s.rows)) && (start == 0 || s.rows[start-1].last) {
+		if r := &s.rows[start]; r.endpoint == ep && r.who == w {
+			return group(start + 1)
+		}
+	}
+	return s.group(ep, w)
+}
+
+// groupOf is the group that a rule is in.
+func (s *Set) groupOf(id RuleID) group {
+	for id > 0 && !s.rows[id-1].last {
+		id--
+	}
+	return group(id + 1)
+}
+
 // of finds the rule of a group that has a subject.
 func (s *Set) of(g group, subject Subject) (RuleID, bool) {
 	if g == 0 {
