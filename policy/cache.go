@@ -1,11 +1,13 @@
 package policy
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/headgate-io/headgate/internal/live"
@@ -191,7 +193,7 @@ type savedDocument struct {
 	Format   int               `json:"format"`
 	Source   string            `json:"source"`
 	Projects map[string]string `json:"projects"`
-	Rules    []savedRule       `json:"rules"`
+	Rules    []savedRule       `json:"rules"` // the last field: encodeCopy fills it in by parts
 }
 
 const savedFormat = 1
@@ -215,12 +217,30 @@ type savedRule struct {
 	EnforcePercent int64 `json:"pct,omitempty"`
 }
 
+// savedAtOnce is how many rules are converted at a time: a copy of all of them
+// would be the largest thing in memory while it lasts.
+const savedAtOnce = 1000
+
 func encodeCopy(d Document) ([]byte, error) {
-	saved := savedDocument{Format: savedFormat, Source: d.Source, Projects: d.Projects, Rules: make([]savedRule, len(d.Rules))}
-	for i, r := range d.Rules {
-		saved.Rules[i] = savedRule(r)
+	saved := savedDocument{Format: savedFormat, Source: d.Source, Projects: d.Projects, Rules: []savedRule{}}
+	data, err := json.Marshal(saved)
+	if err != nil {
+		return nil, err
 	}
-	return json.Marshal(saved)
+	data = bytes.TrimSuffix(data, []byte("]}"))
+	rules := make([]savedRule, 0, min(savedAtOnce, len(d.Rules)))
+	for some := range slices.Chunk(d.Rules, savedAtOnce) {
+		rules = rules[:0]
+		for _, r := range some {
+			rules = append(rules, savedRule(r))
+		}
+		array, err := json.Marshal(rules)
+		if err != nil {
+			return nil, err
+		}
+		data = append(append(data, array[1:len(array)-1]...), ',')
+	}
+	return append(bytes.TrimSuffix(data, []byte(",")), "]}"...), nil
 }
 
 func decodeCopy(data []byte) (Document, error) {
