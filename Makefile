@@ -6,7 +6,7 @@ COUNT   ?= 6
 FUZZTIME ?= 30s
 
 .DEFAULT_GOAL := test
-.PHONY: help build run test lint fmt vet staticcheck modules portable proofs unit deps bench algorithms overhead rivals churn attacks fuzz clean
+.PHONY: help build run test lint fmt vet staticcheck modules portable proofs unit deps bench algorithms overhead policies rivals churn attacks fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,6 +62,9 @@ algorithms: ## measure what each algorithm admits at worst, into docs/algorithms
 
 overhead: ## time every stage inside a running process, write docs/benchmarks/overhead.md (a minute)
 	cd eval && go run ./overhead
+
+policies: ## measure loading, look-up and changes of rules, write docs/benchmarks/policies.md (a quarter of an hour)
+	cd eval && go run ./policies
 
 rivals: ## measure other Go limiters beside this one, write docs/benchmarks/rivals.md (some minutes)
 	cd eval && go run ./rivals

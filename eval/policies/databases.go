@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/headgate-io/headgate/endpoint"
+	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/store/storetest"
+)
+
+var ctx = context.Background()
+
+// The kinds of database.
+const (
+	sqlite     = "SQLite"
+	postgreSQL = "PostgreSQL"
+	mariaDB    = "MariaDB"
+)
+
+// database is one that was filled.
+type database struct {
+	Kind  string
+	DSN   string
+	Rules int
+	Poll  bool // it is looked at for changes, though it would tell
+}
+
+func (d database) String() string { return fmt.Sprintf("%s with %d rules", d.Kind, d.Rules) }
+
+func (d database) open() (*store.Store, error) {
+	return store.New(ctx, store.Options{DSN: d.DSN, NoNotify: d.Poll})
+}
+
+// makeDatabases fills one database of each kind for each size.
+func (p plan) makeDatabases(stderr io.Writer) (made []database, stop func(), err error) {
+	dir, err := os.MkdirTemp("", "headgate-policies-")
+	if err != nil {
+		return nil, nil, err
+	}
+	var servers []*storetest.Server
+	stop = func() {
+		for _, s := range servers {
+			_ = s.Stop()
+		}
+		_ = os.RemoveAll(dir)
+	}
+	defer func() {
+		if err != nil {
+			stop()
+		}
+	}()
+	postgres, err := storetest.Postgres()
+	servers = append(servers, postgres)
+	maria, err2 := storetest.MariaDB()
+	servers = append(servers, maria)
+	if err := errors.Join(err, err2); err != nil {
+		return nil, nil, err
+	}
+	for _, n := range p.sizes() {
+		for _, kind := range []string{sqlite, postgreSQL, mariaDB} {
+			d := database{Kind: kind, Rules: n, DSN: "sqlite:" + filepath.Join(dir, fmt.Sprint(n, ".db"))}
+			switch kind {
+			case postgreSQL:
+				_, d.DSN, err = postgres.Database(ctx)
+			case mariaDB:
+				_, d.DSN, err = maria.Database(ctx)
+			}
+			if err != nil {
+				return nil, nil, err
+			}
+			if err := d.fill(); err != nil {
+				return nil, nil, fmt.Errorf("fill %v: %w", d, err)
+			}
+			fmt.Fprintf(stderr, "filled %v\n", d)
+			made = append(made, d)
+		}
+	}
+	return made, stop, nil
+}
+
+func (d database) fill() error {
+	s, err := d.open()
+	if err != nil {
+		return err
+	}
+	return errors.Join(s.Import(ctx, store.Author{Actor: "eval"}, rules(d.Rules), true), s.Close())
+}
+
+// endpoints is how many templates the rules are for.
+const endpoints = 1000
+
+func template(i int) string { return fmt.Sprintf("GET /v1/service%d/items/{id}", i%endpoints) }
+
+func project(i int) string { return fmt.Sprint("project-", i) }
+
+// roomy is a limit that nobody meets: what is measured is the way.
+const roomy = 1_000_000_000
+
+// rules is n rules: those of last resort, and for each of the endpoints one of as many projects as it takes.
+func rules(n int) policy.Document {
+	doc := policy.Document{Rules: []policy.Rule{
+		{Endpoint: policy.Default, Limit: roomy, Per: time.Second}, {Endpoint: policy.UnknownEndpoint, Limit: roomy, Per: time.Second},
+	}}
+	templates, owner := make([]string, endpoints), ""
+	for i := range templates {
+		templates[i] = template(i)
+	}
+	for i := 0; len(doc.Rules) < n; i++ {
+		if i%endpoints == 0 {
+			owner = project(i / endpoints)
+		}
+		doc.Rules = append(doc.Rules, policy.Rule{Endpoint: templates[i%endpoints], Project: owner, Limit: roomy + int64(i%50)*1000, Per: time.Second})
+	}
+	return doc
+}
+
+func table() (*endpoint.Table, error) {
+	templates := make([]endpoint.Template, endpoints)
+	for i := range templates {
+		t, err := endpoint.ParseTemplate(template(i))
+		if err != nil {
+			return nil, err
+		}
+		templates[i] = t
+	}
+	return endpoint.Compile(templates, endpoint.Profile{})
+}

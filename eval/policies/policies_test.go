@@ -1,0 +1,73 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestMain lets the test's binary be the child that the program starts.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "-task" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// A short run measures every database, and what it finds makes the page.
+func TestEverythingIsMeasured(t *testing.T) {
+	p := plan{rounds: 1, most: 1_000, changes: 3, phases: 2, phase: 20 * time.Millisecond}
+	found, err := p.all(t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(found.loads) != 3 || len(found.checks) != 2 || len(found.changes) != 4 || len(found.lookUps) != 1 {
+		t.Errorf("found %+v, want three databases' loads, two's checks, four ways to learn of changes and a look-up", found)
+	}
+	for d, loads := range found.loads {
+		if l := loads[0]; l.Read <= 0 || l.Compile <= 0 || l.Again <= 0 || l.Processor <= 0 || l.Bytes <= 0 || l.Peak < l.Idle {
+			t.Errorf("%v: %+v, want times and sizes above 0 and a peak above what was there", d, l)
+		}
+	}
+	for d, checks := range found.checks {
+		c := checks[0]
+		if c.Reloads < p.phases || c.Reloading.Samples == 0 || c.Quiet.Samples == 0 {
+			t.Errorf("%v: %+v, want decisions in both kinds of phases and a reload in each of one kind", d, c)
+		}
+		for _, times := range []Times{c.Quiet, c.Reloading} {
+			if times.P50 > times.P99 || times.P99 > times.P999 {
+				t.Errorf("%v: %+v, want percentiles that rise", d, times)
+			}
+		}
+	}
+	for d, c := range found.changes {
+		if c.Samples != p.changes || c.Most <= 0 || c.P50 > c.P99 {
+			t.Errorf("%v: %+v, want %d changes", d, c, p.changes)
+		}
+	}
+	text := p.page(found, time.Now())
+	for _, row := range []string{"| SQLite | 1,000 |", "| MariaDB | 1,000 |", "| PostgreSQL | NOTIFY |", "| PostgreSQL | looking |", "| any, at random |", "| SQLite | reloading |"} {
+		if !strings.Contains(text, row) {
+			t.Errorf("the page lacks %q:\n%s", row, text)
+		}
+	}
+}
+
+func TestTimes(t *testing.T) {
+	spent := make([]float64, 10_000)
+	for i := range spent {
+		spent[i] = float64(9_999-i) * 1000
+	}
+	if got, want := times(spent), (Times{5000, 9900, 9990, 10_000}); got != want {
+		t.Errorf("times = %+v, want %+v", got, want)
+	}
+}
+
+func TestUnknownTask(t *testing.T) {
+	err := run([]string{"-task", "sing"}, t.Output(), t.Output())
+	if err == nil || !strings.Contains(err.Error(), `task is "sing"`) {
+		t.Errorf("run = %v, want the task named", err)
+	}
+}

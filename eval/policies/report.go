@@ -1,0 +1,150 @@
+package main
+
+import (
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/headgate-io/headgate/eval/page"
+)
+
+// page is what stands between the markers.
+func (p plan) page(found *findings, now time.Time) string {
+	var b strings.Builder
+	b.WriteString(page.Conditions(now, "make policies"))
+	fmt.Fprintf(&b, "%d rounds; in each, every row in a process of its own, in turn. %s Drivers: modernc.org/sqlite %s, pgx %s, go-sql-driver %s. "+
+		"The rules are of %d endpoints, and of as many projects as it takes. Medians of the rounds [least–most].\n\n",
+		p.rounds, servers(), page.Version("modernc.org/sqlite"), page.Version("github.com/jackc/pgx/v5"), page.Version("github.com/go-sql-driver/mysql"), endpoints)
+	fmt.Fprintf(&b, "### From a database into force\n\n%s\n", loadTable(p, found))
+	fmt.Fprintf(&b, "### Look-up\n\nNanoseconds a look-up, among 1,000 rules and among %s.\n\n%s\n", count(p.most), lookUpTable(found))
+	fmt.Fprintf(&b, "### Decisions while rules are loaded\n\nMicroseconds a decision, %s rules in force, %d phases of %v of each kind in a round, alternating.\n\n%s\n",
+		count(p.served()), p.phases, p.phase, checkTable(found))
+	fmt.Fprintf(&b, "### From a change to its effect\n\nMilliseconds from the commit of an UPDATE to the first decision under the new limit, 1,000 rules, refresh %v.\n\n%s",
+		refresh, changeTable(found))
+	return b.String()
+}
+
+// servers are the versions of the servers that storetest starts.
+func servers() string {
+	var found []string
+	for _, program := range []string{"psql", "mariadb"} {
+		out, err := exec.Command(program, "--version").Output()
+		if err == nil {
+			found = append(found, "`"+strings.TrimSpace(string(out))+"`")
+		}
+	}
+	if len(found) == 0 {
+		return ""
+	}
+	return "Servers of " + strings.Join(found, " and ") + ", on the same machine, by a socket."
+}
+
+// ordered are the databases of a table, by size and kind.
+func ordered[T any](of map[database]T) []database {
+	kinds := []string{sqlite, postgreSQL, mariaDB}
+	var all []database
+	for d := range of {
+		all = append(all, d)
+	}
+	slices.SortFunc(all, func(a, b database) int {
+		if a.Rules != b.Rules {
+			return a.Rules - b.Rules
+		}
+		if a.Kind != b.Kind {
+			return slices.Index(kinds, a.Kind) - slices.Index(kinds, b.Kind)
+		}
+		if a.Poll {
+			return 1
+		}
+		return -1
+	})
+	return all
+}
+
+func loadTable(p plan, found *findings) page.Table {
+	t := page.Table{{"database", "rules", "read, ms", "compile, ms", "both, ms", "processor, ms", "again, ms", "idle, MiB", "peak, MiB", "bytes a rule"}}
+	for _, d := range ordered(found.loads) {
+		cell := func(of func(Load) float64) string { return spread(found.loads[d], of) }
+		t = append(t, []string{
+			d.Kind, count(d.Rules), cell(func(l Load) float64 { return l.Read }), cell(func(l Load) float64 { return l.Compile }),
+			cell(Load.First), cell(func(l Load) float64 { return l.Processor }), cell(func(l Load) float64 { return l.Again }),
+			cell(func(l Load) float64 { return l.Idle }), cell(func(l Load) float64 { return l.Peak }), cell(func(l Load) float64 { return l.Bytes }),
+		})
+	}
+	return t
+}
+
+func lookUpTable(found *findings) page.Table {
+	t := page.Table{{"which rule", "few", "many", "many by few"}}
+	row := func(name string, few, many func(LookUp) float64) {
+		t = append(t, []string{name, spread(found.lookUps, few), spread(found.lookUps, many),
+			spread(found.lookUps, func(l LookUp) float64 { return many(l) / few(l) })})
+	}
+	row("one, again and again", func(l LookUp) float64 { return l.HotFew }, func(l LookUp) float64 { return l.HotMany })
+	row("any, at random", func(l LookUp) float64 { return l.AnyFew }, func(l LookUp) float64 { return l.AnyMany })
+	return t
+}
+
+func checkTable(found *findings) page.Table {
+	t := page.Table{{"database", "", "P50", "P99", "P99.9", "decisions a round", "reloads a round"}}
+	for _, d := range ordered(found.checks) {
+		checks := found.checks[d]
+		row := func(name string, of func(Check) Times, reloads string) {
+			t = append(t, []string{d.Kind, name,
+				spread(checks, func(c Check) float64 { return of(c).P50 }), spread(checks, func(c Check) float64 { return of(c).P99 }),
+				spread(checks, func(c Check) float64 { return of(c).P999 }), count(of(checks[0]).Samples), reloads})
+		}
+		row("quiet", func(c Check) Times { return c.Quiet }, "0")
+		row("reloading", func(c Check) Times { return c.Reloading }, spread(checks, func(c Check) float64 { return float64(c.Reloads) }))
+		ratio := func(of func(Times) float64) string {
+			return spread(checks, func(c Check) float64 { return of(c.Reloading) / of(c.Quiet) })
+		}
+		t = append(t, []string{d.Kind, "ratio", ratio(func(t Times) float64 { return t.P50 }), ratio(func(t Times) float64 { return t.P99 }),
+			ratio(func(t Times) float64 { return t.P999 }), "", ""})
+	}
+	return t
+}
+
+func changeTable(found *findings) page.Table {
+	t := page.Table{{"database", "learns of it by", "P50", "P99", "most", "changes"}}
+	for _, d := range ordered(found.changes) {
+		c, by := found.changes[d], "looking"
+		if d.Kind == postgreSQL && !d.Poll {
+			by = "NOTIFY"
+		}
+		t = append(t, []string{d.Kind, by, short(c.P50), short(c.P99), short(c.Most), fmt.Sprint(c.Samples)})
+	}
+	return t
+}
+
+// spread is the median of the rounds, and the least and the most.
+func spread[T any](rounds []T, of func(T) float64) string {
+	values := make([]float64, len(rounds))
+	for i, r := range rounds {
+		values[i] = of(r)
+	}
+	slices.Sort(values)
+	return fmt.Sprintf("%s [%s–%s]", short(values[len(values)/2]), short(values[0]), short(values[len(values)-1]))
+}
+
+// short is a number with three digits that count.
+func short(v float64) string {
+	switch {
+	case v >= 100:
+		return fmt.Sprintf("%.0f", v)
+	case v >= 10:
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.2f", v)
+}
+
+// count is a number with commas.
+func count(n int) string {
+	text := fmt.Sprint(n)
+	for at := len(text) - 3; at > 0; at -= 3 {
+		text = text[:at] + "," + text[at:]
+	}
+	return text
+}
