@@ -69,9 +69,8 @@ func (c *compiler) advise() {
 		members := c.memberTiers()
 		for i := range c.rows {
 			if g := &c.groups[c.grouped[i]]; g.count > 0 {
-				id, _ := c.set.of(group(g.start+1), c.rows[i].subject)
-				if r := &c.set.rows[id]; c.set.live(r, c.wall) {
-					c.noteRule(int(c.indexes[i]), r, members)
+				if id := c.placed(i); c.set.live(&c.set.rows[id], c.wall) {
+					c.noteRule(int(c.indexes[i]), id, members)
 				}
 			}
 		}
@@ -103,15 +102,17 @@ func (c *compiler) full(code string) bool {
 	return false
 }
 
-func (c *compiler) noteRule(i int, r *row, members []bool) {
+func (c *compiler) noteRule(i int, id RuleID, members []bool) {
+	r := &c.set.rows[id]
 	rule, limit := &c.doc.Rules[i], c.set.limits[r.limit]
+	lasting, pair := c.set.lasting(id)
 	c.noteBurst(i, rule, limit)
 	if rule.Algorithm == FixedWindow && !c.full("window_edge") {
 		c.rule(Note, i, "window_edge", "algorithm", text(rule.Algorithm.String()),
 			fmt.Sprintf("sliding_log where %d must be the most in any %s; where two windows meet, this one admits %s within a moment",
 				limit.Tokens, duration(limit.Per), twice(limit.Tokens)))
 	}
-	if e := c.set.extras[r.extra].expires; e != 0 && e-c.wall < int64(soon) && !c.full("expires_soon") {
+	if e := c.set.extras[r.extra].expires; e != 0 && !pair && e-c.wall < int64(soon) && !c.full("expires_soon") {
 		c.rule(Note, i, "expires_soon", "expires", rule.Expires.UTC().Format(time.RFC3339),
 			"a later time if the rule is still needed then; less than 7 days are left")
 	}
@@ -122,6 +123,13 @@ func (c *compiler) noteRule(i int, r *row, members []bool) {
 			want += "; the closest is " + text(named(near))
 		}
 		c.rule(Note, i, "tier_unused", "tier", text(named(rule.Tier)), want)
+	}
+	if pair && c.same(r, &c.set.rows[lasting]) && !c.full("redundant") {
+		c.rule(Note, i, "redundant", "rule", "the same as the lasting rule in whose place it stands", "another limit, or no such rule")
+	}
+	if rule.Mode == Shadow && rule.EnforcePercent != 0 && !c.full("percent_in_shadow") {
+		c.rule(Note, i, "percent_in_shadow", "enforce_percent", number(rule.EnforcePercent),
+			"mode enforce if some are to be denied; in shadow nobody is")
 	}
 	if base, ok := c.replaces(r); ok && c.equal(r, &c.set.rows[base]) && !c.full("redundant") {
 		less := c.set.Rule(base)
@@ -198,9 +206,13 @@ func (c *compiler) tieredAt(r *row) bool {
 
 // equal reports whether two rules say the same for good.
 func (c *compiler) equal(a, b *row) bool {
-	x, y := &c.set.extras[a.extra], &c.set.extras[b.extra]
-	return a.limit == b.limit && a.mode == Enforce && b.mode == Enforce && a.loss == b.loss && a.scope == b.scope &&
-		x.title == y.title && x.expires == 0 && y.expires == 0
+	return a.mode == Enforce && !c.isTemporary(a) && !c.isTemporary(b) && c.same(a, b)
+}
+
+// same reports whether two rules say the same while both hold.
+func (c *compiler) same(a, b *row) bool {
+	return a.limit == b.limit && a.mode == b.mode && a.percent == b.percent && a.loss == b.loss && a.scope == b.scope &&
+		c.set.extras[a.extra].title == c.set.extras[b.extra].title
 }
 
 // noteAddressGuard reports a tenant's limit for each caller above the guard per
@@ -223,7 +235,7 @@ func (c *compiler) noteAddressGuard(i int, r *row) {
 		return
 	}
 	q := &s.rows[id]
-	if q.mode == Enforce && s.extras[q.extra].expires == 0 && faster(s.limits[r.limit], s.limits[q.limit]) && !c.full("above_address_guard") {
+	if q.mode == Enforce && !c.isTemporary(q) && s.isInForce(id, c.now) && faster(s.limits[r.limit], s.limits[q.limit]) && !c.full("above_address_guard") {
 		rule := s.Rule(id)
 		c.rule(Note, i, "above_address_guard", "limit", limitText(s.limits[r.limit]),
 			fmt.Sprintf("callers at several addresses, or a rule of its own beside (%s): a caller at one address gets its %s",

@@ -17,7 +17,7 @@ type Check struct {
 var checks = []Check{
 	{"file", Error}, {"endpoint", Error}, {"limit", Error}, {"per", Error}, {"burst", Error},
 	{"project", Error}, {"tier", Error}, {"subject", Error}, {"algorithm", Error}, {"mode", Error},
-	{"scope", Error}, {"on_store_loss", Error}, {"expires", Error}, {"name", Error},
+	{"scope", Error}, {"on_store_loss", Error}, {"expires", Error}, {"name", Error}, {"enforce_percent", Error},
 	{"duplicate", Error}, {"projects", Error}, {"ignore", Error},
 	{"cost", Error}, {"costs", Error}, {"burst_percent", Error}, {"too_many_names", Error},
 
@@ -27,7 +27,7 @@ var checks = []Check{
 	{"tier_without_rule", Warning}, {"secret_in_name", Warning},
 
 	{"above_address_guard", Note}, {"burst_high", Note}, {"burst_low", Note}, {"window_edge", Note},
-	{"expires_soon", Note}, {"redundant", Note}, {"tier_unused", Note}, {"login_open", Note},
+	{"expires_soon", Note}, {"redundant", Note}, {"percent_in_shadow", Note}, {"tier_unused", Note}, {"login_open", Note},
 	{"unused_ignore", Note},
 }
 

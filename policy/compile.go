@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math"
 	"math/bits"
+	"slices"
 	"strings"
 	"time"
 
@@ -79,6 +80,7 @@ func (c *compiler) compile() {
 	for i := range c.doc.Rules {
 		c.readRule(i)
 	}
+	c.readMoves()
 	c.arrange()
 	c.check()
 }
@@ -136,8 +138,11 @@ type pendingGroup struct {
 	who      who
 	start    uint32
 	count    uint32
-	subjects uint8 // one bit each
+
+	lasting, temporary uint8 // the subjects that it has rules for, one bit each
 }
+
+func (g *pendingGroup) subjects() uint8 { return g.lasting | g.temporary }
 
 func newCompiler(doc Document, o CompileOptions) *compiler {
 	if o.Now.IsZero() {
@@ -193,7 +198,7 @@ func (c *compiler) readRule(i int) {
 		c.tooManyNames(i, "name")
 		return
 	}
-	g, fresh := c.group(at.number, w, r.Subject)
+	g, fresh := c.group(at.number, w, r.Subject, !r.Expires.IsZero())
 	if !fresh {
 		c.duplicate(i, r, at, w)
 		return
@@ -202,13 +207,17 @@ func (c *compiler) readRule(i int) {
 	c.groups[g].count++
 	c.grouped = append(c.grouped, g)
 	c.indexes = append(c.indexes, uint32(i))
-	c.rows = append(c.rows, row{
+	made := row{
 		id:       at.prefix.text(r.Project).text(r.Tier).text(r.Subject.String()).sum(),
 		endpoint: at.number, who: w, limit: limit,
 		extra:   c.extra(extra{expires: expiry(r.Expires), title: title}),
 		subject: r.Subject, mode: r.Mode, loss: r.OnStoreLoss,
 		algorithm: r.Algorithm, scope: r.Scope,
-	})
+	}
+	if share := r.EnforcePercent; share > 0 && share < 100 && r.Mode == Enforce {
+		made.mode, made.percent = partly, uint8(share)
+	}
+	c.rows = append(c.rows, made)
 }
 
 // who numbers the rule's project or tier.
@@ -368,8 +377,12 @@ func (c *compiler) extra(e extra) uint32 {
 }
 
 // group numbers the group of an endpoint and tenant, and reports false if it
-// has the subject already.
-func (c *compiler) group(ep uint32, w who, s Subject) (uint32, bool) {
+// has a rule of the subject that lasts, or one that does not, already.
+func (c *compiler) group(ep uint32, w who, s Subject, temporary bool) (uint32, bool) {
+	own := pendingGroup{endpoint: ep, who: w, lasting: 1 << s}
+	if temporary {
+		own.lasting, own.temporary = 0, 1<<s
+	}
 	h := mix(ep, w)
 	low := uint32(len(c.slots)) - 1
 	i := uint32(h) & low
@@ -379,12 +392,13 @@ func (c *compiler) group(ep uint32, w who, s Subject) (uint32, bool) {
 		}
 		n := c.slots[i]&low - 1
 		if g := &c.groups[n]; g.endpoint == ep && g.who == w {
-			fresh := g.subjects&(1<<s) == 0
-			g.subjects |= 1 << s
+			fresh := g.lasting&own.lasting == 0 && g.temporary&own.temporary == 0
+			g.lasting |= own.lasting
+			g.temporary |= own.temporary
 			return n, fresh
 		}
 	}
-	c.groups = append(c.groups, pendingGroup{endpoint: ep, who: w, subjects: 1 << s})
+	c.groups = append(c.groups, own)
 	c.slots[i] = tag(h)&^low | uint32(len(c.groups))
 	if 2*len(c.groups) >= len(c.slots) {
 		c.growSlots()
@@ -430,7 +444,7 @@ func (c *compiler) arrange() {
 		}
 		g.start = next
 		next += g.count
-		s.present |= g.subjects
+		s.present |= g.subjects()
 	}
 	s.rows = make([]row, next)
 	c.placeRows()
@@ -471,33 +485,85 @@ func (c *compiler) indexGroup(g *pendingGroup, at group) bool {
 	case g.who == 0:
 		s.byEndpoint[g.endpoint].group = at
 	case g.who.isTier():
-		s.byEndpoint[g.endpoint].tiers |= g.subjects
+		s.byEndpoint[g.endpoint].tiers |= g.subjects()
 	default:
-		s.byEndpoint[g.endpoint].projects |= g.subjects
+		s.byEndpoint[g.endpoint].projects |= g.subjects()
 	}
 	return true
 }
 
-// placeRows moves every row into its group, subjects ascending. A group has at
-// most one row a subject, so its rows before a given one are a bit count.
+// placeRows moves every row into its group, subjects ascending, of one subject
+// the temporary before the lasting.
 func (c *compiler) placeRows() {
-	since := c.sinceOf()
 	for i := range c.rows {
 		r, g := &c.rows[i], &c.groups[c.grouped[i]]
 		if g.count == 0 {
 			continue
 		}
-		before := uint32(bits.OnesCount8(g.subjects & (1<<r.subject - 1)))
-		at := &c.set.rows[g.start+before]
-		*at = *r
-		at.last = before == g.count-1
-		if t, past := since(c.grouped[i], r); t != 0 {
-			e := c.set.extras[r.extra]
-			e.since, e.before = t, past
-			at.extra = c.extra(e)
+		at := c.placed(i)
+		c.set.rows[at] = *r
+		c.set.rows[at].last = uint32(at) == g.start+g.count-1
+	}
+	for id := range c.set.rows {
+		if _, pair := c.set.lasting(RuleID(id)); pair && c.set.rows[id].mode != Enforce {
+			c.set.rows[id].id ^= trial
 		}
 	}
+	c.dateRows()
 	c.set.former = c.formerRules()
+}
+
+// placed is where the i-th row that passed lies. A group has at most two rows a
+// subject, so those before a given one are bit counts.
+func (c *compiler) placed(i int) RuleID {
+	r, g := &c.rows[i], &c.groups[c.grouped[i]]
+	below := uint8(1)<<r.subject - 1
+	before := bits.OnesCount8(g.lasting&below) + bits.OnesCount8(g.temporary&below)
+	if !c.isTemporary(r) && g.temporary&(1<<r.subject) != 0 {
+		before++
+	}
+	return RuleID(g.start + uint32(before))
+}
+
+func (c *compiler) isTemporary(r *row) bool { return c.set.extras[r.extra].expires != 0 }
+
+// dateRows notes since when rows have their limit, and what came before.
+//
+// A temporary rule and the lasting one of the same place have one bucket, whose
+// limit changes when the temporary one comes, and again when it expires. That
+// time is known now, so the lasting rule is dated ahead: nobody need be there to
+// change it.
+func (c *compiler) dateRows() {
+	s, since := c.set, c.sinceOf()
+	for i := range c.rows {
+		if g := &c.groups[c.grouped[i]]; g.count == 0 {
+			continue
+		}
+		id := c.placed(i)
+		r := &s.rows[id]
+		if !s.isInForce(id, c.now) {
+			continue // dated with the one that is, or over
+		}
+		lasting, pair := s.StandsFor(id)
+		from, past := since(c.grouped[i], r)
+		c.date(r, from, past)
+		if pair {
+			shape, ends := s.shapes[r.limit], s.extras[r.extra].expires
+			s.ends = append(s.ends, ends)
+			from, past = c.followsAt(s.shapes[s.rows[lasting].limit], ruleWas{shape, from, past}, ends)
+			c.date(&s.rows[lasting], from, past)
+		}
+	}
+	slices.Sort(s.ends)
+	s.ends = slices.Compact(s.ends)
+}
+
+func (c *compiler) date(r *row, since int64, before *rate.Past) {
+	if since != 0 {
+		e := c.set.extras[r.extra]
+		e.since, e.before = since, before
+		r.extra = c.extra(e)
+	}
 }
 
 // buildSlots builds the hash index over the groups that need it.
@@ -555,8 +621,8 @@ func (c *compiler) sinceOf() func(g uint32, r *row) (int64, *rate.Past) {
 	c.kept = make([]bool, len(prev.rows))
 	return func(g uint32, r *row) (int64, *rate.Past) {
 		shape := c.set.shapes[r.limit]
-		if id, ok := prev.of(groups[g], r.subject); ok {
-			c.kept[id] = true
+		if id, ok := prev.counting(groups[g], r.subject, r.id, c.now); ok {
+			c.keep(id)
 			old := prev.Terms(id)
 			return c.follows(shape, ruleWas{old.Shape, old.Since, old.Before})
 		}
@@ -567,6 +633,18 @@ func (c *compiler) sinceOf() func(g uint32, r *row) (int64, *rate.Past) {
 			return c.now, c.share(&rate.Past{Window: rate.MaxWindow}) // it may be one of those that are forgotten
 		}
 		return c.now, nil
+	}
+}
+
+// keep marks a rule of the previous Set, and the one that shares its bucket, as
+// one that the new Set has.
+func (c *compiler) keep(id RuleID) {
+	c.kept[id] = true
+	if other, ok := c.o.Previous.StandsFor(id); ok {
+		c.kept[other] = true
+	}
+	if other, ok := c.o.Previous.replacedBy(id); ok {
+		c.kept[other] = true
 	}
 }
 

@@ -28,6 +28,14 @@ func (h hash) text(s string) hash {
 	return h
 }
 
+func (h hash) bytes(s []byte) hash {
+	h = h.number(uint64(len(s)))
+	for _, b := range s {
+		h = (h ^ hash(b)) * fnvPrime
+	}
+	return h
+}
+
 // sum finishes with the mixer of MurmurHash3.
 func (h hash) sum() uint64 {
 	h = (h ^ h>>33) * 0xff51afd7ed558ccd

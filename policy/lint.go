@@ -76,6 +76,9 @@ func (c *compiler) checkRule(i int, r *Rule, at *place) (limit uint32, ok bool) 
 	enum("mode", uint8(r.Mode), modeTexts)
 	enum("scope", uint8(r.Scope), scopeTexts)
 	enum("on_store_loss", uint8(r.OnStoreLoss), storeLossTexts)
+	if r.EnforcePercent < 0 || r.EnforcePercent > 100 {
+		wrong("enforce_percent", number(r.EnforcePercent), "1 to 100, or none for 100")
+	}
 	if !r.Expires.IsZero() && (r.Expires.Year() < 1 || r.Expires.Year() > 9999) {
 		wrong("expires", fmt.Sprintf("in the year %d", r.Expires.Year()), "a time that RFC 3339 can write, up to the year 9999")
 	}
@@ -160,22 +163,27 @@ func (c *compiler) noteFallback(r *Rule) {
 	c.hasUnknown = c.hasUnknown || r.Endpoint == UnknownEndpoint
 }
 
-// duplicate reports a rule for what an earlier one rules already.
+// duplicate reports a rule for what an earlier one rules already. A temporary
+// rule is none for what a lasting one rules: it stands in its place.
 func (c *compiler) duplicate(i int, r *Rule, at *place, w who) {
 	const code = "duplicate"
 	if c.problems.full(code) {
 		c.rule(Error, i, code, "", "", "")
 		return
 	}
-	first := 0
+	first, temporary := 0, !r.Expires.IsZero()
 	for n := range c.rows {
-		if o := &c.rows[n]; o.endpoint == at.number && o.who == w && o.subject == r.Subject {
+		if o := &c.rows[n]; o.endpoint == at.number && o.who == w && o.subject == r.Subject && c.isTemporary(o) == temporary {
 			first = int(c.indexes[n])
 			break
 		}
 	}
-	c.rule(Error, i, code, "rule", "the second for its endpoint, project, tier and subject",
-		fmt.Sprintf("one of this and rules[%d]", first))
+	value, want := "the second for its endpoint, project, tier and subject", fmt.Sprintf("one of this and rules[%d]", first)
+	if temporary {
+		value = "the second that expires for its endpoint, project, tier and subject"
+		want += "; beside a lasting rule there is room for one that expires"
+	}
+	c.rule(Error, i, code, "rule", value, want)
 }
 
 func (c *compiler) tooManyNames(i int, field string) {
@@ -225,7 +233,7 @@ func (c *compiler) check() {
 	all := c.allForTenants()
 	for i := range c.rows {
 		if g := &c.groups[c.grouped[i]]; g.count > 0 {
-			id, _ := c.set.of(group(g.start+1), c.rows[i].subject)
+			id := c.placed(i)
 			c.checkCosts(int(c.indexes[i]), id, costs)
 			c.checkVoid(int(c.indexes[i]), id, all)
 			c.checkLockout(int(c.indexes[i]), id)
@@ -381,9 +389,9 @@ func (c *compiler) allForTenants() (mask overrides) {
 		switch g := &c.groups[i]; {
 		case g.endpoint != rowAll || g.who == 0:
 		case g.who.isTier():
-			mask.tiers |= g.subjects
+			mask.tiers |= g.subjects()
 		default:
-			mask.projects |= g.subjects
+			mask.projects |= g.subjects()
 		}
 	}
 	return mask
@@ -397,7 +405,7 @@ func (c *compiler) checkVoid(i int, id RuleID, all overrides) {
 	if r.endpoint == rowAll || r.endpoint == rowUnknown || !s.live(r, c.wall) {
 		return
 	}
-	also := s.alsoCount(id, all)
+	also := s.alsoCount(id, all, c.wall)
 	for _, other := range also {
 		q := &s.rows[other]
 		if s.voids(q, r) {
@@ -434,13 +442,14 @@ func (c *compiler) checkGuard(i int, r *row, also []RuleID) {
 }
 
 // alsoCount lists rules that count every request that a rule counts, in buckets at
-// least as wide. Where that depends on the tenant, it leaves them out.
-func (s *Set) alsoCount(of RuleID, all overrides) []RuleID {
+// least as wide. Where that depends on the tenant, it leaves them out, and so
+// where a temporary rule stands in their place.
+func (s *Set) alsoCount(of RuleID, all overrides, wall int64) []RuleID {
 	r := &s.rows[of]
 	var found []RuleID
 	add := func(g group, subject Subject) bool {
 		id, ok := s.of(g, subject)
-		if ok {
+		if ok && s.isInForce(id, wall) {
 			found = append(found, id)
 		}
 		return ok

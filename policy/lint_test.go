@@ -112,6 +112,10 @@ func TestLintRule(t *testing.T) {
 			`test: rules[0] (GET /v1/items): on_store_loss is 3, want "closed", "share" or "open"`},
 		{"expires", func(r *policy.Rule) { r.Expires = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) },
 			`test: rules[0] (GET /v1/items): expires is in the year 10000, want a time that RFC 3339 can write, up to the year 9999`},
+		{"enforce_percent negative", func(r *policy.Rule) { r.EnforcePercent = -1 },
+			`test: rules[0] (GET /v1/items): enforce_percent is -1, want 1 to 100, or none for 100`},
+		{"enforce_percent above 100", func(r *policy.Rule) { r.EnforcePercent = 257 },
+			`test: rules[0] (GET /v1/items): enforce_percent is 257, want 1 to 100, or none for 100`},
 		{"name with a line end", func(r *policy.Rule) { r.Name = "a\nb" },
 			`test: rules[0] (GET /v1/items): name is "a\nb", want printable ASCII, because clients see it in a header`},
 	}

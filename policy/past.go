@@ -31,10 +31,15 @@ type ruleWas struct {
 
 // follows is since when a rule has its shape, and what came before it.
 func (c *compiler) follows(shape rate.Shape, old ruleWas) (since int64, before *rate.Past) {
+	return c.followsAt(shape, old, c.now)
+}
+
+// followsAt is follows for a rule that comes into force at another time.
+func (c *compiler) followsAt(shape rate.Shape, old ruleWas, now int64) (since int64, before *rate.Past) {
 	if old.shape == shape {
-		return old.since, c.share(shape.Recall(old.since, old.before, c.now))
+		return old.since, c.share(shape.Recall(old.since, old.before, now))
 	}
-	since = max(c.now, old.since) // a clock that stepped back orders nothing
+	since = max(now, old.since) // a clock that stepped back orders nothing
 	return since, c.share(old.shape.Replaced(old.since, old.before, since))
 }
 
@@ -81,7 +86,7 @@ func (c *compiler) formerRules() former {
 		add(id, r)
 	}
 	for id := range prev.rows {
-		if !c.kept[id] {
+		if !c.kept[id] && prev.isInForce(RuleID(id), c.now) {
 			old := prev.Terms(RuleID(id))
 			add(old.ID, formerRule{ruleWas{old.Shape, old.Since, old.Before}, old.Shape.Settled(c.now, old.Before)})
 		}

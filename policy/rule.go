@@ -47,10 +47,17 @@ type Rule struct {
 	Scope       Scope     // how far the bucket reaches
 	OnStoreLoss StoreLoss // what becomes of requests while the store is away
 
-	Expires time.Time // when the rule ends; zero is never
-	Name    string    // shown to clients; printable ASCII, at most MaxName bytes
+	// Expires is when the rule ends; zero is never. A rule that expires may stand
+	// beside a lasting one for the same Endpoint, Project, Tier and Subject, and
+	// is in its place until then. One that is in shadow, or has an EnforcePercent,
+	// is tried beside the lasting one.
+	Expires time.Time
+	Name    string // shown to clients; printable ASCII, at most MaxName bytes
 
-	EnforcePercent int64 // the share of the subjects that are denied, 1 to 100; 0 is 100
+	// EnforcePercent is for how many of a hundred subjects Mode Enforce means
+	// what it says, 1 to 100; 0 is 100. For the others the rule is in shadow.
+	// Set.Enforces says which they are.
+	EnforcePercent int64
 }
 
 // Title reports the name that clients see: Name, or a text made of the endpoint

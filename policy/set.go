@@ -3,6 +3,7 @@ package policy
 import (
 	"math"
 	"math/bits"
+	"slices"
 	"time"
 
 	"github.com/headgate-io/headgate/endpoint"
@@ -19,8 +20,9 @@ const MaxApplied = 4 * subjects
 
 // Applied is a rule that applies to a request, and the level it was found at.
 type Applied struct {
-	Rule  RuleID
-	Level Level
+	Rule   RuleID
+	Level  Level
+	Shadow bool // it counts, and denies nothing: all of it is in shadow, or this caller's share
 }
 
 // Terms is what a limiter needs of a rule to name and fill its bucket.
@@ -81,7 +83,9 @@ type Set struct {
 	version string
 
 	former former
-	since  int64 // Unix nanoseconds; 0 for a first one
+	moves  map[uint32]move // by number in projects: those that changed their tier
+	ends   []int64         // when temporary rules give way to lasting ones, ascending; Unix nanoseconds
+	since  int64           // Unix nanoseconds; 0 for a first one
 }
 
 // row is the hot form of a rule: 32 bytes, two to a cache line.
@@ -93,12 +97,22 @@ type row struct {
 	extra    uint32 // in extras
 
 	subject   Subject
-	mode      Mode
+	mode      Mode // or partly
 	loss      StoreLoss
 	algorithm Algorithm
 	scope     Scope
-	last      bool // the group ends here
+	percent   uint8 // of the subjects that are denied, if mode is partly
+	last      bool  // the group ends here
 }
+
+// partly is the mode of a row that denies a share of its subjects, and is in
+// shadow for the others. It is a mode of its own so that rules without a share
+// cost nothing more.
+const partly = Shadow + 1
+
+// trial tells the bucket of a temporary rule that counts beside its lasting one,
+// because it is in shadow or for a share of its subjects, from that one's.
+const trial = 0x7472_6961_6c00_0001
 
 // extra is what few rules have.
 type extra struct {
@@ -173,12 +187,23 @@ func (s *Set) Tier(project string) string {
 	return string(s.tiers.name(s.byProject[s.projects.find(project)].tier))
 }
 
-// Resolve appends the rules that apply to a request and returns the result,
+// Chooser says whether a rule that is enforced for a share of its subjects is
+// for the one of the request at hand; see Set.Enforces.
+type Chooser interface{ Chosen(rule RuleID) bool }
+
+// Resolve is ResolveFor for nobody in particular: it returns all the rules that
+// may apply to one caller or another, Shadow only if that is so for everybody.
+func (s *Set) Resolve(dst []Applied, now int64, m endpoint.Match, project, tier string) []Applied {
+	return s.ResolveFor(dst, now, m, project, tier, nil)
+}
+
+// ResolveFor appends the rules that apply to a request and returns the result,
 // at most MaxApplied more. m is the request's endpoint; now is in Unix
 // nanoseconds and decides which rules have expired; project and tier may be
 // empty, and an empty tier stands for the one that the document gives the
-// project. When dst has room, Resolve allocates nothing.
-func (s *Set) Resolve(dst []Applied, now int64, m endpoint.Match, project, tier string) []Applied {
+// project; chooser is asked about rules that are enforced for a share of their
+// subjects. When dst has room, ResolveFor allocates nothing.
+func (s *Set) ResolveFor(dst []Applied, now int64, m endpoint.Match, project, tier string, chooser Chooser) []Applied {
 	var at [levels]group
 	s.locate(&at, m, project, tier)
 	// The subjects that have their rule, and those that have one on trial, one
@@ -196,12 +221,14 @@ func (s *Set) Resolve(dst []Applied, now int64, m endpoint.Match, project, tier 
 			r := &s.rows[id]
 			if bit := uint8(1) << r.subject; ruled&bit == 0 && (r.extra == 0 || s.live(r, now)) {
 				switch {
-				case r.mode != Shadow:
+				case r.mode == Enforce, r.mode == partly && chooser != nil && chooser.Chosen(RuleID(id)):
 					ruled |= bit
+					dst = append(dst, Applied{Rule: RuleID(id), Level: Level(level)})
+				case r.mode == partly && chooser == nil:
 					dst = append(dst, Applied{Rule: RuleID(id), Level: Level(level)})
 				case tried&bit == 0:
 					tried |= bit
-					dst = append(dst, Applied{Rule: RuleID(id), Level: Level(level)})
+					dst = append(dst, Applied{Rule: RuleID(id), Level: Level(level), Shadow: true})
 				}
 			}
 			if r.last {
@@ -214,6 +241,15 @@ func (s *Set) Resolve(dst []Applied, now int64, m endpoint.Match, project, tier 
 
 // locate finds the group of every level for a request.
 func (s *Set) locate(at *[levels]group, m endpoint.Match, project, tier string) {
+	p, t := uint32(0), uint32(0)
+	if m.Status == endpoint.Known {
+		p, t = s.tenant(project, tier)
+	}
+	s.locateFor(at, m, p, t)
+}
+
+// locateFor is locate for a project and a tier by their numbers.
+func (s *Set) locateFor(at *[levels]group, m endpoint.Match, p, t uint32) {
 	at[LevelUnknown] = s.unknown
 	if m.Status != endpoint.Known {
 		return
@@ -224,7 +260,6 @@ func (s *Set) locate(at *[levels]group, m endpoint.Match, project, tier string) 
 		own = s.byEndpoint[m.ID]
 		at[LevelEndpoint] = own.group
 	}
-	p, t := s.tenant(project, tier)
 	if p != 0 {
 		has := &s.byProject[p]
 		at[LevelDefaultProject], at[LevelAllProject] = has.byDefault, has.all
@@ -292,8 +327,42 @@ func (s *Set) Terms(id RuleID) Terms {
 	more := &s.extras[r.extra]
 	return Terms{
 		Shape: s.shapes[r.limit], ID: r.id, Since: more.since, Before: more.before,
-		Subject: r.subject, Mode: r.mode, OnStoreLoss: r.loss,
+		Subject: r.subject, Mode: r.writtenMode(), OnStoreLoss: r.loss,
 	}
+}
+
+// writtenMode is the mode as it is written in rules.
+func (r *row) writtenMode() Mode {
+	if r.mode == partly {
+		return Enforce
+	}
+	return r.mode
+}
+
+// Enforces reports whether a rule denies what a subject, by the bytes that name
+// its bucket, takes above the limit. Where the rule has a percentage, that is
+// decided by a hash of the rule's identity and the subject: the same in every
+// process, and raising the percentage only adds subjects. The hash has no key.
+func (s *Set) Enforces(id RuleID, subject []byte) bool {
+	r := &s.rows[id]
+	if r.mode != partly {
+		return r.mode == Enforce
+	}
+	rule := r.id
+	if _, ok := s.lasting(id); ok {
+		rule ^= trial
+	}
+	place, _ := bits.Mul64(newHash().number(rule).bytes(subject).sum(), 100)
+	return place < uint64(r.percent)
+}
+
+// Percent reports for how many of a hundred subjects a rule that is not in
+// shadow is enforced.
+func (s *Set) Percent(id RuleID) int {
+	if r := &s.rows[id]; r.mode == partly {
+		return int(r.percent)
+	}
+	return 100
 }
 
 // Rule returns a rule with its defaults filled in, and its endpoint as the
@@ -304,8 +373,8 @@ func (s *Set) Rule(id RuleID) Rule {
 	rule := Rule{
 		Endpoint: s.endpointText(r.endpoint),
 		Limit:    limit.Tokens, Per: limit.Per, Burst: limit.Burst,
-		Subject: r.subject, Algorithm: r.algorithm, Mode: r.mode, Scope: r.scope, OnStoreLoss: r.loss,
-		Name: string(s.titles.name(more.title)),
+		Subject: r.subject, Algorithm: r.algorithm, Mode: r.writtenMode(), Scope: r.scope, OnStoreLoss: r.loss,
+		Name: string(s.titles.name(more.title)), EnforcePercent: int64(r.percent),
 	}
 	if r.who.isTier() {
 		rule.Tier = string(s.tiers.name(r.who.number()))
@@ -377,7 +446,8 @@ func (s *Set) groupOf(id RuleID) group {
 	return group(id + 1)
 }
 
-// of finds the rule of a group that has a subject.
+// of finds the rule of a group that has a subject: the lasting one, if it has
+// that beside a temporary one.
 func (s *Set) of(g group, subject Subject) (RuleID, bool) {
 	if g == 0 {
 		return 0, false
@@ -385,10 +455,93 @@ func (s *Set) of(g group, subject Subject) (RuleID, bool) {
 	for id := uint32(g - 1); ; id++ {
 		r := &s.rows[id]
 		if r.subject == subject {
+			if lasting, ok := s.lasting(RuleID(id)); ok {
+				return lasting, true
+			}
 			return RuleID(id), true
 		}
 		if r.last {
 			return 0, false
 		}
 	}
+}
+
+// lasting finds the lasting rule in whose place a temporary one stands, which
+// follows it.
+func (s *Set) lasting(id RuleID) (RuleID, bool) {
+	if r := &s.rows[id]; !r.last && s.rows[id+1].subject == r.subject {
+		return id + 1, true
+	}
+	return 0, false
+}
+
+// temporary finds the temporary rule that stands, or stood, in the place of a
+// lasting one.
+func (s *Set) temporary(id RuleID) (RuleID, bool) {
+	if id == 0 {
+		return 0, false
+	}
+	if _, pair := s.lasting(id - 1); pair {
+		return id - 1, true
+	}
+	return 0, false
+}
+
+// StandsFor reports the lasting rule in whose place a temporary one stands. One
+// that is in shadow, or for a share of its subjects, stands beside it.
+func (s *Set) StandsFor(id RuleID) (RuleID, bool) {
+	lasting, ok := s.lasting(id)
+	return lasting, ok && s.rows[lasting].id == s.rows[id].id
+}
+
+// replacedBy finds the temporary rule that stands, or stood, in the place of a
+// lasting one.
+func (s *Set) replacedBy(id RuleID) (RuleID, bool) {
+	over, ok := s.temporary(id)
+	return over, ok && s.rows[over].id == s.rows[id].id
+}
+
+// isInForce reports whether a rule is the one that its bucket is counted by, if
+// a lasting and a temporary one share it.
+func (s *Set) isInForce(id RuleID, now int64) bool {
+	if over, ok := s.replacedBy(id); ok {
+		return !s.live(&s.rows[over], now)
+	}
+	_, pair := s.StandsFor(id)
+	return !pair || s.live(&s.rows[id], now)
+}
+
+// counting finds the rule of a group that the bucket of an ID is counted by.
+func (s *Set) counting(g group, subject Subject, id uint64, now int64) (RuleID, bool) {
+	n, ok := s.of(g, subject)
+	if over, pair := s.temporary(n); ok && pair && s.rows[over].id == id && s.isInForce(over, now) {
+		return over, true
+	}
+	return n, ok && s.rows[n].id == id && s.isInForce(n, now)
+}
+
+// NextEnd is the first time after now, in Unix nanoseconds, at which a temporary
+// rule gives way to a lasting one; math.MaxInt64 if none does.
+func (s *Set) NextEnd(now int64) int64 {
+	i, found := slices.BinarySearch(s.ends, now)
+	if found {
+		i++
+	}
+	if i == len(s.ends) {
+		return math.MaxInt64
+	}
+	return s.ends[i]
+}
+
+// LastEnd is the last time, now or before, at which a temporary rule of this Set
+// gave way to a lasting one; 0 if none did.
+func (s *Set) LastEnd(now int64) int64 {
+	i, found := slices.BinarySearch(s.ends, now)
+	if found {
+		return now
+	}
+	if i == 0 {
+		return 0
+	}
+	return s.ends[i-1]
 }

@@ -146,20 +146,41 @@ func TestResolveWithoutRules(t *testing.T) {
 	}
 }
 
+// caller is a policy.Chooser for one subject, whatever the rule counts by.
+type caller struct {
+	set     *policy.Set
+	subject []byte
+}
+
+func (c caller) Chosen(rule policy.RuleID) bool { return c.set.Enforces(rule, c.subject) }
+
+func (c caller) isChosen(r policy.Rule) bool {
+	for id := range policy.RuleID(c.set.Len()) {
+		if reflect.DeepEqual(c.set.Rule(id), r) {
+			return c.Chosen(id)
+		}
+	}
+	panic(fmt.Sprintf("no rule %+v", r))
+}
+
 // specify is the slow and obvious twin of Set.Resolve: it reads the package documentation with
 // a linear scan of the document for every subject and level.
-func specify(doc policy.Document, now time.Time, endpointText, project, tier string) map[policy.Level][]policy.Rule {
+func specify(doc policy.Document, now time.Time, endpointText, project, tier string, chosen func(policy.Rule) bool) map[policy.Level][]policy.Rule {
 	if tier == "" {
 		tier = doc.Projects[project]
 	}
-	find := func(s policy.Subject, endpoint, project, tier string) (policy.Rule, bool) {
+	find := func(s policy.Subject, endpoint, project, tier string) (found []policy.Rule) {
 		for _, r := range doc.Rules {
 			live := r.Expires.IsZero() || now.Before(r.Expires)
-			if live && r.Subject == s && r.Endpoint == endpoint && r.Project == project && r.Tier == tier {
-				return r, true
+			switch {
+			case !live || r.Subject != s || r.Endpoint != endpoint || r.Project != project || r.Tier != tier:
+			case r.Expires.IsZero():
+				found = append(found, r)
+			default:
+				found = append([]policy.Rule{r}, found...) // a temporary rule goes first
 			}
 		}
-		return policy.Rule{}, false
+		return found
 	}
 	type step struct {
 		level                   policy.Level
@@ -186,20 +207,19 @@ func specify(doc policy.Document, now time.Time, endpointText, project, tier str
 	out := map[policy.Level][]policy.Rule{}
 	for s := policy.SubjectPrincipal; s <= policy.SubjectIdentifier; s++ {
 		for _, chain := range chains {
-			tried := false
+			tried, ruled := false, false
 			for _, step := range chain {
 				if !step.possible {
 					continue
 				}
-				r, ok := find(s, step.endpoint, step.project, step.tier)
-				if !ok || r.Mode == policy.Shadow && tried {
-					continue
+				for _, r := range find(s, step.endpoint, step.project, step.tier) {
+					shadow := r.Mode == policy.Shadow || r.EnforcePercent != 0 && !chosen(r)
+					if ruled || shadow && tried {
+						continue
+					}
+					out[step.level] = append(out[step.level], r)
+					ruled, tried = ruled || !shadow, tried || shadow
 				}
-				out[step.level] = append(out[step.level], r)
-				if r.Mode != policy.Shadow {
-					break
-				}
-				tried = true
 			}
 		}
 	}
@@ -214,7 +234,11 @@ func randomDocument(rng *rand.Rand, endpoints []string, start time.Time) policy.
 	for _, project := range tenants[:rng.IntN(len(tenants)+1)] {
 		doc.Projects[project] = tenants[rng.IntN(len(tenants))]
 	}
-	seen := map[policy.Rule]bool{}
+	type place struct {
+		policy.Rule
+		temporary bool
+	}
+	seen := map[place]bool{}
 	for range rng.IntN(60) {
 		r := policy.Rule{Endpoint: places[rng.IntN(len(places))], Subject: policy.Subject(rng.IntN(7))}
 		switch rng.IntN(3) {
@@ -223,18 +247,22 @@ func randomDocument(rng *rand.Rand, endpoints []string, start time.Time) policy.
 		case 1:
 			r.Tier = tenants[rng.IntN(len(tenants))]
 		}
-		if seen[r] {
+		at := place{r, rng.IntN(3) == 0}
+		if seen[at] {
 			continue
 		}
-		seen[r] = true
+		seen[at] = true
 		r.Limit, r.Per, r.Burst = 1+rng.Int64N(50), time.Second, 1+rng.Int64N(50)
-		if rng.IntN(3) == 0 {
+		if at.temporary {
 			r.Expires = start.Add(time.Duration(rng.IntN(10)) * time.Minute)
 		}
 		if rng.IntN(4) == 0 {
 			r.Name = fmt.Sprintf("rule %d", rng.IntN(5))
 		}
 		r.Mode, r.OnStoreLoss = policy.Mode(rng.IntN(2)), policy.StoreLoss(rng.IntN(3))
+		if r.Mode == policy.Enforce && rng.IntN(4) == 0 {
+			r.EnforcePercent = 1 + rng.Int64N(99)
+		}
 		doc.Rules = append(doc.Rules, r)
 	}
 	return doc
@@ -263,29 +291,34 @@ func TestResolveAgainstTheSpecification(t *testing.T) {
 				text = texts[n-1]
 				m = endpoint.Match{ID: lookup(t, endpoints, text), Status: endpoint.Known}
 			}
-			want := specify(doc, now, text, project, tier)
+			caller := caller{set, []byte{byte(rng.IntN(100))}}
+			want := specify(doc, now, text, project, tier, caller.isChosen)
 			got := map[policy.Level][]policy.Rule{}
-			applied := set.Resolve(nil, now.UnixNano(), m, project, tier)
+			applied := set.ResolveFor(nil, now.UnixNano(), m, project, tier, caller)
 			if len(applied) > policy.MaxApplied {
 				t.Fatalf("Resolve returned %d rules, want %d at most", len(applied), policy.MaxApplied)
 			}
 			for _, a := range applied {
-				got[a.Level] = append(got[a.Level], set.Rule(a.Rule))
+				r := set.Rule(a.Rule)
+				if a.Shadow == set.Enforces(a.Rule, caller.subject) {
+					t.Fatalf("Shadow = %v for %+v", a.Shadow, r)
+				}
+				got[a.Level] = append(got[a.Level], r)
 			}
 			if !reflect.DeepEqual(got, want) {
 				t.Fatalf("seed %d, round %d: Resolve(%q, project %q, tier %q)\n got %v\nwant %v\ndocument %+v",
 					seed, round, text, project, tier, got, want, doc)
 			}
-			checkConsidered(t, set, applied, now.UnixNano(), m, project, tier)
+			checkConsidered(t, set, applied, now.UnixNano(), m, project, tier, caller)
 		}
 	}
 }
 
 // checkConsidered: what applies according to Consider is what Resolve says.
-func checkConsidered(t *testing.T, set *policy.Set, applied []policy.Applied, now int64, m endpoint.Match, project, tier string) {
+func checkConsidered(t *testing.T, set *policy.Set, applied []policy.Applied, now int64, m endpoint.Match, project, tier string, caller caller) {
 	t.Helper()
 	var got []policy.Applied
-	for _, c := range set.Consider(now, m, project, tier) {
+	for _, c := range set.ConsiderFor(now, m, project, tier, caller) {
 		if c.Applies {
 			got = append(got, policy.Applied{Rule: c.Rule, Level: c.Level})
 			if r := set.Rule(c.Rule); r.Subject != c.Subject {
@@ -295,6 +328,9 @@ func checkConsidered(t *testing.T, set *policy.Set, applied []policy.Applied, no
 	}
 	order := func(a, b policy.Applied) int { return int(a.Rule) - int(b.Rule) }
 	want := slices.SortedFunc(slices.Values(applied), order)
+	for i := range want {
+		want[i].Shadow = false
+	}
 	if slices.SortFunc(got, order); !slices.Equal(got, want) {
 		t.Fatalf("Consider applies %v, Resolve %v", got, want)
 	}

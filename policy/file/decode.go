@@ -150,7 +150,7 @@ func (d *decoder) ignore(doc *policy.Document) error {
 	return err
 }
 
-const fields = "endpoint, project, tier, limit, per, burst, subject, algorithm, mode, scope, on_store_loss, expires or name"
+const fields = "endpoint, project, tier, limit, per, burst, subject, algorithm, mode, scope, on_store_loss, expires, name or enforce_percent"
 
 func (d *decoder) rule(r *policy.Rule, i int) error {
 	const where = "rules"
@@ -184,6 +184,8 @@ func (d *decoder) rule(r *policy.Rule, i int) error {
 			err = d.enum(where, i, field, &r.OnStoreLoss)
 		case "expires":
 			r.Expires, err = d.time(where, i)
+		case "enforce_percent":
+			r.EnforcePercent, err = d.whole(where, i, field, "a whole number, 1 to 100, or no such field for 100")
 		case "name":
 			r.Name, err = d.text(where, i, field, "a text, or no such field")
 		default:

@@ -65,6 +65,8 @@ type Entry struct {
 	OnStoreLoss policy.StoreLoss `json:"on_store_loss,omitempty" yaml:"on_store_loss,omitempty"`
 	Expires     time.Time        `json:"expires,omitzero" yaml:"expires,omitempty"` // RFC 3339
 	Name        string           `json:"name,omitempty" yaml:"name,omitempty"`
+
+	EnforcePercent int64 `json:"enforce_percent,omitempty" yaml:"enforce_percent,omitempty"` // 1 to 100
 }
 
 // Seconds is a time in whole seconds. It is written "60s" and read from "60s",
@@ -112,6 +114,7 @@ func (d Document) Policy(source string) policy.Document {
 			Limit: e.Limit, Per: time.Duration(e.Per), Burst: e.Burst,
 			Subject: e.Subject, Algorithm: e.Algorithm, Mode: e.Mode, Scope: e.Scope,
 			OnStoreLoss: e.OnStoreLoss, Expires: e.Expires, Name: e.Name,
+			EnforcePercent: e.EnforcePercent,
 		}
 	}
 	for _, a := range d.Ignore {
@@ -129,6 +132,7 @@ func From(d policy.Document) Document {
 			Limit: r.Limit, Per: Seconds(r.Per), Burst: r.Burst,
 			Subject: r.Subject, Algorithm: r.Algorithm, Mode: r.Mode, Scope: r.Scope,
 			OnStoreLoss: r.OnStoreLoss, Expires: r.Expires, Name: r.Name,
+			EnforcePercent: r.EnforcePercent,
 		}
 	}
 	for _, a := range d.Ignore {

@@ -21,7 +21,7 @@ var _ policy.Source = (*file.Source)(nil)
 const everyField = `{
   "projects": {"acme": "gold", "umbrella": "silver"},
   "rules": [
-    {"endpoint":"GET /v1/items/{id}","project":"acme","limit":9223372036854775807,"per":"60s","burst":7,"subject":"principal_ip","mode":"shadow","on_store_loss":"share","expires":"2026-01-31T12:00:00Z","name":"a \"name\" <x>"},
+    {"endpoint":"GET /v1/items/{id}","project":"acme","limit":9223372036854775807,"per":"60s","burst":7,"subject":"principal_ip","mode":"shadow","on_store_loss":"share","expires":"2026-01-31T12:00:00Z","name":"a \"name\" <x>","enforce_percent":25},
     {"endpoint":"GET /v1/items/{id}","tier":"gold","limit":1},
     {"endpoint":"default","limit":1}
   ]
@@ -36,7 +36,7 @@ func everyFieldDocument() policy.Document {
 			{
 				Endpoint: "GET /v1/items/{id}", Project: "acme", Limit: 9223372036854775807, Per: time.Minute, Burst: 7,
 				Subject: policy.SubjectPrincipalIP, Mode: policy.Shadow, OnStoreLoss: policy.LossShare,
-				Expires: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC), Name: `a "name" <x>`,
+				Expires: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC), Name: `a "name" <x>`, EnforcePercent: 25,
 			},
 			{Endpoint: "GET /v1/items/{id}", Tier: "gold", Limit: 1},
 			{Endpoint: "default", Limit: 1},

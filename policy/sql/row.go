@@ -102,6 +102,8 @@ func (r row) rule() policy.Rule {
 		Burst:    r.whole("burst"),
 		Expires:  r.time("expires_at"),
 		Name:     r.optional("name"),
+
+		EnforcePercent: r.whole("enforce_percent"),
 	}
 	r.enum("subject", &rule.Subject)
 	r.enum("algorithm", &rule.Algorithm)

@@ -15,6 +15,8 @@
 //	               text     as in policy.Rule
 //	expires_at     integer  Unix seconds; or RFC 3339 text, or a time
 //	name           text     shown to clients
+//	enforce_percent
+//	               integer  for how many of a hundred subjects it denies; default 100
 //
 // Other columns are left alone. A value of another kind is an error that names
 // the table, the row, the field, the value and what is wanted; all of them are
@@ -171,7 +173,7 @@ func (s *Source) Load(ctx context.Context) (policy.Document, string, error) {
 // columnNames are the columns that are read, in the order of loader.rule.
 var columnNames = []string{
 	"endpoint", "project_id", "rps_limit", "per_seconds", "burst", "tier", "subject", "algorithm",
-	"mode", "scope", "on_store_loss", "expires_at", "name",
+	"mode", "scope", "on_store_loss", "expires_at", "name", "enforce_percent",
 }
 
 // required is how many of columnNames a table must have.

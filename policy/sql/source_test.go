@@ -64,17 +64,17 @@ func TestThreeColumnsAreEnough(t *testing.T) {
 	}
 }
 
-const everyColumn = "endpoint project_id rps_limit per_seconds burst tier subject algorithm mode scope on_store_loss expires_at name"
+const everyColumn = "endpoint project_id rps_limit per_seconds burst tier subject algorithm mode scope on_store_loss expires_at name enforce_percent"
 
 func TestEveryColumn(t *testing.T) {
 	d, db := newDatabase(t)
 	end := time.Date(2026, 1, 31, 0, 0, 0, 0, time.UTC)
 	d.put("policies", everyColumn,
-		row{"GET /a", "acme", int64(5), int64(60), int64(9), nil, "ip", "token_bucket", "shadow", "local", "open", end.Unix(), "a"},
-		row{"GET /a", nil, int64(5), nil, nil, "gold", []byte("project"), nil, nil, nil, nil, "2026-01-31T00:00:00Z", ""},
-		row{"GET /a", nil, int64(5), nil, nil, nil, nil, nil, nil, nil, nil, end, nil},
-		row{"GET /b", nil, int64(5), nil, nil, nil, nil, nil, nil, nil, nil, []byte("1769817600"), nil},
-		row{"GET /c", nil, int64(math.MaxInt64), nil, nil, nil, nil, nil, nil, nil, nil, nil, nil},
+		row{"GET /a", "acme", int64(5), int64(60), int64(9), nil, "ip", "token_bucket", "shadow", "local", "open", end.Unix(), "a", nil},
+		row{"GET /a", nil, int64(5), nil, nil, "gold", []byte("project"), nil, nil, nil, nil, "2026-01-31T00:00:00Z", "", int64(25)},
+		row{"GET /a", nil, int64(5), nil, nil, nil, nil, nil, nil, nil, nil, end, nil, "100"},
+		row{"GET /b", nil, int64(5), nil, nil, nil, nil, nil, nil, nil, nil, []byte("1769817600"), nil, nil},
+		row{"GET /c", nil, int64(math.MaxInt64), nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil},
 	)
 	d.put("projects", "project_id tier", row{"acme", "gold"}, row{int64(42), []byte("silver")}, row{"plain", nil})
 	doc, _ := load(t, source(t, sql.Options{DB: db, Projects: "projects"}))
@@ -84,8 +84,8 @@ func TestEveryColumn(t *testing.T) {
 		Rules: []policy.Rule{
 			{Endpoint: "GET /a", Project: "acme", Limit: 5, Per: time.Minute, Burst: 9, Subject: policy.SubjectIP,
 				Mode: policy.Shadow, OnStoreLoss: policy.LossOpen, Expires: end, Name: "a"},
-			{Endpoint: "GET /a", Tier: "gold", Limit: 5, Subject: policy.SubjectProject, Expires: end},
-			{Endpoint: "GET /a", Limit: 5, Expires: end},
+			{Endpoint: "GET /a", Tier: "gold", Limit: 5, Subject: policy.SubjectProject, Expires: end, EnforcePercent: 25},
+			{Endpoint: "GET /a", Limit: 5, Expires: end, EnforcePercent: 100},
 			{Endpoint: "GET /b", Limit: 5, Expires: end},
 			{Endpoint: "GET /c", Limit: math.MaxInt64},
 		},
@@ -124,13 +124,15 @@ func TestWrongValues(t *testing.T) {
 		{"on_store_loss", "deny", `on_store_loss is "deny", want "closed", "share" or "open", or NULL`},
 		{"expires_at", "2026-01-31 00:00:00", `expires_at is "2026-01-31 00:00:00", want Unix seconds, text such as "2026-01-31T00:00:00Z", or NULL for never`},
 		{"expires_at", int64(math.MaxInt64), `expires_at is 9223372036854775807, want Unix seconds, text such as "2026-01-31T00:00:00Z", or NULL for never`},
+		{"enforce_percent", int64(0), "enforce_percent is 0, want " + whole},
+		{"enforce_percent", 2.5, "enforce_percent is 2.5, want " + whole},
 		{"name", int64(3), "name is 3, want text or NULL"},
 	}
 	columns := strings.Fields(everyColumn)
 	for _, tt := range tests {
 		t.Run(fmt.Sprint(tt.column, " ", tt.value), func(t *testing.T) {
 			d, db := newDatabase(t)
-			good := row{"GET /a", nil, int64(5), nil, nil, nil, nil, nil, nil, nil, nil, nil, nil}
+			good := row{"GET /a", nil, int64(5), nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil}
 			bad := slices.Clone(good)
 			bad[1], bad[slices.Index(columns, tt.column)] = "acme", tt.value
 			d.put("policies", everyColumn, good, bad)
