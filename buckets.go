@@ -141,6 +141,9 @@ func (l *Limiter) Reset(ctx context.Context, q BucketQuery, approve Approve) (Bu
 	now := l.clock.Now()
 	l.allowances.remove(named.take.Key, now)
 	l.reservations.void(named.take.Key)
+	for i := range named.guards {
+		l.reservations.void(named.guards[i].Key)
+	}
 	named.take.Shape, named.take.Since, named.take.Before = named.terms.Shape, named.terms.Since, named.terms.Before
 	if _, err := l.change(ctx, now, named, bucket.Fill); err != nil {
 		return BucketState{}, err
@@ -227,8 +230,14 @@ func checkGrant(named *namedBucket, amount int64, until time.Time) error {
 // topUp takes amount tokens off the debt, as far as there is any.
 func (l *Limiter) topUp(ctx context.Context, now int64, named *namedBucket, amount int64) (int64, error) {
 	moved, err := l.change(ctx, now, named, -named.take.Shape.UnitsSaturating(amount))
-	l.reservations.spend(named.take.Key, named.take.Shape, -moved)
-	return (-moved + named.take.Shape.Unit - 1) / named.take.Shape.Unit, err // a part of a token counts as one
+	if err != nil {
+		return 0, err
+	}
+	l.reservations.spend(named.take.Key, named.take.Shape, -moved[0])
+	for i := range named.guards {
+		l.reservations.spend(named.guards[i].Key, named.guards[i].Shape, -moved[1+i])
+	}
+	return (-moved[0] + named.take.Shape.Unit - 1) / named.take.Shape.Unit, nil // a part of a token counts as one
 }
 
 func (l *Limiter) allow(now int64, named *namedBucket, amount, until int64) error {
@@ -242,17 +251,25 @@ func (l *Limiter) allow(now int64, named *namedBucket, amount, until int64) erro
 	return nil
 }
 
-// change corrects the debt of one bucket.
-func (l *Limiter) change(ctx context.Context, now int64, named *namedBucket, units int64) (int64, error) {
+// change corrects the debt of one bucket, and then of its guards, by so many
+// units, which are the same in all of them.
+func (l *Limiter) change(ctx context.Context, now int64, named *namedBucket, units int64) (moved []int64, err error) {
 	if l.correct == nil {
-		return 0, errCannotCorrect
+		return nil, errCannotCorrect
 	}
-	changes := []bucket.Change{{Key: named.take.Key, Shape: named.take.Shape, Since: named.take.Since, Before: named.take.Before, Units: units}}
-	moved := make([]int64, 1)
+	changes := []bucket.Change{changeOf(&named.take, units)}
+	for i := range named.guards {
+		changes = append(changes, changeOf(&named.guards[i], units))
+	}
+	moved = make([]int64, len(changes))
 	if err := l.correct.Correct(ctx, now, changes, moved); err != nil {
-		return 0, fmt.Errorf("correct the bucket: %w", err)
+		return nil, fmt.Errorf("correct the bucket: %w", err)
 	}
-	return moved[0], nil
+	return moved, nil
+}
+
+func changeOf(t *bucket.Take, units int64) bucket.Change {
+	return bucket.Change{Key: t.Key, Shape: t.Shape, Since: t.Since, Before: t.Before, Units: units}
 }
 
 // namedBucket is a bucket that a query names.
@@ -260,6 +277,10 @@ type namedBucket struct {
 	take  bucket.Take // of one token
 	terms policy.Terms
 	state BucketState
+
+	// guards are takes from the buckets that have to have room as well; see
+	// policy.Guard. What is done to the bucket is done to them.
+	guards []bucket.Take
 }
 
 // one finds the one bucket that a query names, and asks for approval to change
@@ -296,7 +317,8 @@ func (l *Limiter) find(ctx context.Context, q *BucketQuery) (found []namedBucket
 	if err != nil {
 		return nil, nil, err
 	}
-	set := l.rules()
+	now := l.clock.Now()
+	set := l.rules(now)
 	if set == nil {
 		return nil, nil, errors.New("no rules were loaded yet")
 	}
@@ -311,8 +333,8 @@ func (l *Limiter) find(ctx context.Context, q *BucketQuery) (found []namedBucket
 	if none && q.Identifier != "" {
 		return nil, nil, wrongQuery("the identifier is none that could be read in a body")
 	}
-	t := &trip{request: Request{Identifier: identifier, Unparsable: q.Unparsable}, match: match, who: who, set: set, now: l.clock.Now(), cost: 1}
-	t.applied = set.Resolve(nil, l.clock.Wall(t.now), match, who.Project, who.Tier)
+	t := &trip{request: Request{Identifier: identifier, Unparsable: q.Unparsable}, match: match, who: who, set: set, now: now, cost: 1, limiter: l}
+	t.applied = set.ResolveFor(nil, l.clock.Wall(t.now), match, who.Project, who.Tier, t)
 	t.applied = slices.DeleteFunc(t.applied, func(a policy.Applied) bool {
 		terms := set.Terms(a.Rule)
 		if a.Level.EveryEndpoint() != every || q.Subject != nil && *q.Subject != terms.Subject {
@@ -328,15 +350,23 @@ func (l *Limiter) find(ctx context.Context, q *BucketQuery) (found []namedBucket
 		return needs != ""
 	})
 	l.name(t)
-	for i, a := range t.applied {
+	if set.Moved(now, who.Project, who.Tier) != 0 {
+		l.guard(t)
+	}
+	for i, a := range t.applied[:t.doubted] {
 		if q.Unparsable && i < t.named {
 			continue // the address's
 		}
 		n := namedBucket{take: t.takes[i], terms: set.Terms(a.Rule)}
+		for k, g := range t.guards {
+			if g.Of == i {
+				n.guards = append(n.guards, t.takes[t.doubted+k])
+			}
+		}
 		rule := set.Rule(a.Rule)
 		n.state = BucketState{
 			Rule: rule.Title(), Endpoint: q.Endpoint, Level: a.Level.String(), Subject: rule.Subject.String(),
-			Whose: whose(rule.Subject, &who, q, l.region), Limit: rule.Limit, Per: rule.Per, Burst: rule.Burst, Mode: rule.Mode.String(),
+			Whose: whose(rule.Subject, &who, q, l.region), Limit: rule.Limit, Per: rule.Per, Burst: rule.Burst, Mode: modeFor(a.Shadow).String(),
 		}
 		if n.state, err = l.look(ctx, &n); err != nil {
 			return nil, nil, err
@@ -363,11 +393,32 @@ func (l *Limiter) look(ctx context.Context, n *namedBucket) (BucketState, error)
 	}
 	state := n.state
 	state.Remaining, state.ResetAfter, state.Wait = none[0].Remaining, none[0].ResetAfter, one[0].RetryAfter
+	for i := range n.guards {
+		held, err := l.lookAtGuard(ctx, now, n.guards[i])
+		if err != nil {
+			return BucketState{}, err
+		}
+		state.Remaining, state.Wait = min(state.Remaining, held.Remaining), max(state.Wait, held.RetryAfter)
+	}
 	state.Allowance = nil
 	if own, ok := l.allowances.get(n.take.Key, now); ok {
 		state.Allowance = &AllowanceState{own.tokens, time.Unix(0, own.until+l.ahead(now)).UTC()}
 	}
 	return state, nil
+}
+
+// lookAtGuard reports what a guard leaves of its bucket's budget, and when it
+// has a token.
+func (l *Limiter) lookAtGuard(ctx context.Context, now int64, guard bucket.Take) (bucket.Outcome, error) {
+	guard.Shadow = false
+	take, out := [1]bucket.Take{guard}, [1]bucket.Outcome{}
+	if _, err := l.buckets.Peek(ctx, now, take[:], out[:]); err != nil {
+		return bucket.Outcome{}, fmt.Errorf("look at the bucket: %w", err)
+	}
+	if out[0].Allowed {
+		out[0].Remaining++ // which the look has taken off
+	}
+	return out[0], nil
 }
 
 // matchOf reads which endpoint a query means, and whether the bucket of all

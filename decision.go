@@ -84,7 +84,12 @@ type Verdict struct {
 	// could not be read: about the bucket that all such requests share.
 	Unparsable bool
 
-	// Shadow rules count like any other and never deny.
+	// Earlier is the rule's second verdict on a caller whose project has changed
+	// its tier of late: about the bucket that it had before, which goes on.
+	Earlier bool
+
+	// Shadow rules count like any other and never deny. A rule that is enforced
+	// for a share of its subjects is in shadow for the others.
 	Shadow bool
 
 	// Outcome is the state of the rule's bucket after the decision.
@@ -174,7 +179,7 @@ func (d *Decision) settle(t *trip, allowed bool) {
 		verdicts = d.more
 	}
 	for i, a := range t.applied {
-		verdicts[i] = Verdict{Rule: a.Rule, Level: a.Level, Unparsable: i >= t.named, Shadow: t.takes[i].Shadow, Outcome: t.outs[i]}
+		verdicts[i] = Verdict{Rule: a.Rule, Level: a.Level, Unparsable: i >= t.named && i < t.doubted, Earlier: i >= t.doubted, Shadow: t.takes[i].Shadow, Outcome: t.outs[i]}
 	}
 	if allowed && t.shaped {
 		d.Wait = longestWait(verdicts)

@@ -2,6 +2,7 @@ package headgate
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/headgate-io/headgate/endpoint"
@@ -71,6 +72,7 @@ type BucketAccount struct {
 	Tier       string        `json:"tier,omitempty"`
 	Subject    string        `json:"subject"`
 	Unparsable bool          `json:"unparsable,omitempty"` // shared by all requests whose identifier cannot be read
+	Earlier    bool          `json:"earlier,omitempty"`    // the one from before the project changed its tier
 	Limit      int64         `json:"limit"`
 	Per        time.Duration `json:"per_ns"`
 	Burst      int64         `json:"burst"`
@@ -82,6 +84,15 @@ type BucketAccount struct {
 	Wait       time.Duration `json:"wait_ns,omitempty"`
 	Denies     bool          `json:"denies"`
 	Binding    bool          `json:"binding"`
+
+	// Percent is the share of subjects that the rule is enforced for; absent if
+	// it is all. Mode says what it is for this caller.
+	Percent int `json:"enforce_percent,omitempty"`
+
+	// Expires is when a temporary rule ends, and StandsFor the limit of the
+	// lasting rule in whose place it stands until then.
+	Expires   time.Time `json:"expires,omitzero"`
+	StandsFor string    `json:"stands_for,omitempty"`
 }
 
 // VerdictAccount is what Check would answer.
@@ -97,7 +108,7 @@ type VerdictAccount struct {
 // takes nothing from any bucket and is not observed. It allocates freely: it
 // is for people.
 func (l *Limiter) Explain(ctx context.Context, r Request) Explanation {
-	t := &trip{request: r}
+	t := &trip{request: r, limiter: l}
 	identifier := l.readTyped(&t.request)
 	d := &t.decision
 	if l.prepare(ctx, t) {
@@ -189,7 +200,7 @@ func orUnknown(region string) string {
 }
 
 func (l *Limiter) explainRules(x *Explanation, t *trip) {
-	for _, c := range t.set.Consider(l.clock.Wall(t.now), t.match, t.who.Project, t.who.Tier) {
+	for _, c := range t.set.ConsiderFor(l.clock.Wall(t.now), t.match, t.who.Project, t.who.Tier, t) {
 		account := Considered{Subject: c.Subject.String(), Level: c.Level.String(), Applies: c.Applies, Why: c.Why}
 		if c.Found {
 			account.Rule = t.set.Rule(c.Rule).Title()
@@ -201,13 +212,27 @@ func (l *Limiter) explainRules(x *Explanation, t *trip) {
 func explainBuckets(x *Explanation, d *Decision) {
 	for i, v := range d.Verdicts() {
 		rule := d.set.Rule(v.Rule)
-		x.Buckets = append(x.Buckets, BucketAccount{
+		account := BucketAccount{
 			Rule: rule.Title(), Endpoint: rule.Endpoint, Project: rule.Project, Tier: rule.Tier,
-			Subject: rule.Subject.String(), Unparsable: v.Unparsable, Limit: rule.Limit, Per: rule.Per, Burst: rule.Burst,
-			Algorithm: rule.Algorithm.String(), Mode: rule.Mode.String(),
+			Subject: rule.Subject.String(), Unparsable: v.Unparsable, Earlier: v.Earlier, Limit: rule.Limit, Per: rule.Per, Burst: rule.Burst,
+			Algorithm: rule.Algorithm.String(), Mode: modeFor(v.Shadow).String(),
 			Remaining: v.Outcome.Remaining, RetryAfter: v.Outcome.RetryAfter, ResetAfter: v.Outcome.ResetAfter, Wait: v.Outcome.Wait,
 			Denies:  !v.Shadow && !v.Outcome.Allowed,
 			Binding: i == d.binding,
-		})
+			Percent: int(rule.EnforcePercent), Expires: rule.Expires,
+		}
+		if lasting, ok := d.set.StandsFor(v.Rule); ok {
+			l := d.set.Rule(lasting)
+			account.StandsFor = fmt.Sprintf("%s, burst %d", l.Rate(), l.Burst)
+		}
+		x.Buckets = append(x.Buckets, account)
 	}
+}
+
+// modeFor is the mode of a rule for one caller.
+func modeFor(shadow bool) policy.Mode {
+	if shadow {
+		return policy.Shadow
+	}
+	return policy.Enforce
 }

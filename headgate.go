@@ -40,6 +40,7 @@ type Limiter struct {
 
 	learn        Learner                    // nil if the buckets need not
 	told         atomic.Pointer[policy.Set] // the rules that they heard of last
+	due          atomic.Int64               // when a temporary rule ends, which they have to hear of as well
 	correct      Corrector                  // nil if the buckets cannot
 	reservations *reservations
 	allowances   *allowances
@@ -102,7 +103,7 @@ func (l *Limiter) Check(ctx context.Context, r Request) Decision {
 
 func (l *Limiter) begin(r Request) *trip {
 	t := l.trips.Get().(*trip)
-	t.request, t.decision = r, Decision{}
+	t.request, t.decision, t.limiter = r, Decision{}, l
 	return t
 }
 
@@ -122,6 +123,7 @@ func (l *Limiter) end(t *trip) {
 // is pooled: what is handed to an interface or a function value escapes, and a
 // request should not pay for that.
 type trip struct {
+	limiter  *Limiter
 	request  Request
 	decision Decision
 
@@ -131,13 +133,16 @@ type trip struct {
 	now     int64
 	cost    int64
 	applied []policy.Applied
-	named   int // of those, how many have a bucket by their subject; the rest share one
+	named   int // of those, how many have a bucket by their subject
+	doubted int // and up to where are those that share one; the rest are guarded
+	guards  []policy.Guard
 	takes   []bucket.Take
 	outs    []bucket.Outcome
 	subject []byte
 	shaped  bool // a rule may tell the request to wait
 
-	pasts []rate.Past // what allowances replaced, for as many takes as there ever were
+	pasts      []rate.Past    // what allowances replaced, for as many takes as there ever were
+	guardPasts [][2]rate.Past // and what moves did
 }
 
 // prepare runs every stage up to the buckets. It reports false when the
@@ -150,16 +155,19 @@ func (l *Limiter) prepare(ctx context.Context, t *trip) bool {
 		d.Reason = reason
 		return false
 	}
-	if t.set = l.rules(); t.set == nil {
+	t.now = l.clock.Now()
+	if t.set = l.rules(t.now); t.set == nil {
 		d.Reason = NoPolicies
 		return false
 	}
-	t.now = l.clock.Now()
 	t.who = l.identities.Resolve(ctx, identity.Evidence{
 		Peer: r.Peer, Header: r.Header, Target: r.Target, Certificate: r.Certificate, Endpoint: l.place(t.match.ID),
 	})
 	d.Principal, d.set = t.who, t.set
-	t.applied = t.set.Resolve(t.applied[:0], l.clock.Wall(t.now), t.match, t.who.Project, t.who.Tier)
+	if r.Unparsable {
+		r.Identifier = ""
+	}
+	t.applied = t.set.ResolveFor(t.applied[:0], l.clock.Wall(t.now), t.match, t.who.Project, t.who.Tier, t)
 	if len(t.applied) == 0 {
 		d.Reason, d.Allowed = NoRule, !l.denyUnruled
 		return false
@@ -168,6 +176,9 @@ func (l *Limiter) prepare(ctx context.Context, t *trip) bool {
 		t.cost = l.costs[t.match.ID]
 	}
 	l.name(t)
+	if t.set.Moved(t.now, t.who.Project, t.who.Tier) != 0 {
+		l.guard(t)
+	}
 	if t.shaped {
 		t.acceptWait(ctx)
 	}
@@ -195,23 +206,30 @@ func (l *Limiter) refuse(r *Request, m endpoint.Match) (Reason, bool) {
 // bucket all endpoints share.
 const everyEndpoint = ^uint32(0)
 
+// Chosen makes a trip the policy.Chooser of its request.
+func (t *trip) Chosen(rule policy.RuleID) bool {
+	subject := t.set.Terms(rule).Subject
+	if subject == policy.SubjectRegion {
+		t.decision.Region = t.limiter.region(t.who.Client)
+	}
+	t.subject = t.limiter.appendSubject(t.subject[:0], subject, t)
+	return t.set.Enforces(rule, t.subject)
+}
+
 // name turns the rules that apply into attempts on named buckets.
 func (l *Limiter) name(t *trip) {
 	t.shaped, t.named = false, len(t.applied)
 	if t.request.Unparsable {
-		t.request.Identifier = ""
 		t.doubt()
 	}
+	t.doubted = len(t.applied)
 	if cap(t.takes) < len(t.applied) {
 		t.takes = make([]bucket.Take, max(policy.MaxApplied, len(t.applied)))
 	}
 	t.takes = t.takes[:len(t.applied)]
 	for i, a := range t.applied {
 		terms := t.set.Terms(a.Rule)
-		at := uint32(t.match.ID)
-		if a.Level.EveryEndpoint() {
-			at = everyEndpoint
-		}
+		at := t.endpointOf(a)
 		if terms.Subject == policy.SubjectRegion {
 			t.decision.Region = l.region(t.who.Client)
 		}
@@ -227,10 +245,23 @@ func (l *Limiter) name(t *trip) {
 		if take.Before != terms.Before { // mostly both are nil, and storing a pointer costs more than looking at it
 			take.Before = terms.Before
 		}
-		take.Cost, take.Shadow, take.MaxWait = t.cost, terms.Mode == policy.Shadow, 0
+		take.Cost, take.Shadow, take.MaxWait = t.cost, a.Shadow, 0
 		t.shaped = t.shaped || terms.Shape.Algorithm == rate.LeakyBucket
 	}
 	l.allowances.apply(t.now, t.takes, &t.pasts)
+	l.makeRoom(t)
+}
+
+// endpointOf is the endpoint that the key of a rule's bucket says.
+func (t *trip) endpointOf(a policy.Applied) uint32 {
+	if a.Level.EveryEndpoint() {
+		return everyEndpoint
+	}
+	return uint32(t.match.ID)
+}
+
+// makeRoom makes room for an outcome for every take.
+func (l *Limiter) makeRoom(t *trip) {
 	if cap(t.outs) < len(t.takes) {
 		t.outs = make([]bucket.Outcome, max(policy.MaxApplied, len(t.takes)))
 	}
@@ -261,6 +292,7 @@ const (
 	tagPrincipalIP
 	tagUnparsable
 	tagIdentifierIP
+	tagStay
 )
 
 // appendSubject appends whose budget a rule means. What a request lacks is
@@ -311,8 +343,7 @@ func (l *Limiter) conclude(t *trip, allowed bool, err error) {
 	}
 	d.Reason, d.Allowed, d.Cost = StoreFailed, true, t.cost
 	for _, a := range t.applied {
-		terms := t.set.Terms(a.Rule)
-		if terms.Mode == policy.Enforce && terms.OnStoreLoss != policy.LossOpen {
+		if !a.Shadow && t.set.Terms(a.Rule).OnStoreLoss != policy.LossOpen {
 			d.Allowed = false
 		}
 	}

@@ -158,6 +158,8 @@ type charge struct {
 	key   key.Key
 	shape rate.Shape
 	units int64
+
+	guard int64 // of a guard, when the project had moved last; see policy.Guard
 }
 
 // chargesOf lists the buckets that an allowed trip took from: those of all
@@ -171,7 +173,11 @@ func chargesOf(t *trip) []charge {
 			continue
 		}
 		a := t.applied[i]
-		charges = append(charges, charge{t.set.Terms(a.Rule).ID, a.Level.EveryEndpoint(), take.Key, take.Shape, units})
+		made := charge{rule: t.set.Terms(a.Rule).ID, every: a.Level.EveryEndpoint(), key: take.Key, shape: take.Shape, units: units}
+		if i >= t.doubted {
+			made.guard = take.Since
+		}
+		charges = append(charges, made)
 	}
 	return charges
 }
@@ -291,13 +297,16 @@ func (l *Limiter) settle(ctx context.Context, now int64, e *entry, actual int64,
 	}
 	changes := make([]bucket.Change, 0, len(e.charges))
 	left := int64(0) // of the difference, where it is not charged at all
-	set := l.rules()
+	set := l.rules(now)
 	var applied [policy.MaxApplied]policy.Applied
 	inForce := applied[:0]
 	if set != nil {
 		inForce = set.Resolve(inForce, now, e.match, e.project, e.tier)
 	}
 	for i := range e.charges {
+		if set != nil && e.charges[i].guard != 0 && set.Moved(now, e.project, e.tier) != e.charges[i].guard {
+			continue // it moved again, or long ago: what was taken stays taken
+		}
 		due := actual
 		if forgiven && !e.charges[i].every {
 			due = 0
@@ -329,6 +338,9 @@ func (l *Limiter) correction(now int64, e *entry, from *charge, set *policy.Set,
 		terms := set.Terms(a.Rule)
 		if terms.ID != from.rule {
 			continue
+		}
+		if from.guard != 0 {
+			terms.Shape, terms.Since, terms.Before = from.shape, from.guard, nil
 		}
 		take := [1]bucket.Take{{Key: from.key, Shape: terms.Shape, Since: terms.Since, Before: terms.Before}}
 		l.allowances.apply(now, take[:], new([]rate.Past))

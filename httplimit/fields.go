@@ -68,7 +68,7 @@ func (h *handler) setRateLimit(header http.Header, d *headgate.Decision) {
 	var only *rendered
 	for i := range verdicts {
 		v := &verdicts[i]
-		if v.Shadow || v.Unparsable {
+		if v.Shadow || v.Unparsable || v.Earlier {
 			continue // not in force, so nothing to obey; or told with its rule
 		}
 		v = tighter(verdicts, v)
@@ -91,10 +91,11 @@ func (h *handler) setRateLimit(header http.Header, d *headgate.Decision) {
 	header[fieldRateLimit], header[fieldPolicy] = values[0:1:1], values[1:2:2]
 }
 
-// tighter is v, or the same rule's verdict about the bucket that unparsable
-// requests share, where that has less.
+// tighter is v, or the same rule's verdict about another bucket (the one that
+// unparsable requests share, or the caller's from before a change of tier), where
+// that has less.
 func tighter(verdicts []headgate.Verdict, v *headgate.Verdict) *headgate.Verdict {
-	for i := len(verdicts) - 1; i >= 0 && verdicts[i].Unparsable; i-- {
+	for i := len(verdicts) - 1; i >= 0 && (verdicts[i].Unparsable || verdicts[i].Earlier); i-- {
 		other := &verdicts[i]
 		if other.Rule != v.Rule {
 			continue

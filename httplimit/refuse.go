@@ -99,7 +99,7 @@ func violated(d *headgate.Decision) []string {
 	var names []string
 	for _, v := range d.Verdicts() {
 		if !v.Shadow && !v.Outcome.Allowed {
-			if title := d.Policies().Rule(v.Rule).Title(); !v.Unparsable || !slices.Contains(names, title) {
+			if title := d.Policies().Rule(v.Rule).Title(); !v.Unparsable && !v.Earlier || !slices.Contains(names, title) {
 				names = append(names, title)
 			}
 		}

@@ -1,0 +1,51 @@
+package headgate
+
+import (
+	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/key"
+	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/rate"
+)
+
+// guard adds attempts on the buckets that the caller had before its project
+// changed its tier; see policy.Guard. It runs only while a move is remembered.
+// Afterwards t.guards has one for each take from t.doubted on.
+func (l *Limiter) guard(t *trip) {
+	all := t.set.Guards(t.guards[:0], l.clock.Wall(t.now), t.match, t.who.Project, t.applied[:t.named], t)
+	t.guards = all[:0]
+	if len(t.guardPasts) < len(all) {
+		t.guardPasts = make([][2]rate.Past, len(all))
+	}
+	for i, g := range all {
+		own, shape := &t.takes[g.Of], t.set.Terms(t.applied[g.Of].Rule).Shape
+		take := bucket.Take{
+			Key: l.guardKey(t, &g, false), Since: g.Since, Before: g.Past(&t.guardPasts[i]), Cost: t.cost,
+			Shape: g.Shape.Grow(own.Shape.Burst() - shape.Burst()), // by an allowance
+		}
+		if g.Own && g.Shape.Capacity <= shape.Capacity {
+			if g.Since >= own.Since {
+				own.Since, own.Before = take.Since, take.Before
+			}
+			continue
+		}
+		if g.Own {
+			own.Key = l.guardKey(t, &g, true)
+		}
+		t.guards = append(t.guards, g)
+		t.applied = append(t.applied, t.applied[g.Of])
+		t.takes = append(t.takes, take)
+	}
+	l.makeRoom(t)
+}
+
+// guardKey names the bucket of the rule that was in force before, or, for the
+// time that a project is back under that rule, the bucket of its stay.
+func (l *Limiter) guardKey(t *trip, g *policy.Guard, stay bool) key.Key {
+	a := t.applied[g.Of]
+	t.subject = t.subject[:0]
+	if stay {
+		t.subject = append(t.subject, tagStay)
+	}
+	t.subject = l.appendSubject(t.subject, t.set.Terms(a.Rule).Subject, t)
+	return l.keys.Key(g.ID, t.endpointOf(a), t.subject)
+}
