@@ -79,6 +79,15 @@ func (r Rule) Rate() string {
 	return strconv.FormatInt(r.Limit, 10) + " per " + duration(max(r.Per, time.Second))
 }
 
+// Enforcement reports for people whom the rule denies: "enforce", "enforce 25%" or
+// "shadow".
+func (r Rule) Enforcement() string {
+	if r.Mode != Enforce || r.EnforcePercent == 0 || r.EnforcePercent == 100 {
+		return r.Mode.String()
+	}
+	return r.Mode.String() + " " + strconv.FormatInt(r.EnforcePercent, 10) + "%"
+}
+
 // duration is d without the zero units that time.Duration appends: 1h, not
 // 1h0m0s.
 func duration(d time.Duration) string {
