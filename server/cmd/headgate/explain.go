@@ -188,6 +188,9 @@ func writeBuckets(w io.Writer, x headgate.Explanation, offline bool) {
 		if b.Unparsable {
 			rule += ", all unparsable"
 		}
+		if b.Earlier {
+			rule += ", before the move"
+		}
 		fmt.Fprintf(table, "  %s %s\t%s\t%d\t%s\t%d\t%v\t%v\n",
 			mark, rule, policy.Rule{Limit: b.Limit, Per: b.Per}.Rate(), b.Burst, b.Mode, b.Remaining, b.RetryAfter, b.ResetAfter)
 	}

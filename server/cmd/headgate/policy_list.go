@@ -87,7 +87,7 @@ func writeRules(w io.Writer, list []policy.Rule, asJSON bool) error {
 			expires = r.Expires.Format(time.RFC3339)
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Endpoint, dash(r.Project), dash(r.Tier),
-			r.Subject, r.Rate(), burst, r.Mode, expires)
+			r.Subject, r.Rate(), burst, r.Enforcement(), expires)
 	}
 	return table.Flush()
 }

@@ -20,11 +20,12 @@ func newPolicySet() *cobra.Command {
 	var from configFlags
 	var named ruleFlags
 	var per, expires, mode, loss, name, algorithm string
-	var burst int64
+	var burst, percent int64
 	cmd := &cobra.Command{
 		Use:   "set ENDPOINT LIMIT",
 		Short: "Add a rule, or replace the one in its place",
 		Long: `Add a rule, or replace the one with the same endpoint, project, tier and subject.
+A rule that expires replaces one that does, and stands in for the lasting one.
 LIMIT is how many requests (tokens) it gives per second, or --per.
 
 ` + endpointHelp + `
@@ -48,6 +49,7 @@ documents. A running gateway acts on the change within a second.`,
 				rule.Mode.UnmarshalText([]byte(mode)),
 				rule.OnStoreLoss.UnmarshalText([]byte(loss)),
 				setBurst(&rule, burst, cmd.Flags().Changed("burst")),
+				setPercent(&rule, percent),
 			)
 			if err != nil {
 				return usageError{err}
@@ -72,6 +74,7 @@ documents. A running gateway acts on the change within a second.`,
 	named.addFlags(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&per, "per", "1s", "time over which LIMIT is given, in whole seconds")
+	flags.Int64Var(&percent, "enforce-percent", 100, "for how many of a hundred subjects the rule denies; for the others it is in shadow")
 	flags.Int64Var(&burst, "burst", 0, "most requests at once (default: as many as LIMIT)")
 	flags.StringVar(&algorithm, "algorithm", "token_bucket", "how the limit is counted: token_bucket, leaky_bucket (holds requests back until their turn), fixed_window, sliding_window or sliding_log")
 	flags.StringVar(&mode, "mode", "enforce", "enforce, or shadow: count what would be denied and deny nothing")
@@ -118,6 +121,17 @@ func setPer(rule *policy.Rule, text string) error {
 	return nil
 }
 
+// setPercent leaves out 100, which is what a rule means that says nothing.
+func setPercent(r *policy.Rule, percent int64) error {
+	if percent < 1 || percent > 100 {
+		return fmt.Errorf("--enforce-percent is %d, want 1 to 100", percent)
+	}
+	if percent < 100 {
+		r.EnforcePercent = percent
+	}
+	return nil
+}
+
 func setBurst(rule *policy.Rule, burst int64, given bool) error {
 	if given && burst < 1 {
 		return fmt.Errorf("--burst is %d, want 1 or more", burst)
@@ -160,6 +174,8 @@ func sentence(r policy.Rule) string {
 	}
 	if r.Mode == policy.Shadow {
 		text += ", in shadow"
+	} else if r.EnforcePercent != 0 {
+		text += fmt.Sprintf(", enforced for %d %% of them", r.EnforcePercent)
 	}
 	if !r.Expires.IsZero() {
 		text += ", until " + r.Expires.Format(time.RFC3339)
