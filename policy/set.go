@@ -205,7 +205,11 @@ func (s *Set) Resolve(dst []Applied, now int64, m endpoint.Match, project, tier 
 // subjects. When dst has room, ResolveFor allocates nothing.
 func (s *Set) ResolveFor(dst []Applied, now int64, m endpoint.Match, project, tier string, chooser Chooser) []Applied {
 	var at [levels]group
-	s.locate(&at, m, project, tier)
+	var p, t uint32
+	if m.Status == endpoint.Known {
+		p, t = s.tenant(project, tier)
+	}
+	s.locateFor(&at, m, p, t)
 	// The subjects that have their rule, and those that have one on trial, one
 	// bit each. A rule in shadow does not end the search: trying a limit must
 	// not switch off the one that holds.
