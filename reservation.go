@@ -301,7 +301,7 @@ func (l *Limiter) settle(ctx context.Context, now int64, e *entry, actual int64,
 	var applied [policy.MaxApplied]policy.Applied
 	inForce := applied[:0]
 	if set != nil {
-		inForce = set.Resolve(inForce, now, e.match, e.project, e.tier)
+		inForce = set.Resolve(inForce, l.clock.Wall(now), e.match, e.project, e.tier)
 	}
 	for i := range e.charges {
 		if set != nil && e.charges[i].guard != 0 && set.Moved(now, e.project, e.tier) != e.charges[i].guard {

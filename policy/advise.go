@@ -235,7 +235,7 @@ func (c *compiler) noteAddressGuard(i int, r *row) {
 		return
 	}
 	q := &s.rows[id]
-	if q.mode == Enforce && !c.isTemporary(q) && s.isInForce(id, c.now) && faster(s.limits[r.limit], s.limits[q.limit]) && !c.full("above_address_guard") {
+	if q.mode == Enforce && !c.isTemporary(q) && s.isInForce(id, c.wall) && faster(s.limits[r.limit], s.limits[q.limit]) && !c.full("above_address_guard") {
 		rule := s.Rule(id)
 		c.rule(Note, i, "above_address_guard", "limit", limitText(s.limits[r.limit]),
 			fmt.Sprintf("callers at several addresses, or a rule of its own beside (%s): a caller at one address gets its %s",

@@ -541,7 +541,7 @@ func (c *compiler) dateRows() {
 		}
 		id := c.placed(i)
 		r := &s.rows[id]
-		if !s.isInForce(id, c.now) {
+		if !s.isInForce(id, c.wall) {
 			continue // dated with the one that is, or over
 		}
 		lasting, pair := s.StandsFor(id)
@@ -550,7 +550,7 @@ func (c *compiler) dateRows() {
 		if pair {
 			shape, ends := s.shapes[r.limit], s.extras[r.extra].expires
 			s.ends = append(s.ends, ends)
-			from, past = c.followsAt(s.shapes[s.rows[lasting].limit], ruleWas{shape, from, past}, ends)
+			from, past = c.followsAt(s.shapes[s.rows[lasting].limit], ruleWas{shape, from, past}, ends-(c.wall-c.now))
 			c.date(&s.rows[lasting], from, past)
 		}
 	}
@@ -621,7 +621,7 @@ func (c *compiler) sinceOf() func(g uint32, r *row) (int64, *rate.Past) {
 	c.kept = make([]bool, len(prev.rows))
 	return func(g uint32, r *row) (int64, *rate.Past) {
 		shape := c.set.shapes[r.limit]
-		if id, ok := prev.counting(groups[g], r.subject, r.id, c.now); ok {
+		if id, ok := prev.counting(groups[g], r.subject, r.id, c.wall); ok {
 			c.keep(id)
 			old := prev.Terms(id)
 			return c.follows(shape, ruleWas{old.Shape, old.Since, old.Before})

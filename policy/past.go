@@ -86,7 +86,7 @@ func (c *compiler) formerRules() former {
 		add(id, r)
 	}
 	for id := range prev.rows {
-		if !c.kept[id] && prev.isInForce(RuleID(id), c.now) {
+		if !c.kept[id] && prev.isInForce(RuleID(id), c.wall) {
 			old := prev.Terms(RuleID(id))
 			add(old.ID, formerRule{ruleWas{old.Shape, old.Since, old.Before}, old.Shape.Settled(c.now, old.Before)})
 		}
