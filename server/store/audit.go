@@ -60,15 +60,18 @@ func (s *Store) Append(ctx context.Context, a Audit) (id int64, err error) {
 	return id, nil
 }
 
-func cut(text string) string {
-	if len(text) > maxAuditText {
-		text = text[:maxAuditText]
-		for !utf8.ValidString(text) && len(text) > maxAuditText-utf8.UTFMax {
-			text = text[:len(text)-1]
-		}
-		return text + "…"
+func cut(text string) string { return cutTo(maxAuditText, text) }
+
+// cutTo is a text of at most most bytes, and a mark if it was longer.
+func cutTo(most int, text string) string {
+	if len(text) <= most {
+		return text
 	}
-	return text
+	text = text[:most]
+	for !utf8.ValidString(text) && len(text) > most-utf8.UTFMax {
+		text = text[:len(text)-1]
+	}
+	return text + "…"
 }
 
 // ListAudit reports the newest entries, at most most of them, newest first.

@@ -54,7 +54,7 @@ func testVersionMovesWithEveryChange(t *testing.T, d database) {
 		changes = append(changes, change{"the shell's schema change", func() error {
 			_, err := db.ExecContext(ctx, `CREATE VIEW v AS SELECT * FROM policies`)
 			return err
-		}}, change{"the death of the watching connection", func() error { s.BreakWatch(); return nil }})
+		}})
 	}
 	for _, c := range changes {
 		if again, err := s.Version(ctx); err != nil || again != before {
@@ -69,6 +69,56 @@ func testVersionMovesWithEveryChange(t *testing.T, d database) {
 	}
 	if _, version, err := s.Load(ctx); err != nil || version != before {
 		t.Errorf("Load's version = %q, %v, want %q", version, err, before)
+	}
+	if version, err := other.Version(ctx); err != nil || version != before {
+		t.Errorf("another Store's Version = %q, %v, want %q: replicas are compared by it", version, err, before)
+	}
+}
+
+// What gateways do not read wakes none of them: they would load a million rules
+// for every line of the audit.
+func TestVersionStaysWhenNoRuleChanges(t *testing.T) {
+	everywhere(t, testVersionStaysWhenNoRuleChanges)
+}
+
+func testVersionStaysWhenNoRuleChanges(t *testing.T, d database) {
+	s, ctx := d.open(t), t.Context()
+	must(t, s.Set(ctx, tester, full))
+	before, err := s.Version(ctx)
+	must(t, err)
+	for _, c := range []struct {
+		name string
+		do   func() error
+	}{
+		{"the audit", func() error {
+			_, err := s.Append(ctx, store.Audit{Actor: "local", Action: store.ActionReset})
+			return err
+		}},
+		{"a replica's word", func() error { return s.Tell(ctx, store.Replica{Name: "a", Process: "1"}, false) }},
+		{"a replica's next", func() error { return s.Tell(ctx, store.Replica{Name: "a", Process: "1"}, true) }},
+		{"a replica's last", func() error { return s.Leave(ctx, "a", "1") }},
+	} {
+		must(t, c.do())
+		if after, err := s.Version(ctx); err != nil || after != before {
+			t.Errorf("after %s: Version = %q, %v, want %q", c.name, after, err, before)
+		}
+	}
+}
+
+// The connection that watches a file dies, and what was changed meanwhile is
+// seen by the next one.
+func TestWatchDies(t *testing.T) {
+	s, ctx := open(t), t.Context()
+	before, err := s.Version(ctx)
+	must(t, err)
+	s.BreakWatch()
+	if after, err := s.Version(ctx); err != nil || after != before {
+		t.Errorf("Version = %q, %v, want %q: nothing has changed", after, err, before)
+	}
+	must(t, s.Set(ctx, tester, full))
+	s.BreakWatch()
+	if after, err := s.Version(ctx); err != nil || after == before {
+		t.Errorf("Version after a change = %q, %v, want another one", after, err)
 	}
 }
 

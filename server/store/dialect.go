@@ -22,9 +22,12 @@ type dialect struct {
 	// subject and lasts, and by project_id: byte for byte, and by an index.
 	sameRule, sameProject string
 
-	// newRule and newProject follow the values of an INSERT that takes the
-	// place of the row that is there.
-	newRule, newProject string
+	// newRule, newProject and newReplica follow the values of an INSERT that
+	// takes the place of the row that is there.
+	newRule, newProject, newReplica string
+
+	// clock is the time in milliseconds.
+	clock string
 
 	// returning means that INSERT … RETURNING tells the number of a row, and
 	// not the driver.
@@ -52,14 +55,21 @@ const (
 	enforce_percent = excluded.enforce_percent`
 
 	newProjectInWords = " ON CONFLICT (project_id) DO UPDATE SET tier = excluded.tier"
+
+	newReplicaInWords = ` ON CONFLICT (name) DO UPDATE SET
+	process = excluded.process, program = excluded.program, started_at = excluded.started_at,
+	rules = excluded.rules, rules_number = excluded.rules_number, loaded_at = excluded.loaded_at,
+	stale_ms = excluded.stale_ms, every_ms = excluded.every_ms, last_error = excluded.last_error, seen_at = excluded.seen_at`
 )
 
 var sqliteDialect = dialect{
 	rows: 1, sameRule: sameRuleInWords, sameProject: "project_id = ?", newRule: newRuleInWords, newProject: newProjectInWords,
+	newReplica: newReplicaInWords, clock: "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)",
 }
 
 var postgresDialect = dialect{
 	numbered: true, rows: 250, sameRule: sameRuleInWords, sameProject: "project_id = ?", newRule: newRuleInWords, newProject: newProjectInWords,
+	newReplica: newReplicaInWords, clock: "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)",
 	returning: true, wire: true,
 }
 
@@ -74,7 +84,12 @@ var mysqlDialect = dialect{
 	on_store_loss = VALUES(on_store_loss), expires_at = VALUES(expires_at), name = VALUES(name),
 	enforce_percent = VALUES(enforce_percent)`,
 	newProject: " ON DUPLICATE KEY UPDATE tier = VALUES(tier)",
-	bytes:      true,
+	newReplica: ` ON DUPLICATE KEY UPDATE
+	process = VALUES(process), program = VALUES(program), started_at = VALUES(started_at),
+	rules = VALUES(rules), rules_number = VALUES(rules_number), loaded_at = VALUES(loaded_at),
+	stale_ms = VALUES(stale_ms), every_ms = VALUES(every_ms), last_error = VALUES(last_error), seen_at = VALUES(seen_at)`,
+	clock: "CAST(unix_timestamp() * 1000 + microsecond(now(3)) DIV 1000 AS SIGNED)",
+	bytes: true,
 }
 
 // tx is a transaction in a database's dialect. Its queries have ? for

@@ -44,7 +44,7 @@ func TestOpenAfterBrokenMigration(t *testing.T) {
 		is_applied INTEGER NOT NULL, tstamp TIMESTAMP DEFAULT (datetime('now')))`,
 		`INSERT INTO goose_db_version (version_id, is_applied) VALUES (0, 1)`)
 	_, err := store.OpenReadOnly(t.Context(), "sqlite:"+path)
-	checkFault(t, "OpenReadOnly", path, err, "has an older schema (0, this headgate reads 7), want it opened once for writing")
+	checkFault(t, "OpenReadOnly", path, err, "has an older schema (0, this headgate reads 10), want it opened once for writing")
 	must(t, openAt(t, path).Set(t.Context(), tester, full))
 }
 

@@ -166,7 +166,7 @@ func (s *server) transact(ctx context.Context, o *sql.TxOptions, do func(*tx) er
 	return begun.finish(do)
 }
 
-// unbroken runs do, which changes nothing, until it gets a connection that has
+// unbroken runs do, which may run again, until it gets a connection that has
 // not died in the pool: after a restart of the server all have.
 func (s *server) unbroken(ctx context.Context, do func() error) (err error) {
 	for range idleConnections + 1 {
@@ -214,6 +214,13 @@ func (s *server) write(ctx context.Context, do func(*tx) error) (err error) {
 			return err
 		}
 	}
+}
+
+func (s *server) single(ctx context.Context, do func(statements) error) error {
+	if s.readOnly {
+		return fault("is open read-only, want it opened for writing")
+	}
+	return s.unbroken(ctx, func() error { return do(statements{s.db, s.kind.dialect()}) })
 }
 
 // say puts an error into words.

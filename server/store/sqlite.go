@@ -105,9 +105,10 @@ type file struct {
 	reads   *sql.DB
 	writes  *sql.DB // one connection, so that writers queue here and not at the file's lock; nil if read only
 
-	mu    sync.Mutex
-	watch *sql.Conn // guarded by mu; see version.go
-	epoch string    // guarded by mu; random, another one for every watch
+	mu      sync.Mutex
+	watch   *sql.Conn // guarded by mu; see sqlite_version.go
+	commits int64     // guarded by mu; watch's data_version when stamp was read
+	stamp   string    // guarded by mu; the version; empty before it was read
 }
 
 func (e *embedded) openFile(ctx context.Context) (_ *file, err error) {
@@ -308,6 +309,15 @@ func (e *embedded) write(ctx context.Context, do func(*tx) error) error {
 			}
 			return do(tx)
 		})
+	})
+}
+
+func (e *embedded) single(ctx context.Context, do func(statements) error) error {
+	return e.use(ctx, func(f *file) error {
+		if f.writes == nil {
+			return fault("is open read-only, want it opened for writing")
+		}
+		return do(statements{f.writes, &sqliteDialect})
 	})
 }
 

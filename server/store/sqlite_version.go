@@ -3,18 +3,20 @@ package store
 import (
 	"context"
 	"database/sql"
-	"fmt"
+	"errors"
 	"runtime"
 )
 
-// version reports a text that differs after every change of the file, whoever
-// made it. It costs a few microseconds and may be asked often.
+// version reports a text that differs after every change that gateways must
+// learn of, whoever made it, and is the same in all processes. It costs a few
+// microseconds and may be asked often.
 //
 // SQLite tells a connection, as PRAGMA data_version, when another connection
-// has committed. The numbers of two connections cannot be compared, so one is
-// kept for this alone; and because it never writes, it hears of this process's
-// own changes as well. Should it die, the next one begins with another random
-// epoch, so that nothing that happened in between is taken for seen.
+// has committed anything. One connection is kept for this alone; because it
+// never writes, it hears of this process's own changes as well. Only then the
+// version is read that triggers renew, for much is written that changes no
+// rule: the audit, and what replicas tell of themselves. The number of the
+// schema goes with it: without a trigger, or with another view, nothing is sure.
 func (e *embedded) version(ctx context.Context) (version string, err error) {
 	err = e.use(ctx, func(f *file) (err error) {
 		version, err = f.version(ctx)
@@ -69,7 +71,7 @@ func (e *embedded) mayReadTwice() bool {
 }
 
 // sameState makes two transactions take their snapshots, and reports whether
-// those are of one state: nobody has committed since the version was read, so
+// those are of one state: no rule has changed since the version was read, so
 // not between the two either. The connections are new perhaps, so it also looks
 // whether the file has been replaced.
 func (e *embedded) sameState(ctx context.Context, f *file, version string, txs ...*tx) (bool, error) {
@@ -89,11 +91,10 @@ func (e *embedded) watch(context.Context, func()) {}
 func (f *file) version(ctx context.Context) (string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var n int64
 	if f.watch != nil {
-		err := dataVersion(ctx, f.watch, &n)
+		err := f.look(ctx)
 		if err == nil {
-			return fmt.Sprintf("%s.%d", f.epoch, n), nil
+			return f.stamp, nil
 		}
 		if ctx.Err() != nil {
 			return "", err
@@ -105,14 +106,30 @@ func (f *file) version(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := dataVersion(ctx, watch, &n); err != nil {
+	f.watch, f.stamp = watch, ""
+	if err := f.look(ctx); err != nil {
 		_ = watch.Close()
+		f.watch = nil
 		return "", err
 	}
-	f.watch, f.epoch = watch, newID("")
-	return fmt.Sprintf("%s.%d", f.epoch, n), nil
+	return f.stamp, nil
 }
 
-func dataVersion(ctx context.Context, c *sql.Conn, n *int64) error {
-	return c.QueryRowContext(ctx, "PRAGMA data_version").Scan(n)
+// look reads the version if anything was committed since the last look. What is
+// committed between its two queries is looked at once more the next time.
+func (f *file) look(ctx context.Context) error {
+	var commits int64
+	err := f.watch.QueryRowContext(ctx, "PRAGMA data_version").Scan(&commits)
+	if err != nil || f.stamp != "" && commits == f.commits {
+		return err
+	}
+	var stamp string
+	err = f.watch.QueryRowContext(ctx, "SELECT version || '.' || (SELECT schema_version FROM pragma_schema_version) FROM headgate_version").Scan(&stamp)
+	if errors.Is(err, sql.ErrNoRows) {
+		return fault("has no row in table headgate_version, want one back: INSERT INTO headgate_version (id, version) VALUES (1, 'restored')")
+	}
+	if err == nil {
+		f.stamp, f.commits = stamp, commits
+	}
+	return err
 }

@@ -49,8 +49,13 @@ type engine interface {
 	read(ctx context.Context, do func(*tx) error) error
 	write(ctx context.Context, do func(*tx) error) error
 
-	// version reports a text that differs after every change, cheaply. load is
-	// read, with a version that is not newer than what it sees.
+	// single runs do with statements that are a transaction each and wait for
+	// nobody's turn. What it runs may run again.
+	single(ctx context.Context, do func(statements) error) error
+
+	// version reports a text that differs after every change of what gateways
+	// read, cheaply. load is read, with a version that is not newer than what
+	// it sees.
 	version(ctx context.Context) (string, error)
 	load(ctx context.Context, do func(*tx) error) (version string, err error)
 
@@ -87,9 +92,9 @@ func (s *Store) Close() error {
 // seconds for a million rules; servers look after their own.
 func (s *Store) Check(ctx context.Context) error { return explain(ctx, s.db, s.db.check(ctx)) }
 
-// Version reports a text that differs after every change of the database,
-// whoever made it; "" if that can only be told by loading. It may be asked
-// often.
+// Version reports a text that differs after every change of the rules, tiers
+// and API keys, whoever made it; "" if that can only be told by loading. It is
+// the same in all processes, and may be asked often.
 func (s *Store) Version(ctx context.Context) (string, error) {
 	if s.table != nil {
 		return s.table.version(ctx)

@@ -142,6 +142,7 @@ func (nothing) name() string { return "the database of API keys" }
 
 func (nothing) read(context.Context, func(*tx) error) error           { return nil } // there is no row
 func (nothing) write(context.Context, func(*tx) error) error          { return errNothing }
+func (nothing) single(context.Context, func(statements) error) error  { return errNothing }
 func (nothing) version(context.Context) (string, error)               { return "none", nil }
 func (nothing) load(context.Context, func(*tx) error) (string, error) { return "none", nil }
 func (nothing) watch(context.Context, func())                         {}

@@ -1,0 +1,215 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"math"
+	"time"
+)
+
+// Replica is a running gateway as it last told of itself.
+type Replica struct {
+	Name    string // one process has it at a time
+	Process string // random for every start
+	Program string // version of the program
+	Started time.Time
+
+	Rules  string // version of the rules in force, as Version reports it
+	Number int64  // of that version; 0 is unknown
+	Loaded time.Time
+	Stale  time.Duration // since they were last known to be current, when it told so
+	Error  string        // why newer ones are not in force; empty if they are
+
+	Every time.Duration // how often it means to tell
+	Seen  time.Time     // when it last told, by the database's clock
+}
+
+// Fleet is all replicas of a database that told of themselves within a day.
+type Fleet struct {
+	At       time.Time // now, by the database's clock
+	Rules    string    // the version of the rules in the database
+	Replicas []Replica // by name
+}
+
+// ErrNameTaken means that another process tells of itself under the name.
+var ErrNameTaken = errors.New("another replica has the name")
+
+// ErrNoFleet means that replicas do not tell of themselves here: the database
+// is somebody else's, or only read.
+var ErrNoFleet = errors.New("replicas are not kept here")
+
+const (
+	// forgetAfter is how long a replica is remembered that tells nothing.
+	forgetAfter = 24 * time.Hour
+
+	// tellWait bounds what one replica's word may take: it is never worth a
+	// wait of anything else.
+	tellWait = 2 * time.Second
+
+	// maxReplicaText bounds each text that a replica tells, in bytes.
+	maxReplicaText  = 128
+	maxReplicaFault = 512
+)
+
+// Tell writes down how a replica is. told says that this process has told of
+// itself under the name before: if another one has since, the error is
+// ErrNameTaken, and nothing is written. Without told the name is taken over
+// from whoever had it, which is how a restarted replica keeps its name.
+//
+// Every statement stands alone and locks no row but the replica's: a process
+// that is frozen while it tells must not keep anybody from changing rules.
+func (s *Store) Tell(ctx context.Context, r Replica, told bool) error {
+	if s.table != nil {
+		return ErrNoFleet
+	}
+	ctx, cancel := context.WithTimeout(ctx, tellWait)
+	defer cancel()
+	taken := false
+	err := s.db.single(ctx, func(on statements) error {
+		if !told {
+			_, err := on.exec(ctx, "DELETE FROM replicas WHERE seen_at < "+on.dialect.clock+" - ?", forgetAfter.Milliseconds())
+			if err != nil {
+				return err
+			}
+			return on.put(ctx, r)
+		}
+		renewed, err := on.exec(ctx, `UPDATE replicas SET rules = ?, rules_number = ?, loaded_at = ?, stale_ms = ?, every_ms = ?, last_error = ?, seen_at = `+
+			on.dialect.clock+` WHERE name = ? AND process = ?`, append(r.state(), r.Name, r.Process)...)
+		if err != nil || renewed > 0 {
+			return err
+		}
+		var others int
+		if err := on.row(ctx, "SELECT count(*) FROM replicas WHERE name = ?", r.Name).Scan(&others); err != nil {
+			return err
+		}
+		if taken = others > 0; taken {
+			return nil
+		}
+		return on.put(ctx, r) // forgotten, or the database is another one
+	})
+	if taken && err == nil {
+		return ErrNameTaken
+	}
+	return explain(ctx, s.db, err)
+}
+
+// statements run each for itself, in no transaction.
+type statements struct {
+	db interface {
+		ExecContext(context.Context, string, ...any) (sql.Result, error)
+		QueryRowContext(context.Context, string, ...any) *sql.Row
+	}
+	dialect *dialect
+}
+
+func (on statements) exec(ctx context.Context, query string, args ...any) (rows int64, err error) {
+	done, err := on.db.ExecContext(ctx, on.dialect.bind(query), args...)
+	if err != nil {
+		return 0, err
+	}
+	return done.RowsAffected()
+}
+
+func (on statements) row(ctx context.Context, query string, args ...any) *sql.Row {
+	return on.db.QueryRowContext(ctx, on.dialect.bind(query), args...)
+}
+
+// put makes the row of a replica, in the place of the one with its name.
+func (on statements) put(ctx context.Context, r Replica) error {
+	_, err := on.exec(ctx, `INSERT INTO replicas (name, process, program, started_at, rules, rules_number, loaded_at, stale_ms, every_ms, last_error, seen_at)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, `+on.dialect.clock+`)`+on.dialect.newReplica,
+		append([]any{r.Name, r.Process, cutTo(maxReplicaText, r.Program), milli(r.Started)}, r.state()...)...)
+	return err
+}
+
+// state is what changes between two words of a replica.
+func (r Replica) state() []any {
+	return []any{cutTo(maxReplicaText, r.Rules), r.Number, milli(r.Loaded), r.Stale.Milliseconds(), r.Every.Milliseconds(), cutTo(maxReplicaFault, r.Error)}
+}
+
+// Leave removes a replica that stops: it is nobody's worry.
+func (s *Store) Leave(ctx context.Context, name, process string) error {
+	if s.table != nil {
+		return ErrNoFleet
+	}
+	ctx, cancel := context.WithTimeout(ctx, tellWait)
+	defer cancel()
+	return explain(ctx, s.db, s.db.single(ctx, func(on statements) error {
+		_, err := on.exec(ctx, "DELETE FROM replicas WHERE name = ? AND process = ?", name, process)
+		return err
+	}))
+}
+
+// Fleet reports the replicas and the version that they should have.
+func (s *Store) Fleet(ctx context.Context) (f Fleet, err error) {
+	if s.table != nil {
+		return Fleet{}, ErrNoFleet
+	}
+	if f.Rules, err = s.version(ctx); err != nil {
+		return Fleet{}, err
+	}
+	err = s.read(ctx, func(tx *tx) error {
+		var now int64
+		if err := tx.QueryRowContext(ctx, "SELECT "+tx.dialect.clock).Scan(&now); err != nil {
+			return err
+		}
+		f.At = time.UnixMilli(now).UTC()
+		f.Replicas, err = s.queryReplicas(ctx, tx, now-forgetAfter.Milliseconds())
+		return err
+	})
+	return f, err
+}
+
+func (s *Store) queryReplicas(ctx context.Context, tx *tx, since int64) ([]Replica, error) {
+	rows, err := tx.QueryContext(ctx, `SELECT name, process, program, started_at, rules, rules_number, loaded_at, stale_ms, every_ms, last_error, seen_at
+		FROM replicas WHERE seen_at >= ? ORDER BY name`, since)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var list []Replica
+	r := newRow(s.db.name(), "replicas", tx)
+	for rows.Next() {
+		if err := rows.Scan(r.cells[:11]...); err != nil {
+			return nil, err
+		}
+		r.begin(r.text(0, "name"))
+		list = append(list, Replica{
+			Name: r.text(0, "name"), Process: r.text(1, "process"), Program: r.text(2, "program"), Started: r.milli(3, "started_at"),
+			Rules: r.text(4, "rules"), Number: r.whole0(5, "rules_number"), Loaded: r.milli(6, "loaded_at"),
+			Stale: r.span(7, "stale_ms"), Every: r.span(8, "every_ms"), Error: r.text(9, "last_error"), Seen: r.milli(10, "seen_at"),
+		})
+	}
+	return list, errors.Join(rows.Err(), r.err())
+}
+
+func milli(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMilli()
+}
+
+// milli reads a time in milliseconds, 0 for none, span a duration.
+func (r *row) milli(i int, field string) time.Time {
+	n := r.whole0(i, field)
+	if n == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(n).UTC()
+}
+
+func (r *row) span(i int, field string) time.Duration {
+	return time.Duration(min(r.whole0(i, field), math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
+}
+
+// whole0 reads a number that may be 0.
+func (r *row) whole0(i int, field string) int64 {
+	n, ok := r.values[i].(int64)
+	if !ok || n < 0 {
+		r.wrong(i, field, "a whole number of 0 or more")
+		return 0
+	}
+	return n
+}

@@ -1,0 +1,160 @@
+package store_test
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/store"
+)
+
+func TestFleet(t *testing.T) { everywhere(t, testFleet) }
+
+func testFleet(t *testing.T, d database) {
+	s, ctx := d.open(t), t.Context()
+	must(t, s.Set(ctx, tester, full))
+	version, err := s.Version(ctx)
+	must(t, err)
+	began := time.Now().Add(-time.Minute).Truncate(time.Millisecond).UTC()
+	b := store.Replica{Name: "b", Process: "p1", Program: "v1", Started: began, Every: 5 * time.Second, Stale: 70 * time.Millisecond,
+		Rules: version, Number: 17, Loaded: began.Add(time.Second), Error: "the disk\nis full"}
+	must(t, s.Tell(ctx, b, false))
+	must(t, s.Tell(ctx, store.Replica{Name: "a", Process: "p2"}, false))
+
+	f, err := s.Fleet(ctx)
+	must(t, err)
+	if f.Rules != version || len(f.Replicas) != 2 || f.Replicas[0].Name != "a" {
+		t.Fatalf("Fleet = %+v, want version %s and replicas a and b", f, version)
+	}
+	seen := f.Replicas[1].Seen
+	if age := f.At.Sub(seen); age < 0 || age > time.Minute {
+		t.Errorf("b was seen %v before now, want a moment: both by the database's clock", age)
+	}
+	if off := time.Since(f.At); off < -time.Minute || off > time.Minute {
+		t.Errorf("the database's clock is %v off ours, want the same time", off)
+	}
+	if b.Seen = seen; !reflect.DeepEqual(f.Replicas[1], b) {
+		t.Errorf("b = %+v, want %+v", f.Replicas[1], b)
+	}
+
+	steps := []struct {
+		name    string
+		process string
+		told    bool
+		want    error
+		has     string // the process that has the name then
+	}{
+		{"goes on", "p1", true, nil, "p1"},
+		{"starts again", "p3", false, nil, "p3"},
+		{"the one before goes on", "p1", true, store.ErrNameTaken, "p3"},
+		{"the new one goes on", "p3", true, nil, "p3"},
+	}
+	for _, step := range steps {
+		b.Process = step.process
+		if err := s.Tell(ctx, b, step.told); !errors.Is(err, step.want) {
+			t.Errorf("%s: Tell = %v, want %v", step.name, err, step.want)
+		}
+		if f, err := s.Fleet(ctx); err != nil || f.Replicas[1].Process != step.has {
+			t.Errorf("%s: Fleet = %+v, %v, want b to be process %s", step.name, f, err, step.has)
+		}
+	}
+
+	must(t, s.Leave(ctx, "b", "p1")) // not its name any more
+	if f, err := s.Fleet(ctx); err != nil || len(f.Replicas) != 2 {
+		t.Errorf("after another process left: %+v, %v, want both replicas", f, err)
+	}
+	must(t, s.Leave(ctx, "b", "p3"))
+	must(t, s.Tell(ctx, b, true)) // forgotten, and alive
+	b.Process = "p3"
+	run(t, d.shell(t), "UPDATE replicas SET seen_at = seen_at - 86400001 WHERE name = 'b'")
+	if f, err := s.Fleet(ctx); err != nil || len(f.Replicas) != 1 {
+		t.Errorf("a day later: %+v, %v, want a alone", f, err)
+	}
+	must(t, s.Tell(ctx, store.Replica{Name: "c", Process: "p4"}, false))
+	var rows int
+	must(t, d.shell(t).QueryRowContext(ctx, "SELECT count(*) FROM replicas").Scan(&rows))
+	if rows != 2 {
+		t.Errorf("%d rows, want 2: who starts removes what is a day old", rows)
+	}
+}
+
+// What a replica tells is bounded, whatever it tells.
+func TestReplicaIsBounded(t *testing.T) { everywhere(t, testReplicaIsBounded) }
+
+func testReplicaIsBounded(t *testing.T, d database) {
+	s, ctx := d.open(t), t.Context()
+	long := strings.Repeat("ä", 1000)
+	r := store.Replica{Name: strings.Repeat("ä", 63), Process: "p", Program: long, Rules: long, Error: long}
+	for _, told := range []bool{false, true} {
+		must(t, s.Tell(ctx, r, told))
+		f, err := s.Fleet(ctx)
+		must(t, err)
+		got := f.Replicas[0]
+		for _, text := range []string{got.Program, got.Rules, got.Error} {
+			if len(text) > 520 || !strings.HasSuffix(text, "ä…") {
+				t.Errorf("%d bytes %q, want at most 520 that end in …", len(text), text)
+			}
+		}
+	}
+}
+
+// A replica that is frozen while it tells of itself has no lock that those who
+// change rules wait for; and one that waits for them does not wait for long.
+func TestTellDoesNotWaitForChanges(t *testing.T) {
+	everywhereButSQLite(t, testTellDoesNotWaitForChanges)
+}
+
+func testTellDoesNotWaitForChanges(t *testing.T, d database) {
+	s, ctx := d.open(t), t.Context()
+	must(t, s.Tell(ctx, store.Replica{Name: "a", Process: "p"}, false))
+	changing, err := d.shell(t).BeginTx(ctx, nil)
+	must(t, err)
+	defer changing.Rollback()
+	_, err = changing.ExecContext(ctx, "INSERT INTO policies (endpoint, rps_limit) VALUES ('GET /a', 1)")
+	must(t, err)
+	must(t, s.Tell(ctx, store.Replica{Name: "a", Process: "p"}, true))
+
+	telling, err := d.shell(t).BeginTx(ctx, nil)
+	must(t, err)
+	defer telling.Rollback()
+	_, err = telling.ExecContext(ctx, "UPDATE replicas SET seen_at = seen_at + 1")
+	must(t, err)
+	must(t, changing.Rollback())
+	must(t, s.Set(ctx, tester, policy.Rule{Endpoint: "GET /b", Limit: 1}))
+}
+
+func TestNoFleet(t *testing.T) {
+	d := kinds[0].make(t)
+	must(t, d.open(t).Set(t.Context(), tester, full))
+	theirs := openDSN(t, store.Options{DSN: d.dsn, Table: store.Table{Name: "policies"}, Local: "sqlite:" + filepath.Join(t.TempDir(), "keys.db")})
+	readOnly := openDSN(t, store.Options{DSN: d.dsn, ReadOnly: true})
+	for _, c := range []struct {
+		name string
+		s    *store.Store
+		want string
+	}{{"a table of somebody else's", theirs, store.ErrNoFleet.Error()}, {"read-only", readOnly, "is open read-only"}} {
+		err := c.s.Tell(t.Context(), store.Replica{Name: "a", Process: "p"}, false)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: Tell = %v, want %q", c.name, err, c.want)
+		}
+	}
+}
+
+// What the triggers cost an import of many rules into SQLite.
+func BenchmarkImportSQLite(b *testing.B) {
+	doc := policy.Document{Rules: make([]policy.Rule, 100_000)}
+	for i := range doc.Rules {
+		doc.Rules[i] = policy.Rule{Endpoint: fmt.Sprintf("GET /%d", i), Limit: 5}
+	}
+	s := kinds[0].make(b).open(b)
+	for b.Loop() {
+		if err := s.Import(b.Context(), tester, doc, true); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
