@@ -193,6 +193,11 @@ func (g *Gateway) Stop() error {
 	return g.wait()
 }
 
+// Freeze stops the process where it is: it keeps its connections and does
+// nothing. Thaw lets it go on.
+func (g *Gateway) Freeze() error { return g.cmd.Process.Signal(syscall.SIGSTOP) }
+func (g *Gateway) Thaw() error   { return g.cmd.Process.Signal(syscall.SIGCONT) }
+
 func (g *Gateway) wait() error {
 	err := <-g.done
 	g.done <- err // for the next caller

@@ -10,6 +10,7 @@
 //	POST   /v1/policies/lint     what is wrong with a policy document; changes nothing
 //	POST   /v1/reload            read the database now
 //	POST   /v1/explain           an ExplainRequest; also GET ?method=…&target=…
+//	GET    /v1/fleet             all replicas, and which rules each has
 //	GET    /v1/buckets           ?endpoint=…&key=…; POST /v1/buckets/inspect with evidence
 //	POST   /v1/buckets/reset     a BucketRequest: its one bucket becomes full
 //	POST   /v1/buckets/grant     a BucketRequest with amount, and expires if for a time
@@ -34,6 +35,7 @@ import (
 	"github.com/headgate-io/headgate/internal/problem"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/policy/file"
+	"github.com/headgate-io/headgate/server/fleet"
 	"github.com/headgate-io/headgate/server/rules"
 	"github.com/headgate-io/headgate/server/store"
 )
@@ -49,6 +51,7 @@ type Options struct {
 	Ready    func() error
 	Audit    Auditor
 	FindKey  FindKey
+	Fleet    func(context.Context) (fleet.Report, error)
 	Log      *slog.Logger
 
 	// Warnings are what Ready's answer says besides, without being less ready.
@@ -78,6 +81,7 @@ func New(o Options) (http.Handler, error) {
 	guarded.HandleFunc("POST /v1/reload", a.reload)
 	guarded.HandleFunc("POST /v1/explain", a.explain)
 	guarded.HandleFunc("GET /v1/explain", a.explain)
+	guarded.HandleFunc("GET /v1/fleet", a.fleet)
 	a.buckets(guarded)
 
 	open := http.NewServeMux()
@@ -128,7 +132,7 @@ func orProblem(mux *http.ServeMux) http.Handler {
 			}
 		}
 		if has == nil {
-			refuse(w, r, http.StatusNotFound, "Nothing is here. There are /metrics, /healthz, /readyz, /v1/policies, /v1/reload, /v1/explain and /v1/buckets.")
+			refuse(w, r, http.StatusNotFound, "Nothing is here. There are /metrics, /healthz, /readyz, /v1/policies, /v1/reload, /v1/explain, /v1/fleet and /v1/buckets.")
 			return
 		}
 		w.Header().Set("Allow", strings.Join(has, ", "))

@@ -27,6 +27,7 @@ import (
 	"github.com/headgate-io/headgate/server/admin"
 	"github.com/headgate-io/headgate/server/balancer"
 	"github.com/headgate-io/headgate/server/config"
+	"github.com/headgate-io/headgate/server/fleet"
 	"github.com/headgate-io/headgate/server/metrics"
 )
 
@@ -140,6 +141,7 @@ func (d *Daemon) handle(token string) error {
 		Compile: d.parts.compile, Metrics: d.parts.meter.Handler(), Token: token,
 		TokenName: filepath.Base(d.conf.AdminTokenFile), Ready: d.ready, Log: d.log,
 		Audit: d.parts.database, FindKey: d.parts.database.findKey, Warnings: d.parts.pressure.warnings,
+		Fleet: d.parts.database.fleet,
 	})
 	if err != nil {
 		return err
@@ -203,6 +205,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 	refreshing.Go(func() { d.parts.regions.run(background) })
 	refreshing.Go(func() { d.parts.tokens.run(background) })
 	refreshing.Go(func() { d.parts.tls.run(background) })
+	if d.parts.teller != nil {
+		refreshing.Go(func() { d.parts.teller.Run(background) })
+	}
 	defer refreshing.Wait()
 	defer stopBackground()
 
@@ -288,6 +293,7 @@ type parts struct {
 	limiter  *headgate.Limiter
 	meter    *metrics.Meter
 	pressure *pressure
+	teller   *fleet.Teller // nil if nobody is told of this replica
 
 	identifiers *httplimit.Identifiers // nil if no body is read
 }
@@ -341,13 +347,14 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 	}
 	stats := func() memory.Stats { return buckets.Stats(p.rules.Now()) }
 	p.pressure = newPressure(stats, o.Log)
+	p.teller = p.newTeller(c, o)
 	p.meter = metrics.New(metrics.Options{
 		Policies: p.rules.Status, Keys: p.keys.status, Buckets: stats, TooSmall: func() bool { return len(p.pressure.warnings()) > 0 },
 		Reservations: func() headgate.ReservationStats { return p.limiter.Reservations() },
 		Waiters:      func() (waiting, most int) { return p.limiter.Waiters() },
 		Rejections:   p.who.Rejections, Version: o.Version, Identifiers: p.identifiers.Faults,
 		Regions: p.regions.reporter(), Balancer: balancerStats(o.balancer),
-		Tokens: p.tokens.status(p.who), TLS: p.tls.status(),
+		Tokens: p.tokens.status(p.who), TLS: p.tls.status(), Fleet: p.told(),
 	})
 	p.limiter, err = headgate.New(headgate.Options{
 		Endpoints: p.registry.Table, Policies: p.rules, Buckets: buckets, Identities: p.who, Region: p.regions.finder(p.who),

@@ -58,6 +58,10 @@ type Options struct {
 	Tokens func() TokenStatus
 	TLS    func() TLSStatus
 
+	// Fleet tells whether others can see this replica, and how often telling
+	// them failed; nil if it is not to be seen.
+	Fleet func() (ok bool, failures uint64)
+
 	Version string // of the program
 }
 
@@ -119,7 +123,7 @@ func New(o Options) *Meter {
 		m.refusals[reason] = m.denied.WithLabelValues(noRule, reason.String())
 	}
 	m.registry.MustRegister(m.allowed, m.denied, m.shadowed, m.upstream, m.lost,
-		&gauges{o}, &credentialGauges{o.Tokens, o.TLS}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		&gauges{o}, &fleetGauges{o.Fleet}, &credentialGauges{o.Tokens, o.TLS}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 

@@ -23,12 +23,18 @@ type Replica struct {
 
 	Every time.Duration // how often it means to tell
 	Seen  time.Time     // when it last told, by the database's clock
+
+	// Fleet finds out how many versions a replica lacks, and when the first of
+	// them was made; 0 and zero if it has all, or nobody knows.
+	Behind  int64
+	Lacking time.Time
 }
 
 // Fleet is all replicas of a database that told of themselves within a day.
 type Fleet struct {
 	At       time.Time // now, by the database's clock
 	Rules    string    // the version of the rules in the database
+	Number   int64     // of that version; 0 is unknown
 	Replicas []Replica // by name
 }
 
@@ -139,6 +145,22 @@ func (s *Store) Leave(ctx context.Context, name, process string) error {
 		_, err := on.exec(ctx, "DELETE FROM replicas WHERE name = ? AND process = ?", name, process)
 		return err
 	}))
+}
+
+// Forget removes a replica by its name, or reports ErrNotFound.
+func (s *Store) Forget(ctx context.Context, name string) error {
+	if s.table != nil {
+		return ErrNoFleet
+	}
+	var removed int64
+	err := s.db.single(ctx, func(on statements) (err error) {
+		removed, err = on.exec(ctx, "DELETE FROM replicas WHERE name = ?", name)
+		return err
+	})
+	if err == nil && removed == 0 {
+		return ErrNotFound
+	}
+	return explain(ctx, s.db, err)
 }
 
 // Fleet reports the replicas and the version that they should have.

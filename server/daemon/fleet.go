@@ -1,0 +1,71 @@
+package daemon
+
+import (
+	"context"
+	"log/slog"
+	"os"
+
+	"github.com/headgate-io/headgate/server/config"
+	"github.com/headgate-io/headgate/server/fleet"
+	"github.com/headgate-io/headgate/server/store"
+)
+
+// newTeller makes this replica known to others, or returns nil if it is not to
+// be: by its configuration, or because the rules are in a table that is only
+// read.
+func (p *parts) newTeller(c config.Config, o Options) *fleet.Teller {
+	if c.Fleet.Interval == 0 {
+		return nil
+	}
+	if c.Database.Table != "" {
+		logger(o.Log).Debug("fleet: others cannot see this replica: the table of db_table is only read")
+		return nil
+	}
+	name := c.Fleet.Name
+	if name == "" {
+		host, err := os.Hostname()
+		if err != nil || host == "" {
+			host = "replica"
+		}
+		name = fleet.DefaultName(host, c.Listen, c.Admin)
+	}
+	return fleet.NewTeller(fleet.Options{
+		Book: p.database.book, Status: p.rules.Status, Name: name, Program: o.Version, Every: c.Fleet.Interval, Log: o.Log,
+	})
+}
+
+func logger(log *slog.Logger) *slog.Logger {
+	if log == nil {
+		return slog.Default()
+	}
+	return log
+}
+
+// book is where replicas tell of themselves, nil while the database could never
+// be opened.
+func (d *database) book() fleet.Book {
+	if s := d.opened(); s != nil {
+		return s
+	}
+	return nil // not a nil *store.Store in an interface
+}
+
+// fleet reports all replicas.
+func (d *database) fleet(ctx context.Context) (fleet.Report, error) {
+	s, err := d.get(ctx)
+	if err != nil {
+		return fleet.Report{}, err
+	}
+	f, err := s.Fleet(ctx)
+	return fleet.Judge(f), err
+}
+
+var _ fleet.Book = (*store.Store)(nil)
+
+// told is what the metrics say of this replica's words, nil if it has none.
+func (p *parts) told() func() (ok bool, failures uint64) {
+	if p.teller == nil {
+		return nil
+	}
+	return p.teller.Told
+}

@@ -1,0 +1,63 @@
+package fleet_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/headgate-io/headgate/server/fleet"
+	"github.com/headgate-io/headgate/server/store"
+)
+
+var now = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+
+func ago(d time.Duration) time.Time { return now.Add(-d) }
+
+func TestJudge(t *testing.T) {
+	const every = 5 * time.Second
+	cases := []struct {
+		name    string
+		replica store.Replica
+		state   fleet.State
+		lag     float64
+		why     string
+	}{
+		{"has the rules", store.Replica{Rules: "new", Seen: ago(4 * time.Second), Every: every}, fleet.OK, 0, ""},
+		{"told three intervals ago", store.Replica{Rules: "new", Seen: ago(15 * time.Second), Every: every}, fleet.OK, 0, ""},
+		{"told longer ago", store.Replica{Rules: "new", Seen: ago(16 * time.Second), Every: every, Stale: time.Second},
+			fleet.Silent, 17, "has told nothing for 16s"},
+		{"seldom tells", store.Replica{Rules: "new", Seen: ago(16 * time.Second), Every: time.Minute}, fleet.OK, 0, ""},
+		{"names no interval", store.Replica{Rules: "new", Seen: ago(16 * time.Second)}, fleet.Silent, 16, "has told nothing for 16s"},
+		{"has older rules", store.Replica{Rules: "old", Seen: ago(time.Second), Every: every, Behind: 2, Lacking: ago(9 * time.Second)},
+			fleet.Lags, 9, "has other rules than the database, for 9.0s"},
+		{"has other rules, nobody knows since when", store.Replica{Rules: "old", Seen: ago(time.Second), Every: every, Stale: 2 * time.Second},
+			fleet.Lags, 3, "has other rules than the database, for 3.0s"},
+		{"refused the rules", store.Replica{Rules: "old", Seen: ago(time.Second), Every: every, Error: "rps_limit is -1", Behind: 1, Lacking: ago(time.Minute)},
+			fleet.Failed, 60, "rps_limit is -1"},
+		{"an error it has told, and then nothing", store.Replica{Rules: "old", Seen: ago(20 * time.Second), Every: every, Error: "x", Lacking: ago(time.Minute)},
+			fleet.Silent, 60, "has told nothing for 20s"},
+		{"silent for longer than it lacks a version", store.Replica{Rules: "old", Seen: ago(time.Hour), Every: every, Lacking: ago(time.Minute)},
+			fleet.Silent, 3600, "has told nothing for 1h0m0s"},
+		{"seen after now: the database's clock was set back", store.Replica{Rules: "new", Seen: now.Add(time.Hour), Every: every}, fleet.OK, 0, ""},
+	}
+	for _, c := range cases {
+		report := fleet.Judge(store.Fleet{At: now, Rules: "new", Replicas: []store.Replica{c.replica}})
+		got := report.Replicas[0]
+		if got.State != c.state || got.Lag != c.lag || got.Why != c.why || report.Count[c.state] != 1 {
+			t.Errorf("%s: %s, lag %v, %q, want %s, lag %v, %q", c.name, got.State, got.Lag, got.Why, c.state, c.lag, c.why)
+		}
+		if beyond := report.Beyond(9 * time.Second); (len(beyond) == 1) != (c.lag > 9) {
+			t.Errorf("%s: Beyond(9s) = %v, want it if %v is more", c.name, beyond, c.lag)
+		}
+	}
+}
+
+func TestDefaultName(t *testing.T) {
+	a, again := fleet.DefaultName("host", "127.0.0.1:8080", "127.0.0.1:8081"), fleet.DefaultName("host", "127.0.0.1:8080", "127.0.0.1:8081")
+	other := fleet.DefaultName("host", "127.0.0.1:8080", "127.0.0.1:8082")
+	if a != again || a == other || len(a) != len("host-123456") {
+		t.Errorf("names %s, %s, %s, want the first two alike: a replica has its name again after a restart", a, again, other)
+	}
+	if one, two := fleet.DefaultName("host", "127.0.0.1:0"), fleet.DefaultName("host", "127.0.0.1:0"); one == two {
+		t.Errorf("two replicas on ports of the system's choice are both %s", one)
+	}
+}

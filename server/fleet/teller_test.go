@@ -1,0 +1,200 @@
+package fleet_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/fleet"
+	"github.com/headgate-io/headgate/server/store"
+)
+
+// book writes down who told what, when.
+type book struct {
+	mu    sync.Mutex
+	began time.Time
+	words []word
+	has   map[string]string // the process that has a name
+	err   error
+}
+
+type word struct {
+	at    time.Duration
+	name  string
+	rules string
+	told  bool
+}
+
+func newBook() *book { return &book{began: time.Now(), has: map[string]string{}} }
+
+func (b *book) Tell(_ context.Context, r store.Replica, told bool) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.words = append(b.words, word{time.Since(b.began), r.Name, r.Rules, told})
+	if b.err != nil {
+		return b.err
+	}
+	if told && b.has[r.Name] != r.Process {
+		return store.ErrNameTaken
+	}
+	b.has[r.Name] = r.Process
+	return nil
+}
+
+// heard is what was told so far, and names who has which name.
+func (b *book) heard() []word {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.words)
+}
+
+func (b *book) names() map[string]string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return maps.Clone(b.has)
+}
+
+func (b *book) Leave(_ context.Context, name, process string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.has[name] == process {
+		delete(b.has, name)
+	}
+	return nil
+}
+
+// status is what the teller tells of.
+type status struct {
+	mu sync.Mutex
+	s  policy.Status
+}
+
+func (s *status) get() policy.Status { s.mu.Lock(); defer s.mu.Unlock(); return s.s }
+func (s *status) set(to policy.Status) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.s = to
+}
+
+func start(t *testing.T, at func() fleet.Book, s *status) (*fleet.Teller, func()) {
+	teller := fleet.NewTeller(fleet.Options{Book: at, Status: s.get, Name: "a", Every: 20 * time.Second})
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { teller.Run(ctx); close(done) }()
+	return teller, func() { stop(); <-done }
+}
+
+func TestTellerTellsAtIntervalsAndNewsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, s := newBook(), &status{}
+		s.set(policy.Status{Version: "v1"})
+		_, stop := start(t, func() fleet.Book { return b }, s)
+		time.Sleep(5 * time.Minute)
+		if n := len(b.heard()); n < 15 || n > 21 || b.heard()[0].at != 0 || b.heard()[0].told || !b.heard()[1].told {
+			t.Errorf("%d words in 5m, want the first at once and then one every 15s to 20s: %+v", n, b.heard())
+		}
+		n := len(b.heard())
+		time.Sleep(b.heard()[n-1].at + time.Second - time.Since(b.began)) // nothing is due for seconds
+		s.set(policy.Status{Version: "v2"})
+		time.Sleep(time.Second)
+		if last := b.heard()[len(b.heard())-1]; last.rules != "v2" {
+			t.Errorf("a second after a change the last word is %+v, want v2", last)
+		}
+		n = len(b.heard())
+		s.set(policy.Status{Version: "v2", LastError: "refused"})
+		time.Sleep(time.Second)
+		if len(b.heard()) != n+1 {
+			t.Errorf("%d words a second after an error, want 1", len(b.heard())-n)
+		}
+		stop()
+		if len(b.names()) != 0 {
+			t.Errorf("a replica that stopped still has the names %v", b.names())
+		}
+	})
+}
+
+// A dead database is asked less and less often, whatever changes meanwhile, and
+// found again within a minute.
+func TestTellerBacksOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, s := newBook(), &status{}
+		b.err = errors.New("away")
+		teller, stop := start(t, func() fleet.Book { return b }, s)
+		defer stop()
+		for i := range 600 {
+			s.set(policy.Status{Version: fmt.Sprint(i)})
+			time.Sleep(time.Second)
+		}
+		if n := len(b.heard()); n < 10 || n > 16 {
+			t.Errorf("%d words in 10m, want about one a minute", n)
+		}
+		if ok, failures := teller.Told(); ok || failures != uint64(len(b.heard())) {
+			t.Errorf("Told = %v, %d, want false, %d", ok, failures, len(b.heard()))
+		}
+		b.mu.Lock()
+		b.err = nil
+		b.mu.Unlock()
+		time.Sleep(time.Minute + time.Second)
+		if ok, _ := teller.Told(); !ok {
+			t.Error("a minute after the database is back nothing is told")
+		}
+	})
+}
+
+// Where there is no database yet nothing is told; another one is told anew.
+func TestTellerFindsItsBook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var at fleet.Book
+		var mu sync.Mutex
+		get := func() fleet.Book { mu.Lock(); defer mu.Unlock(); return at }
+		s := &status{}
+		teller, stop := start(t, get, s)
+		time.Sleep(time.Minute)
+		if ok, failures := teller.Told(); ok || failures != 0 {
+			t.Errorf("without a database: Told = %v, %d, want false, 0", ok, failures)
+		}
+		for range 2 {
+			b := newBook()
+			mu.Lock()
+			at = b
+			mu.Unlock()
+			time.Sleep(time.Minute)
+			if len(b.heard()) < 3 || b.heard()[0].told || !b.heard()[1].told {
+				t.Errorf("a database was told %+v, want it anew", b.heard())
+			}
+		}
+		stop()
+	})
+}
+
+// Of two replicas with one name the elder gives way, and both are seen.
+func TestTwoOfOneName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, s := newBook(), &status{}
+		get := func() fleet.Book { return b }
+		elder, stopElder := start(t, get, s)
+		time.Sleep(time.Minute)
+		younger, stopYounger := start(t, get, s)
+		time.Sleep(time.Minute)
+		if elder.Name() == "a" || !strings.HasPrefix(elder.Name(), "a-") || younger.Name() != "a" || len(b.names()) != 2 {
+			t.Errorf("names %s and %s of %v, want the elder to be a-…", elder.Name(), younger.Name(), b.names())
+		}
+		n := slices.IndexFunc(b.heard(), func(w word) bool { return w.name == elder.Name() })
+		if again := b.heard()[n:]; len(again) > 12 {
+			t.Errorf("%d words after that, want no fight", len(again))
+		}
+		stopElder()
+		stopYounger()
+		if len(b.names()) != 0 {
+			t.Errorf("names %v are left", b.names())
+		}
+	})
+}
