@@ -172,6 +172,7 @@ type Status struct {
 	LastError string        // empty once a later look succeeded
 	CopyError string        // why the last good copy could not be written
 	Rules     int           // in force
+	Number    int64         // of the document in force, as its source numbers them; 0 is unknown
 }
 
 // Status reports how the cache does.
@@ -182,7 +183,7 @@ func (c *Cache) Status() Status {
 		FromDisk: s.FromDisk, Failures: s.Failures, LastError: s.LastError, CopyError: s.CopyError,
 	}
 	if set := c.Set(); set != nil {
-		status.Rules = set.Len()
+		status.Rules, status.Number = set.Len(), set.Number()
 	}
 	return status
 }
@@ -192,6 +193,7 @@ func (c *Cache) Status() Status {
 type savedDocument struct {
 	Format   int               `json:"format"`
 	Source   string            `json:"source"`
+	Number   int64             `json:"number,omitempty"`
 	Projects map[string]string `json:"projects"`
 	Rules    []savedRule       `json:"rules"` // the last field: encodeCopy fills it in by parts
 }
@@ -222,7 +224,7 @@ type savedRule struct {
 const savedAtOnce = 1000
 
 func encodeCopy(d Document) ([]byte, error) {
-	saved := savedDocument{Format: savedFormat, Source: d.Source, Projects: d.Projects, Rules: []savedRule{}}
+	saved := savedDocument{Format: savedFormat, Source: d.Source, Number: d.Number, Projects: d.Projects, Rules: []savedRule{}}
 	data, err := json.Marshal(saved)
 	if err != nil {
 		return nil, err
@@ -251,7 +253,7 @@ func decodeCopy(data []byte) (Document, error) {
 	if saved.Format != savedFormat {
 		return Document{}, fmt.Errorf("format is %d, want %d", saved.Format, savedFormat)
 	}
-	d := Document{Source: saved.Source, Projects: saved.Projects, Rules: make([]Rule, len(saved.Rules))}
+	d := Document{Source: saved.Source, Number: saved.Number, Projects: saved.Projects, Rules: make([]Rule, len(saved.Rules))}
 	for i, r := range saved.Rules {
 		d.Rules[i] = Rule(r)
 	}

@@ -154,7 +154,7 @@ func newCompiler(doc Document, o CompileOptions) *compiler {
 			endpoints: o.Endpoints,
 			projects:  newNames(), tiers: newNames(), titles: newNames(),
 			extras:  make([]extra, 1),
-			version: doc.Fingerprint(),
+			version: doc.Fingerprint(), number: doc.Number,
 		},
 		places:   map[string]*place{},
 		orphans:  map[string]uint32{},

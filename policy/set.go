@@ -81,6 +81,7 @@ type Set struct {
 
 	present uint8 // the subjects that any rule has, one bit each
 	version string
+	number  int64 // Document.Number
 
 	former former
 	moves  map[uint32]move // by number in projects: those that changed their tier
@@ -177,6 +178,10 @@ func (s *Set) Len() int { return len(s.rows) }
 // Version names the content of the document: equal for equal rules and
 // projects, in whatever order.
 func (s *Set) Version() string { return s.version }
+
+// Number is the Number of the document: how its source numbers versions of it,
+// 0 if it does not.
+func (s *Set) Number() int64 { return s.number }
 
 // Since is when the Set took the place of the one before, in Unix nanoseconds;
 // 0 if there was none.
