@@ -96,6 +96,15 @@ func (s *Store) Rollback(ctx context.Context, a Author, to, base int64) (Version
 
 // RollbackChecked is Rollback with the Check of an Edit.
 func (s *Store) RollbackChecked(ctx context.Context, a Author, to, base int64, check func(before, after policy.Document) error) (v Version, err error) {
+	return s.restore(ctx, a, ActionRollback, to, base, check)
+}
+
+// Revert is RollbackChecked without a person: its action is ActionRevert.
+func (s *Store) Revert(ctx context.Context, a Author, to, base int64, check func(before, after policy.Document) error) (Version, error) {
+	return s.restore(ctx, a, ActionRevert, to, base, check)
+}
+
+func (s *Store) restore(ctx context.Context, a Author, action string, to, base int64, check func(before, after policy.Document) error) (v Version, err error) {
 	if s.table != nil {
 		return Version{}, s.table.refuse()
 	}
@@ -110,7 +119,7 @@ func (s *Store) RollbackChecked(ctx context.Context, a Author, to, base int64, c
 		if err != nil {
 			return err
 		}
-		e := Edit{Base: base, Set: doc.Rules, Tiers: doc.Projects, Replace: true, Action: ActionRollback, Check: check, of: to}
+		e := Edit{Base: base, Set: doc.Rules, Tiers: doc.Projects, Replace: true, Action: action, Check: check, of: to}
 		if err := e.check(); err != nil {
 			return err
 		}

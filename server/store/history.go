@@ -22,7 +22,8 @@ const (
 	ActionImport   = "import"
 	ActionApply    = "apply"
 	ActionRollback = "rollback"
-	ActionSQL      = "sql" // somebody's shell
+	ActionRevert   = "revert" // auto_revert took a change back
+	ActionSQL      = "sql"    // somebody's shell
 )
 
 // Author is who changes rules, and why. Actor is required.
