@@ -136,12 +136,12 @@ func TestFleet(t *testing.T) {
 				t.Errorf("first = %+v, want version %s", r, report.Version)
 			}
 		case "costly":
-			if r.Version != before.Version || !strings.Contains(r.Error, "GET /a") || r.Lag <= 0 {
-				t.Errorf("costly = %+v, want version %s and an error about GET /a", r, before.Version)
+			if r.Version != before.Version || !strings.Contains(r.Error, "GET /a") || r.Lag <= 0 || r.Behind != 1 {
+				t.Errorf("costly = %+v, want version %s 1 version behind, and an error about GET /a", r, before.Version)
 			}
 		case "frozen":
-			if r.Version != before.Version || r.Lag <= 0 {
-				t.Errorf("frozen = %+v, want version %s", r, before.Version)
+			if r.Version != before.Version || r.Lag <= 0 || r.Behind != 1 {
+				t.Errorf("frozen = %+v, want version %s, 1 version behind", r, before.Version)
 			}
 		}
 	}

@@ -96,8 +96,12 @@ func judge(r store.Replica, f store.Fleet) Replica {
 		j.State, j.Why = Silent, "has told nothing for "+Words(silent)
 	case r.Error != "":
 		j.State, j.Why = Failed, r.Error
+	case r.Behind == 1:
+		j.State, j.Why = Lags, "lacks the newest version, for "+Words(lag)
+	case r.Behind > 1:
+		j.State, j.Why = Lags, fmt.Sprintf("lacks the newest %d versions, for %s", r.Behind, Words(lag))
 	case r.Rules != f.Rules:
-		j.State, j.Why = Lags, "has other rules than the database, for "+Words(lag)
+		j.State, j.Why = Lags, "has other rules or keys than the database, for "+Words(lag)
 	}
 	j.Lag = lag.Seconds()
 	return j

@@ -140,7 +140,7 @@ func (t *Teller) tell(ctx context.Context, s policy.Status) bool {
 func (t *Teller) tellAs(ctx context.Context, s policy.Status) error {
 	return t.book.Tell(ctx, store.Replica{
 		Name: t.Name(), Process: t.process, Program: t.o.Program, Started: t.started, Every: t.o.Every,
-		Rules: s.Version, Loaded: s.LoadedAt, Stale: s.Stale, Error: strings.Join(strings.Fields(s.LastError), " "),
+		Rules: s.Version, Number: s.Number, Loaded: s.LoadedAt, Stale: s.Stale, Error: strings.Join(strings.Fields(s.LastError), " "),
 	}, t.told)
 }
 

@@ -147,8 +147,8 @@ func (s *Store) Leave(ctx context.Context, name, process string) error {
 	}))
 }
 
-// Forget removes a replica by its name, or reports ErrNotFound.
-func (s *Store) Forget(ctx context.Context, name string) error {
+// ForgetReplica removes a replica by its name, or reports ErrNotFound.
+func (s *Store) ForgetReplica(ctx context.Context, name string) error {
 	if s.table != nil {
 		return ErrNoFleet
 	}
@@ -177,10 +177,34 @@ func (s *Store) Fleet(ctx context.Context) (f Fleet, err error) {
 			return err
 		}
 		f.At = time.UnixMilli(now).UTC()
-		f.Replicas, err = s.queryReplicas(ctx, tx, now-forgetAfter.Milliseconds())
-		return err
+		if f.Number, err = s.versionOf(ctx, tx); err != nil {
+			return err
+		}
+		if f.Replicas, err = s.queryReplicas(ctx, tx, now-forgetAfter.Milliseconds()); err != nil {
+			return err
+		}
+		return s.findLacking(ctx, tx, f)
 	})
 	return f, err
+}
+
+// findLacking finds out which versions replicas lack.
+func (s *Store) findLacking(ctx context.Context, tx *tx, f Fleet) error {
+	for i := range f.Replicas {
+		r := &f.Replicas[i]
+		if r.Number == 0 || f.Number <= r.Number {
+			continue
+		}
+		next, err := s.queryVersions(ctx, tx, "WHERE id > ? ORDER BY id LIMIT 1", r.Number)
+		if err != nil {
+			return err
+		}
+		r.Behind = f.Number - r.Number
+		if len(next) == 1 {
+			r.Lacking = next[0].At
+		}
+	}
+	return nil
 }
 
 func (s *Store) queryReplicas(ctx context.Context, tx *tx, since int64) ([]Replica, error) {

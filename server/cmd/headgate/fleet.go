@@ -175,7 +175,7 @@ day. One that is alive is back with its next word.`,
 		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withRules(cmd, &from, unchecked, forMending, func(ctx context.Context, db *store.Store, _ policy.CompileOptions) error {
-				if err := db.Forget(ctx, args[0]); err != nil {
+				if err := db.ForgetReplica(ctx, args[0]); err != nil {
 					if errors.Is(err, store.ErrNotFound) {
 						return fmt.Errorf("replica %q: %w; `headgate fleet` shows those there are", args[0], err)
 					}
