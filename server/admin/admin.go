@@ -36,6 +36,7 @@ import (
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/policy/file"
 	"github.com/headgate-io/headgate/server/fleet"
+	"github.com/headgate-io/headgate/server/revert"
 	"github.com/headgate-io/headgate/server/rules"
 	"github.com/headgate-io/headgate/server/store"
 )
@@ -52,6 +53,10 @@ type Options struct {
 	Audit    Auditor
 	FindKey  FindKey
 	Fleet    func(context.Context) (fleet.Report, error)
+
+	// Reverted reports that a change was taken back, or nil. Nil means that
+	// none ever is.
+	Reverted func() *revert.Reverted
 	Log      *slog.Logger
 
 	// Warnings are what Ready's answer says besides, without being less ready.
@@ -170,11 +175,19 @@ type State struct {
 	StaleSeconds float64 `json:"stale_seconds"`
 	FromDisk     bool    `json:"from_disk,omitempty"`
 	LastError    string  `json:"last_error,omitempty"`
+
+	// AutoReverted says that these are the rules from before a change that was
+	// taken back; absent if they are not.
+	AutoReverted *revert.Reverted `json:"auto_reverted,omitempty"`
 }
 
 func (a *api) state() State {
 	s := a.Policies.Status()
-	return State{s.Version, s.Rules, s.Stale.Seconds(), s.FromDisk, s.LastError}
+	state := State{Version: s.Version, Rules: s.Rules, StaleSeconds: s.Stale.Seconds(), FromDisk: s.FromDisk, LastError: s.LastError}
+	if a.Reverted != nil {
+		state.AutoReverted = a.Reverted()
+	}
+	return state
 }
 
 // Listing is the answer to GET /v1/policies.

@@ -181,6 +181,7 @@ func (c *Config) Warnings() (all []Warning) {
 	if c.IPv4Prefix < 24 {
 		warn("ipv4_prefix", c.IPv4Prefix, "%s addresses share one budget", many(32-c.IPv4Prefix))
 	}
+	c.AutoRevert.warn(warn)
 	return all
 }
 

@@ -56,6 +56,9 @@ type Config struct {
 	// Fleet says how other replicas' operators see this one.
 	Fleet Fleet `yaml:",inline"`
 
+	// AutoRevert takes back changes that turn callers away. Default off.
+	AutoRevert AutoRevert `yaml:"auto_revert"`
+
 	// SecretFile holds the secret under which API keys are hashed; it is made
 	// when missing. Default: beside the database.
 	SecretFile string `yaml:"secret_file"`
@@ -201,7 +204,7 @@ func Default() Config {
 	return Config{
 		Listen: "127.0.0.1:8080", Admin: "127.0.0.1:8081",
 		UpstreamTimeout: 60 * time.Second,
-		DB:              "sqlite:headgate.db", Database: defaultDatabase(), Fleet: defaultFleet(), Refresh: 250 * time.Millisecond,
+		DB:              "sqlite:headgate.db", Database: defaultDatabase(), Fleet: defaultFleet(), AutoRevert: defaultAutoRevert(), Refresh: 250 * time.Millisecond,
 		ForwardedHeader: "X-Forwarded-For", IPv6Prefix: 64, Keys: defaultKeys(),
 		IPv4Prefix: 32, ClientAddress: ClientAddress{Strategy: "trusted_ranges"}, ProxyProtocol: defaultProxyProtocol(),
 		Unknown: "reject", NoRule: "allow", BurstPercent: 100, MaxBuckets: 1 << 20,
@@ -301,6 +304,7 @@ func (c *Config) Complete() error {
 	check.oneOf("log.format", c.Log.Format, "text", "json")
 	check.database(c)
 	check.fleet(c.Fleet)
+	check.autoRevert(c)
 	check.keys(c.Keys)
 	check.keysBesideTokens(c.Keys, c.Tokens)
 	check.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")

@@ -29,6 +29,7 @@ import (
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/fleet"
 	"github.com/headgate-io/headgate/server/metrics"
+	"github.com/headgate-io/headgate/server/revert"
 )
 
 // Options is what does not come from the configuration.
@@ -141,7 +142,7 @@ func (d *Daemon) handle(token string) error {
 		Compile: d.parts.compile, Metrics: d.parts.meter.Handler(), Token: token,
 		TokenName: filepath.Base(d.conf.AdminTokenFile), Ready: d.ready, Log: d.log,
 		Audit: d.parts.database, FindKey: d.parts.database.findKey, Warnings: d.parts.pressure.warnings,
-		Fleet: d.parts.database.fleet,
+		Fleet: d.parts.database.fleet, Reverted: d.parts.reverted,
 	})
 	if err != nil {
 		return err
@@ -207,6 +208,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 	refreshing.Go(func() { d.parts.tls.run(background) })
 	if d.parts.teller != nil {
 		refreshing.Go(func() { d.parts.teller.Run(background) })
+	}
+	if d.parts.reverter != nil {
+		refreshing.Go(func() { d.parts.reverter.Run(background) })
 	}
 	defer refreshing.Wait()
 	defer stopBackground()
@@ -293,7 +297,9 @@ type parts struct {
 	limiter  *headgate.Limiter
 	meter    *metrics.Meter
 	pressure *pressure
-	teller   *fleet.Teller // nil if nobody is told of this replica
+	name     string          // of this replica
+	teller   *fleet.Teller   // nil if nobody is told of this replica
+	reverter *revert.Watcher // nil if no change is taken back
 
 	identifiers *httplimit.Identifiers // nil if no body is read
 }
@@ -347,19 +353,21 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 	}
 	stats := func() memory.Stats { return buckets.Stats(p.rules.Now()) }
 	p.pressure = newPressure(stats, o.Log)
+	p.name = replicaName(c)
 	p.teller = p.newTeller(c, o)
+	p.reverter = p.newReverter(c, o)
 	p.meter = metrics.New(metrics.Options{
 		Policies: p.rules.Status, Keys: p.keys.status, Buckets: stats, TooSmall: func() bool { return len(p.pressure.warnings()) > 0 },
 		Reservations: func() headgate.ReservationStats { return p.limiter.Reservations() },
 		Waiters:      func() (waiting, most int) { return p.limiter.Waiters() },
 		Rejections:   p.who.Rejections, Version: o.Version, Identifiers: p.identifiers.Faults,
 		Regions: p.regions.reporter(), Balancer: balancerStats(o.balancer),
-		Tokens: p.tokens.status(p.who), TLS: p.tls.status(), Fleet: p.told(),
+		Tokens: p.tokens.status(p.who), TLS: p.tls.status(), Fleet: p.told(), Reverts: p.reverts(),
 	})
 	p.limiter, err = headgate.New(headgate.Options{
 		Endpoints: p.registry.Table, Policies: p.rules, Buckets: buckets, Identities: p.who, Region: p.regions.finder(p.who),
 		Unknown: unknownModes[c.Unknown], Costs: p.registry.Costs, DenyWithoutRule: c.NoRule == "deny",
-		Typed: p.identifiers.Typed, Observe: p.meter.Observe, MaxReservations: c.Settle.MaxOutstanding, MaxWaiters: c.MaxWaiters,
+		Typed: p.identifiers.Typed, Observe: p.observer(), MaxReservations: c.Settle.MaxOutstanding, MaxWaiters: c.MaxWaiters,
 	})
 	return p, err
 }

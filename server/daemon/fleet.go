@@ -21,17 +21,21 @@ func (p *parts) newTeller(c config.Config, o Options) *fleet.Teller {
 		logger(o.Log).Debug("fleet: others cannot see this replica: the table of db_table is only read")
 		return nil
 	}
-	name := c.Fleet.Name
-	if name == "" {
-		host, err := os.Hostname()
-		if err != nil || host == "" {
-			host = "replica"
-		}
-		name = fleet.DefaultName(host, c.Listen, c.Admin)
-	}
 	return fleet.NewTeller(fleet.Options{
-		Book: p.database.book, Status: p.rules.Status, Name: name, Program: o.Version, Every: c.Fleet.Interval, Log: o.Log,
+		Book: p.database.book, Status: p.rules.Status, Name: p.name, Program: o.Version, Every: c.Fleet.Interval, Log: o.Log,
 	})
+}
+
+// replicaName is what this replica is called.
+func replicaName(c config.Config) string {
+	if c.Fleet.Name != "" {
+		return c.Fleet.Name
+	}
+	host, err := os.Hostname()
+	if err != nil || host == "" {
+		host = "replica"
+	}
+	return fleet.DefaultName(host, c.Listen, c.Admin)
 }
 
 func logger(log *slog.Logger) *slog.Logger {

@@ -58,6 +58,9 @@ type Options struct {
 	Tokens func() TokenStatus
 	TLS    func() TLSStatus
 
+	// Reverts tells of auto_revert; nil if it is off.
+	Reverts func() RevertStatus
+
 	// Fleet tells whether others can see this replica, and how often telling
 	// them failed; nil if it is not to be seen.
 	Fleet func() (ok bool, failures uint64)
@@ -123,7 +126,7 @@ func New(o Options) *Meter {
 		m.refusals[reason] = m.denied.WithLabelValues(noRule, reason.String())
 	}
 	m.registry.MustRegister(m.allowed, m.denied, m.shadowed, m.upstream, m.lost,
-		&gauges{o}, &fleetGauges{o.Fleet}, &credentialGauges{o.Tokens, o.TLS}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		&gauges{o}, &fleetGauges{o.Fleet}, &revertGauges{o.Reverts}, &credentialGauges{o.Tokens, o.TLS}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 
