@@ -104,6 +104,7 @@ type file struct {
 	retired bool        // guarded by Store.mu; closed, because it is no longer the one with the name
 	reads   *sql.DB
 	writes  *sql.DB // one connection, so that writers queue here and not at the file's lock; nil if read only
+	passing *sql.DB // one connection, for what may be lost; nil if read only
 
 	mu      sync.Mutex
 	watch   *sql.Conn // guarded by mu; see sqlite_version.go
@@ -143,6 +144,12 @@ func (e *embedded) openFile(ctx context.Context) (_ *file, err error) {
 			return nil, err
 		}
 		if f.reads, err = e.connect("rw", readers+1, "query_only(1)"); err != nil {
+			return nil, err
+		}
+		// NORMAL: not on the disk yet, and so done in a moment. What is written
+		// here every few seconds, and may be lost, would else lock out shells
+		// that do not wait for locks, as sqlite3 does not.
+		if f.passing, err = e.connect("rw", 1, "synchronous(normal)"); err != nil {
 			return nil, err
 		}
 	}
@@ -226,7 +233,7 @@ func (f *file) close() error {
 		errs = append(errs, f.watch.Close())
 		f.watch = nil
 	}
-	for _, db := range []*sql.DB{f.reads, f.writes} {
+	for _, db := range []*sql.DB{f.reads, f.passing, f.writes} {
 		if db != nil {
 			errs = append(errs, db.Close())
 		}
@@ -314,10 +321,10 @@ func (e *embedded) write(ctx context.Context, do func(*tx) error) error {
 
 func (e *embedded) single(ctx context.Context, do func(statements) error) error {
 	return e.use(ctx, func(f *file) error {
-		if f.writes == nil {
+		if f.passing == nil {
 			return fault("is open read-only, want it opened for writing")
 		}
-		return do(statements{f.writes, &sqliteDialect})
+		return do(statements{f.passing, &sqliteDialect})
 	})
 }
 
