@@ -3,6 +3,7 @@ package store_test
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -126,6 +127,20 @@ func testTellDoesNotWaitForChanges(t *testing.T, d database) {
 	must(t, err)
 	must(t, changing.Rollback())
 	must(t, s.Set(ctx, tester, policy.Rule{Endpoint: "GET /b", Limit: 1}))
+}
+
+// In SQLite what replicas tell does not make the -wal grow for ever.
+func TestTellKeepsTheLogShort(t *testing.T) {
+	d := kinds[0].make(t)
+	s, ctx := d.open(t), t.Context()
+	for i := range 2000 {
+		must(t, s.Tell(ctx, store.Replica{Name: "a", Process: "p", Stale: time.Duration(i) * time.Second}, i > 0))
+	}
+	info, err := os.Stat(s.Path() + "-wal")
+	must(t, err)
+	if size := info.Size(); size > 8<<20 {
+		t.Errorf("the -wal has %d bytes after 2000 words, want 8 MiB at most", size)
+	}
 }
 
 func TestNoFleet(t *testing.T) {

@@ -24,6 +24,10 @@ const lockWait = 5 * time.Second
 // readers is how many connections read at once, besides the one that watches.
 const readers = 4
 
+// checkpointEvery is after how many writes that may be lost the -wal is moved
+// into the database: it has a page or two of 4 KiB for each of them.
+const checkpointEvery = 256
+
 // embedded is a database in one SQLite file.
 type embedded struct {
 	path     string // absolute
@@ -103,8 +107,9 @@ type file struct {
 	known   int64       // the schema that this program knows
 	retired bool        // guarded by Store.mu; closed, because it is no longer the one with the name
 	reads   *sql.DB
-	writes  *sql.DB // one connection, so that writers queue here and not at the file's lock; nil if read only
-	passing *sql.DB // one connection, for what may be lost; nil if read only
+	writes  *sql.DB      // one connection, so that writers queue here and not at the file's lock; nil if read only
+	passing *sql.DB      // one connection, for what may be lost; nil if read only
+	passed  atomic.Int64 // uses of passing
 
 	mu      sync.Mutex
 	watch   *sql.Conn // guarded by mu; see sqlite_version.go
@@ -146,10 +151,12 @@ func (e *embedded) openFile(ctx context.Context) (_ *file, err error) {
 		if f.reads, err = e.connect("rw", readers+1, "query_only(1)"); err != nil {
 			return nil, err
 		}
-		// NORMAL: not on the disk yet, and so done in a moment. What is written
-		// here every few seconds, and may be lost, would else lock out shells
-		// that do not wait for locks, as sqlite3 does not.
-		if f.passing, err = e.connect("rw", 1, "synchronous(normal)"); err != nil {
+		// OFF: not on the disk yet, and so done in a moment. What is written here
+		// every few seconds, and may be lost, would else lock out shells that do
+		// not wait for locks, as sqlite3 does not. Nothing else is at stake: the
+		// next commit of writes syncs the whole -wal, and only writes moves it
+		// into the database.
+		if f.passing, err = e.connect("rw", 1, "synchronous(off)", "wal_autocheckpoint(0)"); err != nil {
 			return nil, err
 		}
 	}
@@ -323,6 +330,11 @@ func (e *embedded) single(ctx context.Context, do func(statements) error) error 
 	return e.use(ctx, func(f *file) error {
 		if f.passing == nil {
 			return fault("is open read-only, want it opened for writing")
+		}
+		if f.passed.Add(1)%checkpointEvery == 0 {
+			// Else the -wal would grow for as long as nobody changes a rule. It
+			// waits for nobody, and is done the next time if it cannot be now.
+			_, _ = f.writes.ExecContext(ctx, "PRAGMA wal_checkpoint(PASSIVE)")
 		}
 		return do(statements{f.passing, &sqliteDialect})
 	})
