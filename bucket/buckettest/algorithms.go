@@ -9,7 +9,7 @@ import (
 	"github.com/headgate-io/headgate/rate"
 )
 
-// algorithms are those that a store has to know.
+// algorithms are all that there are.
 var algorithms = []rate.Algorithm{rate.TokenBucket, rate.LeakyBucket, rate.FixedWindow, rate.SlidingWindow, rate.SlidingLog}
 
 // counted is a take of bucket n, of ten tokens in ten seconds.
@@ -29,7 +29,7 @@ func (s *suite) algorithm(a rate.Algorithm, tokens int64, per time.Duration) rat
 // each runs a case for every algorithm, with buckets of its own.
 func each(check func(s *suite, a rate.Algorithm, n uint64)) func(*suite) {
 	return func(s *suite) {
-		for i, a := range algorithms {
+		for i, a := range s.algorithms {
 			for n := range uint64(20) { // windows of different keys begin at different times
 				s.at(0)
 				check(s, a, 1000*uint64(i)+n)
@@ -169,8 +169,8 @@ func everyAllOrNothing(s *suite, a rate.Algorithm, n uint64) {
 // changedAlgorithm: what is owed under one algorithm is owed under the next, and no more.
 func changedAlgorithm(s *suite) {
 	n := uint64(0)
-	for _, from := range algorithms {
-		for _, to := range algorithms {
+	for _, from := range s.algorithms {
+		for _, to := range s.algorithms {
 			for range 10 {
 				n++
 				s.at(0)
@@ -205,8 +205,8 @@ func changedAlgorithm(s *suite) {
 func changedAlgorithmEnvelope(s *suite) {
 	rng := rand.New(rand.NewPCG(6, 7))
 	n := uint64(0)
-	for _, from := range algorithms {
-		for _, to := range algorithms {
+	for _, from := range s.algorithms {
+		for _, to := range s.algorithms {
 			for range 8 {
 				n++
 				shapes := [2]rate.Shape{s.algorithm(from, 1+rng.Int64N(20), 2*time.Second), s.algorithm(to, 1+rng.Int64N(20), 2*time.Second)}
@@ -244,7 +244,7 @@ func changedManyTimesEnvelope(s *suite) {
 		for change := int64(0); change < 20_000; {
 			old := take.Shape
 			if rng.IntN(3) > 0 || change == 0 {
-				a = algorithms[rng.IntN(len(algorithms))]
+				a = s.algorithms[rng.IntN(len(s.algorithms))]
 			}
 			take.Shape = s.algorithm(a, 1+rng.Int64N(20), 2*time.Second)
 			most := WorstCase(a) * take.Shape.Burst()
@@ -275,7 +275,7 @@ func changedManyTimesEnvelope(s *suite) {
 }
 
 func concurrentEvery(s *suite) {
-	for i, a := range algorithms {
+	for i, a := range s.algorithms {
 		take := bucket.Take{Key: Key(uint64(i)), Shape: s.algorithm(a, 1000, time.Hour), Cost: 1}
 		if got := admitted(s, 8, 400, func(int, *rand.Rand) []bucket.Take { return []bucket.Take{take} }); got != 1000 {
 			s.Fatalf("algorithm %d: 8 callers were admitted %d times, want 1000", a, got)

@@ -28,11 +28,14 @@ type Store interface {
 }
 
 // Run checks the contract. Open is called once for each case and returns an empty store with room for some thousand buckets. Times are told
-// apart to a microsecond; they lie between 2026 and 2226.
-func Run(t *testing.T, open func(t testing.TB) Store) {
+// apart to a microsecond; they lie between 2026 and 2226. Only names the algorithms that the store knows, if that is not all of them.
+func Run(t *testing.T, open func(t testing.TB) Store, only ...rate.Algorithm) {
+	if len(only) == 0 {
+		only = algorithms
+	}
 	for _, c := range cases {
 		t.Run(c.sentence, func(t *testing.T) {
-			c.check(&suite{T: t, store: open(t)})
+			c.check(&suite{T: t, store: open(t), algorithms: only})
 		})
 	}
 }
@@ -98,8 +101,9 @@ var start = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC).UnixNano()
 // suite is a store under test, at a time, with short words for what cases do.
 type suite struct {
 	*testing.T
-	store Store
-	now   int64 // since start
+	store      Store
+	algorithms []rate.Algorithm
+	now        int64 // since start
 }
 
 func (s *suite) at(d time.Duration) { s.now = int64(d) }

@@ -124,8 +124,8 @@ func everySettlement(s *suite, a rate.Algorithm, n uint64) {
 // correctedAlgorithm: the first that a bucket hears of a change may be a correction.
 func correctedAlgorithm(s *suite) {
 	n := uint64(0)
-	for _, from := range algorithms {
-		for _, to := range algorithms {
+	for _, from := range s.algorithms {
+		for _, to := range s.algorithms {
 			n++
 			s.at(0)
 			s.want(true, s.counted(from, n, 6))
