@@ -14,6 +14,8 @@ import (
 type Change struct {
 	Key    key.Key
 	Shape  rate.Shape
+	Rule   uint32     // as in Take
+	Tag    uint16     // as in Take
 	Since  int64      // as in Take
 	Before *rate.Past // as in Take
 
