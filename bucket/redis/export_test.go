@@ -1,0 +1,4 @@
+package redis
+
+// Parse is parse.
+var Parse = parse

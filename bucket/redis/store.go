@@ -1,0 +1,233 @@
+package redis
+
+import (
+	"context"
+	"crypto/sha1"
+	_ "embed" // the scripts
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/headgate-io/headgate/bucket"
+)
+
+// Evaler runs scripts on the server that holds the buckets, or on the one of several that holds the keys named. It must be safe for
+// concurrent use.
+type Evaler interface {
+	// Eval sends the command EVALSHA or EVAL with a script, which is the SHA-1 in hexadecimal digits of a source or a source, the keys and the
+	// arguments; all but the command may hold any bytes. It reports the answer: an int64, a string, or a []any of such. What the server
+	// answers as an error is an error whose text begins with the server's. It returns when ctx is done, and never sends a command twice.
+	Eval(ctx context.Context, command, script string, keys, args []string) (any, error)
+}
+
+// Options configures a Store. Server is required.
+type Options struct {
+	Server Evaler
+
+	// Prefix begins the names of all buckets: those who share buckets have the same. Letters, digits and any of -_.: up to 16. Default "hg".
+	Prefix string
+
+	// Cluster says that Server is a cluster, where one script reaches the buckets of one tag only. A decision over several tags then takes a
+	// script each, at the same time, and gives back what it took if one of them denies. Others may be denied meanwhile by what is given
+	// back; nobody is admitted who would not be. The zero value is for one server and its replicas.
+	Cluster bool
+
+	// CallersClock decides at the times that callers pass, and lets no bucket expire. It is for tests and simulations: where callers' clocks
+	// differ, whoever lags behind sees less drained than the others wrote. The zero value ignores those times, and asks the server.
+	CallersClock bool
+}
+
+// Store is buckets that are kept on a server. It is safe for concurrent use and holds no state but what it has computed of shapes.
+type Store struct {
+	server  Evaler
+	prefix  string
+	cluster bool
+	callers bool
+	shapes  shapes
+}
+
+// New makes a Store, or says everything that is wrong with o. It does not talk to the server.
+func New(o Options) (*Store, error) {
+	var errs []error
+	if o.Server == nil {
+		errs = append(errs, errors.New("Server is nil, want one"))
+	}
+	if len(o.Prefix) > maxPrefix || strings.Trim(o.Prefix, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:") != "" {
+		errs = append(errs, fmt.Errorf("Prefix is %q, want up to %d letters, digits or any of -_.:", o.Prefix, maxPrefix))
+	}
+	if len(errs) > 0 {
+		return nil, fmt.Errorf("redis bucket options: %w", errors.Join(errs...))
+	}
+	s := &Store{server: o.Server, prefix: o.Prefix, cluster: o.Cluster, callers: o.CallersClock}
+	if s.prefix == "" {
+		s.prefix = defaultPrefix
+	}
+	return s, nil
+}
+
+// script is a source, and its name on the server.
+type script struct{ source, sha string }
+
+func newScript(source string) script {
+	sum := sha1.Sum([]byte(source)) // the server's choice, and a name only
+	return script{source, hex.EncodeToString(sum[:])}
+}
+
+var (
+	//go:embed take.lua
+	takeSource string
+	//go:embed one.lua
+	oneSource string
+	//go:embed shift.lua
+	shiftSource string
+
+	takeScript, oneScript, shiftScript = newScript(takeSource), newScript(oneSource), newScript(shiftSource)
+)
+
+// run runs a script. A server that does not know it, because it is new, was restarted or told to forget, learns it.
+func (s *Store) run(ctx context.Context, what script, keys, args []string) ([]any, error) {
+	answer, err := s.server.Eval(ctx, "EVALSHA", what.sha, keys, args)
+	if err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT") {
+		answer, err = s.server.Eval(ctx, "EVAL", what.source, keys, args)
+	}
+	if err != nil {
+		return nil, fault(err)
+	}
+	if list, ok := answer.([]any); ok && len(list) >= 2 {
+		return list, nil
+	}
+	return nil, unreadable(answer)
+}
+
+// unreadable is an answer that none of our scripts gives. What it is may hold anything, so it is not told.
+func unreadable(answer any) error {
+	return &Error{NoScripts, fmt.Errorf("the script answered a %T that it never answers", answer)}
+}
+
+// TryConsume takes from all the buckets named, or from none, and writes into outs[i] what became of takes[i]. It reports whether all takes
+// that are not shadows were allowed. A denied decision changes nothing, but see Options.Cluster.
+//
+// The time is the server's, and now counts only under Options.CallersClock and where a limit has changed. Takes of one bucket are added up, as in
+// bucket/memory. An error means that nothing was decided: an *Error if the server could not answer, else outs is too short, one bucket was
+// named with two shapes, or a limit is none that the store can keep (see Coarsen).
+func (s *Store) TryConsume(ctx context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome) (bool, error) {
+	return s.decide(ctx, now, takes, outs, true)
+}
+
+// Peek answers what TryConsume would, and changes nothing.
+func (s *Store) Peek(ctx context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome) (bool, error) {
+	return s.decide(ctx, now, takes, outs, false)
+}
+
+func (s *Store) decide(ctx context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome, charge bool) (bool, error) {
+	if len(outs) < len(takes) {
+		return false, fmt.Errorf("there is room for %d outcomes, want %d", len(outs), len(takes))
+	}
+	if len(takes) == 0 {
+		return true, nil
+	}
+	claims, of, err := s.merge(takes)
+	if err != nil {
+		return false, err
+	}
+	allowed, err := s.ask(ctx, now, claims, charge)
+	if err != nil {
+		return false, err
+	}
+	for i := range takes {
+		claims[of[i]].report(&outs[i], takes[i].Shadow, allowed)
+	}
+	return allowed, nil
+}
+
+// ask decides all claims: together where that can be, else apart.
+func (s *Store) ask(ctx context.Context, now int64, claims []claim, charge bool) (bool, error) {
+	if s.cluster {
+		if groups := byTag(claims); len(groups) > 1 {
+			return s.apart(ctx, now, groups, charge)
+		}
+	}
+	all := make([]*claim, len(claims))
+	for i := range claims {
+		all[i] = &claims[i]
+	}
+	return s.together(ctx, now, all, charge)
+}
+
+// attempts is how often one decision reads a bucket that was left under another limit and finds it changed when it wants to put it back.
+// Whoever changed it has converted it in most cases, so the second attempt needs nothing put back.
+const attempts = 16
+
+var errRestless = errors.New("buckets were changed under other limits again and again: replicas disagree about the rules")
+
+// together decides claims by one script, which must reach all of them.
+func (s *Store) together(ctx context.Context, now int64, claims []*claim, charge bool) (bool, error) {
+	if len(claims) == 1 && claims[0].plain() {
+		if allowed, changed, err := s.one(ctx, now, claims[0], charge); !changed {
+			return allowed, err
+		}
+	}
+	keys, args := make([]string, len(claims)), make([]string, len(claims), 2*len(claims))
+	for i, c := range claims {
+		keys[i] = c.key
+		args[i] = s.wants(c, now, charge)
+	}
+	for range attempts {
+		answer, err := s.run(ctx, takeScript, keys, args)
+		if err != nil {
+			return false, err
+		}
+		if answer[1] == int64(-1) {
+			if args, err = s.restated(answer, claims, args); err != nil {
+				return false, err
+			}
+			continue
+		}
+		return read(answer, claims)
+	}
+	return false, &Error{Busy, errRestless}
+}
+
+// one decides a plain claim, unless its bucket was left under another limit.
+func (s *Store) one(ctx context.Context, now int64, c *claim, charge bool) (allowed, changed bool, err error) {
+	var room [96]byte
+	arg := appendDoubles(room[:0], s.time(now), yes(charge), c.units, c.since())
+	arg = append(append(arg, c.shape.numbers...), c.shape.name...)
+	answer, err := s.run(ctx, oneScript, []string{c.key}, []string{string(arg)})
+	switch {
+	case err != nil:
+		return false, false, err
+	case answer[1] == int64(-1):
+		return false, true, nil
+	case len(answer) != 4:
+		return false, false, unreadable(answer)
+	}
+	if !c.read(answer[0], answer[2], answer[3]) {
+		return false, false, unreadable(answer)
+	}
+	c.allowed, c.shadowAllowed = answer[1] == int64(1), true
+	return c.allowed, false, nil
+}
+
+// read takes apart what the script answers about claims.
+func read(answer []any, claims []*claim) (allowed bool, err error) {
+	if len(answer) != 2+3*len(claims) {
+		return false, unreadable(answer)
+	}
+	for i, c := range claims {
+		of := answer[2+3*i:]
+		fits, ok := number(of[0])
+		if !ok || !c.read(answer[0], of[1], of[2]) {
+			return false, unreadable(answer)
+		}
+		c.allowed, c.shadowAllowed = fits&1 != 0, fits&2 != 0
+	}
+	return answer[1] == int64(1), nil
+}
+
+// number is a whole number that the script answered.
+func number(v any) (int64, bool) {
+	n, ok := v.(int64)
+	return n, ok && n >= 0 && n < exact
+}
