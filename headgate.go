@@ -24,6 +24,8 @@ type Limiter struct {
 	policies   Policies
 	identities *identity.Resolver
 	keys       *key.Hasher
+	names      *key.Namer // nil if no other process shares the buckets
+	templates  []string   // by endpoint.ID, for names
 	buckets    Buckets
 
 	costs         []int64             // by endpoint.ID
@@ -68,6 +70,9 @@ func New(o Options) (*Limiter, error) {
 	}
 	if l.maxWaiters == 0 {
 		l.maxWaiters = defaultWaiters
+	}
+	if l.names = o.Names; l.names != nil {
+		l.templates = templates(o.Endpoints)
 	}
 	l.correct, _ = o.Buckets.(Corrector)
 	l.learn, _ = o.Buckets.(Learner)
@@ -240,7 +245,10 @@ func (l *Limiter) name(t *trip) {
 		}
 		// Written where it stays: a take is too large to be copied for nothing.
 		take := &t.takes[i]
-		take.Key = l.keys.Key(terms.ID, at, t.subject)
+		take.Key = l.keyOf(t, terms.ID, at)
+		if l.names != nil {
+			take.Rule, take.Tag = uint32(terms.ID), l.tagOf(t, terms.Subject)
+		}
 		take.Shape, take.Since = terms.Shape, terms.Since
 		if take.Before != terms.Before { // mostly both are nil, and storing a pointer costs more than looking at it
 			take.Before = terms.Before

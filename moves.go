@@ -21,6 +21,7 @@ func (l *Limiter) guard(t *trip) {
 		take := bucket.Take{
 			Key: l.guardKey(t, &g, false), Since: g.Since, Before: g.Past(&t.guardPasts[i]), Cost: t.cost,
 			Shape: g.Shape.Grow(own.Shape.Burst() - shape.Burst()), // by an allowance
+			Rule:  uint32(g.ID), Tag: own.Tag,
 		}
 		if g.Own && g.Shape.Capacity <= shape.Capacity {
 			if g.Since >= own.Since {
@@ -47,5 +48,5 @@ func (l *Limiter) guardKey(t *trip, g *policy.Guard, stay bool) key.Key {
 		t.subject = append(t.subject, tagStay)
 	}
 	t.subject = l.appendSubject(t.subject, t.set.Terms(a.Rule).Subject, t)
-	return l.keys.Key(g.ID, t.endpointOf(a), t.subject)
+	return l.keyOf(t, g.ID, t.endpointOf(a))
 }

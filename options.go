@@ -11,6 +11,7 @@ import (
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/internal/steady"
+	"github.com/headgate-io/headgate/key"
 	"github.com/headgate-io/headgate/policy"
 )
 
@@ -69,6 +70,11 @@ type Options struct {
 	Policies   Policies
 	Buckets    Buckets
 	Identities *identity.Resolver
+
+	// Names names buckets for processes that share them, as bucket/redis keeps
+	// them. Nil means that none do: names are then made in a tenth of the time,
+	// and mean nothing to anybody else.
+	Names *key.Namer
 
 	// Unknown says what becomes of a request to a path that no template
 	// matches, or with a method its path does not declare. The zero value

@@ -1,0 +1,97 @@
+//go:build unix
+
+package headgate_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/bucket/redis"
+	"github.com/headgate-io/headgate/internal/redistest"
+	"github.com/headgate-io/headgate/key"
+	"github.com/headgate-io/headgate/policy"
+)
+
+// replica is one of the processes that share what a server keeps.
+func replica(t *testing.T, server *redistest.Server, templates []string, rules []policy.Rule) *bench {
+	t.Helper()
+	conn := redistest.Dial(server.Socket)
+	t.Cleanup(conn.Close)
+	store, err := redis.New(redis.Options{Server: conn})
+	if err != nil {
+		t.Fatal(err)
+	}
+	names, err := key.NewNamer([]byte("a secret of replicas"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newBench(t, templates, rules, func(o *headgate.Options) { o.Buckets, o.Names = store, names })
+}
+
+func TestReplicasShareBuckets(t *testing.T) {
+	server := redistest.Start(t)
+	rules := []policy.Rule{
+		{Endpoint: "default", Limit: 4, Per: time.Hour, Burst: 4},
+		{Endpoint: policy.All, Limit: 5, Per: time.Hour, Burst: 5},
+	}
+	// Replicas may list the same endpoints in another order.
+	a := replica(t, server, []string{"GET /a", "GET /b"}, rules)
+	b := replica(t, server, []string{"GET /b", "GET /a"}, rules)
+	for i, step := range []struct {
+		at      *bench
+		target  string
+		allowed bool
+	}{{a, "/a", true}, {b, "/a", true}, {a, "/a", true}, {b, "/a", true}, {a, "/a", false}, {b, "/a", false}, {b, "/b", true}, {a, "/b", false}} {
+		if d := step.at.get(step.target); d.Allowed != step.allowed || d.Reason == headgate.StoreFailed {
+			t.Fatalf("step %d: GET %s: %t, %v, want %t", i, step.target, d.Allowed, d.Reason, step.allowed)
+		}
+	}
+}
+
+func TestReplicasSettleAndResetSharedBuckets(t *testing.T) {
+	server := redistest.Start(t)
+	rules := []policy.Rule{{Endpoint: "default", Limit: 4, Per: time.Hour, Burst: 4}}
+	a, b := replica(t, server, []string{"GET /a"}, rules), replica(t, server, []string{"GET /a"}, rules)
+	request := headgate.Request{Method: "GET", Target: "/a", Peer: client, Cost: 4}
+	made, d := a.Reserve(context.Background(), request, time.Minute)
+	if !d.Allowed || b.get("/a").Allowed {
+		t.Fatalf("after a reservation of all: %+v", d)
+	}
+	if _, err := a.Settle(context.Background(), made.ID, 3); err != nil {
+		t.Fatal(err)
+	}
+	if !b.get("/a").Allowed || b.get("/a").Allowed {
+		t.Fatal("of four, three were spent, so one is left")
+	}
+	if _, err := b.Reset(context.Background(), headgate.BucketQuery{Endpoint: "GET /a", Address: client}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if !a.get("/a").Allowed {
+		t.Fatal("a reset by another replica was not seen")
+	}
+}
+
+// What is kept tells nothing of who it is about, and is short whatever clients send.
+func TestSharedNamesTellNothing(t *testing.T) {
+	server := redistest.Start(t)
+	a := replica(t, server, []string{"POST /login"}, []policy.Rule{{Endpoint: "default", Limit: 4, Per: time.Hour, Burst: 4, Subject: policy.SubjectIdentifier}})
+	for _, account := range []string{"alice@example.org", strings.Repeat("long", 1000)} {
+		if d := a.Check(context.Background(), headgate.Request{Method: "POST", Target: "/login", Peer: client, Identifier: account}); !d.Allowed {
+			t.Fatal(d.Reason)
+		}
+	}
+	names := server.Do("KEYS", "*").([]any)
+	for _, name := range names {
+		if n := name.(string); !strings.HasPrefix(n, "hg{") || len(n) != 29 || strings.Contains(n, "alice") {
+			t.Errorf("a bucket is called %q, want hg{ and 26 bytes", n)
+		}
+	}
+	slices.SortFunc(names, func(a, b any) int { return strings.Compare(a.(string), b.(string)) })
+	if len(slices.Compact(names)) != 2 {
+		t.Errorf("two accounts have buckets %q", names)
+	}
+}
