@@ -1,0 +1,130 @@
+// Package redis connects the buckets that replicas share to Redis, or a server that speaks its language: one, one with replicas that sentinels
+// watch, or a cluster.
+package redis
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/headgate-io/headgate/bucket/redis"
+)
+
+// Options says where the server is. Addresses is required.
+type Options struct {
+	// Addresses are host:port each, or one path of a unix socket. Of a cluster some of its members suffice; with Sentinel they are those of
+	// sentinels.
+	Addresses []string
+
+	// Cluster says that they are members of a cluster.
+	Cluster bool
+
+	// Sentinel is the name under which sentinels watch the server. Empty means that there are none.
+	Sentinel string
+
+	// Username and Password are those of the server, for sentinels too. Without a Username it is the server's default user.
+	Username string
+	Password string
+
+	// Database is the number of the database, 0 in a cluster.
+	Database int
+
+	// TLS is how to talk to the server; nil is in the clear.
+	TLS *tls.Config
+
+	// ConnectTimeout bounds how long connecting may take, and how long a connection may stay silent before it is made anew. Default 1 s. How
+	// long a decision may take is for its context to say.
+	ConnectTimeout time.Duration
+}
+
+// Client is a connection to each server. It is safe for concurrent use, makes what breaks anew, and sends what is asked at the same time
+// together.
+type Client struct {
+	client  rueidis.Client
+	options Options
+}
+
+var _ redis.Evaler = (*Client)(nil)
+
+// Dial connects to the server. An error says what to change.
+func Dial(o Options) (*Client, error) {
+	if err := o.validate(); err != nil {
+		return nil, fmt.Errorf("redis: %w", err)
+	}
+	client, err := rueidis.NewClient(o.client())
+	if err != nil {
+		return nil, fmt.Errorf("redis %s: %w", strings.Join(o.Addresses, ", "), advise(err, o))
+	}
+	return &Client{client, o}, nil
+}
+
+func (o *Options) validate() error {
+	var errs []error
+	if len(o.Addresses) == 0 {
+		errs = append(errs, errors.New("addresses is empty, want at least one host:port"))
+	}
+	for i, a := range o.Addresses {
+		if _, _, err := net.SplitHostPort(a); err != nil && !(o.socket() && len(o.Addresses) == 1) {
+			errs = append(errs, fmt.Errorf("addresses[%d] is %q, want host:port, or one path of a socket alone", i, a))
+		}
+	}
+	if !o.Cluster && o.Sentinel == "" && len(o.Addresses) > 1 {
+		errs = append(errs, fmt.Errorf("addresses has %d servers, want one; or cluster: true, or the name that sentinels watch the server by", len(o.Addresses)))
+	}
+	if o.Cluster && o.Sentinel != "" {
+		errs = append(errs, errors.New("cluster and sentinel are both set, want one: a cluster watches itself"))
+	}
+	if o.Cluster && o.Database != 0 {
+		errs = append(errs, fmt.Errorf("database is %d, want 0 in a cluster", o.Database))
+	}
+	return errors.Join(errs...)
+}
+
+func (o *Options) socket() bool {
+	return len(o.Addresses) > 0 && strings.HasPrefix(o.Addresses[0], "/")
+}
+
+func (o *Options) client() rueidis.ClientOption {
+	patience := o.ConnectTimeout
+	if patience == 0 {
+		patience = time.Second
+	}
+	c := rueidis.ClientOption{
+		InitAddress: o.Addresses, Username: o.Username, Password: o.Password, SelectDB: o.Database, TLSConfig: o.TLS,
+		ClientName: "headgate", DisableCache: true, AlwaysPipelining: true,
+		DisableRetry:     true, // a take that is sent twice may be charged twice
+		ConnWriteTimeout: patience,
+		Dialer:           net.Dialer{Timeout: patience, KeepAlive: patience},
+		// What a single address is, is said and not guessed.
+		ForceSingleClient: !o.Cluster && o.Sentinel == "",
+	}
+	if o.socket() {
+		c.DialCtxFn = func(ctx context.Context, path string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
+			return d.DialContext(ctx, "unix", path)
+		}
+	}
+	if o.Sentinel != "" {
+		c.Sentinel = rueidis.SentinelOption{MasterSet: o.Sentinel, Username: o.Username, Password: o.Password, TLSConfig: o.TLS, ClientName: "headgate"}
+	}
+	return c
+}
+
+// Eval runs a script on the server that holds the keys.
+func (c *Client) Eval(ctx context.Context, command, script string, keys, args []string) (any, error) {
+	return c.client.Do(ctx, c.client.B().Arbitrary(command, script, strconv.Itoa(len(keys))).Keys(keys...).Args(args...).Build()).ToAny()
+}
+
+// Buckets are those that the servers keep.
+func (c *Client) Buckets(prefix string) (*redis.Store, error) {
+	return redis.New(redis.Options{Server: c, Prefix: prefix, Cluster: c.options.Cluster})
+}
+
+// Close ends all connections.
+func (c *Client) Close() { c.client.Close() }

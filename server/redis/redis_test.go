@@ -1,0 +1,264 @@
+package redis_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/bucket/buckettest"
+	shared "github.com/headgate-io/headgate/bucket/redis"
+	"github.com/headgate-io/headgate/internal/redistest"
+	"github.com/headgate-io/headgate/rate"
+	"github.com/headgate-io/headgate/server/redis"
+)
+
+func dial(t testing.TB, o redis.Options) *redis.Client {
+	t.Helper()
+	client, err := redis.Dial(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return client
+}
+
+func store(t testing.TB, client *redis.Client) *shared.Store {
+	t.Helper()
+	s, err := client.Buckets("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+var ten = bucket.Take{Key: buckettest.Key(1), Shape: rate.Shape{Drain: 1, Unit: 3_600_000_000_000, Capacity: 36_000_000_000_000, Tick: 1}, Cost: 1}
+
+func try(s *shared.Store, within time.Duration, takes ...bucket.Take) (bool, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	return s.TryConsume(ctx, 0, takes, make([]bucket.Outcome, len(takes)))
+}
+
+// The contract, with every bucket of another tag, so that decisions over several go to several servers.
+func TestContractAcrossACluster(t *testing.T) {
+	servers := redistest.Cluster(t)
+	client := dial(t, redis.Options{Addresses: []string{servers[0].Address()}, Cluster: true})
+	if err := client.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	buckettest.Run(t, func(t testing.TB) buckettest.Store {
+		for _, s := range servers {
+			s.Do("FLUSHALL")
+		}
+		s, err := shared.New(shared.Options{Server: client, Cluster: true, CallersClock: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return scattered{s}
+	}, rate.TokenBucket, rate.LeakyBucket)
+	for _, s := range servers {
+		if calls := s.Do("INFO", "commandstats").(string); !strings.Contains(calls, "cmdstat_evalsha:") {
+			t.Errorf("%s was never asked", s.Address())
+		}
+	}
+}
+
+// scattered gives each bucket a tag of its own.
+type scattered struct{ *shared.Store }
+
+func (s scattered) TryConsume(ctx context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome) (bool, error) {
+	return s.Store.TryConsume(ctx, now, scatter(takes), outs)
+}
+
+func (s scattered) Peek(ctx context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome) (bool, error) {
+	return s.Store.Peek(ctx, now, scatter(takes), outs)
+}
+
+func (s scattered) Correct(ctx context.Context, now int64, changes []bucket.Change, moved []int64) error {
+	for i := range changes {
+		changes[i].Tag = uint16(changes[i].Key.Lo)
+	}
+	return s.Store.Correct(ctx, now, changes, moved)
+}
+
+func scatter(takes []bucket.Take) []bucket.Take {
+	scattered := make([]bucket.Take, len(takes))
+	for i, t := range takes {
+		scattered[i] = t
+		scattered[i].Tag = uint16(t.Key.Lo)
+	}
+	return scattered
+}
+
+// Buckets of one tag are decided by one script, on a cluster too.
+func TestOneTagIsOneScript(t *testing.T) {
+	servers := redistest.Cluster(t)
+	client := dial(t, redis.Options{Addresses: []string{servers[1].Address()}, Cluster: true})
+	s := store(t, client)
+	a, b, c := ten, ten, ten
+	a.Key, b.Key, c.Key = buckettest.Key(1), buckettest.Key(2), buckettest.Key(3)
+	a.Tag, b.Tag, c.Tag = 77, 77, 77
+	c.Cost = 10
+	for i := range 12 {
+		takes := []bucket.Take{a, b}
+		if i >= 10 {
+			takes = []bucket.Take{a, b, c}
+		}
+		if allowed, err := try(s, time.Minute, takes...); err != nil || allowed != (i < 10) {
+			t.Fatalf("decision %d: %t, %v", i, allowed, err)
+		}
+	}
+	sizes := int64(0)
+	for _, server := range servers {
+		sizes += server.Do("DBSIZE").(int64)
+	}
+	if sizes != 2 {
+		t.Errorf("there are %d buckets, want those of a and b: what was denied charged c", sizes)
+	}
+}
+
+// A denial on one server of a cluster gives back what another has taken.
+func TestADenialAcrossServersChargesNobody(t *testing.T) {
+	servers := redistest.Cluster(t)
+	client := dial(t, redis.Options{Addresses: []string{servers[2].Address()}, Cluster: true})
+	s := store(t, client)
+	a, b := ten, ten
+	b.Key, b.Tag = buckettest.Key(2), 12345
+	if allowed, err := try(s, time.Minute, b); !allowed || err != nil {
+		t.Fatal(allowed, err)
+	}
+	a.Cost, b.Cost = 9, 10
+	for range 20 {
+		if allowed, err := try(s, time.Minute, a, b); allowed || err != nil {
+			t.Fatal(allowed, err)
+		}
+	}
+	a.Cost = 10
+	if allowed, err := try(s, time.Minute, a); !allowed || err != nil {
+		t.Errorf("after 20 denials: %t, %v, want a full bucket", allowed, err)
+	}
+}
+
+// A frozen server costs each request its deadline and no more, however many wait; and it serves again when it goes on.
+func TestAFrozenServerCostsTheDeadline(t *testing.T) {
+	server := redistest.Start(t)
+	s := store(t, dial(t, redis.Options{Addresses: []string{server.Socket}}))
+	if allowed, err := try(s, time.Minute, ten); !allowed || err != nil {
+		t.Fatal(allowed, err)
+	}
+	server.Freeze()
+	const requests = 3000 // more than one connection holds
+	errs := make([]error, requests)
+	var wg sync.WaitGroup
+	for i := range requests {
+		wg.Go(func() {
+			allowed, err := try(s, 50*time.Millisecond, ten)
+			if allowed {
+				err = errors.New("admitted")
+			}
+			errs[i] = err
+		})
+	}
+	ended := make(chan struct{})
+	go func() { wg.Wait(); close(ended) }()
+	select {
+	case <-ended:
+	case <-time.After(30 * time.Second):
+		t.Fatal("requests wait for a frozen server long after their deadline")
+	}
+	for i, err := range errs {
+		var why *shared.Error
+		if !errors.As(err, &why) || why.Cause != shared.TimedOut && why.Cause != shared.Unreachable {
+			t.Fatalf("request %d: %v, want that it timed out", i, err)
+		}
+	}
+	server.Thaw()
+	answers(t, s)
+}
+
+// answers waits until the store makes decisions again.
+func answers(t *testing.T, s *shared.Store) {
+	t.Helper()
+	other := ten
+	other.Key, other.Cost = buckettest.Key(99), 0
+	var err error
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if _, err = try(s, time.Second, other); err == nil {
+			return
+		}
+	}
+	t.Fatalf("no answer within a minute: %v", err)
+}
+
+func TestARestartedServerIsFoundAgain(t *testing.T) {
+	server := redistest.Start(t)
+	s := store(t, dial(t, redis.Options{Addresses: []string{server.Socket}}))
+	all := ten
+	all.Cost = 10
+	for range 3 {
+		answers(t, s)
+		if allowed, err := try(s, time.Minute, all); !allowed || err != nil {
+			t.Fatalf("an empty server: %t, %v", allowed, err)
+		}
+		server.Kill()
+		var why *shared.Error
+		if allowed, err := try(s, time.Second, all); allowed || !errors.As(err, &why) {
+			t.Fatalf("a killed server: %t, %v", allowed, err)
+		}
+		server.Start()
+	}
+}
+
+// Sentinels promote a replica when the primary is gone, and the buckets go on with what the replica knows.
+func TestSentinelsLeadToTheNewPrimary(t *testing.T) {
+	primary := redistest.StartOnPort(t)
+	replica := redistest.StartOnPort(t, "--replicaof", "127.0.0.1 "+strconv.Itoa(primary.Port))
+	replica.Await("INFO replication", func(answer any, _ error) bool {
+		text, _ := answer.(string)
+		return strings.Contains(text, "master_link_status:up")
+	})
+	port := redistest.Sentinel(t, primary)
+	o := redis.Options{Addresses: []string{fmt.Sprintf("127.0.0.1:%d", port)}, Sentinel: "headgate"}
+	var client *redis.Client
+	var err error
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+		if client, err = redis.Dial(o); err == nil {
+			break
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	if err := client.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s := store(t, client)
+	all := ten
+	all.Cost = 10
+	if allowed, err := try(s, time.Minute, all); !allowed || err != nil {
+		t.Fatal(allowed, err)
+	}
+	replica.Await("DBSIZE", func(size any, _ error) bool { return size == int64(1) })
+	primary.Kill()
+	replica.Await("ROLE", func(answer any, _ error) bool {
+		role, ok := answer.([]any)
+		return ok && role[0] == "master"
+	})
+	answers(t, s)
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		allowed, err := try(s, time.Second, ten)
+		if err == nil && !allowed {
+			return
+		}
+		if allowed || time.Now().After(deadline) {
+			t.Fatalf("on the new primary: %t, %v, want a denial: it was all taken", allowed, err)
+		}
+	}
+}
