@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"strings"
 	"testing"
@@ -89,44 +90,77 @@ func checkHistory(t testing.TB, s *store.Store, want []string) {
 	}
 }
 
+// standing is the rules and tiers of a version.
+type standing struct {
+	rules map[store.RuleKey]policy.Rule
+	tiers map[string]string
+}
+
+func (s standing) clone() standing { return standing{maps.Clone(s.rules), maps.Clone(s.tiers)} }
+
 // checkReproducible compares every version, as it is found by walking back from
-// today, with the changes from the first on: neither is made from the other.
-func checkReproducible(t testing.TB, s *store.Store) {
+// today, with the changes from the first on: neither is made from the other. It
+// returns the states of all versions; that of version 0 is empty. Of a long
+// history, some are found so, and those between them as the difference from the
+// last, because each way back is as long as the history since.
+func checkReproducible(t testing.TB, s *store.Store) []standing {
 	t.Helper()
 	ctx := t.Context()
 	must(t, s.Number(ctx))
 	now, err := s.Current(ctx)
 	must(t, err)
-	rules, tiers := map[store.RuleKey]policy.Rule{}, map[string]string{}
+	states := []standing{{map[store.RuleKey]policy.Rule{}, map[string]string{}}}
+	found, foundAt := standing{}, int64(0)
 	for v := int64(1); v <= now.ID; v++ {
+		next := states[v-1].clone()
 		changes, err := s.Changes(ctx, v)
-		if err != nil {
-			t.Fatalf("Changes(%d): %v", v, err)
-		}
+		must(t, err)
 		for _, c := range changes {
-			replay(t, v, rules, tiers, c)
+			replay(t, v, next, c)
 		}
-		doc, err := s.At(ctx, v)
-		if err != nil {
-			t.Fatalf("At(%d): %v", v, err)
+		states = append(states, next)
+		then := found.clone()
+		if v < 20 || v%25 == 0 || v > now.ID-20 {
+			then = stateAt(t, s, v)
+			found, foundAt = then, v
+		} else {
+			changes, err := s.Diff(ctx, foundAt, v)
+			must(t, err)
+			for _, c := range changes {
+				replay(t, v, then, c)
+			}
 		}
-		then := map[store.RuleKey]policy.Rule{}
-		for _, r := range doc.Rules {
-			then[store.KeyOf(r)] = r
-		}
-		if len(then) != len(doc.Rules) || !reflect.DeepEqual(then, rules) || !reflect.DeepEqual(doc.Projects, tiers) {
-			t.Fatalf("At(%d) = %+v, the changes up to there come to %+v, %+v", v, doc, rules, tiers)
+		if !reflect.DeepEqual(then, next) {
+			t.Fatalf("version %d is %+v, the changes up to there come to %+v", v, then, next)
 		}
 	}
 	doc, err := s.Export(ctx)
 	must(t, err)
-	if len(doc.Rules) != len(rules) || doc.Number != now.ID {
-		t.Errorf("there are %d rules of version %d, and the changes come to %d of version %d", len(doc.Rules), doc.Number, len(rules), now.ID)
+	if len(doc.Rules) != len(states[now.ID].rules) || doc.Number != now.ID {
+		t.Errorf("there are %d rules of version %d, and the changes come to %d of version %d", len(doc.Rules), doc.Number, len(states[now.ID].rules), now.ID)
 	}
+	return states
 }
 
-func replay(t testing.TB, v int64, rules map[store.RuleKey]policy.Rule, tiers map[string]string, c store.Change) {
+func stateAt(t testing.TB, s *store.Store, v int64) standing {
 	t.Helper()
+	doc, err := s.At(t.Context(), v)
+	if err != nil {
+		t.Fatalf("At(%d): %v", v, err)
+	}
+	then := standing{map[store.RuleKey]policy.Rule{}, doc.Projects}
+	for _, r := range doc.Rules {
+		then.rules[store.KeyOf(r)] = r
+	}
+	if len(then.rules) != len(doc.Rules) {
+		t.Fatalf("At(%d) has a rule twice: %+v", v, doc.Rules)
+	}
+	return then
+}
+
+func replay(t testing.TB, v int64, to standing, c store.Change) {
+	t.Helper()
+	rules, tiers := to.rules, to.tiers
 	if c.Before == nil && c.After == nil {
 		if tiers[c.Project] != c.TierBefore {
 			t.Errorf("version %d changes tier %q of %s, which was in %q", v, c.TierBefore, c.Project, tiers[c.Project])

@@ -19,6 +19,7 @@ import (
 const (
 	childTask = "HEADGATE_STORE_TEST_TASK"
 	childPath = "HEADGATE_STORE_TEST_PATH"
+	childSeed = "HEADGATE_STORE_TEST_SEED"
 )
 
 func TestMain(m *testing.M) {
@@ -32,6 +33,8 @@ func TestMain(m *testing.M) {
 		os.Exit(code)
 	case "write":
 		exit(writeForever(path))
+	case "edit":
+		exit(editForever(path))
 	case "open":
 		exit(openAndClose(path, store.Open))
 	case "open read-only":

@@ -127,6 +127,24 @@ func compare(before policy.Document, e Edit) (p plan, after policy.Document, err
 	return p, after, missing(e.Delete, gone)
 }
 
+// Compare reports what is different in one document from another.
+func Compare(before, after policy.Document) []Change {
+	var f fold
+	for _, side := range []struct {
+		sign int
+		doc  policy.Document
+	}{{-1, before}, {+1, after}} {
+		for _, r := range side.doc.Rules {
+			f.add(image{sign: side.sign, rule: normal(r)})
+		}
+		for project, tier := range side.doc.Projects {
+			f.add(image{sign: side.sign, rule: policy.Rule{Project: project, Tier: tier}})
+		}
+	}
+	list, _ := f.changes() // documents that lint refuses may have a rule twice: then it is left out
+	return list
+}
+
 // missing reports the rules that cannot be deleted because they are not there.
 func missing(wanted []RuleKey, left map[place]bool) error {
 	var faults []error
