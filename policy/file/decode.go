@@ -53,8 +53,11 @@ func (d *decoder) document(doc *policy.Document) error {
 		return errors.New("it is not UTF-8")
 	}
 	hasRules := false
-	err := d.object("document", -1, func(field string) error {
+	err := d.object("document", -1, func(field string) (err error) {
 		switch field {
+		case "version":
+			doc.Number, err = d.whole("document", -1, field, "the version that the rules were exported from, 1 or more")
+			return err
 		case "projects":
 			return d.projects(doc)
 		case "rules":
@@ -63,7 +66,7 @@ func (d *decoder) document(doc *policy.Document) error {
 		case "ignore":
 			return d.ignore(doc)
 		}
-		return d.unknown("document", -1, field, "projects, rules or ignore")
+		return d.unknown("document", -1, field, "version, projects, rules or ignore")
 	})
 	if err != nil {
 		return err

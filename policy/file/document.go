@@ -34,6 +34,7 @@ import (
 
 // Document is the form of the file.
 type Document struct {
+	Version  int64             `json:"version,omitempty" yaml:"version,omitempty"`   // of the rules that it was made from, where they have one
 	Projects map[string]string `json:"projects,omitempty" yaml:"projects,omitempty"` // project → tier
 	Rules    []Entry           `json:"rules" yaml:"rules"`
 	Ignore   []Ignore          `json:"ignore,omitempty" yaml:"ignore,omitempty"` // findings of lint that are accepted
@@ -107,7 +108,7 @@ const maxSeconds = int64(1<<63-1) / int64(time.Second)
 
 // Policy returns the document as policy wants it.
 func (d Document) Policy(source string) policy.Document {
-	out := policy.Document{Projects: d.Projects, Source: source, Rules: make([]policy.Rule, len(d.Rules))}
+	out := policy.Document{Number: d.Version, Projects: d.Projects, Source: source, Rules: make([]policy.Rule, len(d.Rules))}
 	for i, e := range d.Rules {
 		out.Rules[i] = policy.Rule{
 			Endpoint: e.Endpoint, Project: e.Project, Tier: e.Tier,
@@ -125,7 +126,7 @@ func (d Document) Policy(source string) policy.Document {
 
 // From returns the form in the file of a document, its rules in their order.
 func From(d policy.Document) Document {
-	out := Document{Projects: d.Projects, Rules: make([]Entry, len(d.Rules))}
+	out := Document{Version: d.Number, Projects: d.Projects, Rules: make([]Entry, len(d.Rules))}
 	for i, r := range d.Rules {
 		out.Rules[i] = Entry{
 			Endpoint: r.Endpoint, Project: r.Project, Tier: r.Tier,
@@ -148,6 +149,9 @@ func Encode(w io.Writer, d policy.Document) error {
 	out := From(d)
 	var b bytes.Buffer
 	b.WriteString("{\n")
+	if out.Version > 0 {
+		fmt.Fprintf(&b, "  \"version\": %d,\n", out.Version)
+	}
 	if len(out.Projects) > 0 {
 		projects, err := marshal(out.Projects) // sorted by project
 		if err != nil {
