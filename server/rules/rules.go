@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/headgate-io/headgate/policy"
@@ -17,7 +18,21 @@ type Store interface {
 	Apply(ctx context.Context, a store.Author, e store.Edit) (store.Version, error)
 }
 
-var _ Store = (*store.Store)(nil)
+// Editor is where rules are looked at and changed: a database, or a gateway that
+// has one. Where it is a gateway, that makes the checks of its own.
+type Editor interface {
+	Store
+	Load(ctx context.Context) (policy.Document, string, error)
+	Current(ctx context.Context) (store.Version, error)
+	Pending(ctx context.Context) (store.Version, error)
+	History(ctx context.Context, before int64, most int) ([]store.Version, error)
+	Diff(ctx context.Context, a, b int64) ([]store.Change, error)
+	Changes(ctx context.Context, version int64) ([]store.Change, error)
+	At(ctx context.Context, version int64) (policy.Document, error)
+	RollbackChecked(ctx context.Context, a store.Author, to, base int64, check func(before, after policy.Document) error) (store.Version, error)
+}
+
+var _ Editor = (*store.Store)(nil)
 
 // Set writes a rule, unless the rules with it would not compile, or it is for
 // a template that no endpoint has although o knows the endpoints. Such an
@@ -34,6 +49,52 @@ func Delete(ctx context.Context, to Store, a store.Author, which store.RuleKey) 
 	return to.Apply(ctx, a, store.Edit{Delete: []store.RuleKey{which}, Action: store.ActionDelete})
 }
 
+// Apply makes an edit, unless the rules after it would not compile, or it brings
+// a rule for a template that no endpoint has although o knows the endpoints.
+func Apply(ctx context.Context, to Store, a store.Author, e store.Edit, o policy.CompileOptions) (store.Version, error) {
+	e.Check = func(before, after policy.Document) error { return CheckAll(before, after, o) }
+	return to.Apply(ctx, a, e)
+}
+
+// Rollback brings back the rules of a version, unless they do not compile any
+// more. That a template is gone since then keeps nobody from going back.
+func Rollback(ctx context.Context, to Editor, a store.Author, version, base int64, o policy.CompileOptions) (store.Version, error) {
+	o.Endpoints = nil
+	return to.RollbackChecked(ctx, a, version, base, func(before, after policy.Document) error { return CheckAll(before, after, o) })
+}
+
+// CheckAll reports what would be wrong with the rules of after. A rule for a
+// template that no endpoint has is wrong if it was not there before.
+func CheckAll(before, after policy.Document, o policy.CompileOptions) error {
+	known := make(map[policy.Rule]bool, len(before.Rules))
+	for _, r := range before.Rules {
+		known[r] = true
+	}
+	after.Source = ""
+	var faults []error
+	for _, p := range policy.Lint(after, o) {
+		ours := p.Rule >= 0 && p.Rule < len(after.Rules)
+		unknown := ours && isUnknown(p, o) && !known[after.Rules[p.Rule]]
+		if p.Severity != policy.Error && !unknown {
+			continue
+		}
+		if unknown {
+			p.Want += "; `headgate routes` lists them"
+		}
+		if ours {
+			p.Where = fmt.Sprintf("rule %q", after.Rules[p.Rule].Title())
+		}
+		faults = append(faults, p)
+	}
+	return errors.Join(faults...)
+}
+
+// isUnknown reports whether a finding is about a template that no endpoint has,
+// where the endpoints are known.
+func isUnknown(p policy.Problem, o policy.CompileOptions) bool {
+	return p.Code == "no_endpoint" && o.Endpoints != nil && o.Endpoints.Len() > 0
+}
+
 // Check reports what would be wrong with rule among the rules of doc. Faults
 // that were there before are not its fault.
 func Check(doc policy.Document, rule policy.Rule, o policy.CompileOptions) error {
@@ -41,7 +102,7 @@ func Check(doc policy.Document, rule policy.Rule, o policy.CompileOptions) error
 	after.Source = ""
 	var own, others []error
 	for _, p := range policy.Lint(after, o) {
-		unknown := p.Code == "no_endpoint" && o.Endpoints != nil && o.Endpoints.Len() > 0
+		unknown := isUnknown(p, o)
 		switch {
 		case p.Rule == at && (p.Severity == policy.Error || unknown):
 			if unknown {
@@ -70,4 +131,39 @@ func With(doc policy.Document, rule policy.Rule) (policy.Document, int) {
 	}
 	doc.Rules[at] = rule
 	return doc, at
+}
+
+// Merge returns doc with the rules and tiers of more in it, each in the place of
+// its predecessor if there is one. doc is left as it is.
+func Merge(doc, more policy.Document) policy.Document {
+	at := make(map[store.RuleKey]int, len(doc.Rules))
+	for i, r := range doc.Rules {
+		at[store.KeyOf(r)] = i
+	}
+	doc.Rules = slices.Clone(doc.Rules)
+	for _, r := range more.Rules {
+		if i, ok := at[store.KeyOf(r)]; ok {
+			doc.Rules[i] = r
+		} else {
+			doc.Rules = append(doc.Rules, r)
+		}
+	}
+	tiers := make(map[string]string, len(doc.Projects)+len(more.Projects))
+	maps.Copy(tiers, doc.Projects)
+	maps.Copy(tiers, more.Projects)
+	doc.Projects = tiers
+	return doc
+}
+
+// For reports the rules that may apply to a project: its own, those of its tier
+// and those for all.
+func For(doc policy.Document, project string) []policy.Rule {
+	tier := doc.Projects[project]
+	var list []policy.Rule
+	for _, r := range doc.Rules {
+		if r.Project == project || r.Project == "" && (r.Tier == "" || r.Tier == tier) {
+			list = append(list, r)
+		}
+	}
+	return list
 }

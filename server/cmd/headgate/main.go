@@ -30,6 +30,7 @@ const (
 	exitOK      = 0
 	exitFailure = 1
 	exitUsage   = 2
+	exitChanges = 3 // --dry-run found something to change
 )
 
 // usageError is a mistake in the call itself.
@@ -52,8 +53,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	for _, line := range strings.Split(err.Error(), "\n") {
 		fmt.Fprintf(stderr, "headgate: %s\n", line)
 	}
-	if errors.As(err, new(usageError)) {
+	switch {
+	case errors.As(err, new(usageError)):
 		return exitUsage
+	case errors.Is(err, errWouldChange):
+		return exitChanges
 	}
 	return exitFailure
 }
@@ -78,7 +82,7 @@ Start with "headgate demo", then "headgate serve --help".`,
 		return usagef("%w; see `%s --help`", wrongFlag(err), cmd.CommandPath())
 	})
 	root.SetHelpCommand(newHelp())
-	root.AddCommand(newServe(), newPolicy(), newKey(), newToken(), newSecret(), newBucket(), newAudit(), newFleet(), newRoutes(), newExplain(), newAttack(), newDoctor(), newDemo(), newVersion())
+	root.AddCommand(newServe(), newPolicy(), newProject(), newKey(), newToken(), newSecret(), newBucket(), newAudit(), newFleet(), newRoutes(), newExplain(), newAttack(), newDoctor(), newDemo(), newVersion())
 	return root
 }
 

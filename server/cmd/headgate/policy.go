@@ -15,7 +15,8 @@ import (
 func newPolicy() *cobra.Command {
 	return group("policy", "Read and change the rules in the database",
 		newPolicySet(), newPolicyGet(), newPolicyList(), newPolicyDelete(),
-		newPolicyLint(), newPolicyImport(), newPolicyExport())
+		newPolicyLint(), newPolicyImport(), newPolicyExport(), newPolicyApply(),
+		newPolicyHistory(), newPolicyDiff(), newPolicyRollback())
 }
 
 const endpointHelp = `ENDPOINT is a template such as 'GET /v1/items/{id}', or one of the reserved names:
@@ -24,12 +25,26 @@ match no endpoint, and the last resort of the others) and "*" (all endpoints
 together, in addition to their own rules).`
 
 // ruleFlags name a rule, besides its endpoint.
-type ruleFlags struct{ project, tier, subject string }
+type ruleFlags struct {
+	project, tier, subject string
+	temporary              bool
+}
 
 func (f *ruleFlags) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.project, "project", "", "the rule of this project alone")
 	cmd.Flags().StringVar(&f.tier, "tier", "", "the rule of the projects in this tier")
 	cmd.Flags().StringVar(&f.subject, "subject", "principal", "whose requests share a bucket: principal, ip, principal_ip, project, region, endpoint, identifier or identifier_ip")
+}
+
+// addTemporary is for commands that name a rule which is there.
+func (f *ruleFlags) addTemporary(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&f.temporary, "temporary", false, "the rule that expires, and not the lasting one beside it")
+}
+
+func (f *ruleFlags) key(r policy.Rule) store.RuleKey {
+	key := store.KeyOf(r)
+	key.Temporary = f.temporary
+	return key
 }
 
 func (f *ruleFlags) rule(endpoint string) (policy.Rule, error) {
@@ -41,12 +56,12 @@ func (f *ruleFlags) rule(endpoint string) (policy.Rule, error) {
 }
 
 // author is who runs the command, for the history of the rules.
-func author() store.Author {
+func author(why string) store.Author {
 	who := localUser()
 	if who == "" {
 		who = "unknown"
 	}
-	return store.Author{Actor: "local:" + who}
+	return store.Author{Actor: "local:" + who, Why: why}
 }
 
 // opener opens the database that a configuration names.

@@ -10,19 +10,22 @@ import (
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/policy/file"
 	"github.com/headgate-io/headgate/server/config"
+	"github.com/headgate-io/headgate/server/rules"
 	"github.com/headgate-io/headgate/server/store"
 )
 
 func newPolicyImport() *cobra.Command {
 	var from configFlags
 	var replace bool
+	var why string
 	cmd := &cobra.Command{
 		Use:   "import FILE",
 		Short: "Read rules from a policy file, all or none",
 		Long: `Read rules from a policy file, JSON or YAML, all or none. Rules of the database
 with the same endpoint, project, tier and subject are replaced, the others stay;
 with --replace the file's rules are the only ones. Nothing is written if any rule
-is wrong. "headgate policy export" writes such a file.`,
+is wrong. "headgate policy export" writes such a file, and "headgate policy apply"
+shows what would be changed before it does it.`,
 		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			doc, err := readPolicies(args[0])
@@ -30,8 +33,9 @@ is wrong. "headgate policy export" writes such a file.`,
 				return err
 			}
 			check := func(o policy.CompileOptions) error { return policy.Lint(doc, o).Err() }
-			return changeRules(cmd, &from, check, func(ctx context.Context, db *store.Store, _ policy.CompileOptions) error {
-				if err := db.Import(ctx, author(), doc, replace); err != nil {
+			return changeRules(cmd, &from, check, func(ctx context.Context, db *store.Store, o policy.CompileOptions) error {
+				edit := store.Edit{Set: doc.Rules, Tiers: doc.Projects, Replace: replace, Action: store.ActionImport}
+				if _, err := rules.Apply(ctx, db, author(why), edit, o); err != nil {
 					return err
 				}
 				_, err := fmt.Fprintf(cmd.OutOrStdout(), "imported %d rules from %s\n", len(doc.Rules), args[0])
@@ -40,25 +44,45 @@ is wrong. "headgate policy export" writes such a file.`,
 		},
 	}
 	from.addFlags(cmd, "db", "openapi", "routes")
+	addWhy(cmd, &why)
 	cmd.Flags().BoolVar(&replace, "replace", false, "delete the rules that the file does not have")
 	return cmd
 }
 
 func newPolicyExport() *cobra.Command {
 	var from configFlags
+	var version int64
 	cmd := &cobra.Command{
-		Use: "export", Short: "Write all rules as a policy file to standard output", Args: arguments(0, 0),
+		Use: "export", Short: "Write all rules as a policy file to standard output",
+		Long: `Write all rules as a policy file to standard output. The file names the version of
+the rules, so that "headgate policy apply" notices if they were changed meanwhile.
+With --version it has the rules as they were in that version.`,
+		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().Changed("version") && version < 1 {
+				return usagef("--version is %d, want 1 or more", version)
+			}
 			return readRules(cmd, &from, func(ctx context.Context, db *store.Store, _ policy.CompileOptions) error {
+				if version > 0 {
+					doc, err := db.At(ctx, version)
+					if err != nil {
+						return sayNoVersion(err)
+					}
+					return file.Encode(cmd.OutOrStdout(), doc)
+				}
 				doc, _, err := db.Load(ctx)
 				if err != nil {
 					return err
+				}
+				if doc.Number == 0 {
+					fmt.Fprintln(cmd.ErrOrStderr(), "the rules were changed by SQL and have no number yet, so the file names no version: a running gateway or a command that writes gives it one")
 				}
 				return file.Encode(cmd.OutOrStdout(), doc)
 			})
 		},
 	}
 	from.addFlags(cmd, "db")
+	cmd.Flags().Int64Var(&version, "version", 0, "the rules as they were in this version (default: as they are)")
 	return cmd
 }
 

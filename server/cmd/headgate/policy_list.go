@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"text/tabwriter"
 	"time"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/policy/file"
+	"github.com/headgate-io/headgate/server/rules"
 	"github.com/headgate-io/headgate/server/store"
 )
 
@@ -29,7 +31,7 @@ func newPolicyGet() *cobra.Command {
 				return err
 			}
 			return readRules(cmd, &from, func(ctx context.Context, db *store.Store, _ policy.CompileOptions) error {
-				rule, err := db.Get(ctx, store.KeyOf(wanted))
+				rule, err := db.Get(ctx, named.key(wanted))
 				if err != nil {
 					return sayNotFound(err)
 				}
@@ -39,6 +41,7 @@ func newPolicyGet() *cobra.Command {
 	}
 	from.addFlags(cmd, "db")
 	named.addFlags(cmd)
+	named.addTemporary(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
@@ -53,30 +56,67 @@ func sayNotFound(err error) error {
 
 func newPolicyList() *cobra.Command {
 	var from configFlags
+	var project string
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "list", Short: "List the rules", Args: arguments(0, 0),
+		Use: "list", Short: "List the rules",
+		Long: `List the rules. With --project, those that may apply to one project: its own, those
+of its tier, and those for all. Of the rules for one endpoint and subject, the
+project's own applies, else its tier's, else that for all.`,
+		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return readRules(cmd, &from, func(ctx context.Context, db *store.Store, _ policy.CompileOptions) error {
 				doc, _, err := db.Load(ctx)
 				if err != nil {
 					return err
 				}
+				if project != "" {
+					doc.Rules = rules.For(doc, project)
+					if tier := doc.Projects[project]; tier != "" {
+						fmt.Fprintf(cmd.ErrOrStderr(), "project %s is in tier %s\n", project, tier)
+					}
+				}
 				return writeRules(cmd.OutOrStdout(), doc.Rules, asJSON)
 			})
 		},
 	}
 	from.addFlags(cmd, "db")
+	cmd.Flags().StringVar(&project, "project", "", "only the rules that may apply to this project")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+// column is a column of the list of rules.
+type column struct {
+	title string
+	value func(policy.Rule) string
+}
+
+// seldom are the columns of rules that are shown if any rule has something in
+// them.
+var seldom = []column{
+	{"ALGORITHM", func(r policy.Rule) string {
+		if r.Algorithm == policy.TokenBucket {
+			return ""
+		}
+		return r.Algorithm.String()
+	}},
+	{"NAME", func(r policy.Rule) string { return r.Name }},
 }
 
 func writeRules(w io.Writer, list []policy.Rule, asJSON bool) error {
 	if asJSON {
 		return writeJSON(w, file.From(policy.Document{Rules: list}).Rules)
 	}
+	title := "ENDPOINT\tPROJECT\tTIER\tSUBJECT\tLIMIT\tBURST\tMODE\tEXPIRES"
+	more := slices.DeleteFunc(slices.Clone(seldom), func(c column) bool {
+		return !slices.ContainsFunc(list, func(r policy.Rule) bool { return c.value(r) != "" })
+	})
+	for _, c := range more {
+		title += "\t" + c.title
+	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "ENDPOINT\tPROJECT\tTIER\tSUBJECT\tLIMIT\tBURST\tMODE\tEXPIRES")
+	fmt.Fprintln(table, title)
 	for _, r := range list {
 		burst := "-"
 		if r.Burst > 0 {
@@ -86,8 +126,12 @@ func writeRules(w io.Writer, list []policy.Rule, asJSON bool) error {
 		if !r.Expires.IsZero() {
 			expires = r.Expires.Format(time.RFC3339)
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Endpoint, dash(r.Project), dash(r.Tier),
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", r.Endpoint, dash(r.Project), dash(r.Tier),
 			r.Subject, r.Rate(), burst, r.Enforcement(), expires)
+		for _, c := range more {
+			fmt.Fprintf(table, "\t%s", dash(c.value(r)))
+		}
+		fmt.Fprintln(table)
 	}
 	return table.Flush()
 }
@@ -102,6 +146,7 @@ func dash(s string) string {
 func newPolicyDelete() *cobra.Command {
 	var from configFlags
 	var named ruleFlags
+	var why string
 	cmd := &cobra.Command{
 		Use: "delete ENDPOINT", Short: "Delete one rule", Long: "Delete one rule.\n\n" + endpointHelp,
 		Args: arguments(1, 1),
@@ -111,8 +156,8 @@ func newPolicyDelete() *cobra.Command {
 				return err
 			}
 			return withRules(cmd, &from, unchecked, forMending, func(ctx context.Context, db *store.Store, _ policy.CompileOptions) error {
-				which := store.KeyOf(rule)
-				if err := db.Delete(ctx, author(), which); err != nil {
+				which := named.key(rule)
+				if err := db.Delete(ctx, author(why), which); err != nil {
 					return sayNotFound(err)
 				}
 				fmt.Fprintf(cmd.OutOrStdout(), "deleted the %s\n", which)
@@ -125,5 +170,7 @@ func newPolicyDelete() *cobra.Command {
 	}
 	from.addFlags(cmd, "db")
 	named.addFlags(cmd)
+	named.addTemporary(cmd)
+	addWhy(cmd, &why)
 	return cmd
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"regexp"
 	"strconv"
 	"time"
@@ -19,14 +20,15 @@ import (
 func newPolicySet() *cobra.Command {
 	var from configFlags
 	var named ruleFlags
-	var per, expires, mode, loss, name, algorithm string
+	var per, expires, mode, loss, name, algorithm, why string
 	var burst, percent int64
 	cmd := &cobra.Command{
 		Use:   "set ENDPOINT LIMIT",
 		Short: "Add a rule, or replace the one in its place",
 		Long: `Add a rule, or replace the one with the same endpoint, project, tier and subject.
-A rule that expires replaces one that does, and stands in for the lasting one.
-LIMIT is how many requests (tokens) it gives per second, or --per.
+LIMIT is how many requests (tokens) it gives per second, or --per. With --expires
+the rule is a temporary one: it stands beside the lasting rule, takes its place
+until then, and leaves it as it is.
 
 ` + endpointHelp + `
 
@@ -58,15 +60,17 @@ documents. A running gateway acts on the change within a second.`,
 			alone := func(o policy.CompileOptions) error { return rules.Check(policy.Document{}, rule, o) }
 			return changeRules(cmd, &from, alone, func(ctx context.Context, db *store.Store, o policy.CompileOptions) error {
 				before, missing := db.Get(ctx, store.KeyOf(rule))
-				if _, err := rules.Set(ctx, db, author(), rule, o); err != nil {
+				if _, err := rules.Set(ctx, db, author(why), rule, o); err != nil {
 					return err
 				}
 				if missing == nil && before.Mode == policy.Enforce && rule.Mode == policy.Shadow {
 					fmt.Fprintf(cmd.ErrOrStderr(), "this was an enforced rule: from now on only less specific rules limit %s\n", before.Endpoint)
 				}
 				rule.Endpoint = store.KeyOf(rule).Endpoint
-				_, err := fmt.Fprintf(cmd.OutOrStdout(), "set %s\n", sentence(rule))
-				return err
+				if _, err := fmt.Fprintf(cmd.OutOrStdout(), "set %s\n", sentence(rule)); err != nil || rule.Expires.IsZero() {
+					return err
+				}
+				return sayLasting(ctx, cmd.ErrOrStderr(), db, rule)
 			})
 		},
 	}
@@ -78,11 +82,29 @@ documents. A running gateway acts on the change within a second.`,
 	flags.Int64Var(&burst, "burst", 0, "most requests at once (default: as many as LIMIT)")
 	flags.StringVar(&algorithm, "algorithm", "token_bucket", "how the limit is counted: token_bucket, leaky_bucket (holds requests back until their turn), fixed_window, sliding_window or sliding_log")
 	flags.StringVar(&mode, "mode", "enforce", "enforce, or shadow: count what would be denied and deny nothing")
-	flags.StringVar(&expires, "expires", "", "when the rule ends: in 2h, or at 2027-01-31T12:00:00Z (default: never)")
+	flags.StringVar(&expires, "expires", "", "make a temporary rule that ends: in 2h, or at 2027-01-31T12:00:00Z (default: a lasting one)")
 	flags.StringVar(&loss, "on-store-loss", "closed", "while the buckets cannot answer: closed or share (deny), or open (allow)")
+	addWhy(cmd, &why)
 	flags.StringVar(&name, "name", "", "name that clients see (default: made of endpoint and subject)")
 	cmd.SetFlagErrorFunc(negativeLimit(cmd.FlagErrorFunc()))
 	return cmd
+}
+
+// sayLasting tells what a temporary rule stands in for.
+func sayLasting(ctx context.Context, w io.Writer, db *store.Store, temporary policy.Rule) error {
+	key := store.KeyOf(temporary)
+	key.Temporary = false
+	lasting, err := db.Get(ctx, key)
+	tried := temporary.Mode == policy.Shadow || temporary.EnforcePercent != 0
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		_, err = fmt.Fprintln(w, "it is temporary, and there is no lasting rule in its place afterwards")
+	case err == nil && tried:
+		_, err = fmt.Fprintf(w, "it is temporary, and tried beside the lasting rule, which stays in force: %s\n", sentence(lasting))
+	case err == nil:
+		_, err = fmt.Fprintf(w, "it is temporary: afterwards the lasting rule is in force again, %s\n", sentence(lasting))
+	}
+	return err
 }
 
 // shorthand is how the flag parser complains about an argument like -1.

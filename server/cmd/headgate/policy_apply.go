@@ -1,0 +1,179 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/rules"
+	"github.com/headgate-io/headgate/server/store"
+)
+
+// errWouldChange is how --dry-run ends when something would be changed.
+var errWouldChange = errors.New("nothing was changed: --dry-run")
+
+// planFlags are what commands take that show a plan before they change much.
+type planFlags struct {
+	confirmation
+	dryRun bool
+	why    string
+}
+
+func (f *planFlags) addFlags(cmd *cobra.Command) {
+	f.confirmation.addFlags(cmd)
+	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "only show the plan; the exit status is 3 if it would change something")
+	addWhy(cmd, &f.why)
+}
+
+func addWhy(cmd *cobra.Command, why *string) {
+	cmd.Flags().StringVar(why, "why", "", fmt.Sprintf("the reason, for the history; at most %d bytes", store.MaxWhy))
+}
+
+func newPolicyApply() *cobra.Command {
+	var from configFlags
+	var f planFlags
+	var base int64
+	var keep bool
+	cmd := &cobra.Command{
+		Use:   "apply FILE",
+		Short: "Make the rules what a policy file says, after showing the plan",
+		Long: `Make the rules what a policy file says: JSON or YAML, as "headgate policy export"
+writes it. The file is the whole: rules and tiers that it does not have are removed,
+unless --keep is given. The plan is shown first, and needs a confirmation.
+
+All of it is one version, or nothing is changed. A file that was exported names the
+version it was made from, and so does --base: if the rules have changed since, the
+command says who changed what and changes nothing.
+
+The exit status is 0 if the rules are what the file says, 1 if they could not be
+changed, 2 after a wrong call, and 3 if --dry-run found something to change.`,
+		Example: `  headgate policy export >rules.json
+  headgate policy apply rules.json --dry-run
+  headgate policy apply rules.json --why 'acme has bought more' --yes`,
+		Args: arguments(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			doc, err := readPolicies(args[0])
+			if err != nil {
+				return err
+			}
+			if base < 0 {
+				return usagef("--base is %d, want a version", base)
+			}
+			if base == 0 {
+				base = doc.Number
+			}
+			edit := store.Edit{Base: base, Set: doc.Rules, Tiers: doc.Projects, Replace: !keep, Action: store.ActionApply}
+			check := func(o policy.CompileOptions) error { return policy.Lint(doc, o).Err() }
+			return withRules(cmd, &from, check, forWriting, func(ctx context.Context, db *store.Store, o policy.CompileOptions) error {
+				return f.apply(ctx, cmd, db, edit, o)
+			})
+		},
+	}
+	from.addFlags(cmd, "db", "openapi", "routes")
+	f.addFlags(cmd)
+	cmd.Flags().Int64Var(&base, "base", 0, "the version that the file was made from (default: the one it names; else whatever is there)")
+	cmd.Flags().BoolVar(&keep, "keep", false, "keep the rules and tiers that the file does not have")
+	return cmd
+}
+
+func (f *planFlags) apply(ctx context.Context, cmd *cobra.Command, db rules.Editor, e store.Edit, o policy.CompileOptions) error {
+	now, _, err := db.Load(ctx)
+	if err != nil {
+		return err
+	}
+	if e.Base != 0 && e.Base != now.Number {
+		return f.conflict(ctx, cmd.ErrOrStderr(), db, e.Base)
+	}
+	after := policy.Document{Rules: e.Set, Projects: e.Tiers}
+	if !e.Replace {
+		after = rules.Merge(now, after)
+	}
+	done, err := f.confirm(cmd, store.Compare(now, after))
+	if done || err != nil {
+		return err
+	}
+	e.Base = now.Number // what the plan is made from
+	v, err := rules.Apply(ctx, db, author(f.why), e, o)
+	return f.report(ctx, cmd, db, v, err)
+}
+
+// confirm shows a plan and asks for leave; done if there is nothing to do.
+func (f *planFlags) confirm(cmd *cobra.Command, plan []store.Change) (done bool, err error) {
+	out := cmd.OutOrStdout()
+	if len(plan) == 0 {
+		_, err := fmt.Fprintln(out, "nothing to change")
+		return true, err
+	}
+	if err := writeChanges(out, plan, false); err != nil {
+		return true, err
+	}
+	added, changed, removed := count3(plan)
+	fmt.Fprintf(out, "plan: %d to add, %d to change, %d to remove\n", added, changed, removed)
+	if f.dryRun {
+		return true, errWouldChange
+	}
+	return false, f.ask(cmd, "Make these changes?")
+}
+
+func count3(changes []store.Change) (added, changed, removed int) {
+	for _, c := range changes {
+		switch rules.Describe(c)[0] {
+		case '+':
+			added++
+		case '-':
+			removed++
+		default:
+			changed++
+		}
+	}
+	return added, changed, removed
+}
+
+// report says which version was made, or who was faster.
+func (f *planFlags) report(ctx context.Context, cmd *cobra.Command, db rules.Editor, v store.Version, err error) error {
+	var conflict *store.Conflict
+	if errors.As(err, &conflict) {
+		return f.conflict(ctx, cmd.ErrOrStderr(), db, conflict.Base)
+	}
+	if err != nil {
+		return sayNoVersion(err)
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "version %d: %s\n", v.ID, summary(v))
+	return err
+}
+
+// conflict says who changed what since a version, and how to go on.
+func (f *planFlags) conflict(ctx context.Context, w io.Writer, db rules.Editor, base int64) error {
+	now, err := db.Current(ctx)
+	if err != nil {
+		return err
+	}
+	if base > now.ID {
+		return fmt.Errorf("this is made from version %d, which there is not: the newest is %d. Is it another database's?", base, now.ID)
+	}
+	const most = 20
+	since, err := db.History(ctx, 0, int(min(now.ID-base, most)))
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "since version %d the rules were changed:\n", base)
+	for _, v := range since {
+		reason := ""
+		if v.Why != "" {
+			reason = ", because: " + v.Why
+		}
+		fmt.Fprintf(w, "  %d at %s by %s, %s%s\n", v.ID, v.At.Format(time.RFC3339), plain(who(v)), summary(v), plain(reason))
+	}
+	if changes, err := db.Diff(ctx, base, now.ID); err == nil && len(changes) <= 2*most {
+		if err := writeChanges(w, changes, false); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("nothing was changed: the rules are at version %d, and this is made from version %d. "+
+		"Export them again and make the change there, or give --base %d to have the plan made from what is there now", now.ID, base, now.ID)
+}

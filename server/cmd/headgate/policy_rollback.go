@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/rules"
+	"github.com/headgate-io/headgate/server/store"
+)
+
+func newPolicyRollback() *cobra.Command {
+	var from configFlags
+	var f planFlags
+	cmd := &cobra.Command{
+		Use:   "rollback VERSION",
+		Short: "Bring back the rules of a version, after showing the plan",
+		Long: `Bring back the rules and the tiers of projects as they were in a version. That is a
+change like any other: a version of its own, which can be rolled back too. The plan
+is shown first, and needs a confirmation.
+
+The exit status is 0 if the rules are those of the version, 1 if they could not be
+changed, 2 after a wrong call, and 3 if --dry-run found something to change.`,
+		Example: `  headgate policy rollback 16 --dry-run
+  headgate policy rollback 16 --why 'acme was locked out' --yes`,
+		Args: arguments(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			versions, err := versionArguments(args)
+			if err != nil {
+				return err
+			}
+			return withRules(cmd, &from, unchecked, forMending, func(ctx context.Context, db *store.Store, o policy.CompileOptions) error {
+				return f.rollback(ctx, cmd, db, versions[0], o)
+			})
+		},
+	}
+	from.addFlags(cmd, "db")
+	f.addFlags(cmd)
+	return cmd
+}
+
+func (f *planFlags) rollback(ctx context.Context, cmd *cobra.Command, db rules.Editor, to int64, o policy.CompileOptions) error {
+	now, _, err := db.Load(ctx)
+	if err != nil {
+		return err
+	}
+	then, err := db.At(ctx, to)
+	if err != nil {
+		return sayNoVersion(err)
+	}
+	done, err := f.confirm(cmd, store.Compare(now, then))
+	if done || err != nil {
+		return err
+	}
+	v, err := rules.Rollback(ctx, db, author(f.why), to, now.Number, o)
+	return f.report(ctx, cmd, db, v, err)
+}

@@ -1,0 +1,111 @@
+package rules
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/store"
+)
+
+// Describe writes a change in a line: + for what is new, - for what goes, ~ for
+// what is different then.
+//
+//	~ GET /v1/items/{id} project acme: limit 5 → 50, burst - → 100
+func Describe(c store.Change) string {
+	switch {
+	case c.Before == nil && c.After == nil:
+		return describeTier(c)
+	case c.Before == nil:
+		return "+ " + place(*c.After) + ": " + strings.Join(values(*c.After), ", ")
+	case c.After == nil:
+		return "- " + place(*c.Before) + ": " + strings.Join(values(*c.Before), ", ")
+	}
+	var differences []string
+	before, after := fields(*c.Before), fields(*c.After)
+	for i, f := range before {
+		if f.text != after[i].text {
+			differences = append(differences, fmt.Sprintf("%s %s → %s", f.name, f.text, after[i].text))
+		}
+	}
+	return "~ " + place(*c.After) + ": " + strings.Join(differences, ", ")
+}
+
+func describeTier(c store.Change) string {
+	switch {
+	case c.TierBefore == "":
+		return fmt.Sprintf("+ project %s: tier %s", c.Project, c.TierAfter)
+	case c.TierAfter == "":
+		return fmt.Sprintf("- project %s: tier %s", c.Project, c.TierBefore)
+	}
+	return fmt.Sprintf("~ project %s: tier %s → %s", c.Project, c.TierBefore, c.TierAfter)
+}
+
+// place names what a rule is for.
+func place(r policy.Rule) string {
+	text := r.Endpoint
+	if r.Project != "" {
+		text += " project " + r.Project
+	}
+	if r.Tier != "" {
+		text += " tier " + r.Tier
+	}
+	if r.Subject != policy.SubjectPrincipal {
+		text += " per " + r.Subject.String()
+	}
+	if !r.Expires.IsZero() {
+		text += " temporary"
+	}
+	return text
+}
+
+// field is a field of a rule as people read it.
+type field struct {
+	name, text string
+	usual      bool // what it is in a rule that does not say
+}
+
+func fields(r policy.Rule) []field {
+	limit := strconv.FormatInt(r.Limit, 10)
+	if r.Per > time.Second {
+		limit = r.Rate()
+	}
+	return []field{
+		{"limit", limit, false},
+		whole("burst", r.Burst),
+		{"algorithm", r.Algorithm.String(), r.Algorithm == policy.TokenBucket},
+		{"mode", r.Mode.String(), r.Mode == policy.Enforce},
+		whole("enforce_percent", r.EnforcePercent),
+		{"scope", r.Scope.String(), r.Scope == policy.Local},
+		{"on_store_loss", r.OnStoreLoss.String(), r.OnStoreLoss == policy.LossClosed},
+		moment("expires", r.Expires),
+		{"name", orDash(r.Name, strconv.Quote(r.Name)), r.Name == ""},
+	}
+}
+
+func whole(name string, n int64) field {
+	return field{name, orDash(n, strconv.FormatInt(n, 10)), n == 0}
+}
+
+func moment(name string, at time.Time) field {
+	return field{name, orDash(at, at.UTC().Format(time.RFC3339)), at.IsZero()}
+}
+
+func orDash[T comparable](value T, text string) string {
+	var zero T
+	if value == zero {
+		return "-"
+	}
+	return text
+}
+
+func values(r policy.Rule) (texts []string) {
+	for _, f := range fields(r) {
+		if !f.usual {
+			texts = append(texts, f.name+" "+f.text)
+		}
+	}
+	return texts
+}
