@@ -44,9 +44,10 @@ func (s *Store) Forget(ctx context.Context, a Author, before int64) (removed int
 	return removed, err
 }
 
-// checkKept reports an error about a version whose way back was given up.
-func (s *Store) checkKept(ctx context.Context, tx *tx, v Version) error {
-	rows, err := tx.QueryContext(ctx, "SELECT last_change, actor, at FROM policy_forgotten WHERE last_change > ? ORDER BY id DESC LIMIT 1", v.through)
+// checkKept reports an error about a version, if changes after through were given
+// up.
+func (s *Store) checkKept(ctx context.Context, tx *tx, version, through int64) error {
+	rows, err := tx.QueryContext(ctx, "SELECT last_change, actor, at FROM policy_forgotten WHERE last_change > ? ORDER BY id DESC LIMIT 1", through)
 	if err != nil {
 		return err
 	}
@@ -56,7 +57,7 @@ func (s *Store) checkKept(ctx context.Context, tx *tx, v Version) error {
 		if err := rows.Scan(r.cells[:3]...); err != nil {
 			return err
 		}
-		return fmt.Errorf("version %d: %w: %s gave up the changes before it at %s", v.ID, ErrNotFound, r.text(1, "actor"), r.time(2, "at").Format(time.RFC3339))
+		return fmt.Errorf("version %d: %w: %s gave up the changes before it at %s", version, ErrNotFound, r.text(1, "actor"), r.time(2, "at").Format(time.RFC3339))
 	}
 	return errors.Join(rows.Err(), r.err())
 }

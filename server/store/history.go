@@ -140,7 +140,7 @@ func (s *Store) Diff(ctx context.Context, a, b int64) (list []Change, err error)
 		if back {
 			from, to = to, from
 		}
-		if err := s.checkKept(ctx, tx, from); err != nil {
+		if err := s.checkKept(ctx, tx, from.ID, from.through); err != nil {
 			return err
 		}
 		if list, err = s.changes(ctx, tx, from.through, to.through); back {
@@ -173,7 +173,7 @@ func (s *Store) at(ctx context.Context, tx *tx, version int64) (policy.Document,
 	if err != nil {
 		return policy.Document{}, err
 	}
-	if err := s.checkKept(ctx, tx, v); err != nil {
+	if err := s.checkKept(ctx, tx, v.ID, v.through); err != nil {
 		return policy.Document{}, err
 	}
 	since, err := s.changes(ctx, tx, v.through, math.MaxInt64)
@@ -245,7 +245,7 @@ func (s *Store) throughBefore(ctx context.Context, tx *tx, v Version) (int64, er
 	if err != nil || len(before) == 0 {
 		return 0, err
 	}
-	return before[0].through, s.checkKept(ctx, tx, before[0])
+	return before[0].through, s.checkKept(ctx, tx, v.ID, before[0].through)
 }
 
 func (s *Store) queryVersions(ctx context.Context, tx *tx, clauses string, args ...any) (list []Version, err error) {

@@ -70,12 +70,9 @@ With --version it has the rules as they were in that version.`,
 					}
 					return file.Encode(cmd.OutOrStdout(), doc)
 				}
-				doc, _, err := db.Load(ctx)
+				doc, err := loadNumbered(ctx, cmd, &from, db)
 				if err != nil {
 					return err
-				}
-				if doc.Number == 0 {
-					fmt.Fprintln(cmd.ErrOrStderr(), "the rules were changed by SQL and have no number yet, so the file names no version: a running gateway or a command that writes gives it one")
 				}
 				return file.Encode(cmd.OutOrStdout(), doc)
 			})
@@ -84,6 +81,29 @@ With --version it has the rules as they were in that version.`,
 	from.addFlags(cmd, "db")
 	cmd.Flags().Int64Var(&version, "version", 0, "the rules as they were in this version (default: as they are)")
 	return cmd
+}
+
+// loadNumbered reads all rules. If they were changed by SQL and no gateway has
+// given that a number yet, it does so itself, where it may.
+func loadNumbered(ctx context.Context, cmd *cobra.Command, from *configFlags, db *store.Store) (policy.Document, error) {
+	doc, _, err := db.Load(ctx)
+	if err != nil || doc.Number != 0 {
+		return doc, err
+	}
+	if pending, err := db.Pending(ctx); err != nil || pending.At.IsZero() { // a table that somebody else keeps has no versions
+		return doc, err
+	}
+	errWrite := withRules(cmd, from, unchecked, forMending, func(ctx context.Context, db *store.Store, _ policy.CompileOptions) error {
+		if err := db.Number(ctx); err != nil {
+			return err
+		}
+		doc, _, err = db.Load(ctx)
+		return err
+	})
+	if errWrite != nil {
+		fmt.Fprintf(cmd.ErrOrStderr(), "the file names no version, because the rules were changed by SQL, and to give that a number needs the right to write: %v\n", errWrite)
+	}
+	return doc, nil
 }
 
 // readPolicies reads a policy file, JSON or YAML.
