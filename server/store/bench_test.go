@@ -52,12 +52,43 @@ func BenchmarkFirstLoad(b *testing.B) {
 	}
 }
 
+// BenchmarkImport writes a document in the place of all rules: into an empty
+// database, when nothing is different, when one rule in a hundred is, and when
+// all are.
 func BenchmarkImport(b *testing.B) {
-	s := open(b)
-	doc := policy.Document{Rules: manyRules(100_000)}
-	b.ReportAllocs()
-	for b.Loop() {
-		must(b, s.Import(b.Context(), tester, doc, true))
+	for _, kind := range kinds {
+		for _, rules := range []int{100_000, 1_000_000} {
+			b.Run(fmt.Sprintf("%s/%d", kind.name, rules), func(b *testing.B) { benchmarkImport(b, kind.make, rules) })
+		}
+	}
+}
+
+func benchmarkImport(b *testing.B, database func(testing.TB) database, n int) {
+	doc := policy.Document{Rules: manyRules(n)}
+	b.Run("first", func(b *testing.B) {
+		for b.Loop() {
+			b.StopTimer()
+			s := database(b).open(b)
+			b.StartTimer()
+			must(b, s.Import(b.Context(), tester, doc, true))
+		}
+	})
+	s := database(b).open(b)
+	must(b, s.Import(b.Context(), tester, doc, true))
+	for _, c := range []struct {
+		name  string
+		every int
+	}{{"same", 0}, {"hundredth", 100}, {"all", 1}} {
+		b.Run(c.name, func(b *testing.B) {
+			for b.Loop() {
+				for i := range doc.Rules {
+					if c.every > 0 && i%c.every == 0 {
+						doc.Rules[i].Limit++
+					}
+				}
+				must(b, s.Import(b.Context(), tester, doc, true))
+			}
+		})
 	}
 }
 

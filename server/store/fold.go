@@ -23,9 +23,6 @@ type image struct {
 	rule policy.Rule
 }
 
-// ofTier tells the tier of a project from a rule, which has an endpoint.
-func (i image) ofTier() bool { return i.rule.Endpoint == "" }
-
 // place is what at most one rule, or one tier of a project, stands in. Unlike
 // RuleKey it takes endpoints as they are written in the database.
 type place struct {

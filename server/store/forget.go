@@ -53,7 +53,7 @@ func (s *Store) checkKept(ctx context.Context, tx *tx, version, through int64) e
 	}
 	defer rows.Close()
 	r := newRow(s.db.name(), "policy_forgotten", tx)
-	for rows.Next() {
+	if rows.Next() {
 		if err := rows.Scan(r.cells[:3]...); err != nil {
 			return err
 		}

@@ -80,6 +80,10 @@ SELECT 1, CAST(strftime('%s', 'now') AS INTEGER), 'headgate', 'start', count(*),
 
 -- +goose StatementBegin
 CREATE TRIGGER policies_before_insert BEFORE INSERT ON policies
+WHEN EXISTS (SELECT 1 FROM policies WHERE rowid = NEW.rowid)
+    OR EXISTS (SELECT 1 FROM policies WHERE endpoint = NEW.endpoint AND coalesce(project_id, '') = coalesce(NEW.project_id, '')
+        AND coalesce(tier, '') = coalesce(NEW.tier, '') AND subject = NEW.subject
+        AND (CASE WHEN expires_at IS NULL THEN '' ELSE 'until' END) = (CASE WHEN NEW.expires_at IS NULL THEN '' ELSE 'until' END))
 BEGIN
     DELETE FROM policies_in_the_way;
     INSERT INTO policies_in_the_way
@@ -93,13 +97,23 @@ BEGIN
 END;
 -- +goose StatementEnd
 
+-- What OR IGNORE let be is still in its place, so that nothing new has that.
 -- +goose StatementBegin
-CREATE TRIGGER policies_after_insert AFTER INSERT ON policies
+CREATE TRIGGER policies_after_replace AFTER INSERT ON policies
+WHEN EXISTS (SELECT 1 FROM policies_in_the_way)
 BEGIN
     INSERT INTO policy_changes (side, endpoint, project_id, rps_limit, per_seconds, burst, subject, algorithm, mode, tier, scope, on_store_loss, expires_at, name, enforce_percent)
     SELECT '-', endpoint, project_id, rps_limit, per_seconds, burst, subject, algorithm, mode, tier, scope, on_store_loss, expires_at, name, enforce_percent
-    FROM policies_in_the_way;
+    FROM policies_in_the_way
+    WHERE id = NEW.rowid OR endpoint = NEW.endpoint AND coalesce(project_id, '') = coalesce(NEW.project_id, '')
+        AND coalesce(tier, '') = coalesce(NEW.tier, '') AND subject = NEW.subject AND (expires_at IS NULL) = (NEW.expires_at IS NULL);
     DELETE FROM policies_in_the_way;
+END;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+CREATE TRIGGER policies_after_insert AFTER INSERT ON policies
+BEGIN
     INSERT INTO policy_changes (side, endpoint, project_id, rps_limit, per_seconds, burst, subject, algorithm, mode, tier, scope, on_store_loss, expires_at, name, enforce_percent)
     VALUES ('+', NEW.endpoint, NEW.project_id, NEW.rps_limit, NEW.per_seconds, NEW.burst, NEW.subject, NEW.algorithm, NEW.mode, NEW.tier, NEW.scope,
         NEW.on_store_loss, NEW.expires_at, NEW.name, NEW.enforce_percent);
