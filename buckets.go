@@ -322,7 +322,7 @@ func (l *Limiter) find(ctx context.Context, q *BucketQuery) (found []namedBucket
 	if set == nil {
 		return nil, nil, errors.New("no rules were loaded yet")
 	}
-	who, knows, err := l.whoOf(ctx, q, l.place(match.ID))
+	who, knows, err := l.whoOf(ctx, l.identities, q, l.place(match.ID))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -453,14 +453,14 @@ func (l *Limiter) matchOf(text string) (m endpoint.Match, every bool, err error)
 type knowledge struct{ principal, project, address, identifier bool }
 
 // whoOf makes of a query the principal that its requests would be resolved to.
-func (l *Limiter) whoOf(ctx context.Context, q *BucketQuery, at *identity.Endpoint) (who identity.Principal, knows knowledge, err error) {
+func (l *Limiter) whoOf(ctx context.Context, from *identity.Resolver, q *BucketQuery, at *identity.Endpoint) (who identity.Principal, knows knowledge, err error) {
 	knows.identifier = q.Identifier != ""
 	evidence, names := q.Peer.IsValid() || q.Header != nil, q.KeyID != "" || q.Certificate != "" || q.Token != "" || q.Project != "" || q.Tier != "" || q.Address.IsValid()
 	switch {
 	case evidence && names:
 		return who, knows, wrongQuery("the query has both evidence and names, want one of both: a peer and headers, or a key, certificate, token, project or address")
 	case evidence:
-		who = l.identities.Resolve(ctx, identity.Evidence{Peer: q.Peer, Header: q.Header, Endpoint: at})
+		who = from.Resolve(ctx, identity.Evidence{Peer: q.Peer, Header: q.Header, Endpoint: at})
 		if who.Rejected != identity.NotRejected {
 			return who, knows, wrongQuery("the credential shown would be ignored, because %s: name its key or the address", who.Rejected)
 		}
@@ -468,7 +468,7 @@ func (l *Limiter) whoOf(ctx context.Context, q *BucketQuery, at *identity.Endpoi
 		return who, knows, nil
 	}
 	if q.Address.IsValid() {
-		who = l.identities.Resolve(ctx, identity.Evidence{Peer: q.Address})
+		who = from.Resolve(ctx, identity.Evidence{Peer: q.Address})
 		knows.address = true
 	}
 	switch {

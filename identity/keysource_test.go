@@ -377,6 +377,10 @@ func TestKeyOutOfScopeIsTheAddress(t *testing.T) {
 	if p := who.Resolve(t.Context(), e); p.Kind != identity.APIKey {
 		t.Errorf("at %v: %s, want the key", e.Endpoint, p)
 	}
+	e.Endpoint = nil
+	if p := who.AnyScope().Resolve(t.Context(), e); p.Kind != identity.APIKey || p.Scopes != scopes {
+		t.Errorf("by AnyScope: %s with scopes %q, want the key with its own", p, p.Scopes)
+	}
 }
 
 func TestKeysInQueriesAllocateNothing(t *testing.T) {

@@ -44,6 +44,9 @@ type Principal struct {
 	Project string // the tenant; empty for an Address
 	Tier    string // the tenant's tier, if the key or token names one
 
+	// Scopes are those of the API key; see Resolver.AnyScope.
+	Scopes Scopes
+
 	// Client is the client's address, IPv4-mapped addresses unmapped and
 	// zones removed. It is invalid only if no peer was given.
 	Client netip.Addr

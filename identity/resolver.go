@@ -192,6 +192,7 @@ type Resolver struct {
 	failures      *failures          // nil if they are not counted
 	certificates  *certificateReader // nil if they are not used
 	now           func() time.Time
+	anyScope      bool // keys are taken whatever their scopes
 
 	// Counted apart, so that writing them does not take the fields above from
 	// the caches of other processors.
@@ -311,6 +312,15 @@ func (r *Resolver) Resolve(ctx context.Context, e Evidence) Principal {
 	return p
 }
 
+// AnyScope returns a Resolver that takes API keys wherever they are shown,
+// whatever their scopes: for a door at which holders ask about their own keys.
+// Principal.Scopes says where the key counts. All else is shared with r.
+func (r *Resolver) AnyScope() *Resolver {
+	any := *r
+	any.anyScope = true
+	return &any
+}
+
 // reject counts why a credential is not used, and keeps the first reason.
 func (r *Resolver) reject(p *Principal, why Rejection) {
 	if why == NotRejected {
@@ -360,10 +370,10 @@ func (r *Resolver) useKey(ctx context.Context, found presented, at *Endpoint, p 
 		return KeyRevoked
 	case !key.Expires.IsZero() && !r.now().Before(key.Expires):
 		return KeyExpired
-	case !key.Scopes.Allow(at):
+	case !r.anyScope && !key.Scopes.Allow(at):
 		return KeyOutOfScope
 	}
-	p.Kind, p.ID, p.Project, p.Tier = APIKey, key.ID, key.Project, key.Tier
+	p.Kind, p.ID, p.Project, p.Tier, p.Scopes = APIKey, key.ID, key.Project, key.Tier, key.Scopes
 	return NotRejected
 }
 
