@@ -14,6 +14,7 @@
 //	GET    /v1/buckets           ?endpoint=…&key=…; POST /v1/buckets/inspect with evidence
 //	POST   /v1/buckets/reset     a BucketRequest: its one bucket becomes full
 //	POST   /v1/buckets/grant     a BucketRequest with amount, and expires if for a time
+//	POST   /v1/budgets           a BucketRequest that names a caller: every rule that applies to it
 package admin
 
 import (
@@ -35,6 +36,7 @@ import (
 	"github.com/headgate-io/headgate/internal/problem"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/policy/file"
+	"github.com/headgate-io/headgate/server/developers"
 	"github.com/headgate-io/headgate/server/fleet"
 	"github.com/headgate-io/headgate/server/revert"
 	"github.com/headgate-io/headgate/server/rules"
@@ -58,6 +60,9 @@ type Options struct {
 	// none ever is.
 	Reverted func() *revert.Reverted
 	Log      *slog.Logger
+
+	// Budgets tells what is left to a caller.
+	Budgets developers.Reporter
 
 	// Warnings are what Ready's answer says besides, without being less ready.
 	// Nil means none.
@@ -88,6 +93,7 @@ func New(o Options) (http.Handler, error) {
 	guarded.HandleFunc("GET /v1/explain", a.explain)
 	guarded.HandleFunc("GET /v1/fleet", a.fleet)
 	a.buckets(guarded)
+	guarded.HandleFunc("POST /v1/budgets", a.budgets)
 
 	open := http.NewServeMux()
 	open.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
@@ -137,7 +143,7 @@ func orProblem(mux *http.ServeMux) http.Handler {
 			}
 		}
 		if has == nil {
-			refuse(w, r, http.StatusNotFound, "Nothing is here. There are /metrics, /healthz, /readyz, /v1/policies, /v1/reload, /v1/explain, /v1/fleet and /v1/buckets.")
+			refuse(w, r, http.StatusNotFound, "Nothing is here. There are /metrics, /healthz, /readyz, /v1/policies, /v1/reload, /v1/explain, /v1/fleet, /v1/buckets and /v1/budgets.")
 			return
 		}
 		w.Header().Set("Allow", strings.Join(has, ", "))

@@ -155,6 +155,13 @@ type Config struct {
 	// Headers chooses the feedback to clients.
 	Headers Headers `yaml:"headers"`
 
+	// Developers says what callers may ask about their own budgets. Default
+	// nothing.
+	Developers Developers `yaml:"developers"`
+
+	// Usage says how much is remembered of what callers did.
+	Usage Usage `yaml:"usage"`
+
 	// ShutdownTimeout is how long requests in flight may take to finish.
 	// Default 30s.
 	ShutdownTimeout time.Duration `yaml:"shutdown_timeout"`
@@ -214,6 +221,8 @@ func Default() Config {
 		TLS:             defaultTLS(),
 		Settle:          Settle{Timeout: 5 * time.Minute, MaxOutstanding: 1 << 16},
 		Headers:         Headers{RateLimit: true, Legacy: "none"},
+		Developers:      Developers{MaxRequests: defaultMaxRequests},
+		Usage:           Usage{MaxCallers: defaultMaxCallers},
 		ShutdownTimeout: 30 * time.Second,
 		Log:             Log{Format: "text", Level: "info"},
 	}
@@ -317,6 +326,7 @@ func (c *Config) Complete() error {
 	check.identifiers(c.Identifiers)
 	check.tokens(c.Tokens)
 	check.tls(c.TLS)
+	check.developers(c.Developers, c.Usage)
 	check.duration("upstream_timeout", c.UpstreamTimeout, time.Millisecond, 24*time.Hour)
 	check.duration("refresh", c.Refresh, time.Millisecond, time.Hour)
 	check.duration("shutdown_timeout", c.ShutdownTimeout, time.Millisecond, 24*time.Hour)

@@ -30,6 +30,7 @@ import (
 	"github.com/headgate-io/headgate/server/fleet"
 	"github.com/headgate-io/headgate/server/metrics"
 	"github.com/headgate-io/headgate/server/revert"
+	"github.com/headgate-io/headgate/server/usage"
 )
 
 // Options is what does not come from the configuration.
@@ -137,12 +138,16 @@ func (d *Daemon) handle(token string) error {
 	if err != nil {
 		return err
 	}
+	if gate, err = d.developers(gate); err != nil {
+		return err
+	}
 	side, err := admin.New(admin.Options{
 		Limiter: d.parts.limiter, Policies: d.parts.rules, Rules: d.parts.database,
 		Compile: d.parts.compile, Metrics: d.parts.meter.Handler(), Token: token,
 		TokenName: filepath.Base(d.conf.AdminTokenFile), Ready: d.ready, Log: d.log,
 		Audit: d.parts.database, FindKey: d.parts.database.findKey, Warnings: d.parts.pressure.warnings,
 		Fleet: d.parts.database.fleet, Reverted: d.parts.reverted,
+		Budgets: d.parts.reporter(),
 	})
 	if err != nil {
 		return err
@@ -296,6 +301,7 @@ type parts struct {
 	compile  policy.CompileOptions
 	limiter  *headgate.Limiter
 	meter    *metrics.Meter
+	usage    *usage.Table // nil if nothing is counted
 	pressure *pressure
 	name     string          // of this replica
 	teller   *fleet.Teller   // nil if nobody is told of this replica
@@ -364,10 +370,13 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 		Regions: p.regions.reporter(), Balancer: balancerStats(o.balancer),
 		Tokens: p.tokens.status(p.who), TLS: p.tls.status(), Fleet: p.told(), Reverts: p.reverts(),
 	})
+	if p.usage, err = newUsage(c.Usage); err != nil {
+		return nil, err
+	}
 	p.limiter, err = headgate.New(headgate.Options{
 		Endpoints: p.registry.Table, Policies: p.rules, Buckets: buckets, Identities: p.who, Region: p.regions.finder(p.who),
 		Unknown: unknownModes[c.Unknown], Costs: p.registry.Costs, DenyWithoutRule: c.NoRule == "deny",
-		Typed: p.identifiers.Typed, Observe: p.observer(), MaxReservations: c.Settle.MaxOutstanding, MaxWaiters: c.MaxWaiters,
+		Typed: p.identifiers.Typed, Observe: p.observe, MaxReservations: c.Settle.MaxOutstanding, MaxWaiters: c.MaxWaiters,
 	})
 	return p, err
 }

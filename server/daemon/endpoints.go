@@ -55,7 +55,7 @@ func Endpoints(c config.Config) (*Registry, error) {
 	}
 	costs, err1 := costs(table, c.Costs)
 	reads, err2 := identified(c, table)
-	return &Registry{operations, table, costs, reads}, errors.Join(err1, err2, keyApart(c.Keys, table))
+	return &Registry{operations, table, costs, reads}, errors.Join(err1, err2, keyApart(c.Keys, table), developersApart(c.Developers.Path, table))
 }
 
 // keyApart says which templates ask for the query parameter that holds API

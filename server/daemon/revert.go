@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/metrics"
@@ -45,17 +44,6 @@ func (d *database) history() revert.History {
 		return s
 	}
 	return nil // not a nil *store.Store in an interface
-}
-
-// observer is who is told of decisions.
-func (p *parts) observer() func(*headgate.Request, *headgate.Decision) {
-	if p.reverter == nil {
-		return p.meter.Observe
-	}
-	return func(r *headgate.Request, d *headgate.Decision) {
-		p.meter.Observe(r, d)
-		p.reverter.Observe(r, d)
-	}
 }
 
 // reverted reports that the rules in force are those from before a change that

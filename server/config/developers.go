@@ -1,0 +1,43 @@
+package config
+
+import "github.com/headgate-io/headgate/server/developers"
+
+// Developers says what those who call the API may ask the gateway; see
+// docs/developers.md.
+type Developers struct {
+	// Path is where they ask, on the gateway's own listener, such as
+	// /.headgate. Requests under it never reach the API. Default none: they
+	// cannot ask.
+	Path string `yaml:"path"`
+
+	// MaxRequests is how many requests for a higher limit a project may have
+	// open. Default 5; with 0 none can be filed.
+	MaxRequests int `yaml:"max_requests"`
+}
+
+// Usage says how much is remembered of the last hour.
+type Usage struct {
+	// MaxCallers is how many callers with a verified credential are remembered,
+	// at about 2 KiB each once they come. Default 10000; with 0 nothing is
+	// counted.
+	MaxCallers int `yaml:"max_callers"`
+}
+
+// Bounds and defaults.
+const (
+	maxRequests = 1000
+	mostCallers = 1_000_000
+
+	defaultMaxRequests = 5
+	defaultMaxCallers  = 10_000
+)
+
+func (c *checker) developers(d Developers, u Usage) {
+	if d.Path != "" {
+		if err := developers.CheckPath(d.Path); err != nil {
+			c.errs = append(c.errs, err)
+		}
+	}
+	c.between("developers.max_requests", int64(d.MaxRequests), 0, maxRequests)
+	c.between("usage.max_callers", int64(u.MaxCallers), 0, mostCallers)
+}

@@ -1,0 +1,58 @@
+package daemon
+
+import (
+	"net/http"
+
+	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/endpoint"
+	"github.com/headgate-io/headgate/server/config"
+	"github.com/headgate-io/headgate/server/developers"
+	"github.com/headgate-io/headgate/server/usage"
+)
+
+// developers puts the developers' door before the gateway, if there is one.
+func (d *Daemon) developers(gate http.Handler) (http.Handler, error) {
+	path := d.conf.Developers.Path
+	if path == "" {
+		return gate, nil
+	}
+	door, err := developers.New(developers.Options{
+		Path: path, Reporter: d.parts.reporter(), Identities: d.parts.who, Profile: d.conf.Endpoint.Profile(),
+		Log: d.log, KeyQuery: d.conf.Keys.Query,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return door.Before(gate), nil
+}
+
+// developersApart says which endpoints of the API stand where the door does.
+func developersApart(path string, table *endpoint.Table) error {
+	if path == "" {
+		return nil
+	}
+	return developers.CheckEndpoints(path, table)
+}
+
+// newUsage returns what counts the last hour, or nil.
+func newUsage(c config.Usage) (*usage.Table, error) {
+	if c.MaxCallers == 0 {
+		return nil, nil
+	}
+	return usage.New(usage.Options{MaxCallers: c.MaxCallers})
+}
+
+// observe hears of every decision.
+func (p *parts) observe(r *headgate.Request, d *headgate.Decision) {
+	p.meter.Observe(r, d)
+	if p.usage != nil {
+		p.usage.Observe(r, d)
+	}
+	if p.reverter != nil {
+		p.reverter.Observe(r, d)
+	}
+}
+
+func (p *parts) reporter() developers.Reporter {
+	return developers.Reporter{Limiter: p.limiter, Policies: p.rules, Usage: p.usage}
+}
