@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
@@ -104,14 +105,15 @@ func writeChanges(w io.Writer, changes []store.Change, asJSON bool) error {
 	return out.Flush()
 }
 
-// plain keeps what somebody wrote into a rule from driving the terminal.
-func plain(line string) string {
+// plain keeps what somebody wrote, into a rule or an answer, from driving the
+// terminal.
+func plain(text string) string {
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r >= 0x7f && r < 0xa0 {
-			return '\uFFFD'
+		if unicode.IsPrint(r) {
+			return r
 		}
-		return r
-	}, line)
+		return '\uFFFD'
+	}, text)
 }
 
 func entry(r *policy.Rule) *file.Entry {
