@@ -49,7 +49,7 @@ func (s *Store) queryRules(ctx context.Context, tx *tx, where string, args ...an
 // scanRules puts policies into r, one after the other. Columns that are not read
 // are NULL.
 func (s *Store) scanRules(ctx context.Context, tx *tx, r *row, columns, clauses string, args []any, each func(id int64)) error {
-	r.values = [18]any{}
+	r.values = [maxColumns]any{}
 	width := strings.Count(columns, ",") + 1
 	return tx.each(ctx, "SELECT "+columns+" FROM policies "+clauses, args, r.cells[:width], func() {
 		id, _ := r.values[0].(int64) // a rowid is one
@@ -107,6 +107,9 @@ func (s *Store) queryProjects(ctx context.Context, tx *tx) (map[string]string, e
 // maxProblems is how many bad values of one table are shown.
 const maxProblems = 20
 
+// maxColumns is how many columns are read of any table.
+const maxColumns = 24
+
 // row reads the values of one row after the other. SQLite lets any value stand
 // in any column, and the checks of the schema can be switched off, so each
 // value is looked at for what it is.
@@ -116,9 +119,9 @@ type row struct {
 	label any  // the endpoint, to find the row by
 	bytes bool // what the driver gives as bytes is a text
 
-	values [18]any
-	cells  [18]any // pointers to values
-	texts  recent  // few texts stand in many rows
+	values [maxColumns]any
+	cells  [maxColumns]any // pointers to values
+	texts  recent          // few texts stand in many rows
 
 	problems []error
 	more     int

@@ -1,0 +1,254 @@
+package store_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/store"
+)
+
+// asking is a request of a project for more.
+func asking(project string) store.LimitRequest {
+	return store.LimitRequest{
+		Actor: "api_key k_1", Claimed: "Ann", Project: project, Reason: "the launch",
+		Asked: store.Asked{Endpoint: "GET /a/{id}", Limit: 50, Per: time.Minute, Burst: 80, For: 48 * time.Hour},
+	}
+}
+
+func file(t *testing.T, s *store.Store, r store.LimitRequest) store.LimitRequest {
+	t.Helper()
+	filed, err := s.File(t.Context(), r, 5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filed
+}
+
+// ids are those of the requests that a query finds.
+func ids(t *testing.T, s *store.Store, q store.RequestQuery) (list []string) {
+	t.Helper()
+	if q.Most == 0 {
+		q.Most = 100
+	}
+	found, err := s.Requests(t.Context(), q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range found {
+		list = append(list, r.ID)
+	}
+	return list
+}
+
+func TestRequestsComeBack(t *testing.T) { everywhere(t, testRequestsComeBack) }
+
+func testRequestsComeBack(t *testing.T, d database) {
+	s := d.open(t)
+	r := asking("acme")
+	r.Subject, r.Reason = policy.SubjectProject, "größer – 'quoted'; --"
+	filed := file(t, s, r)
+	r.ID, r.State, r.Filed = filed.ID, store.RequestOpen, filed.Filed
+	if filed != r || !strings.HasPrefix(filed.ID, "r_") || time.Since(filed.Filed) > time.Minute {
+		t.Errorf("File = %+v, want %+v", filed, r)
+	}
+	got, err := s.Request(t.Context(), filed.ID)
+	if err != nil || got != r {
+		t.Errorf("Request = %+v, %v, want %+v", got, err, r)
+	}
+	plain := asking("acme")
+	plain.Claimed, plain.Burst, plain.For, plain.Until = "", 0, 0, time.Unix(4e9, 0)
+	plain = file(t, s, plain)
+	if got, err := s.Request(t.Context(), plain.ID); err != nil || got != plain {
+		t.Errorf("Request = %+v, %v, want %+v", got, err, plain)
+	}
+	for _, none := range []string{"r_nobody", "", filed.ID + " "} {
+		if _, err := s.Request(t.Context(), none); !errors.Is(err, store.ErrNotFound) {
+			t.Errorf("Request(%q) = %v, want ErrNotFound", none, err)
+		}
+	}
+	audit, err := s.ListAudit(t.Context(), 10)
+	must(t, err)
+	if len(audit) != 2 || audit[1].Actor != "api_key k_1" || audit[1].Claimed != "Ann" || audit[1].Action != store.ActionFile ||
+		audit[1].Rule != "request "+filed.ID+": 50 per 1m, burst 80" || audit[1].Endpoint != "GET /a/{id}" || audit[1].Whose != "project acme" {
+		t.Errorf("the audit has %+v, want both filings", audit)
+	}
+}
+
+// A project sees its own requests: names are compared byte for byte.
+func TestRequestsOfAProject(t *testing.T) { everywhere(t, testRequestsOfAProject) }
+
+func testRequestsOfAProject(t *testing.T, d database) {
+	s := d.open(t)
+	var mine []string
+	for range 3 {
+		for _, project := range []string{"acme", "Acme", "acme "} {
+			r := file(t, s, asking(project))
+			if project == "acme" {
+				mine = append([]string{r.ID}, mine...)
+			}
+		}
+	}
+	if got := ids(t, s, store.RequestQuery{Project: "acme"}); !slices.Equal(got, mine) {
+		t.Errorf("acme's are %v, want %v", got, mine)
+	}
+	if got := ids(t, s, store.RequestQuery{Project: "acme", Before: mine[0], Most: 1}); !slices.Equal(got, mine[1:2]) {
+		t.Errorf("the next page is %v, want %v", got, mine[1:2])
+	}
+	if _, err := s.Withdraw(t.Context(), mine[0], "Acme", "api_key k_2", ""); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("Withdraw by another project = %v, want ErrNotFound", err)
+	}
+	got, err := s.Withdraw(t.Context(), mine[0], "acme", "api_key k_2", "Ben")
+	if err != nil || got.State != store.RequestWithdrawn || got.DecidedBy != "api_key k_2" || got.DecidedClaimed != "Ben" {
+		t.Errorf("Withdraw = %+v, %v", got, err)
+	}
+	if again, err := s.Request(t.Context(), mine[0]); err != nil || again != got {
+		t.Errorf("Request = %+v, %v, want %+v", again, err, got)
+	}
+	if got := ids(t, s, store.RequestQuery{Project: "acme", State: store.RequestOpen}); !slices.Equal(got, mine[1:]) {
+		t.Errorf("open are %v, want %v", got, mine[1:])
+	}
+	if got := ids(t, s, store.RequestQuery{Project: "acme", State: store.RequestWithdrawn}); !slices.Equal(got, mine[:1]) {
+		t.Errorf("withdrawn are %v, want %v", got, mine[:1])
+	}
+	if n, err := s.OpenRequests(t.Context()); err != nil || n != 8 {
+		t.Errorf("OpenRequests = %d, %v, want 8", n, err)
+	}
+}
+
+// What a project can file is bounded, by what is open and by what it filed of
+// late, and one that cannot be of use any more is open no longer.
+func TestRequestsAreBounded(t *testing.T) { everywhere(t, testRequestsAreBounded) }
+
+func testRequestsAreBounded(t *testing.T, d database) {
+	s, ctx := d.open(t), t.Context()
+	for i := range store.RequestsADay {
+		r, err := s.File(ctx, asking("acme"), 2)
+		if err != nil {
+			t.Fatalf("filing %d: %v", i, err)
+		}
+		if i == 0 {
+			continue // stays open
+		}
+		if i == 1 {
+			if _, err := s.File(ctx, asking("acme"), 2); !errors.Is(err, store.ErrTooManyRequests) || !strings.Contains(err.Error(), "2 open ones, want at most 2") {
+				t.Errorf("a third open one: %v", err)
+			}
+		}
+		if _, err := s.Withdraw(ctx, r.ID, "acme", "a", ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.File(ctx, asking("acme"), 2); !errors.Is(err, store.ErrTooManyRequests) || !strings.Contains(err.Error(), "has filed 20 in 24 hours") {
+		t.Errorf("the 21st of a day: %v", err)
+	}
+	if _, err := s.File(ctx, asking("other"), 2); err != nil {
+		t.Errorf("another project: %v", err)
+	}
+	old, short := asking("third"), asking("third")
+	old.Filed = time.Now().Add(-store.RequestLife)
+	short.For, short.Until = 0, time.Now().Add(-time.Second)
+	old, short = file(t, s, old), file(t, s, short)
+	for _, r := range []store.LimitRequest{old, short} {
+		got, err := s.Request(ctx, r.ID)
+		if err != nil || got.State != store.RequestExpired {
+			t.Errorf("Request = %+v, %v, want it expired", got, err)
+		}
+		var decided *store.DecidedError
+		if _, err := s.Decline(ctx, r.ID, "op", "", ""); !errors.As(err, &decided) || decided.Request.State != store.RequestExpired {
+			t.Errorf("Decline = %v, want a DecidedError", err)
+		}
+	}
+	if got := ids(t, s, store.RequestQuery{Project: "third", State: store.RequestExpired}); !slices.Equal(got, []string{short.ID, old.ID}) {
+		t.Errorf("expired are %v, want %v", got, []string{short.ID, old.ID})
+	}
+	if got := ids(t, s, store.RequestQuery{Project: "third", State: store.RequestOpen}); got != nil {
+		t.Errorf("open are %v, want none", got)
+	}
+	file(t, s, asking("third"))
+	if got := ids(t, s, store.RequestQuery{Project: "third", State: store.RequestExpired}); len(got) != 2 {
+		t.Errorf("expired are %v, want both, also when they are closed in the table", got)
+	}
+}
+
+// Of those who decide at the same time one does, and the others are told who.
+func TestOneDecides(t *testing.T) { everywhere(t, testOneDecides) }
+
+func testOneDecides(t *testing.T, d database) {
+	s, second := d.open(t), d.open(t)
+	for range 5 {
+		r := file(t, s, asking("acme"))
+		var all sync.WaitGroup
+		errs := make([]error, 6)
+		for i := range errs {
+			all.Go(func() {
+				db := []*store.Store{s, second}[i%2]
+				if i == 0 {
+					_, errs[i] = db.Withdraw(t.Context(), r.ID, "acme", "owner", "")
+					return
+				}
+				_, errs[i] = db.Decline(t.Context(), r.ID, fmt.Sprint("operator ", i), "", "no")
+			})
+		}
+		all.Wait()
+		done := 0
+		for i, err := range errs {
+			var decided *store.DecidedError
+			switch {
+			case err == nil:
+				done++
+			case !errors.As(err, &decided) || decided.Request.ID != r.ID || !strings.Contains(err.Error(), "already, by "):
+				t.Errorf("decision %d: %v, want a DecidedError that says who was faster", i, err)
+			}
+		}
+		if done != 1 {
+			t.Errorf("%d of %d decided, want 1", done, len(errs))
+		}
+	}
+}
+
+// Neither we nor a slip of the shell changes what was asked or decided.
+func TestRequestsStay(t *testing.T) { everywhere(t, testRequestsStay) }
+
+func testRequestsStay(t *testing.T, d database) {
+	s := d.open(t)
+	open, closed := file(t, s, asking("acme")), file(t, s, asking("acme"))
+	if _, err := s.Decline(t.Context(), closed.ID, "op", "", "no"); err != nil {
+		t.Fatal(err)
+	}
+	db := d.shell(t)
+	for _, statement := range []string{
+		"DELETE FROM limit_requests",
+		"UPDATE limit_requests SET rps_limit = 9999 WHERE state = 'open'",
+		"UPDATE limit_requests SET state = 'approved' WHERE state = 'declined'",
+		"UPDATE limit_requests SET note = 'yes' WHERE state = 'declined'",
+		"UPDATE limit_requests SET project_id = 'other', state = 'approved' WHERE state = 'open'",
+	} {
+		if _, err := db.ExecContext(t.Context(), statement); err == nil || !strings.Contains(err.Error(), "stays as it was filed") {
+			t.Errorf("%s = %v, want a refusal", statement, err)
+		}
+	}
+	if got, err := s.Request(t.Context(), open.ID); err != nil || got != open {
+		t.Errorf("Request = %+v, %v, want %+v", got, err, open)
+	}
+}
+
+// Filing is no change of rules: no gateway reads them again for it.
+func TestRequestsAreNoRules(t *testing.T) { everywhere(t, testRequestsAreNoRules) }
+
+func testRequestsAreNoRules(t *testing.T, d database) {
+	s := d.open(t)
+	before, err := s.Version(t.Context())
+	must(t, err)
+	file(t, s, asking("acme"))
+	after, err := s.Version(t.Context())
+	must(t, err)
+	if d.kind != "SQLite" && before != after { // SQLite tells of any change in the file
+		t.Errorf("the version was %q and is %q", before, after)
+	}
+}
