@@ -15,6 +15,9 @@
 //	POST   /v1/buckets/reset     a BucketRequest: its one bucket becomes full
 //	POST   /v1/buckets/grant     a BucketRequest with amount, and expires if for a time
 //	POST   /v1/budgets           a BucketRequest that names a caller: every rule that applies to it
+//	GET    /v1/requests          ?state=open; requests for a higher limit, and /v1/requests/{id}
+//	POST   /v1/requests/{id}/approve  a RequestApproval: the request becomes a temporary rule
+//	POST   /v1/requests/{id}/decline  a RequestDecline
 package admin
 
 import (
@@ -64,6 +67,9 @@ type Options struct {
 	// Budgets tells what is left to a caller.
 	Budgets developers.Reporter
 
+	// LimitRequests keeps requests for a higher limit.
+	LimitRequests Requests
+
 	// Warnings are what Ready's answer says besides, without being less ready.
 	// Nil means none.
 	Warnings func() []string
@@ -94,6 +100,7 @@ func New(o Options) (http.Handler, error) {
 	guarded.HandleFunc("GET /v1/fleet", a.fleet)
 	a.buckets(guarded)
 	guarded.HandleFunc("POST /v1/budgets", a.budgets)
+	a.requests(guarded)
 
 	open := http.NewServeMux()
 	open.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
@@ -143,7 +150,7 @@ func orProblem(mux *http.ServeMux) http.Handler {
 			}
 		}
 		if has == nil {
-			refuse(w, r, http.StatusNotFound, "Nothing is here. There are /metrics, /healthz, /readyz, /v1/policies, /v1/reload, /v1/explain, /v1/fleet, /v1/buckets and /v1/budgets.")
+			refuse(w, r, http.StatusNotFound, "Nothing is here. There are /metrics, /healthz, /readyz, /v1/policies, /v1/reload, /v1/explain, /v1/fleet, /v1/buckets, /v1/budgets and /v1/requests.")
 			return
 		}
 		w.Header().Set("Allow", strings.Join(has, ", "))

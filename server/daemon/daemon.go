@@ -147,7 +147,7 @@ func (d *Daemon) handle(token string) error {
 		TokenName: filepath.Base(d.conf.AdminTokenFile), Ready: d.ready, Log: d.log,
 		Audit: d.parts.database, FindKey: d.parts.database.findKey, Warnings: d.parts.pressure.warnings,
 		Fleet: d.parts.database.fleet, Reverted: d.parts.reverted,
-		Budgets: d.parts.reporter(),
+		Budgets: d.parts.reporter(), LimitRequests: d.parts.requests,
 	})
 	if err != nil {
 		return err
@@ -211,6 +211,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	refreshing.Go(func() { d.parts.regions.run(background) })
 	refreshing.Go(func() { d.parts.tokens.run(background) })
 	refreshing.Go(func() { d.parts.tls.run(background) })
+	refreshing.Go(func() { d.parts.requests.run(background) })
 	if d.parts.teller != nil {
 		refreshing.Go(func() { d.parts.teller.Run(background) })
 	}
@@ -302,6 +303,7 @@ type parts struct {
 	limiter  *headgate.Limiter
 	meter    *metrics.Meter
 	usage    *usage.Table // nil if nothing is counted
+	requests *requests
 	pressure *pressure
 	name     string          // of this replica
 	teller   *fleet.Teller   // nil if nobody is told of this replica
@@ -327,6 +329,7 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 		Endpoints: p.registry.Table, BurstPercent: c.BurstPercent, Costs: p.registry.Costs, Unseen: Unseen(c), Identified: p.registry.Identified,
 	}
 	p.database = newDatabase(c, OpenStore)
+	p.requests = &requests{db: p.database}
 	if o.readOnly {
 		p.database.open = OpenStoreReadOnly
 		c.LastGood = ""
@@ -368,7 +371,7 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 		Waiters:      func() (waiting, most int) { return p.limiter.Waiters() },
 		Rejections:   p.who.Rejections, Version: o.Version, Identifiers: p.identifiers.Faults,
 		Regions: p.regions.reporter(), Balancer: balancerStats(o.balancer),
-		Tokens: p.tokens.status(p.who), TLS: p.tls.status(), Fleet: p.told(), Reverts: p.reverts(),
+		Tokens: p.tokens.status(p.who), TLS: p.tls.status(), Fleet: p.told(), Reverts: p.reverts(), OpenRequests: p.requests.opened,
 	})
 	if p.usage, err = newUsage(c.Usage); err != nil {
 		return nil, err

@@ -16,10 +16,14 @@ func (d *Daemon) developers(gate http.Handler) (http.Handler, error) {
 	if path == "" {
 		return gate, nil
 	}
-	door, err := developers.New(developers.Options{
+	o := developers.Options{
 		Path: path, Reporter: d.parts.reporter(), Identities: d.parts.who, Profile: d.conf.Endpoint.Profile(),
 		Log: d.log, KeyQuery: d.conf.Keys.Query,
-	})
+	}
+	if d.conf.Database.Table == "" { // else no approval could change the rules
+		o.Requests, o.MaxRequests = d.parts.requests, d.conf.Developers.MaxRequests
+	}
+	door, err := developers.New(o)
 	if err != nil {
 		return nil, err
 	}

@@ -38,7 +38,8 @@ import (
 	"github.com/headgate-io/headgate/policy"
 )
 
-// Options configures a Door. All but Requests, Peer and KeyQuery are required.
+// Options configures a Door. All but Requests, MaxRequests, Clock
+// and KeyQuery are required.
 type Options struct {
 	// Path is what every path of the door begins with, such as /.headgate.
 	Path string
@@ -47,6 +48,11 @@ type Options struct {
 	Identities *identity.Resolver
 	Profile    endpoint.Profile // by which the gateway reads paths
 	Log        *slog.Logger
+
+	// Requests keeps requests for a higher limit, and MaxRequests is how many a
+	// project may have open. With nil or 0 none can be filed.
+	Requests    Requests
+	MaxRequests int
 
 	// Clock is that of the door's own limits. The default does not step.
 	Clock func() time.Time
@@ -86,6 +92,10 @@ type operation struct {
 
 var operations = []operation{
 	{"GET /v1/budgets", (*Door).budgets, []string{"endpoint"}},
+	{"GET /v1/requests", (*Door).list, []string{"state", "before", "limit"}},
+	{"POST /v1/requests", (*Door).file, nil},
+	{"GET /v1/requests/{id}", (*Door).get, nil},
+	{"DELETE /v1/requests/{id}", (*Door).withdraw, nil},
 }
 
 // pathText is what Options.Path may be: segments that mean the same to everybody.
@@ -288,6 +298,9 @@ func answer(w http.ResponseWriter, status int, value any) {
 	encoder.SetEscapeHTML(false)
 	_ = encoder.Encode(value) // the client is gone if this fails
 }
+
+// oneLine joins the lines of an error.
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 func refuse(w http.ResponseWriter, r *http.Request, status int, detail string) {
 	problem.Write(w, r, problem.Details{Status: status, Detail: detail})

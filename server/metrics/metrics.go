@@ -58,6 +58,9 @@ type Options struct {
 	Tokens func() TokenStatus
 	TLS    func() TLSStatus
 
+	// OpenRequests tells how many requests for a higher limit wait for a decision.
+	OpenRequests func() int
+
 	// Reverts tells of auto_revert; nil if it is off.
 	Reverts func() RevertStatus
 
@@ -240,6 +243,7 @@ var (
 	descPlaces      = describe("reservations_capacity", "Reservations that may be outstanding at once.")
 	descReserved    = describe("reservations_total", "Reservations by what became of them.", "outcome")
 	descRejected    = describe("credentials_rejected_total", "Credentials presented that failed validation and were ignored.", "reason")
+	descRequests    = describe("limit_requests_open", "Requests for a higher limit that wait for a decision.")
 	descRegions     = describe("region_ranges", "Ranges of the table of regions in force.")
 	descRegionBytes = describe("region_bytes", "Memory of the table of regions.")
 	descRegionsOK   = describe("region_reload_ok", "1 if the newest region files are in force, 0 if the last good ones are.")
@@ -257,7 +261,7 @@ func (g *gauges) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descBuild, descVersion, descRules, descStaleness, descFailures, descHealthy,
 		descFromDisk, descCopy, descKeys, descKeyFailures, descKeysStale, descBuckets, descCapacity, descCreated, descEvicted, descRejected,
 		descRegions, descRegionBytes, descRegionsOK, descRegionFailures, descProxyHeaders, descProxyRefused,
-		descOccupancy, descDenials, descTooSmall, descNewcomers, descBytes, descShapes, descLogs, descLogRoom, descWaiters, descMaxWaiters, descOutstanding, descPlaces, descReserved, descIdentifiers} {
+		descOccupancy, descDenials, descTooSmall, descRequests, descNewcomers, descBytes, descShapes, descLogs, descLogRoom, descWaiters, descMaxWaiters, descOutstanding, descPlaces, descReserved, descIdentifiers} {
 		out <- d
 	}
 }
@@ -294,6 +298,7 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 	gauge(descShapes, float64(table.Shapes))
 	gauge(descLogs, float64(table.Logs))
 	gauge(descLogRoom, float64(table.MaxLogs))
+	gauge(descRequests, float64(g.options.OpenRequests()))
 	waiting, most := g.options.Waiters()
 	gauge(descWaiters, float64(waiting))
 	gauge(descMaxWaiters, float64(most))

@@ -1,0 +1,239 @@
+package admin
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/policy/file"
+	"github.com/headgate-io/headgate/server/developers"
+	"github.com/headgate-io/headgate/server/rules"
+	"github.com/headgate-io/headgate/server/store"
+)
+
+// Requests keeps requests for a higher limit. *store.Store does.
+type Requests interface {
+	rules.Approver
+	Requests(ctx context.Context, q store.RequestQuery) ([]store.LimitRequest, error)
+	Request(ctx context.Context, id string) (store.LimitRequest, error)
+	Decline(ctx context.Context, id, actor, claimed, note string) (store.LimitRequest, error)
+}
+
+var _ Requests = (*store.Store)(nil)
+
+// LimitRequest is a request as operators see it.
+type LimitRequest struct {
+	developers.Request
+	DecidedBy   string `json:"decided_by,omitempty"`
+	DecidedName string `json:"decided_name,omitempty"` // who they said they are
+	Version     int64  `json:"version,omitempty"`      // of the rules, that the approval made
+}
+
+// LimitRequests is a page of them, newest first.
+type LimitRequests struct {
+	Requests []LimitRequest `json:"requests"`
+	Next     string         `json:"next,omitempty"` // before, for the next page
+}
+
+// RequestApproval is the body of an approval. What is left out of the limit is
+// as it was asked for.
+type RequestApproval struct {
+	Limit int64        `json:"limit,omitempty"`
+	Per   file.Seconds `json:"per,omitzero"`
+	Burst int64        `json:"burst,omitempty"`
+	Until time.Time    `json:"until,omitzero"`
+	For   string       `json:"for,omitempty"` // a duration from now on
+	Note  string       `json:"note,omitempty"`
+	By    string       `json:"by,omitempty"` // who says they decide
+}
+
+// RequestDecline is the body of a decline.
+type RequestDecline struct {
+	Note string `json:"note"`
+	By   string `json:"by,omitempty"`
+}
+
+// Approved is the answer to an approval.
+type Approved struct {
+	Request  LimitRequest `json:"request"`
+	Findings []string     `json:"findings,omitempty"` // what lint has to say of the rule
+}
+
+// maxNote bounds a note, in bytes.
+const maxNote = 1000
+
+// LimitRequestOf is what operators see of a request.
+func LimitRequestOf(r store.LimitRequest) LimitRequest {
+	return LimitRequest{developers.RequestOf(r), r.DecidedBy, r.DecidedClaimed, r.Version}
+}
+
+// Check reports what is wrong with an approval by itself, and translates it.
+func (b *RequestApproval) Check() (rules.Approval, error) {
+	a := rules.Approval{Note: b.Note, Claimed: b.By, Limit: b.Limit, Per: time.Duration(b.Per), Burst: b.Burst, Until: b.Until}
+	var errs []error
+	for _, n := range []struct {
+		field string
+		value int64
+	}{{"limit", b.Limit}, {"burst", b.Burst}} {
+		if n.value < 0 {
+			errs = append(errs, fmt.Errorf("%s is %d, want 1 or more", n.field, n.value))
+		}
+	}
+	if b.For != "" {
+		var err error
+		if a.For, err = time.ParseDuration(b.For); err != nil || a.For < time.Second {
+			errs = append(errs, fmt.Errorf("for is %q, want a duration such as 48h", clip(b.For)))
+		}
+	}
+	errs = append(errs, line("note", b.Note, 0, maxNote), line("by", b.By, 0, store.MaxWhy))
+	return a, errors.Join(errs...)
+}
+
+// Check reports what is wrong with a decline.
+func (b *RequestDecline) Check() error {
+	return errors.Join(line("note", b.Note, 1, maxNote), line("by", b.By, 0, store.MaxWhy))
+}
+
+// line refuses what is not one line of text.
+func line(field, text string, least, most int) error {
+	if len(text) < least || len(text) > most || !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl) {
+		return fmt.Errorf("%s has %d bytes, want %d to %d of text on one line", field, len(text), least, most)
+	}
+	return nil
+}
+
+// requests adds the handlers of /v1/requests. Deciding is for the role grant.
+func (a *api) requests(mux *http.ServeMux) {
+	mux.HandleFunc("GET /v1/requests", a.listRequests)
+	mux.HandleFunc("GET /v1/requests/{id}", a.showRequest)
+	mux.HandleFunc("POST /v1/requests/{id}/approve", a.approveRequest)
+	mux.HandleFunc("POST /v1/requests/{id}/decline", a.declineRequest)
+}
+
+func (a *api) listRequests(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	for name := range query {
+		switch name {
+		case "state", "project", "before", "limit":
+		default:
+			refuse(w, r, http.StatusBadRequest, fmt.Sprintf("query has %q, want state, project, before or limit", clip(name)))
+			return
+		}
+	}
+	q, err := developers.QueryOf(query.Get("state"), query.Get("before"), query.Get("limit"))
+	if err != nil {
+		refuse(w, r, http.StatusBadRequest, strings.ReplaceAll(err.Error(), "\n", "; "))
+		return
+	}
+	q.Project = query.Get("project")
+	found, err := a.LimitRequests.Requests(r.Context(), q)
+	if err != nil {
+		a.refuseRequest(w, r, err)
+		return
+	}
+	page := LimitRequests{Requests: make([]LimitRequest, len(found))}
+	for i := range found {
+		page.Requests[i] = LimitRequestOf(found[i])
+	}
+	if len(found) == q.Most {
+		page.Next = found[len(found)-1].ID
+	}
+	answer(w, http.StatusOK, page)
+}
+
+func (a *api) showRequest(w http.ResponseWriter, r *http.Request) {
+	found, err := a.LimitRequests.Request(r.Context(), r.PathValue("id"))
+	if err != nil {
+		a.refuseRequest(w, r, err)
+		return
+	}
+	answer(w, http.StatusOK, LimitRequestOf(found))
+}
+
+func (a *api) approveRequest(w http.ResponseWriter, r *http.Request) {
+	var body RequestApproval
+	err := readInto(w, r, &body)
+	var approval rules.Approval
+	if err == nil {
+		approval, err = body.Check()
+	}
+	if err != nil {
+		refuse(w, r, http.StatusBadRequest, strings.ReplaceAll(err.Error(), "\n", "; "))
+		return
+	}
+	approval.Actor = a.actor()
+	done, version, findings, err := rules.Approve(r.Context(), a.LimitRequests, r.PathValue("id"), approval, a.Compile)
+	if err != nil {
+		a.refuseRequest(w, r, err)
+		return
+	}
+	a.Log.Info("request for a higher limit approved", "request", done.ID, "actor", done.DecidedBy, "version", version.ID)
+	if err := a.Policies.Reload(r.Context()); err != nil {
+		refuse(w, r, http.StatusConflict, "The request is approved and its limit not in force: "+strings.ReplaceAll(err.Error(), "\n", "; ")+".")
+		return
+	}
+	answered := Approved{Request: LimitRequestOf(done)}
+	for _, f := range findings {
+		answered.Findings = append(answered.Findings, f.Error())
+	}
+	answer(w, http.StatusOK, answered)
+}
+
+func (a *api) declineRequest(w http.ResponseWriter, r *http.Request) {
+	var body RequestDecline
+	err := readInto(w, r, &body)
+	if err == nil {
+		err = body.Check()
+	}
+	if err != nil {
+		refuse(w, r, http.StatusBadRequest, strings.ReplaceAll(err.Error(), "\n", "; "))
+		return
+	}
+	done, err := a.LimitRequests.Decline(r.Context(), r.PathValue("id"), a.actor(), body.By, body.Note)
+	if err != nil {
+		a.refuseRequest(w, r, err)
+		return
+	}
+	a.Log.Info("request for a higher limit declined", "request", done.ID, "actor", done.DecidedBy)
+	answer(w, http.StatusOK, LimitRequestOf(done))
+}
+
+// readInto reads a body of which no member may be unknown.
+func readInto(w http.ResponseWriter, r *http.Request, into any) error {
+	body, err := readJSON(w, r)
+	if err != nil {
+		return err
+	}
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(into); err != nil {
+		return fmt.Errorf("body: %s", strings.TrimPrefix(err.Error(), "json: "))
+	}
+	return nil
+}
+
+// refuseRequest answers an error about a request.
+func (a *api) refuseRequest(w http.ResponseWriter, r *http.Request, err error) {
+	var decided *store.DecidedError
+	var wrong policy.Problem
+	var approval *rules.ApprovalError
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		refuse(w, r, http.StatusNotFound, "There is no such request; GET /v1/requests lists them.")
+	case errors.As(err, &decided):
+		refuse(w, r, http.StatusConflict, err.Error())
+	case errors.As(err, &wrong), errors.As(err, &approval):
+		refuse(w, r, http.StatusUnprocessableEntity, strings.ReplaceAll(err.Error(), "\n", "; "))
+	default:
+		a.Log.Error("requests for a higher limit are not available", "error", err)
+		refuse(w, r, http.StatusServiceUnavailable, "Requests cannot be read or written: "+err.Error()+".")
+	}
+}
