@@ -160,10 +160,11 @@ func sameEndpoint(a, b string) bool {
 	return parameter.ReplaceAllString(a, "{$1}") == parameter.ReplaceAllString(b, "{$1}")
 }
 
-// about reports what lint finds about a rule besides errors.
+// about reports what lint finds about a rule besides errors. That it ends is what
+// was asked for.
 func about(doc policy.Document, rule policy.Rule, o policy.CompileOptions) (findings policy.Problems) {
 	for _, p := range policy.Lint(doc, o) {
-		if p.Severity != policy.Error && p.Rule >= 0 && store.KeyOf(doc.Rules[p.Rule]) == store.KeyOf(rule) {
+		if p.Severity != policy.Error && p.Code != "expires_soon" && p.Rule >= 0 && store.KeyOf(doc.Rules[p.Rule]) == store.KeyOf(rule) {
 			p.Where = fmt.Sprintf("rule %q", rule.Title())
 			findings = append(findings, p)
 		}

@@ -176,6 +176,52 @@ func testRequestsAreBounded(t *testing.T, d database) {
 	}
 }
 
+// granting approves of a request with another limit.
+func granting(actor string, limit int64) store.Grant {
+	return store.Grant{Actor: actor, Rule: func(r store.LimitRequest, _ policy.Document) (policy.Rule, error) {
+		return policy.Rule{Endpoint: r.Endpoint, Project: r.Project, Subject: r.Subject, Limit: limit, Per: r.Per, Expires: time.Unix(4e9, 0)}, nil
+	}}
+}
+
+// An approval is a version of the rules and the end of its request, or neither.
+func TestApprovalsComeBack(t *testing.T) { everywhere(t, testApprovalsComeBack) }
+
+func testApprovalsComeBack(t *testing.T, d database) {
+	s, ctx := d.open(t), t.Context()
+	r := file(t, s, asking("acme "))
+	refused := errors.New("not this")
+	g := granting("op", 60)
+	g.Check = func(_, after policy.Document) error {
+		if len(after.Rules) != 1 || after.Rules[0].Project != "acme " {
+			t.Errorf("Check is asked about %+v", after.Rules)
+		}
+		return refused
+	}
+	if _, _, err := s.Approve(ctx, r.ID, g); !errors.Is(err, refused) {
+		t.Errorf("Approve = %v, want what Check says", err)
+	}
+	if got, err := s.Request(ctx, r.ID); err != nil || got != r {
+		t.Errorf("Request = %+v, %v, want it open", got, err)
+	}
+	g.Check, g.Note, g.Claimed = nil, "größer", "Olga"
+	done, version, err := s.Approve(ctx, r.ID, g)
+	must(t, err)
+	if version.Action != store.ActionRequest || version.Actor != "op" || version.Why != "request "+r.ID || version.Added != 1 || done.Version != version.ID {
+		t.Errorf("the version is %+v of %+v", version, done)
+	}
+	got, err := s.Request(ctx, r.ID)
+	if err != nil || got != done || got.Granted.Limit != 60 || !got.Granted.Until.Equal(time.Unix(4e9, 0)) || got.State != store.RequestApproved || got.DecidedClaimed != "Olga" || got.Note != "größer" {
+		t.Errorf("Request = %+v, %v, want %+v", got, err, done)
+	}
+	rule, err := s.Get(ctx, store.RuleKey{Endpoint: r.Endpoint, Project: "acme ", Temporary: true})
+	if err != nil || rule.Limit != 60 {
+		t.Errorf("Get = %+v, %v, want the rule", rule, err)
+	}
+	if _, _, err := s.Approve(ctx, "r_none", g); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("Approve of none = %v", err)
+	}
+}
+
 // Of those who decide at the same time one does, and the others are told who.
 func TestOneDecides(t *testing.T) { everywhere(t, testOneDecides) }
 
@@ -188,8 +234,12 @@ func testOneDecides(t *testing.T, d database) {
 		for i := range errs {
 			all.Go(func() {
 				db := []*store.Store{s, second}[i%2]
-				if i == 0 {
+				switch i {
+				case 0:
 					_, errs[i] = db.Withdraw(t.Context(), r.ID, "acme", "owner", "")
+					return
+				case 1, 2, 3:
+					_, _, errs[i] = db.Approve(t.Context(), r.ID, granting(fmt.Sprint("operator ", i), int64(50+i)))
 					return
 				}
 				_, errs[i] = db.Decline(t.Context(), r.ID, fmt.Sprint("operator ", i), "", "no")
@@ -208,6 +258,14 @@ func testOneDecides(t *testing.T, d database) {
 		}
 		if done != 1 {
 			t.Errorf("%d of %d decided, want 1", done, len(errs))
+		}
+		rules, err := s.List(t.Context())
+		got, err2 := s.Request(t.Context(), r.ID)
+		if approved := got.State == store.RequestApproved; errors.Join(err, err2) != nil || approved != (len(rules) == 1) {
+			t.Errorf("the request is %s and there are %d rules: %v", got.State, len(rules), errors.Join(err, err2))
+		}
+		for _, rule := range rules {
+			must(t, s.Delete(t.Context(), tester, store.KeyOf(rule)))
 		}
 	}
 }

@@ -241,7 +241,9 @@ func writeRequest(w io.Writer, r *admin.LimitRequest) error {
 	}
 	if g := r.Granted; g != nil {
 		line("granted", sentence(policy.Rule{Endpoint: r.Endpoint, Limit: g.Limit, Per: time.Duration(g.PerSeconds) * time.Second, Burst: g.Burst})+", until "+g.Until.Format(time.RFC3339))
-		line("version", fmt.Sprint(r.Version))
+		if r.Version > 0 {
+			line("version", fmt.Sprint(r.Version))
+		}
 	}
 	line("note", r.Note)
 	return table.Flush()

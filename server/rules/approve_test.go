@@ -1,0 +1,107 @@
+package rules_test
+
+import (
+	"errors"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/rules"
+	"github.com/headgate-io/headgate/server/store"
+)
+
+// The rule that a request becomes counts as the one does that it stands in for,
+// whichever level that is found at, and takes what the operator says of the
+// limit.
+func TestApprove(t *testing.T) {
+	lasting := []policy.Rule{
+		{Endpoint: "GET /a/{x}", Limit: 1, Algorithm: policy.SlidingLog, OnStoreLoss: policy.LossOpen},
+		{Endpoint: "GET /a/{x}", Limit: 2, Subject: policy.SubjectIP, Mode: policy.Shadow},
+		{Endpoint: policy.Default, Limit: 3, Algorithm: policy.FixedWindow},
+		{Endpoint: policy.Default, Limit: 3, Tier: "gold", Algorithm: policy.LeakyBucket, Burst: 5},
+		{Endpoint: policy.Default, Limit: 3, Project: "own", Algorithm: policy.SlidingWindow},
+		{Endpoint: policy.All, Limit: 9},
+	}
+	for name, c := range map[string]struct {
+		project  string
+		asked    store.Asked
+		approval rules.Approval
+		want     policy.Rule // of it: what is compared
+	}{
+		"as asked":            {"acme", store.Asked{Endpoint: "GET /a/{id}", Limit: 7}, rules.Approval{}, policy.Rule{Endpoint: "GET /a/{x}", Limit: 7, Algorithm: policy.SlidingLog, OnStoreLoss: policy.LossOpen}},
+		"in shadow is none":   {"acme", store.Asked{Endpoint: "GET /a/{x}", Subject: policy.SubjectIP, Limit: 7}, rules.Approval{}, policy.Rule{Endpoint: "GET /a/{x}", Limit: 7}},
+		"by the default":      {"acme", store.Asked{Endpoint: "GET /b", Limit: 7}, rules.Approval{}, policy.Rule{Endpoint: "GET /b", Limit: 7, Algorithm: policy.FixedWindow}},
+		"by the tier":         {"rich", store.Asked{Endpoint: "GET /b", Limit: 7, Burst: 8}, rules.Approval{}, policy.Rule{Endpoint: "GET /b", Limit: 7, Burst: 8, Algorithm: policy.LeakyBucket}},
+		"by the project":      {"own", store.Asked{Endpoint: "GET /b", Limit: 7}, rules.Approval{}, policy.Rule{Endpoint: "GET /b", Limit: 7, Algorithm: policy.SlidingWindow}},
+		"of the default":      {"acme", store.Asked{Endpoint: policy.Default, Limit: 7}, rules.Approval{}, policy.Rule{Endpoint: policy.Default, Limit: 7, Algorithm: policy.FixedWindow}},
+		"of all together":     {"acme", store.Asked{Endpoint: policy.All, Limit: 70, Burst: 80}, rules.Approval{}, policy.Rule{Endpoint: policy.All, Limit: 70, Burst: 80}},
+		"another limit":       {"acme", store.Asked{Endpoint: policy.All, Limit: 70, Burst: 80}, rules.Approval{Limit: 50}, policy.Rule{Endpoint: policy.All, Limit: 50}},
+		"another burst":       {"acme", store.Asked{Endpoint: policy.All, Limit: 70, Burst: 80}, rules.Approval{Burst: 75}, policy.Rule{Endpoint: policy.All, Limit: 70, Burst: 75}},
+		"another time and so": {"acme", store.Asked{Endpoint: policy.All, Limit: 70, Burst: 80}, rules.Approval{Per: time.Minute, Burst: 71}, policy.Rule{Endpoint: policy.All, Limit: 70, Per: time.Minute, Burst: 71}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			db, err := store.Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "headgate.db"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer db.Close()
+			_, err = db.Apply(t.Context(), store.Author{Actor: "test"}, store.Edit{Set: lasting, Tiers: map[string]string{"rich": "gold"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.asked.Per, c.asked.For = time.Second, time.Hour
+			filed, err := db.File(t.Context(), store.LimitRequest{Actor: "a", Project: c.project, Reason: "x", Asked: c.asked}, 5)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.approval.Actor = "op"
+			done, version, _, err := rules.Approve(t.Context(), db, filed.ID, c.approval, policy.CompileOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.want.Project, c.want.Subject = c.project, c.asked.Subject
+			c.want.Per = max(c.want.Per, time.Second)
+			c.want.Expires = done.Granted.Until
+			got, err := db.Get(t.Context(), store.KeyOf(c.want))
+			if err != nil || got != c.want {
+				t.Errorf("the rule is %+v, %v, want %+v", got, err, c.want)
+			}
+			if left := time.Until(got.Expires); left < 50*time.Minute || left > time.Hour {
+				t.Errorf("the rule ends in %v, want an hour from the approval on", left)
+			}
+			changes, err := db.Changes(t.Context(), done.Version)
+			if err != nil || version.ID != done.Version || version.Action != store.ActionRequest || version.Why != "request "+filed.ID || len(changes) != 1 || *changes[0].After != c.want {
+				t.Errorf("version %+v of %+v changes %+v, %v, want the rule alone, for the request", version, done, changes, err)
+			}
+		})
+	}
+}
+
+// What would not load changes nothing: neither rules nor request.
+func TestApproveAllOrNothing(t *testing.T) {
+	db, err := store.Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "headgate.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	filed, err := db.File(t.Context(), store.LimitRequest{Actor: "a", Project: "acme", Reason: "x",
+		Asked: store.Asked{Endpoint: "GET /a", Limit: 5, Per: time.Second, For: time.Hour}}, 5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var problem policy.Problem
+	var approval *rules.ApprovalError
+	if _, _, _, err := rules.Approve(t.Context(), db, filed.ID, rules.Approval{Actor: "op", Burst: 1 << 62, Limit: 1 << 62}, policy.CompileOptions{}); !errors.As(err, &problem) {
+		t.Errorf("Approve of what does not load = %v, want a policy.Problem", err)
+	}
+	if _, _, _, err := rules.Approve(t.Context(), db, filed.ID, rules.Approval{Actor: "op", Until: time.Now().Add(-time.Hour)}, policy.CompileOptions{}); !errors.As(err, &approval) {
+		t.Errorf("Approve of what is over = %v, want an ApprovalError", err)
+	}
+	if got, err := db.Request(t.Context(), filed.ID); err != nil || got != filed {
+		t.Errorf("Request = %+v, %v, want it as it was filed", got, err)
+	}
+	if list, err := db.List(t.Context()); err != nil || len(list) != 0 {
+		t.Errorf("List = %v, %v, want no rule", list, err)
+	}
+}
