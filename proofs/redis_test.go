@@ -81,8 +81,9 @@ func (w *wire) held(t *testing.T, name string) string {
 	return fmt.Sprintf("%d %d", whole(text[:7]), 1000*whole(text[7:14]))
 }
 
-// shared are buckets on the server. Decisions name some of them, and limits change, or none does. Then the same buckets in memory, under the
-// limits as they were written down, are asked as well; where limits change the server rounds what is owed up to its own, coarser units.
+// shared are buckets on the server. Decisions name some of them, and limits change and clocks step back, or
+// neither does. Then the same buckets in memory, under the limits as they were written down, are asked as well: otherwise the server's coarser ticks and
+// units err on the side of denying.
 func (s *schedule) shared(wire *wire, store *redis.Store) {
 	const buckets = 10
 	beside, err := memory.New(memory.Options{MaxBuckets: 512})
@@ -110,6 +111,9 @@ func (s *schedule) shared(wire *wire, store *redis.Store) {
 		some := s.rng.IntN(buckets)
 		now = min(max(s.move(now, states[some], rules[some].coarse), earliest), 9_000_000_000_000_000_000)
 		now -= now % 1000
+		if steady {
+			earliest = now // what drained in a coarse tick that has begun is forgotten when the clock is set back into it
+		}
 		if r := &rules[some]; !steady && r.idle < rate.MaxPast-2 && s.rng.IntN(6) == 0 {
 			shape, coarse := s.storable()
 			if shape == r.shape || now <= max(states[some].Stamp, r.since) {
