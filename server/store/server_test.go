@@ -399,8 +399,8 @@ func testMigrationGoesOn(t *testing.T, d database) {
 	if d.kind == "MariaDB" { // where definitions are no transaction
 		run(t, shell, "DELETE FROM goose_db_version WHERE version_id >= 5", "DROP TRIGGER api_keys_after_delete", "DROP TABLE audit")
 	} else {
-		run(t, shell, "DROP TABLE policies, projects, api_keys, audit, replicas, headgate_version, policy_changes, policy_versions, policy_forgotten, limit_requests",
-			"DROP FUNCTION headgate_changed, headgate_updated, headgate_audit_keeps_all, headgate_rules_recorded, headgate_tiers_recorded, headgate_history_keeps_all, headgate_history_keeps_what_is_not_forgotten, headgate_requests_stay",
+		run(t, shell, "DROP TABLE policies, projects, api_keys, audit, admin_tokens, api_calls, replicas, headgate_version, policy_changes, policy_versions, policy_forgotten, limit_requests",
+			"DROP FUNCTION headgate_changed, headgate_calls_keep_what_they_say, headgate_updated, headgate_audit_keeps_all, headgate_rules_recorded, headgate_tiers_recorded, headgate_history_keeps_all, headgate_history_keeps_what_is_not_forgotten, headgate_requests_stay",
 			"DELETE FROM goose_db_version WHERE version_id >= 5")
 	}
 	again := d.open(t)

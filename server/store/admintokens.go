@@ -1,0 +1,250 @@
+package store
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/headgate-io/headgate/identity"
+)
+
+// Role is something that an admin token lets its bearer do.
+type Role string
+
+// The roles. RoleWrite and RoleGrant include RoleRead, and not each other.
+const (
+	RoleRead  Role = "read"  // sees everything and changes nothing
+	RoleWrite Role = "write" // also changes rules and tiers, and brings back old ones
+	RoleGrant Role = "grant" // also resets and tops up buckets, makes rules that expire, and decides requests
+)
+
+// Roles are all there are.
+var Roles = []Role{RoleRead, RoleWrite, RoleGrant}
+
+// AdminToken is a token of the admin listener as the database knows it:
+// everything but the token itself.
+type AdminToken struct {
+	ID      string // "t_" and 20 hexadecimal digits
+	Name    string // no two tokens ever have the same
+	Roles   []Role
+	Created time.Time
+	Expires time.Time // zero: never
+	Revoked time.Time // zero: not revoked
+}
+
+// May reports whether the token has a role.
+func (t AdminToken) May(role Role) bool {
+	return slices.Contains(t.Roles, role) || role == RoleRead && len(t.Roles) > 0
+}
+
+// Valid reports whether the token counts at a time.
+func (t AdminToken) Valid(now time.Time) bool {
+	return t.Revoked.IsZero() && (t.Expires.IsZero() || now.Before(t.Expires))
+}
+
+// AdminTokenFormat is what admin tokens look like: a prefix that scanners for
+// secrets can know, 256 random bits, and a checksum.
+var AdminTokenFormat = identity.KeyFormat{Prefix: "hgadm_"}
+
+// AdminTokenDigest is what an admin token is found by. It has no key: nobody
+// guesses 256 bits, however many digests they have.
+func AdminTokenDigest(text string) [sha256.Size]byte { return sha256.Sum256([]byte(text)) }
+
+// NewAdminToken is what to say about a token that is to be made. Expires may be
+// zero.
+type NewAdminToken struct {
+	Name    string
+	Roles   []Role
+	Expires time.Time
+}
+
+var adminName = regexp.MustCompile("^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")
+
+// maxAdminTokens bounds the table, since every gateway reads it whole. Revoked
+// tokens count: their names stand in the history.
+const maxAdminTokens = 1000
+
+// Check names every field at fault.
+func (n NewAdminToken) Check(now time.Time) error {
+	var errs []error
+	if !adminName.MatchString(n.Name) {
+		errs = append(errs, fmt.Errorf("name is %s, want 1 to 63 letters, digits, ., _ and -, such as ci", shown(n.Name)))
+	}
+	if len(n.Roles) == 0 {
+		errs = append(errs, errors.New("roles is empty, want read, write or grant, or several of them"))
+	}
+	for _, r := range n.Roles {
+		if !slices.Contains(Roles, r) {
+			errs = append(errs, fmt.Errorf("role is %s, want read, write or grant", shown(string(r))))
+		}
+	}
+	if !n.Expires.IsZero() && !n.Expires.After(now) {
+		errs = append(errs, fmt.Errorf("expires is %s, want a time to come", n.Expires.Format(time.RFC3339)))
+	}
+	return errors.Join(errs...)
+}
+
+// ErrTokenName is what is returned about a name that another token has or had.
+var ErrTokenName = errors.New("the name is taken")
+
+// CreateAdminToken makes a token and reports its text, which is shown this
+// once: the database keeps nothing that it could be told from.
+func (s *Store) CreateAdminToken(ctx context.Context, n NewAdminToken) (AdminToken, string, error) {
+	now := time.Now()
+	if err := n.Check(now); err != nil {
+		return AdminToken{}, "", err
+	}
+	text, err := AdminTokenFormat.New()
+	if err != nil {
+		return AdminToken{}, "", err
+	}
+	t := AdminToken{ID: newID("t_"), Name: n.Name, Created: now.Truncate(time.Second), Expires: n.Expires.Truncate(time.Second)}
+	var expires any
+	if !n.Expires.IsZero() {
+		expires = t.Expires.Unix()
+	}
+	for _, r := range Roles { // in one order, and none twice
+		if slices.Contains(n.Roles, r) {
+			t.Roles = append(t.Roles, r)
+		}
+	}
+	digest := AdminTokenDigest(text)
+	err = s.write(ctx, func(tx *tx) error {
+		var all, same int
+		if err := tx.QueryRowContext(ctx, "SELECT count(*), coalesce(sum(CASE WHEN name = ? THEN 1 ELSE 0 END), 0) FROM admin_tokens", t.Name).Scan(&all, &same); err != nil {
+			return err
+		}
+		switch {
+		case same > 0:
+			return fmt.Errorf("name is %q, want another: %w, if only by a token that was revoked", t.Name, ErrTokenName)
+		case all >= maxAdminTokens:
+			return fmt.Errorf("there are %d admin tokens, want fewer than %d: delete revoked ones from the table admin_tokens", all, maxAdminTokens)
+		}
+		_, err := tx.ExecContext(ctx, "INSERT INTO admin_tokens (id, name, roles, digest, created_at, expires_at) VALUES (?, ?, ?, ?, ?, ?)",
+			t.ID, t.Name, joinRoles(t.Roles), digest[:], t.Created.Unix(), expires)
+		return err
+	})
+	if err != nil {
+		return AdminToken{}, "", err
+	}
+	return t, text, nil
+}
+
+func joinRoles(roles []Role) string {
+	texts := make([]string, len(roles))
+	for i, r := range roles {
+		texts[i] = string(r)
+	}
+	return strings.Join(texts, ",")
+}
+
+// ListAdminTokens reports all tokens, revoked and expired ones too, oldest
+// first.
+func (s *Store) ListAdminTokens(ctx context.Context) (list []AdminToken, err error) {
+	records, err := s.adminTokens(ctx)
+	for _, r := range records {
+		list = append(list, r.AdminToken)
+	}
+	return list, err
+}
+
+// adminTokenName names a token in an error.
+type adminTokenName string
+
+func (n adminTokenName) String() string { return fmt.Sprintf("admin token %q", string(n)) }
+
+// RevokeAdminToken ends the token with a name, or reports ErrNotFound. One that
+// is revoked already stays as it is.
+func (s *Store) RevokeAdminToken(ctx context.Context, name string) error {
+	return s.write(ctx, func(tx *tx) error {
+		done, err := tx.ExecContext(ctx, "UPDATE admin_tokens SET revoked_at = coalesce(revoked_at, ?) WHERE name = ?", time.Now().Unix(), name)
+		if err != nil {
+			return err
+		}
+		return affected(done, adminTokenName(name))
+	})
+}
+
+// AdminTokenRecord is a token and what it is found by.
+type AdminTokenRecord struct {
+	Digest [sha256.Size]byte
+	AdminToken
+}
+
+// AdminTokens is the source of the admin tokens, for a value that is kept fresh.
+func (s *Store) AdminTokens() AdminTokenSource { return AdminTokenSource{s} }
+
+// AdminTokenSource reads admin tokens the way a Store reads policies.
+type AdminTokenSource struct{ store *Store }
+
+// Version reports a text that differs after every change of the tokens. It reads
+// them all: they are few, and nobody has to tell of a change.
+func (a AdminTokenSource) Version(ctx context.Context) (string, error) {
+	_, version, err := a.Load(ctx)
+	return version, err
+}
+
+// Load reads all tokens, revoked and expired ones too, and their version.
+func (a AdminTokenSource) Load(ctx context.Context) ([]AdminTokenRecord, string, error) {
+	records, err := a.store.adminTokens(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	sum := sha256.New()
+	for _, r := range records {
+		fmt.Fprintf(sum, "%s %s %s %x %d %d\n", r.ID, r.Name, joinRoles(r.Roles), r.Digest, r.Expires.Unix(), r.Revoked.Unix())
+	}
+	return records, hex.EncodeToString(sum.Sum(nil)[:16]), nil
+}
+
+func (s *Store) adminTokens(ctx context.Context) (records []AdminTokenRecord, err error) {
+	err = s.read(ctx, func(tx *tx) (err error) {
+		records, err = s.queryAdminTokens(ctx, tx)
+		return err
+	})
+	return records, err
+}
+
+func (s *Store) queryAdminTokens(ctx context.Context, tx *tx) ([]AdminTokenRecord, error) {
+	rows, err := tx.QueryContext(ctx, "SELECT id, name, roles, digest, created_at, expires_at, revoked_at FROM admin_tokens ORDER BY created_at, id LIMIT ?", maxAdminTokens)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var records []AdminTokenRecord
+	r := newRow(s.db.name(), "admin_tokens", tx)
+	for rows.Next() {
+		if err := rows.Scan(r.cells[:7]...); err != nil {
+			return nil, err
+		}
+		r.begin(r.show(r.values[0]))
+		t := AdminToken{
+			ID: r.text(0, "id"), Name: r.text(1, "name"), Roles: r.roles(2),
+			Created: r.time(4, "created_at"), Expires: r.time(5, "expires_at"), Revoked: r.time(6, "revoked_at"),
+		}
+		digest, ok := r.values[3].([]byte)
+		if !ok || len(digest) != sha256.Size {
+			r.wrong(3, "digest", "32 bytes")
+			continue
+		}
+		records = append(records, AdminTokenRecord{[sha256.Size]byte(digest), t})
+	}
+	return records, errors.Join(rows.Err(), r.err())
+}
+
+func (r *row) roles(i int) (roles []Role) {
+	for text := range strings.SplitSeq(r.text(i, "roles"), ",") {
+		if !slices.Contains(Roles, Role(text)) {
+			r.wrong(i, "roles", "read, write or grant, with commas between them")
+			return nil
+		}
+		roles = append(roles, Role(text))
+	}
+	return roles
+}

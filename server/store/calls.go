@@ -1,0 +1,165 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+)
+
+// Call is one call of the admin listener. It holds no body, no query and no
+// secret.
+type Call struct {
+	ID        int64 // in order
+	At        time.Time
+	Actor     string // who it was, as far as proven; see Audit
+	Token     string // ID of the admin token; empty: none of the database's
+	Peer      string // address the call came from
+	Operation string // its operationId
+	Changes   bool   // written down before it was made, because it may change something
+	About     string // what it was about: a rule, a bucket, a version; may be empty
+	Status    int    // 0: not ended, or the process ended first
+	Took      time.Duration
+}
+
+// BeginCall writes down a call that is about to change something, and reports
+// its ID. Once it returns, the entry survives kill -9 and loss of power.
+func (s *Store) BeginCall(ctx context.Context, c Call) (id int64, err error) {
+	err = s.write(ctx, func(tx *tx) (err error) {
+		id, err = insertCall(ctx, tx, c)
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("write the record of calls: %w", err)
+	}
+	return id, nil
+}
+
+// EndCall adds to a call that was begun how it ended. That can be said once.
+func (s *Store) EndCall(ctx context.Context, id int64, c Call) error {
+	err := s.write(ctx, func(tx *tx) error {
+		_, err := tx.ExecContext(ctx, "UPDATE api_calls SET about = ?, status = ?, micros = ? WHERE id = ?", orNull(cut(c.About)), c.Status, micros(c.Took), id)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("write the record of calls: %w", err)
+	}
+	return nil
+}
+
+// AppendCalls writes down calls that have ended, all or none.
+func (s *Store) AppendCalls(ctx context.Context, calls []Call) error {
+	err := s.write(ctx, func(tx *tx) error {
+		for _, c := range calls {
+			if _, err := insertCall(ctx, tx, c); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("write the record of calls: %w", err)
+	}
+	return nil
+}
+
+func insertCall(ctx context.Context, tx *tx, c Call) (int64, error) {
+	changes, took := 0, any(nil)
+	if c.Changes {
+		changes = 1
+	}
+	if c.Status != 0 {
+		took = micros(c.Took)
+	}
+	return tx.insert(ctx, "INSERT INTO api_calls (at, actor, token_id, peer, operation, changes, about, status, micros) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+		c.At.Unix(), cut(c.Actor), orNull(c.Token), c.Peer, c.Operation, changes, orNull(cut(c.About)), orNull(c.Status), took)
+}
+
+// micros is a time that is never 0: nothing takes none.
+func micros(d time.Duration) int64 { return max(1, d.Microseconds()) }
+
+// ListCalls reports the newest calls before the one with an ID, at most most of
+// them, newest first. before is 0 for all.
+func (s *Store) ListCalls(ctx context.Context, before int64, most int) (list []Call, err error) {
+	if before <= 0 {
+		before = math.MaxInt64
+	}
+	err = s.read(ctx, func(tx *tx) (err error) {
+		list, err = s.queryCalls(ctx, tx, before, most)
+		return err
+	})
+	return list, err
+}
+
+func (s *Store) queryCalls(ctx context.Context, tx *tx, before int64, most int) ([]Call, error) {
+	rows, err := tx.QueryContext(ctx, `SELECT id, at, actor, token_id, peer, operation, changes, about, status, micros
+		FROM api_calls WHERE id < ? ORDER BY id DESC LIMIT ?`, before, most)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var list []Call
+	r := newRow(s.db.name(), "api_calls", tx)
+	for rows.Next() {
+		if err := rows.Scan(r.cells[:10]...); err != nil {
+			return nil, err
+		}
+		r.begin(r.values[0])
+		list = append(list, Call{
+			ID:        r.whole(0, "id", math.MaxInt64),
+			At:        r.time(1, "at"),
+			Actor:     r.text(2, "actor"),
+			Token:     r.text(3, "token_id"),
+			Peer:      r.text(4, "peer"),
+			Operation: r.text(5, "operation"),
+			Changes:   r.values[6] == int64(1),
+			About:     r.text(7, "about"),
+			Status:    int(r.wholeOrNull(8, "status", 599)),
+			Took:      time.Duration(r.wholeOrNull(9, "micros", math.MaxInt64/int64(time.Microsecond))) * time.Microsecond,
+		})
+	}
+	return list, errors.Join(rows.Err(), r.err())
+}
+
+// pruneBatch is how many calls go in one transaction, so that none holds the
+// database for long.
+const pruneBatch = 10_000
+
+// PruneCalls deletes the calls from before a time, and of those that changed
+// nothing the oldest beyond most: whoever may only look cannot crowd out the
+// record of what was changed. It reports how many went.
+func (s *Store) PruneCalls(ctx context.Context, before time.Time, most int64) (gone int64, err error) {
+	for {
+		n, err := s.pruneCalls(ctx, before, most)
+		gone += n
+		if err != nil || n < pruneBatch {
+			return gone, err
+		}
+	}
+}
+
+func (s *Store) pruneCalls(ctx context.Context, before time.Time, most int64) (gone int64, err error) {
+	err = s.write(ctx, func(tx *tx) error {
+		gone = 0
+		var low int64 // the newest look that is one too many
+		rows := tx.QueryRowContext(ctx, "SELECT coalesce((SELECT id FROM api_calls WHERE changes = 0 ORDER BY id DESC LIMIT 1 OFFSET "+number(most)+"), 0)")
+		if err := rows.Scan(&low); err != nil {
+			return err
+		}
+		// The bound of a batch first: not every database has LIMIT in DELETE.
+		var last int64
+		err := tx.QueryRowContext(ctx, `SELECT coalesce(max(id), 0) FROM (SELECT id FROM api_calls WHERE at < ? OR (changes = 0 AND id <= ?) ORDER BY id LIMIT `+number(pruneBatch)+`) AS old`,
+			before.Unix(), low).Scan(&last)
+		if err != nil || last == 0 {
+			return err
+		}
+		done, err := tx.ExecContext(ctx, "DELETE FROM api_calls WHERE id <= ? AND (at < ? OR (changes = 0 AND id <= ?))", last, before.Unix(), low)
+		if err != nil {
+			return err
+		}
+		gone, err = done.RowsAffected()
+		return err
+	})
+	return gone, err
+}

@@ -1,0 +1,133 @@
+package store_test
+
+import (
+	"context"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate-io/headgate/server/store"
+)
+
+var call = store.Call{At: time.Unix(1_800_000_000, 0), Actor: "token ci", Token: "t_1", Peer: "192.0.2.7", Operation: "setPolicy", Changes: true}
+
+func TestCalls(t *testing.T) { everywhere(t, testCalls) }
+
+func testCalls(t *testing.T, d database) {
+	s, ctx := d.open(t), t.Context()
+	id, err := s.BeginCall(ctx, call)
+	must(t, err)
+	begun, err := s.ListCalls(ctx, 0, 10)
+	must(t, err)
+	want := call
+	want.ID = id
+	if !reflect.DeepEqual(begun, []store.Call{want}) {
+		t.Errorf("begun: %+v, want %+v", begun, want)
+	}
+	want.About, want.Status, want.Took = "GET /v1/items/{id}", 200, 1500*time.Microsecond
+	must(t, s.EndCall(ctx, id, want))
+	look := store.Call{At: call.At.Add(time.Second), Actor: "local connection", Peer: "127.0.0.1", Operation: "listPolicies", Status: 200, Took: time.Microsecond}
+	must(t, s.AppendCalls(ctx, []store.Call{look, look}))
+	list, err := s.ListCalls(ctx, 0, 2)
+	must(t, err)
+	if len(list) != 2 || list[0].ID <= list[1].ID || list[0].Operation != "listPolicies" {
+		t.Fatalf("ListCalls = %+v, want the two newest", list)
+	}
+	before, err := s.ListCalls(ctx, list[1].ID, 10)
+	must(t, err)
+	if !reflect.DeepEqual(before, []store.Call{want}) {
+		t.Errorf("before them: %+v, want %+v", before, want)
+	}
+}
+
+// What was written stays as it is; how a call ended is said once.
+func TestCallsAreAppendOnly(t *testing.T) { everywhere(t, testCallsAreAppendOnly) }
+
+func testCallsAreAppendOnly(t *testing.T, d database) {
+	s, ctx := d.open(t), t.Context()
+	id, err := s.BeginCall(ctx, call)
+	must(t, err)
+	db := d.shell(t)
+	refused := func(statement string) {
+		t.Helper()
+		if _, err := db.ExecContext(ctx, statement); err == nil || !strings.Contains(err.Error(), "append-only") {
+			t.Errorf("%s = %v, want a refusal", statement, err)
+		}
+	}
+	for _, set := range []string{"actor = 'token other'", "at = 7", "peer = '::1'", "operation = 'list'", "changes = 0", "token_id = NULL", "about = 'nothing'"} {
+		refused("UPDATE api_calls SET " + set)
+	}
+	for _, set := range []string{"actor = 'token other'", "token_id = NULL"} {
+		refused("UPDATE api_calls SET status = 200, micros = 1, " + set)
+	}
+	must(t, s.EndCall(ctx, id, store.Call{Status: 200}))
+	if err := s.EndCall(ctx, id, store.Call{Status: 500}); err == nil || !strings.Contains(err.Error(), "append-only") {
+		t.Errorf("a second end = %v, want a refusal", err)
+	}
+	refused("UPDATE api_calls SET status = 403")
+}
+
+// Those who only look cannot crowd out what was changed.
+func TestPruneCalls(t *testing.T) { everywhere(t, testPruneCalls) }
+
+func testPruneCalls(t *testing.T, d database) {
+	s, ctx := d.open(t), t.Context()
+	at := time.Unix(1_800_000_000, 0)
+	var calls []store.Call
+	for i := range 10 {
+		c := call
+		c.At, c.Status, c.Changes = at.Add(time.Duration(i)*time.Hour), 200, i%3 == 0 // 0, 3, 6, 9
+		calls = append(calls, c)
+	}
+	must(t, s.AppendCalls(ctx, calls))
+	for _, step := range []struct {
+		name   string
+		before time.Time
+		most   int64
+		gone   int64
+		left   string // their hours, newest first
+	}{
+		{"nothing is old", at, 10, 0, "9876543210"},
+		{"three looks are enough", at, 3, 3, "9876530"},
+		{"what is old", at.Add(4 * time.Hour), 10, 2, "98765"},
+		{"no looks at all", at, 0, 3, "96"},
+		{"everything", at.Add(24 * time.Hour), 0, 2, ""},
+	} {
+		gone, err := s.PruneCalls(ctx, step.before, step.most)
+		must(t, err)
+		list, err := s.ListCalls(ctx, 0, 100)
+		must(t, err)
+		left := ""
+		for _, c := range list {
+			left += string('0' + rune(c.At.Sub(at)/time.Hour))
+		}
+		if gone != step.gone || left != step.left {
+			t.Errorf("%s: %d gone, left %q; want %d, %q", step.name, gone, left, step.gone, step.left)
+		}
+	}
+}
+
+func TestCallsAreCut(t *testing.T) {
+	s, ctx := open(t), t.Context()
+	long := call
+	long.Actor, long.About, long.Status = strings.Repeat("a", 5000), strings.Repeat("é", 5000), 200
+	must(t, s.AppendCalls(ctx, []store.Call{long}))
+	list, err := s.ListCalls(ctx, 0, 1)
+	must(t, err)
+	if len(list[0].Actor) > 600 || len(list[0].About) > 600 {
+		t.Errorf("actor of %d bytes, about of %d, want them cut", len(list[0].Actor), len(list[0].About))
+	}
+}
+
+func TestCallsThatCannotBeWritten(t *testing.T) {
+	s := open(t)
+	must(t, s.Close())
+	ctx := context.Background()
+	_, errBegin := s.BeginCall(ctx, call)
+	for name, err := range map[string]error{"BeginCall": errBegin, "EndCall": s.EndCall(ctx, 1, store.Call{Status: 200}), "AppendCalls": s.AppendCalls(ctx, []store.Call{call})} {
+		if err == nil || !strings.Contains(err.Error(), "write the record of calls") {
+			t.Errorf("%s after Close = %v", name, err)
+		}
+	}
+}
