@@ -1,53 +1,32 @@
 // Package admin is the operator's HTTP door: metrics, health, the rules, and
 // explanations. It never stands on the listener that clients reach.
 //
-//	GET    /healthz              the process runs
-//	GET    /readyz               it has rules and is not shutting down
-//	GET    /metrics              Prometheus
-//	GET    /v1/policies          the rules in force
-//	PUT    /v1/policies          one rule: added, or replacing its predecessor
-//	DELETE /v1/policies          ?endpoint=…&project=…&tier=…&subject=…
-//	POST   /v1/policies/lint     what is wrong with a policy document; changes nothing
-//	POST   /v1/reload            read the database now
-//	POST   /v1/explain           an ExplainRequest; also GET ?method=…&target=…
-//	GET    /v1/fleet             all replicas, and which rules each has
-//	GET    /v1/buckets           ?endpoint=…&key=…; POST /v1/buckets/inspect with evidence
-//	POST   /v1/buckets/reset     a BucketRequest: its one bucket becomes full
-//	POST   /v1/buckets/grant     a BucketRequest with amount, and expires if for a time
-//	POST   /v1/budgets           a BucketRequest that names a caller: every rule that applies to it
-//	GET    /v1/requests          ?state=open; requests for a higher limit, and /v1/requests/{id}
-//	POST   /v1/requests/{id}/approve  a RequestApproval: the request becomes a temporary rule
-//	POST   /v1/requests/{id}/decline  a RequestDecline
+// openapi.yaml describes every operation; operations.go has the same ones in a
+// table.
 package admin
 
 import (
 	"context"
-	"crypto/sha256"
-	"crypto/subtle"
-	"encoding/json"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"mime"
-	"net"
 	"net/http"
-	"net/netip"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/headgate-io/headgate"
-	"github.com/headgate-io/headgate/internal/problem"
 	"github.com/headgate-io/headgate/policy"
-	"github.com/headgate-io/headgate/policy/file"
 	"github.com/headgate-io/headgate/server/developers"
 	"github.com/headgate-io/headgate/server/fleet"
 	"github.com/headgate-io/headgate/server/revert"
 	"github.com/headgate-io/headgate/server/rules"
-	"github.com/headgate-io/headgate/server/store"
 )
 
-// Options configures the door. All but Token, TokenName and Warnings are
-// required.
+// Options configures the door. What is about tokens and the record of calls,
+// Warnings and Now may be left out; all others are required.
 type Options struct {
 	Limiter  *headgate.Limiter
 	Policies *policy.Cache
@@ -74,287 +53,181 @@ type Options struct {
 	// Nil means none.
 	Warnings func() []string
 
-	// Token is what every request but those for health must bear. Empty means
-	// that none is asked for, which is for loopback listeners alone.
-	Token string
+	// NeedToken is whether a request without a token is refused. False is for
+	// loopback listeners alone.
+	NeedToken bool
 
-	// TokenName is what the audit calls the token.
+	// Token is one that lets its bearer do everything; empty means that there
+	// is none. TokenName is what the audit calls it.
+	Token     string
 	TokenName string
+
+	// Tokens finds those of the database. Nil means none.
+	Tokens TokenFinder
+
+	// TokenStore is where the database's are made and ended.
+	TokenStore TokenStore
+
+	// Calls is where calls are written down. Nil means nowhere. Those older
+	// than KeepCalls are forgotten, and so are the oldest beyond MostCalls that
+	// changed nothing.
+	Calls     CallStore
+	KeepCalls time.Duration
+	MostCalls int64
+
+	// Observe is told of every call: its operation, "none" where there is none
+	// of the kind, and the status of the answer. Nil means nobody.
+	Observe func(operation string, status int)
+
+	// Unrecorded is told of every call that changed nothing and could not be
+	// written down, because too many wait. Nil means nobody.
+	Unrecorded func()
+
+	Now func() time.Time // default time.Now
 }
 
-// maxBody bounds what a request may send, in bytes.
-const maxBody = 1 << 20
+// Door is an http.Handler. Run keeps its record.
+type Door struct {
+	Options
+	failures *failures
+	record   *recorder
+	handler  http.Handler
+}
 
 // New returns the door.
-func New(o Options) (http.Handler, error) {
-	a := &api{o}
-	guarded := http.NewServeMux()
-	guarded.Handle("GET /metrics", o.Metrics)
-	guarded.HandleFunc("GET /v1/policies", a.list)
-	guarded.HandleFunc("PUT /v1/policies", a.put)
-	guarded.HandleFunc("DELETE /v1/policies", a.delete)
-	guarded.HandleFunc("POST /v1/policies/lint", a.lint)
-	guarded.HandleFunc("POST /v1/reload", a.reload)
-	guarded.HandleFunc("POST /v1/explain", a.explain)
-	guarded.HandleFunc("GET /v1/explain", a.explain)
-	guarded.HandleFunc("GET /v1/fleet", a.fleet)
-	a.buckets(guarded)
-	guarded.HandleFunc("POST /v1/budgets", a.budgets)
-	a.requests(guarded)
-
-	open := http.NewServeMux()
-	open.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
-	open.HandleFunc("GET /readyz", a.ready)
-	// A page in the operator's browser must not reach a listener on loopback:
-	// neither by a form (cross-origin), nor by a name that resolves to it.
-	open.Handle("/", http.NewCrossOriginProtection().Handler(a.authenticated(orProblem(guarded))))
-	return open, nil
+func New(o Options) (*Door, error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Observe == nil {
+		o.Observe = func(string, int) {}
+	}
+	if o.Unrecorded == nil {
+		o.Unrecorded = func() {}
+	}
+	d := &Door{Options: o, failures: newFailures()}
+	d.record = newRecorder(o)
+	d.handler = d.build()
+	return d, nil
 }
 
-type api struct{ Options }
+var _ http.Handler = (*Door)(nil)
 
-func (a *api) authenticated(next http.Handler) http.Handler {
-	want := sha256.Sum256([]byte("Bearer " + a.Token))
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if a.Token == "" {
-			if !localName(r.Host) {
-				refuse(w, r, http.StatusForbidden, "This listener answers to localhost and to addresses alone.")
-				return
-			}
-			next.ServeHTTP(w, r)
-			return
+// ServeHTTP serves one request.
+func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) { d.handler.ServeHTTP(w, r) }
+
+// Run writes down calls and forgets old ones, until ctx ends.
+func (d *Door) Run(ctx context.Context) { d.record.run(ctx) }
+
+// build puts the operations behind their paths, and those that anybody may call
+// before the question who calls.
+func (d *Door) build() http.Handler {
+	open, guarded := http.NewServeMux(), http.NewServeMux()
+	for i := range operations {
+		op := &operations[i]
+		mux, handler := guarded, d.serve(op)
+		if op.access == anybody {
+			mux, handler = open, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { d.perform(op, w, r) })
 		}
-		// Hashed first, so that the comparison takes the same time whatever
-		// the lengths.
-		got := sha256.Sum256([]byte(r.Header.Get("Authorization")))
-		if subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
-			w.Header().Set("WWW-Authenticate", `Bearer realm="headgate admin"`)
-			refuse(w, r, http.StatusUnauthorized, "The admin token is missing or wrong: send Authorization: Bearer TOKEN.")
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
+		mux.Handle(op.method+" "+op.path, handler)
+	}
+	// A page in the operator's browser must not reach a listener on loopback:
+	// neither by a form (cross-origin), nor by a name that resolves to it.
+	sameOrigin := http.NewCrossOriginProtection()
+	sameOrigin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		refuse(w, r, strangeOrigin, errors.New("The request comes from a page of another origin: use a program, or that listener's own pages."))
+	}))
+	open.Handle("/", sameOrigin.Handler(d.authenticated(d.orProblem(guarded))))
+	return open
+}
+
+// perform checks the query and serves.
+func (d *Door) perform(op *operation, w http.ResponseWriter, r *http.Request) {
+	if err := op.checkQuery(r); err != nil {
+		refuse(w, r, invalidRequest, err)
+		return
+	}
+	op.serve(d, w, r)
 }
 
 // orProblem is mux, with problem details for what it does not have.
-func orProblem(mux *http.ServeMux) http.Handler {
+func (d *Door) orProblem(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, pattern := mux.Handler(r); pattern != "" {
 			mux.ServeHTTP(w, r)
 			return
 		}
-		var has []string
-		for _, method := range []string{http.MethodDelete, http.MethodGet, http.MethodPost, http.MethodPut} {
-			if _, pattern := mux.Handler(&http.Request{Method: method, Host: r.Host, URL: r.URL}); pattern != "" {
-				has = append(has, method)
+		d.recorded(none, w, r, func(w http.ResponseWriter, r *http.Request) {
+			has := methods(mux, r)
+			if has == nil {
+				refuse(w, r, noSuchPath, errors.New("Nothing is here; GET /v1/openapi.yaml says what there is."))
+				return
 			}
-		}
-		if has == nil {
-			refuse(w, r, http.StatusNotFound, "Nothing is here. There are /metrics, /healthz, /readyz, /v1/policies, /v1/reload, /v1/explain, /v1/fleet, /v1/buckets, /v1/budgets and /v1/requests.")
-			return
-		}
-		w.Header().Set("Allow", strings.Join(has, ", "))
-		refuse(w, r, http.StatusMethodNotAllowed, "This path takes "+strings.Join(has, " and ")+".")
+			w.Header().Set("Allow", strings.Join(has, ", "))
+			refuse(w, r, methodNotAllowed, errors.New("This path takes "+strings.Join(has, " and ")+"."))
+		})
 	})
 }
 
-// localName reports whether a Host header names this machine without asking
-// the DNS, which an attacker may answer.
-func localName(host string) bool {
-	if h, _, err := net.SplitHostPort(host); err == nil {
-		host = h
+// none stands for what is no operation.
+var none = &operation{id: "none"}
+
+// methods are those that the path of r takes.
+func methods(mux *http.ServeMux, r *http.Request) (has []string) {
+	for _, method := range []string{http.MethodDelete, http.MethodGet, http.MethodPost, http.MethodPut} {
+		if _, pattern := mux.Handler(&http.Request{Method: method, Host: r.Host, URL: r.URL}); pattern != "" {
+			has = append(has, method)
+		}
 	}
-	_, err := netip.ParseAddr(strings.Trim(host, "[]"))
-	return err == nil || strings.EqualFold(host, "localhost")
+	return has
 }
 
-func (a *api) ready(w http.ResponseWriter, r *http.Request) {
-	if err := a.Ready(); err != nil {
-		refuse(w, r, http.StatusServiceUnavailable, "Not ready: "+err.Error()+".")
+// refuseError answers an error: as the problem that it says it is, else as one
+// of kind k.
+func refuseError(w http.ResponseWriter, r *http.Request, k kind, err error) {
+	var f fault
+	if errors.As(err, &f) {
+		k = f.kind
+	}
+	refuse(w, r, k, err)
+}
+
+func (d *Door) health(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, _ = io.WriteString(w, "ok\n")
+}
+
+func (d *Door) ready(w http.ResponseWriter, r *http.Request) {
+	if err := d.Ready(); err != nil {
+		refuse(w, r, unavailable, errors.New("Not ready: "+err.Error()+"."))
 		return
 	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	_, _ = io.WriteString(w, "ready\n")
-	if a.Warnings != nil {
-		for _, warning := range a.Warnings() {
+	if d.Warnings != nil {
+		for _, warning := range d.Warnings() {
 			_, _ = fmt.Fprintf(w, "warning: %s\n", warning)
 		}
 	}
 }
 
-// State is how the rules in force came to be.
-type State struct {
-	Version      string  `json:"version"`
-	Rules        int     `json:"rules"`
-	StaleSeconds float64 `json:"stale_seconds"`
-	FromDisk     bool    `json:"from_disk,omitempty"`
-	LastError    string  `json:"last_error,omitempty"`
+func (d *Door) metrics(w http.ResponseWriter, r *http.Request) { d.Metrics.ServeHTTP(w, r) }
 
-	// AutoReverted says that these are the rules from before a change that was
-	// taken back; absent if they are not.
-	AutoReverted *revert.Reverted `json:"auto_reverted,omitempty"`
+// Description is the OpenAPI document of the door.
+//
+//go:embed openapi.yaml
+var Description []byte
+
+func (d *Door) description(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/yaml")
+	_, _ = w.Write(Description)
 }
 
-func (a *api) state() State {
-	s := a.Policies.Status()
-	state := State{Version: s.Version, Rules: s.Rules, StaleSeconds: s.Stale.Seconds(), FromDisk: s.FromDisk, LastError: s.LastError}
-	if a.Reverted != nil {
-		state.AutoReverted = a.Reverted()
-	}
-	return state
-}
+// unrecorded are operations that are called all the time by machines, and
+// counted alone.
+var unrecorded = []string{"getMetrics", "none"}
 
-// Listing is the answer to GET /v1/policies.
-type Listing struct {
-	State
-	Policies []file.Entry `json:"policies"`
-}
-
-func (a *api) list(w http.ResponseWriter, r *http.Request) {
-	listing := Listing{State: a.state(), Policies: []file.Entry{}}
-	if set := a.Policies.Set(); set != nil {
-		doc := policy.Document{Rules: make([]policy.Rule, set.Len())}
-		for i := range doc.Rules {
-			doc.Rules[i] = set.Rule(policy.RuleID(i))
-		}
-		listing.Policies = file.From(doc).Rules
-	}
-	answer(w, http.StatusOK, listing)
-}
-
-func (a *api) put(w http.ResponseWriter, r *http.Request) {
-	rule, err := readRule(w, r)
-	if err != nil {
-		refuse(w, r, http.StatusBadRequest, err.Error())
-		return
-	}
-	a.change(w, r, "put", rule, func(ctx context.Context) error {
-		_, err := rules.Set(ctx, a.Rules, store.Author{Actor: a.actor()}, rule, a.Compile)
-		return err
-	})
-}
-
-func (a *api) delete(w http.ResponseWriter, r *http.Request) {
-	rule, err := ruleNamed(r)
-	if err != nil {
-		refuse(w, r, http.StatusBadRequest, err.Error())
-		return
-	}
-	a.change(w, r, "delete", rule, func(ctx context.Context) error {
-		_, err := rules.Delete(ctx, a.Rules, store.Author{Actor: a.actor()}, store.KeyOf(rule))
-		return err
-	})
-}
-
-// change makes a change and puts it in force before answering.
-func (a *api) change(w http.ResponseWriter, r *http.Request, verb string, rule policy.Rule, do func(context.Context) error) {
-	err := do(r.Context())
-	var wrong policy.Problem
-	switch {
-	case errors.Is(err, store.ErrNotFound):
-		refuse(w, r, http.StatusNotFound, "There is no such rule; GET /v1/policies lists them.")
-		return
-	case errors.As(err, &wrong):
-		refuse(w, r, http.StatusUnprocessableEntity, strings.ReplaceAll(err.Error(), "\n", "; "))
-		return
-	case err != nil:
-		a.Log.Error("policy change failed", "verb", verb, "error", err)
-		refuse(w, r, http.StatusServiceUnavailable, "The change could not be written: "+err.Error()+".")
-		return
-	}
-	a.Log.Info("policy changed", "verb", verb, "rule", rule.Title())
-	if err := a.Policies.Reload(r.Context()); err != nil {
-		refuse(w, r, http.StatusConflict, "The change is written and not in force: "+err.Error()+".")
-		return
-	}
-	answer(w, http.StatusOK, a.state())
-}
-
-func (a *api) reload(w http.ResponseWriter, r *http.Request) {
-	if err := a.Policies.Reload(r.Context()); err != nil {
-		refuse(w, r, http.StatusConflict, "The last good rules stay in force: "+strings.ReplaceAll(err.Error(), "\n", "; ")+".")
-		return
-	}
-	answer(w, http.StatusOK, a.state())
-}
-
-func (a *api) explain(w http.ResponseWriter, r *http.Request) {
-	request, err := readExplain(w, r)
-	if err == nil {
-		err = request.Check()
-	}
-	if err != nil {
-		refuse(w, r, http.StatusBadRequest, err.Error())
-		return
-	}
-	answer(w, http.StatusOK, a.Limiter.Explain(r.Context(), request.Request()))
-}
-
-// readJSON reads the body, which must be one JSON value. Only a script can
-// send one across origins, and only with the listener's leave.
-func readJSON(w http.ResponseWriter, r *http.Request) (json.RawMessage, error) {
-	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind != "application/json" {
-		return nil, fmt.Errorf("Content-Type is %q, want application/json", clip(r.Header.Get("Content-Type")))
-	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	if err != nil {
-		return nil, fmt.Errorf("body: %w", err)
-	}
-	if !json.Valid(body) {
-		return nil, errors.New("body is not JSON, want one JSON object")
-	}
-	return body, nil
-}
-
-// readRule reads one rule as policy files write it.
-func readRule(w http.ResponseWriter, r *http.Request) (policy.Rule, error) {
-	body, err := readJSON(w, r)
-	if err != nil {
-		return policy.Rule{}, err
-	}
-	doc, err := file.Decode([]byte(`{"rules":[`+string(body)+`]}`), "body")
-	if err != nil {
-		return policy.Rule{}, err
-	}
-	return doc.Rules[0], nil
-}
-
-// ruleNamed reads which rule a query means.
-func ruleNamed(r *http.Request) (policy.Rule, error) {
-	query := r.URL.Query()
-	rule := policy.Rule{Endpoint: query.Get("endpoint"), Project: query.Get("project"), Tier: query.Get("tier")}
-	for name := range query {
-		switch name {
-		case "endpoint", "project", "tier", "subject":
-		default:
-			return rule, fmt.Errorf("query has %q, want endpoint, project, tier or subject", clip(name))
-		}
-	}
-	if rule.Endpoint == "" {
-		return rule, errors.New("endpoint is missing from the query, want the rule's endpoint")
-	}
-	if subject := query.Get("subject"); subject != "" {
-		return rule, rule.Subject.UnmarshalText([]byte(subject))
-	}
-	return rule, nil
-}
-
-func answer(w http.ResponseWriter, status int, value any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(status)
-	encoder := json.NewEncoder(w)
-	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(value) // the client is gone if this fails
-}
-
-func refuse(w http.ResponseWriter, r *http.Request, status int, detail string) {
-	problem.Write(w, r, problem.Details{Status: status, Detail: detail})
-}
-
-// clip shortens what a message repeats of a request.
-func clip(s string) string {
-	if len(s) > 100 {
-		return s[:100] + "..."
-	}
-	return s
-}
+func (op *operation) isRecorded() bool { return !slices.Contains(unrecorded, op.id) }

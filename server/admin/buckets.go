@@ -1,27 +1,17 @@
 package admin
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
-	"strings"
 	"time"
 
 	"github.com/headgate-io/headgate"
-	"github.com/headgate-io/headgate/internal/problem"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/store"
 )
-
-// Auditor writes down a change before it is made, and reports the entry's
-// number.
-type Auditor interface {
-	Append(ctx context.Context, a store.Audit) (int64, error)
-}
 
 // FindKey reports the project and tier of an API key by its ID, or
 // store.ErrNotFound.
@@ -97,49 +87,48 @@ func (b *BucketRequest) Query() (headgate.BucketQuery, error) {
 	return q, errors.Join(errs...)
 }
 
-// buckets adds the handlers of /v1/buckets.
-func (a *api) buckets(mux *http.ServeMux) {
-	mux.HandleFunc("GET /v1/buckets", func(w http.ResponseWriter, r *http.Request) {
-		b, err := bucketInQuery(r)
-		a.inspect(w, r, b, err)
+func (d *Door) getBuckets(w http.ResponseWriter, r *http.Request) {
+	d.inspect(w, r, bucketInQuery(r), nil)
+}
+
+func (d *Door) inspectBuckets(w http.ResponseWriter, r *http.Request) {
+	b, err := readBucket(w, r)
+	if err == nil && (b.Amount != 0 || !b.Expires.IsZero()) {
+		err = errors.New("amount and expires are for /v1/buckets/grant")
+	}
+	d.inspect(w, r, b, err)
+}
+
+func (d *Door) resetBucket(w http.ResponseWriter, r *http.Request) {
+	b, err := readBucket(w, r)
+	if err == nil && (b.Amount != 0 || !b.Expires.IsZero()) {
+		err = errors.New("amount and expires are for /v1/buckets/grant; a reset fills the bucket")
+	}
+	d.changeBucket(w, r, b, err, store.ActionReset, func(ctx context.Context, q headgate.BucketQuery, approve headgate.Approve) (s headgate.BucketState, given int64, err error) {
+		s, err = d.Limiter.Reset(ctx, q, approve)
+		return s, 0, err
 	})
-	mux.HandleFunc("POST /v1/buckets/inspect", func(w http.ResponseWriter, r *http.Request) {
-		b, err := readBucket(w, r)
-		if err == nil && (b.Amount != 0 || !b.Expires.IsZero()) {
-			err = errors.New("amount and expires are for /v1/buckets/grant")
-		}
-		a.inspect(w, r, b, err)
-	})
-	mux.HandleFunc("POST /v1/buckets/reset", func(w http.ResponseWriter, r *http.Request) {
-		b, err := readBucket(w, r)
-		if err == nil && (b.Amount != 0 || !b.Expires.IsZero()) {
-			err = errors.New("amount and expires are for /v1/buckets/grant; a reset fills the bucket")
-		}
-		a.changeBucket(w, r, b, err, store.ActionReset, func(ctx context.Context, q headgate.BucketQuery, approve headgate.Approve) (s headgate.BucketState, given int64, err error) {
-			s, err = a.Limiter.Reset(ctx, q, approve)
-			return s, 0, err
-		})
-	})
-	mux.HandleFunc("POST /v1/buckets/grant", func(w http.ResponseWriter, r *http.Request) {
-		b, err := readBucket(w, r)
-		a.changeBucket(w, r, b, err, store.ActionGrant, func(ctx context.Context, q headgate.BucketQuery, approve headgate.Approve) (headgate.BucketState, int64, error) {
-			return a.Limiter.Grant(ctx, q, b.Amount, b.Expires, approve)
-		})
+}
+
+func (d *Door) grantBucket(w http.ResponseWriter, r *http.Request) {
+	b, err := readBucket(w, r)
+	d.changeBucket(w, r, b, err, store.ActionGrant, func(ctx context.Context, q headgate.BucketQuery, approve headgate.Approve) (headgate.BucketState, int64, error) {
+		return d.Limiter.Grant(ctx, q, b.Amount, b.Expires, approve)
 	})
 }
 
 // query translates b, and finds out whose a key is that was named alone.
-func (a *api) query(ctx context.Context, b *BucketRequest) (headgate.BucketQuery, error) {
+func (d *Door) query(ctx context.Context, b *BucketRequest) (headgate.BucketQuery, error) {
 	q, err := b.Query()
 	if err != nil || q.KeyID == "" {
 		return q, err
 	}
-	project, tier, err := a.FindKey(ctx, q.KeyID)
+	project, tier, err := d.FindKey(ctx, q.KeyID)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		return q, fmt.Errorf("key is %q, want the ID of one that `headgate key list` shows", clip(q.KeyID))
 	case err != nil:
-		return q, &unavailable{"The key could not be looked up: " + err.Error() + "."}
+		return q, fault{unavailable, fmt.Errorf("The key could not be looked up: %w.", err)}
 	case q.Project != "" && q.Project != project:
 		return q, fmt.Errorf("project is %q, want none: the key says which", clip(q.Project))
 	}
@@ -147,117 +136,88 @@ func (a *api) query(ctx context.Context, b *BucketRequest) (headgate.BucketQuery
 	return q, nil
 }
 
-// unavailable is a failure that is not the caller's.
-type unavailable struct{ detail string }
-
-func (e *unavailable) Error() string { return e.detail }
-
-func (a *api) inspect(w http.ResponseWriter, r *http.Request, b BucketRequest, err error) {
+func (d *Door) inspect(w http.ResponseWriter, r *http.Request, b BucketRequest, err error) {
 	q := headgate.BucketQuery{}
 	if err == nil {
-		q, err = a.query(r.Context(), &b)
+		q, err = d.query(r.Context(), &b)
 	}
 	if err != nil {
-		a.refuseBucket(w, r, http.StatusBadRequest, err)
+		d.refuseBucket(w, r, invalidRequest, err)
 		return
 	}
-	in, err := a.Limiter.Inspect(r.Context(), q)
+	in, err := d.Limiter.Inspect(r.Context(), q)
 	if err != nil {
-		a.refuseBucket(w, r, 0, err)
+		d.refuseBucket(w, r, unavailable, err)
 		return
 	}
 	answer(w, http.StatusOK, in)
 }
 
 // changeBucket makes one change, after it was written down.
-func (a *api) changeBucket(w http.ResponseWriter, r *http.Request, b BucketRequest, err error, action string,
+func (d *Door) changeBucket(w http.ResponseWriter, r *http.Request, b BucketRequest, err error, action string,
 	do func(context.Context, headgate.BucketQuery, headgate.Approve) (headgate.BucketState, int64, error)) {
 	q := headgate.BucketQuery{}
 	if err == nil {
-		q, err = a.query(r.Context(), &b)
+		q, err = d.query(r.Context(), &b)
 	}
 	if err != nil {
-		a.refuseBucket(w, r, http.StatusBadRequest, err)
+		d.refuseBucket(w, r, invalidRequest, err)
 		return
 	}
-	entry := store.Audit{Actor: a.actor(), Claimed: b.By, Action: action, Amount: b.Amount, Expires: b.Expires}
+	entry := store.Audit{Actor: callerOf(r).actor, Claimed: b.By, Action: action, Amount: b.Amount, Expires: b.Expires}
 	var done BucketChange
 	// Once it is written down it is made, whether or not anybody waits.
 	ctx := context.WithoutCancel(r.Context())
 	done.Bucket, done.Given, err = do(ctx, q, func(s headgate.BucketState) (err error) {
 		entry.Rule, entry.Endpoint, entry.Subject, entry.Whose = s.Rule, s.Endpoint, s.Subject, s.Whose
-		if done.Audit, err = a.Audit.Append(ctx, entry); err != nil {
-			return &unavailable{"The change could not be audited, so it was not made: " + err.Error() + "."}
+		about(r, s.Rule+": "+s.Whose)
+		if done.Audit, err = d.Audit.Append(ctx, entry); err != nil {
+			return fault{unavailable, fmt.Errorf("The change could not be audited, so it was not made: %w.", err)}
 		}
 		return nil
 	})
 	if err != nil {
 		if done.Audit != 0 {
 			entry.Action = store.ActionFailed
-			if _, err := a.Audit.Append(ctx, entry); err != nil {
-				a.Log.Error("a change of a bucket is in the audit and was not made", "audit", done.Audit, "error", err)
+			if _, err := d.Audit.Append(ctx, entry); err != nil {
+				d.Log.Error("a change of a bucket is in the audit and was not made", "audit", done.Audit, "error", err)
 			}
 		}
-		a.refuseBucket(w, r, 0, err)
+		d.refuseBucket(w, r, unavailable, err)
 		return
 	}
-	a.Log.Info("bucket changed", "action", action, "rule", done.Bucket.Rule, "subject", done.Bucket.Subject,
+	d.Log.Info("bucket changed", "action", action, "rule", done.Bucket.Rule, "subject", done.Bucket.Subject,
 		"amount", b.Amount, "actor", entry.Actor, "audit", done.Audit)
 	answer(w, http.StatusOK, done)
 }
 
-// actor is who makes a change, as far as this door can prove it.
-func (a *api) actor() string {
-	if a.Token == "" {
-		return "local connection"
+// refuseBucket answers an error: as one of kind k, unless it tells itself whose
+// it is.
+func (d *Door) refuseBucket(w http.ResponseWriter, r *http.Request, k kind, err error) {
+	if query := (*headgate.QueryError)(nil); errors.As(err, &query) {
+		k = unacceptable
 	}
-	return "token " + a.TokenName
-}
-
-// refuseBucket answers an error: with status, unless it tells itself whose it
-// is.
-func (a *api) refuseBucket(w http.ResponseWriter, r *http.Request, status int, err error) {
-	var query *headgate.QueryError
-	var ours *unavailable
-	text := strings.ReplaceAll(err.Error(), "\n", "; ")
-	switch {
-	case errors.As(err, &query):
-		status = http.StatusUnprocessableEntity
-	case errors.As(err, &ours), status == 0:
-		a.Log.Error("bucket not available", "error", err)
-		status = http.StatusServiceUnavailable
+	var f fault
+	if errors.As(err, &f) {
+		k = f.kind
 	}
-	problem.Write(w, r, problem.Details{Status: status, Detail: text})
+	if k == unavailable {
+		d.Log.Error("bucket not available", "error", err)
+	}
+	refuse(w, r, k, err)
 }
 
 // bucketInQuery reads names from a query. Evidence has no place there: queries
 // end up in logs.
-func bucketInQuery(r *http.Request) (BucketRequest, error) {
+func bucketInQuery(r *http.Request) BucketRequest {
 	query := r.URL.Query()
-	for name := range query {
-		switch name {
-		case "endpoint", "subject", "key", "project", "tier", "address", "certificate", "token", "identifier":
-		default:
-			return BucketRequest{}, fmt.Errorf("query has %q, want endpoint, subject, key, project, tier, address, certificate, token or identifier; POST /v1/buckets/inspect takes a request's peer and headers", clip(name))
-		}
-	}
 	return BucketRequest{
 		Endpoint: query.Get("endpoint"), Subject: query.Get("subject"), Key: query.Get("key"), Project: query.Get("project"),
 		Tier: query.Get("tier"), Address: query.Get("address"), Identifier: query.Get("identifier"),
 		Certificate: query.Get("certificate"), Token: query.Get("token"),
-	}, nil
+	}
 }
 
-func readBucket(w http.ResponseWriter, r *http.Request) (BucketRequest, error) {
-	var b BucketRequest
-	body, err := readJSON(w, r)
-	if err != nil {
-		return b, err
-	}
-	decoder := json.NewDecoder(bytes.NewReader(body))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&b); err != nil {
-		return b, fmt.Errorf("body: %s", strings.TrimPrefix(err.Error(), "json: "))
-	}
-	return b, nil
+func readBucket(w http.ResponseWriter, r *http.Request) (b BucketRequest, err error) {
+	return b, decode(w, r, &b)
 }

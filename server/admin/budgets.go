@@ -9,7 +9,7 @@ import (
 
 // budgets answers every rule that applies to a caller, who is named as for
 // /v1/buckets/inspect. Without an endpoint it is about all of them.
-func (a *api) budgets(w http.ResponseWriter, r *http.Request) {
+func (d *Door) budgets(w http.ResponseWriter, r *http.Request) {
 	b, err := readBucket(w, r)
 	switch {
 	case err != nil:
@@ -20,20 +20,20 @@ func (a *api) budgets(w http.ResponseWriter, r *http.Request) {
 	}
 	q := headgate.BucketQuery{}
 	if err == nil {
-		q, err = a.query(r.Context(), &b)
+		q, err = d.query(r.Context(), &b)
 	}
 	if err != nil {
-		a.refuseBucket(w, r, http.StatusBadRequest, err)
+		d.refuseBucket(w, r, invalidRequest, err)
 		return
 	}
-	who, err := a.Limiter.Caller(r.Context(), q)
+	who, err := d.Limiter.Caller(r.Context(), q)
 	if err != nil {
-		a.refuseBucket(w, r, 0, err)
+		d.refuseBucket(w, r, unavailable, err)
 		return
 	}
-	report, err := a.Budgets.Report(r.Context(), who, b.Endpoint)
+	report, err := d.Budgets.Report(r.Context(), who, b.Endpoint)
 	if err != nil {
-		a.refuseBucket(w, r, 0, err)
+		d.refuseBucket(w, r, unavailable, err)
 		return
 	}
 	answer(w, http.StatusOK, report)

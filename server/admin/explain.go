@@ -1,8 +1,6 @@
 package admin
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -87,15 +85,18 @@ func readExplain(w http.ResponseWriter, r *http.Request) (ExplainRequest, error)
 			Header: query["header"], Identifier: query.Get("identifier"),
 		}, nil
 	}
-	body, err := readJSON(w, r)
-	if err != nil {
-		return ExplainRequest{}, err
-	}
 	var e ExplainRequest
-	decoder := json.NewDecoder(bytes.NewReader(body))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&e); err != nil {
-		return e, fmt.Errorf("body: %s", strings.TrimPrefix(err.Error(), "json: "))
+	return e, decode(w, r, &e)
+}
+
+func (d *Door) explain(w http.ResponseWriter, r *http.Request) {
+	request, err := readExplain(w, r)
+	if err == nil {
+		err = request.Check()
 	}
-	return e, nil
+	if err != nil {
+		refuseError(w, r, invalidRequest, err)
+		return
+	}
+	answer(w, http.StatusOK, d.Limiter.Explain(r.Context(), request.Request()))
 }

@@ -2,20 +2,21 @@ package admin
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 
 	"github.com/headgate-io/headgate/server/store"
 )
 
-// fleet answers with a fleet.Report. Replicas whose own database is another one
-// are not in it.
-func (a *api) fleet(w http.ResponseWriter, r *http.Request) {
-	report, err := a.Fleet(r.Context())
+// listFleet answers with a fleet.Report. Replicas whose own database is another
+// one are not in it.
+func (d *Door) listFleet(w http.ResponseWriter, r *http.Request) {
+	report, err := d.Fleet(r.Context())
 	switch {
 	case errors.Is(err, store.ErrNoFleet):
-		refuse(w, r, http.StatusNotFound, "Replicas tell nothing of themselves here: the rules stand in a table that is only read.")
+		refuse(w, r, notFound, errors.New("Replicas tell nothing of themselves here: the rules stand in a table that is only read."))
 	case err != nil:
-		refuse(w, r, http.StatusServiceUnavailable, "The database could not be asked: "+err.Error()+".")
+		refuse(w, r, unavailable, fmt.Errorf("The database could not be asked: %w.", err))
 	default:
 		answer(w, http.StatusOK, report)
 	}

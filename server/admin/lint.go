@@ -9,13 +9,13 @@ import (
 // lint says what would be found in the policy document that the body is,
 // among the endpoints and costs of this gateway. It changes nothing: 200 means
 // that it was looked at, not that it is good.
-func (a *api) lint(w http.ResponseWriter, r *http.Request) {
+func (d *Door) lint(w http.ResponseWriter, r *http.Request) {
 	body, err := readJSON(w, r)
 	if err != nil {
-		refuse(w, r, http.StatusBadRequest, err.Error())
+		refuseError(w, r, invalidRequest, err)
 		return
 	}
-	o := lint.Options{Compile: a.Compile}
+	o := lint.Options{Compile: d.Compile}
 	if o.Compile.Endpoints != nil && o.Compile.Endpoints.Len() == 0 {
 		o.Compile.Endpoints = nil // the gateway knows none
 	}

@@ -1,9 +1,7 @@
 package admin
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -110,33 +108,17 @@ func line(field, text string, least, most int) error {
 	return nil
 }
 
-// requests adds the handlers of /v1/requests. Deciding is for the role grant.
-func (a *api) requests(mux *http.ServeMux) {
-	mux.HandleFunc("GET /v1/requests", a.listRequests)
-	mux.HandleFunc("GET /v1/requests/{id}", a.showRequest)
-	mux.HandleFunc("POST /v1/requests/{id}/approve", a.approveRequest)
-	mux.HandleFunc("POST /v1/requests/{id}/decline", a.declineRequest)
-}
-
-func (a *api) listRequests(w http.ResponseWriter, r *http.Request) {
+func (d *Door) listRequests(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
-	for name := range query {
-		switch name {
-		case "state", "project", "before", "limit":
-		default:
-			refuse(w, r, http.StatusBadRequest, fmt.Sprintf("query has %q, want state, project, before or limit", clip(name)))
-			return
-		}
-	}
 	q, err := developers.QueryOf(query.Get("state"), query.Get("before"), query.Get("limit"))
 	if err != nil {
-		refuse(w, r, http.StatusBadRequest, strings.ReplaceAll(err.Error(), "\n", "; "))
+		d.refuseRequest(w, r, fault{invalidRequest, err})
 		return
 	}
 	q.Project = query.Get("project")
-	found, err := a.LimitRequests.Requests(r.Context(), q)
+	found, err := d.LimitRequests.Requests(r.Context(), q)
 	if err != nil {
-		a.refuseRequest(w, r, err)
+		d.refuseRequest(w, r, err)
 		return
 	}
 	page := LimitRequests{Requests: make([]LimitRequest, len(found))}
@@ -149,35 +131,36 @@ func (a *api) listRequests(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, page)
 }
 
-func (a *api) showRequest(w http.ResponseWriter, r *http.Request) {
-	found, err := a.LimitRequests.Request(r.Context(), r.PathValue("id"))
+func (d *Door) showRequest(w http.ResponseWriter, r *http.Request) {
+	found, err := d.LimitRequests.Request(r.Context(), r.PathValue("id"))
 	if err != nil {
-		a.refuseRequest(w, r, err)
+		d.refuseRequest(w, r, err)
 		return
 	}
 	answer(w, http.StatusOK, LimitRequestOf(found))
 }
 
-func (a *api) approveRequest(w http.ResponseWriter, r *http.Request) {
+func (d *Door) approveRequest(w http.ResponseWriter, r *http.Request) {
 	var body RequestApproval
-	err := readInto(w, r, &body)
+	err := decode(w, r, &body)
 	var approval rules.Approval
 	if err == nil {
 		approval, err = body.Check()
 	}
 	if err != nil {
-		refuse(w, r, http.StatusBadRequest, strings.ReplaceAll(err.Error(), "\n", "; "))
+		d.refuseRequest(w, r, fault{invalidRequest, err})
 		return
 	}
-	approval.Actor = a.actor()
-	done, version, findings, err := rules.Approve(r.Context(), a.LimitRequests, r.PathValue("id"), approval, a.Compile)
+	approval.Actor = callerOf(r).actor
+	about(r, r.PathValue("id"))
+	done, version, findings, err := rules.Approve(r.Context(), d.LimitRequests, r.PathValue("id"), approval, d.Compile)
 	if err != nil {
-		a.refuseRequest(w, r, err)
+		d.refuseRequest(w, r, err)
 		return
 	}
-	a.Log.Info("request for a higher limit approved", "request", done.ID, "actor", done.DecidedBy, "version", version.ID)
-	if err := a.Policies.Reload(r.Context()); err != nil {
-		refuse(w, r, http.StatusConflict, "The request is approved and its limit not in force: "+strings.ReplaceAll(err.Error(), "\n", "; ")+".")
+	d.Log.Info("request for a higher limit approved", "request", done.ID, "actor", done.DecidedBy, "version", version.ID)
+	if err := d.Policies.Reload(r.Context()); err != nil {
+		refuse(w, r, notInForce, fmt.Errorf("The request is approved and its limit is not in force: %w.", err))
 		return
 	}
 	answered := Approved{Request: LimitRequestOf(done)}
@@ -187,53 +170,43 @@ func (a *api) approveRequest(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, answered)
 }
 
-func (a *api) declineRequest(w http.ResponseWriter, r *http.Request) {
+func (d *Door) declineRequest(w http.ResponseWriter, r *http.Request) {
 	var body RequestDecline
-	err := readInto(w, r, &body)
+	err := decode(w, r, &body)
 	if err == nil {
 		err = body.Check()
 	}
 	if err != nil {
-		refuse(w, r, http.StatusBadRequest, strings.ReplaceAll(err.Error(), "\n", "; "))
+		d.refuseRequest(w, r, fault{invalidRequest, err})
 		return
 	}
-	done, err := a.LimitRequests.Decline(r.Context(), r.PathValue("id"), a.actor(), body.By, body.Note)
+	about(r, r.PathValue("id"))
+	done, err := d.LimitRequests.Decline(r.Context(), r.PathValue("id"), callerOf(r).actor, body.By, body.Note)
 	if err != nil {
-		a.refuseRequest(w, r, err)
+		d.refuseRequest(w, r, err)
 		return
 	}
-	a.Log.Info("request for a higher limit declined", "request", done.ID, "actor", done.DecidedBy)
+	d.Log.Info("request for a higher limit declined", "request", done.ID, "actor", done.DecidedBy)
 	answer(w, http.StatusOK, LimitRequestOf(done))
 }
 
-// readInto reads a body of which no member may be unknown.
-func readInto(w http.ResponseWriter, r *http.Request, into any) error {
-	body, err := readJSON(w, r)
-	if err != nil {
-		return err
-	}
-	decoder := json.NewDecoder(bytes.NewReader(body))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(into); err != nil {
-		return fmt.Errorf("body: %s", strings.TrimPrefix(err.Error(), "json: "))
-	}
-	return nil
-}
-
 // refuseRequest answers an error about a request.
-func (a *api) refuseRequest(w http.ResponseWriter, r *http.Request, err error) {
+func (d *Door) refuseRequest(w http.ResponseWriter, r *http.Request, err error) {
 	var decided *store.DecidedError
 	var wrong policy.Problem
 	var approval *rules.ApprovalError
+	var f fault
 	switch {
+	case errors.As(err, &f):
+		refuse(w, r, f.kind, err)
 	case errors.Is(err, store.ErrNotFound):
-		refuse(w, r, http.StatusNotFound, "There is no such request; GET /v1/requests lists them.")
+		refuse(w, r, notFound, errors.New("There is no such request; GET /v1/requests lists them."))
 	case errors.As(err, &decided):
-		refuse(w, r, http.StatusConflict, err.Error())
+		refuse(w, r, alreadyDecided, err)
 	case errors.As(err, &wrong), errors.As(err, &approval):
-		refuse(w, r, http.StatusUnprocessableEntity, strings.ReplaceAll(err.Error(), "\n", "; "))
+		refuse(w, r, unacceptable, err)
 	default:
-		a.Log.Error("requests for a higher limit are not available", "error", err)
-		refuse(w, r, http.StatusServiceUnavailable, "Requests cannot be read or written: "+err.Error()+".")
+		d.Log.Error("requests for a higher limit are not available", "error", err)
+		refuse(w, r, unavailable, fmt.Errorf("Requests cannot be read or written: %w.", err))
 	}
 }

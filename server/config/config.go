@@ -27,12 +27,16 @@ type Config struct {
 	Listen string `yaml:"listen"`
 
 	// Admin is where metrics, health and the policy API answer. Default
-	// 127.0.0.1:8081. Any address but loopback needs AdminTokenFile.
+	// 127.0.0.1:8081. Any address but loopback needs AdminTokenFile, or
+	// tokens in the database.
 	Admin string `yaml:"admin"`
 
-	// AdminTokenFile holds the bearer token of the admin listener: the first
-	// line, at least 16 characters.
+	// AdminTokenFile holds a bearer token of the admin listener that may do
+	// everything: the first line, at least 16 characters.
 	AdminTokenFile string `yaml:"admin_token_file"`
+
+	// AdminAccess says more about who may use it.
+	AdminAccess AdminAccess `yaml:",inline"`
 
 	// Upstream is the base URL of the API behind the gateway. Required.
 	Upstream string `yaml:"upstream"`
@@ -219,6 +223,7 @@ func Default() Config {
 		Endpoint:        Endpoint{EncodedSlash: "reject", Params: "strip"},
 		Tokens:          defaultTokens(),
 		TLS:             defaultTLS(),
+		AdminAccess:     defaultAdminAccess(),
 		Settle:          Settle{Timeout: 5 * time.Minute, MaxOutstanding: 1 << 16},
 		Headers:         Headers{RateLimit: true, Legacy: "none"},
 		Developers:      Developers{MaxRequests: defaultMaxRequests},
@@ -299,9 +304,7 @@ func (c *Config) Complete() error {
 	if c.Listen == c.Admin && !strings.HasSuffix(c.Listen, ":0") {
 		check.wrong("admin", c.Admin, "another address than listen")
 	}
-	if !Loopback(c.Admin) && c.AdminTokenFile == "" {
-		check.wrong("admin", c.Admin, "a loopback address, or admin_token_file set so that strangers cannot change the rules")
-	}
+	check.adminAccess(c)
 	check.upstream(c.Upstream)
 	check.endpoints(c)
 	check.addresses(c)

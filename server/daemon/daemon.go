@@ -10,9 +10,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
-	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -49,6 +46,7 @@ type Daemon struct {
 	parts   *parts
 	gate    listener
 	admin   listener
+	side    *admin.Door
 	leaving atomic.Bool
 }
 
@@ -141,18 +139,10 @@ func (d *Daemon) handle(token string) error {
 	if gate, err = d.developers(gate); err != nil {
 		return err
 	}
-	side, err := admin.New(admin.Options{
-		Limiter: d.parts.limiter, Policies: d.parts.rules, Rules: d.parts.database,
-		Compile: d.parts.compile, Metrics: d.parts.meter.Handler(), Token: token,
-		TokenName: filepath.Base(d.conf.AdminTokenFile), Ready: d.ready, Log: d.log,
-		Audit: d.parts.database, FindKey: d.parts.database.findKey, Warnings: d.parts.pressure.warnings,
-		Fleet: d.parts.database.fleet, Reverted: d.parts.reverted,
-		Budgets: d.parts.reporter(), LimitRequests: d.parts.requests,
-	})
-	if err != nil {
+	if d.side, err = d.adminDoor(token); err != nil {
 		return err
 	}
-	d.gate.server.Handler, d.admin.server.Handler = gate, side
+	d.gate.server.Handler, d.admin.server.Handler = gate, d.side
 	d.gate.Listener = d.parts.tls.listen(d.gate.Listener)
 	return nil
 }
@@ -218,6 +208,8 @@ func (d *Daemon) Run(ctx context.Context) error {
 	if d.parts.reverter != nil {
 		refreshing.Go(func() { d.parts.reverter.Run(background) })
 	}
+	refreshing.Go(func() { d.parts.adminTokens.run(background) })
+	refreshing.Go(func() { d.side.Run(background) })
 	defer refreshing.Wait()
 	defer stopBackground()
 
@@ -251,31 +243,6 @@ func (d *Daemon) shutDown(ctx context.Context) error {
 	return errors.Join(err, d.admin.server.Close())
 }
 
-// adminToken reads the token that the admin listener wants, if any.
-func adminToken(c config.Config) (string, error) {
-	if c.AdminTokenFile == "" {
-		return "", nil
-	}
-	return ReadToken(c.AdminTokenFile)
-}
-
-// minToken is the fewest characters an admin token may have.
-const minToken = 16
-
-// ReadToken returns the first line of a token file.
-func ReadToken(path string) (string, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return "", fmt.Errorf("admin token: %w", err)
-	}
-	line, _, _ := strings.Cut(string(text), "\n")
-	token := strings.TrimSpace(line)
-	if len(token) < minToken {
-		return "", fmt.Errorf("admin token: the first line of %s has %d characters, want %d or more", path, len(token), minToken)
-	}
-	return token, nil
-}
-
 // Offline returns the Limiter that `headgate serve` would run with, without
 // listening and with every bucket full. It only reads: it makes no database,
 // no secret and no copy.
@@ -299,15 +266,17 @@ type parts struct {
 	tokens   *tokens   // nil without
 	tls      *tlsFiles // nil without
 	apiKeys  *apiKeys  // nil if no key can be recognised
-	compile  policy.CompileOptions
-	limiter  *headgate.Limiter
-	meter    *metrics.Meter
-	usage    *usage.Table // nil if nothing is counted
-	requests *requests
-	pressure *pressure
-	name     string          // of this replica
-	teller   *fleet.Teller   // nil if nobody is told of this replica
-	reverter *revert.Watcher // nil if no change is taken back
+
+	adminTokens *adminTokens // nil if nobody listens
+	compile     policy.CompileOptions
+	limiter     *headgate.Limiter
+	meter       *metrics.Meter
+	usage       *usage.Table // nil if nothing is counted
+	requests    *requests
+	pressure    *pressure
+	name        string          // of this replica
+	teller      *fleet.Teller   // nil if nobody is told of this replica
+	reverter    *revert.Watcher // nil if no change is taken back
 
 	identifiers *httplimit.Identifiers // nil if no body is read
 }
@@ -347,6 +316,11 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 			return nil, err
 		}
 	}
+	if !o.readOnly {
+		if p.adminTokens, err = startAdminTokens(ctx, p.database, c, o.Log); err != nil {
+			return nil, err
+		}
+	}
 	if p.tokens, err = startTokens(ctx, c.Tokens, o.Log); err != nil {
 		return nil, err
 	}
@@ -371,7 +345,7 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 		Waiters:      func() (waiting, most int) { return p.limiter.Waiters() },
 		Rejections:   p.who.Rejections, Version: o.Version, Identifiers: p.identifiers.Faults,
 		Regions: p.regions.reporter(), Balancer: balancerStats(o.balancer),
-		Tokens: p.tokens.status(p.who), TLS: p.tls.status(), Fleet: p.told(), Reverts: p.reverts(), OpenRequests: p.requests.opened,
+		Tokens: p.tokens.status(p.who), TLS: p.tls.status(), AdminTokens: p.adminTokens.status(), Fleet: p.told(), Reverts: p.reverts(), OpenRequests: p.requests.opened,
 	})
 	if p.usage, err = newUsage(c.Usage); err != nil {
 		return nil, err

@@ -15,7 +15,6 @@ import (
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/internal/live"
 	"github.com/headgate-io/headgate/policy"
-	"github.com/headgate-io/headgate/server/admin"
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/rules"
 	"github.com/headgate-io/headgate/server/store"
@@ -36,7 +35,6 @@ type database struct {
 var (
 	_ policy.Source = (*database)(nil)
 	_ rules.Store   = (*database)(nil)
-	_ admin.Auditor = (*database)(nil)
 )
 
 func (d *database) get(ctx context.Context) (*store.Store, error) {
@@ -217,22 +215,13 @@ func newKeyring(from *database, c config.Config, log *slog.Logger) (*keyring, er
 	value, err := live.New(live.Options[[]identity.KeyRecord, identity.Keyring]{
 		Name: "API keys", Source: keySource{from}, Interval: c.Refresh, Log: log,
 		Spread: true, Wake: from.wake[1],
-		LastGood: keysCopy(c.LastGood), Encode: encodeKeys, Decode: decodeKeys,
+		LastGood: besideCopy(c.LastGood, ".keys.json"), Encode: encodeKeys, Decode: decodeKeys,
 		Build: func(records []identity.KeyRecord, _ *identity.Keyring) (*identity.Keyring, error) {
 			ring := &identity.Keyring{}
 			return ring, ring.Replace(records)
 		},
 	})
 	return &keyring{value, c.Keys.MaxStale}, err
-}
-
-// keysCopy is where the last good keys are kept, beside the rules; nowhere if
-// those are not.
-func keysCopy(lastGood string) string {
-	if lastGood == "" {
-		return ""
-	}
-	return strings.TrimSuffix(lastGood, ".json") + ".keys.json"
 }
 
 func encodeKeys(records []identity.KeyRecord) ([]byte, error) { return json.Marshal(records) }

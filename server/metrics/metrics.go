@@ -68,6 +68,9 @@ type Options struct {
 	// them failed; nil if it is not to be seen.
 	Fleet func() (ok bool, failures uint64)
 
+	// AdminTokens tells of the tokens of the admin listener. Nil: none is kept.
+	AdminTokens func() AdminTokenStatus
+
 	Version string // of the program
 }
 
@@ -95,6 +98,9 @@ type Meter struct {
 	upstream *prometheus.CounterVec
 	lost     prometheus.Counter
 
+	calls      *prometheus.CounterVec
+	unrecorded prometheus.Counter
+
 	refusals [headgate.Reasons]prometheus.Counter // denied without a rule
 	byRule   perrule.Values[ruleCounters]
 
@@ -120,6 +126,10 @@ func New(o Options) *Meter {
 		lost: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "headgate_unchecked_total", Help: "Requests allowed unchecked because the buckets could not answer and their rules say open.",
 		}),
+		calls: counter("admin_calls_total", "Calls of the admin listener, by operation and class of status.", "operation", "status"),
+		unrecorded: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "headgate_admin_calls_unrecorded_total", Help: "Calls of the admin listener that changed nothing and could not be written down.",
+		}),
 		titles: map[string]*ruleCounters{},
 	}
 	for _, reason := range []headgate.Reason{
@@ -128,8 +138,8 @@ func New(o Options) *Meter {
 	} {
 		m.refusals[reason] = m.denied.WithLabelValues(noRule, reason.String())
 	}
-	m.registry.MustRegister(m.allowed, m.denied, m.shadowed, m.upstream, m.lost,
-		&gauges{o}, &fleetGauges{o.Fleet}, &revertGauges{o.Reverts}, &credentialGauges{o.Tokens, o.TLS}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.registry.MustRegister(m.allowed, m.denied, m.shadowed, m.upstream, m.lost, m.calls, m.unrecorded,
+		&gauges{o}, &fleetGauges{o.Fleet}, &revertGauges{o.Reverts}, &credentialGauges{o.Tokens, o.TLS}, &adminGauges{o.AdminTokens}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 

@@ -76,17 +76,24 @@ func cutTo(most int, text string) string {
 
 // ListAudit reports the newest entries, at most most of them, newest first.
 func (s *Store) ListAudit(ctx context.Context, most int) ([]Audit, error) {
-	var list []Audit
-	err := s.read(ctx, func(tx *tx) (err error) {
-		list, err = s.queryAudit(ctx, tx, most)
+	return s.AuditBefore(ctx, 0, most)
+}
+
+// AuditBefore is ListAudit of the entries before the one with an ID; 0 is all.
+func (s *Store) AuditBefore(ctx context.Context, before int64, most int) (list []Audit, err error) {
+	if before <= 0 {
+		before = math.MaxInt64
+	}
+	err = s.read(ctx, func(tx *tx) (err error) {
+		list, err = s.queryAudit(ctx, tx, before, most)
 		return err
 	})
 	return list, err
 }
 
-func (s *Store) queryAudit(ctx context.Context, tx *tx, most int) ([]Audit, error) {
+func (s *Store) queryAudit(ctx context.Context, tx *tx, before int64, most int) ([]Audit, error) {
 	rows, err := tx.QueryContext(ctx, `SELECT id, at, actor, claimed, action, rule, endpoint, subject, whose, amount, expires_at
-		FROM audit ORDER BY id DESC LIMIT ?`, most)
+		FROM audit WHERE id < ? ORDER BY id DESC LIMIT ?`, before, most)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,184 @@
+package admin_test
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate-io/headgate/server/admin"
+)
+
+// What the door does and what openapi.yaml says are one: each operation with its
+// path, its role and its parameters.
+func TestDocumentHasTheOperationsOfTheDoor(t *testing.T) {
+	doc := document(t)
+	var described, does []string
+	for path, item := range doc.Paths.Map() {
+		for method, op := range item.Operations() {
+			var query []string
+			for _, p := range op.Parameters {
+				if p.Value.In != "query" {
+					continue
+				}
+				name := p.Value.Name
+				if p.Value.Schema.Value.Type.Is("array") {
+					name += "…"
+				}
+				query = append(query, name)
+			}
+			described = append(described, fmt.Sprintf("%s: %s %s for %v with %v", op.OperationID, method, path, op.Extensions["x-headgate-role"], query))
+			open := op.Security != nil && len(*op.Security) == 0
+			if open != (op.Extensions["x-headgate-role"] == "none") {
+				t.Errorf("%s: wants a token: %v, and its role is %v", op.OperationID, !open, op.Extensions["x-headgate-role"])
+			}
+		}
+	}
+	for _, op := range admin.Operations() {
+		does = append(does, fmt.Sprintf("%s: %s %s for %v with %v", op.ID, op.Method, op.Path, op.Access, op.Query))
+	}
+	slices.Sort(described)
+	slices.Sort(does)
+	if a, b := strings.Join(described, "\n"), strings.Join(does, "\n"); a != b {
+		t.Errorf("openapi.yaml has\n%s\n\nthe door has\n%s", a, b)
+	}
+}
+
+// Every kind of problem is described, and none that there is not.
+func TestDocumentHasTheKindsOfProblems(t *testing.T) {
+	source, err := os.ReadFile("problem.go")
+	must(t, err)
+	var has []string
+	for _, match := range regexp.MustCompile(`= kind\{"([a-z-]+)", http\.Status`).FindAllSubmatch(source, -1) {
+		has = append(has, "urn:headgate:problem:"+string(match[1]))
+	}
+	var described []string
+	for _, v := range document(t).Components.Schemas["Problem"].Value.Properties["type"].Value.Enum {
+		described = append(described, v.(string))
+	}
+	slices.Sort(has)
+	slices.Sort(described)
+	if len(has) < 10 || !slices.Equal(has, described) {
+		t.Errorf("openapi.yaml has the types\n%s\nproblem.go has\n%s", strings.Join(described, "\n"), strings.Join(has, "\n"))
+	}
+}
+
+// sample is a call that succeeds, given what those before it did.
+type sample struct {
+	id, method, target, body string
+	status                   int
+}
+
+var soon = time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
+
+// samples call every operation, in an order in which each finds what it needs.
+var samples = []sample{
+	{"getHealth", "GET", "/healthz", "", 200},
+	{"getReadiness", "GET", "/readyz", "", 200},
+	{"getMetrics", "GET", "/metrics?name[]=a&name[]=b", "", 200},
+	{"getDescription", "GET", "/v1/openapi.yaml", "", 200},
+	{"listPolicies", "GET", "/v1/policies?limit=2", "", 200},
+	{"setPolicy", "PUT", "/v1/policies", `{"endpoint":"POST /v1/login","limit":5,"per":"60s","subject":"ip","burst":9,"name":"login"}`, 200},
+	{"deletePolicy", "DELETE", "/v1/policies?endpoint=POST+/v1/login&subject=ip", "", 200},
+	{"lintPolicies", "POST", "/v1/policies/lint", `{"rules":[{"endpoint":"GET /v1","limit":1}]}`, 200},
+	{"reloadPolicies", "POST", "/v1/reload", "", 200},
+	{"explainByQuery", "GET", "/v1/explain?method=GET&target=/v1/items/7&header=A:+b&header=C:+d", "", 200},
+	{"explain", "POST", "/v1/explain", `{"method":"GET","target":"/v1/items/7","peer":"192.0.2.7"}`, 200},
+	{"getBuckets", "GET", "/v1/buckets?endpoint=GET+/v1/items/{id}&address=192.0.2.7", "", 200},
+	{"inspectBuckets", "POST", "/v1/buckets/inspect", `{"endpoint":"GET /v1/items/{id}","peer":"192.0.2.7"}`, 200},
+	{"resetBucket", "POST", "/v1/buckets/reset", `{"endpoint":"GET /v1/items/{id}","address":"192.0.2.7","by":"ann"}`, 200},
+	{"grantBucket", "POST", "/v1/buckets/grant", `{"endpoint":"GET /v1/items/{id}","address":"192.0.2.7","amount":5,"expires":"` + soon + `"}`, 200},
+	{"listFleet", "GET", "/v1/fleet", "", 200},
+	{"listAudit", "GET", "/v1/audit?limit=1", "", 200},
+	{"createToken", "POST", "/v1/tokens", `{"name":"sample","roles":["read"],"expires":"2099-01-01T00:00:00Z"}`, 201},
+	{"listTokens", "GET", "/v1/tokens", "", 200},
+	{"revokeToken", "POST", "/v1/tokens/sample/revoke", "", 204},
+	{"listCalls", "GET", "/v1/calls?limit=3", "", 200},
+}
+
+func TestEveryOperation(t *testing.T) {
+	s := newSite(t)
+	for _, c := range samples {
+		if got := s.call(s.all(), c.method, c.target, c.body); got.status != c.status {
+			t.Errorf("%s: %s %s = %d %s, want %d", c.id, c.method, c.target, got.status, got.body, c.status)
+		}
+		if !s.seen[c.id] {
+			t.Errorf("%s: %s %s was another operation, or none", c.id, c.method, c.target)
+		}
+	}
+	for _, op := range admin.Operations() {
+		if !s.seen[op.ID] {
+			t.Errorf("no sample calls %s (%s %s)", op.ID, op.Method, op.Path)
+		}
+	}
+}
+
+// HEAD is GET without the body.
+func TestHead(t *testing.T) {
+	s := newSite(t)
+	for _, op := range admin.Operations() {
+		if op.Method != "GET" {
+			continue
+		}
+		i := slices.IndexFunc(samples, func(c sample) bool { return c.id == op.ID })
+		if got := s.call(s.all(), "HEAD", samples[i].target, ""); got.status != 200 {
+			t.Errorf("HEAD %s = %d, want 200", samples[i].target, got.status)
+		}
+	}
+	if got := s.call(s.all(), "HEAD", "/v1/nothing", ""); got.status != 404 || got.body != "" {
+		t.Errorf("HEAD /v1/nothing = %d %q, want 404 without a body", got.status, got.body)
+	}
+}
+
+// Every operation refuses what it does not know, and names it.
+func TestUnknownParametersAndFields(t *testing.T) {
+	s := newSite(t)
+	for _, c := range samples {
+		separator := "?"
+		if strings.Contains(c.target, "?") {
+			separator = "&"
+		}
+		if got := s.call(s.all(), c.method, c.target+separator+"lmit=1", c.body); got.status != 400 || got.kind() != "invalid-request" || !strings.Contains(got.problem().Detail, `query has "lmit", want `) {
+			t.Errorf("%s with ?lmit = %d %s, want 400 that names it", c.id, got.status, got.body)
+		}
+		if c.body == "" || c.id == "lintPolicies" { // which tells of it in its answer
+			continue
+		}
+		if got := s.call(s.all(), c.method, c.target, strings.Replace(c.body, "{", `{"lmit":1,`, 1)); got.status != 400 || !strings.Contains(got.problem().Detail, "lmit") {
+			t.Errorf("%s with the field lmit = %d %s, want 400 that names it", c.id, got.status, got.body)
+		}
+		for body, want := range map[string]string{`[`: "invalid-request", strings.Repeat(" ", 1<<20) + c.body: "too-large"} {
+			if got := s.call(s.all(), c.method, c.target, body); got.kind() != want {
+				t.Errorf("%s with a body of %d bytes = %d %s, want %s", c.id, len(body), got.status, got.body, want)
+			}
+		}
+		if got := s.call(s.all(), c.method, c.target, c.body, "Content-Type", "text/plain"); got.kind() != "not-json" {
+			t.Errorf("%s with text/plain = %d %s, want not-json", c.id, got.status, got.body)
+		}
+	}
+	got := s.call(s.all(), "GET", "/v1/policies?limit=1&limit=2&a=b&c=d", "")
+	if p := got.problem(); len(p.Faults) != 3 || !strings.Contains(p.Detail, "query has limit 2 times, want it once") {
+		t.Errorf("three faults = %+v, want all of them", p)
+	}
+}
+
+func TestNoSuchPathOrMethod(t *testing.T) {
+	s := newSite(t)
+	for _, c := range []struct {
+		method, target string
+		want           string
+		allow          string
+	}{
+		{"GET", "/", "no-such-path", ""},
+		{"GET", "/v1/tokens/a/b/c", "no-such-path", ""},
+		{"PATCH", "/v1/policies", "method-not-allowed", "DELETE, GET, PUT"},
+		{"DELETE", "/v1/tokens/a/revoke", "method-not-allowed", "POST"},
+	} {
+		if got := s.call(s.all(), c.method, c.target, ""); got.kind() != c.want || got.header.Get("Allow") != c.allow {
+			t.Errorf("%s %s = %d %s, Allow %q, want %s, Allow %q", c.method, c.target, got.status, got.body, got.header.Get("Allow"), c.want, c.allow)
+		}
+	}
+}

@@ -1,0 +1,90 @@
+package admin
+
+import (
+	"net/http"
+	"slices"
+
+	"github.com/headgate-io/headgate/server/store"
+)
+
+// access is who may call an operation, as openapi.yaml says it in
+// x-headgate-role.
+type access string
+
+const (
+	anybody        access = "none" // no token is asked for
+	readers        access = "read"
+	writers        access = "write"
+	granters       access = "grant"
+	writersOrGrant access = "write or grant" // what exactly, the operation looks at itself
+	everyRole      access = "all"            // only who has all roles
+)
+
+// allows reports whether somebody with some roles may call.
+func (a access) allows(may func(store.Role) bool) bool {
+	switch a {
+	case anybody:
+		return true
+	case writersOrGrant:
+		return may(store.RoleWrite) || may(store.RoleGrant)
+	case everyRole:
+		return !slices.ContainsFunc(store.Roles, func(r store.Role) bool { return !may(r) })
+	}
+	return may(store.Role(a))
+}
+
+// operation is one thing that can be asked of the door. openapi.yaml describes
+// the same ones, to callers; a test compares the two.
+type operation struct {
+	id     string // operationId
+	method string // GET stands for HEAD too
+	path   string
+	access access
+	query  []string // parameters that it takes; those ending in … several times
+	hint   string   // what else to say about a parameter that it does not take
+
+	// changes: something may be different afterwards, so the call is written
+	// down before it is made, and not made if it cannot be.
+	changes bool
+
+	serve func(*Door, http.ResponseWriter, *http.Request)
+}
+
+// operations are all there are.
+var operations = []operation{
+	{id: "getHealth", method: "GET", path: "/healthz", access: anybody, serve: (*Door).health},
+	{id: "getReadiness", method: "GET", path: "/readyz", access: anybody, serve: (*Door).ready},
+	{id: "getMetrics", method: "GET", path: "/metrics", access: readers, query: []string{"name[]…"}, serve: (*Door).metrics},
+	{id: "getDescription", method: "GET", path: "/v1/openapi.yaml", access: readers, serve: (*Door).description},
+
+	{id: "listPolicies", method: "GET", path: "/v1/policies", access: readers, query: []string{"limit", "cursor"}, serve: (*Door).listPolicies},
+	{id: "setPolicy", method: "PUT", path: "/v1/policies", access: writersOrGrant, changes: true, serve: (*Door).setPolicy},
+	{id: "deletePolicy", method: "DELETE", path: "/v1/policies", access: writersOrGrant, changes: true,
+		query: []string{"endpoint", "project", "tier", "subject", "temporary"}, serve: (*Door).deletePolicy},
+	{id: "lintPolicies", method: "POST", path: "/v1/policies/lint", access: readers, serve: (*Door).lint},
+	{id: "reloadPolicies", method: "POST", path: "/v1/reload", access: writers, serve: (*Door).reload},
+
+	{id: "explainByQuery", method: "GET", path: "/v1/explain", access: readers, query: []string{"method", "target", "peer", "header…", "identifier"}, serve: (*Door).explain},
+	{id: "explain", method: "POST", path: "/v1/explain", access: readers, serve: (*Door).explain},
+
+	{id: "getBuckets", method: "GET", path: "/v1/buckets", access: readers, serve: (*Door).getBuckets,
+		query: []string{"endpoint", "subject", "key", "project", "tier", "address", "certificate", "token", "identifier"},
+		hint:  "POST /v1/buckets/inspect takes a request's peer and headers"},
+	{id: "inspectBuckets", method: "POST", path: "/v1/buckets/inspect", access: readers, serve: (*Door).inspectBuckets},
+	{id: "resetBucket", method: "POST", path: "/v1/buckets/reset", access: granters, changes: true, serve: (*Door).resetBucket},
+	{id: "grantBucket", method: "POST", path: "/v1/buckets/grant", access: granters, changes: true, serve: (*Door).grantBucket},
+	{id: "listAudit", method: "GET", path: "/v1/audit", access: readers, query: []string{"limit", "cursor"}, serve: (*Door).listAudit},
+
+	{id: "getBudgets", method: "POST", path: "/v1/budgets", access: readers, serve: (*Door).budgets},
+	{id: "listRequests", method: "GET", path: "/v1/requests", access: readers, query: []string{"state", "project", "before", "limit"}, serve: (*Door).listRequests},
+	{id: "getRequest", method: "GET", path: "/v1/requests/{id}", access: readers, serve: (*Door).showRequest},
+	{id: "approveRequest", method: "POST", path: "/v1/requests/{id}/approve", access: granters, changes: true, serve: (*Door).approveRequest},
+	{id: "declineRequest", method: "POST", path: "/v1/requests/{id}/decline", access: granters, changes: true, serve: (*Door).declineRequest},
+
+	{id: "listFleet", method: "GET", path: "/v1/fleet", access: readers, serve: (*Door).listFleet},
+
+	{id: "listCalls", method: "GET", path: "/v1/calls", access: readers, query: []string{"limit", "cursor"}, serve: (*Door).listCalls},
+	{id: "listTokens", method: "GET", path: "/v1/tokens", access: readers, serve: (*Door).listTokens},
+	{id: "createToken", method: "POST", path: "/v1/tokens", access: everyRole, changes: true, serve: (*Door).createToken},
+	{id: "revokeToken", method: "POST", path: "/v1/tokens/{name}/revoke", access: everyRole, changes: true, serve: (*Door).revokeToken},
+}

@@ -1,0 +1,126 @@
+package admin
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"mime"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// maxBody bounds what a request may send, in bytes.
+const maxBody = 1 << 20
+
+// readJSON reads the body, which must be one JSON value. Only a script can
+// send one across origins, and only with the listener's leave.
+func readJSON(w http.ResponseWriter, r *http.Request) (json.RawMessage, error) {
+	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind != "application/json" {
+		return nil, fault{notJSON, fmt.Errorf("Content-Type is %q, want application/json", clip(r.Header.Get("Content-Type")))}
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if large := new(http.MaxBytesError); errors.As(err, &large) {
+		return nil, fault{tooLarge, fmt.Errorf("the body has more than %d bytes", maxBody)}
+	}
+	if err != nil {
+		return nil, fault{invalidRequest, fmt.Errorf("body: %w", err)}
+	}
+	if !json.Valid(body) {
+		return nil, fault{invalidRequest, errors.New("body is not JSON, want one JSON object")}
+	}
+	return body, nil
+}
+
+// decode reads the body into v: every field must be one of v's.
+func decode(w http.ResponseWriter, r *http.Request, v any) error {
+	body, err := readJSON(w, r)
+	if err != nil {
+		return err
+	}
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(v); err != nil {
+		return fault{invalidRequest, fmt.Errorf("body: %s", strings.TrimPrefix(err.Error(), "json: "))}
+	}
+	return nil
+}
+
+// checkQuery refuses parameters that op does not take, and those that come
+// twice where one is meant.
+func (op *operation) checkQuery(r *http.Request) error {
+	var errs []error
+	query := r.URL.Query()
+	for _, name := range slices.Sorted(maps.Keys(query)) {
+		switch many := slices.Contains(op.query, name+"…"); {
+		case !many && !slices.Contains(op.query, name):
+			want := "none"
+			if len(op.query) > 0 {
+				want = list(op.query, "or")
+			}
+			errs = append(errs, fmt.Errorf("query has %q, want %s", clip(name), want))
+		case !many && len(query[name]) > 1:
+			errs = append(errs, fmt.Errorf("query has %s %d times, want it once", name, len(query[name])))
+		}
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	if op.hint != "" {
+		errs[len(errs)-1] = fmt.Errorf("%w; %s", errs[len(errs)-1], op.hint)
+	}
+	return fault{invalidRequest, errors.Join(errs...)}
+}
+
+// list writes words as people do: a, b or c.
+func list(words []string, last string) string {
+	clean := make([]string, len(words))
+	for i, w := range words {
+		clean[i] = strings.TrimSuffix(w, "…")
+	}
+	if len(clean) == 1 {
+		return clean[0]
+	}
+	return strings.Join(clean[:len(clean)-1], ", ") + " " + last + " " + clean[len(clean)-1]
+}
+
+// Bounds of a page.
+const (
+	pageSize = 100
+	maxPage  = 1000
+)
+
+// pageLimit reads how many entries a page is to have.
+func pageLimit(r *http.Request) (int, error) {
+	text := r.URL.Query().Get("limit")
+	if text == "" {
+		return pageSize, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > maxPage {
+		return 0, fault{invalidRequest, fmt.Errorf("limit is %q, want 1 to %d", clip(text), maxPage)}
+	}
+	return n, nil
+}
+
+// answer sends value as JSON.
+func answer(w http.ResponseWriter, status int, value any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	_ = encoder.Encode(value) // the client is gone if this fails
+}
+
+// clip shortens what a message repeats of a request.
+func clip(s string) string {
+	if len(s) > 100 {
+		return s[:100] + "..."
+	}
+	return s
+}

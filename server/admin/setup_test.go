@@ -1,0 +1,249 @@
+package admin_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+
+	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/bucket/memory"
+	"github.com/headgate-io/headgate/endpoint"
+	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/admin"
+	"github.com/headgate-io/headgate/server/fleet"
+	"github.com/headgate-io/headgate/server/store"
+)
+
+// site is a door before a real database, a real limiter and real rules.
+type site struct {
+	testing.TB
+	door *admin.Door
+	db   *store.Store
+	log  *bytes.Buffer
+	now  time.Time // of the door
+
+	tokens map[string]string // texts by name
+	seen   map[string]bool   // operations that were called with success
+}
+
+// theDocument is openapi.yaml as a well-kept library reads it.
+var theDocument = sync.OnceValues(func() (*openapi3.T, error) {
+	doc, err := openapi3.NewLoader().LoadFromData(admin.Description)
+	if err != nil {
+		return nil, err
+	}
+	return doc, doc.Validate(context.Background())
+})
+
+func document(t testing.TB) *openapi3.T {
+	t.Helper()
+	doc, err := theDocument()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return doc
+}
+
+// fileToken is the token of the file.
+const fileToken = "a-token-that-people-chose"
+
+func newSite(t testing.TB, change ...func(*admin.Options)) *site {
+	t.Helper()
+	ctx := context.Background()
+	db, err := store.Open(ctx, "sqlite:"+filepath.Join(t.TempDir(), "headgate.db"))
+	must(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	s := &site{TB: t, db: db, log: &bytes.Buffer{}, tokens: map[string]string{}, seen: map[string]bool{}, now: time.Now()}
+	for _, rule := range []policy.Rule{{Endpoint: "GET /v1/items/{id}", Limit: 10}, {Endpoint: "default", Limit: 50}, {Endpoint: "UNKNOWN", Limit: 5}} {
+		s.set(rule)
+	}
+	var templates []endpoint.Template
+	for _, text := range []string{"GET /v1/items/{id}", "POST /v1/login"} {
+		template, err := endpoint.ParseTemplate(text)
+		must(t, err)
+		templates = append(templates, template)
+	}
+	endpoints, err := endpoint.Compile(templates, endpoint.Profile{})
+	must(t, err)
+	compile := policy.CompileOptions{Endpoints: endpoints}
+	rules, err := policy.NewCache(policy.CacheOptions{Source: db, Compile: compile})
+	must(t, err)
+	must(t, rules.Start(ctx))
+	buckets, err := memory.New(memory.Options{})
+	must(t, err)
+	who, err := identity.New(identity.Options{})
+	must(t, err)
+	limiter, err := headgate.New(headgate.Options{Endpoints: endpoints, Policies: rules, Buckets: buckets, Identities: who})
+	must(t, err)
+	o := admin.Options{
+		Limiter: limiter, Policies: rules, Rules: db, Compile: compile,
+		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+			_, _ = io.WriteString(w, "headgate_up 1\n")
+		}),
+		Fleet: func(context.Context) (fleet.Report, error) {
+			at := time.Now().UTC()
+			return fleet.Report{At: at, Version: "v", Number: 1, Count: map[fleet.State]int{"ok": 1},
+				Replicas: []fleet.Replica{{Name: "a", Program: "test", Started: at, Version: "v", Number: 1, Loaded: at, Seen: at, State: "ok"}}}, nil
+		},
+		Ready: func() error { return nil }, Audit: db, TokenStore: db, Calls: db, KeepCalls: 24 * time.Hour, MostCalls: 1000,
+		FindKey: func(context.Context, string) (string, string, error) { return "", "", store.ErrNotFound },
+		Log:     slog.New(slog.NewTextHandler(s.log, nil)),
+		Token:   fileToken, TokenName: "ops.token", NeedToken: true, Tokens: s.find,
+		Now: func() time.Time { return s.now },
+	}
+	for _, f := range change {
+		f(&o)
+	}
+	s.door, err = admin.New(o)
+	must(t, err)
+	return s
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *site) set(rule policy.Rule) {
+	s.Helper()
+	_, err := s.db.Apply(context.Background(), store.Author{Actor: "tester"}, store.Edit{Set: []policy.Rule{rule}})
+	must(s, err)
+}
+
+// find is a TokenFinder that always knows the newest.
+func (s *site) find(digest [sha256.Size]byte) (store.AdminToken, bool) {
+	records, _, err := s.db.AdminTokens().Load(context.Background())
+	must(s, err)
+	for _, r := range records {
+		if r.Digest == digest {
+			return r.AdminToken, true
+		}
+	}
+	return store.AdminToken{}, false
+}
+
+// token makes a token with roles, named after them, or returns it again.
+func (s *site) token(roles ...store.Role) string {
+	s.Helper()
+	name := ""
+	for _, r := range roles {
+		name += string(r)
+	}
+	if s.tokens[name] == "" {
+		_, text, err := s.db.CreateAdminToken(context.Background(), store.NewAdminToken{Name: name, Roles: roles})
+		must(s, err)
+		s.tokens[name] = text
+	}
+	return s.tokens[name]
+}
+
+// all is a token with every role.
+func (s *site) all() string { return s.token(store.Roles...) }
+
+// answer is what came back.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+func (a answer) problem() (p admin.Problem) {
+	_ = json.Unmarshal([]byte(a.body), &p)
+	return p
+}
+
+func (a answer) kind() string { return strings.TrimPrefix(a.problem().Type, "urn:headgate:problem:") }
+
+// call makes a request with a token, and checks request and answer against the
+// document. header is names and values.
+func (s *site) call(token, method, target, body string, header ...string) answer {
+	s.Helper()
+	r := httptest.NewRequest(method, target, strings.NewReader(body))
+	r.Host = "127.0.0.1:8081"
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	s.door.ServeHTTP(w, r)
+	got := answer{w.Code, w.Header(), w.Body.String()}
+	s.check(r, body, got)
+	return got
+}
+
+// check holds request and answer against the document. What was refused may have
+// been wrong; what was served must not be.
+func (s *site) check(r *http.Request, body string, got answer) {
+	s.Helper()
+	route, parameters := s.route(r)
+	if route == nil {
+		if got.status != http.StatusNotFound && got.status != http.StatusMethodNotAllowed && got.status != http.StatusUnauthorized && got.status != http.StatusForbidden {
+			s.Errorf("%s %s = %d, and the document has no such operation", r.Method, r.URL, got.status)
+		}
+		return
+	}
+	r.Body = io.NopCloser(strings.NewReader(body))
+	in := &openapi3filter.RequestValidationInput{Request: r, PathParams: parameters, Route: route, Options: &openapi3filter.Options{
+		AuthenticationFunc: openapi3filter.NoopAuthenticationFunc, IncludeResponseStatus: true,
+	}}
+	if got.status < 300 {
+		s.seen[route.Operation.OperationID] = true
+		if err := openapi3filter.ValidateRequest(context.Background(), in); err != nil {
+			s.Errorf("%s %s was served, and the document does not allow it: %v", r.Method, r.URL, err)
+		}
+	}
+	if r.Method == http.MethodHead {
+		return
+	}
+	err := openapi3filter.ValidateResponse(context.Background(), &openapi3filter.ResponseValidationInput{
+		RequestValidationInput: in, Status: got.status, Header: got.header, Body: io.NopCloser(strings.NewReader(got.body)), Options: in.Options,
+	})
+	if err != nil {
+		s.Errorf("%s %s = %d %s\nis not what the document says: %v", r.Method, r.URL, got.status, got.body, err)
+	}
+}
+
+// route finds the operation of a request in the document.
+func (s *site) route(r *http.Request) (*routers.Route, map[string]string) {
+	s.Helper()
+	mux := http.NewServeMux()
+	var found *routers.Route
+	parameters := map[string]string{}
+	for path, item := range document(s).Paths.Map() {
+		for method, op := range item.Operations() {
+			mux.HandleFunc(method+" "+path, func(_ http.ResponseWriter, r *http.Request) {
+				found = &routers.Route{Spec: document(s), Path: path, PathItem: item, Method: method, Operation: op}
+				for _, p := range op.Parameters {
+					if p.Value.In == "path" {
+						parameters[p.Value.Name] = r.PathValue(p.Value.Name)
+					}
+				}
+			})
+		}
+	}
+	mux.ServeHTTP(httptest.NewRecorder(), r)
+	return found, parameters
+}

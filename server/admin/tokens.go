@@ -1,0 +1,111 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/headgate-io/headgate/server/store"
+)
+
+// TokenStore is where admin tokens are kept. What it did is in force when it
+// returns.
+type TokenStore interface {
+	CreateAdminToken(ctx context.Context, n store.NewAdminToken) (store.AdminToken, string, error)
+	ListAdminTokens(ctx context.Context) ([]store.AdminToken, error)
+	RevokeAdminToken(ctx context.Context, name string) error
+}
+
+var _ TokenStore = (*store.Store)(nil)
+
+// TokenEntry is an admin token as the API tells of it: everything but itself.
+type TokenEntry struct {
+	ID      string       `json:"id"`
+	Name    string       `json:"name"`
+	Roles   []store.Role `json:"roles"`
+	Created time.Time    `json:"created"`
+	Expires time.Time    `json:"expires,omitzero"`
+	Revoked time.Time    `json:"revoked,omitzero"`
+}
+
+func entryOf(t store.AdminToken) TokenEntry {
+	utc := func(t time.Time) time.Time {
+		if t.IsZero() {
+			return t
+		}
+		return t.UTC()
+	}
+	return TokenEntry{t.ID, t.Name, t.Roles, t.Created.UTC(), utc(t.Expires), utc(t.Revoked)}
+}
+
+// Tokens is the answer to GET /v1/tokens, oldest first.
+type Tokens struct {
+	Tokens []TokenEntry `json:"tokens"`
+}
+
+// NewToken is the body of POST /v1/tokens.
+type NewToken struct {
+	Name    string       `json:"name"`
+	Roles   []store.Role `json:"roles"`
+	Expires time.Time    `json:"expires,omitzero"`
+}
+
+// MadeToken is its answer, the only place where a token is ever shown.
+type MadeToken struct {
+	TokenEntry
+	Token string `json:"token"`
+}
+
+func (d *Door) listTokens(w http.ResponseWriter, r *http.Request) {
+	list, err := d.TokenStore.ListAdminTokens(r.Context())
+	if err != nil {
+		refuse(w, r, unavailable, fmt.Errorf("The admin tokens could not be read: %w.", err))
+		return
+	}
+	all := Tokens{Tokens: []TokenEntry{}}
+	for _, t := range list {
+		all.Tokens = append(all.Tokens, entryOf(t))
+	}
+	answer(w, http.StatusOK, all)
+}
+
+func (d *Door) createToken(w http.ResponseWriter, r *http.Request) {
+	var body NewToken
+	if err := decode(w, r, &body); err != nil {
+		refuseError(w, r, invalidRequest, err)
+		return
+	}
+	wanted := store.NewAdminToken{Name: body.Name, Roles: body.Roles, Expires: body.Expires}
+	if err := wanted.Check(d.Now()); err != nil {
+		refuse(w, r, unacceptable, err)
+		return
+	}
+	about(r, "admin token "+body.Name)
+	made, text, err := d.TokenStore.CreateAdminToken(context.WithoutCancel(r.Context()), wanted)
+	switch {
+	case errors.Is(err, store.ErrTokenName):
+		refuse(w, r, nameTaken, err)
+	case err != nil:
+		refuse(w, r, unavailable, fmt.Errorf("The admin token could not be made: %w.", err))
+	default:
+		d.Log.Info("admin token made", "name", made.Name, "roles", made.Roles, "by", callerOf(r).actor)
+		answer(w, http.StatusCreated, MadeToken{entryOf(made), text})
+	}
+}
+
+func (d *Door) revokeToken(w http.ResponseWriter, r *http.Request) {
+	name := r.PathValue("name")
+	about(r, "admin token "+clip(name))
+	err := d.TokenStore.RevokeAdminToken(context.WithoutCancel(r.Context()), name)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		refuse(w, r, notFound, errors.New("There is no such admin token; GET /v1/tokens lists them."))
+	case err != nil:
+		refuse(w, r, unavailable, fmt.Errorf("The admin token could not be revoked: %w.", err))
+	default:
+		d.Log.Info("admin token revoked", "name", name, "by", callerOf(r).actor)
+		w.WriteHeader(http.StatusNoContent)
+	}
+}

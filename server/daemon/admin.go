@@ -1,0 +1,254 @@
+package daemon
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/headgate-io/headgate/internal/live"
+	"github.com/headgate-io/headgate/server/admin"
+	"github.com/headgate-io/headgate/server/config"
+	"github.com/headgate-io/headgate/server/metrics"
+	"github.com/headgate-io/headgate/server/store"
+)
+
+// adminDoor is what stands behind the admin listener.
+func (d *Daemon) adminDoor(token string) (*admin.Door, error) {
+	p, calls := d.parts, d.conf.AdminAccess.Calls
+	door, err := admin.New(admin.Options{
+		Limiter: p.limiter, Policies: p.rules, Rules: p.database, Compile: p.compile, Metrics: p.meter.Handler(),
+		Ready: d.ready, Log: d.log, Audit: p.database, FindKey: p.database.findKey, Warnings: p.pressure.warnings,
+		Fleet: p.database.fleet, Reverted: p.reverted, Budgets: p.reporter(), LimitRequests: p.requests,
+		NeedToken: d.conf.NeedsAdminToken(), Token: token, TokenName: filepath.Base(d.conf.AdminTokenFile),
+		Tokens: p.adminTokens.find, TokenStore: p.adminTokens,
+		Calls: p.database, KeepCalls: calls.Keep, MostCalls: calls.MaxLooks, Observe: p.meter.ObserveCall, Unrecorded: p.meter.CallUnrecorded,
+	})
+	if err == nil && d.conf.NeedsAdminToken() && token == "" && p.adminTokens.len() == 0 {
+		d.log.Warn("nobody can use the admin listener: it wants a token and there is none; make one with `headgate admin token create`")
+	}
+	return door, err
+}
+
+// adminToken reads the token of the file, if there is one.
+func adminToken(c config.Config) (string, error) {
+	if c.AdminTokenFile == "" {
+		return "", nil
+	}
+	return ReadToken(c.AdminTokenFile)
+}
+
+// minToken is the fewest characters an admin token may have.
+const minToken = 16
+
+// ReadToken returns the first line of a token file.
+func ReadToken(path string) (string, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("admin token: %w", err)
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	token := strings.TrimSpace(line)
+	if len(token) < minToken {
+		return "", fmt.Errorf("admin token: the first line of %s has %d characters, want %d or more", path, len(token), minToken)
+	}
+	return token, nil
+}
+
+// adminTokens are the admin tokens in force. While the database is away those
+// that were read last are: metrics and explanations are wanted most when
+// something is broken. So a revocation waits until it is back; the end of a token
+// does not.
+type adminTokens struct {
+	*database
+	value *live.Value[[]store.AdminTokenRecord, tokenTable]
+}
+
+type tokenTable map[[sha256.Size]byte]store.AdminToken
+
+// tokensLook is the time between two looks at the admin tokens, and so how long
+// a revoked one counts at most.
+const tokensLook = time.Second
+
+func startAdminTokens(ctx context.Context, from *database, c config.Config, log *slog.Logger) (*adminTokens, error) {
+	value, err := live.New(live.Options[[]store.AdminTokenRecord, tokenTable]{
+		Name: "admin tokens", Source: adminTokenSource{from}, Interval: tokensLook, Log: log, Spread: true,
+		LastGood: besideCopy(c.LastGood, ".admin.json"),
+		Encode:   func(records []store.AdminTokenRecord) ([]byte, error) { return json.Marshal(records) },
+		Decode: func(data []byte) (records []store.AdminTokenRecord, err error) {
+			err = json.Unmarshal(data, &records)
+			return records, err
+		},
+		Build: func(records []store.AdminTokenRecord, _ *tokenTable) (*tokenTable, error) {
+			table := make(tokenTable, len(records))
+			for _, r := range records {
+				table[r.Digest] = r.AdminToken
+			}
+			return &table, nil
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := value.Start(ctx); err != nil {
+		log.Error("no admin tokens could be loaded: until the database can be read, none of them counts", "error", err)
+	}
+	return &adminTokens{from, value}, nil
+}
+
+// besideCopy is where something is kept beside the last good rules; nowhere if
+// those are not kept.
+func besideCopy(lastGood, ending string) string {
+	if lastGood == "" {
+		return ""
+	}
+	return strings.TrimSuffix(lastGood, ".json") + ending
+}
+
+func (a *adminTokens) run(ctx context.Context) { a.value.Run(ctx) }
+
+func (a *adminTokens) find(digest [sha256.Size]byte) (store.AdminToken, bool) {
+	table := a.value.Get()
+	if table == nil {
+		return store.AdminToken{}, false
+	}
+	token, ok := (*table)[digest]
+	return token, ok
+}
+
+func (a *adminTokens) len() int {
+	if table := a.value.Get(); table != nil {
+		return len(*table)
+	}
+	return 0
+}
+
+func (a *adminTokens) status() func() metrics.AdminTokenStatus {
+	if a == nil {
+		return nil
+	}
+	return func() metrics.AdminTokenStatus {
+		s := a.value.Status()
+		return metrics.AdminTokenStatus{Tokens: a.len(), Failures: s.Failures, Stale: s.Stale}
+	}
+}
+
+// CreateAdminToken makes a token that counts here at once.
+func (a *adminTokens) CreateAdminToken(ctx context.Context, n store.NewAdminToken) (t store.AdminToken, text string, err error) {
+	s, err := a.get(ctx)
+	if err != nil {
+		return t, "", err
+	}
+	if t, text, err = s.CreateAdminToken(ctx, n); err == nil {
+		_ = a.value.Reload(ctx) // says so itself; the token counts at the next look
+	}
+	return t, text, err
+}
+
+// RevokeAdminToken ends a token here at once.
+func (a *adminTokens) RevokeAdminToken(ctx context.Context, name string) error {
+	s, err := a.get(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.RevokeAdminToken(ctx, name); err != nil {
+		return err
+	}
+	if err := a.value.Reload(ctx); err != nil {
+		return fmt.Errorf("it is revoked in the database and still counts here: %w", err)
+	}
+	return nil
+}
+
+// ListAdminTokens reports the tokens as they are in the database.
+func (a *adminTokens) ListAdminTokens(ctx context.Context) ([]store.AdminToken, error) {
+	s, err := a.get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return s.ListAdminTokens(ctx)
+}
+
+// adminTokenSource reads the admin tokens of a database.
+type adminTokenSource struct{ *database }
+
+func (a adminTokenSource) Version(ctx context.Context) (string, error) {
+	s, err := a.get(ctx)
+	if err != nil {
+		return "", err
+	}
+	return s.AdminTokens().Version(ctx)
+}
+
+func (a adminTokenSource) Load(ctx context.Context) ([]store.AdminTokenRecord, string, error) {
+	s, err := a.get(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	return s.AdminTokens().Load(ctx)
+}
+
+var (
+	_ admin.Auditor    = (*database)(nil)
+	_ admin.CallStore  = (*database)(nil)
+	_ admin.TokenStore = (*adminTokens)(nil)
+)
+
+// AuditBefore reports what was done to buckets.
+func (d *database) AuditBefore(ctx context.Context, before int64, most int) ([]store.Audit, error) {
+	s, err := d.get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return s.AuditBefore(ctx, before, most)
+}
+
+// BeginCall writes down a call that is about to change something.
+func (d *database) BeginCall(ctx context.Context, c store.Call) (int64, error) {
+	s, err := d.get(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return s.BeginCall(ctx, c)
+}
+
+// EndCall adds how it ended.
+func (d *database) EndCall(ctx context.Context, id int64, c store.Call) error {
+	s, err := d.get(ctx)
+	if err != nil {
+		return err
+	}
+	return s.EndCall(ctx, id, c)
+}
+
+// AppendCalls writes down calls that have ended.
+func (d *database) AppendCalls(ctx context.Context, calls []store.Call) error {
+	s, err := d.get(ctx)
+	if err != nil {
+		return err
+	}
+	return s.AppendCalls(ctx, calls)
+}
+
+// ListCalls reports calls.
+func (d *database) ListCalls(ctx context.Context, before int64, most int) ([]store.Call, error) {
+	s, err := d.get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return s.ListCalls(ctx, before, most)
+}
+
+// PruneCalls forgets old calls.
+func (d *database) PruneCalls(ctx context.Context, before time.Time, most int64) (int64, error) {
+	s, err := d.get(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return s.PruneCalls(ctx, before, most)
+}
