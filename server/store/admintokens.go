@@ -212,7 +212,7 @@ func (s *Store) adminTokens(ctx context.Context) (records []AdminTokenRecord, er
 }
 
 func (s *Store) queryAdminTokens(ctx context.Context, tx *tx) ([]AdminTokenRecord, error) {
-	rows, err := tx.QueryContext(ctx, "SELECT id, name, roles, digest, created_at, expires_at, revoked_at FROM admin_tokens ORDER BY created_at, id LIMIT ?", maxAdminTokens)
+	rows, err := tx.QueryContext(ctx, "SELECT id, name, roles, digest, created_at, expires_at, revoked_at FROM admin_tokens ORDER BY rowid LIMIT ?", maxAdminTokens)
 	if err != nil {
 		return nil, err
 	}

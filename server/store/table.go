@@ -123,12 +123,16 @@ func (t *table) explain(ctx context.Context, err error) error {
 
 // refuse is what a change of the rules meets.
 func (t *table) refuse() error {
-	return fmt.Errorf("%s: is read-only for headgate (db_table), want the rules changed where they are kept: INSERT, UPDATE or DELETE there acts on the running gateways", t.title)
+	return fmt.Errorf("%s: %w for headgate (db_table), want the rules changed where they are kept: INSERT, UPDATE or DELETE there acts on the running gateways", t.title, ErrTable)
 }
+
+// ErrTable is what is returned about changes and versions of rules that stand in
+// somebody else's table.
+var ErrTable = errors.New("is read-only")
 
 // noHistory is what a question about versions meets.
 func (t *table) noHistory() error {
-	return fmt.Errorf("%s: has no history that headgate keeps (db_table), want the history of whoever keeps the table", t.title)
+	return fmt.Errorf("%s: %w, so there is no history that headgate keeps (db_table), want the history of whoever keeps the table", t.title, ErrTable)
 }
 
 // nothing is the database of API keys that has not been made: it holds none.

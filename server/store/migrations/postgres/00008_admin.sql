@@ -4,6 +4,7 @@
 -- random enough that its SHA-256 tells nobody anything. Gateways look at this
 -- table by themselves, so that a new token makes none of them load its rules.
 CREATE TABLE admin_tokens (
+    rowid      BIGINT GENERATED ALWAYS AS IDENTITY UNIQUE,
     id         TEXT   COLLATE "C" PRIMARY KEY CHECK (id <> ''),
     name       TEXT   COLLATE "C" NOT NULL UNIQUE CHECK (name <> ''),
     roles      TEXT   NOT NULL CHECK (roles <> ''),
