@@ -22,7 +22,7 @@ import (
 	"github.com/headgate-io/headgate/server/developers"
 	"github.com/headgate-io/headgate/server/fleet"
 	"github.com/headgate-io/headgate/server/revert"
-	"github.com/headgate-io/headgate/server/rules"
+	"github.com/headgate-io/headgate/server/store"
 )
 
 // Options configures the door. What is about tokens and the record of calls,
@@ -30,18 +30,22 @@ import (
 type Options struct {
 	Limiter  *headgate.Limiter
 	Policies *policy.Cache
-	Rules    rules.Store
-	Compile  policy.CompileOptions
-	Metrics  http.Handler
-	Ready    func() error
-	Audit    Auditor
-	FindKey  FindKey
-	Fleet    func(context.Context) (fleet.Report, error)
+
+	// Database is where rules are kept, or why it cannot be used now.
+	Database func(context.Context) (*store.Store, error)
+
+	Compile policy.CompileOptions
+	Metrics http.Handler
+	Ready   func() error
+	Audit   Auditor
+	FindKey FindKey
+	Fleet   func(context.Context) (fleet.Report, error)
 
 	// Reverted reports that a change was taken back, or nil. Nil means that
 	// none ever is.
 	Reverted func() *revert.Reverted
-	Log      *slog.Logger
+
+	Log *slog.Logger
 
 	// Budgets tells what is left to a caller.
 	Budgets developers.Reporter
@@ -91,6 +95,7 @@ type Door struct {
 	Options
 	failures *failures
 	record   *recorder
+	past     past
 	handler  http.Handler
 }
 
@@ -119,8 +124,10 @@ var _ http.Handler = (*Door)(nil)
 // ServeHTTP serves one request.
 func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) { d.handler.ServeHTTP(w, r) }
 
-// Run writes down calls and forgets old ones, until ctx ends.
-func (d *Door) Run(ctx context.Context) { d.record.run(ctx) }
+// Run writes down calls and forgets what is old, until ctx ends.
+func (d *Door) Run(ctx context.Context) {
+	d.record.run(ctx, func() { d.past.forget(d.Now()) })
+}
 
 // build puts the operations behind their paths, and those that anybody may call
 // before the question who calls.

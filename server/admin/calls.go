@@ -185,10 +185,8 @@ func (rec *recorder) refused(c store.Call) {
 	}
 }
 
-func (rec *recorder) run(ctx context.Context) {
-	if rec.calls == nil {
-		return
-	}
+// run writes down what waits, and calls tick as often.
+func (rec *recorder) run(ctx context.Context, tick func()) {
 	write, prune := time.NewTicker(recordEvery), time.NewTicker(pruneEvery)
 	defer write.Stop()
 	defer prune.Stop()
@@ -200,6 +198,7 @@ func (rec *recorder) run(ctx context.Context) {
 			return
 		case <-write.C:
 			_ = rec.flush(ctx)
+			tick()
 		case <-prune.C:
 			rec.prune(ctx)
 		}
@@ -238,7 +237,7 @@ func (rec *recorder) flush(ctx context.Context) error {
 }
 
 func (rec *recorder) prune(ctx context.Context) {
-	if rec.keep == 0 {
+	if rec.calls == nil || rec.keep == 0 {
 		return
 	}
 	gone, err := rec.calls.PruneCalls(ctx, rec.now().Add(-rec.keep), rec.most)
@@ -264,6 +263,17 @@ type CallEntry struct {
 	Seconds   float64   `json:"seconds,omitempty"`
 }
 
+// EntryOf is what the API tells of a call.
+func EntryOf(c store.Call) CallEntry {
+	return CallEntry{c.ID, c.At.UTC(), c.Actor, c.Token, c.Peer, c.Operation, c.Changes, c.About, c.Status, c.Took.Seconds()}
+}
+
+// Call is the call that e tells of.
+func (e CallEntry) Call() store.Call {
+	return store.Call{ID: e.ID, At: e.At, Actor: e.Actor, Token: e.Token, Peer: e.Peer, Operation: e.Operation, Changes: e.Changes,
+		About: e.About, Status: e.Status, Took: time.Duration(e.Seconds * float64(time.Second))}
+}
+
 // Calls is the answer to GET /v1/calls, newest first.
 type Calls struct {
 	Calls []CallEntry `json:"calls"`
@@ -285,7 +295,7 @@ func (d *Door) listCalls(w http.ResponseWriter, r *http.Request) {
 		if list, err = d.Calls.ListCalls(r.Context(), before, most); err == nil {
 			page := Calls{Calls: []CallEntry{}}
 			for _, c := range list {
-				page.Calls = append(page.Calls, CallEntry{c.ID, c.At.UTC(), c.Actor, c.Token, c.Peer, c.Operation, c.Changes, c.About, c.Status, c.Took.Seconds()})
+				page.Calls = append(page.Calls, EntryOf(c))
 			}
 			if len(list) == most {
 				page.Next = strconv.FormatInt(list[most-1].ID, 10)

@@ -19,7 +19,7 @@ import (
 func TestCallsAreWrittenDown(t *testing.T) {
 	s := newSite(t)
 	for _, c := range samples {
-		s.call(s.all(), c.method, c.target, c.body)
+		s.call(s.all(), c.method, c.target, c.body, c.header...)
 	}
 	s.call(s.token(store.RoleRead), "POST", "/v1/buckets/reset", `{"endpoint":"*"}`)
 	s.call("", "GET", "/v1/policies", "")
@@ -47,7 +47,7 @@ func TestCallsAreWrittenDown(t *testing.T) {
 		}
 	}
 	for operation, about := range map[string]string{
-		"setPolicy": "put POST /v1/login", "resetBucket": "GET /v1/items/{id}: address 192.0.2.7", "createToken": "admin token sample", "revokeToken": "admin token sample",
+		"setPolicy": `set rule for "POST /v1/login" per ip`, "resetBucket": "GET /v1/items/{id}: address 192.0.2.7", "createToken": "admin token sample", "revokeToken": "admin token sample",
 	} {
 		if got := has[operation+" token readwritegrant"].About; got != about {
 			t.Errorf("%s is about %q, want %q", operation, got, about)
@@ -108,7 +108,7 @@ func TestCallsThatCannotBeWrittenDown(t *testing.T) {
 			if c.id != op.ID || op.ID == "listCalls" {
 				continue
 			}
-			got := s.call(s.all(), c.method, c.target, c.body)
+			got := s.call(s.all(), c.method, c.target, c.body, c.header...)
 			if op.Changes && (got.kind() != "unavailable" || !strings.Contains(got.body, "The call could not be written down, so it was not made: the disk is full.")) || !op.Changes && got.status >= 300 {
 				t.Errorf("%s = %d %s, want it refused: %v", op.ID, got.status, got.body, op.Changes)
 			}

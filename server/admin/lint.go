@@ -10,7 +10,7 @@ import (
 // among the endpoints and costs of this gateway. It changes nothing: 200 means
 // that it was looked at, not that it is good.
 func (d *Door) lint(w http.ResponseWriter, r *http.Request) {
-	body, err := readJSON(w, r)
+	body, err := readJSON(w, r, maxEdit)
 	if err != nil {
 		refuseError(w, r, invalidRequest, err)
 		return

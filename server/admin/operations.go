@@ -57,12 +57,25 @@ var operations = []operation{
 	{id: "getMetrics", method: "GET", path: "/metrics", access: readers, query: []string{"name[]…"}, serve: (*Door).metrics},
 	{id: "getDescription", method: "GET", path: "/v1/openapi.yaml", access: readers, serve: (*Door).description},
 
-	{id: "listPolicies", method: "GET", path: "/v1/policies", access: readers, query: []string{"limit", "cursor"}, serve: (*Door).listPolicies},
-	{id: "setPolicy", method: "PUT", path: "/v1/policies", access: writersOrGrant, changes: true, serve: (*Door).setPolicy},
+	{id: "listPolicies", method: "GET", path: "/v1/policies", access: readers, query: []string{"in", "limit", "cursor"}, serve: (*Door).listPolicies},
+	{id: "setPolicy", method: "PUT", path: "/v1/policies", access: writersOrGrant, changes: true, query: []string{"why", "by"}, serve: (*Door).setPolicy},
 	{id: "deletePolicy", method: "DELETE", path: "/v1/policies", access: writersOrGrant, changes: true,
-		query: []string{"endpoint", "project", "tier", "subject", "temporary"}, serve: (*Door).deletePolicy},
+		query: []string{"endpoint", "project", "tier", "subject", "temporary", "why", "by"}, serve: (*Door).deletePolicy},
+	{id: "getPolicy", method: "GET", path: "/v1/policies/one", access: readers,
+		query: []string{"endpoint", "project", "tier", "subject", "temporary"}, serve: (*Door).getPolicy},
+	{id: "applyPolicies", method: "POST", path: "/v1/policies/apply", access: writersOrGrant, changes: true, serve: (*Door).applyPolicies},
 	{id: "lintPolicies", method: "POST", path: "/v1/policies/lint", access: readers, serve: (*Door).lint},
 	{id: "reloadPolicies", method: "POST", path: "/v1/reload", access: writers, serve: (*Door).reload},
+
+	{id: "listProjects", method: "GET", path: "/v1/projects", access: readers, query: []string{"project", "limit", "cursor"}, serve: (*Door).listProjects},
+	{id: "setProject", method: "PUT", path: "/v1/projects", access: writers, changes: true, query: []string{"why", "by"}, serve: (*Door).setProject},
+	{id: "deleteProject", method: "DELETE", path: "/v1/projects", access: writers, changes: true, query: []string{"project", "why", "by"}, serve: (*Door).deleteProject},
+
+	{id: "listVersions", method: "GET", path: "/v1/versions", access: readers, query: []string{"limit", "cursor"}, serve: (*Door).listVersions},
+	{id: "getVersion", method: "GET", path: "/v1/versions/{id}", access: readers, query: []string{"limit", "cursor"}, serve: (*Door).getVersion},
+	{id: "listVersionPolicies", method: "GET", path: "/v1/versions/{id}/policies", access: readers, query: []string{"limit", "cursor"}, serve: (*Door).listVersionPolicies},
+	{id: "diffVersions", method: "GET", path: "/v1/versions/{id}/diff", access: readers, query: []string{"from", "limit", "cursor"}, serve: (*Door).diffVersions},
+	{id: "rollbackVersion", method: "POST", path: "/v1/versions/{id}/rollback", access: writers, changes: true, serve: (*Door).rollbackVersion},
 
 	{id: "explainByQuery", method: "GET", path: "/v1/explain", access: readers, query: []string{"method", "target", "peer", "header…", "identifier"}, serve: (*Door).explain},
 	{id: "explain", method: "POST", path: "/v1/explain", access: readers, serve: (*Door).explain},

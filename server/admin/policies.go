@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -18,6 +19,7 @@ import (
 // State is how the rules in force came to be.
 type State struct {
 	Version      string  `json:"version"`
+	Number       int64   `json:"number,omitempty"` // in the history; 0 is unknown
 	Rules        int     `json:"rules"`
 	StaleSeconds float64 `json:"stale_seconds"`
 	FromDisk     bool    `json:"from_disk,omitempty"`
@@ -30,113 +32,200 @@ type State struct {
 
 func (d *Door) state() State {
 	s := d.Policies.Status()
-	state := State{Version: s.Version, Rules: s.Rules, StaleSeconds: s.Stale.Seconds(), FromDisk: s.FromDisk, LastError: s.LastError}
+	state := State{Version: s.Version, Number: s.Number, Rules: s.Rules, StaleSeconds: s.Stale.Seconds(), FromDisk: s.FromDisk, LastError: s.LastError}
 	if d.Reverted != nil {
 		state.AutoReverted = d.Reverted()
 	}
 	return state
 }
 
-// Listing is the answer to GET /v1/policies.
+// Listing is the answer to GET /v1/policies. State is of the rules in force,
+// whichever are listed.
 type Listing struct {
 	State
+	In       string       `json:"in"` // force or database
 	Policies []file.Entry `json:"policies"`
 	Next     string       `json:"next,omitempty"` // cursor of the following page
+
+	number int64 // of the rules that are listed
 }
 
-// listPolicies shows the rules in force, in the order of the database.
+func (l Listing) etag() int64 { return l.number }
+
 func (d *Door) listPolicies(w http.ResponseWriter, r *http.Request) {
 	most, err := pageLimit(r)
-	listing := Listing{State: d.state(), Policies: []file.Entry{}}
-	first, errCursor := pageAfter(r, listing.Version)
-	if err := errors.Join(err, errCursor); err != nil {
+	switch in := r.URL.Query().Get("in"); {
+	case err != nil:
+		refuseError(w, r, invalidRequest, err)
+	case in == "database":
+		d.listDatabase(w, r, most)
+	case in == "" || in == "force":
+		d.listForce(w, r, most)
+	default:
+		refuse(w, r, invalidRequest, fmt.Errorf("in is %q, want force or database", clip(in)))
+	}
+}
+
+// listForce shows the rules in force: also when there is no database.
+func (d *Door) listForce(w http.ResponseWriter, r *http.Request, most int) {
+	listing := Listing{State: d.state(), In: "force", Policies: []file.Entry{}}
+	first, err := pageAfter(r, listing.Version)
+	if err != nil {
 		refuseError(w, r, invalidRequest, err)
 		return
 	}
 	if set := d.Policies.Set(); set != nil {
-		var doc policy.Document
-		for i := first; i < min(first+most, set.Len()); i++ {
-			doc.Rules = append(doc.Rules, set.Rule(policy.RuleID(i)))
+		var list []policy.Rule
+		for i := int(first); i < min(int(first)+most, set.Len()); i++ {
+			list = append(list, set.Rule(policy.RuleID(i)))
 		}
-		listing.Policies = append(listing.Policies, file.From(doc).Rules...)
-		if first+most < set.Len() {
-			listing.Next = cursor(listing.Version, first+most)
+		listing.Policies = append(listing.Policies, ruleEntries(list)...)
+		if int(first)+most < set.Len() {
+			listing.Next = cursor(listing.Version, first+int64(most))
 		}
+		setETag(w, set.Number())
 	}
 	answer(w, http.StatusOK, listing)
 }
 
-// cursor names where a page begins, in one version of what it shows.
-func cursor(version string, first int) string { return strconv.Itoa(first) + "@" + version }
+// listDatabase shows the rules in the database.
+func (d *Door) listDatabase(w http.ResponseWriter, r *http.Request, most int) {
+	d.read(w, r, func(ctx context.Context, db *store.Store) (any, error) {
+		first, version := int64(0), ""
+		if text := r.URL.Query().Get("cursor"); text != "" {
+			var err error
+			if first, version, err = parseCursor(text); err != nil {
+				return nil, err
+			}
+		}
+		page, err := db.Page(ctx, first, most)
+		if err != nil {
+			return nil, err
+		}
+		if of := strconv.FormatInt(page.Number, 10); version != "" && version != of {
+			return nil, moved(page.Number)
+		}
+		listing := Listing{State: d.state(), In: "database", Policies: append([]file.Entry{}, ruleEntries(page.Rules)...), number: page.Number}
+		if page.Last > 0 {
+			listing.Next = cursor(strconv.FormatInt(page.Number, 10), page.Last)
+		}
+		return listing, nil
+	})
+}
 
-// pageAfter reads a cursor. A page of another version has no place after the one
-// before it.
-func pageAfter(r *http.Request, version string) (first int, err error) {
+// cursor names where a page begins, in one version of what it shows.
+func cursor(version string, first int64) string { return strconv.FormatInt(first, 10) + "@" + version }
+
+func parseCursor(text string) (first int64, version string, err error) {
+	number, version, ok := strings.Cut(text, "@")
+	first, err = strconv.ParseInt(number, 10, 64)
+	if err != nil || first < 1 || !ok {
+		return 0, "", fault{invalidRequest, fmt.Errorf("cursor is %q, want the next of the page before", clip(text))}
+	}
+	return first, version, nil
+}
+
+// pageAfter reads the cursor of a page of version. A page of another one has no
+// place after the one before it.
+func pageAfter(r *http.Request, version string) (first int64, err error) {
 	text := r.URL.Query().Get("cursor")
 	if text == "" {
 		return 0, nil
 	}
-	number, of, ok := strings.Cut(text, "@")
-	first, err = strconv.Atoi(number)
-	switch {
-	case err != nil || first < 1 || !ok:
-		return 0, fault{invalidRequest, fmt.Errorf("cursor is %q, want the next of the page before", clip(text))}
-	case of != version:
-		return 0, fault{pagesMoved, errors.New("The rules have changed since the page before: begin again without cursor.")}
+	first, of, err := parseCursor(text)
+	if err == nil && of != version {
+		return 0, moved(0)
 	}
-	return first, nil
+	return first, err
+}
+
+func moved(number int64) error {
+	text := "The rules have changed since the page before: begin again without cursor"
+	if number > 0 {
+		text += fmt.Sprintf("; those of GET /v1/versions/%d/policies never change", number)
+	}
+	return fault{pagesMoved, errors.New(text + ".")}
+}
+
+// One is the answer to GET /v1/policies/one.
+type One struct {
+	Policy file.Entry `json:"policy"`
+
+	number int64
+}
+
+func (o One) etag() int64 { return o.number }
+
+// getPolicy shows one rule of the database.
+func (d *Door) getPolicy(w http.ResponseWriter, r *http.Request) {
+	key, err := ruleNamed(r)
+	if err != nil {
+		refuseError(w, r, invalidRequest, err)
+		return
+	}
+	d.read(w, r, func(ctx context.Context, db *store.Store) (any, error) {
+		// The version first: a newer rule under an older ETag is refused when
+		// it is changed, and the other way round it would be lost.
+		now, err := db.Current(ctx)
+		if err != nil {
+			return nil, err
+		}
+		rule, err := db.Get(ctx, key)
+		if err != nil {
+			return nil, err
+		}
+		return One{ruleEntries([]policy.Rule{rule})[0], now.ID}, nil
+	})
 }
 
 func (d *Door) setPolicy(w http.ResponseWriter, r *http.Request) {
-	rule, err := readRule(w, r)
-	if err != nil {
-		refuseError(w, r, invalidRequest, err)
-		return
+	body, err := readJSON(w, r, maxBody)
+	var list []policy.Rule
+	if err == nil {
+		list, err = readRules("["+string(body)+"]", "body")
 	}
-	d.change(w, r, "put", rule, func(ctx context.Context) error {
-		_, err := rules.Set(ctx, d.Rules, author(r), rule, d.Compile)
-		return err
-	})
+	d.edit(w, r, err, authorInQuery(r), func(e *store.Edit) string {
+		e.Set, e.Action = list, store.ActionSet
+		return "set " + store.KeyOf(list[0]).String()
+	}, false)
 }
 
 func (d *Door) deletePolicy(w http.ResponseWriter, r *http.Request) {
-	rule, err := ruleNamed(r)
+	key, err := ruleNamed(r)
+	d.edit(w, r, err, authorInQuery(r), func(e *store.Edit) string {
+		e.Delete, e.Action = []store.RuleKey{key}, store.ActionDelete
+		return "delete " + key.String()
+	}, false)
+}
+
+// edit makes the edit that fill describes, of the version that If-Match names.
+func (d *Door) edit(w http.ResponseWriter, r *http.Request, err error, a store.Author, fill func(*store.Edit) string, needsBase bool) {
+	base, errBase := ifMatch(r, needsBase)
+	if err == nil {
+		err = errBase
+	}
 	if err != nil {
 		refuseError(w, r, invalidRequest, err)
 		return
 	}
-	d.change(w, r, "delete", rule, func(ctx context.Context) error {
-		_, err := rules.Delete(ctx, d.Rules, author(r), store.KeyOf(rule))
-		return err
+	e := store.Edit{Base: base}
+	about(r, fill(&e))
+	if err := mustWrite(r, e); err != nil {
+		refuseError(w, r, roleMissing, err)
+		return
+	}
+	d.change(w, r, func(ctx context.Context, db *store.Store) (store.Version, error) {
+		others := len(e.Delete) + len(e.Tiers)
+		switch {
+		case len(e.Set) == 1 && others == 0 && !e.Replace:
+			// What was wrong with other rules before is not this one's fault.
+			e.Check = func(before, _ policy.Document) error { return rules.Check(before, e.Set[0], d.Compile) }
+			return db.Apply(ctx, a, e)
+		case len(e.Set) == 0 && !e.Replace:
+			return db.Apply(ctx, a, e) // which leaves less that can be wrong
+		}
+		return rules.Apply(ctx, db, a, e, d.Compile)
 	})
-}
-
-// author is who makes a change of the rules.
-func author(r *http.Request) store.Author { return store.Author{Actor: callerOf(r).actor} }
-
-// change makes a change and puts it in force before answering.
-func (d *Door) change(w http.ResponseWriter, r *http.Request, verb string, rule policy.Rule, do func(context.Context) error) {
-	about(r, verb+" "+rule.Endpoint)
-	err := do(r.Context())
-	var wrong policy.Problem
-	switch {
-	case errors.Is(err, store.ErrNotFound):
-		refuse(w, r, notFound, errors.New("There is no such rule; GET /v1/policies lists them."))
-		return
-	case errors.As(err, &wrong):
-		refuse(w, r, unacceptable, err)
-		return
-	case err != nil:
-		d.Log.Error("policy change failed", "verb", verb, "error", err)
-		refuse(w, r, unavailable, fmt.Errorf("The change could not be written: %w.", err))
-		return
-	}
-	d.Log.Info("policy changed", "verb", verb, "rule", rule.Title())
-	if err := d.Policies.Reload(r.Context()); err != nil {
-		refuse(w, r, notInForce, fmt.Errorf("The change is written and not in force: %w.", err))
-		return
-	}
-	answer(w, http.StatusOK, d.state())
 }
 
 func (d *Door) reload(w http.ResponseWriter, r *http.Request) {
@@ -147,28 +236,147 @@ func (d *Door) reload(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, d.state())
 }
 
-// readRule reads one rule as policy files write it.
-func readRule(w http.ResponseWriter, r *http.Request) (policy.Rule, error) {
-	body, err := readJSON(w, r)
-	if err != nil {
-		return policy.Rule{}, err
-	}
-	doc, err := file.Decode([]byte(`{"rules":[`+string(body)+`]}`), "body")
-	if err != nil {
-		return policy.Rule{}, err
-	}
-	return doc.Rules[0], nil
+// readRules reads a list of rules as policy files write it.
+func readRules(list, source string) ([]policy.Rule, error) {
+	doc, err := file.Decode([]byte(`{"rules":`+list+`}`), source)
+	return doc.Rules, err
 }
 
 // ruleNamed reads which rule a query means.
-func ruleNamed(r *http.Request) (policy.Rule, error) {
+func ruleNamed(r *http.Request) (store.RuleKey, error) {
 	query := r.URL.Query()
-	rule := policy.Rule{Endpoint: query.Get("endpoint"), Project: query.Get("project"), Tier: query.Get("tier")}
-	if rule.Endpoint == "" {
-		return rule, errors.New("endpoint is missing from the query, want the rule's endpoint")
+	name := RuleName{Endpoint: query.Get("endpoint"), Project: query.Get("project"), Tier: query.Get("tier"), Subject: query.Get("subject")}
+	var err error
+	if text := query.Get("temporary"); text != "" {
+		if name.Temporary, err = strconv.ParseBool(text); err != nil {
+			err = fmt.Errorf("temporary is %q, want true or false", clip(text))
+		}
 	}
-	if subject := query.Get("subject"); subject != "" {
-		return rule, rule.Subject.UnmarshalText([]byte(subject))
+	key, errName := name.Key()
+	return key, errors.Join(errName, err)
+}
+
+// RuleName names a rule.
+type RuleName struct {
+	Endpoint  string `json:"endpoint"`
+	Project   string `json:"project,omitempty"`
+	Tier      string `json:"tier,omitempty"`
+	Subject   string `json:"subject,omitempty"` // default principal
+	Temporary bool   `json:"temporary,omitempty"`
+}
+
+// Key is what the database finds the rule by.
+func (n RuleName) Key() (store.RuleKey, error) {
+	if n.Endpoint == "" {
+		return store.RuleKey{}, errors.New("endpoint is missing, want the rule's endpoint")
 	}
-	return rule, nil
+	rule := policy.Rule{Endpoint: n.Endpoint, Project: n.Project, Tier: n.Tier}
+	if n.Subject != "" {
+		if err := rule.Subject.UnmarshalText([]byte(n.Subject)); err != nil {
+			return store.RuleKey{}, err
+		}
+	}
+	key := store.KeyOf(rule)
+	key.Temporary = n.Temporary
+	return key, nil
+}
+
+// NameOf is how the API names the rule with a key.
+func NameOf(k store.RuleKey) RuleName {
+	return RuleName{Endpoint: k.Endpoint, Project: k.Project, Tier: k.Tier, Subject: k.Subject.String(), Temporary: k.Temporary}
+}
+
+// Edit is the body of POST /v1/policies/apply.
+type Edit struct {
+	Set     json.RawMessage   `json:"set,omitempty"` // rules, as policy files have them
+	Delete  []RuleName        `json:"delete,omitempty"`
+	Tiers   map[string]string `json:"tiers,omitempty"` // an empty one takes a project out of any
+	Replace bool              `json:"replace,omitempty"`
+	DryRun  bool              `json:"dry_run,omitempty"`
+	Action  string            `json:"action,omitempty"`
+	Why     string            `json:"why,omitempty"`
+	By      string            `json:"by,omitempty"`
+}
+
+// read translates an edit, or names every field at fault.
+func (e *Edit) read() (edit store.Edit, err error) {
+	edit = store.Edit{Tiers: e.Tiers, Replace: e.Replace, Action: store.ActionApply}
+	var errs []error
+	if e.Set != nil {
+		edit.Set, err = readRules(string(e.Set), "set")
+		errs = append(errs, err)
+	}
+	for _, name := range e.Delete {
+		key, err := name.Key()
+		edit.Delete, errs = append(edit.Delete, key), append(errs, err)
+	}
+	switch e.Action {
+	case "":
+	case store.ActionApply, store.ActionImport, store.ActionTier, store.ActionSet, store.ActionDelete:
+		edit.Action = e.Action
+	default:
+		errs = append(errs, fmt.Errorf("action is %q, want apply, import, tier, set or delete", clip(e.Action)))
+	}
+	return edit, errors.Join(errs...)
+}
+
+// Plan is what an edit with dry_run would do.
+type Plan struct {
+	Number int64 `json:"number,omitempty"` // of the rules that it would change
+	Changes
+}
+
+func (p Plan) etag() int64 { return p.Number }
+
+func (d *Door) applyPolicies(w http.ResponseWriter, r *http.Request) {
+	var body Edit
+	err := decodeUpTo(w, r, &body, maxEdit)
+	var edit store.Edit
+	if err == nil {
+		edit, err = body.read()
+	}
+	if err == nil && body.DryRun {
+		d.plan(w, r, edit)
+		return
+	}
+	d.edit(w, r, err, author(r, body.By, body.Why), func(e *store.Edit) string {
+		e.Set, e.Delete, e.Tiers, e.Replace, e.Action = edit.Set, edit.Delete, edit.Tiers, edit.Replace, edit.Action
+		return fmt.Sprintf("%s: %d rules, %d to delete, %d tiers", e.Action, len(e.Set), len(e.Delete), len(e.Tiers))
+	}, true)
+}
+
+// errPlanned ends a transaction that was only to show what it would do.
+var errPlanned = errors.New("nothing was changed: dry_run")
+
+// plan makes an edit and takes it back before anybody sees it.
+func (d *Door) plan(w http.ResponseWriter, r *http.Request, e store.Edit) {
+	base, err := ifMatch(r, false)
+	if err == nil {
+		err = mustWrite(r, e)
+	}
+	if err != nil {
+		refuseError(w, r, invalidRequest, err)
+		return
+	}
+	about(r, "plan")
+	var plan Plan
+	e.Base = base
+	e.Check = func(before, after policy.Document) error {
+		if err := rules.CheckAll(before, after, d.Compile); err != nil {
+			return err
+		}
+		changes := store.Compare(before, after)
+		plan = Plan{before.Number, changesPage(changes, 0, len(changes))}
+		return errPlanned
+	}
+	db, err := d.Database(r.Context())
+	if err == nil {
+		_, err = db.Apply(r.Context(), author(r, "", ""), e)
+	}
+	if !errors.Is(err, errPlanned) {
+		d.refuseChange(w, r, err)
+		return
+	}
+	setETag(w, plan.Number)
+	answer(w, http.StatusOK, plan)
 }

@@ -14,18 +14,21 @@ import (
 	"strings"
 )
 
-// maxBody bounds what a request may send, in bytes.
-const maxBody = 1 << 20
+// Bounds of what a request may send, in bytes. An edit may be of many rules.
+const (
+	maxBody = 1 << 20
+	maxEdit = 64 << 20
+)
 
 // readJSON reads the body, which must be one JSON value. Only a script can
 // send one across origins, and only with the listener's leave.
-func readJSON(w http.ResponseWriter, r *http.Request) (json.RawMessage, error) {
+func readJSON(w http.ResponseWriter, r *http.Request, most int64) (json.RawMessage, error) {
 	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind != "application/json" {
 		return nil, fault{notJSON, fmt.Errorf("Content-Type is %q, want application/json", clip(r.Header.Get("Content-Type")))}
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
 	if large := new(http.MaxBytesError); errors.As(err, &large) {
-		return nil, fault{tooLarge, fmt.Errorf("the body has more than %d bytes", maxBody)}
+		return nil, fault{tooLarge, fmt.Errorf("the body has more than %d bytes", most)}
 	}
 	if err != nil {
 		return nil, fault{invalidRequest, fmt.Errorf("body: %w", err)}
@@ -38,7 +41,11 @@ func readJSON(w http.ResponseWriter, r *http.Request) (json.RawMessage, error) {
 
 // decode reads the body into v: every field must be one of v's.
 func decode(w http.ResponseWriter, r *http.Request, v any) error {
-	body, err := readJSON(w, r)
+	return decodeUpTo(w, r, v, maxBody)
+}
+
+func decodeUpTo(w http.ResponseWriter, r *http.Request, v any, most int64) error {
+	body, err := readJSON(w, r, most)
 	if err != nil {
 		return err
 	}

@@ -38,7 +38,9 @@ type site struct {
 	now  time.Time // of the door
 
 	tokens map[string]string // texts by name
-	seen   map[string]bool   // operations that were called with success
+
+	mu   sync.Mutex
+	seen map[string]bool // guarded by mu; operations that were called with success
 }
 
 // theDocument is openapi.yaml as a well-kept library reads it.
@@ -91,7 +93,7 @@ func newSite(t testing.TB, change ...func(*admin.Options)) *site {
 	limiter, err := headgate.New(headgate.Options{Endpoints: endpoints, Policies: rules, Buckets: buckets, Identities: who})
 	must(t, err)
 	o := admin.Options{
-		Limiter: limiter, Policies: rules, Rules: db, Compile: compile,
+		Limiter: limiter, Policies: rules, Database: func(context.Context) (*store.Store, error) { return db, nil }, Compile: compile,
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 			_, _ = io.WriteString(w, "headgate_up 1\n")
@@ -198,6 +200,8 @@ func (s *site) call(token, method, target, body string, header ...string) answer
 // been wrong; what was served must not be.
 func (s *site) check(r *http.Request, body string, got answer) {
 	s.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	route, parameters := s.route(r)
 	if route == nil {
 		if got.status != http.StatusNotFound && got.status != http.StatusMethodNotAllowed && got.status != http.StatusUnauthorized && got.status != http.StatusForbidden {

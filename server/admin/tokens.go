@@ -40,6 +40,11 @@ func entryOf(t store.AdminToken) TokenEntry {
 	return TokenEntry{t.ID, t.Name, t.Roles, t.Created.UTC(), utc(t.Expires), utc(t.Revoked)}
 }
 
+// AdminToken is the token that e tells of.
+func (e TokenEntry) AdminToken() store.AdminToken {
+	return store.AdminToken{ID: e.ID, Name: e.Name, Roles: e.Roles, Created: e.Created, Expires: e.Expires, Revoked: e.Revoked}
+}
+
 // Tokens is the answer to GET /v1/tokens, oldest first.
 type Tokens struct {
 	Tokens []TokenEntry `json:"tokens"`

@@ -1,0 +1,167 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/store"
+)
+
+// Done is the answer to a change of the rules: what is in force now, and the
+// version that was made. A change that changes nothing makes none, and reports
+// the newest.
+type Done struct {
+	State
+	Change VersionEntry `json:"change"`
+}
+
+// Conflict is the problem that somebody has changed the rules meanwhile.
+type Conflict struct {
+	Problem
+	Current int64          `json:"current"`
+	Since   []VersionEntry `json:"since"` // newest first
+}
+
+// author is who makes a change of the rules, as far as proven, who they say they
+// are, and why.
+func author(r *http.Request, by, why string) store.Author {
+	return store.Author{Actor: callerOf(r).actor, Claimed: by, Why: why}
+}
+
+// authorInQuery is author for what has no place for it in its body.
+func authorInQuery(r *http.Request) store.Author {
+	query := r.URL.Query()
+	return author(r, query.Get("by"), query.Get("why"))
+}
+
+// ifMatch reads which version a change is of, 0 for whatever is there. With
+// needed it must be said, be it only that it does not matter.
+func ifMatch(r *http.Request, needed bool) (base int64, err error) {
+	values := r.Header.Values("If-Match")
+	text := strings.TrimSpace(strings.Join(values, ", "))
+	switch {
+	case text == "*", text == "" && !needed:
+		return 0, nil
+	case text == "":
+		return 0, fault{ifMatchMissing, errors.New("If-Match is missing, want the ETag of GET /v1/policies?in=database that the change was made from, or * for whatever is there")}
+	}
+	tag, ok := strings.CutPrefix(text, `"`)
+	tag, closed := strings.CutSuffix(tag, `"`)
+	base, err = strconv.ParseInt(tag, 10, 64)
+	if !ok || !closed || err != nil || base < 1 {
+		return 0, fault{invalidRequest, fmt.Errorf(`If-Match is %q, want one version as ETag has it, such as "17", or *`, clip(text))}
+	}
+	return base, nil
+}
+
+// setETag names the version that an answer is of.
+func setETag(w http.ResponseWriter, version int64) {
+	if version > 0 {
+		w.Header().Set("ETag", `"`+strconv.FormatInt(version, 10)+`"`)
+	}
+}
+
+// change makes a change and puts it in force before answering. Once it is begun
+// it is brought to its end, whether or not anybody waits.
+func (d *Door) change(w http.ResponseWriter, r *http.Request, do func(context.Context, *store.Store) (store.Version, error)) {
+	ctx := context.WithoutCancel(r.Context())
+	db, err := d.Database(ctx)
+	var v store.Version
+	if err == nil {
+		v, err = do(ctx, db)
+	}
+	if err != nil {
+		d.refuseChange(w, r, err)
+		return
+	}
+	d.Log.Info("rules changed", "version", v.ID, "action", v.Action, "actor", v.Actor, "added", v.Added, "changed", v.Changed, "removed", v.Removed)
+	if err := d.Policies.Reload(ctx); err != nil {
+		refuse(w, r, notInForce, fmt.Errorf("The change is written, as version %d, and not in force: %w.", v.ID, err))
+		return
+	}
+	setETag(w, v.ID)
+	answer(w, http.StatusOK, Done{d.state(), versionEntry(v)})
+}
+
+// refuseChange answers why a change was not made.
+func (d *Door) refuseChange(w http.ResponseWriter, r *http.Request, err error) {
+	var conflict *store.Conflict
+	var wrong policy.Problem
+	var f fault
+	switch {
+	case errors.As(err, &f):
+		refuse(w, r, f.kind, err)
+	case errors.As(err, &conflict):
+		refuseConflict(w, r, conflict)
+	case errors.Is(err, store.ErrNotFound):
+		refuse(w, r, notFound, err)
+	case errors.As(err, &wrong):
+		refuse(w, r, unacceptable, err)
+	case errors.Is(err, store.ErrTable):
+		refuse(w, r, unacceptable, err)
+	default:
+		d.Log.Error("the rules could not be changed", "error", err)
+		refuse(w, r, unavailable, fmt.Errorf("The change could not be written: %w.", err))
+	}
+}
+
+func refuseConflict(w http.ResponseWriter, r *http.Request, c *store.Conflict) {
+	p := Conflict{
+		Problem: Problem{Type: kindPrefix + versionChanged.name, Title: versionChanged.title, Status: versionChanged.status, Detail: c.Error()},
+		Current: c.Current.ID, Since: []VersionEntry{},
+	}
+	for _, v := range c.Since {
+		p.Since = append(p.Since, versionEntry(v))
+	}
+	setETag(w, c.Current.ID)
+	writeProblem(w, r, p)
+}
+
+// read answers with what do reports of the database.
+func (d *Door) read(w http.ResponseWriter, r *http.Request, do func(context.Context, *store.Store) (any, error)) {
+	db, err := d.Database(r.Context())
+	var value any
+	if err == nil {
+		value, err = do(r.Context(), db)
+	}
+	var f fault
+	switch {
+	case err == nil:
+		if tagged, ok := value.(interface{ etag() int64 }); ok {
+			setETag(w, tagged.etag())
+		}
+		answer(w, http.StatusOK, value)
+	case errors.As(err, &f):
+		refuse(w, r, f.kind, err)
+	case errors.Is(err, store.ErrNotFound):
+		refuse(w, r, notFound, err)
+	case errors.Is(err, store.ErrTable):
+		refuse(w, r, unacceptable, err)
+	default:
+		refuse(w, r, unavailable, fmt.Errorf("The database could not be read: %w.", err))
+	}
+}
+
+// mustWrite refuses an edit to those who may only make rules that expire, unless
+// it is about nothing else.
+func mustWrite(r *http.Request, e store.Edit) error {
+	if callerOf(r).may(store.RoleWrite) {
+		return nil
+	}
+	lasting := e.Replace || len(e.Tiers) > 0
+	for _, rule := range e.Set {
+		lasting = lasting || rule.Expires.IsZero()
+	}
+	for _, k := range e.Delete {
+		lasting = lasting || !k.Temporary
+	}
+	if lasting {
+		return fault{roleMissing, fmt.Errorf("This wants a token with the role write, and %s has not: grant is for rules that expire.", callerOf(r).actor)}
+	}
+	return nil
+}
