@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/headgate-io/headgate/server/config"
+	"github.com/headgate-io/headgate/server/client"
 	"github.com/headgate-io/headgate/server/store"
 )
 
@@ -19,6 +19,7 @@ const mostAudit = 1_000_000
 
 func newAudit() *cobra.Command {
 	var from configFlags
+	var by throughFlags
 	var limit int
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -32,8 +33,8 @@ user that the caller named. Entries are never changed or deleted.`,
 			if limit < 1 || limit > mostAudit {
 				return usagef("--limit is %d, want 1 to %d", limit, mostAudit)
 			}
-			return withKeys(cmd, &from, forReading, func(ctx context.Context, db *store.Store, _ config.Config) error {
-				list, err := db.ListAudit(ctx, limit)
+			return through(cmd, &by, &from, forReading, func(c *client.Client) audit { return c }, func(s *store.Store) audit { return s }, func(from audit) error {
+				list, err := from.ListAudit(cmd.Context(), limit)
 				if err != nil {
 					return err
 				}
@@ -42,9 +43,15 @@ user that the caller named. Entries are never changed or deleted.`,
 		},
 	}
 	from.addFlags(cmd, "db")
+	by.addFlags(cmd)
 	cmd.Flags().IntVar(&limit, "limit", 100, "how many entries, the newest")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+// audit is where it is written down what operators did to buckets.
+type audit interface {
+	ListAudit(ctx context.Context, most int) ([]store.Audit, error)
 }
 
 // auditRow is an entry as --json prints it.

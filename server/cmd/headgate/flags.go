@@ -15,6 +15,8 @@ type configFlags struct {
 	file  string
 	given config.Config
 	apply map[string]func(to, from *config.Config)
+
+	through throughFlags // of commands that a gateway may do too
 }
 
 // addFlags declares the named flags on cmd, and --config with them.
@@ -23,6 +25,10 @@ func (f *configFlags) addFlags(cmd *cobra.Command, names ...string) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.file, "config", "", "YAML file with any of the settings; flags win over it")
 	for _, name := range names {
+		if name == "server" {
+			f.through.addFlags(cmd)
+			continue
+		}
 		f.add(flags, name)
 	}
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/fleet"
 	"github.com/headgate-io/headgate/server/store"
 )
@@ -39,7 +39,7 @@ more than how old its rules may be, which is what is shown.`,
 			if maxLag < 0 || watch < 0 || cmd.Flags().Changed("watch") && watch < minWatch {
 				return usagef("--max-lag is %v and --watch %v, want 0s or more and %v or more", maxLag, watch, minWatch)
 			}
-			return readRules(cmd, &from, func(ctx context.Context, db *store.Store, _ policy.CompileOptions) error {
+			return withKeys(cmd, &from, forReading, func(ctx context.Context, db *store.Store, _ config.Config) error {
 				show := func() error {
 					f, err := db.Fleet(ctx)
 					if err != nil {
@@ -174,7 +174,7 @@ func newFleetForget() *cobra.Command {
 day. One that is alive is back with its next word.`,
 		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withRules(cmd, &from, unchecked, forMending, func(ctx context.Context, db *store.Store, _ policy.CompileOptions) error {
+			return withKeys(cmd, &from, forMending, func(ctx context.Context, db *store.Store, _ config.Config) error {
 				if err := db.ForgetReplica(ctx, args[0]); err != nil {
 					if errors.Is(err, store.ErrNotFound) {
 						return fmt.Errorf("replica %q: %w; `headgate fleet` shows those there are", args[0], err)

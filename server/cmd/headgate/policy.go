@@ -2,13 +2,14 @@ package main
 
 import (
 	"context"
-	"errors"
 
 	"github.com/spf13/cobra"
 
 	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/client"
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/daemon"
+	"github.com/headgate-io/headgate/server/rules"
 	"github.com/headgate-io/headgate/server/store"
 )
 
@@ -90,18 +91,18 @@ func forReading(ctx context.Context, c config.Config) (*store.Store, error) {
 
 // changeRules opens the documents that were named and, once check is content,
 // the database: what is refused makes no database.
-func changeRules(cmd *cobra.Command, from *configFlags, check func(policy.CompileOptions) error, do func(context.Context, *store.Store, policy.CompileOptions) error) error {
+func changeRules(cmd *cobra.Command, from *configFlags, check func(policy.CompileOptions) error, do func(context.Context, editor, policy.CompileOptions) error) error {
 	return withRules(cmd, from, check, forWriting, do)
 }
 
 // readRules is changeRules for those who only look.
-func readRules(cmd *cobra.Command, from *configFlags, do func(context.Context, *store.Store, policy.CompileOptions) error) error {
+func readRules(cmd *cobra.Command, from *configFlags, do func(context.Context, editor, policy.CompileOptions) error) error {
 	return withRules(cmd, from, unchecked, forReading, do)
 }
 
 func unchecked(policy.CompileOptions) error { return nil }
 
-func withRules(cmd *cobra.Command, from *configFlags, check func(policy.CompileOptions) error, open opener, do func(context.Context, *store.Store, policy.CompileOptions) error) error {
+func withRules(cmd *cobra.Command, from *configFlags, check func(policy.CompileOptions) error, open opener, do func(context.Context, editor, policy.CompileOptions) error) error {
 	c, err := from.read(cmd)
 	if err != nil {
 		return err
@@ -113,12 +114,20 @@ func withRules(cmd *cobra.Command, from *configFlags, check func(policy.CompileO
 	if err := check(o); err != nil {
 		return err
 	}
-	c.FillPaths()
-	db, err := open(cmd.Context(), c)
-	if err != nil {
-		return err
-	}
-	return errors.Join(do(cmd.Context(), db, o), db.Close())
+	return through(cmd, &from.through, from, open, func(c *client.Client) editor { return c }, func(s *store.Store) editor { return s },
+		func(db editor) error { return do(cmd.Context(), db, o) })
+}
+
+// editor is where rules are looked at and changed: a database, or a gateway that
+// has one.
+type editor interface {
+	rules.Editor
+	Get(ctx context.Context, k store.RuleKey) (policy.Rule, error)
+	List(ctx context.Context) ([]policy.Rule, error)
+	Export(ctx context.Context) (policy.Document, error)
+	Delete(ctx context.Context, a store.Author, k store.RuleKey) error
+	SetTier(ctx context.Context, a store.Author, project, tier string) error
+	Import(ctx context.Context, a store.Author, doc policy.Document, replace bool) error
 }
 
 func compileOptions(c config.Config) (policy.CompileOptions, error) {

@@ -69,12 +69,12 @@ changed, 2 after a wrong call, and 3 if --dry-run found something to change.`,
 			}
 			edit := store.Edit{Base: base, Set: doc.Rules, Tiers: doc.Projects, Replace: !keep, Action: store.ActionApply}
 			check := func(o policy.CompileOptions) error { return policy.Lint(doc, o).Err() }
-			return withRules(cmd, &from, check, forWriting, func(ctx context.Context, db *store.Store, o policy.CompileOptions) error {
+			return withRules(cmd, &from, check, forWriting, func(ctx context.Context, db editor, o policy.CompileOptions) error {
 				return f.apply(ctx, cmd, db, edit, o)
 			})
 		},
 	}
-	from.addFlags(cmd, "db", "openapi", "routes")
+	from.addFlags(cmd, "db", "server", "openapi", "routes")
 	f.addFlags(cmd)
 	cmd.Flags().Int64Var(&base, "base", 0, "the version that the file was made from (default: the one it names; else whatever is there)")
 	cmd.Flags().BoolVar(&keep, "keep", false, "keep the rules and tiers that the file does not have")

@@ -37,7 +37,7 @@ different. "headgate policy history" lists the versions.`,
 			if err != nil {
 				return err
 			}
-			return readRules(cmd, &from, func(ctx context.Context, db *store.Store, _ policy.CompileOptions) error {
+			return readRules(cmd, &from, func(ctx context.Context, db editor, _ policy.CompileOptions) error {
 				changes, err := difference(ctx, db, versions)
 				if err != nil {
 					return sayNoVersion(err)
@@ -46,7 +46,7 @@ different. "headgate policy history" lists the versions.`,
 			})
 		},
 	}
-	from.addFlags(cmd, "db")
+	from.addFlags(cmd, "db", "server")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

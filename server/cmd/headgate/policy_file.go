@@ -33,7 +33,7 @@ shows what would be changed before it does it.`,
 				return err
 			}
 			check := func(o policy.CompileOptions) error { return policy.Lint(doc, o).Err() }
-			return changeRules(cmd, &from, check, func(ctx context.Context, db *store.Store, o policy.CompileOptions) error {
+			return changeRules(cmd, &from, check, func(ctx context.Context, db editor, o policy.CompileOptions) error {
 				edit := store.Edit{Set: doc.Rules, Tiers: doc.Projects, Replace: replace, Action: store.ActionImport}
 				if _, err := rules.Apply(ctx, db, author(why), edit, o); err != nil {
 					return err
@@ -43,7 +43,7 @@ shows what would be changed before it does it.`,
 			})
 		},
 	}
-	from.addFlags(cmd, "db", "openapi", "routes")
+	from.addFlags(cmd, "db", "server", "openapi", "routes")
 	addWhy(cmd, &why)
 	cmd.Flags().BoolVar(&replace, "replace", false, "delete the rules that the file does not have")
 	return cmd
@@ -62,7 +62,7 @@ With --version it has the rules as they were in that version.`,
 			if cmd.Flags().Changed("version") && version < 1 {
 				return usagef("--version is %d, want 1 or more", version)
 			}
-			return readRules(cmd, &from, func(ctx context.Context, db *store.Store, _ policy.CompileOptions) error {
+			return readRules(cmd, &from, func(ctx context.Context, db editor, _ policy.CompileOptions) error {
 				if version > 0 {
 					doc, err := db.At(ctx, version)
 					if err != nil {
@@ -78,22 +78,22 @@ With --version it has the rules as they were in that version.`,
 			})
 		},
 	}
-	from.addFlags(cmd, "db")
+	from.addFlags(cmd, "db", "server")
 	cmd.Flags().Int64Var(&version, "version", 0, "the rules as they were in this version (default: as they are)")
 	return cmd
 }
 
 // loadNumbered reads all rules. If they were changed by SQL and no gateway has
 // given that a number yet, it does so itself, where it may.
-func loadNumbered(ctx context.Context, cmd *cobra.Command, from *configFlags, db *store.Store) (policy.Document, error) {
+func loadNumbered(ctx context.Context, cmd *cobra.Command, from *configFlags, db editor) (policy.Document, error) {
 	doc, _, err := db.Load(ctx)
-	if err != nil || doc.Number != 0 {
+	if err != nil || doc.Number != 0 || from.through.server != "" { // which numbers what it is asked for
 		return doc, err
 	}
 	if pending, err := db.Pending(ctx); err != nil || pending.At.IsZero() { // a table that somebody else keeps has no versions
 		return doc, err
 	}
-	errWrite := withRules(cmd, from, unchecked, forMending, func(ctx context.Context, db *store.Store, _ policy.CompileOptions) error {
+	errWrite := withKeys(cmd, from, forMending, func(ctx context.Context, db *store.Store, _ config.Config) error {
 		if err := db.Number(ctx); err != nil {
 			return err
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/rules"
 	"github.com/headgate-io/headgate/server/store"
 )
@@ -50,12 +51,12 @@ given up, to have the room back: they cannot be shown or brought back any more.`
 			case forget > 0:
 				return forgetHistory(cmd, &from, sure, why, forget)
 			}
-			return readRules(cmd, &from, func(ctx context.Context, db *store.Store, _ policy.CompileOptions) error {
+			return readRules(cmd, &from, func(ctx context.Context, db editor, _ policy.CompileOptions) error {
 				return writeHistory(ctx, cmd.OutOrStdout(), db, limit, asJSON)
 			})
 		},
 	}
-	from.addFlags(cmd, "db")
+	from.addFlags(cmd, "db", "server")
 	cmd.Flags().IntVar(&limit, "limit", 20, "how many versions, the newest")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().Int64Var(&forget, "forget-before", 0, "give up what the versions before this one changed")
@@ -65,7 +66,10 @@ given up, to have the room back: they cannot be shown or brought back any more.`
 }
 
 func forgetHistory(cmd *cobra.Command, from *configFlags, sure confirmation, why string, version int64) error {
-	return withRules(cmd, from, unchecked, forMending, func(ctx context.Context, db *store.Store, _ policy.CompileOptions) error {
+	if from.through.server != "" {
+		return usagef("--forget-before is done in the database itself, want --db and not --server")
+	}
+	return withKeys(cmd, from, forMending, func(ctx context.Context, db *store.Store, _ config.Config) error {
 		if err := sure.ask(cmd, fmt.Sprintf("What the versions before %d changed will be gone for ever. Go on?", version)); err != nil {
 			return err
 		}

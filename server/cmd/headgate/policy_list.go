@@ -30,7 +30,7 @@ func newPolicyGet() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return readRules(cmd, &from, func(ctx context.Context, db *store.Store, _ policy.CompileOptions) error {
+			return readRules(cmd, &from, func(ctx context.Context, db editor, _ policy.CompileOptions) error {
 				rule, err := db.Get(ctx, named.key(wanted))
 				if err != nil {
 					return sayNotFound(err)
@@ -39,7 +39,7 @@ func newPolicyGet() *cobra.Command {
 			})
 		},
 	}
-	from.addFlags(cmd, "db")
+	from.addFlags(cmd, "db", "server")
 	named.addFlags(cmd)
 	named.addTemporary(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
@@ -65,7 +65,7 @@ of its tier, and those for all. Of the rules for one endpoint and subject, the
 project's own applies, else its tier's, else that for all.`,
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return readRules(cmd, &from, func(ctx context.Context, db *store.Store, _ policy.CompileOptions) error {
+			return readRules(cmd, &from, func(ctx context.Context, db editor, _ policy.CompileOptions) error {
 				doc, _, err := db.Load(ctx)
 				if err != nil {
 					return err
@@ -80,7 +80,7 @@ project's own applies, else its tier's, else that for all.`,
 			})
 		},
 	}
-	from.addFlags(cmd, "db")
+	from.addFlags(cmd, "db", "server")
 	cmd.Flags().StringVar(&project, "project", "", "only the rules that may apply to this project")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
@@ -155,7 +155,7 @@ func newPolicyDelete() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return withRules(cmd, &from, unchecked, forMending, func(ctx context.Context, db *store.Store, _ policy.CompileOptions) error {
+			return withRules(cmd, &from, unchecked, forMending, func(ctx context.Context, db editor, _ policy.CompileOptions) error {
 				which := named.key(rule)
 				if err := db.Delete(ctx, author(why), which); err != nil {
 					return sayNotFound(err)
@@ -168,7 +168,7 @@ func newPolicyDelete() *cobra.Command {
 			})
 		},
 	}
-	from.addFlags(cmd, "db")
+	from.addFlags(cmd, "db", "server")
 	named.addFlags(cmd)
 	named.addTemporary(cmd)
 	addWhy(cmd, &why)

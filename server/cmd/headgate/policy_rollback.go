@@ -30,12 +30,12 @@ changed, 2 after a wrong call, and 3 if --dry-run found something to change.`,
 			if err != nil {
 				return err
 			}
-			return withRules(cmd, &from, unchecked, forMending, func(ctx context.Context, db *store.Store, o policy.CompileOptions) error {
+			return withRules(cmd, &from, unchecked, forMending, func(ctx context.Context, db editor, o policy.CompileOptions) error {
 				return f.rollback(ctx, cmd, db, versions[0], o)
 			})
 		},
 	}
-	from.addFlags(cmd, "db")
+	from.addFlags(cmd, "db", "server")
 	f.addFlags(cmd)
 	return cmd
 }

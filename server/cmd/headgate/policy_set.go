@@ -58,7 +58,7 @@ documents. A running gateway acts on the change within a second.`,
 			}
 			rule.Name = name
 			alone := func(o policy.CompileOptions) error { return rules.Check(policy.Document{}, rule, o) }
-			return changeRules(cmd, &from, alone, func(ctx context.Context, db *store.Store, o policy.CompileOptions) error {
+			return changeRules(cmd, &from, alone, func(ctx context.Context, db editor, o policy.CompileOptions) error {
 				before, missing := db.Get(ctx, store.KeyOf(rule))
 				if _, err := rules.Set(ctx, db, author(why), rule, o); err != nil {
 					return err
@@ -74,7 +74,7 @@ documents. A running gateway acts on the change within a second.`,
 			})
 		},
 	}
-	from.addFlags(cmd, "db", "openapi", "routes")
+	from.addFlags(cmd, "db", "server", "openapi", "routes")
 	named.addFlags(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&per, "per", "1s", "time over which LIMIT is given, in whole seconds")
@@ -91,7 +91,7 @@ documents. A running gateway acts on the change within a second.`,
 }
 
 // sayLasting tells what a temporary rule stands in for.
-func sayLasting(ctx context.Context, w io.Writer, db *store.Store, temporary policy.Rule) error {
+func sayLasting(ctx context.Context, w io.Writer, db editor, temporary policy.Rule) error {
 	key := store.KeyOf(temporary)
 	key.Temporary = false
 	lasting, err := db.Get(ctx, key)

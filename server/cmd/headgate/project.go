@@ -23,7 +23,7 @@ func newProjectList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Short: "List the projects that are in a tier", Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return readRules(cmd, &from, func(ctx context.Context, db *store.Store, _ policy.CompileOptions) error {
+			return readRules(cmd, &from, func(ctx context.Context, db editor, _ policy.CompileOptions) error {
 				doc, _, err := db.Load(ctx)
 				if err != nil {
 					return err
@@ -43,7 +43,7 @@ func newProjectList() *cobra.Command {
 			})
 		},
 	}
-	from.addFlags(cmd, "db")
+	from.addFlags(cmd, "db", "server")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON: an object of projects and their tiers")
 	return cmd
 }
@@ -62,7 +62,7 @@ has no rule itself. A running gateway acts on it within a second.`,
 			if tier == "" {
 				return usagef("--tier is needed; `headgate project delete %s` takes the project out of any", args[0])
 			}
-			return withRules(cmd, &from, unchecked, forWriting, func(ctx context.Context, db *store.Store, _ policy.CompileOptions) error {
+			return withRules(cmd, &from, unchecked, forWriting, func(ctx context.Context, db editor, _ policy.CompileOptions) error {
 				if err := db.SetTier(ctx, author(why), args[0], tier); err != nil {
 					return err
 				}
@@ -71,7 +71,7 @@ has no rule itself. A running gateway acts on it within a second.`,
 			})
 		},
 	}
-	from.addFlags(cmd, "db")
+	from.addFlags(cmd, "db", "server")
 	cmd.Flags().StringVar(&tier, "tier", "", "the tier (needed)")
 	addWhy(cmd, &why)
 	return cmd
@@ -86,7 +86,7 @@ func newProjectDelete() *cobra.Command {
 		Long:  "Take a project out of its tier. Rules of its own stay.",
 		Args:  arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withRules(cmd, &from, unchecked, forMending, func(ctx context.Context, db *store.Store, _ policy.CompileOptions) error {
+			return withRules(cmd, &from, unchecked, forMending, func(ctx context.Context, db editor, _ policy.CompileOptions) error {
 				doc, _, err := db.Load(ctx)
 				if err != nil {
 					return err
@@ -102,7 +102,7 @@ func newProjectDelete() *cobra.Command {
 			})
 		},
 	}
-	from.addFlags(cmd, "db")
+	from.addFlags(cmd, "db", "server")
 	addWhy(cmd, &why)
 	return cmd
 }

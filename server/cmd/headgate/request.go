@@ -134,7 +134,11 @@ documents.`,
 				return usageError{err}
 			}
 			approval.Actor = author("").Actor
-			return withRules(cmd, &from, unchecked, forMending, func(ctx context.Context, db *store.Store, o policy.CompileOptions) error {
+			return withKeys(cmd, &from, forMending, func(ctx context.Context, db *store.Store, c config.Config) error {
+				o, err := compileOptions(c)
+				if err != nil {
+					return err
+				}
 				done, version, findings, err := rules.Approve(ctx, db, args[0], approval, o)
 				if err != nil {
 					return err
