@@ -86,11 +86,13 @@ func checkDatabase(ctx context.Context, r *Report, c config.Config, registry *da
 	}
 	doc, _, err1 := db.Load(ctx)
 	keys, err2 := db.ListKeys(ctx)
-	if err := errors.Join(err1, err2, db.Close()); err != nil {
+	tokens, err3 := db.ListAdminTokens(ctx)
+	if err := errors.Join(err1, err2, err3, db.Close()); err != nil {
 		r.add(Finding{Setting: "db", Value: name, Level: Failure, Wrong: err.Error()})
 		return nil
 	}
 	r.add(Finding{Setting: "db", Value: fmt.Sprintf("%s, %d rules, %d API keys", name, len(doc.Rules), len(keys)), Level: OK})
+	checkAdmin(r, c, tokens, now)
 	o := policy.CompileOptions{BurstPercent: c.BurstPercent, Unseen: daemon.Unseen(c), Now: now}
 	if registry != nil && registry.Table.Len() > 0 {
 		o.Endpoints, o.Costs, o.Identified = registry.Table, registry.Costs, registry.Identified
