@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"runtime"
 	"sync"
 	"time"
@@ -51,23 +50,7 @@ func run(args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	text := p.page(results, growths, time.Now())
-	if p.dry {
-		_, err := io.WriteString(stdout, text)
-		return err
-	}
-	docs, err := page.Docs()
-	if err != nil {
-		return err
-	}
-	if err := page.Replace(filepath.Join(docs, "churn.md"), "churn", text); err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(docs, "churn.svg"), chart(results).SVG(), 0o644); err != nil {
-		return err
-	}
-	fmt.Fprintln(stderr, "wrote docs/benchmarks/churn.md and churn.svg")
-	return nil
+	return page.Publish("churn", p.page(results, growths, time.Now()), chart(results).SVG(), p.dry, stdout, stderr)
 }
 
 // attackAll runs every attack against every contender, on all processors. The results are by attack, then by contender.

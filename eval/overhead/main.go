@@ -14,8 +14,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"time"
 
 	"github.com/headgate-io/headgate/eval/page"
@@ -71,45 +69,10 @@ func run(args []string, stdout, stderr io.Writer) error {
 		found = append(found, rows)
 		fmt.Fprintf(stderr, "run %d of %d: %s\n", i+1, p.runs, rows[len(rows)-1])
 	}
-	return p.publish(found, stdout, stderr)
+	return page.Publish("overhead", p.page(found, time.Now()), chart(found).SVG(), p.dry, stdout, stderr)
 }
 
 // spawn measures in a process of its own.
 func (p plan) spawn() ([]Row, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.Command(self, "-child", "-samples", fmt.Sprint(p.samples), "-rules", fmt.Sprint(p.rules),
-		"-keys", fmt.Sprint(p.keys), "-buckets", fmt.Sprint(p.buckets), "-load", fmt.Sprint(p.load))
-	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return nil, fmt.Errorf("measure: %w", err)
-	}
-	var rows []Row
-	if err := json.Unmarshal(out, &rows); err != nil {
-		return nil, fmt.Errorf("measure: %w", err)
-	}
-	return rows, nil
-}
-
-func (p plan) publish(found [][]Row, stdout, stderr io.Writer) error {
-	text := p.page(found, time.Now())
-	if p.dry {
-		_, err := io.WriteString(stdout, text)
-		return err
-	}
-	docs, err := page.Docs()
-	if err != nil {
-		return err
-	}
-	if err := page.Replace(filepath.Join(docs, "overhead.md"), "overhead", text); err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(docs, "overhead.svg"), chart(found).SVG(), 0o644); err != nil {
-		return err
-	}
-	fmt.Fprintln(stderr, "wrote docs/benchmarks/overhead.md and overhead.svg")
-	return nil
+	return page.Child[[]Row]("-child", "-samples", p.samples, "-rules", p.rules, "-keys", p.keys, "-buckets", p.buckets, "-load", p.load)
 }

@@ -14,8 +14,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"time"
 
 	"github.com/headgate-io/headgate/eval/page"
@@ -84,7 +82,7 @@ func run(args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return p.publish(found, stdout, stderr)
+	return page.Publish("policies", p.page(found, time.Now()), nil, p.dry, stdout, stderr)
 }
 
 // measure does the task of a child.
@@ -167,34 +165,7 @@ func spawn[T any](p plan, task string, d database, into *map[database][]T) error
 }
 
 // child measures in a process of its own.
-func child[T any](p plan, task string, d database) (found T, err error) {
-	self, err := os.Executable()
-	if err != nil {
-		return found, err
-	}
-	cmd := exec.Command(self, "-task", task, "-kind", d.Kind, "-dsn", d.DSN, "-rules", fmt.Sprint(d.Rules), fmt.Sprint("-poll=", d.Poll),
-		"-most", fmt.Sprint(p.most), "-changes", fmt.Sprint(p.changes), "-phases", fmt.Sprint(p.phases), "-phase", p.phase.String())
-	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return found, fmt.Errorf("measure: %w", err)
-	}
-	return found, json.Unmarshal(out, &found)
-}
-
-func (p plan) publish(found *findings, stdout, stderr io.Writer) error {
-	text := p.page(found, time.Now())
-	if p.dry {
-		_, err := io.WriteString(stdout, text)
-		return err
-	}
-	docs, err := page.Docs()
-	if err != nil {
-		return err
-	}
-	if err := page.Replace(filepath.Join(docs, "policies.md"), "policies", text); err != nil {
-		return err
-	}
-	fmt.Fprintln(stderr, "wrote docs/benchmarks/policies.md")
-	return nil
+func child[T any](p plan, task string, d database) (T, error) {
+	return page.Child[T]("-task", task, "-kind", d.Kind, "-dsn", d.DSN, "-rules", d.Rules, fmt.Sprint("-poll=", d.Poll),
+		"-most", p.most, "-changes", p.changes, "-phases", p.phases, "-phase", p.phase)
 }

@@ -14,8 +14,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"time"
 
 	"github.com/headgate-io/headgate/eval/page"
@@ -61,7 +59,7 @@ func run(args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return p.publish(found, stdout, stderr)
+	return page.Publish("rivals", p.page(found, time.Now()), chart(found, p.keys).SVG(), p.dry, stdout, stderr)
 }
 
 // measure does one part in this process.
@@ -104,15 +102,15 @@ func (p plan) everything(progress io.Writer) (*findings, error) {
 	for round := range p.rounds {
 		for i := range peers {
 			which := peers[(i+round)%len(peers)] // nobody is always first
-			var r Result
-			if err := p.child(which.Name, &r); err != nil {
+			r, err := child[Result](p, which.Name)
+			if err != nil {
 				return nil, err
 			}
 			found.Peers[which.Name] = append(found.Peers[which.Name], r)
 			fmt.Fprintf(progress, "round %d of %d  %-24s %s\n", round+1, p.rounds, which.Name, r)
 		}
-		var rules Rules
-		if err := p.child(partRules, &rules); err != nil {
+		rules, err := child[Rules](p, partRules)
+		if err != nil {
 			return nil, err
 		}
 		found.Rules = append(found.Rules, rules)
@@ -120,50 +118,21 @@ func (p plan) everything(progress io.Writer) (*findings, error) {
 	}
 	if p.large > 0 {
 		fmt.Fprintf(progress, "filling a table of %d slots\n", p.large)
-		found.Large = new(Large)
-		if err := p.child(partLarge, found.Large); err != nil {
+		large, err := child[Large](p, partLarge)
+		if err != nil {
 			return nil, err
 		}
+		found.Large = &large
 		fmt.Fprintln(progress, found.Large)
 	}
 	return found, nil
 }
 
 // child measures a part in a process of its own.
-func (p plan) child(part string, result any) error {
-	self, err := os.Executable()
+func child[T any](p plan, part string) (T, error) {
+	found, err := page.Child[T]("-part", part, "-keys", p.keys, "-samples", p.samples, "-sample", p.sample, "-large", p.large)
 	if err != nil {
-		return err
+		err = fmt.Errorf("%s: %w", part, err)
 	}
-	cmd := exec.Command(self, "-part", part, "-keys", fmt.Sprint(p.keys), "-samples", fmt.Sprint(p.samples),
-		"-sample", p.sample.String(), "-large", fmt.Sprint(p.large))
-	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return fmt.Errorf("measure %s: %w", part, err)
-	}
-	if err := json.Unmarshal(out, result); err != nil {
-		return fmt.Errorf("measure %s: %w", part, err)
-	}
-	return nil
-}
-
-func (p plan) publish(found *findings, stdout, stderr io.Writer) error {
-	text := p.page(found, time.Now())
-	if p.dry {
-		_, err := io.WriteString(stdout, text)
-		return err
-	}
-	docs, err := page.Docs()
-	if err != nil {
-		return err
-	}
-	if err := page.Replace(filepath.Join(docs, "rivals.md"), "rivals", text); err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(docs, "rivals.svg"), chart(found, p.keys).SVG(), 0o644); err != nil {
-		return err
-	}
-	fmt.Fprintln(stderr, "wrote docs/benchmarks/rivals.md and rivals.svg")
-	return nil
+	return found, err
 }
