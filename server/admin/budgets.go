@@ -1,26 +1,35 @@
 package admin
 
 import (
-	"errors"
 	"net/http"
 
 	"github.com/headgate-io/headgate"
 )
 
-// budgets answers every rule that applies to a caller, who is named as for
-// /v1/buckets/inspect. Without an endpoint it is about all of them.
+// BudgetRequest names a caller, as BucketRequest does, and an endpoint. Without
+// one it is about all of them.
+type BudgetRequest struct {
+	Endpoint    string   `json:"endpoint,omitempty"`
+	Peer        string   `json:"peer,omitempty"`
+	Header      []string `json:"header,omitempty"` // lines "Name: value"
+	Key         string   `json:"key,omitempty"`    // ID
+	Project     string   `json:"project,omitempty"`
+	Tier        string   `json:"tier,omitempty"`
+	Address     string   `json:"address,omitempty"`
+	Certificate string   `json:"certificate,omitempty"`
+	Token       string   `json:"token,omitempty"`
+}
+
+// budgets answers every rule that applies to a caller.
 func (d *Door) budgets(w http.ResponseWriter, r *http.Request) {
-	b, err := readBucket(w, r)
-	switch {
-	case err != nil:
-	case b.Amount != 0 || !b.Expires.IsZero() || b.By != "":
-		err = errors.New("amount, expires and by are for changes of a bucket")
-	case b.Subject != "" || b.Identifier != "" || b.Unparsable:
-		err = errors.New("subject, identifier and unparsable pick one bucket: ask /v1/buckets/inspect")
-	}
+	var b BudgetRequest
+	err := decode(w, r, &b)
 	q := headgate.BucketQuery{}
 	if err == nil {
-		q, err = d.query(r.Context(), &b)
+		q, err = d.query(r.Context(), &BucketRequest{
+			Endpoint: b.Endpoint, Peer: b.Peer, Header: b.Header, Key: b.Key, Project: b.Project, Tier: b.Tier,
+			Address: b.Address, Certificate: b.Certificate, Token: b.Token,
+		})
 	}
 	if err != nil {
 		d.refuseBucket(w, r, invalidRequest, err)

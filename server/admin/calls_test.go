@@ -48,6 +48,7 @@ func TestCallsAreWrittenDown(t *testing.T) {
 	}
 	for operation, about := range map[string]string{
 		"setPolicy": `set rule for "POST /v1/login" per ip`, "resetBucket": "GET /v1/items/{id}: address 192.0.2.7", "createToken": "admin token sample", "revokeToken": "admin token sample",
+		"approveRequest": s.requests.Replace("request {first}"), "declineRequest": s.requests.Replace("request {second}"),
 	} {
 		if got := has[operation+" token readwritegrant"].About; got != about {
 			t.Errorf("%s is about %q, want %q", operation, got, about)

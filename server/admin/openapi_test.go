@@ -104,6 +104,11 @@ var samples = []sample{
 	{"inspectBuckets", "POST", "/v1/buckets/inspect", `{"endpoint":"GET /v1/items/{id}","peer":"192.0.2.7"}`, 200, nil},
 	{"resetBucket", "POST", "/v1/buckets/reset", `{"endpoint":"GET /v1/items/{id}","address":"192.0.2.7","by":"ann"}`, 200, nil},
 	{"grantBucket", "POST", "/v1/buckets/grant", `{"endpoint":"GET /v1/items/{id}","address":"192.0.2.7","amount":5,"expires":"` + soon + `"}`, 200, nil},
+	{"getBudgets", "POST", "/v1/budgets", `{"peer":"192.0.2.7"}`, 200, nil},
+	{"listRequests", "GET", "/v1/requests?state=open&project=acme&limit=1", "", 200, nil},
+	{"getRequest", "GET", "/v1/requests/{first}", "", 200, nil},
+	{"approveRequest", "POST", "/v1/requests/{first}/approve", `{"limit":20,"per":"60s","burst":30,"for":"48h","note":"half of it","by":"ann"}`, 200, nil},
+	{"declineRequest", "POST", "/v1/requests/{second}/decline", `{"note":"twice","by":"ann"}`, 200, nil},
 	{"listFleet", "GET", "/v1/fleet", "", 200, nil},
 	{"listAudit", "GET", "/v1/audit?limit=1", "", 200, nil},
 	{"createToken", "POST", "/v1/tokens", `{"name":"sample","roles":["read"],"expires":"2099-01-01T00:00:00Z"}`, 201, nil},
@@ -137,6 +142,10 @@ func TestHead(t *testing.T) {
 			continue
 		}
 		i := slices.IndexFunc(samples, func(c sample) bool { return c.id == op.ID })
+		if i < 0 {
+			t.Errorf("no sample calls %s (%s %s)", op.ID, op.Method, op.Path)
+			continue
+		}
 		if got := s.call(s.all(), "HEAD", samples[i].target, ""); got.status != 200 {
 			t.Errorf("HEAD %s = %d, want 200", samples[i].target, got.status)
 		}

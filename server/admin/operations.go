@@ -89,7 +89,7 @@ var operations = []operation{
 	{id: "listAudit", method: "GET", path: "/v1/audit", access: readers, query: []string{"limit", "cursor"}, serve: (*Door).listAudit},
 
 	{id: "getBudgets", method: "POST", path: "/v1/budgets", access: readers, serve: (*Door).budgets},
-	{id: "listRequests", method: "GET", path: "/v1/requests", access: readers, query: []string{"state", "project", "before", "limit"}, serve: (*Door).listRequests},
+	{id: "listRequests", method: "GET", path: "/v1/requests", access: readers, query: []string{"state", "project", "limit", "cursor"}, serve: (*Door).listRequests},
 	{id: "getRequest", method: "GET", path: "/v1/requests/{id}", access: readers, serve: (*Door).showRequest},
 	{id: "approveRequest", method: "POST", path: "/v1/requests/{id}/approve", access: granters, changes: true, serve: (*Door).approveRequest},
 	{id: "declineRequest", method: "POST", path: "/v1/requests/{id}/decline", access: granters, changes: true, serve: (*Door).declineRequest},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 	"time"
 	"unicode"
@@ -38,7 +39,7 @@ type LimitRequest struct {
 // LimitRequests is a page of them, newest first.
 type LimitRequests struct {
 	Requests []LimitRequest `json:"requests"`
-	Next     string         `json:"next,omitempty"` // before, for the next page
+	Next     string         `json:"next,omitempty"` // cursor of the following page
 }
 
 // RequestApproval is the body of an approval. What is left out of the limit is
@@ -108,14 +109,23 @@ func line(field, text string, least, most int) error {
 	return nil
 }
 
+// requestCursor is what the cursor of a page of requests looks like: the ID of
+// the last one before it.
+var requestCursor = regexp.MustCompile(`^r_[0-9a-f]{20}$`)
+
 func (d *Door) listRequests(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
-	q, err := developers.QueryOf(query.Get("state"), query.Get("before"), query.Get("limit"))
-	if err != nil {
-		d.refuseRequest(w, r, fault{invalidRequest, err})
+	q, err := developers.QueryOf(query.Get("state"), "", "")
+	most, errLimit := pageLimit(r)
+	q.Project, q.Before, q.Most = query.Get("project"), query.Get("cursor"), most
+	var errCursor error
+	if q.Before != "" && !requestCursor.MatchString(q.Before) {
+		errCursor = fmt.Errorf("cursor is %q, want the next of the page before", clip(q.Before))
+	}
+	if err := errors.Join(err, errLimit, errCursor); err != nil {
+		refuseError(w, r, invalidRequest, err)
 		return
 	}
-	q.Project = query.Get("project")
 	found, err := d.LimitRequests.Requests(r.Context(), q)
 	if err != nil {
 		d.refuseRequest(w, r, err)
@@ -148,18 +158,19 @@ func (d *Door) approveRequest(w http.ResponseWriter, r *http.Request) {
 		approval, err = body.Check()
 	}
 	if err != nil {
-		d.refuseRequest(w, r, fault{invalidRequest, err})
+		refuseError(w, r, invalidRequest, err)
 		return
 	}
 	approval.Actor = callerOf(r).actor
-	about(r, r.PathValue("id"))
-	done, version, findings, err := rules.Approve(r.Context(), d.LimitRequests, r.PathValue("id"), approval, d.Compile)
+	about(r, "request "+clip(r.PathValue("id")))
+	ctx := context.WithoutCancel(r.Context()) // as any change: once begun it is brought to its end
+	done, version, findings, err := rules.Approve(ctx, d.LimitRequests, r.PathValue("id"), approval, d.Compile)
 	if err != nil {
 		d.refuseRequest(w, r, err)
 		return
 	}
 	d.Log.Info("request for a higher limit approved", "request", done.ID, "actor", done.DecidedBy, "version", version.ID)
-	if err := d.Policies.Reload(r.Context()); err != nil {
+	if err := d.Policies.Reload(ctx); err != nil {
 		refuse(w, r, notInForce, fmt.Errorf("The request is approved and its limit is not in force: %w.", err))
 		return
 	}
@@ -177,11 +188,11 @@ func (d *Door) declineRequest(w http.ResponseWriter, r *http.Request) {
 		err = body.Check()
 	}
 	if err != nil {
-		d.refuseRequest(w, r, fault{invalidRequest, err})
+		refuseError(w, r, invalidRequest, err)
 		return
 	}
-	about(r, r.PathValue("id"))
-	done, err := d.LimitRequests.Decline(r.Context(), r.PathValue("id"), callerOf(r).actor, body.By, body.Note)
+	about(r, "request "+clip(r.PathValue("id")))
+	done, err := d.LimitRequests.Decline(context.WithoutCancel(r.Context()), r.PathValue("id"), callerOf(r).actor, body.By, body.Note)
 	if err != nil {
 		d.refuseRequest(w, r, err)
 		return
@@ -203,7 +214,7 @@ func (d *Door) refuseRequest(w http.ResponseWriter, r *http.Request, err error) 
 		refuse(w, r, notFound, errors.New("There is no such request; GET /v1/requests lists them."))
 	case errors.As(err, &decided):
 		refuse(w, r, alreadyDecided, err)
-	case errors.As(err, &wrong), errors.As(err, &approval):
+	case errors.As(err, &wrong), errors.As(err, &approval), errors.Is(err, store.ErrTable):
 		refuse(w, r, unacceptable, err)
 	default:
 		d.Log.Error("requests for a higher limit are not available", "error", err)

@@ -25,8 +25,10 @@ import (
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/admin"
+	"github.com/headgate-io/headgate/server/developers"
 	"github.com/headgate-io/headgate/server/fleet"
 	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/usage"
 )
 
 // site is a door before a real database, a real limiter and real rules.
@@ -37,7 +39,8 @@ type site struct {
 	log  *bytes.Buffer
 	now  time.Time // of the door
 
-	tokens map[string]string // texts by name
+	tokens   map[string]string // texts by name
+	requests *strings.Replacer // of {first} and {second} by the IDs of open requests for a higher limit
 
 	mu   sync.Mutex
 	seen map[string]bool // guarded by mu; operations that were called with success
@@ -92,6 +95,9 @@ func newSite(t testing.TB, change ...func(*admin.Options)) *site {
 	must(t, err)
 	limiter, err := headgate.New(headgate.Options{Endpoints: endpoints, Policies: rules, Buckets: buckets, Identities: who})
 	must(t, err)
+	used, err := usage.New(usage.Options{MaxCallers: 10})
+	must(t, err)
+	s.requests = strings.NewReplacer("{first}", s.file(), "{second}", s.file())
 	o := admin.Options{
 		Limiter: limiter, Policies: rules, Database: func(context.Context) (*store.Store, error) { return db, nil }, Compile: compile,
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -103,6 +109,7 @@ func newSite(t testing.TB, change ...func(*admin.Options)) *site {
 			return fleet.Report{At: at, Version: "v", Number: 1, Count: map[fleet.State]int{"ok": 1},
 				Replicas: []fleet.Replica{{Name: "a", Program: "test", Started: at, Version: "v", Number: 1, Loaded: at, Seen: at, State: "ok"}}}, nil
 		},
+		Budgets: developers.Reporter{Limiter: limiter, Policies: rules, Usage: used}, LimitRequests: db,
 		Ready: func() error { return nil }, Audit: db, TokenStore: db, Calls: db, KeepCalls: 24 * time.Hour, MostCalls: 1000,
 		FindKey: func(context.Context, string) (string, string, error) { return "", "", store.ErrNotFound },
 		Log:     slog.New(slog.NewTextHandler(s.log, nil)),
@@ -128,6 +135,15 @@ func (s *site) set(rule policy.Rule) {
 	s.Helper()
 	_, err := s.db.Apply(context.Background(), store.Author{Actor: "tester"}, store.Edit{Set: []policy.Rule{rule}})
 	must(s, err)
+}
+
+// file files a request for a higher limit and returns its ID.
+func (s *site) file() string {
+	s.Helper()
+	filed, err := s.db.File(context.Background(), store.LimitRequest{Actor: "api_key k", Claimed: "Ann", Project: "acme", Reason: "the launch",
+		Asked: store.Asked{Endpoint: "GET /v1/items/{id}", Limit: 40, Per: time.Second, Burst: 60, For: time.Hour}}, 10)
+	must(s, err)
+	return filed.ID
 }
 
 // find is a TokenFinder that always knows the newest.
@@ -178,7 +194,7 @@ func (a answer) kind() string { return strings.TrimPrefix(a.problem().Type, "urn
 // document. header is names and values.
 func (s *site) call(token, method, target, body string, header ...string) answer {
 	s.Helper()
-	r := httptest.NewRequest(method, target, strings.NewReader(body))
+	r := httptest.NewRequest(method, s.requests.Replace(target), strings.NewReader(body))
 	r.Host = "127.0.0.1:8081"
 	if body != "" {
 		r.Header.Set("Content-Type", "application/json")

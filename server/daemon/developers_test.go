@@ -167,8 +167,8 @@ func TestOperatorsSeeBudgets(t *testing.T) {
 	}
 	for body, want := range map[string]string{
 		`{"key":"k_nobody"}`:                            "`headgate key list`",
-		`{"address":"192.0.2.1","amount":5}`:            "amount, expires and by",
-		`{"address":"192.0.2.1","subject":"ip"}`:        "/v1/buckets/inspect",
+		`{"address":"192.0.2.1","amount":5}`:            `unknown field \"amount\"`,
+		`{"address":"192.0.2.1","subject":"ip"}`:        `unknown field \"subject\"`,
 		`{"address":"192.0.2.1","endpoint":"GET /v2"}`:  "want one that the registry has",
 		`{"address":"192.0.2.1","endpoints":"GET /v2"}`: "unknown field",
 	} {
