@@ -64,25 +64,31 @@ SELECT 1, extract(epoch FROM now())::bigint, 'headgate', 'start', count(*), 0, 0
 
 -- What a statement leaves as it was, the time of change aside, is no change.
 -- With the owner's rights, so that who may change rules need not be given any to
--- the history.
+-- the history. The rows before and after an UPDATE are brought together by their
+-- number, in one pass: to tell the difference of the two sets would sort both,
+-- twice.
 -- +goose StatementBegin
 CREATE FUNCTION headgate_rules_recorded() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     a_rule CONSTANT text := 'endpoint, project_id, rps_limit, per_seconds, burst, subject, algorithm, mode, tier, scope, on_store_loss, expires_at, name, enforce_percent';
+    was    CONSTANT text := 'r.' || replace(a_rule, ', ', ', r.');
+    became CONSTANT text := 'a.' || replace(a_rule, ', ', ', a.');
+    image  CONSTANT text := format('INSERT INTO %I.policy_changes (at, who, side, %s) ', TG_TABLE_SCHEMA, a_rule);
+    now    CONSTANT bigint := extract(epoch FROM clock_timestamp());
+    who    CONSTANT text := session_user;
 BEGIN
     CASE TG_OP
     WHEN 'INSERT' THEN
-        EXECUTE format('INSERT INTO %I.policy_changes (side, %s) SELECT ''+'', %s FROM added', TG_TABLE_SCHEMA, a_rule, a_rule);
+        EXECUTE image || format('SELECT $1, $2, ''+'', %s FROM added', a_rule) USING now, who;
     WHEN 'DELETE' THEN
-        EXECUTE format('INSERT INTO %I.policy_changes (side, %s) SELECT ''-'', %s FROM removed', TG_TABLE_SCHEMA, a_rule, a_rule);
+        EXECUTE image || format('SELECT $1, $2, ''-'', %s FROM removed', a_rule) USING now, who;
     WHEN 'UPDATE' THEN
-        EXECUTE format('INSERT INTO %I.policy_changes (side, %s) SELECT ''-'', * FROM (SELECT %s FROM removed EXCEPT ALL SELECT %s FROM added) AS was',
-            TG_TABLE_SCHEMA, a_rule, a_rule, a_rule);
-        EXECUTE format('INSERT INTO %I.policy_changes (side, %s) SELECT ''+'', * FROM (SELECT %s FROM added EXCEPT ALL SELECT %s FROM removed) AS became',
-            TG_TABLE_SCHEMA, a_rule, a_rule, a_rule);
+        EXECUTE image || format('SELECT $1, $2, i.* FROM removed r FULL JOIN added a USING (rowid)
+            CROSS JOIN LATERAL (VALUES (''-'', %s), (''+'', %s)) AS i (side, %s)
+            WHERE (%s) IS DISTINCT FROM (%s) AND i.endpoint IS NOT NULL', was, became, a_rule, was, became) USING now, who;
     WHEN 'TRUNCATE' THEN -- before it, and before headgate_changed
         EXECUTE format('UPDATE %I.headgate_version SET version = gen_random_uuid()::text', TG_TABLE_SCHEMA);
-        EXECUTE format('INSERT INTO %I.policy_changes (side, %s) SELECT ''-'', %s FROM %I.policies', TG_TABLE_SCHEMA, a_rule, a_rule, TG_TABLE_SCHEMA);
+        EXECUTE image || format('SELECT $1, $2, ''-'', %s FROM %I.policies', a_rule, TG_TABLE_SCHEMA) USING now, who;
     END CASE;
     RETURN NULL;
 END
@@ -101,20 +107,23 @@ CREATE TRIGGER policies_recorded_truncate BEFORE TRUNCATE ON policies
 
 -- +goose StatementBegin
 CREATE FUNCTION headgate_tiers_recorded() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    image CONSTANT text := format('INSERT INTO %I.policy_changes (at, who, side, project_id, tier) ', TG_TABLE_SCHEMA);
+    now   CONSTANT bigint := extract(epoch FROM clock_timestamp());
+    who   CONSTANT text := session_user;
 BEGIN
     CASE TG_OP
     WHEN 'INSERT' THEN
-        EXECUTE format('INSERT INTO %I.policy_changes (side, project_id, tier) SELECT ''+'', project_id, tier FROM added', TG_TABLE_SCHEMA);
+        EXECUTE image || 'SELECT $1, $2, ''+'', project_id, tier FROM added' USING now, who;
     WHEN 'DELETE' THEN
-        EXECUTE format('INSERT INTO %I.policy_changes (side, project_id, tier) SELECT ''-'', project_id, tier FROM removed', TG_TABLE_SCHEMA);
+        EXECUTE image || 'SELECT $1, $2, ''-'', project_id, tier FROM removed' USING now, who;
     WHEN 'UPDATE' THEN
-        EXECUTE format('INSERT INTO %I.policy_changes (side, project_id, tier) SELECT ''-'', * FROM
-            (SELECT project_id, tier FROM removed EXCEPT ALL SELECT project_id, tier FROM added) AS was', TG_TABLE_SCHEMA);
-        EXECUTE format('INSERT INTO %I.policy_changes (side, project_id, tier) SELECT ''+'', * FROM
-            (SELECT project_id, tier FROM added EXCEPT ALL SELECT project_id, tier FROM removed) AS became', TG_TABLE_SCHEMA);
+        EXECUTE image || 'SELECT $1, $2, i.* FROM removed r FULL JOIN added a USING (rowid)
+            CROSS JOIN LATERAL (VALUES (''-'', r.project_id, r.tier), (''+'', a.project_id, a.tier)) AS i (side, project_id, tier)
+            WHERE (r.project_id, r.tier) IS DISTINCT FROM (a.project_id, a.tier) AND i.project_id IS NOT NULL' USING now, who;
     WHEN 'TRUNCATE' THEN
         EXECUTE format('UPDATE %I.headgate_version SET version = gen_random_uuid()::text', TG_TABLE_SCHEMA);
-        EXECUTE format('INSERT INTO %I.policy_changes (side, project_id, tier) SELECT ''-'', project_id, tier FROM %I.projects', TG_TABLE_SCHEMA, TG_TABLE_SCHEMA);
+        EXECUTE image || format('SELECT $1, $2, ''-'', project_id, tier FROM %I.projects', TG_TABLE_SCHEMA) USING now, who;
     END CASE;
     RETURN NULL;
 END
