@@ -43,7 +43,8 @@ var allowed = map[string][]string{
 	"gateway":           {"", "httplimit", "internal/problem"},
 	"proofs":            {}, // no Go but a test
 
-	"internal/redistest": {}, // real servers for tests
+	"internal/mortal":    {}, // processes that end with the test that started them
+	"internal/redistest": {"internal/mortal"}, // real servers for tests
 }
 
 type listed struct {

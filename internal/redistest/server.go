@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/headgate-io/headgate/internal/mortal"
 )
 
 // Server is a server that a test has started. It listens on a socket in its folder, and on a port of this machine if it has one.
@@ -85,7 +87,7 @@ func (s *Server) Start() {
 	s.output = &bytes.Buffer{}
 	s.cmd = exec.Command("redis-server", s.args...)
 	s.cmd.Stdout, s.cmd.Stderr = s.output, s.output
-	if err := s.cmd.Start(); err != nil {
+	if err := mortal.Start(s.cmd, syscall.SIGKILL); err != nil {
 		s.t.Fatalf("redis-server (scripts/install-test-deps installs it): %v", err)
 	}
 	s.ended = make(chan struct{})

@@ -5,7 +5,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+
+	"github.com/pressly/goose/v3"
 
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/store"
@@ -88,5 +91,48 @@ func TestOldDatabaseTakesIdentifierIP(t *testing.T) {
 	must(t, db.QueryRow(`SELECT count(*) FROM policies WHERE updated_at = 7`).Scan(&old))
 	if old != 0 {
 		t.Errorf("%d rules were updated and keep their time, want none", old)
+	}
+}
+
+// Several processes start at once with a file of any older headgate: they
+// bring it up to date once.
+func TestConcurrentOpenOfOldDatabases(t *testing.T) {
+	folder := os.DirFS("migrations/sqlite")
+	for version := int64(1); version < 10; version++ {
+		path := filepath.Join(t.TempDir(), "old.db")
+		old := shell(t, path)
+		steps, err := goose.NewProvider(goose.DialectSQLite3, old, folder, goose.WithDisableGlobalRegistry(true), goose.WithLogger(goose.NopLogger()))
+		must(t, err)
+		_, err = steps.UpTo(t.Context(), version)
+		must(t, err)
+		run(t, old, `INSERT INTO policies (endpoint, rps_limit) VALUES ('GET /old', 7)`)
+
+		var openers sync.WaitGroup
+		for range 2 {
+			openers.Go(func() {
+				if err := openAndClose(path, store.Open); err != nil {
+					t.Errorf("Open of schema %d: %v", version, err)
+				}
+			})
+			openers.Go(func() {
+				if out, err := child(t, "open", path, false).CombinedOutput(); err != nil {
+					t.Errorf("Open of schema %d in another process: %v\n%s", version, err, out)
+				}
+			})
+		}
+		openers.Wait()
+		s := openAt(t, path)
+		must(t, s.Check(t.Context()))
+		if rules, err := s.List(t.Context()); err != nil || len(rules) != 1 || rules[0].Limit != 7 {
+			t.Errorf("List after schema %d = %+v, %v, want the rule", version, rules, err)
+		}
+		var twice int
+		must(t, old.QueryRow(`SELECT count(*) - count(DISTINCT version_id) FROM goose_db_version`).Scan(&twice))
+		if twice != 0 {
+			t.Errorf("%d migrations from schema %d were noted twice", twice, version)
+		}
+		if got, want := schema(t, old), schema(t, shell(t, open(t).Path())); got != want {
+			t.Errorf("schema %d became\n%s\na new one is\n%s", version, got, want)
+		}
 	}
 }

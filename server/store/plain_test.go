@@ -154,24 +154,26 @@ func TestLoadUnderChangesSeesOneState(t *testing.T) {
 	s := d.open(t)
 	must(t, s.Import(t.Context(), tester, policy.Document{Rules: manyRules(12_000)}, true))
 	shell := d.shell(t)
-	stop := make(chan struct{})
-	var writer sync.WaitGroup
-	writer.Go(func() {
-		for {
-			select {
-			case <-stop:
-				return
-			default:
+	for range 10 {
+		first := d.open(t)
+		stop := make(chan struct{})
+		var writer sync.WaitGroup
+		writer.Go(func() {
+			for {
 				if _, err := shell.Exec("UPDATE policies SET rps_limit = rps_limit + 1"); err != nil {
 					t.Error(err)
 					return
 				}
+				select {
+				case <-stop:
+					return
+				default:
+				}
 			}
-		}
-	})
-	for range 10 {
-		first := d.open(t)
+		})
 		doc, _, err := first.Load(t.Context())
+		close(stop)
+		writer.Wait()
 		must(t, err)
 		for _, r := range doc.Rules {
 			if r.Limit != doc.Rules[0].Limit {
@@ -180,8 +182,6 @@ func TestLoadUnderChangesSeesOneState(t *testing.T) {
 		}
 		must(t, first.Close())
 	}
-	close(stop)
-	writer.Wait()
 }
 
 func TestArrange(t *testing.T) {

@@ -179,9 +179,15 @@ func (e *embedded) connect(mode string, most int, pragmas ...string) (*sql.DB, e
 	return db, nil
 }
 
+// preparing is held while a file is made. That closes it, and must not do so
+// when SQLite has it open for another Store of this process: see mayUse.
+var preparing sync.Mutex
+
 // prepare finds out what SQLite would say less clearly, and makes the file: for
 // its owner alone, because of what it says about tenants and keys.
 func (e *embedded) prepare() error {
+	preparing.Lock()
+	defer preparing.Unlock()
 	info, err := os.Stat(e.path)
 	switch {
 	case err == nil && info.IsDir():
@@ -218,18 +224,15 @@ func (e *embedded) prepare() error {
 
 // probe makes sure that this user may do with the file what it was opened for.
 func (e *embedded) probe() error {
-	flag, mayNot := os.O_RDWR, "may not be written by this user, want write permission, or the database opened read-only"
+	mayNot := "may not be written by this user, want write permission, or the database opened read-only"
 	if e.readOnly {
-		flag, mayNot = os.O_RDONLY, "may not be read by this user, want read permission"
+		mayNot = "may not be read by this user, want read permission"
 	}
-	f, err := os.OpenFile(e.path, flag, 0)
-	switch {
-	case errors.Is(err, fs.ErrPermission), isReadOnlyFS(err):
+	err := mayUse(e.path, !e.readOnly)
+	if errors.Is(err, fs.ErrPermission) || isReadOnlyFS(err) {
 		return fault(mayNot)
-	case err != nil:
-		return err
 	}
-	return f.Close()
+	return err
 }
 
 func (f *file) close() error {

@@ -15,8 +15,11 @@ import (
 const applicationID = 0x68646774 // "hdgt"
 
 // migrateAttempts bounds how often processes that start at the same moment may
-// be in each other's way. Each attempt that fails means another one got on.
+// be in each other's way without any of them getting on.
 const migrateAttempts = 10
+
+// lockedAgain is the time between two attempts that found the file locked.
+const lockedAgain = 10 * time.Millisecond
 
 // migrate brings the schema up to date. Migrations are not locked against each
 // other: when several processes start with a new file, the slower ones find
@@ -29,8 +32,12 @@ func (f *file) migrate(ctx context.Context, wait time.Duration) error {
 	}
 	f.known = target(p)
 	giveUp := time.Now().Add(wait)
+	var reached int64
 	for attempt := 1; ; {
-		err := f.tryMigrate(ctx, p)
+		has, err := f.tryMigrate(ctx, p)
+		if has > reached { // another process got on
+			reached, attempt = has, 1
+		}
 		var settled fault
 		switch {
 		case err == nil:
@@ -41,6 +48,10 @@ func (f *file) migrate(ctx context.Context, wait time.Duration) error {
 			if time.Now().After(giveUp) {
 				return err
 			}
+			select { // SQLite has not waited: it takes what two are about to do for a deadlock
+			case <-ctx.Done():
+			case <-time.After(lockedAgain):
+			}
 		case attempt == migrateAttempts:
 			return fmt.Errorf("bring the schema up to date: %w", err)
 		default:
@@ -49,19 +60,27 @@ func (f *file) migrate(ctx context.Context, wait time.Duration) error {
 	}
 }
 
-func (f *file) tryMigrate(ctx context.Context, p *goose.Provider) error {
+// tryMigrate reports the schema that it found, too. A file that is up to date is
+// only read: nobody who changes a million rules keeps a gateway from starting.
+func (f *file) tryMigrate(ctx context.Context, p *goose.Provider) (has int64, err error) {
 	if err := f.checkOwner(ctx, f.writes); err != nil {
-		return err
+		return 0, err
 	}
-	if err := checkNotNewer(ctx, f.writes, target(p)); err != nil {
-		return err
+	if has, err = schemaVersion(ctx, f.writes); err != nil {
+		return 0, err
+	}
+	if err := checkSchema(max(has, f.known), f.known); err != nil { // a newer one
+		return has, err
 	}
 	// Not before the file is known to be ours: the mode is kept in the file.
 	if _, err := f.writes.ExecContext(ctx, "PRAGMA journal_mode = wal"); err != nil {
-		return err
+		return has, err
 	}
-	_, err := p.Up(ctx)
-	return err
+	if has == f.known {
+		return has, nil
+	}
+	_, err = p.Up(ctx)
+	return has, err
 }
 
 func provider(db *sql.DB) (*goose.Provider, error) {
@@ -111,14 +130,6 @@ func (f *file) checkOwner(ctx context.Context, db *sql.DB) error {
 func readApplicationID(ctx context.Context, db *sql.DB) (id int64, err error) {
 	err = db.QueryRowContext(ctx, "PRAGMA application_id").Scan(&id)
 	return id, err
-}
-
-func checkNotNewer(ctx context.Context, db *sql.DB, known int64) error {
-	has, err := schemaVersion(ctx, db)
-	if err != nil {
-		return err
-	}
-	return checkSchema(max(has, known), known)
 }
 
 // schemaVersion reports the last migration that a database has seen, 0 for none.

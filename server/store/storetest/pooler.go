@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/headgate-io/headgate/internal/mortal"
 )
 
 // Pooler is a PgBouncer before a PostgreSQL. Stop it.
@@ -65,7 +67,7 @@ func NewPooler(s *Server, connections int) (_ *Pooler, err error) {
 	}
 	output := &bytes.Buffer{}
 	p.cmd.Stdout, p.cmd.Stderr = output, output
-	if err := p.cmd.Start(); err != nil {
+	if err := mortal.Start(p.cmd, syscall.SIGTERM); err != nil {
 		return nil, err
 	}
 	go func() { _ = p.cmd.Wait(); close(p.ended) }()

@@ -1,5 +1,6 @@
 // Package storetest runs database servers for tests: real ones, each in a
-// folder of its own, that listen on a socket in it and on no port.
+// folder of its own, that listen on a socket in it and on no port. They end with
+// the process that started them, at the latest.
 package storetest
 
 import (
@@ -19,6 +20,8 @@ import (
 
 	_ "github.com/go-sql-driver/mysql" // the driver "mysql"
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
+
+	"github.com/headgate-io/headgate/internal/mortal"
 )
 
 // Server is a database server that a test has started.
@@ -226,7 +229,7 @@ func (s *Server) Start() error {
 	}
 	output := &bytes.Buffer{}
 	cmd.Stdout, cmd.Stderr = output, output
-	if err := cmd.Start(); err != nil {
+	if err := mortal.Start(cmd, s.kind.stop); err != nil {
 		return err
 	}
 	ended := make(chan struct{})

@@ -9,6 +9,18 @@ import (
 	"syscall"
 )
 
+// mayUse reports whether this user may read a file, or read and write it. It
+// opens nothing: with any descriptor of a file that a process closes, it loses
+// all the locks on that file that SQLite has taken in it.
+func mayUse(path string, write bool) error {
+	const readable, writable = 4, 2 // R_OK and W_OK
+	mode := uint32(readable)
+	if write {
+		mode |= writable
+	}
+	return syscall.Access(path, mode)
+}
+
 // sameOwner gives f the owner of another file, so that who could read the one
 // can read the other.
 func sameOwner(f *os.File, info fs.FileInfo) error {
