@@ -151,8 +151,12 @@ func (d *Door) build() http.Handler {
 	return open
 }
 
-// perform checks the query and serves.
+// perform checks path and query and serves.
 func (d *Door) perform(op *operation, w http.ResponseWriter, r *http.Request) {
+	if isNoText(r.URL.Path) {
+		refuse(w, r, invalidRequest, errors.New("The path is no text, want UTF-8 without NUL."))
+		return
+	}
 	if err := op.checkQuery(r); err != nil {
 		refuse(w, r, invalidRequest, err)
 		return

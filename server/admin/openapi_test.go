@@ -190,6 +190,31 @@ func TestUnknownParametersAndFields(t *testing.T) {
 	}
 }
 
+// What cannot be read of a query must not be left out of it: the rule that is
+// meant would be another one.
+func TestUnreadableQueries(t *testing.T) {
+	s := newSite(t)
+	for query, want := range map[string]string{
+		"project=a;b":   "invalid semicolon",
+		"project=%zz":   "invalid URL escape",
+		"project=a%00b": "query has a project that is no text",
+		"project=%ff":   "query has a project that is no text",
+	} {
+		got := s.call(s.all(), "DELETE", "/v1/policies?endpoint=default&"+query, "")
+		if got.status != 400 || !strings.Contains(got.problem().Detail, want) {
+			t.Errorf("DELETE with %s = %d %s, want 400 with %q", query, got.status, got.body, want)
+		}
+	}
+	if got := s.call(s.all(), "GET", "/v1/policies/one?endpoint=default", ""); got.status != 200 {
+		t.Errorf("everybody's rule = %d %s, want it left alone", got.status, got.body)
+	}
+	for _, target := range []string{"/v1/tokens/%ff/revoke", "/v1/tokens/a%00/revoke"} {
+		if got := s.call(s.all(), "POST", target, ""); got.kind() != "invalid-request" {
+			t.Errorf("POST %s = %d %s, want invalid-request", target, got.status, got.body)
+		}
+	}
+}
+
 func TestNoSuchPathOrMethod(t *testing.T) {
 	s := newSite(t)
 	for _, c := range []struct {

@@ -9,9 +9,11 @@ import (
 	"maps"
 	"mime"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // Bounds of what a request may send, in bytes. An edit may be of many rules.
@@ -58,10 +60,14 @@ func decodeUpTo(w http.ResponseWriter, r *http.Request, v any, most int64) error
 }
 
 // checkQuery refuses parameters that op does not take, and those that come
-// twice where one is meant.
+// twice where one is meant. It refuses what url.URL.Query would leave out in
+// silence as well: without ?project=a;b the rule meant is everybody's.
 func (op *operation) checkQuery(r *http.Request) error {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return fault{invalidRequest, fmt.Errorf("query is not readable (%w), want %%3B for a ; in it and %%25 for a %%", err)}
+	}
 	var errs []error
-	query := r.URL.Query()
 	for _, name := range slices.Sorted(maps.Keys(query)) {
 		switch many := slices.Contains(op.query, name+"…"); {
 		case !many && !slices.Contains(op.query, name):
@@ -72,6 +78,8 @@ func (op *operation) checkQuery(r *http.Request) error {
 			errs = append(errs, fmt.Errorf("query has %q, want %s", clip(name), want))
 		case !many && len(query[name]) > 1:
 			errs = append(errs, fmt.Errorf("query has %s %d times, want it once", name, len(query[name])))
+		case slices.ContainsFunc(query[name], isNoText):
+			errs = append(errs, fmt.Errorf("query has a %s that is no text, want UTF-8 without NUL", name))
 		}
 	}
 	if len(errs) == 0 {
@@ -82,6 +90,9 @@ func (op *operation) checkQuery(r *http.Request) error {
 	}
 	return fault{invalidRequest, errors.Join(errs...)}
 }
+
+// isNoText reports whether databases would refuse to keep or to look for s.
+func isNoText(s string) bool { return !utf8.ValidString(s) || strings.ContainsRune(s, 0) }
 
 // list writes words as people do: a, b or c.
 func list(words []string, last string) string {
@@ -127,7 +138,7 @@ func answer(w http.ResponseWriter, status int, value any) {
 // clip shortens what a message repeats of a request.
 func clip(s string) string {
 	if len(s) > 100 {
-		return s[:100] + "..."
+		return strings.ToValidUTF8(s[:100], "") + "..."
 	}
 	return s
 }

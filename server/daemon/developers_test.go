@@ -115,6 +115,15 @@ func rows(r developers.Report) (texts []string) {
 	return texts
 }
 
+func TestDevelopersSendNoQueryThatCannotBeRead(t *testing.T) {
+	s := newSite(t, hourly, []string{"acme"})
+	for _, path := range []string{"/v1/requests?state=open;x", "/v1/requests?state=%zz", "/v1/budgets?endpoint=a;b"} {
+		if code, body := s.ask(t, "acme", "GET", path, ""); code != 400 || !strings.Contains(body, "query is not readable") {
+			t.Errorf("GET %s = %d %s, want 400", path, code, body)
+		}
+	}
+}
+
 func TestDevelopersSeeTheirBudgets(t *testing.T) {
 	s := newSite(t, hourly, []string{"acme", "other", "scoped"})
 	s.use(t, "acme", 5)

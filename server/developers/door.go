@@ -223,7 +223,7 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="headgate developers"`)
 		refuse(w, r, http.StatusUnauthorized, unauthorized(decision.Principal.Rejected))
 	default:
-		if err := d.checkQuery(op, r.URL.Query()); err != nil {
+		if err := d.checkQuery(op, r.URL.RawQuery); err != nil {
 			refuse(w, r, http.StatusBadRequest, err.Error())
 			return
 		}
@@ -247,9 +247,13 @@ func certificate(r *http.Request) *x509.Certificate {
 	return r.TLS.VerifiedChains[0][0]
 }
 
-// checkQuery refuses parameters that mean nothing here: a misspelt one would
-// change the answer unseen.
-func (d *Door) checkQuery(op *operation, query url.Values) error {
+// checkQuery refuses parameters that mean nothing here, and those that cannot be
+// read: left out, they would change the answer unseen.
+func (d *Door) checkQuery(op *operation, text string) error {
+	query, err := url.ParseQuery(text)
+	if err != nil {
+		return fmt.Errorf("query is not readable (%w), want %%3B for a ; in it and %%25 for a %%", err)
+	}
 	for name, values := range query {
 		switch {
 		case name == d.options.KeyQuery && name != "":
