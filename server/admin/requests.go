@@ -101,10 +101,10 @@ func (b *RequestDecline) Check() error {
 	return errors.Join(line("note", b.Note, 1, maxNote), line("by", b.By, 0, store.MaxWhy))
 }
 
-// line refuses what is not one line of text.
+// line refuses what is not one line of printable text.
 func line(field, text string, least, most int) error {
-	if len(text) < least || len(text) > most || !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl) {
-		return fmt.Errorf("%s has %d bytes, want %d to %d of text on one line", field, len(text), least, most)
+	if len(text) < least || len(text) > most || !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return fmt.Errorf("%s has %d bytes, want %d to %d of printable text on one line", field, len(text), least, most)
 	}
 	return nil
 }

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -31,8 +33,9 @@ type Audit struct {
 	Expires  time.Time // zero: given once
 }
 
-// maxAuditText bounds each text of an Audit, in bytes. Longer ones are cut: what
-// was done must not be hidden by making it too long to be written down.
+// maxAuditText bounds each text of an Audit, in bytes. Longer ones are cut, and
+// what is not printable is replaced: what was done must not be hidden by making
+// it such that it cannot be written down, or not be read on a terminal.
 const maxAuditText = 512
 
 // Append writes down a change, and reports its ID. Once it returns, the entry
@@ -62,8 +65,15 @@ func (s *Store) Append(ctx context.Context, a Audit) (id int64, err error) {
 
 func cut(text string) string { return cutTo(maxAuditText, text) }
 
-// cutTo is a text of at most most bytes, and a mark if it was longer.
+// cutTo is a text of at most most bytes, and a mark if it was longer. What is not
+// printable is U+FFFD in it.
 func cutTo(most int, text string) string {
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return utf8.RuneError
+	}, text)
 	if len(text) <= most {
 		return text
 	}

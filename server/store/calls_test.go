@@ -41,6 +41,38 @@ func testCalls(t *testing.T, d database) {
 	}
 }
 
+// Whatever a caller names, the call is written down: with names that no database
+// keeps, and without what would change a terminal.
+func TestCallsAboutHostileNames(t *testing.T) { everywhere(t, testCallsAboutHostileNames) }
+
+func testCallsAboutHostileNames(t *testing.T, d database) {
+	s, ctx := d.open(t), t.Context()
+	for about, want := range map[string]string{
+		"a\xffb":                    "a\ufffdb",
+		"a\x00b":                    "a\ufffdb",
+		"a\x1b[2J\nb":               "a\ufffd[2J\ufffdb",
+		"\u202ea":                   "\ufffda",
+		"größer 漢字 🙂":               "größer 漢字 🙂",
+		strings.Repeat("\x00", 600): strings.Repeat("\ufffd", 170) + "…",
+	} {
+		id, err := s.BeginCall(ctx, call)
+		must(t, err)
+		ended := call
+		ended.About, ended.Status = about, 200
+		must(t, s.EndCall(ctx, id, ended))
+		must(t, s.AppendCalls(ctx, []store.Call{ended}))
+		_, err = s.Append(ctx, store.Audit{Actor: "a", Claimed: about, Action: store.ActionReset, Whose: about})
+		must(t, err)
+		list, err := s.ListCalls(ctx, 0, 2)
+		must(t, err)
+		audit, err := s.ListAudit(ctx, 1)
+		must(t, err)
+		if list[0].About != want || list[1].About != want || list[1].Status != 200 || audit[0].Claimed != want || audit[0].Whose != want {
+			t.Errorf("about %q: %+v and %+v, want %q", about, list, audit, want)
+		}
+	}
+}
+
 // What was written stays as it is; how a call ended is said once.
 func TestCallsAreAppendOnly(t *testing.T) { everywhere(t, testCallsAreAppendOnly) }
 

@@ -52,12 +52,16 @@ func (a Author) Check() error {
 		switch {
 		case len(t.text) > t.most:
 			wrong(t.field, fmt.Sprintf("%d bytes long", len(t.text)), fmt.Sprintf("at most %d", t.most))
-		case !utf8.ValidString(t.text), strings.ContainsFunc(t.text, unicode.IsControl):
-			wrong(t.field, shown(t.text), "one line of text")
+		case !utf8.ValidString(t.text), strings.ContainsFunc(t.text, isUnprintable):
+			wrong(t.field, shown(t.text), "one line of printable text")
 		}
 	}
 	return errors.Join(faults...)
 }
+
+// isUnprintable reports whether r is a control character, or one that changes how
+// those beside it look, such as the ones that turn the direction of writing.
+func isUnprintable(r rune) bool { return !unicode.IsPrint(r) }
 
 // Version is one change of the rules and tiers, of whatever number of them.
 type Version struct {

@@ -272,7 +272,8 @@ func TestApplyRefuses(t *testing.T) {
 	}{
 		{"nobody", store.Author{}, store.Edit{}, "author: actor is empty"},
 		{"a novel", store.Author{Actor: "a", Why: strings.Repeat("x", 501)}, store.Edit{}, "why is 501 bytes long, want at most 500"},
-		{"two lines", store.Author{Actor: "a", Why: "x\ny"}, store.Edit{}, "want one line of text"},
+		{"two lines", store.Author{Actor: "a", Why: "x\ny"}, store.Edit{}, "want one line of printable text"},
+		{"backwards", store.Author{Actor: "a", Claimed: "\u202enna"}, store.Edit{}, "want one line of printable text"},
 		{"both", ann, store.Edit{Set: []policy.Rule{items(1)}, Delete: []store.RuleKey{store.KeyOf(items(1))}}, "both set and deleted"},
 		{"nothing", ann, store.Edit{Replace: true}, "want at least one rule"},
 		{"what is not there", ann, store.Edit{Set: []policy.Rule{items(6)}, Delete: []store.RuleKey{store.KeyOf(full)}}, "not found"},
