@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -125,8 +124,7 @@ func writeAdminTokens(w io.Writer, list []store.AdminToken, asJSON bool) error {
 		}
 		return writeJSON(w, rows)
 	}
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "NAME\tROLES\tCREATED\tEXPIRES\tSTATE")
+	table := newTable(w, "NAME\tROLES\tCREATED\tEXPIRES\tSTATE")
 	now := time.Now()
 	for _, t := range list {
 		state, expires := "active", "-"
@@ -139,7 +137,7 @@ func writeAdminTokens(w io.Writer, list []store.AdminToken, asJSON bool) error {
 		case !t.Valid(now):
 			state = "expired"
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", t.Name, joined(t.Roles), t.Created.Format(time.RFC3339), expires, state)
+		table.row(t.Name, joined(t.Roles), t.Created.Format(time.RFC3339), expires, state)
 	}
 	return table.Flush()
 }
@@ -216,14 +214,13 @@ func writeCalls(w io.Writer, list []store.Call, asJSON bool) error {
 		}
 		return writeJSON(w, rows)
 	}
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "AT\tACTOR\tPEER\tOPERATION\tSTATUS\tTOOK\tABOUT")
+	table := newTable(w, "AT\tACTOR\tPEER\tOPERATION\tSTATUS\tTOOK\tABOUT")
 	for _, c := range list {
 		status := "not ended"
 		if c.Status != 0 {
 			status = fmt.Sprint(c.Status)
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%v\t%s\n", c.At.Format(time.RFC3339), c.Actor, c.Peer, c.Operation, status, c.Took, dash(c.About))
+		table.row(c.At.Format(time.RFC3339), c.Actor, c.Peer, c.Operation, status, c.Took, dash(c.About))
 	}
 	return table.Flush()
 }

@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"strconv"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -77,8 +75,7 @@ func writeAudit(w io.Writer, list []store.Audit, asJSON bool) error {
 		}
 		return writeJSON(w, rows)
 	}
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "ID\tAT\tACTOR\tBY\tACTION\tAMOUNT\tEXPIRES\tRULE\tENDPOINT\tWHOSE")
+	table := newTable(w, "ID\tAT\tACTOR\tBY\tACTION\tAMOUNT\tEXPIRES\tRULE\tENDPOINT\tWHOSE")
 	for _, a := range list {
 		amount, expires := "-", "-"
 		if a.Amount > 0 {
@@ -87,7 +84,7 @@ func writeAudit(w io.Writer, list []store.Audit, asJSON bool) error {
 		if !a.Expires.IsZero() {
 			expires = a.Expires.Format(time.RFC3339)
 		}
-		fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", a.ID, a.At.Format(time.RFC3339), a.Actor, dash(a.Claimed), a.Action,
+		table.row(a.ID, a.At.Format(time.RFC3339), a.Actor, dash(a.Claimed), a.Action,
 			amount, expires, a.Rule, a.Endpoint, a.Whose)
 	}
 	return table.Flush()

@@ -5,7 +5,6 @@ import (
 	"io"
 	"os/user"
 	"strconv"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -191,14 +190,13 @@ func localUser() string {
 }
 
 func writeInspection(w io.Writer, in headgate.Inspection) error {
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "RULE\tENDPOINT\tSUBJECT\tWHOSE\tLIMIT\tBURST\tMODE\tREMAINING\tWAIT\tFULL IN\tALLOWANCE")
+	table := newTable(w, "RULE\tENDPOINT\tSUBJECT\tWHOSE\tLIMIT\tBURST\tMODE\tREMAINING\tWAIT\tFULL IN\tALLOWANCE")
 	for _, b := range in.Buckets {
 		allowance := "-"
 		if b.Allowance != nil {
 			allowance = fmt.Sprintf("%d until %s", b.Allowance.Tokens, b.Allowance.Until.Format(time.RFC3339))
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%d\t%s\t%d\t%v\t%v\t%s\n", b.Rule, b.Endpoint, b.Subject, b.Whose, policy.Rule{Limit: b.Limit, Per: b.Per}.Rate(),
+		table.row(b.Rule, b.Endpoint, b.Subject, b.Whose, policy.Rule{Limit: b.Limit, Per: b.Per}.Rate(),
 			b.Burst, b.Mode, b.Remaining, b.Wait, b.ResetAfter, allowance)
 	}
 	if err := table.Flush(); err != nil {

@@ -102,7 +102,7 @@ func explainOffline(cmd *cobra.Command, from *configFlags, request admin.Explain
 func writeExplanation(w io.Writer, x headgate.Explanation, offline bool) error {
 	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	line := func(name, format string, args ...any) {
-		fmt.Fprintf(out, "%s\t%s\n", name, fmt.Sprintf(format, args...))
+		fmt.Fprintf(out, "%s\t%s\n", name, plain(fmt.Sprintf(format, args...)))
 	}
 	line("request", "%s %s", x.Method, x.Target)
 	if x.Fault != "" {
@@ -167,7 +167,7 @@ func writeConsidered(w io.Writer, considered []headgate.Considered) {
 		if c.Applies {
 			mark = "*"
 		}
-		fmt.Fprintf(table, "  %s %s\t%s\t%s\t%s\n", mark, c.Subject, c.Level, c.Rule, c.Why)
+		fmt.Fprintf(table, "  %s %s\t%s\t%s\t%s\n", mark, c.Subject, c.Level, plain(c.Rule), plain(c.Why))
 	}
 	_ = table.Flush()
 }
@@ -192,7 +192,7 @@ func writeBuckets(w io.Writer, x headgate.Explanation, offline bool) {
 			rule += ", before the move"
 		}
 		fmt.Fprintf(table, "  %s %s\t%s\t%d\t%s\t%d\t%v\t%v\n",
-			mark, rule, policy.Rule{Limit: b.Limit, Per: b.Per}.Rate(), b.Burst, b.Mode, b.Remaining, b.RetryAfter, b.ResetAfter)
+			mark, plain(rule), policy.Rule{Limit: b.Limit, Per: b.Per}.Rate(), b.Burst, b.Mode, b.Remaining, b.RetryAfter, b.ResetAfter)
 	}
 	_ = table.Flush()
 	if offline {

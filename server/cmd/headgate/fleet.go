@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -106,11 +105,10 @@ func writeFleet(w io.Writer, report fleet.Report, asJSON, redraw bool) error {
 		_, err := fmt.Fprintln(w, "no replica has told of itself within a day")
 		return err
 	}
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "REPLICA\tRULES\tBEHIND\tSTALE\tSEEN\tSTATE\tWHY")
+	table := newTable(w, "REPLICA\tRULES\tBEHIND\tSTALE\tSEEN\tSTATE\tWHY")
 	for _, r := range report.Replicas {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s ago\t%s\t%s\n", r.Name, rulesName(r.Number, r.Version), behind(r),
-			inWords(r.Stale), inWords(r.Silent), r.State, dash(clipped(r.Why)))
+		table.row(r.Name, rulesName(r.Number, r.Version), behind(r),
+			inWords(r.Stale), inWords(r.Silent)+" ago", r.State, dash(clipped(r.Why)))
 	}
 	return table.Flush()
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -248,8 +247,7 @@ func writeKeys(w io.Writer, keys []store.Key, asJSON bool) error {
 		}
 		return writeJSON(w, rows)
 	}
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "ID\tPROJECT\tNAME\tTIER\tCREATED\tEXPIRES\tSTATE\tSECRET\tSCOPES")
+	table := newTable(w, "ID\tPROJECT\tNAME\tTIER\tCREATED\tEXPIRES\tSTATE\tSECRET\tSCOPES")
 	now := time.Now()
 	for _, k := range keys {
 		state, expires := "active", "-"
@@ -262,7 +260,7 @@ func writeKeys(w io.Writer, keys []store.Key, asJSON bool) error {
 		if !k.Revoked.IsZero() {
 			state = "revoked"
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", k.ID, k.Project, k.Name, dash(k.Tier),
+		table.row(k.ID, k.Project, k.Name, dash(k.Tier),
 			k.Created.Format(time.RFC3339), expires, state, dash(k.Secret), dash(strings.Join(k.Scopes.List(), ", ")))
 	}
 	return table.Flush()

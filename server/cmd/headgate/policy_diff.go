@@ -7,9 +7,7 @@ import (
 	"io"
 	"os"
 	"strconv"
-	"strings"
 	"time"
-	"unicode"
 
 	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
@@ -103,17 +101,6 @@ func writeChanges(w io.Writer, changes []store.Change, asJSON bool) error {
 		fmt.Fprintln(out, line)
 	}
 	return out.Flush()
-}
-
-// plain keeps what somebody wrote, into a rule or an answer, from driving the
-// terminal.
-func plain(text string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return '\uFFFD'
-	}, text)
 }
 
 func entry(r *policy.Rule) *file.Entry {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -116,14 +115,13 @@ func writeHistory(ctx context.Context, w io.Writer, db rules.Editor, limit int, 
 		}
 		return writeJSON(w, rows)
 	}
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "VERSION\tWHEN\tWHO\tWHY\tCHANGES")
+	table := newTable(w, "VERSION\tWHEN\tWHO\tWHY\tCHANGES")
 	for _, v := range list {
 		id := fmt.Sprint(v.ID)
 		if v.ID == 0 {
 			id = "pending"
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", id, v.At.Format(time.RFC3339), who(v), dash(v.Why), summary(v))
+		table.row(id, v.At.Format(time.RFC3339), who(v), dash(v.Why), summary(v))
 	}
 	return table.Flush()
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"slices"
 	"strconv"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -115,8 +114,7 @@ func writeRules(w io.Writer, list []policy.Rule, asJSON bool) error {
 	for _, c := range more {
 		title += "\t" + c.title
 	}
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, title)
+	table := newTable(w, title)
 	for _, r := range list {
 		burst := "-"
 		if r.Burst > 0 {
@@ -126,12 +124,11 @@ func writeRules(w io.Writer, list []policy.Rule, asJSON bool) error {
 		if !r.Expires.IsZero() {
 			expires = r.Expires.Format(time.RFC3339)
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", r.Endpoint, dash(r.Project), dash(r.Tier),
-			r.Subject, r.Rate(), burst, r.Enforcement(), expires)
+		cells := []any{r.Endpoint, dash(r.Project), dash(r.Tier), r.Subject, r.Rate(), burst, r.Enforcement(), expires}
 		for _, c := range more {
-			fmt.Fprintf(table, "\t%s", dash(c.value(r)))
+			cells = append(cells, dash(c.value(r)))
 		}
-		fmt.Fprintln(table)
+		table.row(cells...)
 	}
 	return table.Flush()
 }

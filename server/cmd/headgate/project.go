@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -34,10 +33,9 @@ func newProjectList() *cobra.Command {
 					}
 					return writeJSON(cmd.OutOrStdout(), doc.Projects)
 				}
-				table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-				fmt.Fprintln(table, "PROJECT\tTIER")
+				table := newTable(cmd.OutOrStdout(), "PROJECT\tTIER")
 				for _, project := range slices.Sorted(maps.Keys(doc.Projects)) {
-					fmt.Fprintf(table, "%s\t%s\n", project, doc.Projects[project])
+					table.row(project, doc.Projects[project])
 				}
 				return table.Flush()
 			})

@@ -89,22 +89,22 @@ func writeResults(w io.Writer, keys token.SourceStatus, results []token.Result, 
 	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(out, "keys\t%d\n", keys.Keys)
 	for _, why := range keys.Ignored {
-		fmt.Fprintf(out, "\tignored: %s\n", why)
+		fmt.Fprintf(out, "\tignored: %s\n", plain(why))
 	}
 	for _, r := range results {
 		if r.Passed {
 			fmt.Fprintf(out, "%s\tok\n", r.Check)
 		} else {
-			fmt.Fprintf(out, "%s\tfails: %s\n", r.Check, r.Detail)
+			fmt.Fprintf(out, "%s\tfails: %s\n", r.Check, plain(r.Detail))
 		}
 	}
 	if believed {
-		fmt.Fprintf(out, "\nsubject\t%s\n", claims.Subject)
+		fmt.Fprintf(out, "\nsubject\t%s\n", plain(claims.Subject))
 		if claims.Project != "" {
-			fmt.Fprintf(out, "project\t%s\n", claims.Project)
+			fmt.Fprintf(out, "project\t%s\n", plain(claims.Project))
 		}
 		if claims.Tier != "" {
-			fmt.Fprintf(out, "tier\t%s\n", claims.Tier)
+			fmt.Fprintf(out, "tier\t%s\n", plain(claims.Tier))
 		}
 		fmt.Fprintf(out, "until\t%s\n", claims.Until.UTC().Format(time.RFC3339))
 	}
