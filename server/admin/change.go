@@ -7,8 +7,10 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/developers"
 	"github.com/headgate-io/headgate/server/store"
 )
 
@@ -149,12 +151,15 @@ func (d *Door) read(w http.ResponseWriter, r *http.Request, do func(context.Cont
 
 // mustWrite refuses an edit to those who may only make rules that expire, unless
 // it is about nothing else.
-func mustWrite(r *http.Request, e store.Edit) error {
+func (d *Door) mustWrite(r *http.Request, e store.Edit) error {
 	if callerOf(r).may(store.RoleWrite) {
 		return nil
 	}
 	lasting := e.Replace || len(e.Tiers) > 0
 	for _, rule := range e.Set {
+		if err := d.soon(r, rule.Expires); err != nil {
+			return err
+		}
 		lasting = lasting || rule.Expires.IsZero()
 	}
 	for _, k := range e.Delete {
@@ -164,4 +169,13 @@ func mustWrite(r *http.Request, e store.Edit) error {
 		return fault{roleMissing, fmt.Errorf("This wants a token with the role write, and %s has not: grant is for rules that expire.", callerOf(r).actor)}
 	}
 	return nil
+}
+
+// soon refuses an end that is so far away that the rule would be a lasting one,
+// to those who may make none.
+func (d *Door) soon(r *http.Request, end time.Time) error {
+	if callerOf(r).may(store.RoleWrite) || !end.After(d.Now().Add(developers.MaxLasting)) {
+		return nil
+	}
+	return fault{roleMissing, fmt.Errorf("This wants a token with the role write, and %s has not: rules of grant end within %d days.", callerOf(r).actor, developers.MaxLasting/(24*time.Hour))}
 }

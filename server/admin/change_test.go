@@ -201,6 +201,10 @@ func TestGrantersMakeTemporaryRules(t *testing.T) {
 	}{
 		{"PUT", "/v1/policies", `{"endpoint":"default","limit":500}`, 403},
 		{"PUT", "/v1/policies", temporary, 200},
+		{"PUT", "/v1/policies", strings.Replace(temporary, until, "9999-01-01T00:00:00Z", 1), 403}, // ends, and after everybody
+		{"POST", "/v1/policies/apply", `{"set":[` + strings.Replace(temporary, until, "9999-01-01T00:00:00Z", 1) + `]}`, 403},
+		{"POST", "/v1/requests/r_0/approve", `{"until":"9999-01-01T00:00:00Z"}`, 403},
+		{"POST", "/v1/requests/r_0/approve", `{"for":"9000h"}`, 403},
 		{"DELETE", "/v1/policies?endpoint=default", "", 403},
 		{"DELETE", "/v1/policies?endpoint=default&temporary=false", "", 403},
 		{"DELETE", "/v1/policies?endpoint=POST+/v1/login&temporary=true", "", 200},

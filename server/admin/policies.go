@@ -210,7 +210,7 @@ func (d *Door) edit(w http.ResponseWriter, r *http.Request, err error, a store.A
 	}
 	e := store.Edit{Base: base}
 	about(r, fill(&e))
-	if err := mustWrite(r, e); err != nil {
+	if err := d.mustWrite(r, e); err != nil {
 		refuseError(w, r, roleMissing, err)
 		return
 	}
@@ -352,7 +352,7 @@ var errPlanned = errors.New("nothing was changed: dry_run")
 func (d *Door) plan(w http.ResponseWriter, r *http.Request, e store.Edit) {
 	base, err := ifMatch(r, false)
 	if err == nil {
-		err = mustWrite(r, e)
+		err = d.mustWrite(r, e)
 	}
 	if err != nil {
 		refuseError(w, r, invalidRequest, err)

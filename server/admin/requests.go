@@ -161,6 +161,14 @@ func (d *Door) approveRequest(w http.ResponseWriter, r *http.Request) {
 		refuseError(w, r, invalidRequest, err)
 		return
 	}
+	end := approval.Until
+	if approval.For > 0 {
+		end = d.Now().Add(approval.For)
+	}
+	if err := d.soon(r, end); err != nil {
+		d.refuseRequest(w, r, err)
+		return
+	}
 	approval.Actor = callerOf(r).actor
 	about(r, "request "+clip(r.PathValue("id")))
 	ctx := context.WithoutCancel(r.Context()) // as any change: once begun it is brought to its end
