@@ -15,7 +15,11 @@ func (d *Door) lint(w http.ResponseWriter, r *http.Request) {
 		refuseError(w, r, invalidRequest, err)
 		return
 	}
-	o := lint.Options{Compile: d.Compile}
+	o := lint.Options{Compile: d.Compile, Ignore: r.URL.Query()["ignore"]}
+	if err := lint.CheckIgnore("ignore", o.Ignore); err != nil {
+		refuse(w, r, invalidRequest, err)
+		return
+	}
 	if o.Compile.Endpoints != nil && o.Compile.Endpoints.Len() == 0 {
 		o.Compile.Endpoints = nil // the gateway knows none
 	}

@@ -74,6 +74,24 @@ func LimitRequestOf(r store.LimitRequest) LimitRequest {
 	return LimitRequest{developers.RequestOf(r), r.DecidedBy, r.DecidedClaimed, r.Version}
 }
 
+// Stored is the request that r tells of.
+func (r LimitRequest) Stored() (store.LimitRequest, error) {
+	var subject policy.Subject
+	if err := subject.UnmarshalText([]byte(r.Subject)); err != nil {
+		return store.LimitRequest{}, fmt.Errorf("request %s: %w", r.ID, err)
+	}
+	seconds := func(n int64) time.Duration { return time.Duration(n) * time.Second }
+	out := store.LimitRequest{
+		ID: r.ID, Filed: r.Filed, Actor: r.By, Claimed: r.Name, Project: r.Project, Reason: r.Reason,
+		Asked: store.Asked{Endpoint: r.Endpoint, Subject: subject, Limit: r.Limit, Per: seconds(r.PerSeconds), Burst: r.Burst, Until: r.Until, For: seconds(r.ForSeconds)},
+		State: store.RequestState(r.State), Decided: r.Decided, DecidedBy: r.DecidedBy, DecidedClaimed: r.DecidedName, Note: r.Note, Version: r.Version,
+	}
+	if g := r.Granted; g != nil {
+		out.Granted = store.Asked{Endpoint: r.Endpoint, Subject: subject, Limit: g.Limit, Per: seconds(g.PerSeconds), Burst: g.Burst, Until: g.Until}
+	}
+	return out, nil
+}
+
 // Check reports what is wrong with an approval by itself, and translates it.
 func (b *RequestApproval) Check() (rules.Approval, error) {
 	a := rules.Approval{Note: b.Note, Claimed: b.By, Limit: b.Limit, Per: time.Duration(b.Per), Burst: b.Burst, Until: b.Until}

@@ -1,5 +1,7 @@
 // Package client asks a running gateway's admin listener what the commands ask
-// a database: rules, their history, tiers, the audit and admin tokens.
+// a database: rules, their history, tiers, requests for a higher limit, the
+// audit and admin tokens. It asks for what the gateway alone knows, too: its
+// buckets, and what it would answer a request.
 package client
 
 import (
@@ -86,6 +88,9 @@ func (e *Error) Is(target error) bool {
 
 func (e *Error) kind() string { return strings.TrimPrefix(e.Type, "urn:headgate:problem:") }
 
+// ErrNobody is that nothing listens where the gateway should.
+var ErrNobody = errors.New("no gateway answers")
+
 var errMoved = errors.New("the rules changed between two pages")
 
 var remedies = map[string]string{
@@ -99,7 +104,9 @@ type question struct {
 	method, path string
 	query        url.Values
 	ifMatch      string
-	body         any
+	body         any    // sent as JSON
+	text         []byte // or sent as it is, which is JSON
+	looks        bool   // it changes nothing, though it is no GET
 }
 
 // ask asks, and reads the answer into answer, which may be nil. What changes
@@ -107,7 +114,7 @@ type question struct {
 func (c *Client) ask(ctx context.Context, q question, answer any) (header http.Header, err error) {
 	for n := 1; ; n++ {
 		header, err = c.once(ctx, q, answer)
-		if err == nil || q.method != http.MethodGet || n == attempts || !passing(err) {
+		if err == nil || q.method != http.MethodGet && !q.looks || n == attempts || !passing(err) {
 			return header, err
 		}
 		select {
@@ -135,7 +142,7 @@ func (c *Client) once(ctx context.Context, q question, answer any) (http.Header,
 	}
 	response, err := c.http.Do(r)
 	if errors.Is(err, syscall.ECONNREFUSED) {
-		return nil, fmt.Errorf("no gateway answers at %s: start `headgate serve`, or name its admin listener with --server", c.base)
+		return nil, fmt.Errorf("%w at %s: start `headgate serve`, or name its admin listener with --server", ErrNobody, c.base)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("ask %s: %w", c.base, err)
@@ -160,19 +167,17 @@ func (c *Client) once(ctx context.Context, q question, answer any) (http.Header,
 func (c *Client) request(ctx context.Context, q question) (*http.Request, error) {
 	at := c.base.JoinPath(q.path)
 	at.RawQuery = q.query.Encode()
-	var body io.Reader
 	if q.body != nil {
-		text, err := json.Marshal(q.body)
-		if err != nil {
+		var err error
+		if q.text, err = json.Marshal(q.body); err != nil {
 			return nil, err
 		}
-		body = bytes.NewReader(text)
 	}
-	r, err := http.NewRequestWithContext(ctx, q.method, at.String(), body)
+	r, err := http.NewRequestWithContext(ctx, q.method, at.String(), bytes.NewReader(q.text))
 	if err != nil {
 		return nil, err
 	}
-	if q.body != nil {
+	if q.text != nil {
 		r.Header.Set("Content-Type", "application/json")
 	}
 	if q.ifMatch != "" {

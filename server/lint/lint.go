@@ -39,17 +39,18 @@ type Result struct {
 }
 
 // CheckIgnore reports codes in a list of those to be accepted that cannot be.
-func CheckIgnore(codes []string) error {
+// field is where the list came from, such as --ignore.
+func CheckIgnore(field string, codes []string) error {
 	var faults []error
 	for _, code := range codes {
 		check, err := policy.FindCheck(code)
 		var problem policy.Problem
 		switch {
 		case errors.As(err, &problem):
-			problem.Field = "--ignore"
+			problem.Field = field
 			faults = append(faults, problem)
 		case check.Severity == policy.Error:
-			faults = append(faults, fmt.Errorf("--ignore is %q, want the code of a warning or a note, because a document with errors is not loaded", code))
+			faults = append(faults, fmt.Errorf("%s is %q, want the code of a warning or a note, because a document with errors is not loaded", field, code))
 		}
 	}
 	return errors.Join(faults...)

@@ -297,7 +297,7 @@ func TestIgnoreFromOutside(t *testing.T) {
 	if want := (lint.Count{Warnings: 1, Accepted: 2}); n != want {
 		t.Errorf("count = %+v, want %+v, and no note on what --ignore did not meet\n%v", n, want, r.Problems)
 	}
-	err := lint.CheckIgnore([]string{"void", "viod", "limit"})
+	err := lint.CheckIgnore("--ignore", []string{"void", "viod", "limit"})
 	want := `--ignore is "viod", want the code of a check; the closest is "void"
 --ignore is "limit", want the code of a warning or a note, because a document with errors is not loaded`
 	if err == nil || err.Error() != want {

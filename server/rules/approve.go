@@ -163,7 +163,12 @@ func sameEndpoint(a, b string) bool {
 // about reports what lint finds about a rule besides errors. That it ends is what
 // was asked for.
 func about(doc policy.Document, rule policy.Rule, o policy.CompileOptions) (findings policy.Problems) {
+	known := o.Endpoints != nil && o.Endpoints.Len() > 0
+	doc.Source = ""
 	for _, p := range policy.Lint(doc, o) {
+		if p.Code == "no_endpoint" && !known {
+			continue // nobody said which there are
+		}
 		if p.Severity != policy.Error && p.Code != "expires_soon" && p.Rule >= 0 && store.KeyOf(doc.Rules[p.Rule]) == store.KeyOf(rule) {
 			p.Where = fmt.Sprintf("rule %q", rule.Title())
 			findings = append(findings, p)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os/user"
@@ -12,6 +13,7 @@ import (
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/admin"
+	"github.com/headgate-io/headgate/server/client"
 )
 
 const bucketHelp = `ENDPOINT is a template as 'GET /v1/customers/{customer}', * for the bucket that
@@ -27,7 +29,7 @@ func newBucket() *cobra.Command {
 
 // bucketFlags say which bucket of which gateway is meant, and how to print it.
 type bucketFlags struct {
-	gateway gatewayFlags
+	gateway throughFlags
 	request admin.BucketRequest
 	asJSON  bool
 }
@@ -46,7 +48,7 @@ func (f *bucketFlags) addFlags(cmd *cobra.Command) {
 	flags.StringVar(&r.Identifier, "identifier", "", "identifier that requests try, such as a login name")
 	flags.BoolVar(&r.Unparsable, "unparsable", false, "the bucket of all requests whose identifier cannot be read")
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON")
-	f.gateway.addFlags(flags)
+	f.gateway.addNeeded(cmd)
 }
 
 // check finds what is wrong before anybody is asked.
@@ -57,8 +59,6 @@ func (f *bucketFlags) check(endpoint string) error {
 	}
 	return nil
 }
-
-const startOne = "or name its admin listener with --server; buckets live in the gateway alone"
 
 func newBucketInspect() *cobra.Command {
 	var f bucketFlags
@@ -73,8 +73,12 @@ func newBucketInspect() *cobra.Command {
 			if err := f.check(args[0]); err != nil {
 				return err
 			}
-			var in headgate.Inspection
-			if err := f.gateway.ask(cmd.Context(), "/v1/buckets/inspect", f.request, &in, startOne); err != nil {
+			gateway, err := f.gateway.client(cmd)
+			if err != nil {
+				return err
+			}
+			in, err := gateway.Inspect(cmd.Context(), f.request)
+			if err != nil {
 				return err
 			}
 			if f.asJSON {
@@ -102,7 +106,7 @@ written to the audit first, and refused if that cannot be done.
 			if err := f.check(args[0]); err != nil {
 				return err
 			}
-			return f.change(cmd, "reset", "reset")
+			return f.change(cmd, (*client.Client).ResetBucket, "reset")
 		},
 	}
 	f.addFlags(cmd)
@@ -139,7 +143,7 @@ be done.
 			if err := f.check(args[0]); err != nil {
 				return err
 			}
-			return f.change(cmd, "grant", "granted")
+			return f.change(cmd, (*client.Client).GrantBucket, "granted")
 		},
 	}
 	f.addFlags(cmd)
@@ -159,10 +163,14 @@ func wrongAmount(value string) error {
 }
 
 // change has the gateway make a change, and says what became of it.
-func (f *bucketFlags) change(cmd *cobra.Command, verb, done string) error {
+func (f *bucketFlags) change(cmd *cobra.Command, do func(*client.Client, context.Context, admin.BucketRequest) (admin.BucketChange, error), done string) error {
 	f.request.By = localUser()
-	var change admin.BucketChange
-	if err := f.gateway.ask(cmd.Context(), "/v1/buckets/"+verb, f.request, &change, startOne); err != nil {
+	gateway, err := f.gateway.client(cmd)
+	if err != nil {
+		return err
+	}
+	change, err := do(gateway, cmd.Context(), f.request)
+	if err != nil {
 		return err
 	}
 	out := cmd.OutOrStdout()
@@ -177,7 +185,7 @@ func (f *bucketFlags) change(cmd *cobra.Command, verb, done string) error {
 	if b.Allowance != nil {
 		fmt.Fprintf(out, " and %d more until %s", b.Allowance.Tokens, b.Allowance.Until.Format(time.RFC3339))
 	}
-	_, err := fmt.Fprintf(out, " (audit %d)\n", change.Audit)
+	_, err = fmt.Fprintf(out, " (audit %d)\n", change.Audit)
 	return err
 }
 

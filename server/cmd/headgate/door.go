@@ -142,3 +142,13 @@ func (f *doorFlags) read(response *http.Response, answer any) error {
 	}
 	return nil
 }
+
+func problemDetail(body []byte) string {
+	var problem struct {
+		Detail string `json:"detail"`
+	}
+	if json.Unmarshal(body, &problem) == nil && problem.Detail != "" {
+		return problem.Detail
+	}
+	return strings.TrimSpace(string(body[:min(len(body), 200)]))
+}

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -14,13 +14,14 @@ import (
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/admin"
+	"github.com/headgate-io/headgate/server/client"
 	"github.com/headgate-io/headgate/server/daemon"
 )
 
 func newExplain() *cobra.Command {
 	var from configFlags
 	var request admin.ExplainRequest
-	var gateway gatewayFlags
+	var by throughFlags
 	var offline, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "explain METHOD TARGET",
@@ -42,14 +43,11 @@ documents and the database are read instead, and every bucket is full.`,
 			if err := request.Check(); err != nil {
 				return usageError{err}
 			}
-			ask := func() (x headgate.Explanation, err error) {
-				err = gateway.ask(cmd.Context(), "/v1/explain", request, &x, "name its admin listener with --server, or add --offline")
-				return x, err
-			}
+			ask := explainOnline
 			if offline {
-				ask = func() (headgate.Explanation, error) { return explainOffline(cmd, &from, request) }
+				ask = explainOffline
 			}
-			x, err := ask()
+			x, err := ask(cmd, &from, &by, request)
 			if err != nil {
 				return err
 			}
@@ -64,24 +62,27 @@ documents and the database are read instead, and every bucket is full.`,
 	flags.StringVar(&request.Peer, "peer", "127.0.0.1", "address the request comes from")
 	flags.StringArrayVar(&request.Header, "header", nil, "header of the request, as 'Name: value' (repeatable)")
 	flags.StringVar(&request.Identifier, "identifier", "", "identifier the request tries, such as a login name")
-	gateway.addFlags(flags)
+	by.addNeeded(cmd)
 	flags.BoolVar(&offline, "offline", false, "read the documents and the database instead of asking a gateway")
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
-func problemDetail(body []byte) string {
-	var problem struct {
-		Detail string `json:"detail"`
+// explainOnline asks a running gateway.
+func explainOnline(cmd *cobra.Command, _ *configFlags, by *throughFlags, request admin.ExplainRequest) (headgate.Explanation, error) {
+	gateway, err := dial(by.server, by.tokenFile)
+	if err != nil {
+		return headgate.Explanation{}, err
 	}
-	if json.Unmarshal(body, &problem) == nil && problem.Detail != "" {
-		return problem.Detail
+	x, err := gateway.Explain(cmd.Context(), request)
+	if errors.Is(err, client.ErrNobody) {
+		err = fmt.Errorf("%w, or add --offline", err)
 	}
-	return strings.TrimSpace(string(body[:min(len(body), 200)]))
+	return x, err
 }
 
 // explainOffline builds the same limiter that serve would, with full buckets.
-func explainOffline(cmd *cobra.Command, from *configFlags, request admin.ExplainRequest) (headgate.Explanation, error) {
+func explainOffline(cmd *cobra.Command, from *configFlags, _ *throughFlags, request admin.ExplainRequest) (headgate.Explanation, error) {
 	c, err := from.read(cmd)
 	if err != nil {
 		return headgate.Explanation{}, err

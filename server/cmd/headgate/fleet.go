@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/headgate-io/headgate/server/client"
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/fleet"
 	"github.com/headgate-io/headgate/server/store"
@@ -38,13 +39,12 @@ more than how old its rules may be, which is what is shown.`,
 			if maxLag < 0 || watch < 0 || cmd.Flags().Changed("watch") && watch < minWatch {
 				return usagef("--max-lag is %v and --watch %v, want 0s or more and %v or more", maxLag, watch, minWatch)
 			}
-			return withKeys(cmd, &from, forReading, func(ctx context.Context, db *store.Store, _ config.Config) error {
+			return through(cmd, &from.through, &from, forReading, func(c *client.Client) replicas { return c }, func(s *store.Store) replicas { return ownReplicas{s} }, func(all replicas) error {
 				show := func() error {
-					f, err := db.Fleet(ctx)
+					report, err := all.Fleet(cmd.Context())
 					if err != nil {
 						return err
 					}
-					report := fleet.Judge(f)
 					if err := writeFleet(cmd.OutOrStdout(), report, asJSON, watch > 0); err != nil {
 						return err
 					}
@@ -56,17 +56,34 @@ more than how old its rules may be, which is what is shown.`,
 				if watch == 0 {
 					return show()
 				}
-				return again(ctx, watch, show)
+				return again(cmd.Context(), watch, show)
 			})
 		},
 	}
-	from.addFlags(cmd, "db")
+	from.addFlags(cmd, "db", "server")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().DurationVar(&maxLag, "max-lag", 0, "exit with status 1 if a replica lags by more, such as 10s")
 	cmd.Flags().DurationVar(&watch, "watch", 0, "show it again and again, every so long")
 	cmd.Flags().Lookup("watch").NoOptDefVal = "2s"
 	cmd.AddCommand(newFleetForget())
 	return cmd
+}
+
+// replicas is where they tell of themselves: a database, or a gateway that has
+// one.
+type replicas interface {
+	Fleet(ctx context.Context) (fleet.Report, error)
+}
+
+// ownReplicas are those of a database.
+type ownReplicas struct{ db *store.Store }
+
+func (r ownReplicas) Fleet(ctx context.Context) (fleet.Report, error) {
+	f, err := r.db.Fleet(ctx)
+	if err != nil {
+		return fleet.Report{}, err
+	}
+	return fleet.Judge(f), nil
 }
 
 // minWatch keeps --watch from asking the database all the time.

@@ -150,7 +150,7 @@ func TestBadInput(t *testing.T) {
 		"key without a project":    {args: "key create --name ci", code: 2, want: []string{"--project"}},
 		"key of no database":       {args: "key revoke k_none", code: 1, want: []string{"headgate.db", "does not exist"}},
 		"nobody to ask":            {args: "explain GET /v1/items/1 --server http://" + unused(t), code: 1, want: []string{"no gateway answers", "--offline"}},
-		"bucket of nobody to ask":  {args: "bucket inspect GET:/v1/items/{id} --server http://" + unused(t), code: 1, want: []string{"no gateway answers", "buckets live in the gateway"}},
+		"bucket of nobody to ask":  {args: "bucket inspect GET:/v1/items/{id} --server http://" + unused(t), code: 1, want: []string{"no gateway answers", "name its admin listener with --server"}},
 		"bucket without a gateway": {args: "bucket reset * --server nowhere", code: 2, want: []string{`--server is "nowhere"`}},
 		"bucket of no address":     {args: "bucket reset * --address here --peer there", code: 2, want: []string{`address is "here"`, `peer is "there"`}},
 		"bucket of no subject":     {args: "bucket reset * --subject user", code: 2, want: []string{`subject is "user"`}},

@@ -3,9 +3,12 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -14,6 +17,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/policy/file"
+	"github.com/headgate-io/headgate/server/client"
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/daemon"
 	"github.com/headgate-io/headgate/server/lint"
@@ -39,7 +44,8 @@ func newPolicyLint() *cobra.Command {
 		Long: `Check the rules of the database, or of policy files, with the code that the
 gateway loads rules with. With --openapi, --routes or --config the endpoints and
 costs are checked too; without, the templates of the rules are taken for the
-endpoints there are.
+endpoints there are. With --server a running gateway checks them, those of its
+database or of the files, among its own endpoints and costs.
 
 The exit status is 0 if nothing of the severity of --fail-on or above was found,
 1 if something was, and 2 if the rules could not be checked: a file that is not
@@ -64,7 +70,7 @@ there, a flag that is wrong. docs/lint.md explains every check.`,
 			return errors.Join(f.write(cmd.OutOrStdout(), results), f.verdict(results))
 		},
 	}
-	from.addFlags(cmd, "db", "openapi", "routes")
+	from.addFlags(cmd, "db", "openapi", "routes", "server")
 	flags := cmd.Flags()
 	flags.StringVar(&f.format, "format", "text", "how to print what was found: text, json or sarif")
 	flags.BoolVar(&f.json, "json", false, "the same as --format json")
@@ -86,34 +92,83 @@ func (f *lintFlags) check() error {
 	if !slices.Contains([]string{"error", "warning", "never"}, f.failOn) {
 		faults = append(faults, fmt.Errorf("--fail-on is %q, want error, warning or never", f.failOn))
 	}
-	return errors.Join(append(faults, lint.CheckIgnore(f.ignore))...)
+	return errors.Join(append(faults, lint.CheckIgnore("--ignore", f.ignore))...)
 }
 
 // lintAll lints every file, or the database when none is named.
 func lintAll(cmd *cobra.Command, from *configFlags, ignore, files []string) ([]lint.Result, error) {
-	c, err := from.read(cmd)
-	if err != nil {
-		return nil, err
-	}
 	o := lint.Options{Ignore: ignore}
-	if o.Compile, err = compileOptions(c); err != nil {
+	var err error
+	if o.Compile, err = from.endpointsForDatabase(cmd); err != nil {
 		return nil, err
 	}
 	o.Compile.Now = time.Now()
+	gateway, err := from.through.client(cmd)
+	if err != nil {
+		return nil, err
+	}
+	one := lint.File
+	if gateway != nil {
+		one = func(name string, o lint.Options) (lint.Result, error) {
+			return lintThere(cmd.Context(), gateway, name, o)
+		}
+	}
 	if len(files) == 0 {
-		r, err := lintDatabase(cmd.Context(), c, o)
+		r, err := lintDatabase(cmd, from, gateway, o)
 		return []lint.Result{r}, err
 	}
 	var results []lint.Result
 	var faults []error
 	for _, name := range files {
-		r, err := lint.File(name, o)
+		r, err := one(name, o)
 		results, faults = append(results, r), append(faults, err)
 	}
 	return results, errors.Join(faults...)
 }
 
-func lintDatabase(ctx context.Context, c config.Config, o lint.Options) (lint.Result, error) {
+// lintThere has a gateway look at a file. It takes JSON, line by line what a file
+// in YAML has; what is neither needs no gateway to be told so.
+func lintThere(ctx context.Context, gateway *client.Client, name string, o lint.Options) (lint.Result, error) {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return lint.Result{}, err
+	}
+	sent, err := config.ToJSON(text)
+	if err != nil || !json.Valid(sent) {
+		return lint.Text(text, name, o), nil
+	}
+	return gateway.Lint(ctx, sent, filepath.ToSlash(name), o.Ignore)
+}
+
+func lintDatabase(cmd *cobra.Command, from *configFlags, gateway *client.Client, o lint.Options) (lint.Result, error) {
+	if gateway != nil {
+		return lintDatabaseThere(cmd.Context(), gateway, o)
+	}
+	c, err := from.read(cmd)
+	if err != nil {
+		return lint.Result{}, err
+	}
+	return lintOwnDatabase(cmd.Context(), c, o)
+}
+
+// lintDatabaseThere has a gateway look at the rules of its own database.
+func lintDatabaseThere(ctx context.Context, gateway *client.Client, o lint.Options) (lint.Result, error) {
+	doc, _, err := gateway.Load(ctx)
+	if err != nil {
+		return lint.Result{}, err
+	}
+	text, err := json.Marshal(file.From(doc))
+	if err != nil {
+		return lint.Result{}, err
+	}
+	r, err := gateway.Lint(ctx, text, doc.Source, o.Ignore)
+	for i := range r.Problems {
+		r.Problems[i].Line = 0 // a database has no lines
+	}
+	return r, err
+}
+
+func lintOwnDatabase(ctx context.Context, c config.Config, o lint.Options) (lint.Result, error) {
 	c.FillPaths()
 	db, err := daemon.OpenStoreReadOnly(ctx, c)
 	if err != nil {

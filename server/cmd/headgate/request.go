@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -13,7 +14,7 @@ import (
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/policy/file"
 	"github.com/headgate-io/headgate/server/admin"
-	"github.com/headgate-io/headgate/server/config"
+	"github.com/headgate-io/headgate/server/client"
 	"github.com/headgate-io/headgate/server/developers"
 	"github.com/headgate-io/headgate/server/rules"
 	"github.com/headgate-io/headgate/server/store"
@@ -22,6 +23,43 @@ import (
 func newRequest() *cobra.Command {
 	return group("request", "Requests for a higher limit: file them, and decide on them",
 		newRequestFile(), newRequestMine(), newRequestWithdraw(), newRequestList(), newRequestShow(), newRequestApprove(), newRequestDecline())
+}
+
+// desk is where requests are decided on: a database, or a gateway that has one.
+type desk interface {
+	Requests(ctx context.Context, q store.RequestQuery) ([]store.LimitRequest, error)
+	Request(ctx context.Context, id string) (store.LimitRequest, error)
+	Approve(ctx context.Context, id string, a rules.Approval) (r store.LimitRequest, findings []string, err error)
+	Decline(ctx context.Context, id, actor, claimed, note string) (store.LimitRequest, error)
+}
+
+// ownDesk is a database, with what is known of the endpoints.
+type ownDesk struct {
+	*store.Store
+	compile policy.CompileOptions
+}
+
+// Approve makes a rule of a request, unless the rules with it would not compile.
+func (d ownDesk) Approve(ctx context.Context, id string, a rules.Approval) (store.LimitRequest, []string, error) {
+	done, _, found, err := rules.Approve(ctx, d.Store, id, a, d.compile)
+	var findings []string
+	for _, f := range found {
+		findings = append(findings, f.Error())
+	}
+	return done, findings, err
+}
+
+func withDesk(cmd *cobra.Command, from *configFlags, open opener, o policy.CompileOptions, do func(context.Context, desk) error) error {
+	return through(cmd, &from.through, from, open, func(c *client.Client) desk { return c }, func(s *store.Store) desk { return ownDesk{s, o} },
+		func(d desk) error { return sayNoRequest(do(cmd.Context(), d)) })
+}
+
+// sayNoRequest adds the remedy to an error about a request that is not there.
+func sayNoRequest(err error) error {
+	if errors.Is(err, store.ErrNotFound) {
+		return fmt.Errorf("%w; `headgate request list --state any` shows those there are", err)
+	}
+	return err
 }
 
 func newRequestList() *cobra.Command {
@@ -43,8 +81,8 @@ func newRequestList() *cobra.Command {
 			case !slices.Contains(store.RequestStates, q.State):
 				return usagef("--state is %q, want open, approved, declined, withdrawn, expired or any", state)
 			}
-			return withKeys(cmd, &from, forReading, func(ctx context.Context, db *store.Store, _ config.Config) error {
-				found, err := db.Requests(ctx, q)
+			return withDesk(cmd, &from, forReading, policy.CompileOptions{}, func(ctx context.Context, at desk) error {
+				found, err := at.Requests(ctx, q)
 				if err != nil {
 					return err
 				}
@@ -59,7 +97,7 @@ func newRequestList() *cobra.Command {
 			})
 		},
 	}
-	from.addFlags(cmd, "db")
+	from.addFlags(cmd, "db", "server")
 	cmd.Flags().StringVar(&state, "state", "open", "open, approved, declined, withdrawn, expired or any")
 	cmd.Flags().StringVar(&project, "project", "", "those of one project (default: all)")
 	cmd.Flags().IntVar(&limit, "limit", 100, "how many, the newest")
@@ -75,8 +113,8 @@ func newRequestShow() *cobra.Command {
 		Short: "Show one request and what became of it",
 		Args:  arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withKeys(cmd, &from, forReading, func(ctx context.Context, db *store.Store, _ config.Config) error {
-				found, err := db.Request(ctx, args[0])
+			return withDesk(cmd, &from, forReading, policy.CompileOptions{}, func(ctx context.Context, at desk) error {
+				found, err := at.Request(ctx, args[0])
 				if err != nil {
 					return err
 				}
@@ -88,7 +126,7 @@ func newRequestShow() *cobra.Command {
 			})
 		},
 	}
-	from.addFlags(cmd, "db")
+	from.addFlags(cmd, "db", "server")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
@@ -106,7 +144,7 @@ request is closed and the rule is written together, or neither. A running gatewa
 acts on it within a second.
 
 Give --openapi, --routes or --config to have the endpoint checked against the
-documents.`,
+documents. With --server the gateway checks it against its own.`,
 		Example: `  headgate request approve r_0123456789abcdef0123
   headgate request approve r_0123456789abcdef0123 --limit 50 --per 1m --expires 48h --note 'half of it, for the launch'`,
 		Args: arguments(1, 1),
@@ -134,26 +172,26 @@ documents.`,
 				return usageError{err}
 			}
 			approval.Actor = author("").Actor
-			return withKeys(cmd, &from, forMending, func(ctx context.Context, db *store.Store, c config.Config) error {
-				o, err := compileOptions(c)
-				if err != nil {
-					return err
-				}
-				done, version, findings, err := rules.Approve(ctx, db, args[0], approval, o)
+			o, err := from.endpointsForDatabase(cmd)
+			if err != nil {
+				return err
+			}
+			return withDesk(cmd, &from, forMending, o, func(ctx context.Context, at desk) error {
+				done, findings, err := at.Approve(ctx, args[0], approval)
 				if err != nil {
 					return err
 				}
 				for _, f := range findings {
-					fmt.Fprintln(cmd.ErrOrStderr(), "lint:", f.Error())
+					fmt.Fprintln(cmd.ErrOrStderr(), "lint:", f)
 				}
 				g := done.Granted
 				_, err = fmt.Fprintf(cmd.OutOrStdout(), "approved %s: project %s has %s until %s (version %d)\n", done.ID, plain(done.Project),
-					sentence(policy.Rule{Endpoint: g.Endpoint, Subject: g.Subject, Limit: g.Limit, Per: g.Per, Burst: g.Burst}), g.Until.UTC().Format(time.RFC3339), version.ID)
+					sentence(policy.Rule{Endpoint: g.Endpoint, Subject: g.Subject, Limit: g.Limit, Per: g.Per, Burst: g.Burst}), g.Until.UTC().Format(time.RFC3339), done.Version)
 				return err
 			})
 		},
 	}
-	from.addFlags(cmd, "db", "openapi", "routes")
+	from.addFlags(cmd, "db", "openapi", "routes", "server")
 	flags := cmd.Flags()
 	flags.Int64Var(&approval.Limit, "limit", 0, "another limit than was asked for; the burst is then --burst, or as many as the limit")
 	flags.StringVar(&per, "per", "", "another time over which the limit is given")
@@ -175,8 +213,8 @@ func newRequestDecline() *cobra.Command {
 			if err := body.Check(); err != nil {
 				return usagef("--%w", err)
 			}
-			return withKeys(cmd, &from, forMending, func(ctx context.Context, db *store.Store, _ config.Config) error {
-				done, err := db.Decline(ctx, args[0], author("").Actor, "", body.Note)
+			return withDesk(cmd, &from, forMending, policy.CompileOptions{}, func(ctx context.Context, at desk) error {
+				done, err := at.Decline(ctx, args[0], author("").Actor, "", body.Note)
 				if err != nil {
 					return err
 				}
@@ -185,7 +223,7 @@ func newRequestDecline() *cobra.Command {
 			})
 		},
 	}
-	from.addFlags(cmd, "db")
+	from.addFlags(cmd, "db", "server")
 	cmd.Flags().StringVar(&body.Note, "note", "", "what to say to those who asked (needed)")
 	return cmd
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/client"
 	"github.com/headgate-io/headgate/server/daemon"
 	"github.com/headgate-io/headgate/server/store"
@@ -16,8 +17,20 @@ import (
 type throughFlags struct{ server, tokenFile string }
 
 func (f *throughFlags) addFlags(cmd *cobra.Command) {
+	f.add(cmd, "", "such as "+usualServer+" (default: none, the database is opened)")
+}
+
+// addNeeded is addFlags for what only a running gateway can do.
+func (f *throughFlags) addNeeded(cmd *cobra.Command) {
+	f.add(cmd, usualServer, "which alone knows its buckets")
+}
+
+// usualServer is the admin listener of a gateway that is not told otherwise.
+const usualServer = "http://127.0.0.1:8081"
+
+func (f *throughFlags) add(cmd *cobra.Command, usual, more string) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.server, "server", "", "have a running gateway do it: its admin listener, such as http://127.0.0.1:8081 (default: open the database)")
+	flags.StringVar(&f.server, "server", usual, "admin listener of the running gateway to ask, "+more)
 	flags.StringVar(&f.tokenFile, "token-file", "", "file with the admin token, if that gateway wants one")
 }
 
@@ -33,6 +46,24 @@ func (f *throughFlags) client(cmd *cobra.Command) (*client.Client, error) {
 		return nil, usagef("--server and --db are both given, want one: the gateway has its own database")
 	}
 	return dial(f.server, f.tokenFile)
+}
+
+// endpointsForDatabase reads the documents of the endpoints for what is checked
+// here. A gateway checks among its own.
+func (f *configFlags) endpointsForDatabase(cmd *cobra.Command) (policy.CompileOptions, error) {
+	if f.through.server != "" {
+		for _, name := range []string{"openapi", "routes"} {
+			if cmd.Flags().Changed(name) {
+				return policy.CompileOptions{}, usagef("--server and --%s are both given, want one: the gateway knows its own endpoints", name)
+			}
+		}
+		return policy.CompileOptions{}, nil
+	}
+	c, err := f.read(cmd)
+	if err != nil {
+		return policy.CompileOptions{}, err
+	}
+	return compileOptions(c)
 }
 
 func dial(server, tokenFile string) (*client.Client, error) {

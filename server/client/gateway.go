@@ -1,0 +1,69 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"net/url"
+	"slices"
+
+	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/admin"
+	"github.com/headgate-io/headgate/server/fleet"
+	"github.com/headgate-io/headgate/server/lint"
+)
+
+// Explain reports what the gateway would answer a request, and why.
+func (c *Client) Explain(ctx context.Context, request admin.ExplainRequest) (x headgate.Explanation, err error) {
+	_, err = c.ask(ctx, question{method: http.MethodPost, path: "/v1/explain", body: request, looks: true}, &x)
+	return x, err
+}
+
+// Inspect reports buckets of the gateway.
+func (c *Client) Inspect(ctx context.Context, which admin.BucketRequest) (in headgate.Inspection, err error) {
+	_, err = c.ask(ctx, question{method: http.MethodPost, path: "/v1/buckets/inspect", body: which, looks: true}, &in)
+	return in, err
+}
+
+// ResetBucket makes a bucket of the gateway full.
+func (c *Client) ResetBucket(ctx context.Context, which admin.BucketRequest) (done admin.BucketChange, err error) {
+	_, err = c.ask(ctx, question{method: http.MethodPost, path: "/v1/buckets/reset", body: which}, &done)
+	return done, err
+}
+
+// GrantBucket gives a bucket of the gateway tokens.
+func (c *Client) GrantBucket(ctx context.Context, which admin.BucketRequest) (done admin.BucketChange, err error) {
+	_, err = c.ask(ctx, question{method: http.MethodPost, path: "/v1/buckets/grant", body: which}, &done)
+	return done, err
+}
+
+// Fleet reports the replicas that share the gateway's database.
+func (c *Client) Fleet(ctx context.Context) (report fleet.Report, err error) {
+	_, err = c.ask(ctx, question{method: http.MethodGet, path: "/v1/fleet"}, &report)
+	return report, err
+}
+
+// Lint has the gateway look at a policy document in JSON, among its endpoints and
+// costs. What it finds is said of source; codes in ignore are accepted.
+func (c *Client) Lint(ctx context.Context, text []byte, source string, ignore []string) (lint.Result, error) {
+	q := question{method: http.MethodPost, path: "/v1/policies/lint", text: text, looks: true}
+	if len(ignore) > 0 {
+		q.query = url.Values{"ignore": ignore}
+	}
+	var report lint.Report
+	if _, err := c.ask(ctx, q, &report); err != nil {
+		return lint.Result{}, err
+	}
+	r := lint.Result{Source: source}
+	for _, d := range report.Documents { // there is one
+		r.Read, r.Rules, r.Endpoints, r.Fallback = d.Read, d.Rules, d.Endpoints, d.Fallback
+	}
+	for _, f := range slices.Concat(report.Findings, report.Accepted) {
+		r.Problems = append(r.Problems, policy.Problem{
+			Severity: f.Severity, Code: f.Code, Rule: -1, Source: source, Line: f.Line, Where: f.Where, Field: f.Field, Value: f.Value, Want: f.Want, Accepted: f.Reason,
+		})
+	}
+	slices.SortStableFunc(r.Problems, func(a, b policy.Problem) int { return cmp.Compare(a.Line, b.Line) })
+	return r, nil
+}
