@@ -20,7 +20,7 @@ type Auditor interface {
 
 var _ Auditor = (*store.Store)(nil)
 
-// AuditEntry is what an operator did to a bucket.
+// AuditEntry is what was done to a bucket, or to a request for a higher limit.
 type AuditEntry struct {
 	ID       int64     `json:"id"`
 	At       time.Time `json:"at"`
@@ -33,6 +33,15 @@ type AuditEntry struct {
 	Whose    string    `json:"whose"`
 	Amount   int64     `json:"amount,omitempty"`
 	Expires  time.Time `json:"expires,omitzero"`
+}
+
+// AuditEntryOf is what the API tells of an entry.
+func AuditEntryOf(a store.Audit) AuditEntry {
+	expires := a.Expires
+	if !expires.IsZero() {
+		expires = expires.UTC()
+	}
+	return AuditEntry{a.ID, a.At.UTC(), a.Actor, a.Claimed, a.Action, a.Rule, a.Endpoint, a.Subject, a.Whose, a.Amount, expires}
 }
 
 // AuditPage is the answer to GET /v1/audit, newest first.
@@ -54,7 +63,7 @@ func (d *Door) listAudit(w http.ResponseWriter, r *http.Request) {
 	}
 	page := AuditPage{Audit: []AuditEntry{}}
 	for _, a := range list {
-		page.Audit = append(page.Audit, AuditEntry{a.ID, a.At, a.Actor, a.Claimed, a.Action, a.Rule, a.Endpoint, a.Subject, a.Whose, a.Amount, a.Expires})
+		page.Audit = append(page.Audit, AuditEntryOf(a))
 	}
 	if len(list) == most {
 		page.Next = strconv.FormatInt(list[most-1].ID, 10)

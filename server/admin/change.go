@@ -131,6 +131,7 @@ func (d *Door) read(w http.ResponseWriter, r *http.Request, do func(context.Cont
 	if err == nil {
 		value, err = do(r.Context(), db)
 	}
+	var wrong policy.Problem
 	var f fault
 	switch {
 	case err == nil:
@@ -144,6 +145,8 @@ func (d *Door) read(w http.ResponseWriter, r *http.Request, do func(context.Cont
 		refuse(w, r, notFound, err)
 	case errors.Is(err, store.ErrTable):
 		refuse(w, r, unacceptable, err)
+	case errors.As(err, &wrong): // to ask again would not help
+		refuse(w, r, notInForce, err)
 	default:
 		refuse(w, r, unavailable, fmt.Errorf("The database could not be read: %w.", err))
 	}

@@ -84,6 +84,7 @@ var samples = []sample{
 	{"getMetrics", "GET", "/metrics?name[]=a&name[]=b", "", 200, nil},
 	{"getDescription", "GET", "/v1/openapi.yaml", "", 200, nil},
 	{"listPolicies", "GET", "/v1/policies?limit=2", "", 200, nil},
+	{"listPolicies", "GET", "/v1/policies?in=database", "", 200, nil},
 	{"setPolicy", "PUT", "/v1/policies", `{"endpoint":"POST /v1/login","limit":5,"per":"60s","subject":"ip","burst":9,"name":"login"}`, 200, nil},
 	{"deletePolicy", "DELETE", "/v1/policies?endpoint=POST+/v1/login&subject=ip", "", 200, nil},
 	{"getPolicy", "GET", "/v1/policies/one?endpoint=default", "", 200, nil},

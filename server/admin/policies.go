@@ -39,18 +39,26 @@ func (d *Door) state() State {
 	return state
 }
 
-// Listing is the answer to GET /v1/policies. State is of the rules in force,
-// whichever are listed.
+// Listing is the answer to GET /v1/policies: the rules in force, and how they
+// came to be.
 type Listing struct {
 	State
-	In       string       `json:"in"` // force or database
+	In       string       `json:"in"` // force
 	Policies []file.Entry `json:"policies"`
 	Next     string       `json:"next,omitempty"` // cursor of the following page
-
-	number int64 // of the rules that are listed
 }
 
-func (l Listing) etag() int64 { return l.number }
+// DatabaseListing is the answer to GET /v1/policies?in=database. What is in force
+// may be another version.
+type DatabaseListing struct {
+	Number   int64        `json:"number,omitempty"` // of the rules that are listed, in the history; 0 is unknown
+	In       string       `json:"in"`               // database
+	Policies []file.Entry `json:"policies"`
+	Next     string       `json:"next,omitempty"` // cursor of the following page
+	Force    State        `json:"force"`
+}
+
+func (l DatabaseListing) etag() int64 { return l.Number }
 
 func (d *Door) listPolicies(w http.ResponseWriter, r *http.Request) {
 	most, err := pageLimit(r)
@@ -105,7 +113,7 @@ func (d *Door) listDatabase(w http.ResponseWriter, r *http.Request, most int) {
 		if of := strconv.FormatInt(page.Number, 10); version != "" && version != of {
 			return nil, moved(page.Number)
 		}
-		listing := Listing{State: d.state(), In: "database", Policies: append([]file.Entry{}, ruleEntries(page.Rules)...), number: page.Number}
+		listing := DatabaseListing{Number: page.Number, In: "database", Policies: append([]file.Entry{}, ruleEntries(page.Rules)...), Force: d.state()}
 		if page.Last > 0 {
 			listing.Next = cursor(strconv.FormatInt(page.Number, 10), page.Last)
 		}

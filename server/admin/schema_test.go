@@ -27,7 +27,7 @@ var bodies = map[string]struct {
 	in  any
 	out []any // several where the answer is one of them
 }{
-	"listPolicies":        {nil, []any{admin.Listing{}}},
+	"listPolicies":        {nil, []any{admin.Listing{}, admin.DatabaseListing{}}},
 	"setPolicy":           {file.Entry{}, []any{admin.Done{}}},
 	"deletePolicy":        {nil, []any{admin.Done{}}},
 	"getPolicy":           {nil, []any{admin.One{}}},

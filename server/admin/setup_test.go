@@ -36,6 +36,7 @@ type site struct {
 	testing.TB
 	door *admin.Door
 	db   *store.Store
+	path string // of the database
 	log  *bytes.Buffer
 	now  time.Time // of the door
 
@@ -70,10 +71,11 @@ const fileToken = "a-token-that-people-chose"
 func newSite(t testing.TB, change ...func(*admin.Options)) *site {
 	t.Helper()
 	ctx := context.Background()
-	db, err := store.Open(ctx, "sqlite:"+filepath.Join(t.TempDir(), "headgate.db"))
+	path := filepath.Join(t.TempDir(), "headgate.db")
+	db, err := store.Open(ctx, "sqlite:"+path)
 	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
-	s := &site{TB: t, db: db, log: &bytes.Buffer{}, tokens: map[string]string{}, seen: map[string]bool{}, now: time.Now()}
+	s := &site{TB: t, db: db, path: path, log: &bytes.Buffer{}, tokens: map[string]string{}, seen: map[string]bool{}, now: time.Now()}
 	for _, rule := range []policy.Rule{{Endpoint: "GET /v1/items/{id}", Limit: 10}, {Endpoint: "default", Limit: 50}, {Endpoint: "UNKNOWN", Limit: 5}} {
 		s.set(rule)
 	}

@@ -184,7 +184,12 @@ func newAdminCalls() *cobra.Command {
 		Short: "List the calls of the admin listener",
 		Long: `List the calls of the admin listener, those written down last first: when, who, from
 where, what, and how it ended. Calls that change something are written down before
-they are made, others within ten seconds.`,
+they are made, others within ten seconds. They are kept for admin_calls.keep, 90
+days.
+
+What a call changed of the rules is in ` + "`headgate policy history`" + `, and what of buckets
+and requests for a higher limit in ` + "`headgate audit`" + `: there too if no call made it,
+but a command on the database or somebody's shell.`,
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if limit < 1 || limit > mostAudit {

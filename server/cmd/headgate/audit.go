@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/headgate-io/headgate/server/admin"
 	"github.com/headgate-io/headgate/server/client"
 	"github.com/headgate-io/headgate/server/store"
 )
@@ -22,10 +23,14 @@ func newAudit() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "audit",
-		Short: "List what operators did to buckets",
-		Long: `List what operators did to buckets, newest first: when, who, and which bucket. ACTOR
-is what the gateway could prove, the token's name or a local connection; BY is the
-user that the caller named. Entries are never changed or deleted.`,
+		Short: "List what was done to buckets and to requests for a higher limit",
+		Long: `List what operators did to buckets, and who filed, withdrew, approved or declined
+requests for a higher limit, newest first. ACTOR is who it was, as far as proven: a
+token's name, a local connection, the user of a command, the key of a caller. BY is
+who they say they are. Entries are never changed or deleted.
+
+Who changed a rule or a tier is in ` + "`headgate policy history`" + `, and who asked what of
+the admin listener, be it only to look, in ` + "`headgate admin calls`" + `.`,
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if limit < 1 || limit > mostAudit {
@@ -47,31 +52,16 @@ user that the caller named. Entries are never changed or deleted.`,
 	return cmd
 }
 
-// audit is where it is written down what operators did to buckets.
+// audit is where it is written down what was done to buckets and requests.
 type audit interface {
 	ListAudit(ctx context.Context, most int) ([]store.Audit, error)
 }
 
-// auditRow is an entry as --json prints it.
-type auditRow struct {
-	ID       int64     `json:"id"`
-	At       time.Time `json:"at"`
-	Actor    string    `json:"actor"`
-	By       string    `json:"by,omitempty"`
-	Action   string    `json:"action"`
-	Rule     string    `json:"rule"`
-	Endpoint string    `json:"endpoint"`
-	Subject  string    `json:"subject"`
-	Whose    string    `json:"whose"`
-	Amount   int64     `json:"amount,omitempty"`
-	Expires  time.Time `json:"expires,omitzero"`
-}
-
 func writeAudit(w io.Writer, list []store.Audit, asJSON bool) error {
 	if asJSON {
-		rows := make([]auditRow, len(list))
+		rows := make([]admin.AuditEntry, len(list))
 		for i, a := range list {
-			rows[i] = auditRow{a.ID, a.At, a.Actor, a.Claimed, a.Action, a.Rule, a.Endpoint, a.Subject, a.Whose, a.Amount, a.Expires}
+			rows[i] = admin.AuditEntryOf(a)
 		}
 		return writeJSON(w, rows)
 	}

@@ -125,7 +125,7 @@ func TestBucketCommands(t *testing.T) {
 			t.Errorf("audit does not say %q:\n%s", want, audit)
 		}
 	}
-	var rows []auditRow
+	var rows []admin.AuditEntry
 	if err := json.Unmarshal([]byte(must(t, dir, "audit", "--limit", "1", "--json")), &rows); err != nil || len(rows) != 1 || rows[0].ID != 3 || rows[0].Amount != 4 || rows[0].Expires.IsZero() {
 		t.Errorf("audit --json = %+v, %v", rows, err)
 	}

@@ -35,6 +35,9 @@ of the admin API, or "sql" for somebody's shell, with the user of the database
 where it has users. Changes of a shell get their number when a gateway or a
 command that writes sees them; until then they are "pending".
 
+What was done to buckets is in ` + "`headgate audit`" + `, and every call of the admin
+listener in ` + "`headgate admin calls`" + `.
+
 "headgate policy diff VERSION" shows what a version changed. Lines are never
 changed or deleted. With --forget-before, what the versions before one changed is
 given up, to have the room back: they cannot be shown or brought back any more.`,
