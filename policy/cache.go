@@ -27,6 +27,12 @@ type Source interface {
 	Load(ctx context.Context) (Document, string, error)
 }
 
+// Progress tells the Cache that waits for a Load that it gets on. A Source whose
+// Load may take long calls it with the context of that Load now and then, as
+// from row to row: one that is silent for CacheOptions.Timeout is given up.
+// Elsewhere it does nothing.
+func Progress(ctx context.Context) { live.Progress(ctx) }
+
 // CacheOptions configures a Cache. Source and Compile.Endpoints are required;
 // every other zero value is a safe default.
 type CacheOptions struct {
@@ -38,7 +44,8 @@ type CacheOptions struct {
 	// answers. Default 250 ms.
 	Interval time.Duration
 
-	// Timeout bounds one look, or one load. Default 30 s.
+	// Timeout bounds one look, and in a load the time between two calls of
+	// Progress: a load that gets on may take as long as it takes. Default 30 s.
 	Timeout time.Duration
 
 	// Spread keeps many processes from asking one source at the same moment:

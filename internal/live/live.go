@@ -51,7 +51,8 @@ type Options[D, T any] struct {
 	// changes sooner and asks the source more often. Default 250 ms.
 	Interval time.Duration
 
-	// Timeout bounds one look, or one load. Default 30 s.
+	// Timeout bounds one look, and in a load the time between two calls of
+	// Progress: a load that gets on may take as long as it takes. Default 30 s.
 	Timeout time.Duration
 
 	// Spread keeps many processes from asking one source at the same moment:
@@ -336,13 +337,6 @@ func (v *Value[D, T]) use(doc D, version string, fromDisk bool) error {
 	defer v.mu.Unlock()
 	v.status.Version, v.status.FromDisk, v.status.LoadedAt = version, fromDisk, now
 	return nil
-}
-
-// ask runs f with the time that one answer may take.
-func (v *Value[D, T]) ask(ctx context.Context, f func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, v.o.Timeout)
-	defer cancel()
-	return safely(func() error { return f(ctx) })
 }
 
 // safely makes an error of a panic: sources are other people's code.

@@ -246,6 +246,9 @@ func present(ctx context.Context, db *sql.DB, table string, wanted []column, req
 	return found, errors.Join(missing...)
 }
 
+// lookUp is how many rows are read before whoever waits for them is told.
+const lookUp = 1 << 10
+
 // each reads the columns of a table, row by row, each value as the driver
 // gives it.
 func (l *loader) each(ctx context.Context, db *sql.DB, table, quote string, columns []column, f func(values []any) error) error {
@@ -275,6 +278,9 @@ func (l *loader) each(ctx context.Context, db *sql.DB, table, quote string, colu
 		}
 		if err := f(values); err != nil {
 			return err
+		}
+		if n%lookUp == 0 {
+			policy.Progress(ctx)
 		}
 	}
 	if err := rows.Err(); err != nil {

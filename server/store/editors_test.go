@@ -47,7 +47,7 @@ func editForever(dsn string) error {
 		return err
 	}
 	ctx := context.Background()
-	s, err := store.Open(ctx, dsn)
+	s, err := store.New(ctx, store.Options{DSN: dsn, NoNotify: os.Getenv(childQuiet) != ""})
 	if err != nil {
 		return err
 	}
@@ -174,7 +174,7 @@ func testKilledEditorsLoseNothing(t *testing.T, d database) {
 	begin := func() *life {
 		runs++
 		l := &life{run: runs, until: 10 + random.IntN(120)}
-		l.start(t, d.dsn, lines)
+		l.start(t, d, lines)
 		return l
 	}
 	for alive := map[*life]bool{begin(): true, begin(): true}; len(alive) > 0; {
@@ -240,10 +240,13 @@ type editorLine struct {
 	err  error
 }
 
-func (l *life) start(t *testing.T, dsn string, lines chan<- editorLine) {
+func (l *life) start(t *testing.T, d database, lines chan<- editorLine) {
 	t.Helper()
-	l.cmd = child(t, "edit", dsn, false)
+	l.cmd = child(t, "edit", d.dsn, false)
 	l.cmd.Env = append(l.cmd.Env, childSeed+"="+strconv.Itoa(l.run))
+	if d.quiet {
+		l.cmd.Env = append(l.cmd.Env, childQuiet+"=yes")
+	}
 	out, err := l.cmd.StdoutPipe()
 	must(t, err)
 	must(t, l.cmd.Start())

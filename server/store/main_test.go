@@ -20,6 +20,9 @@ const (
 	childTask = "HEADGATE_STORE_TEST_TASK"
 	childPath = "HEADGATE_STORE_TEST_PATH"
 	childSeed = "HEADGATE_STORE_TEST_SEED"
+
+	// childQuiet is not empty where connections are shared out.
+	childQuiet = "HEADGATE_STORE_TEST_QUIET"
 )
 
 func TestMain(m *testing.M) {

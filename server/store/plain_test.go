@@ -17,7 +17,7 @@ import (
 // mixedRules is many plain rules with others among them, so many that every way
 // of reading is gone.
 func mixedRules() []policy.Rule {
-	rules := manyRules(15_000)
+	rules := manyRules(10_500)
 	for i := range rules {
 		switch i % 100 {
 		case 3:
@@ -91,18 +91,18 @@ func TestLoadReportsWhatTheSlowWayReports(t *testing.T) {
 		t.Run(kind.name, func(t *testing.T) {
 			d := kind.make(t)
 			s := d.open(t)
-			must(t, s.Import(t.Context(), tester, policy.Document{Rules: manyRules(15_000)}, true))
+			must(t, s.Import(t.Context(), tester, policy.Document{Rules: manyRules(10_500)}, true))
 			shell := d.shell(t)
 			switch d.kind {
 			case "SQLite":
 				run(t, shell, "PRAGMA ignore_check_constraints = ON",
-					"UPDATE policies SET endpoint = x'00ff' WHERE rowid = 14000", "UPDATE policies SET project_id = x'00ff' WHERE rowid = 3")
+					"UPDATE policies SET endpoint = x'00ff' WHERE rowid = 10000", "UPDATE policies SET project_id = x'00ff' WHERE rowid = 3")
 			case "PostgreSQL":
 				run(t, shell, "ALTER TABLE policies DROP CONSTRAINT policies_rps_limit_check")
 			case "MariaDB":
 				run(t, shell, "SET check_constraint_checks = OFF")
 			}
-			run(t, shell, "UPDATE policies SET rps_limit = -7 WHERE rowid IN (5, 9000, 14999)")
+			run(t, shell, "UPDATE policies SET rps_limit = -7 WHERE rowid IN (5, 7000, 10499)")
 			_, want := s.ReadSlowly(t.Context())
 			for name, s := range map[string]*store.Store{"first": d.open(t), "later": s} {
 				_, _, err := s.Load(t.Context())

@@ -10,6 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/headgate-io/headgate/policy"
 )
 
 // A table of a million rules is read value by value, so what one value costs
@@ -36,17 +38,20 @@ func (t *tx) scan(ctx context.Context, query string, args, cells []any, do func(
 		return err
 	}
 	defer rows.Close()
-	for rows.Next() {
+	for n := 1; rows.Next(); n++ {
 		if err := rows.Scan(cells...); err != nil {
 			return err
 		}
 		do()
+		if n%lookUp == 0 {
+			policy.Progress(ctx)
+		}
 	}
 	return rows.Err()
 }
 
-// lookUp is how many rows are read between two looks at whether anybody still
-// waits for them.
+// lookUp is how many rows are read before whoever waits for them is told, and
+// it is asked whether anybody still does.
 const lookUp = 1 << 10
 
 func eachOf(ctx context.Context, q driver.QueryerContext, query string, cells []any, do func()) (err error) {
@@ -70,8 +75,11 @@ func eachOf(ctx context.Context, q driver.QueryerContext, query string, cells []
 			*cells[i].(*any) = v
 		}
 		do()
-		if n%lookUp == 0 && ctx.Err() != nil {
-			return ctx.Err()
+		if n%lookUp == 0 {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			policy.Progress(ctx)
 		}
 	}
 }
@@ -97,7 +105,10 @@ func (t *tx) eachWire(ctx context.Context, query string, do func(wire)) (can boo
 		for i := 0; can && i < len(fields); i++ {
 			can = fields[i].DataTypeOID == wireTypes[i]
 		}
-		for can && rows.Next() {
+		for n := 1; can && rows.Next(); n++ {
+			if n%lookUp == 0 {
+				policy.Progress(ctx)
+			}
 			v := rows.RawValues()
 			w := wire{endpoint: v[1], project: v[2]}
 			w.id, can = wholeOf(v[0], fields[0].Format)
