@@ -97,6 +97,9 @@ type Door struct {
 	record   *recorder
 	past     past
 	handler  http.Handler
+
+	edits, documents turn // large bodies of changes, and of what is only looked at
+	looks            turn // work on many rules that changes nothing
 }
 
 // New returns the door.
@@ -113,7 +116,7 @@ func New(o Options) (*Door, error) {
 	if o.Unrecorded == nil {
 		o.Unrecorded = func() {}
 	}
-	d := &Door{Options: o, failures: newFailures()}
+	d := &Door{Options: o, failures: newFailures(), edits: newTurn(), documents: newTurn(), looks: newTurn()}
 	d.record = newRecorder(o)
 	d.handler = d.build()
 	return d, nil

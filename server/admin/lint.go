@@ -10,6 +10,12 @@ import (
 // among the endpoints and costs of this gateway. It changes nothing: 200 means
 // that it was looked at, not that it is good.
 func (d *Door) lint(w http.ResponseWriter, r *http.Request) {
+	done, err := d.documents.upload(w, r)
+	if err != nil {
+		refuseError(w, r, unavailable, err)
+		return
+	}
+	defer done()
 	body, err := readJSON(w, r, maxEdit)
 	if err != nil {
 		refuseError(w, r, invalidRequest, err)
@@ -23,5 +29,12 @@ func (d *Door) lint(w http.ResponseWriter, r *http.Request) {
 	if o.Compile.Endpoints != nil && o.Compile.Endpoints.Len() == 0 {
 		o.Compile.Endpoints = nil // the gateway knows none
 	}
-	answer(w, http.StatusOK, lint.NewReport([]lint.Result{lint.Text(body, "body", o)}))
+	alone, err := d.looks.wait(r.Context())
+	if err != nil {
+		refuseError(w, r, unavailable, err)
+		return
+	}
+	report := lint.NewReport([]lint.Result{lint.Text(body, "body", o)})
+	alone()
+	answer(w, http.StatusOK, report)
 }

@@ -337,8 +337,14 @@ type Plan struct {
 func (p Plan) etag() int64 { return p.Number }
 
 func (d *Door) applyPolicies(w http.ResponseWriter, r *http.Request) {
+	done, err := d.edits.upload(w, r)
+	if err != nil {
+		refuseError(w, r, unavailable, err)
+		return
+	}
+	defer done()
 	var body Edit
-	err := decodeUpTo(w, r, &body, maxEdit)
+	err = decodeUpTo(w, r, &body, maxEdit)
 	var edit store.Edit
 	if err == nil {
 		edit, err = body.read()

@@ -131,6 +131,11 @@ func (d *Door) getVersion(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	d.read(w, r, func(ctx context.Context, db *store.Store) (any, error) {
+		done, err := d.looks.wait(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer done()
 		list, err := db.History(ctx, id+1, 1)
 		if err == nil && (len(list) == 0 || list[0].ID != id) {
 			err = fmt.Errorf("version %d: %w", id, store.ErrNotFound)
@@ -151,6 +156,11 @@ func (d *Door) diffVersions(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	d.read(w, r, func(ctx context.Context, db *store.Store) (any, error) {
+		done, err := d.looks.wait(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer done()
 		changes, err := db.Diff(ctx, from, id)
 		return changesPage(changes, first, most), err
 	})
