@@ -2,6 +2,7 @@ package revert
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"sync"
@@ -20,7 +21,6 @@ const Actor = "auto-revert"
 type History interface {
 	History(ctx context.Context, before int64, most int) ([]store.Version, error)
 	Changes(ctx context.Context, version int64) ([]store.Change, error)
-	Diff(ctx context.Context, a, b int64) ([]store.Change, error)
 	Revert(ctx context.Context, a store.Author, to, base int64, check func(before, after policy.Document) error) (store.Version, error)
 }
 
@@ -215,8 +215,10 @@ const (
 	// before any one of them.
 	mostVersions = 20
 
-	// remembered is how many versions back it is known what was taken back.
-	remembered = 100
+	// remembered is how many versions back it is known what was taken back, in
+	// the newest mostReverts of auto-revert's versions.
+	remembered  = 100
+	mostReverts = 20
 )
 
 // read finds out which versions a change of rules is, and which endpoints each
@@ -258,25 +260,36 @@ func (w *Watcher) read(ctx context.Context, h History, s swap) (c change, fair b
 	return c, true, nil
 }
 
-// redone returns what tells whether a change does again what the newest of
-// auto-revert's versions in a list took back: somebody insists, and is left
-// alone.
+// redone returns what tells whether a change does again what one of auto-revert's
+// versions in a list took back: somebody insists, and is left alone. The newest
+// is not enough: who floods two endpoints in turn would have both changes taken
+// back for ever.
 func redone(ctx context.Context, h History, list []store.Version) (func(store.Change) bool, error) {
-	i := slices.IndexFunc(list, func(v store.Version) bool { return v.Action == store.ActionRevert })
-	if i < 0 {
-		return func(store.Change) bool { return false }, nil
-	}
-	taken, err := h.Diff(ctx, list[i].Of, list[i].ID-1)
-	if err != nil {
-		return nil, err
-	}
-	was := map[any]store.Change{}
-	for _, c := range taken {
-		was[keyOf(c)] = c
+	was, reverts := map[any][]store.Change{}, 0
+	for _, v := range list {
+		if v.Action != store.ActionRevert {
+			continue
+		}
+		if reverts++; reverts > mostReverts {
+			break
+		}
+		for id := v.ID - 1; id > v.Of; id-- {
+			taken, err := h.Changes(ctx, id)
+			if errors.Is(err, store.ErrNotFound) {
+				break // somebody gave up what older versions changed
+			}
+			if err != nil {
+				return nil, err
+			}
+			for _, c := range taken {
+				was[keyOf(c)] = append(was[keyOf(c)], c)
+			}
+		}
 	}
 	return func(c store.Change) bool {
-		before, ok := was[keyOf(c)]
-		return ok && sameRule(before.After, c.After) && before.TierAfter == c.TierAfter
+		return slices.ContainsFunc(was[keyOf(c)], func(before store.Change) bool {
+			return sameRule(before.After, c.After) && before.TierAfter == c.TierAfter
+		})
 	}, nil
 }
 

@@ -187,6 +187,8 @@ func TestWatcher(t *testing.T) {
 		{"an operator mends it, and it acts", "set GET /a narrow; tick 3 /a; set GET /a wide; tick 10 /a", "set set", Stats{Trials: 1}},
 		{"an operator rolls back", "set GET /a narrow; tick 3 /a; rollback 3; tick 10 /a", "set rollback(3)", Stats{}},
 		{"somebody insists", "set GET /a narrow; tick 6 /a; set GET /a narrow; tick 20 /a", "set revert(3) set", Stats{Reverted: 1}},
+		{"somebody insists on two endpoints that are flooded", "set GET /a narrow; tick 7 /a; set GET /b narrow; tick 7 /b; set GET /a narrow; tick 20 /a; set GET /b narrow; tick 20 /b",
+			"set revert(3) set revert(5) set set", Stats{Reverted: 2}},
 		{"somebody insists, after a restart", "set GET /a narrow; tick 6 /a; start; tick 5 /a; set GET /a narrow; tick 20 /a", "set revert(3) set", Stats{}},
 		{"somebody tries another limit", "set GET /a narrow; tick 12 /a; set GET /a 2; tick 6 /a", "set revert(3) set revert(5)", Stats{Reverted: 2}},
 		{"somebody insists, and changes another rule too", "set GET /a narrow; tick 7 /a; write GET /a narrow; set GET /c narrow; tick 6 /c", "set revert(3) set set", Stats{Reverted: 1, Mixed: 1}},
