@@ -18,8 +18,9 @@ type tenant struct{ project, tier string }
 
 // touched reports the endpoints at which changes make other rules apply in new
 // than in old, to whom they are for. A rule that another one hides, or for a
-// template that no endpoint has, touches nothing.
-func touched(changes []store.Change, old, new *policy.Set, table *endpoint.Table, now int64) []endpoint.ID {
+// template that no endpoint has, touches nothing. tighter is true of those where
+// a request may be denied that would not have been.
+func touched(changes []store.Change, old, new *policy.Set, table *endpoint.Table, now int64) (list []endpoint.ID, tighter map[endpoint.ID]bool) {
 	whole := map[tenant]bool{}           // changed at all endpoints, perhaps
 	single := map[tenant][]endpoint.ID{} // or at these
 	for _, c := range changes {
@@ -39,30 +40,29 @@ func touched(changes []store.Change, old, new *policy.Set, table *endpoint.Table
 		}
 	}
 	hit := make([]bool, table.Len()+1)
-	r := resolver{old: old, new: new, now: now}
+	r := resolver{old: old, new: new, now: now, tighter: map[endpoint.ID]bool{}}
 	if len(whole)*len(hit) > mostResolved {
 		for id := range hit {
-			hit[id] = true
+			hit[id], r.tighter[endpoint.ID(id)] = true, true
 		}
 	} else {
 		for whom := range whole {
 			for id := range hit {
-				hit[id] = hit[id] || r.differ(endpoint.ID(id), whom)
+				hit[id] = r.differ(endpoint.ID(id), whom) || hit[id]
 			}
 		}
 	}
 	for whom, ids := range single {
 		for _, id := range ids {
-			hit[id] = hit[id] || r.differ(id, whom)
+			hit[id] = r.differ(id, whom) || hit[id]
 		}
 	}
-	var list []endpoint.ID
 	for id, is := range hit {
 		if is {
 			list = append(list, endpoint.ID(id))
 		}
 	}
-	return list
+	return list, r.tighter
 }
 
 // named reports the endpoint of a rule, or false if it may be for many.
@@ -86,6 +86,7 @@ type resolver struct {
 	old, new *policy.Set
 	now      int64
 	was, is  []policy.Applied
+	tighter  map[endpoint.ID]bool
 }
 
 func (r *resolver) differ(id endpoint.ID, whom tenant) bool {
@@ -95,10 +96,36 @@ func (r *resolver) differ(id endpoint.ID, whom tenant) bool {
 	}
 	r.was = r.old.Resolve(r.was[:0], r.now, m, whom.project, whom.tier)
 	r.is = r.new.Resolve(r.is[:0], r.now, m, whom.project, whom.tier)
-	if len(r.was) != len(r.is) {
-		return true
-	}
-	return !slices.EqualFunc(r.was, r.is, func(a, b policy.Applied) bool {
+	if slices.EqualFunc(r.was, r.is, func(a, b policy.Applied) bool {
 		return a.Level == b.Level && r.old.Rule(a.Rule) == r.new.Rule(b.Rule)
-	})
+	}) {
+		return false
+	}
+	if !r.loosened() {
+		r.tighter[id] = true
+	}
+	return true
+}
+
+// loosened reports whether every rule that denies now gives at least what one
+// gave before that counted the same.
+func (r *resolver) loosened() bool {
+	for _, is := range r.is {
+		rule := r.new.Rule(is.Rule)
+		if rule.Mode == policy.Shadow {
+			continue
+		}
+		if !slices.ContainsFunc(r.was, func(was policy.Applied) bool {
+			return was.Level.EveryEndpoint() == is.Level.EveryEndpoint() && atLeast(rule, r.old.Rule(was.Rule))
+		}) {
+			return false
+		}
+	}
+	return true
+}
+
+// atLeast reports whether a denies nobody whom b, which holds for all, lets pass.
+func atLeast(a, b policy.Rule) bool {
+	return b.Mode != policy.Shadow && (b.EnforcePercent == 0 || b.EnforcePercent == 100) && a.Subject == b.Subject && a.Algorithm == b.Algorithm &&
+		a.Burst >= b.Burst && float64(a.Limit)/float64(a.Per) >= float64(b.Limit)/float64(b.Per) && a.Per <= b.Per
 }

@@ -19,12 +19,12 @@ func TestTouched(t *testing.T) {
 		name     string
 		old, new string
 		tiers    [2]map[string]string
-		want     string // paths, and UNKNOWN
+		want     string // paths, and UNKNOWN; those where the rules became looser in ()
 	}{
 		{"one endpoint", "GET /a 5, default 9", "GET /a 1, default 9", none, "/a"},
 		{"the same", "GET /a 5", "GET /a 5", none, ""},
 		{"a new rule", "default 9", "default 9, GET /b 1", none, "/b"},
-		{"a rule that goes", "default 9, GET /b 1", "default 9", none, "/b"},
+		{"a rule that goes", "default 9, GET /b 1", "default 9", none, "(/b)"},
 		{"default, where no other rule is", "default 9, GET /a 5", "default 1, GET /a 5", none, "/b /c"},
 		{"all together", "*  9, GET /a 5", "* 1, GET /a 5", none, "/a /b /c"},
 		{"UNKNOWN, with a default", "default 9, UNKNOWN 5", "default 9, UNKNOWN 1", none, "UNKNOWN"},
@@ -36,18 +36,27 @@ func TestTouched(t *testing.T) {
 		{"a tier's", "GET /a 9, GET /a#t 5", "GET /a 9, GET /a#t 1", none, "/a"},
 		{"a project to a tier", "GET /a 9, GET /a#t 5", "GET /a 9, GET /a#t 5", [2]map[string]string{nil, {"p": "t"}}, "/a"},
 		{"a project to a tier without rules", "GET /a 9", "GET /a 9", [2]map[string]string{nil, {"p": "t"}}, ""},
+		{"looser", "GET /a 5", "GET /a 6", none, "(/a)"},
+		{"looser for everybody, tighter for one", "GET /a 5, GET /a@p 9", "GET /a 6, GET /a@p 8", none, "/a"},
+		{"looser for one", "GET /a 5", "GET /a 5, GET /a@p 6", none, "(/a)"},
+		{"one of two goes", "GET /a 5, * 9", "GET /a 5", none, "(/a) (/b) (/c)"},
+		{"one for each that becomes one for all", "GET /a 5", "* 6", none, "/a /b /c"},
 		{"a template that no endpoint has", "GET /a 9", "GET /a 9, GET /z 1", none, ""},
 	}
 	for _, c := range cases {
 		old, new := document(c.old, c.tiers[0]), document(c.new, c.tiers[1])
-		ids := touched(changes(old, new), compile(t, endpoints, old), compile(t, endpoints, new), endpoints, now.UnixNano())
+		ids, tighter := touched(changes(old, new), compile(t, endpoints, old), compile(t, endpoints, new), endpoints, now.UnixNano())
 		var got []string
 		for _, id := range ids {
 			if id == endpoint.Unknown {
 				got = append(got, "UNKNOWN")
 				continue
 			}
-			got = append(got, strings.TrimPrefix(endpoints.Template(id).String(), "GET "))
+			path := strings.TrimPrefix(endpoints.Template(id).String(), "GET ")
+			if !tighter[id] {
+				path = "(" + path + ")"
+			}
+			got = append(got, path)
 		}
 		if strings.Join(got, " ") != c.want {
 			t.Errorf("%s: touched %v, want %s", c.name, got, c.want)
@@ -108,10 +117,10 @@ func TestTouchedIsBounded(t *testing.T) {
 	for i := range mostResolved/4 + 1 {
 		many = append(many, store.Change{After: &policy.Rule{Endpoint: "default", Project: string(rune(i + 1<<17)), Limit: 1}})
 	}
-	if ids := touched(many, set, set, endpoints, 0); len(ids) != 4 {
+	if ids, _ := touched(many, set, set, endpoints, 0); len(ids) != 4 {
 		t.Errorf("touched %v, want all four", ids)
 	}
-	if ids := touched(many[:1000], set, set, endpoints, 0); len(ids) != 0 {
+	if ids, _ := touched(many[:1000], set, set, endpoints, 0); len(ids) != 0 {
 		t.Errorf("touched %v, want none: nothing else applies", ids)
 	}
 }

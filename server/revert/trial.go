@@ -134,18 +134,20 @@ func (b *bench) before() []Count {
 type change struct {
 	from, to int64
 	blamed   map[endpoint.ID][]int64 // which versions changed the rules of which endpoints
+	tighter  map[endpoint.ID]bool    // where all of them together may deny more than before
 	before   []Count
 	at       time.Duration
 }
 
 // try puts the endpoints of a change on trial. One that was above the share
-// already is left alone: its 429s are no news. One that is on trial stays so,
+// already is left alone: its 429s are no news. So is one whose rules became
+// looser: its 429s would be more without the change. One that is on trial stays so,
 // and is compared with how it was before the first change.
 func (b *bench) try(c change) {
 	for id, versions := range c.blamed {
 		t := b.trials[id]
 		if t == nil {
-			if b.above(c.before[id]) {
+			if b.above(c.before[id]) || !c.tighter[id] {
 				continue
 			}
 			t = &trial{first: c.from, before: c.before[id], cells: &cells{}}

@@ -94,7 +94,7 @@ func TestTrial(t *testing.T) {
 		}
 		before := b.before()
 		look(bad, true) // the part of the change belongs to neither
-		b.try(change{from: 16, to: 17, blamed: map[endpoint.ID][]int64{1: {17}}, before: before, at: at})
+		b.try(change{from: 16, to: 17, blamed: map[endpoint.ID][]int64{1: {17}}, tighter: map[endpoint.ID]bool{1: true}, before: before, at: at})
 		got := 0
 		for i, f := range c.after {
 			found := look(f, false)
@@ -120,7 +120,7 @@ func TestWorstFirst(t *testing.T) {
 	m := newMeter(3)
 	s := Settings{Share: 50, For: 5 * time.Second, MinRequests: 1, MinCallers: 1, Watch: time.Minute}
 	b := newBench(s, m, 0)
-	b.try(change{from: 1, to: 2, blamed: map[endpoint.ID][]int64{0: {2}, 1: {2}, 2: {2}, 3: {2}}, before: b.before()})
+	b.try(change{from: 1, to: 2, blamed: map[endpoint.ID][]int64{0: {2}, 1: {2}, 2: {2}, 3: {2}}, tighter: map[endpoint.ID]bool{0: true, 1: true, 2: true, 3: true}, before: b.before()})
 	var found []guilty
 	for i := range 5 {
 		m.feed(0, feed{total: 10, denied: 9})
@@ -148,12 +148,12 @@ func TestBlame(t *testing.T) {
 		m.feed(1, feed{total: 10})
 		b.look(time.Duration(i)*time.Second, false)
 	}
-	b.try(change{from: 16, to: 17, blamed: map[endpoint.ID][]int64{1: {17}}, before: b.before()})
+	b.try(change{from: 16, to: 17, blamed: map[endpoint.ID][]int64{1: {17}}, tighter: map[endpoint.ID]bool{1: true}, before: b.before()})
 	for i := range 5 {
 		m.feed(1, feed{total: 10, denied: 10})
 		b.look(time.Duration(5+i)*time.Second, false)
 	}
-	b.try(change{from: 17, to: 19, blamed: map[endpoint.ID][]int64{1: {18, 19}, 2: {19}}, before: b.before()})
+	b.try(change{from: 17, to: 19, blamed: map[endpoint.ID][]int64{1: {18, 19}, 2: {19}}, tighter: map[endpoint.ID]bool{1: true, 2: true}, before: b.before()})
 	tried := b.trials[1]
 	if tried.first != 16 || tried.before != (Count{200, 0}) || !tried.onlyBlame(19) || tried.onlyBlame(20) {
 		t.Errorf("trial = %+v, want one from 16 on, with the requests before it", tried)

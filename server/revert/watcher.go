@@ -246,15 +246,17 @@ func (w *Watcher) read(ctx context.Context, h History, s swap) (c change, fair b
 	if err != nil {
 		return change{}, false, err
 	}
-	c = change{from: s.from, to: s.to, before: s.before, at: s.at, blamed: map[endpoint.ID][]int64{}}
+	c = change{from: s.from, to: s.to, before: s.before, at: s.at, blamed: map[endpoint.ID][]int64{}, tighter: map[endpoint.ID]bool{}}
 	for _, v := range slices.Backward(made) {
 		changes, err := h.Changes(ctx, v.ID)
 		if err != nil {
 			return change{}, false, err
 		}
 		changes = slices.DeleteFunc(changes, meant)
-		for _, id := range touched(changes, s.old, s.new, w.o.Endpoints, w.o.Now()) {
+		ids, tighter := touched(changes, s.old, s.new, w.o.Endpoints, w.o.Now())
+		for _, id := range ids {
 			c.blamed[id] = append(c.blamed[id], v.ID)
+			c.tighter[id] = c.tighter[id] || tighter[id]
 		}
 	}
 	return c, true, nil
