@@ -51,7 +51,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitOK
 	}
 	for _, line := range strings.Split(err.Error(), "\n") {
-		fmt.Fprintf(stderr, "headgate: %s\n", line)
+		fmt.Fprintf(stderr, "headgate: %s\n", plain(line)) // it may repeat what others wrote
 	}
 	switch {
 	case errors.As(err, new(usageError)):

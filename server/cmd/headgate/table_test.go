@@ -57,6 +57,20 @@ func TestListsSayNothingToTheTerminal(t *testing.T) {
 	}
 }
 
+// TestErrorsSayNothingToTheTerminal either.
+func TestErrorsSayNothingToTheTerminal(t *testing.T) {
+	dir := t.TempDir()
+	must(t, dir, "policy", "set", "default", "5")
+	typed(t, dir, "INSERT INTO replicas (name, process, program, started_at, rules, rules_number, loaded_at, stale_ms, every_ms, last_error, seen_at) VALUES ('"+hostile+"', 'p', 'p', 1, 'other', 0, 1, 60000, 1000, '', unixepoch() * 1000)")
+	code, _, errs := call(t, dir, "fleet", "--max-lag", "1s")
+	if code != exitFailure || !strings.Contains(errs, "lag by more than 1s: x") {
+		t.Errorf("fleet --max-lag: exit %d, %q", code, errs)
+	}
+	if i := strings.IndexFunc(errs, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }); i >= 0 {
+		t.Errorf("fleet --max-lag prints %q, want nothing that is not printable", errs)
+	}
+}
+
 // TestListsAreMadeByRow: what prints a table without it has to be looked at.
 func TestListsAreMadeByRow(t *testing.T) {
 	files, err := filepath.Glob("*.go")
