@@ -1,6 +1,8 @@
 package admin_test
 
 import (
+	"context"
+	"database/sql"
 	"fmt"
 	"os"
 	"regexp"
@@ -10,6 +12,7 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate/server/admin"
+	"github.com/headgate-io/headgate/server/fleet"
 )
 
 // What the door does and what openapi.yaml says are one: each operation with its
@@ -213,6 +216,36 @@ func TestUnreadableQueries(t *testing.T) {
 		if got := s.call(s.all(), "POST", target, ""); got.kind() != "invalid-request" {
 			t.Errorf("POST %s = %d %s, want invalid-request", target, got.status, got.body)
 		}
+	}
+}
+
+// A rule by SQL that ends after all time is refused by whoever loads it, and can
+// be seen, and mended.
+func TestRulesAfterAllTime(t *testing.T) {
+	s := newSite(t)
+	db, err := sql.Open("sqlite", "file:"+s.db.Path())
+	must(t, err)
+	defer db.Close()
+	_, err = db.Exec("INSERT INTO policies (endpoint, project_id, rps_limit, expires_at) VALUES ('default', 'p', 1, 9000000000000)")
+	must(t, err)
+	const one = "/v1/policies/one?endpoint=default&project=p&temporary=true"
+	for _, target := range []string{"/v1/policies?in=database", one} {
+		if got := s.call(s.all(), "GET", target, ""); got.status != 200 || !strings.Contains(got.body, `"expires":"9999-12-31T23:59:59Z"`) {
+			t.Errorf("GET %s = %d %q, want the rule", target, got.status, got.body)
+		}
+	}
+	if got := s.call(s.all(), "DELETE", strings.Replace(one, "/one", "", 1), ""); got.status != 200 {
+		t.Errorf("DELETE = %d %s", got.status, got.body)
+	}
+}
+
+// What is no JSON is never an empty success.
+func TestAnswersThatCannotBeWritten(t *testing.T) {
+	s := newSite(t, func(o *admin.Options) {
+		o.Fleet = func(context.Context) (fleet.Report, error) { return fleet.Report{At: time.Unix(1<<40, 0)}, nil }
+	})
+	if got := s.call(s.all(), "GET", "/v1/fleet", ""); got.kind() != "unavailable" || !strings.Contains(got.problem().Detail, "year") {
+		t.Errorf("a fleet in the year 36812 = %d %q, want 503 that says so", got.status, got.body)
 	}
 }
 

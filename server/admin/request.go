@@ -125,14 +125,20 @@ func pageLimit(r *http.Request) (int, error) {
 	return n, nil
 }
 
-// answer sends value as JSON.
+// answer sends value as JSON. What the database holds may be no JSON, such as a
+// time after the year 9999: then that is the answer, and not an empty success.
 func answer(w http.ResponseWriter, status int, value any) {
+	var body bytes.Buffer
+	encoder := json.NewEncoder(&body)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(value); err != nil {
+		refuse(w, &http.Request{}, unavailable, fmt.Errorf("The answer cannot be written: %w.", err))
+		return
+	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
-	encoder := json.NewEncoder(w)
-	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(value) // the client is gone if this fails
+	_, _ = w.Write(body.Bytes()) // the client is gone if this fails
 }
 
 // clip shortens what a message repeats of a request.

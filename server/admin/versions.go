@@ -62,12 +62,19 @@ func ruleEntry(r *policy.Rule) *file.Entry {
 	return &ruleEntries([]policy.Rule{*r})[0]
 }
 
+// lastTime is the last that JSON can write. Rules may end later by SQL; they are
+// not loaded, and can be seen and mended.
+var lastTime = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
+
 // ruleEntries are rules as policy files have them, in UTC.
 func ruleEntries(list []policy.Rule) []file.Entry {
 	entries := file.From(policy.Document{Rules: list}).Rules
 	for i := range entries {
 		if !entries[i].Expires.IsZero() {
 			entries[i].Expires = entries[i].Expires.UTC()
+			if entries[i].Expires.After(lastTime) {
+				entries[i].Expires = lastTime
+			}
 		}
 	}
 	return entries

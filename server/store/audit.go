@@ -7,7 +7,6 @@ import (
 	"math"
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
 )
 
@@ -63,17 +62,18 @@ func (s *Store) Append(ctx context.Context, a Audit) (id int64, err error) {
 	return id, nil
 }
 
-func cut(text string) string { return cutTo(maxAuditText, text) }
-
-// cutTo is a text of at most most bytes, and a mark if it was longer. What is not
-// printable is U+FFFD in it.
-func cutTo(most int, text string) string {
-	text = strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
+// cut is a text as it is kept, with U+FFFD for what is not printable.
+func cut(text string) string {
+	return cutTo(maxAuditText, strings.Map(func(r rune) rune {
+		if isUnprintable(r) {
+			return utf8.RuneError
 		}
-		return utf8.RuneError
-	}, text)
+		return r
+	}, text))
+}
+
+// cutTo is a text of at most most bytes, and a mark if it was longer.
+func cutTo(most int, text string) string {
 	if len(text) <= most {
 		return text
 	}

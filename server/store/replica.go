@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"math"
 	"time"
 )
 
@@ -243,11 +242,17 @@ func (r *row) milli(i int, field string) time.Time {
 	if n == 0 {
 		return time.Time{}
 	}
-	return time.UnixMilli(n).UTC()
+	return time.UnixMilli(min(n, lastMilli)).UTC()
 }
 
+// longestSpan is more than any replica means, and can be added up and multiplied.
+const longestSpan = 366 * 24 * time.Hour
+
+// lastMilli is the last time that JSON can write, at the end of the year 9999.
+const lastMilli = 253402300799999
+
 func (r *row) span(i int, field string) time.Duration {
-	return time.Duration(min(r.whole0(i, field), math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
+	return time.Duration(min(r.whole0(i, field), longestSpan.Milliseconds())) * time.Millisecond
 }
 
 // whole0 reads a number that may be 0.

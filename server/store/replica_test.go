@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -86,6 +87,26 @@ func testFleet(t *testing.T, d database) {
 
 // What a replica tells is bounded, whatever it tells.
 func TestReplicaIsBounded(t *testing.T) { everywhere(t, testReplicaIsBounded) }
+
+// What a replica says of times beyond those that JSON can write hides no other
+// replica.
+func TestReplicasFromAfterAllTime(t *testing.T) { everywhere(t, testReplicasFromAfterAllTime) }
+
+func testReplicasFromAfterAllTime(t *testing.T, d database) {
+	s, ctx := d.open(t), t.Context()
+	must(t, s.Tell(ctx, store.Replica{Name: "a", Process: "p"}, false))
+	if _, err := d.shell(t).ExecContext(ctx, "UPDATE replicas SET started_at = 9223372036854775807, loaded_at = 9223372036854775807, stale_ms = 9223372036854775807, every_ms = 9223372036854775807, seen_at = 9223372036854775807"); err != nil {
+		t.Fatal(err)
+	}
+	f, err := s.Fleet(ctx)
+	must(t, err)
+	if r := f.Replicas[0]; r.Stale != 366*24*time.Hour || r.Every != 366*24*time.Hour {
+		t.Errorf("%+v, want spans that can be added up", r)
+	}
+	if text, err := json.Marshal(f); err != nil || !strings.Contains(string(text), "9999-12-31T23:59:59.999Z") {
+		t.Errorf("as JSON: %s, %v, want the end of the year 9999", text, err)
+	}
+}
 
 func testReplicaIsBounded(t *testing.T, d database) {
 	s, ctx := d.open(t), t.Context()
