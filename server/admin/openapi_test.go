@@ -176,6 +176,13 @@ func TestUnknownParametersAndFields(t *testing.T) {
 		if got := s.call(s.all(), c.method, c.target, strings.Replace(c.body, "{", `{"lmit":1,`, 1), c.header...); got.status != 400 || !strings.Contains(got.problem().Detail, "lmit") {
 			t.Errorf("%s with the field lmit = %d %s, want 400 that names it", c.id, got.status, got.body)
 		}
+		if name, _, ok := strings.Cut(strings.TrimPrefix(c.body, "{"), ":"); ok && strings.HasPrefix(c.body, `{"`) {
+			for _, body := range []string{"{" + name + ":1," + c.body[1:], strings.Replace(c.body, name, strings.ToUpper(name), 1)} {
+				if got := s.call(s.all(), c.method, c.target, body, c.header...); got.status != 400 {
+					t.Errorf("%s with %s = %d %s, want 400", c.id, body, got.status, got.body)
+				}
+			}
+		}
 		for body, want := range map[string]string{`[`: "invalid-request", strings.Repeat(" ", 1<<20) + c.body: "too-large"} {
 			if c.id == "applyPolicies" && want == "too-large" {
 				continue // it takes more

@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/headgate-io/headgate/server/developers"
 )
 
 // Bounds of what a request may send, in bytes. An edit may be of many rules.
@@ -41,7 +43,8 @@ func readJSON(w http.ResponseWriter, r *http.Request, most int64) (json.RawMessa
 	return body, nil
 }
 
-// decode reads the body into v: every field must be one of v's.
+// decode reads the body into v: every field must be one of v's, once, and in
+// lower case, which encoding/json would not ask for.
 func decode(w http.ResponseWriter, r *http.Request, v any) error {
 	return decodeUpTo(w, r, v, maxBody)
 }
@@ -50,6 +53,9 @@ func decodeUpTo(w http.ResponseWriter, r *http.Request, v any, most int64) error
 	body, err := readJSON(w, r, most)
 	if err != nil {
 		return err
+	}
+	if err := developers.MembersOnce(body); err != nil {
+		return fault{invalidRequest, err}
 	}
 	decoder := json.NewDecoder(bytes.NewReader(body))
 	decoder.DisallowUnknownFields()

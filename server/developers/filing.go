@@ -46,7 +46,7 @@ func ParseFiling(body []byte, now time.Time) (store.LimitRequest, error) {
 	if len(body) > maxFiling {
 		return store.LimitRequest{}, fmt.Errorf("body has %d bytes, want at most %d", len(body), maxFiling)
 	}
-	if err := membersOnce(body); err != nil {
+	if err := MembersOnce(body); err != nil {
 		return store.LimitRequest{}, err
 	}
 	var f Filing
@@ -58,10 +58,10 @@ func ParseFiling(body []byte, now time.Time) (store.LimitRequest, error) {
 	return f.request(now)
 }
 
-// membersOnce refuses an object that has a member twice, of which encoding/json
+// MembersOnce refuses an object that has a member twice, of which encoding/json
 // would take the last, and whatever is no object or comes after it. Names that
 // differ in case are one to encoding/json.
-func membersOnce(body []byte) error {
+func MembersOnce(body []byte) error {
 	decoder := json.NewDecoder(bytes.NewReader(body))
 	if first, err := decoder.Token(); err != nil || first != json.Delim('{') {
 		return errors.New("body is no JSON object, want one")
