@@ -34,8 +34,8 @@ var allowed = map[string][]string{
 	"bucket":            {"key", "rate"},
 	"bucket/memory":     {"bucket", "key", "rate"},
 	"bucket/buckettest": {"bucket", "key", "rate"},
-	"bucket/redis":      {"bucket", "rate"}, // a client of the server comes from outside, as one method
 	"bucket/lease":      {"bucket", "key", "rate"},
+	"bucket/redis":      {"bucket", "bucket/lease", "rate"}, // answers questions for leases; a client of the server comes from outside, as one method
 	"simulate":          {"bucket", "bucket/lease", "rate"},
 	"":                  {"endpoint", "identity", "policy", "key", "bucket", "rate", "internal/steady"},
 	"internal/perrule":  {"policy"},

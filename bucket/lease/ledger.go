@@ -25,17 +25,15 @@ func (l *Ledger) Grant(now int64, sh rate.Shape, replica uint64, q Question) Ans
 	}
 	var o bucket.Outcome
 	l.State.Report(&o, now, &sh, 0, true)
-	got := Answer{Seq: q.Seq}
+	granted := int64(0)
 	if tokens := min(q.Want, o.Remaining); tokens >= max(1, q.Need) {
 		if units, ok := sh.Units(tokens); ok {
 			if after, ok := l.State.Try(now, &sh, units); ok {
-				l.State, got.Tokens = after, tokens
+				l.State, granted = after, tokens
 			}
 		}
 	}
-	_, denied := l.State.Take(now, sh, min(max(1, q.Need), sh.Burst()))
-	l.State.Report(&o, now, &sh, 0, true)
-	got.Left, got.Reset, got.Wait = o.Remaining, o.ResetAfter, denied.RetryAfter
+	got := q.Answer(granted, now, sh, l.State)
 	if q.Seq == 0 {
 		return got
 	}
@@ -44,6 +42,14 @@ func (l *Ledger) Grant(now int64, sh rate.Shape, replica uint64, q Question) Ans
 	}
 	l.last[replica] = got
 	return got
+}
+
+// Answer is what to say to q when it got tokens, which left the bucket in a state at now.
+func (q Question) Answer(tokens, now int64, sh rate.Shape, left bucket.State) Answer {
+	var o bucket.Outcome
+	left.Report(&o, now, &sh, 0, true)
+	_, denied := left.Take(now, sh, min(max(1, q.Need), sh.Burst()))
+	return Answer{Seq: q.Seq, Tokens: tokens, Left: o.Remaining, Wait: denied.RetryAfter, Reset: o.ResetAfter}
 }
 
 // Forget drops the answer to a replica. Who restarts begins to number at 1 again, and takes another name.

@@ -10,10 +10,12 @@
 //
 // The package links no client. Server is whatever can run a script: one method.
 //
+// An [Authority] answers the questions of bucket/lease for tokens of the same buckets.
+//
 // # What is kept
 //
 // A bucket in debt is one string of some 20 bytes, which expires when the debt has drained; a full bucket is nothing at all. Its name is the
-// configured prefix, the tag of whose it is in braces, the rule, and 128 bits that only who has the secret can compute (key.NewShared).
+// configured prefix, the tag of whose it is in braces, the rule, and 128 bits that only who has the secret can compute (key.Namer).
 //
 // # What can go wrong
 //

@@ -81,8 +81,11 @@ var (
 	oneSource string
 	//go:embed shift.lua
 	shiftSource string
+	//go:embed grant.lua
+	grantSource string
 
 	takeScript, oneScript, shiftScript = newScript(takeSource), newScript(oneSource), newScript(shiftSource)
+	grantScript                        = newScript(grantSource)
 )
 
 // run runs a script. A server that does not know it, because it is new, was restarted or told to forget, learns it.
