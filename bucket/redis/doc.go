@@ -10,7 +10,7 @@
 //
 // The package links no client. Server is whatever can run a script: one method.
 //
-// An [Authority] answers the questions of bucket/lease for tokens of the same buckets.
+// An [Authority] answers the questions of bucket/lease for tokens of the same buckets, and [Members] tells how many replicas there are.
 //
 // # What is kept
 //

@@ -83,9 +83,11 @@ var (
 	shiftSource string
 	//go:embed grant.lua
 	grantSource string
+	//go:embed members.lua
+	membersSource string
 
 	takeScript, oneScript, shiftScript = newScript(takeSource), newScript(oneSource), newScript(shiftSource)
-	grantScript                        = newScript(grantSource)
+	grantScript, membersScript         = newScript(grantSource), newScript(membersSource)
 )
 
 // run runs a script. A server that does not know it, because it is new, was restarted or told to forget, learns it.

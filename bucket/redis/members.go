@@ -1,0 +1,162 @@
+package redis
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// MembersOptions configures Members. Every zero value is a safe default.
+type MembersOptions struct {
+	// Replica is what this process is called. Two with one name are counted as one, and take too much between them. Default a random one.
+	Replica uint64
+
+	// TTL is after what time without a word a replica is taken to be gone. Longer leaves its share unused for longer after a crash; shorter gives it away
+	// while it may still be using it, when it is only slow. It says a word three times as often. Default 3 s.
+	TTL time.Duration
+
+	// Presumed is how many replicas there are taken to be as long as the server never answered. Too few admit too much meanwhile. Default 1.
+	Presumed int
+
+	// Now tells the time, in Unix nanoseconds, to a Store with Options.CallersClock. Others ask the server, and need none.
+	Now func() int64
+}
+
+const (
+	defaultMembersTTL = 3 * time.Second
+	beatsPerTTL       = 3
+)
+
+// Members tells how many replicas share the buckets of a Store: those that said a word within TTL, by the server's clock. It is safe for concurrent use.
+//
+// A limit that each replica may spend a part of is divided by Replicas. The parts never add up to more than the whole: whoever joins has none
+// until all others have heard of it, and whoever leaves says so, or is not heard of for TTL, before others take more. The exception is a replica that
+// cannot reach the server for longer than TTL while others can: it goes on with the part it had. If the server is away for all, all do.
+type Members struct {
+	store *Store
+	o     MembersOptions
+	key   string
+
+	beating sync.Mutex // one word at a time
+
+	mu    sync.Mutex
+	count int // guarded by mu; of replicas, as last heard; 0 before
+	using int // guarded by mu; what Replicas reports
+}
+
+// NewMembers makes Members, or says everything that is wrong with o. Nobody knows of this replica before Beat or Run.
+func NewMembers(s *Store, o MembersOptions) (*Members, error) {
+	var errs []error
+	if s == nil {
+		errs = append(errs, errors.New("the store is nil, want one"))
+	}
+	if o.TTL == 0 {
+		o.TTL = defaultMembersTTL
+	}
+	if o.TTL < 100*time.Millisecond || o.TTL > time.Hour {
+		errs = append(errs, fmt.Errorf("TTL is %v, want 100ms to 1h", o.TTL))
+	}
+	if o.Presumed == 0 {
+		o.Presumed = 1
+	}
+	if o.Presumed < 1 || o.Presumed > maxPresumed {
+		errs = append(errs, fmt.Errorf("Presumed is %d, want 1 to %d", o.Presumed, maxPresumed))
+	}
+	if s != nil && s.callers && o.Now == nil {
+		errs = append(errs, errors.New("Now is nil, want a clock: the store has CallersClock"))
+	}
+	if len(errs) > 0 {
+		return nil, fmt.Errorf("redis members: %w", errors.Join(errs...))
+	}
+	for o.Replica == 0 {
+		o.Replica = rand.Uint64()
+	}
+	if !s.callers {
+		o.Now = func() int64 { return 0 }
+	}
+	return &Members{store: s, o: o, key: s.prefix + "{members}"}, nil
+}
+
+const maxPresumed = 1 << 16
+
+// Replicas is by how many to divide a limit: how many replicas there are, or more while others have not made room yet. 0 is for a replica that has
+// just joined, and has no part yet. When the server does not answer, it stays what it was.
+func (m *Members) Replicas() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.using
+}
+
+// Count is how many replicas there are, this one included, as last heard; 0 if the server never answered.
+func (m *Members) Count() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.count
+}
+
+// Beat says a word, and hears who else is there.
+func (m *Members) Beat(ctx context.Context) error {
+	m.beating.Lock()
+	defer m.beating.Unlock()
+	count, told, err := m.say(ctx, false)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case err == nil:
+		m.count, m.using = count, told
+	case m.using == 0: // nobody can tell when there would be room
+		m.using = max(m.count, m.o.Presumed)
+	}
+	return err
+}
+
+// Leave says that this replica is going, so that others may take its part at once.
+func (m *Members) Leave(ctx context.Context) error {
+	m.beating.Lock()
+	defer m.beating.Unlock()
+	_, _, err := m.say(ctx, true)
+	return err
+}
+
+func (m *Members) say(ctx context.Context, leaves bool) (count, told int, err error) {
+	arg := appendDoubles(nil, m.store.time(m.o.Now()), m.o.TTL.Microseconds(), int64(m.Replicas()), yes(leaves))
+	answer, err := m.store.run(ctx, membersScript, []string{m.key}, []string{string(binary.BigEndian.AppendUint64(arg, m.o.Replica))})
+	if err != nil {
+		return 0, 0, err
+	}
+	if len(answer) != 3 {
+		return 0, 0, unreadable(answer)
+	}
+	n, ok1 := number(answer[1])
+	k, ok2 := number(answer[2])
+	if !ok1 || !ok2 {
+		return 0, 0, unreadable(answer)
+	}
+	return int(n), int(k), nil
+}
+
+// Run says a word again and again until ctx ends, and then that this replica leaves. Beaten hears of every word whether it was heard; it may be nil.
+func (m *Members) Run(ctx context.Context, beaten func(error)) {
+	every := m.o.TTL / beatsPerTTL
+	beat := time.NewTicker(every)
+	defer beat.Stop()
+	for ctx.Err() == nil {
+		within, cancel := context.WithTimeout(ctx, every)
+		err := m.Beat(within)
+		cancel()
+		if beaten != nil && ctx.Err() == nil {
+			beaten(err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-beat.C:
+		}
+	}
+	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), every)
+	defer cancel()
+	_ = m.Leave(within) // else it is gone after TTL
+}
