@@ -1,0 +1,121 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate-io/headgate/bucket/redis"
+)
+
+// Link is a Client that need not be there yet: until the server can be reached and is in order, every script fails, and who depends on it does
+// what it does when the server is away. It is safe for concurrent use.
+type Link struct {
+	options Options
+	client  atomic.Pointer[Client] // nil before Connect
+}
+
+var _ redis.Evaler = (*Link)(nil)
+
+// NewLink makes a Link, or says what is wrong with o. It does not talk to the server.
+func NewLink(o Options) (*Link, error) {
+	if err := o.validate(); err != nil {
+		return nil, fmt.Errorf("redis: %w", err)
+	}
+	return &Link{options: o}, nil
+}
+
+// Connect connects to the server and checks it, if that has not been done. An error says what to change; see Away.
+func (l *Link) Connect(ctx context.Context) error {
+	if l.client.Load() != nil {
+		return nil
+	}
+	client, err := Dial(l.options)
+	if err != nil {
+		return err
+	}
+	if err := client.Check(ctx); err != nil {
+		client.Close()
+		return err
+	}
+	if !l.client.CompareAndSwap(nil, client) {
+		client.Close() // another was quicker
+	}
+	return nil
+}
+
+// again is the time between two attempts to connect, and patience how long one may take besides.
+const (
+	again    = time.Second
+	patience = 5 * time.Second
+)
+
+// Run connects, and tries again until that succeeds or ctx ends. Tried hears how each attempt went. What breaks later is for the client to mend.
+func (l *Link) Run(ctx context.Context, tried func(error)) {
+	for l.client.Load() == nil && ctx.Err() == nil {
+		within, cancel := context.WithTimeout(ctx, patience)
+		err := l.Connect(within)
+		cancel()
+		tried(err)
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(again):
+		}
+	}
+}
+
+var errNotYet = &redis.Error{Cause: redis.Unreachable, Err: errors.New("it was never connected to")}
+
+// Eval runs a script, as Client.Eval does.
+func (l *Link) Eval(ctx context.Context, command, script string, keys, args []string) (any, error) {
+	client := l.client.Load()
+	if client == nil {
+		return nil, errNotYet
+	}
+	return client.Eval(ctx, command, script, keys, args)
+}
+
+// Close ends all connections.
+func (l *Link) Close() {
+	if client := l.client.Load(); client != nil {
+		client.Close()
+	}
+}
+
+// Away reports whether an error of Dial or Check says that a server cannot be reached, or is not done with what it does, and nothing worse: waiting may
+// help, and what to do meanwhile is known. With all others, waiting does not help.
+func Away(err error) bool {
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, e := range several.Unwrap() {
+			if !Away(e) {
+				return false
+			}
+		}
+		return true
+	}
+	var network net.Error
+	if errors.As(err, &network) || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) {
+		return true
+	}
+	var why *redis.Error
+	if errors.As(err, &why) {
+		return why.Cause == redis.Unreachable || why.Cause == redis.TimedOut || why.Cause == redis.Busy
+	}
+	if inner := errors.Unwrap(err); inner != nil && Away(inner) {
+		return true
+	}
+	for _, said := range []string{"LOADING", "CLUSTERDOWN", "MASTERDOWN", "BUSY", "EOF", "connection reset", "no such file"} {
+		if strings.Contains(err.Error(), said) {
+			return true
+		}
+	}
+	return false
+}
