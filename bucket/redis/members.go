@@ -19,6 +19,10 @@ type MembersOptions struct {
 	// while it may still be using it, when it is only slow. It says a word three times as often. Default 3 s.
 	TTL time.Duration
 
+	// Naming tells how this replica names buckets: those that share them have the same. It must not tell the secret that names are made under; a
+	// name of a bucket that is nobody's does. Who has another one counts as a replica all the same, and as a stranger.
+	Naming uint64
+
 	// Presumed is how many replicas there are taken to be as long as the server never answered. Too few admit too much meanwhile. Default 1.
 	Presumed int
 
@@ -44,8 +48,15 @@ type Members struct {
 	beating sync.Mutex // one word at a time
 
 	mu    sync.Mutex
-	count int // guarded by mu; of replicas, as last heard; 0 before
-	using int // guarded by mu; what Replicas reports
+	using int    // guarded by mu; what Replicas reports
+	last  census // guarded by mu; zero before the first
+}
+
+// census is what the server says to a word.
+type census struct {
+	count     int // of replicas
+	told      int // by how many to divide
+	strangers int
 }
 
 // NewMembers makes Members, or says everything that is wrong with o. Nobody knows of this replica before Beat or Run.
@@ -95,21 +106,28 @@ func (m *Members) Replicas() int {
 func (m *Members) Count() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.count
+	return m.last.count
+}
+
+// Strangers is how many of them name buckets in another way: they share nothing with this one, which nobody wants.
+func (m *Members) Strangers() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.last.strangers
 }
 
 // Beat says a word, and hears who else is there.
 func (m *Members) Beat(ctx context.Context) error {
 	m.beating.Lock()
 	defer m.beating.Unlock()
-	count, told, err := m.say(ctx, false)
+	heard, err := m.say(ctx, false)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
 	case err == nil:
-		m.count, m.using = count, told
+		m.last, m.using = heard, heard.told
 	case m.using == 0: // nobody can tell when there would be room
-		m.using = max(m.count, m.o.Presumed)
+		m.using = max(m.last.count, m.o.Presumed)
 	}
 	return err
 }
@@ -118,25 +136,29 @@ func (m *Members) Beat(ctx context.Context) error {
 func (m *Members) Leave(ctx context.Context) error {
 	m.beating.Lock()
 	defer m.beating.Unlock()
-	_, _, err := m.say(ctx, true)
+	_, err := m.say(ctx, true)
 	return err
 }
 
-func (m *Members) say(ctx context.Context, leaves bool) (count, told int, err error) {
+func (m *Members) say(ctx context.Context, leaves bool) (census, error) {
 	arg := appendDoubles(nil, m.store.time(m.o.Now()), m.o.TTL.Microseconds(), int64(m.Replicas()), yes(leaves))
-	answer, err := m.store.run(ctx, membersScript, []string{m.key}, []string{string(binary.BigEndian.AppendUint64(arg, m.o.Replica))})
+	arg = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(arg, m.o.Replica), m.o.Naming)
+	answer, err := m.store.run(ctx, membersScript, []string{m.key}, []string{string(arg)})
 	if err != nil {
-		return 0, 0, err
+		return census{}, err
 	}
-	if len(answer) != 3 {
-		return 0, 0, unreadable(answer)
+	if len(answer) != 4 {
+		return census{}, unreadable(answer)
 	}
-	n, ok1 := number(answer[1])
-	k, ok2 := number(answer[2])
-	if !ok1 || !ok2 {
-		return 0, 0, unreadable(answer)
+	var numbers [3]int
+	for i := range numbers {
+		n, ok := number(answer[i+1])
+		if !ok {
+			return census{}, unreadable(answer)
+		}
+		numbers[i] = int(n)
 	}
-	return int(n), int(k), nil
+	return census{numbers[0], numbers[1], numbers[2]}, nil
 }
 
 // Run says a word again and again until ctx ends, and then that this replica leaves. Beaten hears of every word whether it was heard; it may be nil.

@@ -1,6 +1,6 @@
--- Tells who shares the buckets: KEYS[1] is a hash of replicas, each with when it was heard last and by how many it divides, seven bytes each. ARGV[1] has,
--- in doubles: the time in us, or 0 for the server's own; after how many us without a word a replica is gone; by how many the caller divides now, 0 if it
--- has no share yet; 1 if it leaves; and behind them its name.
+-- Tells who shares the buckets: KEYS[1] is a hash of replicas, each with when it was heard last and by how many it divides, seven bytes each, and how
+-- it names buckets, eight bytes. ARGV[1] has, in doubles: the time in us, or 0 for the server's own; after how many us without a word a replica is gone;
+-- by how many the caller divides now, 0 if it has no share yet; 1 if it leaves; and behind them, in eight bytes each, its name and how it names buckets.
 --
 -- The shares of all must never add up to more than one. With n replicas nobody divides by less than n, but those who have not heard yet. So who divides
 -- by less is told n at once; and who divides by more, or has no share yet, is told n only when nobody else divides by less. What is written down is
@@ -10,11 +10,11 @@
 -- restarted, or that nobody could reach for half of the time after which replicas are gone, though each speaks three times in it, tells nothing about
 -- who is gone: all have that time again to be heard, and meanwhile nobody takes more.
 --
--- Answers the time, how many there are, and by how many the caller is to divide, 0 for no share yet.
+-- Answers the time, how many there are, by how many the caller is to divide, 0 for no share yet, and how many name buckets in another way.
 local decode, encode, call = struct.unpack, struct.pack, redis.call
 
 local now, ttl, using, leaves, rest = decode('<dddd', ARGV[1])
-local name, timed = string.sub(ARGV[1], rest), now == 0
+local name, naming, timed = string.sub(ARGV[1], rest, rest + 7), string.sub(ARGV[1], rest + 8), now == 0
 if timed then
   local t = call('TIME')
   now = t[1] * 1000000 + t[2]
@@ -27,7 +27,7 @@ if kept then
 end
 call('HSET', KEYS[1], '', encode('<I7I7', since, now))
 
-local n, least = 1, nil
+local n, least, strangers = 1, nil, 0
 local all = call('HGETALL', KEYS[1])
 for i = 1, #all, 2 do
   if all[i] ~= name and all[i] ~= '' then
@@ -38,13 +38,14 @@ for i = 1, #all, 2 do
       n = n + 1
       if divides > 0 and (not least or divides < least) then least = divides end
       -- A clock that was set back must not keep those who are gone.
-      if heard > now then call('HSET', KEYS[1], all[i], encode('<I7I7', now, divides)) end
+      if heard > now then call('HSET', KEYS[1], all[i], encode('<I7I7', now, divides) .. string.sub(all[i + 1], 15)) end
+      if string.sub(all[i + 1], 15) ~= naming then strangers = strangers + 1 end
     end
   end
 end
 if leaves == 1 then
   call('HDEL', KEYS[1], name)
-  return {now, n - 1, 0}
+  return {now, n - 1, 0, 0}
 end
 
 local told, written = using, using
@@ -53,6 +54,6 @@ if using > 0 and using < n then
 elseif using ~= n and (not least or least >= n) and (using == 0 or now - since > ttl) then
   told, written = n, n
 end
-call('HSET', KEYS[1], name, encode('<I7I7', now, written))
+call('HSET', KEYS[1], name, encode('<I7I7', now, written) .. naming)
 if timed then call('PEXPIRE', KEYS[1], math.ceil(ttl / 1000) + 1) end
-return {now, n, told}
+return {now, n, told, strangers}

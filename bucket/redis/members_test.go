@@ -189,3 +189,18 @@ func TestMembersByTheServersClock(t *testing.T) {
 		t.Errorf("on an empty server they divide by %d and %d, and count %d", late.Replicas(), a.Replicas(), a.Count())
 	}
 }
+
+// Replicas that name buckets in different ways share none, and are told.
+func TestStrangers(t *testing.T) {
+	server := redistest.Start(t)
+	store := open(t, redis.Options{Server: connect(t, server)})
+	ours, also, other := members(t, store, redis.MembersOptions{Naming: 1}), members(t, store, redis.MembersOptions{Naming: 1}), members(t, store, redis.MembersOptions{Naming: 2})
+	for _, m := range []*redis.Members{ours, also, other, ours} {
+		if err := m.Beat(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if ours.Strangers() != 1 || also.Strangers() != 0 || other.Strangers() != 2 || ours.Count() != 3 {
+		t.Errorf("strangers are %d, %d and %d of %d, want 1, 0 as nobody else was there, 2 of 3", ours.Strangers(), also.Strangers(), other.Strangers(), ours.Count())
+	}
+}
