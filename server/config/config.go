@@ -60,6 +60,9 @@ type Config struct {
 	// Fleet says how other replicas' operators see this one.
 	Fleet Fleet `yaml:",inline"`
 
+	// Store is where gateways share buckets. Default none: each counts alone.
+	Store Store `yaml:"store"`
+
 	// AutoRevert takes back changes that turn callers away. Default off.
 	AutoRevert AutoRevert `yaml:"auto_revert"`
 
@@ -215,7 +218,7 @@ func Default() Config {
 	return Config{
 		Listen: "127.0.0.1:8080", Admin: "127.0.0.1:8081",
 		UpstreamTimeout: 60 * time.Second,
-		DB:              "sqlite:headgate.db", Database: defaultDatabase(), Fleet: defaultFleet(), AutoRevert: defaultAutoRevert(), Refresh: 250 * time.Millisecond,
+		DB:              "sqlite:headgate.db", Database: defaultDatabase(), Fleet: defaultFleet(), AutoRevert: defaultAutoRevert(), Store: defaultStore(), Refresh: 250 * time.Millisecond,
 		ForwardedHeader: "X-Forwarded-For", IPv6Prefix: 64, Keys: defaultKeys(),
 		IPv4Prefix: 32, ClientAddress: ClientAddress{Strategy: "trusted_ranges"}, ProxyProtocol: defaultProxyProtocol(),
 		Unknown: "reject", NoRule: "allow", BurstPercent: 100, MaxBuckets: 1 << 20,
@@ -317,6 +320,7 @@ func (c *Config) Complete() error {
 	check.database(c)
 	check.fleet(c.Fleet)
 	check.autoRevert(c)
+	check.store(c.Store)
 	check.keys(c.Keys)
 	check.keysBesideTokens(c.Keys, c.Tokens)
 	check.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")

@@ -184,7 +184,7 @@ func (d *Daemon) ready() error {
 	case d.parts.rules.Set() == nil:
 		return errors.New("no rules were loaded yet")
 	}
-	return nil
+	return d.parts.shared.ready()
 }
 
 // Run serves until ctx ends or a listener fails. It then stops accepting,
@@ -202,6 +202,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	refreshing.Go(func() { d.parts.tokens.run(background) })
 	refreshing.Go(func() { d.parts.tls.run(background) })
 	refreshing.Go(func() { d.parts.requests.run(background) })
+	refreshing.Go(func() { d.parts.shared.run(background) })
 	if d.parts.teller != nil {
 		refreshing.Go(func() { d.parts.teller.Run(background) })
 	}
@@ -274,6 +275,7 @@ type parts struct {
 	usage       *usage.Table // nil if nothing is counted
 	requests    *requests
 	pressure    *pressure
+	shared      *shared         // nil if every gateway counts alone
 	name        string          // of this replica
 	teller      *fleet.Teller   // nil if nobody is told of this replica
 	reverter    *revert.Watcher // nil if no change is taken back
@@ -283,6 +285,7 @@ type parts struct {
 
 func (p *parts) close() {
 	p.database.close()
+	p.shared.close()
 }
 
 // build wires the parts in the order in which a request meets them.
@@ -331,6 +334,11 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 	if err != nil {
 		return nil, err
 	}
+	if !o.readOnly { // nobody is counted, so nothing is shared
+		if p.shared, err = newShared(ctx, c, o.Log); err != nil {
+			return nil, err
+		}
+	}
 	if p.identifiers, err = identifiers(c, p.registry.Table, o.Log); err != nil {
 		return nil, err
 	}
@@ -345,7 +353,7 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 		Waiters:      func() (waiting, most int) { return p.limiter.Waiters() },
 		Rejections:   p.who.Rejections, Version: o.Version, Identifiers: p.identifiers.Faults,
 		Regions: p.regions.reporter(), Balancer: balancerStats(o.balancer),
-		Tokens: p.tokens.status(p.who), TLS: p.tls.status(), AdminTokens: p.adminTokens.status(), Fleet: p.told(), Reverts: p.reverts(), OpenRequests: p.requests.opened,
+		Tokens: p.tokens.status(p.who), TLS: p.tls.status(), AdminTokens: p.adminTokens.status(), Fleet: p.told(), Reverts: p.reverts(), Store: p.shared.status(), OpenRequests: p.requests.opened,
 	})
 	if p.usage, err = newUsage(c.Usage); err != nil {
 		return nil, err

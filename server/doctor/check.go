@@ -24,7 +24,7 @@ type Options struct {
 }
 
 // Configuration checks what the gateway would need to start, and changes nothing: the settings, the endpoints, the
-// database and its rules, the files with secrets and certificates, where the keys of tokens come from, and whom the
+// database and its rules, the files with secrets and certificates, the store that gateways share, where the keys of tokens come from, and whom the
 // gateway believes about a client's address.
 func Configuration(ctx context.Context, c config.Config, o Options) Report {
 	var r Report
@@ -48,6 +48,7 @@ func Configuration(ctx context.Context, c config.Config, o Options) Report {
 		}
 	}
 	checkTokens(ctx, &r, c.Tokens, o.Fetch)
+	checkStore(ctx, &r, c)
 	checkTLS(&r, c.TLS, o.Now)
 	checkDoors(&r, c)
 	checkProxies(&r, c)

@@ -71,6 +71,9 @@ type Options struct {
 	// AdminTokens tells of the tokens of the admin listener. Nil: none is kept.
 	AdminTokens func() AdminTokenStatus
 
+	// Store tells of the store of shared buckets; nil if there is none.
+	Store func() StoreStatus
+
 	Version string // of the program
 }
 
@@ -139,7 +142,7 @@ func New(o Options) *Meter {
 		m.refusals[reason] = m.denied.WithLabelValues(noRule, reason.String())
 	}
 	m.registry.MustRegister(m.allowed, m.denied, m.shadowed, m.upstream, m.lost, m.calls, m.unrecorded,
-		&gauges{o}, &fleetGauges{o.Fleet}, &revertGauges{o.Reverts}, &credentialGauges{o.Tokens, o.TLS}, &adminGauges{o.AdminTokens}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		&gauges{o}, &fleetGauges{o.Fleet}, &revertGauges{o.Reverts}, &storeGauges{o.Store}, &credentialGauges{o.Tokens, o.TLS}, &adminGauges{o.AdminTokens}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 

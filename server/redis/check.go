@@ -77,7 +77,7 @@ func (c *Client) checkScript(ctx context.Context) error {
 var advice = []struct{ said, change string }{
 	{"WRONGPASS", "want the user and the password that the server has (ACL LIST tells the users)"},
 	{"NOAUTH", "the server wants a password, and none is configured"},
-	{"NOPERM", "the user needs the commands INFO, EVAL, EVALSHA, TIME, GET, SET and DEL, and all keys that begin with the prefix"},
+	{"NOPERM", "the user needs the commands INFO, EVAL, EVALSHA, TIME, GET, SET, DEL, HGET, HGETALL, HSET, HDEL and PEXPIRE, and all keys that begin with the prefix"},
 	{"unknown command", "the server needs the commands INFO, EVAL and EVALSHA: want Redis 6 or later, or Valkey"},
 	{"connection refused", "nobody listens there: want the address of a server that runs"},
 	{"no such file", "there is no socket of this name: want the server's unixsocket, or host:port"},

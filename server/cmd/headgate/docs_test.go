@@ -202,6 +202,8 @@ func newSession(t *testing.T, program, page string) *session {
 		gateway: freeAddress(t), adminAPI: freeAddress(t), nobody: freeAddress(t), api: exampleAPI(t),
 	}}
 	there, back := exampleDatabases(t, page)
+	thereToo, backToo := exampleStore(t, page)
+	there, back = append(there, thereToo...), append(back, backToo...)
 	for page, real := range s.ports {
 		there, back = append(there, page, real), append(back, real, page)
 	}

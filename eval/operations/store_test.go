@@ -1,0 +1,185 @@
+package operations_test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate-io/headgate/eval/harness"
+	"github.com/headgate-io/headgate/internal/redistest"
+)
+
+// Secrets that gateways of a test name buckets under.
+var oneSecret, anotherSecret = strings.Repeat("5a", 32), strings.Repeat("b4", 32)
+
+// onStore starts a gateway with two endpoints and a store, whose settings are
+// given besides.
+func onStore(t *testing.T, api *harness.Upstream, settings ...string) *harness.Gateway {
+	t.Helper()
+	return harness.Serve(t, storeDir(t, append(settings, "secret_file: one.secret")...), "--config", "headgate.yaml", "--routes", "routes.txt", "--upstream", api.URL)
+}
+
+// storeDir is a folder with what such a gateway needs.
+func storeDir(t *testing.T, settings ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"routes.txt": "GET /a\nGET /b\n", "one.secret": oneSecret + "\n", "another.secret": anotherSecret + "\n", "password": "wrong-password-of-ours\n",
+		"headgate.yaml": "store:\n  " + strings.Join(settings, "\n  ") + "\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// at is the setting that leads to a server.
+func at(s *redistest.Server) string { return "redis: [" + s.Socket + "]" }
+
+// metric is the value of a metric without labels.
+func metric(t *testing.T, g *harness.Gateway, name string) string {
+	t.Helper()
+	return g.Metric(t, "headgate_"+name+" ")
+}
+
+func expectMetric(t *testing.T, g *harness.Gateway, name, want string) {
+	t.Helper()
+	if !harness.Eventually(soon, func() bool { return metric(t, g, name) == want }) {
+		t.Fatalf("headgate_%s is %q after %v, want %s", name, metric(t, g, name), soon, want)
+	}
+}
+
+func ready(t *testing.T, g *harness.Gateway) int {
+	t.Helper()
+	response, err := http.Get(g.Admin + "/readyz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = response.Body.Close()
+	return response.StatusCode
+}
+
+// TestStoresThatKeepAGatewayFromStarting starts it on servers that no waiting
+// mends. It says what to change, and nothing secret.
+func TestStoresThatKeepAGatewayFromStarting(t *testing.T) {
+	for name, c := range map[string]struct {
+		server   []string
+		settings []string
+		want     string
+	}{
+		"wrong password": {[]string{"--requirepass", "open sesame"}, []string{"password_file: password"}, "want the user and the password that the server has"},
+		"no password":    {[]string{"--requirepass", "open sesame"}, nil, "the server wants a password, and none is configured"},
+		"evicts":         {[]string{"--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"}, nil, "maxmemory-policy is allkeys-lru: it throws away the buckets of those who are over their limit, which fills them; want noeviction"},
+		"no scripts":     {[]string{"--rename-command", "EVAL", "", "--rename-command", "EVALSHA", ""}, nil, "the server needs the commands INFO, EVAL and EVALSHA"},
+		"a replica":      {[]string{"--replicaof", "127.0.0.1 1"}, nil, "it is a replica, which takes no writes: want the address of the primary"},
+		"in a cluster":   {[]string{"--cluster-enabled", "yes"}, nil, "it is a member of a cluster, where one script reaches the buckets of one tag only: want cluster: true"},
+		"no such number": {[]string{"--databases", "2"}, []string{"database: 7"}, "DB index is out of range"},
+		"no secret":      {nil, []string{"secret_file: nothing"}, `store.secret_file is "nothing", which does not exist, want a file that is the same for all gateways`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := redistest.StartOnPort(t, c.server...)
+			dir := storeDir(t, append([]string{"redis: [\"" + server.Address() + "\"]"}, c.settings...)...)
+			cmd := exec.Command(harness.Binary(t), "serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--config", "headgate.yaml", "--routes", "routes.txt", "--upstream", "http://127.0.0.1:1")
+			cmd.Dir = dir
+			ended := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
+			defer ended.Stop()
+			out, err := cmd.CombinedOutput()
+			if err == nil || !strings.Contains(string(out), c.want) {
+				t.Errorf("serve: %v\n%s\nwant that it fails with %q", err, out, c.want)
+			}
+			if strings.Contains(string(out), "wrong-password-of-ours") {
+				t.Errorf("the password is in %s", out)
+			}
+		})
+	}
+}
+
+// TestAStoreThatIsAwayAtTheStart starts gateways before their server. They
+// serve, and use it once it is there and in order.
+func TestAStoreThatIsAwayAtTheStart(t *testing.T) {
+	api := harness.NewUpstream(t)
+	server := redistest.Start(t)
+	server.Kill()
+	g := onStore(t, api, at(server), "replicas: 4")
+	follows := onStore(t, api, at(server), "ready_follows_store: true")
+	if response, err := http.Get(g.URL + "/a"); err != nil || response.StatusCode != http.StatusOK {
+		t.Fatalf("GET /a without a store = %v, %v", response, err)
+	}
+	expectMetric(t, g, "store_up", "0")
+	expectMetric(t, g, "store_replicas", "0")
+	expectMetric(t, g, "store_split_divisor", "4")
+	if a, b := ready(t, g), ready(t, follows); a != http.StatusOK || b != http.StatusServiceUnavailable {
+		t.Errorf("/readyz is %d, and %d where it follows the store, want 200 and 503", a, b)
+	}
+	if n := strings.Count(g.Log(), "nobody listens there"); n != 1 {
+		t.Errorf("the log says %d times why the store is away, want once:\n%s", n, g.Log())
+	}
+	server.Start()
+	expectMetric(t, g, "store_up", "1")
+	expectMetric(t, g, "store_replicas", "2")
+	expectMetric(t, follows, "store_up", "1")
+	if code := ready(t, follows); code != http.StatusOK {
+		t.Errorf("/readyz is %d with the store, want 200", code)
+	}
+	if !strings.Contains(g.Log(), "the store of shared buckets answers") {
+		t.Errorf("the log does not say that the store is back:\n%s", g.Log())
+	}
+}
+
+// TestGatewaysKnowHowManyTheyAre runs three on one server: one is killed, one
+// stops, and the server is killed under those that are left.
+func TestGatewaysKnowHowManyTheyAre(t *testing.T) {
+	api := harness.NewUpstream(t)
+	server := redistest.Start(t)
+	var all [3]*harness.Gateway
+	for i := range all {
+		all[i] = onStore(t, api, at(server), "member_ttl: 600ms")
+	}
+	for _, g := range all {
+		expectMetric(t, g, "store_split_divisor", "3")
+		expectMetric(t, g, "store_strangers", "0")
+	}
+	all[0].Kill()
+	expectMetric(t, all[1], "store_split_divisor", "2")
+	expectMetric(t, all[2], "store_split_divisor", "2")
+	server.Kill()
+	expectMetric(t, all[1], "store_up", "0")
+	if got := metric(t, all[1], "store_split_divisor"); got != "2" {
+		t.Errorf("without the server it divides by %s, want still 2", got)
+	}
+	server.Start()
+	expectMetric(t, all[1], "store_up", "1")
+	expectMetric(t, all[2], "store_up", "1")
+	expectMetric(t, all[1], "store_replicas", "2")
+	if err := all[1].Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if left := server.Do("HLEN", "hg{members}"); left != int64(2) {
+		t.Errorf("the list of members has %v fields after one said that it leaves, want that of the other and the list's own", left)
+	}
+	expectMetric(t, all[2], "store_split_divisor", "1")
+}
+
+// TestAnotherSecretIsSaid runs two gateways that could never share a bucket.
+func TestAnotherSecretIsSaid(t *testing.T) {
+	api := harness.NewUpstream(t)
+	server := redistest.Start(t)
+	g := onStore(t, api, at(server), "member_ttl: 600ms")
+	dir := storeDir(t, at(server), "member_ttl: 600ms", "secret_file: another.secret")
+	harness.Serve(t, dir, "--config", "headgate.yaml", "--routes", "routes.txt", "--upstream", api.URL)
+	expectMetric(t, g, "store_strangers", "1")
+	if want := "name buckets under another secret"; !harness.Eventually(soon, func() bool { return strings.Contains(g.Log(), want) }) {
+		t.Errorf("the log does not say %q", want)
+	}
+	for _, secret := range []string{oneSecret, anotherSecret} {
+		if strings.Contains(g.Log(), secret) || strings.Contains(fmt.Sprint(server.Do("HGETALL", "hg{members}")), secret) {
+			t.Error("a secret is in the log or on the server")
+		}
+	}
+}

@@ -1,0 +1,248 @@
+package daemon
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	buckets "github.com/headgate-io/headgate/bucket/redis"
+	"github.com/headgate-io/headgate/key"
+	"github.com/headgate-io/headgate/server/config"
+	"github.com/headgate-io/headgate/server/redis"
+	"github.com/headgate-io/headgate/server/store"
+)
+
+// shared is the store of the buckets that gateways share.
+type shared struct {
+	conf    config.Store
+	log     *slog.Logger
+	link    *redis.Link
+	calls   *calls
+	names   *key.Namer
+	strict  *buckets.Store
+	lessor  *buckets.Authority
+	members *buckets.Members
+
+	mu        sync.Mutex
+	since     time.Time // guarded by mu; when the store began to answer, or ceased to
+	fault     error     // guarded by mu; nil while it answers
+	said      string    // guarded by mu; the last complaint about connecting
+	strangers int       // guarded by mu; as last told
+}
+
+// newShared makes the store of c, nil if it has none. A server that cannot be
+// reached is no error: what happens then is for the rules to say. One that is
+// not in order is.
+func newShared(ctx context.Context, c config.Config, log *slog.Logger) (*shared, error) {
+	if !c.Store.On() {
+		return nil, nil
+	}
+	s := &shared{conf: c.Store, log: logger(log), since: time.Now(), fault: errors.New("it was never asked")}
+	secret, err := StoreSecret(c)
+	if err != nil {
+		return nil, err
+	}
+	if s.names, err = key.NewNamer(secret); err != nil {
+		return nil, fmt.Errorf("store: %w", err)
+	}
+	o, err := StoreOptions(c.Store)
+	if err != nil {
+		return nil, err
+	}
+	if s.link, err = redis.NewLink(o); err != nil {
+		return nil, fmt.Errorf("store: %w", err)
+	}
+	if err := s.onServer(); err != nil {
+		return nil, fmt.Errorf("store: %w", err)
+	}
+	if err := s.connect(ctx); err != nil {
+		s.link.Close()
+		return nil, fmt.Errorf("store: %w", err)
+	}
+	return s, nil
+}
+
+// onServer makes what is kept on the server.
+func (s *shared) onServer() (err error) {
+	s.calls = &calls{to: s.link}
+	s.strict, err = buckets.New(buckets.Options{Server: s.calls, Prefix: s.conf.Prefix, Cluster: s.conf.Cluster})
+	if err != nil {
+		return err
+	}
+	if s.lessor, err = buckets.NewAuthority(s.strict, buckets.AuthorityOptions{TTL: s.conf.LeaseTTL}); err != nil {
+		return err
+	}
+	s.members, err = buckets.NewMembers(s.strict, buckets.MembersOptions{
+		TTL: s.conf.MemberTTL, Presumed: s.conf.Replicas,
+		// The name of a bucket that no rule has tells one secret from another, and nothing of either.
+		Naming: s.names.Name(0, "members", nil).Hi,
+	})
+	return err
+}
+
+// startPatience is how long the start waits for the server.
+const startPatience = 5 * time.Second
+
+// connect is the first attempt to connect.
+func (s *shared) connect(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	defer cancel()
+	err := s.link.Connect(ctx)
+	if err != nil && !redis.Away(err) {
+		return err
+	}
+	if beat := s.members.Beat(ctx); err == nil {
+		err = beat
+	}
+	s.tried(err)
+	return nil
+}
+
+// run keeps the connection and tells the others of this replica until ctx ends.
+func (s *shared) run(ctx context.Context) {
+	if s == nil {
+		return
+	}
+	s.link.Run(ctx, s.tried)
+	s.members.Run(ctx, s.heard)
+}
+
+func (s *shared) close() {
+	if s != nil {
+		s.link.Close()
+	}
+}
+
+// tried notes whether the server could be connected to. One complaint is said
+// once.
+func (s *shared) tried(err error) {
+	if err != nil {
+		s.mu.Lock()
+		known := s.said == err.Error()
+		s.said = err.Error()
+		s.mu.Unlock()
+		if !known {
+			s.log.Error("the store of shared buckets cannot be used: each rule does what it says for that, until it can", "error", err)
+		}
+	}
+	s.note(err)
+}
+
+// heard notes what the server said to a word about this replica.
+func (s *shared) heard(err error) {
+	s.note(err)
+	if err != nil {
+		return
+	}
+	now := s.members.Strangers()
+	s.mu.Lock()
+	before := s.strangers
+	s.strangers = now
+	s.mu.Unlock()
+	switch {
+	case now > 0 && before == 0:
+		s.log.Error("other gateways on the store name buckets under another secret, so every limit is counted apart there: want one store.secret_file for all", "gateways", now)
+	case now == 0 && before > 0:
+		s.log.Info("all gateways on the store name buckets under one secret")
+	}
+}
+
+// note keeps since when the store answers, or does not.
+func (s *shared) note(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if (err == nil) != (s.fault == nil) {
+		before := time.Since(s.since)
+		s.since = time.Now()
+		if err == nil {
+			s.log.Info("the store of shared buckets answers", "after", before.Round(time.Millisecond))
+		} else {
+			s.log.Warn("the store of shared buckets does not answer", "error", err)
+		}
+	}
+	s.fault = err
+}
+
+// ready says why the process should not be sent requests for the store's sake,
+// or nil.
+func (s *shared) ready() error {
+	if s == nil || !s.conf.ReadyFollows {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fault == nil {
+		return nil
+	}
+	// What it said has addresses, which are for the log.
+	return fmt.Errorf("the store of shared buckets does not answer since %s", s.since.UTC().Format(time.RFC3339))
+}
+
+// StoreSecret is the secret under which a configuration names shared buckets.
+func StoreSecret(c config.Config) (store.Secret, error) {
+	if c.Store.SecretFile == "" {
+		secrets, err := store.LoadSecrets(c.SecretFile, nil)
+		return secrets.Current, err
+	}
+	secrets, err := store.ReadSecrets(c.Store.SecretFile, nil)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil, fmt.Errorf("store.secret_file is %q, which does not exist, want a file that is the same for all gateways, such as \"openssl rand -hex 32\" makes once", c.Store.SecretFile)
+	case err != nil:
+		return nil, fmt.Errorf("store.secret_file: %w", err)
+	case secrets.Previous != nil:
+		return nil, fmt.Errorf("store.secret_file is %q, which holds two secrets, want one: a bucket has one name", c.Store.SecretFile)
+	}
+	return secrets.Current, nil
+}
+
+// StoreOptions is how to reach the server of a store. It reads the files that
+// c names.
+func StoreOptions(c config.Store) (redis.Options, error) {
+	o := redis.Options{Addresses: c.Redis, Cluster: c.Cluster, Sentinel: c.Sentinel, Database: c.Database, Username: c.Username}
+	if c.PasswordFile != "" {
+		text, err := os.ReadFile(c.PasswordFile)
+		if err != nil {
+			return o, fmt.Errorf("store.password_file: %w", err)
+		}
+		line, _, _ := strings.Cut(string(text), "\n")
+		if o.Password = strings.TrimSuffix(line, "\r"); o.Password == "" {
+			return o, fmt.Errorf("store.password_file: the first line of %s is empty, want the password", c.PasswordFile)
+		}
+	}
+	var err error
+	o.TLS, err = storeTLS(c.TLS)
+	return o, err
+}
+
+func storeTLS(t config.StoreTLS) (*tls.Config, error) {
+	if !t.Enabled {
+		return nil, nil
+	}
+	conf := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
+	if t.CAFile != "" {
+		text, err := os.ReadFile(t.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("store.tls.ca_file: %w", err)
+		}
+		conf.RootCAs = x509.NewCertPool()
+		if !conf.RootCAs.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("store.tls.ca_file: %s has no certificate, want some in PEM", t.CAFile)
+		}
+	}
+	if t.CertFile != "" {
+		pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("store.tls.cert_file: %w", err)
+		}
+		conf.Certificates = []tls.Certificate{pair}
+	}
+	return conf, nil
+}

@@ -1,0 +1,85 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/headgate-io/headgate/server/config"
+	"github.com/headgate-io/headgate/server/daemon"
+	"github.com/headgate-io/headgate/server/redis"
+)
+
+// storePatience is how long the server of a store may take to answer.
+const storePatience = 5 * time.Second
+
+// checkStore checks the server that gateways share buckets on, as a start
+// does, and the files that it takes to reach it.
+func checkStore(ctx context.Context, r *Report, c config.Config) {
+	s := c.Store
+	if !s.On() || s.Check() != nil { // Complete has said so
+		return
+	}
+	for _, f := range []struct{ setting, file string }{
+		{"store.password_file", s.PasswordFile}, {"store.tls.key_file", s.TLS.KeyFile}, {"store.secret_file", s.SecretFile},
+	} {
+		if f.file != "" {
+			checkSecret(r, f.setting, f.file, "")
+		}
+	}
+	checkStoreSecret(r, c)
+	if s.PasswordFile != "" && !s.TLS.Enabled && !local(s.Redis) {
+		r.add(Finding{Setting: "store.tls.enabled", Value: "false", Level: Note, Wrong: "whoever is on the way to the server reads its password", Set: "true, if the server speaks TLS"})
+	}
+	shown := strings.Join(s.Redis, ", ")
+	fault := reach(ctx, s)
+	switch {
+	case fault == nil:
+		r.add(Finding{Setting: "store.redis", Value: shown, Level: OK})
+	case redis.Away(fault):
+		r.add(Finding{Setting: "store.redis", Value: shown, Level: Failure, Wrong: fault.Error() + "; the gateway would start, and every gateway count alone"})
+	default:
+		r.add(Finding{Setting: "store.redis", Value: shown, Level: Failure, Wrong: fault.Error()})
+	}
+}
+
+// checkStoreSecret checks the secret under which buckets are named.
+func checkStoreSecret(r *Report, c config.Config) {
+	if c.Store.SecretFile == "" {
+		r.add(Finding{
+			Setting: "store.secret_file", Value: "none", Level: Note, Set: "a file of its own, the same for all gateways",
+			Wrong: fmt.Sprintf("buckets are named under %s: when API keys get a new secret, every bucket is full again, and a gateway with another one counts alone", c.SecretFile),
+		})
+		return
+	}
+	if _, err := daemon.StoreSecret(c); err != nil {
+		r.add(Finding{Setting: "store.secret_file", Value: c.Store.SecretFile, Level: Failure, Wrong: err.Error()})
+	}
+}
+
+// reach connects to the server and checks it.
+func reach(ctx context.Context, s config.Store) error {
+	o, err := daemon.StoreOptions(s)
+	if err != nil {
+		return err
+	}
+	link, err := redis.NewLink(o)
+	if err != nil {
+		return err
+	}
+	defer link.Close()
+	ctx, cancel := context.WithTimeout(ctx, storePatience)
+	defer cancel()
+	return link.Connect(ctx)
+}
+
+// local reports whether no server is beyond this machine.
+func local(addresses []string) bool {
+	for _, a := range addresses {
+		if !strings.HasPrefix(a, "/") && !config.Loopback(a) {
+			return false
+		}
+	}
+	return true
+}

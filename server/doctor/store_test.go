@@ -1,0 +1,54 @@
+package doctor_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/headgate-io/headgate/internal/redistest"
+	"github.com/headgate-io/headgate/server/doctor"
+)
+
+func TestStore(t *testing.T) {
+	s := newSite(t)
+	server := redistest.Start(t, "--requirepass", "open sesame")
+	s.conf.Store.Redis = []string{server.Socket}
+	s.conf.Store.SecretFile = s.write("names", strings.Repeat("ab", 32)+"\n")
+	s.conf.Store.PasswordFile = s.write("password", "open sesame\n")
+	for _, setting := range []string{"store.redis", "store.secret_file", "store.password_file", "store.tls.enabled"} {
+		s.lacks(setting)
+	}
+	s.want(doctor.Options{}, "store.redis", doctor.OK, server.Socket)
+
+	s.conf.Store.PasswordFile = s.write("password", "wrong-password-of-ours\n")
+	s.want(doctor.Options{}, "store.redis", doctor.Failure, "want the user and the password that the server has")
+	for _, f := range doctor.Configuration(t.Context(), s.conf, doctor.Options{Now: now}).Findings {
+		if strings.Contains(f.Wrong+f.Value+f.Set, "wrong-password-of-ours") {
+			t.Errorf("the password is in %+v", f)
+		}
+	}
+	s.conf.Store.PasswordFile = s.write("password", "\n")
+	s.want(doctor.Options{}, "store.redis", doctor.Failure, "is empty, want the password")
+	s.conf.Store.PasswordFile = s.write("password", "open sesame\n")
+	if err := os.Chmod(s.conf.Store.PasswordFile, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s.want(doctor.Options{}, "store.password_file", doctor.Failure, "others may read it")
+	s.conf.Store.Redis = []string{"192.0.2.1:6379"}
+	s.want(doctor.Options{}, "store.tls.enabled", doctor.Note, "reads its password")
+
+	s.conf.Store.Redis, s.conf.Store.PasswordFile = []string{"127.0.0.1:1"}, ""
+	s.want(doctor.Options{}, "store.redis", doctor.Failure, "every gateway count alone")
+	evicts := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
+	s.conf.Store.Redis = []string{evicts.Socket}
+	s.want(doctor.Options{}, "store.redis", doctor.Failure, "maxmemory-policy is allkeys-lru")
+
+	s.conf.Store.SecretFile = s.write("names", strings.Repeat("ab", 32)+"\nprevious "+strings.Repeat("cd", 32)+"\n")
+	s.want(doctor.Options{}, "store.secret_file", doctor.Failure, "holds two secrets, want one")
+	s.conf.Store.SecretFile = s.dir + "/nothing"
+	s.want(doctor.Options{}, "store.secret_file", doctor.Failure, "which does not exist, want a file that is the same for all gateways")
+	s.conf.Store.SecretFile = ""
+	s.want(doctor.Options{}, "store.secret_file", doctor.Note, "when API keys get a new secret, every bucket is full again")
+	s.conf.Store.Redis = []string{"a:1", "b:1"}
+	s.want(doctor.Options{}, "configuration", doctor.Failure, `store.redis is "a:1, b:1", want one server`)
+}
