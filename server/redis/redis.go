@@ -10,6 +10,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -49,6 +50,8 @@ type Options struct {
 type Client struct {
 	client  rueidis.Client
 	options Options
+	failing atomic.Bool  // the last call got no answer
+	stuck   atomic.Int64 // calls on goroutines of their own
 }
 
 var _ redis.Evaler = (*Client)(nil)
@@ -62,7 +65,7 @@ func Dial(o Options) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("redis %s: %w", strings.Join(o.Addresses, ", "), advise(err, o))
 	}
-	return &Client{client, o}, nil
+	return &Client{client: client, options: o}, nil
 }
 
 func (o *Options) validate() error {
@@ -116,9 +119,45 @@ func (o *Options) client() rueidis.ClientOption {
 	return c
 }
 
-// Eval runs a script on the server that holds the keys.
+// Eval runs a script on the server that holds the keys. It returns when ctx is done, also while a connection is made anew.
 func (c *Client) Eval(ctx context.Context, command, script string, keys, args []string) (any, error) {
-	return c.client.Do(ctx, c.client.B().Arbitrary(command, script, strconv.Itoa(len(keys))).Keys(keys...).Args(args...).Build()).ToAny()
+	if !c.failing.Load() {
+		return c.eval(ctx, command, script, keys, args)
+	}
+	// The library lets calls wait for another one's attempt to connect, however long that may take and however soon their own time is up.
+	if c.stuck.Add(1) > mostStuck {
+		c.stuck.Add(-1)
+		return nil, errStuck
+	}
+	type outcome struct {
+		answer any
+		err    error
+	}
+	came := make(chan outcome, 1)
+	go func() {
+		defer c.stuck.Add(-1)
+		answer, err := c.eval(ctx, command, script, keys, args)
+		came <- outcome{answer, err}
+	}()
+	select {
+	case o := <-came:
+		return o.answer, o.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// mostStuck bounds the calls that nobody waits for any more.
+const mostStuck = 1 << 12
+
+var errStuck = &redis.Error{Cause: redis.Unreachable, Err: errors.New("it does not answer, and too many calls wait for a connection")}
+
+func (c *Client) eval(ctx context.Context, command, script string, keys, args []string) (any, error) {
+	answer, err := c.client.Do(ctx, c.client.B().Arbitrary(command, script, strconv.Itoa(len(keys))).Keys(keys...).Args(args...).Build()).ToAny()
+	if failing := err != nil && Away(err); failing != c.failing.Load() {
+		c.failing.Store(failing)
+	}
+	return answer, err
 }
 
 // Buckets are those that the servers keep.

@@ -182,6 +182,47 @@ func TestAFrozenServerCostsTheDeadline(t *testing.T) {
 	answers(t, s)
 }
 
+// Who has little time does not wait for another one's attempt to connect.
+func TestConnectingAnewCostsTheDeadline(t *testing.T) {
+	server := redistest.Start(t)
+	s := store(t, dial(t, redis.Options{Addresses: []string{server.Socket}, ConnectTimeout: time.Minute}))
+	answers(t, s)
+	server.Kill()
+	if _, err := try(s, 20*time.Millisecond, ten); err == nil {
+		t.Fatal("a killed server answers")
+	}
+	server.Start()
+	server.Freeze() // it takes connections, and says nothing
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() { // somebody with much time
+		for ctx.Err() == nil {
+			_, _ = s.TryConsume(ctx, 0, []bucket.Take{ten}, make([]bucket.Outcome, 1))
+		}
+	}()
+	ended := make(chan error, 1)
+	go func() {
+		for i := range 200 {
+			var why *shared.Error
+			if allowed, err := try(s, 20*time.Millisecond, ten); allowed || !errors.As(err, &why) {
+				ended <- fmt.Errorf("request %d: %t, %w", i, allowed, err)
+				return
+			}
+		}
+		ended <- nil
+	}()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Fatal(err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("requests wait for another one's attempt to connect long after their deadline")
+	}
+	server.Thaw()
+	answers(t, s)
+}
+
 // answers waits until the store makes decisions again.
 func answers(t *testing.T, s *shared.Store) {
 	t.Helper()
