@@ -3,6 +3,7 @@ package daemon_test
 import (
 	"bufio"
 	"context"
+	"database/sql"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -121,6 +123,38 @@ func TestDevelopersSendNoQueryThatCannotBeRead(t *testing.T) {
 		if code, body := s.ask(t, "acme", "GET", path, ""); code != 400 || !strings.Contains(body, "query is not readable") {
 			t.Errorf("GET %s = %d %s, want 400", path, code, body)
 		}
+	}
+}
+
+// Withdrawing what is not there, or another project's, and filing one too many
+// asks for no turn among those who change rules: here somebody else has it all
+// the time.
+func TestDevelopersTakeNoTurnForNothing(t *testing.T) {
+	s := newSite(t, hourly, []string{"acme", "other"}, func(c *config.Config) { c.Developers.MaxRequests = 1 })
+	file := func() (int, string) {
+		return s.ask(t, "other", "POST", "/v1/requests", `{"endpoint":"GET /v1/items/{id}","limit":9,"per":"1h","for":"1h","reason":"x"}`)
+	}
+	code, body := file()
+	var filed developers.Request
+	if err := json.Unmarshal([]byte(body), &filed); err != nil || code != 201 {
+		t.Fatal(code, body, err)
+	}
+	db, err := sql.Open("sqlite", filepath.Join(s.dir, "headgate.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	db.SetMaxOpenConns(1)
+	if _, err := db.Exec("BEGIN IMMEDIATE"); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"r_00000000000000000000", filed.ID} {
+		if code, body := s.ask(t, "acme", "DELETE", "/v1/requests/"+id, ""); code != 404 {
+			t.Errorf("withdraw %s = %d %s, want 404", id, code, body)
+		}
+	}
+	if code, body := file(); code != 409 {
+		t.Errorf("another request = %d %s, want 409", code, body)
 	}
 }
 

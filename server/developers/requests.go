@@ -167,6 +167,10 @@ func (d *Door) file(w http.ResponseWriter, r *http.Request, who identity.Princip
 		d.refuseRequest(w, r, err)
 		return
 	}
+	if err := d.hasRoom(r.Context(), who.Project); err != nil {
+		d.refuseRequest(w, r, err)
+		return
+	}
 	asked.Actor, asked.Project = actor(&who), who.Project
 	filed, err := d.options.Requests.File(r.Context(), asked, d.options.MaxRequests)
 	if err != nil {
@@ -178,15 +182,22 @@ func (d *Door) file(w http.ResponseWriter, r *http.Request, who identity.Princip
 	answer(w, http.StatusCreated, RequestOf(filed))
 }
 
+// hasRoom refuses a project that has too many open requests, as File would in its
+// turn among those who change rules: a flood must not take turns.
+func (d *Door) hasRoom(ctx context.Context, project string) error {
+	open, err := d.options.Requests.Requests(ctx, store.RequestQuery{Project: project, State: store.RequestOpen, Most: d.options.MaxRequests})
+	if err == nil && len(open) >= d.options.MaxRequests {
+		err = fmt.Errorf("%w: the project has %d open ones, want at most %d: withdraw one", store.ErrTooManyRequests, len(open), d.options.MaxRequests)
+	}
+	return err
+}
+
 // get answers with one request of the caller's project.
 func (d *Door) get(w http.ResponseWriter, r *http.Request, who identity.Principal) {
 	if !d.mayAsk(w, r, who) {
 		return
 	}
-	found, err := d.options.Requests.Request(r.Context(), d.lastSegment(r))
-	if err == nil && found.Project != who.Project {
-		err = store.ErrNotFound
-	}
+	found, err := d.ofProject(r, who.Project)
 	if err != nil {
 		d.refuseRequest(w, r, err)
 		return
@@ -194,12 +205,27 @@ func (d *Door) get(w http.ResponseWriter, r *http.Request, who identity.Principa
 	answer(w, http.StatusOK, RequestOf(found))
 }
 
+// ofProject finds the request in the path, if it is a project's.
+func (d *Door) ofProject(r *http.Request, project string) (store.LimitRequest, error) {
+	found, err := d.options.Requests.Request(r.Context(), d.lastSegment(r))
+	if err == nil && found.Project != project {
+		return store.LimitRequest{}, store.ErrNotFound
+	}
+	return found, err
+}
+
 // withdraw closes one request of the caller's project.
 func (d *Door) withdraw(w http.ResponseWriter, r *http.Request, who identity.Principal) {
 	if !d.mayAsk(w, r, who) {
 		return
 	}
-	done, err := d.options.Requests.Withdraw(r.Context(), d.lastSegment(r), who.Project, actor(&who), "")
+	// Looked for first: what is not there must cost no turn among those who
+	// change rules.
+	found, err := d.ofProject(r, who.Project)
+	var done store.LimitRequest
+	if err == nil {
+		done, err = d.options.Requests.Withdraw(r.Context(), found.ID, who.Project, actor(&who), "")
+	}
 	if err != nil {
 		d.refuseRequest(w, r, err)
 		return
