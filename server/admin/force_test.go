@@ -8,6 +8,7 @@ import (
 
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/admin"
+	"github.com/headgate-io/headgate/server/lint"
 	"github.com/headgate-io/headgate/server/store"
 )
 
@@ -66,4 +67,9 @@ func TestRowsThatAreNoRules(t *testing.T) {
 		t.Errorf("GET in=database = %d %s, want both rows", got.status, got.body)
 	}
 	inForce("enforced")
+	got = s.call(s.all(), "GET", "/v1/policies/lint", "")
+	report := decode[lint.Report](t, got)
+	if report.Count.Errors != 2 || report.Documents[0].Read || report.Findings[0].Code != "mode" {
+		t.Errorf("lint of the database = %d %s, want both rows", got.status, got.body)
+	}
 }

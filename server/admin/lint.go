@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"fmt"
 	"net/http"
 
 	"github.com/headgate-io/headgate/server/lint"
@@ -21,6 +22,30 @@ func (d *Door) lint(w http.ResponseWriter, r *http.Request) {
 		refuseError(w, r, invalidRequest, err)
 		return
 	}
+	d.report(w, r, func(o lint.Options) (lint.Result, error) { return lint.Text(body, "body", o), nil })
+}
+
+// lintDatabase is lint of the rules of the database, be it that they cannot be
+// read as rules.
+func (d *Door) lintDatabase(w http.ResponseWriter, r *http.Request) {
+	d.report(w, r, func(o lint.Options) (lint.Result, error) {
+		db, err := d.Database(r.Context())
+		if err != nil {
+			return lint.Result{}, err
+		}
+		doc, _, err := db.Load(r.Context())
+		switch {
+		case err == nil:
+			return lint.Document(doc, o), nil
+		case lint.ProblemsIn(err) != nil:
+			return lint.Unread("database", err), nil
+		}
+		return lint.Result{}, err
+	})
+}
+
+// report answers what look finds. All of it is said of one source.
+func (d *Door) report(w http.ResponseWriter, r *http.Request, look func(lint.Options) (lint.Result, error)) {
 	o := lint.Options{Compile: d.Compile, Ignore: r.URL.Query()["ignore"]}
 	if err := lint.CheckIgnore("ignore", o.Ignore); err != nil {
 		refuse(w, r, invalidRequest, err)
@@ -34,7 +59,11 @@ func (d *Door) lint(w http.ResponseWriter, r *http.Request) {
 		refuseError(w, r, unavailable, err)
 		return
 	}
-	report := lint.NewReport([]lint.Result{lint.Text(body, "body", o)})
+	result, err := look(o)
 	alone()
-	answer(w, http.StatusOK, report)
+	if err != nil {
+		refuse(w, r, unavailable, fmt.Errorf("The database could not be read: %w.", err))
+		return
+	}
+	answer(w, http.StatusOK, lint.NewReport([]lint.Result{result}))
 }

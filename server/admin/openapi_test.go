@@ -100,6 +100,7 @@ var samples = []sample{
 	{"listVersionPolicies", "GET", "/v1/versions/2/policies?limit=1", "", 200, nil},
 	{"diffVersions", "GET", "/v1/versions/2/diff?from=4&limit=1", "", 200, nil},
 	{"rollbackVersion", "POST", "/v1/versions/4/rollback", `{"why":"a sample"}`, 200, whatever},
+	{"lintDatabase", "GET", "/v1/policies/lint?ignore=no_unknown", "", 200, nil},
 	{"lintPolicies", "POST", "/v1/policies/lint?ignore=no_unknown&ignore=no_default", `{"rules":[{"endpoint":"GET /v1","limit":1}]}`, 200, nil},
 	{"reloadPolicies", "POST", "/v1/reload", "", 200, nil},
 	{"explainByQuery", "GET", "/v1/explain?method=GET&target=/v1/items/7&header=A:+b&header=C:+d", "", 200, nil},

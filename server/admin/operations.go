@@ -64,6 +64,7 @@ var operations = []operation{
 	{id: "getPolicy", method: "GET", path: "/v1/policies/one", access: readers,
 		query: []string{"endpoint", "project", "tier", "subject", "temporary"}, serve: (*Door).getPolicy},
 	{id: "applyPolicies", method: "POST", path: "/v1/policies/apply", access: writersOrGrant, changes: true, serve: (*Door).applyPolicies},
+	{id: "lintDatabase", method: "GET", path: "/v1/policies/lint", access: readers, query: []string{"ignore…"}, serve: (*Door).lintDatabase},
 	{id: "lintPolicies", method: "POST", path: "/v1/policies/lint", access: readers, query: []string{"ignore…"}, serve: (*Door).lint},
 	{id: "reloadPolicies", method: "POST", path: "/v1/reload", access: writers, serve: (*Door).reload},
 

@@ -32,6 +32,7 @@ var bodies = map[string]struct {
 	"deletePolicy":        {nil, []any{admin.Done{}}},
 	"getPolicy":           {nil, []any{admin.One{}}},
 	"applyPolicies":       {edit{}, []any{admin.Done{}, admin.Plan{}}},
+	"lintDatabase":        {nil, []any{lint.Report{}}},
 	"lintPolicies":        {nil, []any{lint.Report{}}}, // it takes anything
 	"reloadPolicies":      {nil, []any{admin.State{}}},
 	"listProjects":        {nil, []any{admin.Projects{}}},

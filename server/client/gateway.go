@@ -47,7 +47,21 @@ func (c *Client) Fleet(ctx context.Context) (report fleet.Report, err error) {
 // Lint has the gateway look at a policy document in JSON, among its endpoints and
 // costs. What it finds is said of source; codes in ignore are accepted.
 func (c *Client) Lint(ctx context.Context, text []byte, source string, ignore []string) (lint.Result, error) {
-	q := question{method: http.MethodPost, path: "/v1/policies/lint", text: text, looks: true}
+	return c.lint(ctx, question{method: http.MethodPost, path: "/v1/policies/lint", text: text, looks: true}, source, ignore)
+}
+
+// LintDatabase has the gateway look at the rules of its database.
+func (c *Client) LintDatabase(ctx context.Context, ignore []string) (lint.Result, error) {
+	r, err := c.lint(ctx, question{method: http.MethodGet, path: "/v1/policies/lint"}, c.base.String(), ignore)
+	for i := range r.Problems {
+		if !r.Read { // then where they are has the name of the database
+			r.Problems[i].Source = ""
+		}
+	}
+	return r, err
+}
+
+func (c *Client) lint(ctx context.Context, q question, source string, ignore []string) (lint.Result, error) {
 	if len(ignore) > 0 {
 		q.query = url.Values{"ignore": ignore}
 	}

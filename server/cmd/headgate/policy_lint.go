@@ -17,7 +17,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headgate-io/headgate/policy"
-	"github.com/headgate-io/headgate/policy/file"
 	"github.com/headgate-io/headgate/server/client"
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/daemon"
@@ -142,30 +141,13 @@ func lintThere(ctx context.Context, gateway *client.Client, name string, o lint.
 
 func lintDatabase(cmd *cobra.Command, from *configFlags, gateway *client.Client, o lint.Options) (lint.Result, error) {
 	if gateway != nil {
-		return lintDatabaseThere(cmd.Context(), gateway, o)
+		return gateway.LintDatabase(cmd.Context(), o.Ignore)
 	}
 	c, err := from.read(cmd)
 	if err != nil {
 		return lint.Result{}, err
 	}
 	return lintOwnDatabase(cmd.Context(), c, o)
-}
-
-// lintDatabaseThere has a gateway look at the rules of its own database.
-func lintDatabaseThere(ctx context.Context, gateway *client.Client, o lint.Options) (lint.Result, error) {
-	doc, _, err := gateway.Load(ctx)
-	if err != nil {
-		return lint.Result{}, err
-	}
-	text, err := json.Marshal(file.From(doc))
-	if err != nil {
-		return lint.Result{}, err
-	}
-	r, err := gateway.Lint(ctx, text, doc.Source, o.Ignore)
-	for i := range r.Problems {
-		r.Problems[i].Line = 0 // a database has no lines
-	}
-	return r, err
 }
 
 func lintOwnDatabase(ctx context.Context, c config.Config, o lint.Options) (lint.Result, error) {

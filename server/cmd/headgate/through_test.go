@@ -141,4 +141,20 @@ func TestPolicyCommandsThroughAGateway(t *testing.T) {
 	if code, _, errs := call(t, there, "policy", "history", "--forget-before", "2", "--yes", "--server", side); code != exitUsage || !strings.Contains(errs, "want --db and not --server") {
 		t.Errorf("forgetting through a gateway = %d %s", code, errs)
 	}
+	// Rows that are no rules are findings of lint, whoever looks.
+	var texts [2]string
+	for i, dir := range []string{here, there} {
+		typed(t, dir, "PRAGMA ignore_check_constraints = 1; INSERT INTO policies (endpoint, rps_limit, mode) VALUES ('GET /v1/a', 5, 'enforced')")
+		args := []string{"policy", "lint", "--routes", filepath.Join(here, "routes.txt")}
+		if dir == there {
+			args = []string{"policy", "lint", "--server", side, "--token-file", "token"}
+		}
+		code, out, errs := call(t, dir, args...)
+		if texts[i] = differs.ReplaceAllString(out+errs, "_"); code != exitFailure || !strings.Contains(out, "enforced") {
+			t.Errorf("%v = %d %s%s, want the row", args, code, out, errs)
+		}
+	}
+	if texts[0] != texts[1] {
+		t.Errorf("lint of the database:\n%s\nthrough the gateway:\n%s", texts[0], texts[1])
+	}
 }
