@@ -141,8 +141,11 @@ func (e *embedded) openFile(ctx context.Context) (_ *file, err error) {
 			return nil, err
 		}
 	} else {
-		// FULL: a commit is on the disk when it is acknowledged.
-		if f.writes, err = e.connect("rw", 1, "synchronous(full)"); err != nil {
+		// FULL: a commit is on the disk when it is acknowledged. In memory: what
+		// would take a statement back, which triggers make SQLite keep of every
+		// row, and up to 64 MiB of pages, else an import writes some of them
+		// again and again.
+		if f.writes, err = e.connect("rw", 1, "synchronous(full)", "temp_store(memory)", "cache_size(-65536)"); err != nil {
 			return nil, err
 		}
 		if err := f.migrate(ctx, e.wait); err != nil {
