@@ -16,6 +16,7 @@
 package bucket
 
 import (
+	"errors"
 	"time"
 
 	"github.com/headgate-io/headgate/key"
@@ -39,6 +40,9 @@ type Take struct {
 	// fit themselves and the others are charged.
 	Shadow bool
 
+	// Reach is for whoever keeps buckets in several places: where this one is kept, and what becomes of the take while nobody can ask there.
+	Reach Reach
+
 	// Tag and Rule are for stores outside the process, where names are read by clusters and by people: whose the bucket is, in 16 bits, and
 	// which rule it is of, in 32 bits of its identity. Buckets of one tag are kept together, so that one decision can name them all. What
 	// tells buckets apart is Key alone.
@@ -51,6 +55,10 @@ type Take struct {
 	MaxWait time.Duration
 }
 
+// ErrLost is an error of a store that has seen to what becomes of takes while a bucket cannot be asked (Take.Reach): this decision is a denial.
+// Other errors leave that to the caller.
+var ErrLost = errors.New("the shared store cannot be asked")
+
 // Outcome is what became of one take.
 type Outcome struct {
 	// Allowed says that this bucket holds what was asked of it. When several takes are decided together that is not yet a yes:
@@ -59,6 +67,10 @@ type Outcome struct {
 
 	// Never says that the cost is above the burst, or negative: no wait helps, and RetryAfter is 0.
 	Never bool
+
+	// Unknown says that the bucket was not asked: another take had denied the request before, or there was nobody to ask. Allowed then says that
+	// it stood in nobody's way, and the rest says nothing.
+	Unknown bool
 
 	// Remaining is how many whole tokens are left.
 	Remaining int64

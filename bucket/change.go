@@ -16,6 +16,7 @@ type Change struct {
 	Shape  rate.Shape
 	Rule   uint32     // as in Take
 	Tag    uint16     // as in Take
+	Reach  Reach      // as in Take
 	Since  int64      // as in Take
 	Before *rate.Past // as in Take
 

@@ -68,6 +68,22 @@ func (h *Held) Follow(now int64, t *Take) (changed bool) {
 	return changed
 }
 
+// Unused is the bucket of t if nobody ever charged it and its past says that it was spent (rate.Past.Spent), in terms of t.Shape. It reports false
+// if the past says nothing of the kind: then it is full.
+func (t *Take) Unused(now int64) (h Held, spent bool) {
+	oldest := rate.Past{Shape: t.Shape, Since: t.Since, Before: t.Before}
+	for oldest.Before != nil && !oldest.Before.Spent {
+		oldest = *oldest.Before
+	}
+	if oldest.Before == nil {
+		return h, false
+	}
+	h.Shape = oldest.Shape
+	h.owe(t.Key, oldest.Shape.Burst(), min(oldest.Since, now))
+	h.Follow(now, t)
+	return h, true
+}
+
 // alike says whether a bucket means the same under both shapes. The counts of a log do under every limit of one window.
 func alike(a, b *rate.Shape) bool {
 	if a.Algorithm == rate.SlidingLog {

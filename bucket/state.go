@@ -61,7 +61,7 @@ func (s State) Try(now int64, sh *rate.Shape, units int64) (State, bool) {
 // cost that no bucket holds. It writes through a pointer because the copies of an Outcome by value cost more than computing it
 // (8 against 15 ns for the whole take: BenchmarkReport and BenchmarkTake).
 func (s State) Report(o *Outcome, now int64, sh *rate.Shape, units int64, allowed bool) {
-	o.Allowed = allowed
+	o.Allowed, o.Unknown = allowed, false
 	o.RetryAfter, o.Wait = 0, 0
 	o.Never = !allowed && (units < 0 || units > sh.Capacity)
 	if sh.Drain <= 0 {

@@ -15,6 +15,10 @@ type Past struct {
 	// Window is the longest window of the limits that are no longer known; 0 if debt drained under all of them. Windows count whole tokens,
 	// so what was owed in part counts as owed in full.
 	Window time.Duration
+
+	// Spent says that nothing of this limit was left when the next took effect: a bucket that nobody knows of owed all that the next one holds.
+	// The zero value says that it was full. Its Shape and Since do not matter, and nothing is before it.
+	Spent bool
 }
 
 // MaxPast is how many limits a past may name. What lies further back is known to have been there, and no more.
@@ -56,7 +60,7 @@ func (p *Past) recall(s Shape, since, until int64, most int) *Past {
 		}
 		return &Past{Since: oldest.Since, Window: p.longest()}
 	}
-	return &Past{Shape: p.Shape, Since: p.Since, Before: p.Before.recall(p.Shape, p.Since, since, most-1), Window: p.Window}
+	return &Past{Shape: p.Shape, Since: p.Since, Before: p.Before.recall(p.Shape, p.Since, since, most-1), Window: p.Window, Spent: p.Spent}
 }
 
 // longest is the longest window from p on back. The first to begin after a bucket was charged may begin as much later.
@@ -72,7 +76,7 @@ func (p *Past) same(q *Past) bool {
 		if p == q {
 			return true
 		}
-		if p.Shape != q.Shape || p.Since != q.Since || p.Window != q.Window {
+		if p.Shape != q.Shape || p.Since != q.Since || p.Window != q.Window || p.Spent != q.Spent {
 			return false
 		}
 	}

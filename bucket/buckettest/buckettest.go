@@ -409,6 +409,11 @@ func peek(s *suite) {
 		want, wantOuts := s.peek(takes...)
 		again, againOuts := s.peek(takes...)
 		got, outs := s.try(takes...)
+		for i := range outs {
+			if outs[i].Unknown { // it was not asked, as it would have changed nothing
+				outs[i] = wantOuts[i]
+			}
+		}
 		if got != want || again != want || fmt.Sprint(outs) != fmt.Sprint(wantOuts) || fmt.Sprint(againOuts) != fmt.Sprint(wantOuts) {
 			s.Fatalf("at %v: %+v: Peek = %t, %+v, again %t, %+v, then TryConsume = %t, %+v", time.Duration(s.now), takes, want, wantOuts, again, againOuts, got, outs)
 		}

@@ -22,6 +22,14 @@ func follow(now int64, t *bucket.Take, state bucket.State, shape *rate.Shape) (a
 
 func (sl *logSlot) held() bucket.Held { return bucket.Held{Shape: *sl.shape(), Log: sl.log} }
 
+// atLeast is a bucket that owes what s does, and what one does that nobody ever charged.
+func atLeast(s bucket.State, now int64, t *bucket.Take) bucket.State {
+	if h, spent := t.Unused(now); spent && h.State.FullAt(t.Shape) > s.FullAt(t.Shape) {
+		return h.State
+	}
+	return s
+}
+
 // earliest is the first change of t's limit that is known of, or now; what was full before it is full.
 func earliest(now int64, t *bucket.Take) int64 {
 	if t.Since == 0 {

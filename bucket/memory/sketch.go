@@ -121,6 +121,14 @@ func (k *sketch) inherit(now int64, t *bucket.Take) bucket.State {
 	if !t.Shape.Algorithm.Drains() {
 		return k.inheritWindow(now, t)
 	}
+	if t.Before == nil {
+		return k.remembered(now, t)
+	}
+	return atLeast(k.remembered(now, t), now, t)
+}
+
+// remembered is what a bucket owes that the sketch may remember.
+func (k *sketch) remembered(now int64, t *bucket.Take) bucket.State {
 	if k.latest <= earliest(now, t) {
 		return bucket.State{Stamp: now}
 	}
