@@ -52,6 +52,9 @@ const (
 type Store struct {
 	o      Options
 	opened atomic.Uint32 // how many accounts ever were
+
+	answered func(error) // may be nil
+
 	shards [shards]shard
 }
 
@@ -117,9 +120,22 @@ func New(o Options) (*Store, error) {
 	return s, nil
 }
 
+// OnAnswer has f hear of every question how it ended, before anybody does who waits for it: requests that wait together fail together, so their
+// errors do not tell how often the authority fails. It is called on other goroutines and must be quick. OnAnswer comes before the first take.
+func (s *Store) OnAnswer(f func(error)) { s.answered = f }
+
+// Terms are those of the leases, complete.
+func (s *Store) Terms() Terms { return s.o.Terms }
+
 // TryConsume takes from all buckets or from none. The time is the Store's own. An error means that the authority failed or took longer than the
 // deadline, or that a bucket cannot be leased; what was taken is back then.
 func (s *Store) TryConsume(ctx context.Context, _ int64, takes []bucket.Take, outs []bucket.Outcome) (bool, error) {
+	return s.Hold(ctx, takes, outs, nil)
+}
+
+// Hold is TryConsume of what may have to be returned. Into until, which is nil or as long as takes, it writes until when what each of them took
+// may be; 0 if it took nothing.
+func (s *Store) Hold(ctx context.Context, takes []bucket.Take, outs []bucket.Outcome, until []int64) (bool, error) {
 	if err := check(takes, outs); err != nil {
 		return false, err
 	}
@@ -146,8 +162,31 @@ func (s *Store) TryConsume(ctx context.Context, _ int64, takes []bucket.Take, ou
 	}
 	for i := range tries {
 		s.finish(now, &takes[i], &tries[i], allowed, &outs[i])
+		if until != nil {
+			until[i] = 0
+			if allowed && tries[i].verdict == Admit && takes[i].Cost > 0 {
+				until[i] = tries[i].until
+			}
+		}
 	}
 	return allowed, err
+}
+
+// Return takes back what Hold admitted, for a request that was denied elsewhere, and of which nothing was used: all of it, as far as it is still good.
+func (s *Store) Return(takes []bucket.Take, until []int64) {
+	now := s.o.Now()
+	for i := range takes {
+		take := &takes[i]
+		if until[i] <= now {
+			continue
+		}
+		e := s.entry(now, take)
+		e.mu.Lock()
+		if e.shape == take.Shape {
+			e.account.Return(now, take.Cost, until[i])
+		}
+		e.mu.Unlock()
+	}
 }
 
 // attempt is a take on its way.
@@ -243,6 +282,9 @@ func (s *Store) send(take bucket.Take, e *entry, q Question) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.o.Deadline)
 	got, err := s.o.Authority.Ask(ctx, s.o.Replica, take, q)
 	cancel()
+	if s.answered != nil {
+		s.answered(err)
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if err != nil {

@@ -355,3 +355,64 @@ func BenchmarkWarm(b *testing.B) {
 		_, _ = s.TryConsume(b.Context(), 0, takes, outs)
 	}
 }
+
+// What was held for a request that another bucket denied is there for the next one, until it would have expired anyway.
+func TestReturn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &authority{}
+		s := open(t, lease.Options{Authority: a})
+		one, two := of(1, shape(t, 1, 10), 7), of(2, shape(t, 1, 10), 3)
+		none := two
+		none.Cost = 0
+		takes, until := []bucket.Take{one, two, none}, make([]int64, 3)
+		for range 5 {
+			if ok, err := s.Hold(t.Context(), takes, make([]bucket.Outcome, 3), until); !ok || err != nil || until[0] == 0 || until[1] == 0 || until[2] != 0 {
+				t.Fatalf("Hold: %t, %v, %d", ok, err, until)
+			}
+			s.Return(takes, until)
+		}
+		a.mu.Lock()
+		if a.granted != 10 {
+			t.Errorf("%d tokens were asked for, want 10: those that came back are used again", a.granted)
+		}
+		a.mu.Unlock()
+		if ok, _ := consume(t, s, of(1, shape(t, 1, 10), 4), of(2, shape(t, 1, 10), 11)); ok {
+			t.Error("a denied decision was admitted")
+		}
+		if ok, err := s.Hold(t.Context(), takes, make([]bucket.Outcome, 3), until); !ok || err != nil {
+			t.Fatalf("Hold: %t, %v", ok, err)
+		}
+		time.Sleep(100 * time.Millisecond)
+		s.Return(takes, until)
+		if ok, _ := consume(t, s, one); ok {
+			t.Error("what has expired was returned")
+		}
+	})
+}
+
+// Requests that wait for one answer hear of one failure each, and OnAnswer of one in all.
+func TestOnAnswerHearsOfEveryQuestion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &authority{delay: time.Millisecond, fails: errAway}
+		s := open(t, lease.Options{Authority: a})
+		var mu sync.Mutex
+		var heard []error
+		s.OnAnswer(func(err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			heard = append(heard, err)
+		})
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(func() {
+				if _, err := s.TryConsume(t.Context(), 0, []bucket.Take{of(1, shape(t, 1, 10), 1)}, make([]bucket.Outcome, 1)); err == nil {
+					t.Error("no error without an answer")
+				}
+			})
+		}
+		wg.Wait()
+		if len(heard) != 1 || !errors.Is(heard[0], errAway) {
+			t.Errorf("heard of %v, want one failure", heard)
+		}
+	})
+}

@@ -117,33 +117,49 @@ func unreadable(answer any) error {
 // bucket/memory. An error means that nothing was decided: an *Error if the server could not answer, else outs is too short, one bucket was
 // named with two shapes, or a limit is none that the store can keep (see Coarsen).
 func (s *Store) TryConsume(ctx context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome) (bool, error) {
-	return s.decide(ctx, now, takes, outs, true)
+	allowed, _, err := s.decide(ctx, now, takes, outs, true)
+	return allowed, err
+}
+
+// Attempt is TryConsume of what may have to be given back, because somebody else denies the request. If it was allowed, undo does so, as far as
+// it has not drained on the server's clock by then: so nothing is ever granted by it, however late it arrives.
+func (s *Store) Attempt(ctx context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome) (allowed bool, undo func(ctx context.Context, now int64), err error) {
+	allowed, claims, err := s.decide(ctx, now, takes, outs, true)
+	if !allowed || err != nil {
+		return false, nil, err
+	}
+	return true, func(ctx context.Context, now int64) {
+		for _, group := range byTag(claims) {
+			s.giveBack(ctx, now, group)
+		}
+	}, nil
 }
 
 // Peek answers what TryConsume would, and changes nothing.
 func (s *Store) Peek(ctx context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome) (bool, error) {
-	return s.decide(ctx, now, takes, outs, false)
+	allowed, _, err := s.decide(ctx, now, takes, outs, false)
+	return allowed, err
 }
 
-func (s *Store) decide(ctx context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome, charge bool) (bool, error) {
+func (s *Store) decide(ctx context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome, charge bool) (bool, []claim, error) {
 	if len(outs) < len(takes) {
-		return false, fmt.Errorf("there is room for %d outcomes, want %d", len(outs), len(takes))
+		return false, nil, fmt.Errorf("there is room for %d outcomes, want %d", len(outs), len(takes))
 	}
 	if len(takes) == 0 {
-		return true, nil
+		return true, nil, nil
 	}
 	claims, of, err := s.merge(takes)
 	if err != nil {
-		return false, err
+		return false, nil, err
 	}
 	allowed, err := s.ask(ctx, now, claims, charge)
 	if err != nil {
-		return false, err
+		return false, nil, err
 	}
 	for i := range takes {
 		claims[of[i]].report(&outs[i], takes[i].Shadow, allowed)
 	}
-	return allowed, nil
+	return allowed, claims, nil
 }
 
 // ask decides all claims: together where that can be, else apart.
