@@ -76,6 +76,11 @@ func (c *compiler) checkRule(i int, r *Rule, at *place) (limit uint32, ok bool) 
 	enum("mode", uint8(r.Mode), modeTexts)
 	enum("scope", uint8(r.Scope), scopeTexts)
 	enum("on_store_loss", uint8(r.OnStoreLoss), storeLossTexts)
+	if sound && int(r.Scope) < len(scopeTexts) {
+		if value, want := c.checkScope(r); want != "" {
+			wrong("scope", value, want)
+		}
+	}
 	if r.EnforcePercent < 0 || r.EnforcePercent > 100 {
 		wrong("enforce_percent", number(r.EnforcePercent), "1 to 100, or none for 100")
 	}
@@ -89,6 +94,28 @@ func (c *compiler) checkRule(i int, r *Rule, at *place) (limit uint32, ok bool) 
 		wrong("name", number(int64(len(r.Name)))+" bytes long", number(MaxName)+" bytes at most")
 	}
 	return limit, ok
+}
+
+// checkScope says what a sound rule has that its scope cannot be with, and what it
+// should have.
+func (c *compiler) checkScope(r *Rule) (value, want string) {
+	value = text(r.Scope.String())
+	switch {
+	case r.Scope == Local:
+	case r.Algorithm == LeakyBucket && r.Scope == Lease:
+		return value, text(Strict.String()) + ", because a queue of all replicas has to be asked for every turn; or algorithm token_bucket"
+	case !rate.Algorithm(r.Algorithm).Drains():
+		return value, fmt.Sprintf("%q, because a %v is counted in one place alone; or algorithm token_bucket", Local, r.Algorithm)
+	case r.Scope.Shared() && c.o.Keeps != nil:
+		_, compiled := c.limit(r)
+		if compiled.err != nil {
+			return value, "" // reported as a limit
+		}
+		if err := c.o.Keeps(c.set.shapes[compiled.index]); err != nil {
+			return value, "a limit that the shared store can count: " + oneLine(err)
+		}
+	}
+	return value, ""
 }
 
 // longestWindow is rate.MaxWindow in whole seconds.
@@ -133,6 +160,10 @@ func (c *compiler) warnRule(i int, r *Rule, at *place) {
 		}
 		c.rule(Warning, i, "unreachable", field, text(named(value)),
 			"none, because UNKNOWN rules are the same for everybody; this one never applies")
+	}
+	if r.Scope.Shared() && !c.o.Shared {
+		c.rule(Warning, i, "unshared", "scope", text(r.Scope.String()),
+			"a store that replicas share, in the configuration; without one each replica admits the limit by itself")
 	}
 	if expires := expiry(r.Expires); expires != 0 && expires <= c.wall {
 		c.rule(Warning, i, "expired", "expires", r.Expires.UTC().Format(time.RFC3339),

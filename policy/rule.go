@@ -230,11 +230,19 @@ func (m *Mode) UnmarshalText(text []byte) error {
 // Scope says how far a bucket reaches when several replicas run.
 type Scope uint8
 
-// Local is the default and, in this version, the only scope: every replica
-// keeps buckets of its own, so k replicas admit up to k times the limit.
-const Local Scope = 0
+// The scopes. Local is the default. docs/scaling.md says what each promises.
+const (
+	Local  Scope = iota // every replica keeps buckets of its own, so k replicas admit up to k times the limit
+	Split               // every replica keeps buckets of its own, each with its share of the limit
+	Strict              // one bucket in a shared store, which is asked for every request
+	Lease               // one bucket in a shared store, which replicas take batches from before they use them
+)
 
-var scopeTexts = []string{"local"}
+// Shared reports whether a rule of this scope needs a store that all replicas
+// share.
+func (s Scope) Shared() bool { return s == Strict || s == Lease }
+
+var scopeTexts = []string{"local", "split", "strict", "lease"}
 
 // String reports the text that stands in a rule.
 func (s Scope) String() string { return enumString(uint8(s), "scope", scopeTexts) }

@@ -41,6 +41,7 @@ type Terms struct {
 
 	Subject     Subject
 	Mode        Mode
+	Scope       Scope
 	OnStoreLoss StoreLoss
 }
 
@@ -336,7 +337,7 @@ func (s *Set) Terms(id RuleID) Terms {
 	more := &s.extras[r.extra]
 	return Terms{
 		Shape: s.shapes[r.limit], ID: r.id, Since: more.since, Before: more.before,
-		Subject: r.subject, Mode: r.writtenMode(), OnStoreLoss: r.loss,
+		Subject: r.subject, Mode: r.writtenMode(), Scope: r.scope, OnStoreLoss: r.loss,
 	}
 }
 

@@ -20,7 +20,7 @@ import (
 func newPolicySet() *cobra.Command {
 	var from configFlags
 	var named ruleFlags
-	var per, expires, mode, loss, name, algorithm, why string
+	var per, expires, mode, scope, loss, name, algorithm, why string
 	var burst, percent int64
 	cmd := &cobra.Command{
 		Use:   "set ENDPOINT LIMIT",
@@ -49,6 +49,7 @@ documents. A running gateway acts on the change within a second.`,
 				setExpires(&rule, expires, time.Now()),
 				rule.Algorithm.UnmarshalText([]byte(algorithm)),
 				rule.Mode.UnmarshalText([]byte(mode)),
+				rule.Scope.UnmarshalText([]byte(scope)),
 				rule.OnStoreLoss.UnmarshalText([]byte(loss)),
 				setBurst(&rule, burst, cmd.Flags().Changed("burst")),
 				setPercent(&rule, percent),
@@ -83,7 +84,8 @@ documents. A running gateway acts on the change within a second.`,
 	flags.StringVar(&algorithm, "algorithm", "token_bucket", "how the limit is counted: token_bucket, leaky_bucket (holds requests back until their turn), fixed_window, sliding_window or sliding_log")
 	flags.StringVar(&mode, "mode", "enforce", "enforce, or shadow: count what would be denied and deny nothing")
 	flags.StringVar(&expires, "expires", "", "make a temporary rule that ends: in 2h, or at 2027-01-31T12:00:00Z (default: a lasting one)")
-	flags.StringVar(&loss, "on-store-loss", "closed", "while the buckets cannot answer: closed or share (deny), or open (allow)")
+	flags.StringVar(&scope, "scope", "local", "how far the limit reaches over replicas: local (each has all of it), split (each has its share), strict or lease (all have one, in a shared store)")
+	flags.StringVar(&loss, "on-store-loss", "closed", "while the shared store cannot answer: closed (deny), share (go on with a share of the limit) or open (allow)")
 	addWhy(cmd, &why)
 	flags.StringVar(&name, "name", "", "name that clients see (default: made of endpoint and subject)")
 	cmd.SetFlagErrorFunc(negativeLimit(cmd.FlagErrorFunc()))
@@ -193,6 +195,9 @@ func sentence(r policy.Rule) string {
 	}
 	if r.Tier != "" {
 		text += " in tier " + r.Tier
+	}
+	if r.Scope != policy.Local {
+		text += ", scope " + r.Scope.String()
 	}
 	if r.Mode == policy.Shadow {
 		text += ", in shadow"
