@@ -133,8 +133,8 @@ type Decision struct {
 	// holds.
 	Cost int64
 
-	// Lost says that the buckets could not answer and the request passed all
-	// the same, because its rules say so.
+	// Lost says that a bucket could not be asked and the request passed all the
+	// same, because its rule says so.
 	Lost bool
 
 	set     *policy.Set
@@ -185,6 +185,14 @@ func (d *Decision) settle(t *trip, allowed bool) {
 		d.Wait = longestWait(verdicts)
 	}
 	d.bind(verdicts)
+	d.lose(verdicts)
+}
+
+// lose notes that the request passed by a rule whose bucket nobody could ask.
+func (d *Decision) lose(verdicts []Verdict) {
+	for i := range verdicts {
+		d.Lost = d.Lost || d.Allowed && !verdicts[i].Shadow && verdicts[i].Outcome.Unknown
+	}
 }
 
 func longestWait(verdicts []Verdict) time.Duration {
@@ -202,7 +210,7 @@ func (d *Decision) bind(verdicts []Verdict) {
 	d.binding = -1
 	for i := range verdicts {
 		v := &verdicts[i]
-		if v.Shadow || (!d.Allowed && v.Outcome.Allowed) {
+		if v.Shadow || v.Outcome.Unknown || (!d.Allowed && v.Outcome.Allowed) {
 			continue
 		}
 		if d.binding < 0 || d.bindsBefore(v, &verdicts[d.binding]) {

@@ -3,6 +3,7 @@ package headgate
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -24,7 +25,7 @@ type Limiter struct {
 	policies   Policies
 	identities *identity.Resolver
 	keys       *key.Hasher
-	names      *key.Namer // nil if no other process shares the buckets
+	names      *key.Namer // nil if no other process shares any buckets
 	templates  []string   // by endpoint.ID, for names
 	buckets    Buckets
 
@@ -245,8 +246,11 @@ func (l *Limiter) name(t *trip) {
 		}
 		// Written where it stays: a take is too large to be copied for nothing.
 		take := &t.takes[i]
-		take.Key = l.keyOf(t, terms.ID, at)
-		if l.names != nil {
+		take.Reach = 0
+		if terms.Scope == policy.Local || !l.reaches(take, &terms) {
+			take.Key = l.keys.Key(terms.ID, at, t.subject)
+		} else {
+			take.Key = l.nameOf(t, terms.ID, at)
 			take.Rule, take.Tag = uint32(terms.ID), l.tagOf(t, terms.Subject)
 		}
 		take.Shape, take.Since = terms.Shape, terms.Since
@@ -349,7 +353,7 @@ func (l *Limiter) conclude(t *trip, allowed bool, err error) {
 		d.settle(t, allowed)
 		return
 	}
-	d.Reason, d.Allowed, d.Cost = StoreFailed, true, t.cost
+	d.Reason, d.Allowed, d.Cost = StoreFailed, !errors.Is(err, bucket.ErrLost), t.cost
 	for _, a := range t.applied {
 		if !a.Shadow && t.set.Terms(a.Rule).OnStoreLoss != policy.LossOpen {
 			d.Allowed = false

@@ -21,7 +21,7 @@ func (l *Limiter) guard(t *trip) {
 		take := bucket.Take{
 			Key: l.guardKey(t, &g, false), Since: g.Since, Before: g.Past(&t.guardPasts[i]), Cost: t.cost,
 			Shape: g.Shape.Grow(own.Shape.Burst() - shape.Burst()), // by an allowance
-			Rule:  uint32(g.ID), Tag: own.Tag,
+			Rule:  uint32(g.ID), Tag: own.Tag, Reach: own.Reach,
 		}
 		if g.Own && g.Shape.Capacity <= shape.Capacity {
 			if g.Since >= own.Since {
@@ -48,5 +48,8 @@ func (l *Limiter) guardKey(t *trip, g *policy.Guard, stay bool) key.Key {
 		t.subject = append(t.subject, tagStay)
 	}
 	t.subject = l.appendSubject(t.subject, t.set.Terms(a.Rule).Subject, t)
-	return l.keyOf(t, g.ID, t.endpointOf(a))
+	if t.takes[g.Of].Reach.Scope().Shared() {
+		return l.nameOf(t, g.ID, t.endpointOf(a))
+	}
+	return l.keys.Key(g.ID, t.endpointOf(a), t.subject)
 }

@@ -1,18 +1,28 @@
 package headgate
 
 import (
+	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/key"
 	"github.com/headgate-io/headgate/policy"
 )
 
-// keyOf names the bucket of t.subject under a rule at an endpoint. For processes
-// that share it, endpoints go by their templates: their numbers are those of one
+// reaches notes how far the bucket of a take reaches, for a rule that is not
+// local, and reports whether other processes have to know its name. Where there
+// are no names for others, nothing is shared.
+func (l *Limiter) reaches(take *bucket.Take, terms *policy.Terms) bool {
+	if terms.Scope.Shared() && l.names == nil {
+		return false
+	}
+	take.Reach = bucket.NewReach(bucket.Scope(terms.Scope), bucket.Loss(terms.OnStoreLoss))
+	return terms.Scope.Shared()
+}
+
+// nameOf names the bucket of t.subject under a rule at an endpoint, for processes
+// that share it. Endpoints go by their templates: their numbers are those of one
 // table.
-func (l *Limiter) keyOf(t *trip, rule uint64, at uint32) key.Key {
+func (l *Limiter) nameOf(t *trip, rule uint64, at uint32) key.Key {
 	switch {
-	case l.names == nil:
-		return l.keys.Key(rule, at, t.subject)
 	case at == everyEndpoint:
 		return l.names.Name(rule, policy.All, t.subject)
 	}

@@ -35,8 +35,8 @@ func replica(t *testing.T, server *redistest.Server, templates []string, rules [
 func TestReplicasShareBuckets(t *testing.T) {
 	server := redistest.Start(t)
 	rules := []policy.Rule{
-		{Endpoint: "default", Limit: 4, Per: time.Hour, Burst: 4},
-		{Endpoint: policy.All, Limit: 5, Per: time.Hour, Burst: 5},
+		{Endpoint: "default", Limit: 4, Per: time.Hour, Burst: 4, Scope: policy.Strict},
+		{Endpoint: policy.All, Limit: 5, Per: time.Hour, Burst: 5, Scope: policy.Strict},
 	}
 	// Replicas may list the same endpoints in another order.
 	a := replica(t, server, []string{"GET /a", "GET /b"}, rules)
@@ -54,7 +54,7 @@ func TestReplicasShareBuckets(t *testing.T) {
 
 func TestReplicasSettleAndResetSharedBuckets(t *testing.T) {
 	server := redistest.Start(t)
-	rules := []policy.Rule{{Endpoint: "default", Limit: 4, Per: time.Hour, Burst: 4}}
+	rules := []policy.Rule{{Endpoint: "default", Limit: 4, Per: time.Hour, Burst: 4, Scope: policy.Strict}}
 	a, b := replica(t, server, []string{"GET /a"}, rules), replica(t, server, []string{"GET /a"}, rules)
 	request := headgate.Request{Method: "GET", Target: "/a", Peer: client, Cost: 4}
 	made, d := a.Reserve(context.Background(), request, time.Minute)
@@ -78,7 +78,7 @@ func TestReplicasSettleAndResetSharedBuckets(t *testing.T) {
 // What is kept tells nothing of who it is about, and is short whatever clients send.
 func TestSharedNamesTellNothing(t *testing.T) {
 	server := redistest.Start(t)
-	a := replica(t, server, []string{"POST /login"}, []policy.Rule{{Endpoint: "default", Limit: 4, Per: time.Hour, Burst: 4, Subject: policy.SubjectIdentifier}})
+	a := replica(t, server, []string{"POST /login"}, []policy.Rule{{Endpoint: "default", Limit: 4, Per: time.Hour, Burst: 4, Subject: policy.SubjectIdentifier, Scope: policy.Strict}})
 	for _, account := range []string{"alice@example.org", strings.Repeat("long", 1000)} {
 		if d := a.Check(context.Background(), headgate.Request{Method: "POST", Target: "/login", Peer: client, Identifier: account}); !d.Allowed {
 			t.Fatal(d.Reason)

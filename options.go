@@ -71,9 +71,9 @@ type Options struct {
 	Buckets    Buckets
 	Identities *identity.Resolver
 
-	// Names names buckets for processes that share them, as bucket/redis keeps
-	// them. Nil means that none do: names are then made in a tenth of the time,
-	// and mean nothing to anybody else.
+	// Names names the buckets of rules of scope strict and lease, which processes
+	// share (bucket/scoped). Nil means that none are shared: such rules then count
+	// as local ones, as policy.CompileOptions.Shared warns.
 	Names *key.Namer
 
 	// Unknown says what becomes of a request to a path that no template

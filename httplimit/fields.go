@@ -97,7 +97,7 @@ func (h *handler) setRateLimit(header http.Header, d *headgate.Decision) {
 func tighter(verdicts []headgate.Verdict, v *headgate.Verdict) *headgate.Verdict {
 	for i := len(verdicts) - 1; i >= 0 && (verdicts[i].Unparsable || verdicts[i].Earlier); i-- {
 		other := &verdicts[i]
-		if other.Rule != v.Rule {
+		if other.Rule != v.Rule || other.Outcome.Unknown {
 			continue
 		}
 		a, b := &other.Outcome, &v.Outcome
