@@ -36,6 +36,7 @@ var allowed = map[string][]string{
 	"bucket/buckettest": {"bucket", "key", "rate"},
 	"bucket/lease":      {"bucket", "key", "rate"},
 	"bucket/redis":      {"bucket", "bucket/lease", "rate"}, // answers questions for leases; a client of the server comes from outside, as one method
+	"bucket/scoped":     {"bucket", "bucket/lease", "key", "rate"}, // decides which of the others to ask
 	"simulate":          {"bucket", "bucket/lease", "rate"},
 	"":                  {"endpoint", "identity", "policy", "key", "bucket", "rate", "internal/steady"},
 	"internal/perrule":  {"policy"},

@@ -1,0 +1,53 @@
+package bucket
+
+import (
+	"time"
+
+	"github.com/headgate-io/headgate/rate"
+)
+
+// Sharing is how buckets are shared: what it takes, besides a rule, to say how much of it all replicas admit together.
+type Sharing struct {
+	Replicas int           // that run now, 1 or more
+	TTL      time.Duration // for which a batch of a lease may be used; 0 if there are no leases, and strict takes stand in for them
+}
+
+// Envelope is a bound on what all replicas together admit from one bucket: in any interval of length t, at most Burst + Excess tokens and what
+// Tokens per Per give in t, rounded down. It holds while the number of replicas stays and the shared store answers; docs/scaling.md says what more
+// there may be when they do not.
+type Envelope struct {
+	Burst  int64
+	Tokens int64
+	Per    time.Duration
+
+	// Excess is what the scope may add at most, whatever the interval: what drains in one TTL under leases.
+	Excess int64
+}
+
+// Envelope is that of a limit in a scope, with as many replicas as sharing says. Where a burst is divided, parts hold no less than a token.
+func (s Sharing) Envelope(l rate.Limit, scope Scope) Envelope {
+	k := int64(max(1, s.Replicas))
+	e := Envelope{Burst: l.Burst, Tokens: l.Tokens, Per: l.Per}
+	if l.Algorithm == rate.FixedWindow || l.Algorithm == rate.SlidingWindow {
+		e.Burst = times(l.Burst, 2) // at the edge of a window
+	}
+	switch scope {
+	case Local:
+		e.Burst, e.Tokens = times(e.Burst, k), times(e.Tokens, k)
+	case Split:
+		e.Burst = max(k, l.Burst/k*k)
+	case Lease:
+		if shape, err := rate.Compile(l); err == nil && s.TTL > 0 {
+			e.Excess = (shape.Drained(s.TTL) + shape.Unit - 1) / shape.Unit
+		}
+	}
+	return e
+}
+
+// times is a*k, at most rate.MaxCapacity.
+func times(a, k int64) int64 {
+	if a > rate.MaxCapacity/k {
+		return rate.MaxCapacity
+	}
+	return a * k
+}

@@ -1,0 +1,142 @@
+package scoped
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// The breaker takes a store for lost after inRow failures in a row, or when half of at least enough answers within a second were failures. Then it
+// lets one request through every pause or so, and takes the store for back after good of them have succeeded. One failure is none too many: an
+// answer that comes late may have been charged.
+const (
+	inRow  = 5
+	enough = 20
+	good   = 3
+
+	cells = 10
+	cell  = 100 * time.Millisecond // the second in which answers are counted is cells of these
+
+	pause = 100 * time.Millisecond
+	apart = 50 * time.Millisecond // by how much pauses differ at most: half of it less, half of it more
+)
+
+// breaker says whether to ask a store. Times are Unix nanoseconds of decisions.
+type breaker struct {
+	vary func(n int64) int64 // a random number below n
+
+	open atomic.Bool
+
+	mu      sync.Mutex
+	row     int           // failures since the last success; guarded by mu, as is all that follows
+	answers [cells]answer // by cell
+	at      int64         // the latest cell, in cells since 1970
+	probing bool
+	next    int64 // when the next request may try, while open
+	back    int   // tries that succeeded since the last that did not
+}
+
+type answer struct{ failed, all int }
+
+// ways is how a decision gets to its shared buckets: the usual way, by a try, or not at all.
+type ways struct{ lost, probe bool }
+
+// turned is what an answer changed.
+type turned uint8
+
+const (
+	same turned = iota
+	opened
+	closed
+)
+
+// way says how the decision of a request begins. After a try release has to follow.
+func (b *breaker) way(now int64) ways {
+	if !b.open.Load() {
+		return ways{}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	early := now < b.next && b.next-now < int64(2*pause) // a clock that was set back does not keep the store lost
+	if b.probing || early || !b.open.Load() {
+		return ways{lost: b.open.Load()}
+	}
+	b.probing = true
+	return ways{probe: true}
+}
+
+// release ends a try, whether or not the store was asked.
+func (b *breaker) release() {
+	b.mu.Lock()
+	b.probing = false
+	b.mu.Unlock()
+}
+
+// answered notes how the store answered, the usual way or to a try.
+func (b *breaker) answered(now int64, way ways, ok bool) turned {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case way.probe:
+		return b.tried(now, ok)
+	case b.open.Load():
+		return same // it was asked before
+	}
+	b.count(now, ok)
+	if b.row < inRow && !b.half() {
+		return same
+	}
+	b.open.Store(true)
+	b.back = 0
+	b.rest(now)
+	return opened
+}
+
+// tried notes how a try ended.
+func (b *breaker) tried(now int64, ok bool) turned {
+	b.rest(now)
+	if !ok {
+		b.back = 0
+		return same
+	}
+	if b.back++; b.back < good {
+		return same
+	}
+	b.row, b.answers = 0, [cells]answer{}
+	b.open.Store(false)
+	return closed
+}
+
+// rest waits for the next try.
+func (b *breaker) rest(now int64) { b.next = now + int64(pause-apart/2) + b.vary(int64(apart)+1) }
+
+// count counts an answer.
+func (b *breaker) count(now int64, ok bool) {
+	at := now / int64(cell)
+	if at-b.at >= cells || at < b.at {
+		b.answers = [cells]answer{}
+		b.at = at
+	}
+	for b.at < at {
+		b.at++
+		b.answers[b.at%cells] = answer{}
+	}
+	own := &b.answers[at%cells]
+	own.all++
+	b.row++
+	if ok {
+		b.row = 0
+		return
+	}
+	own.failed++
+}
+
+// half reports whether half of enough answers were failures.
+func (b *breaker) half() bool {
+	var sum answer
+	for _, a := range b.answers {
+		sum.failed += a.failed
+		sum.all += a.all
+	}
+	return sum.all >= enough && 2*sum.failed >= sum.all
+}

@@ -1,0 +1,142 @@
+package scoped
+
+import (
+	"testing"
+	"time"
+)
+
+// step is an answer, or a question what way a request takes.
+type step struct {
+	at    time.Duration
+	do    string // "ok", "fail"; "try ok", "try fail": the way and then the answer; "ask": the way alone
+	times int    // 0 is once
+	want  string // what it changed, or the way
+}
+
+func TestBreaker(t *testing.T) {
+	for name, steps := range map[string][]step{
+		"five failures in a row": {
+			{do: "fail", times: 4, want: "same"},
+			{at: time.Hour, do: "fail", want: "opened"}, // nobody asked in between
+			{at: time.Hour, do: "ask", want: "lost"},
+		},
+		"four, and one that succeeds": {
+			{do: "fail", times: 4, want: "same"},
+			{do: "ok", want: "same"},
+			{do: "fail", times: 4, want: "same"},
+			{do: "fail", want: "opened"},
+		},
+		"half of twenty within a second": {
+			{at: 0, do: "ok", times: 4, want: "same"},
+			{at: 0, do: "fail", times: 4, want: "same"},
+			{at: 400 * time.Millisecond, do: "ok", want: "same"},
+			{at: 400 * time.Millisecond, do: "fail", times: 4, want: "same"},
+			{at: 800 * time.Millisecond, do: "ok", times: 5, want: "same"},
+			{at: 900 * time.Millisecond, do: "fail", want: "same"}, // 9 of 19
+			{at: 999 * time.Millisecond, do: "fail", want: "opened"},
+		},
+		"half of twenty, but over more than a second": {
+			{at: 0, do: "fail", times: 4, want: "same"},
+			{at: 0, do: "ok", times: 6, want: "same"},
+			{at: 1000 * time.Millisecond, do: "ok", times: 4, want: "same"},
+			{at: 1000 * time.Millisecond, do: "fail", times: 4, want: "same"},
+			{at: 1001 * time.Millisecond, do: "ok", want: "same"},
+			{at: 1001 * time.Millisecond, do: "fail", times: 2, want: "same"},
+		},
+		"a third of many": {
+			{do: "ok", times: 40, want: "same"},
+			{do: "fail", times: 4, want: "same"},
+			{do: "ok", times: 4, want: "same"},
+			{do: "fail", times: 4, want: "same"},
+			{do: "ok", want: "same"},
+			{do: "fail", times: 4, want: "same"},
+		},
+		"three tries that succeed, 100 ms apart": {
+			{do: "fail", times: 5, want: "opened last"},
+			{at: 99 * time.Millisecond, do: "ask", want: "lost"},
+			{at: 100 * time.Millisecond, do: "try ok", want: "same"},
+			{at: 199 * time.Millisecond, do: "ask", want: "lost"},
+			{at: 200 * time.Millisecond, do: "try ok", want: "same"},
+			{at: 300 * time.Millisecond, do: "try ok", want: "closed"},
+			{at: 300 * time.Millisecond, do: "ask", want: "usual"},
+			{at: 300 * time.Millisecond, do: "fail", times: 4, want: "same"}, // what was before is forgotten
+		},
+		"a try that fails begins anew": {
+			{do: "fail", times: 5, want: "opened last"},
+			{at: 100 * time.Millisecond, do: "try ok", want: "same"},
+			{at: 200 * time.Millisecond, do: "try ok", want: "same"},
+			{at: 300 * time.Millisecond, do: "try fail", want: "same"},
+			{at: 400 * time.Millisecond, do: "try ok", want: "same"},
+			{at: 500 * time.Millisecond, do: "try ok", want: "same"},
+			{at: 600 * time.Millisecond, do: "try ok", want: "closed"},
+		},
+		"answers to who asked before change nothing": {
+			{do: "fail", times: 5, want: "opened last"},
+			{at: time.Millisecond, do: "ok", times: 50, want: "same"},
+			{at: time.Millisecond, do: "ask", want: "lost"},
+		},
+		"a clock that is set back": {
+			{at: time.Hour, do: "fail", times: 5, want: "opened last"},
+			{at: time.Minute, do: "try ok", want: "same"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := &breaker{vary: func(n int64) int64 { return n / 2 }}
+			for i, st := range steps {
+				var got string
+				for range max(1, st.times) {
+					got = b.do(t, int64(24*time.Hour+st.at), st.do)
+				}
+				want := st.want
+				if want == "opened last" {
+					want = "opened"
+				}
+				if got != want {
+					t.Fatalf("step %d, %s at %v: %s, want %s", i, st.do, st.at, got, want)
+				}
+			}
+		})
+	}
+}
+
+// do takes a step and reports what came of it.
+func (b *breaker) do(t *testing.T, now int64, what string) string {
+	t.Helper()
+	names := map[turned]string{same: "same", opened: "opened", closed: "closed"}
+	switch what {
+	case "ok", "fail":
+		return names[b.answered(now, ways{}, what == "ok")]
+	case "ask":
+		way := b.way(now)
+		if way.probe {
+			b.release()
+		}
+		return map[ways]string{{}: "usual", {lost: true}: "lost", {probe: true}: "try"}[way]
+	}
+	way := b.way(now)
+	if !way.probe {
+		t.Fatalf("at %d: %+v, want a try", now, way)
+	}
+	if second := b.way(now); !second.lost {
+		t.Fatalf("at %d: a second try at the same time: %+v", now, second)
+	}
+	defer b.release()
+	return names[b.answered(now, way, what == "try ok")]
+}
+
+// Tries come 75 to 125 ms apart.
+func TestBreakerVariesItsPauses(t *testing.T) {
+	for _, at := range []struct{ drawn, want int64 }{{0, 75}, {int64(apart), 125}} {
+		b := &breaker{vary: func(n int64) int64 { return min(at.drawn, n-1) }}
+		for range inRow {
+			b.answered(0, ways{}, false)
+		}
+		want := at.want * int64(time.Millisecond)
+		if early := b.way(want - 1); !early.lost {
+			t.Errorf("%d ns before its time: %+v, want lost", 1, early)
+		}
+		if due := b.way(want); !due.probe {
+			t.Errorf("after %d ms: %+v, want a try", at.want, due)
+		}
+	}
+}

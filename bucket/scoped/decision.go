@@ -1,0 +1,283 @@
+package scoped
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/rate"
+)
+
+// decision is one on its way: the takes in groups, by where they are decided.
+type decision struct {
+	now   int64
+	takes []bucket.Take // the caller's
+
+	local, leased, strict group
+	admitted              []int // of takes: those that pass because nobody can be asked
+
+	pasts [][rate.MaxPast + 1]rate.Past // of local takes
+	until []int64                       // of leased takes: when what they took expires
+}
+
+// group is takes that are decided in one place.
+type group struct {
+	takes []bucket.Take
+	outs  []bucket.Outcome
+	of    []int // their places in the decision
+}
+
+func (g *group) reset() {
+	clear(g.takes) // keeps nobody's past alive
+	g.takes, g.outs, g.of = g.takes[:0], g.outs[:0], g.of[:0]
+}
+
+func (g *group) add(i int, t *bucket.Take) *bucket.Take {
+	g.takes = append(g.takes, *t)
+	g.outs = append(g.outs, bucket.Outcome{Allowed: true, Unknown: true})
+	g.of = append(g.of, i)
+	return &g.takes[len(g.takes)-1]
+}
+
+// forget marks what a group was told as not asked: it is not true any more, or was never.
+func (g *group) forget() {
+	for i := range g.outs {
+		g.outs[i] = bucket.Outcome{Allowed: true, Unknown: true}
+	}
+}
+
+// enforced reports whether any take of a group may stand in the way.
+func (g *group) enforced() bool {
+	for i := range g.takes {
+		if !g.takes[i].Shadow {
+			return true
+		}
+	}
+	return false
+}
+
+var errNothingShared = errors.New("a take is from a shared bucket, and there is no shared store: want Options.Strict")
+
+func (s *Store) begin(now int64, takes []bucket.Take, outs []bucket.Outcome) (*decision, error) {
+	if len(outs) < len(takes) {
+		return nil, fmt.Errorf("there is room for %d outcomes, want %d", len(outs), len(takes))
+	}
+	d := s.decisions.Get().(*decision)
+	d.now, d.takes, d.admitted = now, takes, d.admitted[:0]
+	if cap(d.pasts) < len(takes) {
+		d.pasts = make([][rate.MaxPast + 1]rate.Past, len(takes))
+	}
+	d.pasts = d.pasts[:0]
+	for i := range takes {
+		switch scope := takes[i].Reach.Scope(); {
+		case scope == bucket.Local:
+			d.local.add(i, &takes[i])
+		case scope == bucket.Split:
+			s.splits.share(now, d.local.add(i, &takes[i]), d.past())
+		case s.o.Strict == nil:
+			s.end(d)
+			return nil, errNothingShared
+		case scope == bucket.Lease && s.o.Leases != nil:
+			d.leased.add(i, &takes[i])
+		default:
+			d.strict.add(i, &takes[i])
+		}
+	}
+	s.latest.Store(now)
+	return d, nil
+}
+
+// past is room for one take's past.
+func (d *decision) past() *[rate.MaxPast + 1]rate.Past {
+	d.pasts = d.pasts[:len(d.pasts)+1]
+	return &d.pasts[len(d.pasts)-1]
+}
+
+func (s *Store) end(d *decision) {
+	d.takes = nil
+	d.local.reset()
+	d.leased.reset()
+	d.strict.reset()
+	s.decisions.Put(d)
+}
+
+// report writes what became of all takes.
+func (d *decision) report(outs []bucket.Outcome) {
+	for i := range d.takes {
+		outs[i] = bucket.Outcome{Allowed: true, Unknown: true}
+	}
+	for _, g := range [...]*group{&d.local, &d.leased, &d.strict} {
+		for i, of := range g.of {
+			outs[of] = g.outs[i]
+		}
+	}
+}
+
+// shared reports whether there is anything to ask the shared store about.
+func (d *decision) shared() bool { return len(d.leased.takes)+len(d.strict.takes) > 0 }
+
+// decide decides, and charges.
+func (s *Store) decide(ctx context.Context, d *decision) (bool, error) {
+	if !d.shared() {
+		return s.o.Local.TryConsume(ctx, d.now, d.local.takes, d.local.outs)
+	}
+	way := s.breaker.way(d.now)
+	if way.lost {
+		return s.detour(ctx, d)
+	}
+	allowed, err := s.ask(ctx, d, way)
+	if err != nil && way.probe {
+		return s.detour(ctx, d)
+	}
+	return allowed, err
+}
+
+// ask decides with the shared store.
+func (s *Store) ask(ctx context.Context, d *decision, way ways) (bool, error) {
+	if way.probe {
+		defer s.breaker.release()
+		for i, of := range d.leased.of { // what is held would tell nothing of the store; the bucket is the same
+			d.strict.add(of, &d.leased.takes[i])
+		}
+		d.leased.reset()
+	}
+	allowed, err := s.o.Local.Peek(ctx, d.now, d.local.takes, d.local.outs)
+	if !allowed || err != nil {
+		return false, err
+	}
+	if s.remembered(d) {
+		return s.deny(ctx, d)
+	}
+	within, cancel := context.WithTimeout(ctx, s.o.Deadline)
+	defer cancel()
+	if allowed, err := s.hold(within, d); !allowed {
+		return s.refuse(ctx, d, err)
+	}
+	undo, allowed, err := s.attempt(within, ctx, d, way)
+	if !allowed {
+		s.giveBack(ctx, d, nil)
+		return s.refuse(ctx, d, err)
+	}
+	if allowed, err = s.o.Local.TryConsume(ctx, d.now, d.local.takes, d.local.outs); !allowed {
+		s.counts.races.Add(1)
+		s.giveBack(ctx, d, undo)
+		d.leased.forget()
+		d.strict.forget()
+	}
+	return allowed, err
+}
+
+// hold takes from what is leased.
+func (s *Store) hold(ctx context.Context, d *decision) (bool, error) {
+	if len(d.leased.takes) == 0 {
+		return true, nil
+	}
+	if cap(d.until) < len(d.leased.takes) {
+		d.until = make([]int64, len(d.leased.takes))
+	}
+	d.until = d.until[:len(d.leased.takes)]
+	allowed, err := s.o.Leases.Hold(ctx, d.leased.takes, d.leased.outs, d.until)
+	if err == nil {
+		return allowed, nil
+	}
+	clear(d.until)
+	d.leased.forget()
+	return !d.leased.enforced(), err
+}
+
+// attempt takes from the shared store.
+func (s *Store) attempt(within, ctx context.Context, d *decision, way ways) (undo func(context.Context, int64), allowed bool, err error) {
+	if len(d.strict.takes) == 0 {
+		return nil, true, nil
+	}
+	allowed, undo, err = s.o.Strict.Attempt(within, d.now, d.strict.takes, d.strict.outs)
+	if err != nil {
+		d.strict.forget()
+		if ctx.Err() == nil { // else the client has left, which says nothing about the store
+			s.answered(d.now, way, err)
+		}
+		return nil, !d.strict.enforced() && !way.probe, err
+	}
+	s.answered(d.now, way, nil)
+	s.remember(d, allowed)
+	return undo, allowed, nil
+}
+
+// giveBack undoes what was taken, for a request that is denied, and whose client may have left.
+func (s *Store) giveBack(ctx context.Context, d *decision, undo func(context.Context, int64)) {
+	if len(d.leased.takes) > 0 {
+		s.o.Leases.Return(d.leased.takes, d.until)
+		for i := range d.leased.takes {
+			if d.until[i] != 0 {
+				d.leased.outs[i].Remaining += d.leased.takes[i].Cost
+			}
+		}
+	}
+	if undo == nil {
+		return
+	}
+	s.counts.undone.Add(1)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.o.Deadline)
+	defer cancel()
+	undo(ctx, d.now)
+}
+
+// refuse denies, because a shared bucket did, or could not be asked.
+func (s *Store) refuse(ctx context.Context, d *decision, err error) (bool, error) {
+	if err == nil {
+		return s.deny(ctx, d)
+	}
+	s.counts.failed.Add(1)
+	return false, fmt.Errorf("%w: %w", bucket.ErrLost, err)
+}
+
+// deny tells of the local buckets how they stay: Peek has told how they would be.
+func (s *Store) deny(ctx context.Context, d *decision) (bool, error) {
+	for i := range d.local.takes {
+		if d.local.outs[i].Allowed {
+			d.local.takes[i].Cost = 0
+		}
+	}
+	_, err := s.o.Local.Peek(ctx, d.now, d.local.takes, d.local.outs)
+	return false, err
+}
+
+// look is Peek for buckets that are not all local.
+func (s *Store) look(ctx context.Context, d *decision) (bool, error) {
+	if outage := s.outage.Load(); outage != nil && d.shared() {
+		refused := s.divert(d, outage)
+		allowed, err := s.o.Local.Peek(ctx, d.now, d.local.takes, d.local.outs)
+		if err == nil && allowed && refused {
+			return false, bucket.ErrLost
+		}
+		return allowed, err
+	}
+	allowed, err := s.o.Local.Peek(ctx, d.now, d.local.takes, d.local.outs)
+	if err != nil {
+		return false, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.o.Deadline)
+	defer cancel()
+	if len(d.leased.takes) > 0 {
+		allowed, err = s.lookAt(&d.leased, allowed, func(g *group) (bool, error) { return s.o.Leases.Peek(ctx, d.now, g.takes, g.outs) })
+	}
+	if err == nil && len(d.strict.takes) > 0 {
+		allowed, err = s.lookAt(&d.strict, allowed, func(g *group) (bool, error) { return s.o.Strict.Peek(ctx, d.now, g.takes, g.outs) })
+	}
+	return allowed, err
+}
+
+// lookAt asks about a group, and joins the answer with what is known.
+func (s *Store) lookAt(g *group, before bool, peek func(*group) (bool, error)) (bool, error) {
+	allowed, err := peek(g)
+	switch {
+	case err == nil:
+		return before && allowed, nil
+	case g.enforced():
+		g.forget()
+		return false, fmt.Errorf("%w: %w", bucket.ErrLost, err)
+	}
+	g.forget()
+	return before, nil
+}

@@ -1,0 +1,163 @@
+package scoped
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/key"
+	"github.com/headgate-io/headgate/rate"
+)
+
+// outage is one time without the shared store.
+type outage struct {
+	since    int64 // Unix nanoseconds
+	replicas int   // as it was then: nobody can say what it is now
+
+	mu    sync.Mutex
+	usage map[key.Key]*used // guarded by mu; what was admitted of each bucket, nil once that is being charged
+}
+
+// used is what was admitted of a bucket that nobody could ask.
+type used struct {
+	take  bucket.Take // whole
+	shape rate.Shape  // the part's rate, the whole's burst
+	state bucket.State
+}
+
+// answered notes how the shared store answered.
+func (s *Store) answered(now int64, way ways, err error) {
+	if err != nil && !s.o.Fault(err) {
+		return
+	}
+	switch s.breaker.answered(now, way, err == nil) {
+	case opened:
+		s.counts.lost.Add(1)
+		s.outage.Store(&outage{since: now, replicas: s.splits.now(), usage: map[key.Key]*used{}})
+		s.tell()
+	case closed:
+		over := s.outage.Swap(nil)
+		s.tell()
+		if over != nil {
+			s.background(func() { s.replay(now, over) })
+		}
+	}
+}
+
+// detour decides without the shared store.
+func (s *Store) detour(ctx context.Context, d *decision) (bool, error) {
+	outage := s.outage.Load()
+	if outage == nil { // it came back this moment
+		return false, bucket.ErrLost
+	}
+	refused := s.divert(d, outage)
+	if refused {
+		allowed, err := s.o.Local.Peek(ctx, d.now, d.local.takes, d.local.outs)
+		if allowed && err == nil {
+			s.counts.denied.Add(1)
+			err = bucket.ErrLost
+		}
+		return false, err
+	}
+	allowed, err := s.o.Local.TryConsume(ctx, d.now, d.local.takes, d.local.outs)
+	if allowed && err == nil {
+		s.use(d, outage)
+	}
+	return allowed, err
+}
+
+// divert sends takes from shared buckets where their rules want them while nobody can be asked. It reports whether one is to be denied.
+func (s *Store) divert(d *decision, o *outage) (refused bool) {
+	for _, g := range [...]*group{&d.leased, &d.strict} {
+		for i := range g.takes {
+			t := &g.takes[i]
+			switch t.Reach.Loss() {
+			case bucket.LossShare:
+				s.fallBack(d.local.add(g.of[i], t), o)
+				d.admitted = append(d.admitted, g.of[i])
+			case bucket.LossOpen:
+				d.admitted = append(d.admitted, g.of[i])
+			default:
+				refused = refused || !t.Shadow
+			}
+		}
+		g.reset() // unasked
+	}
+	return refused
+}
+
+// spent is before every bucket that takes the place of one that nobody can ask: it begins empty.
+var spent = rate.Past{Spent: true}
+
+// fallBack makes t a take from the local bucket with a share of the limit. It is another one for every outage.
+func (s *Store) fallBack(t *bucket.Take, o *outage) {
+	t.Key = key.Key{Hi: mix(t.Key.Hi ^ uint64(o.since)), Lo: mix(t.Key.Lo + uint64(o.since))}
+	t.Shape, t.Since, t.Before = s.splits.parts.of(t.Shape, o.replicas), o.since, &spent
+}
+
+// mix spreads the bits of x over a word (the finalizer of SplitMix64).
+func mix(x uint64) uint64 {
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// use notes what was admitted without the shared store.
+func (s *Store) use(d *decision, o *outage) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, i := range d.admitted {
+		t := &d.takes[i]
+		if t.Reach.Loss() == bucket.LossShare {
+			s.counts.shared.Add(1)
+		} else {
+			s.counts.opened.Add(1)
+		}
+		if t.Cost <= 0 {
+			continue
+		}
+		u := o.usage[t.Key]
+		if u == nil {
+			if len(o.usage) >= s.o.MaxUsage || o.usage == nil {
+				s.counts.missed.Add(1)
+				continue
+			}
+			u = &used{take: *t}
+			u.take.Before = nil // which is the caller's
+			part := s.splits.parts.of(t.Shape, o.replicas)
+			u.shape = part.Grow(t.Shape.Burst() - part.Burst())
+			o.usage[t.Key] = u
+		}
+		u.state, _ = u.state.Shift(d.now, u.shape, u.shape.UnitsSaturating(t.Cost), 0)
+	}
+}
+
+// replayPatience is how long replaying may take. What is not charged then is not charged at all.
+const replayPatience = 10 * time.Second
+
+// replay charges what was admitted during an outage, as far as it has not drained at this replica's part of the rate, and up to a burst. All
+// replicas do so, each for its part.
+func (s *Store) replay(now int64, o *outage) {
+	ctx, cancel := context.WithTimeout(context.Background(), replayPatience)
+	defer cancel()
+	o.mu.Lock()
+	usage := o.usage
+	o.usage = nil
+	o.mu.Unlock()
+	for k, u := range usage {
+		t := &u.take
+		owed := min(u.state.Owed(&u.shape, now), t.Shape.Burst())
+		if owed <= 0 {
+			continue
+		}
+		change := [1]bucket.Change{{Key: k, Rule: t.Rule, Tag: t.Tag, Reach: t.Reach, Shape: t.Shape, Since: t.Since, Units: owed * t.Shape.Unit}}
+		var moved [1]int64
+		if err := s.o.Strict.Correct(ctx, now, change[:], moved[:]); err != nil {
+			s.counts.missed.Add(1)
+			continue
+		}
+		s.denials.forget(k)
+		s.counts.replayed.Add(1)
+	}
+}

@@ -1,0 +1,234 @@
+package scoped_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/bucket/scoped"
+	"github.com/headgate-io/headgate/rate"
+	"github.com/headgate-io/headgate/simulate"
+)
+
+// failing has a store fail from now on, or no more.
+func (r *remote) failing(fails bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.fail = nil; fails {
+		r.fail = func(string) error { return errGone }
+	}
+}
+
+// lose has the store taken for lost at a time.
+func lose(t testing.TB, s *scoped.Store, far *remote, at int64) {
+	t.Helper()
+	far.failing(true)
+	for i := range 5 {
+		allowed, err := s.TryConsume(context.Background(), at, []bucket.Take{take(t, 99, second, bucket.Strict, bucket.LossOpen)}, make([]bucket.Outcome, 1))
+		if allowed || !errors.Is(err, bucket.ErrLost) || !errors.Is(err, errGone) {
+			t.Fatalf("failure %d: %t, %v, want a denial: one answer that is missing is no store that is lost", i, allowed, err)
+		}
+	}
+	if st := s.Status(); !st.Lost || st.Since != at || st.Failed != 5 {
+		t.Fatalf("after five failures: %+v, want lost", st)
+	}
+}
+
+// find has the store taken for there again, by three requests that try.
+func find(t testing.TB, s *scoped.Store, far *remote, at int64) {
+	t.Helper()
+	far.failing(false)
+	for i := range int64(3) {
+		_, _ = s.TryConsume(context.Background(), at+(i-2)*int64(200*time.Millisecond), []bucket.Take{costing(take(t, 99, second, bucket.Strict, bucket.LossOpen), 0)}, make([]bucket.Outcome, 1))
+	}
+	if st := s.Status(); st.Lost {
+		t.Fatalf("after three answers: %+v, want there again", st)
+	}
+}
+
+// What becomes of requests while the store is lost, 10 tokens and 1 a second divided by 2 replicas.
+func TestLoss(t *testing.T) {
+	const lost = time.Minute
+	for name, c := range map[string]struct {
+		loss  bucket.Loss
+		takes []struct {
+			at      time.Duration
+			cost    int64
+			allowed bool
+			err     error
+		}
+	}{
+		"closed": {bucket.LossClosed, []struct {
+			at      time.Duration
+			cost    int64
+			allowed bool
+			err     error
+		}{{0, 1, false, bucket.ErrLost}, {30 * time.Second, 1, false, bucket.ErrLost}}},
+		"open": {bucket.LossOpen, []struct {
+			at      time.Duration
+			cost    int64
+			allowed bool
+			err     error
+		}{{0, 10, true, nil}, {0, 10, true, nil}, {0, 10, true, nil}}},
+		"share": {bucket.LossShare, []struct {
+			at      time.Duration
+			cost    int64
+			allowed bool
+			err     error
+		}{{0, 1, false, nil}, {1999 * time.Millisecond, 1, false, nil}, {2 * time.Second, 1, true, nil}, {30 * time.Second, 5, true, nil}, {30 * time.Second, 1, false, nil}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			far := newRemote(t)
+			var told []bool
+			s := open(t, scoped.Options{Strict: far, Replicas: func() int { return 2 }, Changed: func(st scoped.Status) { told = append(told, st.Lost) }})
+			lose(t, s, far, start)
+			for _, step := range c.takes {
+				outs := make([]bucket.Outcome, 1)
+				allowed, err := s.TryConsume(context.Background(), start+int64(step.at), []bucket.Take{costing(take(t, 1, second, bucket.Strict, c.loss), step.cost)}, outs)
+				if allowed != step.allowed || !errors.Is(err, step.err) {
+					t.Errorf("at %v, %d: %t, %v, %+v, want %t, %v", step.at, step.cost, allowed, err, outs[0], step.allowed, step.err)
+				}
+				if unknown := c.loss == bucket.LossOpen; err == nil && outs[0].Unknown != unknown {
+					t.Errorf("at %v: %+v, want unknown %t", step.at, outs[0], unknown)
+				}
+			}
+			find(t, s, far, start+int64(lost))
+			if fmt.Sprint(told) != "[true false]" {
+				t.Errorf("told of %v, want of the loss and of its end", told)
+			}
+		})
+	}
+}
+
+// What passed during an outage is charged when it is over: what has not drained of it, and at most a burst.
+func TestReplay(t *testing.T) {
+	for name, c := range map[string]struct {
+		loss bucket.Loss
+		use  []time.Duration // after the loss: a token each
+		left int64           // a minute after the loss
+	}{
+		"nothing":            {bucket.LossOpen, nil, 10},
+		"a little, long ago": {bucket.LossOpen, []time.Duration{0, 0, 0}, 10},
+		"a little, just now": {bucket.LossOpen, []time.Duration{60e9, 60e9, 60e9}, 7},
+		"more than a burst":  {bucket.LossOpen, []time.Duration{60e9, 60e9, 60e9, 60e9, 60e9, 60e9, 60e9, 60e9, 60e9, 60e9, 60e9, 60e9, 60e9}, 0},
+		"a share":            {bucket.LossShare, []time.Duration{60e9, 60e9, 60e9, 60e9, 60e9, 60e9, 60e9}, 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			far := newRemote(t)
+			s := open(t, scoped.Options{Strict: far, Replicas: func() int { return 2 }})
+			lose(t, s, far, start)
+			strict := take(t, 1, second, bucket.Strict, c.loss)
+			for _, at := range c.use {
+				_, _ = s.TryConsume(context.Background(), start+int64(at), []bucket.Take{strict}, make([]bucket.Outcome, 1))
+			}
+			find(t, s, far, start+int64(time.Minute))
+			if got := far.left(t, start+int64(time.Minute), strict); got != c.left {
+				t.Errorf("%d are left in the shared bucket, want %d", got, c.left)
+			}
+		})
+	}
+}
+
+// A table of outages that is full costs what it cannot remember, and says so.
+func TestReplayIsBounded(t *testing.T) {
+	far := newRemote(t)
+	s := open(t, scoped.Options{Strict: far, MaxUsage: 2})
+	lose(t, s, far, start)
+	at := start + int64(time.Minute)
+	for n := range uint64(5) {
+		_, _ = s.TryConsume(context.Background(), at, []bucket.Take{take(t, n, second, bucket.Strict, bucket.LossOpen)}, make([]bucket.Outcome, 1))
+	}
+	find(t, s, far, at)
+	if st := s.Status(); st.Replayed != 2 || st.Missed != 3 || st.Opened != 5 {
+		t.Errorf("%+v, want 2 replayed and 3 missed of 5", st)
+	}
+}
+
+// A shadow stands in nobody's way, whatever the store does.
+func TestShadowsOfALostStore(t *testing.T) {
+	far := newRemote(t)
+	s := open(t, scoped.Options{Strict: far})
+	local := take(t, 1, second, bucket.Local, 0)
+	far.failing(true)
+	for i := range 10 { // before the store is taken for lost, and after
+		if allowed, outs := try(t, s, start, local, shadow(take(t, 2, second, bucket.Strict, bucket.LossClosed))); !allowed || !outs[1].Unknown {
+			t.Fatalf("request %d: %t, %+v, want to pass", i, allowed, outs)
+		}
+	}
+	if allowed, _ := try(t, s, start, local, shadow(take(t, 2, second, bucket.Strict, bucket.LossClosed))); allowed {
+		t.Error("the local bucket was not charged")
+	}
+}
+
+// Some faults are about one bucket, and close nobody else's.
+func TestFaultsOfOneBucket(t *testing.T) {
+	far := newRemote(t)
+	s := open(t, scoped.Options{Strict: far, Fault: func(error) bool { return false }})
+	far.failing(true)
+	for range 50 {
+		if allowed, err := s.TryConsume(context.Background(), start, []bucket.Take{take(t, 1, second, bucket.Strict, bucket.LossOpen)}, make([]bucket.Outcome, 1)); allowed || !errors.Is(err, bucket.ErrLost) {
+			t.Fatalf("%t, %v, want a denial", allowed, err)
+		}
+	}
+	if s.Status().Lost {
+		t.Error("the store is taken for lost")
+	}
+}
+
+// Replicas that lose the store and find it again, all at once or some of them, at random. Those that are cut off admit their share of the limit
+// besides what the others admit out of the store, beginning empty; nothing else is on top.
+func TestShareBoundHolds(t *testing.T) {
+	for seed := range uint64(12) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 5))
+			w := simulate.New(seed)
+			l := rate.Limit{Tokens: 100 + r.Int64N(900), Per: time.Second, Burst: 50 + r.Int64N(950)}
+			strict := take(t, 1, l, bucket.Strict, bucket.LossShare)
+			shared := table(t)
+			const end = 20 * time.Second
+			k := 1 + r.IntN(8)
+			envelope := simulate.Envelope{Shape: strict.Shape}
+			now := func() int64 { return start + int64(w.Now()) }
+			remotes, more, outages := make([]*remote, k), 0.0, 0
+			for i := range k {
+				remotes[i] = &remote{table: shared}
+				s := open(t, scoped.Options{Strict: remotes[i], Replicas: func() int { return k }})
+				w.Poisson(func(time.Duration) float64 { return 3 * float64(l.Tokens) / float64(k) }, end, func() {
+					outs := make([]bucket.Outcome, 1)
+					if allowed, err := s.TryConsume(context.Background(), now(), []bucket.Take{strict}, outs); allowed && err == nil {
+						envelope.Admit(w.Now(), 1)
+					}
+				})
+			}
+			cut := func(at, length time.Duration, who []*remote) {
+				for _, far := range who {
+					w.After(at, func() { far.failing(true) })
+					w.After(at+length, func() { far.failing(false) })
+				}
+			}
+			for range 1 + r.IntN(2) {
+				at, length := time.Duration(r.Int64N(int64(end))), time.Duration(r.Int64N(int64(6*time.Second)))
+				outages++
+				n := 1 + r.IntN(k)
+				cut(at, length, remotes[:n])
+				if n < k { // the others have all of the limit meanwhile; trying takes up to half a second more
+					more += (length.Seconds() + 0.5) * float64(l.Tokens) * float64(n) / float64(k)
+				}
+			}
+			// What shares saved up while they were not used, and what the store saved up meanwhile, is charged once it is back: until all
+			// replicas have found it, that may be used twice.
+			more += float64(outages) * (0.5*float64(l.Tokens) + float64(l.Burst))
+			w.Run(end)
+			if over := float64(envelope.Excess()); over > more+float64(k) {
+				t.Errorf("%+v, %d replicas: %v tokens above burst and rate, want %v at most", l, k, over, more)
+			}
+			if used := envelope.Utilisation(end, 1<<40); used < 0.6 {
+				t.Errorf("%.3f of the limit was used, want 0.6", used)
+			}
+		})
+	}
+}

@@ -1,0 +1,183 @@
+package scoped
+
+import (
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/rate"
+)
+
+// A rule of scope split means a k-th of its limit, and k changes: that is a change of limit like any other, so buckets go through it as bucket.Held
+// says. A take then has two pasts, that of its rule and that of k, which are merged: at any time the limit was a part of what the rule said then,
+// and how large a part k said then.
+//
+//	rule     100 per second ─────────────────────────────┬─ 40 per second ──────▶
+//	k        2 ───────────────────────┬─ 4 ──────────────────────────────────────▶
+//	part     50 ──────────────────────┬─ 25 ─────────────┬─ 10 ──────────────────▶
+//
+// Who joins others knows nothing of what they admitted for it until now, and begins with empty buckets.
+
+// splits divides the limits of rules of scope split.
+type splits struct {
+	replicas func() int
+	learner  learner // nil if the local store need not hear of changes
+
+	mu   sync.Mutex // held by who changes view
+	view atomic.Pointer[view]
+
+	parts parts
+}
+
+type learner interface{ Learn(since int64) }
+
+// view is how many replicas there were since when. It never changes.
+type view struct {
+	counts []count // the latest first
+
+	// first is what was before the first count: nothing, for one that was alone; all spent, for one that joined others; or what nobody
+	// remembers, where there were too many.
+	first rate.Past
+}
+
+// count is that there were so many replicas since a time in Unix nanoseconds.
+type count struct {
+	replicas int
+	since    int64
+}
+
+func (s *splits) init(o Options) {
+	s.replicas = o.Replicas
+	s.learner, _ = o.Local.(learner)
+	if k := s.now(); k > 1 {
+		s.view.Store(&view{counts: []count{{k, o.Began}}, first: rate.Past{Spent: true}})
+		return
+	}
+	s.view.Store(&view{counts: []count{{replicas: 1}}})
+}
+
+// now is how many replicas there are.
+func (s *splits) now() int { return min(max(1, s.replicas()), rate.MaxParts) }
+
+func (s *splits) learn(since int64) {
+	if s.learner != nil {
+		s.learner.Learn(since)
+	}
+}
+
+// at is the view at a time.
+func (s *splits) at(now int64) *view {
+	v, k := s.view.Load(), s.now()
+	if v.counts[0].replicas == k {
+		return v
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if v = s.view.Load(); v.counts[0].replicas == k {
+		return v
+	}
+	since := max(now, v.counts[0].since) // a clock that stepped back orders nothing
+	next := &view{counts: append([]count{{k, since}}, v.counts...), first: v.first}
+	if last := len(next.counts) - 1; last > rate.MaxPast-2 {
+		next.counts, next.first = next.counts[:last], rate.Past{Since: next.counts[last].since}
+	}
+	s.learn(since) // before any take under it
+	s.view.Store(next)
+	return next
+}
+
+// share makes t a take from this replica's part.
+func (s *splits) share(now int64, t *bucket.Take, room *[rate.MaxPast + 1]rate.Past) {
+	m := merge{parts: &s.parts, view: s.at(now), rule: rate.Past{Shape: t.Shape, Since: t.Since, Before: t.Before}}
+	unchanged := t.Before == nil
+	first := m.next()
+	t.Shape, t.Since, t.Before = first.Shape, first.Since, nil
+	if m.over || unchanged && settled(now, &first) {
+		return
+	}
+	at := &t.Before
+	for i := range room {
+		room[i] = m.next()
+		if i == len(room)-1 && !m.over {
+			room[i] = rate.Past{Since: room[i].Since, Window: m.rule.Window} // there were more, which nobody remembers
+		}
+		*at, at = &room[i], &room[i].Before
+		if m.over {
+			return
+		}
+	}
+}
+
+// late is how long after a change decisions may still be made under the limit before it.
+const late = 2 * time.Second
+
+// settled reports whether nothing before a limit can matter any more at now: whatever a bucket owed when it took effect, it has drained.
+func settled(now int64, p *rate.Past) bool {
+	full := p.Shape.TimeToFull(p.Shape.MaxDebt())
+	return full < math.MaxInt64-late && now-p.Since > int64(full+late)
+}
+
+// merge walks back through both pasts at once.
+type merge struct {
+	parts *parts
+	view  *view
+	count int       // in view.counts: how many there were
+	rule  rate.Past // what the rule said meanwhile
+	over  bool      // nothing is known of before
+}
+
+// next is the limit before the one that it was last.
+func (m *merge) next() rate.Past {
+	if m.count == len(m.view.counts) {
+		m.over = true
+		return m.view.first
+	}
+	c := m.view.counts[m.count]
+	p := rate.Past{Shape: m.parts.of(m.rule.Shape, c.replicas), Since: max(m.rule.Since, c.since), Window: m.rule.Window}
+	if c.since >= m.rule.Since {
+		m.count++
+	}
+	switch {
+	case m.rule.Since < c.since:
+	case m.rule.Before == nil:
+		m.over = true // it held always, or is new
+	default:
+		m.rule = *m.rule.Before
+	}
+	return p
+}
+
+// parts remembers what it has divided. Rules have few limits; should there ever be many, it forgets them all.
+type parts struct {
+	mu    sync.RWMutex
+	known map[part]rate.Shape // guarded by mu
+}
+
+type part struct {
+	of rate.Shape
+	k  int
+}
+
+const mostParts = 1 << 14
+
+func (s *parts) of(whole rate.Shape, k int) rate.Shape {
+	if k == 1 {
+		return whole
+	}
+	s.mu.RLock()
+	found, ok := s.known[part{whole, k}]
+	s.mu.RUnlock()
+	if ok {
+		return found
+	}
+	made := whole.Divide(k)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.known == nil || len(s.known) >= mostParts {
+		s.known = map[part]rate.Shape{}
+	}
+	s.known[part{whole, k}] = made
+	return made
+}

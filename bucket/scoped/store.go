@@ -1,0 +1,174 @@
+package scoped
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/bucket/lease"
+)
+
+// Local keeps buckets in this process, and answers at once. bucket/memory does, and has Learn besides.
+type Local interface {
+	TryConsume(ctx context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome) (bool, error)
+	Peek(ctx context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome) (bool, error)
+	Correct(ctx context.Context, now int64, changes []bucket.Change, moved []int64) error
+}
+
+// Shared keeps buckets that all replicas share. bucket/redis does.
+type Shared interface {
+	// Attempt takes from all buckets or from none. If it took, undo gives back what has not drained since.
+	Attempt(ctx context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome) (allowed bool, undo func(ctx context.Context, now int64), err error)
+	Peek(ctx context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome) (bool, error)
+	Correct(ctx context.Context, now int64, changes []bucket.Change, moved []int64) error
+}
+
+// Options configures a Store. Local is required; every other zero value is a safe default.
+type Options struct {
+	Local Local
+
+	// Strict has the buckets that are shared, those of scope lease as well: corrections go there, and takes while Leases is nil. Nil means that
+	// there are none, and that a take from one is an error.
+	Strict Shared
+
+	// Leases takes batches from buckets of Strict. It is this Store's alone.
+	Leases *lease.Store
+
+	// Replicas is how many run now, this one among them. It is called once a decision over buckets of scope split, and must be quick. Less than 1
+	// counts as 1, which is the default.
+	Replicas func() int
+
+	// Began is when this process did, in Unix nanoseconds of the clock that decisions are made by: one that joins others begins with empty
+	// buckets of scope split. Default now.
+	Began int64
+
+	// Deadline is how long a decision waits for the shared store. Default 5 ms. Less than twice what the slowest of a hundred answers takes,
+	// and healthy stores are taken for lost; more, and requests wait so much longer while it is.
+	Deadline time.Duration
+
+	// Fault tells errors of the shared store that say something about it from those that are about one bucket or one take. Nil counts all.
+	Fault func(error) bool
+
+	// Changed, if set, is told whenever the shared store is lost or back. It must be quick.
+	Changed func(Status)
+
+	// MaxUsage is of how many buckets it is remembered what was admitted while the shared store was lost, at about 200 bytes each. What is
+	// forgotten is not charged. Default 1<<14.
+	MaxUsage int
+}
+
+const (
+	defaultDeadline = 5 * time.Millisecond
+	defaultUsage    = 1 << 14
+)
+
+// Store decides over buckets in several places. It is safe for concurrent use.
+type Store struct {
+	o Options
+
+	splits  splits
+	denials denials
+	breaker breaker
+	outage  atomic.Pointer[outage] // nil while the shared store is there
+	latest  atomic.Int64           // the time of a recent decision
+	counts  counts
+
+	background func(func()) // runs what nobody waits for
+
+	decisions sync.Pool // of *decision
+}
+
+// New returns a Store, or an error that names every field at fault.
+func New(o Options) (*Store, error) {
+	var errs []error
+	if o.Local == nil {
+		errs = append(errs, errors.New("Local is nil, want one"))
+	}
+	if o.Leases != nil && o.Strict == nil {
+		errs = append(errs, errors.New("Strict is nil, want the store whose buckets Leases takes from"))
+	}
+	if o.Deadline == 0 {
+		o.Deadline = defaultDeadline
+	}
+	if o.Deadline < 0 || o.Deadline > time.Minute {
+		errs = append(errs, fmt.Errorf("Deadline is %v, want more than 0 and at most 1m", o.Deadline))
+	}
+	if o.MaxUsage == 0 {
+		o.MaxUsage = defaultUsage
+	}
+	if o.MaxUsage < 0 {
+		errs = append(errs, fmt.Errorf("MaxUsage is %d, want 1 or more, or 0 for %d", o.MaxUsage, defaultUsage))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("scoped bucket options: %w", err)
+	}
+	if o.Replicas == nil {
+		o.Replicas = func() int { return 1 }
+	}
+	if o.Began == 0 {
+		o.Began = time.Now().UnixNano()
+	}
+	if o.Fault == nil {
+		o.Fault = func(error) bool { return true }
+	}
+	s := &Store{o: o, background: func(f func()) { go f() }}
+	s.breaker.vary = rand.Int64N
+	s.splits.init(o)
+	s.decisions.New = func() any { return new(decision) }
+	if o.Leases != nil {
+		o.Leases.OnAnswer(func(err error) { s.answered(s.latest.Load(), ways{}, err) })
+	}
+	return s, nil
+}
+
+// Learn tells the local store of a change of limits, if it wants to know.
+func (s *Store) Learn(since int64) { s.splits.learn(since) }
+
+// TryConsume takes from all buckets or from none, at the time now in Unix nanoseconds, and writes into outs[i] what became of takes[i]. It reports
+// whether all takes that are not shadows were allowed. What was not asked is Unknown.
+//
+// A decision over local buckets alone is that of the local store. An error that is bucket.ErrLost says that the shared store could not be asked,
+// and that rules do not let the request pass without.
+func (s *Store) TryConsume(ctx context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome) (bool, error) {
+	if local(takes) {
+		return s.o.Local.TryConsume(ctx, now, takes, outs)
+	}
+	d, err := s.begin(now, takes, outs)
+	if err != nil {
+		return false, err
+	}
+	defer s.end(d)
+	allowed, err := s.decide(ctx, d)
+	d.report(outs)
+	return allowed, err
+}
+
+// Peek answers what TryConsume would, and changes nothing. It asks every store that it has to, whatever another one says.
+func (s *Store) Peek(ctx context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome) (bool, error) {
+	if local(takes) {
+		return s.o.Local.Peek(ctx, now, takes, outs)
+	}
+	d, err := s.begin(now, takes, outs)
+	if err != nil {
+		return false, err
+	}
+	defer s.end(d)
+	allowed, err := s.look(ctx, d)
+	d.report(outs)
+	return allowed, err
+}
+
+// local reports whether all takes are from local buckets.
+func local(takes []bucket.Take) bool {
+	for i := range takes {
+		if takes[i].Reach.Scope() != bucket.Local {
+			return false
+		}
+	}
+	return true
+}
