@@ -76,6 +76,7 @@ type BucketAccount struct {
 	Limit      int64         `json:"limit"`
 	Per        time.Duration `json:"per_ns"`
 	Burst      int64         `json:"burst"`
+	Scope      string        `json:"scope"`
 	Algorithm  string        `json:"algorithm"`
 	Mode       string        `json:"mode"`
 	Remaining  int64         `json:"remaining"`
@@ -89,10 +90,30 @@ type BucketAccount struct {
 	// it is all. Mode says what it is for this caller.
 	Percent int `json:"enforce_percent,omitempty"`
 
+	// Unknown says that this bucket was not asked, so that the numbers say nothing:
+	// another one had denied the request, or nobody answers for it. OnStoreLoss is
+	// what becomes of the request then; absent where the bucket is in this process.
+	Unknown     bool   `json:"unknown,omitempty"`
+	OnStoreLoss string `json:"on_store_loss,omitempty"`
+
+	// Envelope is what all replicas together admit from this bucket at most; absent
+	// where this process is the only one and the rule says it all.
+	Envelope *EnvelopeAccount `json:"envelope,omitempty"`
+
 	// Expires is when a temporary rule ends, and StandsFor the limit of the
 	// lasting rule in whose place it stands until then.
 	Expires   time.Time `json:"expires,omitzero"`
 	StandsFor string    `json:"stands_for,omitempty"`
+}
+
+// EnvelopeAccount is a bucket.Envelope: in any interval, all replicas together
+// admit at most Burst + Excess tokens, and what Tokens per Per give in it.
+type EnvelopeAccount struct {
+	Replicas int           `json:"replicas"`
+	Burst    int64         `json:"burst"`
+	Tokens   int64         `json:"tokens"`
+	Per      time.Duration `json:"per_ns"`
+	Excess   int64         `json:"excess"`
 }
 
 // VerdictAccount is what Check would answer.
@@ -120,7 +141,7 @@ func (l *Limiter) Explain(ctx context.Context, r Request) Explanation {
 	if d.set != nil {
 		l.explainIdentity(&x, d)
 		l.explainRules(&x, t)
-		explainBuckets(&x, d)
+		l.explainBuckets(&x, d)
 	}
 	x.Verdict = VerdictAccount{Allowed: d.Allowed, Reason: d.Reason.String(), RetryAfter: d.RetryAfter, Wait: d.Wait}
 	if v, ok := d.Binding(); ok {
@@ -209,21 +230,27 @@ func (l *Limiter) explainRules(x *Explanation, t *trip) {
 	}
 }
 
-func explainBuckets(x *Explanation, d *Decision) {
+func (l *Limiter) explainBuckets(x *Explanation, d *Decision) {
 	for i, v := range d.Verdicts() {
 		rule := d.set.Rule(v.Rule)
 		account := BucketAccount{
 			Rule: rule.Title(), Endpoint: rule.Endpoint, Project: rule.Project, Tier: rule.Tier,
 			Subject: rule.Subject.String(), Unparsable: v.Unparsable, Earlier: v.Earlier, Limit: rule.Limit, Per: rule.Per, Burst: rule.Burst,
-			Algorithm: rule.Algorithm.String(), Mode: modeFor(v.Shadow).String(),
+			Scope: rule.Scope.String(), Unknown: v.Outcome.Unknown, Algorithm: rule.Algorithm.String(), Mode: modeFor(v.Shadow).String(),
 			Remaining: v.Outcome.Remaining, RetryAfter: v.Outcome.RetryAfter, ResetAfter: v.Outcome.ResetAfter, Wait: v.Outcome.Wait,
 			Denies:  !v.Shadow && !v.Outcome.Allowed,
 			Binding: i == d.binding,
 			Percent: int(rule.EnforcePercent), Expires: rule.Expires,
 		}
 		if lasting, ok := d.set.StandsFor(v.Rule); ok {
-			l := d.set.Rule(lasting)
-			account.StandsFor = fmt.Sprintf("%s, burst %d", l.Rate(), l.Burst)
+			stood := d.set.Rule(lasting)
+			account.StandsFor = fmt.Sprintf("%s, burst %d", stood.Rate(), stood.Burst)
+		}
+		if rule.Scope.Shared() {
+			account.OnStoreLoss = rule.OnStoreLoss.String()
+		}
+		if e, sharing := l.Envelope(rule); rule.Scope != policy.Local || sharing.Replicas > 1 {
+			account.Envelope = &EnvelopeAccount{sharing.Replicas, e.Burst, e.Tokens, e.Per, e.Excess}
 		}
 		x.Buckets = append(x.Buckets, account)
 	}

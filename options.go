@@ -183,6 +183,13 @@ func (o *Options) validate() error {
 	return errors.Join(errs...)
 }
 
+// Sharer is what Buckets may be besides: who knows how many replicas there are,
+// for Envelope. bucket/scoped implements it.
+type Sharer interface {
+	// Sharing says how buckets are shared at this moment.
+	Sharing() bucket.Sharing
+}
+
 // Corrector is what Buckets must be besides, for Reserve, Settle, Reset and
 // Grant. bucket/memory implements it.
 type Corrector interface {

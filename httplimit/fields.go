@@ -68,8 +68,8 @@ func (h *handler) setRateLimit(header http.Header, d *headgate.Decision) {
 	var only *rendered
 	for i := range verdicts {
 		v := &verdicts[i]
-		if v.Shadow || v.Unparsable || v.Earlier {
-			continue // not in force, so nothing to obey; or told with its rule
+		if v.Shadow || v.Unparsable || v.Earlier || v.Outcome.Unknown {
+			continue // not in force, so nothing to obey; or told with its rule; or not asked
 		}
 		v = tighter(verdicts, v)
 		rule := h.rules.Get(d.Policies(), v.Rule, render)
@@ -80,10 +80,13 @@ func (h *handler) setRateLimit(header http.Header, d *headgate.Decision) {
 		policies = append(policies, rule.policy...)
 		only = rule
 	}
+	if only == nil {
+		return
+	}
 	// One allocation for both values' slices, one for each string; the policy
 	// of a single rule, which is most requests, is there already.
 	values := &[2]string{string(quota)}
-	if only != nil && len(only.policy) == len(policies) {
+	if len(only.policy) == len(policies) {
 		values[1] = only.policy
 	} else {
 		values[1] = string(policies)

@@ -196,10 +196,39 @@ func writeBuckets(w io.Writer, x headgate.Explanation, offline bool) {
 			mark, plain(rule), policy.Rule{Limit: b.Limit, Per: b.Per}.Rate(), b.Burst, b.Mode, b.Remaining, b.RetryAfter, b.ResetAfter)
 	}
 	_ = table.Flush()
+	writeEnvelopes(w, x)
 	if offline {
 		fmt.Fprintln(w, "  (offline: every bucket is taken to be full)")
 	}
 }
+
+// writeEnvelopes says of rules that replicas have to do with what all of them
+// admit together.
+func writeEnvelopes(w io.Writer, x headgate.Explanation) {
+	for _, b := range x.Buckets {
+		e := b.Envelope
+		if e == nil {
+			continue
+		}
+		text := fmt.Sprintf("  %s is %s: %d replicas together admit %d at once and %s", b.Rule, b.Scope, e.Replicas, e.Burst, policy.Rule{Limit: e.Tokens, Per: e.Per}.Rate())
+		if e.Replicas == 1 {
+			text = strings.Replace(text, "1 replicas together admit", "1 replica admits", 1)
+		}
+		if e.Excess > 0 {
+			text += fmt.Sprintf(", and %d more", e.Excess)
+		}
+		if b.OnStoreLoss != "" {
+			text += "; without the store " + lossTexts[b.OnStoreLoss]
+		}
+		if b.Unknown {
+			text += " (not asked now)"
+		}
+		fmt.Fprintln(w, text)
+	}
+}
+
+// lossTexts say what becomes of requests while nobody can be asked.
+var lossTexts = map[string]string{"closed": "none", "share": "each its share", "open": "all"}
 
 func writeVerdict(w io.Writer, x headgate.Explanation) error {
 	verdict := "denied"

@@ -1,0 +1,51 @@
+package policy_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/rate"
+)
+
+// Which scopes a limit can have, and what is said of the others.
+func TestScopes(t *testing.T) {
+	tooLarge := func(sh rate.Shape) error {
+		if sh.Burst() > 1000 {
+			return errors.New("the burst is too large")
+		}
+		return nil
+	}
+	for name, c := range map[string]struct {
+		rule  policy.Rule
+		o     policy.CompileOptions
+		wrong string // the error, or the warning
+	}{
+		"split needs no store":           {policy.Rule{Scope: policy.Split}, policy.CompileOptions{}, ""},
+		"strict with a store":            {policy.Rule{Scope: policy.Strict}, policy.CompileOptions{Shared: true}, ""},
+		"a queue for all":                {policy.Rule{Scope: policy.Strict, Algorithm: policy.LeakyBucket}, policy.CompileOptions{Shared: true}, ""},
+		"a queue of parts":               {policy.Rule{Scope: policy.Split, Algorithm: policy.LeakyBucket}, policy.CompileOptions{}, ""},
+		"strict without a store":         {policy.Rule{Scope: policy.Strict}, policy.CompileOptions{}, `warning: rules[0] (default): scope is "strict", want a store that replicas share, in the configuration; without one each replica admits the limit by itself`},
+		"lease without a store":          {policy.Rule{Scope: policy.Lease}, policy.CompileOptions{}, `warning: rules[0] (default): scope is "lease", want a store`},
+		"a leased queue":                 {policy.Rule{Scope: policy.Lease, Algorithm: policy.LeakyBucket}, policy.CompileOptions{Shared: true}, `error: rules[0] (default): scope is "lease", want "strict", because a queue of all replicas has to be asked for every turn; or algorithm token_bucket`},
+		"a window for all":               {policy.Rule{Scope: policy.Strict, Algorithm: policy.FixedWindow}, policy.CompileOptions{Shared: true}, `error: rules[0] (default): scope is "strict", want "local", because a fixed_window is counted in one place alone; or algorithm token_bucket`},
+		"a window in parts":              {policy.Rule{Scope: policy.Split, Algorithm: policy.SlidingLog}, policy.CompileOptions{}, `error: rules[0] (default): scope is "split", want "local", because a sliding_log`},
+		"what the store counts":          {policy.Rule{Scope: policy.Lease, Burst: 1000}, policy.CompileOptions{Shared: true, Keeps: tooLarge}, ""},
+		"what the store does not count":  {policy.Rule{Scope: policy.Lease, Burst: 1001}, policy.CompileOptions{Shared: true, Keeps: tooLarge}, `error: rules[0] (default): scope is "lease", want a limit that the shared store can count: the burst is too large`},
+		"which matters to nobody else":   {policy.Rule{Scope: policy.Split, Burst: 1001}, policy.CompileOptions{Shared: true, Keeps: tooLarge}, ""},
+		"and is not said twice of limit": {policy.Rule{Scope: policy.Lease, Burst: -1}, policy.CompileOptions{Shared: true, Keeps: tooLarge}, `error: rules[0] (default): burst is -1`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.rule.Endpoint, c.rule.Limit, c.rule.Per = policy.Default, 10, time.Second
+			set, problems := policy.Compile(policy.Document{Rules: []policy.Rule{c.rule, {Endpoint: policy.UnknownEndpoint, Limit: 1}}}, c.o)
+			if got := problems.String(); !strings.HasPrefix(got, c.wrong) || c.wrong == "" && got != "" || strings.Contains(got, "\n") {
+				t.Errorf("got %q, want %q", got, c.wrong)
+			}
+			if set != nil && set.Terms(0).Scope != c.rule.Scope && set.Terms(1).Scope != c.rule.Scope {
+				t.Errorf("no rule has scope %v", c.rule.Scope)
+			}
+		})
+	}
+}
