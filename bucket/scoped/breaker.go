@@ -23,9 +23,11 @@ const (
 
 // breaker says whether to ask a store. Times are Unix nanoseconds of decisions.
 type breaker struct {
-	vary func(n int64) int64 // a random number below n
+	vary  func(n int64) int64     // a random number below n
+	begin func(now int64) *outage // makes the next one
 
-	open atomic.Bool
+	// outage is the present one, nil while the store is there. It is changed under mu.
+	outage atomic.Pointer[outage]
 
 	mu      sync.Mutex
 	row     int           // failures since the last success; guarded by mu, as is all that follows
@@ -52,14 +54,15 @@ const (
 
 // way says how the decision of a request begins. After a try release has to follow.
 func (b *breaker) way(now int64) ways {
-	if !b.open.Load() {
+	if b.outage.Load() == nil {
 		return ways{}
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	early := now < b.next && b.next-now < int64(2*pause) // a clock that was set back does not keep the store lost
-	if b.probing || early || !b.open.Load() {
-		return ways{lost: b.open.Load()}
+	lost := b.outage.Load() != nil
+	if b.probing || early || !lost {
+		return ways{lost: lost}
 	}
 	b.probing = true
 	return ways{probe: true}
@@ -72,39 +75,38 @@ func (b *breaker) release() {
 	b.mu.Unlock()
 }
 
-// answered notes how the store answered, the usual way or to a try.
-func (b *breaker) answered(now int64, way ways, ok bool) turned {
+// answered notes how the store answered, the usual way or to a try. When it is there again, over is the outage that has ended.
+func (b *breaker) answered(now int64, way ways, ok bool) (turn turned, over *outage) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
 	case way.probe:
 		return b.tried(now, ok)
-	case b.open.Load():
-		return same // it was asked before
+	case b.outage.Load() != nil:
+		return same, nil // it was asked before
 	}
 	b.count(now, ok)
 	if b.row < inRow && !b.half() {
-		return same
+		return same, nil
 	}
-	b.open.Store(true)
+	b.outage.Store(b.begin(now))
 	b.back = 0
 	b.rest(now)
-	return opened
+	return opened, nil
 }
 
 // tried notes how a try ended.
-func (b *breaker) tried(now int64, ok bool) turned {
+func (b *breaker) tried(now int64, ok bool) (turned, *outage) {
 	b.rest(now)
 	if !ok {
 		b.back = 0
-		return same
+		return same, nil
 	}
 	if b.back++; b.back < good {
-		return same
+		return same, nil
 	}
 	b.row, b.answers = 0, [cells]answer{}
-	b.open.Store(false)
-	return closed
+	return closed, b.outage.Swap(nil)
 }
 
 // rest waits for the next try.

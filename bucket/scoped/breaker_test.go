@@ -81,7 +81,7 @@ func TestBreaker(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := &breaker{vary: func(n int64) int64 { return n / 2 }}
+			b := &breaker{vary: func(n int64) int64 { return n / 2 }, begin: func(int64) *outage { return new(outage) }}
 			for i, st := range steps {
 				var got string
 				for range max(1, st.times) {
@@ -105,7 +105,8 @@ func (b *breaker) do(t *testing.T, now int64, what string) string {
 	names := map[turned]string{same: "same", opened: "opened", closed: "closed"}
 	switch what {
 	case "ok", "fail":
-		return names[b.answered(now, ways{}, what == "ok")]
+		turn, _ := b.answered(now, ways{}, what == "ok")
+		return names[turn]
 	case "ask":
 		way := b.way(now)
 		if way.probe {
@@ -121,13 +122,17 @@ func (b *breaker) do(t *testing.T, now int64, what string) string {
 		t.Fatalf("at %d: a second try at the same time: %+v", now, second)
 	}
 	defer b.release()
-	return names[b.answered(now, way, what == "try ok")]
+	turn, over := b.answered(now, way, what == "try ok")
+	if (over != nil) != (turn == closed) {
+		t.Fatalf("at %d: %s, over %v", now, names[turn], over)
+	}
+	return names[turn]
 }
 
 // Tries come 75 to 125 ms apart.
 func TestBreakerVariesItsPauses(t *testing.T) {
 	for _, at := range []struct{ drawn, want int64 }{{0, 75}, {int64(apart), 125}} {
-		b := &breaker{vary: func(n int64) int64 { return min(at.drawn, n-1) }}
+		b := &breaker{vary: func(n int64) int64 { return min(at.drawn, n-1) }, begin: func(int64) *outage { return new(outage) }}
 		for range inRow {
 			b.answered(0, ways{}, false)
 		}

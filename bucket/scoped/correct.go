@@ -41,7 +41,7 @@ func (s *Store) correctShared(ctx context.Context, now int64, change []bucket.Ch
 	if s.o.Strict == nil {
 		return errNothingShared
 	}
-	if s.breaker.open.Load() {
+	if s.breaker.outage.Load() != nil {
 		return bucket.ErrLost
 	}
 	within, cancel := context.WithTimeout(ctx, s.o.Deadline)

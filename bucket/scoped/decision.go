@@ -245,7 +245,7 @@ func (s *Store) deny(ctx context.Context, d *decision) (bool, error) {
 
 // look is Peek for buckets that are not all local.
 func (s *Store) look(ctx context.Context, d *decision) (bool, error) {
-	if outage := s.outage.Load(); outage != nil && d.shared() {
+	if outage := s.breaker.outage.Load(); outage != nil && d.shared() {
 		refused := s.divert(d, outage)
 		allowed, err := s.o.Local.Peek(ctx, d.now, d.local.takes, d.local.outs)
 		if err == nil && allowed && refused {

@@ -26,28 +26,29 @@ type used struct {
 	state bucket.State
 }
 
+// newOutage begins one.
+func (s *Store) newOutage(now int64) *outage {
+	return &outage{since: now, replicas: s.splits.now(), usage: map[key.Key]*used{}}
+}
+
 // answered notes how the shared store answered.
 func (s *Store) answered(now int64, way ways, err error) {
 	if err != nil && !s.o.Fault(err) {
 		return
 	}
-	switch s.breaker.answered(now, way, err == nil) {
+	switch turn, over := s.breaker.answered(now, way, err == nil); turn {
 	case opened:
 		s.counts.lost.Add(1)
-		s.outage.Store(&outage{since: now, replicas: s.splits.now(), usage: map[key.Key]*used{}})
 		s.tell()
 	case closed:
-		over := s.outage.Swap(nil)
 		s.tell()
-		if over != nil {
-			s.background(func() { s.replay(now, over) })
-		}
+		s.background(func() { s.replay(now, over) })
 	}
 }
 
 // detour decides without the shared store.
 func (s *Store) detour(ctx context.Context, d *decision) (bool, error) {
-	outage := s.outage.Load()
+	outage := s.breaker.outage.Load()
 	if outage == nil { // it came back this moment
 		return false, bucket.ErrLost
 	}

@@ -39,7 +39,7 @@ func (s *Store) Status() Status {
 		Replicas: s.splits.now(), Losses: c.lost.Load(), Failed: c.failed.Load(), Denied: c.denied.Load(), Shared: c.shared.Load(),
 		Opened: c.opened.Load(), Spared: c.spared.Load(), Races: c.races.Load(), Undone: c.undone.Load(), Replayed: c.replayed.Load(), Missed: c.missed.Load(),
 	}
-	if o := s.outage.Load(); o != nil {
+	if o := s.breaker.outage.Load(); o != nil {
 		st.Lost, st.Since = true, o.since
 	}
 	return st

@@ -74,8 +74,7 @@ type Store struct {
 	splits  splits
 	denials denials
 	breaker breaker
-	outage  atomic.Pointer[outage] // nil while the shared store is there
-	latest  atomic.Int64           // the time of a recent decision
+	latest  atomic.Int64 // the time of a recent decision
 	counts  counts
 
 	background func(func()) // runs what nobody waits for
@@ -117,7 +116,7 @@ func New(o Options) (*Store, error) {
 		o.Fault = func(error) bool { return true }
 	}
 	s := &Store{o: o, background: func(f func()) { go f() }}
-	s.breaker.vary = rand.Int64N
+	s.breaker.vary, s.breaker.begin = rand.Int64N, s.newOutage
 	s.splits.init(o)
 	s.decisions.New = func() any { return new(decision) }
 	if o.Leases != nil {
