@@ -298,7 +298,7 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 		return nil, err
 	}
 	p.compile = policy.CompileOptions{
-		Endpoints: p.registry.Table, BurstPercent: c.BurstPercent, Costs: p.registry.Costs, Unseen: Unseen(c), Identified: p.registry.Identified,
+		Endpoints: p.registry.Table, BurstPercent: c.BurstPercent, Costs: p.registry.Costs, Unseen: Unseen(c), Identified: p.registry.Identified, Shared: c.Store.On(),
 	}
 	p.database = newDatabase(c, OpenStore)
 	p.requests = &requests{db: p.database}
@@ -339,6 +339,10 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 			return nil, err
 		}
 	}
+	shared, err := p.shared.over(buckets)
+	if err != nil {
+		return nil, err
+	}
 	if p.identifiers, err = identifiers(c, p.registry.Table, o.Log); err != nil {
 		return nil, err
 	}
@@ -359,7 +363,7 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 		return nil, err
 	}
 	p.limiter, err = headgate.New(headgate.Options{
-		Endpoints: p.registry.Table, Policies: p.rules, Buckets: buckets, Identities: p.who, Region: p.regions.finder(p.who),
+		Endpoints: p.registry.Table, Policies: p.rules, Buckets: shared, Names: p.shared.naming(), Identities: p.who, Region: p.regions.finder(p.who),
 		Unknown: unknownModes[c.Unknown], Costs: p.registry.Costs, DenyWithoutRule: c.NoRule == "deny",
 		Typed: p.identifiers.Typed, Observe: p.observe, MaxReservations: c.Settle.MaxOutstanding, MaxWaiters: c.MaxWaiters,
 	})

@@ -10,9 +10,11 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	buckets "github.com/headgate-io/headgate/bucket/redis"
+	"github.com/headgate-io/headgate/bucket/scoped"
 	"github.com/headgate-io/headgate/key"
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/redis"
@@ -29,6 +31,8 @@ type shared struct {
 	strict  *buckets.Store
 	lessor  *buckets.Authority
 	members *buckets.Members
+	scoped  *scoped.Store // over makes it
+	lostAt  atomic.Int64  // Unix nanoseconds: since when decisions were made without it, the last time
 
 	mu        sync.Mutex
 	since     time.Time // guarded by mu; when the store began to answer, or ceased to
@@ -178,7 +182,7 @@ func (s *shared) ready() error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.fault == nil {
+	if s.fault == nil && !s.scoped.Status().Lost {
 		return nil
 	}
 	// What it said has addresses, which are for the log.

@@ -54,6 +54,7 @@ func (s *shared) status() func() metrics.StoreStatus {
 			Answers: answers, Since: since, Replicas: s.members.Count(), Divisor: s.members.Replicas(), Strangers: s.members.Strangers(),
 			Calls: map[float64]uint64{}, Sum: time.Duration(s.calls.nanos.Load()), Failed: s.calls.failed.Load(),
 		}
+		s.lost(&m)
 		for i := range s.calls.classes {
 			m.Count += s.calls.classes[i].Load()
 			if i < len(callBounds) {

@@ -14,6 +14,15 @@ type StoreStatus struct {
 	Divisor   int       // by how many split limits are divided; 0 for no part yet
 	Strangers int       // of the replicas, those that name buckets in another way
 
+	Lost      bool              // decisions are made without it
+	LostSince time.Time         // if so
+	Losses    uint64            // how often that began
+	Without   map[string]uint64 // what became of requests then, by failed, denied, share and open
+	Spared    uint64            // requests denied without a call, as it had denied the same shortly before
+	Undone    uint64            // requests that gave back what they took there, as another bucket denied
+	Replayed  uint64            // buckets that were charged afterwards with what was admitted without it
+	Missed    uint64            // those that could not be
+
 	Calls  map[float64]uint64 // by seconds that they took at most
 	Count  uint64             // of calls
 	Sum    time.Duration      // that they took together
@@ -26,6 +35,14 @@ var (
 	descStoreReplicas  = describe("store_replicas", "Gateways that share buckets, as last heard; 0 if the store never answered.")
 	descStoreDivisor   = describe("store_split_divisor", "By how many gateways split limits are divided; 0 while this one has no part yet.")
 	descStoreStrangers = describe("store_strangers", "Gateways on the store that name buckets under another secret, so share none with this one.")
+	descStoreLost      = describe("store_lost", "1 while requests are decided without the store of shared buckets, as their rules say, else 0.")
+	descStoreLostSince = describe("store_lost_since_timestamp_seconds", "Since when requests are decided without the store, as Unix time; 0 while they are not.")
+	descStoreLosses    = describe("store_losses_total", "How often requests began to be decided without the store.")
+	descStoreWithout   = describe("store_without_total", "What was decided without the store: requests denied as it did not answer (failed) or as rules say (denied), and takes admitted by a share of the limit (share) or because rules say so (open).", "outcome")
+	descStoreSpared    = describe("store_spared_total", "Requests denied without a call, as the store had denied the same shortly before.")
+	descStoreUndone    = describe("store_undone_total", "Requests that gave back what they took from the store, as another bucket denied them.")
+	descStoreReplayed  = describe("store_replayed_total", "Buckets of the store that were charged with what was admitted without it.")
+	descStoreMissed    = describe("store_missed_total", "Takes and buckets that could not be charged to the store afterwards.")
 	descStoreCalls     = describe("store_call_seconds", "Time that scripts on the store of shared buckets took.")
 	descStoreFailures  = describe("store_call_failures_total", "Scripts on the store of shared buckets that got no answer.")
 )
@@ -34,7 +51,8 @@ var (
 type storeGauges struct{ status func() StoreStatus }
 
 func (g *storeGauges) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descStoreUp, descStoreSince, descStoreReplicas, descStoreDivisor, descStoreStrangers, descStoreCalls, descStoreFailures} {
+	for _, d := range []*prometheus.Desc{descStoreUp, descStoreSince, descStoreReplicas, descStoreDivisor, descStoreStrangers, descStoreLost, descStoreLostSince,
+		descStoreLosses, descStoreWithout, descStoreSpared, descStoreUndone, descStoreReplayed, descStoreMissed, descStoreCalls, descStoreFailures} {
 		out <- d
 	}
 }
@@ -50,6 +68,23 @@ func (g *storeGauges) Collect(out chan<- prometheus.Metric) {
 	gauge(descStoreReplicas, float64(s.Replicas))
 	gauge(descStoreDivisor, float64(s.Divisor))
 	gauge(descStoreStrangers, float64(s.Strangers))
+	gauge(descStoreLost, truth(s.Lost))
+	since := 0.0
+	if s.Lost {
+		since = float64(s.LostSince.UnixMilli()) / 1000
+	}
+	gauge(descStoreLostSince, since)
+	count := func(d *prometheus.Desc, v uint64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	}
+	count(descStoreLosses, s.Losses)
+	for outcome, n := range s.Without {
+		count(descStoreWithout, n, outcome)
+	}
+	count(descStoreSpared, s.Spared)
+	count(descStoreUndone, s.Undone)
+	count(descStoreReplayed, s.Replayed)
+	count(descStoreMissed, s.Missed)
 	out <- prometheus.MustNewConstHistogram(descStoreCalls, s.Count, s.Sum.Seconds(), s.Calls)
-	out <- prometheus.MustNewConstMetric(descStoreFailures, prometheus.CounterValue, float64(s.Failed))
+	count(descStoreFailures, s.Failed)
 }

@@ -1,0 +1,276 @@
+package operations_test
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/headgate-io/headgate/eval/harness"
+	"github.com/headgate-io/headgate/internal/redistest"
+)
+
+// relay passes connections on to a server, and holds every piece of them back
+// for a time that a test sets.
+type relay struct {
+	net.Listener
+	to    string
+	delay atomic.Int64
+}
+
+func newRelay(t *testing.T, s *redistest.Server) *relay {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	r := &relay{Listener: l, to: s.Socket}
+	go func() {
+		for {
+			from, err := l.Accept()
+			if err != nil {
+				return
+			}
+			to, err := net.Dial("unix", r.to)
+			if err != nil {
+				_ = from.Close()
+				continue
+			}
+			go r.pass(to, from)
+			go r.pass(from, to)
+		}
+	}()
+	return r
+}
+
+func (r *relay) pass(to, from net.Conn) {
+	defer to.Close()
+	defer from.Close()
+	piece := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(piece)
+		time.Sleep(time.Duration(r.delay.Load()))
+		if _, errWrite := to.Write(piece[:n]); err != nil || errWrite != nil {
+			return
+		}
+	}
+}
+
+// underRules starts a gateway whose endpoints say different things about the
+// loss of the store.
+func underRules(t *testing.T, api *harness.Upstream, settings ...string) *harness.Gateway {
+	t.Helper()
+	g := onStore(t, api, settings...)
+	for _, r := range [][]string{
+		{"GET /closed", "--scope", "strict"}, {"GET /share", "--scope", "strict", "--on-store-loss", "share"}, {"GET /open", "--scope", "strict", "--on-store-loss", "open"},
+		{"GET /leased", "--scope", "lease", "--on-store-loss", "share"}, {"GET /local"},
+	} {
+		harness.Run(t, g.Dir, append([]string{"policy", "set", r[0], "1000", "--db", "sqlite:headgate.db"}, r[1:]...)...)
+	}
+	if !harness.Eventually(soon, func() bool { return g.Metric(t, "headgate_policy_rules ") == "5" }) {
+		t.Fatal("the rules are not in force")
+	}
+	return g
+}
+
+// get is the status of a request.
+func get(t *testing.T, g *harness.Gateway, path string) int {
+	t.Helper()
+	response, err := http.Get(g.URL + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.Copy(io.Discard, response.Body)
+	_ = response.Body.Close()
+	return response.StatusCode
+}
+
+func expectStatus(t *testing.T, g *harness.Gateway, path string, want int) {
+	t.Helper()
+	got := 0
+	if !harness.Eventually(soon, func() bool { got = get(t, g, path); return got == want }) {
+		t.Errorf("GET %s = %d after %v, want %d", path, got, soon, want)
+	}
+}
+
+// TestStoreFaults breaks the server of a running gateway in every way there
+// is. Requests go on as their rules say, and when the server is mended they are
+// counted there again, without a restart.
+func TestStoreFaults(t *testing.T) {
+	for _, c := range []struct {
+		fault string
+		args  []string
+		make  func(*redistest.Server, *relay)
+		mend  func(*redistest.Server, *relay)
+	}{
+		{"killed", nil, func(s *redistest.Server, _ *relay) { s.Kill() }, func(s *redistest.Server, _ *relay) { s.Start() }},
+		{"frozen", nil, func(s *redistest.Server, _ *relay) { s.Freeze() }, func(s *redistest.Server, _ *relay) { s.Thaw() }},
+		{"no memory left", nil, func(s *redistest.Server, _ *relay) { s.Do("CONFIG", "SET", "maxmemory", "1") }, func(s *redistest.Server, _ *relay) { s.Do("CONFIG", "SET", "maxmemory", "0") }},
+		{"made a replica", nil, func(s *redistest.Server, _ *relay) { s.Do("REPLICAOF", "127.0.0.1", "1") }, func(s *redistest.Server, _ *relay) { s.Do("REPLICAOF", "NO", "ONE") }},
+		{"may not run scripts", nil, func(s *redistest.Server, _ *relay) { s.Do("ACL", "SETUSER", "default", "-@scripting") }, func(s *redistest.Server, _ *relay) { s.Do("ACL", "SETUSER", "default", "+@all") }},
+		{"slow", nil, func(_ *redistest.Server, r *relay) { r.delay.Store(int64(100 * time.Millisecond)) }, func(_ *redistest.Server, r *relay) { r.delay.Store(0) }},
+	} {
+		t.Run(c.fault, func(t *testing.T) {
+			server := redistest.Start(t, c.args...)
+			between := newRelay(t, server)
+			g := underRules(t, harness.NewUpstream(t), "redis: [\""+between.Addr().String()+"\"]", "deadline: 20ms", "member_ttl: 1s")
+			for _, path := range []string{"/closed", "/share", "/open", "/leased", "/local"} {
+				expectStatus(t, g, path, http.StatusOK)
+			}
+			c.make(server, between)
+			for began := time.Now(); metric(t, g, "store_lost") != "1"; get(t, g, "/open") {
+				if time.Since(began) > soon {
+					t.Fatal("requests are still decided with the store")
+				}
+			}
+			for path, want := range map[string]int{"/closed": http.StatusServiceUnavailable, "/share": http.StatusOK, "/open": http.StatusOK, "/leased": http.StatusOK, "/local": http.StatusOK} {
+				expectStatus(t, g, path, want)
+			}
+			if !strings.Contains(g.Log(), "requests are decided without the store of shared buckets") {
+				t.Error("the log does not say that the store is lost")
+			}
+			c.mend(server, between)
+			expectStatus(t, g, "/closed", http.StatusOK)
+			if !harness.Eventually(soon, func() bool { get(t, g, "/closed"); return metric(t, g, "store_lost") == "0" }) {
+				t.Error("the store stays lost after it was mended")
+			}
+			for _, path := range []string{"/closed", "/share", "/open", "/leased", "/local"} {
+				expectStatus(t, g, path, http.StatusOK)
+			}
+		})
+	}
+}
+
+// TestSmallStoreFaults are those that no request is to notice, or only those of
+// one bucket.
+func TestSmallStoreFaults(t *testing.T) {
+	server := redistest.Start(t)
+	g := underRules(t, harness.NewUpstream(t), at(server))
+	for _, path := range []string{"/closed", "/leased"} {
+		expectStatus(t, g, path, http.StatusOK)
+	}
+	server.Do("SCRIPT", "FLUSH")
+	for _, path := range []string{"/closed", "/leased", "/share"} {
+		if got := get(t, g, path); got != http.StatusOK {
+			t.Errorf("GET %s = %d after the scripts were forgotten, want 200", path, got)
+		}
+	}
+	server.Do("FLUSHALL")
+	if got := get(t, g, "/closed"); got != http.StatusOK {
+		t.Errorf("GET /closed = %d after all was forgotten, want 200", got)
+	}
+	// Something else under the name of one bucket is a fault of that one alone.
+	var name string
+	for _, key := range server.Do("KEYS", "*").([]any) {
+		if key != "hg{members}" {
+			name = key.(string)
+		}
+	}
+	server.Do("DEL", name)
+	server.Do("LPUSH", name, "x")
+	for range 20 {
+		if got := get(t, g, "/closed"); got != http.StatusServiceUnavailable {
+			t.Fatalf("GET /closed = %d with a list in the place of its bucket, want 503", got)
+		}
+	}
+	if got := get(t, g, "/share"); got != http.StatusOK || metric(t, g, "store_lost") != "0" {
+		t.Errorf("GET /share = %d, and the store counts as lost: %s; want that one bucket matters to nobody else", got, metric(t, g, "store_lost"))
+	}
+	server.Do("DEL", name)
+	expectStatus(t, g, "/closed", http.StatusOK)
+}
+
+// TestOneBudgetOverGateways has three gateways spend what one may.
+func TestOneBudgetOverGateways(t *testing.T) {
+	dsn, _ := onPostgres(t)
+	server := redistest.Start(t)
+	api := harness.NewUpstream(t)
+	for endpoint, scope := range map[string]string{"GET /closed": "strict", "GET /leased": "lease", "GET /share": "split"} {
+		harness.Run(t, t.TempDir(), "policy", "set", endpoint, "60", "--per", "3600s", "--scope", scope, "--db", dsn)
+	}
+	var all [3]*harness.Gateway
+	for i := range all {
+		dir := storeDir(t, at(server), "member_ttl: 600ms", "deadline: 100ms", "secret_file: one.secret")
+		all[i] = harness.Serve(t, dir, "--config", "headgate.yaml", "--routes", "routes.txt", "--upstream", api.URL, "--db", dsn)
+	}
+	for _, g := range all {
+		expectMetric(t, g, "policy_rules", "3")
+		expectMetric(t, g, "store_split_divisor", "3")
+	}
+	for path, least := range map[string]int{"/closed": 60, "/leased": 40, "/share": 20} {
+		admitted := 0
+		for n := range 180 {
+			if get(t, all[n%3], path) == http.StatusOK {
+				admitted++
+			}
+		}
+		if admitted > 61 || admitted < least {
+			t.Errorf("GET %s: three gateways admitted %d, want %d to 60", path, admitted, least)
+		}
+	}
+}
+
+// TestAFrozenStoreUnderLoad measures what requests wait for while the server is
+// frozen for ten seconds, and how soon they wait no longer.
+func TestAFrozenStoreUnderLoad(t *testing.T) {
+	server := redistest.Start(t)
+	g := underRules(t, harness.NewUpstream(t), at(server))
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16}, Timeout: time.Minute}
+	load := func(lasts time.Duration) (took []time.Duration, statuses map[int]int) {
+		statuses = map[int]int{}
+		var mu sync.Mutex
+		var wg sync.WaitGroup
+		end := time.Now().Add(lasts)
+		for range 8 {
+			wg.Go(func() {
+				for tick := time.NewTicker(20 * time.Millisecond); time.Now().Before(end); <-tick.C {
+					began := time.Now()
+					response, err := client.Get(g.URL + "/share")
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					_, _ = io.Copy(io.Discard, response.Body)
+					_ = response.Body.Close()
+					mu.Lock()
+					took, statuses[response.StatusCode] = append(took, time.Since(began)), statuses[response.StatusCode]+1
+					mu.Unlock()
+				}
+			})
+		}
+		wg.Wait()
+		slices.Sort(took)
+		return took, statuses
+	}
+	quiet, before := load(3 * time.Second)
+	server.Freeze()
+	froze := time.Now()
+	opened := make(chan time.Duration, 1)
+	go func() {
+		for !strings.Contains(g.Log(), "decided without the store") && time.Since(froze) < soon {
+			time.Sleep(5 * time.Millisecond)
+		}
+		opened <- time.Since(froze)
+	}()
+	frozen, during := load(10 * time.Second)
+	server.Thaw()
+	p99 := func(d []time.Duration) time.Duration { return d[len(d)*99/100].Round(10 * time.Microsecond) }
+	t.Logf("quiet: %d requests, p99 %v, max %v, %v", len(quiet), p99(quiet), quiet[len(quiet)-1], before)
+	t.Logf("frozen: %d requests, p99 %v, max %v, %v; decided without the store after %v", len(frozen), p99(frozen), frozen[len(frozen)-1], during, (<-opened).Round(time.Millisecond))
+	if metric(t, g, "store_losses_total") == "0" {
+		t.Error("the store was never taken for lost")
+	}
+	// Eight requests at a time and five failures in a row: few of them meet the frozen server.
+	if during[http.StatusServiceUnavailable] > 100 {
+		t.Errorf("%d of %d requests were refused because the store did not answer, want those before the breaker opened", during[http.StatusServiceUnavailable], len(frozen))
+	}
+	if !harness.Eventually(soon, func() bool { get(t, g, "/share"); return metric(t, g, "store_lost") == "0" }) {
+		t.Error("the store stays lost after it went on")
+	}
+}

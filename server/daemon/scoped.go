@@ -1,0 +1,77 @@
+package daemon
+
+import (
+	"errors"
+	"time"
+
+	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/bucket/lease"
+	"github.com/headgate-io/headgate/bucket/memory"
+	buckets "github.com/headgate-io/headgate/bucket/redis"
+	"github.com/headgate-io/headgate/bucket/scoped"
+	"github.com/headgate-io/headgate/key"
+	"github.com/headgate-io/headgate/server/metrics"
+)
+
+// over is where rules find their buckets: in this process, or on the store
+// that gateways share, as their scopes say. Without a store all are here.
+func (s *shared) over(local *memory.Store) (headgate.Buckets, error) {
+	if s == nil {
+		return local, nil
+	}
+	ttl := s.conf.LeaseTTL
+	leases, err := lease.New(lease.Options{
+		Authority: s.lessor, Terms: lease.Terms{TTL: ttl, Poll: max(time.Millisecond, ttl/4)}, Deadline: s.conf.Deadline,
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.scoped, err = scoped.New(scoped.Options{
+		Local: local, Strict: s.strict, Leases: leases, Replicas: s.members.Replicas, Deadline: s.conf.Deadline, Fault: faulty, Changed: s.changed,
+	})
+	return s.scoped, err
+}
+
+// naming names buckets for all gateways, nil without a store.
+func (s *shared) naming() *key.Namer {
+	if s == nil {
+		return nil
+	}
+	return s.names
+}
+
+// faulty reports whether an error says something about the server, and not
+// about one bucket.
+func faulty(err error) bool {
+	var why *buckets.Error
+	if errors.As(err, &why) {
+		return why.Cause != buckets.ForeignValue
+	}
+	return true // no answer within the deadline
+}
+
+// changed says that decisions are made without the server from now on, or with
+// it again.
+func (s *shared) changed(now scoped.Status) {
+	if now.Lost {
+		s.lostAt.Store(now.Since)
+		s.log.Warn("requests are decided without the store of shared buckets, as each rule says for that", "replicas", now.Replicas)
+		return
+	}
+	without := time.Since(time.Unix(0, s.lostAt.Load()))
+	s.log.Info("requests are decided with the store of shared buckets again", "without", without.Round(time.Millisecond),
+		"admitted_by_share", now.Shared, "admitted_open", now.Opened, "denied", now.Denied)
+}
+
+// lost tells whether decisions are made without the server, and what became of
+// them.
+func (s *shared) lost(m *metrics.StoreStatus) {
+	now := s.scoped.Status()
+	m.Lost = now.Lost
+	if now.Lost {
+		m.LostSince = time.Unix(0, now.Since)
+	}
+	m.Losses = now.Losses
+	m.Without = map[string]uint64{"failed": now.Failed, "denied": now.Denied, "share": now.Shared, "open": now.Opened}
+	m.Spared, m.Undone, m.Replayed, m.Missed = now.Spared, now.Undone, now.Replayed, now.Missed
+}
