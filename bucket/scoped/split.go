@@ -37,6 +37,9 @@ type learner interface{ Learn(since int64) }
 type view struct {
 	counts []count // the latest first
 
+	// joining says that this replica has no part yet. It is given the smallest there is, so next to nothing.
+	joining bool
+
 	// first is what was before the first count: nothing, for one that was alone; all spent, for one that joined others; or what nobody
 	// remembers, where there were too many.
 	first rate.Past
@@ -52,14 +55,20 @@ func (s *splits) init(o Options) {
 	s.replicas = o.Replicas
 	s.learner, _ = o.Local.(learner)
 	if k := s.now(); k > 1 {
-		s.view.Store(&view{counts: []count{{k, o.Began}}, first: rate.Past{Spent: true}})
+		s.view.Store(&view{counts: []count{{k, o.Began}}, joining: k == rate.MaxParts, first: rate.Past{Spent: true}})
 		return
 	}
 	s.view.Store(&view{counts: []count{{replicas: 1}}})
 }
 
-// now is how many replicas there are.
-func (s *splits) now() int { return min(max(1, s.replicas()), rate.MaxParts) }
+// now is by how many to divide: how many replicas there are, or as many as can be for one that has no part yet.
+func (s *splits) now() int {
+	k := s.replicas()
+	if k < 1 {
+		return rate.MaxParts
+	}
+	return min(k, rate.MaxParts)
+}
 
 func (s *splits) learn(since int64) {
 	if s.learner != nil {
@@ -80,6 +89,9 @@ func (s *splits) at(now int64) *view {
 	}
 	since := max(now, v.counts[0].since) // a clock that stepped back orders nothing
 	next := &view{counts: append([]count{{k, since}}, v.counts...), first: v.first}
+	if v.joining {
+		next = &view{counts: next.counts[:1], first: rate.Past{Spent: true}} // it begins now, with empty buckets
+	}
 	if last := len(next.counts) - 1; last > rate.MaxPast-2 {
 		next.counts, next.first = next.counts[:last], rate.Past{Since: next.counts[last].since}
 	}

@@ -32,6 +32,9 @@ func TestSplit(t *testing.T) {
 			{0, 5, 1, false, 0}, {4999 * time.Millisecond, 5, 1, false, 0}, {5 * time.Second, 5, 1, true, 0},
 			{20 * time.Second, 5, 2, true, 0}, {20 * time.Second, 5, 1, false, 0},
 		}},
+		"who has no part yet begins when it has": {second, 0, []step{
+			{0, 0, 1, false, 0}, {8 * time.Second, 0, 1, false, 0}, {8 * time.Second, 2, 1, false, 0}, {9999 * time.Millisecond, 2, 1, false, 0}, {10 * time.Second, 2, 1, true, 0},
+		}},
 		"also where it is only asked later": {second, 0, []step{{7 * time.Second, 5, 1, true, 0}, {7 * time.Second, 5, 1, false, 0}}},
 		"when another one comes, what is owed stays owed": {second, 0, []step{
 			{0, 1, 4, true, 6}, {0, 2, 1, true, 0}, {2 * time.Second, 2, 2, false, 1}, {2 * time.Second, 2, 1, true, 0},

@@ -39,8 +39,8 @@ type Options struct {
 	// Leases takes batches from buckets of Strict. It is this Store's alone.
 	Leases *lease.Store
 
-	// Replicas is how many run now, this one among them. It is called once a decision over buckets of scope split, and must be quick. Less than 1
-	// counts as 1, which is the default.
+	// Replicas is how many run now, this one among them. It is called once a decision over buckets of scope split, and must be quick. 0 says
+	// that this one has no part yet, because the others have not made room for it. Default 1.
 	Replicas func() int
 
 	// Began is when this process did, in Unix nanoseconds of the clock that decisions are made by: one that joins others begins with empty
