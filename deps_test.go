@@ -35,7 +35,7 @@ var allowed = map[string][]string{
 	"bucket/memory":     {"bucket", "key", "rate"},
 	"bucket/buckettest": {"bucket", "key", "rate"},
 	"bucket/lease":      {"bucket", "key", "rate"},
-	"bucket/redis":      {"bucket", "bucket/lease", "rate"}, // answers questions for leases; a client of the server comes from outside, as one method
+	"bucket/redis":      {"bucket", "bucket/lease", "rate"},        // answers questions for leases; a client of the server comes from outside, as one method
 	"bucket/scoped":     {"bucket", "bucket/lease", "key", "rate"}, // decides which of the others to ask
 	"simulate":          {"bucket", "bucket/lease", "rate"},
 	"":                  {"endpoint", "identity", "policy", "key", "bucket", "rate", "internal/steady"},
@@ -44,7 +44,7 @@ var allowed = map[string][]string{
 	"gateway":           {"", "httplimit", "internal/problem"},
 	"proofs":            {}, // no Go but a test
 
-	"internal/mortal":    {}, // processes that end with the test that started them
+	"internal/mortal":    {},                  // processes that end with the test that started them
 	"internal/redistest": {"internal/mortal"}, // real servers for tests
 }
 
