@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/rate"
@@ -19,6 +20,8 @@ type decision struct {
 
 	pasts [][rate.MaxPast + 1]rate.Past // of local takes
 	until []int64                       // of leased takes: when what they took expires
+
+	partless bool // this replica has no part of limits that are divided
 }
 
 // group is takes that are decided in one place.
@@ -64,7 +67,7 @@ func (s *Store) begin(now int64, takes []bucket.Take, outs []bucket.Outcome) (*d
 		return nil, fmt.Errorf("there is room for %d outcomes, want %d", len(outs), len(takes))
 	}
 	d := s.decisions.Get().(*decision)
-	d.now, d.takes, d.admitted = now, takes, d.admitted[:0]
+	d.now, d.takes, d.admitted, d.partless = now, takes, d.admitted[:0], false
 	if cap(d.pasts) < len(takes) {
 		d.pasts = make([][rate.MaxPast + 1]rate.Past, len(takes))
 	}
@@ -74,7 +77,7 @@ func (s *Store) begin(now int64, takes []bucket.Take, outs []bucket.Outcome) (*d
 		case scope == bucket.Local:
 			d.local.add(i, &takes[i])
 		case scope == bucket.Split:
-			s.splits.share(now, d.local.add(i, &takes[i]), d.past())
+			d.partless = s.splits.share(now, d.local.add(i, &takes[i]), d.past()) == none
 		case s.o.Strict == nil:
 			s.end(d)
 			return nil, errNothingShared
@@ -110,8 +113,21 @@ func (d *decision) report(outs []bucket.Outcome) {
 	for _, g := range [...]*group{&d.local, &d.leased, &d.strict} {
 		for i, of := range g.of {
 			outs[of] = g.outs[i]
+			if d.partless && d.takes[of].Reach.Scope() == bucket.Split {
+				untilPart(&d.takes[of], &outs[of])
+			}
 		}
 	}
+}
+
+// untilPart says when a replica without a part of a limit may have one: that is not for the limit to say.
+func untilPart(t *bucket.Take, o *bucket.Outcome) {
+	const soon = time.Second
+	o.Never = o.Never && t.Cost > t.Shape.Burst()
+	if !o.Allowed && !o.Never {
+		o.RetryAfter = soon
+	}
+	o.ResetAfter = min(o.ResetAfter, soon)
 }
 
 // shared reports whether there is anything to ask the shared store about.

@@ -37,9 +37,6 @@ type learner interface{ Learn(since int64) }
 type view struct {
 	counts []count // the latest first
 
-	// joining says that this replica has no part yet. It is given the smallest there is, so next to nothing.
-	joining bool
-
 	// first is what was before the first count: nothing, for one that was alone; all spent, for one that joined others; or what nobody
 	// remembers, where there were too many.
 	first rate.Past
@@ -55,19 +52,22 @@ func (s *splits) init(o Options) {
 	s.replicas = o.Replicas
 	s.learner, _ = o.Local.(learner)
 	if k := s.now(); k > 1 {
-		s.view.Store(&view{counts: []count{{k, o.Began}}, joining: k == rate.MaxParts, first: rate.Past{Spent: true}})
+		s.view.Store(&view{counts: []count{{k, o.Began}}, first: rate.Past{Spent: true}})
 		return
 	}
 	s.view.Store(&view{counts: []count{{replicas: 1}}})
 }
 
-// now is by how many to divide: how many replicas there are, or as many as can be for one that has no part yet.
+// none stands for a replica that has no part: others have to hear of it first. It is given the smallest, which is next to nothing.
+const none = rate.MaxParts
+
+// now is by how many to divide.
 func (s *splits) now() int {
 	k := s.replicas()
 	if k < 1 {
-		return rate.MaxParts
+		return none
 	}
-	return min(k, rate.MaxParts)
+	return min(k, none)
 }
 
 func (s *splits) learn(since int64) {
@@ -89,8 +89,8 @@ func (s *splits) at(now int64) *view {
 	}
 	since := max(now, v.counts[0].since) // a clock that stepped back orders nothing
 	next := &view{counts: append([]count{{k, since}}, v.counts...), first: v.first}
-	if v.joining {
-		next = &view{counts: next.counts[:1], first: rate.Past{Spent: true}} // it begins now, with empty buckets
+	if v.counts[0].replicas == none { // it gets its part now, and it is empty
+		next = &view{counts: []count{{k, since}}, first: rate.Past{Spent: true}}
 	}
 	if last := len(next.counts) - 1; last > rate.MaxPast-2 {
 		next.counts, next.first = next.counts[:last], rate.Past{Since: next.counts[last].since}
@@ -100,14 +100,15 @@ func (s *splits) at(now int64) *view {
 	return next
 }
 
-// share makes t a take from this replica's part.
-func (s *splits) share(now int64, t *bucket.Take, room *[rate.MaxPast + 1]rate.Past) {
-	m := merge{parts: &s.parts, view: s.at(now), rule: rate.Past{Shape: t.Shape, Since: t.Since, Before: t.Before}}
+// share makes t a take from this replica's part, and says in how many parts the limit is divided.
+func (s *splits) share(now int64, t *bucket.Take, room *[rate.MaxPast + 1]rate.Past) int {
+	v := s.at(now)
+	m := merge{parts: &s.parts, view: v, rule: rate.Past{Shape: t.Shape, Since: t.Since, Before: t.Before}}
 	unchanged := t.Before == nil
 	first := m.next()
 	t.Shape, t.Since, t.Before = first.Shape, first.Since, nil
 	if m.over || unchanged && settled(now, &first) {
-		return
+		return v.counts[0].replicas
 	}
 	at := &t.Before
 	for i := range room {
@@ -117,9 +118,10 @@ func (s *splits) share(now int64, t *bucket.Take, room *[rate.MaxPast + 1]rate.P
 		}
 		*at, at = &room[i], &room[i].Before
 		if m.over {
-			return
+			break
 		}
 	}
+	return v.counts[0].replicas
 }
 
 // late is how long after a change decisions may still be made under the limit before it.

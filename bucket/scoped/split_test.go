@@ -32,9 +32,6 @@ func TestSplit(t *testing.T) {
 			{0, 5, 1, false, 0}, {4999 * time.Millisecond, 5, 1, false, 0}, {5 * time.Second, 5, 1, true, 0},
 			{20 * time.Second, 5, 2, true, 0}, {20 * time.Second, 5, 1, false, 0},
 		}},
-		"who has no part yet begins when it has": {second, 0, []step{
-			{0, 0, 1, false, 0}, {8 * time.Second, 0, 1, false, 0}, {8 * time.Second, 2, 1, false, 0}, {9999 * time.Millisecond, 2, 1, false, 0}, {10 * time.Second, 2, 1, true, 0},
-		}},
 		"also where it is only asked later": {second, 0, []step{{7 * time.Second, 5, 1, true, 0}, {7 * time.Second, 5, 1, false, 0}}},
 		"when another one comes, what is owed stays owed": {second, 0, []step{
 			{0, 1, 4, true, 6}, {0, 2, 1, true, 0}, {2 * time.Second, 2, 2, false, 1}, {2 * time.Second, 2, 1, true, 0},
@@ -44,6 +41,9 @@ func TestSplit(t *testing.T) {
 		}},
 		"a burst of less than one each is one": {rate.Limit{Tokens: 1, Per: time.Second, Burst: 2}, 0, []step{
 			{0, 4, 1, false, 0}, {4 * time.Second, 4, 1, true, 0}, {30 * time.Second, 4, 2, false, 1},
+		}},
+		"who has no part yet": {rate.Limit{Tokens: 100, Per: time.Second, Burst: 100}, 0, []step{
+			{0, 0, 1, false, 0}, {9 * time.Second, 0, 2, false, 0}, {10 * time.Second, 4, 1, false, 0}, {11 * time.Second, 4, 25, true, 0},
 		}},
 		"as often as it changes": {second, 0, []step{
 			{0, 1, 10, true, 0}, {time.Second, 2, 0, true, 0}, {2 * time.Second, 3, 0, true, 0}, {3 * time.Second, 4, 0, true, 0}, {4 * time.Second, 5, 0, true, 0},
@@ -81,6 +81,23 @@ func TestSplitOfAChangedRule(t *testing.T) {
 	_, outs := try(t, s, start+int64(7*time.Second), costing(changed, 0))
 	if outs[0].Remaining != 10 {
 		t.Errorf("at 7 s %d are left, want 10", outs[0].Remaining)
+	}
+}
+
+// Who has no part yet is not told to wait until the smallest part there is has a token, but for its part.
+func TestWithoutAPartTheWaitIsShort(t *testing.T) {
+	s := open(t, scoped.Options{Replicas: func() int { return 0 }, Began: start})
+	for _, c := range []struct {
+		cost int64
+		want bucket.Outcome
+	}{
+		{1, bucket.Outcome{RetryAfter: time.Second, ResetAfter: time.Second}},
+		{10, bucket.Outcome{RetryAfter: time.Second, ResetAfter: time.Second}},
+		{11, bucket.Outcome{Never: true, ResetAfter: time.Second}},
+	} {
+		if allowed, outs := try(t, s, start, costing(take(t, 1, second, bucket.Split, 0), c.cost)); allowed || outs[0] != c.want {
+			t.Errorf("%d tokens: %t, %+v, want %+v", c.cost, allowed, outs[0], c.want)
+		}
 	}
 }
 

@@ -36,7 +36,7 @@ type counts struct {
 func (s *Store) Status() Status {
 	c := &s.counts
 	st := Status{
-		Replicas: s.splits.now(), Losses: c.lost.Load(), Failed: c.failed.Load(), Denied: c.denied.Load(), Shared: c.shared.Load(),
+		Replicas: s.o.Replicas(), Losses: c.lost.Load(), Failed: c.failed.Load(), Denied: c.denied.Load(), Shared: c.shared.Load(),
 		Opened: c.opened.Load(), Spared: c.spared.Load(), Races: c.races.Load(), Undone: c.undone.Load(), Replayed: c.replayed.Load(), Missed: c.missed.Load(),
 	}
 	if o := s.breaker.outage.Load(); o != nil {
@@ -53,7 +53,7 @@ func (s *Store) tell() {
 
 // Sharing says how buckets are shared, for bucket.Bound.
 func (s *Store) Sharing() bucket.Sharing {
-	sharing := bucket.Sharing{Replicas: s.splits.now()}
+	sharing := bucket.Sharing{Replicas: max(1, s.o.Replicas())}
 	if s.o.Leases != nil {
 		sharing.TTL = s.o.Leases.Terms().TTL
 	}

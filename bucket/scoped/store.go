@@ -39,8 +39,8 @@ type Options struct {
 	// Leases takes batches from buckets of Strict. It is this Store's alone.
 	Leases *lease.Store
 
-	// Replicas is how many run now, this one among them. It is called once a decision over buckets of scope split, and must be quick. 0 says
-	// that this one has no part yet, because the others have not made room for it. Default 1.
+	// Replicas is by how many to divide limits of scope split: how many run now, this one among them. 0 is for one that has no part yet, and admits
+	// nothing under such limits. It is called once a take, and must be quick. The default is 1.
 	Replicas func() int
 
 	// Began is when this process did, in Unix nanoseconds of the clock that decisions are made by: one that joins others begins with empty
