@@ -292,7 +292,7 @@ func (c *Config) FillPaths() {
 		c.SecretFile = base + ".secret"
 	}
 	if c.LastGood == "" {
-		c.LastGood = base + ".last-good.json"
+		c.LastGood = c.copyAt() + ".last-good.json"
 	}
 }
 

@@ -50,16 +50,19 @@ func TestDatabase(t *testing.T) {
 
 // Beside a server there is no file, and no part of its URL becomes a path.
 func TestFilesBesideDatabase(t *testing.T) {
-	for _, tt := range []struct{ db, table, keys, want string }{
-		{"sqlite:/var/a.db", "", "", "/var/a.db.secret"},
-		{"postgres://u:hidden@h/d", "", "", "headgate.db.secret"},
-		{"postgres://u:hidden@h/d", "plans", "sqlite:/var/k.db", "/var/k.db.secret"},
-		{"sqlite:/var/theirs.db", "plans", "sqlite:/var/k.db", "/var/k.db.secret"},
+	for _, tt := range []struct{ db, table, keys, want, copied string }{
+		{"sqlite:/var/a.db", "", "", "/var/a.db.secret", "/var/a.db.last-good.json"},
+		{"postgres://u:hidden@h/d", "", "", "headgate.db.secret", "headgate.last-good.json"},
+		{"postgres://u:hidden@h/d", "plans", "sqlite:/var/k.db", "/var/k.db.secret", "/var/k.db.last-good.json"},
+		{"sqlite:/var/theirs.db", "plans", "sqlite:/var/k.db", "/var/k.db.secret", "/var/k.db.last-good.json"},
 	} {
 		c := config.Default()
 		c.DB, c.Database.Table, c.Database.Keys = tt.db, tt.table, tt.keys
 		if c.FillPaths(); c.SecretFile != tt.want {
 			t.Errorf("secret file of %s with table %q is %s, want %s", tt.db, tt.table, c.SecretFile, tt.want)
+		}
+		if c.LastGood != tt.copied {
+			t.Errorf("last good rules of %s with table %q are kept in %s, want %s", tt.db, tt.table, c.LastGood, tt.copied)
 		}
 	}
 }

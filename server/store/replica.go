@@ -42,7 +42,7 @@ var ErrNameTaken = errors.New("another replica has the name")
 
 // ErrNoFleet means that replicas do not tell of themselves here: the database
 // is somebody else's, or only read.
-var ErrNoFleet = errors.New("replicas are not kept here")
+var ErrNoFleet = errors.New("no replica tells of itself in a table that is only read (db_table)")
 
 const (
 	// forgetAfter is how long a replica is remembered that tells nothing.
