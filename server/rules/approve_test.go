@@ -56,9 +56,14 @@ func TestApprove(t *testing.T) {
 				t.Fatal(err)
 			}
 			c.approval.Actor = "op"
-			done, version, _, err := rules.Approve(t.Context(), db, filed.ID, c.approval, policy.CompileOptions{})
+			done, version, findings, err := rules.Approve(t.Context(), db, filed.ID, c.approval, policy.CompileOptions{})
 			if err != nil {
 				t.Fatal(err)
+			}
+			for _, f := range findings {
+				if f.Code == "no_endpoint" {
+					t.Errorf("Approve finds %v, want nothing about endpoints that nobody listed", f)
+				}
 			}
 			c.want.Project, c.want.Subject = c.project, c.asked.Subject
 			c.want.Per = max(c.want.Per, time.Second)
