@@ -148,13 +148,7 @@ be done.
 	}
 	f.addFlags(cmd)
 	cmd.Flags().StringVar(&expires, "expires", "", "when the grant ends: in 2h, or at 2027-01-31T12:00:00Z (default: given once)")
-	otherwise := cmd.FlagErrorFunc()
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		if match := shorthand.FindStringSubmatch(err.Error()); match != nil {
-			return usageError{wrongAmount(match[1])}
-		}
-		return otherwise(cmd, err)
-	})
+	takesNumber(cmd, wrongAmount)
 	return cmd
 }
 

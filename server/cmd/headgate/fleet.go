@@ -36,8 +36,11 @@ more than how old its rules may be, which is what is shown.`,
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			limited := cmd.Flags().Changed("max-lag")
-			if maxLag < 0 || watch < 0 || cmd.Flags().Changed("watch") && watch < minWatch {
-				return usagef("--max-lag is %v and --watch %v, want 0s or more and %v or more", maxLag, watch, minWatch)
+			if maxLag < 0 {
+				return usagef("--max-lag is %v, want 0s or more", maxLag)
+			}
+			if cmd.Flags().Changed("watch") && watch < minWatch {
+				return usagef("--watch is %v, want %v or more", watch, minWatch)
 			}
 			return through(cmd, &from.through, &from, forReading, func(c *client.Client) replicas { return c }, func(s *store.Store) replicas { return ownReplicas{s} }, func(all replicas) error {
 				show := func() error {

@@ -124,12 +124,14 @@ func TestApply(t *testing.T) {
 	before := must(t, dir, "policy", "export")
 	write(t, dir, "routes.txt", routesFile)
 	write(t, dir, "wrong.yaml", "rules:\n- {endpoint: GET /v1/nowhere, limit: 3}\n")
-	if code, _, text := call(t, dir, "policy", "apply", "wrong.yaml", "--yes", "--routes", "routes.txt"); code != exitFailure || !strings.Contains(text, `rule "GET /v1/nowhere"`) || !strings.Contains(text, "headgate routes") {
+	if code, out, text := call(t, dir, "policy", "apply", "wrong.yaml", "--dry-run", "--routes", "routes.txt"); code != exitFailure || out != "" || !strings.Contains(text, `rule "GET /v1/nowhere"`) || !strings.Contains(text, "headgate routes") {
 		t.Errorf("apply of a rule for no endpoint: exit %d, %s", code, text)
 	}
 	write(t, dir, "empty.yaml", "rules: []\n")
-	if code, _, text := call(t, dir, "policy", "apply", "empty.yaml", "--yes"); code != exitFailure || !strings.Contains(text, "at least one rule") {
-		t.Errorf("apply of nothing: exit %d, %s", code, text)
+	for _, sure := range []string{"--yes", "--dry-run"} {
+		if code, out, text := call(t, dir, "policy", "apply", "empty.yaml", sure); code != exitFailure || out != "" || !strings.Contains(text, "empty.yaml: rules is empty, want at least one rule") {
+			t.Errorf("apply of nothing %s: exit %d, %s%s", sure, code, out, text)
+		}
 	}
 	if after := must(t, dir, "policy", "export"); after != before {
 		t.Errorf("refused files changed the rules to %s", after)

@@ -14,6 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/headgate-io/headgate/server/store"
 )
 
 func main() {
@@ -92,6 +94,9 @@ func wrongFlag(err error) error {
 	var invalid *pflag.InvalidValueError
 	if !errors.As(err, &invalid) {
 		return err
+	}
+	if invalid.GetFlag().Name == "why" {
+		return fmt.Errorf("--why is %d bytes long, want one line of text, at most %d bytes", len(invalid.GetValue()), store.MaxWhy)
 	}
 	want := map[string]string{
 		"int": "a whole number", "int64": "a whole number", "duration": "a duration such as 10s", "bool": "true or false", "bytes": "an amount of memory such as 64MiB",

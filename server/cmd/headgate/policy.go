@@ -50,6 +50,9 @@ func (f *ruleFlags) key(r policy.Rule) store.RuleKey {
 
 func (f *ruleFlags) rule(endpoint string) (policy.Rule, error) {
 	rule := policy.Rule{Endpoint: endpoint, Project: f.project, Tier: f.tier}
+	if f.project != "" && f.tier != "" {
+		return rule, usagef("--project is %q and --tier %q, want one of the two", f.project, f.tier)
+	}
 	if err := rule.Subject.UnmarshalText([]byte(f.subject)); err != nil {
 		return rule, usageError{err}
 	}

@@ -31,7 +31,22 @@ func (f *planFlags) addFlags(cmd *cobra.Command) {
 }
 
 func addWhy(cmd *cobra.Command, why *string) {
-	cmd.Flags().StringVar(why, "why", "", fmt.Sprintf("the reason, for the history; at most %d bytes", store.MaxWhy))
+	cmd.Flags().Var((*reason)(why), "why", fmt.Sprintf("the reason, for the history; at most %d bytes", store.MaxWhy))
+}
+
+// reason is what --why takes: what the history does, and refused before a plan is
+// shown.
+type reason string
+
+func (r *reason) String() string { return string(*r) }
+func (r *reason) Type() string   { return "string" }
+
+func (r *reason) Set(text string) error {
+	if err := (store.Author{Actor: "local", Why: text}).Check(); err != nil {
+		return err
+	}
+	*r = reason(text)
+	return nil
 }
 
 func newPolicyApply() *cobra.Command {
@@ -62,7 +77,10 @@ changed, 2 after a wrong call, and 3 if --dry-run found something to change.`,
 				return err
 			}
 			if base < 0 {
-				return usagef("--base is %d, want a version", base)
+				return usagef("--base is %d, want a version, 1 or more", base)
+			}
+			if len(doc.Rules) == 0 && !keep {
+				return fmt.Errorf("%s: rules is empty, want at least one rule, or --keep: an empty table is taken for a fault", args[0])
 			}
 			if base == 0 {
 				base = doc.Number
@@ -92,6 +110,9 @@ func (f *planFlags) apply(ctx context.Context, cmd *cobra.Command, db rules.Edit
 	after := policy.Document{Rules: e.Set, Projects: e.Tiers}
 	if !e.Replace {
 		after = rules.Merge(now, after)
+	}
+	if err := rules.CheckAll(now, after, o); err != nil {
+		return err // a plan that would be refused is none
 	}
 	done, err := f.confirm(cmd, store.Compare(now, after))
 	if done || err != nil {

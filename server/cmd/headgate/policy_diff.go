@@ -46,6 +46,7 @@ different. "headgate policy history" lists the versions.`,
 	}
 	from.addFlags(cmd, "db", "server")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	takesNumber(cmd, wrongVersion)
 	return cmd
 }
 
@@ -53,11 +54,15 @@ func versionArguments(args []string) (versions []int64, err error) {
 	for _, arg := range args {
 		v, err := strconv.ParseInt(arg, 10, 64)
 		if err != nil || v < 1 {
-			return nil, usagef("version is %q, want a whole number, 1 or more; `headgate policy history` lists them", arg)
+			return nil, usageError{wrongVersion(arg)}
 		}
 		versions = append(versions, v)
 	}
 	return versions, nil
+}
+
+func wrongVersion(value string) error {
+	return fmt.Errorf("version is %q, want a whole number, 1 or more; `headgate policy history` lists them", value)
 }
 
 func difference(ctx context.Context, db rules.Editor, versions []int64) ([]store.Change, error) {

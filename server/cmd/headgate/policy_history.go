@@ -118,13 +118,13 @@ func writeHistory(ctx context.Context, w io.Writer, db rules.Editor, limit int, 
 		}
 		return writeJSON(w, rows)
 	}
-	table := newTable(w, "VERSION\tWHEN\tWHO\tWHY\tCHANGES")
+	table := newTable(w, "VERSION\tWHEN\tWHO\tCHANGES\tWHY")
 	for _, v := range list {
 		id := fmt.Sprint(v.ID)
 		if v.ID == 0 {
 			id = "pending"
 		}
-		table.row(id, v.At.Format(time.RFC3339), who(v), dash(v.Why), summary(v))
+		table.row(id, v.At.Format(time.RFC3339), who(v), summary(v), dash(v.Why))
 	}
 	return table.Flush()
 }

@@ -37,6 +37,7 @@ changed, 2 after a wrong call, and 3 if --dry-run found something to change.`,
 	}
 	from.addFlags(cmd, "db", "server")
 	f.addFlags(cmd)
+	takesNumber(cmd, wrongVersion)
 	return cmd
 }
 

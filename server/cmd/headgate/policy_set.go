@@ -88,7 +88,7 @@ documents. A running gateway acts on the change within a second.`,
 	flags.StringVar(&loss, "on-store-loss", "closed", "while the shared store cannot answer: closed (deny), share (go on with a share of the limit) or open (allow)")
 	addWhy(cmd, &why)
 	flags.StringVar(&name, "name", "", "name that clients see (default: made of endpoint and subject)")
-	cmd.SetFlagErrorFunc(negativeLimit(cmd.FlagErrorFunc()))
+	takesNumber(cmd, wrongLimit)
 	return cmd
 }
 
@@ -112,15 +112,16 @@ func sayLasting(ctx context.Context, w io.Writer, db editor, temporary policy.Ru
 // shorthand is how the flag parser complains about an argument like -1.
 var shorthand = regexp.MustCompile(`^unknown shorthand flag: '[0-9.]' in (-[0-9.]\S*)$`)
 
-// negativeLimit says what is wrong with a negative LIMIT, which the flag
-// parser takes for a flag.
-func negativeLimit(otherwise func(*cobra.Command, error) error) func(*cobra.Command, error) error {
-	return func(cmd *cobra.Command, err error) error {
+// takesNumber has a command say what is wrong with an argument below zero, which
+// the flag parser takes for a flag. Other faults of flags are its parent's to
+// tell, which it has when it runs.
+func takesNumber(cmd *cobra.Command, wrong func(value string) error) {
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		if match := shorthand.FindStringSubmatch(err.Error()); match != nil {
-			return usageError{wrongLimit(match[1])}
+			return usageError{wrong(match[1])}
 		}
-		return otherwise(cmd, err)
-	}
+		return cmd.Parent().FlagErrorFunc()(cmd, err)
+	})
 }
 
 func wrongLimit(value string) error {

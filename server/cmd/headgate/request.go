@@ -228,16 +228,14 @@ func newRequestDecline() *cobra.Command {
 	return cmd
 }
 
+// writeRequests leaves who filed and when to writeRequest: a line fits a
+// terminal, as long as the reason is short.
 func writeRequests(w io.Writer, list []admin.LimitRequest) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "ID\tFILED\tPROJECT\tBY\tLIMIT\tLASTING\tSTATE\tREASON")
+	fmt.Fprintln(table, "ID\tSTATE\tPROJECT\tLIMIT\tLASTING\tREASON")
 	for i := range list {
 		r := &list[i]
-		by := r.By
-		if r.Name != "" {
-			by = r.Name + " (" + by + ")"
-		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.ID, r.Filed.Format(time.RFC3339), plain(r.Project), plain(by), plain(askedText(&r.Request)), lasting(&r.Request), r.State, plain(r.Reason))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", r.ID, r.State, plain(r.Project), plain(askedText(&r.Request)), lasting(&r.Request), plain(r.Reason))
 	}
 	return table.Flush()
 }

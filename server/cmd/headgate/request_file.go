@@ -58,7 +58,7 @@ with ` + "`headgate request mine`" + `, and can withdraw it.`,
 	}
 	door.addFlags(cmd.Flags())
 	flags := cmd.Flags()
-	flags.StringVar(&f.Subject, "subject", "principal", "whose requests share the limit, as `headgate budgets --json` shows it")
+	flags.StringVar(&f.Subject, "subject", "principal", "whose requests share the limit, as headgate budgets --json shows it")
 	flags.StringVar(&f.Per, "per", "1s", "time over which LIMIT is given, in whole seconds")
 	flags.Int64Var(&f.Burst, "burst", 0, "most requests at once (default: as many as LIMIT)")
 	flags.StringVar(&f.For, "for", "", "how long it is needed from the approval on, such as 48h")
@@ -66,6 +66,7 @@ with ` + "`headgate request mine`" + `, and can withdraw it.`,
 	flags.StringVar(&f.Reason, "reason", "", "why, in a line (needed)")
 	flags.StringVar(&f.Name, "name", "", "who asks")
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
+	takesNumber(cmd, wrongLimit)
 	return cmd
 }
 
