@@ -26,7 +26,7 @@ type Config struct {
 	// Listen is where the gateway accepts requests. Default 127.0.0.1:8080.
 	Listen string `yaml:"listen"`
 
-	// Admin is where metrics, health and the policy API answer. Default
+	// Admin is where metrics, health and the admin API answer. Default
 	// 127.0.0.1:8081. Any address but loopback needs AdminTokenFile, or
 	// tokens in the database.
 	Admin string `yaml:"admin"`

@@ -47,7 +47,7 @@ func (f *configFlags) add(flags *pflag.FlagSet, name string) {
 	case "listen":
 		text(func(c *config.Config) *string { return &c.Listen }, "address of the gateway")
 	case "admin":
-		text(func(c *config.Config) *string { return &c.Admin }, "address of metrics, health and the policy API")
+		text(func(c *config.Config) *string { return &c.Admin }, "address of the admin listener: metrics, health and the admin API")
 	case "admin-token-file":
 		text(func(c *config.Config) *string { return &c.AdminTokenFile }, "file with the token of the admin listener; needed beyond loopback")
 	case "upstream":
