@@ -60,7 +60,7 @@ func TestSizeAndSettlementInAFile(t *testing.T) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}
-	if _, err := read(t, whole+"max_bytes: lots\n"); err == nil || !strings.Contains(err.Error(), "no amount of memory") {
+	if _, err := read(t, whole+"max_bytes: lots\n"); err == nil || !strings.Contains(err.Error(), `max_bytes is "lots", want an amount of memory such as 64MiB`) {
 		t.Errorf("max_bytes: lots = %v", err)
 	}
 }

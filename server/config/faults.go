@@ -25,8 +25,11 @@ var goWords = regexp.MustCompile(`cannot unmarshal|not found in type`)
 func faults(text []byte, err error) string {
 	var refused *yaml.TypeError
 	var document yaml.Node
-	if !errors.As(err, &refused) || yaml.Unmarshal(text, &document) != nil || len(document.Content) == 0 {
+	if yaml.Unmarshal(text, &document) != nil || len(document.Content) == 0 {
 		return oneLine(err)
+	}
+	if !errors.As(err, &refused) {
+		refused = &yaml.TypeError{} // a type of ours has refused its text, which ends the reading
 	}
 	var w faultFinder
 	w.look(document.Content[0], reflect.TypeFor[Config](), "")
@@ -152,6 +155,8 @@ func kindOf(t reflect.Type) string {
 		return "a duration such as 250ms, 10s or 1h30m"
 	case t == reflect.TypeFor[Bytes]():
 		return "an amount of memory such as 64MiB"
+	case t == reflect.TypeFor[Percent]():
+		return "a share from 1% to 99%, such as 50%"
 	}
 	switch t.Kind() {
 	case reflect.Struct, reflect.Map:

@@ -29,12 +29,13 @@ func TestAutoRevert(t *testing.T) {
 
 func TestAutoRevertFaults(t *testing.T) {
 	for text, want := range map[string]string{
-		"{share: 50}":                          `"50" is no share, want a whole number from 1 to 99 and %, such as 50%`,
-		"{share: 0%}":                          `"0%" is no share`,
-		"{share: 100%}":                        `"100%" is no share`,
-		"{share: 050%}":                        `"050%" is no share`,
-		"{share: 0.5}":                         `"0.5" is no share`,
-		"{share: -5%}":                         `"-5%" is no share`,
+		"{share: 50}":                          `line 4: auto_revert.share is "50", want a share from 1% to 99%, such as 50%`,
+		"{share: 0%}":                          `auto_revert.share is "0%", want a share`,
+		"{share: 100%}":                        `auto_revert.share is "100%", want a share`,
+		"{share: 050%}":                        `auto_revert.share is "050%", want a share`,
+		"{share: 0.5}":                         `auto_revert.share is "0.5", want a share`,
+		"{share: -5%}":                         `auto_revert.share is "-5%", want a share`,
+		"{share: 50, sahre: 1}":                `auto_revert.share is "50", want a share from 1% to 99%, such as 50%; line 4: auto_revert.sahre is no setting`,
 		"{sahre: 50%}":                         `auto_revert.sahre is no setting`,
 		"{for: 1m}":                            `auto_revert.share is "", want a share such as 50%`,
 		"{share: 50%, for: 1ms}":               `auto_revert.for is "1ms", want 500ms to 1h0m0s`,
