@@ -219,6 +219,41 @@ func testConflict(t *testing.T, d database) {
 	checkReproducible(t, s)
 }
 
+// Rules go by more than one statement, those that stay and those in other
+// places untouched.
+func TestRollbackOfManyRules(t *testing.T) { everywhere(t, testRollbackOfManyRules) }
+
+func testRollbackOfManyRules(t *testing.T, d database) {
+	s, ctx := d.open(t), t.Context()
+	who := store.Author{Actor: "ann"}
+	kept := []policy.Rule{{Endpoint: policy.Default, Limit: 1}, {Endpoint: "GET /7/{id}", Project: "other", Limit: 2}}
+	first, err := s.Apply(ctx, who, store.Edit{Set: kept, Replace: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var many []policy.Rule
+	for i := range 601 { // two statements of 250 and some
+		many = append(many, policy.Rule{Endpoint: fmt.Sprintf("GET /%d/{id}", i), Tier: "gold", Limit: 3})
+		many[i].Subject = policy.Subject(i % 2)
+	}
+	if _, err := s.Apply(ctx, who, store.Edit{Set: many}); err != nil {
+		t.Fatal(err)
+	}
+	back, err := s.Rollback(ctx, who, first.ID, first.ID+1)
+	if err != nil || back.Removed != len(many) {
+		t.Fatalf("Rollback = %+v, %v, want %d rules removed", back, err, len(many))
+	}
+	left, err := s.List(ctx)
+	if err != nil || len(left) != len(kept) {
+		t.Errorf("%d rules are left, %v, want the %d from before", len(left), err, len(kept))
+	}
+	for _, r := range kept {
+		if _, err := s.Get(ctx, store.KeyOf(r)); err != nil {
+			t.Errorf("Get(%v) = %v", store.KeyOf(r), err)
+		}
+	}
+}
+
 func TestRollback(t *testing.T) { everywhere(t, testRollback) }
 
 func testRollback(t *testing.T, d database) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/headgate-io/headgate/policy"
 )
@@ -260,19 +261,29 @@ func (p *plan) write(ctx context.Context, tx *tx) error {
 	return upsertProjects(ctx, tx, stay)
 }
 
+// removeRules takes as many rules with a statement as writeRules writes. The
+// triggers write the one row of the version once a statement, and the writes of
+// one transaction to one row cost PostgreSQL their number squared.
 func removeRules(ctx context.Context, tx *tx, places []place) error {
 	if len(places) == 0 {
 		return nil
 	}
-	remove, err := tx.PrepareContext(ctx, "DELETE FROM policies WHERE "+tx.dialect.sameRule)
+	most := min(tx.dialect.rows, len(places))
+	remove, err := tx.PrepareContext(ctx, "DELETE FROM policies WHERE "+strings.Repeat(tx.dialect.sameRule+" OR ", most-1)+tx.dialect.sameRule)
 	if err != nil {
 		return err
 	}
 	defer remove.Close()
-	for _, p := range places {
-		if _, err := remove.ExecContext(ctx, p.args()...); err != nil {
+	args := make([]any, 0, 5*most)
+	for len(places) >= most {
+		args = args[:0]
+		for _, p := range places[:most] {
+			args = append(args, p.args()...)
+		}
+		if _, err := remove.ExecContext(ctx, args...); err != nil {
 			return err
 		}
+		places = places[most:]
 	}
-	return nil
+	return removeRules(ctx, tx, places)
 }
