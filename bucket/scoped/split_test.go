@@ -1,7 +1,6 @@
 package scoped_test
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -97,19 +96,6 @@ func TestWithoutAPartTheWaitIsShort(t *testing.T) {
 	} {
 		if allowed, outs := try(t, s, start, costing(take(t, 1, second, bucket.Split, 0), c.cost)); allowed || outs[0] != c.want {
 			t.Errorf("%d tokens: %t, %+v, want %+v", c.cost, allowed, outs[0], c.want)
-		}
-	}
-}
-
-func TestSplitTakesAllocateNothing(t *testing.T) {
-	replicas := 3
-	s := open(t, scoped.Options{Replicas: func() int { return replicas }, Began: start})
-	roomy := rate.Limit{Tokens: 1e6, Per: time.Second, Burst: 1e6}
-	one := []bucket.Take{take(t, 1, roomy, bucket.Split, 0), take(t, 2, roomy, bucket.Local, 0)}
-	outs := make([]bucket.Outcome, 2)
-	for _, replicas = range []int{3, 4, 5} { // also while it matters what was before
-		if n := testing.AllocsPerRun(100, func() { _, _ = s.TryConsume(context.Background(), start+int64(time.Second), one, outs) }); n >= 1 {
-			t.Errorf("with %d replicas a decision allocates %v times, want 0", replicas, n)
 		}
 	}
 }

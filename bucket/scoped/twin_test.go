@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -48,16 +49,14 @@ func (tw twin) decide(now int64, numbers []uint64, takes []bucket.Take) bool {
 	return true
 }
 
-// Decisions over buckets of all scopes are those of the twin, and leave the same tokens everywhere, shadows or not. Leases are asked for
-// token by token here: nothing is taken ahead that the twin would not see.
+// Decisions over buckets that are local, split and strict are those of the twin, and leave the same tokens everywhere, shadows or not.
 func TestDecisionsAreThoseOfTheTwin(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 11))
 			now := start
 			local, far := table(t), newRemote(t)
-			held, _ := leases(t, func() int64 { return now })
-			s := open(t, scoped.Options{Local: local, Strict: far, Leases: held})
+			s := open(t, scoped.Options{Local: local, Strict: far})
 			tw := twin{}
 			limits := []rate.Limit{second, {Tokens: 3, Per: time.Second, Burst: 5}, {Tokens: 1, Per: time.Minute, Burst: 4}}
 			scopes := []bucket.Scope{bucket.Local, bucket.Split, bucket.Strict, bucket.Strict}
@@ -120,8 +119,10 @@ func TestFailuresAnywhere(t *testing.T) {
 			t.Run(fmt.Sprint(place, ", seed ", seed), func(t *testing.T) {
 				r := rand.New(rand.NewPCG(seed, 13))
 				now := start
+				var clock atomic.Int64 // now, for questions that nobody waits for
+				clock.Store(now)
 				far, near := newRemote(t), &racing{Store: table(t)}
-				held, keeper := leases(t, func() int64 { return now })
+				held, keeper := leases(t, clock.Load)
 				s := open(t, scoped.Options{Local: near, Strict: far, Leases: held})
 				chance := func() error {
 					if r.IntN(4) == 0 {
@@ -133,7 +134,13 @@ func TestFailuresAnywhere(t *testing.T) {
 				case "late":
 					far.late = func(string) error { return chance() }
 				case "lease":
-					keeper.fail = chance
+					fails := rand.New(rand.NewPCG(seed, 17)) // guarded by keeper.mu
+					keeper.fail = func() error {
+						if fails.IntN(4) == 0 {
+							return errGone
+						}
+						return nil
+					}
 				case "race":
 					near.rob = func() bool { return r.IntN(4) == 0 }
 				default:
@@ -155,6 +162,7 @@ func TestFailuresAnywhere(t *testing.T) {
 				denied, admitted, failed := 0, 0, 0
 				for range 3000 {
 					now += r.Int64N(int64(200 * time.Millisecond))
+					clock.Store(now)
 					var takes []bucket.Take
 					var numbers []uint64
 					for n := range uint64(9) {

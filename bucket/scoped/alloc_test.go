@@ -1,0 +1,26 @@
+//go:build !race
+
+package scoped_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/bucket/scoped"
+	"github.com/headgate-io/headgate/rate"
+)
+
+func TestSplitTakesAllocateNothing(t *testing.T) {
+	replicas := 3
+	s := open(t, scoped.Options{Replicas: func() int { return replicas }, Began: start})
+	roomy := rate.Limit{Tokens: 1e6, Per: time.Second, Burst: 1e6}
+	one := []bucket.Take{take(t, 1, roomy, bucket.Split, 0), take(t, 2, roomy, bucket.Local, 0)}
+	outs := make([]bucket.Outcome, 2)
+	for _, replicas = range []int{3, 4, 5} { // also while it matters what was before
+		if n := testing.AllocsPerRun(100, func() { _, _ = s.TryConsume(context.Background(), start+int64(time.Second), one, outs) }); n >= 1 {
+			t.Errorf("with %d replicas a decision allocates %v times, want 0", replicas, n)
+		}
+	}
+}
