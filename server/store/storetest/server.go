@@ -67,7 +67,7 @@ var postgres = kind{
 	},
 	serve: func(dir string) []string {
 		return []string{"postgres", "-D", dir + "/data", "-c", "listen_addresses=", "-c", "unix_socket_directories=" + dir,
-			"-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off", "-c", "max_connections=60", "-c", "shared_buffers=64MB"}
+			"-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off", "-c", "max_connections=300", "-c", "shared_buffers=64MB"}
 	},
 	stop: syscall.SIGINT, admin: "postgres", options: " OWNER app",
 	open: func(dir, database string) string {
