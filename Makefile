@@ -10,7 +10,7 @@ FUZZTIME ?= 30s
 UNWATCHED := -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/libc=-race=false
 
 .DEFAULT_GOAL := test
-.PHONY: help build run test lint fmt vet staticcheck modules portable proofs unit deps bench algorithms overhead policies rivals churn attacks fuzz clean
+.PHONY: help build run test lint fmt vet staticcheck modules portable proofs unit deps bench algorithms overhead policies rivals churn scaling attacks fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,6 +75,9 @@ rivals: ## measure other Go limiters beside this one, write docs/benchmarks/riva
 
 churn: ## attack bounded tables with more keys than they hold, write docs/benchmarks/churn.md (a minute or two)
 	cd eval && go run ./churn
+
+scaling: ## run 1, 2, 4 and 8 gateways before one API, write docs/benchmarks/scaling.md (some minutes)
+	cd eval && go run ./scaling
 
 attacks: ## attack the gateway and other limiters over sockets, write docs/attacks.md (some minutes)
 	cd eval && go run ./attacks
