@@ -20,7 +20,7 @@ import (
 // the new, the rows read, and what the collector of garbage lets stand.
 const (
 	perRule = 2500
-	besides = 200 << 20
+	besides = 300 << 20
 )
 
 // inserted are statements that make rules, and before, amid and after them one
