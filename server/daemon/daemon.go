@@ -405,7 +405,7 @@ func (p *parts) resolver(c config.Config, o Options) (_ *identity.Resolver, err 
 	if o.readOnly && p.keys.len() == 0 {
 		return identity.New(who) // nobody has a key, so no secret is needed
 	}
-	if p.apiKeys, err = newAPIKeys(c, p.database, p.keys.len(), o.Log); err != nil {
+	if p.apiKeys, err = newAPIKeys(c, p.database, p.keys, o.Log); err != nil {
 		return nil, err
 	}
 	who.Keys, who.Digester, who.Rotated = p.keys, p.apiKeys.digester, p.apiKeys.rehash.note

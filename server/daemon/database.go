@@ -234,6 +234,12 @@ func decodeKeys(data []byte) (records []identity.KeyRecord, err error) {
 func (k *keyring) Start(ctx context.Context) error { return k.value.Start(ctx) }
 func (k *keyring) Run(ctx context.Context)         { k.value.Run(ctx) }
 
+func (k *keyring) reload(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, rehashTimeout)
+	defer cancel()
+	return k.value.Reload(ctx)
+}
+
 func (k *keyring) len() int {
 	if ring := k.value.Get(); ring != nil {
 		return ring.Len()

@@ -28,15 +28,16 @@ type apiKeys struct {
 	digester *identity.Digester // nil if no key can be recognised
 	secrets  store.Secrets      // those in force; only watch uses them
 	said     string             // the last complaint; only watch uses it
+	keys     *keyring
 	rehash   *rehasher
 }
 
-// newAPIKeys reads the secret. keys is how many there are already.
-func newAPIKeys(c config.Config, db *database, keys int, log *slog.Logger) (*apiKeys, error) {
+// newAPIKeys reads the secret that keys are under.
+func newAPIKeys(c config.Config, db *database, keys *keyring, log *slog.Logger) (*apiKeys, error) {
 	if log == nil {
 		log = slog.Default()
 	}
-	secrets, err := loadSecrets(c.SecretFile, keys, log)
+	secrets, err := loadSecrets(c.SecretFile, keys.len(), log)
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +46,7 @@ func newAPIKeys(c config.Config, db *database, keys int, log *slog.Logger) (*api
 		return nil, err
 	}
 	return &apiKeys{
-		file: c.SecretFile, log: log, digester: digester, secrets: secrets,
+		file: c.SecretFile, log: log, digester: digester, secrets: secrets, keys: keys,
 		rehash: &rehasher{db: db, log: log, pending: map[identity.Digest]identity.Rotation{}},
 	}, nil
 }
@@ -81,7 +82,7 @@ func (k *apiKeys) run(ctx context.Context, interval time.Duration) {
 		case <-ctx.Done():
 			return
 		case <-look.C:
-			k.watch()
+			k.watch(ctx)
 		case <-move.C:
 			k.rehash.flush(ctx)
 		}
@@ -91,7 +92,10 @@ func (k *apiKeys) run(ctx context.Context, interval time.Duration) {
 // watch puts a changed secret file in force. One that cannot be read, or has no
 // secret in common with those in force, changes nothing: every key would be
 // unknown from then on.
-func (k *apiKeys) watch() {
+//
+// Before a secret goes, the keys are read: those that were moved to another one
+// a moment ago are known under it then, and are not unknown for a while.
+func (k *apiKeys) watch(ctx context.Context) {
 	next, err := store.ReadSecrets(k.file, nil)
 	switch {
 	case err != nil:
@@ -103,6 +107,12 @@ func (k *apiKeys) watch() {
 	case !next.Follow(k.secrets):
 		k.complain(fmt.Sprintf("secret file %s: has no secret in common with those in force, so every API key would be unknown; to use it nevertheless, restart", k.file))
 		return
+	}
+	if next.Drops(k.secrets) {
+		if err := k.keys.reload(ctx); err != nil {
+			k.complain(fmt.Sprintf("secret file %s: a secret is gone from it, and the keys that are under the others cannot be read: %v", k.file, err))
+			return
+		}
 	}
 	if err := k.digester.Replace(next.Current, next.Previous); err != nil {
 		k.complain(err.Error())

@@ -33,9 +33,18 @@ func keysOf(t *testing.T) (k *apiKeys, db *store.Store, path string, log *bytes.
 		t.Fatal(err)
 	}
 	log = &bytes.Buffer{}
-	if k, err = newAPIKeys(c, d, 0, slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))); err != nil {
+	to := slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	ring, err := newKeyring(d, c, to)
+	if err != nil {
 		t.Fatal(err)
 	}
+	if err := ring.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if k, err = newAPIKeys(c, d, ring, to); err != nil {
+		t.Fatal(err)
+	}
+	log.Reset()
 	return k, db, c.SecretFile, log
 }
 
@@ -64,7 +73,7 @@ func TestSecretFileIsWatched(t *testing.T) {
 		if err := os.WriteFile(path, []byte(step.content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		k.watch()
+		k.watch(t.Context())
 		var want store.Secrets
 		want.Current, _ = hex.DecodeString(step.current)
 		if step.previous != "" {
@@ -90,7 +99,7 @@ func TestSecretFileIsWatched(t *testing.T) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	k.watch()
+	k.watch(t.Context())
 	if !strings.Contains(log.String(), "no such file") {
 		t.Errorf("without the file the log says %q", log)
 	}
@@ -116,7 +125,7 @@ func TestKeysMoveToTheNewSecret(t *testing.T) {
 	if _, err := store.RotateSecret(path); err != nil {
 		t.Fatal(err)
 	}
-	k.watch()
+	k.watch(t.Context())
 	current, previous := k.digester.SecretIDs()
 	move := identity.Rotation{Old: k.digester.PreviousDigest(text), New: k.digester.Digest(text), SecretID: current}
 
@@ -132,6 +141,50 @@ func TestKeysMoveToTheNewSecret(t *testing.T) {
 	}
 	if !strings.Contains(log.String(), "moved API keys") || strings.Contains(log.String(), text) {
 		t.Errorf("the log says %s", log)
+	}
+}
+
+// The secret before may be dropped as soon as the last key was moved, whether or
+// not the gateway has read the keys since.
+func TestMovedKeysAreKnownWhenTheSecretGoes(t *testing.T) {
+	k, db, path, log := keysOf(t)
+	_, text, err := db.CreateKey(t.Context(), k.digester, store.NewKey{Project: "acme"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := k.keys.reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.RotateSecret(path); err != nil {
+		t.Fatal(err)
+	}
+	k.watch(t.Context())
+	current, _ := k.digester.SecretIDs()
+	k.rehash.notBefore = time.Time{}
+	k.rehash.note(identity.Rotation{Old: k.digester.PreviousDigest(text), New: k.digester.Digest(text), SecretID: current})
+	k.rehash.flush(t.Context())
+	if _, err := store.DropPrevious(path); err != nil {
+		t.Fatal(err)
+	}
+	k.watch(t.Context())
+	if key, err := k.keys.Find(t.Context(), k.digester.Digest(text)); err != nil || key.Project != "acme" {
+		t.Errorf("%+v, %v, want the key of acme", key, err)
+	}
+
+	// Without the keys, the secret stays.
+	if _, err := store.RotateSecret(path); err != nil {
+		t.Fatal(err)
+	}
+	k.watch(t.Context())
+	_, before := k.digester.SecretIDs()
+	db.Close()
+	if _, err := store.DropPrevious(path); err != nil {
+		t.Fatal(err)
+	}
+	log.Reset()
+	k.watch(t.Context())
+	if _, previous := k.digester.SecretIDs(); previous != before || !strings.Contains(log.String(), "a secret is gone from it") {
+		t.Errorf("the secret before is %q, want %q; the log says %s", previous, before, log)
 	}
 }
 

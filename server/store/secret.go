@@ -161,6 +161,13 @@ func (s Secrets) Follow(other Secrets) bool {
 	return false
 }
 
+// Drops reports whether other has a secret that s lacks, so that keys under it
+// are unknown with s.
+func (s Secrets) Drops(other Secrets) bool {
+	has := func(secret Secret) bool { return bytes.Equal(secret, s.Current) || bytes.Equal(secret, s.Previous) }
+	return !has(other.Current) || other.Previous != nil && !has(other.Previous)
+}
+
 // RotateSecret draws a new secret, and keeps the one that the file has as the
 // previous one. A file that has a previous one already is refused: its keys
 // would be lost.

@@ -100,6 +100,12 @@ var seldom = []column{
 		}
 		return r.Algorithm.String()
 	}},
+	{"SCOPE", func(r policy.Rule) string {
+		if r.Scope == policy.Local {
+			return ""
+		}
+		return r.Scope.String()
+	}},
 	{"NAME", func(r policy.Rule) string { return r.Name }},
 }
 
