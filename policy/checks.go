@@ -22,7 +22,7 @@ var checks = []Check{
 	{"cost", Error}, {"costs", Error}, {"burst_percent", Error}, {"too_many_names", Error},
 
 	{"no_default", Warning}, {"no_unknown", Warning}, {"no_endpoint", Warning}, {"unreachable", Warning},
-	{"expired", Warning}, {"void", Warning}, {"above_guard", Warning}, {"unseen", Warning}, {"unshared", Warning},
+	{"expired", Warning}, {"void", Warning}, {"above_guard", Warning}, {"unseen", Warning}, {"unshared", Warning}, {"scattered", Warning},
 	{"lockout", Warning}, {"unused_identifier", Warning},
 	{"tier_without_rule", Warning}, {"secret_in_name", Warning},
 

@@ -321,6 +321,7 @@ func (c *compiler) checkIdentified() {
 	}
 	c.checkNames()
 	c.checkTiers()
+	c.checkScattered()
 }
 
 // endpointCost is an endpoint that costs more than one token.

@@ -23,6 +23,9 @@ func TestScopes(t *testing.T) {
 		o     policy.CompileOptions
 		wrong string // the error, or the warning
 	}{
+		"alone beside a store":           {policy.Rule{}, policy.CompileOptions{Shared: true}, `warning: rules[0] (default): scope is "local", want "lease" or "strict", because each of k replicas admits the limit by itself`},
+		"a guard by address":             {policy.Rule{Subject: policy.SubjectIP}, policy.CompileOptions{Shared: true}, ""},
+		"a window beside a store":        {policy.Rule{Algorithm: policy.SlidingLog}, policy.CompileOptions{Shared: true}, ""},
 		"split needs no store":           {policy.Rule{Scope: policy.Split}, policy.CompileOptions{}, ""},
 		"strict with a store":            {policy.Rule{Scope: policy.Strict}, policy.CompileOptions{Shared: true}, ""},
 		"a queue for all":                {policy.Rule{Scope: policy.Strict, Algorithm: policy.LeakyBucket}, policy.CompileOptions{Shared: true}, ""},

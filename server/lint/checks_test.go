@@ -108,7 +108,7 @@ func lintExample(t *testing.T, files map[string]string, code string) lint.Result
 		t.Fatal(err)
 	}
 	r, err := lint.File(code+".yaml", lint.Options{Compile: policy.CompileOptions{
-		Endpoints: registry.Table, Costs: registry.Costs, Identified: registry.Identified, BurstPercent: c.BurstPercent, Unseen: daemon.Unseen(c), Now: today,
+		Endpoints: registry.Table, Costs: registry.Costs, Identified: registry.Identified, BurstPercent: c.BurstPercent, Unseen: daemon.Unseen(c), Shared: c.Store.On(), Now: today,
 	}})
 	if err != nil {
 		t.Fatal(err)
