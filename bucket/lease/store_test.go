@@ -297,7 +297,7 @@ func TestStoreRefuses(t *testing.T) {
 // Many at once: what is admitted was granted, and every request is answered.
 func TestStoreConcurrently(t *testing.T) {
 	a := &authority{delay: 50 * time.Microsecond}
-	s := open(t, lease.Options{Authority: a, Deadline: 100 * time.Millisecond, MaxAccounts: 64})
+	s := open(t, lease.Options{Authority: a, Terms: lease.Terms{TTL: time.Minute}, Deadline: time.Minute, MaxAccounts: 64})
 	sh := shape(t, 1, 2000)
 	var wg sync.WaitGroup
 	var mu sync.Mutex
