@@ -33,7 +33,7 @@ var allowed = map[string][]string{
 	"policy/sql":        {"policy"},
 	"bucket":            {"key", "rate"},
 	"bucket/memory":     {"bucket", "key", "rate"},
-	"bucket/buckettest": {"bucket", "key", "rate"},
+	"bucket/buckettest": {"bucket", "key", "rate", "internal/race"},
 	"bucket/lease":      {"bucket", "key", "rate"},
 	"bucket/redis":      {"bucket", "bucket/lease", "rate"},        // answers questions for leases; a client of the server comes from outside, as one method
 	"bucket/scoped":     {"bucket", "bucket/lease", "key", "rate"}, // decides which of the others to ask
@@ -45,6 +45,7 @@ var allowed = map[string][]string{
 	"proofs":            {}, // no Go but a test
 
 	"internal/mortal":    {},                  // processes that end with the test that started them
+	"internal/race":      {},                  // whether the race detector watches a test
 	"internal/redistest": {"internal/mortal"}, // real servers for tests
 }
 

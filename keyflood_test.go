@@ -14,6 +14,7 @@ import (
 	"github.com/headgate-io/headgate/bucket/memory"
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/internal/race"
 	"github.com/headgate-io/headgate/policy"
 )
 
@@ -93,12 +94,9 @@ func TestA5MadeUpKeysAllocateNoBucket(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			requests := 1_000_000
-			if allocationsUnderTest > 1 {
-				requests = 200_000
-			}
+			requests := race.Fewer(1_000_000)
 			if name == "cached" {
-				requests = 100_000 // each is a look-up on a goroutine of its own
+				requests = race.Fewer(100_000) // each is a look-up on a goroutine of its own
 			}
 			random := rand.New(rand.NewPCG(21, 22))
 			header, value := http.Header{}, make([]string, 1)

@@ -14,6 +14,7 @@ import (
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/bucket/memory"
 	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/internal/race"
 	"github.com/headgate-io/headgate/policy"
 )
 
@@ -161,7 +162,7 @@ func (l *lindley) drain(now time.Time, rate float64) {
 // is admitted is at most the largest burst there was, the rises of bursts by
 // changes of limits, and what the rates in force gave.
 func TestMovesAreBounded(t *testing.T) {
-	for seed := range uint64(20) {
+	for seed := range race.Fewer(uint64(20)) {
 		for _, changes := range []bool{false, true} {
 			for _, size := range []int{8, 1 << 12} {
 				rng := rand.New(rand.NewPCG(seed, 7))

@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/headgate-io/headgate/body"
+	"github.com/headgate-io/headgate/internal/race"
 )
 
 func newFinder(t testing.TB, f body.Field) *body.Finder {
@@ -213,7 +214,7 @@ func TestRandomJSONAgreesWithTheTwin(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	finders := map[string]*body.Finder{"user": exact(t, "user"), "a.user": exact(t, "a.user"), "a.a.user": exact(t, "a.a.user")}
 	found := 0
-	for range 30000 {
+	for range race.Fewer(30000) {
 		text := []byte(randomValue(random, 0))
 		for range random.IntN(3) {
 			text = mutate(random, text)
@@ -228,7 +229,7 @@ func TestRandomJSONAgreesWithTheTwin(t *testing.T) {
 			t.Fatalf("seed %d", seed)
 		}
 	}
-	if found < 200 {
+	if found < race.Fewer(200) {
 		t.Errorf("%d identifiers found, want the generator to make more", found)
 	}
 }
@@ -360,7 +361,7 @@ func TestRandomFormsAgreeWithTheTwin(t *testing.T) {
 		"x[user]": newFinder(t, body.Field{Name: "x[user]", Format: body.Form, Spellings: body.Exact, MaxLength: body.MostLength}),
 		"u.ser":   newFinder(t, body.Field{Name: "u.ser", Format: body.Form, Spellings: body.Exact, MaxLength: body.MostLength}),
 	}
-	for range 30000 {
+	for range race.Fewer(30000) {
 		var pairs []string
 		for range 1 + random.IntN(3) {
 			p := names[random.IntN(len(names))]

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/headgate-io/headgate/endpoint"
+	"github.com/headgate-io/headgate/internal/race"
 )
 
 func readJSON(t testing.TB, file string, into any) {
@@ -339,7 +340,8 @@ func TestPayloadsCreateNoEndpoints(t *testing.T) {
 		table := compile(t, p, templates...)
 		seen := make(map[endpoint.Match]bool)
 		for _, file := range []string{"payloads-deep_traversal.txt.gz", "payloads-directory_traversal.txt.gz"} {
-			for _, line := range lines(t, file) {
+			payloads := lines(t, file)
+			for _, line := range payloads[:race.Fewer(len(payloads))] {
 				for _, prefix := range []string{"", "/", "/api/", "/api/files/", "/v1/customers/"} {
 					target := prefix + line
 					sent++
@@ -363,8 +365,8 @@ func TestPayloadsCreateNoEndpoints(t *testing.T) {
 			t.Errorf("%+v: payloads reach %d templates, want at most the 3 they can spell", p, known)
 		}
 	}
-	if sent < 68*5*1000 {
-		t.Errorf("sent %d payloads, want 340000 or more", sent)
+	if want := race.Fewer(68 * 5 * 1000); sent < want {
+		t.Errorf("sent %d payloads, want %d or more", sent, want)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/headgate-io/headgate/internal/race"
 	"github.com/headgate-io/headgate/policy"
 )
 
@@ -26,7 +27,7 @@ func percentSet(t *testing.T, ep string, percent int64) (*policy.Set, policy.Rul
 // closely as drawing them would (five standard deviations of the binomial), and
 // all of those that a smaller one takes in.
 func TestShareOfSubjects(t *testing.T) {
-	const n = 20_000
+	n := race.Fewer(20_000)
 	for _, ep := range []string{policy.Default, policy.All, policy.UnknownEndpoint} {
 		in := make([]bool, n)
 		for percent := int64(1); percent <= 100; percent++ {
@@ -43,7 +44,7 @@ func TestShareOfSubjects(t *testing.T) {
 				}
 			}
 			p := float64(percent) / 100
-			if off := math.Abs(float64(count) - n*p); off > 5*math.Sqrt(n*p*(1-p)) {
+			if off := math.Abs(float64(count) - float64(n)*p); off > 5*math.Sqrt(float64(n)*p*(1-p)) {
 				t.Errorf("%s at %d %%: %d of %d subjects", ep, percent, count, n)
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate/endpoint"
+	"github.com/headgate-io/headgate/internal/race"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/rate"
 )
@@ -276,7 +277,7 @@ func TestResolveAgainstTheSpecification(t *testing.T) {
 	start := time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC)
 	tenants := []string{"", "a", "b", "c", "d", "gold", "silver"}
 	var previous *policy.Set
-	for round := range 500 {
+	for round := range race.Fewer(500) {
 		doc := randomDocument(rng, texts, start)
 		set := compile(t, doc, policy.CompileOptions{Endpoints: endpoints, Now: start, Previous: previous})
 		previous = set

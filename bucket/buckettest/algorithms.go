@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/internal/race"
 	"github.com/headgate-io/headgate/rate"
 )
 
@@ -82,7 +83,7 @@ func everyEnvelope(s *suite, a rate.Algorithm, n uint64) {
 	bound := WorstCase(a) * shape.Burst()
 	queue, last := int64(0), s.now
 	var admitted []bucket.Take // with Since for the time
-	for range 600 {
+	for range race.Fewer(600) {
 		s.now += rng.Int64N(1+rng.Int64N(400)) * 1_000_000
 		take := bucket.Take{Key: Key(n), Shape: shape, Cost: 1 + rng.Int64N(9)}
 		allowed, _ := s.try(take)
@@ -207,7 +208,7 @@ func changedAlgorithmEnvelope(s *suite) {
 	n := uint64(0)
 	for _, from := range s.algorithms {
 		for _, to := range s.algorithms {
-			for range 8 {
+			for range race.Fewer(8) {
 				n++
 				shapes := [2]rate.Shape{s.algorithm(from, 1+rng.Int64N(20), 2*time.Second), s.algorithm(to, 1+rng.Int64N(20), 2*time.Second)}
 				bound := max(WorstCase(from)*shapes[0].Burst(), WorstCase(to)*shapes[1].Burst()) * 2000
@@ -237,7 +238,7 @@ func changedAlgorithmEnvelope(s *suite) {
 // also when nobody takes for some limits.
 func changedManyTimesEnvelope(s *suite) {
 	rng := rand.New(rand.NewPCG(8, 9))
-	for n := range uint64(300) {
+	for n := range race.Fewer(uint64(300)) {
 		var queue, surplus, last int64 // queue in tokens times 2000, time in milliseconds
 		take := bucket.Take{Key: Key(n), Cost: 1}
 		a := rate.TokenBucket

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/internal/race"
 	"github.com/headgate-io/headgate/key"
 	"github.com/headgate-io/headgate/rate"
 )
@@ -220,7 +221,7 @@ func envelope(s *suite) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	take := bucket.Take{Key: Key(1), Shape: s.shape(70, time.Second, 30)}
 	queue, last := int64(0), s.now // Lindley's recursion: never above the burst, whatever interval is looked at
-	for range 3000 {
+	for range race.Fewer(3000) {
 		s.now += rng.Int64N(30) * 1_000_000
 		take.Cost = 1 + rng.Int64N(5)
 		if allowed, _ := s.try(take); allowed {
@@ -398,7 +399,7 @@ func btoi(b bool) int64 {
 
 func peek(s *suite) {
 	rng := rand.New(rand.NewPCG(5, 8))
-	for range 2000 {
+	for range race.Fewer(2000) {
 		s.now += rng.Int64N(200) * 1_000_000
 		var takes []bucket.Take
 		for range 1 + rng.IntN(4) {
@@ -471,7 +472,7 @@ func changedSince(s *suite) {
 
 func changedEnvelope(s *suite) {
 	rng := rand.New(rand.NewPCG(6, 6))
-	for n := range uint64(300) {
+	for n := range race.Fewer(uint64(300)) {
 		limits := [2]rate.Limit{
 			{Tokens: 1 + rng.Int64N(9), Per: time.Second, Burst: 1 + rng.Int64N(9)},
 			{Tokens: 1 + rng.Int64N(9), Per: time.Second, Burst: 1 + rng.Int64N(9)},
@@ -546,7 +547,7 @@ func changedUnknown(s *suite) {
 // changedOften has a limit change up to six times, up and down, and is idle under some of them.
 func changedOften(s *suite) {
 	rng := rand.New(rand.NewPCG(6, 7))
-	for n := range uint64(400) {
+	for n := range race.Fewer(uint64(400)) {
 		limit := func() rate.Limit {
 			return rate.Limit{Tokens: 1 + rng.Int64N(9)*rng.Int64N(9), Per: time.Second, Burst: 1 + rng.Int64N(20), Algorithm: rate.Algorithm(rng.IntN(2))}
 		}

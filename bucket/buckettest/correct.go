@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/internal/race"
 	"github.com/headgate-io/headgate/key"
 	"github.com/headgate-io/headgate/rate"
 )
@@ -94,7 +95,7 @@ func everySettlement(s *suite, a rate.Algorithm, n uint64) {
 	rng := rand.New(rand.NewPCG(uint64(a), n))
 	right := new(Twin)
 	var open []charge
-	for range 400 {
+	for range race.Fewer(400) {
 		s.now += rng.Int64N(int64(time.Second))
 		kept := open[:0]
 		for _, c := range open {

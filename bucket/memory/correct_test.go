@@ -10,6 +10,7 @@ import (
 	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/bucket/buckettest"
 	"github.com/headgate-io/headgate/bucket/memory"
+	"github.com/headgate-io/headgate/internal/race"
 	"github.com/headgate-io/headgate/key"
 	"github.com/headgate-io/headgate/rate"
 )
@@ -55,7 +56,7 @@ func (sc *schedule) changes(now int64) []bucket.Change {
 
 // TestCorrectionsAreExact: takes and corrections in any order, of which none is evicted in debt, leave what they leave in an unlimited table.
 func TestCorrectionsAreExact(t *testing.T) {
-	for seed := range uint64(4) {
+	for seed := range race.Fewer(uint64(4)) {
 		sc := newSchedule(t, seed, 300)
 		store, twin := open(t, memory.Options{MaxBuckets: 1 << 14, MaxLogs: 1 << 13}), new(buckettest.Twin)
 		now := noon
@@ -86,7 +87,7 @@ func TestCorrectionsAreExact(t *testing.T) {
 // TestEvictionForgetsNoCorrection: costs that are added, beyond the burst too, are owed by buckets that were evicted and came back. The
 // twin repeats what the table admits and takes off what the table took off.
 func TestEvictionForgetsNoCorrection(t *testing.T) {
-	for seed := range uint64(3) {
+	for seed := range race.Fewer(uint64(3)) {
 		sc := newSchedule(t, seed, 200)
 		store, twin := open(t, memory.Options{MaxBuckets: 64, SketchWidth: 100_000}), new(buckettest.Twin)
 		now, admitted := noon, 0
@@ -130,7 +131,7 @@ func TestEvictionForgetsNoSettlement(t *testing.T) {
 		at       int64
 		settleAt int64
 	}
-	for seed := range uint64(3) {
+	for seed := range race.Fewer(uint64(3)) {
 		sc := newSchedule(t, seed, 200)
 		store, right := open(t, memory.Options{MaxBuckets: 64, SketchWidth: 100_000}), new(buckettest.Twin)
 		now, settled := noon, 0

@@ -11,6 +11,7 @@ import (
 	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/bucket/buckettest"
 	"github.com/headgate-io/headgate/bucket/memory"
+	"github.com/headgate-io/headgate/internal/race"
 	"github.com/headgate-io/headgate/key"
 	"github.com/headgate-io/headgate/rate"
 )
@@ -142,7 +143,7 @@ func decide(t testing.TB, store consumer, now int64, takes []bucket.Take) (bool,
 
 // TestLargeTableIsExact: while nothing is evicted in debt, the table gives the answers of an unlimited one, whatever the clock and the rules do.
 func TestLargeTableIsExact(t *testing.T) {
-	for seed := range uint64(4) {
+	for seed := range race.Fewer(uint64(4)) {
 		sc := newSchedule(t, seed, 300)
 		store, twin := open(t, memory.Options{MaxBuckets: 1 << 14, MaxLogs: 1 << 13}), new(buckettest.Twin)
 		now := noon
@@ -193,7 +194,7 @@ func TestEvictionNeverGrants(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			tries := *seeds
+			tries := race.Fewer(*seeds)
 			if !test.change {
 				tries = (tries + 3) / 4
 			}
