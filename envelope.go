@@ -23,3 +23,23 @@ func (l *Limiter) Envelope(r policy.Rule) (bucket.Envelope, bucket.Sharing) {
 	limit := rate.Limit{Tokens: r.Limit, Per: max(r.Per, time.Second), Burst: r.Burst, Algorithm: rate.Algorithm(r.Algorithm)}
 	return sharing.Envelope(limit, scope), sharing
 }
+
+// EnvelopeAccount is a bucket.Envelope: in any interval, all replicas together
+// admit at most Burst + Excess tokens, and what Tokens per Per give in it.
+type EnvelopeAccount struct {
+	Replicas int           `json:"replicas"`
+	Burst    int64         `json:"burst"`
+	Tokens   int64         `json:"tokens"`
+	Per      time.Duration `json:"per_ns"`
+	Excess   int64         `json:"excess"`
+}
+
+// Promise is the Envelope of a rule for people, or false where this process is the
+// only one and the rule says it all.
+func (l *Limiter) Promise(r policy.Rule) (EnvelopeAccount, bool) {
+	e, sharing := l.Envelope(r)
+	if r.Scope == policy.Local && sharing.Replicas == 1 {
+		return EnvelopeAccount{}, false
+	}
+	return EnvelopeAccount{sharing.Replicas, e.Burst, e.Tokens, e.Per, e.Excess}, true
+}

@@ -106,16 +106,6 @@ type BucketAccount struct {
 	StandsFor string    `json:"stands_for,omitempty"`
 }
 
-// EnvelopeAccount is a bucket.Envelope: in any interval, all replicas together
-// admit at most Burst + Excess tokens, and what Tokens per Per give in it.
-type EnvelopeAccount struct {
-	Replicas int           `json:"replicas"`
-	Burst    int64         `json:"burst"`
-	Tokens   int64         `json:"tokens"`
-	Per      time.Duration `json:"per_ns"`
-	Excess   int64         `json:"excess"`
-}
-
 // VerdictAccount is what Check would answer.
 type VerdictAccount struct {
 	Allowed    bool          `json:"allowed"`
@@ -249,8 +239,8 @@ func (l *Limiter) explainBuckets(x *Explanation, d *Decision) {
 		if rule.Scope.Shared() {
 			account.OnStoreLoss = rule.OnStoreLoss.String()
 		}
-		if e, sharing := l.Envelope(rule); rule.Scope != policy.Local || sharing.Replicas > 1 {
-			account.Envelope = &EnvelopeAccount{sharing.Replicas, e.Burst, e.Tokens, e.Per, e.Excess}
+		if e, told := l.Promise(rule); told {
+			account.Envelope = &e
 		}
 		x.Buckets = append(x.Buckets, account)
 	}

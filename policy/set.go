@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"iter"
 	"math"
 	"math/bits"
 	"slices"
@@ -395,6 +396,18 @@ func (s *Set) Rule(id RuleID) Rule {
 		rule.Expires = time.Unix(0, more.expires).UTC()
 	}
 	return rule
+}
+
+// ForEverybody yields the rules that are for neither a project nor a tier and have
+// not expired at now.
+func (s *Set) ForEverybody(now int64) iter.Seq[RuleID] {
+	return func(yield func(RuleID) bool) {
+		for i := range s.rows {
+			if r := &s.rows[i]; r.who == 0 && s.live(r, now) && !yield(RuleID(i)) {
+				return
+			}
+		}
+	}
 }
 
 func (s *Set) endpointText(n uint32) string {

@@ -5,7 +5,9 @@ import (
 	"database/sql"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/admin"
 	"github.com/headgate-io/headgate/server/lint"
@@ -71,5 +73,29 @@ func TestRowsThatAreNoRules(t *testing.T) {
 	report := decode[lint.Report](t, got)
 	if report.Count.Errors != 2 || report.Documents[0].Read || report.Findings[0].Code != "mode" {
 		t.Errorf("lint of the database = %d %s, want both rows", got.status, got.body)
+	}
+}
+
+// What replicas admit together stands beside the rules, which can be written back as they are.
+func TestForceTellsEnvelopes(t *testing.T) {
+	s := newSite(t)
+	if got := s.call(s.all(), "PUT", "/v1/policies", `{"endpoint":"POST /v1/login","limit":5,"per":"60s","scope":"split"}`); got.status != 200 {
+		t.Fatalf("PUT = %d %s", got.status, got.body)
+	}
+	listing := decode[admin.Listing](t, s.call(s.all(), "GET", "/v1/policies", ""))
+	want := headgate.EnvelopeAccount{Replicas: 1, Burst: 5, Tokens: 5, Per: time.Minute}
+	if len(listing.Envelopes) != 1 || listing.Envelopes[0].EnvelopeAccount != want {
+		t.Fatalf("the envelopes are %+v, want %+v alone", listing.Envelopes, want)
+	}
+	if of := listing.Policies[listing.Envelopes[0].Policy]; of.Endpoint != "POST /v1/login" {
+		t.Errorf("the envelope is that of %+v, want POST /v1/login", of)
+	}
+	// On a later page it counts from that page's first.
+	paged := decode[admin.Listing](t, s.call(s.all(), "GET", "/v1/policies?limit=1", ""))
+	for len(paged.Envelopes) == 0 && paged.Next != "" {
+		paged = decode[admin.Listing](t, s.call(s.all(), "GET", "/v1/policies?limit=1&cursor="+paged.Next, ""))
+	}
+	if len(paged.Envelopes) != 1 || paged.Envelopes[0].Policy != 0 || paged.Policies[0].Endpoint != "POST /v1/login" {
+		t.Errorf("the page with an envelope is %+v", paged)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/policy/file"
 	"github.com/headgate-io/headgate/server/revert"
@@ -46,6 +47,15 @@ type Listing struct {
 	In       string       `json:"in"` // force
 	Policies []file.Entry `json:"policies"`
 	Next     string       `json:"next,omitempty"` // cursor of the following page
+
+	// Envelopes tells of those Policies that replicas have to do with.
+	Envelopes []Envelope `json:"envelopes,omitempty"`
+}
+
+// Envelope is what all replicas together admit at most from one bucket of a rule.
+type Envelope struct {
+	Policy int `json:"policy"` // place in Policies, from 0
+	headgate.EnvelopeAccount
 }
 
 // DatabaseListing is the answer to GET /v1/policies?in=database. What is in force
@@ -85,7 +95,11 @@ func (d *Door) listForce(w http.ResponseWriter, r *http.Request, most int) {
 	if set := d.Policies.Set(); set != nil {
 		var list []policy.Rule
 		for i := int(first); i < min(int(first)+most, set.Len()); i++ {
-			list = append(list, set.Rule(policy.RuleID(i)))
+			rule := set.Rule(policy.RuleID(i))
+			if e, told := d.Limiter.Promise(rule); told {
+				listing.Envelopes = append(listing.Envelopes, Envelope{len(list), e})
+			}
+			list = append(list, rule)
 		}
 		listing.Policies = append(listing.Policies, ruleEntries(list)...)
 		if int(first)+most < set.Len() {

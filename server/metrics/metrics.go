@@ -74,6 +74,10 @@ type Options struct {
 	// Store tells of the store of shared buckets; nil if there is none.
 	Store func() StoreStatus
 
+	// Envelopes tells of at most MaxEnvelopes rules, each title and scope once.
+	// Nil tells of none.
+	Envelopes func() []Envelope
+
 	Version string // of the program
 }
 
@@ -142,7 +146,7 @@ func New(o Options) *Meter {
 		m.refusals[reason] = m.denied.WithLabelValues(noRule, reason.String())
 	}
 	m.registry.MustRegister(m.allowed, m.denied, m.shadowed, m.upstream, m.lost, m.calls, m.unrecorded,
-		&gauges{o}, &fleetGauges{o.Fleet}, &revertGauges{o.Reverts}, &storeGauges{o.Store}, &credentialGauges{o.Tokens, o.TLS}, &adminGauges{o.AdminTokens}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		&gauges{o}, &fleetGauges{o.Fleet}, &revertGauges{o.Reverts}, &storeGauges{o.Store}, &envelopeGauges{o.Envelopes}, &credentialGauges{o.Tokens, o.TLS}, &adminGauges{o.AdminTokens}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 

@@ -1,0 +1,4 @@
+package daemon
+
+// Envelopes is envelopes, for tests.
+var Envelopes = envelopes
