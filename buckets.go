@@ -269,7 +269,7 @@ func (l *Limiter) change(ctx context.Context, now int64, named *namedBucket, uni
 }
 
 func changeOf(t *bucket.Take, units int64) bucket.Change {
-	return bucket.Change{Key: t.Key, Rule: t.Rule, Tag: t.Tag, Reach: t.Reach, Shape: t.Shape, Since: t.Since, Before: t.Before, Units: units}
+	return bucket.Change{Key: t.Key, Tag: t.Tag, Reach: t.Reach, Shape: t.Shape, Since: t.Since, Before: t.Before, Units: units}
 }
 
 // namedBucket is a bucket that a query names.

@@ -251,7 +251,7 @@ func (l *Limiter) name(t *trip) {
 			take.Key = l.keys.Key(terms.ID, at, t.subject)
 		} else {
 			take.Key = l.nameOf(t, terms.ID, at)
-			take.Rule, take.Tag = uint32(terms.ID), l.tagOf(t, terms.Subject)
+			take.Tag = l.tagOf(t, terms.Subject)
 		}
 		take.Shape, take.Since = terms.Shape, terms.Since
 		if take.Before != terms.Before { // mostly both are nil, and storing a pointer costs more than looking at it

@@ -21,7 +21,7 @@ func (l *Limiter) guard(t *trip) {
 		take := bucket.Take{
 			Key: l.guardKey(t, &g, false), Since: g.Since, Before: g.Past(&t.guardPasts[i]), Cost: t.cost,
 			Shape: g.Shape.Grow(own.Shape.Burst() - shape.Burst()), // by an allowance
-			Rule:  uint32(g.ID), Tag: own.Tag, Reach: own.Reach,
+			Tag:   own.Tag, Reach: own.Reach,
 		}
 		if g.Own && g.Shape.Capacity <= shape.Capacity {
 			if g.Since >= own.Since {

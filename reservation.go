@@ -156,9 +156,8 @@ type charge struct {
 	rule  uint64 // policy.Terms.ID
 	every bool   // a rule for "*"
 	key   key.Key
-	tag   uint16 // and reach and named, as in bucket.Take
+	tag   uint16 // and reach, as in bucket.Take
 	reach bucket.Reach
-	named uint32
 	shape rate.Shape
 	units int64
 
@@ -176,7 +175,7 @@ func chargesOf(t *trip) []charge {
 			continue
 		}
 		a := t.applied[i]
-		made := charge{rule: t.set.Terms(a.Rule).ID, every: a.Level.EveryEndpoint(), key: take.Key, tag: take.Tag, reach: take.Reach, named: take.Rule, shape: take.Shape, units: units}
+		made := charge{rule: t.set.Terms(a.Rule).ID, every: a.Level.EveryEndpoint(), key: take.Key, tag: take.Tag, reach: take.Reach, shape: take.Shape, units: units}
 		if i >= t.doubted {
 			made.guard = take.Since
 		}
@@ -347,7 +346,7 @@ func (l *Limiter) correction(now int64, e *entry, from *charge, set *policy.Set,
 		}
 		take := [1]bucket.Take{{Key: from.key, Shape: terms.Shape, Since: terms.Since, Before: terms.Before}}
 		l.allowances.apply(now, take[:], new([]rate.Past))
-		c := bucket.Change{Key: from.key, Rule: from.named, Tag: from.tag, Reach: from.reach, Shape: take[0].Shape, Since: take[0].Since, Before: take[0].Before}
+		c := bucket.Change{Key: from.key, Tag: from.tag, Reach: from.reach, Shape: take[0].Shape, Since: take[0].Since, Before: take[0].Before}
 		if actual > e.cost {
 			c.Units = c.Shape.UnitsSaturating(actual - e.cost)
 		} else {

@@ -43,11 +43,9 @@ type Take struct {
 	// Reach is for whoever keeps buckets in several places: where this one is kept, and what becomes of the take while nobody can ask there.
 	Reach Reach
 
-	// Tag and Rule are for stores outside the process, where names are read by clusters and by people: whose the bucket is, in 16 bits, and
-	// which rule it is of, in 32 bits of its identity. Buckets of one tag are kept together, so that one decision can name them all. What
-	// tells buckets apart is Key alone.
-	Tag  uint16
-	Rule uint32
+	// Tag is for stores outside the process, where names are read by clusters: whose the bucket is, in 16 bits. Buckets of one tag are kept together,
+	// so that one decision can name them all. What tells buckets apart is Key alone.
+	Tag uint16
 
 	// MaxWait is the longest that a take of a leaky bucket accepts to be told to wait; one that would have to wait longer is
 	// denied. 0 accepts every wait, which is at most what the burst takes to drain; below 0 accepts none. Takes of one bucket

@@ -14,7 +14,6 @@ import (
 type Change struct {
 	Key    key.Key
 	Shape  rate.Shape
-	Rule   uint32     // as in Take
 	Tag    uint16     // as in Take
 	Reach  Reach      // as in Take
 	Since  int64      // as in Take

@@ -19,7 +19,7 @@ func (s *Store) Correct(ctx context.Context, now int64, changes []bucket.Change,
 	clear(moved[:len(changes)])
 	for i := range changes {
 		c := &changes[i]
-		take := []bucket.Take{{Key: c.Key, Shape: c.Shape, Rule: c.Rule, Tag: c.Tag, Since: c.Since, Before: c.Before}}
+		take := []bucket.Take{{Key: c.Key, Shape: c.Shape, Tag: c.Tag, Since: c.Since, Before: c.Before}}
 		claims, _, err := s.merge(take)
 		if err == nil {
 			moved[i], err = s.correct(ctx, now, &claims[0], c.Units)

@@ -15,7 +15,7 @@
 // # What is kept
 //
 // A bucket in debt is one string of some 20 bytes, which expires when the debt has drained; a full bucket is nothing at all. Its name is the
-// configured prefix, the tag of whose it is in braces, the rule, and 128 bits that only who has the secret can compute (key.Namer).
+// configured prefix, the tag of whose it is in braces, and 56 bits that only who has the secret can compute (key.Namer).
 //
 // # What can go wrong
 //

@@ -5,6 +5,7 @@ package redis_test
 import (
 	"context"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -139,6 +140,34 @@ func TestBucketsExpireWhenFull(t *testing.T) {
 	server.Await("DBSIZE", func(size any, _ error) bool { return size == int64(0) })
 	if allowed, outs := try(t, store, 0, fast); !allowed {
 		t.Errorf("the bucket expired, and is not full: %+v", outs[0])
+	}
+}
+
+// What a bucket takes of the server's memory, its part of the server's tables included, which are just full.
+func TestBucketsAreSmall(t *testing.T) {
+	const buckets = 1 << 13
+	server := redistest.Start(t)
+	store := open(t, redis.Options{Server: connect(t, server)})
+	used := func() (n int) {
+		for line := range strings.Lines(server.Do("INFO", "memory").(string)) {
+			if value, ok := strings.CutPrefix(strings.TrimSpace(line), "used_memory:"); ok {
+				n, _ = strconv.Atoi(value)
+			}
+		}
+		return n
+	}
+	try(t, store, 0, take(t, 1<<20, rate.Limit{Tokens: 1, Per: time.Hour, Burst: 1}, 1)) // it knows the scripts now
+	before := used()
+	for n := range uint64(buckets - 1) {
+		shared := take(t, n, rate.Limit{Tokens: 1_000_003, Per: 24 * time.Hour, Burst: 1_000_003}, 1_000_003)
+		shared.Tag = uint16(n)
+		try(t, store, 0, shared)
+	}
+	if size := server.Do("DBSIZE"); size != int64(buckets) {
+		t.Fatalf("there are %v buckets, want %d", size, buckets)
+	}
+	if each := float64(used()-before) / buckets; each < 50 || each > 150 {
+		t.Errorf("a bucket takes %.1f bytes, want 150 at most", each)
 	}
 }
 

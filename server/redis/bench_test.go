@@ -117,14 +117,24 @@ func benchTakes(b *testing.B, n int) {
 	})
 }
 
-// BenchmarkBytesPerBucket fills a server with buckets in debt, of one limit.
+// BenchmarkBytesPerBucket fills a server with a million buckets in debt, of four limits. The server's tables are nearly full then: they double with
+// one more in 1,048,576, and a bucket takes 16 bytes more.
 func BenchmarkBytesPerBucket(b *testing.B) {
-	const buckets = 500_000
+	const buckets = 1_000_000
 	server := redistest.Start(b)
 	s := store(b, dial(b, redis.Options{Addresses: []string{server.Socket}}))
-	shape, err := rate.Compile(rate.Limit{Tokens: 100, Per: time.Hour, Burst: 100})
-	if err != nil {
-		b.Fatal(err)
+	var shapes []rate.Shape
+	for _, l := range []rate.Limit{
+		{Tokens: 5, Per: time.Minute, Burst: 100, Algorithm: rate.LeakyBucket},
+		{Tokens: 100, Per: time.Hour, Burst: 100},
+		{Tokens: 1, Per: time.Second, Burst: 1_000},
+		{Tokens: 1_000_003, Per: 24 * time.Hour, Burst: 1_000_003},
+	} {
+		shape, err := rate.Compile(l)
+		if err != nil {
+			b.Fatal(err)
+		}
+		shapes = append(shapes, shape)
 	}
 	for b.Loop() {
 		server.Do("FLUSHALL", "SYNC")
@@ -133,7 +143,7 @@ func BenchmarkBytesPerBucket(b *testing.B) {
 		for caller := range uint64(64) {
 			wg.Go(func() {
 				for n := caller; n < buckets; n += 64 {
-					take := bucket.Take{Key: buckettest.Key(n), Rule: 77, Tag: uint16(n), Shape: shape, Cost: 50}
+					take := bucket.Take{Key: buckettest.Key(n), Tag: uint16(n), Shape: shapes[n%4], Cost: shapes[n%4].Burst()}
 					if _, err := s.TryConsume(context.Background(), 0, []bucket.Take{take}, make([]bucket.Outcome, 1)); err != nil {
 						b.Error(err)
 						return
@@ -142,6 +152,9 @@ func BenchmarkBytesPerBucket(b *testing.B) {
 			})
 		}
 		wg.Wait()
+		if size := server.Do("DBSIZE"); size != int64(buckets) {
+			b.Fatalf("there are %v buckets, want %d", size, buckets)
+		}
 		b.ReportMetric(float64(memory(b, server)-before)/buckets, "B/bucket")
 	}
 }
