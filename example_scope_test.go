@@ -31,7 +31,7 @@ func newReplica(server redis.Evaler, secret []byte, replicas func() int, endpoin
 	}
 	buckets, err := scoped.New(scoped.Options{
 		Local: local, Strict: shared, Replicas: replicas,
-		Changed: func(s scoped.Status) { log.Printf("the shared store is lost: %t", s.Lost) },
+		Changed: func(one scoped.Server, _ scoped.Status) { log.Printf("the shared store is lost: %t", one.Lost) },
 	})
 	if err != nil {
 		return nil, err

@@ -53,7 +53,7 @@ type Store struct {
 	o      Options
 	opened atomic.Uint32 // how many accounts ever were
 
-	answered func(error) // may be nil
+	answered func(*bucket.Take, error) // may be nil
 
 	shards [shards]shard
 }
@@ -120,9 +120,9 @@ func New(o Options) (*Store, error) {
 	return s, nil
 }
 
-// OnAnswer has f hear of every question how it ended, before anybody does who waits for it: requests that wait together fail together, so their
+// OnAnswer has f hear of every question, about the bucket of a take, how it ended, before anybody does who waits for it: requests that wait together fail together, so their
 // errors do not tell how often the authority fails. It is called on other goroutines and must be quick. OnAnswer comes before the first take.
-func (s *Store) OnAnswer(f func(error)) { s.answered = f }
+func (s *Store) OnAnswer(f func(of *bucket.Take, err error)) { s.answered = f }
 
 // Terms are those of the leases, complete.
 func (s *Store) Terms() Terms { return s.o.Terms }
@@ -283,7 +283,7 @@ func (s *Store) send(take bucket.Take, e *entry, q Question) {
 	got, err := s.o.Authority.Ask(ctx, s.o.Replica, take, q)
 	cancel()
 	if s.answered != nil {
-		s.answered(err)
+		s.answered(&take, err)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

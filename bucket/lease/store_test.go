@@ -397,7 +397,7 @@ func TestOnAnswerHearsOfEveryQuestion(t *testing.T) {
 		s := open(t, lease.Options{Authority: a})
 		var mu sync.Mutex
 		var heard []error
-		s.OnAnswer(func(err error) {
+		s.OnAnswer(func(_ *bucket.Take, err error) {
 			mu.Lock()
 			defer mu.Unlock()
 			heard = append(heard, err)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// The breaker takes a store for lost after inRow failures in a row, or when half of at least enough answers within a second were failures. Then it
-// lets one request through every pause or so, and takes the store for back after good of them have succeeded. One failure is none too many: an
+// A breaker takes a server of the shared store for lost after inRow failures in a row, or when half of at least enough answers within a second were failures. Then it
+// lets one request through every pause or so, and takes the server for back after good of them have succeeded. One failure is none too many: an
 // answer that comes late may have been charged.
 const (
 	inRow  = 5
@@ -21,13 +21,14 @@ const (
 	apart = 50 * time.Millisecond // by how much pauses differ at most: half of it less, half of it more
 )
 
-// breaker says whether to ask a store. Times are Unix nanoseconds of decisions.
+// breaker says whether to ask a server. Times are Unix nanoseconds of decisions.
 type breaker struct {
 	vary  func(n int64) int64     // a random number below n
 	begin func(now int64) *outage // makes the next one
 
 	// outage is the present one, nil while the store is there. It is changed under mu.
 	outage atomic.Pointer[outage]
+	since  atomic.Int64 // when the last one began, the present one if there is one
 
 	mu      sync.Mutex
 	row     int           // failures since the last success; guarded by mu, as is all that follows
@@ -40,7 +41,7 @@ type breaker struct {
 
 type answer struct{ failed, all int }
 
-// ways is how a decision gets to its shared buckets: the usual way, by a try, or not at all.
+// ways is how a decision gets to the buckets of a server: the usual way, by a try, or not at all.
 type ways struct{ lost, probe bool }
 
 // turned is what an answer changed.
@@ -89,6 +90,7 @@ func (b *breaker) answered(now int64, way ways, ok bool) (turn turned, over *out
 	if b.row < inRow && !b.half() {
 		return same, nil
 	}
+	b.since.Store(now)
 	b.outage.Store(b.begin(now))
 	b.back = 0
 	b.rest(now)
@@ -107,6 +109,14 @@ func (b *breaker) tried(now int64, ok bool) (turned, *outage) {
 	}
 	b.row, b.answers = 0, [cells]answer{}
 	return closed, b.outage.Swap(nil)
+}
+
+// end ends an outage without a try, and returns it, nil if there is none.
+func (b *breaker) end() *outage {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.row, b.answers = 0, [cells]answer{}
+	return b.outage.Swap(nil)
 }
 
 // rest waits for the next try.

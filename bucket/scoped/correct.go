@@ -41,7 +41,8 @@ func (s *Store) correctShared(ctx context.Context, now int64, change []bucket.Ch
 	if s.o.Strict == nil {
 		return errNothingShared
 	}
-	if s.breaker.outage.Load() != nil {
+	server := s.server(change[0].Tag)
+	if s.breaker(server).outage.Load() != nil {
 		return bucket.ErrLost
 	}
 	within, cancel := context.WithTimeout(ctx, s.o.Deadline)
@@ -49,7 +50,7 @@ func (s *Store) correctShared(ctx context.Context, now int64, change []bucket.Ch
 	err := s.o.Strict.Correct(within, now, change, moved)
 	s.denials.forget(change[0].Key)
 	if err == nil || ctx.Err() == nil {
-		s.answered(now, ways{}, err)
+		s.answered(now, server, ways{}, err)
 	}
 	return err
 }

@@ -16,7 +16,8 @@ type decision struct {
 	takes []bucket.Take // the caller's
 
 	local, leased, strict group
-	admitted              []int // of takes: those that pass because nobody can be asked
+	vias                  []via       // to each server that has shared buckets of them
+	admitted              []admission // those that pass because nobody can be asked
 
 	pasts [][rate.MaxPast + 1]rate.Past // of local takes
 	until []int64                       // of leased takes: when what they took expires
@@ -26,14 +27,15 @@ type decision struct {
 
 // group is takes that are decided in one place.
 type group struct {
-	takes []bucket.Take
-	outs  []bucket.Outcome
-	of    []int // their places in the decision
+	takes   []bucket.Take
+	outs    []bucket.Outcome
+	of      []int // their places in the decision
+	servers []int // that have their buckets, if they are shared and it matters
 }
 
 func (g *group) reset() {
 	clear(g.takes) // keeps nobody's past alive
-	g.takes, g.outs, g.of = g.takes[:0], g.outs[:0], g.of[:0]
+	g.takes, g.outs, g.of, g.servers = g.takes[:0], g.outs[:0], g.of[:0], g.servers[:0]
 }
 
 func (g *group) add(i int, t *bucket.Take) *bucket.Take {
@@ -43,10 +45,25 @@ func (g *group) add(i int, t *bucket.Take) *bucket.Take {
 	return &g.takes[len(g.takes)-1]
 }
 
+// keep drops the takes that are not good. It must have a server for each.
+func (g *group) keep(good func(i int) bool) {
+	n := 0
+	for i := range g.takes {
+		if good(i) {
+			g.takes[n], g.outs[n], g.of[n], g.servers[n] = g.takes[i], g.outs[i], g.of[i], g.servers[i]
+			n++
+		}
+	}
+	clear(g.takes[n:])
+	g.takes, g.outs, g.of, g.servers = g.takes[:n], g.outs[:n], g.of[:n], g.servers[:n]
+}
+
 // forget marks what a group was told as not asked: it is not true any more, or was never.
-func (g *group) forget() {
-	for i := range g.outs {
-		g.outs[i] = bucket.Outcome{Allowed: true, Unknown: true}
+func (g *group) forget() { unasked(g.outs) }
+
+func unasked(outs []bucket.Outcome) {
+	for i := range outs {
+		outs[i] = bucket.Outcome{Allowed: true, Unknown: true}
 	}
 }
 
@@ -138,50 +155,78 @@ func (s *Store) decide(ctx context.Context, d *decision) (bool, error) {
 	if !d.shared() {
 		return s.o.Local.TryConsume(ctx, d.now, d.local.takes, d.local.outs)
 	}
-	way := s.breaker.way(d.now)
-	if way.lost {
-		return s.detour(ctx, d)
+	defer s.release(d)
+	lost := s.choose(d)
+	if d.tries() {
+		d.unlease()
 	}
-	allowed, err := s.ask(ctx, d, way)
-	if err != nil && way.probe {
-		return s.detour(ctx, d)
+	for {
+		if lost && s.divert(d) {
+			return s.close(ctx, d)
+		}
+		allowed, again, err := s.ask(ctx, d)
+		if !again {
+			return allowed, err
+		}
+		s.lose(d)
+		lost = true
 	}
-	return allowed, err
 }
 
-// ask decides with the shared store.
-func (s *Store) ask(ctx context.Context, d *decision, way ways) (bool, error) {
-	if way.probe {
-		defer s.breaker.release()
-		for i, of := range d.leased.of { // what is held would tell nothing of the store; the bucket is the same
-			d.strict.add(of, &d.leased.takes[i])
-		}
-		d.leased.reset()
-	}
+// close denies a request because of what its rules say while a server is lost. Nobody who is there is asked.
+func (s *Store) close(ctx context.Context, d *decision) (bool, error) {
 	allowed, err := s.o.Local.Peek(ctx, d.now, d.local.takes, d.local.outs)
+	if allowed && err == nil {
+		s.counts.denied.Add(1)
+		err = bucket.ErrLost
+	}
+	return false, err
+}
+
+// lose goes on without the servers that a decision has tried in vain.
+func (s *Store) lose(d *decision) {
+	for i := range d.vias {
+		if v := &d.vias[i]; v.failed {
+			v.outage, v.failed = s.breaker(v.server).outage.Load(), false
+		}
+	}
+	s.release(d)
+}
+
+// ask decides with the servers that are there. Again says that one was tried in vain.
+func (s *Store) ask(ctx context.Context, d *decision) (allowed, again bool, err error) {
+	allowed, err = s.o.Local.Peek(ctx, d.now, d.local.takes, d.local.outs)
 	if !allowed || err != nil {
-		return false, err
+		return false, false, err
 	}
 	if s.remembered(d) {
-		return s.deny(ctx, d)
+		allowed, err = s.deny(ctx, d)
+		return allowed, false, err
 	}
 	within, cancel := context.WithTimeout(ctx, s.o.Deadline)
 	defer cancel()
 	if allowed, err := s.hold(within, d); !allowed {
-		return s.refuse(ctx, d, err)
+		allowed, err = s.refuse(ctx, d, err)
+		return allowed, false, err
 	}
-	undo, allowed, err := s.attempt(within, ctx, d, way)
+	back, allowed, lost, err := s.attempt(within, ctx, d)
 	if !allowed {
 		s.giveBack(ctx, d, nil)
-		return s.refuse(ctx, d, err)
+		if lost {
+			return false, true, nil
+		}
+		allowed, err = s.refuse(ctx, d, err)
+		return allowed, false, err
 	}
 	if allowed, err = s.o.Local.TryConsume(ctx, d.now, d.local.takes, d.local.outs); !allowed {
 		s.counts.races.Add(1)
-		s.giveBack(ctx, d, undo)
+		s.giveBack(ctx, d, back)
 		d.leased.forget()
 		d.strict.forget()
+	} else if err == nil {
+		s.use(d)
 	}
-	return allowed, err
+	return allowed, false, err
 }
 
 // hold takes from what is leased.
@@ -202,26 +247,8 @@ func (s *Store) hold(ctx context.Context, d *decision) (bool, error) {
 	return !d.leased.enforced(), err
 }
 
-// attempt takes from the shared store.
-func (s *Store) attempt(within, ctx context.Context, d *decision, way ways) (undo func(context.Context, int64), allowed bool, err error) {
-	if len(d.strict.takes) == 0 {
-		return nil, true, nil
-	}
-	allowed, undo, err = s.o.Strict.Attempt(within, d.now, d.strict.takes, d.strict.outs)
-	if err != nil {
-		d.strict.forget()
-		if ctx.Err() == nil { // else the client has left, which says nothing about the store
-			s.answered(d.now, way, err)
-		}
-		return nil, !d.strict.enforced() && !way.probe, err
-	}
-	s.answered(d.now, way, nil)
-	s.remember(d, allowed)
-	return undo, allowed, nil
-}
-
 // giveBack undoes what was taken, for a request that is denied, and whose client may have left.
-func (s *Store) giveBack(ctx context.Context, d *decision, undo func(context.Context, int64)) {
+func (s *Store) giveBack(ctx context.Context, d *decision, back undo) {
 	if len(d.leased.takes) > 0 {
 		s.o.Leases.Return(d.leased.takes, d.until)
 		for i := range d.leased.takes {
@@ -230,13 +257,17 @@ func (s *Store) giveBack(ctx context.Context, d *decision, undo func(context.Con
 			}
 		}
 	}
-	if undo == nil {
-		return
+	if back != nil {
+		s.counts.undone.Add(1)
+		s.undo(ctx, d.now, back)
 	}
-	s.counts.undone.Add(1)
+}
+
+// undo gives back within the deadline, also for a client that has left.
+func (s *Store) undo(ctx context.Context, now int64, back undo) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.o.Deadline)
 	defer cancel()
-	undo(ctx, d.now)
+	back(ctx, now)
 }
 
 // refuse denies, because a shared bucket did, or could not be asked.
@@ -261,17 +292,13 @@ func (s *Store) deny(ctx context.Context, d *decision) (bool, error) {
 
 // look is Peek for buckets that are not all local.
 func (s *Store) look(ctx context.Context, d *decision) (bool, error) {
-	if outage := s.breaker.outage.Load(); outage != nil && d.shared() {
-		refused := s.divert(d, outage)
-		allowed, err := s.o.Local.Peek(ctx, d.now, d.local.takes, d.local.outs)
-		if err == nil && allowed && refused {
-			return false, bucket.ErrLost
-		}
-		return allowed, err
-	}
+	refused := d.shared() && s.avoid(d) && s.divert(d)
 	allowed, err := s.o.Local.Peek(ctx, d.now, d.local.takes, d.local.outs)
 	if err != nil {
 		return false, err
+	}
+	if refused {
+		return false, lostIf(allowed)
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.o.Deadline)
 	defer cancel()
@@ -282,6 +309,26 @@ func (s *Store) look(ctx context.Context, d *decision) (bool, error) {
 		allowed, err = s.lookAt(&d.strict, allowed, func(g *group) (bool, error) { return s.o.Strict.Peek(ctx, d.now, g.takes, g.outs) })
 	}
 	return allowed, err
+}
+
+func lostIf(allowed bool) error {
+	if allowed {
+		return bucket.ErrLost
+	}
+	return nil
+}
+
+// avoid notes which servers that a decision needs are lost, and tries none. It reports whether there are any.
+func (s *Store) avoid(d *decision) (lost bool) {
+	lost = s.choose(d)
+	for i := range d.vias {
+		if v := &d.vias[i]; v.probe {
+			v.outage = s.breaker(v.server).outage.Load()
+			lost = lost || v.outage != nil
+		}
+	}
+	s.release(d)
+	return lost
 }
 
 // lookAt asks about a group, and joins the answer with what is known.

@@ -91,14 +91,23 @@ func (d *denials) forget(k key.Key) {
 	}
 }
 
-// remember remembers what the shared store denied, and forgets what it said of buckets that it has charged since.
-func (s *Store) remember(d *decision, charged bool) {
-	for i := range d.strict.takes {
-		if charged {
-			s.denials.forget(d.strict.takes[i].Key)
-		} else if t, o := &d.strict.takes[i], &d.strict.outs[i]; !t.Shadow && !o.Allowed && alone(d.strict.takes, i) {
-			s.denials.note(d.now, t, o)
+// remember remembers what a server of the shared store denied, and forgets what it said of buckets that it has charged since.
+func (s *Store) remember(now int64, takes []bucket.Take, outs []bucket.Outcome, charged bool) {
+	if charged {
+		s.forget(takes)
+		return
+	}
+	for i := range takes {
+		if t, o := &takes[i], &outs[i]; !t.Shadow && !o.Allowed && alone(takes, i) {
+			s.denials.note(now, t, o)
 		}
+	}
+}
+
+// forget forgets what was said of buckets that have changed since.
+func (s *Store) forget(takes []bucket.Take) {
+	for i := range takes {
+		s.denials.forget(takes[i].Key)
 	}
 }
 

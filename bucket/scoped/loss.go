@@ -10,7 +10,7 @@ import (
 	"github.com/headgate-io/headgate/rate"
 )
 
-// outage is one time without the shared store.
+// outage is one time without a server of the shared store.
 type outage struct {
 	since    int64 // Unix nanoseconds
 	replicas int   // as it was then: nobody can say what it is now
@@ -31,61 +31,19 @@ func (s *Store) newOutage(now int64) *outage {
 	return &outage{since: now, replicas: s.splits.now(), usage: map[key.Key]*used{}}
 }
 
-// answered notes how the shared store answered.
-func (s *Store) answered(now int64, way ways, err error) {
+// answered notes how a server of the shared store answered.
+func (s *Store) answered(now int64, server int, way ways, err error) {
 	if err != nil && !s.o.Fault(err) {
 		return
 	}
-	switch turn, over := s.breaker.answered(now, way, err == nil); turn {
+	switch turn, over := s.breaker(server).answered(now, way, err == nil); turn {
 	case opened:
 		s.counts.lost.Add(1)
-		s.tell()
+		s.tell(server, nil)
 	case closed:
-		s.tell()
+		s.tell(server, over)
 		s.background(func() { s.replay(now, over) })
 	}
-}
-
-// detour decides without the shared store.
-func (s *Store) detour(ctx context.Context, d *decision) (bool, error) {
-	outage := s.breaker.outage.Load()
-	if outage == nil { // it came back this moment
-		return false, bucket.ErrLost
-	}
-	refused := s.divert(d, outage)
-	if refused {
-		allowed, err := s.o.Local.Peek(ctx, d.now, d.local.takes, d.local.outs)
-		if allowed && err == nil {
-			s.counts.denied.Add(1)
-			err = bucket.ErrLost
-		}
-		return false, err
-	}
-	allowed, err := s.o.Local.TryConsume(ctx, d.now, d.local.takes, d.local.outs)
-	if allowed && err == nil {
-		s.use(d, outage)
-	}
-	return allowed, err
-}
-
-// divert sends takes from shared buckets where their rules want them while nobody can be asked. It reports whether one is to be denied.
-func (s *Store) divert(d *decision, o *outage) (refused bool) {
-	for _, g := range [...]*group{&d.leased, &d.strict} {
-		for i := range g.takes {
-			t := &g.takes[i]
-			switch t.Reach.Loss() {
-			case bucket.LossShare:
-				s.fallBack(d.local.add(g.of[i], t), o)
-				d.admitted = append(d.admitted, g.of[i])
-			case bucket.LossOpen:
-				d.admitted = append(d.admitted, g.of[i])
-			default:
-				refused = refused || !t.Shadow
-			}
-		}
-		g.reset() // unasked
-	}
-	return refused
 }
 
 // spent is before every bucket that takes the place of one that nobody can ask: it begins empty.
@@ -104,34 +62,37 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// use notes what was admitted without the shared store.
-func (s *Store) use(d *decision, o *outage) {
+// use notes what was admitted without servers that are lost.
+func (s *Store) use(d *decision) {
+	for _, a := range d.admitted {
+		s.useOne(d.now, &d.takes[a.of], a.outage)
+	}
+}
+
+func (s *Store) useOne(now int64, t *bucket.Take, o *outage) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for _, i := range d.admitted {
-		t := &d.takes[i]
-		if t.Reach.Loss() == bucket.LossShare {
-			s.counts.shared.Add(1)
-		} else {
-			s.counts.opened.Add(1)
-		}
-		if t.Cost <= 0 {
-			continue
-		}
-		u := o.usage[t.Key]
-		if u == nil {
-			if len(o.usage) >= s.o.MaxUsage || o.usage == nil {
-				s.counts.missed.Add(1)
-				continue
-			}
-			u = &used{take: *t}
-			u.take.Before = nil // which is the caller's
-			part := s.splits.parts.of(t.Shape, o.replicas)
-			u.shape = part.Grow(t.Shape.Burst() - part.Burst())
-			o.usage[t.Key] = u
-		}
-		u.state, _ = u.state.Shift(d.now, u.shape, u.shape.UnitsSaturating(t.Cost), 0)
+	if t.Reach.Loss() == bucket.LossShare {
+		s.counts.shared.Add(1)
+	} else {
+		s.counts.opened.Add(1)
 	}
+	if t.Cost <= 0 {
+		return
+	}
+	u := o.usage[t.Key]
+	if u == nil {
+		if len(o.usage) >= s.o.MaxUsage || o.usage == nil {
+			s.counts.missed.Add(1)
+			return
+		}
+		u = &used{take: *t}
+		u.take.Before = nil // which is the caller's
+		part := s.splits.parts.of(t.Shape, o.replicas)
+		u.shape = part.Grow(t.Shape.Burst() - part.Burst())
+		o.usage[t.Key] = u
+	}
+	u.state, _ = u.state.Shift(now, u.shape, u.shape.UnitsSaturating(t.Cost), 0)
 }
 
 // replayPatience is how long replaying may take. What is not charged then is not charged at all.

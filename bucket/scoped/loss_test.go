@@ -85,7 +85,7 @@ func TestLoss(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			far := newRemote(t)
 			var told []bool
-			s := open(t, scoped.Options{Strict: far, Replicas: func() int { return 2 }, Changed: func(st scoped.Status) { told = append(told, st.Lost) }})
+			s := open(t, scoped.Options{Strict: far, Replicas: func() int { return 2 }, Changed: func(one scoped.Server, st scoped.Status) { told = append(told, st.Lost) }})
 			lose(t, s, far, start)
 			for _, step := range c.takes {
 				outs := make([]bucket.Outcome, 1)

@@ -8,13 +8,15 @@ import (
 
 // Status is how the shared store is, and what became of requests because of it. Counts only grow.
 type Status struct {
-	// Lost says that the shared store is taken for lost, since Since in Unix nanoseconds; 0 while it is not.
+	// Lost says that a server of the shared store is taken for lost, since Since in Unix nanoseconds; 0 while none is.
 	Lost  bool
 	Since int64
 
+	Servers []Server // that decisions ever needed
+
 	Replicas int // as Options.Replicas says
 
-	Losses uint64 // how often it was lost
+	Losses uint64 // how often one was lost
 
 	Failed uint64 // requests denied because it did not answer, before it was taken for lost
 	Denied uint64 // requests denied while it was lost, as their rules say
@@ -36,19 +38,27 @@ type counts struct {
 func (s *Store) Status() Status {
 	c := &s.counts
 	st := Status{
-		Replicas: s.o.Replicas(), Losses: c.lost.Load(), Failed: c.failed.Load(), Denied: c.denied.Load(), Shared: c.shared.Load(),
+		Servers: s.servers(), Replicas: s.o.Replicas(), Losses: c.lost.Load(), Failed: c.failed.Load(), Denied: c.denied.Load(), Shared: c.shared.Load(),
 		Opened: c.opened.Load(), Spared: c.spared.Load(), Races: c.races.Load(), Undone: c.undone.Load(), Replayed: c.replayed.Load(), Missed: c.missed.Load(),
 	}
-	if o := s.breaker.outage.Load(); o != nil {
-		st.Lost, st.Since = true, o.since
+	for _, one := range st.Servers {
+		if one.Lost && (!st.Lost || one.Since < st.Since) {
+			st.Lost, st.Since = true, one.Since
+		}
 	}
 	return st
 }
 
-func (s *Store) tell() {
-	if s.o.Changed != nil {
-		s.o.Changed(s.Status())
+// tell tells that a server is lost, or that its outage is over.
+func (s *Store) tell(server int, over *outage) {
+	if s.o.Changed == nil {
+		return
 	}
+	one := Server{Number: server, Lost: over == nil, Since: s.breaker(server).since.Load()}
+	if over != nil {
+		one.Since = over.since
+	}
+	s.o.Changed(one, s.Status())
 }
 
 // Sharing says how buckets are shared, for bucket.Bound.

@@ -54,8 +54,12 @@ type Options struct {
 	// Fault tells errors of the shared store that say something about it from those that are about one bucket or one take. Nil counts all.
 	Fault func(error) bool
 
-	// Changed, if set, is told whenever the shared store is lost or back. It must be quick.
-	Changed func(Status)
+	// Server says which of the servers of a shared store has the buckets of a tag, as a number of 0 to MaxServers-1 that it keeps. It is called once
+	// a take, and must be quick. Nil is for a store that is one server.
+	Server func(tag uint16) int
+
+	// Changed, if set, is told whenever a server of the shared store is lost or back. It must be quick.
+	Changed func(Server, Status)
 
 	// MaxUsage is of how many buckets it is remembered what was admitted while the shared store was lost, at about 200 bytes each. What is
 	// forgotten is not charged. Default 1<<14.
@@ -73,9 +77,12 @@ type Store struct {
 
 	splits  splits
 	denials denials
-	breaker breaker
-	latest  atomic.Int64 // the time of a recent decision
-	counts  counts
+	vary    func(n int64) int64
+
+	breakers [MaxServers]atomic.Pointer[breaker] // by server; nil for those that were never needed
+
+	latest atomic.Int64 // the time of a recent decision
+	counts counts
 
 	background func(func()) // runs what nobody waits for
 
@@ -116,11 +123,11 @@ func New(o Options) (*Store, error) {
 		o.Fault = func(error) bool { return true }
 	}
 	s := &Store{o: o, background: func(f func()) { go f() }}
-	s.breaker.vary, s.breaker.begin = rand.Int64N, s.newOutage
+	s.vary = rand.Int64N
 	s.splits.init(o)
 	s.decisions.New = func() any { return new(decision) }
 	if o.Leases != nil {
-		o.Leases.OnAnswer(func(err error) { s.answered(s.latest.Load(), ways{}, err) })
+		o.Leases.OnAnswer(func(of *bucket.Take, err error) { s.answered(s.latest.Load(), s.server(of.Tag), ways{}, err) })
 	}
 	return s, nil
 }

@@ -27,7 +27,8 @@ func (s *shared) over(local *memory.Store) (headgate.Buckets, error) {
 		return nil, err
 	}
 	s.scoped, err = scoped.New(scoped.Options{
-		Local: local, Strict: s.strict, Leases: leases, Replicas: s.members.Replicas, Deadline: s.conf.Deadline, Fault: faulty, Changed: s.changed,
+		Local: local, Strict: s.strict, Leases: leases, Replicas: s.members.Replicas, Deadline: s.conf.Deadline, Fault: faulty,
+		Server: s.link.Server, Changed: s.changed,
 	})
 	return s.scoped, err
 }
@@ -50,17 +51,25 @@ func faulty(err error) bool {
 	return true // no answer within the deadline
 }
 
-// changed says that decisions are made without the server from now on, or with
-// it again.
-func (s *shared) changed(now scoped.Status) {
-	if now.Lost {
-		s.lostAt.Store(now.Since)
-		s.log.Warn("requests are decided without the store of shared buckets, as each rule says for that", "replicas", now.Replicas)
+// changed says that decisions are made without a server from now on, or with it
+// again.
+func (s *shared) changed(one scoped.Server, now scoped.Status) {
+	name, since := s.serverName(one.Number), time.Unix(0, one.Since)
+	if one.Lost {
+		s.log.Warn("requests are decided without the store of shared buckets, as each rule says for that", "server", name, "since", since.UTC(), "replicas", now.Replicas)
 		return
 	}
-	without := time.Since(time.Unix(0, s.lostAt.Load()))
-	s.log.Info("requests are decided with the store of shared buckets again", "without", without.Round(time.Millisecond),
+	s.log.Info("requests are decided with the store of shared buckets again", "server", name, "without", time.Since(since).Round(time.Millisecond),
 		"admitted_by_share", now.Shared, "admitted_open", now.Opened, "denied", now.Denied)
+}
+
+// serverName is what a server is called in the log: its address, as configured
+// or as its cluster tells it.
+func (s *shared) serverName(number int) string {
+	if names := s.link.Servers(); number < len(names) && names[number] != "" {
+		return names[number]
+	}
+	return "one that left the cluster"
 }
 
 // lost tells whether decisions are made without the server, and what became of
@@ -72,6 +81,17 @@ func (s *shared) lost(m *metrics.StoreStatus) {
 		m.LostSince = time.Unix(0, now.Since)
 	}
 	m.Losses = now.Losses
+	m.Servers = map[string]metrics.StoreServer{}
+	for _, name := range s.link.Servers() {
+		if name != "" {
+			m.Servers[name] = metrics.StoreServer{}
+		}
+	}
+	for _, one := range now.Servers {
+		if one.Lost {
+			m.Servers[s.serverName(one.Number)] = metrics.StoreServer{Lost: true, Since: time.Unix(0, one.Since)}
+		}
+	}
 	m.Without = map[string]uint64{"failed": now.Failed, "denied": now.Denied, "share": now.Shared, "open": now.Opened}
 	m.Spared, m.Undone, m.Replayed, m.Missed = now.Spared, now.Undone, now.Replayed, now.Missed
 }

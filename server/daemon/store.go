@@ -10,7 +10,6 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	buckets "github.com/headgate-io/headgate/bucket/redis"
@@ -32,11 +31,11 @@ type shared struct {
 	lessor  *buckets.Authority
 	members *buckets.Members
 	scoped  *scoped.Store // over makes it
-	lostAt  atomic.Int64  // Unix nanoseconds: since when decisions were made without it, the last time
 
 	mu        sync.Mutex
 	since     time.Time // guarded by mu; when the store began to answer, or ceased to
 	fault     error     // guarded by mu; nil while it answers
+	unseen    error     // guarded by mu; in a cluster, that no member tells of the others
 	said      string    // guarded by mu; the last complaint about connecting
 	strangers int       // guarded by mu; as last told
 }
@@ -115,6 +114,10 @@ func (s *shared) run(ctx context.Context) {
 		return
 	}
 	s.link.Run(ctx, s.tried)
+	var following sync.WaitGroup
+	defer following.Wait()
+	following.Go(func() { s.link.Follow(ctx, s.looked) })
+	following.Go(func() { s.try(ctx) })
 	s.members.Run(ctx, s.heard)
 }
 
@@ -137,6 +140,24 @@ func (s *shared) tried(err error) {
 		}
 	}
 	s.note(err)
+}
+
+// tryEvery is how often it is looked whether a lost server is due for a try.
+const tryEvery = 50 * time.Millisecond
+
+// try tries servers that are lost, until ctx ends: a gateway that is not ready
+// for their sake gets no requests that do.
+func (s *shared) try(ctx context.Context) {
+	again := time.NewTicker(tryEvery)
+	defer again.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-again.C:
+			s.scoped.Try(ctx, now.UnixNano(), s.link.Try)
+		}
+	}
 }
 
 // heard notes what the server said to a word about this replica.
@@ -174,6 +195,38 @@ func (s *shared) note(err error) {
 	s.fault = err
 }
 
+// looked notes what members of a cluster tell of it.
+func (s *shared) looked(retired []int, err error) {
+	for _, server := range retired {
+		s.scoped.Retire(server)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unseen = err
+}
+
+// away reports whether nothing of the store can be used. Of a cluster it is
+// enough that one member can: without the others, some of the requests are
+// decided as if it were lost, but if no gateway were ready, all were refused.
+func (s *shared) away() bool {
+	now := s.scoped.Status()
+	if !s.conf.Cluster || !s.link.Connected() {
+		return s.fault != nil || now.Lost
+	}
+	there, lost := 0, 0
+	for _, name := range s.link.Servers() {
+		if name != "" {
+			there++
+		}
+	}
+	for _, one := range now.Servers {
+		if one.Lost {
+			lost++
+		}
+	}
+	return s.unseen != nil || lost >= there
+}
+
 // ready says why the process should not be sent requests for the store's sake,
 // or nil.
 func (s *shared) ready() error {
@@ -182,7 +235,7 @@ func (s *shared) ready() error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.fault == nil && !s.scoped.Status().Lost {
+	if !s.away() {
 		return nil
 	}
 	// What it said has addresses, which are for the log.
@@ -210,7 +263,7 @@ func StoreSecret(c config.Config) (store.Secret, error) {
 // StoreOptions is how to reach the server of a store. It reads the files that
 // c names.
 func StoreOptions(c config.Store) (redis.Options, error) {
-	o := redis.Options{Addresses: c.Redis, Cluster: c.Cluster, Sentinel: c.Sentinel, Database: c.Database, Username: c.Username}
+	o := redis.Options{Addresses: c.Redis, Cluster: c.Cluster, Sentinel: c.Sentinel, Database: c.Database, Username: c.Username, Prefix: c.Prefix}
 	if c.PasswordFile != "" {
 		text, err := os.ReadFile(c.PasswordFile)
 		if err != nil {

@@ -33,7 +33,13 @@ func checkStore(ctx context.Context, r *Report, c config.Config) {
 		r.add(Finding{Setting: "store.tls.enabled", Value: "false", Level: Note, Wrong: "whoever is on the way to the server reads its password", Set: "true, if the server speaks TLS"})
 	}
 	shown := strings.Join(s.Redis, ", ")
-	fault := reach(ctx, s)
+	whole, fault := reach(ctx, s)
+	if len(whole) > 0 {
+		r.add(Finding{
+			Setting: "store.cluster", Value: "true", Level: Note, Set: "CONFIG SET cluster-require-full-coverage no, there",
+			Wrong: strings.Join(whole, ", ") + " will answer nothing while any member is dead and has no replica: all limits would be lost, not only those that it has",
+		})
+	}
 	switch {
 	case fault == nil:
 		r.add(Finding{Setting: "store.redis", Value: shown, Level: OK})
@@ -58,20 +64,24 @@ func checkStoreSecret(r *Report, c config.Config) {
 	}
 }
 
-// reach connects to the server and checks it.
-func reach(ctx context.Context, s config.Store) error {
+// reach connects to the server and checks it. Whole are members of a cluster
+// that stop with any other one.
+func reach(ctx context.Context, s config.Store) (whole []string, err error) {
 	o, err := daemon.StoreOptions(s)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	link, err := redis.NewLink(o)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer link.Close()
 	ctx, cancel := context.WithTimeout(ctx, storePatience)
 	defer cancel()
-	return link.Connect(ctx)
+	if err := link.Connect(ctx); err != nil {
+		return nil, err
+	}
+	return link.Whole(ctx), nil
 }
 
 // local reports whether no server is beyond this machine.

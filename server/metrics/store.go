@@ -14,19 +14,26 @@ type StoreStatus struct {
 	Divisor   int       // by how many split limits are divided; 0 for no part yet
 	Strangers int       // of the replicas, those that name buckets in another way
 
-	Lost      bool              // decisions are made without it
-	LostSince time.Time         // if so
-	Losses    uint64            // how often that began
-	Without   map[string]uint64 // what became of requests then, by failed, denied, share and open
-	Spared    uint64            // requests denied without a call, as it had denied the same shortly before
-	Undone    uint64            // requests that gave back what they took there, as another bucket denied
-	Replayed  uint64            // buckets that were charged afterwards with what was admitted without it
-	Missed    uint64            // those that could not be
+	Lost      bool                   // decisions are made without it, or without a member of it
+	LostSince time.Time              // if so, since when the first is
+	Losses    uint64                 // how often that began
+	Servers   map[string]StoreServer // by address: each member of a cluster, or the one server
+	Without   map[string]uint64      // what became of requests then, by failed, denied, share and open
+	Spared    uint64                 // requests denied without a call, as it had denied the same shortly before
+	Undone    uint64                 // requests that gave back what they took there, as another bucket denied
+	Replayed  uint64                 // buckets that were charged afterwards with what was admitted without it
+	Missed    uint64                 // those that could not be
 
 	Calls  map[float64]uint64 // by seconds that they took at most
 	Count  uint64             // of calls
 	Sum    time.Duration      // that they took together
 	Failed uint64             // of them
+}
+
+// StoreServer is how one server of the store is.
+type StoreServer struct {
+	Lost  bool
+	Since time.Time // if so
 }
 
 var (
@@ -37,6 +44,8 @@ var (
 	descStoreStrangers = describe("store_strangers", "Gateways on the store that name buckets under another secret, so share none with this one.")
 	descStoreLost      = describe("store_lost", "1 while requests are decided without the store of shared buckets, as their rules say, else 0.")
 	descStoreLostSince = describe("store_lost_since_timestamp_seconds", "Since when requests are decided without the store, as Unix time; 0 while they are not.")
+	descStoreServer    = describe("store_server_lost", "1 while requests are decided without this server of the store, else 0: each member of a cluster, or the one server.", "server")
+	descStoreServerAt  = describe("store_server_lost_since_timestamp_seconds", "Since when requests are decided without this server, as Unix time; 0 while they are not.", "server")
 	descStoreLosses    = describe("store_losses_total", "How often requests began to be decided without the store.")
 	descStoreWithout   = describe("store_without_total", "What was decided without the store: requests denied as it did not answer (failed) or as rules say (denied), and takes admitted by a share of the limit (share) or because rules say so (open).", "outcome")
 	descStoreSpared    = describe("store_spared_total", "Requests denied without a call, as the store had denied the same shortly before.")
@@ -51,7 +60,7 @@ var (
 type storeGauges struct{ status func() StoreStatus }
 
 func (g *storeGauges) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descStoreUp, descStoreSince, descStoreReplicas, descStoreDivisor, descStoreStrangers, descStoreLost, descStoreLostSince,
+	for _, d := range []*prometheus.Desc{descStoreUp, descStoreSince, descStoreReplicas, descStoreDivisor, descStoreStrangers, descStoreLost, descStoreLostSince, descStoreServer, descStoreServerAt,
 		descStoreLosses, descStoreWithout, descStoreSpared, descStoreUndone, descStoreReplayed, descStoreMissed, descStoreCalls, descStoreFailures} {
 		out <- d
 	}
@@ -62,18 +71,20 @@ func (g *storeGauges) Collect(out chan<- prometheus.Metric) {
 		return
 	}
 	s := g.status()
-	gauge := func(d *prometheus.Desc, v float64) { out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v) }
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
 	gauge(descStoreUp, truth(s.Answers))
 	gauge(descStoreSince, float64(s.Since.UnixMilli())/1000)
 	gauge(descStoreReplicas, float64(s.Replicas))
 	gauge(descStoreDivisor, float64(s.Divisor))
 	gauge(descStoreStrangers, float64(s.Strangers))
 	gauge(descStoreLost, truth(s.Lost))
-	since := 0.0
-	if s.Lost {
-		since = float64(s.LostSince.UnixMilli()) / 1000
+	gauge(descStoreLostSince, sinceIf(s.Lost, s.LostSince))
+	for name, one := range s.Servers {
+		gauge(descStoreServer, truth(one.Lost), name)
+		gauge(descStoreServerAt, sinceIf(one.Lost, one.Since), name)
 	}
-	gauge(descStoreLostSince, since)
 	count := func(d *prometheus.Desc, v uint64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
 	}
@@ -87,4 +98,12 @@ func (g *storeGauges) Collect(out chan<- prometheus.Metric) {
 	count(descStoreMissed, s.Missed)
 	out <- prometheus.MustNewConstHistogram(descStoreCalls, s.Count, s.Sum.Seconds(), s.Calls)
 	count(descStoreFailures, s.Failed)
+}
+
+// sinceIf is a time, or 0 where nothing has happened.
+func sinceIf(lost bool, at time.Time) float64 {
+	if !lost {
+		return 0
+	}
+	return float64(at.UnixMilli()) / 1000
 }

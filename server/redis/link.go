@@ -49,6 +49,9 @@ func (l *Link) Connect(ctx context.Context) error {
 	return nil
 }
 
+// Connected reports whether Connect has succeeded.
+func (l *Link) Connected() bool { return l.client.Load() != nil }
+
 // again is the time between two attempts to connect, and patience how long one may take besides.
 const (
 	again    = time.Second
@@ -83,6 +86,62 @@ func (l *Link) Eval(ctx context.Context, command, script string, keys, args []st
 	return client.Eval(ctx, command, script, keys, args)
 }
 
+// Server is the number of the server that has the buckets of a tag: 0 but in a cluster.
+func (l *Link) Server(tag uint16) int {
+	if client := l.client.Load(); client != nil && client.options.Cluster {
+		return client.members.number(redis.Slot(tag))
+	}
+	return 0
+}
+
+// Servers are the addresses of the servers by number, or what sentinels call theirs; "" for those that have no buckets any more.
+func (l *Link) Servers() []string {
+	if client := l.client.Load(); client != nil {
+		return client.members.known()
+	}
+	return []string{l.options.alone()}
+}
+
+// Whole are the members of a cluster that answer nothing as soon as one member is gone, as far as they tell.
+func (l *Link) Whole(ctx context.Context) []string {
+	client := l.client.Load()
+	if client == nil || !client.options.Cluster {
+		return nil
+	}
+	return client.whole(ctx)
+}
+
+// Try takes from a bucket of a server that nobody has, as Check does.
+func (l *Link) Try(ctx context.Context, server int) error {
+	client := l.client.Load()
+	if client == nil {
+		return errNotYet
+	}
+	return client.checkScript(ctx, client.members.tag(server))
+}
+
+// Follow learns how a cluster is divided, until ctx ends. Looked hears whether any member told, and which servers have no buckets any more. For
+// others than a cluster, and before Connect, it does nothing.
+func (l *Link) Follow(ctx context.Context, looked func(retired []int, err error)) {
+	client := l.client.Load()
+	if client == nil || !client.options.Cluster {
+		return
+	}
+	again := time.NewTicker(lookEvery)
+	defer again.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-again.C:
+		}
+		retired, err := client.divide(ctx)
+		if ctx.Err() == nil {
+			looked(retired, err)
+		}
+	}
+}
+
 // Close ends all connections.
 func (l *Link) Close() {
 	if client := l.client.Load(); client != nil {
@@ -101,13 +160,18 @@ func Away(err error) bool {
 		}
 		return true
 	}
+	for _, said := range []string{"tls: ", "x509: "} { // alerts of the other side look like faults of the network
+		if strings.Contains(err.Error(), said) && !errors.Is(err, os.ErrDeadlineExceeded) {
+			return false
+		}
+	}
 	var network net.Error
 	if errors.As(err, &network) || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) {
 		return true
 	}
 	var why *redis.Error
 	if errors.As(err, &why) {
-		return why.Cause == redis.Unreachable || why.Cause == redis.TimedOut || why.Cause == redis.Busy
+		return why.Cause == redis.Unreachable || why.Cause == redis.TimedOut || why.Cause == redis.Busy || why.Cause == redis.OutOfMemory
 	}
 	if inner := errors.Unwrap(err); inner != nil && Away(inner) {
 		return true

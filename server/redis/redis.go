@@ -37,6 +37,9 @@ type Options struct {
 	// Database is the number of the database, 0 in a cluster.
 	Database int
 
+	// Prefix is what the names begin with that Check looks at. Default "hg".
+	Prefix string
+
 	// TLS is how to talk to the server; nil is in the clear.
 	TLS *tls.Config
 
@@ -50,6 +53,12 @@ type Options struct {
 type Client struct {
 	client  rueidis.Client
 	options Options
+	members members
+	ways    [most]way // by number of a member
+}
+
+// way is how calls to one member fare.
+type way struct {
 	failing atomic.Bool  // the last call got no answer
 	stuck   atomic.Int64 // calls on goroutines of their own
 }
@@ -65,7 +74,17 @@ func Dial(o Options) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("redis %s: %w", strings.Join(o.Addresses, ", "), advise(err, o))
 	}
-	return &Client{client: client, options: o}, nil
+	c := &Client{client: client, options: o}
+	c.members.names = []string{o.alone()}
+	if o.Cluster {
+		c.members.names = nil
+		_, err = c.divide(context.Background())
+	}
+	if err != nil {
+		client.Close()
+		return nil, err
+	}
+	return c, nil
 }
 
 func (o *Options) validate() error {
@@ -121,12 +140,17 @@ func (o *Options) client() rueidis.ClientOption {
 
 // Eval runs a script on the server that holds the keys. It returns when ctx is done, also while a connection is made anew.
 func (c *Client) Eval(ctx context.Context, command, script string, keys, args []string) (any, error) {
-	if !c.failing.Load() {
-		return c.eval(ctx, command, script, keys, args)
+	call := c.client.B().Arbitrary(command, script, strconv.Itoa(len(keys))).Keys(keys...).Args(args...).Build()
+	w := &c.ways[0]
+	if c.options.Cluster {
+		w = &c.ways[c.members.number(call.Slot())]
+	}
+	if !w.failing.Load() {
+		return c.eval(ctx, call, w)
 	}
 	// The library lets calls wait for another one's attempt to connect, however long that may take and however soon their own time is up.
-	if c.stuck.Add(1) > mostStuck {
-		c.stuck.Add(-1)
+	if w.stuck.Add(1) > mostStuck {
+		w.stuck.Add(-1)
 		return nil, errStuck
 	}
 	type outcome struct {
@@ -135,8 +159,8 @@ func (c *Client) Eval(ctx context.Context, command, script string, keys, args []
 	}
 	came := make(chan outcome, 1)
 	go func() {
-		defer c.stuck.Add(-1)
-		answer, err := c.eval(ctx, command, script, keys, args)
+		defer w.stuck.Add(-1)
+		answer, err := c.eval(ctx, call, w)
 		came <- outcome{answer, err}
 	}()
 	select {
@@ -152,10 +176,10 @@ const mostStuck = 1 << 12
 
 var errStuck = &redis.Error{Cause: redis.Unreachable, Err: errors.New("it does not answer, and too many calls wait for a connection")}
 
-func (c *Client) eval(ctx context.Context, command, script string, keys, args []string) (any, error) {
-	answer, err := c.client.Do(ctx, c.client.B().Arbitrary(command, script, strconv.Itoa(len(keys))).Keys(keys...).Args(args...).Build()).ToAny()
-	if failing := err != nil && Away(err); failing != c.failing.Load() {
-		c.failing.Store(failing)
+func (c *Client) eval(ctx context.Context, call rueidis.Completed, w *way) (any, error) {
+	answer, err := c.client.Do(ctx, call).ToAny()
+	if failing := err != nil && Away(err); failing != w.failing.Load() {
+		w.failing.Store(failing)
 	}
 	return answer, err
 }
