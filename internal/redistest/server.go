@@ -197,6 +197,27 @@ func Cluster(t testing.TB) []*Server {
 	return servers
 }
 
+// Replica starts a server that takes over from one of a cluster, should that be gone, and waits until all know of it.
+func Replica(t testing.TB, of *Server, servers []*Server) *Server {
+	t.Helper()
+	r := StartOnPort(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "2000", "--repl-diskless-sync-delay", "0")
+	name := of.Do("CLUSTER", "MYID").(string)
+	of.Do("CONFIG", "SET", "repl-diskless-sync-delay", "0")
+	r.Do("CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(of.Port))
+	r.Await("CLUSTER REPLICATE "+name, func(_ any, err error) bool { return err == nil })
+	r.Await("INFO replication", func(answer any, _ error) bool {
+		text, _ := answer.(string)
+		return strings.Contains(text, "master_link_status:up")
+	})
+	for _, s := range servers {
+		s.Await("CLUSTER REPLICAS "+name, func(answer any, _ error) bool {
+			list, _ := answer.([]any)
+			return len(list) == 1
+		})
+	}
+	return r
+}
+
 // Sentinel starts a sentinel that watches a server under the name "headgate", and has nobody to agree with.
 func Sentinel(t testing.TB, watched *Server) (port int) {
 	t.Helper()
