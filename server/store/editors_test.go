@@ -17,6 +17,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/headgate-io/headgate/internal/race"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/store"
 )
@@ -162,7 +163,7 @@ func TestKilledEditorsLoseNothing(t *testing.T) {
 }
 
 func testKilledEditorsLoseNothing(t *testing.T, d database) {
-	const edits = 1000
+	edits := race.Fewer(1000)
 	s, db := d.open(t), d.shell(t)
 	run(t, db, "INSERT INTO policies (endpoint, rps_limit) VALUES ('GET /e0', 1)")
 	must(t, s.Number(t.Context()))
