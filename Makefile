@@ -21,19 +21,38 @@ build: ## build bin/headgate
 run: build ## build and start the demonstration: an API, the gateway, three kinds of clients
 	./bin/headgate demo
 
-test: deps lint proofs unit ## everything CI checks: lint, proofs, then every test of every module under the race detector
+test: deps checked unit ## everything CI checks: lint, proofs, then every test of every module under the race detector
 
 deps: ## install what the tests need and this machine lacks (Debian packages)
 	@scripts/install-test-deps
+
+# Coq works on one core, and `go mod tidy` mostly waits for others: together they take little more than the longest of them.
+.PHONY: checked
+checked:
+	@$(MAKE) -j 3 --no-print-directory $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) proofs fmt vet staticcheck modules portable
 
 proofs: ## check the machine-checked proofs, and the Go code against the program extracted from them
 	@$(MAKE) -s -C proofs
 	go test -count=1 -v ./proofs
 
+# The packages that take longest begin first, so that no core is left idle beside one of them. More packages run at a time than there are
+# cores, since many tests wait: for a server to start, for a process to see what another did. `make lint` has vetted them all.
+CORES   := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+GOTEST  := go test -vet=off -shuffle=on -timeout 15m -p $(shell expr 2 '*' $(CORES))
+LONGEST := ./server/store ./eval/operations ./server/redis ./eval/attacks ./server/daemon
+
+# What runs without the race detector alone: one goroutine that searches.
+ALONE := eval/algorithms
+
+# Tests outside the library that do less under the race detector (internal/race).
+IN_FULL := TestContractAcrossACluster|TestKilledEditorsLoseNothing|TestLoadUnderChangesSeesOneState
+
 unit: ## the tests alone
-	@for m in $(MODULES); do echo "== go test -race, module $$m"; (cd $$m && go test -race $(UNWATCHED) -shuffle=on -timeout 15m ./...) || exit 1; done
-	@echo "== allocation tests without the race detector, which allocates on its own"
-	@go test -run Alloc ./...
+	@echo "== go test -race, all modules"
+	@$(GOTEST) -race $(UNWATCHED) $(LONGEST) $$(go list ./... ./server/... ./eval/... | grep -v '/$(ALONE)$$')
+	@echo "== go test, the library: long properties in full, and allocations, as the race detector allocates on its own"
+	@$(GOTEST) ./... ./$(ALONE)
+	@$(GOTEST) -run '$(IN_FULL)' ./server/redis ./server/store
 
 lint: fmt vet staticcheck modules portable ## gofmt, vet, staticcheck, tidy module files, 32-bit and WASM builds
 
