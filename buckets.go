@@ -350,9 +350,7 @@ func (l *Limiter) find(ctx context.Context, q *BucketQuery) (found []namedBucket
 		return needs != ""
 	})
 	l.name(t)
-	if set.Moved(now, who.Project, who.Tier) != 0 {
-		l.guard(t)
-	}
+	l.guard(t)
 	for i, a := range t.applied[:t.doubted] {
 		if q.Unparsable && i < t.named {
 			continue // the address's

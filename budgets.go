@@ -131,10 +131,7 @@ func (s *survey) visit(ctx context.Context, m endpoint.Match) error {
 	t.match = m
 	t.applied = t.set.ResolveFor(t.applied[:0], s.l.clock.Wall(t.now), m, t.who.Project, t.who.Tier, t)
 	s.l.name(t)
-	t.guards = t.guards[:0]
-	if t.set.Moved(t.now, t.who.Project, t.who.Tier) != 0 {
-		s.l.guard(t)
-	}
+	s.l.guard(t)
 	if err := s.look(ctx); err != nil {
 		return err
 	}

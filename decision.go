@@ -84,8 +84,9 @@ type Verdict struct {
 	// could not be read: about the bucket that all such requests share.
 	Unparsable bool
 
-	// Earlier is the rule's second verdict on a caller whose project has changed
-	// its tier of late: about the bucket that it had before, which goes on.
+	// Earlier is one of the rule's further verdicts: on a caller whose project has
+	// changed its tier of late, about the bucket that it had before, which goes
+	// on; on one whose credential says its tier, about those of larger tiers.
 	Earlier bool
 
 	// Shadow rules count like any other and never deny. A rule that is enforced

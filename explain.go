@@ -72,7 +72,8 @@ type BucketAccount struct {
 	Tier       string        `json:"tier,omitempty"`
 	Subject    string        `json:"subject"`
 	Unparsable bool          `json:"unparsable,omitempty"` // shared by all requests whose identifier cannot be read
-	Earlier    bool          `json:"earlier,omitempty"`    // the one from before the project changed its tier
+	Earlier    bool          `json:"earlier,omitempty"`    // one besides the rule's own: from before the project changed its tier, or Larger
+	Larger     string        `json:"larger,omitempty"`     // whose larger limit counts the request as well, "tier gold" or "everybody"
 	Limit      int64         `json:"limit"`
 	Per        time.Duration `json:"per_ns"`
 	Burst      int64         `json:"burst"`
@@ -131,7 +132,7 @@ func (l *Limiter) Explain(ctx context.Context, r Request) Explanation {
 	if d.set != nil {
 		l.explainIdentity(&x, d)
 		l.explainRules(&x, t)
-		l.explainBuckets(&x, d)
+		l.explainBuckets(&x, t)
 	}
 	x.Verdict = VerdictAccount{Allowed: d.Allowed, Reason: d.Reason.String(), RetryAfter: d.RetryAfter, Wait: d.Wait}
 	if v, ok := d.Binding(); ok {
@@ -220,7 +221,8 @@ func (l *Limiter) explainRules(x *Explanation, t *trip) {
 	}
 }
 
-func (l *Limiter) explainBuckets(x *Explanation, d *Decision) {
+func (l *Limiter) explainBuckets(x *Explanation, t *trip) {
+	d := &t.decision
 	for i, v := range d.Verdicts() {
 		rule := d.set.Rule(v.Rule)
 		account := BucketAccount{
@@ -231,6 +233,13 @@ func (l *Limiter) explainBuckets(x *Explanation, d *Decision) {
 			Denies:  !v.Shadow && !v.Outcome.Allowed,
 			Binding: i == d.binding,
 			Percent: int(rule.EnforcePercent), Expires: rule.Expires,
+		}
+		if i >= t.doubted && t.guards[i-t.doubted].Rung {
+			larger := d.set.Rule(t.guards[i-t.doubted].Rule)
+			account.Limit, account.Per, account.Burst, account.Larger = larger.Limit, larger.Per, larger.Burst, "everybody"
+			if larger.Tier != "" {
+				account.Larger = "tier " + larger.Tier
+			}
 		}
 		if lasting, ok := d.set.StandsFor(v.Rule); ok {
 			stood := d.set.Rule(lasting)

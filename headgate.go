@@ -35,6 +35,7 @@ type Limiter struct {
 	denyUnruled   bool
 	region        func(netip.Addr) string
 	regions       bool // region can tell them apart
+	namedTiers    func() bool
 	observe       func(*Request, *Decision)
 
 	readIdentifier func(endpoint.ID, string) (string, bool, bool)
@@ -84,6 +85,9 @@ func New(o Options) (*Limiter, error) {
 	}
 	if l.observe == nil {
 		l.observe = func(*Request, *Decision) {}
+	}
+	if l.namedTiers = o.NamedTiers; l.namedTiers == nil {
+		l.namedTiers = func() bool { return false }
 	}
 	l.trips.New = func() any { return new(trip) }
 	return l, nil
@@ -182,9 +186,7 @@ func (l *Limiter) prepare(ctx context.Context, t *trip) bool {
 		t.cost = l.costs[t.match.ID]
 	}
 	l.name(t)
-	if t.set.Moved(t.now, t.who.Project, t.who.Tier) != 0 {
-		l.guard(t)
-	}
+	l.guard(t)
 	if t.shaped {
 		t.acceptWait(ctx)
 	}

@@ -2,15 +2,46 @@ package headgate
 
 import (
 	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/key"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/rate"
 )
 
-// guard adds attempts on the buckets that the caller had before its project
-// changed its tier; see policy.Guard. It runs only while a move is remembered.
-// Afterwards t.guards has one for each take from t.doubted on.
+// guard adds attempts on the buckets of other tiers that have to have room as
+// well. Afterwards t.guards has one for each take from t.doubted on.
 func (l *Limiter) guard(t *trip) {
+	t.guards = t.guards[:0]
+	switch {
+	case t.set.Moved(t.now, t.who.Project, t.who.Tier) != 0:
+		l.guardMove(t)
+	case t.who.Tier != "", (t.who.Kind == identity.APIKey || t.who.Kind == identity.Token) && l.namedTiers():
+		l.guardLadder(t)
+	}
+}
+
+// guardLadder adds attempts on the buckets of larger tiers, for a caller whose
+// credential says in which one it is; see policy.Set.Climb.
+func (l *Limiter) guardLadder(t *trip) {
+	t.guards = t.set.Climb(t.guards, l.clock.Wall(t.now), t.match, t.who.Project, t.applied[:t.named], t)
+	for i := range t.guards {
+		g := &t.guards[i]
+		own, shape := &t.takes[g.Of], t.set.Terms(t.applied[g.Of].Rule).Shape
+		t.applied = append(t.applied, t.applied[g.Of])
+		t.takes = append(t.takes, bucket.Take{
+			Key: l.guardKey(t, g, false), Since: g.Since, Before: g.Before, Cost: t.cost,
+			Shape: g.Shape.Grow(own.Shape.Burst() - shape.Burst()), // by an allowance
+			Tag:   own.Tag, Reach: own.Reach,
+		})
+	}
+	if len(t.guards) > 0 {
+		l.makeRoom(t)
+	}
+}
+
+// guardMove adds attempts on the buckets that the caller had before its project
+// changed its tier; see policy.Guard. It runs only while a move is remembered.
+func (l *Limiter) guardMove(t *trip) {
 	all := t.set.Guards(t.guards[:0], l.clock.Wall(t.now), t.match, t.who.Project, t.applied[:t.named], t)
 	t.guards = all[:0]
 	if len(t.guardPasts) < len(all) {

@@ -177,7 +177,11 @@ func chargesOf(t *trip) []charge {
 		a := t.applied[i]
 		made := charge{rule: t.set.Terms(a.Rule).ID, every: a.Level.EveryEndpoint(), key: take.Key, tag: take.Tag, reach: take.Reach, shape: take.Shape, units: units}
 		if i >= t.doubted {
-			made.guard = take.Since
+			if g := &t.guards[i-t.doubted]; g.Rung {
+				made.rule = g.ID
+			} else {
+				made.guard = take.Since
+			}
 		}
 		charges = append(charges, made)
 	}
@@ -304,6 +308,9 @@ func (l *Limiter) settle(ctx context.Context, now int64, e *entry, actual int64,
 	inForce := applied[:0]
 	if set != nil {
 		inForce = set.Resolve(inForce, l.clock.Wall(now), e.match, e.project, e.tier)
+		for _, g := range set.Climb(nil, l.clock.Wall(now), e.match, e.project, inForce, nil) {
+			inForce = append(inForce, policy.Applied{Rule: g.Rule, Level: inForce[g.Of].Level})
+		}
 	}
 	for i := range e.charges {
 		if set != nil && e.charges[i].guard != 0 && set.Moved(now, e.project, e.tier) != e.charges[i].guard {

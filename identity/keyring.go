@@ -44,6 +44,7 @@ type KeyRecord struct {
 // none. It may be used concurrently; readers never wait.
 type Keyring struct {
 	index atomic.Pointer[keyIndex]
+	tiers atomic.Bool // a key has a tier, or had one
 }
 
 var _ KeyFinder = (*Keyring)(nil)
@@ -54,7 +55,9 @@ var _ KeyFinder = (*Keyring)(nil)
 func (k *Keyring) Replace(records []KeyRecord) error {
 	index := newKeyIndex(len(records))
 	var faults []error
+	tiers := false
 	for i, record := range records {
+		tiers = tiers || record.Key.Tier != ""
 		if record.Key.ID == "" {
 			faults = append(faults, fmt.Errorf("records[%d].Key.ID is empty, want the stable name of the key", i))
 		}
@@ -65,9 +68,16 @@ func (k *Keyring) Replace(records []KeyRecord) error {
 	if faults != nil {
 		return errors.Join(faults...)
 	}
+	if tiers {
+		k.tiers.Store(true)
+	}
 	k.index.Store(index)
 	return nil
 }
+
+// NamesTiers reports whether any key has had a tier of its own since the ring
+// was made: others may be given one.
+func (k *Keyring) NamesTiers() bool { return k.tiers.Load() }
 
 // Len returns the number of keys, including revoked and expired ones.
 func (k *Keyring) Len() int {

@@ -92,6 +92,7 @@ func (c *compiler) compile() {
 	}
 	c.readMoves()
 	c.arrange()
+	c.readRungs()
 	c.check()
 }
 

@@ -128,7 +128,7 @@ func (c *compiler) longestFill() int64 {
 }
 
 // Guard is a bucket that has to have room besides the one of a rule, because the
-// caller's project has changed its tier.
+// caller's project has changed its tier, or the caller's credential may.
 type Guard struct {
 	Of    int        // the rule in force, as an index of what applies
 	ID    uint64     // Terms.ID of the rule that was in force before
@@ -144,6 +144,13 @@ type Guard struct {
 	// project came back. If Shape is also that of the rule, there is one bucket,
 	// which counts since Since; else the rule needs another for the stay.
 	Own bool
+
+	// Rung says that the bucket is the one of a larger tier's rule, Rule, as it
+	// counts for callers of that tier: see Climb. Before is then what its Shape
+	// replaced.
+	Rung   bool
+	Rule   RuleID
+	Before *rate.Past
 }
 
 // Moved reports when a project that has its tier from the document last changed
@@ -206,7 +213,8 @@ func ofOneProject(s Subject) bool {
 }
 
 // ruling finds the rule that would be in force for a subject if the project were
-// in a tier, among those for every endpoint or the others.
+// in a tier, among those for every endpoint or the others. Without a chooser it
+// may be one that is enforced for a share.
 func (s *Set) ruling(now int64, m endpoint.Match, p, tier uint32, subject Subject, every bool, chooser Chooser) (RuleID, bool) {
 	var at [levels]group
 	s.locateFor(&at, m, p, tier)
@@ -220,7 +228,7 @@ func (s *Set) ruling(now int64, m endpoint.Match, p, tier uint32, subject Subjec
 		}
 		for id := RuleID(at[level] - 1); ; id++ {
 			r := &s.rows[id]
-			if r.subject == subject && s.live(r, now) && (r.mode == Enforce || r.mode == partly && chooser.Chosen(id)) {
+			if r.subject == subject && s.live(r, now) && (r.mode == Enforce || r.mode == partly && (chooser == nil || chooser.Chosen(id))) {
 				return id, true
 			}
 			if r.last {

@@ -87,6 +87,7 @@ type Set struct {
 
 	former former
 	moves  map[uint32]move // by number in projects: those that changed their tier
+	rungs  []uint32        // tiers by number, of callers who name theirs; see Climb
 	ends   []int64         // when temporary rules give way to lasting ones, ascending; Unix nanoseconds
 	since  int64           // Unix nanoseconds; 0 for a first one
 }

@@ -363,7 +363,8 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 		return nil, err
 	}
 	p.limiter, err = headgate.New(headgate.Options{
-		Endpoints: p.registry.Table, Policies: p.rules, Buckets: shared, Names: p.shared.naming(), Identities: p.who, Region: p.regions.finder(p.who),
+		NamedTiers: func() bool { return c.Tokens.TierClaim != "" || p.keys.tiers.Load() },
+		Endpoints:  p.registry.Table, Policies: p.rules, Buckets: shared, Names: p.shared.naming(), Identities: p.who, Region: p.regions.finder(p.who),
 		Unknown: unknownModes[c.Unknown], Costs: p.registry.Costs, DenyWithoutRule: c.NoRule == "deny",
 		Typed: p.identifiers.Typed, Observe: p.observe, MaxReservations: c.Settle.MaxOutstanding, MaxWaiters: c.MaxWaiters,
 	})

@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/headgate-io/headgate/identity"
@@ -207,21 +208,27 @@ func (k keySource) Load(ctx context.Context) ([]identity.KeyRecord, string, erro
 type keyring struct {
 	value    *live.Value[[]identity.KeyRecord, identity.Keyring]
 	maxStale time.Duration // 0: keys are believed however old
+	tiers    atomic.Bool   // a key has a tier of its own, or had one
 }
 
 var _ identity.KeyFinder = (*keyring)(nil)
 
-func newKeyring(from *database, c config.Config, log *slog.Logger) (*keyring, error) {
-	value, err := live.New(live.Options[[]identity.KeyRecord, identity.Keyring]{
+func newKeyring(from *database, c config.Config, log *slog.Logger) (k *keyring, err error) {
+	k = &keyring{maxStale: c.Keys.MaxStale}
+	k.value, err = live.New(live.Options[[]identity.KeyRecord, identity.Keyring]{
 		Name: "API keys", Source: keySource{from}, Interval: c.Refresh, Log: log,
 		Spread: true, Wake: from.wake[1],
 		LastGood: besideCopy(c.LastGood, ".keys.json"), Encode: encodeKeys, Decode: decodeKeys,
 		Build: func(records []identity.KeyRecord, _ *identity.Keyring) (*identity.Keyring, error) {
 			ring := &identity.Keyring{}
-			return ring, ring.Replace(records)
+			err := ring.Replace(records)
+			if ring.NamesTiers() {
+				k.tiers.Store(true)
+			}
+			return ring, err
 		},
 	})
-	return &keyring{value, c.Keys.MaxStale}, err
+	return k, err
 }
 
 func encodeKeys(records []identity.KeyRecord) ([]byte, error) { return json.Marshal(records) }

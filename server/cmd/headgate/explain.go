@@ -189,7 +189,10 @@ func writeBuckets(w io.Writer, x headgate.Explanation, offline bool) {
 		if b.Unparsable {
 			rule += ", all unparsable"
 		}
-		if b.Earlier {
+		switch {
+		case b.Larger != "":
+			rule += ", counted for " + b.Larger
+		case b.Earlier:
 			rule += ", before the move"
 		}
 		fmt.Fprintf(table, "  %s %s\t%s\t%d\t%s\t%d\t%v\t%v\n",
