@@ -66,7 +66,8 @@ func stopServers() (err error) {
 	return err
 }
 
-// kinds make a database of each kind.
+// kinds make a database of each kind. In the place of MariaDB stands MySQL, if
+// the environment says so: see storetest.MySQLProgram.
 var kinds = []struct {
 	name string
 	make func(testing.TB) database

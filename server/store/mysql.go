@@ -129,7 +129,7 @@ func (mysqlKind) alone(ctx context.Context, db *sql.DB, do func() error) error {
 		return err
 	}
 	defer conn.Close()
-	const lock = "concat('headgate.', sha1(database()))"
+	const lock = "concat('headgate.', left(sha2(database(), 256), 40))" // names have at most 64 bytes, and MySQL 9 has no sha1
 	var got sql.NullInt64
 	if err := conn.QueryRowContext(ctx, "SELECT get_lock("+lock+", 60)").Scan(&got); err != nil {
 		return err

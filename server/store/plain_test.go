@@ -101,7 +101,12 @@ func TestLoadReportsWhatTheSlowWayReports(t *testing.T) {
 			case "PostgreSQL":
 				run(t, shell, "ALTER TABLE policies DROP CONSTRAINT policies_rps_limit_check")
 			case "MariaDB":
-				run(t, shell, "SET check_constraint_checks = OFF")
+				if _, err := shell.Exec("SET check_constraint_checks = OFF"); err != nil { // MySQL's way
+					var name string
+					must(t, shell.QueryRow(`SELECT constraint_name FROM information_schema.check_constraints
+						WHERE constraint_schema = database() AND constraint_name LIKE 'policies_chk_%' AND check_clause LIKE '%rps_limit%'`).Scan(&name))
+					run(t, shell, "ALTER TABLE policies ALTER CHECK "+name+" NOT ENFORCED")
+				}
 			}
 			run(t, shell, "UPDATE policies SET rps_limit = -7 WHERE rowid IN (5, 7000, 10499)")
 			_, want := s.ReadSlowly(t.Context())

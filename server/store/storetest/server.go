@@ -122,9 +122,33 @@ var mariadb = kind{
 	password: func(_, password string) string { return "ALTER USER app@localhost IDENTIFIED BY '" + password + "'" },
 }
 
-// Postgres starts a PostgreSQL, MariaDB a MariaDB. Stop it.
+// Postgres starts a PostgreSQL, MariaDB a MariaDB, or the MySQL that the
+// environment names by MySQLProgram in its place. Stop it.
 func Postgres() (*Server, error) { return start(postgres) }
-func MariaDB() (*Server, error)  { return start(mariadb) }
+
+func MariaDB() (*Server, error) {
+	if program := os.Getenv(MySQLProgram); program != "" {
+		return start(mysqlOf(program))
+	}
+	return start(mariadb)
+}
+
+// MySQLProgram is the variable with the path of a mysqld that tests use instead
+// of MariaDB. Debian's stable releases have none; see `make mysql`.
+const MySQLProgram = "HEADGATE_TEST_MYSQLD"
+
+func mysqlOf(program string) kind {
+	k := mariadb
+	k.name = "MySQL"
+	k.install = func(dir string) []string {
+		return []string{program, "--no-defaults", "--initialize-insecure", "--datadir=" + dir + "/data", "--secure-file-priv=NULL", "--innodb-flush-method=nosync"}
+	}
+	k.serve = func(dir string) []string {
+		return []string{program, "--no-defaults", "--datadir=" + dir + "/data", "--skip-networking", "--mysqlx=OFF", "--secure-file-priv=NULL", "--socket=" + dir + "/s",
+			"--pid-file=" + dir + "/pid", "--tmpdir=" + dir, "--innodb-flush-method=nosync", "--innodb-flush-log-at-trx-commit=0", "--skip-log-bin"}
+	}
+	return k
+}
 
 // nobody is who a server runs as when the test is root's: neither would run as
 // root.
