@@ -74,10 +74,11 @@ type Options struct {
 
 	// Calls is where calls are written down. Nil means nowhere. Those older
 	// than KeepCalls are forgotten, and so are the oldest beyond MostCalls that
-	// changed nothing.
-	Calls     CallStore
-	KeepCalls time.Duration
-	MostCalls int64
+	// changed nothing, and beyond MostChanges of the others.
+	Calls       CallStore
+	KeepCalls   time.Duration
+	MostCalls   int64
+	MostChanges int64
 
 	// Observe is told of every call: its operation, "none" where there is none
 	// of the kind, and the status of the answer. Nil means nobody.

@@ -19,7 +19,7 @@ type CallStore interface {
 	EndCall(ctx context.Context, id int64, c store.Call) error
 	AppendCalls(ctx context.Context, calls []store.Call) error
 	ListCalls(ctx context.Context, before int64, most int) ([]store.Call, error)
-	PruneCalls(ctx context.Context, before time.Time, most int64) (int64, error)
+	PruneCalls(ctx context.Context, before time.Time, looks, changes int64) (int64, error)
 }
 
 var _ CallStore = (*store.Store)(nil)
@@ -141,7 +141,7 @@ type recorder struct {
 	log   *slog.Logger
 	now   func() time.Time
 	keep  time.Duration
-	most  int64
+	most  [2]int64 // looks, changes
 	lost  func()
 
 	flushing sync.Mutex // one at a time, so that they stay in order
@@ -154,7 +154,7 @@ type recorder struct {
 }
 
 func newRecorder(o Options) *recorder {
-	return &recorder{calls: o.Calls, log: o.Log, now: o.Now, keep: o.KeepCalls, most: o.MostCalls, lost: o.Unrecorded}
+	return &recorder{calls: o.Calls, log: o.Log, now: o.Now, keep: o.KeepCalls, most: [2]int64{o.MostCalls, o.MostChanges}, lost: o.Unrecorded}
 }
 
 // add has a call written down soon.
@@ -240,7 +240,7 @@ func (rec *recorder) prune(ctx context.Context) {
 	if rec.calls == nil || rec.keep == 0 {
 		return
 	}
-	gone, err := rec.calls.PruneCalls(ctx, rec.now().Add(-rec.keep), rec.most)
+	gone, err := rec.calls.PruneCalls(ctx, rec.now().Add(-rec.keep), rec.most[0], rec.most[1])
 	switch {
 	case err != nil && ctx.Err() == nil:
 		rec.log.Warn("old calls could not be taken out of the record", "error", err)

@@ -112,7 +112,7 @@ func newSite(t testing.TB, change ...func(*admin.Options)) *site {
 				Replicas: []fleet.Replica{{Name: "a", Program: "test", Started: at, Version: "v", Number: 1, Loaded: at, Seen: at, State: "ok"}}}, nil
 		},
 		Budgets: developers.Reporter{Limiter: limiter, Policies: rules, Usage: used}, LimitRequests: db,
-		Ready: func() error { return nil }, Audit: db, TokenStore: db, Calls: db, KeepCalls: 24 * time.Hour, MostCalls: 1000,
+		Ready: func() error { return nil }, Audit: db, TokenStore: db, Calls: db, KeepCalls: 24 * time.Hour, MostCalls: 1000, MostChanges: 1000,
 		FindKey: func(context.Context, string) (string, string, error) { return "", "", store.ErrNotFound },
 		Log:     slog.New(slog.NewTextHandler(s.log, nil)),
 		Token:   fileToken, TokenName: "ops.token", NeedToken: true, Tokens: s.find,

@@ -1,9 +1,6 @@
 package config
 
-import (
-	"fmt"
-	"time"
-)
+import "time"
 
 // AdminAccess says who may use the admin listener, and how long it is remembered
 // what they did; see docs/admin-api.md.
@@ -22,13 +19,17 @@ type AdminCalls struct {
 	// Keep is how long a call is remembered. Default 2160h (90 days).
 	Keep time.Duration `yaml:"keep"`
 
-	// MaxLooks is how many calls are remembered that changed nothing. Those
-	// that changed something are bounded by Keep alone. Default 1000000.
-	MaxLooks int64 `yaml:"max_looks"`
+	// MaxLooks is how many calls are remembered that changed nothing, and
+	// MaxChanges how many that may have changed something; the oldest go first.
+	// Default 1000000 each.
+	MaxLooks   int64 `yaml:"max_looks"`
+	MaxChanges int64 `yaml:"max_changes"`
 }
 
+const mostCalls = 1_000_000_000
+
 func defaultAdminAccess() AdminAccess {
-	return AdminAccess{Auth: "loopback", Calls: AdminCalls{Keep: 90 * 24 * time.Hour, MaxLooks: 1_000_000}}
+	return AdminAccess{Auth: "loopback", Calls: AdminCalls{Keep: 90 * 24 * time.Hour, MaxLooks: 1_000_000, MaxChanges: 1_000_000}}
 }
 
 // NeedsAdminToken reports whether the admin listener serves nobody without a
@@ -44,7 +45,6 @@ func (c *checker) adminAccess(conf *Config) {
 		c.wrong("admin", conf.Admin, "a loopback address, or admin_auth: always with a token of `headgate admin token create`, or admin_token_file set, so that strangers cannot change the rules")
 	}
 	c.duration("admin_calls.keep", a.Calls.Keep, 24*time.Hour, 10*365*24*time.Hour)
-	if most := int64(1_000_000_000); a.Calls.MaxLooks < 0 || a.Calls.MaxLooks > most {
-		c.wrong("admin_calls.max_looks", fmt.Sprint(a.Calls.MaxLooks), fmt.Sprintf("0 to %d", most))
-	}
+	c.between("admin_calls.max_looks", a.Calls.MaxLooks, 0, mostCalls)
+	c.between("admin_calls.max_changes", a.Calls.MaxChanges, 1000, mostCalls)
 }

@@ -229,7 +229,7 @@ func Default() Config {
 		AdminAccess:     defaultAdminAccess(),
 		Settle:          Settle{Timeout: 5 * time.Minute, MaxOutstanding: 1 << 16},
 		Headers:         Headers{RateLimit: true, Legacy: "none"},
-		Developers:      Developers{MaxRequests: defaultMaxRequests},
+		Developers:      Developers{MaxRequests: defaultMaxRequests, KeepRequests: defaultKeep},
 		Usage:           Usage{MaxCallers: defaultMaxCallers},
 		ShutdownTimeout: 30 * time.Second,
 		Log:             Log{Format: "text", Level: "info"},

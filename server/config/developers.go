@@ -1,6 +1,11 @@
 package config
 
-import "github.com/headgate-io/headgate/server/developers"
+import (
+	"time"
+
+	"github.com/headgate-io/headgate/server/developers"
+	"github.com/headgate-io/headgate/server/store"
+)
 
 // Developers says what those who call the API may ask the gateway; see
 // docs/developers.md.
@@ -13,6 +18,10 @@ type Developers struct {
 	// MaxRequests is how many requests for a higher limit a project may have
 	// open. Default 5; with 0 none can be filed.
 	MaxRequests int `yaml:"max_requests"`
+
+	// KeepRequests is how long a request is kept after it was decided, withdrawn
+	// or expired. Default 8760h (a year).
+	KeepRequests time.Duration `yaml:"keep_requests"`
 }
 
 // Usage says how much is remembered of the last hour.
@@ -29,6 +38,7 @@ const (
 	mostCallers = 1_000_000
 
 	defaultMaxRequests = 5
+	defaultKeep        = 365 * 24 * time.Hour
 	defaultMaxCallers  = 10_000
 )
 
@@ -39,5 +49,6 @@ func (c *checker) developers(d Developers, u Usage) {
 		}
 	}
 	c.between("developers.max_requests", int64(d.MaxRequests), 0, maxRequests)
+	c.duration("developers.keep_requests", d.KeepRequests, store.KeepRequests, 10*365*24*time.Hour)
 	c.between("usage.max_callers", int64(u.MaxCallers), 0, mostCallers)
 }

@@ -27,7 +27,7 @@ func (d *Daemon) adminDoor(token string) (*admin.Door, error) {
 		Fleet: p.database.fleet, Reverted: p.reverted, Budgets: p.reporter(), LimitRequests: p.requests,
 		NeedToken: d.conf.NeedsAdminToken(), Token: token, TokenName: filepath.Base(d.conf.AdminTokenFile),
 		Tokens: p.adminTokens.find, TokenStore: p.adminTokens,
-		Calls: p.database, KeepCalls: calls.Keep, MostCalls: calls.MaxLooks, Observe: p.meter.ObserveCall, Unrecorded: p.meter.CallUnrecorded,
+		Calls: p.database, KeepCalls: calls.Keep, MostCalls: calls.MaxLooks, MostChanges: calls.MaxChanges, Observe: p.meter.ObserveCall, Unrecorded: p.meter.CallUnrecorded,
 	})
 	if err == nil && d.conf.NeedsAdminToken() && token == "" && p.adminTokens.len() == 0 {
 		d.log.Warn("nobody can use the admin listener: it wants a token and there is none; make one with `headgate admin token create`")
@@ -245,10 +245,10 @@ func (d *database) ListCalls(ctx context.Context, before int64, most int) ([]sto
 }
 
 // PruneCalls forgets old calls.
-func (d *database) PruneCalls(ctx context.Context, before time.Time, most int64) (int64, error) {
+func (d *database) PruneCalls(ctx context.Context, before time.Time, looks, changes int64) (int64, error) {
 	s, err := d.get(ctx)
 	if err != nil {
 		return 0, err
 	}
-	return s.PruneCalls(ctx, before, most)
+	return s.PruneCalls(ctx, before, looks, changes)
 }

@@ -301,7 +301,7 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 		Endpoints: p.registry.Table, BurstPercent: c.BurstPercent, Costs: p.registry.Costs, Unseen: Unseen(c), Identified: p.registry.Identified, Shared: c.Store.On(),
 	}
 	p.database = newDatabase(c, OpenStore)
-	p.requests = &requests{db: p.database}
+	p.requests = &requests{db: p.database, keep: c.Developers.KeepRequests, log: o.Log}
 	if o.readOnly {
 		p.database.open = OpenStoreReadOnly
 		c.LastGood = ""

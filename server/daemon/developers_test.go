@@ -60,9 +60,10 @@ func (s *site) makeKeys(t *testing.T, c *config.Config, projects []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, project := range projects {
+	for _, name := range projects {
+		project, scoped := strings.CutSuffix(name, "/scoped") // a further key of the project
 		n := store.NewKey{Project: project}
-		if project == "scoped" {
+		if scoped || project == "scoped" {
 			if n.Scopes, err = identity.ParseScopes([]string{"POST"}); err != nil {
 				t.Fatal(err)
 			}
@@ -71,7 +72,7 @@ func (s *site) makeKeys(t *testing.T, c *config.Config, projects []string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.keys[project], s.ids[project] = text, key.ID
+		s.keys[name], s.ids[name] = text, key.ID
 	}
 }
 

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"log/slog"
 	"sync/atomic"
 	"time"
 
@@ -14,6 +15,8 @@ import (
 // can be opened, and knows how many are open.
 type requests struct {
 	db   *database
+	keep time.Duration
+	log  *slog.Logger
 	open atomic.Int64
 }
 
@@ -23,20 +26,44 @@ var (
 )
 
 // requestsInterval is how often the open requests are counted.
-const requestsInterval = 15 * time.Second
+// Those that were decided long ago are looked for less often.
+const (
+	requestsInterval = 15 * time.Second
+	requestsPrune    = time.Hour
+)
 
 // run counts the open requests: other gateways and operators file and decide
 // them too. While the database cannot be read, the last number stands.
 func (q *requests) run(ctx context.Context) {
 	ticker := time.NewTicker(requestsInterval)
 	defer ticker.Stop()
+	prune := time.NewTicker(requestsPrune)
+	defer prune.Stop()
 	for {
 		q.count(ctx)
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
+		case <-prune.C:
+			q.prune(ctx)
 		}
+	}
+}
+
+// prune gives up the requests that were decided long ago. Another gateway may do
+// so as well.
+func (q *requests) prune(ctx context.Context) {
+	s := q.db.opened()
+	if s == nil {
+		return
+	}
+	gone, err := s.PruneRequests(ctx, time.Now().Add(-q.keep))
+	switch {
+	case err != nil && ctx.Err() == nil:
+		q.log.Warn("old requests for a higher limit could not be deleted", "error", err)
+	case gone > 0:
+		q.log.Info("old requests for a higher limit were deleted", "requests", gone)
 	}
 }
 

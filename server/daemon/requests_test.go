@@ -98,6 +98,23 @@ func TestHigherLimit(t *testing.T) {
 	}
 }
 
+// A key with scopes withdraws what it filed, and another key of its project any.
+func TestKeysWithScopesWithdrawTheirOwn(t *testing.T) {
+	s := newSite(t, append([]policy.Rule{{Endpoint: "POST /v1/items", Limit: 3, Per: time.Hour}}, hourly...), []string{"acme", "acme/scoped"})
+	post := strings.Replace(launch, "GET /v1/items/{id}", "POST /v1/items", 1)
+	whole, part, second := s.file(t, "acme", launch), s.file(t, "acme/scoped", post), s.file(t, "acme/scoped", post)
+	for _, step := range []struct {
+		as, id string
+		code   int
+	}{
+		{"acme/scoped", whole.ID, 403}, {"acme/scoped", part.ID, 200}, {"acme", second.ID, 200}, {"acme", whole.ID, 200},
+	} {
+		if code, body := s.ask(t, step.as, "DELETE", "/v1/requests/"+step.id, ""); code != step.code || code == 403 && !strings.Contains(body, "what it filed itself") {
+			t.Errorf("%s withdraws: %d %s, want %d", step.as, code, body, step.code)
+		}
+	}
+}
+
 func TestRequestsAreTheProjects(t *testing.T) {
 	s := newSite(t, hourly, []string{"acme", "other", ""}, func(c *config.Config) { c.Developers.MaxRequests = 2 })
 	mine := s.file(t, "acme", launch)

@@ -214,7 +214,8 @@ func (d *Door) ofProject(r *http.Request, project string) (store.LimitRequest, e
 	return found, err
 }
 
-// withdraw closes one request of the caller's project.
+// withdraw closes one request of the caller's project. A key with scopes speaks
+// for a part of it: it withdraws what it filed itself.
 func (d *Door) withdraw(w http.ResponseWriter, r *http.Request, who identity.Principal) {
 	if !d.mayAsk(w, r, who) {
 		return
@@ -222,6 +223,10 @@ func (d *Door) withdraw(w http.ResponseWriter, r *http.Request, who identity.Pri
 	// Looked for first: what is not there must cost no turn among those who
 	// change rules.
 	found, err := d.ofProject(r, who.Project)
+	if err == nil && len(who.Scopes.List()) > 0 && found.Actor != actor(&who) {
+		refuse(w, r, http.StatusForbidden, "A key with scopes can withdraw what it filed itself; another key of the project has to.")
+		return
+	}
 	var done store.LimitRequest
 	if err == nil {
 		done, err = d.options.Requests.Withdraw(r.Context(), found.ID, who.Project, actor(&who), "")

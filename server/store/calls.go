@@ -126,12 +126,13 @@ func (s *Store) queryCalls(ctx context.Context, tx *tx, before int64, most int) 
 // database for long.
 const pruneBatch = 10_000
 
-// PruneCalls deletes the calls from before a time, and of those that changed
-// nothing the oldest beyond most: whoever may only look cannot crowd out the
-// record of what was changed. It reports how many went.
-func (s *Store) PruneCalls(ctx context.Context, before time.Time, most int64) (gone int64, err error) {
+// PruneCalls deletes the calls from before a time, of those that changed nothing
+// the oldest beyond looks, and of the others the oldest beyond changes: whoever
+// may only look cannot crowd out the record of what was changed. It reports how
+// many went.
+func (s *Store) PruneCalls(ctx context.Context, before time.Time, looks, changes int64) (gone int64, err error) {
 	for {
-		n, err := s.pruneCalls(ctx, before, most)
+		n, err := s.pruneCalls(ctx, before, looks, changes)
 		gone += n
 		if err != nil || n < pruneBatch {
 			return gone, err
@@ -139,22 +140,25 @@ func (s *Store) PruneCalls(ctx context.Context, before time.Time, most int64) (g
 	}
 }
 
-func (s *Store) pruneCalls(ctx context.Context, before time.Time, most int64) (gone int64, err error) {
+func (s *Store) pruneCalls(ctx context.Context, before time.Time, looks, changes int64) (gone int64, err error) {
 	err = s.write(ctx, func(tx *tx) error {
 		gone = 0
-		var low int64 // the newest look that is one too many
-		rows := tx.QueryRowContext(ctx, "SELECT coalesce((SELECT id FROM api_calls WHERE changes = 0 ORDER BY id DESC LIMIT 1 OFFSET "+number(most)+"), 0)")
-		if err := rows.Scan(&low); err != nil {
-			return err
+		var low [2]int64 // the newest look, and the newest change, that is one too many
+		for kind, most := range []int64{looks, changes} {
+			row := tx.QueryRowContext(ctx, "SELECT coalesce((SELECT id FROM api_calls WHERE changes = ? ORDER BY id DESC LIMIT 1 OFFSET "+number(most)+"), 0)", kind)
+			if err := row.Scan(&low[kind]); err != nil {
+				return err
+			}
 		}
+		const old = "(at < ? OR (changes = 0 AND id <= ?) OR (changes = 1 AND id <= ?))"
 		// The bound of a batch first: not every database has LIMIT in DELETE.
 		var last int64
-		err := tx.QueryRowContext(ctx, `SELECT coalesce(max(id), 0) FROM (SELECT id FROM api_calls WHERE at < ? OR (changes = 0 AND id <= ?) ORDER BY id LIMIT `+number(pruneBatch)+`) AS old`,
-			before.Unix(), low).Scan(&last)
+		err := tx.QueryRowContext(ctx, "SELECT coalesce(max(id), 0) FROM (SELECT id FROM api_calls WHERE "+old+" ORDER BY id LIMIT "+number(pruneBatch)+") AS old",
+			before.Unix(), low[0], low[1]).Scan(&last)
 		if err != nil || last == 0 {
 			return err
 		}
-		done, err := tx.ExecContext(ctx, "DELETE FROM api_calls WHERE id <= ? AND (at < ? OR (changes = 0 AND id <= ?))", last, before.Unix(), low)
+		done, err := tx.ExecContext(ctx, "DELETE FROM api_calls WHERE id <= ? AND "+old, last, before.Unix(), low[0], low[1])
 		if err != nil {
 			return err
 		}

@@ -116,17 +116,18 @@ func testPruneCalls(t *testing.T, d database) {
 	for _, step := range []struct {
 		name   string
 		before time.Time
-		most   int64
+		most   [2]int64 // looks, changes
 		gone   int64
 		left   string // their hours, newest first
 	}{
-		{"nothing is old", at, 10, 0, "9876543210"},
-		{"three looks are enough", at, 3, 3, "9876530"},
-		{"what is old", at.Add(4 * time.Hour), 10, 2, "98765"},
-		{"no looks at all", at, 0, 3, "96"},
-		{"everything", at.Add(24 * time.Hour), 0, 2, ""},
+		{"nothing is old", at, [2]int64{10, 10}, 0, "9876543210"},
+		{"three looks are enough", at, [2]int64{3, 10}, 3, "9876530"},
+		{"what is old", at.Add(4 * time.Hour), [2]int64{10, 2}, 2, "98765"},
+		{"no looks at all", at, [2]int64{0, 2}, 3, "96"},
+		{"one change is enough", at, [2]int64{10, 1}, 1, "9"},
+		{"everything", at.Add(24 * time.Hour), [2]int64{0, 10}, 1, ""},
 	} {
-		gone, err := s.PruneCalls(ctx, step.before, step.most)
+		gone, err := s.PruneCalls(ctx, step.before, step.most[0], step.most[1])
 		must(t, err)
 		list, err := s.ListCalls(ctx, 0, 100)
 		must(t, err)

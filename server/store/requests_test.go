@@ -176,6 +176,49 @@ func testRequestsAreBounded(t *testing.T, d database) {
 	}
 }
 
+// Requests go a time after they were decided, open ones never, and none earlier
+// than the database lets them.
+func TestPruneRequests(t *testing.T) { everywhere(t, testPruneRequests) }
+
+func testPruneRequests(t *testing.T, d database) {
+	s, ctx, now := d.open(t), t.Context(), time.Now()
+	db := d.shell(t)
+	decided := func(ago time.Duration) string {
+		r := asking("acme")
+		r.Filed = now.Add(-ago - time.Hour)
+		r = file(t, s, r)
+		run(t, db, fmt.Sprintf("UPDATE limit_requests SET state = 'declined', decided_at = %d, decided_by = 'op' WHERE request = '%s'", now.Add(-ago).Unix(), r.ID))
+		return r.ID
+	}
+	day := 24 * time.Hour
+	decided(70 * day)
+	decided(50 * day)
+	kept := decided(31 * day)
+	late := decided(29 * day)
+	open := file(t, s, asking("acme")).ID
+	forgotten := asking("other") // nobody decided, and nobody touched it since it ran out
+	forgotten.Filed = now.Add(-store.RequestLife - 100*day)
+	forgotten = file(t, s, forgotten)
+	for _, step := range []struct {
+		before time.Duration
+		gone   int64
+		left   []string // newest first
+	}{
+		{60 * day, 1, nil}, {40 * day, 1, []string{forgotten.ID, open, late, kept}}, {30 * day, 1, []string{forgotten.ID, open, late}},
+	} {
+		gone, err := s.PruneRequests(ctx, now.Add(-step.before))
+		if err != nil || gone != step.gone {
+			t.Errorf("PruneRequests of what is %v old = %d, %v, want %d", step.before, gone, err, step.gone)
+		}
+		if got := ids(t, s, store.RequestQuery{}); step.left != nil && !slices.Equal(got, step.left) {
+			t.Errorf("%v are left, want %v", got, step.left)
+		}
+	}
+	if _, err := s.PruneRequests(ctx, now.Add(-28*day)); err == nil || !strings.Contains(err.Error(), "for 30 days at least") {
+		t.Errorf("giving up what was decided 29 days ago = %v, want a refusal", err)
+	}
+}
+
 // granting approves of a request with another limit.
 func granting(actor string, limit int64) store.Grant {
 	return store.Grant{Actor: actor, Rule: func(r store.LimitRequest, _ policy.Document) (policy.Rule, error) {

@@ -1,0 +1,52 @@
+package store
+
+import (
+	"context"
+	"time"
+)
+
+// KeepRequests is the least time for which a request for a higher limit that was
+// decided is kept. The database refuses to give it up earlier, to whomever.
+const KeepRequests = 30 * 24 * time.Hour
+
+// PruneRequests deletes the requests for a higher limit that were decided before
+// a time, at least KeepRequests ago, and reports how many. Open ones that ran out
+// are closed first, and go when they have been closed for as long. What was done
+// with each stays in the audit, and what it was granted in the history of the
+// rules.
+func (s *Store) PruneRequests(ctx context.Context, before time.Time) (gone int64, err error) {
+	if s.table != nil {
+		return 0, nil
+	}
+	for {
+		n, err := s.pruneRequests(ctx, before)
+		gone += n
+		if err != nil || n < pruneBatch {
+			return gone, err
+		}
+	}
+}
+
+func (s *Store) pruneRequests(ctx context.Context, before time.Time) (gone int64, err error) {
+	err = s.write(ctx, func(tx *tx) error {
+		gone = 0
+		if err := expireRequests(ctx, tx, time.Now()); err != nil {
+			return err
+		}
+		// The bound of a batch first: not every database has LIMIT in DELETE.
+		const old = "state <> 'open' AND decided_at < ?"
+		var last int64
+		err := tx.QueryRowContext(ctx, "SELECT coalesce(max(id), 0) FROM (SELECT id FROM limit_requests WHERE "+old+" ORDER BY id LIMIT "+number(pruneBatch)+") AS old",
+			before.Unix()).Scan(&last)
+		if err != nil || last == 0 {
+			return err
+		}
+		done, err := tx.ExecContext(ctx, "DELETE FROM limit_requests WHERE id <= ? AND "+old, last, before.Unix())
+		if err != nil {
+			return err
+		}
+		gone, err = done.RowsAffected()
+		return err
+	})
+	return gone, err
+}
