@@ -45,12 +45,13 @@ type ChangeEntry struct {
 	Project    string      `json:"project,omitempty"`
 	TierBefore string      `json:"tier_before,omitempty"`
 	TierAfter  string      `json:"tier_after,omitempty"`
+	Fault      string      `json:"fault,omitempty"` // of a row that was no rule
 }
 
 func changeEntries(changes []store.Change) []ChangeEntry {
 	list := make([]ChangeEntry, len(changes))
 	for i, c := range changes {
-		list[i] = ChangeEntry{ruleEntry(c.Before), ruleEntry(c.After), c.Project, c.TierBefore, c.TierAfter}
+		list[i] = ChangeEntry{ruleEntry(c.Before), ruleEntry(c.After), c.Project, c.TierBefore, c.TierAfter, c.Fault}
 	}
 	return list
 }

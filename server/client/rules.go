@@ -270,6 +270,7 @@ func (c *Client) changes(ctx context.Context, path string, query url.Values) (li
 				Project       string
 				TierBefore    string `json:"tier_before"`
 				TierAfter     string `json:"tier_after"`
+				Fault         string
 			}
 			Next string
 		}
@@ -277,7 +278,7 @@ func (c *Client) changes(ctx context.Context, path string, query url.Values) (li
 			return "", err
 		}
 		for _, entry := range p.Changes {
-			change := store.Change{Project: entry.Project, TierBefore: entry.TierBefore, TierAfter: entry.TierAfter}
+			change := store.Change{Project: entry.Project, TierBefore: entry.TierBefore, TierAfter: entry.TierAfter, Fault: entry.Fault}
 			for _, side := range []struct {
 				text json.RawMessage
 				into **policy.Rule
@@ -286,6 +287,9 @@ func (c *Client) changes(ctx context.Context, path string, query url.Values) (li
 					continue
 				}
 				rules, err := read(append(append([]byte("["), side.text...), ']'))
+				if err != nil && entry.Fault != "" {
+					rules, err = []policy.Rule{{Endpoint: string(side.text)}}, nil
+				}
 				if err != nil {
 					return "", err
 				}

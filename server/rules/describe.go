@@ -14,8 +14,15 @@ import (
 // what is different then.
 //
 //	~ GET /v1/items/{id} project acme: limit 5 → 50, burst - → 100
+//
+// Of a row that is no rule it says what is wrong with it.
 func Describe(c store.Change) string {
 	switch {
+	case c.Fault != "" && c.Before != nil && c.After == nil:
+		return "- " + place(*c.Before) + ": no rule, " + c.Fault
+	case c.Fault != "" && c.After != nil:
+		sign := map[bool]string{true: "+ ", false: "~ "}[c.Before == nil]
+		return sign + place(*c.After) + ": no rule before or after, " + c.Fault
 	case c.Before == nil && c.After == nil:
 		return describeTier(c)
 	case c.Before == nil:

@@ -21,6 +21,8 @@ type image struct {
 	who  string // the user of the database; empty where none is known
 	sign int    // -1: so it was; +1: so it became
 	rule policy.Rule
+
+	fault string // what no rule has; empty for nearly all
 }
 
 // place is what at most one rule, or one tier of a project, stands in. Unlike
@@ -62,7 +64,7 @@ func (f *fold) add(i image) {
 	at := placeOf(i.rule)
 	left := f.places[at]
 	for n, other := range left {
-		if other.sign == -i.sign && other.rule == i.rule {
+		if other.sign == -i.sign && other.rule == i.rule && other.fault == i.fault {
 			f.places[at] = slices.Delete(left, n, n+1)
 			return
 		}
@@ -117,11 +119,13 @@ func (f *fold) changes() ([]Change, error) {
 			faults = append(faults, unrecorded(p))
 			continue
 		}
+		c := Change{Fault: faultOf(f.places[p])}
 		if p.endpoint != "" {
-			list = append(list, Change{Before: before, After: after})
+			c.Before, c.After = before, after
+			list = append(list, c)
 			continue
 		}
-		c := Change{Project: p.project}
+		c.Project = p.project
 		if before != nil {
 			c.TierBefore = before.Tier
 		}
@@ -133,12 +137,25 @@ func (f *fold) changes() ([]Change, error) {
 	return list, few(faults)
 }
 
+// faultOf is what is wrong with any of the images of one place.
+func faultOf(left []image) string {
+	for _, i := range left {
+		if i.fault != "" {
+			return i.fault
+		}
+	}
+	return ""
+}
+
 // walkBack undoes changes in the document that they led to.
 func walkBack(doc *policy.Document, since []Change) error {
 	var faults []error
 	changed := make(map[place]Change, len(since))
 	for _, c := range since {
 		switch {
+		case c.Before != nil && c.Fault != "":
+			faults = append(faults, unreadable(placeOf(*c.Before), c.Fault))
+			changed[placeOf(*c.Before)] = c
 		case c.Before != nil:
 			changed[placeOf(*c.Before)] = c
 		case c.After != nil:
@@ -195,6 +212,12 @@ func unrecorded(p place) error {
 		Want: "no change past the triggers of table policies (TRUNCATE in MySQL, triggers switched off or dropped, a table put in its place)"}
 }
 
+// unreadable is the fault of a place where no rule stood.
+func unreadable(p place, fault string) error {
+	return policy.Problem{Code: "history", Rule: -1, Where: "history", Field: RuleKey{p.endpoint, p.project, p.tier, p.subject, p.temporary}.String(),
+		Value: "no rule (" + fault + ")", Want: "another version: this one was in force nowhere"}
+}
+
 // few keeps an error readable.
 func few(faults []error) error {
 	if more := len(faults) - maxProblems; more > 0 {
@@ -213,7 +236,7 @@ func (s *Store) changes(ctx context.Context, tx *tx, after, through int64) ([]Ch
 }
 
 // scanChanges reads the images after one and through another. What is wrong
-// with their values is reported when all are read.
+// with their values is their fault, and no error: the row is part of the history.
 func (s *Store) scanChanges(ctx context.Context, tx *tx, after, through int64, each func(image)) error {
 	rows, err := tx.QueryContext(ctx, `SELECT id, `+imageColumns+`, at, who, side FROM policy_changes WHERE id > ? AND id <= ? ORDER BY id`, after, through)
 	if err != nil {
@@ -225,9 +248,14 @@ func (s *Store) scanChanges(ctx context.Context, tx *tx, after, through int64, e
 		if err := rows.Scan(r.cells[:18]...); err != nil {
 			return err
 		}
-		each(r.image())
+		i := r.image()
+		if faults := r.fields(); faults != "" {
+			i.fault = faults
+			r.problems, r.more = nil, 0
+		}
+		each(i)
 	}
-	return errors.Join(rows.Err(), r.err())
+	return rows.Err()
 }
 
 // imageColumns are ruleColumns without the rowid.
@@ -244,6 +272,8 @@ func (r *row) image() image {
 		i.rule = policy.Rule{Project: r.text(2, "project_id"), Tier: r.text(9, "tier")}
 		return i
 	}
-	i.rule = r.rule()
+	if i.rule = r.rule(); i.rule.Endpoint == "" {
+		i.rule.Endpoint = r.show(r.values[1]) // of bytes that are no text
+	}
 	return i
 }

@@ -82,6 +82,10 @@ type Change struct {
 
 	Project               string // whose tier it is; empty for a rule
 	TierBefore, TierAfter string // empty: in none
+
+	// Fault says what stood in the row that no rule has, put there past the checks
+	// of the table. Before and After then hold what of it can be read.
+	Fault string
 }
 
 // Current reports the newest version: that of ID 0 in a table that somebody else
@@ -158,7 +162,7 @@ func (s *Store) Diff(ctx context.Context, a, b int64) (list []Change, err error)
 }
 
 func (c Change) undo() Change {
-	return Change{Before: c.After, After: c.Before, Project: c.Project, TierBefore: c.TierAfter, TierAfter: c.TierBefore}
+	return Change{Before: c.After, After: c.Before, Project: c.Project, TierBefore: c.TierAfter, TierAfter: c.TierBefore, Fault: c.Fault}
 }
 
 // At reports the rules and tiers of a version. It walks back from those of

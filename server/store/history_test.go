@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"maps"
@@ -558,5 +559,64 @@ func testHistoryTellsWhatItDoesNotKnow(t *testing.T, d database) {
 	_, err := s.At(ctx, 2)
 	if err == nil || !strings.Contains(err.Error(), `rule for "GET /v1/items/{id}" per principal is not what the history says`) {
 		t.Errorf("At = %v, want it to say what it does not know", err)
+	}
+}
+
+// A row that got past the checks was in the table, and is in the history as what
+// it is. Versions without it are as they were.
+func TestHistoryOfWhatIsNoRule(t *testing.T) { everywhere(t, testHistoryOfWhatIsNoRule) }
+
+func testHistoryOfWhatIsNoRule(t *testing.T, d database) {
+	s, ctx, db := d.open(t), t.Context(), d.shell(t)
+	must(t, s.Set(ctx, tester, policy.Rule{Endpoint: policy.Default, Limit: 5}))
+	good, err := s.Current(ctx)
+	must(t, err)
+	unchecked(t, d, db)
+	run(t, db, "INSERT INTO policies (endpoint, rps_limit) VALUES ('GET /x', -7)")
+	if v, err := s.Pending(ctx); err != nil || v.Added != 1 {
+		t.Errorf("Pending = %+v, %v, want one that was added", v, err)
+	}
+	must(t, s.Number(ctx))
+	run(t, db, "DELETE FROM policies WHERE endpoint = 'GET /x'")
+	must(t, s.Set(ctx, tester, policy.Rule{Endpoint: policy.Default, Limit: 6}))
+	list, err := s.History(ctx, 0, 10)
+	if err != nil || len(list) < 4 || list[0].Changed != 1 || list[1].Removed != 1 || list[2].Added != 1 {
+		t.Fatalf("History = %+v, %v, want the change, what was removed and what was added", list, err)
+	}
+	for _, step := range []struct {
+		version int64
+		added   bool
+	}{{good.ID + 1, true}, {good.ID + 2, false}} {
+		changes, err := s.Changes(ctx, step.version)
+		if err != nil || len(changes) != 1 || (changes[0].Before == nil) != step.added || !strings.HasPrefix(changes[0].Fault, "rps_limit is -7, want") {
+			t.Errorf("Changes(%d) = %+v, %v, want what is wrong with it", step.version, changes, err)
+		}
+	}
+	if changes, err := s.Diff(ctx, good.ID, good.ID+3); err != nil || len(changes) != 1 || changes[0].Fault != "" || changes[0].After.Limit != 6 {
+		t.Errorf("Diff around it = %+v, %v, want the change of default alone", changes, err)
+	}
+	if doc, err := s.At(ctx, good.ID); err != nil || len(doc.Rules) != 1 || doc.Rules[0].Limit != 5 {
+		t.Errorf("At(%d) = %+v, %v, want the rules from before it", good.ID, doc.Rules, err)
+	}
+	if _, err := s.At(ctx, good.ID+1); err == nil || !strings.Contains(err.Error(), `rule for "GET /x" per principal is no rule (rps_limit is -7`) {
+		t.Errorf("At(%d) = %v, want it to say that there was no rule", good.ID+1, err)
+	}
+}
+
+// unchecked lets a shell write what the checks of the table refuse.
+func unchecked(t *testing.T, d database, db *sql.DB) {
+	t.Helper()
+	switch d.kind {
+	case "SQLite":
+		run(t, db, "PRAGMA ignore_check_constraints = ON")
+	case "PostgreSQL":
+		run(t, db, "ALTER TABLE policies DROP CONSTRAINT policies_rps_limit_check")
+	case "MariaDB":
+		if _, err := db.Exec("SET check_constraint_checks = OFF"); err != nil { // MySQL's way
+			var name string
+			must(t, db.QueryRow(`SELECT constraint_name FROM information_schema.check_constraints
+				WHERE constraint_schema = database() AND constraint_name LIKE 'policies_chk_%' AND check_clause LIKE '%rps_limit%'`).Scan(&name))
+			run(t, db, "ALTER TABLE policies ALTER CHECK "+name+" NOT ENFORCED")
+		}
 	}
 }

@@ -52,8 +52,8 @@ func (s *Store) number(ctx context.Context, tx *tx) (now Version, err error) {
 		now, f = v, fold{}
 	}
 	var found []image // read to the end first: one query at a time
-	if err := s.scanChanges(ctx, tx, now.through, math.MaxInt64, func(i image) { found = append(found, i) }); err != nil && !isProblem(err) {
-		return now, err // a row that cannot be read is counted all the same
+	if err := s.scanChanges(ctx, tx, now.through, math.MaxInt64, func(i image) { found = append(found, i) }); err != nil {
+		return now, err
 	}
 	for _, i := range found {
 		if actor := sqlActor(i.who); actor != v.Actor {

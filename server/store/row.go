@@ -167,6 +167,17 @@ func (r *row) err() error {
 	return errors.Join(r.problems...)
 }
 
+// fields says what is wrong with the values of the row, without saying which row.
+func (r *row) fields() string {
+	var texts []string
+	for _, problem := range r.problems {
+		if p, ok := problem.(policy.Problem); ok {
+			texts = append(texts, fmt.Sprintf("%s is %s, want %s", p.Field, p.Value, p.Want))
+		}
+	}
+	return strings.Join(texts, "; ")
+}
+
 // text reports a text, empty for NULL.
 func (r *row) text(i int, field string) string {
 	switch v := r.values[i].(type) {

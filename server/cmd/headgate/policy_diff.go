@@ -79,13 +79,14 @@ type changeRow struct {
 	Project    string      `json:"project,omitempty"`
 	TierBefore string      `json:"tier_before,omitempty"`
 	TierAfter  string      `json:"tier_after,omitempty"`
+	Fault      string      `json:"fault,omitempty"` // of a row that was no rule
 }
 
 func writeChanges(w io.Writer, changes []store.Change, asJSON bool) error {
 	if asJSON {
 		rows := make([]changeRow, len(changes))
 		for i, c := range changes {
-			rows[i] = changeRow{entry(c.Before), entry(c.After), c.Project, c.TierBefore, c.TierAfter}
+			rows[i] = changeRow{entry(c.Before), entry(c.After), c.Project, c.TierBefore, c.TierAfter, c.Fault}
 		}
 		return writeJSON(w, rows)
 	}
