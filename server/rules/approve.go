@@ -3,6 +3,8 @@ package rules
 import (
 	"context"
 	"fmt"
+	"math"
+	"math/bits"
 	"regexp"
 	"strings"
 	"time"
@@ -40,17 +42,19 @@ func (e *ApprovalError) Error() string { return e.text }
 // Approve makes a temporary rule of a request, for its project alone, unless the
 // rules with it would not compile. The rule counts as the one does that it
 // stands in for, and always denies. What lint has to say of it besides errors
-// is returned too.
+// is returned too, and that it is not higher than what holds now.
 func Approve(ctx context.Context, to Approver, id string, a Approval, o policy.CompileOptions) (r store.LimitRequest, v store.Version, findings policy.Problems, err error) {
 	var rule policy.Rule
+	var lower policy.Problems
 	r, v, err = to.Approve(ctx, id, store.Grant{
 		Actor: a.Actor, Claimed: a.Claimed, Note: a.Note,
 		Rule: func(r store.LimitRequest, doc policy.Document) (policy.Rule, error) {
 			rule, err = a.rule(&r, doc, time.Now())
+			lower = notHigher(rule, &r, doc, o)
 			return rule, err
 		},
 		Check: func(before, after policy.Document) error {
-			findings = about(after, rule, o)
+			findings = append(lower, about(after, rule, o)...)
 			return Check(before, rule, o)
 		},
 	})
@@ -97,6 +101,40 @@ func (a *Approval) rule(r *store.LimitRequest, doc policy.Document, now time.Tim
 		return rule, &ApprovalError{fmt.Sprintf("the limit would end at %s, want a time to come", rule.Expires.UTC().Format(time.RFC3339))}
 	}
 	return rule, nil
+}
+
+// notHigher finds that an approval takes away what it should give: its rule has
+// neither a higher rate nor a larger burst than the one that holds now.
+func notHigher(rule policy.Rule, r *store.LimitRequest, doc policy.Document, o policy.CompileOptions) policy.Problems {
+	old, ok := inForce(doc, r)
+	if !ok || faster(rule, old) || burstOf(rule, o) > burstOf(old, o) {
+		return nil
+	}
+	return policy.Problems{{
+		Severity: policy.Warning, Code: "not_higher", Rule: -1, Where: fmt.Sprintf("rule %q", rule.Title()), Field: "limit",
+		Value: fmt.Sprintf("%s (burst %d)", rule.Rate(), burstOf(rule, o)),
+		Want:  fmt.Sprintf("more than the %s (burst %d) that holds for the project already, in whose place it stands", old.Rate(), burstOf(old, o)),
+	}}
+}
+
+// faster reports whether a gives more tokens in the same time than b.
+func faster(a, b policy.Rule) bool {
+	hi1, lo1 := bits.Mul64(uint64(a.Limit), uint64(max(b.Per, time.Second)))
+	hi2, lo2 := bits.Mul64(uint64(b.Limit), uint64(max(a.Per, time.Second)))
+	return hi1 > hi2 || hi1 == hi2 && lo1 > lo2
+}
+
+// burstOf is the burst of a rule, also of one that gives none.
+func burstOf(r policy.Rule, o policy.CompileOptions) int64 {
+	if r.Burst != 0 {
+		return r.Burst
+	}
+	hi, lo := bits.Mul64(uint64(r.Limit), uint64(max(o.BurstPercent, 100)))
+	if hi >= 100 {
+		return math.MaxInt64 // it will not compile
+	}
+	burst, _ := bits.Div64(hi, lo, 100)
+	return int64(min(burst, math.MaxInt64))
 }
 
 // inForce finds the lasting rule that holds for the project now: by the project's

@@ -3,6 +3,7 @@ package rules_test
 import (
 	"errors"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -108,5 +109,41 @@ func TestApproveAllOrNothing(t *testing.T) {
 	}
 	if list, err := db.List(t.Context()); err != nil || len(list) != 0 {
 		t.Errorf("List = %v, %v, want no rule", list, err)
+	}
+}
+
+// An approval that gives no more than there is says so, and is made all the same.
+func TestApproveWarnsOfALowerLimit(t *testing.T) {
+	db, err := store.Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "headgate.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if err := db.Set(t.Context(), store.Author{Actor: "test"}, policy.Rule{Endpoint: "GET /a", Limit: 60, Per: time.Minute, Burst: 20}); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		approval rules.Approval
+		warns    bool
+	}{
+		{rules.Approval{Limit: 1, Burst: 20}, true},  // the same, in other words
+		{rules.Approval{Limit: 1}, true},             // with the burst of a limit that gives none
+		{rules.Approval{Limit: 2}, false},            // faster
+		{rules.Approval{Limit: 1, Burst: 21}, false}, // larger
+	} {
+		filed, err := db.File(t.Context(), store.LimitRequest{Actor: "a", Project: "acme", Reason: "x",
+			Asked: store.Asked{Endpoint: "GET /a", Limit: 5, Per: time.Second, For: time.Hour}}, 5)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.approval.Actor = "op"
+		done, _, findings, err := rules.Approve(t.Context(), db, filed.ID, c.approval, policy.CompileOptions{})
+		if err != nil || done.State != store.RequestApproved {
+			t.Fatalf("Approve = %+v, %v", done, err)
+		}
+		warned := len(findings) > 0 && findings[0].Code == "not_higher" && strings.Contains(findings[0].Error(), "more than the 60 per 1m (burst 20)")
+		if warned != c.warns {
+			t.Errorf("%+v finds %v, want a warning: %v", c.approval, findings, c.warns)
+		}
 	}
 }

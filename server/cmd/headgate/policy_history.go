@@ -50,6 +50,8 @@ given up, to have the room back: they cannot be shown or brought back any more.`
 				return usagef("--limit is %d, want 1 to %d", limit, mostVersions)
 			case forget < 0 || cmd.Flags().Changed("forget-before") && forget < 2:
 				return usagef("--forget-before is %d, want a version, 2 or more", forget)
+			case forget == 0 && why != "":
+				return usagef("--why is for --forget-before, and looking at the history changes nothing")
 			case forget > 0:
 				return forgetHistory(cmd, &from, sure, why, forget)
 			}

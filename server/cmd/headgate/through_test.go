@@ -138,6 +138,9 @@ func TestPolicyCommandsThroughAGateway(t *testing.T) {
 	if history := must(t, there, "policy", "history"); !strings.Contains(history, "token token ("+localUser()+")") || !strings.Contains(history, "spring") {
 		t.Errorf("the history does not name the token, the user and the reason:\n%s", history)
 	}
+	if code, _, errs := call(t, there, "policy", "history", "--why", "room"); code != exitUsage || !strings.Contains(errs, "--why is for --forget-before") {
+		t.Errorf("history --why = %d %q, want a refusal", code, errs)
+	}
 	if code, _, errs := call(t, there, "policy", "history", "--forget-before", "2", "--yes", "--server", side); code != exitUsage || !strings.Contains(errs, "want --db and not --server") {
 		t.Errorf("forgetting through a gateway = %d %s", code, errs)
 	}
