@@ -166,22 +166,41 @@ func localName(host string) bool {
 var guesses, _ = rate.Compile(rate.Limit{Tokens: 10, Per: time.Minute, Burst: 10})
 
 // failures counts wrong tokens by address, in a table that never grows:
-// addresses may share a place.
+// addresses may share a place. Whoever has many addresses must not fill it, or
+// the token of the file would be taken from nobody. So a site has few places to
+// fall in, and those of its provider are not many more:
+//
+//	                  IPv6 and IPv4   places
+//	a client          /64      /32         1
+//	a site            /48      /24         8
+//	a provider        /32      /16        64
+//	all                                 4096
 type failures struct {
 	seed maphash.Seed
 
 	mu     sync.Mutex
-	places [1024]bucket.State // guarded by mu
+	places [allPlaces]bucket.State // guarded by mu
 }
+
+const (
+	allPlaces      = 4096
+	providerPlaces = 64
+	sitePlaces     = 8
+)
 
 func newFailures() *failures { return &failures{seed: maphash.MakeSeed()} }
 
 func (f *failures) place(address netip.Addr) *bucket.State {
-	if address.Is6() { // a network is one client
-		prefix, _ := address.WithZone("").Prefix(64)
-		address = prefix.Addr()
+	bits := [...]int{16, 24, 32}
+	if address.Is6() {
+		bits = [...]int{32, 48, 64}
 	}
-	return &f.places[maphash.Comparable(f.seed, address)%uint64(len(f.places))]
+	at := uint64(0)
+	for i, among := range [...]uint64{allPlaces / providerPlaces, providerPlaces / sitePlaces, sitePlaces} {
+		part, _ := address.WithZone("").Prefix(bits[i])
+		at = at*among + maphash.Comparable(f.seed, part)%among
+	}
+	return &f.places[at]
 }
 
 // begin counts a token as wrong, before it is looked at, and reports how long to
