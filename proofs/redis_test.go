@@ -5,8 +5,10 @@ package proofs_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -32,7 +34,7 @@ func TestRedisDecidesAsProven(t *testing.T) {
 	}
 	t.Logf("repeat with: go test ./proofs -seed %d", *seed)
 	server := redistest.Start(t)
-	wire := &wire{Conn: redistest.Dial(server.Socket)}
+	wire := &wire{Conn: redistest.Dial(server.Socket), ran: map[string]int{}}
 	defer wire.Close()
 	store, err := redis.New(redis.Options{Server: wire, CallersClock: true})
 	if err != nil {
@@ -48,6 +50,15 @@ func TestRedisDecidesAsProven(t *testing.T) {
 		s.compare(oracle, round)
 	}
 	t.Logf("the same in %d steps: %+v", seen.steps, seen)
+	often := 0 // scripts that ran often: for one bucket and for several
+	for _, times := range wire.ran {
+		if times > rounds*steps/20 {
+			often++
+		}
+	}
+	if often != 2 {
+		t.Errorf("scripts ran %v times, want two of them often", slices.Collect(maps.Values(wire.ran)))
+	}
 	if least := min(seen.allowed, seen.denied, seen.never, seen.coarse, seen.together, 10*seen.converted, 40*seen.followed); least < rounds*steps/100 {
 		t.Errorf("%+v: this shows too little", seen)
 	}
@@ -56,11 +67,13 @@ func TestRedisDecidesAsProven(t *testing.T) {
 // wire remembers the names that buckets have on the server.
 type wire struct {
 	*redistest.Conn
-	keys []string // of the last decision
+	keys []string       // of the last decision
+	ran  map[string]int // how often, by script
 }
 
 func (w *wire) Eval(ctx context.Context, command, script string, keys, args []string) (any, error) {
 	w.keys = keys
+	w.ran[script]++
 	return w.Conn.Eval(ctx, command, script, keys, args)
 }
 

@@ -110,8 +110,10 @@ func (c *claim) since() int64 {
 	return max(0, micros(c.take.Since))
 }
 
-// plain says that neither shadows nor waits have to be decided.
-func (c *claim) plain() bool { return c.shadow == 0 && c.longest() < 0 }
+// plain says that one.lua can charge c.
+func (c *claim) plain() bool {
+	return c.units > 0 && c.shadow == 0 && c.longest() < 0 && c.since() == 0 && c.shape.Tick == int64(time.Microsecond)
+}
 
 // read takes the bucket's state from what a script answered, and reports whether it is one.
 func (c *claim) read(at, debt, stamp any) bool {

@@ -184,8 +184,8 @@ var errRestless = errors.New("buckets were changed under other limits again and 
 
 // together decides claims by one script, which must reach all of them.
 func (s *Store) together(ctx context.Context, now int64, claims []*claim, charge bool) (bool, error) {
-	if len(claims) == 1 && claims[0].plain() {
-		if allowed, changed, err := s.one(ctx, now, claims[0], charge); !changed {
+	if charge && len(claims) == 1 && claims[0].plain() {
+		if allowed, changed, err := s.one(ctx, now, claims[0]); !changed {
 			return allowed, err
 		}
 	}
@@ -211,24 +211,29 @@ func (s *Store) together(ctx context.Context, now int64, claims []*claim, charge
 }
 
 // one decides a plain claim, unless its bucket was left under another limit.
-func (s *Store) one(ctx context.Context, now int64, c *claim, charge bool) (allowed, changed bool, err error) {
+func (s *Store) one(ctx context.Context, now int64, c *claim) (allowed, changed bool, err error) {
 	var room [96]byte
-	arg := appendDoubles(room[:0], s.time(now), yes(charge), c.units, c.since())
-	arg = append(append(arg, c.shape.numbers...), c.shape.name...)
+	arg := append(appendDoubles(room[:0], s.time(now), c.units, c.shape.Capacity-c.units, c.shape.Drain), c.shape.name...)
 	answer, err := s.run(ctx, oneScript, []string{c.key}, []string{string(arg)})
-	switch {
-	case err != nil:
+	if err != nil {
 		return false, false, err
-	case answer[1] == int64(-1):
+	}
+	ok := false
+	switch debt := answer[1]; {
+	case debt == int64(-1):
 		return false, true, nil
-	case len(answer) != 4:
+	case debt == int64(-2) && len(answer) == 4:
+		ok = c.read(answer[0], answer[2], answer[3])
+	case len(answer) == 2:
+		allowed, ok = true, c.read(answer[0], debt, answer[0])
+	case len(answer) == 3:
+		allowed, ok = true, c.read(answer[0], debt, answer[2])
+	}
+	if !ok {
 		return false, false, unreadable(answer)
 	}
-	if !c.read(answer[0], answer[2], answer[3]) {
-		return false, false, unreadable(answer)
-	}
-	c.allowed, c.shadowAllowed = answer[1] == int64(1), true
-	return c.allowed, false, nil
+	c.allowed, c.shadowAllowed = allowed, true
+	return allowed, false, nil
 }
 
 // read takes apart what the script answers about claims.

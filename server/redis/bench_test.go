@@ -5,6 +5,7 @@ import (
 	"crypto/sha1"
 	"encoding/hex"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/bucket/buckettest"
+	buckets "github.com/headgate-io/headgate/bucket/redis"
 	"github.com/headgate-io/headgate/internal/redistest"
 	"github.com/headgate-io/headgate/rate"
 	"github.com/headgate-io/headgate/server/redis"
@@ -53,7 +55,7 @@ return allowed
 const benchKeys = 10_000
 
 // perServer runs decisions from many goroutines at once, and reports what one costs the server.
-func perServer(b *testing.B, decide func(client *redis.Client, rng *rand.Rand) error) {
+func perServer(b *testing.B, decide decider) {
 	server := redistest.Start(b)
 	client := dial(b, redis.Options{Addresses: []string{server.Socket}})
 	if err := decide(client, rand.New(rand.NewPCG(1, 1))); err != nil {
@@ -78,11 +80,16 @@ func perServer(b *testing.B, decide func(client *redis.Client, rng *rand.Rand) e
 func BenchmarkBareScript(b *testing.B)  { benchScript(b, bareSource) }
 func BenchmarkPlainScript(b *testing.B) { benchScript(b, plainSource) }
 
-func benchScript(b *testing.B, source string) {
+func benchScript(b *testing.B, source string) { perServer(b, scripted(source)) }
+
+// decider makes one decision.
+type decider func(client *redis.Client, rng *rand.Rand) error
+
+func scripted(source string) decider {
 	sum := sha1.Sum([]byte(source))
 	sha := hex.EncodeToString(sum[:])
 	var known atomic.Bool
-	perServer(b, func(client *redis.Client, rng *rand.Rand) error {
+	return func(client *redis.Client, rng *rand.Rand) error {
 		keys := []string{"bare:" + strconv.Itoa(10_000_000+rng.IntN(benchKeys))}
 		args := []string{"0.00001", "1000", "1", strconv.FormatInt(time.Now().UnixMicro(), 10)}
 		command, script := "EVALSHA", sha
@@ -91,20 +98,24 @@ func benchScript(b *testing.B, source string) {
 		}
 		_, err := client.Eval(context.Background(), command, script, keys, args)
 		return err
-	})
+	}
 }
 
 func BenchmarkOneBucket(b *testing.B)    { benchTakes(b, 1) }
 func BenchmarkThreeBuckets(b *testing.B) { benchTakes(b, 3) }
 
-func benchTakes(b *testing.B, n int) {
+func benchTakes(b *testing.B, n int) { perServer(b, taking(b, n)) }
+
+func taking(b *testing.B, n int) decider {
 	shape, err := rate.Compile(rate.Limit{Tokens: 10, Per: time.Second, Burst: 1000})
 	if err != nil {
 		b.Fatal(err)
 	}
-	perServer(b, func(client *redis.Client, rng *rand.Rand) error {
-		store, err := client.Buckets("")
-		if err != nil {
+	var once sync.Once
+	var store *buckets.Store
+	return func(client *redis.Client, rng *rand.Rand) error {
+		var err error
+		if once.Do(func() { store, err = client.Buckets("") }); err != nil {
 			return err
 		}
 		takes, outs := make([]bucket.Take, n), make([]bucket.Outcome, n)
@@ -114,7 +125,53 @@ func benchTakes(b *testing.B, n int) {
 		}
 		_, err = store.TryConsume(context.Background(), 0, takes, outs)
 		return err
-	})
+	}
+}
+
+// BenchmarkAgainstOtherScripts has a decision over one bucket and the two scripts take turns, each on a server of its own, and reports how many decisions
+// a second of the server's work buys, as a part of what each script makes of it: the median of all turns, as other work on the machine tells on single ones.
+func BenchmarkAgainstOtherScripts(b *testing.B) {
+	const turns, decisions, callers = 61, 12_800, 64
+	names := []string{"bare", "plain"}
+	deciders := []decider{scripted(bareSource), scripted(plainSource), taking(b, 1)}
+	servers, clients := make([]*redistest.Server, 3), make([]*redis.Client, 3)
+	for i, decide := range deciders {
+		servers[i] = redistest.Start(b)
+		clients[i] = dial(b, redis.Options{Addresses: []string{servers[i].Socket}})
+		if err := decide(clients[i], rand.New(rand.NewPCG(1, 1))); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for b.Loop() {
+		var ratios [2][]float64
+		for range turns {
+			var cost [3]float64
+			for i, decide := range deciders {
+				before := servers[i].CPU()
+				var wg sync.WaitGroup
+				for caller := range uint64(callers) {
+					wg.Go(func() {
+						rng := rand.New(rand.NewPCG(rand.Uint64(), caller))
+						for range decisions / callers {
+							if err := decide(clients[i], rng); err != nil {
+								b.Error(err)
+								return
+							}
+						}
+					})
+				}
+				wg.Wait()
+				cost[i] = servers[i].CPU() - before
+			}
+			for i := range ratios {
+				ratios[i] = append(ratios[i], cost[i]/cost[2])
+			}
+		}
+		for i, name := range names {
+			slices.Sort(ratios[i])
+			b.ReportMetric(ratios[i][turns/2], "of-"+name)
+		}
+	}
 }
 
 // BenchmarkBytesPerBucket fills a server with a million buckets in debt, of four limits. The server's tables are nearly full then: they double with
