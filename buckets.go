@@ -162,8 +162,9 @@ func (l *Limiter) Reset(ctx context.Context, q BucketQuery, approve Approve) (Bu
 // what was used beyond the burst at the end is forgiven. A second such grant to
 // the bucket takes the place of the first, so repeating one is harmless. It is
 // bounded by MaxAllowanceTime and Options.MaxAllowances, and it ends with the
-// process. A rule that counts in windows has no burst beside its limit, so such
-// a grant to its bucket is a QueryError.
+// process. A rule that counts in windows has no burst beside its limit, and other
+// processes would not know of it where they share the bucket, so such a grant to
+// a bucket of theirs is a QueryError.
 func (l *Limiter) Grant(ctx context.Context, q BucketQuery, amount int64, until time.Time, approve Approve) (BucketState, int64, error) {
 	if amount < 1 {
 		return BucketState{}, 0, wrongQuery("amount is %d, want 1 or more", amount)
@@ -220,6 +221,9 @@ func checkGrant(named *namedBucket, amount int64, until time.Time) error {
 	s := &named.state
 	if !until.IsZero() && !named.terms.Shape.Algorithm.Drains() {
 		return wrongQuery("rule %q counts in windows, which have no burst to enlarge for a time: grant without an expiry, or change the rule", s.Rule)
+	}
+	if scope := named.take.Reach.Scope(); !until.IsZero() && scope.Shared() {
+		return wrongQuery("rule %q is %v, and other processes would not know of a larger burst of its bucket: grant without an expiry, or set a rule that expires", s.Rule, named.terms.Scope)
 	}
 	if amount/maxGrant >= s.Burst && amount > maxGrant*s.Burst {
 		return wrongQuery("amount is %d, want at most %d times the burst of %d; change the rule for more", amount, maxGrant, s.Burst)

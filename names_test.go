@@ -4,6 +4,7 @@ package headgate_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -72,6 +73,33 @@ func TestReplicasSettleAndResetSharedBuckets(t *testing.T) {
 	}
 	if !a.get("/a").Allowed {
 		t.Fatal("a reset by another replica was not seen")
+	}
+}
+
+// Tokens that are given once are in the bucket that all replicas share. A larger burst for a time would be known to one of them alone: the others would
+// deny what it promises, and each would convert the bucket for itself again and again.
+func TestGrantsToSharedBucketsAreForAllReplicas(t *testing.T) {
+	server := redistest.Start(t)
+	rules := []policy.Rule{{Endpoint: "default", Limit: 4, Per: time.Hour, Burst: 4, Scope: policy.Strict}}
+	a, b := replica(t, server, []string{"GET /a"}, rules), replica(t, server, []string{"GET /a"}, rules)
+	for range 4 {
+		a.get("/a")
+	}
+	mine := headgate.BucketQuery{Endpoint: "GET /a", Address: client}
+	_, _, err := a.Grant(context.Background(), mine, 10, epoch.Add(time.Hour), nil)
+	want := `rule "default" is strict, and other processes would not know of a larger burst of its bucket: grant without an expiry, or set a rule that expires`
+	var wrong *headgate.QueryError
+	if !errors.As(err, &wrong) || err.Error() != want {
+		t.Errorf("a grant for a time: %v, want %s", err, want)
+	}
+	if a.get("/a").Allowed {
+		t.Error("a grant that was refused gives tokens")
+	}
+	if _, given, err := a.Grant(context.Background(), mine, 2, time.Time{}, nil); err != nil || given != 2 {
+		t.Fatalf("Grant(2) = %d, %v", given, err)
+	}
+	if !b.get("/a").Allowed || !a.get("/a").Allowed || b.get("/a").Allowed {
+		t.Error("of two tokens given at one replica, each has one, and none is left")
 	}
 }
 
