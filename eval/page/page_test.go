@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"encoding/xml"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -73,5 +76,29 @@ func TestChartStaysOnItsSheet(t *testing.T) {
 		if bytes.Contains(svg, []byte(never)) {
 			t.Errorf("the chart contains %s:\n%s", never, svg)
 		}
+	}
+}
+
+// TestLinesStayOnTheirSheet draws nothing, less than nothing, and names that would cover each other.
+func TestLinesStayOnTheirSheet(t *testing.T) {
+	lines := []page.Line{
+		{Label: "a < b", Values: []float64{math.NaN(), -3, 2000}, Ours: true}, {Label: "c", Values: []float64{0, 1, 1900}},
+		{Label: "d", Values: []float64{1, 1, 1}, Dashed: true}, {Label: "e", Values: []float64{1, 1, 1}}, {Label: "none", Values: []float64{math.NaN()}},
+	}
+	svg := string(page.Lines{Title: `"t"`, Steps: []string{"1", "2", "4"}, Panels: []page.LinePanel{{Title: "p", Lines: lines}}}.SVG())
+	if err := xml.Unmarshal([]byte(svg), new(any)); err != nil {
+		t.Fatalf("the chart is no XML: %v\n%s", err, svg)
+	}
+	for _, never := range []string{"NaN", "Inf", ">none<"} {
+		if strings.Contains(svg, never) {
+			t.Errorf("the chart contains %s:\n%s", never, svg)
+		}
+	}
+	at := map[string]int{}
+	for _, m := range regexp.MustCompile(`y="(\d+)">(a &lt; b|c|d|e)<`).FindAllStringSubmatch(svg, -1) {
+		at[m[2]], _ = strconv.Atoi(m[1])
+	}
+	if len(at) != 4 || at["c"]-at["a &lt; b"] < 13 || at["e"]-at["d"] < 13 {
+		t.Errorf("the names stand at %v, want four, each below another", at)
 	}
 }
