@@ -99,7 +99,7 @@ rivals: ## measure other Go limiters beside this one, write docs/benchmarks/riva
 churn: ## attack bounded tables with more keys than they hold, write docs/benchmarks/churn.md (a minute or two)
 	cd eval && go run ./churn
 
-scaling: ## run 1, 2, 4 and 8 gateways before one API, write docs/benchmarks/scaling.md (some minutes)
+scaling: ## run 1, 2, 4 and 8 gateways before one API, with faults and other limiters, write docs/benchmarks/scaling.md (seven minutes)
 	cd eval && go run ./scaling
 
 attacks: ## attack the gateway and other limiters over sockets, write docs/attacks.md (some minutes)

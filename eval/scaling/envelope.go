@@ -13,6 +13,9 @@ var allScopes = []string{"local", "split", "lease", "strict"}
 
 var scopes = map[string]bucket.Scope{"local": bucket.Local, "split": bucket.Split, "lease": bucket.Lease, "strict": bucket.Strict}
 
+// exact are the scopes that count in one place, as the peers do.
+var exact = map[string]bool{"lease": true, "strict": true}
+
 // promise is what Headgate publishes for a limit in a scope, with so many replicas: a limit of burst and rate, and tokens beyond it.
 func promise(l rate.Limit, scope string, replicas int) (shape rate.Shape, extra int64, err error) {
 	e := bucket.Sharing{Replicas: replicas, TTL: lease.Terms{}.Complete().TTL}.Envelope(l, scopes[scope])

@@ -6,26 +6,37 @@ import (
 	"time"
 )
 
-// What an API receives from several gateways stays within what is published, in a short form of the measurement.
+// What an API receives from several gateways stays within what is published, in a short form of the measurement: also while the store is killed.
 func TestWithinThePromise(t *testing.T) {
-	p := plan{limit: 100, over: 3, span: 2 * time.Second, replicas: []int{2}, scopes: []string{"split", "lease", "strict"}, traffics: traffics[1:]}
-	cells, err := p.all(testWriter{t})
+	killed := allFaults[1]
+	killed.lasts = 500 * time.Millisecond
+	p := plan{
+		limit: 100, over: 3, span: time.Second, replicas: []int{2}, scopes: []string{"lease", "strict"}, traffics: traffics[1:2],
+		naive: true, faults: []fault{killed},
+	}
+	found, err := p.all(testWriter{t})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(cells) != 4 {
-		t.Errorf("%d cells, want one for each scope, and the naive script's", len(cells))
+	if err := found.beyond(); err != nil {
+		t.Error(err)
 	}
-	for _, c := range cells {
-		switch {
-		case c.Bound >= 0 && c.Excess > c.Bound:
-			t.Errorf("%v: want the excess within its bound", c)
-		case c.Used < 0.3:
-			t.Errorf("%v: want much of the limit used, three times as much is sent", c)
+	if len(found.Cells) != 3 {
+		t.Errorf("%d cells, want one for each scope, and the naive script's", len(found.Cells))
+	}
+	for _, c := range found.Cells {
+		if c.Used < 0.1 {
+			t.Errorf("%v: want some of the limit used, three times as much is sent", c)
 		}
 	}
-	if text := p.page(cells, time.Unix(0, 0)); strings.Count(text, "\n| ") != len(cells)+1 {
-		t.Errorf("the page is\n%s\nwant a row for each of %d cells", text, len(cells))
+	if len(found.Faults) != 1 || len(found.Faults[0].Outcomes) != len(answers) || found.Faults[0].Back < 0 {
+		t.Errorf("the faults are %v, want one with an outcome for each of %d rules, and the store back", found.Faults, len(answers))
+	}
+	text := p.page(found, time.Unix(0, 0))
+	for _, want := range []string{"`lease` | 2 |", "naive script | 2 |", "store killed for 2 s | `strict`, `share` |"} {
+		if !strings.Contains(text, "| "+want) {
+			t.Errorf("the page is\n%s\nwant a row that begins with %s", text, want)
+		}
 	}
 }
 
@@ -34,4 +45,79 @@ type testWriter struct{ t *testing.T }
 func (w testWriter) Write(text []byte) (int, error) {
 	w.t.Log(strings.TrimSpace(string(text)))
 	return len(text), nil
+}
+
+// A measurement that finds a promise broken fails, and says which.
+func TestBeyondItsBound(t *testing.T) {
+	found := findings{
+		Cells:  []Cell{{Limiter: "`strict`", Excess: 3, Bound: 3}, {Limiter: "naive script", Excess: 300, Bound: -1}},
+		Faults: []Fault{{Name: "gateway joins", Outcomes: []Outcome{{Rule: "`split`", Excess: 2, Bound: 2}, {Rule: "`open`", Excess: 300, Bound: -1}}}},
+	}
+	if err := found.beyond(); err != nil {
+		t.Errorf("beyond() = %v, want nil: all is within its bound", err)
+	}
+	found.Cells[0].Excess++
+	found.Faults[0].Outcomes[0].Excess++
+	err := found.beyond()
+	if err == nil || !strings.Contains(err.Error(), "`strict`") || !strings.Contains(err.Error(), "gateway joins, `split`: 3 of 2") {
+		t.Errorf("beyond() = %v, want an error that names both", err)
+	}
+}
+
+func TestBoundOfAFault(t *testing.T) {
+	strict, share, open, leased, split := answers[0], answers[1], answers[2], answers[3], answers[4]
+	for _, c := range []struct {
+		what   fault
+		a      answer
+		losses int64
+		apart  time.Duration
+		want   int64
+	}{
+		{fault{loses: true}, strict, 1, time.Second, 0},
+		{fault{loses: true, forgets: true}, strict, 1, 0, faultLimit},
+		{fault{loses: true}, share, 1, 250 * time.Millisecond, faultLimit + faultLimit/4},
+		{fault{loses: true, forgets: true}, leased, 2, 0, 3 * faultLimit},
+		{fault{loses: true}, open, 1, 0, -1},
+		{fault{}, open, 0, 0, 0},
+		{fault{loses: true, forgets: true}, split, 1, time.Second, 0},
+		{fault{leaves: true}, split, 0, 0, faultLimit / 4},
+	} {
+		if got := c.what.bound(c.a, 4, c.losses, c.apart); got != c.want {
+			t.Errorf("bound(%v, 4 gateways, %d losses, apart for %v) of %+v = %d, want %d", c.a, c.losses, c.apart, c.what, got, c.want)
+		}
+	}
+}
+
+func TestWatcher(t *testing.T) {
+	began := time.Unix(1_795_000_000, 0)
+	at := func(ms int, lost, all int) sight {
+		return sight{began.Add(time.Duration(ms) * time.Millisecond), lost, all}
+	}
+	w := watcher{seen: []sight{at(0, 0, 2), at(10, 1, 2), at(30, 2, 2), at(100, 2, 2), at(120, 0, 2), at(130, 0, 0), at(140, 0, 2)}}
+	if got := w.first(began.Add(5*time.Millisecond), allLost); got != 25*time.Millisecond {
+		t.Errorf("all have lost it after %v, want 25ms", got)
+	}
+	if got := w.first(began.Add(30*time.Millisecond), noneLost); got != 90*time.Millisecond {
+		t.Errorf("none has lost it after %v, want 90ms", got)
+	}
+	if got := w.first(began.Add(150*time.Millisecond), allLost); got >= 0 {
+		t.Errorf("all have lost it after %v, want never", got)
+	}
+	// From 0 to 30, from 100 to 120, and while nobody said anything.
+	if got := w.apart(); got != 70*time.Millisecond {
+		t.Errorf("they disagreed for %v, want 70ms", got)
+	}
+}
+
+// TestTrafficAtTheEdges moves what comes too early to the next time at which requests are sent.
+func TestTrafficAtTheEdges(t *testing.T) {
+	second := time.Unix(1_795_000_000, 0)
+	for _, c := range []struct{ at, want time.Duration }{
+		{0, 0}, {99 * time.Millisecond, 99 * time.Millisecond}, {100 * time.Millisecond, 900 * time.Millisecond}, {500 * time.Millisecond, 900 * time.Millisecond},
+		{900 * time.Millisecond, 900 * time.Millisecond}, {999 * time.Millisecond, 999 * time.Millisecond},
+	} {
+		if got := traffics[2].when(second.Add(c.at)).Sub(second); got != c.want {
+			t.Errorf("when(%v after a full second) = %v after it, want %v", c.at, got, c.want)
+		}
+	}
 }

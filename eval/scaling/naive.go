@@ -2,15 +2,12 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/redis/rueidis"
-
-	"github.com/headgate-io/headgate/rate"
-	"github.com/headgate-io/headgate/simulate"
 )
 
 // naiveScript is the token bucket that is found in many places: as numbers with a fraction, at the time that the caller says it is.
@@ -30,50 +27,30 @@ return allowed`)
 // skew is how far the clocks of the naive callers are apart, which is little for machines that set theirs by the network.
 const skew = 5 * time.Millisecond
 
-// naive measures k callers of that script, each with a clock of its own.
-func (p plan) naive(store *redis, k int, spread traffic) (cell Cell, err error) {
-	shape, err := rate.Compile(p.rule())
+// naive measures callers of that script, each with a clock of its own.
+func (f *field) naive(k int) ([]Cell, error) {
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{f.store.address}, DisableCache: true})
 	if err != nil {
-		return cell, err
-	}
-	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{store.address}, DisableCache: true})
-	if err != nil {
-		return cell, err
+		return nil, err
 	}
 	defer client.Close()
-	ctx, name := context.Background(), "naive"+strconv.Itoa(int(rand.Uint32()))
-	began := time.Now()
-	var mu sync.Mutex
-	var sent int64
-	envelope := simulate.Envelope{Shape: shape}
-	var all sync.WaitGroup
+	name, limit := "naive"+strconv.Itoa(int(rand.Uint32())), strconv.FormatInt(f.limit, 10)
+	path := "/naive"
+	var ways []way
 	for i := range k {
-		each := p.over * float64(p.limit) * spread.share(i, k)
-		ahead := time.Duration(0)
-		if k > 1 {
-			ahead = skew * time.Duration(i) / time.Duration(k-1)
-		}
-		all.Go(func() {
-			for next := began; next.Sub(began) < p.span; next = next.Add(time.Duration(rand.ExpFloat64() / each * float64(time.Second))) {
-				time.Sleep(time.Until(next))
-				now := strconv.FormatFloat(float64(time.Now().Add(ahead).UnixMicro())/1e6, 'f', 6, 64)
-				allowed, errEach := naiveScript.Exec(ctx, client, []string{name}, []string{strconv.FormatInt(p.limit, 10), strconv.FormatInt(p.limit, 10), now}).AsInt64()
-				mu.Lock()
-				sent++
-				if errEach != nil {
-					err = errEach
-				}
-				if allowed == 1 {
-					envelope.Admit(time.Since(began), 1)
-				}
-				mu.Unlock()
+		ahead := skew * time.Duration(i) / time.Duration(max(1, k-1))
+		ways = append(ways, func() (bool, error) {
+			now := strconv.FormatFloat(float64(time.Now().Add(ahead).UnixMicro())/1e6, 'f', 6, 64)
+			allowed, err := naiveScript.Exec(context.Background(), client, []string{name}, []string{limit, limit, now}).AsInt64()
+			if err != nil || allowed == 0 {
+				return false, err
 			}
+			return get(f.client, f.api.URL+path)
 		})
 	}
-	all.Wait()
-	took := time.Since(began)
-	return Cell{
-		Scope: "naive script", Replicas: k, Traffic: spread.name, Excess: envelope.Excess(), Bound: -1, Sent: sent,
-		Used: float64(envelope.Admitted) / (float64(p.limit) * (1 + took.Seconds())), Messages: float64(sent) / took.Seconds(),
-	}, err
+	cell, err := f.cell("naive script", ways, traffics[0], path, nil)
+	if err != nil {
+		return nil, fmt.Errorf("naive script with %d callers: %w", k, err)
+	}
+	return []Cell{cell}, nil
 }

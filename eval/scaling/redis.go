@@ -2,59 +2,88 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os/exec"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
+
+	"github.com/headgate-io/headgate/internal/mortal"
 )
 
 // redis is a server of this program's own.
 type redis struct {
 	address string
-	cmd     *exec.Cmd
+	dir     string
+	cmd     *exec.Cmd // nil while it does not run
 }
 
 // startRedis starts a server on a free port that keeps nothing on disk.
 func startRedis(dir string) (*redis, error) {
-	free, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := freeAddress()
 	if err != nil {
 		return nil, err
 	}
-	address := free.Addr().String()
-	if err := free.Close(); err != nil {
-		return nil, err
+	r := &redis{address: address, dir: dir}
+	return r, r.start()
+}
+
+// freeAddress is one of this machine that nobody listens on.
+func freeAddress() (string, error) {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
 	}
-	_, port, _ := net.SplitHostPort(address)
-	r := &redis{address, exec.Command("redis-server", "--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no", "--dir", dir)}
-	if err := r.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("redis-server: %w (make deps installs it)", err)
+	return free.Addr().String(), free.Close()
+}
+
+// start starts the server, which knows nothing, and waits until it answers.
+func (r *redis) start() error {
+	_, port, err := net.SplitHostPort(r.address)
+	if err != nil {
+		return err
 	}
-	for range 200 {
+	r.cmd = exec.Command("redis-server", "--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no", "--dir", r.dir)
+	if err := mortal.Start(r.cmd, syscall.SIGKILL); err != nil {
+		r.cmd = nil
+		return fmt.Errorf("redis-server: %w (make deps installs it)", err)
+	}
+	for range 1000 {
 		if _, err := r.do("PING"); err == nil {
-			return r, nil
+			return nil
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
 	r.stop()
-	return nil, fmt.Errorf("redis-server does not answer at %s", address)
+	return fmt.Errorf("redis-server does not answer at %s", r.address)
 }
 
+// stop ends the server as a crash does.
 func (r *redis) stop() {
-	_ = r.cmd.Process.Kill()
-	_ = r.cmd.Wait()
+	if r.cmd != nil {
+		_ = r.cmd.Process.Kill()
+		_ = r.cmd.Wait()
+		r.cmd = nil
+	}
 }
 
-// calls is how many scripts the server has run.
+// freeze stops the server where it is: it keeps its connections and answers nothing. thaw lets it go on.
+func (r *redis) freeze() error { return r.cmd.Process.Signal(syscall.SIGSTOP) }
+func (r *redis) thaw() error   { return r.cmd.Process.Signal(syscall.SIGCONT) }
+
+// calls is how many commands about buckets the server was sent: scripts, and what a limiter counts by that uses none.
 func (r *redis) calls() (n int64, err error) {
 	info, err := r.do("INFO commandstats")
 	if err != nil {
 		return 0, err
 	}
 	for line := range strings.Lines(info) {
-		for _, command := range []string{"cmdstat_evalsha:", "cmdstat_eval:"} {
-			if rest, ok := strings.CutPrefix(line, command+"calls="); ok {
+		for _, command := range []string{"evalsha", "eval", "incrby"} {
+			if rest, ok := strings.CutPrefix(line, "cmdstat_"+command+":calls="); ok {
 				count, _, _ := strings.Cut(rest, ",")
 				one, err := strconv.ParseInt(count, 10, 64)
 				if err != nil {
@@ -65,6 +94,17 @@ func (r *redis) calls() (n int64, err error) {
 		}
 	}
 	return n, nil
+}
+
+// version is what the server calls itself.
+func (r *redis) version() (string, error) {
+	info, err := r.do("INFO server")
+	for line := range strings.Lines(info) {
+		if version, ok := strings.CutPrefix(line, "redis_version:"); ok {
+			return "Redis " + strings.TrimSpace(version), nil
+		}
+	}
+	return "", errors.Join(err, errors.New("INFO server has no redis_version"))
 }
 
 // do sends a command and returns the text that is answered.
@@ -88,12 +128,6 @@ func (r *redis) do(command string) (string, error) {
 		return "", err
 	}
 	text := make([]byte, size)
-	for read := 0; read < size; {
-		n, err := in.Read(text[read:])
-		if err != nil {
-			return "", err
-		}
-		read += n
-	}
-	return string(text), nil
+	_, err = io.ReadFull(in, text)
+	return string(text), err
 }

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/headgate-io/headgate/eval/harness"
+)
+
+// fleet is gateways on one database and one store.
+type fleet struct {
+	dir      string
+	gateways []*harness.Gateway
+}
+
+// startFleet starts k gateways before an API, with the rules given, each for the endpoint and with the settings of one line; and settings of
+// the store.
+func startFleet(k int, upstream, store, settings string, limit int64, rules [][2]string) (f *fleet, err error) {
+	f = &fleet{}
+	defer func() {
+		if err != nil {
+			f.stop()
+		}
+	}()
+	if f.dir, err = os.MkdirTemp("", "headgate-scaling-fleet-"); err != nil {
+		return f, err
+	}
+	var routes, policies strings.Builder
+	policies.WriteString("rules:\n")
+	for _, r := range rules {
+		fmt.Fprintf(&routes, "GET %s\n", r[0])
+		fmt.Fprintf(&policies, "  - {endpoint: GET %s, limit: %d, subject: endpoint, %s}\n", r[0], limit, r[1])
+	}
+	for name, text := range map[string]string{
+		"routes.txt":   routes.String(),
+		"rules.yaml":   policies.String(),
+		"gateway.yaml": fmt.Sprintf("upstream: %s\nroutes: [routes.txt]\nstore: {redis: [%q], prefix: s%d%s}\n", upstream, store, rand.Uint32(), settings),
+	} {
+		if err := os.WriteFile(filepath.Join(f.dir, name), []byte(text), 0o600); err != nil {
+			return f, err
+		}
+	}
+	if err := harness.Command(f.dir, "policy", "import", "rules.yaml", "--config", "gateway.yaml"); err != nil {
+		return f, err
+	}
+	for range k {
+		if err := f.join(); err != nil {
+			return f, err
+		}
+	}
+	return f, f.settled()
+}
+
+// join starts one more gateway.
+func (f *fleet) join() error {
+	g, err := harness.Start(f.dir, "--config", "gateway.yaml")
+	if err == nil {
+		f.gateways = append(f.gateways, g)
+	}
+	return err
+}
+
+// stop ends all gateways.
+func (f *fleet) stop() {
+	for _, g := range f.gateways {
+		g.Kill()
+	}
+	_ = os.RemoveAll(f.dir)
+}
+
+// settled waits until every gateway has heard of all others: while they come and go, a limit that is divided among them is in other parts.
+func (f *fleet) settled() error {
+	for _, g := range f.gateways {
+		if !harness.Eventually(30*time.Second, func() bool {
+			k, err := metric(g, "headgate_store_split_divisor")
+			return err == nil && k == float64(len(f.gateways))
+		}) {
+			return fmt.Errorf("a gateway does not divide by %d after 30s:\n%s", len(f.gateways), g.Log())
+		}
+	}
+	return nil
+}
+
+// ways are those through the gateways for a path.
+func (f *fleet) ways(client *http.Client, path string) (ways []way) {
+	for _, g := range f.gateways {
+		ways = append(ways, func() (bool, error) { return get(client, g.URL+path) })
+	}
+	return ways
+}
+
+var metricClient = &http.Client{Timeout: 5 * time.Second}
+
+var errNoMetric = errors.New("there is no such metric")
+
+// metric is the value of a metric without labels.
+func metric(g *harness.Gateway, name string) (float64, error) {
+	response, err := metricClient.Get(g.Admin + "/metrics")
+	if err != nil {
+		return 0, err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, name+" "); ok {
+			return strconv.ParseFloat(strings.TrimSpace(value), 64)
+		}
+	}
+	return 0, fmt.Errorf("%s: %w", name, errNoMetric)
+}
