@@ -71,6 +71,8 @@ func fault(err error) *Error {
 	switch {
 	case strings.Contains(err.Error(), "unknown command"):
 		return &Error{NoScripts, err}
+	case strings.Contains(err.Error(), "The user executing the script can't"): // run a command, or reach a key
+		return &Error{Forbidden, err}
 	case code == "ERR" || code == "CROSSSLOT" || code == "MOVED" || code == "ASK":
 		return &Error{Refused, err}
 	}

@@ -4,11 +4,9 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/headgate-io/headgate/eval/harness"
 	"github.com/headgate-io/headgate/internal/redistest"
@@ -63,41 +61,6 @@ func ready(t *testing.T, g *harness.Gateway) int {
 	}
 	_ = response.Body.Close()
 	return response.StatusCode
-}
-
-// TestStoresThatKeepAGatewayFromStarting starts it on servers that no waiting
-// mends. It says what to change, and nothing secret.
-func TestStoresThatKeepAGatewayFromStarting(t *testing.T) {
-	for name, c := range map[string]struct {
-		server   []string
-		settings []string
-		want     string
-	}{
-		"wrong password": {[]string{"--requirepass", "open sesame"}, []string{"password_file: password"}, "want the user and the password that the server has"},
-		"no password":    {[]string{"--requirepass", "open sesame"}, nil, "the server wants a password, and none is configured"},
-		"evicts":         {[]string{"--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"}, nil, "maxmemory-policy is allkeys-lru: it throws away the buckets of those who are over their limit, which fills them; want noeviction"},
-		"no scripts":     {[]string{"--rename-command", "EVAL", "", "--rename-command", "EVALSHA", ""}, nil, "the server needs the commands INFO, EVAL and EVALSHA"},
-		"a replica":      {[]string{"--replicaof", "127.0.0.1 1"}, nil, "it is a replica, which takes no writes: want the address of the primary"},
-		"in a cluster":   {[]string{"--cluster-enabled", "yes"}, nil, "it is a member of a cluster, where one script reaches the buckets of one tag only: want cluster: true"},
-		"no such number": {[]string{"--databases", "2"}, []string{"database: 7"}, "DB index is out of range"},
-		"no secret":      {nil, []string{"secret_file: nothing"}, `store.secret_file is "nothing", which does not exist, want a file that is the same for all gateways`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			server := redistest.StartOnPort(t, c.server...)
-			dir := storeDir(t, append([]string{"redis: [\"" + server.Address() + "\"]"}, c.settings...)...)
-			cmd := exec.Command(harness.Binary(t), "serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--config", "headgate.yaml", "--routes", "routes.txt", "--upstream", "http://127.0.0.1:1")
-			cmd.Dir = dir
-			ended := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
-			defer ended.Stop()
-			out, err := cmd.CombinedOutput()
-			if err == nil || !strings.Contains(string(out), c.want) {
-				t.Errorf("serve: %v\n%s\nwant that it fails with %q", err, out, c.want)
-			}
-			if strings.Contains(string(out), "wrong-password-of-ours") {
-				t.Errorf("the password is in %s", out)
-			}
-		})
-	}
 }
 
 // TestAStoreThatIsAwayAtTheStart starts gateways before their server. They

@@ -1,6 +1,7 @@
 package operations_test
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -64,14 +65,14 @@ func (r *relay) pass(to, from net.Conn) {
 
 // underRules starts a gateway whose endpoints say different things about the
 // loss of the store.
-func underRules(t *testing.T, api *harness.Upstream, settings ...string) *harness.Gateway {
+func underRules(t *testing.T, api *harness.Upstream, limit int, settings ...string) *harness.Gateway {
 	t.Helper()
 	g := onStore(t, api, settings...)
 	for _, r := range [][]string{
 		{"GET /closed", "--scope", "strict"}, {"GET /share", "--scope", "strict", "--on-store-loss", "share"}, {"GET /open", "--scope", "strict", "--on-store-loss", "open"},
 		{"GET /leased", "--scope", "lease", "--on-store-loss", "share"}, {"GET /local"},
 	} {
-		harness.Run(t, g.Dir, append([]string{"policy", "set", r[0], "1000", "--db", "sqlite:headgate.db"}, r[1:]...)...)
+		harness.Run(t, g.Dir, append([]string{"policy", "set", r[0], fmt.Sprint(limit), "--db", "sqlite:headgate.db"}, r[1:]...)...)
 	}
 	if !harness.Eventually(soon, func() bool { return g.Metric(t, "headgate_policy_rules ") == "5" }) {
 		t.Fatal("the rules are not in force")
@@ -119,7 +120,7 @@ func TestStoreFaults(t *testing.T) {
 		t.Run(c.fault, func(t *testing.T) {
 			server := redistest.Start(t, c.args...)
 			between := newRelay(t, server)
-			g := underRules(t, harness.NewUpstream(t), "redis: [\""+between.Addr().String()+"\"]", "deadline: 20ms", "member_ttl: 1s")
+			g := underRules(t, harness.NewUpstream(t), 1000, "redis: [\""+between.Addr().String()+"\"]", "deadline: 20ms", "member_ttl: 1s")
 			for _, path := range []string{"/closed", "/share", "/open", "/leased", "/local"} {
 				expectStatus(t, g, path, http.StatusOK)
 			}
@@ -151,7 +152,7 @@ func TestStoreFaults(t *testing.T) {
 // one bucket.
 func TestSmallStoreFaults(t *testing.T) {
 	server := redistest.Start(t)
-	g := underRules(t, harness.NewUpstream(t), at(server))
+	g := underRules(t, harness.NewUpstream(t), 1000, at(server))
 	for _, path := range []string{"/closed", "/leased"} {
 		expectStatus(t, g, path, http.StatusOK)
 	}
@@ -220,7 +221,7 @@ func TestOneBudgetOverGateways(t *testing.T) {
 // frozen for ten seconds, and how soon they wait no longer.
 func TestAFrozenStoreUnderLoad(t *testing.T) {
 	server := redistest.Start(t)
-	g := underRules(t, harness.NewUpstream(t), at(server))
+	g := underRules(t, harness.NewUpstream(t), 1000, at(server))
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16}, Timeout: time.Minute}
 	load := func(lasts time.Duration) (took []time.Duration, statuses map[int]int) {
 		statuses = map[int]int{}

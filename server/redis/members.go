@@ -116,8 +116,12 @@ func (m *members) name(at int, address string) {
 
 // look asks a member that answers how the cluster is divided.
 func (c *Client) look(ctx context.Context) ([]slots, error) {
+	nodes := c.client.Nodes()
+	if len(nodes) == 0 { // the library knows of those that have slots
+		return nil, fmt.Errorf("redis %s: %w", strings.Join(c.options.Addresses, ", "), errNoSlots)
+	}
 	var errs []error
-	for address, node := range c.client.Nodes() {
+	for address, node := range nodes {
 		within, cancel := context.WithTimeout(ctx, lookPatience)
 		answer, err := node.Do(within, node.B().ClusterSlots().Build()).ToArray()
 		cancel()
@@ -129,12 +133,14 @@ func (c *Client) look(ctx context.Context) ([]slots, error) {
 			return ranges, nil
 		}
 		if err == nil {
-			err = errors.New("no member has any slots: want a cluster that is set up (redis-cli --cluster create)")
+			err = errNoSlots
 		}
 		errs = append(errs, fmt.Errorf("redis %s: %w", address, advise(err, c.options)))
 	}
 	return nil, errors.Join(errs...)
 }
+
+var errNoSlots = errors.New("no member of the cluster has any buckets: want one that is set up (redis-cli --cluster create)")
 
 // lookPatience is how long one member may take to tell of the others; lookEvery is how often one is asked.
 const (

@@ -71,6 +71,11 @@ func Dial(o Options) (*Client, error) {
 		return nil, fmt.Errorf("redis: %w", err)
 	}
 	client, err := rueidis.NewClient(o.client())
+	if err != nil && o.TLS != nil && Away(err) {
+		if why := o.refusal(); why != nil {
+			err = why
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("redis %s: %w", strings.Join(o.Addresses, ", "), advise(err, o))
 	}
