@@ -6,12 +6,14 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/eval/harness"
 	"github.com/headgate-io/headgate/internal/redistest"
 )
@@ -22,6 +24,7 @@ type relay struct {
 	net.Listener
 	to    string
 	delay atomic.Int64
+	cut   atomic.Bool // nothing passes
 }
 
 func newRelay(t *testing.T, s *redistest.Server) *relay {
@@ -39,6 +42,10 @@ func newRelay(t *testing.T, s *redistest.Server) *relay {
 				return
 			}
 			to, err := net.Dial("unix", r.to)
+			if err == nil && r.cut.Load() {
+				_ = to.Close()
+				err = net.ErrClosed
+			}
 			if err != nil {
 				_ = from.Close()
 				continue
@@ -57,6 +64,9 @@ func (r *relay) pass(to, from net.Conn) {
 	for {
 		n, err := from.Read(piece)
 		time.Sleep(time.Duration(r.delay.Load()))
+		if r.cut.Load() {
+			return
+		}
 		if _, errWrite := to.Write(piece[:n]); err != nil || errWrite != nil {
 			return
 		}
@@ -106,53 +116,95 @@ func expectStatus(t *testing.T, g *harness.Gateway, path string, want int) {
 func TestStoreFaults(t *testing.T) {
 	for _, c := range []struct {
 		fault string
-		args  []string
 		make  func(*redistest.Server, *relay)
 		mend  func(*redistest.Server, *relay)
 	}{
-		{"killed", nil, func(s *redistest.Server, _ *relay) { s.Kill() }, func(s *redistest.Server, _ *relay) { s.Start() }},
-		{"frozen", nil, func(s *redistest.Server, _ *relay) { s.Freeze() }, func(s *redistest.Server, _ *relay) { s.Thaw() }},
-		{"no memory left", nil, func(s *redistest.Server, _ *relay) { s.Do("CONFIG", "SET", "maxmemory", "1") }, func(s *redistest.Server, _ *relay) { s.Do("CONFIG", "SET", "maxmemory", "0") }},
-		{"made a replica", nil, func(s *redistest.Server, _ *relay) { s.Do("REPLICAOF", "127.0.0.1", "1") }, func(s *redistest.Server, _ *relay) { s.Do("REPLICAOF", "NO", "ONE") }},
-		{"may not run scripts", nil, func(s *redistest.Server, _ *relay) { s.Do("ACL", "SETUSER", "default", "-@scripting") }, func(s *redistest.Server, _ *relay) { s.Do("ACL", "SETUSER", "default", "+@all") }},
-		{"slow", nil, func(_ *redistest.Server, r *relay) { r.delay.Store(int64(100 * time.Millisecond)) }, func(_ *redistest.Server, r *relay) { r.delay.Store(0) }},
+		{"killed", func(s *redistest.Server, _ *relay) { s.Kill() }, func(s *redistest.Server, _ *relay) { s.Start() }},
+		{"frozen", func(s *redistest.Server, _ *relay) { s.Freeze() }, func(s *redistest.Server, _ *relay) { s.Thaw() }},
+		{"no memory left", func(s *redistest.Server, _ *relay) { s.Do("CONFIG", "SET", "maxmemory", "1") }, func(s *redistest.Server, _ *relay) { s.Do("CONFIG", "SET", "maxmemory", "0") }},
+		{"made a replica", func(s *redistest.Server, _ *relay) { s.Do("REPLICAOF", "127.0.0.1", "1") }, func(s *redistest.Server, _ *relay) { s.Do("REPLICAOF", "NO", "ONE") }},
+		{"may not run scripts", func(s *redistest.Server, _ *relay) { s.Do("ACL", "SETUSER", "default", "-@scripting") }, func(s *redistest.Server, _ *relay) { s.Do("ACL", "SETUSER", "default", "+@all") }},
+		{"slow", func(_ *redistest.Server, r *relay) { r.delay.Store(int64(300 * time.Millisecond)) }, func(_ *redistest.Server, r *relay) { r.delay.Store(0) }},
 	} {
 		t.Run(c.fault, func(t *testing.T) {
-			server := redistest.Start(t, c.args...)
-			between := newRelay(t, server)
-			g := underRules(t, harness.NewUpstream(t), 1000, "redis: [\""+between.Addr().String()+"\"]", "deadline: 20ms", "member_ttl: 1s")
-			for _, path := range []string{"/closed", "/share", "/open", "/leased", "/local"} {
-				expectStatus(t, g, path, http.StatusOK)
+			server := redistest.Start(t)
+			between, api := newRelay(t, server), newLedger(t)
+			g := underRules(t, api.upstream(), 50, "redis: [\""+between.Addr().String()+"\"]", "deadline: 50ms", "member_ttl: 1s")
+			load := newCaller(t, 1)
+			paths := []string{"/closed", "/share", "/leased", "/local"}
+			stop := load.keepAsking(t, []*harness.Gateway{g}, paths...)
+			for _, path := range paths {
+				awaitCount(t, load, path, http.StatusTooManyRequests, 5)
 			}
 			c.make(server, between)
-			for began := time.Now(); metric(t, g, "store_lost") != "1"; get(t, g, "/open") {
-				if time.Since(began) > soon {
-					t.Fatal("requests are still decided with the store")
-				}
+			if !harness.Eventually(soon, func() bool { return metric(t, g, "store_lost") == "1" }) {
+				t.Fatal("requests are still decided with the store")
 			}
-			for path, want := range map[string]int{"/closed": http.StatusServiceUnavailable, "/share": http.StatusOK, "/open": http.StatusOK, "/leased": http.StatusOK, "/local": http.StatusOK} {
-				expectStatus(t, g, path, want)
+			for path, want := range map[string]int{"/closed": http.StatusServiceUnavailable, "/share": http.StatusOK, "/leased": http.StatusOK, "/local": http.StatusOK} {
+				awaitCount(t, load, path, want, load.count(path, want)+10)
 			}
+			expectStatus(t, g, "/open", http.StatusOK)
 			if !strings.Contains(g.Log(), "requests are decided without the store of shared buckets") {
 				t.Error("the log does not say that the store is lost")
 			}
 			c.mend(server, between)
-			expectStatus(t, g, "/closed", http.StatusOK)
-			if !harness.Eventually(soon, func() bool { get(t, g, "/closed"); return metric(t, g, "store_lost") == "0" }) {
+			// It is found with and without requests.
+			if !harness.Eventually(soon, func() bool { return metric(t, g, "store_lost") == "0" }) {
 				t.Error("the store stays lost after it was mended")
 			}
-			for _, path := range []string{"/closed", "/share", "/open", "/leased", "/local"} {
-				expectStatus(t, g, path, http.StatusOK)
+			for _, path := range paths {
+				awaitCount(t, load, path, http.StatusOK, load.count(path, http.StatusOK)+10)
 			}
+			stop()
+			if load.late > 0 {
+				t.Errorf("%d requests took longer than %v, with a deadline of 50ms", load.late, slow)
+			}
+			losses, failed := number(t, g, "headgate_store_losses_total "), number(t, g, `headgate_store_without_total{outcome="failed"}`)
+			// Twenty within a second open the breaker, however they fail, and eight are under way meanwhile.
+			if most := 40 * losses; failed > most {
+				t.Errorf("%d requests waited for a store that was away and lost %d times, want %d at most", failed, losses, most)
+			}
+			emptied := int64(0)
+			if c.fault == "killed" {
+				emptied = fifty.Burst // it restarted empty
+			}
+			api.within(t, load, "/local", fifty, bucket.Local, 1, 0)
+			api.within(t, load, "/closed", fifty, bucket.Strict, 1, emptied)
+			// A share saves up to a burst while the store is lost, and so does the store.
+			api.within(t, load, "/share", fifty, bucket.Strict, 1, emptied+losses*fifty.Burst)
+			api.within(t, load, "/leased", fifty, bucket.Lease, 1, emptied+losses*fifty.Burst)
 		})
 	}
+}
+
+// number is the value of a metric that is a whole number.
+func number(t *testing.T, g *harness.Gateway, name string) int64 {
+	t.Helper()
+	n, err := strconv.ParseInt(g.Metric(t, name), 10, 64)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return n
 }
 
 // TestSmallStoreFaults are those that no request is to notice, or only those of
 // one bucket.
 func TestSmallStoreFaults(t *testing.T) {
-	server := redistest.Start(t)
-	g := underRules(t, harness.NewUpstream(t), 1000, at(server))
+	server, api := redistest.Start(t), newLedger(t)
+	g := underRules(t, api.upstream(), 50, append(patient, at(server))...)
+	load := newCaller(t, 5)
+	stop := load.keepAsking(t, []*harness.Gateway{g}, "/closed", "/leased")
+	for n := range 5 {
+		awaitCount(t, load, "/closed", http.StatusTooManyRequests, 10*n+10)
+		server.Do("SCRIPT", "FLUSH")
+	}
+	stop()
+	if n := load.count("/closed", http.StatusServiceUnavailable) + load.count("/leased", http.StatusServiceUnavailable); n > 0 {
+		t.Errorf("%d requests were refused while scripts were forgotten, want none", n)
+	}
+	api.within(t, load, "/closed", fifty, bucket.Strict, 1, 0)
+	api.within(t, load, "/leased", fifty, bucket.Lease, 1, fifty.Tokens) // leases are good for a second here
+	server.Do("FLUSHALL")
 	for _, path := range []string{"/closed", "/leased"} {
 		expectStatus(t, g, path, http.StatusOK)
 	}
