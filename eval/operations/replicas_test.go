@@ -1,0 +1,115 @@
+package operations_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/eval/harness"
+	"github.com/headgate-io/headgate/internal/redistest"
+)
+
+const threeScopes = `  - {endpoint: GET /closed, limit: 50, scope: strict}
+  - {endpoint: GET /leased, limit: 50, scope: lease}
+  - {endpoint: GET /local, limit: 50, scope: split}
+`
+
+// TestReplicasThatFail has three gateways share limits under more requests than
+// these admit. One is frozen, killed, cut off from the store, or joined by
+// another. What the API receives stays within what is published.
+func TestReplicasThatFail(t *testing.T) {
+	for _, c := range []struct {
+		fault string
+		make  func(t *testing.T, r *replicas)
+
+		// What a limit that is divided may admit besides: whoever leaves may have used its part of a burst, and the others divide the whole
+		// anew; whoever is away and comes back goes on with its own until it has heard.
+		split int64
+	}{
+		{"frozen", func(t *testing.T, r *replicas) {
+			r.do(t, r.all[0].Freeze())
+			r.divided(t, r.all[1:], "2")
+			r.do(t, r.all[0].Thaw())
+			r.divided(t, r.all, "3")
+		}, 2 * fifty.Burst},
+		{"killed amid its leases", func(t *testing.T, r *replicas) {
+			r.all[0].Kill()
+			r.divided(t, r.all[1:], "2")
+		}, fifty.Burst},
+		{"cut off", func(t *testing.T, r *replicas) {
+			r.between.cut.Store(true)
+			r.divided(t, r.all[1:], "2")
+			if !harness.Eventually(soon, func() bool { return metric(t, r.all[0], "store_lost") == "1" }) {
+				t.Error("who is cut off does not notice")
+			}
+			refused := r.load.count("/closed", http.StatusServiceUnavailable)
+			awaitCount(t, r.load, "/closed", http.StatusServiceUnavailable, refused+10)
+			r.between.cut.Store(false)
+			r.divided(t, r.all, "3")
+			if !harness.Eventually(soon, func() bool { return metric(t, r.all[0], "store_lost") == "0" }) {
+				t.Error("who was cut off does not find the store again")
+			}
+		}, 2 * fifty.Burst},
+		{"joined", func(t *testing.T, r *replicas) {
+			g := harness.Serve(t, r.all[1].Dir, r.args...)
+			r.divided(t, append(r.all, g), "4")
+			stop := r.load.keepAsking(t, []*harness.Gateway{g}, "/closed", "/leased", "/local")
+			awaitCount(t, r.load, "/closed", http.StatusTooManyRequests, r.load.count("/closed", http.StatusTooManyRequests)+50)
+			stop()
+		}, 0},
+	} {
+		t.Run(c.fault, func(t *testing.T) {
+			r := newReplicas(t)
+			stop := r.load.keepAsking(t, r.all, "/closed", "/leased", "/local")
+			for _, path := range []string{"/closed", "/leased", "/local"} {
+				awaitCount(t, r.load, path, http.StatusTooManyRequests, 20)
+			}
+			c.make(t, r)
+			for _, path := range []string{"/closed", "/leased", "/local"} {
+				awaitCount(t, r.load, path, http.StatusOK, r.load.count(path, http.StatusOK)+20)
+			}
+			stop()
+			r.api.within(t, r.load, "/closed", fifty, bucket.Strict, 3, 0)
+			r.api.within(t, r.load, "/leased", fifty, bucket.Lease, 3, 0)
+			r.api.within(t, r.load, "/local", fifty, bucket.Split, 3, c.split)
+		})
+	}
+}
+
+// replicas are three gateways; the first reaches the store by a relay.
+type replicas struct {
+	all     []*harness.Gateway
+	args    []string // that the others were started with
+	between *relay
+	api     *ledger
+	load    *caller
+}
+
+func newReplicas(t *testing.T) *replicas {
+	t.Helper()
+	server := redistest.Start(t)
+	r := &replicas{between: newRelay(t, server), api: newLedger(t), load: newCaller(t, 3)}
+	r.args = []string{"--config", "headgate.yaml", "--routes", "routes.txt", "--upstream", r.api.URL}
+	settings := []string{"member_ttl: 1s", "deadline: 50ms"}
+	r.all = several(t, 2, r.api.URL, threeScopes, append(settings, at(server))...)
+	dir := storeDir(t, append(settings, "redis: [\""+r.between.Addr().String()+"\"]", "secret_file: one.secret")...)
+	first := harness.Serve(t, dir, append(r.args, "--db", r.all[0].DB)...)
+	r.all = append([]*harness.Gateway{first}, r.all...)
+	r.divided(t, r.all, "3")
+	return r
+}
+
+// divided waits until gateways divide limits by so many.
+func (r *replicas) divided(t *testing.T, among []*harness.Gateway, by string) {
+	t.Helper()
+	for _, g := range among {
+		expectMetric(t, g, "store_split_divisor", by)
+	}
+}
+
+func (r *replicas) do(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
