@@ -202,7 +202,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	refreshing.Go(func() { d.parts.tokens.run(background) })
 	refreshing.Go(func() { d.parts.tls.run(background) })
 	refreshing.Go(func() { d.parts.requests.run(background) })
-	refreshing.Go(func() { d.parts.shared.run(background) })
+	refreshing.Go(func() { d.parts.shared.run(background, d.parts.rules.Now) })
 	if d.parts.teller != nil {
 		refreshing.Go(func() { d.parts.teller.Run(background) })
 	}

@@ -108,8 +108,9 @@ func (s *shared) connect(ctx context.Context) error {
 	return nil
 }
 
-// run keeps the connection and tells the others of this replica until ctx ends.
-func (s *shared) run(ctx context.Context) {
+// run keeps the connection and tells the others of this replica until ctx
+// ends. Now is the clock that decisions are made by, which never steps.
+func (s *shared) run(ctx context.Context, now func() int64) {
 	if s == nil {
 		return
 	}
@@ -117,7 +118,7 @@ func (s *shared) run(ctx context.Context) {
 	var following sync.WaitGroup
 	defer following.Wait()
 	following.Go(func() { s.link.Follow(ctx, s.looked) })
-	following.Go(func() { s.try(ctx) })
+	following.Go(func() { s.try(ctx, now) })
 	s.members.Run(ctx, s.heard)
 }
 
@@ -147,15 +148,15 @@ const tryEvery = 50 * time.Millisecond
 
 // try tries servers that are lost, until ctx ends: a gateway that is not ready
 // for their sake gets no requests that do.
-func (s *shared) try(ctx context.Context) {
+func (s *shared) try(ctx context.Context, now func() int64) {
 	again := time.NewTicker(tryEvery)
 	defer again.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case now := <-again.C:
-			s.scoped.Try(ctx, now.UnixNano(), s.link.Try)
+		case <-again.C:
+			s.scoped.Try(ctx, now(), s.link.Try)
 		}
 	}
 }

@@ -19,7 +19,8 @@ import (
 )
 
 // Replicas whose clocks are set ten seconds forth and back again and again, as they decide, admit no more than one whose clock is right: the store goes by
-// the server's clock, and leases by one that cannot be set. The time that a decision is passed is all that a process knows of its own.
+// the server's clock, and leases by one that cannot be set. The time that a decision is passed is all that is left of a replica's own; in a gateway that comes
+// from a clock that does not step either (internal/steady).
 func TestClocksThatStep(t *testing.T) {
 	server := redistest.Start(t)
 	limit := rate.Limit{Tokens: 200, Per: time.Second, Burst: 100}
