@@ -95,6 +95,34 @@ func TestAStoreThatIsAwayAtTheStart(t *testing.T) {
 	}
 }
 
+// TestReadyAgainWithoutRequests loses the store under a gateway that follows it.
+// Once it is not ready nobody sends it requests, and it has to notice by itself
+// that the store is back.
+func TestReadyAgainWithoutRequests(t *testing.T) {
+	server := redistest.Start(t)
+	g := underRules(t, harness.NewUpstream(t), 1000, append(patient, at(server), "ready_follows_store: true", "member_ttl: 1s")...)
+	expectStatus(t, g, "/closed", http.StatusOK)
+	if code := ready(t, g); code != http.StatusOK {
+		t.Fatalf("/readyz is %d with the store, want 200", code)
+	}
+	server.Kill()
+	for range 10 {
+		if code := get(t, g, "/closed"); code != http.StatusServiceUnavailable {
+			t.Errorf("GET /closed = %d without the store, want 503", code)
+		}
+	}
+	if lost, code := metric(t, g, "store_lost"), ready(t, g); lost != "1" || code != http.StatusServiceUnavailable {
+		t.Errorf("store_lost %s, /readyz %d, want 1 and 503", lost, code)
+	}
+	server.Start()
+	if !harness.Eventually(soon, func() bool { return ready(t, g) == http.StatusOK }) {
+		t.Errorf("/readyz is still %d", ready(t, g))
+	}
+	if code := get(t, g, "/closed"); code != http.StatusOK {
+		t.Errorf("GET /closed = %d once it is ready, want 200", code)
+	}
+}
+
 // TestGatewaysKnowHowManyTheyAre runs three on one server: one is killed, one
 // stops, and the server is killed under those that are left.
 func TestGatewaysKnowHowManyTheyAre(t *testing.T) {

@@ -2,6 +2,7 @@ package redis_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -42,7 +43,7 @@ func TestClocksThatStep(t *testing.T) {
 					now := time.Now()
 					step := time.Duration((i/50+replica)%3-1) * 10 * time.Second
 					allowed, err := s.TryConsume(context.Background(), now.Add(step).UnixNano(), []bucket.Take{of}, make([]bucket.Outcome, 1))
-					if err != nil {
+					if err != nil && !errors.Is(err, bucket.ErrLost) { // on a busy machine an answer may be late, which denies
 						t.Error(err)
 						return
 					}
