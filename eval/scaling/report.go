@@ -28,7 +28,7 @@ func (p plan) publish(found *findings, now time.Time, stdout, stderr io.Writer) 
 	if err != nil {
 		return err
 	}
-	return page.Replace(filepath.Join(filepath.Dir(docs), "scaling.md"), "measured", p.short(found.Cells))
+	return page.Between(filepath.Join(filepath.Dir(docs), "scaling.md"), "<!-- begin: make scaling -->\n", "<!-- end -->\n", p.short(found.Cells))
 }
 
 // page is the part of the page that is measured.
