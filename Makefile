@@ -10,7 +10,7 @@ FUZZTIME ?= 30s
 UNWATCHED := -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/libc=-race=false
 
 .DEFAULT_GOAL := test
-.PHONY: help build run test lint fmt vet staticcheck modules portable proofs unit mysql deps bench algorithms overhead policies rivals churn scaling attacks fuzz clean
+.PHONY: help build run test lint fmt vet staticcheck modules portable proofs valkey unit mysql deps bench algorithms overhead policies rivals churn scaling attacks fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,13 @@ checked:
 proofs: ## check the machine-checked proofs, and the Go code against the program extracted from them
 	@$(MAKE) -s -C proofs
 	go test -count=1 -v ./proofs
+
+valkey: ## test what replicas share on Valkey, in the place of Redis
+	@scripts/install-valkey
+	@$(MAKE) -s -C proofs
+	HEADGATE_TEST_REDIS=$(CURDIR)/bin/valkey-server go test -count=1 -run Redis ./proofs
+	HEADGATE_TEST_REDIS=$(CURDIR)/bin/valkey-server go test -count=1 ./bucket/redis
+	cd server && HEADGATE_TEST_REDIS=$(CURDIR)/bin/valkey-server go test -count=1 ./redis
 
 # The packages that take longest begin first, so that no core is left idle beside one of them. One package more runs at a time than there are
 # cores, since many tests wait: for a server to start, for a process to see what another did. `make lint` has vetted them all.

@@ -30,6 +30,14 @@ type Server struct {
 	output *bytes.Buffer
 }
 
+// program is the server that is started: redis-server, unless HEADGATE_TEST_REDIS names another that speaks its language.
+func program() string {
+	if other := os.Getenv("HEADGATE_TEST_REDIS"); other != "" {
+		return other
+	}
+	return "redis-server"
+}
+
 // patience is how long a server may take to do what it was told.
 const patience = 60 * time.Second
 
@@ -85,17 +93,17 @@ func (s *Server) Start() {
 	s.t.Helper()
 	_ = os.Remove(s.Socket)
 	s.output = &bytes.Buffer{}
-	s.cmd = exec.Command("redis-server", s.args...)
+	s.cmd = exec.Command(program(), s.args...)
 	s.cmd.Stdout, s.cmd.Stderr = s.output, s.output
 	if err := mortal.Start(s.cmd, syscall.SIGKILL); err != nil {
-		s.t.Fatalf("redis-server (scripts/install-test-deps installs it): %v", err)
+		s.t.Fatalf("%s (scripts/install-test-deps installs redis-server): %v", program(), err)
 	}
 	s.ended = make(chan struct{})
 	go func(cmd *exec.Cmd, ended chan struct{}) { _ = cmd.Wait(); close(ended) }(s.cmd, s.ended)
 	s.Await("PING", func(answer any, err error) bool {
 		select {
 		case <-s.ended:
-			s.t.Fatalf("redis-server ended:\n%s", s.output)
+			s.t.Fatalf("%s ended:\n%s", program(), s.output)
 		default:
 		}
 		return answer == "PONG" || err != nil && strings.HasPrefix(err.Error(), "NOAUTH")
@@ -228,7 +236,7 @@ func Sentinel(t testing.TB, watched *Server) (port int) {
 	if err := os.WriteFile(path, []byte(conf), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("redis-server", path, "--sentinel")
+	cmd := exec.Command(program(), path, "--sentinel")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
