@@ -175,10 +175,21 @@ func undrained(sh rate.Shape, units int64, elapsed time.Duration) int64 {
 
 // scale restates units of one shape in those of another, rounded down, at most rate.MaxCapacity.
 func scale(units int64, from, to rate.Shape) int64 {
-	hi, lo := bits.Mul64(uint64(units), uint64(to.Unit))
-	if hi >= uint64(from.Unit) {
-		return rate.MaxCapacity
+	return min(Rescale(units, to.Unit, from.Unit, false), rate.MaxCapacity)
+}
+
+// Rescale restates units of 0 or more, of which a token has from, as those of which it has to, at most math.MaxInt64. What is not whole is rounded
+// up or down.
+func Rescale(units, to, from int64, up bool) int64 {
+	hi, lo := bits.Mul64(uint64(units), uint64(to))
+	if up {
+		var carry uint64
+		lo, carry = bits.Add64(lo, uint64(from)-1, 0)
+		hi += carry
 	}
-	q, _ := bits.Div64(hi, lo, uint64(from.Unit))
-	return int64(min(q, rate.MaxCapacity))
+	if hi >= uint64(from) {
+		return math.MaxInt64
+	}
+	q, _ := bits.Div64(hi, lo, uint64(from))
+	return int64(min(q, math.MaxInt64))
 }

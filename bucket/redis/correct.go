@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"math/bits"
 
 	"github.com/headgate-io/headgate/bucket"
 )
@@ -36,13 +35,13 @@ func (s *Store) correct(ctx context.Context, now int64, c *claim, units int64) (
 	sh := c.shape
 	switch {
 	case units > 0:
-		moved, err := s.shift(ctx, now, c, min(scale(units, sh.Unit, sh.own, true), sh.MaxDebt()), 0)
-		return min(scale(moved, sh.own, sh.Unit, false), units), err
+		moved, err := s.shift(ctx, now, c, min(bucket.Rescale(units, sh.Unit, sh.own, true), sh.MaxDebt()), 0)
+		return min(bucket.Rescale(moved, sh.own, sh.Unit, false), units), err
 	case units == bucket.Fill:
 		units = -math.MaxInt64 // whose negation does not overflow
 	}
-	moved, err := s.shift(ctx, now, c, -min(scale(-units, sh.Unit, sh.own, false), exact), 0)
-	return -scale(-moved, sh.own, sh.Unit, true), err
+	moved, err := s.shift(ctx, now, c, -min(bucket.Rescale(-units, sh.Unit, sh.own, false), exact), 0)
+	return -bucket.Rescale(-moved, sh.own, sh.Unit, true), err
 }
 
 // shift moves units of the store's shape. Those below zero that were charged at a time give back only what has not drained since; 0 says that
@@ -71,19 +70,4 @@ func (s *Store) shift(ctx context.Context, now int64, c *claim, units, charged i
 		return moved, nil
 	}
 	return 0, &Error{Busy, errRestless}
-}
-
-// scale restates units in which a token has from units as those in which it has to, at most math.MaxInt64.
-func scale(units, to, from int64, up bool) int64 {
-	hi, lo := bits.Mul64(uint64(units), uint64(to))
-	if up {
-		var carry uint64
-		lo, carry = bits.Add64(lo, uint64(from)-1, 0)
-		hi += carry
-	}
-	if hi >= uint64(from) {
-		return math.MaxInt64
-	}
-	q, _ := bits.Div64(hi, lo, uint64(from))
-	return int64(min(q, math.MaxInt64))
 }

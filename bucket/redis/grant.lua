@@ -8,9 +8,8 @@
 --
 -- Answers the time, the tokens, and the debt and stamp that they leave. Or the time, -2 and the answer that is kept, if that is to this question;
 -- nothing in its place if that is to a later one. Or, if the bucket was left under another limit, the time, -1, 1 and the value.
-local decode, encode, call, floor, sub = struct.unpack, struct.pack, redis.call, math.floor, string.sub
 
-local at, high, low, want, need, since, drain, tick, capacity, unit, keep, rest = decode('<ddddddddddd', ARGV[1])
+local at, high, low, want, need, since, drain, tick, capacity, unit, remember, rest = decode('<ddddddddddd', ARGV[1])
 local now, timed, asked = at, at == 0, high + low > 0
 if timed then
   local t = call('TIME')
@@ -26,41 +25,23 @@ if last then
   if h == high and l == low then return {now, -2, last} end
 end
 
-local shape, held, told = sub(ARGV[1], rest), call('GET', KEYS[1]), ARGV[2]
-local debt, stamp = 0, 0
-if told and sub(told, 17) == (held or '') then
-  debt, stamp = decode('<dd', told)
-else
-  local known = held and sub(held, 15) == shape
-  if known then debt, stamp = decode('<I7I7', held) end
-  if held and not known or stamp < since then return {now, -1, 1, held or ''} end
-end
-
-local d, left, s = debt, debt, stamp
-if now > stamp then
-  local whole = floor((now - stamp) / tick)
-  d, s = debt - whole * drain, stamp + whole * tick
-  left = d - floor((now - s) * drain / tick)
-  if left <= 0 then d, left, s = 0, 0, now end
-end
+local shape = sub(ARGV[1], rest)
+local debt, stamp = find(KEYS[1], shape, since, ARGV[2])
+if not debt then return {now, -1, 1, stamp} end
+local d, left, s = drained(now, debt, stamp, drain, tick)
 
 -- A capacity is at most 2^52, so a quotient that is not whole is further from the next whole number than doubles are apart.
 local tokens = math.min(want, floor((capacity - left) / unit))
 if tokens >= math.max(1, need) then
   d = d + tokens * unit
-  local value = encode('<I7I7', d, s) .. shape
-  if timed then
-    call('SET', KEYS[1], value, 'PX', math.ceil((s - now + d / drain * tick) / 1000) + 1)
-  else
-    call('SET', KEYS[1], value)
-  end
+  keep(KEYS[1], d, s, shape, timed, now, drain, tick)
 else
   tokens, d, s = 0, debt, stamp
 end
 if asked then
   local answer = encode('<I4I4I7I7I7I7', high, low, tokens, now, d, s) .. shape
   if timed then
-    call('SET', KEYS[2], answer, 'PX', keep)
+    call('SET', KEYS[2], answer, 'PX', remember)
   else
     call('SET', KEYS[2], answer)
   end

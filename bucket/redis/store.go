@@ -79,6 +79,8 @@ var (
 	takeSource string
 	//go:embed one.lua
 	oneSource string
+	//go:embed held.lua
+	heldSource string
 	//go:embed shift.lua
 	shiftSource string
 	//go:embed grant.lua
@@ -86,8 +88,8 @@ var (
 	//go:embed members.lua
 	membersSource string
 
-	takeScript, oneScript, shiftScript = newScript(takeSource), newScript(oneSource), newScript(shiftSource)
-	grantScript, membersScript         = newScript(grantSource), newScript(membersSource)
+	takeScript, oneScript, shiftScript = newScript(takeSource), newScript(oneSource), newScript(heldSource + shiftSource)
+	grantScript, membersScript         = newScript(heldSource + grantSource), newScript(membersSource)
 )
 
 // run runs a script. A server that does not know it, because it is new, was restarted or told to forget, learns it.

@@ -3,8 +3,6 @@ package scoped
 import (
 	"context"
 	"fmt"
-	"math"
-	"math/bits"
 
 	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/rate"
@@ -64,33 +62,18 @@ func (s *Store) correctLocal(ctx context.Context, now int64, c bucket.Change, mo
 	whole, part := c.Shape.Unit, t.Shape.Unit
 	switch {
 	case c.Units > 0:
-		c.Units = scale(c.Units, part, whole, true)
+		c.Units = bucket.Rescale(c.Units, part, whole, true)
 	case c.Units != bucket.Fill:
-		c.Units = -scale(-c.Units, part, whole, false)
+		c.Units = -bucket.Rescale(-c.Units, part, whole, false)
 	}
 	c.Shape, c.Since, c.Before = t.Shape, t.Since, t.Before
 	if err := s.o.Local.Correct(ctx, now, []bucket.Change{c}, moved); err != nil {
 		return err
 	}
 	if moved[0] >= 0 {
-		moved[0] = scale(moved[0], whole, part, false)
+		moved[0] = bucket.Rescale(moved[0], whole, part, false)
 	} else {
-		moved[0] = -scale(-moved[0], whole, part, true)
+		moved[0] = -bucket.Rescale(-moved[0], whole, part, true)
 	}
 	return nil
-}
-
-// scale is units*to/from, at most math.MaxInt64.
-func scale(units, to, from int64, up bool) int64 {
-	hi, lo := bits.Mul64(uint64(units), uint64(to))
-	if up {
-		var carry uint64
-		lo, carry = bits.Add64(lo, uint64(from)-1, 0)
-		hi += carry
-	}
-	if hi >= uint64(from) {
-		return math.MaxInt64
-	}
-	q, _ := bits.Div64(hi, lo, uint64(from))
-	return int64(min(q, math.MaxInt64))
 }
