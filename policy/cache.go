@@ -27,6 +27,15 @@ type Source interface {
 	Load(ctx context.Context) (Document, string, error)
 }
 
+// Numberer is a Source whose documents may get their Number after they were
+// loaded, because to number them takes longer.
+type Numberer interface {
+	// NumberOf reports the Number of the document of a version, as Load
+	// reported it; 0 while it has none, or if the source has another version
+	// by now. It is asked again and again, and must not take long.
+	NumberOf(ctx context.Context, version string) (int64, error)
+}
+
 // Progress tells the Cache that waits for a Load that it gets on. A Source whose
 // Load may take long calls it with the context of that Load now and then, as
 // from row to row: one that is silent for CacheOptions.Timeout is given up.
@@ -99,6 +108,9 @@ func NewCache(o CacheOptions) (*Cache, error) {
 		Interval: o.Interval, Timeout: o.Timeout, Spread: o.Spread, Wake: o.Wake, Log: o.Log, Now: o.Now,
 		LastGood: o.LastGood, Encode: encodeCopy, Decode: decodeCopy,
 		Empty: func(d Document) bool { return len(d.Rules) == 0 },
+		Confirmed: func(ctx context.Context, version string, set *Set) error {
+			return set.askNumber(ctx, o.Source, version)
+		},
 		Build: func(d Document, previous *Set) (*Set, error) {
 			compile := o.Compile
 			now := clock.Now()
@@ -118,6 +130,19 @@ func NewCache(o CacheOptions) (*Cache, error) {
 		return nil, fmt.Errorf("policy cache: %w", err)
 	}
 	return &Cache{value, clock}, nil
+}
+
+// askNumber asks for the Number of a Set that has none.
+func (s *Set) askNumber(ctx context.Context, from Source, version string) error {
+	numberer, ok := from.(Numberer)
+	if !ok || s.Number() != 0 {
+		return nil
+	}
+	n, err := numberer.NumberOf(ctx, version)
+	if err == nil {
+		s.number.Store(n)
+	}
+	return err
 }
 
 // shown is how many problems a log line or an error of the cache lists. Lint

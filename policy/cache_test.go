@@ -157,6 +157,53 @@ func TestCacheStatus(t *testing.T) {
 	}
 }
 
+// numbering is a script that knows what version its rules are some looks later.
+type numbering struct {
+	script
+	numbers []int64 // the answers
+	asked   []string
+}
+
+func (n *numbering) NumberOf(_ context.Context, version string) (int64, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.asked = append(n.asked, version)
+	next := n.numbers[0]
+	if n.numbers = n.numbers[1:]; next < 0 {
+		return 0, errors.New("away")
+	}
+	return next, nil
+}
+
+// TestCacheLearnsTheNumberLater: the rules in force stay what they are.
+func TestCacheLearnsTheNumberLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := &numbering{numbers: []int64{0, -1, 7}}
+		source.set(10)
+		c, err := policy.NewCache(policy.CacheOptions{Source: source, Interval: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		set := c.Set()
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go c.Run(ctx)
+		for i, want := range []int64{0, 0, 7, 7} {
+			time.Sleep(time.Second)
+			synctest.Wait()
+			if got := c.Status(); got.Number != want || got.Failures != 0 || c.Set() != set {
+				t.Errorf("after %d s: %+v, want number %d of the same rules", i+1, got, want)
+			}
+		}
+		if got := fmt.Sprint(source.asked); got != "[v1 v1 v1]" {
+			t.Errorf("asked for the numbers of %s, want v1's until it has one", got)
+		}
+	})
+}
+
 // TestCacheReload: an admin's reload does not wait for the interval, and says
 // what is wrong.
 func TestCacheReload(t *testing.T) {

@@ -165,7 +165,7 @@ func newCompiler(doc Document, o CompileOptions) *compiler {
 			endpoints: o.Endpoints,
 			projects:  newNames(), tiers: newNames(), titles: newNames(),
 			extras:  make([]extra, 1),
-			version: doc.Fingerprint(), number: doc.Number,
+			version: doc.Fingerprint(),
 		},
 		places:   map[string]*place{},
 		orphans:  map[string]uint32{},
@@ -178,6 +178,7 @@ func newCompiler(doc Document, o CompileOptions) *compiler {
 		groups:   make([]pendingGroup, 0, len(doc.Rules)/4),
 		slots:    make([]uint32, max(128, 1<<bits.Len(uint(len(doc.Rules)/2)))),
 	}
+	c.set.number.Store(doc.Number)
 	if c.wall == 0 {
 		c.wall = c.now
 	}

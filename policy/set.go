@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/bits"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/headgate-io/headgate/endpoint"
@@ -46,7 +47,7 @@ type Terms struct {
 	OnStoreLoss StoreLoss
 }
 
-// Set is a compiled Document: immutable, safe for concurrent use, and free of
+// Set is a compiled Document: immutable but for its Number, safe for concurrent use, and free of
 // pointers where its size is, so that a million rules do not slow the garbage
 // collector.
 //
@@ -83,7 +84,7 @@ type Set struct {
 
 	present uint8 // the subjects that any rule has, one bit each
 	version string
-	number  int64 // Document.Number
+	number  atomic.Int64 // Document.Number, or what a Numberer said later
 
 	former former
 	moves  map[uint32]move // by number in projects: those that changed their tier
@@ -183,8 +184,8 @@ func (s *Set) Len() int { return len(s.rows) }
 func (s *Set) Version() string { return s.version }
 
 // Number is the Number of the document: how its source numbers versions of it,
-// 0 if it does not.
-func (s *Set) Number() int64 { return s.number }
+// 0 if it does not, or has not yet.
+func (s *Set) Number() int64 { return s.number.Load() }
 
 // Since is when the Set took the place of the one before, in Unix nanoseconds;
 // 0 if there was none.

@@ -1,6 +1,7 @@
 package operations
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate/eval/harness"
+	"github.com/headgate-io/headgate/server/fleet"
 	"github.com/headgate-io/headgate/server/store/storetest"
 )
 
@@ -20,7 +22,7 @@ import (
 // the new, the rows read, and what the collector of garbage lets stand.
 const (
 	perRule = 2500
-	besides = 300 << 20
+	besides = 200 << 20
 )
 
 // inserted are statements that make rules, and before, amid and after them one
@@ -170,6 +172,8 @@ func testMany(t *testing.T, dir, dsn string, rules int, change func()) {
 	}
 	<-begun
 	t.Logf("in force %v after the commit; %d requests met it", time.Since(time.Unix(0, committed.Load())).Round(time.Millisecond), served.Load())
+	awaitNumber(t, dir, dsn)
+	t.Logf("and has its number %v after", time.Since(time.Unix(0, committed.Load())).Round(time.Millisecond))
 	close(stop)
 	traffic.Wait()
 	if got, err := strconv.ParseFloat(g.Metric(t, "headgate_policy_rules "), 64); err != nil || int(got) != rules+3 {
@@ -179,6 +183,22 @@ func testMany(t *testing.T, dir, dsn string, rules int, change func()) {
 		t.Errorf("the gateway took %d MB at its peak, want at most %d", peak>>20, most>>20)
 	} else {
 		t.Logf("%d MB at the peak", peak>>20)
+	}
+}
+
+// awaitNumber waits until the gateway says of which version of the history its
+// rules are: so large a change is numbered after it came into force.
+func awaitNumber(t *testing.T, dir, dsn string) {
+	t.Helper()
+	var report fleet.Report
+	if !harness.Eventually(2*time.Minute, func() bool {
+		report = fleet.Report{}
+		if err := json.Unmarshal([]byte(harness.Run(t, dir, "fleet", "--json", "--db", dsn)), &report); err != nil {
+			t.Fatal(err)
+		}
+		return report.Number > 0 && len(report.Replicas) == 1 && report.Replicas[0].Number == report.Number
+	}) {
+		t.Errorf("the gateway does not know the number of its rules: %+v", report)
 	}
 }
 

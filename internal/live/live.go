@@ -42,6 +42,11 @@ type Options[D, T any] struct {
 	// nil. A document it refuses is not loaded again until its version changes.
 	Build func(doc D, previous *T) (*T, error)
 
+	// Confirmed is told when a look finds that the value in force is of the
+	// source's present version. An error is of no consequence. Nil means that
+	// nobody is.
+	Confirmed func(ctx context.Context, version string, current *T) error
+
 	// Empty reports whether a document holds nothing. An empty document never
 	// replaces one that was not: that is a source gone wrong far more often
 	// than a wish. Nil means that no document is empty.
@@ -267,6 +272,9 @@ func (v *Value[D, T]) look(ctx context.Context) error {
 	}
 	if version != "" && v.holds(version) {
 		v.succeeded(asked)
+		if v.o.Confirmed != nil {
+			_ = v.ask(ctx, func(ctx context.Context) error { return v.o.Confirmed(ctx, version, v.current.Load()) })
+		}
 		return nil
 	}
 	return v.fetch(ctx, false)

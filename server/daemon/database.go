@@ -34,8 +34,9 @@ type database struct {
 }
 
 var (
-	_ policy.Source = (*database)(nil)
-	_ rules.Store   = (*database)(nil)
+	_ policy.Source   = (*database)(nil)
+	_ policy.Numberer = (*database)(nil)
+	_ rules.Store     = (*database)(nil)
 )
 
 func (d *database) get(ctx context.Context) (*store.Store, error) {
@@ -139,6 +140,15 @@ func (d *database) Load(ctx context.Context) (policy.Document, string, error) {
 		return policy.Document{}, "", err
 	}
 	return s.Load(ctx)
+}
+
+// NumberOf asks nobody who could not be opened: the rules are of no version then.
+func (d *database) NumberOf(ctx context.Context, version string) (int64, error) {
+	s := d.opened()
+	if s == nil {
+		return 0, nil
+	}
+	return s.NumberOf(ctx, version)
 }
 
 func (d *database) Apply(ctx context.Context, a store.Author, e store.Edit) (store.Version, error) {

@@ -154,11 +154,17 @@ const mostUnread = 8
 func (w *Watcher) notice() (changed bool) {
 	set, number := w.o.Policies()
 	if set == w.set {
+		w.named(number)
 		return false
 	}
 	old, from := w.set, w.number
 	w.set, w.number = set, number
-	if old != nil && set != nil && old.Version() == set.Version() && from == number {
+	if old != nil && set != nil && old.Version() == set.Version() && (from == number || from == 0) {
+		if n := len(w.unread); n > 0 && w.unread[n-1].new == old {
+			w.unread[n-1].new = set
+		}
+		w.number = from
+		w.named(number)
 		w.bench.on(set) // loaded again, perhaps because of an API key
 		return false
 	}
@@ -169,6 +175,17 @@ func (w *Watcher) notice() (changed bool) {
 	}
 	w.unread = append(w.unread, swap{old, set, from, number, w.bench.before(), w.o.Elapsed()})
 	return true
+}
+
+// named notes that the rules in force got their number after they came into force.
+func (w *Watcher) named(number int64) {
+	if number == w.number {
+		return
+	}
+	w.number = number
+	if n := len(w.unread); n > 0 && w.unread[n-1].new == w.set {
+		w.unread[n-1].to = number
+	}
 }
 
 // forgive ends all trials: what is in force is somebody's wish, or nobody can
@@ -190,6 +207,9 @@ func (w *Watcher) study(ctx context.Context) bool {
 			return false
 		}
 		next := w.unread[0]
+		if next.to == 0 && next.new != nil && next.new == w.set && w.o.Elapsed() < next.at+w.o.Watch {
+			return false // a large change is numbered after it came into force
+		}
 		c, fair, err := w.read(ctx, history, next)
 		if err != nil {
 			if !w.failing {

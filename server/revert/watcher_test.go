@@ -24,6 +24,7 @@ type world struct {
 	store   *store.Store
 	path    string
 	elapsed time.Duration
+	hidden  bool // the number of the rules in force is not known yet
 	log     bytes.Buffer
 }
 
@@ -47,8 +48,8 @@ func (w *world) start() {
 		Endpoints: w.endpoints, Reload: w.load, History: func() History { return w.store }, Name: "r1",
 		Policies: func() (*policy.Set, int64) {
 			set := w.Set()
-			if set == nil {
-				return nil, 0
+			if set == nil || w.hidden {
+				return set, 0
 			}
 			return set, set.Number()
 		},
@@ -119,6 +120,8 @@ func (w *world) do(line string) {
 	case "start":
 		w.start()
 		must(w, w.load(w.Context()))
+	case "hide", "show":
+		w.hidden = verb == "hide"
 	case "away":
 		must(w, os.Rename(w.path, w.path+".away"))
 	case "back":
@@ -196,6 +199,11 @@ func TestWatcher(t *testing.T) {
 
 		{"a database that is away while it is noticed", "set GET /a narrow; away; tick 3 /a; back; tick 6 /a", "set revert(3)", Stats{Reverted: 1}},
 		{"a database that is away when it is time", "set GET /a narrow; tick 3 /a; away; tick 5 /a; back; tick 1 /a", "set revert(3)", Stats{Reverted: 1, Failed: 3}},
+		{"a number that comes late", "hide; set GET /a narrow; tick 3 /a; show; tick 6 /a", "set revert(3)", Stats{Reverted: 1}},
+		{"and after a reload", "hide; set GET /a narrow; tick 2 /a; load; tick 1 /a; show; tick 6 /a", "set revert(3)", Stats{Reverted: 1}},
+		{"and with one", "hide; set GET /a narrow; tick 3 /a; show; load; tick 6 /a", "set revert(3)", Stats{Reverted: 1}},
+		{"a number that comes too late", "hide; set GET /a narrow; tick 31 /a; show; tick 6 /a", "set", Stats{}},
+		{"another change before the number comes", "hide; set GET /a narrow; tick 3 /a; show; set GET /b 2000000; tick 10 /a", "set set", Stats{}},
 		{"a process that stands still", "set GET /a narrow; tick 5 /a; stall 10s; tick 5 /a", "set", Stats{Trials: 1}},
 		{"and goes on", "set GET /a narrow; tick 5 /a; stall 10s; tick 6 /a", "set revert(3)", Stats{Reverted: 1}},
 		{"a reload of the same rules", "set GET /a narrow; tick 3 /a; load; tick 3 /a", "set revert(3)", Stats{Reverted: 1}},

@@ -156,14 +156,10 @@ type life struct {
 // whatever they do, while somebody changes them by SQL too. Nothing that was
 // acknowledged is lost, nothing was made from rules that were not there any
 // more, every version is known, and each can be brought up again.
-func TestKilledEditorsLoseNothing(t *testing.T) {
-	for _, k := range kinds[:3] { // a pooler in between adds time and no case
-		t.Run(k.name, func(t *testing.T) { testKilledEditorsLoseNothing(t, k.make(t)) })
-	}
-}
+func TestKilledEditorsLoseNothing(t *testing.T) { everywhere(t, testKilledEditorsLoseNothing) }
 
 func testKilledEditorsLoseNothing(t *testing.T, d database) {
-	edits := race.Fewer(1000)
+	edits := race.Fewer(300) // of each kind of database, so more than 1,000
 	s, db := d.open(t), d.shell(t)
 	run(t, db, "INSERT INTO policies (endpoint, rps_limit) VALUES ('GET /e0', 1)")
 	must(t, s.Number(t.Context()))
@@ -178,7 +174,7 @@ func testKilledEditorsLoseNothing(t *testing.T, d database) {
 	runs := 0
 	begin := func() *life {
 		runs++
-		l := &life{run: runs, until: 10 + random.IntN(120)}
+		l := &life{run: runs, until: 10 + random.IntN(60)}
 		l.start(t, d, lines)
 		return l
 	}

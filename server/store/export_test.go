@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql/driver"
+	"math"
 	"time"
 
 	"github.com/headgate-io/headgate/policy"
@@ -73,6 +74,20 @@ func (s *Store) SameState(ctx context.Context, change func()) (same bool, err er
 	})
 	return same, err
 }
+
+// NumberAmid is Number with something that goes on between the reading of the
+// changes and the writing of their versions.
+func (s *Store) NumberAmid(ctx context.Context, between func()) error {
+	found, err := s.readUnwritten(ctx, math.MaxInt64)
+	if err != nil || found == nil {
+		return err
+	}
+	between()
+	return s.writeUnwritten(ctx, found)
+}
+
+// NumberedSoon is how many changes by SQL a load gives their number.
+const NumberedSoon = numberedSoon
 
 // Arrange puts what was read from the rows with these ids into their order.
 func Arrange(rules []policy.Rule, ids []int64) {

@@ -87,21 +87,6 @@ func ends(left []image) (before, after *policy.Rule, whole bool) {
 	return before, after, whole
 }
 
-func (f *fold) count() (added, changed, removed int) {
-	for _, left := range f.places {
-		switch before, after, _ := ends(left); {
-		case before == nil && after == nil:
-		case before == nil:
-			added++
-		case after == nil:
-			removed++
-		default:
-			changed++
-		}
-	}
-	return added, changed, removed
-}
-
 // changes reports what remains, in the order of the places.
 func (f *fold) changes() ([]Change, error) {
 	places := make([]place, 0, len(f.places))
@@ -238,24 +223,16 @@ func (s *Store) changes(ctx context.Context, tx *tx, after, through int64) ([]Ch
 // scanChanges reads the images after one and through another. What is wrong
 // with their values is their fault, and no error: the row is part of the history.
 func (s *Store) scanChanges(ctx context.Context, tx *tx, after, through int64, each func(image)) error {
-	rows, err := tx.QueryContext(ctx, `SELECT id, `+imageColumns+`, at, who, side FROM policy_changes WHERE id > ? AND id <= ? ORDER BY id`, after, through)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
 	r := newRow(s.db.name(), "policy_changes", tx)
-	for rows.Next() {
-		if err := rows.Scan(r.cells[:18]...); err != nil {
-			return err
-		}
+	query := fmt.Sprintf("SELECT id, "+imageColumns+", at, who, side FROM policy_changes WHERE id > %d AND id <= %d ORDER BY id", after, through)
+	return tx.each(ctx, query, nil, r.cells[:18], func() {
 		i := r.image()
 		if faults := r.fields(); faults != "" {
 			i.fault = faults
 			r.problems, r.more = nil, 0
 		}
 		each(i)
-	}
-	return rows.Err()
+	})
 }
 
 // imageColumns are ruleColumns without the rowid.

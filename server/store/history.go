@@ -207,7 +207,7 @@ func (s *Store) Pending(ctx context.Context) (v Version, err error) {
 		if err != nil {
 			return err
 		}
-		found := &fold{}
+		found := newTally()
 		err = s.scanChanges(ctx, tx, now.through, math.MaxInt64, func(i image) {
 			v.At, v.Action, v.Actor, v.through = i.at, ActionSQL, sqlActor(i.who), i.id
 			found.add(i)

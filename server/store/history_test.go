@@ -119,11 +119,20 @@ func checkReproducibleSince(t testing.TB, s *store.Store, since int64, then stan
 	must(t, err)
 	states := make([]standing, since+1)
 	states[since] = then
+	versions, err := s.History(ctx, 0, int(now.ID))
+	must(t, err)
+	counted := map[int64][3]int{}
+	for _, v := range versions {
+		counted[v.ID] = [3]int{v.Added, v.Changed, v.Removed}
+	}
 	found, foundAt := then, since
 	for v := since + 1; v <= now.ID; v++ {
 		next := states[v-1].clone()
 		changes, err := s.Changes(ctx, v)
 		must(t, err)
+		if got := countOf(changes); got != counted[v] {
+			t.Errorf("version %d is said to have added, changed and removed %v, its changes come to %v", v, counted[v], got)
+		}
 		for _, c := range changes {
 			replay(t, v, next, c)
 		}
@@ -149,6 +158,21 @@ func checkReproducibleSince(t testing.TB, s *store.Store, since int64, then stan
 		t.Errorf("there are %d rules of version %d, and the changes come to %d of version %d", len(doc.Rules), doc.Number, len(states[now.ID].rules), now.ID)
 	}
 	return states
+}
+
+// countOf is how many rules and tiers changes add, change and remove.
+func countOf(changes []store.Change) (n [3]int) {
+	for _, c := range changes {
+		switch {
+		case c.Before == nil && c.TierBefore == "":
+			n[0]++
+		case c.After == nil && c.TierAfter == "":
+			n[2]++
+		default:
+			n[1]++
+		}
+	}
+	return n
 }
 
 func stateAt(t testing.TB, s *store.Store, v int64) standing {

@@ -30,41 +30,67 @@ func lastChange(ctx context.Context, tx *tx) (last int64, err error) {
 	return last, err
 }
 
-// number makes versions of what was changed by SQL, one for each user whose
-// changes follow each other, and reports the newest version then. Where one
-// transaction ends and the next begins cannot be told in every database, and a
-// version must not end inside of one.
+// number makes versions of what was changed by SQL, and reports the newest
+// version then.
 func (s *Store) number(ctx context.Context, tx *tx) (now Version, err error) {
+	return s.numberAfter(ctx, tx, nil)
+}
+
+// numberAfter is number after some of the changes were read.
+func (s *Store) numberAfter(ctx context.Context, tx *tx, read *unwritten) (now Version, err error) {
 	now, last, err := s.unnumbered(ctx, tx)
 	if err != nil || last <= now.through {
 		return now, err
 	}
-	var f fold
-	var v Version
-	var errWrite error
-	flush := func() {
-		if v.through == 0 || errWrite != nil {
-			return
-		}
-		v.ID = now.ID + 1
-		v.Added, v.Changed, v.Removed = f.count()
-		errWrite = writeVersion(ctx, tx, v)
-		now, f = v, fold{}
+	if read == nil || read.after.ID != now.ID { // somebody else has numbered them
+		read = newUnwritten(now)
 	}
-	var found []image // read to the end first: one query at a time
-	if err := s.scanChanges(ctx, tx, now.through, math.MaxInt64, func(i image) { found = append(found, i) }); err != nil {
+	if err := read.read(ctx, s, tx); err != nil {
 		return now, err
 	}
-	for _, i := range found {
-		if actor := sqlActor(i.who); actor != v.Actor {
-			flush()
-			v = Version{Author: Author{Actor: actor}, Action: ActionSQL}
+	for _, v := range read.versions() {
+		if err := writeVersion(ctx, tx, v); err != nil {
+			return now, err
 		}
-		f.add(i)
-		v.At, v.through = i.at, i.id
+		now = v
 	}
-	flush()
-	return now, errWrite
+	return now, nil
+}
+
+// unwritten are versions of what was changed by SQL, one for each user whose
+// changes follow each other. Where one transaction ends and the next begins
+// cannot be told in every database, and a version must not end inside of one.
+type unwritten struct {
+	after  Version   // the newest that is written
+	closed []Version // without the last, to which more may come
+	last   Version   // without its counts
+	counts tally
+}
+
+func newUnwritten(after Version) *unwritten { return &unwritten{after: after, last: after} }
+
+// read reads the changes that were not read yet.
+func (u *unwritten) read(ctx context.Context, s *Store, tx *tx) error {
+	return s.scanChanges(ctx, tx, u.last.through, math.MaxInt64, u.add)
+}
+
+func (u *unwritten) add(i image) {
+	if actor := sqlActor(i.who); u.last.ID == u.after.ID || actor != u.last.Actor {
+		if u.last.ID != u.after.ID {
+			u.closed = u.versions()
+		}
+		u.last = Version{ID: u.last.ID + 1, Author: Author{Actor: actor}, Action: ActionSQL}
+		u.counts = newTally()
+	}
+	u.counts.add(i)
+	u.last.At, u.last.through = i.at, i.id
+}
+
+// versions are all that the changes come to so far.
+func (u *unwritten) versions() []Version {
+	v := u.last
+	v.Added, v.Changed, v.Removed = u.counts.count()
+	return append(u.closed, v)
 }
 
 func writeVersion(ctx context.Context, tx *tx, v Version) error {
@@ -77,36 +103,63 @@ func writeVersion(ctx context.Context, tx *tx, v Version) error {
 	return nil
 }
 
-// numberWait bounds how long a load waits for its turn to number the changes of
-// shells. They can wait, and requests cannot.
-const numberWait = 200 * time.Millisecond
+const (
+	// numberWait bounds how long a load waits for its turn to number the changes
+	// of shells, and numberedSoon how many of them it reads for that. They can
+	// wait, and requests cannot: a shell that changes every rule leaves two
+	// images of each, which take longer to read than the rules.
+	numberWait   = 200 * time.Millisecond
+	numberedSoon = 10_000
+)
 
 // Number makes versions of what was changed by SQL and has no number yet.
 // Whatever headgate changes does that first.
-func (s *Store) Number(ctx context.Context) error {
+func (s *Store) Number(ctx context.Context) error { return s.numberUpTo(ctx, math.MaxInt64) }
+
+// numberUpTo is Number, unless there are more changes than most. They are read
+// while others may write: only those that come meanwhile are read in turn.
+func (s *Store) numberUpTo(ctx context.Context, most int64) error {
 	if s.table != nil {
 		return nil
 	}
-	var pending bool
-	err := s.read(ctx, func(tx *tx) error {
-		now, last, err := s.unnumbered(ctx, tx)
-		pending = last > now.through
-		return err
-	})
-	if err != nil || !pending {
+	found, err := s.readUnwritten(ctx, most)
+	if err != nil || found == nil {
 		return err
 	}
+	return s.writeUnwritten(ctx, found)
+}
+
+// readUnwritten reads the changes that have no number; nil if there are none, or
+// more than most.
+func (s *Store) readUnwritten(ctx context.Context, most int64) (found *unwritten, err error) {
+	err = s.read(ctx, func(tx *tx) error {
+		now, last, err := s.unnumbered(ctx, tx)
+		if err != nil || last <= now.through || last-now.through > most {
+			return err
+		}
+		found = newUnwritten(now)
+		return found.read(ctx, s, tx)
+	})
+	return found, err
+}
+
+func (s *Store) writeUnwritten(ctx context.Context, found *unwritten) error {
 	return s.write(ctx, func(tx *tx) error {
-		_, err := s.number(ctx, tx)
+		read := found
+		found = nil // what runs again begins again
+		_, err := s.numberAfter(ctx, tx, read)
 		return err
 	})
 }
 
-// numberSoon is Number for those who can do without.
+// numberSoon is Number for those who can do without, if that is done soon.
 func (s *Store) numberSoon(ctx context.Context) {
+	if s.readOnly {
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, numberWait)
 	defer cancel()
-	_ = s.Number(ctx) // what a version's number is for can wait until the next look
+	_ = s.numberUpTo(ctx, numberedSoon) // what a version's number is for can wait until the next look
 }
 
 // versionOf reports the number of what a transaction reads, 0 if it has none.

@@ -64,7 +64,7 @@ func New(ctx context.Context, o Options) (*Store, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &Store{db: db}, nil
+		return &Store{db: db, readOnly: o.ReadOnly}, nil
 	}
 	table, err := o.openTable()
 	if err != nil {

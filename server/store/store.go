@@ -32,8 +32,10 @@ import (
 
 // Store is an open policy database. Close it.
 type Store struct {
-	db    engine
-	table *table // nil unless the rules stand in somebody else's table
+	db       engine
+	table    *table // nil unless the rules stand in somebody else's table
+	readOnly bool
+	later    later
 }
 
 // engine is one kind of database. Its errors are the driver's, and say puts
@@ -81,6 +83,7 @@ func (s *Store) Path() string {
 
 // Close closes the database. What is under way ends first.
 func (s *Store) Close() error {
+	s.later.close()
 	err := s.db.close()
 	if s.table != nil {
 		err = errors.Join(err, s.table.close())
