@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
-	"runtime/debug"
 
 	"github.com/spf13/cobra"
 
@@ -57,18 +55,6 @@ them. Relative paths are relative to the working directory.`,
 	from.addFlags(cmd, "listen", "admin", "admin-token-file", "upstream", "openapi", "routes", "db", "secret-file", "trusted-proxy", "unknown", "max-buckets", "max-bytes",
 		"max-wait", "max-waiters")
 	return cmd
-}
-
-// collectorTarget is the heap growth between collections, in percent. The
-// bucket table holds no pointers, so the heap that is scanned stays small, and
-// collecting it a quarter as often is worth a fifth of the proxy's CPU.
-const collectorTarget = 400
-
-// relaxCollector sets the collector's target unless the environment does.
-func relaxCollector() {
-	if os.Getenv("GOGC") == "" && os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetGCPercent(collectorTarget)
-	}
 }
 
 func newLog(w io.Writer, c config.Log) *slog.Logger {
