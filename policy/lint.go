@@ -77,8 +77,8 @@ func (c *compiler) checkRule(i int, r *Rule, at *place) (limit uint32, ok bool) 
 	enum("scope", uint8(r.Scope), scopeTexts)
 	enum("on_store_loss", uint8(r.OnStoreLoss), storeLossTexts)
 	if sound && int(r.Scope) < len(scopeTexts) {
-		if value, want := c.checkScope(r); want != "" {
-			wrong("scope", value, want)
+		if want := c.checkScope(r); want != "" {
+			wrong("scope", text(r.Scope.String()), want)
 		}
 	}
 	if r.EnforcePercent < 0 || r.EnforcePercent > 100 {
@@ -96,26 +96,24 @@ func (c *compiler) checkRule(i int, r *Rule, at *place) (limit uint32, ok bool) 
 	return limit, ok
 }
 
-// checkScope says what a sound rule has that its scope cannot be with, and what it
-// should have.
-func (c *compiler) checkScope(r *Rule) (value, want string) {
-	value = text(r.Scope.String())
+// checkScope says which scope a sound rule should have if it cannot have its own.
+func (c *compiler) checkScope(r *Rule) (want string) {
 	switch {
 	case r.Scope == Local:
 	case r.Algorithm == LeakyBucket && r.Scope == Lease:
-		return value, text(Strict.String()) + ", because a queue of all replicas has to be asked for every turn; or algorithm token_bucket"
+		return text(Strict.String()) + ", because a queue of all replicas has to be asked for every turn; or algorithm token_bucket"
 	case !rate.Algorithm(r.Algorithm).Drains():
-		return value, fmt.Sprintf("%q, because a %v is counted in one place alone; or algorithm token_bucket", Local, r.Algorithm)
+		return fmt.Sprintf("%q, because a %v is counted in one place alone; or algorithm token_bucket", Local, r.Algorithm)
 	case r.Scope.Shared() && c.o.Keeps != nil:
 		_, compiled := c.limit(r)
 		if compiled.err != nil {
-			return value, "" // reported as a limit
+			return "" // reported as a limit
 		}
 		if err := c.o.Keeps(c.set.shapes[compiled.index]); err != nil {
-			return value, "a limit that the shared store can count: " + oneLine(err)
+			return "a limit that the shared store can count: " + oneLine(err)
 		}
 	}
-	return value, ""
+	return ""
 }
 
 // longestWindow is rate.MaxWindow in whole seconds.

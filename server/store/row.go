@@ -53,7 +53,7 @@ func (s *Store) scanRules(ctx context.Context, tx *tx, r *row, columns, clauses 
 	width := strings.Count(columns, ",") + 1
 	return tx.each(ctx, "SELECT "+columns+" FROM policies "+clauses, args, r.cells[:width], func() {
 		id, _ := r.values[0].(int64) // a rowid is one
-		r.begin(id)
+		r.begin(r.values[0])
 		r.label = r.values[1]
 		each(id)
 	})
