@@ -62,6 +62,11 @@ type CacheOptions struct {
 	// Wake by up to four loads later, at most Interval. Default false.
 	Spread bool
 
+	// Others reports how many other processes ask the source, and false while
+	// nobody knows. With it, looks after Wake come by up to as many loads later
+	// as there are others: who is alone does not wait. Default unknown.
+	Others func() (n int, known bool)
+
 	// Wake makes Run look at once instead of at the end of the interval, for
 	// sources that tell of their changes. It is a hint: the looks at every
 	// interval go on. Default none.
@@ -105,7 +110,7 @@ func NewCache(o CacheOptions) (*Cache, error) {
 	var warned string
 	value, err := live.New(live.Options[Document, Set]{
 		Name: "policies", Source: o.Source,
-		Interval: o.Interval, Timeout: o.Timeout, Spread: o.Spread, Wake: o.Wake, Log: o.Log, Now: o.Now,
+		Interval: o.Interval, Timeout: o.Timeout, Spread: o.Spread, Others: o.Others, Wake: o.Wake, Log: o.Log, Now: o.Now,
 		LastGood: o.LastGood, Encode: encodeCopy, Decode: decodeCopy,
 		Empty: func(d Document) bool { return len(d.Rules) == 0 },
 		Confirmed: func(ctx context.Context, version string, set *Set) error {

@@ -34,7 +34,7 @@ func (p plan) measureChange() (found Change, err error) {
 	}
 	defer s.Close()
 	wake := make(chan struct{}, 1)
-	g, err := p.newGateway(policy.CacheOptions{Source: s, Interval: refresh, Spread: true, Wake: wake})
+	g, err := p.newGateway(policy.CacheOptions{Source: s, Interval: refresh, Spread: true, Wake: wake, Others: func() (int, bool) { return 0, true }})
 	if err != nil {
 		return found, err
 	}

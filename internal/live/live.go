@@ -65,6 +65,11 @@ type Options[D, T any] struct {
 	// Wake by up to four loads later, at most Interval. Default false.
 	Spread bool
 
+	// Others reports how many other processes ask the source, and false while
+	// nobody knows. With it, looks after Wake come by up to as many loads later
+	// as there are others: who is alone does not wait, and many do not meet.
+	Others func() (n int, known bool)
+
 	// Wake makes Run look at once, instead of at the end of the interval. It
 	// is a hint: the looks at every interval go on. Default none.
 	Wake <-chan struct{}
@@ -234,14 +239,24 @@ func (v *Value[D, T]) interval() time.Duration {
 	return v.o.Interval - time.Duration(rand.Float64()*float64(v.o.Interval)/4)
 }
 
+// mostOthers bounds what Others is believed to be: beyond it the interval is the
+// bound, however short a load.
+const mostOthers = 1 << 16
+
 // delay is the time between a hint and the look it asks for. Where a load is
-// quick there is next to none; where it is not, processes that were given the
-// same hint do not all load at once.
+// quick, or nobody else was given the hint, there is next to none; elsewhere
+// the processes do not all load at once.
 func (v *Value[D, T]) delay() time.Duration {
 	if !v.o.Spread {
 		return 0
 	}
-	most := min(v.o.Interval, 4*time.Duration(v.lastLoad.Load()))
+	loads := 4
+	if v.o.Others != nil {
+		if n, known := v.o.Others(); known {
+			loads = min(n, mostOthers)
+		}
+	}
+	most := min(v.o.Interval, time.Duration(loads)*time.Duration(v.lastLoad.Load()))
 	return time.Duration(rand.Float64() * float64(most))
 }
 

@@ -266,6 +266,56 @@ func TestWakeLooksAtOnce(t *testing.T) {
 	})
 }
 
+// TestWakeWaitsForOthers: after a hint, one of many waits a while at random, and
+// who is alone does not wait.
+func TestWakeWaitsForOthers(t *testing.T) {
+	const load = 10 * time.Millisecond
+	for _, tt := range []struct {
+		name   string
+		others func() (int, bool)
+		most   time.Duration // that any of many looks comes later
+	}{
+		{"alone", func() (int, bool) { return 0, true }, 0},
+		{"one other", func() (int, bool) { return 1, true }, load},
+		{"nobody knows", func() (int, bool) { return 0, false }, 4 * load},
+		{"nobody is asked", nil, 4 * load},
+		{"a thousand", func() (int, bool) { return 1000, true }, time.Second}, // the interval
+		{"nonsense", func() (int, bool) { return 1 << 62, true }, time.Second},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				version := 0
+				asked := make(chan time.Time, 10)
+				o := options(&source{
+					version: func() (string, error) { asked <- time.Now(); return fmt.Sprint(version), nil },
+					load: func(context.Context) (string, string, error) {
+						time.Sleep(load)
+						return "a", fmt.Sprint(version), nil
+					},
+				})
+				wake := make(chan struct{})
+				o.Spread, o.Others, o.Wake = true, tt.others, wake
+				v := value(t, o)
+				if err := v.Start(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				go v.Run(ctx)
+				latest := time.Duration(0)
+				for range 200 {
+					wake <- struct{}{}
+					told := time.Now()
+					latest = max(latest, (<-asked).Sub(told))
+				}
+				if latest > tt.most || latest < tt.most*3/4 {
+					t.Errorf("the latest of 200 looks came %v after the hint, want a little less than %v", latest, tt.most)
+				}
+			})
+		})
+	}
+}
+
 // TestSlowSourceIsReadLessOften: a source that takes a second is not asked all
 // the time, and one that failed is asked again at the interval.
 func TestSlowSourceIsReadLessOften(t *testing.T) {

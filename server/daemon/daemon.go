@@ -378,7 +378,7 @@ var unknownModes = map[string]headgate.UnknownMode{"reject": headgate.RejectUnkn
 func (p *parts) startRefreshing(ctx context.Context, c config.Config, log *slog.Logger) (err error) {
 	p.rules, err = policy.NewCache(policy.CacheOptions{
 		Source: p.database, Compile: p.compile, Interval: c.Refresh, LastGood: c.LastGood, Log: log,
-		Spread: true, Wake: p.database.wake[0],
+		Spread: true, Wake: p.database.wake[0], Others: p.others,
 	})
 	if err != nil {
 		return err

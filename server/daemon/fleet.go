@@ -45,6 +45,14 @@ func logger(log *slog.Logger) *slog.Logger {
 	return log
 }
 
+// others is how many other replicas there are, as far as that is known.
+func (p *parts) others() (n int, known bool) {
+	if p.teller == nil {
+		return 0, false
+	}
+	return p.teller.Others()
+}
+
 // book is where replicas tell of themselves, nil while the database could never
 // be opened.
 func (d *database) book() fleet.Book {

@@ -20,6 +20,7 @@ import (
 type Book interface {
 	Tell(ctx context.Context, r store.Replica, told bool) error
 	Leave(ctx context.Context, name, process string) error
+	Others(ctx context.Context, name string) (int, error)
 }
 
 // Options configures a Teller. All but Log are required.
@@ -45,6 +46,7 @@ type Teller struct {
 	name     string // guarded by mu
 	ok       bool   // guarded by mu; the last word was written down
 	failures uint64 // guarded by mu
+	others   int    // guarded by mu; -1 while nobody knows
 
 	// What follows is Run's alone.
 	book Book
@@ -57,7 +59,7 @@ func NewTeller(o Options) *Teller {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Teller{o: o, process: random(8), started: time.Now(), name: o.Name}
+	return &Teller{o: o, process: random(8), started: time.Now(), name: o.Name, others: -1}
 }
 
 // mostBackoff bounds the time between two words while telling fails.
@@ -98,9 +100,12 @@ func (t *Teller) Run(ctx context.Context) {
 }
 
 // news is what others should know soon.
-type news struct{ version, fault string }
+type news struct {
+	version, fault string
+	number         int64
+}
 
-func newsOf(s policy.Status) news { return news{s.Version, s.LastError} }
+func newsOf(s policy.Status) news { return news{s.Version, s.LastError, s.Number} }
 
 // jitter is up to a quarter less, so that replicas started together do not tell
 // together for ever.
@@ -130,11 +135,34 @@ func (t *Teller) tell(ctx context.Context, s policy.Status) bool {
 	}
 	t.note(err == nil, err)
 	t.told = t.told || err == nil
+	t.count(ctx, err)
 	if err != nil && !t.said {
 		t.o.Log.Debug("fleet: others cannot see this replica", "error", err)
 	}
 	t.said = err != nil
 	return err == nil
+}
+
+// count finds out how many other replicas there are, after a word that others
+// could read.
+func (t *Teller) count(ctx context.Context, err error) {
+	others := -1
+	if err == nil {
+		if n, err := t.book.Others(ctx, t.Name()); err == nil {
+			others = n
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.others = others
+}
+
+// Others reports how many other replicas told of themselves lately, and false
+// while nobody knows.
+func (t *Teller) Others() (n int, known bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.others, t.others >= 0
 }
 
 func (t *Teller) tellAs(ctx context.Context, s policy.Status) error {

@@ -71,6 +71,23 @@ func (b *book) Leave(_ context.Context, name, process string) error {
 	return nil
 }
 
+func (b *book) Others(_ context.Context, name string) (n int, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for other := range b.has {
+		if other != name {
+			n++
+		}
+	}
+	return n, nil
+}
+
+func (b *book) fail(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.err = err
+}
+
 // status is what the teller tells of.
 type status struct {
 	mu sync.Mutex
@@ -196,5 +213,31 @@ func TestTwoOfOneName(t *testing.T) {
 		if len(b.names()) != 0 {
 			t.Errorf("names %v are left", b.names())
 		}
+	})
+}
+
+// How many others there are is known from one word to the next.
+func TestTellerKnowsOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, s := newBook(), &status{}
+		b.has["b"], b.has["c"] = "p", "q"
+		teller := fleet.NewTeller(fleet.Options{Book: func() fleet.Book { return b }, Status: s.get, Name: "a", Every: 20 * time.Second})
+		if n, known := teller.Others(); known {
+			t.Errorf("Others before the first word = %d, want unknown", n)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		go teller.Run(ctx)
+		synctest.Wait()
+		if n, known := teller.Others(); n != 2 || !known {
+			t.Errorf("Others = %d, %v, want 2", n, known)
+		}
+		b.fail(errors.New("away"))
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		if n, known := teller.Others(); known {
+			t.Errorf("Others while the book is away = %d, want unknown", n)
+		}
+		stop()
+		synctest.Wait()
 	})
 }

@@ -48,6 +48,10 @@ const (
 	// forgetAfter is how long a replica is remembered that tells nothing.
 	forgetAfter = 24 * time.Hour
 
+	// lately is what a replica that runs may be late by, besides a word that
+	// was lost.
+	lately = time.Minute
+
 	// tellWait bounds what one replica's word may take: it is never worth a
 	// wait of anything else.
 	tellWait = 2 * time.Second
@@ -131,6 +135,19 @@ func (on statements) put(ctx context.Context, r Replica) error {
 // state is what changes between two words of a replica.
 func (r Replica) state() []any {
 	return []any{cutTo(maxReplicaText, r.Rules), r.Number, milli(r.Loaded), r.Stale.Milliseconds(), r.Every.Milliseconds(), cutTo(maxReplicaFault, r.Error)}
+}
+
+// Others reports how many replicas told of themselves lately, without one.
+func (s *Store) Others(ctx context.Context, name string) (n int, err error) {
+	if s.table != nil {
+		return 0, ErrNoFleet
+	}
+	ctx, cancel := context.WithTimeout(ctx, tellWait)
+	defer cancel()
+	err = s.db.single(ctx, func(on statements) error {
+		return on.row(ctx, "SELECT count(*) FROM replicas WHERE name <> ? AND seen_at + 2 * every_ms + ? >= "+on.dialect.clock, name, lately.Milliseconds()).Scan(&n)
+	})
+	return n, explain(ctx, s.db, err)
 }
 
 // Leave removes a replica that stops: it is nobody's worry.

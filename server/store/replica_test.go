@@ -66,6 +66,11 @@ func testFleet(t *testing.T, d database) {
 		}
 	}
 
+	for name, want := range map[string]int{"a": 1, "b": 1, "c": 2} {
+		if n, err := s.Others(ctx, name); err != nil || n != want {
+			t.Errorf("Others of %s = %d, %v, want %d", name, n, err, want)
+		}
+	}
 	must(t, s.Leave(ctx, "b", "p1")) // not its name any more
 	if f, err := s.Fleet(ctx); err != nil || len(f.Replicas) != 2 {
 		t.Errorf("after another process left: %+v, %v, want both replicas", f, err)
