@@ -13,6 +13,11 @@ import (
 // LookUp is nanoseconds a look-up among few rules and among many: of one rule again and again, and of any.
 type LookUp struct {
 	HotFew, HotMany, AnyFew, AnyMany float64
+
+	// MissFew and MissMany are nanoseconds a read of memory whose place the read
+	// before told, in as many bytes as the rules take: what a table costs that
+	// is asked for one thing which is not in the cache.
+	MissFew, MissMany float64
 }
 
 // batch is how many look-ups are timed together, and batches how often: each kind in turn, so that all meet the same machine.
@@ -27,14 +32,50 @@ func (p plan) measureLookUp() (found LookUp, err error) {
 	if err != nil {
 		return found, err
 	}
-	var hotFew, hotMany, anyFew, anyMany []float64
+	var hotFew, hotMany, anyFew, anyMany, missFew, missMany []float64
+	chaseFew, chaseMany := newChase(1_000), newChase(p.most)
 	for range batches {
 		hotFew = append(hotFew, few.time(0))
 		hotMany = append(hotMany, many.time(0))
 		anyFew = append(anyFew, few.time(batch-1))
 		anyMany = append(anyMany, many.time(batch-1))
+		missFew = append(missFew, chaseFew.time())
+		missMany = append(missMany, chaseMany.time())
 	}
-	return LookUp{median(hotFew), median(hotMany), median(anyFew), median(anyMany)}, nil
+	return LookUp{median(hotFew), median(hotMany), median(anyFew), median(anyMany), median(missFew), median(missMany)}, nil
+}
+
+// bytesARule is what a rule takes in a Set, about.
+const bytesARule = 44
+
+// chase is one ring through memory, in an order that no processor foresees: each
+// element names the next one. at is where the last walk ended.
+type chase struct {
+	next []uint32
+	at   uint32
+}
+
+// newChase makes a ring of as many bytes as so many rules take.
+func newChase(rules int) *chase {
+	c := &chase{next: make([]uint32, rules*bytesARule/4)}
+	for i := range c.next {
+		c.next[i] = uint32(i)
+	}
+	random := rand.New(rand.NewPCG(3, 4))
+	for i := len(c.next) - 1; i > 0; i-- { // Sattolo: one ring, and not several
+		j := random.IntN(i)
+		c.next[i], c.next[j] = c.next[j], c.next[i]
+	}
+	return c
+}
+
+// time is nanoseconds a read.
+func (c *chase) time() float64 {
+	begin := time.Now()
+	for range batch {
+		c.at = c.next[c.at]
+	}
+	return float64(time.Since(begin)) / batch
 }
 
 func median(values []float64) float64 {

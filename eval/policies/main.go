@@ -4,7 +4,7 @@
 // It starts a PostgreSQL and a MariaDB of its own and makes databases of several sizes. What is measured is measured in a process of its own
 // each time, in turn.
 //
-//	go run ./policies                                     all of it, and the page: a quarter of an hour
+//	go run ./policies                                     all of it, and the page: ten minutes
 //	go run ./policies -dry -rounds 1 -most 100000         a quick look, on standard output
 package main
 
@@ -57,10 +57,10 @@ func run(args []string, stdout, stderr io.Writer) error {
 	var p plan
 	flags := flag.NewFlagSet("policies", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	flags.IntVar(&p.rounds, "rounds", 5, "how often everything is measured")
+	flags.IntVar(&p.rounds, "rounds", 3, "how often everything is measured")
 	flags.IntVar(&p.most, "most", 1_000_000, "the largest number of rules")
 	flags.IntVar(&p.changes, "changes", 200, "changes whose effect is waited for, in one round only")
-	flags.IntVar(&p.phases, "phases", 10, "phases without reloads and with them, in a round")
+	flags.IntVar(&p.phases, "phases", 8, "phases without reloads and with them, in a round")
 	flags.DurationVar(&p.phase, "phase", 500*time.Millisecond, "how long a phase lasts")
 	flags.BoolVar(&p.dry, "dry", false, "print the page instead of writing it")
 	flags.StringVar(&p.task, "task", "", "measure in this process and print it as JSON; for the program's own use, as are the flags that follow")
@@ -116,8 +116,10 @@ func (p plan) all(stderr io.Writer) (*findings, error) {
 	}
 	defer stop()
 	found := &findings{loads: map[database][]Load{}, checks: map[database][]Check{}, changes: map[database]Change{}}
+	begun := time.Now()
 	for round := range p.rounds {
 		for _, d := range at {
+			fmt.Fprintf(stderr, "%6s round %d of %d: %v\n", time.Since(begun).Round(time.Second), round+1, p.rounds, d)
 			if err := spawn(p, "load", d, &found.loads); err != nil {
 				return nil, err
 			}
@@ -132,7 +134,6 @@ func (p plan) all(stderr io.Writer) (*findings, error) {
 			return nil, err
 		}
 		found.lookUps = append(found.lookUps, one)
-		fmt.Fprintf(stderr, "round %d of %d\n", round+1, p.rounds)
 	}
 	for _, d := range changed(at) {
 		if found.changes[d], err = child[Change](p, "change", d); err != nil {
