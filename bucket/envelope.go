@@ -10,6 +10,7 @@ import (
 type Sharing struct {
 	Replicas int           // that run now, 1 or more
 	TTL      time.Duration // for which a batch of a lease may be used; 0 if there are no leases, and strict takes stand in for them
+	Free     int           // percent of limits of scope lease that replicas have to themselves, as rate.Shape.SetAside divides them
 }
 
 // Envelope is a bound on what all replicas together admit from one bucket: in any interval of length t, at most Burst + Excess tokens and what
@@ -20,7 +21,7 @@ type Envelope struct {
 	Tokens int64
 	Per    time.Duration
 
-	// Excess is what the scope may add at most, whatever the interval: what drains in one TTL under leases.
+	// Excess is what the scope may add at most, whatever the interval: what drains of leased tokens in one TTL.
 	Excess int64
 }
 
@@ -38,7 +39,11 @@ func (s Sharing) Envelope(l rate.Limit, scope Scope) Envelope {
 		e.Burst = max(k, l.Burst/k*k)
 	case Lease:
 		if shape, err := rate.Compile(l); err == nil && s.TTL > 0 {
-			e.Excess = (shape.Drained(s.TTL) + shape.Unit - 1) / shape.Unit
+			own, leased, ok := shape.SetAside(s.Free, int(min(k, rate.MaxParts)))
+			if ok {
+				e.Burst = leased.Burst() + k*own.Burst()
+			}
+			e.Excess = (leased.Drained(s.TTL) + leased.Unit - 1) / leased.Unit
 		}
 	}
 	return e

@@ -30,6 +30,12 @@ func TestEnvelopeOfScopes(t *testing.T) {
 		{"strict", four, ten, bucket.Strict, bucket.Envelope{Burst: 30, Tokens: 10, Per: time.Second}},
 		{"lease", four, ten, bucket.Lease, bucket.Envelope{Burst: 30, Tokens: 10, Per: time.Second, Excess: 1}},
 		{"a lease of more", four, rate.Limit{Tokens: 1015, Per: time.Second, Burst: 1}, bucket.Lease, bucket.Envelope{Burst: 1, Tokens: 1015, Per: time.Second, Excess: 102}},
+		{"a lease with a free part", bucket.Sharing{Replicas: 4, TTL: 100 * time.Millisecond, Free: 20}, rate.Limit{Tokens: 1000, Per: time.Second, Burst: 503}, bucket.Lease,
+			bucket.Envelope{Burst: 503, Tokens: 1000, Per: time.Second, Excess: 80}},
+		{"a lease with a free part that leaves something", bucket.Sharing{Replicas: 3, TTL: 100 * time.Millisecond, Free: 20}, rate.Limit{Tokens: 100, Per: time.Second, Burst: 100}, bucket.Lease,
+			bucket.Envelope{Burst: 98, Tokens: 100, Per: time.Second, Excess: 8}},
+		{"a lease with a part too small to be free", bucket.Sharing{Replicas: 4, TTL: 100 * time.Millisecond, Free: 20}, ten, bucket.Lease,
+			bucket.Envelope{Burst: 30, Tokens: 10, Per: time.Second, Excess: 1}},
 		{"a lease that is decided strictly", bucket.Sharing{Replicas: 4}, ten, bucket.Lease, bucket.Envelope{Burst: 30, Tokens: 10, Per: time.Second}},
 		{"more than can be counted", bucket.Sharing{Replicas: math.MaxInt}, ten, bucket.Local, bucket.Envelope{Burst: rate.MaxCapacity, Tokens: rate.MaxCapacity, Per: time.Second}},
 	} {

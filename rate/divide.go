@@ -13,7 +13,11 @@ func (s Shape) Divide(k int) Shape {
 		return s
 	}
 	parts := int64(min(k, MaxParts))
-	burst := max(1, s.Burst()/parts)
+	return s.fraction(1, parts, max(1, s.Burst()/parts))
+}
+
+// fraction is s with another burst and num/den of its rate, which is at most 1. Num is at most 100, den at most 100*MaxParts, and the burst at most that of s.
+func (s Shape) fraction(num, den, burst int64) Shape {
 	for _, tick := range ticks {
 		if tick < s.Tick {
 			continue
@@ -21,19 +25,24 @@ func (s Shape) Divide(k int) Shape {
 		drain := s.Drain * (tick / s.Tick) // below 2^52
 		g := gcd(drain, s.Unit)
 		drain, unit := drain/g, s.Unit/g
-		g = gcd(drain, parts)
-		drain, times := drain/g, parts/g
-		if drain <= MaxDrain && unit <= maxUnit(burst)/times {
-			return Shape{Drain: drain, Unit: unit * times, Capacity: burst * unit * times, Tick: tick, Algorithm: s.Algorithm}
+		g = gcd(drain, den)
+		drain, times := drain/g, den/g
+		g = gcd(num, times)
+		more, times := num/g, times/g
+		g = gcd(more, unit)
+		more, unit = more/g, unit/g
+		if drain <= MaxDrain/more && unit <= maxUnit(burst)/times {
+			return Shape{Drain: drain * more, Unit: unit * times, Capacity: burst * unit * times, Tick: tick, Algorithm: s.Algorithm}
 		}
 	}
-	return s.slower(parts, burst)
+	return s.slower(num, den, burst)
 }
 
-// slower is the shape nearest to a part of s from below, of those with the largest numbers. A burst that is not 1 never comes here.
-func (s Shape) slower(parts, burst int64) Shape {
+// slower is the shape nearest to num/den of s from below, of those with the largest numbers. A burst that is not 1 hardly ever comes here.
+func (s Shape) slower(num, den, burst int64) Shape {
 	tick := ticks[len(ticks)-1]
-	drains, units := big.NewInt(s.Drain*(tick/s.Tick)), new(big.Int).Mul(big.NewInt(s.Unit), big.NewInt(parts))
+	drains, units := big.NewInt(s.Drain*(tick/s.Tick)), new(big.Int).Mul(big.NewInt(s.Unit), big.NewInt(den))
+	drains.Mul(drains, big.NewInt(num))
 	drain, unit := big.NewInt(MaxDrain), big.NewInt(maxUnit(burst))
 	if most := quotient(unit, drains, units); most.Cmp(drain) < 0 {
 		drain = most

@@ -3,6 +3,7 @@ package simulate
 import (
 	"time"
 
+	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/bucket/lease"
 	"github.com/headgate-io/headgate/rate"
 )
@@ -26,6 +27,9 @@ type Holder struct {
 	// Deadline is how long a request waits for an answer.
 	Deadline time.Duration
 
+	// Free is the limit of what this replica has to itself, beside what it leases (bucket/scoped); zero for nothing.
+	Free rate.Shape
+
 	// Admitted hears of every request that is.
 	Admitted func(tokens int64)
 
@@ -35,6 +39,7 @@ type Holder struct {
 	TimedOut int
 	Asked    int // messages to the authority
 
+	lane    bucket.State
 	waiting []waiter
 }
 
@@ -45,8 +50,20 @@ type waiter struct {
 
 // Request is a request that arrives.
 func (h *Holder) Request(cost int64) {
+	if h.free(cost) {
+		h.Admitted(cost)
+		return
+	}
 	h.decide(h.Account.Take(h.Clock.Now(), h.Terms, cost), waiter{cost, h.World.Now() + h.Deadline})
 	h.ask()
+}
+
+// free takes out of what this replica has to itself.
+func (h *Holder) free(cost int64) (ok bool) {
+	if units, possible := h.Free.Units(cost); possible && units > 0 {
+		h.lane, ok = h.lane.Try(h.Clock.Now(), &h.Free, units)
+	}
+	return ok
 }
 
 func (h *Holder) decide(v lease.Verdict, w waiter) {

@@ -19,6 +19,7 @@ type fleet struct {
 	holders   []*simulate.Holder
 	envelope  simulate.Envelope
 	demand    int64 // tokens
+	leased    rate.Shape
 }
 
 // newFleet has replicas whose messages take 0.2 to 0.8 ms each way.
@@ -29,12 +30,24 @@ func newFleet(t *testing.T, seed uint64, replicas int, l rate.Limit) *fleet {
 		t.Fatal(err)
 	}
 	w := simulate.New(seed)
-	f := &fleet{world: w, shape: shape, terms: lease.Terms{}.Complete(), envelope: simulate.Envelope{Shape: shape}}
+	f := &fleet{world: w, shape: shape, terms: lease.Terms{}.Complete(), envelope: simulate.Envelope{Shape: shape}, leased: shape}
 	f.authority = &simulate.Authority{Shape: shape, Clock: &simulate.Clock{World: w, Offset: time.Hour}}
 	for range replicas {
 		f.join()
 	}
 	return f
+}
+
+// aside has each replica have a part of so many percent to itself, as bucket/scoped does, if the limit has room for it.
+func (f *fleet) aside(percent int) bool {
+	own, rest, ok := f.shape.SetAside(percent, len(f.holders))
+	if ok {
+		f.leased, f.authority.Shape = rest, rest
+		for _, h := range f.holders {
+			h.Free = own
+		}
+	}
+	return ok
 }
 
 func (f *fleet) join() *simulate.Holder {
@@ -74,7 +87,7 @@ func (f *fleet) asked() (n int) {
 }
 
 // most is what leases may add to the burst and to what drains.
-func (f *fleet) most() int64 { return lease.Bound(f.shape, f.terms, 0) - f.shape.Burst() }
+func (f *fleet) most() int64 { return lease.Bound(f.leased, f.terms, 0) - f.leased.Burst() }
 
 // checkBound holds what was admitted against the promise, and more that a fault may have added.
 func (f *fleet) checkBound(t *testing.T, what string, more int64) {
@@ -86,6 +99,41 @@ func (f *fleet) checkBound(t *testing.T, what string, more int64) {
 
 func limit(tokens int64, per time.Duration, burst int64) rate.Limit {
 	return rate.Limit{Tokens: tokens, Per: per, Burst: burst}
+}
+
+// Where each replica has something to itself, keys that are asked for seldom send no message, and the limit is used all the same; all of it but what
+// replicas have to themselves that nobody asks.
+func TestFreeParts(t *testing.T) {
+	const end = 10 * time.Second
+	for _, c := range []struct {
+		name     string
+		share    func(i int) float64 // of the demand
+		demand   float64             // a second, of a limit of 1000
+		used     float64             // at least, of what could be
+		messages float64             // at most, a second
+	}{
+		{name: "a tenth of the limit", share: func(int) float64 { return 0.25 }, demand: 100, used: 1, messages: 0},
+		{name: "nine tenths", share: func(int) float64 { return 0.25 }, demand: 900, used: 0.99, messages: 4 * 40},
+		{name: "three times the limit", share: func(int) float64 { return 0.25 }, demand: 3000, used: 0.99, messages: 4 * 40},
+		{name: "three times, nine tenths at one", share: func(i int) float64 { return []float64{0.9, 0.1 / 3, 0.1 / 3, 0.1 / 3}[i] }, demand: 3000, used: 0.97, messages: 4 * 40},
+		{name: "three times, all at one", share: func(i int) float64 { return []float64{1, 0, 0, 0}[i] }, demand: 3000, used: 0.84, messages: 40},
+	} {
+		f := newFleet(t, 7, 4, limit(1000, time.Second, 1000))
+		if !f.aside(20) {
+			t.Fatal("nothing is set aside")
+		}
+		for i, h := range f.holders {
+			f.load(h, end, 1, func(time.Duration) float64 { return c.demand * c.share(i) })
+		}
+		f.world.Run(end)
+		f.checkBound(t, c.name, 0)
+		if used := f.envelope.Utilisation(end, f.demand); used < c.used {
+			t.Errorf("%s: %.3f of it used, want %.3f", c.name, used, c.used)
+		}
+		if messages := float64(f.asked()) / end.Seconds(); messages > c.messages {
+			t.Errorf("%s: %.0f questions a second, want %.0f at most", c.name, messages, c.messages)
+		}
+	}
 }
 
 // Whatever the number of replicas, all of the limit is used and no more, with a hundredth of the messages that a question a request would take.
@@ -174,40 +222,46 @@ func TestLeaseOfDearRequests(t *testing.T) {
 	}
 }
 
-// The worst that holders can do: ask for all that comes, hold it until it is about to expire, and spend it at one moment. The bound is what they
-// get, to a token or two.
+// The worst that holders can do: ask for all that comes, hold it until it is about to expire, and spend it at one moment, with all that they have
+// to themselves. The bound is what they get, to a token or two.
 func TestLeaseBoundIsTight(t *testing.T) {
-	shape, err := rate.Compile(limit(1000, time.Second, 300))
+	shape, err := rate.Compile(limit(1000, time.Second, 3000))
 	if err != nil {
 		t.Fatal(err)
 	}
 	terms := lease.Terms{}.Complete()
-	var ledger lease.Ledger
-	var accounts []*lease.Account
 	const begin = int64(time.Hour)
 	end := begin + int64(terms.TTL) - 1
-	for now := begin; now <= end; now += int64(time.Millisecond) {
-		a := new(lease.Account)
-		accounts = append(accounts, a)
-		if v := a.Take(now, terms, 1); v != lease.Ask {
-			t.Fatalf("Take of an empty account = %v, want Ask", v)
+	for _, free := range []int{0, 20, 60} {
+		own, leased, _ := shape.SetAside(free, int(terms.TTL/time.Millisecond))
+		var ledger lease.Ledger
+		var accounts []*lease.Account
+		for now := begin; now <= end; now += int64(time.Millisecond) {
+			a := new(lease.Account)
+			accounts = append(accounts, a)
+			if v := a.Take(now, terms, 1); v != lease.Ask {
+				t.Fatalf("Take of an empty account = %v, want Ask", v)
+			}
+			q, ok := a.Question(now, terms)
+			if !ok {
+				t.Fatal("Question: none, want one")
+			}
+			q.Want = 10_000
+			a.Answer(now, terms, ledger.Grant(now, leased, uint64(len(accounts)), q), 0)
 		}
-		q, ok := a.Question(now, terms)
-		if !ok {
-			t.Fatal("Question: none, want one")
+		envelope := simulate.Envelope{Shape: shape}
+		for _, a := range accounts {
+			if free > 0 {
+				envelope.Admit(time.Duration(end-begin), own.Burst())
+			}
+			for a.Retake(end, 1) == lease.Admit {
+				envelope.Admit(time.Duration(end-begin), 1)
+			}
 		}
-		q.Want = 1000
-		a.Answer(now, terms, ledger.Grant(now, shape, uint64(len(accounts)), q), 0)
-	}
-	envelope := simulate.Envelope{Shape: shape}
-	for _, a := range accounts {
-		for a.Retake(end, 1) == lease.Admit {
-			envelope.Admit(time.Duration(end-begin), 1)
+		most := lease.Bound(leased, terms, 0) - leased.Burst()
+		if got := envelope.Excess(); got > most || got < most-2 {
+			t.Errorf("%d percent free: holders got %d tokens more than burst and rate, want %d or hardly less", free, got, most)
 		}
-	}
-	most := lease.Bound(shape, terms, 0) - shape.Burst()
-	if got := envelope.Excess(); got > most || got < most-2 {
-		t.Errorf("holders got %d tokens more than burst and rate, want %d or hardly less", got, most)
 	}
 }
 
@@ -240,6 +294,9 @@ func TestLeaseBoundHolds(t *testing.T) {
 		per := []time.Duration{time.Second, time.Second, time.Minute}[r.IntN(3)]
 		l := limit(1+r.Int64N(2000), per, 1+r.Int64N(3000))
 		f := newFleet(t, seed, 1+r.IntN(24), l)
+		if seed%2 == 1 {
+			f.aside(10 + r.IntN(40))
+		}
 		const end = 8 * time.Second
 		more := int64(0)
 		for _, h := range f.holders {

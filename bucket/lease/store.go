@@ -388,12 +388,34 @@ func (s *Store) Peek(ctx context.Context, _ int64, takes []bucket.Take, outs []b
 	return allowed, nil
 }
 
-// held is how many tokens are held of a take's bucket.
-func (s *Store) held(take *bucket.Take) int64 {
+// Known is how much is left of a take's bucket as far as this replica knows without asking, and when the bucket is full: where it knows nothing, the bucket is.
+func (s *Store) Known(take *bucket.Take) (remaining int64, reset time.Duration) {
+	e := s.find(take)
+	if e == nil {
+		return take.Shape.Burst(), 0
+	}
+	now := s.o.Now()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.shape != take.Shape {
+		return take.Shape.Burst(), 0
+	}
+	reset = e.account.ResetAfter(now)
+	least := take.Shape.Burst() - (take.Shape.Drained(reset)+take.Shape.Unit-1)/take.Shape.Unit
+	return min(max(e.account.Remaining(now), least), take.Shape.Burst()), reset
+}
+
+// find is the account of a take, or nil.
+func (s *Store) find(take *bucket.Take) *entry {
 	sh := &s.shards[take.Key.Hi%shards]
 	sh.mu.Lock()
-	e := sh.entries[take.Key]
-	sh.mu.Unlock()
+	defer sh.mu.Unlock()
+	return sh.entries[take.Key]
+}
+
+// held is how many tokens are held of a take's bucket.
+func (s *Store) held(take *bucket.Take) int64 {
+	e := s.find(take)
 	if e == nil {
 		return 0
 	}

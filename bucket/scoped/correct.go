@@ -9,7 +9,8 @@ import (
 )
 
 // Correct changes the debts of buckets, those that are shared first, and writes to moved[i] how many units changes[i] added, or took off when below
-// zero. Units of a bucket of scope split are those of the whole limit. What is held of a lease stays held.
+// zero. Units of a bucket of scope split are those of the whole limit, and so are those of scope lease. Of the latter what is in the store is changed, and to
+// fill it fills this replica's lane as well; what is held of a lease stays held.
 //
 // After an error nothing local was changed.
 func (s *Store) Correct(ctx context.Context, now int64, changes []bucket.Change, moved []int64) error {
@@ -43,14 +44,37 @@ func (s *Store) correctShared(ctx context.Context, now int64, change []bucket.Ch
 	if s.breaker(server).outage.Load() != nil {
 		return bucket.ErrLost
 	}
+	c, whole := change[0], change[0].Shape.Unit
+	if c.Reach.Scope() == bucket.Lease && s.o.Leases != nil && s.o.Free > 0 {
+		if err := s.fillLane(ctx, now, c); err != nil {
+			return err
+		}
+		k := s.splits.at(now).counts[0].replicas
+		c.Shape = s.lanes.of(c.Shape, k).rest
+		c.Before = s.lanes.rest(c.Before, k, new([rate.MaxPast + 1]rate.Past))
+		c.Units = restate(c.Units, c.Shape.Unit, whole)
+	}
 	within, cancel := context.WithTimeout(ctx, s.o.Deadline)
 	defer cancel()
-	err := s.o.Strict.Correct(within, now, change, moved)
-	s.denials.forget(change[0].Key)
+	err := s.o.Strict.Correct(within, now, []bucket.Change{c}, moved)
+	moved[0] = stated(moved[0], whole, c.Shape.Unit)
+	s.denials.forget(c.Key)
 	if err == nil || ctx.Err() == nil {
 		s.answered(now, server, ways{}, err)
 	}
 	return err
+}
+
+// fillLane fills this replica's lane, if c fills its bucket.
+func (s *Store) fillLane(ctx context.Context, now int64, c bucket.Change) error {
+	v := s.splits.at(now)
+	if c.Units != bucket.Fill || s.lanes.part(c.Shape, v.counts[0].replicas) == (rate.Shape{}) {
+		return nil
+	}
+	lane := bucket.Take{Key: laneKey(c.Key), Shape: c.Shape, Since: c.Since, Before: c.Before}
+	s.splits.shareAt(v, now, &lane, new([rate.MaxPast + 1]rate.Past), &s.lanes)
+	c.Key, c.Shape, c.Since, c.Before = lane.Key, lane.Shape, lane.Since, lane.Before
+	return s.o.Local.Correct(ctx, now, []bucket.Change{c}, make([]int64, 1))
 }
 
 func (s *Store) correctLocal(ctx context.Context, now int64, c bucket.Change, moved []int64) error {
@@ -60,20 +84,33 @@ func (s *Store) correctLocal(ctx context.Context, now int64, c bucket.Change, mo
 	t := bucket.Take{Key: c.Key, Shape: c.Shape, Since: c.Since, Before: c.Before}
 	s.splits.share(now, &t, new([rate.MaxPast + 1]rate.Past))
 	whole, part := c.Shape.Unit, t.Shape.Unit
-	switch {
-	case c.Units > 0:
-		c.Units = bucket.Rescale(c.Units, part, whole, true)
-	case c.Units != bucket.Fill:
-		c.Units = -bucket.Rescale(-c.Units, part, whole, false)
-	}
+	c.Units = restate(c.Units, part, whole)
 	c.Shape, c.Since, c.Before = t.Shape, t.Since, t.Before
 	if err := s.o.Local.Correct(ctx, now, []bucket.Change{c}, moved); err != nil {
 		return err
 	}
-	if moved[0] >= 0 {
-		moved[0] = bucket.Rescale(moved[0], whole, part, false)
-	} else {
-		moved[0] = -bucket.Rescale(-moved[0], whole, part, true)
-	}
+	moved[0] = stated(moved[0], whole, part)
 	return nil
+}
+
+// restate is units of a change in those of another shape, rounded up: in favour of the limit.
+func restate(units, to, from int64) int64 {
+	switch {
+	case to == from || units == bucket.Fill:
+		return units
+	case units > 0:
+		return bucket.Rescale(units, to, from, true)
+	}
+	return -bucket.Rescale(-units, to, from, false)
+}
+
+// stated is what was moved, in units of another shape, rounded down.
+func stated(moved, to, from int64) int64 {
+	switch {
+	case to == from:
+		return moved
+	case moved >= 0:
+		return bucket.Rescale(moved, to, from, false)
+	}
+	return -bucket.Rescale(-moved, to, from, true)
 }

@@ -16,10 +16,11 @@ type decision struct {
 	takes []bucket.Take // the caller's
 
 	local, leased, strict group
+	lanes, rest           group       // of leased takes that have a lane: from there, and from the store
 	vias                  []via       // to each server that has shared buckets of them
 	admitted              []admission // those that pass because nobody can be asked
 
-	pasts [][rate.MaxPast + 1]rate.Past // of local takes
+	pasts [][rate.MaxPast + 1]rate.Past // of local takes, and of the rest
 	until []int64                       // of leased takes: when what they took expires
 
 	partless bool // this replica has no part of limits that are divided
@@ -37,6 +38,9 @@ func (g *group) reset() {
 	clear(g.takes) // keeps nobody's past alive
 	g.takes, g.outs, g.of, g.servers = g.takes[:0], g.outs[:0], g.of[:0], g.servers[:0]
 }
+
+// cut forgets all takes but the first n.
+func (g *group) cut(n int) { g.takes, g.outs, g.of = g.takes[:n], g.outs[:n], g.of[:n] }
 
 func (g *group) add(i int, t *bucket.Take) *bucket.Take {
 	g.takes = append(g.takes, *t)
@@ -85,8 +89,8 @@ func (s *Store) begin(now int64, takes []bucket.Take, outs []bucket.Outcome) (*d
 	}
 	d := s.decisions.Get().(*decision)
 	d.now, d.takes, d.admitted, d.partless = now, takes, d.admitted[:0], false
-	if cap(d.pasts) < len(takes) {
-		d.pasts = make([][rate.MaxPast + 1]rate.Past, len(takes))
+	if cap(d.pasts) < 2*len(takes) {
+		d.pasts = make([][rate.MaxPast + 1]rate.Past, 2*len(takes))
 	}
 	d.pasts = d.pasts[:0]
 	for i := range takes {
@@ -99,7 +103,7 @@ func (s *Store) begin(now int64, takes []bucket.Take, outs []bucket.Outcome) (*d
 			s.end(d)
 			return nil, errNothingShared
 		case scope == bucket.Lease && s.o.Leases != nil:
-			d.leased.add(i, &takes[i])
+			s.lease(now, d, i)
 		default:
 			d.strict.add(i, &takes[i])
 		}
@@ -116,9 +120,10 @@ func (d *decision) past() *[rate.MaxPast + 1]rate.Past {
 
 func (s *Store) end(d *decision) {
 	d.takes = nil
-	d.local.reset()
-	d.leased.reset()
-	d.strict.reset()
+	clear(d.admitted)
+	for _, g := range [...]*group{&d.local, &d.leased, &d.strict, &d.lanes, &d.rest} {
+		g.reset()
+	}
 	s.decisions.Put(d)
 }
 
@@ -152,6 +157,11 @@ func (d *decision) shared() bool { return len(d.leased.takes)+len(d.strict.takes
 
 // decide decides, and charges.
 func (s *Store) decide(ctx context.Context, d *decision) (bool, error) {
+	if len(d.lanes.takes) > 0 {
+		if decided, err := s.free(ctx, d); decided {
+			return err == nil, err
+		}
+	}
 	if !d.shared() {
 		return s.o.Local.TryConsume(ctx, d.now, d.local.takes, d.local.outs)
 	}
@@ -292,6 +302,11 @@ func (s *Store) deny(ctx context.Context, d *decision) (bool, error) {
 
 // look is Peek for buckets that are not all local.
 func (s *Store) look(ctx context.Context, d *decision) (bool, error) {
+	if len(d.lanes.takes) > 0 {
+		if err := s.lookBoth(ctx, d); err != nil {
+			return false, err
+		}
+	}
 	refused := d.shared() && s.avoid(d) && s.divert(d)
 	allowed, err := s.o.Local.Peek(ctx, d.now, d.local.takes, d.local.outs)
 	if err != nil {

@@ -52,7 +52,7 @@ var spent = rate.Past{Spent: true}
 // fallBack makes t a take from the local bucket with a share of the limit. It is another one for every outage.
 func (s *Store) fallBack(t *bucket.Take, o *outage) {
 	t.Key = key.Key{Hi: mix(t.Key.Hi ^ uint64(o.since)), Lo: mix(t.Key.Lo + uint64(o.since))}
-	t.Shape, t.Since, t.Before = s.splits.parts.of(t.Shape, o.replicas), o.since, &spent
+	t.Shape, t.Since, t.Before = s.splits.parts.part(t.Shape, o.replicas), o.since, &spent
 }
 
 // mix spreads the bits of x over a word (the finalizer of SplitMix64).
@@ -64,8 +64,8 @@ func mix(x uint64) uint64 {
 
 // use notes what was admitted without servers that are lost.
 func (s *Store) use(d *decision) {
-	for _, a := range d.admitted {
-		s.useOne(d.now, &d.takes[a.of], a.outage)
+	for i := range d.admitted {
+		s.useOne(d.now, &d.admitted[i].take, d.admitted[i].outage)
 	}
 }
 
@@ -87,8 +87,8 @@ func (s *Store) useOne(now int64, t *bucket.Take, o *outage) {
 			return
 		}
 		u = &used{take: *t}
-		u.take.Before = nil // which is the caller's
-		part := s.splits.parts.of(t.Shape, o.replicas)
+		u.take.Before = nil // which is not ours
+		part := s.splits.parts.part(t.Shape, o.replicas)
 		u.shape = part.Grow(t.Shape.Burst() - part.Burst())
 		o.usage[t.Key] = u
 	}

@@ -160,7 +160,7 @@ func (s *Store) servers() (all []Server) {
 
 // admission is a take that passes because nobody can be asked.
 type admission struct {
-	of     int // of the decision's takes
+	take   bucket.Take // from the server, as it was to be asked
 	outage *outage
 }
 
@@ -176,9 +176,9 @@ func (s *Store) divert(d *decision) (refused bool) {
 			switch t.Reach.Loss() {
 			case bucket.LossShare:
 				s.fallBack(d.local.add(g.of[i], t), o)
-				d.admitted = append(d.admitted, admission{g.of[i], o})
+				d.admitted = append(d.admitted, admission{*t, o})
 			case bucket.LossOpen:
-				d.admitted = append(d.admitted, admission{g.of[i], o})
+				d.admitted = append(d.admitted, admission{*t, o})
 			default:
 				refused = refused || !t.Shadow
 			}

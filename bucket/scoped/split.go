@@ -103,12 +103,23 @@ func (s *splits) at(now int64) *view {
 // share makes t a take from this replica's part, and says in how many parts the limit is divided.
 func (s *splits) share(now int64, t *bucket.Take, room *[rate.MaxPast + 1]rate.Past) int {
 	v := s.at(now)
-	m := merge{parts: &s.parts, view: v, rule: rate.Past{Shape: t.Shape, Since: t.Since, Before: t.Before}}
+	s.shareAt(v, now, t, room, &s.parts)
+	return v.counts[0].replicas
+}
+
+// divider says what part of a limit one of k replicas has: no shape for none.
+type divider interface {
+	part(whole rate.Shape, k int) rate.Shape
+}
+
+// shareAt makes t a take from the part that a replica has by a view.
+func (s *splits) shareAt(v *view, now int64, t *bucket.Take, room *[rate.MaxPast + 1]rate.Past, by divider) {
+	m := merge{by: by, view: v, rule: rate.Past{Shape: t.Shape, Since: t.Since, Before: t.Before}}
 	unchanged := t.Before == nil
 	first := m.next()
 	t.Shape, t.Since, t.Before = first.Shape, first.Since, nil
 	if m.over || unchanged && settled(now, &first) {
-		return v.counts[0].replicas
+		return
 	}
 	at := &t.Before
 	for i := range room {
@@ -121,7 +132,6 @@ func (s *splits) share(now int64, t *bucket.Take, room *[rate.MaxPast + 1]rate.P
 			break
 		}
 	}
-	return v.counts[0].replicas
 }
 
 // late is how long after a change decisions may still be made under the limit before it.
@@ -135,7 +145,7 @@ func settled(now int64, p *rate.Past) bool {
 
 // merge walks back through both pasts at once.
 type merge struct {
-	parts *parts
+	by    divider
 	view  *view
 	count int       // in view.counts: how many there were
 	rule  rate.Past // what the rule said meanwhile
@@ -149,7 +159,11 @@ func (m *merge) next() rate.Past {
 		return m.view.first
 	}
 	c := m.view.counts[m.count]
-	p := rate.Past{Shape: m.parts.of(m.rule.Shape, c.replicas), Since: max(m.rule.Since, c.since), Window: m.rule.Window}
+	p := rate.Past{Shape: m.by.part(m.rule.Shape, c.replicas), Since: max(m.rule.Since, c.since), Window: m.rule.Window}
+	if p.Shape == (rate.Shape{}) && m.rule.Shape != p.Shape {
+		m.over = true
+		return rate.Past{Spent: true} // others had it
+	}
 	if c.since >= m.rule.Since {
 		m.count++
 	}
@@ -176,7 +190,7 @@ type part struct {
 
 const mostParts = 1 << 14
 
-func (s *parts) of(whole rate.Shape, k int) rate.Shape {
+func (s *parts) part(whole rate.Shape, k int) rate.Shape {
 	if k == 1 {
 		return whole
 	}

@@ -23,6 +23,7 @@ type Status struct {
 	Shared uint64 // takes admitted by a share of the limit
 	Opened uint64 // takes admitted because their rules say so
 
+	Free     uint64 // takes admitted by what this replica has to itself of limits of scope lease
 	Spared   uint64 // requests denied without a message, because it had denied the same shortly before
 	Races    uint64 // requests that others left no room for while it was asked
 	Undone   uint64 // of those, how many gave something back to it
@@ -31,7 +32,7 @@ type Status struct {
 }
 
 type counts struct {
-	lost, failed, denied, shared, opened, spared, races, undone, replayed, missed atomic.Uint64
+	lost, failed, denied, shared, opened, spared, free, races, undone, replayed, missed atomic.Uint64
 }
 
 // Status reports how the shared store is.
@@ -39,7 +40,7 @@ func (s *Store) Status() Status {
 	c := &s.counts
 	st := Status{
 		Servers: s.servers(), Replicas: s.o.Replicas(), Losses: c.lost.Load(), Failed: c.failed.Load(), Denied: c.denied.Load(), Shared: c.shared.Load(),
-		Opened: c.opened.Load(), Spared: c.spared.Load(), Races: c.races.Load(), Undone: c.undone.Load(), Replayed: c.replayed.Load(), Missed: c.missed.Load(),
+		Opened: c.opened.Load(), Free: c.free.Load(), Spared: c.spared.Load(), Races: c.races.Load(), Undone: c.undone.Load(), Replayed: c.replayed.Load(), Missed: c.missed.Load(),
 	}
 	for _, one := range st.Servers {
 		if one.Lost && (!st.Lost || one.Since < st.Since) {
@@ -65,7 +66,7 @@ func (s *Store) tell(server int, over *outage) {
 func (s *Store) Sharing() bucket.Sharing {
 	sharing := bucket.Sharing{Replicas: max(1, s.o.Replicas())}
 	if s.o.Leases != nil {
-		sharing.TTL = s.o.Leases.Terms().TTL
+		sharing.TTL, sharing.Free = s.o.Leases.Terms().TTL, s.o.Free
 	}
 	return sharing
 }

@@ -1,0 +1,186 @@
+package scoped
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/key"
+	"github.com/headgate-io/headgate/rate"
+)
+
+// Most keys are asked for less often than a batch is worth its message. So each replica has a part of a limit of scope lease to itself: a lane, which
+// is a local bucket with a k-th of Options.Free percent of the limit. The bucket in the shared store has the rest. A take goes to the lane, and only
+// where that is empty to what is leased:
+//
+//	100 per second, burst 100, k = 4, Free = 20     lane   5 per second, burst 5     at each of 4
+//	                                                rest  80 per second, burst 80    in the shared store, by leases
+//
+// Nothing is counted twice, and the parts are the whole. So the bound stays what it is for leases, less what drains of the lanes in a TTL; and the lanes
+// go on while the shared store is away. A lane changes with the number of replicas as a part of a split limit does: who joins begins with an empty one.
+// Where a lane would hold less than two tokens there is none, and the bucket in the store is whole.
+
+// lanes is how limits are set aside, as far as it was asked for.
+type lanes struct {
+	percent int
+
+	mu    sync.RWMutex
+	known map[part]aside // guarded by mu; forgotten whole when it has mostParts
+}
+
+// aside is a limit in two: what a replica has to itself, zero if it has nothing, and what is in the store.
+type aside struct{ lane, rest rate.Shape }
+
+func (l *lanes) of(whole rate.Shape, k int) aside {
+	l.mu.RLock()
+	found, ok := l.known[part{whole, k}]
+	l.mu.RUnlock()
+	if ok {
+		return found
+	}
+	var made aside
+	if k == none { // of others nothing is known but that they have theirs
+		_, made.rest, _ = whole.SetAside(l.percent, 1)
+	} else {
+		made.lane, made.rest, _ = whole.SetAside(l.percent, k)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.known == nil || len(l.known) >= mostParts {
+		l.known = map[part]aside{}
+	}
+	l.known[part{whole, k}] = made
+	return made
+}
+
+// part makes lanes a divider.
+func (l *lanes) part(whole rate.Shape, k int) rate.Shape { return l.of(whole, k).lane }
+
+// rest is the past of what is in the store.
+func (l *lanes) rest(p *rate.Past, k int, room *[rate.MaxPast + 1]rate.Past) *rate.Past {
+	var first *rate.Past
+	at := &first
+	for i := 0; p != nil && i < len(room); p, i = p.Before, i+1 {
+		room[i] = *p
+		if p.Shape != (rate.Shape{}) {
+			room[i].Shape = l.of(p.Shape, k).rest
+		}
+		room[i].Before = nil
+		*at, at = &room[i], &room[i].Before
+	}
+	return first
+}
+
+// laneKey is the key of a lane, as another bucket of the local store may have that of the limit.
+func laneKey(k key.Key) key.Key {
+	const lane = 0x6c616e65
+	return key.Key{Hi: mix(k.Hi ^ lane), Lo: mix(k.Lo + lane)}
+}
+
+// lease sorts a take of scope lease: into what is leased, or there and into the lanes.
+func (s *Store) lease(now int64, d *decision, i int) {
+	t := &d.takes[i]
+	if s.o.Free == 0 {
+		d.leased.add(i, t)
+		return
+	}
+	v := s.splits.at(now)
+	k := v.counts[0].replicas
+	divided := s.lanes.of(t.Shape, k)
+	rest := &d.leased
+	if divided.lane != (rate.Shape{}) {
+		rest = &d.rest
+		lane := d.lanes.add(i, t)
+		lane.Key = laneKey(t.Key)
+		s.splits.shareAt(v, now, lane, d.past(), &s.lanes)
+	}
+	whole := rest.add(i, t)
+	whole.Shape = divided.rest
+	if t.Before != nil {
+		whole.Before = s.lanes.rest(t.Before, k, d.past())
+	}
+}
+
+// free decides out of lanes, if that is all it takes; else it sorts the takes that have lanes into those where there is room and those of what is leased.
+func (s *Store) free(ctx context.Context, d *decision) (decided bool, err error) {
+	n := len(d.local.takes)
+	if !d.shared() {
+		for i, of := range d.lanes.of {
+			d.local.add(of, &d.lanes.takes[i]).Shadow = false // all of it, or nothing yet
+		}
+		decided, err = s.o.Local.TryConsume(ctx, d.now, d.local.takes, d.local.outs)
+		if decided || err != nil {
+			return true, err
+		}
+		copy(d.lanes.outs, d.local.outs[n:])
+		d.local.cut(n)
+	} else if _, err := s.o.Local.Peek(ctx, d.now, d.lanes.takes, d.lanes.outs); err != nil {
+		return true, err
+	}
+	s.sort(d)
+	return false, nil
+}
+
+// sort has takes go to their lanes where there is room, and else to what is leased.
+func (s *Store) sort(d *decision) {
+	for i := range d.lanes.of {
+		s.sortOne(d, i)
+	}
+}
+
+func (s *Store) sortOne(d *decision, i int) {
+	if d.lanes.outs[i].Allowed {
+		d.local.add(d.lanes.of[i], &d.lanes.takes[i])
+	} else {
+		d.leased.add(d.lanes.of[i], &d.rest.takes[i])
+	}
+}
+
+// complete adds to what was told of one half of a limit what is known of the other, and counts what was free if it was charged.
+func (s *Store) complete(d *decision, outs []bucket.Outcome, charged bool) {
+	for i, of := range d.lanes.of {
+		o, lane := &outs[of], &d.lanes.outs[i]
+		switch {
+		case o.Unknown:
+		case d.asked(of):
+			o.Remaining += lane.Remaining
+			o.ResetAfter = max(o.ResetAfter, lane.ResetAfter)
+			if o.RetryAfter > 0 && lane.RetryAfter > 0 {
+				o.RetryAfter = min(o.RetryAfter, lane.RetryAfter)
+			}
+		case !s.lost(d.rest.takes[i].Tag):
+			left, reset := s.o.Leases.Known(&d.rest.takes[i])
+			o.Remaining += left
+			o.ResetAfter = max(o.ResetAfter, reset)
+		}
+		if charged && o.Allowed && lane.Allowed {
+			s.counts.free.Add(1)
+		}
+	}
+}
+
+// asked reports whether the take at a place is one of what is in the store.
+func (d *decision) asked(place int) bool {
+	return slices.Contains(d.leased.of, place) || slices.Contains(d.strict.of, place)
+}
+
+// lookBoth has both halves of limits looked at; of what has room in its lane nothing is asked of the store. While that is lost there is one half.
+func (s *Store) lookBoth(ctx context.Context, d *decision) error {
+	if _, err := s.o.Local.Peek(ctx, d.now, d.lanes.takes, d.lanes.outs); err != nil {
+		return err
+	}
+	for i, of := range d.lanes.of {
+		if !s.lost(d.rest.takes[i].Tag) {
+			if rest := d.leased.add(of, &d.rest.takes[i]); d.lanes.outs[i].Allowed {
+				rest.Cost = 0
+			}
+			continue
+		}
+		s.sortOne(d, i)
+	}
+	return nil
+}
+
+// lost reports whether the server of a tag is.
+func (s *Store) lost(tag uint16) bool { return s.breaker(s.server(tag)).outage.Load() != nil }
