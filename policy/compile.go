@@ -50,6 +50,10 @@ type CompileOptions struct {
 	// all.
 	Keeps func(rate.Shape) error
 
+	// Free is how many percent of limits of scope lease replicas have to themselves. A
+	// cost above the rest of a burst could never be paid. Default 0.
+	Free int
+
 	// Previous is the Set that the new one replaces, for Terms.Since. Nil when
 	// there is none.
 	Previous *Set

@@ -365,6 +365,9 @@ func (c *compiler) checkCosts(i int, id RuleID, costs []endpointCost) {
 	s := c.set
 	r := &s.rows[id]
 	burst := s.limits[r.limit].Burst
+	if _, rest, ok := s.shapes[r.limit].SetAside(c.o.Free, 1); ok && r.scope == Lease && c.o.Shared {
+		burst = rest.Burst()
+	}
 	if len(costs) == 0 || costs[0].cost <= burst || !s.live(r, c.wall) || c.problems.full("cost") {
 		return
 	}
@@ -377,11 +380,26 @@ func (c *compiler) checkCosts(i int, id RuleID, costs []endpointCost) {
 			if !s.limits[r.limit].Algorithm.Drains() {
 				field = "limit"
 			}
-			c.rule(Error, i, "cost", field, number(burst),
-				fmt.Sprintf("%d or more, the cost of %s", e.cost, s.endpointText(uint32(e.id))))
+			want := fmt.Sprintf("%d or more, the cost of %s", e.cost, s.endpointText(uint32(e.id)))
+			if whole := s.limits[r.limit].Burst; burst < whole {
+				want = fmt.Sprintf("%d or more: %s costs %d, and %d %% are what replicas have to themselves", beside(c.o.Free, e.cost), s.endpointText(uint32(e.id)), e.cost, c.o.Free)
+				burst = whole
+			}
+			c.rule(Error, i, "cost", field, number(burst), want)
 			return
 		}
 	}
+}
+
+// beside is the smallest burst that leaves so many tokens beside so many percent
+// of it, rounded down.
+func beside(percent int, tokens int64) int64 {
+	left := int64(100 - percent)
+	burst := tokens/left*100 + (tokens%left*100+left-1)/left
+	for burst > 1 && burst-1-(burst-1)*int64(percent)/100 >= tokens {
+		burst--
+	}
+	return burst
 }
 
 // reaches reports whether a request to an endpoint can resolve to a rule.

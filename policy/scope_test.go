@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/rate"
 )
@@ -50,5 +51,32 @@ func TestScopes(t *testing.T) {
 				t.Errorf("no rule has scope %v", c.rule.Scope)
 			}
 		})
+	}
+}
+
+// What replicas have to themselves of a leased burst is not there for a dear request.
+func TestCostsOfALeasedBurst(t *testing.T) {
+	endpoints := table(t, "GET /v1/items", "POST /v1/export")
+	for _, c := range []struct {
+		scope  policy.Scope
+		shared bool
+		burst  int64
+		want   string
+	}{
+		{policy.Lease, true, 112, ""},
+		{policy.Lease, true, 111, `error: rules[0] (default): burst is 111, want 112 or more: POST /v1/export costs 90, and 20 % are what replicas have to themselves`},
+		{policy.Lease, true, 89, `error: rules[0] (default): burst is 89, want 112 or more`},
+		{policy.Strict, true, 90, ""},
+		{policy.Strict, true, 89, `error: rules[0] (default): burst is 89, want 90 or more, the cost of POST /v1/export`},
+		{policy.Lease, false, 90, `warning: rules[0] (default): scope is "lease"`},
+	} {
+		_, problems := policy.Compile(policy.Document{Rules: []policy.Rule{
+			{Endpoint: policy.Default, Limit: 50, Burst: c.burst, Scope: c.scope}, {Endpoint: policy.UnknownEndpoint, Limit: 1},
+		}}, policy.CompileOptions{
+			Endpoints: endpoints, Costs: map[endpoint.ID]int64{lookup(t, endpoints, "POST /v1/export"): 90}, Shared: c.shared, Free: 20,
+		})
+		if got := problems.String(); !strings.HasPrefix(got, c.want) || c.want == "" && got != "" {
+			t.Errorf("%v, burst %d: %q, want %q", c.scope, c.burst, got, c.want)
+		}
 	}
 }

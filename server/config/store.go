@@ -49,6 +49,10 @@ type Store struct {
 	// Default 100ms.
 	LeaseTTL time.Duration `yaml:"lease_ttl"`
 
+	// LeaseFree is how many percent of limits of scope lease the gateways have to
+	// themselves, in equal parts, the same at all of them. Default 20.
+	LeaseFree int `yaml:"lease_free"`
+
 	// MemberTTL is after what time of silence a gateway counts as gone.
 	// Default 3s.
 	MemberTTL time.Duration `yaml:"member_ttl"`
@@ -82,7 +86,7 @@ func (s *Store) Check() error {
 }
 
 func defaultStore() Store {
-	return Store{Prefix: "hg", Deadline: 5 * time.Millisecond, LeaseTTL: 100 * time.Millisecond, MemberTTL: 3 * time.Second, Replicas: 1}
+	return Store{Prefix: "hg", Deadline: 5 * time.Millisecond, LeaseTTL: 100 * time.Millisecond, LeaseFree: 20, MemberTTL: 3 * time.Second, Replicas: 1}
 }
 
 // maxStorePrefix is what bucket/redis takes.
@@ -107,6 +111,7 @@ func (c *checker) store(s Store) {
 	if s.Deadline < 500*time.Microsecond || s.Deadline > time.Minute || s.Deadline > s.LeaseTTL {
 		c.wrong("store.deadline", s.Deadline.String(), fmt.Sprintf("500µs to store.lease_ttl, which is %v: no request waits longer than tokens are good", s.LeaseTTL))
 	}
+	c.between("store.lease_free", int64(s.LeaseFree), 0, 90)
 	c.duration("store.member_ttl", s.MemberTTL, 300*time.Millisecond, time.Hour)
 	c.between("store.replicas", int64(s.Replicas), 1, 1<<16)
 	c.storeTLS(s.TLS)

@@ -298,7 +298,8 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 		return nil, err
 	}
 	p.compile = policy.CompileOptions{
-		Endpoints: p.registry.Table, BurstPercent: c.BurstPercent, Costs: p.registry.Costs, Unseen: Unseen(c), Identified: p.registry.Identified, Shared: c.Store.On(),
+		Endpoints: p.registry.Table, BurstPercent: c.BurstPercent, Costs: p.registry.Costs, Unseen: Unseen(c), Identified: p.registry.Identified,
+		Shared: c.Store.On(), Keeps: keeps(c.Store), Free: c.Store.LeaseFree,
 	}
 	p.database = newDatabase(c, OpenStore)
 	p.requests = &requests{db: p.database, keep: c.Developers.KeepRequests, log: o.Log}

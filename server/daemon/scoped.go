@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"errors"
 	"time"
 
@@ -10,6 +11,8 @@ import (
 	buckets "github.com/headgate-io/headgate/bucket/redis"
 	"github.com/headgate-io/headgate/bucket/scoped"
 	"github.com/headgate-io/headgate/key"
+	"github.com/headgate-io/headgate/rate"
+	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/metrics"
 )
 
@@ -27,10 +30,21 @@ func (s *shared) over(local *memory.Store) (headgate.Buckets, error) {
 		return nil, err
 	}
 	s.scoped, err = scoped.New(scoped.Options{
-		Local: local, Strict: s.strict, Leases: leases, Replicas: s.members.Replicas, Deadline: s.conf.Deadline, Fault: faulty,
-		Server: s.link.Server, Changed: s.changed,
+		Local: local, Strict: s.strict, Leases: leases, Free: s.conf.LeaseFree, Replicas: s.members.Replicas,
+		Deadline: s.conf.Deadline, Fault: faulty, Server: s.link.Server, Changed: s.changed,
 	})
 	return s.scoped, err
+}
+
+// keeps says why the store cannot count a limit, or what is left of it beside
+// the parts that gateways have to themselves.
+func keeps(c config.Store) func(rate.Shape) error {
+	return func(sh rate.Shape) error {
+		_, rest, _ := sh.SetAside(c.LeaseFree, 1)
+		_, err := buckets.Coarsen(sh)
+		_, beside := buckets.Coarsen(rest)
+		return cmp.Or(err, beside)
+	}
 }
 
 // naming names buckets for all gateways, nil without a store.
