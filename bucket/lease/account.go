@@ -12,7 +12,8 @@ type Terms struct {
 	TTL time.Duration
 
 	// Poll is how long a replica waits at least, and twice that at most, before it asks again for a bucket that gave less than was
-	// wanted. Shorter finds new tokens sooner, and costs messages in proportion for as long as the bucket is empty. Default 25 ms.
+	// wanted; up to eight times longer where so little is to be had that a message brings hardly anything. Shorter finds new tokens sooner, and
+	// costs messages in proportion for as long as the bucket is empty. Default 25 ms.
 	Poll time.Duration
 }
 
@@ -65,6 +66,7 @@ type Account struct {
 	again int64 // the time before which asking is vain, if short
 	left  int64 // tokens that it left in the bucket
 	full  int64 // the time at which the bucket would be full
+	lull  uint8 // how often the wait before asking again was doubled
 
 	// What was wanted in the window of one TTL that began at since, and in the one before it.
 	since          int64
@@ -147,23 +149,31 @@ type Question struct {
 	Need int64 // fewer than these help nobody; 0 if any number does
 }
 
+// Due reports whether there is anything to ask.
+func (a *Account) Due(now int64, t Terms) bool {
+	switch {
+	case a.flying:
+		return false
+	case a.waiting > 0:
+		return true
+	case a.open && now-a.sent < int64(t.TTL):
+		return false // what was lost is asked for again when somebody needs it
+	}
+	a.expire(now)
+	return 2*a.held < a.size(now, t) && !(a.short && now < a.again)
+}
+
 // Question reports what to ask for now, and takes it for sent. It reports false if nothing is to be asked.
 func (a *Account) Question(now int64, t Terms) (Question, bool) {
-	if a.flying {
+	if !a.Due(now, t) {
 		return Question{}, false
 	}
 	if a.open && now-a.sent < int64(t.TTL) {
-		if a.waiting == 0 {
-			return Question{}, false // what was lost is asked for again when somebody needs it
-		}
 		a.flying = true
 		return Question{a.seq, a.want, a.need}, true
 	}
 	a.expire(now)
 	ahead := a.size(now, t)
-	if a.waiting == 0 && (2*a.held >= ahead || a.short && now < a.again) {
-		return Question{}, false
-	}
 	a.seq++
 	a.want, a.need = max(1, add(a.waiting, ahead)-a.held), 0
 	if a.waiting > 0 {
@@ -195,9 +205,32 @@ func (a *Account) Answer(now int64, t Terms, got Answer, vary time.Duration) boo
 		a.hold(got.Tokens, until)
 	}
 	a.short = got.Tokens < a.want
-	a.again = now + max(int64(t.Poll+vary), int64(got.Wait))
+	a.again = now + max(a.pause(t, got, int64(t.Poll+vary)), int64(got.Wait))
 	a.left, a.full = got.Left, add(now, int64(got.Reset))
 	return true
+}
+
+// longestLull is how often the wait before asking again is doubled at most.
+const longestLull = 3
+
+// pause is how long not to ask, after an answer. Where that gave too little to be worth its message it is twice as long each time; but never so long that
+// the bucket could become full while all replicas wait.
+func (a *Account) pause(t Terms, got Answer, poll int64) int64 {
+	switch {
+	case !a.short:
+		a.lull = 0
+	case got.Tokens < a.worth() && a.lull < longestLull:
+		a.lull++
+	case got.Tokens >= 2*a.worth() && a.lull > 0:
+		a.lull--
+	}
+	return max(poll, min(poll<<a.lull, int64(got.Reset)/4))
+}
+
+// worth is how many tokens are worth a message: those for some requests of the usual cost.
+func (a *Account) worth() int64 {
+	requests, tokens := a.wanted.requests+a.before.requests, add(a.wanted.tokens, a.before.tokens)
+	return worthwhile * min(max(1, tokens/max(1, requests)), math.MaxInt64/2/worthwhile)
 }
 
 // Failed notes that a question got no answer in time, and reports false if it is none that somebody waits for. Those who wait call Retake or give

@@ -22,6 +22,23 @@ type Authority interface {
 	Ask(ctx context.Context, replica uint64, of bucket.Take, q Question) (Answer, error)
 }
 
+// Batcher is an Authority that answers many questions by one message.
+type Batcher interface {
+	Authority
+
+	// AskAll answers what was asked, each question as Ask does, and writes its answer or its error there.
+	AskAll(ctx context.Context, replica uint64, asked []Asked)
+}
+
+// Asked is a question about the bucket of a take, and what came of it.
+type Asked struct {
+	Of       bucket.Take
+	Question Question
+	Answer   Answer
+	Err      error
+	Message  int // the number of the message that held it, where it took several: what is lost with one is one failure
+}
+
 // Options configures a Store. Authority is required; every other zero value is a safe default.
 type Options struct {
 	Authority Authority
@@ -33,6 +50,10 @@ type Options struct {
 
 	// Deadline is how long a request waits for the authority. Default 5 ms.
 	Deadline time.Duration
+
+	// Gather is how long a question waits for others to go with it, if Authority is a Batcher; four times as long if no request waits for the
+	// answer. Longer means fewer messages, and longer waits for those who need the answer. Default 0: none waits.
+	Gather time.Duration
 
 	// MaxAccounts is how many buckets are remembered, at about 500 bytes each. One that is forgotten costs what it held, and messages:
 	// never a token too many. Default 1<<16.
@@ -54,6 +75,7 @@ type Store struct {
 	opened atomic.Uint32 // how many accounts ever were
 
 	answered func(*bucket.Take, error) // may be nil
+	outbox   outbox
 
 	shards [shards]shard
 }
@@ -70,6 +92,7 @@ type entry struct {
 	account Account    // guarded by mu
 	shape   rate.Shape // guarded by mu; of what the account holds
 	waiting *answer    // guarded by mu; nil while nobody waits
+	queued  bool       // guarded by mu; it is in the outbox
 }
 
 // answer is what some requests wait for.
@@ -96,6 +119,9 @@ func New(o Options) (*Store, error) {
 	}
 	if o.Deadline < 0 || o.Deadline > o.Terms.TTL {
 		errs = append(errs, fmt.Errorf("Deadline is %v, want more than 0 and at most Terms.TTL, which is %v", o.Deadline, o.Terms.TTL))
+	}
+	if o.Gather < 0 || o.Gather > o.Deadline/2 {
+		errs = append(errs, fmt.Errorf("Gather is %v, want 0 or more and at most half of Deadline, which is %v", o.Gather, o.Deadline))
 	}
 	if o.MaxAccounts == 0 {
 		o.MaxAccounts = defaultAccounts
@@ -266,36 +292,14 @@ func (s *Store) first(now int64, take *bucket.Take, t *attempt) {
 
 // ask sends what is to be asked, and joins those who wait. The entry is locked.
 func (s *Store) ask(now int64, take *bucket.Take, e *entry, t *attempt) {
-	if q, ok := e.account.Question(now, s.o.Terms); ok {
-		go s.send(*take, e, q)
+	if e.account.Due(now, s.o.Terms) {
+		s.post(take, e, t.verdict == Ask)
 	}
 	if t.verdict == Ask {
 		if e.waiting == nil {
 			e.waiting = &answer{came: make(chan struct{})}
 		}
 		t.answer = e.waiting
-	}
-}
-
-// send asks the authority, and wakes all who wait.
-func (s *Store) send(take bucket.Take, e *entry, q Question) {
-	ctx, cancel := context.WithTimeout(context.Background(), s.o.Deadline)
-	got, err := s.o.Authority.Ask(ctx, s.o.Replica, take, q)
-	cancel()
-	if s.answered != nil {
-		s.answered(&take, err)
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if err != nil {
-		e.account.Failed(q.Seq)
-	} else {
-		e.account.Answer(s.o.Now(), s.o.Terms, got, rand.N(s.o.Terms.Poll))
-	}
-	if e.waiting != nil {
-		e.waiting.err = err
-		close(e.waiting.came)
-		e.waiting = nil
 	}
 }
 

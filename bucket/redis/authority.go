@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/headgate-io/headgate/bucket"
@@ -29,7 +30,7 @@ type Authority struct {
 	now   func() int64
 }
 
-var _ lease.Authority = (*Authority)(nil)
+var _ lease.Batcher = (*Authority)(nil)
 
 // NewAuthority makes an Authority, or says everything that is wrong with o.
 func NewAuthority(s *Store, o AuthorityOptions) (*Authority, error) {
@@ -59,44 +60,124 @@ func NewAuthority(s *Store, o AuthorityOptions) (*Authority, error) {
 // then, and asking it again under its number finds out. If the server loses its memory in between, or the answer came to be as old as it is remembered,
 // it is charged twice: tokens are lost, and none is made.
 func (a *Authority) Ask(ctx context.Context, replica uint64, of bucket.Take, q lease.Question) (lease.Answer, error) {
+	p, err := a.pose(replica, of, q)
+	if err != nil {
+		return lease.Answer{}, err
+	}
+	return a.ask(ctx, p)
+}
+
+// AskAll answers many questions by one script; in a cluster by one for every tag. Questions about one bucket are not asked together.
+func (a *Authority) AskAll(ctx context.Context, replica uint64, asked []lease.Asked) {
+	groups, numbers, number := map[uint16][]*posed{}, map[uint16]int{}, 0
+	for i := range asked {
+		p, err := a.pose(replica, asked[i].Of, asked[i].Question)
+		if err != nil {
+			asked[i].Err = err
+			continue
+		}
+		p.asked = &asked[i]
+		tag := uint16(0)
+		if a.store.cluster {
+			tag = asked[i].Of.Tag
+		}
+		if groups[tag] == nil {
+			number++
+			numbers[tag] = number
+		}
+		asked[i].Message = numbers[tag]
+		groups[tag] = append(groups[tag], p)
+	}
+	var all sync.WaitGroup
+	for _, group := range groups {
+		all.Go(func() { a.askGroup(ctx, group) })
+	}
+	all.Wait()
+}
+
+// posed is a question as it is sent.
+type posed struct {
+	q     lease.Question
+	claim *claim
+	keys  []string // the bucket's, and the last answer's
+	arg   string
+	asked *lease.Asked
+}
+
+func (a *Authority) pose(replica uint64, of bucket.Take, q lease.Question) (*posed, error) {
 	of.Cost = 0
 	claims, _, err := a.store.merge([]bucket.Take{of})
 	if err != nil {
-		return lease.Answer{}, err
+		return nil, err
 	}
 	c := &claims[0]
 	if q.Seq == 0 {
 		q.Want = 0 // a look
 	}
-	keys := []string{c.key}
-	if q.Seq > 0 {
-		keys = append(keys, string(binary.BigEndian.AppendUint64([]byte(c.key), replica)))
-	}
-	args := []string{a.question(c, q)}
+	keys := []string{c.key, string(binary.BigEndian.AppendUint64([]byte(c.key), replica))}
+	return &posed{q: q, claim: c, keys: keys, arg: a.question(c, q)}, nil
+}
+
+// ask asks one question, also about a bucket that was left under another limit.
+func (a *Authority) ask(ctx context.Context, p *posed) (lease.Answer, error) {
+	args := []string{p.arg}
 	for range attempts {
-		answer, err := a.store.run(ctx, grantScript, keys, args)
+		answer, err := a.store.run(ctx, grantScript, p.keys, args)
 		if err != nil {
 			return lease.Answer{}, err
 		}
-		switch {
-		case answer[1] == int64(-2) && len(answer) == 3:
-			return remembered(answer[2], keys, q)
-		case answer[1] == int64(-1):
-			if args, err = a.store.restated(answer, []*claim{c}, args); err != nil {
-				return lease.Answer{}, err
-			}
-			continue
-		}
-		if len(answer) != 4 {
+		if len(answer) != answered {
 			return lease.Answer{}, unreadable(answer)
 		}
-		tokens, ok := number(answer[1])
-		if !ok || !c.read(answer[0], answer[2], answer[3]) {
-			return lease.Answer{}, unreadable(answer)
+		if answer[1] != int64(-1) {
+			return p.read(answer)
 		}
-		return inMicros(q.Answer(tokens, c.at, c.shape.Shape, c.state)), nil
+		if args, err = a.store.restated(answer, []*claim{p.claim}, args); err != nil {
+			return lease.Answer{}, err
+		}
 	}
 	return lease.Answer{}, &Error{Busy, errRestless}
+}
+
+// askGroup asks questions together, and those about buckets that were left under another limit once more by themselves.
+func (a *Authority) askGroup(ctx context.Context, group []*posed) {
+	var keys, args []string
+	for _, p := range group {
+		keys, args = append(keys, p.keys...), append(args, p.arg)
+	}
+	answer, err := a.store.run(ctx, grantScript, keys, args)
+	if err == nil && len(answer) != answered*len(group) {
+		err = unreadable(answer)
+	}
+	var why *Error
+	foreign := errors.As(err, &why) && why.Cause == ForeignValue // under one of the names: what came before it was done, and is not done twice
+	for i, p := range group {
+		switch {
+		case foreign:
+			p.asked.Answer, p.asked.Err = a.ask(ctx, p)
+		case err != nil:
+			p.asked.Err = err
+		case answer[answered*i+1] == int64(-1):
+			p.asked.Answer, p.asked.Err = a.ask(ctx, p)
+		default:
+			p.asked.Answer, p.asked.Err = p.read(answer[answered*i : answered*(i+1)])
+		}
+	}
+}
+
+// answered is how many values the script answers to a question.
+const answered = 4
+
+// read reads what the script answered, unless that is that the bucket was left under another limit.
+func (p *posed) read(answer []any) (lease.Answer, error) {
+	if answer[1] == int64(-2) {
+		return remembered(answer[2], p.keys, p.q)
+	}
+	tokens, ok := number(answer[1])
+	if !ok || !p.claim.read(answer[0], answer[2], answer[3]) {
+		return lease.Answer{}, unreadable(answer)
+	}
+	return inMicros(p.q.Answer(tokens, p.claim.at, p.claim.shape.Shape, p.claim.state)), nil
 }
 
 // question is q as the script reads it. More than the burst can neither be had nor needed.

@@ -1,49 +1,66 @@
--- Answers the question of a replica for tokens of the bucket KEYS[1], as lease.Ledger.Grant does: as many as are wanted or there, and none if they
--- are fewer than needed. KEYS[2] holds the last answer to the replica, so that a question that is asked twice is charged once. ARGV[1] has, in doubles:
+-- Answers questions of a replica for tokens, each as lease.Ledger.Grant does: as many as are wanted or there, and none if they are fewer than needed.
+-- Question i is about the bucket KEYS[2i-1]; KEYS[2i] holds the last answer to the replica about it, so that a question that is asked twice is charged
+-- once, and is not looked at for a look. ARGV[i] has, in doubles:
 --   the time in us, or 0 for the server's own; the number of the question, in two halves of 32 bits, 0 for a look; tokens wanted; tokens needed;
 --   the time at which the limit took effect, drain, tick, capacity, unit; for how many ms to remember the answer
--- and behind them the bytes of the shape. ARGV[2], if there, is how to read a bucket that was left under another limit, as for takes.
+-- and behind them the bytes of the shape. ARGV[2], if there is one question, is how to read a bucket that was left under another limit, as for takes.
 --
 -- An answer is kept as the number, two halves of four bytes, tokens, time, debt and stamp of seven bytes each, and the bytes of the shape.
 --
--- Answers the time, the tokens, and the debt and stamp that they leave. Or the time, -2 and the answer that is kept, if that is to this question;
--- nothing in its place if that is to a later one. Or, if the bucket was left under another limit, the time, -1, 1 and the value.
+-- Answers four values a question: the time, the tokens, and the debt and stamp that they leave. Or the time, -2, the answer that is kept, if that is to
+-- this question, or nothing in its place if that is to a later one, and 0. Or, if the bucket was left under another limit, the time, -1, 1 and the value.
 
-local at, high, low, want, need, since, drain, tick, capacity, unit, remember, rest = decode('<ddddddddddd', ARGV[1])
-local now, timed, asked = at, at == 0, high + low > 0
-if timed then
-  local t = call('TIME')
-  now = t[1] * 1000000 + t[2]
-end
-
-local last = asked and call('GET', KEYS[2])
-if last then
-  local mark = string.byte(last, 37)
-  if not mark or mark < 192 or mark > 223 then return {now, -2, last} end -- none of ours
-  local h, l = decode('<I4I4', last)
-  if h > high or h == high and l > low then return {now, -2, ''} end
-  if h == high and l == low then return {now, -2, last} end
-end
-
-local shape = sub(ARGV[1], rest)
-local debt, stamp = find(KEYS[1], shape, since, ARGV[2])
-if not debt then return {now, -1, 1, stamp} end
-local d, left, s = drained(now, debt, stamp, drain, tick)
-
--- A capacity is at most 2^52, so a quotient that is not whole is further from the next whole number than doubles are apart.
-local tokens = math.min(want, floor((capacity - left) / unit))
-if tokens >= math.max(1, need) then
-  d = d + tokens * unit
-  keep(KEYS[1], d, s, shape, timed, now, drain, tick)
-else
-  tokens, d, s = 0, debt, stamp
-end
-if asked then
-  local answer = encode('<I4I4I7I7I7I7', high, low, tokens, now, d, s) .. shape
-  if timed then
-    call('SET', KEYS[2], answer, 'PX', remember)
-  else
-    call('SET', KEYS[2], answer)
+local clock
+local function time()
+  if not clock then
+    local t = call('TIME')
+    clock = t[1] * 1000000 + t[2]
   end
+  return clock
 end
-return {now, tokens, d, s}
+
+local function grant(bucket, answers, arg, told)
+  local at, high, low, want, need, since, drain, tick, capacity, unit, remember, rest = decode('<ddddddddddd', arg)
+  local now, timed, asked = at, at == 0, high + low > 0
+  if timed then now = time() end
+
+  local last = asked and call('GET', answers)
+  if last then
+    local mark = string.byte(last, 37)
+    if not mark or mark < 192 or mark > 223 then return now, -2, last, 0 end -- none of ours
+    local h, l = decode('<I4I4', last)
+    if h > high or h == high and l > low then return now, -2, '', 0 end
+    if h == high and l == low then return now, -2, last, 0 end
+  end
+
+  local shape = sub(arg, rest)
+  local debt, stamp = find(bucket, shape, since, told)
+  if not debt then return now, -1, 1, stamp end
+  local d, left, s = drained(now, debt, stamp, drain, tick)
+
+  -- A capacity is at most 2^52, so a quotient that is not whole is further from the next whole number than doubles are apart.
+  local tokens = math.min(want, floor((capacity - left) / unit))
+  if tokens >= math.max(1, need) then
+    d = d + tokens * unit
+    keep(bucket, d, s, shape, timed, now, drain, tick)
+  else
+    tokens, d, s = 0, debt, stamp
+  end
+  if asked then
+    local answer = encode('<I4I4I7I7I7I7', high, low, tokens, now, d, s) .. shape
+    if timed then
+      call('SET', answers, answer, 'PX', remember)
+    else
+      call('SET', answers, answer)
+    end
+  end
+  return now, tokens, d, s
+end
+
+local questions = #KEYS / 2
+local all, told = {}, questions == 1 and ARGV[2] or nil
+for i = 1, questions do
+  local a = 4 * i
+  all[a - 3], all[a - 2], all[a - 1], all[a] = grant(KEYS[2 * i - 1], KEYS[2 * i], ARGV[i], told)
+end
+return all

@@ -24,7 +24,7 @@ func (s *shared) over(local *memory.Store) (headgate.Buckets, error) {
 	}
 	ttl := s.conf.LeaseTTL
 	leases, err := lease.New(lease.Options{
-		Authority: s.lessor, Terms: lease.Terms{TTL: ttl, Poll: max(time.Millisecond, ttl/4)}, Deadline: s.conf.Deadline,
+		Authority: s.lessor, Terms: lease.Terms{TTL: ttl, Poll: max(time.Millisecond, ttl/4)}, Deadline: s.conf.Deadline, Gather: min(gather, s.conf.Deadline/4),
 	})
 	if err != nil {
 		return nil, err
@@ -35,6 +35,10 @@ func (s *shared) over(local *memory.Store) (headgate.Buckets, error) {
 	})
 	return s.scoped, err
 }
+
+// gather is how long questions about leases wait for others to go by the same
+// script. Only requests that have to wait for the store wait for it.
+const gather = 500 * time.Microsecond
 
 // keeps says why the store cannot count a limit, or what is left of it beside
 // the parts that gateways have to themselves.

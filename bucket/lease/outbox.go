@@ -1,0 +1,146 @@
+package lease
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/headgate-io/headgate/bucket"
+)
+
+// outbox is the buckets that questions are about to be sent about, each once: so there are never more than accounts.
+type outbox struct {
+	mu      sync.Mutex
+	queue   []outgoing // guarded by mu
+	leaving [2]bool    // guarded by mu; questions that nobody waits for, and those that somebody does, are about to be sent
+}
+
+// outgoing is a bucket to ask about. What to ask is seen when it is sent: the same for all who came to wait by then.
+type outgoing struct {
+	take  bucket.Take
+	entry *entry
+	q     Question
+}
+
+// mostTogether is how many questions go by one message. The server answers nobody else meanwhile: for about a millisecond.
+const mostTogether = 128
+
+// calm is how many times longer a question waits for others if nobody waits for its answer. It asks for half of what is used in a TTL or less, long
+// before that is needed.
+const calm = 4
+
+// post has something asked. The entry is locked.
+func (s *Store) post(take *bucket.Take, e *entry, urgent bool) {
+	batcher, many := s.o.Authority.(Batcher)
+	if !many {
+		if q, ok := e.account.Question(s.o.Now(), s.o.Terms); ok {
+			go s.send([]outgoing{{*take, e, q}}, s.askOne)
+		}
+		return
+	}
+	wait, kind := calm*s.o.Gather, 0
+	if urgent {
+		wait, kind = s.o.Gather, 1
+	}
+	box := &s.outbox
+	box.mu.Lock()
+	defer box.mu.Unlock()
+	if !e.queued {
+		e.queued = true
+		box.queue = append(box.queue, outgoing{take: *take, entry: e})
+	}
+	if box.leaving[kind] {
+		return
+	}
+	box.leaving[kind] = true
+	go func() {
+		if wait > 0 {
+			time.Sleep(wait)
+		}
+		for all := s.gathered(kind); len(all) > 0; {
+			n := min(len(all), mostTogether)
+			s.send(all[:n], func(ctx context.Context, asked []Asked) { batcher.AskAll(ctx, s.o.Replica, asked) })
+			all = all[n:]
+		}
+	}()
+}
+
+// gathered is what to ask now.
+func (s *Store) gathered(kind int) []outgoing {
+	box := &s.outbox
+	box.mu.Lock()
+	all := box.queue
+	box.queue, box.leaving[kind] = nil, false
+	box.mu.Unlock()
+	due := all[:0]
+	for _, o := range all {
+		o.entry.mu.Lock()
+		o.entry.queued = false
+		var ok bool
+		if o.q, ok = o.entry.account.Question(s.o.Now(), s.o.Terms); ok {
+			due = append(due, o)
+		}
+		o.entry.mu.Unlock()
+	}
+	return due
+}
+
+func (s *Store) askOne(ctx context.Context, asked []Asked) {
+	asked[0].Answer, asked[0].Err = s.o.Authority.Ask(ctx, s.o.Replica, asked[0].Of, asked[0].Question)
+}
+
+// send asks the authority, and wakes all who wait.
+func (s *Store) send(out []outgoing, ask func(context.Context, []Asked)) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.o.Deadline)
+	asked := make([]Asked, len(out))
+	for i := range out {
+		asked[i].Of, asked[i].Question = out[i].take, out[i].q
+	}
+	ask(ctx, asked)
+	cancel()
+	s.tell(asked)
+	for i := range out {
+		s.came(out[i].entry, &asked[i])
+	}
+}
+
+// tell tells of every message how it ended.
+func (s *Store) tell(asked []Asked) {
+	if s.answered == nil {
+		return
+	}
+	last := -1
+	for i := range asked {
+		if asked[i].Message > last {
+			last = asked[i].Message
+			s.answered(&asked[i].Of, worst(asked[i:]))
+		}
+	}
+}
+
+// worst is the error of a message, if there was one: that of the first of what was asked.
+func worst(asked []Asked) error {
+	for i := range asked {
+		if asked[i].Err != nil && asked[i].Message == asked[0].Message {
+			return asked[i].Err
+		}
+	}
+	return nil
+}
+
+// came notes what came of a question.
+func (s *Store) came(e *entry, a *Asked) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if a.Err != nil {
+		e.account.Failed(a.Question.Seq)
+	} else {
+		e.account.Answer(s.o.Now(), s.o.Terms, a.Answer, rand.N(s.o.Terms.Poll))
+	}
+	if e.waiting != nil {
+		e.waiting.err = a.Err
+		close(e.waiting.came)
+		e.waiting = nil
+	}
+}
