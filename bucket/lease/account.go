@@ -49,6 +49,7 @@ type Account struct {
 	batches [maxBatches]batch // the oldest first
 	count   int
 	held    int64 // tokens in batches
+	lost    int64 // tokens that expired since Lost was called
 
 	// The question that was sent last. Until it is answered, the same one is sent again: the authority knows it by its number.
 	seq    uint64
@@ -268,8 +269,15 @@ func (a *Account) Held(now int64) int64 {
 	return a.held
 }
 
+// Lost is how many tokens expired unused since it was called last.
+func (a *Account) Lost() (tokens int64) {
+	tokens, a.lost = a.lost, 0
+	return tokens
+}
+
 // Drop loses what is held, and what the last answer said: the limit is another one.
 func (a *Account) Drop() {
+	a.lost = add(a.lost, a.held)
 	a.count, a.held, a.short, a.left, a.full = 0, 0, false, 0, 0
 	a.open, a.flying, a.waiting = false, false, 0 // what comes still is of the old one
 }
@@ -313,6 +321,7 @@ func (a *Account) expire(now int64) {
 	old := 0
 	for old < a.count && a.batches[old].until <= now {
 		a.held -= a.batches[old].tokens
+		a.lost = add(a.lost, a.batches[old].tokens)
 		old++
 	}
 	a.drop(old)

@@ -99,6 +99,8 @@ func (s *Store) send(out []outgoing, ask func(context.Context, []Asked)) {
 	}
 	ask(ctx, asked)
 	cancel()
+	s.counts.messages.Add(1)
+	s.counts.questions.Add(uint64(len(asked)))
 	s.tell(asked)
 	for i := range out {
 		s.came(out[i].entry, &asked[i])
@@ -134,10 +136,16 @@ func (s *Store) came(e *entry, a *Asked) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if a.Err != nil {
+		s.counts.failed.Add(1)
 		e.account.Failed(a.Question.Seq)
 	} else {
+		s.counts.granted.Add(uint64(a.Answer.Tokens))
+		if a.Answer.Tokens < a.Question.Want {
+			s.counts.short.Add(1)
+		}
 		e.account.Answer(s.o.Now(), s.o.Terms, a.Answer, rand.N(s.o.Terms.Poll))
 	}
+	s.counts.lost(&e.account)
 	if e.waiting != nil {
 		e.waiting.err = a.Err
 		close(e.waiting.came)

@@ -76,6 +76,7 @@ type Store struct {
 
 	answered func(*bucket.Take, error) // may be nil
 	outbox   outbox
+	counts   counts
 
 	shards [shards]shard
 }
@@ -210,6 +211,7 @@ func (s *Store) Return(takes []bucket.Take, until []int64) {
 		e.mu.Lock()
 		if e.shape == take.Shape {
 			e.account.Return(now, take.Cost, until[i])
+			s.counts.returned.Add(uint64(take.Cost))
 		}
 		e.mu.Unlock()
 	}
@@ -244,7 +246,7 @@ func (s *Store) entry(now int64, take *bucket.Take) *entry {
 	e := sh.entries[take.Key]
 	if e == nil {
 		if len(sh.entries) >= s.o.MaxAccounts/shards {
-			sh.forget(now)
+			s.counts.expired.Add(uint64(sh.forget(now)))
 		}
 		e = &entry{account: NewAccount(s.opened.Add(1)), shape: take.Shape}
 		sh.entries[take.Key] = e
@@ -255,18 +257,20 @@ func (s *Store) entry(now int64, take *bucket.Take) *entry {
 // looked is how many accounts are looked at for one that is idle, before one is forgotten that is not.
 const looked = 8
 
-// forget makes room for one. Whoever waits for an answer to an account that is forgotten gets it.
-func (sh *shard) forget(now int64) {
+// forget makes room for one, and reports how many tokens that loses. Whoever waits for an answer to an account that is forgotten gets it.
+func (sh *shard) forget(now int64) (lost int64) {
 	n := 0
 	for k, e := range sh.entries { // in an order that nobody can foresee
 		e.mu.Lock()
 		idle := e.account.Idle(now)
+		lost = add(e.account.Held(now), e.account.Lost())
 		e.mu.Unlock()
 		if n++; idle || n == looked {
 			delete(sh.entries, k)
-			return
+			return lost
 		}
 	}
+	return 0
 }
 
 // first tries a take for the first time.
@@ -355,7 +359,9 @@ func (s *Store) finish(now int64, take *bucket.Take, t *attempt, allowed bool, o
 	}
 	if !allowed && t.verdict == Admit && take.Cost > 0 {
 		e.account.Return(now, take.Cost, t.until)
+		s.counts.returned.Add(uint64(take.Cost))
 	}
+	s.counts.lost(&e.account)
 	e.report(now, take, out)
 }
 

@@ -416,3 +416,37 @@ func TestOnAnswerHearsOfEveryQuestion(t *testing.T) {
 		}
 	})
 }
+
+// What became of tokens is counted: given, used, brought back and lost.
+func TestStatus(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &authority{}
+		s := open(t, lease.Options{Authority: a})
+		sh := shape(t, 100, 100)
+		for range 50 { // enough to ask ahead
+			consume(t, s, of(1, sh, 1))
+			time.Sleep(time.Millisecond)
+		}
+		synctest.Wait()
+		got := s.Status()
+		if got.Accounts != 1 || got.Questions == 0 || got.Questions != got.Messages || got.Granted < 50 || got.Expired != 0 || got.Failed != 0 {
+			t.Errorf("after 50 takes: %+v", got)
+		}
+		time.Sleep(time.Second)
+		consume(t, s, of(1, sh, 1))
+		if late := s.Status(); late.Expired != got.Granted-50 || late.Granted != got.Granted+1 {
+			t.Errorf("after a second: %+v, want %d expired, and one more granted", late, got.Granted-50)
+		}
+		consume(t, s, of(1, sh, 5), of(2, sh, 101))
+		if late := s.Status(); late.Returned != 5 {
+			t.Errorf("after a denial elsewhere: %+v, want 5 returned", late)
+		}
+		a.behave(0, errAway)
+		if _, err := s.TryConsume(t.Context(), 0, []bucket.Take{of(3, sh, 1)}, make([]bucket.Outcome, 1)); err == nil {
+			t.Error("no error of an authority that is away")
+		}
+		if late := s.Status(); late.Failed != 1 || late.Accounts != 3 {
+			t.Errorf("after a failure: %+v", late)
+		}
+	})
+}

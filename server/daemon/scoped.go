@@ -29,6 +29,7 @@ func (s *shared) over(local *memory.Store) (headgate.Buckets, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.leases = leases
 	s.scoped, err = scoped.New(scoped.Options{
 		Local: local, Strict: s.strict, Leases: leases, Free: s.conf.LeaseFree, Replicas: s.members.Replicas,
 		Deadline: s.conf.Deadline, Fault: faulty, Server: s.link.Server, Changed: s.changed,
@@ -112,4 +113,9 @@ func (s *shared) lost(m *metrics.StoreStatus) {
 	}
 	m.Without = map[string]uint64{"failed": now.Failed, "denied": now.Denied, "share": now.Shared, "open": now.Opened}
 	m.Spared, m.Undone, m.Replayed, m.Missed = now.Spared, now.Undone, now.Replayed, now.Missed
+	held := s.leases.Status()
+	m.Leases = metrics.LeaseStatus{
+		Free: now.Free, Buckets: held.Accounts, Messages: held.Messages, Questions: held.Questions, Short: held.Short, Failed: held.Failed,
+		Granted: held.Granted, Returned: held.Returned, Expired: held.Expired,
+	}
 }

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headgate-io/headgate/bucket/lease"
 	buckets "github.com/headgate-io/headgate/bucket/redis"
 	"github.com/headgate-io/headgate/bucket/scoped"
 	"github.com/headgate-io/headgate/key"
@@ -31,6 +32,7 @@ type shared struct {
 	lessor  *buckets.Authority
 	members *buckets.Members
 	scoped  *scoped.Store // over makes it
+	leases  *lease.Store  // over makes it, too
 
 	mu        sync.Mutex
 	since     time.Time // guarded by mu; when the store began to answer, or ceased to

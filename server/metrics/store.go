@@ -24,6 +24,8 @@ type StoreStatus struct {
 	Replayed  uint64                 // buckets that were charged afterwards with what was admitted without it
 	Missed    uint64                 // those that could not be
 
+	Leases LeaseStatus
+
 	Calls  map[float64]uint64 // by seconds that they took at most
 	Count  uint64             // of calls
 	Sum    time.Duration      // that they took together
@@ -34,6 +36,19 @@ type StoreStatus struct {
 type StoreServer struct {
 	Lost  bool
 	Since time.Time // if so
+}
+
+// LeaseStatus is how limits of scope lease were spent.
+type LeaseStatus struct {
+	Free      uint64 // takes admitted out of the gateway's own part
+	Buckets   int    // that it remembers what it holds of
+	Messages  uint64 // to the store
+	Questions uint64 // in them, a bucket each
+	Short     uint64 // of those, that gave less than was wanted
+	Failed    uint64 // of those, that got no answer
+	Granted   uint64 // tokens; and of them
+	Returned  uint64 // that came back for another request
+	Expired   uint64 // that were not used in time
 }
 
 var (
@@ -52,6 +67,11 @@ var (
 	descStoreUndone    = describe("store_undone_total", "Requests that gave back what they took from the store, as another bucket denied them.")
 	descStoreReplayed  = describe("store_replayed_total", "Buckets of the store that were charged with what was admitted without it.")
 	descStoreMissed    = describe("store_missed_total", "Takes and buckets that could not be charged to the store afterwards.")
+	descLeaseFree      = describe("lease_free_takes_total", "Takes under rules of scope lease that this gateway admitted out of its own part of the limit, without the store.")
+	descLeaseBuckets   = describe("lease_buckets", "Buckets of the store that this gateway remembers what it holds of.")
+	descLeaseMessages  = describe("lease_messages_total", "Scripts that asked the store for tokens.")
+	descLeaseQuestions = describe("lease_questions_total", "Buckets that tokens were asked for of, by what was given: all that was wanted (full), less (short), or no answer (failed).", "answer")
+	descLeaseTokens    = describe("lease_tokens_total", "Tokens that the store gave (granted), of which some came back as another rule denied the request (returned), and some were not used in time (expired).", "what")
 	descStoreCalls     = describe("store_call_seconds", "Time that scripts on the store of shared buckets took.")
 	descStoreFailures  = describe("store_call_failures_total", "Scripts on the store of shared buckets that got no answer.")
 )
@@ -61,7 +81,8 @@ type storeGauges struct{ status func() StoreStatus }
 
 func (g *storeGauges) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descStoreUp, descStoreSince, descStoreReplicas, descStoreDivisor, descStoreStrangers, descStoreLost, descStoreLostSince, descStoreServer, descStoreServerAt,
-		descStoreLosses, descStoreWithout, descStoreSpared, descStoreUndone, descStoreReplayed, descStoreMissed, descStoreCalls, descStoreFailures} {
+		descStoreLosses, descStoreWithout, descStoreSpared, descStoreUndone, descStoreReplayed, descStoreMissed, descStoreCalls, descStoreFailures,
+		descLeaseFree, descLeaseBuckets, descLeaseMessages, descLeaseQuestions, descLeaseTokens} {
 		out <- d
 	}
 }
@@ -96,6 +117,16 @@ func (g *storeGauges) Collect(out chan<- prometheus.Metric) {
 	count(descStoreUndone, s.Undone)
 	count(descStoreReplayed, s.Replayed)
 	count(descStoreMissed, s.Missed)
+	l := s.Leases
+	gauge(descLeaseBuckets, float64(l.Buckets))
+	count(descLeaseFree, l.Free)
+	count(descLeaseMessages, l.Messages)
+	count(descLeaseQuestions, l.Questions-min(l.Questions, l.Short+l.Failed), "full")
+	count(descLeaseQuestions, l.Short, "short")
+	count(descLeaseQuestions, l.Failed, "failed")
+	count(descLeaseTokens, l.Granted, "granted")
+	count(descLeaseTokens, l.Returned, "returned")
+	count(descLeaseTokens, l.Expired, "expired")
 	out <- prometheus.MustNewConstHistogram(descStoreCalls, s.Count, s.Sum.Seconds(), s.Calls)
 	count(descStoreFailures, s.Failed)
 }
