@@ -24,3 +24,29 @@ func TestSplitTakesAllocateNothing(t *testing.T) {
 		}
 	}
 }
+
+// A take that its lane admits costs no more than a few takes of a local bucket, and nothing on the heap.
+func TestLaneTakesAllocateNothing(t *testing.T) {
+	roomy := rate.Limit{Tokens: 1e9, Per: time.Second, Burst: 1e9}
+	s, _, now := laned(t, 4, scoped.Options{})
+	one := []bucket.Take{take(t, 1, roomy, bucket.Lease, 0)}
+	outs := make([]bucket.Outcome, 1)
+	if n := testing.AllocsPerRun(100, func() { _, _ = s.TryConsume(context.Background(), now.Load(), one, outs) }); n >= 1 {
+		t.Errorf("a decision allocates %v times, want 0", n)
+	}
+}
+
+func BenchmarkLane(b *testing.B) {
+	roomy := rate.Limit{Tokens: 1e9, Per: time.Second, Burst: 1e9}
+	for _, scope := range []bucket.Scope{bucket.Local, bucket.Split, bucket.Lease} {
+		b.Run([]string{"local", "split", "strict", "lease"}[scope], func(b *testing.B) {
+			s, _, now := laned(b, 4, scoped.Options{})
+			one := []bucket.Take{take(b, 1, roomy, scope, 0)}
+			outs := make([]bucket.Outcome, 1)
+			b.ReportAllocs()
+			for b.Loop() {
+				_, _ = s.TryConsume(context.Background(), now.Load(), one, outs)
+			}
+		})
+	}
+}

@@ -43,11 +43,12 @@ type plan struct {
 	peer     bool          // and envoyproxy/ratelimit
 	rounds   int           // of decisions that are counted; 0 for none
 	sample   time.Duration // how long one of them lasts
+	calls    bool          // count what the store is asked about many keys
 	dry      bool
 }
 
 func run(args []string, stdout, stderr io.Writer) error {
-	p := plan{traffics: traffics, naive: true, peer: true, faults: allFaults}
+	p := plan{traffics: traffics, naive: true, peer: true, calls: true, faults: allFaults}
 	flags := flag.NewFlagSet("scaling", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.Int64Var(&p.limit, "limit", 200, "tokens a second, and the burst")
@@ -91,7 +92,7 @@ func run(args []string, stdout, stderr io.Writer) error {
 	return errors.Join(p.publish(found, time.Now(), stdout, stderr), found.beyond())
 }
 
-var allParts = []string{"cells", "naive", "ratelimit", "faults", "decisions"}
+var allParts = []string{"cells", "naive", "ratelimit", "faults", "decisions", "calls"}
 
 // choose leaves out what is not among parts.
 func (p *plan) choose(parts []string) error {
@@ -105,6 +106,7 @@ func (p *plan) choose(parts []string) error {
 		p.scopes = nil
 	}
 	p.naive, p.peer = !without("naive"), !without("ratelimit")
+	p.calls = !without("calls")
 	if without("faults") {
 		p.faults = nil
 	}
@@ -122,6 +124,7 @@ type findings struct {
 	Cells     []Cell
 	Faults    []Fault
 	Decisions [][]Work // by contender, a sample each round
+	Calls     []CallCell
 }
 
 // beyond is an error if a Headgate admitted more than is published.
@@ -185,7 +188,12 @@ func (p plan) all(stderr io.Writer) (found *findings, err error) {
 		}
 	}
 	if p.rounds > 0 {
-		found.Decisions, err = f.decisions(peer)
+		if found.Decisions, err = f.decisions(peer); err != nil {
+			return nil, err
+		}
+	}
+	if p.calls {
+		found.Calls, err = countCalls(callLimits, callScopes, callSpan, progress)
 	}
 	return found, err
 }

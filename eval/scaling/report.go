@@ -47,6 +47,10 @@ func (p plan) page(found *findings, now time.Time) string {
 		fmt.Fprintf(&b, "\n### What a decision costs\n\nMedians of %d rounds in turn, with the range; %d ask at the same time, about %d keys at random, none of which is ever over its limit.\n\n%s",
 			len(found.Decisions[0]), askers, subjects, decisionTable(found.Decisions))
 	}
+	if len(found.Calls) > 0 {
+		fmt.Fprintf(&b, "\n### What the store is asked\n\n%d decisions a second at %d replicas about %d keys, for %v in each row. A call is one script, as `INFO commandstats` counts.\n\n%s",
+			callRate, callReplicas, callKeys, callSpan, callTable(found.Calls))
+	}
 	return b.String()
 }
 
@@ -85,6 +89,7 @@ func (found *findings) goals() page.Table {
 		ratios := found.ratios(len(contenders) - 1)
 		row("`strict` decisions of `Check` with a second of its process's CPU, relative to the better of envoyproxy/ratelimit", "≥ 8", ranged(ratios, "%.1f"), median(ratios) >= 8)
 	}
+	callGoals(found.Calls, row)
 	for _, f := range found.Faults {
 		if f.Name == frozenUnderLoad.name {
 			row("p99 of requests while the store is frozen for 10 s under load, beyond that of before", "≤ 5 ms", fmt.Sprint(micro(f.Amid-f.Quiet)), f.Amid-f.Quiet <= 5*time.Millisecond)

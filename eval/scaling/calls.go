@@ -1,0 +1,285 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/bucket/lease"
+	"github.com/headgate-io/headgate/bucket/memory"
+	"github.com/headgate-io/headgate/bucket/scoped"
+	"github.com/headgate-io/headgate/key"
+	"github.com/headgate-io/headgate/rate"
+	shared "github.com/headgate-io/headgate/server/redis"
+
+	buckets "github.com/headgate-io/headgate/bucket/redis"
+	"github.com/headgate-io/headgate/eval/page"
+)
+
+// What the store is asked is counted where many keys are limited at once, most of them seldom asked for: by Zipf's law with an exponent of one, the
+// nth key gets an nth of what the first gets. The replicas are stores of this process, each with a client of its own, as a gateway has them.
+const (
+	callReplicas = 4
+	callKeys     = 10_000
+	callRate     = 5_000 // decisions a second, of all replicas
+	callCallers  = 64
+	callSpan     = 5 * time.Second
+	callGather   = 500 * time.Microsecond // as gateways have it
+)
+
+// callScope is a scope and how much of its limit is free.
+type callScope struct {
+	name  string
+	scope bucket.Scope
+	free  int
+	wait  time.Duration // for others to go by the same message
+}
+
+var callScopes = []callScope{
+	{"local", bucket.Local, 0, 0}, {"strict", bucket.Strict, 0, 0}, {"lease without a free part", bucket.Lease, 0, callGather}, {"lease", bucket.Lease, 20, callGather},
+}
+
+// CallCell is what one scope cost under one limit.
+type CallCell struct {
+	Scope     string
+	Limit     int64 // a second, and burst
+	Calls     int64 // scripts that the server ran
+	Decisions int64
+	CPU       float64       // of the server, in seconds
+	Used      float64       // of what could be admitted
+	Median    time.Duration // that a decision took
+	P99       time.Duration
+	Failed    int64
+}
+
+func (c CallCell) String() string {
+	return fmt.Sprintf("%-16s %4d per second: %6d calls for %6d decisions, %.3f s of the server, used %.3f, median %v, p99 %v, %d failed", c.Scope, c.Limit, c.Calls, c.Decisions,
+		c.CPU, c.Used, c.Median, c.P99, c.Failed)
+}
+
+// callLimits are the limits of each key, a second, and their bursts.
+var callLimits = []int64{100, 1000}
+
+// countCalls measures scopes under one limit after the other, on a server of its own.
+func countCalls(limits []int64, scopes []callScope, span time.Duration, progress func(string, ...any)) (cells []CallCell, err error) {
+	dir, err := os.MkdirTemp("", "headgate-scaling-calls-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	store, err := startRedis(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer store.stop()
+	for _, limit := range limits {
+		for _, scope := range scopes {
+			cell, err := count(store, scope, limit, span)
+			if err != nil {
+				return nil, fmt.Errorf("calls of %s: %w", scope.name, err)
+			}
+			progress("%v", cell)
+			cells = append(cells, cell)
+		}
+	}
+	return cells, nil
+}
+
+// replicas are stores as gateways make them.
+func replicas(store *redis, scope callScope) (stores []*scoped.Store, stop func(), err error) {
+	var clients []*shared.Client
+	stop = func() {
+		for _, c := range clients {
+			c.Close()
+		}
+	}
+	prefix := "c" + strconv.Itoa(int(rand.Uint32()))
+	for range callReplicas {
+		client, err := shared.Dial(shared.Options{Addresses: []string{store.address}})
+		if err != nil {
+			return nil, stop, err
+		}
+		clients = append(clients, client)
+		local, err := memory.New(memory.Options{})
+		if err != nil {
+			return nil, stop, err
+		}
+		strict, err := buckets.New(buckets.Options{Server: client, Prefix: prefix})
+		if err != nil {
+			return nil, stop, err
+		}
+		authority, err := buckets.NewAuthority(strict, buckets.AuthorityOptions{})
+		if err != nil {
+			return nil, stop, err
+		}
+		leases, err := lease.New(lease.Options{Authority: authority, Deadline: callDeadline, Gather: scope.wait})
+		if err != nil {
+			return nil, stop, err
+		}
+		one, err := scoped.New(scoped.Options{
+			Local: local, Strict: strict, Leases: leases, Free: scope.free, Deadline: callDeadline,
+			Replicas: func() int { return callReplicas }, Began: time.Now().Add(-time.Hour).UnixNano(), // whose lanes have filled
+		})
+		if err != nil {
+			return nil, stop, err
+		}
+		stores = append(stores, one)
+	}
+	return stores, stop, nil
+}
+
+// callDeadline is longer than that of gateways: the machine that measures runs everything at once.
+const callDeadline = 100 * time.Millisecond
+
+// zipf draws numbers below callKeys, by a law with an exponent of one.
+type zipf []float64
+
+func newZipf() zipf {
+	z, sum := make(zipf, callKeys), 0.0
+	for i := range z {
+		sum += 1 / float64(i+1)
+		z[i] = sum
+	}
+	return z
+}
+
+func (z zipf) draw(r *rand.Rand) int {
+	return min(sort.SearchFloat64s(z, r.Float64()*z[len(z)-1]), len(z)-1)
+}
+
+// count fills one cell.
+func count(store *redis, scope callScope, limit int64, span time.Duration) (cell CallCell, err error) {
+	shape, err := rate.Compile(rate.Limit{Tokens: limit, Per: time.Second, Burst: limit})
+	if err != nil {
+		return cell, err
+	}
+	stores, stop, err := replicas(store, scope)
+	defer stop()
+	if err != nil {
+		return cell, err
+	}
+	law := newZipf()
+	before, cpu, err := store.work()
+	if err != nil {
+		return cell, err
+	}
+	var mu sync.Mutex
+	var took []time.Duration
+	wanted, admitted := make([]int64, callKeys), int64(0)
+	cell = CallCell{Scope: scope.name, Limit: limit}
+	began := time.Now()
+	var all sync.WaitGroup
+	for caller := range callCallers {
+		all.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(caller), 1))
+			own := make([]time.Duration, 0, int(span.Seconds()*callRate/callCallers)+1)
+			mine, passed, failed := make([]int64, callKeys), int64(0), int64(0)
+			outs := make([]bucket.Outcome, 1)
+			for next := began; next.Sub(began) < span; next = next.Add(time.Duration(r.ExpFloat64() * callCallers / callRate * float64(time.Second))) {
+				time.Sleep(time.Until(next))
+				n := law.draw(r)
+				take := []bucket.Take{{Key: key.Key{Hi: uint64(n)*0x9e3779b97f4a7c15 + 1, Lo: uint64(n)*0xbf58476d1ce4e5b9 + 7}, Shape: shape, Cost: 1, Reach: bucket.NewReach(scope.scope, bucket.LossClosed)}}
+				mine[n]++
+				start := time.Now()
+				allowed, err := stores[r.IntN(callReplicas)].TryConsume(context.Background(), start.UnixNano(), take, outs)
+				own = append(own, time.Since(start))
+				if err != nil {
+					failed++
+				} else if allowed {
+					passed++
+				}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			took = append(took, own...)
+			admitted += passed
+			cell.Failed += failed
+			for n := range mine {
+				wanted[n] += mine[n]
+			}
+		})
+	}
+	all.Wait()
+	seconds := time.Since(began).Seconds()
+	after, cpuAfter, err := store.work()
+	if err != nil {
+		return cell, err
+	}
+	could := int64(0)
+	for _, n := range wanted {
+		could += min(n, limit+int64(float64(limit)*seconds))
+	}
+	slices.Sort(took)
+	cell.Calls, cell.CPU, cell.Decisions = after-before, cpuAfter-cpu, int64(len(took))
+	cell.Used, cell.Median, cell.P99 = float64(admitted)/float64(could), took[len(took)/2], took[len(took)*99/100]
+	return cell, nil
+}
+
+// work is how many scripts the server has run, and how many seconds of processor time it took for all it did.
+func (r *redis) work() (scripts int64, cpu float64, err error) {
+	if scripts, err = r.calls(); err != nil {
+		return 0, 0, err
+	}
+	info, err := r.do("INFO cpu")
+	if err != nil {
+		return 0, 0, err
+	}
+	for line := range strings.Lines(info) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		if name == "used_cpu_sys" || name == "used_cpu_user" {
+			seconds, err := strconv.ParseFloat(value, 64)
+			if err != nil {
+				return 0, 0, fmt.Errorf("INFO cpu: %w", err)
+			}
+			cpu += seconds
+		}
+	}
+	return scripts, cpu, nil
+}
+
+// callTable is what the store was asked.
+func callTable(cells []CallCell) page.Table {
+	t := page.Table{{"limit of each key", "scope", "calls", "of those of `strict`", "µs of the store for a decision", "of the limits used", "median of a decision", "99 % of decisions", "failed"}}
+	for _, c := range cells {
+		t = append(t, []string{fmt.Sprintf("%d/s", c.Limit), c.Scope, fmt.Sprint(c.Calls), fmt.Sprintf("%.3f", c.of(cells)), fmt.Sprintf("%.1f", c.CPU*1e6/float64(c.Decisions)),
+			fmt.Sprintf("%.3f", c.Used), fmt.Sprint(c.Median), fmt.Sprint(c.P99.Round(time.Microsecond)), fmt.Sprint(c.Failed)})
+	}
+	return t
+}
+
+// beside is the cell of another scope under the same limit.
+func (c CallCell) beside(cells []CallCell, scope string) (other CallCell) {
+	for _, o := range cells {
+		if o.Scope == scope && o.Limit == c.Limit {
+			other = o
+		}
+	}
+	return other
+}
+
+// of is how many calls it took, relative to those of strict.
+func (c CallCell) of(cells []CallCell) float64 {
+	return float64(c.Calls) / float64(max(1, c.beside(cells, "strict").Calls))
+}
+
+// callGoals are what leases are to reach.
+func callGoals(cells []CallCell, row func(goal, wanted, measured string, reached bool)) {
+	for _, c := range cells {
+		if c.Scope != "lease" {
+			continue
+		}
+		under := fmt.Sprintf(", %d per second a key, by Zipf's law", c.Limit)
+		added := c.Median - c.beside(cells, "local").Median
+		row("calls of `lease` to the store, relative to `strict`, at 4 replicas"+under, "≤ 0.1", fmt.Sprintf("%.3f", c.of(cells)), c.of(cells) <= 0.1)
+		row("of the limits used by `lease`"+under, "≥ 0.97", fmt.Sprintf("%.3f", c.Used), c.Used >= 0.97)
+		row("what `lease` adds to the median of a decision"+under, "≤ 2 µs", fmt.Sprint(added), added <= 2*time.Microsecond)
+	}
+}
