@@ -99,12 +99,21 @@ func (s *Store) send(out []outgoing, ask func(context.Context, []Asked)) {
 	}
 	ask(ctx, asked)
 	cancel()
-	s.counts.messages.Add(1)
+	s.counts.messages.Add(messages(asked))
 	s.counts.questions.Add(uint64(len(asked)))
 	s.tell(asked)
 	for i := range out {
 		s.came(out[i].entry, &asked[i])
 	}
+}
+
+// messages is how many messages it took. They are numbered as the first of what they held was asked.
+func messages(asked []Asked) uint64 {
+	last := 0
+	for i := range asked {
+		last = max(last, asked[i].Message)
+	}
+	return uint64(last + 1)
 }
 
 // tell tells of every message how it ended.

@@ -3,6 +3,7 @@ package lease_test
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -99,10 +100,10 @@ func TestQuestionsFailTogether(t *testing.T) {
 		b := &batcher{}
 		b.behave(0, errAway)
 		s := open(t, lease.Options{Authority: b})
-		failures := 0
+		var failures atomic.Int64
 		s.OnAnswer(func(_ *bucket.Take, err error) {
 			if err != nil {
-				failures++
+				failures.Add(1)
 			}
 		})
 		var all sync.WaitGroup
@@ -114,8 +115,8 @@ func TestQuestionsFailTogether(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if sent := len(b.sent()); failures != sent {
-			t.Errorf("%d messages failed, and %d failures were told of", sent, failures)
+		if sent := len(b.sent()); failures.Load() != int64(sent) {
+			t.Errorf("%d messages failed, and %d failures were told of", sent, failures.Load())
 		}
 	})
 }

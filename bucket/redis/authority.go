@@ -69,7 +69,7 @@ func (a *Authority) Ask(ctx context.Context, replica uint64, of bucket.Take, q l
 
 // AskAll answers many questions by one script; in a cluster by one for every tag. Questions about one bucket are not asked together.
 func (a *Authority) AskAll(ctx context.Context, replica uint64, asked []lease.Asked) {
-	groups, numbers, number := map[uint16][]*posed{}, map[uint16]int{}, 0
+	groups, numbers := map[uint16][]*posed{}, map[uint16]int{}
 	for i := range asked {
 		p, err := a.pose(replica, asked[i].Of, asked[i].Question)
 		if err != nil {
@@ -82,8 +82,7 @@ func (a *Authority) AskAll(ctx context.Context, replica uint64, asked []lease.As
 			tag = asked[i].Of.Tag
 		}
 		if groups[tag] == nil {
-			number++
-			numbers[tag] = number
+			numbers[tag] = len(groups)
 		}
 		asked[i].Message = numbers[tag]
 		groups[tag] = append(groups[tag], p)

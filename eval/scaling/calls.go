@@ -44,7 +44,7 @@ type callScope struct {
 }
 
 var callScopes = []callScope{
-	{"local", bucket.Local, 0, 0}, {"strict", bucket.Strict, 0, 0}, {"lease without a free part", bucket.Lease, 0, callGather}, {"lease", bucket.Lease, 20, callGather},
+	{"local", bucket.Local, 0, 0}, {"strict", bucket.Strict, 0, 0}, {"lease without a free part", bucket.Lease, 0, callGather}, {"lease", bucket.Lease, leaseFree, callGather},
 }
 
 // CallCell is what one scope cost under one limit.
