@@ -104,7 +104,7 @@ func limit(tokens int64, per time.Duration, burst int64) rate.Limit {
 // Where each replica has something to itself, keys that are asked for seldom send no message, and the limit is used all the same; all of it but what
 // replicas have to themselves that nobody asks.
 func TestFreeParts(t *testing.T) {
-	const end = 10 * time.Second
+	const end = 4 * time.Second
 	for _, c := range []struct {
 		name     string
 		share    func(i int) float64 // of the demand

@@ -3,7 +3,8 @@
 //
 //	take            asked                              if another one denies
 //	local, split    the local store, first by Peek     nothing was taken
-//	lease           what this replica holds            returned to the account, all of it
+//	lease           a local lane, first of all; else   nothing was taken
+//	                what this replica holds            returned to the account, all of it
 //	strict          the shared store, one script       given back, less what has drained
 //	local, split    the local store                    it is the last
 //
