@@ -32,7 +32,7 @@ const (
 	callRate     = 5_000 // decisions a second, of all replicas
 	callCallers  = 64
 	callSpan     = 5 * time.Second
-	callGather   = 500 * time.Microsecond // as gateways have it
+	callGather   = time.Millisecond // as gateways have it
 )
 
 // callScope is a scope and how much of its limit is free.

@@ -39,7 +39,7 @@ func (s *shared) over(local *memory.Store) (headgate.Buckets, error) {
 
 // gather is how long questions about leases wait for others to go by the same
 // script. Only requests that have to wait for the store wait for it.
-const gather = 500 * time.Microsecond
+const gather = time.Millisecond
 
 // keeps says why the store cannot count a limit, or what is left of it beside
 // the parts that gateways have to themselves.
