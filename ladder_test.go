@@ -34,7 +34,7 @@ func (claims) Verify(_ context.Context, text string) (identity.Claims, error) {
 	return identity.Claims{Subject: "s", Project: "acme", Tier: text[len("token."):], Until: epoch.Add(time.Hour)}, nil
 }
 
-func newClimber(t testing.TB, size int, token, named bool) *climber {
+func newClimber(t testing.TB, size int, token, named bool, change ...func(*headgate.Options)) *climber {
 	t.Helper()
 	digester, err := identity.NewDigester(make([]byte, 32))
 	if err != nil {
@@ -56,10 +56,10 @@ func newClimber(t testing.TB, size int, token, named bool) *climber {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x.bench = newBench(t, []string{"GET /a"}, nil, func(o *headgate.Options) {
+	x.bench = newBench(t, []string{"GET /a"}, nil, append([]func(*headgate.Options){func(o *headgate.Options) {
 		o.Policies, o.Identities, o.Buckets = x.rules, who, buckets
 		o.NamedTiers = func() bool { return named }
-	})
+	}}, change...)...)
 	return x
 }
 
@@ -267,5 +267,30 @@ func TestLadderAllocatesNothing(t *testing.T) {
 	r := x.as(t, "free")
 	if n := testing.AllocsPerRun(200, func() { x.Check(context.Background(), r) }); n >= allocationsUnderTest {
 		t.Errorf("Check allocates %v times, want 0", n)
+	}
+}
+
+// BenchmarkCheckTier is Check for keys that name their tier, of three that have
+// rules: in the smallest two larger buckets have to have room as well, in the
+// largest none.
+func BenchmarkCheckTier(b *testing.B) {
+	rules := []policy.Rule{
+		{Endpoint: policy.Default, Limit: 1 << 37},
+		{Endpoint: policy.Default, Tier: "free", Limit: 1 << 38},
+		{Endpoint: policy.Default, Tier: "gold", Limit: 1 << 39},
+		{Endpoint: policy.Default, Tier: "bulk", Limit: 1 << 40},
+	}
+	for _, tier := range []string{"free", "gold", "bulk"} {
+		b.Run(tier, func(b *testing.B) {
+			x := newClimber(b, 1<<20, false, true)
+			x.load(b, rules...)
+			r, ctx := x.as(b, tier), context.Background()
+			b.ReportAllocs()
+			for b.Loop() {
+				if d := x.Check(ctx, r); !d.Allowed {
+					b.Fatal(d.Reason)
+				}
+			}
+		})
 	}
 }

@@ -1,6 +1,8 @@
 package headgate
 
 import (
+	"slices"
+
 	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/key"
@@ -24,19 +26,22 @@ func (l *Limiter) guard(t *trip) {
 // credential says in which one it is; see policy.Set.Climb.
 func (l *Limiter) guardLadder(t *trip) {
 	t.guards = t.set.Climb(t.guards, l.clock.Wall(t.now), t.match, t.who.Project, t.applied[:t.named], t)
+	if len(t.guards) == 0 {
+		return
+	}
+	first := len(t.takes)
+	t.takes = slices.Grow(t.takes, len(t.guards))[:first+len(t.guards)]
 	for i := range t.guards {
-		g := &t.guards[i]
-		own, shape := &t.takes[g.Of], t.set.Terms(t.applied[g.Of].Rule).Shape
-		t.applied = append(t.applied, t.applied[g.Of])
-		t.takes = append(t.takes, bucket.Take{
-			Key: l.guardKey(t, g, false), Since: g.Since, Before: g.Before, Cost: t.cost,
-			Shape: g.Shape.Grow(own.Shape.Burst() - shape.Burst()), // by an allowance
-			Tag:   own.Tag, Reach: own.Reach,
-		})
+		g, take := &t.guards[i], &t.takes[first+i]
+		own, applied := &t.takes[g.Of], t.applied[g.Of]
+		t.applied = append(t.applied, applied)
+		*take = bucket.Take{Since: g.Since, Before: g.Before, Cost: t.cost, Shape: g.Shape, Tag: own.Tag, Reach: own.Reach}
+		take.Key = l.guardKey(t, g, false)
+		if shape := t.set.Terms(applied.Rule).Shape; own.Shape.Capacity != shape.Capacity { // by an allowance
+			take.Shape = g.Shape.Grow(own.Shape.Burst() - shape.Burst())
+		}
 	}
-	if len(t.guards) > 0 {
-		l.makeRoom(t)
-	}
+	l.makeRoom(t)
 }
 
 // guardMove adds attempts on the buckets that the caller had before its project

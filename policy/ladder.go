@@ -51,7 +51,7 @@ func (s *Set) Climb(dst []Guard, now int64, m endpoint.Match, project string, ap
 				continue
 			}
 			q := &s.rows[id]
-			if q.id == r.id || !s.above(q, r) || slices.ContainsFunc(dst[first:], func(g Guard) bool { return g.ID == q.id }) {
+			if q.id == r.id || !s.above(q, r) || guarded(dst[first:], q.id) {
 				continue
 			}
 			more := &s.extras[q.extra]
@@ -59,6 +59,17 @@ func (s *Set) Climb(dst []Guard, now int64, m endpoint.Match, project string, ap
 		}
 	}
 	return dst
+}
+
+// guarded reports whether one of the guards is of a rule. They are too large to
+// be copied for that.
+func guarded(by []Guard, rule uint64) bool {
+	for i := range by {
+		if by[i].ID == rule {
+			return true
+		}
+	}
+	return false
 }
 
 // above reports whether whatever r admits fits in a bucket of q.

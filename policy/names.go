@@ -47,8 +47,8 @@ func (t *names) name(n uint32) []byte {
 
 // find reports the number of s, or 0.
 func (t *names) find(s string) uint32 {
-	if s == "" {
-		return 0
+	if s == "" || len(t.ends) == 1 {
+		return 0 // without names a hash is work for nothing
 	}
 	n, _ := t.probe(s, t.hash(s))
 	return n
