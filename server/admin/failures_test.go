@@ -34,9 +34,11 @@ func TestNobodyFillsTheFailures(t *testing.T) {
 					f.begin(c.guesser(i), now)
 				}
 			}
+			// Others have a provider each: those of one are kept out together, if its
+			// places are the guesser's.
 			out := 0
 			for i := range uint64(2000) {
-				for _, other := range []netip.Addr{v6(0x2a000000_00000000 | i<<32), netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 1})} {
+				for _, other := range []netip.Addr{v6(0x2a000000_00000000 | i<<32), netip.AddrFrom4([4]byte{10 + byte(i>>8), byte(i), 0, 1})} {
 					if f.place(other).Debt != 0 {
 						out++
 					}

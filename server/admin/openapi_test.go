@@ -114,7 +114,7 @@ var samples = []sample{
 	{"getRequest", "GET", "/v1/requests/{first}", "", 200, nil},
 	{"approveRequest", "POST", "/v1/requests/{first}/approve", `{"limit":20,"per":"60s","burst":30,"for":"48h","note":"half of it","by":"ann"}`, 200, nil},
 	{"declineRequest", "POST", "/v1/requests/{second}/decline", `{"note":"twice","by":"ann"}`, 200, nil},
-	{"listFleet", "GET", "/v1/fleet", "", 200, nil},
+	{"listFleet", "GET", "/v1/fleet?limit=1&cursor=a", "", 200, nil},
 	{"listAudit", "GET", "/v1/audit?limit=1", "", 200, nil},
 	{"createToken", "POST", "/v1/tokens", `{"name":"sample","roles":["read"],"expires":"2099-01-01T00:00:00Z"}`, 201, nil},
 	{"listTokens", "GET", "/v1/tokens", "", 200, nil},

@@ -95,7 +95,7 @@ var operations = []operation{
 	{id: "approveRequest", method: "POST", path: "/v1/requests/{id}/approve", access: granters, changes: true, serve: (*Door).approveRequest},
 	{id: "declineRequest", method: "POST", path: "/v1/requests/{id}/decline", access: granters, changes: true, serve: (*Door).declineRequest},
 
-	{id: "listFleet", method: "GET", path: "/v1/fleet", access: readers, serve: (*Door).listFleet},
+	{id: "listFleet", method: "GET", path: "/v1/fleet", access: readers, query: []string{"limit", "cursor"}, serve: (*Door).listFleet},
 
 	{id: "listCalls", method: "GET", path: "/v1/calls", access: readers, query: []string{"limit", "cursor"}, serve: (*Door).listCalls},
 	{id: "listTokens", method: "GET", path: "/v1/tokens", access: readers, serve: (*Door).listTokens},

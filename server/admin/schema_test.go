@@ -18,7 +18,6 @@ import (
 	"github.com/headgate-io/headgate/policy/file"
 	"github.com/headgate-io/headgate/server/admin"
 	"github.com/headgate-io/headgate/server/developers"
-	"github.com/headgate-io/headgate/server/fleet"
 	"github.com/headgate-io/headgate/server/lint"
 )
 
@@ -55,7 +54,7 @@ var bodies = map[string]struct {
 	"approveRequest":      {admin.RequestApproval{}, []any{admin.Approved{}}},
 	"declineRequest":      {admin.RequestDecline{}, []any{admin.LimitRequest{}}},
 	"listAudit":           {nil, []any{admin.AuditPage{}}},
-	"listFleet":           {nil, []any{fleet.Report{}}},
+	"listFleet":           {nil, []any{admin.FleetPage{}}},
 	"listCalls":           {nil, []any{admin.Calls{}}},
 	"listTokens":          {nil, []any{admin.Tokens{}}},
 	"createToken":         {admin.NewToken{}, []any{admin.MadeToken{}}},

@@ -3,6 +3,7 @@ package client
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"net/http"
 	"net/url"
 	"slices"
@@ -40,7 +41,16 @@ func (c *Client) GrantBucket(ctx context.Context, which admin.BucketRequest) (do
 
 // Fleet reports the replicas that share the gateway's database.
 func (c *Client) Fleet(ctx context.Context) (report fleet.Report, err error) {
-	_, err = c.ask(ctx, question{method: http.MethodGet, path: "/v1/fleet"}, &report)
+	err = c.pages(ctx, "/v1/fleet", nil, func(text json.RawMessage, _ http.Header) (string, error) {
+		var page admin.FleetPage
+		if err := json.Unmarshal(text, &page); err != nil {
+			return "", err
+		}
+		// Of the database what is known last, and of the replicas all.
+		page.Replicas = append(report.Replicas, page.Replicas...)
+		report = page.Report
+		return page.Next, nil
+	})
 	return report, err
 }
 

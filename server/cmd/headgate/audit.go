@@ -1,10 +1,15 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -20,7 +25,7 @@ func newAudit() *cobra.Command {
 	var from configFlags
 	var by throughFlags
 	var limit int
-	var asJSON bool
+	var asJSON, wide bool
 	cmd := &cobra.Command{
 		Use:   "audit",
 		Short: "List what was done to buckets and to requests for a higher limit",
@@ -28,6 +33,9 @@ func newAudit() *cobra.Command {
 requests for a higher limit, newest first. ACTOR is who it was, as far as proven: a
 token's name, a local connection, the user of a command, the key of a caller. BY is
 who they say they are. Entries are never changed or deleted.
+
+An entry takes a line and those below that are indented: what was done, for whom and
+until when. --wide prints it in one line, and --json all that is known of it.
 
 Who changed a rule or a tier is in ` + "`headgate policy history`" + `, and who asked what of
 the admin listener, be it only to look, in ` + "`headgate admin calls`" + `.`,
@@ -41,7 +49,14 @@ the admin listener, be it only to look, in ` + "`headgate admin calls`" + `.`,
 				if err != nil {
 					return err
 				}
-				return writeAudit(cmd.OutOrStdout(), list, asJSON)
+				switch out := cmd.OutOrStdout(); {
+				case asJSON:
+					return writeAuditJSON(out, list)
+				case wide:
+					return writeAuditWide(out, list)
+				default:
+					return writeAudit(out, list)
+				}
 			})
 		},
 	}
@@ -49,6 +64,7 @@ the admin listener, be it only to look, in ` + "`headgate admin calls`" + `.`,
 	by.addFlags(cmd)
 	cmd.Flags().IntVar(&limit, "limit", 100, "how many entries, the newest")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().BoolVar(&wide, "wide", false, "print a line an entry, however long")
 	return cmd
 }
 
@@ -57,14 +73,77 @@ type audit interface {
 	ListAudit(ctx context.Context, most int) ([]store.Audit, error)
 }
 
-func writeAudit(w io.Writer, list []store.Audit, asJSON bool) error {
-	if asJSON {
-		rows := make([]admin.AuditEntry, len(list))
-		for i, a := range list {
-			rows[i] = admin.AuditEntryOf(a)
-		}
-		return writeJSON(w, rows)
+func writeAuditJSON(w io.Writer, list []store.Audit) error {
+	rows := make([]admin.AuditEntry, len(list))
+	for i, a := range list {
+		rows[i] = admin.AuditEntryOf(a)
 	}
+	return writeJSON(w, rows)
+}
+
+// writeAudit writes what fits a terminal of 100 columns, whatever names there are
+// of usual length.
+func writeAudit(w io.Writer, list []store.Audit) error {
+	var heads bytes.Buffer
+	table := newTable(&heads, "ID\tAT\tACTION\tACTOR\tBY")
+	for _, a := range list {
+		table.row(a.ID, a.At.Format(time.RFC3339), a.Action, a.Actor, dash(a.Claimed))
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	lines := strings.SplitAfter(heads.String(), "\n") // the title, a line an entry, and nothing
+	indent := strings.Index(lines[0], "AT")
+	out := bufio.NewWriter(w)
+	out.WriteString(lines[0])
+	for i, a := range list {
+		out.WriteString(lines[i+1])
+		for _, line := range folded(auditDetails(a), auditColumns-indent) {
+			fmt.Fprintf(out, "%*s%s\n", indent, "", line)
+		}
+	}
+	return out.Flush()
+}
+
+// auditColumns is how wide a terminal is taken to be.
+const auditColumns = 100
+
+// auditDetails says what was done, in pieces that are best kept whole.
+func auditDetails(a store.Audit) []string {
+	details := []string{a.Rule}
+	if a.Amount > 0 {
+		details[0] = fmt.Sprintf("%d to %s", a.Amount, a.Rule)
+	}
+	if a.Endpoint != a.Rule {
+		details = append(details, a.Endpoint)
+	}
+	details = append(details, a.Whose)
+	if !a.Expires.IsZero() {
+		details = append(details, "until "+a.Expires.Format(time.RFC3339))
+	}
+	for i := range details {
+		details[i] = plain(details[i])
+	}
+	return details
+}
+
+// folded joins pieces to lines of at most so many columns; a longer piece is a
+// line of its own.
+func folded(pieces []string, columns int) []string {
+	lines := pieces[:1:1]
+	for _, p := range pieces[1:] {
+		last := &lines[len(lines)-1]
+		*last += ","
+		if utf8.RuneCountInString(*last)+1+utf8.RuneCountInString(p) > columns-1 { // a comma may follow
+			lines = append(lines, p)
+			continue
+		}
+		*last += " " + p
+	}
+	return lines
+}
+
+func writeAuditWide(w io.Writer, list []store.Audit) error {
 	table := newTable(w, "ID\tAT\tACTOR\tBY\tACTION\tAMOUNT\tEXPIRES\tRULE\tENDPOINT\tWHOSE")
 	for _, a := range list {
 		amount, expires := "-", "-"

@@ -100,7 +100,7 @@ changed, 2 after a wrong call, and 3 if --dry-run found something to change.`,
 }
 
 func (f *planFlags) apply(ctx context.Context, cmd *cobra.Command, db rules.Editor, e store.Edit, o policy.CompileOptions) error {
-	now, _, err := db.Load(ctx)
+	now, err := loadAll(ctx, cmd, db)
 	if err != nil {
 		return err
 	}
@@ -111,15 +111,42 @@ func (f *planFlags) apply(ctx context.Context, cmd *cobra.Command, db rules.Edit
 	if !e.Replace {
 		after = rules.Merge(now, after)
 	}
-	if err := rules.CheckAll(now, after, o); err != nil {
-		return err // a plan that would be refused is none
+	var plan []store.Change
+	err = working(cmd, "comparing "+counted(len(after.Rules), "rule"), func() error {
+		if err := rules.CheckAll(now, after, o); err != nil {
+			return err // a plan that would be refused is none
+		}
+		plan = store.Compare(now, after)
+		return nil
+	})
+	if err != nil {
+		return err
 	}
-	done, err := f.confirm(cmd, store.Compare(now, after))
+	done, err := f.confirm(cmd, plan)
 	if done || err != nil {
 		return err
 	}
 	e.Base = now.Number // what the plan is made from
-	v, err := rules.Apply(ctx, db, author(f.why), e, o)
+	return f.write(ctx, cmd, db, len(plan), func() (store.Version, error) {
+		return rules.Apply(ctx, db, author(f.why), e, o)
+	})
+}
+
+// loadAll reads all rules.
+func loadAll(ctx context.Context, cmd *cobra.Command, db rules.Editor) (now policy.Document, err error) {
+	return now, working(cmd, "reading the rules", func() error {
+		now, _, err = db.Load(ctx)
+		return err
+	})
+}
+
+// write makes the changes of a plan, and says which version that is.
+func (f *planFlags) write(ctx context.Context, cmd *cobra.Command, db rules.Editor, changes int, change func() (store.Version, error)) error {
+	var v store.Version
+	err := working(cmd, "writing "+counted(changes, "change"), func() (err error) {
+		v, err = change()
+		return err
+	})
 	return f.report(ctx, cmd, db, v, err)
 }
 

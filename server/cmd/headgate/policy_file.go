@@ -35,10 +35,14 @@ shows what would be changed before it does it.`,
 			check := func(o policy.CompileOptions) error { return policy.Lint(doc, o).Err() }
 			return changeRules(cmd, &from, check, func(ctx context.Context, db editor, o policy.CompileOptions) error {
 				edit := store.Edit{Set: doc.Rules, Tiers: doc.Projects, Replace: replace, Action: store.ActionImport}
-				if _, err := rules.Apply(ctx, db, author(why), edit, o); err != nil {
+				err := working(cmd, "writing "+counted(len(doc.Rules), "rule"), func() error {
+					_, err := rules.Apply(ctx, db, author(why), edit, o)
+					return err
+				})
+				if err != nil {
 					return err
 				}
-				_, err := fmt.Fprintf(cmd.OutOrStdout(), "imported %d rules from %s\n", len(doc.Rules), args[0])
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "imported %d rules from %s\n", len(doc.Rules), args[0])
 				return err
 			})
 		},

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -42,18 +43,24 @@ changed, 2 after a wrong call, and 3 if --dry-run found something to change.`,
 }
 
 func (f *planFlags) rollback(ctx context.Context, cmd *cobra.Command, db rules.Editor, to int64, o policy.CompileOptions) error {
-	now, _, err := db.Load(ctx)
+	now, err := loadAll(ctx, cmd, db)
 	if err != nil {
 		return err
 	}
-	then, err := db.At(ctx, to)
+	var then policy.Document
+	err = working(cmd, fmt.Sprintf("reading version %d", to), func() (err error) {
+		then, err = db.At(ctx, to)
+		return err
+	})
 	if err != nil {
 		return sayNoVersion(err)
 	}
-	done, err := f.confirm(cmd, store.Compare(now, then))
+	plan := store.Compare(now, then)
+	done, err := f.confirm(cmd, plan)
 	if done || err != nil {
 		return err
 	}
-	v, err := rules.Rollback(ctx, db, author(f.why), to, now.Number, o)
-	return f.report(ctx, cmd, db, v, err)
+	return f.write(ctx, cmd, db, len(plan), func() (store.Version, error) {
+		return rules.Rollback(ctx, db, author(f.why), to, now.Number, o)
+	})
 }

@@ -40,7 +40,8 @@ func TestListsSayNothingToTheTerminal(t *testing.T) {
 		{2, []string{"key", "list"}},
 		{2, []string{"admin", "token", "list"}},
 		{2, []string{"admin", "calls"}},
-		{2, []string{"audit"}},
+		{3, []string{"audit"}},
+		{2, []string{"audit", "--wide"}},
 		{2, []string{"fleet"}},
 		{2, []string{"policy", "history", "--limit", "1"}},
 	} {
