@@ -98,10 +98,6 @@ type tx struct {
 	*sql.Tx
 	conn    *sql.Conn // that it runs on
 	dialect *dialect
-
-	// beside is another transaction, on another connection, that sees the same
-	// state; nil mostly.
-	beside *tx
 }
 
 func (t *tx) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {

@@ -52,29 +52,6 @@ func (s *Store) ReadSlowly(ctx context.Context) (rules []policy.Rule, err error)
 	return rules, err
 }
 
-// SameState makes two transactions, changes the database after the first has
-// its snapshot, and reports what a load thinks of the two.
-func (s *Store) SameState(ctx context.Context, change func()) (same bool, err error) {
-	e := s.db.(*embedded)
-	err = e.use(ctx, func(f *file) error {
-		version, err := f.version(ctx)
-		if err != nil {
-			return err
-		}
-		return f.read(ctx, func(one *tx) error {
-			if _, err := e.sameState(ctx, f, version, one); err != nil {
-				return err
-			}
-			change()
-			return f.read(ctx, func(two *tx) error {
-				same, err = e.sameState(ctx, f, version, one, two)
-				return err
-			})
-		})
-	})
-	return same, err
-}
-
 // NumberAmid is Number with something that goes on between the reading of the
 // changes and the writing of their versions.
 func (s *Store) NumberAmid(ctx context.Context, between func()) error {

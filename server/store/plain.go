@@ -131,11 +131,8 @@ func (p *plain) read(ctx context.Context, tx *tx) error {
 // when it met anything that is not as it should be: read, which is to follow,
 // finds it again and tells of it.
 func (p *plain) readFast(ctx context.Context, tx *tx) (done bool, err error) {
-	switch {
-	case tx.dialect.wire:
+	if tx.dialect.wire {
 		return p.readWire(ctx, tx)
-	case tx.beside != nil && len(p.rules) >= worthTwo:
-		return p.readTwice(ctx, tx)
 	}
 	return false, nil
 }
@@ -193,51 +190,3 @@ func arrange(rules []policy.Rule, places []spot) {
 		rules[hole], places[hole].at = first, hole
 	}
 }
-
-// worthTwo is how many rules are worth a second reader.
-const worthTwo = 10_000
-
-// readTwice reads the first half of the rows forwards and the other half
-// backwards, at the same time, so that the two meet.
-func (p *plain) readTwice(ctx context.Context, tx *tx) (done bool, err error) {
-	var first, last int64
-	if err := tx.QueryRowContext(ctx, "SELECT min(rowid), max(rowid) FROM policies").Scan(&first, &last); err != nil {
-		return false, err
-	}
-	middle := first + int64(uint64(last-first)/2)
-	var before, after int
-	failed := make(chan error, 1)
-	go func() {
-		failed <- p.half(ctx, tx.beside, fmt.Sprintf("WHERE rowid > %d ORDER BY rowid DESC", middle), len(p.rules)-1, -1, &after)
-	}()
-	err = p.half(ctx, tx, fmt.Sprintf("WHERE rowid <= %d ORDER BY rowid", middle), 0, 1, &before)
-	err2 := <-failed
-	switch {
-	case err != nil && err != errNotSound:
-		return false, err
-	case err2 != nil && err2 != errNotSound:
-		return false, err2
-	case err != nil || err2 != nil:
-		return false, nil
-	}
-	return true, p.full(before + after)
-}
-
-// half reads the rows that clauses choose to the places at, at+step and so on.
-func (p *plain) half(ctx context.Context, tx *tx, clauses string, at, step int, read *int) error {
-	r := newRow(p.store.db.name(), "policies", tx)
-	r.texts = newRecent(len(p.rules))
-	sound := true
-	err := p.store.scanRules(ctx, tx, r, plainColumns, clauses, nil, func(id int64) {
-		rule, ok := p.rule(r, id)
-		sound = sound && ok
-		p.put(at+step**read, rule)
-		*read++
-	})
-	if err == nil && !sound {
-		return errNotSound
-	}
-	return err
-}
-
-var errNotSound = errors.New("a value is not as it should be")

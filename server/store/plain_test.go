@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
-	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -37,7 +36,6 @@ func mixedRules() []policy.Rule {
 // What Load reads by short cuts is what the slow way reads, whatever lies where
 // in the table.
 func TestLoadReadsWhatTheSlowWayReads(t *testing.T) {
-	atLeastTwoProcessors(t)
 	for _, kind := range kinds {
 		t.Run(kind.name, func(t *testing.T) {
 			d := kind.make(t)
@@ -77,17 +75,8 @@ func firstDifference(got, want []policy.Rule) string {
 	return ""
 }
 
-func atLeastTwoProcessors(t *testing.T) {
-	t.Helper()
-	if before := runtime.GOMAXPROCS(0); before < 2 {
-		runtime.GOMAXPROCS(2)
-		t.Cleanup(func() { runtime.GOMAXPROCS(before) })
-	}
-}
-
 // Values that no rule has are reported by the short cuts in the same words.
 func TestLoadReportsWhatTheSlowWayReports(t *testing.T) {
-	atLeastTwoProcessors(t)
 	for _, kind := range kinds {
 		t.Run(kind.name, func(t *testing.T) {
 			d := kind.make(t)
@@ -123,29 +112,8 @@ func TestLoadOfAnAlteredColumn(t *testing.T) {
 	}
 }
 
-// Two connections are used only when they see one state.
-func TestTwoReadersSeeOneState(t *testing.T) {
-	s := open(t)
-	set := func() {
-		must(t, s.Set(t.Context(), tester, policy.Rule{Endpoint: "GET /a", Limit: rand.Int64N(1<<30) + 1}))
-	}
-	set()
-	for change, want := range map[string]bool{"nothing": true, "a rule": false} {
-		same, err := s.SameState(t.Context(), func() {
-			if !want {
-				set()
-			}
-		})
-		must(t, err)
-		if same != want {
-			t.Errorf("with %s changed between the snapshots, they are the same state: %v, want %v", change, same, want)
-		}
-	}
-}
-
 // Every load sees all of a transaction or none of it, however it reads.
 func TestLoadUnderChangesSeesOneState(t *testing.T) {
-	atLeastTwoProcessors(t)
 	d := kinds[0].make(t)
 	s := d.open(t)
 	must(t, s.Import(t.Context(), tester, policy.Document{Rules: manyRules(12_000)}, true))

@@ -12,10 +12,9 @@ import (
 
 // However the rules are read, a load of many tells that it gets on.
 func TestLoadTellsOfProgress(t *testing.T) {
-	atLeastTwoProcessors(t)
 	everywhere(t, func(t *testing.T, d database) {
 		s := d.open(t)
-		for _, rules := range []int{3000, 12_000} { // by one reader, and by two
+		for _, rules := range []int{3000, 12_000} {
 			must(t, s.Import(t.Context(), tester, policy.Document{Rules: manyRules(rules)}, true))
 			checkProgress(t, "a first load", d.open(t), rules)
 			checkProgress(t, "a later load", s, rules)

@@ -39,9 +39,6 @@ type embedded struct {
 	mu     sync.RWMutex
 	file   *file // guarded by mu
 	closed bool  // guarded by mu
-
-	loaded atomic.Bool // some load has succeeded
-	second sync.Mutex  // held by the load that has two connections
 }
 
 var _ engine = (*embedded)(nil)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"runtime"
 )
 
 // version reports a text that differs after every change that gateways must
@@ -32,57 +31,14 @@ func (e *embedded) load(ctx context.Context, do func(*tx) error) (version string
 		if version, err = f.version(ctx); err != nil {
 			return err
 		}
-		known := func(tx *tx) error {
+		return f.read(ctx, func(tx *tx) error {
 			if err := tx.checkSchema(ctx, f.known); err != nil {
 				return err
 			}
 			return do(tx)
-		}
-		if !e.mayReadTwice() {
-			return f.read(ctx, known)
-		}
-		defer e.second.Unlock()
-		return f.read(ctx, func(one *tx) error {
-			return f.read(ctx, func(two *tx) error {
-				same, err := e.sameState(ctx, f, version, one, two)
-				if err != nil {
-					return err
-				}
-				if same {
-					one.beside = two
-				}
-				return known(one)
-			})
 		})
 	})
-	if err == nil {
-		e.loaded.Store(true)
-	}
 	return version, err
-}
-
-// mayReadTwice reports whether a load may use a second connection, and a second
-// processor with it: one processor is left to the requests, but before the first
-// load there are none. It locks e.second if so, for two loads that each held a
-// connection and waited for another could wait for ever.
-func (e *embedded) mayReadTwice() bool {
-	processors := runtime.GOMAXPROCS(0)
-	return processors > 1 && (processors > 2 || !e.loaded.Load()) && e.second.TryLock()
-}
-
-// sameState makes two transactions take their snapshots, and reports whether
-// those are of one state: no rule has changed since the version was read, so
-// not between the two either. The connections are new perhaps, so it also looks
-// whether the file has been replaced.
-func (e *embedded) sameState(ctx context.Context, f *file, version string, txs ...*tx) (bool, error) {
-	for _, tx := range txs {
-		var n int
-		if err := tx.QueryRowContext(ctx, "SELECT count(*) FROM sqlite_schema").Scan(&n); err != nil {
-			return false, err
-		}
-	}
-	now, err := f.version(ctx)
-	return now == version && e.isCurrent(), err
 }
 
 // watch ends at once: nobody tells of changes, so they are looked for.
