@@ -49,7 +49,7 @@ type Options struct {
 }
 
 // Client is a connection to each server. It is safe for concurrent use, makes what breaks anew, and sends what is asked at the same time
-// together.
+// together (see gatherer).
 type Client struct {
 	client  rueidis.Client
 	options Options
@@ -61,6 +61,7 @@ type Client struct {
 type way struct {
 	failing atomic.Bool  // the last call got no answer
 	stuck   atomic.Int64 // calls on goroutines of their own
+	gather  gatherer
 }
 
 var _ redis.Evaler = (*Client)(nil)
@@ -126,9 +127,10 @@ func (o *Options) client() rueidis.ClientOption {
 	c := rueidis.ClientOption{
 		InitAddress: o.Addresses, Username: o.Username, Password: o.Password, SelectDB: o.Database, TLSConfig: o.TLS,
 		ClientName: "headgate", DisableCache: true, AlwaysPipelining: true,
-		DisableRetry:     true, // a take that is sent twice may be charged twice
-		ConnWriteTimeout: patience,
-		Dialer:           net.Dialer{Timeout: patience, KeepAlive: patience},
+		DisableRetry:      true, // a take that is sent twice may be charged twice
+		PipelineMultiplex: -1,   // one connection to a server: what is gathered shall stay together
+		ConnWriteTimeout:  patience,
+		Dialer:            net.Dialer{Timeout: patience, KeepAlive: patience},
 		// What a single address is, is said and not guessed.
 		ForceSingleClient: !o.Cluster && o.Sentinel == "",
 	}
@@ -182,7 +184,7 @@ const mostStuck = 1 << 12
 var errStuck = &redis.Error{Cause: redis.Unreachable, Err: errors.New("it does not answer, and too many calls wait for a connection")}
 
 func (c *Client) eval(ctx context.Context, call rueidis.Completed, w *way) (any, error) {
-	answer, err := c.client.Do(ctx, call).ToAny()
+	answer, err := w.gather.do(ctx, c.client, call).ToAny()
 	if failing := err != nil && Away(err); failing != w.failing.Load() {
 		w.failing.Store(failing)
 	}
