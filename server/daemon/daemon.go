@@ -297,10 +297,7 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 	if p.regions, err = newRegions(c.RegionFiles, o.Log); err != nil {
 		return nil, err
 	}
-	p.compile = policy.CompileOptions{
-		Endpoints: p.registry.Table, BurstPercent: c.BurstPercent, Costs: p.registry.Costs, Unseen: Unseen(c), Identified: p.registry.Identified,
-		Shared: c.Store.On(), Keeps: keeps(c.Store), Free: c.Store.LeaseFree,
-	}
+	p.compile = CompileOptions(c, p.registry)
 	p.database = newDatabase(c, OpenStore)
 	p.requests = &requests{db: p.database, keep: c.Developers.KeepRequests, log: o.Log}
 	if o.readOnly {

@@ -21,6 +21,18 @@ func Unseen(c config.Config) []policy.Subject {
 	return unseen
 }
 
+// CompileOptions is how rules are compiled, and checked, under c. Without r
+// nothing is known of the endpoints.
+func CompileOptions(c config.Config, r *Registry) policy.CompileOptions {
+	o := policy.CompileOptions{
+		BurstPercent: c.BurstPercent, Unseen: Unseen(c), Shared: c.Store.On(), Keeps: keeps(c.Store), Free: c.Store.LeaseFree,
+	}
+	if r != nil {
+		o.Endpoints, o.Costs, o.Identified = r.Table, r.Costs, r.Identified
+	}
+	return o
+}
+
 // Registry is which endpoints exist.
 type Registry struct {
 	Operations []openapi.Operation

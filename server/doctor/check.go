@@ -94,10 +94,11 @@ func checkDatabase(ctx context.Context, r *Report, c config.Config, registry *da
 	}
 	r.add(Finding{Setting: "db", Value: fmt.Sprintf("%s, %d rules, %d API keys", name, len(doc.Rules), len(keys)), Level: OK})
 	checkAdmin(r, c, tokens, now)
-	o := policy.CompileOptions{BurstPercent: c.BurstPercent, Unseen: daemon.Unseen(c), Now: now}
-	if registry != nil && registry.Table.Len() > 0 {
-		o.Endpoints, o.Costs, o.Identified = registry.Table, registry.Costs, registry.Identified
+	if registry != nil && registry.Table.Len() == 0 {
+		registry = nil // there is no document, which was told
 	}
+	o := daemon.CompileOptions(c, registry)
+	o.Now = now
 	problems := policy.Lint(doc, o)
 	for _, p := range problems.Errors() {
 		r.add(Finding{Setting: "rules", Level: Failure, Wrong: p.Error()})

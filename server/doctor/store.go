@@ -44,7 +44,7 @@ func checkStore(ctx context.Context, r *Report, c config.Config) {
 	case fault == nil:
 		r.add(Finding{Setting: "store.redis", Value: shown, Level: OK})
 	case redis.Away(fault):
-		r.add(Finding{Setting: "store.redis", Value: shown, Level: Failure, Wrong: fault.Error() + "; the gateway would start, and every gateway count alone"})
+		r.add(Finding{Setting: "store.redis", Value: shown, Level: Failure, Wrong: fault.Error() + "; the gateway would start, and each rule do as its on_store_loss says"})
 	default:
 		r.add(Finding{Setting: "store.redis", Value: shown, Level: Failure, Wrong: fault.Error()})
 	}

@@ -38,7 +38,7 @@ func TestStore(t *testing.T) {
 	s.want(doctor.Options{}, "store.tls.enabled", doctor.Note, "reads its password")
 
 	s.conf.Store.Redis, s.conf.Store.PasswordFile = []string{"127.0.0.1:1"}, ""
-	s.want(doctor.Options{}, "store.redis", doctor.Failure, "every gateway count alone")
+	s.want(doctor.Options{}, "store.redis", doctor.Failure, "each rule do as its on_store_loss says")
 	evicts := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
 	s.conf.Store.Redis = []string{evicts.Socket}
 	s.want(doctor.Options{}, "store.redis", doctor.Failure, "maxmemory-policy is allkeys-lru")

@@ -107,9 +107,9 @@ func lintExample(t *testing.T, files map[string]string, code string) lint.Result
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := lint.File(code+".yaml", lint.Options{Compile: policy.CompileOptions{
-		Endpoints: registry.Table, Costs: registry.Costs, Identified: registry.Identified, BurstPercent: c.BurstPercent, Unseen: daemon.Unseen(c), Shared: c.Store.On(), Now: today,
-	}})
+	o := daemon.CompileOptions(c, registry)
+	o.Now = today
+	r, err := lint.File(code+".yaml", lint.Options{Compile: o})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -260,6 +260,31 @@ func TestRefusedChangesChangeNothing(t *testing.T) {
 	}
 }
 
+// What is said of scopes depends on the store of the configuration, as it does at a start.
+func TestRulesAreCheckedAgainstTheStore(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "names", strings.Repeat("ab", 32)+"\n")
+	write(t, dir, "shared.yaml", "store: {redis: [\"127.0.0.1:1\"], secret_file: names}\n")
+	set := must(t, dir, "policy", "set", "POST /v1/payments", "5", "--scope", "strict", "--on-store-loss", "share")
+	if want := "set POST /v1/payments: 5 per 1s for each principal, scope strict, share while the store is lost\n"; set != want {
+		t.Errorf("set says %q, want %q", set, want)
+	}
+	must(t, dir, "policy", "set", "default", "20")
+	for config, want := range map[string]struct{ warns, silent string }{
+		"":            {"[unshared]", "[scattered]"},
+		"shared.yaml": {"[scattered]", "[unshared]"},
+	} {
+		_, out, _ := call(t, dir, "policy", "lint", "--config", config)
+		if !strings.Contains(out, want.warns) || strings.Contains(out, want.silent) {
+			t.Errorf("lint --config %q says\n%s, want %s and not %s", config, out, want.warns, want.silent)
+		}
+	}
+	uncounted := []string{"policy", "set", "GET /v1/items/{id}", "11", "--per", "86399s", "--burst", "53000000000", "--scope", "strict"}
+	if code, _, text := call(t, dir, append(uncounted, "--config", "shared.yaml")...); code == 0 || !strings.Contains(text, "a limit that the shared store can count") {
+		t.Errorf("a limit that the store cannot count: exit %d, %q, want it refused as a start would", code, text)
+	}
+}
+
 func TestPolicyRoundTrip(t *testing.T) {
 	dir := t.TempDir()
 	must(t, dir, "policy", "set", "GET /v1/items/{id}", "5", "--burst", "10", "--per", "60s", "--subject", "ip", "--mode", "shadow", "--name", "items")

@@ -134,14 +134,9 @@ type editor interface {
 }
 
 func compileOptions(c config.Config) (policy.CompileOptions, error) {
-	o := policy.CompileOptions{BurstPercent: c.BurstPercent, Unseen: daemon.Unseen(c)}
 	if len(c.OpenAPI)+len(c.Routes) == 0 {
-		return o, nil
+		return daemon.CompileOptions(c, nil), nil
 	}
 	registry, err := daemon.Endpoints(c)
-	if err != nil {
-		return o, err
-	}
-	o.Endpoints, o.Costs, o.Identified = registry.Table, registry.Costs, registry.Identified
-	return o, nil
+	return daemon.CompileOptions(c, registry), err
 }

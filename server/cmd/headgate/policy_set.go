@@ -200,6 +200,9 @@ func sentence(r policy.Rule) string {
 	if r.Scope != policy.Local {
 		text += ", scope " + r.Scope.String()
 	}
+	if r.Scope.Shared() && r.OnStoreLoss != policy.LossClosed {
+		text += ", " + r.OnStoreLoss.String() + " while the store is lost"
+	}
 	if r.Mode == policy.Shadow {
 		text += ", in shadow"
 	} else if r.EnforcePercent != 0 {
