@@ -79,10 +79,10 @@ func (c *Client) checkInfo(info map[string]string) error {
 	}
 	member := info["cluster_enabled"] == "1"
 	if member && !c.options.Cluster {
-		errs = append(errs, errors.New("it is a member of a cluster, where one script reaches the buckets of one tag only: want cluster: true"))
+		errs = append(errs, errors.New("it is a member of a cluster, where one script reaches the buckets of one tag only: want store.cluster: true"))
 	}
 	if !member && c.options.Cluster {
-		errs = append(errs, errors.New("it is no member of a cluster: want cluster: false"))
+		errs = append(errs, errors.New("it is no member of a cluster: want store.cluster: false"))
 	}
 	if info["role"] == "slave" && !member {
 		errs = append(errs, errors.New("it is a replica, which takes no writes: want the address of the primary, or sentinels and the name that they watch it by"))
@@ -162,7 +162,7 @@ var advice = []struct{ said, change string }{
 	{"can't access at least one of the keys", "the user needs all keys that begin with the prefix: want ~PREFIX* in its ACL, or another store.prefix"},
 	{"out of range", "the server has no database of this number: want store.database below its setting databases"},
 	{"unknown command", "the server needs the commands INFO, EVAL and EVALSHA: want Redis 6 or later, or Valkey"},
-	{"cluster support disabled", "it is no member of a cluster: want cluster: false"},
+	{"cluster support disabled", "it is no member of a cluster: want store.cluster: false"},
 	{"signed by unknown authority", "want store.tls.ca_file, the certificate of whoever signed the server's"},
 	{"certificate is valid for", "want store.tls.server_name, or an address, that the server's certificate is for"},
 	{"certificate is not valid for any names", "want store.tls.server_name, or an address, that the server's certificate is for"},

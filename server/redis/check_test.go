@@ -46,7 +46,7 @@ func TestWhatIsWrongAtStart(t *testing.T) {
 		"no scripts":                   {on("--rename-command", "EVAL", "", "--rename-command", "EVALSHA", ""), "the server needs the commands INFO, EVAL and EVALSHA"},
 		"a user who may not":           {on("--user", "default", "on", "nopass", "~*", "+@all", "-@scripting"), "the user needs the commands INFO, EVAL"},
 		"a replica":                    {on("--replicaof", "127.0.0.1 1"), "it is a replica, which takes no writes: want the address of the primary"},
-		"no cluster":                   {with(redis.Options{Addresses: []string{redistest.StartOnPort(t).Address()}}, func(o *redis.Options) { o.Cluster = true }), "it is no member of a cluster: want cluster: false"},
+		"no cluster":                   {with(redis.Options{Addresses: []string{redistest.StartOnPort(t).Address()}}, func(o *redis.Options) { o.Cluster = true }), "it is no member of a cluster: want store.cluster: false"},
 		"no addresses":                 {redis.Options{}, "redis: addresses is empty, want at least one host:port"},
 		"an address without a port":    {redis.Options{Addresses: []string{"redis.example.org"}}, `addresses[0] is "redis.example.org", want host:port`},
 		"several that are no cluster":  {redis.Options{Addresses: []string{"a:1", "b:1"}}, "addresses has 2 servers, want one; or cluster: true"},
@@ -68,7 +68,7 @@ func TestWhatIsWrongAtStart(t *testing.T) {
 func TestAMemberOfAClusterIsNoServerAlone(t *testing.T) {
 	servers := redistest.Cluster(t)
 	err := start(redis.Options{Addresses: []string{servers[0].Address()}})
-	if want := "it is a member of a cluster, where one script reaches the buckets of one tag only: want cluster: true"; err == nil || !strings.Contains(err.Error(), want) {
+	if want := "it is a member of a cluster, where one script reaches the buckets of one tag only: want store.cluster: true"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("start: %v, want %q", err, want)
 	}
 }
