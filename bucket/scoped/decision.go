@@ -23,6 +23,8 @@ type decision struct {
 	pasts [][rate.MaxPast + 1]rate.Past // of local takes, and of the rest
 	until []int64                       // of leased takes: when what they took expires
 
+	refuser *outage // that of a server for whose sake rules deny the request
+
 	partless bool // this replica has no part of limits that are divided
 }
 
@@ -119,7 +121,7 @@ func (d *decision) past() *[rate.MaxPast + 1]rate.Past {
 }
 
 func (s *Store) end(d *decision) {
-	d.takes = nil
+	d.takes, d.refuser = nil, nil
 	clear(d.admitted)
 	for _, g := range [...]*group{&d.local, &d.leased, &d.strict, &d.lanes, &d.rest} {
 		g.reset()
@@ -188,6 +190,7 @@ func (s *Store) close(ctx context.Context, d *decision) (bool, error) {
 	allowed, err := s.o.Local.Peek(ctx, d.now, d.local.takes, d.local.outs)
 	if allowed && err == nil {
 		s.counts.denied.Add(1)
+		d.refuser.denied.Add(1)
 		err = bucket.ErrLost
 	}
 	return false, err

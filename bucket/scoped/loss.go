@@ -3,6 +3,7 @@ package scoped
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/headgate-io/headgate/bucket"
@@ -14,6 +15,8 @@ import (
 type outage struct {
 	since    int64 // Unix nanoseconds
 	replicas int   // as it was then: nobody can say what it is now
+
+	denied, shared, opened atomic.Uint64 // as Server has them
 
 	mu    sync.Mutex
 	usage map[key.Key]*used // guarded by mu; what was admitted of each bucket, nil once that is being charged
@@ -74,8 +77,10 @@ func (s *Store) useOne(now int64, t *bucket.Take, o *outage) {
 	defer o.mu.Unlock()
 	if t.Reach.Loss() == bucket.LossShare {
 		s.counts.shared.Add(1)
+		o.shared.Add(1)
 	} else {
 		s.counts.opened.Add(1)
+		o.opened.Add(1)
 	}
 	if t.Cost <= 0 {
 		return

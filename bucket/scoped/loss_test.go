@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -28,13 +29,14 @@ func (r *remote) failing(fails bool) {
 func lose(t testing.TB, s *scoped.Store, far *remote, at int64) {
 	t.Helper()
 	far.failing(true)
+	before := s.Status().Failed
 	for i := range 5 {
 		allowed, err := s.TryConsume(context.Background(), at, []bucket.Take{take(t, 99, second, bucket.Strict, bucket.LossOpen)}, make([]bucket.Outcome, 1))
 		if allowed || !errors.Is(err, bucket.ErrLost) || !errors.Is(err, errGone) {
 			t.Fatalf("failure %d: %t, %v, want a denial: one answer that is missing is no store that is lost", i, allowed, err)
 		}
 	}
-	if st := s.Status(); !st.Lost || st.Since != at || st.Failed != 5 {
+	if st := s.Status(); !st.Lost || st.Since != at || st.Failed != before+5 {
 		t.Fatalf("after five failures: %+v, want lost", st)
 	}
 }
@@ -102,6 +104,34 @@ func TestLoss(t *testing.T) {
 				t.Errorf("told of %v, want of the loss and of its end", told)
 			}
 		})
+	}
+}
+
+// The end of an outage is told with what became of requests in that one, whatever was before.
+func TestTheEndOfAnOutageTellsOfThatOne(t *testing.T) {
+	far := newRemote(t)
+	var over []scoped.Server
+	s := open(t, scoped.Options{Strict: far, Replicas: func() int { return 1 }, Changed: func(one scoped.Server, _ scoped.Status) {
+		if !one.Lost {
+			over = append(over, one)
+		}
+	}})
+	at := start
+	for _, requests := range []map[bucket.Loss]int{{bucket.LossClosed: 3, bucket.LossOpen: 2, bucket.LossShare: 1}, {bucket.LossClosed: 1}} {
+		lose(t, s, far, at)
+		at += int64(time.Minute)
+		for loss, n := range requests {
+			for range n {
+				_, _ = s.TryConsume(context.Background(), at, []bucket.Take{take(t, 1+uint64(loss), second, bucket.Strict, loss)}, make([]bucket.Outcome, 1))
+			}
+		}
+		at += int64(time.Minute)
+		find(t, s, far, at)
+		at += int64(time.Minute)
+	}
+	want := []scoped.Server{{Since: start, Denied: 3, Opened: 2, Shared: 1}, {Since: start + int64(3*time.Minute), Denied: 1}}
+	if !slices.Equal(over, want) {
+		t.Errorf("outages ended with %+v, want %+v", over, want)
 	}
 }
 

@@ -18,6 +18,10 @@ type Server struct {
 
 	Lost  bool
 	Since int64 // in Unix nanoseconds since when it is lost, the last time; 0 if it never was
+
+	// What became of requests for its sake in the outage that is told to be over: requests denied, takes admitted by a share of the limit, and takes
+	// admitted because their rules say so. 0 while it is lost, and in a Status.
+	Denied, Shared, Opened uint64
 }
 
 // server is the number of the server that has the bucket of a take.
@@ -180,7 +184,9 @@ func (s *Store) divert(d *decision) (refused bool) {
 			case bucket.LossOpen:
 				d.admitted = append(d.admitted, admission{*t, o})
 			default:
-				refused = refused || !t.Shadow
+				if !t.Shadow && !refused {
+					refused, d.refuser = true, o
+				}
 			}
 			return false
 		})

@@ -70,7 +70,7 @@ func TestDecisionsOverServersOfWhichOneIsLost(t *testing.T) {
 			for range 5 {
 				_, _ = s.TryConsume(context.Background(), start, []bucket.Take{there(99, bucket.LossOpen)}, make([]bucket.Outcome, 1))
 			}
-			if got, want := fmt.Sprint(s.Status().Servers), fmt.Sprintf("[{2 true %d}]", start); got != want {
+			if got, want := fmt.Sprint(s.Status().Servers), fmt.Sprintf("[{2 true %d 0 0 0}]", start); got != want {
 				t.Fatalf("servers %s, want %s", got, want)
 			}
 			now := start + int64(time.Minute)
@@ -159,7 +159,7 @@ func TestRetire(t *testing.T) {
 	if left := far.left(t, now, of); left != 7 || s.Status().Lost {
 		t.Errorf("%d are left, lost %t, want what is left of 10 after 3, and not", left, s.Status().Lost)
 	}
-	if want := []scoped.Server{{Number: 2, Lost: true, Since: start}, {Number: 2, Since: start}}; fmt.Sprint(told) != fmt.Sprint(want) {
+	if want := []scoped.Server{{Number: 2, Lost: true, Since: start}, {Number: 2, Since: start, Opened: 3}}; fmt.Sprint(told) != fmt.Sprint(want) {
 		t.Errorf("told %+v, want %+v", told, want)
 	}
 	if allowed, _ := try(t, s, now, of); !allowed || far.left(t, now, of) != 6 {
@@ -190,7 +190,7 @@ func TestTry(t *testing.T) {
 	if got := strings.Join(tried, " "); got != want {
 		t.Errorf("tried %s, want %s", got, want)
 	}
-	if got := fmt.Sprint(s.Status().Servers); got != fmt.Sprintf("[{1 false 0} {2 false %d} {3 true %[1]d}]", start) {
+	if got := fmt.Sprint(s.Status().Servers); got != fmt.Sprintf("[{1 false 0 0 0 0} {2 false %d 0 0 0} {3 true %[1]d 0 0 0}]", start) {
 		t.Errorf("servers %s, want that only the third is lost", got)
 	}
 }

@@ -58,6 +58,7 @@ func (s *Store) tell(server int, over *outage) {
 	one := Server{Number: server, Lost: over == nil, Since: s.breaker(server).since.Load()}
 	if over != nil {
 		one.Since = over.since
+		one.Denied, one.Shared, one.Opened = over.denied.Load(), over.shared.Load(), over.opened.Load()
 	}
 	s.o.Changed(one, s.Status())
 }

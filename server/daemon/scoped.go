@@ -79,7 +79,7 @@ func (s *shared) changed(one scoped.Server, now scoped.Status) {
 		return
 	}
 	s.log.Info("requests are decided with the store of shared buckets again", "server", name, "without", time.Since(since).Round(time.Millisecond),
-		"admitted_by_share", now.Shared, "admitted_open", now.Opened, "denied", now.Denied)
+		"admitted_by_share", one.Shared, "admitted_open", one.Opened, "denied", one.Denied)
 }
 
 // serverName is what a server is called in the log: its address, as configured
