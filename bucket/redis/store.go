@@ -95,7 +95,7 @@ var (
 // run runs a script. A server that does not know it, because it is new, was restarted or told to forget, learns it.
 func (s *Store) run(ctx context.Context, what script, keys, args []string) ([]any, error) {
 	answer, err := s.server.Eval(ctx, "EVALSHA", what.sha, keys, args)
-	if err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT") {
+	if err != nil && Unlearnt(err) {
 		answer, err = s.server.Eval(ctx, "EVAL", what.source, keys, args)
 	}
 	if err != nil {
@@ -106,6 +106,9 @@ func (s *Store) run(ctx context.Context, what script, keys, args []string) ([]an
 	}
 	return nil, unreadable(answer)
 }
+
+// Unlearnt reports whether an error of an Evaler is the answer of a server that does not know a script yet, and is told it next. That is no failure.
+func Unlearnt(err error) bool { return strings.HasPrefix(err.Error(), "NOSCRIPT") }
 
 // unreadable is an answer that none of our scripts gives. What it is may hold anything, so it is not told.
 func unreadable(answer any) error {

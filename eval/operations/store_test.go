@@ -2,11 +2,13 @@ package operations_test
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/headgate-io/headgate/eval/harness"
 	"github.com/headgate-io/headgate/internal/redistest"
@@ -120,6 +122,41 @@ func TestReadyAgainWithoutRequests(t *testing.T) {
 	}
 	if code := get(t, g, "/closed"); code != http.StatusOK {
 		t.Errorf("GET /closed = %d once it is ready, want 200", code)
+	}
+}
+
+// TestNotReadySinceTheStoreIsSlow has the store answer, but later than requests
+// wait. Since when that is so is not since when it answers.
+func TestNotReadySinceTheStoreIsSlow(t *testing.T) {
+	server := redistest.Start(t)
+	between := newRelay(t, server)
+	g := underRules(t, harness.NewUpstream(t), 1000, fmt.Sprintf("redis: [%q]", between.Addr()), "ready_follows_store: true", "deadline: 100ms", "lease_ttl: 1s")
+	expectMetric(t, g, "store_up", "1")
+	if expectStatus(t, g, "/closed", http.StatusOK); metric(t, g, "store_call_failures_total") != "0" {
+		t.Errorf("store_call_failures_total is %s, want 0: a server that has to learn a script answers", metric(t, g, "store_call_failures_total"))
+	}
+	answered := time.Now().Unix() // or before
+	if !harness.Eventually(soon, func() bool { return time.Now().Unix() > answered }) {
+		t.Fatal("the second does not end")
+	}
+	slowed := time.Now().Truncate(time.Second) // as the answer tells it
+	between.delay.Store(int64(150 * time.Millisecond))
+	if !harness.Eventually(soon, func() bool { get(t, g, "/closed"); return metric(t, g, "store_lost") == "1" }) {
+		t.Fatal("the store is not lost, though it is slower than requests wait")
+	}
+	response, err := http.Get(g.Admin + "/readyz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	said, err := io.ReadAll(response.Body)
+	_ = response.Body.Close()
+	if err != nil || response.StatusCode != http.StatusServiceUnavailable {
+		t.Fatalf("/readyz is %d, %v, want 503", response.StatusCode, err)
+	}
+	_, text, _ := strings.Cut(string(said), "does not answer in time since ")
+	text, _, _ = strings.Cut(text, ".\"")
+	if since, err := time.Parse(time.RFC3339, text); err != nil || since.Before(slowed) {
+		t.Errorf("/readyz says %s, want since %v or later", said, slowed)
 	}
 }
 

@@ -241,8 +241,12 @@ func (s *shared) ready() error {
 	if !s.away() {
 		return nil
 	}
+	since := s.since
+	if s.fault == nil { // it answers those who have more patience than requests
+		since = time.Unix(0, s.scoped.Status().Since)
+	}
 	// What it said has addresses, which are for the log.
-	return fmt.Errorf("the store of shared buckets does not answer since %s", s.since.UTC().Format(time.RFC3339))
+	return fmt.Errorf("the store of shared buckets does not answer in time since %s", since.UTC().Format(time.RFC3339))
 }
 
 // StoreSecret is the secret under which a configuration names shared buckets.

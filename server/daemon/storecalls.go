@@ -35,7 +35,7 @@ func (c *calls) Eval(ctx context.Context, command, script string, keys, args []s
 	}
 	c.classes[class].Add(1)
 	c.nanos.Add(uint64(took))
-	if err != nil {
+	if err != nil && !buckets.Unlearnt(err) {
 		c.failed.Add(1)
 	}
 	return answer, err
