@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -181,8 +182,22 @@ var advice = []struct{ said, change string }{
 	{"connection reset", "the server ended the connection: if it speaks TLS there, want store.tls.enabled: true"},
 }
 
+// unnumbered is an error of the network without the port at this end. That is another one each time, and what is said once for as long as it is the
+// same would be said again and again.
+type unnumbered struct {
+	error
+	text string
+}
+
+func (e *unnumbered) Error() string { return e.text }
+func (e *unnumbered) Unwrap() error { return e.error }
+
 // advise adds what to change.
 func advise(err error, o Options) error {
+	var op *net.OpError
+	if errors.As(err, &op) && op.Source != nil {
+		err = &unnumbered{err, strings.ReplaceAll(err.Error(), op.Source.String()+"->", "")}
+	}
 	text := err.Error()
 	if o.Password != "" && strings.Contains(text, o.Password) {
 		err = errors.New(strings.ReplaceAll(text, o.Password, "(the password)"))

@@ -2,6 +2,9 @@ package redis_test
 
 import (
 	"context"
+	"maps"
+	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -70,5 +73,37 @@ func TestAMemberOfAClusterIsNoServerAlone(t *testing.T) {
 	err := start(redis.Options{Addresses: []string{servers[0].Address()}})
 	if want := "it is a member of a cluster, where one script reaches the buckets of one tag only: want store.cluster: true"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("start: %v, want %q", err, want)
+	}
+}
+
+// A gateway says once why it cannot connect, for as long as that is the same.
+func TestAFaultIsSaidInTheSameWords(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_ = c.(*net.TCPConn).SetLinger(0) // closes by a reset
+			_, _ = c.Read(make([]byte, 1))
+			_ = c.Close()
+		}
+	}()
+	said := map[string]bool{}
+	for range 5 {
+		err := start(redis.Options{Addresses: []string{l.Addr().String()}})
+		if err == nil || !redis.Away(err) {
+			t.Fatalf("a connection that is reset: %v, want that the server is away", err)
+		}
+		said[err.Error()] = true
+	}
+	// Whether it is seen while writing or while reading is for the network to say.
+	if len(said) > 2 {
+		t.Errorf("five times the same fault are told as %q", slices.Collect(maps.Keys(said)))
 	}
 }
