@@ -221,7 +221,7 @@ func writeEnvelopes(w io.Writer, x headgate.Explanation) {
 			text += fmt.Sprintf(", and %d more", e.Excess)
 		}
 		if b.OnStoreLoss != "" {
-			text += "; without the store " + lossTexts[b.OnStoreLoss]
+			text += "; without the store " + withoutStore(b)
 		}
 		if b.Unknown {
 			text += " (not asked now)"
@@ -230,8 +230,15 @@ func writeEnvelopes(w io.Writer, x headgate.Explanation) {
 	}
 }
 
-// lossTexts say what becomes of requests while nobody can be asked.
+// lossTexts say what is admitted while nobody can be asked.
 var lossTexts = map[string]string{"closed": "none", "share": "each its share", "open": "all"}
+
+func withoutStore(b headgate.BucketAccount) string {
+	if b.Scope == "lease" && b.OnStoreLoss == "closed" {
+		return "each at most its free part"
+	}
+	return lossTexts[b.OnStoreLoss]
+}
 
 func writeVerdict(w io.Writer, x headgate.Explanation) error {
 	verdict := "denied"
