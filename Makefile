@@ -35,13 +35,6 @@ proofs: ## check the machine-checked proofs, and the Go code against the program
 	@$(MAKE) -s -C proofs
 	go test -count=1 -v ./proofs
 
-valkey: ## test what replicas share on Valkey, in the place of Redis
-	@scripts/install-valkey
-	@$(MAKE) -s -C proofs
-	HEADGATE_TEST_REDIS=$(CURDIR)/bin/valkey-server go test -count=1 -run Redis ./proofs
-	HEADGATE_TEST_REDIS=$(CURDIR)/bin/valkey-server go test -count=1 ./bucket/redis
-	cd server && HEADGATE_TEST_REDIS=$(CURDIR)/bin/valkey-server go test -count=1 ./redis
-
 # The packages that take longest begin first, so that no core is left idle beside one of them. One package more runs at a time than there are
 # cores, since many tests wait: for a server to start, for a process to see what another did. `make lint` has vetted them all.
 CORES   := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
@@ -62,8 +55,15 @@ unit: ## the tests alone
 	@$(GOTEST) -run '$(IN_FULL)' ./server/redis ./server/store
 
 # CI has MariaDB, which Debian keeps. MySQL comes from Debian's unstable release, and is another one tomorrow.
-mysql: deps ## the tests of databases on MySQL in the place of MariaDB (fetches 55 MB into bin/mysql; some minutes)
+mysql: deps ## test databases on MySQL, in the place of MariaDB (fetches 55 MB into bin/mysql; some minutes)
 	cd server && HEADGATE_TEST_MYSQLD="$$(../scripts/fetch-mysql ../bin/mysql)" go test -count=1 -timeout 15m -skip 'Failover|Disk|TLS' ./store ./daemon -run '/MariaDB|Servers'
+
+valkey: ## test what replicas share on Valkey, in the place of Redis (fetches it into bin/valkey-server)
+	@scripts/install-valkey
+	@$(MAKE) -s -C proofs
+	HEADGATE_TEST_REDIS=$(CURDIR)/bin/valkey-server go test -count=1 -run Redis ./proofs
+	HEADGATE_TEST_REDIS=$(CURDIR)/bin/valkey-server go test -count=1 ./bucket/redis
+	cd server && HEADGATE_TEST_REDIS=$(CURDIR)/bin/valkey-server go test -count=1 ./redis
 
 lint: fmt vet staticcheck modules portable ## gofmt, vet, staticcheck, tidy module files, 32-bit and WASM builds
 
