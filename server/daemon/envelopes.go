@@ -29,8 +29,6 @@ func envelopes(l *headgate.Limiter, set *policy.Set, now int64, most int) (list 
 		case len(list) < most:
 			at[name{next.Rule, next.Scope}] = len(list)
 			list = append(list, next)
-		default:
-			return list
 		}
 	}
 	return list

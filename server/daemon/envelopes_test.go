@@ -50,6 +50,19 @@ func TestEnvelopes(t *testing.T) {
 	}
 }
 
+// Where there are more titles than are told, what is told of one is true all the same of each rule that has it.
+func TestEnvelopesOfOneTitleBeyondTheMost(t *testing.T) {
+	l, set := limiter(t, []policy.Rule{
+		{Endpoint: "GET /a", Limit: 1, Scope: policy.Split, Name: "reads"},
+		{Endpoint: "GET /b", Limit: 1, Scope: policy.Split},
+		{Endpoint: "GET /c", Limit: 9, Scope: policy.Split, Name: "reads"},
+	})
+	want := []metrics.Envelope{{Rule: "reads", Scope: "split", Burst: 9, Tokens: 9, Per: time.Second}}
+	if got := daemon.Envelopes(l, set, time.Now().UnixNano(), 1); !reflect.DeepEqual(got, want) {
+		t.Errorf("the first of two titles is %v, want %v", got, want)
+	}
+}
+
 // limiter is one over rules for GET /a, /b and /c.
 func limiter(t *testing.T, rules []policy.Rule) (*headgate.Limiter, *policy.Set) {
 	t.Helper()
