@@ -269,7 +269,11 @@ func TestRulesAreCheckedAgainstTheStore(t *testing.T) {
 	if want := "set POST /v1/payments: 5 per 1s for each principal, scope strict, share while the store is lost\n"; set != want {
 		t.Errorf("set says %q, want %q", set, want)
 	}
-	must(t, dir, "policy", "set", "default", "20")
+	must(t, dir, "policy", "set", "default", "20", "--on-store-loss", "open") // which says nothing of a local rule
+	listed := strings.Join(strings.Fields(must(t, dir, "policy", "list")), " ")
+	if want := "SCOPE STORE LOST POST /v1/payments - - principal 5 per 1s - enforce - strict share default - - principal 20 per 1s - enforce - - -"; !strings.HasSuffix(listed, want) {
+		t.Errorf("list says %q, want %q at the end", listed, want)
+	}
 	for config, want := range map[string]struct{ warns, silent string }{
 		"":            {"[unshared]", "[scattered]"},
 		"shared.yaml": {"[scattered]", "[unshared]"},

@@ -106,6 +106,12 @@ var seldom = []column{
 		}
 		return r.Scope.String()
 	}},
+	{"STORE LOST", func(r policy.Rule) string {
+		if !r.Scope.Shared() || r.OnStoreLoss == policy.LossClosed {
+			return ""
+		}
+		return r.OnStoreLoss.String()
+	}},
 	{"NAME", func(r policy.Rule) string { return r.Name }},
 }
 
