@@ -9,10 +9,14 @@ import (
 // A breaker takes a server of the shared store for lost after inRow failures in a row, or when half of at least enough answers within a second were failures. Then it
 // lets one request through every pause or so, and takes the server for back after good of them have succeeded. One failure is none too many: an
 // answer that comes late may have been charged.
+//
+// A row of failures that are all for want of time must last for silence besides: where this process or the server waits for a processor for some
+// milliseconds, the time of all requests under way is up at once, which is one event and not five.
 const (
-	inRow  = 5
-	enough = 20
-	good   = 3
+	inRow   = 5
+	silence = 50 * time.Millisecond
+	enough  = 20
+	good    = 3
 
 	cells = 10
 	cell  = 100 * time.Millisecond // the second in which answers are counted is cells of these
@@ -31,7 +35,7 @@ type breaker struct {
 	since  atomic.Int64 // when the last one began, the present one if there is one
 
 	mu      sync.Mutex
-	row     int           // failures since the last success; guarded by mu, as is all that follows
+	row     row           // guarded by mu, as is all that follows
 	answers [cells]answer // by cell
 	at      int64         // the latest cell, in cells since 1970
 	probing bool
@@ -40,6 +44,21 @@ type breaker struct {
 }
 
 type answer struct{ failed, all int }
+
+// row is the failures since the last success.
+type row struct {
+	all, sure int   // sure are those that are not for want of time
+	began     int64 // with the first
+}
+
+// said is how a server answered.
+type said uint8
+
+const (
+	well    said = iota
+	badly        // it is not there, or cannot do what it should
+	nothing      // within the time there was
+)
 
 // ways is how a decision gets to the buckets of a server: the usual way, by a try, or not at all.
 type ways struct{ lost, probe bool }
@@ -77,17 +96,17 @@ func (b *breaker) release() {
 }
 
 // answered notes how the store answered, the usual way or to a try. When it is there again, over is the outage that has ended.
-func (b *breaker) answered(now int64, way ways, ok bool) (turn turned, over *outage) {
+func (b *breaker) answered(now int64, way ways, how said) (turn turned, over *outage) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
 	case way.probe:
-		return b.tried(now, ok)
+		return b.tried(now, how == well)
 	case b.outage.Load() != nil:
 		return same, nil // it was asked before
 	}
-	b.count(now, ok)
-	if b.row < inRow && !b.half() {
+	b.count(now, how)
+	if !b.row.long(now) && !b.half() {
 		return same, nil
 	}
 	b.since.Store(now)
@@ -107,7 +126,7 @@ func (b *breaker) tried(now int64, ok bool) (turned, *outage) {
 	if b.back++; b.back < good {
 		return same, nil
 	}
-	b.row, b.answers = 0, [cells]answer{}
+	b.row, b.answers = row{}, [cells]answer{}
 	return closed, b.outage.Swap(nil)
 }
 
@@ -115,7 +134,7 @@ func (b *breaker) tried(now int64, ok bool) (turned, *outage) {
 func (b *breaker) end() *outage {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.row, b.answers = 0, [cells]answer{}
+	b.row, b.answers = row{}, [cells]answer{}
 	return b.outage.Swap(nil)
 }
 
@@ -123,7 +142,7 @@ func (b *breaker) end() *outage {
 func (b *breaker) rest(now int64) { b.next = now + int64(pause-apart/2) + b.vary(int64(apart)+1) }
 
 // count counts an answer.
-func (b *breaker) count(now int64, ok bool) {
+func (b *breaker) count(now int64, how said) {
 	at := now / int64(cell)
 	if at-b.at >= cells || at < b.at {
 		b.answers = [cells]answer{}
@@ -135,12 +154,23 @@ func (b *breaker) count(now int64, ok bool) {
 	}
 	own := &b.answers[at%cells]
 	own.all++
-	b.row++
-	if ok {
-		b.row = 0
+	if how == well {
+		b.row = row{}
 		return
 	}
 	own.failed++
+	if b.row.all == 0 || now < b.row.began {
+		b.row.began = now
+	}
+	b.row.all++
+	if how == badly {
+		b.row.sure++
+	}
+}
+
+// long reports whether a row says enough about the server.
+func (r row) long(now int64) bool {
+	return r.sure >= inRow || r.all >= inRow && now-r.began >= int64(silence)
 }
 
 // half reports whether half of enough answers were failures.

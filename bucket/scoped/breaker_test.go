@@ -8,7 +8,7 @@ import (
 // step is an answer, or a question what way a request takes.
 type step struct {
 	at    time.Duration
-	do    string // "ok", "fail"; "try ok", "try fail": the way and then the answer; "ask": the way alone
+	do    string // "ok", "fail", "late"; "try ok", "try fail": the way and then the answer; "ask": the way alone
 	times int    // 0 is once
 	want  string // what it changed, or the way
 }
@@ -25,6 +25,38 @@ func TestBreaker(t *testing.T) {
 			{do: "ok", want: "same"},
 			{do: "fail", times: 4, want: "same"},
 			{do: "fail", want: "opened"},
+		},
+		"many whose time is up at once": {
+			{do: "ok", times: 100, want: "same"},
+			{do: "late", times: 48, want: "same"},
+			{at: 49 * time.Millisecond, do: "late", want: "same"},
+			{at: 50 * time.Millisecond, do: "late", want: "opened"},
+		},
+		"a store that says nothing, to few": {
+			{do: "late", want: "same"},
+			{at: 100 * time.Millisecond, do: "late", times: 3, want: "same"},
+			{at: 100 * time.Millisecond, do: "late", want: "opened"},
+		},
+		"a row that began again": {
+			{do: "ok", times: 100, want: "same"},
+			{do: "late", times: 48, want: "same"},
+			{at: 20 * time.Millisecond, do: "ok", want: "same"},
+			{at: 30 * time.Millisecond, do: "late", times: 10, want: "same"},
+			{at: 79 * time.Millisecond, do: "late", want: "same"},
+			{at: 80 * time.Millisecond, do: "late", want: "opened"},
+		},
+		"five that are sure among others": {
+			{do: "ok", times: 100, want: "same"},
+			{do: "late", times: 10, want: "same"},
+			{do: "fail", times: 4, want: "same"},
+			{do: "late", want: "same"},
+			{do: "fail", want: "opened"},
+		},
+		"late, and a clock that is set back": {
+			{at: time.Hour, do: "ok", times: 100, want: "same"},
+			{at: time.Hour, do: "late", times: 5, want: "same"},
+			{at: time.Minute, do: "late", want: "same"},
+			{at: time.Minute + 50*time.Millisecond, do: "late", want: "opened"},
 		},
 		"half of twenty within a second": {
 			{at: 0, do: "ok", times: 4, want: "same"},
@@ -104,8 +136,8 @@ func (b *breaker) do(t *testing.T, now int64, what string) string {
 	t.Helper()
 	names := map[turned]string{same: "same", opened: "opened", closed: "closed"}
 	switch what {
-	case "ok", "fail":
-		turn, _ := b.answered(now, ways{}, what == "ok")
+	case "ok", "fail", "late":
+		turn, _ := b.answered(now, ways{}, map[string]said{"ok": well, "fail": badly, "late": nothing}[what])
 		return names[turn]
 	case "ask":
 		way := b.way(now)
@@ -122,7 +154,11 @@ func (b *breaker) do(t *testing.T, now int64, what string) string {
 		t.Fatalf("at %d: a second try at the same time: %+v", now, second)
 	}
 	defer b.release()
-	turn, over := b.answered(now, way, what == "try ok")
+	how := badly
+	if what == "try ok" {
+		how = well
+	}
+	turn, over := b.answered(now, way, how)
 	if (over != nil) != (turn == closed) {
 		t.Fatalf("at %d: %s, over %v", now, names[turn], over)
 	}
@@ -134,7 +170,7 @@ func TestBreakerVariesItsPauses(t *testing.T) {
 	for _, at := range []struct{ drawn, want int64 }{{0, 75}, {int64(apart), 125}} {
 		b := &breaker{vary: func(n int64) int64 { return min(at.drawn, n-1) }, begin: func(int64) *outage { return new(outage) }}
 		for range inRow {
-			b.answered(0, ways{}, false)
+			b.answered(0, ways{}, badly)
 		}
 		want := at.want * int64(time.Millisecond)
 		if early := b.way(want - 1); !early.lost {

@@ -16,7 +16,7 @@
 //
 // A decision waits for it until Options.Deadline. One that got no answer is a denial, whatever its rules say, and an error that is
 // bucket.ErrLost: a share of the limit on top of a store that works would be more than the limit. After five failures in a row, or half of
-// twenty in a second, the store is taken for lost. Then each take goes by its Reach:
+// twenty in a second, the store is taken for lost; a row of requests whose time was up must last 50 ms besides. Then each take goes by its Reach:
 //
 //	LossClosed   denied
 //	LossShare    decided by a local bucket with a share of the limit, which begins empty

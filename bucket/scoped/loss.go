@@ -2,6 +2,7 @@ package scoped
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,7 +40,14 @@ func (s *Store) answered(now int64, server int, way ways, err error) {
 	if err != nil && !s.o.Fault(err) {
 		return
 	}
-	switch turn, over := s.breaker(server).answered(now, way, err == nil); turn {
+	how := well
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		how = nothing
+	case err != nil:
+		how = badly
+	}
+	switch turn, over := s.breaker(server).answered(now, way, how); turn {
 	case opened:
 		s.counts.lost.Add(1)
 		s.tell(server, nil)
