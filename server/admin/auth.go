@@ -195,10 +195,15 @@ func (f *failures) place(address netip.Addr) *bucket.State {
 	if address.Is6() {
 		bits = [...]int{32, 48, 64}
 	}
+	// maphash.Comparable of prefixes that differ in their length alone is not
+	// independent enough: a dozen times too many addresses shared a place.
+	var level [17]byte
 	at := uint64(0)
 	for i, among := range [...]uint64{allPlaces / providerPlaces, providerPlaces / sitePlaces, sitePlaces} {
 		part, _ := address.WithZone("").Prefix(bits[i])
-		at = at*among + maphash.Comparable(f.seed, part)%among
+		*(*[16]byte)(level[:]) = part.Addr().As16()
+		level[16] = byte(i)
+		at = at*among + maphash.Bytes(f.seed, level[:])%among
 	}
 	return &f.places[at]
 }
