@@ -151,6 +151,28 @@ func told(v any) string {
 }
 
 // What only a gateway knows is told by the client as the API has it.
+// TestPagesOfTheFleet: a fleet of more replicas than a page has is shown whole.
+func TestPagesOfTheFleet(t *testing.T) {
+	server, db := gateway(t)
+	const many = 1003
+	for i := range many {
+		must(t, db.Tell(t.Context(), store.Replica{Name: fmt.Sprintf("of-%04d", i), Process: fmt.Sprint(i), Started: time.Now(), Loaded: time.Now(), Every: time.Second}, false))
+	}
+	c, err := client.New(server, fileToken)
+	must(t, err)
+	report, err := c.Fleet(t.Context())
+	must(t, err)
+	seen := 0
+	for _, r := range report.Replicas {
+		if r.Name == fmt.Sprintf("of-%04d", seen) {
+			seen++
+		}
+	}
+	if seen != many {
+		t.Errorf("Fleet has %d replicas, of those that told %d, want %d in order", len(report.Replicas), seen, many)
+	}
+}
+
 func TestBucketsThroughAGateway(t *testing.T) {
 	server, db := gateway(t)
 	c, err := client.New(server, fileToken)
