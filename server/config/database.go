@@ -48,12 +48,15 @@ func (c *Config) keysAt() string {
 	return "headgate.db" // beside where it runs; no password may become part of a path
 }
 
-// copyAt is keysAt for the last good rules. Those of a server are not kept where
-// those of a file in the same folder are: the rules of one would come into force
-// for the other.
+// copyAt is keysAt for the last good rules. Those of a server, or of a table that
+// is only read, are not kept where those of a file in the same folder are: the
+// rules of one would come into force for the other.
 func (c *Config) copyAt() string {
 	if c.Database.Table == "" && !strings.HasPrefix(c.DB, "sqlite:") {
 		return "headgate"
+	}
+	if c.Database.Table != "" {
+		return c.keysAt() + ".table"
 	}
 	return c.keysAt()
 }

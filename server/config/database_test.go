@@ -53,8 +53,8 @@ func TestFilesBesideDatabase(t *testing.T) {
 	for _, tt := range []struct{ db, table, keys, want, copied string }{
 		{"sqlite:/var/a.db", "", "", "/var/a.db.secret", "/var/a.db.last-good.json"},
 		{"postgres://u:hidden@h/d", "", "", "headgate.db.secret", "headgate.last-good.json"},
-		{"postgres://u:hidden@h/d", "plans", "sqlite:/var/k.db", "/var/k.db.secret", "/var/k.db.last-good.json"},
-		{"sqlite:/var/theirs.db", "plans", "sqlite:/var/k.db", "/var/k.db.secret", "/var/k.db.last-good.json"},
+		{"postgres://u:hidden@h/d", "plans", "sqlite:/var/k.db", "/var/k.db.secret", "/var/k.db.table.last-good.json"},
+		{"sqlite:/var/theirs.db", "plans", "sqlite:/var/k.db", "/var/k.db.secret", "/var/k.db.table.last-good.json"},
 	} {
 		c := config.Default()
 		c.DB, c.Database.Table, c.Database.Keys = tt.db, tt.table, tt.keys
