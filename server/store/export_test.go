@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql/driver"
+	"errors"
 	"math"
 	"time"
 
@@ -31,13 +32,20 @@ func (s *Store) Quiet(d time.Duration) {
 	}
 }
 
-// ExplainWideRules reports how SQLite finds the rules with more than three
-// columns.
+// ExplainWideRules reports how SQLite or PostgreSQL finds the rules with more
+// than three columns.
 func (s *Store) ExplainWideRules(ctx context.Context) (plan string, err error) {
+	query := "SELECT " + ruleColumns + " FROM policies WHERE NOT (" + isPlain + ")"
 	err = s.read(ctx, func(tx *tx) error {
-		var id, parent, unused int
-		return tx.QueryRowContext(ctx, "EXPLAIN QUERY PLAN SELECT "+ruleColumns+" FROM policies WHERE NOT ("+isPlain+")").
-			Scan(&id, &parent, &unused, &plan)
+		if !tx.dialect.wire {
+			var id, parent, unused int
+			return tx.QueryRowContext(ctx, "EXPLAIN QUERY PLAN "+query).Scan(&id, &parent, &unused, &plan)
+		}
+		restore, err := tx.preferIndexes(ctx)
+		if err != nil {
+			return err
+		}
+		return errors.Join(tx.QueryRowContext(ctx, "EXPLAIN (FORMAT JSON) "+query).Scan(&plan), restore())
 	})
 	return plan, err
 }
@@ -67,14 +75,7 @@ func (s *Store) NumberAmid(ctx context.Context, between func()) error {
 const NumberedSoon = numberedSoon
 
 // Arrange puts what was read from the rows with these ids into their order.
-func Arrange(rules []policy.Rule, ids []int64) {
-	places := make([]spot, len(ids))
-	for i, id := range ids {
-		places[i] = spot{id, i}
-	}
-	sortSpots(places)
-	arrange(rules, places)
-}
+func Arrange(rules []policy.Rule, ids []int64) { arrange(rules, sortSpots(ids)) }
 
 // RecentSlots reports how many texts are kept of so many rows' worth.
 func RecentSlots(rows int) int { return len(newRecent(rows).slots) }

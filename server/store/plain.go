@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -13,17 +12,18 @@ import (
 
 // allRules reads all policies in the order of their rows.
 func (s *Store) allRules(ctx context.Context, tx *tx) ([]policy.Rule, error) {
-	var count int
-	if err := tx.QueryRowContext(ctx, "SELECT count(*) FROM policies").Scan(&count); err != nil {
+	var about int64
+	if err := tx.QueryRowContext(ctx, tx.dialect.about).Scan(&about); err != nil {
 		return nil, err
 	}
+	about = max(0, min(about, mostAbout))
 	r := newRow(s.db.name(), "policies", tx)
 	wide, err := s.wideRules(ctx, tx, r)
 	if err != nil {
 		return nil, err
 	}
-	p := plain{store: s, row: r, wide: wide, rules: make([]policy.Rule, count)}
-	r.texts = newRecent(count)
+	p := plain{store: s, row: r, wide: wide, rules: make([]policy.Rule, 0, about), projects: newRecent(int(about))}
+	r.texts = newRecent(int(about))
 	switch done, err := p.readFast(ctx, tx); {
 	case err != nil:
 		return nil, err
@@ -34,8 +34,20 @@ func (s *Store) allRules(ctx context.Context, tx *tx) ([]policy.Rule, error) {
 	return p.rules, errors.Join(err, r.err())
 }
 
+// mostAbout bounds the room that is made for rules before they are read.
+const mostAbout = 1 << 22
+
 // wideRules reads the policies that are not plain, in the order of their rows.
 func (s *Store) wideRules(ctx context.Context, tx *tx, r *row) (wide []numbered, err error) {
+	restore, err := tx.preferIndexes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err == nil {
+			err = restore()
+		}
+	}()
 	err = s.scanRules(ctx, tx, r, ruleColumns, "WHERE NOT ("+isPlain+")", nil, func(id int64) {
 		wide = append(wide, numbered{id, r.rule()})
 	})
@@ -54,7 +66,9 @@ type plain struct {
 	store *Store
 	row   *row
 	wide  []numbered    // the rules that have more
-	rules []policy.Rule // as many as there are rows
+	rules []policy.Rule // that were read
+
+	projects recent
 }
 
 // rule reads a row of plainColumns. It reports false if a value is not as it
@@ -63,21 +77,21 @@ func (p *plain) rule(r *row, id int64) (policy.Rule, bool) {
 	if known := p.wider(id); known != nil {
 		return *known, true
 	}
-	endpoint, ok := r.plainText(1)
-	project, ok2 := r.plainText(2)
+	endpoint, ok := r.plainText(1, &r.texts)
+	project, ok2 := r.plainText(2, &p.projects)
 	limit, ok3 := r.values[3].(int64)
 	return policy.Rule{Endpoint: endpoint, Project: project, Limit: limit, Per: time.Second}, ok && ok2 && ok3 && limit > 0 && endpoint != ""
 }
 
 // plainText is text without a word about what is wrong.
-func (r *row) plainText(i int) (string, bool) {
+func (r *row) plainText(i int, texts *recent) (string, bool) {
 	switch v := r.values[i].(type) {
 	case nil:
 		return "", true
 	case string:
-		return r.texts.share(v), true
+		return texts.share(v), true
 	case []byte:
-		return r.texts.text(v), r.bytes
+		return texts.text(v), r.bytes
 	}
 	return "", false
 }
@@ -94,76 +108,63 @@ func (p *plain) wider(id int64) *policy.Rule {
 	return &p.wide[at].rule
 }
 
-// put keeps a rule in its place. One that has none is counted in full.
-func (p *plain) put(i int, rule policy.Rule) {
-	if 0 <= i && i < len(p.rules) {
-		p.rules[i] = rule
-	}
-}
-
-// full says that a snapshot held other rows than it counted, which no database
-// may do.
-func (p *plain) full(n int) error {
-	if n == len(p.rules) {
-		return nil
-	}
-	return fmt.Errorf("%d policies were counted and %d read in one snapshot", len(p.rules), n)
-}
-
 // read reads the rows in order, and reports what is wrong in them.
 func (p *plain) read(ctx context.Context, tx *tx) error {
-	n := 0
-	err := p.store.scanRules(ctx, tx, p.row, plainColumns, "ORDER BY rowid", nil, func(id int64) {
+	p.rules = p.rules[:0]
+	return p.store.scanRules(ctx, tx, p.row, plainColumns, "ORDER BY rowid", nil, func(id int64) {
 		rule, ok := p.rule(p.row, id)
 		if !ok {
 			rule = p.row.rule()
 		}
-		p.put(n, rule)
-		n++
+		p.rules = append(p.rules, rule)
 	})
-	if err != nil {
-		return err
-	}
-	return p.full(n)
 }
 
 // readFast reads the rows as the database gives them fastest. It reports false
 // when it met anything that is not as it should be: read, which is to follow,
 // finds it again and tells of it.
 func (p *plain) readFast(ctx context.Context, tx *tx) (done bool, err error) {
-	if tx.dialect.wire {
+	switch {
+	case tx.dialect.wire:
 		return p.readWire(ctx, tx)
+	case len(p.wide) == 0:
+		return p.readNarrow(ctx, tx)
 	}
 	return false, nil
 }
 
+// readNarrow reads rows that are all plain. Nothing is looked up by their
+// numbers, so these are left out: a column less of four.
+func (p *plain) readNarrow(ctx context.Context, tx *tx) (done bool, err error) {
+	r, sound := p.row, true
+	err = tx.each(ctx, "SELECT endpoint, project_id, rps_limit FROM policies ORDER BY rowid", nil, r.cells[1:4], func() {
+		rule, ok := p.rule(r, 0)
+		sound = sound && ok
+		p.rules = append(p.rules, rule)
+	})
+	return sound, err
+}
+
 // readWire reads rows as they lie in PostgreSQL's table, and puts them in order.
 func (p *plain) readWire(ctx context.Context, tx *tx) (done bool, err error) {
-	places, n := make([]spot, len(p.rules)), 0
-	projects, sound, ordered := newRecent(len(p.rules)), true, true
+	ids, sound, ordered := make([]int64, 0, cap(p.rules)), true, true
 	can, err := tx.eachWire(ctx, "SELECT "+plainColumns+" FROM policies", func(w wire) {
-		if n == len(places) {
-			sound = false
+		ordered = ordered && (len(ids) == 0 || ids[len(ids)-1] < w.id)
+		ids = append(ids, w.id)
+		if known := p.wider(w.id); known != nil {
+			p.rules = append(p.rules, *known)
 			return
 		}
-		places[n] = spot{w.id, n}
-		ordered = ordered && (n == 0 || places[n-1].id < w.id)
-		if known := p.wider(w.id); known != nil {
-			p.rules[n] = *known
-		} else {
-			sound = sound && len(w.endpoint) > 0 && w.limit > 0
-			p.rules[n] = policy.Rule{
-				Endpoint: p.row.texts.text(w.endpoint), Project: projects.text(w.project), Limit: w.limit, Per: time.Second,
-			}
-		}
-		n++
+		sound = sound && len(w.endpoint) > 0 && w.limit > 0
+		p.rules = append(p.rules, policy.Rule{
+			Endpoint: p.row.texts.text(w.endpoint), Project: p.projects.text(w.project), Limit: w.limit, Per: time.Second,
+		})
 	})
-	if err != nil || !can || !sound || n < len(places) {
+	if err != nil || !can || !sound {
 		return false, err
 	}
 	if !ordered {
-		sortSpots(places)
-		arrange(p.rules, places)
+		arrange(p.rules, sortSpots(ids))
 	}
 	return true, nil
 }
@@ -174,8 +175,14 @@ type spot struct {
 	at int
 }
 
-func sortSpots(places []spot) {
+// sortSpots reports where the rules of rows with these ids are, by id.
+func sortSpots(ids []int64) []spot {
+	places := make([]spot, len(ids))
+	for i, id := range ids {
+		places[i] = spot{id, i}
+	}
 	slices.SortFunc(places, func(a, b spot) int { return cmp.Compare(a.id, b.id) })
+	return places
 }
 
 // arrange puts rules into the order of places, which it uses up.

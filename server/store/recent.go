@@ -8,6 +8,7 @@ import "hash/maphash"
 type recent struct {
 	seed  maphash.Seed
 	slots []string
+	last  string // rules of one project often follow each other
 }
 
 // The first slots are made for a table of a few rules; a longer one gets more.
@@ -18,10 +19,14 @@ func (r *recent) share(s string) string {
 	if s == "" {
 		return ""
 	}
+	if s == r.last {
+		return r.last
+	}
 	at := r.slot(maphash.String(r.seed, s))
 	if *at != s {
 		*at = s
 	}
+	r.last = *at
 	return *at
 }
 
@@ -30,10 +35,14 @@ func (r *recent) text(b []byte) string {
 	if len(b) == 0 {
 		return ""
 	}
+	if string(b) == r.last {
+		return r.last
+	}
 	at := r.slot(maphash.Bytes(r.seed, b))
 	if *at != string(b) {
 		*at = string(b)
 	}
+	r.last = *at
 	return *at
 }
 
@@ -45,5 +54,5 @@ func newRecent(rows int) recent {
 	for size < 2*rows && size < manySlots {
 		size *= 2
 	}
-	return recent{maphash.MakeSeed(), make([]string, size)}
+	return recent{seed: maphash.MakeSeed(), slots: make([]string, size)}
 }

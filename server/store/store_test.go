@@ -128,11 +128,18 @@ func testSetGetListDelete(t *testing.T, d database) {
 }
 
 // A load of a million rules takes twice as long when it looks at every row for
-// what is seldom there.
+// what is seldom there. PostgreSQL does by itself, until it has looked at a table
+// that was filled.
 func TestLoadFindsWideRulesByIndex(t *testing.T) {
-	plan, err := open(t).ExplainWideRules(t.Context())
-	if want := "policies_not_plain"; err != nil || !strings.Contains(plan, want) {
-		t.Errorf("SQLite plans %q, %v, want it to use %s", plan, err, want)
+	for _, kind := range kinds[:2] {
+		t.Run(kind.name, func(t *testing.T) {
+			s := kind.make(t).open(t)
+			must(t, s.Import(t.Context(), tester, policy.Document{Rules: manyRules(1000)}, true))
+			plan, err := s.ExplainWideRules(t.Context())
+			if want := "policies_not_plain"; err != nil || !strings.Contains(plan, want) {
+				t.Errorf("plan is %q, %v, want it to use %s", plan, err, want)
+			}
+		})
 	}
 }
 
