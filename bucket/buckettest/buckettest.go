@@ -31,11 +31,21 @@ type Store interface {
 // Run checks the contract. Open is called once for each case and returns an empty store with room for some thousand buckets. Times are told
 // apart to a microsecond; they lie between 2026 and 2226. Only names the algorithms that the store knows, if that is not all of them.
 func Run(t *testing.T, open func(t testing.TB) Store, only ...rate.Algorithm) {
+	run(t, func(*testing.T) {}, open, only)
+}
+
+// RunAtOnce is Run for a store that is far away: all cases wait for its answers at the same time. What open returns to one, no other may see.
+func RunAtOnce(t *testing.T, open func(t testing.TB) Store, only ...rate.Algorithm) {
+	run(t, (*testing.T).Parallel, open, only)
+}
+
+func run(t *testing.T, begin func(*testing.T), open func(t testing.TB) Store, only []rate.Algorithm) {
 	if len(only) == 0 {
 		only = algorithms
 	}
 	for _, c := range cases {
 		t.Run(c.sentence, func(t *testing.T) {
+			begin(t)
 			c.check(&suite{T: t, store: open(t), algorithms: only})
 		})
 	}

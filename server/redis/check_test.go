@@ -26,6 +26,7 @@ func start(o redis.Options) error {
 }
 
 func TestWhatIsWrongAtStart(t *testing.T) {
+	t.Parallel()
 	on := func(args ...string) redis.Options {
 		return redis.Options{Addresses: []string{redistest.Start(t, args...).Socket}}
 	}
@@ -65,14 +66,6 @@ func TestWhatIsWrongAtStart(t *testing.T) {
 				t.Errorf("the password is in %v", err)
 			}
 		})
-	}
-}
-
-func TestAMemberOfAClusterIsNoServerAlone(t *testing.T) {
-	servers := redistest.Cluster(t)
-	err := start(redis.Options{Addresses: []string{servers[0].Address()}})
-	if want := "it is a member of a cluster, where one script reaches the buckets of one tag only: want store.cluster: true"; err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("start: %v, want %q", err, want)
 	}
 }
 

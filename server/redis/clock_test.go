@@ -23,6 +23,7 @@ import (
 // the server's clock, and leases by one that cannot be set. The time that a decision is passed is all that is left of a replica's own; in a gateway that comes
 // from a clock that does not step either (internal/steady).
 func TestClocksThatStep(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	limit := rate.Limit{Tokens: 200, Per: time.Second, Burst: 100}
 	shape, err := rate.Compile(limit)

@@ -13,6 +13,7 @@ import (
 
 // A link fails without its server, and works once the server is there and in order.
 func TestALinkWaitsForItsServer(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
 	server.Kill()
 	link, err := redis.NewLink(redis.Options{Addresses: []string{server.Socket}})
@@ -49,6 +50,7 @@ func TestALinkWaitsForItsServer(t *testing.T) {
 }
 
 func TestAway(t *testing.T) {
+	t.Parallel()
 	frozen := redistest.StartOnPort(t)
 	frozen.Freeze()
 	for name, c := range map[string]struct {

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -47,26 +48,27 @@ func try(s *shared.Store, within time.Duration, takes ...bucket.Take) (bool, err
 
 // The contract, with every bucket of another tag, so that decisions over several go to several servers.
 func TestContractAcrossACluster(t *testing.T) {
+	t.Parallel()
 	servers := redistest.Cluster(t)
 	client := dial(t, redis.Options{Addresses: []string{servers[0].Address()}, Cluster: true})
 	if err := client.Check(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	buckettest.Run(t, func(t testing.TB) buckettest.Store {
-		for _, s := range servers {
-			s.Do("FLUSHALL")
-		}
-		s, err := shared.New(shared.Options{Server: client, Cluster: true, CallersClock: true})
+	var opened atomic.Int64
+	buckettest.RunAtOnce(t, func(t testing.TB) buckettest.Store {
+		s, err := shared.New(shared.Options{Server: client, Cluster: true, CallersClock: true, Prefix: fmt.Sprint("of", opened.Add(1))})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return scattered{s}
 	}, rate.TokenBucket, rate.LeakyBucket)
-	for _, s := range servers {
-		if calls := s.Do("INFO", "commandstats").(string); !strings.Contains(calls, "cmdstat_evalsha:") {
-			t.Errorf("%s was never asked", s.Address())
+	t.Cleanup(func() { // after all cases
+		for _, s := range servers {
+			if calls := s.Do("INFO", "commandstats").(string); !strings.Contains(calls, "cmdstat_evalsha:") {
+				t.Errorf("%s was never asked", s.Address())
+			}
 		}
-	}
+	})
 }
 
 // scattered gives each bucket a tag of its own.
@@ -96,57 +98,9 @@ func scatter(takes []bucket.Take) []bucket.Take {
 	return scattered
 }
 
-// Buckets of one tag are decided by one script, on a cluster too.
-func TestOneTagIsOneScript(t *testing.T) {
-	servers := redistest.Cluster(t)
-	client := dial(t, redis.Options{Addresses: []string{servers[1].Address()}, Cluster: true})
-	s := store(t, client)
-	a, b, c := ten, ten, ten
-	a.Key, b.Key, c.Key = buckettest.Key(1), buckettest.Key(2), buckettest.Key(3)
-	a.Tag, b.Tag, c.Tag = 77, 77, 77
-	c.Cost = 10
-	for i := range 12 {
-		takes := []bucket.Take{a, b}
-		if i >= 10 {
-			takes = []bucket.Take{a, b, c}
-		}
-		if allowed, err := try(s, time.Minute, takes...); err != nil || allowed != (i < 10) {
-			t.Fatalf("decision %d: %t, %v", i, allowed, err)
-		}
-	}
-	sizes := int64(0)
-	for _, server := range servers {
-		sizes += server.Do("DBSIZE").(int64)
-	}
-	if sizes != 2 {
-		t.Errorf("there are %d buckets, want those of a and b: what was denied charged c", sizes)
-	}
-}
-
-// A denial on one server of a cluster gives back what another has taken.
-func TestADenialAcrossServersChargesNobody(t *testing.T) {
-	servers := redistest.Cluster(t)
-	client := dial(t, redis.Options{Addresses: []string{servers[2].Address()}, Cluster: true})
-	s := store(t, client)
-	a, b := ten, ten
-	b.Key, b.Tag = buckettest.Key(2), 12345
-	if allowed, err := try(s, time.Minute, b); !allowed || err != nil {
-		t.Fatal(allowed, err)
-	}
-	a.Cost, b.Cost = 9, 10
-	for range 20 {
-		if allowed, err := try(s, time.Minute, a, b); allowed || err != nil {
-			t.Fatal(allowed, err)
-		}
-	}
-	a.Cost = 10
-	if allowed, err := try(s, time.Minute, a); !allowed || err != nil {
-		t.Errorf("after 20 denials: %t, %v, want a full bucket", allowed, err)
-	}
-}
-
 // A frozen server costs each request its deadline and no more, however many wait; and it serves again when it goes on.
 func TestAFrozenServerCostsTheDeadline(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	s := store(t, dial(t, redis.Options{Addresses: []string{server.Socket}}))
 	if allowed, err := try(s, time.Minute, ten); !allowed || err != nil {
@@ -184,6 +138,7 @@ func TestAFrozenServerCostsTheDeadline(t *testing.T) {
 
 // Who has little time does not wait for another one's attempt to connect.
 func TestConnectingAnewCostsTheDeadline(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	s := store(t, dial(t, redis.Options{Addresses: []string{server.Socket}, ConnectTimeout: time.Minute}))
 	answers(t, s)
@@ -238,6 +193,7 @@ func answers(t *testing.T, s *shared.Store) {
 }
 
 func TestARestartedServerIsFoundAgain(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	s := store(t, dial(t, redis.Options{Addresses: []string{server.Socket}}))
 	all := ten
@@ -258,6 +214,7 @@ func TestARestartedServerIsFoundAgain(t *testing.T) {
 
 // Sentinels promote a replica when the primary is gone, and the buckets go on with what the replica knows.
 func TestSentinelsLeadToTheNewPrimary(t *testing.T) {
+	t.Parallel()
 	primary := redistest.StartOnPort(t)
 	replica := redistest.StartOnPort(t, "--replicaof", "127.0.0.1 "+strconv.Itoa(primary.Port))
 	replica.Await("INFO replication", func(answer any, _ error) bool {
