@@ -148,10 +148,7 @@ func (o *Options) client() rueidis.ClientOption {
 // Eval runs a script on the server that holds the keys. It returns when ctx is done, also while a connection is made anew.
 func (c *Client) Eval(ctx context.Context, command, script string, keys, args []string) (any, error) {
 	call := c.client.B().Arbitrary(command, script, strconv.Itoa(len(keys))).Keys(keys...).Args(args...).Build()
-	w := &c.ways[0]
-	if c.options.Cluster {
-		w = &c.ways[c.members.number(call.Slot())]
-	}
+	w := c.way(call)
 	if !w.failing.Load() {
 		return c.eval(ctx, call, w)
 	}
@@ -176,6 +173,14 @@ func (c *Client) Eval(ctx context.Context, command, script string, keys, args []
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+}
+
+// way is that to the member which a call is for. It gets a copy, as asking for the slot would have Eval's escape to the heap.
+func (c *Client) way(call rueidis.Completed) *way {
+	if !c.options.Cluster {
+		return &c.ways[0]
+	}
+	return &c.ways[c.members.number(call.Slot())]
 }
 
 // mostStuck bounds the calls that nobody waits for any more.
