@@ -68,6 +68,7 @@ func ready(t *testing.T, g *harness.Gateway) int {
 // TestAStoreThatIsAwayAtTheStart starts gateways before their server. They
 // serve, and use it once it is there and in order.
 func TestAStoreThatIsAwayAtTheStart(t *testing.T) {
+	t.Parallel()
 	api := harness.NewUpstream(t)
 	server := redistest.Start(t)
 	server.Kill()
@@ -101,6 +102,7 @@ func TestAStoreThatIsAwayAtTheStart(t *testing.T) {
 // Once it is not ready nobody sends it requests, and it has to notice by itself
 // that the store is back.
 func TestReadyAgainWithoutRequests(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	g := underRules(t, harness.NewUpstream(t), 1000, append(patient, at(server), "ready_follows_store: true", "member_ttl: 1s")...)
 	expectStatus(t, g, "/closed", http.StatusOK)
@@ -163,6 +165,7 @@ func TestNotReadySinceTheStoreIsSlow(t *testing.T) {
 // TestGatewaysKnowHowManyTheyAre runs three on one server: one is killed, one
 // stops, and the server is killed under those that are left.
 func TestGatewaysKnowHowManyTheyAre(t *testing.T) {
+	t.Parallel()
 	api := harness.NewUpstream(t)
 	server := redistest.Start(t)
 	var all [3]*harness.Gateway
@@ -196,6 +199,7 @@ func TestGatewaysKnowHowManyTheyAre(t *testing.T) {
 
 // TestAnotherSecretIsSaid runs two gateways that could never share a bucket.
 func TestAnotherSecretIsSaid(t *testing.T) {
+	t.Parallel()
 	api := harness.NewUpstream(t)
 	server := redistest.Start(t)
 	g := onStore(t, api, at(server), "member_ttl: 600ms")

@@ -28,6 +28,7 @@ type misfit struct {
 // TestStoresThatKeepAGatewayFromStarting starts it on servers that no waiting
 // mends. It says what to change, and nothing secret; so does doctor.
 func TestStoresThatKeepAGatewayFromStarting(t *testing.T) {
+	t.Parallel()
 	authority, stranger := redistest.NewAuthority(t), redistest.NewAuthority(t)
 	cert, key := authority.Issue("gateway.test")
 	strangeCert, strangeKey := stranger.Issue("gateway.test")
@@ -122,6 +123,7 @@ func runFor(t *testing.T, dir string, args ...string) (string, error) {
 // TestStoresThatAreOddButAway starts gateways where waiting may help. They
 // serve, and say why the store is away and what it may be.
 func TestStoresThatAreOddButAway(t *testing.T) {
+	t.Parallel()
 	authority := redistest.NewAuthority(t)
 	speaksTLS := redistest.StartTLS(t, authority)
 	full := redistest.StartOnPort(t, "--maxmemory", "1", "--maxmemory-policy", "noeviction")
@@ -147,6 +149,7 @@ func TestStoresThatAreOddButAway(t *testing.T) {
 // TestAStoreThatSpeaksTLS has gateways show a certificate and a password to a
 // server that wants both, lose it and find it again. Nothing secret is said.
 func TestAStoreThatSpeaksTLS(t *testing.T) {
+	t.Parallel()
 	authority := redistest.NewAuthority(t)
 	cert, key := authority.Issue("gateway.test")
 	server := redistest.StartTLS(t, authority, "--tls-auth-clients", "yes", "--user", "gate", "on", ">"+ours, "~hg*", "+@all", "-@dangerous", "+info")

@@ -110,16 +110,17 @@ func (c *caller) count(path string, status int) int {
 	return c.statuses[path][status]
 }
 
-// keepAsking sends requests for every path to every gateway, some hundred a
-// second each, until it is told to stop.
+// keepAsking sends requests for every path, twice what fifty admits, to all
+// gateways in turn, until it is told to stop.
 func (c *caller) keepAsking(t *testing.T, gateways []*harness.Gateway, paths ...string) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
+	every := atOnce * time.Duration(len(gateways)) * fifty.Per / time.Duration(2*fifty.Tokens)
 	for _, g := range gateways {
 		for _, path := range paths {
 			for range atOnce {
 				all.Go(func() {
-					for tick := time.NewTicker(20 * time.Millisecond); ctx.Err() == nil; <-tick.C {
+					for tick := time.NewTicker(every); ctx.Err() == nil; <-tick.C {
 						c.get(g, path)
 					}
 				})
@@ -141,7 +142,7 @@ func (l *ledger) upstream() *harness.Upstream { return &harness.Upstream{Server:
 // a limit promises in a scope, and extra tokens that a fault may add.
 func (l *ledger) within(t *testing.T, c *caller, path string, limit rate.Limit, scope bucket.Scope, replicas int, extra int64) {
 	t.Helper()
-	promised := bucket.Sharing{Replicas: replicas, TTL: ttl}.Envelope(limit, scope)
+	promised := bucket.Sharing{Replicas: replicas, TTL: ttl, Free: free}.Envelope(limit, scope)
 	shape, err := rate.Compile(rate.Limit{Tokens: promised.Tokens, Per: promised.Per, Burst: promised.Burst})
 	if err != nil {
 		t.Fatal(err)
@@ -165,5 +166,25 @@ func (l *ledger) within(t *testing.T, c *caller, path string, limit rate.Limit, 
 	t.Log(said)
 }
 
-// ttl is that of leases, where a test does not set another.
-const ttl = 100 * time.Millisecond
+// ttl is that of leases, and free how many percent gateways have to themselves,
+// where a test does not set another.
+const (
+	ttl  = 100 * time.Millisecond
+	free = 20
+)
+
+// leased is the part of a limit that is in the store, where it is leased to so
+// many gateways, and own what each has to itself.
+func leased(t *testing.T, l rate.Limit, gateways int) (rest, own rate.Limit) {
+	t.Helper()
+	shape, err := rate.Compile(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lane, store, ok := shape.SetAside(free, gateways)
+	if !ok {
+		return l, rate.Limit{}
+	}
+	rest = rate.Limit{Tokens: l.Tokens * (100 - free) / 100, Per: l.Per, Burst: store.Burst()}
+	return rest, rate.Limit{Tokens: l.Tokens * free / 100, Per: l.Per, Burst: lane.Burst()}
+}

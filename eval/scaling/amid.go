@@ -172,7 +172,7 @@ func (f *faults) happen(what fault) (found Fault, err error) {
 	var together sent
 	for i, a := range what.rules {
 		together.took = append(together.took, loads[i].took...)
-		o := Outcome{Rule: a.String(), Bound: what.bound(a, k, most(lossesAfter, lossesBefore), seen.apart())}
+		o := Outcome{Rule: a.String(), Bound: what.bound(a, k, most(lossesAfter, lossesBefore), seen.absence())}
 		if err := f.judge(&o, a, k, loads[i], f.api.take(a.path), came+before, came+before+what.lasts); err != nil {
 			return found, err
 		}

@@ -79,26 +79,42 @@ func (what fault) complete() fault {
 	return what
 }
 
-// bound is how many tokens beyond its burst and rate are published for a rule, with k gateways: losses is how often the store was lost, and apart for how long
-// some gateways had lost it and some not. Below zero there is none.
-func (what fault) bound(a answer, k int, losses int64, apart time.Duration) int64 {
-	extra := int64(0)
+// bound is how many tokens beyond its burst and rate are published for a rule, with k gateways, by the tables of docs/scaling.md: losses is how often the
+// store was lost, and away for how long. Below zero there is none.
+func (what fault) bound(a answer, k int, losses int64, away absence) int64 {
 	switch {
+	case a.scope == "split" && what.leaves: // its share of the burst, used just before
+		return faultLimit / int64(k)
 	case a.scope == "split":
-		if what.leaves { // its share of the burst, used just before
-			extra = faultLimit / int64(k)
-		}
-		return extra
+		return 0
 	case a.loss == "open" && losses > 0:
 		return -1
-	case a.loss == "share": // what is saved up meanwhile, and both limits while gateways disagree
-		extra += losses*faultLimit + int64(apart.Seconds()*faultLimit)
+	}
+	limit := int64(faultLimit)
+	if a.scope == "lease" {
+		limit -= limit * leaseFree / 100 // gateways have the rest to themselves, store or no store
+	}
+	fills := func(d time.Duration) int64 { return min(limit, int64(d.Seconds()*float64(limit))) }
+	extra, drained := int64(len(away.together)*tries*k), int64(0)
+	if a.loss == "share" {
+		extra += int64(away.apart*float64(limit)) + 1
+	}
+	for i, d := range away.together {
+		if a.loss == "share" {
+			extra += fills(d.most) + 1
+		}
+		if drained = min(drained, fills(d.least)); i == 0 {
+			drained = fills(d.least)
+		}
 	}
 	if what.forgets {
-		extra += faultLimit
+		extra += limit - drained // which nobody owed any more
 	}
 	return extra
 }
+
+// tries is how many requests find the store again, of each gateway.
+const tries = 3
 
 // Outcome is what one rule let through amid a fault.
 type Outcome struct {

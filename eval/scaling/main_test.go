@@ -1,6 +1,7 @@
 package main
 
 import (
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -66,24 +67,32 @@ func TestBeyondItsBound(t *testing.T) {
 
 func TestBoundOfAFault(t *testing.T) {
 	strict, share, open, leased, split := answers[0], answers[1], answers[2], answers[3], answers[4]
+	once, briefly := []stay{{time.Minute, time.Minute}}, []stay{{240 * time.Millisecond, 250 * time.Millisecond}}
+	const inTheStore = faultLimit * (100 - leaseFree) / 100
 	for _, c := range []struct {
 		what   fault
 		a      answer
 		losses int64
-		apart  time.Duration
+		away   absence
 		want   int64
 	}{
-		{fault{loses: true}, strict, 1, time.Second, 0},
-		{fault{loses: true, forgets: true}, strict, 1, 0, faultLimit},
-		{fault{loses: true}, share, 1, 250 * time.Millisecond, faultLimit + faultLimit/4},
-		{fault{loses: true, forgets: true}, leased, 2, 0, 3 * faultLimit},
-		{fault{loses: true}, open, 1, 0, -1},
-		{fault{}, open, 0, 0, 0},
-		{fault{loses: true, forgets: true}, split, 1, time.Second, 0},
-		{fault{leaves: true}, split, 0, 0, faultLimit / 4},
+		{fault{loses: true}, strict, 1, absence{once, 1}, 4 * tries},
+		{fault{loses: true, forgets: true}, strict, 1, absence{once, 0}, 4 * tries},
+		{fault{loses: true, forgets: true}, strict, 1, absence{briefly, 0}, 76 + 4*tries},
+		{fault{forgets: true}, strict, 0, absence{}, faultLimit},
+		{fault{loses: true}, share, 1, absence{once, 0.25}, faultLimit + 1 + 25 + 1 + 4*tries},
+		{fault{loses: true}, share, 1, absence{briefly, 0}, 25 + 1 + 1 + 4*tries},
+		{fault{loses: true, forgets: true}, share, 1, absence{once, 0}, faultLimit + 1 + 1 + 4*tries},
+		{fault{loses: true, forgets: true}, share, 1, absence{briefly, 0}, 25 + 1 + 1 + 76 + 4*tries},
+		{fault{forgets: true}, share, 0, absence{}, faultLimit + 1},
+		{fault{loses: true, forgets: true}, leased, 2, absence{append(once, once...), 0}, 2*(inTheStore+1) + 1 + 8*tries},
+		{fault{loses: true}, open, 1, absence{once, 0}, -1},
+		{fault{}, open, 0, absence{}, 0},
+		{fault{loses: true, forgets: true}, split, 1, absence{once, 1}, 0},
+		{fault{leaves: true}, split, 0, absence{}, faultLimit / 4},
 	} {
-		if got := c.what.bound(c.a, 4, c.losses, c.apart); got != c.want {
-			t.Errorf("bound(%v, 4 gateways, %d losses, apart for %v) of %+v = %d, want %d", c.a, c.losses, c.apart, c.what, got, c.want)
+		if got := c.what.bound(c.a, 4, c.losses, c.away); got != c.want {
+			t.Errorf("bound(%v, 4 gateways, %d losses, %v) of %+v = %d, want %d", c.a, c.losses, c.away, c.what, got, c.want)
 		}
 	}
 }
@@ -103,9 +112,9 @@ func TestWatcher(t *testing.T) {
 	if got := w.first(began.Add(150*time.Millisecond), allLost); got >= 0 {
 		t.Errorf("all have lost it after %v, want never", got)
 	}
-	// From 0 to 30, from 100 to 120, and while nobody said anything.
-	if got := w.apart(); got != 70*time.Millisecond {
-		t.Errorf("they disagreed for %v, want 70ms", got)
+	// One of two from 0 to 30 and from 100 to 120, at most, and whatever it was while nobody said anything; both from 10 to 120.
+	if got := w.absence(); len(got.together) != 1 || got.together[0] != (stay{70 * time.Millisecond, 110 * time.Millisecond}) || math.Abs(got.apart-0.045) > 1e-9 {
+		t.Errorf("absence() = %v, want 70ms to 110ms together, and 45 ms apart", got)
 	}
 }
 

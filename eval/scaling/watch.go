@@ -73,14 +73,36 @@ func (w *watcher) first(since time.Time, ok func(sight) bool) time.Duration {
 func allLost(s sight) bool  { return s.lost == s.all && s.all > 0 }
 func noneLost(s sight) bool { return s.lost == 0 && s.all > 0 }
 
-// apart is for how long some had lost the store while others asked it, at most: whatever happened between two looks counts.
-func (w *watcher) apart() (sum time.Duration) {
+// absence is for how long gateways were without the store.
+type absence struct {
+	together []stay  // all of them, each time
+	apart    float64 // some of them, at most, in seconds times the part of them
+}
+
+// stay is how long something lasted: what was seen of it, and with what may have been between two looks.
+type stay struct{ least, most time.Duration }
+
+// absence is what was seen.
+func (w *watcher) absence() (a absence) {
+	var together stay
 	for i := 1; i < len(w.seen); i++ {
 		before, after := w.seen[i-1], w.seen[i]
-		if noneLost(before) && noneLost(after) || allLost(before) && allLost(after) {
-			continue
+		passed := after.at.Sub(before.at)
+		if allLost(before) || allLost(after) {
+			together.most += passed
 		}
-		sum += after.at.Sub(before.at)
+		if allLost(before) && allLost(after) {
+			together.least += passed
+		}
+		if together.most > 0 && (!allLost(after) || i == len(w.seen)-1) {
+			a.together, together = append(a.together, together), stay{}
+		}
+		switch all := max(before.all, after.all); {
+		case before.all == 0 || after.all == 0: // nobody said anything
+			a.apart += passed.Seconds()
+		case before.lost+after.lost > 0 && !(allLost(before) && allLost(after)):
+			a.apart += passed.Seconds() * float64(min(all-1, max(before.lost, after.lost))) / float64(all)
+		}
 	}
-	return sum
+	return a
 }
