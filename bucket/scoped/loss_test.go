@@ -241,7 +241,7 @@ func TestLossBoundIsReached(t *testing.T) {
 // docs/scaling.md: nothing besides burst and rate where rules say closed; and where they say share, what drains while all are without the store, at most a
 // burst each time, and while some are, their part of it. A store that forgets what it held meanwhile makes it a burst.
 func TestLossBoundHolds(t *testing.T) {
-	for seed := range race.Fewer(uint64(32)) {
+	for seed := range race.Fewer(uint64(16)) {
 		for _, says := range []bucket.Loss{bucket.LossClosed, bucket.LossShare} {
 			t.Run(fmt.Sprint("seed ", seed, []string{" closed", " share"}[says]), func(t *testing.T) { testLossBound(t, seed, says) })
 		}
