@@ -25,6 +25,15 @@ const (
 	besides = 200 << 20
 )
 
+const (
+	// between is the time from one request of a client to the next.
+	between = 25 * time.Millisecond
+
+	// loaded is when a change is in force at the latest, on a machine that is
+	// busy with other tests.
+	loaded = 2 * time.Minute
+)
+
 // inserted are statements that make rules, and before, amid and after them one
 // for the same endpoint each, of another subject. project is a text of i, and
 // numbers gives i in a query's FROM.
@@ -42,12 +51,13 @@ func inserted(rules int, project string, numbers func(from, to int) string) []st
 const changed = "UPDATE policies SET rps_limit = 2000, burst = 2000"
 
 // TestManyRulesChangeAtOnce changes all rules in one transaction while requests
-// come: a million in PostgreSQL, and fewer where that would only take longer.
+// come: a million in SQLite, which takes least of the machine for them, and
+// fewer where they would only take longer.
 // Each request meets three rules, which stand far apart in the table: it sees
 // the old limits or the new ones, and after the first new one no old one.
 func TestManyRulesChangeAtOnce(t *testing.T) {
 	t.Run("SQLite", func(t *testing.T) {
-		const rules = 200_000
+		const rules = 1_000_000
 		dir := t.TempDir()
 		setLimit(t, dir, "1000") // makes the tables
 		sqlite(t, dir, "BEGIN; "+strings.Join(inserted(rules, "'p' || i", func(from, to int) string {
@@ -56,7 +66,7 @@ func TestManyRulesChangeAtOnce(t *testing.T) {
 		testMany(t, dir, "sqlite:headgate.db", rules, func() { sqlite(t, dir, changed) })
 	})
 	t.Run("PostgreSQL", func(t *testing.T) {
-		testManyOnServer(t, storetest.Postgres, 1_000_000, func(from, to int) string { return fmt.Sprintf("generate_series(%d, %d) i", from, to) })
+		testManyOnServer(t, storetest.Postgres, 100_000, func(from, to int) string { return fmt.Sprintf("generate_series(%d, %d) i", from, to) })
 	})
 	t.Run("MariaDB", func(t *testing.T) {
 		testManyOnServer(t, storetest.MariaDB, 100_000, func(from, to int) string { return fmt.Sprintf("(SELECT seq AS i FROM seq_%d_to_%d) n", from, to) })
@@ -115,62 +125,28 @@ func limits(g *harness.Gateway) (found []string, err error) {
 
 func testMany(t *testing.T, dir, dsn string, rules int, change func()) {
 	g, _ := start(t, dir, "--db", dsn)
-	var committed atomic.Int64 // Unix nanoseconds
 	stop := make(chan struct{})
 	var traffic sync.WaitGroup
 	var served atomic.Int64
 	for range 2 {
-		traffic.Go(func() {
-			for last := "1000"; ; {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				asked := time.Now()
-				found, err := limits(g)
-				switch {
-				case err != nil:
-					t.Error(err)
-					return
-				case found[0] < last:
-					t.Errorf("a limit of %s after one of %s", found[0], last)
-				}
-				last = found[0]
-				served.Add(1)
-				// Rate, and not load: the limit itself must not stand in the way.
-				select {
-				case <-stop:
-				case <-time.After(5*time.Millisecond - time.Since(asked)):
-				}
-			}
-		})
+		traffic.Go(func() { seeOneState(t, g, stop, &served) })
 	}
-	begun := make(chan struct{})
+	var committed atomic.Int64 // Unix nanoseconds, 0 before it
+	changing := make(chan struct{})
 	go func() {
-		defer close(begun)
+		defer close(changing)
 		change()
 		committed.Store(time.Now().UnixNano())
 	}()
-	within := 4 * time.Minute
-	if !harness.Eventually(within, func() bool {
-		// What is in force after the staleness was asked was not newer before.
-		asked := time.Now().UnixNano()
-		stale, _ := strconv.ParseFloat(g.Metric(t, "headgate_policy_staleness_seconds "), 64)
-		found, err := limits(g)
-		if err != nil {
-			t.Fatal(err)
+	ticks := time.NewTicker(between)
+	defer ticks.Stop()
+	for ; !newInForce(t, g, &committed); <-ticks.C {
+		if at := committed.Load(); at != 0 && time.Since(time.Unix(0, at)) > loaded {
+			t.Errorf("the change is not in force %v after the commit", loaded)
+			break
 		}
-		if at := committed.Load(); at != 0 && found[0] == "1000" {
-			if old := time.Duration(asked - at).Seconds(); stale < old-0.05 {
-				t.Errorf("%.2fs after a change that is not in force, the staleness is %.2fs", old, stale)
-			}
-		}
-		return found[0] == "2000"
-	}) {
-		t.Errorf("the change is not in force within %v", within)
 	}
-	<-begun
+	<-changing
 	t.Logf("in force %v after the commit; %d requests met it", time.Since(time.Unix(0, committed.Load())).Round(time.Millisecond), served.Load())
 	awaitNumber(t, dir, dsn)
 	t.Logf("and has its number %v after", time.Since(time.Unix(0, committed.Load())).Round(time.Millisecond))
@@ -190,16 +166,65 @@ func testMany(t *testing.T, dir, dsn string, rules int, change func()) {
 // rules are: so large a change is numbered after it came into force.
 func awaitNumber(t *testing.T, dir, dsn string) {
 	t.Helper()
-	var report fleet.Report
-	if !harness.Eventually(2*time.Minute, func() bool {
-		report = fleet.Report{}
+	ticks := time.NewTicker(10 * between) // each takes a process
+	defer ticks.Stop()
+	for began := time.Now(); ; <-ticks.C {
+		var report fleet.Report
 		if err := json.Unmarshal([]byte(harness.Run(t, dir, "fleet", "--json", "--db", dsn)), &report); err != nil {
 			t.Fatal(err)
 		}
-		return report.Number > 0 && len(report.Replicas) == 1 && report.Replicas[0].Number == report.Number
-	}) {
-		t.Errorf("the gateway does not know the number of its rules: %+v", report)
+		if report.Number > 0 && len(report.Replicas) == 1 && report.Replicas[0].Number == report.Number {
+			return
+		}
+		if time.Since(began) > loaded {
+			t.Errorf("the gateway does not know the number of its rules %v after they came into force: %+v", loaded, report)
+			return
+		}
 	}
+}
+
+// seeOneState asks until stop, and never meets the old limits after the new.
+// It is a rate and no load: the limit itself must not stand in the way, nor what
+// asks in that of the change.
+func seeOneState(t *testing.T, g *harness.Gateway, stop <-chan struct{}, served *atomic.Int64) {
+	ticks := time.NewTicker(between)
+	defer ticks.Stop()
+	for last := "1000"; ; {
+		select {
+		case <-stop:
+			return
+		case <-ticks.C:
+		}
+		found, err := limits(g)
+		switch {
+		case err != nil:
+			t.Error(err)
+			return
+		case found[0] < last:
+			t.Errorf("a limit of %s after one of %s", found[0], last)
+		}
+		last = found[0]
+		served.Add(1)
+	}
+}
+
+// newInForce reports whether the change is, and looks what the gateway says of
+// its age while it is not.
+func newInForce(t *testing.T, g *harness.Gateway, committed *atomic.Int64) bool {
+	t.Helper()
+	// What is in force after the staleness was asked was not newer before.
+	asked := time.Now().UnixNano()
+	stale, _ := strconv.ParseFloat(g.Metric(t, "headgate_policy_staleness_seconds "), 64)
+	found, err := limits(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if at := committed.Load(); at != 0 && found[0] == "1000" {
+		if old := time.Duration(asked - at).Seconds(); stale < old-0.05 {
+			t.Errorf("%.2fs after a change that is not in force, the staleness is %.2fs", old, stale)
+		}
+	}
+	return found[0] == "2000"
 }
 
 // peakMemory is the most that the process ever had in memory, in bytes.

@@ -104,12 +104,12 @@ func testAutoRevert(t *testing.T, dsn string, replicas int) {
 	for range replicas {
 		g := replica(t, api, dsn, autoRevert)
 		gates = append(gates, g)
-		traffic = append(traffic, call(t, 8, 20*time.Millisecond, g.URL+"/a"))
+		traffic = append(traffic, call(t, 8, 40*time.Millisecond, g.URL+"/a"))
 	}
 	none := func(percent int64) bool { return percent <= 1 }
 	most := func(percent int64) bool { return percent >= 60 }
 	for _, c := range traffic {
-		c.expectShare(t, 500, "next to none", none)
+		c.expectShare(t, 250, "next to none", none)
 	}
 
 	began := time.Now()
@@ -118,7 +118,7 @@ func testAutoRevert(t *testing.T, dsn string, replicas int) {
 		c.expectShare(t, 50, "most", most)
 	}
 	for _, c := range traffic {
-		c.expectShare(t, 500, "next to none again", none)
+		c.expectShare(t, 250, "next to none again", none)
 	}
 	t.Logf("after %v", time.Since(began).Round(100*time.Millisecond))
 
@@ -157,7 +157,7 @@ func testAutoRevert(t *testing.T, dsn string, replicas int) {
 	}
 	for _, c := range traffic { // for three times as long as it takes
 		all := c.all.Load()
-		if !harness.Eventually(soon, func() bool { return c.all.Load() > all+1200 }) {
+		if !harness.Eventually(soon, func() bool { return c.all.Load() > all+600 }) {
 			t.Fatal("nobody calls any more")
 		}
 		c.expectShare(t, 50, "most, still", most)
