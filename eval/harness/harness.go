@@ -22,15 +22,24 @@ import (
 	"time"
 )
 
-// build makes the command once a test binary.
+// build makes the command, in bin/eval of the repository: the next process that
+// wants it finds it there, and links it anew only if its code has changed.
 var build = sync.OnceValues(func() (string, error) {
 	root, err := Root()
 	if err != nil {
 		return "", err
 	}
-	dir, err := os.MkdirTemp("", "headgate-build-")
+	dir := filepath.Join(root, "bin", "eval")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	turn, err := os.Open(dir) // one process at a time
 	if err != nil {
 		return "", err
+	}
+	defer turn.Close()
+	if err := syscall.Flock(int(turn.Fd()), syscall.LOCK_EX); err != nil {
+		return "", fmt.Errorf("wait for who builds in %s: %w", dir, err)
 	}
 	binary := filepath.Join(dir, "headgate")
 	cmd := exec.Command("go", "build", "-o", binary, "./cmd/headgate")
