@@ -381,9 +381,9 @@ func testServerOpenFaults(t *testing.T, d database) {
 	run(t, shell, "CREATE TABLE theirs (a INT)") // beside ours is fine
 	d.open(t)
 	run(t, shell, "INSERT INTO goose_db_version (version_id, is_applied) VALUES (99, true)")
-	open("newer", store.Options{DSN: d.dsn}, "was written by a newer headgate (schema 99, this one knows 10)")
+	open("newer", store.Options{DSN: d.dsn}, "was written by a newer headgate (schema 99, this one knows 11)")
 	run(t, shell, "DELETE FROM goose_db_version WHERE version_id >= 7")
-	open("older, read-only", store.Options{DSN: d.dsn, ReadOnly: true}, "has an older schema (6, this headgate reads 10)")
+	open("older, read-only", store.Options{DSN: d.dsn, ReadOnly: true}, "has an older schema (6, this headgate reads 11)")
 
 	none := regexp.MustCompile(`/test[0-9]+`).ReplaceAllString(d.dsn, "/nosuch")
 	open("no such database", store.Options{DSN: none}, "want")
