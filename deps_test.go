@@ -35,9 +35,10 @@ var allowed = map[string][]string{
 	"bucket/memory":     {"bucket", "key", "rate"},
 	"bucket/buckettest": {"bucket", "key", "rate", "internal/race"},
 	"bucket/lease":      {"bucket", "key", "rate"},
-	"bucket/redis":      {"bucket", "bucket/lease", "rate"},        // answers questions for leases; a client of the server comes from outside, as one method
-	"bucket/scoped":     {"bucket", "bucket/lease", "key", "rate"}, // decides which of the others to ask
-	"simulate":          {"bucket", "bucket/lease", "rate"},
+	"bucket/report":     {"bucket", "key", "rate"},
+	"bucket/redis":      {"bucket", "bucket/lease", "bucket/report", "rate"},        // answers questions for leases, and charges reports; a client of the server comes from outside, as one method
+	"bucket/scoped":     {"bucket", "bucket/lease", "bucket/report", "key", "rate"}, // decides which of the others to ask
+	"simulate":          {"bucket", "bucket/lease", "bucket/report", "rate"},
 	"":                  {"endpoint", "identity", "policy", "key", "bucket", "rate", "internal/steady"},
 	"internal/perrule":  {"policy"},
 	"httplimit":         {"", "body", "bucket", "endpoint", "policy", "internal/perrule", "internal/problem"},

@@ -11,6 +11,7 @@ type Sharing struct {
 	Replicas int           // that run now, 1 or more
 	TTL      time.Duration // for which a batch of a lease may be used; 0 if there are no leases, and strict takes stand in for them
 	Free     int           // percent of limits of scope lease that replicas have to themselves, as rate.Shape.SetAside divides them
+	Interval time.Duration // after which replicas report what they took of limits of scope sync; 0 if strict takes stand in for that
 }
 
 // Envelope is a bound on what all replicas together admit from one bucket: in any interval of length t, at most Burst + Excess tokens and what
@@ -21,7 +22,8 @@ type Envelope struct {
 	Tokens int64
 	Per    time.Duration
 
-	// Excess is what the scope may add at most, whatever the interval: what drains of leased tokens in one TTL.
+	// Excess is what the scope may add at most, whatever the interval: what drains of leased tokens in one TTL, or the
+	// headrooms of all replicas.
 	Excess int64
 }
 
@@ -45,8 +47,23 @@ func (s Sharing) Envelope(l rate.Limit, scope Scope) Envelope {
 			}
 			e.Excess = (leased.Drained(s.TTL) + leased.Unit - 1) / leased.Unit
 		}
+	case Sync:
+		if shape, err := rate.Compile(l); err == nil && s.Interval > 0 {
+			e.Excess = times(Headroom(shape, s.Interval, s.Replicas), k)
+		}
 	}
 	return e
+}
+
+// Headroom is how many tokens of a limit of scope sync one of so many replicas may have admitted and got no answer about: what drains in the interval between
+// reports, rounded up; but all together no more than the burst, so that what all owe is never more than a bucket may. 0 is for those who admit nothing
+// unasked.
+func Headroom(sh rate.Shape, interval time.Duration, replicas int) int64 {
+	if sh.Unit <= 0 || sh.Algorithm != rate.TokenBucket || sh.Capacity > sh.MaxDebt()/2 {
+		return 0
+	}
+	drained := sh.Drained(interval)
+	return min(max(1, drained/sh.Unit+min(1, drained%sh.Unit)), sh.Burst()/int64(max(1, replicas)))
 }
 
 // times is a*k, at most rate.MaxCapacity.

@@ -37,6 +37,14 @@ func TestEnvelopeOfScopes(t *testing.T) {
 		{"a lease with a part too small to be free", bucket.Sharing{Replicas: 4, TTL: 100 * time.Millisecond, Free: 20}, ten, bucket.Lease,
 			bucket.Envelope{Burst: 30, Tokens: 10, Per: time.Second, Excess: 1}},
 		{"a lease that is decided strictly", bucket.Sharing{Replicas: 4}, ten, bucket.Lease, bucket.Envelope{Burst: 30, Tokens: 10, Per: time.Second}},
+		{"sync", bucket.Sharing{Replicas: 4, Interval: 100 * time.Millisecond}, rate.Limit{Tokens: 1015, Per: time.Second, Burst: 1000}, bucket.Sync,
+			bucket.Envelope{Burst: 1000, Tokens: 1015, Per: time.Second, Excess: 4 * 102}},
+		{"sync of little", bucket.Sharing{Replicas: 4, Interval: 100 * time.Millisecond}, rate.Limit{Tokens: 1, Per: time.Hour, Burst: 30}, bucket.Sync,
+			bucket.Envelope{Burst: 30, Tokens: 1, Per: time.Hour, Excess: 4}},
+		{"sync of a burst that is soon divided", bucket.Sharing{Replicas: 4, Interval: 100 * time.Millisecond}, rate.Limit{Tokens: 1000, Per: time.Second, Burst: 30}, bucket.Sync,
+			bucket.Envelope{Burst: 30, Tokens: 1000, Per: time.Second, Excess: 28}},
+		{"sync where there are more than tokens", bucket.Sharing{Replicas: 31, Interval: 100 * time.Millisecond}, ten, bucket.Sync, bucket.Envelope{Burst: 30, Tokens: 10, Per: time.Second}},
+		{"sync that is decided strictly", bucket.Sharing{Replicas: 4}, ten, bucket.Sync, bucket.Envelope{Burst: 30, Tokens: 10, Per: time.Second}},
 		{"more than can be counted", bucket.Sharing{Replicas: math.MaxInt}, ten, bucket.Local, bucket.Envelope{Burst: rate.MaxCapacity, Tokens: rate.MaxCapacity, Per: time.Second}},
 	} {
 		if got := c.sharing.Envelope(c.limit, c.scope); got != c.want {
@@ -46,7 +54,7 @@ func TestEnvelopeOfScopes(t *testing.T) {
 }
 
 func TestReach(t *testing.T) {
-	for scope := bucket.Local; scope <= bucket.Lease; scope++ {
+	for scope := bucket.Local; scope <= bucket.Sync; scope++ {
 		for loss := bucket.LossClosed; loss <= bucket.LossOpen; loss++ {
 			if r := bucket.NewReach(scope, loss); r.Scope() != scope || r.Loss() != loss {
 				t.Errorf("%d and %d come back as %d and %d", scope, loss, r.Scope(), r.Loss())

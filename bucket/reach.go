@@ -9,6 +9,7 @@ const (
 	Split               // each replica has one of its own, with its share of the limit
 	Strict              // one for all, asked for every take
 	Lease               // one for all, which replicas take batches from
+	Sync                // one for all, which replicas report to what they took
 )
 
 // Shared says that one bucket is for all replicas, under a name that all of them know.

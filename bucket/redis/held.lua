@@ -1,4 +1,4 @@
--- What grant.lua and shift.lua begin with.
+-- What grant.lua, report.lua and shift.lua begin with.
 local decode, encode, call, floor, ceil, sub = struct.unpack, struct.pack, redis.call, math.floor, math.ceil, string.sub
 
 -- find is the bucket of a name: its debt and stamp. Or, if it was left under another limit, nil and what the server keeps; told says how to read that.

@@ -85,11 +85,14 @@ var (
 	shiftSource string
 	//go:embed grant.lua
 	grantSource string
+	//go:embed report.lua
+	reportSource string
 	//go:embed members.lua
 	membersSource string
 
 	takeScript, oneScript, shiftScript = newScript(takeSource), newScript(oneSource), newScript(heldSource + shiftSource)
 	grantScript, membersScript         = newScript(heldSource + grantSource), newScript(membersSource)
+	reportScript                       = newScript(heldSource + reportSource)
 )
 
 // run runs a script. A server that does not know it, because it is new, was restarted or told to forget, learns it.

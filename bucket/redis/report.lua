@@ -1,0 +1,52 @@
+-- Charges what a replica reports of buckets, each as report.Ledger.Charge does: whatever is owed already, and each report once.
+-- Report i is about the bucket KEYS[2i-1]; KEYS[2i] holds the number of the last report of the replica about it, two halves of four bytes. ARGV[i]
+-- has, in doubles:
+--   the time in us, or 0 for the server's own; the number of the report, in two halves of 32 bits; units; the most that may be owed;
+--   the time at which the limit took effect, drain, tick; for how many ms to remember the number
+-- and behind them the bytes of the shape. ARGV[2], if there is one report, is how to read a bucket that was left under another limit, as for takes.
+--
+-- Answers two values a report: what is owed then, and ''. Or, if the bucket was left under another limit, the time and the value; nothing was done
+-- then, and 'c' stands before the value.
+
+local clock
+local function time()
+  if not clock then
+    local t = call('TIME')
+    clock = t[1] * 1000000 + t[2]
+  end
+  return clock
+end
+
+local function charge(bucket, mark, arg, told)
+  local at, high, low, units, most, since, drain, tick, remember, rest = decode('<ddddddddd', arg)
+  local now, timed = at, at == 0
+  if timed then now = time() end
+
+  local shape = sub(arg, rest)
+  local debt, stamp = find(bucket, shape, since, told)
+  if not debt then return now, 'c' .. stamp end
+  local d, left, s = drained(now, debt, stamp, drain, tick)
+
+  local last, known = call('GET', mark), false
+  if last and #last == 8 then
+    local h, l = decode('<I4I4', last)
+    known = h > high or h == high and l >= low
+  end
+  if known then return left, '' end
+
+  local moved = math.min(units, math.max(0, most - left))
+  if moved > 0 then keep(bucket, d + moved, s, shape, timed, now, drain, tick) end
+  if timed then
+    call('SET', mark, encode('<I4I4', high, low), 'PX', remember)
+  else
+    call('SET', mark, encode('<I4I4', high, low))
+  end
+  return left + moved, ''
+end
+
+local reports = #KEYS / 2
+local all, told = {}, reports == 1 and ARGV[2] or nil
+for i = 1, reports do
+  all[2 * i - 1], all[2 * i] = charge(KEYS[2 * i - 1], KEYS[2 * i], ARGV[i], told)
+end
+return all
