@@ -71,7 +71,7 @@ type Options struct {
 	Buckets    Buckets
 	Identities *identity.Resolver
 
-	// Names names the buckets of rules of scope strict and lease, which processes
+	// Names names the buckets of rules of scope strict, lease and sync, which processes
 	// share (bucket/scoped). Nil means that none are shared: such rules then count
 	// as local ones, as policy.CompileOptions.Shared warns.
 	Names *key.Namer

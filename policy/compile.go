@@ -41,12 +41,12 @@ type CompileOptions struct {
 	Identified []endpoint.ID
 
 	// Shared says that the process shares a store of buckets with its like. Without
-	// one, rules of scope strict and lease compile with a warning: they count as
+	// one, rules of scope strict, lease and sync compile with a warning: they count as
 	// local ones.
 	Shared bool
 
 	// Keeps says why the shared store cannot count a limit, or nil. A rule of scope
-	// strict or lease whose limit it cannot is an error. Nil says that it can count
+	// strict, lease or sync whose limit it cannot is an error. Nil says that it can count
 	// all.
 	Keeps func(rate.Shape) error
 

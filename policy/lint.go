@@ -100,7 +100,7 @@ func (c *compiler) checkRule(i int, r *Rule, at *place) (limit uint32, ok bool) 
 func (c *compiler) checkScope(r *Rule) (want string) {
 	switch {
 	case r.Scope == Local:
-	case r.Algorithm == LeakyBucket && r.Scope == Lease:
+	case r.Algorithm == LeakyBucket && (r.Scope == Lease || r.Scope == Sync):
 		return text(Strict.String()) + ", because a queue of all replicas has to be asked for every turn; or algorithm token_bucket"
 	case !rate.Algorithm(r.Algorithm).Drains():
 		return fmt.Sprintf("%q, because a %v is counted in one place alone; or algorithm token_bucket", Local, r.Algorithm)

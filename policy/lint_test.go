@@ -105,7 +105,7 @@ func TestLintRule(t *testing.T) {
 		{"algorithm", func(r *policy.Rule) { r.Algorithm = 9 },
 			`test: rules[0] (GET /v1/items): algorithm is 9, want "token_bucket", "leaky_bucket", "fixed_window", "sliding_window" or "sliding_log"`},
 		{"scope", func(r *policy.Rule) { r.Scope = 9 },
-			`test: rules[0] (GET /v1/items): scope is 9, want "local", "split", "strict" or "lease"`},
+			`test: rules[0] (GET /v1/items): scope is 9, want "local", "split", "strict", "lease" or "sync"`},
 		{"mode", func(r *policy.Rule) { r.Mode = 2 },
 			`test: rules[0] (GET /v1/items): mode is 2, want "enforce" or "shadow"`},
 		{"on_store_loss", func(r *policy.Rule) { r.OnStoreLoss = 3 },

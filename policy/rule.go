@@ -236,13 +236,14 @@ const (
 	Split               // every replica keeps buckets of its own, each with its share of the limit
 	Strict              // one bucket in a shared store, which is asked for every request
 	Lease               // one bucket in a shared store, which replicas take batches from before they use them
+	Sync                // one bucket in a shared store, which replicas report to what they have admitted
 )
 
 // Shared reports whether a rule of this scope needs a store that all replicas
 // share.
-func (s Scope) Shared() bool { return s == Strict || s == Lease }
+func (s Scope) Shared() bool { return s >= Strict }
 
-var scopeTexts = []string{"local", "split", "strict", "lease"}
+var scopeTexts = []string{"local", "split", "strict", "lease", "sync"}
 
 // String reports the text that stands in a rule.
 func (s Scope) String() string { return enumString(uint8(s), "scope", scopeTexts) }

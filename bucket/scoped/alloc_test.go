@@ -1,4 +1,4 @@
-//go:build !race
+//go:build !race && unix
 
 package scoped_test
 
@@ -48,5 +48,27 @@ func BenchmarkLane(b *testing.B) {
 				_, _ = s.TryConsume(context.Background(), now.Load(), one, outs)
 			}
 		})
+	}
+}
+
+// A take that what is known decides allocates nothing either.
+func TestSyncTakesAllocateNothing(t *testing.T) {
+	roomy := rate.Limit{Tokens: 1e9, Per: time.Second, Burst: 1e9}
+	s, _, _, _ := synced(t, scoped.Options{})
+	one := []bucket.Take{take(t, 1, roomy, bucket.Sync, 0)}
+	outs := make([]bucket.Outcome, 1)
+	if n := testing.AllocsPerRun(100, func() { _, _ = s.TryConsume(context.Background(), start, one, outs) }); n >= 1 {
+		t.Errorf("a decision allocates %v times, want 0", n)
+	}
+}
+
+func BenchmarkSync(b *testing.B) {
+	roomy := rate.Limit{Tokens: 1e12, Per: time.Second, Burst: 1e12}
+	s, _, _, _ := synced(b, scoped.Options{})
+	one := []bucket.Take{take(b, 1, roomy, bucket.Sync, 0)}
+	outs := make([]bucket.Outcome, 1)
+	b.ReportAllocs()
+	for b.Loop() {
+		_, _ = s.TryConsume(context.Background(), start, one, outs)
 	}
 }

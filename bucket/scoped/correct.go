@@ -11,6 +11,8 @@ import (
 // Correct changes the debts of buckets, those that are shared first, and writes to moved[i] how many units changes[i] added, or took off when below
 // zero. Units of a bucket of scope split are those of the whole limit, and so are those of scope lease. Of the latter what is in the store is changed, and to
 // fill it fills this replica's lane as well; what is held of a lease stays held.
+// What was admitted of a limit of scope sync and is not reported yet is charged afterwards, also to a bucket that was filled; this replica hears of the change at
+// once, and others within about a second.
 //
 // After an error nothing local was changed.
 func (s *Store) Correct(ctx context.Context, now int64, changes []bucket.Change, moved []int64) error {
@@ -59,6 +61,9 @@ func (s *Store) correctShared(ctx context.Context, now int64, change []bucket.Ch
 	err := s.o.Strict.Correct(within, now, []bucket.Change{c}, moved)
 	moved[0] = stated(moved[0], whole, c.Shape.Unit)
 	s.denials.forget(c.Key)
+	if c.Reach.Scope() == bucket.Sync && s.o.Reports != nil {
+		s.o.Reports.Refresh(&bucket.Take{Key: c.Key, Tag: c.Tag, Reach: c.Reach, Shape: c.Shape, Since: c.Since, Before: c.Before})
+	}
 	if err == nil || ctx.Err() == nil {
 		s.answered(now, server, ways{}, err)
 	}

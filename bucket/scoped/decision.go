@@ -16,12 +16,14 @@ type decision struct {
 	takes []bucket.Take // the caller's
 
 	local, leased, strict group
+	known, synced         group       // of scope sync: all, and those that were decided by what is known
 	lanes, rest           group       // of leased takes that have a lane: from there, and from the store
 	vias                  []via       // to each server that has shared buckets of them
 	admitted              []admission // those that pass because nobody can be asked
 
 	pasts [][rate.MaxPast + 1]rate.Past // of local takes, and of the rest
 	until []int64                       // of leased takes: when what they took expires
+	taken int64                         // when takes of scope sync were, on the clock of Options.Reports
 
 	refuser *outage // that of a server for whose sake rules deny the request
 
@@ -106,6 +108,8 @@ func (s *Store) begin(now int64, takes []bucket.Take, outs []bucket.Outcome) (*d
 			return nil, errNothingShared
 		case scope == bucket.Lease && s.o.Leases != nil:
 			s.lease(now, d, i)
+		case scope == bucket.Sync && s.o.Reports != nil:
+			d.known.add(i, &takes[i])
 		default:
 			d.strict.add(i, &takes[i])
 		}
@@ -123,7 +127,7 @@ func (d *decision) past() *[rate.MaxPast + 1]rate.Past {
 func (s *Store) end(d *decision) {
 	d.takes, d.refuser = nil, nil
 	clear(d.admitted)
-	for _, g := range [...]*group{&d.local, &d.leased, &d.strict, &d.lanes, &d.rest} {
+	for _, g := range [...]*group{&d.local, &d.leased, &d.strict, &d.lanes, &d.rest, &d.known, &d.synced} {
 		g.reset()
 	}
 	s.decisions.Put(d)
@@ -134,7 +138,7 @@ func (d *decision) report(outs []bucket.Outcome) {
 	for i := range d.takes {
 		outs[i] = bucket.Outcome{Allowed: true, Unknown: true}
 	}
-	for _, g := range [...]*group{&d.local, &d.leased, &d.strict} {
+	for _, g := range [...]*group{&d.local, &d.leased, &d.strict, &d.synced} {
 		for i, of := range g.of {
 			outs[of] = g.outs[i]
 			if d.partless && d.takes[of].Reach.Scope() == bucket.Split {
@@ -159,6 +163,13 @@ func (d *decision) shared() bool { return len(d.leased.takes)+len(d.strict.takes
 
 // decide decides, and charges.
 func (s *Store) decide(ctx context.Context, d *decision) (bool, error) {
+	if len(d.known.takes) > 0 {
+		return s.decideSynced(ctx, d)
+	}
+	return s.decideRest(ctx, d)
+}
+
+func (s *Store) decideRest(ctx context.Context, d *decision) (bool, error) {
 	if len(d.lanes.takes) > 0 {
 		if decided, err := s.free(ctx, d); decided {
 			return err == nil, err
@@ -310,6 +321,7 @@ func (s *Store) look(ctx context.Context, d *decision) (bool, error) {
 			return false, err
 		}
 	}
+	s.lookAtAll(d)
 	refused := d.shared() && s.avoid(d) && s.divert(d)
 	allowed, err := s.o.Local.Peek(ctx, d.now, d.local.takes, d.local.outs)
 	if err != nil {

@@ -3,6 +3,7 @@
 //
 //	take            asked                              if another one denies
 //	local, split    the local store, first by Peek     nothing was taken
+//	sync            what this replica knows            taken off its next report
 //	lease           a local lane, first of all; else   nothing was taken
 //	                what this replica holds            returned to the account, all of it
 //	strict          the shared store, one script       given back, less what has drained

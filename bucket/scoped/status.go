@@ -69,5 +69,8 @@ func (s *Store) Sharing() bucket.Sharing {
 	if s.o.Leases != nil {
 		sharing.TTL, sharing.Free = s.o.Leases.Terms().TTL, s.o.Free
 	}
+	if s.o.Reports != nil {
+		sharing.Interval = s.o.Reports.Interval()
+	}
 	return sharing
 }

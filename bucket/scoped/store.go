@@ -11,6 +11,7 @@ import (
 
 	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/bucket/lease"
+	"github.com/headgate-io/headgate/bucket/report"
 )
 
 // Local keeps buckets in this process, and answers at once. bucket/memory does, and has Learn besides.
@@ -39,12 +40,16 @@ type Options struct {
 	// Leases takes batches from buckets of Strict. It is this Store's alone.
 	Leases *lease.Store
 
+	// Reports decides over buckets of Strict of scope sync by what is known of them, and reports to it afterwards. It is this Store's alone. While it is
+	// nil, takes from them are as those of scope strict.
+	Reports *report.Store
+
 	// Free is how many percent of limits of scope lease replicas have to themselves, in equal parts: up to so much of a limit costs no message. The same
 	// at all replicas. More, and less of a limit is left for a replica that gets most of the requests, which has the rest and its own part: with 20
 	// and 4 replicas, 85 %. And a request that costs more than the rest of the burst is never admitted. 0 to 90; default 0.
 	Free int
 
-	// Replicas is by how many to divide limits of scope split, and what is free of others: how many run now, this one among them. 0 is for one that has no part yet, and admits
+	// Replicas is by how many to divide limits of scope split, what is free of others, and what may be unanswered of those of scope sync: how many run now, this one among them. 0 is for one that has no part yet, and admits
 	// nothing under such limits. It is called once a take, and must be quick. The default is 1.
 	Replicas func() int
 
@@ -104,6 +109,9 @@ func New(o Options) (*Store, error) {
 	if o.Leases != nil && o.Strict == nil {
 		errs = append(errs, errors.New("Strict is nil, want the store whose buckets Leases takes from"))
 	}
+	if o.Reports != nil && o.Strict == nil {
+		errs = append(errs, errors.New("Strict is nil, want the store whose buckets Reports tells of"))
+	}
 	if o.Deadline == 0 {
 		o.Deadline = defaultDeadline
 	}
@@ -138,6 +146,9 @@ func New(o Options) (*Store, error) {
 	s.decisions.New = func() any { return new(decision) }
 	if o.Leases != nil {
 		o.Leases.OnAnswer(func(of *bucket.Take, err error) { s.answered(s.latest.Load(), s.server(of.Tag), ways{}, err) })
+	}
+	if o.Reports != nil {
+		o.Reports.OnAnswer(func(of *bucket.Take, err error) { s.answered(s.latest.Load(), s.server(of.Tag), ways{}, err) })
 	}
 	return s, nil
 }
@@ -178,7 +189,7 @@ func (s *Store) Peek(ctx context.Context, now int64, takes []bucket.Take, outs [
 	allowed, err := s.look(ctx, d)
 	d.report(outs)
 	s.complete(d, outs, false)
-	return allowed, err
+	return s.less(d, outs) && allowed, err
 }
 
 // local reports whether all takes are from local buckets.

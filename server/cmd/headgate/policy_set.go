@@ -84,7 +84,7 @@ documents. A running gateway acts on the change within a second.`,
 	flags.StringVar(&algorithm, "algorithm", "token_bucket", "how the limit is counted: token_bucket, leaky_bucket (holds requests back until their turn), fixed_window, sliding_window or sliding_log")
 	flags.StringVar(&mode, "mode", "enforce", "enforce, or shadow: count what would be denied and deny nothing")
 	flags.StringVar(&expires, "expires", "", "make a temporary rule that ends: in 2h, or at 2027-01-31T12:00:00Z (default: a lasting one)")
-	flags.StringVar(&scope, "scope", "local", "how far the limit reaches over replicas: local (each has all of it), split (each has its share), strict or lease (all have one, in a shared store)")
+	flags.StringVar(&scope, "scope", "local", "how far the limit reaches over replicas: local (each has all of it), split (each has its share), strict, lease or sync (all have one, in a shared store)")
 	flags.StringVar(&loss, "on-store-loss", "closed", "while the shared store cannot answer: closed (deny), share (go on with a share of the limit) or open (allow)")
 	addWhy(cmd, &why)
 	flags.StringVar(&name, "name", "", "name that clients see (default: made of endpoint and subject)")
