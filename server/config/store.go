@@ -53,6 +53,10 @@ type Store struct {
 	// themselves, in equal parts, the same at all of them. Default 20.
 	LeaseFree int `yaml:"lease_free"`
 
+	// SyncInterval is how long requests of limits of scope sync wait to be told to
+	// the server, at most, the same at all gateways. Default 100ms.
+	SyncInterval time.Duration `yaml:"sync_interval"`
+
 	// MemberTTL is after what time of silence a gateway counts as gone.
 	// Default 3s.
 	MemberTTL time.Duration `yaml:"member_ttl"`
@@ -86,7 +90,7 @@ func (s *Store) Check() error {
 }
 
 func defaultStore() Store {
-	return Store{Prefix: "hg", Deadline: 5 * time.Millisecond, LeaseTTL: 100 * time.Millisecond, LeaseFree: 20, MemberTTL: 3 * time.Second, Replicas: 1}
+	return Store{Prefix: "hg", Deadline: 5 * time.Millisecond, LeaseTTL: 100 * time.Millisecond, LeaseFree: 20, SyncInterval: 100 * time.Millisecond, MemberTTL: 3 * time.Second, Replicas: 1}
 }
 
 // maxStorePrefix is what bucket/redis takes.
@@ -112,6 +116,7 @@ func (c *checker) store(s Store) {
 		c.wrong("store.deadline", s.Deadline.String(), fmt.Sprintf("500µs to store.lease_ttl, which is %v: no request waits longer than tokens are good", s.LeaseTTL))
 	}
 	c.between("store.lease_free", int64(s.LeaseFree), 0, 90)
+	c.duration("store.sync_interval", s.SyncInterval, 5*time.Millisecond, 10*time.Second)
 	c.duration("store.member_ttl", s.MemberTTL, 300*time.Millisecond, time.Hour)
 	c.between("store.replicas", int64(s.Replicas), 1, 1<<16)
 	c.storeTLS(s.TLS)

@@ -10,13 +10,13 @@ import (
 )
 
 func TestStore(t *testing.T) {
-	alone := config.Store{Prefix: "hg", Deadline: 5 * time.Millisecond, LeaseTTL: 100 * time.Millisecond, LeaseFree: 20, MemberTTL: 3 * time.Second, Replicas: 1}
+	alone := config.Store{Prefix: "hg", Deadline: 5 * time.Millisecond, LeaseTTL: 100 * time.Millisecond, LeaseFree: 20, SyncInterval: 100 * time.Millisecond, MemberTTL: 3 * time.Second, Replicas: 1}
 	one, all := alone, alone
 	one.Redis = []string{"redis.internal:6379"}
 	all = config.Store{
 		Redis: []string{"[::1]:1", "10.0.0.2:26379"}, Sentinel: "main", Database: 3, Username: "gate", PasswordFile: "p",
 		TLS:    config.StoreTLS{Enabled: true, CAFile: "ca", CertFile: "c", KeyFile: "k", ServerName: "redis"},
-		Prefix: "edge-1", SecretFile: "s", Deadline: 10 * time.Millisecond, LeaseTTL: 200 * time.Millisecond, LeaseFree: 40, MemberTTL: time.Second, Replicas: 8, ReadyFollows: true,
+		Prefix: "edge-1", SecretFile: "s", Deadline: 10 * time.Millisecond, LeaseTTL: 200 * time.Millisecond, LeaseFree: 40, SyncInterval: 250 * time.Millisecond, MemberTTL: time.Second, Replicas: 8, ReadyFollows: true,
 	}
 	for text, want := range map[string]config.Store{
 		"":                                      alone,
@@ -33,6 +33,7 @@ func TestStore(t *testing.T) {
   deadline: 10ms
   lease_ttl: 200ms
   lease_free: 40
+  sync_interval: 250ms
   member_ttl: 1s
   replicas: 8
   ready_follows_store: true`: all,
@@ -56,6 +57,7 @@ func TestStoreFaults(t *testing.T) {
 		"{redis: ['localhost:redis']}":                         `store.redis[0] is "localhost:redis", want HOST:PORT`,
 		"{redis: [':6379']}":                                   `store.redis[0] is ":6379", want HOST:PORT`,
 		"{redis: [/run/redis.sock, 'a:1']}":                    `store.redis[0] is "/run/redis.sock", want HOST:PORT`,
+		"{redis: ['a:1'], sync_interval: 1ms}":                 `store.sync_interval is "1ms", want 5ms to 10s`,
 		"{redis: ['a:1'], lease_free: 91}":                     `store.lease_free is "91", want 0 to 90`,
 		"{redis: ['a:1', 'b:1']}":                              `store.redis is "a:1, b:1", want one server; or store.cluster: true`,
 		"{redis: ['a:1'], cluster: true, sentinel: x}":         `store.sentinel is "x", want none with store.cluster`,

@@ -9,6 +9,7 @@ import (
 	"github.com/headgate-io/headgate/bucket/lease"
 	"github.com/headgate-io/headgate/bucket/memory"
 	buckets "github.com/headgate-io/headgate/bucket/redis"
+	"github.com/headgate-io/headgate/bucket/report"
 	"github.com/headgate-io/headgate/bucket/scoped"
 	"github.com/headgate-io/headgate/key"
 	"github.com/headgate-io/headgate/rate"
@@ -30,14 +31,20 @@ func (s *shared) over(local *memory.Store) (headgate.Buckets, error) {
 		return nil, err
 	}
 	s.leases = leases
+	s.reports, err = report.New(report.Options{
+		Authority: s.ledger, Interval: s.conf.SyncInterval, Deadline: s.conf.Deadline, Gather: min(gather, s.conf.SyncInterval/4),
+	})
+	if err != nil {
+		return nil, err
+	}
 	s.scoped, err = scoped.New(scoped.Options{
-		Local: local, Strict: s.strict, Leases: leases, Free: s.conf.LeaseFree, Replicas: s.members.Replicas,
+		Local: local, Strict: s.strict, Leases: leases, Free: s.conf.LeaseFree, Reports: s.reports, Replicas: s.members.Replicas,
 		Deadline: s.conf.Deadline, Fault: faulty, Server: s.link.Server, Changed: s.changed,
 	})
 	return s.scoped, err
 }
 
-// gather is how long questions about leases wait for others to go by the same
+// gather is how long questions about leases, and reports that are urgent, wait for others to go by the same
 // script. Only requests that have to wait for the store wait for it.
 const gather = time.Millisecond
 
@@ -117,5 +124,10 @@ func (s *shared) lost(m *metrics.StoreStatus) {
 	m.Leases = metrics.LeaseStatus{
 		Free: now.Free, Buckets: held.Accounts, Messages: held.Messages, Questions: held.Questions, Short: held.Short, Failed: held.Failed,
 		Granted: held.Granted, Returned: held.Returned, Expired: held.Expired,
+	}
+	known := s.reports.Status()
+	m.Syncs = metrics.SyncStatus{
+		Buckets: known.Accounts, Pending: known.Pending, Messages: known.Messages, Reports: known.Reports, Failed: known.Failed,
+		Admitted: known.Admitted, Charged: known.Charged, Returned: known.Returned, Denied: known.Denied, Asked: known.Asked,
 	}
 }

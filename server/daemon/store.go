@@ -14,6 +14,7 @@ import (
 
 	"github.com/headgate-io/headgate/bucket/lease"
 	buckets "github.com/headgate-io/headgate/bucket/redis"
+	"github.com/headgate-io/headgate/bucket/report"
 	"github.com/headgate-io/headgate/bucket/scoped"
 	"github.com/headgate-io/headgate/key"
 	"github.com/headgate-io/headgate/server/config"
@@ -30,9 +31,11 @@ type shared struct {
 	names   *key.Namer
 	strict  *buckets.Store
 	lessor  *buckets.Authority
+	ledger  *buckets.Ledger
 	members *buckets.Members
 	scoped  *scoped.Store // over makes it
 	leases  *lease.Store  // over makes it, too
+	reports *report.Store // over makes it, too
 
 	mu        sync.Mutex
 	since     time.Time // guarded by mu; when the store began to answer, or ceased to
@@ -84,6 +87,9 @@ func (s *shared) onServer() (err error) {
 	if s.lessor, err = buckets.NewAuthority(s.strict, buckets.AuthorityOptions{TTL: s.conf.LeaseTTL}); err != nil {
 		return err
 	}
+	if s.ledger, err = buckets.NewLedger(s.strict, buckets.LedgerOptions{Keep: max(time.Second, 4*s.conf.SyncInterval)}); err != nil {
+		return err
+	}
 	s.members, err = buckets.NewMembers(s.strict, buckets.MembersOptions{
 		TTL: s.conf.MemberTTL, Presumed: s.conf.Replicas,
 		// The name of a bucket that no rule has tells one secret from another, and nothing of either.
@@ -125,10 +131,20 @@ func (s *shared) run(ctx context.Context, now func() int64) {
 }
 
 func (s *shared) close() {
-	if s != nil {
-		s.link.Close()
+	if s == nil {
+		return
 	}
+	if s.reports != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), lastWords)
+		s.reports.Flush(ctx)
+		cancel()
+	}
+	s.link.Close()
 }
+
+// lastWords is how long a gateway that ends tries to tell the store what it has
+// admitted.
+const lastWords = 500 * time.Millisecond
 
 // tried notes whether the server could be connected to. One complaint is said
 // once.

@@ -25,6 +25,7 @@ type StoreStatus struct {
 	Missed    uint64                 // those that could not be
 
 	Leases LeaseStatus
+	Syncs  SyncStatus
 
 	Calls  map[float64]uint64 // by seconds that they took at most
 	Count  uint64             // of calls
@@ -51,6 +52,20 @@ type LeaseStatus struct {
 	Expired   uint64 // that were not used in time
 }
 
+// SyncStatus is how limits of scope sync were spent.
+type SyncStatus struct {
+	Buckets  int    // that it remembers what it knows of
+	Pending  int64  // tokens that it admitted, and the store has not confirmed
+	Messages uint64 // to the store
+	Reports  uint64 // in them, a bucket each
+	Failed   uint64 // of those, that got no answer
+	Admitted uint64 // tokens, by what it knew
+	Charged  uint64 // tokens that the store confirmed
+	Returned uint64 // tokens that came back before they were reported, as another rule denied the request
+	Denied   uint64 // takes, by what it knew
+	Asked    uint64 // takes that the store was asked about
+}
+
 var (
 	descStoreUp        = describe("store_up", "1 if the store of shared buckets answers, else 0.")
 	descStoreSince     = describe("store_state_since_timestamp_seconds", "When the store of shared buckets began to answer, or ceased to, as Unix time.")
@@ -72,6 +87,12 @@ var (
 	descLeaseMessages  = describe("lease_messages_total", "Scripts that asked the store for tokens.")
 	descLeaseQuestions = describe("lease_questions_total", "Buckets that tokens were asked for of, by what was given: all that was wanted (full), less (short), or no answer (failed).", "answer")
 	descLeaseTokens    = describe("lease_tokens_total", "Tokens that the store gave (granted), of which some came back as another rule denied the request (returned), and some were not used in time (expired).", "what")
+	descSyncBuckets    = describe("sync_buckets", "Buckets of the store that this gateway remembers what it knows of, under rules of scope sync.")
+	descSyncPending    = describe("sync_pending_tokens", "Tokens that this gateway admitted under rules of scope sync, and the store has not confirmed.")
+	descSyncMessages   = describe("sync_messages_total", "Scripts that told the store what was admitted.")
+	descSyncReports    = describe("sync_reports_total", "Buckets that the store was told about, by whether it answered (charged) or has to be told again (failed).", "answer")
+	descSyncTokens     = describe("sync_tokens_total", "Tokens that were admitted without the store (admitted), of which it has confirmed some (charged), and some came back before, as another rule denied the request (returned).", "what")
+	descSyncTakes      = describe("sync_takes_total", "Takes under rules of scope sync that were denied by what the gateway knew (denied), and that the store was asked about (asked).", "what")
 	descStoreCalls     = describe("store_call_seconds", "Time that scripts on the store of shared buckets took.")
 	descStoreFailures  = describe("store_call_failures_total", "Scripts on the store of shared buckets that got no answer.")
 )
@@ -82,7 +103,8 @@ type storeGauges struct{ status func() StoreStatus }
 func (g *storeGauges) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descStoreUp, descStoreSince, descStoreReplicas, descStoreDivisor, descStoreStrangers, descStoreLost, descStoreLostSince, descStoreServer, descStoreServerAt,
 		descStoreLosses, descStoreWithout, descStoreSpared, descStoreUndone, descStoreReplayed, descStoreMissed, descStoreCalls, descStoreFailures,
-		descLeaseFree, descLeaseBuckets, descLeaseMessages, descLeaseQuestions, descLeaseTokens} {
+		descLeaseFree, descLeaseBuckets, descLeaseMessages, descLeaseQuestions, descLeaseTokens,
+		descSyncBuckets, descSyncPending, descSyncMessages, descSyncReports, descSyncTokens, descSyncTakes} {
 		out <- d
 	}
 }
@@ -127,6 +149,17 @@ func (g *storeGauges) Collect(out chan<- prometheus.Metric) {
 	count(descLeaseTokens, l.Granted, "granted")
 	count(descLeaseTokens, l.Returned, "returned")
 	count(descLeaseTokens, l.Expired, "expired")
+	y := s.Syncs
+	gauge(descSyncBuckets, float64(y.Buckets))
+	gauge(descSyncPending, float64(y.Pending))
+	count(descSyncMessages, y.Messages)
+	count(descSyncReports, y.Reports-min(y.Reports, y.Failed), "charged")
+	count(descSyncReports, y.Failed, "failed")
+	count(descSyncTokens, y.Admitted, "admitted")
+	count(descSyncTokens, y.Charged, "charged")
+	count(descSyncTokens, y.Returned, "returned")
+	count(descSyncTakes, y.Denied, "denied")
+	count(descSyncTakes, y.Asked, "asked")
 	out <- prometheus.MustNewConstHistogram(descStoreCalls, s.Count, s.Sum.Seconds(), s.Calls)
 	count(descStoreFailures, s.Failed)
 }
