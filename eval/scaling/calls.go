@@ -15,6 +15,7 @@ import (
 	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/bucket/lease"
 	"github.com/headgate-io/headgate/bucket/memory"
+	"github.com/headgate-io/headgate/bucket/report"
 	"github.com/headgate-io/headgate/bucket/scoped"
 	"github.com/headgate-io/headgate/key"
 	"github.com/headgate-io/headgate/rate"
@@ -45,6 +46,7 @@ type callScope struct {
 
 var callScopes = []callScope{
 	{"local", bucket.Local, 0, 0}, {"strict", bucket.Strict, 0, 0}, {"lease without a free part", bucket.Lease, 0, callGather}, {"lease", bucket.Lease, leaseFree, callGather},
+	{"sync", bucket.Sync, 0, callGather},
 }
 
 // CallCell is what one scope cost under one limit.
@@ -124,8 +126,16 @@ func replicas(store *redis, scope callScope) (stores []*scoped.Store, stop func(
 		if err != nil {
 			return nil, stop, err
 		}
+		ledger, err := buckets.NewLedger(strict, buckets.LedgerOptions{})
+		if err != nil {
+			return nil, stop, err
+		}
+		reports, err := report.New(report.Options{Authority: ledger, Interval: syncInterval, Deadline: callDeadline, Gather: scope.wait})
+		if err != nil {
+			return nil, stop, err
+		}
 		one, err := scoped.New(scoped.Options{
-			Local: local, Strict: strict, Leases: leases, Free: scope.free, Deadline: callDeadline,
+			Local: local, Strict: strict, Leases: leases, Reports: reports, Free: scope.free, Deadline: callDeadline,
 			Replicas: func() int { return callReplicas }, Began: time.Now().Add(-time.Hour).UnixNano(), // whose lanes have filled
 		})
 		if err != nil {

@@ -107,7 +107,7 @@ func (f *field) scopes(k int) (cells []Cell, err error) {
 			if k == 1 && spread.name == "skewed" || spread.edges && !exact[scope] {
 				continue // one gateway gets all of it anyway; and what gateways count alone knows of no other's seconds
 			}
-			f.rest()
+			f.rest(scope)
 			cell, err := f.cell("`"+scope+"`", gateways.ways(f.client, "/v1/"+scope), spread, "/v1/"+scope, &p)
 			if err != nil {
 				return nil, fmt.Errorf("%s with %d gateways, %s: %w", scope, k, spread.name, err)
@@ -118,5 +118,11 @@ func (f *field) scopes(k int) (cells []Cell, err error) {
 	return cells, nil
 }
 
-// rest waits until all buckets of the limit are full again.
-func (f *field) rest() { time.Sleep(time.Second + 200*time.Millisecond) }
+// rest waits until all buckets of the limit are full again. Those of scope sync may owe two bursts; "" is for no scope among them.
+func (f *field) rest(scope string) {
+	wait := time.Second + 200*time.Millisecond
+	if scope == "sync" {
+		wait += time.Second
+	}
+	time.Sleep(wait)
+}
