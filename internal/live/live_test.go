@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -280,7 +281,7 @@ func TestWakeWaitsForOthers(t *testing.T) {
 		{"nobody knows", func() (int, bool) { return 0, false }, 4 * load},
 		{"nobody is asked", nil, 4 * load},
 		{"a thousand", func() (int, bool) { return 1000, true }, time.Second}, // the interval
-		{"nonsense", func() (int, bool) { return 1 << 62, true }, time.Second},
+		{"nonsense", func() (int, bool) { return math.MaxInt, true }, time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
