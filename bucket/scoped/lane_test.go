@@ -239,10 +239,15 @@ func (f *lanedFleet) join(t testing.TB, loss float64, ago, lag time.Duration) {
 	f.tell(lag)
 }
 
+// tell has every replica count the replicas within lag. What it learns is how many there are then: news that came in another order than they were
+// sent would leave it with an old number for ever, as no replica is that counts again and again.
 func (f *lanedFleet) tell(lag time.Duration) {
-	n := int64(len(f.stores) - len(f.gone))
 	for _, k := range f.known {
-		time.AfterFunc(time.Duration(rand.Int64N(int64(lag)+1)), func() { k.Store(n) })
+		time.AfterFunc(time.Duration(rand.Int64N(int64(lag)+1)), func() {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			k.Store(int64(len(f.stores) - len(f.gone)))
+		})
 	}
 }
 
