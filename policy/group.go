@@ -1,0 +1,187 @@
+package policy
+
+import "math/bits"
+
+// pendingGroup is a group before its rows have their place.
+type pendingGroup struct {
+	endpoint uint32
+	who      who
+	start    uint32
+	count    uint32
+
+	lasting, temporary uint8 // the subjects that it has rules for, one bit each
+}
+
+func (g *pendingGroup) subjects() uint8 { return g.lasting | g.temporary }
+
+// group numbers the group of an endpoint and tenant, and reports false if it
+// has a rule of the subject that lasts, or one that does not, already.
+func (c *compiler) group(ep uint32, w who, s Subject, temporary bool) (uint32, bool) {
+	own := pendingGroup{endpoint: ep, who: w, lasting: 1 << s}
+	if temporary {
+		own.lasting, own.temporary = 0, 1<<s
+	}
+	h := mix(ep, w)
+	low := uint32(len(c.slots)) - 1
+	i := uint32(h) & low
+	for ; c.slots[i] != 0; i = (i + 1) & low {
+		if (c.slots[i]^tag(h))&^low != 0 {
+			continue // as in Set.find
+		}
+		n := c.slots[i]&low - 1
+		if g := &c.groups[n]; g.endpoint == ep && g.who == w {
+			fresh := g.lasting&own.lasting == 0 && g.temporary&own.temporary == 0
+			g.lasting |= own.lasting
+			g.temporary |= own.temporary
+			return n, fresh
+		}
+	}
+	c.groups = append(c.groups, own)
+	c.slots[i] = tag(h)&^low | uint32(len(c.groups))
+	if 2*len(c.groups) >= len(c.slots) {
+		c.growSlots()
+	}
+	return uint32(len(c.groups) - 1), true
+}
+
+func (c *compiler) growSlots() {
+	c.slots = make([]uint32, 2*len(c.slots))
+	low := uint32(len(c.slots)) - 1
+	for n, g := range c.groups {
+		h := mix(g.endpoint, g.who)
+		i := uint32(h) & low
+		for c.slots[i] != 0 {
+			i = (i + 1) & low
+		}
+		c.slots[i] = tag(h)&^low | uint32(n+1)
+	}
+}
+
+// arrange puts the rows of a group next to each other, in the order of their
+// subjects, and builds the index.
+func (c *compiler) arrange() {
+	s := c.set
+	s.byEndpoint = make([]endpointGroup, 1)
+	if c.o.Endpoints != nil {
+		s.byEndpoint = make([]endpointGroup, c.o.Endpoints.Len()+1)
+	}
+	byProject := make([]tenantGroups, s.projects.len()+1)
+	copy(byProject, s.byProject)
+	s.byProject = byProject
+	s.byTier = make([]tenantGroups, s.tiers.len()+1)
+
+	next, probed := uint32(0), 0
+	for i := range c.groups {
+		g := &c.groups[i]
+		if g.count == 0 || !c.indexGroup(g, group(next+1)) {
+			g.count = 0
+			continue
+		}
+		if s.isProbed(g) {
+			probed++
+		}
+		g.start = next
+		next += g.count
+		s.present |= g.subjects()
+	}
+	s.rows = make([]row, next)
+	c.placeRows()
+	c.buildSlots(probed)
+	s.projects.trim()
+	s.tiers.trim()
+	s.titles.trim()
+}
+
+// isProbed reports whether a group is found by hash.
+func (s *Set) isProbed(g *pendingGroup) bool {
+	return g.who != 0 && g.endpoint != rowUnknown && g.endpoint < uint32(len(s.byEndpoint))
+}
+
+// indexGroup writes a group's entry in the arrays. It reports false for groups
+// that no request can reach.
+func (c *compiler) indexGroup(g *pendingGroup, at group) bool {
+	s := c.set
+	has := &s.fallback
+	switch {
+	case g.who.isTier():
+		has = &s.byTier[g.who.number()]
+	case g.who != 0:
+		has = &s.byProject[g.who.number()]
+	}
+	switch {
+	case g.endpoint == rowDefault:
+		has.byDefault = at
+	case g.endpoint == rowAll:
+		has.all = at
+	case g.endpoint == rowUnknown:
+		if g.who != 0 {
+			return false
+		}
+		s.unknown = at
+	case c.isOrphan(g.endpoint):
+		return false
+	case g.who == 0:
+		s.byEndpoint[g.endpoint].group = at
+	case g.who.isTier():
+		s.byEndpoint[g.endpoint].tiers |= g.subjects()
+	default:
+		s.byEndpoint[g.endpoint].projects |= g.subjects()
+	}
+	return true
+}
+
+// placeRows moves every row into its group, subjects ascending, of one subject
+// the temporary before the lasting.
+func (c *compiler) placeRows() {
+	for i := range c.rows {
+		r, g := &c.rows[i], &c.groups[c.grouped[i]]
+		if g.count == 0 {
+			continue
+		}
+		at := c.placed(i)
+		c.set.rows[at] = *r
+		c.set.rows[at].last = uint32(at) == g.start+g.count-1
+	}
+	for id := range c.set.rows {
+		if _, pair := c.set.lasting(RuleID(id)); pair && c.set.rows[id].mode != Enforce {
+			c.set.rows[id].id ^= trial
+		}
+	}
+	c.dateRows()
+	c.set.former = c.formerRules()
+}
+
+// placed is where the i-th row that passed lies. A group has at most two rows a
+// subject, so those before a given one are bit counts.
+func (c *compiler) placed(i int) RuleID {
+	r, g := &c.rows[i], &c.groups[c.grouped[i]]
+	below := uint8(1)<<r.subject - 1
+	before := bits.OnesCount8(g.lasting&below) + bits.OnesCount8(g.temporary&below)
+	if !c.isTemporary(r) && g.temporary&(1<<r.subject) != 0 {
+		before++
+	}
+	return RuleID(g.start + uint32(before))
+}
+
+func (c *compiler) isTemporary(r *row) bool { return c.set.extras[r.extra].expires != 0 }
+
+// buildSlots builds the hash index over the groups that need it.
+func (c *compiler) buildSlots(probed int) {
+	s := c.set
+	s.tagShift = uint8(bits.Len(uint(len(s.rows))))
+	low := uint32(1)<<s.tagShift - 1
+	s.slots = make([]uint32, 1<<bits.Len(uint(2*probed)))
+	mask := len(s.slots) - 1
+	for i := range c.groups {
+		g := &c.groups[i]
+		if g.count == 0 || !s.isProbed(g) {
+			continue
+		}
+		h := mix(g.endpoint, g.who)
+		at := int(uint32(h)) & mask
+		for s.slots[at] != 0 {
+			at = (at + 1) & mask
+		}
+		s.slots[at] = tag(h)&^low | (g.start + 1)
+	}
+}
