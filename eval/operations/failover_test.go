@@ -16,8 +16,9 @@ import (
 	"github.com/headgate-io/headgate/rate"
 )
 
-// fifty is the limit of most of these tests, for each caller.
-var fifty = rate.Limit{Tokens: 50, Per: time.Second, Burst: 50}
+// fifty is the limit of most of these tests, for each caller: a burst, and so
+// few a second that callers are denied on a machine that has no time for them.
+var fifty = rate.Limit{Tokens: 50, Per: 5 * time.Second, Burst: 50}
 
 // patient are settings under which a healthy store is not taken for lost, on a
 // machine that is busy with other tests.
@@ -109,7 +110,7 @@ func aMemberFailsOver(t *testing.T, servers []*redistest.Server) {
 		s.Do("CONFIG", "SET", "cluster-require-full-coverage", "no")
 	}
 	api := newLedger(t)
-	gateways := several(t, 2, api.URL, lasting+"  - {endpoint: GET /closed, limit: 50, scope: strict}\n  - {endpoint: GET /share, limit: 50, scope: strict, on_store_loss: share}\n",
+	gateways := several(t, 2, api.URL, lasting+"  - {endpoint: GET /closed, limit: 50, per: 5s, scope: strict}\n  - {endpoint: GET /share, limit: 50, per: 5s, scope: strict, on_store_loss: share}\n",
 		fmt.Sprintf("redis: [%q]", servers[1].Address()), "cluster: true", "ready_follows_store: true", "deadline: 3s", "lease_ttl: 3s")
 	victim, other := callersOn(t, gateways[0], servers, 0)
 	for _, g := range gateways {
@@ -217,7 +218,7 @@ func TestSentinelsFailOver(t *testing.T) {
 	})
 	port := redistest.Sentinel(t, primary)
 	api := newLedger(t)
-	gateways := several(t, 1, api.URL, "  - {endpoint: GET /closed, limit: 50, scope: strict}\n  - {endpoint: GET /share, limit: 50, scope: strict, on_store_loss: share}\n",
+	gateways := several(t, 1, api.URL, "  - {endpoint: GET /closed, limit: 50, per: 5s, scope: strict}\n  - {endpoint: GET /share, limit: 50, per: 5s, scope: strict, on_store_loss: share}\n",
 		append(patient, fmt.Sprintf("redis: [\"127.0.0.1:%d\"]", port), "sentinel: headgate", "ready_follows_store: true")...)
 	g := gateways[0]
 	expectMetric(t, g, "store_up", "1")

@@ -11,9 +11,9 @@ import (
 	"github.com/headgate-io/headgate/rate"
 )
 
-const threeScopes = `  - {endpoint: GET /closed, limit: 50, scope: strict}
-  - {endpoint: GET /leased, limit: 50, scope: lease}
-  - {endpoint: GET /local, limit: 50, scope: split}
+const threeScopes = `  - {endpoint: GET /closed, limit: 50, per: 5s, scope: strict}
+  - {endpoint: GET /leased, limit: 50, per: 5s, scope: lease}
+  - {endpoint: GET /local, limit: 50, per: 5s, scope: split}
 `
 
 // TestReplicasThatFail has three gateways share limits under more requests than

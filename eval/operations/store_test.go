@@ -104,7 +104,7 @@ func TestAStoreThatIsAwayAtTheStart(t *testing.T) {
 func TestReadyAgainWithoutRequests(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	g := underRules(t, harness.NewUpstream(t), 1000, append(patient, at(server), "ready_follows_store: true", "member_ttl: 1s")...)
+	g := underRules(t, harness.NewUpstream(t), thousand, append(patient, at(server), "ready_follows_store: true", "member_ttl: 1s")...)
 	expectStatus(t, g, "/closed", http.StatusOK)
 	if code := ready(t, g); code != http.StatusOK {
 		t.Fatalf("/readyz is %d with the store, want 200", code)
@@ -132,7 +132,7 @@ func TestReadyAgainWithoutRequests(t *testing.T) {
 func TestNotReadySinceTheStoreIsSlow(t *testing.T) {
 	server := redistest.Start(t)
 	between := newRelay(t, server)
-	g := underRules(t, harness.NewUpstream(t), 1000, fmt.Sprintf("redis: [%q]", between.Addr()), "ready_follows_store: true", "deadline: 100ms", "lease_ttl: 1s")
+	g := underRules(t, harness.NewUpstream(t), thousand, fmt.Sprintf("redis: [%q]", between.Addr()), "ready_follows_store: true", "deadline: 100ms", "lease_ttl: 1s")
 	expectMetric(t, g, "store_up", "1")
 	if expectStatus(t, g, "/closed", http.StatusOK); metric(t, g, "store_call_failures_total") != "0" {
 		t.Errorf("store_call_failures_total is %s, want 0: a server that has to learn a script answers", metric(t, g, "store_call_failures_total"))

@@ -16,6 +16,7 @@ import (
 	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/eval/harness"
 	"github.com/headgate-io/headgate/internal/redistest"
+	"github.com/headgate-io/headgate/rate"
 )
 
 // relay passes connections on to a server, and holds every piece of them back
@@ -73,16 +74,19 @@ func (r *relay) pass(to, from net.Conn) {
 	}
 }
 
+// thousand is a limit for tests in which few are denied.
+var thousand = rate.Limit{Tokens: 1000, Per: time.Second, Burst: 1000}
+
 // underRules starts a gateway whose endpoints say different things about the
 // loss of the store.
-func underRules(t *testing.T, api *harness.Upstream, limit int, settings ...string) *harness.Gateway {
+func underRules(t *testing.T, api *harness.Upstream, limit rate.Limit, settings ...string) *harness.Gateway {
 	t.Helper()
 	g := onStore(t, api, settings...)
 	for _, r := range [][]string{
 		{"GET /closed", "--scope", "strict"}, {"GET /share", "--scope", "strict", "--on-store-loss", "share"}, {"GET /open", "--scope", "strict", "--on-store-loss", "open"},
 		{"GET /leased", "--scope", "lease", "--on-store-loss", "share"}, {"GET /local"},
 	} {
-		harness.Run(t, g.Dir, append([]string{"policy", "set", r[0], fmt.Sprint(limit), "--db", "sqlite:headgate.db"}, r[1:]...)...)
+		harness.Run(t, g.Dir, append([]string{"policy", "set", r[0], fmt.Sprint(limit.Tokens), "--per", limit.Per.String(), "--db", "sqlite:headgate.db"}, r[1:]...)...)
 	}
 	if !harness.Eventually(soon, func() bool { return g.Metric(t, "headgate_policy_rules ") == "5" }) {
 		t.Fatal("the rules are not in force")
@@ -131,7 +135,7 @@ func TestStoreFaults(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t)
 			between, api := newRelay(t, server), newLedger(t)
-			g := underRules(t, api.upstream(), 50, "redis: [\""+between.Addr().String()+"\"]", "deadline: 100ms", "member_ttl: 1s")
+			g := underRules(t, api.upstream(), fifty, "redis: [\""+between.Addr().String()+"\"]", "deadline: 100ms", "member_ttl: 1s")
 			load := newCaller(t, 1)
 			paths := []string{"/closed", "/share", "/leased", "/local"}
 			stop := load.keepAsking(t, []*harness.Gateway{g}, paths...)
@@ -192,7 +196,7 @@ func number(t *testing.T, g *harness.Gateway, name string) int64 {
 func TestSmallStoreFaults(t *testing.T) {
 	t.Parallel()
 	server, api := redistest.Start(t), newLedger(t)
-	g := underRules(t, api.upstream(), 50, at(server), "deadline: 1s", "lease_ttl: 1s")
+	g := underRules(t, api.upstream(), fifty, at(server), "deadline: 1s", "lease_ttl: 1s")
 	load := newCaller(t, 5)
 	paths := []string{"/closed", "/share", "/leased"}
 	stop := load.keepAsking(t, []*harness.Gateway{g}, paths...)
@@ -293,7 +297,7 @@ func TestOneBudgetOverGateways(t *testing.T) {
 func TestAFrozenStoreUnderLoad(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	g := underRules(t, harness.NewUpstream(t), 1000, at(server))
+	g := underRules(t, harness.NewUpstream(t), thousand, at(server))
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16}, Timeout: time.Minute}
 	load := func(lasts time.Duration) (took []time.Duration, statuses map[int]int) {
 		statuses = map[int]int{}

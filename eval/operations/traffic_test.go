@@ -110,12 +110,12 @@ func (c *caller) count(path string, status int) int {
 	return c.statuses[path][status]
 }
 
-// keepAsking sends requests for every path, twice what fifty admits, to all
+// keepAsking sends requests for every path, four times what fifty admits, to all
 // gateways in turn, until it is told to stop.
 func (c *caller) keepAsking(t *testing.T, gateways []*harness.Gateway, paths ...string) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
-	every := atOnce * time.Duration(len(gateways)) * fifty.Per / time.Duration(2*fifty.Tokens)
+	every := atOnce * time.Duration(len(gateways)) * fifty.Per / time.Duration(4*fifty.Tokens)
 	for _, g := range gateways {
 		for _, path := range paths {
 			for range atOnce {
