@@ -21,10 +21,11 @@ local function drained(now, debt, stamp, drain, tick)
   return d, left, s
 end
 
--- keep writes a bucket, for as long as it is in debt if the time is the server's.
+-- keep writes a bucket, for as long as it is in debt if the time is the server's; but for 285,000 years at most, as what has 18 digits reaches the
+-- server with an exponent, and is refused.
 local function keep(name, d, s, shape, timed, now, drain, tick)
   if timed then
-    call('SET', name, encode('<I7I7', d, s) .. shape, 'PX', ceil((s - now + d / drain * tick) / 1000) + 1)
+    call('SET', name, encode('<I7I7', d, s) .. shape, 'PX', math.min(2 ^ 53, ceil((s - now + d / drain * tick) / 1000) + 1))
   else
     call('SET', name, encode('<I7I7', d, s) .. shape)
   end

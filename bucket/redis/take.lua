@@ -79,8 +79,8 @@ for i = 1, n do
     d = d + units
     answer[a + 1], answer[a + 2] = d, s
     if charge and timed then
-      -- Full then, and forgotten; the millisecond on top is for what is rounded here.
-      call('SET', KEYS[i], encode('<I7I7', d, s) .. shape, 'PX', ceil((s - now + d / drain * tick) / 1000) + 1)
+      -- Full then, and forgotten; the millisecond on top is for what is rounded here. As for the bound, see held.lua.
+      call('SET', KEYS[i], encode('<I7I7', d, s) .. shape, 'PX', math.min(2 ^ 53, ceil((s - now + d / drain * tick) / 1000) + 1))
     elseif charge then
       call('SET', KEYS[i], encode('<I7I7', d, s) .. shape)
     end
