@@ -48,9 +48,6 @@ func (s *Store) correctShared(ctx context.Context, now int64, change []bucket.Ch
 	}
 	c, whole := change[0], change[0].Shape.Unit
 	if c.Reach.Scope() == bucket.Lease && s.o.Leases != nil && s.o.Free > 0 {
-		if err := s.fillLane(ctx, now, c); err != nil {
-			return err
-		}
 		k := s.splits.at(now).counts[0].replicas
 		c.Shape = s.lanes.of(c.Shape, k).rest
 		c.Before = s.lanes.rest(c.Before, k, new([rate.MaxPast + 1]rate.Past))
@@ -67,13 +64,19 @@ func (s *Store) correctShared(ctx context.Context, now int64, change []bucket.Ch
 	if err == nil || ctx.Err() == nil {
 		s.answered(now, server, ways{}, err)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return s.fillLane(ctx, now, change[0])
 }
 
-// fillLane fills this replica's lane, if c fills its bucket.
+// fillLane fills this replica's lane, if c fills a bucket that has one.
 func (s *Store) fillLane(ctx context.Context, now int64, c bucket.Change) error {
+	if c.Units != bucket.Fill || c.Reach.Scope() != bucket.Lease || s.o.Leases == nil || s.o.Free == 0 {
+		return nil
+	}
 	v := s.splits.at(now)
-	if c.Units != bucket.Fill || s.lanes.part(c.Shape, v.counts[0].replicas) == (rate.Shape{}) {
+	if s.lanes.part(c.Shape, v.counts[0].replicas) == (rate.Shape{}) {
 		return nil
 	}
 	lane := bucket.Take{Key: laneKey(c.Key), Shape: c.Shape, Since: c.Since, Before: c.Before}

@@ -146,6 +146,24 @@ func TestLanesAreCorrected(t *testing.T) {
 	}
 }
 
+// A bucket that could not be filled in the store is filled in no half.
+func TestLanesAreNotFilledInVain(t *testing.T) {
+	far := newRemote(t)
+	s, _, now := laned(t, 4, scoped.Options{Strict: far})
+	one := take(t, 1, hundred, bucket.Lease, 0)
+	for range 5 { // all of the lane
+		try(t, s, now.Load(), one)
+	}
+	far.fail = func(string) error { return errGone }
+	change := []bucket.Change{{Key: one.Key, Shape: one.Shape, Reach: one.Reach, Units: bucket.Fill}}
+	if err := s.Correct(context.Background(), now.Load(), change, make([]int64, 1)); !errors.Is(err, errGone) {
+		t.Errorf("Correct: %v, want %v", err, errGone)
+	}
+	if try(t, s, now.Load(), one); s.Status().Free != 5 {
+		t.Errorf("%d taken out of the lane, want the 5 before", s.Status().Free)
+	}
+}
+
 // While the store is lost, lanes go on; rules say what becomes of the rest.
 func TestLanesWithoutTheStore(t *testing.T) {
 	for _, c := range []struct {
