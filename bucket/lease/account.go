@@ -27,6 +27,9 @@ const (
 
 	// maxBatches bounds what an account holds. Should more come in than expire, the newest two are made one.
 	maxBatches = 8
+
+	// longest is how long an answer that gave too little is believed at most: who gives tokens back elsewhere is heard of then.
+	longest = int64(time.Second)
 )
 
 // Complete returns t with defaults in the place of zeros.
@@ -64,7 +67,8 @@ type Account struct {
 
 	// The last answer.
 	short bool  // gave less than was wanted
-	again int64 // the time before which asking is vain, if short
+	again int64 // the time before which it is not asked again, if short
+	ready int64 // the time at which there would be enough
 	left  int64 // tokens that it left in the bucket
 	full  int64 // the time at which the bucket would be full
 	lull  uint8 // how often the wait before asking again was doubled
@@ -206,8 +210,8 @@ func (a *Account) Answer(now int64, t Terms, got Answer, vary time.Duration) boo
 		a.hold(got.Tokens, until)
 	}
 	a.short = got.Tokens < a.want
-	a.again = now + max(a.pause(t, got, int64(t.Poll+vary)), int64(got.Wait))
-	a.left, a.full = got.Left, add(now, int64(got.Reset))
+	a.again = now + max(a.pause(t, got, int64(t.Poll+vary)), min(int64(got.Wait), longest))
+	a.left, a.ready, a.full = got.Left, add(now, int64(got.Wait)), add(now, int64(got.Reset))
 	return true
 }
 
@@ -260,8 +264,13 @@ func (a *Account) Return(now, tokens, until int64) {
 	}
 }
 
+// Doubt has the authority asked again, though it gave too little a moment ago: the bucket was changed since.
+func (a *Account) Doubt() { a.short = false }
+
 // RetryAfter is how long to wait after Deny.
-func (a *Account) RetryAfter(now int64) time.Duration { return time.Duration(max(0, a.again-now)) }
+func (a *Account) RetryAfter(now int64) time.Duration {
+	return time.Duration(max(0, max(a.again, a.ready)-now))
+}
 
 // Held is how many tokens are held.
 func (a *Account) Held(now int64) int64 {

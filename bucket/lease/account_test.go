@@ -1,6 +1,7 @@
 package lease_test
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -150,6 +151,27 @@ func TestAccountOfAnEmptyBucket(t *testing.T) {
 	b.Answer(1*ms, terms, lease.Answer{Seq: q.Seq, Wait: time.Millisecond}, 5*time.Millisecond)
 	if b.Take(29*ms, terms, 1) != lease.Deny || b.RetryAfter(29*ms) != 2*time.Millisecond || b.Take(31*ms, terms, 1) != lease.Ask {
 		t.Error("want the next question no sooner than a poll, and what it was told to vary by, after the answer")
+	}
+}
+
+// However long a bucket has nothing, it is asked again after a second: somebody may have given tokens back.
+func TestAccountOfABucketThatIsEmptyForLong(t *testing.T) {
+	for _, wait := range []time.Duration{2 * time.Second, 24 * time.Hour, math.MaxInt64} {
+		a := lease.NewAccount(0)
+		a.Take(0, terms, 1)
+		q, _ := a.Question(0, terms)
+		a.Answer(1*ms, terms, lease.Answer{Seq: q.Seq, Wait: wait, Reset: math.MaxInt64}, 0)
+		doubted := a
+		if got := a.Take(1000*ms, terms, 1); got != lease.Deny || a.RetryAfter(1000*ms) < wait-time.Second {
+			t.Errorf("empty for %v, 999 ms later: %v, retry after %v, want a denial for the rest", wait, got, a.RetryAfter(1000*ms))
+		}
+		if got := a.Take(1001*ms, terms, 1); got != lease.Ask {
+			t.Errorf("empty for %v, a second later: %v, want the authority asked", wait, got)
+		}
+		doubted.Doubt()
+		if got := doubted.Take(2*ms, terms, 1); got != lease.Ask {
+			t.Errorf("empty for %v, changed since: %v, want the authority asked", wait, got)
+		}
 	}
 }
 

@@ -415,6 +415,15 @@ func (s *Store) Known(take *bucket.Take) (remaining int64, reset time.Duration) 
 	return min(max(e.account.Remaining(now), least), take.Shape.Burst()), reset
 }
 
+// Doubt has the authority asked about the bucket of a take, whatever it said last: its debt was changed there.
+func (s *Store) Doubt(take *bucket.Take) {
+	if e := s.find(take); e != nil {
+		e.mu.Lock()
+		e.account.Doubt()
+		e.mu.Unlock()
+	}
+}
+
 // find is the account of a take, or nil.
 func (s *Store) find(take *bucket.Take) *entry {
 	sh := &s.shards[take.Key.Hi%shards]

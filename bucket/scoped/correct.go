@@ -57,10 +57,7 @@ func (s *Store) correctShared(ctx context.Context, now int64, change []bucket.Ch
 	defer cancel()
 	err := s.o.Strict.Correct(within, now, []bucket.Change{c}, moved)
 	moved[0] = stated(moved[0], whole, c.Shape.Unit)
-	s.denials.forget(c.Key)
-	if c.Reach.Scope() == bucket.Sync && s.o.Reports != nil {
-		s.o.Reports.Refresh(&bucket.Take{Key: c.Key, Tag: c.Tag, Reach: c.Reach, Shape: c.Shape, Since: c.Since, Before: c.Before})
-	}
+	s.changed(&bucket.Take{Key: c.Key, Tag: c.Tag, Reach: c.Reach, Shape: c.Shape, Since: c.Since, Before: c.Before})
 	if err == nil || ctx.Err() == nil {
 		s.answered(now, server, ways{}, err)
 	}
@@ -68,6 +65,17 @@ func (s *Store) correctShared(ctx context.Context, now int64, change []bucket.Ch
 		return err
 	}
 	return s.fillLane(ctx, now, change[0])
+}
+
+// changed forgets what was heard of a bucket whose debt is another one now.
+func (s *Store) changed(of *bucket.Take) {
+	s.denials.forget(of.Key)
+	switch scope := of.Reach.Scope(); {
+	case scope == bucket.Lease && s.o.Leases != nil:
+		s.o.Leases.Doubt(of)
+	case scope == bucket.Sync && s.o.Reports != nil:
+		s.o.Reports.Refresh(of)
+	}
 }
 
 // fillLane fills this replica's lane, if c fills a bucket that has one.

@@ -146,6 +146,40 @@ func TestLanesAreCorrected(t *testing.T) {
 	}
 }
 
+// Tokens that are given back to a bucket which denied are seen at once by who gave them, and by others within a second: a quota that would have
+// one again in hours must not deny for so long.
+func TestLeasesThatDeniedHearOfTokensGivenBack(t *testing.T) {
+	daily := rate.Limit{Tokens: 10, Per: 24 * time.Hour, Burst: 10}
+	for name, c := range map[string]struct {
+		here bool
+		wait time.Duration
+	}{"here": {here: true}, "elsewhere": {wait: time.Second}} {
+		t.Run(name, func(t *testing.T) {
+			now := new(atomic.Int64)
+			now.Store(start)
+			held, keeper := leases(t, now.Load)
+			s := open(t, scoped.Options{Strict: newRemote(t), Leases: held})
+			one := take(t, 1, daily, bucket.Lease, 0)
+			try(t, s, start, costing(one, 10))
+			denied, outs := try(t, s, start, one)
+			if want := 24 * time.Hour / 10; denied || outs[0].RetryAfter != want {
+				t.Fatalf("an empty bucket: %t, %+v, want it denied for %v", denied, outs, want)
+			}
+			*keeper.ledgers[one.Key] = lease.Ledger{}
+			if c.here {
+				fill := []bucket.Change{{Key: one.Key, Shape: one.Shape, Reach: one.Reach, Units: bucket.Fill}}
+				if err := s.Correct(context.Background(), start, fill, make([]int64, 1)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			now.Add(int64(c.wait))
+			if allowed, outs := try(t, s, now.Load(), one); !allowed {
+				t.Errorf("after %v: %+v, want it admitted", c.wait, outs)
+			}
+		})
+	}
+}
+
 // A bucket that could not be filled in the store is filled in no half.
 func TestLanesAreNotFilledInVain(t *testing.T) {
 	far := newRemote(t)
