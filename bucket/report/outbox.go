@@ -81,11 +81,21 @@ func (s *Store) sendAll(ctx context.Context, kind int) {
 	}
 }
 
-// Flush reports at once whatever waits for its Interval: for a process that is about to end, after the last take. What has no answer when ctx is done is
-// not charged, at most a headroom a bucket.
+// Flush reports at once whatever waits for its Interval, until all is answered or ctx is done: for a process that is about to end, after the last take. What
+// has no answer then may not be charged, at most a headroom a bucket.
 func (s *Store) Flush(ctx context.Context) {
-	s.sendAll(ctx, urgent)
-	s.sendAll(ctx, calm)
+	for {
+		s.sendAll(ctx, urgent)
+		s.sendAll(ctx, calm)
+		if s.Status().Pending == 0 {
+			return
+		}
+		select { // reports are under way, behind which there is more to tell; or they were lost
+		case <-ctx.Done():
+			return
+		case <-time.After(min(s.o.Deadline, defaultDeadline)):
+		}
+	}
 }
 
 // gathered is what to report now.

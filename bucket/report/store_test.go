@@ -159,6 +159,32 @@ func TestLostReportsAreSentAgain(t *testing.T) {
 	})
 }
 
+// A process that ends tells all that it has admitted, also what came while a report was under way, and what has to be told again.
+func TestFlushTellsAll(t *testing.T) {
+	for name, lost := range map[string]bool{"behind a report under way": false, "after one that got lost": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := &authority{fail: lost}
+				s := open(t, report.Options{Authority: a})
+				take := of(1, shape(t, 100, 100), 1)
+				try(s, take)
+				time.Sleep(100*time.Millisecond + 500*time.Microsecond)
+				if v := try(s, take); v != report.Admit {
+					t.Fatalf("while a report is under way: %v, want it admitted", v)
+				}
+				time.AfterFunc(10*time.Millisecond, func() { a.set(func() { a.fail = false }) })
+				ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond) // before the next Interval is over
+				defer cancel()
+				s.Flush(ctx)
+				if st := s.Status(); st.Pending != 0 || st.Charged != 2 || ctx.Err() != nil {
+					t.Errorf("%+v, %v, want both tokens charged in time", st, ctx.Err())
+				}
+				time.Sleep(time.Second) // for what waits for its Interval
+			})
+		})
+	}
+}
+
 // Who admits nothing hears once a second of tokens that were given back elsewhere.
 func TestDenialsLook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -63,7 +63,7 @@ func (s *Store) tell(server int, over *outage) {
 	s.o.Changed(one, s.Status())
 }
 
-// Sharing says how buckets are shared, for bucket.Bound.
+// Sharing says how buckets are shared: what all replicas admit together follows from it.
 func (s *Store) Sharing() bucket.Sharing {
 	sharing := bucket.Sharing{Replicas: max(1, s.o.Replicas())}
 	if s.o.Leases != nil {
