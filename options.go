@@ -202,6 +202,7 @@ type Sharer interface {
 type Corrector interface {
 	// Correct changes the debts of buckets outside of any request, and writes
 	// to moved[i] how many units of changes[i] it added, or took off when
-	// below zero. An error means that nothing was changed.
+	// below zero. An error means that nothing was changed; but what is shared may
+	// have been, as an answer may get lost.
 	Correct(ctx context.Context, now int64, changes []bucket.Change, moved []int64) error
 }

@@ -162,6 +162,8 @@ type charge struct {
 	units int64
 
 	guard int64 // of a guard, when the project had moved last; see policy.Guard
+
+	corrected bool // or it may have been; a settlement that is repeated leaves it alone
 }
 
 // chargesOf lists the buckets that an allowed trip took from: those of all
@@ -257,8 +259,12 @@ var (
 //
 // Shadow buckets that were charged are settled too. When the rules have changed
 // since, buckets are corrected under those in force now; a rule that changed more
-// than once gives nothing back. An error means that
-// nothing was settled and the reservation stands.
+// than once gives nothing back.
+//
+// An error means that a bucket was not corrected, or may not have been. The
+// reservation stands, and a further call settles the rest. What a shared store
+// was to give back and did not answer for is not among that: it may have been
+// given.
 func (l *Limiter) Settle(ctx context.Context, id ReservationID, actual int64) (Settlement, error) {
 	return l.settleOnce(ctx, id, actual, false)
 }
@@ -301,8 +307,7 @@ func (l *Limiter) settle(ctx context.Context, now int64, e *entry, actual int64,
 	if actual == e.cost && !forgiven {
 		return 0, nil
 	}
-	changes := make([]bucket.Change, 0, len(e.charges))
-	left := int64(0) // of the difference, where it is not charged at all
+	var failed []error
 	set := l.rules(now)
 	var applied [policy.MaxApplied]policy.Applied
 	inForce := applied[:0]
@@ -313,6 +318,9 @@ func (l *Limiter) settle(ctx context.Context, now int64, e *entry, actual int64,
 		}
 	}
 	for i := range e.charges {
+		if e.charges[i].corrected {
+			continue
+		}
 		if set != nil && e.charges[i].guard != 0 && set.Moved(now, e.project, e.tier) != e.charges[i].guard {
 			continue // it moved again, or long ago: what was taken stays taken
 		}
@@ -322,21 +330,31 @@ func (l *Limiter) settle(ctx context.Context, now int64, e *entry, actual int64,
 		}
 		c, ok := l.correction(now, e, &e.charges[i], set, inForce, due)
 		if !ok {
-			left = max(left, due-e.cost)
+			e.uncharged = max(e.uncharged, due-e.cost)
 			continue
 		}
-		changes = append(changes, c)
-	}
-	moved := make([]int64, len(changes))
-	if err := l.correct.Correct(ctx, now, changes, moved); err != nil {
-		return 0, err
-	}
-	for i, c := range changes {
-		if c.Units > 0 {
-			left = max(left, actual-e.cost-moved[i]/c.Shape.Unit)
+		if err := l.correctOne(ctx, now, e, &e.charges[i], &c, actual); err != nil {
+			failed = append(failed, err)
 		}
 	}
-	return left, nil
+	return e.uncharged, errors.Join(failed...)
+}
+
+// correctOne makes the change of one charge, and notes whether it was, or may have
+// been. What is added twice is to the client's cost; what is given back twice
+// would be tokens that nobody paid for.
+func (l *Limiter) correctOne(ctx context.Context, now int64, e *entry, of *charge, c *bucket.Change, actual int64) error {
+	var moved [1]int64
+	err := l.correct.Correct(ctx, now, []bucket.Change{*c}, moved[:])
+	if err != nil {
+		of.corrected = c.Units < 0 && of.reach.Scope().Shared() && !errors.Is(err, bucket.ErrLost)
+		return err
+	}
+	of.corrected = true
+	if c.Units > 0 {
+		e.uncharged = max(e.uncharged, actual-e.cost-moved[0]/c.Shape.Unit)
+	}
+	return nil
 }
 
 // correction is the change of one bucket, in terms of its rule as it is now.
@@ -397,6 +415,7 @@ type entry struct {
 	project   string
 	tier      string
 	charges   []charge
+	uncharged int64 // tokens of the difference, where it is not charged at all
 
 	place    int  // in reservations.open; -1 when it is not there
 	settling bool // a call is at it

@@ -19,6 +19,7 @@ import (
 	"github.com/headgate-io/headgate/bucket/buckettest"
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/internal/race"
+	"github.com/headgate-io/headgate/key"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/rate"
 )
@@ -357,6 +358,57 @@ func TestAFailedSettlementMayBeRepeated(t *testing.T) {
 	}
 	if got := b.settle(t, made.ID, 100); got.Status != headgate.Settled || b.left() != 900 {
 		t.Errorf("Settle = %+v and %d are left, want settled and 900", got, b.left())
+	}
+}
+
+// deaf is a shared store that corrects, and whose answers get lost.
+type deaf struct {
+	buckettest.Twin
+	lost  int // how many of the next answers
+	after int // how many come before
+}
+
+func (s *deaf) Correct(ctx context.Context, now int64, changes []bucket.Change, moved []int64) error {
+	err := s.Twin.Correct(ctx, now, changes, moved)
+	if s.after--; err == nil && s.after < 0 && s.lost > 0 {
+		s.lost--
+		clear(moved)
+		return errGone
+	}
+	return err
+}
+
+// What a settlement gives back in a shared store it gives back once, however often it is repeated because an answer got lost.
+func TestAFailedSettlementGivesNothingBackTwice(t *testing.T) {
+	names, err := key.NewNamer([]byte("0123456789abcdef0123456789abcdef"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		after, lost int
+		actual      int64
+		left        int64
+	}{
+		"the answers about both buckets":       {after: 0, lost: 2, actual: 400, left: 600},
+		"that about the first":                 {after: 0, lost: 1, actual: 400, left: 600},
+		"that about the second":                {after: 1, lost: 1, actual: 400, left: 600},
+		"that about more, which counts double": {after: 0, lost: 1, actual: 600, left: 300},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := &deaf{after: c.after, lost: c.lost}
+			rules := []policy.Rule{
+				{Endpoint: "GET /a", Limit: 100, Burst: 1000, Scope: policy.Strict},
+				{Endpoint: "*", Limit: 100, Burst: 10_000, Scope: policy.Strict},
+			}
+			b := newBench(t, []string{"GET /a"}, rules, func(o *headgate.Options) { o.Buckets, o.Names = store, names })
+			made := b.reserve(t, 500)
+			if _, err := b.Settle(context.Background(), made.ID, c.actual); !errors.Is(err, errGone) {
+				t.Fatalf("Settle = %v, want %v", err, errGone)
+			}
+			if got := b.settle(t, made.ID, c.actual); got.Status != headgate.Settled || b.left() != c.left {
+				t.Errorf("Settle = %+v and %d are left, want settled and %d", got, b.left(), c.left)
+			}
+		})
 	}
 }
 
