@@ -38,8 +38,9 @@ const (
 // Members tells how many replicas share the buckets of a Store: those that said a word within TTL, by the server's clock. It is safe for concurrent use.
 //
 // A limit that each replica may spend a part of is divided by Replicas. The parts never add up to more than the whole: whoever joins has none
-// until all others have heard of it, and whoever leaves says so, or is not heard of for TTL, before others take more. The exception is a replica that
-// cannot reach the server for longer than TTL while others can: it goes on with the part it had. If the server is away for all, all do.
+// until all others have heard of it, and whoever leaves says so, or is not heard of for TTL, before others take more. The exceptions are a replica that
+// cannot reach the server for longer than TTL while others can, which goes on with the part it had; if the server is away for all, all do. And one that is the
+// first to say a word to a server that forgot all: that takes itself for the only one until its next word.
 type Members struct {
 	store *Store
 	o     MembersOptions

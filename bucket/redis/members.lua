@@ -8,7 +8,8 @@
 --
 -- The field '' says since when the list has been kept without a gap, and when anybody was heard last. A list that is new, because the server was
 -- restarted, or that nobody could reach for half of the time after which replicas are gone, though each speaks three times in it, tells nothing about
--- who is gone: all have that time again to be heard, and meanwhile nobody takes more.
+-- who is gone: all have that time again to be heard, and meanwhile nobody takes more. Who has no share yet is told one all the same, or the first of all
+-- would admit nothing for so long.
 --
 -- Answers the time, how many there are, by how many the caller is to divide, 0 for no share yet, and how many name buckets in another way.
 local decode, encode, call = struct.unpack, struct.pack, redis.call
