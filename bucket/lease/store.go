@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -410,8 +411,10 @@ func (s *Store) Known(take *bucket.Take) (remaining int64, reset time.Duration) 
 	if e.shape != take.Shape {
 		return take.Shape.Burst(), 0
 	}
-	reset = e.account.ResetAfter(now)
-	least := take.Shape.Burst() - (take.Shape.Drained(reset)+take.Shape.Unit-1)/take.Shape.Unit
+	reset, least := e.account.ResetAfter(now), int64(0)
+	if reset < math.MaxInt64-time.Duration(now) { // else it may be longer, and says nothing of what has drained
+		least = take.Shape.Burst() - (take.Shape.Drained(reset)+take.Shape.Unit-1)/take.Shape.Unit
+	}
 	return min(max(e.account.Remaining(now), least), take.Shape.Burst()), reset
 }
 

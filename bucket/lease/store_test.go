@@ -252,6 +252,39 @@ func TestStoreForgetsAndGrantsNothing(t *testing.T) {
 	})
 }
 
+// What is left is what the last answer said and what has drained since, as far as that can be told.
+func TestKnown(t *testing.T) {
+	for name, c := range map[string]struct {
+		limit rate.Limit
+		cost  int64
+		after time.Duration
+		want  int64
+	}{
+		"at once":                        {rate.Limit{Tokens: 1, Per: time.Second, Burst: 10}, 4, 0, 6},
+		"later":                          {rate.Limit{Tokens: 1, Per: time.Second, Burst: 10}, 4, 3 * time.Second, 9},
+		"full again":                     {rate.Limit{Tokens: 1, Per: time.Second, Burst: 10}, 4, time.Minute, 10},
+		"a quota of more than centuries": {rate.Limit{Tokens: 1, Per: 365 * 24 * time.Hour, Burst: 1000}, 900, time.Second, 100},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := open(t, lease.Options{Authority: new(authority)})
+				sh, err := rate.Compile(c.limit)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if allowed, outs := consume(t, s, of(1, sh, c.cost)); !allowed {
+					t.Fatalf("%+v", outs)
+				}
+				time.Sleep(c.after)
+				take := of(1, sh, 1)
+				if got, _ := s.Known(&take); got != c.want {
+					t.Errorf("%d known to be left, want %d", got, c.want)
+				}
+			})
+		})
+	}
+}
+
 func TestStorePeek(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &authority{}

@@ -1,6 +1,7 @@
 package scoped
 
 import (
+	"math"
 	"sync"
 	"time"
 
@@ -75,7 +76,11 @@ func (d *denials) find(now int64, t *bucket.Take) (o bucket.Outcome, denied bool
 	}
 	o = p.out
 	passed := time.Duration(now - p.since)
-	o.RetryAfter += t.Shape.TimeToFull(units) - passed
+	o.RetryAfter = max(0, o.RetryAfter-passed)
+	o.RetryAfter += min(t.Shape.TimeToFull(units), math.MaxInt64-o.RetryAfter)
+	if o.ResetAfter == math.MaxInt64 { // or longer, so it says nothing of what has drained
+		return o, true
+	}
 	o.ResetAfter = max(0, o.ResetAfter-passed)
 	o.Remaining = max(o.Remaining, t.Shape.Burst()-(t.Shape.Drained(o.ResetAfter)+t.Shape.Unit-1)/t.Shape.Unit)
 	return o, true

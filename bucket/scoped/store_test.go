@@ -3,6 +3,7 @@ package scoped_test
 import (
 	"context"
 	"errors"
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -91,6 +92,17 @@ func TestRememberedDenialIsRight(t *testing.T) {
 	_, again := try(t, s, at, costing(strict, 4))
 	if want := (bucket.Outcome{Remaining: 1, RetryAfter: 2400 * time.Millisecond, ResetAfter: 8400 * time.Millisecond}); again[0] != want {
 		t.Errorf("remembered: %+v, want %+v", again[0], want)
+	}
+}
+
+// A wait beyond what can be told is the longest that can.
+func TestRememberedDenialForCenturies(t *testing.T) {
+	s := open(t, scoped.Options{Strict: newRemote(t)})
+	century := take(t, 1, rate.Limit{Tokens: 1, Per: 100 * 365 * 24 * time.Hour, Burst: 10}, bucket.Strict, 0)
+	try(t, s, start, costing(century, 10))
+	try(t, s, start, century)
+	if _, again := try(t, s, start, costing(century, 4)); again[0].RetryAfter != math.MaxInt64 || again[0].Remaining != 0 {
+		t.Errorf("remembered: %+v, want the longest wait, and nothing left", again[0])
 	}
 }
 
