@@ -2,6 +2,8 @@ package headgate_test
 
 import (
 	"context"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -48,7 +50,10 @@ func newClimber(t testing.TB, size int, token, named bool, change ...func(*headg
 		rules: &switching{}, ring: &identity.Keyring{}, text: text, token: token,
 		key: identity.KeyRecord{Digest: digester.Digest(text), Key: identity.Key{ID: "k_0123456789abcdef0123", Project: "acme"}},
 	}
-	who, err := identity.New(identity.Options{Keys: x.ring, Digester: digester, Tokens: claims{}})
+	who, err := identity.New(identity.Options{
+		Keys: x.ring, Digester: digester, Tokens: claims{},
+		CertificateName: identity.CertificateCommon, CertificateProject: identity.CertificateOrganization,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +70,17 @@ func newClimber(t testing.TB, size int, token, named bool, change ...func(*headg
 
 func (x *climber) load(t testing.TB, rules ...policy.Rule) {
 	t.Helper()
-	set, problems := policy.Compile(policy.Document{Rules: rules}, policy.CompileOptions{Endpoints: x.table, Previous: x.rules.Load(), Now: x.now})
+	x.loadIn(t, "", rules...)
+}
+
+// loadIn is load with the project in a tier.
+func (x *climber) loadIn(t testing.TB, tier string, rules ...policy.Rule) {
+	t.Helper()
+	doc := policy.Document{Rules: rules}
+	if tier != "" {
+		doc.Projects = map[string]string{"acme": tier}
+	}
+	set, problems := policy.Compile(doc, policy.CompileOptions{Endpoints: x.table, Previous: x.rules.Load(), Now: x.now})
 	if err := problems.Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -258,6 +273,54 @@ func TestLadderEveryWay(t *testing.T) {
 	}
 	if got := x.most(t, "gold", 100); got != 30 {
 		t.Errorf("gold gives %d after a reset of free, want 30", got)
+	}
+}
+
+// TestLadderWhileAProjectMoves: the project's tier changes in the document, and
+// its callers name tiers besides, or do not. Together they get the largest burst.
+func TestLadderWhileAProjectMoves(t *testing.T) {
+	rules := []policy.Rule{
+		{Endpoint: "GET /a", Tier: "iron", Limit: 1, Per: time.Hour, Burst: 5},
+		{Endpoint: "GET /a", Tier: "free", Limit: 2, Per: time.Hour, Burst: 10},
+		{Endpoint: "GET /a", Tier: "gold", Limit: 9, Per: time.Hour, Burst: 30},
+	}
+	orders := [][]string{{"", "gold"}, {"gold", ""}, {"iron", "", "gold"}, {"", "free", "gold", ""}, {"free", "", "gold", "iron"}}
+	byCredential(t, func(t *testing.T, token bool) {
+		for _, moves := range [][]string{{"iron", "free"}, {"gold", "free"}, {"iron", "gold"}, {"free", "iron", "free"}, {"gold", "iron", "gold"}, {"iron", "gold", "free"}} {
+			for _, order := range orders {
+				x := newClimber(t, 1<<12, token, true)
+				x.loadIn(t, moves[0], rules...)
+				var got int64
+				for _, tier := range moves[1:] {
+					got += x.most(t, "", 3) // something is in the bucket of each
+					x.now = x.now.Add(time.Millisecond)
+					x.loadIn(t, tier, rules...)
+				}
+				for _, named := range order {
+					got += x.most(t, named, 100)
+				}
+				if got += x.most(t, "gold", 100); got != 30 {
+					t.Errorf("moved through %q, named %q: %d tokens, want 30, the burst of gold", moves, order, got)
+				}
+			}
+		}
+	})
+}
+
+// TestLadderOfCertificates: a certificate, which names no tier, shares the budget
+// of its project with keys that do.
+func TestLadderOfCertificates(t *testing.T) {
+	x := newClimber(t, 1<<12, true, true)
+	x.load(t, policy.Rule{Endpoint: "GET /a", Limit: 1, Per: time.Hour, Burst: 10, Subject: policy.SubjectProject},
+		policy.Rule{Endpoint: "GET /a", Tier: "gold", Limit: 1, Per: time.Hour, Burst: 30, Subject: policy.SubjectProject})
+	r := headgate.Request{Method: "GET", Target: "/a", Peer: client, Cost: 10, Certificate: &x509.Certificate{
+		Raw: []byte("billing"), Subject: pkix.Name{CommonName: "billing", Organization: []string{"acme"}}, NotAfter: epoch.AddDate(1, 0, 0),
+	}}
+	if d := x.Check(t.Context(), r); !d.Allowed || d.Principal.Kind != identity.Certificate {
+		t.Fatalf("a certificate of acme: %v, %v", d.Reason, d.Principal)
+	}
+	if got := x.most(t, "gold", 100); got != 20 {
+		t.Errorf("gold gives %d after 10 by a certificate of the project, want 20", got)
 	}
 }
 

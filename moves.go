@@ -12,13 +12,16 @@ import (
 
 // guard adds attempts on the buckets of other tiers that have to have room as
 // well. Afterwards t.guards has one for each take from t.doubted on.
+//
+// A caller may have to do with both: its project moves, and others who share a
+// bucket with it, or it itself with its next request, name a tier.
 func (l *Limiter) guard(t *trip) {
 	t.guards = t.guards[:0]
-	switch {
-	case t.set.Moved(t.now, t.who.Project, t.who.Tier) != 0:
-		l.guardMove(t)
-	case t.who.Tier != "", (t.who.Kind == identity.APIKey || t.who.Kind == identity.Token) && l.namedTiers():
+	if t.who.Tier != "" || t.who.Kind != identity.Address && l.namedTiers() {
 		l.guardLadder(t)
+	}
+	if t.set.Moved(t.now, t.who.Project, t.who.Tier) != 0 {
+		l.guardMove(t)
 	}
 }
 
@@ -47,12 +50,13 @@ func (l *Limiter) guardLadder(t *trip) {
 // guardMove adds attempts on the buckets that the caller had before its project
 // changed its tier; see policy.Guard. It runs only while a move is remembered.
 func (l *Limiter) guardMove(t *trip) {
-	all := t.set.Guards(t.guards[:0], l.clock.Wall(t.now), t.match, t.who.Project, t.applied[:t.named], t)
-	t.guards = all[:0]
+	rungs := len(t.guards)
+	all := t.set.Guards(t.guards, l.clock.Wall(t.now), t.match, t.who.Project, t.applied[:t.named], t)
+	t.guards = all[:rungs]
 	if len(t.guardPasts) < len(all) {
 		t.guardPasts = make([][2]rate.Past, len(all))
 	}
-	for i, g := range all {
+	for i, g := range all[rungs:] {
 		own, shape := &t.takes[g.Of], t.set.Terms(t.applied[g.Of].Rule).Shape
 		take := bucket.Take{
 			Key: l.guardKey(t, &g, false), Since: g.Since, Before: g.Past(&t.guardPasts[i]), Cost: t.cost,

@@ -91,10 +91,11 @@ type Options struct {
 	Costs map[endpoint.ID]int64
 
 	// NamedTiers reports whether a caller that names no tier, but proved who it
-	// is, may name one with its next request: by another token, or because its key
-	// was given one. Callers who do are told apart from those by their Tier. What
-	// they spend is counted by the rules of larger tiers as well; see
-	// policy.Set.Climb. It is asked for every request. Nil means that none does.
+	// is, may name one with its next request, by another token or because its key
+	// was given one, or shares the budget of its project with one who does. Callers
+	// who do are told apart from those by their Tier. What they spend is counted by
+	// the rules of larger tiers as well; see policy.Set.Climb. It is asked for every
+	// request. Nil means that none does.
 	NamedTiers func() bool
 
 	// DenyWithoutRule refuses requests that no rule applies to. The zero

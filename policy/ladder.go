@@ -44,14 +44,13 @@ func (s *Set) Climb(dst []Guard, now int64, m endpoint.Match, project string, ap
 		if a.Shadow || !ofOneProject(r.subject) || a.Level == LevelEndpointProject || a.Level == LevelAllProject {
 			continue
 		}
-		first := len(dst)
 		for _, tier := range s.rungs {
 			id, ok := s.ruling(now, m, p, tier, r.subject, a.Level.EveryEndpoint(), chooser)
 			if !ok {
 				continue
 			}
 			q := &s.rows[id]
-			if q.id == r.id || !s.above(q, r) || guarded(dst[first:], q.id) {
+			if q.id == r.id || !s.above(q, r) || guarded(dst, i, q.id) {
 				continue
 			}
 			more := &s.extras[q.extra]
@@ -61,11 +60,11 @@ func (s *Set) Climb(dst []Guard, now int64, m endpoint.Match, project string, ap
 	return dst
 }
 
-// guarded reports whether one of the guards is of a rule. They are too large to
-// be copied for that.
-func guarded(by []Guard, rule uint64) bool {
+// guarded reports whether one of the guards of what applies is the bucket of a
+// rule. They are too large to be copied for that.
+func guarded(by []Guard, of int, rule uint64) bool {
 	for i := range by {
-		if by[i].ID == rule {
+		if by[i].Of == of && by[i].ID == rule {
 			return true
 		}
 	}

@@ -167,10 +167,11 @@ func (s *Set) Moved(now int64, project, tier string) int64 {
 
 // Guards appends the guards of the rules that apply to a request of a project
 // that Moved knows. Rules whose bucket is not the project's alone have none: a
-// budget by address is shared with other tiers' callers.
+// budget by address is shared with other tiers' callers. Nor has one that Climb
+// appended to dst already: a bucket counts by one limit.
 func (s *Set) Guards(dst []Guard, now int64, m endpoint.Match, project string, applied []Applied, chooser Chooser) []Guard {
 	p := s.projects.find(project)
-	own := s.moves[p]
+	own, rungs := s.moves[p], dst
 	for i, a := range applied {
 		r := &s.rows[a.Rule]
 		if a.Shadow || !ofOneProject(r.subject) {
@@ -192,7 +193,7 @@ func (s *Set) Guards(dst []Guard, now int64, m endpoint.Match, project string, a
 			others = others || q.id != r.id
 			burst = max(burst, s.limits[q.limit].Burst)
 		}
-		if !others {
+		if !others || guarded(rungs, i, g.ID) {
 			continue // the same rule in all of its tiers
 		}
 		g.Own = g.ID == r.id
