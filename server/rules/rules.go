@@ -59,8 +59,13 @@ func Apply(ctx context.Context, to Store, a store.Author, e store.Edit, o policy
 // Rollback brings back the rules of a version, unless they do not compile any
 // more. That a template is gone since then keeps nobody from going back.
 func Rollback(ctx context.Context, to Editor, a store.Author, version, base int64, o policy.CompileOptions) (store.Version, error) {
+	return to.RollbackChecked(ctx, a, version, base, func(before, after policy.Document) error { return CheckRollback(before, after, o) })
+}
+
+// CheckRollback reports why Rollback would refuse the rules of a version.
+func CheckRollback(before, after policy.Document, o policy.CompileOptions) error {
 	o.Endpoints = nil
-	return to.RollbackChecked(ctx, a, version, base, func(before, after policy.Document) error { return CheckAll(before, after, o) })
+	return CheckAll(before, after, o)
 }
 
 // CheckAll reports what would be wrong with the rules of after. A rule for a

@@ -66,6 +66,11 @@ func TestHistoryOfRules(t *testing.T) {
 	if got := must(t, dir, "policy", "rollback", "3", "--yes"); got != "nothing to change\n" {
 		t.Errorf("rollback again = %q", got)
 	}
+	for _, sure := range []string{"--yes", "--dry-run"} {
+		if code, out, text := call(t, dir, "policy", "rollback", "1", sure); code != exitFailure || out != "" || !strings.Contains(text, "version 1: it has no rules, want one that has") {
+			t.Errorf("rollback to nothing %s: exit %d, %s%s", sure, code, out, text)
+		}
+	}
 	if got := must(t, dir, "policy", "export", "--version", "2"); !strings.Contains(got, `"version": 2`) || !strings.Contains(got, `"limit":5`) {
 		t.Errorf("export --version 2 = %s", got)
 	}

@@ -56,6 +56,14 @@ func (f *planFlags) rollback(ctx context.Context, cmd *cobra.Command, db rules.E
 		return sayNoVersion(err)
 	}
 	plan := store.Compare(now, then)
+	if len(plan) > 0 { // one that would be refused is none
+		if len(then.Rules) == 0 {
+			return fmt.Errorf("version %d: it has no rules, want one that has: an empty table is taken for a fault", to)
+		}
+		if err := rules.CheckRollback(now, then, o); err != nil {
+			return fmt.Errorf("version %d: %w", to, err)
+		}
+	}
 	done, err := f.confirm(cmd, plan)
 	if done || err != nil {
 		return err
