@@ -141,23 +141,26 @@ func (s *Store) PruneCalls(ctx context.Context, before time.Time, looks, changes
 }
 
 func (s *Store) pruneCalls(ctx context.Context, before time.Time, looks, changes int64) (gone int64, err error) {
-	err = s.write(ctx, func(tx *tx) error {
-		gone = 0
-		var low [2]int64 // the newest look, and the newest change, that is one too many
+	const old = "(at < ? OR (changes = 0 AND id <= ?) OR (changes = 1 AND id <= ?))"
+	var low [2]int64 // the newest look, and the newest change, that is one too many
+	var last int64
+	// To find that nothing is old takes a look at every call, during which others
+	// shall write.
+	err = s.read(ctx, func(tx *tx) error {
 		for kind, most := range []int64{looks, changes} {
 			row := tx.QueryRowContext(ctx, "SELECT coalesce((SELECT id FROM api_calls WHERE changes = ? ORDER BY id DESC LIMIT 1 OFFSET "+number(most)+"), 0)", kind)
 			if err := row.Scan(&low[kind]); err != nil {
 				return err
 			}
 		}
-		const old = "(at < ? OR (changes = 0 AND id <= ?) OR (changes = 1 AND id <= ?))"
 		// The bound of a batch first: not every database has LIMIT in DELETE.
-		var last int64
-		err := tx.QueryRowContext(ctx, "SELECT coalesce(max(id), 0) FROM (SELECT id FROM api_calls WHERE "+old+" ORDER BY id LIMIT "+number(pruneBatch)+") AS old",
+		return tx.QueryRowContext(ctx, "SELECT coalesce(max(id), 0) FROM (SELECT id FROM api_calls WHERE "+old+" ORDER BY id LIMIT "+number(pruneBatch)+") AS old",
 			before.Unix(), low[0], low[1]).Scan(&last)
-		if err != nil || last == 0 {
-			return err
-		}
+	})
+	if err != nil || last == 0 {
+		return 0, err
+	}
+	err = s.write(ctx, func(tx *tx) error {
 		done, err := tx.ExecContext(ctx, "DELETE FROM api_calls WHERE id <= ? AND "+old, last, before.Unix(), low[0], low[1])
 		if err != nil {
 			return err

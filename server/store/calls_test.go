@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"context"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -162,5 +163,17 @@ func TestCallsThatCannotBeWritten(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "write the record of calls") {
 			t.Errorf("%s after Close = %v", name, err)
 		}
+	}
+}
+
+// To find that no call is old takes long when there are many, and keeps nobody
+// from writing.
+func TestPruneCallsBesideAWriter(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "headgate.db")
+	s := openAt(t, path)
+	must(t, s.AppendCalls(t.Context(), []store.Call{call}))
+	run(t, shell(t, path), "BEGIN IMMEDIATE")
+	if gone, err := s.PruneCalls(t.Context(), call.At, 10, 10); gone != 0 || err != nil {
+		t.Errorf("beside another writer: %d gone, %v; want nothing to be gone", gone, err)
 	}
 }
