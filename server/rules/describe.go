@@ -18,11 +18,12 @@ import (
 // Of a row that is no rule it says what is wrong with it.
 func Describe(c store.Change) string {
 	switch {
-	case c.Fault != "" && c.Before != nil && c.After == nil:
+	case c.Fault != "" && c.Before != nil && c.After != nil:
+		return "~ " + place(*c.After) + ": no rule before or after, " + c.Fault
+	case c.Fault != "" && c.Before != nil:
 		return "- " + place(*c.Before) + ": no rule, " + c.Fault
 	case c.Fault != "" && c.After != nil:
-		sign := map[bool]string{true: "+ ", false: "~ "}[c.Before == nil]
-		return sign + place(*c.After) + ": no rule before or after, " + c.Fault
+		return "+ " + place(*c.After) + ": no rule, " + c.Fault
 	case c.Before == nil && c.After == nil:
 		return describeTier(c)
 	case c.Before == nil:
