@@ -326,15 +326,9 @@ func (c *compiler) isOrphan(ep uint32) bool {
 
 // limit compiles a limit, each different one once.
 func (c *compiler) limit(r *Rule) (rate.Limit, compiledLimit) {
-	l := rate.Limit{Tokens: r.Limit, Per: r.Per, Burst: r.Burst, Algorithm: rate.Algorithm(r.Algorithm)}
+	l := rate.Limit{Tokens: r.Limit, Per: r.Per, Burst: c.o.BurstOf(r), Algorithm: rate.Algorithm(r.Algorithm)}
 	if l.Per == 0 {
 		l.Per = time.Second
-	}
-	switch {
-	case l.Burst == 0 && !l.Algorithm.Drains():
-		l.Burst = l.Tokens
-	case l.Burst == 0:
-		l.Burst = percentOf(l.Tokens, c.o.BurstPercent)
 	}
 	if l == c.lastLimit {
 		return l, c.lastCompiled
@@ -354,9 +348,16 @@ func (c *compiler) limit(r *Rule) (rate.Limit, compiledLimit) {
 	return l, known
 }
 
-// percentOf is the burst that a rule without one gets, at least 1.
-func percentOf(tokens, percent int64) int64 {
-	hi, lo := bits.Mul64(uint64(tokens), uint64(percent))
+// BurstOf is the burst of a rule, also of one that gives none: that is BurstPercent
+// of its limit, at least 1, or the limit if it counts in windows.
+func (o *CompileOptions) BurstOf(r *Rule) int64 {
+	switch {
+	case r.Burst != 0:
+		return r.Burst
+	case !rate.Algorithm(r.Algorithm).Drains():
+		return r.Limit
+	}
+	hi, lo := bits.Mul64(uint64(r.Limit), uint64(max(o.BurstPercent, 100)))
 	if hi >= 100 {
 		return math.MaxInt64
 	}

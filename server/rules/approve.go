@@ -3,7 +3,6 @@ package rules
 import (
 	"context"
 	"fmt"
-	"math"
 	"math/bits"
 	"regexp"
 	"strings"
@@ -107,13 +106,14 @@ func (a *Approval) rule(r *store.LimitRequest, doc policy.Document, now time.Tim
 // neither a higher rate nor a larger burst than the one that holds now.
 func notHigher(rule policy.Rule, r *store.LimitRequest, doc policy.Document, o policy.CompileOptions) policy.Problems {
 	old, ok := inForce(doc, r)
-	if !ok || faster(rule, old) || burstOf(rule, o) > burstOf(old, o) {
+	burst, held := o.BurstOf(&rule), o.BurstOf(&old)
+	if !ok || faster(rule, old) || burst > held {
 		return nil
 	}
 	return policy.Problems{{
 		Severity: policy.Warning, Code: "not_higher", Rule: -1, Where: fmt.Sprintf("rule %q", rule.Title()), Field: "limit",
-		Value: fmt.Sprintf("%s (burst %d)", rule.Rate(), burstOf(rule, o)),
-		Want:  fmt.Sprintf("more than the %s (burst %d) that holds for the project already, in whose place it stands", old.Rate(), burstOf(old, o)),
+		Value: fmt.Sprintf("%s (burst %d)", rule.Rate(), burst),
+		Want:  fmt.Sprintf("more than the %s (burst %d) that holds for the project already, in whose place it stands", old.Rate(), held),
 	}}
 }
 
@@ -122,19 +122,6 @@ func faster(a, b policy.Rule) bool {
 	hi1, lo1 := bits.Mul64(uint64(a.Limit), uint64(max(b.Per, time.Second)))
 	hi2, lo2 := bits.Mul64(uint64(b.Limit), uint64(max(a.Per, time.Second)))
 	return hi1 > hi2 || hi1 == hi2 && lo1 > lo2
-}
-
-// burstOf is the burst of a rule, also of one that gives none.
-func burstOf(r policy.Rule, o policy.CompileOptions) int64 {
-	if r.Burst != 0 {
-		return r.Burst
-	}
-	hi, lo := bits.Mul64(uint64(r.Limit), uint64(max(o.BurstPercent, 100)))
-	if hi >= 100 {
-		return math.MaxInt64 // it will not compile
-	}
-	burst, _ := bits.Div64(hi, lo, 100)
-	return int64(min(burst, math.MaxInt64))
 }
 
 // inForce finds the lasting rule that holds for the project now: by the project's
