@@ -3,6 +3,9 @@ package main
 import (
 	"fmt"
 	"time"
+
+	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/rate"
 )
 
 // The faults have their own limit, and gateways: as many rules are met at once as there are answers to the loss of a store.
@@ -20,7 +23,7 @@ const (
 type answer struct{ path, scope, loss string }
 
 var answers = []answer{
-	{"/closed", "strict", "closed"}, {"/share", "strict", "share"}, {"/open", "strict", "open"}, {"/leased", "lease", "share"}, {"/split", "split", ""},
+	{"/closed", "strict", "closed"}, {"/share", "strict", "share"}, {"/open", "strict", "open"}, {"/leased", "lease", "share"}, {"/synced", "sync", "share"}, {"/split", "split", ""},
 }
 
 func (a answer) String() string {
@@ -35,6 +38,7 @@ type fault struct {
 	name    string
 	loses   bool // the store is lost for a while
 	forgets bool // the store forgets all it knew
+	joins   bool // a gateway joins
 	leaves  bool // a gateway leaves for good
 	lasts   time.Duration
 	make    func(*faults) error
@@ -50,7 +54,7 @@ var allFaults = []fault{
 	{name: "store frozen for 2 s", loses: true, make: (*faults).freeze, mend: (*faults).thaw},
 	{name: "store restarted empty", forgets: true, make: (*faults).forget, mend: nothing},
 	{name: "store slow for 2 s", loses: true, make: (*faults).slow, mend: (*faults).quick},
-	{name: "gateway joins", make: (*faults).join, mend: nothing},
+	{name: "gateway joins", joins: true, make: (*faults).join, mend: nothing},
 	{name: "gateway killed", leaves: true, make: (*faults).leave, mend: nothing},
 	frozenUnderLoad,
 }
@@ -110,7 +114,27 @@ func (what fault) bound(a answer, k int, losses int64, away absence) int64 {
 	if what.forgets {
 		extra += limit - drained // which nobody owed any more
 	}
+	if a.scope == "sync" {
+		extra += what.untold(k)
+	}
 	return extra
+}
+
+// untold is what is published besides for a limit of scope sync, with k gateways: what the store was told and forgot before they knew, what
+// a gateway that is killed did not tell, or what one that joins does not know yet.
+func (what fault) untold(k int) int64 {
+	shape, err := rate.Compile(plan{limit: faultLimit}.rule())
+	if err != nil {
+		panic(err) // the limit is ours
+	}
+	headroom := bucket.Headroom(shape, syncInterval, k)
+	switch {
+	case what.forgets:
+		return headroom * int64(k)
+	case what.joins, what.leaves:
+		return headroom
+	}
+	return 0
 }
 
 // tries is how many requests find the store again, of each gateway.

@@ -66,9 +66,10 @@ func TestBeyondItsBound(t *testing.T) {
 }
 
 func TestBoundOfAFault(t *testing.T) {
-	strict, share, open, leased, split := answers[0], answers[1], answers[2], answers[3], answers[4]
+	strict, share, open, leased, synced, split := answers[0], answers[1], answers[2], answers[3], answers[4], answers[5]
 	once, briefly := []stay{{time.Minute, time.Minute}}, []stay{{240 * time.Millisecond, 250 * time.Millisecond}}
 	const inTheStore = faultLimit * (100 - leaseFree) / 100
+	const ahead = faultLimit / 10 // of the store, what drains in 100 ms
 	for _, c := range []struct {
 		what   fault
 		a      answer
@@ -86,6 +87,12 @@ func TestBoundOfAFault(t *testing.T) {
 		{fault{loses: true, forgets: true}, share, 1, absence{briefly, 0}, 25 + 1 + 1 + 76 + 4*tries},
 		{fault{forgets: true}, share, 0, absence{}, faultLimit + 1},
 		{fault{loses: true, forgets: true}, leased, 2, absence{append(once, once...), 0}, 2*(inTheStore+1) + 1 + 8*tries},
+		{fault{loses: true}, synced, 1, absence{once, 0}, faultLimit + 1 + 1 + 4*tries},
+		{fault{loses: true, forgets: true}, synced, 1, absence{once, 0}, faultLimit + 1 + 1 + 4*tries + 4*ahead},
+		{fault{forgets: true}, synced, 0, absence{}, faultLimit + 1 + 4*ahead},
+		{fault{joins: true}, synced, 0, absence{}, 1 + ahead},
+		{fault{leaves: true}, synced, 0, absence{}, 1 + ahead},
+		{fault{}, synced, 0, absence{}, 1},
 		{fault{loses: true}, open, 1, absence{once, 0}, -1},
 		{fault{}, open, 0, absence{}, 0},
 		{fault{loses: true, forgets: true}, split, 1, absence{once, 1}, 0},
