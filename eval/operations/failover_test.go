@@ -110,15 +110,17 @@ func aMemberFailsOver(t *testing.T, servers []*redistest.Server) {
 		s.Do("CONFIG", "SET", "cluster-require-full-coverage", "no")
 	}
 	api := newLedger(t)
-	gateways := several(t, 2, api.URL, lasting+"  - {endpoint: GET /closed, limit: 50, per: 5s, scope: strict}\n  - {endpoint: GET /share, limit: 50, per: 5s, scope: strict, on_store_loss: share}\n",
+	gateways := several(t, 2, api.URL, lasting+"  - {endpoint: GET /closed, limit: 50, per: 5s, scope: strict}\n  - {endpoint: GET /share, limit: 50, per: 5s, scope: strict, on_store_loss: share}\n  - {endpoint: GET /synced, limit: 50, per: 5s, scope: sync, on_store_loss: share}\n",
 		fmt.Sprintf("redis: [%q]", servers[1].Address()), "cluster: true", "ready_follows_store: true", "deadline: 3s", "lease_ttl: 3s")
 	victim, other := callersOn(t, gateways[0], servers, 0)
 	for _, g := range gateways {
 		expectMetric(t, g, "store_replicas", "2")
 	}
-	stop := []func(){victim.keepAsking(t, gateways, "/closed", "/share"), other.keepAsking(t, gateways, "/closed")}
-	awaitCount(t, victim, "/closed", http.StatusTooManyRequests, 20)
-	awaitCount(t, other, "/closed", http.StatusTooManyRequests, 20)
+	stop := []func(){victim.keepAsking(t, gateways, "/closed", "/share", "/synced"), other.keepAsking(t, gateways, "/closed", "/synced")}
+	for _, c := range []*caller{victim, other} {
+		awaitCount(t, c, "/closed", http.StatusTooManyRequests, 20)
+		awaitCount(t, c, "/synced", http.StatusTooManyRequests, 20)
+	}
 	servers[0].Kill()
 	for _, g := range gateways {
 		if !harness.Eventually(soon, func() bool { return metric(t, g, "store_lost") == "1" }) {
@@ -133,8 +135,9 @@ func aMemberFailsOver(t *testing.T, servers []*redistest.Server) {
 			}
 		}
 	}
-	before := victim.count("/share", http.StatusOK)
-	awaitCount(t, victim, "/share", http.StatusOK, before+10)
+	for _, path := range []string{"/share", "/synced"} {
+		awaitCount(t, victim, path, http.StatusOK, victim.count(path, http.StatusOK)+10)
+	}
 	awaitCount(t, victim, "/closed", http.StatusServiceUnavailable, 20)
 	for _, g := range gateways {
 		if !harness.Eventually(soon, func() bool { return metric(t, g, "store_lost") == "0" && lostServer(t, g, replica) == "0" }) {
@@ -144,19 +147,23 @@ func aMemberFailsOver(t *testing.T, servers []*redistest.Server) {
 			t.Errorf("the log says %d times that a server is lost, want once, of %s", n, servers[0].Address())
 		}
 	}
-	awaitCount(t, victim, "/closed", http.StatusOK, victim.count("/closed", http.StatusOK)+20)
+	for _, path := range []string{"/closed", "/synced"} {
+		awaitCount(t, victim, path, http.StatusOK, victim.count(path, http.StatusOK)+20)
+	}
 	for _, s := range stop {
 		s()
 	}
 	// No request waits for a member that it does not need, however long those wait that do.
-	if refused := other.count("/closed", http.StatusServiceUnavailable); refused > 0 {
+	if refused := other.count("/closed", http.StatusServiceUnavailable) + other.count("/synced", http.StatusServiceUnavailable); refused > 0 {
 		t.Errorf("%d requests were refused whose buckets are elsewhere, want none", refused)
 	}
 	api.within(t, other, "/closed", fifty, bucket.Strict, 2, 0)
+	api.within(t, other, "/synced", fifty, bucket.Sync, 2, 0)
 	// The replica may not have heard of the last debts.
 	lost := lossOf(t, gateways)
 	api.within(t, victim, "/closed", fifty, bucket.Strict, 2, lost.adds(t, fifty, bucket.LossClosed, true))
 	api.within(t, victim, "/share", fifty, bucket.Strict, 2, lost.adds(t, fifty, bucket.LossShare, true))
+	api.within(t, victim, "/synced", fifty, bucket.Sync, 2, lost.adds(t, fifty, bucket.LossShare, true)+untold(t, fifty, 2, true))
 	for _, c := range []*caller{victim, other} {
 		if c.late > 0 {
 			t.Errorf("%d requests of %s took longer than %v", c.late, c.name, slow)

@@ -85,6 +85,16 @@ func lossOf(t *testing.T, gateways []*harness.Gateway) (l loss) {
 	return l
 }
 
+// untold is what a store that forgets adds besides to a limit of scope sync: a
+// headroom of each gateway.
+func untold(t *testing.T, l rate.Limit, gateways int, forgot bool) int64 {
+	t.Helper()
+	if !forgot {
+		return 0
+	}
+	return int64(gateways) * headroom(t, l, gateways)
+}
+
 // adds is how many tokens a loss may add to a limit, with what rules say about
 // it; forgot says that the store lost during it what it held, or some of that.
 func (l loss) adds(t *testing.T, limit rate.Limit, says bucket.Loss, forgot bool) int64 {

@@ -11,10 +11,14 @@ import (
 	"github.com/headgate-io/headgate/rate"
 )
 
-const threeScopes = `  - {endpoint: GET /closed, limit: 50, per: 5s, scope: strict}
+const fourScopes = `  - {endpoint: GET /closed, limit: 50, per: 5s, scope: strict}
   - {endpoint: GET /leased, limit: 50, per: 5s, scope: lease}
+  - {endpoint: GET /synced, limit: 50, per: 5s, scope: sync}
   - {endpoint: GET /local, limit: 50, per: 5s, scope: split}
 `
+
+// ofFour are what they are for.
+var ofFour = []string{"/closed", "/leased", "/synced", "/local"}
 
 // TestReplicasThatFail has three gateways share limits under more requests than
 // these admit. One is frozen, killed, cut off from the store, or joined by
@@ -36,7 +40,7 @@ func TestReplicasThatFail(t *testing.T) {
 		{"killed amid its leases", func(t *testing.T, r *replicas) {
 			r.all[0].Kill()
 			r.divided(t, r.all[1:], "2")
-			r.left = true
+			r.left, r.forgot = true, 1
 		}},
 		{"cut off", func(t *testing.T, r *replicas) {
 			r.between.cut.Store(true)
@@ -57,24 +61,26 @@ func TestReplicasThatFail(t *testing.T) {
 		{"joined", func(t *testing.T, r *replicas) {
 			g := harness.Serve(t, r.all[1].Dir, r.args...)
 			r.divided(t, append(r.all, g), "4")
-			stop := r.load.keepAsking(t, []*harness.Gateway{g}, "/closed", "/leased", "/local")
+			r.forgot = 2 // it has a headroom, and knows nothing at first
+			stop := r.load.keepAsking(t, []*harness.Gateway{g}, ofFour...)
 			awaitCount(t, r.load, "/closed", http.StatusTooManyRequests, r.load.count("/closed", http.StatusTooManyRequests)+50)
 			stop()
 		}},
 	} {
 		t.Run(c.fault, func(t *testing.T) {
 			t.Parallel()
-			r := newReplicas(t)
-			stop := r.load.keepAsking(t, r.all, "/closed", "/leased", "/local")
-			for _, path := range []string{"/closed", "/leased", "/local"} {
+			r := newReplicas(t, "deadline: 100ms")
+			stop := r.load.keepAsking(t, r.all, ofFour...)
+			for _, path := range ofFour {
 				awaitCount(t, r.load, path, http.StatusTooManyRequests, 20)
 			}
 			c.make(t, r)
-			for _, path := range []string{"/closed", "/leased", "/local"} {
+			for _, path := range ofFour {
 				awaitCount(t, r.load, path, http.StatusOK, r.load.count(path, http.StatusOK)+20)
 			}
 			stop()
 			r.api.within(t, r.load, "/closed", fifty, bucket.Strict, 3, 0)
+			r.api.within(t, r.load, "/synced", fifty, bucket.Sync, 3, r.forgot*headroom(t, fifty, 3))
 			_, own := leased(t, fifty, 3)
 			_, wider := leased(t, fifty, 2)
 			r.api.within(t, r.load, "/leased", fifty, bucket.Lease, 3, r.adds(own, own.Burst, wider.Burst))
@@ -95,6 +101,8 @@ type replicas struct {
 	left  bool          // one was missed
 	saved bool          // it did nothing meanwhile
 	twice time.Duration // for which it had its part, and the others too, at most
+
+	forgot int64 // headrooms of which nobody told, or that came besides those of three
 }
 
 // adds is what that may add to a limit of which each of three had a part of the
@@ -113,13 +121,13 @@ func (r *replicas) adds(whole rate.Limit, part, larger int64) (n int64) {
 	return n
 }
 
-func newReplicas(t *testing.T) *replicas {
+func newReplicas(t *testing.T, more ...string) *replicas {
 	t.Helper()
 	server := redistest.Start(t)
 	r := &replicas{between: newRelay(t, server), api: newLedger(t), load: newCaller(t, 3)}
 	r.args = []string{"--config", "headgate.yaml", "--routes", "routes.txt", "--upstream", r.api.URL}
-	settings := []string{"member_ttl: 1s", "deadline: 100ms"}
-	r.all = several(t, 2, r.api.URL, threeScopes, append(settings, at(server))...)
+	settings := append([]string{"member_ttl: 1s"}, more...)
+	r.all = several(t, 2, r.api.URL, fourScopes, append(settings, at(server))...)
 	dir := storeDir(t, append(settings, "redis: [\""+r.between.Addr().String()+"\"]", "secret_file: one.secret")...)
 	first := harness.Serve(t, dir, append(r.args, "--db", r.all[0].DB)...)
 	r.all = append([]*harness.Gateway{first}, r.all...)

@@ -29,7 +29,7 @@ func storeDir(t *testing.T, settings ...string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"routes.txt": "GET /a\nGET /closed\nGET /share\nGET /open\nGET /leased\nGET /local\n", "one.secret": oneSecret + "\n", "another.secret": anotherSecret + "\n", "password": "wrong-password-of-ours\n",
+		"routes.txt": "GET /a\nGET /closed\nGET /share\nGET /open\nGET /leased\nGET /synced\nGET /local\n", "one.secret": oneSecret + "\n", "another.secret": anotherSecret + "\n", "password": "wrong-password-of-ours\n",
 		"headgate.yaml": "store:\n  " + strings.Join(settings, "\n  ") + "\n",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {

@@ -84,11 +84,11 @@ func underRules(t *testing.T, api *harness.Upstream, limit rate.Limit, settings 
 	g := onStore(t, api, settings...)
 	for _, r := range [][]string{
 		{"GET /closed", "--scope", "strict"}, {"GET /share", "--scope", "strict", "--on-store-loss", "share"}, {"GET /open", "--scope", "strict", "--on-store-loss", "open"},
-		{"GET /leased", "--scope", "lease", "--on-store-loss", "share"}, {"GET /local"},
+		{"GET /leased", "--scope", "lease", "--on-store-loss", "share"}, {"GET /synced", "--scope", "sync", "--on-store-loss", "share"}, {"GET /local"},
 	} {
 		harness.Run(t, g.Dir, append([]string{"policy", "set", r[0], fmt.Sprint(limit.Tokens), "--per", limit.Per.String(), "--db", "sqlite:headgate.db"}, r[1:]...)...)
 	}
-	if !harness.Eventually(soon, func() bool { return g.Metric(t, "headgate_policy_rules ") == "5" }) {
+	if !harness.Eventually(soon, func() bool { return g.Metric(t, "headgate_policy_rules ") == "6" }) {
 		t.Fatal("the rules are not in force")
 	}
 	return g
@@ -137,7 +137,7 @@ func TestStoreFaults(t *testing.T) {
 			between, api := newRelay(t, server), newLedger(t)
 			g := underRules(t, api.upstream(), fifty, "redis: [\""+between.Addr().String()+"\"]", "deadline: 100ms", "member_ttl: 1s")
 			load := newCaller(t, 1)
-			paths := []string{"/closed", "/share", "/leased", "/local"}
+			paths := []string{"/closed", "/share", "/leased", "/synced", "/local"}
 			stop := load.keepAsking(t, []*harness.Gateway{g}, paths...)
 			for _, path := range paths {
 				awaitCount(t, load, path, http.StatusTooManyRequests, 5)
@@ -146,7 +146,7 @@ func TestStoreFaults(t *testing.T) {
 			if !harness.Eventually(soon, func() bool { return metric(t, g, "store_lost") == "1" }) {
 				t.Fatal("requests are still decided with the store")
 			}
-			for path, want := range map[string]int{"/closed": http.StatusServiceUnavailable, "/share": http.StatusOK, "/leased": http.StatusOK, "/local": http.StatusOK} {
+			for path, want := range map[string]int{"/closed": http.StatusServiceUnavailable, "/share": http.StatusOK, "/leased": http.StatusOK, "/synced": http.StatusOK, "/local": http.StatusOK} {
 				awaitCount(t, load, path, want, load.count(path, want)+10)
 			}
 			expectStatus(t, g, "/open", http.StatusOK)
@@ -175,6 +175,7 @@ func TestStoreFaults(t *testing.T) {
 			api.within(t, load, "/local", fifty, bucket.Local, 1, 0)
 			api.within(t, load, "/closed", fifty, bucket.Strict, 1, lost.adds(t, store, bucket.LossClosed, empty))
 			api.within(t, load, "/share", fifty, bucket.Strict, 1, lost.adds(t, store, bucket.LossShare, empty))
+			api.within(t, load, "/synced", fifty, bucket.Sync, 1, lost.adds(t, store, bucket.LossShare, empty)+untold(t, fifty, 1, empty))
 			store, _ = leased(t, fifty, 1)
 			api.within(t, load, "/leased", fifty, bucket.Lease, 1, lost.adds(t, store, bucket.LossShare, empty))
 		})
@@ -198,7 +199,7 @@ func TestSmallStoreFaults(t *testing.T) {
 	server, api := redistest.Start(t), newLedger(t)
 	g := underRules(t, api.upstream(), fifty, at(server), "deadline: 1s", "lease_ttl: 1s")
 	load := newCaller(t, 5)
-	paths := []string{"/closed", "/share", "/leased"}
+	paths := []string{"/closed", "/share", "/leased", "/synced"}
 	stop := load.keepAsking(t, []*harness.Gateway{g}, paths...)
 	denied := func() {
 		t.Helper()
@@ -233,6 +234,7 @@ func TestSmallStoreFaults(t *testing.T) {
 		}
 	}
 	// Something else under the name of one bucket is a fault of that one alone.
+	expectMetric(t, g, "sync_pending_tokens", "0") // or the store would be told of them after this
 	server.Do("FLUSHALL")
 	load.get(g, "/closed")
 	var name string
@@ -247,7 +249,11 @@ func TestSmallStoreFaults(t *testing.T) {
 	stop = load.keepAsking(t, []*harness.Gateway{g}, paths...)
 	awaitCount(t, load, "/closed", http.StatusServiceUnavailable, 50)
 	admitted := load.count("/closed", http.StatusOK) - before
-	if others := load.count("/share", http.StatusServiceUnavailable) + load.count("/leased", http.StatusServiceUnavailable); admitted != 0 || others != 0 || metric(t, g, "store_lost") != "0" {
+	others := 0
+	for _, path := range paths[1:] {
+		others += load.count(path, http.StatusServiceUnavailable)
+	}
+	if admitted != 0 || others != 0 || metric(t, g, "store_lost") != "0" {
 		t.Errorf("with a list in the place of one bucket %d of its requests were admitted, %d of others refused, and the store counts as lost: %s; want 0, 0 and 0", admitted, others, metric(t, g, "store_lost"))
 	}
 	server.Do("DEL", name)
@@ -257,6 +263,7 @@ func TestSmallStoreFaults(t *testing.T) {
 	const all = 4
 	api.within(t, load, "/closed", fifty, bucket.Strict, 1, (all+1)*fifty.Burst)
 	api.within(t, load, "/share", fifty, bucket.Strict, 1, all*fifty.Burst)
+	api.within(t, load, "/synced", fifty, bucket.Sync, 1, all*(fifty.Burst+untold(t, fifty, 1, true)))
 	rest, _ := leased(t, fifty, 1)
 	api.within(t, load, "/leased", fifty, bucket.Lease, 1, all*rest.Burst+rest.Tokens) // leases are good for a second here
 }

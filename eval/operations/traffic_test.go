@@ -142,7 +142,7 @@ func (l *ledger) upstream() *harness.Upstream { return &harness.Upstream{Server:
 // a limit promises in a scope, and extra tokens that a fault may add.
 func (l *ledger) within(t *testing.T, c *caller, path string, limit rate.Limit, scope bucket.Scope, replicas int, extra int64) {
 	t.Helper()
-	promised := bucket.Sharing{Replicas: replicas, TTL: ttl, Free: free}.Envelope(limit, scope)
+	promised := bucket.Sharing{Replicas: replicas, TTL: ttl, Free: free, Interval: interval}.Envelope(limit, scope)
 	shape, err := rate.Compile(rate.Limit{Tokens: promised.Tokens, Per: promised.Per, Burst: promised.Burst})
 	if err != nil {
 		t.Fatal(err)
@@ -166,12 +166,25 @@ func (l *ledger) within(t *testing.T, c *caller, path string, limit rate.Limit, 
 	t.Log(said)
 }
 
-// ttl is that of leases, and free how many percent gateways have to themselves,
-// where a test does not set another.
+// ttl is that of leases, free how many percent gateways have to themselves, and
+// interval how long what was admitted waits to be told, where a test does not
+// set another.
 const (
-	ttl  = 100 * time.Millisecond
-	free = 20
+	ttl      = 100 * time.Millisecond
+	free     = 20
+	interval = 100 * time.Millisecond
 )
+
+// headroom is how much each of so many gateways may have admitted under scope
+// sync, and the store does not know.
+func headroom(t *testing.T, l rate.Limit, gateways int) int64 {
+	t.Helper()
+	shape, err := rate.Compile(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bucket.Headroom(shape, interval, gateways)
+}
 
 // leased is the part of a limit that is in the store, where it is leased to so
 // many gateways, and own what each has to itself.
