@@ -114,11 +114,12 @@ func parseInfo(text string) map[string]string {
 // checkScripts takes from a bucket that nobody has: from one of each member of a cluster.
 func (c *Client) checkScripts(ctx context.Context) error {
 	var errs, away []error
-	names := c.members.known()
-	for server, name := range names {
-		if name == "" {
+	asked := 0
+	for server, name := range c.members.known() {
+		if name == "" || name == nobody {
 			continue
 		}
+		asked++
 		err := c.checkScript(ctx, c.members.tag(server))
 		switch {
 		case err == nil:
@@ -128,7 +129,7 @@ func (c *Client) checkScripts(ctx context.Context) error {
 			errs = append(errs, err)
 		}
 	}
-	if len(away) == len(names) {
+	if len(away) == asked {
 		errs = append(errs, away...)
 	}
 	return errors.Join(errs...)

@@ -29,6 +29,7 @@ func TestACluster(t *testing.T) {
 		{"a member is no server alone", aMemberIsNoServerAlone},
 		{"one tag is one script", oneTagIsOneScript},
 		{"a denial charges nobody", aDenialChargesNobody},
+		{"a slot that nobody has is nobody's fault", aSlotThatNobodyHas},
 		{"one member is lost by itself", oneMemberIsLostByItself},
 		{"nobody waits for a member that he does not need", nobodyWaitsForAnother},
 	} {
@@ -91,6 +92,93 @@ func aDenialChargesNobody(t *testing.T, servers []*redistest.Server) {
 	if allowed, err := try(s, time.Minute, a); !allowed || err != nil {
 		t.Errorf("after 20 denials: %t, %v, want a full bucket", allowed, err)
 	}
+}
+
+// A slot is taken from a member, and nobody has it. Only its buckets cannot be asked, while all members are, also the one that had it; and when it has it
+// again, nothing needs a restart.
+func aSlotThatNobodyHas(t *testing.T, servers []*redistest.Server) {
+	for _, s := range servers {
+		s.Do("CONFIG", "SET", "cluster-require-full-coverage", "no")
+	}
+	defer func() {
+		for _, s := range servers {
+			s.Do("CONFIG", "SET", "cluster-require-full-coverage", "yes")
+		}
+	}()
+	link, err := redis.NewLink(redis.Options{Addresses: []string{servers[1].Address()}, Cluster: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := link.Connect(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s, err := shared.New(shared.Options{Server: link, Cluster: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer link.Close()
+	defer cancel()
+	all.Go(func() { link.Follow(ctx, func([]int, error) {}) })
+	ask := func(tag uint16, within time.Duration) error {
+		of := ten
+		of.Tag, of.Cost = tag, 0
+		ctx, cancel := context.WithTimeout(ctx, within)
+		defer cancel()
+		_, err := s.TryConsume(ctx, 0, []bucket.Take{of}, make([]bucket.Outcome, 1))
+		return err
+	}
+	until := func(what string, ok func() bool) {
+		t.Helper()
+		for began := time.Now(); !ok(); time.Sleep(5 * time.Millisecond) {
+			if time.Since(began) > time.Minute {
+				t.Fatalf("not after a minute: %s", what)
+			}
+		}
+	}
+	tags := tagsOf(t, servers)
+	lost, beside := tags[0], tags[0]+1
+	for int(shared.Slot(beside))*len(servers)/shared.Slots != 0 || shared.Slot(beside) == shared.Slot(lost) {
+		beside++
+	}
+	slot := strconv.Itoa(int(shared.Slot(lost)))
+	for _, s := range servers {
+		s.Do("CLUSTER", "DELSLOTS", slot)
+	}
+	until("the slot has another number than those of who had it", func() bool { return link.Server(lost) != link.Server(beside) })
+	if err := start(redis.Options{Addresses: []string{servers[1].Address()}, Cluster: true}); err != nil {
+		t.Errorf("a cluster with a slot that nobody has: %v, want that it will do", err)
+	}
+	var asking sync.WaitGroup
+	for range 8 {
+		asking.Go(func() {
+			for range 50 {
+				if ask(lost, 20*time.Millisecond) == nil {
+					t.Error("a bucket that nobody has was asked")
+				}
+			}
+		})
+		for _, tag := range []uint16{beside, tags[1], tags[2]} {
+			asking.Go(func() {
+				for range 50 {
+					if err := ask(tag, 20*time.Second); err != nil {
+						t.Errorf("a bucket beside: %v", err)
+					}
+				}
+			})
+		}
+	}
+	asking.Wait()
+	servers[0].Do("CLUSTER", "ADDSLOTS", slot)
+	for _, s := range servers {
+		s.Await("CLUSTER INFO", func(answer any, _ error) bool {
+			text, _ := answer.(string)
+			return strings.Contains(text, "cluster_slots_ok:"+strconv.Itoa(shared.Slots))
+		})
+	}
+	until("the slot is asked for again", func() bool { return link.Server(lost) == link.Server(beside) && ask(lost, time.Second) == nil })
 }
 
 // tagsOf are tags whose buckets are on each of the servers.

@@ -85,11 +85,22 @@ func (m *members) learn(ranges []slots) (retired []int) {
 	if before != nil {
 		of = *before // of slots that nobody has at the moment
 	}
+	var had [redis.Slots]bool
 	for _, r := range ranges {
 		n := uint16(max(0, slices.Index(m.names, r.address)))
 		for slot := r.first; slot <= r.last; slot++ {
-			of[slot] = n
+			of[slot], had[slot] = n, true
 		}
+	}
+	nobodys := -1
+	for slot, n := range of {
+		if had[slot] || len(m.names) == 0 || !owners[m.names[n]] {
+			continue
+		}
+		if nobodys < 0 {
+			nobodys = m.nobodys()
+		}
+		of[slot] = uint16(nobodys)
 	}
 	for n, name := range m.names {
 		if name != "" && !owners[name] && !slices.Contains(of[:], uint16(n)) {
@@ -112,6 +123,17 @@ func (m *members) name(at int, address string) {
 	case len(m.names) < most:
 		m.names = append(m.names, address)
 	}
+}
+
+// nobody is what has the slots that no member has, while whoever had them has others. They fail, and by a number of their own: nobody is to take a member
+// for lost for their sake, and the library fails a whole batch for one of them.
+const nobody = "nobody"
+
+func (m *members) nobodys() int {
+	if !slices.Contains(m.names, nobody) {
+		m.name(-1, nobody)
+	}
+	return max(0, slices.Index(m.names, nobody))
 }
 
 // look asks a member that answers how the cluster is divided.

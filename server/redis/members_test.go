@@ -26,7 +26,12 @@ func TestMembersKeepTheirNumbers(t *testing.T) {
 		{"one leaves to another", []slots{{0, 12000, "a:1"}, {12001, last, "c:1"}}, "[1]", "[a:1  c:1]", "0 0 2"},
 		{"its number is given anew", []slots{{0, 8000, "a:1"}, {8001, 12000, "d:1"}, {12001, last, "c:1"}}, "[]", "[a:1 d:1 c:1]", "0 1 2"},
 		{"slots that nobody has stay whose they were", []slots{{0, 8000, "a:1"}, {12001, last, "c:1"}}, "[]", "[a:1 d:1 c:1]", "0 1 2"},
-		{"both ends are replaced at once", []slots{{0, 8000, "e:1"}, {8001, 12000, "d:1"}, {12001, last, "f:1"}}, "[]", "[e:1 d:1 f:1]", "0 1 2"},
+		{"those of one that has others do not", []slots{{0, 8000, "a:1"}, {8001, 12000, "d:1"}, {12001, last - 1, "c:1"}}, "[]", "[a:1 d:1 c:1 nobody]", "0 1 3"},
+		{"and those of another", []slots{{1, 8000, "a:1"}, {8001, 12000, "d:1"}, {12001, last - 1, "c:1"}}, "[]", "[a:1 d:1 c:1 nobody]", "3 1 3"},
+		{"one that joins has some of them", []slots{{0, 8000, "a:1"}, {8001, 12000, "d:1"}, {12001, last - 1, "c:1"}, {last, last, "g:1"}}, "[]", "[a:1 d:1 c:1 g:1]", "0 1 3"},
+		{"some have nobody again", []slots{{0, 8000, "a:1"}, {9001, 12000, "d:1"}, {12001, last - 1, "c:1"}, {last, last, "g:1"}}, "[]", "[a:1 d:1 c:1 g:1 nobody]", "0 4 3"},
+		{"and all are had", []slots{{0, 8000, "a:1"}, {8001, 12000, "d:1"}, {12001, last, "c:1"}}, "[3 4]", "[a:1 d:1 c:1  ]", "0 1 2"},
+		{"both ends are replaced at once", []slots{{0, 8000, "e:1"}, {8001, 12000, "d:1"}, {12001, last, "f:1"}}, "[]", "[e:1 d:1 f:1  ]", "0 1 2"},
 	}
 	for _, s := range steps {
 		retired := m.learn(s.ranges)

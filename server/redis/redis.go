@@ -190,7 +190,7 @@ var errStuck = &redis.Error{Cause: redis.Unreachable, Err: errors.New("it does n
 
 func (c *Client) eval(ctx context.Context, call rueidis.Completed, w *way) (any, error) {
 	answer, err := w.gather.do(ctx, c.client, call).ToAny()
-	if failing := err != nil && Away(err); failing != w.failing.Load() {
+	if failing := err != nil && (Away(err) || errors.Is(err, rueidis.ErrNoSlot)); failing != w.failing.Load() {
 		w.failing.Store(failing)
 	}
 	return answer, err
