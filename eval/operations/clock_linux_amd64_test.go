@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"net/http"
 	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/eval/harness"
+	"github.com/headgate-io/headgate/internal/redistest"
 )
 
 // setClock sets the clock of a gateway, and sees that it goes by that.
@@ -140,5 +142,39 @@ func TestWhatEndsByTheClock(t *testing.T) {
 		if code := ready(t, g); code != http.StatusOK {
 			t.Errorf("step %d: /readyz is %d, want 200", i, code)
 		}
+	}
+}
+
+// TestSinceWhenTheStoreIsLost sets the clock of a gateway, and then loses its
+// store: since when, and for how long, is told by the clock as it was set.
+func TestSinceWhenTheStoreIsLost(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	g := underRules(t, harness.NewUpstream(t), thousand, append(patient, at(server), "ready_follows_store: true", "member_ttl: 1s")...)
+	expectStatus(t, g, "/closed", http.StatusOK)
+	const ahead = 2 * time.Hour
+	setClock(t, g, ahead)
+	begun := time.Now().Add(ahead).Truncate(time.Second)
+	server.Kill()
+	if !harness.Eventually(soon, func() bool { get(t, g, "/closed"); return metric(t, g, "store_lost") == "1" }) {
+		t.Fatal("the store is not missed")
+	}
+	since, err := strconv.ParseFloat(metric(t, g, "store_lost_since_timestamp_seconds"), 64)
+	if at := time.Unix(int64(since), 0); err != nil || at.Before(begun) || at.After(time.Now().Add(ahead)) {
+		t.Errorf("store_lost_since_timestamp_seconds is %v, %v; want %v or a little later", at, err, begun)
+	}
+	server.Start()
+	if !harness.Eventually(soon, func() bool { get(t, g, "/closed"); return metric(t, g, "store_lost") == "0" }) {
+		t.Fatal("the store stays lost")
+	}
+	for _, a := range absences(t, g) {
+		if a.from.Before(begun) || a.to.Before(a.from) || a.to.After(time.Now().Add(ahead)) {
+			t.Errorf("the log says that the store was lost from %v to %v, want it since %v and until now", a.from, a.to, begun)
+		}
+	}
+	_, text, _ := strings.Cut(g.Log(), "without=")
+	text, _, _ = strings.Cut(text, " ")
+	if without, err := time.ParseDuration(text); err != nil || without < 0 || without > time.Since(begun.Add(-ahead)) {
+		t.Errorf("the log says that the store was lost for %q, want %v at most", text, time.Since(begun.Add(-ahead)))
 	}
 }

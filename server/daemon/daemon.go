@@ -202,7 +202,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	refreshing.Go(func() { d.parts.tokens.run(background) })
 	refreshing.Go(func() { d.parts.tls.run(background) })
 	refreshing.Go(func() { d.parts.requests.run(background) })
-	refreshing.Go(func() { d.parts.shared.run(background, d.parts.rules.Now) })
+	refreshing.Go(func() { d.parts.shared.run(background) })
 	if d.parts.teller != nil {
 		refreshing.Go(func() { d.parts.teller.Run(background) })
 	}
@@ -337,7 +337,7 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 			return nil, err
 		}
 	}
-	shared, err := p.shared.over(buckets)
+	shared, err := p.shared.over(buckets, p.rules.Now)
 	if err != nil {
 		return nil, err
 	}

@@ -18,11 +18,13 @@ import (
 )
 
 // over is where rules find their buckets: in this process, or on the store
-// that gateways share, as their scopes say. Without a store all are here.
-func (s *shared) over(local *memory.Store) (headgate.Buckets, error) {
+// that gateways share, as their scopes say. Without a store all are here. Now is
+// the clock that decisions are made by, which never steps.
+func (s *shared) over(local *memory.Store, now func() int64) (headgate.Buckets, error) {
 	if s == nil {
 		return local, nil
 	}
+	s.now = now
 	ttl := s.conf.LeaseTTL
 	leases, err := lease.New(lease.Options{
 		Authority: s.lessor, Terms: lease.Terms{TTL: ttl, Poll: max(time.Millisecond, ttl/4)}, Deadline: s.conf.Deadline, Gather: min(gather, s.conf.Deadline/4),
@@ -39,7 +41,7 @@ func (s *shared) over(local *memory.Store) (headgate.Buckets, error) {
 	}
 	s.scoped, err = scoped.New(scoped.Options{
 		Local: local, Strict: s.strict, Leases: leases, Free: s.conf.LeaseFree, Reports: s.reports, Replicas: s.members.Replicas,
-		Deadline: s.conf.Deadline, Fault: faulty, Server: s.link.Server, Changed: s.changed,
+		Began: now(), Deadline: s.conf.Deadline, Fault: faulty, Server: s.link.Server, Changed: s.changed,
 	})
 	return s.scoped, err
 }
@@ -80,14 +82,18 @@ func faulty(err error) bool {
 // changed says that decisions are made without a server from now on, or with it
 // again.
 func (s *shared) changed(one scoped.Server, now scoped.Status) {
-	name, since := s.serverName(one.Number), time.Unix(0, one.Since)
+	name, since := s.serverName(one.Number), s.wall(one.Since)
 	if one.Lost {
 		s.log.Warn("requests are decided without the store of shared buckets, as each rule says for that", "server", name, "since", since.UTC(), "replicas", now.Replicas)
 		return
 	}
-	s.log.Info("requests are decided with the store of shared buckets again", "server", name, "without", time.Since(since).Round(time.Millisecond),
+	s.log.Info("requests are decided with the store of shared buckets again", "server", name, "without", time.Duration(s.now()-one.Since).Round(time.Millisecond),
 		"admitted_by_share", one.Shared, "admitted_open", one.Opened, "denied", one.Denied)
 }
+
+// wall is a time of the clock that decisions are made by as people read it: by
+// the wall clock as it is set now.
+func (s *shared) wall(at int64) time.Time { return time.Now().Add(time.Duration(at - s.now())) }
 
 // serverName is what a server is called in the log: its address, as configured
 // or as its cluster tells it.
@@ -104,7 +110,7 @@ func (s *shared) lost(m *metrics.StoreStatus) {
 	now := s.scoped.Status()
 	m.Lost = now.Lost
 	if now.Lost {
-		m.LostSince = time.Unix(0, now.Since)
+		m.LostSince = s.wall(now.Since)
 	}
 	m.Losses = now.Losses
 	m.Servers = map[string]metrics.StoreServer{}
@@ -115,7 +121,7 @@ func (s *shared) lost(m *metrics.StoreStatus) {
 	}
 	for _, one := range now.Servers {
 		if one.Lost {
-			m.Servers[s.serverName(one.Number)] = metrics.StoreServer{Lost: true, Since: time.Unix(0, one.Since)}
+			m.Servers[s.serverName(one.Number)] = metrics.StoreServer{Lost: true, Since: s.wall(one.Since)}
 		}
 	}
 	m.Without = map[string]uint64{"failed": now.Failed, "denied": now.Denied, "share": now.Shared, "open": now.Opened}

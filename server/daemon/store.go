@@ -36,6 +36,7 @@ type shared struct {
 	scoped  *scoped.Store // over makes it
 	leases  *lease.Store  // over makes it, too
 	reports *report.Store // over makes it, too
+	now     func() int64  // the clock that decisions are made by; over is given it
 
 	mu        sync.Mutex
 	since     time.Time // guarded by mu; when the store began to answer, or ceased to
@@ -117,8 +118,8 @@ func (s *shared) connect(ctx context.Context) error {
 }
 
 // run keeps the connection and tells the others of this replica until ctx
-// ends. Now is the clock that decisions are made by, which never steps.
-func (s *shared) run(ctx context.Context, now func() int64) {
+// ends.
+func (s *shared) run(ctx context.Context) {
 	if s == nil {
 		return
 	}
@@ -126,7 +127,7 @@ func (s *shared) run(ctx context.Context, now func() int64) {
 	var following sync.WaitGroup
 	defer following.Wait()
 	following.Go(func() { s.link.Follow(ctx, s.looked) })
-	following.Go(func() { s.try(ctx, now) })
+	following.Go(func() { s.try(ctx) })
 	s.members.Run(ctx, s.heard)
 }
 
@@ -166,7 +167,7 @@ const tryEvery = 50 * time.Millisecond
 
 // try tries servers that are lost, until ctx ends: a gateway that is not ready
 // for their sake gets no requests that do.
-func (s *shared) try(ctx context.Context, now func() int64) {
+func (s *shared) try(ctx context.Context) {
 	again := time.NewTicker(tryEvery)
 	defer again.Stop()
 	for {
@@ -174,7 +175,7 @@ func (s *shared) try(ctx context.Context, now func() int64) {
 		case <-ctx.Done():
 			return
 		case <-again.C:
-			s.scoped.Try(ctx, now(), s.link.Try)
+			s.scoped.Try(ctx, s.now(), s.link.Try)
 		}
 	}
 }
@@ -259,7 +260,7 @@ func (s *shared) ready() error {
 	}
 	since := s.since
 	if s.fault == nil { // it answers those who have more patience than requests
-		since = time.Unix(0, s.scoped.Status().Since)
+		since = s.wall(s.scoped.Status().Since)
 	}
 	// What it said has addresses, which are for the log.
 	return fmt.Errorf("the store of shared buckets does not answer in time since %s", since.UTC().Format(time.RFC3339))
