@@ -55,7 +55,13 @@ func newFailures(burst, perSecond int, nat64 []nat64, now time.Time) *failures {
 }
 
 func (f *failures) counters(group netip.Prefix) [2]*atomic.Int64 {
-	h := maphash.Comparable(f.seed, group)
+	// Not maphash.Comparable: its hashes of a group and of the site that begins
+	// with it differ by the same bits for all groups, so strangers who share the
+	// counters of a group would share those of its site too.
+	var b [17]byte
+	*(*[16]byte)(b[:]) = group.Addr().As16()
+	b[16] = byte(group.Bits())
+	h := maphash.Bytes(f.seed, b[:])
 	return [2]*atomic.Int64{&f.rows[0][h%failureRow], &f.rows[1][h>>32%failureRow]}
 }
 
