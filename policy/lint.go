@@ -163,6 +163,10 @@ func (c *compiler) warnRule(i int, r *Rule, at *place) {
 		c.rule(Warning, i, "unshared", "scope", text(r.Scope.String()),
 			"a store that replicas share, in the configuration; without one each replica admits the limit by itself")
 	}
+	if r.OnStoreLoss != LossClosed && !r.Scope.Shared() {
+		c.rule(Warning, i, "unused_store_loss", "on_store_loss", text(r.OnStoreLoss.String()),
+			"none, because scope is "+text(r.Scope.String())+" and needs no store; or scope strict, lease or sync")
+	}
 	if expires := expiry(r.Expires); expires != 0 && expires <= c.wall {
 		c.rule(Warning, i, "expired", "expires", r.Expires.UTC().Format(time.RFC3339),
 			"a time to come; the rule no longer applies")

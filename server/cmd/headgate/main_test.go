@@ -269,7 +269,10 @@ func TestRulesAreCheckedAgainstTheStore(t *testing.T) {
 	if want := "set POST /v1/payments: 5 per 1s for each principal, scope strict, share while the store is lost\n"; set != want {
 		t.Errorf("set says %q, want %q", set, want)
 	}
-	must(t, dir, "policy", "set", "default", "20", "--on-store-loss", "open") // which says nothing of a local rule
+	_, set, said := call(t, dir, "policy", "set", "default", "20", "--on-store-loss", "open") // which says nothing of a local rule
+	if set != "set default: 20 per 1s for each principal\n" || !strings.Contains(said, "--on-store-loss does nothing for scope local") {
+		t.Errorf("set --on-store-loss of a local rule says %q and %q", set, said)
+	}
 	listed := strings.Join(strings.Fields(must(t, dir, "policy", "list")), " ")
 	if want := "SCOPE STORE LOST POST /v1/payments - - principal 5 per 1s - enforce - strict share default - - principal 20 per 1s - enforce - - -"; !strings.HasSuffix(listed, want) {
 		t.Errorf("list says %q, want %q at the end", listed, want)
@@ -279,8 +282,8 @@ func TestRulesAreCheckedAgainstTheStore(t *testing.T) {
 		"shared.yaml": {"[scattered]", "[unshared]"},
 	} {
 		_, out, _ := call(t, dir, "policy", "lint", "--config", config)
-		if !strings.Contains(out, want.warns) || strings.Contains(out, want.silent) {
-			t.Errorf("lint --config %q says\n%s, want %s and not %s", config, out, want.warns, want.silent)
+		if !strings.Contains(out, want.warns) || strings.Contains(out, want.silent) || !strings.Contains(out, "[unused_store_loss]") {
+			t.Errorf("lint --config %q says\n%s, want %s and unused_store_loss, and not %s", config, out, want.warns, want.silent)
 		}
 	}
 	uncounted := []string{"policy", "set", "GET /v1/items/{id}", "11", "--per", "86399s", "--burst", "53000000000", "--scope", "strict"}

@@ -67,6 +67,9 @@ documents. A running gateway acts on the change within a second.`,
 				if missing == nil && before.Mode == policy.Enforce && rule.Mode == policy.Shadow {
 					fmt.Fprintf(cmd.ErrOrStderr(), "this was an enforced rule: from now on only less specific rules limit %s\n", before.Endpoint)
 				}
+				if !rule.Scope.Shared() && rule.OnStoreLoss != policy.LossClosed {
+					fmt.Fprintf(cmd.ErrOrStderr(), "--on-store-loss does nothing for scope %s, which needs no store; want scope strict, lease or sync with it\n", rule.Scope)
+				}
 				rule.Endpoint = store.KeyOf(rule).Endpoint
 				if _, err := fmt.Fprintf(cmd.OutOrStdout(), "set %s\n", sentence(rule)); err != nil || rule.Expires.IsZero() {
 					return err
