@@ -74,6 +74,7 @@ func Start(ctx context.Context, c config.Config, o Options) (*Daemon, error) {
 	for _, warning := range c.Warnings() {
 		o.Log.Warn(warning.String())
 	}
+	warnOfReaders(&c, o.Log)
 	token, err := adminToken(c)
 	if err != nil {
 		return nil, err

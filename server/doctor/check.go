@@ -74,6 +74,9 @@ func checkEndpoints(r *Report, c config.Config) *daemon.Registry {
 
 // checkDatabase checks the rules, and returns the API keys.
 func checkDatabase(ctx context.Context, r *Report, c config.Config, registry *daemon.Registry, now time.Time) []store.Key {
+	if c.Database.PasswordFile != "" {
+		checkSecret(r, "db_password_file", c.Database.PasswordFile, "")
+	}
 	name := store.Redact(c.DB)
 	path, embedded := strings.CutPrefix(c.DB, "sqlite:")
 	if _, err := os.Stat(path); embedded && errors.Is(err, fs.ErrNotExist) {

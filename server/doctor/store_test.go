@@ -52,3 +52,28 @@ func TestStore(t *testing.T) {
 	s.conf.Store.Redis = []string{"a:1", "b:1"}
 	s.want(doctor.Options{}, "configuration", doctor.Failure, `store.redis is "a:1, b:1", want one server`)
 }
+
+// Every file of secrets that others may read is a failure, whichever setting names it.
+func TestSecretFilesOfOthers(t *testing.T) {
+	s := newSite(t)
+	readable := func(name, text string) string {
+		path := s.write(name, text)
+		if err := os.Chmod(path, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	s.conf.DB, s.conf.Database.PasswordFile = "postgres://headgate@127.0.0.1:1/headgate", readable("db.password", "open sesame\n")
+	s.conf.SecretFile, s.conf.AdminTokenFile = readable("secret", strings.Repeat("ab", 32)), readable("admin.token", strings.Repeat("cd", 32))
+	s.conf.Tokens.SecretFiles = []string{readable("token.secret", strings.Repeat("e", 64))}
+	s.conf.Tokens.Algorithms, s.conf.Tokens.Issuer, s.conf.Tokens.Audiences = []string{"HS256"}, "https://issuer.example", []string{"api"}
+	s.conf.Store.Redis, s.conf.Store.SecretFile = []string{"127.0.0.1:1"}, readable("names", strings.Repeat("ab", 32))
+	s.conf.Store.PasswordFile = readable("store.password", "open sesame\n")
+	files := s.conf.SecretFiles()
+	if len(files) != 6 {
+		t.Fatalf("the configuration names %v, want 6 files", files)
+	}
+	for _, f := range files {
+		s.want(doctor.Options{}, f.Setting, doctor.Failure, "has mode 0644: others may read it")
+	}
+}

@@ -1,0 +1,24 @@
+package config
+
+// SecretFile is a file that nobody but the gateway may read.
+type SecretFile struct{ Setting, Path string }
+
+// SecretFiles lists the files with secrets that c, which is complete, names.
+func (c *Config) SecretFiles() (all []SecretFile) {
+	add := func(setting string, paths ...string) {
+		for _, path := range paths {
+			if path != "" {
+				all = append(all, SecretFile{setting, path})
+			}
+		}
+	}
+	add("db_password_file", c.Database.PasswordFile)
+	add("secret_file", c.SecretFile)
+	add("admin_token_file", c.AdminTokenFile)
+	add("tokens.secret_files", c.Tokens.SecretFiles...)
+	add("store.password_file", c.Store.PasswordFile)
+	add("store.tls.key_file", c.Store.TLS.KeyFile)
+	add("store.secret_file", c.Store.SecretFile)
+	add("tls.key_file", c.TLS.KeyFile)
+	return all
+}
