@@ -117,7 +117,7 @@ var samples = []sample{
 	{"listFleet", "GET", "/v1/fleet?limit=1&cursor=a", "", 200, nil},
 	{"listAudit", "GET", "/v1/audit?limit=1", "", 200, nil},
 	{"createToken", "POST", "/v1/tokens", `{"name":"sample","roles":["read"],"expires":"2099-01-01T00:00:00Z"}`, 201, nil},
-	{"listTokens", "GET", "/v1/tokens", "", 200, nil},
+	{"listTokens", "GET", "/v1/tokens?limit=1", "", 200, nil},
 	{"revokeToken", "POST", "/v1/tokens/sample/revoke", "", 204, nil},
 	{"listCalls", "GET", "/v1/calls?limit=3", "", 200, nil},
 }

@@ -98,7 +98,7 @@ var operations = []operation{
 	{id: "listFleet", method: "GET", path: "/v1/fleet", access: readers, query: []string{"limit", "cursor"}, serve: (*Door).listFleet},
 
 	{id: "listCalls", method: "GET", path: "/v1/calls", access: readers, query: []string{"limit", "cursor"}, serve: (*Door).listCalls},
-	{id: "listTokens", method: "GET", path: "/v1/tokens", access: readers, serve: (*Door).listTokens},
+	{id: "listTokens", method: "GET", path: "/v1/tokens", access: readers, query: []string{"limit", "cursor"}, serve: (*Door).listTokens},
 	{id: "createToken", method: "POST", path: "/v1/tokens", access: everyRole, changes: true, serve: (*Door).createToken},
 	{id: "revokeToken", method: "POST", path: "/v1/tokens/{name}/revoke", access: everyRole, changes: true, serve: (*Door).revokeToken},
 }

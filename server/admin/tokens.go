@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/headgate-io/headgate/server/store"
@@ -48,6 +49,7 @@ func (e TokenEntry) AdminToken() store.AdminToken {
 // Tokens is the answer to GET /v1/tokens, oldest first.
 type Tokens struct {
 	Tokens []TokenEntry `json:"tokens"`
+	Next   string       `json:"next,omitempty"` // cursor of the following page
 }
 
 // NewToken is the body of POST /v1/tokens.
@@ -63,17 +65,35 @@ type MadeToken struct {
 	Token string `json:"token"`
 }
 
+// listTokens shows a page of tokens, which begins after the one with an ID. New
+// tokens come behind the others, so pages move only where one is deleted by SQL.
 func (d *Door) listTokens(w http.ResponseWriter, r *http.Request) {
+	most, err := pageLimit(r)
+	if err != nil {
+		refuseError(w, r, invalidRequest, err)
+		return
+	}
 	list, err := d.TokenStore.ListAdminTokens(r.Context())
 	if err != nil {
 		refuse(w, r, unavailable, fmt.Errorf("The admin tokens could not be read: %w.", err))
 		return
 	}
-	all := Tokens{Tokens: []TokenEntry{}}
-	for _, t := range list {
-		all.Tokens = append(all.Tokens, entryOf(t))
+	if after := r.URL.Query().Get("cursor"); after != "" {
+		at := slices.IndexFunc(list, func(t store.AdminToken) bool { return t.ID == after })
+		if at < 0 {
+			refuse(w, r, pagesMoved, fmt.Errorf("There is no admin token %s any more, after which this page begins: begin with the first page.", clip(after)))
+			return
+		}
+		list = list[at+1:]
 	}
-	answer(w, http.StatusOK, all)
+	page := Tokens{Tokens: []TokenEntry{}}
+	for _, t := range list[:min(most, len(list))] {
+		page.Tokens = append(page.Tokens, entryOf(t))
+	}
+	if len(list) > most {
+		page.Next = list[most-1].ID
+	}
+	answer(w, http.StatusOK, page)
 }
 
 func (d *Door) createToken(w http.ResponseWriter, r *http.Request) {

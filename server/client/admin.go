@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -22,11 +23,16 @@ func (c *Client) CreateAdminToken(ctx context.Context, n store.NewAdminToken) (s
 
 // ListAdminTokens reports all admin tokens, oldest first.
 func (c *Client) ListAdminTokens(ctx context.Context) (list []store.AdminToken, err error) {
-	var all admin.Tokens
-	_, err = c.ask(ctx, question{method: http.MethodGet, path: "/v1/tokens"}, &all)
-	for _, t := range all.Tokens {
-		list = append(list, t.AdminToken())
-	}
+	err = c.pages(ctx, "/v1/tokens", nil, func(text json.RawMessage, _ http.Header) (string, error) {
+		var page admin.Tokens
+		if err := json.Unmarshal(text, &page); err != nil {
+			return "", err
+		}
+		for _, t := range page.Tokens {
+			list = append(list, t.AdminToken())
+		}
+		return page.Next, nil
+	})
 	return list, err
 }
 
