@@ -56,6 +56,9 @@ func FindCheck(code string) (Check, error) {
 // checkIgnore reports what is wrong with the findings that a document accepts.
 func (c *compiler) checkIgnore() {
 	c.ignored = make([]bool, len(c.doc.Ignore))
+	if c.problems.counts["ignore"] > 0 {
+		return // an entry could not be read, which was told
+	}
 	for i, a := range c.doc.Ignore {
 		wrong := func(field, value, want string) {
 			c.found(Problem{Code: "ignore", Rule: -1, Where: fmt.Sprintf("ignore[%d]", i), Field: field, Value: value, Want: want}, "")

@@ -86,10 +86,31 @@ func Lint(doc Document, o CompileOptions) Problems {
 	return c.problems.done()
 }
 
+// LintRest is Lint of a document of which found is wrong already: what it is
+// about could not be read. Rules that a problem in found is about are looked at
+// no further, and what may be missing because of them is not reported.
+func LintRest(doc Document, o CompileOptions, found Problems) Problems {
+	c := newCompiler(doc, o)
+	c.broken = map[int]bool{}
+	for _, p := range found {
+		c.problems.add(p)
+		if p.Rule >= 0 {
+			c.broken[p.Rule] = true
+		}
+	}
+	c.compile()
+	c.advise()
+	return c.problems.done()
+}
+
 func (c *compiler) compile() {
 	c.checkIgnore()
 	c.readProjects()
 	for i := range c.doc.Rules {
+		if c.broken[i] {
+			c.noteBroken(&c.doc.Rules[i])
+			continue
+		}
 		c.readRule(i)
 	}
 	c.readMoves()
@@ -108,6 +129,8 @@ type compiler struct {
 
 	set      *Set
 	problems problems
+
+	broken map[int]bool // by index in Document.Rules: it could not be read; nil where all could
 
 	hasDefault, hasUnknown bool
 	ignored                []bool // by Document.Ignore: it accepted something

@@ -196,6 +196,15 @@ func (c *compiler) noteFallback(r *Rule) {
 	c.hasUnknown = c.hasUnknown || r.Endpoint == UnknownEndpoint
 }
 
+// noteBroken is noteFallback of a rule that could not be read. Without an endpoint
+// it may be any.
+func (c *compiler) noteBroken(r *Rule) {
+	c.noteFallback(r)
+	if r.Endpoint == "" {
+		c.hasDefault, c.hasUnknown = true, true
+	}
+}
+
 // duplicate reports a rule for what an earlier one rules already. A temporary
 // rule is none for what a lasting one rules: it stands in its place.
 func (c *compiler) duplicate(i int, r *Rule, at *place, w who) {
@@ -269,7 +278,9 @@ func (c *compiler) check() {
 			id := c.placed(i)
 			c.checkCosts(int(c.indexes[i]), id, costs)
 			c.checkVoid(int(c.indexes[i]), id, all)
-			c.checkLockout(int(c.indexes[i]), id)
+			if len(c.broken) == 0 { // else the guard may be the one that is
+				c.checkLockout(int(c.indexes[i]), id)
+			}
 		}
 	}
 	c.checkIdentified()
@@ -312,7 +323,7 @@ func (c *compiler) reads(n uint32) bool {
 // checkIdentified reports endpoints whose bodies are read for nothing.
 func (c *compiler) checkIdentified() {
 	for _, id := range c.o.Identified {
-		if !slices.ContainsFunc(c.set.rows, func(r row) bool {
+		if len(c.broken) == 0 && !slices.ContainsFunc(c.set.rows, func(r row) bool {
 			return (r.subject == SubjectIdentifier || r.subject == SubjectIdentifierIP) && c.set.live(&r, c.wall) &&
 				(r.endpoint == uint32(id) || r.endpoint == rowDefault || r.endpoint == rowAll || r.endpoint == rowUnknown)
 		}) {

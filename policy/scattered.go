@@ -11,7 +11,7 @@ func (c *compiler) checkScattered() {
 	}
 	first, count := -1, 0
 	for i := range c.doc.Rules {
-		if !c.isScattered(&c.doc.Rules[i]) {
+		if c.broken[i] || !c.isScattered(&c.doc.Rules[i]) {
 			continue
 		}
 		if count++; first < 0 {

@@ -22,16 +22,25 @@ import (
 //
 // Whether the rules make sense is policy.Compile's to say.
 func Decode(data []byte, source string) (policy.Document, error) {
-	d := decoder{source: source, data: data, tokens: json.NewDecoder(bytes.NewReader(data))}
-	d.tokens.UseNumber()
-	doc := policy.Document{Source: source}
-	if err := d.document(&doc); err != nil {
-		d.problems = append(d.problems, d.syntax(err))
-	}
-	if len(d.problems) > 0 {
-		return policy.Document{}, errors.Join(d.problems...)
+	doc, _, err := DecodePart(data, source)
+	if err != nil {
+		return policy.Document{}, err
 	}
 	return doc, nil
+}
+
+// DecodePart is Decode for those who look at the rest of a document that is
+// wrong. Besides the error it returns what could be read; a rule that is wrong
+// keeps its place. whole reports whether it was read to its end.
+func DecodePart(data []byte, source string) (doc policy.Document, whole bool, err error) {
+	d := decoder{source: source, data: data, tokens: json.NewDecoder(bytes.NewReader(data))}
+	d.tokens.UseNumber()
+	doc.Source = source
+	stopped := d.document(&doc)
+	if stopped != nil {
+		d.problems = append(d.problems, d.syntax(stopped))
+	}
+	return doc, stopped == nil, errors.Join(d.problems...)
 }
 
 // maxProblems is how many wrong values are reported before reading ends.

@@ -81,7 +81,7 @@ func (c *Client) lint(ctx context.Context, q question, source string, ignore []s
 	}
 	r := lint.Result{Source: source}
 	for _, d := range report.Documents { // there is one
-		r.Read, r.Rules, r.Endpoints, r.Fallback = d.Read, d.Rules, d.Endpoints, d.Fallback
+		r.Read, r.Rules, r.Endpoints, r.Fallback, r.Broken = d.Read, d.Rules, d.Endpoints, d.Fallback, d.Broken
 	}
 	for _, f := range slices.Concat(report.Findings, report.Accepted) {
 		r.Problems = append(r.Problems, policy.Problem{

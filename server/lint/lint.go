@@ -32,7 +32,8 @@ type Options struct {
 type Result struct {
 	Source    string
 	Rules     int  // how many it has
-	Read      bool // it could be read: else Problems say why not, and nothing else is known
+	Read      bool // it could be read: else Problems say why not
+	Broken    int  // how many of its rules could not be, while the others were linted
 	Endpoints int  // how many there are; 0 when that is not known
 	Fallback  int  // how many of them have no rule of their own
 	Problems  policy.Problems
@@ -73,11 +74,11 @@ func Text(text []byte, source string, o Options) Result {
 	if err != nil {
 		return Unread(source, noYAML(source, err))
 	}
-	doc, err := file.Decode(read, source)
-	if err != nil {
+	doc, whole, err := file.DecodePart(read, source)
+	if err != nil && (!whole || len(doc.Rules) == 0) {
 		return Unread(source, err)
 	}
-	r := Document(doc, o)
+	r := document(doc, Unread(source, err).Problems, o)
 	file.Locate(read, r.Problems)
 	r.sort()
 	return r
@@ -98,12 +99,15 @@ func noYAML(source string, err error) policy.Problem {
 }
 
 // Document lints rules that have been read.
-func Document(doc policy.Document, o Options) Result {
+func Document(doc policy.Document, o Options) Result { return document(doc, nil, o) }
+
+// document lints rules of which found could not be read.
+func document(doc policy.Document, found policy.Problems, o Options) Result {
 	own := len(doc.Ignore)
 	for _, code := range o.Ignore {
 		doc.Ignore = append(doc.Ignore[:len(doc.Ignore):len(doc.Ignore)], policy.Ignore{Code: code, Reason: "--ignore " + code})
 	}
-	r := Result{Source: doc.Source, Rules: len(doc.Rules), Read: true}
+	r := Result{Source: doc.Source, Rules: len(doc.Rules), Read: len(found) == 0, Broken: rulesIn(found)}
 	assumed := o.Compile.Endpoints == nil
 	if assumed {
 		o.Compile.Endpoints = ownEndpoints(doc)
@@ -111,7 +115,13 @@ func Document(doc policy.Document, o Options) Result {
 		r.Endpoints = o.Compile.Endpoints.Len()
 		r.Fallback = r.Endpoints - ruled(o.Compile.Endpoints, doc)
 	}
-	for _, p := range policy.Lint(doc, o.Compile) {
+	problems := policy.Lint
+	if len(found) > 0 {
+		problems = func(doc policy.Document, o policy.CompileOptions) policy.Problems {
+			return policy.LintRest(doc, o, found)
+		}
+	}
+	for _, p := range problems(doc, o.Compile) {
 		if p.Code == "unused_ignore" {
 			// What the command line accepts need not be there, and what is there
 			// may not be seen without the endpoints.
@@ -124,6 +134,17 @@ func Document(doc policy.Document, o Options) Result {
 	}
 	r.sort()
 	return r
+}
+
+// rulesIn counts the rules that problems are about.
+func rulesIn(problems policy.Problems) int {
+	rules := map[int]bool{}
+	for _, p := range problems {
+		if p.Rule >= 0 {
+			rules[p.Rule] = true
+		}
+	}
+	return len(rules)
 }
 
 // ownEndpoints makes endpoints of the templates of the rules, so that rules are

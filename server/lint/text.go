@@ -32,8 +32,11 @@ func WriteText(w io.Writer, results []Result) error {
 
 func (r Result) summary() string {
 	n, text := Total([]Result{r}), ""
-	if r.Read {
+	if r.Read || r.Rules > 0 {
 		text = Counted(r.Rules, "rule", "rules") + ", "
+	}
+	if r.Broken > 0 {
+		text += fmt.Sprintf("%d of them not readable and the others checked without, ", r.Broken)
 	}
 	text += Counted(n.Errors, "error", "errors") + ", " + Counted(n.Warnings, "warning", "warnings")
 	if n.Notes > 0 {
@@ -72,6 +75,7 @@ type ReportDocument struct {
 	Rules     int    `json:"rules"`
 	Endpoints int    `json:"endpoints"`
 	Fallback  int    `json:"endpoints_without_rule"`
+	Broken    int    `json:"unreadable_rules,omitempty"` // the others were linted without them
 }
 
 // Finding is a problem.
@@ -91,7 +95,7 @@ type Finding struct {
 func NewReport(results []Result) Report {
 	out := Report{Documents: []ReportDocument{}, Findings: []Finding{}, Accepted: []Finding{}, Count: Total(results)}
 	for _, r := range results {
-		out.Documents = append(out.Documents, ReportDocument{r.Source, r.Read, r.Rules, r.Endpoints, r.Fallback})
+		out.Documents = append(out.Documents, ReportDocument{r.Source, r.Read, r.Rules, r.Endpoints, r.Fallback, r.Broken})
 		for _, p := range r.Problems {
 			f := Finding{p.Severity, p.Code, r.Source, p.Line, p.Where, p.Field, p.Value, p.Want, p.Accepted}
 			if p.Accepted == "" {

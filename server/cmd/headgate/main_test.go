@@ -359,8 +359,8 @@ func TestPolicyLint(t *testing.T) {
 	if err := json.Unmarshal([]byte(stdout), &found); err != nil || code != exitFailure {
 		t.Fatalf("lint --json = exit %d, %v\n%s", code, err, stdout)
 	}
-	if f := found.Findings; len(f) != 1 || f[0].Field != "burst" || f[0].Value != "-1" || f[0].Line != 1 || found.Count.Errors != 1 {
-		t.Errorf("findings = %+v, want the burst of -1", found)
+	if f := found.Findings; len(f) != 2 || f[0].Code != "no_unknown" || f[1].Field != "burst" || f[1].Value != "-1" || f[1].Line != 1 || found.Count.Errors != 1 || found.Documents[0].Broken != 1 {
+		t.Errorf("findings = %+v, want the burst of -1, and what the other rule lacks", found)
 	}
 }
 
