@@ -1,0 +1,165 @@
+package live_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestLastGoodCopy(t *testing.T) {
+	away := &source{
+		version: func() (string, error) { return "", errors.New("away") },
+		load:    func(context.Context) (string, string, error) { return "", "", errors.New("away") },
+	}
+	path := filepath.Join(t.TempDir(), "copy")
+	o := options(fixed("one\ntwo", "1"))
+	o.LastGood = path
+	v := value(t, o)
+	if err := v.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	good, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		name string
+		data []byte
+		want string // in force, "-" for nothing
+	}{
+		{"whole", good, "one\ntwo"},
+		{"cut", good[:len(good)-1], "-"},
+		{"changed", bytes.Replace(good, []byte("two"), []byte("tWo"), 1), "-"},
+		{"longer", append(bytes.Clone(good), 'x'), "-"},
+		{"something else", []byte("one\ntwo"), "-"},
+		{"nothing", nil, "-"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if err := os.WriteFile(path, tt.data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			o := options(away)
+			o.LastGood = path
+			v := value(t, o)
+			err := v.Start(t.Context())
+			if get(v) != tt.want || (err == nil) != (tt.want != "-") {
+				t.Errorf("Start = %v, %q in force, want %q", err, get(v), tt.want)
+			}
+			if after, _ := os.ReadFile(path); !bytes.Equal(after, tt.data) {
+				t.Error("Start from the copy changed the copy")
+			}
+		})
+	}
+}
+
+// TestCopyIsReplacedAsAWhole: no temporary file stays behind, and a document
+// that was refused does not reach the disk.
+func TestCopyIsReplacedAsAWhole(t *testing.T) {
+	dir := t.TempDir()
+	s := fixed("good", "1")
+	o := options(s)
+	o.LastGood = filepath.Join(dir, "copy")
+	v := value(t, o)
+	for i, doc := range []string{"good", "better", "bad", ""} {
+		s.answer(doc, fmt.Sprint(i))
+		_ = v.Reload(t.Context())
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 1 {
+		t.Errorf("the folder holds %v, %v, want the copy alone", entries, err)
+	}
+	if data, _ := os.ReadFile(o.LastGood); !bytes.HasSuffix(data, []byte("\nbetter")) {
+		t.Errorf("the copy is %q, want the last good document", data)
+	}
+}
+
+// TestCopyThatCannotBeWritten does not keep a document from taking effect.
+func TestCopyThatCannotBeWritten(t *testing.T) {
+	var log bytes.Buffer
+	o := options(fixed("good", "1"))
+	o.LastGood = filepath.Join(t.TempDir(), "no such folder", "copy")
+	o.Log = slog.New(slog.NewTextHandler(&log, nil))
+	v := value(t, o)
+	for range 3 {
+		if err := v.Reload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := v.Status()
+	if get(v) != "good" || s.LastError != "" || !strings.Contains(s.CopyError, "no such folder") {
+		t.Errorf("%q in force, %+v, want good and a CopyError", get(v), s)
+	}
+	if lines := strings.Count(log.String(), "the last good copy is not kept"); lines != 1 {
+		t.Errorf("%d log lines, want 1\n%s", lines, log.String())
+	}
+}
+
+// TestStaleCountsTheLoad: what a slow source confirms is as old as the question.
+func TestStaleCountsTheLoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		version := "1"
+		s := &source{}
+		s.version = func() (string, error) { <-time.After(time.Second); return version, nil }
+		s.load = func(context.Context) (string, string, error) {
+			<-time.After(9 * time.Second)
+			return "doc", version, nil
+		}
+		o := options(s)
+		o.Interval = time.Minute
+		v := value(t, o)
+		for _, step := range []struct {
+			what  string
+			do    func()
+			stale time.Duration
+		}{
+			{"loaded", func() { _ = v.Start(t.Context()) }, 9 * time.Second},
+			{"looked at", func() {
+				ctx, cancel := context.WithTimeout(t.Context(), 61*time.Second)
+				defer cancel()
+				v.Run(ctx)
+			}, time.Second},
+			{"five seconds later", func() { <-time.After(5 * time.Second) }, 6 * time.Second},
+		} {
+			step.do()
+			if got := v.Status(); got.Stale != step.stale || got.LastError != "" {
+				t.Errorf("%s: %+v, want %v stale", step.what, got, step.stale)
+			}
+		}
+	})
+}
+
+// TestCopyOfATimeToCome: the clock was ahead when the copy was written, and is
+// right now. Staleness rises all the same.
+func TestCopyOfATimeToCome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := options(fixed("good", "1"))
+		o.LastGood = filepath.Join(t.TempDir(), "copy")
+		if err := value(t, o).Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		later := time.Now().Add(time.Hour)
+		if err := os.Chtimes(o.LastGood, later, later); err != nil {
+			t.Fatal(err)
+		}
+		s := fixed("", "")
+		s.load = func(context.Context) (string, string, error) { return "", "", errors.New("away") }
+		o.Source = s
+		v := value(t, o)
+		if err := v.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(10 * time.Second)
+		if got := v.Status(); get(v) != "good" || !got.FromDisk || got.Stale != 10*time.Second {
+			t.Errorf("10s after the start: %q in force, %+v, want the copy, 10s stale", get(v), got)
+		}
+	})
+}
