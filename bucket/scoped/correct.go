@@ -49,7 +49,7 @@ func (s *Store) correctShared(ctx context.Context, now int64, change []bucket.Ch
 	c, whole := change[0], change[0].Shape.Unit
 	if c.Reach.Scope() == bucket.Lease && s.o.Leases != nil && s.o.Free > 0 {
 		k := s.splits.at(now).counts[0].replicas
-		c.Shape = s.lanes.of(c.Shape, k).rest
+		c.Shape = s.lanes.of(&c.Shape, k).rest
 		c.Before = s.lanes.rest(c.Before, k, new([rate.MaxPast + 1]rate.Past))
 		c.Units = restate(c.Units, c.Shape.Unit, whole)
 	}
@@ -84,7 +84,7 @@ func (s *Store) fillLane(ctx context.Context, now int64, c bucket.Change) error 
 		return nil
 	}
 	v := s.splits.at(now)
-	if s.lanes.part(c.Shape, v.counts[0].replicas) == (rate.Shape{}) {
+	if s.lanes.part(c.Shape, v.counts[0].replicas).shape == (rate.Shape{}) {
 		return nil
 	}
 	lane := bucket.Take{Key: laneKey(c.Key), Shape: c.Shape, Since: c.Since, Before: c.Before}

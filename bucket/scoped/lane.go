@@ -3,7 +3,6 @@ package scoped
 import (
 	"context"
 	"slices"
-	"sync"
 
 	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/key"
@@ -21,41 +20,28 @@ import (
 // go on while the shared store is away. A lane changes with the number of replicas as a part of a split limit does: who joins begins with an empty one.
 // Where a lane would hold less than two tokens there is none, and the bucket in the store is whole.
 
-// lanes is how limits are set aside, as far as it was asked for.
-type lanes struct {
-	percent int
+// lanes is how limits are set aside.
+type lanes struct{ divisions[aside] }
 
-	mu    sync.RWMutex
-	known map[part]aside // guarded by mu; forgotten whole when it has mostParts
+// aside is a limit in two: what a replica has to itself, and what is in the store.
+type aside struct {
+	lane portion
+	rest rate.Shape
 }
 
-// aside is a limit in two: what a replica has to itself, zero if it has nothing, and what is in the store.
-type aside struct{ lane, rest rate.Shape }
-
-func (l *lanes) of(whole rate.Shape, k int) aside {
-	l.mu.RLock()
-	found, ok := l.known[part{whole, k}]
-	l.mu.RUnlock()
-	if ok {
-		return found
+func (l *lanes) init(percent int) {
+	l.divide = func(whole rate.Shape, k int) aside {
+		if k == none { // of others nothing is known but that they have theirs
+			_, rest, _ := whole.SetAside(percent, 1)
+			return aside{rest: rest}
+		}
+		lane, rest, _ := whole.SetAside(percent, k)
+		return aside{newPortion(lane), rest}
 	}
-	var made aside
-	if k == none { // of others nothing is known but that they have theirs
-		_, made.rest, _ = whole.SetAside(l.percent, 1)
-	} else {
-		made.lane, made.rest, _ = whole.SetAside(l.percent, k)
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.known == nil || len(l.known) >= mostParts {
-		l.known = map[part]aside{}
-	}
-	l.known[part{whole, k}] = made
-	return made
 }
 
 // part makes lanes a divider.
-func (l *lanes) part(whole rate.Shape, k int) rate.Shape { return l.of(whole, k).lane }
+func (l *lanes) part(whole rate.Shape, k int) *portion { return &l.of(&whole, k).lane }
 
 // rest is the past of what is in the store.
 func (l *lanes) rest(p *rate.Past, k int, room *[rate.MaxPast + 1]rate.Past) *rate.Past {
@@ -64,7 +50,7 @@ func (l *lanes) rest(p *rate.Past, k int, room *[rate.MaxPast + 1]rate.Past) *ra
 	for i := 0; p != nil && i < len(room); p, i = p.Before, i+1 {
 		room[i] = *p
 		if p.Shape != (rate.Shape{}) {
-			room[i].Shape = l.of(p.Shape, k).rest
+			room[i].Shape = l.of(&p.Shape, k).rest
 		}
 		room[i].Before = nil
 		*at, at = &room[i], &room[i].Before
@@ -87,9 +73,9 @@ func (s *Store) lease(now int64, d *decision, i int) {
 	}
 	v := s.splits.at(now)
 	k := v.counts[0].replicas
-	divided := s.lanes.of(t.Shape, k)
+	divided := s.lanes.of(&t.Shape, k)
 	rest := &d.leased
-	if divided.lane != (rate.Shape{}) {
+	if divided.lane.shape != (rate.Shape{}) {
 		rest = &d.rest
 		lane := d.lanes.add(i, t)
 		lane.Key = laneKey(t.Key)

@@ -63,7 +63,7 @@ var spent = rate.Past{Spent: true}
 // fallBack makes t a take from the local bucket with a share of the limit. It is another one for every outage.
 func (s *Store) fallBack(t *bucket.Take, o *outage) {
 	t.Key = key.Key{Hi: mix(t.Key.Hi ^ uint64(o.since)), Lo: mix(t.Key.Lo + uint64(o.since))}
-	t.Shape, t.Since, t.Before = s.splits.parts.part(t.Shape, o.replicas), o.since, &spent
+	t.Shape, t.Since, t.Before = s.splits.parts.part(t.Shape, o.replicas).shape, o.since, &spent
 }
 
 // mix spreads the bits of x over a word (the finalizer of SplitMix64).
@@ -101,7 +101,7 @@ func (s *Store) useOne(now int64, t *bucket.Take, o *outage) {
 		}
 		u = &used{take: *t}
 		u.take.Before = nil // which is not ours
-		part := s.splits.parts.part(t.Shape, o.replicas)
+		part := s.splits.parts.part(t.Shape, o.replicas).shape
 		u.shape = part.Grow(t.Shape.Burst() - part.Burst())
 		o.usage[t.Key] = u
 	}

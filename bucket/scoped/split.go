@@ -1,10 +1,8 @@
 package scoped
 
 import (
-	"math"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/rate"
@@ -31,6 +29,11 @@ type splits struct {
 	parts parts
 }
 
+// parts has a k-th of a limit for each replica.
+type parts struct{ divisions[portion] }
+
+func (p *parts) part(whole rate.Shape, k int) *portion { return p.of(&whole, k) }
+
 type learner interface{ Learn(since int64) }
 
 // view is how many replicas there were since when. It never changes.
@@ -50,6 +53,7 @@ type count struct {
 
 func (s *splits) init(o Options) {
 	s.replicas = o.Replicas
+	s.parts.divide = func(whole rate.Shape, k int) portion { return newPortion(whole.Divide(k)) }
 	s.learner, _ = o.Local.(learner)
 	if k := s.now(); k > 1 {
 		s.view.Store(&view{counts: []count{{k, o.Began}}, first: rate.Past{Spent: true}})
@@ -107,18 +111,23 @@ func (s *splits) share(now int64, t *bucket.Take, room *[rate.MaxPast + 1]rate.P
 	return v.counts[0].replicas
 }
 
-// divider says what part of a limit one of k replicas has: no shape for none.
+// divider says what part of a limit one of k replicas has.
 type divider interface {
-	part(whole rate.Shape, k int) rate.Shape
+	part(whole rate.Shape, k int) *portion
 }
 
 // shareAt makes t a take from the part that a replica has by a view.
 func (s *splits) shareAt(v *view, now int64, t *bucket.Take, room *[rate.MaxPast + 1]rate.Past, by divider) {
+	if p := by.part(t.Shape, v.counts[0].replicas); t.Before == nil && p.shape != (rate.Shape{}) {
+		if since := max(t.Since, v.counts[0].since); p.settled(now, since) {
+			t.Shape, t.Since = p.shape, since
+			return
+		}
+	}
 	m := merge{by: by, view: v, rule: rate.Past{Shape: t.Shape, Since: t.Since, Before: t.Before}}
-	unchanged := t.Before == nil
 	first := m.next()
 	t.Shape, t.Since, t.Before = first.Shape, first.Since, nil
-	if m.over || unchanged && settled(now, &first) {
+	if m.over {
 		return
 	}
 	at := &t.Before
@@ -132,15 +141,6 @@ func (s *splits) shareAt(v *view, now int64, t *bucket.Take, room *[rate.MaxPast
 			break
 		}
 	}
-}
-
-// late is how long after a change decisions may still be made under the limit before it.
-const late = 2 * time.Second
-
-// settled reports whether nothing before a limit can matter any more at now: whatever a bucket owed when it took effect, it has drained.
-func settled(now int64, p *rate.Past) bool {
-	full := p.Shape.TimeToFull(p.Shape.MaxDebt())
-	return full < math.MaxInt64-late && now-p.Since > int64(full+late)
 }
 
 // merge walks back through both pasts at once.
@@ -159,7 +159,7 @@ func (m *merge) next() rate.Past {
 		return m.view.first
 	}
 	c := m.view.counts[m.count]
-	p := rate.Past{Shape: m.by.part(m.rule.Shape, c.replicas), Since: max(m.rule.Since, c.since), Window: m.rule.Window}
+	p := rate.Past{Shape: m.by.part(m.rule.Shape, c.replicas).shape, Since: max(m.rule.Since, c.since), Window: m.rule.Window}
 	if p.Shape == (rate.Shape{}) && m.rule.Shape != p.Shape {
 		m.over = true
 		return rate.Past{Spent: true} // others had it
@@ -175,37 +175,4 @@ func (m *merge) next() rate.Past {
 		m.rule = *m.rule.Before
 	}
 	return p
-}
-
-// parts remembers what it has divided. Rules have few limits; should there ever be many, it forgets them all.
-type parts struct {
-	mu    sync.RWMutex
-	known map[part]rate.Shape // guarded by mu
-}
-
-type part struct {
-	of rate.Shape
-	k  int
-}
-
-const mostParts = 1 << 14
-
-func (s *parts) part(whole rate.Shape, k int) rate.Shape {
-	if k == 1 {
-		return whole
-	}
-	s.mu.RLock()
-	found, ok := s.known[part{whole, k}]
-	s.mu.RUnlock()
-	if ok {
-		return found
-	}
-	made := whole.Divide(k)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.known == nil || len(s.known) >= mostParts {
-		s.known = map[part]rate.Shape{}
-	}
-	s.known[part{whole, k}] = made
-	return made
 }

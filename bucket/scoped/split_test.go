@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/bucket/memory"
 	"github.com/headgate-io/headgate/bucket/scoped"
 	"github.com/headgate-io/headgate/internal/race"
 	"github.com/headgate-io/headgate/rate"
@@ -209,6 +210,25 @@ func TestSplitAddsNothing(t *testing.T) {
 		}
 		if used := f.envelope.Utilisation(end, 15_000); used < 0.9 {
 			t.Errorf("%d replicas admitted %.3f of the limit, want 0.9", k, used)
+		}
+	}
+}
+
+// However many limits there are, and in whatever order they come, each is divided by itself.
+func TestManyLimitsAreDivided(t *testing.T) {
+	const k = 3
+	roomy, err := memory.New(memory.Options{MaxBuckets: 1 << 16}) // where none makes room for another
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, scoped.Options{Local: roomy, Replicas: func() int { return k }, Began: start})
+	r := rand.New(rand.NewPCG(3, 9))
+	now := start + int64(24*time.Hour) // parts have filled
+	for i := range race.Fewer(4000) {
+		burst := 10 + r.Int64N(500)
+		one := take(t, uint64(i), rate.Limit{Tokens: 1 + r.Int64N(4), Per: time.Second, Burst: burst}, bucket.Split, 0)
+		if allowed, outs := try(t, s, now, one); !allowed || outs[0].Remaining != burst/k-1 {
+			t.Fatalf("limit %d, a burst of %d: %t, %+v, want %d left", i, burst, allowed, outs[0], burst/k-1)
 		}
 	}
 }

@@ -142,7 +142,7 @@ func New(o Options) (*Store, error) {
 	s := &Store{o: o, background: func(f func()) { go f() }}
 	s.vary = rand.Int64N
 	s.splits.init(o)
-	s.lanes.percent = o.Free
+	s.lanes.init(o.Free)
 	s.decisions.New = func() any { return new(decision) }
 	if o.Leases != nil {
 		o.Leases.OnAnswer(func(of *bucket.Take, err error) { s.answered(s.latest.Load(), s.server(of.Tag), ways{}, err) })
