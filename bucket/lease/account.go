@@ -116,7 +116,7 @@ func (a *Account) Retake(now int64, cost int64) Verdict {
 	switch {
 	case a.spend(cost):
 		return Admit
-	case a.short && now < a.again && cost > a.left:
+	case a.empty(now, cost):
 		return Deny
 	}
 	if a.waiting == 0 || cost < a.least {
@@ -125,6 +125,15 @@ func (a *Account) Retake(now int64, cost int64) Verdict {
 	a.waiting = add(a.waiting, cost)
 	return Ask
 }
+
+// Ready reports whether Take would say something else than Ask.
+func (a *Account) Ready(now int64, cost int64) bool {
+	a.expire(now)
+	return cost <= a.held || a.empty(now, cost)
+}
+
+// empty reports whether the bucket was a moment ago, for a cost.
+func (a *Account) empty(now, cost int64) bool { return a.short && now < a.again && cost > a.left }
 
 // notice counts what is wanted, whether or not it can be had: that is what the next batch is sized by.
 func (a *Account) notice(now int64, t Terms, cost int64) {

@@ -158,12 +158,12 @@ func (s *Store) Terms() Terms { return s.o.Terms }
 // TryConsume takes from all buckets or from none. The time is the Store's own. An error means that the authority failed or took longer than the
 // deadline, or that a bucket cannot be leased; what was taken is back then.
 func (s *Store) TryConsume(ctx context.Context, _ int64, takes []bucket.Take, outs []bucket.Outcome) (bool, error) {
-	return s.Hold(ctx, takes, outs, nil)
+	return s.Hold(ctx, s.o.Deadline, takes, outs, nil)
 }
 
-// Hold is TryConsume of what may have to be returned. Into until, which is nil or as long as takes, it writes until when what each of them took
-// may be; 0 if it took nothing.
-func (s *Store) Hold(ctx context.Context, takes []bucket.Take, outs []bucket.Outcome, until []int64) (bool, error) {
+// Hold is TryConsume of what may have to be returned, and waits no longer than the caller's patience. Into until, which is nil or as long as takes, it
+// writes until when what each of them took may be; 0 if it took nothing.
+func (s *Store) Hold(ctx context.Context, patience time.Duration, takes []bucket.Take, outs []bucket.Outcome, until []int64) (bool, error) {
 	if err := check(takes, outs); err != nil {
 		return false, err
 	}
@@ -181,7 +181,7 @@ func (s *Store) Hold(ctx context.Context, takes []bucket.Take, outs []bucket.Out
 	}
 	var err error
 	if waits {
-		err = s.wait(ctx, takes, tries)
+		err = s.wait(ctx, min(patience, s.o.Deadline), takes, tries)
 		now = s.o.Now()
 	}
 	allowed := err == nil
@@ -198,6 +198,29 @@ func (s *Store) Hold(ctx context.Context, takes []bucket.Take, outs []bucket.Out
 		}
 	}
 	return allowed, err
+}
+
+// TryHeld is TryConsume of one take, 1 token or more, if what is held or known of its bucket decides it. It reports false, and has changed
+// nothing, where the authority has to be asked, or the take is anything but usual.
+func (s *Store) TryHeld(take *bucket.Take, out *bucket.Outcome) (allowed, decided bool) {
+	e := s.find(take)
+	if _, possible := take.Shape.Units(take.Cost); e == nil || !possible {
+		return false, false
+	}
+	now := s.o.Now()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.shape != take.Shape || !e.account.Ready(now, take.Cost) {
+		return false, false
+	}
+	allowed = e.account.Take(now, s.o.Terms, take.Cost) == Admit
+	if e.account.Due(now, s.o.Terms) {
+		s.post(take, e, false)
+	}
+	*out = bucket.Outcome{Allowed: allowed}
+	s.counts.lost(&e.account)
+	e.report(now, take, out)
+	return allowed, true
 }
 
 // Return takes back what Hold admitted, for a request that was denied elsewhere, and of which nothing was used: all of it, as far as it is still good.
@@ -311,9 +334,9 @@ func (s *Store) ask(now int64, take *bucket.Take, e *entry, t *attempt) {
 // errNoAnswer is what TryConsume reports when an answer takes too long.
 var errNoAnswer = errors.New("lease: no answer within the deadline")
 
-// wait waits for answers until every attempt has its verdict, or the deadline is over.
-func (s *Store) wait(ctx context.Context, takes []bucket.Take, tries []attempt) error {
-	over := time.NewTimer(s.o.Deadline)
+// wait waits for answers until every attempt has its verdict, or the patience is at its end.
+func (s *Store) wait(ctx context.Context, patience time.Duration, takes []bucket.Take, tries []attempt) error {
+	over := time.NewTimer(patience)
 	defer over.Stop()
 	for i := range tries {
 		t := &tries[i]

@@ -399,7 +399,7 @@ func TestReturn(t *testing.T) {
 		none.Cost = 0
 		takes, until := []bucket.Take{one, two, none}, make([]int64, 3)
 		for range 5 {
-			if ok, err := s.Hold(t.Context(), takes, make([]bucket.Outcome, 3), until); !ok || err != nil || until[0] == 0 || until[1] == 0 || until[2] != 0 {
+			if ok, err := s.Hold(t.Context(), time.Minute, takes, make([]bucket.Outcome, 3), until); !ok || err != nil || until[0] == 0 || until[1] == 0 || until[2] != 0 {
 				t.Fatalf("Hold: %t, %v, %d", ok, err, until)
 			}
 			s.Return(takes, until)
@@ -412,7 +412,7 @@ func TestReturn(t *testing.T) {
 		if ok, _ := consume(t, s, of(1, shape(t, 1, 10), 4), of(2, shape(t, 1, 10), 11)); ok {
 			t.Error("a denied decision was admitted")
 		}
-		if ok, err := s.Hold(t.Context(), takes, make([]bucket.Outcome, 3), until); !ok || err != nil {
+		if ok, err := s.Hold(t.Context(), time.Minute, takes, make([]bucket.Outcome, 3), until); !ok || err != nil {
 			t.Fatalf("Hold: %t, %v", ok, err)
 		}
 		time.Sleep(100 * time.Millisecond)
@@ -481,5 +481,49 @@ func TestStatus(t *testing.T) {
 		if late := s.Status(); late.Failed != 1 || late.Accounts != 3 {
 			t.Errorf("after a failure: %+v", late)
 		}
+	})
+}
+
+// TryHeld decides out of what is held and known, as TryConsume does, and leaves all else alone.
+func TestTryHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &authority{}
+		s := open(t, lease.Options{Authority: a})
+		sh := shape(t, 10, 40)
+		try := func(cost int64, allowed, decided bool) bucket.Outcome {
+			t.Helper()
+			var o bucket.Outcome
+			take := of(1, sh, cost)
+			if got, could := s.TryHeld(&take, &o); got != allowed || could != decided {
+				t.Fatalf("TryHeld of %d = %t, %t, want %t, %t", cost, got, could, allowed, decided)
+			}
+			return o
+		}
+		try(1, false, false)
+		if n := s.Status().Accounts; n != 0 {
+			t.Errorf("%d accounts, want none: it opens none", n)
+		}
+		take := of(1, sh, 10)
+		until := make([]int64, 1)
+		if ok, err := s.Hold(t.Context(), time.Minute, []bucket.Take{take}, make([]bucket.Outcome, 1), until); !ok || err != nil {
+			t.Fatalf("Hold: %t, %v", ok, err)
+		}
+		s.Return([]bucket.Take{take}, until)
+		if o := try(4, true, true); !o.Allowed || o.Remaining != 36 || o.RetryAfter != 0 {
+			t.Errorf("%+v, want 36 left: 6 that are held, and 30 in the bucket", o)
+		}
+		try(7, false, false)  // more than is held
+		try(41, false, false) // more than can be
+		if ok, _ := consume(t, s, of(1, sh, 36)); !ok {
+			t.Fatal("36 of the 36 that are left are denied")
+		}
+		if ok, _ := consume(t, s, of(1, sh, 1)); ok {
+			t.Fatal("a token of an empty bucket")
+		}
+		if o := try(2, false, true); o.Allowed || o.Never || o.RetryAfter <= 0 || o.Remaining != 0 {
+			t.Errorf("%+v, want it denied for a while", o)
+		}
+		sh = shape(t, 1, 40)
+		try(1, false, false) // what is known is of another limit
 	})
 }

@@ -4,6 +4,8 @@ package scoped_test
 
 import (
 	"context"
+	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,6 +38,38 @@ func TestLaneTakesAllocateNothing(t *testing.T) {
 	}
 }
 
+// Nor does one that what is leased admits, alone or with others: a deadline is made where something has to be waited for.
+func TestHeldTakesAllocateNothing(t *testing.T) {
+	roomy := rate.Limit{Tokens: 1e9, Per: time.Second, Burst: 1e9}
+	for _, free := range []int{1, 20} {
+		s, now := holding(t, free, roomy)
+		for name, takes := range map[string][]bucket.Take{
+			"alone":           {take(t, 1, roomy, bucket.Lease, 0)},
+			"with another":    {take(t, 1, roomy, bucket.Lease, 0), take(t, 2, roomy, bucket.Lease, 0)},
+			"with local ones": {take(t, 1, roomy, bucket.Lease, 0), take(t, 3, roomy, bucket.Local, 0)},
+		} {
+			outs := make([]bucket.Outcome, len(takes))
+			if n := testing.AllocsPerRun(100, func() { _, _ = s.TryConsume(context.Background(), now.Load(), takes, outs) }); n >= 1 {
+				t.Errorf("%d%% free, %s: a decision allocates %v times, want 0", free, name, n)
+			}
+		}
+	}
+}
+
+// holding is a store that holds tokens of buckets 1 and 2, whose lanes are empty.
+func holding(t testing.TB, free int, limit rate.Limit) (*scoped.Store, *atomic.Int64) {
+	t.Helper()
+	s, _, now := laned(t, 4, scoped.Options{Free: free})
+	for n := uint64(1); n <= 2; n++ {
+		one := take(t, n, limit, bucket.Lease, 0)
+		try(t, s, now.Load(), costing(one, limit.Burst/100*int64(free)/4))
+		for range 1000 { // enough for it to ask ahead
+			try(t, s, now.Load(), one)
+		}
+	}
+	return s, now
+}
+
 func BenchmarkLane(b *testing.B) {
 	roomy := rate.Limit{Tokens: 1e9, Per: time.Second, Burst: 1e9}
 	for _, scope := range []bucket.Scope{bucket.Local, bucket.Split, bucket.Lease} {
@@ -46,6 +80,24 @@ func BenchmarkLane(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				_, _ = s.TryConsume(context.Background(), now.Load(), one, outs)
+			}
+		})
+	}
+}
+
+func BenchmarkHeld(b *testing.B) {
+	roomy := rate.Limit{Tokens: 1e9, Per: time.Second, Burst: 1e9}
+	for _, n := range []uint64{1, 2} {
+		b.Run(strconv.Itoa(int(n)), func(b *testing.B) {
+			s, now := holding(b, 20, roomy)
+			var takes []bucket.Take
+			for i := range n {
+				takes = append(takes, take(b, 1+i, roomy, bucket.Lease, 0))
+			}
+			outs := make([]bucket.Outcome, n)
+			b.ReportAllocs()
+			for b.Loop() {
+				_, _ = s.TryConsume(context.Background(), now.Load(), takes, outs)
 			}
 		})
 	}

@@ -28,6 +28,9 @@ type decision struct {
 	refuser *outage // that of a server for whose sake rules deny the request
 
 	partless bool // this replica has no part of limits that are divided
+
+	one    [1]bucket.Take // of one that is decided alone, and what its lane says
+	answer [1]bucket.Outcome
 }
 
 // group is takes that are decided in one place.
@@ -227,8 +230,12 @@ func (s *Store) ask(ctx context.Context, d *decision) (allowed, again bool, err 
 		allowed, err = s.deny(ctx, d)
 		return allowed, false, err
 	}
-	within, cancel := context.WithTimeout(ctx, s.o.Deadline)
-	defer cancel()
+	within := ctx
+	if len(d.strict.takes) > 0 { // else most wait for nothing, and a deadline costs more than all the rest
+		var cancel context.CancelFunc
+		within, cancel = context.WithTimeout(ctx, s.o.Deadline)
+		defer cancel()
+	}
 	if allowed, err := s.hold(within, d); !allowed {
 		allowed, err = s.refuse(ctx, d, err)
 		return allowed, false, err
@@ -262,7 +269,7 @@ func (s *Store) hold(ctx context.Context, d *decision) (bool, error) {
 		d.until = make([]int64, len(d.leased.takes))
 	}
 	d.until = d.until[:len(d.leased.takes)]
-	allowed, err := s.o.Leases.Hold(ctx, d.leased.takes, d.leased.outs, d.until)
+	allowed, err := s.o.Leases.Hold(ctx, s.o.Deadline, d.leased.takes, d.leased.outs, d.until)
 	if err == nil {
 		return allowed, nil
 	}

@@ -130,20 +130,30 @@ func (s *Store) complete(d *decision, outs []bucket.Outcome, charged bool) {
 		switch {
 		case o.Unknown:
 		case d.asked(of):
-			o.Remaining += lane.Remaining
-			o.ResetAfter = max(o.ResetAfter, lane.ResetAfter)
-			if o.RetryAfter > 0 && lane.RetryAfter > 0 {
-				o.RetryAfter = min(o.RetryAfter, lane.RetryAfter)
-			}
+			addLane(o, lane)
 		case !s.lost(d.rest.takes[i].Tag):
-			left, reset := s.o.Leases.Known(&d.rest.takes[i])
-			o.Remaining += left
-			o.ResetAfter = max(o.ResetAfter, reset)
+			s.addRest(o, &d.rest.takes[i])
 		}
 		if charged && o.Allowed && lane.Allowed {
 			s.counts.free.Add(1)
 		}
 	}
+}
+
+// addLane adds to what was told of the rest of a limit how its lane stands.
+func addLane(rest, lane *bucket.Outcome) {
+	rest.Remaining += lane.Remaining
+	rest.ResetAfter = max(rest.ResetAfter, lane.ResetAfter)
+	if rest.RetryAfter > 0 && lane.RetryAfter > 0 {
+		rest.RetryAfter = min(rest.RetryAfter, lane.RetryAfter)
+	}
+}
+
+// addRest adds to what was told of a lane what is known of the rest of the limit.
+func (s *Store) addRest(lane *bucket.Outcome, rest *bucket.Take) {
+	left, reset := s.o.Leases.Known(rest)
+	lane.Remaining += left
+	lane.ResetAfter = max(lane.ResetAfter, reset)
 }
 
 // asked reports whether the take at a place is one of what is in the store.

@@ -18,13 +18,16 @@ import (
 	"github.com/headgate-io/headgate/simulate"
 )
 
-// laned is a store with lanes of 20 percent, for one of k replicas, at whatever time the test says.
+// laned is a store with lanes of 20 percent, or Options.Free, for one of k replicas, at whatever time the test says.
 func laned(t testing.TB, k int, o scoped.Options) (*scoped.Store, *authority, *atomic.Int64) {
 	t.Helper()
 	now := new(atomic.Int64)
 	now.Store(start)
 	held, keeper := leases(t, now.Load)
-	o.Leases, o.Free = held, 20
+	o.Leases = held
+	if o.Free == 0 {
+		o.Free = 20
+	}
 	if o.Strict == nil {
 		o.Strict = newRemote(t)
 	}

@@ -165,6 +165,11 @@ func (s *Store) TryConsume(ctx context.Context, now int64, takes []bucket.Take, 
 	if local(takes) {
 		return s.o.Local.TryConsume(ctx, now, takes, outs)
 	}
+	if len(takes) == 1 && takes[0].Reach.Scope() == bucket.Lease && s.o.Leases != nil && len(outs) > 0 {
+		if allowed, decided := s.lone(ctx, now, &takes[0], &outs[0]); decided {
+			return allowed, nil
+		}
+	}
 	d, err := s.begin(now, takes, outs)
 	if err != nil {
 		return false, err
