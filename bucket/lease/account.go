@@ -25,6 +25,10 @@ const (
 	// where 64 replicas each hold a few tokens of a small limit, up to half of the limit is never admitted.
 	worthwhile = 4
 
+	// plenty is how many times what is asked for ahead of need, along with what somebody waits for, the bucket must have had left, and half of its burst
+	// besides. So many replicas may let all of that expire before anybody misses it.
+	plenty = 8
+
 	// maxBatches bounds what an account holds. Should more come in than expire, the newest two are made one.
 	maxBatches = 8
 
@@ -70,6 +74,7 @@ type Account struct {
 	again int64 // the time before which it is not asked again, if short
 	ready int64 // the time at which there would be enough
 	left  int64 // tokens that it left in the bucket
+	burst int64 // tokens that the bucket holds when it is full
 	full  int64 // the time at which the bucket would be full
 	lull  uint8 // how often the wait before asking again was doubled
 
@@ -155,6 +160,20 @@ func (a *Account) size(now int64, t Terms) int64 {
 	return max(a.wanted.batch(), a.before.batch())
 }
 
+// along is what to ask for besides what somebody waits for, though it would not be worth a message. Where the bucket had plenty that is as much as came
+// within a TTL before. Else it is a third of that, if three requests came: where they go on to come at random, hardly any of it is lost.
+func (a *Account) along() int64 {
+	most := min(a.waiting, math.MaxInt64/worthwhile) * worthwhile // so that cheap requests do not hold what dear ones want
+	lately := max(a.before.tokens, a.wanted.tokens-a.waiting)
+	switch {
+	case !a.short && a.left >= a.burst/2 && lately <= a.left/plenty:
+		return min(lately, most)
+	case a.before.requests >= 3:
+		return min(a.before.tokens/3, most)
+	}
+	return 0
+}
+
 // Question is what to ask the authority for. Seq tells the questions of one account apart; one that was lost is asked again under its number, and
 // the authority answers it only once.
 type Question struct {
@@ -189,6 +208,9 @@ func (a *Account) Question(now int64, t Terms) (Question, bool) {
 	a.expire(now)
 	ahead := a.size(now, t)
 	a.seq++
+	if a.waiting > 0 {
+		ahead = max(ahead, a.along())
+	}
 	a.want, a.need = max(1, add(a.waiting, ahead)-a.held), 0
 	if a.waiting > 0 {
 		a.want, a.need = max(a.want, a.waiting), max(1, a.least-a.held)
@@ -203,6 +225,7 @@ type Answer struct {
 	Seq    uint64
 	Tokens int64         // that it charged to the bucket for this batch, at most Want; fewer than Need only if none
 	Left   int64         // that are still in the bucket
+	Burst  int64         // that it holds when it is full
 	Wait   time.Duration // until Need tokens are there, or one if that is 0, if nobody else takes; 0 if they are
 	Reset  time.Duration // until the bucket is full
 }
@@ -220,7 +243,7 @@ func (a *Account) Answer(now int64, t Terms, got Answer, vary time.Duration) boo
 	}
 	a.short = got.Tokens < a.want
 	a.again = now + max(a.pause(t, got, int64(t.Poll+vary)), min(int64(got.Wait), longest))
-	a.left, a.ready, a.full = got.Left, add(now, int64(got.Wait)), add(now, int64(got.Reset))
+	a.left, a.burst, a.ready, a.full = got.Left, got.Burst, add(now, int64(got.Wait)), add(now, int64(got.Reset))
 	return true
 }
 

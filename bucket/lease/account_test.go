@@ -50,23 +50,70 @@ func TestAccount(t *testing.T) {
 	answer(2*ms, lease.Answer{Seq: 1, Tokens: 1, Left: 99}, false) // twice over the network
 	retake(2*ms, 1, lease.Admit)
 	retake(2*ms, 2, lease.Ask)
-	asks(2*ms, lease.Question{Seq: 2, Want: 2, Need: 2})
+	asks(2*ms, lease.Question{Seq: 2, Want: 3, Need: 2}) // and as much as came before, as there is plenty
 	answer(3*ms, lease.Answer{Seq: 2, Tokens: 2, Left: 97}, true)
 	retake(3*ms, 2, lease.Admit)
 
 	// A warm one asks ahead: for half of what a TTL brings, before it runs out.
 	for i := range int64(6) {
 		at := (4 + i) * ms
-		take(at, 1, lease.Ask)
+		admitted := a.Take(at, terms, 1) == lease.Admit
 		if q, ok := a.Question(at, terms); ok {
 			answer(at, lease.Answer{Seq: q.Seq, Tokens: q.Want, Left: 90}, true)
 		}
-		if a.Retake(at, 1) == lease.Deny {
-			t.Fatalf("at %d ms: Deny, want tokens", at/ms)
+		if !admitted && a.Retake(at, 1) != lease.Admit {
+			t.Fatalf("at %d ms: want a token", at/ms)
 		}
 	}
 	if a.Remaining(10*ms) < 90 {
 		t.Errorf("Remaining = %d, want the 90 of the bucket and what is held", a.Remaining(10*ms))
+	}
+}
+
+// A question that is sent for somebody asks for as much again as came within a TTL before, where the bucket had eight times that and was half full; and
+// else for a third of it, where three came.
+func TestAccountAsksAlong(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		takes []int64 // before, in ms; of 2 tokens each
+		last  lease.Answer
+		want  int64
+	}{
+		{"nothing came before", nil, lease.Answer{Tokens: 1, Left: 99, Burst: 100}, 2},
+		{"one came before", []int64{150}, lease.Answer{Tokens: 1, Left: 99, Burst: 100}, 4},
+		{"three came before", []int64{150, 160, 170}, lease.Answer{Tokens: 1, Left: 99, Burst: 100}, 8},
+		{"so many that it would be more than four times what is needed", []int64{130, 140, 150, 160, 170}, lease.Answer{Tokens: 1, Left: 99, Burst: 100}, 10},
+		{"the bucket had eight times that", []int64{150}, lease.Answer{Tokens: 1, Left: 16, Burst: 32}, 4},
+		{"it had less", []int64{150}, lease.Answer{Tokens: 1, Left: 15, Burst: 30}, 2},
+		{"it was not half full", []int64{150}, lease.Answer{Tokens: 1, Left: 16, Burst: 34}, 2},
+		{"it had three times as much for three", []int64{60, 70, 80}, lease.Answer{Tokens: 1, Left: 18, Burst: 30}, 4},
+		{"it had nothing left for three", []int64{60, 70, 80}, lease.Answer{Tokens: 1, Burst: 100}, 4},
+		{"nor for two", []int64{60, 70}, lease.Answer{Tokens: 1, Burst: 100}, 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a := lease.NewAccount(0)
+			a.Take(-900*ms, terms, 1)
+			q, _ := a.Question(-900*ms, terms)
+			c.last.Seq = q.Seq
+			a.Answer(-900*ms, terms, c.last, 0)
+			for _, at := range c.takes {
+				a.Take(at*ms, terms, 2)
+				q, _ := a.Question(at*ms, terms)
+				a.Answer(at*ms, terms, lease.Answer{Seq: q.Seq, Tokens: 2, Left: c.last.Left, Burst: c.last.Burst}, 0)
+				if a.Retake(at*ms, 2) != lease.Admit {
+					t.Fatalf("at %d ms: want 2 tokens", at)
+				}
+				if held := a.Held(at * ms); held != 0 {
+					t.Fatalf("at %d ms: %d tokens are held, want none", at, held)
+				}
+			}
+			if a.Take(200*ms, terms, 2) != lease.Ask {
+				t.Fatal("Take of what is not held: want Ask")
+			}
+			if q, _ := a.Question(200*ms, terms); q.Want != c.want || q.Need != 2 {
+				t.Errorf("Question = %+v, want %d tokens of which 2 are needed", q, c.want)
+			}
+		})
 	}
 }
 
