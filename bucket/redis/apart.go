@@ -26,6 +26,37 @@ next:
 	return groups
 }
 
+// tagged is things about buckets in groups that one script each can do: in a cluster those of one tag, and else all.
+type tagged[T any] struct {
+	cluster bool
+	numbers map[uint16]int
+	groups  [][]T
+}
+
+// add adds one about a bucket of a tag, and says which group that is.
+func (t *tagged[T]) add(tag uint16, one T) (number int) {
+	if !t.cluster {
+		tag = 0
+	}
+	number, ok := t.numbers[tag]
+	if !ok {
+		if t.numbers == nil {
+			t.numbers = map[uint16]int{}
+		}
+		number = len(t.groups)
+		t.numbers[tag], t.groups = number, append(t.groups, nil)
+	}
+	t.groups[number] = append(t.groups[number], one)
+	return number
+}
+
+// each does all groups at the same time.
+func (t *tagged[T]) each(do func(group []T)) {
+	if len(t.groups) > 0 {
+		each(len(t.groups), func(g int) { do(t.groups[g]) })
+	}
+}
+
 // apart decides groups of claims, all or none.
 func (s *Store) apart(ctx context.Context, now int64, groups [][]*claim, charge bool) (bool, error) {
 	allowed, errs := make([]bool, len(groups)), make([]error, len(groups))

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/headgate-io/headgate/bucket"
@@ -69,7 +68,7 @@ func (a *Authority) Ask(ctx context.Context, replica uint64, of bucket.Take, q l
 
 // AskAll answers many questions by one script; in a cluster by one for every tag. Questions about one bucket are not asked together.
 func (a *Authority) AskAll(ctx context.Context, replica uint64, asked []lease.Asked) {
-	groups, numbers := map[uint16][]*posed{}, map[uint16]int{}
+	groups := tagged[*posed]{cluster: a.store.cluster}
 	for i := range asked {
 		p, err := a.pose(replica, asked[i].Of, asked[i].Question)
 		if err != nil {
@@ -77,21 +76,9 @@ func (a *Authority) AskAll(ctx context.Context, replica uint64, asked []lease.As
 			continue
 		}
 		p.asked = &asked[i]
-		tag := uint16(0)
-		if a.store.cluster {
-			tag = asked[i].Of.Tag
-		}
-		if groups[tag] == nil {
-			numbers[tag] = len(groups)
-		}
-		asked[i].Message = numbers[tag]
-		groups[tag] = append(groups[tag], p)
+		asked[i].Message = groups.add(asked[i].Of.Tag, p)
 	}
-	var all sync.WaitGroup
-	for _, group := range groups {
-		all.Go(func() { a.askGroup(ctx, group) })
-	}
-	all.Wait()
+	groups.each(func(group []*posed) { a.askGroup(ctx, group) })
 }
 
 // posed is a question as it is sent.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/headgate-io/headgate/bucket"
@@ -59,28 +58,16 @@ func NewLedger(s *Store, o LedgerOptions) (*Ledger, error) {
 
 // ReportAll charges what is told by one script; in a cluster by one for every tag. Each bucket is named once.
 func (l *Ledger) ReportAll(ctx context.Context, replica uint64, told []report.Told) {
-	groups, numbers := map[uint16][]*entry{}, map[uint16]int{}
+	groups := tagged[*entry]{cluster: l.store.cluster}
 	for i := range told {
 		e, err := l.entry(replica, &told[i])
 		if err != nil {
 			told[i].Err = err
 			continue
 		}
-		tag := uint16(0)
-		if l.store.cluster {
-			tag = told[i].Of.Tag
-		}
-		if groups[tag] == nil {
-			numbers[tag] = len(groups)
-		}
-		told[i].Message = numbers[tag]
-		groups[tag] = append(groups[tag], e)
+		told[i].Message = groups.add(told[i].Of.Tag, e)
 	}
-	var all sync.WaitGroup
-	for _, group := range groups {
-		all.Go(func() { l.chargeGroup(ctx, group) })
-	}
-	all.Wait()
+	groups.each(func(group []*entry) { l.chargeGroup(ctx, group) })
 }
 
 // entry is a report as it is sent.
