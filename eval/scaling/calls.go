@@ -255,6 +255,40 @@ func (r *redis) work() (scripts int64, cpu float64, err error) {
 	return scripts, cpu, nil
 }
 
+// leastCalls is how many calls a lease needs about, relative to decisions, where each replica asks for a key only for what the key's free part cannot
+// give, no more often than once in a TTL, and by one call for all keys that it asks for within callGather.
+//
+// For example, a replica that gets 25 requests a second for a key whose free part gives 5 has to ask for 20. If they come at random, two of them follow
+// each that asks within its TTL of 100 ms: that is 20/(1+2) calls a second.
+func leastCalls(limit int64) float64 {
+	const replicas = float64(callReplicas)
+	ttl, sum := lease.Terms{}.Complete().TTL.Seconds(), 0.0
+	for _, upTo := range newZipf() {
+		sum = upTo
+	}
+	calls := 0.0 // a second, of one replica
+	for n := range callKeys {
+		wanted := callRate / sum / float64(n+1) / replicas
+		beyond := max(0, min(wanted, float64(limit)/replicas)-float64(limit)*leaseFree/100/replicas)
+		calls += beyond / (1 + beyond*ttl)
+	}
+	return calls / (1 + calls*callGather.Seconds()) * replicas / callRate
+}
+
+// callLeast says what callTable is to be held against.
+func callLeast(cells []CallCell) string {
+	var least []string
+	for _, c := range cells {
+		if c.Scope == "lease" {
+			least = append(least, fmt.Sprintf("%.3f under %d/s", leastCalls(c.Limit), c.Limit))
+		}
+	}
+	if len(least) == 0 {
+		return ""
+	}
+	return "\nAbout the least that a `lease` can do with, relative to decisions: " + strings.Join(least, ", ") + ".\n"
+}
+
 // callTable is what the store was asked.
 func callTable(cells []CallCell) page.Table {
 	t := page.Table{{"limit of each key", "scope", "calls", "of those of `strict`", "µs of the store for a decision", "of the limits used", "median of a decision", "99 % of decisions", "failed"}}

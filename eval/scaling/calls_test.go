@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -22,5 +23,14 @@ func TestCallsOfLeases(t *testing.T) {
 	p, found := plan{}, findings{Calls: cells}
 	if text := p.page(&found, time.Unix(0, 0)); strings.Count(text, "\n| 1000/s |") != 2 || strings.Count(text, "1000 per second a key") != 3 {
 		t.Errorf("the page is\n%s\nwant a row for each cell, and for each goal", text)
+	}
+}
+
+// What a lease needs at least, against numbers that were computed apart from it.
+func TestLeastCalls(t *testing.T) {
+	for limit, want := range map[int64]string{100: "0.064", 1000: "0.012"} {
+		if got := fmt.Sprintf("%.3f", leastCalls(limit)); got != want {
+			t.Errorf("leastCalls(%d) = %s, want %s", limit, got, want)
+		}
 	}
 }

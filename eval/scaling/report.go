@@ -48,8 +48,8 @@ func (p plan) page(found *findings, now time.Time) string {
 			len(found.Decisions[0]), askers, subjects, decisionTable(found.Decisions))
 	}
 	if len(found.Calls) > 0 {
-		fmt.Fprintf(&b, "\n### What the store is asked\n\n%d decisions a second at %d replicas about %d keys, for %v in each row. A call is one script, as `INFO commandstats` counts.\n\n%s",
-			callRate, callReplicas, callKeys, callSpan, callTable(found.Calls))
+		fmt.Fprintf(&b, "\n### What the store is asked\n\n%d decisions a second at %d replicas about %d keys, for %v in each row. A call is one script, as `INFO commandstats` counts.\n\n%s%s",
+			callRate, callReplicas, callKeys, callSpan, callTable(found.Calls), callLeast(found.Calls))
 	}
 	return b.String()
 }
