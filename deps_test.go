@@ -34,8 +34,9 @@ var allowed = map[string][]string{
 	"bucket":            {"key", "rate"},
 	"bucket/memory":     {"bucket", "key", "rate"},
 	"bucket/buckettest": {"bucket", "key", "rate", "internal/race"},
-	"bucket/lease":      {"bucket", "key", "rate"},
-	"bucket/report":     {"bucket", "key", "rate"},
+	"internal/messages": {},
+	"bucket/lease":      {"bucket", "key", "rate", "internal/messages"},
+	"bucket/report":     {"bucket", "key", "rate", "internal/messages"},
 	"bucket/redis":      {"bucket", "bucket/lease", "bucket/report", "rate"},        // answers questions for leases, and charges reports; a client of the server comes from outside, as one method
 	"bucket/scoped":     {"bucket", "bucket/lease", "bucket/report", "key", "rate"}, // decides which of the others to ask
 	"simulate":          {"bucket", "bucket/lease", "bucket/report", "rate"},

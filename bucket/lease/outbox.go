@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/internal/messages"
 )
 
 // outbox is the buckets that questions are about to be sent about, each once: so there are never more than accounts.
@@ -99,7 +100,6 @@ func (s *Store) send(out []outgoing, ask func(context.Context, []Asked)) {
 	}
 	ask(ctx, asked)
 	cancel()
-	s.counts.messages.Add(messages(asked))
 	s.counts.questions.Add(uint64(len(asked)))
 	s.tell(asked)
 	for i := range out {
@@ -107,37 +107,14 @@ func (s *Store) send(out []outgoing, ask func(context.Context, []Asked)) {
 	}
 }
 
-// messages is how many messages it took. They are numbered as the first of what they held was asked.
-func messages(asked []Asked) uint64 {
-	last := 0
-	for i := range asked {
-		last = max(last, asked[i].Message)
-	}
-	return uint64(last + 1)
-}
-
-// tell tells of every message how it ended.
+// tell counts messages, and tells of each how it ended.
 func (s *Store) tell(asked []Asked) {
-	if s.answered == nil {
-		return
-	}
-	last := -1
-	for i := range asked {
-		if asked[i].Message > last {
-			last = asked[i].Message
-			s.answered(&asked[i].Of, worst(asked[i:]))
+	n := messages.Each(asked, func(a *Asked) (int, error) { return a.Message, a.Err }, func(first *Asked, err error) {
+		if s.answered != nil {
+			s.answered(&first.Of, err)
 		}
-	}
-}
-
-// worst is the error of a message, if there was one: that of the first of what was asked.
-func worst(asked []Asked) error {
-	for i := range asked {
-		if asked[i].Err != nil && asked[i].Message == asked[0].Message {
-			return asked[i].Err
-		}
-	}
-	return nil
+	})
+	s.counts.messages.Add(uint64(n))
 }
 
 // came notes what came of a question.

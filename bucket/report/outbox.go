@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/internal/messages"
 )
 
 // outbox is the buckets that are about to be reported about, once by each kind: so there are never more than twice as many as accounts.
@@ -135,29 +136,14 @@ func (s *Store) send(ctx context.Context, out []outgoing) {
 	}
 }
 
-// tell counts messages, and tells of each how it ended. They are numbered as the first of what they held was told.
+// tell counts messages, and tells of each how it ended.
 func (s *Store) tell(told []Told) {
-	last := -1
-	for i := range told {
-		if told[i].Message <= last {
-			continue
-		}
-		last = told[i].Message
-		s.counts.messages.Add(1)
+	n := messages.Each(told, func(t *Told) (int, error) { return t.Message, t.Err }, func(first *Told, err error) {
 		if s.answered != nil {
-			s.answered(&told[i].Of, worst(told[i:]))
+			s.answered(&first.Of, err)
 		}
-	}
-}
-
-// worst is the error of a message, if there was one: that of the first of what was told.
-func worst(told []Told) error {
-	for i := range told {
-		if told[i].Err != nil && told[i].Message == told[0].Message {
-			return told[i].Err
-		}
-	}
-	return nil
+	})
+	s.counts.messages.Add(uint64(n))
 }
 
 // came notes what came of a report. What has none is told again after an Interval.
