@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"math"
@@ -30,7 +31,8 @@ func (c *compiler) checkTiers() {
 			}
 		}
 	}
-	for _, n := range slices.Sorted(maps.Keys(first)) {
+	byName := func(a, b uint32) int { return bytes.Compare(s.tiers.name(a), s.tiers.name(b)) } // their numbers are another time others
+	for _, n := range slices.SortedFunc(maps.Keys(first), byName) {
 		tier, project := string(s.tiers.name(n)), first[n]
 		want := "a tier that a rule names; without one its projects have everybody's limits"
 		if near := closest(tier, c.tierNames(ruled)); near != "" {
