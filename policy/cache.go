@@ -88,7 +88,7 @@ type CacheOptions struct {
 // Set stays, and Status and one log line say why. It is safe for concurrent
 // use.
 type Cache struct {
-	value *live.Value[Document, Set]
+	value *live.Value[drafted, Set]
 	clock *steady.Clock
 }
 
@@ -107,20 +107,30 @@ func NewCache(o CacheOptions) (*Cache, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	c := &Cache{clock: clock}
+	compile := func(previous *Set) CompileOptions {
+		compile, now := o.Compile, clock.Now()
+		compile.Previous, compile.Now, compile.wall = previous, time.Unix(0, now), clock.Wall(now)
+		return compile
+	}
 	var warned string
-	value, err := live.New(live.Options[Document, Set]{
-		Name: "policies", Source: o.Source,
+	var err error
+	c.value, err = live.New(live.Options[drafted, Set]{
+		Name:     "policies",
+		Source:   draftSource{o.Source, c.Set, func() *Draft { return NewDraft(compile(nil)) }},
 		Interval: o.Interval, Timeout: o.Timeout, Spread: o.Spread, Others: o.Others, Wake: o.Wake, Log: o.Log, Now: o.Now,
-		LastGood: o.LastGood, Encode: encodeCopy, Decode: decodeCopy,
-		Empty: func(d Document) bool { return len(d.Rules) == 0 },
+		LastGood: o.LastGood,
+		Encode:   func(d drafted) ([]byte, error) { return encodeCopy(d.Document) },
+		Decode: func(data []byte) (drafted, error) {
+			doc, err := decodeCopy(data)
+			return drafted{Document: doc}, err
+		},
+		Empty: func(d drafted) bool { return len(d.Rules) == 0 },
 		Confirmed: func(ctx context.Context, version string, set *Set) error {
 			return set.askNumber(ctx, o.Source, version)
 		},
-		Build: func(d Document, previous *Set) (*Set, error) {
-			compile := o.Compile
-			now := clock.Now()
-			compile.Previous, compile.Now, compile.wall = previous, time.Unix(0, now), clock.Wall(now)
-			set, problems := Compile(d, compile)
+		Build: func(d drafted, previous *Set) (*Set, error) {
+			set, problems := d.draft.compile(d.Document, compile(previous))
 			if set == nil {
 				return nil, briefly(problems)
 			}
@@ -134,7 +144,7 @@ func NewCache(o CacheOptions) (*Cache, error) {
 	if err != nil {
 		return nil, fmt.Errorf("policy cache: %w", err)
 	}
-	return &Cache{value, clock}, nil
+	return c, nil
 }
 
 // askNumber asks for the Number of a Set that has none.

@@ -68,20 +68,18 @@ type CompileOptions struct {
 // the first hundred are reported. Warnings that the document accepts, and notes,
 // are left to Lint.
 func Compile(doc Document, o CompileOptions) (*Set, Problems) {
-	c := newCompiler(doc, o)
-	c.compile()
-	problems := c.problems.done()
-	if len(problems.Errors()) > 0 {
-		return nil, problems.unaccepted()
-	}
-	return c.set, problems.unaccepted()
+	c := newCompiler(doc, o, len(doc.Rules))
+	c.read(doc.Rules)
+	c.finish()
+	return c.result()
 }
 
 // Lint reports what Compile would, and besides what it leaves out: notes, and
 // what the document accepts.
 func Lint(doc Document, o CompileOptions) Problems {
-	c := newCompiler(doc, o)
-	c.compile()
+	c := newCompiler(doc, o, len(doc.Rules))
+	c.read(doc.Rules)
+	c.finish()
 	c.advise()
 	return c.problems.done()
 }
@@ -90,7 +88,7 @@ func Lint(doc Document, o CompileOptions) Problems {
 // about could not be read. Rules that a problem in found is about are looked at
 // no further, and what may be missing because of them is not reported.
 func LintRest(doc Document, o CompileOptions, found Problems) Problems {
-	c := newCompiler(doc, o)
+	c := newCompiler(doc, o, len(doc.Rules))
 	c.broken = map[int]bool{}
 	for _, p := range found {
 		c.problems.add(p)
@@ -98,36 +96,58 @@ func LintRest(doc Document, o CompileOptions, found Problems) Problems {
 			c.broken[p.Rule] = true
 		}
 	}
-	c.compile()
+	c.read(doc.Rules)
+	c.finish()
 	c.advise()
 	return c.problems.done()
 }
 
-func (c *compiler) compile() {
-	c.checkIgnore()
-	c.readProjects()
-	for i := range c.doc.Rules {
+// read checks each rule by itself, but for the first ones if it has read those
+// before. What rules mean beside each other is for finish, as is what the present
+// time and the previous Set have to say.
+func (c *compiler) read(rules []Rule) {
+	begin := len(c.doc.Rules)
+	c.doc.Rules = rules
+	for i := begin; i < len(rules); i++ {
+		c.content.rule(&rules[i])
 		if c.broken[i] {
-			c.noteBroken(&c.doc.Rules[i])
+			c.noteBroken(&rules[i])
 			continue
 		}
 		c.readRule(i)
 	}
+}
+
+// finish puts the rules in their places and checks them beside each other.
+func (c *compiler) finish() {
+	c.content.projects(c.doc.Projects)
+	c.set.version = c.content.String()
+	c.set.number.Store(c.doc.Number)
 	c.readMoves()
 	c.arrange()
 	c.readRungs()
 	c.check()
 }
 
+// result is the Set, if there is no error, and all problems.
+func (c *compiler) result() (*Set, Problems) {
+	problems := c.problems.done()
+	if len(problems.Errors()) > 0 {
+		return nil, problems.unaccepted()
+	}
+	return c.set, problems.unaccepted()
+}
+
 // compiler holds what is only needed until the Set is done.
 type compiler struct {
-	doc Document
+	doc Document // with the rules that were read
 	o   CompileOptions
 	now int64 // Unix nanoseconds, by the clock of buckets: when changes begin
 
 	wall int64 // the same by the wall clock: what has expired
 
 	set      *Set
+	content  content // of the document
 	problems problems
 
 	broken map[int]bool // by index in Document.Rules: it could not be read; nil where all could
@@ -168,33 +188,29 @@ type compiledLimit struct {
 	err   error
 }
 
-func newCompiler(doc Document, o CompileOptions) *compiler {
-	if o.Now.IsZero() {
-		o.Now = time.Now()
-	}
+// newCompiler begins with all of a document but its rules, of which there are
+// about so many.
+func newCompiler(doc Document, o CompileOptions, about int) *compiler {
+	doc.Rules = nil
 	c := &compiler{
-		doc: doc, o: o, now: o.Now.UnixNano(), wall: o.wall,
+		doc: doc, o: o,
 		set: &Set{
 			endpoints: o.Endpoints,
 			projects:  newNames(), tiers: newNames(), titles: newNames(),
-			extras:  make([]extra, 1),
-			version: doc.Fingerprint(),
+			extras: make([]extra, 1),
 		},
 		places:   map[string]*place{},
 		orphans:  map[string]uint32{},
 		compiled: map[rate.Limit]compiledLimit{},
 		extras:   map[extra]uint32{{}: 0},
 		pasts:    map[rate.Past]*rate.Past{},
-		rows:     make([]row, 0, len(doc.Rules)),
-		indexes:  make([]uint32, 0, len(doc.Rules)),
-		grouped:  make([]uint32, 0, len(doc.Rules)),
-		groups:   make([]pendingGroup, 0, len(doc.Rules)/4),
-		slots:    make([]uint32, max(128, 1<<bits.Len(uint(len(doc.Rules)/2)))),
+		rows:     make([]row, 0, about),
+		indexes:  make([]uint32, 0, about),
+		grouped:  make([]uint32, 0, about),
+		groups:   make([]pendingGroup, 0, about/4),
+		slots:    make([]uint32, max(128, 1<<bits.Len(uint(about/2)))),
 	}
-	c.set.number.Store(doc.Number)
-	if c.wall == 0 {
-		c.wall = c.now
-	}
+	c.at(o.Now, o.wall)
 	if c.o.BurstPercent == 0 {
 		c.o.BurstPercent = 100
 	}
@@ -202,7 +218,21 @@ func newCompiler(doc Document, o CompileOptions) *compiler {
 		c.options("burst_percent", number(o.BurstPercent), "100 or more, or 0 for 100")
 		c.o.BurstPercent = 100
 	}
+	c.checkIgnore()
+	c.readProjects()
 	return c
+}
+
+// at says when the Set takes effect, by the clock of buckets and by the wall
+// clock; now and the same if they are zero.
+func (c *compiler) at(now time.Time, wall int64) {
+	if now.IsZero() {
+		now = time.Now()
+	}
+	c.now, c.wall = now.UnixNano(), wall
+	if c.wall == 0 {
+		c.wall = c.now
+	}
 }
 
 // readRule checks one rule by itself and notes its row.

@@ -47,20 +47,36 @@ func (h hash) sum() uint64 {
 // not depend on the order of the rules or on Source, and is the same in every
 // process. It tells documents apart by accident, not against an attacker.
 func (d Document) Fingerprint() string {
-	var sum uint64
-	var rule hash = newHash().number(1)
+	var c content
 	for i := range d.Rules {
-		r := &d.Rules[i]
-		h := rule.text(r.Endpoint).text(r.Project).text(r.Tier).text(r.Name)
-		h = h.number(uint64(r.Limit)).number(uint64(r.Per)).number(uint64(r.Burst))
-		h = h.number(uint64(r.Subject) | uint64(r.Algorithm)<<8 | uint64(r.Mode)<<16 |
-			uint64(r.Scope)<<24 | uint64(r.OnStoreLoss)<<32 | uint64(r.EnforcePercent)<<40)
-		sum += h.number(uint64(expiry(r.Expires))).sum()
+		c.rule(&d.Rules[i])
 	}
-	for project, tier := range d.Projects {
-		sum += newHash().number(2).text(project).text(tier).sum()
+	c.projects(d.Projects)
+	return c.String()
+}
+
+// content is what a fingerprint is made of: each rule and project is hashed by
+// itself, and the sum knows no order.
+type content struct{ sum, rules uint64 }
+
+func (c *content) rule(r *Rule) {
+	h := newHash().number(1).text(r.Endpoint).text(r.Project).text(r.Tier).text(r.Name)
+	h = h.number(uint64(r.Limit)).number(uint64(r.Per)).number(uint64(r.Burst))
+	h = h.number(uint64(r.Subject) | uint64(r.Algorithm)<<8 | uint64(r.Mode)<<16 |
+		uint64(r.Scope)<<24 | uint64(r.OnStoreLoss)<<32 | uint64(r.EnforcePercent)<<40)
+	c.sum += h.number(uint64(expiry(r.Expires))).sum()
+	c.rules++
+}
+
+func (c *content) projects(tiers map[string]string) {
+	for project, tier := range tiers {
+		c.sum += newHash().number(2).text(project).text(tier).sum()
 	}
-	return fmt.Sprintf("%016x", newHash().number(sum).number(uint64(len(d.Rules))).sum())
+}
+
+// String is the fingerprint.
+func (c *content) String() string {
+	return fmt.Sprintf("%016x", newHash().number(c.sum).number(c.rules).sum())
 }
 
 // sortedKeys returns the keys of m in order.

@@ -1,0 +1,193 @@
+package policy_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate-io/headgate/endpoint"
+	"github.com/headgate-io/headgate/internal/race"
+	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/rate"
+)
+
+// A document that is compiled while it is read, in whatever pieces, makes the Set
+// and the problems that it makes when it is compiled whole; and so it does when
+// the rules came in another order.
+func TestDraftIsCompile(t *testing.T) {
+	rng := rand.New(rand.NewPCG(20261122, 1))
+	texts := []string{"GET /a", "GET /b/{id}", "POST /a"}
+	o := policy.CompileOptions{Endpoints: table(t, texts...), Now: time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC), Shared: true}
+	compiled, refused, warned := 0, 0, 0
+	for round := range race.Fewer(1000) {
+		doc := randomDocument(rng, texts, o.Now)
+		doc.Source, doc.Number = "test", int64(round)
+		spoil(rng, &doc)
+		if rng.IntN(3) == 0 { // so that some have nothing wrong with them at all
+			doc = policy.Document{Rules: []policy.Rule{{Endpoint: policy.Default, Limit: 5, Scope: policy.Split}, {Endpoint: policy.UnknownEndpoint, Limit: 2},
+				{Endpoint: "GET /a", Project: "a", Limit: 1 + rng.Int64N(5), Scope: policy.Split}, {Endpoint: "GET /b/{id}", Limit: 3, Scope: policy.Split}}}
+		}
+		want, wantProblems := policy.Compile(doc, o)
+		d := policy.NewDraft(o)
+		for range rng.IntN(2) { // a first try that came to nothing
+			d.Begin(policy.Document{Projects: map[string]string{"other": "tier"}}, rng.IntN(10))
+			d.Read([]policy.Rule{{Endpoint: "GET /a", Limit: 1}, {}})
+		}
+		got, problems := readDraft(rng, d, doc, rng.IntN(2) == 0)
+		if !reflect.DeepEqual(problems, wantProblems) {
+			t.Fatalf("round %d: problems\n%v\nwant those of the whole document\n%v", round, problems, wantProblems)
+		}
+		if (got == nil) != (want == nil) {
+			t.Fatalf("round %d: a Set %v, want %v", round, got != nil, want != nil)
+		}
+		if want == nil {
+			refused++
+			continue
+		}
+		checkSameRules(t, got, want)
+		if len(problems) > 0 {
+			warned++
+		}
+		compiled++
+		o.Previous = want
+	}
+	if compiled == warned || refused == 0 || warned == 0 {
+		t.Errorf("%d documents compiled, %d of them with warnings, and %d did not, want some of each", compiled, warned, refused)
+	}
+}
+
+// spoil makes some rules wrong, and some twice.
+func spoil(rng *rand.Rand, doc *policy.Document) {
+	for range rng.IntN(3) * rng.IntN(2) * min(1, len(doc.Rules)) {
+		r := doc.Rules[rng.IntN(len(doc.Rules))]
+		switch rng.IntN(4) {
+		case 0:
+			r.Limit = -1
+		case 1:
+			r.Endpoint = "get it"
+		case 2:
+			r.Project, r.Tier = "a", "gold"
+		}
+		doc.Rules = slices.Insert(doc.Rules, rng.IntN(len(doc.Rules)+1), r)
+	}
+}
+
+// readDraft hands a document over in pieces, and its rules in another order if it
+// is told to.
+func readDraft(rng *rand.Rand, d *policy.Draft, doc policy.Document, shuffled bool) (*policy.Set, policy.Problems) {
+	before := doc
+	before.Rules, before.Number = nil, 0
+	d.Begin(before, rng.IntN(20))
+	rules := slices.Clone(doc.Rules)
+	if shuffled {
+		rng.Shuffle(len(rules), func(i, j int) { rules[i], rules[j] = rules[j], rules[i] })
+	}
+	for n := 0; n < len(rules); n += 1 + rng.IntN(8) {
+		d.Read(rules[:n])
+	}
+	if shuffled {
+		d.Reorder(rules)
+		copy(rules, doc.Rules)
+	}
+	doc.Rules = rules
+	return d.Compile(doc)
+}
+
+// checkSameRules: the same rules with the same terms apply to everybody.
+func checkSameRules(t *testing.T, got, want *policy.Set) {
+	t.Helper()
+	if got.Version() != want.Version() || got.Number() != want.Number() || got.Len() != want.Len() {
+		t.Fatalf("version %s, number %d, %d rules, want %s, %d, %d", got.Version(), got.Number(), got.Len(), want.Version(), want.Number(), want.Len())
+	}
+	if a, b := termsByID(got), termsByID(want); !reflect.DeepEqual(a, b) {
+		t.Fatalf("terms %+v, want %+v", a, b)
+	}
+	tenants := []string{"", "a", "b", "c", "gold", "silver", "nobody"}
+	for id := range endpoint.ID(4) { // 0 is none
+		m := endpoint.Match{ID: id, Status: endpoint.Known}
+		if id == 0 {
+			m.Status = endpoint.UnknownPath
+		}
+		for _, project := range tenants {
+			for _, tier := range tenants {
+				for _, minutes := range []time.Duration{0, 5, 20} {
+					now := time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC).Add(minutes * time.Minute).UnixNano()
+					if a, b := applies(got, now, m, project, tier), applies(want, now, m, project, tier); !slices.Equal(a, b) {
+						t.Fatalf("to %v of %q and %q apply %v, want %v", m, project, tier, a, b)
+					}
+				}
+			}
+		}
+	}
+}
+
+// streamer is a script that shows its rules by and by.
+type streamer struct {
+	script
+	drafts []*policy.Draft
+}
+
+func (s *streamer) LoadInto(ctx context.Context, d *policy.Draft) (policy.Document, string, error) {
+	s.drafts = append(s.drafts, d)
+	doc, version, err := s.Load(ctx)
+	d.Begin(policy.Document{Source: doc.Source, Projects: doc.Projects}, 1)
+	for n := range doc.Rules {
+		d.Read(doc.Rules[:n])
+	}
+	return doc, version, err
+}
+
+// A cache has its first rules compiled while they are read, and later ones
+// afterwards; what it does with those that are wrong does not depend on that.
+func TestCacheDrafts(t *testing.T) {
+	source := &streamer{}
+	c, err := policy.NewCache(policy.CacheOptions{Source: source, Compile: policy.CompileOptions{Endpoints: table(t, "GET /a")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		rules  []policy.Rule
+		limit  int64 // written
+		want   int64 // in force afterwards
+		wrong  string
+		drafts int // so far
+	}{
+		{limit: 0, wrong: "limit is 0", drafts: 1},
+		{limit: 5, rules: []policy.Rule{{Endpoint: "GET /a", Limit: 1}, {Endpoint: "GET /a", Limit: 2}}, wrong: "rules[2]", drafts: 2},
+		{limit: 5, rules: []policy.Rule{{Endpoint: "GET /a", Limit: 1}}, want: 5, drafts: 3},
+		{limit: 6, want: 6, drafts: 3},
+		{limit: -1, want: 6, wrong: "limit is -1", drafts: 3},
+	} {
+		source.set(step.limit, step.rules...)
+		err := c.Reload(t.Context())
+		if (err != nil) != (step.wrong != "") || err != nil && !strings.Contains(err.Error(), step.wrong) {
+			t.Errorf("limit %d: Reload = %v, want %q", step.limit, err, step.wrong)
+		}
+		if got := limitOf(c); got != step.want || len(source.drafts) != step.drafts {
+			t.Errorf("limit %d: in force %d after %d drafts, want %d after %d", step.limit, got, len(source.drafts), step.want, step.drafts)
+		}
+	}
+}
+
+// A panic while rules are compiled is one of whoever waits for them.
+func TestDraftPanicsWhereItIsCompiled(t *testing.T) {
+	o := policy.CompileOptions{Shared: true, Keeps: keepsNothing}
+	doc := policy.Document{Rules: []policy.Rule{{Endpoint: policy.Default, Limit: 1, Scope: policy.Strict}}}
+	d := policy.NewDraft(o)
+	d.Begin(policy.Document{}, 1)
+	d.Read(doc.Rules)
+	defer func() {
+		if r := recover(); fmt.Sprint(r) != "keeps" {
+			t.Errorf("Compile recovers %v, want the panic of Keeps", r)
+		}
+	}()
+	d.Compile(doc)
+	t.Error("Compile returned, want a panic")
+}
+
+func keepsNothing(rate.Shape) error { panic("keeps") }
