@@ -34,7 +34,7 @@ type database struct {
 }
 
 var (
-	_ policy.Source   = (*database)(nil)
+	_ policy.Streamer = (*database)(nil)
 	_ policy.Numberer = (*database)(nil)
 	_ rules.Store     = (*database)(nil)
 )
@@ -140,6 +140,14 @@ func (d *database) Load(ctx context.Context) (policy.Document, string, error) {
 		return policy.Document{}, "", err
 	}
 	return s.Load(ctx)
+}
+
+func (d *database) LoadInto(ctx context.Context, draft *policy.Draft) (policy.Document, string, error) {
+	s, err := d.get(ctx)
+	if err != nil {
+		return policy.Document{}, "", err
+	}
+	return s.LoadInto(ctx, draft)
 }
 
 // NumberOf asks nobody who could not be opened: the rules are of no version then.

@@ -68,7 +68,7 @@ func (s *Store) Approve(ctx context.Context, id string, g Grant) (r LimitRequest
 		if r, err = s.openIn(ctx, tx, id, "", now); err != nil {
 			return err
 		}
-		doc, err := s.readDocument(ctx, tx)
+		doc, err := s.readDocument(ctx, tx, nil)
 		if err != nil {
 			return err
 		}

@@ -188,7 +188,7 @@ func (s *Store) at(ctx context.Context, tx *tx, version int64) (policy.Document,
 	if err != nil {
 		return policy.Document{}, err
 	}
-	doc, err := s.readDocument(ctx, tx)
+	doc, err := s.readDocument(ctx, tx, nil)
 	if err == nil {
 		err = walkBack(&doc, since)
 	}

@@ -10,8 +10,9 @@ import (
 	"github.com/headgate-io/headgate/policy"
 )
 
-// allRules reads all policies in the order of their rows.
-func (s *Store) allRules(ctx context.Context, tx *tx) ([]policy.Rule, error) {
+// allRules reads all policies in the order of their rows. It tells the draft of
+// doc, which may be nil, of rules as they come.
+func (s *Store) allRules(ctx context.Context, tx *tx, doc policy.Document, draft *policy.Draft) ([]policy.Rule, error) {
 	var about int64
 	if err := tx.QueryRowContext(ctx, tx.dialect.about).Scan(&about); err != nil {
 		return nil, err
@@ -22,7 +23,10 @@ func (s *Store) allRules(ctx context.Context, tx *tx) ([]policy.Rule, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := plain{store: s, row: r, wide: wide, rules: make([]policy.Rule, 0, about), projects: newRecent(int(about))}
+	p := plain{
+		store: s, row: r, wide: wide, rules: make([]policy.Rule, 0, about), projects: newRecent(int(about)),
+		doc: doc, draft: draft,
+	}
 	r.texts = newRecent(int(about))
 	switch done, err := p.readFast(ctx, tx); {
 	case err != nil:
@@ -69,6 +73,23 @@ type plain struct {
 	rules []policy.Rule // that were read
 
 	projects recent
+
+	doc   policy.Document // without rules
+	draft *policy.Draft   // is told of rules; may be nil
+}
+
+// begin forgets what was read.
+func (p *plain) begin() {
+	p.draft.Begin(p.doc, cap(p.rules)) // from here on nobody else looks at rules
+	p.rules = p.rules[:0]
+}
+
+// add takes the next rule. Those before it are final.
+func (p *plain) add(rule policy.Rule) {
+	p.rules = append(p.rules, rule)
+	if len(p.rules)%lookUp == 0 {
+		p.draft.Read(p.rules)
+	}
 }
 
 // rule reads a row of plainColumns. It reports false if a value is not as it
@@ -110,13 +131,13 @@ func (p *plain) wider(id int64) *policy.Rule {
 
 // read reads the rows in order, and reports what is wrong in them.
 func (p *plain) read(ctx context.Context, tx *tx) error {
-	p.rules = p.rules[:0]
+	p.begin()
 	return p.store.scanRules(ctx, tx, p.row, plainColumns, "ORDER BY rowid", nil, func(id int64) {
 		rule, ok := p.rule(p.row, id)
 		if !ok {
 			rule = p.row.rule()
 		}
-		p.rules = append(p.rules, rule)
+		p.add(rule)
 	})
 }
 
@@ -137,26 +158,28 @@ func (p *plain) readFast(ctx context.Context, tx *tx) (done bool, err error) {
 // numbers, so these are left out: a column less of four.
 func (p *plain) readNarrow(ctx context.Context, tx *tx) (done bool, err error) {
 	r, sound := p.row, true
+	p.begin()
 	err = tx.each(ctx, "SELECT endpoint, project_id, rps_limit FROM policies ORDER BY rowid", nil, r.cells[1:4], func() {
 		rule, ok := p.rule(r, 0)
 		sound = sound && ok
-		p.rules = append(p.rules, rule)
+		p.add(rule)
 	})
 	return sound, err
 }
 
 // readWire reads rows as they lie in PostgreSQL's table, and puts them in order.
 func (p *plain) readWire(ctx context.Context, tx *tx) (done bool, err error) {
+	p.begin()
 	ids, sound, ordered := make([]int64, 0, cap(p.rules)), true, true
 	can, err := tx.eachWire(ctx, "SELECT "+plainColumns+" FROM policies", func(w wire) {
 		ordered = ordered && (len(ids) == 0 || ids[len(ids)-1] < w.id)
 		ids = append(ids, w.id)
 		if known := p.wider(w.id); known != nil {
-			p.rules = append(p.rules, *known)
+			p.add(*known)
 			return
 		}
 		sound = sound && len(w.endpoint) > 0 && w.limit > 0
-		p.rules = append(p.rules, policy.Rule{
+		p.add(policy.Rule{
 			Endpoint: p.row.texts.text(w.endpoint), Project: p.projects.text(w.project), Limit: w.limit, Per: time.Second,
 		})
 	})
@@ -164,6 +187,7 @@ func (p *plain) readWire(ctx context.Context, tx *tx) (done bool, err error) {
 		return false, err
 	}
 	if !ordered {
+		p.draft.Reorder(p.rules)
 		arrange(p.rules, sortSpots(ids))
 	}
 	return true, nil

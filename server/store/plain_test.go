@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/internal/race"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/store"
@@ -55,14 +56,40 @@ func TestLoadReadsWhatTheSlowWayReads(t *testing.T) {
 				want, err := s.ReadSlowly(t.Context())
 				must(t, err)
 				for name, s := range map[string]*store.Store{"first": d.open(t), "later": s} {
-					doc, _, err := s.Load(t.Context())
+					draft := policy.NewDraft(compiled(t))
+					doc, _, err := s.LoadInto(t.Context(), draft)
 					must(t, err)
+					checkDraft(t, draft, doc)
 					if !slices.Equal(doc.Rules, want) {
 						t.Fatalf("after %q, the %s Load = %d rules, want the %d of the slow way%s", change, name, len(doc.Rules), len(want), firstDifference(doc.Rules, want))
 					}
 				}
 			}
 		})
+	}
+}
+
+// compiled is how the rules of this file are compiled: some of their endpoints are known.
+func compiled(t testing.TB) policy.CompileOptions {
+	t.Helper()
+	var templates []endpoint.Template
+	for i := range 990 {
+		known, err := endpoint.ParseTemplate(fmt.Sprintf("GET /v1/r%d/{id}", i))
+		must(t, err)
+		templates = append(templates, known)
+	}
+	endpoints, err := endpoint.Compile(templates, endpoint.Profile{})
+	must(t, err)
+	return policy.CompileOptions{Endpoints: endpoints, Now: time.Unix(1_800_000_000, 0)}
+}
+
+// checkDraft: what was compiled while it was read is what is compiled of the whole.
+func checkDraft(t *testing.T, draft *policy.Draft, doc policy.Document) {
+	t.Helper()
+	want, wantProblems := policy.Compile(doc, compiled(t))
+	got, problems := draft.Compile(doc)
+	if got == nil || want == nil || got.Version() != want.Version() || got.Len() != want.Len() || !reflect.DeepEqual(problems, wantProblems) {
+		t.Errorf("compiled while it was read, %d rules are %v with\n%v\nwant %v with\n%v", len(doc.Rules), got != nil, problems, want != nil, wantProblems)
 	}
 }
 
@@ -90,7 +117,7 @@ func TestLoadReportsWhatTheSlowWayReports(t *testing.T) {
 			run(t, shell, "UPDATE policies SET rps_limit = -7 WHERE rowid IN (5, 7000, 10499)")
 			_, want := s.ReadSlowly(t.Context())
 			for name, s := range map[string]*store.Store{"first": d.open(t), "later": s} {
-				_, _, err := s.Load(t.Context())
+				_, _, err := s.LoadInto(t.Context(), policy.NewDraft(compiled(t)))
 				if err == nil || want == nil || err.Error() != want.Error() {
 					t.Errorf("the %s Load = %v\nwant %v", name, err, want)
 				}

@@ -53,7 +53,7 @@ func (p *plan) setTier(project, before, tier string) {
 
 // planAll compares an edit with all that is there.
 func (s *Store) planAll(ctx context.Context, tx *tx, e Edit) (plan, error) {
-	before, err := s.readDocument(ctx, tx)
+	before, err := s.readDocument(ctx, tx, nil)
 	if isProblem(err) && e.Replace {
 		return s.planAnew(ctx, tx, e)
 	}

@@ -15,15 +15,20 @@ import (
 )
 
 // readDocument reads all policies and projects. Everything that is wrong with
-// their values is reported at once.
-func (s *Store) readDocument(ctx context.Context, tx *tx) (policy.Document, error) {
-	rules, err := s.allRules(ctx, tx)
+// their values is reported at once. The draft, which may be nil, is told of rules
+// as they come.
+func (s *Store) readDocument(ctx context.Context, tx *tx, draft *policy.Draft) (policy.Document, error) {
 	tiers, errProjects := s.queryProjects(ctx, tx)
+	if errProjects != nil && !isProblem(errProjects) {
+		return policy.Document{}, errProjects
+	}
+	doc, err := policy.Document{Projects: tiers, Source: s.Path()}, error(nil)
+	doc.Rules, err = s.allRules(ctx, tx, doc, draft)
 	if err := errors.Join(err, errProjects); err != nil {
 		return policy.Document{}, err
 	}
-	number, err := s.versionOf(ctx, tx)
-	return policy.Document{Rules: rules, Projects: tiers, Source: s.Path(), Number: number}, err
+	doc.Number, err = s.versionOf(ctx, tx)
+	return doc, err
 }
 
 // Almost all rules have the default in every column but three. The width of

@@ -70,7 +70,7 @@ type engine interface {
 	close() error
 }
 
-var _ policy.Source = (*Store)(nil)
+var _ policy.Streamer = (*Store)(nil)
 
 // Path reports what the database is called: of a file its path, absolute, and
 // of a server its URL without what is secret in it.
@@ -113,12 +113,18 @@ func (s *Store) version(ctx context.Context) (string, error) {
 // Load reads all policies and projects as they are at one moment, and a version
 // that is not newer. It is policy.Source's.
 func (s *Store) Load(ctx context.Context) (doc policy.Document, version string, err error) {
+	return s.LoadInto(ctx, nil)
+}
+
+// LoadInto is Load, and tells a Draft of the rules while it reads. It is
+// policy.Streamer's.
+func (s *Store) LoadInto(ctx context.Context, d *policy.Draft) (doc policy.Document, version string, err error) {
 	if s.table != nil {
 		return s.table.load(ctx)
 	}
 	s.numberSoon(ctx)
 	version, err = s.db.load(ctx, func(tx *tx) (err error) {
-		doc, err = s.readDocument(ctx, tx)
+		doc, err = s.readDocument(ctx, tx, d)
 		return err
 	})
 	if err != nil {
