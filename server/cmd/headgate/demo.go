@@ -8,6 +8,7 @@ import (
 	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
 
+	"github.com/headgate-io/headgate/server/collector"
 	"github.com/headgate-io/headgate/server/demo"
 )
 
@@ -30,7 +31,7 @@ in a temporary folder and goes away at the end.`,
 			if f, ok := o.Out.(*os.File); ok {
 				o.Terminal = isatty.IsTerminal(f.Fd())
 			}
-			relaxCollector()
+			collector.Relax()
 			return demo.Run(cmd.Context(), o)
 		},
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/headgate-io/headgate/server/collector"
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/daemon"
 )
@@ -37,7 +38,7 @@ them. Relative paths are relative to the working directory.`,
 			if err != nil {
 				return err
 			}
-			relaxCollector()
+			collector.Relax()
 			d, err := daemon.Start(cmd.Context(), c, daemon.Options{
 				Log: newLog(cmd.ErrOrStderr(), c.Log), Version: programVersion(),
 			})

@@ -1,4 +1,4 @@
-package main
+package collector
 
 import (
 	"runtime"
@@ -19,7 +19,7 @@ func TestGrowth(t *testing.T) {
 func TestCollectorFollows(t *testing.T) {
 	t.Setenv("GOGC", "")
 	t.Setenv("GOMEMLIMIT", "")
-	relaxCollector()
+	Relax()
 	percent := func() uint64 {
 		now := []metrics.Sample{{Name: "/gc/gogc:percent"}}
 		metrics.Read(now)

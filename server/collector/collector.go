@@ -1,4 +1,5 @@
-package main
+// Package collector sets how often the garbage collector of a gateway runs.
+package collector
 
 import (
 	"os"
@@ -23,8 +24,9 @@ const (
 	roomyGarbage = 128 << 20 // bytes, with which nothing is gained any more
 )
 
-// relaxCollector sets how often the collector runs, unless the environment does.
-func relaxCollector() {
+// Relax sets how often the collector runs, from now on and as what is in use
+// changes, unless the environment does.
+func Relax() {
 	if os.Getenv("GOGC") == "" && os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetGCPercent(mostGrowth)
 		(&collected{set: mostGrowth}).watch()
