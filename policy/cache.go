@@ -38,7 +38,8 @@ type Numberer interface {
 
 // Progress tells the Cache that waits for a Load that it gets on. A Source whose
 // Load may take long calls it with the context of that Load now and then, as
-// from row to row: one that is silent for CacheOptions.Timeout is given up.
+// from row to row: one that is silent for CacheOptions.Timeout is given up. While
+// rules are in force it may wait for a millisecond, so that requests go first.
 // Elsewhere it does nothing.
 func Progress(ctx context.Context) { live.Progress(ctx) }
 

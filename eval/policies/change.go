@@ -56,7 +56,8 @@ func (p plan) measureChange() (found Change, err error) {
 	})
 	defer loops.Wait()
 	defer stop()
-	var spent []float64
+	var took spent
+	most := time.Duration(0)
 	for i := range p.changes {
 		time.Sleep(rand.N(refresh))
 		limit := int64(roomy) + 1000*int64(i+1)
@@ -67,10 +68,12 @@ func (p plan) measureChange() (found Change, err error) {
 		if err := g.awaitLimit(limit); err != nil {
 			return found, errors.Join(err, errors.New(g.rules.Status().LastError))
 		}
-		spent = append(spent, float64(time.Since(begin)))
+		d := time.Since(begin)
+		took.add(d)
+		most = max(most, d)
 	}
-	t := times(spent)
-	return Change{t.P50 / 1000, t.P99 / 1000, spent[len(spent)-1] / 1e6, len(spent)}, nil
+	t := took.times()
+	return Change{t.P50 / 1000, t.P99 / 1000, ms(most), t.Samples}, nil
 }
 
 // awaitLimit asks for decisions until one is made under a limit.

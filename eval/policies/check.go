@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
-	"slices"
 	"sync"
 	"time"
 
@@ -16,16 +15,11 @@ import (
 	"github.com/headgate-io/headgate/policy"
 )
 
-// Check is what requests notice of reloads, in one process.
+// Check is what the requests of one process notice: while nothing else goes on; while another process loads the same rules again and again, so
+// that the machine is as busy and this process does nothing for it; and while this one loads them.
 type Check struct {
-	Quiet, Reloading Times
-	Reloads          int
-}
-
-// Times are percentiles of one decision, in microseconds.
-type Times struct {
-	P50, P99, P999 float64
-	Samples        int
+	Quiet, Beside, Reloading Times
+	Reloads                  int
 }
 
 // gateway is a limiter over the rules of a database.
@@ -114,63 +108,67 @@ func (g *gateway) requests() []headgate.Request {
 	return requests
 }
 
-// measureCheck times every decision of one caller after the other, in phases in which nothing else goes on and in phases in which the rules
-// are loaded again and again.
+// measureCheck times every decision of one caller after the other, in phases of each kind in turn.
 func (p plan) measureCheck() (found Check, err error) {
 	g, err := p.newGateway(policy.CacheOptions{})
 	if err != nil {
 		return found, err
 	}
 	defer func() { err = errors.Join(err, g.close()) }()
+	var warm, quiet, beside, reloading spent
 	requests := g.requests()
-	p.decide(g, requests, p.phase, nil) // as after some time of running
-	var quiet, reloading []float64
+	decide := func(into *spent) func() error { return func() error { return p.decide(g, requests, into) } }
+	if err := decide(&warm)(); err != nil { // as after some time of running
+		return found, err
+	}
 	for range p.phases {
-		if quiet, err = p.decide(g, requests, p.phase, quiet); err != nil {
-			return found, err
-		}
-		stop, failed := make(chan struct{}), error(nil)
-		var loader sync.WaitGroup
-		loader.Go(func() {
-			for failed == nil {
-				select {
-				case <-stop:
-					return
-				default:
-					failed = g.rules.Reload(ctx)
-					found.Reloads++
-				}
-			}
-		})
-		reloading, err = p.decide(g, requests, p.phase, reloading)
-		close(stop)
-		loader.Wait()
+		err := errors.Join(decide(&quiet)(), p.besideLoads(decide(&beside)))
+		n, failed := g.duringLoads(decide(&reloading))
 		if err := errors.Join(err, failed); err != nil {
 			return found, err
 		}
+		found.Reloads += n
 	}
-	found.Quiet, found.Reloading = times(quiet), times(reloading)
+	found.Quiet, found.Beside, found.Reloading = quiet.times(), beside.times(), reloading.times()
 	return found, nil
 }
 
-// decide makes decisions for some time and appends how long each took, in nanoseconds.
-func (p plan) decide(g *gateway, requests []headgate.Request, during time.Duration, spent []float64) ([]float64, error) {
-	begin := time.Now()
-	last := time.Duration(0)
-	for i := 0; last < during; i++ {
-		decision := g.limiter.Check(ctx, requests[i&(len(requests)-1)])
-		now := time.Since(begin)
-		spent, last = append(spent, float64(now-last)), now
-		if !decision.Allowed || decision.Principal.Kind != identity.APIKey {
-			return spent, fmt.Errorf("a decision is %v of %v, want allowed of an API key", decision.Reason, decision.Principal)
-		}
-		last = time.Since(begin) // what append took is nobody's
-	}
-	return spent, nil
+// duringLoads runs do while the rules are loaded again and again, and reports how often.
+func (g *gateway) duringLoads(do func() error) (loads int, err error) {
+	stop, failed := make(chan struct{}), error(nil)
+	var loader sync.WaitGroup
+	loader.Go(func() { loads, failed = g.load(stop) })
+	err = do()
+	close(stop)
+	loader.Wait()
+	return loads, errors.Join(err, failed)
 }
 
-func times(spent []float64) Times {
-	slices.Sort(spent)
-	at := func(share float64) float64 { return spent[min(len(spent)-1, int(share*float64(len(spent))))] / 1000 }
-	return Times{at(0.50), at(0.99), at(0.999), len(spent)}
+// load loads the rules again and again until it is told to stop, and reports how often.
+func (g *gateway) load(stop <-chan struct{}) (loads int, err error) {
+	for ; err == nil; loads++ {
+		select {
+		case <-stop:
+			return loads, nil
+		default:
+			err = g.rules.Reload(ctx)
+		}
+	}
+	return loads, err
+}
+
+// decide makes decisions for a phase, and notes how long each took.
+func (p plan) decide(g *gateway, requests []headgate.Request, into *spent) error {
+	begin := time.Now()
+	last := time.Duration(0)
+	for i := 0; last < p.phase; i++ {
+		decision := g.limiter.Check(ctx, requests[i&(len(requests)-1)])
+		now := time.Since(begin)
+		into.add(now - last)
+		if !decision.Allowed || decision.Principal.Kind != identity.APIKey {
+			return fmt.Errorf("a decision is %v of %v, want allowed of an API key", decision.Reason, decision.Principal)
+		}
+		last = time.Since(begin) // what the note took is nobody's
+	}
+	return nil
 }

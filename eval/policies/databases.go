@@ -63,24 +63,32 @@ func (p plan) makeDatabases(stderr io.Writer) (made []database, stop func(), err
 	if err := errors.Join(err, err2); err != nil {
 		return nil, nil, err
 	}
+	kinds := []string{sqlite, postgreSQL, mariaDB}
 	for _, n := range p.sizes() {
-		for _, kind := range []string{sqlite, postgreSQL, mariaDB} {
-			d := database{Kind: kind, Rules: n, DSN: "sqlite:" + filepath.Join(dir, fmt.Sprint(n, ".db"))}
-			switch kind {
+		some := make([]database, len(kinds))
+		err := together(len(kinds), func(i int) (err error) {
+			d := database{Kind: kinds[i], Rules: n, DSN: "sqlite:" + filepath.Join(dir, fmt.Sprint(n, ".db"))}
+			switch d.Kind {
 			case postgreSQL:
 				_, d.DSN, err = postgres.Database(ctx)
 			case mariaDB:
 				_, d.DSN, err = maria.Database(ctx)
 			}
 			if err != nil {
-				return nil, nil, err
+				return err
 			}
+			begun := time.Now()
 			if err := d.fill(); err != nil {
-				return nil, nil, fmt.Errorf("fill %v: %w", d, err)
+				return fmt.Errorf("fill %v: %w", d, err)
 			}
-			fmt.Fprintf(stderr, "filled %v\n", d)
-			made = append(made, d)
+			fmt.Fprintf(stderr, "filled %v in %v\n", d, time.Since(begun).Round(time.Second))
+			some[i] = d
+			return nil
+		})
+		if err != nil {
+			return nil, nil, err
 		}
+		made = append(made, some...)
 	}
 	return made, stop, nil
 }

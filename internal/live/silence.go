@@ -36,14 +36,34 @@ func (v *Value[D, T]) ask(ctx context.Context, f func(context.Context) error) er
 	defer cancel(nil)
 	bound := time.AfterFunc(v.o.Timeout, func() { cancel(silent(v.o.Timeout)) })
 	defer bound.Stop()
+	rests := time.Now()
 	asking = WithProgress(asking, func() {
-		if bound.Stop() { // else it is too late
-			bound.Reset(v.o.Timeout)
+		if !bound.Stop() {
+			return // it is too late
 		}
+		if v.current.Load() != nil && time.Since(rests) >= rest {
+			pause(asking, rest)
+			rests = time.Now()
+		}
+		bound.Reset(v.o.Timeout)
 	})
 	err := safely(func() error { return f(asking) })
 	if cause := context.Cause(asking); err != nil && cause != nil && ctx.Err() == nil {
 		return cause // and not that somebody has cancelled it
 	}
 	return err
+}
+
+// rest is how long a load is silent after it has worked for as long. While a value
+// is in force nobody waits for the next one, and whoever uses it needs the
+// processors; and a server that sends in small pieces has sent many meanwhile, so
+// that nobody is woken up for each.
+const rest = time.Millisecond
+
+// pause waits, or until nobody asks any more.
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
 }

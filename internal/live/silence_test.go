@@ -72,3 +72,45 @@ func TestStoppedLoadIsNotSilent(t *testing.T) {
 		}
 	})
 }
+
+// A load rests for as long as it works while a value is in force, and never before;
+// the end of whoever asks ends the rest too.
+func TestLaterLoadsRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ms = time.Millisecond
+		source := fixed("", "1")
+		work := []time.Duration{}
+		source.load = func(ctx context.Context) (string, string, error) {
+			for _, d := range work {
+				time.Sleep(d)
+				live.Progress(ctx)
+			}
+			return "loaded", "1", ctx.Err()
+		}
+		v := value(t, options(source))
+		for _, tt := range []struct {
+			name string
+			load func(context.Context) error
+			work []time.Duration
+			took time.Duration
+		}{
+			{"first", v.Start, []time.Duration{ms, 3 * ms, ms}, 5 * ms},
+			{"later", v.Reload, []time.Duration{ms, 3 * ms, ms}, 5*ms + 3*ms},
+			{"in small pieces", v.Reload, []time.Duration{ms / 4, ms / 4, ms / 4, ms / 4, ms / 2}, 3*ms/2 + ms},
+			{"later, of a slow source", v.Reload, []time.Duration{20 * time.Second, 29 * time.Second}, 49*time.Second + 2*ms},
+		} {
+			work = tt.work
+			began := time.Now()
+			if err := tt.load(t.Context()); err != nil || time.Since(began) != tt.took {
+				t.Errorf("%s: %v after %v, want it loaded after %v", tt.name, err, time.Since(began), tt.took)
+			}
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		work = []time.Duration{ms}
+		time.AfterFunc(ms+ms/2, stop)
+		began := time.Now()
+		if err := v.Reload(ctx); err == nil || time.Since(began) != ms+ms/2 {
+			t.Errorf("stopped while it rests: %v after %v, want an error after 1.5ms", err, time.Since(began))
+		}
+	})
+}
