@@ -98,7 +98,7 @@ algorithms: ## measure what each algorithm admits at worst, into docs/algorithms
 overhead: ## time every stage inside a running process, write docs/benchmarks/overhead.md (a minute)
 	cd eval && go run ./overhead
 
-policies: ## measure loading, look-up and changes of rules, write docs/benchmarks/policies.md (ten minutes)
+policies: ## measure loading, look-up and changes of rules, write docs/benchmarks/policies.md (at most eight minutes)
 	cd eval && go run ./policies
 
 rivals: ## measure other Go limiters beside this one, write docs/benchmarks/rivals.md (some minutes)

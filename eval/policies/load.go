@@ -1,15 +1,16 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"runtime"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/store"
 )
 
 // Load is what it takes to bring rules into force, in one process.
@@ -34,6 +35,23 @@ func (d database) reloads() int {
 	return 5
 }
 
+// timed is a database that notes when a load of it began and when the last rule was read.
+type timed struct {
+	*store.Store
+	began, read time.Time
+}
+
+func (t *timed) Load(ctx context.Context) (policy.Document, string, error) {
+	return t.LoadInto(ctx, nil)
+}
+
+func (t *timed) LoadInto(ctx context.Context, d *policy.Draft) (policy.Document, string, error) {
+	t.began = time.Now()
+	doc, version, err := t.Store.LoadInto(ctx, d)
+	t.read = time.Now()
+	return doc, version, err
+}
+
 func (p plan) measureLoad() (l Load, err error) {
 	endpoints, err := table()
 	if err != nil {
@@ -44,54 +62,42 @@ func (p plan) measureLoad() (l Load, err error) {
 		return l, err
 	}
 	defer s.Close()
-	o := policy.CompileOptions{Endpoints: endpoints}
-	var set *policy.Set
-	// As policy.Cache does: the first rules are compiled while others are read, and later ones afterwards.
-	load := func() (read, all time.Duration, err error) {
-		var draft *policy.Draft
-		if o.Previous = set; set == nil {
-			draft = policy.NewDraft(o)
+	source := &timed{Store: s}
+	rules, err := policy.NewCache(policy.CacheOptions{Source: source, Compile: policy.CompileOptions{Endpoints: endpoints}})
+	if err != nil {
+		return l, err
+	}
+	load := func(how func(context.Context) error) (time.Duration, error) {
+		if err := how(ctx); err != nil {
+			return 0, err
 		}
-		begin := time.Now()
-		doc, _, err := s.LoadInto(ctx, draft)
-		read = time.Since(begin)
-		if err != nil {
-			return 0, 0, err
+		all := time.Since(source.began)
+		if n := rules.Set().Len(); n != p.at.Rules {
+			return 0, fmt.Errorf("%d rules are in force", n)
 		}
-		var problems policy.Problems
-		if draft != nil {
-			set, problems = draft.Compile(doc)
-		} else {
-			set, problems = policy.Compile(doc, o)
-		}
-		if set == nil || set.Len() != p.at.Rules {
-			return 0, 0, fmt.Errorf("%d rules compile with %v", len(doc.Rules), problems.Err())
-		}
-		return read, time.Since(begin), nil
+		return all, nil
 	}
 	before := heap()
 	l.Idle = resident("VmRSS")
 	used := processor()
-	read, all, err := load()
+	first, err := load(rules.Start)
 	l.Processor = ms(processor() - used)
 	if err != nil {
 		return l, err
 	}
-	l.Read, l.Force = ms(read), ms(all)
+	l.Force, l.Read = ms(first), ms(source.read.Sub(source.began))
 	l.Peak = resident("VmHWM")
-	o.Previous = nil
 	l.Bytes = float64(heap()-before) / float64(p.at.Rules)
 	var again []float64
 	for range p.at.reloads() {
-		_, all, err := load()
+		later, err := load(rules.Reload)
 		if err != nil {
 			return l, err
 		}
-		again = append(again, ms(all))
+		again = append(again, ms(later))
 	}
-	slices.Sort(again)
-	l.Again = again[len(again)/2]
-	runtime.KeepAlive(set)
+	l.Again = median(again)
+	runtime.KeepAlive(rules)
 	return l, nil
 }
 
