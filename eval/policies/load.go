@@ -86,7 +86,7 @@ func (p plan) measureLoad() (l Load, err error) {
 		return l, err
 	}
 	l.Force, l.Read = ms(first), ms(source.read.Sub(source.began))
-	l.Peak = resident("VmHWM")
+	l.Peak = max(l.Idle, resident("VmHWM")) // the kernel counts both in steps, each its own
 	l.Bytes = float64(heap()-before) / float64(p.at.Rules)
 	var again []float64
 	for range p.at.reloads() {
