@@ -76,13 +76,7 @@ func Compile(doc Document, o CompileOptions) (*Set, Problems) {
 
 // Lint reports what Compile would, and besides what it leaves out: notes, and
 // what the document accepts.
-func Lint(doc Document, o CompileOptions) Problems {
-	c := newCompiler(doc, o, len(doc.Rules))
-	c.read(doc.Rules)
-	c.finish()
-	c.advise()
-	return c.problems.done()
-}
+func Lint(doc Document, o CompileOptions) Problems { return LintRest(doc, o, nil) }
 
 // LintRest is Lint of a document of which found is wrong already: what it is
 // about could not be read. Rules that a problem in found is about are looked at
