@@ -86,7 +86,9 @@ type CacheOptions struct {
 
 // Cache keeps a Set fresh from a Source. A document that does not load, has an
 // error or came back empty, when it was not, changes nothing: the last good
-// Set stays, and Status and one log line say why. It is safe for concurrent
+// Set stays, and Status and one log line say why. That holds for the last good
+// copy too, when a process starts. An empty document is believed if its source
+// says that somebody meant it: see Document.Cleared. It is safe for concurrent
 // use.
 type Cache struct {
 	value *live.Value[drafted, Set]
@@ -126,7 +128,8 @@ func NewCache(o CacheOptions) (*Cache, error) {
 			doc, err := decodeCopy(data)
 			return drafted{Document: doc}, err
 		},
-		Empty: func(d drafted) bool { return len(d.Rules) == 0 },
+		Empty:   func(d drafted) bool { return len(d.Rules) == 0 },
+		Emptied: func(d drafted, current *Set) error { return o.emptied(d.Document, current) },
 		Confirmed: func(ctx context.Context, version string, set *Set) error {
 			return set.askNumber(ctx, o.Source, version)
 		},
@@ -146,6 +149,28 @@ func NewCache(o CacheOptions) (*Cache, error) {
 		return nil, fmt.Errorf("policy cache: %w", err)
 	}
 	return c, nil
+}
+
+// emptied says why a document without rules does not replace those there are. A
+// version by which somebody cleared the rules is of the same history only if it
+// is newer: an older one comes from a backup, or another database.
+func (o *CacheOptions) emptied(d Document, current *Set) error {
+	if d.Cleared > 0 && (current == nil || d.Cleared > current.Number()) {
+		o.Log.Warn("policies: somebody deleted the last rule, so no request has a limit any more", "version", d.Cleared)
+		return nil
+	}
+	way := "a new start"
+	if o.LastGood != "" {
+		way = o.LastGood + " removed and a new start"
+	}
+	return fmt.Errorf("%sthe document is empty now, which is taken for an accident: want the rules back, or, if there should be none, %s", at(d.Source), way)
+}
+
+func at(source string) string {
+	if source == "" {
+		return ""
+	}
+	return source + ": "
 }
 
 // askNumber asks for the Number of a Set that has none.
@@ -216,6 +241,7 @@ type Status struct {
 	CheckedAt time.Time     // when the source last confirmed it; zero if never
 	Stale     time.Duration // since CheckedAt, or the age of the copy on disk
 	FromDisk  bool          // the rules in force are the last good copy
+	Emptied   bool          // the source had no rules when it last answered, and is not believed
 	Failures  uint64        // looks, loads and compilations that failed
 	LastError string        // empty once a later look succeeded
 	CopyError string        // why the last good copy could not be written
@@ -228,7 +254,7 @@ func (c *Cache) Status() Status {
 	s := c.value.Status()
 	status := Status{
 		Version: s.Version, LoadedAt: s.LoadedAt, CheckedAt: s.CheckedAt, Stale: s.Stale,
-		FromDisk: s.FromDisk, Failures: s.Failures, LastError: s.LastError, CopyError: s.CopyError,
+		FromDisk: s.FromDisk, Emptied: s.Emptied, Failures: s.Failures, LastError: s.LastError, CopyError: s.CopyError,
 	}
 	if set := c.Set(); set != nil {
 		status.Rules, status.Number = set.Len(), set.Number()
@@ -292,6 +318,9 @@ func encodeCopy(d Document) ([]byte, error) {
 	}
 	return append(bytes.TrimSuffix(data, []byte(",")), "]}"...), nil
 }
+
+// LastGood reads the last good copy of a Cache.
+func LastGood(path string) (Document, error) { return live.ReadCopy(path, decodeCopy) }
 
 func decodeCopy(data []byte) (Document, error) {
 	var saved savedDocument

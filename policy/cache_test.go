@@ -137,6 +137,54 @@ func TestCacheFollowsItsSource(t *testing.T) {
 	})
 }
 
+// TestClearedOnPurpose: rules that somebody deleted by a newer version than that
+// in force are gone, also if that was while no process ran. What an older version
+// says is of a backup, or of another database.
+func TestClearedOnPurpose(t *testing.T) {
+	for _, c := range []struct {
+		name            string
+		number, cleared int64 // of the rules, and of the version that cleared them
+		want            int   // rules in force then
+	}{
+		{"by accident", 3, 0, 2},
+		{"on purpose", 3, 4, 0},
+		{"in another history", 3, 2, 2},
+		{"by the version in force", 3, 3, 2},
+		{"the rules had no number yet", 0, 1, 0},
+	} {
+		for _, running := range []bool{true, false} {
+			source, path := &script{}, filepath.Join(t.TempDir(), "copy")
+			source.set(10)
+			source.doc.Number = c.number
+			start := func() *policy.Cache {
+				cache, err := policy.NewCache(policy.CacheOptions{Source: source, LastGood: path})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := cache.Start(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				return cache
+			}
+			cache := start()
+			source.empty()
+			source.doc.Cleared = c.cleared
+			if running {
+				_ = cache.Reload(t.Context()) // the error is in the status
+			} else {
+				cache = start()
+			}
+			s := cache.Status()
+			if s.Rules != c.want || s.Emptied != (c.want > 0) || s.Emptied && !strings.Contains(s.LastError, path+" removed and a new start") {
+				t.Errorf("%s, running %v: %+v, want %d rules", c.name, running, s, c.want)
+			}
+			if kept, err := policy.LastGood(path); err != nil || len(kept.Rules) != c.want {
+				t.Errorf("%s, running %v: the last good copy has %d rules, %v, want %d", c.name, running, len(kept.Rules), err, c.want)
+			}
+		}
+	}
+}
+
 func TestCacheStatus(t *testing.T) {
 	source := &script{}
 	source.set(10)

@@ -131,6 +131,7 @@ type Document struct {
 	Projects map[string]string // project → its tier
 	Source   string            // where it came from, for messages; may be empty
 	Number   int64             // its version, where the source numbers them; 0 is unknown
+	Cleared  int64             // the version by which somebody removed the last rule on purpose; 0 if there are rules, or nobody did
 	Ignore   []Ignore          // what Lint and Compile may find and nobody need mend
 }
 

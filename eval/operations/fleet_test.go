@@ -25,15 +25,27 @@ const soon = 20 * time.Second
 // administrator.
 func onPostgres(t *testing.T) (dsn string, shell *sql.DB) {
 	t.Helper()
-	server, err := storetest.Postgres()
+	return databaseOn(t, startServer(t, storetest.Postgres))
+}
+
+// startServer starts a database server that ends with the test.
+func startServer(t *testing.T, start func() (*storetest.Server, error)) *storetest.Server {
+	t.Helper()
+	server, err := start()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		if err := server.Stop(); err != nil {
-			t.Errorf("stop PostgreSQL: %v", err)
+			t.Errorf("stop the database: %v", err)
 		}
 	})
+	return server
+}
+
+// databaseOn makes a database, and what opens it as the administrator.
+func databaseOn(t *testing.T, server *storetest.Server) (dsn string, shell *sql.DB) {
+	t.Helper()
 	name, dsn, err := server.Database(t.Context())
 	if err != nil {
 		t.Fatal(err)

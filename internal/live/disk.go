@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 )
@@ -27,15 +28,39 @@ func (v *Value[D, T]) saveCopy(doc D) error {
 	})
 }
 
+// ReadCopy reads the document that a Value keeps in a file.
+func ReadCopy[D any](path string, decode func([]byte) (D, error)) (doc D, err error) {
+	data, err := readFile(path)
+	if err != nil {
+		return doc, err
+	}
+	if doc, err = decode(data); err != nil {
+		err = fmt.Errorf("%s: %w", path, err)
+	}
+	return doc, err
+}
+
+// compareWithCopy puts the kept document in force before an empty one is: what
+// was emptied while no process ran is emptied all the same.
+func (v *Value[D, T]) compareWithCopy(doc D) error {
+	if v.o.LastGood == "" || v.current.Load() != nil || !v.o.Empty(doc) {
+		return nil
+	}
+	err := v.loadCopy()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // there never was one, or somebody means to begin anew
+	}
+	if err != nil {
+		return fmt.Errorf("%s: the document is empty, and whether it was before cannot be told, want the last good copy readable, or removed to begin with none: %w", v.o.Name, err)
+	}
+	return nil
+}
+
 // loadCopy puts the kept document in force.
 func (v *Value[D, T]) loadCopy() error {
-	data, err := readFile(v.o.LastGood)
+	doc, err := ReadCopy(v.o.LastGood, v.o.Decode)
 	if err != nil {
 		return err
-	}
-	doc, err := v.o.Decode(data)
-	if err != nil {
-		return fmt.Errorf("%s: %w", v.o.LastGood, err)
 	}
 	if err := v.use(doc, "", true); err != nil {
 		return err

@@ -47,10 +47,14 @@ type Options[D, T any] struct {
 	// nobody is.
 	Confirmed func(ctx context.Context, version string, current *T) error
 
-	// Empty reports whether a document holds nothing. An empty document never
-	// replaces one that was not: that is a source gone wrong far more often
-	// than a wish. Nil means that no document is empty.
+	// Empty reports whether a document holds nothing. An empty document does
+	// not replace one that was not, in force or on disk: that is a source gone
+	// wrong far more often than a wish. Nil means that no document is empty.
 	Empty func(D) bool
+
+	// Emptied says why an empty document is not believed, when current is what
+	// it would replace; nil if somebody meant it. Nil means that none is.
+	Emptied func(doc D, current *T) error
 
 	// Interval is the time between two looks at the version. Shorter notices
 	// changes sooner and asks the source more often. Default 250 ms.
@@ -91,6 +95,7 @@ type Status struct {
 	CheckedAt time.Time // when the source was last asked that confirmed it; zero if never
 	Stale     time.Duration
 	FromDisk  bool   // the document in force is the copy on disk
+	Emptied   bool   // the source was empty when it last answered, and is not believed
 	Failures  uint64 // looks, loads and builds that failed, since the start
 	LastError string // empty once a later look succeeded
 	CopyError string // why the last good document could not be kept on disk; empty once it was
@@ -109,6 +114,7 @@ type Value[D, T any] struct {
 
 	// Only whoever has the turn uses these.
 	refused string          // the version that was at fault last, "" if none
+	because string          // why
 	filled  bool            // the document in force is not empty
 	said    map[string]bool // errors logged since the last success
 }
@@ -142,6 +148,9 @@ func New[D, T any](o Options[D, T]) (*Value[D, T], error) {
 	if o.Empty == nil {
 		o.Empty = func(D) bool { return false }
 	}
+	if o.Emptied == nil {
+		o.Emptied = func(D, *T) error { return errors.New("the document is empty now, want at least one entry") }
+	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -173,16 +182,19 @@ func (v *Value[D, T]) Status() Status {
 	return s
 }
 
-// Start loads the document, or, when that fails, the copy on disk. The error
-// says why there is neither.
+// Start loads the document, or, when that fails or it is empty and the copy on
+// disk is not, that copy. The error says why there is neither.
 func (v *Value[D, T]) Start(ctx context.Context) error {
 	return v.inTurn(ctx, func() error {
+		began := v.current.Load() == nil
 		err := v.load(ctx)
-		if err == nil || v.o.LastGood == "" || v.current.Load() != nil {
+		if err == nil || v.o.LastGood == "" || !began {
 			return err
 		}
-		if diskErr := safely(v.loadCopy); diskErr != nil {
-			return errors.Join(err, fmt.Errorf("%s: last good copy: %w", v.o.Name, diskErr))
+		if v.current.Load() == nil { // else the source is empty, and was compared with the copy
+			if diskErr := safely(v.loadCopy); diskErr != nil {
+				return errors.Join(err, fmt.Errorf("%s: last good copy: %w", v.o.Name, diskErr))
+			}
 		}
 		v.o.Log.Warn("started from the last good copy, because the source failed",
 			"what", v.o.Name, "file", v.o.LastGood, "error", err)
@@ -283,7 +295,8 @@ func (v *Value[D, T]) look(ctx context.Context) error {
 		return v.failed(ctx, fmt.Errorf("%s: look for changes: %w", v.o.Name, err))
 	}
 	if version != "" && version == v.refused {
-		return nil // said so already; not confirmed either
+		v.stillRefused() // logged already; not confirmed either
+		return nil
 	}
 	if version != "" && v.holds(version) {
 		v.succeeded(asked)
@@ -310,16 +323,20 @@ func (v *Value[D, T]) fetch(ctx context.Context, force bool) error {
 	})
 	switch {
 	case err != nil:
-		v.refused = version
-		return v.failed(ctx, fmt.Errorf("%s: load: %w", v.o.Name, err))
+		err = fmt.Errorf("%s: load: %w", v.o.Name, err)
+		v.refuse(version, err)
+		return v.failed(ctx, err)
 	case !force && version == v.refused && version != "":
 		return nil
 	case !force && version != "" && v.holds(version):
 		v.succeeded(asked)
 		return nil
 	}
-	if err := v.use(doc, version, false); err != nil {
-		v.refused = version
+	if err = safely(func() error { return v.compareWithCopy(doc) }); err == nil {
+		err = v.use(doc, version, false)
+	}
+	if err != nil {
+		v.refuse(version, err)
 		return v.failed(ctx, err)
 	}
 	v.lastLoad.Store(int64(time.Since(began)))
@@ -342,7 +359,9 @@ func (v *Value[D, T]) use(doc D, version string, fromDisk bool) error {
 	var built *T
 	err := safely(func() (err error) {
 		if empty = v.o.Empty(doc); empty && v.filled {
-			return errors.New("the document is empty now, want at least one entry")
+			if err := v.o.Emptied(doc, v.current.Load()); err != nil {
+				return emptied{err}
+			}
 		}
 		built, err = v.o.Build(doc, v.current.Load())
 		if err == nil && built == nil {
@@ -362,6 +381,31 @@ func (v *Value[D, T]) use(doc D, version string, fromDisk bool) error {
 	return nil
 }
 
+// emptied is the error about an empty document that is not believed.
+type emptied struct{ error }
+
+func (e emptied) Unwrap() error { return e.error }
+
+// refuse remembers the version of a document at fault, "" if nobody knows it.
+func (v *Value[D, T]) refuse(version string, err error) {
+	v.refused, v.because = version, err.Error()
+	isEmpty := errors.As(err, new(emptied))
+	if !isEmpty && version == "" {
+		return // what the source holds now is unknown
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.status.Emptied = isEmpty
+}
+
+// stillRefused says again why the source's document is not in force: in between,
+// it may have been out of reach.
+func (v *Value[D, T]) stillRefused() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.status.LastError = v.because
+}
+
 // safely makes an error of a panic: sources are other people's code.
 func safely(f func() error) (err error) {
 	defer func() {
@@ -377,7 +421,7 @@ func safely(f func() error) (err error) {
 func (v *Value[D, T]) succeeded(asked time.Time) {
 	v.mu.Lock()
 	recovered := v.status.LastError != ""
-	v.status.CheckedAt, v.status.LastError = asked, ""
+	v.status.CheckedAt, v.status.LastError, v.status.Emptied = asked, "", false
 	v.mu.Unlock()
 	v.refused = ""
 	clear(v.said)

@@ -96,6 +96,7 @@ func checkDatabase(ctx context.Context, r *Report, c config.Config, registry *da
 		return nil
 	}
 	r.add(Finding{Setting: "db", Value: fmt.Sprintf("%s, %d rules, %d API keys", name, len(doc.Rules), len(keys)), Level: OK})
+	checkEmptied(r, c, doc)
 	checkAdmin(r, c, tokens, now)
 	if registry != nil && registry.Table.Len() == 0 {
 		registry = nil // there is no document, which was told
@@ -118,6 +119,24 @@ func checkDatabase(ctx context.Context, r *Report, c config.Config, registry *da
 		r.add(Finding{Setting: "rules", Level: Note, Wrong: fmt.Sprintf("%d warnings", others), Set: "what `headgate policy lint` asks for"})
 	}
 	return keys
+}
+
+// checkEmptied compares a database without rules with the last good copy: what a gateway would begin with.
+func checkEmptied(r *Report, c config.Config, doc policy.Document) {
+	c.FillPaths()
+	if len(doc.Rules) > 0 || c.LastGood == "" {
+		return
+	}
+	last, err := policy.LastGood(c.LastGood)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), err == nil && (len(last.Rules) == 0 || doc.Cleared > last.Number):
+		r.add(Finding{Setting: "rules", Level: Note, Wrong: "there are none, so no request has a limit", Set: "rules, by `headgate policy set`"})
+	case err != nil:
+		r.add(Finding{Setting: "last_good", Value: c.LastGood, Level: Failure, Wrong: fmt.Sprintf("the database has no rules, and whether it had any cannot be told: %v", err), Set: "that file readable, or removed to begin with no rules"})
+	default:
+		r.add(Finding{Setting: "rules", Level: Failure, Wrong: fmt.Sprintf("the database has none, and the last good copy %s has %d: a gateway takes that for an accident and goes on with those", c.LastGood, len(last.Rules)),
+			Set: "the rules back in the database; or, if there should be none, that file removed and a new start"})
+	}
 }
 
 // weak are the warnings about rules that do not guard what they seem to, one by one.

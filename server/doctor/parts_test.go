@@ -1,6 +1,7 @@
 package doctor_test
 
 import (
+	"context"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -111,6 +112,55 @@ func TestSiteIsHealthy(t *testing.T) {
 			t.Errorf("%+v, want all in order: the tests below need it", f)
 		}
 	}
+}
+
+// A database that has lost its rules is told from one that never had any, by the
+// last good copy that a gateway would start with.
+func TestEmptiedDatabase(t *testing.T) {
+	s := newSite(t)
+	s.store(func(db *store.Store) {
+		for _, r := range s.inDatabase(db) {
+			if err := db.Delete(t.Context(), store.Author{Actor: "test"}, store.KeyOf(r)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	s.want(doctor.Options{Now: now}, "rules", doctor.Note, "there are none, so no request has a limit")
+	s.conf.FillPaths()
+	lastGood := func(number int64) {
+		cache, err := policy.NewCache(policy.CacheOptions{Source: kept{number}, LastGood: s.conf.LastGood})
+		if err == nil {
+			err = cache.Start(t.Context())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	lastGood(1 << 40)
+	s.want(doctor.Options{Now: now}, "rules", doctor.Failure, "has 1: a gateway takes that for an accident and goes on with those")
+	s.write("headgate.db.last-good.json", "torn")
+	s.want(doctor.Options{Now: now}, "last_good", doctor.Failure, "whether it had any cannot be told")
+}
+
+// inDatabase is the rules of the site; it has one at least.
+func (s *site) inDatabase(db *store.Store) []policy.Rule {
+	s.t.Helper()
+	if err := db.Set(s.t.Context(), store.Author{Actor: "test"}, policy.Rule{Endpoint: policy.Default, Limit: 5}); err != nil {
+		s.t.Fatal(err)
+	}
+	list, err := db.List(s.t.Context())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return list
+}
+
+// kept is one rule of a version.
+type kept struct{ number int64 }
+
+func (k kept) Version(context.Context) (string, error) { return "", nil }
+func (k kept) Load(context.Context) (policy.Document, string, error) {
+	return policy.Document{Number: k.number, Rules: []policy.Rule{{Endpoint: policy.Default, Limit: 1}}}, "", nil
 }
 
 func TestSecretFiles(t *testing.T) {

@@ -239,6 +239,7 @@ var (
 	descFailures    = describe("policy_reload_failures_total", "Reloads that failed and left the last good rules in force.")
 	descHealthy     = describe("policy_reload_ok", "1 if the newest reload succeeded, 0 if the last good rules are in force.")
 	descFromDisk    = describe("policy_from_disk", "1 while the rules in force come from the copy on disk.")
+	descEmptied     = describe("policy_emptied", "1 while the database has no rules, which is taken for an accident: the last good ones are in force.")
 	descCopy        = describe("policy_copy_ok", "1 if the last good rules could be written to disk, 0 if a start without the database would find old ones.")
 	descKeys        = describe("api_keys", "API keys in force.")
 	descKeyFailures = describe("api_key_reload_failures_total", "Reloads of the API keys that failed and left the last good ones in force.")
@@ -276,7 +277,7 @@ var (
 
 func (g *gauges) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descBuild, descVersion, descRules, descStaleness, descFailures, descHealthy,
-		descFromDisk, descCopy, descKeys, descKeyFailures, descKeysStale, descBuckets, descCapacity, descCreated, descEvicted, descRejected,
+		descFromDisk, descEmptied, descCopy, descKeys, descKeyFailures, descKeysStale, descBuckets, descCapacity, descCreated, descEvicted, descRejected,
 		descRegions, descRegionBytes, descRegionsOK, descRegionFailures, descProxyHeaders, descProxyRefused,
 		descOccupancy, descDenials, descTooSmall, descRequests, descNewcomers, descBytes, descShapes, descLogs, descLogRoom, descWaiters, descMaxWaiters, descOutstanding, descPlaces, descReserved, descIdentifiers} {
 		out <- d
@@ -298,6 +299,7 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 	count(descFailures, rules.Failures)
 	gauge(descHealthy, truth(rules.LastError == ""))
 	gauge(descFromDisk, truth(rules.FromDisk))
+	gauge(descEmptied, truth(rules.Emptied))
 	gauge(descCopy, truth(rules.CopyError == ""))
 	gauge(descKeys, float64(keys.Keys))
 	count(descKeyFailures, keys.Failures)

@@ -23,7 +23,7 @@ type Edit struct {
 	// Replace removes what is in neither Set nor Tiers.
 	Replace bool
 
-	Action string // ActionApply if empty
+	Action string // ActionApply if empty; ActionClear in its place if Delete leaves no rule
 
 	// Check, if there is one, may refuse the edit: it is told all rules and
 	// tiers before it and after it, while nobody else can change them. It costs
@@ -214,9 +214,24 @@ func (s *Store) apply(ctx context.Context, tx *tx, a Author, e Edit) (Version, e
 	if v.Action == "" {
 		v.Action = ActionApply
 	}
+	if cleared, err := e.clears(ctx, tx); err != nil {
+		return Version{}, err
+	} else if cleared {
+		v.Action = ActionClear
+	}
 	v.At = time.Unix(v.At.Unix(), 0) // as it comes back
 	v.Added, v.Changed, v.Removed = p.count()
 	return v, writeVersion(ctx, tx, v)
+}
+
+// clears reports whether an edit that was written has deleted the last rule.
+func (e *Edit) clears(ctx context.Context, tx *tx) (bool, error) {
+	if len(e.Delete) == 0 {
+		return false, nil
+	}
+	var left int
+	err := tx.QueryRowContext(ctx, "SELECT count(*) FROM (SELECT 1 FROM policies LIMIT 1) AS one").Scan(&left)
+	return left == 0, err
 }
 
 func (s *Store) conflict(ctx context.Context, tx *tx, base int64, now Version) error {

@@ -18,6 +18,7 @@ const (
 	ActionStart    = "start" // what was there when the history began
 	ActionSet      = "set"
 	ActionDelete   = "delete"
+	ActionClear    = "clear" // the last rule was deleted, by its name
 	ActionTier     = "tier"
 	ActionImport   = "import"
 	ActionApply    = "apply"
@@ -234,6 +235,22 @@ func (s *Store) newest(ctx context.Context, tx *tx) (Version, error) {
 		return Version{}, err
 	}
 	return list[0], nil
+}
+
+// clearedBy reports the version by which headgate deleted the last rule that
+// there was, 0 if rules went in other ways, or came since then. What empties a
+// table past headgate is no such version, even if it follows one.
+func (s *Store) clearedBy(ctx context.Context, tx *tx) (int64, error) {
+	list, err := s.queryVersions(ctx, tx, "WHERE action = ? ORDER BY id DESC LIMIT 1", ActionClear)
+	if err != nil || len(list) == 0 {
+		return 0, err
+	}
+	var since int
+	err = tx.QueryRowContext(ctx, "SELECT count(*) FROM policy_changes WHERE id > ? AND endpoint IS NOT NULL", list[0].through).Scan(&since)
+	if err != nil || since > 0 {
+		return 0, err
+	}
+	return list[0].ID, nil
 }
 
 func (s *Store) versionAt(ctx context.Context, tx *tx, id int64) (Version, error) {

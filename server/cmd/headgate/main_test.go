@@ -329,7 +329,7 @@ func TestPolicyRoundTrip(t *testing.T) {
 	}
 }
 
-// Deleting the last rule does not do what one would think, so it says so.
+// Deleting the last rule leaves nothing limited, so it says so.
 func TestDeletingTheLastRuleWarns(t *testing.T) {
 	dir := t.TempDir()
 	must(t, dir, "policy", "set", "default", "1")

@@ -171,7 +171,7 @@ func newPolicyDelete() *cobra.Command {
 				}
 				fmt.Fprintf(cmd.OutOrStdout(), "deleted the %s\n", which)
 				if left, err := db.List(ctx); err == nil && len(left) == 0 {
-					fmt.Fprintln(cmd.ErrOrStderr(), "that was the last rule: a running gateway takes an empty table for a fault and keeps the rules it has until it is restarted")
+					fmt.Fprintln(cmd.ErrOrStderr(), "that was the last rule: no request has a limit now")
 				}
 				return nil
 			})
