@@ -73,16 +73,20 @@ func Judge(f store.Fleet) Report {
 }
 
 func judge(r store.Replica, f store.Fleet) Replica {
-	silent := max(0, f.At.Sub(r.Seen))
+	// A word from a time to come was told before the database's clock was set
+	// back: as old as one from as long ago, for all that is known.
+	silent := f.At.Sub(r.Seen).Abs()
 	every := r.Every
 	if every <= 0 {
 		every = usualInterval
 	}
 	lag := time.Duration(0)
 	if r.Rules != f.Rules {
+		// It lacks nothing from before it last knew its rules to be current. When
+		// the version was made that it lacks, another clock says, perhaps.
 		lag = r.Stale + silent
-		if !r.Lacking.IsZero() {
-			lag = max(0, f.At.Sub(r.Lacking))
+		if since := f.At.Sub(r.Lacking); !r.Lacking.IsZero() && since >= 0 {
+			lag = min(lag, since)
 		}
 	}
 	j := Replica{
@@ -94,6 +98,9 @@ func judge(r store.Replica, f store.Fleet) Replica {
 		// Nobody knows which rules it has by now: the worst is taken for true.
 		lag = max(lag, r.Stale+silent)
 		j.State, j.Why = Silent, "has told nothing for "+Words(silent)
+		if r.Seen.After(f.At) {
+			j.Why = "has told nothing since the database's clock was set back by " + Words(silent) + " or so"
+		}
 	case r.Error != "":
 		j.State, j.Why = Failed, r.Error
 	case r.Behind == 1:

@@ -137,7 +137,9 @@ func (r Replica) state() []any {
 	return []any{cutTo(maxReplicaText, r.Rules), r.Number, milli(r.Loaded), r.Stale.Milliseconds(), r.Every.Milliseconds(), cutTo(maxReplicaFault, r.Error)}
 }
 
-// Others reports how many replicas told of themselves lately, without one.
+// Others reports how many replicas told of themselves lately, without one. What
+// was told at a time to come was before the database's clock was set back: who
+// is there says so again.
 func (s *Store) Others(ctx context.Context, name string) (n int, err error) {
 	if s.table != nil {
 		return 0, ErrNoFleet
@@ -145,7 +147,8 @@ func (s *Store) Others(ctx context.Context, name string) (n int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, tellWait)
 	defer cancel()
 	err = s.db.single(ctx, func(on statements) error {
-		return on.row(ctx, "SELECT count(*) FROM replicas WHERE name <> ? AND seen_at + 2 * every_ms + ? >= "+on.dialect.clock, name, lately.Milliseconds()).Scan(&n)
+		return on.row(ctx, "SELECT count(*) FROM replicas WHERE name <> ? AND seen_at + 2 * every_ms + ? >= "+on.dialect.clock+" AND seen_at - ? <= "+on.dialect.clock,
+			name, lately.Milliseconds(), lately.Milliseconds()).Scan(&n)
 	})
 	return n, explain(ctx, s.db, err)
 }
