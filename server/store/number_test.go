@@ -58,6 +58,23 @@ func testLargeChangesAreNumberedLater(t *testing.T, d database) {
 	}
 }
 
+// Who reads pages of rules after such a change learns their version with the
+// first of them: that is what the next change is made from.
+func TestPagesOfALargeChangeHaveANumber(t *testing.T) {
+	everywhere(t, func(t *testing.T, d database) {
+		s, ctx, db := d.open(t), t.Context(), d.shell(t)
+		must(t, s.Import(ctx, tester, policy.Document{Rules: manyRules(store.NumberedSoon/2 + 1)}, true))
+		run(t, db, "UPDATE policies SET rps_limit = 7")
+		if page, err := s.Page(ctx, 0, 10); err != nil || page.Number != 3 {
+			t.Errorf("the first page is of version %d, %v, want 3", page.Number, err)
+		}
+		run(t, db, "UPDATE policies SET rps_limit = 8")
+		if _, number, err := s.Projects(ctx, "", 10); err != nil || number != 4 {
+			t.Errorf("the first projects are of version %d, %v, want 4", number, err)
+		}
+	})
+}
+
 // await waits for what another goroutine does.
 func await(t *testing.T, done func() bool) {
 	t.Helper()

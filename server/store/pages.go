@@ -30,7 +30,7 @@ func (s *Store) Page(ctx context.Context, after int64, most int) (p Page, err er
 		}
 		return p, nil
 	}
-	s.numberSoon(ctx)
+	s.numberForPages(ctx, after == 0)
 	err = s.read(ctx, func(tx *tx) (err error) {
 		p = Page{}
 		if p.Number, err = s.versionOf(ctx, tx); err != nil {
@@ -52,6 +52,17 @@ func (s *Store) Page(ctx context.Context, after int64, most int) (p Page, err er
 	return p, err
 }
 
+// numberForPages makes versions of what was changed by SQL before the first page
+// of several is read, however long it takes: pages belong together by their
+// version, and whoever changes what was read names it.
+func (s *Store) numberForPages(ctx context.Context, first bool) {
+	if first && !s.readOnly {
+		_ = s.Number(ctx) // without a number, the pages are of an unknown version
+		return
+	}
+	s.numberSoon(ctx)
+}
+
 // ProjectTier is a project that is in a tier.
 type ProjectTier struct{ Project, Tier string }
 
@@ -62,7 +73,7 @@ func (s *Store) Projects(ctx context.Context, after string, most int) (list []Pr
 	if s.table != nil {
 		return nil, 0, nil // it has no tiers
 	}
-	s.numberSoon(ctx)
+	s.numberForPages(ctx, after == "")
 	err = s.read(ctx, func(tx *tx) (err error) {
 		list = nil
 		if version, err = s.versionOf(ctx, tx); err != nil {

@@ -3,12 +3,16 @@ package main
 import (
 	"database/sql"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"os/user"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	_ "modernc.org/sqlite" // the driver "sqlite", for what a shell would do
+
+	"github.com/headgate-io/headgate/server/store"
 )
 
 // typed runs statements as somebody with a shell would.
@@ -81,6 +85,54 @@ func TestHistoryOfRules(t *testing.T) {
 		if code, _, text := call(t, dir, args...); code != exitFailure || !strings.Contains(text, "not found") || !strings.Contains(text, "`headgate policy history` lists those there are") {
 			t.Errorf("%v: exit %d, %s", args, code, text)
 		}
+	}
+}
+
+// numberedSoon is how many changes by SQL a load gives their number by itself.
+const numberedSoon = 10_000
+
+// A plan after a large change by SQL, which has no number yet, is made from a
+// version all the same. So the next change of somebody else is not lost, and a
+// file of the version before is refused with the reason.
+func TestPlansAfterALargeChangeBySQL(t *testing.T) {
+	dir := t.TempDir()
+	must(t, dir, "policy", "set", "default", "20") // version 2
+	write(t, dir, "old.json", must(t, dir, "policy", "export"))
+	write(t, dir, "plain.yaml", "rules:\n- {endpoint: default, limit: 30}\n")
+	many := fmt.Sprintf("WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d) INSERT INTO policies (endpoint, project_id, rps_limit) SELECT 'GET /many', 'p' || i, 5 FROM n", numberedSoon+1)
+	typed(t, dir, many)
+
+	code, _, text := call(t, dir, "policy", "apply", "old.json", "--yes")
+	for _, want := range []string{"since version 2 the rules were changed:\n  3 at ", " by sql, sql: 10001 added", "nothing was changed: the rules are at version 3, and this is made from version 2"} {
+		if code != exitFailure || !strings.Contains(text, want) {
+			t.Errorf("apply of a file from before: exit %d, %s, want %q", code, text, want)
+		}
+	}
+
+	typed(t, dir, "UPDATE policies SET rps_limit = 6 WHERE endpoint = 'GET /many'")
+	db, err := store.Open(t.Context(), "sqlite:"+filepath.Join(dir, "headgate.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	cmd := newPolicyApply()
+	now, err := loadAll(t.Context(), cmd, db)
+	if err != nil || now.Number != 4 {
+		t.Fatalf("a plan is made from version %d, %v, want 4", now.Number, err)
+	}
+	must(t, dir, "policy", "set", "default", "21") // while it is looked at
+	_, err = db.Apply(t.Context(), author(""), store.Edit{Base: now.Number, Set: now.Rules, Replace: true})
+	if conflict := (*store.Conflict)(nil); !errors.As(err, &conflict) {
+		t.Errorf("the change that was planned: %v, want a conflict", err)
+	}
+
+	typed(t, dir, "UPDATE policies SET rps_limit = 7 WHERE endpoint = 'GET /many'")
+	if got := must(t, dir, "policy", "rollback", "2", "--yes"); !strings.Contains(got, "\nversion 7: rollback to 2: 1 changed, 10001 removed\n") {
+		t.Errorf("rollback = %q", got[max(0, len(got)-200):])
+	}
+	typed(t, dir, many)
+	if got := must(t, dir, "policy", "apply", "plain.yaml", "--yes"); !strings.Contains(got, "\nversion 9: apply: 1 changed, 10001 removed\n") {
+		t.Errorf("apply = %q", got[max(0, len(got)-200):])
 	}
 }
 

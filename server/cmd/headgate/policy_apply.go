@@ -132,8 +132,30 @@ func (f *planFlags) apply(ctx context.Context, cmd *cobra.Command, db rules.Edit
 	})
 }
 
-// loadAll reads all rules.
+// loadAll reads all rules, with the number of their version: a plan that is made
+// from no version could not be told from one that somebody else's change came
+// between. A gateway gives it by itself; of a database, this makes one.
 func loadAll(ctx context.Context, cmd *cobra.Command, db rules.Editor) (now policy.Document, err error) {
+	if now, err = loadOnce(ctx, cmd, db); err != nil || now.Number != 0 {
+		return now, err
+	}
+	if numbers, ok := db.(interface{ Number(context.Context) error }); ok {
+		if err := working(cmd, "numbering the changes that were made by SQL", func() error { return numbers.Number(ctx) }); err != nil {
+			return now, err
+		}
+	}
+	if now, err = loadOnce(ctx, cmd, db); err != nil || now.Number != 0 {
+		return now, err
+	}
+	if pending, err := db.Pending(ctx); err != nil || pending.At.IsZero() { // a table that somebody else keeps has no versions
+		return now, err
+	}
+	return now, errUnnumbered
+}
+
+var errUnnumbered = errors.New("nothing was changed: somebody is changing the rules by SQL, and their changes have no number yet: try again in a moment")
+
+func loadOnce(ctx context.Context, cmd *cobra.Command, db rules.Editor) (now policy.Document, err error) {
 	return now, working(cmd, "reading the rules", func() error {
 		now, _, err = db.Load(ctx)
 		return err
