@@ -11,9 +11,10 @@ import (
 
 // trial is an endpoint to which other rules apply than before.
 type trial struct {
-	first  int64   // the version before the first change
-	blamed []int64 // the versions that changed its rules since, in order
-	before Count   // in the For before the first change
+	first  int64         // the version before the first change
+	blamed []int64       // the versions that changed its rules since, in order
+	before Count         // in the For before the first change
+	at     time.Duration // of the newest change
 	until  time.Duration
 	cells  *cells
 
@@ -142,11 +143,12 @@ type change struct {
 // try puts the endpoints of a change on trial. One that was above the share
 // already is left alone: its 429s are no news. So is one whose rules became
 // looser: its 429s would be more without the change. One that is on trial stays so,
-// and is compared with how it was before the first change.
+// and is compared with how it was before the first change, unless that has proved
+// well since: then only the new one can be at fault.
 func (b *bench) try(c change) {
 	for id, versions := range c.blamed {
 		t := b.trials[id]
-		if t == nil {
+		if t == nil || c.tighter[id] && t.proved(b.Settings, c, c.before[id]) {
 			if b.above(c.before[id]) || !c.tighter[id] {
 				continue
 			}
@@ -154,10 +156,16 @@ func (b *bench) try(c change) {
 			b.trials[id] = t
 		}
 		t.blamed = append(t.blamed, versions...)
-		t.until = c.at + b.Watch
+		t.at, t.until = c.at, c.at+b.Watch
 		t.restart()
 	}
 	b.on(b.set)
+}
+
+// proved reports whether the changes on trial were well for long enough, under
+// enough requests, before another one came.
+func (t *trial) proved(s Settings, next change, before Count) bool {
+	return next.at-t.at > s.For+s.Part() && before.Total >= s.MinRequests && !s.above(before)
 }
 
 // on goes on with the trials under a Set.

@@ -186,6 +186,11 @@ func TestWatcher(t *testing.T) {
 		{"another since, not at fault", "set GET /a narrow; tick 2 /a; set GET /b 2000000; tick 10 /a", "set set", Stats{Mixed: 1}},
 		{"another at once, not at fault", "write GET /a narrow; set GET /b 2000000; tick 10 /a", "set set", Stats{Mixed: 1}},
 		{"another before, not at fault", "set GET /b 2000000; tick 2 /a; set GET /a narrow; tick 6 /a", "set set revert(4)", Stats{Reverted: 1}},
+		{"one before proved well, and another is not at fault", "set GET /a 900000; tick 8 /a; set GET /b 2000000; tick 1 /a; set GET /a narrow; tick 6 /a", "set set set revert(5)", Stats{Reverted: 1}},
+		{"one before proved well", "set GET /a 900000; tick 8 /a; set GET /a narrow; tick 6 /a", "set set revert(4)", Stats{Reverted: 1}},
+		{"one before had no time to prove well", "set GET /a 900000; tick 4 /a; set GET /b 2000000; tick 1 /a; set GET /a narrow; tick 8 /a", "set set set", Stats{Mixed: 1}},
+		{"nobody came to prove one before well", "set GET /a 900000; tick 8; set GET /b 2000000; tick 1; set GET /a narrow; tick 8 /a", "set set set", Stats{Mixed: 1}},
+		{"one before proved well, and a looser one came after it", "set GET /a 900000; tick 8 /a; set GET /a 950000; tick 2 /a; set GET /a narrow; tick 6 /a", "set set set revert(3)", Stats{Reverted: 1}},
 
 		{"an operator acts first", "set GET /a narrow; tick 3 /a; write GET /a wide; tick 10 /a", "set set", Stats{Conflicts: 1}},
 		{"an operator mends it, and it acts", "set GET /a narrow; tick 3 /a; set GET /a wide; tick 10 /a", "set set", Stats{Trials: 1}},
