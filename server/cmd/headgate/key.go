@@ -52,6 +52,7 @@ and the request counts as its address's.`,
 				if err != nil {
 					return err
 				}
+				warnOfSecret(cmd.ErrOrStderr(), c.SecretFile, digester, keys)
 				if formats := c.Keys.Formats(); len(formats) > 0 {
 					key.Format = formats[0]
 				}
@@ -68,6 +69,29 @@ and the request counts as its address's.`,
 	from.addFlags(cmd, "db", "secret-file")
 	about.addFlags(cmd)
 	return cmd
+}
+
+// warnOfSecret says that a key which is about to be made is under another secret
+// than those there are: no gateway knows them all.
+func warnOfSecret(w io.Writer, file string, d *identity.Digester, keys []store.Key) {
+	current, previous := d.SecretIDs()
+	others, now := 0, time.Now()
+	for _, k := range keys {
+		over := !k.Revoked.IsZero() || !k.Expires.IsZero() && !k.Expires.After(now)
+		if !over && k.Secret != "" && k.Secret != current && k.Secret != previous {
+			others++
+		}
+	}
+	if others > 0 {
+		fmt.Fprintf(w, "%s under another secret than that of %s, and gateways that have it do not recognise this key: want one secret file for all, see --secret-file\n", keysAre(others), file)
+	}
+}
+
+func keysAre(n int) string {
+	if n == 1 {
+		return "1 key of the database is"
+	}
+	return fmt.Sprintf("%d keys of the database are", n)
 }
 
 // aboutKey is what the flags of a command say about a key that is to be made.
@@ -136,6 +160,7 @@ api_keys.imported: a gateway refuses all others without a look-up.`,
 				if err != nil {
 					return err
 				}
+				warnOfSecret(cmd.ErrOrStderr(), c.SecretFile, digester, keys)
 				record, err := db.ImportKey(ctx, digester, text, key)
 				if err != nil {
 					return err

@@ -639,3 +639,28 @@ func TestDemoShowsTheClients(t *testing.T) {
 		t.Errorf("counts of %v were drawn, want greedy and attacker", last)
 	}
 }
+
+// Two machines that each made a secret of their own create keys in one database.
+func TestKeysUnderTwoSecretsWarn(t *testing.T) {
+	dir := t.TempDir()
+	if _, _, stderr := call(t, dir, "key", "create", "--project", "acme", "--name", "one"); strings.Contains(stderr, "another secret") {
+		t.Errorf("the first key: %s, want no warning", stderr)
+	}
+	write(t, dir, "other.secret", strings.Repeat("ab", 32)+"\n")
+	const want = "1 key of the database is under another secret than that of other.secret"
+	if code, _, stderr := call(t, dir, "key", "create", "--project", "acme", "--name", "two", "--secret-file", "other.secret"); code != exitOK || !strings.Contains(stderr, want) {
+		t.Errorf("a key under another secret: exit %d, %s, want %q", code, stderr, want)
+	}
+}
+
+// A rule that is over is not taken for one that holds.
+func TestListSaysWhatIsOver(t *testing.T) {
+	dir := t.TempDir()
+	must(t, dir, "policy", "set", "default", "5", "--expires", "2h")
+	must(t, dir, "policy", "set", "UNKNOWN", "5")
+	typed(t, dir, "INSERT INTO policies (endpoint, project_id, rps_limit, expires_at) VALUES ('default', 'acme', 7, 1735689600)")
+	list := must(t, dir, "policy", "list")
+	if n := strings.Count(list, ", over"); n != 1 || !strings.Contains(list, "enforce  2025-01-01T00:00:00Z, over") {
+		t.Errorf("list =\n%s\nwant that acme's rule alone is over", list)
+	}
+}

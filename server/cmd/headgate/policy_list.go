@@ -126,7 +126,7 @@ func writeRules(w io.Writer, list []policy.Rule, asJSON bool) error {
 	for _, c := range more {
 		title += "\t" + c.title
 	}
-	table := newTable(w, title)
+	table, now := newTable(w, title), time.Now()
 	for _, r := range list {
 		burst := "-"
 		if r.Burst > 0 {
@@ -135,6 +135,9 @@ func writeRules(w io.Writer, list []policy.Rule, asJSON bool) error {
 		expires := "-"
 		if !r.Expires.IsZero() {
 			expires = r.Expires.Format(time.RFC3339)
+			if !r.Expires.After(now) {
+				expires += ", over"
+			}
 		}
 		cells := []any{r.Endpoint, dash(r.Project), dash(r.Tier), r.Subject, r.Rate(), burst, r.Enforcement(), expires}
 		for _, c := range more {
