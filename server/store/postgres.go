@@ -145,6 +145,10 @@ func (*postgres) meaning(err error) (text string, passing bool) {
 		var connect *pgconn.ConnectError
 		if errors.As(err, &connect) {
 			inner := oneLine(errors.Unwrap(connect).Error())
+			var op *net.OpError
+			if one := connect.Config != nil && len(connect.Config.Fallbacks) == 0; one && errors.As(err, &op) {
+				inner = oneLine(op.Err.Error()) // the address is said already, three times
+			}
 			return "cannot be reached (" + inner + "), want the database running there, and its port open to this machine", false
 		}
 		return "", false

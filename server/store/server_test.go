@@ -232,7 +232,7 @@ func testServerFaults(t *testing.T, server *storetest.Server, d database) {
 		eventually(t, what+", mended and changed", func() bool { return inForce() == limit })
 	}
 
-	hurt("stopped", func() { must(t, server.Halt()) }, s.Path()+": cannot be reached")
+	hurt("stopped", func() { must(t, server.Halt()) }, s.Path()+": cannot be reached (connect: ")
 	if err := s.Set(ctx, tester, policy.Rule{Endpoint: "GET /ok", Limit: 9}); err == nil || strings.Contains(err.Error(), "\n") {
 		t.Errorf("Set while the server is stopped: %v, want an error on one line", err)
 	}

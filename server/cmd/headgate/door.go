@@ -129,7 +129,7 @@ func (f *doorFlags) read(response *http.Response, answer any) error {
 	case err != nil:
 		return fmt.Errorf("ask %s: %w", f.url, err)
 	case response.StatusCode == http.StatusNotFound && !strings.Contains(string(text), f.path):
-		return fmt.Errorf("ask %s: 404: nothing answers developers at %s there; its operator switches that on by developers.path", f.url, f.path)
+		return fmt.Errorf("ask %s: 404: nothing answers developers at %s there; want --path, if its operator has chosen another, or developers.path switched on by them", f.url, f.path)
 	case response.StatusCode/100 != 2 && kind == "application/problem+json":
 		return fmt.Errorf("ask %s: %s: %s", f.url, response.Status, plain(problemDetail(text)))
 	case response.StatusCode/100 != 2:
