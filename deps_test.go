@@ -46,9 +46,10 @@ var allowed = map[string][]string{
 	"gateway":           {"", "httplimit", "internal/problem"},
 	"proofs":            {}, // no Go but a test
 
-	"internal/mortal":    {},                  // processes that end with the test that started them
-	"internal/race":      {},                  // whether the race detector watches a test
-	"internal/redistest": {"internal/mortal"}, // real servers for tests
+	"internal/mortal":    {},                                       // processes that end with the test that started them
+	"internal/freeport":  {},                                       // ports for servers that tests start
+	"internal/race":      {},                                       // whether the race detector watches a test
+	"internal/redistest": {"internal/freeport", "internal/mortal"}, // real servers for tests
 }
 
 type listed struct {

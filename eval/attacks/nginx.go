@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -12,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/headgate-io/headgate/internal/freeport"
 )
 
 func nginxProgram() (string, error) {
@@ -91,10 +92,11 @@ func startNginx(l *lab, zone, location, limit string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		listen, err := freePort()
+		port, err := freeport.Pick()
 		if err != nil {
 			return "", err
 		}
+		listen := fmt.Sprintf("127.0.0.1:%d", port)
 		file := filepath.Join(dir, "nginx.conf")
 		text := fmt.Sprintf(conf, dir, listen, zone, location, limit, user, proxy, strings.TrimPrefix(l.api.URL, "http://"))
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -152,13 +154,4 @@ func (l *lab) runNginx(program, dir, file, listen string) error {
 	}
 	l.atEnd(stop)
 	return nil
-}
-
-func freePort() (string, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer listener.Close()
-	return listener.Addr().String(), nil
 }

@@ -5,7 +5,6 @@ package redistest
 import (
 	"bytes"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate-io/headgate/internal/freeport"
 	"github.com/headgate-io/headgate/internal/mortal"
 )
 
@@ -73,19 +73,11 @@ func start(t testing.TB, port int, args []string) *Server {
 // FreePort is a port that nobody listens on, nor on the one that a cluster makes of it.
 func FreePort(t testing.TB) int {
 	t.Helper()
-	for range 100 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		port := l.Addr().(*net.TCPAddr).Port
-		_ = l.Close()
-		if port < 55_000 {
-			return port
-		}
+	port, err := freeport.Pick()
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal("there is no free port below 55000")
-	return 0
+	return port
 }
 
 // Start starts a server that was killed, without what it held.

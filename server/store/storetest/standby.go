@@ -4,12 +4,13 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/headgate-io/headgate/internal/freeport"
 )
 
 // standby is how a second server of a kind follows a first.
@@ -36,7 +37,7 @@ func MariaDBLeader() (*Server, error) {
 func replicated(id int) (kind, error) {
 	k := mariadb
 	var err error
-	if k.port, err = freePort(); err != nil {
+	if k.port, err = freeport.Pick(); err != nil {
 		return kind{}, err
 	}
 	k.serve = func(dir string) []string {
@@ -50,15 +51,6 @@ func replicated(id int) (kind, error) {
 			fmt.Sprint("--server-id=", id), fmt.Sprint("--port=", k.port))
 	}
 	return k, nil
-}
-
-// freePort is a port of the loopback that nobody listens on.
-func freePort() (int, error) {
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	return free.Addr().(*net.TCPAddr).Port, free.Close()
 }
 
 // Standby starts a server that follows s, and is read-only until it is promoted.

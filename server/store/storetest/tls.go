@@ -14,6 +14,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/headgate-io/headgate/internal/freeport"
 )
 
 // Secured is a server that listens on a port of the loopback too, and speaks
@@ -70,7 +72,7 @@ func secured(k kind, change func(k *kind, dir string, port int)) (_ *Secured, er
 	if err := certificates(dir); err != nil {
 		return nil, err
 	}
-	port, err := freePort()
+	port, err := freeport.Pick()
 	if err != nil {
 		return nil, err
 	}
