@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/headgate-io/headgate/internal/freeport"
 	"github.com/headgate-io/headgate/internal/mortal"
 )
 
@@ -34,11 +35,8 @@ func startRedis(dir string) (*redis, error) {
 
 // freeAddress is one of this machine that nobody listens on.
 func freeAddress() (string, error) {
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return free.Addr().String(), free.Close()
+	port, err := freeport.Pick()
+	return fmt.Sprintf("127.0.0.1:%d", port), err
 }
 
 // start starts the server, which knows nothing, and waits until it answers.
@@ -52,7 +50,7 @@ func (r *redis) start() error {
 		r.cmd = nil
 		return fmt.Errorf("redis-server: %w (make deps installs it)", err)
 	}
-	for range 1000 {
+	for range 6000 { // a minute
 		if _, err := r.do("PING"); err == nil {
 			return nil
 		}

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate-io/headgate/internal/freeport"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/lint"
 )
@@ -209,12 +210,11 @@ func TestBadInput(t *testing.T) {
 // unused returns an address where nobody listens.
 func unused(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := freeport.Pick()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	return fmt.Sprintf("127.0.0.1:%d", port)
 }
 
 // A change that is refused makes no database where there was none.
