@@ -160,7 +160,7 @@ func TestRunWritesDown(t *testing.T) {
 	ctx, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { s.door.Run(ctx) })
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		list, err := s.db.ListCalls(context.Background(), 0, 10)
 		must(t, err)
 		if len(list) == 0 {

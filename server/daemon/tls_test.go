@@ -158,7 +158,7 @@ func get(t *testing.T, d *Daemon, roots *authority, cert *tls.Certificate, edit 
 		f(transport)
 	}
 	defer transport.CloseIdleConnections()
-	response, err := (&http.Client{Transport: transport, Timeout: 10 * time.Second}).Get("https://" + d.Gateway().String() + "/x")
+	response, err := (&http.Client{Transport: transport, Timeout: time.Minute}).Get("https://" + d.Gateway().String() + "/x")
 	if err != nil {
 		return 0, "", err
 	}

@@ -55,7 +55,7 @@ const (
 	api      = "127.0.0.1:9000"
 	nobody   = "127.0.0.1:9001"
 
-	patience = 10 * time.Second
+	patience = time.Minute
 )
 
 // repository returns the root folder.
