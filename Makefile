@@ -45,14 +45,14 @@ LONGEST := ./server/store ./eval/operations ./server/redis ./eval/attacks ./serv
 ALONE := eval/algorithms
 
 # Tests outside the library that do less under the race detector (internal/race).
-IN_FULL := TestContractAcrossACluster|TestKilledEditorsLoseNothing|TestLoadUnderChangesSeesOneState
+IN_FULL := TestContractAcrossACluster|TestKilledEditorsLoseNothing|TestLoadUnderChangesSeesOneState|TestManyRulesChangeAtOnce
 
 unit: ## the tests alone
 	@echo "== go test -race, all modules"
 	@$(GOTEST) -race $(UNWATCHED) $(LONGEST) $$(go list ./... ./server/... ./eval/... | grep -v '/$(ALONE)$$')
 	@echo "== go test, the library: long properties in full, and allocations, as the race detector allocates on its own"
 	@$(GOTEST) ./... ./$(ALONE)
-	@$(GOTEST) -run '$(IN_FULL)' ./server/redis ./server/store
+	@$(GOTEST) -run '$(IN_FULL)' ./server/redis ./server/store ./eval/operations
 
 # CI has MariaDB, which Debian keeps. MySQL comes from Debian's unstable release, and is another one tomorrow.
 mysql: deps ## test databases on MySQL, in the place of MariaDB (fetches 55 MB into bin/mysql; some minutes)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate/eval/harness"
+	"github.com/headgate-io/headgate/internal/race"
 	"github.com/headgate-io/headgate/server/fleet"
 	"github.com/headgate-io/headgate/server/store/storetest"
 )
@@ -31,7 +32,7 @@ const (
 
 	// loaded is when a change is in force at the latest, on a machine that is
 	// busy with other tests.
-	loaded = 2 * time.Minute
+	loaded = 5 * time.Minute
 )
 
 // inserted are statements that make rules, and before, amid and after them one
@@ -52,12 +53,13 @@ const changed = "UPDATE policies SET rps_limit = 2000, burst = 2000"
 
 // TestManyRulesChangeAtOnce changes all rules in one transaction while requests
 // come: a million in SQLite, which takes least of the machine for them, and
-// fewer where they would only take longer.
+// fewer where they would only take longer, or where the race detector watches
+// this process, and has nothing to see of the gateway's.
 // Each request meets three rules, which stand far apart in the table: it sees
 // the old limits or the new ones, and after the first new one no old one.
 func TestManyRulesChangeAtOnce(t *testing.T) {
 	t.Run("SQLite", func(t *testing.T) {
-		const rules = 1_000_000
+		rules := race.Fewer(1_000_000)
 		dir := t.TempDir()
 		setLimit(t, dir, "1000") // makes the tables
 		sqlite(t, dir, "BEGIN; "+strings.Join(inserted(rules, "'p' || i", func(from, to int) string {
@@ -66,10 +68,10 @@ func TestManyRulesChangeAtOnce(t *testing.T) {
 		testMany(t, dir, "sqlite:headgate.db", rules, func() { sqlite(t, dir, changed) })
 	})
 	t.Run("PostgreSQL", func(t *testing.T) {
-		testManyOnServer(t, storetest.Postgres, 100_000, func(from, to int) string { return fmt.Sprintf("generate_series(%d, %d) i", from, to) })
+		testManyOnServer(t, storetest.Postgres, race.Fewer(100_000), func(from, to int) string { return fmt.Sprintf("generate_series(%d, %d) i", from, to) })
 	})
 	t.Run("MariaDB", func(t *testing.T) {
-		testManyOnServer(t, storetest.MariaDB, 100_000, func(from, to int) string { return fmt.Sprintf("(SELECT seq AS i FROM seq_%d_to_%d) n", from, to) })
+		testManyOnServer(t, storetest.MariaDB, race.Fewer(100_000), func(from, to int) string { return fmt.Sprintf("(SELECT seq AS i FROM seq_%d_to_%d) n", from, to) })
 	})
 }
 
