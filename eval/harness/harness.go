@@ -217,6 +217,15 @@ func (g *Gateway) wait() error {
 // say where it listens.
 func (g *Gateway) Log() string { return g.log.String() }
 
+// patience is how long a machine that is busy may take to what comes about.
+const patience = 30 * time.Second
+
+// Says waits until the log holds a text, and reports whether it came to. What a
+// line is about may be seen before the line: it comes through a pipe.
+func (g *Gateway) Says(text string) bool {
+	return Eventually(patience, func() bool { return strings.Contains(g.Log(), text) })
+}
+
 // Metric returns the value of a metric's line that begins with name, which
 // may hold labels: `headgate_denied_total{reason="over_limit"`.
 func (g *Gateway) Metric(t testing.TB, name string) string {

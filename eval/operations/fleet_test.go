@@ -115,6 +115,19 @@ func maxLag(t *testing.T, dsn, most string) (status int, said string) {
 	return cmd.ProcessState.ExitCode(), out.String()
 }
 
+// expectMaxLag waits until `headgate fleet --max-lag` ends so and says so: a
+// replica on a busy machine may seem silent for a moment.
+func expectMaxLag(t *testing.T, dsn, most string, want int, says string) {
+	t.Helper()
+	status, said := 0, ""
+	if !harness.Eventually(soon, func() bool {
+		status, said = maxLag(t, dsn, most)
+		return status == want && strings.Contains(said, says)
+	}) {
+		t.Errorf("fleet --max-lag %s = %d, want %d and %q\n%s", most, status, want, says, said)
+	}
+}
+
 // TestFleet runs three gateways on one PostgreSQL. One is frozen, one refuses
 // what the database holds, and both recover.
 func TestFleet(t *testing.T) {
@@ -132,9 +145,7 @@ func TestFleet(t *testing.T) {
 		return map[string]fleet.State{"first": fleet.OK, "costly": costly, "frozen": frozen}
 	}
 	before := expectFleet(t, dsn, all(fleet.OK, fleet.OK))
-	if status, said := maxLag(t, dsn, "0s"); status != 0 {
-		t.Errorf("fleet --max-lag 0s = %d, want 0: nobody lags\n%s", status, said)
-	}
+	expectMaxLag(t, dsn, "0s", 0, "")
 
 	if err := frozen.Freeze(); err != nil {
 		t.Fatal(err)
@@ -157,12 +168,8 @@ func TestFleet(t *testing.T) {
 			}
 		}
 	}
-	if status, said := maxLag(t, dsn, "0s"); status != 1 || !strings.Contains(said, "2 of 3 replicas lag by more than 0s: costly (error, ") {
-		t.Errorf("fleet --max-lag 0s = %d, want 1 and the two that lag\n%s", status, said)
-	}
-	if status, said := maxLag(t, dsn, "1h"); status != 0 {
-		t.Errorf("fleet --max-lag 1h = %d, want 0\n%s", status, said)
-	}
+	expectMaxLag(t, dsn, "0s", 1, "2 of 3 replicas lag by more than 0s: costly (error, ")
+	expectMaxLag(t, dsn, "1h", 0, "")
 	var seen fleet.Report
 	if err := json.Unmarshal([]byte(harness.Get(t, first.Admin+"/v1/fleet")), &seen); err != nil || seen.Count[fleet.Failed] != 1 || len(seen.Replicas) != 3 {
 		t.Errorf("GET /v1/fleet = %+v, %v, want three replicas and one error", seen, err)
@@ -209,12 +216,12 @@ func TestFleetInOneFile(t *testing.T) {
 	var after fleet.Report
 	if !harness.Eventually(soon, func() bool {
 		after = fleetOf(t, dsn)
-		return after.At.Sub(before.At) > 2*time.Second
+		return after.At.Sub(before.At) > 2*time.Second && after.Count[fleet.OK] == 2
 	}) {
-		t.Fatalf("the database's clock stands at %v", after.At)
+		t.Fatalf("two seconds after %v the fleet is %+v, want both replicas in order", before.At, after)
 	}
 	for i, r := range after.Replicas {
-		if r.State != fleet.OK || r.Version != before.Version || !r.Loaded.Equal(before.Replicas[i].Loaded) {
+		if r.Version != before.Version || !r.Loaded.Equal(before.Replicas[i].Loaded) {
 			t.Errorf("%+v, want it to have the rules that it had loaded at %v", r, before.Replicas[i].Loaded)
 		}
 	}
@@ -237,7 +244,7 @@ func TestFleetGoesWithout(t *testing.T) {
 	reader := replica(t, api, strings.Replace(dsn, "app@", "reader@", 1), often, talkative)
 	const says = "others cannot see this replica"
 	for name, g := range map[string]*harness.Gateway{"with db_table": table, "that may only read": reader} {
-		if !harness.Eventually(soon, func() bool { return strings.Contains(g.Log(), says) }) {
+		if !g.Says(says) {
 			t.Errorf("the log of a gateway %s does not say that %s", name, says)
 		}
 		if response, err := http.Get(g.URL + "/a"); err != nil || response.StatusCode != http.StatusOK {

@@ -59,6 +59,14 @@ func (c *callers) run(ctx context.Context, client *http.Client, every time.Durat
 	}
 }
 
+// expectDenied waits until so many of the requests since were answered 429.
+func (c *callers) expectDenied(t *testing.T, since, requests int64) {
+	t.Helper()
+	if !harness.Eventually(soon, func() bool { return c.denied.Load() >= since+requests }) {
+		t.Fatalf("%d requests were answered 429, want %d", c.denied.Load()-since, requests)
+	}
+}
+
 // expectShare waits until the 429s of so many requests in a row are a share of
 // them that is wanted.
 func (c *callers) expectShare(t *testing.T, requests int64, what string, wanted func(percent int64) bool) {
@@ -113,9 +121,13 @@ func testAutoRevert(t *testing.T, dsn string, replicas int) {
 	}
 
 	began := time.Now()
+	denied := make([]int64, len(traffic))
+	for i, c := range traffic {
+		denied[i] = c.denied.Load()
+	}
 	set("GET /a", "1")
-	for _, c := range traffic {
-		c.expectShare(t, 50, "most", most)
+	for i, c := range traffic { // how many, for what share is over when it is taken back
+		c.expectDenied(t, denied[i], 20)
 	}
 	for _, c := range traffic {
 		c.expectShare(t, 250, "next to none again", none)
@@ -134,6 +146,16 @@ func testAutoRevert(t *testing.T, dsn string, replicas int) {
 	}
 	t.Log(list[0].Why)
 	reverted, logged := 0, 0
+	if !harness.Eventually(soon, func() bool { // it is counted and said after it is in force
+		for _, g := range gates {
+			if g.Metric(t, `headgate_auto_reverts_total{outcome="reverted"}`) == "1" {
+				return g.Says("auto-revert: a change was taken back")
+			}
+		}
+		return false
+	}) {
+		t.Error("no replica says that it took a change back")
+	}
 	for _, g := range gates {
 		logged += strings.Count(g.Log(), "auto-revert: a change was taken back")
 		if g.Metric(t, `headgate_auto_reverts_total{outcome="reverted"}`) == "1" {
@@ -155,9 +177,9 @@ func testAutoRevert(t *testing.T, dsn string, replicas int) {
 	for _, c := range traffic {
 		c.expectShare(t, 50, "most", most)
 	}
-	for _, c := range traffic { // for three times as long as it takes
+	for _, c := range traffic { // for three times as long as it takes, and longer on a machine that sends fewer
 		all := c.all.Load()
-		if !harness.Eventually(soon, func() bool { return c.all.Load() > all+600 }) {
+		if !harness.Eventually(time.Minute, func() bool { return c.all.Load() > all+600 }) {
 			t.Fatal("nobody calls any more")
 		}
 		c.expectShare(t, 50, "most, still", most)
@@ -175,14 +197,14 @@ func TestAttackTakesNothingBack(t *testing.T) {
 		harness.Run(t, t.TempDir(), "policy", "set", endpoint, limit, "--db", dsn)
 	}
 	set("GET /a", "1000")
-	set("GET /b", "5")
+	set("GET /b", "1")
 	g := replica(t, harness.NewUpstream(t), dsn, autoRevert)
 	set("GET /a", "500")
 	if !harness.Eventually(soon, func() bool { return g.Metric(t, "headgate_auto_revert_endpoints") == "1" }) {
 		t.Fatal("the endpoint whose rules changed is not watched")
 	}
 	flood := call(t, 8, 10*time.Millisecond, g.URL+"/b")
-	flood.expectShare(t, 1000, "most", func(percent int64) bool { return percent >= 80 })
+	flood.expectShare(t, 400, "most", func(percent int64) bool { return percent >= 80 })
 	if n := g.Metric(t, `headgate_auto_reverts_total{outcome="reverted"}`); n != "0" {
 		t.Errorf("an attack on another endpoint took back %s changes", n)
 	}

@@ -136,7 +136,7 @@ func TestStoresThatAreOddButAway(t *testing.T) {
 	} {
 		dir := storeDir(t, fmt.Sprintf("redis: [%q]", address), "secret_file: one.secret")
 		g := harness.Serve(t, dir, "--config", "headgate.yaml", "--routes", "routes.txt", "--upstream", "http://127.0.0.1:1")
-		if !harness.Eventually(soon, func() bool { return strings.Contains(g.Log(), want) }) {
+		if !g.Says(want) {
 			t.Errorf("%s: the log lacks %q:\n%s", address, want, g.Log())
 		}
 		expectMetric(t, g, "store_up", "0")
