@@ -123,16 +123,23 @@ func shellOf(server *storetest.Server, name string) func(testing.TB) *sql.DB {
 }
 
 // everywhere runs a test on a database of each kind: what a Store promises does
-// not depend on what it stands on.
+// not depend on what it stands on. The kinds run at once, as each waits for
+// another server.
 func everywhere(t *testing.T, test func(*testing.T, database)) {
 	for _, k := range kinds {
-		t.Run(k.name, func(t *testing.T) { test(t, k.make(t)) })
+		t.Run(k.name, func(t *testing.T) {
+			t.Parallel()
+			test(t, k.make(t))
+		})
 	}
 }
 
 // everywhereButSQLite is everywhere for what servers alone do.
 func everywhereButSQLite(t *testing.T, test func(*testing.T, database)) {
 	for _, k := range kinds[1:3] {
-		t.Run(k.name, func(t *testing.T) { test(t, k.make(t)) })
+		t.Run(k.name, func(t *testing.T) {
+			t.Parallel()
+			test(t, k.make(t))
+		})
 	}
 }

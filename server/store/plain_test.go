@@ -39,6 +39,7 @@ func mixedRules() []policy.Rule {
 func TestLoadReadsWhatTheSlowWayReads(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind.name, func(t *testing.T) {
+			t.Parallel()
 			d := kind.make(t)
 			s := d.open(t)
 			must(t, s.Import(t.Context(), tester, policy.Document{Rules: mixedRules()}, true))
@@ -106,6 +107,7 @@ func firstDifference(got, want []policy.Rule) string {
 func TestLoadReportsWhatTheSlowWayReports(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind.name, func(t *testing.T) {
+			t.Parallel()
 			d := kind.make(t)
 			s := d.open(t)
 			must(t, s.Import(t.Context(), tester, policy.Document{Rules: manyRules(10_500)}, true))

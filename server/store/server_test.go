@@ -287,7 +287,6 @@ func readOnly(d database, on bool) string {
 func TestConnectionCutInMidLoad(t *testing.T) { everywhereButSQLite(t, testConnectionCutInMidLoad) }
 
 func testConnectionCutInMidLoad(t *testing.T, d database) {
-	t.Parallel()
 	s, ctx := d.open(t), t.Context()
 	rules := manyRules(30_000)
 	must(t, s.Import(ctx, tester, policy.Document{Rules: rules}, true))
