@@ -12,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/headgate-io/headgate/internal/live"
 )
 
 func TestLastGoodCopy(t *testing.T) {
@@ -162,4 +164,77 @@ func TestCopyOfATimeToCome(t *testing.T) {
 			t.Errorf("10s after the start: %q in force, %+v, want the copy, 10s stale", get(v), got)
 		}
 	})
+}
+
+// TestEmptiedBeforeTheStart: what was emptied while no process ran does not
+// replace the copy on disk, neither in force nor there, until it is gone or
+// somebody says that it was meant.
+func TestEmptiedBeforeTheStart(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "copy")
+	start := func(s *source, meant bool) (*live.Value[string, string], error) {
+		o := options(s)
+		o.LastGood = path
+		o.Emptied = func(_ string, current *string) error {
+			if meant && *current == "full" {
+				return nil
+			}
+			return errors.New("empty by accident")
+		}
+		v := value(t, o)
+		return v, v.Start(t.Context())
+	}
+	check := func(what string, v *live.Value[string, string], want string, emptied bool) {
+		t.Helper()
+		s := v.Status()
+		if got := get(v); got != want || s.Emptied != emptied || s.FromDisk != emptied || (s.LastError == "texts: empty by accident") != emptied {
+			t.Errorf("%s: %q in force, %+v, want %q and Emptied %v", what, got, s, want, emptied)
+		}
+	}
+	v, err := start(fixed("full", "1"), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check("full", v, "full", false)
+	for _, what := range []string{"emptied", "emptied, and started once more"} {
+		s := fixed("", "2")
+		if v, err = start(s, false); err != nil {
+			t.Fatalf("%s: Start = %v, want the copy", what, err)
+		}
+		check(what, v, "full", true)
+		if err := v.Reload(t.Context()); err == nil {
+			t.Errorf("%s: Reload = nil, want why it is not believed", what)
+		}
+		check(what+", and reloaded", v, "full", true)
+		s.answer("fuller", "3")
+		if err := v.Reload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		check(what+", and filled again", v, "fuller", false)
+		s.answer("full", "4") // for the next start
+		if err := v.Reload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if v, err = start(fixed("", "5"), true); err != nil {
+		t.Fatal(err)
+	}
+	check("emptied on purpose", v, "", false)
+	if v, err = start(fixed("", "6"), false); err != nil {
+		t.Fatal(err)
+	}
+	check("empty after that", v, "", false)
+
+	if err := os.WriteFile(path, []byte("torn"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if v, err = start(fixed("", "7"), true); err == nil || !strings.Contains(err.Error(), "whether it was before cannot be told") || get(v) != "-" {
+		t.Errorf("Start beside a copy that cannot be read = %v, %q in force, want an error and nothing", err, get(v))
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if v, err = start(fixed("", "8"), false); err != nil {
+		t.Fatal(err)
+	}
+	check("the copy removed", v, "", false)
 }
