@@ -110,7 +110,8 @@ func (s *Store) gathered(kind int) []outgoing {
 	for _, o := range all {
 		o.entry.mu.Lock()
 		o.entry.queued[kind] = false
-		o.take.Shape = o.entry.shape // what is told is of the limit as it is now
+		// What is told is of the limit as it is now, and says what was before: the authority finds the bucket as an earlier limit left it.
+		o.take.Shape, o.take.Since, o.take.Before = o.entry.shape, o.entry.since, o.entry.before
 		var ok bool
 		if o.report, ok = o.entry.account.Report(); ok {
 			due = append(due, o)

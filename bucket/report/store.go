@@ -88,6 +88,8 @@ type entry struct {
 	mu       sync.Mutex
 	account  Account    // guarded by mu
 	shape    rate.Shape // guarded by mu; which the account counts in
+	since    int64      // guarded by mu; when it took effect
+	before   *rate.Past // guarded by mu; what it replaced
 	replicas int        // guarded by mu; for which headroom is
 	headroom int64      // guarded by mu
 	queued   [2]bool    // guarded by mu; it is in the outbox, by kind
@@ -271,6 +273,7 @@ func (e *entry) meet(now int64, interval time.Duration, take *bucket.Take, repli
 		e.account.Change(now, &e.shape, &take.Shape)
 		e.shape, e.replicas = take.Shape, 0
 	}
+	e.since, e.before = take.Since, take.Before
 	if e.replicas != replicas {
 		e.replicas, e.headroom = replicas, bucket.Headroom(e.shape, interval, replicas)
 	}

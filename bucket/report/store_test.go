@@ -20,6 +20,7 @@ type authority struct {
 	mu       sync.Mutex
 	ledgers  map[key.Key]*report.Ledger
 	messages []int // how many reports each had
+	limits   []rate.Past
 	fail     bool
 	lose     bool // charges, and its answer gets lost
 }
@@ -33,6 +34,7 @@ func (a *authority) ReportAll(_ context.Context, replica uint64, told []report.T
 	a.messages = append(a.messages, len(told))
 	for i := range told {
 		one := &told[i]
+		a.limits = append(a.limits, rate.Past{Shape: one.Of.Shape, Since: one.Of.Since, Before: one.Of.Before})
 		if a.fail {
 			one.Err = errLost
 			continue
@@ -238,6 +240,28 @@ func TestFullTable(t *testing.T) {
 			t.Errorf("%+v, want 64 accounts at most", st)
 		}
 		time.Sleep(time.Second)
+	})
+}
+
+// A report that waits while its limit changes tells of the new limit, and of the one before it: who is told finds the bucket as the old one left it.
+func TestReportsTellOfTheLimitBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := new(authority)
+		s := open(t, report.Options{Authority: a})
+		old, since := shape(t, 1000, 1000), time.Now().UnixNano()
+		try(s, of(1, old, 1))
+		changed := of(1, shape(t, 2000, 1000), 1)
+		changed.Since, changed.Before = since, &rate.Past{Shape: old}
+		try(s, changed)
+		time.Sleep(time.Second)
+		var told []rate.Past
+		a.set(func() { told = a.limits })
+		if len(told) != 1 {
+			t.Fatalf("%d reports, want one", len(told))
+		}
+		if got := told[0]; got.Shape != changed.Shape || got.Since != since || got.Before != changed.Before {
+			t.Errorf("told of %+v, want %+v", got, rate.Past{Shape: changed.Shape, Since: since, Before: changed.Before})
+		}
 	})
 }
 
