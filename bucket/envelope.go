@@ -9,6 +9,7 @@ import (
 // Sharing is how buckets are shared: what it takes, besides a rule, to say how much of it all replicas admit together.
 type Sharing struct {
 	Replicas int           // that run now, 1 or more
+	Fewest   int           // by how many some replica may still divide limits, if by fewer, while replicas come and go; 0 for Replicas
 	TTL      time.Duration // for which a batch of a lease may be used; 0 if there are no leases, and strict takes stand in for them
 	Free     int           // percent of limits of scope lease that replicas have to themselves, as rate.Shape.SetAside divides them
 	Interval time.Duration // after which replicas report what they took of limits of scope sync; 0 if strict takes stand in for that
@@ -27,7 +28,8 @@ type Envelope struct {
 	Excess int64
 }
 
-// Envelope is that of a limit in a scope, with as many replicas as sharing says. Where a burst is divided, parts hold no less than a token.
+// Envelope is that of a limit in a scope, with as many replicas as sharing says. Where a burst is divided, parts hold no less than a token. While replicas
+// divide by different numbers it is around what they admit by any of them, together with those parts of a burst which that leaves over.
 func (s Sharing) Envelope(l rate.Limit, scope Scope) Envelope {
 	k := int64(max(1, s.Replicas))
 	e := Envelope{Burst: l.Burst, Tokens: l.Tokens, Per: l.Per}
@@ -38,21 +40,42 @@ func (s Sharing) Envelope(l rate.Limit, scope Scope) Envelope {
 	case Local:
 		e.Burst, e.Tokens = times(e.Burst, k), times(e.Tokens, k)
 	case Split:
-		e.Burst = max(k, l.Burst/k*k)
+		if e.Burst = max(k, l.Burst/k*k); s.changing() {
+			e.Burst = max(k, l.Burst)
+		}
 	case Lease:
 		if shape, err := rate.Compile(l); err == nil && s.TTL > 0 {
-			own, leased, ok := shape.SetAside(s.Free, int(min(k, rate.MaxParts)))
-			if ok {
-				e.Burst = leased.Burst() + k*own.Burst()
-			}
-			e.Excess = (leased.Drained(s.TTL) + leased.Unit - 1) / leased.Unit
+			e.Burst, e.Excess = s.leased(shape, k)
 		}
 	case Sync:
 		if shape, err := rate.Compile(l); err == nil && s.Interval > 0 {
-			e.Excess = times(Headroom(shape, s.Interval, s.Replicas), k)
+			h := Headroom(shape, s.Interval, s.Replicas)
+			if s.changing() {
+				h = Headroom(shape, s.Interval, s.Fewest)
+			}
+			e.Excess = times(h, k)
 		}
 	}
 	return e
+}
+
+// changing reports whether replicas may divide limits by different numbers at this moment.
+func (s Sharing) changing() bool { return 0 < s.Fewest && s.Fewest < s.Replicas }
+
+// leased is burst and excess of a limit of scope lease.
+func (s Sharing) leased(whole rate.Shape, k int64) (burst, excess int64) {
+	own, rest, divided := whole.SetAside(s.Free, int(min(k, rate.MaxParts)))
+	burst = rest.Burst()
+	if divided {
+		burst += k * own.Burst()
+	}
+	if s.changing() {
+		burst = whole.Burst()
+		if _, beside, had := whole.SetAside(s.Free, s.Fewest); had && !divided {
+			burst += whole.Burst() - beside.Burst() // some have a part to themselves yet, and others take of the whole
+		}
+	}
+	return burst, (rest.Drained(s.TTL) + rest.Unit - 1) / rest.Unit
 }
 
 // Headroom is how many tokens of a limit of scope sync one of so many replicas may have admitted and got no answer about: what drains in the interval between

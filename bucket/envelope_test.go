@@ -14,6 +14,7 @@ func TestEnvelopeOfScopes(t *testing.T) {
 	window := rate.Limit{Tokens: 10, Per: time.Minute, Burst: 10, Algorithm: rate.FixedWindow}
 	log := rate.Limit{Tokens: 10, Per: time.Minute, Burst: 10, Algorithm: rate.SlidingLog}
 	four := bucket.Sharing{Replicas: 4, TTL: 100 * time.Millisecond}
+	changing := bucket.Sharing{Replicas: 4, Fewest: 3, TTL: 100 * time.Millisecond, Free: 20, Interval: 100 * time.Millisecond}
 	for _, c := range []struct {
 		name    string
 		sharing bucket.Sharing
@@ -45,6 +46,13 @@ func TestEnvelopeOfScopes(t *testing.T) {
 			bucket.Envelope{Burst: 30, Tokens: 1000, Per: time.Second, Excess: 28}},
 		{"sync where there are more than tokens", bucket.Sharing{Replicas: 31, Interval: 100 * time.Millisecond}, ten, bucket.Sync, bucket.Envelope{Burst: 30, Tokens: 10, Per: time.Second}},
 		{"sync that is decided strictly", bucket.Sharing{Replicas: 4}, ten, bucket.Sync, bucket.Envelope{Burst: 30, Tokens: 10, Per: time.Second}},
+		{"local while one has not heard of the fourth", changing, ten, bucket.Local, bucket.Envelope{Burst: 120, Tokens: 40, Per: time.Second}},
+		{"split, where three divide a burst better than four", changing, ten, bucket.Split, bucket.Envelope{Burst: 30, Tokens: 10, Per: time.Second}},
+		{"a lease whose parts change", changing, rate.Limit{Tokens: 100, Per: time.Second, Burst: 103}, bucket.Lease, bucket.Envelope{Burst: 103, Tokens: 100, Per: time.Second, Excess: 8}},
+		{"a lease of which three replicas have a part, and four none", changing, ten, bucket.Lease, bucket.Envelope{Burst: 36, Tokens: 10, Per: time.Second, Excess: 1}},
+		{"sync, where one of three has more headroom than one of four", changing, rate.Limit{Tokens: 1000, Per: time.Second, Burst: 30}, bucket.Sync,
+			bucket.Envelope{Burst: 30, Tokens: 1000, Per: time.Second, Excess: 40}},
+		{"all divide by as many as there are", bucket.Sharing{Replicas: 4, Fewest: 4}, ten, bucket.Split, bucket.Envelope{Burst: 28, Tokens: 10, Per: time.Second}},
 		{"more than can be counted", bucket.Sharing{Replicas: math.MaxInt}, ten, bucket.Local, bucket.Envelope{Burst: rate.MaxCapacity, Tokens: rate.MaxCapacity, Per: time.Second}},
 	} {
 		if got := c.sharing.Envelope(c.limit, c.scope); got != c.want {

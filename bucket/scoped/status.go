@@ -63,9 +63,14 @@ func (s *Store) tell(server int, over *outage) {
 	s.o.Changed(one, s.Status())
 }
 
-// Sharing says how buckets are shared: what all replicas admit together follows from it.
+// Sharing says how buckets are shared: what all replicas admit together follows from it. While Count and Replicas differ, some replicas divide by the one and
+// some by the other. One that has no part yet cannot tell by how many the others divide.
 func (s *Store) Sharing() bucket.Sharing {
-	sharing := bucket.Sharing{Replicas: max(1, s.o.Replicas())}
+	divisor, count := s.o.Replicas(), s.o.Count()
+	if count == 0 {
+		count = divisor // nobody knows better
+	}
+	sharing := bucket.Sharing{Replicas: max(1, divisor, count), Fewest: max(1, min(divisor, count))}
 	if s.o.Leases != nil {
 		sharing.TTL, sharing.Free = s.o.Leases.Terms().TTL, s.o.Free
 	}

@@ -53,6 +53,10 @@ type Options struct {
 	// nothing under such limits. It is called once a take, and must be quick. The default is 1.
 	Replicas func() int
 
+	// Count is how many replicas there are, this one included, also while Replicas does not divide by that yet; 0 if nobody knows. What is told of all replicas
+	// together goes by it (Sharing), and no decision does. The default is Replicas.
+	Count func() int
+
 	// Began is when this process did, in Unix nanoseconds of the clock that decisions are made by: one that joins others begins with empty
 	// buckets of scope split. Default now.
 	Began int64
@@ -132,6 +136,9 @@ func New(o Options) (*Store, error) {
 	}
 	if o.Replicas == nil {
 		o.Replicas = func() int { return 1 }
+	}
+	if o.Count == nil {
+		o.Count = o.Replicas
 	}
 	if o.Began == 0 {
 		o.Began = time.Now().UnixNano()

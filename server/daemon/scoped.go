@@ -40,7 +40,7 @@ func (s *shared) over(local *memory.Store, now func() int64) (headgate.Buckets, 
 		return nil, err
 	}
 	s.scoped, err = scoped.New(scoped.Options{
-		Local: local, Strict: s.strict, Leases: leases, Free: s.conf.LeaseFree, Reports: s.reports, Replicas: s.members.Replicas,
+		Local: local, Strict: s.strict, Leases: leases, Free: s.conf.LeaseFree, Reports: s.reports, Replicas: s.members.Replicas, Count: s.members.Count,
 		Began: now(), Deadline: s.conf.Deadline, Fault: faulty, Server: s.link.Server, Changed: s.changed,
 	})
 	return s.scoped, err
