@@ -15,7 +15,7 @@ import (
 // LedgerOptions configures a Ledger. Every zero value is a safe default.
 type LedgerOptions struct {
 	// Keep is how long the number of a replica's last report about a bucket is remembered, at about 100 bytes each: one that was lost and comes again
-	// later than that is charged twice. Default 1s.
+	// later than that is charged twice, which admits nothing. Default 1s.
 	Keep time.Duration
 
 	// Now tells the time, in Unix nanoseconds, to a Store with Options.CallersClock. Others ask the server, and need none.
