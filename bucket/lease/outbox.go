@@ -59,12 +59,28 @@ func (s *Store) post(take *bucket.Take, e *entry, urgent bool) {
 		if wait > 0 {
 			time.Sleep(wait)
 		}
-		for all := s.gathered(kind); len(all) > 0; {
-			n := min(len(all), mostTogether)
-			s.send(all[:n], func(ctx context.Context, asked []Asked) { batcher.AskAll(ctx, s.o.Replica, asked) })
-			all = all[n:]
-		}
+		s.sendAll(s.gathered(kind), func(ctx context.Context, asked []Asked) { batcher.AskAll(ctx, s.o.Replica, asked) })
 	}()
+}
+
+// mostAtOnce is how many messages are under way at once, of those that are sent because there are too many questions for one. Were they sent one after the
+// other, who waits for the last would wait for the network as often as there are messages, and its deadline began before all of them.
+const mostAtOnce = 8
+
+// sendAll sends questions in as many messages as it takes.
+func (s *Store) sendAll(all []outgoing, ask func(context.Context, []Asked)) {
+	var sending sync.WaitGroup
+	places := make(chan struct{}, mostAtOnce)
+	for len(all) > 0 {
+		group := all[:min(len(all), mostTogether)]
+		all = all[len(group):]
+		places <- struct{}{}
+		sending.Go(func() {
+			s.send(group, ask)
+			<-places
+		})
+	}
+	sending.Wait()
 }
 
 // gathered is what to ask now.
