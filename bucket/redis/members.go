@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -48,9 +49,10 @@ type Members struct {
 
 	beating sync.Mutex // one word at a time
 
-	mu    sync.Mutex
-	using int    // guarded by mu; what Replicas reports
-	last  census // guarded by mu; zero before the first
+	using atomic.Int64 // what Replicas reports; written by who beats
+
+	mu   sync.Mutex
+	last census // guarded by mu; zero before the first
 }
 
 // census is what the server says to a word.
@@ -97,11 +99,7 @@ const maxPresumed = 1 << 16
 
 // Replicas is by how many to divide a limit: how many replicas there are, or more while others have not made room yet. 0 is for a replica that has
 // just joined, and has no part yet. When the server does not answer, it stays what it was.
-func (m *Members) Replicas() int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.using
-}
+func (m *Members) Replicas() int { return int(m.using.Load()) }
 
 // Count is how many replicas there are, this one included, as last heard; 0 if the server never answered.
 func (m *Members) Count() int {
@@ -126,9 +124,10 @@ func (m *Members) Beat(ctx context.Context) error {
 	defer m.mu.Unlock()
 	switch {
 	case err == nil:
-		m.last, m.using = heard, heard.told
-	case m.using == 0: // nobody can tell when there would be room
-		m.using = max(m.last.count, m.o.Presumed)
+		m.last = heard
+		m.using.Store(int64(heard.told))
+	case m.using.Load() == 0: // nobody can tell when there would be room
+		m.using.Store(int64(max(m.last.count, m.o.Presumed)))
 	}
 	return err
 }

@@ -204,3 +204,15 @@ func TestStrangers(t *testing.T) {
 		t.Errorf("strangers are %d, %d and %d of %d, want 1, 0 as nobody else was there, 2 of 3", ours.Strangers(), also.Strangers(), other.Strangers(), ours.Count())
 	}
 }
+
+// Each take of a limit that is divided asks by how many.
+func BenchmarkReplicas(b *testing.B) {
+	m := members(b, open(b, redis.Options{Server: redistest.Dial("/nowhere")}), redis.MembersOptions{})
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if m.Replicas() < 0 {
+				b.Error("divided by a number below zero")
+			}
+		}
+	})
+}
