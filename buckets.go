@@ -237,9 +237,13 @@ func (l *Limiter) topUp(ctx context.Context, now int64, named *namedBucket, amou
 	if err != nil {
 		return 0, err
 	}
-	l.reservations.spend(named.take.Key, named.take.Shape, -moved[0])
+	if !named.take.Reach.Scope().Shared() { // whose store sees to the reservations of all processes
+		l.reservations.spend(named.take.Key, named.take.Shape, -moved[0])
+	}
 	for i := range named.guards {
-		l.reservations.spend(named.guards[i].Key, named.guards[i].Shape, -moved[1+i])
+		if !named.guards[i].Reach.Scope().Shared() {
+			l.reservations.spend(named.guards[i].Key, named.guards[i].Shape, -moved[1+i])
+		}
 	}
 	return (-moved[0] + named.take.Shape.Unit - 1) / named.take.Shape.Unit, nil // a part of a token counts as one
 }

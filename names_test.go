@@ -5,6 +5,7 @@ package headgate_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -73,6 +74,78 @@ func TestReplicasSettleAndResetSharedBuckets(t *testing.T) {
 	}
 	if !a.get("/a").Allowed {
 		t.Fatal("a reset by another replica was not seen")
+	}
+}
+
+// What one replica gave to a shared bucket, another's reservation does not give to it again: others may have used it.
+func TestReservationsGiveNothingThatAnotherReplicaGave(t *testing.T) {
+	mine := headgate.BucketQuery{Endpoint: "GET /a", Address: client}
+	reset := func(b *bench) error {
+		_, err := b.Reset(context.Background(), mine, nil)
+		return err
+	}
+	grant := func(amount int64) func(*bench) error {
+		return func(b *bench) error {
+			_, given, err := b.Grant(context.Background(), mine, amount, time.Time{}, nil)
+			if err == nil && given != amount {
+				return fmt.Errorf("%d given, want %d", given, amount)
+			}
+			return err
+		}
+	}
+	for _, c := range []struct {
+		name string
+		give []func(*bench) error
+		used int   // of what was given, by others
+		late bool  // the reservation is made after it was given
+		left int64 // of 10, of which 6 were reserved and 1 was spent
+	}{
+		{"nothing was given", nil, 0, false, 9},
+		{"the bucket was filled", []func(*bench) error{reset}, 4, false, 6},
+		{"it was filled before", []func(*bench) error{reset}, 0, true, 9},
+		{"two tokens were given", []func(*bench) error{grant(2)}, 2, false, 7},
+		{"two tokens were given, and two more", []func(*bench) error{grant(2), grant(2)}, 4, false, 5},
+		{"two tokens were given, and all", []func(*bench) error{grant(2), reset}, 4, false, 6},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			server := redistest.Start(t)
+			rules := []policy.Rule{{Endpoint: "default", Limit: 10, Per: 1000 * time.Hour, Burst: 10, Scope: policy.Strict}}
+			a, b := replica(t, server, []string{"GET /a"}, rules), replica(t, server, []string{"GET /a"}, rules)
+			give := func() {
+				t.Helper()
+				for _, f := range c.give {
+					if err := f(a); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if c.late {
+				give()
+			}
+			made, d := b.Reserve(context.Background(), headgate.Request{Method: "GET", Target: "/a", Peer: client, Cost: 6}, time.Hour)
+			if !d.Allowed {
+				t.Fatal(d.Reason)
+			}
+			if !c.late {
+				give()
+				b.now = b.now.Add(time.Minute)
+			}
+			for range c.used {
+				if !a.get("/a").Allowed {
+					t.Fatal("what was given is not there")
+				}
+			}
+			if _, err := b.Settle(context.Background(), made.ID, 1); err != nil {
+				t.Fatal(err)
+			}
+			in, err := a.Inspect(context.Background(), mine)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := in.Buckets[0].Remaining; got != c.left {
+				t.Errorf("%d are left, want %d", got, c.left)
+			}
+		})
 	}
 }
 

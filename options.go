@@ -204,6 +204,7 @@ type Corrector interface {
 	// Correct changes the debts of buckets outside of any request, and writes
 	// to moved[i] how many units of changes[i] it added, or took off when
 	// below zero. An error means that nothing was changed; but what is shared may
-	// have been, as an answer may get lost.
+	// have been, as an answer may get lost. What several processes share has to
+	// see to Change.Charged: a Limiter knows of its own reservations alone.
 	Correct(ctx context.Context, now int64, changes []bucket.Change, moved []int64) error
 }

@@ -25,7 +25,8 @@ type Change struct {
 
 	// Charged is the Unix time in nanoseconds at which what Units below zero give back was taken; 0 if it was not taken at one time. A
 	// limit that counts in windows gives back where it counted, and nothing once that counts no longer. Where debt drains it does not
-	// matter: see Unspent.
+	// matter: see Unspent. But a store that several processes share gives back so much less as others were given since, by a Change that says 0:
+	// none of them knows of the others'.
 	Charged int64
 }
 

@@ -84,7 +84,7 @@ func (s *Store) apart(ctx context.Context, now int64, groups [][]*claim, charge 
 func (s *Store) giveBack(ctx context.Context, now int64, group []*claim) {
 	for _, c := range group {
 		if units := c.charged(); units > 0 {
-			if _, err := s.shift(ctx, now, c, -units, c.at); err != nil {
+			if _, err := s.shift(ctx, now, c, shift{units: -units, charged: c.at, ago: -1}); err != nil {
 				return
 			}
 		}

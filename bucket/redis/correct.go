@@ -4,13 +4,15 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/headgate-io/headgate/bucket"
 )
 
 // Correct changes the debts of buckets outside of any request, one after the other, and writes to moved[i] how many units changes[i] added to
 // the debt, or took off it when below zero. Where the store counts in coarser units, a charge is rounded up and what is given back is rounded
-// down. After an error, earlier changes have been made, and moved says which: the others are 0.
+// down. What is given back of a request (bucket.Change.Charged) is so much less as was given to the bucket since, by whatever process, and nothing if it was
+// filled: others may have used that. After an error, earlier changes have been made, and moved says which: the others are 0.
 func (s *Store) Correct(ctx context.Context, now int64, changes []bucket.Change, moved []int64) error {
 	if len(moved) < len(changes) {
 		return fmt.Errorf("there is room for %d results, want %d", len(moved), len(changes))
@@ -21,7 +23,7 @@ func (s *Store) Correct(ctx context.Context, now int64, changes []bucket.Change,
 		take := []bucket.Take{{Key: c.Key, Shape: c.Shape, Tag: c.Tag, Since: c.Since, Before: c.Before}}
 		claims, _, err := s.merge(take)
 		if err == nil {
-			moved[i], err = s.correct(ctx, now, &claims[0], c.Units)
+			moved[i], err = s.correct(ctx, now, &claims[0], c)
 		}
 		if err != nil {
 			return fmt.Errorf("change %d: %w", i, err)
@@ -31,27 +33,47 @@ func (s *Store) Correct(ctx context.Context, now int64, changes []bucket.Change,
 }
 
 // correct moves units of the limit's own shape.
-func (s *Store) correct(ctx context.Context, now int64, c *claim, units int64) (int64, error) {
-	sh := c.shape
-	switch {
-	case units > 0:
-		moved, err := s.shift(ctx, now, c, min(bucket.Rescale(units, sh.Unit, sh.own, true), sh.MaxDebt()), 0)
+func (s *Store) correct(ctx context.Context, now int64, c *claim, by *bucket.Change) (int64, error) {
+	sh, units := c.shape, by.Units
+	if units > 0 {
+		moved, err := s.shift(ctx, now, c, shift{units: min(bucket.Rescale(units, sh.Unit, sh.own, true), sh.MaxDebt()), ago: -1})
 		return min(bucket.Rescale(moved, sh.own, sh.Unit, false), units), err
-	case units == bucket.Fill:
+	}
+	back := shift{ago: -1, remember: rememberGiven}
+	if by.Charged != 0 {
+		back = shift{ago: max(0, micros(now-by.Charged))}
+	}
+	if units == bucket.Fill {
 		units = -math.MaxInt64 // whose negation does not overflow
 	}
-	moved, err := s.shift(ctx, now, c, -min(bucket.Rescale(-units, sh.Unit, sh.own, false), exact), 0)
+	back.units = -min(bucket.Rescale(-units, sh.Unit, sh.own, false), exact)
+	moved, err := s.shift(ctx, now, c, back)
 	return -bucket.Rescale(-moved, sh.own, sh.Unit, true), err
 }
 
-// shift moves units of the store's shape. Those below zero that were charged at a time give back only what has not drained since; 0 says that
-// this has been seen to.
-func (s *Store) shift(ctx context.Context, now int64, c *claim, units, charged int64) (moved int64, err error) {
+// rememberGiven is for how long it is remembered that a bucket was given units: longer than requests whose cost is not settled last
+// (headgate.MaxReservationTimeout). It takes about 160 bytes for a bucket that an operator has filled or granted tokens to.
+const rememberGiven = 25 * time.Hour
+
+// shift is a change of a debt, in units of the store's shape.
+type shift struct {
+	units    int64
+	charged  int64         // the server's time at which units below zero were charged: what has drained since is not given back; 0 if this has been seen to
+	ago      int64         // how many microseconds ago the request was decided that units below zero were charged to; -1 for none
+	remember time.Duration // for how long to remember that units were given to the bucket; 0 if none are
+}
+
+// shift moves what is owed.
+func (s *Store) shift(ctx context.Context, now int64, c *claim, by shift) (moved int64, err error) {
 	sh := c.shape
-	arg := appendDoubles(nil, s.time(now), units, sh.MaxDebt(), micros(charged), c.since(), sh.Drain, micros(sh.Tick))
+	arg := appendDoubles(nil, s.time(now), by.units, sh.MaxDebt(), micros(by.charged), by.ago, by.remember.Milliseconds(), c.since(), sh.Drain, micros(sh.Tick))
+	keys := []string{c.key}
+	if by.ago >= 0 || by.remember > 0 {
+		keys = append(keys, c.key+"g") // of another length than the names of buckets, of answers and of numbers
+	}
 	args := []string{string(append(arg, sh.name...))}
 	for range attempts {
-		answer, err := s.run(ctx, shiftScript, []string{c.key}, args)
+		answer, err := s.run(ctx, shiftScript, keys, args)
 		if err != nil {
 			return 0, err
 		}

@@ -1,12 +1,18 @@
 -- Adds to the debt of the bucket KEYS[1], or takes off it. ARGV[1] has, in doubles:
 --   the time in us, or 0 for the server's own; the units to add, or to take off if below zero; the most that may be owed;
 --   the time in us at which units to take off were charged, or 0: what has drained since is not taken off again, rounded up;
+--   how many us ago the request was decided whose units are taken off, or -1 for those of none; for how many ms to remember that units were given to
+--   the bucket, or 0 if none are given;
 --   the time at which the limit took effect, drain, tick and the bytes of the shape, all as for takes
 -- and ARGV[2], if there, is how to read a bucket that was left under another limit.
 --
+-- What is given to a bucket may be used by others at once, so that of what was charged before it cannot be given back besides. KEYS[2], where units are
+-- given or a request's are taken off, holds what was given of late, at whatever process: the time and units, seven bytes each, and the bytes of the
+-- shape. What a request before that time took is given back less these units; and not at all after the bucket was filled, or when the limit changed.
+--
 -- Answers the time, how many units were moved, debt and stamp. Or, if it was left under another limit, the time, -1, 1 and the value.
 
-local at, units, most, charged, since, drain, tick, rest = decode('<ddddddd', ARGV[1])
+local at, units, most, charged, ago, remember, since, drain, tick, rest = decode('<ddddddddd', ARGV[1])
 local shape = sub(ARGV[1], rest)
 local now, timed = at, at == 0
 if timed then
@@ -21,6 +27,27 @@ if charged > 0 and now > charged then
   units = math.min(0, units + ceil((now - charged) / tick) * drain)
 end
 
+-- given is what was given to the bucket after a time: 0 for nothing, 2^53 for all that it owed.
+local function given(after)
+  local held = call('GET', KEYS[2])
+  if not held then return 0 end
+  local when, sum = decode('<I7I7', held)
+  if when <= after then return 0 end
+  return sub(held, 15) == shape and sum or 2 ^ 53
+end
+
+local function give(more)
+  local value = encode('<I7I7', now, math.min(2 ^ 53, given(0) + more)) .. shape
+  if timed then
+    call('SET', KEYS[2], value, 'PX', remember)
+  else
+    call('SET', KEYS[2], value)
+  end
+end
+
+if ago >= 0 then units = math.min(0, units + given(now - ago)) end
+if remember > 0 and units <= -2 ^ 53 then give(2 ^ 53) end
+
 local moved
 if units >= 0 then
   moved = math.min(units, math.max(0, most - left))
@@ -31,6 +58,7 @@ else
   moved, d = units, d + units
 end
 if moved == 0 then return {now, 0, debt, stamp} end
+if remember > 0 and units > -2 ^ 53 then give(-moved) end
 
 if d == 0 then
   call('DEL', KEYS[1])
