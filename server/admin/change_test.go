@@ -13,6 +13,7 @@ import (
 
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/admin"
+	"github.com/headgate-io/headgate/server/rules"
 	"github.com/headgate-io/headgate/server/store"
 )
 
@@ -182,7 +183,7 @@ func TestPlanAndApply(t *testing.T) {
 	}
 }
 
-func texts(t *testing.T, changes []admin.ChangeEntry) string {
+func texts(t *testing.T, changes []rules.ChangeEntry) string {
 	t.Helper()
 	text, err := json.Marshal(changes)
 	must(t, err)

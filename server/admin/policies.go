@@ -101,7 +101,7 @@ func (d *Door) listForce(w http.ResponseWriter, r *http.Request, most int) {
 			}
 			list = append(list, rule)
 		}
-		listing.Policies = append(listing.Policies, ruleEntries(list)...)
+		listing.Policies = append(listing.Policies, rules.Entries(list)...)
 		if int(first)+most < set.Len() {
 			listing.Next = cursor(listing.Version, first+int64(most))
 		}
@@ -127,7 +127,7 @@ func (d *Door) listDatabase(w http.ResponseWriter, r *http.Request, most int) {
 		if of := strconv.FormatInt(page.Number, 10); version != "" && version != of {
 			return nil, moved(page.Number)
 		}
-		listing := DatabaseListing{Number: page.Number, In: "database", Policies: append([]file.Entry{}, ruleEntries(page.Rules)...), Force: d.state()}
+		listing := DatabaseListing{Number: page.Number, In: "database", Policies: append([]file.Entry{}, rules.Entries(page.Rules)...), Force: d.state()}
 		if page.Last > 0 {
 			listing.Next = cursor(strconv.FormatInt(page.Number, 10), page.Last)
 		}
@@ -196,7 +196,7 @@ func (d *Door) getPolicy(w http.ResponseWriter, r *http.Request) {
 		if err != nil {
 			return nil, err
 		}
-		return One{ruleEntries([]policy.Rule{rule})[0], now.ID}, nil
+		return One{rules.Entries([]policy.Rule{rule})[0], now.ID}, nil
 	})
 }
 

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/policy/file"
 	"github.com/headgate-io/headgate/server/rules"
 	"github.com/headgate-io/headgate/server/store"
@@ -38,49 +37,6 @@ func (e VersionEntry) Version() store.Version {
 		Action: e.Action, Of: e.Of, Added: e.Added, Changed: e.Changed, Removed: e.Removed}
 }
 
-// ChangeEntry is what a version did to one rule, or to one project's tier.
-type ChangeEntry struct {
-	Before     *file.Entry `json:"before,omitempty"`
-	After      *file.Entry `json:"after,omitempty"`
-	Project    string      `json:"project,omitempty"`
-	TierBefore string      `json:"tier_before,omitempty"`
-	TierAfter  string      `json:"tier_after,omitempty"`
-	Fault      string      `json:"fault,omitempty"` // of a row that was no rule
-}
-
-func changeEntries(changes []store.Change) []ChangeEntry {
-	list := make([]ChangeEntry, len(changes))
-	for i, c := range changes {
-		list[i] = ChangeEntry{ruleEntry(c.Before), ruleEntry(c.After), c.Project, c.TierBefore, c.TierAfter, c.Fault}
-	}
-	return list
-}
-
-func ruleEntry(r *policy.Rule) *file.Entry {
-	if r == nil {
-		return nil
-	}
-	return &ruleEntries([]policy.Rule{*r})[0]
-}
-
-// lastTime is the last that JSON can write. Rules may end later by SQL; they are
-// not loaded, and can be seen and mended.
-var lastTime = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
-
-// ruleEntries are rules as policy files have them, in UTC.
-func ruleEntries(list []policy.Rule) []file.Entry {
-	entries := file.From(policy.Document{Rules: list}).Rules
-	for i := range entries {
-		if !entries[i].Expires.IsZero() {
-			entries[i].Expires = entries[i].Expires.UTC()
-			if entries[i].Expires.After(lastTime) {
-				entries[i].Expires = lastTime
-			}
-		}
-	}
-	return entries
-}
-
 // Versions is the answer to GET /v1/versions, newest first.
 type Versions struct {
 	Versions []VersionEntry `json:"versions"`
@@ -90,8 +46,8 @@ type Versions struct {
 
 // Changes is a page of what is different.
 type Changes struct {
-	Changes []ChangeEntry `json:"changes"`
-	Next    string        `json:"next,omitempty"`
+	Changes []rules.ChangeEntry `json:"changes"`
+	Next    string              `json:"next,omitempty"`
 }
 
 // Detail is the answer to GET /v1/versions/{id}.
@@ -177,7 +133,7 @@ func (d *Door) diffVersions(w http.ResponseWriter, r *http.Request) {
 func changesPage(changes []store.Change, first, most int) Changes {
 	first = min(first, len(changes))
 	last := min(first+most, len(changes))
-	page := Changes{Changes: changeEntries(changes[first:last])}
+	page := Changes{Changes: rules.ChangeEntries(changes[first:last])}
 	if last < len(changes) {
 		page.Next = strconv.Itoa(last)
 	}
@@ -206,7 +162,7 @@ func (d *Door) listVersionPolicies(w http.ResponseWriter, r *http.Request) {
 		}
 		first = min(first, len(doc.Rules))
 		last := min(first+most, len(doc.Rules))
-		page := VersionRules{Number: id, Policies: append([]file.Entry{}, ruleEntries(doc.Rules[first:last])...)}
+		page := VersionRules{Number: id, Policies: append([]file.Entry{}, rules.Entries(doc.Rules[first:last])...)}
 		if first == 0 {
 			page.Projects = doc.Projects
 		}

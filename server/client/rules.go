@@ -270,7 +270,8 @@ func (c *Client) changes(ctx context.Context, path string, query url.Values) (li
 				Project       string
 				TierBefore    string `json:"tier_before"`
 				TierAfter     string `json:"tier_after"`
-				Fault         string
+				FaultBefore   string `json:"fault_before"`
+				FaultAfter    string `json:"fault_after"`
 			}
 			Next string
 		}
@@ -278,28 +279,38 @@ func (c *Client) changes(ctx context.Context, path string, query url.Values) (li
 			return "", err
 		}
 		for _, entry := range p.Changes {
-			change := store.Change{Project: entry.Project, TierBefore: entry.TierBefore, TierAfter: entry.TierAfter, Fault: entry.Fault}
-			for _, side := range []struct {
-				text json.RawMessage
-				into **policy.Rule
-			}{{entry.Before, &change.Before}, {entry.After, &change.After}} {
-				if side.text == nil {
-					continue
-				}
-				rules, err := read(append(append([]byte("["), side.text...), ']'))
-				if err != nil && entry.Fault != "" {
-					rules, err = []policy.Rule{{Endpoint: string(side.text)}}, nil
-				}
-				if err != nil {
-					return "", err
-				}
-				*side.into = &rules[0]
+			before, errBefore := readSide(entry.Before, entry.FaultBefore)
+			after, errAfter := readSide(entry.After, entry.FaultAfter)
+			if err := errors.Join(errBefore, errAfter); err != nil {
+				return "", err
 			}
-			list = append(list, change)
+			list = append(list, store.Change{Before: before, After: after, Project: entry.Project,
+				TierBefore: entry.TierBefore, TierAfter: entry.TierAfter, FaultBefore: entry.FaultBefore, FaultAfter: entry.FaultAfter})
 		}
 		return p.Next, nil
 	})
 	return list, err
+}
+
+// readSide reads one side of a change: a rule, or what can be read of a row that
+// is none.
+func readSide(text json.RawMessage, fault string) (*policy.Rule, error) {
+	if text == nil {
+		return nil, nil
+	}
+	if fault != "" {
+		var row rules.Row
+		if err := json.Unmarshal(text, &row); err != nil {
+			return nil, fmt.Errorf("what can be read of a row that is no rule (%s): %w", fault, err)
+		}
+		r := row.Rule()
+		return &r, nil
+	}
+	list, err := read(append(append([]byte("["), text...), ']'))
+	if err != nil {
+		return nil, err
+	}
+	return &list[0], nil
 }
 
 // At reports the rules and tiers of a version.

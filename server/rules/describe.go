@@ -15,21 +15,20 @@ import (
 //
 //	~ GET /v1/items/{id} project acme: limit 5 → 50, burst - → 100
 //
-// Of a row that is no rule it says what is wrong with it.
+// Of a row that is no rule it says what is wrong with it, and believes none of
+// its values.
+//
+//	~ default: limit 5 → no rule (rps_limit is -4, want a whole number of 1 or more)
 func Describe(c store.Change) string {
 	switch {
-	case c.Fault != "" && c.Before != nil && c.After != nil:
-		return "~ " + place(*c.After) + ": no rule before or after, " + c.Fault
-	case c.Fault != "" && c.Before != nil:
-		return "- " + place(*c.Before) + ": no rule, " + c.Fault
-	case c.Fault != "" && c.After != nil:
-		return "+ " + place(*c.After) + ": no rule, " + c.Fault
 	case c.Before == nil && c.After == nil:
 		return describeTier(c)
 	case c.Before == nil:
-		return "+ " + place(*c.After) + ": " + strings.Join(values(*c.After), ", ")
+		return "+ " + place(*c.After) + ": " + side(*c.After, c.FaultAfter)
 	case c.After == nil:
-		return "- " + place(*c.Before) + ": " + strings.Join(values(*c.Before), ", ")
+		return "- " + place(*c.Before) + ": " + side(*c.Before, c.FaultBefore)
+	case c.FaultBefore != "" || c.FaultAfter != "":
+		return "~ " + place(*c.After) + ": " + side(*c.Before, c.FaultBefore) + " → " + side(*c.After, c.FaultAfter)
 	}
 	var differences []string
 	before, after := fields(*c.Before), fields(*c.After)
@@ -41,14 +40,36 @@ func Describe(c store.Change) string {
 	return "~ " + place(*c.After) + ": " + strings.Join(differences, ", ")
 }
 
-func describeTier(c store.Change) string {
-	switch {
-	case c.TierBefore == "":
-		return fmt.Sprintf("+ project %s: tier %s", c.Project, c.TierAfter)
-	case c.TierAfter == "":
-		return fmt.Sprintf("- project %s: tier %s", c.Project, c.TierBefore)
+// side is one side of a change of which all is told.
+func side(r policy.Rule, fault string) string {
+	if fault != "" {
+		return "no rule (" + fault + ")"
 	}
-	return fmt.Sprintf("~ project %s: tier %s → %s", c.Project, c.TierBefore, c.TierAfter)
+	return strings.Join(values(r), ", ")
+}
+
+func describeTier(c store.Change) string {
+	before, after := tier(c.TierBefore, c.FaultBefore), tier(c.TierAfter, c.FaultAfter)
+	switch {
+	case before == "":
+		return fmt.Sprintf("+ project %s: %s", c.Project, after)
+	case after == "":
+		return fmt.Sprintf("- project %s: %s", c.Project, before)
+	case c.FaultBefore == "" && c.FaultAfter == "":
+		after = c.TierAfter
+	}
+	return fmt.Sprintf("~ project %s: %s → %s", c.Project, before, after)
+}
+
+// tier is one side of a change of tiers; empty: the project was in none.
+func tier(name, fault string) string {
+	switch {
+	case fault != "":
+		return "no tier (" + fault + ")"
+	case name != "":
+		return "tier " + name
+	}
+	return ""
 }
 
 // place names what a rule is for.

@@ -40,6 +40,14 @@ func placeOf(r policy.Rule) place {
 	return place{r.Endpoint, r.Project, r.Tier, r.Subject, !r.Expires.IsZero()}
 }
 
+// String names the place for people.
+func (p place) String() string {
+	if p.endpoint == "" {
+		return fmt.Sprintf("tier of project %q", p.project)
+	}
+	return RuleKey{p.endpoint, p.project, p.tier, p.subject, p.temporary}.String()
+}
+
 func (p place) compare(q place) int {
 	bit := func(b bool) int {
 		if b {
@@ -74,7 +82,7 @@ func (f *fold) add(i image) {
 
 // ends are the beginning and the end of a way; whole is false if there are
 // several of either, because part of the way was never recorded.
-func ends(left []image) (before, after *policy.Rule, whole bool) {
+func ends(left []image) (before, after *image, whole bool) {
 	whole = true
 	for n := range left {
 		end := &before
@@ -82,7 +90,7 @@ func ends(left []image) (before, after *policy.Rule, whole bool) {
 			end = &after
 		}
 		whole = whole && *end == nil
-		*end = &left[n].rule
+		*end = &left[n]
 	}
 	return before, after, whole
 }
@@ -104,32 +112,31 @@ func (f *fold) changes() ([]Change, error) {
 			faults = append(faults, unrecorded(p))
 			continue
 		}
-		c := Change{Fault: faultOf(f.places[p])}
-		if p.endpoint != "" {
-			c.Before, c.After = before, after
-			list = append(list, c)
-			continue
-		}
-		c.Project = p.project
-		if before != nil {
-			c.TierBefore = before.Tier
-		}
-		if after != nil {
-			c.TierAfter = after.Tier
-		}
-		list = append(list, c)
+		list = append(list, changeOf(p, before, after))
 	}
 	return list, few(faults)
 }
 
-// faultOf is what is wrong with any of the images of one place.
-func faultOf(left []image) string {
-	for _, i := range left {
-		if i.fault != "" {
-			return i.fault
-		}
+// changeOf is the way from one image of a place to another; nil: nothing there.
+func changeOf(p place, before, after *image) (c Change) {
+	if p.endpoint == "" {
+		c.Project = p.project
 	}
-	return ""
+	if before != nil {
+		c.Before, c.TierBefore, c.FaultBefore = before.side()
+	}
+	if after != nil {
+		c.After, c.TierAfter, c.FaultAfter = after.side()
+	}
+	return c
+}
+
+// side is what an image says of one side of a change.
+func (i *image) side() (rule *policy.Rule, tier, fault string) {
+	if i.rule.Endpoint == "" {
+		return nil, i.rule.Tier, i.fault
+	}
+	return &i.rule, "", i.fault
 }
 
 // walkBack undoes changes in the document that they led to.
@@ -138,14 +145,17 @@ func walkBack(doc *policy.Document, since []Change) error {
 	changed := make(map[place]Change, len(since))
 	for _, c := range since {
 		switch {
-		case c.Before != nil && c.Fault != "":
-			faults = append(faults, unreadable(placeOf(*c.Before), c.Fault))
+		case c.Before != nil && c.FaultBefore != "":
+			faults = append(faults, unreadable(placeOf(*c.Before), c.FaultBefore))
 			changed[placeOf(*c.Before)] = c
 		case c.Before != nil:
 			changed[placeOf(*c.Before)] = c
 		case c.After != nil:
 			changed[placeOf(*c.After)] = c
 		default:
+			if c.FaultBefore != "" {
+				faults = append(faults, unreadable(place{project: c.Project}, c.FaultBefore))
+			}
 			if doc.Projects[c.Project] != c.TierAfter {
 				faults = append(faults, unrecorded(place{project: c.Project}))
 			}
@@ -189,17 +199,13 @@ func walkBack(doc *policy.Document, since []Change) error {
 
 // unrecorded is the fault of a place that is not as the history left it.
 func unrecorded(p place) error {
-	where := fmt.Sprintf("tier of project %q", p.project)
-	if p.endpoint != "" {
-		where = RuleKey{p.endpoint, p.project, p.tier, p.subject, p.temporary}.String()
-	}
-	return policy.Problem{Code: "history", Rule: -1, Where: "history", Field: where, Value: "not what the history says",
+	return policy.Problem{Code: "history", Rule: -1, Where: "history", Field: p.String(), Value: "not what the history says",
 		Want: "no change past the triggers of table policies (TRUNCATE in MySQL, triggers switched off or dropped, a table put in its place)"}
 }
 
 // unreadable is the fault of a place where no rule stood.
 func unreadable(p place, fault string) error {
-	return policy.Problem{Code: "history", Rule: -1, Where: "history", Field: RuleKey{p.endpoint, p.project, p.tier, p.subject, p.temporary}.String(),
+	return policy.Problem{Code: "history", Rule: -1, Where: "history", Field: p.String(),
 		Value: "no rule (" + fault + ")", Want: "another version: this one was in force nowhere"}
 }
 

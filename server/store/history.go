@@ -84,9 +84,10 @@ type Change struct {
 	Project               string // whose tier it is; empty for a rule
 	TierBefore, TierAfter string // empty: in none
 
-	// Fault says what stood in the row that no rule has, put there past the checks
-	// of the table. Before and After then hold what of it can be read.
-	Fault string
+	// FaultBefore and FaultAfter say what stood in the row that no rule or tier has,
+	// put there past the checks of the table. Before or After then holds what of it
+	// can be read, and nothing in the place of the rest.
+	FaultBefore, FaultAfter string
 }
 
 // Current reports the newest version: that of ID 0 in a table that somebody else
@@ -163,7 +164,8 @@ func (s *Store) Diff(ctx context.Context, a, b int64) (list []Change, err error)
 }
 
 func (c Change) undo() Change {
-	return Change{Before: c.After, After: c.Before, Project: c.Project, TierBefore: c.TierAfter, TierAfter: c.TierBefore, Fault: c.Fault}
+	return Change{Before: c.After, After: c.Before, Project: c.Project, TierBefore: c.TierAfter, TierAfter: c.TierBefore,
+		FaultBefore: c.FaultAfter, FaultAfter: c.FaultBefore}
 }
 
 // At reports the rules and tiers of a version. It walks back from those of

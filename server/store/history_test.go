@@ -612,11 +612,12 @@ func testHistoryOfWhatIsNoRule(t *testing.T, d database) {
 		added   bool
 	}{{good.ID + 1, true}, {good.ID + 2, false}} {
 		changes, err := s.Changes(ctx, step.version)
-		if err != nil || len(changes) != 1 || (changes[0].Before == nil) != step.added || !strings.HasPrefix(changes[0].Fault, "rps_limit is -7, want") {
+		if err != nil || len(changes) != 1 || (changes[0].Before == nil) != step.added || !strings.HasPrefix(changes[0].FaultBefore+changes[0].FaultAfter, "rps_limit is -7, want") ||
+			(changes[0].FaultBefore == "") != step.added {
 			t.Errorf("Changes(%d) = %+v, %v, want what is wrong with it", step.version, changes, err)
 		}
 	}
-	if changes, err := s.Diff(ctx, good.ID, good.ID+3); err != nil || len(changes) != 1 || changes[0].Fault != "" || changes[0].After.Limit != 6 {
+	if changes, err := s.Diff(ctx, good.ID, good.ID+3); err != nil || len(changes) != 1 || changes[0].FaultBefore+changes[0].FaultAfter != "" || changes[0].After.Limit != 6 {
 		t.Errorf("Diff around it = %+v, %v, want the change of default alone", changes, err)
 	}
 	if doc, err := s.At(ctx, good.ID); err != nil || len(doc.Rules) != 1 || doc.Rules[0].Limit != 5 {
@@ -625,6 +626,48 @@ func testHistoryOfWhatIsNoRule(t *testing.T, d database) {
 	if _, err := s.At(ctx, good.ID+1); err == nil || !strings.Contains(err.Error(), `rule for "GET /x" per principal is no rule (rps_limit is -7`) {
 		t.Errorf("At(%d) = %v, want it to say that there was no rule", good.ID+1, err)
 	}
+}
+
+// A sound rule that was made a bad one is told apart from it, and what cannot be
+// read of the bad one is left out.
+func TestHistoryTellsWhichSideIsNoRule(t *testing.T) {
+	everywhere(t, testHistoryTellsWhichSideIsNoRule)
+}
+
+func testHistoryTellsWhichSideIsNoRule(t *testing.T, d database) {
+	s, ctx, db := d.open(t), t.Context(), d.shell(t)
+	must(t, s.Set(ctx, tester, policy.Rule{Endpoint: policy.Default, Limit: 5, Per: time.Minute, Name: "n"}))
+	good, err := s.Current(ctx)
+	must(t, err)
+	unchecked(t, d, db)
+	for _, limit := range []string{"-4", "-6"} {
+		run(t, db, "UPDATE policies SET rps_limit = "+limit)
+		must(t, s.Number(ctx))
+	}
+	must(t, s.Set(ctx, tester, policy.Rule{Endpoint: policy.Default, Limit: 5, Per: time.Minute, Name: "n"}))
+	want := func(limit int64) *policy.Rule {
+		return &policy.Rule{Endpoint: policy.Default, Limit: limit, Per: time.Minute, Name: "n"}
+	}
+	const four, six = "rps_limit is -4, want a whole number of 1 or more", "rps_limit is -6, want a whole number of 1 or more"
+	for n, c := range []store.Change{
+		{Before: want(5), After: want(0), FaultAfter: four},
+		{Before: want(0), After: want(0), FaultBefore: four, FaultAfter: six},
+		{Before: want(0), After: want(5), FaultBefore: six},
+	} {
+		changes, err := s.Changes(ctx, good.ID+1+int64(n))
+		if err != nil || len(changes) != 1 || fmt.Sprint(describe(changes[0])) != fmt.Sprint(describe(c)) {
+			t.Errorf("Changes(%d) = %v, %v, want %v", good.ID+1+int64(n), describe(changes[0]), err, describe(c))
+		}
+	}
+	back, err := s.Diff(ctx, good.ID+1, good.ID)
+	if c := (store.Change{Before: want(0), After: want(5), FaultBefore: four}); err != nil || len(back) != 1 || fmt.Sprint(describe(back[0])) != fmt.Sprint(describe(c)) {
+		t.Errorf("Diff back = %+v, %v, want %v", back, err, describe(c))
+	}
+}
+
+// describe is a change without pointers.
+func describe(c store.Change) []any {
+	return []any{*c.Before, *c.After, c.FaultBefore, c.FaultAfter}
 }
 
 // unchecked lets a shell write what the checks of the table refuse.

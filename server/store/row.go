@@ -77,8 +77,8 @@ func (r *row) rule() policy.Rule {
 
 		EnforcePercent: r.wholeOrNull(14, "enforce_percent", 100),
 	}
-	if n := r.wholeOrNull(4, "per_seconds", math.MaxInt64/int64(time.Second)); n != 0 {
-		rule.Per = time.Duration(n) * time.Second
+	if r.values[4] != nil {
+		rule.Per = time.Duration(r.whole(4, "per_seconds", math.MaxInt64/int64(time.Second))) * time.Second
 	}
 	r.enum(6, "subject", &rule.Subject)
 	r.enum(7, "algorithm", &rule.Algorithm)
@@ -199,7 +199,7 @@ func (r *row) text(i int, field string) string {
 	return ""
 }
 
-// whole reports a number of at least 1.
+// whole reports a number of at least 1; 0, which stands nowhere, for any other.
 func (r *row) whole(i int, field string, most int64) int64 {
 	n, ok := r.values[i].(int64)
 	if !ok || n < 1 || n > most {
@@ -208,7 +208,7 @@ func (r *row) whole(i int, field string, most int64) int64 {
 			want = "at most " + number(most)
 		}
 		r.wrong(i, field, want)
-		return 1
+		return 0
 	}
 	return n
 }

@@ -7,13 +7,11 @@ import (
 	"io"
 	"os"
 	"strconv"
-	"time"
 
 	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
 
 	"github.com/headgate-io/headgate/policy"
-	"github.com/headgate-io/headgate/policy/file"
 	"github.com/headgate-io/headgate/server/rules"
 	"github.com/headgate-io/headgate/server/store"
 )
@@ -72,23 +70,9 @@ func difference(ctx context.Context, db rules.Editor, versions []int64) ([]store
 	return db.Diff(ctx, versions[0], versions[1])
 }
 
-// changeRow is a change as --json prints it: of a rule, or of a project's tier.
-type changeRow struct {
-	Before     *file.Entry `json:"before,omitempty"`
-	After      *file.Entry `json:"after,omitempty"`
-	Project    string      `json:"project,omitempty"`
-	TierBefore string      `json:"tier_before,omitempty"`
-	TierAfter  string      `json:"tier_after,omitempty"`
-	Fault      string      `json:"fault,omitempty"` // of a row that was no rule
-}
-
 func writeChanges(w io.Writer, changes []store.Change, asJSON bool) error {
 	if asJSON {
-		rows := make([]changeRow, len(changes))
-		for i, c := range changes {
-			rows[i] = changeRow{entry(c.Before), entry(c.After), c.Project, c.TierBefore, c.TierAfter, c.Fault}
-		}
-		return writeJSON(w, rows)
+		return writeJSON(w, rules.ChangeEntries(changes))
 	}
 	if len(changes) == 0 {
 		_, err := fmt.Fprintln(w, "nothing is different")
@@ -107,17 +91,6 @@ func writeChanges(w io.Writer, changes []store.Change, asJSON bool) error {
 		fmt.Fprintln(out, line)
 	}
 	return out.Flush()
-}
-
-func entry(r *policy.Rule) *file.Entry {
-	if r == nil {
-		return nil
-	}
-	shown := *r
-	if !shown.Expires.IsZero() {
-		shown.Expires = shown.Expires.UTC().Truncate(time.Second)
-	}
-	return &file.From(policy.Document{Rules: []policy.Rule{shown}}).Rules[0]
 }
 
 // isTerminal reports whether somebody sees or types what goes through f.
