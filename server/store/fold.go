@@ -23,6 +23,7 @@ type image struct {
 	rule policy.Rule
 
 	fault string // what no rule has; empty for nearly all
+	lost  bool   // so that the row cannot be found by its key
 }
 
 // place is what at most one rule, or one tier of a project, stands in. Unlike
@@ -139,9 +140,16 @@ func (i *image) side() (rule *policy.Rule, tier, fault string) {
 	return &i.rule, "", i.fault
 }
 
-// walkBack undoes changes in the document that they led to.
-func walkBack(doc *policy.Document, since []Change) error {
+// walkBack undoes changes in the document that they led to, and in the rows beside
+// it that are no rules.
+func walkBack(doc *policy.Document, bad []image, since []Change) error {
 	var faults []error
+	badTiers := map[string]string{}
+	for _, i := range bad {
+		if i.rule.Endpoint == "" {
+			badTiers[i.rule.Project] = i.fault
+		}
+	}
 	changed := make(map[place]Change, len(since))
 	for _, c := range since {
 		switch {
@@ -156,9 +164,10 @@ func walkBack(doc *policy.Document, since []Change) error {
 			if c.FaultBefore != "" {
 				faults = append(faults, unreadable(place{project: c.Project}, c.FaultBefore))
 			}
-			if doc.Projects[c.Project] != c.TierAfter {
+			if doc.Projects[c.Project] != c.TierAfter || badTiers[c.Project] != c.FaultAfter {
 				faults = append(faults, unrecorded(place{project: c.Project}))
 			}
+			delete(badTiers, c.Project)
 			if delete(doc.Projects, c.Project); c.TierBefore != "" {
 				doc.Projects[c.Project] = c.TierBefore
 			}
@@ -172,13 +181,33 @@ func walkBack(doc *policy.Document, since []Change) error {
 			rules = append(rules, r)
 			continue
 		}
-		if c.After == nil || *c.After != r {
+		if c.After == nil || *c.After != r || c.FaultAfter != "" {
 			faults = append(faults, unrecorded(at))
 		}
 		if c.Before != nil {
 			rules = append(rules, *c.Before)
 		}
 		delete(changed, at)
+	}
+	for _, i := range bad {
+		at := placeOf(i.rule)
+		c, ok := changed[at]
+		switch {
+		case at.endpoint == "":
+			continue
+		case !ok:
+			faults = append(faults, unreadable(at, i.fault))
+			continue
+		case c.After == nil || *c.After != i.rule || c.FaultAfter != i.fault:
+			faults = append(faults, unrecorded(at))
+		}
+		if c.Before != nil {
+			rules = append(rules, *c.Before)
+		}
+		delete(changed, at)
+	}
+	for project, fault := range badTiers { // since before all of the changes
+		faults = append(faults, unreadable(place{project: project}, fault))
 	}
 	for _, c := range since { // those that are not there now
 		if c.Before != nil {
@@ -235,7 +264,7 @@ func (s *Store) scanChanges(ctx context.Context, tx *tx, after, through int64, e
 		i := r.image()
 		if faults := r.fields(); faults != "" {
 			i.fault = faults
-			r.problems, r.more = nil, 0
+			r.problems, r.more, r.remedies = nil, 0, nil
 		}
 		each(i)
 	})

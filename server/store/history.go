@@ -192,8 +192,12 @@ func (s *Store) at(ctx context.Context, tx *tx, version int64) (policy.Document,
 		return policy.Document{}, err
 	}
 	doc, err := s.readDocument(ctx, tx, nil)
+	var bad []image
+	if isProblem(err) { // of today, which need not keep anybody from the past
+		doc, bad, err = s.readSound(ctx, tx)
+	}
 	if err == nil {
-		err = walkBack(&doc, since)
+		err = walkBack(&doc, bad, since)
 	}
 	doc.Number = version
 	return doc, err

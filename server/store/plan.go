@@ -57,10 +57,18 @@ func (s *Store) planAll(ctx context.Context, tx *tx, e Edit) (plan, error) {
 	if isProblem(err) && e.Replace {
 		return s.planAnew(ctx, tx, e)
 	}
+	var bad []image
+	if isProblem(err) {
+		sound, apart, errSound := s.readSound(ctx, tx)
+		if errSound != nil || !e.mends(apart) {
+			return plan{}, errors.Join(err, errSound)
+		}
+		before, bad, err = sound, apart, nil
+	}
 	if err != nil {
 		return plan{}, err
 	}
-	p, after, err := compare(before, e)
+	p, after, err := compare(before, bad, e)
 	if err != nil {
 		return plan{}, err
 	}
@@ -72,8 +80,9 @@ func (s *Store) planAll(ctx context.Context, tx *tx, e Edit) (plan, error) {
 	return p, e.ask(before, after)
 }
 
-// compare plans an edit, and reports what it leads to.
-func compare(before policy.Document, e Edit) (p plan, after policy.Document, err error) {
+// compare plans an edit, and reports what it leads to. The bad rows are beside
+// those of before.
+func compare(before policy.Document, bad []image, e Edit) (p plan, after policy.Document, err error) {
 	set := make(map[place]int, len(e.Set))
 	for i, r := range e.Set {
 		set[placeOf(r)] = i
@@ -101,17 +110,34 @@ func compare(before policy.Document, e Edit) (p plan, after policy.Document, err
 			after.Rules = append(after.Rules, r)
 		}
 	}
+	badTiers := map[string]string{}
+	for _, b := range bad {
+		at := placeOf(b.rule)
+		i, ok := set[at]
+		switch {
+		case b.lost:
+		case at.endpoint == "":
+			badTiers[at.project] = b.fault
+		case ok:
+			delete(set, at)
+			p.change = append(p.change, e.Set[i])
+			after.Rules = append(after.Rules, e.Set[i])
+		case gone[at]:
+			delete(gone, at)
+			p.remove = append(p.remove, at)
+		}
+	}
 	for i, r := range e.Set {
 		if n, ok := set[placeOf(r)]; ok && n == i {
 			p.add = append(p.add, r)
 		}
 	}
 	after.Rules = append(after.Rules, p.add...)
-	p.nothingStays = len(p.remove) == len(before.Rules)
+	p.nothingStays = len(bad) == 0 && len(p.remove) == len(before.Rules)
 
 	after.Projects = maps.Clone(before.Projects)
 	for project, tier := range e.Tiers {
-		p.setTier(project, before.Projects[project], tier)
+		p.setTier(project, before.Projects[project]+badTiers[project], tier)
 		if after.Projects[project] = tier; tier == "" {
 			delete(after.Projects, project)
 		}

@@ -119,6 +119,7 @@ const maxColumns = 24
 // in any column, and the checks of the schema can be switched off, so each
 // value is looked at for what it is.
 type row struct {
+	name  string // of the table
 	table string // and the file
 	id    any
 	label any  // the endpoint, to find the row by
@@ -129,11 +130,12 @@ type row struct {
 	texts  recent          // few texts stand in many rows
 
 	problems []error
+	remedies []string // one for each of the problems
 	more     int
 }
 
 func newRow(database, table string, tx *tx) *row {
-	r := &row{table: database + ": table " + table, bytes: tx.dialect.bytes, texts: newRecent(0)}
+	r := &row{name: table, table: database + ": table " + table, bytes: tx.dialect.bytes, texts: newRecent(0)}
 	for i := range r.cells {
 		r.cells[i] = &r.values[i]
 	}
@@ -154,6 +156,7 @@ func (r *row) wrong(i int, field, want string) {
 	r.problems = append(r.problems, policy.Problem{
 		Code: field, Rule: -1, Where: where, Field: field, Value: r.show(r.values[i]), Want: want,
 	})
+	r.remedies = append(r.remedies, r.remedy(field))
 }
 
 // show is shown for a value of the row.
@@ -165,6 +168,13 @@ func (r *row) show(v any) string {
 }
 
 func (r *row) err() error {
+	for i, remedy := range r.remedies {
+		if p, ok := r.problems[i].(policy.Problem); ok {
+			p.Want += remedy
+			r.problems[i] = p
+		}
+	}
+	r.remedies = nil
 	if r.more > 0 {
 		r.problems = append(r.problems, policy.Problem{Code: "more", Rule: -1, Where: r.table,
 			Field: "values", Value: "wrong " + strconv.Itoa(r.more) + " times more", Want: "the problems above mended first"})

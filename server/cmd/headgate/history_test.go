@@ -246,3 +246,41 @@ func TestProjects(t *testing.T) {
 		t.Errorf("policy list --project acme, in no tier =\n%s", got)
 	}
 }
+
+// A row that no rule is, past the checks of the table, is mended by the commands
+// that its error names, and keeps nobody from going back.
+func TestABadRowIsMended(t *testing.T) {
+	dir := t.TempDir()
+	must(t, dir, "policy", "set", "UNKNOWN", "3") // version 2
+	must(t, dir, "policy", "set", "default", "5", "--project", "acme")
+	export := must(t, dir, "policy", "export", "--version", "3")
+	spoil := func() {
+		t.Helper()
+		typed(t, dir, "PRAGMA ignore_check_constraints = ON; UPDATE policies SET rps_limit = -4 WHERE endpoint = 'default'")
+	}
+	spoil()
+	const mends = "`headgate policy set default LIMIT --project acme` puts a good rule in its place"
+	for _, args := range [][]string{{"policy", "list"}, {"policy", "set", "UNKNOWN", "4"}, {"policy", "export"}} {
+		if code, _, text := call(t, dir, args...); code != exitFailure || !strings.Contains(text, mends) {
+			t.Errorf("%v: exit %d, %s, want %q", args, code, text, mends)
+		}
+	}
+	if got := must(t, dir, "policy", "export", "--version", "3"); got != export {
+		t.Errorf("export --version 3 = %s, want %s", got, export)
+	}
+	must(t, dir, "policy", "set", "default", "6", "--project", "acme")
+	spoil()
+	const plan = "~ default project acme: no rule (rps_limit is -4, want a whole number of 1 or more) → limit 5\nplan: 0 to add, 1 to change, 0 to remove\n"
+	if code, out, text := call(t, dir, "policy", "rollback", "3", "--dry-run"); code != exitChanges || out != plan {
+		t.Errorf("rollback --dry-run: exit %d, %s%s, want %q", code, out, text, plan)
+	}
+	must(t, dir, "policy", "rollback", "3", "--yes")
+	if got := must(t, dir, "policy", "export", "--version", "7"); strings.Replace(got, "7,", "3,", 1) != export {
+		t.Errorf("rolled back to\n%s, want\n%s", got, export)
+	}
+	spoil()
+	must(t, dir, "policy", "delete", "default", "--project", "acme")
+	if got := must(t, dir, "policy", "list"); strings.Contains(got, "acme") {
+		t.Errorf("list after delete:\n%s", got)
+	}
+}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -43,12 +44,9 @@ changed, 2 after a wrong call, and 3 if --dry-run found something to change.`,
 }
 
 func (f *planFlags) rollback(ctx context.Context, cmd *cobra.Command, db rules.Editor, to int64, o policy.CompileOptions) error {
-	now, err := loadAll(ctx, cmd, db)
-	if err != nil {
-		return err
-	}
+	now, errNow := loadAll(ctx, cmd, db)
 	var then policy.Document
-	err = working(cmd, fmt.Sprintf("reading version %d", to), func() (err error) {
+	err := working(cmd, fmt.Sprintf("reading version %d", to), func() (err error) {
 		then, err = db.At(ctx, to)
 		return err
 	})
@@ -56,6 +54,11 @@ func (f *planFlags) rollback(ctx context.Context, cmd *cobra.Command, db rules.E
 		return sayNoVersion(err)
 	}
 	plan := store.Compare(now, then)
+	if errNow != nil { // a row that is no rule keeps nobody from going back
+		if now.Number, plan, err = planUnread(ctx, db, to); err != nil {
+			return errNow
+		}
+	}
 	if len(plan) > 0 { // one that would be refused is none
 		if len(then.Rules) == 0 {
 			return fmt.Errorf("version %d: it has no rules, want one that has: an empty table is taken for a fault", to)
@@ -71,4 +74,27 @@ func (f *planFlags) rollback(ctx context.Context, cmd *cobra.Command, db rules.E
 	return f.write(ctx, cmd, db, len(plan), func() (store.Version, error) {
 		return rules.Rollback(ctx, db, author(f.why), to, now.Number, o)
 	})
+}
+
+// planUnread plans the way to a version where the rules of today cannot be
+// loaded: the history alone says what is different.
+func planUnread(ctx context.Context, db rules.Editor, to int64) (base int64, plan []store.Change, err error) {
+	if numbers, ok := db.(interface{ Number(context.Context) error }); ok { // a gateway does it by itself
+		if err := numbers.Number(ctx); err != nil {
+			return 0, nil, err
+		}
+	}
+	pending, err := db.Pending(ctx)
+	if err == nil && !pending.At.IsZero() {
+		err = errors.New("somebody is changing the rules by SQL")
+	}
+	if err != nil {
+		return 0, nil, err
+	}
+	list, err := db.History(ctx, 0, 1)
+	if err != nil || len(list) == 0 {
+		return 0, nil, errors.Join(err, store.ErrNotFound)
+	}
+	plan, err = db.Diff(ctx, list[0].ID, to)
+	return list[0].ID, plan, err
 }
