@@ -284,3 +284,24 @@ func TestABadRowIsMended(t *testing.T) {
 		t.Errorf("list after delete:\n%s", got)
 	}
 }
+
+// Whoever sets a lasting rule under a temporary one is told that it waits.
+func TestSetSaysThatATemporaryRuleStandsInForIt(t *testing.T) {
+	dir := t.TempDir()
+	const waits = "it changes nothing yet: a temporary rule stands in for it, default: 100 per 1s for each principal, until 20"
+	set := func(want bool, args ...string) {
+		t.Helper()
+		code, _, text := call(t, dir, append([]string{"policy", "set", "default"}, args...)...)
+		if code != exitOK || strings.Contains(text, waits) != want {
+			t.Errorf("set default %v: exit %d, %s, want it told of the temporary rule: %v", args, code, text, want)
+		}
+	}
+	set(false, "5")
+	set(false, "100", "--expires", "2h")
+	set(true, "9")
+	set(false, "9", "--project", "acme")
+	typed(t, dir, "UPDATE policies SET expires_at = 1735689600 WHERE expires_at IS NOT NULL") // 2025
+	set(false, "10")
+	set(false, "100", "--expires", "2h", "--mode", "shadow")
+	set(false, "11")
+}

@@ -71,8 +71,11 @@ documents. A running gateway acts on the change within a second.`,
 					fmt.Fprintf(cmd.ErrOrStderr(), "--on-store-loss does nothing for scope %s, which needs no store; want scope strict, lease or sync with it\n", rule.Scope)
 				}
 				rule.Endpoint = store.KeyOf(rule).Endpoint
-				if _, err := fmt.Fprintf(cmd.OutOrStdout(), "set %s\n", sentence(rule)); err != nil || rule.Expires.IsZero() {
+				if _, err := fmt.Fprintf(cmd.OutOrStdout(), "set %s\n", sentence(rule)); err != nil {
 					return err
+				}
+				if rule.Expires.IsZero() {
+					return sayTemporary(ctx, cmd.ErrOrStderr(), db, rule, time.Now())
 				}
 				return sayLasting(ctx, cmd.ErrOrStderr(), db, rule)
 			})
@@ -108,6 +111,22 @@ func sayLasting(ctx context.Context, w io.Writer, db editor, temporary policy.Ru
 		_, err = fmt.Fprintf(w, "it is temporary, and tried beside the lasting rule, which stays in force: %s\n", sentence(lasting))
 	case err == nil:
 		_, err = fmt.Fprintf(w, "it is temporary: afterwards the lasting rule is in force again, %s\n", sentence(lasting))
+	}
+	return err
+}
+
+// sayTemporary tells of the temporary rule that stands in for a lasting one, for
+// as long as the lasting one changes nothing.
+func sayTemporary(ctx context.Context, w io.Writer, db editor, lasting policy.Rule, now time.Time) error {
+	key := store.KeyOf(lasting)
+	key.Temporary = true
+	temporary, err := db.Get(ctx, key)
+	tried := temporary.Mode == policy.Shadow || temporary.EnforcePercent != 0
+	switch {
+	case errors.Is(err, store.ErrNotFound), err == nil && (tried || !temporary.Expires.After(now)):
+		return nil
+	case err == nil:
+		_, err = fmt.Fprintf(w, "it changes nothing yet: a temporary rule stands in for it, %s\n", sentence(temporary))
 	}
 	return err
 }
