@@ -1,7 +1,10 @@
 package config
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -49,16 +52,35 @@ func (c *Config) keysAt() string {
 }
 
 // copyAt is keysAt for the last good rules. Those of a server, or of a table that
-// is only read, are not kept where those of a file in the same folder are: the
-// rules of one would come into force for the other.
+// is only read, are not kept where those of a file or of another server in the
+// same folder are: the rules of one would come into force for the other.
 func (c *Config) copyAt() string {
 	if c.Database.Table == "" && !strings.HasPrefix(c.DB, "sqlite:") {
-		return "headgate"
+		return "headgate-" + serverDigest(c.DB)
 	}
 	if c.Database.Table != "" {
 		return c.keysAt() + ".table"
 	}
 	return c.keysAt()
+}
+
+// serverDigest tells the databases of servers apart by address and name. It knows
+// no user and no password: they may change, and are in no path.
+func serverDigest(dsn string) string {
+	scheme, _, _ := strings.Cut(dsn, ":")
+	bare, _, _ := strings.Cut(dsn, "?")
+	address := strings.TrimPrefix(bare, scheme+"://")
+	name := scheme + " " + address[strings.LastIndexByte(address, '@')+1:]
+	if _, text, ok := strings.Cut(dsn, "?"); ok {
+		query, _ := url.ParseQuery(text) // what is wrong with it is told when the database is opened
+		for _, part := range []string{"host", "port", "dbname", "search_path"} {
+			name += fmt.Sprintf(" %q", query.Get(part))
+		}
+	} else {
+		name += ` "" "" "" ""`
+	}
+	sum := sha256.Sum256([]byte(name))
+	return hex.EncodeToString(sum[:6])
 }
 
 func (c *checker) database(conf *Config) {

@@ -52,7 +52,7 @@ func TestDatabase(t *testing.T) {
 func TestFilesBesideDatabase(t *testing.T) {
 	for _, tt := range []struct{ db, table, keys, want, copied string }{
 		{"sqlite:/var/a.db", "", "", "/var/a.db.secret", "/var/a.db.last-good.json"},
-		{"postgres://u:hidden@h/d", "", "", "headgate.db.secret", "headgate.last-good.json"},
+		{"postgres://u:hidden@h/d", "", "", "headgate.db.secret", "headgate-46db0b5a754b.last-good.json"},
 		{"postgres://u:hidden@h/d", "plans", "sqlite:/var/k.db", "/var/k.db.secret", "/var/k.db.table.last-good.json"},
 		{"sqlite:/var/theirs.db", "plans", "sqlite:/var/k.db", "/var/k.db.secret", "/var/k.db.table.last-good.json"},
 	} {
@@ -63,6 +63,36 @@ func TestFilesBesideDatabase(t *testing.T) {
 		}
 		if c.LastGood != tt.copied {
 			t.Errorf("last good rules of %s with table %q are kept in %s, want %s", tt.db, tt.table, c.LastGood, tt.copied)
+		}
+	}
+}
+
+// Gateways on different servers, started in one folder, do not share a copy; one
+// whose user or password was changed finds its own.
+func TestCopiesOfServersAreApart(t *testing.T) {
+	copied := func(dsn string) string {
+		c := config.Default()
+		c.DB = dsn
+		c.FillPaths()
+		return c.LastGood
+	}
+	const one = "postgres://u:hidden@h/d"
+	for dsn, same := range map[string]bool{
+		"postgres://v:other@h/d":                true,
+		"postgres://h/d":                        true,
+		"postgres://u:hid@den@h/d":              true,
+		"postgres://h/d?sslmode=disable":        true,
+		"postgres://h/d?password=x&user=y":      true,
+		"postgres://u:hidden@h2/d":              false,
+		"postgres://u:hidden@h:5433/d":          false,
+		"postgres://u:hidden@h,h2/d":            false,
+		"postgres://u:hidden@h/d2":              false,
+		"postgres://u:hidden@h/d?search_path=x": false,
+		"postgres:///d?host=h":                  false,
+		"mysql://u:hidden@h/d":                  false,
+	} {
+		if got := copied(dsn) == copied(one); got != same {
+			t.Errorf("the copies of %s and %s are %s and %s, want one file: %v", dsn, one, copied(dsn), copied(one), same)
 		}
 	}
 }
