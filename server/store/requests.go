@@ -127,9 +127,12 @@ func insertRequest(ctx context.Context, tx *tx, r *LimitRequest) error {
 	return err
 }
 
+// ranOut holds for open requests that are of no use any more.
+const ranOut = "state = 'open' AND (until_at <= ? OR filed_at <= ?)"
+
 // expireRequests closes the open requests that are of no use any more.
 func expireRequests(ctx context.Context, tx *tx, now time.Time) error {
-	_, err := tx.ExecContext(ctx, `UPDATE limit_requests SET state = 'expired', decided_at = ? WHERE state = 'open' AND (until_at <= ? OR filed_at <= ?)`,
+	_, err := tx.ExecContext(ctx, "UPDATE limit_requests SET state = 'expired', decided_at = ? WHERE "+ranOut,
 		now.Unix(), now.Unix(), now.Add(-RequestLife).Unix())
 	return err
 }

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -214,8 +215,34 @@ func testPruneRequests(t *testing.T, d database) {
 			t.Errorf("%v are left, want %v", got, step.left)
 		}
 	}
-	if _, err := s.PruneRequests(ctx, now.Add(-28*day)); err == nil || !strings.Contains(err.Error(), "for 30 days at least") {
+	if _, err := db.Exec("DELETE FROM limit_requests WHERE request = '" + late + "'"); err == nil || !strings.Contains(err.Error(), "for 30 days at least") {
 		t.Errorf("giving up what was decided 29 days ago = %v, want a refusal", err)
+	}
+	// A gateway whose clock is two days ahead gives up what may go, and no more.
+	decided(31 * day)
+	if gone, err := s.PruneRequests(ctx, now.Add(-28*day)); err != nil || gone != 1 {
+		t.Errorf("PruneRequests by a clock that is ahead = %d, %v, want 1", gone, err)
+	}
+	if got := ids(t, s, store.RequestQuery{}); !slices.Equal(got, []string{forgotten.ID, open, late}) {
+		t.Errorf("%v are left, want what was decided within 30 days", got)
+	}
+}
+
+// To find that nothing is old holds nobody up who writes.
+func TestPruneRequestsWaitsForNobody(t *testing.T) { everywhere(t, testPruneRequestsWaitsForNobody) }
+
+func testPruneRequestsWaitsForNobody(t *testing.T, d database) {
+	s, db := d.open(t), d.shell(t)
+	file(t, s, asking("acme"))
+	tx, err := db.BeginTx(t.Context(), nil)
+	must(t, err)
+	defer func() { _ = tx.Rollback() }()
+	_, err = tx.Exec("INSERT INTO projects (project_id, tier) VALUES ('x', 'y')") // locks what every change does
+	must(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if gone, err := s.PruneRequests(ctx, time.Now().Add(-store.KeepRequests)); err != nil || gone != 0 {
+		t.Errorf("PruneRequests while somebody writes = %d, %v, want 0", gone, err)
 	}
 }
 
