@@ -12,8 +12,8 @@ type Check struct {
 	Severity Severity
 }
 
-// checks are all kinds of problem that Compile and Lint report, and that the
-// reader of a file does, in the order in which docs/lint.md explains them.
+// checks are all kinds of problem that Compile and Lint report, that the reader of
+// a file does, and that an approval of a request may have, in the order in which docs/lint.md explains them.
 var checks = []Check{
 	{"file", Error}, {"endpoint", Error}, {"limit", Error}, {"per", Error}, {"burst", Error},
 	{"project", Error}, {"tier", Error}, {"subject", Error}, {"algorithm", Error}, {"mode", Error},
@@ -25,7 +25,7 @@ var checks = []Check{
 	{"expired", Warning}, {"void", Warning}, {"above_guard", Warning}, {"unseen", Warning}, {"unshared", Warning}, {"scattered", Warning},
 	{"unused_store_loss", Warning},
 	{"lockout", Warning}, {"unused_identifier", Warning},
-	{"tier_without_rule", Warning}, {"secret_in_name", Warning},
+	{"tier_without_rule", Warning}, {"secret_in_name", Warning}, {"not_higher", Warning},
 
 	{"above_address_guard", Note}, {"burst_high", Note}, {"burst_low", Note}, {"window_edge", Note},
 	{"expires_soon", Note}, {"redundant", Note}, {"percent_in_shadow", Note}, {"tier_unused", Note}, {"login_open", Note},
