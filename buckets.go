@@ -450,7 +450,7 @@ func (l *Limiter) matchOf(text string) (m endpoint.Match, every bool, err error)
 		if closest, ok := l.endpoints.Closest(template); ok {
 			near = fmt.Sprintf(", such as %q", closest)
 		}
-		return m, false, wrongQuery("endpoint is %q, want one that the registry has%s", template, near)
+		return m, false, wrongQuery("endpoint is %q, want an endpoint of the API%s", template, near)
 	}
 	return endpoint.Match{ID: id, Status: endpoint.Known}, false, nil
 }

@@ -270,7 +270,7 @@ func TestBucketsAreFoundByWhatPeopleKnow(t *testing.T) {
 		"no endpoint":           {headgate.BucketQuery{}, "endpoint is missing"},
 		"the default":           {headgate.BucketQuery{Endpoint: "default"}, "each one that the rule covers has a bucket of its own"},
 		"no template":           {headgate.BucketQuery{Endpoint: "a"}, `"a"`},
-		"no such endpoint":      {headgate.BucketQuery{Endpoint: "GET /aa"}, `want one that the registry has, such as "GET /a"`},
+		"no such endpoint":      {headgate.BucketQuery{Endpoint: "GET /aa"}, `want an endpoint of the API, such as "GET /a"`},
 		"evidence and names":    {headgate.BucketQuery{Endpoint: "GET /a", Peer: client, KeyID: "k_1"}, "both evidence and names"},
 		"a key that is ignored": {headgate.BucketQuery{Endpoint: "GET /a", Peer: client, Header: http.Header{"X-Api-Key": {"hg_MARK"}}}, "the API key is malformed"},
 		"many":                  {headgate.BucketQuery{Endpoint: "GET /a", KeyID: "k_1", Project: "acme"}, "say which subject, principal or project or endpoint"},

@@ -178,3 +178,14 @@ func TestRunWritesDown(t *testing.T) {
 		t.Errorf("after the end of Run the record has %+v, want listTokens", list)
 	}
 }
+
+// The record counts in English.
+func TestCallsCount(t *testing.T) {
+	s := newSite(t)
+	if got := s.call(s.all(), "POST", "/v1/policies/apply", `{"set":[{"endpoint":"default","limit":30}],"tiers":{"acme":"gold","globex":"gold"}}`, "If-Match", "*"); got.status != 200 {
+		t.Fatalf("apply = %d %s", got.status, got.body)
+	}
+	if body, want := s.call(fileToken, "GET", "/v1/calls?limit=10", "").body, ": 1 rule, 0 to delete, 2 tiers"; !strings.Contains(body, want) {
+		t.Errorf("the calls are %s, want one about %q", body, want)
+	}
+}

@@ -369,8 +369,15 @@ func (d *Door) applyPolicies(w http.ResponseWriter, r *http.Request) {
 	}
 	d.edit(w, r, err, author(r, body.By, body.Why), func(e *store.Edit) string {
 		e.Set, e.Delete, e.Tiers, e.Replace, e.Action = edit.Set, edit.Delete, edit.Tiers, edit.Replace, edit.Action
-		return fmt.Sprintf("%s: %d rules, %d to delete, %d tiers", e.Action, len(e.Set), len(e.Delete), len(e.Tiers))
+		return fmt.Sprintf("%s: %s, %d to delete, %s", e.Action, counted(len(e.Set), "rule"), len(e.Delete), counted(len(e.Tiers), "tier"))
 	}, true)
+}
+
+func counted(n int, of string) string {
+	if n == 1 {
+		return "1 " + of
+	}
+	return fmt.Sprintf("%d %ss", n, of)
 }
 
 // errPlanned ends a transaction that was only to show what it would do.

@@ -213,7 +213,7 @@ func TestOperatorsSeeBudgets(t *testing.T) {
 		`{"key":"k_nobody"}`:                            "`headgate key list`",
 		`{"address":"192.0.2.1","amount":5}`:            `unknown field \"amount\"`,
 		`{"address":"192.0.2.1","subject":"ip"}`:        `unknown field \"subject\"`,
-		`{"address":"192.0.2.1","endpoint":"GET /v2"}`:  "want one that the registry has",
+		`{"address":"192.0.2.1","endpoint":"GET /v2"}`:  "want an endpoint of the API",
 		`{"address":"192.0.2.1","endpoints":"GET /v2"}`: "unknown field",
 	} {
 		if code, text := call(t, "POST", s.admin+"/v1/budgets", body, "Content-Type", asJSON); code != 400 && code != 422 || !strings.Contains(text, want) {
@@ -237,7 +237,7 @@ func TestDevelopersDoorRefuses(t *testing.T) {
 		"a preflight":       {"OPTIONS", "/v1/budgets", "", 405, "no such method"},
 		"another parameter": {"GET", "/v1/budgets?project=other", s.keys["acme"], 400, "want endpoint"},
 		"one twice":         {"GET", "/v1/budgets?endpoint=a&endpoint=b", s.keys["acme"], 400, "want it once"},
-		"no such endpoint":  {"GET", "/v1/budgets?endpoint=GET+/v9", s.keys["acme"], 400, "want one that the registry has"},
+		"no such endpoint":  {"GET", "/v1/budgets?endpoint=GET+/v9", s.keys["acme"], 400, "want an endpoint of the API"},
 	} {
 		r, err := http.NewRequest(c.method, s.gate+"/.headgate"+c.path, nil)
 		if err != nil {

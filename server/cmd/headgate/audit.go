@@ -44,6 +44,9 @@ the admin listener, be it only to look, in ` + "`headgate admin calls`" + `.`,
 			if limit < 1 || limit > mostAudit {
 				return usagef("--limit is %d, want 1 to %d", limit, mostAudit)
 			}
+			if asJSON && wide {
+				return usagef("--json and --wide are both given, want one of the two")
+			}
 			return through(cmd, &by, &from, forReading, func(c *client.Client) audit { return c }, func(s *store.Store) audit { return s }, func(from audit) error {
 				list, err := from.ListAudit(cmd.Context(), limit)
 				if err != nil {

@@ -33,7 +33,12 @@ version of the rules it has, how far it is behind the database, and its state.
 
 BEHIND is the versions it lacks, and for how long. Of a silent one nobody knows
 more than how old its rules may be, which is what is shown.`,
-		Args: arguments(0, 0),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("watch") && len(args) == 1 {
+				return usagef("--watch takes its time after =, want --watch=%s", args[0])
+			}
+			return arguments(0, 0)(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			limited := cmd.Flags().Changed("max-lag")
 			if maxLag < 0 {
