@@ -82,14 +82,7 @@ func Lint(doc Document, o CompileOptions) Problems { return LintRest(doc, o, nil
 // about could not be read. Rules that a problem in found is about are looked at
 // no further, and what may be missing because of them is not reported.
 func LintRest(doc Document, o CompileOptions, found Problems) Problems {
-	c := newCompiler(doc, o, len(doc.Rules))
-	c.broken = map[int]bool{}
-	for _, p := range found {
-		c.problems.add(p)
-		if p.Rule >= 0 {
-			c.broken[p.Rule] = true
-		}
-	}
+	c := newCompiler(doc, o, len(doc.Rules), found...)
 	c.read(doc.Rules)
 	c.finish()
 	c.advise()
@@ -144,7 +137,7 @@ type compiler struct {
 	content  content // of the document
 	problems problems
 
-	broken map[int]bool // by index in Document.Rules: it could not be read; nil where all could
+	broken map[int]bool // by index in Document.Rules: it could not be read
 
 	hasDefault, hasUnknown bool
 	ignored                []bool // by Document.Ignore: it accepted something
@@ -184,7 +177,7 @@ type compiledLimit struct {
 
 // newCompiler begins with all of a document but its rules, of which there are
 // about so many.
-func newCompiler(doc Document, o CompileOptions, about int) *compiler {
+func newCompiler(doc Document, o CompileOptions, about int, found ...Problem) *compiler {
 	doc.Rules = nil
 	c := &compiler{
 		doc: doc, o: o,
@@ -195,6 +188,7 @@ func newCompiler(doc Document, o CompileOptions, about int) *compiler {
 		},
 		places:   map[string]*place{},
 		orphans:  map[string]uint32{},
+		broken:   map[int]bool{},
 		compiled: map[rate.Limit]compiledLimit{},
 		extras:   map[extra]uint32{{}: 0},
 		pasts:    map[rate.Past]*rate.Past{},
@@ -211,6 +205,12 @@ func newCompiler(doc Document, o CompileOptions, about int) *compiler {
 	if c.o.BurstPercent < 100 {
 		c.options("burst_percent", number(o.BurstPercent), "100 or more, or 0 for 100")
 		c.o.BurstPercent = 100
+	}
+	for _, p := range found {
+		c.problems.add(p)
+		if p.Rule >= 0 {
+			c.broken[p.Rule] = true
+		}
 	}
 	c.checkIgnore()
 	c.readProjects()
