@@ -32,6 +32,7 @@ func watch(gateways func() []*harness.Gateway) *watcher {
 			w.look(gateways())
 			select {
 			case <-w.stop:
+				w.look(gateways())
 				return
 			case <-tick.C:
 			}
@@ -54,7 +55,7 @@ func (w *watcher) look(gateways []*harness.Gateway) {
 	w.seen = append(w.seen, s)
 }
 
-// end looks a last time.
+// end looks a last time: on a busy machine the last look may be older than what happened since.
 func (w *watcher) end() {
 	close(w.stop)
 	w.done.Wait()
