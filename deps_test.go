@@ -37,8 +37,9 @@ var allowed = map[string][]string{
 	"internal/messages": {},
 	"bucket/lease":      {"bucket", "key", "rate", "internal/messages"},
 	"bucket/report":     {"bucket", "key", "rate", "internal/messages"},
-	"bucket/redis":      {"bucket", "bucket/lease", "bucket/report", "rate"},        // answers questions for leases, and charges reports; a client of the server comes from outside, as one method
-	"bucket/scoped":     {"bucket", "bucket/lease", "bucket/report", "key", "rate"}, // decides which of the others to ask
+	"bucket/redis":      {"bucket", "bucket/lease", "bucket/report", "rate"}, // answers questions for leases, and charges reports; a client of the server comes from outside, as one method
+	"internal/deadline": {},
+	"bucket/scoped":     {"bucket", "bucket/lease", "bucket/report", "key", "rate", "internal/deadline"}, // decides which of the others to ask
 	"simulate":          {"bucket", "bucket/lease", "bucket/report", "rate"},
 	"":                  {"endpoint", "identity", "policy", "key", "bucket", "rate", "internal/steady"},
 	"internal/perrule":  {"policy"},

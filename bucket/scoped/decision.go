@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/internal/deadline"
 	"github.com/headgate-io/headgate/rate"
 )
 
@@ -232,9 +233,9 @@ func (s *Store) ask(ctx context.Context, d *decision) (allowed, again bool, err 
 	}
 	within := ctx
 	if len(d.strict.takes) > 0 { // else most wait for nothing, and a deadline costs more than all the rest
-		var cancel context.CancelFunc
-		within, cancel = context.WithTimeout(ctx, s.o.Deadline)
-		defer cancel()
+		limited := deadline.After(ctx, s.o.Deadline)
+		defer limited.End()
+		within = limited
 	}
 	if allowed, err := s.hold(within, d); !allowed {
 		allowed, err = s.refuse(ctx, d, err)

@@ -5,8 +5,11 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/headgate-io/headgate/internal/deadline"
 )
 
 // Calls to one server are gathered. Whoever calls lets all go first that are ready to run, as some of them may be about to call too; then one sends what
@@ -47,6 +50,7 @@ type call struct {
 	command rueidis.Completed
 	left    atomic.Bool // nobody waits for it any more
 	came    chan rueidis.RedisResult
+	timer   *time.Timer // of whoever waits; what it was set to before does not matter
 }
 
 // do sends a command by itself or with others. It returns when ctx is done at the latest; what is not sent by then never is.
@@ -88,13 +92,39 @@ func (g *gatherer) join(ctx context.Context, command rueidis.Completed) rueidis.
 	c.command = command
 	g.waiting = append(g.waiting, c)
 	g.mu.Unlock()
+	answer, err := c.wait(ctx)
+	if err != nil {
+		c.left.Store(true)
+		return rueidis.NewErrorResult(err)
+	}
+	g.spare.Put(c)
+	return answer
+}
+
+// wait waits for the answer, or says why it does not any more.
+func (c *call) wait(ctx context.Context) (rueidis.RedisResult, error) {
+	own, ok := ctx.(*deadline.Context)
+	if !ok {
+		select {
+		case answer := <-c.came:
+			return answer, nil
+		case <-ctx.Done():
+			return rueidis.RedisResult{}, ctx.Err()
+		}
+	}
+	rest := time.Until(own.Limit())
+	if c.timer == nil {
+		c.timer = time.NewTimer(rest)
+	} else {
+		c.timer.Reset(rest)
+	}
 	select {
 	case answer := <-c.came:
-		g.spare.Put(c)
-		return answer
-	case <-ctx.Done():
-		c.left.Store(true)
-		return rueidis.NewErrorResult(ctx.Err())
+		return answer, nil
+	case <-c.timer.C:
+		return rueidis.RedisResult{}, context.DeadlineExceeded
+	case <-own.Left():
+		return rueidis.RedisResult{}, own.Err()
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/headgate-io/headgate/internal/deadline"
 	"github.com/headgate-io/headgate/internal/redistest"
 )
 
@@ -80,6 +81,10 @@ func (l *line) sizes() (sizes []int) {
 func asks(t *testing.T, g *gatherer, l *line, within time.Duration, name string, want error) {
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
+	asksWith(ctx, t, g, l, name, want)
+}
+
+func asksWith(ctx context.Context, t *testing.T, g *gatherer, l *line, name string, want error) {
 	command := rueidis.Builder{}.Arbitrary("NAME", name).Build()
 	err := g.do(ctx, l, command).Error()
 	if want == nil && (err == nil || err.Error() != "NAME "+name) || want != nil && !errors.Is(err, want) {
@@ -148,6 +153,21 @@ func TestWhoLeavesIsNotSent(t *testing.T) {
 		var hasty sync.WaitGroup
 		for i := range 10 {
 			hasty.Go(func() { asks(t, g, l, 5*time.Millisecond, fmt.Sprint("hasty ", i), context.DeadlineExceeded) })
+			hasty.Go(func() {
+				ctx := deadline.After(t.Context(), 5*time.Millisecond)
+				defer ctx.End()
+				asksWith(ctx, t, g, l, fmt.Sprint("hasty in its own way ", i), context.DeadlineExceeded)
+			})
+			hasty.Go(func() {
+				client, leave := context.WithTimeout(t.Context(), 5*time.Millisecond)
+				defer leave()
+				ctx := deadline.After(client, time.Hour)
+				defer ctx.End()
+				asksWith(ctx, t, g, l, fmt.Sprint("of a hasty client ", i), context.DeadlineExceeded)
+				if client.Err() == nil {
+					t.Error("the answer says that the time is up, want it only after the client's is")
+				}
+			})
 		}
 		go asks(t, g, l, time.Hour, "patient", nil)
 		hasty.Wait()
@@ -210,6 +230,11 @@ func TestGatheredCallsGetTheirOwnAnswers(t *testing.T) {
 					time.AfterFunc(time.Duration(caller)*10*time.Microsecond, cancel)
 				}
 				own := fmt.Sprint(caller, " ", i)
+				if i%2 == 0 {
+					limited := deadline.After(ctx, time.Hour)
+					defer limited.End()
+					ctx = limited
+				}
 				answer, err := client.Eval(ctx, "EVAL", source, []string{"k"}, []string{own})
 				cancel()
 				if list, _ := answer.([]any); err == nil && (len(list) != 2 || list[1] != own) {
