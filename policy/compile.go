@@ -195,8 +195,8 @@ func newCompiler(doc Document, o CompileOptions, about int, found ...Problem) *c
 		rows:     make([]row, 0, about),
 		indexes:  make([]uint32, 0, about),
 		grouped:  make([]uint32, 0, about),
-		groups:   make([]pendingGroup, 0, about/4),
-		slots:    make([]uint32, max(128, 1<<bits.Len(uint(about/2)))),
+		groups:   make([]pendingGroup, 0, about), // mostly one of each rule
+		slots:    make([]uint32, max(16, slotsFor(about))),
 	}
 	c.at(o.Now, o.wall)
 	if c.o.BurstPercent == 0 {

@@ -61,6 +61,64 @@ func TestDraftIsCompile(t *testing.T) {
 	}
 }
 
+// Where every rule is a group by itself, the Set has the compiler's own rows. It
+// is as if they had been put in their places, as they are when room was made for
+// far more.
+func TestRowsInPlaceAreAsIfPlaced(t *testing.T) {
+	rng := rand.New(rand.NewPCG(20261122, 2))
+	texts := []string{"GET /a", "GET /b/{id}", "POST /a"}
+	o := policy.CompileOptions{Endpoints: table(t, texts...), Now: time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC)}
+	in, placed := 0, 0
+	for range race.Fewer(500) {
+		doc := scatteredDocument(rng, append(texts, policy.Default, policy.All, policy.UnknownEndpoint), o.Now)
+		want, problems := policy.Compile(doc, o)
+		if want == nil {
+			t.Fatal(problems)
+		}
+		d := policy.NewDraft(o)
+		d.Begin(policy.Document{Projects: doc.Projects}, 10*len(doc.Rules))
+		got, again := d.Compile(doc)
+		if !reflect.DeepEqual(again, problems) {
+			t.Fatalf("problems %v, want %v", again, problems)
+		}
+		checkSameRules(t, got, want)
+		if policy.InPlace(doc, o) {
+			in++
+		} else {
+			placed++
+		}
+		o.Previous = want
+	}
+	if in == 0 || placed == 0 {
+		t.Errorf("%d Sets in place and %d not, want some of each", in, placed)
+	}
+}
+
+// scatteredDocument has mostly one rule, now and then two, for an endpoint and a
+// project or tier, and now and then one that no request can reach.
+func scatteredDocument(rng *rand.Rand, texts []string, now time.Time) policy.Document {
+	doc := policy.Document{Projects: map[string]string{"a": "gold", "b": "silver"}}
+	if rng.IntN(8) == 0 {
+		texts = append(texts, "GET /nothing")
+	}
+	for _, text := range texts {
+		for _, r := range []policy.Rule{{}, {Project: "a"}, {Project: "c"}, {Tier: "gold"}, {Tier: "silver"}} {
+			if text == policy.UnknownEndpoint && (r.Project != "" || r.Tier != "") || rng.IntN(3) == 0 {
+				continue
+			}
+			r.Endpoint, r.Limit = text, 1+rng.Int64N(3)
+			doc.Rules = append(doc.Rules, r)
+			if rng.IntN(64) == 0 {
+				r.Expires = now.Add(10 * time.Minute)
+				doc.Rules = append(doc.Rules, r)
+			}
+		}
+	}
+	doc.Rules = append(doc.Rules, policy.Rule{Endpoint: texts[0], Project: "b", Limit: 7})
+	rng.Shuffle(len(doc.Rules), func(i, j int) { doc.Rules[i], doc.Rules[j] = doc.Rules[j], doc.Rules[i] })
+	return doc
+}
+
 // spoil makes some rules wrong, and some twice.
 func spoil(rng *rand.Rand, doc *policy.Document) {
 	for range rng.IntN(3) * rng.IntN(2) * min(1, len(doc.Rules)) {

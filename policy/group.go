@@ -44,6 +44,10 @@ func (c *compiler) group(ep uint32, w who, s Subject, temporary bool) (uint32, b
 	return uint32(len(c.groups) - 1), true
 }
 
+// slotsFor is how many slots so many groups are found by: at most half of them
+// are taken.
+func slotsFor(groups int) int { return 1 << bits.Len(uint(2*groups)) }
+
 func (c *compiler) growSlots() {
 	c.slots = make([]uint32, 2*len(c.slots))
 	low := uint32(len(c.slots)) - 1
@@ -84,12 +88,38 @@ func (c *compiler) arrange() {
 		next += g.count
 		s.present |= g.subjects()
 	}
-	s.rows = make([]row, next)
-	c.placeRows()
-	c.buildSlots(probed)
+	if c.inPlace(int(next)) {
+		c.adopt()
+	} else {
+		s.rows = make([]row, next)
+		c.placeRows()
+		c.buildSlots(probed)
+	}
+	c.dateRows()
+	s.former = c.formerRules()
 	s.projects.trim()
 	s.tiers.trim()
 	s.titles.trim()
+}
+
+// inPlace reports whether the rows, so many of which have a place, are where
+// they belong already: each is a group by itself, as it mostly is. Then a group
+// has the number of its row. Room that was made for many more is given back.
+func (c *compiler) inPlace(placed int) bool {
+	n := len(c.rows)
+	return placed == n && len(c.groups) == n && cap(c.rows)-n <= n/4 && len(c.slots) <= slotsFor(n)
+}
+
+// adopt makes the rows and slots of the compiler those of the Set: a third of the
+// memory that a compiler needs is not written a second time. The slots have all
+// groups then, also those that nobody looks for by hash.
+func (c *compiler) adopt() {
+	s := c.set
+	s.rows, s.slots = c.rows, c.slots
+	s.tagShift = uint8(bits.Len(uint(len(c.slots) - 1)))
+	for i := range s.rows {
+		s.rows[i].last = true
+	}
 }
 
 // isProbed reports whether a group is found by hash.
@@ -147,8 +177,6 @@ func (c *compiler) placeRows() {
 			c.set.rows[id].id ^= trial
 		}
 	}
-	c.dateRows()
-	c.set.former = c.formerRules()
 }
 
 // placed is where the i-th row that passed lies. A group has at most two rows a
@@ -170,7 +198,7 @@ func (c *compiler) buildSlots(probed int) {
 	s := c.set
 	s.tagShift = uint8(bits.Len(uint(len(s.rows))))
 	low := uint32(1)<<s.tagShift - 1
-	s.slots = make([]uint32, 1<<bits.Len(uint(2*probed)))
+	s.slots = make([]uint32, slotsFor(probed))
 	mask := len(s.slots) - 1
 	for i := range c.groups {
 		g := &c.groups[i]
