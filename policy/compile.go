@@ -96,12 +96,15 @@ func (c *compiler) read(rules []Rule) {
 	begin := len(c.doc.Rules)
 	c.doc.Rules = rules
 	for i := begin; i < len(rules); i++ {
-		c.content.rule(&rules[i])
+		r := &rules[i]
 		if c.broken[i] {
-			c.noteBroken(&rules[i])
+			c.content.rule(r)
+			c.noteBroken(r)
 			continue
 		}
-		c.readRule(i)
+		at := c.place(r.Endpoint)
+		c.content.ruleAt(at.content, r)
+		c.readRule(i, at)
 	}
 }
 
@@ -166,6 +169,7 @@ type compiler struct {
 type place struct {
 	number  uint32
 	prefix  hash   // of Terms.ID
+	content hash   // of the text; see ruleContent
 	closest string // for a template that no endpoint has
 	want    string // not empty: the text is wrong
 }
@@ -230,10 +234,9 @@ func (c *compiler) at(now time.Time, wall int64) {
 }
 
 // readRule checks one rule by itself and notes its row.
-func (c *compiler) readRule(i int) {
+func (c *compiler) readRule(i int, at *place) {
 	r := &c.doc.Rules[i]
 	c.noteFallback(r)
-	at := c.place(r.Endpoint)
 	limit, ok := c.checkRule(i, r, at)
 	if !ok {
 		return
@@ -304,7 +307,7 @@ func (c *compiler) place(text string) *place {
 	if at, ok := c.places[text]; ok {
 		return at
 	}
-	at := &place{}
+	at := &place{content: ruleContent(text)}
 	switch text {
 	case Default:
 		at.number, at.prefix = rowDefault, newHash().text(text)

@@ -59,8 +59,14 @@ func (d Document) Fingerprint() string {
 // itself, and the sum knows no order.
 type content struct{ sum, rules uint64 }
 
-func (c *content) rule(r *Rule) {
-	h := newHash().number(1).text(r.Endpoint).text(r.Project).text(r.Tier).text(r.Name)
+func (c *content) rule(r *Rule) { c.ruleAt(ruleContent(r.Endpoint), r) }
+
+// ruleContent is what the hash of a rule begins with. Many rules begin alike.
+func ruleContent(endpoint string) hash { return newHash().number(1).text(endpoint) }
+
+// ruleAt is rule for an endpoint whose ruleContent is known.
+func (c *content) ruleAt(h hash, r *Rule) {
+	h = h.text(r.Project).text(r.Tier).text(r.Name)
 	h = h.number(uint64(r.Limit)).number(uint64(r.Per)).number(uint64(r.Burst))
 	h = h.number(uint64(r.Subject) | uint64(r.Algorithm)<<8 | uint64(r.Mode)<<16 |
 		uint64(r.Scope)<<24 | uint64(r.OnStoreLoss)<<32 | uint64(r.EnforcePercent)<<40)
