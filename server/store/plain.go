@@ -212,6 +212,9 @@ func sortSpots(ids []int64) []spot {
 // arrange puts rules into the order of places, which it uses up.
 func arrange(rules []policy.Rule, places []spot) {
 	for i := range places {
+		if places[i].at == i {
+			continue // most rows lie in order
+		}
 		first, hole := rules[i], i
 		for places[hole].at != i {
 			from := places[hole].at
