@@ -70,7 +70,14 @@ const (
 var sqliteDialect = dialect{
 	rows: 1, sameRule: sameRuleInWords, sameProject: "project_id = ?", newRule: newRuleInWords, newProject: newProjectInWords,
 	newReplica: newReplicaInWords, clock: "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)",
-	about: countRules,
+	// To count the rows reads an index whole. Rows that were never deleted have all
+	// numbers from the first to the last, so as long as seventeen all along are
+	// there, hardly any of the others is missing.
+	about: `SELECT CASE
+		WHEN (SELECT count(*) FROM policies WHERE rowid IN (SELECT first + (last - first) / 16 * column1 FROM (VALUES
+			(0), (1), (2), (3), (4), (5), (6), (7), (8), (9), (10), (11), (12), (13), (14), (15), (16)))) = 17 THEN last - first + 1
+		ELSE (` + countRules + `) END
+		FROM (SELECT (SELECT min(rowid) FROM policies) AS first, (SELECT max(rowid) FROM policies) AS last)`,
 }
 
 var postgresDialect = dialect{

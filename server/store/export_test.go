@@ -77,5 +77,11 @@ const NumberedSoon = numberedSoon
 // Arrange puts what was read from the rows with these ids into their order.
 func Arrange(rules []policy.Rule, ids []int64) { arrange(rules, sortSpots(ids)) }
 
+// About is how many rules the Store thinks that it has before it reads them.
+func (s *Store) About(ctx context.Context) (about int64, err error) {
+	err = s.read(ctx, func(tx *tx) error { return tx.QueryRowContext(ctx, tx.dialect.about).Scan(&about) })
+	return about, err
+}
+
 // RecentSlots reports how many texts are kept of so many rows' worth.
 func RecentSlots(rows int) int { return len(newRecent(rows).slots) }

@@ -177,6 +177,31 @@ func TestLoadUnderChangesSeesOneState(t *testing.T) {
 	}
 }
 
+// SQLite does not count rules whose numbers have no gaps, and counts the others.
+func TestAboutHowManyRules(t *testing.T) {
+	d := kinds[0].make(t)
+	s, shell := d.open(t), d.shell(t)
+	check := func(what string, want int64) {
+		t.Helper()
+		got, err := s.About(t.Context())
+		must(t, err)
+		if got != want {
+			t.Errorf("%s: about %d rules, want %d", what, got, want)
+		}
+	}
+	check("none", 0)
+	must(t, s.Import(t.Context(), tester, policy.Document{Rules: manyRules(1)}, true))
+	check("one", 1)
+	must(t, s.Import(t.Context(), tester, policy.Document{Rules: manyRules(1000)}, true))
+	check("without a gap", 1000)
+	run(t, shell, "DELETE FROM policies WHERE rowid BETWEEN 300 AND 400")
+	check("with a long gap", 899)
+	run(t, shell, "DELETE FROM policies WHERE rowid % 2 = 0")
+	check("every other one", 450)
+	run(t, shell, "UPDATE policies SET rowid = CASE rowid WHEN 1 THEN -9223372036854775807 ELSE 9223372036854775807 END WHERE rowid IN (1, 999)")
+	check("as far apart as can be", 450)
+}
+
 func TestArrange(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for n := range 50 {
