@@ -32,7 +32,7 @@ func setClock(t *testing.T, g *harness.Gateway, ahead time.Duration) {
 // within what is published, and nobody loses the store or another gateway.
 func TestClocksThatAreSet(t *testing.T) {
 	t.Parallel()
-	r := newReplicas(t, patient...)
+	r := newReplicas(t, "deadline: 3s", "lease_ttl: 3s", "member_ttl: 5s") // to set a clock halts a gateway for a moment
 	stop := r.load.keepAsking(t, r.all, ofFour...)
 	for _, path := range ofFour {
 		awaitCount(t, r.load, path, http.StatusTooManyRequests, 20)
@@ -60,7 +60,7 @@ func TestClocksThatAreSet(t *testing.T) {
 	}
 	rest, _ := leased(t, fifty, 3)
 	r.api.within(t, r.load, "/closed", fifty, bucket.Strict, 3, 0)
-	r.api.within(t, r.load, "/leased", fifty, bucket.Lease, 3, rest.Tokens) // leases are good for a second here
+	r.api.within(t, r.load, "/leased", fifty, bucket.Lease, 3, rest.Tokens) // leases are good for three seconds here, in which less drains
 	r.api.within(t, r.load, "/synced", fifty, bucket.Sync, 3, 0)
 	r.api.within(t, r.load, "/local", fifty, bucket.Split, 3, 0)
 }

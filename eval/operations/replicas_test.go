@@ -2,6 +2,7 @@ package operations_test
 
 import (
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -69,7 +70,7 @@ func TestReplicasThatFail(t *testing.T) {
 	} {
 		t.Run(c.fault, func(t *testing.T) {
 			t.Parallel()
-			r := newReplicas(t, "deadline: 100ms")
+			r := newReplicas(t, "member_ttl: 1s", "deadline: 100ms")
 			stop := r.load.keepAsking(t, r.all, ofFour...)
 			for _, path := range ofFour {
 				awaitCount(t, r.load, path, http.StatusTooManyRequests, 20)
@@ -121,14 +122,13 @@ func (r *replicas) adds(whole rate.Limit, part, larger int64) (n int64) {
 	return n
 }
 
-func newReplicas(t *testing.T, more ...string) *replicas {
+func newReplicas(t *testing.T, settings ...string) *replicas {
 	t.Helper()
 	server := redistest.Start(t)
 	r := &replicas{between: newRelay(t, server), api: newLedger(t), load: newCaller(t, 3)}
 	r.args = []string{"--config", "headgate.yaml", "--routes", "routes.txt", "--upstream", r.api.URL}
-	settings := append([]string{"member_ttl: 1s"}, more...)
-	r.all = several(t, 2, r.api.URL, fourScopes, append(settings, at(server))...)
-	dir := storeDir(t, append(settings, "redis: [\""+r.between.Addr().String()+"\"]", "secret_file: one.secret")...)
+	r.all = several(t, 2, r.api.URL, fourScopes, append(slices.Clip(settings), at(server))...)
+	dir := storeDir(t, append(slices.Clip(settings), "redis: [\""+r.between.Addr().String()+"\"]", "secret_file: one.secret")...)
 	first := harness.Serve(t, dir, append(r.args, "--db", r.all[0].DB)...)
 	r.all = append([]*harness.Gateway{first}, r.all...)
 	r.divided(t, r.all, "3")
