@@ -1,0 +1,88 @@
+package policy
+
+import (
+	"fmt"
+	"sort"
+
+	"github.com/headgate-io/headgate/endpoint"
+)
+
+// endpointCost is an endpoint that costs more than one token.
+type endpointCost struct {
+	id   endpoint.ID
+	cost int64
+}
+
+// readCosts checks the costs and returns those above 1, the highest first.
+func (c *compiler) readCosts() []endpointCost {
+	var costs []endpointCost
+	for id, cost := range c.o.Costs {
+		costs = append(costs, endpointCost{id, cost})
+	}
+	sort.Slice(costs, func(i, j int) bool {
+		a, b := costs[i], costs[j]
+		return a.cost > b.cost || a.cost == b.cost && a.id < b.id
+	})
+	known := 0
+	if c.o.Endpoints != nil {
+		known = c.o.Endpoints.Len()
+	}
+	kept := costs[:0]
+	for _, e := range costs {
+		switch {
+		case e.id == endpoint.Unknown || uint64(e.id) > uint64(known):
+			c.problems.add(Problem{Code: "costs", Rule: -1, Where: "costs",
+				Field: "endpoint", Value: number(int64(e.id)), Want: fmt.Sprintf("an endpoint of the table, 1 to %d", known)})
+		case e.cost < 0:
+			c.problems.add(Problem{Code: "costs", Rule: -1, Where: "costs",
+				Field: c.set.endpointText(uint32(e.id)), Value: number(e.cost), Want: "0 or more"})
+		case e.cost > 1:
+			kept = append(kept, e)
+		}
+	}
+	return kept
+}
+
+// checkCosts reports a rule that a request could resolve to and never pass,
+// because its endpoint costs more than the rule's burst. costs are in
+// descending order.
+func (c *compiler) checkCosts(i int, id RuleID, costs []endpointCost) {
+	s := c.set
+	r := &s.rows[id]
+	burst := s.limits[r.limit].Burst
+	if _, rest, ok := s.shapes[r.limit].SetAside(c.o.Free, 1); ok && r.scope == Lease && c.o.Shared {
+		burst = rest.Burst()
+	}
+	if len(costs) == 0 || costs[0].cost <= burst || !s.live(r, c.wall) || c.problems.full("cost") {
+		return
+	}
+	for _, e := range costs {
+		if e.cost <= burst {
+			return
+		}
+		if s.reaches(e.id, r) {
+			field := "burst"
+			if !s.limits[r.limit].Algorithm.Drains() {
+				field = "limit"
+			}
+			want := fmt.Sprintf("%d or more, the cost of %s", e.cost, s.endpointText(uint32(e.id)))
+			if whole := s.limits[r.limit].Burst; burst < whole {
+				want = fmt.Sprintf("%d or more: %s costs %d, and %d %% are what replicas have to themselves", beside(c.o.Free, e.cost), s.endpointText(uint32(e.id)), e.cost, c.o.Free)
+				burst = whole
+			}
+			c.rule(Error, i, "cost", field, number(burst), want)
+			return
+		}
+	}
+}
+
+// beside is the smallest burst that leaves so many tokens beside so many percent
+// of it, rounded down.
+func beside(percent int, tokens int64) int64 {
+	left := int64(100 - percent)
+	burst := tokens/left*100 + (tokens%left*100+left-1)/left
+	for burst > 1 && burst-1-(burst-1)*int64(percent)/100 >= tokens {
+		burst--
+	}
+	return burst
+}
