@@ -105,17 +105,7 @@ func aSlotThatNobodyHas(t *testing.T, servers []*redistest.Server) {
 			s.Do("CONFIG", "SET", "cluster-require-full-coverage", "yes")
 		}
 	}()
-	link, err := redis.NewLink(redis.Options{Addresses: []string{servers[1].Address()}, Cluster: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := link.Connect(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	s, err := shared.New(shared.Options{Server: link, Cluster: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	link, s := onCluster(t, redis.Options{Addresses: []string{servers[1].Address()}})
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -302,17 +292,7 @@ func nobodyWaitsForAnother(t *testing.T, servers []*redistest.Server) {
 	for _, s := range servers { // also whoever was restarted
 		s.Do("CONFIG", "SET", "cluster-require-full-coverage", "no")
 	}
-	link, err := redis.NewLink(redis.Options{Addresses: []string{servers[0].Address()}, Cluster: true, ConnectTimeout: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := link.Connect(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	s, err := shared.New(shared.Options{Server: link, Cluster: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	link, s := onCluster(t, redis.Options{Addresses: []string{servers[0].Address()}, ConnectTimeout: time.Minute})
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -358,4 +338,22 @@ func nobodyWaitsForAnother(t *testing.T, servers []*redistest.Server) {
 		t.Errorf("the others were asked %d times: this tests nothing", asked)
 	}
 	servers[0].Thaw()
+}
+
+// onCluster is a store over the members of a cluster. Who calls it closes the link.
+func onCluster(t *testing.T, o redis.Options) (*redis.Link, *shared.Store) {
+	t.Helper()
+	o.Cluster = true
+	link, err := redis.NewLink(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := link.Connect(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s, err := shared.New(shared.Options{Server: link, Cluster: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return link, s
 }
