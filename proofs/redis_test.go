@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math/big"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
@@ -202,10 +203,16 @@ func (s *schedule) storable() (shape, coarse rate.Shape) {
 	for {
 		shape = s.shape()
 		coarse, err := redis.Coarsen(shape)
-		if err == nil && shape.Unit%coarse.Unit == 0 {
+		if err == nil && shape.Unit%coarse.Unit == 0 && perNano(coarse).Cmp(perNano(shape)) == 0 {
 			return shape, coarse
 		}
 	}
+}
+
+// perNano is the rate in tokens.
+func perNano(s rate.Shape) *big.Rat {
+	perTick := big.NewRat(s.Drain, s.Unit)
+	return perTick.Mul(perTick, big.NewRat(1, s.Tick))
 }
 
 // roundWaits rounds what the oracle says of waits up to a whole microsecond.
