@@ -245,7 +245,7 @@ func TestAgreesWithTheTwin(t *testing.T) {
 		rules = append(rules, policy.Rule{Endpoint: templates[i], Limit: 1, Burst: 3, Name: fmt.Sprint("rule ", i)})
 	}
 	rules = append(rules, policy.Rule{Endpoint: policy.All, Limit: 2, Burst: 9, Name: "all"})
-	w := newWorld(t, 64, templates, rules)
+	w := newWorld(t, 16, templates, rules) // in an hour more come than there is room for, wherever the table's own secret puts them
 	forgotten, whole := 0, 0
 	for range 20_000 {
 		switch random.IntN(100) {
