@@ -88,15 +88,13 @@ func TestKeysOfAnIssuer(t *testing.T) {
 	elsewhere := httptest.NewServer(serves(oneKey))
 	defer elsewhere.Close()
 	var c clock
-	s := newSource(t, token.SourceOptions{JWKSURL: at.URL, Now: c.now, Timeout: 250 * time.Millisecond})
+	s := newSource(t, token.SourceOptions{JWKSURL: at.URL, Now: c.now, Timeout: time.Minute})
 	if s.Set() != nil {
 		t.Error("there are keys before the first fetch")
 	}
 	if err := s.Start(context.Background()); err != nil || s.Set().Len() != 1 {
 		t.Fatalf("Start: %v, want one key", err)
 	}
-	release := make(chan struct{})
-	defer close(release)
 	var bomb bytes.Buffer
 	z := gzip.NewWriter(&bomb)
 	_, _ = io.Copy(z, io.LimitReader(zeros{}, 64<<20))
@@ -130,20 +128,6 @@ func TestKeysOfAnIssuer(t *testing.T) {
 			w.Header().Set("Content-Length", "100000")
 			w.Write(oneKey)
 		}, "unexpected EOF"},
-		{"silent", func(_ http.ResponseWriter, r *http.Request) {
-			select {
-			case <-r.Context().Done():
-			case <-release:
-			}
-		}, "deadline exceeded"},
-		{"slow", func(w http.ResponseWriter, r *http.Request) {
-			w.Write(oneKey[:10])
-			w.(http.Flusher).Flush()
-			select {
-			case <-r.Context().Done():
-			case <-release:
-			}
-		}, "deadline exceeded"},
 		{"closes", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "EOF"},
 	} {
 		server.set(bad.answer)
@@ -171,6 +155,45 @@ func TestKeysOfAnIssuer(t *testing.T) {
 	server.set(serves(oneKey))
 	if err := s.Start(context.Background()); err != nil || s.Set().Len() != 1 || s.Status().LastError != nil || s.Status().Age != 0 {
 		t.Errorf("back again: %v, %+v", err, s.Status())
+	}
+}
+
+// TestAnIssuerThatHangs holds that a fetch takes its Timeout and no more, and
+// leaves the last good keys.
+func TestAnIssuerThatHangs(t *testing.T) {
+	for name, begin := range map[string]http.HandlerFunc{
+		"silent": func(http.ResponseWriter, *http.Request) {},
+		"slow": func(w http.ResponseWriter, _ *http.Request) {
+			w.Write(oneKey[:10])
+			w.(http.Flusher).Flush()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := &issuer{answer: serves(oneKey)}
+				network := make(pipes)
+				web := &http.Server{Handler: server}
+				go web.Serve(network)
+				defer close(network)
+				transport := &http.Transport{DialContext: network.dial, DisableKeepAlives: true}
+				s := newSource(t, token.SourceOptions{JWKSURL: "http://localhost/keys", Client: &http.Client{Transport: transport}, Timeout: 250 * time.Millisecond})
+				if err := s.Start(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				server.set(func(w http.ResponseWriter, r *http.Request) {
+					begin(w, r)
+					<-r.Context().Done() // until nobody waits for it
+				})
+				began := time.Now()
+				err := s.Start(t.Context())
+				if took := time.Since(began); err == nil || !strings.Contains(err.Error(), "deadline exceeded") || took != 250*time.Millisecond {
+					t.Errorf("Start: %v after %v, want an error after the Timeout of 250ms", err, took)
+				}
+				if status := s.Status(); s.Set().Len() != 1 || status.Failures != 1 || status.LastError == nil {
+					t.Errorf("%+v, want the last good key and one failure", status)
+				}
+			})
+		})
 	}
 }
 
