@@ -50,7 +50,7 @@ func TestClocksThatAreSet(t *testing.T) {
 	stop()
 	for _, path := range ofFour {
 		if refused := r.load.count(path, http.StatusServiceUnavailable); refused > 0 {
-			t.Errorf("GET %s: %d requests were refused, want none: %v", path, refused, r.load.statuses[path])
+			t.Errorf("GET %s: %d requests were refused, want none: %v", path, refused, r.load.answers(path))
 		}
 	}
 	for i, g := range r.all {

@@ -22,7 +22,7 @@ var fifty = rate.Limit{Tokens: 50, Per: 5 * time.Second, Burst: 50}
 
 // patient are settings under which a healthy store is not taken for lost, on a
 // machine that is busy with other tests.
-var patient = []string{"deadline: 500ms", "lease_ttl: 1s"}
+var patient = []string{"deadline: 500ms", "lease_ttl: 500ms"}
 
 // several starts gateways on one store, which all have the same rules.
 func several(t *testing.T, n int, upstream string, rules string, settings ...string) []*harness.Gateway {
@@ -175,7 +175,7 @@ func aMemberFailsOver(t *testing.T, servers []*redistest.Server) {
 func awaitCount(t *testing.T, c *caller, path string, status, n int) {
 	t.Helper()
 	if !harness.Eventually(soon, func() bool { return c.count(path, status) >= n }) {
-		t.Fatalf("GET %s of %s was answered %d %d times after %v, want %d: %v", path, c.name, status, c.count(path, status), soon, n, c.statuses[path])
+		t.Fatalf("GET %s of %s was answered %d %d times after %v, want %d: %v", path, c.name, status, c.count(path, status), soon, n, c.answers(path))
 	}
 }
 

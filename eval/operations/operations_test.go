@@ -27,7 +27,7 @@ const (
 
 	// patience is how long a machine that is busy may take to what takes that
 	// long on one that is not.
-	patience = 20 * time.Second
+	patience = time.Minute
 )
 
 func documents(t *testing.T, names ...string) []string {

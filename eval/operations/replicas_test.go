@@ -70,7 +70,7 @@ func TestReplicasThatFail(t *testing.T) {
 	} {
 		t.Run(c.fault, func(t *testing.T) {
 			t.Parallel()
-			r := newReplicas(t, "member_ttl: 1s", "deadline: 100ms")
+			r := newReplicas(t, append(patient, "member_ttl: 2s")...)
 			stop := r.load.keepAsking(t, r.all, ofFour...)
 			for _, path := range ofFour {
 				awaitCount(t, r.load, path, http.StatusTooManyRequests, 20)

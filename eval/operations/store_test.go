@@ -133,7 +133,7 @@ func TestReadyAgainWithoutRequests(t *testing.T) {
 func TestNotReadySinceTheStoreIsSlow(t *testing.T) {
 	server := redistest.Start(t)
 	between := newRelay(t, server)
-	g := underRules(t, harness.NewUpstream(t), thousand, fmt.Sprintf("redis: [%q]", between.Addr()), "ready_follows_store: true", "deadline: 400ms", "lease_ttl: 1s")
+	g := underRules(t, harness.NewUpstream(t), thousand, fmt.Sprintf("redis: [%q]", between.Addr()), "ready_follows_store: true", "deadline: 800ms", "lease_ttl: 1s")
 	expectMetric(t, g, "store_up", "1")
 	if expectStatus(t, g, "/closed", http.StatusOK); metric(t, g, "store_call_failures_total") != "0" {
 		t.Errorf("store_call_failures_total is %s, want 0: a server that has to learn a script answers", metric(t, g, "store_call_failures_total"))
@@ -143,8 +143,9 @@ func TestNotReadySinceTheStoreIsSlow(t *testing.T) {
 		t.Fatal("the second does not end")
 	}
 	slowed := time.Now().Truncate(time.Second) // as the answer tells it
-	between.delay.Store(int64(500 * time.Millisecond))
-	if !harness.Eventually(soon, func() bool { get(t, g, "/closed"); return metric(t, g, "store_lost") == "1" }) {
+	between.delay.Store(int64(900 * time.Millisecond))
+	newCaller(t, 1).keepAsking(t, []*harness.Gateway{g}, "/closed")
+	if !harness.Eventually(soon, func() bool { return metric(t, g, "store_lost") == "1" }) {
 		t.Fatal("the store is not lost, though it is slower than requests wait")
 	}
 	response, err := http.Get(g.Admin + "/readyz")

@@ -129,13 +129,13 @@ func TestStoreFaults(t *testing.T) {
 		{"no memory left", func(s *redistest.Server, _ *relay) { s.Do("CONFIG", "SET", "maxmemory", "1") }, func(s *redistest.Server, _ *relay) { s.Do("CONFIG", "SET", "maxmemory", "0") }},
 		{"made a replica", func(s *redistest.Server, _ *relay) { s.Do("REPLICAOF", "127.0.0.1", "1") }, func(s *redistest.Server, _ *relay) { s.Do("REPLICAOF", "NO", "ONE") }},
 		{"may not run scripts", func(s *redistest.Server, _ *relay) { s.Do("ACL", "SETUSER", "default", "-@scripting") }, func(s *redistest.Server, _ *relay) { s.Do("ACL", "SETUSER", "default", "+@all") }},
-		{"slow", func(_ *redistest.Server, r *relay) { r.delay.Store(int64(300 * time.Millisecond)) }, func(_ *redistest.Server, r *relay) { r.delay.Store(0) }},
+		{"slow", func(_ *redistest.Server, r *relay) { r.delay.Store(int64(600 * time.Millisecond)) }, func(_ *redistest.Server, r *relay) { r.delay.Store(0) }},
 	} {
 		t.Run(c.fault, func(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t)
 			between, api := newRelay(t, server), newLedger(t)
-			g := underRules(t, api.upstream(), fifty, "redis: [\""+between.Addr().String()+"\"]", "deadline: 100ms", "member_ttl: 1s")
+			g := underRules(t, api.upstream(), fifty, append(patient, "redis: [\""+between.Addr().String()+"\"]", "member_ttl: 1s")...)
 			load := newCaller(t, 1)
 			paths := []string{"/closed", "/share", "/leased", "/synced", "/local"}
 			stop := load.keepAsking(t, []*harness.Gateway{g}, paths...)
@@ -163,7 +163,7 @@ func TestStoreFaults(t *testing.T) {
 			}
 			stop()
 			if load.late > 0 {
-				t.Errorf("%d requests took longer than %v, with a deadline of 100ms", load.late, slow)
+				t.Errorf("%d requests took longer than %v, with a deadline of half a second", load.late, slow)
 			}
 			losses, failed := number(t, g, "headgate_store_losses_total "), number(t, g, `headgate_store_without_total{outcome="failed"}`)
 			// Twenty within a second open the breaker, however they fail, and eight are under way meanwhile.
@@ -197,7 +197,7 @@ func number(t *testing.T, g *harness.Gateway, name string) int64 {
 func TestSmallStoreFaults(t *testing.T) {
 	t.Parallel()
 	server, api := redistest.Start(t), newLedger(t)
-	g := underRules(t, api.upstream(), fifty, at(server), "deadline: 1s", "lease_ttl: 1s")
+	g := underRules(t, api.upstream(), fifty, at(server), "deadline: 3s", "lease_ttl: 3s")
 	load := newCaller(t, 5)
 	paths := []string{"/closed", "/share", "/leased", "/synced"}
 	stop := load.keepAsking(t, []*harness.Gateway{g}, paths...)
@@ -265,7 +265,7 @@ func TestSmallStoreFaults(t *testing.T) {
 	api.within(t, load, "/share", fifty, bucket.Strict, 1, all*fifty.Burst)
 	api.within(t, load, "/synced", fifty, bucket.Sync, 1, all*(fifty.Burst+untold(t, fifty, 1, true)))
 	rest, _ := leased(t, fifty, 1)
-	api.within(t, load, "/leased", fifty, bucket.Lease, 1, all*rest.Burst+rest.Tokens) // leases are good for a second here
+	api.within(t, load, "/leased", fifty, bucket.Lease, 1, all*rest.Burst+rest.Tokens) // leases are good for three seconds here, in which less drains
 }
 
 // TestOneBudgetOverGateways has three gateways spend what one may.
@@ -279,7 +279,7 @@ func TestOneBudgetOverGateways(t *testing.T) {
 	}
 	var all [3]*harness.Gateway
 	for i := range all {
-		dir := storeDir(t, at(server), "member_ttl: 600ms", "deadline: 100ms", "secret_file: one.secret")
+		dir := storeDir(t, append(patient, at(server), "secret_file: one.secret")...)
 		all[i] = harness.Serve(t, dir, "--config", "headgate.yaml", "--routes", "routes.txt", "--upstream", api.URL, "--db", dsn)
 	}
 	for _, g := range all {

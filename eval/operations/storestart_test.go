@@ -154,8 +154,8 @@ func TestAStoreThatSpeaksTLS(t *testing.T) {
 	authority := redistest.NewAuthority(t)
 	cert, key := authority.Issue("gateway.test")
 	server := redistest.StartTLS(t, authority, "--tls-auth-clients", "yes", "--user", "gate", "on", ">"+ours, "~hg*", "+@all", "-@dangerous", "+info")
-	g := underRules(t, harness.NewUpstream(t), rate.Limit{Tokens: 10, Per: time.Second, Burst: 10}, "redis: [\""+server.Address()+"\"]", "username: gate", "password_file: password", "deadline: 100ms",
-		fmt.Sprintf("tls: {enabled: true, ca_file: %s, cert_file: %s, key_file: %s}", authority.CA, cert, key))
+	g := underRules(t, harness.NewUpstream(t), rate.Limit{Tokens: 10, Per: time.Hour, Burst: 10}, append(patient, "redis: [\""+server.Address()+"\"]", "username: gate", "password_file: password",
+		fmt.Sprintf("tls: {enabled: true, ca_file: %s, cert_file: %s, key_file: %s}", authority.CA, cert, key))...)
 	expectMetric(t, g, "store_up", "1")
 	denied := 0
 	for range 40 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -110,6 +111,13 @@ func (c *caller) count(path string, status int) int {
 	return c.statuses[path][status]
 }
 
+// answers is how many requests for a path got which status.
+func (c *caller) answers(path string) map[int]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.statuses[path])
+}
+
 // keepAsking sends requests for every path, four times what fifty admits, to all
 // gateways in turn, until it is told to stop.
 func (c *caller) keepAsking(t *testing.T, gateways []*harness.Gateway, paths ...string) (stop func()) {
@@ -166,11 +174,11 @@ func (l *ledger) within(t *testing.T, c *caller, path string, limit rate.Limit, 
 	t.Log(said)
 }
 
-// ttl is that of leases, free how many percent gateways have to themselves, and
-// interval how long what was admitted waits to be told, where a test does not
-// set another.
+// ttl is that of leases where a test sets no other, as long as what is patient has
+// it; free is how many percent gateways have to themselves, and interval how long
+// what was admitted waits to be told.
 const (
-	ttl      = 100 * time.Millisecond
+	ttl      = 500 * time.Millisecond
 	free     = 20
 	interval = 100 * time.Millisecond
 )
