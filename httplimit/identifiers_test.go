@@ -314,7 +314,7 @@ func exchange(t *testing.T, address string, parts ...string) string {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
 	var all []byte
 	for i, part := range parts {
 		if i > 0 { // what is sent is answered before the next

@@ -120,7 +120,7 @@ func TestStrangeAnswersAdmitNobody(t *testing.T) {
 		// A wait that is bounded goes through take.lua, which this answer is of.
 		one := take(t, 1, rate.Limit{Tokens: 1, Per: time.Hour, Burst: 10, Algorithm: rate.LeakyBucket}, 1)
 		one.MaxWait = time.Minute
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		allowed, err := store.TryConsume(ctx, 0, []bucket.Take{one}, make([]bucket.Outcome, 1))
 		cancel()
 		var why *redis.Error

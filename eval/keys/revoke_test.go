@@ -19,7 +19,7 @@ const (
 
 	// patience is how long a machine that is busy may take to what takes that
 	// long on one that is not.
-	patience = 30 * time.Second
+	patience = time.Minute
 )
 
 // gatewayWithKey starts a gateway where keys of acme have 7777 a second and

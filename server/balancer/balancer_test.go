@@ -72,7 +72,7 @@ func dial(t *testing.T, address string) *net.TCPConn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil { // lest a failing test hangs
+	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil { // lest a failing test hangs
 		t.Fatal(err)
 	}
 	return c.(*net.TCPConn)

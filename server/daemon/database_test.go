@@ -16,7 +16,7 @@ import (
 )
 
 // soon is how long a test waits for what the gateway does by itself.
-const soon = 30 * time.Second
+const soon = time.Minute
 
 func eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()

@@ -16,7 +16,7 @@ var queue = []policy.Rule{{Endpoint: "GET /v1/items/{id}", Limit: 1, Per: 60e9, 
 // tells asks for the metrics until they hold a line.
 func (p *process) tells(t *testing.T, line string) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		_, page := call(t, "GET", p.admin+"/metrics", "")
 		if strings.Contains(page, "\n"+line+"\n") {
 			return

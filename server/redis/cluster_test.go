@@ -153,7 +153,7 @@ func aSlotThatNobodyHas(t *testing.T, servers []*redistest.Server) {
 		for _, tag := range []uint16{beside, tags[1], tags[2]} {
 			asking.Go(func() {
 				for range 50 {
-					if err := ask(tag, 20*time.Second); err != nil {
+					if err := ask(tag, time.Minute); err != nil {
 						t.Errorf("a bucket beside: %v", err)
 					}
 				}
@@ -324,7 +324,7 @@ func nobodyWaitsForAnother(t *testing.T, servers []*redistest.Server) {
 	for failed := false; !failed; asked++ { // as long as it takes the others to notice
 		for _, n := range []int{1, 2} {
 			asking.Go(func() {
-				within, cancel := context.WithTimeout(ctx, 20*time.Second)
+				within, cancel := context.WithTimeout(ctx, time.Minute)
 				defer cancel()
 				if err := ask(n, within); err != nil {
 					t.Errorf("member %d, call %d: %v, want an answer while another member is frozen", n, asked, err)

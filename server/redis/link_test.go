@@ -44,7 +44,7 @@ func TestALinkWaitsForItsServer(t *testing.T) {
 			t.Errorf("connecting: %v", err)
 		}
 	})
-	if allowed, err := try(s, time.Second, ten); !allowed || err != nil {
+	if allowed, err := try(s, time.Minute, ten); !allowed || err != nil {
 		t.Errorf("with a server: %t, %v", allowed, err)
 	}
 }

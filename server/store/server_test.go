@@ -181,7 +181,7 @@ func onServers(t *testing.T, test func(*testing.T, *storetest.Server, database))
 }
 
 // patience is how long a test waits for what happens by itself.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 func eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()

@@ -64,7 +64,7 @@ func TestWindowsAreLocal(t *testing.T) {
 		typed(t, dir, fmt.Sprintf("INSERT INTO policies (endpoint, project_id, rps_limit, algorithm, scope) VALUES ('POST /v1/items', 'p%d', 5, '%s', '%s')", i, c.algorithm, c.scope))
 	}
 	text := ""
-	if !eventually(20*time.Second, func() bool {
+	if !eventually(time.Minute, func() bool {
 		_, text = policies(http.MethodGet, "")
 		for _, c := range all {
 			if !strings.Contains(text, c.want) {
