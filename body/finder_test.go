@@ -3,6 +3,7 @@ package body_test
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"net/http"
 	"runtime"
 	"strings"
@@ -337,12 +338,19 @@ func TestDeepBodiesAreRefusedInFlatMemory(t *testing.T) {
 		[]byte(`{"user":` + strings.Repeat(`[{"":`, 50_000)),
 		[]byte(strings.Repeat(`{"user":`, 50_000)),
 	} {
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		_, fault := f.Find(nil, body.JSON, "", text)
-		runtime.ReadMemStats(&after)
-		if fault != body.Depth && fault != body.Kind || after.TotalAlloc-before.TotalAlloc > 1<<12 {
-			t.Errorf("%d bytes deep: %v with %d bytes allocated, want depth and next to none", len(text), fault, after.TotalAlloc-before.TotalAlloc)
+		least := uint64(math.MaxUint64)
+		for range 5 { // a collection that begins meanwhile allocates too
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, fault := f.Find(nil, body.JSON, "", text)
+			runtime.ReadMemStats(&after)
+			least = min(least, after.TotalAlloc-before.TotalAlloc)
+			if fault != body.Depth && fault != body.Kind {
+				t.Errorf("%d bytes deep: %v, want depth", len(text), fault)
+			}
+		}
+		if least > 1<<12 {
+			t.Errorf("%d bytes deep: %d bytes allocated, want next to none", len(text), least)
 		}
 	}
 	if _, fault := newFinder(t, body.Field{Name: "user"}).Find(nil, body.JSON, "", make([]byte, body.DefaultBytes+1)); fault != body.Long {
