@@ -60,7 +60,7 @@ func compile(t testing.TB, endpoints *endpoint.Table, doc policy.Document) *poli
 func newLimited(t testing.TB, observe func(*headgate.Request, *headgate.Decision)) *limited {
 	t.Helper()
 	l := &limited{endpoints: table(t, "GET /a", "GET /b", "GET /c")}
-	buckets, err := memory.New(memory.Options{})
+	buckets, err := memory.New(memory.Options{MaxBuckets: 1 << 12})
 	must(t, err)
 	who, err := identity.New(identity.Options{})
 	must(t, err)
