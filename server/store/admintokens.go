@@ -104,7 +104,7 @@ func (s *Store) CreateAdminToken(ctx context.Context, n NewAdminToken) (AdminTok
 	if err != nil {
 		return AdminToken{}, "", err
 	}
-	t := AdminToken{ID: newID("t_"), Name: n.Name, Created: now.Truncate(time.Second), Expires: n.Expires.Truncate(time.Second)}
+	t := AdminToken{ID: newID("t_"), Name: n.Name, Created: now.UTC().Truncate(time.Second), Expires: n.Expires.UTC().Truncate(time.Second)}
 	var expires any
 	if !n.Expires.IsZero() {
 		expires = t.Expires.Unix()

@@ -136,7 +136,7 @@ func normal(r policy.Rule) policy.Rule {
 		r.Per = time.Second
 	}
 	if !r.Expires.IsZero() {
-		r.Expires = time.Unix(max(r.Expires.Unix(), 1), 0)
+		r.Expires = time.Unix(max(r.Expires.Unix(), 1), 0).UTC()
 	}
 	return r
 }
@@ -219,7 +219,7 @@ func (s *Store) apply(ctx context.Context, tx *tx, a Author, e Edit) (Version, e
 	} else if cleared {
 		v.Action = ActionClear
 	}
-	v.At = time.Unix(v.At.Unix(), 0) // as it comes back
+	v.At = time.Unix(v.At.Unix(), 0).UTC() // as it comes back
 	v.Added, v.Changed, v.Removed = p.count()
 	return v, writeVersion(ctx, tx, v)
 }

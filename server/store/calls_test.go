@@ -11,7 +11,7 @@ import (
 	"github.com/headgate-io/headgate/server/store"
 )
 
-var call = store.Call{At: time.Unix(1_800_000_000, 0), Actor: "token ci", Token: "t_1", Peer: "192.0.2.7", Operation: "setPolicy", Changes: true}
+var call = store.Call{At: time.Unix(1_800_000_000, 0).UTC(), Actor: "token ci", Token: "t_1", Peer: "192.0.2.7", Operation: "setPolicy", Changes: true}
 
 func TestCalls(t *testing.T) { everywhere(t, testCalls) }
 
@@ -106,7 +106,7 @@ func TestPruneCalls(t *testing.T) { everywhere(t, testPruneCalls) }
 
 func testPruneCalls(t *testing.T, d database) {
 	s, ctx := d.open(t), t.Context()
-	at := time.Unix(1_800_000_000, 0)
+	at := time.Unix(1_800_000_000, 0).UTC()
 	var calls []store.Call
 	for i := range 10 {
 		c := call

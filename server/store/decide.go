@@ -63,7 +63,7 @@ func (s *Store) Approve(ctx context.Context, id string, g Grant) (r LimitRequest
 	if s.table != nil {
 		return LimitRequest{}, Version{}, s.table.refuse()
 	}
-	now := time.Now().Truncate(time.Second)
+	now := time.Now().UTC().Truncate(time.Second)
 	err = s.write(ctx, func(tx *tx) error {
 		if r, err = s.openIn(ctx, tx, id, "", now); err != nil {
 			return err
@@ -100,7 +100,7 @@ func (s *Store) Approve(ctx context.Context, id string, g Grant) (r LimitRequest
 
 // close ends an open request without changing a rule.
 func (s *Store) close(ctx context.Context, id, project string, state RequestState, action, actor, claimed, note string) (r LimitRequest, err error) {
-	now := time.Now().Truncate(time.Second)
+	now := time.Now().UTC().Truncate(time.Second)
 	err = s.write(ctx, func(tx *tx) (err error) {
 		if r, err = s.openIn(ctx, tx, id, project, now); err != nil {
 			return err

@@ -67,11 +67,11 @@ func (s *Store) ImportKey(ctx context.Context, d *identity.Digester, text string
 }
 
 func (s *Store) insertKey(ctx context.Context, d *identity.Digester, text string, k NewKey) (Key, error) {
-	key := Key{ID: newID("k_"), Project: k.Project, Tier: k.Tier, Name: k.Name, Scopes: k.Scopes, Created: time.Now().Truncate(time.Second)}
+	key := Key{ID: newID("k_"), Project: k.Project, Tier: k.Tier, Name: k.Name, Scopes: k.Scopes, Created: time.Now().UTC().Truncate(time.Second)}
 	key.Secret, _ = d.SecretIDs()
 	var expires, scopes any
 	if !k.Expires.IsZero() {
-		key.Expires = k.Expires.Truncate(time.Second)
+		key.Expires = k.Expires.UTC().Truncate(time.Second)
 		expires = key.Expires.Unix()
 	}
 	if k.Scopes != "" {
@@ -208,7 +208,7 @@ func (s *Store) queryKeys(ctx context.Context, tx *tx, each func(Key, identity.D
 // time reports a moment given in Unix seconds, zero for NULL.
 func (r *row) time(i int, field string) time.Time {
 	if at := r.wholeOrNull(i, field, math.MaxInt64); at != 0 {
-		return time.Unix(at, 0)
+		return time.Unix(at, 0).UTC()
 	}
 	return time.Time{}
 }

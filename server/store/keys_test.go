@@ -25,7 +25,7 @@ func TestKeys(t *testing.T) { everywhere(t, testKeys) }
 
 func testKeys(t *testing.T, d database) {
 	s, ctx, digester := d.open(t), t.Context(), newDigester(t)
-	expires := time.Unix(2_000_000_000, 0)
+	expires := time.Unix(2_000_000_000, 0).UTC()
 	key, text, err := s.CreateKey(ctx, digester, store.NewKey{Project: "acme", Tier: "gold", Name: "ci", Expires: expires})
 	must(t, err)
 	if !regexp.MustCompile(`^k_[0-9a-f]{20}$`).MatchString(key.ID) || !identity.WellFormedKey(text) {

@@ -26,7 +26,7 @@ func mixedRules() []policy.Rule {
 		case 17:
 			rules[i].Project, rules[i].Tier = "", fmt.Sprint("tier ", i)
 		case 51:
-			rules[i].Expires, rules[i].Mode = time.Unix(4_000_000_000+int64(i), 0), policy.Shadow
+			rules[i].Expires, rules[i].Mode = time.Unix(4_000_000_000+int64(i), 0).UTC(), policy.Shadow
 		case 52:
 			rules[i].Project = fmt.Sprintf("own project of rule %d, ünïcode", i)
 		}

@@ -83,7 +83,7 @@ func (s *Store) File(ctx context.Context, r LimitRequest, most int) (LimitReques
 	if r.Filed.IsZero() {
 		r.Filed = time.Now()
 	}
-	r.Filed, r.Until = r.Filed.Truncate(time.Second), r.Until.Truncate(time.Second)
+	r.Filed, r.Until = r.Filed.UTC().Truncate(time.Second), r.Until.UTC().Truncate(time.Second)
 	r.Endpoint = canonical(r.Endpoint)
 	err := s.write(ctx, func(tx *tx) error {
 		if err := expireRequests(ctx, tx, r.Filed); err != nil {

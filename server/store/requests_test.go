@@ -63,7 +63,7 @@ func testRequestsComeBack(t *testing.T, d database) {
 		t.Errorf("Request = %+v, %v, want %+v", got, err, r)
 	}
 	plain := asking("acme")
-	plain.Claimed, plain.Burst, plain.For, plain.Until = "", 0, 0, time.Unix(4e9, 0)
+	plain.Claimed, plain.Burst, plain.For, plain.Until = "", 0, 0, time.Unix(4e9, 0).UTC()
 	plain = file(t, s, plain)
 	if got, err := s.Request(t.Context(), plain.ID); err != nil || got != plain {
 		t.Errorf("Request = %+v, %v, want %+v", got, err, plain)
@@ -249,7 +249,7 @@ func testPruneRequestsWaitsForNobody(t *testing.T, d database) {
 // granting approves of a request with another limit.
 func granting(actor string, limit int64) store.Grant {
 	return store.Grant{Actor: actor, Rule: func(r store.LimitRequest, _ policy.Document) (policy.Rule, error) {
-		return policy.Rule{Endpoint: r.Endpoint, Project: r.Project, Subject: r.Subject, Limit: limit, Per: r.Per, Expires: time.Unix(4e9, 0)}, nil
+		return policy.Rule{Endpoint: r.Endpoint, Project: r.Project, Subject: r.Subject, Limit: limit, Per: r.Per, Expires: time.Unix(4e9, 0).UTC()}, nil
 	}}
 }
 

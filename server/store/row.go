@@ -86,7 +86,7 @@ func (r *row) rule() policy.Rule {
 	r.enum(10, "scope", &rule.Scope)
 	r.enum(11, "on_store_loss", &rule.OnStoreLoss)
 	if at := r.wholeOrNull(12, "expires_at", math.MaxInt64); at != 0 {
-		rule.Expires = time.Unix(at, 0)
+		rule.Expires = time.Unix(at, 0).UTC()
 	}
 	return rule
 }

@@ -77,7 +77,7 @@ func must(t testing.TB, err error) {
 var full = policy.Rule{
 	Endpoint: "POST /login", Project: "acme", Limit: 5, Per: time.Minute, Burst: 3,
 	Subject: policy.SubjectIP, Mode: policy.Shadow, OnStoreLoss: policy.LossOpen,
-	Expires: time.Unix(2_000_000_000, 0), Name: "login",
+	Expires: time.Unix(2_000_000_000, 0).UTC(), Name: "login",
 }
 
 func TestSetGetListDelete(t *testing.T) { everywhere(t, testSetGetListDelete) }
@@ -161,7 +161,7 @@ func testLoadKeepsTheOrder(t *testing.T, d database) {
 		func(r *policy.Rule) { r.Subject = policy.SubjectIP },
 		func(r *policy.Rule) { r.Mode = policy.Shadow },
 		func(r *policy.Rule) { r.OnStoreLoss = policy.LossOpen },
-		func(r *policy.Rule) { r.Expires = time.Unix(2_000_000_000, 0) },
+		func(r *policy.Rule) { r.Expires = time.Unix(2_000_000_000, 0).UTC() },
 		func(r *policy.Rule) { r.Name = "n" },
 		func(r *policy.Rule) {},
 	} {
