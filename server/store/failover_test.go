@@ -102,6 +102,11 @@ func (f *following) keepsLastGood(t *testing.T, what string, limit int64, want .
 // freshWith waits until the rules are fresh and of a state.
 func (f *following) freshWith(t *testing.T, what string, limit int64) {
 	t.Helper()
+	defer func() {
+		if t.Failed() {
+			t.Logf("%s: limit %d is in force, want %d; the last error is %q", what, f.limit(), limit, f.Status().LastError)
+		}
+	}()
 	eventually(t, what, func() bool { return f.limit() == limit && f.Status().LastError == "" })
 }
 

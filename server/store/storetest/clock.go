@@ -30,7 +30,7 @@ func withClock(k kind) (_ *Server, err error) {
 		return nil, err
 	}
 	file := filepath.Join(dir, "offset")
-	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(file, []byte(offset(0)), 0o644)); err != nil {
+	if err := errors.Join(os.Chmod(dir, 0o755), write(file, []byte(offset(0)))); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	// Monotonic clocks go on evenly when a wall clock is set.
@@ -46,11 +46,14 @@ func withClock(k kind) (_ *Server, err error) {
 func offset(d time.Duration) string { return fmt.Sprintf("%+ds\n", int64(d/time.Second)) }
 
 // SetClock sets the server's clock to so much, in whole seconds, ahead of the
-// machine's: behind it, if that is negative.
+// machine's: behind it, if that is negative. It returns once the server goes by it.
 func (s *Server) SetClock(ahead time.Duration) error {
 	next := filepath.Join(s.besides, "next")
-	if err := os.WriteFile(next, []byte(offset(ahead)), 0o644); err != nil {
+	if err := write(next, []byte(offset(ahead))); err != nil {
 		return err
 	}
-	return os.Rename(next, filepath.Join(s.besides, "offset")) // never half a line
+	if err := os.Rename(next, filepath.Join(s.besides, "offset")); err != nil { // never half a line
+		return err
+	}
+	return s.until(fmt.Sprintf("SELECT abs(%s - %d) < 120", s.kind.clock, time.Now().Add(ahead).Unix()))
 }

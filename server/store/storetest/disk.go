@@ -33,13 +33,13 @@ func onDisk(k kind) (_ *Server, err error) {
 		}
 	}()
 	source, library := filepath.Join(dir, "diskfull.c"), filepath.Join(dir, "diskfull.so")
-	if err := os.WriteFile(source, diskFull, 0o644); err != nil {
+	if err := write(source, diskFull); err != nil {
 		return nil, err
 	}
 	if out, err := exec.Command("gcc", "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl").CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("compile diskfull.c: %w\n%s", err, out)
 	}
-	if err := os.Chmod(dir, 0o755); err != nil {
+	if err := errors.Join(os.Chmod(dir, 0o755), os.Chmod(library, 0o755)); err != nil {
 		return nil, err
 	}
 	k.env = []string{"LD_PRELOAD=" + library, "HEADGATE_DISK_FULL=" + filepath.Join(dir, "full")}
@@ -53,7 +53,7 @@ func onDisk(k kind) (_ *Server, err error) {
 
 // FillDisk leaves no space on the server's disk. FreeDisk makes room.
 func (s *Server) FillDisk() error {
-	return os.WriteFile(filepath.Join(s.besides, "full"), nil, 0o644)
+	return write(filepath.Join(s.besides, "full"), nil)
 }
 
 func (s *Server) FreeDisk() error {

@@ -34,7 +34,7 @@ auth_type = trust
 auth_file = %s
 pool_mode = transaction
 default_pool_size = %d
-query_wait_timeout = 5
+query_wait_timeout = 60
 `
 
 // NewPooler starts a pooler that has so many connections to each database.
@@ -50,8 +50,8 @@ func NewPooler(s *Server, connections int) (_ *Pooler, err error) {
 	}()
 	users, file := filepath.Join(dir, "users"), filepath.Join(dir, "settings")
 	err = errors.Join(
-		os.WriteFile(users, []byte("\"app\" \"\"\n"), 0o644),
-		os.WriteFile(file, fmt.Appendf(nil, settings, s.dir, dir, users, connections), 0o644))
+		write(users, []byte("\"app\" \"\"\n")),
+		write(file, fmt.Appendf(nil, settings, s.dir, dir, users, connections)))
 	if err != nil {
 		return nil, err
 	}

@@ -57,6 +57,7 @@ type kind struct {
 	port    int // on the loopback, besides the socket; 0 for none
 
 	standby  standby
+	clock    string                            // an expression for what time it is, in Unix seconds
 	first    []string                          // statements that make it ready
 	password func(dir, password string) string // a statement
 }
@@ -82,12 +83,13 @@ var postgres = kind{
 		copy: func(leader, dir string) []string {
 			return []string{"pg_basebackup", "-D", dir + "/data", "-h", leader, "-U", "shell", "-R", "-X", "stream", "--checkpoint=fast", "--no-sync"}
 		},
-		position: "SELECT pg_current_wal_lsn()::text",
+		position: "SELECT pg_current_wal_insert_lsn()::text", // what is committed is written a while later (synchronous_commit)
 		reached:  func(position string) string { return "SELECT pg_last_wal_replay_lsn() >= '" + position + "'" },
 		cut:      []string{"ALTER SYSTEM SET primary_conninfo = ''", "SELECT pg_reload_conf()"},
 		isCut:    "SELECT count(*) = 0 FROM pg_stat_wal_receiver",
 		promote:  []string{"SELECT pg_promote()"},
 	},
+	clock:    "extract(epoch FROM clock_timestamp())",
 	first:    []string{"CREATE ROLE app LOGIN"},
 	password: func(_, password string) string { return "ALTER ROLE app PASSWORD '" + password + "'" },
 }
@@ -117,6 +119,7 @@ var mariadb = kind{
 		isCut:    "SELECT true",
 		promote:  []string{"STOP SLAVE", "RESET SLAVE ALL", "SET GLOBAL read_only = OFF"},
 	},
+	clock: "unix_timestamp()",
 	// A user like an application's: root would write to a server that is read-only.
 	first:    []string{"CREATE USER app@localhost", "GRANT CREATE, DROP, ALTER, INDEX, TRIGGER, REFERENCES, SELECT, INSERT, UPDATE, DELETE ON *.* TO app@localhost"},
 	password: func(_, password string) string { return "ALTER USER app@localhost IDENTIFIED BY '" + password + "'" },
@@ -189,6 +192,12 @@ func install(k kind, program func(dir string) []string) (_ *Server, err error) {
 		return nil, fmt.Errorf("set up %s: %w\n%s", k.name, err, out)
 	}
 	return s, s.Start()
+}
+
+// write makes a file that a server which runs as nobody can read, whatever the
+// umask of the test.
+func write(path string, text []byte) error {
+	return errors.Join(os.WriteFile(path, text, 0o600), os.Chmod(path, 0o644))
 }
 
 // Exec runs statements as the server's administrator.
