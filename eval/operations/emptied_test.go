@@ -140,7 +140,7 @@ func testEmptied(t *testing.T, h *home, shell func(string), other string) {
 	h.policy("delete", "UNKNOWN")
 	h.policy("delete", "default")
 	expectMetric(t, g, "policy_rules", "0")
-	if !strings.Contains(g.Log(), "somebody deleted the last rule") {
+	if !g.Says("somebody deleted the last rule") {
 		t.Errorf("the log does not say that no request has a limit:\n%s", g.Log())
 	}
 	h.policy("set", "default", "100")
