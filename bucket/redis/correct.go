@@ -3,7 +3,6 @@ package redis
 import (
 	"context"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/headgate-io/headgate/bucket"
@@ -12,7 +11,8 @@ import (
 // Correct changes the debts of buckets outside of any request, one after the other, and writes to moved[i] how many units changes[i] added to
 // the debt, or took off it when below zero. Where the store counts in coarser units, a charge is rounded up and what is given back is rounded
 // down. What is given back of a request (bucket.Change.Charged) is so much less as was given to the bucket since, by whatever process, and nothing if it was
-// filled: others may have used that. After an error, earlier changes have been made, and moved says which: the others are 0.
+// filled: others may have used that. It counts as decided earlier by what is left until ctx is done, as the message may take so long. After an error, earlier
+// changes have been made, and moved says which: the others are 0.
 func (s *Store) Correct(ctx context.Context, now int64, changes []bucket.Change, moved []int64) error {
 	if len(moved) < len(changes) {
 		return fmt.Errorf("there is room for %d results, want %d", len(moved), len(changes))
@@ -39,16 +39,25 @@ func (s *Store) correct(ctx context.Context, now int64, c *claim, by *bucket.Cha
 		moved, err := s.shift(ctx, now, c, shift{units: min(bucket.Rescale(units, sh.Unit, sh.own, true), sh.MaxDebt()), ago: -1})
 		return min(bucket.Rescale(moved, sh.own, sh.Unit, false), units), err
 	}
-	back := shift{ago: -1, remember: rememberGiven}
+	back := shift{units: -exact, ago: -1, remember: rememberGiven}
+	if units != bucket.Fill {
+		back.units = -min(bucket.Rescale(-units, sh.Unit, sh.own, false), exact)
+	}
 	if by.Charged != 0 {
-		back = shift{ago: max(0, micros(now-by.Charged))}
+		back.ago, back.remember = max(0, micros(now-by.Charged))+s.underWay(ctx), 0
 	}
-	if units == bucket.Fill {
-		units = -math.MaxInt64 // whose negation does not overflow
-	}
-	back.units = -min(bucket.Rescale(-units, sh.Unit, sh.own, false), exact)
 	moved, err := s.shift(ctx, now, c, back)
 	return -bucket.Rescale(-moved, sh.own, sh.Unit, true), err
+}
+
+// underWay is for how many microseconds a message may be on its way. Until it arrives a request that it tells of is that much older, and the bucket may
+// be filled meanwhile. Who waits without a deadline is not told of.
+func (s *Store) underWay(ctx context.Context) int64 {
+	until, ok := ctx.Deadline()
+	if !ok || s.callers {
+		return 0
+	}
+	return max(0, time.Until(until).Microseconds())
 }
 
 // rememberGiven is for how long it is remembered that a bucket was given units: longer than requests whose cost is not settled last
@@ -68,7 +77,7 @@ func (s *Store) shift(ctx context.Context, now int64, c *claim, by shift) (moved
 	sh := c.shape
 	arg := appendDoubles(nil, s.time(now), by.units, sh.MaxDebt(), micros(by.charged), by.ago, by.remember.Milliseconds(), c.since(), sh.Drain, micros(sh.Tick))
 	keys := []string{c.key}
-	if by.ago >= 0 || by.remember > 0 {
+	if by.ago >= 0 || by.charged > 0 || by.remember > 0 {
 		keys = append(keys, c.key+"g") // of another length than the names of buckets, of answers and of numbers
 	}
 	args := []string{string(append(arg, sh.name...))}

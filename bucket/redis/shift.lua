@@ -7,8 +7,8 @@
 -- and ARGV[2], if there, is how to read a bucket that was left under another limit.
 --
 -- What is given to a bucket may be used by others at once, so that of what was charged before it cannot be given back besides. KEYS[2], where units are
--- given or a request's are taken off, holds what was given of late, at whatever process: the time and units, seven bytes each, and the bytes of the
--- shape. What a request before that time took is given back less these units; and not at all after the bucket was filled, or when the limit changed.
+-- given, or what was charged at a time is taken off, holds what was given of late, at whatever process: the time and units, seven bytes each, and the
+-- bytes of the shape. What was taken before that time is given back less these units; and not at all after the bucket was filled, or when the limit changed.
 --
 -- Answers the time, how many units were moved, debt and stamp. Or, if it was left under another limit, the time, -1, 1 and the value.
 
@@ -45,7 +45,11 @@ local function give(more)
   end
 end
 
-if ago >= 0 then units = math.min(0, units + given(now - ago)) end
+if ago >= 0 then
+  units = math.min(0, units + given(now - ago))
+elseif charged > 0 then
+  units = math.min(0, units + given(charged - 1)) -- in whose microsecond it may have been given
+end
 if remember > 0 and units <= -2 ^ 53 then give(2 ^ 53) end
 
 local moved
