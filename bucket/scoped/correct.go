@@ -53,6 +53,9 @@ func (s *Store) correctShared(ctx context.Context, now int64, change []bucket.Ch
 		c.Before = s.lanes.rest(c.Before, k, new([rate.MaxPast + 1]rate.Past))
 		c.Units = restate(c.Units, c.Shape.Unit, whole)
 	}
+	if c.Reach.Scope() == bucket.Lease && s.o.Leases != nil && c.Charged != 0 {
+		c.Charged -= int64(s.o.Leases.Terms().TTL) // by when the batch may have been charged that it was admitted out of
+	}
 	within, cancel := context.WithTimeout(ctx, s.o.Deadline)
 	defer cancel()
 	err := s.o.Strict.Correct(within, now, []bucket.Change{c}, moved)
