@@ -140,9 +140,13 @@ func (l *Limiter) Reset(ctx context.Context, q BucketQuery, approve Approve) (Bu
 	}
 	now := l.clock.Now()
 	l.allowances.remove(named.take.Key, now)
-	l.reservations.void(named.take.Key)
+	if !named.take.Reach.Scope().Shared() { // whose store sees to the reservations of all processes
+		l.reservations.void(named.take.Key)
+	}
 	for i := range named.guards {
-		l.reservations.void(named.guards[i].Key)
+		if !named.guards[i].Reach.Scope().Shared() {
+			l.reservations.void(named.guards[i].Key)
+		}
 	}
 	named.take.Shape, named.take.Since, named.take.Before = named.terms.Shape, named.terms.Since, named.terms.Before
 	if _, err := l.change(ctx, now, named, bucket.Fill); err != nil {

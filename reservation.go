@@ -173,6 +173,9 @@ func chargesOf(t *trip) []charge {
 			continue
 		}
 		a := t.applied[i]
+		if t.outs[i].Unknown {
+			units = 0 // it passed without being charged there, so nothing comes back
+		}
 		made := charge{rule: t.set.Terms(a.Rule).ID, every: a.Level.EveryEndpoint(), key: take.Key, tag: take.Tag, reach: take.Reach, shape: take.Shape, units: units}
 		if i >= t.doubted {
 			if g := &t.guards[i-t.doubted]; g.Rung {

@@ -4,11 +4,14 @@ package headgate_test
 
 import (
 	"context"
+	"errors"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/bucket/lease"
 	"github.com/headgate-io/headgate/bucket/memory"
 	"github.com/headgate-io/headgate/bucket/redis"
@@ -288,6 +291,82 @@ func TestWhatIsGivenWhereReplicasCountByThemselves(t *testing.T) {
 				r.pass(roundsUp)
 				if a, b := r.a.left(t), r.b.left(t); a != c.a || b != own {
 					t.Errorf("%d and %d are left, want %d and %d", a, b, c.a, own)
+				}
+			})
+		}
+	}
+}
+
+// lose has a replica do without the server.
+func (s *sharer) lose(t *testing.T) {
+	t.Helper()
+	s.cut.off.Store(true)
+	for range 1000 {
+		if s.get("/a"); s.store.Status().Lost {
+			return
+		}
+	}
+	t.Fatal("the store is not taken for lost")
+}
+
+// find has it back, and waits until what was admitted without it is charged.
+func (r *twoReplicas) find(t *testing.T, s *sharer, replayed uint64) {
+	t.Helper()
+	s.cut.off.Store(false)
+	for range 1000 {
+		if !s.store.Status().Lost {
+			break
+		}
+		r.pass(200 * time.Millisecond)
+		s.get("/a")
+	}
+	for deadline := time.Now().Add(10 * time.Second); s.store.Status().Replayed < replayed; runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatalf("the store is not back: %+v", s.store.Status())
+		}
+	}
+}
+
+// What passes while the store is lost is charged to it afterwards: at most a burst, also to a bucket that another replica has filled meanwhile. What was
+// not asked of any bucket, under open, may be many bursts, of which nobody was charged: so nothing of it comes back.
+func TestReservationsOfAnOutage(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		loss   policy.StoreLoss
+		made   int // reservations of eight
+		filled bool
+		back   bool // something comes back
+	}{
+		{"share", policy.LossShare, 1, false, true},
+		{"share, filled meanwhile", policy.LossShare, 1, true, false},
+		{"open", policy.LossOpen, 1, false, false},
+		{"open, more than a burst", policy.LossOpen, 10, false, false},
+		{"open, filled meanwhile", policy.LossOpen, 10, true, false},
+	} {
+		for _, scope := range []policy.Scope{policy.Strict, policy.Lease, policy.Sync} {
+			t.Run(scope.String()+", "+c.name, func(t *testing.T) {
+				r := together(t, policy.Rule{Endpoint: policy.Default, Limit: 1, Per: time.Second, Burst: 40, Scope: scope, OnStoreLoss: c.loss}, 0)
+				r.b.lose(t)
+				r.pass(20 * time.Second) // after which a half of the rate has filled a share
+				var made []headgate.ReservationID
+				for range c.made {
+					made = append(made, r.b.reserve(t, 8))
+				}
+				if _, err := r.b.Reset(t.Context(), ours, nil); !errors.Is(err, bucket.ErrLost) {
+					t.Errorf("a reset without the store: %v, want that it is lost", err)
+				}
+				r.pass(time.Microsecond)
+				if c.filled {
+					r.a.reset(t)
+				}
+				r.find(t, r.b, 1)
+				r.b.reports.Flush(t.Context())
+				before := r.a.left(t)
+				for _, id := range made {
+					r.b.settle(t, id, 0)
+				}
+				if after := r.a.left(t); after > before != c.back || after < before {
+					t.Errorf("%d were left, and %d when all was settled, want more: %t", before, after, c.back)
 				}
 			})
 		}
