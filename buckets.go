@@ -50,6 +50,12 @@ type BucketQuery struct {
 	// Identifier is Request.Identifier.
 	Identifier string
 
+	// Once names a Reset or a Grant without an end, so that it is made once in a store that
+	// several processes share, however often and at whichever of them it is asked for
+	// within 25 hours; see bucket.Once. Of buckets that are this process's alone whoever
+	// asks has to know whether it did.
+	Once bucket.Once
+
 	// Unparsable means the buckets that all requests share whose identifier
 	// cannot be read. Alone.
 	Unparsable bool
@@ -149,7 +155,7 @@ func (l *Limiter) Reset(ctx context.Context, q BucketQuery, approve Approve) (Bu
 		}
 	}
 	named.take.Shape, named.take.Since, named.take.Before = named.terms.Shape, named.terms.Since, named.terms.Before
-	if _, err := l.change(ctx, now, named, bucket.Fill); err != nil {
+	if _, err := l.change(ctx, now, named, bucket.Fill, q.Once); err != nil {
 		return BucketState{}, err
 	}
 	return l.look(ctx, named)
@@ -189,7 +195,7 @@ func (l *Limiter) Grant(ctx context.Context, q BucketQuery, amount int64, until 
 	now := l.clock.Now()
 	given := amount
 	if until.IsZero() {
-		given, err = l.topUp(ctx, now, named, amount)
+		given, err = l.topUp(ctx, now, named, amount, q.Once)
 	} else {
 		err = l.allow(now, named, amount, until.UnixNano()-l.ahead(now))
 	}
@@ -236,8 +242,8 @@ func checkGrant(named *namedBucket, amount int64, until time.Time) error {
 }
 
 // topUp takes amount tokens off the debt, as far as there is any.
-func (l *Limiter) topUp(ctx context.Context, now int64, named *namedBucket, amount int64) (int64, error) {
-	moved, err := l.change(ctx, now, named, -named.take.Shape.UnitsSaturating(amount))
+func (l *Limiter) topUp(ctx context.Context, now int64, named *namedBucket, amount int64, once bucket.Once) (int64, error) {
+	moved, err := l.change(ctx, now, named, -named.take.Shape.UnitsSaturating(amount), once)
 	if err != nil {
 		return 0, err
 	}
@@ -265,7 +271,7 @@ func (l *Limiter) allow(now int64, named *namedBucket, amount, until int64) erro
 
 // change corrects the debt of one bucket, and then of its guards, by so many
 // units, which are the same in all of them.
-func (l *Limiter) change(ctx context.Context, now int64, named *namedBucket, units int64) (moved []int64, err error) {
+func (l *Limiter) change(ctx context.Context, now int64, named *namedBucket, units int64, once bucket.Once) (moved []int64, err error) {
 	if l.correct == nil {
 		return nil, errCannotCorrect
 	}
@@ -273,8 +279,13 @@ func (l *Limiter) change(ctx context.Context, now int64, named *namedBucket, uni
 	for i := range named.guards {
 		changes = append(changes, changeOf(&named.guards[i], units))
 	}
+	for i := range changes {
+		changes[i].Once = once
+	}
 	moved = make([]int64, len(changes))
-	if err := l.correct.Correct(ctx, now, changes, moved); err != nil {
+	if err := l.correct.Correct(ctx, now, changes, moved); errors.Is(err, bucket.ErrAnother) {
+		return nil, wrongQuery("%v", err)
+	} else if err != nil {
 		return nil, fmt.Errorf("correct the bucket: %w", err)
 	}
 	return moved, nil

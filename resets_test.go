@@ -37,17 +37,21 @@ type sharer struct {
 	cut     *cut
 }
 
-// cut is a way to the server that may be cut.
+// cut is a way to the server that may be cut, or lose answers.
 type cut struct {
 	redis.Evaler
-	off atomic.Bool
+	off, deaf atomic.Bool
 }
 
 func (c *cut) Eval(ctx context.Context, command, script string, keys, args []string) (any, error) {
 	if c.off.Load() {
 		return nil, errGone
 	}
-	return c.Evaler.Eval(ctx, command, script, keys, args)
+	answer, err := c.Evaler.Eval(ctx, command, script, keys, args)
+	if c.deaf.Load() && (err == nil || !redis.Unlearnt(err)) {
+		return nil, errGone
+	}
+	return answer, err
 }
 
 const leaseTTL, syncInterval = 10 * time.Second, 10 * time.Second
@@ -370,5 +374,44 @@ func TestReservationsOfAnOutage(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A grant or a reset whose answer was lost is repeated under its name, also at another replica: it is made once, and says what the first one gave.
+func TestGrantsAndResetsAreRepeated(t *testing.T) {
+	for _, scope := range []policy.Scope{policy.Strict, policy.Lease, policy.Sync} {
+		t.Run(scope.String(), func(t *testing.T) {
+			r := together(t, hundred(scope), 0)
+			r.b.spend(t, 80)
+			again := ours
+			again.Once = bucket.Once{Name: 1, Of: 2}
+			lose := func(headgate.BucketState) error { r.a.cut.deaf.Store(true); return nil }
+			if _, _, err := r.a.Grant(t.Context(), again, 30, time.Time{}, lose); err == nil {
+				t.Fatal("no answer, and no error")
+			}
+			r.a.cut.deaf.Store(false)
+			if got := r.b.left(t); got != 50 {
+				t.Fatalf("%d are left, want 50: the answer alone is lost", got)
+			}
+			for _, at := range []*sharer{r.b, r.a} {
+				state, given, err := at.Grant(t.Context(), again, 30, time.Time{}, nil)
+				if err != nil || given != 30 || state.Remaining != 50 {
+					t.Errorf("repeated: %d given, %d left, %v, want 30 and 50", given, state.Remaining, err)
+				}
+			}
+			again.Once.Of++
+			var wrong *headgate.QueryError
+			if _, _, err := r.a.Grant(t.Context(), again, 40, time.Time{}, nil); !errors.As(err, &wrong) {
+				t.Errorf("another grant under the same name: %v, want that it is refused", err)
+			}
+			again.Once.Name++
+			for _, left := range []int64{100, 60} {
+				state, err := r.b.Reset(t.Context(), again, nil)
+				if err != nil || state.Remaining != left {
+					t.Errorf("a reset: %d left, %v, want %d", state.Remaining, err, left)
+				}
+				r.b.spend(t, 40)
+			}
+		})
 	}
 }

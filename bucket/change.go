@@ -1,6 +1,7 @@
 package bucket
 
 import (
+	"errors"
 	"math"
 	"math/bits"
 	"time"
@@ -28,7 +29,20 @@ type Change struct {
 	// matter: see Unspent. But a store that several processes share gives back so much less as others were given since, by a Change that says 0:
 	// none of them knows of the others'.
 	Charged int64
+
+	// Once names a change that gives units, so that a repeat of it, by whatever process, gives none again. That is for stores that several processes
+	// share; of its own buckets a process knows what it has done. The zero value is for a change that is never repeated.
+	Once Once
 }
+
+// Once names a change of a bucket that may be asked for again, because an answer got lost. Zero is no name.
+type Once struct {
+	Name uint64 // which nobody else takes by chance
+	Of   uint64 // stands for all that was asked for: a change under the same Name and of something else is another one, and ErrAnother
+}
+
+// ErrAnother is that something else was asked for under the name of a change. Nothing was changed then.
+var ErrAnother = errors.New("another change was made under the same name")
 
 // Fill is the Units of a Change that makes a bucket full.
 const Fill = math.MinInt64

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"time"
 
@@ -46,6 +47,9 @@ func (s *Store) correct(ctx context.Context, now int64, c *claim, by *bucket.Cha
 	if by.Charged != 0 {
 		back.ago, back.remember = max(0, micros(now-by.Charged))+s.underWay(ctx), 0
 	}
+	if by.Charged == 0 {
+		back.once = by.Once
+	}
 	moved, err := s.shift(ctx, now, c, back)
 	return -bucket.Rescale(-moved, sh.own, sh.Unit, true), err
 }
@@ -70,6 +74,7 @@ type shift struct {
 	charged  int64         // the server's time at which units below zero were charged: what has drained since is not given back; 0 if this has been seen to
 	ago      int64         // how many microseconds ago the request was decided that units below zero were charged to; -1 for none
 	remember time.Duration // for how long to remember that units were given to the bucket; 0 if none are
+	once     bucket.Once   // under which name they are given; for as long it is remembered
 }
 
 // shift moves what is owed.
@@ -79,6 +84,10 @@ func (s *Store) shift(ctx context.Context, now int64, c *claim, by shift) (moved
 	keys := []string{c.key}
 	if by.ago >= 0 || by.charged > 0 || by.remember > 0 {
 		keys = append(keys, c.key+"g") // of another length than the names of buckets, of answers and of numbers
+	}
+	if by.once != (bucket.Once{}) {
+		keys = append(keys, string(append(binary.BigEndian.AppendUint64([]byte(c.key), by.once.Name), 'o'))) // which ends as no report's number does
+		arg = binary.BigEndian.AppendUint64(arg, by.once.Of)
 	}
 	args := []string{string(append(arg, sh.name...))}
 	for range attempts {
@@ -93,6 +102,9 @@ func (s *Store) shift(ctx context.Context, now int64, c *claim, by shift) (moved
 				}
 				continue
 			}
+		}
+		if len(answer) == 4 && answer[1] == int64(0) && answer[3] == "" {
+			return 0, bucket.ErrAnother
 		}
 		moved, ok := answer[1].(int64)
 		if !ok || len(answer) != 4 || !c.read(answer[0], answer[2], answer[3]) {

@@ -3,21 +3,36 @@
 --   the time in us at which units to take off were charged, or 0: what has drained since is not taken off again, rounded up;
 --   how many us ago the request was decided whose units are taken off, or -1 for those of none; for how many ms to remember that units were given to
 --   the bucket, or 0 if none are given;
---   the time at which the limit took effect, drain, tick and the bytes of the shape, all as for takes
+--   the time at which the limit took effect, drain and tick, as for takes
+-- behind them eight bytes that stand for what is asked for, where KEYS[3] is its name, and the bytes of the shape,
 -- and ARGV[2], if there, is how to read a bucket that was left under another limit.
 --
 -- What is given to a bucket may be used by others at once, so that of what was charged before it cannot be given back besides. KEYS[2], where units are
 -- given, or what was charged at a time is taken off, holds what was given of late, at whatever process: the time and units, seven bytes each, and the
 -- bytes of the shape. What was taken before that time is given back less these units; and not at all after the bucket was filled, or when the limit changed.
 --
--- Answers the time, how many units were moved, debt and stamp. Or, if it was left under another limit, the time, -1, 1 and the value.
+-- KEYS[3], if there, holds for as long as it is remembered what was given under that name: the eight bytes, and the units in seven. Under one name units
+-- are given once.
+--
+-- Answers the time, how many units were moved, debt and stamp; 0 and 0 in their place if they were given before under that name. Or, if it was left under
+-- another limit, the time, -1, 1 and the value. Or, if something else was given under that name, the time, 0, 0 and ''.
 
 local at, units, most, charged, ago, remember, since, drain, tick, rest = decode('<ddddddddd', ARGV[1])
+local what
+if KEYS[3] then
+  what, rest = sub(ARGV[1], rest, rest + 7), rest + 8
+end
 local shape = sub(ARGV[1], rest)
 local now, timed = at, at == 0
 if timed then
   local t = call('TIME')
   now = t[1] * 1000000 + t[2]
+end
+
+local before = KEYS[3] and call('GET', KEYS[3])
+if before then
+  if sub(before, 1, 8) ~= what then return {now, 0, 0, ''} end
+  return {now, -decode('<I7', sub(before, 9)), 0, 0}
 end
 
 local debt, stamp = find(KEYS[1], shape, since, ARGV[2])
@@ -36,13 +51,16 @@ local function given(after)
   return sub(held, 15) == shape and sum or 2 ^ 53
 end
 
-local function give(more)
-  local value = encode('<I7I7', now, math.min(2 ^ 53, given(0) + more)) .. shape
+local function note(name, value)
   if timed then
-    call('SET', KEYS[2], value, 'PX', remember)
+    call('SET', name, value, 'PX', remember)
   else
-    call('SET', KEYS[2], value)
+    call('SET', name, value)
   end
+end
+
+local function give(more)
+  note(KEYS[2], encode('<I7I7', now, math.min(2 ^ 53, given(0) + more)) .. shape)
 end
 
 if ago >= 0 then
@@ -61,6 +79,7 @@ elseif units <= -left then
 else
   moved, d = units, d + units
 end
+if what then note(KEYS[3], what .. encode('<I7', -moved)) end
 if moved == 0 then return {now, 0, debt, stamp} end
 if remember > 0 and units > -2 ^ 53 then give(-moved) end
 

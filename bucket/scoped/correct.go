@@ -2,6 +2,7 @@ package scoped
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/headgate-io/headgate/bucket"
@@ -61,8 +62,11 @@ func (s *Store) correctShared(ctx context.Context, now int64, change []bucket.Ch
 	err := s.o.Strict.Correct(within, now, []bucket.Change{c}, moved)
 	moved[0] = stated(moved[0], whole, c.Shape.Unit)
 	s.changed(&bucket.Take{Key: c.Key, Tag: c.Tag, Reach: c.Reach, Shape: c.Shape, Since: c.Since, Before: c.Before})
-	if err == nil || ctx.Err() == nil {
-		s.answered(now, server, ways{}, err)
+	if answer := err; answer == nil || ctx.Err() == nil {
+		if errors.Is(err, bucket.ErrAnother) {
+			answer = nil // which says nothing against the store
+		}
+		s.answered(now, server, ways{}, answer)
 	}
 	if err != nil {
 		return err
