@@ -97,6 +97,7 @@ type Door struct {
 	failures *failures
 	record   *recorder
 	past     past
+	repeats  repeats
 	handler  http.Handler
 
 	edits, documents turn // large bodies of changes, and of what is only looked at

@@ -164,6 +164,19 @@ func (d *Door) changeBucket(w http.ResponseWriter, r *http.Request, b BucketRequ
 		d.refuseBucket(w, r, invalidRequest, err)
 		return
 	}
+	once, before, err := d.repeats.begin(r, d.Now(), action, &b)
+	if err != nil {
+		d.refuseBucket(w, r, invalidRequest, err)
+		return
+	}
+	if before != nil {
+		about(r, before.Bucket.Rule+": "+before.Bucket.Whose)
+		answer(w, http.StatusOK, *before)
+		return
+	}
+	var made *BucketChange // once it is
+	defer func() { once.end(d.Now(), made) }()
+	q.Once = once.once
 	entry := store.Audit{Actor: callerOf(r).actor, Claimed: b.By, Action: action, Amount: b.Amount, Expires: b.Expires}
 	var done BucketChange
 	// Once it is written down it is made, whether or not anybody waits.
@@ -186,6 +199,7 @@ func (d *Door) changeBucket(w http.ResponseWriter, r *http.Request, b BucketRequ
 		d.refuseBucket(w, r, unavailable, err)
 		return
 	}
+	made = &done
 	d.Log.Info("bucket changed", "action", action, "rule", done.Bucket.Rule, "subject", done.Bucket.Subject,
 		"amount", b.Amount, "actor", entry.Actor, "audit", done.Audit)
 	answer(w, http.StatusOK, done)

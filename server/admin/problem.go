@@ -40,12 +40,14 @@ var (
 	notInForce       = kind{"not-in-force", http.StatusConflict, "The rules in the database are not in force"}
 	alreadyDecided   = kind{"already-decided", http.StatusConflict, "Somebody else has decided already"}
 	nameTaken        = kind{"name-taken", http.StatusConflict, "The name is taken"}
+	keyInUse         = kind{"idempotency-key-in-use", http.StatusConflict, "The same request is being served"}
 	versionChanged   = kind{"version-changed", http.StatusPreconditionFailed, "Somebody has changed the rules meanwhile"}
 	ifMatchMissing   = kind{"if-match-missing", http.StatusPreconditionRequired, "The request must say which version it changes"}
 	pagesMoved       = kind{"pages-moved", http.StatusGone, "What the pages show has changed"}
 	tooLarge         = kind{"too-large", http.StatusRequestEntityTooLarge, "The body is too large"}
 	notJSON          = kind{"not-json", http.StatusUnsupportedMediaType, "The body is not sent as JSON"}
 	unacceptable     = kind{"unacceptable", http.StatusUnprocessableEntity, "The request makes no sense here"}
+	keyReused        = kind{"idempotency-key-reused", http.StatusUnprocessableEntity, "The idempotency key belongs to another request"}
 	tooManyFailures  = kind{"too-many-failures", http.StatusTooManyRequests, "Too many wrong tokens came from this address"}
 	unavailable      = kind{"unavailable", http.StatusServiceUnavailable, "The gateway cannot do that now"}
 )

@@ -107,14 +107,16 @@ type question struct {
 	body         any    // sent as JSON
 	text         []byte // or sent as it is, which is JSON
 	looks        bool   // it changes nothing, though it is no GET
+	once         string // or it is made once under this key, however often it is asked for
 }
 
 // ask asks, and reads the answer into answer, which may be nil. What changes
-// nothing is asked again when nobody answers or the gateway cannot answer now.
+// nothing, or is made once, is asked again when nobody answers or the gateway
+// cannot answer now.
 func (c *Client) ask(ctx context.Context, q question, answer any) (header http.Header, err error) {
 	for n := 1; ; n++ {
 		header, err = c.once(ctx, q, answer)
-		if err == nil || q.method != http.MethodGet && !q.looks || n == attempts || !passing(err) {
+		if err == nil || q.method != http.MethodGet && !q.looks && q.once == "" || n == attempts || !passing(err) {
 			return header, err
 		}
 		select {
@@ -129,7 +131,10 @@ func (c *Client) ask(ctx context.Context, q question, answer any) (header http.H
 func passing(err error) bool {
 	var e *Error
 	if errors.As(err, &e) {
-		return e.Status == http.StatusServiceUnavailable || e.Status == http.StatusBadGateway || e.Status == http.StatusGatewayTimeout
+		return e.Status == http.StatusServiceUnavailable || e.Status == http.StatusBadGateway || e.Status == http.StatusGatewayTimeout || e.kind() == "idempotency-key-in-use"
+	}
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return true // amid the answer
 	}
 	var sent *url.Error
 	return errors.As(err, &sent) && !sent.Timeout() && !errors.Is(err, syscall.ECONNREFUSED)
@@ -182,6 +187,9 @@ func (c *Client) request(ctx context.Context, q question) (*http.Request, error)
 	}
 	if q.ifMatch != "" {
 		r.Header.Set("If-Match", q.ifMatch)
+	}
+	if q.once != "" {
+		r.Header.Set("Idempotency-Key", `"`+q.once+`"`)
 	}
 	if c.token != "" {
 		r.Header.Set("Authorization", "Bearer "+c.token)

@@ -124,7 +124,7 @@ bucket is never more than full. With --expires its burst is larger by AMOUNT unt
 then: in any stretch of time at most AMOUNT is admitted besides what would be
 anyway. A second such grant takes the place of the first. It ends with the
 gateway's process. A grant is written to the audit first, and refused if that cannot
-be done.
+be done. Where no answer comes it is asked for again, and made once.
 
 ` + bucketHelp,
 		Example: `  headgate bucket grant 'GET /v1/customers/{customer}' 100 --key k_0123456789abcdef0123
