@@ -25,7 +25,8 @@ func (l *Limiter) Envelope(r policy.Rule) (bucket.Envelope, bucket.Sharing) {
 }
 
 // EnvelopeAccount is a bucket.Envelope: in any interval, all replicas together
-// admit at most Burst + Excess tokens, and what Tokens per Per give in it.
+// admit at most Burst + Excess tokens, and what Tokens per Per give in it. What
+// operators give (Reset, Grant) is not counted, and comes on top.
 type EnvelopeAccount struct {
 	Replicas int           `json:"replicas"`
 	Burst    int64         `json:"burst"`

@@ -17,7 +17,7 @@ type Sharing struct {
 
 // Envelope is a bound on what all replicas together admit from one bucket: in any interval of length t, at most Burst + Excess tokens and what
 // Tokens per Per give in t, rounded down. It holds while the number of replicas stays and the shared store answers; docs/scaling.md says what more
-// there may be when they do not.
+// there may be when they do not. What an operator gives to a bucket in the interval, and of a limit of scope lease in the TTL before it, is not counted.
 type Envelope struct {
 	Burst  int64
 	Tokens int64
