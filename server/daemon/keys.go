@@ -15,7 +15,6 @@ import (
 
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/server/config"
-	"github.com/headgate-io/headgate/server/metrics"
 	"github.com/headgate-io/headgate/server/store"
 )
 
@@ -220,27 +219,6 @@ func (d *database) rehash(ctx context.Context, moves []identity.Rotation) (int64
 		return 0, err
 	}
 	return s.Rehash(ctx, moves)
-}
-
-// errKeysStale is why no key is found while the database has been away for too
-// long.
-var errKeysStale = errors.New("the API keys were confirmed too long ago: see api_keys.max_stale")
-
-// Find finds a key among those in force.
-func (k *keyring) Find(ctx context.Context, d identity.Digest) (identity.Key, error) {
-	ring := k.value.Get()
-	switch {
-	case ring == nil:
-		return identity.Key{}, errors.New("no API keys were loaded yet")
-	case k.maxStale > 0 && k.value.Status().Stale > k.maxStale:
-		return identity.Key{}, errKeysStale
-	}
-	return ring.Find(ctx, d)
-}
-
-func (k *keyring) status() metrics.KeyStatus {
-	s := k.value.Status()
-	return metrics.KeyStatus{Keys: k.len(), Failures: s.Failures, Stale: s.Stale}
 }
 
 // outgoing is what is done to a request before the API sees it, or nil.
