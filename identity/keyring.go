@@ -87,6 +87,20 @@ func (k *Keyring) Len() int {
 	return 0
 }
 
+// Active returns how many of the keys are neither revoked nor expired at a time.
+// It looks at all of them.
+func (k *Keyring) Active(at time.Time) (n int) {
+	if index := k.index.Load(); index != nil {
+		for i := range index.records {
+			key := &index.records[i].Key
+			if !key.Revoked && (key.Expires.IsZero() || at.Before(key.Expires)) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
 // Find returns the key with the digest, or ErrUnknownKey.
 func (k *Keyring) Find(_ context.Context, d Digest) (Key, error) {
 	if index := k.index.Load(); index != nil {

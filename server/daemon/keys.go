@@ -37,6 +37,9 @@ func newAPIKeys(c config.Config, db *database, keys *keyring, log *slog.Logger) 
 		log = slog.Default()
 	}
 	secrets, err := loadSecrets(c.SecretFile, keys.len(), log)
+	if err != nil && keys.value.Status().Emptied {
+		err = fmt.Errorf("%w; from there they are gone already, so remove their last good copy %s too", err, keys.copy)
+	}
 	if err != nil {
 		return nil, err
 	}

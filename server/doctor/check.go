@@ -97,6 +97,7 @@ func checkDatabase(ctx context.Context, r *Report, c config.Config, registry *da
 	}
 	r.add(Finding{Setting: "db", Value: fmt.Sprintf("%s, %d rules, %d API keys", name, len(doc.Rules), len(keys)), Level: OK})
 	checkEmptied(r, c, doc)
+	checkKeysEmptied(r, c, keys, now)
 	checkAdmin(r, c, tokens, now)
 	if registry != nil && registry.Table.Len() == 0 {
 		registry = nil // there is no document, which was told
@@ -136,6 +137,23 @@ func checkEmptied(r *Report, c config.Config, doc policy.Document) {
 	default:
 		r.add(Finding{Setting: "rules", Level: Failure, Wrong: fmt.Sprintf("the database has none, and the last good copy %s has %d: a gateway takes that for an accident and goes on with those", c.LastGood, len(last.Rules)),
 			Set: "the rules back in the database; or, if there should be none, that file removed and a new start"})
+	}
+}
+
+// checkKeysEmptied does the same for the API keys. To have none is usual.
+func checkKeysEmptied(r *Report, c config.Config, keys []store.Key, now time.Time) {
+	c.FillPaths()
+	if len(keys) > 0 {
+		return
+	}
+	path, active, err := daemon.LastGoodKeys(c, now)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		r.add(Finding{Setting: "last_good", Value: path, Level: Failure, Wrong: fmt.Sprintf("the database has no API keys, and whether it had any cannot be told: %v", err), Set: "that file readable, or removed to begin with no keys"})
+	case daemon.TakesForAccident(active):
+		r.add(Finding{Setting: "api_keys", Level: Failure, Wrong: fmt.Sprintf("the database has none, and the last good copy %s has %d: a gateway takes that for an accident and goes on with those", path, active),
+			Set: "the keys back in the database; or, if they should be gone, any new key, or that file removed and a new start"})
 	}
 }
 

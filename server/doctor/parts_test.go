@@ -8,7 +8,10 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/json"
 	"encoding/pem"
+	"fmt"
+	"hash/crc32"
 	"io"
 	"math/big"
 	"net/http"
@@ -139,6 +142,30 @@ func TestEmptiedDatabase(t *testing.T) {
 	lastGood(1 << 40)
 	s.want(doctor.Options{Now: now}, "rules", doctor.Failure, "has 1: a gateway takes that for an accident and goes on with those")
 	s.write("headgate.db.last-good.json", "torn")
+	s.want(doctor.Options{Now: now}, "last_good", doctor.Failure, "whether it had any cannot be told")
+}
+
+// The same for keys, where a site that never had any is in order.
+func TestEmptiedKeys(t *testing.T) {
+	s := newSite(t)
+	s.rules(policy.Rule{Endpoint: policy.Default, Limit: 1}, policy.Rule{Endpoint: policy.UnknownEndpoint, Limit: 1})
+	kept := func(active int) {
+		var records []identity.KeyRecord
+		for i := range active {
+			records = append(records, identity.KeyRecord{Digest: identity.Digest{byte(i)}, Key: identity.Key{ID: "k"}})
+		}
+		text, err := json.Marshal(records)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.write("headgate.db.last-good.keys.json", fmt.Sprintf("headgate last good copy, crc32 %08x\n%s", crc32.ChecksumIEEE(text), text))
+	}
+	s.lacks("api_keys")
+	kept(1)
+	s.lacks("api_keys")
+	kept(2)
+	s.want(doctor.Options{Now: now}, "api_keys", doctor.Failure, "has 2: a gateway takes that for an accident and goes on with those")
+	s.write("headgate.db.last-good.keys.json", "torn")
 	s.want(doctor.Options{Now: now}, "last_good", doctor.Failure, "whether it had any cannot be told")
 }
 

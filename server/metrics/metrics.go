@@ -94,6 +94,7 @@ type KeyStatus struct {
 	Keys     int
 	Failures uint64
 	Stale    time.Duration // since they were last known to be current
+	Emptied  bool          // the database has none, and is not believed
 }
 
 // Meter counts decisions and serves the metrics page.
@@ -244,6 +245,7 @@ var (
 	descKeys        = describe("api_keys", "API keys in force.")
 	descKeyFailures = describe("api_key_reload_failures_total", "Reloads of the API keys that failed and left the last good ones in force.")
 	descKeysStale   = describe("api_keys_staleness_seconds", "Time since the API keys were last known to be current.")
+	descKeysEmptied = describe("api_keys_emptied", "1 while the database has no API keys, which is taken for an accident: the last good ones are in force.")
 	descBuckets     = describe("buckets", "Live buckets: those that are not full.")
 	descCapacity    = describe("buckets_capacity", "Slots of the bucket table.")
 	descCreated     = describe("buckets_created_total", "Buckets created.")
@@ -277,7 +279,7 @@ var (
 
 func (g *gauges) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descBuild, descVersion, descRules, descStaleness, descFailures, descHealthy,
-		descFromDisk, descEmptied, descCopy, descKeys, descKeyFailures, descKeysStale, descBuckets, descCapacity, descCreated, descEvicted, descRejected,
+		descFromDisk, descEmptied, descCopy, descKeys, descKeyFailures, descKeysStale, descKeysEmptied, descBuckets, descCapacity, descCreated, descEvicted, descRejected,
 		descRegions, descRegionBytes, descRegionsOK, descRegionFailures, descProxyHeaders, descProxyRefused,
 		descOccupancy, descDenials, descTooSmall, descRequests, descNewcomers, descBytes, descShapes, descLogs, descLogRoom, descWaiters, descMaxWaiters, descOutstanding, descPlaces, descReserved, descIdentifiers} {
 		out <- d
@@ -304,6 +306,7 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 	gauge(descKeys, float64(keys.Keys))
 	count(descKeyFailures, keys.Failures)
 	gauge(descKeysStale, keys.Stale.Seconds())
+	gauge(descKeysEmptied, truth(keys.Emptied))
 	gauge(descBuckets, float64(table.Live))
 	gauge(descCapacity, float64(table.Capacity))
 	count(descCreated, uint64(table.Created))
