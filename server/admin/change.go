@@ -20,6 +20,10 @@ import (
 type Done struct {
 	State
 	Change VersionEntry `json:"change"`
+
+	// Warnings are what keeps the change from having an effect: temporary rules
+	// that stand in for those that it is of.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // Conflict is the problem that somebody has changed the rules meanwhile.
@@ -69,13 +73,15 @@ func setETag(w http.ResponseWriter, version int64) {
 }
 
 // change makes a change and puts it in force before answering. Once it is begun
-// it is brought to its end, whether or not anybody waits.
-func (d *Door) change(w http.ResponseWriter, r *http.Request, do func(context.Context, *store.Store) (store.Version, error)) {
+// it is brought to its end, whether or not anybody waits. do also reports what is
+// to be warned of.
+func (d *Door) change(w http.ResponseWriter, r *http.Request, do func(context.Context, *store.Store) (store.Version, []string, error)) {
 	ctx := context.WithoutCancel(r.Context())
 	db, err := d.Database(ctx)
 	var v store.Version
+	var warnings []string
 	if err == nil {
-		v, err = do(ctx, db)
+		v, warnings, err = do(ctx, db)
 	}
 	if err != nil {
 		d.refuseChange(w, r, err)
@@ -87,7 +93,7 @@ func (d *Door) change(w http.ResponseWriter, r *http.Request, do func(context.Co
 		return
 	}
 	setETag(w, v.ID)
-	answer(w, http.StatusOK, Done{d.state(), versionEntry(v)})
+	answer(w, http.StatusOK, Done{d.state(), versionEntry(v), warnings})
 }
 
 // refuseChange answers why a change was not made.

@@ -236,18 +236,63 @@ func (d *Door) edit(w http.ResponseWriter, r *http.Request, err error, a store.A
 		refuseError(w, r, roleMissing, err)
 		return
 	}
-	d.change(w, r, func(ctx context.Context, db *store.Store) (store.Version, error) {
+	d.change(w, r, func(ctx context.Context, db *store.Store) (v store.Version, warnings []string, err error) {
 		others := len(e.Delete) + len(e.Tiers)
+		said := namedBy(e)
+		check := rules.CheckAll
 		switch {
 		case len(e.Set) == 1 && others == 0 && !e.Replace:
 			// What was wrong with other rules before is not this one's fault.
-			e.Check = func(before, _ policy.Document) error { return rules.Check(before, e.Set[0], d.Compile) }
-			return db.Apply(ctx, a, e)
-		case len(e.Set) == 0 && !e.Replace:
-			return db.Apply(ctx, a, e) // which leaves less that can be wrong
+			check = func(before, _ policy.Document, o policy.CompileOptions) error {
+				return rules.Check(before, e.Set[0], o)
+			}
+		case len(e.Set) == 0 && !e.Replace: // which leaves less that can be wrong
+			if v, err = db.Apply(ctx, a, e); err == nil {
+				warnings = rules.Waiting(policy.Document{}, policy.Document{Rules: standIns(ctx, db, said)}, said, d.Now())
+			}
+			return v, warnings, err
 		}
-		return rules.Apply(ctx, db, a, e, d.Compile)
+		e.Check = func(before, after policy.Document) error {
+			warnings = rules.Waiting(before, after, said, d.Now())
+			return check(before, after, d.Compile)
+		}
+		v, err = db.Apply(ctx, a, e)
+		return v, warnings, err
 	})
+}
+
+// namedBy are the lasting rules that an edit names; nil if it is of all rules.
+func namedBy(e store.Edit) []store.RuleKey {
+	if e.Replace {
+		return nil
+	}
+	keys := []store.RuleKey{}
+	for _, r := range e.Set {
+		if r.Expires.IsZero() {
+			keys = append(keys, store.KeyOf(r))
+		}
+	}
+	for _, k := range e.Delete {
+		if !k.Temporary {
+			keys = append(keys, k)
+		}
+	}
+	return keys
+}
+
+// mostLookedUp is how many deleted rules are looked up one by one.
+const mostLookedUp = 20
+
+// standIns are the temporary rules in the places of the first of some lasting
+// ones. One that cannot be read is none: the change is made either way.
+func standIns(ctx context.Context, db *store.Store, lasting []store.RuleKey) (list []policy.Rule) {
+	for _, key := range lasting[:min(len(lasting), mostLookedUp)] {
+		key.Temporary = true
+		if r, err := db.Get(ctx, key); err == nil {
+			list = append(list, r)
+		}
+	}
+	return list
 }
 
 func (d *Door) reload(w http.ResponseWriter, r *http.Request) {

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/policy/file"
 	"github.com/headgate-io/headgate/server/rules"
 	"github.com/headgate-io/headgate/server/store"
@@ -194,8 +195,12 @@ func (d *Door) rollbackVersion(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	about(r, fmt.Sprintf("rollback to version %d", id))
-	d.change(w, r, func(ctx context.Context, db *store.Store) (store.Version, error) {
-		return rules.Rollback(ctx, db, author(r, body.By, body.Why), id, base, d.Compile)
+	d.change(w, r, func(ctx context.Context, db *store.Store) (v store.Version, warnings []string, err error) {
+		v, err = db.RollbackChecked(ctx, author(r, body.By, body.Why), id, base, func(before, after policy.Document) error {
+			warnings = rules.Waiting(before, after, nil, d.Now())
+			return rules.CheckRollback(before, after, d.Compile)
+		})
+		return v, warnings, err
 	})
 }
 

@@ -121,9 +121,8 @@ func sayTemporary(ctx context.Context, w io.Writer, db editor, lasting policy.Ru
 	key := store.KeyOf(lasting)
 	key.Temporary = true
 	temporary, err := db.Get(ctx, key)
-	tried := temporary.Mode == policy.Shadow || temporary.EnforcePercent != 0
 	switch {
-	case errors.Is(err, store.ErrNotFound), err == nil && (tried || !temporary.Expires.After(now)):
+	case errors.Is(err, store.ErrNotFound), err == nil && !rules.StandsIn(temporary, now):
 		return nil
 	case err == nil:
 		_, err = fmt.Fprintf(w, "it changes nothing yet: a temporary rule stands in for it, %s\n", sentence(temporary))
