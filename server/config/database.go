@@ -55,18 +55,21 @@ func (c *Config) keysAt() string {
 // is only read, are not kept where those of a file or of another server in the
 // same folder are: the rules of one would come into force for the other.
 func (c *Config) copyAt() string {
-	if c.Database.Table == "" && !strings.HasPrefix(c.DB, "sqlite:") {
-		return "headgate-" + serverDigest(c.DB)
-	}
-	if c.Database.Table != "" {
-		return c.keysAt() + ".table"
+	file := strings.HasPrefix(c.DB, "sqlite:")
+	switch {
+	case c.Database.Table != "" && file:
+		return c.keysAt() + ".table-" + digest(c.DB+" "+c.Database.Table)
+	case c.Database.Table != "":
+		return c.keysAt() + ".table-" + digest(serverName(c.DB)+" "+c.Database.Table)
+	case !file:
+		return "headgate-" + digest(serverName(c.DB))
 	}
 	return c.keysAt()
 }
 
-// serverDigest tells the databases of servers apart by address and name. It knows
+// serverName tells the databases of servers apart by address and name. It knows
 // no user and no password: they may change, and are in no path.
-func serverDigest(dsn string) string {
+func serverName(dsn string) string {
 	scheme, _, _ := strings.Cut(dsn, ":")
 	bare, _, _ := strings.Cut(dsn, "?")
 	address := strings.TrimPrefix(bare, scheme+"://")
@@ -79,6 +82,11 @@ func serverDigest(dsn string) string {
 	} else {
 		name += ` "" "" "" ""`
 	}
+	return name
+}
+
+// digest is a part of a file's name that tells what is in it from the like.
+func digest(name string) string {
 	sum := sha256.Sum256([]byte(name))
 	return hex.EncodeToString(sum[:6])
 }

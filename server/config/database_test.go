@@ -53,8 +53,8 @@ func TestFilesBesideDatabase(t *testing.T) {
 	for _, tt := range []struct{ db, table, keys, want, copied string }{
 		{"sqlite:/var/a.db", "", "", "/var/a.db.secret", "/var/a.db.last-good.json"},
 		{"postgres://u:hidden@h/d", "", "", "headgate.db.secret", "headgate-46db0b5a754b.last-good.json"},
-		{"postgres://u:hidden@h/d", "plans", "sqlite:/var/k.db", "/var/k.db.secret", "/var/k.db.table.last-good.json"},
-		{"sqlite:/var/theirs.db", "plans", "sqlite:/var/k.db", "/var/k.db.secret", "/var/k.db.table.last-good.json"},
+		{"postgres://u:hidden@h/d", "plans", "sqlite:/var/k.db", "/var/k.db.secret", "/var/k.db.table-736ae14eb69f.last-good.json"},
+		{"sqlite:/var/theirs.db", "plans", "sqlite:/var/k.db", "/var/k.db.secret", "/var/k.db.table-e65c244afe24.last-good.json"},
 	} {
 		c := config.Default()
 		c.DB, c.Database.Table, c.Database.Keys = tt.db, tt.table, tt.keys
@@ -94,5 +94,34 @@ func TestCopiesOfServersAreApart(t *testing.T) {
 		if got := copied(dsn) == copied(one); got != same {
 			t.Errorf("the copies of %s and %s are %s and %s, want one file: %v", dsn, one, copied(dsn), copied(one), same)
 		}
+	}
+}
+
+// Two gateways with one file of keys, or one gateway before and after it was
+// given another table, do not begin with the rules of each other.
+func TestCopiesOfTablesAreApart(t *testing.T) {
+	copied := func(dsn, table string) string {
+		c := config.Default()
+		c.DB, c.Database.Table, c.Database.Keys = dsn, table, "sqlite:/var/k.db"
+		c.FillPaths()
+		return c.LastGood
+	}
+	one := copied("postgres://u:hidden@h/d", "plans")
+	for _, tt := range []struct {
+		dsn, table string
+		same       bool
+	}{
+		{"postgres://v:other@h/d", "plans", true},
+		{"postgres://u:hidden@h/d", "limits.plans", false},
+		{"postgres://u:hidden@h/d2", "plans", false},
+		{"mysql://u:hidden@h/d", "plans", false},
+		{"sqlite:/var/theirs.db", "plans", false},
+	} {
+		if got := copied(tt.dsn, tt.table); (got == one) != tt.same {
+			t.Errorf("the copies of %s, %s and of the first are %s and %s, want one file: %v", tt.dsn, tt.table, got, one, tt.same)
+		}
+	}
+	if a, b := copied("sqlite:/var/a.db", "plans"), copied("sqlite:/var/b.db", "plans"); a == b {
+		t.Errorf("two files have one copy, %s", a)
 	}
 }
