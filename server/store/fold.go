@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -23,8 +24,16 @@ type image struct {
 	rule policy.Rule
 
 	fault string // what no rule has; empty for nearly all
-	lost  bool   // so that the row cannot be found by its key
+	lost  bool   // so that the row cannot be found by its key, and is in no place
 }
+
+// content is all that an image says about a row.
+type content struct {
+	rule  policy.Rule
+	fault string
+}
+
+func (i *image) content() content { return content{i.rule, i.fault} }
 
 // place is what at most one rule, or one tier of a project, stands in. Unlike
 // RuleKey it takes endpoints as they are written in the database.
@@ -63,10 +72,21 @@ func (p place) compare(q place) int {
 // fold adds up the images of many changes. For one place they are the steps of
 // a way: what a step leads to is what the next one begins with, and the two
 // cancel out, whatever order they are read in. The beginning of the way and its
-// end remain.
-type fold struct{ places map[place][]image }
+// end remain. Rows in no place have no way: what one became and another was
+// cancels out if it is the same, and all else is told by itself.
+type fold struct {
+	places map[place][]image
+	lost   map[content]int // how often it became, less how often it was
+}
 
 func (f *fold) add(i image) {
+	if i.lost {
+		if f.lost == nil {
+			f.lost = map[content]int{}
+		}
+		f.lost[i.content()] += i.sign
+		return
+	}
 	if f.places == nil {
 		f.places = map[place][]image{}
 	}
@@ -115,7 +135,29 @@ func (f *fold) changes() ([]Change, error) {
 		}
 		list = append(list, changeOf(p, before, after))
 	}
-	return list, few(faults)
+	return append(list, f.lostChanges()...), few(faults)
+}
+
+// lostChanges are the changes of rows in no place, what went first.
+func (f *fold) lostChanges() (list []Change) {
+	for _, c := range inOrder(f.lost) {
+		i := image{rule: c.rule, fault: c.fault, lost: true}
+		for range max(f.lost[c], 0) {
+			list = append(list, changeOf(placeOf(c.rule), nil, &i))
+		}
+		for range max(-f.lost[c], 0) {
+			list = append(list, changeOf(placeOf(c.rule), &i, nil))
+		}
+	}
+	return list
+}
+
+// inOrder are contents in the order of how often they are there, and of the places
+// where they would be.
+func inOrder(there map[content]int) []content {
+	return slices.SortedFunc(maps.Keys(there), func(a, b content) int {
+		return cmp.Or(cmp.Compare(there[a], there[b]), placeOf(a.rule).compare(placeOf(b.rule)), cmp.Compare(a.fault, b.fault), cmp.Compare(a.rule.Limit, b.rule.Limit))
+	})
 }
 
 // changeOf is the way from one image of a place to another; nil: nothing there.
@@ -125,9 +167,11 @@ func changeOf(p place, before, after *image) (c Change) {
 	}
 	if before != nil {
 		c.Before, c.TierBefore, c.FaultBefore = before.side()
+		c.lost = before.lost
 	}
 	if after != nil {
 		c.After, c.TierAfter, c.FaultAfter = after.side()
+		c.lost = after.lost
 	}
 	return c
 }
@@ -143,7 +187,7 @@ func (i *image) side() (rule *policy.Rule, tier, fault string) {
 // walkBack undoes changes in the document that they led to, and in the rows beside
 // it that are no rules.
 func walkBack(doc *policy.Document, bad []image, since []Change) error {
-	var faults []error
+	since, bad, faults := walkBackLost(bad, since)
 	badTiers := map[string]string{}
 	for _, i := range bad {
 		if i.rule.Endpoint == "" {
@@ -226,6 +270,48 @@ func walkBack(doc *policy.Document, bad []image, since []Change) error {
 	return few(faults)
 }
 
+// walkBackLost undoes the changes of rows that are in no place, and reports the
+// other rows and changes. Those rows that were there before the changes were no
+// rules then.
+func walkBackLost(bad []image, since []Change) (left []Change, others []image, faults []error) {
+	there := map[content]int{}
+	for _, i := range bad {
+		if i.lost {
+			there[i.content()]++
+		} else {
+			others = append(others, i)
+		}
+	}
+	for _, c := range since {
+		if !c.lost {
+			left = append(left, c)
+			continue
+		}
+		if c.After != nil || c.FaultAfter != "" {
+			there[c.contentOf(c.After, c.TierAfter, c.FaultAfter)]--
+		} else {
+			there[c.contentOf(c.Before, c.TierBefore, c.FaultBefore)]++
+		}
+	}
+	for _, c := range inOrder(there) {
+		switch n := there[c]; {
+		case n > 0:
+			faults = append(faults, unreadable(placeOf(c.rule), c.fault))
+		case n < 0:
+			faults = append(faults, unrecorded(placeOf(c.rule)))
+		}
+	}
+	return left, others, faults
+}
+
+// contentOf is one side of a change.
+func (c Change) contentOf(rule *policy.Rule, tier, fault string) content {
+	if rule == nil {
+		return content{policy.Rule{Project: c.Project, Tier: tier}, fault}
+	}
+	return content{*rule, fault}
+}
+
 // unrecorded is the fault of a place that is not as the history left it.
 func unrecorded(p place) error {
 	return policy.Problem{Code: "history", Rule: -1, Where: "history", Field: p.String(), Value: "not what the history says",
@@ -262,12 +348,18 @@ func (s *Store) scanChanges(ctx context.Context, tx *tx, after, through int64, e
 	query := fmt.Sprintf("SELECT id, "+imageColumns+", at, who, side FROM policy_changes WHERE id > %d AND id <= %d ORDER BY id", after, through)
 	return tx.each(ctx, query, nil, r.cells[:18], func() {
 		i := r.image()
-		if faults := r.fields(); faults != "" {
-			i.fault = faults
-			r.problems, r.more, r.remedies = nil, 0, nil
-		}
+		r.judge(&i)
 		each(i)
 	})
+}
+
+// tierRow reads the tier of a project.
+func (r *row) tierRow(project, tier int) policy.Rule {
+	rule := policy.Rule{Project: r.text(project, "project_id"), Tier: r.text(tier, "tier")}
+	if _, blob := r.values[project].([]byte); blob && rule.Project == "" {
+		rule.Project = r.show(r.values[project])
+	}
+	return rule
 }
 
 // imageColumns are ruleColumns without the rowid.
@@ -281,7 +373,7 @@ func (r *row) image() image {
 		i.sign = -1
 	}
 	if r.values[1] == nil {
-		i.rule = policy.Rule{Project: r.text(2, "project_id"), Tier: r.text(9, "tier")}
+		i.rule = r.tierRow(2, 9)
 		return i
 	}
 	if i.rule = r.rule(); i.rule.Endpoint == "" {

@@ -88,6 +88,8 @@ type Change struct {
 	// put there past the checks of the table. Before or After then holds what of it
 	// can be read, and nothing in the place of the rest.
 	FaultBefore, FaultAfter string
+
+	lost bool // of a row that is in no rule's place: a fault is in what it is found by
 }
 
 // Current reports the newest version: that of ID 0 in a table that somebody else
@@ -165,7 +167,7 @@ func (s *Store) Diff(ctx context.Context, a, b int64) (list []Change, err error)
 
 func (c Change) undo() Change {
 	return Change{Before: c.After, After: c.Before, Project: c.Project, TierBefore: c.TierAfter, TierAfter: c.TierBefore,
-		FaultBefore: c.FaultAfter, FaultAfter: c.FaultBefore}
+		FaultBefore: c.FaultAfter, FaultAfter: c.FaultBefore, lost: c.lost}
 }
 
 // At reports the rules and tiers of a version. It walks back from those of

@@ -36,7 +36,7 @@ func (s *Store) readSound(ctx context.Context, tx *tx) (doc policy.Document, bad
 	tiers := newRow(s.db.name(), "projects", tx)
 	err = tx.each(ctx, "SELECT rowid, project_id, tier FROM projects", nil, tiers.cells[:3], func() {
 		tiers.begin(tiers.values[0])
-		i := image{rule: policy.Rule{Project: tiers.text(1, "project_id"), Tier: tiers.text(2, "tier")}}
+		i := image{rule: tiers.tierRow(1, 2)}
 		if tiers.judge(&i); i.fault == "" {
 			doc.Projects[i.rule.Project] = i.rule.Tier
 			return
@@ -66,7 +66,7 @@ func (r *row) judge(i *image) {
 // isKey reports whether a rule or the tier of a project is found by a column.
 func (r *row) isKey(column string) bool {
 	keys := []string{"endpoint", "project_id", "tier", "subject", "expires_at"}
-	if r.name == "projects" {
+	if r.name == "projects" || r.name == "policy_changes" && r.values[1] == nil {
 		keys = keys[1:2]
 	}
 	return slices.Contains(keys, column)

@@ -77,6 +77,9 @@ func (r *row) rule() policy.Rule {
 
 		EnforcePercent: r.wholeOrNull(14, "enforce_percent", 100),
 	}
+	if rule.Endpoint == "" && r.isText(1) {
+		r.wrong(1, "endpoint", `a template such as "GET /v1/items/{id}", or "default", "UNKNOWN" or "*"`)
+	}
 	if r.values[4] != nil {
 		rule.Per = time.Duration(r.whole(4, "per_seconds", math.MaxInt64/int64(time.Second))) * time.Second
 	}
@@ -207,6 +210,14 @@ func (r *row) text(i int, field string) string {
 	}
 	r.wrong(i, field, "a text")
 	return ""
+}
+
+func (r *row) isText(i int) bool {
+	_, is := r.values[i].(string)
+	if _, bytes := r.values[i].([]byte); bytes {
+		is = r.bytes
+	}
+	return is
 }
 
 // whole reports a number of at least 1; 0, which stands nowhere, for any other.

@@ -1,10 +1,6 @@
 package store
 
-import (
-	"hash/maphash"
-
-	"github.com/headgate-io/headgate/policy"
-)
+import "hash/maphash"
 
 // tally counts what a fold would, and keeps of each place two numbers where a
 // fold keeps rules: the changes of a shell may be twice as many as there are
@@ -23,19 +19,17 @@ type balance struct {
 	signs int32
 }
 
-// content is what makes two images of one place the same.
-type content struct {
-	rule  policy.Rule
-	fault string
-}
-
 func newTally() tally { return tally{maphash.MakeSeed(), map[uint64]balance{}} }
 
 func (t *tally) add(i image) {
-	at := maphash.Comparable(t.seed, placeOf(i.rule))
+	what := maphash.Comparable(t.seed, i.content())
+	at := what // where there is no place
+	if !i.lost {
+		at = maphash.Comparable(t.seed, placeOf(i.rule))
+	}
 	b := t.places[at]
 	b.signs += int32(i.sign)
-	b.rules += uint64(i.sign) * maphash.Comparable(t.seed, content{i.rule, i.fault})
+	b.rules += uint64(i.sign) * what
 	if b == (balance{}) {
 		delete(t.places, at) // as it was
 		return
