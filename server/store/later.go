@@ -38,7 +38,7 @@ func (s *Store) NumberOf(ctx context.Context, version string) (id int64, err err
 
 // What failed is tried again after tryAgain, and each time after twice the time
 // until it is tryLater: it may have read much, in vain, because somebody is still
-// changing rules, or this user may not write.
+// changing rules.
 const (
 	tryAgain = time.Second
 	tryLater = time.Minute

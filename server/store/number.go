@@ -93,8 +93,10 @@ func (u *unwritten) versions() []Version {
 	return append(u.closed, v)
 }
 
+const versionColumns = "id, at, actor, claimed, why, action, restores, added, changed, removed, last_change"
+
 func writeVersion(ctx context.Context, tx *tx, v Version) error {
-	_, err := tx.ExecContext(ctx, `INSERT INTO policy_versions (id, at, actor, claimed, why, action, restores, added, changed, removed, last_change)
+	_, err := tx.ExecContext(ctx, `INSERT INTO policy_versions (`+versionColumns+`)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		v.ID, v.At.Unix(), v.Actor, orNull(v.Claimed), orNull(v.Why), v.Action, orNull(v.Of), v.Added, v.Changed, v.Removed, v.through)
 	if err != nil {
@@ -122,11 +124,35 @@ func (s *Store) numberUpTo(ctx context.Context, most int64) error {
 	if s.table != nil {
 		return nil
 	}
+	if some, err := s.hasUnwritten(ctx, most); err != nil || !some {
+		return err
+	}
+	if err := s.mayNumber(ctx); err != nil {
+		return err
+	}
 	found, err := s.readUnwritten(ctx, most)
 	if err != nil || found == nil {
 		return err
 	}
 	return s.writeUnwritten(ctx, found)
+}
+
+func (s *Store) hasUnwritten(ctx context.Context, most int64) (some bool, err error) {
+	err = s.read(ctx, func(tx *tx) error {
+		now, last, err := s.unnumbered(ctx, tx)
+		some = last > now.through && last-now.through <= most
+		return err
+	})
+	return some, err
+}
+
+// mayNumber writes no version, as a user can who may write one: on servers it is
+// known then, before all changes are read for it in vain.
+func (s *Store) mayNumber(ctx context.Context) error {
+	return explain(ctx, s.db, s.db.single(ctx, func(on statements) error {
+		_, err := on.exec(ctx, "INSERT INTO policy_versions ("+versionColumns+") SELECT "+versionColumns+" FROM policy_versions WHERE 1 = 0")
+		return err
+	}))
 }
 
 // readUnwritten reads the changes that have no number; nil if there are none, or
