@@ -65,5 +65,6 @@ func (d *Door) report(w http.ResponseWriter, r *http.Request, look func(lint.Opt
 		refuse(w, r, unavailable, fmt.Errorf("The database could not be read: %w.", err))
 		return
 	}
-	answer(w, http.StatusOK, lint.NewReport([]lint.Result{result}))
+	announce(w, http.StatusOK)
+	_ = lint.WriteReport(w, []lint.Result{result}) // the client is gone if this fails
 }

@@ -141,10 +141,15 @@ func answer(w http.ResponseWriter, status int, value any) {
 		refuse(w, &http.Request{}, unavailable, fmt.Errorf("The answer cannot be written: %w.", err))
 		return
 	}
+	announce(w, status)
+	_, _ = w.Write(body.Bytes()) // the client is gone if this fails
+}
+
+// announce begins an answer in JSON.
+func announce(w http.ResponseWriter, status int) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
-	_, _ = w.Write(body.Bytes()) // the client is gone if this fails
 }
 
 // clip shortens what a message repeats of a request.

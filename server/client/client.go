@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -153,6 +154,12 @@ func (c *Client) once(ctx context.Context, q question, answer any) (http.Header,
 		return nil, fmt.Errorf("ask %s: %w", c.base, err)
 	}
 	defer response.Body.Close()
+	if parts, ok := answer.(interface{ read(*json.Decoder) error }); ok && response.StatusCode < 300 {
+		if err := parts.read(json.NewDecoder(io.LimitReader(response.Body, maxAnswer))); err != nil {
+			return nil, c.misread(err)
+		}
+		return response.Header, nil
+	}
 	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 	if err != nil {
 		return nil, fmt.Errorf("ask %s: %w", c.base, err)
@@ -164,9 +171,18 @@ func (c *Client) once(ctx context.Context, q question, answer any) (http.Header,
 		return response.Header, nil
 	}
 	if err := json.Unmarshal(text, answer); err != nil {
-		return nil, fmt.Errorf("ask %s: the answer is not one of a gateway's admin listener: %w", c.base, err)
+		return nil, c.misread(err)
 	}
 	return response.Header, nil
+}
+
+// misread says of what answer is none, or why it ended too early.
+func (c *Client) misread(err error) error {
+	var sent net.Error
+	if errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &sent) {
+		return fmt.Errorf("ask %s: %w", c.base, err)
+	}
+	return fmt.Errorf("ask %s: the answer is not one of a gateway's admin listener: %w", c.base, err)
 }
 
 func (c *Client) request(ctx context.Context, q question) (*http.Request, error) {

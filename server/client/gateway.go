@@ -1,19 +1,14 @@
 package client
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
 	"net/http"
-	"net/url"
-	"slices"
 
 	"github.com/headgate-io/headgate"
-	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/admin"
 	"github.com/headgate-io/headgate/server/fleet"
-	"github.com/headgate-io/headgate/server/lint"
 )
 
 // Explain reports what the gateway would answer a request, and why.
@@ -54,42 +49,4 @@ func (c *Client) Fleet(ctx context.Context) (report fleet.Report, err error) {
 		return page.Next, nil
 	})
 	return report, err
-}
-
-// Lint has the gateway look at a policy document in JSON, among its endpoints and
-// costs. What it finds is said of source; codes in ignore are accepted.
-func (c *Client) Lint(ctx context.Context, text []byte, source string, ignore []string) (lint.Result, error) {
-	return c.lint(ctx, question{method: http.MethodPost, path: "/v1/policies/lint", text: text, looks: true}, source, ignore)
-}
-
-// LintDatabase has the gateway look at the rules of its database.
-func (c *Client) LintDatabase(ctx context.Context, ignore []string) (lint.Result, error) {
-	r, err := c.lint(ctx, question{method: http.MethodGet, path: "/v1/policies/lint"}, c.base.String(), ignore)
-	for i := range r.Problems {
-		if !r.Read { // then where they are has the name of the database
-			r.Problems[i].Source = ""
-		}
-	}
-	return r, err
-}
-
-func (c *Client) lint(ctx context.Context, q question, source string, ignore []string) (lint.Result, error) {
-	if len(ignore) > 0 {
-		q.query = url.Values{"ignore": ignore}
-	}
-	var report lint.Report
-	if _, err := c.ask(ctx, q, &report); err != nil {
-		return lint.Result{}, err
-	}
-	r := lint.Result{Source: source}
-	for _, d := range report.Documents { // there is one
-		r.Read, r.Rules, r.Endpoints, r.Fallback, r.Broken = d.Read, d.Rules, d.Endpoints, d.Fallback, d.Broken
-	}
-	for _, f := range slices.Concat(report.Findings, report.Accepted) {
-		r.Problems = append(r.Problems, policy.Problem{
-			Severity: f.Severity, Code: f.Code, Rule: -1, Source: source, Line: f.Line, Where: f.Where, Field: f.Field, Value: f.Value, Want: f.Want, Accepted: f.Reason,
-		})
-	}
-	slices.SortStableFunc(r.Problems, func(a, b policy.Problem) int { return cmp.Compare(a.Line, b.Line) })
-	return r, nil
 }

@@ -95,9 +95,9 @@ type Finding struct {
 func NewReport(results []Result) Report {
 	out := Report{Documents: []ReportDocument{}, Findings: []Finding{}, Accepted: []Finding{}, Count: Total(results)}
 	for _, r := range results {
-		out.Documents = append(out.Documents, ReportDocument{r.Source, r.Read, r.Rules, r.Endpoints, r.Fallback, r.Broken})
+		out.Documents = append(out.Documents, documentOf(r))
 		for _, p := range r.Problems {
-			f := Finding{p.Severity, p.Code, r.Source, p.Line, p.Where, p.Field, p.Value, p.Want, p.Accepted}
+			f := findingOf(r, &p)
 			if p.Accepted == "" {
 				out.Findings = append(out.Findings, f)
 			} else {
