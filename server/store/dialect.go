@@ -42,6 +42,9 @@ type dialect struct {
 	// wire means that the driver is pgx, which gives values as PostgreSQL
 	// sends them, and that a table is read faster as it lies than in order.
 	wire bool
+
+	// take means that SQL calls a function of this program with values of rows.
+	take bool
 }
 
 const (
@@ -68,6 +71,7 @@ const (
 )
 
 var sqliteDialect = dialect{
+	take: true,
 	rows: 1, sameRule: sameRuleInWords, sameProject: "project_id = ?", newRule: newRuleInWords, newProject: newProjectInWords,
 	newReplica: newReplicaInWords, clock: "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)",
 	// To count the rows reads an index whole. Rows that were never deleted have all

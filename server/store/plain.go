@@ -3,6 +3,7 @@ package store
 import (
 	"cmp"
 	"context"
+	"database/sql/driver"
 	"errors"
 	"slices"
 	"time"
@@ -148,6 +149,8 @@ func (p *plain) readFast(ctx context.Context, tx *tx) (done bool, err error) {
 	switch {
 	case tx.dialect.wire:
 		return p.readWire(ctx, tx)
+	case tx.dialect.take:
+		return p.takeRules(ctx, tx)
 	case len(p.wide) == 0:
 		return p.readNarrow(ctx, tx)
 	}
@@ -164,6 +167,28 @@ func (p *plain) readNarrow(ctx context.Context, tx *tx) (done bool, err error) {
 		sound = sound && ok
 		p.add(rule)
 	})
+	return sound, err
+}
+
+// takeRules reads rows through a function that SQLite calls. Only where some rules
+// are not plain it needs the numbers of rows.
+func (p *plain) takeRules(ctx context.Context, tx *tx) (done bool, err error) {
+	r, sound, columns := p.row, true, "endpoint, project_id, rps_limit"
+	if len(p.wide) > 0 {
+		columns += ", rowid"
+	}
+	p.begin()
+	err = tx.take(ctx, columns, func(values []driver.Value) {
+		r.values[1], r.values[2], r.values[3] = values[0], values[1], values[2]
+		var id int64
+		if len(values) > 3 {
+			id, _ = values[3].(int64) // a rowid is one
+		}
+		rule, ok := p.rule(r, id)
+		sound = sound && ok
+		p.add(rule)
+	})
+	clear(r.values[1:4]) // they are SQLite's, and gone
 	return sound, err
 }
 

@@ -1,6 +1,9 @@
 package store
 
-import "hash/maphash"
+import (
+	"hash/maphash"
+	"strings"
+)
 
 // recent keeps texts that were read lately, so that the many rows with one text
 // share one string. It is no bigger for a million texts than for a few thousand:
@@ -14,7 +17,8 @@ type recent struct {
 // The first slots are made for a table of a few rules; a longer one gets more.
 const fewSlots, manySlots = 1 << 6, 1 << 14
 
-// share returns s, or the equal string that was read before.
+// share returns the equal string that was read before, or a copy of s: the bytes
+// of s may be the database's.
 func (r *recent) share(s string) string {
 	if s == "" {
 		return ""
@@ -24,7 +28,7 @@ func (r *recent) share(s string) string {
 	}
 	at := r.slot(maphash.String(r.seed, s))
 	if *at != s {
-		*at = s
+		*at = strings.Clone(s)
 	}
 	r.last = *at
 	return *at
