@@ -82,6 +82,7 @@ func (p plan) measureLoad() (l Load, err error) {
 	used := processor()
 	first, err := load(rules.Start)
 	l.Processor = ms(processor() - used)
+	p.started()
 	if err != nil {
 		return l, err
 	}

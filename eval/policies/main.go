@@ -40,8 +40,9 @@ type plan struct {
 	dry     bool
 
 	// Of a child.
-	task string
-	at   database
+	task    string
+	at      database
+	started func() // lets the collector run as it does after a start; of a load only
 }
 
 // sizes are the numbers of rules, as far as the plan goes.
@@ -76,8 +77,12 @@ func run(args []string, stdout, stderr io.Writer) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if p.task != "" {
-		collector.Relax()
+	switch p.task {
+	case "":
+	case "load":
+		p.started = collector.Relax()
+	default:
+		collector.Relax()()
 	}
 	switch p.task {
 	case "":

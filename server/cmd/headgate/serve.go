@@ -38,13 +38,14 @@ them. Relative paths are relative to the working directory.`,
 			if err != nil {
 				return err
 			}
-			collector.Relax()
+			started := collector.Relax()
 			d, err := daemon.Start(cmd.Context(), c, daemon.Options{
 				Log: newLog(cmd.ErrOrStderr(), c.Log), Version: programVersion(),
 			})
 			if err != nil {
 				return err
 			}
+			started()
 			scheme := "http"
 			if c.TLS.On() {
 				scheme = "https"
