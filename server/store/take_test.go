@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -36,5 +37,22 @@ func TestTakeIsForLoads(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "headgate_take takes rules") {
 			t.Errorf("headgate_take(%s) = %v, %v, want an error", arguments, got, err)
 		}
+	}
+}
+
+// An index of a user's, over all that is read, gives other rows first. The rules come in their order all the same.
+func TestTakeIsInOrder(t *testing.T) {
+	s := open(t)
+	must(t, s.Import(t.Context(), tester, policy.Document{Rules: manyRules(3000)}, true))
+	db, err := sql.Open("sqlite", s.Path())
+	must(t, err)
+	defer db.Close()
+	run(t, db, "CREATE INDEX by_limit ON policies (project_id, rps_limit, endpoint)", "ANALYZE")
+	want, err := s.ReadSlowly(t.Context())
+	must(t, err)
+	doc, _, err := s.Load(t.Context())
+	must(t, err)
+	if !slices.Equal(doc.Rules, want) {
+		t.Errorf("Load = %d rules, want the %d of the slow way%s", len(doc.Rules), len(want), firstDifference(doc.Rules, want))
 	}
 }
