@@ -38,7 +38,7 @@ proofs: ## check the machine-checked proofs, and the Go code against the program
 # The packages that take longest begin first, so that no core is left idle beside one of them. One package more runs at a time than there are
 # cores, since many tests wait: for a server to start, for a process to see what another did. `make lint` has vetted them all.
 CORES   := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
-GOTEST  := go test -vet=off -shuffle=on -timeout 15m -p $(shell expr 1 + $(CORES))
+GOTEST  := go test -vet=off -shuffle=on -timeout 30m -p $(shell expr 1 + $(CORES))
 LONGEST := ./server/store ./eval/operations ./server/redis ./eval/attacks ./server/daemon
 
 # What runs without the race detector alone: one goroutine that searches.

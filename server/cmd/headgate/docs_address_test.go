@@ -4,39 +4,28 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
+
+	"github.com/headgate-io/headgate/internal/freeport"
 )
 
-var (
-	portsMu    sync.Mutex
-	portsGiven = map[int]bool{}
-)
-
-// listen takes a port that no other page was given. It is below the range
-// from which systems choose ports by themselves, so that no connection takes
-// it later, and all have five digits, so that none begins another.
+// listen takes a port that no other page was given. All have five digits, so that
+// none begins another.
 func listen(t *testing.T) net.Listener {
 	t.Helper()
-	portsMu.Lock()
-	defer portsMu.Unlock()
-	for range 1000 {
-		port := 10240 + rand.IntN(32768-10240)
-		if portsGiven[port] {
-			continue
-		}
-		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
-			portsGiven[port] = true
-			return l
-		}
+	port, err := freeport.Pick()
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal("no free port")
-	return nil
+	l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
 }
 
 // freeAddress returns an address where nobody listens.
