@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -131,7 +132,7 @@ func (e *embedded) openFile(ctx context.Context) (_ *file, err error) {
 		}
 	}()
 	if e.readOnly {
-		if f.reads, err = e.connect("ro", readers+1, "query_only(1)"); err != nil {
+		if f.reads, err = e.connect("ro", readers+1, reading...); err != nil {
 			return nil, err
 		}
 		if err := f.checkSchema(ctx); err != nil {
@@ -148,7 +149,7 @@ func (e *embedded) openFile(ctx context.Context) (_ *file, err error) {
 		if err := f.migrate(ctx, e.wait); err != nil {
 			return nil, err
 		}
-		if f.reads, err = e.connect("rw", readers+1, "query_only(1)"); err != nil {
+		if f.reads, err = e.connect("rw", readers+1, reading...); err != nil {
 			return nil, err
 		}
 		// OFF: not on the disk yet, and so done in a moment. What is written here
@@ -166,10 +167,17 @@ func (e *embedded) openFile(ctx context.Context) (_ *file, err error) {
 	return f, nil
 }
 
+// reading is how connections are that only read. What they read whole, such as
+// rules and versions, they read once from the first page to the last, so that pages
+// which SQLite keeps are memory that is found and cleared for nothing: with the 2 MB
+// that it keeps by itself a first load of 100,000 rules took a tenth longer. The
+// system has the file in its memory anyway.
+var reading = []string{"query_only(1)", "cache_size(-256)"}
+
 // connect makes a pool. Nothing is opened before its first use.
 func (e *embedded) connect(mode string, most int, pragmas ...string) (*sql.DB, error) {
 	q := url.Values{"mode": {mode}, "_txlock": {"immediate"}, "_error_rc": {"1"}}
-	q["_pragma"] = append(pragmas, fmt.Sprintf("busy_timeout(%d)", e.wait.Milliseconds()), "foreign_keys(1)")
+	q["_pragma"] = append(slices.Clone(pragmas), fmt.Sprintf("busy_timeout(%d)", e.wait.Milliseconds()), "foreign_keys(1)")
 	db, err := sql.Open("sqlite", "file:"+(&url.URL{Path: e.path}).EscapedPath()+"?"+q.Encode())
 	if err != nil {
 		return nil, err
