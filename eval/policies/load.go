@@ -35,6 +35,14 @@ func (d database) reloads() int {
 	return 5
 }
 
+// starts is how many processes of a round load the rules: of small tables, whose times a busy moment of the machine can double, more.
+func (d database) starts() int {
+	if d.Rules > 100_000 {
+		return 1
+	}
+	return 3
+}
+
 // timed is a database that notes when a load of it began and when the last rule was read.
 type timed struct {
 	*store.Store

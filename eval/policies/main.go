@@ -158,8 +158,10 @@ func (p plan) round(at []database, found *findings, stderr io.Writer) error {
 	begun := time.Now()
 	for _, d := range at {
 		fmt.Fprintf(stderr, "%6s of round %d: %v\n", time.Since(begun).Round(time.Second), found.rounds+1, d)
-		if err := spawn(p, "load", d, &found.loads); err != nil {
-			return err
+		for range d.starts() {
+			if err := spawn(p, "load", d, &found.loads); err != nil {
+				return err
+			}
 		}
 		if d.Rules == p.served() && d.Kind != mariaDB {
 			if err := spawn(p, "check", d, &found.checks); err != nil {
