@@ -50,9 +50,17 @@ IN_FULL := TestContractAcrossACluster|TestKilledEditorsLoseNothing|TestLoadUnder
 unit: ## the tests alone
 	@echo "== go test -race, all modules"
 	@$(GOTEST) -race $(UNWATCHED) $(LONGEST) $$(go list ./... ./server/... ./eval/... | grep -v '/$(ALONE)$$')
+	@$(MAKE) -j 2 --no-print-directory $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) in-full library
+
+# One of them waits for a database for two minutes, and the library is tested meanwhile.
+.PHONY: in-full library
+in-full:
+	@echo "== go test, what does less under the race detector, in full"
+	@$(GOTEST) -run '$(IN_FULL)' ./eval/operations ./server/store ./server/redis
+
+library:
 	@echo "== go test, the library: long properties in full, and allocations, as the race detector allocates on its own"
 	@$(GOTEST) ./... ./$(ALONE)
-	@$(GOTEST) -run '$(IN_FULL)' ./server/redis ./server/store ./eval/operations
 
 # CI has MariaDB, which Debian keeps. MySQL comes from Debian's unstable release, and is another one tomorrow.
 mysql: deps ## test databases on MySQL, in the place of MariaDB (fetches 55 MB into bin/mysql; some minutes)
