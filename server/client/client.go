@@ -30,6 +30,8 @@ type Client struct {
 
 	// wait is the time before attempt n of a question that is asked again.
 	wait func(n int) time.Duration
+
+	most int64 // bytes of an answer
 }
 
 const (
@@ -52,7 +54,7 @@ func New(server, token string) (*Client, error) {
 		return nil, fmt.Errorf("--server is %q, want a URL such as http://127.0.0.1:8081", server)
 	}
 	return &Client{
-		base: base, token: token, wait: func(n int) time.Duration { return time.Duration(n) * 200 * time.Millisecond },
+		base: base, token: token, most: maxAnswer, wait: func(n int) time.Duration { return time.Duration(n) * 200 * time.Millisecond },
 		// Whoever answers with another address gets neither token nor change.
 		http: &http.Client{Timeout: timeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
 	}, nil
@@ -154,13 +156,19 @@ func (c *Client) once(ctx context.Context, q question, answer any) (http.Header,
 		return nil, fmt.Errorf("ask %s: %w", c.base, err)
 	}
 	defer response.Body.Close()
+	body := &io.LimitedReader{R: response.Body, N: c.most + 1}
 	if parts, ok := answer.(interface{ read(*json.Decoder) error }); ok && response.StatusCode < 300 {
-		if err := parts.read(json.NewDecoder(io.LimitReader(response.Body, maxAnswer))); err != nil {
+		if err := parts.read(json.NewDecoder(body)); body.N == 0 {
+			return nil, c.tooLong()
+		} else if err != nil {
 			return nil, c.misread(err)
 		}
 		return response.Header, nil
 	}
-	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	text, err := io.ReadAll(body)
+	if body.N == 0 {
+		return nil, c.tooLong()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("ask %s: %w", c.base, err)
 	}
@@ -174,6 +182,11 @@ func (c *Client) once(ctx context.Context, q question, answer any) (http.Header,
 		return nil, c.misread(err)
 	}
 	return response.Header, nil
+}
+
+// tooLong is no error that passes: the answer is as long the next time.
+func (c *Client) tooLong() error {
+	return fmt.Errorf("ask %s: the answer has more than %d bytes, which are read at most", c.base, c.most)
 }
 
 // misread says of what answer is none, or why it ended too early.

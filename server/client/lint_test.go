@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/admin"
 	"github.com/headgate-io/headgate/server/client"
 )
 
@@ -51,6 +52,38 @@ func TestLintReadsReports(t *testing.T) {
 		}
 		if got != tt.want && (err == nil || !strings.Contains(got, tt.want)) {
 			t.Errorf("%s:\n%s\nwant %s", tt.answer, got, tt.want)
+		}
+	}
+}
+
+// An answer that is too long is not taken for one that broke off, and asked for once.
+func TestTooLongAnswers(t *testing.T) {
+	const report = `{"documents":[],"findings":[]}`
+	asked := 0
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked++
+		_, _ = io.WriteString(w, report)
+	}))
+	defer s.Close()
+	c, err := client.New(s.URL, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ask := range []func() error{
+		func() error { _, err := c.LintDatabase(t.Context(), nil); return err },
+		func() error { _, err := c.Inspect(t.Context(), admin.BucketRequest{}); return err },
+	} {
+		for most, want := range map[int64]string{
+			int64(len(report)):     "",
+			int64(len(report)) - 1: "the answer has more than 29 bytes",
+			5:                      "the answer has more than 5 bytes",
+		} {
+			asked = 0
+			c.ReadAtMost(most)
+			err := ask()
+			if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) || asked != 1 {
+				t.Errorf("of %d bytes %d are read: %v after it was asked for %d times, want %q after one", len(report), most, err, asked, want)
+			}
 		}
 	}
 }
