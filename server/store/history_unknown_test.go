@@ -43,7 +43,7 @@ func testHistoryOfWhatIsNoRule(t *testing.T, d database) {
 	must(t, s.Set(ctx, tester, policy.Rule{Endpoint: policy.Default, Limit: 5}))
 	good, err := s.Current(ctx)
 	must(t, err)
-	unchecked(t, d, db)
+	unchecked(t, d, db, "rps_limit")
 	run(t, db, "INSERT INTO policies (endpoint, rps_limit) VALUES ('GET /x', -7)")
 	if v, err := s.Pending(ctx); err != nil || v.Added != 1 {
 		t.Errorf("Pending = %+v, %v, want one that was added", v, err)
@@ -87,7 +87,7 @@ func testHistoryTellsWhichSideIsNoRule(t *testing.T, d database) {
 	must(t, s.Set(ctx, tester, policy.Rule{Endpoint: policy.Default, Limit: 5, Per: time.Minute, Name: "n"}))
 	good, err := s.Current(ctx)
 	must(t, err)
-	unchecked(t, d, db)
+	unchecked(t, d, db, "rps_limit")
 	for _, limit := range []string{"-4", "-6"} {
 		run(t, db, "UPDATE policies SET rps_limit = "+limit)
 		must(t, s.Number(ctx))

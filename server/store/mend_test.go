@@ -20,7 +20,7 @@ func testBadRowsAreMended(t *testing.T, d database) {
 	must(t, s.Set(ctx, ann, acme))
 	good, err := s.Current(ctx)
 	must(t, err)
-	unchecked(t, d, db)
+	unchecked(t, d, db, "rps_limit")
 	const mend = "row 1 (\"GET /v1/items/{id}\"): rps_limit is -4, want a whole number of 1 or more; " +
 		"`headgate policy set 'GET /v1/items/{id}' LIMIT` puts a good rule in its place, and `headgate policy delete 'GET /v1/items/{id}'` removes it"
 	seen := 0

@@ -112,7 +112,7 @@ func TestLoadReportsWhatTheSlowWayReports(t *testing.T) {
 			s := d.open(t)
 			must(t, s.Import(t.Context(), tester, policy.Document{Rules: manyRules(10_500)}, true))
 			shell := d.shell(t)
-			unchecked(t, d, shell)
+			unchecked(t, d, shell, "rps_limit")
 			if d.kind == "SQLite" {
 				run(t, shell, "UPDATE policies SET endpoint = x'00ff' WHERE rowid = 10000", "UPDATE policies SET project_id = x'00ff' WHERE rowid = 3")
 			}
