@@ -1,16 +1,25 @@
 # `make` does what CI does. `make help` lists the targets.
 
+# The modules name the Go release that everything is built with (`toolchain`): an older one is not used, it is fetched, as the go command
+# does unless told not to. `make GOTOOLCHAIN=local` keeps the installed one.
+export GOTOOLCHAIN := auto
+
 MODULES := . server eval
 BENCH   ?= .
 COUNT   ?= 6
 FUZZTIME ?= 30s
+SEEDS   ?= 2000
+FIRST   ?= $(shell date +%s)
+SEED    ?= 0
 
 # SQLite is C that was translated to Go. The race detector would look at every access to memory in it, which makes it five times as slow,
 # and finds nothing: its locks are its own. Everything around it is looked at, its driver included.
 UNWATCHED := -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/libc=-race=false
 
 .DEFAULT_GOAL := test
-.PHONY: help build run test lint fmt vet staticcheck modules portable proofs valkey unit mysql deps bench algorithms overhead policies rivals churn scaling attacks fuzz clean
+VULN := golang.org/x/vuln/cmd/govulncheck@v1.1.4
+
+.PHONY: vuln help build run test lint fmt width vet staticcheck modules portable proofs valkey unit long mysql deps bench algorithms overhead policies rivals churn scaling nemesis mutants attacks garden garden-kinds garden-long fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,6 +34,7 @@ test: deps checked unit ## everything CI checks: lint, proofs, then every test o
 
 deps: ## install what the tests need and this machine lacks (Debian packages)
 	@scripts/install-test-deps
+	@scripts/install-garden-deps without-maven
 
 # Coq works on one core, and `go mod tidy` mostly waits for others: together they take little more than the longest of them.
 .PHONY: checked
@@ -39,32 +49,40 @@ proofs: ## check the machine-checked proofs, and the Go code against the program
 # cores, since many tests wait: for a server to start, for a process to see what another did. `make lint` has vetted them all.
 CORES   := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 GOTEST  := go test -vet=off -shuffle=on -timeout 30m -p $(shell expr 1 + $(CORES))
-LONGEST := ./server/store ./eval/operations ./server/redis ./eval/attacks ./server/daemon
+LONGEST := ./server/database ./eval/operations ./server/redis ./eval/attacks ./server/daemon
 
-# What runs without the race detector alone: one goroutine that searches.
-ALONE := eval/algorithms
+# What runs without the race detector alone: one goroutine that searches, and worlds in which one goroutine is to run after the other.
+ALONE := eval/algorithms eval/nemesis
 
-# Tests outside the library that do less under the race detector (internal/race).
+# Tests outside the library that do less under the race detector (internal/race): `make long` runs them in full.
 IN_FULL := TestContractAcrossACluster|TestKilledEditorsLoseNothing|TestLoadUnderChangesSeesOneState|TestManyRulesChangeAtOnce
+
+# Tests of databases that `make long` runs, and `make test` leaves out: long faults, and large tables read in two ways.
+LONG := TestFailover|TestServerDiskFull|TestConcurrentOpenOfOldDatabases|TestLoadReadsWhatTheSlowWayReads|TestLoadReportsWhatTheSlowWayReports|TestLong4200ConnectionsAt4096Descriptors
 
 unit: ## the tests alone
 	@echo "== go test -race, all modules"
-	@$(GOTEST) -race $(UNWATCHED) $(LONGEST) $$(go list ./... ./server/... ./eval/... | grep -v '/$(ALONE)$$')
-	@$(MAKE) -j 2 --no-print-directory $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) in-full library
-
-# One of them waits for a database for two minutes, and the library is tested meanwhile.
-.PHONY: in-full library
-in-full:
-	@echo "== go test, what does less under the race detector, in full"
-	@$(GOTEST) -run '$(IN_FULL)' ./eval/operations ./server/store ./server/redis
-
-library:
+	@$(GOTEST) -race $(UNWATCHED) -skip '^($(LONG))$$' $(LONGEST) $$(go list ./... ./server/... ./eval/... | grep -vE '/($(subst $() ,|,$(strip $(ALONE))))$$')
 	@echo "== go test, the library: long properties in full, and allocations, as the race detector allocates on its own"
-	@$(GOTEST) ./... ./$(ALONE)
+	@$(GOTEST) ./... $(addprefix ./,$(ALONE))
+
+long: deps ## the tests that take longer (CI runs them after `make test`)
+	@echo "== go test -race, long faults of databases"
+	@$(GOTEST) -race $(UNWATCHED) -run '^($(LONG))$$' ./server/database
+	@echo "== go test, what does less under the race detector, in full"
+	@$(GOTEST) -run '^($(IN_FULL))$$' ./eval/operations ./server/database ./server/redis
+	@echo "== go test, more connections than there are descriptors, by each way to hold one"
+	@$(GOTEST) -run '^($(LONG))$$' ./eval/attacks
+	@echo "== gateways and their store, broken at random"
+	@$(MAKE) -s nemesis SEEDS=1400 FIRST=1
+	@echo "== the gateway before real servers of all kinds"
+	@$(MAKE) -s garden-long
+	@echo "== planted bugs compile"
+	@go run ./eval/mutants -check
 
 # CI has MariaDB, which Debian keeps. MySQL comes from Debian's unstable release, and is another one tomorrow.
 mysql: deps ## test databases on MySQL, in the place of MariaDB (fetches 55 MB into bin/mysql; some minutes)
-	cd server && HEADGATE_TEST_MYSQLD="$$(../scripts/fetch-mysql ../bin/mysql)" go test -count=1 -timeout 15m -skip 'Failover|Disk|TLS' ./store ./daemon -run '/MariaDB|Servers'
+	cd server && HEADGATE_TEST_MYSQLD="$$(../scripts/fetch-mysql ../bin/mysql)" go test -count=1 -timeout 15m -skip 'Failover|Disk|TLS' ./database ./daemon -run '/MariaDB|Servers'
 
 valkey: ## test what replicas share on Valkey, in the place of Redis (fetches it into bin/valkey-server)
 	@scripts/install-valkey
@@ -73,10 +91,20 @@ valkey: ## test what replicas share on Valkey, in the place of Redis (fetches it
 	HEADGATE_TEST_REDIS=$(CURDIR)/bin/valkey-server go test -count=1 ./bucket/redis
 	cd server && HEADGATE_TEST_REDIS=$(CURDIR)/bin/valkey-server go test -count=1 ./redis
 
-lint: fmt vet staticcheck modules portable ## gofmt, vet, staticcheck, tidy module files, 32-bit and WASM builds
+lint: fmt width vet staticcheck modules portable ## gofmt, width of comments, vet, staticcheck, tidy module files, 32-bit and WASM builds
+
+# server/advisories holds a list for where the database cannot be reached; its test is part of `make test`.
+vuln: ## ask the Go vulnerability database about the modules and the toolchain (needs vuln.go.dev)
+	@for m in $(MODULES); do echo "== govulncheck, module $$m"; (cd $$m && go run $(VULN) ./...) || exit 1; done
 
 fmt:
 	@bad=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); [ -z "$$bad" ] || { echo "gofmt would change:"; echo "$$bad"; exit 1; }
+
+# Prose of comments. Drawings and code in them are indented by a tab, and what an example prints is as wide as it is.
+width:
+	@bad=$$(git ls-files '*.go' | xargs awk '!/^\t*\/\// {printed = 0} /^\t*\/\/ (Unordered o|O)utput:/ {printed = 1} \
+		/^\t*\/\/ / && !printed {l = $$0; gsub(/\t/, "    ", l); if (length(l) > 120) print FILENAME ":" FNR}'); \
+	[ -z "$$bad" ] || { echo "comments wider than 120 columns, want at most 100 where one is wrapped:"; echo "$$bad"; exit 1; }
 
 vet:
 	@for m in $(MODULES); do echo "== go vet, module $$m"; (cd $$m && go vet ./...) || exit 1; done
@@ -118,7 +146,25 @@ churn: ## attack bounded tables with more keys than they hold, write docs/benchm
 scaling: ## run 1, 2, 4 and 8 gateways before one API, with faults and other limiters, write docs/benchmarks/scaling.md (seven minutes)
 	cd eval && go run ./scaling
 
-attacks: ## attack the gateway and other limiters over sockets, write docs/attacks.md (some minutes)
+nemesis: ## break gateways and their store at random, in virtual time: SEEDS=how many, FIRST=from which, or SEED=one EVENTS=0,3
+	cd eval && go test -count=1 -timeout 0 -run 'TestNemesis$$' ./nemesis -args -seeds=$(SEEDS) -first=$(FIRST) -seed=$(SEED) -events=$(EVENTS)
+
+mutants: ## plant bugs, one after the other, and see that tests and nemesis catch them, write docs/benchmarks/mutants.md (half an hour)
+	go run ./eval/mutants
+
+garden: ## put the gateway before real servers of many kinds, 90,000 requests to each, write docs/benchmarks/attacks.md (half an hour)
+	@scripts/install-garden-deps
+	cd eval && go run ./garden -write
+
+garden-long: ## some thousand requests to each of these servers, and whether they still read as kinds.json says (some minutes)
+	@scripts/install-garden-deps
+	@$(GOTEST) -tags long -run 'TestGarden|TestExploits' ./eval/garden
+
+garden-kinds: ## ask these servers how they read requests, write server/kinds/kinds.json
+	@scripts/install-garden-deps
+	cd eval && go run ./garden -measure
+
+attacks: ## attack the gateway and other limiters over sockets, write docs/benchmarks/attacks.md (some minutes)
 	cd eval && go run ./attacks
 
 fuzz: ## every fuzz target for FUZZTIME (default 30s) each

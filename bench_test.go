@@ -10,6 +10,7 @@ import (
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/bucket/memory"
 	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/internal/trial"
 	"github.com/headgate-io/headgate/policy"
 )
 
@@ -49,7 +50,7 @@ func newLive(t testing.TB, rules []policy.Rule) (lim *headgate.Limiter, keyText 
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := newBench(t, stripeTemplates(t), rules, func(o *headgate.Options) {
+	b := trial.New(t, trial.StripeTemplates(t), rules, func(o *headgate.Options) {
 		o.Now, o.Identities, o.Buckets = nil, who, buckets
 	})
 	return b.Limiter, keyText
@@ -59,12 +60,12 @@ func newLive(t testing.TB, rules []policy.Rule) (lim *headgate.Limiter, keyText 
 func trips(keyText string) map[string]headgate.Request {
 	clean := "/v1/customers/cus_1234567890abcdef/sources"
 	return map[string]headgate.Request{
-		"address":   {Method: "GET", Target: clean, Peer: client, Header: http.Header{"User-Agent": {"x"}}},
+		"address":   {Method: "GET", Target: clean, Peer: trial.Client, Header: http.Header{"User-Agent": {"x"}}},
 		"forwarded": {Method: "GET", Target: clean, Peer: netip.MustParseAddr("10.0.0.1"), Header: http.Header{"X-Forwarded-For": {"203.0.113.9, 10.1.1.1"}}},
-		"key":       {Method: "GET", Target: clean, Peer: client, Header: http.Header{"X-Api-Key": {keyText}}},
-		"dirty":     {Method: "GET", Target: "//v1/./%63ustomers/cus_1/sources?x=1", Peer: client},
-		"unknown":   {Method: "GET", Target: "/no/such/path/anywhere", Peer: client},
-		"invalid":   {Method: "GET", Target: "/v1/%00", Peer: client},
+		"key":       {Method: "GET", Target: clean, Peer: trial.Client, Header: http.Header{"X-Api-Key": {keyText}}},
+		"dirty":     {Method: "GET", Target: "//v1/./%63ustomers/cus_1/sources?x=1", Peer: trial.Client},
+		"unknown":   {Method: "GET", Target: "/no/such/path/anywhere", Peer: trial.Client},
+		"invalid":   {Method: "GET", Target: "/v1/%00", Peer: trial.Client},
 	}
 }
 
@@ -74,7 +75,7 @@ func TestCheckAllocatesNothing(t *testing.T) {
 		for name, r := range trips(keyText) {
 			t.Run(fmt.Sprintf("%s, %d rules", name, len(rules)), func(t *testing.T) {
 				ctx := context.Background()
-				if n := testing.AllocsPerRun(1000, func() { lim.Check(ctx, r) }); n >= allocationsUnderTest {
+				if n := testing.AllocsPerRun(1000, func() { lim.Check(ctx, r) }); n >= trial.Allocations {
 					t.Errorf("Check allocates %v times, want 0", n)
 				}
 			})
@@ -103,7 +104,7 @@ func BenchmarkCheckParallel(b *testing.B) {
 	b.RunParallel(func(pb *testing.PB) {
 		ctx := context.Background()
 		r := headgate.Request{Method: "GET", Target: "/v1/customers/cus_1234567890abcdef/sources"}
-		peer := client.As4()
+		peer := trial.Client.As4()
 		for pb.Next() {
 			peer[1]++
 			r.Peer = netip.AddrFrom4(peer)

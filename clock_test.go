@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/inspect"
 	"github.com/headgate-io/headgate/internal/steady"
+	"github.com/headgate-io/headgate/internal/trial"
 	"github.com/headgate-io/headgate/policy"
 )
 
@@ -21,7 +23,7 @@ type dated struct {
 
 func (d *dated) Set() *policy.Set { return d.set }
 
-func (d *dated) wall() time.Time { return epoch.Add(d.elapsed + d.ahead) }
+func (d *dated) wall() time.Time { return trial.Epoch.Add(d.elapsed + d.ahead) }
 
 func newDated() *dated {
 	d := &dated{}
@@ -41,12 +43,12 @@ func (d *dated) change(t *testing.T, rules ...policy.Rule) {
 }
 
 // admitted is how many requests pass that come evenly for a time.
-func (d *dated) admitted(b *bench, during time.Duration) (n int) {
+func (d *dated) admitted(b *trial.Bench, during time.Duration) (n int) {
 	const requests = 1000
 	end := d.elapsed + during
 	for range requests {
 		d.elapsed += during / requests
-		if b.get("/v1/items/1").Allowed {
+		if b.Get("/v1/items/1").Allowed {
 			n++
 		}
 	}
@@ -69,8 +71,8 @@ func TestClockStepMovesNoBudget(t *testing.T) {
 	var want string
 	for _, step := range clockSteps {
 		d := newDated()
-		b := newBench(t, []string{"GET /v1/items/{id}"}, limits[:1], func(o *headgate.Options) { o.Policies, o.Now = d, nil })
-		d.options.Endpoints = b.table
+		b := trial.New(t, []string{"GET /v1/items/{id}"}, limits[:1], func(o *headgate.Options) { o.Policies, o.Now = d, nil })
+		d.options.Endpoints = b.Table
 		d.change(t, limits[0])
 		counts := []int{d.admitted(b, 10*time.Second)}
 		d.ahead = step
@@ -94,11 +96,11 @@ func TestClockStepMovesNoBudget(t *testing.T) {
 func TestRulesExpireByTheWallClock(t *testing.T) {
 	for _, step := range clockSteps {
 		d := newDated()
-		b := newBench(t, []string{"GET /v1/items/{id}"}, []policy.Rule{{Endpoint: policy.Default, Limit: 1}}, func(o *headgate.Options) { o.Policies, o.Now = d, nil })
-		d.options.Endpoints = b.table
-		d.change(t, policy.Rule{Endpoint: policy.Default, Limit: 7}, policy.Rule{Endpoint: "GET /v1/items/{id}", Limit: 9, Expires: epoch.Add(2 * time.Hour)})
+		b := trial.New(t, []string{"GET /v1/items/{id}"}, []policy.Rule{{Endpoint: policy.Default, Limit: 1}}, func(o *headgate.Options) { o.Policies, o.Now = d, nil })
+		d.options.Endpoints = b.Table
+		d.change(t, policy.Rule{Endpoint: policy.Default, Limit: 7}, policy.Rule{Endpoint: "GET /v1/items/{id}", Limit: 9, Expires: trial.Epoch.Add(2 * time.Hour)})
 		limit := func() int64 {
-			decision := b.get("/v1/items/1")
+			decision := b.Get("/v1/items/1")
 			return decision.Policies().Rule(decision.Verdicts()[0].Rule).Limit
 		}
 		d.ahead = step
@@ -117,13 +119,13 @@ func TestRulesExpireByTheWallClock(t *testing.T) {
 func TestAllowancesEndByTheWallClock(t *testing.T) {
 	for _, step := range clockSteps {
 		d := newDated()
-		b := newBench(t, []string{"GET /v1/items/{id}"}, []policy.Rule{{Endpoint: policy.Default, Limit: 1}}, func(o *headgate.Options) { o.Policies, o.Now = d, nil })
-		d.options.Endpoints = b.table
+		b := trial.New(t, []string{"GET /v1/items/{id}"}, []policy.Rule{{Endpoint: policy.Default, Limit: 1}}, func(o *headgate.Options) { o.Policies, o.Now = d, nil })
+		d.options.Endpoints = b.Table
 		d.change(t, policy.Rule{Endpoint: policy.Default, Limit: 1, Burst: 1})
 		d.ahead = step
 		d.elapsed += time.Second
 		until := d.wall().Add(time.Minute)
-		state, _, err := b.Grant(t.Context(), headgate.BucketQuery{Endpoint: "GET /v1/items/{id}", Address: client}, 5, until, func(headgate.BucketState) error { return nil })
+		state, _, err := b.Grant(t.Context(), inspect.Query{Endpoint: "GET /v1/items/{id}", Address: trial.Client}, 5, until, func(inspect.Bucket) error { return nil })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -142,7 +144,7 @@ func TestAllowancesEndByTheWallClock(t *testing.T) {
 }
 
 // remaining is what is left in the bucket after a request.
-func remaining(b *bench) int64 {
-	decision := b.get("/v1/items/1")
+func remaining(b *trial.Bench) int64 {
+	decision := b.Get("/v1/items/1")
 	return decision.Verdicts()[0].Outcome.Remaining
 }

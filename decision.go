@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/charge"
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/policy"
@@ -26,16 +27,18 @@ const (
 	CostAboveBurst
 	// UnknownEndpoint: no template matches the path. Denied before identity.
 	UnknownEndpoint
-	// UnknownMethod: the path is known, the method is not. Denied before
-	// identity.
+	// UnknownMethod: the path is known, the method is not; or it is TRACE, and
+	// no template says so. Denied before identity.
 	UnknownMethod
-	// InvalidTarget: the request target has no safe reading; see
-	// Decision.Endpoint.Fault. Denied before identity.
+	// InvalidTarget: the request target has no safe reading, or the method is
+	// CONNECT or no method at all; see Decision.Endpoint.Fault. Denied before
+	// identity.
 	InvalidTarget
 	// StoreFailed: the buckets could not answer. Denied, unless every rule
 	// that applies says on_store_loss open.
 	StoreFailed
-	// NoPolicies: no rules have ever been loaded. Denied.
+	// NoPolicies: no rules have ever been loaded, or there is none and that is a
+	// reason to deny (policy.CacheOptions.OnEmpty). Denied.
 	NoPolicies
 	// InvalidCost: Request.Cost is below zero. Denied before identity; the
 	// door needs mending.
@@ -43,9 +46,23 @@ const (
 	// ReservationsFull: Reserve found no place in the table of outstanding
 	// reservations. Denied, and nothing was taken.
 	ReservationsFull
+	// TooManyCredentials: the request presents more different credentials than
+	// are looked at, identity.MaxCredentials. Denied: the API behind might
+	// honour one that was not.
+	TooManyCredentials
+	// BadCredential: a credential of the request is made up, expired, revoked or
+	// not for this endpoint (Decision.Principal.Rejected). Denied, under
+	// Options.RefuseBadCredentials; it was charged as if it were ignored.
+	BadCredential
+	// CredentialUnverified: a credential could not be verified at present.
+	// Denied, under Options.RefuseBadCredentials; charged like the others.
+	CredentialUnverified
 	// Abandoned: the caller left while its request waited for its turn.
 	// Denied; see Limiter.Wait.
 	Abandoned
+	// RulesStale: the rules were not confirmed for longer than
+	// policy.CacheOptions.MaxStale, and OnStale is policy.Deny. Denied.
+	RulesStale
 )
 
 var reasonNames = [...]string{
@@ -62,6 +79,12 @@ var reasonNames = [...]string{
 	InvalidCost:      "invalid_cost",
 	ReservationsFull: "reservations_full",
 	Abandoned:        "abandoned",
+	RulesStale:       "rules_stale",
+
+	TooManyCredentials: "too_many_credentials",
+
+	BadCredential:        "bad_credential",
+	CredentialUnverified: "credential_unverified",
 }
 
 // Reasons is how many reasons there are; they count from 0.
@@ -80,8 +103,14 @@ type Verdict struct {
 	Rule  policy.RuleID
 	Level policy.Level
 
-	// Unparsable is the rule's second verdict on a request whose identifier
-	// could not be read: about the bucket that all such requests share.
+	// Principal is whose bucket it is: 0 for Decision.Principal, n for
+	// Decision.Others[n-1]. One that several share is the first one's; see Of.
+	Principal uint8
+
+	// Unparsable is the rule's second verdict on a request of which nobody knows
+	// whose it is: its identifier could not be read, or its token was not
+	// verified (identity.TokenFlood). It is about the bucket that all such
+	// requests share.
 	Unparsable bool
 
 	// Earlier is one of the rule's further verdicts: on a caller whose project has
@@ -93,8 +122,17 @@ type Verdict struct {
 	// for a share of its subjects is in shadow for the others.
 	Shadow bool
 
+	shared uint16 // others that share the bucket: bit n for Others[n-1]
+
 	// Outcome is the state of the rule's bucket after the decision.
 	Outcome bucket.Outcome
+}
+
+// Of reports whether the bucket counts for a principal: 0 is
+// Decision.Principal, n Decision.Others[n-1]. For every principal there are the
+// verdicts that a request with its credential alone would have.
+func (v *Verdict) Of(principal int) bool {
+	return int(v.Principal) == principal || principal > 0 && v.shared>>principal&1 == 1
 }
 
 // inlineVerdicts is how many rules a Decision holds without an allocation.
@@ -115,6 +153,10 @@ type Decision struct {
 	// Principal is whose budget was meant; zero when the request was refused
 	// before identity.
 	Principal identity.Principal
+
+	// Others are the principals of the request's other valid credentials, which
+	// are charged as well; see identity.AllCredentials.
+	Others []identity.Principal
 
 	// Region is the region of the client that rules with subject region
 	// counted; empty if it is unknown, or if no such rule applies.
@@ -170,19 +212,26 @@ func (d *Decision) Binding() (Verdict, bool) {
 func (d *Decision) Policies() *policy.Set { return d.set }
 
 // settle records what the buckets said.
-func (d *Decision) settle(t *trip, allowed bool) {
-	d.set, d.Cost = t.set, t.cost
-	d.Allowed, d.Reason = allowed, WithinLimits
-	d.count = len(t.applied)
+func (d *Decision) settle(p *charge.Plan, allowed bool) {
+	d.Cost, d.Allowed, d.Reason = p.Cost, allowed, WithinLimits
+	d.count = len(p.Takes)
 	verdicts := d.inline[:min(d.count, inlineVerdicts)]
 	if d.count > inlineVerdicts {
 		d.more = make([]Verdict, d.count)
 		verdicts = d.more
 	}
-	for i, a := range t.applied {
-		verdicts[i] = Verdict{Rule: a.Rule, Level: a.Level, Unparsable: i >= t.named && i < t.doubted, Earlier: i >= t.doubted, Shadow: t.takes[i].Shadow, Outcome: t.outs[i]}
+	for i := range p.Charges {
+		c := &p.Charges[i]
+		v := &verdicts[c.Place]
+		if c.Joined {
+			v.shared |= 1 << c.Principal
+			continue
+		}
+		v.Rule, v.Level, v.Principal = c.Rule, c.Level, c.Principal
+		v.Unparsable, v.Earlier = c.Kind == charge.Unreadable, c.Kind.Guards()
+		v.Shadow, v.Outcome = p.Takes[c.Place].Shadow, p.Outs[c.Place]
 	}
-	if allowed && t.shaped {
+	if allowed && p.Waits {
 		d.Wait = longestWait(verdicts)
 	}
 	d.bind(verdicts)

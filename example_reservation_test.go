@@ -17,6 +17,7 @@ import (
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/httplimit"
 	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/inspect"
 	"github.com/headgate-io/headgate/policy"
 )
 
@@ -117,19 +118,19 @@ func Example_costsInAHeader() {
 	// 200 true 3
 }
 
-func ExampleLimiter_Grant() {
+func Example_grant() {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	limiter := newModelLimiter(func() time.Time { return now })
 	ctx := context.Background()
 	// begin: grant
-	query := headgate.BucketQuery{Endpoint: "POST /v1/chat", Address: netip.MustParseAddr("192.0.2.7")}
-	write := func(b headgate.BucketState) error {
+	query := inspect.Query{Endpoint: "POST /v1/chat", Address: netip.MustParseAddr("192.0.2.7")}
+	write := func(b inspect.Bucket) error {
 		fmt.Println("audit:", b.Rule, "of", b.Whose) // an error would keep the bucket as it is
 		return nil
 	}
-	state, _, err := limiter.Grant(ctx, query, 5000, now.Add(time.Hour), write)
+	state, _, err := inspect.Grant(ctx, limiter, query, 5000, now.Add(time.Hour), write)
 	fmt.Println(state.Remaining, err)
-	state, err = limiter.Reset(ctx, query, write)
+	state, err = inspect.Reset(ctx, limiter, query, write)
 	fmt.Println(state.Remaining, err)
 	// end: grant
 	// Output:

@@ -19,6 +19,7 @@ import (
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/httplimit"
 	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/inspect"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/policy/file"
 	policysql "github.com/headgate-io/headgate/policy/sql"
@@ -104,13 +105,13 @@ func ExampleLimiter_Check() {
 	// false over_limit 30m0s
 }
 
-func ExampleLimiter_Explain() {
+func Example_explain() {
 	limiter, err := newLimiter()
 	if err != nil {
 		log.Fatal(err)
 	}
 	// begin: explain
-	x := limiter.Explain(context.Background(), headgate.Request{
+	x := inspect.Explain(context.Background(), limiter, headgate.Request{
 		Method: "GET", Target: "//v1/./reports/7", Peer: netip.MustParseAddr("192.0.2.7"),
 	})
 	fmt.Println(x.Canonical, "is", x.Endpoint)

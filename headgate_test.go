@@ -2,7 +2,6 @@ package headgate_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -13,72 +12,10 @@ import (
 
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/bucket"
-	"github.com/headgate-io/headgate/bucket/memory"
 	"github.com/headgate-io/headgate/endpoint"
-	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/internal/trial"
 	"github.com/headgate-io/headgate/policy"
 )
-
-// bench is a Limiter with everything around it in the test's hands.
-type bench struct {
-	*headgate.Limiter
-	table   *endpoint.Table
-	buckets *memory.Store
-	now     time.Time
-}
-
-var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-
-// newBench compiles rules for templates; change adjusts the options.
-func newBench(t testing.TB, templates []string, rules []policy.Rule, change ...func(*headgate.Options)) *bench {
-	t.Helper()
-	b := &bench{table: compileTable(t, templates), now: epoch}
-	set, problems := policy.Compile(policy.Document{Rules: rules}, policy.CompileOptions{Endpoints: b.table, Now: epoch})
-	if err := problems.Err(); err != nil {
-		t.Fatal(err)
-	}
-	var err error
-	if b.buckets, err = memory.New(memory.Options{MaxBuckets: 1 << 12}); err != nil {
-		t.Fatal(err)
-	}
-	who, err := identity.New(identity.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := headgate.Options{
-		Endpoints: b.table, Policies: headgate.Fixed(set), Buckets: b.buckets, Identities: who,
-		Now: func() time.Time { return b.now },
-	}
-	for _, c := range change {
-		c(&o)
-	}
-	if b.Limiter, err = headgate.New(o); err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
-
-func compileTable(t testing.TB, templates []string) *endpoint.Table {
-	t.Helper()
-	parsed := make([]endpoint.Template, len(templates))
-	for i, text := range templates {
-		var err error
-		if parsed[i], err = endpoint.ParseTemplate(text); err != nil {
-			t.Fatal(err)
-		}
-	}
-	table, err := endpoint.Compile(parsed, endpoint.Profile{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return table
-}
-
-var client = netip.MustParseAddr("192.0.2.7")
-
-func (b *bench) get(target string) headgate.Decision {
-	return b.Check(context.Background(), headgate.Request{Method: "GET", Target: target, Peer: client})
-}
 
 func TestCheckAnswersEachKindOfRequest(t *testing.T) {
 	templates := []string{"GET /v1/items/{id}", "POST /v1/items"}
@@ -106,8 +43,8 @@ func TestCheckAnswersEachKindOfRequest(t *testing.T) {
 			if c.options == nil {
 				c.options = func(*headgate.Options) {}
 			}
-			b := newBench(t, templates, rules, c.options)
-			d := b.Check(context.Background(), headgate.Request{Method: c.method, Target: c.target, Peer: client})
+			b := trial.New(t, templates, rules, c.options)
+			d := b.Check(context.Background(), headgate.Request{Method: c.method, Target: c.target, Peer: trial.Client})
 			if d.Allowed != c.allowed || d.Reason != c.reason {
 				t.Errorf("Check(%s %s) = %v, %v, want %v, %v", c.method, c.target, d.Allowed, d.Reason, c.allowed, c.reason)
 			}
@@ -118,14 +55,14 @@ func TestCheckAnswersEachKindOfRequest(t *testing.T) {
 // What is refused early must cost an attacker's target nothing: no identity
 // work and no bucket.
 func TestCheckRefusesBeforeIdentity(t *testing.T) {
-	b := newBench(t, []string{"GET /v1/items/{id}"}, []policy.Rule{{Endpoint: policy.Default, Limit: 1}})
+	b := trial.New(t, []string{"GET /v1/items/{id}"}, []policy.Rule{{Endpoint: policy.Default, Limit: 1}})
 	for i := range 1000 {
-		d := b.get(fmt.Sprintf("/%d/%d", i, rand.Uint64()))
+		d := b.Get(fmt.Sprintf("/%d/%d", i, rand.Uint64()))
 		if d.Principal.Client.IsValid() {
 			t.Fatalf("identity was resolved for a refused request: %v", d.Principal)
 		}
 	}
-	if s := b.buckets.Stats(epoch.UnixNano()); s.Created != 0 {
+	if s := b.Buckets.Stats(trial.Epoch.UnixNano()); s.Created != 0 {
 		t.Errorf("1000 unknown paths created %d buckets, want 0", s.Created)
 	}
 }
@@ -133,7 +70,7 @@ func TestCheckRefusesBeforeIdentity(t *testing.T) {
 var customerSpellings = []string{
 	"/v1/customers/%d", "//v1/customers/%d", "/v1/./customers/%d", "/v1/%%63ustomers/%d",
 	"/v1/customers/%d/", "/v1/customers/%d?x=1", "/v1/x/../customers/%d", "/%%76%%31/customers/%d//",
-	"/v1/customers/%d;a=b", "/v1/%%2e/customers/%d?/v1/other",
+	"/v1/customers/%d?a=b;c", "/v1/%%2e/customers/%d?/v1/other",
 }
 
 // TestA3AnyMixtureOfSpellingsIsOneBudget is the paper's canonicalisation
@@ -142,12 +79,12 @@ var customerSpellings = []string{
 func TestA3AnyMixtureOfSpellingsIsOneBudget(t *testing.T) {
 	for _, seed := range []uint64{1, 2, 3, 4, 5} {
 		random := rand.New(rand.NewPCG(seed, 3))
-		b := newBench(t, stripeTemplates(t), []policy.Rule{{Endpoint: "GET /v1/customers/{customer}", Limit: 5, Burst: 8}})
+		b := trial.New(t, trial.StripeTemplates(t), []policy.Rule{{Endpoint: "GET /v1/customers/{customer}", Limit: 5, Burst: 8}})
 		admitted, sent := 0, 0
-		for b.now.Sub(epoch) < 10*time.Second {
-			b.now = b.now.Add(time.Duration(random.Int64N(int64(20 * time.Millisecond))))
+		for b.Now.Sub(trial.Epoch) < 10*time.Second {
+			b.Now = b.Now.Add(time.Duration(random.Int64N(int64(20 * time.Millisecond))))
 			target := fmt.Sprintf(customerSpellings[random.IntN(len(customerSpellings))], random.IntN(1e6))
-			d := b.get(target)
+			d := b.Get(target)
 			sent++
 			if d.Allowed {
 				admitted++
@@ -156,32 +93,32 @@ func TestA3AnyMixtureOfSpellingsIsOneBudget(t *testing.T) {
 			}
 			// Far more are sent than allowed, so the bound is met exactly but
 			// for the token that is still growing.
-			bound := 8 + int(5*b.now.Sub(epoch).Seconds())
+			bound := 8 + int(5*b.Now.Sub(trial.Epoch).Seconds())
 			if admitted > bound {
-				t.Fatalf("seed %d: admitted %d of %d within %v, want at most %d", seed, admitted, sent, b.now.Sub(epoch), bound)
+				t.Fatalf("seed %d: admitted %d of %d within %v, want at most %d", seed, admitted, sent, b.Now.Sub(trial.Epoch), bound)
 			}
 			if sent > 1000 && admitted < bound-1 {
-				t.Fatalf("seed %d: admitted %d of %d within %v, want at least %d", seed, admitted, sent, b.now.Sub(epoch), bound-1)
+				t.Fatalf("seed %d: admitted %d of %d within %v, want at least %d", seed, admitted, sent, b.Now.Sub(trial.Epoch), bound-1)
 			}
 		}
 	}
 }
 
 func TestCheckTakesFromAllBucketsOrNone(t *testing.T) {
-	b := newBench(t, []string{"GET /a", "GET /b"}, []policy.Rule{
+	b := trial.New(t, []string{"GET /a", "GET /b"}, []policy.Rule{
 		{Endpoint: "GET /a", Limit: 1, Burst: 2},
 		{Endpoint: "GET /b", Limit: 1, Burst: 100},
 		{Endpoint: policy.All, Limit: 1, Burst: 10, Subject: policy.SubjectIP},
 	})
 	for i, want := range []bool{true, true, false, false, false} {
-		if d := b.get("/a"); d.Allowed != want {
+		if d := b.Get("/a"); d.Allowed != want {
 			t.Fatalf("request %d to /a allowed = %v, want %v", i, d.Allowed, want)
 		}
 	}
 	// The three denials took nothing from the guard: it has 10 − 2 left.
 	admitted := 0
 	for range 20 {
-		if b.get("/b").Allowed {
+		if b.Get("/b").Allowed {
 			admitted++
 		}
 	}
@@ -191,7 +128,7 @@ func TestCheckTakesFromAllBucketsOrNone(t *testing.T) {
 }
 
 func TestDecisionNamesTheBindingRule(t *testing.T) {
-	b := newBench(t, []string{"GET /a"}, []policy.Rule{
+	b := trial.New(t, []string{"GET /a"}, []policy.Rule{
 		{Endpoint: "GET /a", Limit: 1, Burst: 3, Name: "fast"},
 		{Endpoint: "GET /a", Limit: 1, Per: time.Minute, Burst: 3, Subject: policy.SubjectIP, Name: "slow"},
 		{Endpoint: policy.All, Limit: 100, Subject: policy.SubjectEndpoint, Name: "wide"},
@@ -203,13 +140,13 @@ func TestDecisionNamesTheBindingRule(t *testing.T) {
 		}
 		return d.Policies().Rule(v.Rule).Title()
 	}
-	first := b.get("/a")
+	first := b.Get("/a")
 	if got := name(&first); got != "slow" {
 		t.Errorf("binding rule of the first = %q, want %q: equal remaining, and it takes longer to fill", got, "slow")
 	}
-	b.get("/a")
-	b.get("/a")
-	denied := b.get("/a")
+	b.Get("/a")
+	b.Get("/a")
+	denied := b.Get("/a")
 	if got := name(&denied); got != "slow" || denied.RetryAfter != time.Minute {
 		t.Errorf("denied by %q for %v, want %q for %v: the largest wait", got, denied.RetryAfter, "slow", time.Minute)
 	}
@@ -221,28 +158,28 @@ func TestDecisionNamesTheBindingRule(t *testing.T) {
 // Retry-After is exact: a nanosecond before it the request fails, at it the
 // request succeeds.
 func TestRetryAfterIsExact(t *testing.T) {
-	b := newBench(t, []string{"GET /a"}, []policy.Rule{{Endpoint: "GET /a", Limit: 7, Per: 3 * time.Second, Burst: 2}})
-	b.get("/a")
-	b.get("/a")
-	wait := b.get("/a").RetryAfter
-	b.now = b.now.Add(wait - 1)
-	if b.get("/a").Allowed {
+	b := trial.New(t, []string{"GET /a"}, []policy.Rule{{Endpoint: "GET /a", Limit: 7, Per: 3 * time.Second, Burst: 2}})
+	b.Get("/a")
+	b.Get("/a")
+	wait := b.Get("/a").RetryAfter
+	b.Now = b.Now.Add(wait - 1)
+	if b.Get("/a").Allowed {
 		t.Errorf("allowed a nanosecond before the wait of %v", wait)
 	}
-	b.now = b.now.Add(1)
-	if !b.get("/a").Allowed {
+	b.Now = b.Now.Add(1)
+	if !b.Get("/a").Allowed {
 		t.Errorf("denied after the wait of %v", wait)
 	}
 }
 
 func TestShadowCountsAndNeverDenies(t *testing.T) {
-	b := newBench(t, []string{"GET /a"}, []policy.Rule{
+	b := trial.New(t, []string{"GET /a"}, []policy.Rule{
 		{Endpoint: "GET /a", Limit: 1, Burst: 5},
 		{Endpoint: "GET /a", Limit: 1, Burst: 2, Subject: policy.SubjectIP, Mode: policy.Shadow},
 	})
 	var allowed, wouldDeny int
 	for range 10 {
-		d := b.get("/a")
+		d := b.Get("/a")
 		if d.Allowed {
 			allowed++
 		}
@@ -263,14 +200,14 @@ func TestShadowCountsAndNeverDenies(t *testing.T) {
 }
 
 func TestCostsAreTaken(t *testing.T) {
-	b := newBench(t, []string{"GET /cheap", "POST /dear"}, []policy.Rule{{Endpoint: policy.All, Limit: 1, Burst: 10}},
+	b := trial.New(t, []string{"GET /cheap", "POST /dear"}, []policy.Rule{{Endpoint: policy.All, Limit: 1, Burst: 10}},
 		func(o *headgate.Options) {
 			dear, _ := endpoint.ParseTemplate("POST /dear")
 			id, _ := o.Endpoints.Lookup(dear)
 			o.Costs = map[endpoint.ID]int64{id: 4}
 		})
 	post := func() headgate.Decision {
-		return b.Check(context.Background(), headgate.Request{Method: "POST", Target: "/dear", Peer: client})
+		return b.Check(context.Background(), headgate.Request{Method: "POST", Target: "/dear", Peer: trial.Client})
 	}
 	for i, want := range []bool{true, true, false} {
 		if d := post(); d.Allowed != want || d.Cost != 4 {
@@ -280,15 +217,15 @@ func TestCostsAreTaken(t *testing.T) {
 	if d := post(); d.RetryAfter != 2*time.Second {
 		t.Errorf("wait = %v, want 2s: 2 of 4 tokens are left", d.RetryAfter)
 	}
-	if d := b.get("/cheap"); !d.Allowed || d.Cost != 1 {
+	if d := b.Get("/cheap"); !d.Allowed || d.Cost != 1 {
 		t.Errorf("GET = %v at cost %d, want allowed at cost 1", d.Allowed, d.Cost)
 	}
 }
 
 func TestCostAboveBurstIsNoWait(t *testing.T) {
-	b := newBench(t, []string{"GET /a"}, []policy.Rule{{Endpoint: "GET /a", Limit: 1, Burst: 3}},
+	b := trial.New(t, []string{"GET /a"}, []policy.Rule{{Endpoint: "GET /a", Limit: 1, Burst: 3}},
 		func(o *headgate.Options) { o.Costs = map[endpoint.ID]int64{1: 4} })
-	if d := b.get("/a"); d.Allowed || d.Reason != headgate.CostAboveBurst || d.RetryAfter != 0 {
+	if d := b.Get("/a"); d.Allowed || d.Reason != headgate.CostAboveBurst || d.RetryAfter != 0 {
 		t.Errorf("Check = %v, %v, wait %v, want denied, cost_above_burst, no wait", d.Allowed, d.Reason, d.RetryAfter)
 	}
 }
@@ -300,23 +237,23 @@ func TestSubjectsShareBuckets(t *testing.T) {
 		first, then  headgate.Request
 		shareABucket bool
 	}{
-		"two addresses, per ip":                {rule: policy.Rule{Subject: policy.SubjectIP}, first: headgate.Request{Peer: client}, then: headgate.Request{Peer: other}},
-		"two addresses, per endpoint":          {rule: policy.Rule{Subject: policy.SubjectEndpoint}, first: headgate.Request{Peer: client}, then: headgate.Request{Peer: other}, shareABucket: true},
-		"two addresses, per project":           {rule: policy.Rule{Subject: policy.SubjectProject}, first: headgate.Request{Peer: client}, then: headgate.Request{Peer: other}},
-		"two addresses of the unknown region":  {rule: policy.Rule{Subject: policy.SubjectRegion}, first: headgate.Request{Peer: client}, then: headgate.Request{Peer: other}, shareABucket: true},
-		"one identifier from two addresses":    {rule: policy.Rule{Subject: policy.SubjectIdentifier}, first: headgate.Request{Peer: client, Identifier: "ann"}, then: headgate.Request{Peer: other, Identifier: "ann"}, shareABucket: true},
-		"two identifiers from one address":     {rule: policy.Rule{Subject: policy.SubjectIdentifier}, first: headgate.Request{Peer: client, Identifier: "ann"}, then: headgate.Request{Peer: client, Identifier: "bob"}},
-		"no identifier falls to the address":   {rule: policy.Rule{Subject: policy.SubjectIdentifier}, first: headgate.Request{Peer: client}, then: headgate.Request{Peer: client}, shareABucket: true},
-		"no identifier, another address":       {rule: policy.Rule{Subject: policy.SubjectIdentifier}, first: headgate.Request{Peer: client}, then: headgate.Request{Peer: other}},
+		"two addresses, per ip":                {rule: policy.Rule{Subject: policy.SubjectIP}, first: headgate.Request{Peer: trial.Client}, then: headgate.Request{Peer: other}},
+		"two addresses, per endpoint":          {rule: policy.Rule{Subject: policy.SubjectEndpoint}, first: headgate.Request{Peer: trial.Client}, then: headgate.Request{Peer: other}, shareABucket: true},
+		"two addresses, per project":           {rule: policy.Rule{Subject: policy.SubjectProject}, first: headgate.Request{Peer: trial.Client}, then: headgate.Request{Peer: other}},
+		"two addresses of the unknown region":  {rule: policy.Rule{Subject: policy.SubjectRegion}, first: headgate.Request{Peer: trial.Client}, then: headgate.Request{Peer: other}, shareABucket: true},
+		"one identifier from two addresses":    {rule: policy.Rule{Subject: policy.SubjectIdentifier}, first: headgate.Request{Peer: trial.Client, Identifier: "ann"}, then: headgate.Request{Peer: other, Identifier: "ann"}, shareABucket: true},
+		"two identifiers from one address":     {rule: policy.Rule{Subject: policy.SubjectIdentifier}, first: headgate.Request{Peer: trial.Client, Identifier: "ann"}, then: headgate.Request{Peer: trial.Client, Identifier: "bob"}},
+		"no identifier falls to the address":   {rule: policy.Rule{Subject: policy.SubjectIdentifier}, first: headgate.Request{Peer: trial.Client}, then: headgate.Request{Peer: trial.Client}, shareABucket: true},
+		"no identifier, another address":       {rule: policy.Rule{Subject: policy.SubjectIdentifier}, first: headgate.Request{Peer: trial.Client}, then: headgate.Request{Peer: other}},
 		"neighbours in one IPv6 /64":           {first: headgate.Request{Peer: netip.MustParseAddr("2001:db8::1")}, then: headgate.Request{Peer: netip.MustParseAddr("2001:db8::2")}, shareABucket: true},
 		"neighbouring IPv6 /64":                {first: headgate.Request{Peer: netip.MustParseAddr("2001:db8::1")}, then: headgate.Request{Peer: netip.MustParseAddr("2001:db8:0:1::1")}},
-		"IPv4 and its mapped form":             {first: headgate.Request{Peer: client}, then: headgate.Request{Peer: netip.MustParseAddr("::ffff:192.0.2.7")}, shareABucket: true},
+		"IPv4 and its mapped form":             {first: headgate.Request{Peer: trial.Client}, then: headgate.Request{Peer: netip.MustParseAddr("::ffff:192.0.2.7")}, shareABucket: true},
 		"no peer at all, twice":                {shareABucket: true},
-		"principal and address, two addresses": {rule: policy.Rule{Subject: policy.SubjectPrincipalIP}, first: headgate.Request{Peer: client}, then: headgate.Request{Peer: other}},
+		"principal and address, two addresses": {rule: policy.Rule{Subject: policy.SubjectPrincipalIP}, first: headgate.Request{Peer: trial.Client}, then: headgate.Request{Peer: other}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.rule.Endpoint, c.rule.Limit = "GET /a", 1
-			b := newBench(t, []string{"GET /a"}, []policy.Rule{c.rule})
+			b := trial.New(t, []string{"GET /a"}, []policy.Rule{c.rule})
 			c.first.Method, c.first.Target = "GET", "/a"
 			c.then.Method, c.then.Target = "GET", "/a"
 			if d := b.Check(context.Background(), c.first); !d.Allowed {
@@ -332,15 +269,15 @@ func TestSubjectsShareBuckets(t *testing.T) {
 // failing is a store that has gone away.
 type failing struct{}
 
-var errGone = errors.New("gone")
-
 func (failing) TryConsume(context.Context, int64, []bucket.Take, []bucket.Outcome) (bool, error) {
-	return true, errGone
+	return true, trial.ErrGone
 }
 
 func (failing) Peek(context.Context, int64, []bucket.Take, []bucket.Outcome) (bool, error) {
-	return true, errGone
+	return true, trial.ErrGone
 }
+
+func (failing) Correct(context.Context, int64, []bucket.Change, []int64) error { return trial.ErrGone }
 
 func TestStoreLossFollowsTheRules(t *testing.T) {
 	gone := func(o *headgate.Options) { o.Buckets = failing{} }
@@ -354,7 +291,7 @@ func TestStoreLossFollowsTheRules(t *testing.T) {
 		"a closed shadow cannot": {[]policy.Rule{{Endpoint: "GET /a", Limit: 1, Mode: policy.Shadow}}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := newBenchValue(t, c.rules, gone).get("/a")
+			d := newBenchValue(t, c.rules, gone).Get("/a")
 			if d.Allowed != c.allowed || d.Reason != headgate.StoreFailed || d.Lost != c.allowed {
 				t.Errorf("Check = %v, %v, lost %v, want %v, store_failed, %v", d.Allowed, d.Reason, d.Lost, c.allowed, c.allowed)
 			}
@@ -362,21 +299,21 @@ func TestStoreLossFollowsTheRules(t *testing.T) {
 	}
 }
 
-func newBenchValue(t *testing.T, rules []policy.Rule, change func(*headgate.Options)) *bench {
+func newBenchValue(t *testing.T, rules []policy.Rule, change func(*headgate.Options)) *trial.Bench {
 	t.Helper()
-	return newBench(t, []string{"GET /a"}, rules, change)
+	return trial.New(t, []string{"GET /a"}, rules, change)
 }
 
 func TestNoRulesAndNoPolicies(t *testing.T) {
 	none := func(o *headgate.Options) { o.Policies = headgate.Fixed(nil) }
 	deny := func(o *headgate.Options) { o.DenyWithoutRule = true }
-	if d := newBenchValue(t, nil, none).get("/a"); d.Allowed || d.Reason != headgate.NoPolicies {
+	if d := newBenchValue(t, nil, none).Get("/a"); d.Allowed || d.Reason != headgate.NoPolicies {
 		t.Errorf("without any rules loaded: %v, %v, want denied, no_policies", d.Allowed, d.Reason)
 	}
-	if d := newBenchValue(t, nil, func(*headgate.Options) {}).get("/a"); !d.Allowed || d.Reason != headgate.NoRule {
+	if d := newBenchValue(t, nil, func(*headgate.Options) {}).Get("/a"); !d.Allowed || d.Reason != headgate.NoRule {
 		t.Errorf("with no rule for it: %v, %v, want allowed, no_rule", d.Allowed, d.Reason)
 	}
-	if d := newBenchValue(t, nil, deny).get("/a"); d.Allowed || d.Reason != headgate.NoRule {
+	if d := newBenchValue(t, nil, deny).Get("/a"); d.Allowed || d.Reason != headgate.NoRule {
 		t.Errorf("with no rule for it, under DenyWithoutRule: %v, %v, want denied, no_rule", d.Allowed, d.Reason)
 	}
 }
@@ -386,7 +323,7 @@ func TestNewNamesEveryFault(t *testing.T) {
 	if err == nil {
 		t.Fatal("New of nothing succeeds, want an error")
 	}
-	for _, want := range []string{"Endpoints is nil", "Policies is nil", "Buckets is nil", "Identities is nil", "Unknown is 9", "Costs[1] is -1", "MaxReservations is -3", "MaxAllowances is 1073741824"} {
+	for _, want := range []string{"Endpoints is nil", "Rules and Policies are both empty", "Unknown is 9", "Costs[1] is -1", "MaxReservations is -3", "MaxAllowances is 1073741824"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("error %q does not name %q", err, want)
 		}
@@ -394,15 +331,15 @@ func TestNewNamesEveryFault(t *testing.T) {
 }
 
 func TestExplainTellsTheDenyingRuleAndTheExactWait(t *testing.T) {
-	b := newBench(t, stripeTemplates(t), []policy.Rule{
+	b := trial.New(t, trial.StripeTemplates(t), []policy.Rule{
 		{Endpoint: "GET /v1/customers/{customer}", Limit: 5, Burst: 2},
 		{Endpoint: policy.Default, Limit: 100},
 	})
-	b.get("/v1/customers/1")
-	b.get("/v1/customers/2")
-	b.now = b.now.Add(50 * time.Millisecond)
+	b.Get("/v1/customers/1")
+	b.Get("/v1/customers/2")
+	b.Now = b.Now.Add(50 * time.Millisecond)
 
-	request := headgate.Request{Method: "GET", Target: "//v1/./customers/3?x=1", Peer: client, Header: http.Header{}}
+	request := headgate.Request{Method: "GET", Target: "//v1/./customers/3?x=1", Peer: trial.Client, Header: http.Header{}}
 	x := b.Explain(context.Background(), request)
 	if x.Canonical != "/v1/customers/3" || x.Endpoint != "GET /v1/customers/{customer}" {
 		t.Errorf("canonical %q, endpoint %q", x.Canonical, x.Endpoint)
@@ -413,7 +350,7 @@ func TestExplainTellsTheDenyingRuleAndTheExactWait(t *testing.T) {
 	if len(x.Buckets) != 1 || !x.Buckets[0].Denies || x.Buckets[0].Remaining != 0 || x.Buckets[0].RetryAfter != 150*time.Millisecond {
 		t.Errorf("buckets = %+v, want the one that denies for 150ms", x.Buckets)
 	}
-	if x.Identity == nil || x.Identity.Kind != "address" || x.Identity.Client != client.String() || x.Identity.Found == "" {
+	if x.Identity == nil || x.Identity.Kind != "address" || x.Identity.Client != trial.Client.String() || x.Identity.Found == "" {
 		t.Errorf("identity = %+v, want the address and how it was found", x.Identity)
 	}
 	applied := 0
@@ -429,14 +366,14 @@ func TestExplainTellsTheDenyingRuleAndTheExactWait(t *testing.T) {
 		t.Errorf("%d rules apply, want 1", applied)
 	}
 	// Explaining took nothing: the wait is still what it was.
-	if d := b.get("/v1/customers/4"); d.RetryAfter != 150*time.Millisecond {
+	if d := b.Get("/v1/customers/4"); d.RetryAfter != 150*time.Millisecond {
 		t.Errorf("wait after Explain = %v, want 150ms", d.RetryAfter)
 	}
 }
 
 func TestExplainOfARefusedTargetSaysWhy(t *testing.T) {
-	b := newBench(t, []string{"GET /a"}, nil)
-	x := b.Explain(context.Background(), headgate.Request{Method: "GET", Target: "/a%00", Peer: client})
+	b := trial.New(t, []string{"GET /a"}, nil)
+	x := b.Explain(context.Background(), headgate.Request{Method: "GET", Target: "/a%00", Peer: trial.Client})
 	if x.Fault == "" || x.Identity != nil || x.Verdict.Reason != "invalid_target" {
 		t.Errorf("Explain = %+v, want the fault alone", x)
 	}
@@ -449,7 +386,7 @@ func TestDecisionHoldsEveryVerdict(t *testing.T) {
 		rules = append(rules, policy.Rule{Endpoint: "GET /a", Limit: 10, Subject: s, Mode: policy.Shadow}, policy.Rule{Endpoint: policy.Default, Limit: 10, Subject: s},
 			policy.Rule{Endpoint: policy.All, Limit: 10, Subject: s})
 	}
-	d := newBenchValue(t, rules, func(*headgate.Options) {}).get("/a")
+	d := newBenchValue(t, rules, func(*headgate.Options) {}).Get("/a")
 	if !d.Allowed || len(d.Verdicts()) != len(rules) {
 		t.Fatalf("allowed = %v with %d verdicts, want true with %d", d.Allowed, len(d.Verdicts()), len(rules))
 	}

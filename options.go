@@ -1,18 +1,20 @@
 package headgate
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/netip"
 	"time"
 
 	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/bucket/memory"
+	"github.com/headgate-io/headgate/charge"
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/internal/steady"
 	"github.com/headgate-io/headgate/key"
 	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/reservation"
 )
 
 // Policies gives the rules in force. *policy.Cache keeps them fresh from a
@@ -30,7 +32,15 @@ type fixed struct{ set *policy.Set }
 
 func (f fixed) Set() *policy.Set { return f.set }
 
-// Clock is what Policies may be besides: the clock that their changes are dated
+// Aging is an optional interface of Policies: rules that cannot be relied on any more if nobody
+// confirms them. *policy.Cache is one.
+type Aging interface {
+	// InForce is Policies.Set, and says whether the rules can be relied on at now, by the clock of
+	// Policies. It is called once a request and must not block.
+	InForce(now int64) (*policy.Set, policy.Standing)
+}
+
+// Clock is an optional interface of Policies: the clock that their changes are dated
 // by. Buckets must be counted by the same one. If it were another and the wall
 // clock had been set back or forth in between, a new limit would act an hour
 // late, or a bucket drain at it for an hour too long.
@@ -40,17 +50,6 @@ type Clock interface {
 
 	// Wall is the wall clock's time at now, by which rules expire.
 	Wall(now int64) int64
-}
-
-// Buckets holds the state of every budget. bucket/memory implements it.
-type Buckets interface {
-	// TryConsume takes from all buckets or from none, and writes takes[i]'s
-	// outcome to outs[i]. now is in Unix nanoseconds. An error means that it
-	// could not find out; nothing was taken then.
-	TryConsume(ctx context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome) (bool, error)
-
-	// Peek answers what TryConsume would, and changes nothing.
-	Peek(ctx context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome) (bool, error)
 }
 
 // UnknownMode says what becomes of a request that no template matches.
@@ -63,13 +62,23 @@ const (
 	LimitUnknown
 )
 
-// Options configures a Limiter. Endpoints, Policies, Buckets and Identities
-// are required; every other zero value is a safe default.
+// Options configures a Limiter. Rules are required, or Endpoints and Policies;
+// every other zero value is a safe default.
 type Options struct {
-	Endpoints  *endpoint.Table
-	Policies   Policies
-	Buckets    Buckets
-	Identities *identity.Resolver
+	// Rules are the rules of a program that has no other source of them, a line
+	// each (policy.ParseRule). They are in the place of Policies.
+	Rules []string
+
+	// Endpoints are the endpoints that exist. With Rules it may be nil: then they
+	// are those that rules name, everything else is limited together by the rule
+	// for UNKNOWN, or the one for default, of which there must be one, and
+	// targets that two servers may read differently are refused
+	// (endpoint.Strictest; a slash at the end makes no difference).
+	Endpoints *endpoint.Table
+
+	Policies   Policies           // the rules, where they change while the program runs
+	Buckets    bucket.Store       // nil is a table in memory (bucket/memory)
+	Identities *identity.Resolver // nil tells callers apart by the address of their connection
 
 	// Names names the buckets of rules of scope strict, lease and sync, which processes
 	// share (bucket/scoped). Nil means that none are shared: such rules then count
@@ -94,13 +103,22 @@ type Options struct {
 	// is, may name one with its next request, by another token or because its key
 	// was given one, or shares the budget of its project with one who does. Callers
 	// who do are told apart from those by their Tier. What they spend is counted by
-	// the rules of larger tiers as well; see policy.Set.Climb. It is asked for every
+	// the rules of larger tiers as well; see policy.Set.LargerTiers. It is asked for every
 	// request. Nil means that none does.
 	NamedTiers func() bool
 
 	// DenyWithoutRule refuses requests that no rule applies to. The zero
 	// value lets them pass: lint has complained about the gap already.
 	DenyWithoutRule bool
+
+	// RefuseBadCredentials denies requests with a credential that is made up,
+	// expired, revoked or not for the endpoint (BadCredential), or that cannot be
+	// verified at present (CredentialUnverified), after they were charged to
+	// whoever they are known to come from. The zero value ignores the credential:
+	// the API may know it, or refuse it itself. Set it where this limiter knows
+	// every credential that the API takes: then nothing reaches the API whose
+	// holder is not known here.
+	RefuseBadCredentials bool
 
 	// MaxWaiters is how many requests may wait for their turn in Limiter.Wait
 	// at the same time; one more is denied at once. Each holds a goroutine and
@@ -163,10 +181,12 @@ func (o *Options) validate() error {
 			errs = append(errs, fmt.Errorf("%s is nil, want one", field))
 		}
 	}
-	missing("Endpoints", o.Endpoints == nil)
-	missing("Policies", o.Policies == nil)
-	missing("Buckets", o.Buckets == nil)
-	missing("Identities", o.Identities == nil)
+	missing("Endpoints", o.Endpoints == nil && len(o.Rules) == 0)
+	if len(o.Rules) > 0 && o.Policies != nil {
+		errs = append(errs, errors.New("Rules and Policies are both set, want one of them"))
+	} else if len(o.Rules) == 0 && o.Policies == nil {
+		errs = append(errs, errors.New("Rules and Policies are both empty, want one of them"))
+	}
 	if o.Unknown > LimitUnknown {
 		errs = append(errs, fmt.Errorf("Unknown is %d, want RejectUnknown or LimitUnknown", o.Unknown))
 	}
@@ -186,25 +206,98 @@ func (o *Options) validate() error {
 			errs = append(errs, fmt.Errorf("%s is %d, want 1 to %d, or 0 for the default", field, value, most))
 		}
 	}
-	bound("MaxReservations", o.MaxReservations, mostReservations)
-	bound("MaxAllowances", o.MaxAllowances, mostAllowances)
+	bound("MaxReservations", o.MaxReservations, reservation.MostOutstanding)
+	bound("MaxAllowances", o.MaxAllowances, charge.MostAllowances)
 	return errors.Join(errs...)
 }
 
-// Sharer is what Buckets may be besides: who knows how many replicas there are,
-// for Envelope. bucket/scoped implements it.
-type Sharer interface {
-	// Sharing says how buckets are shared at this moment.
-	Sharing() bucket.Sharing
+// complete makes what was left out of o.
+func (o *Options) complete() error {
+	var errs []error
+	if len(o.Rules) > 0 && o.Policies == nil {
+		errs = append(errs, o.readRules())
+	}
+	var err error
+	if o.Buckets == nil {
+		o.Buckets, err = memory.New(memory.Options{})
+		errs = append(errs, err)
+	}
+	if o.Identities == nil {
+		o.Identities, err = identity.New(identity.Options{})
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
-// Corrector is what Buckets must be besides, for Reserve, Settle, Reset and
-// Grant. bucket/memory implements it.
-type Corrector interface {
-	// Correct changes the debts of buckets outside of any request, and writes
-	// to moved[i] how many units of changes[i] it added, or took off when
-	// below zero. An error means that nothing was changed; but what is shared may
-	// have been, as an answer may get lost. What several processes share has to
-	// see to Change.Charged: a Limiter knows of its own reservations alone.
-	Correct(ctx context.Context, now int64, changes []bucket.Change, moved []int64) error
+// readRules makes Policies of Rules, and Endpoints if there are none.
+func (o *Options) readRules() error {
+	var errs []error
+	rules := make([]policy.Rule, 0, len(o.Rules)+1)
+	for i, text := range o.Rules {
+		r, err := policy.ParseRule(text)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("Rules[%d]: %w", i, err))
+			continue
+		}
+		rules = append(rules, r)
+	}
+	if len(errs) == 0 && o.Endpoints == nil {
+		var err error
+		if o.Endpoints, rules, err = endpointsOf(rules); err != nil {
+			errs = append(errs, fmt.Errorf("Rules: %w", err))
+		}
+		o.Unknown = LimitUnknown
+	}
+	if len(errs) > 0 {
+		return errors.Join(errs...)
+	}
+	document := policy.Document{Rules: rules, Source: "Rules"}
+	set, problems := policy.Compile(document, policy.CompileOptions{Endpoints: o.Endpoints, Costs: o.Costs})
+	if set == nil {
+		return problems.Err()
+	}
+	o.Policies = Fixed(set)
+	return nil
+}
+
+// endpointsOf is the table of what rules name, and the rules with those that are for everything else. Without them a
+// path that nobody thought of would have no limit.
+func endpointsOf(rules []policy.Rule) (*endpoint.Table, []policy.Rule, error) {
+	var templates []endpoint.Template
+	var errs []error
+	seen, unknown := map[string]bool{}, false
+	for _, r := range rules {
+		switch r.Endpoint {
+		case policy.Default, policy.All:
+			continue
+		case policy.UnknownEndpoint:
+			unknown = true
+			continue
+		}
+		template, err := endpoint.ParseTemplate(r.Endpoint)
+		if err != nil {
+			errs = append(errs, err)
+		} else if !seen[template.String()] { // several rules may be for one
+			seen[template.String()] = true
+			templates = append(templates, template)
+		}
+	}
+	if !unknown {
+		for _, r := range rules {
+			if r.Endpoint == policy.Default {
+				r.Endpoint, r.Name, unknown = policy.UnknownEndpoint, policy.Default, true
+				rules = append(rules, r)
+			}
+		}
+	}
+	if !unknown {
+		errs = append(errs, errors.New(`none is for everything else, want one more, such as "default 20/s"`))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, nil, err
+	}
+	profile := endpoint.Strictest()
+	profile.Refuse &^= endpoint.RefuseTrailingSlash
+	table, err := endpoint.Compile(templates, profile)
+	return table, rules, err
 }

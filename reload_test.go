@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/internal/trial"
 	"github.com/headgate-io/headgate/policy"
 )
 
@@ -44,7 +45,7 @@ func (s *slowSource) Load(context.Context) (policy.Document, string, error) {
 // made under one whole set of rules.
 func TestCheckGoesOnWhileRulesLoad(t *testing.T) {
 	source := &slowSource{entered: make(chan struct{}, 1), allowed: make(chan struct{}, 1)}
-	table := compileTable(t, []string{"GET /a"})
+	table := trial.Compile(t, []string{"GET /a"})
 	cache, err := policy.NewCache(policy.CacheOptions{Source: source, Compile: policy.CompileOptions{Endpoints: table}})
 	if err != nil {
 		t.Fatal(err)
@@ -54,7 +55,7 @@ func TestCheckGoesOnWhileRulesLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-source.entered
-	b := newBench(t, []string{"GET /a"}, []policy.Rule{{Endpoint: policy.Default, Limit: 1}}, func(o *headgate.Options) {
+	b := trial.New(t, []string{"GET /a"}, []policy.Rule{{Endpoint: policy.Default, Limit: 1}}, func(o *headgate.Options) {
 		o.Endpoints, o.Policies, o.Now = table, cache, time.Now
 	})
 	decide := func() (limit int64) {

@@ -2,7 +2,12 @@ package headgate
 
 import (
 	"crypto/x509"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/headgate-io/headgate/identity"
@@ -57,3 +62,36 @@ type Request struct {
 	// deadline and to the bursts of the rules, below 0 means not at all.
 	MaxWait time.Duration
 }
+
+// canonicalFields are header fields that are asked for by canonical names alone,
+// as identity does: http.Header makes every name canonical at every request.
+type canonicalFields http.Header
+
+func (f canonicalFields) Values(name string) []string { return f[name] }
+
+// direct makes the fields of h quick to read, if that is possible.
+func direct(h identity.Headers) identity.Headers {
+	if fields, ok := h.(http.Header); ok {
+		return canonicalFields(fields)
+	}
+	return h
+}
+
+// A Request holds credentials: in its header, in its query, and often in its
+// identifier. It prints without them, so that a log line about a request is no
+// leak.
+
+// String shows the method, the path and the peer.
+func (r Request) String() string {
+	path, _, query := strings.Cut(r.Target, "?")
+	if query {
+		path += "?[redacted]"
+	}
+	return fmt.Sprintf("{%s %s from %s}", r.Method, path, r.Peer)
+}
+
+// Format shows the method, the path and the peer, whatever the verb.
+func (r Request) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, r.String()) }
+
+// LogValue shows the method, the path and the peer.
+func (r Request) LogValue() slog.Value { return slog.StringValue(r.String()) }

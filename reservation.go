@@ -2,58 +2,18 @@ package headgate
 
 import (
 	"context"
-	"encoding/hex"
-	"errors"
 	"fmt"
 	"time"
 
-	"github.com/headgate-io/headgate/bucket"
-	"github.com/headgate-io/headgate/key"
-	"github.com/headgate-io/headgate/policy"
-	"github.com/headgate-io/headgate/rate"
+	"github.com/headgate-io/headgate/charge"
+	"github.com/headgate-io/headgate/reservation"
 )
-
-const (
-	defaultReservations = 1 << 16
-	mostReservations    = 1 << 24
-
-	// DefaultReservationTimeout stands for a timeout of 0.
-	DefaultReservationTimeout = time.Minute
-
-	// MaxReservationTimeout bounds how long a reservation holds its place.
-	MaxReservationTimeout = 24 * time.Hour
-)
-
-// ReservationID names a reservation: 128 random bits, in which nothing of the
-// client can be read. Whoever knows one can settle it, so it is as
-// confidential as the answer to the request. The zero ID names nothing.
-type ReservationID [16]byte
-
-// String returns 32 hexadecimal digits.
-func (id ReservationID) String() string { return hex.EncodeToString(id[:]) }
-
-// MarshalText writes what String returns.
-func (id ReservationID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
-
-// UnmarshalText reads 32 hexadecimal digits.
-func (id *ReservationID) UnmarshalText(text []byte) error {
-	var read ReservationID
-	wrong := errors.New("reservation ID is not 32 hexadecimal digits") // not repeated: it may be confidential
-	if len(text) != 2*len(read) {
-		return wrong
-	}
-	if _, err := hex.Decode(read[:], text); err != nil {
-		return wrong
-	}
-	*id = read
-	return nil
-}
 
 // Reservation is a cost that was taken before it is known; see Reserve.
 type Reservation struct {
 	// ID is what Settle asks for. It is zero when the request was denied, and
 	// when it was allowed with nothing taken; settling that changes nothing.
-	ID ReservationID
+	ID reservation.ID
 
 	// Cost is what the reservation holds, in tokens.
 	Cost int64
@@ -68,8 +28,8 @@ type Reservation struct {
 // correct it. At least one token is taken, or nobody in debt would ever be
 // denied. A reservation that is not settled by then keeps its estimate.
 //
-// A timeout of 0 or less is DefaultReservationTimeout, one above
-// MaxReservationTimeout is that. When Options.MaxReservations are outstanding,
+// A timeout of 0 or less is reservation.DefaultTimeout, one above
+// reservation.MaxTimeout is that. When Options.MaxReservations are outstanding,
 // the request is denied as ReservationsFull.
 //
 // Under a rule with algorithm leaky_bucket an allowed request has to be held
@@ -95,7 +55,7 @@ func (l *Limiter) ReserveWait(ctx context.Context, r Request, timeout time.Durat
 	defer l.end(t)
 	var made Reservation
 	if l.prepare(ctx, t) {
-		if t.shaped {
+		if t.plan.Waits {
 			defer l.queue(t)()
 		}
 		made = l.reserve(ctx, t, timeout)
@@ -111,134 +71,25 @@ func (l *Limiter) ReserveWait(ctx context.Context, r Request, timeout time.Durat
 }
 
 func (l *Limiter) reserve(ctx context.Context, t *trip, timeout time.Duration) Reservation {
-	if l.correct == nil {
-		l.conclude(t, false, errCannotCorrect)
-		t.decision.Allowed, t.decision.Lost = false, false
+	p := &t.plan
+	if p.Cost == 0 {
+		p.SetCost(1)
+	}
+	if !l.reservations.Begin(p.Now) {
+		t.decision.Reason, t.decision.Cost = ReservationsFull, p.Cost
 		return Reservation{}
 	}
-	if t.cost == 0 {
-		t.cost = 1
-		for i := range t.takes {
-			t.takes[i].Cost = 1
-		}
-	}
-	if !l.reservations.begin(t.now) {
-		t.decision.Reason, t.decision.Cost = ReservationsFull, t.cost
+	if taken := l.consume(ctx, t); !taken || !t.decision.Allowed {
+		l.reservations.Abandon()
 		return Reservation{}
 	}
-	allowed, err := l.buckets.TryConsume(ctx, t.now, t.takes, t.outs)
-	l.conclude(t, allowed, err)
-	if !allowed || err != nil {
-		l.reservations.abandon()
-		return Reservation{}
-	}
-	until := t.now + int64(bounded(timeout)) + int64(t.decision.Wait)
-	id := l.reservations.add(entry{
-		at: t.now, until: until, cost: t.cost, match: t.match,
-		project: t.who.Project, tier: t.who.Tier, charges: chargesOf(t),
-	})
-	return Reservation{ID: id, Cost: t.cost, Expires: time.Unix(0, until).UTC()}
+	until := p.Now + int64(reservation.Timeout(timeout)) + int64(t.decision.Wait)
+	id := l.reservations.Add(p.Receipt(), until)
+	return Reservation{ID: id, Cost: p.Cost, Expires: time.Unix(0, until).UTC()}
 }
 
-func bounded(timeout time.Duration) time.Duration {
-	if timeout <= 0 {
-		return DefaultReservationTimeout
-	}
-	return min(timeout, MaxReservationTimeout)
-}
-
-// charge is what a reservation took from one bucket.
-type charge struct {
-	rule  uint64 // policy.Terms.ID
-	every bool   // a rule for "*"
-	key   key.Key
-	tag   uint16 // and reach, as in bucket.Take
-	reach bucket.Reach
-	shape rate.Shape
-	units int64
-
-	guard int64 // of a guard, when the project had moved last; see policy.Guard
-
-	corrected bool // or it may have been; a settlement that is repeated leaves it alone
-}
-
-// chargesOf lists the buckets that an allowed trip took from: those of all
-// enforced rules, and of the shadow rules that had room.
-func chargesOf(t *trip) []charge {
-	charges := make([]charge, 0, len(t.takes))
-	for i := range t.takes {
-		take := &t.takes[i]
-		units, possible := take.Shape.Units(take.Cost)
-		if !possible || !t.outs[i].Allowed {
-			continue
-		}
-		a := t.applied[i]
-		if t.outs[i].Unknown {
-			units = 0 // it passed without being charged there, so nothing comes back
-		}
-		made := charge{rule: t.set.Terms(a.Rule).ID, every: a.Level.EveryEndpoint(), key: take.Key, tag: take.Tag, reach: take.Reach, shape: take.Shape, units: units}
-		if i >= t.doubted {
-			if g := &t.guards[i-t.doubted]; g.Rung {
-				made.rule = g.ID
-			} else {
-				made.guard = take.Since
-			}
-		}
-		charges = append(charges, made)
-	}
-	return charges
-}
-
-// SettleStatus says what became of a settlement.
-type SettleStatus uint8
-
-const (
-	// Settled: the buckets were corrected.
-	Settled SettleStatus = iota
-	// AlreadySettled: an earlier call did that. Nothing was changed.
-	AlreadySettled
-	// ReservationExpired: it came after the reservation's timeout. The
-	// estimate stays charged, and nothing was changed.
-	ReservationExpired
-	// NoReservation: there is none of that ID: it was never made, or settled or
-	// expired so long ago that it is forgotten. Nothing was changed.
-	NoReservation
-	// NothingReserved: the ID is zero. Nothing was taken, so nothing was
-	// changed.
-	NothingReserved
-)
-
-var settleStatusNames = [...]string{"settled", "already_settled", "reservation_expired", "no_reservation", "nothing_reserved"}
-
-// String returns the status as metrics write it.
-func (s SettleStatus) String() string {
-	if int(s) < len(settleStatusNames) {
-		return settleStatusNames[s]
-	}
-	return "unknown_status"
-}
-
-// Settlement is the answer to Settle. For AlreadySettled it repeats the first
-// call's Reserved and Actual.
-type Settlement struct {
-	Status SettleStatus
-
-	Reserved int64 // tokens that the reservation held
-	Actual   int64 // tokens that were spent in the end
-
-	// Uncharged is how many of the tokens above the estimate some bucket did
-	// not take on, because it would have owed more than twice its burst, or
-	// because its rule applies no more. 0 in nearly every life.
-	Uncharged int64
-}
-
-var (
-	errCannotCorrect = errors.New("the buckets do not implement headgate.Corrector")
-
-	// ErrSettling is what Settle returns while another call settles the same
-	// reservation. Nothing is wrong; ask again to hear how it ended.
-	ErrSettling = errors.New("another call is settling this reservation")
-)
+// Reservations reports the state of the table of reservations.
+func (l *Limiter) Reservations() reservation.Stats { return l.reservations.Stats(l.clock.Now()) }
 
 // Settle corrects a reservation to the tokens that were actually spent, once.
 // Every further call with the same ID changes nothing and says so, so a caller
@@ -264,8 +115,8 @@ var (
 // reservation stands, and a further call settles the rest. What a shared store
 // was to give back and did not answer for is not among that: it may have been
 // given.
-func (l *Limiter) Settle(ctx context.Context, id ReservationID, actual int64) (Settlement, error) {
-	return l.settleOnce(ctx, id, actual, false)
+func (l *Limiter) Settle(ctx context.Context, id reservation.ID, actual int64) (reservation.Settlement, error) {
+	return l.settle(ctx, id, actual, false)
 }
 
 // Forgive is Settle for a request that its endpoint's rules turn out not to
@@ -275,119 +126,31 @@ func (l *Limiter) Settle(ctx context.Context, id ReservationID, actual int64) (S
 // for its check as often as it likes.
 //
 // It gives back what this reservation took and nothing of what others did.
-func (l *Limiter) Forgive(ctx context.Context, id ReservationID, actual int64) (Settlement, error) {
-	return l.settleOnce(ctx, id, actual, true)
+func (l *Limiter) Forgive(ctx context.Context, id reservation.ID, actual int64) (reservation.Settlement, error) {
+	return l.settle(ctx, id, actual, true)
 }
 
-func (l *Limiter) settleOnce(ctx context.Context, id ReservationID, actual int64, forgiven bool) (Settlement, error) {
+func (l *Limiter) settle(ctx context.Context, id reservation.ID, actual int64, forgiven bool) (reservation.Settlement, error) {
 	if actual < 0 {
-		return Settlement{}, fmt.Errorf("actual is %d, want 0 or more", actual)
+		return reservation.Settlement{}, fmt.Errorf("actual is %d, want 0 or more", actual)
 	}
-	if id == (ReservationID{}) {
-		return Settlement{Status: NothingReserved, Actual: actual}, nil
+	if id == (reservation.ID{}) {
+		return reservation.Settlement{Status: reservation.NothingReserved, Actual: actual}, nil
 	}
 	now := l.clock.Now()
-	e, s, err := l.reservations.claim(id, now)
-	if e == nil || err != nil {
+	taken, s, err := l.reservations.Claim(id, now)
+	if taken == nil || err != nil {
 		return s, err
 	}
+	set, _ := l.rules(now)
 	s.Actual = actual
-	if s.Uncharged, err = l.settle(ctx, now, e, actual, forgiven); err != nil {
-		l.reservations.release(id)
-		return Settlement{}, fmt.Errorf("settle a reservation: %w", err)
-	}
-	l.reservations.finish(id, s)
-	return s, nil
-}
-
-// settle corrects the buckets of a reservation, and reports how many tokens of
-// the difference some of them did not take on.
-func (l *Limiter) settle(ctx context.Context, now int64, e *entry, actual int64, forgiven bool) (uncharged int64, err error) {
-	if actual == e.cost && !forgiven {
-		return 0, nil
-	}
-	var failed []error
-	set := l.rules(now)
-	var applied [policy.MaxApplied]policy.Applied
-	inForce := applied[:0]
-	if set != nil {
-		inForce = set.Resolve(inForce, l.clock.Wall(now), e.match, e.project, e.tier)
-		for _, g := range set.Climb(nil, l.clock.Wall(now), e.match, e.project, inForce, nil) {
-			inForce = append(inForce, policy.Applied{Rule: g.Rule, Level: inForce[g.Of].Level})
-		}
-	}
-	for i := range e.charges {
-		if e.charges[i].corrected {
-			continue
-		}
-		if set != nil && e.charges[i].guard != 0 && set.Moved(now, e.project, e.tier) != e.charges[i].guard {
-			continue // it moved again, or long ago: what was taken stays taken
-		}
-		due := actual
-		if forgiven && !e.charges[i].every {
-			due = 0
-		}
-		c, ok := l.correction(now, e, &e.charges[i], set, inForce, due)
-		if !ok {
-			e.uncharged = max(e.uncharged, due-e.cost)
-			continue
-		}
-		if err := l.correctOne(ctx, now, e, &e.charges[i], &c, actual); err != nil {
-			failed = append(failed, err)
-		}
-	}
-	return e.uncharged, errors.Join(failed...)
-}
-
-// correctOne makes the change of one charge, and notes whether it was, or may have
-// been. What is added twice is to the client's cost; what is given back twice
-// would be tokens that nobody paid for.
-func (l *Limiter) correctOne(ctx context.Context, now int64, e *entry, of *charge, c *bucket.Change, actual int64) error {
-	var moved [1]int64
-	err := l.correct.Correct(ctx, now, []bucket.Change{*c}, moved[:])
+	s.Uncharged, err = l.planner.Settle(ctx, l.buckets, taken, charge.Settlement{
+		Set: set, Now: now, Wall: l.clock.Wall(now), Actual: actual, Forgiven: forgiven,
+	})
 	if err != nil {
-		of.corrected = c.Units < 0 && of.reach.Scope().Shared() && !errors.Is(err, bucket.ErrLost)
-		return err
+		l.reservations.Release(id)
+		return reservation.Settlement{}, fmt.Errorf("settle a reservation: %w", err)
 	}
-	of.corrected = true
-	if c.Units > 0 {
-		e.uncharged = max(e.uncharged, actual-e.cost-moved[0]/c.Shape.Unit)
-	}
-	return nil
-}
-
-// correction is the change of one bucket, in terms of its rule as it is now.
-// It reports false for a rule that applies to such requests no more: its bucket
-// is left alone, since no shape is known that it surely has.
-func (l *Limiter) correction(now int64, e *entry, from *charge, set *policy.Set, inForce []policy.Applied, actual int64) (bucket.Change, bool) {
-	for _, a := range inForce {
-		terms := set.Terms(a.Rule)
-		if terms.ID != from.rule {
-			continue
-		}
-		if from.guard != 0 {
-			terms.Shape, terms.Since, terms.Before = from.shape, from.guard, nil
-		}
-		take := [1]bucket.Take{{Key: from.key, Shape: terms.Shape, Since: terms.Since, Before: terms.Before}}
-		l.allowances.apply(now, take[:], new([]rate.Past))
-		c := bucket.Change{Key: from.key, Tag: from.tag, Reach: from.reach, Shape: take[0].Shape, Since: take[0].Since, Before: take[0].Before}
-		if actual > e.cost {
-			c.Units = c.Shape.UnitsSaturating(actual - e.cost)
-		} else {
-			back := from.shape.UnitsSaturating(e.cost - actual)
-			c.Units, c.Charged = -bucket.Unspent(from.shape, c.Shape, from.units, back, e.at, now), e.at
-			if changedTwice(&terms, e.at) || !c.Shape.Algorithm.Drains() && c.Since > e.at {
-				c.Units = 0 // it may have been another limit in between
-			}
-		}
-		return c, true
-	}
-	return bucket.Change{}, false
-}
-
-// changedTwice says whether a rule may have had a third limit, between the one
-// that charged at a time and the one that it has: which may have given back or
-// forgiven what was charged, whatever the first and the last say.
-func changedTwice(terms *policy.Terms, at int64) bool {
-	return terms.Since > at && (terms.Before == nil || terms.Before.Since > at || terms.Before.Shape == (rate.Shape{}))
+	l.reservations.Finish(id, s)
+	return s, nil
 }

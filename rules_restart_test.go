@@ -1,8 +1,6 @@
 package headgate_test
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"path/filepath"
@@ -11,35 +9,13 @@ import (
 
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/bucket/memory"
+	"github.com/headgate-io/headgate/internal/trial"
 	"github.com/headgate-io/headgate/policy"
 )
 
-// database is a policy.Source that can be away.
-type database struct {
-	rules   []policy.Rule
-	version int
-	away    bool
-}
-
-func (d *database) Version(context.Context) (string, error) {
-	if d.away {
-		return "", errors.New("connection refused")
-	}
-	return fmt.Sprint(d.version), nil
-}
-
-func (d *database) Load(ctx context.Context) (policy.Document, string, error) {
-	version, err := d.Version(ctx)
-	return policy.Document{Source: "database", Rules: d.rules}, version, err
-}
-
-func (d *database) set(rule policy.Rule) {
-	d.rules, d.away = []policy.Rule{rule}, false
-	d.version++
-}
-
-// TestRulesThatChangeAfterAStartFromTheLastGoodCopy: the rules of a copy on disk are limits like any other. What was spent under them stays spent,
-// through all changes that come once the database is back, also if the bucket had to leave the table.
+// TestRulesThatChangeAfterAStartFromTheLastGoodCopy: the rules of a copy on disk are limits like
+// any other. What was spent under them stays spent, through all changes that come once the database
+// is back, also if the bucket had to leave the table.
 func TestRulesThatChangeAfterAStartFromTheLastGoodCopy(t *testing.T) {
 	limit := func(tokens int64, per time.Duration, a policy.Algorithm) policy.Rule {
 		r := policy.Rule{Endpoint: "GET /a", Limit: tokens, Per: per, Subject: policy.SubjectPrincipal, Algorithm: a}
@@ -67,12 +43,12 @@ func TestRulesThatChangeAfterAStartFromTheLastGoodCopy(t *testing.T) {
 		for _, size := range []int{8, 1 << 12} {
 			t.Run(fmt.Sprintf("%s, %d buckets", name, size), func(t *testing.T) {
 				path := filepath.Join(t.TempDir(), "last-good.json")
-				source := &database{}
-				now := epoch
+				source := &trial.Database{}
+				now := trial.Epoch
 				start := func() *policy.Cache {
 					c, err := policy.NewCache(policy.CacheOptions{
 						Source: source, LastGood: path, Now: func() time.Time { return now },
-						Compile: policy.CompileOptions{Endpoints: compileTable(t, []string{"GET /a"})},
+						Compile: policy.CompileOptions{Endpoints: trial.Compile(t, []string{"GET /a"})},
 					})
 					if err != nil {
 						t.Fatal(err)
@@ -83,31 +59,31 @@ func TestRulesThatChangeAfterAStartFromTheLastGoodCopy(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				source.set(test.disk)
+				source.Put(test.disk)
 				rules := start()
-				b := newBench(t, []string{"GET /a"}, nil, func(o *headgate.Options) {
+				b := trial.New(t, []string{"GET /a"}, nil, func(o *headgate.Options) {
 					o.Policies, o.Buckets, o.Now = rules, buckets, func() time.Time { return now }
 				})
 				if err := start().Start(t.Context()); err != nil { // another process, which leaves the copy
 					t.Fatal(err)
 				}
-				source.away = true
+				source.Away = true
 				if err := rules.Start(t.Context()); err != nil || !rules.Status().FromDisk {
 					t.Fatalf("Start = %v, %+v, want the rules on disk", err, rules.Status())
 				}
 				at := func(seconds int64, change *policy.Rule) {
 					t.Helper()
-					now = epoch.Add(time.Duration(seconds) * time.Second)
+					now = trial.Epoch.Add(time.Duration(seconds) * time.Second)
 					if change != nil {
-						source.set(*change)
+						source.Put(*change)
 					}
-					if err := rules.Reload(t.Context()); (err != nil) != source.away || rules.Status().FromDisk != (seconds < 2) {
+					if err := rules.Reload(t.Context()); (err != nil) != source.Away || rules.Status().FromDisk != (seconds < 2) {
 						t.Fatalf("at %d s: Reload = %v, %+v", seconds, err, rules.Status())
 					}
-					source.away = true // again
+					source.Away = true // again
 				}
 				at(0, nil)
-				if d := b.take(100); !d.Allowed {
+				if d := b.Take(100); !d.Allowed {
 					t.Fatalf("the first: %v", d.Reason)
 				}
 				for i := range 64 {
@@ -122,7 +98,7 @@ func TestRulesThatChangeAfterAStartFromTheLastGoodCopy(t *testing.T) {
 				at(5, nil)
 				at(9, &test.last)
 				at(10, nil)
-				if got := b.left(); got > test.left || size > 65 && got != test.left {
+				if got := b.TokensLeft(); got > test.left || size > 65 && got != test.left {
 					t.Errorf("%d tokens are left, want %d, and no more if the bucket was evicted", got, test.left)
 				}
 			})

@@ -7,11 +7,12 @@ import (
 
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/bucket/memory"
+	"github.com/headgate-io/headgate/internal/trial"
 	"github.com/headgate-io/headgate/policy"
 )
 
-// TestRulesThatChangeBetweenRequests: a client spends its burst, the rule changes more than once, and the client comes back. What drained is what
-// each rule gave back in its time.
+// TestRulesThatChangeBetweenRequests: a client spends its burst, the rule changes more than once,
+// and the client comes back. What drained is what each rule gave back in its time.
 func TestRulesThatChangeBetweenRequests(t *testing.T) {
 	limit := func(tokens int64, per time.Duration) policy.Rule {
 		return policy.Rule{Endpoint: "GET /a", Limit: tokens, Per: per, Burst: 100, Subject: policy.SubjectPrincipal}
@@ -38,23 +39,23 @@ func TestRulesThatChangeBetweenRequests(t *testing.T) {
 	} {
 		for name, allowance := range map[string]bool{"": false, ", with an allowance that lapsed": true} {
 			t.Run(test.name+name, func(t *testing.T) {
-				rules := &switching{}
-				b := newBench(t, []string{"GET /a"}, nil, func(o *headgate.Options) { o.Policies = rules })
-				rules.compile(t, b, limit(10, time.Second))
-				if d := b.take(100); !d.Allowed {
+				rules := &trial.Switching{}
+				b := trial.New(t, []string{"GET /a"}, nil, func(o *headgate.Options) { o.Policies = rules })
+				rules.Become(t, b, limit(10, time.Second))
+				if d := b.Take(100); !d.Allowed {
 					t.Fatalf("the first: %v", d.Reason)
 				}
 				if allowance {
-					if _, _, err := b.Grant(context.Background(), mine, 7, epoch.Add(9500*time.Millisecond), nil); err != nil {
+					if _, _, err := b.Grant(context.Background(), trial.Mine, 7, trial.Epoch.Add(9500*time.Millisecond), nil); err != nil {
 						t.Fatal(err)
 					}
 				}
 				for _, c := range test.changes {
-					b.now = epoch.Add(c.at)
-					rules.compile(t, b, c.rules...)
+					b.Now = trial.Epoch.Add(c.at)
+					rules.Become(t, b, c.rules...)
 				}
-				b.now = epoch.Add(10 * time.Second)
-				if got := b.left(); got != test.left {
+				b.Now = trial.Epoch.Add(10 * time.Second)
+				if got := b.TokensLeft(); got != test.left {
 					t.Errorf("%d tokens are left, want %d", got, test.left)
 				}
 			})
@@ -65,12 +66,12 @@ func TestRulesThatChangeBetweenRequests(t *testing.T) {
 // hearing is a table that writes down what it hears.
 type hearing struct {
 	*memory.Store
-	heard []int64
+	heard, settled []int64
 }
 
-func (h *hearing) Learn(since int64) {
-	h.heard = append(h.heard, since)
-	h.Store.Learn(since)
+func (h *hearing) Learn(since, settled int64) {
+	h.heard, h.settled = append(h.heard, since), append(h.settled, settled)
+	h.Store.Learn(since, settled)
 }
 
 // TestBucketsHearOfChanges before anything is taken under them.
@@ -79,20 +80,23 @@ func TestBucketsHearOfChanges(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rules, buckets := &switching{}, &hearing{Store: store}
-	b := newBench(t, []string{"GET /a"}, nil, func(o *headgate.Options) { o.Policies, o.Buckets = rules, buckets })
+	rules, buckets := &trial.Switching{}, &hearing{Store: store}
+	b := trial.New(t, []string{"GET /a"}, nil, func(o *headgate.Options) { o.Policies, o.Buckets = rules, buckets })
 	for i := range 3 {
-		b.now = epoch.Add(time.Duration(i) * time.Minute)
-		rules.compile(t, b, policy.Rule{Endpoint: "GET /a", Limit: 10 + int64(i)})
+		b.Now = trial.Epoch.Add(time.Duration(i) * time.Minute)
+		rules.Become(t, b, policy.Rule{Endpoint: "GET /a", Limit: 10 + int64(i)})
 		for range 3 {
-			b.take(1)
+			b.Take(1)
 		}
-		want := b.now.UnixNano()
+		want := b.Now.UnixNano()
 		if i == 0 {
 			want = 0 // nothing was before
 		}
 		if len(buckets.heard) != i+1 || buckets.heard[i] != want {
 			t.Fatalf("the buckets heard of changes at %v, want %d of them, the last at %d", buckets.heard, i+1, want)
+		}
+		if got, want := buckets.settled[i], rules.Set().Settled(want); got != want {
+			t.Fatalf("the buckets heard that a change matters until %d, want %d", got, want)
 		}
 	}
 }

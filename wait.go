@@ -7,19 +7,14 @@ import (
 	"github.com/headgate-io/headgate/bucket"
 )
 
-// Refunder is what Buckets may be as well. Without it, what a request took stays taken when its caller stops waiting.
-type Refunder interface {
-	// Refund gives back what takes, admitted together at the Unix time charged in nanoseconds, did not use after all, less what
-	// has drained since.
-	Refund(ctx context.Context, now, charged int64, takes []bucket.Take) error
-}
-
-// Wait is Check for callers who hold the request back until its turn: it decides, and if rules with algorithm leaky_bucket tell an
-// admitted request to wait, returns when the longest of the waits is over.
+// Wait is Check for callers who hold the request back until its turn: it decides, and if rules with
+// algorithm leaky_bucket tell an admitted request to wait, returns when the longest of the waits is
+// over.
 //
-// Nobody waits in vain: a request whose turn would come after ctx's deadline or Request.MaxWait, or that finds MaxWaiters waiting, is
-// denied at once, takes nothing, and is told when to come back. If ctx ends while the request waits, Wait returns its error and a denied
-// Decision, and gives back what the request took, as far as time has not done so already.
+// Nobody waits in vain: a request whose turn would come after ctx's deadline or Request.MaxWait, or
+// that finds MaxWaiters waiting, is denied at once, takes nothing, and is told when to come back.
+// If ctx ends while the request waits, Wait returns its error and a denied Decision, and gives back
+// what the request took, as far as time has not done so already.
 //
 // Waiting costs the caller's goroutine and a timer of its own, and the Limiter a counter.
 func (l *Limiter) Wait(ctx context.Context, r Request) (Decision, error) {
@@ -29,13 +24,12 @@ func (l *Limiter) Wait(ctx context.Context, r Request) (Decision, error) {
 		l.tell(t)
 		return t.decision, nil
 	}
-	if t.shaped {
+	if t.plan.Waits {
 		defer l.queue(t)()
 	}
-	allowed, err := l.buckets.TryConsume(ctx, t.now, t.takes, t.outs)
-	l.conclude(t, allowed, err)
+	l.consume(ctx, t)
 	l.tell(t)
-	err = nil // it stands in the decision
+	var err error
 	if wait := t.decision.Wait; wait > 0 {
 		err = l.await(ctx, t, wait)
 	}
@@ -48,7 +42,7 @@ func (l *Limiter) Waiters() (waiting, most int) { return int(l.waiters.Load()), 
 // queue counts a request that may have to wait, until leave is called. One too many may not.
 func (l *Limiter) queue(t *trip) (leave func()) {
 	if l.waiters.Add(1) > l.maxWaiters {
-		t.limitWait(-1)
+		t.plan.LimitWait(-1)
 	}
 	return func() { l.waiters.Add(-1) }
 }
@@ -71,9 +65,9 @@ func (l *Limiter) await(ctx context.Context, t *trip, wait time.Duration) error 
 		return nil
 	}
 	t.decision.Allowed, t.decision.Reason = false, Abandoned
-	if buckets, ok := l.buckets.(Refunder); ok {
+	if buckets, ok := l.buckets.(bucket.Refunder); ok {
 		// What cannot be given back stays taken, which denies somebody later and admits nobody.
-		_ = buckets.Refund(context.WithoutCancel(ctx), l.clock.Now(), t.now, t.charged())
+		_ = buckets.Refund(context.WithoutCancel(ctx), l.clock.Now(), t.plan.Now, t.plan.Admitted())
 	}
 	return ctx.Err()
 }
@@ -90,22 +84,5 @@ func (t *trip) acceptWait(ctx context.Context) {
 			most = left
 		}
 	}
-	t.limitWait(most)
-}
-
-func (t *trip) limitWait(most time.Duration) {
-	for i := range t.takes {
-		t.takes[i].MaxWait = most
-	}
-}
-
-// charged are the takes of an admitted request that were charged: all but the shadows that did not fit.
-func (t *trip) charged() []bucket.Take {
-	kept := t.takes[:0]
-	for i := range t.takes {
-		if t.outs[i].Allowed {
-			kept = append(kept, t.takes[i])
-		}
-	}
-	return kept
+	t.plan.LimitWait(most)
 }

@@ -10,19 +10,20 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/internal/trial"
 	"github.com/headgate-io/headgate/policy"
 )
 
 // queue is a Limiter with one rule of two requests a second and room for five.
-func queue(t testing.TB, change ...func(*headgate.Options)) *bench {
+func queue(t testing.TB, change ...func(*headgate.Options)) *trial.Bench {
 	t.Helper()
-	return newBench(t, []string{"GET /a"}, []policy.Rule{
+	return trial.New(t, []string{"GET /a"}, []policy.Rule{
 		{Endpoint: "GET /a", Limit: 2, Burst: 5, Algorithm: policy.LeakyBucket, Name: "queue"},
 	}, append(change, func(o *headgate.Options) { o.Now = nil })...)
 }
 
-func (b *bench) wait(ctx context.Context) (headgate.Decision, error) {
-	return b.Wait(ctx, headgate.Request{Method: "GET", Target: "/a", Peer: client})
+func waitOn(b *trial.Bench, ctx context.Context) (headgate.Decision, error) {
+	return b.Wait(ctx, headgate.Request{Method: "GET", Target: "/a", Peer: trial.Client})
 }
 
 const half = 500 * time.Millisecond
@@ -36,7 +37,7 @@ func TestWaitReleasesOneAfterTheOther(t *testing.T) {
 		denied := 0               // guarded by mu
 		for range 7 {
 			go func() {
-				d, err := b.wait(context.Background())
+				d, err := waitOn(b, context.Background())
 				mu.Lock()
 				defer mu.Unlock()
 				switch {
@@ -65,13 +66,13 @@ func TestWaitDeniesWhatWouldWaitInVain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := queue(t)
 		for range 3 {
-			b.get("/a") // Check tells the wait and leaves it to the caller
+			b.Get("/a") // Check tells the wait and leaves it to the caller
 		}
-		hasty := headgate.Request{Method: "GET", Target: "/a", Peer: client, MaxWait: 2 * half}
+		hasty := headgate.Request{Method: "GET", Target: "/a", Peer: trial.Client, MaxWait: 2 * half}
 		ctx, cancel := context.WithTimeout(context.Background(), 3*half-1)
 		defer cancel()
 		for name, try := range map[string]func() (headgate.Decision, error){
-			"deadline":  func() (headgate.Decision, error) { return b.wait(ctx) },
+			"deadline":  func() (headgate.Decision, error) { return waitOn(b, ctx) },
 			"MaxWait":   func() (headgate.Decision, error) { return b.Wait(context.Background(), hasty) },
 			"the lower": func() (headgate.Decision, error) { return b.Wait(ctx, hasty) },
 		} {
@@ -84,7 +85,7 @@ func TestWaitDeniesWhatWouldWaitInVain(t *testing.T) {
 				t.Errorf("%s: retry after %v, want %v", name, d.RetryAfter, want)
 			}
 		}
-		if d, err := b.wait(context.Background()); !d.Allowed || d.Wait != 3*half || err != nil {
+		if d, err := waitOn(b, context.Background()); !d.Allowed || d.Wait != 3*half || err != nil {
 			t.Errorf("after the denials: %+v, %v, want a wait of %v: they took nothing", d.Wait, err, 3*half)
 		}
 	})
@@ -94,22 +95,23 @@ func TestWaitStopsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := queue(t)
 		for range 4 {
-			b.get("/a")
+			b.Get("/a")
 		}
 		ctx, cancel := context.WithCancel(context.Background())
 		time.AfterFunc(half/2, cancel)
 		began := time.Now()
-		d, err := b.wait(ctx)
+		d, err := waitOn(b, ctx)
 		if d.Allowed || d.Reason != headgate.Abandoned || !errors.Is(err, context.Canceled) || time.Since(began) != half/2 {
 			t.Errorf("Wait = %v, %v, %v after %v, want abandoned after %v", d.Allowed, d.Reason, err, time.Since(began), half/2)
 		}
-		// Of the five taken half a one has drained, and as much of the cancelled one is not given back twice: 4 are owed.
-		if d := b.get("/a"); d.Wait != 2*time.Second {
+		// Of the five taken half a one has drained, and as much of the cancelled one is not given
+		// back twice: 4 are owed.
+		if d := b.Get("/a"); d.Wait != 2*time.Second {
 			t.Errorf("the next waits %v, want 2s", d.Wait)
 		}
 		gone, cancel := context.WithCancel(context.Background())
 		cancel()
-		if d, err := b.wait(gone); d.Allowed || !errors.Is(err, context.Canceled) && d.Reason != headgate.OverLimit {
+		if d, err := waitOn(b, gone); d.Allowed || !errors.Is(err, context.Canceled) && d.Reason != headgate.OverLimit {
 			t.Errorf("Wait of who has left already = %v, %v, %v", d.Allowed, d.Reason, err)
 		}
 	})
@@ -118,20 +120,20 @@ func TestWaitStopsWithItsContext(t *testing.T) {
 func TestWaitersAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := queue(t, func(o *headgate.Options) { o.MaxWaiters = 2 })
-		b.get("/a")
+		b.Get("/a")
 		for range 2 {
 			go func() {
-				if d, err := b.wait(context.Background()); !d.Allowed || err != nil {
+				if d, err := waitOn(b, context.Background()); !d.Allowed || err != nil {
 					t.Errorf("Wait = %v, %v, want allowed", d.Reason, err)
 				}
 			}()
 		}
 		synctest.Wait()
-		if d, _ := b.wait(context.Background()); d.Allowed || d.RetryAfter != 3*half {
+		if d, _ := waitOn(b, context.Background()); d.Allowed || d.RetryAfter != 3*half {
 			t.Errorf("the third waiter is allowed %v, retry after %v, want denied until nobody has to wait", d.Allowed, d.RetryAfter)
 		}
 		time.Sleep(3 * half)
-		if d, err := b.wait(context.Background()); !d.Allowed || err != nil {
+		if d, err := waitOn(b, context.Background()); !d.Allowed || err != nil {
 			t.Errorf("when all have gone on: Wait = %v, %v", d.Reason, err)
 		}
 	})
@@ -139,20 +141,20 @@ func TestWaitersAreBounded(t *testing.T) {
 
 func TestWaitHoldsForTheLongestOfSeveralRules(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, []string{"GET /a"}, []policy.Rule{
+		b := trial.New(t, []string{"GET /a"}, []policy.Rule{
 			{Endpoint: "GET /a", Limit: 2, Burst: 5, Algorithm: policy.LeakyBucket},
 			{Endpoint: "GET /a", Limit: 1, Burst: 3, Algorithm: policy.LeakyBucket, Subject: policy.SubjectIP},
 			{Endpoint: "GET /a", Limit: 1, Per: time.Hour, Burst: 5, Algorithm: policy.LeakyBucket, Subject: policy.SubjectEndpoint, Mode: policy.Shadow},
 		}, func(o *headgate.Options) { o.Now = nil })
 		for i := range 3 {
-			if d := b.get("/a"); !d.Allowed || d.Wait != time.Duration(i)*time.Second {
+			if d := b.Get("/a"); !d.Allowed || d.Wait != time.Duration(i)*time.Second {
 				t.Errorf("request %d: %v, wait %v, want %d s: the slower rule's, and never the shadow's", i, d.Reason, d.Wait, i)
 			}
 		}
-		if d := b.get("/a"); d.Allowed || d.RetryAfter != time.Second {
+		if d := b.Get("/a"); d.Allowed || d.RetryAfter != time.Second {
 			t.Errorf("the fourth: %v, retry after %v, want denied for a second", d.Reason, d.RetryAfter)
 		}
-		x := b.Explain(context.Background(), headgate.Request{Method: "GET", Target: "/a", Peer: client})
+		x := b.Explain(context.Background(), headgate.Request{Method: "GET", Target: "/a", Peer: trial.Client})
 		if x.Buckets[0].Algorithm != "leaky_bucket" || x.Buckets[0].Remaining != 2 {
 			t.Errorf("bucket is %+v, want a leaky_bucket with 2 left: the denied one took nothing", x.Buckets[0])
 		}
@@ -160,11 +162,11 @@ func TestWaitHoldsForTheLongestOfSeveralRules(t *testing.T) {
 }
 
 func TestWaitWithoutAQueueIsCheck(t *testing.T) {
-	b := newBench(t, []string{"GET /a"}, []policy.Rule{{Endpoint: "GET /a", Limit: 1}})
+	b := trial.New(t, []string{"GET /a"}, []policy.Rule{{Endpoint: "GET /a", Limit: 1}})
 	gone, cancel := context.WithCancel(context.Background())
 	cancel()
 	for i, want := range []headgate.Reason{headgate.WithinLimits, headgate.OverLimit} {
-		d, err := b.wait(gone)
+		d, err := waitOn(b, gone)
 		if d.Reason != want || err != nil {
 			t.Errorf("request %d: %v, %v, want %v", i, d.Reason, err, want)
 		}
@@ -177,8 +179,8 @@ func TestWaitWithoutAQueueIsCheck(t *testing.T) {
 func TestWaitAllocatesNothing(t *testing.T) {
 	for _, algorithm := range []policy.Algorithm{policy.TokenBucket, policy.LeakyBucket} {
 		lim, _ := newLive(t, []policy.Rule{{Endpoint: policy.Default, Limit: 1 << 32, Algorithm: algorithm}})
-		r := headgate.Request{Method: "GET", Target: "/v1/customers/cus_1/sources", Peer: client, MaxWait: -1}
-		if n := testing.AllocsPerRun(1000, func() { lim.Wait(context.Background(), r) }); n >= allocationsUnderTest {
+		r := headgate.Request{Method: "GET", Target: "/v1/customers/cus_1/sources", Peer: trial.Client, MaxWait: -1}
+		if n := testing.AllocsPerRun(1000, func() { lim.Wait(context.Background(), r) }); n >= trial.Allocations {
 			t.Errorf("Wait under a %v allocates %v times, want 0", algorithm, n)
 		}
 	}

@@ -138,6 +138,13 @@ func TestFindForm(t *testing.T) {
 		{name: "email", text: "email=a&%5Bemail%5D=b", fault: body.Alike},
 		{name: "email", text: "email=a&[email=b", fault: body.Alike},
 		{name: "email", text: "email=a&email]=b", fault: body.Alike},
+
+		// qs drops what follows closed brackets.
+		{name: "email", text: "email=a&[email]x=b", fault: body.Alike},
+		{name: "email", text: "email=a&[email]x[0]=b", fault: body.Alike},
+		{name: "email", text: "email=a&[email].=b", fault: body.Alike},
+		{name: "email", text: "email=a&" + strings.Repeat("%5B", 300) + "email=b", fault: body.Alike},
+		{name: "user[email]", text: "user[email]=a&[user]x[email]=b", fault: body.Alike},
 		{name: "email", text: "email=a&]]email]=b", fault: body.Alike},
 		{name: "email", text: "email=a&[email][]=b", fault: body.Alike},
 		{name: "email", text: "email=a&[mail]=b", want: "a"},

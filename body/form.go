@@ -3,6 +3,8 @@ package body
 import (
 	"bytes"
 	"unicode/utf8"
+
+	"github.com/headgate-io/headgate/internal/paramname"
 )
 
 // findForm appends the value of a field of a form (WHATWG URL standard, section
@@ -49,87 +51,25 @@ func findForm(dst, b, name []byte, most int) ([]byte, Fault) {
 	return dst, None
 }
 
-// compareForm reports whether an encoded key is the name that is looked for.
+// compareForm reports whether an encoded key is the name that is looked for. It is Alike if some server may take it
+// for that.
 func compareForm(key, want []byte) (bool, Fault) {
-	var space, php, rack, other [4 * mostName]byte
-	name, _ := decode(space[:0], key, len(space))
-	if bytes.Equal(name, want) {
+	var space [paramname.Most]byte
+	name, whole := decode(space[:0], key, len(space))
+	switch {
+	case bytes.Equal(name, want):
 		return true, None
-	}
-	if alike(name, want) || sameField(mangle(append(php[:0], name...)), mangle(append(other[:0], want...))) ||
-		sameField(unbracket(append(rack[:0], name...)), mangle(append(other[:0], want...))) {
+	case !whole && paramname.Odd(name), paramname.Alike(name, want):
 		return false, Alike
 	}
 	return false, None
-}
-
-// sameField reports whether a mangled name may mean a field of the same name as
-// want: the same variable, and not another member of it. user[email] and
-// user[password] are two fields, user[email] and user[] or user may be one.
-func sameField(name, want []byte) bool {
-	variable, members := cutMembers(name)
-	wanted, wantedMembers := cutMembers(want)
-	if !alike(variable, wanted) {
-		return false
-	}
-	member, ok1 := firstMember(members)
-	wantedMember, ok2 := firstMember(wantedMembers)
-	return !ok1 || !ok2 || alike(member, wantedMember)
-}
-
-// cutMembers cuts a name before its first bracket.
-func cutMembers(name []byte) (variable, members []byte) {
-	if at := bytes.IndexByte(name, '['); at >= 0 {
-		return name[:at], name[at:]
-	}
-	return name, nil
-}
-
-// firstMember returns what stands in the first brackets, if that is a name.
-func firstMember(members []byte) ([]byte, bool) {
-	if len(members) == 0 {
-		return nil, false
-	}
-	member, _, closed := bytes.Cut(members[1:], []byte{']'})
-	member = bytes.TrimSpace(member)
-	return member, closed && len(member) > 0 && bytes.IndexByte(member, '[') < 0
-}
-
-// mangle makes of the variable in a name, in place, what PHP makes of it: no
-// spaces in front, "_" for " " and ".", up to the first bracket.
-func mangle(name []byte) []byte {
-	name = bytes.TrimLeft(name, " ")
-	for i, c := range name {
-		switch c {
-		case '[':
-			if i > 0 {
-				return name
-			}
-			name[i] = '_'
-		case ' ', '.':
-			name[i] = '_'
-		}
-	}
-	return name
-}
-
-// unbracket makes of a name, in place, what Rack 2 makes of it, and qs, which
-// Express reads forms with: [user] and user] are user, and [user][email] is
-// user[email].
-func unbracket(name []byte) []byte {
-	name = bytes.TrimLeft(name, "[]")
-	at := bytes.IndexAny(name, "[]")
-	if at < 0 {
-		return name
-	}
-	return append(name[:at], bytes.TrimLeft(name[at:], "]")...)
 }
 
 // inQuery reports whether the query of a target may name the field as well.
 func inQuery(query string, want []byte) bool {
 	for start := 0; start < len(query); {
 		end := start
-		for end < len(query) && query[end] != '&' && query[end] != ';' {
+		for end < len(query) && query[end] != '&' && query[end] != ';' && query[end] != '?' {
 			end++
 		}
 		// A pair may be as long as a target; of its name the beginning is enough.

@@ -293,7 +293,7 @@ func formTwin(text, name string) (string, bool) {
 		return "", false
 	}
 	for key := range values {
-		if key != name && (strings.EqualFold(beforeNUL(key), name) || mayBe(php(key), name) || mayBe(rack(key), name)) {
+		if key != name && (strings.EqualFold(beforeNUL(key), name) || mayBe(php(key), name) || mayBe(rack(key), name) || mayBe(qs(key), name)) {
 			return "", false
 		}
 	}
@@ -325,13 +325,40 @@ func php(name string) string {
 	return strings.NewReplacer(" ", "_", ".", "_", "[", "_").Replace(name) + members
 }
 
-// rack is how Rack 2 names a parameter.
+// rack is how Rack 2 names a parameter (normalize_params).
 func rack(name string) string {
 	m := regexp.MustCompile(`^[\[\]]*([^\[\]]+)\]*`).FindStringSubmatchIndex(name)
 	if m == nil {
 		return ""
 	}
-	return name[m[2]:m[3]] + name[m[1]:]
+	variable, after := name[m[2]:m[3]], name[m[1]:]
+	switch {
+	case after == "" || after == "[" || strings.HasPrefix(after, "[]"):
+		return variable
+	}
+	members, more, _ := strings.Cut(rack(after), "[")
+	if more != "" {
+		more = "[" + more
+	}
+	return variable + "[" + members + "]" + more
+}
+
+// qs is how qs, and so Express, names a parameter (parseKeys): the text before the first closed brackets and the texts
+// within all of them, whatever stands between.
+func qs(name string) string {
+	groups := regexp.MustCompile(`\[[^\[\]]*\]`).FindAllStringIndex(name, -1)
+	if groups == nil {
+		return name
+	}
+	path := name[:groups[0][0]]
+	for i, g := range groups {
+		if i == 0 && path == "" {
+			path = name[g[0]+1 : g[1]-1]
+			continue
+		}
+		path += name[g[0]:g[1]]
+	}
+	return path
 }
 
 func beforeNUL(s string) string {
@@ -346,6 +373,9 @@ func formAgrees(t *testing.T, f *body.Finder, name, text string) {
 		ok = false
 	}
 	got, fault := f.Find(nil, body.Form, "", []byte(text))
+	if ok && fault == body.Alike && strings.ContainsAny(text, "[] +.%") {
+		return // more is refused than is known to be taken for the field
+	}
 	if ok != (fault == body.None) || ok && string(got) != want {
 		t.Errorf("Find(%q) for %s = %q, %v, want %q, %v", text, name, got, fault, want, ok)
 	}
@@ -354,7 +384,7 @@ func formAgrees(t *testing.T, f *body.Finder, name, text string) {
 func TestRandomFormsAgreeWithTheTwin(t *testing.T) {
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 2))
-	names := []string{"user", "user", "pw", "User", "+user", "user[]", "us%65r", "user%00x", "u.ser", "x%5Buser%5D", "", "%", "_user", "[user]", "user]", "x[pw]", "[x][user]", "x[user", "x]user]", "x[]", "x.[user]", "[[user", "x[ user]"}
+	names := []string{"user", "user", "pw", "User", "+user", "user[]", "us%65r", "user%00x", "u.ser", "x%5Buser%5D", "", "%", "_user", "[user]", "user]", "[user]x", "[user]x[0]", "[x]y[user]", "x]y[user]", "[x][user]y", "x[pw]", "[x][user]", "x[user", "x]user]", "x[]", "x.[user]", "[[user", "x[ user]"}
 	values := []string{"alice", "a%40b", "a+b", "", "%e9", "%c3%a9", "%0", "a;b", "a=b", "%00"}
 	finders := map[string]*body.Finder{
 		"user":    newFinder(t, body.Field{Name: "user", Format: body.Form, Spellings: body.Exact, MaxLength: body.MostLength}),

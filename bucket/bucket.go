@@ -1,8 +1,9 @@
 // Package bucket counts tokens: exactly, in integers, without a clock of its own.
 //
-// A bucket is the debt of those who took from it. Debt drains at the rate of the limit; a take is admitted when its cost on top of the
-// debt that is left still fits under the burst. This is the token bucket seen from the other side, and it has a pleasant zero: no debt is
-// a full bucket, so a bucket that was never seen, one that was forgotten after it drained, and a full one are the same.
+// A bucket is the debt of those who took from it. Debt drains at the rate of the limit; a take is
+// admitted when its cost on top of the debt that is left still fits under the burst. This is the
+// token bucket seen from the other side, and it has a pleasant zero: no debt is a full bucket, so a
+// bucket that was never seen, one that was forgotten after it drained, and a full one are the same.
 //
 // With 2 tokens per second and a burst of 3, in tokens of debt:
 //
@@ -28,53 +29,57 @@ type Take struct {
 	Key   key.Key
 	Shape rate.Shape
 
-	// Since is the time, in Unix nanoseconds, at which Shape took effect for this rule; 0 means always. Before is what it replaced, as
-	// far as that can matter. A store that finds a bucket as it was left under an earlier shape takes it through every change since:
-	// see Held.Follow.
+	// Since is the time, in Unix nanoseconds, at which Shape took effect for this rule; 0 means
+	// always. Before is what it replaced, as far as that can matter. A store that finds a bucket as
+	// it was left under an earlier shape takes it through every change since: see Held.Follow.
 	Since  int64
 	Before *rate.Past
 
 	Cost int64 // tokens; 0 only looks
 
-	// Shadow takes are watched and never in the way: they do not keep the others from being admitted, and are charged if they
-	// fit themselves and the others are charged.
+	// Shadow takes never cause a denial: they do not keep the others from being
+	// admitted, and are charged if they fit themselves and the others are charged.
 	Shadow bool
 
-	// Reach is for whoever keeps buckets in several places: where this one is kept, and what becomes of the take while nobody can ask there.
+	// Reach is for whoever keeps buckets in several places: where this one is kept, and what
+	// becomes of the take while nobody can ask there.
 	Reach Reach
 
-	// Tag is for stores outside the process, where names are read by clusters: whose the bucket is, in 16 bits. Buckets of one tag are kept together,
-	// so that one decision can name them all. What tells buckets apart is Key alone.
+	// Tag is for stores outside the process, where names are read by clusters: whose the bucket is,
+	// in 16 bits. Buckets of one tag are kept together, so that one decision can name them all.
+	// What tells buckets apart is Key alone.
 	Tag uint16
 
-	// MaxWait is the longest that a take of a leaky bucket accepts to be told to wait; one that would have to wait longer is
-	// denied. 0 accepts every wait, which is at most what the burst takes to drain; below 0 accepts none. Takes of one bucket
-	// share the first one's.
+	// MaxWait is the longest that a take of a leaky bucket accepts to be told to wait; one that
+	// would have to wait longer is denied. 0 accepts every wait, which is at most what the burst
+	// takes to drain; below 0 accepts none. Takes of one bucket share the first one's.
 	MaxWait time.Duration
 }
 
-// ErrLost is an error of a store that has seen to what becomes of takes while a bucket cannot be asked (Take.Reach): this decision is a denial.
-// Other errors leave that to the caller.
+// ErrLost is an error of a store that has seen to what becomes of takes while a bucket cannot be
+// asked (Take.Reach): this decision is a denial. Other errors leave that to the caller.
 var ErrLost = errors.New("the shared store cannot be asked")
 
 // Outcome is what became of one take.
 type Outcome struct {
-	// Allowed says that this bucket holds what was asked of it. When several takes are decided together that is not yet a yes:
-	// unless all are allowed none is charged, and the fields below describe the bucket as it stays.
+	// Allowed says that this bucket holds what was asked of it. When several takes are decided
+	// together that is not yet a yes: unless all are allowed none is charged, and the fields below
+	// describe the bucket as it stays.
 	Allowed bool
 
 	// Never says that the cost is above the burst, or negative: no wait helps, and RetryAfter is 0.
 	Never bool
 
-	// Unknown says that the bucket was not asked: another take had denied the request before, or there was nobody to ask. Allowed then says that
-	// it stood in nobody's way, and the rest says nothing.
+	// Unknown says that the bucket was not asked: another take had denied the request before, or
+	// there was nobody to ask. Allowed then says that it stood in nobody's way, and the rest says
+	// nothing.
 	Unknown bool
 
 	// Remaining is how many whole tokens are left.
 	Remaining int64
 
-	// RetryAfter is 0 when allowed. Otherwise the same take succeeds in exactly that time, and not a nanosecond earlier, if
-	// nobody else takes meanwhile.
+	// RetryAfter is 0 when allowed. Otherwise the same take succeeds in exactly that time, and not
+	// a nanosecond earlier, if nobody else takes meanwhile.
 	RetryAfter time.Duration
 
 	// ResetAfter is the time until the bucket is full.

@@ -10,8 +10,8 @@ import (
 	"github.com/headgate-io/headgate/rate"
 )
 
-// Change corrects the debt of one bucket outside of any request: a cost that became known only after it was spent, tokens that an operator
-// gives back.
+// Change corrects the debt of one bucket outside of any request: a cost that became known only
+// after it was spent, tokens that an operator gives back.
 type Change struct {
 	Key    key.Key
 	Shape  rate.Shape
@@ -20,18 +20,25 @@ type Change struct {
 	Since  int64      // as in Take
 	Before *rate.Past // as in Take
 
-	// Units of Shape are added to the debt, up to Shape.MaxDebt; or taken off it, when below zero, until the bucket is full. Fill takes
-	// off everything.
+	// Units of Shape are added to the debt, up to Shape.MaxDebt; or taken off it, when below zero,
+	// until the bucket is full. Fill takes off everything.
 	Units int64
 
-	// Charged is the Unix time in nanoseconds at which what Units below zero give back was taken; 0 if it was not taken at one time. A
-	// limit that counts in windows gives back where it counted, and nothing once that counts no longer. Where debt drains it does not
-	// matter: see Unspent. But a store that several processes share gives back so much less as others were given since, by a Change that says 0:
-	// none of them knows of the others'.
+	// Charged is the Unix time in nanoseconds at which what Units below zero give back was taken; 0
+	// if it was not taken at one time. A limit that counts in windows gives back where it counted,
+	// and nothing once that counts no longer. Where debt drains it does not matter: see Unspent.
+	// But a store that several processes share gives back so much less as others were given since,
+	// by a Change that says 0: none of them knows of the others'.
 	Charged int64
 
-	// Once names a change that gives units, so that a repeat of it, by whatever process, gives none again. That is for stores that several processes
-	// share; of its own buckets a process knows what it has done. The zero value is for a change that is never repeated.
+	// Left is how much of that charge had not drained when the change was made, in units of Shape:
+	// a change that reaches the bucket later takes off no more than is left by then. 0 stands for
+	// as much as is given back. See Undrained and Due.
+	Left int64
+
+	// Once names a change that gives units, so that a repeat of it, by whatever process, gives none
+	// again. That is for stores that several processes share; of its own buckets a process knows
+	// what it has done. The zero value is for a change that is never repeated.
 	Once Once
 }
 
@@ -41,15 +48,35 @@ type Once struct {
 	Of   uint64 // stands for all that was asked for: a change under the same Name and of something else is another one, and ErrAnother
 }
 
+// Undrained is Left, where 0 stands for as much as is given back.
+func (c *Change) Undrained() int64 {
+	if c.Left == 0 {
+		return magnitude(min(0, c.Units))
+	}
+	return c.Left
+}
+
+// Due is what Units are worth for a bucket that was last written at stamp, when the change was made
+// at now: what has drained between the two of a charge that is given back is not given back again.
+// Windows see to that themselves.
+func (c *Change) Due(now, stamp int64) int64 {
+	if c.Units >= 0 || c.Units == Fill || c.Charged == 0 || stamp <= now || !c.Shape.Algorithm.Drains() {
+		return c.Units
+	}
+	late := time.Duration(min(uint64(stamp)-uint64(now), math.MaxInt64))
+	return -min(-c.Units, undrained(c.Shape, c.Undrained(), late))
+}
+
 // ErrAnother is that something else was asked for under the name of a change. Nothing was changed then.
 var ErrAnother = errors.New("another change was made under the same name")
 
 // Fill is the Units of a Change that makes a bucket full.
 const Fill = math.MinInt64
 
-// Shift adds units of debt, or takes them off when below zero, and reports how many it did. Debt that is added may lie beyond the burst, up
-// to sh.MaxDebt: it was spent already, so refusing it would not bring it back, and later takes wait until it has drained. A bucket that
-// owes more than that for another reason keeps what it owes.
+// Shift adds units of debt, or takes them off when below zero, and reports how many it did. Debt
+// that is added may lie beyond the burst, up to sh.MaxDebt: it was spent already, so refusing it
+// would not bring it back, and later takes wait until it has drained. A bucket that owes more than
+// that for another reason keeps what it owes.
 //
 // Under a limit that counts in windows see shiftWindow.
 func (s State) Shift(now int64, sh rate.Shape, units, charged int64) (after State, moved int64) {
@@ -74,9 +101,10 @@ func (s State) Shift(now int64, sh rate.Shape, units, charged int64) (after Stat
 	return d, moved
 }
 
-// shiftWindow is Shift for windows. Tokens that are added count from now on, up to the limit: a window has no room for more, and passes as a
-// whole. Those that were charged at one time leave the window that counted them. Others leave the latest window first, and moved says how
-// many did, of which those of the last sliding window only weighed a part.
+// shiftWindow is Shift for windows. Tokens that are added count from now on, up to the limit: a
+// window has no room for more, and passes as a whole. Those that were charged at one time leave the
+// window that counted them. Others leave the latest window first, and moved says how many did, of
+// which those of the last sliding window only weighed a part.
 func (s State) shiftWindow(now int64, sh *rate.Shape, units, charged int64) (after State, moved int64) {
 	w := s.roll(now, sh)
 	switch {
@@ -143,17 +171,21 @@ func (l Log) Shift(now int64, sh *rate.Shape, units, charged int64) (after Log, 
 	return moving, moved
 }
 
-// Unspent is what may be given back at now, in units of to, of a charge of units under from at the Unix time charged, of which back turned
-// out to be too much. That is all of back as long as so much of the charge has not drained, and then what has not: the part that was
-// rightly charged drains first. It is rounded down, because a refund must never grant; with it the bucket owes at least what it would had
-// only the right part been charged.
+// Unspent is what may be given back at now, in units of to, of a charge of units under from at the
+// Unix time charged, of which back turned out to be too much. That is all of back as long as so
+// much of the charge has not drained, and then what has not: the part that was rightly charged
+// drains first. It is rounded down, because a refund must never grant; with it the bucket owes at
+// least what it would had only the right part been charged.
 //
-// When the limit has changed meanwhile, the charge is taken to have drained at the faster of both rates all the time. And as Convert may
-// have forgiven what did not fit under a smaller burst, the difference of both bursts is not given back either. If a limit changed more than
-// once under one charge, what the limits between gave back or forgave is not known here, so nothing should be: that is for the caller to see.
+// When the limit has changed meanwhile, the charge is taken to have drained at the faster of both
+// rates all the time. And as Convert may have forgiven what did not fit under a smaller burst, the
+// difference of both bursts is not given back either. If a limit changed more than once under one
+// charge, what the limits between gave back or forgave is not known here, so nothing should be:
+// that is for the caller to see.
 //
-// A limit that counts in windows takes the charge out of the window that counted it (Change.Charged), so all of back may be given back; but
-// only if it is the same limit, because nobody knows what became of one charge when counts were converted.
+// A limit that counts in windows takes the charge out of the window that counted it
+// (Change.Charged), so all of back may be given back; but only if it is the same limit, because
+// nobody knows what became of one charge when counts were converted.
 func Unspent(from, to rate.Shape, units, back, charged, now int64) int64 {
 	if units <= 0 || back <= 0 || from.Unit <= 0 || to.Unit <= 0 {
 		return 0
@@ -193,8 +225,8 @@ func scale(units int64, from, to rate.Shape) int64 {
 	return min(Rescale(units, to.Unit, from.Unit, false), rate.MaxCapacity)
 }
 
-// Rescale restates units of 0 or more, of which a token has from, as those of which it has to, at most math.MaxInt64. What is not whole is rounded
-// up or down.
+// Rescale restates units of 0 or more, of which a token has from, as those of which it has to, at
+// most math.MaxInt64. What is not whole is rounded up or down.
 func Rescale(units, to, from int64, up bool) int64 {
 	hi, lo := bits.Mul64(uint64(units), uint64(to))
 	if up {

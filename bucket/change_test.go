@@ -113,8 +113,9 @@ func TestUnspent(t *testing.T) {
 	}
 }
 
-// TestUnspentNeverGrants charges one of two buckets too much and the other what is right, takes from both, changes their limit once or never,
-// and refunds the first: it owes at least as much as the other.
+// TestUnspentNeverGrants charges one of two buckets too much and the other what is right, takes
+// from both, changes their limit once or never, and refunds the first: it owes at least as much as
+// the other.
 func TestUnspentNeverGrants(t *testing.T) {
 	rng := rand.New(rand.NewPCG(17, 3))
 	limit := func() rate.Limit {

@@ -15,9 +15,11 @@ type Sharing struct {
 	Interval time.Duration // after which replicas report what they took of limits of scope sync; 0 if strict takes stand in for that
 }
 
-// Envelope is a bound on what all replicas together admit from one bucket: in any interval of length t, at most Burst + Excess tokens and what
-// Tokens per Per give in t, rounded down. It holds while the number of replicas stays and the shared store answers; docs/scaling.md says what more
-// there may be when they do not. What an operator gives to a bucket in the interval, and of a limit of scope lease in the TTL before it, is not counted.
+// Envelope is a bound on what all replicas together admit from one bucket: in any interval of
+// length t, at most Burst + Excess tokens and what Tokens per Per give in t, rounded down. It holds
+// while the number of replicas stays and the shared store answers; docs/store-loss.md says what more
+// there may be when they do not. What an operator gives to a bucket in the interval, and of a limit
+// of scope lease in the TTL before it, is not counted.
 type Envelope struct {
 	Burst  int64
 	Tokens int64
@@ -28,8 +30,9 @@ type Envelope struct {
 	Excess int64
 }
 
-// Envelope is that of a limit in a scope, with as many replicas as sharing says. Where a burst is divided, parts hold no less than a token. While replicas
-// divide by different numbers it is around what they admit by any of them, together with those parts of a burst which that leaves over.
+// Envelope is that of a limit in a scope, with as many replicas as sharing says. Where a burst is
+// divided, parts hold no less than a token. While replicas divide by different numbers it is around
+// what they admit by any of them, together with those parts of a burst which that leaves over.
 func (s Sharing) Envelope(l rate.Limit, scope Scope) Envelope {
 	k := int64(max(1, s.Replicas))
 	e := Envelope{Burst: l.Burst, Tokens: l.Tokens, Per: l.Per}
@@ -78,9 +81,10 @@ func (s Sharing) leased(whole rate.Shape, k int64) (burst, excess int64) {
 	return burst, (rest.Drained(s.TTL) + rest.Unit - 1) / rest.Unit
 }
 
-// Headroom is how many tokens of a limit of scope sync one of so many replicas may have admitted and got no answer about: what drains in the interval between
-// reports, rounded up; but all together no more than the burst, so that what all owe is never more than a bucket may. 0 is for those who admit nothing
-// unasked.
+// Headroom is how many tokens of a limit of scope sync one of so many replicas may have admitted
+// and got no answer about: what drains in the interval between reports, rounded up; but all
+// together no more than the burst, so that what all owe is never more than a bucket may. 0 is for
+// those who admit nothing unasked.
 func Headroom(sh rate.Shape, interval time.Duration, replicas int) int64 {
 	if sh.Unit <= 0 || sh.Algorithm != rate.TokenBucket || sh.Capacity > sh.MaxDebt()/2 {
 		return 0

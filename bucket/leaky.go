@@ -6,9 +6,9 @@ import (
 	"github.com/headgate-io/headgate/rate"
 )
 
-// A leaky bucket counts the same debt as a token bucket, and reads it as a queue: what is owed has to drain before the next request goes on.
-// So a request is admitted while the burst has room, and told to wait for what was owed before it. With 2 tokens per second and a burst
-// of 3:
+// A leaky bucket counts the same debt as a token bucket, and reads it as a queue: what is owed has
+// to drain before the next request goes on. So a request is admitted while the burst has room, and
+// told to wait for what was owed before it. With 2 tokens per second and a burst of 3:
 //
 //	  at      take   debt before   answer
 //	0.0 s        1             0   allowed at once
@@ -16,11 +16,11 @@ import (
 //	0.0 s        1             2   allowed, wait 1 s
 //	0.0 s        1             3   retry after 0.5 s, when the first place in the queue is free again
 //
-// The time at which a request may go on, now plus its wait, never lies before that of one admitted earlier: first come, first served,
-// without a list of who waits.
+// The time at which a request may go on, now plus its wait, never lies before that of one admitted
+// earlier: first come, first served, without a list of who waits.
 
-// Wait is how long a request that is admitted at now waits for its turn: until what s owes has drained. It is 0 unless sh is a leaky
-// bucket.
+// Wait is how long a request that is admitted at now waits for its turn: until what s owes has
+// drained. It is 0 unless sh is a leaky bucket.
 func (s State) Wait(now int64, sh *rate.Shape) time.Duration {
 	if sh.Algorithm != rate.LeakyBucket {
 		return 0
@@ -42,8 +42,8 @@ func (t *Take) Excess(wait time.Duration) time.Duration {
 	return max(0, wait-max(0, t.MaxWait))
 }
 
-// ReportWait completes what Report wrote for a take of a leaky bucket. s is the state that was reported, of which own units are the take's
-// and of those behind it: none, if it was denied.
+// ReportWait completes what Report wrote for a take of a leaky bucket. s is the state that was
+// reported, of which own units are the take's and of those behind it: none, if it was denied.
 func (t *Take) ReportWait(o *Outcome, s State, now, own int64) {
 	wait := s.queued(now, &t.Shape, own)
 	switch {

@@ -8,13 +8,16 @@ import (
 	"github.com/headgate-io/headgate/rate"
 )
 
-// LogCells is how many cells a window of a sliding log has. More let tokens come back sooner after their window, and take more room.
+// LogCells is how many cells a window of a sliding log has. More let tokens come back sooner after
+// their window, and take more room.
 const LogCells = 25
 
-// Log is a sliding log at rest: a bucket that counts what was admitted in short cells, and admits no more than the limit in any window
-// whatever, wherever it begins. Counts[i] was admitted in the cell that began i cells before Stamp. All of a cell counts as long as any
-// part of it lies in the window, so one more cell is counted than a window has, and a token comes back when its cell has left the window:
-// up to a cell, a 25th of the window, later than it might. The zero Log is a full bucket.
+// Log is a sliding log at rest: a bucket that counts what was admitted in short cells, and admits
+// no more than the limit in any window whatever, wherever it begins. Counts[i] was admitted in the
+// cell that began i cells before Stamp. All of a cell counts as long as any part of it lies in the
+// window, so one more cell is counted than a window has, and a token comes back when its cell has
+// left the window: up to a cell, a 25th of the window, later than it might. The zero Log is a full
+// bucket.
 //
 // With 10 per 25 seconds, in cells of a second:
 //
@@ -39,12 +42,14 @@ func lasting(sh *rate.Shape) int64 { return (LogCells + 1) * cell(sh) }
 // FullLog is the log of a key of which nothing was taken yet. Cells of different keys end at different times.
 func FullLog(k key.Key, sh *rate.Shape) Log { return Log{Stamp: phase(k, cell(sh))} }
 
-// SpentLog is the log of a key of which nothing is left until the Unix time until, rounded down to the end of one of its cells.
+// SpentLog is the log of a key of which nothing is left until the Unix time until, rounded down to
+// the end of one of its cells.
 func SpentLog(k key.Key, sh *rate.Shape, until int64) Log {
 	return OwingLog(k, sh, sh.Capacity, subSaturating(begin(k, cell(sh), until), lasting(sh)))
 }
 
-// OwingLog is the log of a key that has owed tokens less than a full one at the Unix time at, but no more than it holds.
+// OwingLog is the log of a key that has owed tokens less than a full one at the Unix time at, but
+// no more than it holds.
 func OwingLog(k key.Key, sh *rate.Shape, owed, at int64) Log {
 	l := Log{Stamp: begin(k, cell(sh), at)}
 	l.Counts[0] = uint32(min(owed, sh.Capacity))
@@ -107,7 +112,8 @@ func (l Log) Add(now int64, sh *rate.Shape, units int64) Log {
 	return l
 }
 
-// Report writes into o how the log stands at now, after Charge was asked for units and answered allowed; see State.Report.
+// Report writes into o how the log stands at now, after Charge was asked for units and answered
+// allowed; see State.Report.
 func (l Log) Report(o *Outcome, now int64, sh *rate.Shape, units int64, allowed bool) {
 	*o = Outcome{Allowed: allowed, Never: !allowed && (units < 0 || units > sh.Capacity)}
 	moved := l.roll(now, sh)
@@ -143,8 +149,8 @@ func (l Log) Owed(sh *rate.Shape, at int64) int64 {
 	return l.used()
 }
 
-// Refund takes back units that were charged at the Unix time charged, if their cell still counts. Every charge counts for itself, so the
-// others are none the richer.
+// Refund takes back units that were charged at the Unix time charged, if their cell still counts.
+// Every charge counts for itself, so the others are none the richer.
 func (l Log) Refund(now int64, sh *rate.Shape, units, charged int64) Log {
 	l = l.roll(now, sh)
 	i := uint64(0)

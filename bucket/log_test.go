@@ -54,8 +54,9 @@ func TestLogRefund(t *testing.T) {
 	}
 }
 
-// FuzzLogAgainstLedger compares a log with everything that was ever admitted: never more than the limit in any window, a denial only when the
-// window and a cell hold too much, and every answer exact.
+// FuzzLogAgainstLedger compares a log with everything that was ever admitted: never more than the
+// limit in any window, a denial only when the window and a cell hold too much, and every answer
+// exact.
 func FuzzLogAgainstLedger(f *testing.F) {
 	rng := rand.New(rand.NewPCG(3, 2))
 	for range 40 {

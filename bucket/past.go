@@ -5,9 +5,11 @@ import (
 	"github.com/headgate-io/headgate/rate"
 )
 
-// A limit may change more than once before its bucket is charged again. Each limit then governs its own part of that time: what is owed drains
-// at the first rate until the first change, is converted, drains at the second rate until the second, and so on, just as if the bucket had
-// been converted at every change; but where windows begin for its key matters only under the last. With a burst of 10, spent at 0 s, and limits of 1 per second, 1 per hour from 2 s on and 5 per second
+// A limit may change more than once before its bucket is charged again. Each limit then governs its
+// own part of that time: what is owed drains at the first rate until the first change, is
+// converted, drains at the second rate until the second, and so on, just as if the bucket had been
+// converted at every change; but where windows begin for its key matters only under the last. With
+// a burst of 10, spent at 0 s, and limits of 1 per second, 1 per hour from 2 s on and 5 per second
 // from 9 s on:
 //
 //	at 9 s   owed
@@ -23,11 +25,12 @@ type Held struct {
 	alone bool // nothing was admitted since it was converted to Shape
 }
 
-// Follow takes h, the bucket of t.Key, through all the changes of its limit since it was last written, to t.Shape, and reports false if there
-// were none.
+// Follow takes h, the bucket of t.Key, through all the changes of its limit since it was last
+// written, to t.Shape, and reports false if there were none.
 //
-// Which changes those are is told by the time of the last write. Where windows are counted, that is only known to lie in the window: then
-// a limit that is as it was counts as unchanged. A change that lies in the future, for clocks that differ, counts as one of now.
+// Which changes those are is told by the time of the last write. Where windows are counted, that is
+// only known to lie in the window: then a limit that is as it was counts as unchanged. A change
+// that lies in the future, for clocks that differ, counts as one of now.
 func (h *Held) Follow(now int64, t *Take) (changed bool) {
 	var room [rate.MaxPast + 1]*rate.Past
 	steps, grown := room[:0], false
@@ -39,8 +42,9 @@ func (h *Held) Follow(now int64, t *Take) (changed bool) {
 			break
 		}
 		if since <= first && e != &own && e.Shape != (rate.Shape{}) {
-			// Written while this one was in force, but in another shape: by a request that had resolved its rules before the change, or
-			// with an allowance on top. It goes on at this one's rate.
+			// Written while this one was in force, but in another shape: by a request that had
+			// resolved its rules before the change, or with an allowance on top. It goes on at this
+			// one's rate.
 			h.convert(t.Key, &e.Shape, first, rate.MaxCapacity)
 			grown = true
 			break
@@ -68,8 +72,9 @@ func (h *Held) Follow(now int64, t *Take) (changed bool) {
 	return changed
 }
 
-// Unused is the bucket of t if nobody ever charged it and its past says that it was spent (rate.Past.Spent), in terms of t.Shape. It reports false
-// if the past says nothing of the kind: then it is full.
+// Unused is the bucket of t if nobody ever charged it and its past says that it was spent
+// (rate.Past.Spent), in terms of t.Shape. It reports false if the past says nothing of the kind:
+// then it is full.
 func (t *Take) Unused(now int64) (h Held, spent bool) {
 	oldest := rate.Past{Shape: t.Shape, Since: t.Since, Before: t.Before}
 	for oldest.Before != nil && !oldest.Before.Spent {
@@ -144,7 +149,8 @@ func (h *Held) owe(k key.Key, tokens, at int64) {
 // tokens is a shape of tokens that do not drain to speak of.
 var tokens = rate.Shape{Drain: 1, Unit: 1, Capacity: rate.MaxCapacity, Tick: 1_000_000}
 
-// hold lets a time pass in which nobody knows what drained: nothing. If whole tokens were counted in it, parts of one are owed as one.
+// hold lets a time pass in which nobody knows what drained: nothing. If whole tokens were counted
+// in it, parts of one are owed as one.
 func (h *Held) hold(from, until int64, counted bool) {
 	switch {
 	case h.Shape.Algorithm == rate.SlidingLog:

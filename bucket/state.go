@@ -8,19 +8,22 @@ import (
 	"github.com/headgate-io/headgate/rate"
 )
 
-// State is a bucket at rest: Debt units were outstanding at Stamp, a Unix time in nanoseconds. The zero State is a full bucket. Under an
-// algorithm that counts in windows both words mean something else, see window.go.
+// State is a bucket at rest: Debt units were outstanding at Stamp, a Unix time in nanoseconds. The
+// zero State is a full bucket. Under an algorithm that counts in windows both words mean something
+// else, see window.go.
 //
-// All methods are pure. They take the present as Unix nanoseconds and hand back new states; whoever stores a State guards it. A present
-// before Stamp, because the clock was set back, counts as Stamp: it drains nothing, and Stamp is never lowered.
+// All methods are pure. They take the present as Unix nanoseconds and hand back new states; whoever
+// stores a State guards it. A present before Stamp, because the clock was set back, counts as
+// Stamp: it drains nothing, and Stamp is never lowered.
 //
-// Under a shape with a coarse tick, Debt only shrinks by whole ticks and Stamp stays on the last of them, so that nothing is lost between
-// two ticks; what has drained since, in fractions of a tick, is counted at every decision. A coarse shape thus decides exactly as the
-// same limit in nanoseconds would, and Debt may be above Capacity by less than one tick's drain.
+// Under a shape with a coarse tick, Debt only shrinks by whole ticks and Stamp stays on the last of
+// them, so that nothing is lost between two ticks; what has drained since, in fractions of a tick,
+// is counted at every decision. A coarse shape thus decides exactly as the same limit in
+// nanoseconds would, and Debt may be above Capacity by less than one tick's drain.
 type State struct{ Debt, Stamp int64 }
 
-// Take removes cost tokens, or none when the bucket holds fewer. A denied take leaves the bucket as it was. A cost of 0 is allowed
-// always and takes nothing.
+// Take removes cost tokens, or none when the bucket holds fewer. A denied take leaves the bucket as
+// it was. A cost of 0 is allowed always and takes nothing.
 func (s State) Take(now int64, sh rate.Shape, cost int64) (after State, o Outcome) {
 	units, ok := sh.Units(cost)
 	if !ok {
@@ -40,8 +43,8 @@ func (s State) Charge(now int64, sh rate.Shape, units int64) (State, bool) {
 	return s.Try(now, &sh, units)
 }
 
-// Try is Charge without copying the shape, which is larger than what the compiler keeps in registers (24 against 30 ns for the whole
-// decision: BenchmarkHotKey).
+// Try is Charge without copying the shape, which is larger than what the compiler keeps in
+// registers (24 against 30 ns for the whole decision: BenchmarkHotKey).
 func (s State) Try(now int64, sh *rate.Shape, units int64) (State, bool) {
 	if !sh.Algorithm.Drains() {
 		return s.tryWindow(now, sh, units)
@@ -57,9 +60,10 @@ func (s State) Try(now int64, sh *rate.Shape, units int64) (State, bool) {
 	return d, true
 }
 
-// Report writes into o how the bucket stands at now, after Charge was asked for units and answered allowed. Units below zero stand for a
-// cost that no bucket holds. It writes through a pointer because the copies of an Outcome by value cost more than computing it
-// (8 against 15 ns for the whole take: BenchmarkReport and BenchmarkTake).
+// Report writes into o how the bucket stands at now, after Charge was asked for units and answered
+// allowed. Units below zero stand for a cost that no bucket holds. It writes through a pointer
+// because the copies of an Outcome by value cost more than computing it (8 against 15 ns for the
+// whole take: BenchmarkReport and BenchmarkTake).
 func (s State) Report(o *Outcome, now int64, sh *rate.Shape, units int64, allowed bool) {
 	o.Allowed, o.Unknown = allowed, false
 	o.RetryAfter, o.Wait = 0, 0
@@ -88,13 +92,16 @@ func (s State) FullAt(sh rate.Shape) int64 {
 	return addSaturating(s.Stamp, int64(sh.TimeToFull(s.Debt)))
 }
 
-// Convert restates the bucket for a limit that changes at the Unix time at. What is owed stays owed, in tokens, rounded up to a unit, but
-// never more than the new burst. So over any window across the change at most the larger of both bursts is admitted on top of what
-// drains, and nobody is locked out for longer than the new limit takes to fill.
+// Convert restates the bucket for a limit that changes at the Unix time at. What is owed stays
+// owed, in tokens, rounded up to a unit, but never more than the new burst. So over any window
+// across the change at most the larger of both bursts is admitted on top of what drains, and nobody
+// is locked out for longer than the new limit takes to fill.
 //
-// Debt is what is kept, not the level, because then a full bucket stays full: forgetting it makes no difference under any policy.
+// Debt is what is kept, not the level, because then a full bucket stays full: forgetting it makes
+// no difference under any policy.
 //
-// When the algorithm changes, or the length of a window, what is owed then counts as taken at the time at. Align it afterwards.
+// When the algorithm changes, or the length of a window, what is owed then counts as taken at the
+// time at. Align it afterwards.
 func (s State) Convert(from, to rate.Shape, at int64) State {
 	if !from.Algorithm.Drains() || !to.Algorithm.Drains() {
 		return s.convertWindow(&from, &to, at, false)
@@ -120,8 +127,9 @@ func (s State) convertDebt(from, to rate.Shape, at, most int64) State {
 	return d
 }
 
-// Refund gives back units that were charged at the Unix time charged: for a login that succeeded, or a part of a decision that failed
-// elsewhere. What has drained since then was given back by time already, and giving it back twice would grant tokens that nobody paid for.
+// Refund gives back units that were charged at the Unix time charged: for a login that succeeded,
+// or a part of a decision that failed elsewhere. What has drained since then was given back by time
+// already, and giving it back twice would grant tokens that nobody paid for.
 func (s State) Refund(now int64, sh rate.Shape, units, charged int64) State {
 	if !sh.Algorithm.Drains() {
 		return s.refundWindow(now, &sh, units, charged)
@@ -138,9 +146,10 @@ func (s State) Refund(now int64, sh rate.Shape, units, charged int64) State {
 	return d
 }
 
-// drain lets time pass until now. In d whole ticks have passed; credit is how many of d's units have drained since d.Stamp on top,
-// always 0 under ticks of a nanosecond. It is small enough to be inlined, because Report asks again at the time that Try moved the bucket to:
-// half a nanosecond of 23 (BenchmarkHotKey).
+// drain lets time pass until now. In d whole ticks have passed; credit is how many of d's units
+// have drained since d.Stamp on top, always 0 under ticks of a nanosecond. It is small enough to be
+// inlined, because Report asks again at the time that Try moved the bucket to: half a nanosecond of
+// 23 (BenchmarkHotKey).
 func (s State) drain(now int64, sh *rate.Shape) (d State, credit int64) {
 	if now <= s.Stamp {
 		return s, 0

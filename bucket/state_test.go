@@ -174,7 +174,8 @@ func checkWaits(t *testing.T, state bucket.State, now int64, shape rate.Shape, c
 	}
 }
 
-// smallShapes are limits whose every state can be tried, in nanoseconds and in microseconds that are only a few nanoseconds long.
+// smallShapes are limits whose every state can be tried, in nanoseconds and in microseconds that
+// are only a few nanoseconds long.
 func smallShapes(t *testing.T) []rate.Shape {
 	t.Helper()
 	var shapes []rate.Shape
@@ -218,8 +219,8 @@ func TestCoarseTicksAreInvisible(t *testing.T) {
 	}
 }
 
-// TestEnvelope checks the promise for every interval at once: a queue that receives what is admitted and drains at the limit's rate
-// (Lindley's recursion) never holds more than the burst.
+// TestEnvelope checks the promise for every interval at once: a queue that receives what is
+// admitted and drains at the limit's rate (Lindley's recursion) never holds more than the burst.
 func TestEnvelope(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 2))
 	for range 200 {
@@ -321,8 +322,8 @@ func TestConvert(t *testing.T) {
 	}
 }
 
-// TestConvertEnvelope flips a limit once in the middle of a rush: across the change no more is admitted than the larger burst and
-// what drains under either limit.
+// TestConvertEnvelope flips a limit once in the middle of a rush: across the change no more is
+// admitted than the larger burst and what drains under either limit.
 func TestConvertEnvelope(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 5))
 	for range 2000 {
@@ -353,8 +354,8 @@ func TestConvertEnvelope(t *testing.T) {
 	}
 }
 
-// TestRefundNeverGrants compares a bucket that was charged and refunded with one that never was: after any takes that both admit, the
-// refunded one owes at least as much.
+// TestRefundNeverGrants compares a bucket that was charged and refunded with one that never was:
+// after any takes that both admit, the refunded one owes at least as much.
 func TestRefundNeverGrants(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 9))
 	for _, tick := range []int64{1, 1000} {

@@ -103,8 +103,8 @@ func FuzzTakeAgainstTwin(f *testing.F) {
 				t.Fatalf("%+v.Take(%d, %d) lowers the stamp to %d", before, now, cost, after.Stamp)
 			}
 			if shape.Tick > 1 && now < slow.at {
-				// Stamp is not the latest time but the latest tick, so the bucket is the stricter of the two until the clock has
-				// caught up.
+				// Stamp is not the latest time but the latest tick, so the bucket is the stricter
+				// of the two until the clock has caught up.
 				if got.Allowed && !slow.take(now, cost).Allowed {
 					t.Fatalf("%+v: %+v.Take(%d, %d) admits, and should not", limit, before, now, cost)
 				}
@@ -121,7 +121,8 @@ func FuzzTakeAgainstTwin(f *testing.F) {
 	})
 }
 
-// beyond is want, or got where both are past the 292 years of a time.Duration and coarse ticks have blurred the last of them.
+// beyond is want, or got where both are past the 292 years of a time.Duration and coarse ticks have
+// blurred the last of them.
 func beyond(want, got time.Duration) time.Duration {
 	const edge = 1<<63 - 1 - 2*time.Millisecond
 	if want > edge && got > edge {

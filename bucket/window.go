@@ -9,14 +9,16 @@ import (
 	"github.com/headgate-io/headgate/rate"
 )
 
-// A window is counted in the two words of a State as well. Stamp is when the window began, Debt what was admitted in it: the count itself in
-// a fixed window; in a sliding window the count in the low half, and that of the window before in the high half. As time passes, the
-// window that began at Stamp is followed by others of the same length, in which nothing was admitted yet.
+// A window is counted in the two words of a State as well. Stamp is when the window began, Debt
+// what was admitted in it: the count itself in a fixed window; in a sliding window the count in the
+// low half, and that of the window before in the high half. As time passes, the window that began
+// at Stamp is followed by others of the same length, in which nothing was admitted yet.
 //
-// Where windows begin is different for every key, so that they do not all end at once (Full, Align); Stamp carries it along.
+// Where windows begin is different for every key, so that they do not all end at once (Full,
+// Align); Stamp carries it along.
 //
-// A sliding window of length W counts cur, and as much of prev as would lie in the last W if it had been evenly spread: at el after the
-// beginning of the window prev*(W-el)/W. With 10 per minute:
+// A sliding window of length W counts cur, and as much of prev as would lie in the last W if it had
+// been evenly spread: at el after the beginning of the window prev*(W-el)/W. With 10 per minute:
 //
 //	   at       take   prev  cur   counts         answer
 //	   0:00       10      0    0   0              allowed, 0 remain
@@ -32,10 +34,11 @@ func Full(k key.Key, sh *rate.Shape) State {
 	return State{Stamp: phase(k, sh.Tick)}
 }
 
-// Align lets the window of a state begin where k's windows do, at the first such time that is not before its own: after Convert, which
-// knows no key. What is owed is then owed for a whole window at least. At the last such time before, the first window after a change could
-// end at once, and admit its limit on top of all that was admitted under the old one. A bucket that owes nothing gets the window that one
-// has that was never seen.
+// Align lets the window of a state begin where k's windows do, at the first such time that is not
+// before its own: after Convert, which knows no key. What is owed is then owed for a whole window
+// at least. At the last such time before, the first window after a change could end at once, and
+// admit its limit on top of all that was admitted under the old one. A bucket that owes nothing
+// gets the window that one has that was never seen.
 func (s State) Align(k key.Key, sh *rate.Shape) State {
 	if sh.Algorithm.Drains() {
 		return s
@@ -49,8 +52,9 @@ func (s State) Align(k key.Key, sh *rate.Shape) State {
 	return s
 }
 
-// Spent is the bucket of a key of which nothing is left until the Unix time until, rounded down to the end of one of its windows; how far the
-// last of a sliding window has slid away by then, it gives back.
+// Spent is the bucket of a key of which nothing is left until the Unix time until, rounded down to
+// the end of one of its windows; how far the last of a sliding window has slid away by then, it
+// gives back.
 func Spent(k key.Key, sh *rate.Shape, until int64) State {
 	end := begin(k, sh.Tick, until)
 	if sh.Algorithm == rate.SlidingWindow {
@@ -160,8 +164,9 @@ func (s State) lasts(sh *rate.Shape) int64 {
 	return sh.Tick
 }
 
-// admits is how long after Stamp the window, or one of the next two, admits units that it denied. In a sliding window prev has to have slid
-// away until no more than the rest of the limit is left of it: prev*(W-el) <= (L-cur-units)*W.
+// admits is how long after Stamp the window, or one of the next two, admits units that it denied.
+// In a sliding window prev has to have slid away until no more than the rest of the limit is left
+// of it: prev*(W-el) <= (L-cur-units)*W.
 func (s State) admits(sh *rate.Shape, units int64) int64 {
 	if sh.Algorithm != rate.SlidingWindow {
 		return sh.Tick
@@ -183,9 +188,10 @@ func slid(sh *rate.Shape, count, rest int64) int64 {
 	return sh.Tick - int64(left)
 }
 
-// Owed is how many tokens s owes at the Unix time at, rounded up: in any interval until then no more was admitted than this and what comes
-// back in it at the rate of the limit. A fixed window owes for the last one as a sliding window does, and where it does not know how
-// much, it owes for all.
+// Owed is how many tokens s owes at the Unix time at, rounded up: in any interval until then no
+// more was admitted than this and what comes back in it at the rate of the limit. A fixed window
+// owes for the last one as a sliding window does, and where it does not know how much, it owes for
+// all.
 func (s State) Owed(sh *rate.Shape, at int64) int64 {
 	if sh.Unit == 0 || s.Debt == 0 {
 		return 0
@@ -198,7 +204,8 @@ func (s State) Owed(sh *rate.Shape, at int64) int64 {
 	return s.owedAlone(sh, at)
 }
 
-// owedAlone is Owed where it is known that the window before counted nothing, as nothing was admitted since s was converted to sh.
+// owedAlone is Owed where it is known that the window before counted nothing, as nothing was
+// admitted since s was converted to sh.
 func (s State) owedAlone(sh *rate.Shape, at int64) int64 {
 	switch {
 	case sh.Unit == 0 || s.Debt == 0:
@@ -219,8 +226,8 @@ func (s State) owedAlone(sh *rate.Shape, at int64) int64 {
 	return (max(0, d.Debt-credit) + sh.Unit - 1) / sh.Unit
 }
 
-// ForgottenAt is the Unix time from which on what s held matters no longer, to no rule that may come: when it is full, and for a fixed window
-// when the next one has ended.
+// ForgottenAt is the Unix time from which on what s held matters no longer, to no rule that may
+// come: when it is full, and for a fixed window when the next one has ended.
 func (s State) ForgottenAt(sh *rate.Shape) int64 {
 	at := s.FullAt(*sh)
 	if sh.Algorithm == rate.FixedWindow && s.Debt > 0 {
@@ -238,8 +245,8 @@ func Owing(sh *rate.Shape, owed, at int64) State {
 	return State{Debt: units, Stamp: at}
 }
 
-// convertWindow is Convert where one of both counts in windows. While the window stays as long as it is, the counts stay too. Alone says that
-// nothing was admitted under from.
+// convertWindow is Convert where one of both counts in windows. While the window stays as long as
+// it is, the counts stay too. Alone says that nothing was admitted under from.
 func (s State) convertWindow(from, to *rate.Shape, at int64, alone bool) State {
 	if from.Algorithm != to.Algorithm || from.Tick != to.Tick {
 		stamp := max(at, s.Stamp)
@@ -257,8 +264,8 @@ func (s State) convertWindow(from, to *rate.Shape, at int64, alone bool) State {
 	return s
 }
 
-// refundWindow is Refund for windows. What still counts is taken out of the window that it was counted in; as windows count every
-// charge for itself, the others are none the richer.
+// refundWindow is Refund for windows. What still counts is taken out of the window that it was
+// counted in; as windows count every charge for itself, the others are none the richer.
 func (s State) refundWindow(now int64, sh *rate.Shape, units, charged int64) State {
 	w := s.roll(now, sh)
 	switch {

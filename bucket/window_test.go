@@ -63,7 +63,8 @@ func TestSlidingWindow(t *testing.T) {
 	})
 }
 
-// TestSlidingWindowPassesEvenArrivals: two requests below the limit, as many as the ends of an interval take, an even stream is not denied.
+// TestSlidingWindowPassesEvenArrivals: two requests below the limit, as many as the ends of an
+// interval take, an even stream is not denied.
 func TestSlidingWindowPassesEvenArrivals(t *testing.T) {
 	shape := compile(t, rate.Limit{Tokens: 600, Per: time.Minute, Burst: 600, Algorithm: rate.SlidingWindow})
 	var s bucket.State
@@ -126,7 +127,8 @@ func (l *ledger) index(at int64) *big.Int {
 	return new(big.Int).Div(big.NewInt(at), big.NewInt(l.shape.Tick)) // rounds down, as the divisor is positive
 }
 
-// present is the time that a decision at now is made at: the beginning of the latest window that something was admitted in, at least.
+// present is the time that a decision at now is made at: the beginning of the latest window that
+// something was admitted in, at least.
 func (l *ledger) present(now int64) int64 {
 	for _, e := range l.entries {
 		if start := new(big.Int).Mul(l.index(e.at), big.NewInt(l.shape.Tick)); start.IsInt64() {
@@ -163,7 +165,8 @@ func (l *ledger) admits(now, cost int64) bool {
 	return cost == 0 || cost > 0 && sum.Cmp(big.NewInt(l.shape.Capacity)) <= 0
 }
 
-// FuzzWindowAgainstLedger compares a window in two words with everything that was admitted, over the whole range of numbers.
+// FuzzWindowAgainstLedger compares a window in two words with everything that was admitted, over
+// the whole range of numbers.
 func FuzzWindowAgainstLedger(f *testing.F) {
 	rng := rand.New(rand.NewPCG(3, 1))
 	for range 60 {
@@ -218,7 +221,8 @@ func FuzzWindowAgainstLedger(f *testing.F) {
 	})
 }
 
-// FuzzWindowNeverPanics has any state, key and time meet any limit that compiles: numbers may be absurd, answers may not.
+// FuzzWindowNeverPanics has any state, key and time meet any limit that compiles: numbers may be
+// absurd, answers may not.
 func FuzzWindowNeverPanics(f *testing.F) {
 	f.Add(int64(5), int64(1e9), int64(1), uint64(7), int64(1<<62), int64(math.MinInt64), int64(math.MaxInt64), int64(3))
 	f.Add(int64(1<<31-1), int64(1<<61), int64(2), uint64(math.MaxUint64), int64(math.MaxInt64), int64(math.MaxInt64), int64(math.MinInt64), int64(1))

@@ -7,25 +7,28 @@ import (
 	"strings"
 )
 
-// The templates are compiled into a deterministic automaton over segments. A plain trie has to go back when the
-// literal branch it took turns out to be a dead end: with /a/b/c and /{x}/b/d the path /a/b/d enters at a and
-// fails at d. Here a state is the set of all trie nodes that the segments so far may lead to (the subset construction), so
-// the walk never goes back:
+// The templates are compiled into a deterministic automaton over segments. A plain trie has to go
+// back when the literal branch it took turns out to be a dead end: with /a/b/c and /{x}/b/d the
+// path /a/b/d enters at a and fails at d. Here a state is the set of all trie nodes that the
+// segments so far may lead to (the subset construction), so the walk never goes back:
 //
 //	           a          b          c → /a/b/c
 //	start ───────▶ {1,4} ───▶ {2,5} ─┤
 //	  │ other                        d → /{x}/b/d
 //	  └──────────▶ {4} ─────▶ {5} ───── d → /{x}/b/d
 //
-// For each segment the walk looks for an edge that names it, and otherwise takes the edge "other". Where a parameter
-// has text around it, "other" leads through a chain of probes: states that look not at the whole segment but at as
-// many of its first and last bytes as some affix has. At most maxProbes of them follow each other.
+// For each segment the walk looks for an edge that names it, and otherwise takes the edge "other".
+// Where a parameter has text around it, "other" leads through a chain of probes: states that look
+// not at the whole segment but at as many of its first and last bytes as some affix has, and for
+// the text between several parameters at what is between those. At most maxProbes of them follow
+// each other, so a path takes a time that is linear in its length.
 
-// automaton is the compiled form. It holds no pointers but those of its three tables.
+// automaton is the compiled form. It holds no pointers but those of its tables.
 type automaton struct {
-	states []state
-	edges  edges
-	start  uint32
+	states  []state
+	edges   edges
+	start   uint32
+	middles []string // see affix.middle; by state.middle-1
 }
 
 // state is what the segments read so far may still become. State 0 is dead: nothing matches any more.
@@ -34,8 +37,9 @@ type state struct {
 	row   uint32 // the templates that end here, as a row of Table.ids; 0 for none
 	// A probe looks at the first prefix and the last suffix bytes of the segment.
 	prefix, suffix uint16
-	named          bool // it has edges
-	final          bool // every segment leads back here
+	middle         uint16 // and at the text between them, if it is not 0
+	named          bool   // it has edges
+	final          bool   // every segment leads back here
 }
 
 // isProbe marks the number of a state that looks at the same segment again.
@@ -43,7 +47,9 @@ const isProbe = 1 << 31
 
 const (
 	// maxProbes bounds the looks at one segment.
-	maxProbes = 32
+	maxProbes = 64
+	// maxMiddles bounds the different texts between parameters.
+	maxMiddles = 1<<16 - 1
 	// Templates that overlap in every combination need a state for each. That is at most 2^n for n
 	// parameters beside literals, and never happens by accident.
 	minStates        = 4096
@@ -88,7 +94,7 @@ func (a *automaton) step(s uint32, name string) uint32 {
 func (a *automaton) probe(s uint32, name string) uint32 {
 	st := &a.states[s]
 	prefix, suffix := int(st.prefix), len(name)-int(st.suffix)
-	if prefix < suffix && !insideEscape(name, suffix) {
+	if prefix < suffix && !insideEscape(name, suffix) && (st.middle == 0 || holds(name[prefix:suffix], a.middles[st.middle-1])) {
 		if next, ok := a.edges.findAffix(s, name[:prefix], name[suffix:]); ok {
 			return next
 		}
@@ -329,20 +335,20 @@ func (b *builder) after(set []int, name string, matched map[affix]bool) []int {
 }
 
 // groupByLength returns affixes in groups of equal lengths, the longest first. Of one group, a segment
-// can have only one.
+// can have only one. One with text between parameters is a group by itself.
 func groupByLength(set map[affix]bool) (groups [][]affix) {
 	affixes := make([]affix, 0, len(set))
 	for a := range set {
 		affixes = append(affixes, a)
 	}
 	lengths := func(a, b affix) int {
-		return cmp.Or(cmp.Compare(b.len(), a.len()), cmp.Compare(len(b.prefix), len(a.prefix)))
+		return cmp.Or(cmp.Compare(b.len(), a.len()), cmp.Compare(len(b.prefix), len(a.prefix)), strings.Compare(a.middle, b.middle))
 	}
 	slices.SortFunc(affixes, func(a, b affix) int {
 		return cmp.Or(lengths(a, b), strings.Compare(a.prefix, b.prefix), strings.Compare(a.suffix, b.suffix))
 	})
 	for i, a := range affixes {
-		if i == 0 || lengths(affixes[i-1], a) != 0 {
+		if i == 0 || a.middle != "" || lengths(affixes[i-1], a) != 0 {
 			groups = append(groups, nil)
 		}
 		groups[len(groups)-1] = append(groups[len(groups)-1], a)
@@ -377,6 +383,7 @@ func (b *builder) probes(set []int, groups [][]affix, matched []affix) uint32 {
 func (b *builder) probeFor(set []int, possible []affix, groups [][]affix, matched []affix) uint32 {
 	probe := b.newState(set)
 	b.states[probe].prefix, b.states[probe].suffix = uint16(len(possible[0].prefix)), uint16(len(possible[0].suffix))
+	b.states[probe].middle = b.middle(possible[0].middle)
 	other := b.probes(set, groups, matched)
 	b.states[probe].other = other
 	for _, a := range possible {
@@ -384,6 +391,22 @@ func (b *builder) probeFor(set []int, possible []affix, groups [][]affix, matche
 		b.edge(namedEdge{from: probe, to: to, text: a.prefix + a.suffix, probe: true, prefix: len(a.prefix)})
 	}
 	return probe | isProbe
+}
+
+// middle returns the number of the texts between parameters, 0 for none.
+func (b *builder) middle(text string) uint16 {
+	if text == "" {
+		return 0
+	}
+	at := slices.Index(b.middles, text)
+	if at < 0 {
+		at = len(b.middles)
+		b.middles = append(b.middles, text)
+	}
+	if at >= maxMiddles && b.failed == nil {
+		b.failed = fmt.Errorf("templates have more than %d different texts between parameters of one segment", maxMiddles)
+	}
+	return uint16(at + 1)
 }
 
 // stillPossible returns those of a group of affixes that a segment may have that has all of matched; certain says
@@ -395,7 +418,7 @@ func stillPossible(group, matched []affix) (possible []affix, certain bool) {
 			continue
 		}
 		implied := slices.ContainsFunc(matched, func(m affix) bool {
-			return strings.HasPrefix(m.prefix, a.prefix) && endsWith(m.suffix, a.suffix)
+			return strings.HasPrefix(m.prefix, a.prefix) && endsWith(m.suffix, a.suffix) && (a.middle == "" || a.middle == m.middle)
 		})
 		if implied {
 			return []affix{a}, true

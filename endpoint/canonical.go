@@ -7,19 +7,19 @@ import (
 
 // The canonical form of a target is built in the order of the profile (see [Profile]); in one pass, because each
 // rule needs only what the rules before it left of the current segment. For /a//b/../c%2Fd it is a fault at %2F;
-// for /a//%62/../c;v=1/?q=2 it goes
+// for /a//%62/../c/?q=2 it goes
 //
-//	cut at ?       /a//%62/../c;v=1/
-//	decode once    /a//b/../c;v=1/
-//	merge slashes  /a/b/../c;v=1/
-//	remove dots    /a/c;v=1/
-//	strip params   /a/c/
+//	cut at ?       /a//%62/../c/
+//	decode once    /a//b/../c/
+//	merge slashes  /a/b/../c/
+//	remove dots    /a/c/
 //	drop last /    /a/c
 //
-// Bytes that a target cannot hold as themselves (and braces, which belong to templates) stay percent-encoded, in
-// upper case. So the canonical form is itself a valid target, applying Canonical to it changes nothing, and it
-// stands for exactly one decoded path: comparing canonical forms compares decoded ones. (Beside a kept %2F a target has to
-// escape a few bytes more, see KeepEncodedSlash, and there alone the form is no target.)
+// Bytes that a target cannot hold as themselves (and braces, which belong to templates) stay
+// percent-encoded, in upper case. So the canonical form is itself a valid target, applying
+// Canonical to it changes nothing, and it stands for exactly one decoded path: comparing canonical
+// forms compares decoded ones. (Beside a kept %2F a target has to escape a few bytes more, see
+// KeepEncodedSlash, and there alone the form is no target.)
 
 // Profile is how a target is read. Its zero value is the strict default. A target is read in this order:
 //
@@ -31,7 +31,7 @@ import (
 //  5. repeated slashes become one (see RefuseRepeatedSlashes);
 //  6. dot segments are removed, never above the root (see RefuseDotSegments); a .. that would remove an empty segment
 //     is invalid, because servers that merge slashes and servers that do not then disagree on the result;
-//  7. ;parameters are invalid on a dot segment, and removed elsewhere (see Params);
+//  7. ;parameters are invalid (see Params);
 //  8. a trailing slash is equal to none (see RefuseTrailingSlash);
 //  9. case is kept (see CaseInsensitive);
 //  10. a % with two hexadecimal digits that is left after decoding is invalid (see AllowDoubleEncoding);
@@ -43,7 +43,7 @@ import (
 type Profile struct {
 	// EncodedSlash says what %2F and %5C mean. The default refuses them.
 	EncodedSlash EncodedSlash
-	// Params says what becomes of ;parameters of a segment. The default removes them.
+	// Params says what becomes of ;parameters of a segment. The default refuses them.
 	Params Params
 	// CaseInsensitive folds ASCII letters to lower case. Set it only when the servers behind ignore case:
 	// otherwise two resources share a budget. Left unset before a server that ignores case, one resource has
@@ -57,9 +57,10 @@ type Profile struct {
 	Refuse Refusal
 }
 
-// Refusal is a set of what a profile refuses though the default reads it. It is for servers that take a path as it
-// comes: where the default reads /a//b as /a/b, such a server may find an empty parameter between the slashes, and serve
-// another endpoint than the one whose budget pays. To refuse is always safe.
+// Refusal is a set of what a profile refuses though the default reads it. It is for servers that
+// take a path as it comes: where the default reads /a//b as /a/b, such a server may find an empty
+// parameter between the slashes, and serve another endpoint than the one whose budget pays. To
+// refuse is always safe.
 type Refusal uint8
 
 const (
@@ -68,14 +69,21 @@ const (
 	// RefuseDotSegments makes . and .. segments invalid.
 	RefuseDotSegments
 	// RefuseUnreservedEscapes makes escapes of letters, digits and - . _ ~ invalid, which nobody needs to write
-	// (RFC 3986 section 2.3). Set it before routers that compare undecoded text.
+	// (RFC 3986 section 2.3). Query parameters that templates name must be written as there. Set it before servers that
+	// compare undecoded text.
 	RefuseUnreservedEscapes
 	// RefuseBadUTF8 makes escapes that are not UTF-8 together invalid, overlong forms of / among them. Some servers
 	// replace such bytes, so that different targets become one.
 	RefuseBadUTF8
-	// RefuseTrailingSlash makes a / at the end invalid, but for the path / itself. Set it before routers to which /a and
-	// /a/ are different routes, if one of those takes whatever the others leave.
+	// RefuseTrailingSlash makes a / at the end invalid, but for the path / itself, and where a table matches a template
+	// that is written so. Set it before routers to which /a and /a/ are different routes, if one of those takes
+	// whatever the others leave.
 	RefuseTrailingSlash
+	// RefuseOtherCase makes a target invalid for a table if it would match another template without letter case. Set
+	// it where it is not known whether the server ignores case.
+	RefuseOtherCase
+
+	refuseAll = 1<<iota - 1
 )
 
 func (r Refusal) has(one Refusal) bool { return r&one != 0 }
@@ -86,8 +94,9 @@ type EncodedSlash uint8
 const (
 	// RejectEncodedSlash makes targets with %2F or %5C invalid.
 	RejectEncodedSlash EncodedSlash = iota
-	// DecodeEncodedSlash reads %2F as a slash that separates segments, as nginx does. %5C is
-	// then a backslash, which is invalid however it is written.
+	// DecodeEncodedSlash reads %2F as a slash that separates segments, as nginx does. A target that also has a
+	// dot segment is invalid: a server that refuses %2F only after it has removed dots would serve it, and as another
+	// path. %5C is a backslash, which is invalid however it is written.
 	DecodeEncodedSlash
 	// KeepEncodedSlash reads %2F as a byte within its segment, for servers that split the path before they decode it,
 	// as Go's ServeMux, chi, echo and Express do. What would make a dot segment or an empty one if it were a slash
@@ -100,13 +109,15 @@ const (
 type Params uint8
 
 const (
-	// StripParams removes from every segment its first ; and what follows, as servlet containers do. An encoded
-	// ; counts as one too, since nginx and Go hand both on as the same path.
-	StripParams Params = iota
-	// KeepParams leaves them in the segment.
+	// RejectParams makes a ;, encoded or not, invalid. Servlet containers remove ;parameters and all other servers
+	// keep them, so that nothing else is right before both.
+	RejectParams Params = iota
+	// StripParams removes from every segment its first ; and what follows, as servlet containers do. An encoded ; is
+	// invalid, since to them it is a byte like any other, and so is an encoded slash among the parameters.
+	// ;parameters on a dot segment are invalid too.
+	StripParams
+	// KeepParams leaves them in the segment. On a dot segment they are invalid.
 	KeepParams
-	// RejectParams makes a ;, encoded or not, invalid.
-	RejectParams
 )
 
 // Fault is why a target is invalid; zero means that it is not.
@@ -131,7 +142,14 @@ const (
 	NeedlessEscape       // escape of an unreserved byte
 	BadUTF8              // escapes that are not UTF-8
 	TrailingSlash        // / at the end
+	EscapedParams        // %3B where ;parameters are removed
+	OtherCase            // another template but for letter case
+	MissingSlash         // no / at the end, where the template has one and another takes what is left
+	DotsAndSlash         // a dot segment and %2F, where %2F is a slash
 	AmbiguousQuery       // a query parameter that a template names, twice or in a way that servers read differently
+	Tunnel               // method CONNECT, whose target is no path
+	BadMethod            // method that is not a token
+	EmptyTail            // a path that ends where {name...} of a template begins, which some servers serve by it
 )
 
 var faults = [...]string{
@@ -153,6 +171,13 @@ var faults = [...]string{
 	NeedlessEscape: "holds an escape of a letter, a digit or one of - . _ ~",
 	BadUTF8:        "holds escapes that are not UTF-8",
 	TrailingSlash:  "ends in a slash",
+	OtherCase:      "differs from an endpoint in letter case alone",
+	MissingSlash:   "lacks the slash at the end",
+	EscapedParams:  "holds an encoded ;",
+	DotsAndSlash:   "holds a . or .. segment and an encoded /",
+	Tunnel:         "is that of CONNECT, which opens a tunnel and has no endpoint",
+	BadMethod:      "comes with a method that is not a token",
+	EmptyTail:      "ends where {name...} of an endpoint begins",
 	AmbiguousQuery: "holds a query parameter that tells endpoints apart twice, beside a ;, or in another way that servers read differently",
 }
 
@@ -301,7 +326,7 @@ func (p Profile) appendPath(dst []byte, path string, braces bool) ([]byte, Fault
 	dst = slices.Grow(dst, len(path))
 	dots := dotStack{root: root}
 	seg := segmentReader{profile: p, classes: p.classes(), path: path, braces: braces}
-	slashAtEnd := false
+	slashAtEnd, dotted := false, false
 	for seg.next < len(path) {
 		start := len(dst)
 		var fault Fault
@@ -315,7 +340,7 @@ func (p Profile) appendPath(dst []byte, path string, braces bool) ([]byte, Fault
 				return dst[:root], fault
 			}
 			dst = dst[:start]
-			slashAtEnd = true
+			slashAtEnd, dotted = true, true
 			if len(name) == 2 {
 				dst, fault = dots.pop(dst)
 			}
@@ -339,7 +364,11 @@ func (p Profile) appendPath(dst []byte, path string, braces bool) ([]byte, Fault
 	if len(dst) == root {
 		dst = append(dst, '/')
 	}
-	if seg.everKept && !braces && strings.ContainsAny(path, "\"<>^`{|}") {
+	switch {
+	case !seg.escapedSlash:
+	case p.EncodedSlash == DecodeEncodedSlash && dotted:
+		return dst[:root], DotsAndSlash
+	case p.EncodedSlash == KeepEncodedSlash && !braces && strings.ContainsAny(path, "\"<>^`{|}"):
 		return dst[:root], EscapedSlash
 	}
 	if p.Refuse.has(RefuseBadUTF8) && !decodesToUTF8(dst[root:]) {

@@ -17,7 +17,11 @@ func TestCanonical(t *testing.T) {
 	fold := endpoint.Profile{CaseInsensitive: true}
 	double := endpoint.Profile{AllowDoubleEncoding: true}
 	inside := endpoint.Profile{EncodedSlash: endpoint.KeepEncodedSlash}
-	strictParams := endpoint.Profile{Params: endpoint.RejectParams}
+	strip := endpoint.Profile{Params: endpoint.StripParams}
+	stripAndDecode := endpoint.Profile{Params: endpoint.StripParams, EncodedSlash: endpoint.DecodeEncodedSlash}
+	stripAndKeep := endpoint.Profile{Params: endpoint.StripParams, EncodedSlash: endpoint.KeepEncodedSlash}
+	stripNoEmpty := endpoint.Profile{Params: endpoint.StripParams, Refuse: endpoint.RefuseRepeatedSlashes}
+	stripNoDots := endpoint.Profile{Params: endpoint.StripParams, Refuse: endpoint.RefuseDotSegments}
 	noEmpty := endpoint.Profile{Refuse: endpoint.RefuseRepeatedSlashes}
 	noSlash := endpoint.Profile{Refuse: endpoint.RefuseTrailingSlash}
 	noDots := endpoint.Profile{Refuse: endpoint.RefuseDotSegments}
@@ -66,8 +70,8 @@ func TestCanonical(t *testing.T) {
 		{strict, "/a%0d%0ab", "", endpoint.ControlByte},
 		{strict, "/a%1F", "", endpoint.ControlByte},
 		{strict, "/a%7f", "", endpoint.ControlByte},
-		{strict, "/a;b=%zz", "", endpoint.BadEscape},
-		{strict, "/a;b=%00", "", endpoint.ControlByte},
+		{strip, "/a;b=%zz", "", endpoint.BadEscape},
+		{strip, "/a;b=%00", "", endpoint.ControlByte},
 
 		// 4. One decode; what cannot stand for itself stays escaped, in upper case.
 		{strict, "/%61%2Db%5f%7E", "/a-b_~", 0},
@@ -85,9 +89,13 @@ func TestCanonical(t *testing.T) {
 		{strict, `/a\%zz`, "", endpoint.Backslash},
 		{decode, "/a%2Fb", "/a/b", 0},
 		{decode, "/a%2f%2f/b%2f", "/a/b", 0},
-		{decode, "/x%2f..%2fadmin", "/admin", 0},
+		{decode, "/x%2f..%2fadmin", "", endpoint.DotsAndSlash},
+		{decode, "/public/a%2fb/../../v1/admin", "", endpoint.DotsAndSlash},
+		{decode, "/a%2Fb/%2e/c", "", endpoint.DotsAndSlash},
+		{decode, "/a/../b", "/b", 0},
 		{decode, "/a%5Cb", "", endpoint.Backslash},
-		{decode, "/a;v%2Fb", "/a/b", 0},
+		{stripAndDecode, "/a;v%2Fb", "", endpoint.EscapedSlash},
+		{stripAndDecode, "/public/a;x%2fb/../../v1/admin", "", endpoint.EscapedSlash},
 
 		// 5. and 6. Slashes merge, dot segments go.
 		{strict, "//a///b//", "/a/b", 0},
@@ -104,26 +112,29 @@ func TestCanonical(t *testing.T) {
 		{strict, "/.?x", "/", 0},
 		{strict, "/..?x", "/", 0},
 		{strict, "//../a", "/a", 0},
-		{strict, "/;x/../a", "/a", 0},
+		{strip, "/;x/../a", "/a", 0},
 		{strict, "/a//../b", "", endpoint.AmbiguousDots},
 		{strict, "/a//b/../../c", "", endpoint.AmbiguousDots},
 		{strict, "/a//b/c/../../d", "/a/d", 0},
 		{strict, "/a/./../b", "/b", 0},
-		{strict, "/a/;x/../b", "", endpoint.AmbiguousDots},
+		{strip, "/a/;x/../b", "", endpoint.AmbiguousDots},
 		{keep, "/a/;x/../b", "", endpoint.AmbiguousDots},
 		{keep, "/;x/../b", "/b", 0},
 
 		// 7. Parameters.
-		{strict, "/a;v=1", "/a", 0},
-		{strict, "/a;v=1;w=2/b;x?q", "/a/b", 0},
-		{strict, "/a%3bv=1", "/a", 0},
-		{strict, "/a;v=1%2f", "", endpoint.EscapedSlash},
-		{strict, "/a/;x", "/a", 0},
-		{strict, "/a/..;/b", "", endpoint.DotParams},
-		{strict, "/a/.;x/b", "", endpoint.DotParams},
-		{strict, "/a/%2e%2e%3bx/b", "", endpoint.DotParams},
-		{strict, "/a/...;/b", "/a/.../b", 0},
-		{strict, "/..;", "", endpoint.DotParams},
+		{strip, "/a;v=1", "/a", 0},
+		{strip, "/a;v=1;w=2/b;x?q", "/a/b", 0},
+		{strip, "/a%3bv=1", "", endpoint.EscapedParams},
+		{strip, "/a;v=%3bw", "/a", 0},
+		{strict, "/a;v=1", "", endpoint.Parameters},
+		{strict, "/a/%3Bv", "", endpoint.Parameters},
+		{strip, "/a;v=1%2f", "", endpoint.EscapedSlash},
+		{strip, "/a/;x", "/a", 0},
+		{strip, "/a/..;/b", "", endpoint.DotParams},
+		{strip, "/a/.;x/b", "", endpoint.DotParams},
+		{strip, "/a/%2e%2e%3bx/b", "", endpoint.EscapedParams},
+		{strip, "/a/...;/b", "/a/.../b", 0},
+		{strip, "/..;", "", endpoint.DotParams},
 		{keep, "/a;v=1/b", "/a;v=1/b", 0},
 		{keep, "/a%3Bv=%31/b", "/a;v=1/b", 0},
 		{keep, "/a/;x/b", "/a/;x/b", 0},
@@ -143,7 +154,7 @@ func TestCanonical(t *testing.T) {
 		{strict, "/%25%2561", "", endpoint.DoubleEncoded},
 		{strict, "/%252%zz", "", endpoint.BadEscape},
 		{strict, "/100%25", "/100%25", 0},
-		{strict, "/a;%2561", "", endpoint.DoubleEncoded},
+		{strip, "/a;%2561", "", endpoint.DoubleEncoded},
 		{double, "/%2561", "/%2561", 0},
 		{double, "/%25%36%31", "/%2561", 0},
 		{double, "/x%252f..", "/x%252f..", 0},
@@ -153,28 +164,28 @@ func TestCanonical(t *testing.T) {
 		{inside, "/%40scope%2Fname", "/@scope%2Fname", 0},
 		{inside, "/a%2F%2Fb", "", endpoint.EscapedDots},
 		{inside, "/%2F", "", endpoint.EscapedDots},
-		{inside, "/a%2F;v/b", "", endpoint.EscapedDots},
+		{stripAndKeep, "/a%2F;v/b", "", endpoint.EscapedDots},
 		{inside, "/a%2Fb%2fc", "/a%2Fb%2Fc", 0},
 		{inside, "/a%5Cb", "", endpoint.Backslash},
 		{inside, "/x%2f..%2fadmin", "", endpoint.EscapedDots},
 		{inside, "/x%2F.", "", endpoint.EscapedDots},
 		{inside, "/..%2Fadmin", "", endpoint.EscapedDots},
-		{inside, "/x%2F%2e%2e;v/y", "", endpoint.EscapedDots},
-		{inside, "/a;v=..%2Fx", "/a", 0},
-		{inside, "/;v%2Fx", "", endpoint.EscapedDots},
-		{inside, "/a;v=x%2F..", "", endpoint.EscapedDots},
+		{stripAndKeep, "/x%2F%2e%2e;v/y", "", endpoint.EscapedDots},
+		{stripAndKeep, "/a;v=..%2Fx", "", endpoint.EscapedSlash},
+		{stripAndKeep, "/;v%2Fx", "", endpoint.EscapedSlash},
+		{stripAndKeep, "/a;v=x%2F..", "", endpoint.EscapedSlash},
 		{inside, "/x%2F.../y", "/x%2F.../y", 0},
 		{inside, "/a%2Fb/../c", "/c", 0},
 
 		// Refusals beyond the default.
-		{strictParams, "/a;v=1", "", endpoint.Parameters},
-		{strictParams, "/a%3Bv=1", "", endpoint.Parameters},
-		{strictParams, "/a/..;/b", "", endpoint.Parameters},
+		{strict, "/a;v=1", "", endpoint.Parameters},
+		{strict, "/a%3Bv=1", "", endpoint.Parameters},
+		{strict, "/a/..;/b", "", endpoint.Parameters},
 		{noEmpty, "/a//b", "", endpoint.RepeatedSlash},
 		{noEmpty, "//a", "", endpoint.RepeatedSlash},
 		{noEmpty, "//", "", endpoint.RepeatedSlash},
 		{noEmpty, "/a//", "", endpoint.RepeatedSlash},
-		{noEmpty, "/a/;x", "", endpoint.RepeatedSlash},
+		{stripNoEmpty, "/a/;x", "", endpoint.RepeatedSlash},
 		{noEmpty, "/a/", "/a", 0},
 		{noEmpty, "/", "/", 0},
 		{noEmpty, "/a?b=//", "/a", 0},
@@ -190,7 +201,7 @@ func TestCanonical(t *testing.T) {
 		{inside, "/a%2Fb/%7Bx%7D", "/a%2Fb/%7Bx%7D", 0},
 		{noDots, "/a/./b", "", endpoint.DotSegment},
 		{noDots, "/a/%2e%2e/b", "", endpoint.DotSegment},
-		{noDots, "/a/..;/b", "", endpoint.DotParams},
+		{stripNoDots, "/a/..;/b", "", endpoint.DotParams},
 		{noDots, "/a/...", "/a/...", 0},
 		{needed, "/%61dmin", "", endpoint.NeedlessEscape},
 		{needed, "/a%2Eb", "", endpoint.NeedlessEscape},
@@ -298,7 +309,7 @@ func TestCanonicalIsEqualForEveryEncoding(t *testing.T) {
 				spelled.WriteRune(c)
 			}
 		}
-		spelled.WriteString([]string{"", "/", "?x=1", ";v=2"}[random.IntN(4)])
+		spelled.WriteString([]string{"", "/", "?x=1", "?x=1;v=2"}[random.IntN(4)])
 		if got, fault := (endpoint.Profile{}).Canonical(spelled.String()); got != path {
 			t.Fatalf("Canonical(%q) = %q, %v, want %q", spelled.String(), got, fault, path)
 		}

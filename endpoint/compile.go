@@ -11,27 +11,43 @@ import (
 // Compile makes a table of templates, in any order; the same text given twice is one template. The error joins
 // everything that is wrong, each part naming the templates: two that match the same request with equal
 // specificity (such as the same path with other parameter names), a path that is not canonical
-// under the profile, the zero Template, and more variety than the table is built for: 64 methods, 32
+// under the profile, the zero Template, and more variety than the table is built for: 64 methods, 64
 // different lengths of text around a parameter in one place, or templates that overlap so widely that merging
 // them takes more than 4096 + 64 × segments states and edges (real APIs need less than one for each segment).
 func Compile(templates []Template, p Profile) (*Table, error) {
+	return compileWith(templates, nil, p)
+}
+
+// alias is a template that counts as another: requests that match it have the other's ID.
+type alias struct{ template, of Template }
+
+// compileWith is Compile with templates that count as others, each of which is among templates.
+func compileWith(templates []Template, aliases []alias, p Profile) (*Table, error) {
 	templates = slices.Clone(templates)
 	slices.SortFunc(templates, func(a, b Template) int {
 		return cmp.Or(strings.Compare(a.Path(), b.Path()), strings.Compare(a.Method(), b.Method()), strings.Compare(a.Query(), b.Query()))
 	})
+	written := make(map[string]slashes)
+	for i := range templates {
+		written[templates[i].text] |= templates[i].written()
+		templates[i].slash = false
+	}
 	templates = slices.Compact(templates)
+	for _, a := range aliases {
+		written[a.of.text] |= a.template.written()
+	}
 
-	routes, err := newRoutes(templates, p)
+	routes, err := newRoutes(templates, aliases, p)
 	if err := errors.Join(err, conflicts(routes)); err != nil {
 		return nil, err
 	}
-	methods, err := methodColumns(templates)
+	methods, err := methodColumns(routes)
 	if err != nil {
 		return nil, err
 	}
-	t := &Table{profile: p, classes: p.classes(), templates: templates, methods: methods, shapes: make(map[string]ID, len(templates))}
-	for i, template := range templates {
-		t.shapes[shape(template, p.CaseInsensitive)] = ID(i + 1)
+	t := &Table{profile: p, classes: p.classes(), templates: templates, aliases: aliases, methods: methods, shapes: make(map[string]ID, len(templates))}
+	for _, r := range routes {
+		t.shapes[shape(r.Template, p.CaseInsensitive)] = r.id
 	}
 	b := newBuilder(routes)
 	if err := b.build(); err != nil {
@@ -42,7 +58,7 @@ func Compile(templates []Template, p Profile) (*Table, error) {
 	for _, ends := range b.rows {
 		t.ids = append(t.ids, bestByMethod(ends, methods)...)
 	}
-	if slices.ContainsFunc(templates, func(t Template) bool { return t.query > 0 }) {
+	if slices.ContainsFunc(routes, func(r route) bool { return r.query > 0 }) {
 		t.queries = make([]*queryRow, 1, len(b.rows)+1)
 		for _, ends := range b.rows {
 			q, err := newQueryRow(ends, methods)
@@ -51,6 +67,9 @@ func Compile(templates []Template, p Profile) (*Table, error) {
 			}
 			t.queries = append(t.queries, q)
 		}
+	}
+	if t.strict, err = newStrict(t, routes, written); err != nil {
+		return nil, err
 	}
 	return t, nil
 }
@@ -64,11 +83,21 @@ type route struct {
 	conditions []condition
 }
 
-func newRoutes(templates []Template, p Profile) ([]route, error) {
+func newRoutes(templates []Template, aliases []alias, p Profile) ([]route, error) {
 	var problems []error
 	routes := make([]route, 0, len(templates))
 	for i, t := range templates {
 		r, err := newRoute(t, ID(i+1), p)
+		if err != nil {
+			problems = append(problems, err)
+			continue
+		}
+		routes = append(routes, r)
+	}
+	for _, a := range aliases {
+		of := a.of
+		of.slash = false
+		r, err := newRoute(a.template, ID(slices.Index(templates, of)+1), p)
 		if err != nil {
 			problems = append(problems, err)
 			continue
@@ -89,9 +118,9 @@ func newRoute(t Template, id ID, p Profile) (route, error) {
 	if err != nil {
 		return route{}, templateError(t.text, err)
 	}
-	conditions := t.conditions(p.CaseInsensitive)
+	conditions := t.conditions()
 	for i, c := range conditions {
-		if i > 0 && slices.ContainsFunc(conditions[:i], func(other condition) bool { return other.name == c.name }) {
+		if i > 0 && slices.ContainsFunc(conditions[:i], func(other condition) bool { return strings.EqualFold(other.name, c.name) }) {
 			return route{}, templateError(t.text, fmt.Errorf("query parameter %q is named twice but for letter case, want it once", c.name))
 		}
 	}
@@ -134,7 +163,7 @@ func shape(t Template, fold bool) string {
 		b.WriteByte('}')
 	}
 	separator := byte('?')
-	for _, c := range t.conditions(fold) {
+	for _, c := range t.conditions() {
 		b.WriteByte(separator)
 		separator = '&'
 		b.WriteString(escapeQuery(c.name) + "=")
@@ -167,23 +196,24 @@ func conflicts(routes []route) error {
 	}
 	var problems []error
 	for _, r := range routes {
-		group := groups[specificity(r)]
-		for len(group) > 0 && group[0].id <= r.id {
-			group = group[1:]
-		}
-		for _, other := range group {
-			path, ok := commonPath(r.segments, other.segments)
-			query, meet := commonQuery(r.conditions, other.conditions)
-			if ok && meet {
-				if query != "" {
-					path += "?" + query
-				}
+		for _, other := range groups[specificity(r)] {
+			if path, ok := bothMatch(r, other); ok && r.id < other.id {
 				problems = append(problems, fmt.Errorf("templates %q and %q both match %s with equal specificity: remove one, or make one more specific",
 					r, other, path))
 			}
 		}
 	}
 	return errors.Join(problems...)
+}
+
+// bothMatch returns a target that two routes with equal specificity text both match, if there is one.
+func bothMatch(a, b route) (string, bool) {
+	path, ok := commonPath(a.segments, b.segments)
+	query, meet := commonQuery(a.conditions, b.conditions)
+	if query != "" {
+		path += "?" + query
+	}
+	return path, ok && meet
 }
 
 // specificity returns a text that is equal for routes of one method and equal specificity that may match the same path.
@@ -211,10 +241,17 @@ func commonPath(a, b []segment) (string, bool) {
 			path += a[i].text
 			continue
 		}
-		path += longer(a[i].prefix, b[i].prefix) + "x" + longer(a[i].suffix, b[i].suffix)
+		path += longer(a[i].prefix, b[i].prefix) + "x" + filled(a[i].middle)
+		if b[i].middle != a[i].middle {
+			path += filled(b[i].middle)
+		}
+		path += longer(a[i].suffix, b[i].suffix)
 	}
 	return path, true
 }
+
+// filled returns the texts between parameters, each with a value after it.
+func filled(middle string) string { return strings.ReplaceAll(middle, endOfText, "x") }
 
 func longer(a, b string) string {
 	if len(a) > len(b) {
@@ -227,7 +264,7 @@ func longer(a, b string) string {
 const maxMethods = 64
 
 // methodColumns returns every declared method, the commonest first, with HEAD if there is a GET.
-func methodColumns(templates []Template) ([]string, error) {
+func methodColumns(templates []route) ([]string, error) {
 	count := make(map[string]int)
 	for _, t := range templates {
 		count[t.Method()]++

@@ -12,7 +12,7 @@ import (
 	"github.com/headgate-io/headgate/endpoint"
 )
 
-var update = flag.Bool("update", false, "write testdata/results.txt and the table of docs/endpoints.md")
+var update = flag.Bool("update", false, "write testdata/results.txt and the table of docs/servers.md")
 
 // vectors returns every raw target of path-oracles.json, crs-targets.json, wpt-paths.json and path-confusion-cves.json.
 func vectors(t testing.TB) map[string][]string {
@@ -128,7 +128,7 @@ func TestBrowsersSplitNothing(t *testing.T) {
 	}
 }
 
-// shown are the targets of the table in docs/endpoints.md, for each rule.
+// shown are the targets of the table in docs/servers.md, for each rule.
 var shown = []struct{ setting, target string }{
 	{"`encoded_slash`", "/users/a%2fb/posts"},
 	{"`params`", "/api/login;v=1"},
@@ -188,11 +188,11 @@ func TestContrastTable(t *testing.T) {
 		}
 		b.WriteString("\n")
 	}
-	compare(t, "../docs/endpoints.md", func(old string) string {
+	compare(t, "../docs/servers.md", func(old string) string {
 		before, after, found := strings.Cut(old, begin)
 		_, after, closed := strings.Cut(after, end)
 		if !found || !closed {
-			t.Fatalf("docs/endpoints.md does not hold %q and %q", begin, end)
+			t.Fatalf("docs/servers.md does not hold %q and %q", begin, end)
 		}
 		return before + begin + b.String() + end + after
 	})

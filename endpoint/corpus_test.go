@@ -25,7 +25,8 @@ func readJSON(t testing.TB, file string, into any) {
 	}
 }
 
-// readings returns the paths that each measured server made of each raw target, as raw targets that mean just that to it.
+// readings returns the paths that each measured server made of each raw target, as raw targets that
+// mean just that to it.
 func readings(t *testing.T) map[string]map[string]string {
 	t.Helper()
 	var file struct {
@@ -63,9 +64,10 @@ var decodes = map[string]bool{
 	"apache_encslash_off": true, "apache_encslash_nodecode": false, // the latter leaves %2F, so it is not certain
 }
 
-// TestA3CanonicalizationCorpus replays the spellings that nginx, HAProxy, Apache, Go, Envoy and browsers were seen to read
-// differently. Each is refused or has the documented canonical form; and no two that any of these servers takes for one
-// resource have different forms, hence different budgets.
+// TestA3CanonicalizationCorpus replays the spellings that nginx, HAProxy, Apache, Go, Envoy and
+// browsers were seen to read differently. Each is refused or has the documented canonical form; and
+// no two that any of these servers takes for one resource have different forms, hence different
+// budgets.
 func TestA3CanonicalizationCorpus(t *testing.T) {
 	byTarget := readings(t)
 	for _, p := range profiles() {
@@ -161,7 +163,7 @@ var cves = map[string][]result{
 	"CVE-2021-31920": {{"//admin", "/admin", 0}},
 	"CVE-2021-32779": {{"/admin#x", "", endpoint.RawByte}},
 	"CVE-2024-38475": {{"/admin%3fx.php", "/admin%3Fx.php", 0}},
-	"CVE-2020-5902":  {{"/tmui/login.jsp/..;/tmui/locallb/workspace/fileRead.jsp", "", endpoint.DotParams}},
+	"CVE-2020-5902":  {{"/tmui/login.jsp/..;/tmui/locallb/workspace/fileRead.jsp", "", endpoint.Parameters}},
 	"CVE-2023-32315": {{"/setup/setup-s/%u002e%u002e/%u002e%u002e/log.jsp", "", endpoint.BadEscape}},
 	"CVE-2021-34429": {
 		{"/%u002e/WEB-INF/web.xml", "", endpoint.BadEscape},

@@ -5,8 +5,8 @@ import "strings"
 // MaxProbes lets tests state the bound that Work is held to.
 const MaxProbes = maxProbes
 
-// Work returns how many segments of a canonical path walk reads, and how many times it looks into the table of edges at most:
-// once for a segment, once more for each probe.
+// Work returns how many segments of a canonical path walk reads, and how many times it looks into
+// the table of edges at most: once for a segment, once more for each probe.
 func (t *Table) Work(path string) (segments, looks int) {
 	s := t.start
 	for name := range strings.SplitSeq(path[1:], "/") {

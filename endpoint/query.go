@@ -1,11 +1,12 @@
 package endpoint
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/headgate-io/headgate/internal/paramname"
 )
 
 // Some APIs tell operations apart by a query parameter: POST /rpc?action=login. A template may therefore name
@@ -15,17 +16,20 @@ import (
 //	GET /rpc?action=login     action is login
 //	GET /rpc?action={action}  action is there, with any value
 //
-// The query is the easiest part of a target to write in two ways. So what servers are known to read differently is
-// invalid on such a path, as far as it touches a parameter that a template names: given twice, given beside a ; (which
-// some split at), under a name that some shorten (action[]), malformed, or encoded twice.
+// The query is the easiest part of a target to write in two ways. So what servers are known to read
+// differently is invalid on such a path, as far as it touches a parameter that a template names:
+// given twice, given beside a ; or a second ? (which some split at: HAProxy at both), under a name
+// that some server takes for it (action[], [action]x: see internal/paramname), malformed, or
+// encoded twice.
 
 const (
 	maxConditions = 8  // in a template
 	maxNames      = 16 // that templates of one path name
 	maxName       = 64 // bytes of a parameter's name, decoded
 
-	// maxParts is how many parameters a query may have where one of them matters: PHP, Tomcat and qs (Express) leave out
-	// those behind the thousandth, so that what is found here need not be there for them.
+	// maxParts is how many parameters a query may have where one of them matters: PHP, Tomcat and
+	// qs (Express) leave out those behind the thousandth, so that what is found here need not be
+	// there for them.
 	maxParts = 1000
 )
 
@@ -87,6 +91,8 @@ func parseCondition(text string) (condition, error) {
 		return condition{}, fmt.Errorf("value of query parameter is %q, want its canonical form %q", value, escapeQuery(c.value))
 	case c.name[0] == ' ' || c.name[len(c.name)-1] == ' ':
 		return condition{}, fmt.Errorf("name of query parameter is %q, want no space at its ends: some servers drop it", name)
+	case strings.ContainsRune("[]", rune(c.name[0])):
+		return condition{}, fmt.Errorf("name of query parameter is %q, want no bracket at its start: some servers drop it", name)
 	}
 	return c, nil
 }
@@ -162,9 +168,9 @@ func commonQuery(a, b []condition) (query string, ok bool) {
 
 // queryRow is what the templates that end in one state ask of the query.
 type queryRow struct {
-	names     []string
-	variables []string    // what variable makes of them
-	variants  [][]variant // for each method, those that come before its ID in Table.ids, the most specific first
+	names    []string
+	asked    [][]string  // the values that templates ask for, of each name
+	variants [][]variant // for each method, those that come before its ID in Table.ids, the most specific first
 }
 
 // variant is a template that names parameters.
@@ -185,9 +191,13 @@ func newQueryRow(routes []*route, methods []string) (*queryRow, error) {
 	q := &queryRow{variants: make([][]variant, len(methods))}
 	for _, r := range routes {
 		for _, c := range r.conditions {
-			if !slices.Contains(q.names, c.name) {
-				q.names = append(q.names, c.name)
-				q.variables = append(q.variables, string(variable([]byte(c.name))))
+			i := slices.Index(q.names, c.name)
+			if i < 0 {
+				i = len(q.names)
+				q.names, q.asked = append(q.names, c.name), append(q.asked, nil)
+			}
+			if !c.any {
+				q.asked[i] = append(q.asked[i], c.value)
 			}
 		}
 	}
@@ -219,18 +229,18 @@ type given struct {
 }
 
 // choose returns the ID of the first variant of the i-th method that the query meets, or otherwise.
-func (q *queryRow) choose(i int, g *given, fold bool, otherwise ID) ID {
+func (q *queryRow) choose(i int, g *given, otherwise ID) ID {
 	for _, v := range q.variants[i] {
-		if v.met(g, fold) {
+		if v.met(g) {
 			return v.id
 		}
 	}
 	return otherwise
 }
 
-func (v *variant) met(g *given, fold bool) bool {
+func (v *variant) met(g *given) bool {
 	for _, n := range v.needs {
-		if !g.present[n.name] || !n.any && !decodesTo(g.value[n.name], n.value, fold) {
+		if !g.present[n.name] || !n.any && !decodesTo(g.value[n.name], n.value, false) {
 			return false
 		}
 	}
@@ -239,13 +249,13 @@ func (v *variant) met(g *given, fold bool) bool {
 
 // read finds the named parameters in a query.
 func (q *queryRow) read(query string, p Profile, g *given) Fault {
-	if strings.Count(query, "&")+strings.Count(query, ";") >= maxParts {
+	if strings.Count(query, "&")+strings.Count(query, ";")+strings.Count(query, "?") >= maxParts {
 		return AmbiguousQuery
 	}
 	for query != "" {
 		var part string
 		part, query, _ = strings.Cut(query, "&")
-		first, rest, more := strings.Cut(part, ";")
+		first, rest, more := cutPiece(part)
 		name, fault := q.readOne(first, p, g)
 		if fault != NoFault {
 			return fault
@@ -254,7 +264,7 @@ func (q *queryRow) read(query string, p Profile, g *given) Fault {
 			return AmbiguousQuery
 		}
 		for more {
-			first, rest, more = strings.Cut(rest, ";")
+			first, rest, more = cutPiece(rest)
 			name, fault := q.readOne(first, p, g)
 			if fault != NoFault {
 				return fault
@@ -267,84 +277,85 @@ func (q *queryRow) read(query string, p Profile, g *given) Fault {
 	return NoFault
 }
 
+// cutPiece cuts what & parts where some server goes on: at a ; (Rack, HAProxy) or another ? (HAProxy).
+func cutPiece(s string) (before, after string, found bool) {
+	for i := range len(s) {
+		if s[i] == ';' || s[i] == '?' {
+			return s[:i], s[i+1:], true
+		}
+	}
+	return s, "", false
+}
+
 // readOne notes a parameter name=value if it is named, and returns which it is, or -1.
 func (q *queryRow) readOne(text string, p Profile, g *given) (int, Fault) {
 	rawName, value, _ := strings.Cut(text, "=")
-	var buf [maxName + 1]byte
-	name, spaces, fault := readName(rawName, p, buf[:0])
+	var buf [paramname.Most]byte
+	name, whole, fault := readName(rawName, p, buf[:0])
 	if fault != NoFault {
 		return -1, fault
 	}
 	for i, named := range q.names {
-		if len(name) < len(named) || string(name[:len(named)]) != named {
-			continue
+		if string(name) == named {
+			if fault := checkValue(value, p); fault != NoFault {
+				return i, fault
+			}
+			if g.present[i] || q.differsInCase(i, value) || p.Refuse.has(RefuseUnreservedEscapes) && !q.plainly(i, rawName, value) {
+				return i, AmbiguousQuery
+			}
+			g.value[i], g.present[i] = value, true
+			return i, NoFault
 		}
-		switch {
-		case len(name) > len(named) && (name[len(named)] != '[' || q.isNamed(name)):
-			continue
-		case len(name) > len(named), spaces, g.present[i]:
-			return i, AmbiguousQuery
-		}
-		g.value[i], g.present[i] = value, true
-		return i, checkValue(value, p)
 	}
-	// Some servers take it for one of these nevertheless.
-	name = variable(name)
-	for i, named := range q.variables {
-		if len(name) >= len(named) && string(name[:len(named)]) == named && (len(name) == len(named) || name[len(named)] == '[') {
+	if !whole && paramname.Odd(name) {
+		return 0, AmbiguousQuery // it may go on with any of them
+	}
+	for i, named := range q.names {
+		if paramname.Alike(name, []byte(named)) {
 			return i, AmbiguousQuery
 		}
 	}
 	return -1, NoFault
 }
 
-// variable makes of a name, in place, what it is to servers that are free with names: Rack 2 and qs (Express) drop
-// brackets in front and a ] that closes none, and PHP makes _ of dots and spaces before the first bracket.
-func variable(name []byte) []byte {
-	name = bytes.TrimLeft(name, "[]")
-	for i, b := range name {
-		switch b {
-		case '[', ']':
-			return append(name[:i], bytes.TrimLeft(name[i:], "]")...)
-		case '.', ' ':
-			name[i] = '_'
-		}
+// differsInCase reports whether a value differs from one that a template asks for in letter case alone: nginx (map)
+// ignores that, others do not.
+func (q *queryRow) differsInCase(i int, value string) bool {
+	is := func(fold bool) bool {
+		return slices.ContainsFunc(q.asked[i], func(asked string) bool { return decodesTo(value, lowerIf(fold, asked), fold) })
 	}
-	return name
+	return is(true) && !is(false)
 }
 
-// isNamed reports whether a template names a parameter.
-func (q *queryRow) isNamed(name []byte) bool {
-	for _, named := range q.names {
-		if string(name) == named {
-			return true
-		}
+func lowerIf(fold bool, s string) string {
+	if fold {
+		return lower(s)
 	}
-	return false
+	return s
 }
 
-// readName decodes a name into buf, as far as that has room, without the spaces at its ends; spaces says
-// that there were some.
-func readName(raw string, p Profile, buf []byte) (name []byte, spaces bool, fault Fault) {
+// plainly reports whether the i-th name, and its value if a template asks for that, are written as
+// templates have them: for servers that compare them undecoded, as nginx ($arg_name), HAProxy and
+// Envoy do.
+func (q *queryRow) plainly(i int, rawName, value string) bool {
+	if rawName != escapeQuery(q.names[i]) {
+		return false
+	}
+	return !slices.ContainsFunc(q.asked[i], func(asked string) bool { return decodesTo(value, asked, false) && value != escapeQuery(asked) })
+}
+
+// readName decodes a name into buf, as far as that has room; whole says that it had.
+func readName(raw string, p Profile, buf []byte) (name []byte, whole bool, fault Fault) {
 	if fault := checkValue(raw, p); fault != NoFault {
 		return nil, false, fault
 	}
-	for i := 0; i < len(raw) && len(buf) < cap(buf); {
+	i := 0
+	for i < len(raw) && len(buf) < cap(buf) {
 		b, width := queryByte(raw, i)
 		i += width
-		if b == ' ' && len(buf) == 0 {
-			spaces = true
-			continue
-		}
-		if p.CaseInsensitive && 'A' <= b && b <= 'Z' {
-			b |= 0x20
-		}
 		buf = append(buf, b)
 	}
-	for len(buf) > 0 && buf[len(buf)-1] == ' ' {
-		buf, spaces = buf[:len(buf)-1], true
-	}
-	return buf, spaces, NoFault
+	return buf, i == len(raw), NoFault
 }
 
 // checkValue returns why a part of a query has no single reading.

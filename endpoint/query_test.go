@@ -23,12 +23,14 @@ func TestMatchByQuery(t *testing.T) {
 		{strict, "GET", "/rpc?action=login", "GET /rpc?action=login"},
 		{strict, "HEAD", "//rpc/?x=1&action=login", "GET /rpc?action=login"},
 		{strict, "GET", "/rpc?%61ction=log%69n", "GET /rpc?action=login"},
-		{strict, "GET", "/rpc?action=Login", "GET /rpc?action={action}"},
-		{fold, "GET", "/RPC?Action=LOGIN", "GET /rpc?action=login"},
-		{strict, "GET", "/rpc?Action=login", "GET /rpc"},
+		{strict, "GET", "/rpc?action=Login", "invalid: ambiguous"},
+		{fold, "GET", "/RPC?Action=LOGIN", "invalid: ambiguous"},
+		{fold, "GET", "/RPC?action=login", "GET /rpc?action=login"},
+		{strict, "GET", "/rpc?Action=login", "invalid: ambiguous"},
 		{strict, "GET", "/rpc?action", "GET /rpc?action={action}"},
 		{strict, "GET", "/rpc?action=", "GET /rpc?action={action}"},
 		{strict, "GET", "/rpc?action=login&device=x", "GET /rpc?action=login&device={device}"},
+		{strict, "GET", "/rpc?action=login&devices[]=x&d%5Baction%5D=1", "GET /rpc?action=login"},
 		{strict, "GET", "/rpc?device=&action=login", "GET /rpc?action=login&device={device}"},
 		{strict, "GET", "/rpc?action=login%26device=x", "GET /rpc?action={action}"},
 		{strict, "GET", "/rpc?actions=login", "GET /rpc"},
@@ -135,10 +137,12 @@ func TestQueryCannotSplit(t *testing.T) {
 	login, _ := table.Lookup(parse(t, "POST /rpc?action=login"))
 	for _, query := range []string{
 		"action=login", "%61ction=%6cogin", "action=login&", "&action=login", "x&action=login", "action=login&action=x", "action=x&action=login",
-		"x;action=login", "action=login;x", "action[]=login", "action[0]=login", "action%5b%5d=login", "%20action=login", "+action=login",
+		"x;action=login", "action=login;x", "x?action=login", "?action=login", "x=1?action=login", "action=login?x", // HAProxy
+		"action[]=login", "action[0]=login", "action%5b%5d=login", "%20action=login", "+action=login",
 		"action+=login", "%u0061ction=login", "action=%u006cogin", "action=%256cogin", "%2561ction=login", "action%00=login", "action=login%00",
 		"action%00x=login", "action%0a=login", "[action]=login", "%5Baction%5D=login", "action]=login", "]action=login", "[action][]=login",
-		"x=1&[action]=login", "action=x&[action]=login",
+		"x=1&[action]=login", "action=x&[action]=login", "[action]x=login", "[action]z[0]=login", "[action].=login", "[]action=login", "action[x]y=login",
+		"ACTION=login", "action%5D%5Bx=login", strings.Repeat("[", 300) + "action=login", strings.Repeat("+", 300) + "action=login",
 	} {
 		if m := table.Match("POST", "/rpc?"+query); m.ID != login && m.Status != endpoint.Invalid {
 			t.Errorf("Match(POST, %q) = %s, want the login or invalid", "/rpc?"+query, describe(table, m))
@@ -158,7 +162,7 @@ func TestCompileSaysWhatIsWrongWithQueries(t *testing.T) {
 	}{
 		{false, []string{"GET /a?x=1", "GET /a?y=2"}, `templates "GET /a?x=1" and "GET /a?y=2" both match /a?x=1&y=2 with equal specificity: remove one, or make one more specific`},
 		{false, []string{"GET /{a}?x={x}", "GET /{b}?x={y}"}, `both match /x?x=x with equal specificity`},
-		{true, []string{"GET /a?x=A", "GET /a?X=a"}, `both match /a?x=a with equal specificity`},
+		{true, []string{"GET /a?x=A", "GET /a?X=a"}, `both match /a?X=a&x=A with equal specificity`},
 		{true, []string{"GET /a?x=A&X=a"}, `query parameter "x" is named twice but for letter case, want it once`},
 		{false, []string{"GET /a?x=1", "GET /a?x=2", "GET /a?x={x}", "GET /a", "POST /a?x=1", "GET /a?x=1&y={y}"}, ""},
 		{false, []string{"GET /{a}?x=1&y={y}", "GET /{b}?x=2&z={z}"}, ""},

@@ -82,7 +82,7 @@ type segmentReader struct {
 	params  bool // ;parameters followed it
 	kept    bool // an encoded slash is part of it
 
-	everKept bool // an encoded slash is part of some segment
+	escapedSlash bool // there was an encoded slash
 }
 
 // append appends the decoded, re-encoded segment after the slash at next, and moves next to the slash after it.
@@ -106,14 +106,24 @@ func (r *segmentReader) append(dst []byte) ([]byte, Fault) {
 			return dst, fault
 		}
 		if b == '/' {
-			if width == 1 || r.profile.EncodedSlash != KeepEncodedSlash {
+			if width == 1 {
 				break
 			}
-			r.kept, r.everKept = true, true
+			r.escapedSlash = true
+			if r.params && r.profile.Params == StripParams {
+				return dst, EscapedSlash
+			}
+			if r.profile.EncodedSlash != KeepEncodedSlash {
+				break
+			}
+			r.kept = true
 		}
 		if b == ';' && !r.params {
-			if r.profile.Params == RejectParams {
+			switch {
+			case r.profile.Params == RejectParams:
 				return dst, Parameters
+			case r.profile.Params == StripParams && width > 1:
+				return dst, EscapedParams
 			}
 			r.params, r.nameEnd = true, len(dst)
 		}

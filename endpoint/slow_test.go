@@ -11,12 +11,17 @@ import (
 	"github.com/headgate-io/headgate/endpoint"
 )
 
-// The slow, obvious twins of Canonical and Match. slowCanonical takes the profile one rule after the other, on decoded text.
+// The slow, obvious twins of Canonical and Match. slowCanonical takes the profile one rule after
+// the other, on decoded text.
 
 var (
 	needless = regexp.MustCompile(`(?i)%(2[de]|3\d|4[1-9a-f]|5[0-9af]|6[1-9a-f]|7[0-9ae])`)
-	escaped  = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
-	kept     = strings.NewReplacer("%2f", "\x01", "%2F", "\x01")
+	// An escaped ; that would begin parameters, or a slash among them that is escaped (\x01 where it is kept).
+	strippedEscape = regexp.MustCompile(`(?i)(^|/|%2f)[^/;]*%3b|;[^/]*(%2f|\x01)`)
+	dotted         = regexp.MustCompile(`(^|/)\.\.?(/|$)`)
+	token          = regexp.MustCompile("^[-!#$%&'*+.^_`|~0-9A-Za-z]+$")
+	escaped        = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
+	kept           = strings.NewReplacer("%2f", "\x01", "%2F", "\x01")
 )
 
 // slowCanonical returns the canonical form, or the number of the rule that the target breaks.
@@ -59,6 +64,12 @@ func slowCanonical(p endpoint.Profile, target string) (path, fault string) {
 	}
 	if p.Params == endpoint.RejectParams && strings.Contains(path, ";") {
 		return "", "7"
+	}
+	if p.Params == endpoint.StripParams && strippedEscape.MatchString(raw) {
+		return "", "4 or 7"
+	}
+	if p.EncodedSlash == endpoint.DecodeEncodedSlash && strings.Contains(lower, "%2f") && dotted.MatchString(path) {
+		return "", "4"
 	}
 	// 10., before the parameters are gone.
 	for i := range len(path) {
@@ -179,16 +190,16 @@ func names(segments []string) (out []string) {
 // slowMatch returns the most specific of all templates that match.
 func slowMatch(templates []endpoint.Template, p endpoint.Profile, method, target string) (best endpoint.Template, status endpoint.Status) {
 	path, fault := slowCanonical(p, target)
-	if fault != "" {
+	if fault != "" || method == "CONNECT" || !token.MatchString(method) {
 		return best, endpoint.Invalid
 	}
 	var matching, serving []endpoint.Template
-	names := make(map[string]bool)
+	names := make(map[string][]string)
 	for _, t := range templates {
 		if slowMatches(slowSegments(t.Path(), p), slowSegments(path, p)) {
 			matching = append(matching, t)
-			for name := range slowConditions(t, p) {
-				names[name] = true
+			for name, value := range slowConditions(t, p) {
+				names[name] = append(names[name], value)
 			}
 		}
 	}
@@ -239,9 +250,6 @@ func slowConditions(t endpoint.Template, p endpoint.Profile) map[string]string {
 		}
 		name, _ = url.PathUnescape(name)
 		value, _ = url.PathUnescape(value)
-		if p.CaseInsensitive {
-			name, value = asciiLower(name), asciiLower(value)
-		}
 		asked[name] = value
 	}
 	return asked
@@ -259,7 +267,7 @@ func slowAsked(t endpoint.Template, p endpoint.Profile) []int {
 }
 
 // slowQuery returns the named parameters of a query; ok says that servers read them alike.
-func slowQuery(query string, names map[string]bool, p endpoint.Profile) (given map[string]string, ok bool) {
+func slowQuery(query string, names map[string][]string, p endpoint.Profile) (given map[string]string, ok bool) {
 	given = make(map[string]string)
 	if len(names) == 0 {
 		return given, true
@@ -271,40 +279,74 @@ func slowQuery(query string, names map[string]bool, p endpoint.Profile) (given m
 			raw, _ := url.PathUnescape(s)
 			bad = bad || escaped.MatchString(raw)
 		}
-		if p.CaseInsensitive {
-			text = asciiLower(text)
-		}
 		return text, err == nil && !bad
 	}
 	for _, part := range strings.Split(query, "&") {
 		if part == "" {
 			continue
 		}
-		for _, piece := range strings.Split(part, ";") {
+		for _, piece := range regexp.MustCompile(`[;?]`).Split(part, -1) {
 			rawName, rawValue, _ := strings.Cut(piece, "=")
 			name, ok := decode(rawName)
 			if !ok {
 				return nil, false
 			}
-			meant := strings.Trim(name, " ")
-			if base, _, brackets := strings.Cut(meant, "["); !names[meant] && brackets {
-				for i := len(base); i < len(meant); i++ { // the name may hold brackets itself
-					if meant[i] == '[' && names[meant[:i]] {
+			if long := name; len(long) > 256 { // as much of it as is looked at
+				if name = long[:256]; strings.ContainsAny(name, "[]\x00") || name != strings.Trim(name, " ") {
+					return nil, false
+				}
+			}
+			if names[name] == nil {
+				for named := range names {
+					if slowAlike(name, named) {
 						return nil, false
 					}
 				}
-			}
-			if !names[meant] {
 				continue
 			}
 			value, ok := decode(rawValue)
-			if _, twice := given[meant]; !ok || twice || meant != name || piece != part {
+			if _, twice := given[name]; !ok || twice || piece != part {
 				return nil, false
 			}
-			given[meant] = value
+			if !slices.Contains(names[name], value) && slices.ContainsFunc(names[name], func(asked string) bool { return asked != "{}" && asciiLower(asked) == asciiLower(value) }) {
+				return nil, false
+			}
+			given[name] = value
 		}
 	}
 	return given, true
+}
+
+var (
+	parts   = regexp.MustCompile(`(?s)^([\[\] ]*)([^\[\]]*)(.*)$`) // what stands before a variable, its name, its members
+	pairs   = regexp.MustCompile(`^(\[[^\[\]]*\])*$`)
+	member  = regexp.MustCompile(`(?s)^.([^\[\]]*)\]`)
+	dots    = regexp.MustCompile(`\.([^.\[]+)`)
+	mangled = regexp.MustCompile(`[ .\[]`)
+)
+
+// slowAlike reports whether a name may be taken for another: without letter case, dots and
+// brackets, as far as the first bracket, unless both go on with names in brackets that differ; with
+// dots for brackets too.
+func slowAlike(name, named string) bool {
+	name, _, _ = strings.Cut(name, "\x00")
+	trimmed := func(s string) string { return strings.Trim(s, " ") }
+	same := func(a, b string) bool {
+		under := strings.NewReplacer(" ", "_", ".", "_")
+		return strings.EqualFold(under.Replace(trimmed(a)), under.Replace(trimmed(b)))
+	}
+	sameMember := func(name, named string) bool {
+		m, n := parts.FindStringSubmatch(name), parts.FindStringSubmatch(named)
+		if !same(m[2], n[2]) {
+			return false
+		}
+		first := func(members string) string { return trimmed(append(member.FindStringSubmatch(members), "", "")[1]) }
+		a, b := first(m[3]), first(n[3])
+		return m[1] != "" || !pairs.MatchString(m[3]) || a == "" || b == "" || same(a, b)
+	}
+	underscored := func(s string) string { return mangled.ReplaceAllString(trimmed(s), "_") }
+	return strings.EqualFold(underscored(name), underscored(named)) || sameMember(name, named) ||
+		sameMember(dots.ReplaceAllString(name, "[$1]"), dots.ReplaceAllString(named, "[$1]"))
 }
 
 // slowSegments returns the decoded segments of a canonical path or a template's, whose braces it turns into
@@ -339,7 +381,8 @@ func slowMatches(template, path []string) bool {
 		return len(template) == len(path)
 	}
 	before, after, isParameter := strings.Cut(template[0], "\x01")
-	after = after[strings.LastIndexByte(after, '\x02')+1:] // several parameters are one
+	between := slowBetween(after)
+	after = after[strings.LastIndexByte(after, '\x02')+1:]
 	switch {
 	case strings.HasSuffix(template[0], "\x03"):
 		return true
@@ -348,7 +391,46 @@ func slowMatches(template, path []string) bool {
 	case isParameter && !(len(path[0]) > len(before)+len(after) && strings.HasPrefix(path[0], before) && strings.HasSuffix(path[0], after)):
 		return false
 	}
+	if isParameter && len(between) > 0 && !slowHolds(between, path[0][len(before):len(path[0])-len(after)]) {
+		return false
+	}
 	return slowMatches(template[1:], path[1:])
+}
+
+// slowBetween returns the literal texts between the parameters of a segment, of which the first has begun.
+func slowBetween(segment string) (texts []string) {
+	parts := regexp.MustCompile(`[^\x01\x02]*\x02`).Split(segment, -1)
+	if len(parts) < 2 {
+		return nil
+	}
+	for _, part := range parts[1 : len(parts)-1] {
+		if text := strings.Trim(part, "\x01"); text != "" {
+			texts = append(texts, text)
+		}
+	}
+	return texts
+}
+
+// slowHolds reports whether decoded text has all texts in their order with something around each.
+func slowHolds(texts []string, in string) bool {
+	ends := map[int]bool{0: true} // where the texts so far may end, in every way there is
+	for _, text := range texts {
+		next := make(map[int]bool)
+		for end := range ends {
+			for i := end + 1; i < len(in); i++ {
+				if strings.HasPrefix(in[i:], text) {
+					next[i+len(text)] = true
+				}
+			}
+		}
+		ends = next
+	}
+	for end := range ends {
+		if end < len(in) {
+			return true
+		}
+	}
+	return false
 }
 
 // slowSpecificity returns a number for each segment of a template's path, higher for the more specific.
@@ -363,7 +445,7 @@ func slowSpecificity(path string) (ranks []int) {
 		case !isParameter:
 			ranks = append(ranks, 1<<20)
 		default:
-			ranks = append(ranks, 1+len(before)+len(after))
+			ranks = append(ranks, 1+len(before)+len(after)+len(strings.Join(slowBetween(strings.NewReplacer("{", "\x01", "}", "\x02").Replace(s[len(before)+1:])), "")))
 		}
 	}
 	return ranks

@@ -49,24 +49,37 @@ type Table struct {
 	profile   Profile
 	classes   *[256]uint8   // of profile
 	templates []Template    // by ID-1
+	aliases   []alias       // templates that count as one of those
 	shapes    map[string]ID // see Table.shape
 
 	automaton
 	methods []string    // the columns of ids: the commonest first
 	ids     []ID        // for each row of states, the ID for each method
 	queries []*queryRow // for each row, nil where no template names a query parameter; nil if none does anywhere
+	strict  *strict     // what other templates are asked for; nil if the profile does not want that
 }
 
-// Match finds the template of a request: among those whose method and path match, the most specific one. Templates
-// are compared segment by segment from the left: literal text is more specific than a parameter with
-// literal text around it (more text before less), that one more than a bare parameter, and that more than
-// {name...}. So GET /users/me is served by GET /users/{id} when only DELETE /users/me is declared. Of equal paths, the
-// one that names more query parameters wins, then the one that asks for more values. Where a template that matches the path
-// names a parameter, a target that gives it twice, or so that servers may disagree about it, is Invalid.
+// Match finds the template of a request: among those whose method and path match, the most specific
+// one. Templates are compared segment by segment from the left: literal text is more specific than
+// a parameter with literal text around it (more text before less), that one more than a bare
+// parameter, and that more than {name...}. So GET /users/me is served by GET /users/{id} when only
+// DELETE /users/me is declared. Of equal paths, the one that names more query parameters wins, then
+// the one that asks for more values. Where a template that matches the path names a parameter, a
+// target that gives it twice, or so that servers may disagree about it, is Invalid.
 //
-// HEAD counts as GET where HEAD is not declared itself. Any other undeclared method, OPTIONS included, is UnknownMethod: never
-// part of another method's budget.
+// HEAD counts as GET where HEAD is not declared itself. Any other undeclared method, OPTIONS
+// included, is UnknownMethod: never part of another method's budget. CONNECT, and what is no method
+// at all, is Invalid.
 func (t *Table) Match(method, target string) Match {
+	m := t.matchAlone(method, target)
+	if t.strict != nil {
+		return t.strict.judge(t, m, method, target)
+	}
+	return m
+}
+
+// matchAlone is Match without what the profile refuses for the sake of other templates.
+func (t *Table) matchAlone(method, target string) Match {
 	path, ok := clean(target, t.classes)
 	if !ok {
 		return t.matchDirty(method, target)
@@ -93,7 +106,7 @@ func (t *Table) match(method, path, target string) Match {
 	s := t.walk(path)
 	ids := t.row(s)
 	if ids == nil {
-		return Match{Status: UnknownPath}
+		return undeclared(method, UnknownPath)
 	}
 	if t.queries != nil {
 		if q := t.queries[t.states[s].row]; q != nil {
@@ -105,7 +118,19 @@ func (t *Table) match(method, path, target string) Match {
 			return Match{ID: ids[i], Status: Known}
 		}
 	}
-	return Match{Status: UnknownMethod}
+	return undeclared(method, UnknownMethod)
+}
+
+// undeclared is the answer to a request that no template matches. A method is looked at here alone: a declared one is a
+// token other than CONNECT.
+func undeclared(method string, s Status) Match {
+	switch {
+	case method == "CONNECT":
+		return Match{Status: Invalid, Fault: Tunnel}
+	case !isToken(method):
+		return Match{Status: Invalid, Fault: BadMethod}
+	}
+	return Match{Status: s}
 }
 
 // matchQuery is match where templates name query parameters.
@@ -117,7 +142,7 @@ func (t *Table) matchQuery(q *queryRow, ids []ID, method, target string) Match {
 	}
 	status := UnknownPath
 	for i, m := range t.methods {
-		id := q.choose(i, &g, t.profile.CaseInsensitive, ids[i])
+		id := q.choose(i, &g, ids[i])
 		if id == Unknown {
 			continue
 		}
@@ -126,10 +151,11 @@ func (t *Table) matchQuery(q *queryRow, ids []ID, method, target string) Match {
 		}
 		status = UnknownMethod
 	}
-	return Match{Status: status}
+	return undeclared(method, status)
 }
 
-// row returns the IDs of the templates that a path leading to state s matches, for each of t.methods, or nil if there are none.
+// row returns the IDs of the templates that a path leading to state s matches, for each of
+// t.methods, or nil if there are none.
 func (t *Table) row(s uint32) []ID {
 	row := int(t.states[s].row) * len(t.methods)
 	if row == 0 {
@@ -140,13 +166,27 @@ func (t *Table) row(s uint32) []ID {
 
 // Canonical returns the canonical form of a target under the table's profile, or why it is invalid.
 func (t *Table) Canonical(target string) (path string, fault Fault) {
-	return t.profile.Canonical(target)
+	path, fault = t.profile.Canonical(target)
+	if fault == TrailingSlash && t.strict.allowsSlash() && len(t.Allowed(target)) > 0 {
+		return t.strict.lenient.profile.Canonical(target)
+	}
+	return path, fault
 }
 
-// Allowed returns the methods that a target may be used with, sorted, as the Allow field of a 405 lists them
-// (RFC 9110 section 10.2.1): those for which Match says Known. It is nil when the path is unknown or the target invalid.
+// Allowed returns the methods that a target may be used with, sorted, as the Allow field of a 405
+// lists them (RFC 9110 section 10.2.1): those for which Match says Known. It is nil when the path
+// is unknown or the target invalid.
 func (t *Table) Allowed(target string) []string {
-	path, fault := t.profile.Canonical(target)
+	if t.strict != nil {
+		p := t.profile
+		p.Refuse &^= RefuseTrailingSlash
+		return slices.DeleteFunc(t.allowed(p, target), func(method string) bool { return t.Match(method, target).Status != Known })
+	}
+	return t.allowed(t.profile, target)
+}
+
+func (t *Table) allowed(p Profile, target string) []string {
+	path, fault := p.Canonical(target)
 	if fault != NoFault {
 		return nil
 	}
@@ -166,7 +206,7 @@ func (t *Table) Allowed(target string) []string {
 	}
 	var allowed []string
 	for i, id := range ids {
-		if q.choose(i, &g, t.profile.CaseInsensitive, id) != Unknown {
+		if q.choose(i, &g, id) != Unknown {
 			allowed = append(allowed, t.methods[i])
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"net/http/httputil"
 	"net/netip"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -57,6 +58,12 @@ type Options struct {
 	// would be believed and not counted.
 	KeyHeader string
 
+	// PassOverrides names fields that pass although they ask the API for another
+	// method or target than those of the request line, such as
+	// X-HTTP-Method-Override: the API then serves what was not charged. See
+	// Overrides. Default none.
+	PassOverrides []string
+
 	// Outgoing, if set, is given every request that is about to be sent to the
 	// API, and may change its header and query: to take credentials out.
 	Outgoing func(*http.Request)
@@ -65,6 +72,10 @@ type Options struct {
 	// may stream for as long as they like. Default 60 s. A request over it is
 	// answered with 504.
 	UpstreamTimeout time.Duration
+
+	// MaxUpstream bounds the connections to the API; requests beyond it wait for
+	// one. Default 0: there is no bound.
+	MaxUpstream int
 
 	// Transport carries requests to the API. The default keeps connections
 	// open and never asks a proxy.
@@ -75,7 +86,8 @@ type Options struct {
 	Log *slog.Logger
 
 	// Failed, if set, is told the status of every answer the gateway gives in
-	// the API's place: 502 or 504.
+	// the API's place: 502 or 504, and 500 where it would have asked for another
+	// target than the one that was charged, which would be a fault of its own.
 	Failed func(status int)
 }
 
@@ -95,7 +107,7 @@ func New(o Options) (http.Handler, error) {
 		o.UpstreamTimeout = 60 * time.Second
 	}
 	if o.Transport == nil {
-		o.Transport = newTransport(o.UpstreamTimeout)
+		o.Transport = newTransport(o.UpstreamTimeout, o.MaxUpstream)
 	}
 	if o.Log == nil {
 		o.Log = slog.Default()
@@ -106,19 +118,16 @@ func New(o Options) (http.Handler, error) {
 	if o.Limit.Peer == nil {
 		o.Limit.Peer = httplimit.Peer
 	}
-	g := &gateway{options: o}
-	proxy := &httputil.ReverseProxy{
+	g := &gateway{options: o, fields: newFields(&o), base: strings.TrimSuffix(o.Upstream.EscapedPath(), "/")}
+	g.proxy = &httputil.ReverseProxy{
 		Rewrite:       g.rewrite,
-		Transport:     o.Transport,
+		Transport:     faithful{o.Transport, g},
 		FlushInterval: -1, // a stream that waits for a buffer to fill is not a stream
 		BufferPool:    newBufferPool(),
 		ErrorHandler:  g.upstreamFailed,
 		ErrorLog:      log.New(proxyLog{g}, "", 0),
 	}
-	return httplimit.Handler(o.Limiter, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		dropUpgrades(r.Header)
-		proxy.ServeHTTP(w, r)
-	}), o.Limit), nil
+	return Framed(httplimit.HandlerOfTargets(o.Limiter, g.serve, o.Limit)), nil
 }
 
 func (o *Options) validate() error {
@@ -128,6 +137,14 @@ func (o *Options) validate() error {
 	}
 	if o.ForwardedHeader != "" && o.ForwardedHeader != xForwardedFor && o.ForwardedHeader != forwarded {
 		errs = append(errs, fmt.Errorf("ForwardedHeader is %q, want %q or %q", o.ForwardedHeader, xForwardedFor, forwarded))
+	}
+	if o.MaxUpstream < 0 {
+		errs = append(errs, fmt.Errorf("MaxUpstream is %d, want 0 or more", o.MaxUpstream))
+	}
+	for _, name := range o.PassOverrides {
+		if !Overrides(name) {
+			errs = append(errs, fmt.Errorf("PassOverrides has %q, want the name of a field that would be dropped, such as X-HTTP-Method-Override", name))
+		}
 	}
 	if o.UpstreamTimeout < 0 {
 		errs = append(errs, fmt.Errorf("UpstreamTimeout is %v, want 0 or more", o.UpstreamTimeout))
@@ -145,6 +162,9 @@ func (o *Options) validate() error {
 
 type gateway struct {
 	options Options
+	fields  *fields
+	base    string // of every path of the API, without a slash at the end
+	proxy   *httputil.ReverseProxy
 	logged  struct {
 		sync.Mutex
 		at      time.Time // guarded by Mutex
@@ -156,25 +176,18 @@ type gateway struct {
 // was limited is the canonical form of the same bytes, and a signature over
 // the path still verifies behind us.
 func (g *gateway) rewrite(p *httputil.ProxyRequest) {
-	// net/http would leave out what it cannot parse, all of a query with very
-	// many parameters too: then the API would be asked for another endpoint than
-	// the limiter was.
-	p.Out.URL.RawQuery = p.In.URL.RawQuery
 	// How a body is to be read was asked before, so the client cannot take it
 	// back by calling it a field of the connection.
 	if media, ok := p.In.Header["Content-Type"]; ok {
 		p.Out.Header["Content-Type"] = media
 	}
-	if g.options.Outgoing != nil {
-		g.options.Outgoing(p.Out)
-	}
-	p.SetURL(g.options.Upstream)
+	g.direct(p)
 	p.Out.Host = p.In.Host
 	watch(p.Out)
-	g.passTrailer(p)
 	peer := g.options.Limit.Peer(p.In).Unmap()
 	trusted := g.options.TrustedProxy(peer)
-	g.dropLookAlikes(p.Out.Header)
+	g.passTrailer(p)
+	g.fields.clean(p.Out.Header, trusted)
 	g.passClientHeader(p, trusted)
 	if !trusted {
 		p.SetXForwarded()
@@ -196,22 +209,6 @@ func (g *gateway) rewrite(p *httputil.ProxyRequest) {
 	}
 }
 
-// dropLookAlikes removes fields that many servers take for the forwarding
-// fields, or for that of API keys: where hyphens become underscores, as in CGI and its heirs,
-// X_Forwarded_For is X-Forwarded-For. No proxy writes them, so a client did.
-func (g *gateway) dropLookAlikes(h http.Header) {
-	for name := range h {
-		if strings.IndexByte(name, '_') < 0 {
-			continue
-		}
-		for _, managed := range [...]string{xForwardedFor, xForwardedHost, xForwardedProto, g.options.ClientHeader, g.options.KeyHeader} {
-			if len(name) == len(managed) && strings.EqualFold(strings.ReplaceAll(name, "_", "-"), strings.ReplaceAll(managed, "_", "-")) && !strings.EqualFold(name, managed) {
-				delete(h, name)
-			}
-		}
-	}
-}
-
 // passClientHeader passes on what a trusted proxy says of the client, even if
 // the client called it a field of the connection, and nothing else.
 func (g *gateway) passClientHeader(p *httputil.ProxyRequest, trusted bool) {
@@ -225,14 +222,6 @@ func (g *gateway) passClientHeader(p *httputil.ProxyRequest, trusted bool) {
 	}
 	p.Out.Header[g.options.ClientHeader] = lines
 }
-
-const (
-	xForwardedFor   = "X-Forwarded-For"
-	xForwardedHost  = "X-Forwarded-Host"
-	xForwardedProto = "X-Forwarded-Proto"
-
-	forwarded = "Forwarded"
-)
 
 // appendForwarded returns the Forwarded field with an element for peer (RFC
 // 7239 section 4; IPv6 is bracketed and quoted, section 6).
@@ -255,14 +244,22 @@ func (g *gateway) upstreamFailed(w http.ResponseWriter, r *http.Request, err err
 		panic(http.ErrAbortHandler)
 	}
 	if brokenBody(r) {
-		problem.Write(w, r, problem.Details{Status: http.StatusBadRequest, Detail: "The body of the request could not be read."})
+		answer := problem.Details{Status: http.StatusBadRequest, Detail: "The body of the request could not be read."}
+		if errors.Is(err, os.ErrDeadlineExceeded) { // set by who serves, as the client was too slow
+			answer = problem.Details{Status: http.StatusRequestTimeout, Detail: "The body of the request took too long to arrive."}
+		}
+		problem.Write(w, r, answer)
 		return
 	}
 	answer := problem.Details{
 		Status: http.StatusBadGateway,
 		Detail: "The API behind the gateway did not answer properly.",
 	}
-	if isTimeout(err) {
+	switch {
+	case errors.Is(err, errUnfaithful):
+		answer.Status = http.StatusInternalServerError
+		answer.Detail = "The gateway could not pass the request on as it was charged."
+	case isTimeout(err):
 		answer.Status = http.StatusGatewayTimeout
 		answer.Detail = "The API behind the gateway took too long to answer."
 	}
@@ -313,13 +310,14 @@ func (g *gateway) warn(message string, about ...any) {
 	g.logged.at, g.logged.skipped = now, 0
 }
 
-func newTransport(timeout time.Duration) *http.Transport {
+func newTransport(timeout time.Duration, most int) *http.Transport {
 	return &http.Transport{
 		DialContext:           (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
 		ResponseHeaderTimeout: timeout,
 		TLSHandshakeTimeout:   10 * time.Second,
 		ExpectContinueTimeout: time.Second,
 		IdleConnTimeout:       90 * time.Second,
+		MaxConnsPerHost:       most,
 		MaxIdleConns:          1024,
 		MaxIdleConnsPerHost:   1024, // there is one host, and reconnecting costs more than the request
 		ForceAttemptHTTP2:     true,

@@ -17,6 +17,7 @@ import (
 	"github.com/headgate-io/headgate/gateway"
 	"github.com/headgate-io/headgate/httplimit"
 	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/inspect"
 	"github.com/headgate-io/headgate/policy"
 )
 
@@ -44,7 +45,7 @@ func newLogin(t *testing.T, api string, change ...func(*gateway.Options)) (serve
 	})...)
 	return server, func(account string) int64 {
 		t.Helper()
-		in, err := limiter.Inspect(context.Background(), headgate.BucketQuery{Endpoint: login, Identifier: account})
+		in, err := inspect.Find(context.Background(), limiter, inspect.Query{Endpoint: login, Identifier: account})
 		if err != nil || len(in.Buckets) != 1 {
 			t.Fatalf("Inspect = %+v, %v", in, err)
 		}

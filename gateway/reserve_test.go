@@ -10,9 +10,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/gateway"
 	"github.com/headgate-io/headgate/httplimit"
+	"github.com/headgate-io/headgate/inspect"
 )
 
 // The API says what a request cost, in a field or in a trailer after a stream;
@@ -64,7 +64,7 @@ func TestTheAPISettles(t *testing.T) {
 				t.Errorf("the client sees the cost: %s", all)
 			}
 			<-served
-			in, err := lim.Inspect(t.Context(), headgate.BucketQuery{Endpoint: "GET /v1/items/{id}", Address: netip.MustParseAddr("127.0.0.1")})
+			in, err := inspect.Find(t.Context(), lim, inspect.Query{Endpoint: "GET /v1/items/{id}", Address: netip.MustParseAddr("127.0.0.1")})
 			if err != nil || len(in.Buckets) != 1 {
 				t.Fatal(in, err)
 			}

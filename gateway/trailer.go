@@ -1,14 +1,12 @@
 package gateway
 
-import (
-	"net/http"
-	"net/http/httputil"
-)
+import "net/http/httputil"
 
-// passTrailer passes the trailer on, but for fields that this gateway reads or
-// writes in the header. Some servers take trailers for headers (as Apache's
-// httpd did, CVE-2013-5704), and would find there what the client was kept from
-// saying; RFC 9110 section 6.5.1 allows none of them in a trailer.
+// passTrailer passes the trailer on, but for fields that mean something in the
+// header, and above all those that this gateway reads or writes there. Some
+// servers take trailers for headers (as Apache's httpd did, CVE-2013-5704), and
+// would find there what the client was kept from saying; RFC 9110 section 6.5.1
+// allows none of them in a trailer.
 func (g *gateway) passTrailer(p *httputil.ProxyRequest) {
 	// The same map, not a copy: its values arrive in it after the body, while
 	// Out is being sent, and with them fields that nobody announced.
@@ -16,16 +14,8 @@ func (g *gateway) passTrailer(p *httputil.ProxyRequest) {
 	if p.Out.Trailer == nil {
 		return
 	}
-	g.cleanTrailer(p.Out.Trailer)
+	g.fields.cleanTrailer(p.Out.Trailer)
 	if body, ok := p.Out.Body.(*incoming); ok {
-		body.ended = func() { g.cleanTrailer(p.Out.Trailer) }
+		body.ended = func() { g.fields.cleanTrailer(p.Out.Trailer) }
 	}
-}
-
-func (g *gateway) cleanTrailer(trailer http.Header) {
-	for _, name := range [...]string{xForwardedFor, xForwardedHost, xForwardedProto, forwarded, "Authorization", "Content-Type", "Cookie"} {
-		delete(trailer, name)
-	}
-	delete(trailer, g.options.ClientHeader)
-	g.dropLookAlikes(trailer)
 }

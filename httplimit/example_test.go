@@ -18,6 +18,28 @@ import (
 	"github.com/headgate-io/headgate/policy"
 )
 
+func ExampleNew() {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/reports/{report}", func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "a report") })
+	// begin: lines
+	limited, err := httplimit.New(mux, "GET /v1/reports/{report} 2/h", "default 20/s burst 40")
+	if err != nil {
+		log.Fatal(err)
+	}
+	// http.ListenAndServe("127.0.0.1:8080", limited)
+	// end: lines
+	for _, target := range []string{"/v1/reports/1", "/v1/reports/2", "/v1/reports/3", "/v1/nothing"} {
+		w := httptest.NewRecorder()
+		limited.ServeHTTP(w, httptest.NewRequest("GET", target, nil))
+		fmt.Println(strings.TrimSpace(fmt.Sprint(w.Code, " ", w.Header().Get("Retry-After"))))
+	}
+	// Output:
+	// 200
+	// 200
+	// 429 1800
+	// 404
+}
+
 func ExampleNewIdentifiers() {
 	template, err := endpoint.ParseTemplate("POST /v1/login")
 	if err != nil {

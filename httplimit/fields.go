@@ -2,6 +2,7 @@ package httplimit
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -68,7 +69,7 @@ func (h *handler) setRateLimit(header http.Header, d *headgate.Decision) {
 	var only *rendered
 	for i := range verdicts {
 		v := &verdicts[i]
-		if v.Shadow || v.Unparsable || v.Earlier || v.Outcome.Unknown {
+		if v.Shadow || v.Unparsable || v.Earlier || v.Outcome.Unknown || v.Principal > 0 && listed(verdicts[:i], v.Rule) {
 			continue // not in force, so nothing to obey; or told with its rule; or not asked
 		}
 		v = tighter(verdicts, v)
@@ -94,18 +95,29 @@ func (h *handler) setRateLimit(header http.Header, d *headgate.Decision) {
 	header[fieldRateLimit], header[fieldPolicy] = values[0:1:1], values[1:2:2]
 }
 
+// listed reports whether one of the verdicts is listed for a rule.
+func listed(verdicts []headgate.Verdict, rule policy.RuleID) bool {
+	return slices.ContainsFunc(verdicts, func(v headgate.Verdict) bool {
+		return v.Rule == rule && !v.Unparsable && !v.Earlier && !v.Outcome.Unknown
+	})
+}
+
 // tighter is v, or the same rule's verdict about another bucket (the one that
-// unparsable requests share, or the caller's from before a change of tier), where
-// that has less.
+// unparsable requests share, the caller's from before a change of tier, that of
+// another of its credentials), where that has less. Those stand behind v.
 func tighter(verdicts []headgate.Verdict, v *headgate.Verdict) *headgate.Verdict {
-	for i := len(verdicts) - 1; i >= 0 && (verdicts[i].Unparsable || verdicts[i].Earlier); i-- {
+	if last := &verdicts[len(verdicts)-1]; !last.Unparsable && !last.Earlier && last.Principal == 0 {
+		return v
+	}
+	rule := v.Rule
+	for i := range verdicts {
 		other := &verdicts[i]
-		if other.Rule != v.Rule || other.Outcome.Unknown {
+		if other.Rule != rule || other.Shadow || other.Outcome.Unknown {
 			continue
 		}
 		a, b := &other.Outcome, &v.Outcome
 		if b.Allowed && (!a.Allowed || a.Remaining < b.Remaining) || !a.Allowed && a.RetryAfter > b.RetryAfter {
-			return other
+			v = other
 		}
 	}
 	return v

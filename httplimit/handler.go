@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"net/http"
 	"net/netip"
-	"strings"
 	"time"
 
 	"github.com/headgate-io/headgate"
@@ -49,6 +48,13 @@ type Options struct {
 	// Default none: the header is then empty, which that section permits.
 	Methods func(target string) []string
 
+	// Rewritten says that handlers before this one may change r.URL, as
+	// http.StripPrefix does, and that those behind it read r.URL and never
+	// r.RequestURI. Then r.URL is charged. By default a request is refused whose
+	// r.URL is no longer that of its request line, since nobody could say which
+	// of the two will be served.
+	Rewritten bool
+
 	// MaxWait is the longest that rules with algorithm leaky_bucket may hold a
 	// request back before next sees it; one that would have to wait longer is
 	// answered with 429 at once. A request waits no longer than its context
@@ -61,6 +67,17 @@ type Options struct {
 	Now func() time.Time
 }
 
+// New returns next behind a Limiter that has these rules (headgate.Options.Rules),
+// keeps its buckets in memory and tells callers apart by address. What else there
+// is to choose, headgate.New and Handler take.
+func New(next http.Handler, rules ...string) (http.Handler, error) {
+	lim, err := headgate.New(headgate.Options{Rules: rules})
+	if err != nil {
+		return nil, err
+	}
+	return Handler(lim, next, Options{}), nil
+}
+
 // Handler returns next behind lim. Requests that may pass reach next with the
 // RateLimit fields set on their response; the others are answered with
 // problem details. Under a rule with algorithm leaky_bucket they reach it when
@@ -69,10 +86,20 @@ type Options struct {
 //	429  over a limit, with Retry-After       400  no safe reading of the target
 //	404  no such endpoint                     403  no rule, under DenyWithoutRule
 //	405  not with this method                 503  the limiter's state is unavailable,
+//	401  a bad credential, under                   503  a credential cannot be verified, there
+//	     headgate.Options.RefuseBadCredentials
+//	400  more credentials than are looked at
 //	400  Options.Cost is below zero                or too many requests are unsettled
 //	400  a body without an identifier, where       408  a body that does not arrive in
 //	     Login.Reject is set                            Login.ReadTimeout
 func Handler(lim *headgate.Limiter, next http.Handler, o Options) http.Handler {
+	return HandlerOfTargets(lim, func(w http.ResponseWriter, r *http.Request, _ string) { next.ServeHTTP(w, r) }, o)
+}
+
+// HandlerOfTargets is Handler for a next that sends requests on: it is given the
+// target that was charged, in origin form, and has to send that one and no
+// other reading of r.
+func HandlerOfTargets(lim *headgate.Limiter, next func(w http.ResponseWriter, r *http.Request, target string), o Options) http.Handler {
 	if o.Peer == nil {
 		o.Peer = Peer
 	}
@@ -96,7 +123,7 @@ func Handler(lim *headgate.Limiter, next http.Handler, o Options) http.Handler {
 
 type handler struct {
 	lim     *headgate.Limiter
-	next    http.Handler
+	next    func(http.ResponseWriter, *http.Request, string)
 	options Options
 	rules   perrule.Values[rendered]
 }
@@ -115,17 +142,17 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d, _ := h.lim.Wait(r.Context(), request)
 	h.setFields(w.Header(), r, &d)
 	if !d.Allowed {
-		h.refuse(w, r, &d)
+		h.refuse(w, r, request.Target, &d)
 		return
 	}
-	h.next.ServeHTTP(w, r)
+	h.next(w, r, request.Target)
 }
 
 // request translates r.
 func (h *handler) request(r *http.Request) headgate.Request {
 	return headgate.Request{
 		Method:      r.Method,
-		Target:      Target(r),
+		Target:      target(r, h.options.Rewritten),
 		Peer:        h.options.Peer(r),
 		Header:      r.Header,
 		Certificate: certificate(r),
@@ -153,28 +180,4 @@ func Peer(r *http.Request) netip.Addr {
 		return addr
 	}
 	return peer.Addr()
-}
-
-// Target returns the raw request target of r in origin form. Absolute form
-// ("GET http://host/path", which servers must accept: RFC 9112 §3.2.2) is cut
-// to its path and query without being decoded.
-func Target(r *http.Request) string {
-	switch {
-	case strings.HasPrefix(r.RequestURI, "/"):
-		return r.RequestURI
-	case r.RequestURI == "": // made by hand, not read from a connection
-		return r.URL.RequestURI()
-	}
-	_, rest, absolute := strings.Cut(r.RequestURI, "://")
-	if !absolute {
-		return r.RequestURI // "*" or an authority: endpoint calls it invalid
-	}
-	at := strings.IndexAny(rest, "/?#")
-	switch {
-	case at < 0:
-		return "/"
-	case rest[at] == '/':
-		return rest[at:]
-	}
-	return "/" + rest[at:]
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/httplimit"
 	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/inspect"
 	"github.com/headgate-io/headgate/policy"
 )
 
@@ -117,7 +118,7 @@ func (d *logins) post(from string, text []byte, header ...string) *httptest.Resp
 func (d *logins) left(t testing.TB, identifier string) int64 {
 	t.Helper()
 	subject := policy.SubjectIdentifier
-	in, err := d.lim.Inspect(context.Background(), headgate.BucketQuery{Endpoint: loginEndpoint, Identifier: identifier, Subject: &subject})
+	in, err := inspect.Find(context.Background(), d.lim, inspect.Query{Endpoint: loginEndpoint, Identifier: identifier, Subject: &subject})
 	if err != nil || len(in.Buckets) != 1 {
 		t.Fatalf("Inspect = %+v, %v", in, err)
 	}
@@ -242,8 +243,8 @@ func TestOtherEndpointsAreNotTouched(t *testing.T) {
 	d := newLogins(t, httplimit.Login{Field: body.Field{Name: "user"}}, loginRules, httplimit.Options{})
 	for target, method := range map[string]string{"/v1/items": "POST", "/v1/nothing": "POST", "/v1/login%00": "POST", "/v1/login": "PUT"} {
 		b := &touched{Reader: strings.NewReader(`{"user":"alice"}`)}
-		r := httptest.NewRequest(method, "/", nil)
-		r.RequestURI, r.Body, r.ContentLength = target, b, 16
+		r := at(httptest.NewRequest(method, "/", nil), target)
+		r.Body, r.ContentLength = b, 16
 		r.Header.Set("Content-Type", "application/json")
 		h := httplimit.Handler(d.lim, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), httplimit.Options{Identifiers: d.Identifiers})
 		h.ServeHTTP(httptest.NewRecorder(), r)
@@ -252,8 +253,7 @@ func TestOtherEndpointsAreNotTouched(t *testing.T) {
 		}
 	}
 	// The same endpoint by any spelling is.
-	r := httptest.NewRequest("POST", "/", strings.NewReader(`{"user":"alice"}`))
-	r.RequestURI = "//v1/./l%6fgin/?x=1"
+	r := at(httptest.NewRequest("POST", "/", strings.NewReader(`{"user":"alice"}`)), "//v1/./l%6fgin/?x=1")
 	r.Header.Set("Content-Type", "application/json")
 	d.ServeHTTP(httptest.NewRecorder(), r)
 	if got := d.left(t, "alice"); got != 4 {
@@ -473,7 +473,7 @@ func TestFailuresPayTheirCost(t *testing.T) {
 		t.Helper()
 		var all []int64
 		for _, at := range []string{loginEndpoint, policy.All} {
-			in, err := d.lim.Inspect(context.Background(), headgate.BucketQuery{Endpoint: at, Identifier: "ALICE"})
+			in, err := inspect.Find(context.Background(), d.lim, inspect.Query{Endpoint: at, Identifier: "ALICE"})
 			if err != nil || len(in.Buckets) != 1 {
 				t.Fatalf("Inspect = %+v, %v", in, err)
 			}

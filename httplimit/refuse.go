@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/internal/problem"
 )
 
@@ -41,6 +42,10 @@ var answers = [headgate.Reasons]problem.Details{
 		Status: http.StatusServiceUnavailable, Type: problem.TemporaryReducedCapacity,
 		Title: "Rate limits unavailable", Detail: "No limits have been loaded yet.",
 	},
+	headgate.RulesStale: {
+		Status: http.StatusServiceUnavailable, Type: problem.TemporaryReducedCapacity,
+		Title: "Rate limits out of date", Detail: "The limits have not been confirmed for too long.",
+	},
 	headgate.InvalidCost: {
 		Status: http.StatusBadRequest, Title: "Invalid cost", Detail: "The cost of this request comes out below zero.",
 	},
@@ -48,16 +53,32 @@ var answers = [headgate.Reasons]problem.Details{
 		Status: http.StatusServiceUnavailable, Type: problem.TemporaryReducedCapacity,
 		Title: "Too many requests under way", Detail: "Too many requests are being served whose cost is not known yet.",
 	},
+	headgate.TooManyCredentials: {
+		Status: http.StatusBadRequest, Title: "Too many credentials",
+		Detail: "This request presents more different credentials than are looked at.",
+	},
+	headgate.BadCredential: {
+		Status: http.StatusUnauthorized, Title: "Invalid credential",
+		Detail: "A credential of this request is not known, has expired or was revoked.",
+	},
+	headgate.CredentialUnverified: {
+		Status: http.StatusServiceUnavailable, Type: problem.TemporaryReducedCapacity,
+		Title: "Credential not verified", Detail: "A credential of this request cannot be verified at the moment.",
+	},
 	headgate.Abandoned: { // mostly to nobody
 		Status: http.StatusServiceUnavailable, Detail: "The request ended before its turn came.",
 	},
 }
 
+// noTarget is what a client is told whose request has no target that Target
+// accepts.
+const noTarget = "The request target is neither a path that starts with / nor a whole http or https URL, or it was changed on its way."
+
 // unavailableRetry is when to come back after a 503, in seconds: by then a
 // breaker has probed and a reload has been tried several times.
 const unavailableRetry = "5"
 
-func (h *handler) refuse(w http.ResponseWriter, r *http.Request, d *headgate.Decision) {
+func (h *handler) refuse(w http.ResponseWriter, r *http.Request, target string, d *headgate.Decision) {
 	answer := answers[d.Reason]
 	header := w.Header()
 	switch d.Reason {
@@ -68,10 +89,20 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, d *headgate.Dec
 	case headgate.CostAboveBurst:
 		answer.Violated = violated(d)
 	case headgate.UnknownMethod:
-		header.Set("Allow", strings.Join(h.options.Methods(Target(r)), ", "))
+		header.Set("Allow", strings.Join(h.options.Methods(target), ", "))
+	case headgate.BadCredential:
+		if d.Principal.Rejected == identity.KeyOutOfScope {
+			answer.Status, answer.Title, answer.Detail = http.StatusForbidden, "", "The API key of this request is not for this endpoint."
+			header.Set("WWW-Authenticate", `Bearer error="insufficient_scope"`) // RFC 6750 section 3.1
+			break
+		}
+		header.Set("WWW-Authenticate", `Bearer error="invalid_token"`)
 	case headgate.InvalidTarget:
 		answer.Detail = "The request target " + d.Endpoint.Fault.String() + "."
-	case headgate.StoreFailed, headgate.NoPolicies, headgate.ReservationsFull, headgate.Abandoned:
+		if target == "" {
+			answer.Detail = noTarget
+		}
+	case headgate.StoreFailed, headgate.CredentialUnverified, headgate.NoPolicies, headgate.RulesStale, headgate.ReservationsFull, headgate.Abandoned:
 		header.Set(fieldRetryAfter, unavailableRetry)
 	}
 	problem.Write(w, r, answer)
@@ -99,7 +130,7 @@ func violated(d *headgate.Decision) []string {
 	var names []string
 	for _, v := range d.Verdicts() {
 		if !v.Shadow && !v.Outcome.Allowed {
-			if title := d.Policies().Rule(v.Rule).Title(); !v.Unparsable && !v.Earlier || !slices.Contains(names, title) {
+			if title := d.Policies().Rule(v.Rule).Title(); !v.Unparsable && !v.Earlier && v.Principal == 0 || !slices.Contains(names, title) {
 				names = append(names, title)
 			}
 		}

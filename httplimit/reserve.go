@@ -34,7 +34,7 @@ type Reserve struct {
 	BytesPerToken int64
 
 	// Timeout is how long a request may take. Beyond it, its estimate stands.
-	// Default headgate.DefaultReservationTimeout.
+	// Default reservation.DefaultTimeout.
 	Timeout time.Duration
 
 	// Failed, if set, is told of settlements that failed; their estimates
@@ -53,7 +53,7 @@ func (h *handler) serveReserved(w http.ResponseWriter, r *http.Request, request 
 	reservation, d, _ := h.lim.ReserveWait(r.Context(), request, o.Timeout)
 	h.setFields(w.Header(), r, &d)
 	if !d.Allowed {
-		h.refuse(w, r, &d)
+		h.refuse(w, r, request.Target, &d)
 		return
 	}
 	m := &meter{ResponseWriter: w, field: http.CanonicalHeaderKey(o.Field), cost: -1}
@@ -63,7 +63,7 @@ func (h *handler) serveReserved(w http.ResponseWriter, r *http.Request, request 
 		// Not the request's context: a client that has gone pays too.
 		h.settle(context.WithoutCancel(r.Context()), o, reservation, m, served, served && login.forgives(m))
 	}()
-	h.next.ServeHTTP(m, r)
+	h.next(m, r, request.Target)
 	served = true
 }
 

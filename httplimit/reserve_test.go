@@ -16,6 +16,7 @@ import (
 	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/bucket/buckettest"
 	"github.com/headgate-io/headgate/httplimit"
+	"github.com/headgate-io/headgate/inspect"
 	"github.com/headgate-io/headgate/policy"
 )
 
@@ -36,7 +37,7 @@ func metered(t *testing.T, o httplimit.Options, handler http.HandlerFunc, change
 	return server, func() int64 {
 		serving.Lock()
 		defer serving.Unlock()
-		in, err := lim.Inspect(t.Context(), headgate.BucketQuery{Endpoint: "GET /v1/items/{id}"})
+		in, err := inspect.Find(t.Context(), lim, inspect.Query{Endpoint: "GET /v1/items/{id}"})
 		if err != nil {
 			t.Fatal(err)
 		}

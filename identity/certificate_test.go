@@ -114,7 +114,7 @@ func TestCertificateAmongCredentials(t *testing.T) {
 		{"with a valid token", "192.0.2.1", h("Authorization", "Bearer alice.x"), cert, identity.Token, "alice", identity.NotRejected},
 		{"with a valid key", "192.0.2.1", h("X-Api-Key", key), cert, identity.APIKey, "key_1", identity.NotRejected},
 		{"with a forged token", "192.0.2.1", h("Authorization", "Bearer forged.x"), cert, identity.Certificate, "billing", identity.TokenRefused},
-		{"with two credentials", "192.0.2.1", h("Authorization", "Bearer alice.x", "X-Api-Key", key), cert, identity.Certificate, "billing", identity.Ambiguous},
+		{"with two credentials", "192.0.2.1", h("Authorization", "Bearer alice.x", "X-Api-Key", key), cert, identity.Token, "alice", identity.NotRejected},
 		{"forged token, no name", "192.0.2.1", h("Authorization", "Bearer forged.x"), unnamed, identity.Address, "", identity.TokenRefused},
 		{"of a proxy", "10.0.0.1", h("X-Forwarded-For", "192.0.2.7"), cert, identity.Address, "", identity.NotRejected},
 		{"of a proxy that forwards nothing", "10.0.0.1", nil, cert, identity.Address, "", identity.NotRejected},
@@ -136,7 +136,7 @@ func TestCertificateAmongCredentials(t *testing.T) {
 		t.Errorf("every peer is a proxy: %v, want the address that it names", p)
 	}
 	for why, n := range who.Rejections() {
-		if want := map[identity.Rejection]uint64{identity.TokenRefused: 2, identity.Ambiguous: 1, identity.CertificateUnnamed: 1}[why]; n != want {
+		if want := map[identity.Rejection]uint64{identity.TokenRefused: 2, identity.CertificateUnnamed: 1}[why]; n != want {
 			t.Errorf("%v is counted %d times, want %d", why, n, want)
 		}
 	}

@@ -1,9 +1,10 @@
 // Package identity reports whose budget a request spends.
 //
 // Evidence goes in (the peer's address, the request's headers and target), a
-// [Principal] comes out: the subject of a verified bearer token or the holder
+// [Principal] comes out: the subject of a verified bearer token, else the holder
 // of an active API key, else the holder of a verified client certificate, else
-// the client's address.
+// the client's address. A request with several of these is several principals'
+// ([Resolver.ResolveAll]).
 //
 //	digester, err := identity.NewDigester(secret)
 //	…
@@ -19,16 +20,17 @@
 // # Guarantees
 //
 // What a request presents but cannot prove changes nothing: an unknown,
-// revoked, expired, malformed or ambiguous credential leaves the request to
-// its address, and [Principal.Rejected] says why. So nobody gains a budget by
-// inventing credentials.
+// revoked, expired or malformed credential takes nothing away from a valid one,
+// and without one leaves the request to its address; [Principal.Rejected] says
+// why. So nobody gains a budget by inventing credentials.
 //
 // Forwarding headers are read only when the peer is a trusted proxy, only the
 // one header that was configured, and from the right, so that what a client
 // wrote stays left of what the proxies wrote about it. A request without a
 // usable address still has a subject, which all such requests share.
 //
-// Work per request is bounded: 64 hops and 8 KiB of the forwarding header,
+// Work per request is bounded: [MaxCredentials] different credentials, 64 hops
+// and 8 KiB of the forwarding header,
 // an API key of at most [MaxKeyLength] bytes and of a known [KeyFormat], a
 // token of at most [MaxTokenLength] bytes. A [Keyring] is in memory; before a
 // finder that is not, put [CachedKeys], which bounds the look-ups too.

@@ -69,16 +69,27 @@ func (f *failures) counters(group netip.Prefix) [2]*atomic.Int64 {
 // too often of late.
 func (f *failures) spent(group netip.Prefix, now time.Time) bool {
 	at := int64(now.Sub(f.start))
-	site, within := f.siteOf(group)
+	site, within := siteOf(group, f.nat64)
 	return f.over(group, at) || within && f.over(site, at)
 }
 
-// siteOf returns the /48 that an IPv6 group is a part of.
-func (f *failures) siteOf(group netip.Prefix) (site netip.Prefix, within bool) {
+// Site returns the /48 that an IPv6 group is a part of, which one customer often
+// has the whole of, or else the group itself: of IPv4, of what stands for IPv4,
+// and where groups are no smaller.
+func (r *Resolver) Site(group netip.Prefix) netip.Prefix {
+	if site, within := siteOf(group, r.nat64); within {
+		return site
+	}
+	return group
+}
+
+// siteOf returns the /48 that an IPv6 group is a part of, but none for a group
+// behind NAT64.
+func siteOf(group netip.Prefix, nat64 []nat64) (site netip.Prefix, within bool) {
 	if !group.Addr().Is6() || group.Bits() <= siteBits {
 		return netip.Prefix{}, false
 	}
-	for _, n := range f.nat64 {
+	for _, n := range nat64 {
 		if n.holds(group.Addr()) {
 			return netip.Prefix{}, false
 		}
@@ -104,7 +115,7 @@ func (f *failures) charge(group netip.Prefix, cheap bool, now time.Time) {
 	}
 	at := int64(now.Sub(f.start))
 	f.add(group, cost, at)
-	if site, within := f.siteOf(group); within {
+	if site, within := siteOf(group, f.nat64); within {
 		f.add(site, cost/siteShare, at)
 	}
 }

@@ -26,7 +26,7 @@ func TestFailuresOfASiteAreApart(t *testing.T) {
 	}
 	for i := range uint64(groups) {
 		group := netip.PrefixFrom(addressOf(0x2a000000_00000000|i<<16), 64) // the first of its site
-		site, within := f.siteOf(group)
+		site, within := siteOf(group, nil)
 		if !within {
 			t.Fatalf("%v is of no site", group)
 		}

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Key is what is known of an API key besides its Digest.
+// Key is an API key without its Digest.
 type Key struct {
 	// ID is the stable name of the key: what its budget, logs and metrics are
 	// named by. Required.

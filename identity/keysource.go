@@ -48,12 +48,6 @@ func (s KeySources) check() error {
 	return errors.Join(errs...)
 }
 
-// presented is a credential as it stands in the request.
-type presented struct {
-	text    string
-	escaped bool // percent-encoded, from a query
-}
-
 // same reports whether two credentials are one.
 func (p presented) same(q presented) bool {
 	if !p.escaped && !q.escaped {
@@ -116,58 +110,6 @@ func (h *keyedHash) read(p presented) bool {
 	return true
 }
 
-// credential finds the one credential of a request. Its kind is Address if
-// there is none. Two that differ are unusable, as is one header or parameter
-// given twice: whoever sent them, another server may have read the other one.
-func (r *Resolver) credential(e *Evidence) (kind Kind, found presented, why Rejection) {
-	if e.Header != nil && (r.tokens != nil || r.sources.Bearer) {
-		if kind, found, why = r.bearer(e.Header); why == Ambiguous {
-			return kind, found, why
-		}
-	}
-	if e.Header != nil && r.sources.Header != "" {
-		if lines := e.Header.Values(r.sources.Header); len(lines) > 0 {
-			key := presented{text: lines[0]}
-			if len(lines) > 1 || kind == Token || kind == APIKey && !key.same(found) {
-				return Address, presented{}, Ambiguous
-			}
-			kind, found, why = APIKey, key, NotRejected
-		}
-	}
-	if r.sources.Query != "" {
-		if key, times := parameter(e.Target, r.sources.Query); times > 0 {
-			if times > 1 || kind == Token || kind == APIKey && !key.same(found) {
-				return Address, presented{}, Ambiguous
-			}
-			kind, found, why = APIKey, key, NotRejected
-		}
-	}
-	return kind, found, why
-}
-
-// bearer finds the credential in the Authorization header. Other schemes than
-// Bearer are the application's affair.
-func (r *Resolver) bearer(h Headers) (kind Kind, found presented, why Rejection) {
-	lines := h.Values(authorization)
-	switch len(lines) {
-	case 0:
-		return Address, presented{}, NotRejected
-	case 1:
-	default:
-		return Address, presented{}, Ambiguous
-	}
-	text, is := cutBearer(lines[0])
-	switch {
-	case !is:
-		return Address, presented{}, NotRejected
-	case r.sources.Bearer && r.claimed(text):
-		return APIKey, presented{text: text}, NotRejected
-	case r.tokens != nil:
-		return Token, presented{text: text}, NotRejected
-	}
-	return Address, presented{}, TokenUnchecked
-}
-
 // BearerIsKey reports whether the value of an Authorization header says that it
 // is an API key and not another credential.
 func (r *Resolver) BearerIsKey(value string) bool {
@@ -187,68 +129,86 @@ func (r *Resolver) claimed(text string) bool {
 	return false
 }
 
+const bearerScheme = "Bearer"
+
 // cutBearer cuts the scheme off (RFC 9110 §11.4, RFC 6750 §2.1).
 func cutBearer(line string) (text string, is bool) {
-	const scheme = "Bearer"
-	if len(line) < len(scheme) || !strings.EqualFold(line[:len(scheme)], scheme) {
+	if len(line) < len(bearerScheme) || !strings.EqualFold(line[:len(bearerScheme)], bearerScheme) {
 		return "", false
 	}
-	text = line[len(scheme):]
+	text = line[len(bearerScheme):]
 	if text != "" && text[0] != ' ' {
 		return "", false
 	}
-	return strings.TrimLeft(text, " "), true
+	return strings.Trim(text, " \t"), true
 }
 
-// parameter finds a parameter in the query of a raw target, and says how often
-// it is there. Names are compared decoded, as servers compare them. Only & ends
-// a parameter; to some servers ; does too. To those no value that is a key here
-// is another, because a key holds no ;, and one that they alone would find,
-// beside a ;, counts as given twice: it is not known which one the API reads.
-func parameter(target, name string) (value presented, times int) {
+// eachParameter yields the values of a parameter in the query of a raw target,
+// as they stand there. Only & ends a parameter; to some servers ; does too, so
+// what they alone would find is yielded as well.
+func eachParameter(target, name string, yield func(presented)) {
 	at := strings.IndexByte(target, '?')
 	if at < 0 {
-		return value, 0
+		return
+	}
+	try := func(pair string) {
+		if value, is := cutName(pair, name); is {
+			yield(presented{text: value, kind: APIKey, escaped: true})
+		}
 	}
 	for query, more := target[at+1:], true; more; {
 		var pair string
 		pair, query, more = strings.Cut(query, "&")
-		if rest, is := cutName(pair, name); is {
-			value = presented{text: rest, escaped: true}
-			times++
-			continue
-		}
+		try(pair)
 		for parts := strings.IndexByte(pair, ';') >= 0; parts; {
 			var part string
 			part, pair, parts = strings.Cut(pair, ";")
-			if _, is := cutName(part, name); is {
-				times += 2
-			}
+			try(part)
 		}
 	}
-	return value, times
 }
 
 // cutName reports whether a pair has the name, which holds no % and no =, and
-// what stands behind its "=".
+// what stands behind its "=". Names are compared as the most lenient servers
+// do: decoded, in any case (ASP.NET), without blanks before them, with a dot, a
+// blank or a bracket for an underscore (PHP), in brackets or with brackets
+// behind them (qs; PHP, Rack).
 func cutName(pair, name string) (value string, is bool) {
 	p := presented{text: pair, escaped: true}
-	i := 0
-	for j := range len(name) {
-		if i == len(pair) || pair[i] == '=' {
-			return "", false
+	i, n, behind := 0, 0, false
+	for i < len(pair) && pair[i] != '=' {
+		plus := pair[i] == '+'
+		c, ok := p.next(&i)
+		if plus {
+			c = ' '
 		}
-		if c, ok := p.next(&i); !ok || c != name[j] {
+		switch {
+		case behind:
+		case !ok:
+			return "", false
+		case n == 0 && (c == ' ' || c == '['):
+		case n < len(name) && (lower(c) == lower(name[n]) || name[n] == '_' && (c == '.' || c == ' ' || c == '[')):
+			n++
+		case n == len(name) && (c == '[' || c == ']' || c == 0):
+			behind = true
+		default:
 			return "", false
 		}
 	}
 	switch {
+	case n < len(name):
+		return "", false
 	case i == len(pair):
 		return "", true
-	case pair[i] == '=':
-		return pair[i+1:], true
 	}
-	return "", false
+	return pair[i+1:], true
+}
+
+func lower(c byte) byte {
+	if 'A' <= c && c <= 'Z' {
+		c += 'a' - 'A'
+	}
+	return c
 }
 
 // RedactTarget returns a raw target without the values of the query parameter
@@ -268,7 +228,11 @@ func (r *Resolver) StripTarget(target string) string {
 // rewriteQuery replaces, or leaves out, the parameter that may hold a key.
 func (r *Resolver) rewriteQuery(target string, replace func(name string) (pair string, keep bool)) string {
 	name := r.sources.Query
-	if _, times := parameter(target, name); name == "" || times == 0 {
+	there := false
+	if name != "" {
+		eachParameter(target, name, func(presented) { there = true })
+	}
+	if !there {
 		return target
 	}
 	path, query, _ := strings.Cut(target, "?")

@@ -133,7 +133,7 @@ type Rejection uint8
 
 const (
 	NotRejected        Rejection = iota
-	Ambiguous                    // several credentials, or one header several times
+	TooManyCredentials           // more than MaxCredentials different ones: none was used
 	KeyMalformed                 // not the text of an API key: no look-up was made
 	KeyUnknown                   // no such key
 	KeyRevoked                   // the key was revoked
@@ -154,7 +154,7 @@ const (
 
 var rejectionNames = [rejections]string{
 	NotRejected:        "not rejected",
-	Ambiguous:          "more than one credential was presented",
+	TooManyCredentials: "too many different credentials were presented",
 	KeyMalformed:       "the API key is malformed",
 	KeyUnknown:         "the API key is unknown",
 	KeyRevoked:         "the API key is revoked",
@@ -174,7 +174,7 @@ var rejectionNames = [rejections]string{
 
 var rejectionCodes = [rejections]string{
 	NotRejected:        "not_rejected",
-	Ambiguous:          "ambiguous",
+	TooManyCredentials: "too_many_credentials",
 	KeyMalformed:       "key_malformed",
 	KeyUnknown:         "key_unknown",
 	KeyRevoked:         "key_revoked",
@@ -190,6 +190,18 @@ var rejectionCodes = [rejections]string{
 	CertificateExpired: "certificate_expired",
 	CertificateUnnamed: "certificate_unnamed",
 	LookupFailed:       "lookup_failed",
+}
+
+// Bad reports whether a credential was presented that is not good: made up,
+// expired, revoked, or good elsewhere. One that is none of what is accepted here
+// (TokenUnchecked, CertificateUnnamed) may be good for the application, and of one
+// that could not be verified (LookupFailed, TokenFlood) nothing is known.
+func (r Rejection) Bad() bool {
+	switch r {
+	case NotRejected, TooManyCredentials, TokenUnchecked, CertificateUnnamed, LookupFailed, TokenFlood:
+		return false
+	}
+	return true
 }
 
 // Code returns a word for programs: a metric's label.

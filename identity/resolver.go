@@ -145,9 +145,14 @@ type Options struct {
 
 	// CertificateName says which name of Evidence.Certificate is the principal,
 	// and CertificateProject which one the project. By default certificates
-	// are not used. A valid token or API key goes before the certificate.
+	// are not used. A valid token or API key goes before the certificate: see
+	// Credentials.
 	CertificateName    CertificateName
 	CertificateProject CertificateProject
+
+	// Credentials says which of several valid credentials of a request count.
+	// Default AllCredentials.
+	Credentials Choice
 
 	Now func() time.Time // defaults to time.Now; asked only for credentials
 }
@@ -192,6 +197,7 @@ type Resolver struct {
 	failures      *failures          // nil if they are not counted
 	certificates  *certificateReader // nil if they are not used
 	now           func() time.Time
+	choice        Choice
 	anyScope      bool // keys are taken whatever their scopes
 
 	// Counted apart, so that writing them does not take the fields above from
@@ -212,6 +218,7 @@ func New(o Options) (*Resolver, error) {
 		rotated:       o.Rotated,
 		tokens:        o.Tokens,
 		now:           o.Now,
+		choice:        o.Credentials,
 		rejected:      new([rejections]atomic.Uint64),
 	}
 	r.rfc7239 = r.addressHeader == forwarded
@@ -260,6 +267,9 @@ func (r *Resolver) check(o Options) (faults []error) {
 	if r.ipv4Bits < 1 || 32 < r.ipv4Bits {
 		fault("IPv4Bits is %d, want 1 to 32, or 0 for 32", o.IPv4Bits)
 	}
+	if o.Credentials >= choices {
+		fault("Credentials is %v, want AllCredentials or FirstCredentials", o.Credentials)
+	}
 	if o.Keys != nil && o.Digester == nil {
 		fault("Digester is nil, want one: Keys is set")
 	}
@@ -297,19 +307,55 @@ func canonical(name, ifEmpty string) string {
 
 // Resolve reports whose budget the request spends. It always has an answer: a
 // credential that is not proven to be valid is counted, reported in
-// Principal.Rejected and otherwise ignored, so that the request is that of its
-// address.
+// Principal.Rejected and otherwise ignored; without a valid one the request is
+// that of its address. Of several valid ones it reports the first: see ResolveAll.
 func (r *Resolver) Resolve(ctx context.Context, e Evidence) Principal {
-	var p Principal
+	first, _ := r.ResolveAll(ctx, e, nil)
+	return first
+}
+
+// ResolveAll is Resolve for requests that may have several valid credentials.
+// first is the subject of a token, else the holder of an API key, else that of
+// the client certificate, else the address. others are those of the remaining
+// valid credentials, in the same order, MaxCredentials at most; under
+// FirstCredentials only those of first's kind. They are written to room, which
+// grows if it is too small.
+//
+// A limiter charges all of them: the API may honour any of the credentials, and
+// whoever sends them chooses which they are.
+func (r *Resolver) ResolveAll(ctx context.Context, e Evidence, room []Principal) (first Principal, others []Principal) {
+	p := &first
 	p.Client, p.Hop = r.client(e)
 	p.Prefix = r.group(p.Client)
+	others = room[:0]
 	if r.keys != nil || r.tokens != nil {
-		r.reject(&p, r.authenticate(ctx, &e, &p))
+		others = r.authenticate(ctx, &e, p, others)
 	}
-	if e.Certificate != nil && r.certificates != nil && p.Kind == Address {
-		r.reject(&p, r.useCertificate(e.Certificate, &p))
+	if e.Certificate != nil && r.certificates != nil && p.Rejected != TooManyCredentials {
+		others = r.addCertificate(e.Certificate, p, others)
 	}
-	return p
+	if r.choice == FirstCredentials {
+		for i := range others {
+			if others[i].Kind != p.Kind {
+				return first, others[:i]
+			}
+		}
+	}
+	return first, others
+}
+
+// addCertificate adds the holder of the certificate of the connection. Beside
+// another credential it is no fault that the certificate says nothing.
+func (r *Resolver) addCertificate(cert *x509.Certificate, p *Principal, others []Principal) []Principal {
+	if p.Kind == Address {
+		r.reject(p, r.useCertificate(cert, p))
+		return others
+	}
+	other := Principal{Client: p.Client, Prefix: p.Prefix, Hop: p.Hop}
+	if r.useCertificate(cert, &other) == NotRejected && other.Kind != Address {
+		others = include(p, other, others)
+	}
+	return others
 }
 
 // AnyScope returns a Resolver that takes API keys wherever they are shown,
@@ -342,21 +388,6 @@ func (r *Resolver) Rejections() iter.Seq2[Rejection, uint64] {
 			}
 		}
 	}
-}
-
-// authenticate fills in p from the credential in e, if there is a valid one.
-// Otherwise it leaves p alone.
-func (r *Resolver) authenticate(ctx context.Context, e *Evidence, p *Principal) Rejection {
-	kind, found, why := r.credential(e)
-	switch {
-	case why != NotRejected:
-		return why
-	case kind == APIKey:
-		return r.useKey(ctx, found, e.Endpoint, p)
-	case kind == Token:
-		return r.useToken(ctx, found.text, p)
-	}
-	return NotRejected
 }
 
 func (r *Resolver) useKey(ctx context.Context, found presented, at *Endpoint, p *Principal) Rejection {

@@ -106,13 +106,13 @@ func TestCredentials(t *testing.T) {
 		{"no scheme", http.Header{"Authorization": {""}}, identity.Address, "", none},
 		{"a scheme that begins alike", http.Header{"Authorization": {"Bearertoken good"}}, identity.Address, "", none},
 
-		{"two keys", with(http.Header{}, c.active, c.expiring), identity.Address, "", identity.Ambiguous},
-		{"the same key twice in one header", with(http.Header{}, c.active, c.active), identity.Address, "", identity.Ambiguous},
-		{"two keys in two headers", with(bearer(c.expiring), c.active), identity.Address, "", identity.Ambiguous},
-		{"key and token", with(bearer("good"), c.active), identity.Address, "", identity.Ambiguous},
-		{"key and bad token", with(bearer("bad"), c.active), identity.Address, "", identity.Ambiguous},
-		{"two tokens", bearer("good", "good"), identity.Address, "", identity.Ambiguous},
-		{"two Authorization lines and a key", with(http.Header{"Authorization": {"Basic YTpi", "Basic YTpi"}}, c.active), identity.Address, "", identity.Ambiguous},
+		{"two keys", with(http.Header{}, c.active, c.expiring), identity.APIKey, "k1", none},
+		{"the same key twice in one header", with(http.Header{}, c.active, c.active), identity.APIKey, "k1", none},
+		{"two keys in two headers", with(bearer(c.expiring), c.active), identity.APIKey, "k4", none},
+		{"key and token", with(bearer("good"), c.active), identity.Token, "alice", none},
+		{"key and bad token", with(bearer("bad"), c.active), identity.APIKey, "k1", identity.TokenRefused},
+		{"two tokens", bearer("good", "good"), identity.Token, "alice", none},
+		{"two Authorization lines and a key", with(http.Header{"Authorization": {"Basic YTpi", "Basic YTpi"}}, c.active), identity.APIKey, "k1", none},
 
 		{"revoked", with(http.Header{}, c.revoked), identity.Address, "", identity.KeyRevoked},
 		{"expired", with(http.Header{}, c.expired), identity.Address, "", identity.KeyExpired},
@@ -121,7 +121,7 @@ func TestCredentials(t *testing.T) {
 		{"finder fails", with(http.Header{}, c.broken), identity.Address, "", identity.LookupFailed},
 		{"key without an ID", with(http.Header{}, c.nameless), identity.Address, "", identity.LookupFailed},
 		{"empty key", with(http.Header{}, ""), identity.Address, "", identity.KeyMalformed},
-		{"two keys in one line", with(http.Header{}, c.active+", "+c.expiring), identity.Address, "", identity.KeyMalformed},
+		{"two keys in one line", with(http.Header{}, c.active+", "+c.expiring), identity.APIKey, "k1", none},
 		{"long key", with(http.Header{}, strings.Repeat("x", 1<<20)), identity.Address, "", identity.KeyMalformed},
 		{"token as key", with(http.Header{}, "good"), identity.Address, "", identity.KeyMalformed},
 		{"broken key as bearer", bearer("hg_" + c.active[4:]), identity.Address, "", identity.KeyMalformed},
@@ -132,7 +132,7 @@ func TestCredentials(t *testing.T) {
 		{"verifier fails", bearer("down"), identity.Address, "", identity.LookupFailed},
 		{"verifier is out of time", bearer("slow"), identity.Address, "", identity.LookupFailed},
 		{"empty token", http.Header{"Authorization": {"Bearer"}}, identity.Address, "", identity.TokenMalformed},
-		{"two tokens in one line", bearer("good, Bearer good"), identity.Address, "", identity.TokenMalformed},
+		{"two tokens in one line", bearer("good, Bearer good"), identity.Token, "alice", none},
 		{"padding alone", bearer("=="), identity.Address, "", identity.TokenMalformed},
 		{"long token", bearer(strings.Repeat("x", identity.MaxTokenLength+1)), identity.Address, "", identity.TokenTooLong},
 		{"longest token", bearer(strings.Repeat("x", identity.MaxTokenLength)), identity.Address, "", identity.TokenRefused},
@@ -227,7 +227,7 @@ func TestRejectionsAreCounted(t *testing.T) {
 	for why, n := range c.Rejections() {
 		got[why] = n
 	}
-	if got[identity.KeyRevoked] != 3 || got[identity.KeyMalformed] != 1 || got[identity.Ambiguous] != 0 || len(got) != int(identity.LookupFailed) {
+	if got[identity.KeyRevoked] != 3 || got[identity.KeyMalformed] != 1 || got[identity.TooManyCredentials] != 0 || len(got) != int(identity.LookupFailed) {
 		t.Errorf("Rejections() = %v", got)
 	}
 	for range c.Rejections() {

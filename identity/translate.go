@@ -93,6 +93,11 @@ var (
 	teredo    = netip.MustParsePrefix("2001::/32")
 )
 
+// Group returns the prefix whose addresses share a budget with a: those are one
+// client, also where connections are counted. The zero Prefix is that of no
+// address.
+func (r *Resolver) Group(a netip.Addr) netip.Prefix { return r.group(a.Unmap().WithZone("")) }
+
 // group is the prefix whose addresses share a budget.
 func (r *Resolver) group(a netip.Addr) netip.Prefix {
 	if !a.IsValid() {

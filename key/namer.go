@@ -12,20 +12,23 @@ import (
 // MinSecret is how many bytes the secret of a Namer has at least.
 const MinSecret = 16
 
-// Namer names buckets that are kept outside of this process, where all who have its secret find them. Whoever sees a name learns neither
-// the subject, which is often an address or an account and could be guessed, nor whether two names of different rules are of one. It is safe
-// for concurrent use.
+// Namer names buckets that are kept outside of this process, where all who have its secret find
+// them. Whoever sees a name learns neither the subject, which is often an address or an account and
+// could be guessed, nor whether two names of different rules are of one. It is safe for concurrent
+// use.
 //
 // A Namer takes about ten times as long as a Hasher, which for buckets behind a network is nothing.
 type Namer struct{ hashes sync.Pool }
 
-// NewNamer makes a Namer. All processes that share buckets need the same secret, and no others may have it; it is neither kept in readable
-// form nor ever written. A secret that is replaced makes all buckets new ones, so full.
+// NewNamer makes a Namer. All processes that share buckets need the same secret, and no others may
+// have it; it is neither kept in readable form nor ever written. A secret that is replaced makes
+// all buckets new ones, so full.
 func NewNamer(secret []byte) (*Namer, error) {
 	if len(secret) < MinSecret {
 		return nil, fmt.Errorf("the secret has %d bytes, want at least %d", len(secret), MinSecret)
 	}
-	// A secret that is used for something else as well, such as hashes of API keys, makes nothing here that means something there.
+	// A secret that is used for something else as well, such as hashes of API keys, makes nothing
+	// here that means something there.
 	own := hmac.New(sha256.New, secret)
 	own.Write([]byte("headgate: names of shared buckets"))
 	derived := own.Sum(nil)
@@ -39,8 +42,8 @@ type naming struct {
 	sum  [sha256.Size]byte
 }
 
-// Name names the bucket of subject under rule at endpoint, which is a template rather than a number, as tables of endpoints differ between
-// processes. It is HMAC-SHA-256, cut to 128 bits.
+// Name names the bucket of subject under rule at endpoint, which is a template rather than a
+// number, as tables of endpoints differ between processes. It is HMAC-SHA-256, cut to 128 bits.
 func (n *Namer) Name(rule uint64, endpoint string, subject []byte) Key {
 	h := n.hashes.Get().(*naming)
 	defer n.hashes.Put(h)

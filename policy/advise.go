@@ -296,7 +296,7 @@ func isLogin(path string) bool {
 func (c *compiler) guarded(groups []group) bool {
 	s := c.set
 	for _, g := range groups {
-		for _, subject := range []Subject{SubjectIP, SubjectPrincipalIP, SubjectIdentifier, SubjectIdentifierIP} {
+		for _, subject := range []Subject{SubjectIP, SubjectPrincipalIP, SubjectIdentifier, SubjectIdentifierIP, SubjectSite} {
 			if id, ok := s.of(g, subject); ok && s.rows[id].mode == Enforce && s.live(&s.rows[id], c.wall) {
 				return true
 			}

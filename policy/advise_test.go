@@ -296,8 +296,8 @@ func TestIgnore(t *testing.T) {
 	}
 	o := policy.CompileOptions{Endpoints: table(t, "GET /items"), Now: lintNow}
 	problems := policy.Lint(doc, o)
-	want := `warning: rules[0] (default, project acme): expires is 2025-12-31T23:00:00Z, want a time to come; the rule no longer applies
-warning: rules[1] (default, project umbrella): expires is 2025-12-31T23:00:00Z, want a time to come; the rule no longer applies
+	want := `warning: rules[0] (default, project acme): expires is 2025-12-31T23:00:00Z, want a time in the future; the rule no longer applies
+warning: rules[1] (default, project umbrella): expires is 2025-12-31T23:00:00Z, want a time in the future; the rule no longer applies
 warning: rules: default is missing, want a rule with endpoint "default"; endpoints without a rule of their own have no limit
 note: ignore[2]: code is "void", want a finding that there is, or no such entry`
 	if got := problems.String(); got != want {

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/headgate-io/headgate/internal/live"
@@ -78,6 +80,23 @@ type CacheOptions struct {
 	// means none.
 	LastGood string
 
+	// MaxStale is how old rules may become without Source confirming them, be it
+	// that it is away or that what it holds cannot be used; then OnStale says what
+	// becomes of requests. The age goes on from when the rules were last confirmed
+	// over a restart with LastGood, by the wall clock; in a process it is counted by the
+	// monotonic clock. 0 sets no bound.
+	MaxStale time.Duration
+	OnStale  Fallback
+
+	// OnEmpty says what becomes of requests while there is no rule at all. With Keep,
+	// the default, nothing is limited.
+	OnEmpty Fallback
+
+	// FallbackRule is the rule of the fallback Limit: its Limit, Per, Burst, Subject
+	// and Algorithm, for all endpoints together. Its burst is at least the highest of
+	// Compile.Costs. Zero means DefaultFallback.
+	FallbackRule Rule
+
 	Log *slog.Logger     // default discards
 	Now func() time.Time // default time.Now; changes are dated by a clock that does not step with it
 
@@ -93,6 +112,9 @@ type CacheOptions struct {
 type Cache struct {
 	value *live.Value[drafted, Set]
 	clock *steady.Clock
+	o     CacheOptions
+
+	confirmed atomic.Int64 // when the source last confirmed the rules in force, by clock
 }
 
 // NewCache returns a Cache that is empty until Start.
@@ -110,7 +132,13 @@ func NewCache(o CacheOptions) (*Cache, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	c := &Cache{clock: clock}
+	if err := o.checkStale(); err != nil {
+		return nil, fmt.Errorf("policy cache: %w", err)
+	}
+	fallback := o.fallbackRule()
+	o.Compile.fallback = &fallback
+	c := &Cache{clock: clock, o: o}
+	c.noteAge(0)
 	compile := func(previous *Set) CompileOptions {
 		compile, now := o.Compile, clock.Now()
 		compile.Previous, compile.Now, compile.wall = previous, time.Unix(0, now), clock.Wall(now)
@@ -130,6 +158,7 @@ func NewCache(o CacheOptions) (*Cache, error) {
 		},
 		Empty:   func(d drafted) bool { return len(d.Rules) == 0 },
 		Emptied: func(d drafted, current *Set) error { return o.emptied(d.Document, current) },
+		Aged:    c.noteAge,
 		Confirmed: func(ctx context.Context, version string, set *Set) error {
 			return set.askNumber(ctx, o.Source, version)
 		},
@@ -156,7 +185,7 @@ func NewCache(o CacheOptions) (*Cache, error) {
 // is newer: an older one comes from a backup, or another database.
 func (o *CacheOptions) emptied(d Document, current *Set) error {
 	if d.Cleared > 0 && (current == nil || d.Cleared > current.Number()) {
-		o.Log.Warn("policies: somebody deleted the last rule, so no request has a limit any more", "version", d.Cleared)
+		o.Log.Warn("policies: somebody deleted the last rule, and there are none any more", "version", d.Cleared)
 		return nil
 	}
 	way := "a new start"
@@ -216,7 +245,40 @@ func (c *Cache) Start(ctx context.Context) error { return c.value.Start(ctx) }
 
 // Run looks for changes at every interval until ctx is done. Whatever the
 // source does, panics included, it goes on.
-func (c *Cache) Run(ctx context.Context) { c.value.Run(ctx) }
+func (c *Cache) Run(ctx context.Context) {
+	var watching sync.WaitGroup
+	watching.Go(func() { c.watch(ctx) })
+	defer watching.Wait()
+	c.value.Run(ctx)
+}
+
+// watchInterval is the time between two looks at whether the rules can be relied
+// on, for the log: requests find out for themselves.
+const watchInterval = time.Second
+
+// watch logs when the rules cease to be reliable, and when they are again. A look
+// at the source may take long, so it has a goroutine of its own.
+func (c *Cache) watch(ctx context.Context) {
+	ticker := time.NewTicker(watchInterval)
+	defer ticker.Stop()
+	var was Standing
+	for {
+		_, now := c.InForce(c.Now())
+		switch {
+		case now == was:
+		case now.OK():
+			c.o.Log.Info("policies: the rules can be relied on again", "rules", c.Status().Rules)
+		default:
+			c.o.Log.Warn("policies: "+c.Words(now), "fallback", now.Fallback.String())
+		}
+		was = now
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
 
 // Reload loads the rules now and reports why they are not in force if they are
 // not.
@@ -247,6 +309,9 @@ type Status struct {
 	CopyError string        // why the last good copy could not be written
 	Rules     int           // in force
 	Number    int64         // of the document in force, as its source numbers them; 0 is unknown
+
+	Standing      Standing // whether the rules can be relied on
+	StandingWords string   // the same for people; empty if they can
 }
 
 // Status reports how the cache does.
@@ -256,9 +321,13 @@ func (c *Cache) Status() Status {
 		Version: s.Version, LoadedAt: s.LoadedAt, CheckedAt: s.CheckedAt, Stale: s.Stale,
 		FromDisk: s.FromDisk, Emptied: s.Emptied, Failures: s.Failures, LastError: s.LastError, CopyError: s.CopyError,
 	}
-	if set := c.Set(); set != nil {
+	now := c.Now()
+	status.Stale = time.Duration(max(0, now-c.confirmed.Load()))
+	set, standing := c.InForce(now)
+	if set != nil {
 		status.Rules, status.Number = set.Len(), set.Number()
 	}
+	status.Standing, status.StandingWords = standing, c.Words(standing)
 	return status
 }
 

@@ -61,6 +61,8 @@ type CompileOptions struct {
 	Now time.Time
 
 	wall int64 // the same moment by the wall clock in Unix nanoseconds, if that differs; 0 if not
+
+	fallback *Rule // of Set.Fallback; nil for none
 }
 
 // Compile checks a document and makes it a Set. The Set is nil if, and only
@@ -115,8 +117,10 @@ func (c *compiler) finish() {
 	c.set.number.Store(c.doc.Number)
 	c.readMoves()
 	c.arrange()
-	c.readRungs()
+	c.readNamedTiers()
 	c.check()
+	c.addFallback()
+	c.set.lifetime = c.longestDebt()
 }
 
 // result is the Set, if there is no error, and all problems.
@@ -143,6 +147,7 @@ type compiler struct {
 	broken map[int]bool // by index in Document.Rules: it could not be read
 
 	hasDefault, hasUnknown bool
+	fallbackTitle          uint32 // in titles
 	ignored                []bool // by Document.Ignore: it accepted something
 
 	places   map[string]*place // by Rule.Endpoint
@@ -196,7 +201,7 @@ func newCompiler(doc Document, o CompileOptions, about int, found ...Problem) *c
 		compiled: map[rate.Limit]compiledLimit{},
 		extras:   map[extra]uint32{{}: 0},
 		pasts:    map[rate.Past]*rate.Past{},
-		rows:     make([]row, 0, about),
+		rows:     make([]row, 0, about+1), // and that of addFallback
 		indexes:  make([]uint32, 0, about),
 		grouped:  make([]uint32, 0, about),
 		groups:   make([]pendingGroup, 0, about), // mostly one of each rule
@@ -218,6 +223,9 @@ func newCompiler(doc Document, o CompileOptions, about int, found ...Problem) *c
 	}
 	c.checkIgnore()
 	c.readProjects()
+	if o.fallback != nil {
+		c.fallbackTitle, _ = c.set.titles.add(o.fallback.Name)
+	}
 	return c
 }
 

@@ -15,3 +15,6 @@ func InPlace(doc Document, o CompileOptions) bool {
 	c.finish()
 	return len(c.rows) > 0 && len(c.set.rows) > 0 && &c.rows[0] == &c.set.rows[0]
 }
+
+// SpareRows is for how many rows more than it has a Set has room.
+func (s *Set) SpareRows() int { return cap(s.rows) - len(s.rows) }

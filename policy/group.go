@@ -9,10 +9,10 @@ type pendingGroup struct {
 	start    uint32
 	count    uint32
 
-	lasting, temporary uint8 // the subjects that it has rules for, one bit each
+	lasting, temporary subjectSet // the subjects that it has rules for
 }
 
-func (g *pendingGroup) subjects() uint8 { return g.lasting | g.temporary }
+func (g *pendingGroup) subjects() subjectSet { return g.lasting | g.temporary }
 
 // group numbers the group of an endpoint and tenant, and reports false if it
 // has a rule of the subject that lasts, or one that does not, already.
@@ -91,7 +91,7 @@ func (c *compiler) arrange() {
 	if c.inPlace(int(next)) {
 		c.adopt()
 	} else {
-		s.rows = make([]row, next)
+		s.rows = make([]row, next, next+1) // and that of addFallback
 		c.placeRows()
 		c.buildSlots(probed)
 	}
@@ -183,8 +183,8 @@ func (c *compiler) placeRows() {
 // subject, so those before a given one are bit counts.
 func (c *compiler) placed(i int) RuleID {
 	r, g := &c.rows[i], &c.groups[c.grouped[i]]
-	below := uint8(1)<<r.subject - 1
-	before := bits.OnesCount8(g.lasting&below) + bits.OnesCount8(g.temporary&below)
+	below := subjectSet(1)<<r.subject - 1
+	before := bits.OnesCount16(uint16(g.lasting&below)) + bits.OnesCount16(uint16(g.temporary&below))
 	if !c.isTemporary(r) && g.temporary&(1<<r.subject) != 0 {
 		before++
 	}

@@ -25,7 +25,7 @@ import (
 // it, so all tiers together grant what the largest of them does. Who stays in
 // one tier notices nothing: what its own bucket admits fits in a larger one.
 
-// Climb appends the guards of the rules that apply to a request of a caller
+// LargerTiers appends the guards of the rules that apply to a request of a caller
 // whose credential says its tier. Rules have none
 //
 //   - whose bucket is not one caller's or project's alone;
@@ -33,18 +33,18 @@ import (
 //   - that do not count by token bucket, or whose larger rules do not, or count
 //     elsewhere (Terms.Scope).
 //
-// Of more than eight tiers with rules, the eight with the most are rungs.
-func (s *Set) Climb(dst []Guard, now int64, m endpoint.Match, project string, applied []Applied, chooser Chooser) []Guard {
-	if len(s.rungs) == 0 || m.Status != endpoint.Known {
+// Of more than eight tiers with rules, the eight with the most count.
+func (s *Set) LargerTiers(dst []Guard, now int64, m endpoint.Match, project string, applied []Applied, chooser Chooser) []Guard {
+	if len(s.namedTiers) == 0 || m.Status != endpoint.Known {
 		return dst
 	}
 	p := s.projects.find(project)
 	for i, a := range applied {
 		r := &s.rows[a.Rule]
-		if a.Shadow || !ofOneProject(r.subject) || a.Level == LevelEndpointProject || a.Level == LevelAllProject {
+		if a.Shadow || a.Level == LevelFallback || !ofOneProject(r.subject) || a.Level == LevelEndpointProject || a.Level == LevelAllProject {
 			continue
 		}
-		for _, tier := range s.rungs {
+		for _, tier := range s.namedTiers {
 			id, ok := s.ruling(now, m, p, tier, r.subject, a.Level.EveryEndpoint(), chooser)
 			if !ok {
 				continue
@@ -54,7 +54,7 @@ func (s *Set) Climb(dst []Guard, now int64, m endpoint.Match, project string, ap
 				continue
 			}
 			more := &s.extras[q.extra]
-			dst = append(dst, Guard{Of: i, ID: q.id, Rule: id, Shape: s.shapes[q.limit], Since: more.since, Before: more.before, Rung: true})
+			dst = append(dst, Guard{Of: i, ID: q.id, Rule: id, Shape: s.shapes[q.limit], Since: more.since, Before: more.before, Larger: true})
 		}
 	}
 	return dst
@@ -87,9 +87,9 @@ func slower(a, b *rate.Shape) bool {
 	return hi < hi2 || hi == hi2 && lo < lo2
 }
 
-// readRungs finds the tiers that callers may climb: none (0), and those with
+// readNamedTiers finds the tiers that callers may name: none (0), and those with
 // rules.
-func (c *compiler) readRungs() {
+func (c *compiler) readNamedTiers() {
 	rules := make([]uint32, len(c.set.byTier))
 	for i := range c.set.rows {
 		if w := c.set.rows[i].who; w.isTier() {
@@ -98,15 +98,15 @@ func (c *compiler) readRungs() {
 	}
 	for n, count := range rules {
 		if count > 0 {
-			c.set.rungs = append(c.set.rungs, uint32(n))
+			c.set.namedTiers = append(c.set.namedTiers, uint32(n))
 		}
 	}
-	if len(c.set.rungs) == 0 {
+	if len(c.set.namedTiers) == 0 {
 		return
 	}
-	if len(c.set.rungs) > mostTiers {
-		slices.SortStableFunc(c.set.rungs, func(a, b uint32) int { return int(rules[b]) - int(rules[a]) })
-		c.set.rungs = slices.Clip(c.set.rungs[:mostTiers])
+	if len(c.set.namedTiers) > mostTiers {
+		slices.SortStableFunc(c.set.namedTiers, func(a, b uint32) int { return int(rules[b]) - int(rules[a]) })
+		c.set.namedTiers = slices.Clip(c.set.namedTiers[:mostTiers])
 	}
-	c.set.rungs = append(c.set.rungs, 0)
+	c.set.namedTiers = append(c.set.namedTiers, 0)
 }

@@ -24,14 +24,18 @@ const (
 	LevelAllTier                      // All, the project's tier
 	LevelAll                          // All
 
-	levels = 10
+	// LevelFallback is beside the order: the rule that applies while the rules cannot be relied on. See Set.Fallback.
+	LevelFallback
+
+	levels = 10 // that a look-up goes through
 )
 
-var levelTexts = [levels]string{
+var levelTexts = [levels + 1]string{
 	"(endpoint, project)", "(endpoint, tier)", "(endpoint)",
 	"(default, project)", "(default, tier)", "(default)",
 	"(UNKNOWN)",
 	"(*, project)", "(*, tier)", "(*)",
+	"(fallback)",
 }
 
 // String reports the level as the documentation writes it: "(default, tier)".

@@ -167,7 +167,7 @@ func (c *compiler) warnRule(i int, r *Rule, at *place) {
 	}
 	if expires := expiry(r.Expires); expires != 0 && expires <= c.wall {
 		c.rule(Warning, i, "expired", "expires", r.Expires.UTC().Format(time.RFC3339),
-			"a time to come; the rule no longer applies")
+			"a time in the future; the rule no longer applies")
 	}
 }
 

@@ -145,10 +145,10 @@ type Guard struct {
 	// which counts since Since; else the rule needs another for the stay.
 	Own bool
 
-	// Rung says that the bucket is the one of a larger tier's rule, Rule, as it
-	// counts for callers of that tier: see Climb. Before is then what its Shape
+	// Larger says that the bucket is the one of a larger tier's rule, Rule, as it
+	// counts for callers of that tier: see LargerTiers. Before is then what its Shape
 	// replaced.
-	Rung   bool
+	Larger bool
 	Rule   RuleID
 	Before *rate.Past
 }
@@ -165,16 +165,16 @@ func (s *Set) Moved(now int64, project, tier string) int64 {
 	return 0
 }
 
-// Guards appends the guards of the rules that apply to a request of a project
+// EarlierTiers appends the guards of the rules that apply to a request of a project
 // that Moved knows. Rules whose bucket is not the project's alone have none: a
-// budget by address is shared with other tiers' callers. Nor has one that Climb
+// budget by address is shared with other tiers' callers. Nor has one that LargerTiers
 // appended to dst already: a bucket counts by one limit.
-func (s *Set) Guards(dst []Guard, now int64, m endpoint.Match, project string, applied []Applied, chooser Chooser) []Guard {
+func (s *Set) EarlierTiers(dst []Guard, now int64, m endpoint.Match, project string, applied []Applied, chooser Chooser) []Guard {
 	p := s.projects.find(project)
-	own, rungs := s.moves[p], dst
+	own, larger := s.moves[p], dst
 	for i, a := range applied {
 		r := &s.rows[a.Rule]
-		if a.Shadow || !ofOneProject(r.subject) {
+		if a.Shadow || a.Level == LevelFallback || !ofOneProject(r.subject) {
 			continue
 		}
 		g := Guard{Of: i, Shape: s.shapes[r.limit], First: own.first, Since: own.since}
@@ -193,7 +193,7 @@ func (s *Set) Guards(dst []Guard, now int64, m endpoint.Match, project string, a
 			others = others || q.id != r.id
 			burst = max(burst, s.limits[q.limit].Burst)
 		}
-		if !others || guarded(rungs, i, g.ID) {
+		if !others || guarded(larger, i, g.ID) {
 			continue // the same rule in all of its tiers
 		}
 		g.Own = g.ID == r.id

@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"math"
+
 	"github.com/headgate-io/headgate/rate"
 )
 
@@ -61,6 +63,28 @@ func (c *compiler) share(p *rate.Past) *rate.Past {
 	return c.pasts[own]
 }
 
+// longestDebt is how long a debt lasts at most that a bucket had when the new Set
+// came into force, whichever of its limits and those before it is counted by.
+func (c *compiler) longestDebt() (longest int64) {
+	of := [][]rate.Shape{c.set.shapes}
+	if c.o.Previous != nil {
+		of = append(of, c.o.Previous.shapes)
+	}
+	for _, shapes := range of {
+		for _, sh := range shapes {
+			longest = max(longest, sh.Settled(0, nil))
+		}
+	}
+	window := int64(0) // by which a limit that follows one with windows begins later
+	for p := range c.pasts {
+		window = max(window, int64(p.Window), int64(p.Shape.Window()))
+	}
+	if longest > math.MaxInt64-window {
+		return math.MaxInt64
+	}
+	return longest + window
+}
+
 // formerRules is what the new Set remembers of rules that it does not have.
 func (c *compiler) formerRules() former {
 	prev := c.o.Previous
@@ -85,7 +109,7 @@ func (c *compiler) formerRules() former {
 	for id, r := range prev.former.rules {
 		add(id, r)
 	}
-	for id := range prev.rows {
+	for id := range prev.Len() {
 		if !c.kept[id] && prev.isInForce(RuleID(id), c.wall) {
 			old := prev.Terms(RuleID(id))
 			add(old.ID, formerRule{ruleWas{old.Shape, old.Since, old.Before}, old.Shape.Settled(c.now, old.Before)})

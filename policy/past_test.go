@@ -2,6 +2,7 @@ package policy_test
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -10,7 +11,8 @@ import (
 	"github.com/headgate-io/headgate/rate"
 )
 
-// TestTermsBefore tells what a rule was through reloads: every change is kept until no bucket can owe for it, also while the rule is gone.
+// TestTermsBefore tells what a rule was through reloads: every change is kept until no bucket can
+// owe for it, also while the rule is gone.
 func TestTermsBefore(t *testing.T) {
 	base := time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC)
 	steps := []struct {
@@ -72,8 +74,8 @@ func ruleFor(t *testing.T, set *policy.Set, ep string) policy.RuleID {
 	return 0
 }
 
-// TestFormerRulesAreBounded: when more rules have gone than are remembered, one that comes back has a past that is not known, until all the
-// buckets of the others are full.
+// TestFormerRulesAreBounded: when more rules have gone than are remembered, one that comes back has
+// a past that is not known, until all the buckets of the others are full.
 func TestFormerRulesAreBounded(t *testing.T) {
 	base := time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC)
 	endpoints := bigTable(t)
@@ -155,4 +157,44 @@ func termsByID(s *policy.Set) map[uint64]policy.Terms {
 		all[terms.ID] = terms
 	}
 	return all
+}
+
+// TestSettled: what the rules before counted and what the new ones do has drained by then, also where windows of the
+// first begin late.
+func TestSettled(t *testing.T) {
+	now := time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC)
+	of := func(previous *policy.Set, limit int64, per time.Duration, algorithm policy.Algorithm) *policy.Set {
+		now = now.Add(time.Minute)
+		rule := policy.Rule{Endpoint: policy.All, Limit: limit, Per: per, Burst: limit, Algorithm: algorithm}
+		return compile(t, policy.Document{Rules: []policy.Rule{rule}}, policy.CompileOptions{Previous: previous, Now: now})
+	}
+	hour := of(nil, 5, time.Hour, policy.TokenBucket)
+	second := of(hour, 5, time.Second, policy.TokenBucket)
+	again := of(second, 6, time.Second, policy.TokenBucket)
+	window := of(again, 6, 10*time.Minute, policy.FixedWindow)
+	after := of(window, 6, time.Second, policy.TokenBucket)
+	for _, c := range []struct {
+		name string
+		set  *policy.Set
+		of   []*policy.Set // the Sets whose limits count
+		late time.Duration
+	}{
+		{"the first", hour, []*policy.Set{hour}, 0},
+		{"a quicker one", second, []*policy.Set{hour, second}, 0},
+		{"once more", again, []*policy.Set{again}, 0},
+		{"windows", window, []*policy.Set{window}, 0},
+		{"after windows", after, []*policy.Set{window}, 10 * time.Minute},
+	} {
+		want := int64(0)
+		for _, set := range c.of {
+			shape := set.Terms(ruleFor(t, set, policy.All)).Shape
+			want = max(want, shape.Settled(7, nil)+int64(c.late))
+		}
+		if got := c.set.Settled(7); got != want {
+			t.Errorf("%s: Settled(7) = %v, want %v", c.name, time.Duration(got), time.Duration(want))
+		}
+	}
+	if got := hour.Settled(math.MaxInt64 - 1); got != math.MaxInt64 {
+		t.Errorf("Settled of the end of time = %d", got)
+	}
 }

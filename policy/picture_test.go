@@ -13,8 +13,8 @@ import (
 	"github.com/headgate-io/headgate/policy"
 )
 
-// The picture of docs/policies.md is drawn from what Consider says, so it shows what happens. After a change of the rules of precedence, draw it
-// anew with -update, and look at it.
+// The picture of docs/policies.md is drawn from what Consider says, so it shows what happens. After
+// a change of the rules of precedence, draw it anew with -update, and look at it.
 func TestPrecedencePicture(t *testing.T) {
 	const path = "../docs/precedence.svg"
 	now := time.Date(2027, 1, 4, 12, 0, 0, 0, time.UTC)

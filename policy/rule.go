@@ -161,11 +161,15 @@ const (
 	SubjectEndpoint                    // everybody
 	SubjectIdentifier                  // a value read from the request, such as a login name
 	SubjectIdentifierIP                // that value and the client's address together
+	SubjectSite                        // the site of an IPv6 address, its /48; else the address
 
-	subjects = 8 // as many as there are bits in the masks of package policy
+	subjects = 9
 )
 
-var subjectTexts = []string{"principal", "ip", "principal_ip", "project", "region", "endpoint", "identifier", "identifier_ip"}
+var subjectTexts = []string{"principal", "ip", "principal_ip", "project", "region", "endpoint", "identifier", "identifier_ip", "site"}
+
+// subjectSet is a set of subjects, one bit each.
+type subjectSet uint16
 
 // String reports the text that stands in a rule.
 func (s Subject) String() string { return enumString(uint8(s), "subject", subjectTexts) }

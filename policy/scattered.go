@@ -32,7 +32,8 @@ func (c *compiler) checkScattered() {
 // which count addresses or unknown endpoints, are well placed where requests
 // arrive.
 func (c *compiler) isScattered(r *Rule) bool {
-	if r.Scope != Local || r.Subject == SubjectIP || r.Endpoint == UnknownEndpoint || r.Algorithm != TokenBucket && r.Algorithm != LeakyBucket {
+	guards := r.Subject == SubjectIP || r.Subject == SubjectSite || r.Endpoint == UnknownEndpoint
+	if r.Scope != Local || guards || r.Algorithm != TokenBucket && r.Algorithm != LeakyBucket {
 		return false
 	}
 	expires := expiry(r.Expires)

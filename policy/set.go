@@ -17,8 +17,9 @@ import (
 type RuleID uint32
 
 // MaxApplied is the most rules that apply to one request: one a subject that
-// is enforced and one that is tried in shadow, and as many more from All.
-const MaxApplied = 4 * subjects
+// is enforced and one that is tried in shadow, as many more from All, and the one
+// of Fallback.
+const MaxApplied = 4*subjects + 1
 
 // Applied is a rule that applies to a request, and the level it was found at.
 type Applied struct {
@@ -82,15 +83,20 @@ type Set struct {
 	slots    []uint32 // tag in the high bits, group in the low tagShift
 	tagShift uint8
 
-	present uint8 // the subjects that any rule has, one bit each
-	version string
-	number  atomic.Int64 // Document.Number, or what a Numberer said later
+	present subjectSet // the subjects that any rule has
 
-	former former
-	moves  map[uint32]move // by number in projects: those that changed their tier
-	rungs  []uint32        // tiers by number, of callers who name theirs; see Climb
-	ends   []int64         // when temporary rules give way to lasting ones, ascending; Unix nanoseconds
-	since  int64           // Unix nanoseconds; 0 for a first one
+	hasFallback bool // the last row is the rule of Fallback
+	version     string
+	number      atomic.Int64 // Document.Number, or what a Numberer said later
+
+	former     former
+	moves      map[uint32]move // by number in projects: those that changed their tier
+	namedTiers []uint32        // tiers by number, of callers who name theirs; see LargerTiers
+	ends       []int64         // when temporary rules give way to lasting ones, ascending; Unix nanoseconds
+	since      int64           // Unix nanoseconds; 0 for a first one
+
+	lifetime int64 // how long a debt lasts at most that buckets had when the Set came into force
+
 }
 
 // row is the hot form of a rule: 32 bytes, two to a cache line.
@@ -130,10 +136,11 @@ type extra struct {
 // The endpoint numbers of the reserved endpoints in a row. UNKNOWN has
 // endpoint.Unknown, which no template has.
 const (
-	rowUnknown = uint32(endpoint.Unknown)
-	rowDefault = math.MaxUint32
-	rowAll     = math.MaxUint32 - 1
-	rowOrphan  = math.MaxUint32 - 2 // counts down: templates that no endpoint has
+	rowUnknown  = uint32(endpoint.Unknown)
+	rowDefault  = math.MaxUint32
+	rowAll      = math.MaxUint32 - 1
+	rowFallback = math.MaxUint32 - 2
+	rowOrphan   = math.MaxUint32 - 3 // counts down: templates that no endpoint has
 )
 
 // who is nobody in particular (0), a project or a tier.
@@ -163,8 +170,8 @@ type group uint32
 // subjects of its rules for projects and tiers, which spare vain probes.
 type endpointGroup struct {
 	group    group
-	projects uint8 // one bit a subject
-	tiers    uint8
+	projects subjectSet
+	tiers    subjectSet
 }
 
 // tenantGroups is what one project or tier has besides its rules for single
@@ -177,7 +184,15 @@ type tenantGroups struct {
 
 // Len reports how many rules can apply to a request. Rules for templates that
 // no endpoint has are not among them.
-func (s *Set) Len() int { return len(s.rows) }
+func (s *Set) Len() int {
+	if s.hasFallback {
+		return len(s.rows) - 1
+	}
+	return len(s.rows)
+}
+
+// Bound is above every RuleID of the Set, the one of Fallback included.
+func (s *Set) Bound() int { return len(s.rows) }
 
 // Version names the content of the document: equal for equal rules and
 // projects, in whatever order.
@@ -190,6 +205,16 @@ func (s *Set) Number() int64 { return s.number.Load() }
 // Since is when the Set took the place of the one before, in Unix nanoseconds;
 // 0 if there was none.
 func (s *Set) Since() int64 { return s.since }
+
+// Settled is when no bucket owes any more what it owed at since, in Unix
+// nanoseconds, if it was counted by a rule of this Set or the one before;
+// math.MaxInt64 if that is later than can be told.
+func (s *Set) Settled(since int64) int64 {
+	if s.lifetime > math.MaxInt64-since {
+		return math.MaxInt64
+	}
+	return since + s.lifetime
+}
 
 // Tier reports the tier that the document gives a project, or "".
 func (s *Set) Tier(project string) string {
@@ -207,7 +232,7 @@ func (s *Set) Resolve(dst []Applied, now int64, m endpoint.Match, project, tier 
 }
 
 // ResolveFor appends the rules that apply to a request and returns the result,
-// at most MaxApplied more. m is the request's endpoint; now is in Unix
+// fewer than MaxApplied. m is the request's endpoint; now is in Unix
 // nanoseconds and decides which rules have expired; project and tier may be
 // empty, and an empty tier stands for the one that the document gives the
 // project; chooser is asked about rules that are enforced for a share of their
@@ -219,10 +244,10 @@ func (s *Set) ResolveFor(dst []Applied, now int64, m endpoint.Match, project, ti
 		p, t = s.tenant(project, tier)
 	}
 	s.locateFor(&at, m, p, t)
-	// The subjects that have their rule, and those that have one on trial, one
-	// bit each. A rule in shadow does not end the search: trying a limit must
-	// not switch off the one that holds.
-	var ruled, tried uint8
+	// The subjects that have their rule, and those that have one on trial. A
+	// rule in shadow does not end the search: trying a limit must not switch off
+	// the one that holds.
+	var ruled, tried subjectSet
 	for level, g := range &at {
 		if Level(level) == LevelAllProject {
 			ruled, tried = 0, 0
@@ -232,7 +257,7 @@ func (s *Set) ResolveFor(dst []Applied, now int64, m endpoint.Match, project, ti
 		}
 		for id := uint32(g - 1); ; id++ {
 			r := &s.rows[id]
-			if bit := uint8(1) << r.subject; ruled&bit == 0 && (r.extra == 0 || s.live(r, now)) {
+			if bit := subjectSet(1) << r.subject; ruled&bit == 0 && (r.extra == 0 || s.live(r, now)) {
 				switch {
 				case r.mode == Enforce, r.mode == partly && chooser != nil && chooser.Chosen(RuleID(id)):
 					ruled |= bit
@@ -404,7 +429,7 @@ func (s *Set) Rule(id RuleID) Rule {
 // not expired at now.
 func (s *Set) ForEverybody(now int64) iter.Seq[RuleID] {
 	return func(yield func(RuleID) bool) {
-		for i := range s.rows {
+		for i := range s.Len() {
 			if r := &s.rows[i]; r.who == 0 && s.live(r, now) && !yield(RuleID(i)) {
 				return
 			}
@@ -418,7 +443,7 @@ func (s *Set) endpointText(n uint32) string {
 		return UnknownEndpoint
 	case rowDefault:
 		return Default
-	case rowAll:
+	case rowAll, rowFallback:
 		return All
 	}
 	return s.endpoints.Template(endpoint.ID(n)).String()

@@ -34,8 +34,8 @@ func (s *Set) reaches(ep endpoint.ID, r *row) bool {
 }
 
 // overrides are the subjects for which some project or tier has a rule of its
-// own, one bit each.
-type overrides struct{ projects, tiers uint8 }
+// own.
+type overrides struct{ projects, tiers subjectSet }
 
 // allForTenants reports the overrides of All.
 func (c *compiler) allForTenants() (mask overrides) {
@@ -109,7 +109,7 @@ func (s *Set) alsoCount(of RuleID, all overrides, wall int64) []RuleID {
 		return ok
 	}
 	for _, subject := range wider[r.subject] {
-		bit := uint8(1) << subject
+		bit := subjectSet(1) << subject
 		if r.who == 0 && (all.projects|all.tiers)&bit != 0 || r.who.isTier() && all.projects&bit != 0 {
 			continue
 		}
@@ -125,7 +125,7 @@ func (s *Set) alsoCount(of RuleID, all overrides, wall int64) []RuleID {
 	}
 	own, group := s.byEndpoint[r.endpoint], s.groupOf(of)
 	for _, subject := range wider[r.subject] {
-		bit := uint8(1) << subject
+		bit := subjectSet(1) << subject
 		if r.who == 0 && (own.projects|own.tiers)&bit != 0 || r.who.isTier() && own.projects&bit != 0 {
 			continue
 		}
@@ -141,13 +141,14 @@ func (s *Set) alsoCount(of RuleID, all overrides, wall int64) []RuleID {
 // have none.
 var wider = [subjects][]Subject{
 	SubjectPrincipal:    {SubjectPrincipal, SubjectEndpoint},
-	SubjectIP:           {SubjectIP, SubjectEndpoint},
-	SubjectPrincipalIP:  {SubjectPrincipalIP, SubjectPrincipal, SubjectIP, SubjectEndpoint},
+	SubjectIP:           {SubjectIP, SubjectSite, SubjectEndpoint},
+	SubjectPrincipalIP:  {SubjectPrincipalIP, SubjectPrincipal, SubjectIP, SubjectSite, SubjectEndpoint},
 	SubjectProject:      {SubjectProject, SubjectEndpoint},
 	SubjectRegion:       {SubjectRegion, SubjectEndpoint},
 	SubjectEndpoint:     {SubjectEndpoint},
 	SubjectIdentifier:   {SubjectIdentifier, SubjectEndpoint},
-	SubjectIdentifierIP: {SubjectIdentifierIP, SubjectIdentifier, SubjectIP, SubjectEndpoint},
+	SubjectIdentifierIP: {SubjectIdentifierIP, SubjectIdentifier, SubjectIP, SubjectSite, SubjectEndpoint},
+	SubjectSite:         {SubjectSite, SubjectEndpoint},
 }
 
 // voids reports whether a bucket that counts at least the same requests under

@@ -29,8 +29,8 @@ const (
 
 var seed = flag.Uint64("seed", 0, "repeat the schedule of this `seed`; 0 makes a new one")
 
-// TestGoDecidesAsProven has the Go code and the program extracted from the proofs run the same random schedules, and compares every
-// answer and every state, bit for bit.
+// TestGoDecidesAsProven has the Go code and the program extracted from the proofs run the same
+// random schedules, and compares every answer and every state, bit for bit.
 func TestGoDecidesAsProven(t *testing.T) {
 	oracle, err := filepath.Abs("_build/oracle")
 	if err != nil {
@@ -177,8 +177,9 @@ func (s *schedule) one() {
 	}
 }
 
-// followed is a bucket whose limit changes a few times before anybody asks for it again. The oracle converts it at each change, and Go, at the end, at
-// once. At times nobody knows any more which limits held in between.
+// followed is a bucket whose limit changes a few times before anybody asks for it again. The oracle
+// converts it at each change, and Go, at the end, at once. At times nobody knows any more which
+// limits held in between.
 func (s *schedule) followed(shape rate.Shape, before bucket.State, now int64) (rate.Shape, bucket.State) {
 	since := max(now, add(before.Stamp, 1))
 	t := bucket.Take{Shape: shape, Since: math.MinInt64}
@@ -208,8 +209,8 @@ func (s *schedule) followed(shape rate.Shape, before bucket.State, now int64) (r
 	return t.Shape, followed
 }
 
-// several are buckets in a store that is large enough to keep them all. Decisions name some of them, now and then one of them twice, and
-// their shapes change.
+// several are buckets in a store that is large enough to keep them all. Decisions name some of
+// them, now and then one of them twice, and their shapes change.
 func (s *schedule) several() {
 	const buckets = 10
 	store, err := memory.New(memory.Options{MaxBuckets: 512})
@@ -330,8 +331,8 @@ func (s *schedule) shape() rate.Shape {
 	}
 }
 
-// move is the next reading of a clock: usually a little later, sometimes at the very moment that a token is back, sometimes in the past, at
-// times anywhere.
+// move is the next reading of a clock: usually a little later, sometimes at the very moment that a
+// token is back, sometimes in the past, at times anywhere.
 func (s *schedule) move(now int64, state bucket.State, shape rate.Shape) int64 {
 	token := max(1, int64(shape.TimeToFull(shape.Unit)))
 	switch s.rng.IntN(16) {

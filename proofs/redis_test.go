@@ -23,8 +23,9 @@ import (
 	"github.com/headgate-io/headgate/rate"
 )
 
-// TestRedisDecidesAsProven has the scripts on a real server, the Go code and the program extracted from the proofs run the same random
-// schedules, and compares every answer, and what the server keeps, bit for bit. Times are whole microseconds, and waits are rounded up to one.
+// TestRedisDecidesAsProven has the scripts on a real server, the Go code and the program extracted
+// from the proofs run the same random schedules, and compares every answer, and what the server
+// keeps, bit for bit. Times are whole microseconds, and waits are rounded up to one.
 func TestRedisDecidesAsProven(t *testing.T) {
 	oracle, err := filepath.Abs("_build/oracle")
 	if err != nil {
@@ -95,9 +96,10 @@ func (w *wire) held(t *testing.T, name string) string {
 	return fmt.Sprintf("%d %d", whole(text[:7]), 1000*whole(text[7:14]))
 }
 
-// shared are buckets on the server. Decisions name some of them, and limits change and clocks step back, or
-// neither does. Then the same buckets in memory, under the limits as they were written down, are asked as well: otherwise the server's coarser ticks and
-// units err on the side of denying.
+// shared are buckets on the server. Decisions name some of them, and limits change and clocks step
+// back, or neither does. Then the same buckets in memory, under the limits as they were written
+// down, are asked as well: otherwise the server's coarser ticks and units err on the side of
+// denying.
 func (s *schedule) shared(wire *wire, store *redis.Store) {
 	const buckets = 10
 	beside, err := memory.New(memory.Options{MaxBuckets: 512})

@@ -6,11 +6,12 @@ import (
 	"time"
 )
 
-// Algorithm is how a limit is counted. The zero value is the token bucket. docs/algorithms.md says what each is for and what it admits at
-// worst.
+// Algorithm is how a limit is counted. The zero value is the token bucket. docs/algorithms.md says
+// what each is for and what it admits at worst.
 type Algorithm uint8
 
-// The algorithms. The first two count a debt that drains all the time, the others count what was admitted in a stretch of time.
+// The algorithms. The first two count a debt that drains all the time, the others count what was
+// admitted in a stretch of time.
 const (
 	TokenBucket   Algorithm = iota // up to a burst at once
 	LeakyBucket                    // the same debt as a queue: admitted at once, released at the rate
@@ -23,7 +24,8 @@ const (
 // Drains says whether debt drains all the time, in units; else whole tokens are counted in windows.
 func (a Algorithm) Drains() bool { return a <= LeakyBucket }
 
-// MaxWindow bounds Limit.Per for the algorithms that count in windows, so that the end of a window after the next can be computed.
+// MaxWindow bounds Limit.Per for the algorithms that count in windows, so that the end of a window
+// after the next can be computed.
 const MaxWindow = 1 << 61
 
 // MaxCount is the most tokens a window of a holds: what fits in the words or cells that it is counted in.
@@ -39,8 +41,9 @@ func (a Algorithm) MaxCount() int64 {
 	return 0
 }
 
-// compileWindow is Compile for limits that are counted in windows. Tokens are the units, a window is the tick, and Drain tokens come back
-// each. There is no burst beside the limit: a Burst that says otherwise is refused rather than ignored.
+// compileWindow is Compile for limits that are counted in windows. Tokens are the units, a window
+// is the tick, and Drain tokens come back each. There is no burst beside the limit: a Burst that
+// says otherwise is refused rather than ignored.
 func compileWindow(l Limit) (Shape, error) {
 	if l.Algorithm >= algorithms {
 		return Shape{}, fmt.Errorf("Algorithm is %d, want 0 to %d", l.Algorithm, algorithms-1)

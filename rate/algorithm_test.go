@@ -52,7 +52,8 @@ func TestCompileWindow(t *testing.T) {
 	}
 }
 
-// FuzzCompileAnyAlgorithm: whatever is asked for compiles exactly, or is refused with values that compile, the largest there are.
+// FuzzCompileAnyAlgorithm: whatever is asked for compiles exactly, or is refused with values that
+// compile, the largest there are.
 func FuzzCompileAnyAlgorithm(f *testing.F) {
 	for _, v := range [][4]int64{
 		{10, 1e9, 10, 2}, {1 << 62, 1 << 61, 1 << 62, 2}, {1<<62 + 1, 1<<61 + 1, 1, 2}, {1 << 31, 60e9, 1 << 31, 3}, {1 << 32, 1, 1 << 32, 4},

@@ -48,7 +48,8 @@ func TestSetAside(t *testing.T) {
 	}
 }
 
-// Whatever is set aside, the parts and the rest together are no faster than the whole, hold no more, and are hardly slower.
+// Whatever is set aside, the parts and the rest together are no faster than the whole, hold no
+// more, and are hardly slower.
 func TestWhatIsSetAsideIsNotMore(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	found := 0

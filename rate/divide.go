@@ -5,9 +5,11 @@ import "math/big"
 // MaxParts is in how many parts Divide divides at most.
 const MaxParts = 1 << 16
 
-// Divide returns a k-th of s: its rate divided by k, which is exact for limits in whole seconds, and a little less for some odd numbers of nanoseconds; and its burst
-// divided by k and rounded down, but no less than one token, as a bucket that never holds one admits nothing. So k of them drain what
-// s does, and hold what s does or k tokens, whichever is more. A k below 2 changes nothing, nor can a limit be divided that counts in windows.
+// Divide returns a k-th of s: its rate divided by k, which is exact for limits in whole seconds,
+// and a little less for some odd numbers of nanoseconds; and its burst divided by k and rounded
+// down, but no less than one token, as a bucket that never holds one admits nothing. So k of them
+// drain what s does, and hold what s does or k tokens, whichever is more. A k below 2 changes
+// nothing, nor can a limit be divided that counts in windows.
 func (s Shape) Divide(k int) Shape {
 	if k < 2 || s.Unit < 1 || s.Drain < 1 || !s.Algorithm.Drains() {
 		return s
@@ -16,7 +18,8 @@ func (s Shape) Divide(k int) Shape {
 	return s.fraction(1, parts, max(1, s.Burst()/parts))
 }
 
-// fraction is s with another burst and num/den of its rate, which is at most 1. Num is at most 100, den at most 100*MaxParts, and the burst at most that of s.
+// fraction is s with another burst and num/den of its rate, which is at most 1. Num is at most 100,
+// den at most 100*MaxParts, and the burst at most that of s.
 func (s Shape) fraction(num, den, burst int64) Shape {
 	for _, tick := range ticks {
 		if tick < s.Tick {
@@ -38,7 +41,8 @@ func (s Shape) fraction(num, den, burst int64) Shape {
 	return s.slower(num, den, burst)
 }
 
-// slower is the shape nearest to num/den of s from below, of those with the largest numbers. A burst that is not 1 hardly ever comes here.
+// slower is the shape nearest to num/den of s from below, of those with the largest numbers. A
+// burst that is not 1 hardly ever comes here.
 func (s Shape) slower(num, den, burst int64) Shape {
 	tick := ticks[len(ticks)-1]
 	drains, units := big.NewInt(s.Drain*(tick/s.Tick)), new(big.Int).Mul(big.NewInt(s.Unit), big.NewInt(den))

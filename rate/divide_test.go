@@ -39,7 +39,8 @@ func perNano(s rate.Shape) *big.Rat {
 	return new(big.Rat).SetFrac(big.NewInt(s.Drain), tick)
 }
 
-// Whatever is divided by whatever, k parts are no faster than the whole; and as fast for all that people write, which is in whole seconds.
+// Whatever is divided by whatever, k parts are no faster than the whole; and as fast for all that
+// people write, which is in whole seconds.
 func TestPartsAreNoFasterThanTheWhole(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for range 20_000 {

@@ -1,12 +1,15 @@
 // Package rate compiles a limit, as people write it, into the exact integers that buckets count with.
 //
-// A limit of N tokens per Per nanoseconds drains N/Per tokens of debt a nanosecond, which is seldom a whole number. So a token is
-// divided into units: with g = gcd(N, Per), one token is Per/g units and N/g units drain every nanosecond, both without a remainder.
-// For 3 tokens per second g is 1, a token is 1,000,000,000 units and 3 of them drain each nanosecond: after 333,333,333 ns there are
-// 999,999,999 units back, one short of a token; one nanosecond later the token is there. No rate is ever rounded.
+// A limit of N tokens per Per nanoseconds drains N/Per tokens of debt a nanosecond, which is seldom
+// a whole number. So a token is divided into units: with g = gcd(N, Per), one token is Per/g units
+// and N/g units drain every nanosecond, both without a remainder. For 3 tokens per second g is 1, a
+// token is 1,000,000,000 units and 3 of them drain each nanosecond: after 333,333,333 ns there are
+// 999,999,999 units back, one short of a token; one nanosecond later the token is there. No rate is
+// ever rounded.
 //
-// Units are finer than any clock, and a large burst of fine units leaves 63 bits. Then the same drain is stated per microsecond or per
-// millisecond, which divides both sides of the fraction further; buckets still decide to the nanosecond (see bucket.State).
+// Units are finer than any clock, and a large burst of fine units leaves 63 bits. Then the same
+// drain is stated per microsecond or per millisecond, which divides both sides of the fraction
+// further; buckets still decide to the nanosecond (see bucket.State).
 package rate
 
 import (
@@ -25,8 +28,8 @@ const (
 	MaxCapacity = 1 << 62
 )
 
-// Limit is what a rule says: Tokens per Per, and at most Burst at once. All three are at least 1. An Algorithm that counts in windows
-// has no burst beside its Tokens, and wants it equal.
+// Limit is what a rule says: Tokens per Per, and at most Burst at once. All three are at least 1.
+// An Algorithm that counts in windows has no burst beside its Tokens, and wants it equal.
 type Limit struct {
 	Tokens    int64
 	Per       time.Duration
@@ -34,16 +37,16 @@ type Limit struct {
 	Algorithm Algorithm
 }
 
-// Shape is a Limit compiled to exact integers. Shapes are comparable: two limits that compile to the same Shape behave alike.
-// The zero Shape holds nothing and admits nothing.
+// Shape is a Limit compiled to exact integers. Shapes are comparable: two limits that compile to
+// the same Shape behave alike. The zero Shape holds nothing and admits nothing.
 type Shape struct {
 	Drain    int64 // units drained per tick, 1 to MaxDrain
 	Unit     int64 // units in one token
 	Capacity int64 // units the bucket holds, a multiple of Unit, at most MaxCapacity
 	Tick     int64 // nanoseconds in a tick: 1, 1_000 or 1_000_000; the finest that Capacity allows
 
-	// Algorithm is how the limit is counted. If it counts in windows, a token is one unit, a tick is the window, and Drain and
-	// Capacity are both the limit, whatever MaxDrain says.
+	// Algorithm is how the limit is counted. If it counts in windows, a token is one unit, a tick
+	// is the window, and Drain and Capacity are both the limit, whatever MaxDrain says.
 	Algorithm Algorithm
 }
 
@@ -52,8 +55,8 @@ type RangeError struct {
 	Field string // Tokens, Per or Burst
 	Value int64  // what it is; nanoseconds for Per
 
-	// Limit is what it may be. Below 1 that is 1. Above, it is the largest smaller value for which a limit whose named fields are
-	// all replaced in this way compiles.
+	// Limit is what it may be. Below 1 that is 1. Above, it is the largest smaller value for which
+	// a limit whose named fields are all replaced in this way compiles.
 	Limit int64
 
 	counted bool // no divisor matters
@@ -77,8 +80,9 @@ func (e *RangeError) Error() string {
 // ticks in the order of preference.
 var ticks = [...]int64{1, 1_000, 1_000_000}
 
-// Compile turns l into exact integers, or says with one *RangeError per field why there are none. Every limit that people write compiles:
-// what is refused drains more than MaxDrain units a nanosecond, or holds more than MaxCapacity units even at the coarsest tick.
+// Compile turns l into exact integers, or says with one *RangeError per field why there are none.
+// Every limit that people write compiles: what is refused drains more than MaxDrain units a
+// nanosecond, or holds more than MaxCapacity units even at the coarsest tick.
 func Compile(l Limit) (Shape, error) {
 	if l.Tokens < 1 || l.Per < 1 || l.Burst < 1 {
 		return Shape{}, errors.Join(atLeastOne("Tokens", l.Tokens), atLeastOne("Per", int64(l.Per)), atLeastOne("Burst", l.Burst))
@@ -115,8 +119,8 @@ func (s Shape) Burst() int64 {
 	return s.Capacity / s.Unit
 }
 
-// TimeToFull is how long debt units take to drain, rounded up to a nanosecond. What takes longer than the 292 years of a
-// time.Duration takes the longest time.Duration.
+// TimeToFull is how long debt units take to drain, rounded up to a nanosecond. What takes longer
+// than the 292 years of a time.Duration takes the longest time.Duration.
 func (s Shape) TimeToFull(debt int64) time.Duration {
 	switch {
 	case debt <= 0:
@@ -151,8 +155,8 @@ func (s Shape) Drained(d time.Duration) int64 {
 	return int64(min(q, MaxCapacity))
 }
 
-// fraction reduces l's rate to Drain units per tick and Unit units per token. Capacity is left open; Drain is only meant when it is
-// at most MaxDrain, and is kept from overflowing beyond.
+// fraction reduces l's rate to Drain units per tick and Unit units per token. Capacity is left
+// open; Drain is only meant when it is at most MaxDrain, and is kept from overflowing beyond.
 func fraction(l Limit, tick int64) Shape {
 	g := gcd(l.Tokens, int64(l.Per))
 	drain, unit := l.Tokens/g, int64(l.Per)/g

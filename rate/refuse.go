@@ -4,8 +4,9 @@ import (
 	"errors"
 )
 
-// refuse explains why l does not compile, by repairing it: Tokens when it drains too many units, Per when one token alone has too
-// many, Burst when the whole has. Each field is lowered only if the ones before it do not settle the matter.
+// refuse explains why l does not compile, by repairing it: Tokens when it drains too many units,
+// Per when one token alone has too many, Burst when the whole has. Each field is lowered only if
+// the ones before it do not settle the matter.
 func refuse(l Limit) error {
 	fixed := l
 	if fraction(fixed, 1).Drain > MaxDrain {
@@ -44,8 +45,9 @@ func largestBurst(l Limit) int64 {
 	return most
 }
 
-// largestTokens is the largest Tokens up to l.Tokens with which l compiles, or 0. A count that compiles is k*g for a divisor g of Per
-// with k small enough to drain and Per/g small enough to hold, so the largest is found by looking at every divisor.
+// largestTokens is the largest Tokens up to l.Tokens with which l compiles, or 0. A count that
+// compiles is k*g for a divisor g of Per with k small enough to drain and Per/g small enough to
+// hold, so the largest is found by looking at every divisor.
 func largestTokens(l Limit) int64 {
 	var most int64
 	for _, g := range divisors(int64(l.Per)) {
@@ -62,8 +64,9 @@ func largestTokens(l Limit) int64 {
 	return most
 }
 
-// divisors lists the divisors of n. A cofactor without a prime below 2^16 counts as one prime: periods that people write have none,
-// and for the others a few divisors missing only make largestTokens name less than the largest count.
+// divisors lists the divisors of n. A cofactor without a prime below 2^16 counts as one prime:
+// periods that people write have none, and for the others a few divisors missing only make
+// largestTokens name less than the largest count.
 func divisors(n int64) []int64 {
 	all := []int64{1}
 	multiply := func(prime int64, times int) {

@@ -6,8 +6,8 @@ import (
 	"github.com/headgate-io/headgate/rate"
 )
 
-// Envelope finds the interval in which most was admitted beyond what a rate allows: the Lindley maximum, in one pass over what was admitted. Its
-// zero value, with a Shape, has seen nothing.
+// Envelope finds the interval in which most was admitted beyond what a rate allows: the Lindley
+// maximum, in one pass over what was admitted. Its zero value, with a Shape, has seen nothing.
 type Envelope struct {
 	Shape rate.Shape
 
@@ -25,8 +25,8 @@ func (e *Envelope) Admit(at time.Duration, tokens int64) {
 	e.Admitted += tokens
 }
 
-// Excess is the most that was admitted in any interval beyond the burst and what drains in the interval, in tokens, rounded up; below zero if
-// there always was room.
+// Excess is the most that was admitted in any interval beyond the burst and what drains in the
+// interval, in tokens, rounded up; below zero if there always was room.
 func (e *Envelope) Excess() int64 {
 	over := e.worst - e.Shape.Capacity
 	if over > 0 {
@@ -35,7 +35,8 @@ func (e *Envelope) Excess() int64 {
 	return over / e.Shape.Unit
 }
 
-// Utilisation is the part that was admitted of what could have been until end: the smaller of the demand, in tokens, and the limit.
+// Utilisation is the part that was admitted of what could have been until end: the smaller of the
+// demand, in tokens, and the limit.
 func (e *Envelope) Utilisation(end time.Duration, demand int64) float64 {
 	could := min(demand, (e.Shape.Drained(end)+e.Shape.Capacity)/e.Shape.Unit)
 	if could == 0 {

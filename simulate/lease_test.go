@@ -101,8 +101,8 @@ func limit(tokens int64, per time.Duration, burst int64) rate.Limit {
 	return rate.Limit{Tokens: tokens, Per: per, Burst: burst}
 }
 
-// Where each replica has something to itself, keys that are asked for seldom send no message, and the limit is used all the same; all of it but what
-// replicas have to themselves that nobody asks.
+// Where each replica has something to itself, keys that are asked for seldom send no message, and
+// the limit is used all the same; all of it but what replicas have to themselves that nobody asks.
 func TestFreeParts(t *testing.T) {
 	const end = 8 * time.Second
 	for _, c := range []struct {
@@ -136,8 +136,9 @@ func TestFreeParts(t *testing.T) {
 	}
 }
 
-// Whatever the number of replicas, all of the limit is used and no more, with a hundredth of the messages that a question a request would take; and where
-// a replica gets a token a second, with few a second, and not one each time it may ask.
+// Whatever the number of replicas, all of the limit is used and no more, with a hundredth of the
+// messages that a question a request would take; and where a replica gets a token a second, with
+// few a second, and not one each time it may ask.
 func TestLeaseScales(t *testing.T) {
 	const end = 10 * time.Second
 	for _, c := range []struct {
@@ -223,8 +224,9 @@ func TestLeaseOfDearRequests(t *testing.T) {
 	}
 }
 
-// The worst that holders can do: ask for all that comes, hold it until it is about to expire, and spend it at one moment, with all that they have
-// to themselves. The bound is what they get, to a token or two.
+// The worst that holders can do: ask for all that comes, hold it until it is about to expire, and
+// spend it at one moment, with all that they have to themselves. The bound is what they get, to a
+// token or two.
 func TestLeaseBoundIsTight(t *testing.T) {
 	shape, err := rate.Compile(limit(1000, time.Second, 3000))
 	if err != nil {
@@ -266,7 +268,46 @@ func TestLeaseBoundIsTight(t *testing.T) {
 	}
 }
 
-// A message that is lost, in either direction, is asked again under its number: nothing is charged twice, and next to nothing is lost.
+// Answers that take most of a TTL make nothing last longer: a batch counts from when it was asked
+// for. Here the first holder takes the burst, and all spend at the moment when its batch has just
+// expired.
+func TestLeaseBoundWithSlowAnswers(t *testing.T) {
+	shape, err := rate.Compile(limit(1000, time.Second, 3000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	terms := lease.Terms{}.Complete()
+	const begin, late = int64(time.Hour), int64(80 * time.Millisecond)
+	end := begin + int64(terms.TTL)
+	w := simulate.New(1)
+	var ledger lease.Ledger
+	var accounts []*lease.Account
+	for sent := begin; sent <= end-late; sent += int64(time.Millisecond) {
+		a, n := new(lease.Account), uint64(len(accounts)+1)
+		accounts = append(accounts, a)
+		w.After(time.Duration(sent-begin), func() {
+			a.Take(sent, terms, 1)
+			q, _ := a.Question(sent, terms)
+			q.Want = 10_000
+			got := ledger.Grant(sent, shape, n, q)
+			w.After(time.Duration(late), func() { a.Answer(sent+late, terms, got, 0) })
+		})
+	}
+	w.Run(time.Duration(end - begin + 1))
+	envelope := simulate.Envelope{Shape: shape}
+	for _, a := range accounts {
+		for a.Retake(end, 1) == lease.Admit {
+			envelope.Admit(time.Duration(end-begin), 1)
+		}
+	}
+	// What drained until the last was asked for is all that is still good.
+	if want := int64(time.Duration(end-late-begin) / time.Millisecond); envelope.Admitted != want {
+		t.Errorf("%d tokens were admitted a TTL after the burst was asked for, want %d", envelope.Admitted, want)
+	}
+}
+
+// A message that is lost, in either direction, is asked again under its number: nothing is charged
+// twice, and next to nothing is lost.
 func TestLeaseLosesNoTokensWithMessages(t *testing.T) {
 	const end = 20 * time.Second
 	for loss, least := range map[float64]float64{0.01: 0.98, 0.1: 0.95, 0.3: 0.85} {
@@ -283,8 +324,9 @@ func TestLeaseLosesNoTokensWithMessages(t *testing.T) {
 	}
 }
 
-// Replicas that come, go, are cut off and come back; a store that is away; clocks that differ, drift and step; everything at random, and the bound
-// holds. What a fault of the store may add is added: its clock's step forward gives what drains in it, and its loss gives the burst.
+// Replicas that come, go, are cut off and come back; a store that is away; clocks that differ,
+// drift and step; everything at random, and the bound holds. What a fault of the store may add is
+// added: its clock's step forward gives what drains in it, and its loss gives the burst.
 func TestLeaseBoundHolds(t *testing.T) {
 	seeds := uint64(60)
 	if testing.Short() {

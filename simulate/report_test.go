@@ -57,7 +57,8 @@ func (f *tellers) most() int64 {
 	return report.Bound(f.shape, f.interval, len(f.all), 0) - f.shape.Burst()
 }
 
-// All of the limit is used, by hardly more messages than two an interval and replica, and no more than a headroom each is added to it.
+// All of the limit is used, by hardly more messages than two an interval and replica, and no more
+// than a headroom each is added to it.
 func TestReportsScale(t *testing.T) {
 	const end = 8 * time.Second
 	for _, c := range []struct {
@@ -89,7 +90,8 @@ func TestReportsScale(t *testing.T) {
 	}
 }
 
-// The worst that replicas can do: one request takes the burst, which the store has to be asked for, and before the others hear of it each admits its headroom.
+// The worst that replicas can do: one request takes the burst, which the store has to be asked for,
+// and before the others hear of it each admits its headroom.
 func TestReportBoundIsTight(t *testing.T) {
 	for _, replicas := range []int{1, 8, 30} {
 		f := newTellers(t, 1, replicas, 100*time.Millisecond, limit(1000, time.Second, 3000))
@@ -107,9 +109,10 @@ func TestReportBoundIsTight(t *testing.T) {
 	}
 }
 
-// Replicas that are cut off and come back, lose messages or crash; a store that is away; clocks that differ, drift and step; everything at random, and
-// the bound holds. What a fault may add is added: a crash gives a headroom, a step of the store's clock what drains in it, and the loss of its memory the
-// burst, and a headroom for each.
+// Replicas that are cut off and come back, lose messages or crash; a store that is away; clocks
+// that differ, drift and step; everything at random, and the bound holds. What a fault may add is
+// added: a crash gives a headroom, a step of the store's clock what drains in it, and the loss of
+// its memory the burst, and a headroom for each.
 func TestReportBoundHolds(t *testing.T) {
 	seeds := uint64(60)
 	if testing.Short() {

@@ -1,7 +1,9 @@
-// Package simulate runs replicas, the network between them and their store, and all their clocks, as one deterministic program.
+// Package simulate runs replicas, the network between them and their store, and all their clocks,
+// as one deterministic program.
 //
-// What runs in it is what runs in production: the same accounts (bucket/lease) and the same arithmetic (bucket). Only time, messages and chance
-// are made up, all from one seed, so that a run that breaks a promise breaks it again.
+// What runs in it is what runs in production: the same accounts (bucket/lease) and the same
+// arithmetic (bucket). Only time, messages and chance are made up, all from one seed, so that a run
+// that breaks a promise breaks it again.
 //
 //	w := simulate.New(seed)
 //	w.After(time.Second, func() { … })   // in the order of their times; those of one time in the order in which they were given
@@ -54,8 +56,9 @@ func (w *World) Between(least, most time.Duration) time.Duration {
 	return least + time.Duration(w.Rand.Int64N(int64(most-least)+1))
 }
 
-// Poisson calls f now and again, on average rate times a second, until end; the times between are exponentially distributed. Rate is asked for
-// anew every time; where it is 0 nothing happens for 10 ms.
+// Poisson calls f now and again, on average rate times a second, until end; the times between are
+// exponentially distributed. Rate is asked for anew every time; where it is 0 nothing happens for
+// 10 ms.
 func (w *World) Poisson(rate func(now time.Duration) float64, end time.Duration, f func()) {
 	const pause = 10 * time.Millisecond
 	var next func()

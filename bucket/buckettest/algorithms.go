@@ -74,8 +74,9 @@ func everyRetry(s *suite, a rate.Algorithm, n uint64) {
 	}
 }
 
-// everyEnvelope is the check of the documented bounds in any interval of a random, greedy schedule. For all it is Lindley's recursion,
-// with the larger constant where a window allows it; for windows also any stretch of time of their length.
+// everyEnvelope is the check of the documented bounds in any interval of a random, greedy schedule.
+// For all it is Lindley's recursion, with the larger constant where a window allows it; for windows
+// also any stretch of time of their length.
 func everyEnvelope(s *suite, a rate.Algorithm, n uint64) {
 	rng := rand.New(rand.NewPCG(n, 2))
 	shape := s.algorithm(a, 30, 3*time.Second)
@@ -111,8 +112,8 @@ func everyEnvelope(s *suite, a rate.Algorithm, n uint64) {
 	}
 }
 
-// WorstCase is how many times its limit an algorithm admits in some stretch of time as long as its window, at most; of those that have none,
-// how many bursts above the rate.
+// WorstCase is how many times its limit an algorithm admits in some stretch of time as long as its
+// window, at most; of those that have none, how many bursts above the rate.
 func WorstCase(a rate.Algorithm) int64 {
 	if a == rate.FixedWindow || a == rate.SlidingWindow {
 		return 2
@@ -202,7 +203,8 @@ func changedAlgorithm(s *suite) {
 	}
 }
 
-// changedAlgorithmEnvelope: over any interval across a change at most the larger of both surpluses is admitted on top of the rates.
+// changedAlgorithmEnvelope: over any interval across a change at most the larger of both surpluses
+// is admitted on top of the rates.
 func changedAlgorithmEnvelope(s *suite) {
 	rng := rand.New(rand.NewPCG(6, 7))
 	n := uint64(0)
@@ -234,8 +236,8 @@ func changedAlgorithmEnvelope(s *suite) {
 	}
 }
 
-// changedManyTimesEnvelope: over any interval across any changes at most the first surplus and each rise of it is admitted on top of the rates,
-// also when nobody takes for some limits.
+// changedManyTimesEnvelope: over any interval across any changes at most the first surplus and each
+// rise of it is admitted on top of the rates, also when nobody takes for some limits.
 func changedManyTimesEnvelope(s *suite) {
 	rng := rand.New(rand.NewPCG(8, 9))
 	for n := range race.Fewer(uint64(300)) {

@@ -1,4 +1,5 @@
-// Package buckettest is the contract of a store of buckets, as tests: whoever keeps buckets runs it against every way of keeping them.
+// Package buckettest is the contract of a bucket.Store, as tests: whoever keeps buckets runs it
+// against every way of keeping them.
 package buckettest
 
 import (
@@ -15,30 +16,20 @@ import (
 	"github.com/headgate-io/headgate/rate"
 )
 
-// Store is what the contract is about.
-type Store interface {
-	// TryConsume takes from all buckets named or from none.
-	TryConsume(ctx context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome) (bool, error)
-
-	// Peek answers what TryConsume would, and changes nothing.
-	Peek(ctx context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome) (bool, error)
-
-	// Correct changes the debts of buckets, one after the other, and writes to moved how many units each change added or took off.
-	Correct(ctx context.Context, now int64, changes []bucket.Change, moved []int64) error
-}
-
-// Run checks the contract. Open is called once for each case and returns an empty store with room for some thousand buckets. Times are told
-// apart to a microsecond; they lie between 2026 and 2226. Only names the algorithms that the store knows, if that is not all of them.
-func Run(t *testing.T, open func(t testing.TB) Store, only ...rate.Algorithm) {
+// Run checks the contract. Open is called once for each case and returns an empty store with room
+// for some thousand buckets. Times are told apart to a microsecond; they lie between 2026 and 2226.
+// Only names the algorithms that the store knows, if that is not all of them.
+func Run(t *testing.T, open func(t testing.TB) bucket.Store, only ...rate.Algorithm) {
 	run(t, func(*testing.T) {}, open, only)
 }
 
-// RunAtOnce is Run for a store that is far away: all cases wait for its answers at the same time. What open returns to one, no other may see.
-func RunAtOnce(t *testing.T, open func(t testing.TB) Store, only ...rate.Algorithm) {
+// RunAtOnce is Run for a store that is far away: all cases wait for its answers at the same time.
+// What open returns to one, no other may see.
+func RunAtOnce(t *testing.T, open func(t testing.TB) bucket.Store, only ...rate.Algorithm) {
 	run(t, (*testing.T).Parallel, open, only)
 }
 
-func run(t *testing.T, begin func(*testing.T), open func(t testing.TB) Store, only []rate.Algorithm) {
+func run(t *testing.T, begin func(*testing.T), open func(t testing.TB) bucket.Store, only []rate.Algorithm) {
 	if len(only) == 0 {
 		only = algorithms
 	}
@@ -80,6 +71,7 @@ var cases = []struct {
 	{"a changed limit counts from the time at which it took effect", changedSince},
 	{"a changed limit never admits more than the larger burst", changedEnvelope},
 	{"a limit that changed twice drains at each rate in its time", changedTwice},
+	{"a client that was never seen before has its burst after a change to a slow limit", changedForNewcomers},
 	{"a limit that changed and is again what it was drains at each rate in its time", changedBack},
 	{"a limit that nobody remembers drains nothing", changedUnknown},
 	{"a limit that changes often admits at most a burst, its rises and what drains at each rate", changedOften},
@@ -111,7 +103,7 @@ var start = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC).UnixNano()
 // suite is a store under test, at a time, with short words for what cases do.
 type suite struct {
 	*testing.T
-	store      Store
+	store      bucket.Store
 	algorithms []rate.Algorithm
 	now        int64 // since start
 }

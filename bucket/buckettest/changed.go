@@ -66,6 +66,18 @@ func (s *suite) after(t bucket.Take, d time.Duration, to rate.Shape) bucket.Take
 	return t
 }
 
+func changedForNewcomers(s *suite) {
+	for n, after := range []time.Duration{0, time.Second, time.Hour} {
+		t := s.take(uint64(n), 5)
+		t.Shape = s.shape(100, time.Second, 200)
+		daily := s.after(t, time.Minute, s.shape(5, 24*time.Hour, 5))
+		s.at(time.Minute + after)
+		s.want(true, daily)
+		daily.Cost = 1
+		s.want(false, daily)
+	}
+}
+
 func changedTwice(s *suite) {
 	s.want(true, s.take(1, 10))
 	s.at(10 * time.Second)

@@ -16,8 +16,9 @@ func concurrentOne(s *suite) {
 	}
 }
 
-// concurrentMany has callers take from random pairs. Whatever is admitted takes one token from each of two buckets, so the tokens gone from
-// all buckets are twice the admissions, if and only if no charge was partial or got lost.
+// concurrentMany has callers take from random pairs. Whatever is admitted takes one token from each
+// of two buckets, so the tokens gone from all buckets are twice the admissions, if and only if no
+// charge was partial or got lost.
 func concurrentMany(s *suite) {
 	const buckets = 12
 	shape := s.shape(1, time.Hour, 100)

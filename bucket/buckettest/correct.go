@@ -37,7 +37,7 @@ func (c counter) shift(now int64, by bucket.Change) (after counter, moved int64)
 	if by.Shape.Algorithm == rate.SlidingLog {
 		c.log, moved = c.log.Shift(now, &by.Shape, by.Units, by.Charged)
 	} else {
-		c.state, moved = c.state.Shift(now, by.Shape, by.Units, by.Charged)
+		c.state, moved = c.state.Shift(now, by.Shape, by.Due(now, c.state.Stamp), by.Charged)
 	}
 	return c, moved
 }
@@ -83,8 +83,9 @@ func everyCorrection(s *suite, a rate.Algorithm, n uint64) {
 	s.want(true, s.counted(a, n, 10))
 }
 
-// everySettlement: a bucket whose charges turn out to be too large, and are settled at some later time, admits nothing that one does not
-// which was charged the right amounts in the first place. Both get the same takes; the second follows what the first admits.
+// everySettlement: a bucket whose charges turn out to be too large, and are settled at some later
+// time, admits nothing that one does not which was charged the right amounts in the first place.
+// Both get the same takes; the second follows what the first admits.
 func everySettlement(s *suite, a rate.Algorithm, n uint64) {
 	type charge struct {
 		take     bucket.Take // of the right amount, by the right bucket

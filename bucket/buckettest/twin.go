@@ -12,7 +12,8 @@ import (
 	"github.com/headgate-io/headgate/rate"
 )
 
-// Twin is a store without a bound, a second lock, or a clever line: what others are compared with. The zero Twin is empty.
+// Twin is a store without a bound, a second lock, or a clever line: what others are compared with.
+// The zero Twin is empty.
 type Twin struct {
 	mu      sync.Mutex
 	buckets map[key.Key]held // guarded by mu
@@ -111,7 +112,8 @@ func (w *Twin) decide(now int64, takes []bucket.Take, outs []bucket.Outcome, com
 	return allowed, nil
 }
 
-// try is a take that may have to wait: until what was owed before it is back, which is when the bucket would be full without it.
+// try is a take that may have to wait: until what was owed before it is back, which is when the
+// bucket would be full without it.
 func try(s counter, now int64, t bucket.Take, cost int64) (counter, bucket.Outcome) {
 	after, o := s.take(now, t.Shape, cost)
 	if t.Shape.Algorithm != rate.LeakyBucket || cost == 0 || o.Never {
@@ -270,7 +272,8 @@ func (h held) forgotten(k key.Key, from, until int64, to rate.Shape, whole bool)
 	return owing(k, to, h.owed(from), max(from, until))
 }
 
-// sum is what the takes of a bucket cost together, shadows or the others; what cannot be had at all is the largest number.
+// sum is what the takes of a bucket cost together, shadows or the others; what cannot be had at all
+// is the largest number.
 func sum(takes []bucket.Take, k key.Key, shadow bool) int64 {
 	total := int64(0)
 	for _, t := range takes {

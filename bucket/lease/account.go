@@ -7,13 +7,15 @@ import (
 
 // Terms are how leases are sized and renewed. A zero field stands for its default.
 type Terms struct {
-	// TTL is how long a batch may be used, from when it was asked for. Longer means fewer messages, shorter a tighter bound and less
-	// that is lost. It must be several round trips: with fewer than four, a batch is old before it is used. Default 100 ms.
+	// TTL is how long a batch may be used, from when it was asked for. Longer means fewer messages,
+	// shorter a tighter bound and less that is lost. It must be several round trips: with fewer
+	// than four, a batch is old before it is used. Default 100 ms.
 	TTL time.Duration
 
-	// Poll is how long a replica waits at least, and twice that at most, before it asks again for a bucket that gave less than was
-	// wanted; up to eight times longer where so little is to be had that a message brings hardly anything. Shorter finds new tokens sooner, and
-	// costs messages in proportion for as long as the bucket is empty. Default 25 ms.
+	// Poll is how long a replica waits at least, and twice that at most, before it asks again for a
+	// bucket that gave less than was wanted; up to eight times longer where so little is to be had
+	// that a message brings hardly anything. Shorter finds new tokens sooner, and costs messages in
+	// proportion for as long as the bucket is empty. Default 25 ms.
 	Poll time.Duration
 }
 
@@ -21,18 +23,21 @@ const (
 	defaultTTL  = 100 * time.Millisecond
 	defaultPoll = 25 * time.Millisecond
 
-	// worthwhile is for how many requests a batch is asked for ahead of need, at least. A batch for fewer is more often lost than used:
-	// where 64 replicas each hold a few tokens of a small limit, up to half of the limit is never admitted.
+	// worthwhile is for how many requests a batch is asked for ahead of need, at least. A batch for
+	// fewer is more often lost than used: where 64 replicas each hold a few tokens of a small
+	// limit, up to half of the limit is never admitted.
 	worthwhile = 4
 
-	// plenty is how many times what is asked for ahead of need, along with what somebody waits for, the bucket must have had left, and half of its burst
-	// besides. So many replicas may let all of that expire before anybody misses it.
+	// plenty is how many times what is asked for ahead of need, along with what somebody waits for,
+	// the bucket must have had left, and half of its burst besides. So many replicas may let all of
+	// that expire before anybody misses it.
 	plenty = 8
 
 	// maxBatches bounds what an account holds. Should more come in than expire, the newest two are made one.
 	maxBatches = 8
 
-	// longest is how long an answer that gave too little is believed at most: who gives tokens back elsewhere is heard of then.
+	// longest is how long an answer that gave too little is believed at most: who gives tokens back
+	// elsewhere is heard of then.
 	longest = int64(time.Second)
 )
 
@@ -47,18 +52,21 @@ func (t Terms) Complete() Terms {
 	return t
 }
 
-// Account is what one replica holds of one shared bucket. It begins as NewAccount makes it, holding nothing. Times are nanoseconds of the replica's own monotonic
-// clock, in any epoch, and Terms are complete. Who has an Account guards it.
+// Account is what one replica holds of one shared bucket. It begins as NewAccount makes it, holding
+// nothing. Times are nanoseconds of the replica's own monotonic clock, in any epoch, and Terms are
+// complete. Who has an Account guards it.
 //
-// Whoever wants tokens calls Take. If that says Ask, they wait for the next answer and call Retake. After each of these calls Question tells
-// whether something is to be sent to the authority; what comes back goes to Answer, and what gets lost to Failed.
+// Whoever wants tokens calls Take. If that says Ask, they wait for the next answer and call Retake.
+// After each of these calls Question tells whether something is to be sent to the authority; what
+// comes back goes to Answer, and what gets lost to Failed.
 type Account struct {
 	batches [maxBatches]batch // the oldest first
 	count   int
 	held    int64 // tokens in batches
 	lost    int64 // tokens that expired since Lost was called
 
-	// The question that was sent last. Until it is answered, the same one is sent again: the authority knows it by its number.
+	// The question that was sent last. Until it is answered, the same one is sent again: the
+	// authority knows it by its number.
 	seq    uint64
 	want   int64
 	need   int64
@@ -96,8 +104,9 @@ func (d demand) batch() int64 {
 
 type batch struct{ tokens, until int64 }
 
-// NewAccount returns the account that a replica makes as its nth. The questions of one replica about one bucket must never share a number, also if an
-// account is forgotten and made again, or the new one would be told what the old one was given.
+// NewAccount returns the account that a replica makes as its nth. The questions of one replica
+// about one bucket must never share a number, also if an account is forgotten and made again, or
+// the new one would be told what the old one was given.
 func NewAccount(nth uint32) Account { return Account{seq: uint64(nth) << 32} }
 
 // Verdict is what Take says.
@@ -160,8 +169,9 @@ func (a *Account) size(now int64, t Terms) int64 {
 	return max(a.wanted.batch(), a.before.batch())
 }
 
-// along is what to ask for besides what somebody waits for, though it would not be worth a message. Where the bucket had plenty that is as much as came
-// within a TTL before. Else it is a third of that, if three requests came: where they go on to come at random, hardly any of it is lost.
+// along is what to ask for besides what somebody waits for, though it would not be worth a message.
+// Where the bucket had plenty that is as much as came within a TTL before. Else it is a third of
+// that, if three requests came: where they go on to come at random, hardly any of it is lost.
 func (a *Account) along() int64 {
 	most := min(a.waiting, math.MaxInt64/worthwhile) * worthwhile // so that cheap requests do not hold what dear ones want
 	lately := max(a.before.tokens, a.wanted.tokens-a.waiting)
@@ -174,8 +184,8 @@ func (a *Account) along() int64 {
 	return 0
 }
 
-// Question is what to ask the authority for. Seq tells the questions of one account apart; one that was lost is asked again under its number, and
-// the authority answers it only once.
+// Question is what to ask the authority for. Seq tells the questions of one account apart; one that
+// was lost is asked again under its number, and the authority answers it only once.
 type Question struct {
 	Seq  uint64
 	Want int64 // tokens, 1 or more
@@ -230,8 +240,9 @@ type Answer struct {
 	Reset  time.Duration // until the bucket is full
 }
 
-// Answer notes an answer and reports false for one that came too late to matter: for it, nobody waits. Vary is how much longer than Terms.Poll to
-// wait before asking again, at random, so that replicas do not ask in step.
+// Answer notes an answer and reports false for one that came too late to matter: for it, nobody
+// waits. Vary is how much longer than Terms.Poll to wait before asking again, at random, so that
+// replicas do not ask in step.
 func (a *Account) Answer(now int64, t Terms, got Answer, vary time.Duration) bool {
 	if got.Seq != a.seq || !a.open {
 		return false
@@ -250,8 +261,9 @@ func (a *Account) Answer(now int64, t Terms, got Answer, vary time.Duration) boo
 // longestLull is how often the wait before asking again is doubled at most.
 const longestLull = 3
 
-// pause is how long not to ask, after an answer. Where that gave too little to be worth its message it is twice as long each time; but never so long that
-// the bucket could become full while all replicas wait.
+// pause is how long not to ask, after an answer. Where that gave too little to be worth its message
+// it is twice as long each time; but never so long that the bucket could become full while all
+// replicas wait.
 func (a *Account) pause(t Terms, got Answer, poll int64) int64 {
 	switch {
 	case !a.short:
@@ -270,8 +282,9 @@ func (a *Account) worth() int64 {
 	return worthwhile * min(max(1, tokens/max(1, requests)), math.MaxInt64/2/worthwhile)
 }
 
-// Failed notes that a question got no answer in time, and reports false if it is none that somebody waits for. Those who wait call Retake or give
-// up. Should the answer come after all, Answer takes it.
+// Failed notes that a question got no answer in time, and reports false if it is none that somebody
+// waits for. Those who wait call Retake or give up. Should the answer come after all, Answer takes
+// it.
 func (a *Account) Failed(seq uint64) bool {
 	if !a.flying || seq != a.seq {
 		return false
@@ -289,15 +302,16 @@ func (a *Account) Until(now int64) int64 {
 	return a.batches[0].until
 }
 
-// Return takes tokens back that Take gave just before, for a request that another bucket denied. Until is what Until said before that Take.
+// Return takes tokens back that Take gave just before, for a request that another bucket denied.
+// Until is what Until said before that Take.
 func (a *Account) Return(now, tokens, until int64) {
 	if now < until {
 		a.hold(tokens, until)
 	}
 }
 
-// Doubt has the authority asked again, though it gave too little a moment ago: the bucket was changed since.
-func (a *Account) Doubt() { a.short = false }
+// Recheck has the authority asked again, though it gave too little a moment ago: the bucket was changed since.
+func (a *Account) Recheck() { a.short = false }
 
 // RetryAfter is how long to wait after Deny.
 func (a *Account) RetryAfter(now int64) time.Duration {

@@ -70,8 +70,8 @@ func TestAccount(t *testing.T) {
 	}
 }
 
-// A question that is sent for somebody asks for as much again as came within a TTL before, where the bucket had eight times that and was half full; and
-// else for a third of it, where three came.
+// A question that is sent for somebody asks for as much again as came within a TTL before, where
+// the bucket had eight times that and was half full; and else for a third of it, where three came.
 func TestAccountAsksAlong(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -138,6 +138,26 @@ func TestAccountLosesOldTokens(t *testing.T) {
 	}
 }
 
+// What the authority grants under one limit is not used under the next, however late it comes.
+func TestAccountAsksAnewAfterAChange(t *testing.T) {
+	for name, lost := range map[string]bool{"under way": false, "taken for lost": true} {
+		a := lease.NewAccount(0)
+		a.Take(0, terms, 5)
+		old, _ := a.Question(0, terms)
+		if lost {
+			a.Failed(old.Seq)
+		}
+		a.Drop()
+		if a.Answer(1*ms, terms, lease.Answer{Seq: old.Seq, Tokens: 5, Left: 95}, 0) || a.Held(1*ms) != 0 {
+			t.Errorf("%s: the answer to a question of the old limit counts, %d tokens are held", name, a.Held(1*ms))
+		}
+		a.Take(2*ms, terms, 1)
+		if q, ok := a.Question(2*ms, terms); !ok || q.Seq == old.Seq {
+			t.Errorf("%s: the next question is %+v, want another than %+v", name, q, old)
+		}
+	}
+}
+
 func TestAccountAsksAgainUnderTheSameNumber(t *testing.T) {
 	a := lease.NewAccount(0)
 	a.Take(0, terms, 5)
@@ -151,7 +171,8 @@ func TestAccountAsksAgainUnderTheSameNumber(t *testing.T) {
 		t.Fatalf("Question = %+v, want %+v again: it may have been charged", second, first)
 	}
 	a.Failed(second.Seq)
-	// The answer comes when nobody expects it any more. It counts, and for as long as it is good since the question was first sent.
+	// The answer comes when nobody expects it any more. It counts, and for as long as it is good
+	// since the question was first sent.
 	if !a.Answer(50*ms, terms, lease.Answer{Seq: first.Seq, Tokens: 5}, 0) || a.Until(50*ms) != 100*ms {
 		t.Errorf("a late answer is good until %d ms, want 100", a.Until(50*ms)/ms)
 	}
@@ -215,7 +236,7 @@ func TestAccountOfABucketThatIsEmptyForLong(t *testing.T) {
 		if got := a.Take(1001*ms, terms, 1); got != lease.Ask {
 			t.Errorf("empty for %v, a second later: %v, want the authority asked", wait, got)
 		}
-		doubted.Doubt()
+		doubted.Recheck()
 		if got := doubted.Take(2*ms, terms, 1); got != lease.Ask {
 			t.Errorf("empty for %v, changed since: %v, want the authority asked", wait, got)
 		}
@@ -241,8 +262,8 @@ func TestAccountReturn(t *testing.T) {
 	}
 }
 
-// FuzzAccount does anything in any order. What is admitted is never more than what was granted and is not yet old, token by token: the twin keeps
-// every batch on its own.
+// FuzzAccount does anything in any order. What is admitted is never more than what was granted and
+// is not yet old, token by token: the twin keeps every batch on its own.
 func FuzzAccount(f *testing.F) {
 	f.Add([]byte{0x01, 0x40, 0x85, 0xc1, 0x10})
 	f.Add([]byte{1, 0x81, 0xff, 2, 3, 4, 0x41, 0x91, 0x41, 0x41, 0xc3, 9, 8, 7})

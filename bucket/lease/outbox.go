@@ -2,7 +2,6 @@ package lease
 
 import (
 	"context"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -24,11 +23,12 @@ type outgoing struct {
 	q     Question
 }
 
-// mostTogether is how many questions go by one message. The server answers nobody else meanwhile: for about a millisecond.
+// mostTogether is how many questions go by one message. The server answers nobody else meanwhile:
+// for about a millisecond.
 const mostTogether = 128
 
-// calm is how many times longer a question waits for others if nobody waits for its answer. It asks for half of what is used in a TTL or less, long
-// before that is needed.
+// calm is how many times longer a question waits for others if nobody waits for its answer. It asks
+// for half of what is used in a TTL or less, long before that is needed.
 const calm = 4
 
 // post has something asked. The entry is locked.
@@ -63,8 +63,9 @@ func (s *Store) post(take *bucket.Take, e *entry, urgent bool) {
 	}()
 }
 
-// mostAtOnce is how many messages are under way at once, of those that are sent because there are too many questions for one. Were they sent one after the
-// other, who waits for the last would wait for the network as often as there are messages, and its deadline began before all of them.
+// mostAtOnce is how many messages are under way at once, of those that are sent because there are
+// too many questions for one. Were they sent one after the other, who waits for the last would wait
+// for the network as often as there are messages, and its deadline began before all of them.
 const mostAtOnce = 8
 
 // sendAll sends questions in as many messages as it takes.
@@ -94,6 +95,8 @@ func (s *Store) gathered(kind int) []outgoing {
 	for _, o := range all {
 		o.entry.mu.Lock()
 		o.entry.queued = false
+		// What is asked is of the limit as it is now, which may be another one than when the question was posted.
+		o.take.Shape, o.take.Since, o.take.Before = o.entry.shape, o.entry.since, o.entry.before
 		var ok bool
 		if o.q, ok = o.entry.account.Question(s.o.Now(), s.o.Terms); ok {
 			due = append(due, o)
@@ -145,7 +148,7 @@ func (s *Store) came(e *entry, a *Asked) {
 		if a.Answer.Tokens < a.Question.Want {
 			s.counts.short.Add(1)
 		}
-		e.account.Answer(s.o.Now(), s.o.Terms, a.Answer, rand.N(s.o.Terms.Poll))
+		e.account.Answer(s.o.Now(), s.o.Terms, a.Answer, time.Duration(s.o.Vary(int64(s.o.Terms.Poll))))
 	}
 	s.counts.lost(&e.account)
 	if e.waiting != nil {

@@ -37,7 +37,8 @@ func (b *batcher) sent() []int {
 	return append([]int(nil), b.messages...)
 }
 
-// Questions about many buckets go by one message if they come within the time that is given them, and in several side by side if there are very many.
+// Questions about many buckets go by one message if they come within the time that is given them,
+// and in several side by side if there are very many.
 func TestQuestionsGoTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &batcher{authority: authority{delay: time.Millisecond}}

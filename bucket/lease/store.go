@@ -17,9 +17,10 @@ import (
 
 // Authority keeps the buckets that replicas lease of. It is safe for concurrent use.
 type Authority interface {
-	// Ask answers a question about the bucket of a take. A question under a number that it has answered before, of the same replica, gets the
-	// same answer and is charged once; number 0 is a look, which charges nothing. An error means that it could not find out; whether
-	// the question was charged is then not known.
+	// Ask answers a question about the bucket of a take. A question under a number that it has
+	// answered before, of the same replica, gets the same answer and is charged once; number 0 is a
+	// look, which charges nothing. An error means that it could not find out; whether the question
+	// was charged is then not known.
 	Ask(ctx context.Context, replica uint64, of bucket.Take, q Question) (Answer, error)
 }
 
@@ -45,23 +46,29 @@ type Options struct {
 	Authority Authority
 	Terms     Terms
 
-	// Replica is what this process is called in questions. Two with one name would be taken for one that asks twice; so would one that
-	// restarts under its old name. Default a random one, as it should be.
+	// Replica is what this process is called in questions. Two with one name would be taken for one
+	// that asks twice; so would one that restarts under its old name. Default a random one, as it
+	// should be.
 	Replica uint64
 
 	// Deadline is how long a request waits for the authority. Default 5 ms.
 	Deadline time.Duration
 
-	// Gather is how long a question waits for others to go with it, if Authority is a Batcher; four times as long if no request waits for the
-	// answer. Longer means fewer messages, and longer waits for those who need the answer. Default 0: none waits.
+	// Gather is how long a question waits for others to go with it, if Authority is a Batcher; four
+	// times as long if no request waits for the answer. Longer means fewer messages, and longer
+	// waits for those who need the answer. Default 0: none waits.
 	Gather time.Duration
 
-	// MaxAccounts is how many buckets are remembered, at about 500 bytes each. One that is forgotten costs what it held, and messages:
-	// never a token too many. Default 1<<16.
+	// MaxAccounts is how many buckets are remembered, at about 500 bytes each. One that is
+	// forgotten costs what it held, and messages: never a token too many. Default 1<<16.
 	MaxAccounts int
 
 	// Now is the clock, in nanoseconds. It must not step. Default the monotonic one.
 	Now func() int64
+
+	// Vary returns a number of 0 to n-1, by which waits of replicas differ. The default is random;
+	// a simulation has its own.
+	Vary func(n int64) int64
 }
 
 const (
@@ -93,6 +100,8 @@ type entry struct {
 	mu      sync.Mutex
 	account Account    // guarded by mu
 	shape   rate.Shape // guarded by mu; of what the account holds
+	since   int64      // guarded by mu; when it took effect
+	before  *rate.Past // guarded by mu; what it replaced
 	waiting *answer    // guarded by mu; nil while nobody waits
 	queued  bool       // guarded by mu; it is in the outbox
 }
@@ -141,6 +150,9 @@ func New(o Options) (*Store, error) {
 		start := time.Now()
 		o.Now = func() int64 { return int64(time.Since(start)) }
 	}
+	if o.Vary == nil {
+		o.Vary = rand.Int64N
+	}
 	s := &Store{o: o}
 	for i := range s.shards {
 		s.shards[i].entries = map[key.Key]*entry{}
@@ -148,21 +160,25 @@ func New(o Options) (*Store, error) {
 	return s, nil
 }
 
-// OnAnswer has f hear of every question, about the bucket of a take, how it ended, before anybody does who waits for it: requests that wait together fail together, so their
-// errors do not tell how often the authority fails. It is called on other goroutines and must be quick. OnAnswer comes before the first take.
+// OnAnswer has f hear of every question, about the bucket of a take, how it ended, before anybody
+// does who waits for it: requests that wait together fail together, so their errors do not tell how
+// often the authority fails. It is called on other goroutines and must be quick. OnAnswer comes
+// before the first take.
 func (s *Store) OnAnswer(f func(of *bucket.Take, err error)) { s.answered = f }
 
 // Terms are those of the leases, complete.
 func (s *Store) Terms() Terms { return s.o.Terms }
 
-// TryConsume takes from all buckets or from none. The time is the Store's own. An error means that the authority failed or took longer than the
-// deadline, or that a bucket cannot be leased; what was taken is back then.
+// TryConsume takes from all buckets or from none. The time is the Store's own. An error means that
+// the authority failed or took longer than the deadline, or that a bucket cannot be leased; what
+// was taken is back then.
 func (s *Store) TryConsume(ctx context.Context, _ int64, takes []bucket.Take, outs []bucket.Outcome) (bool, error) {
 	return s.Hold(ctx, s.o.Deadline, takes, outs, nil)
 }
 
-// Hold is TryConsume of what may have to be returned, and waits no longer than the caller's patience. Into until, which is nil or as long as takes, it
-// writes until when what each of them took may be; 0 if it took nothing.
+// Hold is TryConsume of what may have to be returned, and waits no longer than the caller's
+// patience. Into until, which is nil or as long as takes, it writes until when what each of them
+// took may be; 0 if it took nothing.
 func (s *Store) Hold(ctx context.Context, patience time.Duration, takes []bucket.Take, outs []bucket.Outcome, until []int64) (bool, error) {
 	if err := check(takes, outs); err != nil {
 		return false, err
@@ -200,8 +216,9 @@ func (s *Store) Hold(ctx context.Context, patience time.Duration, takes []bucket
 	return allowed, err
 }
 
-// TryHeld is TryConsume of one take, 1 token or more, if what is held or known of its bucket decides it. It reports false, and has changed
-// nothing, where the authority has to be asked, or the take is anything but usual.
+// TryHeld is TryConsume of one take, 1 token or more, if what is held or known of its bucket
+// decides it. It reports false, and has changed nothing, where the authority has to be asked, or
+// the take is anything but usual.
 func (s *Store) TryHeld(take *bucket.Take, out *bucket.Outcome) (allowed, decided bool) {
 	e := s.find(take)
 	if _, possible := take.Shape.Units(take.Cost); e == nil || !possible {
@@ -223,7 +240,8 @@ func (s *Store) TryHeld(take *bucket.Take, out *bucket.Outcome) (allowed, decide
 	return allowed, true
 }
 
-// Return takes back what Hold admitted, for a request that was denied elsewhere, and of which nothing was used: all of it, as far as it is still good.
+// Return takes back what Hold admitted, for a request that was denied elsewhere, and of which
+// nothing was used: all of it, as far as it is still good.
 func (s *Store) Return(takes []bucket.Take, until []int64) {
 	now := s.o.Now()
 	for i := range takes {
@@ -281,7 +299,8 @@ func (s *Store) entry(now int64, take *bucket.Take) *entry {
 // looked is how many accounts are looked at for one that is idle, before one is forgotten that is not.
 const looked = 8
 
-// forget makes room for one, and reports how many tokens that loses. Whoever waits for an answer to an account that is forgotten gets it.
+// forget makes room for one, and reports how many tokens that loses. Whoever waits for an answer to
+// an account that is forgotten gets it.
 func (sh *shard) forget(now int64) (lost int64) {
 	n := 0
 	for k, e := range sh.entries { // in an order that nobody can foresee
@@ -313,6 +332,7 @@ func (s *Store) first(now int64, take *bucket.Take, t *attempt) {
 		e.shape = take.Shape
 		e.account.Drop() // of another limit: lost, which grants nothing
 	}
+	e.since, e.before = take.Since, take.Before
 	t.until = e.account.Until(now)
 	t.verdict = e.account.Take(now, s.o.Terms, take.Cost)
 	s.ask(now, take, e, t)
@@ -422,7 +442,8 @@ func (s *Store) Peek(ctx context.Context, _ int64, takes []bucket.Take, outs []b
 	return allowed, nil
 }
 
-// Known is how much is left of a take's bucket as far as this replica knows without asking, and when the bucket is full: where it knows nothing, the bucket is.
+// Known is how much is left of a take's bucket as far as this replica knows without asking, and
+// when the bucket is full: where it knows nothing, the bucket is.
 func (s *Store) Known(take *bucket.Take) (remaining int64, reset time.Duration) {
 	e := s.find(take)
 	if e == nil {
@@ -441,11 +462,11 @@ func (s *Store) Known(take *bucket.Take) (remaining int64, reset time.Duration) 
 	return min(max(e.account.Remaining(now), least), take.Shape.Burst()), reset
 }
 
-// Doubt has the authority asked about the bucket of a take, whatever it said last: its debt was changed there.
-func (s *Store) Doubt(take *bucket.Take) {
+// Recheck has the authority asked about the bucket of a take, whatever it said last: its debt was changed there.
+func (s *Store) Recheck(take *bucket.Take) {
 	if e := s.find(take); e != nil {
 		e.mu.Lock()
-		e.account.Doubt()
+		e.account.Recheck()
 		e.mu.Unlock()
 	}
 }

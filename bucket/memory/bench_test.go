@@ -37,7 +37,8 @@ func randomKeys(n int) []key.Key {
 	return keys
 }
 
-// BenchmarkHotKey is the decision on one bucket. Time is a counter: reading the clock costs a request more than this, but only once.
+// BenchmarkHotKey is the decision on one bucket. Time is a counter: reading the clock costs a
+// request more than this, but only once.
 func BenchmarkHotKey(b *testing.B) {
 	store := open(b, memory.Options{})
 	fast, slow := mustCompile(b, rate.Limit{Tokens: 1e9, Per: time.Second, Burst: 1e9}), mustCompile(b, rate.Limit{Tokens: 1, Per: time.Hour, Burst: 1})
@@ -148,8 +149,8 @@ func BenchmarkThreeTakes(b *testing.B) {
 	}
 }
 
-// BenchmarkNewKey inserts keys never seen before into a full table: of buckets that are full again, or of buckets in debt, which then have to
-// be remembered.
+// BenchmarkNewKey inserts keys never seen before into a full table: of buckets that are full again,
+// or of buckets in debt, which then have to be remembered.
 func BenchmarkNewKey(b *testing.B) {
 	for _, bench := range []struct {
 		name  string
@@ -184,8 +185,8 @@ func BenchmarkNewKey(b *testing.B) {
 	}
 }
 
-// BenchmarkTurnover inserts keys that stay in debt for a while, so long that some part of the slots is taken at any time, and the others hold
-// buckets that are full again.
+// BenchmarkTurnover inserts keys that stay in debt for a while, so long that some part of the slots
+// is taken at any time, and the others hold buckets that are full again.
 func BenchmarkTurnover(b *testing.B) {
 	for _, percent := range []int64{50, 80, 100, 200} {
 		b.Run(fmt.Sprintf("%d%%", percent), func(b *testing.B) {

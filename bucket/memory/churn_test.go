@@ -52,8 +52,9 @@ func (l *lru) Peek(context.Context, int64, []bucket.Take, []bucket.Outcome) (boo
 	panic("not needed")
 }
 
-// attack is the churn attack: its owner has valid keys, keeps all of them drained, and floods the table with keys that are used once, so that
-// the table has to forget somebody. The targets hammer meanwhile and hope that it is them.
+// attack is the churn attack: its owner has valid keys, keeps all of them drained, and floods the
+// table with keys that are used once, so that the table has to forget somebody. The targets hammer
+// meanwhile and hope that it is them.
 type attack struct {
 	drained, junk int // keys kept drained, keys a second used once
 	targets       int
@@ -128,8 +129,9 @@ func (a attack) run(t *testing.T, store consumer, span time.Duration) harvest {
 	return h
 }
 
-// TestChurnGrantsNothing is attack A4 on the table itself: no key is admitted more than burst + rate*time, whatever is evicted. The same
-// attack on an LRU cache of the same size shows that it is one.
+// TestChurnGrantsNothing is attack A4 on the table itself: no key is admitted more than burst +
+// rate*time, whatever is evicted. The same attack on an LRU cache of the same size shows that it is
+// one.
 func TestChurnGrantsNothing(t *testing.T) {
 	const slots = 2048
 	span := 20 * time.Second

@@ -3,14 +3,15 @@ package memory_test
 import (
 	"testing"
 
+	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/bucket/buckettest"
 	"github.com/headgate-io/headgate/bucket/memory"
 )
 
-var _ buckettest.Store = (*memory.Store)(nil)
+var _ bucket.Store = (*memory.Store)(nil)
 
 func TestContract(t *testing.T) {
-	buckettest.Run(t, func(t testing.TB) buckettest.Store { return open(t, memory.Options{MaxBuckets: 1 << 14}) })
+	buckettest.Run(t, func(t testing.TB) bucket.Store { return open(t, memory.Options{MaxBuckets: 1 << 14}) })
 }
 
 func open(t testing.TB, o memory.Options) *memory.Store {

@@ -8,11 +8,12 @@ import (
 	"github.com/headgate-io/headgate/rate"
 )
 
-// Correct changes the debts of buckets outside of any request, at the time now in Unix nanoseconds, and writes to moved[i] how many units
-// changes[i] added to the debt, or took off it when below zero. Each bucket is corrected at one instant, one after the other.
+// Correct changes the debts of buckets outside of any request, at the time now in Unix nanoseconds,
+// and writes to moved[i] how many units changes[i] added to the debt, or took off it when below
+// zero. Each bucket is corrected at one instant, one after the other.
 //
-// A bucket that was evicted in debt comes back with what the sketch remembers, as for a take, and is then corrected. So it never owes less
-// than in a table without bounds.
+// A bucket that was evicted in debt comes back with what its trace says, as for a take, and is then
+// corrected. So it never owes less than in a table without bounds.
 func (s *Store) Correct(_ context.Context, now int64, changes []bucket.Change, moved []int64) error {
 	if len(moved) < len(changes) {
 		return fmt.Errorf("there is room for %d results, want %d", len(moved), len(changes))
@@ -36,7 +37,7 @@ func (s *Store) correct(now int64, c *bucket.Change) int64 {
 		if at.way < 0 {
 			state = s.absentLocked(sh, now, &t)
 		}
-		after, moved := state.Shift(now, c.Shape, c.Units, c.Charged)
+		after, moved := state.Shift(now, c.Shape, c.Due(now, state.Stamp), c.Charged)
 		if moved == 0 {
 			sh.mu.Unlock()
 			return 0
@@ -51,7 +52,7 @@ func (s *Store) correct(now int64, c *bucket.Change) int64 {
 			}
 		}
 		if c.Shape.Algorithm.Drains() && after.Debt > c.Shape.Capacity {
-			sh.sketch.carries = true
+			sh.traces.carries = true
 		}
 		s.putLocked(sh, now, &t, at, after, shape)
 		sh.mu.Unlock()
@@ -66,7 +67,7 @@ func (s *Store) absentLocked(sh *shard, now int64, t *bucket.Take) bucket.State 
 			return state
 		}
 	}
-	return sh.sketch.inherit(now, t)
+	return s.tracesLocked(sh, now).inherit(now, t)
 }
 
 // correctLog is correct for a sliding log.

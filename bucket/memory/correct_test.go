@@ -54,7 +54,8 @@ func (sc *schedule) changes(now int64) []bucket.Change {
 	return changes
 }
 
-// TestCorrectionsAreExact: takes and corrections in any order, of which none is evicted in debt, leave what they leave in an unlimited table.
+// TestCorrectionsAreExact: takes and corrections in any order, of which none is evicted in debt,
+// leave what they leave in an unlimited table.
 func TestCorrectionsAreExact(t *testing.T) {
 	for seed := range race.Fewer(uint64(4)) {
 		sc := newSchedule(t, seed, 300)
@@ -84,8 +85,9 @@ func TestCorrectionsAreExact(t *testing.T) {
 	}
 }
 
-// TestEvictionForgetsNoCorrection: costs that are added, beyond the burst too, are owed by buckets that were evicted and came back. The
-// twin repeats what the table admits and takes off what the table took off.
+// TestEvictionForgetsNoCorrection: costs that are added, beyond the burst too, are owed by buckets
+// that were evicted and came back. The twin repeats what the table admits and takes off what the
+// table took off.
 func TestEvictionForgetsNoCorrection(t *testing.T) {
 	for seed := range race.Fewer(uint64(3)) {
 		sc := newSchedule(t, seed, 200)
@@ -98,7 +100,8 @@ func TestEvictionForgetsNoCorrection(t *testing.T) {
 					if c.Units == bucket.Fill {
 						continue // evicted, it may come back with what the sketch still says: never the other way round
 					}
-					// The twin does what the table did: a bucket that came back from the sketch may owe more, and so take on less.
+					// The twin does what the table did: a bucket that came back from the sketch may
+					// owe more, and so take on less.
 					c.Charged = 0 // see TestEvictionForgetsNoSettlement
 					c.Units = correct(t, store, now, c)[0]
 					correct(t, twin, now, c)
@@ -122,8 +125,8 @@ func TestEvictionForgetsNoCorrection(t *testing.T) {
 	}
 }
 
-// TestEvictionForgetsNoSettlement: whatever is evicted between a charge and its settlement, the table admits nothing that an unlimited one
-// does not which was charged the right amounts at once.
+// TestEvictionForgetsNoSettlement: whatever is evicted between a charge and its settlement, the
+// table admits nothing that an unlimited one does not which was charged the right amounts at once.
 func TestEvictionForgetsNoSettlement(t *testing.T) {
 	type charge struct {
 		take     bucket.Take

@@ -41,7 +41,7 @@ func (s *Store) checkAway(t testing.TB) (away int) {
 		counted := make([]uint8, len(sh.sets))
 		for set := range sh.sets {
 			for way := range sh.sets[set] {
-				home := uint32(set)&^(family-1) + uint32(sh.sets[set][way].home)
+				home := uint32(set)&^(family-1) + uint32(sh.sets[set][way].at())
 				if sh.tags[set]>>(8*way)&0xff != 0 && home != uint32(set) {
 					counted[home]++
 					away++
@@ -57,7 +57,8 @@ func (s *Store) checkAway(t testing.TB) (away int) {
 	return away
 }
 
-// TestRelativesHelpOut fills 0.8 of the slots of tables: nearly every bucket finds a slot, is found again there, and is nobody else's.
+// TestRelativesHelpOut fills 0.8 of the slots of tables: nearly every bucket finds a slot, is found
+// again there, and is nobody else's.
 func TestRelativesHelpOut(t *testing.T) {
 	for _, size := range []int{64, 72, 1000, 1 << 16} {
 		s, shape := newTable(t, Options{MaxBuckets: size}), compiled(t, rate.Limit{Tokens: 1, Per: time.Hour, Burst: 9})
@@ -82,7 +83,8 @@ func TestRelativesHelpOut(t *testing.T) {
 	}
 }
 
-// TestTurnoverEvictsLittle has buckets come and become full again in a table that was once used up, so that no slot is unused.
+// TestTurnoverEvictsLittle has buckets come and become full again in a table that was once used up,
+// so that no slot is unused.
 func TestTurnoverEvictsLittle(t *testing.T) {
 	const size, between = 1 << 12, int64(time.Microsecond)
 	for _, test := range []struct {
@@ -107,7 +109,8 @@ func TestTurnoverEvictsLittle(t *testing.T) {
 	}
 }
 
-// TestWhoIsAwayIsCounted runs everything that moves buckets: insertion, eviction, changes of algorithm, shapes that are reclaimed.
+// TestWhoIsAwayIsCounted runs everything that moves buckets: insertion, eviction, changes of
+// algorithm, shapes that are reclaimed.
 func TestWhoIsAwayIsCounted(t *testing.T) {
 	s, rng, now := newTable(t, Options{MaxBuckets: 200, MaxShapes: 25}), rand.New(rand.NewPCG(5, 6)), noon
 	keys := make([]key.Key, 400)
@@ -135,7 +138,8 @@ func TestWhoIsAwayIsCounted(t *testing.T) {
 	}
 }
 
-// TestRefusedOnlyWhenTheFamilyIsFull: newcomers are refused when no slot of eight sets is free, and the debtors there stay.
+// TestRefusedOnlyWhenTheFamilyIsFull: newcomers are refused when no slot of eight sets is free, and
+// the debtors there stay.
 func TestRefusedOnlyWhenTheFamilyIsFull(t *testing.T) {
 	s, shape := newTable(t, Options{MaxBuckets: 64, RefuseNewcomers: true}), compiled(t, rate.Limit{Tokens: 1, Per: time.Hour, Burst: 5})
 	rng, outs := rand.New(rand.NewPCG(7, 8)), make([]bucket.Outcome, 1)

@@ -19,7 +19,8 @@ func ifAllowed(allowed bool, units int64) int64 {
 	return units
 }
 
-// reportWait completes the outcome of a take of a leaky bucket. Nobody waits for a decision that was denied as a whole, nor for nothing.
+// reportWait completes the outcome of a take of a leaky bucket. Nobody waits for a decision that
+// was denied as a whole, nor for nothing.
 func (c *claim) reportWait(o *bucket.Outcome, now int64, shadow, all bool) {
 	wanted, own := c.units, ifAllowed(c.shadowAllowed, c.shadow)
 	if shadow {
@@ -36,9 +37,9 @@ func (c *claim) reportWait(o *bucket.Outcome, now int64, shadow, all bool) {
 	}
 }
 
-// Refund gives back what takes, admitted together at the Unix time charged in nanoseconds, did not use after all, less what has drained
-// since: so much time has given back already. It never grants anything. A bucket that has left the table, or whose rule has changed
-// since, keeps its debt.
+// Refund gives back what takes, admitted together at the Unix time charged in nanoseconds, did not
+// use after all, less what has drained since: so much time has given back already. It never grants
+// anything. A bucket that has left the table, or whose rule has changed since, keeps its debt.
 func (s *Store) Refund(_ context.Context, now, charged int64, takes []bucket.Take) error {
 	changed := s.changed.Load()
 	for i := range takes {

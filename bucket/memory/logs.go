@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"math"
 	"math/bits"
 	"unsafe"
 
@@ -9,12 +10,13 @@ import (
 	"github.com/headgate-io/headgate/rate"
 )
 
-// logTable is where sliding logs lie: sets of eight like those of other buckets, in slots four times as large. Every shard has one, under its
-// lock and with its sketch, as soon as a take asks for it. So decisions over logs and other buckets are one, an evicted log is remembered
-// like any other bucket, and who uses none pays nothing.
+// logTable is where sliding logs lie: sets of eight like those of other buckets, in slots four
+// times as large. Every shard has one, under its lock and with its traces, as soon as a take asks
+// for it. So decisions over logs and other buckets are one, an evicted log is remembered like any
+// other bucket, and who uses none pays nothing.
 //
-// Logs are found and copied anew by each step of a decision, rather than carried along: a claim that had room for one would be three times as
-// large for everybody.
+// Logs are found and copied anew by each step of a decision, rather than carried along: a claim
+// that had room for one would be three times as large for everybody.
 type logTable struct {
 	tags []uint64
 	sets [][ways]logSlot
@@ -23,12 +25,12 @@ type logTable struct {
 // logSlot is a log. It need not know the limit: its counts say the same under every limit of the same window.
 type logSlot struct {
 	fingerprint uint64
-	window      int64
+	window      int64 // below 0 if the log is parked, see parked
 	log         bucket.Log
 }
 
 func (sl *logSlot) shape() *rate.Shape {
-	return &rate.Shape{Tick: sl.window, Algorithm: rate.SlidingLog}
+	return &rate.Shape{Tick: max(sl.window, -sl.window), Algorithm: rate.SlidingLog}
 }
 
 func (sl *logSlot) fullAt() int64 { return sl.log.FullAt(sl.shape()) }
@@ -50,6 +52,8 @@ func (s *Store) oneLog(now int64, t *bucket.Take, o *bucket.Outcome, commit bool
 	}
 	if allowed && commit && units > 0 {
 		s.putLogLocked(sh, now, t, at, &log)
+	} else if !allowed && commit && units > 0 && !t.Shadow {
+		s.parkLogLocked(sh, now, t)
 	}
 	sh.mu.Unlock()
 	log.Report(o, now, &t.Shape, units, allowed)
@@ -105,8 +109,8 @@ func (c *claim) taken() int64 {
 	return c.units
 }
 
-// commitLogsLocked writes the logs that were charged, those that have a slot first. One that has none may find the sketch changed by the one
-// before, and is charged all the same: it was admitted.
+// commitLogsLocked writes the logs that were charged, those that have a slot first. One that has
+// none may find the traces changed by the one before, and is charged all the same: it was admitted.
 func (s *Store) commitLogsLocked(now int64, claims []claim) {
 	for _, present := range [...]bool{true, false} {
 		for i := range claims {
@@ -132,7 +136,7 @@ func (s *Store) findLogLocked(sh *shard, now int64, t *bucket.Take) (place, buck
 	if sh.logs != nil {
 		if at = sh.logs.find(t.Key, s.shardBits); at.way >= 0 {
 			slot := &sh.logs.sets[at.set][at.way]
-			if at.current = slot.window == t.Shape.Tick && (t.Before == nil || slot.log.Stamp >= t.Since); at.current {
+			if at.current = max(slot.window, -slot.window) == t.Shape.Tick && (t.Before == nil || slot.log.Stamp >= t.Since); at.current {
 				return at, slot.log
 			}
 			h := slot.held()
@@ -146,7 +150,7 @@ func (s *Store) findLogLocked(sh *shard, now int64, t *bucket.Take) (place, buck
 		h.Follow(now, t)
 		return at, h.Log
 	}
-	return at, sh.sketch.inheritLog(now, t)
+	return at, s.tracesLocked(sh, now).inheritLog(now, t)
 }
 
 // find finds the place of a key's log.
@@ -184,17 +188,18 @@ func (sh *shard) fromLogLocked(now int64, t *bucket.Take, shardBits uint) (bucke
 // putLogLocked stores t's log, which is at its place or has none.
 func (s *Store) putLogLocked(sh *shard, now int64, t *bucket.Take, at place, log *bucket.Log) {
 	if at.current {
-		sh.logs.sets[at.set][at.way].log = *log
+		slot := &sh.logs.sets[at.set][at.way]
+		slot.window, slot.log = t.Shape.Tick, *log
 		return
 	}
-	s.noteChange(t.Since)
+	s.noteTake(now, t)
 	if sh.logs == nil {
 		sh.logs = &logTable{tags: make([]uint64, s.logSets), sets: make([][ways]logSlot, s.logSets)}
 	}
 	if at.way < 0 {
 		sh.created++
 		at = sh.logs.find(t.Key, s.shardBits)
-		at.way = int32(sh.makeLogRoomLocked(now, at.set))
+		at.way = int32(s.makeLogRoomLocked(sh, now, at.set))
 		if set, way := s.otherLocked(sh, t.Key); way >= 0 {
 			sh.clearLocked(set, way) // it was counted so before the rule changed
 			sh.evictedFull++
@@ -205,8 +210,20 @@ func (s *Store) putLogLocked(sh *shard, now int64, t *bucket.Take, at place, log
 	sh.logs.sets[at.set][at.way] = logSlot{fingerprint: t.Key.Lo, window: t.Shape.Tick, log: *log}
 }
 
-// makeLogRoomLocked is makeRoomLocked for logs. Whatever leaves goes into the sketch, even if it is full: see evictLocked.
-func (sh *shard) makeLogRoomLocked(now int64, set uint32) int {
+// parkLogLocked is parkLocked for a log.
+func (s *Store) parkLogLocked(sh *shard, now int64, t *bucket.Take) {
+	if at, log := s.findLogLocked(sh, now, t); at.way < 0 && log.FullAt(&t.Shape) > now {
+		if _, way := s.otherLocked(sh, t.Key); way >= 0 || s.tracesLocked(sh, now).fullAt(now, earliest(now, t), t) == math.MinInt64 {
+			return
+		}
+		s.putLogLocked(sh, now, t, at, &log)
+		at = sh.logs.find(t.Key, s.shardBits)
+		sh.logs.sets[at.set][at.way].window = -t.Shape.Tick
+	}
+}
+
+// makeLogRoomLocked is makeRoomLocked for logs. Whatever leaves has a trace, even if it is full: see evictLocked.
+func (s *Store) makeLogRoomLocked(sh *shard, now int64, set uint32) int {
 	if unused := zeroBytes(sh.logs.tags[set]); unused != 0 {
 		return bits.TrailingZeros64(unused) / 8
 	}
@@ -216,12 +233,15 @@ func (sh *shard) makeLogRoomLocked(now int64, set uint32) int {
 			victim, first = way, fullAt
 		}
 	}
-	if first > now {
+	gone := &sh.logs.sets[set][victim]
+	if first > now && gone.window > 0 {
 		sh.evictedInDebt++
 	} else {
 		sh.evictedFull++
 	}
-	sh.sketch.raise(sh.logs.sets[set][victim].fingerprint, first, now)
+	if gone.window > 0 {
+		s.tracesLocked(sh, now).raise(gone.fingerprint, kindOf(gone.shape()), first, now)
+	}
 	return victim
 }
 
@@ -238,7 +258,7 @@ func (sh *shard) dropLogLocked(k key.Key, shardBits uint) {
 }
 
 // inheritLog is inherit for logs.
-func (k *sketch) inheritLog(now int64, t *bucket.Take) bucket.Log {
+func (k *traces) inheritLog(now int64, t *bucket.Take) bucket.Log {
 	until, remembers := k.spentUntil(now, t)
 	if !remembers {
 		return bucket.FullLog(t.Key, &t.Shape)

@@ -37,7 +37,8 @@ func TestLogsAreBounded(t *testing.T) {
 	}
 }
 
-// TestLogsAndBucketsAreOneDecision has every log and bucket share one set, so that whatever a decision writes evicts something.
+// TestLogsAndBucketsAreOneDecision has every log and bucket share one set, so that whatever a
+// decision writes evicts something.
 func TestLogsAndBucketsAreOneDecision(t *testing.T) {
 	store, twin := open(t, memory.Options{MaxBuckets: 1, MaxLogs: 1, SketchWidth: 1 << 16}), new(buckettest.Twin)
 	log := mustCompile(t, rate.Limit{Tokens: 5, Per: time.Minute, Burst: 5, Algorithm: rate.SlidingLog})

@@ -2,6 +2,7 @@ package memory_test
 
 import (
 	"context"
+	"math"
 	"testing"
 	"time"
 
@@ -12,8 +13,8 @@ import (
 	"github.com/headgate-io/headgate/rate"
 )
 
-// TestEvictedBeforeItsChangeIsHeardOf: a limit becomes slower while its bucket drains, and the bucket is evicted, full at the old rate, before
-// anybody takes from it at the new one.
+// TestEvictedBeforeItsChangeIsHeardOf: a limit becomes slower while its bucket drains, and the
+// bucket is evicted, full at the old rate, before anybody takes from it at the new one.
 func TestEvictedBeforeItsChangeIsHeardOf(t *testing.T) {
 	fast, slow := mustCompile(t, rate.Limit{Tokens: 10, Per: time.Second, Burst: 10}), mustCompile(t, rate.Limit{Tokens: 1, Per: time.Hour, Burst: 10})
 	middle := mustCompile(t, rate.Limit{Tokens: 20, Per: time.Second, Burst: 10})
@@ -34,7 +35,7 @@ func TestEvictedBeforeItsChangeIsHeardOf(t *testing.T) {
 			if ok, _ := decide(t, store, noon, []bucket.Take{{Key: buckettest.Key(1), Shape: fast, Cost: 10}}); !ok {
 				t.Fatal("a new bucket denies its burst")
 			}
-			store.Learn(changed)
+			store.Learn(changed, math.MaxInt64)
 			for n := range uint64(8) { // 1.5 s later the bucket is full at 10 a second
 				if ok, _ := decide(t, store, noon+int64(1500*time.Millisecond), []bucket.Take{{Key: buckettest.Key(2 + n), Shape: slow, Cost: 1}}); !ok {
 					t.Fatalf("a new bucket denies a token")
@@ -43,7 +44,7 @@ func TestEvictedBeforeItsChangeIsHeardOf(t *testing.T) {
 			if stats := store.Stats(noon); stats.EvictedFull != 1 {
 				t.Fatalf("%+v: want the one full bucket to be gone", stats)
 			}
-			store.Learn(test.take.Since)
+			store.Learn(test.take.Since, math.MaxInt64)
 			if ok, outs := decide(t, store, noon+int64(test.at), []bucket.Take{test.take}); ok {
 				t.Errorf("TryConsume = %+v, want it denied: hardly anything drained since the limit became slower", outs)
 			}
@@ -51,8 +52,9 @@ func TestEvictedBeforeItsChangeIsHeardOf(t *testing.T) {
 	}
 }
 
-// TestEvictedBeforeItsChanges: a bucket is evicted, its limit changes, at times back to what it was, and its debt never becomes less than that
-// of a bucket that was never evicted. Each case once granted tokens, shrunk from TestEvictionNeverGrants.
+// TestEvictedBeforeItsChanges: a bucket is evicted, its limit changes, at times back to what it
+// was, and its debt never becomes less than that of a bucket that was never evicted. Each case once
+// granted tokens, shrunk from TestEvictionNeverGrants.
 func TestEvictedBeforeItsChanges(t *testing.T) {
 	debt := func(tokens int64, per time.Duration, burst int64) rate.Shape {
 		return mustCompile(t, rate.Limit{Tokens: tokens, Per: per, Burst: burst})
@@ -139,7 +141,7 @@ func TestEvictedBeforeItsChanges(t *testing.T) {
 							if take.Before = take.Shape.Replaced(take.Since, take.Before, at); first == 0 {
 								first = at
 							}
-							store.Learn(at)
+							store.Learn(at, math.MaxInt64)
 							take.Shape, take.Since = s.shape, at
 						} else {
 							take.Shape = s.shape

@@ -10,3 +10,11 @@ TEXT ·prefetch(SB), NOSPLIT, $0-16
 	PREFETCHT0 128(BX)
 	PREFETCHT0 192(BX)
 	RET
+
+// func prefetchLines(a, b *line)
+TEXT ·prefetchLines(SB), NOSPLIT, $0-16
+	MOVQ a+0(FP), AX
+	MOVQ b+8(FP), BX
+	PREFETCHT0 (AX)
+	PREFETCHT0 (BX)
+	RET

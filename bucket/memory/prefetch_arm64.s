@@ -10,3 +10,11 @@ TEXT ·prefetch(SB), NOSPLIT, $0-16
 	PRFM 128(R1), PLDL1KEEP
 	PRFM 192(R1), PLDL1KEEP
 	RET
+
+// func prefetchLines(a, b *line)
+TEXT ·prefetchLines(SB), NOSPLIT, $0-16
+	MOVD a+0(FP), R0
+	MOVD b+8(FP), R1
+	PRFM (R0), PLDL1KEEP
+	PRFM (R1), PLDL1KEEP
+	RET

@@ -10,11 +10,14 @@ import (
 
 // registry numbers shapes, so that a slot holds four bytes for one. Numbers start at 1.
 //
-// A number is looked up without a lock, and its shape read without one too. What makes this safe is when numbers are taken back: only by
-// reclaim, which visits all shards in between, and every reader holds the lock of the shard whose slot has the number or is about to
-// get it. In detail: reclaim first begins a new epoch. Then it takes each shard's lock and marks the shapes of its slots with the epoch.
-// A reader that held the lock before has stored its number by then, so reclaim sees it; one that comes later sees the new epoch and marks
-// the shape itself, in intern. What is not marked in the end is free, and the mark of a free number, 0, is set and tested atomically.
+// A number is looked up without a lock, and its shape read without one too. What makes this safe is
+// when numbers are taken back: only by reclaim, which visits all shards in between, and every
+// reader holds the lock of the shard whose slot has the number or is about to get it. In detail:
+// reclaim first begins a new epoch. Then it takes each shard's lock and marks the shapes of its
+// slots with the epoch. A reader that held the lock before has stored its number by then, so
+// reclaim sees it; one that comes later sees the new epoch and marks the shape itself, in intern.
+// What is not marked in the end is free, and the mark of a free number, 0, is set and tested
+// atomically.
 type registry struct {
 	list  []rate.Shape    // by number
 	marks []atomic.Uint32 // by number: the epoch in which the shape was last known to be used; 0 is free
@@ -49,7 +52,8 @@ func (r *registry) indexLen() int {
 	return n
 }
 
-// intern returns the number of shape, or 0 if there is no room for it. The caller holds the lock of the shard where it will be stored.
+// intern returns the number of shape, or 0 if there is no room for it. The caller holds the lock of
+// the shard where it will be stored.
 func (r *registry) intern(shape rate.Shape) uint32 {
 	hash := maphash.Comparable(r.seed, shape)
 	if number := r.find(hash, shape); number != 0 {
@@ -90,8 +94,9 @@ func (r *registry) find(hash uint64, shape rate.Shape) uint32 {
 	}
 }
 
-// mark says that a shape is used. It reports false for a number that is free. Once it returns true the shape stays where it is until the
-// shard that the caller has locked was visited by a later reclaim.
+// mark says that a shape is used. It reports false for a number that is free. Once it returns true
+// the shape stays where it is until the shard that the caller has locked was visited by a later
+// reclaim.
 func (r *registry) mark(number uint32) bool {
 	epoch, mark := r.epoch.Load(), &r.marks[number]
 	for {
@@ -112,12 +117,14 @@ func (r *registry) add(index []atomic.Uint32, hash uint64, number uint32) {
 	index[i].Store(number)
 }
 
-// worthReclaiming says whether to sweep the table for shapes that are no longer used. After a sweep that brought little there is no hurry:
-// as many buckets have to do without a slot as make up for the price of the next.
+// worthReclaiming says whether to sweep the table for shapes that are no longer used. After a sweep
+// that brought little there is no hurry: as many buckets have to do without a slot as make up for
+// the price of the next.
 func (r *registry) worthReclaiming() bool { return r.refusals.Load() > r.patience.Load() }
 
-// takeBack frees all numbers that were not marked in this epoch. The caller holds r.sweeping and has marked those in use; price is
-// what that cost, in buckets that may do without a slot before it is done again in vain.
+// takeBack frees all numbers that were not marked in this epoch. The caller holds r.sweeping and
+// has marked those in use; price is what that cost, in buckets that may do without a slot before it
+// is done again in vain.
 func (r *registry) takeBack(price int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -147,4 +154,24 @@ func (r *registry) used() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return int(r.next) - 1 - len(r.free)
+}
+
+// most is the largest value of f for any shape that is used.
+func (r *registry) most(f func(rate.Shape) float64) (most float64) {
+	r.mu.Lock()
+	next := r.next
+	r.mu.Unlock()
+	for number := uint32(1); number < next; number++ {
+		if shape, ok := r.shape(number); ok {
+			most = max(most, f(shape))
+		}
+	}
+	return most
+}
+
+// shape is the shape of a number, if that is taken.
+func (r *registry) shape(number uint32) (rate.Shape, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.list[number], r.marks[number].Load() != 0
 }

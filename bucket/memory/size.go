@@ -39,7 +39,8 @@ func (o *Options) checkBytes() error {
 	return nil
 }
 
-// fitting is the largest MaxBuckets whose table takes at most MaxBytes, or 0. It is found by halving: a larger table never takes less.
+// fitting is the largest MaxBuckets whose table takes at most MaxBytes, or 0. It is found by
+// halving: a larger table never takes less.
 func (o *Options) fitting() int {
 	low, high := 0, largest/ways // in sets
 	for low < high {
@@ -58,9 +59,18 @@ type plan struct {
 	options Options // complete
 	shards  int
 	sets    int // in each shard
-	width   int // of each shard's sketch
+	lines   int // of each shard's ledger
+	width   int // of each shard's lanes
 	logSets int // in each shard, once it has logs
 }
+
+// What is remembered of evicted buckets takes 16 bytes for each of Options.SketchWidth.
+const (
+	ledgerBytes = 14
+	laneBytes   = 2
+
+	lineBytes = int(unsafe.Sizeof(line{}))
+)
 
 // plan lays out a table of so many buckets.
 func (o *Options) plan(buckets int) plan {
@@ -78,14 +88,15 @@ func (o *Options) plan(buckets int) plan {
 	sets := (buckets + ways - 1) / ways
 	p.shards = shardCount(sets)
 	p.sets = (sets + p.shards - 1) / p.shards
-	p.width = (p.options.SketchWidth + p.shards - 1) / p.shards
+	width := (p.options.SketchWidth + p.shards - 1) / p.shards
+	p.lines, p.width = max(width*ledgerBytes/lineBytes, 1), max(width*laneBytes/(classes*rows*4), 1)
 	p.logSets = ((p.options.MaxLogs+ways-1)/ways + p.shards - 1) / p.shards
 	return p
 }
 
 // bytes is what the table can take; Stats.Bytes says the same of one that is there and has logs in every shard.
 func (p plan) bytes() int64 {
-	each := int64(unsafe.Sizeof(shard{})) + int64(p.sets)*int64(unsafe.Sizeof(set{})+8) + rows*int64(p.width)*4 +
+	each := int64(unsafe.Sizeof(shard{})) + int64(p.sets)*int64(unsafe.Sizeof(set{})+8) + int64(p.lines)*int64(lineBytes) + classes*rows*int64(p.width)*4 +
 		int64(unsafe.Sizeof(logTable{})) + int64(p.logSets)*int64(unsafe.Sizeof([ways]logSlot{})+8)
 	return int64(p.shards)*each + registryBytes(p.options.MaxShapes)
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/bucket/memory"
+	"github.com/headgate-io/headgate/internal/race"
 	"github.com/headgate-io/headgate/rate"
 )
 
@@ -46,38 +47,66 @@ func TestMaxBytesRefuses(t *testing.T) {
 	}
 }
 
-// The estimate is what a fresh key meets: with a table that is over-subscribed, as many of a sample find less than a full bucket.
+// TestFalseDenialsAreEstimated: what the table says of each limit is what keys meet that were never
+// there, in a table that is over-subscribed by buckets of one limit, or by those of many.
 func TestFalseDenialsAreEstimated(t *testing.T) {
 	store := open(t, memory.Options{MaxBuckets: 1 << 12})
 	if got := store.Stats(noon); got.FalseDenials != 0 || got.Occupancy != 0 {
 		t.Errorf("an empty table: %+v", got)
 	}
-	shape := perHour(t, 5)
-	for _, k := range randomKeys(3 << 12) {
-		decide(t, store, noon, []bucket.Take{{Key: k, Shape: shape, Cost: 1}})
+	limits := []rate.Shape{perHour(t, 5), perHour(t, 1)}
+	for _, limit := range []rate.Limit{
+		{Tokens: 20, Per: time.Second, Burst: 20}, {Tokens: 1, Per: time.Second, Burst: 60}, {Tokens: 5, Per: 12 * time.Minute, Burst: 5},
+		{Tokens: 24, Per: 24 * time.Hour, Burst: 24}, {Tokens: 30, Per: time.Minute, Burst: 30, Algorithm: rate.SlidingWindow},
+	} {
+		limits = append(limits, mustCompile(t, limit))
 	}
-	stats := store.Stats(noon)
-	short := 0
-	const sample = 20_000
-	for _, k := range randomKeys(sample) {
-		k.Lo ^= 0x5555_aaaa_1234_4321 // keys that were never there
-		outs := make([]bucket.Outcome, 1)
-		if _, err := store.Peek(t.Context(), noon, []bucket.Take{{Key: k, Shape: shape, Cost: 1}}, outs); err != nil {
-			t.Fatal(err)
+	for _, test := range []struct {
+		times   int          // the slots
+		crowd   []rate.Shape // whose buckets they are
+		largest float64      // at least
+	}{
+		{3, limits[:1], 0}, {5, limits[:1], 0.3}, {6, limits[2:3], 0}, {7, limits[4:5], 0.5}, {6, limits[6:], 0.5}, {20, limits, 0.5},
+	} {
+		if race.Enabled && test.times != 5 {
+			continue // one goroutine does all of it
 		}
-		if outs[0].Remaining < 4 {
-			short++
+		const slots = 1 << 13
+		store := open(t, memory.Options{MaxBuckets: slots})
+		for i, k := range randomKeys(test.times * slots) {
+			shape := test.crowd[i%len(test.crowd)]
+			decide(t, store, noon, []bucket.Take{{Key: k, Shape: shape, Cost: shape.Burst()}})
 		}
-	}
-	measured := float64(short) / sample
-	if stats.FalseDenials < measured*0.9 || stats.FalseDenials > measured*1.1 || measured < 0.1 {
-		t.Errorf("estimated %.4f, measured %.4f", stats.FalseDenials, measured)
-	}
-	if stats.Occupancy < 0.9 || stats.Occupancy > 1 {
-		t.Errorf("%+v: want nearly all slots in use", stats)
-	}
-	if later := store.Stats(noon + 6*3600e9); later.FalseDenials != 0 || later.Occupancy != 0 {
-		t.Errorf("when all has drained: %+v", later)
+		stats := store.Stats(noon)
+		largest := 0.0
+		for i, shape := range limits {
+			denied := 0
+			const sample = 20_000
+			for _, k := range randomKeys(sample) {
+				k.Lo ^= 0x5555_aaaa_1234_4321 // keys that were never there
+				outs := make([]bucket.Outcome, 1)
+				if _, err := store.Peek(t.Context(), noon, []bucket.Take{{Key: k, Shape: shape, Cost: 1}}, outs); err != nil {
+					t.Fatal(err)
+				}
+				if !outs[0].Allowed {
+					denied++
+				}
+			}
+			measured, estimated := float64(denied)/sample, stats.Crowding.FalseDenials(shape)
+			if estimated < measured-0.02 || estimated > measured+0.02 {
+				t.Errorf("%d times the slots, limit %d: estimated %.4f, measured %.4f", test.times, i, estimated, measured)
+			}
+			largest = max(largest, measured)
+		}
+		if largest < test.largest {
+			t.Errorf("%d times the slots: at most %.4f are denied under any limit, so this shows little", test.times, largest)
+		}
+		if stats.Occupancy < 0.9 || stats.Occupancy > 1 {
+			t.Errorf("%+v: want nearly all slots in use", stats)
+		}
+		if later := store.Stats(noon + 60*3600e9); later.FalseDenials != 0 || later.Occupancy != 0 {
+			t.Errorf("when all has drained: %v, %v", later.FalseDenials, later.Occupancy)
+		}
 	}
 }
 

@@ -3,173 +3,121 @@ package memory
 import (
 	"math"
 	"math/bits"
-	"time"
-
-	"github.com/headgate-io/headgate/bucket"
-	"github.com/headgate-io/headgate/rate"
 )
 
 const (
 	rows = 4
 
-	// The times of a sketch are milliseconds after its base, which stays between these distances behind the present: enough for clocks
-	// that step back by half a day, and for buckets that fill within 37 days. Later ones are remembered as late, see sketch.latest.
+	// The times of a sketch are milliseconds after its base, which stays between these distances
+	// behind the present: enough for clocks that step back by half a day, and for buckets that fill
+	// within 37 days. Later ones are remembered as late, see lanes.latest.
 	baseNear = 1 << 26 // 18 hours
 	baseFar  = 1 << 30 // 12 days
 
 	late = math.MaxUint32
 
 	perMS = 1_000_000 // nanoseconds
-
-	// overlap is how long after a shape took effect takes with the one before may still arrive: a request resolves its rules and then
-	// takes, and in between the rules may have been replaced.
-	overlap = time.Second
 )
 
-// sketch remembers of evicted buckets until when they would have been, or were, in debt. Each writes its time to one cell a row, unless a later one
-// is there already; it can be read back as the earliest of its four cells, which is never earlier than what it wrote. Times pass by
-// themselves, so nothing needs clearing. It is guarded by the mutex of its shard.
-type sketch struct {
-	cells  []uint32 // rows one after the other; 0 is never
+// lanes are a sketch for each class, of the entries that find no room in the ledger. Each writes
+// its time to one cell a row, unless a later one is there already; it can be read back as the
+// earliest of its four cells, which is never earlier than what it wrote. Times pass by themselves,
+// so nothing needs clearing.
+type lanes struct {
+	cells  []uint32 // lane after lane, in each row after row; 0 is never
+	width  int      // of a row
 	base   int64    // Unix time in milliseconds that cells count from
-	latest int64    // Unix time in nanoseconds of the latest ever written; what a cell that says late means
-
-	// carries says that some bucket of the shard once owed more than its burst (see bucket.State.Shift), so that what is remembered may
-	// too.
-	carries bool
+	latest [classes]int64
 }
 
-// most is what a bucket may owe that comes back.
-func (k *sketch) most(shape *rate.Shape) int64 {
-	if k.carries {
-		return shape.MaxDebt()
+// newLanes makes lanes of width cells a row. latest, by class, is the Unix time in nanoseconds of
+// the latest ever written; it is what a cell means that says late.
+func newLanes(width int) lanes {
+	k := lanes{cells: make([]uint32, classes*rows*width), width: width}
+	for c := range k.latest {
+		k.latest[c] = math.MinInt64
 	}
-	return shape.Capacity
+	return k
 }
 
-func newSketch(width int) sketch {
-	return sketch{cells: make([]uint32, rows*width), latest: math.MinInt64}
+// cell is the one of an identity in a row of a lane.
+func (k *lanes) cell(c class, row int, hash uint64) *uint32 {
+	i, _ := bits.Mul64(bits.RotateLeft64(hash, 16*row), uint64(k.width))
+	return &k.cells[(int(c)*rows+row)*k.width+int(i)]
 }
 
-// cell is the one of a key in a row. Keys are random, so parts of their bits are as good as hashes.
-func (k *sketch) cell(row int, fingerprint uint64) *uint32 {
-	width := len(k.cells) / rows
-	i, _ := bits.Mul64(bits.RotateLeft64(fingerprint, 16*row), uint64(width))
-	return &k.cells[row*width+int(i)]
+// row is one row of a lane.
+func (k *lanes) row(c class, row int) []uint32 {
+	first := (int(c)*rows + row) * k.width
+	return k.cells[first : first+k.width]
 }
 
-// raise remembers that the bucket of fingerprint would be full at the Unix time fullAt in nanoseconds.
-func (k *sketch) raise(fingerprint uint64, fullAt, now int64) {
+// spread is the finalizer of splitmix64: identities are not random in all of their bits.
+func spread(x uint64) uint64 {
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// raise remembers the time fullAt, in Unix nanoseconds, for an identity.
+func (k *lanes) raise(c class, identity uint64, fullAt, now int64) {
 	k.moveBase(now / perMS)
-	ms := fullAt / perMS
-	if fullAt%perMS > 0 {
-		ms++
-	}
-	since := uint32(min(max(ms-k.base, 1), late))
+	hash, since := spread(identity), k.since(fullAt)
 	for row := range rows {
-		cell := k.cell(row, fingerprint)
+		cell := k.cell(c, row, hash)
 		*cell = max(*cell, since)
 	}
-	k.latest = max(k.latest, fullAt)
+	k.latest[c] = max(k.latest[c], fullAt)
 }
 
-// fullAt is when the bucket of fingerprint will be full, or later: Unix nanoseconds.
-func (k *sketch) fullAt(fingerprint uint64) int64 {
-	since := uint32(late)
+// since is a Unix time in nanoseconds as cells have it.
+func (k *lanes) since(at int64) uint32 {
+	ms := at / perMS
+	if at%perMS > 0 {
+		ms++
+	}
+	return uint32(min(max(ms-k.base, 1), late))
+}
+
+// fullAt is the latest time that was remembered for an identity, or a later one: Unix nanoseconds.
+func (k *lanes) fullAt(c class, identity uint64) int64 {
+	hash, since := spread(identity), uint32(late)
 	for row := range rows {
-		since = min(since, *k.cell(row, fingerprint))
+		since = min(since, *k.cell(c, row, hash))
 	}
 	ms := k.base + int64(since)
 	switch {
 	case since == 0:
 		return math.MinInt64
 	case since == late || ms > math.MaxInt64/perMS:
-		return k.latest
+		return k.latest[c]
 	}
-	return min(ms*perMS, k.latest)
+	return min(ms*perMS, k.latest[c])
 }
 
-// moveBase keeps base a fair way behind now, both in milliseconds. It rewrites the cells once in 12 days, or when the clock makes a leap.
-func (k *sketch) moveBase(now int64) {
+// moveBase keeps base a fair way behind now, both in milliseconds. It rewrites the cells once in 12
+// days, or when the clock makes a leap.
+func (k *lanes) moveBase(now int64) {
 	if behind := now - k.base; behind >= 0 && behind <= baseFar {
 		return
 	}
 	base := now - baseNear
 	forward := base - k.base
 	k.base = base
-	if k.latest == math.MinInt64 {
-		return // nothing was written yet
-	}
-	for i, since := range k.cells {
-		if since == 0 {
-			continue
+	for c, latest := range k.latest {
+		if latest == math.MinInt64 {
+			continue // nothing was written yet
 		}
-		moved := int64(since) - forward
-		if since == late && forward > 0 {
-			moved = k.latest/perMS + 1 - base // it may have come within reach
-		}
-		k.cells[i] = uint32(min(max(moved, 1), late))
-	}
-}
-
-// inherit is the bucket of a take that lies in no slot. If the sketch knows nothing of its key, it is full. If it was evicted in debt, it
-// owes what drains until the time it wrote.
-//
-// If its limit has changed since, that is not enough: it went into the sketch with the old drain, which may be faster. Then it counts as
-// empty at the last change, which Convert would not exceed either, and fills from there.
-func (k *sketch) inherit(now int64, t *bucket.Take) bucket.State {
-	if !t.Shape.Algorithm.Drains() {
-		return k.inheritWindow(now, t)
-	}
-	if t.Before == nil {
-		return k.remembered(now, t)
-	}
-	return atLeast(k.remembered(now, t), now, t)
-}
-
-// remembered is what a bucket owes that the sketch may remember.
-func (k *sketch) remembered(now int64, t *bucket.Take) bucket.State {
-	if k.latest <= earliest(now, t) {
-		return bucket.State{Stamp: now}
-	}
-	s, fullAt := bucket.State{Stamp: now}, k.fullAt(t.Key.Lo)
-	if fullAt > now {
-		s.Debt = t.Shape.Drained(between(now, fullAt))
-		if t.Shape.Tick > 1 {
-			s.Debt++ // Drained rounds down
-		}
-	}
-	if fullAt == math.MaxInt64 {
-		s.Debt = k.most(&t.Shape) // FullAt ends here, debt may not
-	}
-	s.Debt = min(s.Debt, k.most(&t.Shape))
-	switch at, may := restated(now, t, fullAt); {
-	case !may:
-	case at > now: // it begins to drain when its window would have begun
-		s = bucket.State{Debt: max(s.Debt, t.Shape.Capacity), Stamp: at}
-	default:
-		s.Debt = max(s.Debt, t.Shape.Capacity-t.Shape.Drained(between(at, now)))
-	}
-	return s
-}
-
-// between is the time from one Unix time to a later one; 0 if it is not later.
-func between(from, to int64) time.Duration {
-	if to <= from {
-		return 0
-	}
-	return time.Duration(min(uint64(to-from), math.MaxInt64))
-}
-
-// countLocked adds to inForce[row] how many of the row's cells from one to another remember a debt at now.
-func (k *sketch) countLocked(inForce *[rows]int, from, to int, now int64) {
-	width := len(k.cells) / rows
-	ms := now / perMS
-	for row := range rows {
-		for _, since := range k.cells[row*width+from : row*width+to] {
-			if since != 0 && k.base+int64(since) > ms {
-				inForce[row]++
+		lane := k.cells[c*rows*k.width : (c+1)*rows*k.width]
+		for i, since := range lane {
+			if since == 0 {
+				continue
 			}
+			moved := int64(since) - forward
+			if since == late && forward > 0 {
+				moved = latest/perMS + 1 - base // it may have come within reach
+			}
+			lane[i] = uint32(min(max(moved, 1), late))
 		}
 	}
 }

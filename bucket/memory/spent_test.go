@@ -11,7 +11,8 @@ import (
 	"github.com/headgate-io/headgate/rate"
 )
 
-// A bucket that nobody knows of, and whose past was spent, owes since then all that it holds; one that is known owes what it owes.
+// A bucket that nobody knows of, and whose past was spent, owes since then all that it holds; one
+// that is known owes what it owes.
 func TestAnUnknownBucketWhosePastWasSpent(t *testing.T) {
 	ten, err := rate.Compile(rate.Limit{Tokens: 1, Per: time.Second, Burst: 10})
 	if err != nil {

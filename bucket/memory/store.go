@@ -1,30 +1,40 @@
 // Package memory keeps buckets in a table of fixed size, in this process.
 //
-// The table is made for hostile keys. It never grows, no goroutine or timer tends it, and the garbage collector finds no pointer in it.
-// It rests on one observation: a full bucket is the same as none, so a slot whose debt has drained is free, without anybody freeing it.
+// The table is made for hostile keys. It never grows, no goroutine or timer tends it, and the
+// garbage collector finds no pointer in it. It rests on one observation: a full bucket is the same
+// as none, so a slot whose debt has drained is free, without anybody freeing it.
 //
 //	key.Hi ──▶ shard (its own lock) ──▶ set of 8 ways ◀── 8 tag bytes, compared as one word; those of a family are a cache line
 //	key.Lo ──▶ tag, fingerprint            │
 //	                                       └─ slot: fingerprint, debt, stamp, shape, home
 //
-// When all 8 buckets of a set are in debt, a new one lies with a relative, another of the 8 sets of its family, if a slot is free there;
-// 51 of a family's 64 slots are seldom exceeded where 6.4 of a set's 8 often are. If none is found, the bucket that would be full first, of
-// those looked at, gives way. What it owed is not forgotten: the
-// time at which it would have been full goes into a sketch, four rows of cells that each keep the latest time written to them, and every
-// bucket that enters the table reads its four cells and starts with the debt of the earliest. Keys that share a cell can only make that
-// time later, so nobody gains by being evicted: a table of any size admits at most what an unlimited one would. An LRU cache under the
-// same attack admits several times the limit (TestChurnGrantsNothing).
+// When all 8 buckets of a set are in debt, a new one lies with a relative, another of the 8 sets of
+// its family, if a slot is free there; 51 of a family's 64 slots are seldom exceeded where 6.4 of a
+// set's 8 often are. If none is found, a bucket of the limit that has most buckets there gives way,
+// that which would be full first. What it owed is not forgotten: it leaves a trace, the time at
+// which it would have been full, and a bucket that enters the table starts with the debt of the
+// trace that its key finds. Keys that are taken for one can only make that time later, so nobody
+// gains by being evicted: a table of any size admits at most what an unlimited one would. An LRU
+// cache under the same attack admits several times the limit (TestChurnGrantsNothing).
 //
-// A rule that becomes slower has buckets that would be full at the old rate, and are not at the new one. Store.Learn tells the table of it, so
-// that such a bucket is remembered even if it leaves before anybody takes from it.
+// Traces are kept apart by how long the buckets of a limit take to fill, so that those of slow
+// limits mean nothing to quick ones (traces). Most lie in a ledger of small entries; what finds no
+// room there goes into a sketch. One trace in some thousand is taken for that of another key, until
+// there are about four times as many buckets in debt as slots. Who is denied for it is parked: the
+// bucket then lies in the table, and drains.
 //
-// The price is that a key whose four cells were all written by others finds less than a full bucket. At the default width this is
-// rare until far more buckets than the table has slots are in debt at once; Stats.EvictedInDebt shows the approach of that.
+// A rule that becomes slower has buckets that would be full at the old rate, and are not at the new
+// one. Store.Learn tells the table of it, so that such a bucket is remembered even if it leaves
+// before anybody takes from it.
+//
+// The price of too small a table is that new keys find less than a full bucket: Stats.Crowding says
+// how many of them are denied, for each limit, and Stats.EvictedInDebt shows the approach of that.
 package memory
 
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/bits"
 	"runtime"
 	"slices"
@@ -36,31 +46,36 @@ import (
 
 // Options configures a Store. The zero value is a table of a million buckets in about 52 MB.
 type Options struct {
-	// MaxBuckets is how many buckets the table holds, rounded up to a whole number of sets of 8. Default 1<<20, at most 1<<30. Give it
-	// a quarter more than the buckets that are in debt at the same time: too few and new keys begin with debt that is not theirs
-	// (never the other way round), too many and memory lies idle, 50 bytes a bucket with the defaults.
+	// MaxBuckets is how many buckets the table holds, rounded up to a whole number of sets of 8.
+	// Default 1<<20, at most 1<<30. Give it a quarter more than the buckets that are in debt at the
+	// same time: too few and new keys begin with debt that is not theirs (never the other way
+	// round), too many and memory lies idle, 50 bytes a bucket with the defaults.
 	MaxBuckets int
 
-	// MaxBytes says the same in bytes: the table is as large as fits. At least MinBytes; give one of both. It holds for the table, which
-	// is nearly all that a Store takes.
+	// MaxBytes says the same in bytes: the table is as large as fits. At least MinBytes; give one
+	// of both. It holds for the table, which is nearly all that a Store takes.
 	MaxBytes int64
 
-	// SketchWidth is how many cells of 4 bytes each of the four rows has that remember evicted debt. Default MaxBuckets. A quarter
-	// of that suffices for a table that is never over-subscribed.
+	// SketchWidth is for how many slots there is room for traces of evicted buckets, 16 bytes each:
+	// about 3.3 traces. Default MaxBuckets. A quarter of that suffices for a table that is never
+	// over-subscribed.
 	SketchWidth int
 
-	// MaxShapes is how many different shapes the buckets of the table may have at once. Default a 64th of MaxBuckets, at least 64
-	// and at most 1<<17. A bucket that finds no room for its shape lives in the sketch alone, which is safe, but coarse.
+	// MaxShapes is how many different shapes the buckets of the table may have at once. Default a
+	// 64th of MaxBuckets, at least 64 and at most 1<<17. Of a bucket that finds no room for its
+	// shape there is only the trace, which is safe, but coarse.
 	MaxShapes int
 
-	// RefuseNewcomers denies a key that the table does not know while all slots it could have, those of 8 sets, hold buckets in debt, instead
-	// of evicting one of them. It keeps the buckets that are there exact, for the price of turning new clients away: whoever keeps enough keys in debt
-	// decides who may come. Off by default, because eviction never grants a token, so memory alone is no reason to refuse anybody.
+	// RefuseNewcomers denies a key that the table does not know while all slots it could have,
+	// those of 8 sets, hold buckets in debt, instead of evicting one of them. It keeps the buckets
+	// that are there exact, for the price of turning new clients away: whoever keeps enough keys in
+	// debt decides who may come. Off by default, because eviction never grants a token, so memory
+	// alone is no reason to refuse anybody.
 	RefuseNewcomers bool
 
-	// MaxLogs is how many sliding logs the store holds, in a table of their own, rounded up to whole sets in every shard. Default a
-	// sixteenth of MaxBuckets. It takes 129 bytes a log, a shard's part of which is only allocated when a rule first asks for one
-	// there.
+	// MaxLogs is how many sliding logs the store holds, in a table of their own, rounded up to
+	// whole sets in every shard. Default a sixteenth of MaxBuckets. It takes 129 bytes a log, a
+	// shard's part of which is only allocated when a rule first asks for one there.
 	MaxLogs int
 }
 
@@ -78,9 +93,16 @@ type Store struct {
 
 	refuseNewcomers bool
 
-	// changed is the latest Since of any take that found its bucket missing or under another shape: when rules last changed, as far
-	// as the table was told.
+	// changed is the latest Since of any take that found its bucket missing or under another shape:
+	// when rules last changed, as far as the table was told.
 	changed atomic.Int64
+
+	// first is the earliest of them; math.MaxInt64 if there was none.
+	first atomic.Int64
+
+	// settled is when all that was owed at any of them has drained, and none matters any more; math.MinInt64 if there
+	// was none.
+	settled atomic.Int64
 }
 
 // New makes an empty Store, or says everything that is wrong with o.
@@ -93,14 +115,17 @@ func New(o Options) (*Store, error) {
 		shards: make([]shard, p.shards), shardBits: uint(bits.TrailingZeros(uint(p.shards))), shapes: newRegistry(o.MaxShapes),
 		logSets: p.logSets, refuseNewcomers: o.RefuseNewcomers,
 	}
+	s.first.Store(math.MaxInt64)
+	s.settled.Store(math.MinInt64)
 	for i := range s.shards {
-		s.shards[i].init(p.sets, p.width)
+		s.shards[i].init(p.sets, p.lines, p.width)
 	}
 	return s, nil
 }
 
-// shardCount is the smallest power of two that gives every running goroutine a choice of eight locks, but none with fewer than eight
-// sets behind each, where rounding to whole sets would cost more than the locks gain.
+// shardCount is the smallest power of two that gives every running goroutine a choice of eight
+// locks, but none with fewer than eight sets behind each, where rounding to whole sets would cost
+// more than the locks gain.
 func shardCount(sets int) int {
 	n := 1
 	for n < 8*runtime.GOMAXPROCS(0) && 2*n*8 <= sets {
@@ -116,14 +141,16 @@ func inRange(field string, value int) error {
 	return nil
 }
 
-// TryConsume takes from all the buckets named, or from none, at the time now in Unix nanoseconds, and writes into outs[i] what became of
-// takes[i]. It reports whether all takes that are not shadows were allowed. A denied decision changes nothing at all.
+// TryConsume takes from all the buckets named, or from none, at the time now in Unix nanoseconds,
+// and writes into outs[i] what became of takes[i]. It reports whether all takes that are not
+// shadows were allowed. A denied decision charges nothing, and makes no later one worse.
 //
-// Takes of one bucket are added up: together they are allowed or denied, and wait as long as their sum has to. Shadow takes of a bucket
-// are added up among themselves and come after the others.
+// Takes of one bucket are added up: together they are allowed or denied, and wait as long as their
+// sum has to. Shadow takes of a bucket are added up among themselves and come after the others.
 //
-// All of it happens at one instant: no other call sees a part. Up to 14 takes need no allocation; the time grows with the square of
-// their number. An error means that nothing was decided: outs is too short, or one bucket was named with two shapes.
+// All of it happens at one instant: no other call sees a part. Up to 14 takes need no allocation;
+// the time grows with the square of their number. An error means that nothing was decided: outs is
+// too short, or one bucket was named with two shapes.
 func (s *Store) TryConsume(_ context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome) (bool, error) {
 	return s.decide(now, takes, outs, true)
 }
@@ -133,8 +160,9 @@ func (s *Store) Peek(_ context.Context, now int64, takes []bucket.Take, outs []b
 	return s.decide(now, takes, outs, false)
 }
 
-// A request meets one rule, or a handful, or at the very most one for each subject and as many for all endpoints. The arrays of these
-// lengths stay on the stack; the smaller one because clearing the larger takes longer than deciding.
+// A request meets one rule, or a handful, or at the very most one for each subject and as many for
+// all endpoints. The arrays of these lengths stay on the stack; the smaller one because clearing
+// the larger takes longer than deciding.
 const (
 	few  = 4
 	most = 14
@@ -162,8 +190,9 @@ func (s *Store) decide(now int64, takes []bucket.Take, outs []bucket.Outcome, co
 	}
 }
 
-// one is all for a single take, where nothing needs sorting and nobody else can object. Most find their bucket at home and leave it there: they
-// need nothing of what oneElseLocked does, and it is faster to keep that out of sight of the compiler.
+// one is all for a single take, where nothing needs sorting and nobody else can object. Most find
+// their bucket at home and leave it there: they need nothing of what oneElseLocked does, and it is
+// faster to keep that out of sight of the compiler.
 func (s *Store) one(now int64, t *bucket.Take, o *bucket.Outcome, commit bool) bool {
 	if t.Shape.Algorithm == rate.SlidingLog {
 		return s.oneLog(now, t, o, commit)
@@ -207,7 +236,7 @@ func (s *Store) oneElseLocked(now int64, sh *shard, at place, t *bucket.Take, o 
 		if allowed && commit && units > 0 {
 			shape := uint32(0)
 			if !at.current {
-				shape = s.shapes.intern(t.Shape)
+				shape = s.internLocked(sh, &t.Shape)
 				if shape == 0 && !reclaimed && s.shapes.worthReclaiming() {
 					sh.mu.Unlock()
 					s.reclaim(now)
@@ -218,6 +247,8 @@ func (s *Store) oneElseLocked(now int64, sh *shard, at place, t *bucket.Take, o 
 				}
 			}
 			s.putLocked(sh, now, t, at, after, shape)
+		} else if !allowed && commit && units > 0 && !t.Shadow {
+			s.parkLocked(sh, now, t, at, after)
 		}
 		sh.mu.Unlock()
 		after.Report(o, now, &t.Shape, units, allowed)
@@ -258,6 +289,9 @@ func (s *Store) all(now int64, takes []bucket.Take, outs []bucket.Outcome, commi
 		allowed = s.checkLocked(now, claims)
 		if logs {
 			s.reportLogsLocked(now, takes, outs, claims, of, allowed)
+		}
+		if !allowed && commit {
+			s.parkAllLocked(now, claims)
 		}
 		done := !allowed || !commit || s.commitLocked(now, claims, reclaimed)
 		s.unlock(locks)
@@ -340,8 +374,8 @@ func (c *claim) add(t *bucket.Take) {
 	*sum += units
 }
 
-// checkLocked finds every bucket and reports whether all claims fit that are not only shadows. If they do, the states are those after
-// the decision, otherwise those before.
+// checkLocked finds every bucket and reports whether all claims fit that are not only shadows. If
+// they do, the states are those after the decision, otherwise those before.
 func (s *Store) checkLocked(now int64, claims []claim) bool {
 	all := true
 	for i := range claims {
@@ -384,8 +418,9 @@ func (s *Store) checkLocked(now int64, claims []claim) bool {
 	return all
 }
 
-// commitLocked writes the states of all claims that were charged. It reports false, having written nothing, if the registry of shapes
-// should be reclaimed first. That is tried once: a decision with several new shapes may not find room for all of them ever.
+// commitLocked writes the states of all claims that were charged. It reports false, having written
+// nothing, if the registry of shapes should be reclaimed first. That is tried once: a decision with
+// several new shapes may not find room for all of them ever.
 func (s *Store) commitLocked(now int64, claims []claim, reclaimed bool) bool {
 	settled := true // nobody needs more than to write down what is left
 	for i := range claims {
@@ -416,6 +451,20 @@ func (s *Store) commitLocked(now int64, claims []claim, reclaimed bool) bool {
 		}
 	}
 	return true
+}
+
+// parkAllLocked parks the buckets of a decision that was denied, as far as they stood in its way.
+func (s *Store) parkAllLocked(now int64, claims []claim) {
+	for i := range claims {
+		c := &claims[i]
+		switch sh := &s.shards[c.shard]; {
+		case c.units <= 0 || c.allowed:
+		case c.isLog():
+			s.parkLogLocked(sh, now, c.take)
+		default:
+			s.parkLocked(sh, now, c.take, c.at, c.state)
+		}
+	}
 }
 
 // charged says whether the decision, having passed, changes c's bucket.

@@ -210,8 +210,9 @@ func TestBucketsWithoutRoomForTheirShapeAreRemembered(t *testing.T) {
 	}
 }
 
-// TestConcurrentChurn has everything happen at once: more buckets than slots, more shapes than numbers, several takes a decision, sweeps. No
-// bucket may give more than its burst, as nothing drains.
+// TestConcurrentChurn has everything happen at once: more buckets than slots, more shapes than
+// numbers, several takes a decision, sweeps. No bucket may give more than its burst, as nothing
+// drains.
 func TestConcurrentChurn(t *testing.T) {
 	const buckets, callers, rounds = 300, 6, 4000
 	store := open(t, memory.Options{MaxBuckets: 128, MaxShapes: 20, SketchWidth: 1 << 14})

@@ -6,8 +6,8 @@ import (
 	"github.com/headgate-io/headgate/rate"
 )
 
-// Stats describes a table. Created, EvictedFull and EvictedInDebt only grow. Created less both others is the number of slots in use, most
-// of which may hold full buckets.
+// Stats describes a table. Created, EvictedFull and EvictedInDebt only grow. Created less both
+// others is the number of slots in use, most of which may hold full buckets.
 type Stats struct {
 	Live     int // buckets in debt, at the time that was asked for
 	Capacity int // slots
@@ -21,18 +21,22 @@ type Stats struct {
 	EvictedInDebt uint64 // buckets in debt that left: the table is too small, and new keys may find less than a full bucket
 	Refused       uint64 // look-ups of new keys that found no room, under Options.RefuseNewcomers
 
-	// Occupancy is the part of the slots whose bucket is in debt. A table is large enough as long as it stays below about 0.8.
+	// Occupancy is the part of the slots whose bucket is in debt. A table is large enough as long
+	// as it stays below about 0.8.
 	Occupancy float64
 
-	// FalseDenials estimates the part of new keys that find less than a full bucket, because others wrote to all four of their cells in the
-	// sketch: the product of how full its rows are. They may then be denied what is theirs; nobody is ever given what is not.
+	// FalseDenials is the largest Crowding.FalseDenials of any limit that buckets of the table have.
 	FalseDenials float64
+
+	// Crowding says the same of each limit.
+	Crowding *Crowding
 }
 
-// Stats sweeps the table, to count the buckets that are in debt at the Unix time now in nanoseconds. That takes some milliseconds for a
-// million slots, in steps of which none holds a lock for more than some ten microseconds.
+// Stats sweeps the table, to count the buckets that are in debt at the Unix time now in
+// nanoseconds. That takes some milliseconds for a million slots, in steps of which none holds a
+// lock for more than some ten microseconds.
 func (s *Store) Stats(now int64) Stats {
-	stats := Stats{Shapes: s.shapes.used(), Bytes: s.bytes()}
+	stats := Stats{Shapes: s.shapes.used(), Bytes: s.bytes(), Crowding: new(Crowding)}
 	s.sweep(func(sh *shard, set uint32, way int) {
 		if sh.sets[set][way].fullAt(s.shapes) > now {
 			stats.Live++
@@ -50,32 +54,12 @@ func (s *Store) Stats(now int64) Stats {
 		stats.EvictedInDebt += sh.evictedInDebt
 		stats.Refused += sh.refused
 		sh.mu.Unlock()
-		stats.FalseDenials += sh.falseDenials(now) / float64(len(s.shards))
+		stats.Crowding.addLocking(s, sh, now)
 	}
+	stats.Crowding.sum()
+	stats.FalseDenials = s.shapes.most(stats.Crowding.FalseDenials)
 	stats.Occupancy = float64(stats.Live) / float64(stats.Capacity)
 	return stats
-}
-
-// falseDenials is the chance that a key which never was in the shard meets times of others in all of its cells. Keys choose a cell a row
-// evenly and independently, so it is the product of how full the rows are. A shard that never evicted in debt is not looked at.
-func (sh *shard) falseDenials(now int64) float64 {
-	sh.mu.Lock()
-	latest, width := sh.sketch.latest, len(sh.sketch.cells)/rows
-	sh.mu.Unlock()
-	if latest <= now || width == 0 {
-		return 0
-	}
-	var inForce [rows]int
-	for from := 0; from < width; from += stride * ways {
-		sh.mu.Lock()
-		sh.sketch.countLocked(&inForce, from, min(from+stride*ways, width), now)
-		sh.mu.Unlock()
-	}
-	chance := 1.0
-	for _, n := range inForce {
-		chance *= float64(n) / float64(width)
-	}
-	return chance
 }
 
 const shapeBytes = int64(unsafe.Sizeof(rate.Shape{}))
@@ -84,7 +68,7 @@ func (s *Store) bytes() int64 {
 	n := int64(len(s.shards)) * int64(unsafe.Sizeof(shard{}))
 	for i := range s.shards {
 		sh := &s.shards[i]
-		n += int64(len(sh.sets))*int64(unsafe.Sizeof(set{})+8) + int64(len(sh.sketch.cells))*4
+		n += int64(len(sh.sets))*int64(unsafe.Sizeof(set{})+8) + int64(len(sh.traces.ledger))*int64(lineBytes) + int64(len(sh.traces.lanes.cells))*4
 	}
 	return n + int64(len(s.shapes.list))*int64(unsafe.Sizeof(s.shapes.list[0])+4) + int64(s.shapes.indexLen())*4
 }
@@ -100,7 +84,7 @@ func (s *Store) reclaim(now int64) {
 	r.epoch.Add(1)
 	s.sweep(func(sh *shard, set uint32, way int) {
 		slot := &sh.sets[set][way]
-		// Nobody can notice, because nothing goes into the sketch that is still to come.
+		// Nobody can notice, because no trace of it is still to come.
 		if slot.forgottenAt(r) <= now {
 			s.evictLocked(sh, now, slot, slot.fullAt(r))
 			sh.clearLocked(set, way)

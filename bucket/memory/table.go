@@ -1,8 +1,10 @@
 package memory
 
 import (
+	"math"
 	"math/bits"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/headgate-io/headgate/bucket"
@@ -13,8 +15,9 @@ import (
 const (
 	ways = 8 // slots in a set: as many as tags fit into a word
 
-	// family is how many neighbouring sets help each other out: as many as have their tags in one cache line. A bucket lies in the set that
-	// its key names, its home. If all buckets there are in debt when it comes, it may lie with a relative instead.
+	// family is how many neighbouring sets help each other out: as many as have their tags in one
+	// cache line. A bucket lies in the set that its key names, its home. If all buckets there are
+	// in debt when it comes, it may lie with a relative instead.
 	family = 8
 )
 
@@ -23,14 +26,23 @@ type slot struct {
 	fingerprint uint64 // key.Lo; together with the home's number, which is taken from key.Hi, some 80 bits tell keys apart
 	debt, stamp int64  // bucket.State
 	shape       uint32 // number in the registry
-	home        uint8  // which set of the family is the bucket's home
+	home        uint8  // which set of the family is the bucket's home, and whether it is parked
 	away        uint8  // of the first slot of a set, whatever lies in it: how many buckets that have their home here lie with relatives
 }
 
+// parked marks, in slot.home, a bucket that was never charged since it entered the table: its first
+// request was denied for what a trace said that it owes, maybe that of somebody else. It lies here
+// so that this drains, and the wait that was answered is true. As nothing was charged, it leaves no
+// trace.
+const parked = 1 << 7
+
+// at is the set of its family that is the bucket's home.
+func (sl *slot) at() uint8 { return sl.home &^ parked }
+
 type set [ways]slot
 
-// shard is a part of the table behind one lock. Decisions hold it for some ten nanoseconds, and when they insert into a full set for a
-// few hundred.
+// shard is a part of the table behind one lock. Decisions hold it for some ten nanoseconds, and
+// when they insert into a full set for a few hundred.
 type shard struct {
 	shardState
 	_ [(128 - unsafe.Sizeof(shardState{})%128) % 128]byte // no two locks in one cache line, nor in the pair that is fetched together
@@ -40,16 +52,17 @@ type shardState struct {
 	mu     sync.Mutex
 	tags   []uint64 // of set i, way w: byte w of tags[i], 0 if the slot was never used
 	sets   []set
-	sketch sketch
+	traces traces
 	logs   *logTable // nil until the first sliding log
 	reach  uint32    // how many relatives to look for room with
+	shape  uint32    // number of the one that was stored last, if it still is: mostly the next has the same
 
 	created, evictedFull, evictedInDebt, refused uint64
 	// all of it guarded by mu
 }
 
-func (sh *shard) init(sets, width int) {
-	sh.tags, sh.sets, sh.sketch, sh.reach = make([]uint64, sets), make([]set, sets), newSketch(width), family-1
+func (sh *shard) init(sets, lines, width int) {
+	sh.tags, sh.sets, sh.traces, sh.reach = make([]uint64, sets), make([]set, sets), newTraces(lines, width), family-1
 }
 
 // place is where a bucket lies.
@@ -68,7 +81,8 @@ const (
 // tagOf is never 0. It shares no bits with the choice of shard and set.
 func tagOf(k key.Key) uint64 { return max(k.Lo>>56, 1) }
 
-// zeroBytes has the high bit set in every byte of word that is zero; above the first such byte it may have some too many.
+// zeroBytes has the high bit set in every byte of word that is zero; above the first such byte it
+// may have some too many.
 func zeroBytes(word uint64) uint64 { return (word - ones) & ^word & highs }
 
 // locate is where a key belongs.
@@ -78,11 +92,13 @@ func (s *Store) locate(k key.Key) (shard, home uint32) {
 	return shard, uint32(i)
 }
 
-// prefetch has the processor fetch a set and its tags, from a large table of which nothing is in a cache. What a decision does until it reads
-// the slot then costs nothing. Otherwise the tags would have to come first, before it is known which slot to wait for.
+// prefetch has the processor fetch a set and its tags, from a large table of which nothing is in a
+// cache. What a decision does until it reads the slot then costs nothing. Otherwise the tags would
+// have to come first, before it is known which slot to wait for.
 func (sh *shard) prefetch(set uint32) { prefetch(&sh.tags[set], &sh.sets[set]) }
 
-// findLocked finds t's bucket and its state in terms of t.Shape. A bucket that lies nowhere is full, but for what the sketch remembers.
+// findLocked finds t's bucket and its state in terms of t.Shape. A bucket that lies nowhere is
+// full, but for what a trace says.
 func (s *Store) findLocked(sh *shard, home uint32, now int64, t *bucket.Take) (place, bucket.State) {
 	return s.readLocked(sh, sh.seekLocked(home, t.Key), now, t)
 }
@@ -107,6 +123,7 @@ func (s *Store) readLocked(sh *shard, at place, now int64, t *bucket.Take) (plac
 	if zeroBytes(sh.tags[at.set]) == 0 {
 		sh.prefetchRelative(at.set, 1)
 	}
+	sh.traces.prefetch(now, t.Key.Lo)
 	return at, s.newcomerLocked(sh, now, at.set, t)
 }
 
@@ -115,7 +132,7 @@ func (sh *shard) seekLocked(home uint32, k key.Key) place {
 	tags, set := tagOf(k)*ones, &sh.sets[home]
 	for hits := zeroBytes(sh.tags[home] ^ tags); hits != 0; hits &= hits - 1 {
 		way := uint(bits.TrailingZeros64(hits)) / 8
-		if slot := &set[way%ways]; slot.fingerprint == k.Lo && slot.home == uint8(home%family) {
+		if slot := &set[way%ways]; slot.fingerprint == k.Lo && slot.at() == uint8(home%family) {
 			return place{set: home, way: int32(way)}
 		}
 	}
@@ -125,13 +142,14 @@ func (sh *shard) seekLocked(home uint32, k key.Key) place {
 	return place{set: home, way: -1}
 }
 
-// seekAwayLocked is seekLocked in the other sets of a family. Few buckets lie there: 7 % when 0.8 of the slots are taken.
+// seekAwayLocked is seekLocked in the other sets of a family. Few buckets lie there: 7 % when 0.8
+// of the slots are taken.
 func (sh *shard) seekAwayLocked(home uint32, tags, fingerprint uint64) place {
 	first, last := sh.relatives(home)
 	for other := first; other < last; other++ {
 		for hits := zeroBytes(sh.tags[other] ^ tags); hits != 0; hits &= hits - 1 {
 			way := uint(bits.TrailingZeros64(hits)) / 8
-			if slot := &sh.sets[other][way%ways]; slot.fingerprint == fingerprint && slot.home == uint8(home%family) {
+			if slot := &sh.sets[other][way%ways]; slot.fingerprint == fingerprint && slot.at() == uint8(home%family) {
 				return place{set: other, way: int32(way)}
 			}
 		}
@@ -145,26 +163,28 @@ func (sh *shard) relatives(home uint32) (first, last uint32) {
 	return first, min(first+family, uint32(len(sh.sets)))
 }
 
-// same is a == b, which the compiler makes a call of, as Shape is no longer one run of words (26 against 24 ns: BenchmarkHotKey).
+// same is a == b, which the compiler makes a call of, as Shape is no longer one run of words (26
+// against 24 ns: BenchmarkHotKey).
 func same(a, b *rate.Shape) bool {
 	return a.Drain == b.Drain && a.Unit == b.Unit && a.Capacity == b.Capacity && a.Tick == b.Tick && a.Algorithm == b.Algorithm
 }
 
-// putLocked stores t's bucket, which is at its place or has none. Shape is the number of t.Shape, or 0 if the registry has no room for it:
-// then the sketch has to remember the bucket.
+// putLocked stores t's bucket, which is at its place or has none. Shape is the number of t.Shape,
+// or 0 if the registry has no room for it: then all that remains of the bucket is its trace.
 func (s *Store) putLocked(sh *shard, now int64, t *bucket.Take, at place, state bucket.State, shape uint32) {
 	if at.current {
 		slot := &sh.sets[at.set][at.way]
 		slot.debt, slot.stamp = state.Debt, state.Stamp
+		slot.home = slot.at() // not parked any more
 		return
 	}
-	s.noteChange(t.Since)
+	s.noteTake(now, t)
 	if at.way < 0 {
 		sh.created++
 		sh.dropLogLocked(t.Key, s.shardBits) // it was counted so before the rule changed
 	}
 	if shape == 0 {
-		sh.sketch.raise(t.Key.Lo, state.ForgottenAt(&t.Shape), now)
+		s.tracesLocked(sh, now).raise(t.Key.Lo, kindOf(&t.Shape), state.ForgottenAt(&t.Shape), now)
 		sh.evictedInDebt++
 		if at.way >= 0 {
 			sh.clearLocked(at.set, int(at.way))
@@ -178,29 +198,75 @@ func (s *Store) putLocked(sh *shard, now int64, t *bucket.Take, at place, state 
 	}
 	slot := &sh.sets[at.set][at.way]
 	slot.debt, slot.stamp, slot.shape = state.Debt, state.Stamp, shape
+	slot.home = slot.at()
 }
 
-// makeRoomLocked picks the place that the next bucket of a set gets, and leaves it with no bucket: at home, a way never used or whose bucket is
-// full; else such a way of a relative; else that of the bucket that will be full first, of those looked at.
+// internLocked is the number of a shape, as registry.intern, which hashes it. That is spared
+// whoever comes after another of the same limit.
+func (s *Store) internLocked(sh *shard, shape *rate.Shape) uint32 {
+	if n := sh.shape; n != 0 && s.shapes.mark(n) && same(&s.shapes.list[n], shape) {
+		return n
+	}
+	n := s.shapes.intern(*shape)
+	if n != 0 {
+		sh.shape = n
+	}
+	return n
+}
+
+// parkLocked stores the bucket of a take that was just denied, in the state in which it was found,
+// if that is what a trace says. Otherwise each attempt would find the same trace, and a bucket that
+// fills sooner than the trace passes would never be served. A bucket that has a slot stays as it
+// is.
+func (s *Store) parkLocked(sh *shard, now int64, t *bucket.Take, at place, state bucket.State) {
+	if at.way >= 0 || s.tracesLocked(sh, now).fullAt(now, earliest(now, t), t) == math.MinInt64 || state.FullAt(t.Shape) <= now {
+		return
+	}
+	if s.refuseNewcomers && !s.hasRoomLocked(sh, now, at.set) || sh.logs != nil && sh.logs.find(t.Key, s.shardBits).way >= 0 {
+		return
+	}
+	shape := s.internLocked(sh, &t.Shape)
+	if shape == 0 {
+		return
+	}
+	s.noteTake(now, t)
+	sh.created++
+	home := at.set
+	at = s.makeRoomLocked(sh, now, home)
+	sh.settleLocked(at, home, t.Key)
+	slot := &sh.sets[at.set][at.way]
+	slot.debt, slot.stamp, slot.shape = state.Debt, state.Stamp, shape
+	slot.home |= parked
+}
+
+// makeRoomLocked picks the place that the next bucket of a set gets, and leaves it with no bucket:
+// at home, a way never used or whose bucket is full; else such a way of a relative; else that of a
+// bucket in debt, see victimLocked.
 func (s *Store) makeRoomLocked(sh *shard, now int64, home uint32) place {
 	if unused := zeroBytes(sh.tags[home]); unused != 0 {
 		return place{set: home, way: int32(bits.TrailingZeros64(unused) / 8)}
 	}
-	victim, fullAt := s.fullestLocked(sh, now, home)
-	if fullAt > now {
+	var times [2 * ways]int64 // when the buckets at home and with its first relative will be full
+	victim, fullAt := s.fullLocked(sh, now, home, (*[ways]int64)(times[:]))
+	if victim.way < 0 {
 		if at := sh.unusedLocked(home); at.way >= 0 {
 			return at
 		}
-		victim, fullAt = s.searchLocked(sh, now, home, victim, fullAt)
+		if victim, fullAt = s.searchLocked(sh, now, home, (*[ways]int64)(times[ways:])); victim.way < 0 {
+			victim, fullAt = sh.victimLocked(home, &times)
+		}
 	}
 	s.evictLocked(sh, now, &sh.sets[victim.set][victim.way], fullAt)
 	sh.leaveLocked(victim)
 	return victim
 }
 
-// searchLocked looks with the relatives of home for a bucket that is full, or at least sooner than the victim found at home. How many of them it
-// visits depends on luck: all while that helps, and one alone in a table where everybody is in debt, which insertion then shows.
-func (s *Store) searchLocked(sh *shard, now int64, home uint32, victim place, fullAt int64) (place, int64) {
+// searchLocked looks with the relatives of home for a bucket that is full. How many of them it
+// visits depends on luck: all while that helps, and one alone in a table where everybody is in
+// debt, which insertion then shows. If none is full, first has the times of the first relative.
+func (s *Store) searchLocked(sh *shard, now int64, home uint32, first *[ways]int64) (place, int64) {
+	var others [ways]int64
+	times := first
 	for i := uint32(1); i <= sh.reach; i++ {
 		other := home ^ i
 		if other >= uint32(len(sh.sets)) {
@@ -209,18 +275,87 @@ func (s *Store) searchLocked(sh *shard, now int64, home uint32, victim place, fu
 		if i < sh.reach {
 			sh.prefetchRelative(home, i+1)
 		}
-		if at, first := s.fullestLocked(sh, now, other); first < fullAt {
-			victim, fullAt = at, first
-		}
-		if fullAt <= now {
+		if at, fullAt := s.fullLocked(sh, now, other, times); at.way >= 0 {
 			sh.reach = min(sh.reach+4, family-1)
-			return victim, fullAt
+			return at, fullAt
 		}
+		times = &others
 	}
 	if !s.refuseNewcomers {
 		sh.reach = max(sh.reach-1, 1)
 	}
-	return victim, fullAt
+	return place{way: -1}, 0
+}
+
+// victimLocked is the bucket in debt that gives way: of the limit that most buckets have at home
+// and with one relative, the one that will be full first. So whoever crowds a table, by many
+// buckets of one limit, drives out others of the same limit. The bucket that will be full first of
+// all would mostly be one of a limit that fills quickly, which nobody crowds. Times says when the
+// buckets of both will be full.
+func (sh *shard) victimLocked(home uint32, times *[2 * ways]int64) (place, int64) {
+	var room [2 * ways]uint32
+	shapes := room[:ways]
+	for way := range &sh.sets[home] {
+		room[way] = sh.sets[home][way].shape
+	}
+	if other := home ^ 1; other < uint32(len(sh.sets)) {
+		shapes = room[:]
+		for way := range &sh.sets[other] {
+			room[ways+way] = sh.sets[other][way].shape
+		}
+	}
+	crowd, first := mostFrequent(shapes), int64(math.MaxInt64)
+	for i, shape := range shapes {
+		fullAt := times[i]
+		if shape != crowd {
+			fullAt = math.MaxInt64
+		}
+		first = min(first, fullAt) // without a branch, which would be guessed wrongly three times in sixteen
+	}
+	victim := 0
+	for shapes[victim] != crowd || times[victim] != first {
+		victim++
+	}
+	return place{set: home ^ uint32(victim/ways), way: int32(victim % ways)}, first
+}
+
+// mostFrequent is the number that occurs most often. Mostly there is no other, or it is that of more than half, which
+// one pass finds and another confirms.
+func mostFrequent(numbers []uint32) uint32 {
+	candidate, differ := numbers[0], uint32(0)
+	for _, n := range numbers {
+		differ |= n ^ candidate
+	}
+	if differ == 0 {
+		return candidate
+	}
+	lead := 0
+	for _, n := range numbers {
+		switch {
+		case n == candidate:
+			lead++
+		case lead == 0:
+			candidate, lead = n, 1
+		default:
+			lead--
+		}
+	}
+	most := count(numbers, candidate)
+	for i := 0; most <= len(numbers)/2 && i < len(numbers); i++ {
+		if n := count(numbers[i:], numbers[i]); n > most {
+			candidate, most = numbers[i], n
+		}
+	}
+	return candidate
+}
+
+func count(numbers []uint32, number uint32) (n int) {
+	for _, other := range numbers {
+		if other == number {
+			n++
+		}
+	}
+	return n
 }
 
 // prefetchRelative has the processor fetch a relative of home that is about to be visited.
@@ -241,19 +376,18 @@ func (sh *shard) unusedLocked(home uint32) place {
 	return place{way: -1}
 }
 
-// fullestLocked is a bucket of a set that is full, or else the one that will be first, and when.
-func (s *Store) fullestLocked(sh *shard, now int64, set uint32) (place, int64) {
-	fullest, first := place{set: set}, int64(0)
-	for way := range sh.sets[set] {
-		fullAt := sh.sets[set][way].fullAt(s.shapes)
-		if way == 0 || fullAt < first {
-			fullest.way, first = int32(way), fullAt
-		}
+// fullLocked is a bucket of a set that is full, and since when. If there is none it has no way, and
+// times are when each will be.
+func (s *Store) fullLocked(sh *shard, now int64, set uint32, times *[ways]int64) (place, int64) {
+	slots := &sh.sets[set]
+	for way := range slots {
+		fullAt := slots[way].fullAt(s.shapes)
 		if fullAt <= now {
-			return fullest, fullAt
+			return place{set: set, way: int32(way)}, fullAt
 		}
+		times[way] = fullAt
 	}
-	return fullest, first
+	return place{set: set, way: -1}, 0
 }
 
 // settleLocked gives a place that nobody has to a key.
@@ -268,42 +402,87 @@ func (sh *shard) settleLocked(at place, home uint32, k key.Key) {
 
 // leaveLocked takes a place from the key that has it.
 func (sh *shard) leaveLocked(at place) {
-	if home := at.set&^(family-1) + uint32(sh.sets[at.set][at.way].home); home != at.set {
+	if home := at.set&^(family-1) + uint32(sh.sets[at.set][at.way].at()); home != at.set {
 		sh.sets[home][0].away--
 	}
 }
 
-// evictLocked does what has to be done before a bucket leaves its slot: a debt goes into the sketch.
+// evictLocked does what has to be done before a bucket leaves its slot: one in debt leaves a trace.
+// A parked one was never charged, so the trace that it was parked for says it all.
 //
-// A bucket that has been full since fullAt leaves nothing behind, if it was used after the last change of rules. Otherwise its own rule may
-// have changed before fullAt, to one that drains more slowly, and nobody has told this bucket. So its time goes into the sketch as well;
-// those who ask from under a shape that did not change do not look at times that have passed. The end of a window goes in always: a clock
-// that steps back before it finds the window as it was.
+// A bucket that has been full since fullAt leaves nothing behind, if it was used after the last change of rules, or
+// that is so long ago that nothing is owed any more that was owed then. Otherwise its own rule may have changed before
+// fullAt, to one that drains more slowly, and nobody has told this bucket. So it leaves a trace as well; those who ask
+// from under a shape that did not change do not look at times that have passed. The end of a window leaves one always:
+// a clock that steps back before it finds the window as it was.
 func (s *Store) evictLocked(sh *shard, now int64, slot *slot, fullAt int64) {
 	shape := &s.shapes.list[slot.shape]
 	switch {
+	case slot.home&parked != 0:
+		sh.evictedFull++
+		return
 	case fullAt > now:
 		sh.evictedInDebt++
-	case slot.stamp > s.changed.Load()+int64(overlap) && shape.Algorithm.Drains():
+	case shape.Algorithm.Drains() && (slot.stamp > saturating(s.changed.Load(), int64(overlap)) || now > s.settled.Load()):
 		sh.evictedFull++
 		return
 	default:
 		sh.evictedFull++
 	}
-	sh.sketch.raise(slot.fingerprint, slot.forgottenAt(s.shapes), now)
+	if !shape.Algorithm.Drains() {
+		fullAt = slot.forgottenAt(s.shapes)
+	}
+	s.tracesLocked(sh, now).raiseLater(slot.fingerprint, kindOf(shape), fullAt, now)
 }
 
-func (s *Store) noteChange(since int64) {
-	for {
-		last := s.changed.Load()
-		if since <= last || s.changed.CompareAndSwap(last, since) {
-			return
-		}
+// tracesLocked are those of a shard, which then know what changes of limits the table has heard of, as far as they
+// matter at now.
+func (s *Store) tracesLocked(sh *shard, now int64) *traces {
+	sh.traces.held, sh.traces.settled = math.MaxInt64, math.MinInt64
+	if first := s.first.Load(); first != math.MaxInt64 && now <= s.settled.Load() {
+		sh.traces.held, sh.traces.settled = first, saturating(s.changed.Load(), int64(overlap))
+	}
+	return &sh.traces
+}
+
+// noteTake notes the last change of the limit of a take, if it still matters.
+func (s *Store) noteTake(now int64, t *bucket.Take) {
+	if t.Since == 0 {
+		return
+	}
+	if settled := t.Shape.Settled(t.Since, t.Before); settled > now {
+		s.noteChange(t.Since, settled)
 	}
 }
 
+// noteChange notes that limits changed, and when that ceases to matter. Whoever finds the change finds its end.
+func (s *Store) noteChange(since, settled int64) {
+	if since == 0 {
+		return
+	}
+	raise(&s.settled, max(settled, saturating(since, int64(overlap))))
+	raise(&s.changed, since)
+	for first := s.first.Load(); since < first && !s.first.CompareAndSwap(first, since); {
+		first = s.first.Load()
+	}
+}
+
+// raise makes a value at least as large as another.
+func raise(value *atomic.Int64, to int64) {
+	for v := value.Load(); v < to && !value.CompareAndSwap(v, to); {
+		v = value.Load()
+	}
+}
+
+// fullAt is bucket.State.FullAt. An insertion asks 16 buckets for it, and of most limits a
+// nanosecond drains a unit: then a call, to which the shape has to be copied, takes longer than the
+// sum.
 func (sl *slot) fullAt(shapes *registry) int64 {
-	return bucket.State{Debt: sl.debt, Stamp: sl.stamp}.FullAt(shapes.list[sl.shape])
+	shape := &shapes.list[sl.shape]
+	if shape.Drain == 1 && shape.Tick == 1 && shape.Algorithm.Drains() {
+		return saturating(sl.stamp, max(sl.debt, 0))
+	}
+	return bucket.State{Debt: sl.debt, Stamp: sl.stamp}.FullAt(*shape)
 }
 
 func (sl *slot) forgottenAt(shapes *registry) int64 {

@@ -8,7 +8,7 @@ import (
 )
 
 // inheritWindow is inherit for a shape that counts in windows: the bucket starts with nothing left until spentUntil.
-func (k *sketch) inheritWindow(now int64, t *bucket.Take) bucket.State {
+func (k *traces) inheritWindow(now int64, t *bucket.Take) bucket.State {
 	until, remembers := k.spentUntil(now, t)
 	if !remembers {
 		return bucket.Full(t.Key, &t.Shape)
@@ -16,20 +16,21 @@ func (k *sketch) inheritWindow(now int64, t *bucket.Take) bucket.State {
 	return bucket.Spent(t.Key, &t.Shape, until)
 }
 
-// spentUntil is when all that may have been counted for t's key counts no longer, if the sketch remembers something that matters. What was
-// evicted wrote the end of its own last window. If the limit has changed since, it may have been counted under another, and all of the new
-// one as taken when it changed.
-func (k *sketch) spentUntil(now int64, t *bucket.Take) (until int64, remembers bool) {
-	if k.latest <= earliest(now, t) {
+// spentUntil is when all that may have been counted for t's key counts no longer, if a trace says
+// something that matters. What was evicted wrote the end of its own last window. If the limit has
+// changed since, it may have been counted under another, and all of the new one as taken when it
+// changed.
+func (k *traces) spentUntil(now int64, t *bucket.Take) (until int64, remembers bool) {
+	fullAt := k.fullAt(now, earliest(now, t), t)
+	if fullAt == math.MinInt64 {
 		return 0, false
 	}
-	fullAt := k.fullAt(t.Key.Lo)
 	until = fullAt
 	if t.Shape.Algorithm == rate.FixedWindow && fullAt > math.MinInt64+t.Shape.Tick {
 		until -= t.Shape.Tick // see bucket.State.ForgottenAt
 	}
-	// The time may be that of another key, under another rule, and far away. One window from now is enough even if the clock was set
-	// back, because every use of this key lies before now.
+	// The time may be that of another key, under another rule, and far away. One window from now is
+	// enough even if the clock was set back, because every use of this key lies before now.
 	until = min(until, furthest(now, t))
 	if at, may := restated(now, t, fullAt); may {
 		until = max(until, spentAt(t, at))

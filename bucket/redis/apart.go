@@ -6,9 +6,11 @@ import (
 	"sync"
 )
 
-// In a cluster one script reaches the buckets of one tag. A decision over several tags runs a script for each, all at the same time. If one denies,
-// or fails, those that charged give back what they took, less what has drained since (bucket.State.Refund), so nothing is ever granted by it.
-// What is not given back, because the request's time was up or a server went away, is lost to the client, and no more than it asked for.
+// In a cluster one script reaches the buckets of one tag. A decision over several tags runs a
+// script for each, all at the same time. If one denies, or fails, those that charged give back what
+// they took, less what has drained since (bucket.State.Refund), so nothing is ever granted by it.
+// What is not given back, because the request's time was up or a server went away, is lost to the
+// client, and no more than it asked for.
 
 // byTag puts the claims of one tag together, in the order in which they come.
 func byTag(claims []claim) (groups [][]*claim) {
@@ -79,12 +81,14 @@ func (s *Store) apart(ctx context.Context, now int64, groups [][]*claim, charge 
 	return false, first(errs)
 }
 
-// giveBack undoes what a group was charged. When it cannot, the answer is a denial all the same, and no error: whoever lets requests pass when
-// the store does not answer must not let this one.
+// giveBack undoes what a group was charged. When it cannot, the answer is a denial all the same,
+// and no error: whoever lets requests pass when the store does not answer must not let this one.
 func (s *Store) giveBack(ctx context.Context, now int64, group []*claim) {
 	for _, c := range group {
 		if units := c.charged(); units > 0 {
-			if _, err := s.shift(ctx, now, c, shift{units: -units, charged: c.at, ago: -1}); err != nil {
+			back := shift{units: -units}
+			back.ofCharge(c.shape, units, micros(c.at), micros(c.at)-1) // in whose microsecond the bucket may have been filled
+			if _, err := s.shift(ctx, now, c, back); err != nil {
 				return
 			}
 		}

@@ -13,16 +13,19 @@ import (
 
 // AuthorityOptions configures an Authority. Every zero value is a safe default.
 type AuthorityOptions struct {
-	// TTL is that of the leases. An answer is remembered four times as long, while a replica may ask the same again: each takes some 150 bytes
-	// of the server's memory for that time. Default 100 ms.
+	// TTL is that of the leases. An answer is remembered four times as long, while a replica may
+	// ask the same again: each takes some 150 bytes of the server's memory for that time. Default
+	// 100 ms.
 	TTL time.Duration
 
-	// Now tells the time, in Unix nanoseconds, to a Store with Options.CallersClock. Others ask the server, and need none.
+	// Now tells the time, in Unix nanoseconds, to a Store with Options.CallersClock. Others ask the
+	// server, and need none.
 	Now func() int64
 }
 
-// Authority answers questions for leases on the buckets of a Store. A lease and a decision of the Store about one bucket see the same debt, so rules
-// may change between both. It is safe for concurrent use.
+// Authority answers questions for leases on the buckets of a Store. A lease and a decision of the
+// Store about one bucket see the same debt, so rules may change between both. It is safe for
+// concurrent use.
 type Authority struct {
 	store *Store
 	keep  time.Duration
@@ -55,9 +58,10 @@ func NewAuthority(s *Store, o AuthorityOptions) (*Authority, error) {
 	return &Authority{s, 4 * o.TTL, o.Now}, nil
 }
 
-// Ask answers a question about the bucket of a take. An error is an *Error if the server could not answer; whether the question was charged is not known
-// then, and asking it again under its number finds out. If the server loses its memory in between, or the answer came to be as old as it is remembered,
-// it is charged twice: tokens are lost, and none is made.
+// Ask answers a question about the bucket of a take. An error is an *Error if the server could not
+// answer; whether the question was charged is not known then, and asking it again under its number
+// finds out. If the server loses its memory in between, or the answer came to be as old as it is
+// remembered, it is charged twice: tokens are lost, and none is made.
 func (a *Authority) Ask(ctx context.Context, replica uint64, of bucket.Take, q lease.Question) (lease.Answer, error) {
 	p, err := a.pose(replica, of, q)
 	if err != nil {
@@ -66,7 +70,8 @@ func (a *Authority) Ask(ctx context.Context, replica uint64, of bucket.Take, q l
 	return a.ask(ctx, p)
 }
 
-// AskAll answers many questions by one script; in a cluster by one for every tag. Questions about one bucket are not asked together.
+// AskAll answers many questions by one script; in a cluster by one for every tag. Questions about
+// one bucket are not asked together.
 func (a *Authority) AskAll(ctx context.Context, replica uint64, asked []lease.Asked) {
 	groups := tagged[*posed]{cluster: a.store.cluster}
 	for i := range asked {
@@ -107,8 +112,8 @@ func (a *Authority) pose(replica uint64, of bucket.Take, q lease.Question) (*pos
 // ask asks one question, also about a bucket that was left under another limit.
 func (a *Authority) ask(ctx context.Context, p *posed) (lease.Answer, error) {
 	args := []string{p.arg}
-	for range attempts {
-		answer, err := a.store.run(ctx, grantScript, p.keys, args)
+	for n := range attempts {
+		answer, dates, err := a.store.runDated(ctx, p.claim.take.Tag, grantScript, p.keys, args)
 		if err != nil {
 			return lease.Answer{}, err
 		}
@@ -118,7 +123,7 @@ func (a *Authority) ask(ctx context.Context, p *posed) (lease.Answer, error) {
 		if answer[1] != int64(-1) {
 			return p.read(answer)
 		}
-		if args, err = a.store.restated(answer, []*claim{p.claim}, args); err != nil {
+		if args, err = a.store.restated(ctx, answer, dates, []*claim{p.claim}, args, p.q.Seq > 0 && n == 0); err != nil {
 			return lease.Answer{}, err
 		}
 	}
@@ -131,7 +136,7 @@ func (a *Authority) askGroup(ctx context.Context, group []*posed) {
 	for _, p := range group {
 		keys, args = append(keys, p.keys...), append(args, p.arg)
 	}
-	answer, err := a.store.run(ctx, grantScript, keys, args)
+	answer, _, err := a.store.runDated(ctx, group[0].claim.take.Tag, grantScript, keys, args)
 	if err == nil && len(answer) != answered*len(group) {
 		err = unreadable(answer)
 	}
@@ -169,9 +174,10 @@ func (p *posed) read(answer []any) (lease.Answer, error) {
 // question is q as the script reads it. More than the burst can neither be had nor needed.
 func (a *Authority) question(c *claim, q lease.Question) string {
 	most := c.shape.Burst() + 1
-	var room [128]byte
+	var room [160]byte
+	age, back := c.age(a.store.moment(a.now()))
 	arg := appendDoubles(room[:0], a.store.time(a.now()), int64(q.Seq>>32), int64(q.Seq&(1<<32-1)), min(max(0, q.Want), most), min(max(0, q.Need), most),
-		c.since(), c.shape.Drain, micros(c.shape.Tick), c.shape.Capacity, c.shape.Unit, a.keep.Milliseconds())
+		age, back, c.shape.Drain, micros(c.shape.Tick), c.shape.Capacity, c.shape.Unit, a.keep.Milliseconds())
 	return string(append(arg, c.shape.name...))
 }
 

@@ -75,7 +75,8 @@ func (c *claim) add(t *bucket.Take) {
 // wants is c as the script reads it.
 func (s *Store) wants(c *claim, now int64, charge bool) string {
 	var room [128]byte
-	arg := appendDoubles(room[:0], s.time(now), yes(charge), c.units, c.shadow, c.longest(), c.since())
+	age, back := c.age(s.moment(now))
+	arg := appendDoubles(room[:0], s.time(now), yes(charge), c.units, c.shadow, c.longest(), age, back)
 	return string(append(append(arg, c.shape.numbers...), c.shape.name...))
 }
 
@@ -102,17 +103,13 @@ func (c *claim) longest() int64 {
 	return min(max(0, c.take.MaxWait.Microseconds()), exact/4)
 }
 
-// since is when the limit took effect, in microseconds, if what was before it can still matter; else 0.
-func (c *claim) since() int64 {
-	if c.take.Before == nil {
-		return 0
+// plain says that one.lua can charge c at a moment.
+func (c *claim) plain(moment int64) bool {
+	if c.units <= 0 || c.shadow != 0 || c.longest() >= 0 || c.shape.Tick != int64(time.Microsecond) {
+		return false
 	}
-	return max(0, micros(c.take.Since))
-}
-
-// plain says that one.lua can charge c.
-func (c *claim) plain() bool {
-	return c.units > 0 && c.shadow == 0 && c.longest() < 0 && c.since() == 0 && c.shape.Tick == int64(time.Microsecond)
+	age, _ := c.age(moment)
+	return age < 0
 }
 
 // read takes the bucket's state from what a script answered, and reports whether it is one.
@@ -146,7 +143,8 @@ func (c *claim) report(o *bucket.Outcome, shadow, all bool) {
 	o.RetryAfter, o.ResetAfter, o.Wait = roundUp(o.RetryAfter), roundUp(o.ResetAfter), roundUp(o.Wait)
 }
 
-// reportWait completes the outcome of a take of a leaky bucket. Nobody waits for a decision that was denied as a whole, nor for nothing.
+// reportWait completes the outcome of a take of a leaky bucket. Nobody waits for a decision that
+// was denied as a whole, nor for nothing.
 func (c *claim) reportWait(o *bucket.Outcome, wanted int64, shadow, all bool) {
 	own := int64(0)
 	if c.shadowAllowed {

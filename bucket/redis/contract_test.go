@@ -5,19 +5,20 @@ package redis_test
 import (
 	"testing"
 
+	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/bucket/buckettest"
 	"github.com/headgate-io/headgate/bucket/redis"
 	"github.com/headgate-io/headgate/internal/redistest"
 	"github.com/headgate-io/headgate/rate"
 )
 
-var _ buckettest.Store = (*redis.Store)(nil)
+var _ bucket.Store = (*redis.Store)(nil)
 
 func TestContract(t *testing.T) {
 	server := redistest.Start(t)
 	conn := redistest.Dial(server.Socket)
 	t.Cleanup(conn.Close)
-	open := func(t testing.TB) buckettest.Store {
+	open := func(t testing.TB) bucket.Store {
 		server.Do("FLUSHALL")
 		return open(t, redis.Options{Server: conn, CallersClock: true})
 	}

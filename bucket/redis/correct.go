@@ -4,16 +4,20 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/headgate-io/headgate/bucket"
 )
 
-// Correct changes the debts of buckets outside of any request, one after the other, and writes to moved[i] how many units changes[i] added to
-// the debt, or took off it when below zero. Where the store counts in coarser units, a charge is rounded up and what is given back is rounded
-// down. What is given back of a request (bucket.Change.Charged) is so much less as was given to the bucket since, by whatever process, and nothing if it was
-// filled: others may have used that. It counts as decided earlier by what is left until ctx is done, as the message may take so long. After an error, earlier
-// changes have been made, and moved says which: the others are 0.
+// Correct changes the debts of buckets outside of any request, one after the other, and writes to
+// moved[i] how many units changes[i] added to the debt, or took off it when below zero. Where the
+// store counts in coarser units, a charge is rounded up and what is given back is rounded down.
+// What is given back of a request (bucket.Change.Charged) is so much less as was given to the
+// bucket since, by whatever process, and nothing if it was filled: others may have used that.
+// However late the message arrives, it gives back no more than has not drained by then
+// (bucket.Change.Left); and one that arrives again within a minute gives nothing. After an error,
+// earlier changes have been made, and moved says which: the others are 0.
 func (s *Store) Correct(ctx context.Context, now int64, changes []bucket.Change, moved []int64) error {
 	if len(moved) < len(changes) {
 		return fmt.Errorf("there is room for %d results, want %d", len(moved), len(changes))
@@ -37,52 +41,75 @@ func (s *Store) Correct(ctx context.Context, now int64, changes []bucket.Change,
 func (s *Store) correct(ctx context.Context, now int64, c *claim, by *bucket.Change) (int64, error) {
 	sh, units := c.shape, by.Units
 	if units > 0 {
-		moved, err := s.shift(ctx, now, c, shift{units: min(bucket.Rescale(units, sh.Unit, sh.own, true), sh.MaxDebt()), ago: -1})
+		moved, err := s.shift(ctx, now, c, shift{units: min(bucket.Rescale(units, sh.Unit, sh.own, true), sh.MaxDebt()), asof: -1, after: -1})
 		return min(bucket.Rescale(moved, sh.own, sh.Unit, false), units), err
 	}
-	back := shift{units: -exact, ago: -1, remember: rememberGiven}
+	back := shift{units: -exact, asof: -1, after: -1, remember: rememberGiven, once: by.Once}
 	if units != bucket.Fill {
 		back.units = -min(bucket.Rescale(-units, sh.Unit, sh.own, false), exact)
 	}
 	if by.Charged != 0 {
-		back.ago, back.remember = max(0, micros(now-by.Charged))+s.underWay(ctx), 0
-	}
-	if by.Charged == 0 {
-		back.once = by.Once
+		moment := s.moment(now)
+		behind, err := s.behind(ctx, c)
+		if err != nil {
+			return 0, err
+		}
+		left := bucket.Rescale(by.Undrained(), sh.Unit, sh.own, false)
+		back.ofCharge(sh, left, micros(moment+behind), micros(moment+behind-max(0, now-by.Charged)))
 	}
 	moved, err := s.shift(ctx, now, c, back)
 	return -bucket.Rescale(-moved, sh.own, sh.Unit, true), err
 }
 
-// underWay is for how many microseconds a message may be on its way. Until it arrives a request that it tells of is that much older, and the bucket may
-// be filled meanwhile. Who waits without a deadline is not told of.
-func (s *Store) underWay(ctx context.Context) int64 {
-	until, ok := ctx.Deadline()
-	if !ok || s.callers {
-		return 0
+// behind is what times of Options.Now lack to those of the server that has the bucket of c, at
+// least. Who never heard of that server asks.
+func (s *Store) behind(ctx context.Context, c *claim) (int64, error) {
+	if s.callers {
+		return 0, nil
 	}
-	return max(0, time.Until(until).Microseconds())
+	if known := s.clocks.of(c.take.Tag).Load(); known != 0 {
+		return known, nil
+	}
+	looked := *c
+	_, err := s.together(ctx, 0, []*claim{&looked}, false)
+	return s.clocks.of(c.take.Tag).Load(), err
 }
 
-// rememberGiven is for how long it is remembered that a bucket was given units: longer than requests whose cost is not settled last
-// (headgate.MaxReservationTimeout). It takes about 160 bytes for a bucket that an operator has filled or granted tokens to.
+// rememberGiven is for how long it is remembered that a bucket was given units: longer than
+// requests whose cost is not settled last (reservation.MaxTimeout). It takes about 160
+// bytes for a bucket that an operator has filled or granted tokens to.
 const rememberGiven = 25 * time.Hour
 
 // shift is a change of a debt, in units of the store's shape.
 type shift struct {
 	units    int64
-	charged  int64         // the server's time at which units below zero were charged: what has drained since is not given back; 0 if this has been seen to
-	ago      int64         // how many microseconds ago the request was decided that units below zero were charged to; -1 for none
+	left     int64         // of the charge that units below zero give back, what had not drained
+	asof     int64         // at this time, in microseconds by the server's clock; -1 for units of no charge
+	after    int64         // and what was given to the bucket after this time is not given back again; -1 for units of no charge
 	remember time.Duration // for how long to remember that units were given to the bucket; 0 if none are
-	once     bucket.Once   // under which name they are given; for as long it is remembered
+	once     bucket.Once   // under which name they are given
+	named    time.Duration // for how long that is remembered
+}
+
+// mostRepeated is for how long it is remembered that a charge was given back, at most: a message
+// that the network delivers twice comes sooner.
+const mostRepeated = time.Minute
+
+// ofCharge makes s give back what was charged, in a message that may arrive late, and twice.
+func (s *shift) ofCharge(sh *shape, left, asof, after int64) {
+	s.left, s.asof, s.after, s.remember = left, asof, after, 0
+	s.once = bucket.Once{Name: rand.Uint64() | 1}
+	s.named = min(sh.TimeToFull(left), mostRepeated) + time.Second
 }
 
 // shift moves what is owed.
 func (s *Store) shift(ctx context.Context, now int64, c *claim, by shift) (moved int64, err error) {
 	sh := c.shape
-	arg := appendDoubles(nil, s.time(now), by.units, sh.MaxDebt(), micros(by.charged), by.ago, by.remember.Milliseconds(), c.since(), sh.Drain, micros(sh.Tick))
+	age, back := c.age(s.moment(now))
+	named := max(by.named, by.remember)
+	arg := appendDoubles(nil, s.time(now), by.units, sh.MaxDebt(), by.left, by.asof, by.after, by.remember.Milliseconds(), named.Milliseconds(), age, back, sh.Drain, micros(sh.Tick))
 	keys := []string{c.key}
-	if by.ago >= 0 || by.charged > 0 || by.remember > 0 {
+	if by.after >= 0 || by.remember > 0 {
 		keys = append(keys, c.key+"g") // of another length than the names of buckets, of answers and of numbers
 	}
 	if by.once != (bucket.Once{}) {
@@ -90,14 +117,14 @@ func (s *Store) shift(ctx context.Context, now int64, c *claim, by shift) (moved
 		arg = binary.BigEndian.AppendUint64(arg, by.once.Of)
 	}
 	args := []string{string(append(arg, sh.name...))}
-	for range attempts {
-		answer, err := s.run(ctx, shiftScript, keys, args)
+	for n := range attempts {
+		answer, dates, err := s.runDated(ctx, c.take.Tag, shiftScript, keys, args)
 		if err != nil {
 			return 0, err
 		}
 		if len(answer) == 4 && answer[1] == int64(-1) && answer[2] == int64(1) {
 			if _, changed := answer[3].(string); changed {
-				if args, err = s.restated(answer, []*claim{c}, args); err != nil {
+				if args, err = s.restated(ctx, answer, dates, []*claim{c}, args, n == 0); err != nil {
 					return 0, err
 				}
 				continue

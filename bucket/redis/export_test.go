@@ -1,4 +1,7 @@
 package redis
 
-// Parse is parse.
-var Parse = parse
+// Parse is parse, and AppendBucket is appendBucket.
+var (
+	Parse        = parse
+	AppendBucket = appendBucket
+)

@@ -79,7 +79,8 @@ func fault(err error) *Error {
 	return &Error{Unreachable, err}
 }
 
-// foreign says that a name is taken by something that is no bucket. It does not tell what, and the name holds no secret.
+// foreign says that a name is taken by something that is no bucket. It does not tell what, and the
+// name holds no secret.
 func foreign(key string) error {
 	return &Error{ForeignValue, fmt.Errorf("what is kept under %q is no bucket of this version", key)}
 }

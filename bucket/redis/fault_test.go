@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/bucket/lease"
 	"github.com/headgate-io/headgate/bucket/redis"
 	"github.com/headgate-io/headgate/internal/redistest"
 	"github.com/headgate-io/headgate/rate"
@@ -18,16 +19,12 @@ import (
 
 // Each fault is an error of its kind, and admits nobody; and when it is over, so is the error.
 func TestFaults(t *testing.T) {
-	var name string // of the bucket
 	for _, c := range []struct {
 		fault string
 		make  func(s *redistest.Server)
 		want  redis.Cause
 		mend  func(s *redistest.Server)
 	}{
-		{"a list under our name", func(s *redistest.Server) { s.Do("DEL", name); s.Do("LPUSH", name, "x") }, redis.ForeignValue, func(s *redistest.Server) { s.Do("DEL", name) }},
-		{"a text under our name", func(s *redistest.Server) { s.Do("SET", name, "what others keep in a text of theirs") }, redis.ForeignValue, func(s *redistest.Server) { s.Do("DEL", name) }},
-		{"a short text under our name", func(s *redistest.Server) { s.Do("SET", name, "1") }, redis.ForeignValue, func(s *redistest.Server) { s.Do("DEL", name) }},
 		{"no memory left", func(s *redistest.Server) { s.Do("CONFIG", "SET", "maxmemory", "1") }, redis.OutOfMemory, func(s *redistest.Server) { s.Do("CONFIG", "SET", "maxmemory", "0") }},
 		{"a replica", func(s *redistest.Server) { s.Do("REPLICAOF", "127.0.0.1", "1") }, redis.ReadOnly, func(s *redistest.Server) { s.Do("REPLICAOF", "NO", "ONE") }},
 		{"frozen", func(s *redistest.Server) { s.Freeze() }, redis.TimedOut, func(s *redistest.Server) { s.Thaw() }},
@@ -49,7 +46,6 @@ func TestFaults(t *testing.T) {
 			// One bucket, so one.lua; and two, so take.lua, of which one is well.
 			hurt, well := take(t, 1, rate.Limit{Tokens: 1, Per: time.Hour, Burst: 10}, 1), take(t, 2, rate.Limit{Tokens: 1, Per: time.Hour, Burst: 10}, 1)
 			try(t, store, 0, hurt)
-			name = server.Do("RANDOMKEY").(string)
 			try(t, store, 0, well)
 			c.make(server)
 			for _, takes := range [][]bucket.Take{{hurt}, {well, hurt}} {
@@ -76,6 +72,63 @@ func TestFaults(t *testing.T) {
 				t.Errorf("a decision that failed left %d of 10 beside, want 9", outs[0].Remaining)
 			}
 		})
+	}
+}
+
+// What cannot be read under the name of a bucket is taken for one that owes its whole burst, is
+// replaced, and fills from then on: nobody is admitted by it, and nobody denied for ever.
+func TestWhatIsNoBucketIsReplaced(t *testing.T) {
+	server := redistest.Start(t)
+	limit := rate.Limit{Tokens: 100, Per: time.Second, Burst: 10}
+	for what, spoil := range map[string]func(name string) []string{
+		"a list":       func(name string) []string { return []string{"LPUSH", name, "x"} },
+		"a text":       func(name string) []string { return []string{"SET", name, "what others keep in a text of theirs"} },
+		"a short text": func(name string) []string { return []string{"SET", name, "!"} },
+		"a number":     func(name string) []string { return []string{"SET", name, "1"} },
+		"nothing":      func(name string) []string { return []string{"SET", name, ""} },
+	} {
+		for n := range 5 {
+			server.Do("FLUSHALL")
+			s := open(t, redis.Options{Server: connect(t, server)})
+			one, other := take(t, 1, limit, 1), take(t, 2, limit, 1)
+			name := string(redis.AppendBucket(nil, "hg", &one))
+			server.Do(spoil(name)...)
+			of := []bucket.Take{one}
+			moved := make([]int64, 1)
+			for at := time.Now(); ; {
+				var err error
+				allowed := false
+				switch outs := make([]bucket.Outcome, 2); n {
+				case 0: // one.lua
+					allowed, err = s.TryConsume(t.Context(), 0, of, outs)
+				case 1: // take.lua
+					allowed, err = s.TryConsume(t.Context(), 0, []bucket.Take{one, other}, outs)
+				case 2:
+					allowed, err = s.Peek(t.Context(), 0, of, outs)
+				case 3:
+					got := ask(t, authority(t, s, redis.AuthorityOptions{}), 1, one, lease.Question{Seq: 1, Want: 1})
+					allowed = got.Tokens > 0
+				case 4:
+					err = s.Correct(t.Context(), 0, []bucket.Change{{Key: one.Key, Shape: one.Shape, Units: -one.Shape.Unit}}, moved)
+					allowed = moved[0] < 0 // which is given to what owes
+				}
+				if err != nil {
+					t.Fatalf("%s under the name of a bucket, way %d: %v", what, n, err)
+				}
+				if allowed && n != 4 && time.Since(at) < 9*time.Millisecond {
+					t.Fatalf("%s under the name of a bucket, way %d: admitted after %v", what, n, time.Since(at))
+				}
+				if allowed {
+					break
+				}
+				if time.Since(at) > time.Minute {
+					t.Fatalf("%s under the name of a bucket, way %d: denied for a minute", what, n)
+				}
+			}
+			if s.Mended() != 1 {
+				t.Errorf("%s under the name of a bucket, way %d: %d were replaced, want 1", what, n, s.Mended())
+			}
+		}
 	}
 }
 

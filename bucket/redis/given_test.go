@@ -104,7 +104,8 @@ func TestBucketIsFilledWhileUnitsAreGivenBack(t *testing.T) {
 	}
 }
 
-// A bucket is filled for all that was taken before, also one whose limit has a million times as many units as the store counts, and one that owed nothing.
+// A bucket is filled for all that was taken before, also one whose limit has a million times as
+// many units as the store counts, and one that owed nothing.
 func TestFilledIsFilledWhateverTheUnits(t *testing.T) {
 	server := redistest.Start(t)
 	for _, l := range []rate.Limit{

@@ -2,7 +2,8 @@
 -- Question i is about the bucket KEYS[2i-1]; KEYS[2i] holds the last answer to the replica about it, so that a question that is asked twice is charged
 -- once, and is not looked at for a look. ARGV[i] has, in doubles:
 --   the time in us, or 0 for the server's own; the number of the question, in two halves of 32 bits, 0 for a look; tokens wanted; tokens needed;
---   the time at which the limit took effect, drain, tick, capacity, unit; for how many ms to remember the answer
+--   how many us ago the limit took effect and whether it was the same before, as for takes, drain, tick, capacity, unit; for how many ms to remember the
+--   answer
 -- and behind them the bytes of the shape. ARGV[2], if there is one question, is how to read a bucket that was left under another limit, as for takes.
 --
 -- An answer is kept as the number, two halves of four bytes, tokens, time, debt and stamp of seven bytes each, and the bytes of the shape.
@@ -20,22 +21,22 @@ local function time()
 end
 
 local function grant(bucket, answers, arg, told)
-  local at, high, low, want, need, since, drain, tick, capacity, unit, remember, rest = decode('<ddddddddddd', arg)
+  local at, high, low, want, need, age, back, drain, tick, capacity, unit, remember, rest = decode('<dddddddddddd', arg)
   local now, timed, asked = at, at == 0, high + low > 0
   if timed then now = time() end
 
-  local last = asked and call('GET', answers)
-  if last then
-    local mark = string.byte(last, 37)
-    if not mark or mark < 192 or mark > 223 then return now, -2, last, 0 end -- none of ours
+  local last = asked and get(answers)
+  local mark = last and string.byte(last, 37)
+  if mark and mark >= 192 and mark <= 223 then -- else it is no answer, and another takes its place: a question that is charged twice grants nothing
     local h, l = decode('<I4I4', last)
     if h > high or h == high and l > low then return now, -2, '', 0 end
     if h == high and l == low then return now, -2, last, 0 end
   end
 
   local shape = sub(arg, rest)
-  local debt, stamp = find(bucket, shape, since, told)
+  local debt, stamp = find(bucket, shape, dated(now, age), back, told)
   if not debt then return now, -1, 1, stamp end
+  if asked then stamp = present(bucket, debt, stamp, shape, timed, now, drain, tick) end
   local d, left, s = drained(now, debt, stamp, drain, tick)
 
   -- A capacity is at most 2^52, so a quotient that is not whole is further from the next whole number than doubles are apart.

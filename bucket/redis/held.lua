@@ -1,14 +1,34 @@
 -- What grant.lua, report.lua and shift.lua begin with.
 local decode, encode, call, floor, ceil, sub = struct.unpack, struct.pack, redis.call, math.floor, math.ceil, string.sub
 
--- find is the bucket of a name: its debt and stamp. Or, if it was left under another limit, nil and what the server keeps; told says how to read that.
-local function find(name, shape, since, told)
-  local held = call('GET', name)
+-- get is what the server keeps under a name: a string, or false for nothing. What is no string cannot be read, and stands as '!', which no bucket is.
+local function get(name)
+  local held = redis.pcall('GET', name)
+  if type(held) == 'table' or held == '' then return '!' end
+  return held
+end
+
+-- find is the bucket of a name: its debt and stamp. Or, if it was left under another limit, or may have been, nil and what the server keeps; told says
+-- how to read that. The limit took effect at since, or nothing before that matters if since is 0. A bucket of its shape was left under it, unless
+-- the limit was the same at some time before (back); a bucket that is missing may have expired under the limit before.
+local function find(name, shape, since, back, told)
+  local held = get(name)
   if told and sub(told, 17) == (held or '') then return decode('<dd', told) end
-  local known, debt, stamp = held and sub(held, 15) == shape, 0, 0
-  if known then debt, stamp = decode('<I7I7', held) end
-  if held and not known or stamp < since then return nil, held or '' end
+  if not held then
+    if since > 0 then return nil, '' end
+    return 0, 0
+  end
+  if sub(held, 15) ~= shape then return nil, held end
+  local debt, stamp = decode('<I7I7', held)
+  if back == 1 and stamp < since then return nil, held end
   return debt, stamp
+end
+
+-- dated is the time at which a limit took effect, by the server's clock: so long ago as the caller's clock counts, which may be set to any time. 0 is
+-- for a limit before which nothing matters, whose age is below 0.
+local function dated(now, age)
+  if age < 0 then return 0 end
+  return math.max(1, now - age)
 end
 
 -- drained is the debt after whole ticks, the same less what drained in the tick that has begun, and when the last whole tick was.
@@ -29,4 +49,13 @@ local function keep(name, d, s, shape, timed, now, drain, tick)
   else
     call('SET', name, encode('<I7I7', d, s) .. shape)
   end
+end
+
+-- present is a stamp that is at most a second ahead of now. One further ahead was written before the server's clock was set back, and nothing would
+-- drain until the clock is there again; so the bucket goes on from now, with all that it owes. That is written down at once, or it would go on from
+-- now at every look.
+local function present(name, d, s, shape, timed, now, drain, tick)
+  if not timed or s <= now + 1000000 then return s end
+  keep(name, d, now, shape, timed, now, drain, tick)
+  return now
 end

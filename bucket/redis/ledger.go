@@ -14,16 +14,19 @@ import (
 
 // LedgerOptions configures a Ledger. Every zero value is a safe default.
 type LedgerOptions struct {
-	// Keep is how long the number of a replica's last report about a bucket is remembered, at about 100 bytes each: one that was lost and comes again
-	// later than that is charged twice, which admits nothing. Default 1s.
+	// Keep is how long the number of a replica's last report about a bucket is remembered, at about
+	// 100 bytes each: one that was lost and comes again later than that is charged twice, which
+	// admits nothing. Default 1s.
 	Keep time.Duration
 
-	// Now tells the time, in Unix nanoseconds, to a Store with Options.CallersClock. Others ask the server, and need none.
+	// Now tells the time, in Unix nanoseconds, to a Store with Options.CallersClock. Others ask the
+	// server, and need none.
 	Now func() int64
 }
 
-// Ledger charges what replicas report of the buckets of a Store. A report and a decision of the Store about one bucket see the same debt, so rules
-// may change between both. It is safe for concurrent use.
+// Ledger charges what replicas report of the buckets of a Store. A report and a decision of the
+// Store about one bucket see the same debt, so rules may change between both. It is safe for
+// concurrent use.
 type Ledger struct {
 	store *Store
 	keep  time.Duration
@@ -88,19 +91,23 @@ func (l *Ledger) entry(replica uint64, t *report.Told) (*entry, error) {
 	c := &claims[0]
 	sh, seq := c.shape, t.Report.Seq
 	var room [128]byte
+	age, back := c.age(l.store.moment(l.now()))
 	arg := appendDoubles(room[:0], l.store.time(l.now()), int64(seq>>32), int64(seq&(1<<32-1)), min(sh.UnitsSaturating(t.Report.Tokens), sh.MaxDebt()), sh.MaxDebt(),
-		c.since(), sh.Drain, micros(sh.Tick), l.keep.Milliseconds())
+		age, back, sh.Drain, micros(sh.Tick), l.keep.Milliseconds())
 	mark := append(binary.BigEndian.AppendUint64([]byte(c.key), replica), 'r') // which ends as no lease's answer does
 	return &entry{told: t, claim: c, keys: []string{c.key, string(mark)}, arg: string(append(arg, sh.name...))}, nil
 }
 
-// chargeGroup charges reports together, and those about buckets that were left under another limit once more by themselves.
+// chargeGroup charges reports together, and those about buckets that were left under another limit
+// once more by themselves.
 func (l *Ledger) chargeGroup(ctx context.Context, group []*entry) {
 	var keys, args []string
 	for _, e := range group {
 		keys, args = append(keys, e.keys...), append(args, e.arg)
 	}
+	sent := l.store.moment(0)
 	answer, err := l.store.run(ctx, reportScript, keys, args)
+	t := trip{sent, l.store.moment(0)}
 	if err == nil && len(answer) != charged*len(group) {
 		err = unreadable(answer)
 	}
@@ -109,11 +116,11 @@ func (l *Ledger) chargeGroup(ctx context.Context, group []*entry) {
 	for i, e := range group {
 		switch {
 		case foreign:
-			e.told.Err = l.charge(ctx, e, nil)
+			e.told.Err = l.charge(ctx, e, nil, t)
 		case err != nil:
 			e.told.Err = err
 		default:
-			e.told.Err = l.charge(ctx, e, answer[charged*i:charged*(i+1)])
+			e.told.Err = l.charge(ctx, e, answer[charged*i:charged*(i+1)], t)
 		}
 	}
 }
@@ -121,10 +128,11 @@ func (l *Ledger) chargeGroup(ctx context.Context, group []*entry) {
 // charged is how many values the script answers to a report.
 const charged = 2
 
-// charge reads an answer, or has one report charged by itself if there is none, or the bucket was left under another limit.
-func (l *Ledger) charge(ctx context.Context, e *entry, answer []any) (err error) {
+// charge reads an answer of a trip, or has one report charged by itself if there is none, or the
+// bucket was left under another limit.
+func (l *Ledger) charge(ctx context.Context, e *entry, answer []any, t trip) (err error) {
 	args := []string{e.arg}
-	for range attempts {
+	for n := range attempts {
 		if answer != nil {
 			value, isString := answer[1].(string)
 			left, ok := number(answer[0])
@@ -136,14 +144,17 @@ func (l *Ledger) charge(ctx context.Context, e *entry, answer []any) (err error)
 				e.told.Answer = report.Answer{Seq: e.told.Report.Seq, Debt: min(debt, e.told.Of.Shape.MaxDebt())}
 				return nil
 			default:
-				if args, err = l.store.restated([]any{answer[0], int64(-1), int64(1), held}, []*claim{e.claim}, args); err != nil {
+				found := []any{answer[0], int64(-1), int64(1), held}
+				if args, err = l.store.restated(ctx, found, l.store.dates(left*1000, t), []*claim{e.claim}, args, n == 0); err != nil {
 					return err
 				}
 			}
 		}
+		t.sent = l.store.moment(0)
 		if answer, err = l.store.run(ctx, reportScript, e.keys, args); err != nil {
 			return err
 		}
+		t.came = l.store.moment(0)
 		if len(answer) != charged {
 			return unreadable(answer)
 		}

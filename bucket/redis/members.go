@@ -13,21 +13,26 @@ import (
 
 // MembersOptions configures Members. Every zero value is a safe default.
 type MembersOptions struct {
-	// Replica is what this process is called. Two with one name are counted as one, and take too much between them. Default a random one.
+	// Replica is what this process is called. Two with one name are counted as one, and take too
+	// much between them. Default a random one.
 	Replica uint64
 
-	// TTL is after what time without a word a replica is taken to be gone. Longer leaves its share unused for longer after a crash; shorter gives it away
-	// while it may still be using it, when it is only slow. It says a word three times as often. Default 3 s.
+	// TTL is after what time without a word a replica is taken to be gone. Longer leaves its share
+	// unused for longer after a crash; shorter gives it away while it may still be using it, when
+	// it is only slow. It says a word three times as often. Default 3 s.
 	TTL time.Duration
 
-	// Naming tells how this replica names buckets: those that share them have the same. It must not tell the secret that names are made under; a
-	// name of a bucket that is nobody's does. Who has another one counts as a replica all the same, and as a stranger.
+	// Naming tells how this replica names buckets: those that share them have the same. It must not
+	// tell the secret that names are made under; a name of a bucket that is nobody's does. Who has
+	// another one counts as a replica all the same, and as a stranger.
 	Naming uint64
 
-	// Presumed is how many replicas there are taken to be as long as the server never answered. Too few admit too much meanwhile. Default 1.
+	// Presumed is how many replicas there are taken to be as long as the server never answered. Too
+	// few admit too much meanwhile. Default 1.
 	Presumed int
 
-	// Now tells the time, in Unix nanoseconds, to a Store with Options.CallersClock. Others ask the server, and need none.
+	// Now tells the time, in Unix nanoseconds, to a Store with Options.CallersClock. Others ask the
+	// server, and need none.
 	Now func() int64
 }
 
@@ -36,12 +41,15 @@ const (
 	beatsPerTTL       = 3
 )
 
-// Members tells how many replicas share the buckets of a Store: those that said a word within TTL, by the server's clock. It is safe for concurrent use.
+// Members tells how many replicas share the buckets of a Store: those that said a word within TTL,
+// by the server's clock. It is safe for concurrent use.
 //
-// A limit that each replica may spend a part of is divided by Replicas. The parts never add up to more than the whole: whoever joins has none
-// until all others have heard of it, and whoever leaves says so, or is not heard of for TTL, before others take more. The exceptions are a replica that
-// cannot reach the server for longer than TTL while others can, which goes on with the part it had; if the server is away for all, all do. And one that is the
-// first to say a word to a server that forgot all: that takes itself for the only one until its next word.
+// A limit that each replica may spend a part of is divided by Replicas. The parts never add up to
+// more than the whole: whoever joins has none until all others have heard of it, and whoever leaves
+// says so, or is not heard of for TTL, before others take more. The exceptions are a replica that
+// cannot reach the server for longer than TTL while others can, which goes on with the part it had;
+// if the server is away for all, all do. And one that is the first to say a word to a server that
+// forgot all: that takes itself for the only one until its next word.
 type Members struct {
 	store *Store
 	o     MembersOptions
@@ -97,8 +105,9 @@ func NewMembers(s *Store, o MembersOptions) (*Members, error) {
 
 const maxPresumed = 1 << 16
 
-// Replicas is by how many to divide a limit: how many replicas there are, or more while others have not made room yet. 0 is for a replica that has
-// just joined, and has no part yet. When the server does not answer, it stays what it was.
+// Replicas is by how many to divide a limit: how many replicas there are, or more while others have
+// not made room yet. 0 is for a replica that has just joined, and has no part yet. When the server
+// does not answer, it stays what it was.
 func (m *Members) Replicas() int { return int(m.using.Load()) }
 
 // Count is how many replicas there are, this one included, as last heard; 0 if the server never answered.
@@ -161,7 +170,8 @@ func (m *Members) say(ctx context.Context, leaves bool) (census, error) {
 	return census{numbers[0], numbers[1], numbers[2]}, nil
 }
 
-// Run says a word again and again until ctx ends, and then that this replica leaves. Beaten hears of every word whether it was heard; it may be nil.
+// Run says a word again and again until ctx ends, and then that this replica leaves. Beaten hears
+// of every word whether it was heard; it may be nil.
 func (m *Members) Run(ctx context.Context, beaten func(error)) {
 	every := m.o.TTL / beatsPerTTL
 	beat := time.NewTicker(every)

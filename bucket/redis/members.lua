@@ -11,6 +11,8 @@
 -- who is gone: all have that time again to be heard, and meanwhile nobody takes more. Who has no share yet is told one all the same, or the first of all
 -- would admit nothing for so long.
 --
+-- What is no such list, or no replica in it, is somebody else's, and is dropped.
+--
 -- Answers the time, how many there are, by how many the caller is to divide, 0 for no share yet, and how many name buckets in another way.
 local decode, encode, call = struct.unpack, struct.pack, redis.call
 
@@ -21,8 +23,10 @@ if timed then
   now = t[1] * 1000000 + t[2]
 end
 
-local since, last, kept = now, now, call('HGET', KEYS[1], '')
-if kept then
+local since, last, kept = now, now, redis.pcall('HGET', KEYS[1], '')
+if type(kept) == 'table' then -- no list
+  call('DEL', KEYS[1])
+elseif kept and #kept == 14 then
   since, last = decode('<I7I7', kept)
   if now - last > ttl / 2 or since > now then since = now end
 end
@@ -31,7 +35,9 @@ call('HSET', KEYS[1], '', encode('<I7I7', since, now))
 local n, least, strangers = 1, nil, 0
 local all = call('HGETALL', KEYS[1])
 for i = 1, #all, 2 do
-  if all[i] ~= name and all[i] ~= '' then
+  if #all[i] ~= 8 and all[i] ~= '' or #all[i] == 8 and #all[i + 1] ~= 22 then
+    call('HDEL', KEYS[1], all[i]) -- no replica
+  elseif all[i] ~= name and all[i] ~= '' then
     local heard, divides = decode('<I7I7', all[i + 1])
     if now - math.max(heard, since) > ttl then
       call('HDEL', KEYS[1], all[i])

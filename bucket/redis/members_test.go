@@ -216,3 +216,43 @@ func BenchmarkReplicas(b *testing.B) {
 		}
 	})
 }
+
+// Whatever somebody else keeps under the name of the list, or in it, replicas find each other after it.
+func TestMembersDropWhatIsNone(t *testing.T) {
+	server := redistest.Start(t)
+	for name, garbage := range map[string][]string{
+		"a string":                    {"SET", "hg{members}", "garbage"},
+		"a list":                      {"RPUSH", "hg{members}", "a", "b"},
+		"a set":                       {"SADD", "hg{members}", "a"},
+		"fields that are no replicas": {"HSET", "hg{members}", "x", "y", "a long name of a field", "22 bytes of any letters"},
+		"replicas that say nothing":   {"HSET", "hg{members}", "8 bytes.", "", "8 bytes!", "too short"},
+		"a beginning that is none":    {"HSET", "hg{members}", "", "garbage"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server.Do("FLUSHALL")
+			now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC).UnixNano()
+			store := open(t, redis.Options{Server: connect(t, server), CallersClock: true})
+			o := redis.MembersOptions{TTL: 3 * time.Second, Now: func() int64 { return now }}
+			a, b := members(t, store, o), members(t, store, o)
+			beat := func(all ...*redis.Members) {
+				t.Helper()
+				for _, m := range all {
+					if err := m.Beat(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+					now += int64(time.Second)
+				}
+			}
+			beat(a)
+			server.Do("DEL", "hg{members}")
+			server.Do(garbage...)
+			beat(b, a, b, a, b)
+			if a.Count() != 2 || b.Count() != 2 || a.Replicas() != 2 || b.Replicas() != 2 {
+				t.Errorf("they count %d and %d, and divide by %d and %d, want 2", a.Count(), b.Count(), a.Replicas(), b.Replicas())
+			}
+			if size := server.Do("HLEN", "hg{members}"); size != int64(3) {
+				t.Errorf("the list has %v fields, want two replicas and since when it is kept", size)
+			}
+		})
+	}
+}

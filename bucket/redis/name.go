@@ -13,12 +13,13 @@ const defaultPrefix = "hg"
 // maxPrefix bounds a configured one. With more than two bytes a name takes 16 bytes more of the server's memory.
 const maxPrefix = 16
 
-// keyLength is how many bytes of a Key are in a name. Only buckets of one tag can be mistaken for each other: of ten million, two by a chance of
-// one in a hundred million, and nobody without the secret can look for such.
+// keyLength is how many bytes of a Key are in a name. Only buckets of one tag can be mistaken for
+// each other: of ten million, two by a chance of one in a hundred million, and nobody without the
+// secret can look for such.
 const keyLength = 7
 
-// appendBucket appends the name of a bucket: the prefix, the tag in braces, by which a cluster chooses a server, and the key. With "hg" it takes
-// 14 bytes, the most that servers keep in 16.
+// appendBucket appends the name of a bucket: the prefix, the tag in braces, by which a cluster
+// chooses a server, and the key. With "hg" it takes 14 bytes, the most that servers keep in 16.
 //
 //	hg{rTQ}.......
 //	   │   └ 7 bytes, from all that names the bucket

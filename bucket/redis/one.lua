@@ -14,14 +14,17 @@ if timed then
   now = t[1] * 1000000 + t[2]
 end
 
-local d, s, shape, held = 0, now, sub(ARGV[1], rest), call('GET', KEYS[1])
+local d, s, shape, held = 0, now, sub(ARGV[1], rest), redis.pcall('GET', KEYS[1])
 if held then
-  if sub(held, 15) ~= shape then return {now, -1} end
+  if type(held) == 'table' or sub(held, 15) ~= shape then return {now, -1} end
   local debt, stamp = struct.unpack('<I7I7', held)
   d = debt
   if now > stamp then
     d = debt - (now - stamp) * drain
     if d < 0 then d = 0 end
+  elseif timed and stamp > now + 1000000 then
+    stamp = now -- as in held.lua
+    call('SET', KEYS[1], struct.pack('<I7I7', d, now) .. shape, 'PX', string.format('%d', d / drain / 1000 + 2))
   else
     s = stamp
   end

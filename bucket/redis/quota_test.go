@@ -15,7 +15,8 @@ import (
 	"github.com/headgate-io/headgate/rate"
 )
 
-// A quota that hardly anything comes back to is full again after millions of years: more milliseconds than the server takes for an expiry.
+// A quota that hardly anything comes back to is full again after millions of years: more
+// milliseconds than the server takes for an expiry.
 func TestDebtThatOutlastsEveryServer(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, redis.Options{Server: connect(t, server)})

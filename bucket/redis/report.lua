@@ -2,7 +2,7 @@
 -- Report i is about the bucket KEYS[2i-1]; KEYS[2i] holds the number of the last report of the replica about it, two halves of four bytes. ARGV[i]
 -- has, in doubles:
 --   the time in us, or 0 for the server's own; the number of the report, in two halves of 32 bits; units; the most that may be owed;
---   the time at which the limit took effect, drain, tick; for how many ms to remember the number
+--   how many us ago the limit took effect and whether it was the same before, as for takes, drain, tick; for how many ms to remember the number
 -- and behind them the bytes of the shape. ARGV[2], if there is one report, is how to read a bucket that was left under another limit, as for takes.
 --
 -- Answers two values a report: what is owed then, and ''. Or, if the bucket was left under another limit, the time and the value; nothing was done
@@ -18,16 +18,17 @@ local function time()
 end
 
 local function charge(bucket, mark, arg, told)
-  local at, high, low, units, most, since, drain, tick, remember, rest = decode('<ddddddddd', arg)
+  local at, high, low, units, most, age, back, drain, tick, remember, rest = decode('<dddddddddd', arg)
   local now, timed = at, at == 0
   if timed then now = time() end
 
   local shape = sub(arg, rest)
-  local debt, stamp = find(bucket, shape, since, told)
+  local debt, stamp = find(bucket, shape, dated(now, age), back, told)
   if not debt then return now, 'c' .. stamp end
+  stamp = present(bucket, debt, stamp, shape, timed, now, drain, tick)
   local d, left, s = drained(now, debt, stamp, drain, tick)
 
-  local last, known = call('GET', mark), false
+  local last, known = get(mark), false
   if last and #last == 8 then
     local h, l = decode('<I4I4', last)
     known = h > high or h == high and l >= low

@@ -13,13 +13,14 @@ import (
 	"github.com/headgate-io/headgate/rate"
 )
 
-// The server counts in doubles, which hold whole numbers below 2^53 exactly, and its clock in microseconds. So a limit is restated in ticks of
-// at least a microsecond, as coarse as it takes for all its numbers to stay below: 1,000,003 a day with a burst of as many is 86,400,000,000
-// units a token and 8.6e16 in all per microsecond, and a thousandth of that per millisecond. That is exact: like bucket.State the script also
-// counts what drains in a tick that has begun.
+// The server counts in doubles, which hold whole numbers below 2^53 exactly, and its clock in
+// microseconds. So a limit is restated in ticks of at least a microsecond, as coarse as it takes
+// for all its numbers to stay below: 1,000,003 a day with a burst of as many is 86,400,000,000
+// units a token and 8.6e16 in all per microsecond, and a thousandth of that per millisecond. That
+// is exact: like bucket.State the script also counts what drains in a tick that has begun.
 //
-// Few limits have no such tick, prime rates with bursts beyond 10^12 tokens. They are made slower by less than a millionth, so they never
-// admit more; or refused.
+// Few limits have no such tick, prime rates with bursts beyond 10^12 tokens. They are made slower
+// by less than a millionth, so they never admit more; or refused.
 
 const (
 	// exact is the first whole number after which doubles leave some out.
@@ -45,8 +46,8 @@ type shape struct {
 
 var errWindows = errors.New("counts in windows, which a shared store does not: want algorithm token_bucket or leaky_bucket")
 
-// Coarsen is s as the store counts it, in numbers that doubles hold, or why it cannot. At every whole microsecond it admits what s does; if its
-// rate is slower, less.
+// Coarsen is s as the store counts it, in numbers that doubles hold, or why it cannot. At every
+// whole microsecond it admits what s does; if its rate is slower, less.
 func Coarsen(s rate.Shape) (rate.Shape, error) {
 	if !s.Algorithm.Drains() {
 		return rate.Shape{}, errWindows
@@ -67,8 +68,8 @@ func Coarsen(s rate.Shape) (rate.Shape, error) {
 	return slowed(perNano, largest, burst, s.Algorithm)
 }
 
-// maxDrain is the largest drain for which the script is exact: that of a part of a tick is computed, and of whole ticks none has parts that are
-// a microsecond.
+// maxDrain is the largest drain for which the script is exact: that of a part of a tick is
+// computed, and of whole ticks none has parts that are a microsecond.
 func maxDrain(tick time.Duration) *big.Int {
 	if tick == time.Microsecond {
 		return big.NewInt(exact - 1)
@@ -153,8 +154,9 @@ func appendDoubles(dst []byte, numbers ...int64) []byte {
 // format is the version of what a bucket is kept as. It is above all that a text begins with.
 const format = 0xc0
 
-// appendName appends what tells shapes apart in a bucket: the version, the tick and the algorithm in one byte, and drain, unit and burst as
-// varints. A limit of 10 per second and a burst of 20 takes six bytes.
+// appendName appends what tells shapes apart in a bucket: the version, the tick and the algorithm
+// in one byte, and drain, unit and burst as varints. A limit of 10 per second and a burst of 20
+// takes six bytes.
 func appendName(dst []byte, s rate.Shape) []byte {
 	code := byte(format) | byte(s.Algorithm)<<3
 	for i, tick := range ticks {

@@ -52,8 +52,8 @@ func TestCoarsenRefuses(t *testing.T) {
 	}
 }
 
-// FuzzCoarsen: the burst stays, the rate is never faster and at most a millionth slower, and all numbers that the script computes with are exact
-// in a double.
+// FuzzCoarsen: the burst stays, the rate is never faster and at most a millionth slower, and all
+// numbers that the script computes with are exact in a double.
 func FuzzCoarsen(f *testing.F) {
 	f.Add(int64(10), int64(time.Second), int64(20), false)
 	f.Add(int64(999_999_937), int64(999_999_999_989), int64(1_000_000_007), true)

@@ -51,7 +51,8 @@ func TestNewNamesEveryFault(t *testing.T) {
 	}
 }
 
-// Most decisions name one bucket and go through one.lua. Asked together with a bucket that nobody takes from, the same go through take.lua.
+// Most decisions name one bucket and go through one.lua. Asked together with a bucket that nobody
+// takes from, the same go through take.lua.
 func TestOneBucketIsDecidedAsAmongSeveral(t *testing.T) {
 	server := redistest.Start(t)
 	alone := open(t, redis.Options{Server: connect(t, server), CallersClock: true, Prefix: "alone"})
@@ -174,36 +175,6 @@ func TestBucketsAreSmall(t *testing.T) {
 	}
 }
 
-// A bucket that expired under a fast limit, after a slow one took effect, still owes what had not drained when it did.
-func TestABucketThatExpiredAfterALimitBecameSlowerIsNotFull(t *testing.T) {
-	server := redistest.Start(t)
-	store := open(t, redis.Options{Server: connect(t, server)})
-	began := time.Now()
-	fast := take(t, 1, rate.Limit{Tokens: 100, Per: time.Second, Burst: 30}, 30)
-	if allowed, _ := try(t, store, 0, fast); !allowed {
-		t.Fatal("a new bucket is full")
-	}
-	changed := time.Now()
-	slow := take(t, 1, rate.Limit{Tokens: 1, Per: time.Hour, Burst: 30}, 1)
-	slow.Since, slow.Before = changed.UnixNano(), &rate.Past{Shape: fast.Shape}
-	server.Await("DBSIZE", func(size any, _ error) bool { return size == int64(0) })
-	most := int64(changed.Sub(began)/(10*time.Millisecond)) + 1
-	for admitted := int64(0); ; admitted++ {
-		if allowed, _ := try(t, store, 0, slow); !allowed {
-			break
-		}
-		if admitted >= most {
-			t.Fatalf("more than %d were admitted, beyond the burst and what had drained in %v", most, changed.Sub(began))
-		}
-	}
-	// A bucket of a limit that was as fast before is full.
-	same := take(t, 2, rate.Limit{Tokens: 1, Per: time.Hour, Burst: 30}, 30)
-	same.Since, same.Before = slow.Since, &rate.Past{Shape: take(t, 2, rate.Limit{Tokens: 1, Per: time.Hour, Burst: 40}, 1).Shape}
-	if allowed, outs := try(t, store, 0, same); !allowed && outs[0].RetryAfter > time.Hour {
-		t.Errorf("a newcomer after a change of the burst alone: %+v", outs[0])
-	}
-}
-
 // While replicas disagree about a limit, the larger burst and the faster rate bound what they admit together.
 func TestReplicasThatDisagreeGrantNothing(t *testing.T) {
 	server := redistest.Start(t)
@@ -214,14 +185,14 @@ func TestReplicasThatDisagreeGrantNothing(t *testing.T) {
 		var views [2]bucket.Take
 		var burst, perSecond int64
 		for i := range views {
-			l := rate.Limit{Tokens: 1 + rng.Int64N(9), Per: time.Second, Burst: 1 + rng.Int64N(20)}
+			l := rate.Limit{Tokens: 1 + rng.Int64N(9), Per: time.Second, Burst: 1 + rng.Int64N(20)*rng.Int64N(10)}
 			views[i] = take(t, n, l, 1)
 			views[i].Since = start - rng.Int64N(int64(time.Second))
 			burst, perSecond = max(burst, l.Burst), max(perSecond, l.Tokens)
 		}
 		now, last, queue := start, start, int64(0) // Lindley's recursion in billionths of a token
 		for range 400 {
-			now += rng.Int64N(int64(300 * time.Millisecond))
+			now += rng.Int64N(int64(100 * time.Millisecond))
 			if allowed, _ := try(t, store, now, views[rng.IntN(2)]); allowed {
 				queue, last = max(0, queue-(now-last)*perSecond)+1_000_000_000, now
 			}

@@ -1,7 +1,7 @@
 -- Takes from the buckets KEYS, each named once, all or none. ARGV[i] says what is wanted of KEYS[i], in doubles:
 --   the time in us, or 0 for the server's own; 1 to charge, 0 to look; units wanted; units wanted by shadows, after those;
---   the longest wait accepted in us, or -1 for any; the time in us at which the limit took effect, or 0 if nothing before it matters;
---   drain per tick, tick in us, capacity
+--   the longest wait accepted in us, or -1 for any; how many us ago the limit took effect, or -1 if nothing before it matters; 1 if it was the same at some
+--   time before; drain per tick, tick in us, capacity
 -- and behind them the bytes that name the shape. ARGV[#KEYS+i], if there, is how to read a bucket that was left under another limit:
 -- debt and stamp in doubles, and the value that they stand for. A number below zero for units is more than the bucket can hold.
 --
@@ -10,6 +10,8 @@
 --
 -- Answers the time; 1 if all are allowed, else 0; and for each bucket 1 if its units fit, plus 2 if those of its shadows do, its debt and its
 -- stamp. Or, if a bucket was left under another limit, the time, -1, and the number and the value of each such bucket; nothing is done then.
+--
+-- Where the clock was set back, a bucket goes on from now, and one that cannot be read stands as '!': see held.lua.
 local decode, encode, call, floor, ceil, sub = struct.unpack, struct.pack, redis.call, math.floor, math.ceil, string.sub
 
 -- owes is what is owed at a time: debt after whole ticks, and less what drained in the tick that has begun, and when the last whole tick was.
@@ -36,7 +38,7 @@ local now, charge, timed
 local answer, found, changed = {0, 1}, {}, nil
 
 for i = 1, n do
-  local at, put, units, shadow, most, since, drain, tick, capacity, rest = decode('<ddddddddd', ARGV[i])
+  local at, put, units, shadow, most, age, back, drain, tick, capacity, rest = decode('<dddddddddd', ARGV[i])
   if i == 1 then
     charge, timed = put == 1, at == 0
     if timed then
@@ -46,14 +48,21 @@ for i = 1, n do
     now = at
     answer[1] = now
   end
-  local shape, held, told = sub(ARGV[i], rest), call('GET', KEYS[i]), ARGV[n + i]
+  local shape, held, told = sub(ARGV[i], rest), redis.pcall('GET', KEYS[i]), ARGV[n + i]
+  if type(held) == 'table' or held == '' then held = '!' end
   local debt, stamp = 0, 0
   if told and told ~= '' and sub(told, 17) == (held or '') then
     debt, stamp = decode('<dd', told)
   else
     local known = held and sub(held, 15) == shape
     if known then debt, stamp = decode('<I7I7', held) end
-    if held and not known or stamp < since then
+    if known and timed and stamp > now + 1000000 then
+      stamp = now
+      if charge then
+        call('SET', KEYS[i], encode('<I7I7', debt, now) .. shape, 'PX', math.min(2 ^ 53, ceil(debt / drain * tick / 1000) + 1))
+      end
+    end
+    if held and not known or age >= 0 and (not held or back == 1 and stamp < now - age) then
       changed = changed or {now, -1}
       changed[#changed + 1] = i
       changed[#changed + 1] = held or ''

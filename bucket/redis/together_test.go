@@ -4,7 +4,6 @@ package redis_test
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -16,8 +15,8 @@ import (
 	"github.com/headgate-io/headgate/rate"
 )
 
-// Questions that are asked together are answered as they are one by one, bit for bit: also those that were asked before, and those about buckets whose
-// limit has changed.
+// Questions that are asked together are answered as they are one by one, bit for bit: also those
+// that were asked before, and those about buckets whose limit has changed.
 func TestQuestionsTogetherAreAnsweredAsApart(t *testing.T) {
 	server := redistest.Start(t)
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC).UnixNano()
@@ -74,9 +73,12 @@ func TestAForeignValueAmongQuestions(t *testing.T) {
 	server.Do("LPUSH", name, "x")
 	a.AskAll(context.Background(), 1, asked)
 	for i, got := range asked {
-		var why *redis.Error
-		if foreign := errors.As(got.Err, &why) && why.Cause == redis.ForeignValue; foreign != (i == 2) || !foreign && (got.Answer.Tokens != 4 || got.Answer.Left != 6) {
-			t.Errorf("question %d: %+v, %v, want 4 tokens charged once, or that the third is none of ours", i, got.Answer, got.Err)
+		tokens, left := int64(4), int64(6)
+		if i == 2 {
+			tokens, left = 0, 0 // nobody knows what it owed
+		}
+		if got.Err != nil || got.Answer.Tokens != tokens || got.Answer.Left != left {
+			t.Errorf("question %d: %+v, %v, want %d tokens charged once and %d left", i, got.Answer, got.Err, tokens, left)
 		}
 	}
 }

@@ -5,19 +5,22 @@ import (
 	"github.com/headgate-io/headgate/rate"
 )
 
-// Account is what one replica knows of one shared bucket. It begins as NewAccount makes it, knowing of no debt. Times are nanoseconds of the replica's own
-// monotonic clock, in any epoch. Who has an Account guards it.
+// Account is what one replica knows of one shared bucket. It begins as NewAccount makes it, knowing
+// of no debt. Times are nanoseconds of the replica's own monotonic clock, in any epoch. Who has an
+// Account guards it.
 //
-// Whoever wants tokens calls Take. After that Report tells what is to be sent to the authority; what comes back goes to Answer, and what gets lost to Failed.
+// Whoever wants tokens calls Take. After that Report tells what is to be sent to the authority;
+// what comes back goes to Answer, and what gets lost to Failed.
 type Account struct {
-	// state is what the last answer said, as of when it came, and what was admitted since. That was some time after the authority said it, so less has drained here
-	// than there: all that a replica
-	// underrates of the debt is what others have charged since.
+	// state is what the last answer said, as of when it came, and what was admitted since. That was
+	// some time after the authority said it, so less has drained here than there: all that a
+	// replica underrates of the debt is what others have charged since.
 	state bucket.State
 
 	unsent int64 // tokens that were admitted and are in no report yet
 
-	// The report that was sent last. Until it is answered the same one is sent again: the authority knows it by its number.
+	// The report that was sent last. Until it is answered the same one is sent again: the authority
+	// knows it by its number.
 	seq    uint64
 	out    int64 // tokens in it, 0 once it was answered
 	open   bool  // it was not answered
@@ -27,8 +30,9 @@ type Account struct {
 	look  bool  // an answer is wanted, though there may be nothing to report
 }
 
-// NewAccount returns the account that a replica makes as its nth. The reports of one replica about one bucket must never share a number, also if an
-// account is forgotten and made again, or the authority would take the new one for one that it has charged.
+// NewAccount returns the account that a replica makes as its nth. The reports of one replica about
+// one bucket must never share a number, also if an account is forgotten and made again, or the
+// authority would take the new one for one that it has charged.
 func NewAccount(nth uint32) Account { return Account{seq: uint64(nth) << 32} }
 
 // Verdict is what Take says.
@@ -40,7 +44,8 @@ const (
 	Ask                  // there may be room, but too much is unanswered: the authority has to be asked for these tokens alone
 )
 
-// Take takes cost tokens, if the bucket has room for them as far as is known, and no more than headroom would be unanswered then.
+// Take takes cost tokens, if the bucket has room for them as far as is known, and no more than
+// headroom would be unanswered then.
 func (a *Account) Take(now int64, sh *rate.Shape, headroom, cost int64) Verdict {
 	units, ok := rate.Units(sh, cost)
 	if !ok {
@@ -58,8 +63,8 @@ func (a *Account) Take(now int64, sh *rate.Shape, headroom, cost int64) Verdict 
 	return Admit
 }
 
-// Return takes tokens back that Take gave at a time, for a request that another bucket denied. It reports false if a report has told of them: then they stay
-// charged.
+// Return takes tokens back that Take gave at a time, for a request that another bucket denied. It
+// reports false if a report has told of them: then they stay charged.
 func (a *Account) Return(now int64, sh *rate.Shape, tokens, taken int64) bool {
 	units, ok := rate.Units(sh, tokens)
 	if !ok || tokens > a.unsent {
@@ -82,8 +87,9 @@ func (a *Account) Look() { a.look = true }
 // Stale reports whether no answer came later than since, nor is about to.
 func (a *Account) Stale(since int64) bool { return !a.flying && a.heard <= since }
 
-// Report is what to tell the authority: tokens that were admitted. Seq tells the reports of one account apart; one that was lost is sent again under
-// its number, and the authority charges it only once.
+// Report is what to tell the authority: tokens that were admitted. Seq tells the reports of one
+// account apart; one that was lost is sent again under its number, and the authority charges it
+// only once.
 type Report struct {
 	Seq    uint64
 	Tokens int64
@@ -144,8 +150,8 @@ func (a *Account) Describe(o *bucket.Outcome, now int64, sh *rate.Shape, cost in
 	a.state.Report(o, now, sh, units, allowed)
 }
 
-// Idle reports whether the account may be forgotten: everything is charged, and the bucket was not denying. A new one knows of no debt, and
-// may admit a headroom; so may this one.
+// Idle reports whether the account may be forgotten: everything is charged, and the bucket was not
+// denying. A new one knows of no debt, and may admit a headroom; so may this one.
 func (a *Account) Idle(now int64, sh *rate.Shape) bool {
 	return !a.open && a.unsent == 0 && owed(a.state, sh, now) <= sh.Capacity
 }

@@ -9,15 +9,16 @@ import (
 	"github.com/headgate-io/headgate/internal/messages"
 )
 
-// outbox is the buckets that are about to be reported about, once by each kind: so there are never more than twice as many as accounts.
+// outbox is the buckets that are about to be reported about, once by each kind: so there are never
+// more than twice as many as accounts.
 type outbox struct {
 	mu      sync.Mutex
 	queues  [2][]outgoing // guarded by mu; by kind
 	leaving [2]bool       // guarded by mu; a departure of the kind is under way
 }
 
-// What waits for an Interval, and what does not, as half of its headroom is used up. Only the latter leave together, or one hot bucket would have all others
-// reported as often as itself.
+// What waits for an Interval, and what does not, as half of its headroom is used up. Only the
+// latter leave together, or one hot bucket would have all others reported as often as itself.
 const (
 	calm = iota
 	urgent
@@ -30,7 +31,8 @@ type outgoing struct {
 	report Report
 }
 
-// mostTogether is how many reports go by one message. The server answers nobody else meanwhile: for about a millisecond.
+// mostTogether is how many reports go by one message. The server answers nobody else meanwhile: for
+// about a millisecond.
 const mostTogether = 128
 
 // post has an account reported, if there is anything to tell. The entry is locked.
@@ -82,8 +84,9 @@ func (s *Store) sendAll(ctx context.Context, kind int) {
 	}
 }
 
-// Flush reports at once whatever waits for its Interval, until all is answered or ctx is done: for a process that is about to end, after the last take. What
-// has no answer then may not be charged, at most a headroom a bucket.
+// Flush reports at once whatever waits for its Interval, until all is answered or ctx is done: for
+// a process that is about to end, after the last take. What has no answer then may not be charged,
+// at most a headroom a bucket.
 func (s *Store) Flush(ctx context.Context) {
 	for {
 		s.sendAll(ctx, urgent)
@@ -110,7 +113,8 @@ func (s *Store) gathered(kind int) []outgoing {
 	for _, o := range all {
 		o.entry.mu.Lock()
 		o.entry.queued[kind] = false
-		// What is told is of the limit as it is now, and says what was before: the authority finds the bucket as an earlier limit left it.
+		// What is told is of the limit as it is now, and says what was before: the authority finds
+		// the bucket as an earlier limit left it.
 		o.take.Shape, o.take.Since, o.take.Before = o.entry.shape, o.entry.since, o.entry.before
 		var ok bool
 		if o.report, ok = o.entry.account.Report(); ok {

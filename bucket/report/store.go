@@ -16,8 +16,9 @@ import (
 
 // Authority keeps the buckets that replicas report about. It is safe for concurrent use.
 type Authority interface {
-	// ReportAll charges what is told of many buckets, each once, and writes the answers or errors there. A report under a number that it has charged
-	// before, or below, is not charged again. After an error it is not known whether it was charged.
+	// ReportAll charges what is told of many buckets, each once, and writes the answers or errors
+	// there. A report under a number that it has charged before, or below, is not charged again.
+	// After an error it is not known whether it was charged.
 	ReportAll(ctx context.Context, replica uint64, told []Told)
 }
 
@@ -34,21 +35,25 @@ type Told struct {
 type Options struct {
 	Authority Authority
 
-	// Interval is how long what was admitted waits to be reported, at most. Longer means fewer messages, and more that all replicas admit together
-	// beyond the limit: what drains in an Interval for each. The same at all replicas. 1ms to 10s; default 100 ms.
+	// Interval is how long what was admitted waits to be reported, at most. Longer means fewer
+	// messages, and more that all replicas admit together beyond the limit: what drains in an
+	// Interval for each. The same at all replicas. 1ms to 10s; default 100 ms.
 	Interval time.Duration
 
-	// Replica is what this process is called in reports. Two with one name would be taken for one that tells twice; so would one that
-	// restarts under its old name. Default a random one, as it should be.
+	// Replica is what this process is called in reports. Two with one name would be taken for one
+	// that tells twice; so would one that restarts under its old name. Default a random one, as it
+	// should be.
 	Replica uint64
 
 	// Deadline is how long to wait for the authority. No request waits for it. Default 5 ms.
 	Deadline time.Duration
 
-	// Gather is how long a report that must not wait for the Interval, because half of the headroom is used up, waits for others to go with it. Default 0.
+	// Gather is how long a report that must not wait for the Interval, because half of the headroom
+	// is used up, waits for others to go with it. Default 0.
 	Gather time.Duration
 
-	// MaxAccounts is how many buckets are remembered, at about 400 bytes each. Takes from others are for the authority. Default 1<<16.
+	// MaxAccounts is how many buckets are remembered, at about 400 bytes each. Takes from others
+	// are for the authority. Default 1<<16.
 	MaxAccounts int
 
 	// Now is the clock, in nanoseconds. It must not step. Default the monotonic one.
@@ -140,8 +145,8 @@ func New(o Options) (*Store, error) {
 	return s, nil
 }
 
-// OnAnswer has f hear of every message, about the bucket of a take, how it ended. It is called on other goroutines and must be quick. OnAnswer comes before
-// the first take.
+// OnAnswer has f hear of every message, about the bucket of a take, how it ended. It is called on
+// other goroutines and must be quick. OnAnswer comes before the first take.
 func (s *Store) OnAnswer(f func(of *bucket.Take, err error)) { s.answered = f }
 
 // Interval is how long what was admitted waits to be reported.
@@ -150,8 +155,9 @@ func (s *Store) Interval() time.Duration { return s.o.Interval }
 // Now is the Store's clock.
 func (s *Store) Now() int64 { return s.o.Now() }
 
-// Take takes from the bucket of a take at now, on the Store's clock, where so many replicas share it, and writes to o how that stands as far as is known. After
-// Ask nothing is known, and o says so.
+// Take takes from the bucket of a take at now, on the Store's clock, where so many replicas share
+// it, and writes to o how that stands as far as is known. After Ask nothing is known, and o says
+// so.
 func (s *Store) Take(now int64, take *bucket.Take, replicas int, o *bucket.Outcome) Verdict {
 	*o = bucket.Outcome{Allowed: true, Unknown: true}
 	e := s.entry(now, take)
@@ -183,7 +189,8 @@ func (s *Store) Take(now int64, take *bucket.Take, replicas int, o *bucket.Outco
 	return v
 }
 
-// Return takes back what Take admitted at a time, for a request that was denied elsewhere, unless it was reported meanwhile.
+// Return takes back what Take admitted at a time, for a request that was denied elsewhere, unless
+// it was reported meanwhile.
 func (s *Store) Return(take *bucket.Take, taken int64) {
 	e := s.find(take)
 	if e == nil || take.Cost <= 0 {

@@ -161,7 +161,8 @@ func TestLostReportsAreSentAgain(t *testing.T) {
 	})
 }
 
-// A process that ends tells all that it has admitted, also what came while a report was under way, and what has to be told again.
+// A process that ends tells all that it has admitted, also what came while a report was under way,
+// and what has to be told again.
 func TestFlushTellsAll(t *testing.T) {
 	for name, lost := range map[string]bool{"behind a report under way": false, "after one that got lost": true} {
 		t.Run(name, func(t *testing.T) {
@@ -243,7 +244,8 @@ func TestFullTable(t *testing.T) {
 	})
 }
 
-// A report that waits while its limit changes tells of the new limit, and of the one before it: who is told finds the bucket as the old one left it.
+// A report that waits while its limit changes tells of the new limit, and of the one before it: who
+// is told finds the bucket as the old one left it.
 func TestReportsTellOfTheLimitBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := new(authority)

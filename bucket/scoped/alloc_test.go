@@ -27,7 +27,7 @@ func TestSplitTakesAllocateNothing(t *testing.T) {
 	}
 }
 
-// A take that its lane admits costs no more than a few takes of a local bucket, and nothing on the heap.
+// A take that its free part admits costs no more than a few takes of a local bucket, and nothing on the heap.
 func TestLaneTakesAllocateNothing(t *testing.T) {
 	roomy := rate.Limit{Tokens: 1e9, Per: time.Second, Burst: 1e9}
 	s, _, now := laned(t, 4, scoped.Options{})
@@ -38,7 +38,8 @@ func TestLaneTakesAllocateNothing(t *testing.T) {
 	}
 }
 
-// Nor does one that what is leased admits, alone or with others: a deadline is made where something has to be waited for.
+// Nor does one that what is leased admits, alone or with others: a deadline is made where something
+// has to be waited for.
 func TestHeldTakesAllocateNothing(t *testing.T) {
 	roomy := rate.Limit{Tokens: 1e9, Per: time.Second, Burst: 1e9}
 	for _, free := range []int{1, 20} {
@@ -56,7 +57,7 @@ func TestHeldTakesAllocateNothing(t *testing.T) {
 	}
 }
 
-// holding is a store that holds tokens of buckets 1 and 2, whose lanes are empty.
+// holding is a store that holds tokens of buckets 1 and 2, whose free parts are empty.
 func holding(t testing.TB, free int, limit rate.Limit) (*scoped.Store, *atomic.Int64) {
 	t.Helper()
 	s, _, now := laned(t, 4, scoped.Options{Free: free})

@@ -12,7 +12,7 @@ type undo func(ctx context.Context, now int64)
 
 // inquiry is the takes of a decision that one server is asked about, and what it said.
 type inquiry struct {
-	via   *via
+	via   *visit
 	takes []bucket.Take
 	outs  []bucket.Outcome
 
@@ -31,13 +31,14 @@ func (p *inquiry) enforced() bool {
 	return false
 }
 
-// attempt takes from the shared store, from all servers or from none. Lost says that a server was tried and is still not there.
+// attempt takes from the shared store, from all servers or from none. Lost says that a server was
+// tried and is still not there.
 func (s *Store) attempt(within, ctx context.Context, d *decision) (back undo, allowed, lost bool, err error) {
 	switch len(d.strict.takes) {
 	case 0:
 		return nil, true, false, nil
 	case 1:
-		p := inquiry{via: d.via(d.strict.servers[0]), takes: d.strict.takes, outs: d.strict.outs}
+		p := inquiry{via: d.visitOf(d.strict.servers[0]), takes: d.strict.takes, outs: d.strict.outs}
 		s.askOne(within, ctx, d.now, &p)
 		return p.undo, p.allowed, p.lost(), p.err
 	}
@@ -60,7 +61,7 @@ func (s *Store) attempt(within, ctx context.Context, d *decision) (back undo, al
 func (d *decision) inquiries() (all []inquiry) {
 	g := &d.strict
 	if alike(g.servers) {
-		return []inquiry{{via: d.via(g.servers[0]), takes: g.takes, outs: g.outs}}
+		return []inquiry{{via: d.visitOf(g.servers[0]), takes: g.takes, outs: g.outs}}
 	}
 	sorted := group{}
 	for i := range d.vias {
@@ -100,14 +101,14 @@ func alike(servers []int) bool {
 func (s *Store) askOne(within, ctx context.Context, now int64, p *inquiry) {
 	p.allowed, p.undo, p.err = s.o.Strict.Attempt(within, now, p.takes, p.outs)
 	if p.err == nil {
-		s.answered(now, p.via.server, p.via.ways, nil)
+		s.answered(now, p.via.server, p.via.route, nil)
 		s.remember(now, p.takes, p.outs, p.allowed)
 		return
 	}
 	unasked(p.outs)
 	p.via.failed = p.via.probe
 	if ctx.Err() == nil { // else the client has left, which says nothing about the store
-		s.answered(now, p.via.server, p.via.ways, p.err)
+		s.answered(now, p.via.server, p.via.route, p.err)
 	}
 	p.undo, p.allowed = nil, !p.enforced() && !p.via.probe
 }

@@ -6,12 +6,14 @@ import (
 	"time"
 )
 
-// A breaker takes a server of the shared store for lost after inRow failures in a row, or when half of at least enough answers within a second were failures. Then it
-// lets one request through every pause or so, and takes the server for back after good of them have succeeded. One failure is none too many: an
-// answer that comes late may have been charged.
+// A breaker takes a server of the shared store for lost after inRow failures in a row, or when half
+// of at least enough answers within a second were failures. Then it lets one request through every
+// pause or so, and takes the server for back after good of them have succeeded. One failure is none
+// too many: an answer that comes late may have been charged.
 //
-// A row of failures that are all for want of time must last for silence besides: where this process or the server waits for a processor for some
-// milliseconds, the time of all requests under way is up at once, which is one event and not five.
+// A row of failures that are all for want of time must last for silence besides: where this process
+// or the server waits for a processor for some milliseconds, the time of all requests under way is
+// up at once, which is one event and not five.
 const (
 	inRow   = 5
 	silence = 50 * time.Millisecond
@@ -51,41 +53,41 @@ type row struct {
 	began     int64 // with the first
 }
 
-// said is how a server answered.
-type said uint8
+// reply is how a server answered.
+type reply uint8
 
 const (
-	well    said = iota
-	badly        // it is not there, or cannot do what it should
-	nothing      // within the time there was
+	well    reply = iota
+	badly         // it is not there, or cannot do what it should
+	nothing       // within the time there was
 )
 
-// ways is how a decision gets to the buckets of a server: the usual way, by a try, or not at all.
-type ways struct{ lost, probe bool }
+// route is how a decision gets to the buckets of a server: the usual way, by a try, or not at all.
+type route struct{ lost, probe bool }
 
-// turned is what an answer changed.
-type turned uint8
+// transition is what an answer changed.
+type transition uint8
 
 const (
-	same turned = iota
+	same transition = iota
 	opened
 	closed
 )
 
-// way says how the decision of a request begins. After a try release has to follow.
-func (b *breaker) way(now int64) ways {
+// route says how the decision of a request begins. After a try release has to follow.
+func (b *breaker) route(now int64) route {
 	if b.outage.Load() == nil {
-		return ways{}
+		return route{}
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	early := now < b.next && b.next-now < int64(2*pause) // a clock that was set back does not keep the store lost
 	lost := b.outage.Load() != nil
 	if b.probing || early || !lost {
-		return ways{lost: lost}
+		return route{lost: lost}
 	}
 	b.probing = true
-	return ways{probe: true}
+	return route{probe: true}
 }
 
 // release ends a try, whether or not the store was asked.
@@ -95,8 +97,9 @@ func (b *breaker) release() {
 	b.mu.Unlock()
 }
 
-// answered notes how the store answered, the usual way or to a try. When it is there again, over is the outage that has ended.
-func (b *breaker) answered(now int64, way ways, how said) (turn turned, over *outage) {
+// answered notes how the store answered, the usual way or to a try. When it is there again, over is
+// the outage that has ended.
+func (b *breaker) answered(now int64, way route, how reply) (turn transition, over *outage) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
@@ -117,7 +120,7 @@ func (b *breaker) answered(now int64, way ways, how said) (turn turned, over *ou
 }
 
 // tried notes how a try ended.
-func (b *breaker) tried(now int64, ok bool) (turned, *outage) {
+func (b *breaker) tried(now int64, ok bool) (transition, *outage) {
 	b.rest(now)
 	if !ok {
 		b.back = 0
@@ -142,7 +145,7 @@ func (b *breaker) end() *outage {
 func (b *breaker) rest(now int64) { b.next = now + int64(pause-apart/2) + b.vary(int64(apart)+1) }
 
 // count counts an answer.
-func (b *breaker) count(now int64, how said) {
+func (b *breaker) count(now int64, how reply) {
 	at := now / int64(cell)
 	if at-b.at >= cells || at < b.at {
 		b.answers = [cells]answer{}

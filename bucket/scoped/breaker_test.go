@@ -134,23 +134,23 @@ func TestBreaker(t *testing.T) {
 // do takes a step and reports what came of it.
 func (b *breaker) do(t *testing.T, now int64, what string) string {
 	t.Helper()
-	names := map[turned]string{same: "same", opened: "opened", closed: "closed"}
+	names := map[transition]string{same: "same", opened: "opened", closed: "closed"}
 	switch what {
 	case "ok", "fail", "late":
-		turn, _ := b.answered(now, ways{}, map[string]said{"ok": well, "fail": badly, "late": nothing}[what])
+		turn, _ := b.answered(now, route{}, map[string]reply{"ok": well, "fail": badly, "late": nothing}[what])
 		return names[turn]
 	case "ask":
-		way := b.way(now)
+		way := b.route(now)
 		if way.probe {
 			b.release()
 		}
-		return map[ways]string{{}: "usual", {lost: true}: "lost", {probe: true}: "try"}[way]
+		return map[route]string{{}: "usual", {lost: true}: "lost", {probe: true}: "try"}[way]
 	}
-	way := b.way(now)
+	way := b.route(now)
 	if !way.probe {
 		t.Fatalf("at %d: %+v, want a try", now, way)
 	}
-	if second := b.way(now); !second.lost {
+	if second := b.route(now); !second.lost {
 		t.Fatalf("at %d: a second try at the same time: %+v", now, second)
 	}
 	defer b.release()
@@ -170,13 +170,13 @@ func TestBreakerVariesItsPauses(t *testing.T) {
 	for _, at := range []struct{ drawn, want int64 }{{0, 75}, {int64(apart), 125}} {
 		b := &breaker{vary: func(n int64) int64 { return min(at.drawn, n-1) }, begin: func(int64) *outage { return new(outage) }}
 		for range inRow {
-			b.answered(0, ways{}, badly)
+			b.answered(0, route{}, badly)
 		}
 		want := at.want * int64(time.Millisecond)
-		if early := b.way(want - 1); !early.lost {
+		if early := b.route(want - 1); !early.lost {
 			t.Errorf("%d ns before its time: %+v, want lost", 1, early)
 		}
-		if due := b.way(want); !due.probe {
+		if due := b.route(want); !due.probe {
 			t.Errorf("after %d ms: %+v, want a try", at.want, due)
 		}
 	}

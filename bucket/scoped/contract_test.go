@@ -14,7 +14,7 @@ import (
 	"github.com/headgate-io/headgate/rate"
 )
 
-var _ buckettest.Store = (*scoped.Store)(nil)
+var _ bucket.Store = (*scoped.Store)(nil)
 
 // reaching is a store all of whose buckets have one scope.
 type reaching struct {
@@ -50,10 +50,10 @@ func (r reaching) Correct(ctx context.Context, now int64, changes []bucket.Chang
 
 func TestContract(t *testing.T) {
 	t.Run("local", func(t *testing.T) {
-		buckettest.Run(t, func(t testing.TB) buckettest.Store { return reaching{open(t, scoped.Options{}), 0} })
+		buckettest.Run(t, func(t testing.TB) bucket.Store { return reaching{open(t, scoped.Options{}), 0} })
 	})
 	t.Run("split, alone", func(t *testing.T) {
-		buckettest.Run(t, func(t testing.TB) buckettest.Store {
+		buckettest.Run(t, func(t testing.TB) bucket.Store {
 			return reaching{open(t, scoped.Options{}), bucket.NewReach(bucket.Split, 0)}
 		}, rate.TokenBucket, rate.LeakyBucket)
 	})
@@ -61,7 +61,7 @@ func TestContract(t *testing.T) {
 		server := redistest.Start(t)
 		conn := redistest.Dial(server.Socket)
 		t.Cleanup(conn.Close)
-		buckettest.Run(t, func(t testing.TB) buckettest.Store {
+		buckettest.Run(t, func(t testing.TB) bucket.Store {
 			server.Do("FLUSHALL")
 			store, err := redis.New(redis.Options{Server: conn, CallersClock: true})
 			if err != nil {

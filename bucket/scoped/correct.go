@@ -9,11 +9,13 @@ import (
 	"github.com/headgate-io/headgate/rate"
 )
 
-// Correct changes the debts of buckets, those that are shared first, and writes to moved[i] how many units changes[i] added, or took off when below
-// zero. Units of a bucket of scope split are those of the whole limit, and so are those of scope lease. Of the latter what is in the store is changed, and to
-// fill it fills this replica's lane as well; what is held of a lease stays held.
-// What was admitted of a limit of scope sync and is not reported yet is charged afterwards, also to a bucket that was filled; this replica hears of the change at
-// once, and others within about a second.
+// Correct changes the debts of buckets, those that are shared first, and writes to moved[i] how
+// many units changes[i] added, or took off when below zero. Units of a bucket of scope split are
+// those of the whole limit, and so are those of scope lease. Of the latter what is in the store is
+// changed, and to fill it fills this replica's free part as well; what is held of a lease stays held.
+// What was admitted of a limit of scope sync and is not reported yet is charged afterwards, also to
+// a bucket that was filled; this replica hears of the change at once, and others within about a
+// second.
 //
 // After an error nothing local was changed.
 func (s *Store) Correct(ctx context.Context, now int64, changes []bucket.Change, moved []int64) error {
@@ -53,9 +55,10 @@ func (s *Store) correctShared(ctx context.Context, now int64, change []bucket.Ch
 		c.Shape = s.lanes.of(&c.Shape, k).rest
 		c.Before = s.lanes.rest(c.Before, k, new([rate.MaxPast + 1]rate.Past))
 		c.Units = restate(c.Units, c.Shape.Unit, whole)
+		c.Left = bucket.Rescale(c.Left, c.Shape.Unit, whole, false)
 	}
 	if c.Reach.Scope() == bucket.Lease && s.o.Leases != nil && c.Charged != 0 {
-		c.Charged -= int64(s.o.Leases.Terms().TTL) // by when the batch may have been charged that it was admitted out of
+		s.ofBatch(&c)
 	}
 	within, cancel := context.WithTimeout(ctx, s.o.Deadline)
 	defer cancel()
@@ -66,12 +69,23 @@ func (s *Store) correctShared(ctx context.Context, now int64, change []bucket.Ch
 		if errors.Is(err, bucket.ErrAnother) {
 			answer = nil // which says nothing against the store
 		}
-		s.answered(now, server, ways{}, answer)
+		s.answered(now, server, route{}, answer)
 	}
 	if err != nil {
 		return err
 	}
-	return s.fillLane(ctx, now, change[0])
+	return s.fillFree(ctx, now, change[0])
+}
+
+// ofBatch has a charge that is given back count from when the batch may have been charged that it
+// was admitted out of: it has drained since then.
+func (s *Store) ofBatch(c *bucket.Change) {
+	ttl := s.o.Leases.Terms().TTL
+	c.Charged -= int64(ttl)
+	if c.Units < 0 && c.Units != bucket.Fill {
+		c.Left = max(0, c.Undrained()-c.Shape.Drained(ttl)-1)
+		c.Units = -min(-c.Units, c.Left)
+	}
 }
 
 // changed forgets what was heard of a bucket whose debt is another one now.
@@ -79,14 +93,14 @@ func (s *Store) changed(of *bucket.Take) {
 	s.denials.forget(of.Key)
 	switch scope := of.Reach.Scope(); {
 	case scope == bucket.Lease && s.o.Leases != nil:
-		s.o.Leases.Doubt(of)
+		s.o.Leases.Recheck(of)
 	case scope == bucket.Sync && s.o.Reports != nil:
 		s.o.Reports.Refresh(of)
 	}
 }
 
-// fillLane fills this replica's lane, if c fills a bucket that has one.
-func (s *Store) fillLane(ctx context.Context, now int64, c bucket.Change) error {
+// fillFree fills this replica's free part, if c fills a bucket that has one.
+func (s *Store) fillFree(ctx context.Context, now int64, c bucket.Change) error {
 	if c.Units != bucket.Fill || c.Reach.Scope() != bucket.Lease || s.o.Leases == nil || s.o.Free == 0 {
 		return nil
 	}
@@ -94,7 +108,7 @@ func (s *Store) fillLane(ctx context.Context, now int64, c bucket.Change) error 
 	if s.lanes.part(c.Shape, v.counts[0].replicas).shape == (rate.Shape{}) {
 		return nil
 	}
-	lane := bucket.Take{Key: laneKey(c.Key), Shape: c.Shape, Since: c.Since, Before: c.Before}
+	lane := bucket.Take{Key: freeKey(c.Key), Shape: c.Shape, Since: c.Since, Before: c.Before}
 	s.splits.shareAt(v, now, &lane, new([rate.MaxPast + 1]rate.Past), &s.lanes)
 	c.Key, c.Shape, c.Since, c.Before = lane.Key, lane.Shape, lane.Since, lane.Before
 	return s.o.Local.Correct(ctx, now, []bucket.Change{c}, make([]int64, 1))
@@ -107,7 +121,7 @@ func (s *Store) correctLocal(ctx context.Context, now int64, c bucket.Change, mo
 	t := bucket.Take{Key: c.Key, Shape: c.Shape, Since: c.Since, Before: c.Before}
 	s.splits.share(now, &t, new([rate.MaxPast + 1]rate.Past))
 	whole, part := c.Shape.Unit, t.Shape.Unit
-	c.Units = restate(c.Units, part, whole)
+	c.Units, c.Left = restate(c.Units, part, whole), bucket.Rescale(c.Left, part, whole, false)
 	c.Shape, c.Since, c.Before = t.Shape, t.Since, t.Before
 	if err := s.o.Local.Correct(ctx, now, []bucket.Change{c}, moved); err != nil {
 		return err

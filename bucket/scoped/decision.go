@@ -18,8 +18,8 @@ type decision struct {
 
 	local, leased, strict group
 	known, synced         group       // of scope sync: all, and those that were decided by what is known
-	lanes, rest           group       // of leased takes that have a lane: from there, and from the store
-	vias                  []via       // to each server that has shared buckets of them
+	lanes, rest           group       // of leased takes that have a free part: from there, and from the store
+	vias                  []visit     // to each server that has shared buckets of them
 	admitted              []admission // those that pass because nobody can be asked
 
 	pasts [][rate.MaxPast + 1]rate.Past // of local takes, and of the rest
@@ -30,7 +30,7 @@ type decision struct {
 
 	partless bool // this replica has no part of limits that are divided
 
-	one    [1]bucket.Take // of one that is decided alone, and what its lane says
+	one    [1]bucket.Take // of one that is decided alone, and what its free part says
 	answer [1]bucket.Outcome
 }
 
@@ -175,7 +175,7 @@ func (s *Store) decide(ctx context.Context, d *decision) (bool, error) {
 
 func (s *Store) decideRest(ctx context.Context, d *decision) (bool, error) {
 	if len(d.lanes.takes) > 0 {
-		if decided, err := s.free(ctx, d); decided {
+		if decided, err := s.decideFree(ctx, d); decided {
 			return err == nil, err
 		}
 	}
@@ -185,10 +185,10 @@ func (s *Store) decideRest(ctx context.Context, d *decision) (bool, error) {
 	defer s.release(d)
 	lost := s.choose(d)
 	if d.tries() {
-		d.unlease()
+		d.askDirectly()
 	}
 	for {
-		if lost && s.divert(d) {
+		if lost && s.goWithout(d) {
 			return s.close(ctx, d)
 		}
 		allowed, again, err := s.ask(ctx, d)
@@ -237,7 +237,7 @@ func (s *Store) ask(ctx context.Context, d *decision) (allowed, again bool, err 
 		defer limited.End()
 		within = limited
 	}
-	if allowed, err := s.hold(within, d); !allowed {
+	if allowed, err := s.takeLeases(within, d); !allowed {
 		allowed, err = s.refuse(ctx, d, err)
 		return allowed, false, err
 	}
@@ -261,8 +261,8 @@ func (s *Store) ask(ctx context.Context, d *decision) (allowed, again bool, err 
 	return allowed, false, err
 }
 
-// hold takes from what is leased.
-func (s *Store) hold(ctx context.Context, d *decision) (bool, error) {
+// takeLeases takes from what is leased.
+func (s *Store) takeLeases(ctx context.Context, d *decision) (bool, error) {
 	if len(d.leased.takes) == 0 {
 		return true, nil
 	}
@@ -330,7 +330,7 @@ func (s *Store) look(ctx context.Context, d *decision) (bool, error) {
 		}
 	}
 	s.lookAtAll(d)
-	refused := d.shared() && s.avoid(d) && s.divert(d)
+	refused := d.shared() && s.noteLost(d) && s.goWithout(d)
 	allowed, err := s.o.Local.Peek(ctx, d.now, d.local.takes, d.local.outs)
 	if err != nil {
 		return false, err
@@ -356,8 +356,8 @@ func lostIf(allowed bool) error {
 	return nil
 }
 
-// avoid notes which servers that a decision needs are lost, and tries none. It reports whether there are any.
-func (s *Store) avoid(d *decision) (lost bool) {
+// noteLost notes which servers that a decision needs are lost, and tries none. It reports whether there are any.
+func (s *Store) noteLost(d *decision) (lost bool) {
 	lost = s.choose(d)
 	for i := range d.vias {
 		if v := &d.vias[i]; v.probe {

@@ -10,8 +10,9 @@ import (
 	"github.com/headgate-io/headgate/rate"
 )
 
-// A bucket that denied a take denies the same one, and a dearer one, until the time that it said, unless tokens are given back. So the shared store
-// need not be asked. What another process gives back is heard of after a second at the latest.
+// A bucket that denied a take denies the same one, and a dearer one, until the time that it said,
+// unless tokens are given back. So the shared store need not be asked. What another process gives
+// back is heard of after a second at the latest.
 
 const (
 	denialPlaces = 1 << 14
@@ -96,7 +97,8 @@ func (d *denials) forget(k key.Key) {
 	}
 }
 
-// remember remembers what a server of the shared store denied, and forgets what it said of buckets that it has charged since.
+// remember remembers what a server of the shared store denied, and forgets what it said of buckets
+// that it has charged since.
 func (s *Store) remember(now int64, takes []bucket.Take, outs []bucket.Outcome, charged bool) {
 	if charged {
 		s.forget(takes)
@@ -116,7 +118,8 @@ func (s *Store) forget(takes []bucket.Take) {
 	}
 }
 
-// alone reports whether no other take is from the bucket of takes[i]: what was denied then was that take, and not their sum.
+// alone reports whether no other take is from the bucket of takes[i]: what was denied then was that
+// take, and not their sum.
 func alone(takes []bucket.Take, i int) bool {
 	for j := range takes {
 		if j != i && takes[j].Key == takes[i].Key {

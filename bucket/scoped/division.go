@@ -9,7 +9,8 @@ import (
 
 // divisions remembers how limits were divided. Rules have few limits; should there ever be many, it forgets them all.
 //
-// It is read in every decision over a divided limit, so what was read last is found without a lock and without hashing a whole shape.
+// It is read in every decision over a divided limit, so what was read last is found without a lock
+// and without hashing a whole shape.
 type divisions[T any] struct {
 	divide func(whole rate.Shape, k int) T
 	near   [nearby]atomic.Pointer[division[T]]

@@ -15,8 +15,9 @@ import (
 	"github.com/headgate-io/headgate/rate"
 )
 
-// Two replicas have 2 tokens each of a burst of 20 to themselves; for three there would be less than 2 each, so the store keeps the whole. While one has heard
-// of the third and the other has not, both are true: 4 tokens more, which the envelope says.
+// Two replicas have 2 tokens each of a burst of 20 to themselves; for three there would be less
+// than 2 each, so the store keeps the whole. While one has heard of the third and the other has
+// not, both are true: 4 tokens more, which the envelope says.
 func TestLaneAndWholeAtOnce(t *testing.T) {
 	server := redistest.Start(t)
 	clock := func() int64 { return start }

@@ -36,7 +36,7 @@ func (s *Store) newOutage(now int64) *outage {
 }
 
 // answered notes how a server of the shared store answered.
-func (s *Store) answered(now int64, server int, way ways, err error) {
+func (s *Store) answered(now int64, server int, way route, err error) {
 	if err != nil && !s.o.Fault(err) {
 		return
 	}
@@ -111,8 +111,8 @@ func (s *Store) useOne(now int64, t *bucket.Take, o *outage) {
 // replayPatience is how long replaying may take. What is not charged then is not charged at all.
 const replayPatience = 10 * time.Second
 
-// replay charges what was admitted during an outage, as far as it has not drained at this replica's part of the rate, and up to a burst. All
-// replicas do so, each for its part.
+// replay charges what was admitted during an outage, as far as it has not drained at this replica's
+// part of the rate, and up to a burst. All replicas do so, each for its part.
 func (s *Store) replay(now int64, o *outage) {
 	ctx, cancel := context.WithTimeout(context.Background(), replayPatience)
 	defer cancel()

@@ -210,8 +210,8 @@ func TestFaultsOfOneBucket(t *testing.T) {
 	}
 }
 
-// What may be admitted because of a loss is a burst, and it may be that: what was taken from the store just before drains there, and the share gives as
-// much anew.
+// What may be admitted because of a loss is a burst, and it may be that: what was taken from the
+// store just before drains there, and the share gives as much anew.
 func TestLossBoundIsReached(t *testing.T) {
 	far := newRemote(t)
 	s := open(t, scoped.Options{Strict: far})
@@ -237,9 +237,11 @@ func TestLossBoundIsReached(t *testing.T) {
 	}
 }
 
-// Replicas that lose the store and find it again, all at once or some of them, at random. What all admit together is within the table of
-// docs/scaling.md: nothing besides burst and rate where rules say closed; and where they say share, what drains while all are without the store, at most a
-// burst each time, and while some are, their part of it. A store that forgets what it held meanwhile makes it a burst.
+// Replicas that lose the store and find it again, all at once or some of them, at random. What all
+// admit together is within the table of docs/store-loss.md: nothing besides burst and rate where rules
+// say closed; and where they say share, what drains while all are without the store, at most a
+// burst each time, and while some are, their part of it. A store that forgets what it held
+// meanwhile makes it a burst.
 func TestLossBoundHolds(t *testing.T) {
 	for seed := range race.Fewer(uint64(16)) {
 		for _, says := range []bucket.Loss{bucket.LossClosed, bucket.LossShare} {

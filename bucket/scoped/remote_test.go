@@ -110,6 +110,11 @@ func (r *remote) Attempt(ctx context.Context, now int64, takes []bucket.Take, ou
 	}, nil
 }
 
+func (r *remote) TryConsume(ctx context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome) (bool, error) {
+	allowed, _, err := r.Attempt(ctx, now, takes, outs)
+	return allowed, err
+}
+
 func (r *remote) Peek(ctx context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome) (bool, error) {
 	if err := r.begin("peek"); err != nil {
 		return false, err

@@ -6,8 +6,10 @@ import (
 	"github.com/headgate-io/headgate/bucket"
 )
 
-// A shared store may be several servers, each with the buckets of some tags. One of them that is lost is no reason to do without the others, so each
-// has a breaker of its own. A decision over buckets of several servers asks all of them that are there, and does for the others what rules say.
+// A shared store may be several servers, each with the buckets of some tags. One of them that is
+// lost is no reason to do without the others, so each has a breaker of its own. A decision over
+// buckets of several servers asks all of them that are there, and does for the others what rules
+// say.
 
 // MaxServers bounds how many servers of a shared store are told apart. Those beyond share the breakers of the first.
 const MaxServers = 1 << 10
@@ -19,8 +21,9 @@ type Server struct {
 	Lost  bool
 	Since int64 // in Unix nanoseconds since when it is lost, the last time; 0 if it never was
 
-	// What became of requests for its sake in the outage that is told to be over: requests denied, takes admitted by a share of the limit, and takes
-	// admitted because their rules say so. 0 while it is lost, and in a Status.
+	// What became of requests for its sake in the outage that is told to be over: requests denied,
+	// takes admitted by a share of the limit, and takes admitted because their rules say so. 0
+	// while it is lost, and in a Status.
 	Denied, Shared, Opened uint64
 }
 
@@ -55,15 +58,16 @@ func (s *Store) Retire(server int) {
 	}
 }
 
-// Try tries each server that is lost and due for it, as a request that needs one does: for a process that gets no requests meanwhile. Ask has a server take
-// from a bucket, within Options.Deadline.
+// Try tries each server that is lost and due for it, as a request that needs one does: for a
+// process that gets no requests meanwhile. Ask has a server take from a bucket, within
+// Options.Deadline.
 func (s *Store) Try(ctx context.Context, now int64, ask func(ctx context.Context, server int) error) {
 	for server := range s.breakers {
 		b := s.breakers[server].Load()
 		if b == nil || b.outage.Load() == nil {
 			continue
 		}
-		way := b.way(now)
+		way := b.route(now)
 		if !way.probe {
 			continue
 		}
@@ -77,10 +81,10 @@ func (s *Store) Try(ctx context.Context, now int64, ask func(ctx context.Context
 	}
 }
 
-// via is how a decision gets to the buckets of one server.
-type via struct {
+// visit is how a decision gets to the buckets of one server.
+type visit struct {
 	server int
-	ways
+	route
 	outage *outage // if it is lost
 	failed bool    // it was tried in vain
 }
@@ -91,11 +95,11 @@ func (s *Store) choose(d *decision) (lost bool) {
 	for _, g := range [...]*group{&d.leased, &d.strict} {
 		for i := range g.takes {
 			server := s.server(g.takes[i].Tag)
-			if g.servers = append(g.servers, server); d.via(server) != nil {
+			if g.servers = append(g.servers, server); d.visitOf(server) != nil {
 				continue
 			}
 			b := s.breaker(server)
-			v := via{server: server, ways: b.way(d.now)}
+			v := visit{server: server, route: b.route(d.now)}
 			if v.lost {
 				v.outage = b.outage.Load() // nil if it came back this moment
 			}
@@ -116,8 +120,8 @@ func (s *Store) release(d *decision) {
 	}
 }
 
-// via is the way to a server, nil if none was chosen yet.
-func (d *decision) via(server int) *via {
+// visitOf is the way to a server, nil if none was chosen yet.
+func (d *decision) visitOf(server int) *visit {
 	for i := range d.vias {
 		if d.vias[i].server == server {
 			return &d.vias[i]
@@ -126,10 +130,11 @@ func (d *decision) via(server int) *via {
 	return nil
 }
 
-// unlease has buckets of servers that are tried asked directly: what is held of them would tell nothing of the server, and they are the same.
-func (d *decision) unlease() {
+// askDirectly has buckets of servers that are tried asked directly: what is held of them would tell
+// nothing of the server, and they are the same.
+func (d *decision) askDirectly() {
 	d.leased.keep(func(i int) bool {
-		if !d.via(d.leased.servers[i]).probe {
+		if !d.visitOf(d.leased.servers[i]).probe {
 			return true
 		}
 		d.strict.add(d.leased.of[i], &d.leased.takes[i])
@@ -168,11 +173,12 @@ type admission struct {
 	outage *outage
 }
 
-// divert sends takes from servers that are lost where their rules want them meanwhile. It reports whether one is to be denied.
-func (s *Store) divert(d *decision) (refused bool) {
+// goWithout sends takes from servers that are lost where their rules want them meanwhile. It reports
+// whether one is to be denied.
+func (s *Store) goWithout(d *decision) (refused bool) {
 	for _, g := range [...]*group{&d.leased, &d.strict} {
 		g.keep(func(i int) bool {
-			o := d.via(g.servers[i]).outage
+			o := d.visitOf(g.servers[i]).outage
 			if o == nil {
 				return true
 			}

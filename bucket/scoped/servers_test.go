@@ -139,7 +139,8 @@ func TestAServerThatFailsGivesBackAtTheOthers(t *testing.T) {
 	}
 }
 
-// A server that has no buckets any more is not lost any more, and what was admitted meanwhile is charged to whoever has them.
+// A server that has no buckets any more is not lost any more, and what was admitted meanwhile is
+// charged to whoever has them.
 func TestRetire(t *testing.T) {
 	far := &cluster{newRemote(t), map[uint16]bool{2: true}}
 	owner := 2

@@ -1,6 +1,7 @@
 package scoped
 
 import (
+	"math"
 	"sync"
 	"sync/atomic"
 
@@ -8,9 +9,10 @@ import (
 	"github.com/headgate-io/headgate/rate"
 )
 
-// A rule of scope split means a k-th of its limit, and k changes: that is a change of limit like any other, so buckets go through it as bucket.Held
-// says. A take then has two pasts, that of its rule and that of k, which are merged: at any time the limit was a part of what the rule said then,
-// and how large a part k said then.
+// A rule of scope split means a k-th of its limit, and k changes: that is a change of limit like
+// any other, so buckets go through it as bucket.Held says. A take then has two pasts, that of its
+// rule and that of k, which are merged: at any time the limit was a part of what the rule said
+// then, and how large a part k said then.
 //
 //	rule     100 per second ─────────────────────────────┬─ 40 per second ──────▶
 //	k        2 ───────────────────────┬─ 4 ──────────────────────────────────────▶
@@ -21,7 +23,10 @@ import (
 // splits divides the limits of rules of scope split.
 type splits struct {
 	replicas func() int
-	learner  learner // nil if the local store need not hear of changes
+	learner  bucket.Learner // nil if the local store need not hear of changes
+
+	// lifetime is how long buckets owe at most by the rules that were heard of, in nanoseconds; 0 if there are none.
+	lifetime atomic.Int64
 
 	mu   sync.Mutex // held by who changes view
 	view atomic.Pointer[view]
@@ -34,15 +39,21 @@ type parts struct{ divisions[portion] }
 
 func (p *parts) part(whole rate.Shape, k int) *portion { return p.of(&whole, k) }
 
-type learner interface{ Learn(since int64) }
-
 // view is how many replicas there were since when. It never changes.
 type view struct {
 	counts []count // the latest first
 
-	// first is what was before the first count: nothing, for one that was alone; all spent, for one that joined others; or what nobody
-	// remembers, where there were too many.
+	// first is what was before the first count: nothing, for one that was alone; all spent, for one
+	// that joined others; or what nobody remembers, where there were too many.
 	first rate.Past
+}
+
+// most is the largest number of replicas.
+func (v *view) most() (k int) {
+	for _, c := range v.counts {
+		k = max(k, c.replicas)
+	}
+	return k
 }
 
 // count is that there were so many replicas since a time in Unix nanoseconds.
@@ -54,7 +65,7 @@ type count struct {
 func (s *splits) init(o Options) {
 	s.replicas = o.Replicas
 	s.parts.divide = func(whole rate.Shape, k int) portion { return newPortion(whole.Divide(k)) }
-	s.learner, _ = o.Local.(learner)
+	s.learner, _ = o.Local.(bucket.Learner)
 	if k := s.now(); k > 1 {
 		s.view.Store(&view{counts: []count{{k, o.Began}}, first: rate.Past{Spent: true}})
 		return
@@ -62,7 +73,8 @@ func (s *splits) init(o Options) {
 	s.view.Store(&view{counts: []count{{replicas: 1}}})
 }
 
-// none stands for a replica that has no part: others have to hear of it first. It is given the smallest, which is next to nothing.
+// none stands for a replica that has no part: others have to hear of it first. It is given the
+// smallest, which is next to nothing.
 const none = rate.MaxParts
 
 // now is by how many to divide.
@@ -74,10 +86,30 @@ func (s *splits) now() int {
 	return min(k, none)
 }
 
-func (s *splits) learn(since int64) {
-	if s.learner != nil {
-		s.learner.Learn(since)
+// learn tells the local store of a change since which a limit may be divided in k parts. A part fills within k times
+// what the whole takes: it holds a k-th, or one token. What is set aside for leases holds more than one, and fills as
+// the whole does.
+func (s *splits) learn(since int64, k int) {
+	if s.learner == nil {
+		return
 	}
+	settled, lifetime := int64(math.MaxInt64), s.lifetime.Load()
+	if parts := int64(max(k, 1)); lifetime != 0 && lifetime <= (math.MaxInt64-max(since, 0))/parts {
+		settled = since + lifetime*parts
+	}
+	s.learner.Learn(since, settled)
+}
+
+// hear is learn of a change of the rules' limits.
+func (s *splits) hear(since, settled int64) {
+	lifetime := int64(math.MaxInt64)
+	if settled != math.MaxInt64 {
+		lifetime = max(settled-since, 1)
+	}
+	for known := s.lifetime.Load(); known < lifetime && !s.lifetime.CompareAndSwap(known, lifetime); {
+		known = s.lifetime.Load()
+	}
+	s.learn(since, s.view.Load().most())
 }
 
 // at is the view at a time.
@@ -99,7 +131,7 @@ func (s *splits) at(now int64) *view {
 	if last := len(next.counts) - 1; last > rate.MaxPast-2 {
 		next.counts, next.first = next.counts[:last], rate.Past{Since: next.counts[last].since}
 	}
-	s.learn(since) // before any take under it
+	s.learn(since, next.most()) // before any take under it
 	s.view.Store(next)
 	return next
 }

@@ -2,7 +2,9 @@ package scoped_test
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -78,7 +80,8 @@ func TestSplitOfAChangedRule(t *testing.T) {
 	try(t, s, start+int64(4*time.Second), costing(take(t, 2, second, bucket.Split, 0), 0))
 	changed := take(t, 1, rate.Limit{Tokens: 20, Per: time.Second, Burst: 60}, bucket.Split, 0)
 	changed.Since, changed.Before = start+int64(6*time.Second), &rate.Past{Shape: old.Shape}
-	// 100 owed at 0 s, 60 of them at 4 s, cut to a burst of 50, of which 40 at 6 s, cut to 30; 10 a second from then on.
+	// 100 owed at 0 s, 60 of them at 4 s, cut to a burst of 50, of which 40 at 6 s, cut to 30; 10 a
+	// second from then on.
 	_, outs := try(t, s, start+int64(7*time.Second), costing(changed, 0))
 	if outs[0].Remaining != 10 {
 		t.Errorf("at 7 s %d are left, want 10", outs[0].Remaining)
@@ -149,8 +152,9 @@ func (f *fleet) request(t testing.TB, i int) {
 	}
 }
 
-// Replicas come and go at random, and hear of it up to a second later. In any interval all together admit the burst and the rate; what may be on top
-// is the rate for as long as they disagree, and for every one that goes the burst that it may have used before.
+// Replicas come and go at random, and hear of it up to a second later. In any interval all together
+// admit the burst and the rate; what may be on top is the rate for as long as they disagree, and
+// for every one that goes the burst that it may have used before.
 func TestSplitHoldsWhileReplicasComeAndGo(t *testing.T) {
 	for seed := range race.Fewer(uint64(12)) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
@@ -229,6 +233,49 @@ func TestManyLimitsAreDivided(t *testing.T) {
 		one := take(t, uint64(i), rate.Limit{Tokens: 1 + r.Int64N(4), Per: time.Second, Burst: burst}, bucket.Split, 0)
 		if allowed, outs := try(t, s, now, one); !allowed || outs[0].Remaining != burst/k-1 {
 			t.Fatalf("limit %d, a burst of %d: %t, %+v, want %d left", i, burst, allowed, outs[0], burst/k-1)
+		}
+	}
+}
+
+// told is a local store that writes down what it is told of changes.
+type told struct {
+	*memory.Store
+	settled []int64
+}
+
+func (t *told) Learn(since, settled int64) {
+	t.settled = append(t.settled, settled)
+	t.Store.Learn(since, settled)
+}
+
+// TestTheLocalStoreIsToldUntilWhenAChangeMatters: for a part as many times as long as for the whole, as it may hold one
+// token of it. A part of any limit has filled by then.
+func TestTheLocalStoreIsToldUntilWhenAChangeMatters(t *testing.T) {
+	k, local := 1, &told{Store: table(t)}
+	s := open(t, scoped.Options{Local: local, Replicas: func() int { return k }, Began: start})
+	whole := take(t, 1, rate.Limit{Tokens: 5, Per: time.Minute, Burst: 10}, bucket.Split, 0)
+	lifetime := whole.Shape.Settled(0, nil)
+	ask := func(now int64) {
+		t.Helper()
+		try(t, s, now, whole)
+	}
+	ask(start)
+	k = 2
+	ask(start + 1) // no rules were told
+	s.Learn(0, lifetime)
+	s.Learn(start+2, start+2+lifetime)
+	k = 3
+	ask(start + 3)
+	k = 1
+	ask(start + 4)
+	want := []int64{math.MaxInt64, 2 * lifetime, start + 2 + 2*lifetime, start + 3 + 3*lifetime, start + 4 + 3*lifetime}
+	if !slices.Equal(local.settled, want) {
+		t.Errorf("told that changes matter until %v, want %v", local.settled, want)
+	}
+	for k := 1; k < 100; k++ {
+		if part := whole.Shape.Divide(k); part.Settled(0, nil) > int64(k)*lifetime {
+			owes, most := time.Duration(part.Settled(0, nil)), time.Duration(int64(k)*lifetime)
+			t.Errorf("a part of %d owes for %v, want %v at most", k, owes, most)
 		}
 	}
 }

@@ -63,8 +63,9 @@ func (s *Store) tell(server int, over *outage) {
 	s.o.Changed(one, s.Status())
 }
 
-// Sharing says how buckets are shared: what all replicas admit together follows from it. While Count and Replicas differ, some replicas divide by the one and
-// some by the other. One that has no part yet cannot tell by how many the others divide.
+// Sharing says how buckets are shared: what all replicas admit together follows from it. While
+// Count and Replicas differ, some replicas divide by the one and some by the other. One that has no
+// part yet cannot tell by how many the others divide.
 func (s *Store) Sharing() bucket.Sharing {
 	divisor, count := s.o.Replicas(), s.o.Count()
 	if count == 0 {

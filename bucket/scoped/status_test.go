@@ -6,7 +6,8 @@ import (
 	"github.com/headgate-io/headgate/bucket/scoped"
 )
 
-// What is told of all replicas together counts those that have no part yet, and those that divide by another number than this one.
+// What is told of all replicas together counts those that have no part yet, and those that divide
+// by another number than this one.
 func TestSharingIsNeverTooLittle(t *testing.T) {
 	for _, c := range []struct {
 		name             string

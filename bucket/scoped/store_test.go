@@ -180,18 +180,18 @@ func TestAllOrNothing(t *testing.T) {
 
 // raced is a local store in which somebody takes everything between Peek and TryConsume.
 type raced struct {
-	scoped.Local
+	bucket.Store
 	rob bucket.Take
 }
 
 func (r *raced) TryConsume(ctx context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome) (bool, error) {
 	if r.rob.Cost > 0 {
-		if _, err := r.Local.TryConsume(ctx, now, []bucket.Take{r.rob}, make([]bucket.Outcome, 1)); err != nil {
+		if _, err := r.Store.TryConsume(ctx, now, []bucket.Take{r.rob}, make([]bucket.Outcome, 1)); err != nil {
 			return false, err
 		}
 		r.rob.Cost = 0
 	}
-	return r.Local.TryConsume(ctx, now, takes, outs)
+	return r.Store.TryConsume(ctx, now, takes, outs)
 }
 
 // A request that finds its local bucket empty after all gives back what it took elsewhere.

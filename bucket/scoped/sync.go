@@ -7,11 +7,13 @@ import (
 	"github.com/headgate-io/headgate/bucket/report"
 )
 
-// Takes of scope sync are decided by what this replica knows of their buckets, and reported to the store afterwards. Where too much of it is unanswered
-// (report.Ask), or the store is lost or tried, they are takes as of scope strict from the same bucket.
+// Takes of scope sync are decided by what this replica knows of their buckets, and reported to the
+// store afterwards. Where too much of it is unanswered (report.Ask), or the store is lost or tried,
+// they are takes as of scope strict from the same bucket.
 
-// spend takes of buckets of scope sync, and sorts out what is for the store to say. It reports whether no take that is enforced was denied.
-func (s *Store) spend(d *decision) (allowed bool) {
+// takeSynced takes of buckets of scope sync, and sorts out what is for the store to say. It reports
+// whether no take that is enforced was denied.
+func (s *Store) takeSynced(d *decision) (allowed bool) {
 	d.taken = s.o.Reports.Now()
 	replicas := s.splits.now()
 	allowed = true
@@ -32,8 +34,8 @@ func (s *Store) spend(d *decision) (allowed bool) {
 	return allowed
 }
 
-// unspend gives back what spend took, for a request that is denied.
-func (s *Store) unspend(d *decision) {
+// returnSynced gives back what spend took, for a request that is denied.
+func (s *Store) returnSynced(d *decision) {
 	for i := range d.synced.takes {
 		t, o := &d.synced.takes[i], &d.synced.outs[i]
 		if o.Allowed && t.Cost > 0 {
@@ -45,13 +47,13 @@ func (s *Store) unspend(d *decision) {
 
 // decideSynced decides where some buckets are of scope sync.
 func (s *Store) decideSynced(ctx context.Context, d *decision) (allowed bool, err error) {
-	if s.spend(d) {
+	if s.takeSynced(d) {
 		allowed, err = s.decideRest(ctx, d)
 	} else if allowed, err = s.o.Local.Peek(ctx, d.now, d.local.takes, d.local.outs); err == nil {
 		allowed, err = s.deny(ctx, d)
 	}
 	if !allowed || err != nil {
-		s.unspend(d)
+		s.returnSynced(d)
 	}
 	return allowed, err
 }
@@ -63,8 +65,8 @@ func (s *Store) lookAtAll(d *decision) {
 	}
 }
 
-// less takes off what was looked at in the store what it does not know of yet.
-func (s *Store) less(d *decision, outs []bucket.Outcome) (allowed bool) {
+// subtractPending takes off what was looked at in the store what it does not know of yet.
+func (s *Store) subtractPending(d *decision, outs []bucket.Outcome) (allowed bool) {
 	allowed = true
 	for i, of := range d.known.of {
 		o, t := &outs[of], &d.known.takes[i]

@@ -72,7 +72,8 @@ func synced(t testing.TB, o scoped.Options) (*scoped.Store, *report.Store, *remo
 // wide is a limit that gives one of two replicas a headroom of 40, of 100, in the 10 s of these tests.
 var wide = rate.Limit{Tokens: 4, Per: time.Second, Burst: 100}
 
-// What a replica knows decides without a message; beyond its headroom the store is asked, and what was told it is charged there.
+// What a replica knows decides without a message; beyond its headroom the store is asked, and what
+// was told it is charged there.
 func TestSyncAsksBeyondItsHeadroom(t *testing.T) {
 	s, reports, far, c := synced(t, scoped.Options{})
 	c.failing(errGone) // so nothing is told
@@ -189,7 +190,8 @@ func TestSyncIsCorrected(t *testing.T) {
 	}
 }
 
-// Three replicas and a server: what they admit is within what is published, nearly all of the limit is used, and messages are few.
+// Three replicas and a server: what they admit is within what is published, nearly all of the limit
+// is used, and messages are few.
 func TestSyncOnAServer(t *testing.T) {
 	server := redistest.Start(t)
 	used := 0.0
@@ -255,7 +257,8 @@ func syncOnAServer(t *testing.T, server *redistest.Server, key uint64) (used flo
 	if got := envelope.Excess(); got > most+way {
 		t.Errorf("%d tokens above burst and rate, want %d at most, and for the way %d", got, most, way)
 	}
-	// On a machine that is busy the test may send less than the limit, and answers come late. The burst alone is a third.
+	// On a machine that is busy the test may send less than the limit, and answers come late. The
+	// burst alone is a third.
 	used = envelope.Utilisation(time.Since(began), asked)
 	t.Logf("%.2f of the limit used", used)
 	for i, r := range reports {

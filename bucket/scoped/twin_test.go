@@ -50,7 +50,8 @@ func (tw twin) decide(now int64, numbers []uint64, takes []bucket.Take) bool {
 	return true
 }
 
-// Decisions over buckets that are local, split and strict are those of the twin, and leave the same tokens everywhere, shadows or not.
+// Decisions over buckets that are local, split and strict are those of the twin, and leave the same
+// tokens everywhere, shadows or not.
 func TestDecisionsAreThoseOfTheTwin(t *testing.T) {
 	for seed := range race.Fewer(uint64(6)) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
@@ -111,8 +112,9 @@ func leftOf(t *testing.T, scope bucket.Scope, local *memory.Store, far *remote, 
 	return outs[0].Remaining
 }
 
-// Whatever fails, and wherever: no bucket ever admits more than its limit, whichever of its requests failed elsewhere; and a local one holds what the
-// admitted requests leave, no more and no less.
+// Whatever fails, and wherever: no bucket ever admits more than its limit, whichever of its
+// requests failed elsewhere; and a local one holds what the admitted requests leave, no more and no
+// less.
 func TestFailuresAnywhere(t *testing.T) {
 	places := []string{"attempt", "late", "undo", "peek", "correct", "lease", "race"}
 	for _, place := range places {

@@ -152,7 +152,8 @@ func colonPart(text string, d Dialect) (p part, end bool, err error) {
 	return part{kind: param, name: safe(text[i+1:]), prefix: canonical(text[:i]), wide: d == Echo && !unreserved(text[:i])}, false, nil
 }
 
-// takeSlashes lets the last parameter of echo's routes take what follows, slashes included, where no route goes on behind it.
+// takeSlashes lets the last parameter of echo's routes take what follows, slashes included, where
+// no route goes on behind it.
 func takeSlashes(routes []route) (faults []error) {
 	goesOn := make(map[string]bool)
 	for _, r := range routes {

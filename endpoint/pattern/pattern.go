@@ -79,12 +79,13 @@ type Route struct {
 	Pattern string
 }
 
-// methods are what a route for every method is taken for: those of RFC 9110, and PATCH.
-var methods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"}
+// methods are what a route for every method is taken for: those of RFC 9110 but CONNECT, which is
+// never let through, and PATCH.
+var methods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"}
 
-// Templates returns the templates of all routes of one router, which decide together what each of them takes. Routes that
-// cannot be told apart by templates, such as /{id:[0-9]+} and /{slug}, share the first one's. The error joins what
-// is wrong, and names the patterns.
+// Templates returns the templates of all routes of one router, which decide together what each of
+// them takes. Routes that cannot be told apart by templates, such as /{id:[0-9]+} and /{slug},
+// share the first one's. The error joins what is wrong, and names the patterns.
 func (d Dialect) Templates(routes ...Route) ([]endpoint.Template, error) {
 	var all []route
 	var faults []error
@@ -196,6 +197,9 @@ func (d Dialect) read(r Route) ([]route, error) {
 	}
 	var found []route
 	for _, method := range each {
+		if method == "CONNECT" {
+			continue // as gin's Any registers it
+		}
 		found = append(found, route{pattern: r.Pattern, method: method, host: host, parts: parts})
 		// What is left for a rest may be nothing, behind the slash before it.
 		if n := len(parts) - 1; n >= 0 && parts[n].kind == rest {
@@ -288,8 +292,8 @@ func canonical(text string) string {
 	return b.String()
 }
 
-// withoutTaken leaves out what a rest that takes nothing has in common with another route. /files/* takes /files/, but /{x} takes /files,
-// and to a template the two are one.
+// withoutTaken leaves out what a rest that takes nothing has in common with another route. /files/*
+// takes /files/, but /{x} takes /files, and to a template the two are one.
 func withoutTaken(routes []route) (left []route) {
 	for _, r := range routes {
 		taken := r.bare && slices.ContainsFunc(routes, func(other route) bool {

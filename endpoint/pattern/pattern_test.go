@@ -2,6 +2,7 @@ package pattern_test
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -57,8 +58,8 @@ func TestTemplates(t *testing.T) {
 		}
 	}
 	every, err := pattern.ServeMux.Templates(pattern.Route{Pattern: "/health"})
-	if err != nil || len(every) != 9 {
-		t.Errorf("a pattern without a method = %v, %v, want nine templates", every, err)
+	if err != nil || len(every) != 8 {
+		t.Errorf("a pattern without a method = %v, %v, want eight templates", every, err)
 	}
 }
 
@@ -108,6 +109,15 @@ func TestParse(t *testing.T) {
 	for _, d := range []pattern.Dialect{pattern.ServeMux, pattern.Chi, pattern.Gin, pattern.Echo} {
 		if got, err := pattern.Parse(d.String()); got != d || err != nil {
 			t.Errorf("Parse(%q) = %v, %v, want %v", d.String(), got, err, d)
+		}
+	}
+	page, err := os.ReadFile("../../docs/routers.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for d := pattern.ServeMux; !strings.HasPrefix(d.String(), "Dialect("); d++ {
+		if !strings.Contains(string(page), "`"+d.String()+":`") {
+			t.Errorf("docs/routers.md does not name the notation %v", d)
 		}
 	}
 	if _, err := pattern.Parse("mux"); err == nil || err.Error() != `dialect is "mux", want servemux, chi, gin or echo` {

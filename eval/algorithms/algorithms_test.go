@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestPageSaysWhatIsMeasured: the table on the page is what the program prints, no number is above its bound, and the search is good enough to
-// come close to each.
+// TestPageSaysWhatIsMeasured: the table on the page is what the program prints, no number is above
+// its bound, and the search is good enough to come close to each.
 func TestPageSaysWhatIsMeasured(t *testing.T) {
 	results, err := measure()
 	if err != nil {

@@ -3,8 +3,9 @@
 //	go run ./eval/algorithms          prints the table
 //	go run ./eval/algorithms -write   puts it between the markers of the page
 //
-// An adversary that knows where windows begin tries schedules against the real table of buckets, keeps what brought in more, and changes it
-// again. Its seeds are fixed, so every run finds the same.
+// An adversary that knows where windows begin tries schedules against the real table of buckets,
+// keeps what brought in more, and changes it again. Its seeds are fixed, so every run finds the
+// same.
 package main
 
 import (

@@ -19,7 +19,8 @@ const (
 	tries = 1200 // schedules for every number
 )
 
-// spans are the lengths of time that admissions are counted in, half open. The first is an instant, for all that a backend notices.
+// spans are the lengths of time that admissions are counted in, half open. The first is an instant,
+// for all that a backend notices.
 var spans = [...]time.Duration{time.Millisecond, window, 10 * window}
 
 // contender is an algorithm, seen from one side.
@@ -88,8 +89,8 @@ func newAdversary(c contender, span time.Duration) (*adversary, error) {
 	}, nil
 }
 
-// raid is a part of a schedule: from at on the adversary takes tokens, at most so many, coming back whenever it is told to, until the next raid
-// begins.
+// raid is a part of a schedule: from at on the adversary takes tokens, at most so many, coming back
+// whenever it is told to, until the next raid begins.
 type raid struct {
 	at      time.Duration
 	most    int

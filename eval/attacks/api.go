@@ -24,8 +24,8 @@ type arrival struct {
 	user     string        // whose login was tried
 }
 
-// api is what stands behind every limiter: it answers at once, and keeps a record. It reads paths as nginx does (see resource), which is how
-// most servers read them that do not refuse.
+// api is what stands behind every limiter: it answers at once, and keeps a record. It reads paths
+// as nginx does (see resource), which is how most servers read them that do not refuse.
 type api struct {
 	*httptest.Server
 	start time.Time
@@ -79,8 +79,9 @@ func (a *api) take(low, high int) map[int]arrival {
 	return got
 }
 
-// resource is the path that nginx serves for a target: decoded once, slashes merged, dot segments removed; "" where it refuses. Only above the
-// root it stops, as other servers do, where nginx refuses. The test holds it against what nginx was measured to do.
+// resource is the path that nginx serves for a target: decoded once, slashes merged, dot segments
+// removed; "" where it refuses. Only above the root it stops, as other servers do, where nginx
+// refuses. The test holds it against what nginx was measured to do.
 func resource(target string) string {
 	if rest, ok := strings.CutPrefix(target, "http://"); ok {
 		if at := strings.IndexByte(rest, '/'); at >= 0 {

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/headgate-io/headgate/eval/harness"
@@ -77,6 +78,12 @@ func cases() ([]kase, error) {
 			[]setup{headgateSetup("1024 buckets", routes, "--max-buckets", "1024"), httprateIP, tollboothXFF, nginxSmall}, true, churn},
 		{"A5 random keys and forged tokens", usual,
 			[]setup{headgateUsual, headgateTokens, httprateHeader, tollboothHeader, nginxKeyCheck, nginxKey, nginxAddr}, false, present},
+		{heldCredential, usual,
+			[]setup{headgateKeys, headgateTokens.holding(attack.Field{Name: "Authorization", Value: "Bearer " + theIssuer().token(0, nil)}),
+				httprateHeader.holding(attack.Field{Name: "X-Access-Token", Value: "abc123"}),
+				tollboothHeader.holding(attack.Field{Name: "X-Access-Token", Value: "abc123"}),
+				nginxKeyCheck.holding(attack.Field{Name: "Apikey", Value: nginxValidKey}),
+				nginxKey.holding(attack.Field{Name: "Apikey", Value: nginxValidKey})}, false, presentHeld},
 		{"A6 fake endpoints", usual,
 			[]setup{headgateSetup("unknown: reject", routes), headgateSetup("unknown: limit", routes, "--unknown", "limit"), httprateEndpoint, httprateRouted, tollboothAddr, nginxAddr, nginxURI}, false, fake},
 	}, nil
@@ -159,8 +166,8 @@ const item = "/v1/items/1"
 
 var plain = attack.Request{Method: "GET", Target: item}
 
-// search tries all families of an attack in turn, then goes on with the one that got most: so does an attacker. from is who sends, and what
-// becomes of a request on its way.
+// search tries all families of an attack in turn, then goes on with the one that got most: so does
+// an attacker. from is who sends, and what becomes of a request on its way.
 func search(l *lab, url string, lim limit, span time.Duration, families []attack.Family, from func(attack.Request) shot, counts func(seen) bool) outcome {
 	n := count(span)
 	scouts := max(n/4, 3*len(families))
@@ -186,7 +193,8 @@ func search(l *lab, url string, lim limit, span time.Duration, families []attack
 
 func direct(r attack.Request) shot { return shot{Request: r, from: attacker} }
 
-// through is a request that comes by a proxy which appends to X-Forwarded-For and sets X-Real-IP, as nginx's documentation has it.
+// through is a request that comes by a proxy which appends to X-Forwarded-For and sets X-Real-IP,
+// as nginx's documentation has it.
 func through(r attack.Request) shot { return shot{Request: forwarded(r, "203.0.113.7"), from: proxy} }
 
 // spoofDirect claims another address in every request, from an address that nobody trusts.
@@ -225,13 +233,31 @@ func present(l *lab, url string, _ setup, lim limit, span time.Duration) (outcom
 	return search(l, url, lim, span, slices.Concat(attack.Keys.Families, attack.Tokens.Families, theIssuer().forgeries()), direct, always), nil
 }
 
+// heldCredential is the second part of A5.
+const heldCredential = "A5 a valid credential, from 20 addresses"
+
+// presentHeld shows a valid credential from many addresses, claimed ones too: beside made-up ones,
+// repeated, and in other spellings of its field. All of it is to be that credential's.
+func presentHeld(l *lab, url string, s setup, lim limit, span time.Duration) (outcome, error) {
+	given, ok := l.credential(url)
+	if !ok {
+		return outcome{}, fmt.Errorf("%s has no valid credential", s)
+	}
+	families := slices.Concat(attack.Credential(given).Families, attack.Respelled(given), attack.Claimed(given).Families)
+	var sent atomic.Int64
+	roaming := func(r attack.Request) shot {
+		return shot{Request: r, from: accomplice(int(sent.Add(1) % 20))}
+	}
+	return search(l, url, lim, span, families, roaming, always), nil
+}
+
 // fake asks for what is not there. All of it is to share one budget, or none of it to arrive.
 func fake(l *lab, url string, _ setup, lim limit, span time.Duration) (outcome, error) {
 	return search(l, url, lim, span, attack.Unknown.Families, direct, always), nil
 }
 
-// churn drains its own budget again and again, and between has a botnet behind the proxy use up the limiter's memory: who is forgotten
-// begins anew.
+// churn drains its own budget again and again, and between has a botnet behind the proxy use up the
+// limiter's memory: who is forgotten begins anew.
 func churn(l *lab, url string, _ setup, lim limit, span time.Duration) (outcome, error) {
 	const junk = 3000 // three times the states of the small tables
 	var all record

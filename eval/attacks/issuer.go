@@ -18,7 +18,8 @@ import (
 	"github.com/headgate-io/headgate/server/attack"
 )
 
-// issuer signs bearer tokens. Whoever attacks has its public key, and tokens of others that were good once or elsewhere.
+// issuer signs bearer tokens. Whoever attacks has its public key, and tokens of others that were
+// good once or elsewhere.
 type issuer struct {
 	key *rsa.PrivateKey
 	pub []byte // PEM
@@ -44,7 +45,7 @@ const (
 )
 
 // headgateTokens believes what the issuer signed, as docs/tokens.md has it.
-var headgateTokens = setup{"Headgate", "tokens verified", "[tokens](tokens.md)", func(l *lab, lim limit) (string, error) {
+var headgateTokens = setup{"Headgate", "tokens verified", "[tokens](../tokens.md)", func(l *lab, lim limit) (string, error) {
 	dir, err := l.folder()
 	if err != nil {
 		return "", err

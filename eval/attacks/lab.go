@@ -24,6 +24,8 @@ type lab struct {
 	next   *atomic.Int64
 	mu     sync.Mutex
 	closes []func() // guarded by mu
+
+	issued map[string]attack.Field // valid credentials, by the limiter's URL; guarded by mu
 }
 
 // The addresses of the cast: all of 127.0.0.0/8 is this machine.
@@ -57,6 +59,24 @@ func (l *lab) atEnd(f func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closes = append(l.closes, f)
+}
+
+// issue keeps a credential that is valid at a limiter.
+func (l *lab) issue(url string, f attack.Field) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.issued == nil {
+		l.issued = map[string]attack.Field{}
+	}
+	l.issued[url] = f
+}
+
+// credential is one that is valid at a limiter.
+func (l *lab) credential(url string) (attack.Field, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f, ok := l.issued[url]
+	return f, ok
 }
 
 // close ends everything that was started, the latest first.

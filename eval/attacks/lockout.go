@@ -46,7 +46,8 @@ var (
 	perAccount = limit{rate: 8, burst: 16}
 )
 
-// loginPace is how many passwords a second are tried: many times what an account may have, so that no token is left to the victim by luck.
+// loginPace is how many passwords a second are tried: many times what an account may have, so that
+// no token is left to the victim by luck.
 const loginPace = 200
 
 // armies are the numbers of addresses that are tried.
@@ -95,7 +96,7 @@ identifiers:
 
 // loginSetup is Headgate with rules for logins, each with its subject.
 func loginSetup(name string, rules ...[]string) setup {
-	return setup{"Headgate", name, "[logins](login.md)", func(l *lab, _ limit) (string, error) {
+	return setup{"Headgate", name, "[logins](../login.md)", func(l *lab, _ limit) (string, error) {
 		return gateWith(l, loginSettings, routes, rules)
 	}}
 }
@@ -130,8 +131,8 @@ func (l *lab) lockouts(span time.Duration, progress io.Writer) ([]outcome, error
 	return found, err
 }
 
-// lock has an attacker with more and more addresses try passwords at the victim's account, while the victim logs in now and then, well within
-// every limit, from an address of its own.
+// lock has an attacker with more and more addresses try passwords at the victim's account, while
+// the victim logs in now and then, well within every limit, from an address of its own.
 func lock(l *lab, url string, _ setup, _ limit, span time.Duration) (outcome, error) {
 	o := outcome{lockout: &lockout{}}
 	for _, k := range armies {

@@ -34,8 +34,11 @@ func nginxVersion() (string, error) {
 	return version, err
 }
 
-// nginxConf is the documentation's example, and around it what any configuration has. The address of the client comes from the module
-// realip, for the one proxy that is trusted.
+// nginxValidKey is the API key of the article that nginxKeyCheck follows.
+const nginxValidKey = "7B5zIqmRGXmrJTFmKa99vcit"
+
+// nginxConf is the documentation's example, and around it what any configuration has. The address
+// of the client comes from the module realip, for the one proxy that is trusted.
 const nginxConf = `%[6]s
 daemon off;
 worker_processes 1;
@@ -62,7 +65,7 @@ http {
 		location / { proxy_pass http://api; }
 		location = /_validate_apikey {
 			internal;
-			if ($http_apikey != "7B5zIqmRGXmrJTFmKa99vcit") { return 403; }
+			if ($http_apikey != "` + nginxValidKey + `") { return 403; }
 			return 204;
 		}
 		location %[4]s {
@@ -73,7 +76,8 @@ http {
 }
 `
 
-// startNginx starts a real nginx on a free port. Between finding the port and listening somebody else may take it: then another is tried.
+// startNginx starts a real nginx on a free port. Between finding the port and listening somebody
+// else may take it: then another is tried.
 func startNginx(l *lab, zone, location, limit string) (string, error) {
 	program, err := nginxProgram()
 	if err != nil {

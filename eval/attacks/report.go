@@ -9,7 +9,7 @@ import (
 )
 
 // report is what stands between the markers.
-func report(found []outcome, span time.Duration, nginx string, now time.Time) string {
+func report(found []outcome, holding []held, span time.Duration, nginx string, now time.Time) string {
 	var b strings.Builder
 	b.WriteString(page.Conditions(now, "make attacks"))
 	fmt.Fprintf(&b, "Limiters: this repository; github.com/go-chi/httprate %s with github.com/go-chi/chi/v5 %s; github.com/didip/tollbooth/v8 %s; nginx %s.\n",
@@ -17,6 +17,7 @@ func report(found []outcome, span time.Duration, nginx string, now time.Time) st
 	fmt.Fprintf(&b, "Every attack lasts about %v and makes %d requests a second.\n\n", span, pace)
 	fmt.Fprintf(&b, "### A1: who is shut out, and what it costs\n\n%s\n", lockoutTable(found))
 	fmt.Fprintf(&b, "### A2 to A6: what was admitted\n\n%s\n", admittedTable(found))
+	fmt.Fprintf(&b, "### What a client can hold\n\nThe gateway may open %d descriptors, with the defaults of `clients`.\n\n%s\n", heldDescriptors, heldTable(holding))
 	fmt.Fprintf(&b, "### Where each setup is documented\n\n%s", setupList(found))
 	return b.String()
 }

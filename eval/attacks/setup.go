@@ -19,6 +19,7 @@ import (
 	"github.com/go-chi/httprate"
 
 	"github.com/headgate-io/headgate/eval/harness"
+	"github.com/headgate-io/headgate/server/attack"
 )
 
 // limit is what a setup is told to enforce: so many a second, and so many at once.
@@ -48,6 +49,11 @@ func gate(l *lab, routes []string, rules [][]string, args ...string) (string, er
 	if err != nil {
 		return "", err
 	}
+	return gateIn(l, dir, routes, rules, args...)
+}
+
+// gateIn is gate in a folder that may hold a database already.
+func gateIn(l *lab, dir string, routes []string, rules [][]string, args ...string) (string, error) {
 	file := filepath.Join(dir, "routes.txt")
 	if err := os.WriteFile(file, []byte(strings.Join(routes, "\n")+"\n"), 0o600); err != nil {
 		return "", err
@@ -83,9 +89,35 @@ func (lim limit) rule(endpoint string, more ...string) []string {
 }
 
 func headgateSetup(name string, routes []string, args ...string) setup {
-	return setup{"Headgate", name, "[gateway](gateway.md)", func(l *lab, lim limit) (string, error) {
+	return setup{"Headgate", name, "[gateway](../gateway.md)", func(l *lab, lim limit) (string, error) {
 		return gate(l, routes, [][]string{lim.rule("default"), lim.rule("UNKNOWN")}, args...)
 	}}
+}
+
+// headgateKeys knows one API key.
+var headgateKeys = setup{"Headgate", "an API key", "[API keys](../api-keys.md)", func(l *lab, lim limit) (string, error) {
+	dir, err := l.folder()
+	if err != nil {
+		return "", err
+	}
+	key, err := harness.Output(dir, "key", "create", "--db", "sqlite:headgate.db", "--project", "acme", "--name", "attacker")
+	if err != nil {
+		return "", err
+	}
+	url, err := gateIn(l, dir, routes, [][]string{lim.rule("default"), lim.rule("UNKNOWN")})
+	l.issue(url, attack.Field{Name: "X-Api-Key", Value: strings.TrimSpace(key)})
+	return url, err
+}}
+
+// holding is a setup before which a client has a valid credential.
+func (s setup) holding(f attack.Field) setup {
+	start := s.start
+	s.start = func(l *lab, lim limit) (string, error) {
+		url, err := start(l, lim)
+		l.issue(url, f)
+		return url, err
+	}
+	return s
 }
 
 // The Go libraries stand in a reverse proxy of the standard library, so that all limiters stand before the same API.

@@ -11,7 +11,7 @@ import (
 // The ways in which Headgate finds the client behind proxies, as docs/addresses.md has them.
 
 func addressSetup(name, settings string) setup {
-	return setup{"Headgate", name, "[addresses](addresses.md)", func(l *lab, lim limit) (string, error) {
+	return setup{"Headgate", name, "[addresses](../addresses.md)", func(l *lab, lim limit) (string, error) {
 		return gateWith(l, settings, routes, [][]string{lim.rule("default"), lim.rule("UNKNOWN")})
 	}}
 }

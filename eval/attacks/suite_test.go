@@ -61,8 +61,9 @@ func (c kase) only(keep func(setup) bool) kase {
 	return c
 }
 
-// TestA2ToA6HeadgateAdmitsTheEnvelope attacks the real process: no interval of what the API saw exceeds the limit, and honest requests of the
-// same client still have their budget, so it is not for want of traffic.
+// TestA2ToA6HeadgateAdmitsTheEnvelope attacks the real process: no interval of what the API saw
+// exceeds the limit, and honest requests of the same client still have their budget, so it is not
+// for want of traffic.
 func TestA2ToA6HeadgateAdmitsTheEnvelope(t *testing.T) {
 	l := testLab(t)
 	for _, c := range allCases(t) {
@@ -92,7 +93,8 @@ func TestA2ToA6HeadgateAdmitsTheEnvelope(t *testing.T) {
 	}
 }
 
-// TestTheAttacksBreakOthers shows that the attacks are strong enough to find what they look for: each of these is known to give way.
+// TestTheAttacksBreakOthers shows that the attacks are strong enough to find what they look for:
+// each of these is known to give way.
 func TestTheAttacksBreakOthers(t *testing.T) {
 	l := testLab(t)
 	weak := map[string][]setup{
@@ -102,6 +104,7 @@ func TestTheAttacksBreakOthers(t *testing.T) {
 		"A3 corpus of targets":                  {tollboothAddr},
 		"A4 churn":                              {nginxSmall},
 		"A5 random keys and forged tokens":      {httprateHeader, nginxKey},
+		heldCredential:                          {httprateHeader, nginxKey},
 		"A6 fake endpoints":                     {httprateEndpoint, nginxURI},
 	}
 	for _, c := range allCases(t) {
@@ -130,7 +133,8 @@ func TestTheAttacksBreakOthers(t *testing.T) {
 	}
 }
 
-// naive is a limiter that believes everything: its exact buckets are named by whatever the client sent, in a table that forgets the oldest.
+// naive is a limiter that believes everything: its exact buckets are named by whatever the client
+// sent, in a table that forgets the oldest.
 type naive struct {
 	lim  limit
 	next http.Handler
@@ -222,12 +226,13 @@ func (a *announced) Read(p []byte) (int, error) {
 	return a.r.Read(p)
 }
 
-// TestANaiveLimiterIsFound is the test of the tests: every attack but the lockout finds the holes of a limiter that has them all.
+// TestANaiveLimiterIsFound is the test of the tests: every attack but the lockout finds the holes
+// of a limiter that has them all.
 func TestANaiveLimiterIsFound(t *testing.T) {
 	l := testLab(t)
 	for _, c := range allCases(t) {
 		t.Run(c.name, func(t *testing.T) {
-			c.setups = []setup{naiveSetup}
+			c.setups = []setup{naiveSetup.holding(attack.Field{Name: "X-Api-Key", Value: "valid"})}
 			found, err := l.runCase(c, briefly)
 			if err != nil {
 				t.Fatal(err)
@@ -289,7 +294,8 @@ func (l lockout) left() float64 {
 	return sum / float64(len(l.steps)-1)
 }
 
-// TestA5AVerifiedTokenHasABudgetOfItsOwn is the other half of A5: the gateway that forged tokens are tried on does believe true ones.
+// TestA5AVerifiedTokenHasABudgetOfItsOwn is the other half of A5: the gateway that forged tokens
+// are tried on does believe true ones.
 func TestA5AVerifiedTokenHasABudgetOfItsOwn(t *testing.T) {
 	l := testLab(t)
 	lim := limit{rate: 1, burst: 5}
@@ -364,10 +370,10 @@ func TestReportSaysEverything(t *testing.T) {
 		{attack: "A2 header spoofing, from anywhere", setup: headgateUsual, sent: 100, admitted: 20, envelope: 20},
 		{attack: "A2 header spoofing, from anywhere", setup: nginxURI, sent: 100, admitted: 90, envelope: 20, beyond: 71, note: "a | b"},
 	}
-	text := report(found, 8*time.Second, "1.22.1", time.Unix(1795219200, 0))
+	text := report(found, []held{{vector: vectors[0], connections: 10, quiet: latencies{all: []time.Duration{time.Millisecond}}}}, 8*time.Second, "1.22.1", time.Unix(1795219200, 0))
 	for _, want := range []string{
 		"by `make attacks`", "nginx 1.22.1.", "| **Headgate, by address** | 100 %, 2.0/s | 40 %, 8.0/s |", "| 2 | 8 |",
-		"| **Headgate** | 100 | 20.0 | 20 | 1.00 | 0 |", `| nginx limit_req, by address and \$uri | 100 | 20.0 | 90 | 4.50 | 71 | a \| b |`, "- Headgate: [gateway](gateway.md)",
+		"| **Headgate** | 100 | 20.0 | 20 | 1.00 | 0 |", `| nginx limit_req, by address and \$uri | 100 | 20.0 | 90 | 4.50 | 71 | a \| b |`, "- Headgate: [gateway](../gateway.md)",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page does not say %q:\n%s", want, text)

@@ -11,8 +11,9 @@ const (
 	burst     = 60
 )
 
-// attack is a population of clients on a simulated clock. Its owner wants tokens that are not his, or wants others to go without: he has
-// keys of his own that he keeps drained, and as many keys as he likes that are used once; a table of fixed size has to forget somebody.
+// attack is a population of clients on a simulated clock. Its owner wants tokens that are not his,
+// or wants others to go without: he has keys of his own that he keeps drained, and as many keys as
+// he likes that are used once; a table of fixed size has to forget somebody.
 type attack struct {
 	name   string
 	junk   float64 // one-shot keys a second, relative to the slots
@@ -31,8 +32,9 @@ var attacks = []attack{
 	{"2.4 times the slots kept drained", 0.06, 2.4},
 }
 
-// periods are how long targets pause between two attempts at their whole burst. The best pause depends on how soon a table forgets, so the
-// attacker tries several, and what counts is the best of them.
+// periods are how long targets pause between two attempts at their whole burst. The best pause
+// depends on how soon a table forgets, so the attacker tries several, and what counts is the best
+// of them.
 var periods = []time.Duration{500 * time.Millisecond, 2 * time.Second, 5 * time.Second, 10 * time.Second, 20 * time.Second}
 
 const targetsEach = 2 // of every period

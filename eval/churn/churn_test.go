@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"encoding/xml"
+	"fmt"
 	"io"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -24,7 +26,8 @@ func attackOn(t *testing.T, a attack, c contender) outcome {
 	return a.run(s, slots, span)
 }
 
-// TestHeadgateAdmitsNobodyMoreThanTheLimit is attack A4 on the table: over-admission under every attack is nothing, to the token.
+// TestHeadgateAdmitsNobodyMoreThanTheLimit is attack A4 on the table: over-admission under every
+// attack is nothing, to the token.
 func TestHeadgateAdmitsNobodyMoreThanTheLimit(t *testing.T) {
 	for _, a := range attacks {
 		t.Run(a.name, func(t *testing.T) {
@@ -63,8 +66,37 @@ func TestTheAttacksBreakOthers(t *testing.T) {
 	}
 }
 
+// TestNobodyIsStarvedByAnotherLimit is the attack on newcomers, with several limits in one table:
+// those of limits that nobody crowds are served, and nobody is denied again who obeyed Retry-After
+// once.
+func TestNobodyIsStarvedByAnotherLimit(t *testing.T) {
+	for i, c := range crowds[:2] {
+		for _, over := range overs[1-i : 3-i] {
+			t.Run(fmt.Sprintf("%s/%v", c.name, over), func(t *testing.T) {
+				t.Parallel()
+				o, err := c.run(1<<12, over, 300)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if o.admitted > 1 || o.admitted < 0.8 {
+					t.Errorf("drained keys were admitted %.3f of their limit", o.admitted)
+				}
+				for limit := range mixed {
+					first, again := o.denied(limit)
+					if !crowded(limit) && (first > 0.01 || again > 0) || crowded(limit) && over <= 2.5 && first > 0.01 || o.first[limit].takes < 300 {
+						t.Errorf("%+v: of %d newcomers %.2f %% were denied, %.2f %% again", mixed[limit], o.first[limit].takes, 100*first, 100*again)
+					}
+					if estimated := o.estimated[limit]; math.Abs(first-estimated) > 0.02 {
+						t.Errorf("%+v: %.2f %% of newcomers were denied, %.2f %% by the table's estimate", mixed[limit], 100*first, 100*estimated)
+					}
+				}
+			})
+		}
+	}
+}
+
 func TestPageSaysEverything(t *testing.T) {
-	p := plan{slots: 256, span: 2 * time.Second, keys: 1 << 12}
+	p := plan{slots: 256, span: 2 * time.Second, keys: 1 << 12, newcomers: 10}
 	results, err := p.attackAll(io.Discard)
 	if err != nil {
 		t.Fatal(err)
@@ -73,8 +105,12 @@ func TestPageSaysEverything(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := p.page(results, growths, time.Unix(0, start))
-	for _, want := range []string{"Measured on 20 November 2026 by `make churn`", "2.4 times the slots kept drained | LRU twin", "throttled, LRU", "go-limiter |", "of 512 slots |"} {
+	several, err := p.mixAll(io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := p.page(results, several, growths, time.Unix(0, start))
+	for _, want := range []string{"Measured on 20 November 2026 by `make churn`", "2.4 times the slots kept drained | LRU twin", "throttled, LRU", "go-limiter |", "of 512 slots |", "logins, all within 20 s | 2.5 |"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page does not say %q:\n%s", want, text)
 		}

@@ -1,7 +1,8 @@
 // Command churn attacks bounded tables of buckets with more keys than they hold, and writes the page about it.
 //
-// The clock is simulated, so a run is a program: it does not depend on the speed of the machine, and gives the same numbers again. The
-// limiters that have no bound cannot be made to forget; of them the page says how much memory the same keys cost.
+// The clock is simulated, so a run is a program: it does not depend on the speed of the machine,
+// and gives the same numbers again. The limiters that have no bound cannot be made to forget; of
+// them the page says how much memory the same keys cost.
 package main
 
 import (
@@ -29,6 +30,8 @@ type plan struct {
 	span  time.Duration
 	keys  int
 	dry   bool
+
+	newcomers int // under each limit, in tables of several
 }
 
 func run(args []string, stdout, stderr io.Writer) error {
@@ -38,6 +41,7 @@ func run(args []string, stdout, stderr io.Writer) error {
 	flags.IntVar(&p.slots, "slots", 1<<14, "slots of every table")
 	flags.DurationVar(&p.span, "span", 5*time.Minute, "how long every attack lasts, in simulated time")
 	flags.IntVar(&p.keys, "keys", 1<<21, "one-shot keys for the limiters without a bound")
+	flags.IntVar(&p.newcomers, "newcomers", 1000, "clients never seen before, under each of several limits")
 	flags.BoolVar(&p.dry, "dry", false, "print the page instead of writing it")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -46,11 +50,15 @@ func run(args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	several, err := p.mixAll(stderr)
+	if err != nil {
+		return err
+	}
 	growths, err := growAll(p.keys, stderr)
 	if err != nil {
 		return err
 	}
-	return page.Publish("churn", p.page(results, growths, time.Now()), chart(results).SVG(), p.dry, stdout, stderr)
+	return page.Publish("churn", p.page(results, several, growths, time.Now()), chart(results).SVG(), p.dry, stdout, stderr)
 }
 
 // attackAll runs every attack against every contender, on all processors. The results are by attack, then by contender.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -13,12 +14,15 @@ func (o outcome) String() string {
 }
 
 // page is what stands between the markers.
-func (p plan) page(results [][]outcome, growths []growth, now time.Time) string {
+func (p plan) page(results [][]outcome, several [][]mixedOutcome, growths []growth, now time.Time) string {
 	var b strings.Builder
 	b.WriteString(page.Conditions(now, "make churn"))
 	fmt.Fprintf(&b, "Tables of %d slots; limit %d a second, burst %d; every attack lasts %v of simulated time.\n\n", p.slots, perSecond, burst, p.span)
 	fmt.Fprintf(&b, "### Attacks\n\n%s\n", attackTable(results))
-	fmt.Fprintf(&b, "### Goals\n\n%s\n", goalTable(results))
+	fmt.Fprintf(&b, "### Newcomers under several limits\n\n%% of %d newcomers under each limit that were denied at first (and what the table "+
+		"estimated meanwhile) → denied again after exactly the Retry-After that they were told.\n\n%s\n",
+		p.newcomers, mixedTable(several))
+	fmt.Fprintf(&b, "### Goals\n\n%s\n", goalTable(results, several))
 	fmt.Fprintf(&b, "### Limiters without a bound\n\nMemory in use after so many keys, each used once, on the real clock.\n\n%s", growthTable(growths, p.keys))
 	return b.String()
 }
@@ -42,13 +46,35 @@ func attackTable(results [][]outcome) page.Table {
 	return t
 }
 
-func goalTable(results [][]outcome) page.Table {
+func goalTable(results [][]outcome, several [][]mixedOutcome) page.Table {
 	worst, worstDenied := 0.0, 0.0
 	for i, a := range attacks {
 		o := results[i][0]
 		worst = max(worst, o.target, o.pinned)
 		if a.pinned <= 1.2 {
 			worstDenied = max(worstDenied, o.falseDenials())
+		}
+	}
+	var first, again, first20, again20, own float64 // of newcomers under limits that nobody crowds; under those that somebody does
+	var apart float64                               // what the table said of them, and what they met
+	for i, c := range crowds {
+		for j, over := range overs {
+			o := several[i][j]
+			worst = max(worst, o.admitted)
+			for limit := range mixed {
+				f, a := o.denied(limit)
+				apart = max(apart, math.Abs(f-o.estimated[limit]))
+				switch {
+				case crowded(limit) || c.uniform:
+					if over <= 2.5 {
+						own = max(own, f)
+					}
+				case over > 6:
+					first20, again20 = max(first20, f), max(again20, a)
+				default:
+					first, again = max(first, f), max(again, a)
+				}
+			}
 		}
 	}
 	row := func(goal, format string, most, measured float64) []string {
@@ -62,10 +88,17 @@ func goalTable(results [][]outcome) page.Table {
 		{"goal, for Headgate", "at most", "measured", "reached"},
 		row("tokens admitted of any key under any attack, relative to its limit", "%.3f", 1, worst),
 		row("% of takes of legitimate keys denied, up to 1.2 times the slots kept drained", "%.2f", 1, 100*worstDenied),
+		row("% of newcomers under quicker or slower limits denied at first, up to 6 drained buckets a slot", "%.2f", 1, 100*first),
+		row("the same, denied again after they obeyed Retry-After once", "%.2f", 0, 100*again),
+		row("% of them denied at first, at 20 drained buckets a slot", "%.2f", 2, 100*first20),
+		row("the same, denied again", "%.2f", 2, 100*again20),
+		row("% of newcomers under crowded limits denied at first, up to 2.5 drained buckets a slot", "%.2f", 1, 100*own),
+		row("points between the false denials that the table tells of a limit and those that its newcomers met", "%.2f", 2, 100*apart),
 	}
 }
 
-// falseDenials is the share of all takes of legitimate keys that were denied. None of them asked for more than its limit.
+// falseDenials is the share of all takes of legitimate keys that were denied. None of them asked
+// for more than its limit.
 func (o outcome) falseDenials() float64 {
 	return tally{o.victims.takes + o.newcomers.takes, o.victims.denied + o.newcomers.denied}.share()
 }

@@ -75,7 +75,8 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// lru keeps the same buckets as table, with the same arithmetic, and forgets what was not used for longest: how bounded tables are usually made.
+// lru keeps the same buckets as table, with the same arithmetic, and forgets what was not used for
+// longest: how bounded tables are usually made.
 type lru struct {
 	shape   rate.Shape
 	most    int

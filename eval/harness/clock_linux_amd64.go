@@ -13,10 +13,13 @@ import (
 	"time"
 )
 
-// The machine's clock is not for tests to set, and a Go program takes no time from a library that could be put in its place: it calls a function
-// that the kernel maps into every process, the vDSO's, by a pointer in its runtime. So the pointer is bent, in the running process, to a function of
-// ours at the unused end of the same pages. It asks the kernel, and adds some seconds to what the wall clock says. Whatever else is asked goes to the
-// kernel's function as before: the monotonic clock, and with it every timer, goes on evenly, as it does when somebody sets the clock of a machine.
+// The machine's clock is not for tests to set, and a Go program takes no time from a library that
+// could be put in its place: it calls a function that the kernel maps into every process, the
+// vDSO's, by a pointer in its runtime. So the pointer is bent, in the running process, to a
+// function of ours at the unused end of the same pages. It asks the kernel, and adds some seconds
+// to what the wall clock says. Whatever else is asked goes to the kernel's function as before: the
+// monotonic clock, and with it every timer, goes on evenly, as it does when somebody sets the clock
+// of a machine.
 
 // clockAt is where our function is, counted from the end of the pages, and stepAt where the seconds are that it adds.
 const (
@@ -41,8 +44,9 @@ func clock(at, kernels uint64) []byte {
 	return code
 }
 
-// SetClock has the gateway believe that its wall clock is ahead of the machine's by so much, in whole seconds, below zero for behind; 0 sets it right.
-// It works for processes on Linux whose parent this one is.
+// SetClock has the gateway believe that its wall clock is ahead of the machine's by so much, in
+// whole seconds, below zero for behind; 0 sets it right. It works for processes on Linux whose
+// parent this one is.
 func (g *Gateway) SetClock(ahead time.Duration) error {
 	if ahead%time.Second != 0 {
 		return fmt.Errorf("set the clock: ahead is %v, want whole seconds", ahead)

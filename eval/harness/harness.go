@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -147,12 +148,41 @@ func Command(dir string, args ...string) error {
 	return nil
 }
 
+// Output is Command, and returns what is printed to stdout.
+func Output(dir string, args ...string) (string, error) {
+	binary, err := build()
+	if err != nil {
+		return "", err
+	}
+	var said bytes.Buffer
+	cmd := exec.Command(binary, args...)
+	cmd.Dir, cmd.Stderr = dir, &said
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("headgate %s: %w\n%s", strings.Join(args, " "), err, said.Bytes())
+	}
+	return string(out), nil
+}
+
+// StartWithin is Start for a process that may open so many descriptors.
+func StartWithin(descriptors int, dir string, args ...string) (*Gateway, error) {
+	binary, err := build()
+	if err != nil {
+		return nil, err
+	}
+	return startBy([]string{"/bin/sh", "-c", `ulimit -n "$0" && exec "$@"`, strconv.Itoa(descriptors), binary}, dir, args...)
+}
+
 func start(binary, dir string, args ...string) (*Gateway, error) {
+	return startBy([]string{binary}, dir, args...)
+}
+
+func startBy(command []string, dir string, args ...string) (*Gateway, error) {
 	g := &Gateway{
 		Dir: dir, DB: "sqlite:" + filepath.Join(dir, "headgate.db"),
 		log: &lockedBuffer{}, done: make(chan error, 1),
 	}
-	g.cmd = exec.Command(binary, append([]string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--db", g.DB}, args...)...)
+	g.cmd = exec.Command(command[0], append(append(command[1:len(command):len(command)], "serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--db", g.DB), args...)...)
 	g.cmd.Dir, g.cmd.Stderr = dir, g.log
 	stdout, err := g.cmd.StdoutPipe()
 	if err != nil {

@@ -63,9 +63,9 @@ func model(shape rate.Shape) porcupine.Model {
 	}
 }
 
-// record runs the clients against a store and returns the history. In every turn they begin together, so that decisions overlap as often as
-// they can.
-func record(t *testing.T, store buckettest.Store, shape rate.Shape, buckets, clients int, seed uint64) []porcupine.Operation {
+// record runs the clients against a store and returns the history. In every turn they begin
+// together, so that decisions overlap as often as they can.
+func record(t *testing.T, store bucket.Store, shape rate.Shape, buckets, clients int, seed uint64) []porcupine.Operation {
 	t.Helper()
 	var clock atomic.Int64 // ticks at every beginning and end, which puts them in order
 	var wg sync.WaitGroup
@@ -95,7 +95,8 @@ func record(t *testing.T, store buckettest.Store, shape rate.Shape, buckets, cli
 	return slices.Concat(histories...)
 }
 
-// randomTakes wants something of one bucket or more, often of all, in any order, sometimes of one twice, sometimes as a shadow.
+// randomTakes wants something of one bucket or more, often of all, in any order, sometimes of one
+// twice, sometimes as a shadow.
 func randomTakes(rng *rand.Rand, shape rate.Shape, buckets int) []bucket.Take {
 	takes := make([]bucket.Take, 0, buckets+1)
 	for _, b := range rng.Perm(buckets)[:1+rng.IntN(buckets)] {
@@ -179,8 +180,8 @@ func countDenied(history []porcupine.Operation) int {
 	return n
 }
 
-// hasty decides in two steps: it looks whether all takes would be allowed, and then charges them one by one. In between, all clients meet.
-// Alone it makes no mistake.
+// hasty decides in two steps: it looks whether all takes would be allowed, and then charges them
+// one by one. In between, all clients meet. Alone it makes no mistake.
 type hasty struct {
 	*memory.Store
 	meet *barrier
@@ -227,12 +228,12 @@ func TestBrokenStoresAreFound(t *testing.T) {
 	tests := []struct {
 		name    string
 		clients int
-		store   func(*memory.Store) buckettest.Store
+		store   func(*memory.Store) bucket.Store
 		sound   bool
 	}{
-		{"looks, then charges, alone", 1, func(s *memory.Store) buckettest.Store { return hasty{s, newBarrier(1)} }, true},
-		{"looks, then charges, with others", clients, func(s *memory.Store) buckettest.Store { return hasty{s, newBarrier(clients)} }, false},
-		{"charges what it can, then denies", 1, func(s *memory.Store) buckettest.Store { return leaky{s} }, false},
+		{"looks, then charges, alone", 1, func(s *memory.Store) bucket.Store { return hasty{s, newBarrier(1)} }, true},
+		{"looks, then charges, with others", clients, func(s *memory.Store) bucket.Store { return hasty{s, newBarrier(clients)} }, false},
+		{"charges what it can, then denies", 1, func(s *memory.Store) bucket.Store { return leaky{s} }, false},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

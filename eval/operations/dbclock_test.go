@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate/eval/harness"
+	"github.com/headgate-io/headgate/server/database/dbtest"
 	"github.com/headgate-io/headgate/server/fleet"
-	"github.com/headgate-io/headgate/server/store/storetest"
 )
 
 // quota is the limit that a client is told of a path.
@@ -37,7 +37,7 @@ func expectQuota(t *testing.T, g *harness.Gateway, path, want string) {
 // fro, under a gateway that runs. No rule ends for it, changes act as before, and
 // the fleet knows who is there.
 func TestTheDatabasesClockIsSet(t *testing.T) {
-	for name, start := range map[string]func() (*storetest.Server, error){"PostgreSQL": storetest.PostgresWithClock, "MariaDB": storetest.MariaDBWithClock} {
+	for name, start := range map[string]func() (*dbtest.Server, error){"PostgreSQL": dbtest.PostgresWithClock, "MariaDB": dbtest.MariaDBWithClock} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := startServer(t, start)
@@ -47,7 +47,7 @@ func TestTheDatabasesClockIsSet(t *testing.T) {
 	}
 }
 
-func testTheDatabasesClockIsSet(t *testing.T, server *storetest.Server, dsn string) {
+func testTheDatabasesClockIsSet(t *testing.T, server *dbtest.Server, dsn string) {
 	policy := func(args ...string) {
 		t.Helper()
 		harness.Run(t, t.TempDir(), append(append([]string{"policy"}, args...), "--db", dsn)...)

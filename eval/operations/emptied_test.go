@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/headgate-io/headgate/eval/harness"
+	"github.com/headgate-io/headgate/server/database/dbtest"
 	"github.com/headgate-io/headgate/server/fleet"
-	"github.com/headgate-io/headgate/server/store/storetest"
 )
 
 // home is where a gateway is started again and again, on one database.
@@ -82,7 +82,7 @@ func TestADatabaseEmptiedBeforeTheStart(t *testing.T) {
 			}
 		}, "sqlite:other.db")
 	})
-	for name, start := range map[string]func() (*storetest.Server, error){"PostgreSQL": storetest.Postgres, "MariaDB": storetest.MariaDB} {
+	for name, start := range map[string]func() (*dbtest.Server, error){"PostgreSQL": dbtest.Postgres, "MariaDB": dbtest.MariaDB} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := startServer(t, start)

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate/eval/harness"
+	"github.com/headgate-io/headgate/server/database/dbtest"
 	"github.com/headgate-io/headgate/server/fleet"
-	"github.com/headgate-io/headgate/server/store/storetest"
 )
 
 // soon is how long a test waits for what comes about by itself, on a machine that
@@ -27,11 +27,11 @@ const soon = 2 * time.Minute
 // administrator.
 func onPostgres(t *testing.T) (dsn string, shell *sql.DB) {
 	t.Helper()
-	return databaseOn(t, startServer(t, storetest.Postgres))
+	return databaseOn(t, startServer(t, dbtest.Postgres))
 }
 
 // startServer starts a database server that ends with the test.
-func startServer(t *testing.T, start func() (*storetest.Server, error)) *storetest.Server {
+func startServer(t *testing.T, start func() (*dbtest.Server, error)) *dbtest.Server {
 	t.Helper()
 	server, err := start()
 	if err != nil {
@@ -46,7 +46,7 @@ func startServer(t *testing.T, start func() (*storetest.Server, error)) *storete
 }
 
 // databaseOn makes a database, and what opens it as the administrator.
-func databaseOn(t *testing.T, server *storetest.Server) (dsn string, shell *sql.DB) {
+func databaseOn(t *testing.T, server *dbtest.Server) (dsn string, shell *sql.DB) {
 	t.Helper()
 	name, dsn, err := server.Database(t.Context())
 	if err != nil {

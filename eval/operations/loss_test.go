@@ -47,7 +47,7 @@ func said(t *testing.T, line, name string) time.Time {
 }
 
 // loss is what the loss of a store may add to what a limit promises, by the
-// table in docs/scaling.md.
+// table in docs/store-loss.md.
 type loss struct {
 	together []time.Duration // for which all gateways were without it
 	apart    float64         // seconds for which some were, each times the part of them

@@ -15,8 +15,8 @@ import (
 
 	"github.com/headgate-io/headgate/eval/harness"
 	"github.com/headgate-io/headgate/internal/race"
+	"github.com/headgate-io/headgate/server/database/dbtest"
 	"github.com/headgate-io/headgate/server/fleet"
-	"github.com/headgate-io/headgate/server/store/storetest"
 )
 
 // What a change of all rules may take at its peak, in bytes: the old rules and
@@ -68,14 +68,14 @@ func TestManyRulesChangeAtOnce(t *testing.T) {
 		testMany(t, dir, "sqlite:headgate.db", rules, func() { sqlite(t, dir, changed) })
 	})
 	t.Run("PostgreSQL", func(t *testing.T) {
-		testManyOnServer(t, storetest.Postgres, race.Fewer(100_000), func(from, to int) string { return fmt.Sprintf("generate_series(%d, %d) i", from, to) })
+		testManyOnServer(t, dbtest.Postgres, race.Fewer(100_000), func(from, to int) string { return fmt.Sprintf("generate_series(%d, %d) i", from, to) })
 	})
 	t.Run("MariaDB", func(t *testing.T) {
-		testManyOnServer(t, storetest.MariaDB, race.Fewer(100_000), func(from, to int) string { return fmt.Sprintf("(SELECT seq AS i FROM seq_%d_to_%d) n", from, to) })
+		testManyOnServer(t, dbtest.MariaDB, race.Fewer(100_000), func(from, to int) string { return fmt.Sprintf("(SELECT seq AS i FROM seq_%d_to_%d) n", from, to) })
 	})
 }
 
-func testManyOnServer(t *testing.T, begin func() (*storetest.Server, error), rules int, numbers func(from, to int) string) {
+func testManyOnServer(t *testing.T, begin func() (*dbtest.Server, error), rules int, numbers func(from, to int) string) {
 	server, err := begin()
 	if err != nil {
 		t.Fatal(err)

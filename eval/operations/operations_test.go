@@ -438,7 +438,7 @@ func TestExplainNamesTheDenyingRuleAndTheWait(t *testing.T) {
 			RetryAfter time.Duration `json:"retry_after_ns"`
 		}
 	}
-	out := harness.Run(t, dir, "explain", "GET", "//v1/./customers/7?x=1", "--server", g.Admin, "--json")
+	out := harness.Run(t, dir, "explain", "GET", "/v1/customers/7?x=1", "--server", g.Admin, "--json")
 	if err := json.Unmarshal([]byte(out), &x); err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,8 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate/eval/harness"
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/database"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 // callers send requests from addresses of their own, all the time, and count
@@ -134,14 +135,14 @@ func testAutoRevert(t *testing.T, dsn string, replicas int) {
 	}
 	t.Logf("after %v", time.Since(began).Round(100*time.Millisecond))
 
-	db, err := store.OpenReadOnly(t.Context(), dsn)
+	db, err := database.OpenReadOnly(t.Context(), dsn)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer db.Close()
 	list, err := db.History(t.Context(), 0, 10)
-	if err != nil || len(list) < 2 || list[0].Action != store.ActionRevert || list[0].Actor != "auto-revert" || list[0].Of != list[0].ID-2 ||
-		!strings.HasPrefix(list[0].Why, "GET /a: ") || list[1].Action == store.ActionRevert {
+	if err != nil || len(list) < 2 || list[0].Action != record.ActionRevert || list[0].Actor != "auto-revert" || list[0].Of != list[0].ID-2 ||
+		!strings.HasPrefix(list[0].Why, "GET /a: ") || list[1].Action == record.ActionRevert {
 		t.Fatalf("history = %+v, %v, want one version by auto-revert that restores the one before the last", list, err)
 	}
 	t.Log(list[0].Why)

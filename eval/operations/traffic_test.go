@@ -53,6 +53,7 @@ type caller struct {
 	longest  map[string]time.Duration // guarded by mu; that an admitted request took, by path
 	held     map[string]int64         // guarded by mu; admitted requests that took longer than usual, by path
 	late     int                      // guarded by mu; requests that took longer than slow
+	hasty    map[string]time.Duration // guarded by mu; the shortest time in which a request was refused with 503, by path
 }
 
 // slow is what no request may take, with a deadline of the store far below it:
@@ -71,6 +72,7 @@ func newCaller(t *testing.T, n byte) *caller {
 	return &caller{
 		name: from.IP.String(), http: &http.Client{Transport: transport, Timeout: time.Minute},
 		statuses: map[string]map[int]int{}, longest: map[string]time.Duration{}, held: map[string]int64{},
+		hasty: map[string]time.Duration{},
 	}
 }
 
@@ -97,6 +99,8 @@ func (c *caller) get(g *harness.Gateway, path string) int {
 		c.longest[path] = usual
 	case status == http.StatusOK:
 		c.longest[path] = max(c.longest[path], took)
+	case status == http.StatusServiceUnavailable && (c.hasty[path] == 0 || took < c.hasty[path]):
+		c.hasty[path] = took
 	}
 	if took > slow {
 		c.late++
@@ -109,6 +113,14 @@ func (c *caller) count(path string, status int) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.statuses[path][status]
+}
+
+// refusedWithin is the shortest time in which a request for a path was answered
+// with 503, 0 if none was.
+func (c *caller) refusedWithin(path string) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.hasty[path]
 }
 
 // answers is how many requests for a path got which status.

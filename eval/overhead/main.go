@@ -1,8 +1,10 @@
 // Command overhead measures what each stage of a request costs inside a running process, and writes the page about it.
 //
-// A run is a process of its own that has everything a gateway has: the templates of two real APIs, a policy database on disk with its
-// cache, a ring of API keys, a token verifier, the table of buckets, and an HTTP server under a steady load. While that load goes on, the
-// process times every stage call by call. The page shows percentiles: medians over the runs, with the least and the most of them.
+// A run is a process of its own that has everything a gateway has: the templates of two real APIs,
+// a policy database on disk with its cache, a ring of API keys, a token verifier, the table of
+// buckets, and an HTTP server under a steady load. While that load goes on, the process times every
+// stage call by call. The page shows percentiles: medians over the runs, with the least and the
+// most of them.
 //
 //	go run ./overhead                  five runs, and the page
 //	go run ./overhead -runs 1 -dry     a quick look, on standard output

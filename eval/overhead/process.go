@@ -19,8 +19,9 @@ import (
 	"github.com/headgate-io/headgate/httplimit"
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/database"
 	"github.com/headgate-io/headgate/server/openapi"
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 // process is a gateway's parts, running.
@@ -28,7 +29,7 @@ type process struct {
 	endpoints  *endpoint.Table
 	targets    []target // one of each template
 	projects   []string
-	store      *store.Store
+	store      *database.Store
 	policies   *policy.Cache
 	keys       []string // texts of API keys in the ring
 	tokens     *tokens
@@ -137,10 +138,10 @@ func (s *process) openPolicies(p plan) (err error) {
 			Endpoint: s.endpoints.Template(endpoint.ID(at + 1)).String(), Project: s.projects[i%tenants], Limit: roomy * int64(1+i%7),
 		})
 	}
-	if s.store, err = store.Open(ctx, "sqlite:"+filepath.Join(s.dir, "headgate.db")); err != nil {
+	if s.store, err = database.Open(ctx, "sqlite:"+filepath.Join(s.dir, "headgate.db")); err != nil {
 		return err
 	}
-	if err = s.store.Import(ctx, store.Author{Actor: "eval"}, document, true); err != nil {
+	if err = s.store.Import(ctx, record.Author{Actor: "eval"}, document, true); err != nil {
 		return err
 	}
 	s.policies, err = policy.NewCache(policy.CacheOptions{Source: s.store, Compile: policy.CompileOptions{Endpoints: s.endpoints}})

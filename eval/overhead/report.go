@@ -35,8 +35,8 @@ const (
 	rowAdded      = "9e added to an HTTP request: the difference"
 )
 
-// floors is what the work of a row costs at least, in µs, and what that is: measured on a two-core virtual machine before the first line
-// of Headgate was written, without anything around it.
+// floors is what the work of a row costs at least, in µs, and what that is: measured on a two-core
+// virtual machine before the first line of Headgate was written, without anything around it.
 var floors = map[string]struct {
 	us   float64
 	what string

@@ -38,7 +38,8 @@ func (p plan) measure() ([]Row, error) {
 	return rows, err
 }
 
-// stages times one stage after the other, in the order in which a request meets them. Inputs are drawn before: what is timed is the stage.
+// stages times one stage after the other, in the order in which a request meets them. Inputs are
+// drawn before: what is timed is the stage.
 func (s *process) stages(p plan) ([]Row, error) {
 	var rows []Row
 	add := func(name string, call func(i int)) { rows = append(rows, row(name, timed(p.samples, call))) }
@@ -237,8 +238,9 @@ func (s *process) whole(paths []target, byKeys, byToken []identity.Evidence, add
 	})
 }
 
-// overHTTP times requests over a connection, with the limiter and without it, in turns of a hundred. What the limiter adds is the
-// difference of the percentiles: no single request can be sent both ways.
+// overHTTP times requests over a connection, with the limiter and without it, in turns of a
+// hundred. What the limiter adds is the difference of the percentiles: no single request can be
+// sent both ways.
 func (s *process) overHTTP(p plan, rows *[]Row) error {
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 4}}
 	defer client.CloseIdleConnections()

@@ -1,4 +1,5 @@
-// Package page writes what an evaluation measured into the documentation: a part of a Markdown file between two markers, and charts.
+// Package page writes what an evaluation measured into the documentation: a part of a Markdown file
+// between two markers, and charts.
 package page
 
 import (
@@ -12,8 +13,8 @@ import (
 	"time"
 )
 
-// Replace puts text between the markers <!-- begin NAME --> and <!-- end NAME --> of a file, and leaves the rest of it alone. A file that does
-// not exist yet is started with the markers.
+// Replace puts text between the markers <!-- begin NAME --> and <!-- end NAME --> of a file, and
+// leaves the rest of it alone. A file that does not exist yet is started with the markers.
 func Replace(file, name, text string) error {
 	return Between(file, "<!-- begin "+name+" -->\n", "<!-- end "+name+" -->\n", text)
 }

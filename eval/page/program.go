@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 )
 
-// Child runs this program anew with arguments, in a process of its own, and reads what it prints as JSON. What it says besides goes to the
-// standard error output.
+// Child runs this program anew with arguments, in a process of its own, and reads what it prints as
+// JSON. What it says besides goes to the standard error output.
 func Child[T any](arguments ...any) (found T, err error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -32,8 +32,8 @@ func Child[T any](arguments ...any) (found T, err error) {
 	return found, nil
 }
 
-// Publish writes text between the markers of a name into the page of that name, and its chart beside it, if there is one. On a dry run it prints
-// the text instead.
+// Publish writes text between the markers of a name into the page of that name, and its chart
+// beside it, if there is one. On a dry run it prints the text instead.
 func Publish(name, text string, svg []byte, dry bool, stdout, stderr io.Writer) error {
 	if dry {
 		_, err := io.WriteString(stdout, text)

@@ -25,8 +25,9 @@ type Change struct {
 // refresh is the interval between two looks at the database, as the gateway has it by default.
 const refresh = 250 * time.Millisecond
 
-// measureChange changes a rule by SQL, as another program does, and asks for decisions until one is made under the new limit. The rules are kept
-// fresh as in the gateway. Changes come at random, not in step with the looks.
+// measureChange changes a rule by SQL, as another program does, and asks for decisions until one is
+// made under the new limit. The rules are kept fresh as in the gateway. Changes come at random, not
+// in step with the looks.
 func (p plan) measureChange() (found Change, err error) {
 	s, err := p.at.open()
 	if err != nil {
@@ -89,7 +90,7 @@ func (g *gateway) awaitLimit(limit int64) error {
 }
 
 // shell opens the database as another program does.
-func (d database) shell() (*sql.DB, error) {
+func (d measured) shell() (*sql.DB, error) {
 	switch d.Kind {
 	case postgreSQL:
 		return sql.Open("pgx", d.DSN)

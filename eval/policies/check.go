@@ -15,8 +15,9 @@ import (
 	"github.com/headgate-io/headgate/policy"
 )
 
-// Check is what the requests of one process notice: while nothing else goes on; while another process loads the same rules again and again, so
-// that the machine is as busy and this process does nothing for it; and while this one loads them.
+// Check is what the requests of one process notice: while nothing else goes on; while another
+// process loads the same rules again and again, so that the machine is as busy and this process
+// does nothing for it; and while this one loads them.
 type Check struct {
 	Quiet, Beside, Reloading Times
 	Reloads                  int

@@ -11,8 +11,9 @@ import (
 
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/policy"
-	"github.com/headgate-io/headgate/server/store"
-	"github.com/headgate-io/headgate/server/store/storetest"
+	"github.com/headgate-io/headgate/server/database"
+	"github.com/headgate-io/headgate/server/database/dbtest"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 var ctx = context.Background()
@@ -24,27 +25,27 @@ const (
 	mariaDB    = "MariaDB"
 )
 
-// database is one that was filled.
-type database struct {
+// measured is a database that was filled.
+type measured struct {
 	Kind  string
 	DSN   string
 	Rules int
 	Poll  bool // it is looked at for changes, though it would tell
 }
 
-func (d database) String() string { return fmt.Sprintf("%s with %d rules", d.Kind, d.Rules) }
+func (d measured) String() string { return fmt.Sprintf("%s with %d rules", d.Kind, d.Rules) }
 
-func (d database) open() (*store.Store, error) {
-	return store.New(ctx, store.Options{DSN: d.DSN, NoNotify: d.Poll})
+func (d measured) open() (*database.Store, error) {
+	return database.New(ctx, database.Options{DSN: d.DSN, NoNotify: d.Poll})
 }
 
 // makeDatabases fills one database of each kind for each size.
-func (p plan) makeDatabases(stderr io.Writer) (made []database, stop func(), err error) {
+func (p plan) makeDatabases(stderr io.Writer) (made []measured, stop func(), err error) {
 	dir, err := os.MkdirTemp("", "headgate-policies-")
 	if err != nil {
 		return nil, nil, err
 	}
-	var servers []*storetest.Server
+	var servers []*dbtest.Server
 	stop = func() {
 		for _, s := range servers {
 			_ = s.Stop()
@@ -56,18 +57,18 @@ func (p plan) makeDatabases(stderr io.Writer) (made []database, stop func(), err
 			stop()
 		}
 	}()
-	postgres, err := storetest.Postgres()
+	postgres, err := dbtest.Postgres()
 	servers = append(servers, postgres)
-	maria, err2 := storetest.MariaDB()
+	maria, err2 := dbtest.MariaDB()
 	servers = append(servers, maria)
 	if err := errors.Join(err, err2); err != nil {
 		return nil, nil, err
 	}
 	kinds := []string{sqlite, postgreSQL, mariaDB}
 	for _, n := range p.sizes() {
-		some := make([]database, len(kinds))
+		some := make([]measured, len(kinds))
 		err := together(len(kinds), func(i int) (err error) {
-			d := database{Kind: kinds[i], Rules: n, DSN: "sqlite:" + filepath.Join(dir, fmt.Sprint(n, ".db"))}
+			d := measured{Kind: kinds[i], Rules: n, DSN: "sqlite:" + filepath.Join(dir, fmt.Sprint(n, ".db"))}
 			switch d.Kind {
 			case postgreSQL:
 				_, d.DSN, err = postgres.Database(ctx)
@@ -93,12 +94,12 @@ func (p plan) makeDatabases(stderr io.Writer) (made []database, stop func(), err
 	return made, stop, nil
 }
 
-func (d database) fill() error {
+func (d measured) fill() error {
 	s, err := d.open()
 	if err != nil {
 		return err
 	}
-	return errors.Join(s.Import(ctx, store.Author{Actor: "eval"}, rules(d.Rules), true), s.Close())
+	return errors.Join(s.Import(ctx, record.Author{Actor: "eval"}, rules(d.Rules), true), s.Close())
 }
 
 // endpoints is how many templates the rules are for.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate/policy"
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/database"
 )
 
 // Load is what it takes to bring rules into force, in one process.
@@ -28,15 +28,16 @@ type Load struct {
 func (l Load) Rest() float64 { return l.Force - l.Read }
 
 // reloads is how many loads Load.Again is the median of: of large tables fewer, which differ less.
-func (d database) reloads() int {
+func (d measured) reloads() int {
 	if d.Rules > 100_000 {
 		return 3
 	}
 	return 5
 }
 
-// starts is how many processes of a round load the rules: of small tables, whose times a busy moment of the machine can double, more.
-func (d database) starts() int {
+// starts is how many processes of a round load the rules: of small tables, whose times a busy
+// moment of the machine can double, more.
+func (d measured) starts() int {
 	if d.Rules > 100_000 {
 		return 1
 	}
@@ -45,7 +46,7 @@ func (d database) starts() int {
 
 // timed is a database that notes when a load of it began and when the last rule was read.
 type timed struct {
-	*store.Store
+	*database.Store
 	began, read time.Time
 }
 

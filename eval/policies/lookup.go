@@ -20,7 +20,8 @@ type LookUp struct {
 	MissFew, MissMany float64
 }
 
-// batch is how many look-ups are timed together, and batches how often: each kind in turn, so that all meet the same machine.
+// batch is how many look-ups are timed together, and batches how often: each kind in turn, so that
+// all meet the same machine.
 const batch, batches = 1 << 16, 21
 
 func (p plan) measureLookUp() (found LookUp, err error) {

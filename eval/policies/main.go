@@ -1,8 +1,8 @@
-// Command policies measures how long rules take from a database into force, what they weigh there, and what requests notice of it. It writes
-// the page about it.
+// Command policies measures how long rules take from a database into force, what they weigh there,
+// and what requests notice of it. It writes the page about it.
 //
-// It starts a PostgreSQL and a MariaDB of its own and makes databases of several sizes. What is measured is measured in a process of its own
-// each time, in turn.
+// It starts a PostgreSQL and a MariaDB of its own and makes databases of several sizes. What is
+// measured is measured in a process of its own each time, in turn.
 //
 //	go run ./policies                                     all of it, and the page: at most eight minutes
 //	go run ./policies -dry -rounds 1 -most 100000         a quick look, on standard output
@@ -41,7 +41,7 @@ type plan struct {
 
 	// Of a child.
 	task    string
-	at      database
+	at      measured
 	started func() // lets the collector run as it does after a start; of a load only
 }
 
@@ -120,10 +120,10 @@ func (p plan) measure() (any, error) {
 // findings are what the rounds found, by database.
 type findings struct {
 	rounds  int
-	loads   map[database][]Load
+	loads   map[measured][]Load
 	lookUps []LookUp
-	checks  map[database][]Check
-	changes map[database]Change
+	checks  map[measured][]Check
+	changes map[measured]Change
 }
 
 // all measures everything, round by round.
@@ -134,7 +134,7 @@ func (p plan) all(stderr io.Writer) (*findings, error) {
 		return nil, err
 	}
 	defer stop()
-	found := &findings{loads: map[database][]Load{}, checks: map[database][]Check{}}
+	found := &findings{loads: map[measured][]Load{}, checks: map[measured][]Check{}}
 	if found.changes, err = p.allChanges(at); err != nil {
 		return nil, err
 	}
@@ -154,7 +154,7 @@ func (p plan) all(stderr io.Writer) (*findings, error) {
 }
 
 // round measures everything but changes once.
-func (p plan) round(at []database, found *findings, stderr io.Writer) error {
+func (p plan) round(at []measured, found *findings, stderr io.Writer) error {
 	begun := time.Now()
 	for _, d := range at {
 		fmt.Fprintf(stderr, "%6s of round %d: %v\n", time.Since(begun).Round(time.Second), found.rounds+1, d)
@@ -169,15 +169,16 @@ func (p plan) round(at []database, found *findings, stderr io.Writer) error {
 			}
 		}
 	}
-	one, err := child[LookUp](p, "lookup", database{})
+	one, err := child[LookUp](p, "lookup", measured{})
 	found.lookUps = append(found.lookUps, one)
 	return err
 }
 
-// allChanges measures changes that a database tells of, and then, all at once, those that are looked for: that is mostly a wait.
-func (p plan) allChanges(at []database) (map[database]Change, error) {
-	found := map[database]Change{}
-	var looked []database
+// allChanges measures changes that a database tells of, and then, all at once, those that are
+// looked for: that is mostly a wait.
+func (p plan) allChanges(at []measured) (map[measured]Change, error) {
+	found := map[measured]Change{}
+	var looked []measured
 	for _, d := range changed(at) {
 		if d.Kind != postgreSQL || d.Poll {
 			looked = append(looked, d)
@@ -212,7 +213,7 @@ func together(n int, do func(i int) error) error {
 }
 
 // changed are the databases whose changes are waited for: the small ones, and PostgreSQL's twice.
-func changed(at []database) (some []database) {
+func changed(at []measured) (some []measured) {
 	for _, d := range at {
 		if d.Rules > 1_000 {
 			continue
@@ -226,14 +227,14 @@ func changed(at []database) (some []database) {
 	return some
 }
 
-func spawn[T any](p plan, task string, d database, into *map[database][]T) error {
+func spawn[T any](p plan, task string, d measured, into *map[measured][]T) error {
 	one, err := child[T](p, task, d)
 	(*into)[d] = append((*into)[d], one)
 	return err
 }
 
 // child measures in a process of its own.
-func child[T any](p plan, task string, d database) (T, error) {
+func child[T any](p plan, task string, d measured) (T, error) {
 	return page.Child[T]("-task", task, "-kind", d.Kind, "-dsn", d.DSN, "-rules", d.Rules, fmt.Sprint("-poll=", d.Poll),
 		"-most", p.most, "-changes", p.changes, "-phases", p.phases, "-phase", p.phase)
 }

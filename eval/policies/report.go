@@ -29,7 +29,7 @@ func (p plan) page(found *findings, now time.Time) string {
 	return b.String()
 }
 
-// servers are the versions of the servers that storetest starts.
+// servers are the versions of the servers that dbtest starts.
 func servers() string {
 	var found []string
 	for _, program := range []string{"psql", "mariadb"} {
@@ -45,13 +45,13 @@ func servers() string {
 }
 
 // ordered are the databases of a table, by size and kind.
-func ordered[T any](of map[database]T) []database {
+func ordered[T any](of map[measured]T) []measured {
 	kinds := []string{sqlite, postgreSQL, mariaDB}
-	var all []database
+	var all []measured
 	for d := range of {
 		all = append(all, d)
 	}
-	slices.SortFunc(all, func(a, b database) int {
+	slices.SortFunc(all, func(a, b measured) int {
 		if a.Rules != b.Rules {
 			return a.Rules - b.Rules
 		}

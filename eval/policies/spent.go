@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// spent is how long many decisions took, counted by nanoseconds: a list of them would grow by megabytes, which are copied, and collected, while
-// others are timed.
+// spent is how long many decisions took, counted by nanoseconds: a list of them would grow by
+// megabytes, which are copied, and collected, while others are timed.
 type spent struct {
 	counts [1 << 16]uint32
 	long   []time.Duration // those that took longer

@@ -1,8 +1,10 @@
-// Command rivals measures Headgate's table of buckets beside the rate limiters that Go programs use today, and writes the page about it.
+// Command rivals measures Headgate's table of buckets beside the rate limiters that Go programs use
+// today, and writes the page about it.
 //
-// Every limiter runs in a process of its own, all in turn in every round, so that what disturbs the machine disturbs all of them. A process
-// measures one key and a million keys, with one goroutine and with two; what a live key costs in memory; and what a collection costs
-// with all of them live. The page compares medians of rounds, and ratios within a round.
+// Every limiter runs in a process of its own, all in turn in every round, so that what disturbs the
+// machine disturbs all of them. A process measures one key and a million keys, with one goroutine
+// and with two; what a live key costs in memory; and what a collection costs with all of them live.
+// The page compares medians of rounds, and ratios within a round.
 //
 //	go run ./rivals                  five rounds, and the page
 //	go run ./rivals -rounds 1 -dry   a quick look, on standard output

@@ -19,7 +19,8 @@ import (
 	"github.com/headgate-io/headgate/rate"
 )
 
-// Result is one limiter in one round. Times are nanoseconds a decision; with two goroutines they are wall time over the decisions of both.
+// Result is one limiter in one round. Times are nanoseconds a decision; with two goroutines they
+// are wall time over the decisions of both.
 type Result struct {
 	Hot1, Hot2   float64 // one key
 	Many1, Many2 float64 // many keys, in an order that has nothing to do with the order in memory
@@ -88,8 +89,9 @@ func (p plan) measurePeer(which peer.Peer) (Result, error) {
 	return r, err
 }
 
-// keyTexts are texts of 32 bytes that lie in memory one after the other, so that to fetch the next one is cheap, and what is at random is the
-// limiter's own. They are one text: a million strings would be a million pointers, which a collection would have to follow.
+// keyTexts are texts of 32 bytes that lie in memory one after the other, so that to fetch the next
+// one is cheap, and what is at random is the limiter's own. They are one text: a million strings
+// would be a million pointers, which a collection would have to follow.
 type keyTexts string
 
 const keySize = 32
@@ -206,8 +208,9 @@ func (r Rules) String() string {
 	return fmt.Sprintf("hot %.0f, three %.0f; many %.0f, three %.0f ns", r.Hot, r.Hot3, r.Many, r.Many3)
 }
 
-// measureRules compares a decision about one bucket with one about three. Both go over the same table, which holds three buckets of every
-// key and is filled to 80 %: what differs is the decision.
+// measureRules compares a decision about one bucket with one about three. Both go over the same
+// table, which holds three buckets of every key and is filled to 80 %: what differs is the
+// decision.
 func (p plan) measureRules() (Rules, error) {
 	const rules = 3
 	keys := makeKeys(p.keys)
@@ -277,7 +280,8 @@ func measureLarge(slots int) (Large, error) {
 	return l, err
 }
 
-// collect forces ten collections. It returns the median of how long one takes, and the longest time that any stopped the program.
+// collect forces ten collections. It returns the median of how long one takes, and the longest time
+// that any stopped the program.
 func collect() (wall, pause time.Duration) {
 	const n = 10
 	took := make([]float64, n)

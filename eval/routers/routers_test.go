@@ -139,8 +139,9 @@ func route(t *testing.T, handler http.Handler, method, target string) int {
 	return n
 }
 
-// TestRoutersAgree sends requests to every router under its profile. Each that is served must be known, by a template that
-// no other route is served under; so nobody is served by one route on another's budget.
+// TestRoutersAgree sends requests to every router under its profile. Each that is served must be
+// known, by a template that no other route is served under; so nobody is served by one route on
+// another's budget.
 func TestRoutersAgree(t *testing.T) {
 	for i, set := range sets {
 		t.Run(fmt.Sprintf("%d %s", i, set.dialect), func(t *testing.T) {
@@ -217,7 +218,7 @@ func share(groups [][]string, a, b string) bool {
 }
 
 // emptyParameter reports whether a parameter with text before it is empty in target, as /b_ for /b_:x. Templates do
-// not take that; docs/endpoints.md says so.
+// not take that; docs/routers.md says so.
 func emptyParameter(p, target string) bool {
 	before, _, ok := strings.Cut(p, "_:")
 	return ok && strings.Contains(target+"/", before+"_/")

@@ -21,7 +21,8 @@ type faults struct {
 	turn  atomic.Uint64
 }
 
-// faults lets each fault happen to one fleet of two gateways, one after the other. What follows a fault shows that nobody had to be restarted.
+// faults lets each fault happen to one fleet of two gateways, one after the other. What follows a
+// fault shows that nobody had to be restarted.
 func (f *field) faults(which []fault) (found []Fault, err error) {
 	between, err := newRelay(f.store.address)
 	if err != nil {

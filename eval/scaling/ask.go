@@ -9,8 +9,8 @@ import (
 	"net/http"
 )
 
-// asker asks a service that speaks Envoy's protocol of rate limits (envoy.service.ratelimit.v3, ShouldRateLimit): gRPC in the clear, of which one
-// call needs no more than a few bytes of framing.
+// asker asks a service that speaks Envoy's protocol of rate limits (envoy.service.ratelimit.v3,
+// ShouldRateLimit): gRPC in the clear, of which one call needs no more than a few bytes of framing.
 type asker struct {
 	client *http.Client
 	url    string

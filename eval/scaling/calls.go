@@ -25,8 +25,9 @@ import (
 	"github.com/headgate-io/headgate/eval/page"
 )
 
-// What the store is asked is counted where many keys are limited at once, most of them seldom asked for: by Zipf's law with an exponent of one, the
-// nth key gets an nth of what the first gets. The replicas are stores of this process, each with a client of its own, as a gateway has them.
+// What the store is asked is counted where many keys are limited at once, most of them seldom asked
+// for: by Zipf's law with an exponent of one, the nth key gets an nth of what the first gets. The
+// replicas are stores of this process, each with a client of its own, as a gateway has them.
 const (
 	callReplicas = 4
 	callKeys     = 10_000
@@ -289,11 +290,13 @@ func (r *redis) work() (scripts int64, cpu float64, err error) {
 	return scripts, cpu, nil
 }
 
-// leastCalls is how many calls a lease needs about, relative to decisions, where each replica asks for a key only for what the key's free part cannot
-// give, no more often than once in a TTL, and by one call for all keys that it asks for within callGather.
+// leastCalls is how many calls a lease needs about, relative to decisions, where each replica asks
+// for a key only for what the key's free part cannot give, no more often than once in a TTL, and by
+// one call for all keys that it asks for within callGather.
 //
-// For example, a replica that gets 25 requests a second for a key whose free part gives 5 has to ask for 20. If they come at random, two of them follow
-// each that asks within its TTL of 100 ms: that is 20/(1+2) calls a second.
+// For example, a replica that gets 25 requests a second for a key whose free part gives 5 has to
+// ask for 20. If they come at random, two of them follow each that asks within its TTL of 100 ms:
+// that is 20/(1+2) calls a second.
 func leastCalls(limit int64) float64 {
 	const replicas = float64(callReplicas)
 	ttl, sum := lease.Terms{}.Complete().TTL.Seconds(), 0.0

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// Leases with a free part ask the store for a tenth of what strict takes do, and use the limits; here, in a short form and beside other tests, a fifth.
+// Leases with a free part ask the store for a tenth of what strict takes do, and use the limits;
+// here, in a short form and beside other tests, a fifth.
 func TestCallsOfLeases(t *testing.T) {
 	cells, err := countCalls([]int64{1000}, []callScope{callScopes[1], callScopes[3]}, time.Second, t.Logf)
 	if err != nil {

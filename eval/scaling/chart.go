@@ -19,7 +19,8 @@ func limiters(cells []Cell) (names []string) {
 	return names
 }
 
-// worst is the most that a limiter of k gateways let through beyond the limit, whatever the traffic; NaN if it was not measured.
+// worst is the most that a limiter of k gateways let through beyond the limit, whatever the
+// traffic; NaN if it was not measured.
 func worst(cells []Cell, limiter string, k int) float64 {
 	most := math.NaN()
 	for _, c := range cells {
@@ -64,7 +65,8 @@ func (p plan) chart(cells []Cell) page.Lines {
 	return l
 }
 
-// bounds is the line of what is published for a limiter whose promise is the limit, and of what the way to the API may add.
+// bounds is the line of what is published for a limiter whose promise is the limit, and of what the
+// way to the API may add.
 func (p plan) bounds(cells []Cell, limiter string) page.Line {
 	line := page.Line{Label: plain(limiter) + ", bound", Ours: true, Dashed: true}
 	for _, k := range p.replicas {

@@ -71,7 +71,8 @@ const (
 	collector       = "GOGC=400"
 )
 
-// decisions lets every contender decide for a while, in turn, some rounds: the samples of each, in the order of contenders.
+// decisions lets every contender decide for a while, in turn, some rounds: the samples of each, in
+// the order of contenders.
 func (f *field) decisions(binary string) (found [][]Work, err error) {
 	c := &contest{span: f.sample, store: f.store, client: newClient()}
 	if c.peer, err = startRateLimit(binary, f.store.address, f.limit, collector); err != nil {
@@ -193,7 +194,8 @@ func (c *contest) overHTTP() error {
 // askers is how many ask at the same time.
 const askers = 64
 
-// busy has decisions made one after the other by many, for a while after a fifth of it that does not count, and looks what two processes worked.
+// busy has decisions made one after the other by many, for a while after a fifth of it that does
+// not count, and looks what two processes worked.
 func busy(span time.Duration, decide func() error, service, store int) (w Work, err error) {
 	var made atomic.Int64
 	failed := make(chan error, askers)

@@ -22,7 +22,8 @@ import (
 	servers "github.com/headgate-io/headgate/server/redis"
 )
 
-// decider is Headgate's decision as a program has it that links the library: one rule of scope strict, a bucket for each address.
+// decider is Headgate's decision as a program has it that links the library: one rule of scope
+// strict, a bucket for each address.
 type decider struct {
 	limiter *headgate.Limiter
 	client  *servers.Client

@@ -8,7 +8,8 @@ import (
 	"github.com/headgate-io/headgate/rate"
 )
 
-// The faults have their own limit, and gateways: as many rules are met at once as there are answers to the loss of a store.
+// The faults have their own limit, and gateways: as many rules are met at once as there are answers
+// to the loss of a store.
 const (
 	faultLimit = 100 // tokens a second, and burst
 	faultOver  = 2   // how many times the limit is sent to each rule
@@ -83,8 +84,9 @@ func (what fault) complete() fault {
 	return what
 }
 
-// bound is how many tokens beyond its burst and rate are published for a rule, with k gateways, by the tables of docs/scaling.md: losses is how often the
-// store was lost, and away for how long. Below zero there is none.
+// bound is how many tokens beyond its burst and rate are published for a rule, with k gateways, by
+// the tables of docs/store-loss.md: losses is how often the store was lost, and away for how long.
+// Below zero there is none.
 func (what fault) bound(a answer, k int, losses int64, away absence) int64 {
 	switch {
 	case a.scope == "split" && what.leaves: // its share of the burst, used just before
@@ -120,8 +122,9 @@ func (what fault) bound(a answer, k int, losses int64, away absence) int64 {
 	return extra
 }
 
-// untold is what is published besides for a limit of scope sync, with k gateways: what the store was told and forgot before they knew, what
-// a gateway that is killed did not tell, or what one that joins does not know yet.
+// untold is what is published besides for a limit of scope sync, with k gateways: what the store
+// was told and forgot before they knew, what a gateway that is killed did not tell, or what one
+// that joins does not know yet.
 func (what fault) untold(k int) int64 {
 	shape, err := rate.Compile(plan{limit: faultLimit}.rule())
 	if err != nil {

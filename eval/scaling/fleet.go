@@ -21,8 +21,8 @@ type fleet struct {
 	gateways []*harness.Gateway
 }
 
-// startFleet starts k gateways before an API, with the rules given, each for the endpoint and with the settings of one line; and settings of
-// the store.
+// startFleet starts k gateways before an API, with the rules given, each for the endpoint and with
+// the settings of one line; and settings of the store.
 func startFleet(k int, upstream, store, settings string, limit int64, rules [][2]string) (f *fleet, err error) {
 	f = &fleet{}
 	defer func() {
@@ -76,7 +76,8 @@ func (f *fleet) stop() {
 	_ = os.RemoveAll(f.dir)
 }
 
-// settled waits until every gateway has heard of all others: while they come and go, a limit that is divided among them is in other parts.
+// settled waits until every gateway has heard of all others: while they come and go, a limit that
+// is divided among them is in other parts.
 func (f *fleet) settled() error {
 	for _, g := range f.gateways {
 		if !harness.Eventually(30*time.Second, func() bool {

@@ -53,7 +53,8 @@ func (t traffic) pause(each float64) time.Duration {
 	return time.Duration(rand.ExpFloat64() / each * float64(time.Second))
 }
 
-// way sends one request through a limiter, and reports whether the API got it. An error is that of a limiter which gave no answer.
+// way sends one request through a limiter, and reports whether the API got it. An error is that of
+// a limiter which gave no answer.
 type way func() (through bool, err error)
 
 // sent is what became of a load.
@@ -68,7 +69,8 @@ type sent struct {
 // span is from when to when a request was under way, since the beginning of the load.
 type span struct{ from, to time.Duration }
 
-// mostAtOnce is how many requests are under way to one gateway; beyond it none is sent, as no client has so many connections.
+// mostAtOnce is how many requests are under way to one gateway; beyond it none is sent, as no
+// client has so many connections.
 const mostAtOnce = 256
 
 // load sends so many requests a second in all over ways until the time is over.

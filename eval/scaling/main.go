@@ -1,9 +1,12 @@
-// Command scaling measures what an API really receives from several gateways that share its limits, and writes the page about it.
+// Command scaling measures what an API really receives from several gateways that share its limits,
+// and writes the page about it.
 //
-// For every number of gateways it starts that many real `headgate serve` processes before one API, on one Redis, sends three times the limit
-// through them under a rule of every scope, and notes when each request reaches the API. From these times alone it computes the most that was
-// received in any interval beyond the rate: the Lindley maximum. It stands beside the bound that Headgate publishes for the scope, and beside
-// what other limiters on the same Redis let through. Then it breaks the store and the gateways amid a load, and counts what a decision costs.
+// For every number of gateways it starts that many real `headgate serve` processes before one API,
+// on one Redis, sends three times the limit through them under a rule of every scope, and notes
+// when each request reaches the API. From these times alone it computes the most that was received
+// in any interval beyond the rate: the Lindley maximum. It stands beside the bound that Headgate
+// publishes for the scope, and beside what other limiters on the same Redis let through. Then it
+// breaks the store and the gateways amid a load, and counts what a decision costs.
 //
 //	go run ./scaling                                     all of it, and the pages: some minutes
 //	go run ./scaling -replicas 2 -scopes strict -dry     a part of it, on standard output

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// What an API receives from several gateways stays within what is published, in a short form of the measurement: also while the store is killed.
+// What an API receives from several gateways stays within what is published, in a short form of the
+// measurement: also while the store is killed.
 func TestWithinThePromise(t *testing.T) {
 	killed := allFaults[1]
 	killed.lasts = 500 * time.Millisecond
@@ -119,7 +120,8 @@ func TestWatcher(t *testing.T) {
 	if got := w.first(began.Add(150*time.Millisecond), allLost); got >= 0 {
 		t.Errorf("all have lost it after %v, want never", got)
 	}
-	// One of two from 0 to 30 and from 100 to 120, at most, and whatever it was while nobody said anything; both from 10 to 120.
+	// One of two from 0 to 30 and from 100 to 120, at most, and whatever it was while nobody said
+	// anything; both from 10 to 120.
 	if got := w.absence(); len(got.together) != 1 || got.together[0] != (stay{70 * time.Millisecond, 110 * time.Millisecond}) || math.Abs(got.apart-0.045) > 1e-9 {
 		t.Errorf("absence() = %v, want 70ms to 110ms together, and 45 ms apart", got)
 	}

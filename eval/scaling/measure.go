@@ -52,7 +52,8 @@ type promised struct {
 	extra int64
 }
 
-// cell sends a load over ways and looks at what reached the API on a path. Nil is the promise of a limiter for which nothing is published.
+// cell sends a load over ways and looks at what reached the API on a path. Nil is the promise of a
+// limiter for which nothing is published.
 func (f *field) cell(limiter string, ways []way, spread traffic, path string, p *promised) (cell Cell, err error) {
 	shape, err := rate.Compile(f.rule())
 	if err != nil {
@@ -118,7 +119,8 @@ func (f *field) scopes(k int) (cells []Cell, err error) {
 	return cells, nil
 }
 
-// rest waits until all buckets of the limit are full again. Those of scope sync may owe two bursts; "" is for no scope among them.
+// rest waits until all buckets of the limit are full again. Those of scope sync may owe two bursts;
+// "" is for no scope among them.
 func (f *field) rest(scope string) {
 	wait := time.Second + 200*time.Millisecond
 	if scope == "sync" {

@@ -10,7 +10,8 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// naiveScript is the token bucket that is found in many places: as numbers with a fraction, at the time that the caller says it is.
+// naiveScript is the token bucket that is found in many places: as numbers with a fraction, at the
+// time that the caller says it is.
 var naiveScript = rueidis.NewLuaScript(`
 local rate, burst, now = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local bucket = redis.call('HMGET', KEYS[1], 'tokens', 'time')
@@ -24,7 +25,8 @@ redis.call('HSET', KEYS[1], 'tokens', tokens, 'time', now)
 redis.call('EXPIRE', KEYS[1], 60)
 return allowed`)
 
-// skew is how far the clocks of the naive callers are apart, which is little for machines that set theirs by the network.
+// skew is how far the clocks of the naive callers are apart, which is little for machines that set
+// theirs by the network.
 const skew = 5 * time.Millisecond
 
 // naive measures callers of that script, each with a clock of its own.

@@ -16,7 +16,8 @@ func machineLoad() (string, error) {
 	return load, err
 }
 
-// processCPU is how long a process has worked so far, in its own code and in the kernel for it, to a hundredth of a second.
+// processCPU is how long a process has worked so far, in its own code and in the kernel for it, to
+// a hundredth of a second.
 func processCPU(pid int) (time.Duration, error) {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {

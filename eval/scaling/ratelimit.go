@@ -15,7 +15,8 @@ import (
 	"github.com/headgate-io/headgate/internal/mortal"
 )
 
-// The service that many run beside Envoy. It is no dependency of this module: it is built as it is, with what its own go.mod wants.
+// The service that many run beside Envoy. It is no dependency of this module: it is built as it is,
+// with what its own go.mod wants.
 const (
 	rateLimitModule  = "github.com/envoyproxy/ratelimit"
 	rateLimitVersion = "v1.4.1-0.20260122083618-3fb702589d36"
@@ -46,8 +47,9 @@ type rateLimit struct {
 	cmd *exec.Cmd
 }
 
-// startRateLimit starts an instance on a store, in a folder of its own. It counts every value of the key "cell" against perSecond, and of "key"
-// against a million a second. Its statistics are off, as they cost it more than its decisions do.
+// startRateLimit starts an instance on a store, in a folder of its own. It counts every value of
+// the key "cell" against perSecond, and of "key" against a million a second. Its statistics are
+// off, as they cost it more than its decisions do.
 func startRateLimit(binary, store string, perSecond int64, settings ...string) (r *rateLimit, err error) {
 	dir, err := os.MkdirTemp("", "headgate-ratelimit-")
 	if err != nil {
@@ -96,8 +98,9 @@ func (r *rateLimit) stop() {
 	_ = os.RemoveAll(r.cmd.Dir)
 }
 
-// rateLimits measures k instances of the service, for every k. A caller asks its instance for every request, and sends to the API what is allowed:
-// so nothing but the service stands between, which a proxy that costs time would.
+// rateLimits measures k instances of the service, for every k. A caller asks its instance for every
+// request, and sends to the API what is allowed: so nothing but the service stands between, which a
+// proxy that costs time would.
 func (f *field) rateLimits(binary string) (cells []Cell, err error) {
 	var instances []*rateLimit
 	defer func() {

@@ -11,7 +11,8 @@ import (
 	"github.com/headgate-io/headgate/eval/page"
 )
 
-// publish writes the page of the measurement, its picture, and the short table of docs/scaling.md. On a dry run it prints both texts instead.
+// publish writes the page of the measurement, its picture, and the short table of docs/scaling.md.
+// On a dry run it prints both texts instead.
 func (p plan) publish(found *findings, now time.Time, stdout, stderr io.Writer) error {
 	var picture []byte
 	if len(found.Cells) > 0 {
@@ -163,7 +164,8 @@ func perDecision(d time.Duration, w Work) float64 {
 	return float64(d) / float64(time.Microsecond) / float64(max(1, w.Decisions))
 }
 
-// ratios is by how much a contender decides more with a second of the processors than the better of the peers, in each round.
+// ratios is by how much a contender decides more with a second of the processors than the better of
+// the peers, in each round.
 func (found *findings) ratios(of int) []float64 {
 	ratios := make([]float64, len(found.Decisions[of]))
 	for round, own := range found.Decisions[of] {

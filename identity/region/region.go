@@ -20,10 +20,13 @@ import (
 	"encoding/binary"
 	"net/netip"
 	"slices"
+	"unsafe"
 )
 
-// Unknown is the region of addresses that no range holds, and of those that
-// mean something else in every network: private, loopback and link-local ones.
+// Unknown is the region of addresses that no range holds. Private, loopback and
+// link-local addresses mean something else in every network, so that a range of
+// the public Internet says nothing about them: they are in a region only where a
+// range lies in such a network alone.
 const Unknown = ""
 
 // Table is the regions of addresses. It may be used concurrently.
@@ -37,6 +40,44 @@ type Table struct {
 	start6hi []uint64
 	start6lo []uint64
 	region6  []uint16
+
+	own []ownRange // in networks that mean something else elsewhere, in order
+}
+
+// ownRange is a range in a network of the operator's own.
+type ownRange struct {
+	first, last netip.Addr
+	region      uint16
+}
+
+// ownNetworks are those that netip calls private, loopback or link-local.
+var ownNetworks = []netip.Prefix{
+	netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("172.16.0.0/12"), netip.MustParsePrefix("192.168.0.0/16"),
+	netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("169.254.0.0/16"),
+	netip.MustParsePrefix("fc00::/7"), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("::1/128"),
+}
+
+// isOwn reports whether a range lies in one of ownNetworks.
+func isOwn(first, last netip.Addr) bool {
+	return slices.ContainsFunc(ownNetworks, func(p netip.Prefix) bool { return p.Contains(first) && p.Contains(last) })
+}
+
+// Own returns how many ranges are of private, loopback and link-local networks,
+// those whose region is Unknown not counted.
+func (t *Table) Own() int { return len(t.own) }
+
+func (t *Table) findOwn(a netip.Addr) uint16 {
+	a = a.WithZone("")
+	after, _ := slices.BinarySearchFunc(t.own, a, func(o ownRange, a netip.Addr) int {
+		if o.first.Compare(a) <= 0 {
+			return -1
+		}
+		return 1
+	})
+	if after == 0 || t.own[after-1].last.Compare(a) < 0 {
+		return 0
+	}
+	return t.own[after-1].region
 }
 
 // Region returns the region of an address, or Unknown. IPv4-mapped addresses
@@ -44,8 +85,10 @@ type Table struct {
 func (t *Table) Region(a netip.Addr) string {
 	a = a.Unmap()
 	switch {
-	case !a.IsValid(), a.IsPrivate(), a.IsLoopback(), a.IsLinkLocalUnicast(), a.IsUnspecified():
+	case !a.IsValid(), a.IsUnspecified():
 		return Unknown
+	case a.IsPrivate(), a.IsLoopback(), a.IsLinkLocalUnicast():
+		return t.names[t.findOwn(a)]
 	case a.Is4():
 		b := a.As4()
 		return t.names[t.find4(binary.BigEndian.Uint32(b[:]))]
@@ -95,7 +138,8 @@ func (t *Table) Regions() int { return len(t.names) - 1 }
 
 // Bytes returns the memory of the arrays.
 func (t *Table) Bytes() int {
-	return 4*cap(t.start4) + 2*cap(t.region4) + 8*cap(t.start6hi) + 8*cap(t.start6lo) + 2*cap(t.region6)
+	return 4*cap(t.start4) + 2*cap(t.region4) + 8*cap(t.start6hi) + 8*cap(t.start6lo) + 2*cap(t.region6) +
+		cap(t.own)*int(unsafe.Sizeof(ownRange{}))
 }
 
 // row is one range of a file.
@@ -119,6 +163,9 @@ func (t *Table) compile(rows []row) (a, b row, overlap bool) {
 		}
 	}
 	for i, r := range rows {
+		if r.region != 0 && isOwn(r.first, r.last) {
+			t.own = append(t.own, ownRange{r.first, r.last, r.region})
+		}
 		t.begin(r.first, r.region)
 		// What follows is a gap, unless the next range begins there.
 		if after := r.last.Next(); after.IsValid() && (i+1 == len(rows) || rows[i+1].first != after) {

@@ -50,11 +50,15 @@ type spans []span
 // find looks at every line.
 func (all spans) find(a netip.Addr) string {
 	a = a.Unmap().WithZone("")
-	if a.IsPrivate() || a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsUnspecified() {
+	if a.IsUnspecified() {
 		return ""
 	}
+	own := a.IsPrivate() || a.IsLoopback() || a.IsLinkLocalUnicast()
 	for _, s := range all {
 		if s.first.Is4() == a.Is4() && s.first.Compare(a) <= 0 && a.Compare(s.last) <= 0 {
+			if own && !within(s.first, s.last) {
+				return ""
+			}
 			return s.region
 		}
 	}
@@ -154,7 +158,9 @@ fc00::,ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff,US
 		"2001:db8::": "", "2001:db8::1": "DE", "2001:db8::2": "", "::1:1": "", "ffff::": "US", "ff02::1%eth0": "US",
 
 		// What means something else in every network.
-		"0.0.0.0": "", "10.1.2.3": "", "127.0.0.1": "", "169.254.1.1": "", "::ffff:10.1.2.3": "", "::1": "", "fd00::1": "", "fe80::1%eth0": "",
+		"0.0.0.0": "", "::1": "", "fd00::1": "", "fe80::1%eth0": "",
+		// But for ranges of just such a network.
+		"10.1.2.3": "AU", "127.0.0.1": "AU", "169.254.1.1": "AU", "::ffff:10.1.2.3": "AU", "192.168.0.1": "",
 	} {
 		if got := table.Region(netip.MustParseAddr(in)); got != want {
 			t.Errorf("Region(%s) = %q, want %q", in, got, want)
@@ -330,5 +336,40 @@ func BenchmarkLoad(b *testing.B) {
 	for b.Loop() {
 		table := load(b, samples...)
 		b.ReportMetric(float64(table.Bytes())/float64(table.Len()), "bytes/range")
+	}
+}
+
+// within reports whether two addresses are of one network that is nobody's on
+// the Internet.
+func within(first, last netip.Addr) bool {
+	for _, text := range []string{"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "127.0.0.0/8", "169.254.0.0/16", "fc00::/7", "fe80::/10", "::1/128"} {
+		if p := netip.MustParsePrefix(text); p.Contains(first) && p.Contains(last) {
+			return true
+		}
+	}
+	return false
+}
+
+// TestOwnNetworks: a range of a private network is the operator's word, one that
+// goes beyond it is not about that network.
+func TestOwnNetworks(t *testing.T) {
+	table, err := region.Parse("mesh.csv", strings.NewReader(strings.Join([]string{
+		"9.0.0.0,9.255.255.255,US",
+		"10.0.0.0,10.0.0.255,EU", "10.0.2.0,10.0.2.255,AP", "10.0.3.0,10.0.3.255,ZZ", "11.0.0.0,172.255.255.255,US",
+		"fd00::,fd00::ffff,EU", "fe80::,fe80::ffff,EU",
+	}, "\n")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]string{
+		"10.0.0.0": "EU", "10.0.0.7": "EU", "::ffff:10.0.0.255": "EU", "10.0.1.0": "", "10.0.2.1": "AP", "10.0.3.1": "", "10.0.4.1": "",
+		"9.1.1.1": "US", "11.0.0.1": "US", "172.15.0.1": "US", "172.16.0.1": "", "127.0.0.1": "", "fd00::1": "EU", "fd01::1": "", "fe80::1%eth0": "EU",
+	} {
+		if got := table.Region(netip.MustParseAddr(text)); got != want {
+			t.Errorf("Region(%s) = %q, want %q", text, got, want)
+		}
+	}
+	if table.Own() != 4 {
+		t.Errorf("Own() = %d, want 4", table.Own())
 	}
 }

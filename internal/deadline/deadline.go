@@ -1,7 +1,8 @@
 // Package deadline is a context with a time limit that costs little while nobody waits for it to end as a context.
 //
-// context.WithTimeout allocates five times, and sets a timer that nearly no decision lives to see. Who knows this type keeps the time itself, with a
-// timer that it has already; for all others it is as any context.
+// context.WithTimeout allocates five times, and sets a timer that nearly no decision lives to see.
+// Who knows this type keeps the time itself, with a timer that it has already; for all others it is
+// as any context.
 package deadline
 
 import (
@@ -28,14 +29,16 @@ func After(parent context.Context, d time.Duration) *Context {
 	return &Context{parent: parent, limit: time.Now().Add(d)}
 }
 
-// Limit is when its own time is up. Who waits for this and for Left is never told that the time is up when it is the parent whose time was shorter: what
-// that means for a store is not the same.
+// Limit is when its own time is up. Who waits for this and for Left is never told that the time is
+// up when it is the parent whose time was shorter: what that means for a store is not the same.
 func (c *Context) Limit() time.Time { return c.limit }
 
-// Left is closed when the parent is done, for its time or because whoever asked has left. It may be nil, which never is.
+// Left is closed when the parent is done, for its time or because whoever asked has left. It may be
+// nil, which never is.
 func (c *Context) Left() <-chan struct{} { return c.parent.Done() }
 
-// End ends it, and what was derived from it. Who asks for the first time after that is told context.Canceled, even if its time was up before.
+// End ends it, and what was derived from it. Who asks for the first time after that is told
+// context.Canceled, even if its time was up before.
 func (c *Context) End() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

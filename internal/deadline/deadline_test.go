@@ -12,7 +12,8 @@ import (
 
 type name struct{}
 
-// TestAsTheLibrarys has a Context and context.WithTimeout live through the same, and compares what they say, whether or not they were asked before.
+// TestAsTheLibrarys has a Context and context.WithTimeout live through the same, and compares what
+// they say, whether or not they were asked before.
 func TestAsTheLibrarys(t *testing.T) {
 	cases := []struct {
 		name   string
@@ -101,7 +102,8 @@ func TestChildrenEndWithIt(t *testing.T) {
 	})
 }
 
-// When the parent's time is shorter, it is done after the parent, never before: else a client's hurry would look like a fault of the store.
+// When the parent's time is shorter, it is done after the parent, never before: else a client's
+// hurry would look like a fault of the store.
 func TestParentIsDoneFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 100 {

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 )
 
 // maxCopy is the largest last good copy that is read, in bytes.
@@ -69,10 +70,34 @@ func (v *Value[D, T]) loadCopy() error {
 		now := v.o.Now()
 		v.mu.Lock()
 		defer v.mu.Unlock()
-		// From here on the age rises however the wall clock is set, also if the copy is of a time to come.
-		v.fresh = now.Add(-max(0, now.Sub(written.ModTime())))
+		age := now.Sub(written.ModTime())
+		if age < 0 {
+			// The clock was ahead then, or is behind now. The age counts from here, and from here as well after another
+			// start: else a process that starts again and again would never find its copy old.
+			age = 0
+			_ = os.Chtimes(v.o.LastGood, now, now)
+		}
+		// From here on the age rises however the wall clock is set.
+		v.fresh = now.Add(-age)
+		v.o.Aged(age)
 	}
 	return nil
+}
+
+// dating is how often the date of the copy on disk follows the source's word that it is current.
+const dating = 10 * time.Second
+
+// dateCopy makes the date of the copy on disk the time at which the source was asked that confirmed
+// it, so that its age is known at a start without the source. A date that cannot be set makes the
+// copy look older than it is.
+func (v *Value[D, T]) dateCopy(asked time.Time) {
+	v.mu.Lock()
+	kept := v.o.LastGood != "" && v.status.CopyError == ""
+	v.mu.Unlock()
+	if since := asked.Sub(v.dated); kept && (v.dated.IsZero() || since < 0 || since >= dating) {
+		v.dated = asked
+		_ = os.Chtimes(v.o.LastGood, asked, asked)
+	}
 }
 
 // The file is one line with a checksum, then the document.

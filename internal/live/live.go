@@ -47,6 +47,11 @@ type Options[D, T any] struct {
 	// nobody is.
 	Confirmed func(ctx context.Context, version string, current *T) error
 
+	// Aged is told how long ago the source confirmed the value in force, whenever it
+	// does, and when the copy on disk comes into force: the time since the source
+	// last confirmed that. Nil means that nobody is.
+	Aged func(age time.Duration)
+
 	// Empty reports whether a document holds nothing. An empty document does
 	// not replace one that was not, in force or on disk: that is a source gone
 	// wrong far more often than a wish. Nil means that no document is empty.
@@ -116,6 +121,7 @@ type Value[D, T any] struct {
 	refused string          // the version that was at fault last, "" if none
 	because string          // why
 	filled  bool            // the document in force is not empty
+	dated   time.Time       // when the copy on disk was last said to be confirmed
 	said    map[string]bool // errors logged since the last success
 }
 
@@ -144,6 +150,9 @@ func New[D, T any](o Options[D, T]) (*Value[D, T], error) {
 	}
 	if o.Timeout == 0 {
 		o.Timeout = 30 * time.Second
+	}
+	if o.Aged == nil {
+		o.Aged = func(time.Duration) {}
 	}
 	if o.Empty == nil {
 		o.Empty = func(D) bool { return false }
@@ -300,6 +309,7 @@ func (v *Value[D, T]) look(ctx context.Context) error {
 	}
 	if version != "" && v.holds(version) {
 		v.succeeded(asked)
+		v.dateCopy(asked)
 		if v.o.Confirmed != nil {
 			_ = v.ask(ctx, func(ctx context.Context) error { return v.o.Confirmed(ctx, version, v.current.Load()) })
 		}
@@ -342,6 +352,8 @@ func (v *Value[D, T]) fetch(ctx context.Context, force bool) error {
 	v.lastLoad.Store(int64(time.Since(began)))
 	v.succeeded(asked)
 	v.saved(v.saveCopy(doc))
+	v.dated = time.Time{}
+	v.dateCopy(asked)
 	return nil
 }
 
@@ -423,6 +435,7 @@ func (v *Value[D, T]) succeeded(asked time.Time) {
 	recovered := v.status.LastError != ""
 	v.status.CheckedAt, v.status.LastError, v.status.Emptied = asked, "", false
 	v.mu.Unlock()
+	v.o.Aged(max(0, v.o.Now().Sub(asked)))
 	v.refused = ""
 	clear(v.said)
 	if recovered {

@@ -38,7 +38,7 @@ func (v *Values[T]) of(set *policy.Set) *table[T] {
 	if t != nil && t.set == set {
 		return t
 	}
-	fresh := &table[T]{set: set, byRule: make([]atomic.Pointer[T], set.Len())}
+	fresh := &table[T]{set: set, byRule: make([]atomic.Pointer[T], set.Bound())}
 	v.current.CompareAndSwap(t, fresh)
 	return fresh
 }

@@ -25,8 +25,10 @@ type Details struct {
 }
 
 // Write answers with d, never to be cached, without a body for HEAD. Headers
-// already set stay.
+// already set stay. The answer does not wait for the body of r: if that has not
+// arrived, the connection is closed after the answer.
 func Write(w http.ResponseWriter, r *http.Request, d Details) {
+	release(w, r)
 	h := w.Header()
 	h.Set("Content-Type", "application/problem+json")
 	h.Set("Cache-Control", "no-store")

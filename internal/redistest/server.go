@@ -18,7 +18,8 @@ import (
 	"github.com/headgate-io/headgate/internal/mortal"
 )
 
-// Server is a server that a test has started. It listens on a socket in its folder, and on a port of this machine if it has one.
+// Server is a server that a test has started. It listens on a socket in its folder, and on a port
+// of this machine if it has one.
 type Server struct {
 	Socket string
 	Port   int // 0 for none
@@ -30,7 +31,8 @@ type Server struct {
 	output *bytes.Buffer
 }
 
-// program is the server that is started: redis-server, unless HEADGATE_TEST_REDIS names another that speaks its language.
+// program is the server that is started: redis-server, unless HEADGATE_TEST_REDIS names another
+// that speaks its language.
 func program() string {
 	if other := os.Getenv("HEADGATE_TEST_REDIS"); other != "" {
 		return other
@@ -41,7 +43,8 @@ func program() string {
 // patience is how long a server may take to do what it was told.
 const patience = 60 * time.Second
 
-// Start starts a server with what args configure besides ("--maxmemory", "2mb"), on a socket alone. It ends with the test.
+// Start starts a server with what args configure besides ("--maxmemory", "2mb"), on a socket alone.
+// It ends with the test.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
 	return start(t, 0, args)

@@ -101,8 +101,8 @@ func certificate(name string) *x509.Certificate {
 	}
 }
 
-// StartTLS starts a server that speaks TLS alone on its port, by a certificate of the authority for 127.0.0.1. Clients need one only if args say so
-// ("--tls-auth-clients", "yes").
+// StartTLS starts a server that speaks TLS alone on its port, by a certificate of the authority for
+// 127.0.0.1. Clients need one only if args say so ("--tls-auth-clients", "yes").
 func StartTLS(t testing.TB, by *Authority, args ...string) *Server {
 	t.Helper()
 	port := FreePort(t)

@@ -1,8 +1,9 @@
 // Package steady is a clock for budgets, which goes on evenly however the wall clock is set.
 //
-// It is the wall clock as it was when the Clock was made, and what the monotonic clock has counted since. A wall clock that is set
-// back by an hour would hold every bucket for an hour, and one that is set forward would fill them all. What people name by the wall
-// clock, such as the time at which a rule expires, is compared with Wall.
+// It is the wall clock as it was when the Clock was made, and what the monotonic clock has counted
+// since. A wall clock that is set back by an hour would hold every bucket for an hour, and one that
+// is set forward would fill them all. What people name by the wall clock, such as the time at which
+// a rule expires, is compared with Wall.
 package steady
 
 import (
@@ -10,7 +11,8 @@ import (
 	"time"
 )
 
-// look is the time between two looks at the wall clock, in nanoseconds. What is decided by it is late by as much after a step.
+// look is the time between two looks at the wall clock, in nanoseconds. What is decided by it is
+// late by as much after a step.
 const look = int64(250 * time.Millisecond)
 
 // Clock tells a time that never steps. It is safe for concurrent use.
@@ -32,7 +34,8 @@ func New(now func() time.Time) *Clock {
 	return Of(func() time.Duration { return time.Since(start) }, time.Now)
 }
 
-// Of returns a Clock that begins at the wall clock's time and goes on as since does. If since is nil, it is the wall clock.
+// Of returns a Clock that begins at the wall clock's time and goes on as since does. If since is
+// nil, it is the wall clock.
 func Of(since func() time.Duration, wall func() time.Time) *Clock {
 	c := &Clock{since: since, wall: wall}
 	if since != nil {
@@ -50,8 +53,8 @@ func (c *Clock) Now() int64 {
 	return c.began + int64(c.since())
 }
 
-// Wall is the wall clock's time at now, in Unix nanoseconds, as far as it was looked at: four times a second at most, since
-// reading it costs a request more than the rest of this.
+// Wall is the wall clock's time at now, in Unix nanoseconds, as far as it was looked at: four times
+// a second at most, since reading it costs a request more than the rest of this.
 func (c *Clock) Wall(now int64) int64 {
 	if c.since == nil {
 		return now

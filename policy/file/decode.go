@@ -217,8 +217,8 @@ func (d *decoder) rule(r *policy.Rule, i int) error {
 	return err
 }
 
-// object reads an object, one of the list where if rule is not negative, and calls each for every field, which must read the
-// field's value. A field that comes twice is a problem.
+// object reads an object, one of the list where if rule is not negative, and calls each for every
+// field, which must read the field's value. A field that comes twice is a problem.
 func (d *decoder) object(where string, rule int, each func(field string) error) error {
 	t, err := d.tokens.Token()
 	if err != nil {

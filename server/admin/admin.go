@@ -21,9 +21,20 @@ import (
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/developers"
 	"github.com/headgate-io/headgate/server/fleet"
+	"github.com/headgate-io/headgate/server/record"
 	"github.com/headgate-io/headgate/server/revert"
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/rules"
 )
+
+// Rules is where rules, the tiers of projects, and the history of both are kept.
+// *database.Store is one.
+type Rules interface {
+	rules.Editor
+	Get(ctx context.Context, k record.RuleKey) (policy.Rule, error)
+	Page(ctx context.Context, after int64, most int) (record.Page, error)
+	Projects(ctx context.Context, after string, most int) (list []record.ProjectTier, version int64, err error)
+	Tier(ctx context.Context, project string) (tier string, version int64, err error)
+}
 
 // Options configures the door. What is about tokens and the record of calls,
 // Warnings and Now may be left out; all others are required.
@@ -31,8 +42,10 @@ type Options struct {
 	Limiter  *headgate.Limiter
 	Policies *policy.Cache
 
-	// Database is where rules are kept, or why it cannot be used now.
-	Database func(context.Context) (*store.Store, error)
+	// Database is where rules are kept, or why it cannot be used now. Compare reports
+	// what is different in one document of it from another.
+	Database func(context.Context) (Rules, error)
+	Compare  func(before, after policy.Document) []record.Change
 
 	Compile policy.CompileOptions
 	Metrics http.Handler

@@ -7,18 +7,16 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 // Auditor writes down a change of a bucket before it is made, and reports the
 // entry's number. It lists the entries before one, or all before 0, newest
 // first.
 type Auditor interface {
-	Append(ctx context.Context, a store.Audit) (int64, error)
-	AuditBefore(ctx context.Context, before int64, most int) ([]store.Audit, error)
+	Append(ctx context.Context, a record.Audit) (int64, error)
+	AuditBefore(ctx context.Context, before int64, most int) ([]record.Audit, error)
 }
-
-var _ Auditor = (*store.Store)(nil)
 
 // AuditEntry is what was done to a bucket, or to a request for a higher limit.
 type AuditEntry struct {
@@ -36,7 +34,7 @@ type AuditEntry struct {
 }
 
 // AuditEntryOf is what the API tells of an entry.
-func AuditEntryOf(a store.Audit) AuditEntry {
+func AuditEntryOf(a record.Audit) AuditEntry {
 	expires := a.Expires
 	if !expires.IsZero() {
 		expires = expires.UTC()

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math"
-	"net"
 	"net/http"
 	"net/netip"
 	"strconv"
@@ -18,22 +17,22 @@ import (
 
 	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/rate"
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 // TokenFinder finds an admin token by its digest. A map will do: who measures
 // how long a look-up takes learns of digests, and no token can be made of
 // those.
-type TokenFinder func(digest [sha256.Size]byte) (store.AdminToken, bool)
+type TokenFinder func(digest [sha256.Size]byte) (record.AdminToken, bool)
 
 // caller is who makes a call, as far as proven.
 type caller struct {
 	actor string // for the audit
 	token string // ID; empty without one of the database's
-	may   func(store.Role) bool
+	may   func(record.Role) bool
 }
 
-func everything(store.Role) bool { return true }
+func everything(record.Role) bool { return true }
 
 type callerKey struct{}
 
@@ -68,10 +67,10 @@ func (d *Door) identify(r *http.Request) (caller, error) {
 	text, bears := bearer(r)
 	// What looks like a token of the database must be one, even where none is
 	// needed: whoever sends it believes that it counts.
-	if prefix := store.AdminTokenFormat.Prefix; strings.HasPrefix(text, prefix) && !strings.HasPrefix(d.Token, prefix) {
-		token, ok := store.AdminToken{}, false
-		if d.Tokens != nil && store.AdminTokenFormat.Match(text) {
-			token, ok = d.Tokens(store.AdminTokenDigest(text))
+	if prefix := record.AdminTokenFormat.Prefix; strings.HasPrefix(text, prefix) && !strings.HasPrefix(d.Token, prefix) {
+		token, ok := record.AdminToken{}, false
+		if d.Tokens != nil && record.AdminTokenFormat.Match(text) {
+			token, ok = d.Tokens(record.AdminTokenDigest(text))
 		}
 		switch now := d.Now(); {
 		case !ok:
@@ -141,7 +140,7 @@ func (d *Door) recordRefusal(w http.ResponseWriter, r *http.Request, k kind, err
 	began := d.Now()
 	refuse(w, r, k, err)
 	d.Observe("none", k.status)
-	d.record.refused(store.Call{At: began, Actor: "nobody", Peer: peer(r).String(), Operation: "none", Status: k.status, Took: d.Now().Sub(began)})
+	d.record.refused(record.Call{At: began, Actor: "nobody", Peer: peer(r).String(), Operation: "none", Status: k.status, Took: d.Now().Sub(began)})
 }
 
 // peer is the address that a request comes from.
@@ -151,13 +150,29 @@ func peer(r *http.Request) netip.Addr {
 }
 
 // localName reports whether a Host header names this machine without asking
-// the DNS, which an attacker may answer.
+// the DNS, which an attacker may answer: it is localhost, an IPv4 address, or an
+// IPv6 address in brackets, with or without a port. An address with a zone, such
+// as fe80::1%25evil.com, is none: some resolvers look its end up as a name.
 func localName(host string) bool {
-	if h, _, err := net.SplitHostPort(host); err == nil {
-		host = h
+	if literal, ok := strings.CutPrefix(host, "["); ok {
+		literal, port, closed := strings.Cut(literal, "]")
+		address, err := netip.ParseAddr(literal)
+		return closed && err == nil && address.Is6() && address.Zone() == "" && (port == "" || isPort(port))
 	}
-	_, err := netip.ParseAddr(strings.Trim(host, "[]"))
-	return err == nil || strings.EqualFold(host, "localhost")
+	if colon := strings.IndexByte(host, ':'); colon >= 0 {
+		if !isPort(host[colon:]) {
+			return false
+		}
+		host = host[:colon]
+	}
+	address, err := netip.ParseAddr(host)
+	return err == nil && address.Is4() || strings.EqualFold(host, "localhost")
+}
+
+// isPort reports whether text is a colon and the number of a port.
+func isPort(text string) bool {
+	_, err := strconv.ParseUint(text[1:], 10, 16)
+	return err == nil && text[0] == ':' && text[1] != '+'
 }
 
 // guesses is how many wrong tokens an address may send: ten at once, and one

@@ -10,17 +10,18 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate/server/admin"
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/database"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 // roleSets are all there are.
-var roleSets = [][]store.Role{
-	{store.RoleRead}, {store.RoleWrite}, {store.RoleGrant}, {store.RoleRead, store.RoleWrite}, {store.RoleRead, store.RoleGrant},
-	{store.RoleWrite, store.RoleGrant}, {store.RoleRead, store.RoleWrite, store.RoleGrant},
+var roleSets = [][]record.Role{
+	{record.RoleRead}, {record.RoleWrite}, {record.RoleGrant}, {record.RoleRead, record.RoleWrite}, {record.RoleRead, record.RoleGrant},
+	{record.RoleWrite, record.RoleGrant}, {record.RoleRead, record.RoleWrite, record.RoleGrant},
 }
 
 // may is a slow twin of the door's judgement, from what people are told.
-func may(access string, roles []store.Role) bool {
+func may(access string, roles []record.Role) bool {
 	has := fmt.Sprint(roles)
 	switch access {
 	case "none", "read":
@@ -64,7 +65,7 @@ func TestRoles(t *testing.T) {
 // forged is a token with a checksum that is right, which nobody has.
 func forged(t *testing.T) string {
 	t.Helper()
-	text, err := store.AdminTokenFormat.New()
+	text, err := record.AdminTokenFormat.New()
 	must(t, err)
 	return text
 }
@@ -72,7 +73,7 @@ func forged(t *testing.T) string {
 func TestRevokedAndEndedTokens(t *testing.T) {
 	s := newSite(t)
 	ctx := context.Background()
-	_, text, err := s.db.CreateAdminToken(ctx, store.NewAdminToken{Name: "ci", Roles: store.Roles, Expires: s.now.Add(time.Hour)})
+	_, text, err := s.db.CreateAdminToken(ctx, record.NewAdminToken{Name: "ci", Roles: record.Roles, Expires: s.now.Add(time.Hour)})
 	must(t, err)
 	if got := s.call(text, "GET", "/v1/tokens", ""); got.status != 200 {
 		t.Fatalf("before its end = %d %s", got.status, got.body)
@@ -111,10 +112,23 @@ func TestLoopback(t *testing.T) {
 		"nobody":                 {"", "localhost:8081", "", 200, ""},
 		"by address":             {"", "[::1]:8081", "", 200, ""},
 		"rebinding":              {"", "evil.example", "", 403, "strange-origin"},
+		"a zone that is a name":  {"", "[fe80::1%25evil.example]:8081", "", 403, "strange-origin"},
+		"no brackets and a zone": {"", "fe80::1%25evil.example", "", 403, "strange-origin"},
+		"half a bracket":         {"", "[::1", "", 403, "strange-origin"},
+		"the other half":         {"", "::1]:8081", "", 403, "strange-origin"},
+		"a name after brackets":  {"", "[::1].evil.example", "", 403, "strange-origin"},
+		"IPv4 in brackets":       {"", "[127.0.0.1]", "", 403, "strange-origin"},
+		"two ports":              {"", "127.0.0.1:80:81", "", 403, "strange-origin"},
+		"a port that is none":    {"", "localhost:evil", "", 403, "strange-origin"},
+		"a colon alone":          {"", "localhost:", "", 403, "strange-origin"},
+		"nothing":                {"", "", "", 403, "strange-origin"},
+		"an IPv6 address alone":  {"", "[2001:db8::1]", "", 200, ""},
+		"an IPv4 address":        {"", "192.0.2.7:8081", "", 200, ""},
+		"in capitals":            {"", "LOCALHOST", "", 200, ""},
 		"cross-origin":           {"", "127.0.0.1:8081", "cross-site", 403, "strange-origin"},
-		"a reader":               {s.token(store.RoleRead), "127.0.0.1", "", 403, "role-missing"},
-		"a reader by any name":   {s.token(store.RoleRead), "headgate.internal", "", 403, "role-missing"},
-		"a writer":               {s.token(store.RoleWrite), "127.0.0.1", "", 200, ""},
+		"a reader":               {s.token(record.RoleRead), "127.0.0.1", "", 403, "role-missing"},
+		"a reader by any name":   {s.token(record.RoleRead), "headgate.internal", "", 403, "role-missing"},
+		"a writer":               {s.token(record.RoleWrite), "127.0.0.1", "", 200, ""},
 		"a token of nobody":      {forged(t), "127.0.0.1", "", 401, "unauthenticated"},
 		"half a token":           {"hgadm_", "127.0.0.1", "", 401, "unauthenticated"},
 		"something of a proxy's": {"eyJhbGciOi", "127.0.0.1", "", 200, ""},
@@ -162,7 +176,7 @@ func TestGuesses(t *testing.T) {
 	if got := from(there, fileToken); got.status != 200 {
 		t.Errorf("from another address = %d %s", got.status, got.body)
 	}
-	if got := from(here, s.token(store.RoleRead)); got.status != 200 {
+	if got := from(here, s.token(record.RoleRead)); got.status != 200 {
 		t.Errorf("with a token of the database = %d %s", got.status, got.body)
 	}
 	s.now = s.now.Add(6 * time.Second)
@@ -201,7 +215,7 @@ func TestTokensAreNowhere(t *testing.T) {
 	made := s.call(s.all(), "POST", "/v1/tokens", `{"name":"made","roles":["read"]}`)
 	_, text, _ := strings.Cut(made.body, `"token":"`)
 	text, _, _ = strings.Cut(text, `"`)
-	if !store.AdminTokenFormat.Match(text) {
+	if !record.AdminTokenFormat.Match(text) {
 		t.Fatalf("POST /v1/tokens = %s, want a token", made.body)
 	}
 	for _, c := range samples {
@@ -221,10 +235,10 @@ func TestTokensAreNowhere(t *testing.T) {
 }
 
 // brokenCalls is a record that cannot be written.
-type brokenCalls struct{ *store.Store }
+type brokenCalls struct{ *database.Store }
 
 var errBroken = errors.New("the disk is full")
 
-func (brokenCalls) BeginCall(context.Context, store.Call) (int64, error) { return 0, errBroken }
-func (brokenCalls) AppendCalls(context.Context, []store.Call) error      { return errBroken }
-func (brokenCalls) EndCall(context.Context, int64, store.Call) error     { return errBroken }
+func (brokenCalls) BeginCall(context.Context, record.Call) (int64, error) { return 0, errBroken }
+func (brokenCalls) AppendCalls(context.Context, []record.Call) error      { return errBroken }
+func (brokenCalls) EndCall(context.Context, int64, record.Call) error     { return errBroken }

@@ -8,17 +8,17 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/inspect"
 	"github.com/headgate-io/headgate/policy"
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 // FindKey reports the project and tier of an API key by its ID, or
-// store.ErrNotFound.
+// record.ErrNotFound.
 type FindKey func(ctx context.Context, id string) (project, tier string, err error)
 
 // BucketRequest names a bucket, as people write it: an endpoint, and whose. See
-// headgate.BucketQuery.
+// inspect.Query.
 type BucketRequest struct {
 	Endpoint string `json:"endpoint"`
 	Subject  string `json:"subject,omitempty"` // default: the only one there is
@@ -50,14 +50,14 @@ type BucketRequest struct {
 
 // BucketChange is the answer to a reset or a grant.
 type BucketChange struct {
-	Audit  int64                `json:"audit"` // number of the entry
-	Given  int64                `json:"given,omitempty"`
-	Bucket headgate.BucketState `json:"bucket"`
+	Audit  int64          `json:"audit"` // number of the entry
+	Given  int64          `json:"given,omitempty"`
+	Bucket inspect.Bucket `json:"bucket"`
 }
 
 // Query translates b, or names every field at fault.
-func (b *BucketRequest) Query() (headgate.BucketQuery, error) {
-	q := headgate.BucketQuery{
+func (b *BucketRequest) Query() (inspect.Query, error) {
+	q := inspect.Query{
 		Endpoint: b.Endpoint, KeyID: b.Key, Project: b.Project, Tier: b.Tier, Identifier: b.Identifier,
 		Certificate: b.Certificate, Token: b.Token, Unparsable: b.Unparsable,
 	}
@@ -104,28 +104,28 @@ func (d *Door) resetBucket(w http.ResponseWriter, r *http.Request) {
 	if err == nil && (b.Amount != 0 || !b.Expires.IsZero()) {
 		err = errors.New("amount and expires are for /v1/buckets/grant; a reset fills the bucket")
 	}
-	d.changeBucket(w, r, b, err, store.ActionReset, func(ctx context.Context, q headgate.BucketQuery, approve headgate.Approve) (s headgate.BucketState, given int64, err error) {
-		s, err = d.Limiter.Reset(ctx, q, approve)
+	d.changeBucket(w, r, b, err, record.ActionReset, func(ctx context.Context, q inspect.Query, approve inspect.Approve) (s inspect.Bucket, given int64, err error) {
+		s, err = inspect.Reset(ctx, d.Limiter, q, approve)
 		return s, 0, err
 	})
 }
 
 func (d *Door) grantBucket(w http.ResponseWriter, r *http.Request) {
 	b, err := readBucket(w, r)
-	d.changeBucket(w, r, b, err, store.ActionGrant, func(ctx context.Context, q headgate.BucketQuery, approve headgate.Approve) (headgate.BucketState, int64, error) {
-		return d.Limiter.Grant(ctx, q, b.Amount, b.Expires, approve)
+	d.changeBucket(w, r, b, err, record.ActionGrant, func(ctx context.Context, q inspect.Query, approve inspect.Approve) (inspect.Bucket, int64, error) {
+		return inspect.Grant(ctx, d.Limiter, q, b.Amount, b.Expires, approve)
 	})
 }
 
 // query translates b, and finds out whose a key is that was named alone.
-func (d *Door) query(ctx context.Context, b *BucketRequest) (headgate.BucketQuery, error) {
+func (d *Door) query(ctx context.Context, b *BucketRequest) (inspect.Query, error) {
 	q, err := b.Query()
 	if err != nil || q.KeyID == "" {
 		return q, err
 	}
 	project, tier, err := d.FindKey(ctx, q.KeyID)
 	switch {
-	case errors.Is(err, store.ErrNotFound):
+	case errors.Is(err, record.ErrNotFound):
 		return q, fmt.Errorf("key is %q, want the ID of one that `headgate key list` shows", clip(q.KeyID))
 	case err != nil:
 		return q, fault{unavailable, fmt.Errorf("The key could not be looked up: %w.", err)}
@@ -137,7 +137,7 @@ func (d *Door) query(ctx context.Context, b *BucketRequest) (headgate.BucketQuer
 }
 
 func (d *Door) inspect(w http.ResponseWriter, r *http.Request, b BucketRequest, err error) {
-	q := headgate.BucketQuery{}
+	q := inspect.Query{}
 	if err == nil {
 		q, err = d.query(r.Context(), &b)
 	}
@@ -145,7 +145,7 @@ func (d *Door) inspect(w http.ResponseWriter, r *http.Request, b BucketRequest, 
 		d.refuseBucket(w, r, invalidRequest, err)
 		return
 	}
-	in, err := d.Limiter.Inspect(r.Context(), q)
+	in, err := inspect.Find(r.Context(), d.Limiter, q)
 	if err != nil {
 		d.refuseBucket(w, r, unavailable, err)
 		return
@@ -155,8 +155,8 @@ func (d *Door) inspect(w http.ResponseWriter, r *http.Request, b BucketRequest, 
 
 // changeBucket makes one change, after it was written down.
 func (d *Door) changeBucket(w http.ResponseWriter, r *http.Request, b BucketRequest, err error, action string,
-	do func(context.Context, headgate.BucketQuery, headgate.Approve) (headgate.BucketState, int64, error)) {
-	q := headgate.BucketQuery{}
+	do func(context.Context, inspect.Query, inspect.Approve) (inspect.Bucket, int64, error)) {
+	q := inspect.Query{}
 	if err == nil {
 		q, err = d.query(r.Context(), &b)
 	}
@@ -177,11 +177,11 @@ func (d *Door) changeBucket(w http.ResponseWriter, r *http.Request, b BucketRequ
 	var made *BucketChange // once it is
 	defer func() { once.end(d.Now(), made) }()
 	q.Once = once.once
-	entry := store.Audit{Actor: callerOf(r).actor, Claimed: b.By, Action: action, Amount: b.Amount, Expires: b.Expires}
+	entry := record.Audit{Actor: callerOf(r).actor, Claimed: b.By, Action: action, Amount: b.Amount, Expires: b.Expires}
 	var done BucketChange
 	// Once it is written down it is made, whether or not anybody waits.
 	ctx := context.WithoutCancel(r.Context())
-	done.Bucket, done.Given, err = do(ctx, q, func(s headgate.BucketState) (err error) {
+	done.Bucket, done.Given, err = do(ctx, q, func(s inspect.Bucket) (err error) {
 		entry.Rule, entry.Endpoint, entry.Subject, entry.Whose = s.Rule, s.Endpoint, s.Subject, s.Whose
 		about(r, s.Rule+": "+s.Whose)
 		if done.Audit, err = d.Audit.Append(ctx, entry); err != nil {
@@ -191,7 +191,7 @@ func (d *Door) changeBucket(w http.ResponseWriter, r *http.Request, b BucketRequ
 	})
 	if err != nil {
 		if done.Audit != 0 {
-			entry.Action = store.ActionFailed
+			entry.Action = record.ActionFailed
 			if _, err := d.Audit.Append(ctx, entry); err != nil {
 				d.Log.Error("a change of a bucket is in the audit and was not made", "audit", done.Audit, "error", err)
 			}
@@ -208,7 +208,7 @@ func (d *Door) changeBucket(w http.ResponseWriter, r *http.Request, b BucketRequ
 // refuseBucket answers an error: as one of kind k, unless it tells itself whose
 // it is.
 func (d *Door) refuseBucket(w http.ResponseWriter, r *http.Request, k kind, err error) {
-	if query := (*headgate.QueryError)(nil); errors.As(err, &query) {
+	if query := (*inspect.QueryError)(nil); errors.As(err, &query) {
 		k = unacceptable
 	}
 	var f fault

@@ -3,7 +3,7 @@ package admin
 import (
 	"net/http"
 
-	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/inspect"
 )
 
 // BudgetRequest names a caller, as BucketRequest does, and an endpoint. Without
@@ -24,7 +24,7 @@ type BudgetRequest struct {
 func (d *Door) budgets(w http.ResponseWriter, r *http.Request) {
 	var b BudgetRequest
 	err := decode(w, r, &b)
-	q := headgate.BucketQuery{}
+	q := inspect.Query{}
 	if err == nil {
 		q, err = d.query(r.Context(), &BucketRequest{
 			Endpoint: b.Endpoint, Peer: b.Peer, Header: b.Header, Key: b.Key, Project: b.Project, Tier: b.Tier,
@@ -35,7 +35,7 @@ func (d *Door) budgets(w http.ResponseWriter, r *http.Request) {
 		d.refuseBucket(w, r, invalidRequest, err)
 		return
 	}
-	who, err := d.Limiter.Caller(r.Context(), q)
+	who, err := inspect.Caller(r.Context(), d.Limiter, q)
 	if err != nil {
 		d.refuseBucket(w, r, unavailable, err)
 		return

@@ -10,26 +10,24 @@ import (
 	"sync"
 	"time"
 
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/record"
 )
 
-// CallStore is where calls are written down. *store.Store is one.
+// CallStore is where calls are written down. *database.Store is one.
 type CallStore interface {
-	BeginCall(ctx context.Context, c store.Call) (int64, error)
-	EndCall(ctx context.Context, id int64, c store.Call) error
-	AppendCalls(ctx context.Context, calls []store.Call) error
-	ListCalls(ctx context.Context, before int64, most int) ([]store.Call, error)
+	BeginCall(ctx context.Context, c record.Call) (int64, error)
+	EndCall(ctx context.Context, id int64, c record.Call) error
+	AppendCalls(ctx context.Context, calls []record.Call) error
+	ListCalls(ctx context.Context, before int64, most int) ([]record.Call, error)
 	PruneCalls(ctx context.Context, before time.Time, looks, changes int64) (int64, error)
 }
-
-var _ CallStore = (*store.Store)(nil)
 
 type callKey struct{}
 
 // about says what the call that r makes is about, for the record. It must not be
 // a secret.
 func about(r *http.Request, text string) {
-	if c, ok := r.Context().Value(callKey{}).(*store.Call); ok {
+	if c, ok := r.Context().Value(callKey{}).(*record.Call); ok {
 		c.About = text
 	}
 }
@@ -41,7 +39,7 @@ func (d *Door) serve(op *operation) http.Handler {
 			look := *op
 			look.changes = false
 			d.recorded(&look, w, r, func(w http.ResponseWriter, r *http.Request) {
-				refuse(w, r, roleMissing, fmt.Errorf("This wants a token with %s, and %s has not.", op.access.words(), who.actor))
+				refuse(w, r, roleMissing, fmt.Errorf("This needs a token with %s, which %s lacks.", op.access.words(), who.actor))
 			})
 			return
 		}
@@ -51,7 +49,7 @@ func (d *Door) serve(op *operation) http.Handler {
 
 func (a access) words() string {
 	if a == everyRole {
-		return "the roles " + list([]string{string(store.RoleRead), string(store.RoleWrite), string(store.RoleGrant)}, "and")
+		return "the roles " + list([]string{string(record.RoleRead), string(record.RoleWrite), string(record.RoleGrant)}, "and")
 	}
 	return "the role " + string(a)
 }
@@ -60,7 +58,7 @@ func (a access) words() string {
 // (and refuses it if that cannot be done), else soon.
 func (d *Door) recorded(op *operation, w http.ResponseWriter, r *http.Request, serve http.HandlerFunc) {
 	who := callerOf(r)
-	call := &store.Call{At: d.Now(), Actor: who.actor, Token: who.token, Peer: peer(r).String(), Operation: op.id, Changes: op.changes}
+	call := &record.Call{At: d.Now(), Actor: who.actor, Token: who.token, Peer: peer(r).String(), Operation: op.id, Changes: op.changes}
 	// A change is brought to its end whether or not anybody waits for it.
 	kept := context.WithoutCancel(r.Context())
 	seen := &statusWriter{ResponseWriter: w}
@@ -147,10 +145,10 @@ type recorder struct {
 	flushing sync.Mutex // one at a time, so that they stay in order
 
 	mu       sync.Mutex
-	waiting  []store.Call // guarded by mu
-	failing  bool         // guarded by mu; said so
-	minute   int64        // guarded by mu; in which refusals were counted
-	refusals int          // guarded by mu
+	waiting  []record.Call // guarded by mu
+	failing  bool          // guarded by mu; said so
+	minute   int64         // guarded by mu; in which refusals were counted
+	refusals int           // guarded by mu
 }
 
 func newRecorder(o Options) *recorder {
@@ -158,7 +156,7 @@ func newRecorder(o Options) *recorder {
 }
 
 // add has a call written down soon.
-func (rec *recorder) add(c store.Call) {
+func (rec *recorder) add(c record.Call) {
 	if rec.calls == nil {
 		return
 	}
@@ -172,7 +170,7 @@ func (rec *recorder) add(c store.Call) {
 }
 
 // refused is add for somebody who is nobody.
-func (rec *recorder) refused(c store.Call) {
+func (rec *recorder) refused(c record.Call) {
 	rec.mu.Lock()
 	if minute := c.At.Unix() / 60; minute != rec.minute {
 		rec.minute, rec.refusals = minute, 0
@@ -222,7 +220,7 @@ func (rec *recorder) flush(ctx context.Context) error {
 		err := rec.calls.AppendCalls(ctx, batch)
 		rec.mu.Lock()
 		if err == nil {
-			rec.waiting = append([]store.Call(nil), rec.waiting[len(batch):]...)
+			rec.waiting = append([]record.Call(nil), rec.waiting[len(batch):]...)
 		}
 		first := err != nil && !rec.failing
 		rec.failing = err != nil
@@ -264,13 +262,13 @@ type CallEntry struct {
 }
 
 // EntryOf is what the API tells of a call.
-func EntryOf(c store.Call) CallEntry {
+func EntryOf(c record.Call) CallEntry {
 	return CallEntry{c.ID, c.At.UTC(), c.Actor, c.Token, c.Peer, c.Operation, c.Changes, c.About, c.Status, c.Took.Seconds()}
 }
 
 // Call is the call that e tells of.
-func (e CallEntry) Call() store.Call {
-	return store.Call{ID: e.ID, At: e.At, Actor: e.Actor, Token: e.Token, Peer: e.Peer, Operation: e.Operation, Changes: e.Changes,
+func (e CallEntry) Call() record.Call {
+	return record.Call{ID: e.ID, At: e.At, Actor: e.Actor, Token: e.Token, Peer: e.Peer, Operation: e.Operation, Changes: e.Changes,
 		About: e.About, Status: e.Status, Took: time.Duration(e.Seconds * float64(time.Second))}
 }
 
@@ -291,7 +289,7 @@ func (d *Door) listCalls(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err = d.record.flush(r.Context()); err == nil {
-		var list []store.Call
+		var list []record.Call
 		if list, err = d.Calls.ListCalls(r.Context(), before, most); err == nil {
 			page := Calls{Calls: []CallEntry{}}
 			for _, c := range list {

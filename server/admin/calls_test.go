@@ -11,7 +11,8 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate/server/admin"
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/database"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 // Every call but for health and metrics is written down, with what it was about
@@ -21,7 +22,7 @@ func TestCallsAreWrittenDown(t *testing.T) {
 	for _, c := range samples {
 		s.call(s.all(), c.method, c.target, c.body, c.header...)
 	}
-	s.call(s.token(store.RoleRead), "POST", "/v1/buckets/reset", `{"endpoint":"*"}`)
+	s.call(s.token(record.RoleRead), "POST", "/v1/buckets/reset", `{"endpoint":"*"}`)
 	s.call("", "GET", "/v1/policies", "")
 	var page admin.Calls
 	must(t, json.Unmarshal([]byte(s.call(fileToken, "GET", "/v1/calls?limit=1000", "").body), &page))
@@ -100,7 +101,7 @@ func TestCallsThatCannotBeWrittenDown(t *testing.T) {
 	var observed []string
 	lost := 0
 	s := newSite(t, func(o *admin.Options) {
-		o.Calls = brokenCalls{o.Calls.(*store.Store)}
+		o.Calls = brokenCalls{o.Calls.(*database.Store)}
 		o.Observe = func(operation string, status int) { observed = append(observed, operation) }
 		o.Unrecorded = func() { lost++ }
 	})
@@ -155,7 +156,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 // Run forgets what is old, and writes down what waits at its end too.
 func TestRunWritesDown(t *testing.T) {
 	s := newSite(t)
-	must(t, s.db.AppendCalls(context.Background(), []store.Call{{At: s.now.AddDate(0, 0, -2), Actor: "a", Operation: "old", Status: 200}}))
+	must(t, s.db.AppendCalls(context.Background(), []record.Call{{At: s.now.AddDate(0, 0, -2), Actor: "a", Operation: "old", Status: 200}}))
 	s.call(s.all(), "GET", "/v1/tokens", "")
 	ctx, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup

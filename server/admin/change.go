@@ -11,7 +11,7 @@ import (
 
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/developers"
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 // Done is the answer to a change of the rules: what is in force now, and the
@@ -35,12 +35,12 @@ type Conflict struct {
 
 // author is who makes a change of the rules, as far as proven, who they say they
 // are, and why.
-func author(r *http.Request, by, why string) store.Author {
-	return store.Author{Actor: callerOf(r).actor, Claimed: by, Why: why}
+func author(r *http.Request, by, why string) record.Author {
+	return record.Author{Actor: callerOf(r).actor, Claimed: by, Why: why}
 }
 
 // authorInQuery is author for what has no place for it in its body.
-func authorInQuery(r *http.Request) store.Author {
+func authorInQuery(r *http.Request) record.Author {
 	query := r.URL.Query()
 	return author(r, query.Get("by"), query.Get("why"))
 }
@@ -75,10 +75,10 @@ func setETag(w http.ResponseWriter, version int64) {
 // change makes a change and puts it in force before answering. Once it is begun
 // it is brought to its end, whether or not anybody waits. do also reports what is
 // to be warned of.
-func (d *Door) change(w http.ResponseWriter, r *http.Request, do func(context.Context, *store.Store) (store.Version, []string, error)) {
+func (d *Door) change(w http.ResponseWriter, r *http.Request, do func(context.Context, Rules) (record.Version, []string, error)) {
 	ctx := context.WithoutCancel(r.Context())
 	db, err := d.Database(ctx)
-	var v store.Version
+	var v record.Version
 	var warnings []string
 	if err == nil {
 		v, warnings, err = do(ctx, db)
@@ -98,7 +98,7 @@ func (d *Door) change(w http.ResponseWriter, r *http.Request, do func(context.Co
 
 // refuseChange answers why a change was not made.
 func (d *Door) refuseChange(w http.ResponseWriter, r *http.Request, err error) {
-	var conflict *store.Conflict
+	var conflict *record.Conflict
 	var wrong policy.Problem
 	var f fault
 	switch {
@@ -106,11 +106,11 @@ func (d *Door) refuseChange(w http.ResponseWriter, r *http.Request, err error) {
 		refuse(w, r, f.kind, err)
 	case errors.As(err, &conflict):
 		refuseConflict(w, r, conflict)
-	case errors.Is(err, store.ErrNotFound):
+	case errors.Is(err, record.ErrNotFound):
 		refuse(w, r, notFound, err)
 	case errors.As(err, &wrong):
 		refuse(w, r, unacceptable, err)
-	case errors.Is(err, store.ErrTable):
+	case errors.Is(err, record.ErrTable):
 		refuse(w, r, unacceptable, err)
 	default:
 		d.Log.Error("the rules could not be changed", "error", err)
@@ -118,7 +118,7 @@ func (d *Door) refuseChange(w http.ResponseWriter, r *http.Request, err error) {
 	}
 }
 
-func refuseConflict(w http.ResponseWriter, r *http.Request, c *store.Conflict) {
+func refuseConflict(w http.ResponseWriter, r *http.Request, c *record.Conflict) {
 	p := Conflict{
 		Problem: Problem{Type: kindPrefix + versionChanged.name, Title: versionChanged.title, Status: versionChanged.status, Detail: c.Error()},
 		Current: c.Current.ID, Since: []VersionEntry{},
@@ -131,7 +131,7 @@ func refuseConflict(w http.ResponseWriter, r *http.Request, c *store.Conflict) {
 }
 
 // read answers with what do reports of the database.
-func (d *Door) read(w http.ResponseWriter, r *http.Request, do func(context.Context, *store.Store) (any, error)) {
+func (d *Door) read(w http.ResponseWriter, r *http.Request, do func(context.Context, Rules) (any, error)) {
 	db, err := d.Database(r.Context())
 	var value any
 	if err == nil {
@@ -147,9 +147,9 @@ func (d *Door) read(w http.ResponseWriter, r *http.Request, do func(context.Cont
 		answer(w, http.StatusOK, value)
 	case errors.As(err, &f):
 		refuse(w, r, f.kind, err)
-	case errors.Is(err, store.ErrNotFound):
+	case errors.Is(err, record.ErrNotFound):
 		refuse(w, r, notFound, err)
-	case errors.Is(err, store.ErrTable):
+	case errors.Is(err, record.ErrTable):
 		refuse(w, r, unacceptable, err)
 	case errors.As(err, &wrong): // to ask again would not help
 		refuse(w, r, notInForce, err)
@@ -160,8 +160,8 @@ func (d *Door) read(w http.ResponseWriter, r *http.Request, do func(context.Cont
 
 // mustWrite refuses an edit to those who may only make rules that expire, unless
 // it is about nothing else.
-func (d *Door) mustWrite(r *http.Request, e store.Edit) error {
-	if callerOf(r).may(store.RoleWrite) {
+func (d *Door) mustWrite(r *http.Request, e record.Edit) error {
+	if callerOf(r).may(record.RoleWrite) {
 		return nil
 	}
 	lasting := e.Replace || len(e.Tiers) > 0
@@ -175,7 +175,7 @@ func (d *Door) mustWrite(r *http.Request, e store.Edit) error {
 		lasting = lasting || !k.Temporary
 	}
 	if lasting {
-		return fault{roleMissing, fmt.Errorf("This wants a token with the role write, and %s has not: grant is for rules that expire.", callerOf(r).actor)}
+		return fault{roleMissing, fmt.Errorf("This needs a token with the role write, which %s lacks: grant is for rules that expire.", callerOf(r).actor)}
 	}
 	return nil
 }
@@ -183,8 +183,8 @@ func (d *Door) mustWrite(r *http.Request, e store.Edit) error {
 // soon refuses an end that is so far away that the rule would be a lasting one,
 // to those who may make none.
 func (d *Door) soon(r *http.Request, end time.Time) error {
-	if callerOf(r).may(store.RoleWrite) || !end.After(d.Now().Add(developers.MaxLasting)) {
+	if callerOf(r).may(record.RoleWrite) || !end.After(d.Now().Add(developers.MaxLasting)) {
 		return nil
 	}
-	return fault{roleMissing, fmt.Errorf("This wants a token with the role write, and %s has not: rules of grant end within %d days.", callerOf(r).actor, developers.MaxLasting/(24*time.Hour))}
+	return fault{roleMissing, fmt.Errorf("This needs a token with the role write, which %s lacks: rules of grant end within %d days.", callerOf(r).actor, developers.MaxLasting/(24*time.Hour))}
 }

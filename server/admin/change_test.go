@@ -13,8 +13,8 @@ import (
 
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/admin"
+	"github.com/headgate-io/headgate/server/record"
 	"github.com/headgate-io/headgate/server/rules"
-	"github.com/headgate-io/headgate/server/store"
 )
 
 func decode[T any](t testing.TB, a answer) (v T) {
@@ -44,7 +44,7 @@ func TestIfMatch(t *testing.T) {
 	if one.header.Get("ETag") != tag || !strings.Contains(one.body, `"limit":5`) {
 		t.Errorf("one = ETag %s %s, want %s", one.header.Get("ETag"), one.body, tag)
 	}
-	faster := s.call(s.token(store.RoleWrite), "PUT", "/v1/policies", `{"endpoint":"default","limit":40}`, "If-Match", tag)
+	faster := s.call(s.token(record.RoleWrite), "PUT", "/v1/policies", `{"endpoint":"default","limit":40}`, "If-Match", tag)
 	if faster.header.Get("ETag") != `"6"` {
 		t.Fatalf("PUT of the newest version = %d %s", faster.status, faster.body)
 	}
@@ -193,7 +193,7 @@ func texts(t *testing.T, changes []rules.ChangeEntry) string {
 // Whoever may grant may make rules that expire, and nothing else.
 func TestGrantersMakeTemporaryRules(t *testing.T) {
 	s := newSite(t)
-	grant := s.token(store.RoleGrant)
+	grant := s.token(record.RoleGrant)
 	until := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
 	temporary := `{"endpoint":"POST /v1/login","limit":500,"expires":"` + until + `"}`
 	for _, c := range []struct {
@@ -233,12 +233,12 @@ func TestGrantersMakeTemporaryRules(t *testing.T) {
 // version is refused, except of a version of old.
 func TestPagesOfPolicies(t *testing.T) {
 	s := newSite(t)
-	e := store.Edit{Tiers: map[string]string{}}
+	e := record.Edit{Tiers: map[string]string{}}
 	for i := range 20 {
 		e.Set = append(e.Set, policy.Rule{Endpoint: "default", Project: fmt.Sprintf("p%02d", i), Limit: int64(i + 1)})
 		e.Tiers[fmt.Sprintf("p%02d", i)] = "gold"
 	}
-	v, err := s.db.Apply(context.Background(), store.Author{Actor: "tester"}, e)
+	v, err := s.db.Apply(context.Background(), record.Author{Actor: "tester"}, e)
 	must(t, err)
 	s.call(s.all(), "POST", "/v1/reload", "")
 	type page struct {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/inspect"
 )
 
 // ExplainRequest is a request to be explained, as people write it.
@@ -98,5 +99,5 @@ func (d *Door) explain(w http.ResponseWriter, r *http.Request) {
 		refuseError(w, r, invalidRequest, err)
 		return
 	}
-	answer(w, http.StatusOK, d.Limiter.Explain(r.Context(), request.Request()))
+	answer(w, http.StatusOK, inspect.Explain(r.Context(), d.Limiter, request.Request()))
 }

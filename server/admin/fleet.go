@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/headgate-io/headgate/server/fleet"
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 // FleetPage is the answer to GET /v1/fleet. What it says of the database and the
@@ -28,7 +28,7 @@ func (d *Door) listFleet(w http.ResponseWriter, r *http.Request) {
 	}
 	report, err := d.Fleet(r.Context())
 	switch {
-	case errors.Is(err, store.ErrNoFleet):
+	case errors.Is(err, record.ErrNoFleet):
 		refuse(w, r, notFound, errors.New("Replicas tell nothing of themselves here: the rules stand in a table that is only read."))
 	case err != nil:
 		refuse(w, r, unavailable, fmt.Errorf("The database could not be asked: %w.", err))

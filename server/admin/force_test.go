@@ -7,18 +7,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/inspect"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/admin"
 	"github.com/headgate-io/headgate/server/lint"
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 // The rules in force and those in the database are two things: each listing has
 // the number of what it lists, and a change is made from the database's.
 func TestForceAndDatabaseDiffer(t *testing.T) {
 	s := newSite(t)
-	_, err := s.db.Apply(context.Background(), store.Author{Actor: "local:ann"}, store.Edit{Set: []policy.Rule{{Endpoint: "default", Limit: 60}}})
+	_, err := s.db.Apply(context.Background(), record.Author{Actor: "local:ann"}, record.Edit{Set: []policy.Rule{{Endpoint: "default", Limit: 60}}})
 	must(t, err) // and the gateway has not looked yet
 	force, database := s.call(s.all(), "GET", "/v1/policies", ""), s.call(s.all(), "GET", "/v1/policies?in=database", "")
 	before, now := decode[admin.Listing](t, force), decode[admin.DatabaseListing](t, database)
@@ -83,8 +83,8 @@ func TestForceTellsEnvelopes(t *testing.T) {
 		t.Fatalf("PUT = %d %s", got.status, got.body)
 	}
 	listing := decode[admin.Listing](t, s.call(s.all(), "GET", "/v1/policies", ""))
-	want := headgate.EnvelopeAccount{Replicas: 1, Burst: 5, Tokens: 5, Per: time.Minute}
-	if len(listing.Envelopes) != 1 || listing.Envelopes[0].EnvelopeAccount != want {
+	want := inspect.Envelope{Replicas: 1, Burst: 5, Tokens: 5, Per: time.Minute}
+	if len(listing.Envelopes) != 1 || listing.Envelopes[0].Envelope != want {
 		t.Fatalf("the envelopes are %+v, want %+v alone", listing.Envelopes, want)
 	}
 	if of := listing.Policies[listing.Envelopes[0].Policy]; of.Endpoint != "POST /v1/login" {

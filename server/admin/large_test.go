@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 // TestLargeBodiesComeOneAtATime: while one is under way another is refused at
@@ -68,7 +68,7 @@ func TestLargeBodiesComeOneAtATime(t *testing.T) {
 	}
 	// Without a length, a body may be of any.
 	r := httptest.NewRequest("POST", "/v1/policies/lint", io.MultiReader(strings.NewReader(`{"rules":[]}`)))
-	r.Header.Set("Authorization", "Bearer "+s.token(store.RoleRead))
+	r.Header.Set("Authorization", "Bearer "+s.token(record.RoleRead))
 	r.Header.Set("Content-Type", "application/json")
 	w := httptest.NewRecorder()
 	s.door.ServeHTTP(w, r)

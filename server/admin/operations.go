@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"slices"
 
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 // access is who may call an operation, as openapi.yaml says it in
@@ -21,16 +21,16 @@ const (
 )
 
 // allows reports whether somebody with some roles may call.
-func (a access) allows(may func(store.Role) bool) bool {
+func (a access) allows(may func(record.Role) bool) bool {
 	switch a {
 	case anybody:
 		return true
 	case writersOrGrant:
-		return may(store.RoleWrite) || may(store.RoleGrant)
+		return may(record.RoleWrite) || may(record.RoleGrant)
 	case everyRole:
-		return !slices.ContainsFunc(store.Roles, func(r store.Role) bool { return !may(r) })
+		return !slices.ContainsFunc(record.Roles, func(r record.Role) bool { return !may(r) })
 	}
-	return may(store.Role(a))
+	return may(record.Role(a))
 }
 
 // operation is one thing that can be asked of the door. openapi.yaml describes

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate/policy"
-	"github.com/headgate-io/headgate/server/store"
 )
 
 // pastKept is how long the rules of an old version are kept after somebody has
@@ -17,13 +16,13 @@ const pastKept = time.Minute
 // past is the version that was read last, and no other.
 type past struct {
 	mu   sync.Mutex
-	from *store.Store    // guarded by mu
+	from Rules           // guarded by mu
 	doc  policy.Document // guarded by mu; of version doc.Number
 	read time.Time       // guarded by mu
 }
 
 // at reports the rules of a version.
-func (p *past) at(ctx context.Context, db *store.Store, id int64, now time.Time) (policy.Document, error) {
+func (p *past) at(ctx context.Context, db Rules, id int64, now time.Time) (policy.Document, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock() // whoever wants another one waits: two at once would take twice the memory
 	if p.from != db || p.doc.Number != id {

@@ -9,12 +9,12 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/inspect"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/policy/file"
+	"github.com/headgate-io/headgate/server/record"
 	"github.com/headgate-io/headgate/server/revert"
 	"github.com/headgate-io/headgate/server/rules"
-	"github.com/headgate-io/headgate/server/store"
 )
 
 // State is how the rules in force came to be.
@@ -26,6 +26,11 @@ type State struct {
 	FromDisk     bool    `json:"from_disk,omitempty"`
 	LastError    string  `json:"last_error,omitempty"`
 
+	// Fallback is what becomes of requests while the rules cannot be relied on, keep, limit or
+	// deny, and Unreliable why; absent while they can.
+	Fallback   string `json:"fallback,omitempty"`
+	Unreliable string `json:"unreliable,omitempty"`
+
 	// AutoReverted says that these are the rules from before a change that was
 	// taken back; absent if they are not.
 	AutoReverted *revert.Reverted `json:"auto_reverted,omitempty"`
@@ -34,6 +39,9 @@ type State struct {
 func (d *Door) state() State {
 	s := d.Policies.Status()
 	state := State{Version: s.Version, Number: s.Number, Rules: s.Rules, StaleSeconds: s.Stale.Seconds(), FromDisk: s.FromDisk, LastError: s.LastError}
+	if !s.Standing.OK() {
+		state.Fallback, state.Unreliable = s.Standing.Fallback.String(), s.StandingWords
+	}
 	if d.Reverted != nil {
 		state.AutoReverted = d.Reverted()
 	}
@@ -55,7 +63,7 @@ type Listing struct {
 // Envelope is what all replicas together admit at most from one bucket of a rule.
 type Envelope struct {
 	Policy int `json:"policy"` // place in Policies, from 0
-	headgate.EnvelopeAccount
+	inspect.Envelope
 }
 
 // DatabaseListing is the answer to GET /v1/policies?in=database. What is in force
@@ -96,7 +104,7 @@ func (d *Door) listForce(w http.ResponseWriter, r *http.Request, most int) {
 		var list []policy.Rule
 		for i := int(first); i < min(int(first)+most, set.Len()); i++ {
 			rule := set.Rule(policy.RuleID(i))
-			if e, told := d.Limiter.Promise(rule); told {
+			if e, told := inspect.EnvelopeOf(d.Limiter, rule); told {
 				listing.Envelopes = append(listing.Envelopes, Envelope{len(list), e})
 			}
 			list = append(list, rule)
@@ -112,7 +120,7 @@ func (d *Door) listForce(w http.ResponseWriter, r *http.Request, most int) {
 
 // listDatabase shows the rules in the database.
 func (d *Door) listDatabase(w http.ResponseWriter, r *http.Request, most int) {
-	d.read(w, r, func(ctx context.Context, db *store.Store) (any, error) {
+	d.read(w, r, func(ctx context.Context, db Rules) (any, error) {
 		first, version := int64(0), ""
 		if text := r.URL.Query().Get("cursor"); text != "" {
 			var err error
@@ -185,7 +193,7 @@ func (d *Door) getPolicy(w http.ResponseWriter, r *http.Request) {
 		refuseError(w, r, invalidRequest, err)
 		return
 	}
-	d.read(w, r, func(ctx context.Context, db *store.Store) (any, error) {
+	d.read(w, r, func(ctx context.Context, db Rules) (any, error) {
 		// The version first: a newer rule under an older ETag is refused when
 		// it is changed, and the other way round it would be lost.
 		now, err := db.Current(ctx)
@@ -206,22 +214,22 @@ func (d *Door) setPolicy(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		list, err = readRules("["+string(body)+"]", "body")
 	}
-	d.edit(w, r, err, authorInQuery(r), func(e *store.Edit) string {
-		e.Set, e.Action = list, store.ActionSet
-		return "set " + store.KeyOf(list[0]).String()
+	d.edit(w, r, err, authorInQuery(r), func(e *record.Edit) string {
+		e.Set, e.Action = list, record.ActionSet
+		return "set " + record.KeyOf(list[0]).String()
 	}, false)
 }
 
 func (d *Door) deletePolicy(w http.ResponseWriter, r *http.Request) {
 	key, err := ruleNamed(r)
-	d.edit(w, r, err, authorInQuery(r), func(e *store.Edit) string {
-		e.Delete, e.Action = []store.RuleKey{key}, store.ActionDelete
+	d.edit(w, r, err, authorInQuery(r), func(e *record.Edit) string {
+		e.Delete, e.Action = []record.RuleKey{key}, record.ActionDelete
 		return "delete " + key.String()
 	}, false)
 }
 
 // edit makes the edit that fill describes, of the version that If-Match names.
-func (d *Door) edit(w http.ResponseWriter, r *http.Request, err error, a store.Author, fill func(*store.Edit) string, needsBase bool) {
+func (d *Door) edit(w http.ResponseWriter, r *http.Request, err error, a record.Author, fill func(*record.Edit) string, needsBase bool) {
 	base, errBase := ifMatch(r, needsBase)
 	if err == nil {
 		err = errBase
@@ -230,13 +238,13 @@ func (d *Door) edit(w http.ResponseWriter, r *http.Request, err error, a store.A
 		refuseError(w, r, invalidRequest, err)
 		return
 	}
-	e := store.Edit{Base: base}
+	e := record.Edit{Base: base}
 	about(r, fill(&e))
 	if err := d.mustWrite(r, e); err != nil {
 		refuseError(w, r, roleMissing, err)
 		return
 	}
-	d.change(w, r, func(ctx context.Context, db *store.Store) (v store.Version, warnings []string, err error) {
+	d.change(w, r, func(ctx context.Context, db Rules) (v record.Version, warnings []string, err error) {
 		others := len(e.Delete) + len(e.Tiers)
 		said := namedBy(e)
 		check := rules.CheckAll
@@ -262,14 +270,14 @@ func (d *Door) edit(w http.ResponseWriter, r *http.Request, err error, a store.A
 }
 
 // namedBy are the lasting rules that an edit names; nil if it is of all rules.
-func namedBy(e store.Edit) []store.RuleKey {
+func namedBy(e record.Edit) []record.RuleKey {
 	if e.Replace {
 		return nil
 	}
-	keys := []store.RuleKey{}
+	keys := []record.RuleKey{}
 	for _, r := range e.Set {
 		if r.Expires.IsZero() {
-			keys = append(keys, store.KeyOf(r))
+			keys = append(keys, record.KeyOf(r))
 		}
 	}
 	for _, k := range e.Delete {
@@ -285,7 +293,7 @@ const mostLookedUp = 20
 
 // standIns are the temporary rules in the places of the first of some lasting
 // ones. One that cannot be read is none: the change is made either way.
-func standIns(ctx context.Context, db *store.Store, lasting []store.RuleKey) (list []policy.Rule) {
+func standIns(ctx context.Context, db Rules, lasting []record.RuleKey) (list []policy.Rule) {
 	for _, key := range lasting[:min(len(lasting), mostLookedUp)] {
 		key.Temporary = true
 		if r, err := db.Get(ctx, key); err == nil {
@@ -310,7 +318,7 @@ func readRules(list, source string) ([]policy.Rule, error) {
 }
 
 // ruleNamed reads which rule a query means.
-func ruleNamed(r *http.Request) (store.RuleKey, error) {
+func ruleNamed(r *http.Request) (record.RuleKey, error) {
 	query := r.URL.Query()
 	name := RuleName{Endpoint: query.Get("endpoint"), Project: query.Get("project"), Tier: query.Get("tier"), Subject: query.Get("subject")}
 	var err error
@@ -333,23 +341,23 @@ type RuleName struct {
 }
 
 // Key is what the database finds the rule by.
-func (n RuleName) Key() (store.RuleKey, error) {
+func (n RuleName) Key() (record.RuleKey, error) {
 	if n.Endpoint == "" {
-		return store.RuleKey{}, errors.New("endpoint is missing, want the rule's endpoint")
+		return record.RuleKey{}, errors.New("endpoint is missing, want the rule's endpoint")
 	}
 	rule := policy.Rule{Endpoint: n.Endpoint, Project: n.Project, Tier: n.Tier}
 	if n.Subject != "" {
 		if err := rule.Subject.UnmarshalText([]byte(n.Subject)); err != nil {
-			return store.RuleKey{}, err
+			return record.RuleKey{}, err
 		}
 	}
-	key := store.KeyOf(rule)
+	key := record.KeyOf(rule)
 	key.Temporary = n.Temporary
 	return key, nil
 }
 
 // NameOf is how the API names the rule with a key.
-func NameOf(k store.RuleKey) RuleName {
+func NameOf(k record.RuleKey) RuleName {
 	return RuleName{Endpoint: k.Endpoint, Project: k.Project, Tier: k.Tier, Subject: k.Subject.String(), Temporary: k.Temporary}
 }
 
@@ -366,8 +374,8 @@ type Edit struct {
 }
 
 // read translates an edit, or names every field at fault.
-func (e *Edit) read() (edit store.Edit, err error) {
-	edit = store.Edit{Tiers: e.Tiers, Replace: e.Replace, Action: store.ActionApply}
+func (e *Edit) read() (edit record.Edit, err error) {
+	edit = record.Edit{Tiers: e.Tiers, Replace: e.Replace, Action: record.ActionApply}
 	var errs []error
 	if e.Set != nil {
 		edit.Set, err = readRules(string(e.Set), "set")
@@ -379,7 +387,7 @@ func (e *Edit) read() (edit store.Edit, err error) {
 	}
 	switch e.Action {
 	case "":
-	case store.ActionApply, store.ActionImport, store.ActionTier, store.ActionSet, store.ActionDelete:
+	case record.ActionApply, record.ActionImport, record.ActionTier, record.ActionSet, record.ActionDelete:
 		edit.Action = e.Action
 	default:
 		errs = append(errs, fmt.Errorf("action is %q, want apply, import, tier, set or delete", clip(e.Action)))
@@ -404,7 +412,7 @@ func (d *Door) applyPolicies(w http.ResponseWriter, r *http.Request) {
 	defer done()
 	var body Edit
 	err = decodeUpTo(w, r, &body, maxEdit)
-	var edit store.Edit
+	var edit record.Edit
 	if err == nil {
 		edit, err = body.read()
 	}
@@ -412,7 +420,7 @@ func (d *Door) applyPolicies(w http.ResponseWriter, r *http.Request) {
 		d.plan(w, r, edit)
 		return
 	}
-	d.edit(w, r, err, author(r, body.By, body.Why), func(e *store.Edit) string {
+	d.edit(w, r, err, author(r, body.By, body.Why), func(e *record.Edit) string {
 		e.Set, e.Delete, e.Tiers, e.Replace, e.Action = edit.Set, edit.Delete, edit.Tiers, edit.Replace, edit.Action
 		return fmt.Sprintf("%s: %s, %d to delete, %s", e.Action, counted(len(e.Set), "rule"), len(e.Delete), counted(len(e.Tiers), "tier"))
 	}, true)
@@ -429,7 +437,7 @@ func counted(n int, of string) string {
 var errPlanned = errors.New("nothing was changed: dry_run")
 
 // plan makes an edit and takes it back before anybody sees it.
-func (d *Door) plan(w http.ResponseWriter, r *http.Request, e store.Edit) {
+func (d *Door) plan(w http.ResponseWriter, r *http.Request, e record.Edit) {
 	base, err := ifMatch(r, false)
 	if err == nil {
 		err = d.mustWrite(r, e)
@@ -445,7 +453,7 @@ func (d *Door) plan(w http.ResponseWriter, r *http.Request, e store.Edit) {
 		if err := rules.CheckAll(before, after, d.Compile); err != nil {
 			return err
 		}
-		changes := store.Compare(before, after)
+		changes := d.Compare(before, after)
 		plan = Plan{before.Number, changesPage(changes, 0, len(changes))}
 		return errPlanned
 	}

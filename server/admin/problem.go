@@ -32,7 +32,7 @@ const kindPrefix = "urn:headgate:problem:"
 var (
 	invalidRequest   = kind{"invalid-request", http.StatusBadRequest, "The request is not one that the API takes"}
 	unauthenticated  = kind{"unauthenticated", http.StatusUnauthorized, "The admin token is missing or wrong"}
-	roleMissing      = kind{"role-missing", http.StatusForbidden, "The admin token has not the role for this"}
+	roleMissing      = kind{"role-missing", http.StatusForbidden, "The admin token lacks the role for this"}
 	strangeOrigin    = kind{"strange-origin", http.StatusForbidden, "The request comes by way of a web page"}
 	noSuchPath       = kind{"no-such-path", http.StatusNotFound, "Nothing is at this path"}
 	notFound         = kind{"not-found", http.StatusNotFound, "What the request names is not there"}

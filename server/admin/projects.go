@@ -5,7 +5,7 @@ import (
 	"errors"
 	"net/http"
 
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 // ProjectEntry is a project that is in a tier.
@@ -33,7 +33,7 @@ func (d *Door) listProjects(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	query := r.URL.Query()
-	d.read(w, r, func(ctx context.Context, db *store.Store) (any, error) {
+	d.read(w, r, func(ctx context.Context, db Rules) (any, error) {
 		page := Projects{Projects: []ProjectEntry{}}
 		if project := query.Get("project"); project != "" {
 			tier, version, err := db.Tier(ctx, project)
@@ -61,8 +61,8 @@ func (d *Door) setProject(w http.ResponseWriter, r *http.Request) {
 	if err == nil && (body.Project == "" || body.Tier == "") {
 		err = errors.New("project or tier is missing, want both; DELETE takes a project out of its tier")
 	}
-	d.edit(w, r, err, authorInQuery(r), func(e *store.Edit) string {
-		e.Tiers, e.Action = map[string]string{body.Project: body.Tier}, store.ActionTier
+	d.edit(w, r, err, authorInQuery(r), func(e *record.Edit) string {
+		e.Tiers, e.Action = map[string]string{body.Project: body.Tier}, record.ActionTier
 		return "tier of project " + clip(body.Project)
 	}, false)
 }
@@ -73,8 +73,8 @@ func (d *Door) deleteProject(w http.ResponseWriter, r *http.Request) {
 	if project == "" {
 		err = errors.New("project is missing, want the one to take out of its tier")
 	}
-	d.edit(w, r, err, authorInQuery(r), func(e *store.Edit) string {
-		e.Tiers, e.Action = map[string]string{project: ""}, store.ActionTier
+	d.edit(w, r, err, authorInQuery(r), func(e *record.Edit) string {
+		e.Tiers, e.Action = map[string]string{project: ""}, record.ActionTier
 		return "tier of project " + clip(project)
 	}, false)
 }

@@ -10,12 +10,13 @@ import (
 
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/server/admin"
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 const ourKey = `"8e03978e-40d5-43dd-bc93-6894a57f9324"`
 
-// A change that is asked for again under its key is made once, and answered as it was; the same key with anything else is refused.
+// A change that is asked for again under its key is made once, and answered as it was; the same key
+// with anything else is refused.
 func TestChangesOfBucketsAreMadeOnceUnderAKey(t *testing.T) {
 	var limiter *headgate.Limiter
 	s := newSite(t, func(o *admin.Options) { limiter = o.Limiter })
@@ -36,7 +37,7 @@ func TestChangesOfBucketsAreMadeOnceUnderAKey(t *testing.T) {
 		if key != "" {
 			header = []string{"Idempotency-Key", key}
 		}
-		return s.call(s.token(store.RoleGrant), "POST", "/v1/buckets/grant", fmt.Sprintf(`{"endpoint":"GET /v1/items/{id}","address":"192.0.2.7","amount":%d}`, amount), header...)
+		return s.call(s.token(record.RoleGrant), "POST", "/v1/buckets/grant", fmt.Sprintf(`{"endpoint":"GET /v1/items/{id}","address":"192.0.2.7","amount":%d}`, amount), header...)
 	}
 	left := func(got answer) (change admin.BucketChange) {
 		t.Helper()
@@ -61,7 +62,7 @@ func TestChangesOfBucketsAreMadeOnceUnderAKey(t *testing.T) {
 	if got := grant(4, ourKey); got.status != 422 || got.kind() != "idempotency-key-reused" {
 		t.Errorf("another amount under the key: %d %s", got.status, got.body)
 	}
-	if got := s.call(s.token(store.RoleGrant), "POST", "/v1/buckets/reset", `{"endpoint":"GET /v1/items/{id}","address":"192.0.2.7"}`, "Idempotency-Key", ourKey); got.kind() != "idempotency-key-reused" {
+	if got := s.call(s.token(record.RoleGrant), "POST", "/v1/buckets/reset", `{"endpoint":"GET /v1/items/{id}","address":"192.0.2.7"}`, "Idempotency-Key", ourKey); got.kind() != "idempotency-key-reused" {
 		t.Errorf("a reset under the key of a grant: %d %s", got.status, got.body)
 	}
 	for _, bad := range []string{`8e03978e-40d5-43dd-bc93-6894a57f9324`, `"short"`, `""`, `"a space in it and more"`, `"sixteen\"characters"`, `"8e03978e-40d5-43dd-bc93-6894a57f9324";a=1`} {
@@ -74,7 +75,7 @@ func TestChangesOfBucketsAreMadeOnceUnderAKey(t *testing.T) {
 	}
 	entries, err := s.db.ListAudit(t.Context(), 10)
 	must(t, err)
-	entries = slices.DeleteFunc(entries, func(a store.Audit) bool { return a.Action != store.ActionGrant })
+	entries = slices.DeleteFunc(entries, func(a record.Audit) bool { return a.Action != record.ActionGrant })
 	if len(entries) != 2 {
 		t.Errorf("the audit has %d grants, want one for each that was made", len(entries))
 	}

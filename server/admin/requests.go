@@ -14,19 +14,17 @@ import (
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/policy/file"
 	"github.com/headgate-io/headgate/server/developers"
+	"github.com/headgate-io/headgate/server/record"
 	"github.com/headgate-io/headgate/server/rules"
-	"github.com/headgate-io/headgate/server/store"
 )
 
-// Requests keeps requests for a higher limit. *store.Store does.
+// Requests keeps requests for a higher limit. *database.Store does.
 type Requests interface {
 	rules.Approver
-	Requests(ctx context.Context, q store.RequestQuery) ([]store.LimitRequest, error)
-	Request(ctx context.Context, id string) (store.LimitRequest, error)
-	Decline(ctx context.Context, id, actor, claimed, note string) (store.LimitRequest, error)
+	Requests(ctx context.Context, q record.RequestQuery) ([]record.LimitRequest, error)
+	Request(ctx context.Context, id string) (record.LimitRequest, error)
+	Decline(ctx context.Context, id, actor, claimed, note string) (record.LimitRequest, error)
 }
-
-var _ Requests = (*store.Store)(nil)
 
 // LimitRequest is a request as operators see it.
 type LimitRequest struct {
@@ -70,24 +68,24 @@ type Approved struct {
 const maxNote = 1000
 
 // LimitRequestOf is what operators see of a request.
-func LimitRequestOf(r store.LimitRequest) LimitRequest {
+func LimitRequestOf(r record.LimitRequest) LimitRequest {
 	return LimitRequest{developers.RequestOf(r), r.DecidedBy, r.DecidedClaimed, r.Version}
 }
 
 // Stored is the request that r tells of.
-func (r LimitRequest) Stored() (store.LimitRequest, error) {
+func (r LimitRequest) Stored() (record.LimitRequest, error) {
 	var subject policy.Subject
 	if err := subject.UnmarshalText([]byte(r.Subject)); err != nil {
-		return store.LimitRequest{}, fmt.Errorf("request %s: %w", r.ID, err)
+		return record.LimitRequest{}, fmt.Errorf("request %s: %w", r.ID, err)
 	}
 	seconds := func(n int64) time.Duration { return time.Duration(n) * time.Second }
-	out := store.LimitRequest{
+	out := record.LimitRequest{
 		ID: r.ID, Filed: r.Filed, Actor: r.By, Claimed: r.Name, Project: r.Project, Reason: r.Reason,
-		Asked: store.Asked{Endpoint: r.Endpoint, Subject: subject, Limit: r.Limit, Per: seconds(r.PerSeconds), Burst: r.Burst, Until: r.Until, For: seconds(r.ForSeconds)},
-		State: store.RequestState(r.State), Decided: r.Decided, DecidedBy: r.DecidedBy, DecidedClaimed: r.DecidedName, Note: r.Note, Version: r.Version,
+		Asked: record.Asked{Endpoint: r.Endpoint, Subject: subject, Limit: r.Limit, Per: seconds(r.PerSeconds), Burst: r.Burst, Until: r.Until, For: seconds(r.ForSeconds)},
+		State: record.RequestState(r.State), Decided: r.Decided, DecidedBy: r.DecidedBy, DecidedClaimed: r.DecidedName, Note: r.Note, Version: r.Version,
 	}
 	if g := r.Granted; g != nil {
-		out.Granted = store.Asked{Endpoint: r.Endpoint, Subject: subject, Limit: g.Limit, Per: seconds(g.PerSeconds), Burst: g.Burst, Until: g.Until}
+		out.Granted = record.Asked{Endpoint: r.Endpoint, Subject: subject, Limit: g.Limit, Per: seconds(g.PerSeconds), Burst: g.Burst, Until: g.Until}
 	}
 	return out, nil
 }
@@ -110,13 +108,13 @@ func (b *RequestApproval) Check() (rules.Approval, error) {
 			errs = append(errs, fmt.Errorf("for is %q, want a duration such as 48h", clip(b.For)))
 		}
 	}
-	errs = append(errs, line("note", b.Note, 0, maxNote), line("by", b.By, 0, store.MaxWhy))
+	errs = append(errs, line("note", b.Note, 0, maxNote), line("by", b.By, 0, record.MaxWhy))
 	return a, errors.Join(errs...)
 }
 
 // Check reports what is wrong with a decline.
 func (b *RequestDecline) Check() error {
-	return errors.Join(line("note", b.Note, 1, maxNote), line("by", b.By, 0, store.MaxWhy))
+	return errors.Join(line("note", b.Note, 1, maxNote), line("by", b.By, 0, record.MaxWhy))
 }
 
 // line refuses what is not one line of printable text.
@@ -229,18 +227,18 @@ func (d *Door) declineRequest(w http.ResponseWriter, r *http.Request) {
 
 // refuseRequest answers an error about a request.
 func (d *Door) refuseRequest(w http.ResponseWriter, r *http.Request, err error) {
-	var decided *store.DecidedError
+	var decided *record.DecidedError
 	var wrong policy.Problem
 	var approval *rules.ApprovalError
 	var f fault
 	switch {
 	case errors.As(err, &f):
 		refuse(w, r, f.kind, err)
-	case errors.Is(err, store.ErrNotFound):
+	case errors.Is(err, record.ErrNotFound):
 		refuse(w, r, notFound, errors.New("There is no such request; GET /v1/requests lists them."))
 	case errors.As(err, &decided):
 		refuse(w, r, alreadyDecided, err)
-	case errors.As(err, &wrong), errors.As(err, &approval), errors.Is(err, store.ErrTable):
+	case errors.As(err, &wrong), errors.As(err, &approval), errors.Is(err, record.ErrTable):
 		refuse(w, r, unacceptable, err)
 	default:
 		d.Log.Error("requests for a higher limit are not available", "error", err)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/getkin/kin-openapi/openapi3"
 
-	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/inspect"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/policy/file"
 	"github.com/headgate-io/headgate/server/admin"
@@ -42,10 +42,10 @@ var bodies = map[string]struct {
 	"listVersionPolicies": {nil, []any{admin.VersionRules{}}},
 	"diffVersions":        {nil, []any{admin.Changes{}}},
 	"rollbackVersion":     {admin.Rollback{}, []any{admin.Done{}}},
-	"explainByQuery":      {nil, []any{headgate.Explanation{}}},
-	"explain":             {admin.ExplainRequest{}, []any{headgate.Explanation{}}},
-	"getBuckets":          {nil, []any{headgate.Inspection{}}},
-	"inspectBuckets":      {admin.BucketRequest{}, []any{headgate.Inspection{}}},
+	"explainByQuery":      {nil, []any{inspect.Explanation{}}},
+	"explain":             {admin.ExplainRequest{}, []any{inspect.Explanation{}}},
+	"getBuckets":          {nil, []any{inspect.Found{}}},
+	"inspectBuckets":      {admin.BucketRequest{}, []any{inspect.Found{}}},
 	"resetBucket":         {admin.BucketRequest{}, []any{admin.BucketChange{}}},
 	"grantBucket":         {admin.BucketRequest{}, []any{admin.BucketChange{}}},
 	"getBudgets":          {admin.BudgetRequest{}, []any{developers.Report{}}},

@@ -25,9 +25,10 @@ import (
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/admin"
+	"github.com/headgate-io/headgate/server/database"
 	"github.com/headgate-io/headgate/server/developers"
 	"github.com/headgate-io/headgate/server/fleet"
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/record"
 	"github.com/headgate-io/headgate/server/usage"
 )
 
@@ -35,7 +36,7 @@ import (
 type site struct {
 	testing.TB
 	door *admin.Door
-	db   *store.Store
+	db   *database.Store
 	path string // of the database
 	log  *bytes.Buffer
 	now  time.Time // of the door
@@ -72,7 +73,7 @@ func newSite(t testing.TB, change ...func(*admin.Options)) *site {
 	t.Helper()
 	ctx := context.Background()
 	path := filepath.Join(t.TempDir(), "headgate.db")
-	db, err := store.Open(ctx, "sqlite:"+path)
+	db, err := database.Open(ctx, "sqlite:"+path)
 	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	s := &site{TB: t, db: db, path: path, log: &bytes.Buffer{}, tokens: map[string]string{}, seen: map[string]bool{}, now: time.Now()}
@@ -101,7 +102,7 @@ func newSite(t testing.TB, change ...func(*admin.Options)) *site {
 	must(t, err)
 	s.requests = strings.NewReplacer("{first}", s.file(), "{second}", s.file())
 	o := admin.Options{
-		Limiter: limiter, Policies: rules, Database: func(context.Context) (*store.Store, error) { return db, nil }, Compile: compile,
+		Limiter: limiter, Policies: rules, Database: func(context.Context) (admin.Rules, error) { return db, nil }, Compare: database.Compare, Compile: compile,
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 			_, _ = io.WriteString(w, "headgate_up 1\n")
@@ -113,7 +114,7 @@ func newSite(t testing.TB, change ...func(*admin.Options)) *site {
 		},
 		Budgets: developers.Reporter{Limiter: limiter, Policies: rules, Usage: used}, LimitRequests: db,
 		Ready: func() error { return nil }, Audit: db, TokenStore: db, Calls: db, KeepCalls: 24 * time.Hour, MostCalls: 1000, MostChanges: 1000,
-		FindKey: func(context.Context, string) (string, string, error) { return "", "", store.ErrNotFound },
+		FindKey: func(context.Context, string) (string, string, error) { return "", "", record.ErrNotFound },
 		Log:     slog.New(slog.NewTextHandler(s.log, nil)),
 		Token:   fileToken, TokenName: "ops.token", NeedToken: true, Tokens: s.find,
 		Now: func() time.Time { return s.now },
@@ -135,21 +136,21 @@ func must(t testing.TB, err error) {
 
 func (s *site) set(rule policy.Rule) {
 	s.Helper()
-	_, err := s.db.Apply(context.Background(), store.Author{Actor: "tester"}, store.Edit{Set: []policy.Rule{rule}})
+	_, err := s.db.Apply(context.Background(), record.Author{Actor: "tester"}, record.Edit{Set: []policy.Rule{rule}})
 	must(s, err)
 }
 
 // file files a request for a higher limit and returns its ID.
 func (s *site) file() string {
 	s.Helper()
-	filed, err := s.db.File(context.Background(), store.LimitRequest{Actor: "api_key k", Claimed: "Ann", Project: "acme", Reason: "the launch",
-		Asked: store.Asked{Endpoint: "GET /v1/items/{id}", Limit: 40, Per: time.Second, Burst: 60, For: time.Hour}}, 10)
+	filed, err := s.db.File(context.Background(), record.LimitRequest{Actor: "api_key k", Claimed: "Ann", Project: "acme", Reason: "the launch",
+		Asked: record.Asked{Endpoint: "GET /v1/items/{id}", Limit: 40, Per: time.Second, Burst: 60, For: time.Hour}}, 10)
 	must(s, err)
 	return filed.ID
 }
 
 // find is a TokenFinder that always knows the newest.
-func (s *site) find(digest [sha256.Size]byte) (store.AdminToken, bool) {
+func (s *site) find(digest [sha256.Size]byte) (record.AdminToken, bool) {
 	records, _, err := s.db.AdminTokens().Load(context.Background())
 	must(s, err)
 	for _, r := range records {
@@ -157,18 +158,18 @@ func (s *site) find(digest [sha256.Size]byte) (store.AdminToken, bool) {
 			return r.AdminToken, true
 		}
 	}
-	return store.AdminToken{}, false
+	return record.AdminToken{}, false
 }
 
 // token makes a token with roles, named after them, or returns it again.
-func (s *site) token(roles ...store.Role) string {
+func (s *site) token(roles ...record.Role) string {
 	s.Helper()
 	name := ""
 	for _, r := range roles {
 		name += string(r)
 	}
 	if s.tokens[name] == "" {
-		_, text, err := s.db.CreateAdminToken(context.Background(), store.NewAdminToken{Name: name, Roles: roles})
+		_, text, err := s.db.CreateAdminToken(context.Background(), record.NewAdminToken{Name: name, Roles: roles})
 		must(s, err)
 		s.tokens[name] = text
 	}
@@ -176,7 +177,7 @@ func (s *site) token(roles ...store.Role) string {
 }
 
 // all is a token with every role.
-func (s *site) all() string { return s.token(store.Roles...) }
+func (s *site) all() string { return s.token(record.Roles...) }
 
 // answer is what came back.
 type answer struct {

@@ -8,30 +8,28 @@ import (
 	"slices"
 	"time"
 
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 // TokenStore is where admin tokens are kept. What it did is in force when it
 // returns.
 type TokenStore interface {
-	CreateAdminToken(ctx context.Context, n store.NewAdminToken) (store.AdminToken, string, error)
-	ListAdminTokens(ctx context.Context) ([]store.AdminToken, error)
+	CreateAdminToken(ctx context.Context, n record.NewAdminToken) (record.AdminToken, string, error)
+	ListAdminTokens(ctx context.Context) ([]record.AdminToken, error)
 	RevokeAdminToken(ctx context.Context, name string) error
 }
 
-var _ TokenStore = (*store.Store)(nil)
-
 // TokenEntry is an admin token as the API tells of it: everything but itself.
 type TokenEntry struct {
-	ID      string       `json:"id"`
-	Name    string       `json:"name"`
-	Roles   []store.Role `json:"roles"`
-	Created time.Time    `json:"created"`
-	Expires time.Time    `json:"expires,omitzero"`
-	Revoked time.Time    `json:"revoked,omitzero"`
+	ID      string        `json:"id"`
+	Name    string        `json:"name"`
+	Roles   []record.Role `json:"roles"`
+	Created time.Time     `json:"created"`
+	Expires time.Time     `json:"expires,omitzero"`
+	Revoked time.Time     `json:"revoked,omitzero"`
 }
 
-func entryOf(t store.AdminToken) TokenEntry {
+func entryOf(t record.AdminToken) TokenEntry {
 	utc := func(t time.Time) time.Time {
 		if t.IsZero() {
 			return t
@@ -42,8 +40,8 @@ func entryOf(t store.AdminToken) TokenEntry {
 }
 
 // AdminToken is the token that e tells of.
-func (e TokenEntry) AdminToken() store.AdminToken {
-	return store.AdminToken{ID: e.ID, Name: e.Name, Roles: e.Roles, Created: e.Created, Expires: e.Expires, Revoked: e.Revoked}
+func (e TokenEntry) AdminToken() record.AdminToken {
+	return record.AdminToken{ID: e.ID, Name: e.Name, Roles: e.Roles, Created: e.Created, Expires: e.Expires, Revoked: e.Revoked}
 }
 
 // Tokens is the answer to GET /v1/tokens, oldest first.
@@ -54,9 +52,9 @@ type Tokens struct {
 
 // NewToken is the body of POST /v1/tokens.
 type NewToken struct {
-	Name    string       `json:"name"`
-	Roles   []store.Role `json:"roles"`
-	Expires time.Time    `json:"expires,omitzero"`
+	Name    string        `json:"name"`
+	Roles   []record.Role `json:"roles"`
+	Expires time.Time     `json:"expires,omitzero"`
 }
 
 // MadeToken is its answer, the only place where a token is ever shown.
@@ -79,7 +77,7 @@ func (d *Door) listTokens(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if after := r.URL.Query().Get("cursor"); after != "" {
-		at := slices.IndexFunc(list, func(t store.AdminToken) bool { return t.ID == after })
+		at := slices.IndexFunc(list, func(t record.AdminToken) bool { return t.ID == after })
 		if at < 0 {
 			refuse(w, r, pagesMoved, fmt.Errorf("There is no admin token %s any more, after which this page begins: begin with the first page.", clip(after)))
 			return
@@ -102,7 +100,7 @@ func (d *Door) createToken(w http.ResponseWriter, r *http.Request) {
 		refuseError(w, r, invalidRequest, err)
 		return
 	}
-	wanted := store.NewAdminToken{Name: body.Name, Roles: body.Roles, Expires: body.Expires}
+	wanted := record.NewAdminToken{Name: body.Name, Roles: body.Roles, Expires: body.Expires}
 	if err := wanted.Check(d.Now()); err != nil {
 		refuse(w, r, unacceptable, err)
 		return
@@ -110,7 +108,7 @@ func (d *Door) createToken(w http.ResponseWriter, r *http.Request) {
 	about(r, "admin token "+body.Name)
 	made, text, err := d.TokenStore.CreateAdminToken(context.WithoutCancel(r.Context()), wanted)
 	switch {
-	case errors.Is(err, store.ErrTokenName):
+	case errors.Is(err, record.ErrTokenName):
 		refuse(w, r, nameTaken, err)
 	case err != nil:
 		refuse(w, r, unavailable, fmt.Errorf("The admin token could not be made: %w.", err))
@@ -125,7 +123,7 @@ func (d *Door) revokeToken(w http.ResponseWriter, r *http.Request) {
 	about(r, "admin token "+clip(name))
 	err := d.TokenStore.RevokeAdminToken(context.WithoutCancel(r.Context()), name)
 	switch {
-	case errors.Is(err, store.ErrNotFound):
+	case errors.Is(err, record.ErrNotFound):
 		refuse(w, r, notFound, errors.New("There is no such admin token; GET /v1/tokens lists them."))
 	case err != nil:
 		refuse(w, r, unavailable, fmt.Errorf("The admin token could not be revoked: %w.", err))

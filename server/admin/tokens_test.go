@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/headgate-io/headgate/server/admin"
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 // Pages of tokens join to the list, oldest first, whatever is made between two
@@ -26,7 +26,7 @@ func TestPagesOfTokens(t *testing.T) {
 		return p
 	}
 	create := func(i int) {
-		_, _, err := s.db.CreateAdminToken(context.Background(), store.NewAdminToken{Name: fmt.Sprintf("t%d", i), Roles: []store.Role{store.RoleRead}})
+		_, _, err := s.db.CreateAdminToken(context.Background(), record.NewAdminToken{Name: fmt.Sprintf("t%d", i), Roles: []record.Role{record.RoleRead}})
 		must(t, err)
 	}
 	for i := range 5 {

@@ -10,8 +10,8 @@ import (
 
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/policy/file"
+	"github.com/headgate-io/headgate/server/record"
 	"github.com/headgate-io/headgate/server/rules"
-	"github.com/headgate-io/headgate/server/store"
 )
 
 // VersionEntry is a version of the rules as the API tells of it.
@@ -28,13 +28,13 @@ type VersionEntry struct {
 	Removed int       `json:"removed"`
 }
 
-func versionEntry(v store.Version) VersionEntry {
+func versionEntry(v record.Version) VersionEntry {
 	return VersionEntry{v.ID, v.At.UTC(), v.Actor, v.Claimed, v.Why, v.Action, v.Of, v.Added, v.Changed, v.Removed}
 }
 
 // Version is the version that e tells of.
-func (e VersionEntry) Version() store.Version {
-	return store.Version{ID: e.ID, At: e.At, Author: store.Author{Actor: e.Actor, Claimed: e.Claimed, Why: e.Why},
+func (e VersionEntry) Version() record.Version {
+	return record.Version{ID: e.ID, At: e.At, Author: record.Author{Actor: e.Actor, Claimed: e.Claimed, Why: e.Why},
 		Action: e.Action, Of: e.Of, Added: e.Added, Changed: e.Changed, Removed: e.Removed}
 }
 
@@ -63,7 +63,7 @@ func (d *Door) listVersions(w http.ResponseWriter, r *http.Request) {
 		refuseError(w, r, invalidRequest, err)
 		return
 	}
-	d.read(w, r, func(ctx context.Context, db *store.Store) (any, error) {
+	d.read(w, r, func(ctx context.Context, db Rules) (any, error) {
 		list, err := db.History(ctx, before, most)
 		if err != nil {
 			return nil, err
@@ -95,7 +95,7 @@ func (d *Door) getVersion(w http.ResponseWriter, r *http.Request) {
 		refuseError(w, r, invalidRequest, err)
 		return
 	}
-	d.read(w, r, func(ctx context.Context, db *store.Store) (any, error) {
+	d.read(w, r, func(ctx context.Context, db Rules) (any, error) {
 		done, err := d.looks.wait(ctx)
 		if err != nil {
 			return nil, err
@@ -103,7 +103,7 @@ func (d *Door) getVersion(w http.ResponseWriter, r *http.Request) {
 		defer done()
 		list, err := db.History(ctx, id+1, 1)
 		if err == nil && (len(list) == 0 || list[0].ID != id) {
-			err = fmt.Errorf("version %d: %w", id, store.ErrNotFound)
+			err = fmt.Errorf("version %d: %w", id, record.ErrNotFound)
 		}
 		if err != nil {
 			return nil, err
@@ -120,7 +120,7 @@ func (d *Door) diffVersions(w http.ResponseWriter, r *http.Request) {
 		refuseError(w, r, invalidRequest, err)
 		return
 	}
-	d.read(w, r, func(ctx context.Context, db *store.Store) (any, error) {
+	d.read(w, r, func(ctx context.Context, db Rules) (any, error) {
 		done, err := d.looks.wait(ctx)
 		if err != nil {
 			return nil, err
@@ -131,7 +131,7 @@ func (d *Door) diffVersions(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-func changesPage(changes []store.Change, first, most int) Changes {
+func changesPage(changes []record.Change, first, most int) Changes {
 	first = min(first, len(changes))
 	last := min(first+most, len(changes))
 	page := Changes{Changes: rules.ChangeEntries(changes[first:last])}
@@ -156,7 +156,7 @@ func (d *Door) listVersionPolicies(w http.ResponseWriter, r *http.Request) {
 		refuseError(w, r, invalidRequest, err)
 		return
 	}
-	d.read(w, r, func(ctx context.Context, db *store.Store) (any, error) {
+	d.read(w, r, func(ctx context.Context, db Rules) (any, error) {
 		doc, err := d.past.at(ctx, db, id, d.Now())
 		if err != nil {
 			return nil, err
@@ -195,7 +195,7 @@ func (d *Door) rollbackVersion(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	about(r, fmt.Sprintf("rollback to version %d", id))
-	d.change(w, r, func(ctx context.Context, db *store.Store) (v store.Version, warnings []string, err error) {
+	d.change(w, r, func(ctx context.Context, db Rules) (v record.Version, warnings []string, err error) {
 		v, err = db.RollbackChecked(ctx, author(r, body.By, body.Why), id, base, func(before, after policy.Document) error {
 			warnings = rules.Waiting(before, after, nil, d.Now())
 			return rules.CheckRollback(before, after, d.Compile)

@@ -25,6 +25,14 @@ type Attack struct {
 	Fix   string // what to do if it does
 
 	Families []Family
+
+	// Doubtful are families that show something only where the server tells a valid credential from
+	// others by its answer: what it does not read as the credential is the request of somebody
+	// else.
+	Doubtful []Family
+
+	// Roams says that every request is to come from another address of this machine. Only loopback has several.
+	Roams bool
 }
 
 // Request returns the i-th request of the attack: the families take turns.
@@ -208,6 +216,8 @@ func spellings() []Family {
 		spell("double encoding", func(p string, i int) string { return encode(p, i+1, "%%25%02x") }),
 		spell("fragment", func(p string, i int) string { return fmt.Sprintf("%s#%d", p, i) }),
 		spell("absolute form", func(p string, i int) string { return fmt.Sprintf("http://h%d.invalid%s", i, p) }),
+		spell("another scheme", func(p string, i int) string { return fmt.Sprintf("x%d:%s?://h.invalid/x%d", i, p, i) }),
+		spell("a scheme without an authority", func(p string, i int) string { return fmt.Sprintf("http:%s?://h.invalid/x%d", p, i) }),
 		spell("spaces and dots at the end", func(p string, i int) string { return p + strings.Repeat([]string{"%20", "."}[i%2], 1+i/2%300) }),
 		spell("overlong UTF-8", func(p string, i int) string {
 			return insert(p, i, func(n int) string { return strings.Repeat("/%c0%ae", n) })
@@ -231,7 +241,8 @@ func insert(path string, i int, what func(n int) string) string {
 	return path[:at] + what(1+i/len(places)%1000) + path[at:]
 }
 
-// choose maps the characters of path that are for the bits of set that are set; letters come first, so that a small set chooses some.
+// choose maps the characters of path that are for the bits of set that are set; letters come first,
+// so that a small set chooses some.
 func choose(path string, set int, eligible func(c byte) bool, write func(c byte) string) string {
 	var b strings.Builder
 	width := 0
@@ -288,14 +299,7 @@ func keys() []Family {
 			return r.With(Field{"X-Api-Key", "hg_" + text(i)[:49]})
 		}},
 		{"Bearer, a key of Headgate's form", func(r Request, _ int) Request { return r.With(Field{"Authorization", "Bearer " + inventedKey()}) }},
-		{"api_key in the query", func(r Request, i int) Request {
-			join := "?"
-			if strings.Contains(r.Target, "?") {
-				join = "&"
-			}
-			r.Target += join + "api_key=" + text(i)
-			return r
-		}},
+		{"api_key in the query", func(r Request, i int) Request { return asking(r, "api_key", text(i)) }},
 	}
 }
 

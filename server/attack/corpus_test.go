@@ -15,7 +15,8 @@ func all() []attack.Attack {
 	return []attack.Attack{attack.Plain, attack.Headers, attack.Spelling, attack.Keys, attack.Tokens, attack.Unknown, attack.Parameters}
 }
 
-// TestFamiliesVary holds that an attack does not spend its requests on repetitions, and that every request is one line and one header block.
+// TestFamiliesVary holds that an attack does not spend its requests on repetitions, and that every
+// request is one line and one header block.
 func TestFamiliesVary(t *testing.T) {
 	for _, a := range all() {
 		if a.Name == attack.Plain.Name {
@@ -52,8 +53,9 @@ func TestFamiliesVary(t *testing.T) {
 	}
 }
 
-// TestSpellingsAreOneEndpoint holds every spelling against Headgate's own canonical form: it is the endpoint or is refused, and none is
-// another endpoint, but those that only some servers read as the same and Headgate as unknown.
+// TestSpellingsAreOneEndpoint holds every spelling against Headgate's own canonical form: it is the
+// endpoint or is refused, and none is another endpoint, but those that only some servers read as
+// the same and Headgate as unknown.
 func TestSpellingsAreOneEndpoint(t *testing.T) {
 	var templates []endpoint.Template
 	for _, text := range []string{"GET /v1/items/{id}", "GET /v1/orders/{id}"} {

@@ -22,12 +22,14 @@ func (l Limit) Envelope(t time.Duration) float64 {
 // rate is requests a nanosecond.
 func (l Limit) rate() float64 { return float64(l.Requests) / float64(l.Per) }
 
-// Span is when a request was decided about at the earliest and at the latest: after it was sent, before its effect was seen.
+// Span is when a request was decided about at the earliest and at the latest: after it was sent,
+// before its effect was seen.
 type Span struct{ Sent, Seen time.Duration }
 
-// Beyond is how many requests were admitted above the envelope, in the interval in which most were: 0 if the limit held. It is one Lindley
-// pass over the requests in the order in which they were sent; for every interval of them it counts from the first one's sending to the
-// latest sight of any up to its last.
+// Beyond is how many requests were admitted above the envelope, in the interval in which most were:
+// 0 if the limit held. It is one Lindley pass over the requests in the order in which they were
+// sent; for every interval of them it counts from the first one's sending to the latest sight of
+// any up to its last.
 func (l Limit) Beyond(admitted []Span) int64 {
 	sorted := slices.SortedFunc(slices.Values(admitted), func(a, b Span) int { return cmp.Compare(a.Sent, b.Sent) })
 	rate, start, latest, most := l.rate(), math.Inf(-1), math.Inf(-1), 0.0

@@ -46,7 +46,8 @@ func TestBeyond(t *testing.T) {
 	}
 }
 
-// TestBeyondAgainstTheDefinition compares with every interval counted by hand; where requests are seen at once both must agree.
+// TestBeyondAgainstTheDefinition compares with every interval counted by hand; where requests are
+// seen at once both must agree.
 func TestBeyondAgainstTheDefinition(t *testing.T) {
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 1))

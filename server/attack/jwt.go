@@ -9,8 +9,8 @@ import (
 	"fmt"
 )
 
-// tokens are forged JWTs, each for a subject of its own. Nobody has issued one, so none has a signature that verifies, or it has none, or
-// one under a secret that every wordlist holds.
+// tokens are forged JWTs, each for a subject of its own. Nobody has issued one, so none has a
+// signature that verifies, or it has none, or one under a secret that every wordlist holds.
 func tokens() []Family {
 	forged := func(name string, head map[string]any, sign func(text string, i int) string) Family {
 		return Family{name, func(r Request, i int) Request {

@@ -3,14 +3,14 @@ package attack
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 )
 
 // Plan is what is sent to a Site, and what is expected of it.
 type Plan struct {
-	// Endpoint is what is asked for: a method and a target, such as "GET /v1/items/1". Where the target holds {name}, items are varied too.
+	// Endpoint is what is asked for: a method and a target, such as "GET /v1/items/1". Where the
+	// target holds {name}, items are varied too.
 	Endpoint string
 
 	// Limit is what one client may have of the endpoint.
@@ -24,7 +24,7 @@ type Plan struct {
 	// Limited are the statuses by which the limiter says no. Default 429.
 	Limited []int
 
-	// Header is sent with every request, such as a valid credential.
+	// Header is sent with every request. With a valid credential in it the attacks are those of somebody who has one.
 	Header []Field
 
 	// Agent is the User-Agent.
@@ -62,8 +62,9 @@ func (p Plan) Check() error {
 		want(validMethod(f.Name) && !strings.ContainsAny(f.Value, "\r\n\x00"), "--header is %q, want NAME: VALUE", f.Name+": "+f.Value)
 	}
 	if len(errs) == 0 {
-		least := len(p.Attacks()) * 4 * len(Headers.Families)
-		want(p.Requests >= least, "--requests is %d, want %d or more: there are %d attacks with up to %d variations each, and a variation alone shows little", p.Requests, least, len(p.Attacks()), len(Headers.Families))
+		variations := p.variations()
+		least := len(p.Attacks()) * 4 * variations
+		want(p.Requests >= least, "--requests is %d, want %d or more: there are %d attacks with up to %d variations each, and a variation alone shows little", p.Requests, least, len(p.Attacks()), variations)
 		want(p.Requests < least || p.reaches(), "with %d requests at %v a second nothing could be seen: each attack makes %d with one variation, in %v, and the limit admits %.0f in this time. %s",
 			p.Requests, p.Rate, p.half(), p.time().Round(time.Millisecond), p.Limit.Envelope(p.time()), p.enough())
 	}
@@ -95,20 +96,44 @@ func (p Plan) request() Request {
 	return Request{Method: method, Target: strings.TrimSpace(target)}.With(p.Header...)
 }
 
-// Attacks are those that the plan runs, in this order.
+// Attacks are those that the plan runs, in this order. Somebody who has a valid credential tries
+// others beside it, and not in its place.
 func (p Plan) Attacks() []Attack {
-	list := []Attack{Plain, Headers, Spelling, Keys, Tokens, Unknown}
+	list := []Attack{Plain, Headers, Spelling}
+	if given, ok := p.credential(); ok {
+		list = append(list, Credential(given), Claimed(given))
+	} else {
+		list = append(list, Keys, Tokens)
+	}
+	list = append(list, Unknown)
 	if r := p.request(); Fill(r.Target, "") != r.Target {
 		list = append(list, Parameters)
 	}
-	// A credential that is sent anyway would be one of two.
-	return slices.DeleteFunc(list, func(a Attack) bool {
-		return (a.Name == Keys.Name || a.Name == Tokens.Name) && slices.ContainsFunc(p.Header, credential)
-	})
+	return list
 }
 
-func credential(f Field) bool {
-	return slices.ContainsFunc([]string{"Authorization", "X-Api-Key", "Cookie"}, func(name string) bool { return strings.EqualFold(name, f.Name) })
+// variations is the most that an attack has.
+func (p Plan) variations() int {
+	most := 0
+	for _, a := range p.Attacks() {
+		most = max(most, len(a.Families)+len(a.Doubtful))
+	}
+	return most
+}
+
+// credentials are the fields in which clients present credentials, the likeliest first.
+var credentials = []string{"Authorization", "X-Api-Key", "Api-Key", "Apikey", "X-Auth-Token", "X-Access-Token", "Cookie"}
+
+// credential is the credential that is sent with every request, if one is.
+func (p Plan) credential() (Field, bool) {
+	for _, name := range credentials {
+		for _, f := range p.Header {
+			if strings.EqualFold(f.Name, name) && f.Value != "" {
+				return f, true
+			}
+		}
+	}
+	return Field{}, false
 }
 
 // each is the requests of one attack, half those with its best variation, time how long these take.

@@ -14,8 +14,8 @@ import (
 	"github.com/headgate-io/headgate/server/attack"
 )
 
-// TestClientSendsEveryByte holds that nothing of a request is cleaned, that interim answers are not answers, and that a connection that the
-// server closed is made anew.
+// TestClientSendsEveryByte holds that nothing of a request is cleaned, that interim answers are not
+// answers, and that a connection that the server closed is made anew.
 func TestClientSendsEveryByte(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -33,8 +35,9 @@ type Finding struct {
 	Beyond   int64   `json:"beyond"`   // requests above the envelope of the interval in which most were
 	Seconds  float64 `json:"seconds"`  // from the first sending to the last answer
 
-	Statuses map[int]int   `json:"statuses"` // answers by status; 0: no answer
-	Families []FamilyCount `json:"families"` // what was admitted most often first
+	Statuses map[int]int   `json:"statuses"`       // answers by status; 0: no answer
+	Families []FamilyCount `json:"families"`       // what was admitted most often first
+	Note     string        `json:"note,omitempty"` // what was not tried, and why
 	Fix      string        `json:"fix,omitempty"`
 }
 
@@ -48,22 +51,25 @@ type FamilyCount struct {
 // ErrStorm is a server that fails under the attack.
 var ErrStorm = errors.New("stopped")
 
-// Run carries the plan out, one attack after the other, and tells each finding as it comes. What it returns with an error is what it found
-// before.
+// Run carries the plan out, one attack after the other, and tells each finding as it comes. What it
+// returns with an error is what it found before.
 func Run(ctx context.Context, site Site, p Plan, tell func(Finding)) ([]Finding, error) {
-	return run(ctx, site.Dial, site.Host, p, tell)
-}
-
-func run(ctx context.Context, dial func(context.Context) (net.Conn, error), host string, p Plan, tell func(Finding)) ([]Finding, error) {
 	if err := p.Check(); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.Duration)
 	defer cancel()
-	v := volley{plan: p, dial: dial, host: host, start: time.Now(), stop: cancel}
+	v := volley{plan: p, site: site, start: time.Now(), stop: cancel}
+	given, hasCredential := p.credential()
+	stranger := 0
+	if hasCredential {
+		v.roams = site.Loopback(ctx)
+		stranger = v.ask(ctx, given)
+	}
 	var findings []Finding
 	usual := 0
 	for _, a := range p.Attacks() {
+		note := v.settle(&a, stranger, usual)
 		shots, err := v.attack(ctx, a, usual)
 		if err != nil {
 			return findings, err
@@ -74,6 +80,7 @@ func run(ctx context.Context, dial func(context.Context) (net.Conn, error), host
 			}
 		}
 		f := judge(a, shots, p, usual)
+		f.Note = note
 		findings = append(findings, f)
 		tell(f)
 		if a.Name == Plain.Name && f.Verdict == Widened {
@@ -101,8 +108,8 @@ type shot struct {
 // volley fires attacks at one server.
 type volley struct {
 	plan  Plan
-	dial  func(context.Context) (net.Conn, error)
-	host  string
+	site  Site
+	roams bool // an attack that is to roam can
 	start time.Time
 	stop  context.CancelFunc
 
@@ -117,7 +124,53 @@ type volley struct {
 // workers bounds the requests in flight.
 const workers = 8
 
-// attack spends half of the requests on all families in turn, and the other half on the one that got most: so does an attacker.
+// ask sends a credential of the given one's form that nobody issued, and returns what is answered;
+// 0 if that says nothing.
+func (v *volley) ask(ctx context.Context, given Field) int {
+	client := v.client(netip.Addr{})
+	defer client.Close()
+	r := v.plan.request()
+	r.Target = Fill(r.Target, "1")
+	r = presenting("", given, func(int) []Field { return []Field{{given.Name, madeUp(given, 0)}} }).Make(r, 0)
+	status, err := client.Do(ctx, r)
+	if err != nil || slices.Contains(v.plan.limited(), status) {
+		return 0
+	}
+	return status
+}
+
+// settle takes the doubtful families into an attack if they show something: a server that answers a
+// credential that nobody issued as it answers a valid one may know neither, and then what it does
+// not recognise is a stranger's request. It returns what is to be said.
+func (v *volley) settle(a *Attack, stranger, usual int) string {
+	var notes []string
+	if len(a.Doubtful) > 0 {
+		if stranger != 0 && stranger != usual {
+			a.Families = slices.Concat(a.Families, a.Doubtful)
+		} else {
+			why := fmt.Sprintf("a credential that nobody issued is answered with %d too", stranger)
+			if stranger == 0 {
+				why = "it is not known how a credential that nobody issued is answered"
+			}
+			notes = append(notes, fmt.Sprintf("%d spellings that not every server reads were left out: %s, so nobody could tell whether they were read", len(a.Doubtful), why))
+		}
+	}
+	if a.Roams && !v.roams {
+		notes = append(notes, "all requests came from one address: only on loopback there are more to send from")
+	}
+	return strings.Join(notes, "; ")
+}
+
+// client is one that sends from an address; the zero one is the system's choice.
+func (v *volley) client(from netip.Addr) *Client {
+	return &Client{
+		Dial: func(ctx context.Context) (net.Conn, error) { return v.site.Dial(ctx, from) },
+		Host: v.site.Host, Agent: v.plan.Agent,
+	}
+}
+
+// attack spends half of the requests on all families in turn, and the other half on the one that
+// got most: so does an attacker.
 func (v *volley) attack(ctx context.Context, a Attack, usual int) ([]shot, error) {
 	scouts := v.plan.each() / 2
 	shots, err := v.fire(ctx, a, scouts, 0)
@@ -177,8 +230,8 @@ send:
 }
 
 func (v *volley) work(ctx context.Context, a Attack, next <-chan int) {
-	client := &Client{Dial: v.dial, Host: v.host, Agent: v.plan.Agent}
-	defer client.Close()
+	client := v.client(netip.Addr{})
+	defer func() { client.Close() }()
 	plain := v.plan.request()
 	for i := range next {
 		base := plain
@@ -186,6 +239,10 @@ func (v *volley) work(ctx context.Context, a Attack, next <-chan int) {
 			base.Target = Fill(base.Target, "1")
 		}
 		r, family := a.Request(base, i)
+		if a.Roams && v.roams {
+			client.Close()
+			client = v.client(source(i))
+		}
 		sent := time.Since(v.start)
 		status, err := client.Do(ctx, r)
 		if err != nil && ctx.Err() != nil {
@@ -298,8 +355,8 @@ func admitted(a Attack, status int, limited []int, usual int) bool {
 		return false
 	}
 	switch a.Name {
-	case Spelling.Name, Parameters.Name:
-		return status == usual // any other answer says that this is not the resource
+	case Spelling.Name, Parameters.Name, credentialName, claimedName:
+		return status == usual // any other answer says that this is not the resource, or that the credential was not read
 	case Unknown.Name:
 		return status != http.StatusNotFound && !refused(status)
 	}

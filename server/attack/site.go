@@ -14,8 +14,9 @@ import (
 	"time"
 )
 
-// Site is the one host that is attacked. Its addresses are looked up once, before anything is sent, and no other is ever contacted: a name
-// that comes to mean another machine meanwhile changes nothing, and redirects are answers like others.
+// Site is the one host that is attacked. Its addresses are looked up once, before anything is sent,
+// and no other is ever contacted: a name that comes to mean another machine meanwhile changes
+// nothing, and redirects are answers like others.
 type Site struct {
 	Scheme, Host string // Host with its port where the URL gives one
 	Addresses    []netip.AddrPort
@@ -31,7 +32,8 @@ func System(ctx context.Context, name string) ([]netip.Addr, error) {
 	return net.DefaultResolver.LookupNetIP(ctx, "ip", name)
 }
 
-// Find returns the site of a URL. Only loopback is allowed, and hosts that owned names in full. Others are not even looked up.
+// Find returns the site of a URL. Only loopback is allowed, and hosts that owned names in full.
+// Others are not even looked up.
 func Find(ctx context.Context, text string, owned []string, lookup Lookup) (Site, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") != "" {
@@ -98,9 +100,35 @@ func portOf(u *url.URL) (uint16, error) {
 	return 80, nil
 }
 
-// Dial connects to the first address of the site that answers.
-func (s Site) Dial(ctx context.Context) (net.Conn, error) {
+// Loopback reports whether connections can come from every address of 127.0.0.0/8: the site is this
+// machine, and its loopback network has more than 127.0.0.1, as on Linux.
+func (s Site) Loopback(ctx context.Context) bool {
+	v4 := false
+	for _, a := range s.Addresses {
+		v4 = v4 || a.Addr().Is4()
+		if !a.Addr().IsLoopback() {
+			return false
+		}
+	}
+	if !v4 {
+		return false
+	}
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, "tcp", netip.AddrPortFrom(source(0), 0).String())
+	if err != nil {
+		return false
+	}
+	listener.Close()
+	return true
+}
+
+// Dial connects to the first address of the site that answers. from is the address that the
+// connection comes from; the zero one leaves that to the system.
+func (s Site) Dial(ctx context.Context, from netip.Addr) (net.Conn, error) {
 	dialer := net.Dialer{Timeout: 5 * time.Second}
+	if from.IsValid() {
+		dialer.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0))
+	}
 	var errs []error
 	for _, a := range s.Addresses {
 		conn, err := dialer.DialContext(ctx, "tcp", a.String())

@@ -37,6 +37,10 @@ type Options struct {
 
 	// Timeout bounds the wait for the header. Each connection waits by itself.
 	Timeout time.Duration
+
+	// Named, if set, is told whom a header names, and may close the connection by
+	// an error. It is given the connection that the Listener accepted.
+	Named func(net.Conn, net.Addr) error
 }
 
 // Refusal says why a connection was closed.
@@ -135,8 +139,15 @@ func (c *conn) begin() error {
 		client, err := readHeader(c.reader)
 		switch {
 		case err == nil:
-			c.client = client
 			c.l.accepted.Add(1)
+			if client != nil && c.l.o.Named != nil {
+				if err := c.l.o.Named(c.Conn, client); err != nil {
+					c.err = err
+					_ = c.Close()
+					return
+				}
+			}
+			c.client = client
 		case errors.Is(err, errNone) && !c.l.o.Required:
 		case errors.Is(err, errNone):
 			c.refuse(NoHeader, err)
@@ -203,6 +214,9 @@ func (c *conn) Read(b []byte) (int, error) {
 	}
 	return c.Conn.Read(b)
 }
+
+// NetConn returns the connection that the Listener accepted.
+func (c *conn) NetConn() net.Conn { return c.Conn }
 
 // CloseWrite ends what is sent and goes on reading: without it an answer to a
 // request that was not read to its end is lost when the connection is closed.

@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate/server/admin"
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 // Client asks one gateway. It may be used concurrently.
@@ -75,14 +75,14 @@ func (e *Error) Error() string {
 	return text
 }
 
-// Is makes errors.Is find store.ErrNotFound and store.ErrTokenName, as in an
+// Is makes errors.Is find record.ErrNotFound and record.ErrTokenName, as in an
 // error of the database.
 func (e *Error) Is(target error) bool {
 	switch e.kind() {
 	case "not-found":
-		return target == store.ErrNotFound
+		return target == record.ErrNotFound
 	case "name-taken":
-		return target == store.ErrTokenName
+		return target == record.ErrTokenName
 	case "pages-moved":
 		return target == errMoved
 	}
@@ -233,7 +233,7 @@ func (c *Client) problem(response *http.Response, text []byte) error {
 		return &Error{Server: c.base.String(), Problem: admin.Problem{Status: response.StatusCode, Detail: "this is no answer of a gateway's admin listener"}}
 	}
 	if response.StatusCode == http.StatusPreconditionFailed {
-		found := &store.Conflict{Current: store.Version{ID: conflict.Current}}
+		found := &record.Conflict{Current: record.Version{ID: conflict.Current}}
 		for _, v := range conflict.Since {
 			found.Since = append(found.Since, v.Version())
 		}

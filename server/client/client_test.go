@@ -19,8 +19,9 @@ import (
 	"github.com/headgate-io/headgate/server/client"
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/daemon"
+	"github.com/headgate-io/headgate/server/database"
+	"github.com/headgate-io/headgate/server/record"
 	"github.com/headgate-io/headgate/server/rules"
-	"github.com/headgate-io/headgate/server/store"
 )
 
 func must(t testing.TB, err error) {
@@ -33,7 +34,7 @@ func must(t testing.TB, err error) {
 const fileToken = "a-token-that-people-chose"
 
 // gateway runs one on a database of its own, and returns its admin listener.
-func gateway(t *testing.T) (server string, db *store.Store) {
+func gateway(t *testing.T) (server string, db *database.Store) {
 	t.Helper()
 	dir := t.TempDir()
 	c := config.Default()
@@ -52,7 +53,7 @@ func gateway(t *testing.T) (server string, db *store.Store) {
 			t.Errorf("Run = %v", err)
 		}
 	})
-	db, err = store.Open(context.Background(), c.DB)
+	db, err = database.Open(context.Background(), c.DB)
 	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	return "http://" + d.Admin().String(), db
@@ -61,18 +62,18 @@ func gateway(t *testing.T) (server string, db *store.Store) {
 // editor is what the commands ask of a database or of a gateway.
 type editor interface {
 	rules.Editor
-	Get(ctx context.Context, k store.RuleKey) (policy.Rule, error)
+	Get(ctx context.Context, k record.RuleKey) (policy.Rule, error)
 	List(ctx context.Context) ([]policy.Rule, error)
 	Export(ctx context.Context) (policy.Document, error)
-	Set(ctx context.Context, a store.Author, r policy.Rule) error
-	Delete(ctx context.Context, a store.Author, k store.RuleKey) error
-	SetTier(ctx context.Context, a store.Author, project, tier string) error
-	Import(ctx context.Context, a store.Author, doc policy.Document, replace bool) error
-	ListAudit(ctx context.Context, most int) ([]store.Audit, error)
+	Set(ctx context.Context, a record.Author, r policy.Rule) error
+	Delete(ctx context.Context, a record.Author, k record.RuleKey) error
+	SetTier(ctx context.Context, a record.Author, project, tier string) error
+	Import(ctx context.Context, a record.Author, doc policy.Document, replace bool) error
+	ListAudit(ctx context.Context, most int) ([]record.Audit, error)
 }
 
 var (
-	_ editor = (*store.Store)(nil)
+	_ editor = (*database.Store)(nil)
 	_ editor = (*client.Client)(nil)
 )
 
@@ -82,11 +83,11 @@ func TestGatewayIsLikeItsDatabase(t *testing.T) {
 	server, _ := gateway(t)
 	through, err := client.New(server, fileToken)
 	must(t, err)
-	direct, err := store.Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "headgate.db"))
+	direct, err := database.Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "headgate.db"))
 	must(t, err)
 	defer direct.Close()
 
-	ann := store.Author{Actor: "local:ann", Claimed: "ann", Why: "spring"}
+	ann := record.Author{Actor: "local:ann", Claimed: "ann", Why: "spring"}
 	until := time.Now().Add(time.Hour).Truncate(time.Second).UTC()
 	many := policy.Document{Projects: map[string]string{"acme": "gold", "b/c": "free"}}
 	for i := range 2500 { // more than two pages
@@ -101,23 +102,23 @@ func TestGatewayIsLikeItsDatabase(t *testing.T) {
 	}{
 		{"import", func(ctx context.Context, e editor) (any, error) { return nil, e.Import(ctx, ann, many, false) }},
 		{"set", func(ctx context.Context, e editor) (any, error) { return nil, e.Set(ctx, ann, whole) }},
-		{"get", func(ctx context.Context, e editor) (any, error) { return e.Get(ctx, store.KeyOf(whole)) }},
+		{"get", func(ctx context.Context, e editor) (any, error) { return e.Get(ctx, record.KeyOf(whole)) }},
 		{"temporary", func(ctx context.Context, e editor) (any, error) { return nil, e.Set(ctx, ann, temporary) }},
-		{"get it", func(ctx context.Context, e editor) (any, error) { return e.Get(ctx, store.KeyOf(temporary)) }},
+		{"get it", func(ctx context.Context, e editor) (any, error) { return e.Get(ctx, record.KeyOf(temporary)) }},
 		{"tier", func(ctx context.Context, e editor) (any, error) { return nil, e.SetTier(ctx, ann, "x", "free") }},
 		{"no tier", func(ctx context.Context, e editor) (any, error) { return nil, e.SetTier(ctx, ann, "b/c", "") }},
 		{"delete", func(ctx context.Context, e editor) (any, error) {
-			return nil, e.Delete(ctx, ann, store.KeyOf(temporary))
+			return nil, e.Delete(ctx, ann, record.KeyOf(temporary))
 		}},
 		{"delete nothing", func(ctx context.Context, e editor) (any, error) {
-			return nil, e.Delete(ctx, ann, store.KeyOf(temporary))
+			return nil, e.Delete(ctx, ann, record.KeyOf(temporary))
 		}},
-		{"get nothing", func(ctx context.Context, e editor) (any, error) { return e.Get(ctx, store.KeyOf(temporary)) }},
+		{"get nothing", func(ctx context.Context, e editor) (any, error) { return e.Get(ctx, record.KeyOf(temporary)) }},
 		{"edit", func(ctx context.Context, e editor) (any, error) {
-			return e.Apply(ctx, ann, store.Edit{Base: 7, Set: []policy.Rule{{Endpoint: "default", Limit: 3}}, Delete: []store.RuleKey{{Endpoint: "default", Project: "p0000"}}})
+			return e.Apply(ctx, ann, record.Edit{Base: 7, Set: []policy.Rule{{Endpoint: "default", Limit: 3}}, Delete: []record.RuleKey{{Endpoint: "default", Project: "p0000"}}})
 		}},
 		{"edit of an old", func(ctx context.Context, e editor) (any, error) {
-			return e.Apply(ctx, ann, store.Edit{Base: 7, Tiers: map[string]string{"a": "b"}})
+			return e.Apply(ctx, ann, record.Edit{Base: 7, Tiers: map[string]string{"a": "b"}})
 		}},
 		{"roll back", func(ctx context.Context, e editor) (any, error) { return e.RollbackChecked(ctx, ann, 3, 8, nil) }},
 		{"list", func(ctx context.Context, e editor) (any, error) { return e.List(ctx) }},
@@ -147,12 +148,12 @@ func TestGatewayIsLikeItsDatabase(t *testing.T) {
 		if a, b := shown(want), shown(got); a != b {
 			t.Errorf("%s: the gateway says\n%.2000s\nits database\n%.2000s", step.name, b, a)
 		}
-		for _, sentinel := range []error{store.ErrNotFound} {
+		for _, sentinel := range []error{record.ErrNotFound} {
 			if errors.Is(errGot, sentinel) != errors.Is(errWant, sentinel) {
 				t.Errorf("%s: the gateway says %v, its database %v", step.name, errGot, errWant)
 			}
 		}
-		var a, b *store.Conflict
+		var a, b *record.Conflict
 		if errors.As(errWant, &a) != errors.As(errGot, &b) || a != nil && (a.Base != b.Base || a.Current.ID != b.Current.ID || len(a.Since) != len(b.Since) || a.Error() == "") {
 			t.Errorf("%s: the gateway says %v, its database %v", step.name, errGot, errWant)
 		}
@@ -165,7 +166,7 @@ func TestGatewayIsLikeItsDatabase(t *testing.T) {
 // shown is what a step reports, without what must differ: when it was, and that
 // the gateway knows a token where the database is told a user.
 func shown(v any) string {
-	versions := func(list ...store.Version) (text string) {
+	versions := func(list ...record.Version) (text string) {
 		for _, v := range list {
 			text += fmt.Sprintf("%d %s %s %s of %d: %d %d %d; ", v.ID, v.Claimed, v.Why, v.Action, v.Of, v.Added, v.Changed, v.Removed)
 		}
@@ -176,9 +177,9 @@ func shown(v any) string {
 		return fmt.Sprintf("%+v", r)
 	}
 	switch v := v.(type) {
-	case store.Version:
+	case record.Version:
 		return versions(v)
-	case []store.Version:
+	case []record.Version:
 		return versions(v...)
 	case policy.Rule:
 		return rule(v)
@@ -193,7 +194,7 @@ func shown(v any) string {
 }
 
 // changes are lines about what changed.
-func changes(list []store.Change, err error) (string, error) {
+func changes(list []record.Change, err error) (string, error) {
 	text := fmt.Sprintln(len(list))
 	for _, c := range list {
 		text += rules.Describe(c) + "\n"
@@ -206,32 +207,32 @@ func TestTokensThroughAGateway(t *testing.T) {
 	c, err := client.New(server, fileToken)
 	must(t, err)
 	until := time.Now().Add(time.Hour).Truncate(time.Second).UTC()
-	made, text, err := c.CreateAdminToken(t.Context(), store.NewAdminToken{Name: "ci", Roles: []store.Role{store.RoleRead}, Expires: until})
+	made, text, err := c.CreateAdminToken(t.Context(), record.NewAdminToken{Name: "ci", Roles: []record.Role{record.RoleRead}, Expires: until})
 	must(t, err)
 	list, err := c.ListAdminTokens(t.Context())
 	must(t, err)
 	if len(list) != 1 || list[0].Name != "ci" || list[0].ID != made.ID || !list[0].Expires.Equal(until) || !list[0].Revoked.IsZero() {
 		t.Errorf("tokens %+v, want ci", list)
 	}
-	if _, _, err := c.CreateAdminToken(t.Context(), store.NewAdminToken{Name: "ci", Roles: store.Roles}); !errors.Is(err, store.ErrTokenName) {
-		t.Errorf("another ci: %v, want %v", err, store.ErrTokenName)
+	if _, _, err := c.CreateAdminToken(t.Context(), record.NewAdminToken{Name: "ci", Roles: record.Roles}); !errors.Is(err, record.ErrTokenName) {
+		t.Errorf("another ci: %v, want %v", err, record.ErrTokenName)
 	}
 	reader, err := client.New(server, text)
 	must(t, err)
 	if _, err := reader.List(t.Context()); err != nil {
 		t.Errorf("List by a reader: %v", err)
 	}
-	err = reader.Set(t.Context(), store.Author{Actor: "local:ann"}, policy.Rule{Endpoint: "default", Limit: 1})
-	if err == nil || err.Error() != server+" answers 403: This wants a token with the role write, and token ci has not: grant is for rules that expire; `headgate admin token create` makes one with the role" &&
-		err.Error() != server+" answers 403: This wants a token with the role write or grant, and token ci has not; `headgate admin token create` makes one with the role" {
+	err = reader.Set(t.Context(), record.Author{Actor: "local:ann"}, policy.Rule{Endpoint: "default", Limit: 1})
+	if err == nil || err.Error() != server+" answers 403: This needs a token with the role write, which token ci lacks: grant is for rules that expire; `headgate admin token create` makes one with the role" &&
+		err.Error() != server+" answers 403: This needs a token with the role write or grant, which token ci lacks; `headgate admin token create` makes one with the role" {
 		t.Errorf("Set by a reader: %v, want what role it needs", err)
 	}
 	must(t, c.RevokeAdminToken(t.Context(), "ci"))
 	if _, err := reader.List(t.Context()); err == nil || !strings.Contains(err.Error(), "answers 401: The admin token ci was revoked; name the file with the token by --token-file") {
 		t.Errorf("List with a revoked token: %v", err)
 	}
-	if err := c.RevokeAdminToken(t.Context(), "c/i"); !errors.Is(err, store.ErrNotFound) {
-		t.Errorf("revoke nobody's: %v, want %v", err, store.ErrNotFound)
+	if err := c.RevokeAdminToken(t.Context(), "c/i"); !errors.Is(err, record.ErrNotFound) {
+		t.Errorf("revoke nobody's: %v, want %v", err, record.ErrNotFound)
 	}
 	calls, err := c.ListCalls(t.Context(), 0, 3)
 	must(t, err)

@@ -6,19 +6,19 @@ import (
 	"encoding/json"
 	"net/http"
 
-	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/inspect"
 	"github.com/headgate-io/headgate/server/admin"
 	"github.com/headgate-io/headgate/server/fleet"
 )
 
 // Explain reports what the gateway would answer a request, and why.
-func (c *Client) Explain(ctx context.Context, request admin.ExplainRequest) (x headgate.Explanation, err error) {
+func (c *Client) Explain(ctx context.Context, request admin.ExplainRequest) (x inspect.Explanation, err error) {
 	_, err = c.ask(ctx, question{method: http.MethodPost, path: "/v1/explain", body: request, looks: true}, &x)
 	return x, err
 }
 
 // Inspect reports buckets of the gateway.
-func (c *Client) Inspect(ctx context.Context, which admin.BucketRequest) (in headgate.Inspection, err error) {
+func (c *Client) Inspect(ctx context.Context, which admin.BucketRequest) (in inspect.Found, err error) {
 	_, err = c.ask(ctx, question{method: http.MethodPost, path: "/v1/buckets/inspect", body: which, looks: true}, &in)
 	return in, err
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/client"
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 // What was no rule comes through a gateway as what it was.
@@ -17,7 +17,7 @@ func TestHistoryOfWhatIsNoRule(t *testing.T) {
 	server, db := gateway(t)
 	through, err := client.New(server, fileToken)
 	must(t, err)
-	must(t, db.Set(t.Context(), store.Author{Actor: "local:ann"}, policy.Rule{Endpoint: policy.Default, Project: "acme", Limit: 5, Burst: 9}))
+	must(t, db.Set(t.Context(), record.Author{Actor: "local:ann"}, policy.Rule{Endpoint: policy.Default, Project: "acme", Limit: 5, Burst: 9}))
 	shell, err := sql.Open("sqlite", "file:"+strings.TrimPrefix(db.Path(), "sqlite:")+"?_pragma=ignore_check_constraints(1)&_pragma=busy_timeout(5000)")
 	must(t, err)
 	defer shell.Close()

@@ -10,7 +10,8 @@ import (
 	"github.com/headgate-io/headgate/server/client"
 )
 
-// A change of a bucket is asked for again when no answer comes, under the key that it has for its life; the next has another one.
+// A change of a bucket is asked for again when no answer comes, under the key that it has for its
+// life; the next has another one.
 func TestChangesOfBucketsAreAskedForAgain(t *testing.T) {
 	good, cutOff := text(`{"audit":1,"bucket":{}}`), func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Length", "100")

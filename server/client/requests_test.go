@@ -13,22 +13,23 @@ import (
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/admin"
 	"github.com/headgate-io/headgate/server/client"
+	"github.com/headgate-io/headgate/server/database"
+	"github.com/headgate-io/headgate/server/record"
 	"github.com/headgate-io/headgate/server/rules"
-	"github.com/headgate-io/headgate/server/store"
 )
 
 // desk is where requests for a higher limit are decided on.
 type desk interface {
-	Requests(ctx context.Context, q store.RequestQuery) ([]store.LimitRequest, error)
-	Request(ctx context.Context, id string) (store.LimitRequest, error)
-	Approve(ctx context.Context, id string, a rules.Approval) (store.LimitRequest, []string, error)
-	Decline(ctx context.Context, id, actor, claimed, note string) (store.LimitRequest, error)
+	Requests(ctx context.Context, q record.RequestQuery) ([]record.LimitRequest, error)
+	Request(ctx context.Context, id string) (record.LimitRequest, error)
+	Approve(ctx context.Context, id string, a rules.Approval) (record.LimitRequest, []string, error)
+	Decline(ctx context.Context, id, actor, claimed, note string) (record.LimitRequest, error)
 }
 
 // direct is a database as a desk.
-type direct struct{ *store.Store }
+type direct struct{ *database.Store }
 
-func (d direct) Approve(ctx context.Context, id string, a rules.Approval) (store.LimitRequest, []string, error) {
+func (d direct) Approve(ctx context.Context, id string, a rules.Approval) (record.LimitRequest, []string, error) {
 	r, _, found, err := rules.Approve(ctx, d.Store, id, a, policy.CompileOptions{})
 	var findings []string
 	for _, f := range found {
@@ -42,29 +43,29 @@ func TestRequestsThroughAGateway(t *testing.T) {
 	server, behind := gateway(t)
 	through, err := client.New(server, fileToken)
 	must(t, err)
-	own, err := store.Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "headgate.db"))
+	own, err := database.Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "headgate.db"))
 	must(t, err)
 	defer own.Close()
 	until := time.Now().Add(48 * time.Hour).Truncate(time.Second).UTC()
-	ids := map[*store.Store][]string{}
-	for _, db := range []*store.Store{behind, own} {
-		must(t, db.Set(t.Context(), store.Author{Actor: "local:ann"}, policy.Rule{Endpoint: "GET /a", Limit: 1}))
+	ids := map[*database.Store][]string{}
+	for _, db := range []*database.Store{behind, own} {
+		must(t, db.Set(t.Context(), record.Author{Actor: "local:ann"}, policy.Rule{Endpoint: "GET /a", Limit: 1}))
 		for i := range 30 {
-			filed, err := db.File(t.Context(), store.LimitRequest{Actor: "api_key k", Claimed: "Ann", Project: fmt.Sprint("p", i/10), Reason: fmt.Sprint("reason ", i),
-				Asked: store.Asked{Endpoint: "GET /a", Subject: policy.Subject(i % 2), Limit: int64(2 + i), Per: time.Minute, Burst: int64(i), Until: until}}, 10)
+			filed, err := db.File(t.Context(), record.LimitRequest{Actor: "api_key k", Claimed: "Ann", Project: fmt.Sprint("p", i/10), Reason: fmt.Sprint("reason ", i),
+				Asked: record.Asked{Endpoint: "GET /a", Subject: policy.Subject(i % 2), Limit: int64(2 + i), Per: time.Minute, Burst: int64(i), Until: until}}, 10)
 			must(t, err)
 			ids[db] = append(ids[db], filed.ID)
 		}
 	}
 	at := map[desk][]string{direct{own}: ids[own], through: ids[behind]}
 	for name, do := range map[string]func(desk, []string) (any, error){
-		"all":    func(d desk, _ []string) (any, error) { return d.Requests(t.Context(), store.RequestQuery{Most: 2000}) },
-		"a part": func(d desk, _ []string) (any, error) { return d.Requests(t.Context(), store.RequestQuery{Most: 12}) },
+		"all":    func(d desk, _ []string) (any, error) { return d.Requests(t.Context(), record.RequestQuery{Most: 2000}) },
+		"a part": func(d desk, _ []string) (any, error) { return d.Requests(t.Context(), record.RequestQuery{Most: 12}) },
 		"before 7": func(d desk, ids []string) (any, error) {
-			return d.Requests(t.Context(), store.RequestQuery{Most: 5, Before: ids[7]})
+			return d.Requests(t.Context(), record.RequestQuery{Most: 5, Before: ids[7]})
 		},
 		"one project's": func(d desk, _ []string) (any, error) {
-			return d.Requests(t.Context(), store.RequestQuery{Most: 50, Project: "p2", State: store.RequestOpen})
+			return d.Requests(t.Context(), record.RequestQuery{Most: 50, Project: "p2", State: record.RequestOpen})
 		},
 		"one":      func(d desk, ids []string) (any, error) { return d.Request(t.Context(), ids[3]) },
 		"nobody's": func(d desk, _ []string) (any, error) { return d.Request(t.Context(), "r/0?") },
@@ -92,7 +93,7 @@ func TestRequestsThroughAGateway(t *testing.T) {
 			_, isDirect := d.(direct)
 			said[isDirect], failed[isDirect] = told(v), err
 		}
-		if said[true] != said[false] || (failed[true] == nil) != (failed[false] == nil) || errors.Is(failed[true], store.ErrNotFound) != errors.Is(failed[false], store.ErrNotFound) {
+		if said[true] != said[false] || (failed[true] == nil) != (failed[false] == nil) || errors.Is(failed[true], record.ErrNotFound) != errors.Is(failed[false], record.ErrNotFound) {
 			t.Errorf("%s: the gateway says\n%.2000s, %v\nits database\n%.2000s, %v", name, said[false], failed[false], said[true], failed[true])
 		}
 	}
@@ -121,7 +122,7 @@ func TestPagesOfRequests(t *testing.T) {
 	server, _ := scripted(t, seen(page(0, 1000, "r_999")), seen(page(1000, 1200, "r_1199")))
 	c, err := client.New(server, "")
 	must(t, err)
-	list, err := c.Requests(t.Context(), store.RequestQuery{Most: 1200, State: store.RequestOpen})
+	list, err := c.Requests(t.Context(), record.RequestQuery{Most: 1200, State: record.RequestOpen})
 	if err != nil || len(list) != 1200 || list[1100].ID != "r_1100" {
 		t.Errorf("%d requests, %v, want 1200", len(list), err)
 	}
@@ -132,15 +133,15 @@ func TestPagesOfRequests(t *testing.T) {
 
 // told is what is told of requests, without what must differ.
 func told(v any) string {
-	one := func(r store.LimitRequest) string {
+	one := func(r record.LimitRequest) string {
 		r.ID, r.Filed, r.Decided, r.DecidedBy, r.Version = "", time.Time{}, time.Time{}, "", 0
 		r.Until, r.Granted.Until = r.Until.UTC(), r.Granted.Until.UTC()
 		return fmt.Sprintf("%+v\n", r)
 	}
 	switch v := v.(type) {
-	case store.LimitRequest:
+	case record.LimitRequest:
 		return one(v)
-	case []store.LimitRequest:
+	case []record.LimitRequest:
 		text := fmt.Sprintln(len(v))
 		for _, r := range v {
 			text += r.Reason + "\n"
@@ -156,7 +157,7 @@ func TestPagesOfTheFleet(t *testing.T) {
 	server, db := gateway(t)
 	const many = 1003
 	for i := range many {
-		must(t, db.Tell(t.Context(), store.Replica{Name: fmt.Sprintf("of-%04d", i), Process: fmt.Sprint(i), Started: time.Now(), Loaded: time.Now(), Every: time.Second}, false))
+		must(t, db.Report(t.Context(), record.Replica{Name: fmt.Sprintf("of-%04d", i), Process: fmt.Sprint(i), Started: time.Now(), Loaded: time.Now(), Every: time.Second}, false))
 	}
 	c, err := client.New(server, fileToken)
 	must(t, err)
@@ -177,7 +178,7 @@ func TestBucketsThroughAGateway(t *testing.T) {
 	server, db := gateway(t)
 	c, err := client.New(server, fileToken)
 	must(t, err)
-	must(t, c.Set(t.Context(), store.Author{Actor: "local:ann"}, policy.Rule{Endpoint: "UNKNOWN", Limit: 5}))
+	must(t, c.Set(t.Context(), record.Author{Actor: "local:ann"}, policy.Rule{Endpoint: "UNKNOWN", Limit: 5}))
 	which := admin.BucketRequest{Endpoint: "UNKNOWN", Address: "192.0.2.7", By: "ann"}
 	granted := which
 	granted.Amount, granted.Expires = 3, time.Now().Add(time.Hour).Truncate(time.Second).UTC()

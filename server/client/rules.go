@@ -14,8 +14,8 @@ import (
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/policy/file"
 	"github.com/headgate-io/headgate/server/admin"
+	"github.com/headgate-io/headgate/server/record"
 	"github.com/headgate-io/headgate/server/rules"
-	"github.com/headgate-io/headgate/server/store"
 )
 
 var _ rules.Editor = (*Client)(nil)
@@ -121,8 +121,8 @@ func (c *Client) List(ctx context.Context) ([]policy.Rule, error) {
 	return doc.Rules, err
 }
 
-// Get reports the rule with a key, or store.ErrNotFound.
-func (c *Client) Get(ctx context.Context, k store.RuleKey) (policy.Rule, error) {
+// Get reports the rule with a key, or record.ErrNotFound.
+func (c *Client) Get(ctx context.Context, k record.RuleKey) (policy.Rule, error) {
 	name := admin.NameOf(k)
 	query := url.Values{"endpoint": {name.Endpoint}, "subject": {name.Subject}, "temporary": {strconv.FormatBool(name.Temporary)}}
 	for field, value := range map[string]string{"project": name.Project, "tier": name.Tier} {
@@ -143,12 +143,12 @@ func (c *Client) Get(ctx context.Context, k store.RuleKey) (policy.Rule, error) 
 
 // Apply makes an edit. The gateway checks it; e.Check is not asked. Who the
 // author is, the gateway knows by the token; it is told who they say they are.
-func (c *Client) Apply(ctx context.Context, a store.Author, e store.Edit) (store.Version, error) {
+func (c *Client) Apply(ctx context.Context, a record.Author, e record.Edit) (record.Version, error) {
 	body := admin.Edit{Tiers: e.Tiers, Replace: e.Replace, Action: e.Action, Why: a.Why, By: claim(a)}
 	if len(e.Set) > 0 {
 		var text bytes.Buffer
 		if err := json.NewEncoder(&text).Encode(file.From(policy.Document{Rules: e.Set}).Rules); err != nil {
-			return store.Version{}, err
+			return record.Version{}, err
 		}
 		body.Set = text.Bytes()
 	}
@@ -160,26 +160,26 @@ func (c *Client) Apply(ctx context.Context, a store.Author, e store.Edit) (store
 
 // RollbackChecked brings back the rules of a version. The gateway checks them;
 // check is not asked.
-func (c *Client) RollbackChecked(ctx context.Context, a store.Author, to, base int64, _ func(before, after policy.Document) error) (store.Version, error) {
+func (c *Client) RollbackChecked(ctx context.Context, a record.Author, to, base int64, _ func(before, after policy.Document) error) (record.Version, error) {
 	body := admin.Rollback{Why: a.Why, By: claim(a)}
 	return c.change(ctx, question{method: http.MethodPost, path: fmt.Sprintf("/v1/versions/%d/rollback", to), body: body}, base)
 }
 
-func claim(a store.Author) string {
+func claim(a record.Author) string {
 	if a.Claimed != "" {
 		return a.Claimed
 	}
 	return strings.TrimPrefix(a.Actor, "local:")
 }
 
-func (c *Client) change(ctx context.Context, q question, base int64) (store.Version, error) {
+func (c *Client) change(ctx context.Context, q question, base int64) (record.Version, error) {
 	q.ifMatch = "*"
 	if base > 0 {
 		q.ifMatch = fmt.Sprintf(`"%d"`, base)
 	}
 	var done admin.Done
 	_, err := c.ask(ctx, q, &done)
-	var conflict *store.Conflict
+	var conflict *record.Conflict
 	if errors.As(err, &conflict) {
 		conflict.Base = base
 	}
@@ -187,51 +187,51 @@ func (c *Client) change(ctx context.Context, q question, base int64) (store.Vers
 }
 
 // Set writes a rule.
-func (c *Client) Set(ctx context.Context, a store.Author, r policy.Rule) error {
-	_, err := c.Apply(ctx, a, store.Edit{Set: []policy.Rule{r}, Action: store.ActionSet})
+func (c *Client) Set(ctx context.Context, a record.Author, r policy.Rule) error {
+	_, err := c.Apply(ctx, a, record.Edit{Set: []policy.Rule{r}, Action: record.ActionSet})
 	return err
 }
 
-// Delete removes a rule, or reports store.ErrNotFound.
-func (c *Client) Delete(ctx context.Context, a store.Author, k store.RuleKey) error {
-	_, err := c.Apply(ctx, a, store.Edit{Delete: []store.RuleKey{k}, Action: store.ActionDelete})
+// Delete removes a rule, or reports record.ErrNotFound.
+func (c *Client) Delete(ctx context.Context, a record.Author, k record.RuleKey) error {
+	_, err := c.Apply(ctx, a, record.Edit{Delete: []record.RuleKey{k}, Action: record.ActionDelete})
 	return err
 }
 
 // SetTier puts a project into a tier; an empty one takes it out of any.
-func (c *Client) SetTier(ctx context.Context, a store.Author, project, tier string) error {
-	_, err := c.Apply(ctx, a, store.Edit{Tiers: map[string]string{project: tier}, Action: store.ActionTier})
+func (c *Client) SetTier(ctx context.Context, a record.Author, project, tier string) error {
+	_, err := c.Apply(ctx, a, record.Edit{Tiers: map[string]string{project: tier}, Action: record.ActionTier})
 	return err
 }
 
 // Import writes a document's rules and tiers; with replace, nothing else stays.
-func (c *Client) Import(ctx context.Context, a store.Author, doc policy.Document, replace bool) error {
-	_, err := c.Apply(ctx, a, store.Edit{Set: doc.Rules, Tiers: doc.Projects, Replace: replace, Action: store.ActionImport})
+func (c *Client) Import(ctx context.Context, a record.Author, doc policy.Document, replace bool) error {
+	_, err := c.Apply(ctx, a, record.Edit{Set: doc.Rules, Tiers: doc.Projects, Replace: replace, Action: record.ActionImport})
 	return err
 }
 
 // Current reports the newest version.
-func (c *Client) Current(ctx context.Context) (store.Version, error) {
+func (c *Client) Current(ctx context.Context) (record.Version, error) {
 	list, err := c.History(ctx, 0, 1)
 	if err != nil || len(list) == 0 {
-		return store.Version{}, err
+		return record.Version{}, err
 	}
 	return list[0], nil
 }
 
 // Pending reports the changes by SQL that have no number yet.
-func (c *Client) Pending(ctx context.Context) (store.Version, error) {
+func (c *Client) Pending(ctx context.Context) (record.Version, error) {
 	var page admin.Versions
 	_, err := c.ask(ctx, question{method: http.MethodGet, path: "/v1/versions", query: url.Values{"limit": {"1"}}}, &page)
 	if err != nil || page.Pending == nil {
-		return store.Version{}, err
+		return record.Version{}, err
 	}
 	return page.Pending.Version(), nil
 }
 
 // History reports versions below before, or the newest if that is 0, at most
 // most of them, newest first.
-func (c *Client) History(ctx context.Context, before int64, most int) (list []store.Version, err error) {
+func (c *Client) History(ctx context.Context, before int64, most int) (list []record.Version, err error) {
 	for len(list) < most {
 		query := url.Values{"limit": {strconv.Itoa(min(most-len(list), pageSize))}}
 		if before > 0 {
@@ -253,16 +253,16 @@ func (c *Client) History(ctx context.Context, before int64, most int) (list []st
 }
 
 // Changes reports what a version changed.
-func (c *Client) Changes(ctx context.Context, id int64) ([]store.Change, error) {
+func (c *Client) Changes(ctx context.Context, id int64) ([]record.Change, error) {
 	return c.changes(ctx, fmt.Sprintf("/v1/versions/%d", id), nil)
 }
 
 // Diff reports what is different in version b from version a.
-func (c *Client) Diff(ctx context.Context, a, b int64) ([]store.Change, error) {
+func (c *Client) Diff(ctx context.Context, a, b int64) ([]record.Change, error) {
 	return c.changes(ctx, fmt.Sprintf("/v1/versions/%d/diff", b), url.Values{"from": {strconv.FormatInt(a, 10)}})
 }
 
-func (c *Client) changes(ctx context.Context, path string, query url.Values) (list []store.Change, err error) {
+func (c *Client) changes(ctx context.Context, path string, query url.Values) (list []record.Change, err error) {
 	err = c.pages(ctx, path, query, func(page json.RawMessage, _ http.Header) (string, error) {
 		var p struct {
 			Changes []struct {
@@ -284,7 +284,7 @@ func (c *Client) changes(ctx context.Context, path string, query url.Values) (li
 			if err := errors.Join(errBefore, errAfter); err != nil {
 				return "", err
 			}
-			list = append(list, store.Change{Before: before, After: after, Project: entry.Project,
+			list = append(list, record.Change{Before: before, After: after, Project: entry.Project,
 				TierBefore: entry.TierBefore, TierAfter: entry.TierAfter, FaultBefore: entry.FaultBefore, FaultAfter: entry.FaultAfter})
 		}
 		return p.Next, nil

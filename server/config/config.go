@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/headgate-io/headgate/gateway"
 )
 
 // Config is everything `headgate serve` can be told. Field comments give the
@@ -48,7 +50,14 @@ type Config struct {
 	// file of Routes may stand its notation and a colon: servemux, chi, gin, echo,
 	// grpc or protoset; see docs/endpoints.md.
 	OpenAPI []string `yaml:"openapi"`
-	Routes  []string `yaml:"routes"`
+
+	// OpenAPIStrict refuses to start with a document of which an operation cannot be read or
+	// told from another. Default false: the operation is left out or merged, with a warning.
+	OpenAPIStrict bool `yaml:"openapi_strict"`
+
+	// Routes are files that say which endpoints exist, a METHOD /template a line, beside OpenAPI; or
+	// in another notation, as gin:FILE.
+	Routes []string `yaml:"routes"`
 
 	// DB is the policy database: sqlite:PATH, postgres://… or mysql://….
 	// Default sqlite:headgate.db.
@@ -74,6 +83,9 @@ type Config struct {
 	// start without the database is possible. Default: beside the database.
 	LastGood string `yaml:"last_good"`
 
+	// Staleness bounds how old they may become.
+	Staleness Staleness `yaml:",inline"`
+
 	// Refresh is how often the database is asked whether anything changed.
 	// Default 250ms.
 	Refresh time.Duration `yaml:"refresh"`
@@ -83,6 +95,11 @@ type Config struct {
 	// (default) or Forwarded.
 	TrustedProxies  []string `yaml:"trusted_proxies"`
 	ForwardedHeader string   `yaml:"forwarded_header"`
+
+	// PassOverrideHeaders names headers that reach the API although they ask it
+	// for another method or target than the one that was charged, or are those of
+	// proxies. Default none.
+	PassOverrideHeaders []string `yaml:"pass_override_headers"`
 
 	// IPv6Prefix is how many bits of an IPv6 address name a client. Default 64.
 	IPv6Prefix int `yaml:"ipv6_prefix"`
@@ -100,12 +117,24 @@ type Config struct {
 	// ProxyProtocol says from whom the PROXY protocol is accepted.
 	ProxyProtocol ProxyProtocol `yaml:"proxy_protocol"`
 
+	// Clients bounds what clients may hold of the gateway, and for how long.
+	Clients Clients `yaml:"clients"`
+
 	// RegionFiles are tables of address ranges and their regions. Default
 	// none: all regions are unknown.
 	RegionFiles []string `yaml:"region_files"`
 
 	// Keys says where API keys stand and what they look like.
 	Keys Keys `yaml:"api_keys"`
+
+	// Credentials says which valid credentials of a request are charged: all
+	// (default), or those of the first kind that is there, first: tokens before
+	// keys before certificates.
+	Credentials string `yaml:"credentials"`
+
+	// BadCredentials says what becomes of requests with a credential that is
+	// not valid: ignore it (default), or reject them with 401.
+	BadCredentials string `yaml:"bad_credentials"`
 
 	// Unknown says what becomes of requests that match no endpoint: reject
 	// (default) or limit.
@@ -202,14 +231,21 @@ func (s Settle) On() bool { return s.Header != "" || s.BytesPerToken > 0 }
 
 // Headers chooses the feedback to clients.
 type Headers struct {
-	RateLimit bool   `yaml:"ratelimit"` // default true
-	Legacy    string `yaml:"legacy"`    // none (default), delta, epoch
+	// RateLimit writes RateLimit and RateLimit-Policy. Default true.
+	RateLimit bool `yaml:"ratelimit"`
+
+	// Legacy adds X-RateLimit-Limit, -Remaining and -Reset: none (default), or with a Reset that is
+	// in so many seconds (delta) or at a Unix time (epoch).
+	Legacy string `yaml:"legacy"`
 }
 
 // Log chooses what the process says of itself.
 type Log struct {
+	// Format is text (default) or json.
 	Format string `yaml:"format"`
-	Level  string `yaml:"level"`
+
+	// Level is the least that is logged: debug, info (default), warn or error.
+	Level string `yaml:"level"`
 }
 
 // Default returns a Config with every default filled in, but for the files
@@ -218,12 +254,12 @@ func Default() Config {
 	return Config{
 		Listen: "127.0.0.1:8080", Admin: "127.0.0.1:8081",
 		UpstreamTimeout: 60 * time.Second,
-		DB:              "sqlite:headgate.db", Database: defaultDatabase(), Fleet: defaultFleet(), AutoRevert: defaultAutoRevert(), Store: defaultStore(), Refresh: 250 * time.Millisecond,
+		DB:              "sqlite:headgate.db", Database: defaultDatabase(), Fleet: defaultFleet(), AutoRevert: defaultAutoRevert(), Store: defaultStore(), Refresh: 250 * time.Millisecond, Staleness: defaultStaleness(),
 		ForwardedHeader: "X-Forwarded-For", IPv6Prefix: 64, Keys: defaultKeys(),
 		IPv4Prefix: 32, ClientAddress: ClientAddress{Strategy: "trusted_ranges"}, ProxyProtocol: defaultProxyProtocol(),
-		Unknown: "reject", NoRule: "allow", BurstPercent: 100, MaxBuckets: 1 << 20,
+		Unknown: "reject", NoRule: "allow", Credentials: "all", BadCredentials: "ignore", BurstPercent: 100, MaxBuckets: 1 << 20,
 		MaxWait: defaultMaxWait, MaxWaiters: defaultMaxWaiters,
-		Endpoint:        Endpoint{EncodedSlash: "reject", Params: "strip"},
+		Clients:         defaultClients(),
 		Tokens:          defaultTokens(),
 		TLS:             defaultTLS(),
 		AdminAccess:     defaultAdminAccess(),
@@ -300,8 +336,13 @@ func (c *Config) FillPaths() {
 // they go together. The error names each field at fault, its value and what
 // would be right, a line each.
 func (c *Config) Complete() error {
+	var check checker
+	c.check(&check)
+	return errors.Join(check.errs...)
+}
+
+func (c *Config) check(check *checker) {
 	c.FillPaths()
-	check := checker{}
 	check.address("listen", c.Listen)
 	check.address("admin", c.Admin)
 	if c.Listen == c.Admin && !strings.HasSuffix(c.Listen, ":0") {
@@ -311,13 +352,22 @@ func (c *Config) Complete() error {
 	check.upstream(c.Upstream)
 	check.endpoints(c)
 	check.addresses(c)
+	check.clients(c.Clients)
 	check.oneOf("forwarded_header", c.ForwardedHeader, "X-Forwarded-For", "Forwarded")
+	for i, name := range c.PassOverrideHeaders {
+		if !gateway.Overrides(name) || !fieldName.MatchString(name) {
+			check.wrong(fmt.Sprintf("pass_override_headers[%d]", i), name, "the name of a header that would be left out, such as X-HTTP-Method-Override")
+		}
+	}
 	check.oneOf("unknown", c.Unknown, "reject", "limit")
 	check.oneOf("no_rule", c.NoRule, "allow", "deny")
+	check.oneOf("credentials", c.Credentials, "all", "first")
+	check.oneOf("bad_credentials", c.BadCredentials, "ignore", "reject")
 	check.profile(c.Endpoint)
 	check.oneOf("headers.legacy", c.Headers.Legacy, "none", "delta", "epoch")
 	check.oneOf("log.format", c.Log.Format, "text", "json")
 	check.database(c)
+	check.staleness(c)
 	check.fleet(c.Fleet)
 	check.autoRevert(c)
 	check.store(c.Store)
@@ -342,11 +392,27 @@ func (c *Config) Complete() error {
 			check.wrong("costs["+endpoint+"]", fmt.Sprint(cost), "0 or more")
 		}
 	}
-	return errors.Join(check.errs...)
 }
 
 // checker collects what is wrong.
-type checker struct{ errs []error }
+type checker struct {
+	errs []error
+
+	// asked, if set, hears which values a setting may have, for the schema.
+	asked func(field string, may values)
+}
+
+// values are those that a setting may have: one of some, or all from low to high.
+type values struct {
+	oneOf     []string
+	low, high any // int64 or time.Duration
+}
+
+func (c *checker) ask(field string, may values) {
+	if c.asked != nil {
+		c.asked(field, may)
+	}
+}
 
 func (c *checker) wrong(field, value, want string) {
 	c.errs = append(c.errs, fmt.Errorf("%s is %q, want %s", field, value, want))
@@ -384,6 +450,7 @@ func (c *checker) endpoints(conf *Config) {
 }
 
 func (c *checker) oneOf(field, value string, allowed ...string) {
+	c.ask(field, values{oneOf: allowed})
 	for _, a := range allowed {
 		if value == a {
 			return
@@ -403,12 +470,14 @@ func (c *checker) text(field, value, want string) {
 var fieldName = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
 
 func (c *checker) between(field string, value, low, high int64) {
+	c.ask(field, values{low: low, high: high})
 	if value < low || value > high {
 		c.wrong(field, fmt.Sprint(value), fmt.Sprintf("%d to %d", low, high))
 	}
 }
 
 func (c *checker) duration(field string, value, low, high time.Duration) {
+	c.ask(field, values{low: low, high: high})
 	if value < low || value > high {
 		c.wrong(field, value.String(), fmt.Sprintf("%v to %v", low, high))
 	}

@@ -33,12 +33,24 @@ func TestDefaultsStandWhereAFileIsSilent(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c.Listen != "127.0.0.1:8080" || c.Admin != "127.0.0.1:8081" || c.UpstreamTimeout != 5*time.Second ||
-		c.Refresh != 250*time.Millisecond || !c.Endpoint.CaseInsensitive || c.Endpoint.EncodedSlash != "reject" ||
+		c.Refresh != 250*time.Millisecond || c.Endpoint.CaseInsensitive == nil || !*c.Endpoint.CaseInsensitive || c.Endpoint.EncodedSlash != "" ||
 		!c.Headers.RateLimit || c.Costs["POST /v1/exports"] != 10 || c.MaxBuckets != 1<<20 {
 		t.Errorf("config = %+v", c)
 	}
 	if c.SecretFile != "headgate.db.secret" || c.LastGood != "headgate.db.last-good.json" {
 		t.Errorf("files beside the database: %q, %q", c.SecretFile, c.LastGood)
+	}
+}
+
+func TestOverrideHeaders(t *testing.T) {
+	for name, good := range map[string]bool{"X-HTTP-Method-Override": true, "x-forwarded-prefix": true, "X-Forwarded-For": false, "X-Own": false, "X-Method-Override: a": false} {
+		c, err := read(t, whole+"pass_override_headers: ['"+name+"']\n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Complete(); (err == nil) != good || err != nil && !strings.Contains(err.Error(), "pass_override_headers[0]") {
+			t.Errorf("pass_override_headers with %q: %v, want it accepted: %v", name, err, good)
+		}
 	}
 }
 

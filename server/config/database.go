@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/dsn"
 )
 
 // Database says more about the database than DB does; see docs/databases.md.
@@ -96,7 +96,7 @@ func (c *checker) database(conf *Config) {
 	scheme, _, _ := strings.Cut(conf.DB, ":")
 	server := slices.Contains([]string{"postgres", "postgresql", "mysql", "mariadb"}, scheme)
 	if scheme != "sqlite" && !server || scheme == conf.DB {
-		c.wrong("db", store.Redact(conf.DB), "sqlite:PATH, postgres://USER@HOST/DATABASE or mysql://USER@HOST/DATABASE")
+		c.wrong("db", dsn.Redact(conf.DB), "sqlite:PATH, postgres://USER@HOST/DATABASE or mysql://USER@HOST/DATABASE")
 	}
 	if d.PasswordFile != "" && !server {
 		c.wrong("db_password_file", d.PasswordFile, "none: a file has no password")
@@ -110,7 +110,7 @@ func (c *checker) database(conf *Config) {
 		return
 	}
 	if !strings.HasPrefix(d.Keys, "sqlite:") || d.Keys == "sqlite:" {
-		c.wrong("db_keys", store.Redact(d.Keys), "sqlite:PATH")
+		c.wrong("db_keys", dsn.Redact(d.Keys), "sqlite:PATH")
 	}
 	if d.Keys == conf.DB {
 		c.wrong("db_keys", d.Keys, "another file than db, which is only read")

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate/server/developers"
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 // Developers says what those who call the API may ask the gateway; see
@@ -49,6 +49,6 @@ func (c *checker) developers(d Developers, u Usage) {
 		}
 	}
 	c.between("developers.max_requests", int64(d.MaxRequests), 0, maxRequests)
-	c.duration("developers.keep_requests", d.KeepRequests, store.KeepRequests, 10*365*24*time.Hour)
+	c.duration("developers.keep_requests", d.KeepRequests, record.KeepRequests, 10*365*24*time.Hour)
 	c.between("usage.max_callers", int64(u.MaxCallers), 0, mostCallers)
 }

@@ -210,7 +210,7 @@ func meant(unknown, path string, names []string) string {
 		}
 	}
 	if best == "" {
-		return "; docs/gateway.md lists them"
+		return "; docs/settings.md lists them"
 	}
 	return ", did you mean " + path + best + "?"
 }

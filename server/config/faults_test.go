@@ -25,11 +25,11 @@ func TestReadSaysWhatWouldBeRight(t *testing.T) {
 		"costs: [a]":                                     `line 1: costs is a list, want settings inside it, each as NAME: VALUE`,
 		"listn: a":                                       `line 1: listn is no setting, did you mean listen?`,
 		"tls: {cert: a}":                                 `line 1: tls.cert is no setting, did you mean tls.cert_file?`,
-		"wibble: a":                                      `line 1: wibble is no setting; docs/gateway.md lists them`,
+		"wibble: a":                                      `line 1: wibble is no setting; docs/settings.md lists them`,
 		"- listen":                                       `line 1: the file is a list, want settings, each as NAME: VALUE`,
 		"listn: a\nipv6_prefix: x\n":                     `line 1: listn is no setting, did you mean listen?; line 2: ipv6_prefix is "x", want a whole number`,
 		"listen: a\nlisten: b\nrefresh: x":               `line 2: mapping key "listen" already defined at line 1`,
-		"a: &a [*a]":                                     `line 1: a is no setting; docs/gateway.md lists them`,
+		"a: &a [*a]":                                     `line 1: a is no setting; docs/settings.md lists them`,
 		"trusted_proxies: &a [*a]":                       `config`,
 		"listen: " + strings.Repeat("[", 80) + strings.Repeat("]", 80): `line 1: listen is a list, want a text`,
 	} {
@@ -46,7 +46,7 @@ func TestReadSaysWhatWouldBeRight(t *testing.T) {
 	}
 }
 
-// docs/gateway.md says where a zero that is written means zero, and where it
+// docs/settings.md says where a zero that is written means zero, and where it
 // means the default.
 func TestZerosThatAreWritten(t *testing.T) {
 	c, err := read(t, whole+`

@@ -20,7 +20,7 @@ func FuzzParse(f *testing.F) {
 	} {
 		f.Add(text)
 	}
-	if docs, err := os.ReadFile("../../docs/gateway.md"); err == nil {
+	if docs, err := os.ReadFile("../../docs/settings.md"); err == nil {
 		for _, block := range strings.Split(string(docs), "```yaml\n")[1:] {
 			text, _, _ := strings.Cut(block, "```")
 			f.Add(text)

@@ -38,12 +38,14 @@ type Keys struct {
 	MaxStale time.Duration `yaml:"max_stale"`
 }
 
-// KeyShape is what keys look like that were made elsewhere. Lengths are in
-// bytes, with the prefix.
+// KeyShape is what keys look like that were made elsewhere.
 type KeyShape struct {
-	Prefix    string `yaml:"prefix"`
-	MinLength int    `yaml:"min_length"`
-	MaxLength int    `yaml:"max_length"`
+	// Prefix is what such a key begins with; empty for keys that have none in common.
+	Prefix string `yaml:"prefix"`
+
+	// MinLength and MaxLength are of the whole key, in bytes.
+	MinLength int `yaml:"min_length"`
+	MaxLength int `yaml:"max_length"`
 }
 
 func defaultKeys() Keys {

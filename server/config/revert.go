@@ -72,7 +72,7 @@ func (a AutoRevert) warn(warn func(field string, value any, format string, args 
 		warn("auto_revert.min_callers", a.MinCallers, "one client that sends too much takes back a stricter rule for everybody")
 	}
 	if a.MinRequests < fewestRequests {
-		warn("auto_revert.min_requests", a.MinRequests, "so few requests are chance: a change is taken back that is at fault of nothing")
+		warn("auto_revert.min_requests", a.MinRequests, "so few requests are chance: a harmless change may be reverted")
 	}
 	if a.Share < smallestShare {
 		warn("auto_revert.share", a.Share, "a rule that turns away what it was written against is taken back")

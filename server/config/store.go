@@ -72,11 +72,18 @@ type Store struct {
 
 // StoreTLS is how to talk to the server of the store.
 type StoreTLS struct {
-	Enabled    bool   `yaml:"enabled"`     // default false
-	CAFile     string `yaml:"ca_file"`     // who signs the server's certificate; default those of the system
-	CertFile   string `yaml:"cert_file"`   // what the server is shown of this gateway, if it asks
-	KeyFile    string `yaml:"key_file"`    // its key
-	ServerName string `yaml:"server_name"` // default the host of the address
+	// Enabled encrypts what is said to the server. Default false.
+	Enabled bool `yaml:"enabled"`
+
+	// CAFile holds the certificates of those who sign the server's. Default those of the system.
+	CAFile string `yaml:"ca_file"`
+
+	// CertFile and KeyFile hold what the server is shown of this gateway, if it asks.
+	CertFile string `yaml:"cert_file"`
+	KeyFile  string `yaml:"key_file"`
+
+	// ServerName is the name that the server's certificate must have. Default the host of the address.
+	ServerName string `yaml:"server_name"`
 }
 
 // On reports whether gateways share a store.

@@ -6,6 +6,7 @@ import (
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/server/balancer"
 	"github.com/headgate-io/headgate/server/config"
+	"github.com/headgate-io/headgate/server/hold"
 )
 
 // addressOptions is how the client's address is found.
@@ -30,7 +31,7 @@ func addressOptions(c config.Config) (o identity.Options, err error) {
 
 // balanced lets balancers name their clients, if there are any. It goes right
 // around the socket: TLS, if any, comes behind the PROXY header.
-func balanced(l net.Listener, p config.ProxyProtocol, o *Options) (net.Listener, error) {
+func balanced(l net.Listener, p config.ProxyProtocol, clients *hold.Limiter, o *Options) (net.Listener, error) {
 	if l == nil || !p.On() {
 		return l, nil
 	}
@@ -38,7 +39,7 @@ func balanced(l net.Listener, p config.ProxyProtocol, o *Options) (net.Listener,
 	if err != nil {
 		return l, err
 	}
-	o.balancer = balancer.Listen(l, balancer.Options{From: from, Required: p.Required, Timeout: p.Timeout})
+	o.balancer = balancer.Listen(l, balancer.Options{From: from, Required: p.Required, Timeout: p.Timeout, Named: clients.Name})
 	return o.balancer, nil
 }
 

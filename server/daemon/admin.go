@@ -14,15 +14,16 @@ import (
 	"github.com/headgate-io/headgate/internal/live"
 	"github.com/headgate-io/headgate/server/admin"
 	"github.com/headgate-io/headgate/server/config"
+	"github.com/headgate-io/headgate/server/database"
 	"github.com/headgate-io/headgate/server/metrics"
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 // adminDoor is what stands behind the admin listener.
 func (d *Daemon) adminDoor(token string) (*admin.Door, error) {
 	p, calls := d.parts, d.conf.AdminAccess.Calls
 	door, err := admin.New(admin.Options{
-		Limiter: p.limiter, Policies: p.rules, Database: p.database.get, Compile: p.compile, Metrics: p.meter.Handler(),
+		Limiter: p.limiter, Policies: p.rules, Database: p.database.rules, Compare: database.Compare, Compile: p.compile, Metrics: p.meter.Handler(),
 		Ready: d.ready, Log: d.log, Audit: p.database, FindKey: p.database.findKey, Warnings: p.warnings,
 		Fleet: p.database.fleet, Reverted: p.reverted, Budgets: p.reporter(), LimitRequests: p.requests,
 		NeedToken: d.conf.NeedsAdminToken(), Token: token, TokenName: filepath.Base(d.conf.AdminTokenFile),
@@ -65,26 +66,26 @@ func ReadToken(path string) (string, error) {
 // something is broken. So a revocation waits until it is back; the end of a token
 // does not.
 type adminTokens struct {
-	*database
-	value *live.Value[[]store.AdminTokenRecord, tokenTable]
+	*policyDatabase
+	value *live.Value[[]database.AdminTokenRecord, tokenTable]
 }
 
-type tokenTable map[[sha256.Size]byte]store.AdminToken
+type tokenTable map[[sha256.Size]byte]record.AdminToken
 
 // tokensLook is the time between two looks at the admin tokens, and so how long
 // a revoked one counts at most.
 const tokensLook = time.Second
 
-func startAdminTokens(ctx context.Context, from *database, c config.Config, log *slog.Logger) (*adminTokens, error) {
-	value, err := live.New(live.Options[[]store.AdminTokenRecord, tokenTable]{
+func startAdminTokens(ctx context.Context, from *policyDatabase, c config.Config, log *slog.Logger) (*adminTokens, error) {
+	value, err := live.New(live.Options[[]database.AdminTokenRecord, tokenTable]{
 		Name: "admin tokens", Source: adminTokenSource{from}, Interval: tokensLook, Log: log, Spread: true,
 		LastGood: besideCopy(c.LastGood, ".admin.json"),
-		Encode:   func(records []store.AdminTokenRecord) ([]byte, error) { return json.Marshal(records) },
-		Decode: func(data []byte) (records []store.AdminTokenRecord, err error) {
+		Encode:   func(records []database.AdminTokenRecord) ([]byte, error) { return json.Marshal(records) },
+		Decode: func(data []byte) (records []database.AdminTokenRecord, err error) {
 			err = json.Unmarshal(data, &records)
 			return records, err
 		},
-		Build: func(records []store.AdminTokenRecord, _ *tokenTable) (*tokenTable, error) {
+		Build: func(records []database.AdminTokenRecord, _ *tokenTable) (*tokenTable, error) {
 			table := make(tokenTable, len(records))
 			for _, r := range records {
 				table[r.Digest] = r.AdminToken
@@ -112,10 +113,10 @@ func besideCopy(lastGood, ending string) string {
 
 func (a *adminTokens) run(ctx context.Context) { a.value.Run(ctx) }
 
-func (a *adminTokens) find(digest [sha256.Size]byte) (store.AdminToken, bool) {
+func (a *adminTokens) find(digest [sha256.Size]byte) (record.AdminToken, bool) {
 	table := a.value.Get()
 	if table == nil {
-		return store.AdminToken{}, false
+		return record.AdminToken{}, false
 	}
 	token, ok := (*table)[digest]
 	return token, ok
@@ -139,7 +140,7 @@ func (a *adminTokens) status() func() metrics.AdminTokenStatus {
 }
 
 // CreateAdminToken makes a token that counts here at once.
-func (a *adminTokens) CreateAdminToken(ctx context.Context, n store.NewAdminToken) (t store.AdminToken, text string, err error) {
+func (a *adminTokens) CreateAdminToken(ctx context.Context, n record.NewAdminToken) (t record.AdminToken, text string, err error) {
 	s, err := a.get(ctx)
 	if err != nil {
 		return t, "", err
@@ -166,7 +167,7 @@ func (a *adminTokens) RevokeAdminToken(ctx context.Context, name string) error {
 }
 
 // ListAdminTokens reports the tokens as they are in the database.
-func (a *adminTokens) ListAdminTokens(ctx context.Context) ([]store.AdminToken, error) {
+func (a *adminTokens) ListAdminTokens(ctx context.Context) ([]record.AdminToken, error) {
 	s, err := a.get(ctx)
 	if err != nil {
 		return nil, err
@@ -175,7 +176,7 @@ func (a *adminTokens) ListAdminTokens(ctx context.Context) ([]store.AdminToken, 
 }
 
 // adminTokenSource reads the admin tokens of a database.
-type adminTokenSource struct{ *database }
+type adminTokenSource struct{ *policyDatabase }
 
 func (a adminTokenSource) Version(ctx context.Context) (string, error) {
 	s, err := a.get(ctx)
@@ -185,7 +186,7 @@ func (a adminTokenSource) Version(ctx context.Context) (string, error) {
 	return s.AdminTokens().Version(ctx)
 }
 
-func (a adminTokenSource) Load(ctx context.Context) ([]store.AdminTokenRecord, string, error) {
+func (a adminTokenSource) Load(ctx context.Context) ([]database.AdminTokenRecord, string, error) {
 	s, err := a.get(ctx)
 	if err != nil {
 		return nil, "", err
@@ -194,13 +195,13 @@ func (a adminTokenSource) Load(ctx context.Context) ([]store.AdminTokenRecord, s
 }
 
 var (
-	_ admin.Auditor    = (*database)(nil)
-	_ admin.CallStore  = (*database)(nil)
+	_ admin.Auditor    = (*policyDatabase)(nil)
+	_ admin.CallStore  = (*policyDatabase)(nil)
 	_ admin.TokenStore = (*adminTokens)(nil)
 )
 
 // AuditBefore reports what was done to buckets.
-func (d *database) AuditBefore(ctx context.Context, before int64, most int) ([]store.Audit, error) {
+func (d *policyDatabase) AuditBefore(ctx context.Context, before int64, most int) ([]record.Audit, error) {
 	s, err := d.get(ctx)
 	if err != nil {
 		return nil, err
@@ -209,7 +210,7 @@ func (d *database) AuditBefore(ctx context.Context, before int64, most int) ([]s
 }
 
 // BeginCall writes down a call that is about to change something.
-func (d *database) BeginCall(ctx context.Context, c store.Call) (int64, error) {
+func (d *policyDatabase) BeginCall(ctx context.Context, c record.Call) (int64, error) {
 	s, err := d.get(ctx)
 	if err != nil {
 		return 0, err
@@ -218,7 +219,7 @@ func (d *database) BeginCall(ctx context.Context, c store.Call) (int64, error) {
 }
 
 // EndCall adds how it ended.
-func (d *database) EndCall(ctx context.Context, id int64, c store.Call) error {
+func (d *policyDatabase) EndCall(ctx context.Context, id int64, c record.Call) error {
 	s, err := d.get(ctx)
 	if err != nil {
 		return err
@@ -227,7 +228,7 @@ func (d *database) EndCall(ctx context.Context, id int64, c store.Call) error {
 }
 
 // AppendCalls writes down calls that have ended.
-func (d *database) AppendCalls(ctx context.Context, calls []store.Call) error {
+func (d *policyDatabase) AppendCalls(ctx context.Context, calls []record.Call) error {
 	s, err := d.get(ctx)
 	if err != nil {
 		return err
@@ -236,7 +237,7 @@ func (d *database) AppendCalls(ctx context.Context, calls []store.Call) error {
 }
 
 // ListCalls reports calls.
-func (d *database) ListCalls(ctx context.Context, before int64, most int) ([]store.Call, error) {
+func (d *policyDatabase) ListCalls(ctx context.Context, before int64, most int) ([]record.Call, error) {
 	s, err := d.get(ctx)
 	if err != nil {
 		return nil, err
@@ -245,7 +246,7 @@ func (d *database) ListCalls(ctx context.Context, before int64, most int) ([]sto
 }
 
 // PruneCalls forgets old calls.
-func (d *database) PruneCalls(ctx context.Context, before time.Time, looks, changes int64) (int64, error) {
+func (d *policyDatabase) PruneCalls(ctx context.Context, before time.Time, looks, changes int64) (int64, error) {
 	s, err := d.get(ctx)
 	if err != nil {
 		return 0, err

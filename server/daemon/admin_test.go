@@ -13,7 +13,8 @@ import (
 
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/daemon"
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/database"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 // buffer is a log that several write to.
@@ -34,14 +35,14 @@ func (b *buffer) String() string {
 	return b.text.String()
 }
 
-func adminToken(t *testing.T, p *process, name string, roles ...store.Role) string {
+func adminToken(t *testing.T, p *process, name string, roles ...record.Role) string {
 	t.Helper()
-	db, err := store.Open(context.Background(), "sqlite:"+filepath.Join(p.dir, "headgate.db"))
+	db, err := database.Open(context.Background(), "sqlite:"+filepath.Join(p.dir, "headgate.db"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	_, text, err := db.CreateAdminToken(context.Background(), store.NewAdminToken{Name: name, Roles: roles})
+	_, text, err := db.CreateAdminToken(context.Background(), record.NewAdminToken{Name: name, Roles: roles})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,12 +64,12 @@ func TestAdminTokensAreWatched(t *testing.T) {
 	if code, _ := call(t, "GET", p.admin+"/v1/policies", ""); code != 401 {
 		t.Errorf("without a token = %d, want 401", code)
 	}
-	token := adminToken(t, p, "ci", store.RoleRead)
+	token := adminToken(t, p, "ci", record.RoleRead)
 	eventually(t, "a new token counts", func() bool { return status(token, "GET", "/v1/policies") == 200 })
 	if code := status(token, "POST", "/v1/reload"); code != 403 {
 		t.Errorf("reload by a reader = %d, want 403", code)
 	}
-	db, err := store.Open(context.Background(), "sqlite:"+filepath.Join(p.dir, "headgate.db"))
+	db, err := database.Open(context.Background(), "sqlite:"+filepath.Join(p.dir, "headgate.db"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +90,7 @@ func TestAdminTokensAreWatched(t *testing.T) {
 func TestAdminTokensWithoutTheDatabase(t *testing.T) {
 	change := func(c *config.Config) { c.AdminAccess.Auth = "always" }
 	p := newProcess(t, fewAnHour, change)
-	token := adminToken(t, p, "ops", store.Roles...)
+	token := adminToken(t, p, "ops", record.Roles...)
 	bears := []string{"Authorization", "Bearer " + token, "Content-Type", asJSON}
 	get := func(p *process, path string) (int, string) { return call(t, "GET", p.admin+path, "", bears...) }
 	eventually(t, "the token counts", func() bool { code, _ := get(p, "/v1/policies"); return code == 200 })

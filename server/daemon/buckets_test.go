@@ -18,7 +18,8 @@ import (
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/daemon"
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/database"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 var fewAnHour = []policy.Rule{{Endpoint: "GET /v1/items/{id}", Limit: 3, Per: 3600e9}}
@@ -55,9 +56,9 @@ func (p *process) get(t *testing.T, want ...int) {
 	}
 }
 
-func (p *process) audit(t *testing.T) []store.Audit {
+func (p *process) audit(t *testing.T) []record.Audit {
 	t.Helper()
-	db, err := store.OpenReadOnly(context.Background(), "sqlite:"+filepath.Join(p.dir, "headgate.db"))
+	db, err := database.OpenReadOnly(context.Background(), "sqlite:"+filepath.Join(p.dir, "headgate.db"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,9 +98,9 @@ func TestBucketsOverHTTP(t *testing.T) {
 	if len(list) != 3 {
 		t.Fatalf("audit %+v, want 3 entries", list)
 	}
-	want := store.Audit{ID: 2, At: list[1].At, Actor: "local connection", Claimed: "ann", Action: store.ActionGrant,
+	want := record.Audit{ID: 2, At: list[1].At, Actor: "local connection", Claimed: "ann", Action: record.ActionGrant,
 		Rule: "GET /v1/items/{id}", Endpoint: "GET /v1/items/{id}", Subject: "principal", Whose: "address 127.0.0.1", Amount: 5, Expires: list[1].Expires}
-	if list[1] != want || list[1].Expires.UTC().Format(time.RFC3339) != until || list[0].Action != store.ActionReset || list[2].Amount != 2 {
+	if list[1] != want || list[1].Expires.UTC().Format(time.RFC3339) != until || list[0].Action != record.ActionReset || list[2].Amount != 2 {
 		t.Errorf("audit %+v", list)
 	}
 }
@@ -110,7 +111,7 @@ func TestBucketsOfKeys(t *testing.T) {
 		if err := c.Complete(); err != nil {
 			t.Fatal(err)
 		}
-		db, err := store.Open(context.Background(), c.DB)
+		db, err := database.Open(context.Background(), c.DB)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -119,7 +120,7 @@ func TestBucketsOfKeys(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		key, secret, err := db.CreateKey(context.Background(), digester, store.NewKey{Project: "acme", Name: "ci"})
+		key, secret, err := db.CreateKey(context.Background(), digester, database.NewKey{Project: "acme", Name: "ci"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -173,7 +174,7 @@ func TestBucketsRefuseWhatIsWrong(t *testing.T) {
 		"amount below zero":       {"POST", buckets + "/grant", `{` + mine + `,"amount":-5}`, 422, "amount is -5, want 1 or more"},
 		"a huge amount":           {"POST", buckets + "/grant", `{` + mine + `,"amount":1e6}`, 400, "amount"},
 		"too large an amount":     {"POST", buckets + "/grant", `{` + mine + `,"amount":3001}`, 422, "at most 1000 times the burst of 3"},
-		"expired":                 {"POST", buckets + "/grant", `{` + mine + `,"amount":5,"expires":"2020-01-01T00:00:00Z"}`, 422, "want a time to come"},
+		"expired":                 {"POST", buckets + "/grant", `{` + mine + `,"amount":5,"expires":"2020-01-01T00:00:00Z"}`, 422, "want a time in the future"},
 		"expires that is no time": {"POST", buckets + "/grant", `{` + mine + `,"amount":5,"expires":"soon"}`, 400, "soon"},
 		"a reset of an amount":    {"POST", buckets + "/reset", `{` + mine + `,"amount":5}`, 400, "a reset fills the bucket"},
 		"unknown field":           {"POST", buckets + "/reset", `{` + mine + `,"amont":5}`, 400, "amont"},

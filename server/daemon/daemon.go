@@ -10,10 +10,10 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
-	"time"
 
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/bucket/memory"
@@ -21,10 +21,13 @@ import (
 	"github.com/headgate-io/headgate/httplimit"
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/reservation"
 	"github.com/headgate-io/headgate/server/admin"
+	"github.com/headgate-io/headgate/server/advisories"
 	"github.com/headgate-io/headgate/server/balancer"
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/fleet"
+	"github.com/headgate-io/headgate/server/hold"
 	"github.com/headgate-io/headgate/server/metrics"
 	"github.com/headgate-io/headgate/server/revert"
 	"github.com/headgate-io/headgate/server/usage"
@@ -37,6 +40,7 @@ type Options struct {
 
 	readOnly bool // look, and leave no trace
 	balancer *balancer.Listener
+	holds    func() map[string]hold.Stats
 }
 
 // Daemon is a running gateway with its admin listener.
@@ -47,6 +51,7 @@ type Daemon struct {
 	gate    listener
 	admin   listener
 	side    *admin.Door
+	holds   holds
 	leaving atomic.Bool
 }
 
@@ -55,13 +60,6 @@ type listener struct {
 	net.Listener
 	server *http.Server
 }
-
-// Limits on what a client may make the process hold, before any rule is asked.
-const (
-	maxHeaderBytes    = 64 << 10
-	readHeaderTimeout = 10 * time.Second
-	idleTimeout       = 2 * time.Minute
-)
 
 // Start builds everything that c, which is complete, says, and listens. It
 // serves once Run is called. Without a readable database it starts with the
@@ -75,10 +73,17 @@ func Start(ctx context.Context, c config.Config, o Options) (*Daemon, error) {
 		o.Log.Warn(warning.String())
 	}
 	warnOfReaders(&c, o.Log)
+	if words := advisories.Known().Words(runtime.Version()); words != "" {
+		o.Log.Warn(words + ": want a release in which they are fixed")
+	}
 	token, err := adminToken(c)
 	if err != nil {
 		return nil, err
 	}
+	if d.holds, err = d.newHolds(); err != nil {
+		return nil, err
+	}
+	o.holds = d.holds.stats
 	// The sockets first: a port in use is the commonest fault and the quickest
 	// to find.
 	if err := d.listen(&o); err != nil {
@@ -104,8 +109,10 @@ func (d *Daemon) Admin() net.Addr   { return d.admin.Addr() }
 func (d *Daemon) listen(o *Options) error {
 	var errs [3]error
 	d.gate, errs[0] = open("listen", d.conf.Listen)
-	d.gate.Listener, errs[2] = balanced(d.gate.Listener, d.conf.ProxyProtocol, o)
 	d.admin, errs[1] = open("admin", d.conf.Admin)
+	d.gate.held(d.holds.gate)
+	d.admin.held(d.holds.admin)
+	d.gate.Listener, errs[2] = balanced(d.gate.Listener, d.conf.ProxyProtocol, d.holds.gate, o)
 	if err := errors.Join(errs[:]...); err != nil {
 		d.gate.close()
 		d.admin.close()
@@ -123,7 +130,8 @@ func (d *Daemon) handle(token string) error {
 	gate, err := gateway.New(gateway.Options{
 		Limiter: d.parts.limiter, Upstream: upstream, UpstreamTimeout: d.conf.UpstreamTimeout,
 		TrustedProxy: d.parts.who.Trusts, ForwardedHeader: d.conf.ForwardedHeader, ClientHeader: d.conf.ClientAddress.Header, Log: d.log, Failed: d.parts.meter.UpstreamFailed,
-		KeyHeader: d.conf.Keys.Header, Outgoing: outgoing(d.parts.who, d.conf.Keys),
+		MaxUpstream: d.holds.upstream,
+		KeyHeader:   d.conf.Keys.Header, PassOverrides: d.conf.PassOverrideHeaders, Outgoing: outgoing(d.parts.who, d.conf.Keys),
 		Limit: httplimit.Options{
 			OmitFields: !d.conf.Headers.RateLimit,
 			Legacy:     dialects[d.conf.Headers.Legacy],
@@ -143,7 +151,7 @@ func (d *Daemon) handle(token string) error {
 	if d.side, err = d.adminDoor(token); err != nil {
 		return err
 	}
-	d.gate.server.Handler, d.admin.server.Handler = gate, d.side
+	d.gate.server.Handler, d.admin.server.Handler = d.holds.gate.Handler(gateway.Framed(gate)), d.holds.admin.Handler(gateway.Framed(d.side))
 	d.gate.Listener = d.parts.tls.listen(d.gate.Listener)
 	return nil
 }
@@ -153,7 +161,9 @@ var dialects = map[string]httplimit.Dialect{
 }
 
 func open(field, address string) (listener, error) {
-	l, err := net.Listen("tcp", address)
+	// Package hold keeps alive what it admits: to set it up for what is refused is
+	// most of the work.
+	l, err := (&net.ListenConfig{KeepAlive: -1}).Listen(context.Background(), "tcp", address)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return listener{}, fmt.Errorf("%s is %q, which is in use: stop what listens there or choose another address with --%s", field, address, field)
@@ -161,7 +171,6 @@ func open(field, address string) (listener, error) {
 		return listener{}, fmt.Errorf("%s is %q: %w", field, address, err)
 	}
 	return listener{l, &http.Server{
-		ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
 		// "OPTIONS *" is a request like any other, and its target is no path:
 		// net/http would answer it unseen.
 		DisableGeneralOptionsHandler: true,
@@ -185,6 +194,9 @@ func (d *Daemon) ready() error {
 	case d.parts.rules.Set() == nil:
 		return errors.New("no rules were loaded yet")
 	}
+	if s := d.parts.rules.Status(); s.Standing.Fallback == policy.Deny {
+		return errors.New(s.StandingWords)
+	}
 	return d.parts.shared.ready()
 }
 
@@ -204,14 +216,16 @@ func (d *Daemon) Run(ctx context.Context) error {
 	refreshing.Go(func() { d.parts.tls.run(background) })
 	refreshing.Go(func() { d.parts.requests.run(background) })
 	refreshing.Go(func() { d.parts.shared.run(background) })
-	if d.parts.teller != nil {
-		refreshing.Go(func() { d.parts.teller.Run(background) })
+	if d.parts.heartbeat != nil {
+		refreshing.Go(func() { d.parts.heartbeat.Run(background) })
 	}
 	if d.parts.reverter != nil {
 		refreshing.Go(func() { d.parts.reverter.Run(background) })
 	}
 	refreshing.Go(func() { d.parts.adminTokens.run(background) })
 	refreshing.Go(func() { d.side.Run(background) })
+	refreshing.Go(func() { d.holds.gate.Run(background) })
+	refreshing.Go(func() { d.holds.admin.Run(background) })
 	defer refreshing.Wait()
 	defer stopBackground()
 
@@ -219,9 +233,10 @@ func (d *Daemon) Run(ctx context.Context) error {
 	for _, l := range []listener{d.gate, d.admin} {
 		go func() { failed <- l.server.Serve(l.Listener) }()
 	}
-	if d.parts.rules.Status().Rules == 0 {
-		d.log.Warn("there are no rules, so nothing is limited: add some with `headgate policy set`")
+	if s := d.parts.rules.Status(); s.Standing.Empty {
+		d.log.Warn(s.StandingWords + ": add some with `headgate policy set`")
 	}
+	d.log.Info("server behind", "assumed", d.conf.Endpoint.Assumes())
 	d.log.Info("serving", "gateway", d.gate.Addr().String(), "admin", d.admin.Addr().String(),
 		"upstream", d.conf.Upstream, "endpoints", d.parts.registry.Table.Len(), "rules", d.parts.rules.Status().Rules)
 	select {
@@ -262,7 +277,7 @@ type parts struct {
 	registry *Registry
 	who      *identity.Resolver
 	regions  *regions
-	database *database
+	database *policyDatabase
 	rules    *policy.Cache
 	keys     *keyring
 	tokens   *tokens   // nil without
@@ -276,10 +291,10 @@ type parts struct {
 	usage       *usage.Table // nil if nothing is counted
 	requests    *requests
 	pressure    *pressure
-	shared      *shared         // nil if every gateway counts alone
-	name        string          // of this replica
-	teller      *fleet.Teller   // nil if nobody is told of this replica
-	reverter    *revert.Watcher // nil if no change is taken back
+	shared      *shared          // nil if every gateway counts alone
+	name        string           // of this replica
+	heartbeat   *fleet.Heartbeat // nil if this replica reports to nobody
+	reverter    *revert.Watcher  // nil if no change is taken back
 
 	identifiers *httplimit.Identifiers // nil if no body is read
 }
@@ -295,14 +310,15 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 	if p.registry, err = Endpoints(c); err != nil {
 		return nil, err
 	}
+	p.registry.warn(logger(o.Log))
 	if p.regions, err = newRegions(c.RegionFiles, o.Log); err != nil {
 		return nil, err
 	}
 	p.compile = CompileOptions(c, p.registry)
-	p.database = newDatabase(c, OpenStore)
+	p.database = newDatabase(c, OpenDatabase)
 	p.requests = &requests{db: p.database, keep: c.Developers.KeepRequests, log: o.Log}
 	if o.readOnly {
-		p.database.open = OpenStoreReadOnly
+		p.database.open = OpenDatabaseReadOnly
 		c.LastGood = ""
 	}
 	defer func() {
@@ -346,16 +362,17 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 		return nil, err
 	}
 	stats := func() memory.Stats { return buckets.Stats(p.rules.Now()) }
-	p.pressure = newPressure(stats, o.Log)
+	p.pressure = newPressure(stats, p.rules.Set, o.Log)
 	p.name = replicaName(c)
-	p.teller = p.newTeller(c, o)
+	p.heartbeat = p.newHeartbeat(c, o)
 	p.reverter = p.newReverter(c, o)
 	p.meter = metrics.New(metrics.Options{
 		Policies: p.rules.Status, Keys: p.keys.status, Buckets: stats, TooSmall: func() bool { return len(p.pressure.warnings()) > 0 },
-		Reservations: func() headgate.ReservationStats { return p.limiter.Reservations() },
+		FalseDenials: func(table memory.Stats) float64 { _, part := mostDenied(p.rules.Set(), table); return part },
+		Reservations: func() reservation.Stats { return p.limiter.Reservations() },
 		Waiters:      func() (waiting, most int) { return p.limiter.Waiters() },
 		Rejections:   p.who.Rejections, Version: o.Version, Identifiers: p.identifiers.Faults,
-		Regions: p.regions.reporter(), Balancer: balancerStats(o.balancer),
+		Regions: p.regions.reporter(), Balancer: balancerStats(o.balancer), Holds: o.holds,
 		Tokens: p.tokens.status(p.who), TLS: p.tls.status(), AdminTokens: p.adminTokens.status(), Fleet: p.told(), Reverts: p.reverts(), Store: p.shared.status(), Envelopes: p.envelopes, OpenRequests: p.requests.opened,
 	})
 	if p.usage, err = newUsage(c.Usage); err != nil {
@@ -365,7 +382,8 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 		NamedTiers: func() bool { return c.Tokens.TierClaim != "" || p.keys.tiers.Load() },
 		Endpoints:  p.registry.Table, Policies: p.rules, Buckets: shared, Names: p.shared.naming(), Identities: p.who, Region: p.regions.finder(p.who),
 		Unknown: unknownModes[c.Unknown], Costs: p.registry.Costs, DenyWithoutRule: c.NoRule == "deny",
-		Typed: p.identifiers.Typed, Observe: p.observe, MaxReservations: c.Settle.MaxOutstanding, MaxWaiters: c.MaxWaiters,
+		RefuseBadCredentials: c.BadCredentials == "reject",
+		Typed:                p.identifiers.Typed, Observe: p.observe, MaxReservations: c.Settle.MaxOutstanding, MaxWaiters: c.MaxWaiters,
 	})
 	return p, err
 }
@@ -377,7 +395,9 @@ var unknownModes = map[string]headgate.UnknownMode{"reject": headgate.RejectUnkn
 func (p *parts) startRefreshing(ctx context.Context, c config.Config, log *slog.Logger) (err error) {
 	p.rules, err = policy.NewCache(policy.CacheOptions{
 		Source: p.database, Compile: p.compile, Interval: c.Refresh, LastGood: c.LastGood, Log: log,
-		Spread: true, Wake: p.database.wake[0], Others: p.others,
+		MaxStale: c.Staleness.MaxStale, OnStale: config.Fallbacks[c.Staleness.OnStale], OnEmpty: config.Fallbacks[c.Staleness.OnEmpty],
+		FallbackRule: c.Staleness.Fallback.Rule(),
+		Spread:       true, Wake: p.database.wake[0], Others: p.others,
 	})
 	if err != nil {
 		return err
@@ -401,6 +421,9 @@ func (p *parts) resolver(c config.Config, o Options) (_ *identity.Resolver, err 
 		return nil, err
 	}
 	who.KeySources, who.KeyFormats = c.Keys.Sources(), c.Keys.Formats()
+	if c.Credentials == "first" {
+		who.Credentials = identity.FirstCredentials
+	}
 	p.tokens.identify(&who, c)
 	if o.readOnly && p.keys.len() == 0 {
 		return identity.New(who) // nobody has a key, so no secret is needed

@@ -19,7 +19,8 @@ import (
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/daemon"
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/database"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 // process is a daemon in this process with an API behind it.
@@ -78,11 +79,11 @@ func newProcessWith(t *testing.T, o daemon.Options, rules []policy.Rule, change 
 
 func fill(t *testing.T, dsn string, rules []policy.Rule) {
 	t.Helper()
-	db, err := store.Open(context.Background(), dsn)
+	db, err := database.Open(context.Background(), dsn)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := db.Import(context.Background(), store.Author{Actor: "test"}, policy.Document{Rules: rules}, true); err != nil {
+	if err := db.Import(context.Background(), record.Author{Actor: "test"}, policy.Document{Rules: rules}, true); err != nil {
 		t.Fatal(err)
 	}
 	if err := db.Close(); err != nil {
@@ -255,10 +256,10 @@ func TestExplainOverHTTP(t *testing.T) {
 	call(t, "GET", p.gate+"/v1/items/1", "")
 	for name, ask := range map[string]func() (int, string){
 		"POST": func() (int, string) {
-			return call(t, "POST", p.admin+"/v1/explain", `{"method":"GET","target":"//v1/items/2?x=1","peer":"127.0.0.1"}`, "Content-Type", asJSON)
+			return call(t, "POST", p.admin+"/v1/explain", `{"method":"GET","target":"/v1/items/2?x=1","peer":"127.0.0.1"}`, "Content-Type", asJSON)
 		},
 		"GET": func() (int, string) {
-			return call(t, "GET", p.admin+"/v1/explain?method=GET&target=%2F%2Fv1%2Fitems%2F2%3Fx%3D1", "")
+			return call(t, "GET", p.admin+"/v1/explain?method=GET&target=%2Fv1%2Fitems%2F2%3Fx%3D1", "")
 		},
 	} {
 		code, body := ask()

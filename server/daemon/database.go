@@ -11,30 +11,48 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/admin"
 	"github.com/headgate-io/headgate/server/config"
+	"github.com/headgate-io/headgate/server/database"
+	"github.com/headgate-io/headgate/server/developers"
+	"github.com/headgate-io/headgate/server/fleet"
+	"github.com/headgate-io/headgate/server/record"
+	"github.com/headgate-io/headgate/server/revert"
 	"github.com/headgate-io/headgate/server/rules"
-	"github.com/headgate-io/headgate/server/store"
 )
 
 // database opens the policy database when it is first needed and as soon as
 // it can be, so that the process can start, on the last good rules, before
 // the database does.
-type database struct {
+type policyDatabase struct {
 	conf config.Config
-	open func(context.Context, config.Config) (*store.Store, error)
+	open func(context.Context, config.Config) (*database.Store, error)
 	wake [2]chan struct{} // for the rules and the API keys; see watch
 
 	mu    sync.Mutex
-	store *store.Store // guarded by mu; nil until it could be opened
+	store *database.Store // guarded by mu; nil until it could be opened
 }
 
 var (
-	_ policy.Streamer = (*database)(nil)
-	_ policy.Numberer = (*database)(nil)
-	_ rules.Store     = (*database)(nil)
+	_ policy.Streamer = (*policyDatabase)(nil)
+	_ policy.Numberer = (*policyDatabase)(nil)
+	_ rules.Store     = (*policyDatabase)(nil)
 )
 
-func (d *database) get(ctx context.Context) (*store.Store, error) {
+// What others ask of a database.
+var (
+	_ admin.Rules         = (*database.Store)(nil)
+	_ admin.Auditor       = (*database.Store)(nil)
+	_ admin.CallStore     = (*database.Store)(nil)
+	_ admin.Requests      = (*database.Store)(nil)
+	_ admin.TokenStore    = (*database.Store)(nil)
+	_ developers.Requests = (*database.Store)(nil)
+	_ fleet.Registry      = (*database.Store)(nil)
+	_ revert.History      = (*database.Store)(nil)
+	_ rules.Approver      = (*database.Store)(nil)
+)
+
+func (d *policyDatabase) get(ctx context.Context) (*database.Store, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.store != nil {
@@ -48,11 +66,20 @@ func (d *database) get(ctx context.Context) (*store.Store, error) {
 	return opened, nil
 }
 
-// OpenStore opens the database of a configuration for writing, and makes it
+// rules is get for the admin API.
+func (d *policyDatabase) rules(ctx context.Context) (admin.Rules, error) {
+	s, err := d.get(ctx)
+	if err != nil {
+		return nil, err // not a nil *database.Store in an interface
+	}
+	return s, nil
+}
+
+// OpenDatabase opens the database of a configuration for writing, and makes it
 // where there never was one. A database that vanished is not replaced by an
 // empty one: where last good rules are kept, there was a database.
-func OpenStore(ctx context.Context, c config.Config) (*store.Store, error) {
-	o := storeOptions(c)
+func OpenDatabase(ctx context.Context, c config.Config) (*database.Store, error) {
+	o := databaseOptions(c)
 	_, errKept := os.Stat(c.LastGood)
 	kept := errKept == nil && c.LastGood != ""
 	if path, ok := strings.CutPrefix(c.DB, "sqlite:"); ok && kept && c.Database.Table == "" {
@@ -61,31 +88,31 @@ func OpenStore(ctx context.Context, c config.Config) (*store.Store, error) {
 		}
 	}
 	o.Existing = kept
-	opened, err := store.New(ctx, o)
+	opened, err := database.New(ctx, o)
 	if err != nil && kept && strings.Contains(err.Error(), "has no tables of headgate") {
 		err = fmt.Errorf("%w; or the last good rules in %s removed, to begin with none", err, c.LastGood)
 	}
 	return opened, err
 }
 
-// OpenStoreReadOnly opens the database of a configuration, which exists, and
+// OpenDatabaseReadOnly opens the database of a configuration, which exists, and
 // changes nothing in it.
-func OpenStoreReadOnly(ctx context.Context, c config.Config) (*store.Store, error) {
-	o := storeOptions(c)
+func OpenDatabaseReadOnly(ctx context.Context, c config.Config) (*database.Store, error) {
+	o := databaseOptions(c)
 	o.ReadOnly = true
-	return store.New(ctx, o)
+	return database.New(ctx, o)
 }
 
-func storeOptions(c config.Config) store.Options {
+func databaseOptions(c config.Config) database.Options {
 	d := c.Database
-	return store.Options{
+	return database.Options{
 		DSN: c.DB, PasswordFile: d.PasswordFile, NoNotify: !d.Notify,
-		Table: store.Table{Name: d.Table, Columns: d.Columns, VersionQuery: d.VersionQuery}, Local: d.Keys,
+		Table: database.Table{Name: d.Table, Columns: d.Columns, VersionQuery: d.VersionQuery}, Local: d.Keys,
 	}
 }
 
-func newDatabase(c config.Config, open func(context.Context, config.Config) (*store.Store, error)) *database {
-	d := &database{conf: c, open: open}
+func newDatabase(c config.Config, open func(context.Context, config.Config) (*database.Store, error)) *policyDatabase {
+	d := &policyDatabase{conf: c, open: open}
 	for i := range d.wake {
 		d.wake[i] = make(chan struct{}, 1)
 	}
@@ -94,7 +121,7 @@ func newDatabase(c config.Config, open func(context.Context, config.Config) (*st
 
 // watch makes rules and keys look for changes as soon as the database tells of
 // some.
-func (d *database) watch(ctx context.Context) {
+func (d *policyDatabase) watch(ctx context.Context) {
 	for ctx.Err() == nil {
 		if s := d.opened(); s != nil {
 			s.Watch(ctx, func() {
@@ -115,13 +142,13 @@ func (d *database) watch(ctx context.Context) {
 }
 
 // opened is the database if it could be opened yet, or nil.
-func (d *database) opened() *store.Store {
+func (d *policyDatabase) opened() *database.Store {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.store
 }
 
-func (d *database) Version(ctx context.Context) (string, error) {
+func (d *policyDatabase) Version(ctx context.Context) (string, error) {
 	s, err := d.get(ctx)
 	if err != nil {
 		return "", err
@@ -129,7 +156,7 @@ func (d *database) Version(ctx context.Context) (string, error) {
 	return s.Version(ctx)
 }
 
-func (d *database) Load(ctx context.Context) (policy.Document, string, error) {
+func (d *policyDatabase) Load(ctx context.Context) (policy.Document, string, error) {
 	s, err := d.get(ctx)
 	if err != nil {
 		return policy.Document{}, "", err
@@ -137,7 +164,7 @@ func (d *database) Load(ctx context.Context) (policy.Document, string, error) {
 	return s.Load(ctx)
 }
 
-func (d *database) LoadInto(ctx context.Context, draft *policy.Draft) (policy.Document, string, error) {
+func (d *policyDatabase) LoadInto(ctx context.Context, draft *policy.Draft) (policy.Document, string, error) {
 	s, err := d.get(ctx)
 	if err != nil {
 		return policy.Document{}, "", err
@@ -146,7 +173,7 @@ func (d *database) LoadInto(ctx context.Context, draft *policy.Draft) (policy.Do
 }
 
 // NumberOf asks nobody who could not be opened: the rules are of no version then.
-func (d *database) NumberOf(ctx context.Context, version string) (int64, error) {
+func (d *policyDatabase) NumberOf(ctx context.Context, version string) (int64, error) {
 	s := d.opened()
 	if s == nil {
 		return 0, nil
@@ -154,16 +181,16 @@ func (d *database) NumberOf(ctx context.Context, version string) (int64, error) 
 	return s.NumberOf(ctx, version)
 }
 
-func (d *database) Apply(ctx context.Context, a store.Author, e store.Edit) (store.Version, error) {
+func (d *policyDatabase) Apply(ctx context.Context, a record.Author, e record.Edit) (record.Version, error) {
 	s, err := d.get(ctx)
 	if err != nil {
-		return store.Version{}, err
+		return record.Version{}, err
 	}
 	return s.Apply(ctx, a, e)
 }
 
 // Append writes down a change of a bucket.
-func (d *database) Append(ctx context.Context, a store.Audit) (int64, error) {
+func (d *policyDatabase) Append(ctx context.Context, a record.Audit) (int64, error) {
 	s, err := d.get(ctx)
 	if err != nil {
 		return 0, err
@@ -173,7 +200,7 @@ func (d *database) Append(ctx context.Context, a store.Audit) (int64, error) {
 
 // findKey reports whose an API key is. Revoked ones too: their buckets may
 // still be in debt.
-func (d *database) findKey(ctx context.Context, id string) (project, tier string, err error) {
+func (d *policyDatabase) findKey(ctx context.Context, id string) (project, tier string, err error) {
 	s, err := d.get(ctx)
 	if err != nil {
 		return "", "", err
@@ -187,10 +214,10 @@ func (d *database) findKey(ctx context.Context, id string) (project, tier string
 			return key.Project, key.Tier, nil
 		}
 	}
-	return "", "", store.ErrNotFound
+	return "", "", record.ErrNotFound
 }
 
-func (d *database) close() {
+func (d *policyDatabase) close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.store != nil {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/config"
-	"github.com/headgate-io/headgate/server/store/storetest"
+	"github.com/headgate-io/headgate/server/database/dbtest"
 )
 
 // soon is how long a test waits for what the gateway does by itself.
@@ -46,7 +46,7 @@ func (p *process) staleness(t *testing.T) float64 {
 // shell act; while the server is away requests go on and the metric rises; a
 // gateway starts without it; nothing needs a restart when it is back.
 func TestGatewayOnServers(t *testing.T) {
-	for kind, start := range map[string]func() (*storetest.Server, error){"PostgreSQL": storetest.Postgres, "MariaDB": storetest.MariaDB} {
+	for kind, start := range map[string]func() (*dbtest.Server, error){"PostgreSQL": dbtest.Postgres, "MariaDB": dbtest.MariaDB} {
 		t.Run(kind, func(t *testing.T) {
 			server, err := start()
 			if err != nil {
@@ -62,7 +62,7 @@ func TestGatewayOnServers(t *testing.T) {
 	}
 }
 
-func testGatewayOnServer(t *testing.T, kind string, server *storetest.Server) {
+func testGatewayOnServer(t *testing.T, kind string, server *dbtest.Server) {
 	name, dsn, err := server.Database(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -97,6 +97,9 @@ func testGatewayOnServer(t *testing.T, kind string, server *storetest.Server) {
 		eventually(t, fmt.Sprintf("limit %d in force", limit), func() bool { return strings.Contains(inForce(p), fmt.Sprintf("q=%d;", limit)) })
 	}
 	change(71)
+	bounded := newProcess(t, nil, onServer, func(c *config.Config) {
+		c.Refresh, c.Staleness.MaxStale, c.Staleness.OnStale = 50*time.Millisecond, time.Second, "limit"
+	})
 	if err := server.Halt(); err != nil {
 		t.Fatal(err)
 	}
@@ -109,10 +112,12 @@ func testGatewayOnServer(t *testing.T, kind string, server *storetest.Server) {
 	if status, _ := call(t, "GET", late.gate+"/v1/items/7", ""); status != 200 {
 		t.Errorf("a request to a gateway that was started while the database is away: %d, want 200", status)
 	}
+	eventually(t, "stale rules limit every caller in addition", func() bool { return bounded.standing(t, "limit", "the rules were last confirmed") })
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}
 	change(72) // nothing was restarted
+	eventually(t, "rules to rely on", func() bool { return bounded.standing(t, "none", "") })
 	eventually(t, "limit 72 in force where the database was away at the start", func() bool { return strings.Contains(inForce(late), "q=72;") })
 	if kind == "MariaDB" {
 		eventually(t, "fresh again", func() bool { return p.staleness(t) < 1 })

@@ -22,8 +22,8 @@ import (
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/daemon"
+	"github.com/headgate-io/headgate/server/database"
 	"github.com/headgate-io/headgate/server/developers"
-	"github.com/headgate-io/headgate/server/store"
 )
 
 // site is a gateway with a developers' door, keys, and an API that counts what
@@ -51,7 +51,7 @@ func newSite(t *testing.T, rules []policy.Rule, projects []string, change ...fun
 func (s *site) makeKeys(t *testing.T, c *config.Config, projects []string) {
 	t.Helper()
 	c.FillPaths()
-	db, err := store.Open(context.Background(), c.DB)
+	db, err := database.Open(context.Background(), c.DB)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func (s *site) makeKeys(t *testing.T, c *config.Config, projects []string) {
 	}
 	for _, name := range projects {
 		project, scoped := strings.CutSuffix(name, "/scoped") // a further key of the project
-		n := store.NewKey{Project: project}
+		n := database.NewKey{Project: project}
 		if scoped || project == "scoped" {
 			if n.Scopes, err = identity.ParseScopes([]string{"POST"}); err != nil {
 				t.Fatal(err)
@@ -273,17 +273,23 @@ func TestDevelopersDoorRefuses(t *testing.T) {
 // No spelling of the path gets past the door to the API, also where unknown
 // endpoints do.
 func TestDevelopersDoorForwardsNothing(t *testing.T) {
-	s := newSite(t, hourly, []string{"acme"}, func(c *config.Config) { c.Unknown = "limit" })
+	s := newSite(t, hourly, []string{"acme"}, func(c *config.Config) { c.Unknown, c.Endpoint.Refuse = "limit", []string{} })
 	for target, want := range map[string]int{
 		"/.headgate/v1/budgets":         200,
 		"//.headgate//v1/budgets":       200,
 		"/%2eheadgate/v1/%62udgets":     200,
 		"/x/../.headgate/v1/budgets":    200,
-		"/.headgate;a=b/v1/budgets":     200,
+		"/.headgate;a=b/v1/budgets":     400,
 		"/.headgate/v1/budgets/":        200,
 		"/.headgate":                    404,
 		"/.headgate/../.headgate/other": 404,
 		"/.headgatex/v1/budgets":        0, // another path, and the API's
+
+		// What net/url reads as a URL, and is in no form of a target.
+		"x:/.headgate/v1/budgets":            400,
+		"http:/.headgate/v1/budgets":         400,
+		"x://api/.headgate/v1/budgets":       400,
+		"x:/v1/items/1?://.headgate/budgets": 400,
 	} {
 		before := s.hits.Load()
 		if got := raw(t, s.gate, target, s.keys["acme"]); want != 0 && got != want {

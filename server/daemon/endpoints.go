@@ -3,6 +3,8 @@ package daemon
 import (
 	"errors"
 	"fmt"
+	"log/slog"
+	"slices"
 	"strings"
 
 	"github.com/headgate-io/headgate/endpoint"
@@ -39,12 +41,17 @@ type Registry struct {
 	Table      *endpoint.Table
 	Costs      map[endpoint.ID]int64
 	Identified []endpoint.ID // where bodies are read
+
+	// Warnings are what is wrong with parts of the documents: operations that are left out, and such as count as one.
+	Warnings []openapi.Warning
 }
 
 // Endpoints builds the Registry that c names, or returns every fault found in
-// the documents.
+// the documents. Parts of OpenAPI documents that are at fault are left out with
+// a warning, unless c says otherwise.
 func Endpoints(c config.Config) (*Registry, error) {
 	var operations []openapi.Operation
+	var warnings []openapi.Warning
 	var faults []error
 	add := func(read func(...string) ([]openapi.Operation, error), files []string) {
 		if len(files) == 0 {
@@ -54,20 +61,77 @@ func Endpoints(c config.Config) (*Registry, error) {
 		operations = append(operations, found...)
 		faults = append(faults, err)
 	}
-	add(openapi.Load, c.OpenAPI)
+	add(func(files ...string) ([]openapi.Operation, error) {
+		if c.OpenAPIStrict {
+			return openapi.Load(files...)
+		}
+		found, notes, err := openapi.LoadMost(files...)
+		warnings = notes
+		return found, err
+	}, c.OpenAPI)
+	documented := len(operations)
 	for _, file := range c.Routes {
 		add(func(files ...string) ([]openapi.Operation, error) { return openapi.Routes(files[0]) }, []string{file})
 	}
 	if err := errors.Join(faults...); err != nil {
 		return nil, err
 	}
-	table, err := endpoint.Compile(openapi.Templates(operations), c.Endpoint.Profile())
+	table, problems, err := compileEndpoints(c, operations[:documented], operations[documented:])
 	if err != nil {
 		return nil, err
 	}
+	for _, p := range problems {
+		warnings = append(warnings, openapi.Warning{Text: p.String(), LeftOut: p.Err != nil})
+		if p.Err != nil {
+			operations = slices.DeleteFunc(operations, func(o openapi.Operation) bool { return o.Template == p.Template })
+		}
+	}
 	costs, err1 := costs(table, c.Costs)
 	reads, err2 := identified(c, table)
-	return &Registry{operations, table, costs, reads}, errors.Join(err1, err2, keyApart(c.Keys, table), developersApart(c.Developers.Path, table))
+	return &Registry{operations, table, costs, reads, warnings}, errors.Join(err1, err2, keyApart(c.Keys, table), developersApart(c.Developers.Path, table))
+}
+
+// shownWarnings is how many warnings about documents are logged. `headgate routes` lists them all.
+const shownWarnings = 20
+
+// warn logs what is wrong with parts of the documents.
+func (r *Registry) warn(log *slog.Logger) {
+	for i, w := range r.Warnings {
+		if i == shownWarnings {
+			log.Warn("openapi: more warnings left out: see `headgate routes`", "count", len(r.Warnings)-i)
+			return
+		}
+		log.Warn("openapi: " + w.String())
+	}
+}
+
+// compileEndpoints compiles what is declared, the first of which documents declare. The rest is
+// from lists, which somebody wrote for this gateway: whoever can mend them is told to.
+func compileEndpoints(c config.Config, documented, listed []openapi.Operation) (*endpoint.Table, []endpoint.Problem, error) {
+	templates := openapi.Templates(slices.Concat(documented, listed))
+	if c.OpenAPIStrict {
+		table, err := endpoint.Compile(templates, c.Endpoint.Profile())
+		return table, nil, err
+	}
+	table, problems, err := endpoint.CompileMost(templates, c.Endpoint.Profile())
+	if err != nil {
+		return nil, nil, err
+	}
+	inDocument := make(map[endpoint.Template]bool, len(documented))
+	for _, op := range documented {
+		inDocument[op.Template] = true
+	}
+	var faults []error
+	for _, p := range problems {
+		switch {
+		case inDocument[p.Template]:
+		case p.Err != nil:
+			faults = append(faults, p.Err)
+		default:
+			faults = append(faults, fmt.Errorf("templates %q and %q both match %s with equal specificity: remove one, or make one more specific", p.Into, p.Template, p.Target))
+		}
+	}
+	return table, problems, errors.Join(faults...)
 }
 
 // keyApart says which templates ask for the query parameter that holds API

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/inspect"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/metrics"
 )
@@ -17,7 +18,7 @@ func envelopes(l *headgate.Limiter, set *policy.Set, now int64, most int) (list 
 	at := map[name]int{}
 	for id := range set.ForEverybody(now) {
 		rule := set.Rule(id)
-		e, told := l.Promise(rule)
+		e, told := inspect.EnvelopeOf(l, rule)
 		if !told {
 			continue
 		}

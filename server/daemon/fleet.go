@@ -7,13 +7,12 @@ import (
 
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/fleet"
-	"github.com/headgate-io/headgate/server/store"
 )
 
-// newTeller makes this replica known to others, or returns nil if it is not to
+// newHeartbeat makes this replica known to others, or returns nil if it is not to
 // be: by its configuration, or because the rules are in a table that is only
 // read.
-func (p *parts) newTeller(c config.Config, o Options) *fleet.Teller {
+func (p *parts) newHeartbeat(c config.Config, o Options) *fleet.Heartbeat {
 	if c.Fleet.Interval == 0 {
 		return nil
 	}
@@ -21,8 +20,9 @@ func (p *parts) newTeller(c config.Config, o Options) *fleet.Teller {
 		logger(o.Log).Debug("fleet: others cannot see this replica: the table of db_table is only read")
 		return nil
 	}
-	return fleet.NewTeller(fleet.Options{
-		Book: p.database.book, Status: p.rules.Status, Name: p.name, Program: o.Version, Every: c.Fleet.Interval, Log: o.Log,
+	return fleet.NewHeartbeat(fleet.Options{
+		Registry: p.database.registry, Status: p.rules.Status, Name: p.name, Program: o.Version, Every: c.Fleet.Interval, Log: o.Log,
+		Ahead: p.shared.ahead,
 	})
 }
 
@@ -47,23 +47,23 @@ func logger(log *slog.Logger) *slog.Logger {
 
 // others is how many other replicas there are, as far as that is known.
 func (p *parts) others() (n int, known bool) {
-	if p.teller == nil {
+	if p.heartbeat == nil {
 		return 0, false
 	}
-	return p.teller.Others()
+	return p.heartbeat.Others()
 }
 
 // book is where replicas tell of themselves, nil while the database could never
 // be opened.
-func (d *database) book() fleet.Book {
+func (d *policyDatabase) registry() fleet.Registry {
 	if s := d.opened(); s != nil {
 		return s
 	}
-	return nil // not a nil *store.Store in an interface
+	return nil // not a nil *database.Store in an interface
 }
 
 // fleet reports all replicas.
-func (d *database) fleet(ctx context.Context) (fleet.Report, error) {
+func (d *policyDatabase) fleet(ctx context.Context) (fleet.Report, error) {
 	s, err := d.get(ctx)
 	if err != nil {
 		return fleet.Report{}, err
@@ -72,12 +72,10 @@ func (d *database) fleet(ctx context.Context) (fleet.Report, error) {
 	return fleet.Judge(f), err
 }
 
-var _ fleet.Book = (*store.Store)(nil)
-
 // told is what the metrics say of this replica's words, nil if it has none.
 func (p *parts) told() func() (ok bool, failures uint64) {
-	if p.teller == nil {
+	if p.heartbeat == nil {
 		return nil
 	}
-	return p.teller.Told
+	return p.heartbeat.Reported
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // keySource reads the API keys of a database.
-type keySource struct{ *database }
+type keySource struct{ *policyDatabase }
 
 func (k keySource) Version(ctx context.Context) (string, error) {
 	s, err := k.get(ctx)
@@ -46,7 +46,7 @@ type keyring struct {
 
 var _ identity.KeyFinder = (*keyring)(nil)
 
-func newKeyring(from *database, c config.Config, log *slog.Logger) (k *keyring, err error) {
+func newKeyring(from *policyDatabase, c config.Config, log *slog.Logger) (k *keyring, err error) {
 	if log == nil {
 		log = slog.Default()
 	}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/server/config"
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/database"
 )
 
 // apiKeys is what happens around API keys while the gateway runs: the secret
@@ -25,14 +25,14 @@ type apiKeys struct {
 	file     string
 	log      *slog.Logger
 	digester *identity.Digester // nil if no key can be recognised
-	secrets  store.Secrets      // those in force; only watch uses them
+	secrets  database.Secrets   // those in force; only watch uses them
 	said     string             // the last complaint; only watch uses it
 	keys     *keyring
 	rehash   *rehasher
 }
 
 // newAPIKeys reads the secret that keys are under.
-func newAPIKeys(c config.Config, db *database, keys *keyring, log *slog.Logger) (*apiKeys, error) {
+func newAPIKeys(c config.Config, db *policyDatabase, keys *keyring, log *slog.Logger) (*apiKeys, error) {
 	if log == nil {
 		log = slog.Default()
 	}
@@ -64,11 +64,11 @@ func Digester(path string, keys int, log *slog.Logger) (*identity.Digester, erro
 	return secrets.Digester()
 }
 
-func loadSecrets(path string, keys int, log *slog.Logger) (store.Secrets, error) {
+func loadSecrets(path string, keys int, log *slog.Logger) (database.Secrets, error) {
 	if _, err := os.Stat(path); keys > 0 && errors.Is(err, fs.ErrNotExist) {
-		return store.Secrets{}, fmt.Errorf("secret file %s is missing, and without it none of the %d API keys in the database can be recognised: put it back, name it with --secret-file, or revoke the keys by deleting them from the table api_keys", path, keys)
+		return database.Secrets{}, fmt.Errorf("secret file %s is missing, and without it none of the %d API keys in the database can be recognised: put it back, name it with --secret-file, or revoke the keys by deleting them from the table api_keys", path, keys)
 	}
-	return store.LoadSecrets(path, log)
+	return database.LoadSecrets(path, log)
 }
 
 // run watches the secret file and moves keys until ctx is done.
@@ -98,7 +98,7 @@ func (k *apiKeys) run(ctx context.Context, interval time.Duration) {
 // Before a secret goes, the keys are read: those that were moved to another one
 // a moment ago are known under it then, and are not unknown for a while.
 func (k *apiKeys) watch(ctx context.Context) {
-	next, err := store.ReadSecrets(k.file, nil)
+	next, err := database.ReadSecrets(k.file, nil)
 	switch {
 	case err != nil:
 		k.complain(err.Error())
@@ -149,7 +149,7 @@ const (
 
 // rehasher moves keys that turn up under a previous secret to the current one.
 type rehasher struct {
-	db   *database
+	db   *policyDatabase
 	log  *slog.Logger
 	said string // the last complaint; only flush uses it
 
@@ -216,7 +216,7 @@ func (r *rehasher) move(ctx context.Context, batch []identity.Rotation) bool {
 	return true
 }
 
-func (d *database) rehash(ctx context.Context, moves []identity.Rotation) (int64, error) {
+func (d *policyDatabase) rehash(ctx context.Context, moves []identity.Rotation) (int64, error) {
 	s, err := d.get(ctx)
 	if err != nil {
 		return 0, err

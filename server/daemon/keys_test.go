@@ -15,18 +15,18 @@ import (
 
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/server/config"
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/database"
 )
 
 // keysOf is what a gateway does around keys, with a database and a secret file
 // in a folder of its own.
-func keysOf(t *testing.T) (k *apiKeys, db *store.Store, path string, log *bytes.Buffer) {
+func keysOf(t *testing.T) (k *apiKeys, db *database.Store, path string, log *bytes.Buffer) {
 	t.Helper()
 	dir := t.TempDir()
 	c := config.Default()
 	c.DB = "sqlite:" + filepath.Join(dir, "headgate.db")
 	c.FillPaths()
-	d := newDatabase(c, OpenStore)
+	d := newDatabase(c, OpenDatabase)
 	t.Cleanup(d.close)
 	db, err := d.get(t.Context())
 	if err != nil {
@@ -74,7 +74,7 @@ func TestSecretFileIsWatched(t *testing.T) {
 			t.Fatal(err)
 		}
 		k.watch(t.Context())
-		var want store.Secrets
+		var want database.Secrets
 		want.Current, _ = hex.DecodeString(step.current)
 		if step.previous != "" {
 			want.Previous, _ = hex.DecodeString(step.previous)
@@ -110,7 +110,7 @@ func TestSecretFileIsWatched(t *testing.T) {
 
 func TestKeysMoveToTheNewSecret(t *testing.T) {
 	k, db, path, log := keysOf(t)
-	key, text, err := db.CreateKey(t.Context(), k.digester, store.NewKey{Project: "acme"})
+	key, text, err := db.CreateKey(t.Context(), k.digester, database.NewKey{Project: "acme"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func TestKeysMoveToTheNewSecret(t *testing.T) {
 		}
 		return keys[0].Secret
 	}
-	if _, err := store.RotateSecret(path); err != nil {
+	if _, err := database.RotateSecret(path); err != nil {
 		t.Fatal(err)
 	}
 	k.watch(t.Context())
@@ -148,14 +148,14 @@ func TestKeysMoveToTheNewSecret(t *testing.T) {
 // not the gateway has read the keys since.
 func TestMovedKeysAreKnownWhenTheSecretGoes(t *testing.T) {
 	k, db, path, log := keysOf(t)
-	_, text, err := db.CreateKey(t.Context(), k.digester, store.NewKey{Project: "acme"})
+	_, text, err := db.CreateKey(t.Context(), k.digester, database.NewKey{Project: "acme"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := k.keys.reload(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := store.RotateSecret(path); err != nil {
+	if _, err := database.RotateSecret(path); err != nil {
 		t.Fatal(err)
 	}
 	k.watch(t.Context())
@@ -163,7 +163,7 @@ func TestMovedKeysAreKnownWhenTheSecretGoes(t *testing.T) {
 	k.rehash.notBefore = time.Time{}
 	k.rehash.note(identity.Rotation{Old: k.digester.PreviousDigest(text), New: k.digester.Digest(text), SecretID: current})
 	k.rehash.flush(t.Context())
-	if _, err := store.DropPrevious(path); err != nil {
+	if _, err := database.DropPrevious(path); err != nil {
 		t.Fatal(err)
 	}
 	k.watch(t.Context())
@@ -172,13 +172,13 @@ func TestMovedKeysAreKnownWhenTheSecretGoes(t *testing.T) {
 	}
 
 	// Without the keys, the secret stays.
-	if _, err := store.RotateSecret(path); err != nil {
+	if _, err := database.RotateSecret(path); err != nil {
 		t.Fatal(err)
 	}
 	k.watch(t.Context())
 	_, before := k.digester.SecretIDs()
 	db.Close()
-	if _, err := store.DropPrevious(path); err != nil {
+	if _, err := database.DropPrevious(path); err != nil {
 		t.Fatal(err)
 	}
 	log.Reset()
@@ -191,11 +191,11 @@ func TestMovedKeysAreKnownWhenTheSecretGoes(t *testing.T) {
 // A database that cannot be written to costs a line, and nobody their key.
 func TestKeysStayWhereTheDatabaseIsReadOnly(t *testing.T) {
 	k, db, _, log := keysOf(t)
-	r, err := store.OpenReadOnly(t.Context(), "sqlite:"+db.Path())
+	r, err := database.OpenReadOnly(t.Context(), "sqlite:"+db.Path())
 	if err != nil {
 		t.Fatal(err)
 	}
-	k.rehash.db = &database{store: r}
+	k.rehash.db = &policyDatabase{store: r}
 	t.Cleanup(k.rehash.db.close)
 	for range 3 {
 		k.rehash.note(identity.Rotation{Old: identity.Digest{1}, New: identity.Digest{2}, SecretID: "01234567"})
@@ -219,7 +219,7 @@ func TestPendingMovesAreBounded(t *testing.T) {
 
 func TestKeysThatAreTooOld(t *testing.T) {
 	k, db, _, _ := keysOf(t)
-	if _, _, err := db.CreateKey(t.Context(), k.digester, store.NewKey{}); err != nil {
+	if _, _, err := db.CreateKey(t.Context(), k.digester, database.NewKey{}); err != nil {
 		t.Fatal(err)
 	}
 	c := config.Default()

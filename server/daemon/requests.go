@@ -7,14 +7,15 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate/server/admin"
+	"github.com/headgate-io/headgate/server/database"
 	"github.com/headgate-io/headgate/server/developers"
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 // requests keeps requests for a higher limit in the database, as soon as that
 // can be opened, and knows how many are open.
 type requests struct {
-	db   *database
+	db   *policyDatabase
 	keep time.Duration
 	log  *slog.Logger
 	open atomic.Int64
@@ -78,27 +79,29 @@ func (q *requests) count(ctx context.Context) {
 // opened is how many requests are open.
 func (q *requests) opened() int { return int(q.open.Load()) }
 
-func (q *requests) File(ctx context.Context, r store.LimitRequest, most int) (store.LimitRequest, error) {
-	return changed(ctx, q, func(s *store.Store) (store.LimitRequest, error) { return s.File(ctx, r, most) })
+func (q *requests) File(ctx context.Context, r record.LimitRequest, most int) (record.LimitRequest, error) {
+	return changed(ctx, q, func(s *database.Store) (record.LimitRequest, error) { return s.File(ctx, r, most) })
 }
 
-func (q *requests) Withdraw(ctx context.Context, id, project, actor, claimed string) (store.LimitRequest, error) {
-	return changed(ctx, q, func(s *store.Store) (store.LimitRequest, error) { return s.Withdraw(ctx, id, project, actor, claimed) })
+func (q *requests) Withdraw(ctx context.Context, id, project, actor, claimed string) (record.LimitRequest, error) {
+	return changed(ctx, q, func(s *database.Store) (record.LimitRequest, error) {
+		return s.Withdraw(ctx, id, project, actor, claimed)
+	})
 }
 
-func (q *requests) Decline(ctx context.Context, id, actor, claimed, note string) (store.LimitRequest, error) {
-	return changed(ctx, q, func(s *store.Store) (store.LimitRequest, error) { return s.Decline(ctx, id, actor, claimed, note) })
+func (q *requests) Decline(ctx context.Context, id, actor, claimed, note string) (record.LimitRequest, error) {
+	return changed(ctx, q, func(s *database.Store) (record.LimitRequest, error) { return s.Decline(ctx, id, actor, claimed, note) })
 }
 
-func (q *requests) Approve(ctx context.Context, id string, g store.Grant) (r store.LimitRequest, v store.Version, err error) {
-	r, err = changed(ctx, q, func(s *store.Store) (store.LimitRequest, error) {
+func (q *requests) Approve(ctx context.Context, id string, g record.Grant) (r record.LimitRequest, v record.Version, err error) {
+	r, err = changed(ctx, q, func(s *database.Store) (record.LimitRequest, error) {
 		r, v, err = s.Approve(ctx, id, g)
 		return r, err
 	})
 	return r, v, err
 }
 
-func (q *requests) Requests(ctx context.Context, query store.RequestQuery) ([]store.LimitRequest, error) {
+func (q *requests) Requests(ctx context.Context, query record.RequestQuery) ([]record.LimitRequest, error) {
 	s, err := q.db.get(ctx)
 	if err != nil {
 		return nil, err
@@ -106,19 +109,19 @@ func (q *requests) Requests(ctx context.Context, query store.RequestQuery) ([]st
 	return s.Requests(ctx, query)
 }
 
-func (q *requests) Request(ctx context.Context, id string) (store.LimitRequest, error) {
+func (q *requests) Request(ctx context.Context, id string) (record.LimitRequest, error) {
 	s, err := q.db.get(ctx)
 	if err != nil {
-		return store.LimitRequest{}, err
+		return record.LimitRequest{}, err
 	}
 	return s.Request(ctx, id)
 }
 
 // changed makes a change and counts again.
-func changed(ctx context.Context, q *requests, do func(*store.Store) (store.LimitRequest, error)) (store.LimitRequest, error) {
+func changed(ctx context.Context, q *requests, do func(*database.Store) (record.LimitRequest, error)) (record.LimitRequest, error) {
 	s, err := q.db.get(ctx)
 	if err != nil {
-		return store.LimitRequest{}, err
+		return record.LimitRequest{}, err
 	}
 	r, err := do(s)
 	if err == nil {

@@ -189,7 +189,7 @@ func TestDecisionsAreChecked(t *testing.T) {
 		"no note":            {"decline", `{}`, 400, "note has 0 bytes"},
 		"below one":          {"approve", `{"limit":-1}`, 400, "limit is -1"},
 		"two ends":           {"approve", `{"for":"1h","until":"2100-01-01T00:00:00Z"}`, 422, "one of the two"},
-		"an end that is by":  {"approve", `{"until":"2020-01-01T00:00:00Z"}`, 422, "want a time to come"},
+		"an end that is by":  {"approve", `{"until":"2020-01-01T00:00:00Z"}`, 422, "want a time in the future"},
 		"no such member":     {"approve", `{"endpoint":"*"}`, 400, "unknown field"},
 		"a note of two":      {"approve", `{"note":"a\nb"}`, 400, "on one line"},
 		"what does not load": {"approve", `{"limit":9223372036854775807,"burst":9223372036854775807}`, 422, "limit"},

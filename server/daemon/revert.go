@@ -39,11 +39,11 @@ func (p *parts) newReverter(c config.Config, o Options) *revert.Watcher {
 
 // history is where versions are kept, nil while the database could never be
 // opened.
-func (d *database) history() revert.History {
+func (d *policyDatabase) history() revert.History {
 	if s := d.opened(); s != nil {
 		return s
 	}
-	return nil // not a nil *store.Store in an interface
+	return nil // not a nil *database.Store in an interface
 }
 
 // reverted reports that the rules in force are those from before a change that

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/bucket/lease"
 	"github.com/headgate-io/headgate/bucket/memory"
 	buckets "github.com/headgate-io/headgate/bucket/redis"
@@ -20,7 +20,7 @@ import (
 // over is where rules find their buckets: in this process, or on the store
 // that gateways share, as their scopes say. Without a store all are here. Now is
 // the clock that decisions are made by, which never steps.
-func (s *shared) over(local *memory.Store, now func() int64) (headgate.Buckets, error) {
+func (s *shared) over(local *memory.Store, now func() int64) (bucket.Store, error) {
 	if s == nil {
 		return local, nil
 	}

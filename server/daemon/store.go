@@ -18,8 +18,8 @@ import (
 	"github.com/headgate-io/headgate/bucket/scoped"
 	"github.com/headgate-io/headgate/key"
 	"github.com/headgate-io/headgate/server/config"
+	"github.com/headgate-io/headgate/server/database"
 	"github.com/headgate-io/headgate/server/redis"
-	"github.com/headgate-io/headgate/server/store"
 )
 
 // shared is the store of the buckets that gateways share.
@@ -44,6 +44,7 @@ type shared struct {
 	unseen    error     // guarded by mu; in a cluster, that no member tells of the others
 	said      string    // guarded by mu; the last complaint about connecting
 	strangers int       // guarded by mu; as last told
+	watched   watched   // guarded by mu
 }
 
 // newShared makes the store of c, nil if it has none. A server that cannot be
@@ -81,7 +82,10 @@ func newShared(ctx context.Context, c config.Config, log *slog.Logger) (*shared,
 // onServer makes what is kept on the server.
 func (s *shared) onServer() (err error) {
 	s.calls = &calls{to: s.link}
-	s.strict, err = buckets.New(buckets.Options{Server: s.calls, Prefix: s.conf.Prefix, Cluster: s.conf.Cluster})
+	s.strict, err = buckets.New(buckets.Options{
+		Server: s.calls, Prefix: s.conf.Prefix, Cluster: s.conf.Cluster,
+		Now: func() int64 { return s.now() }, // over is given it, before any decision
+	})
 	if err != nil {
 		return err
 	}
@@ -128,6 +132,7 @@ func (s *shared) run(ctx context.Context) {
 	defer following.Wait()
 	following.Go(func() { s.link.Follow(ctx, s.looked) })
 	following.Go(func() { s.try(ctx) })
+	following.Go(func() { s.link.Watch(ctx, s.saw) })
 	s.members.Run(ctx, s.heard)
 }
 
@@ -267,12 +272,12 @@ func (s *shared) ready() error {
 }
 
 // StoreSecret is the secret under which a configuration names shared buckets.
-func StoreSecret(c config.Config) (store.Secret, error) {
+func StoreSecret(c config.Config) (database.Secret, error) {
 	if c.Store.SecretFile == "" {
-		secrets, err := store.LoadSecrets(c.SecretFile, nil)
+		secrets, err := database.LoadSecrets(c.SecretFile, nil)
 		return secrets.Current, err
 	}
-	secrets, err := store.ReadSecrets(c.Store.SecretFile, nil)
+	secrets, err := database.ReadSecrets(c.Store.SecretFile, nil)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return nil, fmt.Errorf("store.secret_file is %q, which does not exist, want a file that is the same for all gateways, such as \"openssl rand -hex 32\" makes once", c.Store.SecretFile)
@@ -287,7 +292,12 @@ func StoreSecret(c config.Config) (store.Secret, error) {
 // StoreOptions is how to reach the server of a store. It reads the files that
 // c names.
 func StoreOptions(c config.Store) (redis.Options, error) {
-	o := redis.Options{Addresses: c.Redis, Cluster: c.Cluster, Sentinel: c.Sentinel, Database: c.Database, Username: c.Username, Prefix: c.Prefix}
+	o := redis.Options{
+		Addresses: c.Redis, Cluster: c.Cluster, Sentinel: c.Sentinel, Database: c.Database, Username: c.Username, Prefix: c.Prefix,
+		// A connection that was given up sooner would fail the requests that wait
+		// for it, though the server may answer within their deadline.
+		ConnectTimeout: max(time.Second, c.Deadline),
+	}
 	if c.PasswordFile != "" {
 		text, err := os.ReadFile(c.PasswordFile)
 		if err != nil {

@@ -55,6 +55,7 @@ func (s *shared) status() func() metrics.StoreStatus {
 			Calls: map[float64]uint64{}, Sum: time.Duration(s.calls.nanos.Load()), Failed: s.calls.failed.Load(),
 		}
 		s.lost(&m)
+		s.observed(&m)
 		for i := range s.calls.classes {
 			m.Count += s.calls.classes[i].Load()
 			if i < len(callBounds) {

@@ -24,7 +24,8 @@ import (
 
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/config"
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/database"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 // authority signs certificates.
@@ -120,11 +121,11 @@ func tlsGateway(t *testing.T, files *authority, clients *authority, auth string,
 	if err := c.Complete(); err != nil {
 		t.Fatal(err)
 	}
-	db, err := store.Open(context.Background(), c.DB)
+	db, err := database.Open(context.Background(), c.DB)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := db.Import(context.Background(), store.Author{Actor: "test"}, policy.Document{Rules: []policy.Rule{{Endpoint: policy.Default, Limit: 1, Per: time.Hour}}}, true); err != nil {
+	if err := db.Import(context.Background(), record.Author{Actor: "test"}, policy.Document{Rules: []policy.Rule{{Endpoint: policy.Default, Limit: 1, Per: time.Hour}}}, true); err != nil {
 		t.Fatal(err)
 	}
 	db.Close()

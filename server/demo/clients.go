@@ -46,7 +46,7 @@ func newClients(base string, keys map[string]string) []*client {
 // spellings are ways to write /v1/books/{n} that naive limiters count apart.
 var spellings = []string{
 	"/v1/books/%d", "//v1/books/%d", "/v1/./books/%d", "/v1/x/../books/%d", "/v1/%%62ooks/%d",
-	"/v1/books/%d/", "/v1/books/%d?cache=bust", "/%%761/books/%d;v=1", "/v1/%%2e/books/%d",
+	"/v1/books/%d/", "/v1/books/%d?cache=bust", "/%%761/books/%d?v=1", "/v1/%%2e/books/%d",
 }
 
 // disguised sends the same request in every disguise it knows.

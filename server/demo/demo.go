@@ -18,7 +18,8 @@ import (
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/daemon"
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/database"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 // Options configures a demonstration. Every zero value is a default.
@@ -126,26 +127,26 @@ func prepare(ctx context.Context, dir, upstream string, o Options) (config.Confi
 	if err := conf.Complete(); err != nil {
 		return conf, nil, err
 	}
-	db, err := store.Open(ctx, conf.DB)
+	db, err := database.Open(ctx, conf.DB)
 	if err != nil {
 		return conf, nil, err
 	}
 	defer db.Close()
-	if err := db.Import(ctx, store.Author{Actor: "headgate demo"}, policy.Document{Rules: rules}, true); err != nil {
+	if err := db.Import(ctx, record.Author{Actor: "headgate demo"}, policy.Document{Rules: rules}, true); err != nil {
 		return conf, nil, err
 	}
 	keys, err := createKeys(ctx, db, conf.SecretFile)
 	return conf, keys, err
 }
 
-func createKeys(ctx context.Context, db *store.Store, secretFile string) (map[string]string, error) {
+func createKeys(ctx context.Context, db *database.Store, secretFile string) (map[string]string, error) {
 	digester, err := daemon.Digester(secretFile, 0, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, err
 	}
 	keys := map[string]string{}
 	for _, name := range []string{"polite", "greedy", "you"} {
-		_, text, err := db.CreateKey(ctx, digester, store.NewKey{Project: name, Name: "demo"})
+		_, text, err := db.CreateKey(ctx, digester, database.NewKey{Project: name, Name: "demo"})
 		if err != nil {
 			return nil, err
 		}

@@ -34,6 +34,7 @@ import (
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/httplimit"
 	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/inspect"
 	"github.com/headgate-io/headgate/internal/problem"
 	"github.com/headgate-io/headgate/policy"
 )
@@ -281,7 +282,7 @@ func (d *Door) budgets(w http.ResponseWriter, r *http.Request, who identity.Prin
 		return
 	}
 	report, err := d.options.Reporter.Report(r.Context(), who, r.URL.Query().Get("endpoint"))
-	var query *headgate.QueryError
+	var query *inspect.QueryError
 	switch {
 	case errors.As(err, &query):
 		refuse(w, r, http.StatusBadRequest, err.Error())

@@ -13,7 +13,7 @@ import (
 
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/policy"
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 // Bounds of a filing, in bytes.
@@ -42,18 +42,18 @@ type Filing struct {
 
 // ParseFiling reads a Filing: one JSON object, each member once and none that it
 // does not know. The error names every field at fault.
-func ParseFiling(body []byte, now time.Time) (store.LimitRequest, error) {
+func ParseFiling(body []byte, now time.Time) (record.LimitRequest, error) {
 	if len(body) > maxFiling {
-		return store.LimitRequest{}, fmt.Errorf("body has %d bytes, want at most %d", len(body), maxFiling)
+		return record.LimitRequest{}, fmt.Errorf("body has %d bytes, want at most %d", len(body), maxFiling)
 	}
 	if err := MembersOnce(body); err != nil {
-		return store.LimitRequest{}, err
+		return record.LimitRequest{}, err
 	}
 	var f Filing
 	decoder := json.NewDecoder(bytes.NewReader(body))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&f); err != nil {
-		return store.LimitRequest{}, fmt.Errorf("body: %s", strings.TrimPrefix(err.Error(), "json: "))
+		return record.LimitRequest{}, fmt.Errorf("body: %s", strings.TrimPrefix(err.Error(), "json: "))
 	}
 	return f.request(now)
 }
@@ -101,8 +101,8 @@ func (f *Filing) Check(now time.Time) error {
 }
 
 // request checks a filing and translates it.
-func (f *Filing) request(now time.Time) (store.LimitRequest, error) {
-	r := store.LimitRequest{Claimed: f.Name, Reason: f.Reason, Asked: store.Asked{Endpoint: f.Endpoint, Limit: f.Limit, Burst: f.Burst, Per: time.Second, Until: f.Until}}
+func (f *Filing) request(now time.Time) (record.LimitRequest, error) {
+	r := record.LimitRequest{Claimed: f.Name, Reason: f.Reason, Asked: record.Asked{Endpoint: f.Endpoint, Limit: f.Limit, Burst: f.Burst, Per: time.Second, Until: f.Until}}
 	var errs []error
 	wrong := func(field, value, want string) {
 		errs = append(errs, fmt.Errorf("%s is %.100q, want %s", field, value, want))
@@ -149,11 +149,11 @@ func (f *Filing) request(now time.Time) (store.LimitRequest, error) {
 	text("reason", f.Reason, 1, MaxReason)
 	text("name", f.Name, 0, maxName)
 	if err := errors.Join(errs...); err != nil {
-		return store.LimitRequest{}, err
+		return record.LimitRequest{}, err
 	}
 	rule := policy.Rule{Endpoint: r.Endpoint, Project: "p", Subject: r.Subject, Limit: r.Limit, Per: r.Per, Burst: r.Burst}
 	if err := policy.Lint(policy.Document{Rules: []policy.Rule{rule}}, policy.CompileOptions{}).Err(); err != nil {
-		return store.LimitRequest{}, err
+		return record.LimitRequest{}, err
 	}
 	return r, nil
 }

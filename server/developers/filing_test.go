@@ -11,22 +11,22 @@ import (
 
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/developers"
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 func TestParseFiling(t *testing.T) {
 	got, err := developers.ParseFiling([]byte(`{"endpoint":"GET /v1/items/{id}/","subject":"project","limit":50,"per":"1m","burst":80,"for":"48h","reason":"größer","name":"Ann"}`), now)
-	want := store.LimitRequest{
+	want := record.LimitRequest{
 		Claimed: "Ann", Reason: "größer",
-		Asked: store.Asked{Endpoint: "GET /v1/items/{id}", Subject: policy.SubjectProject, Limit: 50, Per: time.Minute, Burst: 80, For: 48 * time.Hour},
+		Asked: record.Asked{Endpoint: "GET /v1/items/{id}", Subject: policy.SubjectProject, Limit: 50, Per: time.Minute, Burst: 80, For: 48 * time.Hour},
 	}
 	if err != nil || got != want {
 		t.Errorf("ParseFiling = %+v, %v, want %+v", got, err, want)
 	}
 	got, err = developers.ParseFiling([]byte(`{"endpoint":"*","limit":5,"until":"2026-03-08T00:00:00Z","reason":"x"}`), now)
-	want = store.LimitRequest{Reason: "x", Asked: store.Asked{Endpoint: "*", Limit: 5, Per: time.Second, Until: now.Add(6*24*time.Hour + 12*time.Hour)}}
+	want = record.LimitRequest{Reason: "x", Asked: record.Asked{Endpoint: "*", Limit: 5, Per: time.Second, Until: now.Add(6*24*time.Hour + 12*time.Hour)}}
 	if err != nil || got != want {
 		t.Errorf("ParseFiling = %+v, %v, want %+v", got, err, want)
 	}
@@ -122,7 +122,7 @@ func forText(d time.Duration) string {
 	return d.String()
 }
 
-func same(a, b store.LimitRequest) bool {
+func same(a, b record.LimitRequest) bool {
 	equal := a.Until.Equal(b.Until)
 	a.Until, b.Until = time.Time{}, time.Time{}
 	return equal && a == b

@@ -7,6 +7,7 @@ import (
 
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/inspect"
 	"github.com/headgate-io/headgate/server/usage"
 )
 
@@ -57,7 +58,7 @@ type Budget struct {
 
 	// Left is what is left in the emptiest bucket, and Used are the buckets of
 	// single endpoints that are not full, the emptiest first, at most
-	// headgate.MaxUsed.
+	// inspect.MaxUsed.
 	Left *Left  `json:"left,omitempty"`
 	Used []Left `json:"used,omitempty"`
 
@@ -94,7 +95,7 @@ func (p Reporter) Report(ctx context.Context, who identity.Principal, at string)
 	if p.Now == nil {
 		p.Now = time.Now
 	}
-	found, err := p.Limiter.Budgets(ctx, who, at)
+	found, err := inspect.BudgetsOf(ctx, p.Limiter, who, at)
 	if err != nil {
 		return Report{}, err
 	}
@@ -124,7 +125,7 @@ func (p Reporter) caller(who identity.Principal) Caller {
 	return c
 }
 
-func budget(b *headgate.Budget) Budget {
+func budget(b *inspect.Budget) Budget {
 	out := Budget{
 		Rule: b.Rule.Title(), Endpoint: b.Rule.Endpoint, Endpoints: b.Endpoints, Subject: b.Rule.Subject.String(),
 		Limit: b.Rule.Limit, PerSeconds: int64(max(b.Rule.Per, time.Second) / time.Second), Burst: b.Rule.Burst,
@@ -146,7 +147,7 @@ func budget(b *headgate.Budget) Budget {
 	return out
 }
 
-func left(l headgate.Left) Left {
+func left(l inspect.Left) Left {
 	return Left{l.Endpoint, l.Remaining, seconds(l.ResetAfter), seconds(l.Wait)}
 }
 

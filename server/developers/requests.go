@@ -16,22 +16,20 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/httplimit"
 	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/inspect"
 	"github.com/headgate-io/headgate/policy"
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/record"
 )
 
-// Requests keeps requests for a higher limit. *store.Store does.
+// Requests keeps requests for a higher limit. *database.Store does.
 type Requests interface {
-	File(ctx context.Context, r store.LimitRequest, most int) (store.LimitRequest, error)
-	Requests(ctx context.Context, q store.RequestQuery) ([]store.LimitRequest, error)
-	Request(ctx context.Context, id string) (store.LimitRequest, error)
-	Withdraw(ctx context.Context, id, project, actor, claimed string) (store.LimitRequest, error)
+	File(ctx context.Context, r record.LimitRequest, most int) (record.LimitRequest, error)
+	Requests(ctx context.Context, q record.RequestQuery) ([]record.LimitRequest, error)
+	Request(ctx context.Context, id string) (record.LimitRequest, error)
+	Withdraw(ctx context.Context, id, project, actor, claimed string) (record.LimitRequest, error)
 }
-
-var _ Requests = (*store.Store)(nil)
 
 // Request is a request as those who filed it see it.
 type Request struct {
@@ -70,14 +68,14 @@ type RequestList struct {
 }
 
 // RequestOf is what callers see of a request: not who decided.
-func RequestOf(r store.LimitRequest) Request {
+func RequestOf(r record.LimitRequest) Request {
 	out := Request{
 		ID: r.ID, Filed: r.Filed.UTC(), By: r.Actor, Name: r.Claimed, Project: r.Project,
 		Endpoint: r.Endpoint, Subject: r.Subject.String(), Limit: r.Limit, PerSeconds: int64(r.Per / time.Second), Burst: r.Burst,
 		ForSeconds: int64(r.For / time.Second), Until: utc(r.Until), Reason: r.Reason,
 		State: string(r.State), Decided: utc(r.Decided), Note: r.Note,
 	}
-	if g := r.Granted; r.State == store.RequestApproved {
+	if g := r.Granted; r.State == record.RequestApproved {
 		out.Granted = &Granted{g.Limit, int64(g.Per / time.Second), g.Burst, utc(g.Until)}
 	}
 	return out
@@ -99,10 +97,10 @@ const (
 var requestID = regexp.MustCompile(`^r_[0-9a-f]{20}$`)
 
 // QueryOf reads which requests a page is to show.
-func QueryOf(state, before, limit string) (store.RequestQuery, error) {
-	q := store.RequestQuery{State: store.RequestState(state), Before: before, Most: DefaultPage}
+func QueryOf(state, before, limit string) (record.RequestQuery, error) {
+	q := record.RequestQuery{State: record.RequestState(state), Before: before, Most: DefaultPage}
 	var errs []error
-	if state != "" && !slices.Contains(store.RequestStates, q.State) {
+	if state != "" && !slices.Contains(record.RequestStates, q.State) {
 		errs = append(errs, fmt.Errorf("state is %.40q, want open, approved, declined, withdrawn or expired", state))
 	}
 	if before != "" && !requestID.MatchString(before) {
@@ -185,9 +183,9 @@ func (d *Door) file(w http.ResponseWriter, r *http.Request, who identity.Princip
 // hasRoom refuses a project that has too many open requests, as File would in its
 // turn among those who change rules: a flood must not take turns.
 func (d *Door) hasRoom(ctx context.Context, project string) error {
-	open, err := d.options.Requests.Requests(ctx, store.RequestQuery{Project: project, State: store.RequestOpen, Most: d.options.MaxRequests})
+	open, err := d.options.Requests.Requests(ctx, record.RequestQuery{Project: project, State: record.RequestOpen, Most: d.options.MaxRequests})
 	if err == nil && len(open) >= d.options.MaxRequests {
-		err = fmt.Errorf("%w: the project has %d open ones, want at most %d: withdraw one", store.ErrTooManyRequests, len(open), d.options.MaxRequests)
+		err = fmt.Errorf("%w: the project has %d open ones, want at most %d: withdraw one", record.ErrTooManyRequests, len(open), d.options.MaxRequests)
 	}
 	return err
 }
@@ -206,10 +204,10 @@ func (d *Door) get(w http.ResponseWriter, r *http.Request, who identity.Principa
 }
 
 // ofProject finds the request in the path, if it is a project's.
-func (d *Door) ofProject(r *http.Request, project string) (store.LimitRequest, error) {
+func (d *Door) ofProject(r *http.Request, project string) (record.LimitRequest, error) {
 	found, err := d.options.Requests.Request(r.Context(), d.lastSegment(r))
 	if err == nil && found.Project != project {
-		return store.LimitRequest{}, store.ErrNotFound
+		return record.LimitRequest{}, record.ErrNotFound
 	}
 	return found, err
 }
@@ -227,7 +225,7 @@ func (d *Door) withdraw(w http.ResponseWriter, r *http.Request, who identity.Pri
 		refuse(w, r, http.StatusForbidden, "A key with scopes can withdraw what it filed itself; another key of the project has to.")
 		return
 	}
-	var done store.LimitRequest
+	var done record.LimitRequest
 	if err == nil {
 		done, err = d.options.Requests.Withdraw(r.Context(), found.ID, who.Project, actor(&who), "")
 	}
@@ -275,12 +273,12 @@ func (e *notHigher) Error() string { return e.text }
 
 // isHigher refuses what is not higher than a limit in force: where no limit is,
 // nobody has to be asked, and a lower one is no use to who asks.
-func (d *Door) isHigher(ctx context.Context, who identity.Principal, asked store.Asked) error {
+func (d *Door) isHigher(ctx context.Context, who identity.Principal, asked record.Asked) error {
 	at := asked.Endpoint
 	if at == policy.Default {
 		at = "" // whichever endpoints it is for
 	}
-	found, err := d.options.Reporter.Limiter.Budgets(ctx, who, at)
+	found, err := inspect.BudgetsOf(ctx, d.options.Reporter.Limiter, who, at)
 	if err != nil {
 		return err
 	}
@@ -305,17 +303,17 @@ func more(a int64, p time.Duration, b int64, q time.Duration) bool {
 
 // refuseRequest answers an error about a request.
 func (d *Door) refuseRequest(w http.ResponseWriter, r *http.Request, err error) {
-	var query *headgate.QueryError
+	var query *inspect.QueryError
 	var wrong *notHigher
-	var decided *store.DecidedError
+	var decided *record.DecidedError
 	switch {
 	case errors.As(err, &query), errors.As(err, &wrong):
 		refuse(w, r, http.StatusUnprocessableEntity, err.Error())
-	case errors.Is(err, store.ErrNotFound):
+	case errors.Is(err, record.ErrNotFound):
 		refuse(w, r, http.StatusNotFound, "Your project has no such request.")
 	case errors.As(err, &decided):
 		refuse(w, r, http.StatusConflict, "The request is "+string(decided.Request.State)+" already.")
-	case errors.Is(err, store.ErrTooManyRequests):
+	case errors.Is(err, record.ErrTooManyRequests):
 		refuse(w, r, http.StatusConflict, err.Error())
 	default:
 		d.options.Log.Error("requests for a higher limit are not available", "error", err)

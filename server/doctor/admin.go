@@ -5,11 +5,11 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate/server/config"
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 // checkAdmin says who may use the admin listener, where that is not what the tokens in the database suggest.
-func checkAdmin(r *Report, c config.Config, tokens []store.AdminToken, now time.Time) {
+func checkAdmin(r *Report, c config.Config, tokens []record.AdminToken, now time.Time) {
 	valid := 0
 	for _, t := range tokens {
 		if t.Valid(now) {

@@ -8,8 +8,9 @@ import (
 
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/config"
+	"github.com/headgate-io/headgate/server/database"
 	"github.com/headgate-io/headgate/server/doctor"
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 func TestAdminTokens(t *testing.T) {
@@ -17,12 +18,12 @@ func TestAdminTokens(t *testing.T) {
 	c := config.Default()
 	c.Upstream, c.Unknown, c.DB = "http://127.0.0.1:9000", "limit", "sqlite:"+filepath.Join(dir, "headgate.db")
 	c.FillPaths()
-	db, err := store.Open(t.Context(), c.DB)
+	db, err := database.Open(t.Context(), c.DB)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	if _, err := db.Apply(t.Context(), store.Author{Actor: "tester"}, store.Edit{Set: []policy.Rule{{Endpoint: "default", Limit: 1}}}); err != nil {
+	if _, err := db.Apply(t.Context(), record.Author{Actor: "tester"}, record.Edit{Set: []policy.Rule{{Endpoint: "default", Limit: 1}}}); err != nil {
 		t.Fatal(err)
 	}
 	check := func(what, setting string, level doctor.Level, want string) {
@@ -38,7 +39,7 @@ func TestAdminTokens(t *testing.T) {
 	check("no tokens, open", "admin_auth", doctor.OK, "")
 	c.AdminAccess.Auth = "always"
 	check("no tokens, always", "admin_auth", doctor.Note, "nobody can use it")
-	if _, _, err := db.CreateAdminToken(t.Context(), store.NewAdminToken{Name: "ci", Roles: store.Roles, Expires: time.Now().Add(time.Hour)}); err != nil {
+	if _, _, err := db.CreateAdminToken(t.Context(), record.NewAdminToken{Name: "ci", Roles: record.Roles, Expires: time.Now().Add(time.Hour)}); err != nil {
 		t.Fatal(err)
 	}
 	check("a token, always", "admin_auth", doctor.OK, "")

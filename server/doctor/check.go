@@ -1,31 +1,39 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net/netip"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/advisories"
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/daemon"
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/database"
+	"github.com/headgate-io/headgate/server/dsn"
+	"github.com/headgate-io/headgate/server/hold"
 )
 
 // Options are what a look at a configuration may do and know besides.
 type Options struct {
 	Fetch bool      // fetch the keys of tokens.jwks_url
 	Now   time.Time // zero: the present
+
+	Runtime string // the release of Go; empty: the one this program is built with
 }
 
-// Configuration checks what the gateway would need to start, and changes nothing: the settings, the endpoints, the
-// database and its rules, the files with secrets and certificates, the store that gateways share, where the keys of tokens come from, and whom the
-// gateway believes about a client's address.
+// Configuration checks what the gateway would need to start, and changes nothing: the settings, the
+// endpoints, the database and its rules, the files with secrets and certificates, the store that
+// gateways share, where the keys of tokens come from, and whom the gateway believes about a
+// client's address.
 func Configuration(ctx context.Context, c config.Config, o Options) Report {
 	var r Report
 	if o.Now.IsZero() {
@@ -38,6 +46,7 @@ func Configuration(ctx context.Context, c config.Config, o Options) Report {
 	} else {
 		r.add(Finding{Setting: "configuration", Level: OK, Value: "every setting is in its range"})
 	}
+	checkRuntime(&r, cmp.Or(o.Runtime, runtime.Version()))
 	registry := checkEndpoints(&r, c)
 	keys := checkDatabase(ctx, &r, c, registry, o.Now)
 	checkSecrets(&r, c.SecretFile, keys, o.Now)
@@ -51,9 +60,18 @@ func Configuration(ctx context.Context, c config.Config, o Options) Report {
 	checkStore(ctx, &r, c)
 	checkTLS(&r, c.TLS, o.Now)
 	checkDoors(&r, c)
+	checkClients(&r, c, hold.Divide(hold.Descriptors()))
 	checkProxies(&r, c)
 	checkRegions(&r, c.RegionFiles)
 	return r
+}
+
+// checkRuntime looks whether the release of Go that the program is built with has known vulnerabilities.
+func checkRuntime(r *Report, release string) {
+	list := advisories.Known()
+	if words := list.Words(release); words != "" {
+		r.add(Finding{Setting: "runtime", Value: release, Level: Failure, Wrong: words, Set: "a build with a release in which they are fixed; the list is of " + list.Taken})
+	}
 }
 
 func checkEndpoints(r *Report, c config.Config) *daemon.Registry {
@@ -68,22 +86,37 @@ func checkEndpoints(r *Report, c config.Config) *daemon.Registry {
 		r.add(Finding{Setting: "endpoints", Value: "none", Level: Note, Wrong: "every request is unknown", Set: "openapi or routes"})
 	default:
 		r.add(Finding{Setting: "endpoints", Value: fmt.Sprintf("%d templates", registry.Table.Len()), Level: OK})
+		checkMethods(r, registry.Table, c.Unknown == "limit")
+	}
+	left, merged := 0, 0
+	for _, w := range registry.Warnings {
+		if w.LeftOut {
+			left++
+		} else {
+			merged++
+		}
+	}
+	if left > 0 {
+		r.add(Finding{Setting: "openapi", Level: Note, Wrong: fmt.Sprintf("%d operations cannot be read and are left out: requests to them match no endpoint, or another one", left), Set: "what `headgate routes` says of them"})
+	}
+	if merged > 0 {
+		r.add(Finding{Setting: "openapi", Level: Note, Wrong: fmt.Sprintf("%d operations cannot be told from another and count as one with it", merged), Set: "what `headgate routes` says of them"})
 	}
 	return registry
 }
 
 // checkDatabase checks the rules, and returns the API keys.
-func checkDatabase(ctx context.Context, r *Report, c config.Config, registry *daemon.Registry, now time.Time) []store.Key {
+func checkDatabase(ctx context.Context, r *Report, c config.Config, registry *daemon.Registry, now time.Time) []database.Key {
 	if c.Database.PasswordFile != "" {
 		checkSecret(r, "db_password_file", c.Database.PasswordFile, "")
 	}
-	name := store.Redact(c.DB)
+	name := dsn.Redact(c.DB)
 	path, embedded := strings.CutPrefix(c.DB, "sqlite:")
 	if _, err := os.Stat(path); embedded && errors.Is(err, fs.ErrNotExist) {
-		r.add(Finding{Setting: "db", Value: name, Level: Failure, Wrong: "there is no database yet, so no request has a limit", Set: "rules, by `headgate policy set`"})
+		r.add(Finding{Setting: "db", Value: name, Level: Failure, Wrong: "there is no database yet: " + withoutRules(c.Staleness), Set: "rules, by `headgate policy set`"})
 		return nil
 	}
-	db, err := daemon.OpenStoreReadOnly(ctx, c)
+	db, err := daemon.OpenDatabaseReadOnly(ctx, c)
 	if err != nil {
 		r.add(Finding{Setting: "db", Value: name, Level: Failure, Wrong: err.Error()})
 		return nil
@@ -97,6 +130,7 @@ func checkDatabase(ctx context.Context, r *Report, c config.Config, registry *da
 	}
 	r.add(Finding{Setting: "db", Value: fmt.Sprintf("%s, %d rules, %d API keys", name, len(doc.Rules), len(keys)), Level: OK})
 	checkEmptied(r, c, doc)
+	checkStaleness(r, c.Staleness)
 	checkKeysEmptied(r, c, keys, now)
 	checkAdmin(r, c, tokens, now)
 	if registry != nil && registry.Table.Len() == 0 {
@@ -131,7 +165,7 @@ func checkEmptied(r *Report, c config.Config, doc policy.Document) {
 	last, err := policy.LastGood(c.LastGood)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), err == nil && (len(last.Rules) == 0 || doc.Cleared > last.Number):
-		r.add(Finding{Setting: "rules", Level: Note, Wrong: "there are none, so no request has a limit", Set: "rules, by `headgate policy set`"})
+		r.add(Finding{Setting: "rules", Level: Note, Wrong: "there are none: " + withoutRules(c.Staleness), Set: "rules, by `headgate policy set`"})
 	case err != nil:
 		r.add(Finding{Setting: "last_good", Value: c.LastGood, Level: Failure, Wrong: fmt.Sprintf("the database has no rules, and whether it had any cannot be told: %v", err), Set: "that file readable, or removed to begin with no rules"})
 	default:
@@ -140,8 +174,33 @@ func checkEmptied(r *Report, c config.Config, doc policy.Document) {
 	}
 }
 
+// withoutRules says what becomes of requests while there is no rule.
+func withoutRules(s config.Staleness) string {
+	switch s.OnEmpty {
+	case "deny":
+		return "every request is refused, by policy_empty"
+	case "allow":
+		return "nothing is limited, by policy_empty"
+	}
+	return "nothing is limited but by policy_fallback"
+}
+
+// checkStaleness says what the settings mean for rules that nobody confirms.
+func checkStaleness(r *Report, s config.Staleness) {
+	if s.MaxStale == 0 {
+		r.add(Finding{Setting: "policy_max_stale", Value: "0s", Level: Note, Wrong: "rules that the database does not confirm stay in force for ever, without a warning", Set: "a duration"})
+	}
+	if s.OnStale == "deny" {
+		r.add(Finding{Setting: "policy_stale", Value: "deny", Level: Note, Set: "keep or limit",
+			Wrong: "every request is refused once the database has not confirmed the rules for policy_max_stale, also if all it has is a rule that does not compile"})
+	}
+	if s.OnEmpty == "allow" {
+		r.add(Finding{Setting: "policy_empty", Value: "allow", Level: Note, Wrong: "nothing is limited while the database has no rule", Set: "limit or deny"})
+	}
+}
+
 // checkKeysEmptied does the same for the API keys. To have none is usual.
-func checkKeysEmptied(r *Report, c config.Config, keys []store.Key, now time.Time) {
+func checkKeysEmptied(r *Report, c config.Config, keys []database.Key, now time.Time) {
 	c.FillPaths()
 	if len(keys) > 0 {
 		return

@@ -12,9 +12,12 @@ import (
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/endpoint/pattern"
 	"github.com/headgate-io/headgate/server/config"
+	"github.com/headgate-io/headgate/server/database"
 	"github.com/headgate-io/headgate/server/doctor"
-	"github.com/headgate-io/headgate/server/store"
 )
+
+// all is a registry in which everything matters.
+var all = doctor.Routes{Tails: true, Queries: true}
 
 // columns are the measurements of the kinds that were measured.
 var columns = map[string]string{
@@ -52,7 +55,7 @@ func oracle(t *testing.T, column string) map[string]string {
 
 // everyProfile are all that a configuration can say, but for UTF-8.
 func everyProfile() (all []endpoint.Profile) {
-	for i := range 3 * 3 * 4 * 32 {
+	for i := range 3 * 3 * 4 * 64 {
 		p := endpoint.Profile{EncodedSlash: endpoint.EncodedSlash(i % 3), Params: endpoint.Params(i / 3 % 3),
 			CaseInsensitive: i/9&1 != 0, AllowDoubleEncoding: i/18&1 != 0, Refuse: endpoint.Refusal(i / 36)}
 		if p.Refuse&endpoint.RefuseBadUTF8 == 0 {
@@ -69,7 +72,7 @@ func TestHealthyProfilesNeitherSplitNorBorrow(t *testing.T) {
 		paths := oracle(t, column)
 		healthy, sick := 0, 0
 		for _, p := range everyProfile() {
-			r, err := doctor.Upstream(kind, config.EndpointOf(p), true)
+			r, err := doctor.Upstream(kind, config.EndpointOf(p), all)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -90,8 +93,9 @@ func TestHealthyProfilesNeitherSplitNorBorrow(t *testing.T) {
 	}
 }
 
-// disagreement returns two targets that a profile and a server do not agree about. HAProxy compares escapes that it does not
-// decode as text, which the report notes and these targets show: they are left out.
+// disagreement returns two targets that a profile and a server do not agree about. HAProxy compares
+// escapes that it does not decode as text, which the report notes and these targets show: they are
+// left out.
 func disagreement(p endpoint.Profile, paths map[string]string, kind string) string {
 	undecoded := regexp.MustCompile(map[string]string{"haproxy": `%`, "haproxy-normalized": `(?i)%(5[bd]|2[1467-9abc]|3[abd]|40)`}[kind])
 	skips := undecoded.String() != ""
@@ -128,17 +132,17 @@ func mapKeys(m map[string]string) func(func(string) bool) {
 func TestProfilesOfRoutersAreHealthy(t *testing.T) {
 	for kind, dialect := range map[string]pattern.Dialect{"go": pattern.ServeMux, "chi": pattern.Chi, "gin": pattern.Gin, "echo": pattern.Echo} {
 		p := dialect.Profile()
-		if r, err := doctor.Upstream(kind, config.EndpointOf(p), false); err != nil || !r.Healthy() {
+		if r, err := doctor.Upstream(kind, config.EndpointOf(p), doctor.Routes{}); err != nil || !r.Healthy() {
 			t.Errorf("Upstream(%q) of its own profile = %+v, %v, want it healthy", kind, r, err)
 		}
 		p.Refuse |= endpoint.RefuseTrailingSlash
-		if r, err := doctor.Upstream(kind, config.EndpointOf(p), true); err != nil || !r.Healthy() {
+		if r, err := doctor.Upstream(kind, config.EndpointOf(p), all); err != nil || !r.Healthy() {
 			t.Errorf("Upstream(%q) with tails = %+v, %v, want it healthy", kind, r, err)
 		}
 		for _, one := range []endpoint.Refusal{endpoint.RefuseDotSegments, endpoint.RefuseTrailingSlash} {
 			less := p
 			less.Refuse &^= one
-			if r, _ := doctor.Upstream(kind, config.EndpointOf(less), true); r.Healthy() {
+			if r, _ := doctor.Upstream(kind, config.EndpointOf(less), all); r.Healthy() {
 				t.Errorf("Upstream(%q) of %+v is healthy, want a mismatch", kind, less)
 			}
 		}
@@ -150,7 +154,7 @@ func TestEveryMismatchSaysWhatToDo(t *testing.T) {
 	for _, kind := range doctor.Kinds() {
 		healthy := 0
 		for _, p := range everyProfile() {
-			r, err := doctor.Upstream(kind, config.EndpointOf(p), true)
+			r, err := doctor.Upstream(kind, config.EndpointOf(p), all)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -167,7 +171,7 @@ func TestEveryMismatchSaysWhatToDo(t *testing.T) {
 			t.Errorf("%s: no profile is healthy", kind)
 		}
 	}
-	if _, err := doctor.Upstream("inetd", config.Default().Endpoint, false); err == nil || !strings.Contains(err.Error(), `upstream is "inetd", want one of nginx, `) {
+	if _, err := doctor.Upstream("inetd", config.Default().Endpoint, doctor.Routes{}); err == nil || !strings.Contains(err.Error(), `upstream is "inetd", want one of nginx, `) {
 		t.Errorf("Upstream(inetd) = %v, want an error with the kinds", err)
 	}
 }
@@ -206,7 +210,7 @@ func TestConfiguration(t *testing.T) {
 		t.Error("doctor made a database")
 	}
 
-	db, err := store.Open(t.Context(), c.DB)
+	db, err := database.Open(t.Context(), c.DB)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,15 +17,15 @@ import (
 	"github.com/headgate-io/headgate/identity/region"
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/daemon"
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/database"
 	"github.com/headgate-io/headgate/server/token"
 )
 
 // checkSecrets checks the file of secrets under which API keys are hashed, and
 // that it has the secret of every key that is good. keys is nil if the database
 // could not be read.
-func checkSecrets(r *Report, file string, keys []store.Key, now time.Time) {
-	good := slices.DeleteFunc(slices.Clone(keys), func(k store.Key) bool {
+func checkSecrets(r *Report, file string, keys []database.Key, now time.Time) {
+	good := slices.DeleteFunc(slices.Clone(keys), func(k database.Key) bool {
 		return !k.Revoked.IsZero() || !k.Expires.IsZero() && !k.Expires.After(now)
 	})
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) && len(keys) > 0 {
@@ -36,7 +36,7 @@ func checkSecrets(r *Report, file string, keys []store.Key, now time.Time) {
 	if !checkSecret(r, "secret_file", file, "it is made at the first start") {
 		return
 	}
-	secrets, err := store.ReadSecrets(file, nil)
+	secrets, err := database.ReadSecrets(file, nil)
 	if err != nil {
 		r.add(Finding{Setting: "secret_file", Value: file, Level: Failure, Wrong: strings.TrimPrefix(err.Error(), "secret file "+file+": ")})
 		return
@@ -213,12 +213,23 @@ func checkRegions(r *Report, files []string) {
 		return
 	}
 	r.add(Finding{Setting: "region_files", Value: fmt.Sprintf("%d ranges, %d regions", table.Len(), table.Regions()), Level: OK})
+	if table.Own() == 0 {
+		r.add(Finding{Setting: "region_files", Level: Note, Wrong: "no range is of a private network: clients with private addresses are all in the unknown region, and share its budget",
+			Set: "a line such as 10.0.0.0,10.0.0.255,EU for each of your networks, if clients come from them"})
+	}
 }
 
 // checkDoors says what about the way to the gateway is to be known.
 func checkDoors(r *Report, c config.Config) {
+	if c.Credentials == "first" {
+		r.add(Finding{Setting: "credentials", Value: c.Credentials, Level: Note, Wrong: "a caller with a token and a key chooses, by leaving one out, whose budget is spent", Set: "all, unless the API reads them in the same order"})
+	}
 	if c.Keys.Query != "" {
 		r.add(Finding{Setting: "api_keys.query", Value: c.Keys.Query, Level: Note, Wrong: "targets, and the keys in them, are kept in logs and histories", Set: "none, if your clients can send a header"})
+	}
+	for _, name := range c.PassOverrideHeaders {
+		r.add(Finding{Setting: "pass_override_headers", Value: name, Level: Note, Wrong: "whoever sends it chooses what the API serves, if the API reads it, and pays for the method and path of the request line",
+			Set: "none, or an API that does not read it"})
 	}
 	if !config.Loopback(c.Listen) && !c.TLS.On() && len(c.TrustedProxies) == 0 && !c.ProxyProtocol.On() {
 		r.add(Finding{Setting: "tls", Value: "none", Level: Note, Wrong: "clients are served in plain HTTP: whoever is on the way reads their keys and tokens", Set: "tls.cert_file, or a proxy with TLS before the gateway, in trusted_proxies"})

@@ -25,8 +25,9 @@ import (
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/config"
+	"github.com/headgate-io/headgate/server/database"
 	"github.com/headgate-io/headgate/server/doctor"
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 // now is when doctor looks.
@@ -47,7 +48,7 @@ func newSite(t *testing.T) *site {
 	s.conf.DB = "sqlite:" + filepath.Join(s.dir, "headgate.db")
 	s.conf.Routes = []string{s.write("routes.txt", "POST /v1/login\nPOST /v1/orders\n")}
 	s.conf.SecretFile = s.write("secret", strings.Repeat("0f", 32)+"\n")
-	s.store(func(*store.Store) {})
+	s.store(func(*database.Store) {})
 	return s
 }
 
@@ -60,9 +61,9 @@ func (s *site) write(name, text string) string {
 	return file
 }
 
-func (s *site) store(change func(*store.Store)) {
+func (s *site) store(change func(*database.Store)) {
 	s.t.Helper()
-	db, err := store.Open(s.t.Context(), s.conf.DB)
+	db, err := database.Open(s.t.Context(), s.conf.DB)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -74,8 +75,8 @@ func (s *site) store(change func(*store.Store)) {
 
 func (s *site) rules(rules ...policy.Rule) {
 	s.t.Helper()
-	s.store(func(db *store.Store) {
-		if err := db.Import(s.t.Context(), store.Author{Actor: "test"}, policy.Document{Rules: rules}, true); err != nil {
+	s.store(func(db *database.Store) {
+		if err := db.Import(s.t.Context(), record.Author{Actor: "test"}, policy.Document{Rules: rules}, true); err != nil {
 			s.t.Fatal(err)
 		}
 	})
@@ -121,14 +122,14 @@ func TestSiteIsHealthy(t *testing.T) {
 // last good copy that a gateway would start with.
 func TestEmptiedDatabase(t *testing.T) {
 	s := newSite(t)
-	s.store(func(db *store.Store) {
+	s.store(func(db *database.Store) {
 		for _, r := range s.inDatabase(db) {
-			if err := db.Delete(t.Context(), store.Author{Actor: "test"}, store.KeyOf(r)); err != nil {
+			if err := db.Delete(t.Context(), record.Author{Actor: "test"}, record.KeyOf(r)); err != nil {
 				t.Fatal(err)
 			}
 		}
 	})
-	s.want(doctor.Options{Now: now}, "rules", doctor.Note, "there are none, so no request has a limit")
+	s.want(doctor.Options{Now: now}, "rules", doctor.Note, "there are none: nothing is limited but by policy_fallback")
 	s.conf.FillPaths()
 	lastGood := func(number int64) {
 		cache, err := policy.NewCache(policy.CacheOptions{Source: kept{number}, LastGood: s.conf.LastGood})
@@ -170,9 +171,9 @@ func TestEmptiedKeys(t *testing.T) {
 }
 
 // inDatabase is the rules of the site; it has one at least.
-func (s *site) inDatabase(db *store.Store) []policy.Rule {
+func (s *site) inDatabase(db *database.Store) []policy.Rule {
 	s.t.Helper()
-	if err := db.Set(s.t.Context(), store.Author{Actor: "test"}, policy.Rule{Endpoint: policy.Default, Limit: 5}); err != nil {
+	if err := db.Set(s.t.Context(), record.Author{Actor: "test"}, policy.Rule{Endpoint: policy.Default, Limit: 5}); err != nil {
 		s.t.Fatal(err)
 	}
 	list, err := db.List(s.t.Context())
@@ -197,8 +198,8 @@ func TestSecretFiles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.store(func(db *store.Store) {
-			if _, _, err := db.CreateKey(t.Context(), d, store.NewKey{Project: "acme", Name: "ci", Format: identity.KeyFormat{Prefix: "hg_"}}); err != nil {
+		s.store(func(db *database.Store) {
+			if _, _, err := db.CreateKey(t.Context(), d, database.NewKey{Project: "acme", Name: "ci", Format: identity.KeyFormat{Prefix: "hg_"}}); err != nil {
 				t.Fatal(err)
 			}
 		})
@@ -383,6 +384,7 @@ func TestWhoIsBelieved(t *testing.T) {
 		}, "client_address.strategy", doctor.Note, "chooses its own address"},
 		{"small clients", func(c *config.Config) { c.IPv6Prefix = 128 }, "ipv6_prefix", doctor.Note, "2^64 budgets"},
 		{"keys in targets", func(c *config.Config) { c.Keys.Query = "key" }, "api_keys.query", doctor.Note, "kept in logs"},
+		{"another method by a header", func(c *config.Config) { c.PassOverrideHeaders = []string{"X-HTTP-Method"} }, "pass_override_headers", doctor.Note, "chooses what the API serves"},
 		{"plain HTTP for all", func(c *config.Config) { c.TrustedProxies = nil }, "tls", doctor.Note, "plain HTTP"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -412,4 +414,25 @@ func TestIdentifierRules(t *testing.T) {
 	s.want(doctor.Options{}, "rules", doctor.Note, "POST /v1/orders, per identifier_ip")
 	s.conf.Identifiers[0].Endpoint = "POST /v1/logon"
 	s.want(doctor.Options{}, "endpoints", doctor.Failure, `identifiers[0]: endpoint is "POST /v1/logon", want one that the registry has, such as "POST /v1/login"`)
+}
+
+// What becomes of requests without rules to rely on is worth a word where it is dangerous.
+func TestStaleness(t *testing.T) {
+	s := newSite(t)
+	s.rules(policy.Rule{Endpoint: policy.Default, Limit: 1}, policy.Rule{Endpoint: policy.UnknownEndpoint, Limit: 1})
+	for _, setting := range []string{"policy_max_stale", "policy_stale", "policy_empty"} {
+		s.lacks(setting)
+	}
+	s.conf.Staleness.MaxStale, s.conf.Staleness.OnEmpty = 0, "allow"
+	s.want(doctor.Options{}, "policy_max_stale", doctor.Note, "stay in force for ever")
+	s.want(doctor.Options{}, "policy_empty", doctor.Note, "nothing is limited while the database has no rule")
+	s.conf.Staleness.MaxStale, s.conf.Staleness.OnStale = time.Hour, "deny"
+	s.want(doctor.Options{}, "policy_stale", doctor.Note, "every request is refused")
+}
+
+// A release of Go with a known vulnerability is a failure, whatever the configuration.
+func TestRuntime(t *testing.T) {
+	s := newSite(t)
+	s.lacks("runtime")
+	s.want(doctor.Options{Runtime: "go1.26.8"}, "runtime", doctor.Failure, "GO-2026-6617")
 }

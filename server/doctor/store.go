@@ -33,7 +33,8 @@ func checkStore(ctx context.Context, r *Report, c config.Config) {
 		r.add(Finding{Setting: "store.tls.enabled", Value: "false", Level: Note, Wrong: "whoever is on the way to the server reads its password", Set: "true, if the server speaks TLS"})
 	}
 	shown := strings.Join(s.Redis, ", ")
-	whole, fault := reach(ctx, s)
+	whole, state, fault := reach(ctx, s)
+	checkState(r, s, state)
 	if len(whole) > 0 {
 		r.add(Finding{
 			Setting: "store.cluster", Value: "true", Level: Note, Set: "CONFIG SET cluster-require-full-coverage no, there",
@@ -47,6 +48,25 @@ func checkStore(ctx context.Context, r *Report, c config.Config) {
 		r.add(Finding{Setting: "store.redis", Value: shown, Level: Failure, Wrong: fault.Error() + "; the gateway would start, and each rule do as its on_store_loss says"})
 	default:
 		r.add(Finding{Setting: "store.redis", Value: shown, Level: Failure, Wrong: fault.Error()})
+	}
+}
+
+// checkState reports what the servers tell of themselves.
+func checkState(r *Report, s config.Store, state redis.State) {
+	for _, risk := range state.Risks {
+		r.add(Finding{Setting: "store.redis", Value: strings.Join(s.Redis, ", "), Level: Note, Wrong: risk, Set: "min-replicas-to-write and min-replicas-max-lag, on the servers"})
+	}
+	if 4*state.Trip > s.Deadline {
+		r.add(Finding{
+			Setting: "store.deadline", Value: s.Deadline.String(), Level: Note, Set: (4 * state.Trip).Round(time.Millisecond).String() + " or more",
+			Wrong: fmt.Sprintf("the server takes %v to answer at best: requests that it answers later than the deadline are denied", state.Trip.Round(10*time.Microsecond)),
+		})
+	}
+	if state.Offset.Abs() > time.Second+state.Within {
+		r.add(Finding{
+			Setting: "store.redis", Value: strings.Join(s.Redis, ", "), Level: Note, Set: "the clocks of both by NTP",
+			Wrong: fmt.Sprintf("the clock of this machine differs from the server's by %v: limits hold all the same, and times in logs cannot be compared", state.Offset.Round(time.Millisecond)),
+		})
 	}
 }
 
@@ -66,22 +86,23 @@ func checkStoreSecret(r *Report, c config.Config) {
 
 // reach connects to the server and checks it. Whole are members of a cluster
 // that stop with any other one.
-func reach(ctx context.Context, s config.Store) (whole []string, err error) {
+func reach(ctx context.Context, s config.Store) (whole []string, state redis.State, err error) {
 	o, err := daemon.StoreOptions(s)
 	if err != nil {
-		return nil, err
+		return nil, state, err
 	}
 	link, err := redis.NewLink(o)
 	if err != nil {
-		return nil, err
+		return nil, state, err
 	}
 	defer link.Close()
 	ctx, cancel := context.WithTimeout(ctx, storePatience)
 	defer cancel()
 	if err := link.Connect(ctx); err != nil {
-		return nil, err
+		return nil, state, err
 	}
-	return link.Whole(ctx), nil
+	state, err = link.State(ctx)
+	return link.Whole(ctx), state, err
 }
 
 // local reports whether no server is beyond this machine.

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 // State is how a replica does, in a word.
@@ -14,7 +14,7 @@ type State string
 
 // The states. The first that is true of a replica is its.
 const (
-	Silent State = "silent" // it has told nothing for longer than silentAfter times its interval
+	Silent State = "silent" // it has not reported for longer than silentAfter times its interval
 	Failed State = "error"  // it could not take over what the database holds
 	Lags   State = "lags"   // it has other rules than the database
 	OK     State = "ok"
@@ -54,13 +54,17 @@ type Replica struct {
 	Seen   time.Time `json:"seen_at"`      // by the database's clock
 	Silent float64   `json:"seen_seconds"` // since then
 
+	// Ahead is by how much its clock is ahead of that of the store of shared
+	// buckets, in seconds; nil if it has none, or does not know.
+	Ahead *float64 `json:"clock_offset_seconds,omitempty"`
+
 	State State  `json:"state"`
 	Why   string `json:"why,omitempty"` // in words; empty for OK
 	Error string `json:"last_error,omitempty"`
 }
 
 // Judge says of every replica how it does.
-func Judge(f store.Fleet) Report {
+func Judge(f record.Fleet) Report {
 	report := Report{
 		At: f.At, Version: f.Rules, Number: f.Number, Replicas: make([]Replica, len(f.Replicas)),
 		Count: map[State]int{OK: 0, Lags: 0, Silent: 0, Failed: 0},
@@ -72,8 +76,8 @@ func Judge(f store.Fleet) Report {
 	return report
 }
 
-func judge(r store.Replica, f store.Fleet) Replica {
-	// A word from a time to come was told before the database's clock was set
+func judge(r record.Replica, f record.Fleet) Replica {
+	// A word from the future was told before the database's clock was set
 	// back: as old as one from as long ago, for all that is known.
 	silent := f.At.Sub(r.Seen).Abs()
 	every := r.Every
@@ -93,13 +97,17 @@ func judge(r store.Replica, f store.Fleet) Replica {
 		Name: r.Name, Program: r.Program, Started: r.Started, Version: r.Rules, Number: r.Number, Loaded: r.Loaded,
 		Stale: r.Stale.Seconds(), Behind: r.Behind, Seen: r.Seen, Silent: silent.Seconds(), Error: r.Error, State: OK,
 	}
+	if r.Ahead != nil {
+		seconds := r.Ahead.Seconds()
+		j.Ahead = &seconds
+	}
 	switch {
 	case silent > silentAfter*every:
 		// Nobody knows which rules it has by now: the worst is taken for true.
 		lag = max(lag, r.Stale+silent)
-		j.State, j.Why = Silent, "has told nothing for "+Words(silent)
+		j.State, j.Why = Silent, "has not reported for "+Words(silent)
 		if r.Seen.After(f.At) {
-			j.Why = "has told nothing since the database's clock was set back by " + Words(silent) + " or so"
+			j.Why = "has not reported since the database's clock was set back by " + Words(silent) + " or so"
 		}
 	case r.Error != "":
 		j.State, j.Why = Failed, r.Error

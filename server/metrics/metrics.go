@@ -19,6 +19,8 @@ import (
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/internal/perrule"
 	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/reservation"
+	"github.com/headgate-io/headgate/server/hold"
 )
 
 // maxRules bounds the values of the label "rule". Rules beyond it count
@@ -35,10 +37,14 @@ type Options struct {
 	Keys     func() KeyStatus
 	Buckets  func() memory.Stats
 
+	// FalseDenials estimates, for the rule that suffers most, the part of its new
+	// clients that is denied because of what other buckets left in the table.
+	FalseDenials func(memory.Stats) float64
+
 	// TooSmall says whether the bucket table is.
 	TooSmall func() bool
 
-	Reservations func() headgate.ReservationStats
+	Reservations func() reservation.Stats
 
 	// Waiters tells how many requests wait for their turn, and how many may.
 	Waiters func() (waiting, most int)
@@ -53,6 +59,9 @@ type Options struct {
 	// Identifiers tells how many bodies had a fault, and how many none. Where no
 	// body was read it says 0 of all.
 	Identifiers func(body.Fault) uint64
+
+	// Holds tells what clients hold of each listener. Nil: nothing listens.
+	Holds func() map[string]hold.Stats
 
 	// Tokens and TLS tell of what is not always in use; nil where it is not.
 	Tokens func() TokenStatus
@@ -142,12 +151,13 @@ func New(o Options) *Meter {
 	}
 	for _, reason := range []headgate.Reason{
 		headgate.NoRule, headgate.UnknownEndpoint, headgate.UnknownMethod, headgate.InvalidTarget,
-		headgate.StoreFailed, headgate.NoPolicies, headgate.InvalidCost, headgate.ReservationsFull,
+		headgate.StoreFailed, headgate.NoPolicies, headgate.RulesStale, headgate.InvalidCost, headgate.ReservationsFull,
+		headgate.TooManyCredentials, headgate.BadCredential, headgate.CredentialUnverified,
 	} {
 		m.refusals[reason] = m.denied.WithLabelValues(noRule, reason.String())
 	}
 	m.registry.MustRegister(m.allowed, m.denied, m.shadowed, m.upstream, m.lost, m.calls, m.unrecorded,
-		&gauges{o}, &fleetGauges{o.Fleet}, &revertGauges{o.Reverts}, &storeGauges{o.Store}, &envelopeGauges{o.Envelopes}, &credentialGauges{o.Tokens, o.TLS}, &adminGauges{o.AdminTokens}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		&gauges{o}, &holdGauges{o.Holds}, &fleetGauges{o.Fleet}, &revertGauges{o.Reverts}, &storeGauges{o.Store}, &envelopeGauges{o.Envelopes}, &credentialGauges{o.Tokens, o.TLS}, &adminGauges{o.AdminTokens}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 
@@ -237,6 +247,7 @@ var (
 	descVersion     = describe("policy_info", "The version of the rules in force, as a label.", "version")
 	descRules       = describe("policy_rules", "Rules in force.")
 	descStaleness   = describe("policy_staleness_seconds", "Time since the rules were last known to be current.")
+	descStanding    = describe("policy_fallback", "1 at what becomes of requests: none while the rules can be relied on; else keep, limit or deny, because they are stale or there is none.", "mode")
 	descFailures    = describe("policy_reload_failures_total", "Reloads that failed and left the last good rules in force.")
 	descHealthy     = describe("policy_reload_ok", "1 if the newest reload succeeded, 0 if the last good rules are in force.")
 	descFromDisk    = describe("policy_from_disk", "1 while the rules in force come from the copy on disk.")
@@ -250,7 +261,7 @@ var (
 	descCapacity    = describe("buckets_capacity", "Slots of the bucket table.")
 	descCreated     = describe("buckets_created_total", "Buckets created.")
 	descOccupancy   = describe("buckets_occupancy_ratio", "Part of the slots whose bucket is not full.")
-	descDenials     = describe("buckets_false_denials_ratio", "Estimated part of new clients that find less than a full bucket.")
+	descDenials     = describe("buckets_false_denials_ratio", "Estimated part of the new clients of a rule that is denied because the table is crowded, for the rule that suffers most.")
 	descTooSmall    = describe("buckets_table_too_small", "1 while the table is too small: give it more by max_buckets or max_bytes.")
 	descNewcomers   = describe("buckets_refused_total", "Look-ups of new clients that found no room, under refuse_newcomers.")
 	descBytes       = describe("buckets_bytes", "Memory of the bucket table.")
@@ -278,7 +289,7 @@ var (
 )
 
 func (g *gauges) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descBuild, descVersion, descRules, descStaleness, descFailures, descHealthy,
+	for _, d := range []*prometheus.Desc{descBuild, descVersion, descRules, descStaleness, descStanding, descFailures, descHealthy,
 		descFromDisk, descEmptied, descCopy, descKeys, descKeyFailures, descKeysStale, descKeysEmptied, descBuckets, descCapacity, descCreated, descEvicted, descRejected,
 		descRegions, descRegionBytes, descRegionsOK, descRegionFailures, descProxyHeaders, descProxyRefused,
 		descOccupancy, descDenials, descTooSmall, descRequests, descNewcomers, descBytes, descShapes, descLogs, descLogRoom, descWaiters, descMaxWaiters, descOutstanding, descPlaces, descReserved, descIdentifiers} {
@@ -298,6 +309,9 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 	gauge(descVersion, 1, rules.Version)
 	gauge(descRules, float64(rules.Rules))
 	gauge(descStaleness, rules.Stale.Seconds())
+	for _, mode := range []string{"none", "keep", "limit", "deny"} {
+		gauge(descStanding, truth(mode == fallback(rules.Standing)), mode)
+	}
 	count(descFailures, rules.Failures)
 	gauge(descHealthy, truth(rules.LastError == ""))
 	gauge(descFromDisk, truth(rules.FromDisk))
@@ -313,7 +327,7 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 	count(descEvicted, uint64(table.EvictedFull), "full")
 	count(descEvicted, uint64(table.EvictedInDebt), "in_debt")
 	gauge(descOccupancy, table.Occupancy)
-	gauge(descDenials, table.FalseDenials)
+	gauge(descDenials, g.options.FalseDenials(table))
 	gauge(descTooSmall, truth(g.options.TooSmall()))
 	count(descNewcomers, table.Refused)
 	gauge(descBytes, float64(table.Bytes))
@@ -356,6 +370,13 @@ func (g *gauges) addresses(gauge func(*prometheus.Desc, float64, ...string), cou
 			count(descProxyRefused, n, reason)
 		}
 	}
+}
+
+func fallback(s policy.Standing) string {
+	if s.OK() {
+		return "none"
+	}
+	return s.Fallback.String()
 }
 
 func truth(b bool) float64 {

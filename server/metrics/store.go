@@ -24,6 +24,14 @@ type StoreStatus struct {
 	Replayed  uint64                 // buckets that were charged afterwards with what was admitted without it
 	Missed    uint64                 // those that could not be
 
+	Evicting  int    // servers that throw away buckets
+	Unguarded int    // primaries that a replica may replace without their noticing
+	Mended    uint64 // buckets that were put in order, as they could not be read or were dated ahead
+
+	Watched        bool          // what follows is known
+	Offset, Within time.Duration // how far this machine's clock is ahead of the server's, and how far that may be wrong
+	Trip           time.Duration // that a server takes to answer
+
 	Leases LeaseStatus
 	Syncs  SyncStatus
 
@@ -93,6 +101,12 @@ var (
 	descSyncReports    = describe("sync_reports_total", "Buckets that the store was told about, by whether it answered (charged) or has to be told again (failed).", "answer")
 	descSyncTokens     = describe("sync_tokens_total", "Tokens that were admitted without the store (admitted), of which it has confirmed some (charged), and some came back before, as another rule denied the request (returned).", "what")
 	descSyncTakes      = describe("sync_takes_total", "Takes under rules of scope sync that were denied by what the gateway knew (denied), and that the store was asked about (asked).", "what")
+	descStoreEvicting  = describe("store_evicting_servers", "Servers of the store whose maxmemory-policy throws away buckets, which fills them.")
+	descStoreUnguarded = describe("store_unguarded_primaries", "Primaries of the store that go on alone while a replica is promoted, as they have no min-replicas-to-write.")
+	descStoreMended    = describe("store_mended_total", "Buckets that were put in order, as what was under their names was none or was dated ahead of the server's clock.")
+	descStoreOffset    = describe("store_clock_offset_seconds", "By how much the clock of this machine is ahead of the store's.")
+	descStoreWithin    = describe("store_clock_offset_uncertainty_seconds", "How far store_clock_offset_seconds may be wrong.")
+	descStoreTrip      = describe("store_round_trip_seconds", "Time that the slowest server of the store took to answer when it was last asked by itself.")
 	descStoreCalls     = describe("store_call_seconds", "Time that scripts on the store of shared buckets took.")
 	descStoreFailures  = describe("store_call_failures_total", "Scripts on the store of shared buckets that got no answer.")
 )
@@ -103,6 +117,7 @@ type storeGauges struct{ status func() StoreStatus }
 func (g *storeGauges) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descStoreUp, descStoreSince, descStoreReplicas, descStoreDivisor, descStoreStrangers, descStoreLost, descStoreLostSince, descStoreServer, descStoreServerAt,
 		descStoreLosses, descStoreWithout, descStoreSpared, descStoreUndone, descStoreReplayed, descStoreMissed, descStoreCalls, descStoreFailures,
+		descStoreEvicting, descStoreUnguarded, descStoreMended, descStoreOffset, descStoreWithin, descStoreTrip,
 		descLeaseFree, descLeaseBuckets, descLeaseMessages, descLeaseQuestions, descLeaseTokens,
 		descSyncBuckets, descSyncPending, descSyncMessages, descSyncReports, descSyncTokens, descSyncTakes} {
 		out <- d
@@ -139,6 +154,14 @@ func (g *storeGauges) Collect(out chan<- prometheus.Metric) {
 	count(descStoreUndone, s.Undone)
 	count(descStoreReplayed, s.Replayed)
 	count(descStoreMissed, s.Missed)
+	gauge(descStoreEvicting, float64(s.Evicting))
+	gauge(descStoreUnguarded, float64(s.Unguarded))
+	count(descStoreMended, s.Mended)
+	if s.Watched {
+		gauge(descStoreOffset, s.Offset.Seconds())
+		gauge(descStoreWithin, s.Within.Seconds())
+		gauge(descStoreTrip, s.Trip.Seconds())
+	}
 	l := s.Leases
 	gauge(descLeaseBuckets, float64(l.Buckets))
 	count(descLeaseFree, l.Free)

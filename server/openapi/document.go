@@ -23,25 +23,28 @@ type document struct {
 	root    node
 	servers bool // false in Swagger 2.0, which has basePath instead
 	ops     []Operation
-	faults  []error
-	more    int // faults beyond maxFaults
+
+	warnings []Warning // of parts
+	faults   []error   // of the whole
+	more     int       // faults beyond maxFaults
+	part     bool      // what is read is a part that can be left out
 }
 
 // maxFaults is how many faults of one document are shown. They mostly repeat.
 const maxFaults = 20
 
 // parse reads the operations of one document.
-func parse(file string, data []byte) ([]Operation, error) {
+func parse(file string, data []byte) ([]Operation, []Warning, error) {
 	root, err := parseText(file, data)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	d := document{file: file, root: root}
 	d.read()
 	if d.more > 0 {
 		d.faults = append(d.faults, fmt.Errorf("%s: %d faults more", file, d.more))
 	}
-	return d.ops, errors.Join(d.faults...)
+	return d.ops, d.warnings, errors.Join(d.faults...)
 }
 
 // parseText decides between JSON and YAML by the text, not by the name: what
@@ -87,6 +90,7 @@ func (d *document) read() {
 	if !ok {
 		return
 	}
+	d.part = true
 	for _, m := range items {
 		if !strings.HasPrefix(m.key, "x-") {
 			d.path(m, bases)
@@ -164,8 +168,12 @@ func (d *document) operation(method string, path, at member, where string, bases
 	if n := find(op, "operationId"); n != nil {
 		id = n.text()
 	}
+	key, fragment, _ := strings.Cut(path.key, "#")
+	if fragment != "" && strings.HasPrefix(key, "/") {
+		d.warnAt(path.keyAt, false, "%s: nobody sends the fragment %s: it is read without", where, quoted("#"+fragment))
+	}
 	for _, base := range bases {
-		t, err := endpoint.ParseTemplate(method + " " + base + plainNames(path.key))
+		t, err := endpoint.ParsePath(method, base+plainNames(key))
 		if err != nil {
 			d.faultAt(path.keyAt, "%s: %w", where, err)
 			return
@@ -294,13 +302,23 @@ func (d *document) fault(n node, format string, args ...any) {
 	d.faultAt(n.at, format, args...)
 }
 
+// faultAt notes what is wrong with the document, or with a part of it that is left out for it.
 func (d *document) faultAt(at func() (line, column int), format string, args ...any) {
+	if d.part {
+		d.warnAt(at, true, format, args...)
+		return
+	}
 	if len(d.faults) == maxFaults {
 		d.more++
 		return
 	}
 	line, column := at()
 	d.faults = append(d.faults, fmt.Errorf("%s:%d:%d: %w", d.file, line, column, fmt.Errorf(format, args...)))
+}
+
+func (d *document) warnAt(at func() (line, column int), leftOut bool, format string, args ...any) {
+	line, column := at()
+	d.warnings = append(d.warnings, Warning{fmt.Sprintf("%s:%d:%d: %v", d.file, line, column, fmt.Errorf(format, args...)), leftOut})
 }
 
 // shown writes a node's value into a message.

@@ -37,6 +37,10 @@ func (d *document) serverBases(servers node, where string) []string {
 		return nil
 	}
 	var bases []string
+	part := d.part
+	defer func() { d.part = part }()
+	d.part = true // as long as another server is left
+	faults := len(d.warnings)
 	for i, n := range servers.items() {
 		where := fmt.Sprintf("%s[%d]", where, i)
 		server, ok := d.mapping(n, where, "a server: a mapping with a url")
@@ -61,8 +65,14 @@ func (d *document) serverBases(servers node, where string) []string {
 			bases = append(bases, base)
 		}
 	}
-	if bases == nil && len(servers.items()) == 0 {
+	switch {
+	case bases == nil && len(servers.items()) == 0:
 		return []string{""} // OpenAPI 3: an empty list is a server at "/"
+	case bases == nil && !part: // of the whole document, of which nothing is left then
+		for _, w := range d.warnings[faults:] {
+			d.faults = append(d.faults, errors.New(w.Text))
+		}
+		d.warnings = d.warnings[:faults]
 	}
 	return bases
 }
@@ -77,8 +87,17 @@ func (d *document) expand(address, variables node, where string) (string, bool) 
 		known, _ = d.mapping(variables, where+" variables", "a mapping of names to variables")
 	}
 	ok := true
+	origin := originOf(address.text())
+	at := 0
 	text := variable.ReplaceAllStringFunc(address.text(), func(braced string) string {
 		name := braced[1 : len(braced)-1]
+		at += strings.Index(address.text()[at:], braced) + len(braced)
+		if at <= origin {
+			if at <= strings.Index(address.text(), "://") {
+				return "https"
+			}
+			return "1" // as a host or a port: no path depends on either
+		}
 		v := find(known, name)
 		if v != nil {
 			members, isMapping := d.mapping(v, where+" variables "+quoted(name), "a mapping with a default")
@@ -96,12 +115,25 @@ func (d *document) expand(address, variables node, where string) (string, bool) 
 	return text, ok
 }
 
+// originOf is the length of the scheme and the host that a server's URL begins with, 0 if it has none.
+func originOf(address string) int {
+	scheme := strings.Index(address, "://")
+	if scheme < 0 || strings.Contains(address[:scheme], "/") {
+		return 0
+	}
+	path := strings.IndexByte(address[scheme+3:], '/')
+	if path < 0 {
+		return len(address)
+	}
+	return scheme + 3 + path
+}
+
 // basePath reports the path of a server's URL without its last slash. A URL
 // without a leading slash is relative to where the document was published,
 // which is not known here; the root is assumed.
 func basePath(address string) (string, error) {
 	u, err := url.Parse(address)
-	if err != nil {
+	if err != nil || strings.ContainsAny(address, "<>") { // a placeholder, as in <your-host>
 		return "", errors.New("is no URL, want one such as \"https://api.example.com/v1\" or \"/v1\"")
 	}
 	path := u.EscapedPath()

@@ -128,8 +128,10 @@ func taking(b *testing.B, n int) decider {
 	}
 }
 
-// BenchmarkAgainstOtherScripts has a decision over one bucket and the two scripts take turns, each on a server of its own, and reports how many decisions
-// a second of the server's work buys, as a part of what each script makes of it: the median of all turns, as other work on the machine tells on single ones.
+// BenchmarkAgainstOtherScripts has a decision over one bucket and the two scripts take turns, each
+// on a server of its own, and reports how many decisions a second of the server's work buys, as a
+// part of what each script makes of it: the median of all turns, as other work on the machine tells
+// on single ones.
 func BenchmarkAgainstOtherScripts(b *testing.B) {
 	const turns, decisions, callers = 61, 12_800, 64
 	names := []string{"bare", "plain"}
@@ -174,8 +176,9 @@ func BenchmarkAgainstOtherScripts(b *testing.B) {
 	}
 }
 
-// BenchmarkBytesPerBucket fills a server with a million buckets in debt, of four limits. The server's tables are nearly full then: they double with
-// one more in 1,048,576, and a bucket takes 16 bytes more.
+// BenchmarkBytesPerBucket fills a server with a million buckets in debt, of four limits. The
+// server's tables are nearly full then: they double with one more in 1,048,576, and a bucket takes
+// 16 bytes more.
 func BenchmarkBytesPerBucket(b *testing.B) {
 	const buckets = 1_000_000
 	server := redistest.Start(b)

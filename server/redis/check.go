@@ -17,8 +17,9 @@ import (
 	"github.com/headgate-io/headgate/rate"
 )
 
-// Check says all that is wrong with the servers for keeping buckets, and what to change. It is for the start, before a request depends on it. Members of
-// a cluster that cannot be reached are nothing wrong while others can.
+// Check says all that is wrong with the servers for keeping buckets, and what to change. It is for
+// the start, before a request depends on it. Members of a cluster that cannot be reached are
+// nothing wrong while others can.
 func (c *Client) Check(ctx context.Context) error {
 	var errs, away []error
 	nodes := c.client.Nodes()
@@ -54,8 +55,8 @@ func (c *Client) info(ctx context.Context, node rueidis.Client) (map[string]stri
 	return parseInfo(text), err
 }
 
-// whole are the members of a cluster that answer nothing as soon as the buckets of any member have no owner. Those that do not tell are not among
-// them.
+// whole are the members of a cluster that answer nothing as soon as the buckets of any member have
+// no owner. Those that do not tell are not among them.
 func (c *Client) whole(ctx context.Context) (addresses []string) {
 	nodes := c.client.Nodes()
 	for _, address := range slices.Sorted(maps.Keys(nodes)) {
@@ -72,8 +73,8 @@ func (c *Client) whole(ctx context.Context) (addresses []string) {
 // checkInfo reads what a server says about itself. Replicas of a cluster are only asked whether they evict.
 func (c *Client) checkInfo(info map[string]string) error {
 	var errs []error
-	if policy := info["maxmemory_policy"]; policy != "noeviction" && policy != "" && info["maxmemory"] != "0" {
-		errs = append(errs, fmt.Errorf("maxmemory-policy is %s: it throws away the buckets of those who are over their limit, which fills them; want noeviction, or a server of its own (CONFIG SET maxmemory-policy noeviction)", policy))
+	if fault := evicts(info); fault != "" {
+		errs = append(errs, errors.New(fault))
 	}
 	if version := info["redis_version"]; older(version, oldest) {
 		errs = append(errs, fmt.Errorf("it is version %s: want Redis %d or later, or Valkey", version, oldest))
@@ -183,8 +184,8 @@ var advice = []struct{ said, change string }{
 	{"connection reset", "the server ended the connection: if it speaks TLS there, want store.tls.enabled: true"},
 }
 
-// unnumbered is an error of the network without the port at this end. That is another one each time, and what is said once for as long as it is the
-// same would be said again and again.
+// unnumbered is an error of the network without the port at this end. That is another one each
+// time, and what is said once for as long as it is the same would be said again and again.
 type unnumbered struct {
 	error
 	text string

@@ -19,9 +19,10 @@ import (
 	"github.com/headgate-io/headgate/simulate"
 )
 
-// Replicas whose clocks are set ten seconds forth and back again and again, as they decide, admit no more than one whose clock is right: the store goes by
-// the server's clock, and leases by one that cannot be set. The time that a decision is passed is all that is left of a replica's own; in a gateway that comes
-// from a clock that does not step either (internal/steady).
+// Replicas whose clocks are set ten seconds forth and back again and again, as they decide, admit
+// no more than one whose clock is right: the store goes by the server's clock, and leases by one
+// that cannot be set. The time that a decision is passed is all that is left of a replica's own; in
+// a gateway that comes from a clock that does not step either (internal/steady).
 func TestClocksThatStep(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

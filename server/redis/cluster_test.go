@@ -94,8 +94,8 @@ func aDenialChargesNobody(t *testing.T, servers []*redistest.Server) {
 	}
 }
 
-// A slot is taken from a member, and nobody has it. Only its buckets cannot be asked, while all members are, also the one that had it; and when it has it
-// again, nothing needs a restart.
+// A slot is taken from a member, and nobody has it. Only its buckets cannot be asked, while all
+// members are, also the one that had it; and when it has it again, nothing needs a restart.
 func aSlotThatNobodyHas(t *testing.T, servers []*redistest.Server) {
 	for _, s := range servers {
 		s.Do("CONFIG", "SET", "cluster-require-full-coverage", "no")
@@ -186,8 +186,9 @@ func tagsOf(t *testing.T, servers []*redistest.Server) []uint16 {
 	return tags
 }
 
-// A member of a cluster that is gone is lost by itself: buckets of the others stay strict, and a decision over both does what rules say for the one
-// that is gone. When the member is back, it is found again.
+// A member of a cluster that is gone is lost by itself: buckets of the others stay strict, and a
+// decision over both does what rules say for the one that is gone. When the member is back, it is
+// found again.
 func oneMemberIsLostByItself(t *testing.T, servers []*redistest.Server) {
 	link, err := redis.NewLink(redis.Options{Addresses: []string{servers[0].Address()}, Cluster: true})
 	if err != nil {
@@ -286,8 +287,8 @@ func oneMemberIsLostByItself(t *testing.T, servers []*redistest.Server) {
 	}
 }
 
-// A member is frozen, calls to it hang, and the cluster takes it for failed. Those who ask the others get every answer, however patient the library is
-// with the one that is frozen.
+// A member is frozen, calls to it hang, and the cluster takes it for failed. Those who ask the
+// others get every answer, however patient the library is with the one that is frozen.
 func nobodyWaitsForAnother(t *testing.T, servers []*redistest.Server) {
 	for _, s := range servers { // also whoever was restarted
 		s.Do("CONFIG", "SET", "cluster-require-full-coverage", "no")

@@ -12,15 +12,19 @@ import (
 	"github.com/headgate-io/headgate/internal/deadline"
 )
 
-// Calls to one server are gathered. Whoever calls lets all go first that are ready to run, as some of them may be about to call too; then one sends what
-// there is. While the batches that may be under way are, the next one collects. Nobody ever sleeps for company: a call alone goes out at once, and the
-// more calls there are, the fewer times systems are asked to write and to read, as a batch is one write and mostly one read, here and on the server.
+// Calls to one server are gathered. Whoever calls lets all go first that are ready to run, as some
+// of them may be about to call too; then one sends what there is. While the batches that may be
+// under way are, the next one collects. Nobody ever sleeps for company: a call alone goes out at
+// once, and the more calls there are, the fewer times systems are asked to write and to read, as a
+// batch is one write and mostly one read, here and on the server.
 //
-// For example, 64 goroutines that do nothing but call need two batches a round or so: an answer that is read wakes its whole batch, the first to
-// call again lets the others of it go first, and so takes them along.
+// For example, 64 goroutines that do nothing but call need two batches a round or so: an answer
+// that is read wakes its whole batch, the first to call again lets the others of it go first, and
+// so takes them along.
 const (
-	// mostUnderWay is how many batches to one server are under way at most. With one, a call may wait for a whole round trip before its own, and the
-	// server idles while answers are read; with many, each is small.
+	// mostUnderWay is how many batches to one server are under way at most. With one, a call may
+	// wait for a whole round trip before its own, and the server idles while answers are read; with
+	// many, each is small.
 	mostUnderWay = 4
 
 	// mostTogether bounds a batch, so that the first of it need not wait long for the last.
@@ -53,7 +57,8 @@ type call struct {
 	timer   *time.Timer // of whoever waits; what it was set to before does not matter
 }
 
-// do sends a command by itself or with others. It returns when ctx is done at the latest; what is not sent by then never is.
+// do sends a command by itself or with others. It returns when ctx is done at the latest; what is
+// not sent by then never is.
 func (g *gatherer) do(ctx context.Context, via sender, command rueidis.Completed) rueidis.RedisResult {
 	g.mu.Lock()
 	if g.underWay == mostUnderWay {
@@ -128,8 +133,8 @@ func (c *call) wait(ctx context.Context) (rueidis.RedisResult, error) {
 	}
 }
 
-// send sends batches until nobody waits. No context of a caller is that of a batch: it is answered when the server does, or when the connection
-// breaks, which the client sees to when nothing comes.
+// send sends batches until nobody waits. No context of a caller is that of a batch: it is answered
+// when the server does, or when the connection breaks, which the client sees to when nothing comes.
 func (g *gatherer) send(via sender) {
 	var batch []*call
 	var commands []rueidis.Completed

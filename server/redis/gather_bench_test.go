@@ -27,7 +27,8 @@ func asking(b *testing.B, s *shared.Store) {
 	}
 }
 
-// BenchmarkLatency is how long decisions take, by how many ask one after the other at the same time, and by how many come in a second at random times.
+// BenchmarkLatency is how long decisions take, by how many ask one after the other at the same
+// time, and by how many come in a second at random times.
 func BenchmarkLatency(b *testing.B) {
 	server := redistest.StartOnPort(b)
 	s := store(b, dial(b, redis.Options{Addresses: []string{server.Address()}}))

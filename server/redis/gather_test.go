@@ -92,7 +92,8 @@ func asksWith(ctx context.Context, t *testing.T, g *gatherer, l *line, name stri
 	}
 }
 
-// Calls go alone while fewer than the most are under way, and together after that, however many come meanwhile. Everybody gets the answer to its own.
+// Calls go alone while fewer than the most are under way, and together after that, however many
+// come meanwhile. Everybody gets the answer to its own.
 func TestCallsGather(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, l := &gatherer{}, &line{}

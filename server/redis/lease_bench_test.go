@@ -38,10 +38,12 @@ type consumer interface {
 	TryConsume(ctx context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome) (bool, error)
 }
 
-// BenchmarkFourReplicas has four replicas decide 20,000 times a second over buckets whose keys are drawn by Zipf's law with an exponent of 1.2, under several
-// limits a second: by asking the server for each, and out of leases. A lease is worth its message where a replica gets 80 requests a second for one key, so
-// low limits gain little. An operation is a decision; it waits for its turn, so its time says nothing.
-// What counts is calls/op, what it costs the server, the median of the time that a decision takes, and how many were admitted.
+// BenchmarkFourReplicas has four replicas decide 20,000 times a second over buckets whose keys are
+// drawn by Zipf's law with an exponent of 1.2, under several limits a second: by asking the server
+// for each, and out of leases. A lease is worth its message where a replica gets 80 requests a
+// second for one key, so low limits gain little. An operation is a decision; it waits for its turn,
+// so its time says nothing. What counts is calls/op, what it costs the server, the median of the
+// time that a decision takes, and how many were admitted.
 func BenchmarkFourReplicas(b *testing.B) {
 	for _, limit := range []int64{100, 1000, 10_000} {
 		b.Run(fmt.Sprintf("strict/%d", limit), func(b *testing.B) {

@@ -13,8 +13,9 @@ import (
 	"github.com/headgate-io/headgate/bucket/redis"
 )
 
-// Link is a Client that need not be there yet: until the server can be reached and is in order, every script fails, and who depends on it does
-// what it does when the server is away. It is safe for concurrent use.
+// Link is a Client that need not be there yet: until the server can be reached and is in order,
+// every script fails, and who depends on it does what it does when the server is away. It is safe
+// for concurrent use.
 type Link struct {
 	options Options
 	client  atomic.Pointer[Client] // nil before Connect
@@ -58,7 +59,8 @@ const (
 	patience = 5 * time.Second
 )
 
-// Run connects, and tries again until that succeeds or ctx ends. Tried hears how each attempt went. What breaks later is for the client to mend.
+// Run connects, and tries again until that succeeds or ctx ends. Tried hears how each attempt went.
+// What breaks later is for the client to mend.
 func (l *Link) Run(ctx context.Context, tried func(error)) {
 	for l.client.Load() == nil && ctx.Err() == nil {
 		within, cancel := context.WithTimeout(ctx, patience)
@@ -94,7 +96,8 @@ func (l *Link) Server(tag uint16) int {
 	return 0
 }
 
-// Servers are the addresses of the servers by number, or what sentinels call theirs; "" for those that have no buckets any more.
+// Servers are the addresses of the servers by number, or what sentinels call theirs; "" for those
+// that have no buckets any more.
 func (l *Link) Servers() []string {
 	if client := l.client.Load(); client != nil {
 		return client.members.known()
@@ -120,8 +123,9 @@ func (l *Link) Try(ctx context.Context, server int) error {
 	return client.checkScript(ctx, client.members.tag(server))
 }
 
-// Follow learns how a cluster is divided, until ctx ends. Looked hears whether any member told, and which servers have no buckets any more. For
-// others than a cluster, and before Connect, it does nothing.
+// Follow learns how a cluster is divided, until ctx ends. Looked hears whether any member told, and
+// which servers have no buckets any more. For others than a cluster, and before Connect, it does
+// nothing.
 func (l *Link) Follow(ctx context.Context, looked func(retired []int, err error)) {
 	client := l.client.Load()
 	if client == nil || !client.options.Cluster {
@@ -149,8 +153,9 @@ func (l *Link) Close() {
 	}
 }
 
-// Away reports whether an error of Dial or Check says that a server cannot be reached, or is not done with what it does, and nothing worse: waiting may
-// help, and what to do meanwhile is known. With all others, waiting does not help.
+// Away reports whether an error of Dial or Check says that a server cannot be reached, or is not
+// done with what it does, and nothing worse: waiting may help, and what to do meanwhile is known.
+// With all others, waiting does not help.
 func Away(err error) bool {
 	if several, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, e := range several.Unwrap() {

@@ -17,8 +17,9 @@ import (
 	"github.com/headgate-io/headgate/bucket/redis"
 )
 
-// members is which members of a cluster have the buckets. Each has a number, which it keeps while it has any; one that takes over all of another's, as
-// a replica does that is promoted, takes over its number. One server alone is number 0.
+// members is which members of a cluster have the buckets. Each has a number, which it keeps while
+// it has any; one that takes over all of another's, as a replica does that is promoted, takes over
+// its number. One server alone is number 0.
 type members struct {
 	of atomic.Pointer[[redis.Slots]uint16] // numbers by slot; nil for one server alone
 
@@ -125,8 +126,9 @@ func (m *members) name(at int, address string) {
 	}
 }
 
-// nobody is what has the slots that no member has, while whoever had them has others. They fail, and by a number of their own: nobody is to take a member
-// for lost for their sake, and the library fails a whole batch for one of them.
+// nobody is what has the slots that no member has, while whoever had them has others. They fail,
+// and by a number of their own: nobody is to take a member for lost for their sake, and the library
+// fails a whole batch for one of them.
 const nobody = "nobody"
 
 func (m *members) nobodys() int {
@@ -170,7 +172,8 @@ const (
 	lookEvery    = time.Second
 )
 
-// readSlots reads what CLUSTER SLOTS answers: for each range the first and the last slot, and the servers, the primary first.
+// readSlots reads what CLUSTER SLOTS answers: for each range the first and the last slot, and the
+// servers, the primary first.
 func readSlots(answer []rueidis.RedisMessage, asked string) (ranges []slots, err error) {
 	for _, entry := range answer {
 		fields, err := entry.ToArray()

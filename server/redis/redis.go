@@ -1,5 +1,5 @@
-// Package redis connects the buckets that replicas share to Redis, or a server that speaks its language: one, one with replicas that sentinels
-// watch, or a cluster.
+// Package redis connects the buckets that replicas share to Redis, or a server that speaks its
+// language: one, one with replicas that sentinels watch, or a cluster.
 package redis
 
 import (
@@ -20,8 +20,8 @@ import (
 
 // Options says where the server is. Addresses is required.
 type Options struct {
-	// Addresses are host:port each, or one path of a unix socket. Of a cluster some of its members suffice; with Sentinel they are those of
-	// sentinels.
+	// Addresses are host:port each, or one path of a unix socket. Of a cluster some of its members
+	// suffice; with Sentinel they are those of sentinels.
 	Addresses []string
 
 	// Cluster says that they are members of a cluster.
@@ -30,7 +30,8 @@ type Options struct {
 	// Sentinel is the name under which sentinels watch the server. Empty means that there are none.
 	Sentinel string
 
-	// Username and Password are those of the server, for sentinels too. Without a Username it is the server's default user.
+	// Username and Password are those of the server, for sentinels too. Without a Username it is
+	// the server's default user.
 	Username string
 	Password string
 
@@ -43,18 +44,20 @@ type Options struct {
 	// TLS is how to talk to the server; nil is in the clear.
 	TLS *tls.Config
 
-	// ConnectTimeout bounds how long connecting may take, and how long a connection may stay silent before it is made anew. Default 1 s. How
-	// long a decision may take is for its context to say.
+	// ConnectTimeout bounds how long connecting may take, and how long a connection may stay silent
+	// before it is made anew. Default 1 s. How long a decision may take is for its context to say.
 	ConnectTimeout time.Duration
 }
 
-// Client is a connection to each server. It is safe for concurrent use, makes what breaks anew, and sends what is asked at the same time
-// together (see gatherer).
+// Client is a connection to each server. It is safe for concurrent use, makes what breaks anew, and
+// sends what is asked at the same time together (see gatherer).
 type Client struct {
 	client  rueidis.Client
 	options Options
 	members members
 	ways    [most]way // by number of a member
+
+	secretive atomic.Bool // the servers do not tell their settings
 }
 
 // way is how calls to one member fare.
@@ -145,14 +148,16 @@ func (o *Options) client() rueidis.ClientOption {
 	return c
 }
 
-// Eval runs a script on the server that holds the keys. It returns when ctx is done, also while a connection is made anew.
+// Eval runs a script on the server that holds the keys. It returns when ctx is done, also while a
+// connection is made anew.
 func (c *Client) Eval(ctx context.Context, command, script string, keys, args []string) (any, error) {
 	call := c.client.B().Arbitrary(command, script, strconv.Itoa(len(keys))).Keys(keys...).Args(args...).Build()
 	w := c.way(call)
 	if !w.failing.Load() {
 		return c.eval(ctx, call, w)
 	}
-	// The library lets calls wait for another one's attempt to connect, however long that may take and however soon their own time is up.
+	// The library lets calls wait for another one's attempt to connect, however long that may take
+	// and however soon their own time is up.
 	if w.stuck.Add(1) > mostStuck {
 		w.stuck.Add(-1)
 		return nil, errStuck
@@ -175,7 +180,8 @@ func (c *Client) Eval(ctx context.Context, command, script string, keys, args []
 	}
 }
 
-// way is that to the member which a call is for. It gets a copy, as asking for the slot would have Eval's escape to the heap.
+// way is that to the member which a call is for. It gets a copy, as asking for the slot would have
+// Eval's escape to the heap.
 func (c *Client) way(call rueidis.Completed) *way {
 	if !c.options.Cluster {
 		return &c.ways[0]

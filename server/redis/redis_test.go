@@ -55,7 +55,7 @@ func TestContractAcrossACluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	var opened atomic.Int64
-	buckettest.RunAtOnce(t, func(t testing.TB) buckettest.Store {
+	buckettest.RunAtOnce(t, func(t testing.TB) bucket.Store {
 		s, err := shared.New(shared.Options{Server: client, Cluster: true, CallersClock: true, Prefix: fmt.Sprint("of", opened.Add(1))})
 		if err != nil {
 			t.Fatal(err)

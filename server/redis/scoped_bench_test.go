@@ -15,7 +15,8 @@ import (
 	"github.com/headgate-io/headgate/server/redis"
 )
 
-// BenchmarkThroughScopes makes decisions as a gateway does: local ones, strict ones on a real server, many at once, and those of a bucket that has denied.
+// BenchmarkThroughScopes makes decisions as a gateway does: local ones, strict ones on a real
+// server, many at once, and those of a bucket that has denied.
 func BenchmarkThroughScopes(b *testing.B) {
 	wide, err := rate.Compile(rate.Limit{Tokens: 1e6, Per: time.Second, Burst: 1e6})
 	if err != nil {

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// errPlain says that TLS was not understood. A server that does not speak it waits for the rest of what it takes for a command, and says nothing.
+// errPlain says that TLS was not understood. A server that does not speak it waits for the rest of
+// what it takes for a command, and says nothing.
 var errPlain = errors.New("tls: it answers in the clear")
 
 // tlsPatience is how long a server may take to say what it has against us.
@@ -26,7 +27,8 @@ func (o *Options) refusal() error {
 	return nil
 }
 
-// alert is what a server says about our certificate. In TLS 1.3 it comes after the handshake, and is lost to who has sent something meanwhile.
+// alert is what a server says about our certificate. In TLS 1.3 it comes after the handshake, and
+// is lost to who has sent something meanwhile.
 func (o *Options) alert(address string) error {
 	conf := o.TLS.Clone()
 	if host, _, err := net.SplitHostPort(address); err == nil && conf.ServerName == "" {

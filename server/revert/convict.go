@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate/endpoint"
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 // convict goes back to the version before the changes at fault, if nobody has
@@ -19,7 +19,7 @@ func (w *Watcher) convict(ctx context.Context, g guilty) {
 	if !g.onlyBlame(w.number) {
 		w.count(func(s *Stats) *uint64 { return &s.Mixed })
 		w.o.Log.Warn("auto-revert: a change turns callers away, and is not taken back, because another change since has nothing to do with it",
-			"endpoint", w.name(g.endpoint), "why", w.why(g, store.Version{ID: g.blamed[0]}))
+			"endpoint", w.name(g.endpoint), "why", w.why(g, record.Version{ID: g.blamed[0]}))
 		delete(w.bench.trials, g.endpoint)
 		w.bench.on(w.set)
 		return
@@ -28,13 +28,13 @@ func (w *Watcher) convict(ctx context.Context, g guilty) {
 	if history == nil {
 		return
 	}
-	blamed := store.Version{ID: g.blamed[0]}
+	blamed := record.Version{ID: g.blamed[0]}
 	if list, err := history.History(ctx, g.blamed[0]+1, 1); err == nil && len(list) == 1 {
 		blamed = list[0]
 	}
-	author := store.Author{Actor: Actor, Claimed: w.o.Name, Why: w.why(g, blamed)}
+	author := record.Author{Actor: Actor, Claimed: w.o.Name, Why: w.why(g, blamed)}
 	made, err := history.Revert(ctx, author, g.first, w.number, w.o.Check)
-	var conflict *store.Conflict
+	var conflict *record.Conflict
 	switch {
 	case errors.As(err, &conflict):
 		w.count(func(s *Stats) *uint64 { return &s.Conflicts })
@@ -57,7 +57,7 @@ func (w *Watcher) convict(ctx context.Context, g guilty) {
 // why says in a line what happened:
 //
 //	GET /x: 93 % of 412 requests denied for 30s after version 17 by alice; before: 2 % of 388
-func (w *Watcher) why(g guilty, blamed store.Version) string {
+func (w *Watcher) why(g guilty, blamed record.Version) string {
 	version := fmt.Sprintf("version %d", blamed.ID)
 	if n := len(g.blamed); n > 1 {
 		version = fmt.Sprintf("versions %d to %d, the first", blamed.ID, g.blamed[n-1])
@@ -71,7 +71,7 @@ func (w *Watcher) why(g guilty, blamed store.Version) string {
 	}
 	text := fmt.Sprintf("%s: %s denied for %v after %s; before: %s",
 		w.name(g.endpoint), percent(g.count), g.took.Round(100*time.Millisecond), version, before)
-	for len(text) > store.MaxWhy {
+	for len(text) > record.MaxWhy {
 		r := []rune(text)
 		text = string(r[:len(r)-1])
 	}

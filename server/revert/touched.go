@@ -5,7 +5,7 @@ import (
 
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/policy"
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 // mostResolved bounds the look-ups that find out what a version touched. An
@@ -20,7 +20,7 @@ type tenant struct{ project, tier string }
 // than in old, to whom they are for. A rule that another one hides, or for a
 // template that no endpoint has, touches nothing. tighter is true of those where
 // a request may be denied that would not have been.
-func touched(changes []store.Change, old, new *policy.Set, table *endpoint.Table, now int64) (list []endpoint.ID, tighter map[endpoint.ID]bool) {
+func touched(changes []record.Change, old, new *policy.Set, table *endpoint.Table, now int64) (list []endpoint.ID, tighter map[endpoint.ID]bool) {
 	whole := map[tenant]bool{}           // changed at all endpoints, perhaps
 	single := map[tenant][]endpoint.ID{} // or at these
 	for _, c := range changes {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/policy"
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 // Each case changes rules, written as one line: "endpoint[@project|#tier] limit".
@@ -83,26 +83,26 @@ func document(text string, tiers map[string]string) policy.Document {
 }
 
 // changes is what leads from one document to another, as a store reports it.
-func changes(old, new policy.Document) (list []store.Change) {
-	find := func(in []policy.Rule, k store.RuleKey) *policy.Rule {
-		if i := slices.IndexFunc(in, func(r policy.Rule) bool { return store.KeyOf(r) == k }); i >= 0 {
+func changes(old, new policy.Document) (list []record.Change) {
+	find := func(in []policy.Rule, k record.RuleKey) *policy.Rule {
+		if i := slices.IndexFunc(in, func(r policy.Rule) bool { return record.KeyOf(r) == k }); i >= 0 {
 			return &in[i]
 		}
 		return nil
 	}
 	for i, r := range new.Rules {
-		if before := find(old.Rules, store.KeyOf(r)); before == nil || *before != r {
-			list = append(list, store.Change{Before: before, After: &new.Rules[i]})
+		if before := find(old.Rules, record.KeyOf(r)); before == nil || *before != r {
+			list = append(list, record.Change{Before: before, After: &new.Rules[i]})
 		}
 	}
 	for i, r := range old.Rules {
-		if find(new.Rules, store.KeyOf(r)) == nil {
-			list = append(list, store.Change{Before: &old.Rules[i]})
+		if find(new.Rules, record.KeyOf(r)) == nil {
+			list = append(list, record.Change{Before: &old.Rules[i]})
 		}
 	}
 	for project, tier := range new.Projects {
 		if old.Projects[project] != tier {
-			list = append(list, store.Change{Project: project, TierBefore: old.Projects[project], TierAfter: tier})
+			list = append(list, record.Change{Project: project, TierBefore: old.Projects[project], TierAfter: tier})
 		}
 	}
 	return list
@@ -113,9 +113,9 @@ func TestTouchedIsBounded(t *testing.T) {
 	endpoints := table(t, "GET /a", "GET /b", "GET /c")
 	doc := document("GET /a 5", nil)
 	set := compile(t, endpoints, doc)
-	var many []store.Change
+	var many []record.Change
 	for i := range mostResolved/4 + 1 {
-		many = append(many, store.Change{After: &policy.Rule{Endpoint: "default", Project: string(rune(i + 1<<17)), Limit: 1}})
+		many = append(many, record.Change{After: &policy.Rule{Endpoint: "default", Project: string(rune(i + 1<<17)), Limit: 1}})
 	}
 	if ids, _ := touched(many, set, set, endpoints, 0); len(ids) != 4 {
 		t.Errorf("touched %v, want all four", ids)

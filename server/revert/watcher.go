@@ -11,17 +11,17 @@ import (
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/policy"
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 // Actor is who takes changes back, in the history.
 const Actor = "auto-revert"
 
-// History is what is known of versions, and takes one back. *store.Store is one.
+// History lists rule versions and reverts to one. *database.Store is one.
 type History interface {
-	History(ctx context.Context, before int64, most int) ([]store.Version, error)
-	Changes(ctx context.Context, version int64) ([]store.Change, error)
-	Revert(ctx context.Context, a store.Author, to, base int64, check func(before, after policy.Document) error) (store.Version, error)
+	History(ctx context.Context, before int64, most int) ([]record.Version, error)
+	Changes(ctx context.Context, version int64) ([]record.Change, error)
+	Revert(ctx context.Context, a record.Author, to, base int64, check func(before, after policy.Document) error) (record.Version, error)
 }
 
 // Options configures a Watcher. All but Name, Check, Log and the clocks are
@@ -252,14 +252,16 @@ func (w *Watcher) read(ctx context.Context, h History, s swap) (c change, fair b
 	if err != nil || len(list) == 0 || list[0].ID != s.to {
 		return change{}, false, err
 	}
-	if newest := list[0]; newest.Action == store.ActionRevert {
+	if newest := list[0]; newest.Action == record.ActionRevert {
 		w.setFlag(&Reverted{newest.ID, newest.Of, newest.At, newest.Why})
 	}
-	made := list[:max(0, slices.IndexFunc(append(list, store.Version{}), func(v store.Version) bool { return v.ID <= s.from }))]
+	made := list[:max(0, slices.IndexFunc(append(list, record.Version{}), func(v record.Version) bool { return v.ID <= s.from }))]
 	if s.old == nil || s.from == 0 || s.to <= s.from || int64(len(made)) != s.to-s.from || len(made) > mostVersions {
 		return change{}, false, nil
 	}
-	if slices.ContainsFunc(made, func(v store.Version) bool { return v.Action == store.ActionRevert || v.Action == store.ActionRollback }) {
+	if slices.ContainsFunc(made, func(v record.Version) bool {
+		return v.Action == record.ActionRevert || v.Action == record.ActionRollback
+	}) {
 		return change{}, false, nil
 	}
 	meant, err := redone(ctx, h, list[len(made):])
@@ -286,10 +288,10 @@ func (w *Watcher) read(ctx context.Context, h History, s swap) (c change, fair b
 // versions in a list took back: somebody insists, and is left alone. The newest
 // is not enough: who floods two endpoints in turn would have both changes taken
 // back for ever.
-func redone(ctx context.Context, h History, list []store.Version) (func(store.Change) bool, error) {
-	was, reverts := map[any][]store.Change{}, 0
+func redone(ctx context.Context, h History, list []record.Version) (func(record.Change) bool, error) {
+	was, reverts := map[any][]record.Change{}, 0
 	for _, v := range list {
-		if v.Action != store.ActionRevert {
+		if v.Action != record.ActionRevert {
 			continue
 		}
 		if reverts++; reverts > mostReverts {
@@ -297,7 +299,7 @@ func redone(ctx context.Context, h History, list []store.Version) (func(store.Ch
 		}
 		for id := v.ID - 1; id > v.Of; id-- {
 			taken, err := h.Changes(ctx, id)
-			if errors.Is(err, store.ErrNotFound) {
+			if errors.Is(err, record.ErrNotFound) {
 				break // somebody gave up what older versions changed
 			}
 			if err != nil {
@@ -308,20 +310,20 @@ func redone(ctx context.Context, h History, list []store.Version) (func(store.Ch
 			}
 		}
 	}
-	return func(c store.Change) bool {
-		return slices.ContainsFunc(was[keyOf(c)], func(before store.Change) bool {
+	return func(c record.Change) bool {
+		return slices.ContainsFunc(was[keyOf(c)], func(before record.Change) bool {
 			return sameRule(before.After, c.After) && before.TierAfter == c.TierAfter
 		})
 	}, nil
 }
 
 // keyOf is what a change is of: a rule or a project.
-func keyOf(c store.Change) any {
+func keyOf(c record.Change) any {
 	switch {
 	case c.After != nil:
-		return store.KeyOf(*c.After)
+		return record.KeyOf(*c.After)
 	case c.Before != nil:
-		return store.KeyOf(*c.Before)
+		return record.KeyOf(*c.Before)
 	}
 	return c.Project
 }

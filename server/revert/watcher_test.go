@@ -13,7 +13,8 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate/policy"
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/database"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 // world is one replica over a real database, on a clock that the test moves.
@@ -21,19 +22,19 @@ type world struct {
 	testing.TB
 	*limited
 	*Watcher
-	store   *store.Store
+	store   *database.Store
 	path    string
 	elapsed time.Duration
 	hidden  bool // the number of the rules in force is not known yet
 	log     bytes.Buffer
 }
 
-var alice = store.Author{Actor: "alice"}
+var alice = record.Author{Actor: "alice"}
 
 func newWorld(t testing.TB) *world {
 	w := &world{TB: t, path: filepath.Join(t.TempDir(), "headgate.db")}
 	var err error
-	w.store, err = store.Open(t.Context(), "sqlite:"+w.path)
+	w.store, err = database.Open(t.Context(), "sqlite:"+w.path)
 	must(t, err)
 	t.Cleanup(func() { must(t, w.store.Close()) })
 	w.start()
@@ -237,7 +238,7 @@ func TestWhy(t *testing.T) {
 	now, err := w.store.Current(t.Context())
 	must(t, err)
 	const want = "GET /a: 100 % of 200 requests denied for 5s after version 3 by alice; before: 0 % of 160 requests"
-	if now.Actor != "auto-revert" || now.Claimed != "r1" || now.Why != want || now.Action != store.ActionRevert || now.Of != 2 {
+	if now.Actor != "auto-revert" || now.Claimed != "r1" || now.Why != want || now.Action != record.ActionRevert || now.Of != 2 {
 		t.Errorf("version = %+v, want one by auto-revert, because %q", now, want)
 	}
 	w.do("tick 1")

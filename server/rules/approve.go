@@ -4,21 +4,19 @@ import (
 	"context"
 	"fmt"
 	"math/bits"
-	"regexp"
-	"strings"
+	"slices"
 	"time"
 
+	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/policy"
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 // Approver is where requests for a higher limit are kept beside the rules.
-// *store.Store is one.
+// *database.Store is one.
 type Approver interface {
-	Approve(ctx context.Context, id string, g store.Grant) (store.LimitRequest, store.Version, error)
+	Approve(ctx context.Context, id string, g record.Grant) (record.LimitRequest, record.Version, error)
 }
-
-var _ Approver = (*store.Store)(nil)
 
 // Approval is what an operator makes of a request. Of the limit, what is zero is
 // as it was asked for.
@@ -42,13 +40,13 @@ func (e *ApprovalError) Error() string { return e.text }
 // rules with it would not compile. The rule counts as the one does that it
 // stands in for, and always denies. What lint has to say of it besides errors
 // is returned too, and that it is not higher than what holds now.
-func Approve(ctx context.Context, to Approver, id string, a Approval, o policy.CompileOptions) (r store.LimitRequest, v store.Version, findings policy.Problems, err error) {
+func Approve(ctx context.Context, to Approver, id string, a Approval, o policy.CompileOptions) (r record.LimitRequest, v record.Version, findings policy.Problems, err error) {
 	var rule policy.Rule
 	var lower policy.Problems
-	r, v, err = to.Approve(ctx, id, store.Grant{
+	r, v, err = to.Approve(ctx, id, record.Grant{
 		Actor: a.Actor, Claimed: a.Claimed, Note: a.Note,
-		Rule: func(r store.LimitRequest, doc policy.Document) (policy.Rule, error) {
-			rule, err = a.rule(&r, doc, time.Now())
+		Rule: func(r record.LimitRequest, doc policy.Document) (policy.Rule, error) {
+			rule, err = a.rule(&r, doc, o, time.Now())
 			lower = notHigher(rule, &r, doc, o)
 			return rule, err
 		},
@@ -61,7 +59,7 @@ func Approve(ctx context.Context, to Approver, id string, a Approval, o policy.C
 }
 
 // rule is what becomes of a request.
-func (a *Approval) rule(r *store.LimitRequest, doc policy.Document, now time.Time) (policy.Rule, error) {
+func (a *Approval) rule(r *record.LimitRequest, doc policy.Document, o policy.CompileOptions, now time.Time) (policy.Rule, error) {
 	rule := policy.Rule{
 		Endpoint: r.Endpoint, Project: r.Project, Subject: r.Subject,
 		Limit: r.Limit, Per: r.Per, Burst: r.Burst, Expires: r.Until,
@@ -69,10 +67,9 @@ func (a *Approval) rule(r *store.LimitRequest, doc policy.Document, now time.Tim
 	if r.For > 0 {
 		rule.Expires = now.Add(r.For)
 	}
-	if old, ok := inForce(doc, r); ok {
-		rule.Endpoint = old.Endpoint // in its parameter names
-		if !sameEndpoint(old.Endpoint, r.Endpoint) {
-			rule.Endpoint = r.Endpoint
+	if old, level, ok := inForce(doc, r, o); ok {
+		if level <= policy.LevelEndpoint {
+			rule.Endpoint = old.Endpoint // in its parameter names
 		}
 		rule.Algorithm, rule.OnStoreLoss, rule.Scope = old.Algorithm, old.OnStoreLoss, old.Scope
 	}
@@ -97,15 +94,15 @@ func (a *Approval) rule(r *store.LimitRequest, doc policy.Document, now time.Tim
 		rule.Expires = now.Add(a.For)
 	}
 	if !rule.Expires.After(now) {
-		return rule, &ApprovalError{fmt.Sprintf("the limit would end at %s, want a time to come", rule.Expires.UTC().Format(time.RFC3339))}
+		return rule, &ApprovalError{fmt.Sprintf("the limit would end at %s, want a time in the future", rule.Expires.UTC().Format(time.RFC3339))}
 	}
 	return rule, nil
 }
 
 // notHigher finds that an approval takes away what it should give: its rule has
 // neither a higher rate nor a larger burst than the one that holds now.
-func notHigher(rule policy.Rule, r *store.LimitRequest, doc policy.Document, o policy.CompileOptions) policy.Problems {
-	old, ok := inForce(doc, r)
+func notHigher(rule policy.Rule, r *record.LimitRequest, doc policy.Document, o policy.CompileOptions) policy.Problems {
+	old, _, ok := inForce(doc, r, o)
 	burst, held := o.BurstOf(&rule), o.BurstOf(&old)
 	if !ok || faster(rule, old) || burst > held {
 		return nil
@@ -124,65 +121,92 @@ func faster(a, b policy.Rule) bool {
 	return hi1 > hi2 || hi1 == hi2 && lo1 > lo2
 }
 
-// inForce finds the lasting rule that holds for the project now: by the project's
-// tier in the document, since nobody knows what tier a key will say.
-func inForce(doc policy.Document, r *store.LimitRequest) (found policy.Rule, ok bool) {
-	best := len(levels)
-	for _, rule := range doc.Rules {
-		if rule.Subject != r.Subject || !rule.Expires.IsZero() || rule.Mode == policy.Shadow {
-			continue
+// inForce finds the lasting rule that holds for the project now, and at which
+// level: by the project's tier in the document, since nobody knows what tier a
+// key will say. It asks compiled rules, so that it cannot differ from what
+// requests are counted by.
+func inForce(doc policy.Document, r *record.LimitRequest, o policy.CompileOptions) (found policy.Rule, at policy.Level, ok bool) {
+	set, m := lasting(doc, r, o)
+	if set == nil {
+		return policy.Rule{}, 0, false
+	}
+	for _, a := range set.Resolve(nil, 0, m, r.Project, "") {
+		if !a.Shadow && a.Level.EveryEndpoint() == (r.Endpoint == policy.All) {
+			return set.Rule(a.Rule), a.Level, true
 		}
-		for i, level := range levels[:best] {
-			if level(&rule, r, doc.Projects[r.Project]) {
-				best, found, ok = i, rule, true
-				break
+	}
+	return policy.Rule{}, 0, false
+}
+
+// lasting compiles the lasting rules that may hold for a request, and returns
+// the endpoint that it is about as a match. Rules that do not compile hold for
+// nobody.
+func lasting(doc policy.Document, r *record.LimitRequest, o policy.CompileOptions) (*policy.Set, endpoint.Match) {
+	table := asked(doc, r.Endpoint)
+	if table == nil {
+		return nil, endpoint.Match{}
+	}
+	doc.Rules = slices.DeleteFunc(slices.Clone(doc.Rules), func(rule policy.Rule) bool {
+		others := rule.Project != "" && rule.Project != r.Project
+		return others || rule.Subject != r.Subject || rule.Mode == policy.Shadow || !rule.Expires.IsZero()
+	})
+	o = policy.CompileOptions{Endpoints: table, BurstPercent: o.BurstPercent}
+	for {
+		set, problems := policy.Compile(doc, o)
+		bad := make(map[int]bool)
+		for _, p := range problems.Errors() {
+			bad[p.Rule] = true
+		}
+		if set != nil || bad[-1] {
+			// The endpoint of a template is the table's only one. For Default the table
+			// is empty, and this is an endpoint that no rule names.
+			return set, endpoint.Match{ID: 1, Status: endpoint.Known}
+		}
+		var rest []policy.Rule
+		for i, rule := range doc.Rules {
+			if !bad[i] {
+				rest = append(rest, rule)
+			}
+		}
+		doc.Rules = rest
+	}
+}
+
+// asked is a table of the endpoint that a request is about, with the parameter
+// names that rules give it; empty for Default and All, nil for what is neither.
+func asked(doc policy.Document, text string) *endpoint.Table {
+	if text == policy.Default || text == policy.All {
+		text = ""
+	}
+	table := tableOf(text)
+	if table == nil || text == "" {
+		return table
+	}
+	for _, rule := range doc.Rules {
+		if t, err := endpoint.ParseTemplate(rule.Endpoint); err == nil {
+			if _, same := table.Lookup(t); same {
+				return tableOf(rule.Endpoint)
 			}
 		}
 	}
-	return found, ok
+	return table
 }
 
-// levels are the places of a rule that can hold for a request, the most specific
-// first; see policy.Level.
-var levels = []func(rule *policy.Rule, r *store.LimitRequest, tier string) bool{
-	func(rule *policy.Rule, r *store.LimitRequest, _ string) bool {
-		return own(rule, r) && rule.Project == r.Project
-	},
-	func(rule *policy.Rule, r *store.LimitRequest, tier string) bool {
-		return own(rule, r) && rule.Tier == tier && tier != ""
-	},
-	func(rule *policy.Rule, r *store.LimitRequest, _ string) bool {
-		return own(rule, r) && rule.Project == "" && rule.Tier == ""
-	},
-	func(rule *policy.Rule, r *store.LimitRequest, _ string) bool {
-		return rest(rule, r) && rule.Project == r.Project
-	},
-	func(rule *policy.Rule, r *store.LimitRequest, tier string) bool {
-		return rest(rule, r) && rule.Tier == tier && tier != ""
-	},
-	func(rule *policy.Rule, r *store.LimitRequest, _ string) bool {
-		return rest(rule, r) && rule.Project == "" && rule.Tier == ""
-	},
-}
-
-func own(rule *policy.Rule, r *store.LimitRequest) bool {
-	return sameEndpoint(rule.Endpoint, r.Endpoint)
-}
-
-func rest(rule *policy.Rule, r *store.LimitRequest) bool {
-	return rule.Endpoint == policy.Default && r.Endpoint != policy.All
-}
-
-var parameter = regexp.MustCompile(`\{[^{}]*?(\.\.\.)?\}`)
-
-// sameEndpoint reports whether two templates differ in the names of parameters
-// at most.
-func sameEndpoint(a, b string) bool {
-	before, _, named := strings.Cut(a, "{")
-	if a == b || !named || !strings.HasPrefix(b, before+"{") {
-		return a == b
+// tableOf has one template, or none.
+func tableOf(text string) *endpoint.Table {
+	var templates []endpoint.Template
+	if text != "" {
+		t, err := endpoint.ParseTemplate(text)
+		if err != nil {
+			return nil
+		}
+		templates = append(templates, t)
 	}
-	return parameter.ReplaceAllString(a, "{$1}") == parameter.ReplaceAllString(b, "{$1}")
+	table, err := endpoint.Compile(templates, endpoint.Profile{})
+	if err != nil {
+		return nil
+	}
+	return table
 }
 
 // about reports what lint finds about a rule besides errors. That it ends is what
@@ -194,7 +218,7 @@ func about(doc policy.Document, rule policy.Rule, o policy.CompileOptions) (find
 		if p.Code == "no_endpoint" && !known {
 			continue // nobody said which there are
 		}
-		if p.Severity != policy.Error && p.Code != "expires_soon" && p.Rule >= 0 && store.KeyOf(doc.Rules[p.Rule]) == store.KeyOf(rule) {
+		if p.Severity != policy.Error && p.Code != "expires_soon" && p.Rule >= 0 && record.KeyOf(doc.Rules[p.Rule]) == record.KeyOf(rule) {
 			p.Where = fmt.Sprintf("rule %q", rule.Title())
 			findings = append(findings, p)
 		}

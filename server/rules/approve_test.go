@@ -8,8 +8,9 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/database"
+	"github.com/headgate-io/headgate/server/record"
 	"github.com/headgate-io/headgate/server/rules"
-	"github.com/headgate-io/headgate/server/store"
 )
 
 // The rule that a request becomes counts as the one does that it stands in for,
@@ -26,33 +27,33 @@ func TestApprove(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		project  string
-		asked    store.Asked
+		asked    record.Asked
 		approval rules.Approval
 		want     policy.Rule // of it: what is compared
 	}{
-		"as asked":            {"acme", store.Asked{Endpoint: "GET /a/{id}", Limit: 7}, rules.Approval{}, policy.Rule{Endpoint: "GET /a/{x}", Limit: 7, Algorithm: policy.SlidingLog, OnStoreLoss: policy.LossOpen}},
-		"in shadow is none":   {"acme", store.Asked{Endpoint: "GET /a/{x}", Subject: policy.SubjectIP, Limit: 7}, rules.Approval{}, policy.Rule{Endpoint: "GET /a/{x}", Limit: 7}},
-		"by the default":      {"acme", store.Asked{Endpoint: "GET /b", Limit: 7}, rules.Approval{}, policy.Rule{Endpoint: "GET /b", Limit: 7, Algorithm: policy.FixedWindow}},
-		"by the tier":         {"rich", store.Asked{Endpoint: "GET /b", Limit: 7, Burst: 8}, rules.Approval{}, policy.Rule{Endpoint: "GET /b", Limit: 7, Burst: 8, Algorithm: policy.LeakyBucket}},
-		"by the project":      {"own", store.Asked{Endpoint: "GET /b", Limit: 7}, rules.Approval{}, policy.Rule{Endpoint: "GET /b", Limit: 7, Algorithm: policy.SlidingWindow}},
-		"of the default":      {"acme", store.Asked{Endpoint: policy.Default, Limit: 7}, rules.Approval{}, policy.Rule{Endpoint: policy.Default, Limit: 7, Algorithm: policy.FixedWindow}},
-		"of all together":     {"acme", store.Asked{Endpoint: policy.All, Limit: 70, Burst: 80}, rules.Approval{}, policy.Rule{Endpoint: policy.All, Limit: 70, Burst: 80}},
-		"another limit":       {"acme", store.Asked{Endpoint: policy.All, Limit: 70, Burst: 80}, rules.Approval{Limit: 50}, policy.Rule{Endpoint: policy.All, Limit: 50}},
-		"another burst":       {"acme", store.Asked{Endpoint: policy.All, Limit: 70, Burst: 80}, rules.Approval{Burst: 75}, policy.Rule{Endpoint: policy.All, Limit: 70, Burst: 75}},
-		"another time and so": {"acme", store.Asked{Endpoint: policy.All, Limit: 70, Burst: 80}, rules.Approval{Per: time.Minute, Burst: 71}, policy.Rule{Endpoint: policy.All, Limit: 70, Per: time.Minute, Burst: 71}},
+		"as asked":            {"acme", record.Asked{Endpoint: "GET /a/{id}", Limit: 7}, rules.Approval{}, policy.Rule{Endpoint: "GET /a/{x}", Limit: 7, Algorithm: policy.SlidingLog, OnStoreLoss: policy.LossOpen}},
+		"in shadow is none":   {"acme", record.Asked{Endpoint: "GET /a/{x}", Subject: policy.SubjectIP, Limit: 7}, rules.Approval{}, policy.Rule{Endpoint: "GET /a/{x}", Limit: 7}},
+		"by the default":      {"acme", record.Asked{Endpoint: "GET /b", Limit: 7}, rules.Approval{}, policy.Rule{Endpoint: "GET /b", Limit: 7, Algorithm: policy.FixedWindow}},
+		"by the tier":         {"rich", record.Asked{Endpoint: "GET /b", Limit: 7, Burst: 8}, rules.Approval{}, policy.Rule{Endpoint: "GET /b", Limit: 7, Burst: 8, Algorithm: policy.LeakyBucket}},
+		"by the project":      {"own", record.Asked{Endpoint: "GET /b", Limit: 7}, rules.Approval{}, policy.Rule{Endpoint: "GET /b", Limit: 7, Algorithm: policy.SlidingWindow}},
+		"of the default":      {"acme", record.Asked{Endpoint: policy.Default, Limit: 7}, rules.Approval{}, policy.Rule{Endpoint: policy.Default, Limit: 7, Algorithm: policy.FixedWindow}},
+		"of all together":     {"acme", record.Asked{Endpoint: policy.All, Limit: 70, Burst: 80}, rules.Approval{}, policy.Rule{Endpoint: policy.All, Limit: 70, Burst: 80}},
+		"another limit":       {"acme", record.Asked{Endpoint: policy.All, Limit: 70, Burst: 80}, rules.Approval{Limit: 50}, policy.Rule{Endpoint: policy.All, Limit: 50}},
+		"another burst":       {"acme", record.Asked{Endpoint: policy.All, Limit: 70, Burst: 80}, rules.Approval{Burst: 75}, policy.Rule{Endpoint: policy.All, Limit: 70, Burst: 75}},
+		"another time and so": {"acme", record.Asked{Endpoint: policy.All, Limit: 70, Burst: 80}, rules.Approval{Per: time.Minute, Burst: 71}, policy.Rule{Endpoint: policy.All, Limit: 70, Per: time.Minute, Burst: 71}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			db, err := store.Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "headgate.db"))
+			db, err := database.Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "headgate.db"))
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer db.Close()
-			_, err = db.Apply(t.Context(), store.Author{Actor: "test"}, store.Edit{Set: lasting, Tiers: map[string]string{"rich": "gold"}})
+			_, err = db.Apply(t.Context(), record.Author{Actor: "test"}, record.Edit{Set: lasting, Tiers: map[string]string{"rich": "gold"}})
 			if err != nil {
 				t.Fatal(err)
 			}
 			c.asked.Per, c.asked.For = time.Second, time.Hour
-			filed, err := db.File(t.Context(), store.LimitRequest{Actor: "a", Project: c.project, Reason: "x", Asked: c.asked}, 5)
+			filed, err := db.File(t.Context(), record.LimitRequest{Actor: "a", Project: c.project, Reason: "x", Asked: c.asked}, 5)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -69,7 +70,7 @@ func TestApprove(t *testing.T) {
 			c.want.Project, c.want.Subject = c.project, c.asked.Subject
 			c.want.Per = max(c.want.Per, time.Second)
 			c.want.Expires = done.Granted.Until
-			got, err := db.Get(t.Context(), store.KeyOf(c.want))
+			got, err := db.Get(t.Context(), record.KeyOf(c.want))
 			if err != nil || got != c.want {
 				t.Errorf("the rule is %+v, %v, want %+v", got, err, c.want)
 			}
@@ -77,22 +78,58 @@ func TestApprove(t *testing.T) {
 				t.Errorf("the rule ends in %v, want an hour from the approval on", left)
 			}
 			changes, err := db.Changes(t.Context(), done.Version)
-			if err != nil || version.ID != done.Version || version.Action != store.ActionRequest || version.Why != "request "+filed.ID || len(changes) != 1 || *changes[0].After != c.want {
+			if err != nil || version.ID != done.Version || version.Action != record.ActionRequest || version.Why != "request "+filed.ID || len(changes) != 1 || *changes[0].After != c.want {
 				t.Errorf("version %+v of %+v changes %+v, %v, want the rule alone, for the request", version, done, changes, err)
 			}
 		})
 	}
 }
 
-// What would not load changes nothing: neither rules nor request.
-func TestApproveAllOrNothing(t *testing.T) {
-	db, err := store.Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "headgate.db"))
+// A project that only the rule for unknown endpoints holds is given a rule that
+// counts as that one does, and the operator is warned if it is lower.
+func TestApproveBelowTheUnknownRule(t *testing.T) {
+	db, err := database.Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "headgate.db"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	filed, err := db.File(t.Context(), store.LimitRequest{Actor: "a", Project: "acme", Reason: "x",
-		Asked: store.Asked{Endpoint: "GET /a", Limit: 5, Per: time.Second, For: time.Hour}}, 5)
+	if err := db.Set(t.Context(), record.Author{Actor: "test"}, policy.Rule{
+		Endpoint: policy.UnknownEndpoint, Limit: 1000, Per: time.Second, Scope: policy.Strict, OnStoreLoss: policy.LossShare,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	filed, err := db.File(t.Context(), record.LimitRequest{Actor: "a", Project: "acme", Reason: "x",
+		Asked: record.Asked{Endpoint: "GET /b", Limit: 7, Per: time.Second, For: time.Hour}}, 5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done, _, findings, err := rules.Approve(t.Context(), db, filed.ID, rules.Approval{Actor: "op"}, policy.CompileOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := db.Get(t.Context(), record.RuleKey{Endpoint: "GET /b", Project: "acme", Temporary: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := policy.Rule{Endpoint: "GET /b", Project: "acme", Limit: 7, Per: time.Second, Expires: done.Granted.Until,
+		Scope: policy.Strict, OnStoreLoss: policy.LossShare}
+	if got != want {
+		t.Errorf("the rule is %+v, want %+v", got, want)
+	}
+	if len(findings) == 0 || findings[0].Code != "not_higher" || !strings.Contains(findings[0].Error(), "more than the 1000 per 1s") {
+		t.Errorf("Approve finds %v, want not_higher than 1000 per 1s", findings)
+	}
+}
+
+// What would not load changes nothing: neither rules nor request.
+func TestApproveAllOrNothing(t *testing.T) {
+	db, err := database.Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "headgate.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	filed, err := db.File(t.Context(), record.LimitRequest{Actor: "a", Project: "acme", Reason: "x",
+		Asked: record.Asked{Endpoint: "GET /a", Limit: 5, Per: time.Second, For: time.Hour}}, 5)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,12 +151,12 @@ func TestApproveAllOrNothing(t *testing.T) {
 
 // An approval that gives no more than there is says so, and is made all the same.
 func TestApproveWarnsOfALowerLimit(t *testing.T) {
-	db, err := store.Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "headgate.db"))
+	db, err := database.Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "headgate.db"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	if err := db.Set(t.Context(), store.Author{Actor: "test"}, policy.Rule{Endpoint: "GET /a", Limit: 60, Per: time.Minute, Burst: 20}); err != nil {
+	if err := db.Set(t.Context(), record.Author{Actor: "test"}, policy.Rule{Endpoint: "GET /a", Limit: 60, Per: time.Minute, Burst: 20}); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -131,14 +168,14 @@ func TestApproveWarnsOfALowerLimit(t *testing.T) {
 		{rules.Approval{Limit: 2}, false},            // faster
 		{rules.Approval{Limit: 1, Burst: 21}, false}, // larger
 	} {
-		filed, err := db.File(t.Context(), store.LimitRequest{Actor: "a", Project: "acme", Reason: "x",
-			Asked: store.Asked{Endpoint: "GET /a", Limit: 5, Per: time.Second, For: time.Hour}}, 5)
+		filed, err := db.File(t.Context(), record.LimitRequest{Actor: "a", Project: "acme", Reason: "x",
+			Asked: record.Asked{Endpoint: "GET /a", Limit: 5, Per: time.Second, For: time.Hour}}, 5)
 		if err != nil {
 			t.Fatal(err)
 		}
 		c.approval.Actor = "op"
 		done, _, findings, err := rules.Approve(t.Context(), db, filed.ID, c.approval, policy.CompileOptions{})
-		if err != nil || done.State != store.RequestApproved {
+		if err != nil || done.State != record.RequestApproved {
 			t.Fatalf("Approve = %+v, %v", done, err)
 		}
 		warned := len(findings) > 0 && findings[0].Code == "not_higher" && isCheck(findings[0]) && strings.Contains(findings[0].Error(), "more than the 60 per 1m (burst 20)")

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate/policy"
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 // Describe writes a change in a line: + for what is new, - for what goes, ~ for
@@ -19,7 +19,7 @@ import (
 // its values.
 //
 //	~ default: limit 5 → no rule (rps_limit is -4, want a whole number of 1 or more)
-func Describe(c store.Change) string {
+func Describe(c record.Change) string {
 	switch {
 	case c.Before == nil && c.After == nil:
 		return describeTier(c)
@@ -48,7 +48,7 @@ func side(r policy.Rule, fault string) string {
 	return strings.Join(values(r), ", ")
 }
 
-func describeTier(c store.Change) string {
+func describeTier(c record.Change) string {
 	before, after := tier(c.TierBefore, c.FaultBefore), tier(c.TierAfter, c.FaultAfter)
 	switch {
 	case before == "":

@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/record"
 	"github.com/headgate-io/headgate/server/rules"
-	"github.com/headgate-io/headgate/server/store"
 )
 
 // TestDescribeWhatIsNoRule: of a row that is no rule, what stands in Before and
@@ -15,7 +15,7 @@ func TestDescribeWhatIsNoRule(t *testing.T) {
 	rule := &policy.Rule{Endpoint: "default", Project: "acme", Limit: 1}
 	const other = "mode is \"x\", want enforce or shadow"
 	const noTier = "tier is a blob of 1 bytes, want a text"
-	for want, c := range map[string]store.Change{
+	for want, c := range map[string]record.Change{
 		"+ default project acme: no rule (" + fault + ")":                           {After: rule, FaultAfter: fault},
 		"- default project acme: no rule (" + fault + ")":                           {Before: rule, FaultBefore: fault},
 		"~ default project acme: limit 1 → no rule (" + fault + ")":                 {Before: rule, After: rule, FaultAfter: fault},

@@ -5,7 +5,7 @@ import (
 
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/policy/file"
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 // ChangeEntry is a change as JSON has it: of a rule, or of one project's tier.
@@ -40,7 +40,7 @@ type Row struct {
 }
 
 // ChangeEntries are changes as JSON has them.
-func ChangeEntries(changes []store.Change) []ChangeEntry {
+func ChangeEntries(changes []record.Change) []ChangeEntry {
 	list := make([]ChangeEntry, len(changes))
 	for i, c := range changes {
 		list[i] = ChangeEntry{rowOf(c.Before), rowOf(c.After), c.Project, c.TierBefore, c.TierAfter, c.FaultBefore, c.FaultAfter}

@@ -10,12 +10,12 @@ import (
 	"slices"
 
 	"github.com/headgate-io/headgate/policy"
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/record"
 )
 
-// Store is where rules are kept. *store.Store is one.
+// Store is where rules are kept. *database.Store is one.
 type Store interface {
-	Apply(ctx context.Context, a store.Author, e store.Edit) (store.Version, error)
+	Apply(ctx context.Context, a record.Author, e record.Edit) (record.Version, error)
 }
 
 // Editor is where rules are looked at and changed: a database, or a gateway that
@@ -23,42 +23,40 @@ type Store interface {
 type Editor interface {
 	Store
 	Load(ctx context.Context) (policy.Document, string, error)
-	Current(ctx context.Context) (store.Version, error)
-	Pending(ctx context.Context) (store.Version, error)
-	History(ctx context.Context, before int64, most int) ([]store.Version, error)
-	Diff(ctx context.Context, a, b int64) ([]store.Change, error)
-	Changes(ctx context.Context, version int64) ([]store.Change, error)
+	Current(ctx context.Context) (record.Version, error)
+	Pending(ctx context.Context) (record.Version, error)
+	History(ctx context.Context, before int64, most int) ([]record.Version, error)
+	Diff(ctx context.Context, a, b int64) ([]record.Change, error)
+	Changes(ctx context.Context, version int64) ([]record.Change, error)
 	At(ctx context.Context, version int64) (policy.Document, error)
-	RollbackChecked(ctx context.Context, a store.Author, to, base int64, check func(before, after policy.Document) error) (store.Version, error)
+	RollbackChecked(ctx context.Context, a record.Author, to, base int64, check func(before, after policy.Document) error) (record.Version, error)
 }
-
-var _ Editor = (*store.Store)(nil)
 
 // Set writes a rule, unless the rules with it would not compile, or it is for
 // a template that no endpoint has although o knows the endpoints. Such an
 // error unwraps to the policy.Problem of each fault.
-func Set(ctx context.Context, to Store, a store.Author, rule policy.Rule, o policy.CompileOptions) (store.Version, error) {
-	return to.Apply(ctx, a, store.Edit{
-		Set: []policy.Rule{rule}, Action: store.ActionSet,
+func Set(ctx context.Context, to Store, a record.Author, rule policy.Rule, o policy.CompileOptions) (record.Version, error) {
+	return to.Apply(ctx, a, record.Edit{
+		Set: []policy.Rule{rule}, Action: record.ActionSet,
 		Check: func(before, _ policy.Document) error { return Check(before, rule, o) },
 	})
 }
 
 // Delete removes a rule.
-func Delete(ctx context.Context, to Store, a store.Author, which store.RuleKey) (store.Version, error) {
-	return to.Apply(ctx, a, store.Edit{Delete: []store.RuleKey{which}, Action: store.ActionDelete})
+func Delete(ctx context.Context, to Store, a record.Author, which record.RuleKey) (record.Version, error) {
+	return to.Apply(ctx, a, record.Edit{Delete: []record.RuleKey{which}, Action: record.ActionDelete})
 }
 
 // Apply makes an edit, unless the rules after it would not compile, or it brings
 // a rule for a template that no endpoint has although o knows the endpoints.
-func Apply(ctx context.Context, to Store, a store.Author, e store.Edit, o policy.CompileOptions) (store.Version, error) {
+func Apply(ctx context.Context, to Store, a record.Author, e record.Edit, o policy.CompileOptions) (record.Version, error) {
 	e.Check = func(before, after policy.Document) error { return CheckAll(before, after, o) }
 	return to.Apply(ctx, a, e)
 }
 
 // Rollback brings back the rules of a version, unless they do not compile any
 // more. That a template is gone since then keeps nobody from going back.
-func Rollback(ctx context.Context, to Editor, a store.Author, version, base int64, o policy.CompileOptions) (store.Version, error) {
+func Rollback(ctx context.Context, to Editor, a record.Author, version, base int64, o policy.CompileOptions) (record.Version, error) {
 	return to.RollbackChecked(ctx, a, version, base, func(before, after policy.Document) error { return CheckRollback(before, after, o) })
 }
 
@@ -128,7 +126,7 @@ func Check(doc policy.Document, rule policy.Rule, o policy.CompileOptions) error
 // With returns doc with rule in it, in the place of its predecessor if there
 // is one, and where. doc is left as it is.
 func With(doc policy.Document, rule policy.Rule) (policy.Document, int) {
-	at := slices.IndexFunc(doc.Rules, func(r policy.Rule) bool { return store.KeyOf(r) == store.KeyOf(rule) })
+	at := slices.IndexFunc(doc.Rules, func(r policy.Rule) bool { return record.KeyOf(r) == record.KeyOf(rule) })
 	doc.Rules = slices.Clone(doc.Rules)
 	if at < 0 {
 		doc.Rules = append(doc.Rules, rule)
@@ -141,13 +139,13 @@ func With(doc policy.Document, rule policy.Rule) (policy.Document, int) {
 // Merge returns doc with the rules and tiers of more in it, each in the place of
 // its predecessor if there is one. doc is left as it is.
 func Merge(doc, more policy.Document) policy.Document {
-	at := make(map[store.RuleKey]int, len(doc.Rules))
+	at := make(map[record.RuleKey]int, len(doc.Rules))
 	for i, r := range doc.Rules {
-		at[store.KeyOf(r)] = i
+		at[record.KeyOf(r)] = i
 	}
 	doc.Rules = slices.Clone(doc.Rules)
 	for _, r := range more.Rules {
-		if i, ok := at[store.KeyOf(r)]; ok {
+		if i, ok := at[record.KeyOf(r)]; ok {
 			doc.Rules[i] = r
 		} else {
 			doc.Rules = append(doc.Rules, r)

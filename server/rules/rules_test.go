@@ -9,8 +9,9 @@ import (
 
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/database"
+	"github.com/headgate-io/headgate/server/record"
 	"github.com/headgate-io/headgate/server/rules"
-	"github.com/headgate-io/headgate/server/store"
 )
 
 func table(t *testing.T, templates ...string) *endpoint.Table {
@@ -63,7 +64,7 @@ func TestCheckBlamesOnlyTheNewRule(t *testing.T) {
 
 func TestSetWritesOnlyWhatCompiles(t *testing.T) {
 	ctx := context.Background()
-	db, err := store.Open(ctx, "sqlite:"+filepath.Join(t.TempDir(), "headgate.db"))
+	db, err := database.Open(ctx, "sqlite:"+filepath.Join(t.TempDir(), "headgate.db"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +80,7 @@ func TestSetWritesOnlyWhatCompiles(t *testing.T) {
 		{policy.Rule{Endpoint: policy.Default, Limit: 7}, false, 1},
 		{policy.Rule{Endpoint: policy.Default, Limit: 9, Project: "acme"}, false, 2},
 	} {
-		if _, err := rules.Set(ctx, db, store.Author{Actor: "test"}, step.rule, o); (err != nil) != step.fails {
+		if _, err := rules.Set(ctx, db, record.Author{Actor: "test"}, step.rule, o); (err != nil) != step.fails {
 			t.Errorf("Set %+v = %v, want an error: %v", step.rule, err, step.fails)
 		}
 		doc, _, err := db.Load(ctx)

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate/policy"
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 // StandsIn reports whether a rule is a temporary one because of which the lasting
@@ -21,11 +21,11 @@ const mostWaiting = 20
 // Waiting tells of each lasting rule that a change touches without effect, as a
 // temporary one stands in for it. What the change touches is said, or is what is
 // different in after if that is nil.
-func Waiting(before, after policy.Document, said []store.RuleKey, at time.Time) (texts []string) {
-	standIns := map[store.RuleKey]policy.Rule{}
+func Waiting(before, after policy.Document, said []record.RuleKey, at time.Time) (texts []string) {
+	standIns := map[record.RuleKey]policy.Rule{}
 	for _, r := range after.Rules {
 		if StandsIn(r, at) {
-			standIns[lastingOf(store.KeyOf(r))] = r
+			standIns[lastingOf(record.KeyOf(r))] = r
 		}
 	}
 	if len(standIns) == 0 {
@@ -50,23 +50,23 @@ func Waiting(before, after policy.Document, said []store.RuleKey, at time.Time) 
 	return texts
 }
 
-func lastingOf(k store.RuleKey) store.RuleKey {
+func lastingOf(k record.RuleKey) record.RuleKey {
 	k.Temporary = false
 	return k
 }
 
 // touched are the lasting rules among some that are others in after, or gone.
-func touched(before, after policy.Document, among map[store.RuleKey]policy.Rule) (keys []store.RuleKey) {
-	was := map[store.RuleKey]policy.Rule{}
+func touched(before, after policy.Document, among map[record.RuleKey]policy.Rule) (keys []record.RuleKey) {
+	was := map[record.RuleKey]policy.Rule{}
 	for _, r := range before.Rules {
-		if key := store.KeyOf(r); !key.Temporary {
+		if key := record.KeyOf(r); !key.Temporary {
 			if _, asked := among[key]; asked {
 				was[key] = r
 			}
 		}
 	}
 	for _, r := range after.Rules {
-		key := store.KeyOf(r)
+		key := record.KeyOf(r)
 		if _, asked := among[key]; !asked || key.Temporary {
 			continue
 		}
@@ -76,8 +76,8 @@ func touched(before, after policy.Document, among map[store.RuleKey]policy.Rule)
 		delete(was, key)
 	}
 	for _, r := range before.Rules { // in their order
-		if _, gone := was[store.KeyOf(r)]; gone {
-			keys = append(keys, store.KeyOf(r))
+		if _, gone := was[record.KeyOf(r)]; gone {
+			keys = append(keys, record.KeyOf(r))
 		}
 	}
 	return keys

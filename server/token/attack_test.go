@@ -38,7 +38,7 @@ type attack struct {
 const head = `{"alg":"RS256","kid":"k1"}`
 
 // TestAttackCases makes the tokens of every case and shows them to a Resolver:
-// what is refused is its address's, bit by bit.
+// what is refused counts against its address, bit by bit.
 func TestAttackCases(t *testing.T) {
 	var file struct {
 		Cases []struct{ Name, Expected string }
@@ -159,8 +159,10 @@ func attacks(t *testing.T) map[string]attack {
 		"ecdsa-der":         {algorithms: []string{"ES256"}, keys: []string{ecJWKText}, refused: []string{esSigned + "." + b64(asDER(esSig))}, believed: []string{esToken}},
 		"ecdsa-malleable":   {algorithms: []string{"ES256"}, keys: []string{ecJWKText}, believed: []string{esToken, esSigned + "." + b64(mirrored(esSig))}},
 		"truncated-sig":     {refused: []string{signed + "." + b64(bytes[:len(bytes)-1]), signed + "." + b64(bytes[1:]), signed + "." + b64(append([]byte{0}, bytes...)), signed + "." + b64(append(bytes[:len(bytes):len(bytes)], 0))}},
-		"b64-variants": {refused: []string{valid + "=", valid + "==", signed + "." + base64.URLEncoding.EncodeToString(bytes),
-			strings.NewReplacer("-", "+", "_", "/").Replace(withMarks(t, head)), strings.Replace(valid, ".", "=.", 1), valid + "\n", valid[:20] + "\r\n" + valid[20:], looseBits(valid)}},
+		// The signature is the one part whose other spellings verify elsewhere: they are the same principal's.
+		"b64-variants": {refused: []string{strings.Replace(valid, ".", "=.", 1), valid[:20] + "\r\n" + valid[20:]},
+			believed: []string{valid + "=", valid + "==", signed + "." + base64.URLEncoding.EncodeToString(bytes),
+				strings.NewReplacer("-", "+", "_", "/").Replace(withMarks(t, head)), valid + "\n", looseBits(valid)}},
 		"json-serialization": {refused: []string{`{"payload":"` + b64([]byte(good)) + `","protected":"` + b64([]byte(head)) + `","signature":"` + sig + `"}`, `{"payload":"` + b64([]byte(good)) + `","signatures":[{"protected":"` + b64([]byte(head)) + `","signature":"` + sig + `"}]}`}},
 		"parts":              {refused: []string{"a", "a.b", signed, valid + ".", valid + ".a", valid + "." + sig + ".b", strings.Repeat(".", 8000), strings.Repeat(".", 1<<20), strings.Repeat("a.", 4000), "..", "." + signed}},
 		"crit":               {refused: []string{rs(`{"alg":"RS256","kid":"k1","crit":["exp"]}`), rs(`{"alg":"RS256","kid":"k1","crit":[]}`), rs(`{"alg":"RS256","kid":"k1","crit":["x"],"x":1}`)}},
@@ -263,13 +265,18 @@ func TestAttackScheme(t *testing.T) {
 		{[]string{"Bearer " + valid}, identity.Token},
 		{[]string{"bearer " + valid}, identity.Token},
 		{[]string{"BEARER  " + valid}, identity.Token},
-		{[]string{"Basic " + valid}, identity.Address},
-		{[]string{"Bearer\t" + valid}, identity.Address},
-		{[]string{"Bearer" + valid}, identity.Address},
-		{[]string{valid}, identity.Address},
-		{[]string{"Bearer " + valid, "Bearer " + valid}, identity.Address},
-		{[]string{"Bearer " + valid + ", Bearer " + valid}, identity.Address},
-		{[]string{"Bearer " + valid + " "}, identity.Address},
+		// Servers read these too, and the budget is the token's whoever does.
+		{[]string{"Basic " + valid}, identity.Token},
+		{[]string{"Bearer\t" + valid}, identity.Token},
+		{[]string{"Bearer" + valid}, identity.Token},
+		{[]string{valid}, identity.Token},
+		{[]string{"Bearer " + valid, "Bearer " + valid}, identity.Token},
+		{[]string{"Bearer " + valid + ", Bearer " + valid}, identity.Token},
+		{[]string{"Bearer " + valid + " "}, identity.Token},
+		{[]string{"Bearer " + valid + " x"}, identity.Token},
+		{[]string{"Basic YTpi", "Bearer " + valid}, identity.Token},
+		{[]string{"Basic YTpi"}, identity.Address},
+		{[]string{"Bearer x" + valid}, identity.Address},
 	} {
 		p := who.Resolve(context.Background(), identity.Evidence{Peer: peer, Header: http.Header{"Authorization": c.lines}})
 		if p.Kind != c.want {

@@ -178,6 +178,9 @@ func newKey(id string, key any, algorithms []string) (*Key, error) {
 		if bits := k.N.BitLen(); bits < minRSA || maxRSA < bits {
 			return nil, fmt.Errorf("the RSA key has %d bits, want %d to %d", bits, minRSA, maxRSA)
 		}
+		if guessable(k.N) {
+			return nil, errors.New("the RSA key was made by a faulty smart card or TPM, and its private key can be computed (CVE-2017-15361): replace it")
+		}
 		fit = keep(algorithms, "RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 	case *ecdsa.PublicKey:
 		fit = keep(algorithms, map[string]string{"P-256": "ES256", "P-384": "ES384", "P-521": "ES512"}[k.Params().Name])
@@ -238,7 +241,7 @@ func ParseJWKS(data []byte, algorithms []string, published bool) (*Set, error) {
 		}
 		key, err := parseJWK(raw, about, algorithms)
 		if err != nil {
-			ignored = append(ignored, fmt.Sprintf("keys[%d]: %v", i, err))
+			ignored = append(ignored, fmt.Sprintf("keys[%d]%s: %v", i, named(about.Kid), err))
 			continue
 		}
 		keys = append(keys, key)
@@ -250,6 +253,14 @@ func ParseJWKS(data []byte, algorithms []string, published bool) (*Set, error) {
 		return nil, errors.New("the set holds a secret (kty oct) beside public keys: keep them apart, so that no key is taken for one of the other kind")
 	}
 	return newSet(keys, ignored)
+}
+
+// named says which key of a set is meant, for those who know it by its kid.
+func named(kid string) string {
+	if kid == "" {
+		return ""
+	}
+	return fmt.Sprintf(" with kid %q", clip(kid))
 }
 
 // jwk is what of a key is read here; go-jose reads the rest.

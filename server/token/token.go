@@ -3,9 +3,12 @@ package token
 import (
 	"bytes"
 	"context"
+	"crypto"
+	"crypto/rsa"
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -457,8 +460,28 @@ func (s *sketch) signed(token string) bool {
 	if err != nil {
 		return false
 	}
+	if hash, pss := pssHashes[s.alg]; pss {
+		return bytes.Equal(parsed.UnsafePayloadWithoutVerification(), s.payload) && s.signedPSS(hash, token, parsed.Signatures[0].Signature)
+	}
 	for _, key := range s.keys {
 		if payload, err := parsed.Verify(key.key); err == nil && bytes.Equal(payload, s.payload) {
+			return true
+		}
+	}
+	return false
+}
+
+var pssHashes = map[string]crypto.Hash{"PS256": crypto.SHA256, "PS384": crypto.SHA384, "PS512": crypto.SHA512}
+
+// signedPSS reports whether one of the keys made an RSASSA-PSS signature with a
+// salt as long as the hash (RFC 7518 section 3.5). go-jose takes any length.
+func (s *sketch) signedPSS(hash crypto.Hash, token string, signature []byte) bool {
+	h := hash.New()
+	_, _ = io.WriteString(h, token[:strings.LastIndexByte(token, '.')])
+	digest := h.Sum(nil)
+	for _, key := range s.keys {
+		public, ok := key.key.(*rsa.PublicKey)
+		if ok && rsa.VerifyPSS(public, hash, digest, signature, &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash}) == nil {
 			return true
 		}
 	}

@@ -94,13 +94,21 @@ func (t *Table) Bytes() int {
 	return bytes
 }
 
-// Observe counts one decision. It fits headgate.Options.Observe, and allocates
-// nothing.
+// Observe counts one decision, for each of the principals that it charged. It
+// fits headgate.Options.Observe, and allocates nothing.
 func (t *Table) Observe(_ *headgate.Request, d *headgate.Decision) {
 	if d.Principal.Kind == identity.Address {
 		return
 	}
-	k := t.name(&d.Principal)
+	t.observe(&d.Principal, 0, d)
+	for i := range d.Others {
+		t.observe(&d.Others[i], 1+i, d)
+	}
+}
+
+// observe counts a decision for the n-th of its principals.
+func (t *Table) observe(who *identity.Principal, n int, d *headgate.Decision) {
+	k := t.name(who)
 	s := t.shard(k)
 	now := cellOf(t.clock.Now())
 	s.mu.Lock()
@@ -111,6 +119,7 @@ func (t *Table) Observe(_ *headgate.Request, d *headgate.Decision) {
 	for i := range verdicts {
 		v := &verdicts[i]
 		switch {
+		case !v.Of(n):
 		case (v.Unparsable || v.Earlier) && (v.Outcome.Allowed || denied(verdicts[:i], v)): // the rule's second one
 		case !v.Outcome.Allowed:
 			c.rule(d.Policies().Terms(v.Rule).ID, now).add(now, false)

@@ -24,7 +24,8 @@ var headgate = Peer{
 	},
 }
 
-// Headgate is the part of the pipeline that rivals have too: it hashes the key, reads the clock, and takes from the table.
+// Headgate is the part of the pipeline that rivals have too: it hashes the key, reads the clock,
+// and takes from the table.
 type Headgate struct {
 	Store *memory.Store
 	keys  *key.Hasher
@@ -51,7 +52,8 @@ func OpenHeadgate(o memory.Options) (*Headgate, error) {
 // Now is the clock of headgate.Limiter: the monotonic one, anchored to the time of day.
 func (h *Headgate) Now() int64 { return h.anchor + int64(time.Since(h.start)) }
 
-// Worker implements Limiter. A request's takes and outcomes live in a pooled object; here they live as long as the goroutine.
+// Worker implements Limiter. A request's takes and outcomes live in a pooled object; here they live
+// as long as the goroutine.
 func (h *Headgate) Worker() Decide {
 	takes, outs, ctx := []bucket.Take{{Shape: h.shape, Cost: 1}}, make([]bucket.Outcome, 1), context.Background()
 	return func(key string) bool {
@@ -76,7 +78,8 @@ func (h *Headgate) Rules(rules int) Decide {
 	}
 }
 
-// OneOf returns a way to ask for one token of a key under one of several rules, which take turns: the buckets are those of Rules.
+// OneOf returns a way to ask for one token of a key under one of several rules, which take turns:
+// the buckets are those of Rules.
 func (h *Headgate) OneOf(rules int) Decide {
 	takes, outs, ctx, turn := []bucket.Take{{Shape: h.shape, Cost: 1}}, make([]bucket.Outcome, 1), context.Background(), 0
 	return func(key string) bool {

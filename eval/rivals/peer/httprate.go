@@ -8,8 +8,9 @@ import (
 	"github.com/go-chi/httprate"
 )
 
-// httprate itself decides in a function that writes response headers. This is the same decision without them, from its public parts: the same
-// two readings of the clock, the same lock around both, the same estimate.
+// httprate itself decides in a function that writes response headers. This is the same decision
+// without them, from its public parts: the same two readings of the clock, the same lock around
+// both, the same estimate.
 var httpratePeer = Peer{
 	Name:   "httprate",
 	Module: "github.com/go-chi/httprate",

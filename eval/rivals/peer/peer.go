@@ -1,7 +1,9 @@
-// Package peer makes rate limiters of other people, and Headgate's own, answer one question in one way: may the owner of this key go on?
+// Package peer makes rate limiters of other people, and Headgate's own, answer one question in one
+// way: may the owner of this key go on?
 //
-// One file holds one of them. Each is set up as its documentation shows, in memory, with a limit so high that it denies nothing: a fair
-// decision is one that every limiter answers alike. Each reads a clock of its own, as it would in a server.
+// One file holds one of them. Each is set up as its documentation shows, in memory, with a limit so
+// high that it denies nothing: a fair decision is one that every limiter answers alike. Each reads
+// a clock of its own, as it would in a server.
 package peer
 
 import (
@@ -15,8 +17,8 @@ type Peer struct {
 	Module string // whose version the page states; empty for what lives in this repository
 	How    string // the algorithm, and what is kept for a key
 
-	// Exact says that a key has a budget of its own and that the verdict depends on its requests alone: not on keys that share a cell,
-	// and not on an estimate of when earlier requests came.
+	// Exact says that a key has a budget of its own and that the verdict depends on its requests
+	// alone: not on keys that share a cell, and not on an estimate of when earlier requests came.
 	Exact bool
 
 	// Bound is what limits the number of keys, if anything does.
@@ -38,8 +40,9 @@ type Limiter interface {
 // Decide takes one token of key, and says whether there was one.
 type Decide func(key string) bool
 
-// The budget of every key: more than a measurement uses up, and it takes longer than that to come back, so that every key that was asked
-// for once stays live. Limiters with a window get the burst for a day.
+// The budget of every key: more than a measurement uses up, and it takes longer than that to come
+// back, so that every key that was asked for once stays live. Limiters with a window get the burst
+// for a day.
 const (
 	perToken = 30 * time.Second
 	burst    = 100_000_000

@@ -13,7 +13,8 @@ import (
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/admin"
 	"github.com/headgate-io/headgate/server/client"
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/database"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 func newAdmin() *cobra.Command {
@@ -27,7 +28,7 @@ func newAdmin() *cobra.Command {
 type adminTokens = admin.TokenStore
 
 func withAdminTokens(cmd *cobra.Command, f *throughFlags, from *configFlags, open opener, do func(context.Context, adminTokens) error) error {
-	return through(cmd, f, from, open, func(c *client.Client) adminTokens { return c }, func(s *store.Store) adminTokens { return s },
+	return through(cmd, f, from, open, func(c *client.Client) adminTokens { return c }, func(s *database.Store) adminTokens { return s },
 		func(tokens adminTokens) error { return do(cmd.Context(), tokens) })
 }
 
@@ -53,9 +54,9 @@ gateway takes a new token within a second or so.`,
   headgate admin token create ci --role write --expires 2160h >ci.token`,
 		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			wanted := store.NewAdminToken{Name: args[0]}
+			wanted := record.NewAdminToken{Name: args[0]}
 			for _, r := range roles {
-				wanted.Roles = append(wanted.Roles, store.Role(r))
+				wanted.Roles = append(wanted.Roles, record.Role(r))
 			}
 			var ends policy.Rule
 			if err := setExpires(&ends, expires, time.Now()); err != nil {
@@ -86,7 +87,7 @@ gateway takes a new token within a second or so.`,
 	return cmd
 }
 
-func joined(roles []store.Role) string {
+func joined(roles []record.Role) string {
 	texts := make([]string, len(roles))
 	for i, r := range roles {
 		texts[i] = string(r)
@@ -116,7 +117,7 @@ func newAdminTokenList() *cobra.Command {
 	return cmd
 }
 
-func writeAdminTokens(w io.Writer, list []store.AdminToken, asJSON bool) error {
+func writeAdminTokens(w io.Writer, list []record.AdminToken, asJSON bool) error {
 	if asJSON {
 		rows := make([]admin.TokenEntry, len(list))
 		for i, t := range list {
@@ -153,7 +154,7 @@ func newAdminTokenRevoke() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withAdminTokens(cmd, &by, &from, forMending, func(ctx context.Context, tokens adminTokens) error {
 				err := tokens.RevokeAdminToken(ctx, args[0])
-				if errors.Is(err, store.ErrNotFound) {
+				if errors.Is(err, record.ErrNotFound) {
 					return fmt.Errorf("%w; `headgate admin token list` shows those there are", err)
 				}
 				if err != nil {
@@ -171,7 +172,7 @@ func newAdminTokenRevoke() *cobra.Command {
 
 // calls is where the calls of the admin listener are written down.
 type calls interface {
-	ListCalls(ctx context.Context, before int64, most int) ([]store.Call, error)
+	ListCalls(ctx context.Context, before int64, most int) ([]record.Call, error)
 }
 
 func newAdminCalls() *cobra.Command {
@@ -195,7 +196,7 @@ but a command on the database or somebody's shell.`,
 			if limit < 1 || limit > mostAudit {
 				return usagef("--limit is %d, want 1 to %d", limit, mostAudit)
 			}
-			return through(cmd, &by, &from, forReading, func(c *client.Client) calls { return c }, func(s *store.Store) calls { return s }, func(from calls) error {
+			return through(cmd, &by, &from, forReading, func(c *client.Client) calls { return c }, func(s *database.Store) calls { return s }, func(from calls) error {
 				list, err := from.ListCalls(cmd.Context(), 0, limit)
 				if err != nil {
 					return err
@@ -211,7 +212,7 @@ but a command on the database or somebody's shell.`,
 	return cmd
 }
 
-func writeCalls(w io.Writer, list []store.Call, asJSON bool) error {
+func writeCalls(w io.Writer, list []record.Call, asJSON bool) error {
 	if asJSON {
 		rows := make([]admin.CallEntry, len(list))
 		for i, c := range list {

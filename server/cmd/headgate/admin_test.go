@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate/server/admin"
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 func TestAdminTokenCommands(t *testing.T) {
@@ -21,11 +21,11 @@ func TestAdminTokenCommands(t *testing.T) {
 	run := func(args ...string) string { return must(t, dir, append(args, through...)...) }
 
 	text := strings.TrimSpace(run("admin", "token", "create", "ci", "--role", "read", "--expires", "1h"))
-	if !store.AdminTokenFormat.Match(text) {
+	if !record.AdminTokenFormat.Match(text) {
 		t.Fatalf("admin token create = %d bytes, want a token", len(text))
 	}
 	write(t, dir, "ci.token", text+"\n")
-	if code, out, errs := call(t, dir, "admin", "token", "create", "other", "--role", "read", "--server", side, "--token-file", "ci.token"); code != exitFailure || out != "" || !strings.Contains(errs, "answers 403: This wants a token with the roles read, write and grant, and token ci has not") {
+	if code, out, errs := call(t, dir, "admin", "token", "create", "other", "--role", "read", "--server", side, "--token-file", "ci.token"); code != exitFailure || out != "" || !strings.Contains(errs, "answers 403: This needs a token with the roles read, write and grant, which token ci lacks") {
 		t.Errorf("create by a reader = %d %s%s", code, out, errs)
 	}
 	direct := must(t, dir, "admin", "token", "list")

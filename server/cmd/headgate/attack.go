@@ -32,16 +32,24 @@ limiter it has: headers that claim other addresses, other spellings of the path,
 API keys and tokens made up, endpoints that do not exist. For each it says whether
 more was admitted than the limit allows, in any interval, and what to do about it.
 
+With a valid credential of your own as a --header (Authorization, X-Api-Key, Api-Key,
+Apikey, X-Auth-Token, X-Access-Token or Cookie) the attacks are those of somebody who
+has one: it is sent beside made-up credentials, repeated, in other spellings, with
+headers that claim other addresses, and on loopback from 64 addresses. All that is
+admitted together must not exceed the credential's own limit.
+
 Only loopback is attacked, and hosts that you name with --i-own-this-host: other
 people's servers are not yours to try. No redirect is followed, no other host is
 contacted, and the run ends by itself. Whatever is not answered with 429 (or a
 --limited-status) counts as admitted, where the attack is about the credential or
-the address; for another spelling, only the answer that the plain request gets.
+the address; for another spelling, or with a valid credential, only the answer that
+the plain request gets.
 
 Exit status: 0 the limit held, 1 it was widened or could not be judged, 2 wrong usage.`,
 		Example: `  headgate attack http://127.0.0.1:8080 --endpoint 'GET /v1/items/1' --limit 5 --per 1s --burst 5
   headgate attack https://staging.example.com --i-own-this-host staging.example.com \
-    --endpoint 'GET /v1/items/{id}' --limit 10 --limited-status 503 --json`,
+    --endpoint 'GET /v1/items/{id}' --limit 10 --limited-status 503 --json
+  headgate attack http://127.0.0.1:8080 --endpoint 'GET /v1/items/1' --limit 5 --header "X-Api-Key: $KEY"`,
 		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !cmd.Flags().Changed("burst") {
@@ -74,7 +82,7 @@ Exit status: 0 the limit held, 1 it was widened or could not be judged, 2 wrong 
 	flags.DurationVar(&plan.Duration, "duration", time.Minute, fmt.Sprintf("end after this long, at most %v", attack.MaxDuration))
 	flags.StringArrayVar(&owned, "i-own-this-host", nil, "host that is yours to attack, as the URL has it (repeatable)")
 	flags.IntSliceVar(&plan.Limited, "limited-status", []int{429}, "status by which the limiter says no (repeatable)")
-	flags.StringArrayVar(&header, "header", nil, "header of every request, as 'Name: value' (repeatable)")
+	flags.StringArrayVar(&header, "header", nil, "header of every request, as 'Name: value', such as a valid credential (repeatable)")
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
@@ -134,7 +142,23 @@ func attackTable(ctx context.Context, w, progress io.Writer, site attack.Site, p
 	for _, f := range findings {
 		explainFinding(w, f, plan.Limit)
 	}
+	printNotes(w, findings)
 	return errors.Join(err, outcome(findings))
+}
+
+// printNotes says what was not tried, each thing once.
+func printNotes(w io.Writer, findings []attack.Finding) {
+	var notes []string
+	attacks := map[string][]string{}
+	for _, f := range findings {
+		if f.Note != "" && attacks[f.Note] == nil {
+			notes = append(notes, f.Note)
+		}
+		attacks[f.Note] = append(attacks[f.Note], f.Attack)
+	}
+	for _, note := range notes {
+		fmt.Fprintf(w, "\n%s: %s.\n", strings.Join(attacks[note], ", "), note)
+	}
 }
 
 // explainFinding says how a limit was widened and what to do.
@@ -148,7 +172,7 @@ func explainFinding(w io.Writer, f attack.Finding, l attack.Limit) {
 		if c.Admitted == 0 || shown == 8 || len(f.Families) == 1 {
 			break
 		}
-		fmt.Fprintf(w, "  %d of %d with %s\n", c.Admitted, c.Sent, c.Name)
+		fmt.Fprintf(w, "  %d of %d: %s\n", c.Admitted, c.Sent, c.Name)
 		shown++
 	}
 	fmt.Fprintf(w, "  fix: %s.\n", f.Fix)

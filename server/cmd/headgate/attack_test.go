@@ -13,7 +13,8 @@ import (
 	"github.com/headgate-io/headgate/server/attack"
 )
 
-// believing counts what each claimed address did, against a limit of 10 an hour: the hole that `headgate attack` is to find.
+// believing counts what each claimed address did, against a limit of 10 an hour: the hole that
+// `headgate attack` is to find.
 func believing() http.Handler {
 	var mu sync.Mutex
 	counts := map[string]int{}
@@ -49,7 +50,7 @@ func TestAttackNamesTheHole(t *testing.T) {
 	}
 	for _, want := range []string{
 		"attacking  " + strings.TrimPrefix(server.URL, "http://") + " at 127.0.0.1:", "expected   10 per 1h, burst 10",
-		"\nplain     held ", "\nheaders   widened ", "\nkeys      held ", "with X-Forwarded-For\n", "10 per 1h, burst 10 admits at most 10 in this time", "fix: take the client's address from the connection",
+		"\nplain     held ", "\nheaders   widened ", "\nkeys      held ", ": X-Forwarded-For\n", "10 per 1h, burst 10 admits at most 10 in this time", "fix: take the client's address from the connection",
 	} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("stdout does not say %q:\n%s", want, stdout)
@@ -75,6 +76,40 @@ func TestAttackJSON(t *testing.T) {
 		if want := f.Attack == "headers"; (f.Verdict == attack.Widened) != want || f.Sent != 100 {
 			t.Errorf("%s: %s after %d requests, want widened %v after 100", f.Attack, f.Verdict, f.Sent, want)
 		}
+	}
+}
+
+// TestAttackWithACredentialInHand is about a limiter that takes two credentials for none, and then limits by address.
+func TestAttackWithACredentialInHand(t *testing.T) {
+	var mu sync.Mutex
+	counts := map[string]int{}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name, _, _ := net.SplitHostPort(r.RemoteAddr)
+		if r.Header.Get("X-Api-Key") == "valid-key" && r.Header.Get("Authorization") == "" {
+			name = "the key"
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if counts[name]++; counts[name] > 10 {
+			w.WriteHeader(http.StatusTooManyRequests)
+		}
+	}))
+	defer server.Close()
+	code, stdout, stderr := call(t, t.TempDir(), attackArgs(server.URL, "--requests", "800", "--header", "X-Api-Key: valid-key")...)
+	if code != exitFailure {
+		t.Fatalf("exit %d, want %d\n%s%s", code, exitFailure, stdout, stderr)
+	}
+	for _, want := range []string{
+		"\nplain       held ", "\ncredential  widened ", ": before a made-up bearer token\n",
+		"fix: charge every request with a valid credential to that credential",
+		"\ncredential, claimed: 11 spellings that not every server reads were left out: a credential that nobody issued is answered with 200 too",
+	} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("stdout does not say %q:\n%s", want, stdout)
+		}
+	}
+	if strings.Contains(stdout, "\nkeys ") {
+		t.Errorf("keys was tried too:\n%s", stdout)
 	}
 }
 

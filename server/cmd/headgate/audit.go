@@ -15,7 +15,8 @@ import (
 
 	"github.com/headgate-io/headgate/server/admin"
 	"github.com/headgate-io/headgate/server/client"
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/database"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 // mostAudit is the most entries that are shown at once.
@@ -47,7 +48,7 @@ the admin listener, be it only to look, in ` + "`headgate admin calls`" + `.`,
 			if asJSON && wide {
 				return usagef("--json and --wide are both given, want one of the two")
 			}
-			return through(cmd, &by, &from, forReading, func(c *client.Client) audit { return c }, func(s *store.Store) audit { return s }, func(from audit) error {
+			return through(cmd, &by, &from, forReading, func(c *client.Client) audit { return c }, func(s *database.Store) audit { return s }, func(from audit) error {
 				list, err := from.ListAudit(cmd.Context(), limit)
 				if err != nil {
 					return err
@@ -73,10 +74,10 @@ the admin listener, be it only to look, in ` + "`headgate admin calls`" + `.`,
 
 // audit is where it is written down what was done to buckets and requests.
 type audit interface {
-	ListAudit(ctx context.Context, most int) ([]store.Audit, error)
+	ListAudit(ctx context.Context, most int) ([]record.Audit, error)
 }
 
-func writeAuditJSON(w io.Writer, list []store.Audit) error {
+func writeAuditJSON(w io.Writer, list []record.Audit) error {
 	rows := make([]admin.AuditEntry, len(list))
 	for i, a := range list {
 		rows[i] = admin.AuditEntryOf(a)
@@ -86,7 +87,7 @@ func writeAuditJSON(w io.Writer, list []store.Audit) error {
 
 // writeAudit writes what fits a terminal of 100 columns, whatever names there are
 // of usual length.
-func writeAudit(w io.Writer, list []store.Audit) error {
+func writeAudit(w io.Writer, list []record.Audit) error {
 	var heads bytes.Buffer
 	table := newTable(&heads, "ID\tAT\tACTION\tACTOR\tBY")
 	for _, a := range list {
@@ -112,7 +113,7 @@ func writeAudit(w io.Writer, list []store.Audit) error {
 const auditColumns = 100
 
 // auditDetails says what was done, in pieces that are best kept whole.
-func auditDetails(a store.Audit) []string {
+func auditDetails(a record.Audit) []string {
 	details := []string{a.Rule}
 	if a.Amount > 0 {
 		details[0] = fmt.Sprintf("%d to %s", a.Amount, a.Rule)
@@ -146,7 +147,7 @@ func folded(pieces []string, columns int) []string {
 	return lines
 }
 
-func writeAuditWide(w io.Writer, list []store.Audit) error {
+func writeAuditWide(w io.Writer, list []record.Audit) error {
 	table := newTable(w, "ID\tAT\tACTOR\tBY\tACTION\tAMOUNT\tEXPIRES\tRULE\tENDPOINT\tWHOSE")
 	for _, a := range list {
 		amount, expires := "-", "-"

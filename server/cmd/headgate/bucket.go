@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/inspect"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/admin"
 	"github.com/headgate-io/headgate/server/client"
@@ -36,7 +36,7 @@ type bucketFlags struct {
 
 func (f *bucketFlags) addFlags(cmd *cobra.Command) {
 	flags, r := cmd.Flags(), &f.request
-	flags.StringVar(&r.Subject, "subject", "", "which rule's bucket, where several apply: principal, ip, principal_ip, project, region, endpoint, identifier or identifier_ip")
+	flags.StringVar(&r.Subject, "subject", "", "which rule's bucket, where several apply: principal, ip, principal_ip, project, region, endpoint, identifier, identifier_ip or site")
 	flags.StringVar(&r.Peer, "peer", "", "address a request comes from")
 	flags.StringArrayVar(&r.Header, "header", nil, "header of a request, as 'Name: value' (repeatable)")
 	flags.StringVar(&r.Key, "key", "", "ID of an API key, as `headgate key list` shows it")
@@ -191,7 +191,7 @@ func localUser() string {
 	return ""
 }
 
-func writeInspection(w io.Writer, in headgate.Inspection) error {
+func writeInspection(w io.Writer, in inspect.Found) error {
 	table := newTable(w, "RULE\tENDPOINT\tSUBJECT\tWHOSE\tLIMIT\tBURST\tMODE\tREMAINING\tWAIT\tFULL IN\tALLOWANCE")
 	for _, b := range in.Buckets {
 		allowance := "-"

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/inspect"
 	"github.com/headgate-io/headgate/server/admin"
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/daemon"
@@ -103,7 +103,7 @@ func TestBucketCommands(t *testing.T) {
 		t.Errorf("grant --json = %+v, %v", change, err)
 	}
 	send(200, 200, 200, 200, 429)
-	var in headgate.Inspection
+	var in inspect.Found
 	if err := json.Unmarshal([]byte(bucket("inspect", byKey[0], byKey[1], byKey[2], "--json")), &in); err != nil || len(in.Buckets) != 1 || in.Buckets[0].Allowance.Tokens != 4 {
 		t.Errorf("inspect --json = %+v, %v", in, err)
 	}

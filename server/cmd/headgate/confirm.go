@@ -25,7 +25,7 @@ func (c *confirmation) ask(cmd *cobra.Command, question string) error {
 		return nil
 	}
 	if !isTerminal(cmd.InOrStdin()) {
-		return usagef("standard input is no terminal to ask on, want --yes to go on without being asked")
+		return usagef("standard input is not a terminal to ask on; pass --yes to go on without being asked")
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s [y/N] ", question)
 	answer, err := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/headgate-io/headgate/server/store/storetest"
+	"github.com/headgate-io/headgate/server/database/dbtest"
 )
 
 // exampleURL is how pages write a database on a server.
@@ -21,7 +21,7 @@ func exampleDatabases(t *testing.T, page string) (there, back []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	servers := map[string]*storetest.Server{}
+	servers := map[string]*dbtest.Server{}
 	done := map[string]bool{}
 	for _, url := range exampleURL.FindAllString(string(text), -1) {
 		if done[url] {
@@ -30,7 +30,7 @@ func exampleDatabases(t *testing.T, page string) (there, back []string) {
 		done[url] = true
 		kind, _, _ := strings.Cut(url, ":")
 		if servers[kind] == nil {
-			start := map[string]func() (*storetest.Server, error){"postgres": storetest.Postgres, "mysql": storetest.MariaDB}[kind]
+			start := map[string]func() (*dbtest.Server, error){"postgres": dbtest.Postgres, "mysql": dbtest.MariaDB}[kind]
 			if servers[kind], err = start(); err != nil {
 				t.Fatal(err)
 			}

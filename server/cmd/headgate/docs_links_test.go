@@ -106,3 +106,27 @@ func prose(text []byte) string {
 	}
 	return b.String()
 }
+
+// TestIndexNamesEveryPage keeps every page within reach of a reader who begins
+// at docs/README.md.
+func TestIndexNamesEveryPage(t *testing.T) {
+	root := repository(t)
+	text, err := os.ReadFile(filepath.Join(root, "docs", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	index := string(text)
+	for _, folder := range []string{"", "benchmarks"} {
+		found, err := filepath.Glob(filepath.Join(root, "docs", folder, "*.md"))
+		if err != nil || len(found) == 0 {
+			t.Fatalf("docs/%s: %d pages, %v", folder, len(found), err)
+		}
+		for _, path := range found {
+			name := filepath.Base(path)
+			target := strings.TrimPrefix(folder+"/"+name, "/")
+			if name != "README.md" && !strings.Contains(index, "]("+target+")") && !strings.Contains(index, "]("+target+"#") {
+				t.Errorf("docs/README.md has no link to %s, want one where a reader looks for it", target)
+			}
+		}
+	}
+}

@@ -12,16 +12,16 @@ import (
 	"github.com/headgate-io/headgate/server/config"
 )
 
-// TestEverySettingIsOnItsPage compares the configuration with docs/gateway.md.
+// TestEverySettingIsOnItsPage compares the configuration with docs/settings.md.
 func TestEverySettingIsOnItsPage(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(repository(t), "docs", "gateway.md"))
+	text, err := os.ReadFile(filepath.Join(repository(t), "docs", "settings.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	page := prose(text)
 	want := func(setting string) {
 		if !strings.Contains(page, "`"+setting+"`") {
-			t.Errorf("docs/gateway.md does not explain `%s`", setting)
+			t.Errorf("docs/settings.md does not explain `%s`", setting)
 		}
 	}
 	settings(reflect.TypeFor[config.Config](), "", want)

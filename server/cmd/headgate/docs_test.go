@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -49,13 +50,17 @@ func repository(t *testing.T) string {
 	return root
 }
 
-// pages returns the paths of docs/*.md and README.md.
+// withoutExample are the pages that list what other pages show.
+var withoutExample = []string{"README.md", "glossary.md"}
+
+// pages returns the paths of docs/*.md but for those without an example, and README.md.
 func pages(t *testing.T, root string) []string {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
 	if err != nil || len(found) == 0 {
 		t.Fatalf("docs/*.md: %d pages, %v", len(found), err)
 	}
+	found = slices.DeleteFunc(found, func(path string) bool { return slices.Contains(withoutExample, filepath.Base(path)) })
 	return append(found, filepath.Join(root, "README.md"))
 }
 

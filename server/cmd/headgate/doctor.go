@@ -52,6 +52,12 @@ the gateway from starting safely.`,
 			}
 			if kind == "" {
 				r = doctor.Configuration(cmd.Context(), c, doctor.Options{Fetch: fetch})
+				if c.Endpoint.Server != "" {
+					more, err := compareUpstream(c.Endpoint.Server, c)
+					if err == nil { // else it is a finding of Configuration
+						r.Upstream, r.Source, r.Findings = more.Upstream, more.Source, append(r.Findings, more.Findings...)
+					}
+				}
 			} else {
 				if r, err = compareUpstream(kind, c); err != nil {
 					return err
@@ -95,17 +101,18 @@ func wrap(text string, width int) string {
 }
 
 func compareUpstream(kind string, c config.Config) (doctor.Report, error) {
-	tails := false
+	var routes doctor.Routes
 	if len(c.OpenAPI)+len(c.Routes) > 0 {
 		registry, err := daemon.Endpoints(c)
 		if err != nil {
 			return doctor.Report{}, err
 		}
 		for _, t := range registry.Table.All() {
-			tails = tails || strings.Contains(t.Path(), "...}")
+			routes.Tails = routes.Tails || strings.Contains(t.Path(), "...}")
+			routes.Queries = routes.Queries || t.Query() != ""
 		}
 	}
-	r, err := doctor.Upstream(kind, c.Endpoint, tails)
+	r, err := doctor.Upstream(kind, c.Endpoint, routes)
 	if err != nil {
 		return r, usageError{err}
 	}
@@ -135,5 +142,8 @@ func writeReport(w io.Writer, r doctor.Report) error {
 	}
 	_, err := fmt.Fprintf(w, "%s, %s, %s\n", lint.Counted(r.Count(doctor.Mismatch), "mismatch", "mismatches"),
 		lint.Counted(r.Count(doctor.Failure), "failure", "failures"), lint.Counted(r.Count(doctor.Note), "note", "notes"))
+	if r.Upstream == "" && err == nil {
+		_, err = fmt.Fprintln(w, "not compared with the server behind: name its kind, by endpoint.server or --upstream")
+	}
 	return err
 }

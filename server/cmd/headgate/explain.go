@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/inspect"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/admin"
 	"github.com/headgate-io/headgate/server/client"
@@ -33,7 +33,7 @@ verdict. Nothing is taken from any bucket.
 
 A running gateway is asked through its admin listener. With --offline the
 documents and the database are read instead, and every bucket is full.`,
-		Example: `  headgate explain GET '//v1/./customers/42?x=1' --peer 192.0.2.7
+		Example: `  headgate explain GET '/v1/customers/42?x=1' --peer 192.0.2.7
   headgate explain GET /v1/customers/42 --header 'X-Api-Key: hg_...' --json
   headgate explain GET /v1/customers/42 --header "Authorization: Bearer $(cat token.txt)"
   headgate explain GET /pets --offline --routes routes.txt --db sqlite:headgate.db`,
@@ -69,10 +69,10 @@ documents and the database are read instead, and every bucket is full.`,
 }
 
 // explainOnline asks a running gateway.
-func explainOnline(cmd *cobra.Command, _ *configFlags, by *throughFlags, request admin.ExplainRequest) (headgate.Explanation, error) {
+func explainOnline(cmd *cobra.Command, _ *configFlags, by *throughFlags, request admin.ExplainRequest) (inspect.Explanation, error) {
 	gateway, err := dial(by.server, by.tokenFile)
 	if err != nil {
-		return headgate.Explanation{}, err
+		return inspect.Explanation{}, err
 	}
 	x, err := gateway.Explain(cmd.Context(), request)
 	if errors.Is(err, client.ErrNobody) {
@@ -82,25 +82,25 @@ func explainOnline(cmd *cobra.Command, _ *configFlags, by *throughFlags, request
 }
 
 // explainOffline builds the same limiter that serve would, with full buckets.
-func explainOffline(cmd *cobra.Command, from *configFlags, _ *throughFlags, request admin.ExplainRequest) (headgate.Explanation, error) {
+func explainOffline(cmd *cobra.Command, from *configFlags, _ *throughFlags, request admin.ExplainRequest) (inspect.Explanation, error) {
 	c, err := from.read(cmd)
 	if err != nil {
-		return headgate.Explanation{}, err
+		return inspect.Explanation{}, err
 	}
 	if c.Upstream == "" {
 		c.Upstream = "http://127.0.0.1" // nothing is passed on
 	}
 	if err := c.Complete(); err != nil {
-		return headgate.Explanation{}, usageError{err}
+		return inspect.Explanation{}, usageError{err}
 	}
 	lim, err := daemon.Offline(cmd.Context(), c, slog.New(slog.DiscardHandler))
 	if err != nil {
-		return headgate.Explanation{}, err
+		return inspect.Explanation{}, err
 	}
-	return lim.Explain(cmd.Context(), request.Request()), nil
+	return inspect.Explain(cmd.Context(), lim, request.Request()), nil
 }
 
-func writeExplanation(w io.Writer, x headgate.Explanation, offline bool) error {
+func writeExplanation(w io.Writer, x inspect.Explanation, offline bool) error {
 	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(out, "%s\t%s\n", name, plain(fmt.Sprintf(format, args...)))
@@ -121,12 +121,15 @@ func writeExplanation(w io.Writer, x headgate.Explanation, offline bool) error {
 	if err := out.Flush(); err != nil {
 		return err
 	}
+	if x.Rules != "" {
+		fmt.Fprintf(w, "\nrules    %s\n", x.Rules)
+	}
 	writeConsidered(w, x.Considered)
 	writeBuckets(w, x, offline)
 	return writeVerdict(w, x)
 }
 
-func writeIdentity(line func(name, format string, args ...any), id *headgate.IdentityAccount) {
+func writeIdentity(line func(name, format string, args ...any), id *inspect.Identity) {
 	who := id.Kind
 	if id.ID != "" {
 		who += " " + id.ID
@@ -138,10 +141,16 @@ func writeIdentity(line func(name, format string, args ...any), id *headgate.Ide
 		who += ", tier " + id.Tier
 	}
 	line("identity", "%s", who)
+	for _, other := range id.Others {
+		line("and", "%s", nameOther(other))
+	}
 	if prefix, err := netip.ParsePrefix(id.Prefix); err == nil && !prefix.IsSingleIP() {
 		line("address", "%s, counted as %s: %s", id.Client, id.Prefix, id.Found)
 	} else if id.Client != "" {
 		line("address", "%s: %s", id.Client, id.Found)
+	}
+	if id.Site != "" {
+		line("site", "%s", id.Site)
 	}
 	if id.Region != "" {
 		line("region", "%s", id.Region)
@@ -151,10 +160,22 @@ func writeIdentity(line func(name, format string, args ...any), id *headgate.Ide
 	}
 }
 
+// nameOther names a principal whose budget is used as well.
+func nameOther(other inspect.Principal) string {
+	who := other.Kind + " " + other.ID
+	if other.Project != "" {
+		who += ", project " + other.Project
+	}
+	if other.Tier != "" {
+		who += ", tier " + other.Tier
+	}
+	return who
+}
+
 // noRuleThere is what Considered.Why says of a level that could have had a rule.
 const noRuleThere = "no rule"
 
-func writeConsidered(w io.Writer, considered []headgate.Considered) {
+func writeConsidered(w io.Writer, considered []inspect.Considered) {
 	if len(considered) == 0 {
 		return
 	}
@@ -168,12 +189,16 @@ func writeConsidered(w io.Writer, considered []headgate.Considered) {
 		if c.Applies {
 			mark = "*"
 		}
-		fmt.Fprintf(table, "  %s %s\t%s\t%s\t%s\n", mark, c.Subject, c.Level, plain(c.Rule), plain(c.Why))
+		why := c.Why
+		if c.Principal != "" {
+			why += ", for " + c.Principal
+		}
+		fmt.Fprintf(table, "  %s %s\t%s\t%s\t%s\n", mark, c.Subject, c.Level, plain(c.Rule), plain(why))
 	}
 	_ = table.Flush()
 }
 
-func writeBuckets(w io.Writer, x headgate.Explanation, offline bool) {
+func writeBuckets(w io.Writer, x inspect.Explanation, offline bool) {
 	if len(x.Buckets) == 0 {
 		return
 	}
@@ -186,8 +211,11 @@ func writeBuckets(w io.Writer, x headgate.Explanation, offline bool) {
 			mark = "*"
 		}
 		rule := b.Rule
+		if b.Principal != "" {
+			rule += ", of " + b.Principal
+		}
 		if b.Unparsable {
-			rule += ", all unparsable"
+			rule += ", all " + doubtful(b.Subject)
 		}
 		switch {
 		case b.Larger != "":
@@ -205,9 +233,17 @@ func writeBuckets(w io.Writer, x headgate.Explanation, offline bool) {
 	}
 }
 
+// doubtful says whose requests share a bucket of which nobody knows whose they are.
+func doubtful(subject string) string {
+	if subject == "identifier" {
+		return "unparsable"
+	}
+	return "unverified"
+}
+
 // writeEnvelopes says of rules that replicas have to do with what all of them
 // admit together.
-func writeEnvelopes(w io.Writer, x headgate.Explanation) {
+func writeEnvelopes(w io.Writer, x inspect.Explanation) {
 	for _, b := range x.Buckets {
 		e := b.Envelope
 		if e == nil {
@@ -233,14 +269,14 @@ func writeEnvelopes(w io.Writer, x headgate.Explanation) {
 // lossTexts say what is admitted while nobody can be asked.
 var lossTexts = map[string]string{"closed": "none", "share": "each its share", "open": "all"}
 
-func withoutStore(b headgate.BucketAccount) string {
+func withoutStore(b inspect.Attempt) string {
 	if b.Scope == "lease" && b.OnStoreLoss == "closed" {
 		return "each at most its free part"
 	}
 	return lossTexts[b.OnStoreLoss]
 }
 
-func writeVerdict(w io.Writer, x headgate.Explanation) error {
+func writeVerdict(w io.Writer, x inspect.Explanation) error {
 	verdict := "denied"
 	if x.Verdict.Allowed {
 		verdict = "allowed"

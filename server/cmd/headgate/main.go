@@ -12,10 +12,9 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/headgate-io/headgate/server/record"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-
-	"github.com/headgate-io/headgate/server/store"
 )
 
 func main() {
@@ -84,7 +83,7 @@ Start with "headgate demo", then "headgate serve --help".`,
 		return usagef("%w; see `%s --help`", wrongFlag(err), cmd.CommandPath())
 	})
 	root.SetHelpCommand(newHelp())
-	root.AddCommand(newServe(), newPolicy(), newProject(), newKey(), newToken(), newSecret(), newBucket(), newBudgets(), newRequest(), newAudit(), newAdmin(), newFleet(), newRoutes(), newExplain(), newAttack(), newDoctor(), newDemo(), newVersion())
+	root.AddCommand(newServe(), newPolicy(), newProject(), newKey(), newToken(), newSecret(), newBucket(), newBudgets(), newRequest(), newAudit(), newAdmin(), newFleet(), newRoutes(), newConfig(), newExplain(), newAttack(), newDoctor(), newDemo(), newVersion())
 	return root
 }
 
@@ -96,7 +95,7 @@ func wrongFlag(err error) error {
 		return err
 	}
 	if invalid.GetFlag().Name == "why" {
-		return fmt.Errorf("--why is %d bytes long, want one line of text, at most %d bytes", len(invalid.GetValue()), store.MaxWhy)
+		return fmt.Errorf("--why is %d bytes long, want one line of text, at most %d bytes", len(invalid.GetValue()), record.MaxWhy)
 	}
 	want := map[string]string{
 		"int": "a whole number", "int64": "a whole number", "duration": "a duration such as 10s", "bool": "true or false", "bytes": "an amount of memory such as 64MiB",

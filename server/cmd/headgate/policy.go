@@ -9,8 +9,9 @@ import (
 	"github.com/headgate-io/headgate/server/client"
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/daemon"
+	"github.com/headgate-io/headgate/server/database"
+	"github.com/headgate-io/headgate/server/record"
 	"github.com/headgate-io/headgate/server/rules"
-	"github.com/headgate-io/headgate/server/store"
 )
 
 func newPolicy() *cobra.Command {
@@ -34,7 +35,7 @@ type ruleFlags struct {
 func (f *ruleFlags) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.project, "project", "", "the rule of this project alone")
 	cmd.Flags().StringVar(&f.tier, "tier", "", "the rule of the projects in this tier")
-	cmd.Flags().StringVar(&f.subject, "subject", "principal", "whose requests share a bucket: principal, ip, principal_ip, project, region, endpoint, identifier or identifier_ip")
+	cmd.Flags().StringVar(&f.subject, "subject", "principal", "whose requests share a bucket: principal, ip, principal_ip, project, region, endpoint, identifier, identifier_ip or site")
 }
 
 // addTemporary is for commands that name a rule which is there.
@@ -42,8 +43,8 @@ func (f *ruleFlags) addTemporary(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.temporary, "temporary", false, "the rule that expires, and not the lasting one beside it")
 }
 
-func (f *ruleFlags) key(r policy.Rule) store.RuleKey {
-	key := store.KeyOf(r)
+func (f *ruleFlags) key(r policy.Rule) record.RuleKey {
+	key := record.KeyOf(r)
 	key.Temporary = f.temporary
 	return key
 }
@@ -60,24 +61,24 @@ func (f *ruleFlags) rule(endpoint string) (policy.Rule, error) {
 }
 
 // author is who runs the command, for the history of the rules.
-func author(why string) store.Author {
+func author(why string) record.Author {
 	who := localUser()
 	if who == "" {
 		who = "unknown"
 	}
-	return store.Author{Actor: "local:" + who, Why: why}
+	return record.Author{Actor: "local:" + who, Why: why}
 }
 
 // opener opens the database that a configuration names.
-type opener func(context.Context, config.Config) (*store.Store, error)
+type opener func(context.Context, config.Config) (*database.Store, error)
 
-func forWriting(ctx context.Context, c config.Config) (*store.Store, error) {
-	return daemon.OpenStore(ctx, c)
+func forWriting(ctx context.Context, c config.Config) (*database.Store, error) {
+	return daemon.OpenDatabase(ctx, c)
 }
 
 // forMending is forWriting for those who can only change what is there: it
 // makes no database where there is none.
-func forMending(ctx context.Context, c config.Config) (*store.Store, error) {
+func forMending(ctx context.Context, c config.Config) (*database.Store, error) {
 	looked, err := forReading(ctx, c)
 	if err != nil {
 		return nil, err
@@ -88,8 +89,8 @@ func forMending(ctx context.Context, c config.Config) (*store.Store, error) {
 	return forWriting(ctx, c)
 }
 
-func forReading(ctx context.Context, c config.Config) (*store.Store, error) {
-	return daemon.OpenStoreReadOnly(ctx, c)
+func forReading(ctx context.Context, c config.Config) (*database.Store, error) {
+	return daemon.OpenDatabaseReadOnly(ctx, c)
 }
 
 // changeRules opens the documents that were named and, once check is content,
@@ -117,7 +118,7 @@ func withRules(cmd *cobra.Command, from *configFlags, check func(policy.CompileO
 	if err := check(o); err != nil {
 		return err
 	}
-	return through(cmd, &from.through, from, open, func(c *client.Client) editor { return c }, func(s *store.Store) editor { return s },
+	return through(cmd, &from.through, from, open, func(c *client.Client) editor { return c }, func(s *database.Store) editor { return s },
 		func(db editor) error { return do(cmd.Context(), db, o) })
 }
 
@@ -125,12 +126,12 @@ func withRules(cmd *cobra.Command, from *configFlags, check func(policy.CompileO
 // has one.
 type editor interface {
 	rules.Editor
-	Get(ctx context.Context, k store.RuleKey) (policy.Rule, error)
+	Get(ctx context.Context, k record.RuleKey) (policy.Rule, error)
 	List(ctx context.Context) ([]policy.Rule, error)
 	Export(ctx context.Context) (policy.Document, error)
-	Delete(ctx context.Context, a store.Author, k store.RuleKey) error
-	SetTier(ctx context.Context, a store.Author, project, tier string) error
-	Import(ctx context.Context, a store.Author, doc policy.Document, replace bool) error
+	Delete(ctx context.Context, a record.Author, k record.RuleKey) error
+	SetTier(ctx context.Context, a record.Author, project, tier string) error
+	Import(ctx context.Context, a record.Author, doc policy.Document, replace bool) error
 }
 
 func compileOptions(c config.Config) (policy.CompileOptions, error) {

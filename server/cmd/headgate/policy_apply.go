@@ -10,8 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/database"
+	"github.com/headgate-io/headgate/server/record"
 	"github.com/headgate-io/headgate/server/rules"
-	"github.com/headgate-io/headgate/server/store"
 )
 
 // errWouldChange is how --dry-run ends when something would be changed.
@@ -31,7 +32,7 @@ func (f *planFlags) addFlags(cmd *cobra.Command) {
 }
 
 func addWhy(cmd *cobra.Command, why *string) {
-	cmd.Flags().Var((*reason)(why), "why", fmt.Sprintf("the reason, for the history; at most %d bytes", store.MaxWhy))
+	cmd.Flags().Var((*reason)(why), "why", fmt.Sprintf("the reason, for the history; at most %d bytes", record.MaxWhy))
 }
 
 // reason is what --why takes: what the history does, and refused before a plan is
@@ -42,7 +43,7 @@ func (r *reason) String() string { return string(*r) }
 func (r *reason) Type() string   { return "string" }
 
 func (r *reason) Set(text string) error {
-	if err := (store.Author{Actor: "local", Why: text}).Check(); err != nil {
+	if err := (record.Author{Actor: "local", Why: text}).Check(); err != nil {
 		return err
 	}
 	*r = reason(text)
@@ -85,7 +86,7 @@ changed, 2 after a wrong call, and 3 if --dry-run found something to change.`,
 			if base == 0 {
 				base = doc.Number
 			}
-			edit := store.Edit{Base: base, Set: doc.Rules, Tiers: doc.Projects, Replace: !keep, Action: store.ActionApply}
+			edit := record.Edit{Base: base, Set: doc.Rules, Tiers: doc.Projects, Replace: !keep, Action: record.ActionApply}
 			check := func(o policy.CompileOptions) error { return policy.Lint(doc, o).Err() }
 			return withRules(cmd, &from, check, forWriting, func(ctx context.Context, db editor, o policy.CompileOptions) error {
 				return f.apply(ctx, cmd, db, edit, o)
@@ -99,7 +100,7 @@ changed, 2 after a wrong call, and 3 if --dry-run found something to change.`,
 	return cmd
 }
 
-func (f *planFlags) apply(ctx context.Context, cmd *cobra.Command, db rules.Editor, e store.Edit, o policy.CompileOptions) error {
+func (f *planFlags) apply(ctx context.Context, cmd *cobra.Command, db rules.Editor, e record.Edit, o policy.CompileOptions) error {
 	now, err := loadAll(ctx, cmd, db)
 	if err != nil {
 		return err
@@ -111,12 +112,12 @@ func (f *planFlags) apply(ctx context.Context, cmd *cobra.Command, db rules.Edit
 	if !e.Replace {
 		after = rules.Merge(now, after)
 	}
-	var plan []store.Change
+	var plan []record.Change
 	err = working(cmd, "comparing "+counted(len(after.Rules), "rule"), func() error {
 		if err := rules.CheckAll(now, after, o); err != nil {
 			return err // a plan that would be refused is none
 		}
-		plan = store.Compare(now, after)
+		plan = database.Compare(now, after)
 		return nil
 	})
 	if err != nil {
@@ -127,7 +128,7 @@ func (f *planFlags) apply(ctx context.Context, cmd *cobra.Command, db rules.Edit
 		return err
 	}
 	e.Base = now.Number // what the plan is made from
-	return f.write(ctx, cmd, db, len(plan), func() (store.Version, error) {
+	return f.write(ctx, cmd, db, len(plan), func() (record.Version, error) {
 		return rules.Apply(ctx, db, author(f.why), e, o)
 	})
 }
@@ -163,8 +164,8 @@ func loadOnce(ctx context.Context, cmd *cobra.Command, db rules.Editor) (now pol
 }
 
 // write makes the changes of a plan, and says which version that is.
-func (f *planFlags) write(ctx context.Context, cmd *cobra.Command, db rules.Editor, changes int, change func() (store.Version, error)) error {
-	var v store.Version
+func (f *planFlags) write(ctx context.Context, cmd *cobra.Command, db rules.Editor, changes int, change func() (record.Version, error)) error {
+	var v record.Version
 	err := working(cmd, "writing "+counted(changes, "change"), func() (err error) {
 		v, err = change()
 		return err
@@ -173,7 +174,7 @@ func (f *planFlags) write(ctx context.Context, cmd *cobra.Command, db rules.Edit
 }
 
 // confirm shows a plan and asks for leave; done if there is nothing to do.
-func (f *planFlags) confirm(cmd *cobra.Command, plan []store.Change) (done bool, err error) {
+func (f *planFlags) confirm(cmd *cobra.Command, plan []record.Change) (done bool, err error) {
 	out := cmd.OutOrStdout()
 	if len(plan) == 0 {
 		_, err := fmt.Fprintln(out, "nothing to change")
@@ -190,7 +191,7 @@ func (f *planFlags) confirm(cmd *cobra.Command, plan []store.Change) (done bool,
 	return false, f.ask(cmd, "Make these changes?")
 }
 
-func count3(changes []store.Change) (added, changed, removed int) {
+func count3(changes []record.Change) (added, changed, removed int) {
 	for _, c := range changes {
 		switch rules.Describe(c)[0] {
 		case '+':
@@ -205,8 +206,8 @@ func count3(changes []store.Change) (added, changed, removed int) {
 }
 
 // report says which version was made, or who was faster.
-func (f *planFlags) report(ctx context.Context, cmd *cobra.Command, db rules.Editor, v store.Version, err error) error {
-	var conflict *store.Conflict
+func (f *planFlags) report(ctx context.Context, cmd *cobra.Command, db rules.Editor, v record.Version, err error) error {
+	var conflict *record.Conflict
 	if errors.As(err, &conflict) {
 		return f.conflict(ctx, cmd.ErrOrStderr(), db, conflict.Base)
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/record"
 	"github.com/headgate-io/headgate/server/rules"
-	"github.com/headgate-io/headgate/server/store"
 )
 
 func newPolicyDiff() *cobra.Command {
@@ -63,14 +63,14 @@ func wrongVersion(value string) error {
 	return fmt.Errorf("version is %q, want a whole number, 1 or more; `headgate policy history` lists them", value)
 }
 
-func difference(ctx context.Context, db rules.Editor, versions []int64) ([]store.Change, error) {
+func difference(ctx context.Context, db rules.Editor, versions []int64) ([]record.Change, error) {
 	if len(versions) == 1 {
 		return db.Changes(ctx, versions[0])
 	}
 	return db.Diff(ctx, versions[0], versions[1])
 }
 
-func writeChanges(w io.Writer, changes []store.Change, asJSON bool) error {
+func writeChanges(w io.Writer, changes []record.Change, asJSON bool) error {
 	if asJSON {
 		return writeJSON(w, rules.ChangeEntries(changes))
 	}

@@ -10,8 +10,9 @@ import (
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/policy/file"
 	"github.com/headgate-io/headgate/server/config"
+	"github.com/headgate-io/headgate/server/database"
+	"github.com/headgate-io/headgate/server/record"
 	"github.com/headgate-io/headgate/server/rules"
-	"github.com/headgate-io/headgate/server/store"
 )
 
 func newPolicyImport() *cobra.Command {
@@ -34,7 +35,7 @@ shows what would be changed before it does it.`,
 			}
 			check := func(o policy.CompileOptions) error { return policy.Lint(doc, o).Err() }
 			return changeRules(cmd, &from, check, func(ctx context.Context, db editor, o policy.CompileOptions) error {
-				edit := store.Edit{Set: doc.Rules, Tiers: doc.Projects, Replace: replace, Action: store.ActionImport}
+				edit := record.Edit{Set: doc.Rules, Tiers: doc.Projects, Replace: replace, Action: record.ActionImport}
 				err := working(cmd, "writing "+counted(len(doc.Rules), "rule"), func() error {
 					_, err := rules.Apply(ctx, db, author(why), edit, o)
 					return err
@@ -97,7 +98,7 @@ func loadNumbered(ctx context.Context, cmd *cobra.Command, from *configFlags, db
 	if pending, err := db.Pending(ctx); err != nil || pending.At.IsZero() { // a table that somebody else keeps has no versions
 		return doc, err
 	}
-	errWrite := withKeys(cmd, from, forMending, func(ctx context.Context, db *store.Store, _ config.Config) error {
+	errWrite := withKeys(cmd, from, forMending, func(ctx context.Context, db *database.Store, _ config.Config) error {
 		if err := db.Number(ctx); err != nil {
 			return err
 		}

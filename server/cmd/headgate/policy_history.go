@@ -12,8 +12,9 @@ import (
 
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/config"
+	"github.com/headgate-io/headgate/server/database"
+	"github.com/headgate-io/headgate/server/record"
 	"github.com/headgate-io/headgate/server/rules"
-	"github.com/headgate-io/headgate/server/store"
 )
 
 // mostVersions is the most versions that are shown at once.
@@ -73,7 +74,7 @@ func forgetHistory(cmd *cobra.Command, from *configFlags, sure confirmation, why
 	if from.through.server != "" {
 		return usagef("--forget-before is done in the database itself, want --db and not --server")
 	}
-	return withKeys(cmd, from, forMending, func(ctx context.Context, db *store.Store, _ config.Config) error {
+	return withKeys(cmd, from, forMending, func(ctx context.Context, db *database.Store, _ config.Config) error {
 		if err := sure.ask(cmd, fmt.Sprintf("What the versions before %d changed will be gone for ever. Go on?", version)); err != nil {
 			return err
 		}
@@ -111,7 +112,7 @@ func writeHistory(ctx context.Context, w io.Writer, db rules.Editor, limit int, 
 		return err
 	}
 	if !pending.At.IsZero() {
-		list = append([]store.Version{pending}, list...)
+		list = append([]record.Version{pending}, list...)
 	}
 	if asJSON {
 		rows := make([]versionRow, len(list))
@@ -132,7 +133,7 @@ func writeHistory(ctx context.Context, w io.Writer, db rules.Editor, limit int, 
 }
 
 // who is the author of a version, as far as proven, and who they say they are.
-func who(v store.Version) string {
+func who(v record.Version) string {
 	if v.Claimed != "" {
 		return v.Actor + " (" + v.Claimed + ")"
 	}
@@ -140,7 +141,7 @@ func who(v store.Version) string {
 }
 
 // summary is what a version did: "set: 1 changed".
-func summary(v store.Version) string {
+func summary(v record.Version) string {
 	var parts []string
 	for _, c := range []struct {
 		n    int
@@ -162,7 +163,7 @@ func summary(v store.Version) string {
 
 // sayNoVersion adds the remedy to an error about a version that is not there.
 func sayNoVersion(err error) error {
-	if errors.Is(err, store.ErrNotFound) {
+	if errors.Is(err, record.ErrNotFound) {
 		return fmt.Errorf("%w; `headgate policy history` lists those there are", err)
 	}
 	return err

@@ -20,8 +20,8 @@ import (
 	"github.com/headgate-io/headgate/server/client"
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/daemon"
+	"github.com/headgate-io/headgate/server/dsn"
 	"github.com/headgate-io/headgate/server/lint"
-	"github.com/headgate-io/headgate/server/store"
 )
 
 // lintFlags are what `policy lint` takes besides the configuration.
@@ -152,14 +152,14 @@ func lintDatabase(cmd *cobra.Command, from *configFlags, gateway *client.Client,
 
 func lintOwnDatabase(ctx context.Context, c config.Config, o lint.Options) (lint.Result, error) {
 	c.FillPaths()
-	db, err := daemon.OpenStoreReadOnly(ctx, c)
+	db, err := daemon.OpenDatabaseReadOnly(ctx, c)
 	if err != nil {
 		return lint.Result{}, err
 	}
 	doc, _, err := db.Load(ctx)
 	if err := cmp.Or(err, db.Close()); err != nil {
 		if lint.ProblemsIn(err) != nil {
-			return lint.Unread(store.Redact(c.DB), err), nil
+			return lint.Unread(dsn.Redact(c.DB), err), nil
 		}
 		return lint.Result{}, err
 	}

@@ -13,8 +13,8 @@ import (
 
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/policy/file"
+	"github.com/headgate-io/headgate/server/record"
 	"github.com/headgate-io/headgate/server/rules"
-	"github.com/headgate-io/headgate/server/store"
 )
 
 func newPolicyGet() *cobra.Command {
@@ -47,7 +47,7 @@ func newPolicyGet() *cobra.Command {
 
 // sayNotFound adds the remedy to an error about a rule that is not there.
 func sayNotFound(err error) error {
-	if errors.Is(err, store.ErrNotFound) {
+	if errors.Is(err, record.ErrNotFound) {
 		return fmt.Errorf("%w; `headgate policy list` shows those there are", err)
 	}
 	return err

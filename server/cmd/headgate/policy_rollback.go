@@ -8,8 +8,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/database"
+	"github.com/headgate-io/headgate/server/record"
 	"github.com/headgate-io/headgate/server/rules"
-	"github.com/headgate-io/headgate/server/store"
 )
 
 func newPolicyRollback() *cobra.Command {
@@ -53,7 +54,7 @@ func (f *planFlags) rollback(ctx context.Context, cmd *cobra.Command, db rules.E
 	if err != nil {
 		return sayNoVersion(err)
 	}
-	plan := store.Compare(now, then)
+	plan := database.Compare(now, then)
 	if errNow != nil { // a row that is no rule keeps nobody from going back
 		if now.Number, plan, err = planUnread(ctx, db, to); err != nil {
 			return errNow
@@ -71,14 +72,14 @@ func (f *planFlags) rollback(ctx context.Context, cmd *cobra.Command, db rules.E
 	if done || err != nil {
 		return err
 	}
-	return f.write(ctx, cmd, db, len(plan), func() (store.Version, error) {
+	return f.write(ctx, cmd, db, len(plan), func() (record.Version, error) {
 		return rules.Rollback(ctx, db, author(f.why), to, now.Number, o)
 	})
 }
 
 // planUnread plans the way to a version where the rules of today cannot be
 // loaded: the history alone says what is different.
-func planUnread(ctx context.Context, db rules.Editor, to int64) (base int64, plan []store.Change, err error) {
+func planUnread(ctx context.Context, db rules.Editor, to int64) (base int64, plan []record.Change, err error) {
 	if numbers, ok := db.(interface{ Number(context.Context) error }); ok { // a gateway does it by itself
 		if err := numbers.Number(ctx); err != nil {
 			return 0, nil, err
@@ -93,7 +94,7 @@ func planUnread(ctx context.Context, db rules.Editor, to int64) (base int64, pla
 	}
 	list, err := db.History(ctx, 0, 1)
 	if err != nil || len(list) == 0 {
-		return 0, nil, errors.Join(err, store.ErrNotFound)
+		return 0, nil, errors.Join(err, record.ErrNotFound)
 	}
 	plan, err = db.Diff(ctx, list[0].ID, to)
 	return list[0].ID, plan, err

@@ -13,8 +13,8 @@ import (
 
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/policy/file"
+	"github.com/headgate-io/headgate/server/record"
 	"github.com/headgate-io/headgate/server/rules"
-	"github.com/headgate-io/headgate/server/store"
 )
 
 func newPolicySet() *cobra.Command {
@@ -60,7 +60,7 @@ documents. A running gateway acts on the change within a second.`,
 			rule.Name = name
 			alone := func(o policy.CompileOptions) error { return rules.Check(policy.Document{}, rule, o) }
 			return changeRules(cmd, &from, alone, func(ctx context.Context, db editor, o policy.CompileOptions) error {
-				before, missing := db.Get(ctx, store.KeyOf(rule))
+				before, missing := db.Get(ctx, record.KeyOf(rule))
 				if _, err := rules.Set(ctx, db, author(why), rule, o); err != nil {
 					return err
 				}
@@ -70,7 +70,7 @@ documents. A running gateway acts on the change within a second.`,
 				if !rule.Scope.Shared() && rule.OnStoreLoss != policy.LossClosed {
 					fmt.Fprintf(cmd.ErrOrStderr(), "--on-store-loss does nothing for scope %s, which needs no store; want scope strict, lease or sync with it\n", rule.Scope)
 				}
-				rule.Endpoint = store.KeyOf(rule).Endpoint
+				rule.Endpoint = record.KeyOf(rule).Endpoint
 				if _, err := fmt.Fprintf(cmd.OutOrStdout(), "set %s\n", sentence(rule)); err != nil {
 					return err
 				}
@@ -100,12 +100,12 @@ documents. A running gateway acts on the change within a second.`,
 
 // sayLasting tells what a temporary rule stands in for.
 func sayLasting(ctx context.Context, w io.Writer, db editor, temporary policy.Rule) error {
-	key := store.KeyOf(temporary)
+	key := record.KeyOf(temporary)
 	key.Temporary = false
 	lasting, err := db.Get(ctx, key)
 	tried := temporary.Mode == policy.Shadow || temporary.EnforcePercent != 0
 	switch {
-	case errors.Is(err, store.ErrNotFound):
+	case errors.Is(err, record.ErrNotFound):
 		_, err = fmt.Fprintln(w, "it is temporary, and there is no lasting rule in its place afterwards")
 	case err == nil && tried:
 		_, err = fmt.Fprintf(w, "it is temporary, and tried beside the lasting rule, which stays in force: %s\n", sentence(lasting))
@@ -118,11 +118,11 @@ func sayLasting(ctx context.Context, w io.Writer, db editor, temporary policy.Ru
 // sayTemporary tells of the temporary rule that stands in for a lasting one, for
 // as long as the lasting one changes nothing.
 func sayTemporary(ctx context.Context, w io.Writer, db editor, lasting policy.Rule, now time.Time) error {
-	key := store.KeyOf(lasting)
+	key := record.KeyOf(lasting)
 	key.Temporary = true
 	temporary, err := db.Get(ctx, key)
 	switch {
-	case errors.Is(err, store.ErrNotFound), err == nil && !rules.StandsIn(temporary, now):
+	case errors.Is(err, record.ErrNotFound), err == nil && !rules.StandsIn(temporary, now):
 		return nil
 	case err == nil:
 		_, err = fmt.Fprintf(w, "it changes nothing yet: a temporary rule stands in for it, %s\n", sentence(temporary))
@@ -196,7 +196,7 @@ func setExpires(rule *policy.Rule, text string, now time.Time) error {
 	}
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil || !at.After(now) {
-		return fmt.Errorf("--expires is %q, want a time to come such as 2h or 2027-01-31T12:00:00Z", text)
+		return fmt.Errorf("--expires is %q, want a time in the future such as 2h or 2027-01-31T12:00:00Z", text)
 	}
 	rule.Expires = at.UTC()
 	return nil

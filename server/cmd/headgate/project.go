@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headgate-io/headgate/policy"
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 func newProject() *cobra.Command {
@@ -90,7 +90,7 @@ func newProjectDelete() *cobra.Command {
 					return err
 				}
 				if doc.Projects[args[0]] == "" {
-					return fmt.Errorf("project %q: %w; `headgate project list` shows those in a tier", args[0], store.ErrNotFound)
+					return fmt.Errorf("project %q: %w; `headgate project list` shows those in a tier", args[0], record.ErrNotFound)
 				}
 				if err := db.SetTier(ctx, author(why), args[0], ""); err != nil {
 					return err

@@ -15,9 +15,10 @@ import (
 	"github.com/headgate-io/headgate/policy/file"
 	"github.com/headgate-io/headgate/server/admin"
 	"github.com/headgate-io/headgate/server/client"
+	"github.com/headgate-io/headgate/server/database"
 	"github.com/headgate-io/headgate/server/developers"
+	"github.com/headgate-io/headgate/server/record"
 	"github.com/headgate-io/headgate/server/rules"
-	"github.com/headgate-io/headgate/server/store"
 )
 
 func newRequest() *cobra.Command {
@@ -27,20 +28,20 @@ func newRequest() *cobra.Command {
 
 // desk is where requests are decided on: a database, or a gateway that has one.
 type desk interface {
-	Requests(ctx context.Context, q store.RequestQuery) ([]store.LimitRequest, error)
-	Request(ctx context.Context, id string) (store.LimitRequest, error)
-	Approve(ctx context.Context, id string, a rules.Approval) (r store.LimitRequest, findings []string, err error)
-	Decline(ctx context.Context, id, actor, claimed, note string) (store.LimitRequest, error)
+	Requests(ctx context.Context, q record.RequestQuery) ([]record.LimitRequest, error)
+	Request(ctx context.Context, id string) (record.LimitRequest, error)
+	Approve(ctx context.Context, id string, a rules.Approval) (r record.LimitRequest, findings []string, err error)
+	Decline(ctx context.Context, id, actor, claimed, note string) (record.LimitRequest, error)
 }
 
 // ownDesk is a database, with what is known of the endpoints.
 type ownDesk struct {
-	*store.Store
+	*database.Store
 	compile policy.CompileOptions
 }
 
 // Approve makes a rule of a request, unless the rules with it would not compile.
-func (d ownDesk) Approve(ctx context.Context, id string, a rules.Approval) (store.LimitRequest, []string, error) {
+func (d ownDesk) Approve(ctx context.Context, id string, a rules.Approval) (record.LimitRequest, []string, error) {
 	done, _, found, err := rules.Approve(ctx, d.Store, id, a, d.compile)
 	var findings []string
 	for _, f := range found {
@@ -50,13 +51,13 @@ func (d ownDesk) Approve(ctx context.Context, id string, a rules.Approval) (stor
 }
 
 func withDesk(cmd *cobra.Command, from *configFlags, open opener, o policy.CompileOptions, do func(context.Context, desk) error) error {
-	return through(cmd, &from.through, from, open, func(c *client.Client) desk { return c }, func(s *store.Store) desk { return ownDesk{s, o} },
+	return through(cmd, &from.through, from, open, func(c *client.Client) desk { return c }, func(s *database.Store) desk { return ownDesk{s, o} },
 		func(d desk) error { return sayNoRequest(do(cmd.Context(), d)) })
 }
 
 // sayNoRequest adds the remedy to an error about a request that is not there.
 func sayNoRequest(err error) error {
-	if errors.Is(err, store.ErrNotFound) {
+	if errors.Is(err, record.ErrNotFound) {
 		return fmt.Errorf("%w; `headgate request list --state any` shows those there are", err)
 	}
 	return err
@@ -72,13 +73,13 @@ func newRequestList() *cobra.Command {
 		Short: "List requests, newest first",
 		Args:  arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			q := store.RequestQuery{State: store.RequestState(state), Project: project, Most: limit}
+			q := record.RequestQuery{State: record.RequestState(state), Project: project, Most: limit}
 			switch {
 			case limit < 1 || limit > mostAudit:
 				return usagef("--limit is %d, want 1 to %d", limit, mostAudit)
 			case state == "any":
 				q.State = ""
-			case !slices.Contains(store.RequestStates, q.State):
+			case !slices.Contains(record.RequestStates, q.State):
 				return usagef("--state is %q, want open, approved, declined, withdrawn, expired or any", state)
 			}
 			return withDesk(cmd, &from, forReading, policy.CompileOptions{}, func(ctx context.Context, at desk) error {

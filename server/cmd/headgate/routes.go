@@ -16,12 +16,14 @@ import (
 
 func newRoutes() *cobra.Command {
 	var from configFlags
-	var asJSON bool
+	var asJSON, strict bool
 	cmd := &cobra.Command{
 		Use:   "routes",
 		Short: "List the endpoints the registry holds",
 		Long: `List the endpoints that the documents declare, as the gateway knows them: the
-method, the path with its base path, the operation and the document.`,
+method, the path with its base path, the operation and the document. What is
+wrong with a document follows: an operation that is left out, or counts as one
+with another. --strict makes that an error, as openapi_strict does.`,
 		Example: `  headgate routes --openapi petstore.yaml
   headgate routes --config headgate.yaml --json`,
 		Args: arguments(0, 0),
@@ -33,18 +35,25 @@ method, the path with its base path, the operation and the document.`,
 			if len(c.OpenAPI)+len(c.Routes) == 0 {
 				return usagef("no document: give --openapi FILE, --routes FILE, or --config FILE that names one")
 			}
+			c.OpenAPIStrict = c.OpenAPIStrict || strict
 			registry, err := daemon.Endpoints(c)
 			if err != nil {
 				return err
 			}
 			if asJSON {
-				return writeRoutesJSON(cmd.OutOrStdout(), registry.Operations)
+				err = writeRoutesJSON(cmd.OutOrStdout(), registry.Operations)
+			} else {
+				err = writeRoutes(cmd.OutOrStdout(), registry.Operations)
 			}
-			return writeRoutes(cmd.OutOrStdout(), registry.Operations)
+			for _, w := range registry.Warnings {
+				fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", w)
+			}
+			return err
 		},
 	}
 	from.addFlags(cmd, "openapi", "routes")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().BoolVar(&strict, "strict", false, "refuse a document of which a part cannot be read")
 	return cmd
 }
 

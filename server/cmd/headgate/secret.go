@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headgate-io/headgate/server/config"
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/database"
 )
 
 func newSecret() *cobra.Command {
@@ -23,8 +23,8 @@ func newSecretShow() *cobra.Command {
 		Short: "Say which secrets the file holds, by name, and how many keys are under each",
 		Args:  arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withKeys(cmd, &from, forReading, func(ctx context.Context, db *store.Store, c config.Config) error {
-				secrets, err := store.ReadSecrets(c.SecretFile, nil)
+			return withKeys(cmd, &from, forReading, func(ctx context.Context, db *database.Store, c config.Config) error {
+				secrets, err := database.ReadSecrets(c.SecretFile, nil)
 				if err != nil {
 					return err
 				}
@@ -36,7 +36,7 @@ func newSecretShow() *cobra.Command {
 	return cmd
 }
 
-func showSecrets(ctx context.Context, w io.Writer, db *store.Store, secrets store.Secrets) error {
+func showSecrets(ctx context.Context, w io.Writer, db *database.Store, secrets database.Secrets) error {
 	under, err := countKeys(ctx, db, secrets)
 	if err != nil {
 		return err
@@ -63,7 +63,7 @@ func (u underSecret) String() string {
 	return fmt.Sprintf("keys: %d, active: %d", u.keys, u.active)
 }
 
-func countKeys(ctx context.Context, db *store.Store, secrets store.Secrets) (under underSecrets, err error) {
+func countKeys(ctx context.Context, db *database.Store, secrets database.Secrets) (under underSecrets, err error) {
 	digester, err := secrets.Digester()
 	if err != nil {
 		return under, err
@@ -111,7 +111,7 @@ if active ones are left, --yes is needed besides.`,
 			if yes && !dropOld {
 				return usagef("--yes is for --drop-old")
 			}
-			return withKeys(cmd, &from, forMending, func(ctx context.Context, db *store.Store, c config.Config) error {
+			return withKeys(cmd, &from, forMending, func(ctx context.Context, db *database.Store, c config.Config) error {
 				if dropOld {
 					return dropSecret(ctx, cmd.OutOrStdout(), db, c.SecretFile, yes)
 				}
@@ -125,8 +125,8 @@ if active ones are left, --yes is needed besides.`,
 	return cmd
 }
 
-func rotateSecret(ctx context.Context, w io.Writer, db *store.Store, path string) error {
-	present, err := store.ReadSecrets(path, nil)
+func rotateSecret(ctx context.Context, w io.Writer, db *database.Store, path string) error {
+	present, err := database.ReadSecrets(path, nil)
 	if err != nil {
 		return err
 	}
@@ -140,7 +140,7 @@ func rotateSecret(ctx context.Context, w io.Writer, db *store.Store, path string
 			return err
 		}
 	}
-	secrets, err := store.RotateSecret(path)
+	secrets, err := database.RotateSecret(path)
 	if err != nil {
 		return err
 	}
@@ -156,13 +156,13 @@ When `+"`headgate secret show`"+` counts no active key under the previous one:
 	return err
 }
 
-func dropSecret(ctx context.Context, w io.Writer, db *store.Store, path string, yes bool) error {
-	secrets, err := store.ReadSecrets(path, nil)
+func dropSecret(ctx context.Context, w io.Writer, db *database.Store, path string, yes bool) error {
+	secrets, err := database.ReadSecrets(path, nil)
 	if err != nil {
 		return err
 	}
 	if secrets.Previous == nil {
-		_, err := store.DropPrevious(path) // says so
+		_, err := database.DropPrevious(path) // says so
 		return err
 	}
 	under, err := countKeys(ctx, db, secrets)
@@ -172,7 +172,7 @@ func dropSecret(ctx context.Context, w io.Writer, db *store.Store, path string, 
 	if n := under.previous.active; n > 0 && !yes {
 		return fmt.Errorf("%d active keys are still under the previous secret %s and would be lost: they were not used since the rotation began; `headgate key list` shows them. To lose them, add --yes", n, under.previous.name)
 	}
-	if _, err := store.DropPrevious(path); err != nil {
+	if _, err := database.DropPrevious(path); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(w, "%s has one secret again, %s; %d active keys are lost\n", path, under.current.name, under.previous.active)

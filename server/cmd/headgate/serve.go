@@ -28,7 +28,7 @@ or by plain SQL act within a second, without a restart. If the database cannot b
 read, the last good rules stay in force; they are also kept on disk for a start
 without the database.
 
---config takes a YAML file with every setting; see docs/gateway.md for all of
+--config takes a YAML file with every setting; see docs/settings.md for all of
 them. Relative paths are relative to the working directory.`,
 		Example: `  headgate serve --upstream http://127.0.0.1:9000 --openapi api.yaml
   headgate serve --config headgate.yaml --listen 0.0.0.0:8080`,
@@ -55,7 +55,7 @@ them. Relative paths are relative to the working directory.`,
 		},
 	}
 	from.addFlags(cmd, "listen", "admin", "admin-token-file", "upstream", "openapi", "routes", "db", "secret-file", "trusted-proxy", "unknown", "max-buckets", "max-bytes",
-		"max-wait", "max-waiters")
+		"max-wait", "max-waiters", "max-connections", "max-connections-per-address")
 	return cmd
 }
 

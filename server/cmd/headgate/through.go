@@ -8,7 +8,7 @@ import (
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/client"
 	"github.com/headgate-io/headgate/server/daemon"
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/database"
 )
 
 // throughFlags have a running gateway do what a command else does in the
@@ -83,7 +83,7 @@ func dial(server, tokenFile string) (*client.Client, error) {
 
 // through does something with the gateway, if one is named, else with the
 // database. T is what both can do.
-func through[T any](cmd *cobra.Command, f *throughFlags, from *configFlags, open opener, remote func(*client.Client) T, local func(*store.Store) T, do func(T) error) error {
+func through[T any](cmd *cobra.Command, f *throughFlags, from *configFlags, open opener, remote func(*client.Client) T, local func(*database.Store) T, do func(T) error) error {
 	c, err := from.read(cmd)
 	if err != nil {
 		return err

@@ -7,7 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate-io/headgate/server/store"
+	"github.com/headgate-io/headgate/server/database"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 // differs are what two runs of the same commands may say differently: times, IDs,
@@ -18,15 +19,15 @@ var differs = regexp.MustCompile(`\d{4}-\d\d-\d\dT[0-9:]+(Z|[+-]\d\d:\d\d)|r_[0-
 // what stands for their IDs in a command.
 func requestsIn(t *testing.T, dir string) *strings.Replacer {
 	t.Helper()
-	db, err := store.Open(t.Context(), "sqlite:"+filepath.Join(dir, "headgate.db"))
+	db, err := database.Open(t.Context(), "sqlite:"+filepath.Join(dir, "headgate.db"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer db.Close()
 	var ids []string
 	for _, endpoint := range []string{"GET /v1/items/{id}", "POST /v1/items"} {
-		filed, err := db.File(t.Context(), store.LimitRequest{Actor: "api_key k", Claimed: "Ann", Project: "acme", Reason: "the launch",
-			Asked: store.Asked{Endpoint: endpoint, Limit: 40, Per: time.Minute, For: time.Hour}}, 5)
+		filed, err := db.File(t.Context(), record.LimitRequest{Actor: "api_key k", Claimed: "Ann", Project: "acme", Reason: "the launch",
+			Asked: record.Asked{Endpoint: endpoint, Limit: 40, Per: time.Minute, For: time.Hour}}, 5)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestWindowsAreLocal asks for every other scope with every kind of window, at every door. None takes such a rule, each says what would be right, and the
-// rules in force stay.
+// TestWindowsAreLocal asks for every other scope with every kind of window, at every door. None
+// takes such a rule, each says what would be right, and the rules in force stay.
 func TestWindowsAreLocal(t *testing.T) {
 	dir := t.TempDir()
 	must(t, dir, "policy", "set", "default", "3")

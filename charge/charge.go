@@ -1,0 +1,453 @@
+// Package charge says what a request is charged to: it names the bucket of
+// every rule that applies to its callers, and those that have to have room as
+// well, as attempts that are made together or not at all.
+package charge
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/charge/internal/subject"
+	"github.com/headgate-io/headgate/endpoint"
+	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/key"
+	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/rate"
+)
+
+// Request is what the stages before this one found out.
+type Request struct {
+	Set       *policy.Set
+	Now, Wall int64 // Unix nanoseconds, by the clock of the buckets and by the one that rules expire by
+	Match     endpoint.Match
+
+	// Who is the first principal; Others are those of the request's other valid
+	// credentials.
+	Who    *identity.Principal
+	Others []identity.Principal
+
+	// Identifier is what the caller tries to be. Unparsable says that it should
+	// have said so and that nobody can read it.
+	Identifier string
+	Unparsable bool
+
+	Cost     int64 // tokens
+	Fallback bool  // Set.Fallback applies as well
+}
+
+// Kind says why a bucket is charged.
+type Kind uint8
+
+const (
+	// Own is the bucket of a rule that applies.
+	Own Kind = iota
+	// Unreadable is a second bucket of a rule, which all requests share of which
+	// nobody knows whose they are: their identifier could not be read, or their
+	// token was not verified (identity.TokenFlood).
+	Unreadable
+	// Earlier is the bucket that the caller had before its project changed its
+	// tier, which goes on counting.
+	Earlier
+	// Larger is the bucket of a larger tier, for a caller whose credential says
+	// its tier.
+	Larger
+)
+
+// Guards reports whether such a bucket has to have room beside a rule's own one.
+func (k Kind) Guards() bool { return k == Earlier || k == Larger }
+
+// Charge is one attempt on one bucket.
+type Charge struct {
+	policy.Applied
+
+	Kind      Kind
+	Principal uint8 // 0 is Request.Who, n is Request.Others[n-1]
+
+	// Joined says that the bucket is one that an earlier principal is charged to
+	// as well. It is asked once, for both.
+	Joined bool
+
+	Place int           // of its take in Plan.Takes
+	Of    int           // for Earlier and Larger, the rule's own charge, in Plan.Charges
+	As    policy.RuleID // for Larger, the rule of the larger tier
+
+	id    uint64 // Terms.ID of the rule that the bucket is named by
+	moved int64  // for Earlier, when the project had moved last
+}
+
+// Plan is what one request is charged to. It is working memory: filled by
+// Planner.Plan, used again for the next request.
+type Plan struct {
+	Request
+
+	Charges []Charge // the first principal's before those of others; of each, the rules' own first
+	Takes   []bucket.Take
+	Outs    []bucket.Outcome // room for what the buckets say of Takes
+
+	Region string // that rules by region counted
+	Waits  bool   // a rule may tell the request to wait
+
+	planner *Planner
+
+	// Of the principal who is being charged:
+	caller    subject.Caller
+	principal int
+	applied   []policy.Applied
+	first     int // in Charges
+	from      int // in Takes
+
+	bytes  []byte
+	guards []policy.Guard
+	pasts  []rate.Past    // what allowances replaced, of all principals: takes point to it
+	moves  [][2]rate.Past // and what came before moves
+}
+
+// Options configures a Planner.
+type Options struct {
+	Endpoints  *endpoint.Table
+	Identities *identity.Resolver
+
+	Names         *key.Namer              // nil if no other process shares any buckets
+	Region        func(netip.Addr) string // nil if all are unknown
+	NamedTiers    func() bool             // whether callers who name no tier may name one later; nil if none does
+	MaxAllowances int
+}
+
+// Planner plans what requests are charged to. It is safe for concurrent use.
+type Planner struct {
+	Allowances *Allowances
+
+	identities *identity.Resolver
+	keys       *key.Hasher
+	names      *key.Namer
+	templates  []string // by endpoint.ID, for names
+	region     func(netip.Addr) string
+	namedTiers func() bool
+}
+
+// New returns a Planner.
+func New(o Options) *Planner {
+	pl := &Planner{
+		Allowances: newAllowances(o.MaxAllowances),
+		identities: o.Identities, keys: key.NewHasher(), names: o.Names, region: o.Region, namedTiers: o.NamedTiers,
+	}
+	if o.Names != nil {
+		pl.templates = templates(o.Endpoints)
+	}
+	if pl.region == nil {
+		pl.region = func(netip.Addr) string { return "" }
+	}
+	if pl.namedTiers == nil {
+		pl.namedTiers = func() bool { return false }
+	}
+	return pl
+}
+
+// templates are the texts of all endpoints by endpoint.ID.
+func templates(endpoints *endpoint.Table) []string {
+	all := make([]string, endpoints.Len()+1)
+	all[endpoint.Unknown] = policy.UnknownEndpoint
+	for id, template := range endpoints.All() {
+		all[id] = template.String()
+	}
+	return all
+}
+
+// Shared reports whether rules of a scope have buckets that other processes
+// share. Where there are no names for them, none are shared.
+func (pl *Planner) Shared(s policy.Scope) bool { return s.Shared() && pl.names != nil }
+
+// Plan fills p for p.Request. It reports whether a rule of the document
+// applies to every principal.
+//
+// A request can prove to come from several: a token and an API key, two keys.
+// Which of them the API honours is not known here, and who sends it could leave
+// out the one whose budget is spent. So the request has to have room in the
+// budgets of each, under the rules that hold for each: what it takes is what it
+// would take with each credential alone, together, each bucket once, all or
+// nothing.
+//
+//	key of acme, token of umbrella     acme's limit for the key, umbrella's for
+//	                                   the token, the address's once
+func (pl *Planner) Plan(p *Plan) (ruled bool) {
+	p.planner, p.Region, p.Waits = pl, "", false
+	p.Charges, p.Takes, p.pasts, p.moves = p.Charges[:0], p.Takes[:0], p.pasts[:0], p.moves[:0]
+	if p.Unparsable {
+		p.Identifier = ""
+	}
+	ruled = pl.charge(p, 0, p.Who)
+	for n := range p.Others {
+		if !pl.charge(p, 1+n, &p.Others[n]) {
+			ruled = false
+		}
+	}
+	if cap(p.Outs) < len(p.Takes) {
+		p.Outs = make([]bucket.Outcome, max(policy.MaxApplied, len(p.Takes)))
+	}
+	p.Outs = p.Outs[:len(p.Takes)]
+	return ruled
+}
+
+// Release lets go of what p knows of its callers, for a Plan that is kept for
+// the next request.
+func (p *Plan) Release() {
+	clear(p.Others)
+	p.Request = Request{Others: p.Others[:0]}
+	p.caller = subject.Caller{}
+}
+
+// charge plans for one principal, and reports whether a rule of the document
+// applies to it.
+func (pl *Planner) charge(p *Plan, principal int, who *identity.Principal) bool {
+	p.as(principal, who)
+	p.first, p.from = len(p.Charges), len(p.Takes)
+	p.applied = p.Set.ResolveFor(p.applied[:0], p.Wall, p.Match, who.Project, who.Tier, p)
+	ruled := len(p.applied) > 0
+	if p.Fallback {
+		if rule, ok := p.Set.Fallback(); ok {
+			p.applied = append(p.applied, rule)
+		}
+	}
+	named := len(p.applied)
+	pl.name(p)
+	pl.guard(p, named)
+	if principal > 0 {
+		p.join()
+	}
+	return ruled
+}
+
+// Planned reports whether p was filled: a request may be refused before.
+func (p *Plan) Planned() bool { return p.planner != nil }
+
+// as makes p speak of one principal.
+func (p *Plan) as(principal int, who *identity.Principal) {
+	p.principal = principal
+	p.caller = subject.Caller{Who: who, Identities: p.planner.identities, Identifier: p.Identifier, Region: p.Region}
+}
+
+// As is the policy.Chooser for one principal of a planned request (Planned): 0
+// is Request.Who, n is Request.Others[n-1].
+func (p *Plan) As(principal int) policy.Chooser {
+	p.as(principal, p.Of(principal))
+	return p
+}
+
+// Of is one of the principals.
+func (p *Plan) Of(principal int) *identity.Principal {
+	if principal == 0 {
+		return p.Who
+	}
+	return &p.Others[principal-1]
+}
+
+// Chosen makes p a policy.Chooser: whether the principal that is being charged
+// is one of those for whom a rule is enforced.
+func (p *Plan) Chosen(rule policy.RuleID) bool {
+	s := p.Set.Terms(rule).Subject
+	p.locate(s)
+	p.bytes = p.caller.Append(p.bytes[:0], s)
+	return p.Set.Enforces(rule, p.bytes)
+}
+
+// locate finds out the region, for a rule that goes by it.
+func (p *Plan) locate(s policy.Subject) {
+	if s == policy.SubjectRegion {
+		p.Region = p.planner.region(p.caller.Who.Client)
+		p.caller.Region = p.Region
+	}
+}
+
+// name turns the rules that apply into attempts on named buckets.
+func (pl *Planner) name(p *Plan) {
+	named := len(p.applied)
+	if p.Unparsable || p.caller.Who.Rejected == identity.TokenFlood {
+		p.addUnreadable()
+	}
+	p.grow(len(p.applied))
+	for i, a := range p.applied {
+		terms := p.Set.Terms(a.Rule)
+		p.locate(terms.Subject)
+		kind := Own
+		if i < named {
+			p.bytes = p.caller.Append(p.bytes[:0], terms.Subject)
+		} else {
+			p.bytes = subject.AppendUnreadable(p.bytes[:0], terms.Subject)
+			kind = Unreadable
+		}
+		p.Charges[p.first+i] = Charge{Applied: a, Kind: kind, Principal: uint8(p.principal), Place: p.from + i, id: terms.ID}
+		// Written where it stays: a take is too large to be copied for nothing.
+		take := &p.Takes[p.from+i]
+		take.Reach = pl.reach(&terms)
+		if pl.Shared(terms.Scope) {
+			take.Key = pl.nameOf(p, terms.ID, a.Level)
+			take.Tag = pl.tagOf(p, terms.Subject)
+		} else {
+			take.Key = pl.keys.Key(terms.ID, p.endpointOf(a.Level), p.bytes)
+		}
+		take.Shape, take.Since = terms.Shape, terms.Since
+		if take.Before != terms.Before { // mostly both are nil, and storing a pointer costs more than looking at it
+			take.Before = terms.Before
+		}
+		take.Cost, take.Shadow, take.MaxWait = p.Cost, a.Shadow, 0
+		p.Waits = p.Waits || terms.Shape.Algorithm == rate.LeakyBucket
+	}
+	pl.Allowances.apply(p.Now, p.Takes[p.from:], &p.pasts)
+}
+
+// grow makes room for n more charges and takes.
+func (p *Plan) grow(n int) {
+	if p.first+n > cap(p.Charges) {
+		p.Charges = append(make([]Charge, 0, max(policy.MaxApplied, 2*(p.first+n))), p.Charges...)
+	}
+	if p.from+n > cap(p.Takes) {
+		p.Takes = append(make([]bucket.Take, 0, max(policy.MaxApplied, 2*(p.from+n))), p.Takes...)
+	}
+	p.Charges, p.Takes = p.Charges[:p.first+n], p.Takes[:p.from+n]
+}
+
+// addUnreadable makes every rule by identifier apply a second time, to what all
+// requests share whose identifier nobody can read. The address's budget alone
+// would be one more for each address that tries the same account. The same goes
+// for rules by principal where a token was not verified, because its address has
+// sent too many bad ones: it may be a good one, shown from one such address after
+// another.
+func (p *Plan) addUnreadable() {
+	who := p.caller.Who
+	unverified := who.Rejected == identity.TokenFlood && who.Kind == identity.Address
+	for _, a := range p.applied[:len(p.applied):len(p.applied)] {
+		switch p.Set.Terms(a.Rule).Subject {
+		case policy.SubjectIdentifier:
+			if p.Unparsable {
+				p.applied = append(p.applied, a)
+			}
+		case policy.SubjectPrincipal, policy.SubjectPrincipalIP, policy.SubjectProject:
+			if unverified {
+				p.applied = append(p.applied, a)
+			}
+		}
+	}
+}
+
+// reach is how far the bucket of a rule reaches. One that other processes would
+// have to know the name of is local where there are no names.
+func (pl *Planner) reach(terms *policy.Terms) bucket.Reach {
+	if terms.Scope == policy.Local || terms.Scope.Shared() && pl.names == nil {
+		return 0
+	}
+	return bucket.NewReach(bucket.Scope(terms.Scope), bucket.Loss(terms.OnStoreLoss))
+}
+
+// everyEndpoint stands in a key for the endpoint of a "*" rule, whose one
+// bucket all endpoints share.
+const everyEndpoint = ^uint32(0)
+
+// endpointOf is the endpoint that the key of a rule's bucket says.
+func (p *Plan) endpointOf(level policy.Level) uint32 {
+	if level.EveryEndpoint() {
+		return everyEndpoint
+	}
+	return uint32(p.Match.ID)
+}
+
+// nameOf names the bucket of p.bytes under a rule, for processes that share it.
+// Endpoints go by their templates: their numbers are those of one table.
+func (pl *Planner) nameOf(p *Plan, rule uint64, level policy.Level) key.Key {
+	if level.EveryEndpoint() {
+		return pl.names.Name(rule, policy.All, p.bytes)
+	}
+	return pl.names.Name(rule, pl.templates[p.Match.ID], p.bytes)
+}
+
+// tagOf says which buckets a shared one is kept with. It spends p.bytes.
+func (pl *Planner) tagOf(p *Plan, s policy.Subject) uint16 {
+	if together, ok := p.caller.AppendNeighbours(p.bytes[:0], s); ok {
+		p.bytes = together
+	}
+	return pl.names.Tag(p.bytes)
+}
+
+// join has the principal that was charged last share the buckets that others
+// are charged to as well. Where the two say differently what a bucket holds,
+// the smaller counts.
+func (p *Plan) join() {
+	kept := p.from
+	for i := p.first; i < len(p.Charges); i++ {
+		c := &p.Charges[i]
+		take := &p.Takes[c.Place]
+		at := sameBucket(p.Takes[:kept], take.Key)
+		if at < 0 {
+			p.Takes[kept] = *take
+			c.Place, kept = kept, kept+1
+			continue
+		}
+		own := &p.Takes[at]
+		if take.Shape.Capacity < own.Shape.Capacity {
+			own.Shape, own.Since, own.Before = take.Shape, take.Since, take.Before
+		}
+		own.Shadow = own.Shadow && take.Shadow
+		c.Place, c.Joined = at, true
+	}
+	p.Takes = p.Takes[:kept]
+}
+
+func sameBucket(takes []bucket.Take, k key.Key) int {
+	for i := range takes {
+		if takes[i].Key == k {
+			return i
+		}
+	}
+	return -1
+}
+
+// Together are the takes from the bucket of a charge, which is a rule's own, and
+// from those that have to have room beside it.
+func (p *Plan) Together(of int) []bucket.Take {
+	takes := []bucket.Take{p.Takes[p.Charges[of].Place]}
+	for i := range p.Charges {
+		if c := &p.Charges[i]; c.Kind.Guards() && c.Of == of {
+			takes = append(takes, p.Takes[c.Place])
+		}
+	}
+	return takes
+}
+
+// Admitted are the takes of an admitted request that were charged: all but those
+// of shadow rules that had no room. It spends p.Takes.
+func (p *Plan) Admitted() []bucket.Take {
+	kept := p.Takes[:0]
+	for i := range p.Takes {
+		if p.Outs[i].Allowed {
+			kept = append(kept, p.Takes[i])
+		}
+	}
+	return kept
+}
+
+// SetCost changes what the request costs.
+func (p *Plan) SetCost(cost int64) {
+	p.Cost = cost
+	for i := range p.Takes {
+		p.Takes[i].Cost = cost
+	}
+}
+
+// LimitWait says how long rules may tell the request to wait; see
+// bucket.Take.MaxWait.
+func (p *Plan) LimitWait(most time.Duration) {
+	for i := range p.Takes {
+		p.Takes[i].MaxWait = most
+	}
+}
+
+// OpenOnLoss reports whether every enforced rule lets requests pass when nobody
+// can ask its bucket.
+func (p *Plan) OpenOnLoss() bool {
+	for i := range p.Charges {
+		if c := &p.Charges[i]; !c.Joined && !c.Shadow && p.Set.Terms(c.Rule).OnStoreLoss != policy.LossOpen {
+			return false
+		}
+	}
+	return true
+}

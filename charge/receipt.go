@@ -1,0 +1,212 @@
+package charge
+
+import (
+	"context"
+	"errors"
+
+	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/endpoint"
+	"github.com/headgate-io/headgate/key"
+	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/rate"
+)
+
+// Receipt is what an admitted request took from which buckets, so that it can
+// be corrected once it is known what the request was worth.
+type Receipt struct {
+	Cost int64 // tokens that were taken
+
+	at      int64 // Unix nanoseconds
+	match   endpoint.Match
+	tenants []tenant
+	items   []item
+
+	uncharged int64 // tokens above Cost, where some bucket did not take them on
+}
+
+// tenant is one whose rules a request was charged by.
+type tenant struct{ project, tier string }
+
+// item is what was taken from one bucket.
+type item struct {
+	tenant int // in Receipt.tenants
+
+	rule  uint64 // policy.Terms.ID
+	every bool   // a rule for "*"
+	key   key.Key
+	tag   uint16 // and reach, as in bucket.Take
+	reach bucket.Reach
+	shape rate.Shape
+	units int64
+
+	moved int64 // of Earlier, when the project had moved last
+
+	corrected bool // or it may have been; a settlement that is repeated leaves it alone
+}
+
+// Receipt is that of a request that was admitted: it lists the buckets of all
+// enforced rules, and of the shadow rules that had room.
+func (p *Plan) Receipt() *Receipt {
+	r := &Receipt{
+		Cost: p.Cost, at: p.Now, match: p.Match,
+		tenants: make([]tenant, 1+len(p.Others)), items: make([]item, 0, len(p.Takes)),
+	}
+	for n := range r.tenants {
+		who := p.Of(n)
+		r.tenants[n] = tenant{who.Project, who.Tier}
+	}
+	for i := range p.Charges {
+		c := &p.Charges[i]
+		take, out := &p.Takes[c.Place], &p.Outs[c.Place]
+		units, possible := take.Shape.Units(take.Cost)
+		if c.Joined || !possible || !out.Allowed {
+			continue
+		}
+		if out.Unknown {
+			units = 0 // it passed without being charged there, so nothing comes back
+		}
+		r.items = append(r.items, item{
+			tenant: int(c.Principal), rule: c.id, every: c.Level.EveryEndpoint(),
+			key: take.Key, tag: take.Tag, reach: take.Reach, shape: take.Shape, units: units, moved: c.moved,
+		})
+	}
+	return r
+}
+
+// Void has a receipt give nothing back to a bucket that is about to be filled:
+// what was taken is given back by that.
+func (r *Receipt) Void(k key.Key) {
+	for i := range r.items {
+		if r.items[i].key == k {
+			r.items[i].units = 0
+		}
+	}
+}
+
+// Spend has a receipt give back so many units less to a bucket that was given
+// them: by that, others may have the room already, and how much of it was whose
+// is not known. Under another limit it gives nothing.
+func (r *Receipt) Spend(k key.Key, shape rate.Shape, units int64) {
+	for i := range r.items {
+		own := &r.items[i]
+		switch {
+		case own.key != k || units == 0:
+		case own.shape != shape:
+			own.units = 0
+		default:
+			own.units -= min(units, own.units)
+		}
+	}
+}
+
+// Settlement is what Settle is asked for.
+type Settlement struct {
+	Set       *policy.Set // the rules in force, nil for none
+	Now, Wall int64       // as in Request
+	Actual    int64       // tokens that were spent
+	Forgiven  bool        // rules of the endpoint alone count none of them
+}
+
+// Settle corrects the buckets of a receipt in Store. It reports how many tokens
+// of the difference some bucket did not take on. An error means that a bucket was
+// not corrected, or may not have been; the same Settle again does the rest.
+func (pl *Planner) Settle(ctx context.Context, buckets bucket.Store, r *Receipt, s Settlement) (uncharged int64, err error) {
+	if s.Actual == r.Cost && !s.Forgiven {
+		return 0, nil
+	}
+	var failed []error
+	var applied [policy.MaxApplied]policy.Applied
+	inForce, of := applied[:0], -1
+	for i := range r.items {
+		it := &r.items[i]
+		if it.corrected {
+			continue
+		}
+		who := r.tenants[it.tenant]
+		if s.Set != nil && it.tenant != of { // those of one tenant are neighbours
+			of = it.tenant
+			inForce = rulesOf(inForce[:0], &s, r.match, who)
+		}
+		if s.Set != nil && it.moved != 0 && s.Set.Moved(s.Now, who.project, who.tier) != it.moved {
+			continue // it moved again, or long ago: what was taken stays taken
+		}
+		due := s.Actual
+		if s.Forgiven && !it.every {
+			due = 0
+		}
+		c, ok := pl.correction(r, it, &s, inForce, due)
+		if !ok {
+			r.uncharged = max(r.uncharged, due-r.Cost)
+			continue
+		}
+		if err := correct(ctx, buckets, r, it, &c, &s); err != nil {
+			failed = append(failed, err)
+		}
+	}
+	return r.uncharged, errors.Join(failed...)
+}
+
+// rulesOf appends the rules that requests of a tenant are counted by.
+func rulesOf(dst []policy.Applied, s *Settlement, m endpoint.Match, who tenant) []policy.Applied {
+	dst = s.Set.Resolve(dst, s.Wall, m, who.project, who.tier)
+	for _, g := range s.Set.LargerTiers(nil, s.Wall, m, who.project, dst, nil) {
+		dst = append(dst, policy.Applied{Rule: g.Rule, Level: dst[g.Of].Level})
+	}
+	if rule, ok := s.Set.Fallback(); ok { // it may have been charged, whether or not it is in effect now
+		dst = append(dst, rule)
+	}
+	return dst
+}
+
+// correct makes the change of one bucket, and notes whether it was, or may have
+// been. What is added twice is to the client's cost; what is given back twice
+// would be tokens that nobody paid for.
+func correct(ctx context.Context, buckets bucket.Store, r *Receipt, it *item, c *bucket.Change, s *Settlement) error {
+	var moved [1]int64
+	err := buckets.Correct(ctx, s.Now, []bucket.Change{*c}, moved[:])
+	if err != nil {
+		it.corrected = c.Units < 0 && it.reach.Scope().Shared() && !errors.Is(err, bucket.ErrLost)
+		return err
+	}
+	it.corrected = true
+	if c.Units > 0 {
+		r.uncharged = max(r.uncharged, s.Actual-r.Cost-moved[0]/c.Shape.Unit)
+	}
+	return nil
+}
+
+// correction is the change of one bucket, in terms of its rule as it is now.
+// It reports false for a rule that applies to such requests no more: its bucket
+// is left alone, since no shape is known that it surely has.
+func (pl *Planner) correction(r *Receipt, it *item, s *Settlement, inForce []policy.Applied, actual int64) (bucket.Change, bool) {
+	for _, a := range inForce {
+		terms := s.Set.Terms(a.Rule)
+		if terms.ID != it.rule {
+			continue
+		}
+		if it.moved != 0 {
+			terms.Shape, terms.Since, terms.Before = it.shape, it.moved, nil
+		}
+		take := pl.Allowances.Restate(s.Now, bucket.Take{Key: it.key, Shape: terms.Shape, Since: terms.Since, Before: terms.Before})
+		c := bucket.Change{Key: it.key, Tag: it.tag, Reach: it.reach, Shape: take.Shape, Since: take.Since, Before: take.Before}
+		if actual > r.Cost {
+			c.Units = c.Shape.UnitsSaturating(actual - r.Cost)
+			return c, true
+		}
+		back := it.shape.UnitsSaturating(r.Cost - actual)
+		c.Units, c.Charged = -bucket.Unspent(it.shape, c.Shape, it.units, back, r.at, s.Now), r.at
+		c.Left = bucket.Unspent(it.shape, c.Shape, it.units, it.units, r.at, s.Now)
+		if changedTwice(&terms, r.at) || !c.Shape.Algorithm.Drains() && c.Since > r.at {
+			c.Units = 0 // it may have been another limit in between
+		}
+		return c, true
+	}
+	return bucket.Change{}, false
+}
+
+// changedTwice says whether a rule may have had a third limit, between the one
+// that charged at a time and the one that it has: which may have given back or
+// forgiven what was charged, whatever the first and the last say.
+func changedTwice(terms *policy.Terms, at int64) bool {
+	return terms.Since > at && (terms.Before == nil || terms.Before.Since > at || terms.Before.Shape == (rate.Shape{}))
+}

@@ -1,0 +1,163 @@
+package endpoint
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Some servers take one path for two: Express serves /V1/Users where /v1/users is declared, and /a/
+// where /a is; nginx tells them apart, and serves /a/ by whatever route takes what is left. Where
+// it is not known which kind stands behind, a target is refused if the two would choose different
+// templates. The profile alone cannot say so, so the table does.
+
+// Strictest returns the profile that refuses every target known to be read in two ways by two servers (eval/garden).
+// What is left is safe before each of them. It costs honest clients nothing as long as they write paths as documents
+// have them; with the profile of the server that is really there, more spellings are understood.
+func Strictest() Profile { return Profile{Refuse: refuseAll} }
+
+// strict is what a table needs to judge by other templates than the one that matched.
+type strict struct {
+	// folded is the same table without letter case; nil if case is not judged, or if templates differ in nothing else:
+	// no server that ignores case can serve those.
+	folded *Table
+	upper  bool // templates hold capital letters
+
+	// Of templates that are written with a slash at the end.
+	slashed []slashes // by ID-1; nil if none is
+	lenient *Table    // the same table without RefuseTrailingSlash
+	tails   bool      // a template ends in {name...}
+
+	// bare has the templates that end in {name...} without that: Spring serves /files by /files/{*path}, and ServeMux /
+	// by /{path...}. nil if there are none, or if a slash at the end is not judged.
+	bare *Table
+}
+
+// slashes says how a template was written.
+type slashes uint8
+
+const (
+	withoutSlash slashes = 1 << iota
+	withSlash
+)
+
+func (t Template) written() slashes {
+	if t.slash {
+		return withSlash
+	}
+	return withoutSlash
+}
+
+func newStrict(t *Table, routes []route, written map[string]slashes) (*strict, error) {
+	var s strict
+	p := t.profile
+	p.CaseInsensitive, p.Refuse = p.CaseInsensitive || p.Refuse.has(RefuseOtherCase), p.Refuse&^(RefuseOtherCase|RefuseTrailingSlash)
+	if t.profile.Refuse.has(RefuseOtherCase) && !t.profile.CaseInsensitive && !conflictWithoutCase(routes) {
+		var err error
+		if s.folded, err = compileWith(t.templates, t.aliases, p); err != nil {
+			return nil, fmt.Errorf("without letter case, for refuse other_case: %w", err)
+		}
+	}
+	for _, template := range t.templates {
+		s.upper = s.upper || hasUpper(template.text[template.space:])
+		s.tails = s.tails || strings.HasSuffix(template.Path(), "...}")
+	}
+	if t.profile.Refuse.has(RefuseTrailingSlash) && s.tails {
+		var err error
+		if s.bare, err = compileBare(routes, p); err != nil {
+			return nil, fmt.Errorf("without what {name...} takes, for refuse trailing_slash: %w", err)
+		}
+	}
+	if t.profile.Refuse.has(RefuseTrailingSlash) {
+		s.slashed = make([]slashes, len(t.templates))
+		any := slashes(0)
+		for i, template := range t.templates {
+			s.slashed[i] = written[template.text]
+			any |= s.slashed[i]
+		}
+		if any&withSlash == 0 {
+			s.slashed = nil
+		} else {
+			lenient := *t
+			lenient.profile.Refuse &^= RefuseTrailingSlash
+			lenient.classes = lenient.profile.classes()
+			s.lenient = &lenient
+		}
+	}
+	if s.folded == nil && s.slashed == nil && s.bare == nil {
+		return nil, nil
+	}
+	return &s, nil
+}
+
+// conflictWithoutCase reports whether two templates differ in letter case alone.
+func conflictWithoutCase(routes []route) bool {
+	folded := slices.Clone(routes)
+	for i, r := range folded {
+		segments, err := parseSegments(foldIf(true, r.Path()))
+		if err != nil {
+			return false // compileWith says it
+		}
+		folded[i].segments = segments
+	}
+	return conflicts(folded) != nil
+}
+
+// compileBare makes a table of the templates that end in {name...}, without that. All have one ID,
+// as nobody asks which it is.
+func compileBare(routes []route, p Profile) (*Table, error) {
+	var bare []alias
+	for _, r := range routes {
+		path := r.Path()
+		at := strings.LastIndexByte(path, '/')
+		if !strings.HasSuffix(path, "...}") {
+			continue
+		}
+		t, err := ParseTemplate(r.Method() + " " + cmp.Or(path[:at], "/"))
+		if err != nil {
+			return nil, err
+		}
+		bare = append(bare, alias{t, t})
+	}
+	for i := range bare {
+		bare[i].of = bare[0].template
+	}
+	return compileWith([]Template{bare[0].template}, bare[1:], p)
+}
+
+func hasUpper(s string) bool {
+	for i := range len(s) {
+		if 'A' <= s[i] && s[i] <= 'Z' {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *strict) allowsSlash() bool { return s != nil && s.slashed != nil }
+
+// judge returns m, which t found for a request, or why it is refused after all.
+func (s *strict) judge(t *Table, m Match, method, target string) Match {
+	switch {
+	case s.slashed == nil:
+	case m.Fault == TrailingSlash:
+		if m = s.lenient.matchAlone(method, target); m.Status != Known || s.slashed[m.ID-1]&withSlash == 0 {
+			return Match{Status: Invalid, Fault: TrailingSlash}
+		}
+	case m.Status == Known && s.tails && s.slashed[m.ID-1] == withSlash:
+		// A server that has the endpoint with the slash alone may serve it by a route that takes what is left.
+		return Match{Status: Invalid, Fault: MissingSlash}
+	}
+	if s.bare != nil && (m.Status == UnknownPath || m.Status == UnknownMethod) && s.bare.matchAlone(method, target).Status == Known {
+		return Match{Status: Invalid, Fault: EmptyTail}
+	}
+	if s.folded == nil || m.Status == Invalid || !s.upper && !hasUpper(target) {
+		return m
+	}
+	// It is invalid where only the other endpoint reads the query: Express serves /Rpc?]action by /rpc.
+	if folded := s.folded.matchAlone(method, target); folded.ID != m.ID || folded.Status == Invalid {
+		return Match{Status: Invalid, Fault: OtherCase}
+	}
+	return m
+}

@@ -1,0 +1,214 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/headgate-io/headgate/eval/page"
+)
+
+// held is what a vector cost, and what others noticed of it.
+type held struct {
+	vector              vector
+	connections, opened int
+	most                int     // held at a time
+	memory              float64 // more than before, in MiB
+	goroutines          int     // at most
+	cpu                 float64 // of one processor
+	quiet, attacked     latencies
+	health              time.Duration // the slowest answer of /healthz
+}
+
+// latencies are those of honest requests.
+type latencies struct {
+	all    []time.Duration
+	failed int
+}
+
+func (l *latencies) p99() time.Duration {
+	if len(l.all) == 0 {
+		return 0
+	}
+	slices.Sort(l.all)
+	return l.all[len(l.all)*99/100]
+}
+
+// honest makes requests for so long, a hundred a second, by turns as a newcomer
+// and on a connection that is kept.
+func (s *site) honest(ctx context.Context, span time.Duration) (l latencies) {
+	kept, fresh := s.client(victim, false, 5*time.Second), s.client(victim, true, 5*time.Second)
+	defer kept.CloseIdleConnections()
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	end := time.After(span)
+	for i := 0; ; i++ {
+		select {
+		case <-ctx.Done():
+		case <-end:
+		case <-tick.C:
+			client := kept
+			if i%2 == 0 {
+				client = fresh
+			}
+			wg.Go(func() {
+				took, ok := ask(client, s.gate.URL+"/v1/items/1")
+				mu.Lock()
+				defer mu.Unlock()
+				if l.all = append(l.all, took); !ok {
+					l.failed++
+				}
+			})
+			continue
+		}
+		wg.Wait()
+		return l
+	}
+}
+
+func ask(client *http.Client, url string) (time.Duration, bool) {
+	began := time.Now()
+	response, err := client.Get(url)
+	if err != nil {
+		return time.Since(began), false
+	}
+	_, err = io.Copy(io.Discard, response.Body)
+	_ = response.Body.Close()
+	return time.Since(began), err == nil && response.StatusCode == http.StatusOK
+}
+
+// watch looks at the process and at /healthz until ctx ends.
+func (s *site) watch(ctx context.Context, h *held) {
+	client := s.client(netip.MustParseAddr("127.0.0.1"), true, 10*time.Second)
+	before := memory(s.gate.PID())
+	for tick := time.NewTicker(250 * time.Millisecond); ; {
+		took, ok := ask(client, s.gate.Admin+"/healthz")
+		if !ok {
+			took = max(took, 10*time.Second)
+		}
+		h.health = max(h.health, took)
+		h.memory = max(h.memory, memory(s.gate.PID())-before)
+		values := s.metrics(client)
+		h.most = max(h.most, int(values[`headgate_connections{listener="gateway"}`]))
+		h.goroutines = max(h.goroutines, int(values["go_goroutines"]))
+		select {
+		case <-ctx.Done():
+			tick.Stop()
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+func (s *site) metrics(client *http.Client) map[string]float64 {
+	values := map[string]float64{}
+	response, err := client.Get(s.gate.Admin + "/metrics")
+	if err != nil {
+		return values
+	}
+	defer response.Body.Close()
+	text, _ := io.ReadAll(response.Body)
+	for line := range strings.Lines(string(text)) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
+			values[name], _ = strconv.ParseFloat(value, 64)
+		}
+	}
+	return values
+}
+
+// memory is what a process has resident, in MiB.
+func memory(pid int) float64 {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := bytes.Cut(text, []byte("VmRSS:"))
+	kb, _ := strconv.ParseFloat(string(bytes.Fields(rest)[0]), 64)
+	return kb / 1024
+}
+
+// spent is the processor time of a process so far.
+func spent(pid int) time.Duration {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(text), ") ")
+	fields := strings.Fields(rest)
+	user, _ := strconv.Atoi(fields[11])
+	system, _ := strconv.Atoi(fields[12])
+	return time.Duration(user+system) * 10 * time.Millisecond // of a hundred a second
+}
+
+// measureHeld lets one client with n connections hold what it can, for span after
+// as long of quiet.
+func (s *site) measureHeld(ctx context.Context, v vector, n int, span time.Duration) held {
+	if v.share > 0 {
+		n = max(1, n/v.share)
+	}
+	h := held{vector: v, connections: n}
+	h.quiet = s.honest(ctx, span)
+	attacking, stop := context.WithCancel(ctx)
+	a := &holder{ctx: attacking, vector: v, to: s.address(), from: attacker}
+	var wg sync.WaitGroup
+	wg.Go(func() { a.attack(n) })
+	wg.Go(func() { s.watch(attacking, &h) })
+	cpu := spent(s.gate.PID())
+	h.attacked = s.honest(ctx, span)
+	h.cpu = (spent(s.gate.PID()) - cpu).Seconds() / span.Seconds()
+	stop()
+	wg.Wait()
+	h.opened = int(a.opened.Load())
+	return h
+}
+
+// Descriptors of the gateway, and connections of the attacker, for the page.
+const (
+	heldDescriptors = 4096
+	heldConnections = 10_000
+)
+
+// holdAll measures every vector, each with a gateway of its own.
+func (l *lab) holdAll(span time.Duration, progress io.Writer) ([]held, error) {
+	var all []held
+	for _, v := range vectors {
+		room, err := l.room()
+		if err != nil {
+			return nil, err
+		}
+		s, err := openSite(room, heldDescriptors, v.tls)
+		if err != nil {
+			room.close()
+			return nil, err
+		}
+		h := s.measureHeld(l.ctx, v, heldConnections, span)
+		room.close()
+		fmt.Fprintf(progress, "%s: %d connections, p99 %v quiet, %v attacked, %d of %d failed, /healthz %v\n", v.name, h.connections, h.quiet.p99(), h.attacked.p99(), h.attacked.failed, len(h.attacked.all), h.health)
+		all = append(all, h)
+	}
+	return all, nil
+}
+
+// heldTable is what stands on the page.
+func heldTable(all []held) page.Table {
+	t := page.Table{{"one client, that comes again when it is cut off", "connections it keeps trying", "opened", "held at most", "memory, MiB", "goroutines", "processors",
+		"honest p99, quiet", "honest p99, attacked", "honest requests that failed", "slowest /healthz"}}
+	for _, h := range all {
+		t = append(t, []string{h.vector.name, fmt.Sprint(h.connections), fmt.Sprint(h.opened), fmt.Sprint(h.most), fmt.Sprintf("%.0f", max(0, h.memory)), fmt.Sprint(h.goroutines), fmt.Sprintf("%.2f", h.cpu),
+			millis(h.quiet.p99()), millis(h.attacked.p99()), fmt.Sprintf("%d of %d", h.attacked.failed, len(h.attacked.all)), millis(h.health)})
+	}
+	return t
+}
+
+func millis(d time.Duration) string { return fmt.Sprintf("%.1f ms", float64(d)/1e6) }

@@ -1,0 +1,542 @@
+package nemesis
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/simulate"
+)
+
+// world is a run of a Plan, in the bubble of a test.
+type world struct {
+	plan    *Plan
+	began   time.Time
+	engine  *Engine
+	grave   *Engine // which answers those who are dead
+	started int
+
+	mu       sync.Mutex
+	offset   time.Duration                // guarded by mu; of the store's clock
+	down     bool                         // guarded by mu
+	promises [buckets]simulate.Promise    // guarded by mu
+	inForce  [buckets]map[string]*inForce // guarded by mu; limits that some gateway has, or had until a moment ago
+	shares   [buckets]float64             // guarded by mu; which parts of limits gateways that have lost the store admit besides
+	open     [buckets]bool                // guarded by mu; nothing is promised
+	found    []string                     // guarded by mu; promises that were broken
+
+	gateways []*gateway // by slot, nil where there is none
+	limits   [][]Limit  // by slot
+	network  Network
+	reserve  []Event // of reservations, under way
+	settling sync.WaitGroup
+}
+
+type inForce struct {
+	limit    Limit
+	gateways int // that have it
+}
+
+// calm is a network as it should be.
+var calmNetwork = Network{Delay: 200 * time.Microsecond, Jitter: 600 * time.Microsecond}
+
+// client is who asks all the time.
+var client = netip.MustParseAddr("192.0.2.1")
+
+// Run runs a plan, and returns what promises were broken. It is to be called in the bubble of testing/synctest.
+func Run(p *Plan) []string {
+	w := begin(p)
+	var all sync.WaitGroup
+	end := w.now() + chaos
+	for _, e := range p.Events {
+		all.Go(func() { w.happen(e) })
+	}
+	for i := range p.Load {
+		all.Go(func() { w.load(i, end) })
+	}
+	if p.Crowd > 0 {
+		all.Go(func() { w.crowd(end) })
+	}
+	all.Wait()
+	w.judge()
+	w.close()
+	return w.found
+}
+
+// begin makes the world of a plan, in which all gateways have heard of each other.
+func begin(p *Plan) *world {
+	w := &world{plan: p, began: time.Now(), network: calmNetwork}
+	w.engine = NewEngine(func() int64 {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return time.Now().Add(w.offset).UnixMicro()
+	})
+	w.grave = NewEngine(func() int64 { return time.Now().UnixMicro() })
+	w.offset = p.Store
+	for i := range w.inForce {
+		w.inForce[i] = map[string]*inForce{}
+	}
+	for slot := range p.Replicas {
+		w.limits = append(w.limits, append([]Limit(nil), p.Limits[:]...))
+		w.gateways = append(w.gateways, nil)
+		w.place(slot)
+	}
+	time.Sleep(memberTTL) // all have heard of each other
+	for i := range w.promises {
+		w.promises[i] = simulate.Promise{}
+		w.publish(i)
+	}
+	return w
+}
+
+// close ends a world, once nothing is under way in it.
+func (w *world) close() {
+	for _, g := range w.gateways {
+		if g != nil {
+			w.stop(g, false)
+		}
+	}
+	w.settling.Wait()
+	time.Sleep(3 * time.Minute) // nothing may be under way when the bubble ends
+	w.engine.Close()
+	w.grave.Close()
+}
+
+// now is the time since the world began.
+func (w *world) now() time.Duration { return time.Since(w.began) }
+
+func (w *world) isDown() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.down
+}
+
+// place starts a gateway in a slot, whose clock is off by what the plan says.
+func (w *world) place(slot int) {
+	offset := time.Duration(0)
+	for _, e := range w.plan.Events {
+		if e.Kind == Offset && e.Gateway == slot {
+			offset += e.By
+		}
+	}
+	g := w.start(slot, offset)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.gateways[slot] = g
+	for i, l := range w.limits[slot] {
+		w.have(i, l)
+		w.publishLocked(i)
+	}
+}
+
+// have notes that a gateway has a limit. w is locked.
+func (w *world) have(i int, l Limit) {
+	f := w.inForce[i][l.String()]
+	if f == nil {
+		f = &inForce{limit: l}
+		w.inForce[i][l.String()] = f
+	}
+	f.gateways++
+}
+
+// had notes that a gateway has a limit no more. It counts for another moment.
+func (w *world) had(i int, l Limit) {
+	w.settling.Go(func() {
+		time.Sleep(actsWithin)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		f := w.inForce[i][l.String()]
+		if f.gateways--; f.gateways == 0 && len(w.inForce[i]) > 1 { // what nobody has is not met
+			delete(w.inForce[i], l.String())
+		}
+		w.publishLocked(i)
+	})
+}
+
+// actsWithin is within what time a change of a limit acts where a gateway has heard of it.
+const actsWithin = time.Second
+
+func (w *world) publish(i int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.publishLocked(i)
+}
+
+// publishLocked says what a bucket promises from now on: the most of what limits do that are in force somewhere.
+func (w *world) publishLocked(i int) {
+	rate, burst := 0.0, 0.0
+	w.open[i] = false
+	for _, f := range w.inForce[i] {
+		e := w.sharing().Envelope(f.limit.Limit, bucket.Scope(f.limit.Scope))
+		r := float64(e.Tokens) / e.Per.Seconds()
+		b := float64(e.Burst+e.Excess) + 1
+		if f.limit.Scope == policy.Strict || f.limit.Scope == policy.Sync {
+			b += r * w.plan.Deadline.Seconds() // a decision is seen when its answer comes, which is a deadline later than the store decides, at most
+		}
+		if f.limit.Loss != policy.LossClosed {
+			r *= 1 + w.shares[i]
+		}
+		rate, burst = max(rate, r), max(burst, b)
+		w.open[i] = w.open[i] || f.limit.Loss == policy.LossOpen && w.shares[i] > 0
+	}
+	w.promises[i].Set(w.now(), rate, burst)
+}
+
+// sharing is how limits are shared, by the most and the fewest gateways that there are in the plan.
+func (w *world) sharing() bucket.Sharing {
+	most, fewest := w.plan.count()
+	return bucket.Sharing{Replicas: most, Fewest: fewest, TTL: w.plan.TTL, Free: w.plan.Free, Interval: w.plan.Interval}
+}
+
+// count is how many gateways there are at most and at least.
+func (p *Plan) count() (most, fewest int) {
+	most, fewest = p.Replicas, p.Replicas
+	for _, e := range p.Events {
+		switch e.Kind {
+		case Join:
+			most++
+		case Kill, Stop, CutTo, CutFrom, Restart, Freeze:
+			fewest = 1
+		}
+	}
+	return most, fewest
+}
+
+// add says that something may add to what a bucket admits: a part of its burst, and what gateways
+// have reported of it so far, each.
+func (w *world) add(until time.Duration, tokens func(l Limit, e bucket.Envelope) float64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range w.promises {
+		most := 0.0
+		for _, f := range w.inForce[i] {
+			most = max(most, tokens(f.limit, w.sharing().Envelope(f.limit.Limit, bucket.Scope(f.limit.Scope))))
+		}
+		w.promises[i].Add(w.now(), until+2*time.Second, most)
+	}
+}
+
+// lost hears that a gateway has lost the store, or has it back.
+func (w *world) lost(g *gateway, is bool) {
+	_, fewest := w.plan.count()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range w.promises {
+		most := 0.0
+		for _, f := range w.inForce[i] {
+			share := 0.0
+			if f.limit.Loss == policy.LossShare {
+				share = float64(f.limit.Burst) / float64(fewest)
+			}
+			most = max(most, share+3*maxCost) // the requests that try it
+		}
+		if is {
+			w.shares[i] += 1 / float64(fewest)
+		} else {
+			w.shares[i] -= 1 / float64(fewest)
+		}
+		w.promises[i].Add(w.now(), w.now()+4*time.Second, most)
+		w.publishLocked(i)
+	}
+}
+
+const maxCost = 2
+
+// admitted notes a request that was.
+func (w *world) admitted(which int, cost int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, i := range [...]int{which, buckets - 1} {
+		before, _ := w.promises[i].Worst()
+		if w.promises[i].Admit(w.now(), cost); w.open[i] {
+			continue
+		}
+		if worst, _ := w.promises[i].Worst(); worst > before && worst > tolerance && before <= tolerance {
+			w.breakLocked("safety", "at %.3fs %s has admitted more than %.1f tokens beyond its promise", w.now().Seconds(), bucketNames[i], tolerance)
+		}
+	}
+}
+
+// tolerance is for what is rounded.
+const tolerance = 1.0
+
+func (w *world) breakLocked(kind, format string, args ...any) {
+	w.found = append(w.found, kind+": "+fmt.Sprintf(format, args...))
+}
+
+func (w *world) broken(kind, format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.breakLocked(kind, format, args...)
+}
+
+// load sends the requests for an endpoint until end.
+func (w *world) load(which int, end time.Duration) {
+	l := w.plan.Load[which]
+	r := rand.New(rand.NewPCG(w.plan.Seed, uint64(100+which)))
+	begin := w.now()
+	for {
+		rate := l.Rate
+		if (w.now()-begin)/l.Wave%2 == 1 {
+			rate /= 100
+		}
+		time.Sleep(1 + time.Duration(min(r.ExpFloat64()/rate, 0.3)*float64(time.Second)))
+		if w.now() >= end {
+			return
+		}
+		one := request{which: which, cost: 1 + r.Int64N(maxCost), held: r.Float64(), guess: r.Float64(), spent: r.Float64(), twice: r.IntN(3) == 0, reserved: r.IntN(4) == 0}
+		g := w.pick(r, l.Skew)
+		if g != nil {
+			w.settling.Go(func() { w.send(g, one) })
+		}
+	}
+}
+
+// crowd sends the requests of other clients until end. What they are answered says nothing of the
+// one that is watched, but gateways have to forget buckets, and find room for new ones.
+func (w *world) crowd(end time.Duration) {
+	r := rand.New(rand.NewPCG(w.plan.Seed, 200))
+	for {
+		time.Sleep(1 + time.Duration(r.ExpFloat64()/w.plan.Crowd*float64(time.Second)))
+		if w.now() >= end {
+			return
+		}
+		n := r.IntN(300)
+		one := ask(netip.AddrFrom4([4]byte{10, 200, byte(n >> 8), byte(n)}), targets[r.IntN(len(targets))], 1)
+		if g := w.pick(r, 0); g != nil {
+			w.settling.Go(func() {
+				g.wire.awake()
+				g.Check(background, one)
+			})
+		}
+	}
+}
+
+// pick is a gateway that is there.
+func (w *world) pick(r *rand.Rand, skew float64) *gateway {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	first, at := r.Float64() < skew, r.IntN(len(w.gateways))
+	for i := range w.gateways {
+		slot := (at + i) % len(w.gateways)
+		if first {
+			slot = i
+		}
+		if g := w.gateways[slot]; g != nil && !g.dead.Load() {
+			return g
+		}
+	}
+	return nil
+}
+
+// request is one, with what becomes of it if it is a reservation.
+type request struct {
+	which    int
+	cost     int64
+	held     float64 // of the longest time
+	guess    float64 // of the largest estimate
+	spent    float64 // of the estimate
+	twice    bool    // is settled
+	reserved bool    // if any are
+}
+
+var targets = [...]string{"/a", "/b"}
+
+func (w *world) send(g *gateway, one request) {
+	var hold time.Duration
+	w.mu.Lock()
+	for _, e := range w.reserve {
+		hold = max(hold, 1+time.Duration(one.held*one.held*float64(e.By)))
+	}
+	w.mu.Unlock()
+	g.wire.awake()
+	if hold == 0 || !one.reserved {
+		if d := g.Check(background, ask(client, targets[one.which], one.cost)); d.Allowed && !g.dead.Load() {
+			w.admitted(one.which, one.cost)
+		}
+		return
+	}
+	estimate := w.estimate(one)
+	spent := int64(one.spent * float64(estimate+1))
+	made, d := g.Reserve(background, ask(client, targets[one.which], estimate), time.Minute)
+	if !d.Allowed || g.dead.Load() {
+		return
+	}
+	w.admitted(one.which, spent)
+	time.Sleep(hold)
+	g.wire.awake()
+	if one.twice {
+		w.settling.Go(func() { _, _ = g.Settle(background, made.ID, spent) })
+	}
+	for range 3 { // as one does that hears of an error
+		if _, err := g.Settle(background, made.ID, spent); err == nil {
+			break
+		}
+		time.Sleep(hold / 4)
+	}
+}
+
+// estimate is what a request reserves: up to half of what the smallest of its bursts holds.
+func (w *world) estimate(one request) int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	least := int64(math.MaxInt64)
+	for slot := range w.limits {
+		least = min(least, w.limits[slot][one.which].Burst, w.limits[slot][buckets-1].Burst)
+	}
+	return one.cost + int64(one.guess*float64(least)/2)
+}
+
+// judge sees to it that all is well once the faults are over.
+func (w *world) judge() {
+	time.Sleep(5 * time.Second) // words, breakers, and what is still under way
+	w.settleAll()
+	for slot, g := range w.gateways {
+		if g == nil || g.dead.Load() {
+			continue
+		}
+		for which := range targets {
+			if w.splits(which) {
+				continue
+			}
+			fresh := netip.AddrFrom4([4]byte{10, byte(w.plan.Seed), byte(slot), byte(which)})
+			if waited, ok := w.obey(g, fresh, which, freshWithin); !ok {
+				w.broken("liveness", "a client that was never seen before is denied %s at gateway %d and told to wait %v, want it served within %v", targets[which], slot, waited, freshWithin)
+			}
+			within := w.within(which)
+			if waited, ok := w.obey(g, client, which, within); !ok {
+				w.broken("liveness", "a client that obeys is denied %s at gateway %d and told to wait %v, want it served within %v", targets[which], slot, waited, within)
+			}
+		}
+	}
+	if len(w.found) == 0 {
+		w.use()
+	}
+}
+
+// settleAll waits until limits of a moment ago count no more.
+func (w *world) settleAll() { time.Sleep(2 * actsWithin) }
+
+// freshWithin is how long a client waits at most that was never seen before.
+const freshWithin = 5 * time.Second
+
+// splits reports whether an endpoint meets a limit of scope split: who joined others has to wait
+// for that, as published.
+func (w *world) splits(which int) bool {
+	for _, i := range [...]int{which, buckets - 1} {
+		for slot := range w.limits {
+			if w.limits[slot][i].Scope == policy.Split {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// within is how long a client waits at most that obeys: until twice the burst has drained, which is
+// what a bucket owes at most, and its cost.
+func (w *world) within(which int) (longest time.Duration) {
+	for _, i := range [...]int{which, buckets - 1} {
+		for slot := range w.limits {
+			l := w.limits[slot][i]
+			perToken := l.Per.Seconds() / float64(l.Tokens)
+			longest = max(longest, time.Duration((2*float64(l.Burst)+1)*perToken*float64(time.Second)*1.3)) // a replica may have a fifth of the limit to itself
+		}
+	}
+	return longest + 2*time.Second
+}
+
+// obey has a client ask until it is served, and wait as it is told. It reports how long it was told
+// to wait, and whether it was served in time.
+func (w *world) obey(g *gateway, who netip.Addr, which int, within time.Duration) (waits time.Duration, served bool) {
+	const patience = 2 * time.Minute
+	begin := w.now()
+	for tries := 1; ; tries++ {
+		d := g.Check(background, ask(who, targets[which], 1))
+		if d.Allowed {
+			if who == client {
+				w.admitted(which, 1)
+			}
+			return w.now() - begin, true
+		}
+		wait := max(d.RetryAfter, 10*time.Millisecond)
+		switch waited := w.now() - begin; {
+		case waited+wait > within || tries == mostTries:
+			return waited + wait, false
+		case wait > patience:
+			return waited + wait, true // it is told a wait that is within the bound, and the world will not live to see it
+		}
+		time.Sleep(wait)
+	}
+}
+
+// mostTries is how often a client asks at most that obeys: nobody else takes meanwhile, but for a breaker or two.
+const mostTries = 200
+
+// use sends more than limits admit, and sees that they are used.
+func (w *world) use() {
+	const span = 4 * time.Second
+	for which := range targets {
+		if w.splits(which) || !w.usable(which) {
+			continue
+		}
+		time.Sleep(2 * time.Second)
+		most := math.Inf(1)
+		for _, i := range [...]int{which, buckets - 1} {
+			l := w.limits[w.alive()][i]
+			most = min(most, float64(l.Tokens)/l.Per.Seconds()*span.Seconds())
+		}
+		got, begin, r := int64(0), w.now(), rand.New(rand.NewPCG(w.plan.Seed, 7))
+		var mu sync.Mutex
+		var all sync.WaitGroup
+		for w.now()-begin < span {
+			time.Sleep(time.Duration(r.ExpFloat64() * float64(span) / (2 * most)))
+			g := w.pick(r, 0)
+			all.Go(func() {
+				if g.Check(background, ask(client, targets[which], 1)).Allowed {
+					w.admitted(which, 1)
+					mu.Lock()
+					got++
+					mu.Unlock()
+				}
+			})
+		}
+		all.Wait()
+		if used := float64(got) / most; used < leastUsed {
+			w.broken("liveness", "%.2f of what limits admit of %s is used, of twice as much that is asked for, want %.2f", used, targets[which], leastUsed)
+		}
+	}
+}
+
+// leastUsed is which part of a limit is used at least where requests suffice.
+const leastUsed = 0.6
+
+func (w *world) alive() int {
+	for slot, g := range w.gateways {
+		if g != nil && !g.dead.Load() {
+			return slot
+		}
+	}
+	return 0
+}
+
+// usable reports whether limits are such that their use is promised: of some tokens a second, and a
+// burst of no less than half of a second's.
+func (w *world) usable(which int) bool {
+	for _, i := range [...]int{which, buckets - 1} {
+		l := w.limits[w.alive()][i]
+		if perSecond := float64(l.Tokens) / l.Per.Seconds(); perSecond < 20 || float64(l.Burst) < perSecond/2 {
+			return false
+		}
+	}
+	return true
+}
+
+// Broken joins what was found into one text.
+func Broken(found []string) string { return strings.Join(found, "\n") }

@@ -1,0 +1,329 @@
+package inspect
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/charge"
+	"github.com/headgate-io/headgate/endpoint"
+	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/policy"
+)
+
+// Explanation is the whole account of what Check would answer a request now,
+// and why. Its JSON form is the admin API's and the command's.
+type Explanation struct {
+	Method string `json:"method"`
+	Target string `json:"target"`
+
+	// Canonical is the path that templates were matched against; Fault says
+	// why there is none.
+	Canonical string `json:"canonical,omitempty"`
+	Fault     string `json:"fault,omitempty"`
+
+	// Endpoint is the template found, or UNKNOWN; Status says how.
+	Endpoint string `json:"endpoint"`
+	Status   string `json:"status"`
+	Cost     int64  `json:"cost,omitempty"`
+
+	// Rules says why the rules cannot be relied on and what becomes of requests;
+	// absent if they can.
+	Rules string `json:"rules,omitempty"`
+
+	// Identity is absent when the request is refused before it matters.
+	Identity *Identity `json:"identity,omitempty"`
+
+	// Identifier says how the request's identifier was come by; never what it
+	// is. It is absent where none was given and none is read.
+	Identifier string `json:"identifier,omitempty"`
+
+	// Considered is every place a rule was looked for, in order.
+	Considered []Considered `json:"considered,omitempty"`
+
+	// Buckets is the state of each bucket that applies.
+	Buckets []Attempt `json:"buckets,omitempty"`
+
+	Verdict Verdict `json:"verdict"`
+}
+
+// Identity says whose budget a request uses, and why.
+type Identity struct {
+	Kind     string `json:"kind"`
+	ID       string `json:"id,omitempty"`
+	Project  string `json:"project,omitempty"`
+	Tier     string `json:"tier,omitempty"`
+	Client   string `json:"client,omitempty"`
+	Prefix   string `json:"prefix,omitempty"`
+	Site     string `json:"site,omitempty"`   // the /48 of an IPv6 client, where a rule by site applies
+	Region   string `json:"region,omitempty"` // where regions are known; "unknown" is one
+	Found    string `json:"found"`
+	Rejected string `json:"rejected,omitempty"`
+
+	// Others are the principals of the request's other valid credentials, whose
+	// budgets it uses as well.
+	Others []Principal `json:"others,omitempty"`
+}
+
+// Principal is a further principal of a request.
+type Principal struct {
+	Kind    string `json:"kind"`
+	ID      string `json:"id"`
+	Project string `json:"project,omitempty"`
+	Tier    string `json:"tier,omitempty"`
+}
+
+// Considered is one level at which a rule was looked for.
+type Considered struct {
+	Principal string `json:"principal,omitempty"` // for which of Identity.Others; absent for the first
+	Subject   string `json:"subject"`
+	Level     string `json:"level"`
+	Rule      string `json:"rule,omitempty"`
+	Applies   bool   `json:"applies"`
+	Why       string `json:"why"`
+}
+
+// Attempt is one bucket as the request would meet it. Its Endpoint is the rule's.
+type Attempt struct {
+	Bucket
+
+	Project    string        `json:"project,omitempty"`
+	Tier       string        `json:"tier,omitempty"`
+	Principal  string        `json:"principal,omitempty"`  // which of Identity.Others uses it; absent if the first does
+	Unparsable bool          `json:"unparsable,omitempty"` // shared by all requests whose identifier cannot be read
+	Earlier    bool          `json:"earlier,omitempty"`    // one besides the rule's own: from before the project changed its tier, or Larger
+	Larger     string        `json:"larger,omitempty"`     // whose larger limit counts the request as well, "tier gold" or "everybody"
+	Scope      string        `json:"scope"`
+	Algorithm  string        `json:"algorithm"`
+	RetryAfter time.Duration `json:"retry_after_ns"`
+	Wait       time.Duration `json:"wait_ns,omitempty"` // for which the request is held back
+	Denies     bool          `json:"denies"`
+	Binding    bool          `json:"binding"`
+
+	// Percent is the share of subjects that the rule is enforced for; absent if
+	// it is all. Mode says what it is for this caller.
+	Percent int `json:"enforce_percent,omitempty"`
+
+	// Unknown says that this bucket was not asked, so that the numbers say nothing:
+	// another one had denied the request, or nobody answers for it. OnStoreLoss is
+	// what becomes of the request then; absent where the bucket is in this process.
+	Unknown     bool   `json:"unknown,omitempty"`
+	OnStoreLoss string `json:"on_store_loss,omitempty"`
+
+	// Envelope is what all replicas together admit from this bucket at most; absent
+	// where this process is the only one and the rule says it all.
+	Envelope *Envelope `json:"envelope,omitempty"`
+
+	// Expires is when a temporary rule ends, and StandsFor the limit of the
+	// lasting rule in whose place it stands until then.
+	Expires   time.Time `json:"expires,omitzero"`
+	StandsFor string    `json:"stands_for,omitempty"`
+}
+
+// Verdict is what Check would answer.
+type Verdict struct {
+	Allowed    bool          `json:"allowed"`
+	Reason     string        `json:"reason"`
+	Rule       string        `json:"rule,omitempty"`
+	RetryAfter time.Duration `json:"retry_after_ns,omitempty"`
+	Wait       time.Duration `json:"wait_ns,omitempty"`
+}
+
+// Explain says what Limiter.Check would answer the request at this moment and
+// why. It takes nothing from any bucket and is not observed. The request's
+// identifier is read as a door reads the one in a body.
+func Explain(ctx context.Context, l *headgate.Limiter, r headgate.Request) Explanation {
+	x := Explanation{Method: r.Method, Target: l.Identities().RedactTarget(r.Target)}
+	x.Identifier = readIdentifier(l, &r)
+	d := l.Look(ctx, r)
+	x.Cost, x.Rules = d.Cost, standingWords(l, d.Standing)
+	x.explainEndpoint(l, r.Target, d.Endpoint)
+	if d.Policies() != nil {
+		x.explainIdentity(l, d)
+	}
+	if d.Plan.Planned() {
+		x.explainRules(d)
+		x.explainBuckets(l, d)
+	}
+	x.Verdict = Verdict{Allowed: d.Allowed, Reason: d.Reason.String(), RetryAfter: d.RetryAfter, Wait: d.Wait}
+	if v, ok := d.Binding(); ok {
+		x.Verdict.Rule = d.Policies().Rule(v.Rule).Title()
+	}
+	return x
+}
+
+// readIdentifier treats the identifier of r, as a person typed it, as a door
+// treats the one in a body, and says in words what came of it.
+func readIdentifier(l *headgate.Limiter, r *headgate.Request) string {
+	m := l.Endpoints().Match(r.Method, r.Target)
+	identifier, none, reads := l.Typed(m, r.Identifier)
+	r.Identifier, r.Unparsable = identifier, r.Unparsable || none
+	switch {
+	case r.Unparsable:
+		return "none that can be read: the address's budget and the one of all such requests"
+	case identifier != "" && reads:
+		return "given, and read as in a body"
+	case identifier != "":
+		return "given, and taken as it is: no body is read here"
+	}
+	return ""
+}
+
+func (x *Explanation) explainEndpoint(l *headgate.Limiter, target string, m endpoint.Match) {
+	x.Status, x.Endpoint = m.Status.String(), policy.UnknownEndpoint
+	if m.Status == endpoint.Invalid {
+		x.Fault = m.Fault.String()
+		return
+	}
+	x.Canonical, _ = l.Endpoints().Canonical(target)
+	if m.Status == endpoint.Known {
+		x.Endpoint = l.Endpoints().Template(m.ID).String()
+	}
+}
+
+func (x *Explanation) explainIdentity(l *headgate.Limiter, d *headgate.Look) {
+	who := &d.Principal
+	id := Identity{
+		Kind: who.Kind.String(), ID: who.ID, Project: who.Project, Tier: tierOf(d, who),
+		Found: who.Hop.String(),
+	}
+	if who.Client.IsValid() {
+		id.Client, id.Prefix = who.Client.String(), who.Prefix.String()
+	}
+	if site := l.Identities().Site(who.Prefix); site != who.Prefix && countsSites(&d.Plan) {
+		id.Site = site.String()
+	}
+	if region, known := l.Region(who.Client); known {
+		id.Region = orUnknown(region)
+	}
+	if who.Rejected != identity.NotRejected {
+		id.Rejected = who.Rejected.String()
+	}
+	for i := range d.Others {
+		other := &d.Others[i]
+		id.Others = append(id.Others, Principal{Kind: other.Kind.String(), ID: other.ID, Project: other.Project, Tier: tierOf(d, other)})
+	}
+	x.Identity = &id
+}
+
+// tierOf is the tier that a principal names, or else that of its project.
+func tierOf(d *headgate.Look, who *identity.Principal) string {
+	return cmp.Or(who.Tier, d.Policies().Tier(who.Project))
+}
+
+// countsSites says whether a rule by site applies.
+func countsSites(p *charge.Plan) bool {
+	for i := range p.Charges {
+		if p.Set.Terms(p.Charges[i].Rule).Subject == policy.SubjectSite {
+			return true
+		}
+	}
+	return false
+}
+
+// teller is an optional interface of Policies that age.
+type teller interface {
+	Words(policy.Standing) string
+}
+
+// standingWords says why the rules cannot be relied on, "" if they can.
+func standingWords(l *headgate.Limiter, s policy.Standing) string {
+	if told, ok := l.Policies().(teller); ok && !s.OK() {
+		return told.Words(s)
+	}
+	return ""
+}
+
+func (x *Explanation) explainRules(d *headgate.Look) {
+	for n := range 1 + len(d.Plan.Others) {
+		name, who := "", d.Plan.Of(n)
+		if n > 0 {
+			name = otherWords(who)
+		}
+		x.explainRulesOf(d, n, who, name)
+	}
+}
+
+func (x *Explanation) explainRulesOf(d *headgate.Look, n int, who *identity.Principal, name string) {
+	p := &d.Plan
+	for _, c := range p.Set.ConsiderFor(p.Wall, p.Match, who.Project, who.Tier, p.As(n)) {
+		one := Considered{Principal: name, Subject: c.Subject.String(), Level: c.Level.String(), Applies: c.Applies, Why: c.Why}
+		if c.Found {
+			one.Rule = p.Set.Rule(c.Rule).Title()
+		}
+		x.Considered = append(x.Considered, one)
+	}
+	if fallback, ok := p.Set.Fallback(); ok && p.Fallback {
+		rule := p.Set.Rule(fallback.Rule)
+		x.Considered = append(x.Considered, Considered{
+			Subject: rule.Subject.String(), Level: fallback.Level.String(), Rule: rule.Title(),
+			Applies: true, Why: "applies in addition, because " + x.Rules,
+		})
+	}
+}
+
+// otherWords names a further principal, as "token alice of project acme".
+func otherWords(who *identity.Principal) string {
+	name := who.Kind.String() + " " + who.ID
+	if who.Project != "" {
+		name += " of project " + who.Project
+	}
+	return name
+}
+
+func (x *Explanation) explainBuckets(l *headgate.Limiter, d *headgate.Look) {
+	verdicts := d.Verdicts()
+	if len(verdicts) == 0 {
+		return // the buckets could not be asked
+	}
+	for i := range d.Plan.Charges {
+		if c := &d.Plan.Charges[i]; !c.Joined {
+			a := attempt(l, d, c, &verdicts[c.Place])
+			a.Allowance = allowanceOf(l, &d.Plan, i)
+			x.Buckets = append(x.Buckets, a)
+		}
+	}
+}
+
+func attempt(l *headgate.Limiter, d *headgate.Look, c *charge.Charge, v *headgate.Verdict) Attempt {
+	set, out := d.Policies(), &v.Outcome
+	rule := set.Rule(c.Rule)
+	who := d.Plan.Of(int(c.Principal))
+	words := whose(l, rule.Subject, who, d.Plan.Identifier != "")
+	if c.Kind == charge.Unreadable {
+		words = everybodyUnreadable(rule.Subject)
+	}
+	a := Attempt{
+		Bucket:  bucketOf(&rule, c.Level, v.Shadow, words),
+		Project: rule.Project, Tier: rule.Tier, Unparsable: v.Unparsable, Earlier: v.Earlier,
+		Scope: rule.Scope.String(), Unknown: out.Unknown, Algorithm: rule.Algorithm.String(),
+		RetryAfter: out.RetryAfter, Wait: out.Wait,
+		Denies:  !v.Shadow && !out.Allowed,
+		Binding: c.Place == d.Bound,
+		Percent: int(rule.EnforcePercent), Expires: rule.Expires,
+	}
+	a.Left = Left{Endpoint: rule.Endpoint, Remaining: out.Remaining, ResetAfter: out.ResetAfter}
+	if c.Principal > 0 {
+		a.Principal = otherWords(who)
+	}
+	if c.Kind == charge.Larger {
+		larger := set.Rule(c.As)
+		a.Limit, a.Per, a.Burst, a.Larger = larger.Limit, larger.Per, larger.Burst, "everybody"
+		if larger.Tier != "" {
+			a.Larger = "tier " + larger.Tier
+		}
+	}
+	if lasting, ok := set.StandsFor(c.Rule); ok {
+		stood := set.Rule(lasting)
+		a.StandsFor = fmt.Sprintf("%s, burst %d", stood.Rate(), stood.Burst)
+	}
+	if rule.Scope.Shared() {
+		a.OnStoreLoss = rule.OnStoreLoss.String()
+	}
+	if e, told := EnvelopeOf(l, rule); told {
+		a.Envelope = &e
+	}
+	return a
+}

@@ -1,5 +1,0 @@
-//go:build !race
-
-package headgate_test
-
-const allocationsUnderTest = 1

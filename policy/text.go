@@ -1,0 +1,107 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ParseRule reads a rule that is written in one line: its endpoint, its limit, and, in any order, what is left to
+// say.
+//
+//	GET /v1/reports/{report} 2/h           two an hour for each caller
+//	POST /v1/login 5/min burst 10 by ip    the burst, and whose requests share a bucket (Subject)
+//	default 1000/15m shadow                a time of one's own; counts, and denies nobody
+//
+// The time is s, min (or m), h or d, with a whole number before it or none (15min). What a rule
+// may be beyond that, Compile checks. The error says everything that is wrong with the text, and quotes it.
+func ParseRule(text string) (Rule, error) {
+	fields := strings.Fields(text)
+	words := 2 // a method and a path
+	if len(fields) > 0 && slices.Contains([]string{Default, UnknownEndpoint, All}, fields[0]) {
+		words = 1
+	}
+	if len(fields) <= words {
+		return Rule{}, fmt.Errorf(`rule %q: want an endpoint and a limit, such as "GET /v1/items/{id} 20/s"`, text)
+	}
+	r := Rule{Endpoint: strings.Join(fields[:words], " ")}
+	var errs []error
+	var err error
+	if r.Limit, r.Per, err = parseLimit(fields[words]); err != nil {
+		errs = append(errs, err)
+	}
+	if err := r.parseWords(fields[words+1:]); err != nil {
+		errs = append(errs, err)
+	}
+	if len(errs) > 0 {
+		return Rule{}, fmt.Errorf("rule %q: %w", text, errors.Join(errs...))
+	}
+	return r, nil
+}
+
+// parseWords reads what stands behind the limit.
+func (r *Rule) parseWords(fields []string) error {
+	var errs []error
+	seen := map[string]bool{}
+	for len(fields) > 0 {
+		word, value := fields[0], ""
+		fields = fields[1:]
+		if word == "burst" || word == "by" {
+			if len(fields) == 0 {
+				errs = append(errs, fmt.Errorf("%s is the last word, want its value behind it", word))
+				break
+			}
+			value, fields = fields[0], fields[1:]
+		}
+		if seen[word] {
+			errs = append(errs, fmt.Errorf("%s stands twice, want it once", word))
+		}
+		seen[word] = true
+		switch word {
+		case "burst":
+			n, err := strconv.ParseInt(value, 10, 64)
+			if err != nil || n < 1 {
+				errs = append(errs, fmt.Errorf("burst is %q, want a whole number of 1 or more", value))
+			}
+			r.Burst = n
+		case "by":
+			if err := r.Subject.UnmarshalText([]byte(value)); err != nil {
+				errs = append(errs, err)
+			}
+		case "shadow":
+			r.Mode = Shadow
+		default:
+			errs = append(errs, fmt.Errorf("%q means nothing here, want burst and a number, by and a subject, or shadow", word))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// units are the times that a limit may be for.
+var units = map[string]time.Duration{
+	"s": time.Second, "m": time.Minute, "min": time.Minute, "h": time.Hour, "d": 24 * time.Hour,
+}
+
+// parseLimit reads "20/s" or "1000/15min".
+func parseLimit(text string) (limit int64, per time.Duration, err error) {
+	wrong := fmt.Errorf(`limit is %q, want a whole number of 1 or more and a time, such as "20/s", "5/min" or "1000/15min"`, text)
+	number, of, ok := strings.Cut(text, "/")
+	digits := len(of) - len(strings.TrimLeft(of, "0123456789"))
+	times := int64(1)
+	if limit, err = strconv.ParseInt(number, 10, 64); err != nil || !ok || limit < 1 {
+		return 0, 0, wrong
+	}
+	if digits > 0 {
+		if times, err = strconv.ParseInt(of[:digits], 10, 32); err != nil || times < 1 {
+			return 0, 0, wrong
+		}
+	}
+	unit, ok := units[of[digits:]]
+	if per = time.Duration(times) * unit; !ok || per/unit != time.Duration(times) {
+		return 0, 0, wrong
+	}
+	return limit, per, nil
+}

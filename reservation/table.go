@@ -1,0 +1,209 @@
+package reservation
+
+import (
+	"container/heap"
+	"crypto/rand"
+	"sync"
+
+	"github.com/headgate-io/headgate/charge"
+	"github.com/headgate-io/headgate/key"
+	"github.com/headgate-io/headgate/rate"
+)
+
+// entry is a reservation in the table.
+type entry struct {
+	id    ID
+	until int64 // Unix nanoseconds
+	taken *charge.Receipt
+
+	place    int  // in Table.open; -1 when it is not there
+	settling bool // a call is at it
+	settled  bool
+	result   Settlement // once settled
+}
+
+// Table is those that are outstanding. It is bounded, and nothing
+// tends it: who comes to reserve removes what has expired. Settled ones are
+// remembered until their timeout, so that a second call hears what the first
+// did, but only in room that nobody else needs.
+type Table struct {
+	most int
+
+	mu       sync.Mutex
+	byID     map[ID]*entry // guarded by mu, as is all that follows
+	open     openHeap      // outstanding, by when they expire
+	settled  []*entry      // by when they were settled, oldest first
+	begun    int           // places of requests that are being decided
+	counters Stats
+}
+
+// NewTable makes room for so many, 0 for DefaultOutstanding.
+func NewTable(most int) *Table {
+	if most == 0 {
+		most = DefaultOutstanding
+	}
+	return &Table{most: most, byID: map[ID]*entry{}}
+}
+
+// Begin takes a place for a request that is about to be decided, or reports
+// false when all are taken.
+func (t *Table) Begin(now int64) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.purgeLocked(now)
+	if len(t.open)+t.begun >= t.most {
+		t.counters.Refused++
+		return false
+	}
+	t.begun++
+	return true
+}
+
+// Abandon gives back the place of a request that was denied.
+func (t *Table) Abandon() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.begun--
+}
+
+// Add puts what a request took into the place that Begin took, until a time, and
+// names it.
+func (t *Table) Add(taken *charge.Receipt, until int64) ID {
+	e := &entry{until: until, taken: taken}
+	_, _ = rand.Read(e.id[:]) // never fails: crypto/rand
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.begun--
+	t.counters.Made++
+	t.byID[e.id] = e
+	heap.Push(&t.open, e)
+	for len(t.byID) > t.most && len(t.settled) > 0 {
+		t.forgetLocked()
+	}
+	return e.id
+}
+
+// purgeLocked removes what has expired, and forgets settled ones whose time is
+// over.
+func (t *Table) purgeLocked(now int64) {
+	for len(t.open) > 0 && t.open[0].until <= now {
+		e := heap.Pop(&t.open).(*entry)
+		t.counters.Expired++
+		delete(t.byID, e.id)
+	}
+	for len(t.settled) > 0 && t.settled[0].until <= now {
+		t.forgetLocked()
+	}
+}
+
+func (t *Table) forgetLocked() {
+	delete(t.byID, t.settled[0].id)
+	t.settled[0] = nil
+	t.settled = t.settled[1:]
+}
+
+// Claim finds a reservation to settle. The caller has it to itself until it
+// calls Release or Finish. If it returns nil, the Settlement or the error says
+// why there is nothing to settle.
+func (t *Table) Claim(id ID, now int64) (*charge.Receipt, Settlement, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e, ok := t.byID[id]
+	switch {
+	case !ok:
+		return nil, Settlement{Status: None}, nil
+	case e.settled:
+		s := e.result
+		s.Status = AlreadySettled
+		return nil, s, nil
+	case e.settling:
+		return nil, Settlement{}, ErrSettling
+	case e.until <= now:
+		return nil, Settlement{Status: Expired, Reserved: e.taken.Cost}, nil
+	}
+	// It leaves the heap, so that it does not expire under the caller's hands,
+	// and keeps its place.
+	heap.Remove(&t.open, e.place)
+	t.begun++
+	e.settling = true
+	return e.taken, Settlement{Status: Settled, Reserved: e.taken.Cost}, nil
+}
+
+// Release gives back what Claim gave: it could not be settled.
+func (t *Table) Release(id ID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.byID[id]
+	t.begun--
+	e.settling = false
+	heap.Push(&t.open, e)
+}
+
+// Finish records how a reservation was settled.
+func (t *Table) Finish(id ID, s Settlement) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.byID[id]
+	t.begun--
+	t.counters.Settled++
+	e.settling, e.settled, e.result, e.taken = false, true, s, nil
+	t.settled = append(t.settled, e)
+}
+
+// Void has all that are outstanding give nothing back to a bucket that is about
+// to be filled. It looks at each of them, which is for operators, not for
+// requests. One that is being settled right now counts as settled before.
+func (t *Table) Void(k key.Key) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, e := range t.open {
+		e.taken.Void(k)
+	}
+}
+
+// Spend has each of those outstanding give back so many units less to a bucket
+// that was given them; see charge.Receipt.Spend.
+func (t *Table) Spend(k key.Key, shape rate.Shape, units int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, e := range t.open {
+		e.taken.Spend(k, shape, units)
+	}
+}
+
+// Stats reports the state of the table.
+func (t *Table) Stats(now int64) Stats {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.purgeLocked(now)
+	s := t.counters
+	s.Outstanding, s.Remembered, s.Capacity = len(t.open)+t.begun, len(t.settled), t.most
+	return s
+}
+
+// openHeap orders entries by when they expire.
+type openHeap []*entry
+
+func (h openHeap) Len() int           { return len(h) }
+func (h openHeap) Less(i, j int) bool { return h[i].until < h[j].until }
+func (h openHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].place, h[j].place = i, j
+}
+
+// Push appends an entry; it is heap.Interface's.
+func (h *openHeap) Push(x any) {
+	e := x.(*entry)
+	e.place = len(*h)
+	*h = append(*h, e)
+}
+
+// Pop removes the last entry; it is heap.Interface's.
+func (h *openHeap) Pop() any {
+	old := *h
+	e := old[len(old)-1]
+	old[len(old)-1] = nil
+	e.place = -1
+	*h = old[:len(old)-1]
+	return e
+}

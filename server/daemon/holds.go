@@ -1,0 +1,90 @@
+package daemon
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/headgate-io/headgate/server/config"
+	"github.com/headgate-io/headgate/server/hold"
+)
+
+// holds bounds what clients hold of each listener. The admin listener has
+// connections of its own, so that those of the gateway never keep it from
+// answering.
+type holds struct {
+	gate, admin *hold.Limiter
+	upstream    int // connections to the API
+}
+
+// newHolds divides the descriptors of this process.
+func (d *Daemon) newHolds() (h holds, err error) {
+	c, budget := d.conf.Clients, hold.Divide(hold.Descriptors())
+	if err := CheckBudget(c, budget); err != nil {
+		return h, err
+	}
+	balancers, err := config.ParsePrefixes(d.conf.ProxyProtocol.From)
+	if err != nil {
+		return h, err
+	}
+	o := hold.Options{
+		MaxConnections: c.MaxConnections, MaxPerAddress: c.MaxPerAddress, MaxRequestsPerAddress: c.MaxRequestsPerAddress,
+		MaxStreams: c.MaxStreams, MaxHeaders: c.MaxHeaders, MaxHeaderBytes: int(c.MaxHeaderBytes), MaxTarget: int(c.MaxTargetBytes),
+		HeadTimeout: c.HeadTimeout, Idle: c.IdleTimeout, Pace: hold.Pace{Patience: c.Patience, MinRate: c.MinRate},
+		// Silence that the gateway imposes itself is nobody's fault.
+		StreamIdle: max(c.StreamIdle, d.conf.UpstreamTimeout+d.conf.MaxWait+c.Patience),
+		Plain:      !d.conf.TLS.On() && !d.conf.ProxyProtocol.On(), Log: d.log.With("listener", "gateway"),
+		Group: func(a netip.Addr) netip.Prefix { return d.parts.who.Group(a) },
+		Exempt: func(a netip.Addr) bool {
+			if d.parts.who.Trusts(a) {
+				return true
+			}
+			for _, b := range balancers {
+				if b.Contains(a) {
+					return true
+				}
+			}
+			return false
+		},
+	}
+	if o.MaxConnections == 0 {
+		o.MaxConnections = budget.Clients
+	}
+	share := min(budget.PerAddress, max(1, o.MaxConnections/8))
+	if o.MaxPerAddress == 0 {
+		o.MaxPerAddress = share
+	}
+	if o.MaxRequestsPerAddress == 0 {
+		o.MaxRequestsPerAddress = share
+	}
+	o.MaxRequests = o.MaxConnections
+	h.gate, h.upstream = hold.New(o), o.MaxConnections
+
+	// Operators' requests are as slow as a database, and come from few addresses.
+	o.MaxConnections, o.MaxPerAddress, o.MaxRequests, o.MaxRequestsPerAddress = budget.Admin, budget.Admin, budget.Admin, budget.Admin
+	o.Plain, o.Log = true, d.log.With("listener", "admin")
+	o.Group = func(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+	o.Exempt = func(netip.Addr) bool { return false }
+	h.admin = hold.New(o)
+	return h, nil
+}
+
+// CheckBudget says whether the descriptors suffice for what is configured.
+func CheckBudget(c config.Clients, b hold.Budget) error {
+	if c.MaxConnections > b.Clients {
+		return fmt.Errorf("clients.max_connections is %d, want at most %d: the process may open %d descriptors (ulimit -n), keeps some for itself, and each client may need another one to the API",
+			c.MaxConnections, b.Clients, b.Descriptors)
+	}
+	return nil
+}
+
+func (h holds) stats() map[string]hold.Stats {
+	return map[string]hold.Stats{"gateway": h.gate.Stats(), "admin": h.admin.Stats()}
+}
+
+// held puts l behind a Limiter, if it is open.
+func (l *listener) held(by *hold.Limiter) {
+	if l.Listener != nil {
+		l.Listener = by.Listen(l.Listener)
+		by.Prepare(l.server)
+	}
+}

@@ -1,0 +1,228 @@
+package database_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/headgate-io/headgate/endpoint"
+	"github.com/headgate-io/headgate/internal/race"
+	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/database"
+)
+
+// mixedRules is many plain rules with others among them, so many that every way
+// of reading is gone.
+func mixedRules() []policy.Rule {
+	rules := manyRules(10_500)
+	for i := range rules {
+		switch i % 100 {
+		case 3:
+			rules[i].Burst, rules[i].Name = 20, fmt.Sprint("number ", i)
+		case 17:
+			rules[i].Project, rules[i].Tier = "", fmt.Sprint("tier ", i)
+		case 51:
+			rules[i].Expires, rules[i].Mode = time.Unix(4_000_000_000+int64(i), 0).UTC(), policy.Shadow
+		case 52:
+			rules[i].Project = fmt.Sprintf("own project of rule %d, ünïcode", i)
+		}
+	}
+	return append(rules, policy.Rule{Endpoint: "default", Limit: 1 << 40, Per: time.Second})
+}
+
+// What Load reads by short cuts is what the slow way reads, whatever lies where
+// in the table.
+func TestLoadReadsWhatTheSlowWayReads(t *testing.T) {
+	for _, kind := range kinds {
+		t.Run(kind.name, func(t *testing.T) {
+			t.Parallel()
+			d := kind.make(t)
+			s := d.open(t)
+			must(t, s.Import(t.Context(), tester, policy.Document{Rules: mixedRules()}, true))
+			for _, change := range []string{
+				"",
+				"UPDATE policies SET rps_limit = rps_limit + 1 WHERE rowid % 7 = 3", // they lie elsewhere now, in PostgreSQL
+				"DELETE FROM policies WHERE rowid % 5 = 1",
+				"UPDATE policies SET burst = 77 WHERE rowid % 11 = 2",
+				"DELETE FROM policies WHERE rowid > 200",
+				"DELETE FROM policies",
+			} {
+				if change != "" {
+					run(t, d.shell(t), change)
+				}
+				want, err := s.ReadSlowly(t.Context())
+				must(t, err)
+				for name, s := range map[string]*database.Store{"first": d.open(t), "later": s} {
+					draft := policy.NewDraft(compiled(t))
+					doc, _, err := s.LoadInto(t.Context(), draft)
+					must(t, err)
+					checkDraft(t, draft, doc)
+					if !slices.Equal(doc.Rules, want) {
+						t.Fatalf("after %q, the %s Load = %d rules, want the %d of the slow way%s", change, name, len(doc.Rules), len(want), firstDifference(doc.Rules, want))
+					}
+				}
+			}
+		})
+	}
+}
+
+// compiled is how the rules of this file are compiled: some of their endpoints are known.
+func compiled(t testing.TB) policy.CompileOptions {
+	t.Helper()
+	var templates []endpoint.Template
+	for i := range 990 {
+		known, err := endpoint.ParseTemplate(fmt.Sprintf("GET /v1/r%d/{id}", i))
+		must(t, err)
+		templates = append(templates, known)
+	}
+	endpoints, err := endpoint.Compile(templates, endpoint.Profile{})
+	must(t, err)
+	return policy.CompileOptions{Endpoints: endpoints, Now: time.Unix(1_800_000_000, 0)}
+}
+
+// checkDraft: what was compiled while it was read is what is compiled of the whole.
+func checkDraft(t *testing.T, draft *policy.Draft, doc policy.Document) {
+	t.Helper()
+	want, wantProblems := policy.Compile(doc, compiled(t))
+	got, problems := draft.Compile(doc)
+	if got == nil || want == nil || got.Version() != want.Version() || got.Len() != want.Len() || !reflect.DeepEqual(problems, wantProblems) {
+		t.Errorf("compiled while it was read, %d rules are %v with\n%v\nwant %v with\n%v", len(doc.Rules), got != nil, problems, want != nil, wantProblems)
+	}
+}
+
+func firstDifference(got, want []policy.Rule) string {
+	for i := range min(len(got), len(want)) {
+		if got[i] != want[i] {
+			return fmt.Sprintf("; rules[%d] = %+v, want %+v", i, got[i], want[i])
+		}
+	}
+	return ""
+}
+
+// Values that no rule has are reported by the short cuts in the same words.
+func TestLoadReportsWhatTheSlowWayReports(t *testing.T) {
+	for _, kind := range kinds {
+		t.Run(kind.name, func(t *testing.T) {
+			t.Parallel()
+			d := kind.make(t)
+			s := d.open(t)
+			must(t, s.Import(t.Context(), tester, policy.Document{Rules: manyRules(10_500)}, true))
+			shell := d.shell(t)
+			unchecked(t, d, shell, "rps_limit")
+			if d.kind == "SQLite" {
+				run(t, shell, "UPDATE policies SET endpoint = x'00ff' WHERE rowid = 10000", "UPDATE policies SET project_id = x'00ff' WHERE rowid = 3")
+			}
+			run(t, shell, "UPDATE policies SET rps_limit = -7 WHERE rowid IN (5, 7000, 10499)")
+			_, want := s.ReadSlowly(t.Context())
+			for name, s := range map[string]*database.Store{"first": d.open(t), "later": s} {
+				_, _, err := s.LoadInto(t.Context(), policy.NewDraft(compiled(t)))
+				if err == nil || want == nil || err.Error() != want.Error() {
+					t.Errorf("the %s Load = %v\nwant %v", name, err, want)
+				}
+			}
+		})
+	}
+}
+
+// A column of another type is read the slow way too.
+func TestLoadOfAnAlteredColumn(t *testing.T) {
+	d := kinds[1].make(t)
+	s := d.open(t)
+	must(t, s.Import(t.Context(), tester, policy.Document{Rules: manyRules(10)}, true))
+	run(t, d.shell(t), "ALTER TABLE policies ALTER COLUMN rps_limit TYPE integer")
+	doc, _, err := d.open(t).Load(t.Context()) // connections that know the old type complain once
+	must(t, err)
+	if !reflect.DeepEqual(doc.Rules, manyRules(10)) {
+		t.Errorf("Load = %v, want the rules that were written", doc.Rules)
+	}
+}
+
+// Every load sees all of a transaction or none of it, however it reads.
+func TestLoadUnderChangesSeesOneState(t *testing.T) {
+	d := kinds[0].make(t)
+	s := d.open(t)
+	must(t, s.Import(t.Context(), tester, policy.Document{Rules: manyRules(12_000)}, true))
+	shell := d.shell(t)
+	for range race.Fewer(10) {
+		first := d.open(t)
+		stop := make(chan struct{})
+		var writer sync.WaitGroup
+		writer.Go(func() {
+			for {
+				if _, err := shell.Exec("UPDATE policies SET rps_limit = rps_limit + 1"); err != nil {
+					t.Error(err)
+					return
+				}
+				select {
+				case <-stop:
+					return
+				default:
+				}
+			}
+		})
+		doc, _, err := first.Load(t.Context())
+		close(stop)
+		writer.Wait()
+		must(t, err)
+		for _, r := range doc.Rules {
+			if r.Limit != doc.Rules[0].Limit {
+				t.Fatalf("one Load = limits %d and %d, want one state", doc.Rules[0].Limit, r.Limit)
+			}
+		}
+		must(t, first.Close())
+	}
+}
+
+// SQLite does not count rules whose numbers have no gaps, and counts the others.
+func TestAboutHowManyRules(t *testing.T) {
+	d := kinds[0].make(t)
+	s, shell := d.open(t), d.shell(t)
+	check := func(what string, want int64) {
+		t.Helper()
+		got, err := s.About(t.Context())
+		must(t, err)
+		if got != want {
+			t.Errorf("%s: about %d rules, want %d", what, got, want)
+		}
+	}
+	check("none", 0)
+	must(t, s.Import(t.Context(), tester, policy.Document{Rules: manyRules(1)}, true))
+	check("one", 1)
+	must(t, s.Import(t.Context(), tester, policy.Document{Rules: manyRules(1000)}, true))
+	check("without a gap", 1000)
+	run(t, shell, "DELETE FROM policies WHERE rowid BETWEEN 300 AND 400")
+	check("with a long gap", 899)
+	run(t, shell, "DELETE FROM policies WHERE rowid % 2 = 0")
+	check("every other one", 450)
+	run(t, shell, "UPDATE policies SET rowid = CASE rowid WHEN 1 THEN -9223372036854775807 ELSE 9223372036854775807 END WHERE rowid IN (1, 999)")
+	check("as far apart as can be", 450)
+}
+
+func TestArrange(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for n := range 50 {
+		ids := make([]int64, n)
+		rules := make([]policy.Rule, n)
+		for i, p := range random.Perm(n) {
+			ids[i] = int64(p * 3)
+			rules[i].Limit = ids[i]
+		}
+		database.Arrange(rules, ids)
+		if !slices.IsSortedFunc(rules, func(a, b policy.Rule) int { return int(a.Limit - b.Limit) }) {
+			t.Fatalf("Arrange of ids %v = %v, want them ascending", ids, rules)
+		}
+	}
+}
+
+// However many texts are read, so many are kept.
+func TestRecentIsBounded(t *testing.T) {
+	for rows, want := range map[int]int{0: 64, 100: 256, 1_000_000_000: 16384} {
+		if got := database.RecentSlots(rows); got != want {
+			t.Errorf("after %d rows %d texts are kept, want %d", rows, got, want)
+		}
+	}
+}

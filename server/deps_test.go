@@ -1,0 +1,88 @@
+package server_test
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/headgate-io/headgate/internal/imports"
+)
+
+// TestImportsPointOneWay holds the server module to its import table. The library is everybody's;
+// of this module each package may import what stands behind it, and a library of others is linked
+// by the package that wraps it. To bend it, edit this table in the same commit and say why.
+func TestImportsPointOneWay(t *testing.T) {
+	table := imports.Table{
+		Module: "github.com/headgate-io/headgate/server",
+		Free:   []string{"github.com/headgate-io/headgate"},
+		Own: map[string][]string{
+			"": {}, // no Go but this test
+
+			// What stands alone.
+			"advisories":      {},
+			"attack":          {},
+			"balancer":        {},
+			"collector":       {},
+			"hold":            {},
+			"kinds":           {},
+			"openapi":         {},
+			"redis":           {},
+			"database/dbtest": {},
+			"dsn":             {},
+			"record":          {}, // no driver of a database: whoever talks to the admin API is made of it
+			"token":           {},
+			"usage":           {},
+
+			// What is done with the rules of a database.
+			"database": {"dsn", "record"},
+			"fleet":    {"record"},
+			"revert":   {"record"},
+			"rules":    {"record"},
+
+			"developers": {"record", "usage"},
+			"config":     {"developers", "dsn", "kinds", "record", "token"},
+			"lint":       {"config"},
+			"metrics":    {"hold", "revert"},
+
+			// The admin API and its client.
+			"admin":  {"developers", "fleet", "lint", "record", "revert", "rules"},
+			"client": {"admin", "fleet", "lint", "record", "rules"},
+
+			// The process, and commands.
+			"daemon": {"admin", "advisories", "balancer", "config", "database", "developers", "fleet", "hold", "metrics", "openapi", "record", "redis", "revert", "rules", "token", "usage"},
+			"demo":   {"config", "daemon", "database", "record"},
+			"doctor": {"advisories", "config", "daemon", "database", "dsn", "hold", "kinds", "record", "redis", "token"},
+			"cmd/headgate": {
+				"admin", "attack", "client", "collector", "config", "daemon", "database", "demo", "developers", "doctor", "dsn", "fleet", "lint", "openapi", "record", "rules", "token",
+			},
+		},
+		Foreign: map[string][]string{
+			"balancer":        {"github.com/pires/go-proxyproto"},
+			"cmd/headgate":    {"github.com/mattn/go-isatty", "github.com/spf13/cobra", "github.com/spf13/pflag"},
+			"config":          {"go.yaml.in/yaml/v3"},
+			"daemon":          {"golang.org/x/text/unicode/norm"},
+			"hold":            {"golang.org/x/sys/unix"},
+			"metrics":         {"github.com/prometheus/client_golang"},
+			"openapi":         {"go.yaml.in/yaml/v3", "google.golang.org/protobuf"},
+			"redis":           {"github.com/redis/rueidis"},
+			"database":        {"github.com/go-sql-driver/mysql", "github.com/jackc/pgx/v5", "github.com/pressly/goose/v3", "modernc.org/sqlite"},
+			"database/dbtest": {"github.com/go-sql-driver/mysql", "github.com/jackc/pgx/v5/stdlib"},
+			"token":           {"github.com/go-jose/go-jose/v4"},
+		},
+	}
+	table.Check(t)
+}
+
+// TestTheClientLinksNoDriver: what talks to the admin API has no business with
+// drivers of databases.
+func TestTheClientLinksNoDriver(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", "./client").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, driver := range []string{"github.com/go-sql-driver/", "github.com/jackc/pgx/", "modernc.org/sqlite", "database/sql\n"} {
+		if strings.Contains(string(out), driver) {
+			t.Errorf("package client links %s, want none", driver)
+		}
+	}
+}

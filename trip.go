@@ -1,0 +1,202 @@
+package headgate
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+
+	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/charge"
+	"github.com/headgate-io/headgate/endpoint"
+	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/policy"
+)
+
+// trip is the working memory of one request on its way through the stages. It
+// is pooled: what is handed to an interface or a function value escapes, and a
+// request should not pay for that.
+type trip struct {
+	request  Request
+	decision Decision
+	standing policy.Standing // of the rules
+	plan     charge.Plan
+}
+
+func (l *Limiter) begin(r Request) *trip {
+	t := l.trips.Get().(*trip)
+	t.request, t.decision = r, Decision{}
+	return t
+}
+
+// tell tells Options.Observe of a request, but not whose account it tried: that
+// is hashed into the names of buckets by now, and goes nowhere else.
+func (l *Limiter) tell(t *trip) {
+	t.request.Identifier = ""
+	l.observe(&t.request, &t.decision)
+}
+
+func (l *Limiter) end(t *trip) {
+	t.request = Request{} // keeps nobody's headers alive
+	t.plan.Release()
+	l.trips.Put(t)
+}
+
+// prepare runs every stage up to the buckets. It reports false when the answer
+// is settled before them and stands in t.decision.
+func (l *Limiter) prepare(ctx context.Context, t *trip) bool {
+	reason, allowed, settled := l.find(ctx, t)
+	if settled {
+		t.decision.Reason, t.decision.Allowed = reason, allowed
+		if allowed {
+			l.refuseCredential(t)
+		}
+	}
+	return !settled
+}
+
+// find finds out what a request is charged to. It reports settled, and how,
+// where that is nothing.
+func (l *Limiter) find(ctx context.Context, t *trip) (reason Reason, allowed, settled bool) {
+	r, d, p := &t.request, &t.decision, &t.plan
+	d.Endpoint, d.binding = l.endpoints.Match(r.Method, r.Target), -1
+	if reason, refused := l.refuse(r, d.Endpoint); refused {
+		return reason, false, true
+	}
+	p.Now = l.clock.Now()
+	p.Set, t.standing = l.rules(p.Now)
+	switch {
+	case t.standing.Stale && (p.Set == nil || t.standing.Fallback == policy.Deny):
+		return RulesStale, false, true
+	case p.Set == nil || t.standing.Fallback == policy.Deny:
+		return NoPolicies, false, true
+	}
+	d.set, p.Match, p.Who = p.Set, d.Endpoint, &d.Principal
+	d.Principal, p.Others = l.identities.ResolveAll(ctx, identity.Evidence{
+		Peer: r.Peer, Header: direct(r.Header), Target: r.Target, Certificate: r.Certificate, Endpoint: l.Place(d.Endpoint.ID),
+	}, p.Others)
+	if d.Principal.Rejected == identity.TooManyCredentials {
+		return TooManyCredentials, false, true
+	}
+	p.Identifier, p.Unparsable = r.Identifier, r.Unparsable
+	p.Wall, p.Fallback = l.clock.Wall(p.Now), t.standing.Fallback == policy.Limit
+	if p.Cost = r.Cost; p.Cost == 0 {
+		p.Cost = l.costs[d.Endpoint.ID]
+	}
+	ruled := l.planner.Plan(p)
+	if len(p.Others) > 0 {
+		d.Others = slices.Clone(p.Others)
+	}
+	d.Region = p.Region
+	if !ruled && l.denyUnruled {
+		return NoRule, false, true
+	}
+	if len(p.Takes) == 0 {
+		return NoRule, true, true
+	}
+	if p.Waits {
+		t.acceptWait(ctx)
+	}
+	return WithinLimits, true, false
+}
+
+// refuse says whether a request is turned away before any identity or limiter
+// work.
+func (l *Limiter) refuse(r *Request, m endpoint.Match) (Reason, bool) {
+	if r.Cost < 0 {
+		return InvalidCost, true
+	}
+	switch m.Status {
+	case endpoint.Known:
+		return WithinLimits, false
+	case endpoint.Invalid:
+		return InvalidTarget, true
+	case endpoint.UnknownPath:
+		if l.rejectUnknown {
+			return UnknownEndpoint, true
+		}
+	case endpoint.UnknownMethod:
+		if l.rejectUnknown && r.Method != http.MethodOptions {
+			return UnknownMethod, true
+		}
+	}
+	// An answer to TRACE repeats the request with its credentials (RFC 9110
+	// section 9.3.8), so only a template lets it through.
+	return UnknownMethod, r.Method == http.MethodTrace
+}
+
+// inForce returns what Policies say at now.
+func (l *Limiter) inForce(now int64) (*policy.Set, policy.Standing) {
+	switch {
+	case l.aging == nil:
+		return l.policies.Set(), policy.Standing{}
+	case l.agingClock != nil:
+		now = l.agingClock.Now()
+	}
+	return l.aging.InForce(now)
+}
+
+// rules returns the rules in force, or nil, and whether they can be relied on. It
+// tells the buckets when they are others than before, or a temporary one has ended.
+func (l *Limiter) rules(now int64) (*policy.Set, policy.Standing) {
+	set, standing := l.inForce(now)
+	if wall := l.clock.Wall(now); set != l.told.Load() || wall >= l.due.Load() {
+		l.inform(set, now, wall)
+	}
+	return set, standing
+}
+
+// inform may be called more than once for one Set, and for one that was in force
+// earlier by a request that was late. Neither does any harm.
+func (l *Limiter) inform(set *policy.Set, now, wall int64) {
+	if set != nil {
+		if l.learn != nil {
+			since := set.Since()
+			if end := set.LastEnd(wall); end != 0 {
+				since = max(since, end-(wall-now))
+			}
+			l.learn.Learn(since, set.Settled(since))
+		}
+		l.due.Store(set.NextEnd(wall))
+	}
+	l.told.Store(set)
+}
+
+// consume asks the buckets, and reports whether they took what was asked of
+// each.
+func (l *Limiter) consume(ctx context.Context, t *trip) (taken bool) {
+	p := &t.plan
+	allowed, err := l.buckets.TryConsume(ctx, p.Now, p.Takes, p.Outs)
+	l.conclude(t, allowed, err)
+	return allowed && err == nil
+}
+
+// conclude turns what the buckets said, or that they could not, into the
+// Decision.
+func (l *Limiter) conclude(t *trip, allowed bool, err error) {
+	d, p := &t.decision, &t.plan
+	if err == nil {
+		d.settle(p, allowed)
+	} else {
+		d.Reason, d.Cost = StoreFailed, p.Cost
+		d.Allowed = !errors.Is(err, bucket.ErrLost) && p.OpenOnLoss()
+		d.Lost = d.Allowed
+	}
+	l.refuseCredential(t)
+}
+
+// refuseCredential denies what would be allowed and has a bad credential, under
+// Options.RefuseBadCredentials. It comes after the buckets, so that trying
+// credentials costs what other requests cost.
+func (l *Limiter) refuseCredential(t *trip) {
+	d := &t.decision
+	if !l.refuseBad || !d.Allowed {
+		return
+	}
+	switch why := d.Principal.Rejected; {
+	case why.Bad():
+		d.Allowed, d.Reason, d.Wait = false, BadCredential, 0
+	case why == identity.LookupFailed, why == identity.TokenFlood:
+		d.Allowed, d.Reason, d.Wait = false, CredentialUnverified, 0
+	}
+}
