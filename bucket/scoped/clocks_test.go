@@ -115,13 +115,13 @@ func TestALoweredLimitActsWhateverTheClocksSay(t *testing.T) {
 								received.Admit(now, 1)
 							}
 						}
+						if scope == bucket.Sync { // by real time, a busy machine reports too late, and what is owed outlasts the test
+							all[i].reports.Flush(context.Background())
+						}
 					}
 				}
 				sharing := bucket.Sharing{Replicas: 3, TTL: lease.Terms{}.Complete().TTL, Interval: time.Millisecond}
 				promised := sharing.Envelope(slow, scope).Excess
-				if scope == bucket.Sync {
-					promised += 3 * 2 // reports go by real time here
-				}
 				if received.Excess() > promised || received.Admitted == 0 {
 					t.Errorf("%d admitted after all have heard, %d beyond burst and rate, want %d at most", received.Admitted, received.Excess(), promised)
 				}
@@ -210,6 +210,7 @@ func TestWhatIsGivenBackLateGrantsNothing(t *testing.T) {
 				if scope == bucket.Sync {
 					promised += 2
 				}
+				t.Logf("%d %d", received.Admitted, received.Excess())
 				if received.Excess() > promised || received.Admitted < 50 || !given && scope != bucket.Local {
 					t.Errorf("%d were spent, %d beyond burst and rate, want %d at most", received.Admitted, received.Excess(), promised)
 				}
