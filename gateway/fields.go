@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/headgate-io/headgate/internal/override"
 )
 
 // Three kinds of fields do not pass as they came, in the header and in the
@@ -45,13 +47,13 @@ func newFields(o *Options) *fields {
 // writes; the fields themselves are rewrite's business.
 func (f *fields) clean(h http.Header, trusted bool) {
 	for name := range h {
-		switch kindOf(name) {
-		case overriding:
+		switch override.Of(name) {
+		case override.Overriding:
 			if !f.passes(name) && !f.isNamed(name) {
 				delete(h, name)
 			}
 			continue
-		case ofProxies:
+		case override.OfProxies:
 			if !trusted && !f.passes(name) && !f.isManaged(name) {
 				delete(h, name)
 				continue
@@ -66,7 +68,7 @@ func (f *fields) clean(h http.Header, trusted bool) {
 // cleanTrailer removes from a trailer what means something in a header.
 func (f *fields) cleanTrailer(trailer http.Header) {
 	for name := range trailer {
-		if kindOf(name) != plain || f.isManaged(name) || headerOnly(name) {
+		if override.Of(name) != override.Plain || f.isManaged(name) || headerOnly(name) {
 			delete(trailer, name)
 		}
 	}
@@ -77,7 +79,7 @@ func (f *fields) passes(name string) bool {
 }
 
 func (f *fields) isManaged(name string) bool {
-	return slices.ContainsFunc(f.managed, func(managed string) bool { return alike(managed, name) })
+	return slices.ContainsFunc(f.managed, func(managed string) bool { return override.Alike(managed, name) })
 }
 
 // isNamed reports whether name is that of a managed field as it was given.
@@ -85,114 +87,26 @@ func (f *fields) isNamed(name string) bool {
 	return slices.ContainsFunc(f.managed, func(managed string) bool { return strings.EqualFold(managed, name) })
 }
 
-// alike reports whether some server may take one field for the other.
-func alike(a, b string) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range len(a) {
-		if folded(a[i]) != folded(b[i]) {
-			return false
-		}
-	}
-	return true
-}
-
-func folded(c byte) byte {
-	switch {
-	case c == '_':
-		return '-'
-	case 'A' <= c && c <= 'Z':
-		return c | 0x20
-	}
-	return c
-}
-
-// kind is what a field is to this gateway, by its name alone.
-type kind uint8
-
-const (
-	plain      kind = iota
-	ofProxies       // proxies say with it what they did
-	overriding      // asks for another method or target
-)
-
 // Overrides reports whether a field is dropped because it asks for another
 // method or target than those of the request line, or comes from proxies alone;
 // see Options.PassOverrides. X-Forwarded-For, -Host and -Proto, which are made
 // anew, are none.
 func Overrides(name string) bool {
-	switch kindOf(name) {
-	case overriding:
+	switch override.Of(name) {
+	case override.Overriding:
 		return true
-	case ofProxies:
-		return !alike(name, xForwardedFor) && !alike(name, xForwardedHost) && !alike(name, xForwardedProto)
+	case override.OfProxies:
+		return !override.Alike(name, xForwardedFor) && !override.Alike(name, xForwardedHost) && !override.Alike(name, xForwardedProto)
 	}
 	return false
 }
-
-// kindOf decides by patterns rather than by a list: frameworks agree on how such
-// fields are called, and not on one name.
-func kindOf(name string) kind {
-	if len(name) < len("x-url") {
-		return plain
-	}
-	if first, second := folded(name[0]), folded(name[1]); first != 'x' || second != '-' {
-		if alike(name, "path-info") || alike(name, "script-name") || alike(name, "request-uri") { // gunicorn reads these
-			return overriding
-		}
-		if len(name) < len("http-method") || strings.IndexByte("hHmM_-", name[0]) < 0 {
-			return plain
-		}
-	}
-	var buf [64]byte
-	text := lower(buf[:0], name)
-	if rest, ok := strings.CutPrefix(text, "x-"); ok {
-		return kindOfX(rest)
-	}
-	if strings.Contains(text, "method-override") || strings.HasPrefix(text, "http-method") {
-		return overriding
-	}
-	return plain
-}
-
-// lower returns a name with every byte folded, as far as it fits into buf: no
-// name that means anything is longer.
-func lower(buf []byte, name string) string {
-	for i := range min(len(name), cap(buf)) {
-		buf = append(buf, folded(name[i]))
-	}
-	return string(buf)
-}
-
-// kindOfX is kindOf for names that begin with X-, and rest is what follows.
-func kindOfX(rest string) kind {
-	switch {
-	case strings.Contains(rest, "method-override"), strings.Contains(rest, "override-method"), strings.HasPrefix(rest, "http-method"), rest == "method":
-		return overriding
-	case rest == "path-info", rest == "script-name", rest == "request-uri", rest == "url", rest == "uri",
-		strings.HasPrefix(rest, "invoke-"), strings.HasPrefix(rest, "middleware-"): // the last two are Next.js's
-		return overriding
-	case slices.ContainsFunc(beforeTargets, func(prefix string) bool { return strings.HasPrefix(rest, prefix) }) &&
-		slices.ContainsFunc(targets, func(suffix string) bool { return strings.HasSuffix(rest, suffix) }):
-		return overriding
-	case strings.HasPrefix(rest, "forwarded-"), strings.HasPrefix(rest, "original-forwarded-"), rest == "original-host", rest == "host", strings.HasSuffix(rest, "-host-override"):
-		return ofProxies
-	}
-	return plain
-}
-
-var (
-	beforeTargets = []string{"original-", "rewrite-", "rewritten-", "forwarded-", "envoy-original-", "matched-", "proxy-"}
-	targets       = []string{"-url", "-uri", "-path", "-method", "-query"}
-)
 
 // headerOnly reports whether a server must not take a field from a trailer (RFC
 // 9110 section 6.5.1): it frames or routes the message, authenticates somebody,
 // changes what is asked for or says how the content is to be read.
 func headerOnly(name string) bool {
 	var buf [64]byte
-	switch text := lower(buf[:0], name); text {
+	switch text := override.Lower(buf[:0], name); text {
 	case "authorization", "cookie", "cookie2", "set-cookie", "host", "transfer-encoding", "connection", "keep-alive", "upgrade", "te",
 		"trailer", "expect", "max-forwards", "range", "cache-control", "pragma", "forwarded", "via", "origin", "referer", "idempotency-key",
 		"http2-settings", "early-data", "priority", "prefer", "date", "accept":

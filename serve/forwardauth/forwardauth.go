@@ -1,0 +1,292 @@
+// Package forwardauth is a door for proxies that ask, before they pass a request
+// on, whether it may pass: nginx's auth_request, Traefik's forwardAuth, Caddy's
+// forward_auth, Envoy's ext_authz over HTTP.
+package forwardauth
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/httplimit"
+	"github.com/headgate-io/headgate/internal/override"
+	"github.com/headgate-io/headgate/internal/problem"
+)
+
+// The paths under which proxies ask. Each kind describes a request in its own way:
+//
+//	path      method               target            client                          refused by
+//	/forward  X-Forwarded-Method   X-Forwarded-Uri   last of X-Forwarded-For         the status itself
+//	/nginx    X-Original-Method    X-Original-Uri    X-Real-Ip                       403, Headgate-Status has it
+//	/envoy/…  that of the request  what follows      last of X-Forwarded-For         the status itself
+//
+// The client is the other end of the proxy's own connection, which may be one
+// more proxy: identity.Options.TrustedProxies is the place that knows, and what
+// X-Forwarded-For holds further to the left is left for it.
+const (
+	PathForward = "/forward"
+	PathNginx   = "/nginx"
+	PathEnvoy   = "/envoy"
+)
+
+// What nginx, which takes no answer but yes, no and who are you, is told besides.
+const (
+	fieldStatus  = "Headgate-Status"  // what the client should be answered
+	fieldProblem = "Headgate-Problem" // the body of that answer, a line of JSON
+)
+
+// Fault says why a question was not answered by a decision.
+type Fault uint8
+
+const (
+	Untrusted  Fault = iota // who asks may not
+	Incomplete              // it does not say which request it is about, or says it twice
+	NoSuchPath              // it asks under none of the paths
+	faults
+)
+
+// String returns a word for metrics.
+func (f Fault) String() string {
+	if f < faults {
+		return [faults]string{"untrusted", "incomplete", "no_such_path"}[f]
+	}
+	return "Fault(" + strconv.Itoa(int(f)) + ")"
+}
+
+// Options configures a door. Limiter and Trusted are required.
+type Options struct {
+	Limiter *headgate.Limiter
+
+	// Trusted says who may ask. Whoever may can have any request counted, and so
+	// use up anybody's budget.
+	Trusted func(netip.Addr) bool
+
+	// Limit configures the answers. Bodies do not come this way, so that
+	// Identifiers and Reserve have no effect; and a proxy that waits for an answer
+	// takes it for a failure, so that MaxWait has none and nobody waits.
+	Limit httplimit.Options
+
+	// PassOverrides names fields with which a request may ask the API for another
+	// method or target than those that are charged, such as
+	// X-HTTP-Method-Override. Requests with others are answered with 400, as this
+	// door cannot take them out. Default none.
+	PassOverrides []string
+
+	// Failed, if set, is told of every question that was not answered by a
+	// decision. The error says what is missing, for a log.
+	Failed func(Fault, error)
+}
+
+// New returns the door, or an error that names every option at fault. It answers
+// with 200 what may pass, with the RateLimit fields, and the rest as
+// httplimit.Handler does. It limits only what a proxy asks about, and what is
+// served is up to the proxy: it has to pass on the target that it asked about.
+func New(o Options) (http.Handler, error) {
+	var errs []error
+	if o.Limiter == nil {
+		errs = append(errs, errors.New("Limiter is nil, want one"))
+	}
+	if o.Trusted == nil {
+		errs = append(errs, errors.New("Trusted is nil, want a function that says who may ask"))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("forwardauth options: %w", err)
+	}
+	if o.Failed == nil {
+		o.Failed = func(Fault, error) {}
+	}
+	peer := o.Limit.Peer
+	if peer == nil {
+		peer = httplimit.Peer
+	}
+	limit := o.Limit
+	limit.Peer, limit.MaxWait, limit.Identifiers, limit.Reserve = httplimit.Peer, -1, nil, nil
+	return &door{o, peer, httplimit.Handler(o.Limiter, http.HandlerFunc(allow), limit)}, nil
+}
+
+// allow is what stands behind the limiter: the proxy passes the request on.
+func allow(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }
+
+type door struct {
+	options Options
+	peer    func(*http.Request) netip.Addr
+	limited http.Handler
+}
+
+func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if peer := d.peer(r); !d.options.Trusted(peer) {
+		d.options.Failed(Untrusted, fmt.Errorf("%v may not ask", peer))
+		problem.Write(w, r, problem.Details{Status: http.StatusForbidden, Detail: "This address may not ask for decisions."})
+		return
+	}
+	path, _, _ := strings.Cut(r.RequestURI, "?")
+	var described *http.Request
+	var err error
+	switch {
+	case path == PathForward:
+		described, err = forward.describe(r)
+	case path == PathNginx:
+		answer := &forNginx{ResponseWriter: w}
+		defer answer.send()
+		w = answer
+		described, err = nginx.describe(r)
+	case strings.HasPrefix(path, PathEnvoy+"/"):
+		described, err = envoy.describe(r)
+	default:
+		d.options.Failed(NoSuchPath, fmt.Errorf("%.100q is none of %s, %s and %s/…", path, PathForward, PathNginx, PathEnvoy))
+		problem.Write(w, r, problem.Details{Status: http.StatusNotFound, Detail: "Decisions are asked for at " + PathForward + ", " + PathNginx + " or " + PathEnvoy + "/…"})
+		return
+	}
+	if err != nil {
+		d.options.Failed(Incomplete, err)
+		problem.Write(w, r, problem.Details{Status: http.StatusInternalServerError, Title: "Incomplete question", Detail: "The proxy does not say what it asks about: " + err.Error() + "."})
+		return
+	}
+	if described.Method == http.MethodHead && r.Method != http.MethodHead {
+		w = withoutBody{w}
+	}
+	if d.overridden(described.Header) {
+		problem.Write(w, described, problem.Details{
+			Status: http.StatusBadRequest, Title: "Request asks for something else",
+			Detail: "A header field such as X-HTTP-Method-Override asks the API for another method or target than those of the request line.",
+		})
+		return
+	}
+	d.limited.ServeHTTP(w, described)
+}
+
+// overridden reports whether a field asks for another method or target.
+func (d *door) overridden(h http.Header) bool {
+	for name := range h {
+		if override.Of(name) == override.Overriding && !slices.ContainsFunc(d.options.PassOverrides, func(passed string) bool { return strings.EqualFold(passed, name) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// style is how a kind of proxy describes a request: the names of fields, each of
+// which stands there once. Without a name, the question itself has it.
+type style struct {
+	method, target, client string
+}
+
+var (
+	forward = style{"X-Forwarded-Method", "X-Forwarded-Uri", xForwardedFor}
+	nginx   = style{"X-Original-Method", "X-Original-Uri", "X-Real-Ip"}
+	envoy   = style{"", "", xForwardedFor}
+)
+
+const xForwardedFor = "X-Forwarded-For"
+
+// describe returns the request that a proxy asks about. It has no body, and the
+// TLS connection is not the client's.
+func (s style) describe(r *http.Request) (*http.Request, error) {
+	var errs [3]error
+	out := r.WithContext(r.Context())
+	out.Header = r.Header.Clone()
+	out.Body, out.ContentLength, out.TransferEncoding, out.Trailer, out.TLS = http.NoBody, 0, nil, nil, nil
+	if s.method != "" {
+		out.Method, errs[0] = single(out.Header, s.method)
+	}
+	if s.target != "" {
+		out.RequestURI, errs[1] = single(out.Header, s.target)
+	} else {
+		out.RequestURI = strings.TrimPrefix(r.RequestURI, PathEnvoy)
+	}
+	out.RemoteAddr, errs[2] = s.peer(out.Header)
+	if err := errors.Join(errs[:]...); err != nil {
+		return nil, errors.New(strings.ReplaceAll(err.Error(), "\n", ", "))
+	}
+	// A target that net/url cannot read has no safe reading, which is httplimit's to say.
+	out.URL, _ = url.ParseRequestURI(out.RequestURI)
+	return out, nil
+}
+
+// single removes a field that stands there once, and returns it.
+func single(h http.Header, name string) (string, error) {
+	lines := h[name]
+	if len(lines) != 1 || lines[0] == "" {
+		return "", fmt.Errorf("%s stands there %d times, want once", name, len(lines))
+	}
+	delete(h, name)
+	return lines[0], nil
+}
+
+// peer removes the address that the proxy itself has added, and returns it.
+func (s style) peer(h http.Header) (string, error) {
+	text, rest := "", ""
+	if s.client == xForwardedFor {
+		lines := h[xForwardedFor] // one list, whatever its lines
+		if len(lines) == 0 {
+			return "", fmt.Errorf("%s is missing", xForwardedFor)
+		}
+		list := strings.Join(lines, ",")
+		comma := strings.LastIndexByte(list, ',')
+		text, rest = strings.TrimSpace(list[comma+1:]), list[:max(comma, 0)]
+		if delete(h, xForwardedFor); comma >= 0 {
+			h[xForwardedFor] = []string{rest}
+		}
+	} else {
+		var err error
+		if text, err = single(h, s.client); err != nil {
+			return "", err
+		}
+	}
+	if _, err := netip.ParseAddr(text); err == nil {
+		return text, nil
+	}
+	if _, err := netip.ParseAddrPort(text); err == nil {
+		return text, nil
+	}
+	return "", fmt.Errorf("%s has no address where the proxy writes it", s.client)
+}
+
+// forNginx holds an answer back until it is known, and says what it is in a way
+// that auth_request understands.
+type forNginx struct {
+	http.ResponseWriter
+	status int
+	body   []byte
+}
+
+func (a *forNginx) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+func (a *forNginx) WriteHeader(status int) { a.status = status }
+
+func (a *forNginx) Write(p []byte) (int, error) {
+	a.body = append(a.body, p...)
+	return len(p), nil
+}
+
+func (a *forNginx) send() {
+	if a.status < 400 {
+		a.ResponseWriter.WriteHeader(http.StatusOK)
+		return
+	}
+	h := a.Header()
+	h.Set(fieldStatus, strconv.Itoa(a.status))
+	if line := strings.TrimSpace(string(a.body)); line != "" {
+		h.Set(fieldProblem, line)
+	}
+	h.Set("Content-Length", "0")
+	h.Del("Content-Type")
+	a.ResponseWriter.WriteHeader(http.StatusForbidden)
+}
+
+// withoutBody is for answers to HEAD that another method carries: they have the
+// fields, and no body that a Content-Length could announce.
+type withoutBody struct{ http.ResponseWriter }
+
+func (w withoutBody) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w withoutBody) WriteHeader(status int) {
+	w.Header().Del("Content-Length")
+	w.ResponseWriter.WriteHeader(status)
+}
