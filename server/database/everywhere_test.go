@@ -88,7 +88,11 @@ func onServer(t testing.TB, kind string, start func() (*dbtest.Server, error)) s
 	server, err := start()
 	must(t, err)
 	servers.Store(server, true)
-	return databaseOf(t, kind, server)
+	d := databaseOf(t, kind, server)
+	if kind == "PostgreSQL" {
+		d.dsn += "&connect_timeout=60" // on a busy machine, a connection takes long to make
+	}
+	return d
 }
 
 // pooled is a PostgreSQL behind a pooler that hands the connection of one
