@@ -142,22 +142,25 @@ type Warning struct {
 
 func (w Warning) String() string { return fmt.Sprintf("%s %s: %s", w.Field, w.Value, w.Wrong) }
 
-// Warnings lists what about addresses is to be set with open eyes only. c is
-// complete.
+// Warnings lists what is to be set with open eyes only. c is complete.
 func (c *Config) Warnings() (all []Warning) {
 	warn := func(field string, value any, format string, args ...any) {
 		all = append(all, Warning{Field: field, Value: fmt.Sprint(value), Wrong: fmt.Sprintf(format, args...)})
 	}
 	trusted, _ := ParsePrefixes(c.TrustedProxies)
 	balancers, _ := ParsePrefixes(c.ProxyProtocol.From)
+	asking, _ := ParsePrefixes(c.Decisions.From)
 	if how := c.ClientAddress; how.Strategy == identity.TrustedCount.String() && len(trusted) == 0 {
 		warn("client_address.strategy", how.Strategy, "trusted_proxies is empty, so whoever reaches this listener other than through %d proxies chooses its own address", how.Proxies)
 	}
 	for _, list := range []struct {
 		field    string
 		prefixes []netip.Prefix
-	}{{"trusted_proxies", trusted}, {"proxy_protocol.from", balancers}} {
+	}{{"trusted_proxies", trusted}, {"proxy_protocol.from", balancers}, {"decisions.from", asking}} {
 		for _, p := range list.prefixes {
+			if p.Addr().IsLoopback() {
+				continue
+			}
 			if p.Bits() < 8 || p.Addr().Is6() && p.Bits() < 16 {
 				warn(list.field, p, "more than any network of proxies: whoever has one of its addresses chooses whose budget it spends")
 				all[len(all)-1].Strangers = true
@@ -182,6 +185,7 @@ func (c *Config) Warnings() (all []Warning) {
 		warn("ipv4_prefix", c.IPv4Prefix, "%s addresses share one budget", many(32-c.IPv4Prefix))
 	}
 	c.AutoRevert.warn(warn)
+	c.Decisions.warn(c, warn)
 	return all
 }
 

@@ -25,8 +25,12 @@ import (
 // Config is everything `headgate serve` can be told. Field comments give the
 // default, which Default fills in; a field left out of a file keeps it.
 type Config struct {
-	// Listen is where the gateway accepts requests. Default 127.0.0.1:8080.
+	// Listen is where the gateway accepts requests. Default 127.0.0.1:8080; none
+	// leaves the gateway out, where Decisions are all that is asked for.
 	Listen string `yaml:"listen"`
+
+	// Decisions is the door for proxies that ask before they pass a request on.
+	Decisions Decisions `yaml:"decisions"`
 
 	// Admin is where metrics, health and the admin API answer. Default
 	// 127.0.0.1:8081. Any address but loopback needs AdminTokenFile, or
@@ -40,7 +44,8 @@ type Config struct {
 	// AdminAccess says more about who may use it.
 	AdminAccess AdminAccess `yaml:",inline"`
 
-	// Upstream is the base URL of the API behind the gateway. Required.
+	// Upstream is the base URL of the API behind the gateway. Required where there
+	// is one.
 	Upstream string `yaml:"upstream"`
 
 	// UpstreamTimeout bounds the wait for a response header. Default 60s.
@@ -252,7 +257,7 @@ type Log struct {
 // beside the database, which follow where it is.
 func Default() Config {
 	return Config{
-		Listen: "127.0.0.1:8080", Admin: "127.0.0.1:8081",
+		Listen: "127.0.0.1:8080", Admin: "127.0.0.1:8081", Decisions: defaultDecisions(),
 		UpstreamTimeout: 60 * time.Second,
 		DB:              "sqlite:headgate.db", Database: defaultDatabase(), Fleet: defaultFleet(), AutoRevert: defaultAutoRevert(), Store: defaultStore(), Refresh: 250 * time.Millisecond, Staleness: defaultStaleness(),
 		ForwardedHeader: "X-Forwarded-For", IPv6Prefix: 64, Keys: defaultKeys(),
@@ -343,13 +348,8 @@ func (c *Config) Complete() error {
 
 func (c *Config) check(check *checker) {
 	c.FillPaths()
-	check.address("listen", c.Listen)
-	check.address("admin", c.Admin)
-	if c.Listen == c.Admin && !strings.HasSuffix(c.Listen, ":0") {
-		check.wrong("admin", c.Admin, "another address than listen")
-	}
+	check.listeners(c)
 	check.adminAccess(c)
-	check.upstream(c.Upstream)
 	check.endpoints(c)
 	check.addresses(c)
 	check.clients(c.Clients)
@@ -505,6 +505,9 @@ func ParsePrefix(value string) (netip.Prefix, error) {
 
 // Loopback reports whether address can only be reached from this machine.
 func Loopback(address string) bool {
+	if address == NoGateway {
+		return true
+	}
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
 		return false

@@ -48,14 +48,15 @@ type Daemon struct {
 	conf    config.Config
 	log     *slog.Logger
 	parts   *parts
-	gate    listener
+	gate    listener // closed where there is no gateway
 	admin   listener
+	asked   listener // closed where no proxy asks
 	side    *admin.Door
 	holds   holds
 	leaving atomic.Bool
 }
 
-// listener is a server and where it listens.
+// listener is a server and where it listens. The zero value is closed.
 type listener struct {
 	net.Listener
 	server *http.Server
@@ -93,67 +94,101 @@ func Start(ctx context.Context, c config.Config, o Options) (*Daemon, error) {
 		err = d.handle(token)
 	}
 	if err != nil {
-		d.gate.close()
-		d.admin.close()
+		d.close()
 		return nil, err
 	}
 	return d, nil
 }
 
 // Gateway returns the address the gateway listens on, Admin the admin
-// listener's.
-func (d *Daemon) Gateway() net.Addr { return d.gate.Addr() }
-func (d *Daemon) Admin() net.Addr   { return d.admin.Addr() }
+// listener's, and Decisions where proxies ask; nil where nobody listens.
+func (d *Daemon) Gateway() net.Addr   { return d.gate.address() }
+func (d *Daemon) Admin() net.Addr     { return d.admin.address() }
+func (d *Daemon) Decisions() net.Addr { return d.asked.address() }
 
-// listen opens both listeners. Nothing is accepted until Run.
+func (d *Daemon) listeners() []listener { return []listener{d.gate, d.admin, d.asked} }
+
+func (d *Daemon) close() {
+	for _, l := range d.listeners() {
+		l.close()
+	}
+}
+
+// listen opens the listeners. Nothing is accepted until Run.
 func (d *Daemon) listen(o *Options) error {
-	var errs [3]error
-	d.gate, errs[0] = open("listen", d.conf.Listen)
-	d.admin, errs[1] = open("admin", d.conf.Admin)
-	d.gate.held(d.holds.gate)
+	var errs [4]error
+	if d.conf.Gateway() {
+		d.gate, errs[0] = open("listen", d.conf.Listen)
+		d.gate.held(d.holds.gate)
+		d.gate.Listener, errs[1] = balanced(d.gate.Listener, d.conf.ProxyProtocol, d.holds.gate, o)
+	}
+	d.admin, errs[2] = open("admin", d.conf.Admin)
 	d.admin.held(d.holds.admin)
-	d.gate.Listener, errs[2] = balanced(d.gate.Listener, d.conf.ProxyProtocol, d.holds.gate, o)
+	if d.conf.Decisions.On() {
+		d.asked, errs[3] = open("decisions.listen", d.conf.Decisions.Listen)
+		d.asked.held(d.holds.asked)
+	}
 	if err := errors.Join(errs[:]...); err != nil {
-		d.gate.close()
-		d.admin.close()
+		d.close()
 		return err
 	}
 	return nil
 }
 
 // handle puts the doors behind the listeners.
-func (d *Daemon) handle(token string) error {
+func (d *Daemon) handle(token string) (err error) {
+	if d.side, err = d.adminDoor(token); err != nil {
+		return err
+	}
+	d.admin.server.Handler = d.holds.admin.Handler(gateway.Framed(d.side))
+	if d.conf.Decisions.On() {
+		door, err := d.decisions()
+		if err != nil {
+			return err
+		}
+		d.asked.server.Handler = d.holds.asked.Handler(gateway.Framed(door))
+	}
+	if !d.conf.Gateway() {
+		return nil
+	}
+	gate, err := d.newGateway()
+	if err != nil {
+		return err
+	}
+	d.gate.server.Handler = d.holds.gate.Handler(gateway.Framed(gate))
+	d.gate.Listener = d.parts.tls.listen(d.gate.Listener)
+	return nil
+}
+
+func (d *Daemon) newGateway() (http.Handler, error) {
 	upstream, err := url.Parse(d.conf.Upstream)
 	if err != nil {
-		return err // Complete has checked it
+		return nil, err // Complete has checked it
 	}
 	gate, err := gateway.New(gateway.Options{
 		Limiter: d.parts.limiter, Upstream: upstream, UpstreamTimeout: d.conf.UpstreamTimeout,
 		TrustedProxy: d.parts.who.Trusts, ForwardedHeader: d.conf.ForwardedHeader, ClientHeader: d.conf.ClientAddress.Header, Log: d.log, Failed: d.parts.meter.UpstreamFailed,
 		MaxUpstream: d.holds.upstream,
 		KeyHeader:   d.conf.Keys.Header, PassOverrides: d.conf.PassOverrideHeaders, Outgoing: outgoing(d.parts.who, d.conf.Keys),
-		Limit: httplimit.Options{
-			OmitFields: !d.conf.Headers.RateLimit,
-			Legacy:     dialects[d.conf.Headers.Legacy],
-			Methods:    d.parts.registry.Table.Allowed,
-			Reserve:    settlement(d.conf.Settle, d.log),
-
-			Identifiers: d.parts.identifiers,
-			MaxWait:     longestWait(d.conf.MaxWait),
-		},
+		Limit: d.answers(),
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if gate, err = d.developers(gate); err != nil {
-		return err
+	return d.developers(gate)
+}
+
+// answers are what every door over HTTP answers with.
+func (d *Daemon) answers() httplimit.Options {
+	return httplimit.Options{
+		OmitFields: !d.conf.Headers.RateLimit,
+		Legacy:     dialects[d.conf.Headers.Legacy],
+		Methods:    d.parts.registry.Table.Allowed,
+		Reserve:    settlement(d.conf.Settle, d.log),
+
+		Identifiers: d.parts.identifiers,
+		MaxWait:     longestWait(d.conf.MaxWait),
 	}
-	if d.side, err = d.adminDoor(token); err != nil {
-		return err
-	}
-	d.gate.server.Handler, d.admin.server.Handler = d.holds.gate.Handler(gateway.Framed(gate)), d.holds.admin.Handler(gateway.Framed(d.side))
-	d.gate.Listener = d.parts.tls.listen(d.gate.Listener)
-	return nil
 }
 
 var dialects = map[string]httplimit.Dialect{
@@ -184,6 +219,13 @@ func (l listener) close() {
 	if l.Listener != nil {
 		_ = l.Listener.Close()
 	}
+}
+
+func (l listener) address() net.Addr {
+	if l.Listener == nil {
+		return nil
+	}
+	return l.Addr()
 }
 
 // ready says why the process should not be sent requests, or nil.
@@ -226,25 +268,47 @@ func (d *Daemon) Run(ctx context.Context) error {
 	refreshing.Go(func() { d.side.Run(background) })
 	refreshing.Go(func() { d.holds.gate.Run(background) })
 	refreshing.Go(func() { d.holds.admin.Run(background) })
+	refreshing.Go(func() { d.holds.asked.Run(background) })
 	defer refreshing.Wait()
 	defer stopBackground()
 
-	failed := make(chan error, 2)
-	for _, l := range []listener{d.gate, d.admin} {
-		go func() { failed <- l.server.Serve(l.Listener) }()
+	failed := make(chan error, 3)
+	for _, l := range d.listeners() {
+		if l.Listener != nil {
+			go func() { failed <- l.server.Serve(l.Listener) }()
+		}
 	}
 	if s := d.parts.rules.Status(); s.Standing.Empty {
 		d.log.Warn(s.StandingWords + ": add some with `headgate policy set`")
 	}
 	d.log.Info("server behind", "assumed", d.conf.Endpoint.Assumes())
-	d.log.Info("serving", "gateway", d.gate.Addr().String(), "admin", d.admin.Addr().String(),
-		"upstream", d.conf.Upstream, "endpoints", d.parts.registry.Table.Len(), "rules", d.parts.rules.Status().Rules)
+	d.log.Info("serving", d.whereabouts()...)
 	select {
 	case err := <-failed:
-		return errors.Join(err, d.gate.server.Close(), d.admin.server.Close())
+		for _, l := range d.listeners() {
+			if l.Listener != nil {
+				err = errors.Join(err, l.server.Close())
+			}
+		}
+		return err
 	case <-ctx.Done():
 		return d.shutDown(context.WithoutCancel(ctx))
 	}
+}
+
+// whereabouts says where this process listens, for a log line.
+func (d *Daemon) whereabouts() (about []any) {
+	if d.conf.Gateway() {
+		about = append(about, "gateway", d.gate.Addr().String())
+	}
+	if d.conf.Decisions.On() {
+		about = append(about, "decisions", d.asked.Addr().String())
+	}
+	about = append(about, "admin", d.admin.Addr().String())
+	if d.conf.Gateway() {
+		about = append(about, "upstream", d.conf.Upstream)
+	}
+	return append(about, "endpoints", d.parts.registry.Table.Len(), "rules", d.parts.rules.Status().Rules)
 }
 
 func (d *Daemon) shutDown(ctx context.Context) error {
@@ -252,12 +316,22 @@ func (d *Daemon) shutDown(ctx context.Context) error {
 	d.log.Info("shutting down: requests in flight may finish", "within", d.conf.ShutdownTimeout)
 	ctx, cancel := context.WithTimeout(ctx, d.conf.ShutdownTimeout)
 	defer cancel()
-	err := d.gate.server.Shutdown(ctx)
-	if errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("requests in flight were cut off after %v", d.conf.ShutdownTimeout)
-		_ = d.gate.server.Close()
+	var errs []error
+	var cut bool
+	for _, l := range []listener{d.gate, d.asked} {
+		if l.Listener == nil {
+			continue
+		}
+		err := l.server.Shutdown(ctx)
+		if errors.Is(err, context.DeadlineExceeded) {
+			cut, err = true, l.server.Close()
+		}
+		errs = append(errs, err)
 	}
-	return errors.Join(err, d.admin.server.Close())
+	if cut {
+		errs = append(errs, fmt.Errorf("requests in flight were cut off after %v", d.conf.ShutdownTimeout))
+	}
+	return errors.Join(append(errs, d.admin.server.Close())...)
 }
 
 // Offline returns the Limiter that `headgate serve` would run with, without

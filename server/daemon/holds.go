@@ -8,12 +8,11 @@ import (
 	"github.com/headgate-io/headgate/server/hold"
 )
 
-// holds bounds what clients hold of each listener. The admin listener has
-// connections of its own, so that those of the gateway never keep it from
-// answering.
+// holds bounds what clients hold of each listener. Each has connections of its
+// own, so that those of the gateway never keep the others from answering.
 type holds struct {
-	gate, admin *hold.Limiter
-	upstream    int // connections to the API
+	gate, admin, asked *hold.Limiter
+	upstream           int // connections to the API
 }
 
 // newHolds divides the descriptors of this process.
@@ -48,6 +47,9 @@ func (d *Daemon) newHolds() (h holds, err error) {
 	}
 	if o.MaxConnections == 0 {
 		o.MaxConnections = budget.Clients
+		if d.conf.Decisions.On() {
+			o.MaxConnections = max(1, budget.Clients*3/4)
+		}
 	}
 	share := min(budget.PerAddress, max(1, o.MaxConnections/8))
 	if o.MaxPerAddress == 0 {
@@ -65,6 +67,15 @@ func (d *Daemon) newHolds() (h holds, err error) {
 	o.Group = func(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 	o.Exempt = func(netip.Addr) bool { return false }
 	h.admin = hold.New(o)
+
+	// Those who ask are few, and each asks for many clients.
+	most := 2 * budget.Clients
+	if d.conf.Gateway() { // whose clients may need two each
+		most = max(1, budget.Admin/2, 2*(budget.Clients-h.upstream))
+	}
+	o.MaxConnections, o.MaxPerAddress, o.MaxRequests, o.MaxRequestsPerAddress = most, most, most, most
+	o.Log = d.log.With("listener", "decisions")
+	h.asked = hold.New(o)
 	return h, nil
 }
 
@@ -78,7 +89,7 @@ func CheckBudget(c config.Clients, b hold.Budget) error {
 }
 
 func (h holds) stats() map[string]hold.Stats {
-	return map[string]hold.Stats{"gateway": h.gate.Stats(), "admin": h.admin.Stats()}
+	return map[string]hold.Stats{"gateway": h.gate.Stats(), "admin": h.admin.Stats(), "decisions": h.asked.Stats()}
 }
 
 // held puts l behind a Limiter, if it is open.

@@ -245,6 +245,9 @@ func checkProxies(r *Report, c config.Config) {
 	warnings := c.Warnings()
 	checkNetworks(r, c, "trusted_proxies", c.TrustedProxies, warnings)
 	checkNetworks(r, c, "proxy_protocol.from", c.ProxyProtocol.From, warnings)
+	if c.Decisions.On() {
+		checkNetworks(r, c, "decisions.from", c.Decisions.From, warnings)
+	}
 	for _, w := range warnings {
 		if !w.Strangers {
 			r.add(Finding{Setting: w.Field, Value: w.Value, Level: Note, Wrong: w.Wrong})
@@ -254,7 +257,7 @@ func checkProxies(r *Report, c config.Config) {
 		return // networks are believed, or how else clients are found was judged above
 	}
 	f := Finding{Setting: "trusted_proxies", Value: "none", Level: OK}
-	if config.Loopback(c.Listen) {
+	if config.Loopback(c.Listen) && c.Gateway() {
 		f.Level, f.Wrong, f.Set = Note, "the gateway listens on loopback alone, so a proxy stands before it: all clients are that proxy's address", "trusted_proxies"
 	}
 	r.add(f)

@@ -108,12 +108,13 @@ type KeyStatus struct {
 
 // Meter counts decisions and serves the metrics page.
 type Meter struct {
-	registry *prometheus.Registry
-	allowed  *prometheus.CounterVec
-	denied   *prometheus.CounterVec
-	shadowed *prometheus.CounterVec
-	upstream *prometheus.CounterVec
-	lost     prometheus.Counter
+	registry  *prometheus.Registry
+	allowed   *prometheus.CounterVec
+	denied    *prometheus.CounterVec
+	shadowed  *prometheus.CounterVec
+	upstream  *prometheus.CounterVec
+	questions *prometheus.CounterVec
+	lost      prometheus.Counter
 
 	calls      *prometheus.CounterVec
 	unrecorded prometheus.Counter
@@ -135,11 +136,12 @@ func New(o Options) *Meter {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "headgate_" + name, Help: help}, labels)
 	}
 	m := &Meter{
-		registry: prometheus.NewRegistry(),
-		allowed:  counter("allowed_total", "Requests allowed, by the rule that came closest to denying.", "rule"),
-		denied:   counter("denied_total", "Requests denied, by the rule that denied and the reason.", "rule", "reason"),
-		shadowed: counter("shadow_denied_total", "Requests that a rule in shadow mode would have denied.", "rule"),
-		upstream: counter("upstream_failures_total", "Answers given in the API's place.", "status"),
+		registry:  prometheus.NewRegistry(),
+		allowed:   counter("allowed_total", "Requests allowed, by the rule that came closest to denying.", "rule"),
+		denied:    counter("denied_total", "Requests denied, by the rule that denied and the reason.", "rule", "reason"),
+		shadowed:  counter("shadow_denied_total", "Requests that a rule in shadow mode would have denied.", "rule"),
+		upstream:  counter("upstream_failures_total", "Answers given in the API's place.", "status"),
+		questions: counter("questions_refused_total", "Questions of proxies that were not answered by a decision, by the reason.", "reason"),
 		lost: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "headgate_unchecked_total", Help: "Requests allowed unchecked because the buckets could not answer and their rules say open.",
 		}),
@@ -156,7 +158,7 @@ func New(o Options) *Meter {
 	} {
 		m.refusals[reason] = m.denied.WithLabelValues(noRule, reason.String())
 	}
-	m.registry.MustRegister(m.allowed, m.denied, m.shadowed, m.upstream, m.lost, m.calls, m.unrecorded,
+	m.registry.MustRegister(m.allowed, m.denied, m.shadowed, m.upstream, m.questions, m.lost, m.calls, m.unrecorded,
 		&gauges{o}, &holdGauges{o.Holds}, &fleetGauges{o.Fleet}, &revertGauges{o.Reverts}, &storeGauges{o.Store}, &envelopeGauges{o.Envelopes}, &credentialGauges{o.Tokens, o.TLS}, &adminGauges{o.AdminTokens}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -169,6 +171,12 @@ func (m *Meter) Handler() http.Handler {
 // UpstreamFailed counts an answer that the gateway gave in the API's place.
 func (m *Meter) UpstreamFailed(status int) {
 	m.upstream.WithLabelValues(strconv.Itoa(status)).Inc()
+}
+
+// QuestionRefused counts a question of a proxy that was not answered by a
+// decision, by a word of forwardauth.Fault.
+func (m *Meter) QuestionRefused(reason string) {
+	m.questions.WithLabelValues(reason).Inc()
 }
 
 // Observe counts one decision. It fits headgate.Options.Observe.

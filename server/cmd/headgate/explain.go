@@ -87,7 +87,7 @@ func explainOffline(cmd *cobra.Command, from *configFlags, _ *throughFlags, requ
 	if err != nil {
 		return inspect.Explanation{}, err
 	}
-	if c.Upstream == "" {
+	if c.Upstream == "" && c.Gateway() {
 		c.Upstream = "http://127.0.0.1" // nothing is passed on
 	}
 	if err := c.Complete(); err != nil {

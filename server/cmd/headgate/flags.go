@@ -45,7 +45,9 @@ func (f *configFlags) add(flags *pflag.FlagSet, name string) {
 	}
 	switch name {
 	case "listen":
-		text(func(c *config.Config) *string { return &c.Listen }, "address of the gateway")
+		text(func(c *config.Config) *string { return &c.Listen }, "address of the gateway, or none")
+	case "decisions":
+		text(func(c *config.Config) *string { return &c.Decisions.Listen }, "address where proxies ask whether a request may pass")
 	case "admin":
 		text(func(c *config.Config) *string { return &c.Admin }, "address of the admin listener: metrics, health and the admin API")
 	case "admin-token-file":

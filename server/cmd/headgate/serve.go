@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -23,6 +24,10 @@ is answered by the gateway: 404 unknown endpoint, 405 unknown method, 400 invali
 target, 429 over a limit, 503 limits unavailable, 502 and 504 for the API's own
 failures.
 
+With --decisions proxies such as nginx, Traefik, Caddy and Envoy ask this process
+whether a request may pass, and pass it on themselves; with --listen none besides,
+that is all it does, and --upstream is not wanted. See docs/decisions.md.
+
 Rules and keys changed by "headgate policy" and "headgate key", by the admin API
 or by plain SQL act within a second, without a restart. If the database cannot be
 read, the last good rules stay in force; they are also kept on disk for a start
@@ -31,7 +36,8 @@ without the database.
 --config takes a YAML file with every setting; see docs/settings.md for all of
 them. Relative paths are relative to the working directory.`,
 		Example: `  headgate serve --upstream http://127.0.0.1:9000 --openapi api.yaml
-  headgate serve --config headgate.yaml --listen 0.0.0.0:8080`,
+  headgate serve --config headgate.yaml --listen 0.0.0.0:8080
+  headgate serve --listen none --decisions 127.0.0.1:8082 --openapi api.yaml`,
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := from.complete(cmd)
@@ -46,17 +52,28 @@ them. Relative paths are relative to the working directory.`,
 				return err
 			}
 			started()
-			scheme := "http"
-			if c.TLS.On() {
-				scheme = "https"
-			}
-			fmt.Fprintf(cmd.OutOrStdout(), "gateway %s://%s -> %s\nadmin   http://%s\n", scheme, d.Gateway(), c.Upstream, d.Admin())
+			sayWhere(cmd.OutOrStdout(), c, d)
 			return d.Run(cmd.Context())
 		},
 	}
-	from.addFlags(cmd, "listen", "admin", "admin-token-file", "upstream", "openapi", "routes", "db", "secret-file", "trusted-proxy", "unknown", "max-buckets", "max-bytes",
+	from.addFlags(cmd, "listen", "decisions", "admin", "admin-token-file", "upstream", "openapi", "routes", "db", "secret-file", "trusted-proxy", "unknown", "max-buckets", "max-bytes",
 		"max-wait", "max-waiters", "max-connections", "max-connections-per-address")
 	return cmd
+}
+
+// sayWhere tells where the process listens.
+func sayWhere(w io.Writer, c config.Config, d *daemon.Daemon) {
+	scheme := "http"
+	if c.TLS.On() {
+		scheme = "https"
+	}
+	if c.Gateway() {
+		fmt.Fprintf(w, "gateway   %s://%s -> %s\n", scheme, d.Gateway(), c.Upstream)
+	}
+	if c.Decisions.On() {
+		fmt.Fprintf(w, "decisions http://%s for %s\n", d.Decisions(), strings.Join(c.Decisions.From, ", "))
+	}
+	fmt.Fprintf(w, "admin     http://%s\n", d.Admin())
 }
 
 func newLog(w io.Writer, c config.Log) *slog.Logger {

@@ -1,0 +1,66 @@
+package config
+
+import "strings"
+
+// Decisions is the door for proxies that ask before they pass a request on; see
+// docs/decisions.md.
+type Decisions struct {
+	// Listen is where they ask over HTTP, as nginx, Traefik, Caddy, HAProxy and
+	// Envoy do. Default none.
+	Listen string `yaml:"listen"`
+
+	// From are the networks of those that may ask. Default 127.0.0.0/8 and ::1.
+	From []string `yaml:"from"`
+}
+
+func defaultDecisions() Decisions { return Decisions{From: []string{"127.0.0.0/8", "::1/128"}} }
+
+// On reports whether anybody may ask.
+func (d Decisions) On() bool { return d.Listen != "" }
+
+// NoGateway as Listen leaves the gateway out, beside a Decisions.Listen.
+const NoGateway = "none"
+
+// Gateway reports whether there is one.
+func (c *Config) Gateway() bool { return c.Listen != NoGateway }
+
+// listeners checks where this process listens.
+func (c *checker) listeners(conf *Config) {
+	named := []struct{ field, address string }{{"listen", conf.Listen}, {"admin", conf.Admin}, {"decisions.listen", conf.Decisions.Listen}}
+	for i, l := range named {
+		if l.field == "listen" && !conf.Gateway() || l.field == "decisions.listen" && !conf.Decisions.On() {
+			continue
+		}
+		c.address(l.field, l.address)
+		for _, other := range named[:i] {
+			if other.address == l.address && !strings.HasSuffix(l.address, ":0") {
+				c.wrong(l.field, l.address, "another address than "+other.field)
+			}
+		}
+	}
+	switch {
+	case conf.Gateway():
+		c.upstream(conf.Upstream)
+	case !conf.Decisions.On():
+		c.wrong("listen", conf.Listen, "an address, or decisions.listen beside it: there would be nothing to do")
+	case conf.Upstream != "":
+		c.wrong("upstream", conf.Upstream, "nothing: with listen none, no request is passed on")
+	}
+	if conf.Decisions.On() && len(conf.Decisions.From) == 0 {
+		c.wrong("decisions.from", "", "the networks of the proxies that may ask")
+	}
+	c.prefixes("decisions.from", conf.Decisions.From)
+}
+
+// warn says what a decision service cannot do.
+func (d Decisions) warn(c *Config, warn func(field string, value any, format string, args ...any)) {
+	if !d.On() {
+		return
+	}
+	if c.Settle.On() {
+		warn("decisions.listen", d.Listen, "settle has no effect on what proxies ask about: the API's answer does not come this way")
+	}
+	for i := range c.Identifiers {
+		warn("decisions.listen", d.Listen, "bodies do not come this way: of what proxies ask about, rules by identifier count the address, and identifiers[%d] has no effect", i)
+	}
+}

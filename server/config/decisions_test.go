@@ -1,0 +1,39 @@
+package config_test
+
+import (
+	"testing"
+
+	"github.com/headgate-io/headgate/server/config"
+)
+
+func TestDecisions(t *testing.T) {
+	type c = config.Config
+	for name, tc := range map[string]struct {
+		change func(*c)
+		want   string
+	}{
+		"beside a gateway":    {func(c *c) { c.Decisions.Listen = "127.0.0.1:8082" }, ""},
+		"alone":               {func(c *c) { c.Listen, c.Upstream, c.Decisions.Listen = "none", "", "127.0.0.1:8082" }, ""},
+		"ports of the system": {func(c *c) { c.Listen, c.Admin, c.Decisions.Listen = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0" }, ""},
+		"nothing to do":       {func(c *c) { c.Listen, c.Upstream = "none", "" }, `listen is "none", want an address, or decisions.listen beside it: there would be nothing to do`},
+		"an API to nobody":    {func(c *c) { c.Listen, c.Decisions.Listen = "none", "127.0.0.1:8082" }, `upstream is "http://127.0.0.1:9000", want nothing: with listen none, no request is passed on`},
+		"no upstream":         {func(c *c) { c.Upstream, c.Decisions.Listen = "", "127.0.0.1:8082" }, `upstream is "", want the URL of the API to protect, such as http://127.0.0.1:9000`},
+		"the gateway's":       {func(c *c) { c.Decisions.Listen = c.Listen }, `decisions.listen is "127.0.0.1:8080", want another address than listen`},
+		"the admin's":         {func(c *c) { c.Decisions.Listen = c.Admin }, `decisions.listen is "127.0.0.1:8081", want another address than admin`},
+		"no port":             {func(c *c) { c.Decisions.Listen = "127.0.0.1" }, `decisions.listen is "127.0.0.1", want HOST:PORT such as 127.0.0.1:8080`},
+		"nobody may ask":      {func(c *c) { c.Decisions.Listen, c.Decisions.From = "127.0.0.1:8082", nil }, `decisions.from is "", want the networks of the proxies that may ask`},
+		"everybody may ask":   {func(c *c) { c.Decisions.From = []string{"0.0.0.0/0"} }, `decisions.from is "0.0.0.0/0", want the networks of your proxies: whoever is trusted chooses its own address`},
+		"no network":          {func(c *c) { c.Decisions.From = []string{"nginx"} }, `decisions.from is "nginx", want a network such as 10.0.0.0/8 or an address`},
+	} {
+		conf := config.Default()
+		conf.Upstream, conf.Unknown = "http://127.0.0.1:9000", "limit"
+		tc.change(&conf)
+		got := ""
+		if err := conf.Complete(); err != nil {
+			got = err.Error()
+		}
+		if got != tc.want {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
+	}
+}
