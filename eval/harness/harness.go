@@ -98,10 +98,11 @@ func NewUpstream(t testing.TB) *Upstream {
 
 // Gateway is a running `headgate serve`.
 type Gateway struct {
-	URL   string // of the gateway
-	Admin string // URL of the admin listener
-	Dir   string // its working directory
-	DB    string // DSN of its database
+	URL       string // of the gateway; empty without one
+	Decisions string // URL where proxies ask; empty if none does
+	Admin     string // URL of the admin listener
+	Dir       string // its working directory
+	DB        string // DSN of its database
 
 	cmd  *exec.Cmd
 	log  *lockedBuffer
@@ -192,7 +193,7 @@ func startBy(command []string, dir string, args ...string) (*Gateway, error) {
 		return nil, err
 	}
 	lines := bufio.NewScanner(stdout)
-	for (g.URL == "" || g.Admin == "") && lines.Scan() {
+	for g.Admin == "" && lines.Scan() { // which is told last
 		fields := strings.Fields(lines.Text())
 		if len(fields) < 2 {
 			continue
@@ -200,6 +201,8 @@ func startBy(command []string, dir string, args ...string) (*Gateway, error) {
 		switch fields[0] {
 		case "gateway":
 			g.URL = fields[1]
+		case "decisions":
+			g.Decisions = fields[1]
 		case "admin":
 			g.Admin = fields[1]
 		}
@@ -208,7 +211,7 @@ func startBy(command []string, dir string, args ...string) (*Gateway, error) {
 		_, _ = io.Copy(g.log, stdout)
 		g.done <- g.cmd.Wait()
 	}()
-	if g.URL == "" || g.Admin == "" {
+	if g.Admin == "" {
 		<-g.done
 		return nil, fmt.Errorf("headgate serve did not start:\n%s", g.Log())
 	}

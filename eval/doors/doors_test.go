@@ -1,0 +1,388 @@
+//go:build unix
+
+// Package doors puts real proxies before an API, which ask Headgate about each
+// request as the files in examples say, and looks at what clients and the API
+// see: the verdict, its fields, the target, and what happens while Headgate is
+// away.
+package doors
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/headgate-io/headgate/eval/harness"
+	"github.com/headgate-io/headgate/internal/freeport"
+	"github.com/headgate-io/headgate/internal/mortal"
+)
+
+// proxy is a kind of proxy and its folder of examples. The names in its command
+// are those of the files there.
+type proxy struct {
+	name    string
+	folder  string
+	command []string
+
+	away   int  // what clients are answered while Headgate is away
+	frozen int  // and while it does not answer
+	own    bool // the proxy normalises a path before it asks about it
+}
+
+var proxies = []proxy{
+	{"nginx", "nginx", []string{"nginx", "-p", ".", "-c", "nginx.conf", "-g", "daemon off;", "-e", "stderr"}, 500, 500, false},
+	{"Caddy", "caddy", []string{"caddy", "run", "--config", "Caddyfile", "--adapter", "caddyfile"}, 502, 504, false},
+	{"HAProxy", "haproxy", []string{"haproxy", "-db", "-q", "-f", "haproxy.cfg"}, 503, 503, false},
+	{"Envoy over HTTP", "envoy", []string{"bin/garden/venv/bin/envoy", "-c", "ext_authz_http.yaml", "--concurrency", "2", "-l", "off", "--disable-hot-restart"}, 503, 503, true},
+}
+
+// api is what stands behind a proxy. It remembers what it was asked for.
+type api struct {
+	*httptest.Server
+	mu   sync.Mutex
+	seen []string // targets, as they stood in the request line
+}
+
+func newAPI(t *testing.T) *api {
+	a := &api{}
+	a.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		a.mu.Lock()
+		a.seen = append(a.seen, r.RequestURI)
+		a.mu.Unlock()
+		n, _ := io.Copy(io.Discard, r.Body)
+		w.Header().Set("X-Received", strconv.FormatInt(n, 10))
+		if r.URL.Path == "/v1/forbidden" {
+			w.WriteHeader(http.StatusForbidden)
+		}
+		_, _ = io.WriteString(w, "served")
+	}))
+	t.Cleanup(a.Close)
+	return a
+}
+
+// last returns how many requests there were, and the target of the last one.
+func (a *api) last() (n int, target string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.seen) > 0 {
+		target = a.seen[len(a.seen)-1]
+	}
+	return len(a.seen), target
+}
+
+// world is a proxy before an API, and Headgate beside it.
+type world struct {
+	at       string // where the proxy listens
+	api      *api
+	headgate *harness.Gateway
+}
+
+func start(t *testing.T, p proxy, settings ...string) *world {
+	t.Helper()
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "routes.txt"), "GET /v1/items/{id}\nPOST /v1/items\nGET /v1/forbidden\nGET /public/{path...}\n")
+	db := "sqlite:" + filepath.Join(dir, "headgate.db")
+	for _, rule := range []string{"default", "GET /v1/items/{id}", "POST /v1/items", "GET /v1/forbidden", "GET /public/{path...}"} {
+		harness.Run(t, dir, "policy", "set", rule, "3", "--per", "1h", "--db", db)
+	}
+	w := &world{api: newAPI(t)}
+	w.headgate = harness.Serve(t, dir, append([]string{"--listen", "none", "--decisions", "127.0.0.1:0", "--routes", "routes.txt"}, settings...)...)
+	w.at = run(t, p, w.api.Listener.Addr().String(), strings.TrimPrefix(w.headgate.Decisions, "http://"))
+	return w
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// run starts a proxy by its examples, on other ports than those in them.
+func run(t *testing.T, p proxy, apiAt, headgateAt string) string {
+	t.Helper()
+	root, err := harness.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, err := freeport.Pick()
+	if err != nil {
+		t.Fatal(err)
+	}
+	between, err := freeport.Pick() // where HAProxy speaks to itself
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := fmt.Sprintf("127.0.0.1:%d", port)
+	_, apiPort, _ := net.SplitHostPort(apiAt)
+	_, headgatePort, _ := net.SplitHostPort(headgateAt)
+	ports := strings.NewReplacer(":8000", fmt.Sprintf(":%d", port), "127.0.0.1:9000", apiAt, "127.0.0.1:8082", headgateAt, "127.0.0.1:8083", fmt.Sprintf("127.0.0.1:%d", between),
+		"port_value: 8000", fmt.Sprintf("port_value: %d", port), "port_value: 9000", "port_value: "+apiPort, "port_value: 8082", "port_value: "+headgatePort)
+	dir := t.TempDir()
+	files, err := filepath.Glob(filepath.Join(root, "examples", p.folder, "*"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("examples/%s: %v, %v, want files", p.folder, files, err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(dir, filepath.Base(file)), ports.Replace(string(text)))
+	}
+	if err := os.Chmod(dir, 0o777); err != nil { // nginx drops its rights
+		t.Fatal(err)
+	}
+	name := p.command[0]
+	if strings.Contains(name, "/") {
+		name = filepath.Join(root, name)
+	}
+	path, err := exec.LookPath(name)
+	if err != nil {
+		if path, err = exec.LookPath("/usr/sbin/" + name); err != nil {
+			t.Fatalf("%v: scripts/install-garden-deps installs it", err)
+		}
+	}
+	var log bytes.Buffer
+	cmd := exec.Command(path, p.command[1:]...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &log, &log
+	cmd.Env = append(os.Environ(), "HOME="+dir, "XDG_DATA_HOME="+dir, "XDG_CONFIG_HOME="+dir)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := mortal.Start(cmd, syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	t.Cleanup(func() {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		<-ended
+		if t.Failed() {
+			t.Logf("%s said:\n%s", p.name, log.String())
+		}
+	})
+	listens := harness.Eventually(time.Minute, func() bool {
+		conn, err := net.Dial("tcp", at)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err == nil || len(ended) > 0
+	})
+	if !listens || len(ended) > 0 {
+		t.Fatalf("%s does not listen", p.name)
+	}
+	return at
+}
+
+// send sends a request as it stands, and returns the answer with its body read.
+func send(t *testing.T, at, method, target, body string, fields ...string) (*http.Response, string) {
+	t.Helper()
+	conn, err := net.Dial("tcp", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	text := method + " " + target + " HTTP/1.1\r\nHost: api.example.com\r\nConnection: close\r\n"
+	for _, f := range fields {
+		text += f + "\r\n"
+	}
+	if body != "" {
+		text += fmt.Sprintf("Content-Length: %d\r\n", len(body))
+	}
+	if _, err := io.WriteString(conn, text+"\r\n"+body); err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.ReadResponse(bufio.NewReader(conn), &http.Request{Method: method})
+	if err != nil {
+		t.Fatalf("%s %s: %v", method, target, err)
+	}
+	defer response.Body.Close()
+	got, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatalf("%s %s: %v", method, target, err)
+	}
+	return response, string(got)
+}
+
+func everyProxy(t *testing.T, test func(t *testing.T, p proxy)) {
+	for _, p := range proxies {
+		t.Run(p.name, func(t *testing.T) { t.Parallel(); test(t, p) })
+	}
+}
+
+// What a client is answered, and what reaches the API.
+func TestVerdicts(t *testing.T) {
+	everyProxy(t, func(t *testing.T, p proxy) {
+		w := start(t, p)
+		const problem = "application/problem+json"
+		for _, c := range []struct {
+			method, target, body string
+			status               int
+			ratelimit            string // its beginning
+			served               bool
+			field, value         string
+		}{
+			{"GET", "/v1/items/7", "", 200, `"GET /v1/items/{id}";r=2;t=`, true, "Ratelimit-Policy", `q=3;w=3600`},
+			{"HEAD", "/v1/items/8", "", 200, `"GET /v1/items/{id}";r=1;t=`, true, "", ""},
+			{"GET", "/v1/items/9?x=1&y=%20", "", 200, `"GET /v1/items/{id}";r=0;t=`, true, "", ""},
+			{"GET", "/v1/items/10", "", 429, `"GET /v1/items/{id}";r=0;t=`, false, "Content-Type", problem},
+			{"GET", "/v1/items/10", "", 429, `"GET /v1/items/{id}";r=0;t=`, false, "Retry-After", "12"},
+			{"HEAD", "/v1/items/10", "", 429, `"GET /v1/items/{id}";r=0;t=`, false, "Retry-After", "12"},
+			{"POST", "/v1/items", strings.Repeat("x", 1<<20), 200, `"POST /v1/items";r=2;t=`, true, "X-Received", "1048576"},
+			{"GET", "/v1/forbidden", "", 403, `"GET /v1/forbidden";r=2;t=`, true, "", ""},
+			{"GET", "/v1/unknown", "", 404, "", false, "Content-Type", problem},
+			{"DELETE", "/v1/items/7", "", 405, "", false, "Allow", "GET, HEAD"},
+		} {
+			before, _ := w.api.last()
+			got, body := send(t, w.at, c.method, c.target, c.body)
+			after, target := w.api.last()
+			if got.StatusCode != c.status || !strings.HasPrefix(got.Header.Get("RateLimit"), c.ratelimit) || (after > before) != c.served || !strings.Contains(got.Header.Get(c.field), c.value) {
+				t.Errorf("%s %s: %d, RateLimit %q, %s %q, served %v; want %d, %s…, %q, %v", c.method, c.target,
+					got.StatusCode, got.Header.Get("RateLimit"), c.field, got.Header.Get(c.field), after > before, c.status, c.ratelimit, c.value, c.served)
+			}
+			if c.served && target != c.target {
+				t.Errorf("%s %s: the API was asked for %s", c.method, c.target, target)
+			}
+			if c.method == "GET" && c.value == problem && !strings.Contains(body, fmt.Sprintf(`"status":%d`, c.status)) {
+				t.Errorf("%s %s: the body is %q, want problem details", c.method, c.target, body)
+			}
+		}
+	})
+}
+
+// Whatever a client writes into the fields by which proxies ask, it is charged
+// for what it asks for, as the address that it has.
+func TestMadeUpDescriptions(t *testing.T) {
+	everyProxy(t, func(t *testing.T, p proxy) {
+		w := start(t, p)
+		for i, fields := range [][]string{
+			{"X-Forwarded-For: 198.51.100.1"}, {"X-Real-IP: 198.51.100.2"}, {"X-Forwarded-For: 198.51.100.3, 198.51.100.4", "X-Real-IP: 198.51.100.5"},
+			{"Forwarded: for=198.51.100.6"}, {"X-Forwarded-For: "}, {"X-Forwarded-For: 198.51.100.7", "X-Forwarded-For: 198.51.100.8"}, {"x_real_ip: 198.51.100.9"},
+		} {
+			want := 200
+			if i > 2 {
+				want = 429
+			}
+			got, _ := send(t, w.at, "GET", "/v1/items/"+strconv.Itoa(i), "", fields...)
+			if got.StatusCode != want {
+				t.Errorf("request %d with %q: %d, want %d", i, fields, got.StatusCode, want)
+			}
+		}
+		for _, field := range []string{"X-Original-URI: /public/x", "X-Forwarded-Uri: /public/x", "X-Forwarded-Method: POST", "X-Original-Method: POST", "Headgate-Status: 200"} {
+			got, _ := send(t, w.at, "GET", "/v1/items/7", "", field)
+			if got.StatusCode != 429 && got.StatusCode != 400 {
+				t.Errorf("with %s: %d, want 429, or 400", field, got.StatusCode)
+			}
+		}
+		for _, field := range []string{"X-HTTP-Method-Override: DELETE", "X-Rewrite-URL: /v1/forbidden"} {
+			before, _ := w.api.last()
+			got, _ := send(t, w.at, "GET", "/public/x", "", field)
+			if after, _ := w.api.last(); got.StatusCode != 400 || after != before {
+				t.Errorf("with %s: %d, and the API was asked %d times, want 400 and none", field, got.StatusCode, after-before)
+			}
+		}
+	})
+}
+
+// The target that was charged is the one that the API is asked for: each
+// spelling is charged to the endpoint that Go's own server reads in what arrives.
+func TestOneReading(t *testing.T) {
+	everyProxy(t, func(t *testing.T, p proxy) {
+		w := start(t, p)
+		served := 0
+		for _, target := range []string{
+			"/v1/items/a", "//v1/items/b", "/v1//items/c", "/v1/./items/d", "/v1/x/../items/e", "/v1/items/%61", "/%76%31/items/f", "/v1/items/g/", "/v1/items/%2e%2e/h", "/v1/items/i%2fj",
+			"/v1/items/k;x=1", "/v1/items/l%3bx", "/public/a%20b", "/public/../v1/items/m", "/public/%2e%2e/v1/items/n", "/public/a\\..\\b", "/public/%5c", "/v1/items/%00", "/v1/items/%zz", "/v1/items/o?x=/../../public/",
+			"/v1/items/p#/public/x", "/v1/items/q%23", "/v1/items/r?", "/v1/items/%c3%a9", "/v1/items/é", "http://other.example/public/s", "http://other.example", "/v1/items/%2561",
+		} {
+			before, _ := w.api.last()
+			response, body := send(t, w.at, "GET", target, "")
+			after, seen := w.api.last()
+			if after == before {
+				if response.StatusCode < 300 {
+					t.Errorf("%s: %d %q, and the API was not asked", target, response.StatusCode, body)
+				}
+				continue
+			}
+			served++
+			charged := response.Header.Get("RateLimit")
+			path, _, _ := strings.Cut(seen, "?")
+			want := ""
+			switch clean := readByGo(t, path); {
+			case strings.HasPrefix(clean, "/v1/items/"):
+				want = `"GET /v1/items/{id}"`
+			case strings.HasPrefix(clean, "/public/"):
+				want = `"GET /public/{path...}"`
+			}
+			if want == "" || !strings.HasPrefix(charged, want) {
+				t.Errorf("%s was charged as %s, and the API was asked for %s", target, charged, seen)
+			}
+		}
+		if served < 3 {
+			t.Errorf("%d targets were served, want some", served)
+		}
+	})
+}
+
+// readByGo returns the path that the API's server reads in a target.
+func readByGo(t *testing.T, target string) string {
+	t.Helper()
+	r, err := http.ReadRequest(bufio.NewReader(strings.NewReader("GET " + target + " HTTP/1.1\r\nHost: h\r\n\r\n")))
+	if err != nil {
+		t.Fatalf("the API was asked for %q: %v", target, err)
+	}
+	return r.URL.Path
+}
+
+// While Headgate is away nothing passes, and it passes again once it is back.
+func TestOutage(t *testing.T) {
+	everyProxy(t, func(t *testing.T, p proxy) {
+		w := start(t, p)
+		if got, _ := send(t, w.at, "GET", "/v1/items/1", ""); got.StatusCode != 200 {
+			t.Fatalf("%d before anything happened", got.StatusCode)
+		}
+		refused := func(when string, want int) {
+			t.Helper()
+			before, _ := w.api.last()
+			var got []int
+			for range 5 {
+				response, _ := send(t, w.at, "GET", "/v1/items/1", "")
+				got = append(got, response.StatusCode)
+			}
+			if after, _ := w.api.last(); after != before || slices.ContainsFunc(got, func(status int) bool { return status != want }) {
+				t.Errorf("%s: %v, and the API was asked %d times, want %d and none", when, got, after-before, want)
+			}
+		}
+		if err := w.headgate.Freeze(); err != nil {
+			t.Fatal(err)
+		}
+		refused("while it does not answer", p.frozen)
+		if err := w.headgate.Thaw(); err != nil {
+			t.Fatal(err)
+		}
+		back := harness.Eventually(20*time.Second, func() bool {
+			response, _ := send(t, w.at, "GET", "/public/x", "")
+			return response.StatusCode == 200
+		})
+		if !back {
+			t.Error("nothing passes although Headgate answers again")
+		}
+		w.headgate.Kill()
+		refused("while it is gone", p.away)
+	})
+}
