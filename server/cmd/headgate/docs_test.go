@@ -34,6 +34,7 @@ const (
 	folder   = "/srv/headgate"
 	gateway  = "127.0.0.1:8080"
 	adminAPI = "127.0.0.1:8081"
+	asked    = "127.0.0.1:8082"
 	api      = "127.0.0.1:9000"
 	nobody   = "127.0.0.1:9001"
 
