@@ -37,16 +37,16 @@ type proxy struct {
 	folder  string
 	command []string
 
-	away   int  // what clients are answered while Headgate is away
-	frozen int  // and while it does not answer
-	own    bool // the proxy normalises a path before it asks about it
+	away   int // what clients are answered while Headgate is away
+	frozen int // and while it does not answer
 }
 
 var proxies = []proxy{
-	{"nginx", "nginx", []string{"nginx", "-p", ".", "-c", "nginx.conf", "-g", "daemon off;", "-e", "stderr"}, 500, 500, false},
-	{"Caddy", "caddy", []string{"caddy", "run", "--config", "Caddyfile", "--adapter", "caddyfile"}, 502, 504, false},
-	{"HAProxy", "haproxy", []string{"haproxy", "-db", "-q", "-f", "haproxy.cfg"}, 503, 503, false},
-	{"Envoy over HTTP", "envoy", []string{"bin/garden/venv/bin/envoy", "-c", "ext_authz_http.yaml", "--concurrency", "2", "-l", "off", "--disable-hot-restart"}, 503, 503, true},
+	{"nginx", "nginx", []string{"nginx", "-p", ".", "-c", "nginx.conf", "-g", "daemon off;", "-e", "stderr"}, 500, 500},
+	{"Caddy", "caddy", []string{"caddy", "run", "--config", "Caddyfile", "--adapter", "caddyfile"}, 502, 504},
+	{"HAProxy", "haproxy", []string{"haproxy", "-db", "-q", "-f", "haproxy.cfg"}, 503, 503},
+	{"Envoy over HTTP", "envoy", []string{"bin/garden/venv/bin/envoy", "-c", "ext_authz_http.yaml", "--concurrency", "2", "-l", "off", "--disable-hot-restart"}, 503, 503},
+	{"Envoy over gRPC", "envoy", []string{"bin/garden/venv/bin/envoy", "-c", "ext_authz_grpc.yaml", "--concurrency", "2", "-l", "off", "--disable-hot-restart"}, 503, 503},
 }
 
 // api is what stands behind a proxy. It remembers what it was asked for.
@@ -99,8 +99,8 @@ func start(t *testing.T, p proxy, settings ...string) *world {
 		harness.Run(t, dir, "policy", "set", rule, "3", "--per", "1h", "--db", db)
 	}
 	w := &world{api: newAPI(t)}
-	w.headgate = harness.Serve(t, dir, append([]string{"--listen", "none", "--decisions", "127.0.0.1:0", "--routes", "routes.txt"}, settings...)...)
-	w.at = run(t, p, w.api.Listener.Addr().String(), strings.TrimPrefix(w.headgate.Decisions, "http://"))
+	w.headgate = harness.Serve(t, dir, append([]string{"--listen", "none", "--decisions", "127.0.0.1:0", "--decisions-grpc", "127.0.0.1:0", "--routes", "routes.txt"}, settings...)...)
+	w.at = run(t, p, w.api.Listener.Addr().String(), w.headgate)
 	return w
 }
 
@@ -112,7 +112,7 @@ func write(t *testing.T, path, text string) {
 }
 
 // run starts a proxy by its examples, on other ports than those in them.
-func run(t *testing.T, p proxy, apiAt, headgateAt string) string {
+func run(t *testing.T, p proxy, apiAt string, headgate *harness.Gateway) string {
 	t.Helper()
 	root, err := harness.Root()
 	if err != nil {
@@ -128,9 +128,12 @@ func run(t *testing.T, p proxy, apiAt, headgateAt string) string {
 	}
 	at := fmt.Sprintf("127.0.0.1:%d", port)
 	_, apiPort, _ := net.SplitHostPort(apiAt)
+	headgateAt := strings.TrimPrefix(headgate.Decisions, "http://")
 	_, headgatePort, _ := net.SplitHostPort(headgateAt)
+	_, grpcPort, _ := net.SplitHostPort(headgate.GRPC)
 	ports := strings.NewReplacer(":8000", fmt.Sprintf(":%d", port), "127.0.0.1:9000", apiAt, "127.0.0.1:8082", headgateAt, "127.0.0.1:8083", fmt.Sprintf("127.0.0.1:%d", between),
-		"port_value: 8000", fmt.Sprintf("port_value: %d", port), "port_value: 9000", "port_value: "+apiPort, "port_value: 8082", "port_value: "+headgatePort)
+		"port_value: 8000", fmt.Sprintf("port_value: %d", port), "port_value: 9000", "port_value: "+apiPort, "port_value: 8082", "port_value: "+headgatePort,
+		"port_value: 8083", "port_value: "+grpcPort)
 	dir := t.TempDir()
 	files, err := filepath.Glob(filepath.Join(root, "examples", p.folder, "*"))
 	if err != nil || len(files) == 0 {

@@ -100,6 +100,7 @@ func NewUpstream(t testing.TB) *Upstream {
 type Gateway struct {
 	URL       string // of the gateway; empty without one
 	Decisions string // URL where proxies ask; empty if none does
+	GRPC      string // the address where they ask over gRPC; empty if none does
 	Admin     string // URL of the admin listener
 	Dir       string // its working directory
 	DB        string // DSN of its database
@@ -203,6 +204,8 @@ func startBy(command []string, dir string, args ...string) (*Gateway, error) {
 			g.URL = fields[1]
 		case "decisions":
 			g.Decisions = fields[1]
+		case "grpc":
+			g.GRPC = fields[1]
 		case "admin":
 			g.Admin = fields[1]
 		}

@@ -88,6 +88,25 @@ type Options struct {
 // httplimit.Handler does. It limits only what a proxy asks about, and what is
 // served is up to the proxy: it has to pass on the target that it asked about.
 func New(o Options) (http.Handler, error) {
+	answers, err := Answers(o)
+	if err != nil {
+		return nil, err
+	}
+	d := &door{options: o, peer: o.Limit.Peer, answers: answers}
+	if d.peer == nil {
+		d.peer = httplimit.Peer
+	}
+	if d.options.Failed == nil {
+		d.options.Failed = func(Fault, error) {}
+	}
+	return d, nil
+}
+
+// Answers returns what answers a request that a proxy has described by whatever
+// protocol, as if it had come here itself: with 200, or what the client is to be
+// told. RemoteAddr is that of the proxy's client. Who may ask is the caller's to
+// say.
+func Answers(o Options) (http.Handler, error) {
 	var errs []error
 	if o.Limiter == nil {
 		errs = append(errs, errors.New("Limiter is nil, want one"))
@@ -98,25 +117,44 @@ func New(o Options) (http.Handler, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("forwardauth options: %w", err)
 	}
-	if o.Failed == nil {
-		o.Failed = func(Fault, error) {}
-	}
-	peer := o.Limit.Peer
-	if peer == nil {
-		peer = httplimit.Peer
-	}
 	limit := o.Limit
 	limit.Peer, limit.MaxWait, limit.Identifiers, limit.Reserve = httplimit.Peer, -1, nil, nil
-	return &door{o, peer, httplimit.Handler(o.Limiter, http.HandlerFunc(allow), limit)}, nil
+	return &answers{o.PassOverrides, httplimit.Handler(o.Limiter, http.HandlerFunc(allow), limit)}, nil
 }
 
 // allow is what stands behind the limiter: the proxy passes the request on.
 func allow(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }
 
+type answers struct {
+	passed  []string // of the fields that ask for something else
+	limited http.Handler
+}
+
+func (a *answers) ServeHTTP(w http.ResponseWriter, described *http.Request) {
+	if a.overridden(described.Header) {
+		problem.Write(w, described, problem.Details{
+			Status: http.StatusBadRequest, Title: "Request asks for something else",
+			Detail: "A header field such as X-HTTP-Method-Override asks the API for another method or target than those of the request line.",
+		})
+		return
+	}
+	a.limited.ServeHTTP(w, described)
+}
+
+// overridden reports whether a field asks for another method or target.
+func (a *answers) overridden(h http.Header) bool {
+	for name := range h {
+		if override.Of(name) == override.Overriding && !slices.ContainsFunc(a.passed, func(passed string) bool { return strings.EqualFold(passed, name) }) {
+			return true
+		}
+	}
+	return false
+}
+
 type door struct {
 	options Options
 	peer    func(*http.Request) netip.Addr
-	limited http.Handler
+	answers http.Handler
 }
 
 func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -151,24 +189,7 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if described.Method == http.MethodHead && r.Method != http.MethodHead {
 		w = withoutBody{w}
 	}
-	if d.overridden(described.Header) {
-		problem.Write(w, described, problem.Details{
-			Status: http.StatusBadRequest, Title: "Request asks for something else",
-			Detail: "A header field such as X-HTTP-Method-Override asks the API for another method or target than those of the request line.",
-		})
-		return
-	}
-	d.limited.ServeHTTP(w, described)
-}
-
-// overridden reports whether a field asks for another method or target.
-func (d *door) overridden(h http.Header) bool {
-	for name := range h {
-		if override.Of(name) == override.Overriding && !slices.ContainsFunc(d.options.PassOverrides, func(passed string) bool { return strings.EqualFold(passed, name) }) {
-			return true
-		}
-	}
-	return false
+	d.answers.ServeHTTP(w, described)
 }
 
 // style is how a kind of proxy describes a request: the names of fields, each of

@@ -9,6 +9,9 @@ type Decisions struct {
 	// Envoy do. Default none.
 	Listen string `yaml:"listen"`
 
+	// GRPC is where Envoy asks by its ext_authz filter over gRPC. Default none.
+	GRPC string `yaml:"grpc"`
+
 	// From are the networks of those that may ask. Default 127.0.0.0/8 and ::1.
 	From []string `yaml:"from"`
 }
@@ -16,9 +19,9 @@ type Decisions struct {
 func defaultDecisions() Decisions { return Decisions{From: []string{"127.0.0.0/8", "::1/128"}} }
 
 // On reports whether anybody may ask.
-func (d Decisions) On() bool { return d.Listen != "" }
+func (d Decisions) On() bool { return d.Listen != "" || d.GRPC != "" }
 
-// NoGateway as Listen leaves the gateway out, beside a Decisions.Listen.
+// NoGateway as Listen leaves the gateway out, beside Decisions.
 const NoGateway = "none"
 
 // Gateway reports whether there is one.
@@ -26,9 +29,9 @@ func (c *Config) Gateway() bool { return c.Listen != NoGateway }
 
 // listeners checks where this process listens.
 func (c *checker) listeners(conf *Config) {
-	named := []struct{ field, address string }{{"listen", conf.Listen}, {"admin", conf.Admin}, {"decisions.listen", conf.Decisions.Listen}}
+	named := []struct{ field, address string }{{"listen", conf.Listen}, {"admin", conf.Admin}, {"decisions.listen", conf.Decisions.Listen}, {"decisions.grpc", conf.Decisions.GRPC}}
 	for i, l := range named {
-		if l.field == "listen" && !conf.Gateway() || l.field == "decisions.listen" && !conf.Decisions.On() {
+		if l.field == "listen" && !conf.Gateway() || i > 1 && l.address == "" {
 			continue
 		}
 		c.address(l.field, l.address)
@@ -42,7 +45,7 @@ func (c *checker) listeners(conf *Config) {
 	case conf.Gateway():
 		c.upstream(conf.Upstream)
 	case !conf.Decisions.On():
-		c.wrong("listen", conf.Listen, "an address, or decisions.listen beside it: there would be nothing to do")
+		c.wrong("listen", conf.Listen, "an address, or decisions.listen or decisions.grpc beside it: there would be nothing to do")
 	case conf.Upstream != "":
 		c.wrong("upstream", conf.Upstream, "nothing: with listen none, no request is passed on")
 	}
@@ -58,9 +61,9 @@ func (d Decisions) warn(c *Config, warn func(field string, value any, format str
 		return
 	}
 	if c.Settle.On() {
-		warn("decisions.listen", d.Listen, "settle has no effect on what proxies ask about: the API's answer does not come this way")
+		warn("decisions", "on", "settle has no effect on what proxies ask about: the API's answer does not come this way")
 	}
 	for i := range c.Identifiers {
-		warn("decisions.listen", d.Listen, "bodies do not come this way: of what proxies ask about, rules by identifier count the address, and identifiers[%d] has no effect", i)
+		warn("decisions", "on", "bodies do not come this way: of what proxies ask about, rules by identifier count the address, and identifiers[%d] has no effect", i)
 	}
 }

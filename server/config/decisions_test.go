@@ -14,8 +14,10 @@ func TestDecisions(t *testing.T) {
 	}{
 		"beside a gateway":    {func(c *c) { c.Decisions.Listen = "127.0.0.1:8082" }, ""},
 		"alone":               {func(c *c) { c.Listen, c.Upstream, c.Decisions.Listen = "none", "", "127.0.0.1:8082" }, ""},
+		"alone, by gRPC":      {func(c *c) { c.Listen, c.Upstream, c.Decisions.GRPC = "none", "", "127.0.0.1:8083" }, ""},
+		"both on one port":    {func(c *c) { c.Decisions.Listen, c.Decisions.GRPC = "127.0.0.1:8082", "127.0.0.1:8082" }, `decisions.grpc is "127.0.0.1:8082", want another address than decisions.listen`},
 		"ports of the system": {func(c *c) { c.Listen, c.Admin, c.Decisions.Listen = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0" }, ""},
-		"nothing to do":       {func(c *c) { c.Listen, c.Upstream = "none", "" }, `listen is "none", want an address, or decisions.listen beside it: there would be nothing to do`},
+		"nothing to do":       {func(c *c) { c.Listen, c.Upstream = "none", "" }, `listen is "none", want an address, or decisions.listen or decisions.grpc beside it: there would be nothing to do`},
 		"an API to nobody":    {func(c *c) { c.Listen, c.Decisions.Listen = "none", "127.0.0.1:8082" }, `upstream is "http://127.0.0.1:9000", want nothing: with listen none, no request is passed on`},
 		"no upstream":         {func(c *c) { c.Upstream, c.Decisions.Listen = "", "127.0.0.1:8082" }, `upstream is "", want the URL of the API to protect, such as http://127.0.0.1:9000`},
 		"the gateway's":       {func(c *c) { c.Decisions.Listen = c.Listen }, `decisions.listen is "127.0.0.1:8080", want another address than listen`},

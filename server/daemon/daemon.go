@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -26,6 +27,7 @@ import (
 	"github.com/headgate-io/headgate/server/advisories"
 	"github.com/headgate-io/headgate/server/balancer"
 	"github.com/headgate-io/headgate/server/config"
+	"github.com/headgate-io/headgate/server/envoy"
 	"github.com/headgate-io/headgate/server/fleet"
 	"github.com/headgate-io/headgate/server/hold"
 	"github.com/headgate-io/headgate/server/metrics"
@@ -50,7 +52,8 @@ type Daemon struct {
 	parts   *parts
 	gate    listener // closed where there is no gateway
 	admin   listener
-	asked   listener // closed where no proxy asks
+	asked   listener // where proxies ask; closed where none does
+	called  listener // the same over gRPC
 	side    *admin.Door
 	holds   holds
 	leaving atomic.Bool
@@ -60,6 +63,7 @@ type Daemon struct {
 type listener struct {
 	net.Listener
 	server *http.Server
+	calls  *envoy.Server // in its place, over gRPC
 }
 
 // Start builds everything that c, which is complete, says, and listens. It
@@ -101,22 +105,27 @@ func Start(ctx context.Context, c config.Config, o Options) (*Daemon, error) {
 }
 
 // Gateway returns the address the gateway listens on, Admin the admin
-// listener's, and Decisions where proxies ask; nil where nobody listens.
-func (d *Daemon) Gateway() net.Addr   { return d.gate.address() }
-func (d *Daemon) Admin() net.Addr     { return d.admin.address() }
-func (d *Daemon) Decisions() net.Addr { return d.asked.address() }
+// listener's, and Decisions where proxies ask, over HTTP and gRPC; nil where nobody
+// listens.
+func (d *Daemon) Gateway() net.Addr                { return d.gate.address() }
+func (d *Daemon) Admin() net.Addr                  { return d.admin.address() }
+func (d *Daemon) Decisions() (http, grpc net.Addr) { return d.asked.address(), d.called.address() }
 
-func (d *Daemon) listeners() []listener { return []listener{d.gate, d.admin, d.asked} }
+// listeners are those that are open, the admin listener last: it answers while
+// the others stop.
+func (d *Daemon) listeners() []listener {
+	return slices.DeleteFunc([]listener{d.gate, d.asked, d.called, d.admin}, func(l listener) bool { return l.Listener == nil })
+}
 
 func (d *Daemon) close() {
 	for _, l := range d.listeners() {
-		l.close()
+		_ = l.Close()
 	}
 }
 
 // listen opens the listeners. Nothing is accepted until Run.
 func (d *Daemon) listen(o *Options) error {
-	var errs [4]error
+	var errs [5]error
 	if d.conf.Gateway() {
 		d.gate, errs[0] = open("listen", d.conf.Listen)
 		d.gate.held(d.holds.gate)
@@ -124,9 +133,12 @@ func (d *Daemon) listen(o *Options) error {
 	}
 	d.admin, errs[2] = open("admin", d.conf.Admin)
 	d.admin.held(d.holds.admin)
-	if d.conf.Decisions.On() {
-		d.asked, errs[3] = open("decisions.listen", d.conf.Decisions.Listen)
+	if at := d.conf.Decisions.Listen; at != "" {
+		d.asked, errs[3] = open("decisions.listen", at)
 		d.asked.held(d.holds.asked)
+	}
+	if at := d.conf.Decisions.GRPC; at != "" {
+		d.called, errs[4] = open("decisions.grpc", at)
 	}
 	if err := errors.Join(errs[:]...); err != nil {
 		d.close()
@@ -141,15 +153,8 @@ func (d *Daemon) handle(token string) (err error) {
 		return err
 	}
 	d.admin.server.Handler = d.holds.admin.Handler(gateway.Framed(d.side))
-	if d.conf.Decisions.On() {
-		door, err := d.decisions()
-		if err != nil {
-			return err
-		}
-		d.asked.server.Handler = d.holds.asked.Handler(gateway.Framed(door))
-	}
-	if !d.conf.Gateway() {
-		return nil
+	if err := d.handleQuestions(); err != nil || !d.conf.Gateway() {
+		return err
 	}
 	gate, err := d.newGateway()
 	if err != nil {
@@ -205,7 +210,7 @@ func open(field, address string) (listener, error) {
 	case err != nil:
 		return listener{}, fmt.Errorf("%s is %q: %w", field, address, err)
 	}
-	return listener{l, &http.Server{
+	return listener{Listener: l, server: &http.Server{
 		// "OPTIONS *" is a request like any other, and its target is no path:
 		// net/http would answer it unseen.
 		DisableGeneralOptionsHandler: true,
@@ -215,10 +220,24 @@ func open(field, address string) (listener, error) {
 	}}, nil
 }
 
-func (l listener) close() {
-	if l.Listener != nil {
-		_ = l.Listener.Close()
+func (l listener) serve() error {
+	if l.calls != nil {
+		return l.calls.Serve(l.Listener)
 	}
+	return l.server.Serve(l.Listener)
+}
+
+// shutDown lets what is under way finish, and cuts it off when ctx ends, which is
+// its error.
+func (l listener) shutDown(ctx context.Context) error {
+	if l.calls != nil {
+		return l.calls.Shutdown(ctx)
+	}
+	err := l.server.Shutdown(ctx)
+	if ctx.Err() != nil {
+		_ = l.server.Close()
+	}
+	return err
 }
 
 func (l listener) address() net.Addr {
@@ -272,11 +291,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 	defer refreshing.Wait()
 	defer stopBackground()
 
-	failed := make(chan error, 3)
+	failed := make(chan error, len(d.listeners()))
 	for _, l := range d.listeners() {
-		if l.Listener != nil {
-			go func() { failed <- l.server.Serve(l.Listener) }()
-		}
+		go func() { failed <- l.serve() }()
 	}
 	if s := d.parts.rules.Status(); s.Standing.Empty {
 		d.log.Warn(s.StandingWords + ": add some with `headgate policy set`")
@@ -285,10 +302,10 @@ func (d *Daemon) Run(ctx context.Context) error {
 	d.log.Info("serving", d.whereabouts()...)
 	select {
 	case err := <-failed:
+		now, cancel := context.WithCancel(ctx)
+		cancel()
 		for _, l := range d.listeners() {
-			if l.Listener != nil {
-				err = errors.Join(err, l.server.Close())
-			}
+			_ = l.shutDown(now)
 		}
 		return err
 	case <-ctx.Done():
@@ -301,8 +318,11 @@ func (d *Daemon) whereabouts() (about []any) {
 	if d.conf.Gateway() {
 		about = append(about, "gateway", d.gate.Addr().String())
 	}
-	if d.conf.Decisions.On() {
+	if d.asked.Listener != nil {
 		about = append(about, "decisions", d.asked.Addr().String())
+	}
+	if d.called.Listener != nil {
+		about = append(about, "decisions_grpc", d.called.Addr().String())
 	}
 	about = append(about, "admin", d.admin.Addr().String())
 	if d.conf.Gateway() {
@@ -317,21 +337,16 @@ func (d *Daemon) shutDown(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, d.conf.ShutdownTimeout)
 	defer cancel()
 	var errs []error
-	var cut bool
-	for _, l := range []listener{d.gate, d.asked} {
-		if l.Listener == nil {
-			continue
+	for _, l := range d.listeners() {
+		if l.Listener == d.admin.Listener {
+			errs = append(errs, l.server.Close())
+		} else if err := l.shutDown(ctx); errors.Is(err, context.DeadlineExceeded) {
+			errs = append(errs, fmt.Errorf("requests in flight at %v were cut off after %v", l.Addr(), d.conf.ShutdownTimeout))
+		} else {
+			errs = append(errs, err)
 		}
-		err := l.server.Shutdown(ctx)
-		if errors.Is(err, context.DeadlineExceeded) {
-			cut, err = true, l.server.Close()
-		}
-		errs = append(errs, err)
 	}
-	if cut {
-		errs = append(errs, fmt.Errorf("requests in flight were cut off after %v", d.conf.ShutdownTimeout))
-	}
-	return errors.Join(append(errs, d.admin.server.Close())...)
+	return errors.Join(errs...)
 }
 
 // Offline returns the Limiter that `headgate serve` would run with, without

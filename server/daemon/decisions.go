@@ -1,22 +1,42 @@
 package daemon
 
 import (
-	"net/http"
 	"net/netip"
 	"slices"
 
+	"github.com/headgate-io/headgate/gateway"
 	"github.com/headgate-io/headgate/serve/forwardauth"
 	"github.com/headgate-io/headgate/server/config"
+	"github.com/headgate-io/headgate/server/envoy"
 )
 
-// decisions is what stands behind the listener for proxies that ask.
-func (d *Daemon) decisions() (http.Handler, error) {
+// handleQuestions puts doors behind the listeners where proxies ask.
+func (d *Daemon) handleQuestions() error {
+	o, err := d.questions()
+	if err != nil {
+		return err
+	}
+	if d.asked.Listener != nil {
+		door, err := forwardauth.New(o)
+		if err != nil {
+			return err
+		}
+		d.asked.server.Handler = d.holds.asked.Handler(gateway.Framed(door))
+	}
+	if d.called.Listener != nil {
+		d.called.calls, err = envoy.New(o, d.holds.most)
+	}
+	return err
+}
+
+// questions say who may ask, and how they are answered.
+func (d *Daemon) questions() (forwardauth.Options, error) {
 	from, err := config.ParsePrefixes(d.conf.Decisions.From)
 	if err != nil {
-		return nil, err // Complete has checked it
+		return forwardauth.Options{}, err // Complete has checked it
 	}
 	warn := seldom(d.log, "a question for a decision was refused")
-	return forwardauth.New(forwardauth.Options{
+	return forwardauth.Options{
 		Limiter: d.parts.limiter, Limit: d.answers(), PassOverrides: d.conf.PassOverrideHeaders,
 		Trusted: func(a netip.Addr) bool {
 			a = a.Unmap().WithZone("")
@@ -26,5 +46,5 @@ func (d *Daemon) decisions() (http.Handler, error) {
 			d.parts.meter.QuestionRefused(f.String())
 			warn(err)
 		},
-	})
+	}, nil
 }

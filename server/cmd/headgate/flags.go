@@ -47,7 +47,9 @@ func (f *configFlags) add(flags *pflag.FlagSet, name string) {
 	case "listen":
 		text(func(c *config.Config) *string { return &c.Listen }, "address of the gateway, or none")
 	case "decisions":
-		text(func(c *config.Config) *string { return &c.Decisions.Listen }, "address where proxies ask whether a request may pass")
+		text(func(c *config.Config) *string { return &c.Decisions.Listen }, "address where proxies ask over HTTP whether a request may pass")
+	case "decisions-grpc":
+		text(func(c *config.Config) *string { return &c.Decisions.GRPC }, "address where Envoy asks over gRPC (ext_authz)")
 	case "admin":
 		text(func(c *config.Config) *string { return &c.Admin }, "address of the admin listener: metrics, health and the admin API")
 	case "admin-token-file":

@@ -24,7 +24,7 @@ is answered by the gateway: 404 unknown endpoint, 405 unknown method, 400 invali
 target, 429 over a limit, 503 limits unavailable, 502 and 504 for the API's own
 failures.
 
-With --decisions proxies such as nginx, Traefik, Caddy and Envoy ask this process
+With --decisions and --decisions-grpc proxies such as nginx, Traefik, Caddy and Envoy ask this process
 whether a request may pass, and pass it on themselves; with --listen none besides,
 that is all it does, and --upstream is not wanted. See docs/decisions.md.
 
@@ -56,7 +56,7 @@ them. Relative paths are relative to the working directory.`,
 			return d.Run(cmd.Context())
 		},
 	}
-	from.addFlags(cmd, "listen", "decisions", "admin", "admin-token-file", "upstream", "openapi", "routes", "db", "secret-file", "trusted-proxy", "unknown", "max-buckets", "max-bytes",
+	from.addFlags(cmd, "listen", "decisions", "decisions-grpc", "admin", "admin-token-file", "upstream", "openapi", "routes", "db", "secret-file", "trusted-proxy", "unknown", "max-buckets", "max-bytes",
 		"max-wait", "max-waiters", "max-connections", "max-connections-per-address")
 	return cmd
 }
@@ -70,8 +70,12 @@ func sayWhere(w io.Writer, c config.Config, d *daemon.Daemon) {
 	if c.Gateway() {
 		fmt.Fprintf(w, "gateway   %s://%s -> %s\n", scheme, d.Gateway(), c.Upstream)
 	}
-	if c.Decisions.On() {
-		fmt.Fprintf(w, "decisions http://%s for %s\n", d.Decisions(), strings.Join(c.Decisions.From, ", "))
+	asked, called := d.Decisions()
+	if asked != nil {
+		fmt.Fprintf(w, "decisions http://%s for %s\n", asked, strings.Join(c.Decisions.From, ", "))
+	}
+	if called != nil {
+		fmt.Fprintf(w, "grpc      %s for %s\n", called, strings.Join(c.Decisions.From, ", "))
 	}
 	fmt.Fprintf(w, "admin     http://%s\n", d.Admin())
 }

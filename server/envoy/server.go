@@ -1,0 +1,98 @@
+package envoy
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"runtime"
+	"time"
+
+	auth "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
+	"golang.org/x/net/netutil"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+
+	"github.com/headgate-io/headgate/serve/forwardauth"
+)
+
+// Bounds of what one who asks may hold: a message has the whole head of a request
+// in it.
+const (
+	maxMessage = 1 << 20
+	maxStreams = 1000 // under way on one connection
+)
+
+// Server is a gRPC server for those who may ask.
+type Server struct {
+	grpc    *grpc.Server
+	options forwardauth.Options
+	most    int
+}
+
+// New returns a Server, with health and reflection beside, or an error that names
+// every option at fault. Most is how many connections it holds at once: the rest
+// wait.
+func New(o forwardauth.Options, most int) (*Server, error) {
+	answers, err := forwardauth.Answers(o)
+	if err != nil {
+		return nil, err
+	}
+	if o.Failed == nil {
+		o.Failed = func(forwardauth.Fault, error) {}
+	}
+	s := grpc.NewServer(
+		grpc.NumStreamWorkers(uint32(runtime.GOMAXPROCS(0))), // else each call starts a goroutine, and grows its stack
+		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(32<<10),
+		grpc.ConnectionTimeout(10*time.Second),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: 20 * time.Second}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+	)
+	auth.RegisterAuthorizationServer(s, &authorization{answers: answers, failed: o.Failed})
+	grpc_health_v1.RegisterHealthServer(s, health.NewServer())
+	reflection.Register(s)
+	return &Server{s, o, most}, nil
+}
+
+// Serve answers on l until Shutdown.
+func (s *Server) Serve(l net.Listener) error {
+	return s.grpc.Serve(netutil.LimitListener(&listener{l, s.options}, s.most))
+}
+
+// Shutdown lets the calls under way finish, or cuts them off when ctx ends, which
+// is its error.
+func (s *Server) Shutdown(ctx context.Context) error {
+	done := make(chan struct{})
+	go func() { s.grpc.GracefulStop(); close(done) }()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		s.grpc.Stop()
+		<-done
+		return ctx.Err()
+	}
+}
+
+// listener leaves out the connections of those who may not ask.
+type listener struct {
+	net.Listener
+	options forwardauth.Options
+}
+
+func (l *listener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if from, err := netip.ParseAddrPort(c.RemoteAddr().String()); err == nil && l.options.Trusted(from.Addr()) {
+			return c, nil
+		}
+		l.options.Failed(forwardauth.Untrusted, fmt.Errorf("%v may not ask", c.RemoteAddr()))
+		_ = c.Close()
+	}
+}
