@@ -23,7 +23,8 @@ func TestImportsPointOneWay(t *testing.T) {
 			"attack":          {},
 			"balancer":        {},
 			"collector":       {},
-			"envoy":           {},
+			"descriptor":      {},
+			"envoy":           {"descriptor"},
 			"hold":            {},
 			"kinds":           {},
 			"openapi":         {},
@@ -50,7 +51,7 @@ func TestImportsPointOneWay(t *testing.T) {
 			"client": {"admin", "fleet", "lint", "record", "rules"},
 
 			// The process, and commands.
-			"daemon": {"admin", "advisories", "balancer", "config", "database", "developers", "envoy", "fleet", "hold", "metrics", "openapi", "record", "redis", "revert", "rules", "token", "usage"},
+			"daemon": {"admin", "advisories", "balancer", "config", "database", "descriptor", "developers", "envoy", "fleet", "hold", "metrics", "openapi", "record", "redis", "revert", "rules", "token", "usage"},
 			"demo":   {"config", "daemon", "database", "record"},
 			"doctor": {"advisories", "config", "daemon", "database", "dsn", "hold", "kinds", "record", "redis", "token"},
 			"cmd/headgate": {
@@ -62,7 +63,8 @@ func TestImportsPointOneWay(t *testing.T) {
 			"cmd/headgate":    {"github.com/mattn/go-isatty", "github.com/spf13/cobra", "github.com/spf13/pflag"},
 			"config":          {"go.yaml.in/yaml/v3"},
 			"daemon":          {"golang.org/x/text/unicode/norm"},
-			"envoy":           {"github.com/envoyproxy/go-control-plane/envoy", "golang.org/x/net/netutil", "google.golang.org/genproto/googleapis/rpc/status", "google.golang.org/grpc"},
+			"descriptor":      {"go.yaml.in/yaml/v3"},
+			"envoy":           {"github.com/envoyproxy/go-control-plane/envoy", "golang.org/x/net/netutil", "google.golang.org/genproto/googleapis/rpc/status", "google.golang.org/grpc", "google.golang.org/protobuf/types/known/durationpb"},
 			"hold":            {"golang.org/x/sys/unix"},
 			"metrics":         {"github.com/prometheus/client_golang"},
 			"openapi":         {"go.yaml.in/yaml/v3", "google.golang.org/protobuf"},

@@ -389,3 +389,57 @@ func TestOutage(t *testing.T) {
 		refused("while it is gone", p.away)
 	})
 }
+
+// Envoy's filter for rate limits asks about descriptors, and tells the client what is left; the
+// limits change while it runs, and what was spent stays spent.
+func TestDescriptors(t *testing.T) {
+	root, err := harness.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	limits, err := os.ReadFile(filepath.Join(root, "examples", "envoy", "limits.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "limits.yaml"), string(limits))
+	write(t, filepath.Join(dir, "headgate.yaml"), "listen: none\ndecisions: {grpc: '127.0.0.1:0', ratelimit: [limits.yaml]}\n")
+	w := &world{api: newAPI(t)}
+	w.headgate = harness.Serve(t, dir, "--config", "headgate.yaml", "--listen", "none")
+	w.at = run(t, proxy{"Envoy", "envoy", []string{"bin/garden/venv/bin/envoy", "-c", "ratelimit.yaml", "--concurrency", "2", "-l", "off", "--disable-hot-restart"}, 503, 503}, w.api.Listener.Addr().String(), w.headgate)
+	for i, want := range []string{"200 3, 3;w=3600, 100;w=86400 2", "200 3, 3;w=3600, 100;w=86400 1", "200 3, 3;w=3600, 100;w=86400 0", "429 3, 3;w=3600, 100;w=86400 0"} {
+		got, _ := send(t, w.at, "GET", "/any", "")
+		if line := fmt.Sprintf("%d %s %s", got.StatusCode, got.Header.Get("X-RateLimit-Limit"), got.Header.Get("X-RateLimit-Remaining")); line != want {
+			t.Errorf("request %d: %s, want %s", i, line, want)
+		}
+		if wait, _ := strconv.Atoi(got.Header.Get("Retry-After")); (got.StatusCode == 429) != (wait > 1100 && wait <= 1200) {
+			t.Errorf("request %d: %d with Retry-After %d, want 1200 for the refused one", i, got.StatusCode, wait)
+		}
+	}
+	if n, _ := w.api.last(); n != 3 {
+		t.Errorf("the API was asked %d times, want 3", n)
+	}
+	write(t, filepath.Join(dir, "limits.yaml"), "domain: shop\ndescriptors: [{key: remote_address, rate_limit: {unit: day, requests_per_unit: 5, units: 3}}]\n")
+	if !w.headgate.Says("limits.yaml:2: \\\"units\\\" is no field of a rate_limit") {
+		t.Error("no word of a configuration with a fault")
+	}
+	write(t, filepath.Join(dir, "limits.yaml"), strings.Replace(string(limits), "requests_per_unit: 3", "requests_per_unit: 5", 1))
+	if !w.headgate.Says("the limits of descriptors were loaded") {
+		t.Fatal("no word of a configuration that changed")
+	}
+	var got []int
+	for range 4 {
+		response, _ := send(t, w.at, "GET", "/any", "")
+		got = append(got, response.StatusCode)
+	}
+	if !slices.Equal(got, []int{200, 200, 429, 429}) {
+		t.Errorf("with 5 in the place of 3 of which none was left: %v, want two more", got)
+	}
+	if denied := w.headgate.Metric(t, `headgate_descriptors_total{limit="shop/remote_address",result="denied"}`); denied != "3" {
+		t.Errorf("the metric has %s denied, want 3", denied)
+	}
+	w.headgate.Kill()
+	if response, _ := send(t, w.at, "GET", "/any", ""); response.StatusCode != 503 {
+		t.Errorf("while Headgate is gone: %d, want 503", response.StatusCode)
+	}
+}

@@ -9,14 +9,24 @@ type Decisions struct {
 	// Envoy do. Default none.
 	Listen string `yaml:"listen"`
 
-	// GRPC is where Envoy asks by its ext_authz filter over gRPC. Default none.
+	// GRPC is where Envoy asks by its filters over gRPC. Default none.
 	GRPC string `yaml:"grpc"`
+
+	// RateLimit are configurations of envoyproxy/ratelimit, files or folders: then
+	// Envoy's filter ratelimit may ask at GRPC too. Default none.
+	RateLimit []string `yaml:"ratelimit"`
+
+	// RateLimitScope says where their counters are: local, in this process; or
+	// strict, in the store that gateways share. Default local.
+	RateLimitScope string `yaml:"ratelimit_scope"`
 
 	// From are the networks of those that may ask. Default 127.0.0.0/8 and ::1.
 	From []string `yaml:"from"`
 }
 
-func defaultDecisions() Decisions { return Decisions{From: []string{"127.0.0.0/8", "::1/128"}} }
+func defaultDecisions() Decisions {
+	return Decisions{From: []string{"127.0.0.0/8", "::1/128"}, RateLimitScope: "local"}
+}
 
 // On reports whether anybody may ask.
 func (d Decisions) On() bool { return d.Listen != "" || d.GRPC != "" }
@@ -26,6 +36,12 @@ const NoGateway = "none"
 
 // Gateway reports whether there is one.
 func (c *Config) Gateway() bool { return c.Listen != NoGateway }
+
+// byDescriptors reports whether descriptors are all that is asked about, so that
+// no endpoint need be known.
+func (c *Config) byDescriptors() bool {
+	return !c.Gateway() && c.Decisions.Listen == "" && len(c.Decisions.RateLimit) > 0
+}
 
 // listeners checks where this process listens.
 func (c *checker) listeners(conf *Config) {
@@ -53,6 +69,13 @@ func (c *checker) listeners(conf *Config) {
 		c.wrong("decisions.from", "", "the networks of the proxies that may ask")
 	}
 	c.prefixes("decisions.from", conf.Decisions.From)
+	c.oneOf("decisions.ratelimit_scope", conf.Decisions.RateLimitScope, "local", "strict")
+	if conf.Decisions.RateLimitScope == "strict" && !conf.Store.On() {
+		c.wrong("decisions.ratelimit_scope", "strict", "store.redis beside it, or local")
+	}
+	if len(conf.Decisions.RateLimit) > 0 && conf.Decisions.GRPC == "" {
+		c.wrong("decisions.ratelimit", strings.Join(conf.Decisions.RateLimit, ", "), "decisions.grpc beside it, where Envoy asks")
+	}
 }
 
 // warn says what a decision service cannot do.

@@ -12,9 +12,15 @@ func TestDecisions(t *testing.T) {
 		change func(*c)
 		want   string
 	}{
-		"beside a gateway":    {func(c *c) { c.Decisions.Listen = "127.0.0.1:8082" }, ""},
-		"alone":               {func(c *c) { c.Listen, c.Upstream, c.Decisions.Listen = "none", "", "127.0.0.1:8082" }, ""},
-		"alone, by gRPC":      {func(c *c) { c.Listen, c.Upstream, c.Decisions.GRPC = "none", "", "127.0.0.1:8083" }, ""},
+		"beside a gateway": {func(c *c) { c.Decisions.Listen = "127.0.0.1:8082" }, ""},
+		"alone":            {func(c *c) { c.Listen, c.Upstream, c.Decisions.Listen = "none", "", "127.0.0.1:8082" }, ""},
+		"alone, by gRPC":   {func(c *c) { c.Listen, c.Upstream, c.Decisions.GRPC = "none", "", "127.0.0.1:8083" }, ""},
+		"strict, alone":    {func(c *c) { c.Decisions.RateLimitScope = "strict" }, `decisions.ratelimit_scope is "strict", want store.redis beside it, or local`},
+		"no scope":         {func(c *c) { c.Decisions.RateLimitScope = "global" }, `decisions.ratelimit_scope is "global", want local or strict`},
+		"nobody asks":      {func(c *c) { c.Decisions.RateLimit = []string{"a.yaml"} }, `decisions.ratelimit is "a.yaml", want decisions.grpc beside it, where Envoy asks`},
+		"descriptors alone": {func(c *c) {
+			c.Listen, c.Upstream, c.Unknown, c.Decisions.GRPC, c.Decisions.RateLimit = "none", "", "reject", "127.0.0.1:8083", []string{"a.yaml"}
+		}, ""},
 		"both on one port":    {func(c *c) { c.Decisions.Listen, c.Decisions.GRPC = "127.0.0.1:8082", "127.0.0.1:8082" }, `decisions.grpc is "127.0.0.1:8082", want another address than decisions.listen`},
 		"ports of the system": {func(c *c) { c.Listen, c.Admin, c.Decisions.Listen = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0" }, ""},
 		"nothing to do":       {func(c *c) { c.Listen, c.Upstream = "none", "" }, `listen is "none", want an address, or decisions.listen or decisions.grpc beside it: there would be nothing to do`},

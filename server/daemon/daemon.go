@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -206,7 +207,8 @@ func open(field, address string) (listener, error) {
 	l, err := (&net.ListenConfig{KeepAlive: -1}).Listen(context.Background(), "tcp", address)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return listener{}, fmt.Errorf("%s is %q, which is in use: stop what listens there or choose another address with --%s", field, address, field)
+		flag := strings.ReplaceAll(strings.TrimSuffix(field, ".listen"), ".", "-")
+		return listener{}, fmt.Errorf("%s is %q, which is in use: stop what listens there or choose another address with --%s", field, address, flag)
 	case err != nil:
 		return listener{}, fmt.Errorf("%s is %q: %w", field, address, err)
 	}
@@ -274,6 +276,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	refreshing.Go(func() { d.parts.pressure.run(background) })
 	refreshing.Go(func() { d.parts.regions.run(background) })
 	refreshing.Go(func() { d.parts.tokens.run(background) })
+	refreshing.Go(func() { d.parts.descriptors.run(background) })
 	refreshing.Go(func() { d.parts.tls.run(background) })
 	refreshing.Go(func() { d.parts.requests.run(background) })
 	refreshing.Go(func() { d.parts.shared.run(background) })
@@ -386,6 +389,7 @@ type parts struct {
 	reverter    *revert.Watcher  // nil if no change is taken back
 
 	identifiers *httplimit.Identifiers // nil if no body is read
+	descriptors *descriptors           // nil without
 }
 
 func (p *parts) close() {
@@ -446,6 +450,11 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 	shared, err := p.shared.over(buckets, p.rules.Now)
 	if err != nil {
 		return nil, err
+	}
+	if !o.readOnly {
+		if p.descriptors, err = p.newDescriptors(c, logger(o.Log)); err != nil {
+			return nil, err
+		}
 	}
 	if p.identifiers, err = identifiers(c, p.registry.Table, o.Log); err != nil {
 		return nil, err

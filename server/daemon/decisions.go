@@ -24,7 +24,7 @@ func (d *Daemon) handleQuestions() error {
 		d.asked.server.Handler = d.holds.asked.Handler(gateway.Framed(door))
 	}
 	if d.called.Listener != nil {
-		d.called.calls, err = envoy.New(o, d.holds.most)
+		d.called.calls, err = envoy.New(o, d.parts.descriptors.answers(d.parts.shared.naming(), d.parts.meter), d.holds.most)
 	}
 	return err
 }

@@ -1,5 +1,6 @@
-// Package envoy answers Envoy, and what is made of it, over gRPC: its external
-// authorization filter (envoy.service.auth.v3) asks whether a request may pass.
+// Package envoy answers Envoy, and what is made of it, over gRPC: its filters for
+// external authorization (envoy.service.auth.v3) and for rate limits
+// (envoy.service.ratelimit.v3) ask whether a request may pass.
 package envoy
 
 import (

@@ -45,12 +45,17 @@ func (f *faults) list() []string {
 // start serves two requests a minute and client, for each endpoint.
 func start(t testing.TB, trusted func(netip.Addr) bool) (*grpc.ClientConn, *faults) {
 	t.Helper()
+	return startWith(t, trusted, nil)
+}
+
+func startWith(t testing.TB, trusted func(netip.Addr) bool, d *envoy.Descriptors) (*grpc.ClientConn, *faults) {
+	t.Helper()
 	lim, err := headgate.New(headgate.Options{Rules: []string{"GET /v1/items/{id} 2/m", "default 2/m"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	told := &faults{}
-	s, err := envoy.New(forwardauth.Options{Limiter: lim, Trusted: trusted, Failed: told.add}, 4)
+	s, err := envoy.New(forwardauth.Options{Limiter: lim, Trusted: trusted, Failed: told.add}, d, 4)
 	if err != nil {
 		t.Fatal(err)
 	}

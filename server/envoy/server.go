@@ -9,6 +9,7 @@ import (
 	"time"
 
 	auth "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"golang.org/x/net/netutil"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
@@ -33,10 +34,10 @@ type Server struct {
 	most    int
 }
 
-// New returns a Server, with health and reflection beside, or an error that names
-// every option at fault. Most is how many connections it holds at once: the rest
-// wait.
-func New(o forwardauth.Options, most int) (*Server, error) {
+// New returns a Server for the filters ext_authz and, unless d is nil, ratelimit,
+// with health and reflection beside, or an error that names every option at fault.
+// Most is how many connections it holds at once: the rest wait.
+func New(o forwardauth.Options, d *Descriptors, most int) (*Server, error) {
 	answers, err := forwardauth.Answers(o)
 	if err != nil {
 		return nil, err
@@ -52,6 +53,9 @@ func New(o forwardauth.Options, most int) (*Server, error) {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 	)
 	auth.RegisterAuthorizationServer(s, &authorization{answers: answers, failed: o.Failed})
+	if d != nil {
+		ratelimit.RegisterRateLimitServiceServer(s, &rateLimiting{Descriptors: *d, failed: o.Failed})
+	}
 	grpc_health_v1.RegisterHealthServer(s, health.NewServer())
 	reflection.Register(s)
 	return &Server{s, o, most}, nil

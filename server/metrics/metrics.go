@@ -108,13 +108,14 @@ type KeyStatus struct {
 
 // Meter counts decisions and serves the metrics page.
 type Meter struct {
-	registry  *prometheus.Registry
-	allowed   *prometheus.CounterVec
-	denied    *prometheus.CounterVec
-	shadowed  *prometheus.CounterVec
-	upstream  *prometheus.CounterVec
-	questions *prometheus.CounterVec
-	lost      prometheus.Counter
+	registry    *prometheus.Registry
+	allowed     *prometheus.CounterVec
+	denied      *prometheus.CounterVec
+	shadowed    *prometheus.CounterVec
+	upstream    *prometheus.CounterVec
+	questions   *prometheus.CounterVec
+	descriptors *prometheus.CounterVec
+	lost        prometheus.Counter
 
 	calls      *prometheus.CounterVec
 	unrecorded prometheus.Counter
@@ -136,12 +137,13 @@ func New(o Options) *Meter {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "headgate_" + name, Help: help}, labels)
 	}
 	m := &Meter{
-		registry:  prometheus.NewRegistry(),
-		allowed:   counter("allowed_total", "Requests allowed, by the rule that came closest to denying.", "rule"),
-		denied:    counter("denied_total", "Requests denied, by the rule that denied and the reason.", "rule", "reason"),
-		shadowed:  counter("shadow_denied_total", "Requests that a rule in shadow mode would have denied.", "rule"),
-		upstream:  counter("upstream_failures_total", "Answers given in the API's place.", "status"),
-		questions: counter("questions_refused_total", "Questions of proxies that were not answered by a decision, by the reason.", "reason"),
+		registry:    prometheus.NewRegistry(),
+		allowed:     counter("allowed_total", "Requests allowed, by the rule that came closest to denying.", "rule"),
+		denied:      counter("denied_total", "Requests denied, by the rule that denied and the reason.", "rule", "reason"),
+		shadowed:    counter("shadow_denied_total", "Requests that a rule in shadow mode would have denied.", "rule"),
+		upstream:    counter("upstream_failures_total", "Answers given in the API's place.", "status"),
+		questions:   counter("questions_refused_total", "Questions of proxies that were not answered by a decision, by the reason.", "reason"),
+		descriptors: counter("descriptors_total", "Descriptors of Envoy that met a limit, by the limit and what became of them.", "limit", "result"),
 		lost: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "headgate_unchecked_total", Help: "Requests allowed unchecked because the buckets could not answer and their rules say open.",
 		}),
@@ -158,7 +160,7 @@ func New(o Options) *Meter {
 	} {
 		m.refusals[reason] = m.denied.WithLabelValues(noRule, reason.String())
 	}
-	m.registry.MustRegister(m.allowed, m.denied, m.shadowed, m.upstream, m.questions, m.lost, m.calls, m.unrecorded,
+	m.registry.MustRegister(m.allowed, m.denied, m.shadowed, m.upstream, m.questions, m.descriptors, m.lost, m.calls, m.unrecorded,
 		&gauges{o}, &holdGauges{o.Holds}, &fleetGauges{o.Fleet}, &revertGauges{o.Reverts}, &storeGauges{o.Store}, &envelopeGauges{o.Envelopes}, &credentialGauges{o.Tokens, o.TLS}, &adminGauges{o.AdminTokens}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -171,6 +173,19 @@ func (m *Meter) Handler() http.Handler {
 // UpstreamFailed counts an answer that the gateway gave in the API's place.
 func (m *Meter) UpstreamFailed(status int) {
 	m.upstream.WithLabelValues(strconv.Itoa(status)).Inc()
+}
+
+// Descriptor counts a descriptor of Envoy that met a limit, which is one of the
+// configuration.
+func (m *Meter) Descriptor(limit string, over, shadow bool) {
+	result := "allowed"
+	switch {
+	case over && shadow:
+		result = "shadow_denied"
+	case over:
+		result = "denied"
+	}
+	m.descriptors.WithLabelValues(limit, result).Inc()
 }
 
 // QuestionRefused counts a question of a proxy that was not answered by a

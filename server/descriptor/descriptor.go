@@ -1,0 +1,179 @@
+// Package descriptor reads the configuration of envoyproxy/ratelimit, a tree of
+// descriptors for each domain, and finds the limit of a request in it.
+package descriptor
+
+import (
+	"strings"
+	"time"
+
+	"github.com/headgate-io/headgate/rate"
+)
+
+// Entry is a part of a descriptor, as Envoy sends it.
+type Entry struct{ Key, Value string }
+
+// Limit is what the configuration says for descriptors of one kind.
+type Limit struct {
+	// Path names the limit by where it stands: the domain, and each key with the
+	// value that the configuration gives it, such as "shop/user=gold/path".
+	Path string
+
+	Name     string   // as the configuration calls it, often empty
+	Replaces []string // names of limits that do not count beside this one
+
+	Unlimited bool // nothing is counted
+	Shadow    bool // counted, and never refused
+	Quota     bool // refuses only if all limits of its kind do that a request meets
+	Nothing   bool // requests_per_unit is 0: everything is refused
+
+	Requests uint32
+	Unit     Unit
+
+	// Shape is a token bucket that holds Requests and is filled by as many in a
+	// Unit: so many at once, and never twice as many around the end of a window.
+	// It has been in force since Since, in Unix nanoseconds, in the place of
+	// Before.
+	Shape  rate.Shape
+	Since  int64
+	Before *rate.Past
+
+	shared []string // of each level, the wildcard whose values share a counter; or empty
+}
+
+// Unit is a period of the configuration.
+type Unit uint8
+
+// The units have the numbers of envoy.service.ratelimit.v3.RateLimitResponse.RateLimit.Unit.
+const (
+	Second Unit = 1 + iota
+	Minute
+	Hour
+	Day
+	Month // of 30 days, as envoyproxy/ratelimit has it
+	Year  // of 365
+	Week
+)
+
+var units = map[string]Unit{"second": Second, "minute": Minute, "hour": Hour, "day": Day, "month": Month, "year": Year, "week": Week}
+
+// Duration is how long the unit lasts.
+func (u Unit) Duration() time.Duration {
+	const day = 24 * time.Hour
+	return [...]time.Duration{0, time.Second, time.Minute, time.Hour, day, 30 * day, 365 * day, 7 * day}[u]
+}
+
+// Limits are those of all domains. They never change.
+type Limits struct {
+	domains map[string]*node
+	all     []*Limit // in the order of the configuration
+}
+
+// node is a level of the tree.
+type node struct {
+	limit    *Limit           // nil if descriptors that end here have none
+	exact    map[Entry]*node  // by key and value
+	wild     []wildcard       // in the order of the configuration
+	defaults map[string]*node // by key alone
+	shares   string           // the wildcard, where its values share a counter
+}
+
+type wildcard struct {
+	key, value string
+	node       *node
+}
+
+func newNode() *node { return &node{exact: map[Entry]*node{}, defaults: map[string]*node{}} }
+
+// All lists the limits, in the order of the configuration.
+func (l *Limits) All() []*Limit { return l.all }
+
+// Find returns the limit for a descriptor, nil if it has none: each entry is
+// looked for among the children of the one before, first by key and value, then
+// among wildcards, then by key alone. A limit is for descriptors that end where it
+// stands, and not for longer ones.
+func (l *Limits) Find(domain string, entries []Entry) *Limit {
+	at := l.domains[domain]
+	if at == nil || len(entries) == 0 {
+		return nil
+	}
+	for _, e := range entries {
+		if at = at.child(e); at == nil {
+			return nil
+		}
+	}
+	return at.limit
+}
+
+func (n *node) child(e Entry) *node {
+	if next := n.exact[e]; next != nil {
+		return next
+	}
+	for i := range n.wild {
+		if w := &n.wild[i]; w.key == e.Key && matches(w.value, e.Value) {
+			return w.node
+		}
+	}
+	return n.defaults[e.Key]
+}
+
+// matches reports whether a value fits a pattern, in which * stands for any text.
+func matches(pattern, value string) bool {
+	first, rest, _ := strings.Cut(pattern, "*")
+	value, ok := strings.CutPrefix(value, first)
+	if !ok {
+		return false
+	}
+	for {
+		part, behind, more := strings.Cut(rest, "*")
+		if !more {
+			return strings.HasSuffix(value, part)
+		}
+		at := strings.Index(value, part)
+		if at < 0 {
+			return false
+		}
+		value, rest = value[at+len(part):], behind
+	}
+}
+
+// Subject appends what tells the counters of a limit apart to b: the entries of
+// the descriptor, each with its length, so that no two descriptors have the same.
+// Values that share a counter have their wildcard there.
+func (l *Limit) Subject(b []byte, entries []Entry) []byte {
+	text := func(kind byte, s string) {
+		b = append(b, kind, byte(len(s)>>24), byte(len(s)>>16), byte(len(s)>>8), byte(len(s)))
+		b = append(b, s...)
+	}
+	for i, e := range entries {
+		text('k', e.Key)
+		if i < len(l.shared) && l.shared[i] != "" {
+			text('w', l.shared[i])
+		} else {
+			text('v', e.Value)
+		}
+	}
+	return b
+}
+
+// Follow carries on from the limits before: one whose numbers are others now took
+// effect at now, so that what its counters owe is kept. It returns until when
+// counters may owe what they owed at now, and whether any limit changed.
+func (l *Limits) Follow(before *Limits, now int64) (settled int64, changed bool) {
+	was := make(map[string]*Limit, len(before.all))
+	for _, old := range before.all {
+		was[old.Path] = old
+		settled = max(settled, old.Shape.Settled(now, old.Before))
+	}
+	for _, limit := range l.all {
+		old := was[limit.Path]
+		switch {
+		case old == nil || old.Shape == rate.Shape{} || limit.Shape == rate.Shape{}:
+		case old.Shape == limit.Shape:
+			limit.Since, limit.Before = old.Since, old.Before
+		default:
+			limit.Since, limit.Before, changed = now, old.Shape.Replaced(old.Since, old.Before, now), true
+		}
+		settled = max(settled, limit.Shape.Settled(now, limit.Before))
+	}
+	return settled, changed
+}
