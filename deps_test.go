@@ -46,14 +46,14 @@ var allowed = map[string][]string{
 	"charge":                  {"bucket", "charge/internal/subject", "endpoint", "identity", "key", "policy", "rate"},
 	"reservation":             {"charge", "key", "rate"},
 	// The buckets that a Limiter has unless it is given others are the one thing that the core makes itself.
-	"":                  {"endpoint", "identity", "policy", "bucket", "bucket/memory", "charge", "key", "rate", "reservation", "internal/steady"},
-	"inspect":           {"", "bucket", "charge", "endpoint", "identity", "policy"}, // what people see of it
-	"internal/perrule":  {"policy"},
-	"httplimit":         {"", "body", "bucket", "endpoint", "identity", "policy", "internal/perrule", "internal/problem"},
-	"gateway":           {"", "httplimit", "internal/override", "internal/problem"},
-	"serve/forwardauth": {"", "httplimit", "internal/override", "internal/problem"},
-	"proofs":            {}, // no Go but a test
-	"pace":              {}, // the callers' side: it knows servers by their answers alone
+	"":                 {"endpoint", "identity", "policy", "bucket", "bucket/memory", "charge", "key", "rate", "reservation", "internal/steady"},
+	"inspect":          {"", "bucket", "charge", "endpoint", "identity", "policy"}, // what people see of it
+	"internal/perrule": {"policy"},
+	"httplimit":        {"", "body", "bucket", "endpoint", "identity", "policy", "internal/perrule", "internal/problem"},
+	"gateway":          {"", "httplimit", "internal/override", "internal/problem"},
+	"serve/decisions":  {"", "endpoint", "httplimit", "internal/override", "internal/problem"},
+	"proofs":           {}, // no Go but a test
+	"pace":             {}, // the callers' side: it knows servers by their answers alone
 
 	"internal/trial":     {"", "bucket/memory", "endpoint", "identity", "inspect", "internal/race", "policy", "reservation"}, // a Limiter for tests
 	"internal/imports":   {},                                                                                                 // this table, as a test

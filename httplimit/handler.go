@@ -63,6 +63,10 @@ type Options struct {
 	// below 0 nobody waits.
 	MaxWait time.Duration
 
+	// Decided, if set, is told of each decision before its request is answered, or
+	// goes on. What it is given is good until it returns.
+	Decided func(*http.Request, *headgate.Decision)
+
 	// Now is the clock for X-RateLimit-Reset as epoch. Default time.Now.
 	Now func() time.Time
 }
@@ -115,6 +119,9 @@ func HandlerOfTargets(lim *headgate.Limiter, next func(w http.ResponseWriter, r 
 	if o.MaxWait == 0 {
 		o.MaxWait = 10 * time.Second
 	}
+	if o.Decided == nil {
+		o.Decided = func(*http.Request, *headgate.Decision) {}
+	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -140,6 +147,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	// An error says that the client left while it waited; d is denied then.
 	d, _ := h.lim.Wait(r.Context(), request)
+	h.options.Decided(r, &d)
 	h.setFields(w.Header(), r, &d)
 	if !d.Allowed {
 		h.refuse(w, r, request.Target, &d)

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/headgate-io/headgate/gateway"
-	"github.com/headgate-io/headgate/serve/forwardauth"
+	"github.com/headgate-io/headgate/serve/decisions"
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/envoy"
 )
@@ -17,7 +17,7 @@ func (d *Daemon) handleQuestions() error {
 		return err
 	}
 	if d.asked.Listener != nil {
-		door, err := forwardauth.New(o)
+		door, err := decisions.New(o)
 		if err != nil {
 			return err
 		}
@@ -30,19 +30,19 @@ func (d *Daemon) handleQuestions() error {
 }
 
 // questions say who may ask, and how they are answered.
-func (d *Daemon) questions() (forwardauth.Options, error) {
+func (d *Daemon) questions() (decisions.Options, error) {
 	from, err := config.ParsePrefixes(d.conf.Decisions.From)
 	if err != nil {
-		return forwardauth.Options{}, err // Complete has checked it
+		return decisions.Options{}, err // Complete has checked it
 	}
 	warn := seldom(d.log, "a question for a decision was refused")
-	return forwardauth.Options{
+	return decisions.Options{
 		Limiter: d.parts.limiter, Limit: d.answers(), PassOverrides: d.conf.PassOverrideHeaders,
 		Trusted: func(a netip.Addr) bool {
 			a = a.Unmap().WithZone("")
 			return slices.ContainsFunc(from, func(p netip.Prefix) bool { return p.Contains(a) })
 		},
-		Failed: func(f forwardauth.Fault, err error) {
+		Failed: func(f decisions.Fault, err error) {
 			d.parts.meter.QuestionRefused(f.String())
 			warn(err)
 		},

@@ -20,14 +20,14 @@ import (
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 
-	"github.com/headgate-io/headgate/serve/forwardauth"
+	"github.com/headgate-io/headgate/serve/decisions"
 )
 
 // authorization is the service that the filter ext_authz calls.
 type authorization struct {
 	auth.UnimplementedAuthorizationServer
 	answers http.Handler
-	failed  func(forwardauth.Fault, error)
+	failed  func(decisions.Fault, error)
 }
 
 // Check answers one question. What is not a question about a request is an error
@@ -35,7 +35,7 @@ type authorization struct {
 func (a *authorization) Check(ctx context.Context, question *auth.CheckRequest) (*auth.CheckResponse, error) {
 	described, err := describe(ctx, question)
 	if err != nil {
-		a.failed(forwardauth.Incomplete, err)
+		a.failed(decisions.Incomplete, err)
 		return nil, grpcstatus.Error(codes.InvalidArgument, err.Error())
 	}
 	var answer answer

@@ -20,7 +20,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/headgate-io/headgate"
-	"github.com/headgate-io/headgate/serve/forwardauth"
+	"github.com/headgate-io/headgate/serve/decisions"
 	"github.com/headgate-io/headgate/server/envoy"
 )
 
@@ -30,7 +30,7 @@ type faults struct {
 	all []string // guarded by mu
 }
 
-func (f *faults) add(fault forwardauth.Fault, err error) {
+func (f *faults) add(fault decisions.Fault, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.all = append(f.all, fault.String()+": "+err.Error())
@@ -55,7 +55,7 @@ func startWith(t testing.TB, trusted func(netip.Addr) bool, d *envoy.Descriptors
 		t.Fatal(err)
 	}
 	told := &faults{}
-	s, err := envoy.New(forwardauth.Options{Limiter: lim, Trusted: trusted, Failed: told.add}, d, 4)
+	s, err := envoy.New(decisions.Options{Limiter: lim, Trusted: trusted, Failed: told.add}, d, 4)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ import (
 
 	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/key"
-	"github.com/headgate-io/headgate/serve/forwardauth"
+	"github.com/headgate-io/headgate/serve/decisions"
 	"github.com/headgate-io/headgate/server/descriptor"
 )
 
@@ -53,7 +53,7 @@ const (
 type rateLimiting struct {
 	ratelimit.UnimplementedRateLimitServiceServer
 	Descriptors
-	failed func(forwardauth.Fault, error)
+	failed func(decisions.Fault, error)
 }
 
 // asked is a descriptor of a question.
@@ -68,7 +68,7 @@ type asked struct {
 // store that cannot be asked.
 func (s *rateLimiting) ShouldRateLimit(ctx context.Context, question *ratelimit.RateLimitRequest) (*ratelimit.RateLimitResponse, error) {
 	if err := check(question); err != nil {
-		s.failed(forwardauth.Incomplete, err)
+		s.failed(decisions.Incomplete, err)
 		return nil, grpcstatus.Error(codes.InvalidArgument, err.Error())
 	}
 	all, takes, refunds := s.plan(question)

@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 
-	"github.com/headgate-io/headgate/serve/forwardauth"
+	"github.com/headgate-io/headgate/serve/decisions"
 )
 
 // Bounds of what one who asks may hold: a message has the whole head of a request
@@ -30,20 +30,20 @@ const (
 // Server is a gRPC server for those who may ask.
 type Server struct {
 	grpc    *grpc.Server
-	options forwardauth.Options
+	options decisions.Options
 	most    int
 }
 
 // New returns a Server for the filters ext_authz and, unless d is nil, ratelimit,
 // with health and reflection beside, or an error that names every option at fault.
 // Most is how many connections it holds at once: the rest wait.
-func New(o forwardauth.Options, d *Descriptors, most int) (*Server, error) {
-	answers, err := forwardauth.Answers(o)
+func New(o decisions.Options, d *Descriptors, most int) (*Server, error) {
+	answers, err := decisions.Answers(o)
 	if err != nil {
 		return nil, err
 	}
 	if o.Failed == nil {
-		o.Failed = func(forwardauth.Fault, error) {}
+		o.Failed = func(decisions.Fault, error) {}
 	}
 	s := grpc.NewServer(
 		grpc.NumStreamWorkers(uint32(runtime.GOMAXPROCS(0))), // else each call starts a goroutine, and grows its stack
@@ -84,7 +84,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 // listener leaves out the connections of those who may not ask.
 type listener struct {
 	net.Listener
-	options forwardauth.Options
+	options decisions.Options
 }
 
 func (l *listener) Accept() (net.Conn, error) {
@@ -96,7 +96,7 @@ func (l *listener) Accept() (net.Conn, error) {
 		if from, err := netip.ParseAddrPort(c.RemoteAddr().String()); err == nil && l.options.Trusted(from.Addr()) {
 			return c, nil
 		}
-		l.options.Failed(forwardauth.Untrusted, fmt.Errorf("%v may not ask", c.RemoteAddr()))
+		l.options.Failed(decisions.Untrusted, fmt.Errorf("%v may not ask", c.RemoteAddr()))
 		_ = c.Close()
 	}
 }

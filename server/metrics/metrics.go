@@ -189,7 +189,7 @@ func (m *Meter) Descriptor(limit string, over, shadow bool) {
 }
 
 // QuestionRefused counts a question of a proxy that was not answered by a
-// decision, by a word of forwardauth.Fault.
+// decision, by a word of decisions.Fault.
 func (m *Meter) QuestionRefused(reason string) {
 	m.questions.WithLabelValues(reason).Inc()
 }

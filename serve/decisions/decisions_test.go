@@ -1,4 +1,4 @@
-package forwardauth_test
+package decisions_test
 
 import (
 	"bufio"
@@ -17,7 +17,7 @@ import (
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/internal/trial"
 	"github.com/headgate-io/headgate/policy"
-	"github.com/headgate-io/headgate/serve/forwardauth"
+	"github.com/headgate-io/headgate/serve/decisions"
 )
 
 var (
@@ -35,18 +35,18 @@ func balancers(t testing.TB) func(*headgate.Options) {
 }
 
 // door is one that loopback may ask. faults are those it told of.
-func door(t testing.TB, change ...func(*forwardauth.Options)) (h http.Handler, b *trial.Bench, faults *[]string) {
+func door(t testing.TB, change ...func(*decisions.Options)) (h http.Handler, b *trial.Bench, faults *[]string) {
 	t.Helper()
 	b = trial.New(t, templates, rules, balancers(t))
 	faults = new([]string)
-	o := forwardauth.Options{
+	o := decisions.Options{
 		Limiter: b.Limiter, Trusted: netip.Addr.IsLoopback, Limit: httplimit.Options{Methods: b.Table.Allowed},
-		Failed: func(f forwardauth.Fault, err error) { *faults = append(*faults, f.String()+": "+err.Error()) },
+		Failed: func(f decisions.Fault, err error) { *faults = append(*faults, f.String()+": "+err.Error()) },
 	}
 	for _, c := range change {
 		c(&o)
 	}
-	h, err := forwardauth.New(o)
+	h, err := decisions.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +199,7 @@ func TestIncompleteQuestions(t *testing.T) {
 }
 
 func TestOnlyTrustedPeersMayAsk(t *testing.T) {
-	h, _, faults := door(t, func(o *forwardauth.Options) { o.Trusted = func(netip.Addr) bool { return false } })
+	h, _, faults := door(t, func(o *decisions.Options) { o.Trusted = func(netip.Addr) bool { return false } })
 	got := ask(t, h, kinds["forward"]("GET", "/a", "192.0.2.1")...)
 	if got.StatusCode != http.StatusForbidden || len(*faults) != 1 || (*faults)[0] != "untrusted: 127.0.0.1 may not ask" {
 		t.Errorf("%d, told of %q, want 403", got.StatusCode, *faults)
@@ -215,7 +215,7 @@ func TestOverridesAreRefused(t *testing.T) {
 				t.Errorf("%s with %s: %d, want 400", kind, field, got)
 			}
 		}
-		passing, _, _ := door(t, func(o *forwardauth.Options) { o.PassOverrides = []string{"X-HTTP-Method-Override"} })
+		passing, _, _ := door(t, func(o *decisions.Options) { o.PassOverrides = []string{"X-HTTP-Method-Override"} })
 		for field, want := range map[string]int{"X-Http-Method-Override: DELETE": 200, "X-Rewrite-URL: /b": 400, "X-Forwarded-Prefix: /b": 200} {
 			if got := status(t, kind, ask(t, passing, append(question("GET", "/files/"+strconv.Itoa(want), "192.0.2.1"), field)...)); got != want {
 				t.Errorf("%s that passes one field, with %s: %d, want %d", kind, field, got, want)
@@ -227,7 +227,7 @@ func TestOverridesAreRefused(t *testing.T) {
 // The certificate of the proxy's own connection says nothing about the client.
 func TestTheProxysCertificateIsNotTheClients(t *testing.T) {
 	var seen bool
-	h, _, _ := door(t, func(o *forwardauth.Options) {
+	h, _, _ := door(t, func(o *decisions.Options) {
 		o.Limit.Cost = func(r *http.Request) int64 { seen = r.TLS != nil; return 1 }
 	})
 	r := httptest.NewRequest("GET", "/envoy/a", nil)
@@ -240,8 +240,8 @@ func TestTheProxysCertificateIsNotTheClients(t *testing.T) {
 }
 
 func TestNewNamesEveryFault(t *testing.T) {
-	_, err := forwardauth.New(forwardauth.Options{})
-	if want := "forwardauth options: Limiter is nil, want one\nTrusted is nil, want a function that says who may ask"; err == nil || err.Error() != want {
+	_, err := decisions.New(decisions.Options{})
+	if want := "decisions options: Limiter is nil, want one\nTrusted is nil, want a function that says who may ask"; err == nil || err.Error() != want {
 		t.Errorf("New: %v, want %s", err, want)
 	}
 }

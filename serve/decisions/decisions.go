@@ -1,7 +1,7 @@
-// Package forwardauth is a door for proxies that ask, before they pass a request
-// on, whether it may pass: nginx's auth_request, Traefik's forwardAuth, Caddy's
-// forward_auth, Envoy's ext_authz over HTTP.
-package forwardauth
+// Package decisions is a door for those who ask whether a request may pass, and let
+// it pass themselves: proxies (nginx's auth_request, Traefik's forwardAuth, Caddy's
+// forward_auth, Envoy's ext_authz over HTTP), and programs, in JSON.
+package decisions
 
 import (
 	"errors"
@@ -115,11 +115,43 @@ func Answers(o Options) (http.Handler, error) {
 		errs = append(errs, errors.New("Trusted is nil, want a function that says who may ask"))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, fmt.Errorf("forwardauth options: %w", err)
+		return nil, fmt.Errorf("decisions options: %w", err)
 	}
 	limit := o.Limit
 	limit.Peer, limit.MaxWait, limit.Identifiers, limit.Reserve = httplimit.Peer, -1, nil, nil
+	limit.Cost, limit.Identifier, limit.Decided = o.cost, o.identifier, o.decided
 	return &answers{o.PassOverrides, httplimit.Handler(o.Limiter, http.HandlerFunc(allow), limit)}, nil
+}
+
+// What a program says of a request besides goes before what is read in it.
+
+func (o Options) cost(r *http.Request) int64 {
+	if a := askedOf(r); a != nil && a.question.Cost != 0 {
+		return a.question.Cost
+	}
+	if o.Limit.Cost != nil {
+		return o.Limit.Cost(r)
+	}
+	return 0
+}
+
+func (o Options) identifier(r *http.Request) string {
+	if a := askedOf(r); a != nil && a.question.Identifier != "" {
+		return a.question.Identifier
+	}
+	if o.Limit.Identifier != nil {
+		return o.Limit.Identifier(r)
+	}
+	return ""
+}
+
+func (o Options) decided(r *http.Request, d *headgate.Decision) {
+	if a := askedOf(r); a != nil {
+		a.decision, a.decided = *d, true
+	}
+	if o.Limit.Decided != nil {
+		o.Limit.Decided(r, d)
+	}
 }
 
 // allow is what stands behind the limiter: the proxy passes the request on.
@@ -167,6 +199,9 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var described *http.Request
 	var err error
 	switch {
+	case path == PathCheck:
+		d.check(w, r)
+		return
 	case path == PathForward:
 		described, err = forward.describe(r)
 	case path == PathNginx:
@@ -177,8 +212,8 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case strings.HasPrefix(path, PathEnvoy+"/"):
 		described, err = envoy.describe(r)
 	default:
-		d.options.Failed(NoSuchPath, fmt.Errorf("%.100q is none of %s, %s and %s/…", path, PathForward, PathNginx, PathEnvoy))
-		problem.Write(w, r, problem.Details{Status: http.StatusNotFound, Detail: "Decisions are asked for at " + PathForward + ", " + PathNginx + " or " + PathEnvoy + "/…"})
+		d.options.Failed(NoSuchPath, fmt.Errorf("%.100q is none of %s, %s, %s/… and %s", path, PathForward, PathNginx, PathEnvoy, PathCheck))
+		problem.Write(w, r, problem.Details{Status: http.StatusNotFound, Detail: "Decisions are asked for at " + PathForward + ", " + PathNginx + ", " + PathEnvoy + "/… or " + PathCheck + "."})
 		return
 	}
 	if err != nil {
