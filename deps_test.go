@@ -51,6 +51,7 @@ var allowed = map[string][]string{
 	"internal/perrule": {"policy"},
 	"httplimit":        {"", "body", "bucket", "endpoint", "identity", "policy", "internal/perrule", "internal/problem"},
 	"gateway":          {"", "httplimit", "internal/override", "internal/problem"},
+	"serve/resp":       {"bucket", "key", "rate", "serve/decisions"},
 	"serve/decisions":  {"", "endpoint", "httplimit", "internal/override", "internal/problem"},
 	"proofs":           {}, // no Go but a test
 	"pace":             {}, // the callers' side: it knows servers by their answers alone

@@ -21,6 +21,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -28,6 +29,7 @@ import (
 	"github.com/headgate-io/headgate/eval/harness"
 	"github.com/headgate-io/headgate/internal/freeport"
 	"github.com/headgate-io/headgate/internal/mortal"
+	"github.com/headgate-io/headgate/internal/redistest"
 )
 
 // proxy is a kind of proxy and its folder of examples. The names in its command
@@ -441,5 +443,59 @@ func TestDescriptors(t *testing.T) {
 	w.headgate.Kill()
 	if response, _ := send(t, w.at, "GET", "/any", ""); response.StatusCode != 503 {
 		t.Errorf("while Headgate is gone: %d, want 503", response.StatusCode)
+	}
+}
+
+// Clients of Redis count by keys of their own, and ask about requests, each at once on many connections; two gateways
+// with one store count together.
+func TestClientsOfRedis(t *testing.T) {
+	shared := redistest.Start(t)
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "password"), "a password of some length\n")
+	write(t, filepath.Join(dir, "routes.txt"), "GET /v1/items/{id}\n")
+	write(t, filepath.Join(dir, "secret"), strings.Repeat("0123456789abcdef", 4)+"\n")
+	var at [2]string
+	for i := range at {
+		own := t.TempDir()
+		write(t, filepath.Join(own, "headgate.yaml"), fmt.Sprintf("decisions: {resp: '127.0.0.1:0', resp_password_file: %[1]s/password, scope: strict}\nroutes: [%[1]s/routes.txt]\nstore: {redis: ['%[2]s'], secret_file: %[1]s/secret}\n", dir, shared.Socket))
+		if i == 0 {
+			harness.Run(t, own, "policy", "set", "default", "5", "--per", "1h", "--db", "sqlite:headgate.db")
+		}
+		g := harness.Serve(t, own, "--config", "headgate.yaml", "--listen", "none")
+		at[i] = g.RESP
+	}
+	redisCLI := func(i int, words ...string) string {
+		t.Helper()
+		_, port, _ := net.SplitHostPort(at[i])
+		out, err := exec.Command("redis-cli", append([]string{"-p", port, "--no-auth-warning", "-a", "a password of some length"}, words...)...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("redis-cli: %v\n%s", err, out)
+		}
+		return strings.Join(strings.Fields(string(out)), " ")
+	}
+	for i, want := range []string{"0 2 1 -1 3600", "0 2 0 -1 7200", "1 2 0 3600 7200"} {
+		if got := redisCLI(i%2, "CL.THROTTLE", "one key of two gateways", "1", "1", "3600"); got != want {
+			t.Errorf("%d, at gateway %d: %s, want %s", i, i%2, got, want)
+		}
+	}
+	if got := redisCLI(0, "HG.CHECK", "GET", "/v1/items/7", "192.0.2.1"); got != "0 1 4 -1 720 200 default" {
+		t.Errorf("HG.CHECK: %s", got)
+	}
+	if got := redisCLI(0, "GET", "x"); got != "ERR unknown command 'GET'" {
+		t.Errorf("GET: %s", got)
+	}
+	var admitted atomic.Int64
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			for range 20 {
+				if strings.HasPrefix(redisCLI(i%2, "CL.THROTTLE", "shared", "9", "1", "3600"), "0 ") {
+					admitted.Add(1)
+				}
+			}
+		})
+	}
+	if all.Wait(); admitted.Load() != 10 {
+		t.Errorf("%d of a limit of 10 were admitted at two gateways", admitted.Load())
 	}
 }

@@ -101,6 +101,7 @@ type Gateway struct {
 	URL       string // of the gateway; empty without one
 	Decisions string // URL where proxies ask; empty if none does
 	GRPC      string // the address where they ask over gRPC; empty if none does
+	RESP      string // the address where clients of Redis ask; empty if none does
 	Admin     string // URL of the admin listener
 	Dir       string // its working directory
 	DB        string // DSN of its database
@@ -206,6 +207,8 @@ func startBy(command []string, dir string, args ...string) (*Gateway, error) {
 			g.Decisions = fields[1]
 		case "grpc":
 			g.GRPC = fields[1]
+		case "resp":
+			g.RESP = fields[1]
 		case "admin":
 			g.Admin = fields[1]
 		}

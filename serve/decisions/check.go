@@ -177,6 +177,25 @@ func readQuestions(body io.Reader) (questions []Question, batch bool, err error)
 	return questions, batch, nil
 }
 
+// Check says what about a question is wrong.
+func (q *Question) Check() error {
+	if faults := q.faults(""); len(faults) > 0 {
+		return errors.New(strings.Join(faults, "; "))
+	}
+	return nil
+}
+
+// Ask returns what answers questions of programs, or an error that names every
+// option at fault. Who may ask is the caller's to say.
+func Ask(o Options) (func(context.Context, *Question) Answer, error) {
+	answers, err := Answers(o)
+	if err != nil {
+		return nil, err
+	}
+	d := &door{options: o, answers: answers}
+	return d.decide, nil
+}
+
 func (q *Question) faults(where string) (faults []string) {
 	for _, f := range []struct {
 		wrong bool

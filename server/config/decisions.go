@@ -16,20 +16,27 @@ type Decisions struct {
 	// Envoy's filter ratelimit may ask at GRPC too. Default none.
 	RateLimit []string `yaml:"ratelimit"`
 
-	// RateLimitScope says where their counters are: local, in this process; or
-	// strict, in the store that gateways share. Default local.
-	RateLimitScope string `yaml:"ratelimit_scope"`
+	// RESP is where clients of Redis ask, by CL.THROTTLE and HG.CHECK. Default none.
+	RESP string `yaml:"resp"`
+
+	// RESPPasswordFile holds the password that they have to say, in its first line.
+	// Default none.
+	RESPPasswordFile string `yaml:"resp_password_file"`
+
+	// Scope says where the counters of RateLimit and CL.THROTTLE are: local, in this
+	// process; or strict, in the store that gateways share. Default local.
+	Scope string `yaml:"scope"`
 
 	// From are the networks of those that may ask. Default 127.0.0.0/8 and ::1.
 	From []string `yaml:"from"`
 }
 
 func defaultDecisions() Decisions {
-	return Decisions{From: []string{"127.0.0.0/8", "::1/128"}, RateLimitScope: "local"}
+	return Decisions{From: []string{"127.0.0.0/8", "::1/128"}, Scope: "local"}
 }
 
 // On reports whether anybody may ask.
-func (d Decisions) On() bool { return d.Listen != "" || d.GRPC != "" }
+func (d Decisions) On() bool { return d.Listen != "" || d.GRPC != "" || d.RESP != "" }
 
 // NoGateway as Listen leaves the gateway out, beside Decisions.
 const NoGateway = "none"
@@ -37,15 +44,16 @@ const NoGateway = "none"
 // Gateway reports whether there is one.
 func (c *Config) Gateway() bool { return c.Listen != NoGateway }
 
-// byDescriptors reports whether descriptors are all that is asked about, so that
-// no endpoint need be known.
-func (c *Config) byDescriptors() bool {
-	return !c.Gateway() && c.Decisions.Listen == "" && len(c.Decisions.RateLimit) > 0
+// countsAlone reports whether requests are not asked about, but descriptors or keys
+// of Redis alone, so that no endpoint need be known.
+func (c *Config) countsAlone() bool {
+	d := c.Decisions
+	return !c.Gateway() && d.Listen == "" && (len(d.RateLimit) > 0 || d.RESP != "" && d.GRPC == "")
 }
 
 // listeners checks where this process listens.
 func (c *checker) listeners(conf *Config) {
-	named := []struct{ field, address string }{{"listen", conf.Listen}, {"admin", conf.Admin}, {"decisions.listen", conf.Decisions.Listen}, {"decisions.grpc", conf.Decisions.GRPC}}
+	named := []struct{ field, address string }{{"listen", conf.Listen}, {"admin", conf.Admin}, {"decisions.listen", conf.Decisions.Listen}, {"decisions.grpc", conf.Decisions.GRPC}, {"decisions.resp", conf.Decisions.RESP}}
 	for i, l := range named {
 		if l.field == "listen" && !conf.Gateway() || i > 1 && l.address == "" {
 			continue
@@ -61,7 +69,7 @@ func (c *checker) listeners(conf *Config) {
 	case conf.Gateway():
 		c.upstream(conf.Upstream)
 	case !conf.Decisions.On():
-		c.wrong("listen", conf.Listen, "an address, or decisions.listen or decisions.grpc beside it: there would be nothing to do")
+		c.wrong("listen", conf.Listen, "an address, or one of decisions.listen, grpc and resp beside it: there would be nothing to do")
 	case conf.Upstream != "":
 		c.wrong("upstream", conf.Upstream, "nothing: with listen none, no request is passed on")
 	}
@@ -69,9 +77,12 @@ func (c *checker) listeners(conf *Config) {
 		c.wrong("decisions.from", "", "the networks of the proxies that may ask")
 	}
 	c.prefixes("decisions.from", conf.Decisions.From)
-	c.oneOf("decisions.ratelimit_scope", conf.Decisions.RateLimitScope, "local", "strict")
-	if conf.Decisions.RateLimitScope == "strict" && !conf.Store.On() {
-		c.wrong("decisions.ratelimit_scope", "strict", "store.redis beside it, or local")
+	c.oneOf("decisions.scope", conf.Decisions.Scope, "local", "strict")
+	if conf.Decisions.Scope == "strict" && !conf.Store.On() {
+		c.wrong("decisions.scope", "strict", "store.redis beside it, or local")
+	}
+	if conf.Decisions.RESPPasswordFile != "" && conf.Decisions.RESP == "" {
+		c.wrong("decisions.resp_password_file", conf.Decisions.RESPPasswordFile, "decisions.resp beside it, where clients of Redis ask")
 	}
 	if len(conf.Decisions.RateLimit) > 0 && conf.Decisions.GRPC == "" {
 		c.wrong("decisions.ratelimit", strings.Join(conf.Decisions.RateLimit, ", "), "decisions.grpc beside it, where Envoy asks")

@@ -15,6 +15,7 @@ func (c *Config) SecretFiles() (all []SecretFile) {
 	add("db_password_file", c.Database.PasswordFile)
 	add("secret_file", c.SecretFile)
 	add("admin_token_file", c.AdminTokenFile)
+	add("decisions.resp_password_file", c.Decisions.RESPPasswordFile)
 	add("tokens.secret_files", c.Tokens.SecretFiles...)
 	add("store.password_file", c.Store.PasswordFile)
 	add("store.tls.key_file", c.Store.TLS.KeyFile)

@@ -44,21 +44,30 @@ func adminToken(c config.Config) (string, error) {
 	return ReadToken(c.AdminTokenFile)
 }
 
-// minToken is the fewest characters an admin token may have.
+// minToken is the fewest characters that a secret of a file may have.
 const minToken = 16
 
 // ReadToken returns the first line of a token file.
 func ReadToken(path string) (string, error) {
-	text, err := os.ReadFile(path)
+	token, err := readSecret(path)
 	if err != nil {
 		return "", fmt.Errorf("admin token: %w", err)
 	}
-	line, _, _ := strings.Cut(string(text), "\n")
-	token := strings.TrimSpace(line)
-	if len(token) < minToken {
-		return "", fmt.Errorf("admin token: the first line of %s has %d characters, want %d or more", path, len(token), minToken)
-	}
 	return token, nil
+}
+
+// readSecret returns the first line of a file, of which nobody should guess it.
+func readSecret(path string) (string, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	secret := strings.TrimSpace(line)
+	if len(secret) < minToken {
+		return "", fmt.Errorf("the first line of %s has %d characters, want %d or more", path, len(secret), minToken)
+	}
+	return secret, nil
 }
 
 // adminTokens are the admin tokens in force. While the database is away those

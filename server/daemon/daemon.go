@@ -28,7 +28,6 @@ import (
 	"github.com/headgate-io/headgate/server/advisories"
 	"github.com/headgate-io/headgate/server/balancer"
 	"github.com/headgate-io/headgate/server/config"
-	"github.com/headgate-io/headgate/server/envoy"
 	"github.com/headgate-io/headgate/server/fleet"
 	"github.com/headgate-io/headgate/server/hold"
 	"github.com/headgate-io/headgate/server/metrics"
@@ -55,6 +54,7 @@ type Daemon struct {
 	admin   listener
 	asked   listener // where proxies ask; closed where none does
 	called  listener // the same over gRPC
+	redis   listener // where clients of Redis ask
 	side    *admin.Door
 	holds   holds
 	leaving atomic.Bool
@@ -64,7 +64,13 @@ type Daemon struct {
 type listener struct {
 	net.Listener
 	server *http.Server
-	calls  *envoy.Server // in its place, over gRPC
+	other  server // in its place, for what is not HTTP
+}
+
+// server is what *envoy.Server and *resp.Server have in common.
+type server interface {
+	Serve(net.Listener) error
+	Shutdown(context.Context) error
 }
 
 // Start builds everything that c, which is complete, says, and listens. It
@@ -106,16 +112,18 @@ func Start(ctx context.Context, c config.Config, o Options) (*Daemon, error) {
 }
 
 // Gateway returns the address the gateway listens on, Admin the admin
-// listener's, and Decisions where proxies ask, over HTTP and gRPC; nil where nobody
+// listener's, and Decisions where proxies and programs ask; nil where nobody
 // listens.
-func (d *Daemon) Gateway() net.Addr                { return d.gate.address() }
-func (d *Daemon) Admin() net.Addr                  { return d.admin.address() }
-func (d *Daemon) Decisions() (http, grpc net.Addr) { return d.asked.address(), d.called.address() }
+func (d *Daemon) Gateway() net.Addr { return d.gate.address() }
+func (d *Daemon) Admin() net.Addr   { return d.admin.address() }
+func (d *Daemon) Decisions() (http, grpc, resp net.Addr) {
+	return d.asked.address(), d.called.address(), d.redis.address()
+}
 
 // listeners are those that are open, the admin listener last: it answers while
 // the others stop.
 func (d *Daemon) listeners() []listener {
-	return slices.DeleteFunc([]listener{d.gate, d.asked, d.called, d.admin}, func(l listener) bool { return l.Listener == nil })
+	return slices.DeleteFunc([]listener{d.gate, d.asked, d.called, d.redis, d.admin}, func(l listener) bool { return l.Listener == nil })
 }
 
 func (d *Daemon) close() {
@@ -126,7 +134,7 @@ func (d *Daemon) close() {
 
 // listen opens the listeners. Nothing is accepted until Run.
 func (d *Daemon) listen(o *Options) error {
-	var errs [5]error
+	var errs [6]error
 	if d.conf.Gateway() {
 		d.gate, errs[0] = open("listen", d.conf.Listen)
 		d.gate.held(d.holds.gate)
@@ -140,6 +148,9 @@ func (d *Daemon) listen(o *Options) error {
 	}
 	if at := d.conf.Decisions.GRPC; at != "" {
 		d.called, errs[4] = open("decisions.grpc", at)
+	}
+	if at := d.conf.Decisions.RESP; at != "" {
+		d.redis, errs[5] = open("decisions.resp", at)
 	}
 	if err := errors.Join(errs[:]...); err != nil {
 		d.close()
@@ -223,8 +234,8 @@ func open(field, address string) (listener, error) {
 }
 
 func (l listener) serve() error {
-	if l.calls != nil {
-		return l.calls.Serve(l.Listener)
+	if l.other != nil {
+		return l.other.Serve(l.Listener)
 	}
 	return l.server.Serve(l.Listener)
 }
@@ -232,8 +243,9 @@ func (l listener) serve() error {
 // shutDown lets what is under way finish, and cuts it off when ctx ends, which is
 // its error.
 func (l listener) shutDown(ctx context.Context) error {
-	if l.calls != nil {
-		return l.calls.Shutdown(ctx)
+	if l.other != nil {
+		_ = l.Close()
+		return l.other.Shutdown(ctx)
 	}
 	err := l.server.Shutdown(ctx)
 	if ctx.Err() != nil {
@@ -327,6 +339,9 @@ func (d *Daemon) whereabouts() (about []any) {
 	if d.called.Listener != nil {
 		about = append(about, "decisions_grpc", d.called.Addr().String())
 	}
+	if d.redis.Listener != nil {
+		about = append(about, "decisions_resp", d.redis.Addr().String())
+	}
 	about = append(about, "admin", d.admin.Addr().String())
 	if d.conf.Gateway() {
 		about = append(about, "upstream", d.conf.Upstream)
@@ -389,6 +404,7 @@ type parts struct {
 	reverter    *revert.Watcher  // nil if no change is taken back
 
 	identifiers *httplimit.Identifiers // nil if no body is read
+	counters    *counters              // nil if nothing but requests is asked about
 	descriptors *descriptors           // nil without
 }
 
@@ -452,6 +468,9 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 		return nil, err
 	}
 	if !o.readOnly {
+		if p.counters, err = p.newCounters(c); err != nil {
+			return nil, err
+		}
 		if p.descriptors, err = p.newDescriptors(c, logger(o.Log)); err != nil {
 			return nil, err
 		}

@@ -1,11 +1,14 @@
 package daemon
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 
 	"github.com/headgate-io/headgate/gateway"
+	"github.com/headgate-io/headgate/key"
 	"github.com/headgate-io/headgate/serve/decisions"
+	"github.com/headgate-io/headgate/serve/resp"
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/envoy"
 )
@@ -24,9 +27,33 @@ func (d *Daemon) handleQuestions() error {
 		d.asked.server.Handler = d.holds.asked.Handler(gateway.Framed(door))
 	}
 	if d.called.Listener != nil {
-		d.called.calls, err = envoy.New(o, d.parts.descriptors.answers(d.parts.shared.naming(), d.parts.meter), d.holds.most)
+		if d.called.other, err = envoy.New(o, d.parts.descriptors.answers(d.parts.meter), d.holds.most); err != nil {
+			return err
+		}
+	}
+	if d.redis.Listener != nil {
+		d.redis.other, err = d.newRESP(o)
 	}
 	return err
+}
+
+func (d *Daemon) newRESP(o decisions.Options) (*resp.Server, error) {
+	check, err := decisions.Ask(o)
+	if err != nil {
+		return nil, err
+	}
+	password := ""
+	if path := d.conf.Decisions.RESPPasswordFile; path != "" {
+		if password, err = readSecret(path); err != nil {
+			return nil, fmt.Errorf("decisions.resp_password_file: %w", err)
+		}
+	}
+	counters := d.parts.counters
+	return resp.New(resp.Options{
+		Buckets: counters.buckets, Reach: counters.reach, Now: d.parts.rules.Now, Check: check, Password: password,
+		Name:    func(name []byte) (key.Key, uint16) { return counters.name("throttle", name) },
+		Trusted: o.Trusted, MaxConnections: d.holds.most, Failed: o.Failed,
+	})
 }
 
 // questions say who may ask, and how they are answered.

@@ -21,15 +21,54 @@ import (
 	"github.com/headgate-io/headgate/server/metrics"
 )
 
-// descriptors answer Envoy's rate limit filter, as files say. They have a table of
-// counters of their own, so that neither they nor the rules crowd the other out.
-type descriptors struct {
-	conf    config.Decisions
-	keeps   func(rate.Shape) error // nil where counters are in this process
-	now     func() int64
+// counters are the buckets of those who ask about something else than requests.
+// They have a table of their own, so that neither they nor the rules crowd the other
+// out.
+type counters struct {
 	buckets bucket.Store
-	local   *memory.Store // nil where they are not
-	log     *slog.Logger
+	local   *memory.Store // nil where they are in the shared store
+	reach   bucket.Reach
+	keeps   func(rate.Shape) error // nil where every limit can be kept
+
+	// name names the counter of a subject of some kind.
+	name func(kind string, subject []byte) (key.Key, uint16)
+}
+
+// newCounters returns nil if nobody asks so.
+func (p *parts) newCounters(c config.Config) (*counters, error) {
+	if c.Decisions.RESP == "" && len(c.Decisions.RateLimit) == 0 {
+		return nil, nil
+	}
+	if c.Decisions.Scope == "strict" {
+		names := p.shared.naming()
+		return &counters{
+			buckets: p.shared.scoped, reach: bucket.NewReach(bucket.Strict, bucket.LossClosed), keeps: keeps(c.Store),
+			name: func(kind string, subject []byte) (key.Key, uint16) {
+				// No endpoint is written like this, so that no rule has the same counter.
+				return names.Name(0, "counters of "+kind, subject), names.Tag([]byte(kind))
+			},
+		}, nil
+	}
+	local, err := newBuckets(c)
+	if err != nil {
+		return nil, err
+	}
+	local.Learn(0, 0) // nothing was counted before
+	hasher := key.NewHasher()
+	return &counters{
+		buckets: local, local: local,
+		name: func(kind string, subject []byte) (key.Key, uint16) {
+			return hasher.Key(0, 0, append([]byte(kind+"\x00"), subject...)), 0
+		},
+	}, nil
+}
+
+// descriptors answer Envoy's rate limit filter, as files say.
+type descriptors struct {
+	conf config.Decisions
+	*counters
+	now func() int64
+	log *slog.Logger
 
 	current atomic.Pointer[descriptor.Limits]
 	content [sha256.Size]byte // of the files, as last looked at
@@ -45,16 +84,7 @@ func (p *parts) newDescriptors(c config.Config, log *slog.Logger) (*descriptors,
 	if len(c.Decisions.RateLimit) == 0 {
 		return nil, nil
 	}
-	d := &descriptors{conf: c.Decisions, now: p.rules.Now, log: log}
-	var err error
-	if c.Decisions.RateLimitScope == "strict" {
-		d.buckets, d.keeps = p.shared.scoped, keeps(c.Store)
-	} else if d.local, err = newBuckets(c); err == nil {
-		d.buckets = d.local
-	}
-	if err != nil {
-		return nil, err
-	}
+	d := &descriptors{conf: c.Decisions, counters: p.counters, now: p.rules.Now, log: log}
 	d.content = d.look()
 	limits, err := d.read()
 	if err != nil {
@@ -145,25 +175,15 @@ func (d *descriptors) look() (content [sha256.Size]byte) {
 }
 
 // answers are how the filter's questions are answered; nil if they are not.
-func (d *descriptors) answers(names *key.Namer, meter *metrics.Meter) *envoy.Descriptors {
+func (d *descriptors) answers(meter *metrics.Meter) *envoy.Descriptors {
 	if d == nil {
 		return nil
 	}
-	a := &envoy.Descriptors{
-		Limits: d.current.Load, Buckets: d.buckets, Now: d.now,
+	return &envoy.Descriptors{
+		Limits: d.current.Load, Buckets: d.buckets, Reach: d.reach, Now: d.now,
+		Name: func(domain string, subject []byte) (key.Key, uint16) {
+			return d.name("descriptors of "+domain, subject)
+		},
 		Observe: func(l *descriptor.Limit, over bool) { meter.Descriptor(l.Path, over, l.Shadow) },
 	}
-	if d.local != nil {
-		hasher := key.NewHasher()
-		a.Name = func(domain string, subject []byte) (key.Key, uint16) {
-			return hasher.Key(0, 0, append([]byte(domain+"\x00"), subject...)), 0
-		}
-		return a
-	}
-	a.Reach = bucket.NewReach(bucket.Strict, bucket.LossClosed)
-	a.Name = func(domain string, subject []byte) (key.Key, uint16) {
-		// No endpoint is written like this, so that no rule has the same counter.
-		return names.Name(0, "descriptors of "+domain, subject), names.Tag([]byte(domain))
-	}
-	return a
 }

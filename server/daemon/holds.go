@@ -13,7 +13,7 @@ import (
 type holds struct {
 	gate, admin, asked *hold.Limiter
 	upstream           int // connections to the API
-	most               int // connections of those who ask over gRPC
+	most               int // connections of those who ask in each other way
 }
 
 // newHolds divides the descriptors of this process.
@@ -74,7 +74,7 @@ func (d *Daemon) newHolds() (h holds, err error) {
 	if d.conf.Gateway() { // whose clients may need two each
 		most = max(1, budget.Admin/2, 2*(budget.Clients-h.upstream))
 	}
-	most = max(1, most/2) // by HTTP, and as many by gRPC
+	most = max(1, most/3) // by HTTP, and as many by gRPC and as clients of Redis
 	h.most, o.MaxConnections, o.MaxPerAddress, o.MaxRequests, o.MaxRequestsPerAddress = most, most, most, most, most
 	o.Log = d.log.With("listener", "decisions")
 	h.asked = hold.New(o)

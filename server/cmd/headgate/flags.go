@@ -54,6 +54,8 @@ func (f *configFlags) add(flags *pflag.FlagSet, name string) {
 		text(func(c *config.Config) *string { return &c.Admin }, "address of the admin listener: metrics, health and the admin API")
 	case "admin-token-file":
 		text(func(c *config.Config) *string { return &c.AdminTokenFile }, "file with the token of the admin listener; needed beyond loopback")
+	case "decisions-resp":
+		text(func(c *config.Config) *string { return &c.Decisions.RESP }, "address where clients of Redis ask (CL.THROTTLE, HG.CHECK)")
 	case "upstream":
 		text(func(c *config.Config) *string { return &c.Upstream }, "URL of the API to protect")
 	case "db":
