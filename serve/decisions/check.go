@@ -26,7 +26,7 @@ const PathCheck = "/v1/check"
 // Bounds of what programs may ask at once.
 const (
 	MaxBatch = 1000
-	maxBody  = 8 << 20
+	maxBody  = 2 << 20
 )
 
 // Question describes a request.

@@ -14,6 +14,8 @@ const (
 	maxArguments = 1 << 10
 	maxArgument  = 64 << 10 // bytes
 	maxCommand   = 256 << 10
+
+	maxKept = 8 << 10 // bytes that a connection keeps between commands
 )
 
 // protocolError is what is said to a client that does not speak the protocol,
@@ -35,6 +37,9 @@ type commands struct {
 // is skipped.
 func (c *commands) next() ([][]byte, error) {
 	for {
+		if cap(c.text) > maxKept { // connections are many, and long commands seldom
+			c.text = nil
+		}
 		c.text, c.ends, c.args = c.text[:0], c.ends[:0], c.args[:0]
 		line, err := c.line()
 		if err != nil {

@@ -254,6 +254,43 @@ func TestPipeline(t *testing.T) {
 	}
 }
 
+// A client that is never silent is not taken for one that is slow, and one that stops within a command is.
+func TestPatience(t *testing.T) {
+	t.Parallel()
+	s := start(t, func(o *resp.Options) { o.Patience = time.Second })
+	c, err := net.Dial("tcp", s.at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	const at = "*1\r\n$4\r\nPING\r\n"
+	begun := time.Now()
+	replies := make(chan int64, 1)
+	go func() {
+		n, _ := io.Copy(io.Discard, c)
+		replies <- n
+	}()
+	var sent int64
+	for burst := strings.Repeat(at, 1000); time.Since(begun) < 2500*time.Millisecond; sent += 1000 {
+		if _, err := io.WriteString(c, burst+at[:5]); err != nil { // so that a command is always under way
+			t.Fatalf("after %v: %v", time.Since(begun), err)
+		}
+		if _, err := io.WriteString(c, at[5:]); err != nil {
+			t.Fatalf("after %v: %v", time.Since(begun), err)
+		}
+		sent++
+	}
+	if _, err := io.WriteString(c, at[:5]); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-replies; got != sent*int64(len("+PONG\r\n")) {
+		t.Errorf("%d bytes of replies to %d commands", got, sent)
+	}
+	if told := s.told(); len(told) != 1 || !strings.HasPrefix(told[0], "incomplete: ") {
+		t.Errorf("told of %v, want of the command that broke off", told)
+	}
+}
+
 func TestPassword(t *testing.T) {
 	s := start(t, func(o *resp.Options) { o.Password = "s3cret" })
 	for sent, want := range map[string]string{

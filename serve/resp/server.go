@@ -47,16 +47,14 @@ type Options struct {
 	// MaxConnections bounds those that are open. Others are told so and closed.
 	MaxConnections int
 
+	// Patience is how long a client may take to send a command, once it has begun,
+	// and to take replies. Between commands it may be silent. Default 10 s.
+	Patience time.Duration
+
 	// Failed, if set, is told of connections that were refused or closed for what
 	// they sent.
 	Failed func(decisions.Fault, error)
 }
-
-// How long a client may take: to send the rest of a command, and to take replies.
-const (
-	commandWithin = 10 * time.Second
-	replyWithin   = 10 * time.Second
-)
 
 // pending is how many bytes of replies are kept back while more commands are there.
 const pending = 16 << 10
@@ -91,6 +89,9 @@ func New(o Options) (*Server, error) {
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("resp options: %w", err)
+	}
+	if o.Patience == 0 {
+		o.Patience = 10 * time.Second
 	}
 	if o.Failed == nil {
 		o.Failed = func(decisions.Fault, error) {}
@@ -180,12 +181,13 @@ func (s *Server) answer(c net.Conn) {
 		s.mu.Unlock()
 		_ = c.Close()
 	}()
-	in := bufio.NewReaderSize(c, 16<<10)
+	from := &counted{Conn: c}
+	in := bufio.NewReaderSize(from, 16<<10)
 	client := &client{server: s, commands: commands{in: in}, known: s.options.Password == ""}
 	var out []byte
-	for {
+	for reads := 0; ; {
 		if in.Buffered() == 0 {
-			if len(out) > 0 && !send(c, out) || !s.busy(c, false) {
+			if len(out) > 0 && !s.send(c, out) || !s.busy(c, false) {
 				return
 			}
 			out = out[:0]
@@ -195,7 +197,10 @@ func (s *Server) answer(c net.Conn) {
 				return
 			}
 			s.busy(c, true)
-			_ = c.SetReadDeadline(time.Now().Add(commandWithin))
+		}
+		if from.reads != reads { // so the command at hand began just now
+			reads = from.reads
+			_ = c.SetReadDeadline(time.Now().Add(s.options.Patience))
 		}
 		args, err := client.next()
 		if err != nil {
@@ -204,11 +209,11 @@ func (s *Server) answer(c net.Conn) {
 			if errors.As(err, &fault) {
 				out = appendError(out, fault.Error())
 			}
-			send(c, out)
+			s.send(c, out)
 			return
 		}
 		if out = client.run(out, args); len(out) >= pending || client.leaving {
-			if !send(c, out) || client.leaving {
+			if !s.send(c, out) || client.leaving {
 				return
 			}
 			out = out[:0]
@@ -216,8 +221,19 @@ func (s *Server) answer(c net.Conn) {
 	}
 }
 
-func send(c net.Conn, out []byte) bool {
-	_ = c.SetWriteDeadline(time.Now().Add(replyWithin))
+// counted counts how often a connection was read from.
+type counted struct {
+	net.Conn
+	reads int
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	c.reads++
+	return c.Conn.Read(p)
+}
+
+func (s *Server) send(c net.Conn, out []byte) bool {
+	_ = c.SetWriteDeadline(time.Now().Add(s.options.Patience))
 	_, err := c.Write(out)
 	return err == nil
 }
