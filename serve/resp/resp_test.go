@@ -263,6 +263,9 @@ func TestPatience(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
+	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
 	const at = "*1\r\n$4\r\nPING\r\n"
 	begun := time.Now()
 	replies := make(chan int64, 1)

@@ -74,7 +74,6 @@ type node struct {
 	exact    map[Entry]*node  // by key and value
 	wild     []wildcard       // in the order of the configuration
 	defaults map[string]*node // by key alone
-	shares   string           // the wildcard, where its values share a counter
 }
 
 type wildcard struct {
