@@ -49,6 +49,10 @@ var contenders = []contender{
 	{name: "envoyproxy/ratelimit", what: "asked over gRPC", peer: true, sample: func(c *contest) (Work, error) { return c.asked(c.peer.cmd.Process.Pid, c.peer.hit) }},
 	{name: "envoyproxy/ratelimit, pipelined", what: "asked over gRPC; commands to the store collected for 150 µs", peer: true,
 		sample: func(c *contest) (Work, error) { return c.asked(c.pipelined.cmd.Process.Pid, c.pipelined.hit) }},
+	{name: "Headgate's rate limit service, `strict`", what: "asked over gRPC, as the first two",
+		sample: func(c *contest) (Work, error) { return c.asked(c.strict.gateway.PID(), c.strict.hit) }},
+	{name: "Headgate's rate limit service, `local`", what: "asked over gRPC, and no store",
+		sample: func(c *contest) (Work, error) { return c.asked(c.local.gateway.PID(), c.local.hit) }},
 	{name: "Headgate `strict` behind HTTP", what: "asked over HTTP, by the handler of `httplimit`",
 		sample: func(c *contest) (Work, error) { return c.asked(c.http.Process.Pid, c.overHTTP) }},
 	{name: "Headgate `strict`", what: "asked in its own process, by `Check`; what asks counts as well",
@@ -60,6 +64,7 @@ type contest struct {
 	span            time.Duration
 	store           *redis
 	peer, pipelined *rateLimit
+	strict, local   *descriptors
 	http            *exec.Cmd
 	url             string
 	client          *http.Client
@@ -83,6 +88,14 @@ func (f *field) decisions(binary string) (found [][]Work, err error) {
 		return nil, err
 	}
 	defer c.pipelined.stop()
+	if c.strict, err = startDescriptors("strict", f.store.address); err != nil {
+		return nil, err
+	}
+	defer c.strict.stop()
+	if c.local, err = startDescriptors("local", f.store.address); err != nil {
+		return nil, err
+	}
+	defer c.local.stop()
 	if err := c.startHTTP(); err != nil {
 		return nil, err
 	}
@@ -163,9 +176,9 @@ func (c *contest) asked(pid int, ask func() error) (Work, error) {
 	return busy(c.span, ask, pid, c.store.cmd.Process.Pid)
 }
 
-// hit asks the service about a random key.
-func (r *rateLimit) hit() error {
-	ok, err := r.allowed("key", strconv.Itoa(rand.IntN(subjects)))
+// hit asks about one of many values of a key, of which each has a limit that is never reached.
+func (a *asker) hit() error {
+	ok, err := a.allowed("key", strconv.Itoa(rand.IntN(subjects)))
 	if err == nil && !ok {
 		err = errNotAllowed
 	}

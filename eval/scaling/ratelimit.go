@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -96,6 +97,44 @@ func (r *rateLimit) stop() {
 	_ = r.cmd.Wait()
 	r.client.CloseIdleConnections()
 	_ = os.RemoveAll(r.cmd.Dir)
+}
+
+// descriptors is Headgate's rate limit service, with limits in the same notation.
+type descriptors struct {
+	*asker
+	gateway *harness.Gateway
+}
+
+func startDescriptors(scope, store string) (*descriptors, error) {
+	dir, err := os.MkdirTemp("", "headgate-descriptors-")
+	if err != nil {
+		return nil, err
+	}
+	for name, text := range map[string]string{
+		"limits.yaml":   fmt.Sprintf("domain: %s\ndescriptors:\n- {key: key, rate_limit: {unit: second, requests_per_unit: 1000000}}\n", domain),
+		"secret":        strings.Repeat("0123456789abcdef", 4) + "\n",
+		"headgate.yaml": fmt.Sprintf("decisions: {grpc: '127.0.0.1:0', ratelimit: [limits.yaml], scope: %s}\nstore: {redis: ['%s'], secret_file: secret, prefix: descriptors}\n", scope, store),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			return nil, err
+		}
+	}
+	g, err := harness.Start(dir, "--config", "headgate.yaml", "--listen", "none")
+	if err != nil {
+		return nil, err
+	}
+	d := &descriptors{newAsker(g.GRPC), g}
+	if _, err := d.allowed("key", "first"); err != nil {
+		d.stop()
+		return nil, err
+	}
+	return d, nil
+}
+
+func (d *descriptors) stop() {
+	d.gateway.Kill()
+	d.client.CloseIdleConnections()
+	_ = os.RemoveAll(d.gateway.Dir)
 }
 
 // rateLimits measures k instances of the service, for every k. A caller asks its instance for every

@@ -444,7 +444,7 @@ func (c *checker) upstream(value string) {
 }
 
 func (c *checker) endpoints(conf *Config) {
-	if len(conf.OpenAPI)+len(conf.Routes) == 0 && conf.Unknown != "limit" && !conf.countsAlone() {
+	if len(conf.OpenAPI)+len(conf.Routes) == 0 && conf.Unknown != "limit" && !conf.CountsAlone() {
 		c.wrong("openapi", "", "at least one document, by --openapi or --routes: without endpoints every request is unknown and rejected, unless --unknown limit puts them all on one budget")
 	}
 }

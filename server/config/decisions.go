@@ -44,9 +44,9 @@ const NoGateway = "none"
 // Gateway reports whether there is one.
 func (c *Config) Gateway() bool { return c.Listen != NoGateway }
 
-// countsAlone reports whether requests are not asked about, but descriptors or keys
+// CountsAlone reports whether requests are not asked about, but descriptors or keys
 // of Redis alone, so that no endpoint need be known.
-func (c *Config) countsAlone() bool {
+func (c *Config) CountsAlone() bool {
 	d := c.Decisions
 	return !c.Gateway() && d.Listen == "" && (len(d.RateLimit) > 0 || d.RESP != "" && d.GRPC == "")
 }

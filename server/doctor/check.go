@@ -47,9 +47,12 @@ func Configuration(ctx context.Context, c config.Config, o Options) Report {
 		r.add(Finding{Setting: "configuration", Level: OK, Value: "every setting is in its range"})
 	}
 	checkRuntime(&r, cmp.Or(o.Runtime, runtime.Version()))
-	registry := checkEndpoints(&r, c)
-	keys := checkDatabase(ctx, &r, c, registry, o.Now)
-	checkSecrets(&r, c.SecretFile, keys, o.Now)
+	if !c.CountsAlone() { // else no rule applies to anything
+		registry := checkEndpoints(&r, c)
+		keys := checkDatabase(ctx, &r, c, registry, o.Now)
+		checkSecrets(&r, c.SecretFile, keys, o.Now)
+	}
+	checkDecisions(&r, c.Decisions)
 	if c.AdminTokenFile != "" {
 		checkSecret(&r, "admin_token_file", c.AdminTokenFile, "")
 		if _, err := daemon.ReadToken(c.AdminTokenFile); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -1,0 +1,31 @@
+package doctor
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/headgate-io/headgate/server/config"
+	"github.com/headgate-io/headgate/server/descriptor"
+)
+
+// checkDecisions checks what proxies and programs need that ask.
+func checkDecisions(r *Report, c config.Decisions) {
+	if len(c.RateLimit) > 0 {
+		limits, err := descriptor.Read(c.RateLimit...)
+		if err != nil {
+			for line := range strings.SplitSeq(err.Error(), "\n") {
+				r.add(Finding{Setting: "decisions.ratelimit", Level: Failure, Wrong: line})
+			}
+		} else {
+			r.add(Finding{Setting: "decisions.ratelimit", Value: fmt.Sprintf("limits: %d", len(limits.All())), Level: OK})
+		}
+	}
+	if c.RESPPasswordFile != "" {
+		checkSecret(r, "decisions.resp_password_file", c.RESPPasswordFile, "")
+	}
+	for _, l := range []struct{ setting, address string }{{"decisions.listen", c.Listen}, {"decisions.grpc", c.GRPC}, {"decisions.resp", c.RESP}} {
+		if l.address != "" && !config.Loopback(l.address) {
+			r.add(Finding{Setting: l.setting, Value: l.address, Level: Note, Wrong: "questions come in the clear: whoever is on the way reads the credentials in them", Set: "loopback, or a network that carries nothing else"})
+		}
+	}
+}
