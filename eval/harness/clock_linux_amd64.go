@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 )
@@ -62,24 +61,7 @@ func (g *Gateway) halted(do func() error) error {
 	if err := g.Freeze(); err != nil {
 		return err
 	}
-	err := errors.New("it has threads that run 5s after it was stopped")
-	if Eventually(5*time.Second, g.stands) {
-		err = do()
-	}
-	return errors.Join(err, g.Thaw())
-}
-
-// stands reports whether all threads of the process are stopped.
-func (g *Gateway) stands() bool {
-	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", g.PID()))
-	for _, thread := range threads {
-		text, errRead := os.ReadFile(thread)
-		_, after, _ := strings.Cut(string(text), ") ") // of its name
-		if err = errors.Join(err, errRead); err != nil || !strings.HasPrefix(after, "T") {
-			return false
-		}
-	}
-	return err == nil && len(threads) > 0
+	return errors.Join(do(), g.Thaw())
 }
 
 // bend writes the seconds, and the first time our function and the pointer to it.

@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -243,8 +244,31 @@ func (g *Gateway) Stop() error {
 
 // Freeze stops the process where it is: it keeps its connections and does
 // nothing. Thaw lets it go on.
-func (g *Gateway) Freeze() error { return g.cmd.Process.Signal(syscall.SIGSTOP) }
-func (g *Gateway) Thaw() error   { return g.cmd.Process.Signal(syscall.SIGCONT) }
+func (g *Gateway) Freeze() error {
+	if err := g.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	// The signal is on its way when it was sent: a thread may still answer a request.
+	if runtime.GOOS == "linux" && !Eventually(patience, g.stands) {
+		return errors.Join(fmt.Errorf("it has threads that run %v after it was stopped", patience), g.Thaw())
+	}
+	return nil
+}
+
+func (g *Gateway) Thaw() error { return g.cmd.Process.Signal(syscall.SIGCONT) }
+
+// stands reports whether all threads of the process are stopped.
+func (g *Gateway) stands() bool {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", g.PID()))
+	for _, thread := range threads {
+		text, errRead := os.ReadFile(thread)
+		_, after, _ := strings.Cut(string(text), ") ") // of its name
+		if err = errors.Join(err, errRead); err != nil || !strings.HasPrefix(after, "T") {
+			return false
+		}
+	}
+	return err == nil && len(threads) > 0
+}
 
 func (g *Gateway) wait() error {
 	err := <-g.done

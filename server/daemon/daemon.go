@@ -95,7 +95,7 @@ func Start(ctx context.Context, c config.Config, o Options) (*Daemon, error) {
 	if d.holds, err = d.newHolds(); err != nil {
 		return nil, err
 	}
-	o.holds = d.holds.stats
+	o.holds = d.heldStats
 	// The sockets first: a port in use is the commonest fault and the quickest
 	// to find.
 	if err := d.listen(&o); err != nil {

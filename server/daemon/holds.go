@@ -90,8 +90,16 @@ func CheckBudget(c config.Clients, b hold.Budget) error {
 	return nil
 }
 
-func (h holds) stats() map[string]hold.Stats {
-	return map[string]hold.Stats{"gateway": h.gate.Stats(), "admin": h.admin.Stats(), "decisions": h.asked.Stats()}
+// heldStats tells of each listener that is open what clients hold of it.
+func (d *Daemon) heldStats() map[string]hold.Stats {
+	all := map[string]hold.Stats{"admin": d.holds.admin.Stats()}
+	if d.conf.Gateway() {
+		all["gateway"] = d.holds.gate.Stats()
+	}
+	if d.conf.Decisions.Listen != "" {
+		all["decisions"] = d.holds.asked.Stats()
+	}
+	return all
 }
 
 // held puts l behind a Limiter, if it is open.
