@@ -3,6 +3,7 @@
 package doors
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -31,8 +32,10 @@ import (
 	"github.com/headgate-io/headgate/gateway"
 	"github.com/headgate-io/headgate/httplimit"
 	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/key"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/serve/decisions"
+	"github.com/headgate-io/headgate/serve/resp"
 	"github.com/headgate-io/headgate/server/envoy"
 )
 
@@ -289,11 +292,77 @@ func overGRPC(t *testing.T, o decisions.Options) door {
 	}}
 }
 
+// overRESP asks by HG.CHECK, which has room for the status, and for the rule that binds with what is left of it and when
+// to come back.
+func overRESP(t *testing.T, o decisions.Options) func(call) (status int, rule, left, retry string) {
+	t.Helper()
+	check, err := decisions.Ask(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	buckets, err := memory.New(memory.Options{MaxBuckets: 64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := resp.New(resp.Options{
+		Buckets: buckets, Name: func([]byte) (key.Key, uint16) { return key.Key{}, 0 }, Now: func() int64 { return 0 },
+		Check: check, Trusted: netip.Addr.IsLoopback, MaxConnections: 4,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = s.Serve(l) }()
+	conn, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(); _ = l.Close(); _ = s.Shutdown(context.Background()) })
+	in := bufio.NewReader(conn)
+	line := func() string {
+		text, err := in.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimRight(text, "\r\n")
+	}
+	return func(c call) (status int, rule, left, retry string) {
+		words := []string{"HG.CHECK", c.method, c.target, c.client}
+		for name, lines := range c.header() {
+			words = append(words, "HEADER", name, lines[0])
+		}
+		text := fmt.Sprintf("*%d\r\n", len(words))
+		for _, w := range words {
+			text += fmt.Sprintf("$%d\r\n%s\r\n", len(w), w)
+		}
+		if _, err := io.WriteString(conn, text); err != nil {
+			t.Fatal(err)
+		}
+		if first := line(); first != "*7" {
+			t.Fatalf("%q is answered %s", words, first)
+		}
+		var numbers [6]string
+		for i := range numbers {
+			numbers[i] = strings.TrimPrefix(line(), ":")
+		}
+		line() // how long the name is
+		rule = line()
+		if status, err = strconv.Atoi(numbers[5]); err != nil || (numbers[0] == "0") != (status == http.StatusOK) {
+			t.Fatalf("%q: %v, %v", words, numbers, err)
+		}
+		return status, rule, numbers[2], numbers[3]
+	}
+}
+
 // Every door says the same of every call: the verdict, the rule that binds, what is left, and when to come back.
 func TestConformance(t *testing.T) {
 	var clock atomic.Int64
 	clock.Store(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).UnixNano())
 	all := doors(t, &clock)
+	redis := overRESP(t, decisions.Options{Limiter: bench(t, &clock), Trusted: netip.Addr.IsLoopback})
 	statuses := map[int]int{}
 	for i, c := range corpus() {
 		want := all[0].decide(c)
@@ -302,6 +371,13 @@ func TestConformance(t *testing.T) {
 			if got := d.decide(c); got != want {
 				t.Errorf("call %d, %s %.80s of %s (%q, %q): %s says %+v, want %+v as %s", i, c.method, c.target, c.client, c.forwarded, c.fields, d.name, got, want, all[0].name)
 			}
+		}
+		status, rule, left, retry := redis(c)
+		if retry == "-1" {
+			retry = ""
+		}
+		if status != want.status || rule != "" && !strings.Contains(want.left, fmt.Sprintf(`"%s";r=%s`, rule, left)) || retry != want.retry || (rule == "") != (want.left == "") {
+			t.Errorf("call %d, %s %.80s of %s: HG.CHECK says %d, %q with %s left, again in %s, want %+v as %s", i, c.method, c.target, c.client, status, rule, left, retry, want, all[0].name)
 		}
 		clock.Add(int64(50 * time.Millisecond))
 	}
