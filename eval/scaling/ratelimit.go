@@ -113,7 +113,7 @@ func startDescriptors(scope, store string) (*descriptors, error) {
 	for name, text := range map[string]string{
 		"limits.yaml":   fmt.Sprintf("domain: %s\ndescriptors:\n- {key: key, rate_limit: {unit: second, requests_per_unit: 1000000}}\n", domain),
 		"secret":        strings.Repeat("0123456789abcdef", 4) + "\n",
-		"headgate.yaml": fmt.Sprintf("decisions: {grpc: '127.0.0.1:0', ratelimit: [limits.yaml], scope: %s}\nstore: {redis: ['%s'], secret_file: secret, prefix: descriptors}\n", scope, store),
+		"headgate.yaml": fmt.Sprintf("decisions: {grpc: '127.0.0.1:0', ratelimit: [limits.yaml], scope: %s}\nstore: {redis: ['%s'], secret_file: secret, prefix: descriptors, deadline: 1s, lease_ttl: 1s}\n", scope, store),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			return nil, err
