@@ -39,7 +39,7 @@ deps: ## install what the tests need and this machine lacks (Debian packages)
 # Coq works on one core, and `go mod tidy` mostly waits for others: together they take little more than the longest of them.
 .PHONY: checked
 checked:
-	@$(MAKE) -j 3 --no-print-directory $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) proofs fmt vet staticcheck modules portable
+	@$(MAKE) -j 3 --no-print-directory $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) proofs fmt width vet staticcheck modules portable
 
 proofs: ## check the machine-checked proofs, and the Go code against the program extracted from them
 	@$(MAKE) -s -C proofs

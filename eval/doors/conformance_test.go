@@ -292,8 +292,8 @@ func overGRPC(t *testing.T, o decisions.Options) door {
 	}}
 }
 
-// overRESP asks by HG.CHECK, which has room for the status, and for the rule that binds with what is left of it and when
-// to come back.
+// overRESP asks by HG.CHECK, which has room for the status, and for the rule that binds with what is left of
+// it and when to come back.
 func overRESP(t *testing.T, o decisions.Options) func(call) (status int, rule, left, retry string) {
 	t.Helper()
 	check, err := decisions.Ask(o)
