@@ -16,6 +16,7 @@ import (
 	"github.com/headgate-io/headgate/bucket/memory"
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/httplimit"
+	"github.com/headgate-io/headgate/internal/trial"
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/policy"
 )
@@ -333,6 +334,26 @@ func Example() {
 	// 200 "GET /v1/items/{id}";r=1;t=60
 	// 200 "GET /v1/items/{id}";r=0;t=60
 	// 429 "GET /v1/items/{id}";r=0;t=60
+}
+
+// A request that passes costs two allocations, of which its fields are made, and none without them.
+func TestHandlerAllocates(t *testing.T) {
+	for _, c := range []struct {
+		o    httplimit.Options
+		most float64
+	}{{httplimit.Options{}, 2}, {httplimit.Options{OmitFields: true}, 0}} {
+		lim, _ := newLimiter(t, []policy.Rule{{Endpoint: policy.Default, Limit: 1 << 30}}, nil)
+		h := httplimit.Handler(lim, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), c.o)
+		r := httptest.NewRequest("GET", "/v1/items/1", nil)
+		w := httptest.NewRecorder()
+		n := testing.AllocsPerRun(1000, func() {
+			clear(w.Header())
+			h.ServeHTTP(w, r)
+		})
+		if n >= c.most+trial.Allocations {
+			t.Errorf("%+v: %v allocations, want %v", c.o, n, c.most)
+		}
+	}
 }
 
 func BenchmarkHandler(b *testing.B) {

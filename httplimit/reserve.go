@@ -51,7 +51,7 @@ func (h *handler) serveReserved(w http.ResponseWriter, r *http.Request, request 
 	}
 	// An error says that the client left while it waited; d is denied then.
 	reservation, d, _ := h.lim.ReserveWait(r.Context(), request, o.Timeout)
-	h.options.Decided(r, &d)
+	h.tell(r, &d)
 	h.setFields(w.Header(), r, &d)
 	if !d.Allowed {
 		h.refuse(w, r, request.Target, &d)
