@@ -497,6 +497,14 @@ func TestClientsOfRedis(t *testing.T) {
 	if got := redisCLI(0, "HG.CHECK", "GET", "/v1/items/7", "192.0.2.1"); got != "0 1 4 -1 720 200 default" {
 		t.Errorf("HG.CHECK: %s", got)
 	}
+	for i := range 12 { // which no shared store can count; and the rules of others go on
+		if got := redisCLI(0, "CL.THROTTLE", "large"+strconv.Itoa(i), "4600000000000000", "1000000000", "1"); !strings.HasPrefix(got, "ERR the limit cannot be counted") {
+			t.Errorf("a limit that cannot be kept: %s", got)
+		}
+	}
+	if got := redisCLI(0, "CL.THROTTLE", "after", "1", "1", "3600"); got != "0 2 1 -1 3600" {
+		t.Errorf("after limits that cannot be kept: %s", got)
+	}
 	if got := redisCLI(0, "GET", "x"); got != "ERR unknown command 'GET'" {
 		t.Errorf("GET: %s", got)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/headgate-io/headgate/internal/trial"
 	"github.com/headgate-io/headgate/key"
 	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/rate"
 	"github.com/headgate-io/headgate/serve/decisions"
 	"github.com/headgate-io/headgate/serve/resp"
 )
@@ -159,7 +160,7 @@ func TestThrottleUnderAnotherLimit(t *testing.T) {
 func TestCommands(t *testing.T) {
 	s := start(t)
 	for command, want := range map[string]string{
-		"PING": "+PONG", "PING hello": "$5 hello", "ECHO x": "$1 x", "SELECT 0": "+OK", "SELECT 1": "-ERR DB index is out of range", "CLIENT SETNAME x": "+OK", "COMMAND DOCS": "*0",
+		"PING": "+PONG", "PING hello": "$5 hello", "ECHO x": "$1 x", "SELECT 0": "+OK", "SELECT 1": "-ERR DB index is out of range", "CLIENT SETNAME x": "+OK", "CLIENT ID": ":1", "CLIENT": "-ERR wrong number of arguments for 'client' command", "CLIENT TRACKING ON": "-ERR unknown subcommand of CLIENT", "RESET": "+RESET", "COMMAND DOCS": "*0",
 		"GET x": "-ERR unknown command 'GET'", strings.Repeat("x", 100): "-ERR unknown command '" + strings.Repeat("x", 64) + "'",
 		"CL.THROTTLE":                           "-ERR wrong number of arguments for 'cl.throttle' command",
 		"CL.THROTTLE a 1 1":                     "-ERR wrong number of arguments for 'cl.throttle' command",
@@ -302,6 +303,7 @@ func TestPassword(t *testing.T) {
 		"AUTH wrong":                         "-WRONGPASS invalid username-password pair or user is disabled.",
 		"AUTH s3cret\r\nPING":                "+OK +PONG",
 		"AUTH default s3cret\r\nPING":        "+OK +PONG",
+		"AUTH s3cret\r\nRESET\r\nPING":       "+OK +RESET -NOAUTH Authentication required.",
 		"HELLO 3 AUTH default wrong\r\nPING": "-WRONGPASS invalid username-password pair or user is disabled. -NOAUTH Authentication required.",
 	} {
 		if got := s.ask(t, sent); got != want {
@@ -363,6 +365,38 @@ func TestStoreAway(t *testing.T) {
 	if got := s.ask(t, "CL.THROTTLE a 1 1 1"); got != "-UNAVAILABLE the limits cannot be checked at the moment" {
 		t.Errorf("%s", got)
 	}
+}
+
+// A limit that the store cannot count is an error in words, and the store is not asked.
+func TestLimitsThatCannotBeKept(t *testing.T) {
+	s := start(t, func(o *resp.Options) {
+		o.Keeps = func(shape rate.Shape) error {
+			if shape.Burst() > 1000 {
+				return errors.New("the burst is above 1000")
+			}
+			return nil
+		}
+		o.Buckets = only{o.Buckets, t}
+	})
+	if got := s.ask(t, "CL.THROTTLE a 1000 1 1"); got != "-ERR the limit cannot be counted: the burst is above 1000" {
+		t.Error(got)
+	}
+	if got := s.ask(t, "CL.THROTTLE a 999 1 1"); got != "*5 :0 :1000 :999 :-1 :1" {
+		t.Error(got)
+	}
+}
+
+// only is a store that is to see no burst above 1000.
+type only struct {
+	bucket.Store
+	t *testing.T
+}
+
+func (o only) TryConsume(ctx context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome) (bool, error) {
+	if takes[0].Shape.Burst() > 1000 {
+		o.t.Error("the store is asked for a limit that it cannot keep")
+	}
+	return o.Store.TryConsume(ctx, now, takes, outs)
 }
 
 // The real clients: what they say when they connect is understood, and what is answered too.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/key"
+	"github.com/headgate-io/headgate/rate"
 	"github.com/headgate-io/headgate/serve/decisions"
 )
 
@@ -29,6 +30,10 @@ type Options struct {
 	Buckets bucket.Store
 	Reach   bucket.Reach
 	Name    func(key []byte) (key.Key, uint16)
+
+	// Keeps says why Buckets cannot count a limit, which a command may name as large
+	// as it likes. Default nil: every limit is counted.
+	Keeps func(rate.Shape) error
 
 	// Now is the time in Unix nanoseconds.
 	Now func() int64
@@ -96,7 +101,10 @@ func New(o Options) (*Server, error) {
 	if o.Failed == nil {
 		o.Failed = func(decisions.Fault, error) {}
 	}
-	return &Server{options: o, open: map[net.Conn]bool{}}, nil
+	if o.Keeps == nil {
+		o.Keeps = func(rate.Shape) error { return nil }
+	}
+	return &Server{options: o, shapes: shapes{keeps: o.Keeps}, open: map[net.Conn]bool{}}, nil
 }
 
 // Serve answers on l until Shutdown.
@@ -113,7 +121,7 @@ func (s *Server) Serve(l net.Listener) error {
 		}
 		switch refusal := s.admit(c); refusal {
 		case "":
-			s.all.Go(func() { s.answer(c) })
+			go s.answer(c)
 		default:
 			_ = c.SetWriteDeadline(time.Now().Add(time.Second))
 			_, _ = c.Write(appendError(nil, refusal))
@@ -134,6 +142,7 @@ func (s *Server) admit(c net.Conn) string {
 		return "ERR max number of clients reached"
 	}
 	s.open[c] = false
+	s.all.Add(1) // here, so that Shutdown waits for it or refuses it
 	return ""
 }
 
@@ -180,6 +189,7 @@ func (s *Server) answer(c net.Conn) {
 		delete(s.open, c)
 		s.mu.Unlock()
 		_ = c.Close()
+		s.all.Done()
 	}()
 	from := &counted{Conn: c}
 	in := bufio.NewReaderSize(from, 16<<10)
@@ -258,6 +268,9 @@ func (c *client) run(b []byte, args [][]byte) []byte {
 		return c.auth(b, args[1:])
 	case name == "HELLO":
 		return c.hello(b, args[1:])
+	case name == "RESET": // whoever has the connection next has to say the password
+		c.known, c.resp3 = c.server.options.Password == "", false
+		return appendStatus(b, "RESET")
 	case !c.known:
 		return appendError(b, "NOAUTH Authentication required.")
 	}
@@ -283,14 +296,29 @@ func (c *client) run(b []byte, args [][]byte) []byte {
 			return appendStatus(b, "OK")
 		}
 		return appendError(b, "ERR DB index is out of range")
-	case "CLIENT", "READONLY", "READWRITE", "RESET":
-		return appendStatus(b, "OK") // which tell of the client, and change nothing here
+	case "CLIENT":
+		return c.describe(b, args[1:])
 	case "COMMAND":
 		return appendLength(b, '*', 0)
 	case "INFO":
 		return appendBulk(b, "# Server\r\nredis_mode:standalone\r\nserver:headgate\r\n")
 	}
 	return appendError(b, "ERR unknown command '"+string(args[0][:min(len(args[0]), 64)])+"'")
+}
+
+// describe reads what a client says of itself, and keeps nothing of it. What would
+// have to be kept, such as CLIENT TRACKING, is an error.
+func (c *client) describe(b []byte, args [][]byte) []byte {
+	if len(args) == 0 {
+		return wrongCount(b, "client")
+	}
+	switch strings.ToUpper(string(args[0][:min(len(args[0]), 16)])) {
+	case "SETINFO", "SETNAME", "NO-EVICT", "NO-TOUCH":
+		return appendStatus(b, "OK")
+	case "ID":
+		return appendInt(b, 1)
+	}
+	return appendError(b, "ERR unknown subcommand of CLIENT")
 }
 
 func wrongCount(b []byte, name string) []byte {

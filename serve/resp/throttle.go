@@ -68,6 +68,8 @@ func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.
 
 // shapes remembers limits that were compiled, which programs repeat.
 type shapes struct {
+	keeps func(rate.Shape) error
+
 	mu  sync.RWMutex
 	all map[rate.Limit]rate.Shape // guarded by mu
 }
@@ -83,8 +85,11 @@ func (s *shapes) of(l rate.Limit) (rate.Shape, error) {
 		return shape, nil
 	}
 	shape, err := rate.Compile(l)
+	if err == nil {
+		err = s.keeps(shape)
+	}
 	if err != nil {
-		return shape, err
+		return rate.Shape{}, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -50,7 +50,7 @@ func (d *Daemon) newRESP(o decisions.Options) (*resp.Server, error) {
 	}
 	counters := d.parts.counters
 	return resp.New(resp.Options{
-		Buckets: counters.buckets, Reach: counters.reach, Now: d.parts.rules.Now, Check: check, Password: password,
+		Buckets: counters.buckets, Reach: counters.reach, Keeps: counters.keeps, Now: d.parts.rules.Now, Check: check, Password: password,
 		Name:    func(name []byte) (key.Key, uint16) { return counters.name("throttle", name) },
 		Trusted: o.Trusted, MaxConnections: d.holds.most, Failed: o.Failed,
 	})

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"time"
 
@@ -69,14 +70,15 @@ func (s *shared) naming() *key.Namer {
 	return s.names
 }
 
-// faulty reports whether an error says something about the server, and not
-// about one bucket.
+// faulty reports whether an error says something about the server, and not about
+// one bucket or one limit: whoever asks for a limit that no store can keep must not
+// have the rules of others decided without it.
 func faulty(err error) bool {
 	var why *buckets.Error
 	if errors.As(err, &why) {
 		return why.Cause != buckets.ForeignValue
 	}
-	return true // no answer within the deadline
+	return errors.Is(err, context.DeadlineExceeded)
 }
 
 // changed says that decisions are made without a server from now on, or with it
