@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -9,6 +10,7 @@ import (
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/rate"
 )
 
 // Dialect is a way to write the X-RateLimit-* fields. One name must never
@@ -136,7 +138,7 @@ type rendered struct {
 func render(rule policy.Rule) *rendered {
 	name := string(appendName(nil, rule.Title()))
 	item := strconv.AppendInt([]byte(name+";q="), rule.Limit, 10)
-	item = strconv.AppendInt(append(item, ";w="...), seconds(rule.Per), 10)
+	item = strconv.AppendInt(append(item, ";w="...), rate.Seconds(rule.Per), 10)
 	if rule.Burst != rule.Limit {
 		item = strconv.AppendInt(append(item, ";headgate-burst="...), rule.Burst, 10)
 	}
@@ -149,7 +151,7 @@ func appendQuota(dst []byte, rule *rendered, got *bucket.Outcome) []byte {
 	dst = append(dst, rule.name...)
 	dst = strconv.AppendInt(append(dst, ";r="...), got.Remaining, 10)
 	if wait := untilMore(&rule.Rule, got); wait > 0 {
-		dst = strconv.AppendInt(append(dst, ";t="...), seconds(wait), 10)
+		dst = strconv.AppendInt(append(dst, ";t="...), rate.Seconds(wait), 10)
 	}
 	return dst
 }
@@ -190,17 +192,13 @@ func appendName(dst []byte, name string) []byte {
 
 // setLegacy writes the fields of the old world, for the binding rule.
 func (h *handler) setLegacy(header http.Header, rule policy.Rule, got bucket.Outcome) {
-	reset := seconds(got.ResetAfter)
+	reset := rate.Seconds(got.ResetAfter)
 	if h.options.Legacy == EpochSeconds {
-		reset = seconds(time.Duration(h.options.Now().UnixNano()) + got.ResetAfter)
+		now := h.options.Now().UnixNano()
+		reset = rate.Seconds(time.Duration(now + min(int64(got.ResetAfter), math.MaxInt64-now)))
 	}
 	header.Set("X-Ratelimit-Limit", strconv.FormatInt(rule.Limit, 10))
 	header.Set("X-Ratelimit-Remaining", strconv.FormatInt(got.Remaining, 10))
 	header.Set("X-Ratelimit-Reset", strconv.FormatInt(reset, 10))
 	header.Set("X-Ratelimit-Strategy", rule.Algorithm.String())
-}
-
-// seconds rounds up: a client told to come too early is refused twice.
-func seconds(d time.Duration) int64 {
-	return int64((d + time.Second - 1) / time.Second)
 }

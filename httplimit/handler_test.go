@@ -16,8 +16,8 @@ import (
 	"github.com/headgate-io/headgate/bucket/memory"
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/httplimit"
-	"github.com/headgate-io/headgate/internal/trial"
 	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/internal/trial"
 	"github.com/headgate-io/headgate/policy"
 )
 
@@ -334,6 +334,23 @@ func Example() {
 	// 200 "GET /v1/items/{id}";r=1;t=60
 	// 200 "GET /v1/items/{id}";r=0;t=60
 	// 429 "GET /v1/items/{id}";r=0;t=60
+}
+
+// Times that are longer than can be told are told as the longest, never as none.
+func TestTimesThatSaturate(t *testing.T) {
+	const ages = 200 * 365 * 24 * time.Hour
+	for dialect, want := range map[httplimit.Dialect]string{httplimit.DeltaSeconds: "9223372037", httplimit.EpochSeconds: "9223372037"} {
+		lim, _ := newLimiter(t, []policy.Rule{{Endpoint: policy.Default, Limit: 1, Burst: 2, Per: ages}}, nil)
+		h := httplimit.Handler(lim, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), httplimit.Options{Legacy: dialect, Now: func() time.Time { return epoch }})
+		var w *httptest.ResponseRecorder
+		for range 2 {
+			w = httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequest("GET", "/v1/items/1", nil))
+		}
+		if got := w.Header().Get("X-RateLimit-Reset"); got != want {
+			t.Errorf("dialect %d: X-RateLimit-Reset is %q, want %s", dialect, got, want)
+		}
+	}
 }
 
 // A request that passes costs two allocations, of which its fields are made, and none without them.

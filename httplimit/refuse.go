@@ -10,6 +10,7 @@ import (
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/internal/problem"
+	"github.com/headgate-io/headgate/rate"
 )
 
 // answers is the one place that turns reasons into HTTP.
@@ -83,7 +84,7 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, target string, 
 	header := w.Header()
 	switch d.Reason {
 	case headgate.OverLimit:
-		header.Set(fieldRetryAfter, strconv.FormatInt(max(1, seconds(d.RetryAfter)), 10))
+		header.Set(fieldRetryAfter, strconv.FormatInt(max(1, rate.Seconds(d.RetryAfter)), 10))
 		answer.Detail = overLimit(d)
 		answer.Violated = violated(d)
 	case headgate.CostAboveBurst:

@@ -31,7 +31,7 @@ var inDoors = []Mutant{
 	{Name: "identity: tokens are remembered for the whole TTL", File: "identity/tokencache.go", Old: "life := min(c.ttl, claims.Until.Sub(now))", New: "life := max(c.ttl, claims.Until.Sub(now))",
 		Why: "an expired token goes on for minutes"},
 
-	{Name: "httplimit: seconds rounded down", File: "httplimit/fields.go", Old: "return int64((d + time.Second - 1) / time.Second)", New: "return int64(d / time.Second)",
+	{Name: "rate: seconds rounded down", File: "rate/seconds.go", Old: "		s++\n", New: "",
 		Why: "clients that obey Retry-After come too early"},
 	{Name: "httplimit: denied requests are served", File: "httplimit/handler.go", Old: "	if !d.Allowed {\n		h.refuse(w, r, request.Target, &d)\n		return\n	}\n	h.next(w, r, request.Target)", New: "	h.next(w, r, request.Target)",
 		Why: "no limit holds"},

@@ -129,10 +129,12 @@ func TestThrottle(t *testing.T) {
 		{0, "CL.THROTTLE user123 15 30 60 5", "*5 :1 :16 :0 :10 :32"},
 		{1500 * time.Millisecond, "CL.THROTTLE user123 15 30 60", "*5 :1 :16 :0 :1 :31"}, // half a second is one
 		{500 * time.Millisecond, "CL.THROTTLE user123 15 30 60", "*5 :0 :16 :0 :-1 :32"},
-		{0, "CL.THROTTLE user123 15 30 60 0", "*5 :0 :16 :0 :-1 :32"},         // only looks
-		{0, "CL.THROTTLE user123 15 30 60 17", "*5 :1 :16 :0 :-1 :32"},        // never
-		{0, "CL.THROTTLE other 0 1 60", "*5 :0 :1 :0 :-1 :60"},                // no burst
-		{0, "CL.THROTTLE other 0 1 60", "*5 :1 :1 :0 :60 :60"},                //
+		{0, "CL.THROTTLE user123 15 30 60 0", "*5 :0 :16 :0 :-1 :32"},  // only looks
+		{0, "CL.THROTTLE user123 15 30 60 17", "*5 :1 :16 :0 :-1 :32"}, // never
+		{0, "CL.THROTTLE other 0 1 60", "*5 :0 :1 :0 :-1 :60"},         // no burst
+		{0, "CL.THROTTLE other 0 1 60", "*5 :1 :1 :0 :60 :60"},         //
+		{0, "CL.THROTTLE ages 1 1 9000000000", "*5 :0 :2 :1 :-1 :9000000000"},
+		{0, "CL.THROTTLE ages 1 1 9000000000", "*5 :0 :2 :0 :-1 :9223372037"}, // as long as can be told
 		{time.Hour, "CL.THROTTLE user123 15 30 60 0", "*5 :0 :16 :16 :-1 :0"}, // full again
 	} {
 		s.now.Add(int64(c.after))

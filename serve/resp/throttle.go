@@ -55,16 +55,13 @@ func (c *client) throttle(b []byte, args [][]byte) []byte {
 	if !allowed {
 		limited = 1
 		if !out[0].Never {
-			retry = seconds(out[0].RetryAfter)
+			retry = rate.Seconds(out[0].RetryAfter)
 		}
 	}
 	b = appendLength(b, '*', 5)
 	b = appendInt(appendInt(appendInt(b, limited), burst+1), out[0].Remaining)
-	return appendInt(appendInt(b, retry), seconds(out[0].ResetAfter))
+	return appendInt(appendInt(b, retry), rate.Seconds(out[0].ResetAfter))
 }
-
-// seconds rounds up: a client told to come too early is refused twice.
-func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
 
 // shapes remembers limits that were compiled, which programs repeat.
 type shapes struct {

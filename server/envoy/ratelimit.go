@@ -17,6 +17,7 @@ import (
 
 	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/key"
+	"github.com/headgate-io/headgate/rate"
 	"github.com/headgate-io/headgate/serve/decisions"
 	"github.com/headgate-io/headgate/server/descriptor"
 )
@@ -264,8 +265,7 @@ func (s *rateLimiting) reply(all []asked, outs []bucket.Outcome, allowed bool) *
 		}
 	}
 	if !allowed && wait > 0 {
-		seconds := int64((wait + time.Second - 1) / time.Second) // up: who comes too early is refused twice
-		response.ResponseHeadersToAdd = []*core.HeaderValue{{Key: "retry-after", Value: strconv.FormatInt(seconds, 10)}}
+		response.ResponseHeadersToAdd = []*core.HeaderValue{{Key: "retry-after", Value: strconv.FormatInt(rate.Seconds(wait), 10)}}
 	}
 	return response
 }
