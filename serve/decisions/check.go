@@ -87,16 +87,12 @@ type Answer struct {
 // asked is what goes with a described request beside what HTTP has room for.
 type asked struct {
 	question *Question
-	decision headgate.Decision
-	decided  bool
+	decision *headgate.Decision // nil until it is known
 }
 
 type askedKey struct{}
 
-func askedOf(r *http.Request) *asked {
-	a, _ := r.Context().Value(askedKey{}).(*asked)
-	return a
-}
+func askedOf(r *http.Request) *asked { return r.Context().Value(askedKey{}).(*asked) }
 
 // check answers a program.
 func (d *door) check(w http.ResponseWriter, r *http.Request) {
@@ -155,6 +151,9 @@ func readQuestions(body io.Reader) (questions []Question, batch bool, err error)
 	}
 	questions, batch = []Question{both.Question}, both.Requests != nil
 	if batch {
+		if own := both.Question; own.Method != "" || own.Target != "" || own.Client != "" || own.Header != nil || own.Identifier != "" || own.Cost != 0 {
+			return nil, true, errors.New("there are requests and a question beside them, want one of both")
+		}
 		if questions = both.Requests; len(questions) == 0 || len(questions) > MaxBatch {
 			return nil, true, fmt.Errorf("requests has %d elements, want 1 to %d", len(questions), MaxBatch)
 		}
@@ -188,12 +187,31 @@ func (q *Question) Check() error {
 // Ask returns what answers questions of programs, or an error that names every
 // option at fault. Who may ask is the caller's to say.
 func Ask(o Options) (func(context.Context, *Question) Answer, error) {
+	// What a program says of a request besides goes before what is read in it.
+	cost, identifier, decided := o.Limit.Cost, o.Limit.Identifier, o.Limit.Decided
+	o.Limit.Cost = func(r *http.Request) int64 {
+		if a := askedOf(r); a.question.Cost != 0 || cost == nil {
+			return a.question.Cost
+		}
+		return cost(r)
+	}
+	o.Limit.Identifier = func(r *http.Request) string {
+		if a := askedOf(r); a.question.Identifier != "" || identifier == nil {
+			return a.question.Identifier
+		}
+		return identifier(r)
+	}
+	o.Limit.Decided = func(r *http.Request, d *headgate.Decision) {
+		askedOf(r).decision = d
+		if decided != nil {
+			decided(r, d)
+		}
+	}
 	answers, err := Answers(o)
 	if err != nil {
 		return nil, err
 	}
-	d := &door{options: o, answers: answers}
-	return d.decide, nil
+	return func(ctx context.Context, q *Question) Answer { return q.decide(ctx, o.Limiter, answers) }, nil
 }
 
 func (q *Question) faults(where string) (faults []string) {
@@ -216,8 +234,8 @@ func (q *Question) faults(where string) (faults []string) {
 	return faults
 }
 
-// decide answers one question as if the request had come here itself.
-func (d *door) decide(ctx context.Context, q *Question) Answer {
+// decide answers a question as if the request had come here itself.
+func (q *Question) decide(ctx context.Context, lim *headgate.Limiter, answers http.Handler) Answer {
 	a := &asked{question: q}
 	r := &http.Request{
 		Method: q.Method, RequestURI: q.Target, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
@@ -228,8 +246,8 @@ func (d *door) decide(ctx context.Context, q *Question) Answer {
 		r.Header[name] = append(r.Header[name], lines...)
 	}
 	r.URL, _ = url.ParseRequestURI(q.Target)
-	w := &told{header: http.Header{}, status: http.StatusOK}
-	d.answers.ServeHTTP(w, r.WithContext(context.WithValue(ctx, askedKey{}, a)))
+	w := &told{header: http.Header{}}
+	answers.ServeHTTP(w, r.WithContext(context.WithValue(ctx, askedKey{}, a)))
 	answer := Answer{Allowed: w.status == http.StatusOK, Status: w.status, Reason: "override", Header: make(map[string]string, len(w.header))}
 	for name, lines := range w.header {
 		if name != "Content-Length" { // which the caller writes
@@ -239,8 +257,8 @@ func (d *door) decide(ctx context.Context, q *Question) Answer {
 	if body := bytes.TrimSpace(w.body.Bytes()); len(body) > 0 {
 		answer.Problem = json.RawMessage(body)
 	}
-	if a.decided {
-		answer.describe(d.options.Limiter, &a.decision)
+	if a.decision != nil {
+		answer.describe(lim, a.decision)
 	}
 	return answer
 }
@@ -261,14 +279,3 @@ func (a *Answer) describe(lim *headgate.Limiter, decision *headgate.Decision) {
 	a.Rule, a.Remaining = decision.Policies().Rule(binding.Rule).Title(), &binding.Outcome.Remaining
 	a.RetryAfter, a.ResetAfter = seconds(decision.RetryAfter), seconds(binding.Outcome.ResetAfter)
 }
-
-// told collects what a handler answers.
-type told struct {
-	header http.Header
-	status int
-	body   bytes.Buffer
-}
-
-func (t *told) Header() http.Header         { return t.header }
-func (t *told) WriteHeader(status int)      { t.status = status }
-func (t *told) Write(p []byte) (int, error) { return t.body.Write(p) }

@@ -87,10 +87,11 @@ func TestQuestionsThatAreNone(t *testing.T) {
 		`{}`:                            "method is missing, want that of the request; target is missing, want that of the request line; client is missing, want the address that the request came from",
 		`{"requests":[]}`:               "requests has 0 elements, want 1 to 1000",
 		`{"requests":[` + many + `{}]}`: "requests has 1001 elements, want 1 to 1000",
-		`{"requests":[{"method":"GET"},{"cost":-1}]}`:        "requests[0].target is missing, want that of the request line; requests[0].client is missing, want the address that the request came from; requests[1].method",
-		`{"method":"GET","target":"/a","client":"me"}`:       "client is no address, want one such as 192.0.2.7",
-		`{"requests":[` + strings.Repeat(`{},`, 19) + `{}]}`: "and 50 more",
-		`{"header":{"a":1}}`:                                 "the body is no question: ",
+		`{"requests":[{"method":"GET"},{"cost":-1}]}`:                                                                          "requests[0].target is missing, want that of the request line; requests[0].client is missing, want the address that the request came from; requests[1].method",
+		`{"method":"GET","target":"/a","client":"me"}`:                                                                         "client is no address, want one such as 192.0.2.7",
+		`{"requests":[` + strings.Repeat(`{},`, 19) + `{}]}`:                                                                   "and 50 more",
+		`{"method":"GET","target":"/a","client":"192.0.2.1","requests":[{"method":"GET","target":"/a","client":"192.0.2.1"}]}`: "there are requests and a question beside them, want one of both",
+		`{"header":{"a":1}}`: "the body is no question: ",
 	} {
 		h, b, faults := door(t)
 		code, got := post(t, h, body)

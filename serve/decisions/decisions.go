@@ -4,6 +4,8 @@
 package decisions
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -92,7 +94,11 @@ func New(o Options) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &door{options: o, peer: o.Limit.Peer, answers: answers}
+	decide, err := Ask(o)
+	if err != nil {
+		return nil, err
+	}
+	d := &door{options: o, peer: o.Limit.Peer, answers: answers, decide: decide}
 	if d.peer == nil {
 		d.peer = httplimit.Peer
 	}
@@ -119,39 +125,7 @@ func Answers(o Options) (http.Handler, error) {
 	}
 	limit := o.Limit
 	limit.Peer, limit.MaxWait, limit.Identifiers, limit.Reserve = httplimit.Peer, -1, nil, nil
-	limit.Cost, limit.Identifier, limit.Decided = o.cost, o.identifier, o.decided
 	return &answers{o.PassOverrides, httplimit.Handler(o.Limiter, http.HandlerFunc(allow), limit)}, nil
-}
-
-// What a program says of a request besides goes before what is read in it.
-
-func (o Options) cost(r *http.Request) int64 {
-	if a := askedOf(r); a != nil && a.question.Cost != 0 {
-		return a.question.Cost
-	}
-	if o.Limit.Cost != nil {
-		return o.Limit.Cost(r)
-	}
-	return 0
-}
-
-func (o Options) identifier(r *http.Request) string {
-	if a := askedOf(r); a != nil && a.question.Identifier != "" {
-		return a.question.Identifier
-	}
-	if o.Limit.Identifier != nil {
-		return o.Limit.Identifier(r)
-	}
-	return ""
-}
-
-func (o Options) decided(r *http.Request, d *headgate.Decision) {
-	if a := askedOf(r); a != nil {
-		a.decision, a.decided = *d, true
-	}
-	if o.Limit.Decided != nil {
-		o.Limit.Decided(r, d)
-	}
 }
 
 // allow is what stands behind the limiter: the proxy passes the request on.
@@ -186,7 +160,8 @@ func (a *answers) overridden(h http.Header) bool {
 type door struct {
 	options Options
 	peer    func(*http.Request) netip.Addr
-	answers http.Handler
+	answers http.Handler                            // for proxies
+	decide  func(context.Context, *Question) Answer // for programs
 }
 
 func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -195,27 +170,26 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		problem.Write(w, r, problem.Details{Status: http.StatusForbidden, Detail: "This address may not ask for decisions."})
 		return
 	}
-	path, _, _ := strings.Cut(r.RequestURI, "?")
-	var described *http.Request
-	var err error
-	switch {
+	switch path, _, _ := strings.Cut(r.RequestURI, "?"); {
 	case path == PathCheck:
 		d.check(w, r)
-		return
 	case path == PathForward:
-		described, err = forward.describe(r)
+		d.ask(w, r, forward)
 	case path == PathNginx:
-		answer := &forNginx{ResponseWriter: w}
-		defer answer.send()
-		w = answer
-		described, err = nginx.describe(r)
+		answer := &told{header: w.Header()}
+		d.ask(answer, r, nginx)
+		answer.toNginx(w)
 	case strings.HasPrefix(path, PathEnvoy+"/"):
-		described, err = envoy.describe(r)
+		d.ask(w, r, envoy)
 	default:
 		d.options.Failed(NoSuchPath, fmt.Errorf("%.100q is none of %s, %s, %s/… and %s", path, PathForward, PathNginx, PathEnvoy, PathCheck))
 		problem.Write(w, r, problem.Details{Status: http.StatusNotFound, Detail: "Decisions are asked for at " + PathForward + ", " + PathNginx + ", " + PathEnvoy + "/… or " + PathCheck + "."})
-		return
 	}
+}
+
+// ask answers a proxy.
+func (d *door) ask(w http.ResponseWriter, r *http.Request, s style) {
+	described, err := s.describe(r)
 	if err != nil {
 		d.options.Failed(Incomplete, err)
 		problem.Write(w, r, problem.Details{Status: http.StatusInternalServerError, Title: "Incomplete question", Detail: "The proxy does not say what it asks about: " + err.Error() + "."})
@@ -304,36 +278,31 @@ func (s style) peer(h http.Header) (string, error) {
 	return "", fmt.Errorf("%s has no address where the proxy writes it", s.client)
 }
 
-// forNginx holds an answer back until it is known, and says what it is in a way
-// that auth_request understands.
-type forNginx struct {
-	http.ResponseWriter
+// told is an answer that is kept until it is known. It is a yes only if that was said.
+type told struct {
+	header http.Header
 	status int
-	body   []byte
+	body   bytes.Buffer
 }
 
-func (a *forNginx) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+func (t *told) Header() http.Header         { return t.header }
+func (t *told) WriteHeader(status int)      { t.status = status }
+func (t *told) Write(p []byte) (int, error) { return t.body.Write(p) }
 
-func (a *forNginx) WriteHeader(status int) { a.status = status }
-
-func (a *forNginx) Write(p []byte) (int, error) {
-	a.body = append(a.body, p...)
-	return len(p), nil
-}
-
-func (a *forNginx) send() {
-	if a.status < 400 {
-		a.ResponseWriter.WriteHeader(http.StatusOK)
+// toNginx says what it is in a way that auth_request understands.
+func (t *told) toNginx(w http.ResponseWriter) {
+	if t.status == http.StatusOK {
+		w.WriteHeader(http.StatusOK)
 		return
 	}
-	h := a.Header()
-	h.Set(fieldStatus, strconv.Itoa(a.status))
-	if line := strings.TrimSpace(string(a.body)); line != "" {
-		h.Set(fieldProblem, line)
+	h := w.Header()
+	h.Set(fieldStatus, strconv.Itoa(t.status))
+	if line := bytes.TrimSpace(t.body.Bytes()); len(line) > 0 {
+		h.Set(fieldProblem, string(line))
 	}
 	h.Set("Content-Length", "0")
 	h.Del("Content-Type")
-	a.ResponseWriter.WriteHeader(http.StatusForbidden)
+	w.WriteHeader(http.StatusForbidden)
 }
 
 // withoutBody is for answers to HEAD that another method carries: they have the

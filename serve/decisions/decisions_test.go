@@ -281,3 +281,35 @@ func FuzzQuestion(f *testing.F) {
 		}
 	})
 }
+
+// said keeps the status that was said, 0 if none was.
+type said struct {
+	http.ResponseWriter
+	status int
+}
+
+func (s *said) WriteHeader(status int) { s.status = status }
+
+// A fault of this program is never a yes.
+func TestAPanicIsNoYes(t *testing.T) {
+	for kind, question := range kinds {
+		h, _, _ := door(t, func(o *decisions.Options) { o.Limit.Cost = func(*http.Request) int64 { panic("a fault") } })
+		r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(strings.Join(question("GET", "/a", "192.0.2.1"), "\r\n") + "\r\nHost: h\r\n\r\n")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.RemoteAddr = "127.0.0.1:4711"
+		w := &said{ResponseWriter: httptest.NewRecorder()}
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: no panic", kind)
+				}
+			}()
+			h.ServeHTTP(w, r)
+		}()
+		if w.status != 0 {
+			t.Errorf("%s: %d was said", kind, w.status)
+		}
+	}
+}
