@@ -489,7 +489,7 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 		Reservations: func() reservation.Stats { return p.limiter.Reservations() },
 		Waiters:      func() (waiting, most int) { return p.limiter.Waiters() },
 		Rejections:   p.who.Rejections, Version: o.Version, Identifiers: p.identifiers.Faults,
-		Regions: p.regions.reporter(), Balancer: balancerStats(o.balancer), Holds: o.holds,
+		Regions: p.regions.reporter(), Descriptors: p.descriptors.reporter(), Balancer: balancerStats(o.balancer), Holds: o.holds,
 		Tokens: p.tokens.status(p.who), TLS: p.tls.status(), AdminTokens: p.adminTokens.status(), Fleet: p.told(), Reverts: p.reverts(), Store: p.shared.status(), Envelopes: p.envelopes, OpenRequests: p.requests.opened,
 	})
 	if p.usage, err = newUsage(c.Usage); err != nil {

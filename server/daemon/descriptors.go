@@ -70,9 +70,15 @@ type descriptors struct {
 	now func() int64
 	log *slog.Logger
 
-	current atomic.Pointer[descriptor.Limits]
-	content [sha256.Size]byte // of the files, as last looked at
+	current  atomic.Pointer[descriptor.Limits]
+	failures atomic.Uint64
+	stale    atomic.Bool // the files are newer than the limits, and faulty
+
+	loaded, last content // of the files, in force or faulty, and as last looked at
 }
+
+// content tells files from their next version.
+type content [sha256.Size]byte
 
 // descriptorsInterval is the time between two looks at the files. Their content
 // counts: Kubernetes puts new ones in place by links.
@@ -85,7 +91,8 @@ func (p *parts) newDescriptors(c config.Config, log *slog.Logger) (*descriptors,
 		return nil, nil
 	}
 	d := &descriptors{conf: c.Decisions, counters: p.counters, now: p.rules.Now, log: log}
-	d.content = d.look()
+	d.loaded = d.look()
+	d.last = d.loaded
 	limits, err := d.read()
 	if err != nil {
 		return nil, fmt.Errorf("decisions.ratelimit: %w", err)
@@ -138,23 +145,39 @@ func (d *descriptors) run(ctx context.Context) {
 	}
 }
 
+// reload loads files that changed, once they have ceased to: half a file may be a
+// configuration too, without half of the limits.
 func (d *descriptors) reload() {
-	content := d.look()
-	if content == d.content {
+	now := d.look()
+	settled := now == d.last
+	d.last = now
+	if !settled || now == d.loaded {
 		return
 	}
-	d.content = content
+	d.loaded = now // also if they are faulty: they are read again when they change
 	limits, err := d.read()
 	if err != nil {
+		d.failures.Add(1)
+		d.stale.Store(true)
 		d.log.Error("the limits of descriptors cannot be loaded: the last good ones stay in force", "error", err)
 		return
 	}
 	d.use(limits, d.current.Load(), d.now())
+	d.stale.Store(false)
 	d.log.Info("the limits of descriptors were loaded", "limits", len(limits.All()))
 }
 
-// look returns what tells the files from their next version.
-func (d *descriptors) look() (content [sha256.Size]byte) {
+// reporter tells the metrics of the limits, if there are any.
+func (d *descriptors) reporter() func() metrics.DescriptorStatus {
+	if d == nil {
+		return nil
+	}
+	return func() metrics.DescriptorStatus {
+		return metrics.DescriptorStatus{Limits: len(d.current.Load().All()), Failures: d.failures.Load(), OK: !d.stale.Load()}
+	}
+}
+
+func (d *descriptors) look() (now content) {
 	sum := sha256.New()
 	for _, path := range d.conf.RateLimit {
 		files := []string{path}
@@ -170,8 +193,8 @@ func (d *descriptors) look() (content [sha256.Size]byte) {
 			sum.Write(text)
 		}
 	}
-	sum.Sum(content[:0])
-	return content
+	sum.Sum(now[:0])
+	return now
 }
 
 // answers are how the filter's questions are answered; nil if they are not.

@@ -132,6 +132,15 @@ func TestReadNamesEveryFault(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), `test-duplicate_domain.yaml:1: domain is "test-domain", which stands at testdata/test-basic_config.yaml:2 too, want each once`) || !strings.Contains(err.Error(), "none.yaml") {
 		t.Errorf("Read = %v, want both faults", err)
 	}
+	empty := filepath.Join(t.TempDir(), "empty.yaml")
+	for _, text := range []string{"", "\n", "# nothing yet\n"} {
+		if err := os.WriteFile(empty, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := descriptor.Read(empty); err == nil || !strings.HasSuffix(err.Error(), "empty.yaml is empty, want a domain") {
+			t.Errorf("%q: %v, want that it is empty", text, err)
+		}
+	}
 	for text, want := range map[string]string{
 		"a: {unit: day, requests_per_unit: -1}":                  `requests_per_unit is "-1", want 0 to 4294967295`,
 		"a: {unit: day}":                                         `requests_per_unit is "", want 0 to`,

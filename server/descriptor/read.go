@@ -82,10 +82,13 @@ func (r *reader) wrong(n *yaml.Node, format string, args ...any) {
 
 func (r *reader) documents(text []byte) {
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
-	for {
+	for n := 0; ; n++ {
 		var document yaml.Node
 		err := decoder.Decode(&document)
 		switch {
+		case errors.Is(err, io.EOF) && n == 0: // as it is while somebody writes it, and then nothing would be limited
+			r.errs = append(r.errs, fmt.Errorf("%s is empty, want a domain", r.file))
+			return
 		case errors.Is(err, io.EOF):
 			return
 		case err != nil:

@@ -87,7 +87,17 @@ type Options struct {
 	// Nil tells of none.
 	Envelopes func() []Envelope
 
+	// Descriptors tells of the limits of descriptors. Nil tells of none.
+	Descriptors func() DescriptorStatus
+
 	Version string // of the program
+}
+
+// DescriptorStatus is the state of the limits of descriptors in force.
+type DescriptorStatus struct {
+	Limits   int
+	Failures uint64
+	OK       bool // the newest files are in force
 }
 
 // RegionStatus is the state of the table of regions in force.
@@ -304,6 +314,10 @@ var (
 
 	descRegionFailures = describe("region_reload_failures_total", "Reloads of the region files that failed and left the last good table in force.")
 
+	descLimits        = describe("descriptor_limits", "Limits of descriptors in force.")
+	descLimitsOK      = describe("descriptor_reload_ok", "1 if the newest files of descriptors are in force, 0 if the last good ones are.")
+	descLimitFailures = describe("descriptor_reload_failures_total", "Reloads of the files of descriptors that failed and left the last good limits in force.")
+
 	descProxyHeaders = describe("proxy_protocol_connections_total", "Connections whose PROXY header was believed.")
 	descProxyRefused = describe("proxy_protocol_refused_total", "Connections closed for their PROXY header, or for having none.", "reason")
 
@@ -314,7 +328,7 @@ var (
 func (g *gauges) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descBuild, descVersion, descRules, descStaleness, descStanding, descFailures, descHealthy,
 		descFromDisk, descEmptied, descCopy, descKeys, descKeyFailures, descKeysStale, descKeysEmptied, descBuckets, descCapacity, descCreated, descEvicted, descRejected,
-		descRegions, descRegionBytes, descRegionsOK, descRegionFailures, descProxyHeaders, descProxyRefused,
+		descRegions, descRegionBytes, descRegionsOK, descRegionFailures, descLimits, descLimitsOK, descLimitFailures, descProxyHeaders, descProxyRefused,
 		descOccupancy, descDenials, descTooSmall, descRequests, descNewcomers, descBytes, descShapes, descLogs, descLogRoom, descWaiters, descMaxWaiters, descOutstanding, descPlaces, descReserved, descIdentifiers} {
 		out <- d
 	}
@@ -385,6 +399,12 @@ func (g *gauges) addresses(gauge func(*prometheus.Desc, float64, ...string), cou
 		gauge(descRegionBytes, float64(s.Bytes))
 		gauge(descRegionsOK, truth(s.OK))
 		count(descRegionFailures, s.Failures)
+	}
+	if g.options.Descriptors != nil {
+		s := g.options.Descriptors()
+		gauge(descLimits, float64(s.Limits))
+		gauge(descLimitsOK, truth(s.OK))
+		count(descLimitFailures, s.Failures)
 	}
 	if g.options.Balancer != nil {
 		accepted, refused := g.options.Balancer()
