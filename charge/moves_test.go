@@ -32,22 +32,7 @@ type tenant struct {
 
 func newTenant(t testing.TB, size int) *tenant {
 	t.Helper()
-	digester, err := identity.NewDigester(make([]byte, 32))
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := identity.NewKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	ring := &identity.Keyring{}
-	if err := ring.Replace([]identity.KeyRecord{{Digest: digester.Digest(text), Key: identity.Key{ID: "k_0123456789abcdef0123", Project: "acme"}}}); err != nil {
-		t.Fatal(err)
-	}
-	who, err := identity.New(identity.Options{Keys: ring, Digester: digester})
-	if err != nil {
-		t.Fatal(err)
-	}
+	who, text := trial.Holder(t, identity.Key{ID: "k_0123456789abcdef0123", Project: "acme"})
 	buckets, err := memory.New(memory.Options{MaxBuckets: size})
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/httplimit"
 	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/internal/trial"
 	"github.com/headgate-io/headgate/policy"
 )
 
@@ -26,22 +27,7 @@ func (subjects) Verify(_ context.Context, token string) (identity.Claims, error)
 
 func credentialDoor(t *testing.T, refuse bool) (*door, string) {
 	t.Helper()
-	digester, err := identity.NewDigester(make([]byte, 32))
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := identity.NewKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	ring := &identity.Keyring{}
-	if err := ring.Replace([]identity.KeyRecord{{Digest: digester.Digest(text), Key: identity.Key{ID: "k1", Scopes: "GET"}}}); err != nil {
-		t.Fatal(err)
-	}
-	who, err := identity.New(identity.Options{Keys: ring, Digester: digester, Tokens: subjects{}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	who, text := trial.Holder(t, identity.Key{ID: "k1", Scopes: "GET"}, func(o *identity.Options) { o.Tokens = subjects{} })
 	rules := []policy.Rule{{Endpoint: policy.Default, Limit: 9, Per: time.Hour}}
 	return newDoor(t, rules, httplimit.Options{}, func(o *headgate.Options) { o.Identities, o.RefuseBadCredentials = who, refuse }), text
 }

@@ -192,22 +192,7 @@ func TestAllowancesAreBounded(t *testing.T) {
 }
 
 func TestBucketsAreFoundByWhatPeopleKnow(t *testing.T) {
-	digester, err := identity.NewDigester(make([]byte, 32))
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := identity.NewKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	ring := &identity.Keyring{}
-	if err := ring.Replace([]identity.KeyRecord{{Digest: digester.Digest(text), Key: identity.Key{ID: "k_1", Project: "acme"}}}); err != nil {
-		t.Fatal(err)
-	}
-	resolver, err := identity.New(identity.Options{Keys: ring, Digester: digester})
-	if err != nil {
-		t.Fatal(err)
-	}
+	resolver, text := trial.Holder(t, identity.Key{ID: "k_1", Project: "acme"})
 	var rules []policy.Rule
 	for s := policy.SubjectPrincipal; s <= policy.SubjectIdentifier; s++ {
 		rules = append(rules, policy.Rule{Endpoint: "GET /a", Limit: 1, Burst: 10, Subject: s}, policy.Rule{Endpoint: policy.All, Limit: 1, Burst: 10, Subject: s})

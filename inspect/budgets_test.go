@@ -22,27 +22,11 @@ var holder = identity.Principal{Kind: identity.APIKey, ID: "k_1", Project: "acme
 // keyed makes requests those of holder when they carry its key.
 func keyed(t testing.TB, scopes ...string) (change func(*headgate.Options), header http.Header) {
 	t.Helper()
-	digester, err := identity.NewDigester(make([]byte, 32))
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := identity.NewKey()
-	if err != nil {
-		t.Fatal(err)
-	}
 	allowed, err := identity.ParseScopes(scopes)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ring := &identity.Keyring{}
-	err = ring.Replace([]identity.KeyRecord{{Digest: digester.Digest(text), Key: identity.Key{ID: holder.ID, Project: holder.Project, Scopes: allowed}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	who, err := identity.New(identity.Options{Keys: ring, Digester: digester})
-	if err != nil {
-		t.Fatal(err)
-	}
+	who, text := trial.Holder(t, identity.Key{ID: holder.ID, Project: holder.Project, Scopes: allowed})
 	return func(o *headgate.Options) { o.Identities = who }, http.Header{"X-Api-Key": {text}}
 }
 

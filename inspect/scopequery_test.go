@@ -44,21 +44,6 @@ func TestScopesKnowQueries(t *testing.T) {
 // keyHolder is who has one key, and how it is shown.
 func keyHolder(t *testing.T, key identity.Key) (*identity.Resolver, http.Header) {
 	t.Helper()
-	text, err := identity.NewKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	digester, err := identity.NewDigester(make([]byte, identity.MinSecretLength))
-	if err != nil {
-		t.Fatal(err)
-	}
-	ring := &identity.Keyring{}
-	if err := ring.Replace([]identity.KeyRecord{{Digest: digester.Digest(text), Key: key}}); err != nil {
-		t.Fatal(err)
-	}
-	who, err := identity.New(identity.Options{Keys: ring, Digester: digester})
-	if err != nil {
-		t.Fatal(err)
-	}
+	who, text := trial.Holder(t, key)
 	return who, http.Header{"X-Api-Key": {text}}
 }

@@ -229,3 +229,27 @@ var Allocations = func() float64 {
 	}
 	return 1
 }()
+
+// Holder knows one API key, which text is.
+func Holder(t testing.TB, key identity.Key, change ...func(*identity.Options)) (who *identity.Resolver, text string) {
+	t.Helper()
+	digester, err := identity.NewDigester(make([]byte, identity.MinSecretLength))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err = identity.NewKey(); err != nil {
+		t.Fatal(err)
+	}
+	ring := &identity.Keyring{}
+	if err := ring.Replace([]identity.KeyRecord{{Digest: digester.Digest(text), Key: key}}); err != nil {
+		t.Fatal(err)
+	}
+	o := identity.Options{Keys: ring, Digester: digester}
+	for _, c := range change {
+		c(&o)
+	}
+	if who, err = identity.New(o); err != nil {
+		t.Fatal(err)
+	}
+	return who, text
+}
