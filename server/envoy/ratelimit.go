@@ -28,8 +28,7 @@ type Descriptors struct {
 	// Limits returns those in force.
 	Limits func() *descriptor.Limits
 
-	// Buckets keeps the counters, where Reach says. If it is a bucket.Refunder,
-	// hits can be given back.
+	// Buckets keeps the counters, where Reach says.
 	Buckets bucket.Store
 	Reach   bucket.Reach
 
@@ -161,13 +160,10 @@ func hits(q *ratelimit.RateLimitRequest, d *wire.RateLimitDescriptor) int64 {
 // decide takes what is asked for, and gives back what is given back.
 func (s *rateLimiting) decide(ctx context.Context, all []asked, takes []bucket.Take, outs []bucket.Outcome, refunds []bucket.Take) (allowed bool, err error) {
 	now := s.Now()
-	refunder, _ := s.Buckets.(bucket.Refunder)
 	refused := slices.ContainsFunc(all, func(a asked) bool { return a.limit != nil && a.limit.Nothing && !a.limit.Shadow })
-	if refunder != nil && len(refunds) > 0 && !refused {
-		for i := range refunds { // apart, as one counter may be named twice
-			if err := refunder.Refund(ctx, now, now, refunds[i:i+1]); err != nil {
-				return false, err
-			}
+	if !refused {
+		if err := s.giveBack(ctx, now, 0, refunds); err != nil {
+			return false, err
 		}
 	}
 	switch {
@@ -182,21 +178,30 @@ func (s *rateLimiting) decide(ctx context.Context, all []asked, takes []bucket.T
 	if allowed, err = s.Buckets.TryConsume(ctx, now, takes, outs); err != nil || !allowed || !exhausted(all, outs) {
 		return allowed, err
 	}
-	if refunder == nil {
-		return false, nil
-	}
 	// The others' room was for a request that does not pass.
 	charged := slices.DeleteFunc(slices.Clone(takes), func(t bucket.Take) bool { return t.Shadow || t.Cost == 0 })
-	if len(charged) > 0 {
-		if err = refunder.Refund(ctx, now, now, charged); err == nil {
-			for i := range outs {
-				if !takes[i].Shadow {
-					stay(takes[i:i+1], outs[i:i+1])
-				}
+	if err = s.giveBack(ctx, now, now, charged); err == nil {
+		for i := range outs {
+			if !takes[i].Shadow {
+				stay(takes[i:i+1], outs[i:i+1])
 			}
 		}
 	}
 	return false, err
+}
+
+// giveBack returns what takes cost to their counters. It was taken at charged; 0 stands for nobody knows when.
+func (s *rateLimiting) giveBack(ctx context.Context, now, charged int64, takes []bucket.Take) error {
+	changes := make([]bucket.Change, len(takes))
+	for i := range takes {
+		t := &takes[i]
+		units, _ := t.Shape.Units(t.Cost) // which is no more than its burst
+		changes[i] = bucket.Change{
+			Key: t.Key, Shape: t.Shape, Tag: t.Tag, Reach: t.Reach, Since: t.Since, Before: t.Before,
+			Units: -units, Charged: charged,
+		}
+	}
+	return s.Buckets.Correct(ctx, now, changes, make([]int64, len(changes)))
 }
 
 // stay turns what would be left into what is there.
