@@ -36,6 +36,10 @@ type Request struct {
 	// there is none; see identity.Evidence.
 	Certificate *x509.Certificate
 
+	// User is who the program has logged in before it asks, by a session or by
+	// means of its own; nil if it logs nobody in. See identity.Evidence.
+	User *identity.User
+
 	// Identifier is what the caller tries to be (a user name in a login
 	// body), for rules with subject "identifier". It comes from the request,
 	// so it narrows budgets and never widens them: without one the client's

@@ -73,7 +73,7 @@ func (l *Limiter) find(ctx context.Context, t *trip) (reason Reason, allowed, se
 	}
 	d.set, p.Match, p.Who = p.Set, d.Endpoint, &d.Principal
 	d.Principal, p.Others = l.identities.ResolveAll(ctx, identity.Evidence{
-		Peer: r.Peer, Header: direct(r.Header), Target: r.Target, Certificate: r.Certificate, Endpoint: l.Place(d.Endpoint.ID),
+		Peer: r.Peer, Header: direct(r.Header), Target: r.Target, Certificate: r.Certificate, User: r.User, Endpoint: l.Place(d.Endpoint.ID),
 	}, p.Others)
 	if d.Principal.Rejected == identity.TooManyCredentials {
 		return TooManyCredentials, false, true

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/internal/perrule"
 )
 
@@ -25,6 +26,10 @@ type Options struct {
 	// parses Request.RemoteAddr. Never return an address from a header here:
 	// identity.Options.TrustedProxies is the place that knows whom to believe.
 	Peer func(*http.Request) netip.Addr
+
+	// User tells who handlers before this one have logged in, nil for nobody. Default
+	// nil: identity.Options says how callers prove who they are.
+	User func(*http.Request) *identity.User
 
 	// Identifier tells what the caller tries to be, for rules with subject
 	// "identifier". Default none.
@@ -107,6 +112,9 @@ func HandlerOfTargets(lim *headgate.Limiter, next func(w http.ResponseWriter, r 
 	if o.Peer == nil {
 		o.Peer = Peer
 	}
+	if o.User == nil {
+		o.User = func(*http.Request) *identity.User { return nil }
+	}
 	if o.Identifier == nil {
 		o.Identifier = func(*http.Request) string { return "" }
 	}
@@ -170,6 +178,7 @@ func (h *handler) request(r *http.Request) headgate.Request {
 		Peer:        h.options.Peer(r),
 		Header:      r.Header,
 		Certificate: certificate(r),
+		User:        h.options.User(r),
 		Identifier:  h.options.Identifier(r),
 		Cost:        h.options.Cost(r),
 		MaxWait:     h.options.MaxWait,

@@ -174,7 +174,7 @@ func (p *Principal) is(q *Principal) bool {
 // of a request that has one of the other kind as well.
 func (k Kind) before(other Kind) bool { return kindOrder[k] < kindOrder[other] }
 
-var kindOrder = [...]uint8{Token: 0, APIKey: 1, Certificate: 2, Address: 3}
+var kindOrder = [...]uint8{LoggedIn: 0, Token: 1, APIKey: 2, Certificate: 3, Address: 4}
 
 // collect gathers what the request presents, each line as a whole.
 func (r *Resolver) collect(e *Evidence, found *credentials) {

@@ -1,7 +1,8 @@
 // Package identity reports whose budget a request spends.
 //
 // Evidence goes in (the peer's address, the request's headers and target), a
-// [Principal] comes out: the subject of a verified bearer token, else the holder
+// [Principal] comes out: the user that the program has logged in, else the subject
+// of a verified bearer token, else the holder
 // of an active API key, else the holder of a verified client certificate, else
 // the client's address. A request with several of these is several principals'
 // ([Resolver.ResolveAll]).

@@ -15,9 +15,10 @@ const (
 	APIKey                  // an active API key
 	Token                   // a verified bearer token
 	Certificate             // a verified client certificate
+	LoggedIn                // a User of the program that asks
 )
 
-// String returns "address", "api_key", "token" or "certificate".
+// String returns "address", "api_key", "token", "certificate" or "user".
 func (k Kind) String() string {
 	switch k {
 	case Address:
@@ -28,6 +29,8 @@ func (k Kind) String() string {
 		return "token"
 	case Certificate:
 		return "certificate"
+	case LoggedIn:
+		return "user"
 	}
 	return "Kind(" + strconv.Itoa(int(k)) + ")"
 }
@@ -37,8 +40,8 @@ func (k Kind) String() string {
 type Principal struct {
 	Kind Kind
 
-	// ID is the stable name of the API key, of the token's subject or of the
-	// certificate within Project, never the credential itself. Empty for an
+	// ID is the stable name of the API key, of the token's subject, of the
+	// certificate or of the user within Project, never the credential itself. Empty for an
 	// Address.
 	ID      string
 	Project string // the tenant; empty for an Address
@@ -61,6 +64,13 @@ type Principal struct {
 
 	// Rejected says why a credential that was presented is not used.
 	Rejected Rejection
+}
+
+// User is who sent a request, as the program that asks has found out by means of
+// its own: a session, or a token that it verified itself. It is believed.
+type User struct {
+	ID      string // the stable name of an account, never a credential; empty is nobody
+	Project string // the tenant that the account belongs to; may be empty
 }
 
 // String says in one line who the principal is and how that was found. It is

@@ -35,6 +35,7 @@ func TestSubjectsDiffer(t *testing.T) {
 		proven(identity.APIKey, "", "\x01a"),
 		proven(identity.Token, "", "a"),
 		proven(identity.Token, "a", "b"),
+		proven(identity.LoggedIn, "a", "b"),
 		proven(identity.APIKey, "", strings.Repeat("a", 127)),
 		proven(identity.APIKey, "", strings.Repeat("a", 128)),
 	}
@@ -52,8 +53,8 @@ func FuzzSubject(f *testing.F) {
 	f.Add(uint8(1), "acme", "key", uint8(1), "acm", "ekey")
 	f.Add(uint8(1), "a", "", uint8(2), "a", "")
 	f.Fuzz(func(t *testing.T, kind1 uint8, project1, id1 string, kind2 uint8, project2, id2 string) {
-		p := identity.Principal{Kind: 1 + identity.Kind(kind1%2), Project: project1, ID: id1}
-		q := identity.Principal{Kind: 1 + identity.Kind(kind2%2), Project: project2, ID: id2}
+		p := identity.Principal{Kind: 1 + identity.Kind(kind1%4), Project: project1, ID: id1}
+		q := identity.Principal{Kind: 1 + identity.Kind(kind2%4), Project: project2, ID: id2}
 		same := p == q
 		a, b := p.AppendSubject(nil), q.AppendSubject([]byte("x"))[1:]
 		if bytes.Equal(a, b) != same || bytes.HasPrefix(a, b) != same {

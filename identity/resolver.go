@@ -39,6 +39,11 @@ type Evidence struct {
 	// empty.
 	Target string
 
+	// User is who the program that asks has logged in, nil or without an ID if
+	// nobody is. Then the request is that user's, and no credential is looked at:
+	// the program has decided already which of them it honours.
+	User *User
+
 	// Endpoint is where the request was matched to, for keys with scopes; nil
 	// if to none.
 	Endpoint *Endpoint
@@ -315,7 +320,7 @@ func (r *Resolver) Resolve(ctx context.Context, e Evidence) Principal {
 }
 
 // ResolveAll is Resolve for requests that may have several valid credentials.
-// first is the subject of a token, else the holder of an API key, else that of
+// first is the user, if the program says one; else the subject of a token, else the holder of an API key, else that of
 // the client certificate, else the address. others are those of the remaining
 // valid credentials, in the same order, MaxCredentials at most; under
 // FirstCredentials only those of first's kind. They are written to room, which
@@ -328,6 +333,10 @@ func (r *Resolver) ResolveAll(ctx context.Context, e Evidence, room []Principal)
 	p.Client, p.Hop = r.client(e)
 	p.Prefix = r.group(p.Client)
 	others = room[:0]
+	if e.User != nil && e.User.ID != "" {
+		p.Kind, p.ID, p.Project = LoggedIn, e.User.ID, e.User.Project
+		return first, others
+	}
 	if r.keys != nil || r.tokens != nil {
 		others = r.authenticate(ctx, &e, p, others)
 	}

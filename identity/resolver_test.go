@@ -160,6 +160,28 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
+// Who the program has logged in settles it: whatever is shown beside is neither another principal nor a fault.
+func TestUserGoesFirst(t *testing.T) {
+	c := newCredentials(t, identity.Options{Tokens: goodToken{}})
+	crowd := http.Header{}
+	for i := range 2 * identity.MaxCredentials {
+		crowd.Add("Authorization", fmt.Sprintf("Bearer %d", i))
+	}
+	peer := netip.MustParseAddr("203.0.113.9")
+	for _, h := range []http.Header{nil, {"X-Api-Key": {c.active}}, {"X-Api-Key": {c.revoked}}, {"Authorization": {"Bearer good"}}, crowd} {
+		first, others := c.ResolveAll(t.Context(), identity.Evidence{Peer: peer, Header: h, User: &identity.User{ID: "7", Project: "acme"}}, nil)
+		want := identity.Principal{Kind: identity.LoggedIn, ID: "7", Project: "acme", Client: peer, Prefix: netip.PrefixFrom(peer, 32), Hop: first.Hop}
+		if first != want || len(others) > 0 {
+			t.Errorf("with %v: %v and %v, want %v", h, first, others, want)
+		}
+	}
+	for _, nobody := range []*identity.User{nil, {}, {Project: "acme"}} {
+		if p := c.Resolve(t.Context(), identity.Evidence{Peer: peer, Header: http.Header{"X-Api-Key": {c.active}}, User: nobody}); p.Kind != identity.APIKey {
+			t.Errorf("with the user %v: %v, want the API key", nobody, p)
+		}
+	}
+}
+
 func TestTierComesFromTheCredential(t *testing.T) {
 	c := newCredentials(t, identity.Options{Tokens: goodToken{}})
 	for _, h := range []http.Header{{"X-Api-Key": {c.active}}, {"Authorization": {"Bearer good"}}} {

@@ -45,6 +45,7 @@ func TestBucketsOfCertificatesAndTokensHaveNames(t *testing.T) {
 	for _, r := range []headgate.Request{
 		{Method: "GET", Target: "/a", Peer: trial.Client, Certificate: certificate},
 		{Method: "GET", Target: "/a", Peer: trial.Client, Header: http.Header{"Authorization": {"Bearer a.b.c"}}},
+		{Method: "GET", Target: "/a", Peer: trial.Client, User: &identity.User{ID: "7", Project: "acme"}},
 	} {
 		if d := b.Check(context.Background(), r); !d.Allowed || d.Principal.Kind == identity.Address {
 			t.Fatalf("Check = %v for %v, want a principal that is allowed", d.Reason, d.Principal)
@@ -57,6 +58,8 @@ func TestBucketsOfCertificatesAndTokensHaveNames(t *testing.T) {
 	}{
 		"certificate":                 {inspect.Query{Certificate: "billing", Project: "acme"}, "certificate billing of project acme", 9},
 		"token":                       {inspect.Query{Token: "alice", Project: "acme", Tier: "gold"}, "token alice of project acme", 19},
+		"user":                        {inspect.Query{User: "7", Project: "acme"}, "user 7 of project acme", 9},
+		"a key of the same name":      {inspect.Query{KeyID: "7", Project: "acme"}, "api key 7 of project acme", 10},
 		"another certificate":         {inspect.Query{Certificate: "shipping", Project: "acme"}, "certificate shipping of project acme", 10},
 		"a token of the same name":    {inspect.Query{Token: "billing", Project: "acme"}, "token billing of project acme", 10},
 		"a certificate of no project": {inspect.Query{Certificate: "billing"}, "certificate billing", 10},
@@ -67,9 +70,9 @@ func TestBucketsOfCertificatesAndTokensHaveNames(t *testing.T) {
 			t.Errorf("%s: Inspect = %+v, %v, want one bucket of %s with %d", name, in, err, c.whose, c.remaining)
 		}
 	}
-	for _, q := range []inspect.Query{{Certificate: "a", Token: "b"}, {Certificate: "a", KeyID: "k_1"}, {Token: "a", KeyID: "k_1"}} {
+	for _, q := range []inspect.Query{{Certificate: "a", Token: "b"}, {Certificate: "a", KeyID: "k_1"}, {Token: "a", KeyID: "k_1"}, {User: "a", Token: "a"}} {
 		q.Endpoint = "GET /a"
-		if _, err := b.Inspect(context.Background(), q); err == nil || !strings.Contains(err.Error(), "want one: a key, a certificate or a token's subject") {
+		if _, err := b.Inspect(context.Background(), q); err == nil || !strings.Contains(err.Error(), "want one: a key, a certificate, a token's subject or a user") {
 			t.Errorf("Inspect(%+v) = %v, want an error about several principals", q, err)
 		}
 	}

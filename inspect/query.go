@@ -38,11 +38,13 @@ type Query struct {
 	Tier    string
 	Address netip.Addr
 
-	// Certificate and Token are the name of a client certificate and the subject
-	// of a bearer token, as Principal.ID has them; with the Project and Tier that
-	// came with them, if any did. At most one of KeyID and these.
+	// Certificate, Token and User are the name of a client certificate, the subject
+	// of a bearer token and the ID of an identity.User, as Principal.ID has them;
+	// with the Project and Tier that came with them, if any did. At most one of
+	// KeyID and these.
 	Certificate string
 	Token       string
+	User        string
 
 	// Identifier is Request.Identifier.
 	Identifier string
@@ -235,7 +237,7 @@ type knowledge struct{ principal, project, address, identifier bool }
 // whoOf makes of a query the principal that its requests would be resolved to.
 func whoOf(ctx context.Context, from *identity.Resolver, q *Query, at *identity.Endpoint) (who identity.Principal, knows knowledge, err error) {
 	knows.identifier = q.Identifier != ""
-	evidence, names := q.Peer.IsValid() || q.Header != nil, q.KeyID != "" || q.Certificate != "" || q.Token != "" || q.Project != "" || q.Tier != "" || q.Address.IsValid()
+	evidence, names := q.Peer.IsValid() || q.Header != nil, q.KeyID != "" || q.Certificate != "" || q.Token != "" || q.User != "" || q.Project != "" || q.Tier != "" || q.Address.IsValid()
 	switch {
 	case evidence && names:
 		return who, knows, wrongQuery("the query has both evidence and names, want one of both: a peer and headers, or a key, certificate, token, project or address")
@@ -255,21 +257,18 @@ func whoOf(ctx context.Context, from *identity.Resolver, q *Query, at *identity.
 		who = from.Resolve(ctx, identity.Evidence{Peer: q.Address})
 		knows.address = true
 	}
-	switch {
-	case q.KeyID != "" && q.Certificate != "", q.KeyID != "" && q.Token != "", q.Certificate != "" && q.Token != "":
-		return who, knows, wrongQuery("the query names several principals, want one: a key, a certificate or a token's subject")
-	case q.KeyID != "":
-		who.Kind, who.ID = identity.APIKey, q.KeyID
-		knows.principal = true
-	case q.Certificate != "":
-		who.Kind, who.ID = identity.Certificate, q.Certificate
-		knows.principal = true
-	case q.Token != "":
-		who.Kind, who.ID = identity.Token, q.Token
-		knows.principal = true
-	case q.Project == "" && knows.address:
-		knows.principal = true
+	for kind, id := range map[identity.Kind]string{
+		identity.APIKey: q.KeyID, identity.Certificate: q.Certificate, identity.Token: q.Token, identity.LoggedIn: q.User,
+	} {
+		switch {
+		case id == "":
+		case knows.principal:
+			return who, knows, wrongQuery("the query names several principals, want one: a key, a certificate, a token's subject or a user")
+		default:
+			who.Kind, who.ID, knows.principal = kind, id, true
+		}
 	}
+	knows.principal = knows.principal || q.Project == "" && knows.address
 	who.Project, who.Tier = q.Project, q.Tier
 	knows.project = q.Project != ""
 	return who, knows, nil
