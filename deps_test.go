@@ -49,7 +49,8 @@ var allowed = map[string][]string{
 	"":                 {"endpoint", "identity", "policy", "bucket", "bucket/memory", "charge", "key", "rate", "reservation", "internal/steady"},
 	"inspect":          {"", "bucket", "charge", "endpoint", "identity", "policy"}, // what people see of it
 	"internal/perrule": {"policy"},
-	"httplimit":        {"", "body", "bucket", "endpoint", "identity", "policy", "rate", "internal/perrule", "internal/problem"},
+	"internal/refusal": {"", "identity", "internal/problem"},
+	"httplimit":        {"", "body", "bucket", "endpoint", "identity", "policy", "rate", "internal/perrule", "internal/problem", "internal/refusal"},
 	"gateway":          {"", "httplimit", "internal/override", "internal/problem"},
 	"serve/resp":       {"bucket", "key", "rate", "serve/decisions"},
 	"serve/decisions":  {"", "endpoint", "httplimit", "internal/override", "internal/problem"},

@@ -68,6 +68,11 @@ type Options struct {
 	// below 0 nobody waits.
 	MaxWait time.Duration
 
+	// Refuse, if set, answers the requests that are refused, in the place of problem
+	// details. Fields that belong to the refusal, such as Retry-After, are set
+	// already. Default nil.
+	Refuse func(w http.ResponseWriter, r *http.Request, d *headgate.Decision)
+
 	// Decided, if set, is told of each decision before its request is answered, or
 	// goes on. Default nil: nobody is told, which saves an allocation.
 	Decided func(*http.Request, *headgate.Decision)
@@ -109,6 +114,10 @@ func Handler(lim *headgate.Limiter, next http.Handler, o Options) http.Handler {
 // target that was charged, in origin form, and has to send that one and no
 // other reading of r.
 func HandlerOfTargets(lim *headgate.Limiter, next func(w http.ResponseWriter, r *http.Request, target string), o Options) http.Handler {
+	return newHandler(lim, next, o)
+}
+
+func newHandler(lim *headgate.Limiter, next func(w http.ResponseWriter, r *http.Request, target string), o Options) *handler {
 	if o.Peer == nil {
 		o.Peer = Peer
 	}
@@ -150,15 +159,21 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.serveReserved(w, r, request, login)
 		return
 	}
+	if h.admit(w, r, request) {
+		h.next(w, r, request.Target)
+	}
+}
+
+// admit reports whether a request may be served. One that may not is answered.
+func (h *handler) admit(w http.ResponseWriter, r *http.Request, request headgate.Request) bool {
 	// An error says that the client left while it waited; d is denied then.
 	d, _ := h.lim.Wait(r.Context(), request)
 	h.tell(r, &d)
 	h.setFields(w.Header(), r, &d)
 	if !d.Allowed {
 		h.refuse(w, r, request.Target, &d)
-		return
 	}
-	h.next(w, r, request.Target)
+	return d.Allowed
 }
 
 // tell tells who wants to know of a decision. What it is given is a copy, so that

@@ -185,6 +185,18 @@ func (s *Identifiers) Faults(f body.Fault) uint64 {
 	return s.faults[f].Load()
 }
 
+// countFailures reports whether there are logins that only failures count at.
+func (s *Identifiers) countFailures() bool {
+	if s != nil {
+		for _, l := range s.logins {
+			if l.CountFailures {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // at returns the login that a request is, or nil. Requests of other methods
 // than any login has are not even matched.
 func (s *Identifiers) at(r *headgate.Request) *login {

@@ -33,7 +33,7 @@ var inDoors = []Mutant{
 
 	{Name: "rate: seconds rounded down", File: "rate/seconds.go", Old: "		s++\n", New: "",
 		Why: "clients that obey Retry-After come too early"},
-	{Name: "httplimit: denied requests are served", File: "httplimit/handler.go", Old: "	if !d.Allowed {\n		h.refuse(w, r, request.Target, &d)\n		return\n	}\n	h.next(w, r, request.Target)", New: "	h.next(w, r, request.Target)",
+	{Name: "httplimit: denied requests are served", File: "httplimit/handler.go", Old: "	if h.admit(w, r, request) {", New: "	if h.admit(w, r, request) || true {",
 		Why: "no limit holds"},
 	{Name: "httplimit: certificates that nobody verified", File: "httplimit/handler.go", Old: "len(r.TLS.VerifiedChains) == 0 {\n		return nil\n	}\n	return r.TLS.VerifiedChains[0][0]", New: "len(r.TLS.PeerCertificates) == 0 {\n		return nil\n	}\n	return r.TLS.PeerCertificates[0]",
 		Why: "a client signs its own identity"},
@@ -41,7 +41,7 @@ var inDoors = []Mutant{
 		Why: "a client that closes the connection before the end is charged what it read"},
 	{Name: "httplimit: the cost field reaches the client", File: "httplimit/reserve.go", Old: "			delete(header, name)\n			m.read(values)", New: "			m.read(values)",
 		Why: "clients read what the API tells its gateway"},
-	{Name: "httplimit: shadow rules are named", File: "httplimit/refuse.go", Old: "if !v.Shadow && !v.Outcome.Allowed {", New: "if !v.Outcome.Allowed {",
+	{Name: "httplimit: shadow rules are named", File: "internal/refusal/refusal.go", Old: "if !v.Shadow && !v.Outcome.Allowed {", New: "if !v.Outcome.Allowed {",
 		Why: "clients are told of limits that are only tried"},
 
 	{Name: "gateway: forwarding fields of anybody", File: "gateway/gateway.go", Old: "	if !trusted {\n		p.SetXForwarded()\n		return", New: "	if !trusted && p.In.Host == \"\" {\n		p.SetXForwarded()\n		return",

@@ -1,0 +1,50 @@
+package httplimit
+
+import (
+	"errors"
+	"net/http"
+	"sync/atomic"
+
+	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/internal/problem"
+	"github.com/headgate-io/headgate/internal/refusal"
+)
+
+// Gate is Handler for frameworks whose middleware calls the rest of its chain
+// itself, and is put before routes that are registered later. The zero value
+// refuses every request with 503 until it is open. It may be used concurrently.
+type Gate struct{ door atomic.Pointer[handler] }
+
+// Open has lim asked from now on. Options that have to see the response do not
+// go with a Gate: Reserve, and Identifiers that count failures.
+func (g *Gate) Open(lim *headgate.Limiter, o Options) error {
+	switch {
+	case o.Reserve != nil:
+		return errors.New("Reserve is set, want nil: a Gate does not see what a request turned out to cost, Handler does")
+	case o.Identifiers.countFailures():
+		return errors.New("Identifiers has a login with CountFailures, want none: a Gate does not see which logins fail, Handler does")
+	}
+	g.door.Store(newHandler(lim, nil, o))
+	return nil
+}
+
+// Admit reports whether a request may be served, and sets the RateLimit fields. One
+// that may not is answered already. The user is who handlers before have logged
+// in; if it is nil Options.User says.
+func (g *Gate) Admit(w http.ResponseWriter, r *http.Request, user *identity.User) bool {
+	h := g.door.Load()
+	if h == nil {
+		w.Header().Set(fieldRetryAfter, retryAfter(refusal.Unavailable))
+		problem.Write(w, r, refusal.Of(&headgate.Decision{Reason: headgate.NoPolicies}).Details)
+		return false
+	}
+	request := h.request(r)
+	if user != nil {
+		request.User = user
+	}
+	if login := h.options.Identifiers.at(&request); login != nil && !login.identify(w, r, &request) {
+		return false
+	}
+	return h.admit(w, r, request)
+}

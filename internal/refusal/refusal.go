@@ -1,0 +1,136 @@
+// Package refusal says of a decision why the request was refused: as an answer
+// over HTTP, as a status of gRPC, and in words. It is the one place that turns
+// reasons into those.
+package refusal
+
+import (
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/internal/problem"
+)
+
+// Refusal is why a request was refused.
+type Refusal struct {
+	problem.Details        // over HTTP; Detail is fit for gRPC as well
+	Code            uint32 // of gRPC (google.rpc.Code)
+
+	// RetryAfter is when trying again may help; 0 if waiting does not.
+	RetryAfter time.Duration
+}
+
+// The codes of google.rpc.Code that reasons have.
+const (
+	canceled          uint32 = 1
+	invalidArgument   uint32 = 3
+	permissionDenied  uint32 = 7
+	resourceExhausted uint32 = 8
+	unimplemented     uint32 = 12
+	unavailable       uint32 = 14
+	unauthenticated   uint32 = 16
+)
+
+type answer struct {
+	code    uint32
+	details problem.Details
+}
+
+var answers = [headgate.Reasons]answer{
+	headgate.NoRule: {permissionDenied, problem.Details{
+		Status: http.StatusForbidden,
+		Detail: "No rate limit rule covers this endpoint, and this server serves none without."}},
+	headgate.OverLimit: {resourceExhausted, problem.Details{
+		Status: http.StatusTooManyRequests, Type: problem.QuotaExceeded, Title: "Quota exceeded"}},
+	headgate.CostAboveBurst: {resourceExhausted, problem.Details{
+		Status: http.StatusTooManyRequests, Type: problem.QuotaExceeded, Title: "Quota exceeded",
+		Detail: "This request costs more than the limit's burst ever holds; waiting does not help."}},
+	headgate.UnknownEndpoint: {unimplemented, problem.Details{
+		Status: http.StatusNotFound, Detail: "No endpoint has this path."}},
+	headgate.UnknownMethod: {unimplemented, problem.Details{
+		Status: http.StatusMethodNotAllowed, Detail: "This path has no such method."}},
+	headgate.InvalidTarget: {invalidArgument, problem.Details{
+		Status: http.StatusBadRequest, Title: "Invalid request target"}},
+	headgate.StoreFailed: {unavailable, problem.Details{
+		Status: http.StatusServiceUnavailable, Type: problem.TemporaryReducedCapacity,
+		Title: "Rate limit state unavailable", Detail: "The limits cannot be checked at the moment."}},
+	headgate.NoPolicies: {unavailable, problem.Details{
+		Status: http.StatusServiceUnavailable, Type: problem.TemporaryReducedCapacity,
+		Title: "Rate limits unavailable", Detail: "No limits have been loaded yet."}},
+	headgate.RulesStale: {unavailable, problem.Details{
+		Status: http.StatusServiceUnavailable, Type: problem.TemporaryReducedCapacity,
+		Title: "Rate limits out of date", Detail: "The limits have not been confirmed for too long."}},
+	headgate.InvalidCost: {invalidArgument, problem.Details{
+		Status: http.StatusBadRequest, Title: "Invalid cost", Detail: "The cost of this request comes out below zero."}},
+	headgate.ReservationsFull: {unavailable, problem.Details{
+		Status: http.StatusServiceUnavailable, Type: problem.TemporaryReducedCapacity,
+		Title: "Too many requests under way", Detail: "Too many requests are being served whose cost is not known yet."}},
+	headgate.TooManyCredentials: {invalidArgument, problem.Details{
+		Status: http.StatusBadRequest, Title: "Too many credentials",
+		Detail: "This request presents more different credentials than are looked at."}},
+	headgate.BadCredential: {unauthenticated, problem.Details{
+		Status: http.StatusUnauthorized, Title: "Invalid credential",
+		Detail: "A credential of this request is not known, has expired or was revoked."}},
+	headgate.CredentialUnverified: {unavailable, problem.Details{
+		Status: http.StatusServiceUnavailable, Type: problem.TemporaryReducedCapacity,
+		Title: "Credential not verified", Detail: "A credential of this request cannot be verified at the moment."}},
+	headgate.Abandoned: {canceled, problem.Details{
+		Status: http.StatusServiceUnavailable, Detail: "The request ended before its turn came."}},
+}
+
+// Unavailable is when to come back after a fault of the limiter itself: by then a
+// breaker has probed and a reload has been tried several times.
+const Unavailable = 5 * time.Second
+
+// Of says why d, which is no allowed one, is refused.
+func Of(d *headgate.Decision) Refusal {
+	r := Refusal{Details: answers[d.Reason].details, Code: answers[d.Reason].code}
+	switch {
+	case d.Reason == headgate.OverLimit:
+		r.RetryAfter = d.RetryAfter
+		r.Detail = overLimit(d)
+		r.Violated = violated(d)
+	case d.Reason == headgate.CostAboveBurst:
+		r.Violated = violated(d)
+	case d.Reason == headgate.BadCredential && d.Principal.Rejected == identity.KeyOutOfScope:
+		r.Status, r.Code, r.Title, r.Detail = http.StatusForbidden, permissionDenied, "", "The API key of this request is not for this endpoint."
+	case d.Reason == headgate.InvalidTarget:
+		r.Detail = "The request target " + d.Endpoint.Fault.String() + "."
+	case r.Status == http.StatusServiceUnavailable:
+		r.RetryAfter = Unavailable
+	}
+	return r
+}
+
+// overLimit says in words which limit was met and how long it lasts. The
+// burst is named because "10/s let 15 through" is the commonest surprise.
+func overLimit(d *headgate.Decision) string {
+	v, ok := d.Binding()
+	if !ok {
+		return ""
+	}
+	rule := d.Policies().Rule(v.Rule)
+	b := make([]byte, 0, 160)
+	b = append(b, "Limit "...)
+	b = append(b, rule.Title()...)
+	b = append(append(b, ": "...), rule.Rate()...)
+	b = strconv.AppendInt(append(b, ", burst "...), rule.Burst, 10)
+	b = append(append(b, ". Retry in "...), d.RetryAfter.Round(time.Microsecond).String()...)
+	return string(append(b, '.'))
+}
+
+// violated names the enforced rules that had no room.
+func violated(d *headgate.Decision) []string {
+	var names []string
+	for _, v := range d.Verdicts() {
+		if !v.Shadow && !v.Outcome.Allowed {
+			if title := d.Policies().Rule(v.Rule).Title(); !v.Unparsable && !v.Earlier && v.Principal == 0 || !slices.Contains(names, title) {
+				names = append(names, title)
+			}
+		}
+	}
+	return names
+}
