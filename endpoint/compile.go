@@ -27,14 +27,14 @@ func compileWith(templates []Template, aliases []alias, p Profile) (*Table, erro
 	slices.SortFunc(templates, func(a, b Template) int {
 		return cmp.Or(strings.Compare(a.Path(), b.Path()), strings.Compare(a.Method(), b.Method()), strings.Compare(a.Query(), b.Query()))
 	})
-	written := make(map[string]slashes)
+	written := make(map[string]ends)
 	for i := range templates {
-		written[templates[i].text] |= templates[i].written()
-		templates[i].slash = false
+		written[templates[i].text] |= templates[i].ends
+		templates[i].ends = min(templates[i].ends, withoutSlash) // the zero Template stays one
 	}
 	templates = slices.Compact(templates)
 	for _, a := range aliases {
-		written[a.of.text] |= a.template.written()
+		written[a.of.text] |= a.template.ends
 	}
 
 	routes, err := newRoutes(templates, aliases, p)
@@ -96,7 +96,7 @@ func newRoutes(templates []Template, aliases []alias, p Profile) ([]route, error
 	}
 	for _, a := range aliases {
 		of := a.of
-		of.slash = false
+		of.ends = withoutSlash
 		r, err := newRoute(a.template, ID(slices.Index(templates, of)+1), p)
 		if err != nil {
 			problems = append(problems, err)

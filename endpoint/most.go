@@ -35,7 +35,7 @@ func CompileMost(templates []Template, p Profile) (*Table, []Problem, error) {
 	seen := make(map[string]bool, len(templates))
 	for _, t := range templates {
 		plain := t
-		plain.slash = false
+		plain.ends = withoutSlash
 		if seen[plain.text] {
 			routes = append(routes, route{Template: t}) // for the slash it may be written with
 			continue

@@ -25,31 +25,31 @@ type strict struct {
 	upper  bool // templates hold capital letters
 
 	// Of templates that are written with a slash at the end.
-	slashed []slashes // by ID-1; nil if none is
-	lenient *Table    // the same table without RefuseTrailingSlash
-	tails   bool      // a template ends in {name...}
+	slashed []ends // by ID-1; nil if none is
+	lenient *Table // the same table without RefuseTrailingSlash
+	tails   bool   // a template ends in {name...}
 
 	// bare has the templates that end in {name...} without that: Spring serves /files by /files/{*path}, and ServeMux /
 	// by /{path...}. nil if there are none, or if a slash at the end is not judged.
 	bare *Table
 }
 
-// slashes says how a template was written.
-type slashes uint8
+// ends says whether a template was written with a slash at the end, or both ways.
+type ends uint8
 
 const (
-	withoutSlash slashes = 1 << iota
+	withoutSlash ends = 1 << iota
 	withSlash
 )
 
-func (t Template) written() slashes {
-	if t.slash {
-		return withSlash
-	}
-	return withoutSlash
+// EitherEnd returns t as if it were written twice, with a slash at the end and without: its
+// server takes both. See [RefuseTrailingSlash].
+func (t Template) EitherEnd() Template {
+	t.ends = withoutSlash | withSlash
+	return t
 }
 
-func newStrict(t *Table, routes []route, written map[string]slashes) (*strict, error) {
+func newStrict(t *Table, routes []route, written map[string]ends) (*strict, error) {
 	var s strict
 	p := t.profile
 	p.CaseInsensitive, p.Refuse = p.CaseInsensitive || p.Refuse.has(RefuseOtherCase), p.Refuse&^(RefuseOtherCase|RefuseTrailingSlash)
@@ -70,8 +70,8 @@ func newStrict(t *Table, routes []route, written map[string]slashes) (*strict, e
 		}
 	}
 	if t.profile.Refuse.has(RefuseTrailingSlash) {
-		s.slashed = make([]slashes, len(t.templates))
-		any := slashes(0)
+		s.slashed = make([]ends, len(t.templates))
+		any := ends(0)
 		for i, template := range t.templates {
 			s.slashed[i] = written[template.text]
 			any |= s.slashed[i]

@@ -12,7 +12,7 @@ type Template struct {
 	text  string // in canonical form
 	space int    // where the method ends
 	query int    // where the query starts, after the ?; 0 for none
-	slash bool   // it was written with a / at the end; see RefuseTrailingSlash
+	ends  ends   // how it was written; see RefuseTrailingSlash
 }
 
 // maxTemplate is how long a template may be, in bytes: the length of a URI that RFC 9110 section 4.1 asks every
@@ -44,7 +44,10 @@ func ParseTemplate(text string) (Template, error) {
 		return Template{}, templateError(text, err)
 	}
 	path, query, hasQuery := strings.Cut(path, "?")
-	slash := len(path) > 1 && strings.HasSuffix(path, "/")
+	end := withoutSlash
+	if len(path) > 1 && strings.HasSuffix(path, "/") {
+		end = withSlash
+	}
 	if _, err := parseSegments(path); err != nil {
 		return Template{}, templateError(text, err)
 	}
@@ -53,7 +56,7 @@ func ParseTemplate(text string) (Template, error) {
 	if err != nil {
 		return Template{}, templateError(text, err)
 	}
-	t := Template{text: method + " " + path, space: len(method), slash: slash}
+	t := Template{text: method + " " + path, space: len(method), ends: end}
 	if hasQuery {
 		_, query, err = parseQuery(query)
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/internal/problem"
 	"github.com/headgate-io/headgate/internal/refusal"
@@ -27,6 +28,26 @@ func (g *Gate) Open(lim *headgate.Limiter, o Options) error {
 	}
 	g.door.Store(newHandler(lim, nil, o))
 	return nil
+}
+
+// Limit makes a Limiter of l, with the endpoints of a framework's routes if l has
+// none, and opens the gate with it.
+func (g *Gate) Limit(routes func() (*endpoint.Table, error), l headgate.Options, o Options) (*headgate.Limiter, error) {
+	if l.Endpoints == nil {
+		table, err := routes()
+		if err != nil {
+			return nil, err
+		}
+		l.Endpoints = table
+	}
+	lim, err := headgate.New(l)
+	if err != nil {
+		return nil, err
+	}
+	if o.Methods == nil {
+		o.Methods = l.Endpoints.Allowed
+	}
+	return lim, g.Open(lim, o)
 }
 
 // Admit reports whether a request may be served, and sets the RateLimit fields. One

@@ -4,8 +4,7 @@
 //	for _, r := range engine.Routes() { // a *gin.Engine
 //		routes = append(routes, pattern.Route{Method: r.Method, Pattern: r.Path})
 //	}
-//	templates, err := pattern.Gin.Templates(routes...)
-//	table, err := endpoint.Compile(templates, pattern.Gin.Profile())
+//	table, err := pattern.Gin.Table(routes...)
 //
 // A table made so chooses the template of the route that the router chooses, for every target that the dialect's
 // profile accepts: routers differ in what a parameter takes, and each difference is a way to be counted as
@@ -59,10 +58,11 @@ func (d Dialect) String() string {
 }
 
 // Profile returns how the router reads targets, with what it reads in its own way refused: dot segments, which none
-// of them removes once they are encoded, and elsewhere repeated slashes, between which some find an empty parameter,
-// and needless escapes, which chi and echo compare as they are written.
+// of them removes once they are encoded; elsewhere repeated slashes, between which some find an empty parameter;
+// needless escapes, which chi and echo compare as they are written; and a slash at the end that no pattern has, which
+// a router may serve by a less specific route.
 func (d Dialect) Profile() endpoint.Profile {
-	p := endpoint.Profile{EncodedSlash: endpoint.KeepEncodedSlash, Params: endpoint.KeepParams, Refuse: endpoint.RefuseDotSegments}
+	p := endpoint.Profile{EncodedSlash: endpoint.KeepEncodedSlash, Params: endpoint.KeepParams, Refuse: endpoint.RefuseDotSegments | endpoint.RefuseTrailingSlash}
 	switch d {
 	case Chi, Echo:
 		p.Refuse |= endpoint.RefuseRepeatedSlashes | endpoint.RefuseUnreservedEscapes
@@ -82,6 +82,15 @@ type Route struct {
 // methods are what a route for every method is taken for: those of RFC 9110 but CONNECT, which is
 // never let through, and PATCH.
 var methods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"}
+
+// Table returns the table of all routes of one router, which reads targets as the router does.
+func (d Dialect) Table(routes ...Route) (*endpoint.Table, error) {
+	templates, err := d.Templates(routes...)
+	if err != nil {
+		return nil, err
+	}
+	return endpoint.Compile(templates, d.Profile())
+}
 
 // Templates returns the templates of all routes of one router, which decide together what each of
 // them takes. Routes that cannot be told apart by templates, such as /{id:[0-9]+} and /{slug},
@@ -107,7 +116,7 @@ func (d Dialect) Templates(routes ...Route) ([]endpoint.Template, error) {
 	faults = append(faults, d.borrowed(all)...)
 	var templates []endpoint.Template
 	for _, r := range all {
-		t, err := endpoint.ParseTemplate(r.method + " " + r.path())
+		t, err := r.template()
 		if err != nil {
 			faults = append(faults, fmt.Errorf("%s pattern %q: %w", d, r.pattern, err))
 			continue
@@ -127,7 +136,17 @@ type route struct {
 	method  string
 	host    string
 	parts   []part
+	ends    ends
 }
+
+// ends says whether targets of a route end in a slash, which templates are written with then
+// (endpoint.RefuseTrailingSlash).
+type ends uint8
+
+const (
+	plain ends = 1 << iota
+	slash
+)
 
 // part is what a route asks of one segment.
 type part struct {
@@ -146,7 +165,19 @@ const (
 	literal             // the text prefix
 )
 
-// path returns the path of the route's template.
+func (r route) template() (endpoint.Template, error) {
+	path := r.path()
+	if r.ends == slash && path != "/" {
+		path += "/"
+	}
+	t, err := endpoint.ParseTemplate(r.method + " " + path)
+	if err == nil && r.ends == plain|slash {
+		t = t.EitherEnd()
+	}
+	return t, err
+}
+
+// path returns the path of the route's template, without a slash at the end.
 func (r route) path() string {
 	var b strings.Builder
 	for _, p := range r.parts {
@@ -197,16 +228,23 @@ func (d Dialect) read(r Route) ([]route, error) {
 	}
 	var found []route
 	for _, method := range each {
-		if method == "CONNECT" {
-			continue // as gin's Any registers it
+		if method == "CONNECT" || d == Echo && method == "echo_route_not_found" {
+			continue // as gin's Any registers it; what echo's groups with middleware have for all that they do not find
 		}
-		found = append(found, route{pattern: r.Pattern, method: method, host: host, parts: parts})
+		found = append(found, route{pattern: r.Pattern, method: method, host: host, parts: parts, ends: endsOf(pattern, parts)})
 		// What is left for a rest may be nothing, behind the slash before it.
 		if n := len(parts) - 1; n >= 0 && parts[n].kind == rest {
-			found = append(found, route{pattern: r.Pattern, bare: true, method: method, host: host, parts: parts[:n]})
+			found = append(found, route{pattern: r.Pattern, bare: true, method: method, host: host, parts: parts[:n], ends: plain | slash})
 		}
 	}
 	return found, nil
+}
+
+func endsOf(pattern string, parts []part) ends {
+	if n := len(parts); n > 0 && parts[n-1].kind == rest || !strings.HasSuffix(pattern, "/") && !strings.HasSuffix(pattern, "/{$}") {
+		return plain
+	}
+	return slash
 }
 
 func (d Dialect) parts(pattern string) ([]part, error) {
@@ -312,6 +350,7 @@ func merge(routes []route) []route {
 	var merged []route
 	for _, r := range routes {
 		if i, ok := seen[r.shape()]; ok {
+			merged[i].ends |= r.ends
 			// What the one refuses the other may serve, from the same budget.
 			for n, p := range r.parts {
 				if !p.wide {

@@ -149,11 +149,7 @@ func TestRoutersAgree(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p := set.dialect.Profile()
-			if !set.slash {
-				p.Refuse |= endpoint.RefuseTrailingSlash
-			}
-			table, err := endpoint.Compile(templates, p)
+			table, err := set.dialect.Table(set.routes...)
 			if err != nil {
 				t.Fatal(err)
 			}
