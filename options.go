@@ -69,11 +69,11 @@ type Options struct {
 	// each (policy.ParseRule). They are in the place of Policies.
 	Rules []string
 
-	// Endpoints are the endpoints that exist. With Rules it may be nil: then they
-	// are those that rules name, everything else is limited together by the rule
-	// for UNKNOWN, or the one for default, of which there must be one, and
-	// targets that two servers may read differently are refused
-	// (endpoint.Strictest; a slash at the end makes no difference).
+	// Endpoints are the endpoints that exist, and those that Rules may name. With
+	// Rules it may be nil: then they are those that rules name, everything else is
+	// limited together by the rule for UNKNOWN, or the one for default, of which
+	// there must be one, and targets that two servers may read differently are
+	// refused (endpoint.Strictest; a slash at the end makes no difference).
 	Endpoints *endpoint.Table
 
 	Policies   Policies           // the rules, where they change while the program runs
@@ -256,8 +256,14 @@ func (o *Options) readRules() error {
 	if set == nil {
 		return problems.Err()
 	}
+	for _, p := range problems {
+		// From a database the endpoint may be one of tomorrow. A program's own rule would never act.
+		if p.Code == "no_endpoint" {
+			errs = append(errs, p)
+		}
+	}
 	o.Policies = Fixed(set)
-	return nil
+	return errors.Join(errs...)
 }
 
 // endpointsOf is the table of what rules name, and the rules with those that are for everything else. Without them a

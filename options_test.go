@@ -99,6 +99,14 @@ func TestRulesInLinesForEverything(t *testing.T) {
 
 func TestRulesInLinesSayWhatIsWrong(t *testing.T) {
 	t.Parallel()
+	item, err := endpoint.ParseTemplate("GET /items/{id...}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := endpoint.Compile([]endpoint.Template{item}, endpoint.Profile{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, c := range map[string]struct {
 		options headgate.Options
 		want    []string
@@ -109,6 +117,10 @@ func TestRulesInLinesSayWhatIsWrong(t *testing.T) {
 		},
 		"nothing else": {
 			headgate.Options{Rules: []string{"GET /a 1/s"}}, []string{`none is for everything else`, `"default 20/s"`},
+		},
+		"an endpoint that is none": {
+			headgate.Options{Endpoints: table, Rules: []string{"GET /items/{id} 1/s", "default 1/s"}},
+			[]string{`"GET /items/{id}"`, `the closest is "GET /items/{id...}"`},
 		},
 		"no template": {headgate.Options{Rules: []string{"GET a 1/s", "default 1/s"}}, []string{`"GET a"`}},
 		"twice":       {headgate.Options{Rules: []string{"default 1/s", "default 2/s"}}, []string{"default"}},
