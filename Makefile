@@ -4,7 +4,7 @@
 # does unless told not to. `make GOTOOLCHAIN=local` keeps the installed one.
 export GOTOOLCHAIN := auto
 
-MODULES := . server eval
+MODULES := . server eval $(patsubst %/go.mod,%,$(sort $(wildcard frameworks/*/go.mod)))
 BENCH   ?= .
 COUNT   ?= 6
 FUZZTIME ?= 30s
@@ -62,7 +62,7 @@ LONG := TestFailover|TestServerDiskFull|TestConcurrentOpenOfOldDatabases|TestLoa
 
 unit: ## the tests alone
 	@echo "== go test -race, all modules"
-	@$(GOTEST) -race $(UNWATCHED) -skip '^($(LONG))$$' $(LONGEST) $$(go list ./... ./server/... ./eval/... | grep -vE '/($(subst $() ,|,$(strip $(ALONE))))$$')
+	@$(GOTEST) -race $(UNWATCHED) -skip '^($(LONG))$$' $(LONGEST) $$(go list $(addsuffix /...,$(addprefix ./,$(MODULES))) | grep -vE '/($(subst $() ,|,$(strip $(ALONE))))$$')
 	@echo "== go test, the library: long properties in full, and allocations, as the race detector allocates on its own"
 	@$(GOTEST) ./... $(addprefix ./,$(ALONE))
 

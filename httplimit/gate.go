@@ -50,6 +50,10 @@ func (g *Gate) Limit(routes func() (*endpoint.Table, error), l headgate.Options,
 	return lim, g.Open(lim, o)
 }
 
+// Request returns what an open gate asks about r, for doors that ask again about
+// parts of it, such as the messages of a stream.
+func (g *Gate) Request(r *http.Request) headgate.Request { return g.door.Load().request(r) }
+
 // Admit reports whether a request may be served, and sets the RateLimit fields. One
 // that may not is answered already. The user is who handlers before have logged
 // in; if it is nil Options.User says.

@@ -36,6 +36,7 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, target string, 
 		header.Set(fieldRetryAfter, retryAfter(why.RetryAfter))
 	}
 	if h.options.Refuse != nil {
+		problem.Release(w, r)
 		told := *d
 		h.options.Refuse(w, r, &told)
 		return

@@ -66,7 +66,7 @@ func send(t *testing.T, at, method, target string, fields ...string) (*http.Resp
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	text := method + " " + target + " HTTP/1.1\r\nHost: h\r\nConnection: close\r\n"
+	text := method + " " + target + " HTTP/1.1\r\nHost: h\r\n"
 	for _, f := range fields {
 		text += f + "\r\n"
 	}
@@ -109,6 +109,10 @@ func TestLimits(t *testing.T) {
 				t.Errorf("a refusal has %v and %q", r.Header, body)
 			}
 		}
+	}
+	// A body that does not come holds nothing up.
+	if r, body := send(t, server, "GET", "/items/1", "Content-Length: 100"); r.StatusCode != 429 || !r.Close {
+		t.Errorf("a refusal without the body that was announced: %d %s, with the connection closed %v", r.StatusCode, body, r.Close)
 	}
 	for target, want := range map[string]int{"/nothing": 404, "/items/1?x=1": 429} {
 		if r, _ := send(t, server, "GET", target); r.StatusCode != want {

@@ -28,7 +28,7 @@ type Details struct {
 // already set stay. The answer does not wait for the body of r: if that has not
 // arrived, the connection is closed after the answer.
 func Write(w http.ResponseWriter, r *http.Request, d Details) {
-	release(w, r)
+	Release(w, r)
 	h := w.Header()
 	h.Set("Content-Type", "application/problem+json")
 	h.Set("Cache-Control", "no-store")

@@ -22,7 +22,7 @@ const (
 	answerWithin = 10 * time.Second
 )
 
-// release makes sure that neither the answer nor the connection waits for the
+// Release makes sure that neither the answer nor the connection waits for the
 // client. net/http reads up to 256 KiB of an unread body before it sends an
 // answer over HTTP/1, so a client that announces a body and sends none would
 // hold the connection for as long as it likes. A body that has arrived is
@@ -30,7 +30,7 @@ const (
 //
 // A ResponseWriter that wraps the server's needs Unwrap, as
 // http.ResponseController says; without, only the answer does not wait.
-func release(w http.ResponseWriter, r *http.Request) {
+func Release(w http.ResponseWriter, r *http.Request) {
 	control := http.NewResponseController(w)
 	if s, ok := r.Context().Value(http.ServerContextKey).(*http.Server); ok && s.WriteTimeout == 0 {
 		_ = control.SetWriteDeadline(time.Now().Add(answerWithin)) // the server's own would be the better one
