@@ -73,3 +73,11 @@ func (g *Gate) Admit(w http.ResponseWriter, r *http.Request, user *identity.User
 	}
 	return h.admit(w, r, request)
 }
+
+// Answer does for a decision about r that was made elsewhere what Admit does for
+// its own: it sets the fields, answers r if it was refused, and reports whether it
+// was not.
+func (g *Gate) Answer(w http.ResponseWriter, r *http.Request, d *headgate.Decision) bool {
+	h := g.door.Load()
+	return h.answer(w, r, target(r, h.options.Rewritten), d)
+}

@@ -168,10 +168,15 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (h *handler) admit(w http.ResponseWriter, r *http.Request, request headgate.Request) bool {
 	// An error says that the client left while it waited; d is denied then.
 	d, _ := h.lim.Wait(r.Context(), request)
-	h.tell(r, &d)
-	h.setFields(w.Header(), r, &d)
+	return h.answer(w, r, request.Target, &d)
+}
+
+// answer tells the client what was decided, and reports whether its request may be served.
+func (h *handler) answer(w http.ResponseWriter, r *http.Request, target string, d *headgate.Decision) bool {
+	h.tell(r, d)
+	h.setFields(w.Header(), r, d)
 	if !d.Allowed {
-		h.refuse(w, r, request.Target, &d)
+		h.refuse(w, r, target, d)
 	}
 	return d.Allowed
 }

@@ -51,10 +51,7 @@ func (h *handler) serveReserved(w http.ResponseWriter, r *http.Request, request 
 	}
 	// An error says that the client left while it waited; d is denied then.
 	reservation, d, _ := h.lim.ReserveWait(r.Context(), request, o.Timeout)
-	h.tell(r, &d)
-	h.setFields(w.Header(), r, &d)
-	if !d.Allowed {
-		h.refuse(w, r, request.Target, &d)
+	if !h.answer(w, r, request.Target, &d) {
 		return
 	}
 	m := &meter{ResponseWriter: w, field: http.CanonicalHeaderKey(o.Field), cost: -1}

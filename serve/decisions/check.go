@@ -16,12 +16,22 @@ import (
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/internal/problem"
+	"github.com/headgate-io/headgate/reservation"
 )
 
-// PathCheck is where programs ask, by POST and in JSON: about one request with a
-// Question, or about up to MaxBatch by {"requests": [...]}, which are decided one
-// after the other.
-const PathCheck = "/v1/check"
+// The paths where programs ask, in JSON; PathOpenAPI describes them.
+//
+// At PathCheck they ask by POST about one request with a Question, or about up to
+// MaxBatch by {"requests": [...]}, which are decided one after the other. A question
+// that is repeated under the same Idempotency-Key has the same answer and costs
+// nothing; this process keeps it for ten minutes, if it has room.
+//
+// At PathSettle they say by POST what a request has cost that was reserved for.
+const (
+	PathCheck   = "/v1/check"
+	PathSettle  = "/v1/settle"
+	PathOpenAPI = "/v1/openapi.yaml"
+)
 
 // Bounds of what programs may ask at once.
 const (
@@ -46,6 +56,10 @@ type Question struct {
 
 	// Cost is in tokens; 0 is what the endpoint costs.
 	Cost int64 `json:"cost"`
+
+	// Reserve makes the cost an estimate, which is settled at PathSettle within so
+	// many seconds, or stands. 0 settles it at once.
+	Reserve int64 `json:"reserve"`
 }
 
 // Lines are the lines of a field: a text in JSON, or a list of texts.
@@ -80,6 +94,10 @@ type Answer struct {
 	RetryAfter *float64 `json:"retry_after,omitempty"`
 	ResetAfter *float64 `json:"reset_after,omitempty"`
 
+	// Reservation is what PathSettle asks for, by Expires.
+	Reservation string     `json:"reservation,omitempty"`
+	Expires     *time.Time `json:"expires,omitempty"`
+
 	Header  map[string]string `json:"header,omitempty"`  // fields for the client's answer
 	Problem json.RawMessage   `json:"problem,omitempty"` // the body of a refusal (RFC 9457)
 }
@@ -96,62 +114,94 @@ func askedOf(r *http.Request) *asked { return r.Context().Value(askedKey{}).(*as
 
 // check answers a program.
 func (d *door) check(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodPost {
-		w.Header().Set("Allow", http.MethodPost)
-		problem.Write(w, r, problem.Details{Status: http.StatusMethodNotAllowed, Detail: "Questions are asked by POST."})
+	text, ok := d.posted(w, r)
+	if !ok {
 		return
 	}
-	questions, batch, err := readQuestions(http.MaxBytesReader(w, r.Body, maxBody))
+	questions, batch, err := readQuestions(text)
+	if err != nil {
+		d.incomplete(w, r, err)
+		return
+	}
+	key, err := onceKey(r.Header["Idempotency-Key"])
+	if err != nil {
+		d.incomplete(w, r, err)
+		return
+	}
+	decide := func() (answer []byte, keep bool) {
+		decided, keep := make([]Answer, len(questions)), true
+		for i := range questions {
+			decided[i] = d.decide(r.Context(), &questions[i])
+			keep = keep && decided[i].Status != http.StatusServiceUnavailable // which another try may find mended
+		}
+		if !batch {
+			return inJSON(decided[0]), keep
+		}
+		return inJSON(map[string][]Answer{"decisions": decided}), keep
+	}
+	if key == "" {
+		answer, _ := decide()
+		reply(w, answer)
+		return
+	}
+	answer, err := d.kept.answer(r.Context(), key, text, decide)
+	switch {
+	case errors.Is(err, errAnother):
+		problem.Write(w, r, problem.Details{Status: http.StatusUnprocessableEntity, Title: "Key used twice", Detail: "The Idempotency-Key was used for another question within ten minutes."})
+	case err == nil:
+		reply(w, answer)
+	}
+}
+
+// posted returns the body of a POST, or answers why there is none.
+func (d *door) posted(w http.ResponseWriter, r *http.Request) (text []byte, ok bool) {
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", http.MethodPost)
+		problem.Write(w, r, problem.Details{Status: http.StatusMethodNotAllowed, Detail: "This is asked for by POST."})
+		return nil, false
+	}
+	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	var long *http.MaxBytesError
 	switch {
 	case errors.As(err, &long):
 		problem.Write(w, r, problem.Details{Status: http.StatusRequestEntityTooLarge, Detail: fmt.Sprintf("The body is longer than %d bytes.", maxBody)})
-		return
 	case err != nil:
-		d.options.Failed(Incomplete, err)
-		problem.Write(w, r, problem.Details{Status: http.StatusBadRequest, Title: "Incomplete question", Detail: err.Error() + "."})
-		return
+		d.incomplete(w, r, errors.New("the body did not arrive as a whole"))
 	}
-	decided := make([]Answer, len(questions))
-	for i := range questions {
-		decided[i] = d.decide(r.Context(), &questions[i])
-	}
-	var answer any = map[string][]Answer{"decisions": decided}
-	if !batch {
-		answer = decided[0]
-	}
+	return text, err == nil
+}
+
+func (d *door) incomplete(w http.ResponseWriter, r *http.Request, err error) {
+	d.options.Failed(Incomplete, err)
+	problem.Write(w, r, problem.Details{Status: http.StatusBadRequest, Title: "Incomplete question", Detail: err.Error() + "."})
+}
+
+func inJSON(v any) []byte {
+	var b bytes.Buffer
+	out := json.NewEncoder(&b)
+	out.SetEscapeHTML(false)
+	_ = out.Encode(v) // what is answered can be written
+	return b.Bytes()
+}
+
+func reply(w http.ResponseWriter, answer []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
-	out := json.NewEncoder(w)
-	out.SetEscapeHTML(false)
-	_ = out.Encode(answer) // whoever asked is gone if this fails
+	_, _ = w.Write(answer) // whoever asked is gone if this fails
 }
 
 // readQuestions reads a body and names every fault in it.
-func readQuestions(body io.Reader) (questions []Question, batch bool, err error) {
-	text, err := io.ReadAll(body)
-	if err != nil {
-		return nil, false, err
-	}
+func readQuestions(text []byte) (questions []Question, batch bool, err error) {
 	var both struct {
 		Question
 		Requests []Question `json:"requests"`
 	}
-	in := json.NewDecoder(bytes.NewReader(text))
-	in.DisallowUnknownFields()
-	var other *json.UnmarshalTypeError
-	if err := in.Decode(&both); errors.As(err, &other) && other.Field != "" {
-		field := strings.TrimPrefix(other.Field, "Question.")
-		return nil, false, fmt.Errorf("%s is a JSON %s, want a %s", field, other.Value, other.Type)
-	} else if err != nil {
-		return nil, false, fmt.Errorf("the body is no question: %s", strings.TrimPrefix(err.Error(), "json: "))
-	}
-	if in.Decode(new(any)) != io.EOF {
-		return nil, false, errors.New("the body holds more than one JSON value, want one")
+	if err := decode(text, &both); err != nil {
+		return nil, false, err
 	}
 	questions, batch = []Question{both.Question}, both.Requests != nil
 	if batch {
-		if own := both.Question; own.Method != "" || own.Target != "" || own.Client != "" || own.Header != nil || own.Identifier != "" || own.Cost != 0 {
+		if own := both.Question; own.Method != "" || own.Target != "" || own.Client != "" || own.Header != nil || own.Identifier != "" || own.Cost != 0 || own.Reserve != 0 {
 			return nil, true, errors.New("there are requests and a question beside them, want one of both")
 		}
 		if questions = both.Requests; len(questions) == 0 || len(questions) > MaxBatch {
@@ -166,22 +216,28 @@ func readQuestions(body io.Reader) (questions []Question, batch bool, err error)
 		}
 		faults = append(faults, questions[i].faults(where)...)
 	}
-	const most = 10
-	if n := len(faults); n > most {
-		faults = append(faults[:most], fmt.Sprintf("and %d more", n-most))
+	return questions, batch, listed(faults)
+}
+
+// decode reads a body that is one value in JSON.
+func decode(text []byte, v any) error {
+	in := json.NewDecoder(bytes.NewReader(text))
+	in.DisallowUnknownFields()
+	var other *json.UnmarshalTypeError
+	switch err := in.Decode(v); {
+	case errors.As(err, &other) && other.Field != "":
+		return fmt.Errorf("%s is a JSON %s, want a %s", strings.TrimPrefix(other.Field, "Question."), other.Value, other.Type)
+	case err != nil:
+		return fmt.Errorf("the body is no question: %s", strings.TrimPrefix(err.Error(), "json: "))
+	case in.Decode(new(any)) != io.EOF:
+		return errors.New("the body holds more than one JSON value, want one")
 	}
-	if len(faults) > 0 {
-		return nil, batch, errors.New(strings.Join(faults, "; "))
-	}
-	return questions, batch, nil
+	return nil
 }
 
 // Check says what about a question is wrong.
 func (q *Question) Check() error {
-	if faults := q.faults(""); len(faults) > 0 {
-		return errors.New(strings.Join(faults, "; "))
-	}
-	return nil
+	return listed(q.faults(""))
 }
 
 // Ask returns what answers questions of programs, or an error that names every
@@ -207,7 +263,7 @@ func Ask(o Options) (func(context.Context, *Question) Answer, error) {
 			decided(r, d)
 		}
 	}
-	answers, err := Answers(o)
+	answers, err := newAnswers(o)
 	if err != nil {
 		return nil, err
 	}
@@ -223,6 +279,7 @@ func (q *Question) faults(where string) (faults []string) {
 		{q.Target == "", "target is missing, want that of the request line"},
 		{q.Client == "", "client is missing, want the address that the request came from"},
 		{q.Cost < 0, "cost is below zero, want 0 or more"},
+		{q.Reserve < 0 || q.Reserve > int64(reservation.MaxTimeout/time.Second), fmt.Sprintf("reserve is %d, want seconds from 1 to %d, or 0", q.Reserve, reservation.MaxTimeout/time.Second)},
 	} {
 		if f.wrong {
 			faults = append(faults, where+f.text)
@@ -235,7 +292,7 @@ func (q *Question) faults(where string) (faults []string) {
 }
 
 // decide answers a question as if the request had come here itself.
-func (q *Question) decide(ctx context.Context, lim *headgate.Limiter, answers http.Handler) Answer {
+func (q *Question) decide(ctx context.Context, lim *headgate.Limiter, answers *answers) Answer {
 	a := &asked{question: q}
 	r := &http.Request{
 		Method: q.Method, RequestURI: q.Target, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
@@ -247,7 +304,13 @@ func (q *Question) decide(ctx context.Context, lim *headgate.Limiter, answers ht
 	}
 	r.URL, _ = url.ParseRequestURI(q.Target)
 	w := &told{header: http.Header{}}
-	answers.ServeHTTP(w, r.WithContext(context.WithValue(ctx, askedKey{}, a)))
+	r = r.WithContext(context.WithValue(ctx, askedKey{}, a))
+	var made headgate.Reservation
+	if q.Reserve > 0 {
+		made = answers.reserve(w, r, time.Duration(q.Reserve)*time.Second)
+	} else {
+		answers.ServeHTTP(w, r)
+	}
 	answer := Answer{Allowed: w.status == http.StatusOK, Status: w.status, Reason: "override", Header: make(map[string]string, len(w.header))}
 	for name, lines := range w.header {
 		if name != "Content-Length" { // which the caller writes
@@ -256,6 +319,9 @@ func (q *Question) decide(ctx context.Context, lim *headgate.Limiter, answers ht
 	}
 	if body := bytes.TrimSpace(w.body.Bytes()); len(body) > 0 {
 		answer.Problem = json.RawMessage(body)
+	}
+	if made.ID != (reservation.ID{}) {
+		answer.Reservation, answer.Expires = made.ID.String(), &made.Expires
 	}
 	if a.decision != nil {
 		answer.describe(lim, a.decision)

@@ -5,7 +5,9 @@ package decisions
 
 import (
 	"bytes"
+	"container/list"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/http"
@@ -14,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/httplimit"
@@ -99,6 +102,10 @@ func New(o Options) (http.Handler, error) {
 		return nil, err
 	}
 	d := &door{options: o, peer: o.Limit.Peer, answers: answers, decide: decide}
+	d.kept.byKey, d.kept.now = map[[sha256.Size]byte]*list.Element{}, o.Limit.Now
+	if d.kept.now == nil {
+		d.kept.now = time.Now
+	}
 	if d.peer == nil {
 		d.peer = httplimit.Peer
 	}
@@ -112,7 +119,9 @@ func New(o Options) (http.Handler, error) {
 // protocol, as if it had come here itself: with 200, or what the client is to be
 // told. RemoteAddr is that of the proxy's client. Who may ask is the caller's to
 // say.
-func Answers(o Options) (http.Handler, error) {
+func Answers(o Options) (http.Handler, error) { return newAnswers(o) }
+
+func newAnswers(o Options) (*answers, error) {
 	var errs []error
 	if o.Limiter == nil {
 		errs = append(errs, errors.New("Limiter is nil, want one"))
@@ -125,26 +134,48 @@ func Answers(o Options) (http.Handler, error) {
 	}
 	limit := o.Limit
 	limit.Peer, limit.MaxWait, limit.Identifiers, limit.Reserve = httplimit.Peer, -1, nil, nil
-	return &answers{o.PassOverrides, httplimit.Handler(o.Limiter, http.HandlerFunc(allow), limit)}, nil
+	a := &answers{limiter: o.Limiter, passed: o.PassOverrides}
+	if err := a.gate.Open(o.Limiter, limit); err != nil {
+		return nil, fmt.Errorf("decisions options: Limit: %w", err)
+	}
+	return a, nil
 }
 
-// allow is what stands behind the limiter: the proxy passes the request on.
-func allow(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }
-
+// answers tell a proxy to pass a request on, by 200, or what to tell its client.
 type answers struct {
+	limiter *headgate.Limiter
+	gate    httplimit.Gate
 	passed  []string // of the fields that ask for something else
-	limited http.Handler
 }
 
 func (a *answers) ServeHTTP(w http.ResponseWriter, described *http.Request) {
-	if a.overridden(described.Header) {
-		problem.Write(w, described, problem.Details{
-			Status: http.StatusBadRequest, Title: "Request asks for something else",
-			Detail: "A header field such as X-HTTP-Method-Override asks the API for another method or target than those of the request line.",
-		})
-		return
+	if !a.refused(w, described) && a.gate.Admit(w, described, nil) {
+		w.WriteHeader(http.StatusOK)
 	}
-	a.limited.ServeHTTP(w, described)
+}
+
+// reserve is ServeHTTP for a request whose cost is settled later.
+func (a *answers) reserve(w http.ResponseWriter, described *http.Request, timeout time.Duration) (made headgate.Reservation) {
+	if a.refused(w, described) {
+		return made
+	}
+	made, d := a.limiter.Reserve(described.Context(), a.gate.Request(described), timeout)
+	if a.gate.Answer(w, described, &d) {
+		w.WriteHeader(http.StatusOK)
+	}
+	return made
+}
+
+// refused answers a request that asks for another one than it seems to be.
+func (a *answers) refused(w http.ResponseWriter, described *http.Request) bool {
+	if !a.overridden(described.Header) {
+		return false
+	}
+	problem.Write(w, described, problem.Details{
+		Status: http.StatusBadRequest, Title: "Request asks for something else",
+		Detail: "A header field such as X-HTTP-Method-Override asks the API for another method or target than those of the request line.",
+	})
+	return true
 }
 
 // overridden reports whether a field asks for another method or target.
@@ -162,6 +193,7 @@ type door struct {
 	peer    func(*http.Request) netip.Addr
 	answers http.Handler                            // for proxies
 	decide  func(context.Context, *Question) Answer // for programs
+	kept    kept                                    // of those, what was asked under a key
 }
 
 func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -173,6 +205,10 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch path, _, _ := strings.Cut(r.RequestURI, "?"); {
 	case path == PathCheck:
 		d.check(w, r)
+	case path == PathSettle:
+		d.settle(w, r)
+	case path == PathOpenAPI:
+		describe(w, r)
 	case path == PathForward:
 		d.ask(w, r, forward)
 	case path == PathNginx:
@@ -182,8 +218,10 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case strings.HasPrefix(path, PathEnvoy+"/"):
 		d.ask(w, r, envoy)
 	default:
-		d.options.Failed(NoSuchPath, fmt.Errorf("%.100q is none of %s, %s, %s/… and %s", path, PathForward, PathNginx, PathEnvoy, PathCheck))
-		problem.Write(w, r, problem.Details{Status: http.StatusNotFound, Detail: "Decisions are asked for at " + PathForward + ", " + PathNginx + ", " + PathEnvoy + "/… or " + PathCheck + "."})
+		d.options.Failed(NoSuchPath, fmt.Errorf("%.100q is none of %s, %s, %s/…, %s and %s", path, PathForward, PathNginx, PathEnvoy, PathCheck, PathSettle))
+		problem.Write(w, r, problem.Details{
+			Status: http.StatusNotFound, Detail: "Decisions are asked for at " + PathForward + ", " + PathNginx + ", " + PathEnvoy + "/… or " + PathCheck + "; " + PathOpenAPI + " describes the last.",
+		})
 	}
 }
 
