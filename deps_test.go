@@ -53,7 +53,7 @@ var allowed = map[string][]string{
 	"httplimit":        {"", "body", "bucket", "endpoint", "identity", "policy", "rate", "internal/perrule", "internal/problem", "internal/refusal"},
 	"gateway":          {"", "httplimit", "internal/override", "internal/problem"},
 	"serve/resp":       {"bucket", "key", "rate", "serve/decisions"},
-	"serve/decisions":  {"", "endpoint", "httplimit", "internal/override", "internal/problem", "reservation"},
+	"serve/decisions":  {"", "endpoint", "httplimit", "identity", "internal/override", "internal/problem", "reservation"},
 	"proofs":           {}, // no Go but a test
 	"pace":             {}, // the callers' side: it knows servers by their answers alone
 

@@ -51,6 +51,8 @@ func TestDescriptionIsOfTheDoor(t *testing.T) {
 		described  bool // the document takes the question
 	}{
 		{"/v1/check", `{"method":"GET","target":"/v1/items/7","client":"192.0.2.1","header":{"Accept":"*/*","X-A":["b","c"]},"identifier":"ann","cost":1}`, 200, true},
+		{"/v1/check", `{"method":"GET","target":"/v1/items/7","client":"192.0.2.1","user":{"id":"7","project":"acme"}}`, 200, true},
+		{"/v1/check", `{"method":"GET","target":"/v1/items/7","client":"192.0.2.1","user":{"id":""}}`, 400, false},
 		{"/v1/check", `{"method":"GET","target":"/v1/items/7","client":"192.0.2.1","cost":9}`, 200, true},
 		{"/v1/check", `{"method":"GET","target":"//","client":"192.0.2.1"}`, 200, true},
 		{"/v1/check", `{"requests":[{"method":"GET","target":"/a","client":"192.0.2.1"},{"method":"GET","target":"/a","client":"192.0.2.1"},{"method":"GET","target":"/a","client":"192.0.2.1"}]}`, 200, true},

@@ -15,6 +15,7 @@ import (
 
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/endpoint"
+	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/internal/problem"
 	"github.com/headgate-io/headgate/reservation"
 )
@@ -50,6 +51,10 @@ type Question struct {
 
 	Header map[string]Lines `json:"header"` // in which credentials stand
 
+	// User is who the program has logged in, by a session for one; then no
+	// credential in Header is looked at. See identity.User.
+	User *User `json:"user"`
+
 	// Identifier is what the request tries to be, such as the account of a login,
 	// for rules with subject identifier.
 	Identifier string `json:"identifier"`
@@ -61,6 +66,16 @@ type Question struct {
 	// many seconds, or stands. 0 settles it at once.
 	Reserve int64 `json:"reserve"`
 }
+
+// User is an identity.User.
+type User struct {
+	ID      string `json:"id"`
+	Project string `json:"project"`
+}
+
+// maxUser is how long an ID and a project may be, in bytes: they are told to those
+// who watch.
+const maxUser = 255
 
 // Lines are the lines of a field: a text in JSON, or a list of texts.
 type Lines []string
@@ -201,7 +216,7 @@ func readQuestions(text []byte) (questions []Question, batch bool, err error) {
 	}
 	questions, batch = []Question{both.Question}, both.Requests != nil
 	if batch {
-		if own := both.Question; own.Method != "" || own.Target != "" || own.Client != "" || own.Header != nil || own.Identifier != "" || own.Cost != 0 || own.Reserve != 0 {
+		if own := both.Question; own.Method != "" || own.Target != "" || own.Client != "" || own.Header != nil || own.User != nil || own.Identifier != "" || own.Cost != 0 || own.Reserve != 0 {
 			return nil, true, errors.New("there are requests and a question beside them, want one of both")
 		}
 		if questions = both.Requests; len(questions) == 0 || len(questions) > MaxBatch {
@@ -251,6 +266,12 @@ func Ask(o Options) (func(context.Context, *Question) Answer, error) {
 		}
 		return cost(r)
 	}
+	o.Limit.User = func(r *http.Request) *identity.User {
+		if u := askedOf(r).question.User; u != nil {
+			return &identity.User{ID: u.ID, Project: u.Project}
+		}
+		return nil
+	}
 	o.Limit.Identifier = func(r *http.Request) string {
 		if a := askedOf(r); a.question.Identifier != "" || identifier == nil {
 			return a.question.Identifier
@@ -284,6 +305,9 @@ func (q *Question) faults(where string) (faults []string) {
 		if f.wrong {
 			faults = append(faults, where+f.text)
 		}
+	}
+	if u := q.User; u != nil && (u.ID == "" || len(u.ID) > maxUser || len(u.Project) > maxUser) {
+		faults = append(faults, fmt.Sprintf("%suser.id is missing, or it or user.project is longer than %d bytes; leave user out where nobody is logged in", where, maxUser))
 	}
 	if _, err := netip.ParseAddr(q.Client); q.Client != "" && err != nil {
 		faults = append(faults, where+"client is no address, want one such as 192.0.2.7")

@@ -57,6 +57,27 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// Who is logged in has a budget of his own, whatever credential comes along, from wherever.
+func TestUsers(t *testing.T) {
+	h, _, _ := door(t)
+	for i, want := range []string{"within_limits", "within_limits", "over_limit"} {
+		for _, user := range []string{`{"id":"7"}`, `{"id":"7","project":"acme"}`, `{"id":"8"}`} {
+			q := fmt.Sprintf(`{"method":"GET","target":"/a","client":"192.0.2.%d","user":%s,"header":{"X-Api-Key":"hg_made-up"}}`, i, user)
+			if code, text := post(t, h, q); code != 200 || !strings.Contains(text, `"reason":"`+want+`"`) {
+				t.Errorf("request %d of %s: %d %s, want %s", i, user, code, text, want)
+			}
+		}
+	}
+	for _, user := range []string{`{}`, `{"project":"acme"}`, `{"id":"` + strings.Repeat("x", 256) + `"}`, `{"id":"x","project":"` + strings.Repeat("x", 256) + `"}`} {
+		if code, text := post(t, h, `{"method":"GET","target":"/a","client":"192.0.2.1","user":`+user+`}`); code != 400 || !strings.Contains(text, "user.id is missing, or it or user.project is longer") {
+			t.Errorf("%s: %d %s", user, code, text)
+		}
+	}
+	if code, text := post(t, h, `{"method":"GET","target":"/a","client":"192.0.2.1","user":{"id":7}}`); code != 400 || !strings.Contains(text, "user.id is a JSON number, want a string") {
+		t.Errorf("%d %s", code, text)
+	}
+}
+
 // The questions of a batch are decided one after the other.
 func TestBatch(t *testing.T) {
 	h, _, _ := door(t)
