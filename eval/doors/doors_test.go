@@ -174,10 +174,18 @@ func run(t *testing.T, p proxy, waits waiting, apiAt string, headgate *harness.G
 			t.Fatalf("%v: scripts/install-garden-deps installs it", err)
 		}
 	}
-	var log bytes.Buffer
 	cmd := exec.Command(path, p.command[1:]...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &log, &log
+	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "HOME="+dir, "XDG_DATA_HOME="+dir, "XDG_CONFIG_HOME="+dir)
+	launch(t, p.name, cmd, at)
+	return at
+}
+
+// launch starts a server, and waits until it listens. It ends with the test.
+func launch(t *testing.T, name string, cmd *exec.Cmd, at string) {
+	t.Helper()
+	var log bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &log, &log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := mortal.Start(cmd, syscall.SIGTERM); err != nil {
 		t.Fatal(err)
@@ -188,7 +196,7 @@ func run(t *testing.T, p proxy, waits waiting, apiAt string, headgate *harness.G
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		<-ended
 		if t.Failed() {
-			t.Logf("%s said:\n%s", p.name, log.String())
+			t.Logf("%s said:\n%s", name, log.String())
 		}
 	})
 	listens := harness.Eventually(time.Minute, func() bool {
@@ -199,9 +207,8 @@ func run(t *testing.T, p proxy, waits waiting, apiAt string, headgate *harness.G
 		return err == nil || len(ended) > 0
 	})
 	if !listens || len(ended) > 0 {
-		t.Fatalf("%s does not listen", p.name)
+		t.Fatalf("%s does not listen", name)
 	}
-	return at
 }
 
 // send sends a request as it stands, and returns the answer with its body read.
@@ -507,6 +514,23 @@ func TestClientsOfRedis(t *testing.T) {
 	}
 	if got := redisCLI(0, "GET", "x"); got != "ERR unknown command 'GET'" {
 		t.Errorf("GET: %s", got)
+	}
+	// By their own clients, in both versions of the protocol, alone and in a pipeline.
+	root, err := harness.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, command := range map[string][]string{
+		"redis-py": {filepath.Join(root, "bin/garden/venv/bin/python"), "apps/clients_of_redis.py"}, "ioredis": {"node", "apps/clients_of_redis.mjs"},
+	} {
+		_, port, _ := net.SplitHostPort(at[0])
+		cmd := exec.Command(command[0], append(command[1:], port, "a password of some length")...)
+		cmd.Env = append(os.Environ(), "MODULES="+filepath.Join(root, "bin/garden"))
+		out, err := cmd.CombinedOutput()
+		want := strings.Repeat("[0, 3, 2, -1, 1200] [0, 3, 1, -1, 2400] [0, 3, 0, -1, 3600] [1, 3, 0, 1200, 3600] ERR unknown command 'GET'\n", 2)
+		if err != nil || string(out) != want {
+			t.Errorf("%s: %v\n%s, want\n%s", name, err, out, want)
+		}
 	}
 	var admitted atomic.Int64
 	var all sync.WaitGroup

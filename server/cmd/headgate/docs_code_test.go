@@ -21,14 +21,14 @@ func TestBlocksAreOfAKind(t *testing.T) {
 				if b.file == "" {
 					t.Errorf("%s:%d: a block of %s, want <!-- file: NAME --> before it", page, b.line, b.language)
 				}
-			case "go":
+			case "go", "python", "javascript":
 				checkCode(t, root, page, b)
 			case "sh":
 				if page != "README.md" {
 					t.Errorf("%s:%d: a block of sh, want console", page, b.line)
 				}
 			default:
-				t.Errorf("%s:%d: a block of %q, want console, text, yaml, json or go", page, b.line, b.language)
+				t.Errorf("%s:%d: a block of %q, want console, text, yaml, json, go, python or javascript", page, b.line, b.language)
 			}
 		}
 	}
@@ -46,10 +46,10 @@ func checkCode(t *testing.T, root, page string, b block) {
 	var code []string
 	inside, found := false, false
 	for _, line := range strings.Split(string(text), "\n") {
-		switch strings.TrimSpace(line) {
-		case "// begin: " + name:
+		switch strings.TrimPrefix(strings.Replace(strings.TrimSpace(line), "//", "#", 1), "# ") {
+		case "begin: " + name:
 			inside, found = true, true
-		case "// end: " + name:
+		case "end: " + name:
 			inside = false
 		default:
 			if inside {
@@ -66,7 +66,7 @@ func checkCode(t *testing.T, root, page string, b block) {
 	}
 }
 
-// dedent removes the tabs that all lines begin with, and empty lines at the
+// dedent removes the tabs or spaces that all lines begin with, and empty lines at the
 // end.
 func dedent(lines []string) []string {
 	for len(lines) > 0 && lines[len(lines)-1] == "" {
@@ -75,8 +75,8 @@ func dedent(lines []string) []string {
 	least := -1
 	for _, line := range lines {
 		if line != "" {
-			if tabs := len(line) - len(strings.TrimLeft(line, "\t")); least < 0 || tabs < least {
-				least = tabs
+			if indent := len(line) - len(strings.TrimLeft(line, "\t ")); least < 0 || indent < least {
+				least = indent
 			}
 		}
 	}
