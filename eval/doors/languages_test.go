@@ -105,7 +105,8 @@ func TestApplications(t *testing.T) {
 	})
 }
 
-// While Headgate is away, each fallback does what it says, without waiting for long; and limits hold again once it is back.
+// While Headgate is away, each fallback does what it says, without waiting for long; and limits hold
+// again once it is back.
 func TestApplicationsWithoutHeadgate(t *testing.T) {
 	everyApplication(t, func(t *testing.T, a application) {
 		for fallback, want := range map[string]string{"deny": "[503 503 503 503 503]", "allow": "[200 200 200 200 200]", "local": "[200 200 429 429 429]"} {

@@ -167,8 +167,8 @@ func (s *lost) TryConsume(ctx context.Context, now int64, takes []bucket.Take, o
 	return s.Store.TryConsume(ctx, now, takes, outs)
 }
 
-// A store that is away settles nothing, and the same settlement does once it is back; nor is what was answered meanwhile
-// kept for those who ask again.
+// A store that is away settles nothing, and the same settlement does once it is back; what was
+// answered meanwhile is not kept for those who ask again.
 func TestStoreThatIsAway(t *testing.T) {
 	var store *lost
 	h, _ := metered(t, func(o *headgate.Options) { store = &lost{Store: o.Buckets}; o.Buckets = store })
