@@ -52,7 +52,9 @@ var allowed = map[string][]string{
 	"internal/refusal": {"", "identity", "internal/problem"},
 	"httplimit":        {"", "body", "bucket", "endpoint", "identity", "policy", "rate", "internal/perrule", "internal/problem", "internal/refusal"},
 	"gateway":          {"", "httplimit", "internal/override", "internal/problem"},
-	"serve/resp":       {"bucket", "key", "rate", "serve/decisions"},
+	"internal/conns":   {},
+	"serve/resp":       {"bucket", "key", "rate", "internal/conns", "serve/decisions"},
+	"serve/spoe":       {"internal/conns", "serve/decisions"},
 	"serve/decisions":  {"", "endpoint", "httplimit", "identity", "internal/override", "internal/problem", "reservation"},
 	"proofs":           {}, // no Go but a test
 	"pace":             {}, // the callers' side: it knows servers by their answers alone

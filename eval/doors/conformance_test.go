@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -15,6 +16,8 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -29,6 +32,7 @@ import (
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/bucket/memory"
 	"github.com/headgate-io/headgate/endpoint"
+	"github.com/headgate-io/headgate/eval/harness"
 	"github.com/headgate-io/headgate/gateway"
 	"github.com/headgate-io/headgate/httplimit"
 	"github.com/headgate-io/headgate/identity"
@@ -197,9 +201,9 @@ func doors(t *testing.T, clock *atomic.Int64) []door {
 	forward, nginx := must(decisions.New(asked(bench(t, clock)))), must(decisions.New(asked(bench(t, clock))))
 	overHTTP, inJSON := must(decisions.New(asked(bench(t, clock)))), must(decisions.New(asked(bench(t, clock))))
 	return []door{
-		{"httplimit", func(c call) verdict { w := serve(middleware, c.request(t)); return ofAnswer(w.Code, w.Header()) }},
+		{"`httplimit`", func(c call) verdict { w := serve(middleware, c.request(t)); return ofAnswer(w.Code, w.Header()) }},
 		{"gateway", func(c call) verdict { w := serve(proxy, c.request(t)); return ofAnswer(w.Code, w.Header()) }},
-		{"forward", func(c call) verdict {
+		{"Traefik, Caddy, HAProxy by Lua: /forward", func(c call) verdict {
 			h := c.header()
 			h.Set("X-Forwarded-Method", c.method)
 			h.Set("X-Forwarded-Uri", c.target)
@@ -207,7 +211,7 @@ func doors(t *testing.T, clock *atomic.Int64) []door {
 			w := serve(forward, question("GET", "/forward", h))
 			return ofAnswer(w.Code, w.Header())
 		}},
-		{"nginx", func(c call) verdict {
+		{"nginx: /nginx", func(c call) verdict {
 			h := c.header()
 			h.Set("X-Original-Method", c.method)
 			h.Set("X-Original-URI", c.target)
@@ -219,13 +223,13 @@ func doors(t *testing.T, clock *atomic.Int64) []door {
 			}
 			return ofAnswer(status, w.Header())
 		}},
-		{"Envoy over HTTP", func(c call) verdict {
+		{"Envoy over HTTP: /envoy", func(c call) verdict {
 			h := c.header()
 			h.Set("X-Forwarded-For", chain(c))
 			w := serve(overHTTP, question(c.method, "/envoy"+c.target, h))
 			return ofAnswer(w.Code, w.Header())
 		}},
-		{"JSON", func(c call) verdict {
+		{"programs, in JSON", func(c call) verdict {
 			header := map[string][]string(c.header())
 			body, err := json.Marshal(map[string]any{"method": c.method, "target": c.target, "client": c.client, "header": header})
 			if err != nil {
@@ -248,6 +252,7 @@ func doors(t *testing.T, clock *atomic.Int64) []door {
 			return ofAnswer(a.Status, h)
 		}},
 		overGRPC(t, asked(bench(t, clock))),
+		overSPOE(t, asked(bench(t, clock))),
 	}
 }
 
@@ -357,18 +362,42 @@ func overRESP(t *testing.T, o decisions.Options) func(call) (status int, rule, l
 	}
 }
 
-// Every door says the same of every call: the verdict, the rule that binds, what is left, and when to come back.
+// row counts of how many calls a door says what the first one does.
+type row struct {
+	door                         string
+	status, left, retry, methods int
+}
+
+func (r *row) count(got, want verdict) {
+	for n, same := range map[*int]bool{
+		&r.status: got.status == want.status, &r.left: got.left == want.left && got.limits == want.limits, &r.retry: got.retry == want.retry, &r.methods: got.methods == want.methods,
+	} {
+		if same {
+			*n++
+		}
+	}
+}
+
+var rewrite = flag.Bool("write", false, "write the table of docs/doors.md")
+
+// Every door says the same of every call: the verdict, the rules that apply with what is left, and
+// when to come back. The
+// table of docs/doors.md is what was counted here.
 func TestConformance(t *testing.T) {
 	var clock atomic.Int64
 	clock.Store(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).UnixNano())
 	all := doors(t, &clock)
 	redis := overRESP(t, decisions.Options{Limiter: bench(t, &clock), Trusted: netip.Addr.IsLoopback})
-	statuses := map[int]int{}
-	for i, c := range corpus() {
+	rows := make([]row, len(all))
+	byCommand := row{door: "clients of Redis, by HG.CHECK"}
+	statuses, calls := map[int]int{}, corpus()
+	for i, c := range calls {
 		want := all[0].decide(c)
 		statuses[want.status]++
-		for _, d := range all[1:] {
-			if got := d.decide(c); got != want {
+		rows[0].count(want, want)
+		for j, d := range all[1:] {
+			got := d.decide(c)
+			if rows[j+1].count(got, want); got != want {
 				t.Errorf("call %d, %s %.80s of %s (%q, %q): %s says %+v, want %+v as %s", i, c.method, c.target, c.client, c.forwarded, c.fields, d.name, got, want, all[0].name)
 			}
 		}
@@ -376,7 +405,12 @@ func TestConformance(t *testing.T) {
 		if retry == "-1" {
 			retry = ""
 		}
-		if status != want.status || rule != "" && !strings.Contains(want.left, fmt.Sprintf(`"%s";r=%s`, rule, left)) || retry != want.retry || (rule == "") != (want.left == "") {
+		got := verdict{status: status, left: want.left, limits: want.limits, retry: retry}
+		if rule != "" && !strings.Contains(want.left, fmt.Sprintf(`"%s";r=%s`, rule, left)) || (rule == "") != (want.left == "") {
+			got.left = "other"
+		}
+		byCommand.count(got, want)
+		if got.methods = want.methods; got != want {
 			t.Errorf("call %d, %s %.80s of %s: HG.CHECK says %d, %q with %s left, again in %s, want %+v as %s", i, c.method, c.target, c.client, status, rule, left, retry, want, all[0].name)
 		}
 		clock.Add(int64(50 * time.Millisecond))
@@ -385,5 +419,35 @@ func TestConformance(t *testing.T) {
 		if statuses[status] < 10 {
 			t.Errorf("%d calls were answered %d, want 10 or more: the corpus lacks something", statuses[status], status)
 		}
+	}
+	table := "| door | status | limits, and what is left | Retry-After | Allow |\n|---|---|---|---|---|\n"
+	for i, r := range rows {
+		table += fmt.Sprintf("| %s | %d | %d | %d | %d |\n", all[i].name, r.status, r.left, r.retry, r.methods)
+	}
+	table += fmt.Sprintf("| %s | %d | %d, of the rule that binds | %d | not told |\n", byCommand.door, byCommand.status, byCommand.left, byCommand.retry)
+	compareTable(t, fmt.Sprintf("<!-- begin: go test ./doors -run TestConformance -write -->\nOf %d calls, how many were answered as by `httplimit`:\n\n%s<!-- end -->\n", len(calls), table))
+}
+
+// compareTable compares what was counted with the page, or writes it there.
+func compareTable(t *testing.T, want string) {
+	t.Helper()
+	root, err := harness.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(root, "docs", "doors.md")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, _, _ := strings.Cut(want, "\n")
+	begin, end := strings.Index(string(text), before), strings.Index(string(text), "<!-- end -->\n")
+	switch {
+	case begin < 0 || end < begin:
+		t.Fatalf("docs/doors.md has no %s, or nothing that ends it", before)
+	case *rewrite:
+		write(t, path, string(text[:begin])+want+string(text[end+len("<!-- end -->\n"):]))
+	case string(text[begin:end])+"<!-- end -->\n" != want:
+		t.Errorf("docs/doors.md has\n%s\nwant\n%s", text[begin:end], want)
 	}
 }

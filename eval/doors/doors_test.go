@@ -9,6 +9,7 @@ package doors
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"net"
@@ -47,6 +48,7 @@ var proxies = []proxy{
 	{"nginx", "nginx", []string{"nginx", "-p", ".", "-c", "nginx.conf", "-g", "daemon off;", "-e", "stderr"}, 500, 500},
 	{"Caddy", "caddy", []string{"caddy", "run", "--config", "Caddyfile", "--adapter", "caddyfile"}, 502, 504},
 	{"HAProxy", "haproxy", []string{"haproxy", "-db", "-q", "-f", "haproxy.cfg"}, 503, 503},
+	{"HAProxy by SPOE", "haproxy", []string{"haproxy", "-db", "-q", "-f", "haproxy-spoe.cfg"}, 503, 503},
 	{"Envoy over HTTP", "envoy", []string{"bin/garden/venv/bin/envoy", "-c", "ext_authz_http.yaml", "--concurrency", "2", "-l", "off", "--disable-hot-restart"}, 503, 503},
 	{"Envoy over gRPC", "envoy", []string{"bin/garden/venv/bin/envoy", "-c", "ext_authz_grpc.yaml", "--concurrency", "2", "-l", "off", "--disable-hot-restart"}, 503, 503},
 }
@@ -102,7 +104,7 @@ func start(t *testing.T, p proxy, waits waiting, settings ...string) *world {
 	}
 	harness.Run(t, dir, "policy", "set", "GET /free", "1000000", "--db", db)
 	w := &world{api: newAPI(t)}
-	w.headgate = harness.Serve(t, dir, append([]string{"--listen", "none", "--decisions", "127.0.0.1:0", "--decisions-grpc", "127.0.0.1:0", "--routes", "routes.txt"}, settings...)...)
+	w.headgate = harness.Serve(t, dir, append([]string{"--listen", "none", "--decisions", "127.0.0.1:0", "--decisions-grpc", "127.0.0.1:0", "--decisions-spoe", "127.0.0.1:0", "--routes", "routes.txt"}, settings...)...)
 	w.at = run(t, p, waits, w.api.Listener.Addr().String(), w.headgate)
 	return w
 }
@@ -142,7 +144,7 @@ func run(t *testing.T, p proxy, waits waiting, apiAt string, headgate *harness.G
 	headgateAt := strings.TrimPrefix(headgate.Decisions, "http://")
 	_, headgatePort, _ := net.SplitHostPort(headgateAt)
 	_, grpcPort, _ := net.SplitHostPort(headgate.GRPC)
-	ports := strings.NewReplacer(":8000", fmt.Sprintf(":%d", port), "127.0.0.1:9000", apiAt, "127.0.0.1:8082", headgateAt, "127.0.0.1:8083", fmt.Sprintf("127.0.0.1:%d", between),
+	ports := strings.NewReplacer(":8000", fmt.Sprintf(":%d", port), "127.0.0.1:9000", apiAt, "127.0.0.1:8082", headgateAt, "127.0.0.1:8083", fmt.Sprintf("127.0.0.1:%d", between), "127.0.0.1:8085", cmp.Or(headgate.SPOE, "127.0.0.1:8085"),
 		"port_value: 8000", fmt.Sprintf("port_value: %d", port), "port_value: 9000", "port_value: "+apiPort, "port_value: 8082", "port_value: "+headgatePort,
 		"port_value: 8083", "port_value: "+grpcPort)
 	times := strings.NewReplacer()

@@ -103,6 +103,7 @@ type Gateway struct {
 	Decisions string // URL where proxies ask; empty if none does
 	GRPC      string // the address where they ask over gRPC; empty if none does
 	RESP      string // the address where clients of Redis ask; empty if none does
+	SPOE      string // where HAProxy asks by messages
 	Admin     string // URL of the admin listener
 	Dir       string // its working directory
 	DB        string // DSN of its database
@@ -210,6 +211,8 @@ func startBy(command []string, dir string, args ...string) (*Gateway, error) {
 			g.GRPC = fields[1]
 		case "resp":
 			g.RESP = fields[1]
+		case "spoe":
+			g.SPOE = fields[1]
 		case "admin":
 			g.Admin = fields[1]
 		}

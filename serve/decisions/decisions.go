@@ -53,13 +53,14 @@ const (
 	Untrusted  Fault = iota // who asks may not
 	Incomplete              // it does not say which request it is about, or says it twice
 	NoSuchPath              // it asks under none of the paths
+	Panicked                // a mistake of this program
 	faults
 )
 
 // String returns a word for metrics.
 func (f Fault) String() string {
 	if f < faults {
-		return [faults]string{"untrusted", "incomplete", "no_such_path"}[f]
+		return [faults]string{"untrusted", "incomplete", "no_such_path", "panic"}[f]
 	}
 	return "Fault(" + strconv.Itoa(int(f)) + ")"
 }

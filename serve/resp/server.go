@@ -13,10 +13,10 @@ import (
 	"net"
 	"net/netip"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/internal/conns"
 	"github.com/headgate-io/headgate/key"
 	"github.com/headgate-io/headgate/rate"
 	"github.com/headgate-io/headgate/serve/decisions"
@@ -68,11 +68,7 @@ const pending = 16 << 10
 type Server struct {
 	options Options
 	shapes  shapes
-
-	mu      sync.Mutex
-	open    map[net.Conn]bool // guarded by mu; true while a command is being answered
-	closing bool              // guarded by mu
-	all     sync.WaitGroup
+	conns   *conns.Server
 }
 
 // New returns a Server, or an error that names every option at fault.
@@ -104,100 +100,38 @@ func New(o Options) (*Server, error) {
 	if o.Keeps == nil {
 		o.Keeps = func(rate.Shape) error { return nil }
 	}
-	return &Server{options: o, shapes: shapes{keeps: o.Keeps}, open: map[net.Conn]bool{}}, nil
+	s := &Server{options: o, shapes: shapes{keeps: o.Keeps}}
+	s.conns = conns.New(conns.Options{
+		Trusted: o.Trusted, Most: o.MaxConnections, Answer: s.answer,
+		Refused:  func(err error) { o.Failed(decisions.Untrusted, err) },
+		Panicked: func(err error) { o.Failed(decisions.Panicked, err) },
+		Refusal: func(why conns.Why) []byte {
+			if why == conns.Untrusted {
+				return appendError(nil, "ERR this address may not connect")
+			}
+			return appendError(nil, "ERR max number of clients reached")
+		},
+	})
+	return s, nil
 }
 
 // Serve answers on l until Shutdown.
-func (s *Server) Serve(l net.Listener) error {
-	for {
-		c, err := l.Accept()
-		if err != nil {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if s.closing {
-				return nil
-			}
-			return err
-		}
-		switch refusal := s.admit(c); refusal {
-		case "":
-			go s.answer(c)
-		default:
-			_ = c.SetWriteDeadline(time.Now().Add(time.Second))
-			_, _ = c.Write(appendError(nil, refusal))
-			_ = c.Close()
-		}
-	}
-}
-
-// admit says why a connection is not taken, or nothing.
-func (s *Server) admit(c net.Conn) string {
-	if from, err := netip.ParseAddrPort(c.RemoteAddr().String()); err != nil || !s.options.Trusted(from.Addr()) {
-		s.options.Failed(decisions.Untrusted, fmt.Errorf("%v may not ask", c.RemoteAddr()))
-		return "ERR this address may not connect"
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closing || len(s.open) >= s.options.MaxConnections {
-		return "ERR max number of clients reached"
-	}
-	s.open[c] = false
-	s.all.Add(1) // here, so that Shutdown waits for it or refuses it
-	return ""
-}
+func (s *Server) Serve(l net.Listener) error { return s.conns.Serve(l) }
 
 // Shutdown closes idle connections, and the others once their commands are
 // answered, or when ctx ends, which is its error. The listener is to be closed
 // before.
-func (s *Server) Shutdown(ctx context.Context) error {
-	s.mu.Lock()
-	s.closing = true
-	for c, busy := range s.open {
-		if !busy {
-			_ = c.Close()
-		}
-	}
-	s.mu.Unlock()
-	done := make(chan struct{})
-	go func() { s.all.Wait(); close(done) }()
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		s.mu.Lock()
-		for c := range s.open {
-			_ = c.Close()
-		}
-		s.mu.Unlock()
-		<-done
-		return ctx.Err()
-	}
-}
-
-// busy notes whether a connection is being answered, and reports whether it may go on.
-func (s *Server) busy(c net.Conn, busy bool) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.open[c] = busy
-	return !s.closing
-}
+func (s *Server) Shutdown(ctx context.Context) error { return s.conns.Shutdown(ctx) }
 
 // answer serves one connection.
-func (s *Server) answer(c net.Conn) {
-	defer func() {
-		s.mu.Lock()
-		delete(s.open, c)
-		s.mu.Unlock()
-		_ = c.Close()
-		s.all.Done()
-	}()
+func (s *Server) answer(c *conns.Conn) {
 	from := &counted{Conn: c}
 	in := bufio.NewReaderSize(from, 16<<10)
 	client := &client{server: s, commands: commands{in: in}, known: s.options.Password == ""}
 	var out []byte
-	for reads := 0; ; {
+	for reads, busy := 0, 0; ; {
 		if in.Buffered() == 0 {
-			if len(out) > 0 && !s.send(c, out) || !s.busy(c, false) {
+			if len(out) > 0 && !s.send(c, out) || !c.Busy(-busy) {
 				return
 			}
 			out = out[:0]
@@ -206,7 +140,8 @@ func (s *Server) answer(c net.Conn) {
 			if _, err := in.Peek(1); err != nil {
 				return
 			}
-			s.busy(c, true)
+			busy = 1
+			c.Busy(busy)
 		}
 		if from.reads != reads { // so the command at hand began just now
 			reads = from.reads

@@ -1,6 +1,9 @@
 package config
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Decisions is the door for proxies that ask before they pass a request on; see
 // docs/decisions.md.
@@ -23,6 +26,9 @@ type Decisions struct {
 	// Default none.
 	RESPPasswordFile string `yaml:"resp_password_file"`
 
+	// SPOE is where HAProxy asks by its filter spoe. Default none.
+	SPOE string `yaml:"spoe"`
+
 	// Scope says where the counters of RateLimit and CL.THROTTLE are: local, in this
 	// process; or strict, in the store that gateways share. Default local.
 	Scope string `yaml:"scope"`
@@ -35,8 +41,17 @@ func defaultDecisions() Decisions {
 	return Decisions{From: []string{"127.0.0.0/8", "::1/128"}, Scope: "local"}
 }
 
+// A Listener is where questions are asked.
+type Listener struct{ Setting, Address string }
+
+// Listeners are those that are on.
+func (d Decisions) Listeners() []Listener {
+	all := []Listener{{"decisions.listen", d.Listen}, {"decisions.grpc", d.GRPC}, {"decisions.resp", d.RESP}, {"decisions.spoe", d.SPOE}}
+	return slices.DeleteFunc(all, func(l Listener) bool { return l.Address == "" })
+}
+
 // On reports whether anybody may ask.
-func (d Decisions) On() bool { return d.Listen != "" || d.GRPC != "" || d.RESP != "" }
+func (d Decisions) On() bool { return len(d.Listeners()) > 0 }
 
 // NoGateway as Listen leaves the gateway out, beside Decisions.
 const NoGateway = "none"
@@ -48,20 +63,20 @@ func (c *Config) Gateway() bool { return c.Listen != NoGateway }
 // of Redis alone, so that no endpoint need be known.
 func (c *Config) CountsAlone() bool {
 	d := c.Decisions
-	return !c.Gateway() && d.Listen == "" && (len(d.RateLimit) > 0 || d.RESP != "" && d.GRPC == "")
+	return !c.Gateway() && d.Listen == "" && d.SPOE == "" && (len(d.RateLimit) > 0 || d.RESP != "" && d.GRPC == "")
 }
 
 // listeners checks where this process listens.
 func (c *checker) listeners(conf *Config) {
-	named := []struct{ field, address string }{{"listen", conf.Listen}, {"admin", conf.Admin}, {"decisions.listen", conf.Decisions.Listen}, {"decisions.grpc", conf.Decisions.GRPC}, {"decisions.resp", conf.Decisions.RESP}}
+	named := append([]Listener{{"listen", conf.Listen}, {"admin", conf.Admin}}, conf.Decisions.Listeners()...)
 	for i, l := range named {
-		if l.field == "listen" && !conf.Gateway() || i > 1 && l.address == "" {
+		if l.Setting == "listen" && !conf.Gateway() {
 			continue
 		}
-		c.address(l.field, l.address)
+		c.address(l.Setting, l.Address)
 		for _, other := range named[:i] {
-			if other.address == l.address && !strings.HasSuffix(l.address, ":0") {
-				c.wrong(l.field, l.address, "another address than "+other.field)
+			if other.Address == l.Address && !strings.HasSuffix(l.Address, ":0") {
+				c.wrong(l.Setting, l.Address, "another address than "+other.Setting)
 			}
 		}
 	}
@@ -69,7 +84,7 @@ func (c *checker) listeners(conf *Config) {
 	case conf.Gateway():
 		c.upstream(conf.Upstream)
 	case !conf.Decisions.On():
-		c.wrong("listen", conf.Listen, "an address, or one of decisions.listen, grpc and resp beside it: there would be nothing to do")
+		c.wrong("listen", conf.Listen, "an address, or one of decisions.listen, grpc, resp and spoe beside it: there would be nothing to do")
 	case conf.Upstream != "":
 		c.wrong("upstream", conf.Upstream, "nothing: with listen none, no request is passed on")
 	}

@@ -25,7 +25,7 @@ func TestDecisions(t *testing.T) {
 		"a password for nobody":  {func(c *c) { c.Decisions.RESPPasswordFile = "f" }, `decisions.resp_password_file is "f", want decisions.resp beside it, where clients of Redis ask`},
 		"both on one port":       {func(c *c) { c.Decisions.Listen, c.Decisions.GRPC = "127.0.0.1:8082", "127.0.0.1:8082" }, `decisions.grpc is "127.0.0.1:8082", want another address than decisions.listen`},
 		"ports of the system":    {func(c *c) { c.Listen, c.Admin, c.Decisions.Listen = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0" }, ""},
-		"nothing to do":          {func(c *c) { c.Listen, c.Upstream = "none", "" }, `listen is "none", want an address, or one of decisions.listen, grpc and resp beside it: there would be nothing to do`},
+		"nothing to do":          {func(c *c) { c.Listen, c.Upstream = "none", "" }, `listen is "none", want an address, or one of decisions.listen, grpc, resp and spoe beside it: there would be nothing to do`},
 		"an API to nobody":       {func(c *c) { c.Listen, c.Decisions.Listen = "none", "127.0.0.1:8082" }, `upstream is "http://127.0.0.1:9000", want nothing: with listen none, no request is passed on`},
 		"no upstream":            {func(c *c) { c.Upstream, c.Decisions.Listen = "", "127.0.0.1:8082" }, `upstream is "", want the URL of the API to protect, such as http://127.0.0.1:9000`},
 		"the gateway's":          {func(c *c) { c.Decisions.Listen = c.Listen }, `decisions.listen is "127.0.0.1:8080", want another address than listen`},

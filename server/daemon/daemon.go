@@ -55,6 +55,7 @@ type Daemon struct {
 	asked   listener // where proxies ask; closed where none does
 	called  listener // the same over gRPC
 	redis   listener // where clients of Redis ask
+	haproxy listener // where HAProxy asks by messages
 	side    *admin.Door
 	holds   holds
 	leaving atomic.Bool
@@ -67,7 +68,7 @@ type listener struct {
 	other  server // in its place, for what is not HTTP
 }
 
-// server is what *envoy.Server and *resp.Server have in common.
+// server is what *envoy.Server, *resp.Server and *spoe.Server have in common.
 type server interface {
 	Serve(net.Listener) error
 	Shutdown(context.Context) error
@@ -111,19 +112,27 @@ func Start(ctx context.Context, c config.Config, o Options) (*Daemon, error) {
 	return d, nil
 }
 
-// Gateway returns the address the gateway listens on, Admin the admin
-// listener's, and Decisions where proxies and programs ask; nil where nobody
-// listens.
+// Gateway returns the address the gateway listens on, and Admin the admin
+// listener's; nil where nobody listens. Decisions says where proxies and programs
+// ask.
 func (d *Daemon) Gateway() net.Addr { return d.gate.address() }
 func (d *Daemon) Admin() net.Addr   { return d.admin.address() }
-func (d *Daemon) Decisions() (http, grpc, resp net.Addr) {
-	return d.asked.address(), d.called.address(), d.redis.address()
+func (d *Daemon) Decisions() (all []config.Listener) {
+	for _, l := range []struct {
+		setting string
+		listener
+	}{{"decisions.listen", d.asked}, {"decisions.grpc", d.called}, {"decisions.resp", d.redis}, {"decisions.spoe", d.haproxy}} {
+		if l.Listener != nil {
+			all = append(all, config.Listener{Setting: l.setting, Address: l.Addr().String()})
+		}
+	}
+	return all
 }
 
 // listeners are those that are open, the admin listener last: it answers while
 // the others stop.
 func (d *Daemon) listeners() []listener {
-	return slices.DeleteFunc([]listener{d.gate, d.asked, d.called, d.redis, d.admin}, func(l listener) bool { return l.Listener == nil })
+	return slices.DeleteFunc([]listener{d.gate, d.asked, d.called, d.redis, d.haproxy, d.admin}, func(l listener) bool { return l.Listener == nil })
 }
 
 func (d *Daemon) close() {
@@ -134,7 +143,7 @@ func (d *Daemon) close() {
 
 // listen opens the listeners. Nothing is accepted until Run.
 func (d *Daemon) listen(o *Options) error {
-	var errs [6]error
+	var errs [7]error
 	if d.conf.Gateway() {
 		d.gate, errs[0] = open("listen", d.conf.Listen)
 		d.gate.held(d.holds.gate)
@@ -151,6 +160,9 @@ func (d *Daemon) listen(o *Options) error {
 	}
 	if at := d.conf.Decisions.RESP; at != "" {
 		d.redis, errs[5] = open("decisions.resp", at)
+	}
+	if at := d.conf.Decisions.SPOE; at != "" {
+		d.haproxy, errs[6] = open("decisions.spoe", at)
 	}
 	if err := errors.Join(errs[:]...); err != nil {
 		d.close()
@@ -333,14 +345,8 @@ func (d *Daemon) whereabouts() (about []any) {
 	if d.conf.Gateway() {
 		about = append(about, "gateway", d.gate.Addr().String())
 	}
-	if d.asked.Listener != nil {
-		about = append(about, "decisions", d.asked.Addr().String())
-	}
-	if d.called.Listener != nil {
-		about = append(about, "decisions_grpc", d.called.Addr().String())
-	}
-	if d.redis.Listener != nil {
-		about = append(about, "decisions_resp", d.redis.Addr().String())
+	for _, l := range d.Decisions() {
+		about = append(about, strings.TrimSuffix(strings.ReplaceAll(l.Setting, ".", "_"), "_listen"), l.Address)
 	}
 	about = append(about, "admin", d.admin.Addr().String())
 	if d.conf.Gateway() {

@@ -9,6 +9,7 @@ import (
 	"github.com/headgate-io/headgate/key"
 	"github.com/headgate-io/headgate/serve/decisions"
 	"github.com/headgate-io/headgate/serve/resp"
+	"github.com/headgate-io/headgate/serve/spoe"
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/envoy"
 )
@@ -32,9 +33,22 @@ func (d *Daemon) handleQuestions() error {
 		}
 	}
 	if d.redis.Listener != nil {
-		d.redis.other, err = d.newRESP(o)
+		if d.redis.other, err = d.newRESP(o); err != nil {
+			return err
+		}
+	}
+	if d.haproxy.Listener != nil {
+		d.haproxy.other, err = d.newSPOE(o)
 	}
 	return err
+}
+
+func (d *Daemon) newSPOE(o decisions.Options) (*spoe.Server, error) {
+	check, err := decisions.Ask(o)
+	if err != nil {
+		return nil, err
+	}
+	return spoe.New(spoe.Options{Check: check, Trusted: o.Trusted, MaxConnections: d.holds.most, Failed: o.Failed})
 }
 
 func (d *Daemon) newRESP(o decisions.Options) (*resp.Server, error) {

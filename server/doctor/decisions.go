@@ -23,9 +23,9 @@ func checkDecisions(r *Report, c config.Decisions) {
 	if c.RESPPasswordFile != "" {
 		checkSecret(r, "decisions.resp_password_file", c.RESPPasswordFile, "")
 	}
-	for _, l := range []struct{ setting, address string }{{"decisions.listen", c.Listen}, {"decisions.grpc", c.GRPC}, {"decisions.resp", c.RESP}} {
-		if l.address != "" && !config.Loopback(l.address) {
-			r.add(Finding{Setting: l.setting, Value: l.address, Level: Note, Wrong: "questions come in the clear: whoever is on the way reads the credentials in them", Set: "loopback, or a network that carries nothing else"})
+	for _, l := range c.Listeners() {
+		if !config.Loopback(l.Address) {
+			r.add(Finding{Setting: l.Setting, Value: l.Address, Level: Note, Wrong: "questions come in the clear: whoever is on the way reads the credentials in them", Set: "loopback, or a network that carries nothing else"})
 		}
 	}
 }

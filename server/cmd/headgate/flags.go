@@ -56,6 +56,8 @@ func (f *configFlags) add(flags *pflag.FlagSet, name string) {
 		text(func(c *config.Config) *string { return &c.AdminTokenFile }, "file with the token of the admin listener; needed beyond loopback")
 	case "decisions-resp":
 		text(func(c *config.Config) *string { return &c.Decisions.RESP }, "address where clients of Redis ask (CL.THROTTLE, HG.CHECK)")
+	case "decisions-spoe":
+		text(func(c *config.Config) *string { return &c.Decisions.SPOE }, "address where HAProxy asks by its filter spoe")
 	case "upstream":
 		text(func(c *config.Config) *string { return &c.Upstream }, "URL of the API to protect")
 	case "db":

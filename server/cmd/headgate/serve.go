@@ -56,7 +56,7 @@ them. Relative paths are relative to the working directory.`,
 			return d.Run(cmd.Context())
 		},
 	}
-	from.addFlags(cmd, "listen", "decisions", "decisions-grpc", "decisions-resp", "admin", "admin-token-file", "upstream", "openapi", "routes", "db", "secret-file", "trusted-proxy", "unknown", "max-buckets", "max-bytes",
+	from.addFlags(cmd, "listen", "decisions", "decisions-grpc", "decisions-resp", "decisions-spoe", "admin", "admin-token-file", "upstream", "openapi", "routes", "db", "secret-file", "trusted-proxy", "unknown", "max-buckets", "max-bytes",
 		"max-wait", "max-waiters", "max-connections", "max-connections-per-address")
 	return cmd
 }
@@ -70,15 +70,12 @@ func sayWhere(w io.Writer, c config.Config, d *daemon.Daemon) {
 	if c.Gateway() {
 		fmt.Fprintf(w, "gateway   %s://%s -> %s\n", scheme, d.Gateway(), c.Upstream)
 	}
-	asked, called, redis := d.Decisions()
-	if asked != nil {
-		fmt.Fprintf(w, "decisions http://%s for %s\n", asked, strings.Join(c.Decisions.From, ", "))
-	}
-	if called != nil {
-		fmt.Fprintf(w, "grpc      %s for %s\n", called, strings.Join(c.Decisions.From, ", "))
-	}
-	if redis != nil {
-		fmt.Fprintf(w, "resp      %s for %s\n", redis, strings.Join(c.Decisions.From, ", "))
+	for _, l := range d.Decisions() {
+		word, scheme := strings.TrimPrefix(l.Setting, "decisions."), ""
+		if word == "listen" {
+			word, scheme = "decisions", "http://"
+		}
+		fmt.Fprintf(w, "%-9s %s%s for %s\n", word, scheme, l.Address, strings.Join(c.Decisions.From, ", "))
 	}
 	fmt.Fprintf(w, "admin     http://%s\n", d.Admin())
 }

@@ -1,0 +1,169 @@
+// Package conns serves protocols that are no HTTP over TCP: it says who may
+// connect and how many, and ends in order.
+package conns
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"runtime/debug"
+	"sync"
+	"time"
+)
+
+// Options configures a Server. All but Refused and Panicked are required.
+type Options struct {
+	// Trusted says who may connect.
+	Trusted func(netip.Addr) bool
+
+	// Most bounds the connections that are open.
+	Most int
+
+	// Answer serves a connection until it is to be closed.
+	Answer func(*Conn)
+
+	// Refusal is what those are told who may not connect, and those who are one too
+	// many.
+	Refusal func(why Why) []byte
+
+	// Refused, if set, is told of connections of those who may not connect, and
+	// Panicked of mistakes in Answer: they end the connection and not the process.
+	Refused  func(error)
+	Panicked func(error)
+}
+
+// Why says why a connection is refused.
+type Why uint8
+
+const (
+	Untrusted Why = iota // its address may not connect
+	TooMany              // there are as many as there may be, or the server ends
+)
+
+// Server serves connections.
+type Server struct {
+	options Options
+
+	mu      sync.Mutex
+	open    map[*Conn]int // guarded by mu; how many questions are being answered on it
+	closing bool          // guarded by mu
+	all     sync.WaitGroup
+}
+
+// Conn is a connection that is served.
+type Conn struct {
+	net.Conn
+	server *Server
+}
+
+// New returns a Server.
+func New(o Options) *Server {
+	if o.Refused == nil {
+		o.Refused = func(error) {}
+	}
+	if o.Panicked == nil {
+		o.Panicked = func(error) {}
+	}
+	return &Server{options: o, open: map[*Conn]int{}}
+}
+
+// Serve serves what l accepts until Shutdown.
+func (s *Server) Serve(l net.Listener) error {
+	for {
+		accepted, err := l.Accept()
+		if err != nil {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.closing {
+				return nil
+			}
+			return err
+		}
+		c := &Conn{accepted, s}
+		if why, ok := s.admit(c); !ok {
+			_ = c.SetWriteDeadline(time.Now().Add(time.Second))
+			_, _ = c.Write(s.options.Refusal(why))
+			_ = c.Close()
+			continue
+		}
+		go s.serve(c)
+	}
+}
+
+func (s *Server) admit(c *Conn) (Why, bool) {
+	if from, err := netip.ParseAddrPort(c.RemoteAddr().String()); err != nil || !s.options.Trusted(from.Addr()) {
+		s.options.Refused(fmt.Errorf("%v may not ask", c.RemoteAddr()))
+		return Untrusted, false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing || len(s.open) >= s.options.Most {
+		return TooMany, false
+	}
+	s.open[c] = 0
+	s.all.Add(1) // here, so that Shutdown waits for it or refuses it
+	return 0, true
+}
+
+func (s *Server) serve(c *Conn) {
+	defer func() {
+		s.mu.Lock()
+		delete(s.open, c)
+		s.mu.Unlock()
+		_ = c.Close()
+		s.all.Done()
+	}()
+	defer c.Recover()
+	s.options.Answer(c)
+}
+
+// Recover, deferred, ends the connection where the goroutine panics, as net/http
+// does.
+func (c *Conn) Recover() {
+	if v := recover(); v != nil {
+		c.server.options.Panicked(fmt.Errorf("panic: %v\n%s", v, debug.Stack()))
+		_ = c.Close()
+	}
+}
+
+// Shutdown closes idle connections, and the others once what they asked is
+// answered, or when ctx ends, which is its error. The listener is to be closed
+// before.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.mu.Lock()
+	s.closing = true
+	for c, asked := range s.open {
+		if asked == 0 {
+			_ = c.Close()
+		}
+	}
+	s.mu.Unlock()
+	done := make(chan struct{})
+	go func() { s.all.Wait(); close(done) }()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		s.mu.Lock()
+		for c := range s.open {
+			_ = c.Close()
+		}
+		s.mu.Unlock()
+		<-done
+		return ctx.Err()
+	}
+}
+
+// Busy notes that n more questions are being answered on the connection, or that so
+// many are answered, if n is below zero. It reports whether more may be read from it;
+// once nothing is being answered and the server ends, the connection is closed.
+func (c *Conn) Busy(n int) (goOn bool) {
+	s := c.server
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open[c] += n; s.closing && s.open[c] == 0 {
+		_ = c.Close()
+	}
+	return !s.closing
+}
