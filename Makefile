@@ -19,7 +19,7 @@ UNWATCHED := -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/li
 .DEFAULT_GOAL := test
 VULN := golang.org/x/vuln/cmd/govulncheck@v1.1.4
 
-.PHONY: doors vuln help build run test lint fmt width vet staticcheck modules portable proofs valkey unit long mysql deps bench algorithms overhead policies rivals churn scaling nemesis mutants attacks garden garden-kinds garden-long fuzz clean
+.PHONY: doors doors-bench vuln help build run test lint fmt width vet staticcheck modules portable proofs valkey unit long mysql deps bench algorithms overhead policies rivals churn scaling nemesis mutants attacks garden garden-kinds garden-long fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -82,6 +82,9 @@ long: deps ## the tests that take longer (CI runs them after `make test`)
 
 doors: deps ## ask by real proxies and clients of Redis, and hold all doors against each other (part of `make test`)
 	cd eval && go test -count=1 ./doors
+
+doors-bench: ## measure what a decision costs at each door, write docs/benchmarks/doors.md (two minutes)
+	cd eval && go run ./doorcost
 
 # CI has MariaDB, which Debian keeps. MySQL comes from Debian's unstable release, and is another one tomorrow.
 mysql: deps ## test databases on MySQL, in the place of MariaDB (fetches 55 MB into bin/mysql; some minutes)

@@ -1,0 +1,506 @@
+// Command doorcost measures what a decision costs at each door, in processor time of the process that
+// answers, and writes the page about it. Beside the doors stand what they are built on: an empty
+// service of grpc-go, and Redis.
+//
+//	go run ./doorcost          all of it, and the page: three minutes
+//	go run ./doorcost -dry     on standard output
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	wire "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	auth "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/headgate-io/headgate/eval/harness"
+	"github.com/headgate-io/headgate/eval/page"
+	"github.com/headgate-io/headgate/internal/freeport"
+	"github.com/headgate-io/headgate/internal/mortal"
+)
+
+func main() {
+	if err := run(os.Args[1:], os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "doorcost:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string, stdout, stderr io.Writer) error {
+	flags := flag.NewFlagSet("doorcost", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	rounds := flags.Int("rounds", 5, "how often each way to ask is measured, in turn")
+	span := flags.Duration("sample", time.Second, "how long a sample lasts")
+	dry := flags.Bool("dry", false, "print the page instead of writing it")
+	empty := flags.Bool("empty", false, "for the program's own use: be the empty service")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if *empty {
+		return serveEmpty(stdout)
+	}
+	if *rounds < 1 || *span < 100*time.Millisecond {
+		return errors.New("want -rounds of 1 or more and a -sample of 100ms or more")
+	}
+	w, err := newWorld()
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	ways, err := w.ways()
+	if err != nil {
+		return err
+	}
+	found := make([][]float64, len(ways)) // microseconds a decision
+	for round := range *rounds {
+		for i := range ways {
+			at := (i + round) % len(ways) // nobody is always first
+			each, err := ways[at].measure(*span)
+			if err != nil {
+				return fmt.Errorf("%s: %w", ways[at].name, err)
+			}
+			fmt.Fprintf(stderr, "round %d of %d  %-45s %8.2f µs\n", round+1, *rounds, ways[at].name, each)
+			found[at] = append(found[at], each)
+		}
+	}
+	behind, err := w.behindNginx(*rounds, stderr)
+	if err != nil {
+		return fmt.Errorf("nginx: %w", err)
+	}
+	return page.Publish("doors", report(ways, found, behind), nil, *dry, stdout, stderr)
+}
+
+// way is one way to ask.
+type way struct {
+	name, floor string // and the way that it stands beside
+	pid         int
+	askers      int
+	decisions   int                                  // of one call
+	open        func() (ask func() error, err error) // for each asker
+}
+
+// measure returns the processor time of a decision in microseconds, after a warm-up of a fifth of the span.
+func (w *way) measure(span time.Duration) (float64, error) {
+	var made atomic.Int64
+	failed := make(chan error, w.askers)
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	var all sync.WaitGroup
+	for range w.askers {
+		ask, err := w.open()
+		if err != nil {
+			return 0, err
+		}
+		all.Go(func() {
+			for ctx.Err() == nil {
+				if err := ask(); err != nil {
+					failed <- err
+					return
+				}
+				made.Add(int64(w.decisions))
+			}
+		})
+	}
+	time.Sleep(span / 5)
+	from := made.Load()
+	before, err := cpu(w.pid)
+	time.Sleep(span)
+	after, errAfter := cpu(w.pid)
+	n := made.Load() - from
+	stop()
+	all.Wait()
+	close(failed)
+	return float64((after - before).Nanoseconds()) / 1000 / float64(max(1, n)), errors.Join(err, errAfter, <-failed)
+}
+
+// cpu is how long a process has worked so far, to a hundredth of a second.
+func cpu(pid int) (time.Duration, error) {
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	fields := strings.Fields(rest)
+	if len(fields) < 13 {
+		return 0, fmt.Errorf("/proc/%d/stat has %d fields after the name, want 13 or more", pid, len(fields))
+	}
+	own, err := strconv.ParseInt(fields[11], 10, 64)
+	kernel, errKernel := strconv.ParseInt(fields[12], 10, 64)
+	return time.Duration(own+kernel) * (time.Second / 100), errors.Join(err, errKernel)
+}
+
+// world is a Headgate with all its doors, and what stands beside it.
+type world struct {
+	dir      string
+	headgate *harness.Gateway
+	floor    *exec.Cmd // the empty service
+	floorAt  string
+	redis    *exec.Cmd
+	redisAt  string
+	client   *http.Client
+	calls    map[string]*grpc.ClientConn
+}
+
+func newWorld() (w *world, err error) {
+	w = &world{client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}}, calls: map[string]*grpc.ClientConn{}}
+	if w.dir, err = os.MkdirTemp("", "doorcost"); err != nil {
+		return nil, err
+	}
+	for name, text := range map[string]string{
+		"routes.txt":    "GET /v1/items/{id}\n",
+		"limits.yaml":   "domain: eval\ndescriptors: [{key: key, rate_limit: {unit: second, requests_per_unit: 1000000}}]\n",
+		"headgate.yaml": "listen: none\nroutes: [routes.txt]\ndecisions: {listen: '127.0.0.1:0', grpc: '127.0.0.1:0', resp: '127.0.0.1:0', spoe: '127.0.0.1:0', ratelimit: [limits.yaml]}\n",
+	} {
+		if err := os.WriteFile(filepath.Join(w.dir, name), []byte(text), 0o644); err != nil {
+			return nil, err
+		}
+	}
+	if err := harness.Command(w.dir, "policy", "set", "default", "1000000", "--db", "sqlite:headgate.db"); err != nil {
+		return nil, err
+	}
+	if w.headgate, err = harness.Start(w.dir, "--config", "headgate.yaml", "--listen", "none"); err != nil {
+		return nil, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	w.floor = exec.Command(self, "-empty")
+	w.floor.Env = append(os.Environ(), "GOGC=400") // as headgate serve sets it
+	out, err := w.floor.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := mortal.Start(w.floor, syscall.SIGKILL); err != nil {
+		return nil, err
+	}
+	if w.floorAt, err = bufio.NewReader(out).ReadString('\n'); err != nil {
+		return nil, err
+	}
+	w.floorAt = strings.TrimSpace(w.floorAt)
+	port, err := freeport.Pick()
+	if err != nil {
+		return nil, err
+	}
+	w.redisAt = fmt.Sprintf("127.0.0.1:%d", port)
+	w.redis = exec.Command("redis-server", "--port", strconv.Itoa(port), "--save", "", "--appendonly", "no", "--loglevel", "warning")
+	w.redis.Dir = w.dir
+	if err := mortal.Start(w.redis, syscall.SIGKILL); err != nil {
+		return nil, err
+	}
+	if !harness.Eventually(time.Minute, func() bool { return listens(w.redisAt) }) {
+		return nil, errors.New("redis-server does not listen")
+	}
+	return w, nil
+}
+
+func listens(at string) bool {
+	c, err := net.Dial("tcp", at)
+	if err == nil {
+		_ = c.Close()
+	}
+	return err == nil
+}
+
+func (w *world) close() {
+	for _, c := range w.calls {
+		_ = c.Close()
+	}
+	for _, cmd := range []*exec.Cmd{w.floor, w.redis} {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+	w.headgate.Kill()
+	_ = os.RemoveAll(w.dir)
+}
+
+// serveEmpty answers ShouldRateLimit with OK, by grpc-go as it comes but for the goroutines that it keeps.
+func serveEmpty(stdout io.Writer) error {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(stdout, l.Addr()); err != nil {
+		return err
+	}
+	s := grpc.NewServer(grpc.NumStreamWorkers(2))
+	ratelimit.RegisterRateLimitServiceServer(s, emptyService{})
+	return s.Serve(l)
+}
+
+type emptyService struct {
+	ratelimit.UnimplementedRateLimitServiceServer
+}
+
+func (emptyService) ShouldRateLimit(context.Context, *ratelimit.RateLimitRequest) (*ratelimit.RateLimitResponse, error) {
+	return &ratelimit.RateLimitResponse{OverallCode: ratelimit.RateLimitResponse_OK}, nil
+}
+
+// somebody is one of 65,536 addresses, so that buckets are found in a table of some size.
+func somebody() string { return fmt.Sprintf("198.18.%d.%d", rand.IntN(256), rand.IntN(256)) }
+
+const (
+	emptyRow = "an empty service of grpc-go"
+	incrRow  = "Redis, INCR"
+	pipeRow  = "Redis, INCR, 32 in a pipeline"
+)
+
+// ways are those to ask, in the order of the page.
+func (w *world) ways() ([]way, error) {
+	_, respPort, err := net.SplitHostPort(w.headgate.RESP)
+	if err != nil {
+		return nil, err
+	}
+	resp, pid := "127.0.0.1:"+respPort, w.headgate.PID()
+	throttle := func() string { return command("CL.THROTTLE", somebody(), "999999", "1000000", "1") }
+	check := func() string { return command("HG.CHECK", "GET", "/v1/items/7", somebody()) }
+	incr := func() string { return command("INCR", somebody()) }
+	return []way{
+		{emptyRow, "", w.floor.Process.Pid, 64, 1, w.shouldRateLimit(w.floorAt)},
+		{"Envoy's rate limit filter (ShouldRateLimit)", emptyRow, pid, 64, 1, w.shouldRateLimit(w.headgate.GRPC)},
+		{"Envoy's ext_authz, by gRPC", emptyRow, pid, 64, 1, w.authorize()},
+		{"HAProxy's spoe", "", pid, 64, 1, w.overSPOE()},
+		{"nginx, Caddy and others (/forward)", "", pid, 64, 1, w.forward()},
+		{"a program, in JSON", "", pid, 64, 1, w.inJSON(1)},
+		{"a program, in JSON, 100 in a batch", "", pid, 8, 100, w.inJSON(100)},
+		{incrRow, "", w.redis.Process.Pid, 64, 1, pipeline(w.redisAt, 1, 1, incr)},
+		{"CL.THROTTLE", incrRow, pid, 64, 1, pipeline(resp, 1, 6, throttle)},
+		{"HG.CHECK", incrRow, pid, 64, 1, pipeline(resp, 1, 9, check)},
+		{pipeRow, "", w.redis.Process.Pid, 16, 32, pipeline(w.redisAt, 32, 1, incr)},
+		{"CL.THROTTLE, 32 in a pipeline", pipeRow, pid, 16, 32, pipeline(resp, 32, 6, throttle)},
+		{"HG.CHECK, 32 in a pipeline", pipeRow, pid, 16, 32, pipeline(resp, 32, 9, check)},
+	}, nil
+}
+
+func (w *world) dial(at string) (*grpc.ClientConn, error) {
+	if c := w.calls[at]; c != nil {
+		return c, nil
+	}
+	c, err := grpc.NewClient(at, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	w.calls[at] = c
+	return c, err
+}
+
+func (w *world) shouldRateLimit(at string) func() (func() error, error) {
+	return func() (func() error, error) {
+		conn, err := w.dial(at)
+		if err != nil {
+			return nil, err
+		}
+		client := ratelimit.NewRateLimitServiceClient(conn)
+		return func() error {
+			answer, err := client.ShouldRateLimit(context.Background(), &ratelimit.RateLimitRequest{
+				Domain: "eval", Descriptors: []*wire.RateLimitDescriptor{{Entries: []*wire.RateLimitDescriptor_Entry{{Key: "key", Value: somebody()}}}},
+			})
+			if err == nil && answer.GetOverallCode() != ratelimit.RateLimitResponse_OK {
+				err = errors.New("the limit was met")
+			}
+			return err
+		}, nil
+	}
+}
+
+func (w *world) authorize() func() (func() error, error) {
+	return func() (func() error, error) {
+		conn, err := w.dial(w.headgate.GRPC)
+		if err != nil {
+			return nil, err
+		}
+		client := auth.NewAuthorizationClient(conn)
+		return func() error {
+			answer, err := client.Check(context.Background(), &auth.CheckRequest{Attributes: &auth.AttributeContext{
+				Source: &auth.AttributeContext_Peer{Address: &core.Address{Address: &core.Address_SocketAddress{SocketAddress: &core.SocketAddress{Address: somebody()}}}},
+				Request: &auth.AttributeContext_Request{Http: &auth.AttributeContext_HttpRequest{Method: "GET", Path: "/v1/items/7", HeaderMap: &core.HeaderMap{Headers: []*core.HeaderValue{
+					{Key: "accept", RawValue: []byte("*/*")}, {Key: "user-agent", RawValue: []byte("doorcost")},
+				}}}},
+			}})
+			if err == nil && answer.GetOkResponse() == nil {
+				err = errors.New("the request was refused")
+			}
+			return err
+		}, nil
+	}
+}
+
+// posted sends a request and wants 200, with a text in its answer.
+func (w *world) posted(r *http.Request, want string) error {
+	response, err := w.client.Do(r)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err == nil && (response.StatusCode != http.StatusOK || !bytes.Contains(body, []byte(want)) || bytes.Contains(body, []byte(`"allowed":false`))) {
+		err = fmt.Errorf("%s: %.200s", response.Status, body)
+	}
+	return err
+}
+
+func (w *world) forward() func() (func() error, error) {
+	return func() (func() error, error) {
+		return func() error {
+			r, err := http.NewRequest(http.MethodGet, w.headgate.Decisions+"/forward", http.NoBody)
+			if err != nil {
+				return err
+			}
+			r.Header = http.Header{"X-Forwarded-Method": {"GET"}, "X-Forwarded-Uri": {"/v1/items/7"}, "X-Forwarded-For": {somebody()}, "User-Agent": {"doorcost"}}
+			return w.posted(r, "")
+		}, nil
+	}
+}
+
+func (w *world) inJSON(n int) func() (func() error, error) {
+	return func() (func() error, error) {
+		return func() error {
+			var b strings.Builder
+			for i := range n {
+				if i > 0 {
+					b.WriteByte(',')
+				}
+				fmt.Fprintf(&b, `{"method":"GET","target":"/v1/items/7","client":"%s"}`, somebody())
+			}
+			text := b.String()
+			if n > 1 {
+				text = `{"requests":[` + text + `]}`
+			}
+			r, err := http.NewRequest(http.MethodPost, w.headgate.Decisions+"/v1/check", strings.NewReader(text))
+			if err != nil {
+				return err
+			}
+			return w.posted(r, `"allowed":true`)
+		}, nil
+	}
+}
+
+func command(words ...string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "*%d\r\n", len(words))
+	for _, word := range words {
+		fmt.Fprintf(&b, "$%d\r\n%s\r\n", len(word), word)
+	}
+	return b.String()
+}
+
+// pipeline asks by n commands at once, of which each is answered by some lines.
+func pipeline(at string, n, lines int, one func() string) func() (func() error, error) {
+	return func() (func() error, error) {
+		conn, err := net.Dial("tcp", at)
+		if err != nil {
+			return nil, err
+		}
+		in := bufio.NewReaderSize(conn, 64<<10)
+		return func() error {
+			var b strings.Builder
+			for range n {
+				b.WriteString(one())
+			}
+			if _, err := io.WriteString(conn, b.String()); err != nil {
+				return err
+			}
+			for range n * lines {
+				line, err := in.ReadSlice('\n')
+				if err != nil {
+					return err
+				}
+				if line[0] == '-' {
+					return errors.New(string(line))
+				}
+			}
+			return nil
+		}, nil
+	}
+}
+
+// overSPOE asks by frames as HAProxy writes them, one at a time on each connection.
+func (w *world) overSPOE() func() (func() error, error) {
+	text := func(b []byte, s string) []byte { return append(append(b, byte(len(s))), s...) } // all below 240 bytes
+	frame := func(kind byte, payload []byte) []byte {
+		return append([]byte{0, 0, 0, byte(7 + len(payload)), kind, 0, 0, 0, 1, 0, 0}, payload...)
+	}
+	hello := text(append(text(nil, "supported-versions"), 8), "2.0")
+	hello = append(text(hello, "max-frame-size"), 3, 0xfc, 0xf0, 0x06) // 16,380
+	return func() (func() error, error) {
+		conn, err := net.Dial("tcp", w.headgate.SPOE)
+		if err != nil {
+			return nil, err
+		}
+		in := bufio.NewReader(conn)
+		read := func() ([]byte, error) {
+			head, err := in.Peek(4)
+			if err != nil {
+				return nil, err
+			}
+			whole, err := in.Peek(4 + int(head[2])<<8 + int(head[3]))
+			_, _ = in.Discard(len(whole))
+			return whole, err
+		}
+		if _, err := conn.Write(frame(1, hello)); err != nil {
+			return nil, err
+		}
+		if _, err := read(); err != nil {
+			return nil, err
+		}
+		return func() error {
+			q := append(text(nil, "check"), 4)
+			q = text(append(text(q, "method"), 8), "GET")
+			q = text(append(text(q, "target"), 8), "/v1/items/7")
+			q = text(append(text(q, "headers"), 9), "\x06Accept\x03*/*\x00\x00")
+			q = append(append(text(q, "client"), 6), 198, 18, byte(rand.IntN(256)), byte(rand.IntN(256)))
+			if _, err := conn.Write(frame(3, q)); err != nil {
+				return err
+			}
+			answer, err := read()
+			if err == nil && !bytes.Contains(answer, []byte("within_limits")) {
+				err = fmt.Errorf("the answer is %q", answer)
+			}
+			return err
+		}, nil
+	}
+}
+
+func median(all []float64) float64 {
+	all = slices.Sorted(slices.Values(all))
+	return (all[len(all)/2] + all[(len(all)-1)/2]) / 2
+}
+
+func report(ways []way, found [][]float64, behind nginx) string {
+	var b strings.Builder
+	of := map[string]float64{}
+	for i := range ways {
+		of[ways[i].name] = median(found[i])
+	}
+	table := page.Table{{"asked by", "µs of processor time a decision", "spread", "beside"}}
+	for i, w := range ways {
+		beside := ""
+		if w.floor != "" {
+			beside = fmt.Sprintf("%.2f × %s", of[w.name]/of[w.floor], w.floor)
+		}
+		table = append(table, []string{w.name, fmt.Sprintf("%.2f", of[w.name]), fmt.Sprintf("%.2f–%.2f", slices.Min(found[i]), slices.Max(found[i])), beside})
+	}
+	fmt.Fprintf(&b, "%s\n%s\n", page.Conditions(time.Now(), "make doors-bench"), table)
+	fmt.Fprintf(&b, "Behind nginx, one connection at a time, medians: an answer takes %.0f µs without a question and %.0f µs with one to `/nginx`: %.0f µs more.\n",
+		behind.plain, behind.asking, behind.asking-behind.plain)
+	return b.String()
+}
