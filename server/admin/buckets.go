@@ -35,6 +35,7 @@ type BucketRequest struct {
 
 	Certificate string `json:"certificate,omitempty"` // name of a client certificate
 	Token       string `json:"token,omitempty"`       // subject of a bearer token
+	User        string `json:"user,omitempty"`        // ID of one whom a program has logged in
 
 	Identifier string `json:"identifier,omitempty"`
 	Unparsable bool   `json:"unparsable,omitempty"` // the bucket of all whose identifier cannot be read
@@ -59,7 +60,7 @@ type BucketChange struct {
 func (b *BucketRequest) Query() (inspect.Query, error) {
 	q := inspect.Query{
 		Endpoint: b.Endpoint, KeyID: b.Key, Project: b.Project, Tier: b.Tier, Identifier: b.Identifier,
-		Certificate: b.Certificate, Token: b.Token, Unparsable: b.Unparsable,
+		Certificate: b.Certificate, Token: b.Token, User: b.User, Unparsable: b.Unparsable,
 	}
 	var errs []error
 	address := func(field, text string, into *netip.Addr) {
@@ -228,7 +229,7 @@ func bucketInQuery(r *http.Request) BucketRequest {
 	return BucketRequest{
 		Endpoint: query.Get("endpoint"), Subject: query.Get("subject"), Key: query.Get("key"), Project: query.Get("project"),
 		Tier: query.Get("tier"), Address: query.Get("address"), Identifier: query.Get("identifier"),
-		Certificate: query.Get("certificate"), Token: query.Get("token"),
+		Certificate: query.Get("certificate"), Token: query.Get("token"), User: query.Get("user"),
 	}
 }
 

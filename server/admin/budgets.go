@@ -18,6 +18,7 @@ type BudgetRequest struct {
 	Address     string   `json:"address,omitempty"`
 	Certificate string   `json:"certificate,omitempty"`
 	Token       string   `json:"token,omitempty"`
+	User        string   `json:"user,omitempty"`
 }
 
 // budgets answers every rule that applies to a caller.
@@ -28,7 +29,7 @@ func (d *Door) budgets(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		q, err = d.query(r.Context(), &BucketRequest{
 			Endpoint: b.Endpoint, Peer: b.Peer, Header: b.Header, Key: b.Key, Project: b.Project, Tier: b.Tier,
-			Address: b.Address, Certificate: b.Certificate, Token: b.Token,
+			Address: b.Address, Certificate: b.Certificate, Token: b.Token, User: b.User,
 		})
 	}
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/inspect"
 )
 
@@ -22,6 +23,10 @@ type ExplainRequest struct {
 
 	// Header holds lines "Name: value".
 	Header []string `json:"header,omitempty"`
+
+	// User is the ID of one whom a program has logged in, and Project the user's.
+	User    string `json:"user,omitempty"`
+	Project string `json:"project,omitempty"`
 
 	Identifier string `json:"identifier,omitempty"`
 }
@@ -44,6 +49,9 @@ func (e *ExplainRequest) Check() error {
 	if _, err := netip.ParseAddr(e.Peer); err != nil {
 		wrong("peer", e.Peer, "an IP address")
 	}
+	if e.Project != "" && e.User == "" {
+		wrong("project", e.Project, "a user beside it: without one it comes with the credential")
+	}
 	if err := checkHeader(e.Header); err != nil {
 		errs = append(errs, err)
 	}
@@ -53,7 +61,11 @@ func (e *ExplainRequest) Check() error {
 // Request translates e, which has been checked.
 func (e *ExplainRequest) Request() headgate.Request {
 	peer, _ := netip.ParseAddr(e.Peer)
-	return headgate.Request{Method: e.Method, Target: e.Target, Peer: peer, Header: header(e.Header), Identifier: e.Identifier}
+	r := headgate.Request{Method: e.Method, Target: e.Target, Peer: peer, Header: header(e.Header), Identifier: e.Identifier}
+	if e.User != "" {
+		r.User = &identity.User{ID: e.User, Project: e.Project}
+	}
+	return r
 }
 
 // checkHeader refuses lines that are not "Name: value". They are not repeated:
@@ -83,7 +95,7 @@ func readExplain(w http.ResponseWriter, r *http.Request) (ExplainRequest, error)
 		query := r.URL.Query()
 		return ExplainRequest{
 			Method: query.Get("method"), Target: query.Get("target"), Peer: query.Get("peer"),
-			Header: query["header"], Identifier: query.Get("identifier"),
+			Header: query["header"], User: query.Get("user"), Project: query.Get("project"), Identifier: query.Get("identifier"),
 		}, nil
 	}
 	var e ExplainRequest

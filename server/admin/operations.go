@@ -78,11 +78,11 @@ var operations = []operation{
 	{id: "diffVersions", method: "GET", path: "/v1/versions/{id}/diff", access: readers, query: []string{"from", "limit", "cursor"}, serve: (*Door).diffVersions},
 	{id: "rollbackVersion", method: "POST", path: "/v1/versions/{id}/rollback", access: writers, changes: true, serve: (*Door).rollbackVersion},
 
-	{id: "explainByQuery", method: "GET", path: "/v1/explain", access: readers, query: []string{"method", "target", "peer", "header…", "identifier"}, serve: (*Door).explain},
+	{id: "explainByQuery", method: "GET", path: "/v1/explain", access: readers, query: []string{"method", "target", "peer", "header…", "user", "project", "identifier"}, serve: (*Door).explain},
 	{id: "explain", method: "POST", path: "/v1/explain", access: readers, serve: (*Door).explain},
 
 	{id: "getBuckets", method: "GET", path: "/v1/buckets", access: readers, serve: (*Door).getBuckets,
-		query: []string{"endpoint", "subject", "key", "project", "tier", "address", "certificate", "token", "identifier"},
+		query: []string{"endpoint", "subject", "key", "project", "tier", "address", "certificate", "token", "user", "identifier"},
 		hint:  "POST /v1/buckets/inspect takes a request's peer and headers"},
 	{id: "inspectBuckets", method: "POST", path: "/v1/buckets/inspect", access: readers, serve: (*Door).inspectBuckets},
 	{id: "resetBucket", method: "POST", path: "/v1/buckets/reset", access: granters, changes: true, serve: (*Door).resetBucket},

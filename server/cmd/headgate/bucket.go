@@ -18,8 +18,8 @@ import (
 
 const bucketHelp = `ENDPOINT is a template as 'GET /v1/customers/{customer}', * for the bucket that
 all endpoints share, or UNKNOWN. Whose bucket is said in one of two ways: by a
-request's evidence, --peer and --header; or by name: --key, --certificate or
---token, --project, --address. A rule for login names wants --identifier, or
+request's evidence, --peer and --header; or by name: --key, --certificate,
+--token or --user, --project, --address. A rule for login names wants --identifier, or
 --unparsable for what all requests share whose name cannot be read. A running
 gateway is asked through its admin listener: it alone holds the buckets.`
 
@@ -42,7 +42,8 @@ func (f *bucketFlags) addFlags(cmd *cobra.Command) {
 	flags.StringVar(&r.Key, "key", "", "ID of an API key, as `headgate key list` shows it")
 	flags.StringVar(&r.Certificate, "certificate", "", "name of a client certificate, as tls.client_name has it; with its --project")
 	flags.StringVar(&r.Token, "token", "", "subject of a bearer token; with its --project and --tier")
-	flags.StringVar(&r.Project, "project", "", "project, of a certificate or token, or for a rule with subject project")
+	flags.StringVar(&r.User, "user", "", "ID of a user whom a program has logged in; with its --project")
+	flags.StringVar(&r.Project, "project", "", "project, of a certificate, token or user, or for a rule with subject project")
 	flags.StringVar(&r.Tier, "tier", "", "tier that came with a token (default: the project's)")
 	flags.StringVar(&r.Address, "address", "", "client address")
 	flags.StringVar(&r.Identifier, "identifier", "", "identifier that requests try, such as a login name")

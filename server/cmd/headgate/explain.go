@@ -61,6 +61,8 @@ documents and the database are read instead, and every bucket is full.`,
 	from.addFlags(cmd, "openapi", "routes", "db", "secret-file", "trusted-proxy", "unknown")
 	flags.StringVar(&request.Peer, "peer", "127.0.0.1", "address the request comes from")
 	flags.StringArrayVar(&request.Header, "header", nil, "header of the request, as 'Name: value' (repeatable)")
+	flags.StringVar(&request.User, "user", "", "ID of a user whom a program has logged in")
+	flags.StringVar(&request.Project, "project", "", "project of that user")
 	flags.StringVar(&request.Identifier, "identifier", "", "identifier the request tries, such as a login name")
 	by.addNeeded(cmd)
 	flags.BoolVar(&offline, "offline", false, "read the documents and the database instead of asking a gateway")
