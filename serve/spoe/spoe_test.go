@@ -260,7 +260,8 @@ func TestMessagesThatAreNone(t *testing.T) {
 	}
 }
 
-// What is no frame, or comes out of its order, ends the connection with the code that the protocol has for it, and others go on.
+// What is no frame, or comes out of its order, ends the connection with the code that the protocol
+// has for it, and others go on.
 func TestFaults(t *testing.T) {
 	a := start(t)
 	other := connect(t, a).greet()
