@@ -32,7 +32,8 @@ type authorization struct {
 
 // Check answers one question. What is not a question about a request is an error
 // of the call, which Envoy takes for a failure of this service.
-func (a *authorization) Check(ctx context.Context, question *auth.CheckRequest) (*auth.CheckResponse, error) {
+func (a *authorization) Check(ctx context.Context, question *auth.CheckRequest) (response *auth.CheckResponse, err error) {
+	defer recovered(a.failed, &err)
 	described, err := describe(ctx, question)
 	if err != nil {
 		a.failed(decisions.Incomplete, err)

@@ -66,7 +66,8 @@ type asked struct {
 // ShouldRateLimit answers one question: all its descriptors have room, and are
 // charged, or none is. What is no question is an error of the call, and so is a
 // store that cannot be asked.
-func (s *rateLimiting) ShouldRateLimit(ctx context.Context, question *ratelimit.RateLimitRequest) (*ratelimit.RateLimitResponse, error) {
+func (s *rateLimiting) ShouldRateLimit(ctx context.Context, question *ratelimit.RateLimitRequest) (response *ratelimit.RateLimitResponse, err error) {
+	defer recovered(s.failed, &err)
 	if err := check(question); err != nil {
 		s.failed(decisions.Incomplete, err)
 		return nil, grpcstatus.Error(codes.InvalidArgument, err.Error())

@@ -235,6 +235,30 @@ func TestStoreAway(t *testing.T) {
 	}
 }
 
+// A mistake ends one call, and somebody is told.
+func TestAPanicEndsOneCall(t *testing.T) {
+	mistake := true
+	s := newService(t, shop, func(d *envoy.Descriptors) {
+		name := d.Name
+		d.Name = func(domain string, subject []byte) (key.Key, uint16) {
+			if mistake {
+				panic("a mistake")
+			}
+			return name(domain, subject)
+		}
+	})
+	if got := s.ask(t, "shop", 0, "user=u"); got != codes.Unavailable.String()+": the decision cannot be made" {
+		t.Errorf("%s, want Unavailable", got)
+	}
+	if told := s.told.list(); len(told) != 1 || !strings.HasPrefix(told[0], "panic: panic: a mistake") {
+		t.Errorf("told of %q", told)
+	}
+	mistake = false
+	if got := s.ask(t, "shop", 0, "user=u"); got != "ok: ok 2" {
+		t.Errorf("after it: %s", got)
+	}
+}
+
 // FuzzShouldRateLimit: of any two questions each is answered, or an error of its call; an answer has a status for
 // each descriptor; and the counter that both may name never holds more than its limit.
 func FuzzShouldRateLimit(f *testing.F) {

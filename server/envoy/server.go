@@ -6,16 +6,19 @@ import (
 	"net"
 	"net/netip"
 	"runtime"
+	"runtime/debug"
 	"time"
 
 	auth "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"golang.org/x/net/netutil"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
+	grpcstatus "google.golang.org/grpc/status"
 
 	"github.com/headgate-io/headgate/serve/decisions"
 )
@@ -78,6 +81,15 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		s.grpc.Stop()
 		<-done
 		return ctx.Err()
+	}
+}
+
+// recovered, deferred, answers a call that panics with an error, as net/http answers a
+// request: one mistake is not the end of the process, and is no yes.
+func recovered(failed func(decisions.Fault, error), err *error) {
+	if v := recover(); v != nil {
+		failed(decisions.Panicked, fmt.Errorf("panic: %v\n%s", v, debug.Stack()))
+		*err = grpcstatus.Error(codes.Unavailable, "the decision cannot be made")
 	}
 }
 
