@@ -46,6 +46,7 @@ type proxy struct {
 
 var proxies = []proxy{
 	{"nginx", "nginx", []string{"nginx", "-p", ".", "-c", "nginx.conf", "-g", "daemon off;", "-e", "stderr"}, 500, 500},
+	{"nginx with Lua", "openresty", []string{"nginx", "-p", ".", "-c", "nginx.conf", "-g", "daemon off;", "-e", "stderr"}, 503, 503},
 	{"Caddy", "caddy", []string{"caddy", "run", "--config", "Caddyfile", "--adapter", "caddyfile"}, 502, 504},
 	{"HAProxy", "haproxy", []string{"haproxy", "-db", "-q", "-f", "haproxy.cfg"}, 503, 503},
 	{"HAProxy by SPOE", "haproxy", []string{"haproxy", "-db", "-q", "-f", "haproxy-spoe.cfg"}, 503, 503},
@@ -146,13 +147,16 @@ func run(t *testing.T, p proxy, waits waiting, apiAt string, headgate *harness.G
 	_, grpcPort, _ := net.SplitHostPort(headgate.GRPC)
 	ports := strings.NewReplacer(":8000", fmt.Sprintf(":%d", port), "127.0.0.1:9000", apiAt, "127.0.0.1:8082", headgateAt, "127.0.0.1:8083", fmt.Sprintf("127.0.0.1:%d", between), "127.0.0.1:8085", cmp.Or(headgate.SPOE, "127.0.0.1:8085"),
 		"port_value: 8000", fmt.Sprintf("port_value: %d", port), "port_value: 9000", "port_value: "+apiPort, "port_value: 8082", "port_value: "+headgatePort,
-		"port_value: 8083", "port_value: "+grpcPort)
+		"port_value: 8083", "port_value: "+grpcPort, "port = 8082", "port = "+headgatePort)
 	times := strings.NewReplacer()
 	if waits == forLong {
-		times = strings.NewReplacer(" 100ms", " 30s", " 250ms", " 30s", " 500ms", " 30s", ": 0.1s", ": 30s", ": 0.25s", ": 30s")
+		times = strings.NewReplacer(" 100ms", " 30s", " 250ms", " 30s", " 500ms", " 30s", "timeout = 250", "timeout = 30000", ": 0.1s", ": 30s", ": 0.25s", ": 30s")
 	}
 	dir := t.TempDir()
 	files, err := filepath.Glob(filepath.Join(root, "examples", p.folder, "*"))
+	if p.folder == "openresty" {
+		files = append(files, filepath.Join(root, "clients/lua/headgate.lua"))
+	}
 	if err != nil || len(files) == 0 {
 		t.Fatalf("examples/%s: %v, %v, want files", p.folder, files, err)
 	}

@@ -3,6 +3,7 @@
 package doors
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -19,18 +20,32 @@ import (
 // application is a server in another language, which asks by a package of clients/.
 type application struct {
 	name    string
-	command func(root string, port int) []string
+	command func(t *testing.T, root string, port int) []string
+	local   bool // it has a limit of its own for outages
 }
 
 var applications = []application{
-	{"Starlette on uvicorn", func(root string, port int) []string {
+	{"Starlette on uvicorn", func(_ *testing.T, root string, port int) []string {
 		return []string{filepath.Join(root, "bin/garden/venv/bin/uvicorn"), "asgi:app", "--port", strconv.Itoa(port), "--no-proxy-headers", "--log-level", "warning"}
-	}},
-	{"Flask on gunicorn", func(root string, port int) []string {
+	}, true},
+	{"Flask on gunicorn", func(_ *testing.T, root string, port int) []string {
 		return []string{filepath.Join(root, "bin/garden/venv/bin/gunicorn"), "wsgi:app", "-b", fmt.Sprintf("127.0.0.1:%d", port), "--threads", "4"}
-	}},
-	{"Express", func(string, int) []string { return []string{"node", "node.mjs", "express"} }},
-	{"Fastify", func(string, int) []string { return []string{"node", "node.mjs", "fastify"} }},
+	}, true},
+	{"Express", func(*testing.T, string, int) []string { return []string{"node", "node.mjs", "express"} }, true},
+	{"Fastify", func(*testing.T, string, int) []string { return []string{"node", "node.mjs", "fastify"} }, true},
+	{"nginx with Lua", func(t *testing.T, root string, port int) []string {
+		dir := t.TempDir()
+		text, err := os.ReadFile(filepath.Join(root, "eval/doors/apps/nginx.conf"))
+		if err := errors.Join(err, os.Chmod(dir, 0o777)); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(dir, "nginx.conf"), strings.ReplaceAll(string(text), "PORT", strconv.Itoa(port)))
+		path, err := exec.LookPath("nginx")
+		if err != nil {
+			path = "/usr/sbin/nginx"
+		}
+		return []string{path, "-p", dir, "-c", "nginx.conf", "-g", "daemon off;", "-e", "stderr"}
+	}, false},
 }
 
 // serve starts an application beside a Headgate that allows three requests an hour for an item.
@@ -50,10 +65,10 @@ func (a application) serve(t *testing.T, fallback string, timeout time.Duration)
 	if err != nil {
 		t.Fatal(err)
 	}
-	command := a.command(root, port)
+	command := a.command(t, root, port)
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Dir = filepath.Join(root, "eval/doors/apps")
-	cmd.Env = append(os.Environ(), "PYTHONPATH="+filepath.Join(root, "clients/python"), "PYTHONDONTWRITEBYTECODE=1", "MODULES="+filepath.Join(root, "bin/garden"),
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+filepath.Join(root, "clients/python"), "PYTHONDONTWRITEBYTECODE=1", "MODULES="+filepath.Join(root, "bin/garden"), "PACKAGE="+filepath.Join(root, "clients/lua"),
 		"KIND="+command[len(command)-1], "PORT="+strconv.Itoa(port), "HEADGATE="+headgate.Decisions, "FALLBACK="+fallback, fmt.Sprintf("TIMEOUT=%g", timeout.Seconds()))
 	at = fmt.Sprintf("127.0.0.1:%d", port)
 	launch(t, a.name, cmd, at)
@@ -110,6 +125,9 @@ func TestApplications(t *testing.T) {
 func TestApplicationsWithoutHeadgate(t *testing.T) {
 	everyApplication(t, func(t *testing.T, a application) {
 		for fallback, want := range map[string]string{"deny": "[503 503 503 503 503]", "allow": "[200 200 200 200 200]", "local": "[200 200 429 429 429]"} {
+			if fallback == "local" && !a.local {
+				continue
+			}
 			t.Run(fallback, func(t *testing.T) {
 				at, headgate := a.serve(t, fallback, 250*time.Millisecond)
 				five := func() string {

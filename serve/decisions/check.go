@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -202,6 +203,7 @@ func inJSON(v any) []byte {
 func reply(w http.ResponseWriter, answer []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("Content-Length", strconv.Itoa(len(answer))) // small clients know no chunks
 	_, _ = w.Write(answer) // whoever asked is gone if this fails
 }
 
