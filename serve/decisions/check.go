@@ -204,7 +204,7 @@ func reply(w http.ResponseWriter, answer []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Content-Length", strconv.Itoa(len(answer))) // small clients know no chunks
-	_, _ = w.Write(answer) // whoever asked is gone if this fails
+	_, _ = w.Write(answer)                                      // whoever asked is gone if this fails
 }
 
 // readQuestions reads a body and names every fault in it.
