@@ -137,7 +137,7 @@ function fieldsOf(request) {
   const fields = Object.create(null);
   for (let i = 0; i < request.rawHeaders.length; i += 2) {
     const name = request.rawHeaders[i].toLowerCase();
-    if (name !== "cookie") (fields[name] ??= []).push(request.rawHeaders[i + 1]);
+    if (name !== "cookie" && name[0] !== ":") (fields[name] ??= []).push(request.rawHeaders[i + 1]);
   }
   return fields;
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import json
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -36,6 +37,7 @@ class ASGIMiddleware:
         self._app, self._url, self._timeout = app, url, timeout
         self._user, self._cost, self._identifier, self._fallback = user, cost, identifier, fallback
         self._client: AsyncClient | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._told = Seldom()
 
     async def __call__(self, scope: Scope, receive: Callable, send: Callable) -> None:
@@ -55,8 +57,9 @@ class ASGIMiddleware:
             await send({"type": "websocket.close", "code": 1008})  # servers answer 403
 
     async def _decide(self, scope: Scope) -> Decision:
-        if self._client is None:  # here, so that it belongs to the loop that runs
-            self._client = AsyncClient(self._url, timeout=self._timeout)
+        loop = asyncio.get_running_loop()
+        if self._client is None or self._loop is not loop:  # connections belong to the loop that opened them
+            self._client, self._loop = AsyncClient(self._url, timeout=self._timeout), loop
         user = self._user(scope)
         if inspect.isawaitable(user):
             user = await user

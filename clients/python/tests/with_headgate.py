@@ -1,5 +1,6 @@
 """What needs a Headgate, at HEADGATE."""
 
+import asyncio
 import os
 import unittest
 
@@ -22,6 +23,21 @@ class ServiceTest(unittest.TestCase):
             self.assertEqual(client.check("POST", "/v1/chat", "192.0.2.7", user=headgate.User("ann"), cost=80).remaining, 800)
             with self.assertRaisesRegex(headgate.Unavailable, "400: client is no address"):
                 client.check("POST", "/v1/chat", "testclient")
+
+
+class LoopsTest(unittest.TestCase):
+    def test_each_loop_has_its_connections(self):
+        """As tests of an application do, which make a loop for each request."""
+        served = []
+
+        async def app(scope, receive, send):
+            served.append(scope["path"])
+
+        middleware = headgate.ASGIMiddleware(app, url, user=lambda scope: headgate.User("loops"))
+        for _ in range(3):
+            scope = {"type": "http", "method": "POST", "path": "/v1/chat", "headers": [], "client": ("192.0.2.8", 1)}
+            asyncio.run(middleware(scope, None, None))
+        self.assertEqual(served, ["/v1/chat"] * 3)
 
 
 class AsyncServiceTest(unittest.IsolatedAsyncioTestCase):
