@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"net/http"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/headgate-io/headgate"
@@ -217,10 +218,11 @@ func certificate(r *http.Request) *x509.Certificate {
 // Peer returns the address of the other end of r's connection, or the zero
 // Addr when RemoteAddr holds none, as behind some Unix sockets.
 func Peer(r *http.Request) netip.Addr {
-	peer, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil {
+	colon := strings.LastIndexByte(r.RemoteAddr, ':')
+	if colon < 0 || r.RemoteAddr[0] != '[' && strings.IndexByte(r.RemoteAddr, ':') < colon { // it has no port
 		addr, _ := netip.ParseAddr(r.RemoteAddr)
 		return addr
 	}
+	peer, _ := netip.ParseAddrPort(r.RemoteAddr)
 	return peer.Addr()
 }

@@ -289,6 +289,7 @@ func TestShadowRulesAreNotAdvertised(t *testing.T) {
 func TestPeer(t *testing.T) {
 	for remote, want := range map[string]string{
 		"192.0.2.7:1234": "192.0.2.7", "[2001:db8::1%eth0]:1": "2001:db8::1%eth0", "192.0.2.7": "192.0.2.7", "@": "invalid IP", "": "invalid IP",
+		"2001:db8::1": "2001:db8::1", "::": "::", "[::1]": "invalid IP", ":80": "invalid IP", "192.0.2.7:99999": "invalid IP", "192.0.2.7:x": "invalid IP",
 	} {
 		if got := httplimit.Peer(&http.Request{RemoteAddr: remote}); got.String() != want {
 			t.Errorf("Peer(%q) = %v, want %v", remote, got, want)

@@ -118,16 +118,6 @@ type Answer struct {
 	Problem json.RawMessage   `json:"problem,omitempty"` // the body of a refusal (RFC 9457)
 }
 
-// asked is what goes with a described request beside what HTTP has room for.
-type asked struct {
-	question *Question
-	decision *headgate.Decision // nil until it is known
-}
-
-type askedKey struct{}
-
-func askedOf(r *http.Request) *asked { return r.Context().Value(askedKey{}).(*asked) }
-
 // check answers a program.
 func (d *door) check(w http.ResponseWriter, r *http.Request) {
 	text, ok := d.posted(w, r)
@@ -260,37 +250,11 @@ func (q *Question) Check() error {
 // Ask returns what answers questions of programs, or an error that names every
 // option at fault. Who may ask is the caller's to say.
 func Ask(o Options) (func(context.Context, *Question) Answer, error) {
-	// What a program says of a request besides goes before what is read in it.
-	cost, identifier, decided := o.Limit.Cost, o.Limit.Identifier, o.Limit.Decided
-	o.Limit.Cost = func(r *http.Request) int64 {
-		if a := askedOf(r); a.question.Cost != 0 || cost == nil {
-			return a.question.Cost
-		}
-		return cost(r)
-	}
-	o.Limit.User = func(r *http.Request) *identity.User {
-		if u := askedOf(r).question.User; u != nil {
-			return &identity.User{ID: u.ID, Project: u.Project}
-		}
-		return nil
-	}
-	o.Limit.Identifier = func(r *http.Request) string {
-		if a := askedOf(r); a.question.Identifier != "" || identifier == nil {
-			return a.question.Identifier
-		}
-		return identifier(r)
-	}
-	o.Limit.Decided = func(r *http.Request, d *headgate.Decision) {
-		askedOf(r).decision = d
-		if decided != nil {
-			decided(r, d)
-		}
-	}
 	answers, err := newAnswers(o)
 	if err != nil {
 		return nil, err
 	}
-	return func(ctx context.Context, q *Question) Answer { return q.decide(ctx, o.Limiter, answers) }, nil
+	return answers.decide, nil
 }
 
 func (q *Question) faults(where string) (faults []string) {
@@ -318,26 +282,28 @@ func (q *Question) faults(where string) (faults []string) {
 }
 
 // decide answers a question as if the request had come here itself.
-func (q *Question) decide(ctx context.Context, lim *headgate.Limiter, answers *answers) Answer {
-	a := &asked{question: q}
-	r := &http.Request{
-		Method: q.Method, RequestURI: q.Target, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: make(http.Header, len(q.Header)), RemoteAddr: q.Client, Body: http.NoBody,
+func (a *answers) decide(ctx context.Context, q *Question) (answer Answer) {
+	r, w := q.request(ctx), &told{header: http.Header{}}
+	answer.Reason = "override"
+	if !a.refused(w, r) {
+		request := a.gate.Request(r)
+		q.complete(&request)
+		var d headgate.Decision
+		var made headgate.Reservation
+		if q.Reserve > 0 {
+			made, d = a.limiter.Reserve(ctx, request, time.Duration(q.Reserve)*time.Second)
+		} else {
+			d, _ = a.limiter.Wait(ctx, request) // which denies where it would have to wait
+		}
+		if a.gate.Answer(w, r, &d) {
+			w.WriteHeader(http.StatusOK)
+		}
+		if made.ID != (reservation.ID{}) {
+			answer.Reservation, answer.Expires = made.ID.String(), &made.Expires
+		}
+		answer.describe(a.limiter, &d)
 	}
-	for name, lines := range q.Header {
-		name = http.CanonicalHeaderKey(name)
-		r.Header[name] = append(r.Header[name], lines...)
-	}
-	r.URL, _ = url.ParseRequestURI(q.Target)
-	w := &told{header: http.Header{}}
-	r = r.WithContext(context.WithValue(ctx, askedKey{}, a))
-	var made headgate.Reservation
-	if q.Reserve > 0 {
-		made = answers.reserve(w, r, time.Duration(q.Reserve)*time.Second)
-	} else {
-		answers.ServeHTTP(w, r)
-	}
-	answer := Answer{Allowed: w.status == http.StatusOK, Status: w.status, Reason: "override", Header: make(map[string]string, len(w.header))}
+	answer.Allowed, answer.Status, answer.Header = w.status == http.StatusOK, w.status, make(map[string]string, len(w.header))
 	for name, lines := range w.header {
 		if name != "Content-Length" { // which the caller writes
 			answer.Header[name] = strings.Join(lines, ", ")
@@ -346,13 +312,33 @@ func (q *Question) decide(ctx context.Context, lim *headgate.Limiter, answers *a
 	if body := bytes.TrimSpace(w.body.Bytes()); len(body) > 0 {
 		answer.Problem = json.RawMessage(body)
 	}
-	if made.ID != (reservation.ID{}) {
-		answer.Reservation, answer.Expires = made.ID.String(), &made.Expires
-	}
-	if a.decision != nil {
-		answer.describe(lim, a.decision)
-	}
 	return answer
+}
+
+// request is what a question describes.
+func (q *Question) request(ctx context.Context) *http.Request {
+	r := new(http.Request).WithContext(ctx)
+	r.Method, r.RequestURI, r.Proto, r.ProtoMajor, r.ProtoMinor = q.Method, q.Target, "HTTP/1.1", 1, 1
+	r.Header, r.RemoteAddr, r.Body = make(http.Header, len(q.Header)), q.Client, http.NoBody
+	for name, lines := range q.Header {
+		name = http.CanonicalHeaderKey(name)
+		r.Header[name] = append(r.Header[name], lines...)
+	}
+	r.URL, _ = url.ParseRequestURI(q.Target)
+	return r
+}
+
+// complete adds what a program says of a request besides. It goes before what is read in it.
+func (q *Question) complete(r *headgate.Request) {
+	if q.Cost != 0 {
+		r.Cost = q.Cost
+	}
+	if q.Identifier != "" {
+		r.Identifier = q.Identifier
+	}
+	if q.User != nil {
+		r.User = &identity.User{ID: q.User.ID, Project: q.User.Project}
+	}
 }
 
 func (a *Answer) describe(lim *headgate.Limiter, decision *headgate.Decision) {

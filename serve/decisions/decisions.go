@@ -155,18 +155,6 @@ func (a *answers) ServeHTTP(w http.ResponseWriter, described *http.Request) {
 	}
 }
 
-// reserve is ServeHTTP for a request whose cost is settled later.
-func (a *answers) reserve(w http.ResponseWriter, described *http.Request, timeout time.Duration) (made headgate.Reservation) {
-	if a.refused(w, described) {
-		return made
-	}
-	made, d := a.limiter.Reserve(described.Context(), a.gate.Request(described), timeout)
-	if a.gate.Answer(w, described, &d) {
-		w.WriteHeader(http.StatusOK)
-	}
-	return made
-}
-
 // refused answers a request that asks for another one than it seems to be.
 func (a *answers) refused(w http.ResponseWriter, described *http.Request) bool {
 	if !a.overridden(described.Header) {
