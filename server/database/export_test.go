@@ -25,6 +25,19 @@ func (s *Store) BreakWatch() {
 	_ = f.watch.Raw(func(any) error { return driver.ErrBadConn })
 }
 
+// ReadCut cuts the connection of a transaction, and reads on until that fails, and once more: then
+// the driver knows.
+func (s *Store) ReadCut(ctx context.Context, cut func()) error {
+	return s.read(ctx, func(tx *tx) (err error) {
+		read := func() error { return tx.each(ctx, "SELECT 1", nil, []any{new(any)}, func() {}) }
+		for err == nil {
+			cut()
+			err = read()
+		}
+		return errors.Join(err, read())
+	})
+}
+
 // Quiet makes Watch try its connection after another time without news.
 func (s *Store) Quiet(d time.Duration) {
 	if p, ok := s.db.(*server).kind.(*postgres); ok {

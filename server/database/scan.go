@@ -26,9 +26,20 @@ func (t *tx) each(ctx context.Context, query string, args, cells []any, do func(
 	if len(args) > 0 || t.dialect.wire {
 		return t.scan(ctx, query, args, cells, do)
 	}
-	return t.conn.Raw(func(conn any) error {
+	return t.raw(func(conn any) error {
 		return eachOf(ctx, conn.(driver.QueryerContext), query, cells, do)
 	})
+}
+
+// raw runs do on the driver's connection. database/sql does not hear of its error: at
+// driver.ErrBadConn, by which drivers say that a connection was cut, Conn.Raw closes the
+// connection, and waits with that until the transaction on it ends, which is for us to end.
+func (t *tx) raw(do func(conn any) error) error {
+	var failed error
+	if err := t.conn.Raw(func(conn any) error { failed = do(conn); return nil }); err != nil {
+		return err
+	}
+	return failed
 }
 
 // scan is each through database/sql.
@@ -94,7 +105,7 @@ type wire struct {
 // it cannot go on, because somebody has given a column another type or let it be
 // NULL; what do was given is then to be forgotten.
 func (t *tx) eachWire(ctx context.Context, query string, do func(wire)) (can bool, err error) {
-	err = t.conn.Raw(func(conn any) error {
+	err = t.raw(func(conn any) error {
 		rows, err := conn.(*stdlib.Conn).Conn().Query(ctx, query)
 		if err != nil {
 			return err

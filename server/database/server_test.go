@@ -331,6 +331,25 @@ func testConnectionCutInMidLoad(t *testing.T, d someDatabase) {
 	})
 }
 
+// A load does not wait for ever for a connection that the driver knows to be cut: it ends, and the next one succeeds.
+func TestConnectionKnownToBeCut(t *testing.T) { everywhereButSQLite(t, testConnectionKnownToBeCut) }
+
+func testConnectionKnownToBeCut(t *testing.T, d someDatabase) {
+	s, ctx := d.open(t), t.Context()
+	shell := d.shell(t)
+	ended := make(chan error, 1)
+	go func() { ended <- s.ReadCut(ctx, func() { cutOthers(ctx, d, shell) }) }()
+	select {
+	case err := <-ended:
+		if err == nil {
+			t.Error("a transaction whose connection was cut has no error")
+		}
+	case <-time.After(patience):
+		t.Fatal("a transaction whose connection was cut does not end")
+	}
+	eventually(t, "a load afterwards", func() bool { _, _, err := s.Load(ctx); return err == nil })
+}
+
 // cutOthers ends every connection to a database but the shell's.
 func cutOthers(ctx context.Context, d someDatabase, shell *sql.DB) {
 	if d.kind == "PostgreSQL" {

@@ -56,7 +56,7 @@ func (t *tx) take(ctx context.Context, columns string, do func(values []driver.V
 	})
 	defer takers.Delete(id)
 	query := fmt.Sprintf("SELECT 1 FROM policies WHERE headgate_take(%d, %s) ORDER BY rowid", id, columns)
-	return t.conn.Raw(func(conn any) error {
+	return t.raw(func(conn any) error {
 		rows, err := conn.(driver.QueryerContext).QueryContext(ctx, query, nil)
 		if err != nil {
 			return err
