@@ -381,8 +381,7 @@ func (r *row) count(got, want verdict) {
 var rewrite = flag.Bool("write", false, "write the table of docs/doors.md")
 
 // Every door says the same of every call: the verdict, the rules that apply with what is left, and
-// when to come back. The
-// table of docs/doors.md is what was counted here.
+// when to come back. The table of docs/doors.md is what was counted here.
 func TestConformance(t *testing.T) {
 	var clock atomic.Int64
 	clock.Store(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).UnixNano())
