@@ -33,7 +33,21 @@ func anotherUser(r request, a answer, finder *body.Finder) bool {
 	if fault != body.None || a.user == "" {
 		return false
 	}
-	return a.user != string(id)
+	return a.user != string(id) && inLatin1(a.user) != string(id)
+}
+
+// inLatin1 returns the bytes that a text stands for where each byte was read as a character, as
+// servlets read forms unless told otherwise. They are the account's: no two accounts become one by
+// that.
+func inLatin1(text string) string {
+	b := make([]byte, 0, len(text))
+	for _, r := range text {
+		if r > 0xFF {
+			return text
+		}
+		b = append(b, byte(r))
+	}
+	return string(b)
 }
 
 func newFinder() (*body.Finder, error) {

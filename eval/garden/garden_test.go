@@ -139,3 +139,17 @@ func check(t *testing.T, s server, targets []string) {
 		t.Errorf("%s: %d requests seen, %d let through", s.kind, seen, admitted)
 	}
 }
+
+// A server that reads each byte of a form as a character means the same account; one that means other bytes does not.
+func TestAccountsInLatin1(t *testing.T) {
+	finder, err := newFinder()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for user, other := range map[string]bool{"ev\uff49": false, "ev\u00ef\u00bd\u0089": false, "evi": true, "ev\u00ef": true, "ev?": true} {
+		r := request{method: "POST", target: "/login", form: "user=ev%ef%bd%89"}
+		if got := anotherUser(r, answer{status: 200, route: "POST /login", user: user}, finder); got != other {
+			t.Errorf("%q is another account: %v, want %v", user, got, other)
+		}
+	}
+}
