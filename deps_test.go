@@ -59,12 +59,13 @@ var allowed = map[string][]string{
 	"proofs":           {}, // no Go but a test
 	"pace":             {}, // the callers' side: it knows servers by their answers alone
 
-	"internal/trial":     {"", "bucket/memory", "endpoint", "identity", "inspect", "internal/race", "policy", "reservation"}, // a Limiter for tests
-	"internal/imports":   {},                                                                                                 // this table, as a test
-	"internal/mortal":    {},                                                                                                 // processes that end with the test that started them
-	"internal/freeport":  {},                                                                                                 // ports for servers that tests start
-	"internal/race":      {},                                                                                                 // whether the race detector watches a test
-	"internal/redistest": {"internal/freeport", "internal/mortal"},                                                           // real servers for tests
+	"internal/trial":      {"", "bucket/memory", "endpoint", "identity", "inspect", "internal/race", "policy", "reservation"}, // a Limiter for tests
+	"internal/routertest": {"", "identity"},                                                                                   // what middleware for routers has to do
+	"internal/imports":    {},                                                                                                 // this table, as a test
+	"internal/mortal":     {},                                                                                                 // processes that end with the test that started them
+	"internal/freeport":   {},                                                                                                 // ports for servers that tests start
+	"internal/race":       {},                                                                                                 // whether the race detector watches a test
+	"internal/redistest":  {"internal/freeport", "internal/mortal"},                                                           // real servers for tests
 }
 
 // TestImportsPointLeft fails when an arrow runs back, or when a package stands
