@@ -52,7 +52,7 @@ func Handler(limiter *headgate.Limiter, next http.Handler, o httplimit.Options) 
 			post.Method, charged = http.MethodPost, &post
 		}
 		if gate.Admit(w, charged, nil) {
-			call := &asked{limiter, gate.Request(charged)}
+			call := &asked{limiter, &gate, charged}
 			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), askedKey{}, call)))
 		}
 	}), nil
@@ -84,10 +84,11 @@ func Endpoints(services ...string) (*endpoint.Table, error) {
 	return endpoint.Compile(templates, endpoint.Strictest())
 }
 
-// asked is what Handler asked about a call, for its messages.
+// asked is what Handler asked about, for the messages of a call.
 type asked struct {
 	limiter *headgate.Limiter
-	request headgate.Request
+	gate    *httplimit.Gate
+	charged *http.Request
 }
 
 type askedKey struct{}
@@ -127,17 +128,20 @@ func (m *messages) WrapStreamingHandler(next connect.StreamingHandlerFunc) conne
 		if !ok {
 			return connect.NewError(connect.CodeInternal, errors.New("messages are counted for a handler that is not behind connectlimit.Handler"))
 		}
-		return next(ctx, &counted{StreamingHandlerConn: conn, by: m, ctx: ctx, call: call})
+		return next(ctx, &counted{
+			StreamingHandlerConn: conn, by: m, ctx: ctx, limiter: call.limiter, request: call.gate.Request(call.charged),
+		})
 	}
 }
 
 // counted is a stream whose messages count.
 type counted struct {
 	connect.StreamingHandlerConn
-	by   *messages
-	ctx  context.Context
-	call *asked
-	more bool // the first message has come
+	by      *messages
+	ctx     context.Context
+	limiter *headgate.Limiter
+	request headgate.Request // that was asked about when the stream was opened
+	more    bool             // the first message has come
 }
 
 // Receive is for one goroutine at a time, as that of connect.StreamingHandlerConn is.
@@ -149,9 +153,9 @@ func (c *counted) Receive(message any) error {
 		c.more = true
 		return nil
 	}
-	request := c.call.request
+	request := c.request
 	request.Cost = c.by.options.Cost(c.ctx, c.Spec().Procedure, message)
-	d, err := c.call.limiter.Wait(c.ctx, request)
+	d, err := c.limiter.Wait(c.ctx, request)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return connect.NewError(connect.CodeDeadlineExceeded, err)

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -45,9 +46,9 @@ const (
 type Server struct {
 	options Options
 
+	closing atomic.Bool
 	mu      sync.Mutex
-	open    map[*Conn]int // guarded by mu; how many questions are being answered on it
-	closing bool          // guarded by mu
+	open    map[*Conn]bool // guarded by mu
 	all     sync.WaitGroup
 }
 
@@ -55,6 +56,7 @@ type Server struct {
 type Conn struct {
 	net.Conn
 	server *Server
+	asked  atomic.Int64 // how many questions are being answered
 }
 
 // New returns a Server.
@@ -65,7 +67,7 @@ func New(o Options) *Server {
 	if o.Panicked == nil {
 		o.Panicked = func(error) {}
 	}
-	return &Server{options: o, open: map[*Conn]int{}}
+	return &Server{options: o, open: map[*Conn]bool{}}
 }
 
 // Serve serves what l accepts until Shutdown.
@@ -73,14 +75,12 @@ func (s *Server) Serve(l net.Listener) error {
 	for {
 		accepted, err := l.Accept()
 		if err != nil {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if s.closing {
+			if s.closing.Load() {
 				return nil
 			}
 			return err
 		}
-		c := &Conn{accepted, s}
+		c := &Conn{Conn: accepted, server: s}
 		if why, ok := s.admit(c); !ok {
 			_ = c.SetWriteDeadline(time.Now().Add(time.Second))
 			_, _ = c.Write(s.options.Refusal(why))
@@ -98,10 +98,10 @@ func (s *Server) admit(c *Conn) (Why, bool) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closing || len(s.open) >= s.options.Most {
+	if s.closing.Load() || len(s.open) >= s.options.Most {
 		return TooMany, false
 	}
-	s.open[c] = 0
+	s.open[c] = true
 	s.all.Add(1) // here, so that Shutdown waits for it or refuses it
 	return 0, true
 }
@@ -132,9 +132,9 @@ func (c *Conn) Recover() {
 // before.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
-	s.closing = true
-	for c, asked := range s.open {
-		if asked == 0 {
+	s.closing.Store(true) // before it is asked who is busy: see Busy
+	for c := range s.open {
+		if c.asked.Load() == 0 {
 			_ = c.Close()
 		}
 	}
@@ -159,11 +159,9 @@ func (s *Server) Shutdown(ctx context.Context) error {
 // many are answered, if n is below zero. It reports whether more may be read from it;
 // once nothing is being answered and the server ends, the connection is closed.
 func (c *Conn) Busy(n int) (goOn bool) {
-	s := c.server
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.open[c] += n; s.closing && s.open[c] == 0 {
+	asked, closing := c.asked.Add(int64(n)), c.server.closing.Load()
+	if closing && asked == 0 {
 		_ = c.Close()
 	}
-	return !s.closing
+	return !closing
 }

@@ -236,7 +236,7 @@ func TestIdempotencyKey(t *testing.T) {
 func TestIdempotencyKeyAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var panics atomic.Bool
-		var store slow
+		store := held{release: make(chan struct{})}
 		b := trial.New(t, templates, []policy.Rule{{Endpoint: "default", Name: "each", Limit: 100, Per: time.Hour}}, func(o *headgate.Options) { store.Store = o.Buckets; o.Buckets = &store })
 		h, _, _ := door(t, func(o *decisions.Options) {
 			o.Limiter = b.Limiter
@@ -265,6 +265,11 @@ func TestIdempotencyKeyAtOnce(t *testing.T) {
 				texts[text]++
 			})
 		}
+		synctest.Wait() // one is being decided, and all others wait for it
+		if n := store.asked.Load(); n != 1 {
+			t.Errorf("%d are being decided, want 1", n)
+		}
+		close(store.release)
 		all.Wait()
 		if len(texts) != 2 || texts["panic"] != 1 || store.asked.Load() != 2 {
 			t.Errorf("%v by %d decisions, want one that panicked, and one answer for the others", texts, store.asked.Load())
@@ -272,15 +277,16 @@ func TestIdempotencyKeyAtOnce(t *testing.T) {
 	})
 }
 
-// slow takes a second for each decision.
-type slow struct {
+// held decides once it is released.
+type held struct {
 	bucket.Store
-	asked atomic.Int64
+	asked   atomic.Int64
+	release chan struct{}
 }
 
-func (s *slow) TryConsume(ctx context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome) (bool, error) {
+func (s *held) TryConsume(ctx context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome) (bool, error) {
 	s.asked.Add(1)
-	time.Sleep(time.Second)
+	<-s.release
 	return s.Store.TryConsume(ctx, now, takes, outs)
 }
 
