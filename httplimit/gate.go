@@ -22,9 +22,9 @@ type Gate struct{ door atomic.Pointer[handler] }
 func (g *Gate) Open(lim *headgate.Limiter, o Options) error {
 	switch {
 	case o.Reserve != nil:
-		return errors.New("Reserve is set, want nil: a Gate does not see what a request turned out to cost, Handler does")
+		return errors.New("Reserve is set, want nil: a Gate does not see what a request turned out to cost")
 	case o.Identifiers.countFailures():
-		return errors.New("Identifiers has a login with CountFailures, want none: a Gate does not see which logins fail, Handler does")
+		return errors.New("Identifiers has a login with CountFailures, want none: a Gate does not see which logins fail")
 	}
 	g.door.Store(newHandler(lim, nil, o))
 	return nil

@@ -62,7 +62,10 @@ func (d Dialect) String() string {
 // needless escapes, which chi and echo compare as they are written; and a slash at the end that no pattern has, which
 // a router may serve by a less specific route.
 func (d Dialect) Profile() endpoint.Profile {
-	p := endpoint.Profile{EncodedSlash: endpoint.KeepEncodedSlash, Params: endpoint.KeepParams, Refuse: endpoint.RefuseDotSegments | endpoint.RefuseTrailingSlash}
+	p := endpoint.Profile{
+		EncodedSlash: endpoint.KeepEncodedSlash, Params: endpoint.KeepParams,
+		Refuse: endpoint.RefuseDotSegments | endpoint.RefuseTrailingSlash,
+	}
 	switch d {
 	case Chi, Echo:
 		p.Refuse |= endpoint.RefuseRepeatedSlashes | endpoint.RefuseUnreservedEscapes
@@ -231,20 +234,26 @@ func (d Dialect) read(r Route) ([]route, error) {
 		if method == "CONNECT" || d == Echo && method == "echo_route_not_found" {
 			continue // as gin's Any registers it; what echo's groups with middleware have for all that they do not find
 		}
-		found = append(found, route{pattern: r.Pattern, method: method, host: host, parts: parts, ends: endsOf(pattern, parts)})
+		whole := route{pattern: r.Pattern, method: method, host: host, parts: parts, ends: endsOf(pattern, parts)}
+		found = append(found, whole)
 		// What is left for a rest may be nothing, behind the slash before it.
 		if n := len(parts) - 1; n >= 0 && parts[n].kind == rest {
-			found = append(found, route{pattern: r.Pattern, bare: true, method: method, host: host, parts: parts[:n], ends: plain | slash})
+			bare := whole
+			bare.bare, bare.parts, bare.ends = true, parts[:n], plain|slash
+			found = append(found, bare)
 		}
 	}
 	return found, nil
 }
 
 func endsOf(pattern string, parts []part) ends {
-	if n := len(parts); n > 0 && parts[n-1].kind == rest || !strings.HasSuffix(pattern, "/") && !strings.HasSuffix(pattern, "/{$}") {
+	if n := len(parts); n > 0 && parts[n-1].kind == rest {
 		return plain
 	}
-	return slash
+	if strings.HasSuffix(pattern, "/") || strings.HasSuffix(pattern, "/{$}") {
+		return slash
+	}
+	return plain
 }
 
 func (d Dialect) parts(pattern string) ([]part, error) {

@@ -67,7 +67,8 @@ func Endpoints(services ...string) (*endpoint.Table, error) {
 		found, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(name))
 		service, ok := found.(protoreflect.ServiceDescriptor)
 		if err != nil || !ok {
-			faults = append(faults, fmt.Errorf("service is %q, want one whose generated code is linked into the program", name))
+			const want = "one whose generated code is linked into the program"
+			faults = append(faults, fmt.Errorf("service is %q, want %s", name, want))
 			continue
 		}
 		for i := range service.Methods().Len() {
@@ -111,6 +112,8 @@ func Messages(o MessageOptions) connect.Interceptor {
 	return &messages{o}
 }
 
+var errOutside = errors.New("messages are counted for a handler that is not behind connectlimit.Handler")
+
 type messages struct{ options MessageOptions }
 
 func (m *messages) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc { return next }
@@ -126,10 +129,11 @@ func (m *messages) WrapStreamingHandler(next connect.StreamingHandlerFunc) conne
 		}
 		call, ok := ctx.Value(askedKey{}).(*asked)
 		if !ok {
-			return connect.NewError(connect.CodeInternal, errors.New("messages are counted for a handler that is not behind connectlimit.Handler"))
+			return connect.NewError(connect.CodeInternal, errOutside)
 		}
 		return next(ctx, &counted{
-			StreamingHandlerConn: conn, by: m, ctx: ctx, limiter: call.limiter, request: call.gate.Request(call.charged),
+			StreamingHandlerConn: conn, by: m, ctx: ctx,
+			limiter: call.limiter, request: call.gate.Request(call.charged),
 		})
 	}
 }
@@ -172,7 +176,8 @@ func refuse(d *headgate.Decision) *connect.Error {
 	why := refusal.Of(d)
 	e := connect.NewError(connect.Code(why.Code), errors.New(why.Detail))
 	if why.RetryAfter > 0 {
-		if detail, err := connect.NewErrorDetail(&errdetails.RetryInfo{RetryDelay: durationpb.New(why.RetryAfter)}); err == nil {
+		retry := &errdetails.RetryInfo{RetryDelay: durationpb.New(why.RetryAfter)}
+		if detail, err := connect.NewErrorDetail(retry); err == nil {
 			e.AddDetail(detail)
 		}
 	}

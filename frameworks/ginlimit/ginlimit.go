@@ -70,7 +70,8 @@ func (m *Middleware) Open(engine *gin.Engine, o headgate.Options) (*headgate.Lim
 func Endpoints(engine *gin.Engine) (*endpoint.Table, error) {
 	var faults []error
 	if engine.UseRawPath || engine.UseEscapedPath {
-		faults = append(faults, errors.New("UseRawPath or UseEscapedPath is true, want false: gin then compares escapes as clients write them"))
+		faults = append(faults, errors.New(
+			"UseRawPath or UseEscapedPath is true, want false: gin then compares escapes as clients write them"))
 	}
 	var routes []pattern.Route
 	for _, r := range engine.Routes() {

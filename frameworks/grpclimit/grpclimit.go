@@ -7,7 +7,9 @@
 //		grpc.ChainUnaryInterceptor(logIn, limits.Unary),
 //		grpc.ChainStreamInterceptor(logInStream, limits.Stream))
 //	shop.RegisterBooksServer(server, books)
-//	limiter, err := limits.Open(server, headgate.Options{Rules: []string{"POST /shop.v1.Books/GetBook 20/s", "default 100/s"}})
+//	limiter, err := limits.Open(server, headgate.Options{Rules: []string{
+//		"POST /shop.v1.Books/GetBook 20/s", "default 100/s",
+//	}})
 //
 // A call that is refused ends with a status: RESOURCE_EXHAUSTED over a limit, with
 // google.rpc.RetryInfo, google.rpc.QuotaFailure and the trailer
@@ -121,7 +123,9 @@ func Endpoints(server *grpc.Server) (*endpoint.Table, error) {
 
 // Unary is the grpc.UnaryServerInterceptor. It belongs behind the one that logs in,
 // and before all others.
-func (i *Interceptors) Unary(ctx context.Context, message any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+func (i *Interceptors) Unary(
+	ctx context.Context, message any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
+) (any, error) {
 	if err := i.admit(ctx, info.FullMethod, message, trailerOf(ctx)); err != nil {
 		return nil, err
 	}
@@ -130,7 +134,9 @@ func (i *Interceptors) Unary(ctx context.Context, message any, info *grpc.UnaryS
 
 // Stream is the grpc.StreamServerInterceptor. It belongs behind the one that logs
 // in, and before all others.
-func (i *Interceptors) Stream(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+func (i *Interceptors) Stream(
+	server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler,
+) error {
 	if err := i.admit(stream.Context(), info.FullMethod, nil, stream.SetTrailer); err != nil {
 		return err
 	}
@@ -171,7 +177,8 @@ func (i *Interceptors) admit(ctx context.Context, method string, message any, tr
 		return refuse(&headgate.Decision{Reason: headgate.NoPolicies}, trailer)
 	}
 	request := headgate.Request{
-		Method: "POST", Target: method, User: i.options.User(ctx), Cost: i.options.Cost(ctx, method, message), MaxWait: i.options.MaxWait,
+		Method: "POST", Target: method, User: i.options.User(ctx),
+		Cost: i.options.Cost(ctx, method, message), MaxWait: i.options.MaxWait,
 	}
 	if md, ok := metadata.FromIncomingContext(ctx); ok {
 		request.Header = fields(md)
@@ -221,19 +228,22 @@ func refuse(d *headgate.Decision, trailer func(metadata.MD)) error {
 	s := status.New(codes.Code(why.Code), why.Detail)
 	switch {
 	case why.RetryAfter > 0:
-		trailer(metadata.Pairs(pushback, strconv.FormatInt(int64((why.RetryAfter+time.Millisecond-1)/time.Millisecond), 10)))
+		ms := (why.RetryAfter-1)/time.Millisecond + 1 // rounded up
+		trailer(metadata.Pairs(pushback, strconv.FormatInt(int64(ms), 10)))
 	case codes.Code(why.Code) == codes.ResourceExhausted:
 		trailer(metadata.Pairs(pushback, "-1")) // never
 	}
 	if why.RetryAfter > 0 {
-		if detailed, err := s.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(why.RetryAfter)}); err == nil {
+		retry := &errdetails.RetryInfo{RetryDelay: durationpb.New(why.RetryAfter)}
+		if detailed, err := s.WithDetails(retry); err == nil {
 			s = detailed
 		}
 	}
 	if len(why.Violated) > 0 {
 		failure := &errdetails.QuotaFailure{}
 		for _, name := range why.Violated {
-			failure.Violations = append(failure.Violations, &errdetails.QuotaFailure_Violation{Subject: name, Description: why.Detail})
+			violation := &errdetails.QuotaFailure_Violation{Subject: name, Description: why.Detail}
+			failure.Violations = append(failure.Violations, violation)
 		}
 		if detailed, err := s.WithDetails(failure); err == nil {
 			s = detailed

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -74,9 +75,13 @@ type User struct {
 	Project string `json:"project"`
 }
 
-// maxUser is how long an ID and a project may be, in bytes: they are told to those
-// who watch.
-const maxUser = 255
+const (
+	// maxUser is how long an ID and a project may be, in bytes: they are told to those
+	// who watch.
+	maxUser = 255
+
+	maxReserve = int64(reservation.MaxTimeout / time.Second)
+)
 
 // Lines are the lines of a field: a text in JSON, or a list of texts.
 type Lines []string
@@ -153,7 +158,10 @@ func (d *door) check(w http.ResponseWriter, r *http.Request) {
 	answer, err := d.kept.answer(r.Context(), key, text, decide)
 	switch {
 	case errors.Is(err, errAnother):
-		problem.Write(w, r, problem.Details{Status: http.StatusUnprocessableEntity, Title: "Key used twice", Detail: "The Idempotency-Key was used for another question within ten minutes."})
+		problem.Write(w, r, problem.Details{
+			Status: http.StatusUnprocessableEntity, Title: "Key used twice",
+			Detail: "The Idempotency-Key was used for another question within ten minutes.",
+		})
 	case err == nil:
 		reply(w, answer)
 	}
@@ -208,7 +216,7 @@ func readQuestions(text []byte) (questions []Question, batch bool, err error) {
 	}
 	questions, batch = []Question{both.Question}, both.Requests != nil
 	if batch {
-		if own := both.Question; own.Method != "" || own.Target != "" || own.Client != "" || own.Header != nil || own.User != nil || own.Identifier != "" || own.Cost != 0 || own.Reserve != 0 {
+		if !reflect.ValueOf(both.Question).IsZero() {
 			return nil, true, errors.New("there are requests and a question beside them, want one of both")
 		}
 		if questions = both.Requests; len(questions) == 0 || len(questions) > MaxBatch {
@@ -266,14 +274,15 @@ func (q *Question) faults(where string) (faults []string) {
 		{q.Target == "", "target is missing, want that of the request line"},
 		{q.Client == "", "client is missing, want the address that the request came from"},
 		{q.Cost < 0, "cost is below zero, want 0 or more"},
-		{q.Reserve < 0 || q.Reserve > int64(reservation.MaxTimeout/time.Second), fmt.Sprintf("reserve is %d, want seconds from 1 to %d, or 0", q.Reserve, reservation.MaxTimeout/time.Second)},
+		{q.Reserve < 0 || q.Reserve > maxReserve, fmt.Sprintf("reserve is %d, want seconds from 1 to %d, or 0", q.Reserve, maxReserve)},
 	} {
 		if f.wrong {
 			faults = append(faults, where+f.text)
 		}
 	}
 	if u := q.User; u != nil && (u.ID == "" || len(u.ID) > maxUser || len(u.Project) > maxUser) {
-		faults = append(faults, fmt.Sprintf("%suser.id is missing, or it or user.project is longer than %d bytes; leave user out where nobody is logged in", where, maxUser))
+		const want = "user.id is missing, or it or user.project is longer than %d bytes; leave user out where nobody is logged in"
+		faults = append(faults, where+fmt.Sprintf(want, maxUser))
 	}
 	if _, err := netip.ParseAddr(q.Client); q.Client != "" && err != nil {
 		faults = append(faults, where+"client is no address, want one such as 192.0.2.7")
@@ -303,7 +312,8 @@ func (a *answers) decide(ctx context.Context, q *Question) (answer Answer) {
 		}
 		answer.describe(a.limiter, &d)
 	}
-	answer.Allowed, answer.Status, answer.Header = w.status == http.StatusOK, w.status, make(map[string]string, len(w.header))
+	answer.Allowed, answer.Status = w.status == http.StatusOK, w.status
+	answer.Header = make(map[string]string, len(w.header))
 	for name, lines := range w.header {
 		if name != "Content-Length" { // which the caller writes
 			answer.Header[name] = strings.Join(lines, ", ")

@@ -207,9 +207,10 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case strings.HasPrefix(path, PathEnvoy+"/"):
 		d.ask(w, r, envoy)
 	default:
-		d.options.Failed(NoSuchPath, fmt.Errorf("%.100q is none of %s, %s, %s/…, %s and %s", path, PathForward, PathNginx, PathEnvoy, PathCheck, PathSettle))
+		const all = PathForward + ", " + PathNginx + ", " + PathEnvoy + "/…, " + PathCheck + " and " + PathSettle
+		d.options.Failed(NoSuchPath, fmt.Errorf("%.100q is none of %s", path, all))
 		problem.Write(w, r, problem.Details{
-			Status: http.StatusNotFound, Detail: "Decisions are asked for at " + PathForward + ", " + PathNginx + ", " + PathEnvoy + "/… or " + PathCheck + "; " + PathOpenAPI + " describes the last.",
+			Status: http.StatusNotFound, Detail: "This is asked at " + all + "; " + PathOpenAPI + " describes the last two.",
 		})
 	}
 }

@@ -58,7 +58,9 @@ func onceKey(lines []string) (string, error) {
 
 // answer returns the answer to a question under a key: that of before, or the one
 // that decide makes. Whoever asks while it is being decided waits for it.
-func (k *kept) answer(ctx context.Context, key string, question []byte, decide func() (answer []byte, keep bool)) ([]byte, error) {
+func (k *kept) answer(
+	ctx context.Context, key string, question []byte, decide func() (answer []byte, keep bool),
+) ([]byte, error) {
 	for {
 		a, first := k.begin(sha256.Sum256([]byte(key)), sha256.Sum256(question))
 		if a == nil {

@@ -51,7 +51,7 @@ func (d *door) settle(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Retry-After", "1")
 			problem.Write(w, r, problem.Details{
 				Status: http.StatusServiceUnavailable, Type: problem.TemporaryReducedCapacity, Title: "Not settled",
-				Detail: "The limits cannot be corrected at the moment. Say the same again: what is settled already stays as it is.",
+				Detail: "The limits cannot be corrected at the moment. Say the same again: what is settled stays as it is.",
 			})
 			return
 		}

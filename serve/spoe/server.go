@@ -131,7 +131,9 @@ type session struct {
 }
 
 func (s *Server) answer(c *conns.Conn) {
-	o := &session{server: s, conn: c, in: bufio.NewReaderSize(c, maxFrame+4), most: maxFrame, slots: make(chan struct{}, maxAtOnce)}
+	o := &session{
+		server: s, conn: c, in: bufio.NewReaderSize(c, maxFrame+4), most: maxFrame, slots: make(chan struct{}, maxAtOnce),
+	}
 	err := o.serve()
 	o.asked.Wait()
 	var f *fault
@@ -273,7 +275,8 @@ func (o *session) notified(f frame) error {
 			return b
 		})
 		if len(reply)-4 > o.most { // by a rule with a long name; without it nothing passes
-			o.server.options.Failed(decisions.Incomplete, fmt.Errorf("an answer has %d bytes, and HAProxy takes %d: raise its tune.bufsize", len(reply)-4, o.most))
+			const long = "an answer has %d bytes, and HAProxy takes %d: raise its tune.bufsize"
+			o.server.options.Failed(decisions.Incomplete, fmt.Errorf(long, len(reply)-4, o.most))
 			reply = appendFrame(nil, ack, f.stream, f.frame, func(b []byte) []byte { return b })
 		}
 		o.send(reply)
@@ -316,7 +319,8 @@ func messages(payload []byte) (questions []decisions.Question, err error) {
 		questions = append(questions, q)
 	}
 	if len(questions) > 1 {
-		faults = append(faults, fmt.Errorf("a frame has %d messages, want one: their answers would have the same names", len(questions)))
+		const many = "a frame has %d messages, want one: their answers would have the same names"
+		faults = append(faults, fmt.Errorf(many, len(questions)))
 	}
 	if err := errors.Join(faults...); err != nil {
 		return nil, err
@@ -381,7 +385,8 @@ func appendAnswer(b []byte, a decisions.Answer) []byte {
 	b = appendUint32(appendVariable(b, "status"), uint64(a.Status))
 	b = appendString(appendVariable(b, "reason"), a.Reason)
 	for _, f := range []struct{ variable, field string }{
-		{"ratelimit", "Ratelimit"}, {"policy", "Ratelimit-Policy"}, {"retry_after", "Retry-After"}, {"allow", "Allow"}, {"authenticate", "Www-Authenticate"},
+		{"ratelimit", "Ratelimit"}, {"policy", "Ratelimit-Policy"}, {"retry_after", "Retry-After"},
+		{"allow", "Allow"}, {"authenticate", "Www-Authenticate"},
 	} {
 		if text := a.Header[f.field]; text != "" {
 			b = appendString(appendVariable(b, f.variable), text)

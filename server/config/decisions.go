@@ -46,7 +46,9 @@ type Listener struct{ Setting, Address string }
 
 // Listeners are those that are on.
 func (d Decisions) Listeners() []Listener {
-	all := []Listener{{"decisions.listen", d.Listen}, {"decisions.grpc", d.GRPC}, {"decisions.resp", d.RESP}, {"decisions.spoe", d.SPOE}}
+	all := []Listener{
+		{"decisions.listen", d.Listen}, {"decisions.grpc", d.GRPC}, {"decisions.resp", d.RESP}, {"decisions.spoe", d.SPOE},
+	}
 	return slices.DeleteFunc(all, func(l Listener) bool { return l.Address == "" })
 }
 
