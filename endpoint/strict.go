@@ -43,7 +43,8 @@ const (
 )
 
 // EitherEnd returns t as if it were written twice, with a slash at the end and without: its
-// server takes both. See [RefuseTrailingSlash].
+// server takes both. One that ends in {name...} takes folders then, such as /files/a/. See
+// [RefuseTrailingSlash].
 func (t Template) EitherEnd() Template {
 	t.ends = withoutSlash | withSlash
 	return t
@@ -144,6 +145,10 @@ func (s *strict) judge(t *Table, m Match, method, target string) Match {
 	case m.Fault == TrailingSlash:
 		if m = s.lenient.matchAlone(method, target); m.Status != Known || s.slashed[m.ID-1]&withSlash == 0 {
 			return Match{Status: Invalid, Fault: TrailingSlash}
+		}
+		// Of /b/{y...} beside /{x...}, the one takes /b/ and the other /b, which have one canonical path.
+		if s.bare != nil && strings.HasSuffix(t.Template(m.ID).Path(), "...}") && s.bare.matchAlone(method, target).Status == Known {
+			return Match{Status: Invalid, Fault: EmptyTail}
 		}
 	case m.Status == Known && s.tails && s.slashed[m.ID-1] == withSlash:
 		// A server that has the endpoint with the slash alone may serve it by a route that takes what is left.

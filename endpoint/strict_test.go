@@ -100,6 +100,36 @@ func TestSlashAsDeclared(t *testing.T) {
 	}
 }
 
+// TestEitherEnd: a template may stand for both, and one that ends in {name...} takes folders then. It does not take
+// what another such template begins with: /b/ is what /b/{y...} takes, and /b is not.
+func TestEitherEnd(t *testing.T) {
+	var templates []endpoint.Template
+	for _, text := range []string{"GET /a", "GET /files/{path...}", "GET /b/{y...}", "GET /{x...}", "GET /c"} {
+		template, err := endpoint.ParseTemplate(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text != "GET /c" {
+			template = template.EitherEnd()
+		}
+		templates = append(templates, template)
+	}
+	table, err := endpoint.Compile(templates, endpoint.Profile{Refuse: endpoint.RefuseTrailingSlash})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for target, want := range map[string]string{
+		"/a": "/a", "/a/": "/a", "/a/?x=1": "/a", "/c": "/c", "/c/": "ends in a slash",
+		"/files/a": "/files/{path...}", "/files/a/": "/files/{path...}", "/files/a/b/?x=1": "/files/{path...}",
+		"/b": "/{x...}", "/b/": "ends where {name...} of an endpoint begins", "/b/c/": "/b/{y...}", "/d/": "/{x...}",
+	} {
+		m := table.Match("GET", target)
+		if got := table.Template(m.ID).Path(); m.Status == endpoint.Known && got != want || m.Status != endpoint.Known && m.Fault.String() != want {
+			t.Errorf("%s is %s %s, %v, want %s", target, m.Status, got, m.Fault, want)
+		}
+	}
+}
+
 // TestOtherCaseNeedsATable: what cannot be compiled without letter case is said, unless two
 // templates differ in that alone.
 func TestOtherCaseNeedsATable(t *testing.T) {

@@ -247,8 +247,8 @@ func (d Dialect) read(r Route) ([]route, error) {
 }
 
 func endsOf(pattern string, parts []part) ends {
-	if n := len(parts); n > 0 && parts[n-1].kind == rest {
-		return plain
+	if n := len(parts); n > 0 && parts[n-1].kind == rest { // which takes /files/a and the folder /files/a/
+		return plain | slash
 	}
 	if strings.HasSuffix(pattern, "/") || strings.HasSuffix(pattern, "/{$}") {
 		return slash
