@@ -180,7 +180,9 @@ type Decision struct {
 	// same, because its rule says so.
 	Lost bool
 
-	set     *policy.Set
+	set       *policy.Set
+	endpoints *endpoint.Table // which Endpoint is of
+
 	count   int
 	binding int
 	inline  [inlineVerdicts]Verdict
@@ -210,6 +212,14 @@ func (d *Decision) Binding() (Verdict, bool) {
 // Policies returns the rules the decision was made under; nil when it was
 // refused before policy. Verdict.Rule counts in this Set alone.
 func (d *Decision) Policies() *policy.Set { return d.set }
+
+// Template is the endpoint that was found, the zero Template if none was.
+func (d *Decision) Template() endpoint.Template {
+	if d.endpoints == nil {
+		return endpoint.Template{}
+	}
+	return d.endpoints.Template(d.Endpoint.ID)
+}
 
 // settle records what the buckets said.
 func (d *Decision) settle(p *charge.Plan, allowed bool) {

@@ -46,7 +46,9 @@
 package headgate
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -63,19 +65,14 @@ import (
 
 // Limiter decides whether requests may pass. It is safe for concurrent use.
 type Limiter struct {
-	endpoints  *endpoint.Table
-	policies   Policies
-	identities *identity.Resolver
-	planner    *charge.Planner
-	buckets    bucket.Store
+	endpoints *endpoint.Table // while there are no rules, which have their own
+	policies  Policies
+	planner   *charge.Planner
+	buckets   bucket.Store
 
-	costs         []int64             // by endpoint.ID
-	places        []identity.Endpoint // by endpoint.ID, for keys with scopes
-	rejectUnknown bool
-	denyUnruled   bool
-	refuseBad     bool
-	region        func(netip.Addr) string // nil if regions cannot be told apart
-	observe       func(*Request, *Decision)
+	terms   atomic.Pointer[terms]
+	region  func(netip.Addr) string // nil if regions cannot be told apart
+	observe func(*Request, *Decision)
 
 	readIdentifier func(endpoint.ID, string) (string, bool, bool)
 
@@ -89,10 +86,26 @@ type Limiter struct {
 	due          atomic.Int64               // when a temporary rule ends, which they have to hear of as well
 	reservations *reservation.Table
 
-	maxWaiters int64
-	waiters    atomic.Int64 // requests in Wait that wait, or may have to
+	waiters atomic.Int64 // requests in Wait that wait, or may have to
 
 	trips sync.Pool // of *trip
+}
+
+// terms are what Reload can change. A request is decided by those of when it came.
+type terms struct {
+	identities    *identity.Resolver
+	rejectUnknown bool
+	denyUnruled   bool
+	refuseBad     bool
+	maxWaiters    int64
+}
+
+func (o *Options) terms() *terms {
+	return &terms{
+		identities:    o.Identities,
+		rejectUnknown: o.Unknown == RejectUnknown, denyUnruled: o.DenyWithoutRule, refuseBad: o.RefuseBadCredentials,
+		maxWaiters: int64(cmp.Or(o.MaxWaiters, defaultWaiters)),
+	}
 }
 
 // New returns a Limiter, or an error that names every field at fault.
@@ -104,22 +117,13 @@ func New(o Options) (*Limiter, error) {
 		return nil, fmt.Errorf("headgate options: %w", err)
 	}
 	l := &Limiter{
-		endpoints: o.Endpoints, policies: o.Policies, identities: o.Identities, buckets: o.Buckets,
-		planner: charge.New(charge.Options{
-			Endpoints: o.Endpoints, Identities: o.Identities, Names: o.Names,
-			Region: o.Region, NamedTiers: o.NamedTiers, MaxAllowances: o.MaxAllowances,
-		}),
-		costs:         costTable(o.Endpoints, o.Costs),
-		places:        places(o.Endpoints),
-		rejectUnknown: o.Unknown == RejectUnknown, denyUnruled: o.DenyWithoutRule, refuseBad: o.RefuseBadCredentials,
-		region: o.Region, observe: o.Observe, clock: o.clock(),
+		endpoints: o.Endpoints, policies: o.Policies, buckets: o.Buckets,
+		planner: charge.New(charge.Options{Names: o.Names, Region: o.Region, NamedTiers: o.NamedTiers, MaxAllowances: o.MaxAllowances}),
+		region:  o.Region, observe: o.Observe, clock: o.clock(),
 		readIdentifier: o.Typed,
 		reservations:   reservation.NewTable(o.MaxReservations),
-		maxWaiters:     int64(o.MaxWaiters),
 	}
-	if l.maxWaiters == 0 {
-		l.maxWaiters = defaultWaiters
-	}
+	l.terms.Store(o.terms())
 	l.learn, _ = o.Buckets.(bucket.Learner)
 	l.aging, _ = o.Policies.(Aging)
 	if o.Now != nil {
@@ -149,29 +153,21 @@ func (l *Limiter) Check(ctx context.Context, r Request) Decision {
 	return d
 }
 
-func places(endpoints *endpoint.Table) []identity.Endpoint {
-	all := make([]identity.Endpoint, endpoints.Len()+1)
-	for id, template := range endpoints.All() {
-		all[id] = identity.Endpoint{Method: template.Method(), Path: strings.TrimPrefix(template.String(), template.Method()+" ")}
+// Reload changes what o says of Identities, Unknown, DenyWithoutRule, RefuseBadCredentials and MaxWaiters, while
+// requests are decided: each is by what holds when it comes. Nothing else of o counts. Endpoints and their costs
+// change with the rules (policy.Cache.Recompile). Buckets keep what they hold.
+func (l *Limiter) Reload(o Options) error {
+	if err := errors.Join(o.validateTerms()...); err != nil {
+		return fmt.Errorf("headgate options: %w", err)
 	}
-	return all
+	if o.Identities == nil {
+		o.Identities = l.Identities()
+	}
+	l.terms.Store(o.terms())
+	return nil
 }
 
-// Place is an endpoint as package identity takes it, nil for none.
-func (l *Limiter) Place(id endpoint.ID) *identity.Endpoint {
-	if id == endpoint.Unknown {
-		return nil
-	}
-	return &l.places[id]
-}
-
-func costTable(endpoints *endpoint.Table, costs map[endpoint.ID]int64) []int64 {
-	table := make([]int64, endpoints.Len()+1)
-	for id := range table {
-		table[id] = 1
-		if cost, ok := costs[endpoint.ID(id)]; ok {
-			table[id] = cost
-		}
-	}
-	return table
+// Place is an endpoint as package identity takes it, for keys with scopes.
+func Place(t endpoint.Template) identity.Endpoint {
+	return identity.Endpoint{Method: t.Method(), Path: strings.TrimPrefix(t.String(), t.Method()+" ")}
 }

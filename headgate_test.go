@@ -223,9 +223,8 @@ func TestCostsAreTaken(t *testing.T) {
 }
 
 func TestCostAboveBurstIsNoWait(t *testing.T) {
-	b := trial.New(t, []string{"GET /a"}, []policy.Rule{{Endpoint: "GET /a", Limit: 1, Burst: 3}},
-		func(o *headgate.Options) { o.Costs = map[endpoint.ID]int64{1: 4} })
-	if d := b.Get("/a"); d.Allowed || d.Reason != headgate.CostAboveBurst || d.RetryAfter != 0 {
+	b := trial.New(t, []string{"GET /a"}, []policy.Rule{{Endpoint: "GET /a", Limit: 1, Burst: 3}})
+	if d := b.Take(4); d.Allowed || d.Reason != headgate.CostAboveBurst || d.RetryAfter != 0 {
 		t.Errorf("Check = %v, %v, wait %v, want denied, cost_above_burst, no wait", d.Allowed, d.Reason, d.RetryAfter)
 	}
 }

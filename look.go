@@ -28,7 +28,7 @@ type Look struct {
 // Look finds out what Check would answer the request at this moment. It takes
 // nothing from any bucket and is not observed. It allocates freely.
 func (l *Limiter) Look(ctx context.Context, r Request) *Look {
-	t := &trip{request: r}
+	t := &trip{request: r, terms: l.terms.Load()}
 	if l.prepare(ctx, t) {
 		p := &t.plan
 		allowed, err := l.buckets.Peek(ctx, p.Now, p.Takes, p.Outs)
@@ -47,6 +47,10 @@ func (l *Limiter) Plan(p *charge.Plan) error {
 	}
 	if p.Set == nil {
 		return errors.New("no rules were loaded yet")
+	}
+	p.Endpoints = l.endpointsOf(p.Set)
+	if p.Identities == nil {
+		p.Identities = l.Identities()
 	}
 	l.planner.Plan(p)
 	return nil
@@ -141,18 +145,18 @@ func (l *Limiter) ahead(now int64) int64 { return l.clock.Wall(now) - now }
 // Wall is the wall clock's time, by which rules expire.
 func (l *Limiter) Wall() time.Time { return time.Unix(0, l.clock.Wall(l.clock.Now())).UTC() }
 
-// Endpoints are the endpoints that exist.
-func (l *Limiter) Endpoints() *endpoint.Table { return l.endpoints }
+// Endpoints are the endpoints that exist: those of the rules in force.
+func (l *Limiter) Endpoints() *endpoint.Table { return l.endpointsOf(l.policies.Set()) }
 
 // Identities is who tells callers apart.
-func (l *Limiter) Identities() *identity.Resolver { return l.identities }
+func (l *Limiter) Identities() *identity.Resolver { return l.terms.Load().identities }
 
 // Policies are where the rules come from.
 func (l *Limiter) Policies() Policies { return l.policies }
 
 // LimitsUnknown reports whether requests that no template matches are limited,
 // and not refused.
-func (l *Limiter) LimitsUnknown() bool { return !l.rejectUnknown }
+func (l *Limiter) LimitsUnknown() bool { return !l.terms.Load().rejectUnknown }
 
 // Region names the region of an address, "" for the unknown one. It reports
 // whether regions can be told apart.

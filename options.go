@@ -73,7 +73,9 @@ type Options struct {
 	// Rules it may be nil: then they are those that rules name, everything else is
 	// limited together by the rule for UNKNOWN, or the one for default, of which
 	// there must be one, and targets that two servers may read differently are
-	// refused (endpoint.Strictest; a slash at the end makes no difference).
+	// refused (endpoint.Strictest; a slash at the end makes no difference). Rules of
+	// Policies have their own (policy.CompileOptions.Endpoints), and these count until
+	// there are some.
 	Endpoints *endpoint.Table
 
 	Policies   Policies           // the rules, where they change while the program runs
@@ -92,11 +94,9 @@ type Options struct {
 	// more often than anything else: it is always limited, never rejected.
 	Unknown UnknownMode
 
-	// Costs is how many tokens a request to an endpoint takes, 1 where
-	// absent. Give policy.CompileOptions the same, so that a cost no bucket
-	// can hold is found when rules load. An endpoint of cost 0 looks at its
-	// buckets, takes nothing and is never denied by them: for one that tells
-	// clients their budget. Request.Cost goes before.
+	// Costs is how many tokens a request to an endpoint takes under Rules: their
+	// policy.CompileOptions.Costs. Those of Policies say so themselves. Request.Cost
+	// goes before.
 	Costs map[endpoint.ID]int64
 
 	// NamedTiers reports whether a caller that names no tier, but proved who it
@@ -187,12 +187,10 @@ func (o *Options) validate() error {
 	} else if len(o.Rules) == 0 && o.Policies == nil {
 		errs = append(errs, errors.New("Rules and Policies are both empty, want one of them"))
 	}
-	if o.Unknown > LimitUnknown {
-		errs = append(errs, fmt.Errorf("Unknown is %d, want RejectUnknown or LimitUnknown", o.Unknown))
+	if o.Policies != nil && len(o.Costs) > 0 {
+		errs = append(errs, errors.New("Costs is set with Policies, want it among the policy.CompileOptions of those"))
 	}
-	if o.MaxWaiters < 0 {
-		errs = append(errs, fmt.Errorf("MaxWaiters is %d, want 1 or more, or 0 for %d", o.MaxWaiters, defaultWaiters))
-	}
+	errs = append(errs, o.validateTerms()...)
 	for id, cost := range o.Costs {
 		if cost < 0 {
 			errs = append(errs, fmt.Errorf("Costs[%d] is %d, want 0 or more", id, cost))
@@ -209,6 +207,17 @@ func (o *Options) validate() error {
 	bound("MaxReservations", o.MaxReservations, reservation.MostOutstanding)
 	bound("MaxAllowances", o.MaxAllowances, charge.MostAllowances)
 	return errors.Join(errs...)
+}
+
+// validateTerms checks what Reload can change.
+func (o *Options) validateTerms() (errs []error) {
+	if o.Unknown > LimitUnknown {
+		errs = append(errs, fmt.Errorf("Unknown is %d, want RejectUnknown or LimitUnknown", o.Unknown))
+	}
+	if o.MaxWaiters < 0 {
+		errs = append(errs, fmt.Errorf("MaxWaiters is %d, want 1 or more, or 0 for %d", o.MaxWaiters, defaultWaiters))
+	}
+	return errs
 }
 
 // complete makes what was left out of o.

@@ -32,7 +32,7 @@ func aging(t *testing.T, source *trial.Database, o policy.CacheOptions, change .
 		if err = cache.Start(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		opts.Policies = cache
+		opts.Policies, opts.Costs = cache, nil
 	})...)
 	return b, cache
 }

@@ -19,13 +19,15 @@ import (
 type trip struct {
 	request  Request
 	decision Decision
+	terms    *terms
 	standing policy.Standing // of the rules
+	place    identity.Endpoint
 	plan     charge.Plan
 }
 
 func (l *Limiter) begin(r Request) *trip {
 	t := l.trips.Get().(*trip)
-	t.request, t.decision = r, Decision{}
+	t.request, t.decision, t.terms = r, Decision{}, l.terms.Load()
 	return t
 }
 
@@ -49,7 +51,7 @@ func (l *Limiter) prepare(ctx context.Context, t *trip) bool {
 	if settled {
 		t.decision.Reason, t.decision.Allowed = reason, allowed
 		if allowed {
-			l.refuseCredential(t)
+			t.refuseCredential()
 		}
 	}
 	return !settled
@@ -59,36 +61,40 @@ func (l *Limiter) prepare(ctx context.Context, t *trip) bool {
 // where that is nothing.
 func (l *Limiter) find(ctx context.Context, t *trip) (reason Reason, allowed, settled bool) {
 	r, d, p := &t.request, &t.decision, &t.plan
-	d.Endpoint, d.binding = l.endpoints.Match(r.Method, r.Target), -1
-	if reason, refused := l.refuse(r, d.Endpoint); refused {
-		return reason, false, true
-	}
 	p.Now = l.clock.Now()
 	p.Set, t.standing = l.rules(p.Now)
+	p.Endpoints = l.endpointsOf(p.Set)
+	d.Endpoint, d.binding, d.endpoints = p.Endpoints.Match(r.Method, r.Target), -1, p.Endpoints
+	if reason, refused := t.refuse(); refused {
+		return reason, false, true
+	}
 	switch {
 	case t.standing.Stale && (p.Set == nil || t.standing.Fallback == policy.Deny):
 		return RulesStale, false, true
 	case p.Set == nil || t.standing.Fallback == policy.Deny:
 		return NoPolicies, false, true
 	}
-	d.set, p.Match, p.Who = p.Set, d.Endpoint, &d.Principal
-	d.Principal, p.Others = l.identities.ResolveAll(ctx, identity.Evidence{
-		Peer: r.Peer, Header: direct(r.Header), Target: r.Target, Certificate: r.Certificate, User: r.User, Endpoint: l.Place(d.Endpoint.ID),
-	}, p.Others)
+	d.set, p.Match, p.Who, p.Identities = p.Set, d.Endpoint, &d.Principal, t.terms.identities
+	evidence := identity.Evidence{Peer: r.Peer, Header: direct(r.Header), Target: r.Target, Certificate: r.Certificate, User: r.User}
+	if d.Endpoint.Status == endpoint.Known {
+		t.place = Place(p.Endpoints.Template(d.Endpoint.ID))
+		evidence.Endpoint = &t.place
+	}
+	d.Principal, p.Others = p.Identities.ResolveAll(ctx, evidence, p.Others)
 	if d.Principal.Rejected == identity.TooManyCredentials {
 		return TooManyCredentials, false, true
 	}
 	p.Identifier, p.Unparsable = r.Identifier, r.Unparsable
 	p.Wall, p.Fallback = l.clock.Wall(p.Now), t.standing.Fallback == policy.Limit
 	if p.Cost = r.Cost; p.Cost == 0 {
-		p.Cost = l.costs[d.Endpoint.ID]
+		p.Cost = p.Set.Cost(d.Endpoint.ID)
 	}
 	ruled := l.planner.Plan(p)
 	if len(p.Others) > 0 {
 		d.Others = slices.Clone(p.Others)
 	}
 	d.Region = p.Region
-	if !ruled && l.denyUnruled {
+	if !ruled && t.terms.denyUnruled {
 		return NoRule, false, true
 	}
 	if len(p.Takes) == 0 {
@@ -102,21 +108,22 @@ func (l *Limiter) find(ctx context.Context, t *trip) (reason Reason, allowed, se
 
 // refuse says whether a request is turned away before any identity or limiter
 // work.
-func (l *Limiter) refuse(r *Request, m endpoint.Match) (Reason, bool) {
+func (t *trip) refuse() (Reason, bool) {
+	r := &t.request
 	if r.Cost < 0 {
 		return InvalidCost, true
 	}
-	switch m.Status {
+	switch t.decision.Endpoint.Status {
 	case endpoint.Known:
 		return WithinLimits, false
 	case endpoint.Invalid:
 		return InvalidTarget, true
 	case endpoint.UnknownPath:
-		if l.rejectUnknown {
+		if t.terms.rejectUnknown {
 			return UnknownEndpoint, true
 		}
 	case endpoint.UnknownMethod:
-		if l.rejectUnknown && r.Method != http.MethodOptions {
+		if t.terms.rejectUnknown && r.Method != http.MethodOptions {
 			return UnknownMethod, true
 		}
 	}
@@ -134,6 +141,14 @@ func (l *Limiter) inForce(now int64) (*policy.Set, policy.Standing) {
 		now = l.agingClock.Now()
 	}
 	return l.aging.InForce(now)
+}
+
+// endpointsOf are the endpoints that exist under some rules, which may be nil.
+func (l *Limiter) endpointsOf(set *policy.Set) *endpoint.Table {
+	if set != nil && set.Endpoints() != nil {
+		return set.Endpoints()
+	}
+	return l.endpoints
 }
 
 // rules returns the rules in force, or nil, and whether they can be relied on. It
@@ -182,15 +197,15 @@ func (l *Limiter) conclude(t *trip, allowed bool, err error) {
 		d.Allowed = !errors.Is(err, bucket.ErrLost) && p.OpenOnLoss()
 		d.Lost = d.Allowed
 	}
-	l.refuseCredential(t)
+	t.refuseCredential()
 }
 
 // refuseCredential denies what would be allowed and has a bad credential, under
 // Options.RefuseBadCredentials. It comes after the buckets, so that trying
 // credentials costs what other requests cost.
-func (l *Limiter) refuseCredential(t *trip) {
+func (t *trip) refuseCredential() {
 	d := &t.decision
-	if !l.refuseBad || !d.Allowed {
+	if !t.terms.refuseBad || !d.Allowed {
 		return
 	}
 	switch why := d.Principal.Rejected; {

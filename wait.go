@@ -37,11 +37,13 @@ func (l *Limiter) Wait(ctx context.Context, r Request) (Decision, error) {
 }
 
 // Waiters reports how many requests wait for their turn, or are being decided and may have to, and how many may.
-func (l *Limiter) Waiters() (waiting, most int) { return int(l.waiters.Load()), int(l.maxWaiters) }
+func (l *Limiter) Waiters() (waiting, most int) {
+	return int(l.waiters.Load()), int(l.terms.Load().maxWaiters)
+}
 
 // queue counts a request that may have to wait, until leave is called. One too many may not.
 func (l *Limiter) queue(t *trip) (leave func()) {
-	if l.waiters.Add(1) > l.maxWaiters {
+	if l.waiters.Add(1) > t.terms.maxWaiters {
 		t.plan.LimitWait(-1)
 	}
 	return func() { l.waiters.Add(-1) }

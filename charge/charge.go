@@ -21,6 +21,9 @@ type Request struct {
 	Set       *policy.Set
 	Now, Wall int64 // Unix nanoseconds, by the clock of the buckets and by the one that rules expire by
 	Match     endpoint.Match
+	Endpoints *endpoint.Table // which Match is of
+
+	Identities *identity.Resolver // which told the principals apart
 
 	// Who is the first principal; Others are those of the request's other valid
 	// credentials.
@@ -105,9 +108,6 @@ type Plan struct {
 
 // Options configures a Planner.
 type Options struct {
-	Endpoints  *endpoint.Table
-	Identities *identity.Resolver
-
 	Names         *key.Namer              // nil if no other process shares any buckets
 	Region        func(netip.Addr) string // nil if all are unknown
 	NamedTiers    func() bool             // whether callers who name no tier may name one later; nil if none does
@@ -118,10 +118,8 @@ type Options struct {
 type Planner struct {
 	Allowances *Allowances
 
-	identities *identity.Resolver
 	keys       *key.Hasher
 	names      *key.Namer
-	templates  []string // by endpoint.ID, for names
 	region     func(netip.Addr) string
 	namedTiers func() bool
 }
@@ -130,10 +128,7 @@ type Planner struct {
 func New(o Options) *Planner {
 	pl := &Planner{
 		Allowances: newAllowances(o.MaxAllowances),
-		identities: o.Identities, keys: key.NewHasher(), names: o.Names, region: o.Region, namedTiers: o.NamedTiers,
-	}
-	if o.Names != nil {
-		pl.templates = templates(o.Endpoints)
+		keys:       key.NewHasher(), names: o.Names, region: o.Region, namedTiers: o.NamedTiers,
 	}
 	if pl.region == nil {
 		pl.region = func(netip.Addr) string { return "" }
@@ -142,16 +137,6 @@ func New(o Options) *Planner {
 		pl.namedTiers = func() bool { return false }
 	}
 	return pl
-}
-
-// templates are the texts of all endpoints by endpoint.ID.
-func templates(endpoints *endpoint.Table) []string {
-	all := make([]string, endpoints.Len()+1)
-	all[endpoint.Unknown] = policy.UnknownEndpoint
-	for id, template := range endpoints.All() {
-		all[id] = template.String()
-	}
-	return all
 }
 
 // Shared reports whether rules of a scope have buckets that other processes
@@ -224,7 +209,7 @@ func (p *Plan) Planned() bool { return p.planner != nil }
 // as makes p speak of one principal.
 func (p *Plan) as(principal int, who *identity.Principal) {
 	p.principal = principal
-	p.caller = subject.Caller{Who: who, Identities: p.planner.identities, Identifier: p.Identifier, Region: p.Region}
+	p.caller = subject.Caller{Who: who, Identities: p.Identities, Identifier: p.Identifier, Region: p.Region}
 }
 
 // As is the policy.Chooser for one principal of a planned request (Planned): 0
@@ -341,23 +326,26 @@ func (pl *Planner) reach(terms *policy.Terms) bucket.Reach {
 
 // everyEndpoint stands in a key for the endpoint of a "*" rule, whose one
 // bucket all endpoints share.
-const everyEndpoint = ^uint32(0)
+const everyEndpoint = ^uint64(0)
 
-// endpointOf is the endpoint that the key of a rule's bucket says.
-func (p *Plan) endpointOf(level policy.Level) uint32 {
+// endpointOf is the endpoint that the key of a rule's bucket says. It is no endpoint.ID: buckets outlive tables.
+func (p *Plan) endpointOf(level policy.Level) uint64 {
 	if level.EveryEndpoint() {
 		return everyEndpoint
 	}
-	return uint32(p.Match.ID)
+	return p.Endpoints.Number(p.Match.ID)
 }
 
 // nameOf names the bucket of p.bytes under a rule, for processes that share it.
 // Endpoints go by their templates: their numbers are those of one table.
 func (pl *Planner) nameOf(p *Plan, rule uint64, level policy.Level) key.Key {
-	if level.EveryEndpoint() {
+	switch {
+	case level.EveryEndpoint():
 		return pl.names.Name(rule, policy.All, p.bytes)
+	case p.Match.Status != endpoint.Known:
+		return pl.names.Name(rule, policy.UnknownEndpoint, p.bytes)
 	}
-	return pl.names.Name(rule, pl.templates[p.Match.ID], p.bytes)
+	return pl.names.Name(rule, p.Endpoints.Template(p.Match.ID).String(), p.bytes)
 }
 
 // tagOf says which buckets a shared one is kept with. It spends p.bytes.

@@ -61,8 +61,8 @@ func TestAPlanForSeveralIsThatForEach(t *testing.T) {
 	for seed := range race.Fewer(uint64(400)) {
 		rng := rand.New(rand.NewPCG(seed, 41))
 		named := rng.IntN(2) == 0 // the same answer to all plans of a seed
-		planner := charge.New(charge.Options{Endpoints: table, Identities: who, NamedTiers: func() bool { return named }})
-		request := charge.Request{Set: drawSets(t, rng, table), Now: now, Wall: now, Match: endpoint.Match{ID: 1, Status: endpoint.Known}, Cost: 1}
+		planner := charge.New(charge.Options{NamedTiers: func() bool { return named }})
+		request := charge.Request{Set: drawSets(t, rng, table), Now: now, Wall: now, Match: endpoint.Match{ID: 1, Status: endpoint.Known}, Endpoints: table, Identities: who, Cost: 1}
 		callers := make([]identity.Principal, 1+rng.IntN(5))
 		for i := range callers {
 			callers[i] = address

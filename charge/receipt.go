@@ -18,6 +18,7 @@ type Receipt struct {
 
 	at      int64 // Unix nanoseconds
 	match   endpoint.Match
+	of      endpoint.Template // of match: by other rules its ID may be another
 	tenants []tenant
 	items   []item
 
@@ -48,7 +49,7 @@ type item struct {
 // enforced rules, and of the shadow rules that had room.
 func (p *Plan) Receipt() *Receipt {
 	r := &Receipt{
-		Cost: p.Cost, at: p.Now, match: p.Match,
+		Cost: p.Cost, at: p.Now, match: p.Match, of: p.Endpoints.Template(p.Match.ID),
 		tenants: make([]tenant, 1+len(p.Others)), items: make([]item, 0, len(p.Takes)),
 	}
 	for n := range r.tenants {
@@ -117,6 +118,10 @@ func (pl *Planner) Settle(ctx context.Context, buckets bucket.Store, r *Receipt,
 	var failed []error
 	var applied [policy.MaxApplied]policy.Applied
 	inForce, of := applied[:0], -1
+	match := r.match
+	if s.Set != nil && match.Status == endpoint.Known {
+		match = s.Set.MatchOf(r.of)
+	}
 	for i := range r.items {
 		it := &r.items[i]
 		if it.corrected {
@@ -125,7 +130,7 @@ func (pl *Planner) Settle(ctx context.Context, buckets bucket.Store, r *Receipt,
 		who := r.tenants[it.tenant]
 		if s.Set != nil && it.tenant != of { // those of one tenant are neighbours
 			of = it.tenant
-			inForce = rulesOf(inForce[:0], &s, r.match, who)
+			inForce = rulesOf(inForce[:0], &s, match, who)
 		}
 		if s.Set != nil && it.moved != 0 && s.Set.Moved(s.Now, who.project, who.tier) != it.moved {
 			continue // it moved again, or long ago: what was taken stays taken

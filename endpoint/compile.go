@@ -2,6 +2,8 @@ package endpoint
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -45,7 +47,7 @@ func compileWith(templates []Template, aliases []alias, p Profile) (*Table, erro
 	if err != nil {
 		return nil, err
 	}
-	t := &Table{profile: p, classes: p.classes(), templates: templates, aliases: aliases, methods: methods, shapes: make(map[string]ID, len(templates))}
+	t := &Table{profile: p, classes: p.classes(), templates: templates, aliases: aliases, methods: methods, shapes: make(map[string]ID, len(templates)), numbers: numbersOf(templates)}
 	for _, r := range routes {
 		t.shapes[shape(r.Template, p.CaseInsensitive)] = r.id
 	}
@@ -174,6 +176,16 @@ func shape(t Template, fold bool) string {
 		}
 	}
 	return b.String()
+}
+
+// numbersOf returns Table.Number of templates in the order of IDs.
+func numbersOf(templates []Template) []uint64 {
+	numbers := make([]uint64, 1, 1+len(templates))
+	for _, t := range templates {
+		digest := sha256.Sum256([]byte(shape(t, false)))
+		numbers = append(numbers, binary.BigEndian.Uint64(digest[:]))
+	}
+	return numbers
 }
 
 // compareSpecificity orders two templates that match the same path: negative if a is the more specific.

@@ -51,6 +51,7 @@ type Table struct {
 	templates []Template    // by ID-1
 	aliases   []alias       // templates that count as one of those
 	shapes    map[string]ID // see Table.shape
+	numbers   []uint64      // by ID; see Table.Number
 
 	automaton
 	methods []string    // the columns of ids: the commonest first
@@ -235,6 +236,11 @@ func (t *Table) All() iter.Seq2[ID, Template] {
 		}
 	}
 }
+
+// Number names a template in every table that has it, under whatever parameter names, where an ID is one of this
+// table alone: for what has to last longer than a table. Those of two templates differ but for an accident of 2⁻⁶⁴.
+// That of Unknown is 0.
+func (t *Table) Number(id ID) uint64 { return t.numbers[id] }
 
 // Lookup returns the ID of a template that is in the table, under whatever parameter names.
 func (t *Table) Lookup(template Template) (ID, bool) {

@@ -107,7 +107,7 @@ func New(o Options) (http.Handler, error) {
 		o.UpstreamTimeout = 60 * time.Second
 	}
 	if o.Transport == nil {
-		o.Transport = newTransport(o.UpstreamTimeout, o.MaxUpstream)
+		o.Transport = NewTransport(o.UpstreamTimeout, o.MaxUpstream)
 	}
 	if o.Log == nil {
 		o.Log = slog.Default()
@@ -310,7 +310,8 @@ func (g *gateway) warn(message string, about ...any) {
 	g.logged.at, g.logged.skipped = now, 0
 }
 
-func newTransport(timeout time.Duration, most int) *http.Transport {
+// NewTransport returns the default of Options.Transport, for Options.UpstreamTimeout and Options.MaxUpstream.
+func NewTransport(timeout time.Duration, most int) *http.Transport {
 	return &http.Transport{
 		DialContext:           (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
 		ResponseHeaderTimeout: timeout,

@@ -63,17 +63,23 @@ type IdentifierOptions struct {
 // Identifiers finds identifiers in bodies, and counts those it did not find. It
 // is safe for concurrent use. A nil one reads nothing.
 type Identifiers struct {
+	current atomic.Pointer[logins]
+	faults  [body.Faults]atomic.Uint64
+}
+
+// logins are the endpoints where identifiers are read.
+type logins struct {
 	table   *endpoint.Table
-	logins  map[endpoint.ID]*login
+	at      map[endpoint.ID]*login
 	methods []string
 	reserve Reserve
-	faults  [body.Faults]atomic.Uint64
 }
 
 type login struct {
 	Login
-	finder *body.Finder
-	faults *[body.Faults]atomic.Uint64
+	reserve *Reserve // for one of which only failures count
+	finder  *body.Finder
+	faults  *[body.Faults]atomic.Uint64
 }
 
 const (
@@ -84,40 +90,53 @@ const (
 // NewIdentifiers returns Identifiers, or an error that names every field at
 // fault.
 func NewIdentifiers(o IdentifierOptions) (*Identifiers, error) {
+	s := &Identifiers{}
+	use, err := s.Prepare(o)
+	if err != nil {
+		return nil, err
+	}
+	use()
+	return s, nil
+}
+
+// Prepare checks other options, and returns what has them in force for requests to come. The error names every field
+// at fault.
+func (s *Identifiers) Prepare(o IdentifierOptions) (use func(), err error) {
 	if o.Endpoints == nil {
 		return nil, errors.New("identifiers: Endpoints is nil, want the Limiter's")
 	}
-	s := &Identifiers{table: o.Endpoints, logins: map[endpoint.ID]*login{}, reserve: Reserve{Timeout: o.Timeout, Failed: o.Failed}}
+	all := &logins{table: o.Endpoints, at: map[endpoint.ID]*login{}, reserve: Reserve{Timeout: o.Timeout, Failed: o.Failed}}
 	var errs []error
 	for i, l := range o.Logins {
-		id, made, err := s.compile(l)
-		if err == nil && s.logins[id] != nil {
+		id, made, err := s.compile(o.Endpoints, l)
+		if err == nil && all.at[id] != nil {
 			err = fmt.Errorf("Endpoint is %q, which stands twice, want it once", l.Endpoint)
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("identifiers[%d] (%s): %w", i, l.Endpoint, err))
 			continue
 		}
-		s.logins[id] = made
+		made.reserve = &all.reserve
+		all.at[id] = made
 		method := o.Endpoints.Template(id).Method()
-		s.methods = append(s.methods, method)
+		all.methods = append(all.methods, method)
 		if method == http.MethodGet {
-			s.methods = append(s.methods, http.MethodHead)
+			all.methods = append(all.methods, http.MethodHead)
 		}
 	}
-	return s, errors.Join(errs...)
+	return func() { s.current.Store(all) }, errors.Join(errs...)
 }
 
-func (s *Identifiers) compile(l Login) (endpoint.ID, *login, error) {
+func (s *Identifiers) compile(table *endpoint.Table, l Login) (endpoint.ID, *login, error) {
 	var errs []error
 	template, err := endpoint.ParseTemplate(l.Endpoint)
-	id, known := s.table.Lookup(template)
+	id, known := table.Lookup(template)
 	switch {
 	case err != nil:
 		errs = append(errs, err)
 	case !known:
 		near := ""
-		if closest, ok := s.table.Closest(template); ok {
+		if closest, ok := table.Closest(template); ok {
 			near = fmt.Sprintf(", such as %q", closest)
 		}
 		errs = append(errs, fmt.Errorf("Endpoint is %q, want one that the table has%s", l.Endpoint, near))
@@ -145,7 +164,7 @@ func (s *Identifiers) compile(l Login) (endpoint.ID, *login, error) {
 // policy.CompileOptions.Identified.
 func (s *Identifiers) Endpoints() []endpoint.ID {
 	var ids []endpoint.ID
-	for id := range s.logins {
+	for id := range s.current.Load().at {
 		ids = append(ids, id)
 	}
 	slices.Sort(ids)
@@ -168,7 +187,7 @@ func (s *Identifiers) Typed(at endpoint.ID, typed string) (identifier string, ok
 		}
 		return identifier, identifier != "", identifier != ""
 	}
-	l := s.logins[at]
+	l := s.current.Load().at[at]
 	if l == nil {
 		return typed, typed != "", false
 	}
@@ -188,7 +207,7 @@ func (s *Identifiers) Faults(f body.Fault) uint64 {
 // countFailures reports whether there are logins that only failures count at.
 func (s *Identifiers) countFailures() bool {
 	if s != nil {
-		for _, l := range s.logins {
+		for _, l := range s.current.Load().at {
 			if l.CountFailures {
 				return true
 			}
@@ -200,14 +219,18 @@ func (s *Identifiers) countFailures() bool {
 // at returns the login that a request is, or nil. Requests of other methods
 // than any login has are not even matched.
 func (s *Identifiers) at(r *headgate.Request) *login {
-	if s == nil || !slices.Contains(s.methods, r.Method) {
+	if s == nil {
 		return nil
 	}
-	m := s.table.Match(r.Method, r.Target)
+	all := s.current.Load()
+	if !slices.Contains(all.methods, r.Method) {
+		return nil
+	}
+	m := all.table.Match(r.Method, r.Target)
 	if m.Status != endpoint.Known {
 		return nil
 	}
-	return s.logins[m.ID]
+	return all.at[m.ID]
 }
 
 // identify finds the identifier of r, and leaves the body to be read as if

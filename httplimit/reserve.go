@@ -47,7 +47,7 @@ type Reserve struct {
 func (h *handler) serveReserved(w http.ResponseWriter, r *http.Request, request headgate.Request, login *login) {
 	o := h.options.Reserve
 	if o == nil {
-		o = &h.options.Identifiers.reserve
+		o = login.reserve
 	}
 	// An error says that the client left while it waited; d is denied then.
 	reservation, d, _ := h.lim.ReserveWait(r.Context(), request, o.Timeout)

@@ -3,6 +3,7 @@ package inspect
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/headgate-io/headgate"
@@ -52,19 +53,23 @@ type Budget struct {
 // them if at is empty. It takes nothing. It looks at every endpoint, at about a
 // microsecond each.
 func BudgetsOf(ctx context.Context, l *headgate.Limiter, who identity.Principal, at string) (Budgets, error) {
+	set := l.Policies().Set()
+	if set == nil {
+		return Budgets{}, errors.New("no rules were loaded yet")
+	}
 	s := survey{
 		l: l, lines: map[policy.RuleID]int{},
 		knows: knowledge{principal: who.Kind != identity.Address || who.Client.IsValid(), project: who.Project != "", address: who.Client.IsValid()},
-		plan:  charge.Plan{Request: charge.Request{Who: &who, Cost: 1}},
+		plan:  charge.Plan{Request: charge.Request{Set: set, Endpoints: set.Endpoints(), Who: &who, Cost: 1}},
 	}
 	if at != "" {
-		match, _, err := matchOf(l.Endpoints(), at)
+		match, _, err := matchOf(set.Endpoints(), at)
 		if err == nil {
 			err = s.visit(ctx, match)
 		}
 		return s.found, err
 	}
-	for id := range l.Endpoints().All() {
+	for id := range set.Endpoints().All() {
 		if err := s.visit(ctx, endpoint.Match{ID: id, Status: endpoint.Known}); err != nil {
 			return Budgets{}, err
 		}
@@ -76,6 +81,15 @@ func BudgetsOf(ctx context.Context, l *headgate.Limiter, who identity.Principal,
 	}
 	slices.SortStableFunc(s.found.Rules, func(a, b Budget) int { return cmp.Compare(place(a.Level), place(b.Level)) })
 	return s.found, nil
+}
+
+// placeOf is an endpoint as package identity takes it, nil for none.
+func placeOf(t *endpoint.Table, m endpoint.Match) *identity.Endpoint {
+	if m.Status != endpoint.Known {
+		return nil
+	}
+	place := headgate.Place(t.Template(m.ID))
+	return &place
 }
 
 // place orders rules as people read them: those of single endpoints as the
@@ -100,7 +114,7 @@ type survey struct {
 // visit looks at one endpoint.
 func (s *survey) visit(ctx context.Context, m endpoint.Match) error {
 	p := &s.plan
-	if !p.Who.Scopes.Allow(s.l.Place(m.ID)) {
+	if !p.Who.Scopes.Allow(placeOf(p.Endpoints, m)) {
 		return nil // there the key does not count, and the request counts against its address
 	}
 	if err := ctx.Err(); err != nil {
@@ -181,7 +195,7 @@ func (s *survey) endpoint(level policy.Level) string {
 	case s.plan.Match.Status != endpoint.Known:
 		return policy.UnknownEndpoint
 	}
-	return s.l.Endpoints().Template(s.plan.Match.ID).String()
+	return s.plan.Endpoints.Template(s.plan.Match.ID).String()
 }
 
 // count adds the bucket of one more endpoint to a line.

@@ -139,7 +139,7 @@ func Explain(ctx context.Context, l *headgate.Limiter, r headgate.Request) Expla
 	x.Identifier = readIdentifier(l, &r)
 	d := l.Look(ctx, r)
 	x.Cost, x.Rules = d.Cost, standingWords(l, d.Standing)
-	x.explainEndpoint(l, r.Target, d.Endpoint)
+	x.explainEndpoint(l, r.Target, d)
 	if d.Policies() != nil {
 		x.explainIdentity(l, d)
 	}
@@ -171,7 +171,8 @@ func readIdentifier(l *headgate.Limiter, r *headgate.Request) string {
 	return ""
 }
 
-func (x *Explanation) explainEndpoint(l *headgate.Limiter, target string, m endpoint.Match) {
+func (x *Explanation) explainEndpoint(l *headgate.Limiter, target string, d *headgate.Look) {
+	m := d.Endpoint
 	x.Status, x.Endpoint = m.Status.String(), policy.UnknownEndpoint
 	if m.Status == endpoint.Invalid {
 		x.Fault = m.Fault.String()
@@ -179,7 +180,7 @@ func (x *Explanation) explainEndpoint(l *headgate.Limiter, target string, m endp
 	}
 	x.Canonical, _ = l.Endpoints().Canonical(target)
 	if m.Status == endpoint.Known {
-		x.Endpoint = l.Endpoints().Template(m.ID).String()
+		x.Endpoint = d.Template().String()
 	}
 }
 

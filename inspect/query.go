@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 
@@ -118,11 +119,15 @@ type named struct {
 // find finds the buckets that a query names, and the rules whose buckets it does
 // not.
 func find(ctx context.Context, l *headgate.Limiter, q *Query) (found []named, skipped []Skipped, err error) {
-	match, every, err := matchOf(l.Endpoints(), q.Endpoint)
+	set, identities := l.Policies().Set(), l.Identities()
+	if set == nil {
+		return nil, nil, errors.New("no rules were loaded yet")
+	}
+	match, every, err := matchOf(set.Endpoints(), q.Endpoint)
 	if err != nil {
 		return nil, nil, err
 	}
-	who, knows, err := whoOf(ctx, l.Identities(), q, l.Place(match.ID))
+	who, knows, err := whoOf(ctx, identities, q, placeOf(set.Endpoints(), match))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -133,7 +138,7 @@ func find(ctx context.Context, l *headgate.Limiter, q *Query) (found []named, sk
 	if none && q.Identifier != "" {
 		return nil, nil, wrongQuery("the identifier is none that could be read in a body")
 	}
-	p := &charge.Plan{Request: charge.Request{Match: match, Who: &who, Identifier: identifier, Unparsable: q.Unparsable, Cost: 1}}
+	p := &charge.Plan{Request: charge.Request{Set: set, Identities: identities, Match: match, Who: &who, Identifier: identifier, Unparsable: q.Unparsable, Cost: 1}}
 	if err := l.Plan(p); err != nil {
 		return nil, nil, err
 	}

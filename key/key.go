@@ -35,9 +35,9 @@ const (
 // Subjects carry their own kind and lengths (see identity.Principal). Hashing
 // a copy that has rule and endpoint in front takes twice as long: the
 // processor waits for what was just written in pieces (BenchmarkKey).
-func (h *Hasher) Key(rule uint64, endpoint uint32, subject []byte) Key {
+func (h *Hasher) Key(rule, endpoint uint64, subject []byte) Key {
 	return Key{
-		Hi: maphash.Bytes(h.hi, subject) + rule*ruleHi + uint64(endpoint)*endpointHi,
-		Lo: maphash.Bytes(h.lo, subject) + rule*ruleLo + uint64(endpoint)*endpointLo,
+		Hi: maphash.Bytes(h.hi, subject) + rule*ruleHi + endpoint*endpointHi,
+		Lo: maphash.Bytes(h.lo, subject) + rule*ruleLo + endpoint*endpointLo,
 	}
 }

@@ -32,7 +32,7 @@ func TestKeyIsInjectiveAcrossParts(t *testing.T) {
 	h := key.NewHasher()
 	seen := map[key.Key]string{}
 	for rule := range uint64(8) {
-		for endpoint := range uint32(8) {
+		for endpoint := range uint64(8) {
 			for length := range 24 {
 				for fill := range byte(4) {
 					subject := make([]byte, length)
@@ -52,9 +52,9 @@ func TestKeyIsInjectiveAcrossParts(t *testing.T) {
 }
 
 func FuzzKeyTellsSubjectsApart(f *testing.F) {
-	f.Add(uint64(1), uint32(2), []byte("a"), uint64(1), uint32(2), []byte("b"))
+	f.Add(uint64(1), uint64(2), []byte("a"), uint64(1), uint64(2), []byte("b"))
 	h := key.NewHasher()
-	f.Fuzz(func(t *testing.T, r1 uint64, e1 uint32, s1 []byte, r2 uint64, e2 uint32, s2 []byte) {
+	f.Fuzz(func(t *testing.T, r1 uint64, e1 uint64, s1 []byte, r2 uint64, e2 uint64, s2 []byte) {
 		same := r1 == r2 && e1 == e2 && string(s1) == string(s2)
 		if got := h.Key(r1, e1, s1) == h.Key(r2, e2, s2); got != same {
 			t.Errorf("keys of (%d,%d,%q) and (%d,%d,%q) equal = %v, want %v", r1, e1, s1, r2, e2, s2, got, same)

@@ -114,6 +114,8 @@ type Cache struct {
 	clock *steady.Clock
 	o     CacheOptions
 
+	compile CompileOptions // that of whoever loads
+
 	confirmed atomic.Int64 // when the source last confirmed the rules in force, by clock
 }
 
@@ -135,12 +137,11 @@ func NewCache(o CacheOptions) (*Cache, error) {
 	if err := o.checkStale(); err != nil {
 		return nil, fmt.Errorf("policy cache: %w", err)
 	}
-	fallback := o.fallbackRule()
-	o.Compile.fallback = &fallback
-	c := &Cache{clock: clock, o: o}
+	o.Compile = o.withFallback(o.Compile)
+	c := &Cache{clock: clock, o: o, compile: o.Compile}
 	c.noteAge(0)
 	compile := func(previous *Set) CompileOptions {
-		compile, now := o.Compile, clock.Now()
+		compile, now := c.compile, clock.Now()
 		compile.Previous, compile.Now, compile.wall = previous, time.Unix(0, now), clock.Wall(now)
 		return compile
 	}
@@ -283,6 +284,18 @@ func (c *Cache) watch(ctx context.Context) {
 // Reload loads the rules now and reports why they are not in force if they are
 // not.
 func (c *Cache) Reload(ctx context.Context) error { return c.value.Reload(ctx) }
+
+// Recompile loads the rules now for other options, such as other Endpoints, and puts both in force together. An
+// error says why they are not; then the rules and the options before stay, and the next look goes by these. Buckets
+// keep what they hold at endpoints that are in both.
+func (c *Cache) Recompile(ctx context.Context, o CompileOptions) error {
+	o = c.o.withFallback(o)
+	return c.value.ReloadAs(ctx, func() (undo func()) {
+		before := c.compile
+		c.compile = o
+		return func() { c.compile = before }
+	})
+}
 
 // Set returns the rules in force, or nil before the first good ones. It never
 // blocks.

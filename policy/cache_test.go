@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/policy"
 )
 
@@ -292,6 +293,50 @@ func TestCacheCarriesSince(t *testing.T) {
 	}
 	if got := c.Set().Terms(0).Since; got != now.UnixNano() {
 		t.Errorf("Since = %d after a change of limit, want the time of the reload, %d", got, now.UnixNano())
+	}
+}
+
+// TestRecompile: other endpoints come into force with the rules for them, or with an error neither does, and the
+// next look is not the worse for it.
+func TestRecompile(t *testing.T) {
+	source := &script{}
+	few, more := policy.CompileOptions{Endpoints: table(t, "GET /a")}, policy.CompileOptions{Endpoints: table(t, "GET /a", "GET /b")}
+	now := time.Unix(1_800_000_000, 0)
+	c, err := policy.NewCache(policy.CacheOptions{Source: source, Compile: few, Now: func() time.Time { return now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	source.set(10, policy.Rule{Endpoint: "GET /b", Limit: 5})
+	if err := c.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	before := c.Set()
+
+	source.fail(errors.New("connection refused"))
+	if err := c.Recompile(t.Context(), more); err == nil || c.Set() != before {
+		t.Errorf("without the source: %v, and other rules are in force: %v", err, c.Set() != before)
+	}
+	source.fail(nil)
+	costly := more
+	costly.Costs = map[endpoint.ID]int64{2: 6}
+	if err := c.Recompile(t.Context(), costly); err == nil || !strings.Contains(err.Error(), "burst is 5") || c.Set() != before {
+		t.Errorf("with a cost that no bucket holds: %v, and other rules are in force: %v", err, c.Set() != before)
+	}
+	if err := c.Reload(t.Context()); err != nil || c.Set().Endpoints() != few.Endpoints {
+		t.Errorf("the look after that: %v, and it goes by the endpoints before: %v", err, c.Set().Endpoints() == few.Endpoints)
+	}
+	if s := c.Status(); s.LastError != "" {
+		t.Errorf("the status after that says %s", s.LastError)
+	}
+	costly.Costs[2] = 4
+	if err := c.Recompile(t.Context(), costly); err != nil || c.Set().Len() != before.Len()+1 || c.Set().Endpoints() != more.Endpoints {
+		t.Errorf("then: %v, and %d rules, want one more than %d", err, c.Set().Len(), before.Len())
+	}
+	if one, four, unknown := c.Set().Cost(1), c.Set().Cost(2), c.Set().Cost(0); one != 1 || four != 4 || unknown != 1 {
+		t.Errorf("costs are %d, %d and %d, want 1, 4 and 1", one, four, unknown)
+	}
+	if err := c.Reload(t.Context()); err != nil || c.Set().Endpoints() != more.Endpoints {
+		t.Errorf("the look after that: %v, and it goes by the new endpoints: %v", err, c.Set().Endpoints() == more.Endpoints)
 	}
 }
 

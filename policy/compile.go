@@ -23,9 +23,10 @@ type CompileOptions struct {
 	// sooner. Default 100.
 	BurstPercent int64
 
-	// Costs is how many tokens a request to an endpoint takes; 1 where absent,
-	// 0 for one that only looks.
-	// It is here to be checked: a cost above a burst could never be paid.
+	// Costs is how many tokens a request to an endpoint takes; 1 where absent. An endpoint
+	// of cost 0 looks at its buckets, takes nothing and is never denied by them: for one that
+	// tells clients their budget. A cost above a burst, which could never be paid, is
+	// reported.
 	Costs map[endpoint.ID]int64
 
 	// Unseen are the subjects that this process cannot tell apart, because it

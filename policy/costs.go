@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 
 	"github.com/headgate-io/headgate/endpoint"
@@ -27,6 +28,9 @@ func (c *compiler) readCosts() []endpointCost {
 	if c.o.Endpoints != nil {
 		known = c.o.Endpoints.Len()
 	}
+	if len(costs) > 0 {
+		c.set.costs = slices.Repeat([]int64{1}, 1+known)
+	}
 	kept := costs[:0]
 	for _, e := range costs {
 		switch {
@@ -36,8 +40,10 @@ func (c *compiler) readCosts() []endpointCost {
 		case e.cost < 0:
 			c.problems.add(Problem{Code: "costs", Rule: -1, Where: "costs",
 				Field: c.set.endpointText(uint32(e.id)), Value: number(e.cost), Want: "0 or more"})
-		case e.cost > 1:
-			kept = append(kept, e)
+		default:
+			if c.set.costs[e.id] = e.cost; e.cost > 1 {
+				kept = append(kept, e)
+			}
 		}
 	}
 	return kept

@@ -67,6 +67,7 @@ type Terms struct {
 // groups, whatever the number of rules.
 type Set struct {
 	endpoints *endpoint.Table
+	costs     []int64 // by endpoint.ID; nil if each is 1
 	rows      []row
 	shapes    []rate.Shape // by row.limit
 	limits    []rate.Limit // by row.limit
@@ -193,6 +194,29 @@ func (s *Set) Len() int {
 
 // Bound is above every RuleID of the Set, the one of Fallback included.
 func (s *Set) Bound() int { return len(s.rows) }
+
+// Endpoints is the table that requests are matched by under these rules, which their RuleIDs and endpoint.IDs
+// belong to: CompileOptions.Endpoints.
+func (s *Set) Endpoints() *endpoint.Table { return s.endpoints }
+
+// MatchOf is how requests of a template are matched under these rules. One that is gone has the rules of an endpoint
+// without any of its own.
+func (s *Set) MatchOf(t endpoint.Template) endpoint.Match {
+	if s.endpoints != nil {
+		if id, ok := s.endpoints.Lookup(t); ok {
+			return endpoint.Match{ID: id, Status: endpoint.Known}
+		}
+	}
+	return endpoint.Match{ID: endpoint.ID(len(s.byEndpoint)), Status: endpoint.Known}
+}
+
+// Cost is how many tokens a request to an endpoint takes: what CompileOptions.Costs says, or else 1.
+func (s *Set) Cost(id endpoint.ID) int64 {
+	if int(id) < len(s.costs) {
+		return s.costs[id]
+	}
+	return 1
+}
 
 // Version names the content of the document: equal for equal rules and
 // projects, in whatever order.

@@ -48,8 +48,15 @@ var DefaultFallback = Rule{Limit: 100, Per: time.Second, Burst: 200}
 // fallbackName is what clients see of the rule.
 const fallbackName = "fallback"
 
+// withFallback is compile with the rule of Limit.
+func (o *CacheOptions) withFallback(compile CompileOptions) CompileOptions {
+	r := o.fallbackRule(&compile)
+	compile.fallback = &r
+	return compile
+}
+
 // fallbackRule is the rule of Limit with its defaults filled in.
-func (o *CacheOptions) fallbackRule() Rule {
+func (o *CacheOptions) fallbackRule(compile *CompileOptions) Rule {
 	r := o.FallbackRule
 	if r == (Rule{}) {
 		r = DefaultFallback
@@ -58,8 +65,8 @@ func (o *CacheOptions) fallbackRule() Rule {
 	if r.Per == 0 {
 		r.Per = time.Second
 	}
-	r.Burst = o.Compile.BurstOf(&r)
-	for _, cost := range o.Compile.Costs {
+	r.Burst = compile.BurstOf(&r)
+	for _, cost := range compile.Costs {
 		r.Burst = max(r.Burst, cost) // else such a request could never pass
 	}
 	return r
@@ -77,7 +84,7 @@ func (o *CacheOptions) checkStale() error {
 	if o.OnEmpty >= fallbacks {
 		errs = append(errs, fmt.Errorf("OnEmpty is %d, want Keep, Limit or Deny", o.OnEmpty))
 	}
-	r := o.fallbackRule()
+	r := o.fallbackRule(&o.Compile)
 	_, err := rate.Compile(rate.Limit{Tokens: r.Limit, Per: r.Per, Burst: r.Burst, Algorithm: rate.Algorithm(r.Algorithm)})
 	if err != nil {
 		errs = append(errs, fmt.Errorf("FallbackRule: %w", err))
@@ -131,6 +138,16 @@ func (c *Cache) InForce(now int64) (*Set, Standing) {
 // step.
 func (c *Cache) noteAge(age time.Duration) { c.confirmed.Store(c.clock.Now() - int64(age)) }
 
+// fallbackRule is that of the rules in force, or of those that are to come.
+func (c *Cache) fallbackRule() Rule {
+	if set := c.Set(); set != nil {
+		if fallback, ok := set.Fallback(); ok {
+			return set.Rule(fallback.Rule)
+		}
+	}
+	return c.o.fallbackRule(&c.o.Compile)
+}
+
 // Words says for people why the rules cannot be relied on and what becomes of requests; "" if they can.
 func (c *Cache) Words(s Standing) string {
 	var why, then string
@@ -149,7 +166,7 @@ func (c *Cache) Words(s Standing) string {
 	case s.Fallback == Deny:
 		then = "every request is refused"
 	case s.Fallback == Limit:
-		r := c.o.fallbackRule()
+		r := c.fallbackRule()
 		then = fmt.Sprintf("every %s is limited to %s, burst %d", subjectWords(r.Subject), r.Rate(), r.Burst)
 		if !s.Empty {
 			then += ", besides what the rules say"

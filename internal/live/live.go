@@ -217,6 +217,20 @@ func (v *Value[D, T]) Reload(ctx context.Context) error {
 	return v.inTurn(ctx, func() error { return v.load(ctx) })
 }
 
+// ReloadAs is Reload after a change of how values are built, which change makes while nobody builds one. If there
+// is no value of the new kind, undo makes the change undone, and the one in force stays.
+func (v *Value[D, T]) ReloadAs(ctx context.Context, change func() (undo func())) error {
+	return v.inTurn(ctx, func() error {
+		undo, refused := change(), v.refused
+		err := v.load(ctx)
+		if err != nil {
+			undo()
+			v.refused = refused // as before, the version may be good for what it is built for now
+		}
+		return err
+	})
+}
+
 // share bounds the part of the time that looks take to a fifth: a source that
 // can only be read whole is read less often when it is large.
 const share = 5

@@ -38,10 +38,6 @@ var Epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 func New(t testing.TB, templates []string, rules []policy.Rule, change ...func(*headgate.Options)) *Bench {
 	t.Helper()
 	b := &Bench{Table: Compile(t, templates), Now: Epoch}
-	set, problems := policy.Compile(policy.Document{Rules: rules}, policy.CompileOptions{Endpoints: b.Table, Now: Epoch})
-	if err := problems.Err(); err != nil {
-		t.Fatal(err)
-	}
 	var err error
 	if b.Buckets, err = memory.New(memory.Options{MaxBuckets: 1 << 12}); err != nil {
 		t.Fatal(err)
@@ -51,11 +47,18 @@ func New(t testing.TB, templates []string, rules []policy.Rule, change ...func(*
 		t.Fatal(err)
 	}
 	o := headgate.Options{
-		Endpoints: b.Table, Policies: headgate.Fixed(set), Buckets: b.Buckets, Identities: who,
+		Endpoints: b.Table, Buckets: b.Buckets, Identities: who,
 		Now: func() time.Time { return b.Now },
 	}
 	for _, c := range change {
 		c(&o)
+	}
+	if o.Policies == nil {
+		set, problems := policy.Compile(policy.Document{Rules: rules}, policy.CompileOptions{Endpoints: b.Table, Now: Epoch, Costs: o.Costs})
+		if err := problems.Err(); err != nil {
+			t.Fatal(err)
+		}
+		o.Policies, o.Costs = headgate.Fixed(set), nil
 	}
 	if b.Limiter, err = headgate.New(o); err != nil {
 		t.Fatal(err)

@@ -14,14 +14,14 @@ import (
 // BenchmarkAsk is what a question costs whatever it came by, without a field in it.
 func BenchmarkAsk(b *testing.B) {
 	bench := trial.New(b, templates, []policy.Rule{{Endpoint: "default", Name: "each", Limit: 1e9, Per: time.Second}})
-	decide, err := decisions.Ask(decisions.Options{Limiter: bench.Limiter, Trusted: netip.Addr.IsLoopback})
+	answers, err := decisions.NewAnswers(decisions.Options{Limiter: bench.Limiter, Trusted: netip.Addr.IsLoopback})
 	if err != nil {
 		b.Fatal(err)
 	}
 	q := decisions.Question{Method: "GET", Target: "/a", Client: "192.0.2.1"}
 	b.ReportAllocs()
 	for b.Loop() {
-		if !decide(context.Background(), &q).Allowed {
+		if !answers.Ask(context.Background(), &q).Allowed {
 			b.Fatal("refused")
 		}
 	}

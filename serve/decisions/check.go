@@ -142,7 +142,7 @@ func (d *door) check(w http.ResponseWriter, r *http.Request) {
 	decide := func() (answer []byte, keep bool) {
 		decided, keep := make([]Answer, len(questions)), true
 		for i := range questions {
-			decided[i] = d.decide(r.Context(), &questions[i])
+			decided[i] = d.answers.Ask(r.Context(), &questions[i])
 			keep = keep && decided[i].Status != http.StatusServiceUnavailable // which another try may find mended
 		}
 		if !batch {
@@ -255,16 +255,6 @@ func (q *Question) Check() error {
 	return listed(q.faults(""))
 }
 
-// Ask returns what answers questions of programs, or an error that names every
-// option at fault. Who may ask is the caller's to say.
-func Ask(o Options) (func(context.Context, *Question) Answer, error) {
-	answers, err := newAnswers(o)
-	if err != nil {
-		return nil, err
-	}
-	return answers.decide, nil
-}
-
 func (q *Question) faults(where string) (faults []string) {
 	for _, f := range []struct {
 		wrong bool
@@ -290,8 +280,8 @@ func (q *Question) faults(where string) (faults []string) {
 	return faults
 }
 
-// decide answers a question as if the request had come here itself.
-func (a *answers) decide(ctx context.Context, q *Question) (answer Answer) {
+// Ask answers a question of a program as if the request had come here itself.
+func (a *Answers) Ask(ctx context.Context, q *Question) (answer Answer) {
 	r, w := q.request(ctx), &told{header: http.Header{}}
 	answer.Reason = "override"
 	if !a.refused(w, r) {
@@ -310,7 +300,7 @@ func (a *answers) decide(ctx context.Context, q *Question) (answer Answer) {
 		if made.ID != (reservation.ID{}) {
 			answer.Reservation, answer.Expires = made.ID.String(), &made.Expires
 		}
-		answer.describe(a.limiter, &d)
+		answer.describe(&d)
 	}
 	answer.Allowed, answer.Status = w.status == http.StatusOK, w.status
 	answer.Header = make(map[string]string, len(w.header))
@@ -351,11 +341,11 @@ func (q *Question) complete(r *headgate.Request) {
 	}
 }
 
-func (a *Answer) describe(lim *headgate.Limiter, decision *headgate.Decision) {
+func (a *Answer) describe(decision *headgate.Decision) {
 	a.Reason, a.Cost = decision.Reason.String(), decision.Cost
 	switch {
 	case decision.Endpoint.Status == endpoint.Known:
-		a.Endpoint = lim.Endpoints().Template(decision.Endpoint.ID).String()
+		a.Endpoint = decision.Template().String()
 	case decision.Reason != headgate.InvalidTarget:
 		a.Endpoint = "UNKNOWN"
 	}

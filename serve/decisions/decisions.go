@@ -6,7 +6,6 @@ package decisions
 import (
 	"bytes"
 	"container/list"
-	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -16,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/headgate-io/headgate"
@@ -84,6 +84,10 @@ type Options struct {
 	// door cannot take them out. Default none.
 	PassOverrides []string
 
+	// Answers are those of other doors, to be theirs too, in the place of Limiter,
+	// Limit and PassOverrides. Nil makes some of these.
+	Answers *Answers
+
 	// Failed, if set, is told of every question that was not answered by a
 	// decision. The error says what is missing, for a log.
 	Failed func(Fault, error)
@@ -94,15 +98,11 @@ type Options struct {
 // httplimit.Handler does. It limits only what a proxy asks about, and what is
 // served is up to the proxy: it has to pass on the target that it asked about.
 func New(o Options) (http.Handler, error) {
-	answers, err := Answers(o)
+	answers, err := NewAnswers(o)
 	if err != nil {
 		return nil, err
 	}
-	decide, err := Ask(o)
-	if err != nil {
-		return nil, err
-	}
-	d := &door{options: o, peer: o.Limit.Peer, answers: answers, decide: decide}
+	d := &door{options: o, peer: o.Limit.Peer, answers: answers}
 	d.kept.byKey, d.kept.now = map[[sha256.Size]byte]*list.Element{}, o.Limit.Now
 	if d.kept.now == nil {
 		d.kept.now = time.Now
@@ -116,15 +116,18 @@ func New(o Options) (http.Handler, error) {
 	return d, nil
 }
 
-// Answers returns what answers a request that a proxy has described by whatever
-// protocol, as if it had come here itself: with 200, or what the client is to be
-// told. RemoteAddr is that of the proxy's client. Who may ask is the caller's to
-// say.
-func Answers(o Options) (http.Handler, error) { return newAnswers(o) }
+// Answers are what every door for proxies and programs tells them. Who may ask is the door's to say. They may be used
+// concurrently.
+type Answers struct {
+	limiter *headgate.Limiter
+	gate    httplimit.Gate
+	passed  atomic.Pointer[[]string] // of the fields that ask for something else
+}
 
-func newAnswers(o Options) (*answers, error) {
+// NewAnswers returns those of o, or an error that names every option at fault.
+func NewAnswers(o Options) (*Answers, error) {
 	var errs []error
-	if o.Limiter == nil {
+	if o.Limiter == nil && o.Answers == nil {
 		errs = append(errs, errors.New("Limiter is nil, want one"))
 	}
 	if o.Trusted == nil {
@@ -133,30 +136,36 @@ func newAnswers(o Options) (*answers, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("decisions options: %w", err)
 	}
-	limit := o.Limit
-	limit.Peer, limit.MaxWait, limit.Identifiers, limit.Reserve = httplimit.Peer, -1, nil, nil
-	a := &answers{limiter: o.Limiter, passed: o.PassOverrides}
-	if err := a.gate.Open(o.Limiter, limit); err != nil {
-		return nil, fmt.Errorf("decisions options: Limit: %w", err)
+	if o.Answers != nil {
+		return o.Answers, nil
+	}
+	a := &Answers{limiter: o.Limiter}
+	if err := a.Reload(o.Limit, o.PassOverrides); err != nil {
+		return nil, fmt.Errorf("decisions options: %w", err)
 	}
 	return a, nil
 }
 
-// answers tell a proxy to pass a request on, by 200, or what to tell its client.
-type answers struct {
-	limiter *headgate.Limiter
-	gate    httplimit.Gate
-	passed  []string // of the fields that ask for something else
+// Reload changes Options.Limit and Options.PassOverrides for questions to come.
+func (a *Answers) Reload(limit httplimit.Options, passOverrides []string) error {
+	limit.Peer, limit.MaxWait, limit.Identifiers, limit.Reserve = httplimit.Peer, -1, nil, nil
+	if err := a.gate.Open(a.limiter, limit); err != nil {
+		return fmt.Errorf("Limit: %w", err)
+	}
+	a.passed.Store(&passOverrides)
+	return nil
 }
 
-func (a *answers) ServeHTTP(w http.ResponseWriter, described *http.Request) {
+// ServeHTTP answers a request that a proxy has described by whatever protocol, as if it had come here itself: with
+// 200, or what the client is to be told. RemoteAddr is that of the proxy's client.
+func (a *Answers) ServeHTTP(w http.ResponseWriter, described *http.Request) {
 	if !a.refused(w, described) && a.gate.Admit(w, described, nil) {
 		w.WriteHeader(http.StatusOK)
 	}
 }
 
 // refused answers a request that asks for another one than it seems to be.
-func (a *answers) refused(w http.ResponseWriter, described *http.Request) bool {
+func (a *Answers) refused(w http.ResponseWriter, described *http.Request) bool {
 	if !a.overridden(described.Header) {
 		return false
 	}
@@ -168,9 +177,10 @@ func (a *answers) refused(w http.ResponseWriter, described *http.Request) bool {
 }
 
 // overridden reports whether a field asks for another method or target.
-func (a *answers) overridden(h http.Header) bool {
+func (a *Answers) overridden(h http.Header) bool {
+	passed := *a.passed.Load()
 	for name := range h {
-		if override.Of(name) == override.Overriding && !slices.ContainsFunc(a.passed, func(passed string) bool { return strings.EqualFold(passed, name) }) {
+		if override.Of(name) == override.Overriding && !slices.ContainsFunc(passed, func(passed string) bool { return strings.EqualFold(passed, name) }) {
 			return true
 		}
 	}
@@ -180,9 +190,8 @@ func (a *answers) overridden(h http.Header) bool {
 type door struct {
 	options Options
 	peer    func(*http.Request) netip.Addr
-	answers http.Handler                            // for proxies
-	decide  func(context.Context, *Question) Answer // for programs
-	kept    kept                                    // of those, what was asked under a key
+	answers *Answers
+	kept    kept // of programs, what was asked under a key
 }
 
 func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -49,13 +49,13 @@ func start(t testing.TB, change ...func(*resp.Options)) *server {
 		t.Fatal(err)
 	}
 	b := trial.New(t, []string{"GET /a", "POST /login"}, []policy.Rule{{Endpoint: "default", Name: "each", Limit: 2, Per: time.Minute}})
-	check, err := decisions.Ask(decisions.Options{Limiter: b.Limiter, Trusted: netip.Addr.IsLoopback})
+	answers, err := decisions.NewAnswers(decisions.Options{Limiter: b.Limiter, Trusted: netip.Addr.IsLoopback})
 	if err != nil {
 		t.Fatal(err)
 	}
 	hasher := key.NewHasher()
 	o := resp.Options{
-		Buckets: buckets, Name: func(k []byte) (key.Key, uint16) { return hasher.Key(0, 0, k), 0 }, Now: s.now.Load, Check: check,
+		Buckets: buckets, Name: func(k []byte) (key.Key, uint16) { return hasher.Key(0, 0, k), 0 }, Now: s.now.Load, Check: answers.Ask,
 		Trusted: netip.Addr.IsLoopback, MaxConnections: 100,
 		Failed: func(f decisions.Fault, err error) {
 			s.mu.Lock()

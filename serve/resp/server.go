@@ -38,7 +38,7 @@ type Options struct {
 	// Now is the time in Unix nanoseconds.
 	Now func() int64
 
-	// Check answers HG.CHECK; decisions.Ask makes it. Default nil: there is no such
+	// Check answers HG.CHECK; decisions.Answers.Ask is one. Default nil: there is no such
 	// command.
 	Check func(context.Context, *decisions.Question) decisions.Answer
 

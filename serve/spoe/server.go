@@ -39,7 +39,7 @@ import (
 
 // Options configures a Server. Check, Trusted and MaxConnections are required.
 type Options struct {
-	// Check answers questions; decisions.Ask makes it.
+	// Check answers questions; decisions.Answers.Ask is one.
 	Check func(context.Context, *decisions.Question) decisions.Answer
 
 	// Trusted says who may connect.
