@@ -62,7 +62,7 @@ func TestImportsPointOneWay(t *testing.T) {
 			"balancer":        {"github.com/pires/go-proxyproto"},
 			"cmd/headgate":    {"github.com/mattn/go-isatty", "github.com/spf13/cobra", "github.com/spf13/pflag"},
 			"config":          {"go.yaml.in/yaml/v3"},
-			"daemon":          {"golang.org/x/text/unicode/norm"},
+			"daemon":          {"github.com/coreos/go-systemd/v22/daemon", "golang.org/x/text/unicode/norm"},
 			"descriptor":      {"go.yaml.in/yaml/v3"},
 			"envoy":           {"github.com/envoyproxy/go-control-plane/envoy", "golang.org/x/net/netutil", "google.golang.org/genproto/googleapis/rpc/status", "google.golang.org/grpc", "google.golang.org/protobuf/types/known/durationpb"},
 			"hold":            {"golang.org/x/sys/unix"},

@@ -19,11 +19,11 @@ import (
 // overSPOE asks as HAProxy's filter spoe does. What it writes and reads is its own, and none of package spoe's.
 func overSPOE(t *testing.T, o decisions.Options) door {
 	t.Helper()
-	check, err := decisions.Ask(o)
+	answers, err := decisions.NewAnswers(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := spoe.New(spoe.Options{Check: check, Trusted: netip.Addr.IsLoopback, MaxConnections: 4})
+	s, err := spoe.New(spoe.Options{Check: answers.Ask, Trusted: netip.Addr.IsLoopback, MaxConnections: 4})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -301,7 +301,7 @@ func overGRPC(t *testing.T, o decisions.Options) door {
 // it and when to come back.
 func overRESP(t *testing.T, o decisions.Options) func(call) (status int, rule, left, retry string) {
 	t.Helper()
-	check, err := decisions.Ask(o)
+	answers, err := decisions.NewAnswers(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -311,7 +311,7 @@ func overRESP(t *testing.T, o decisions.Options) func(call) (status int, rule, l
 	}
 	s, err := resp.New(resp.Options{
 		Buckets: buckets, Name: func([]byte) (key.Key, uint16) { return key.Key{}, 0 }, Now: func() int64 { return 0 },
-		Check: check, Trusted: netip.Addr.IsLoopback, MaxConnections: 4,
+		Check: answers.Ask, Trusted: netip.Addr.IsLoopback, MaxConnections: 4,
 	})
 	if err != nil {
 		t.Fatal(err)

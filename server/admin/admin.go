@@ -47,12 +47,16 @@ type Options struct {
 	Database func(context.Context) (Rules, error)
 	Compare  func(before, after policy.Document) []record.Change
 
-	Compile policy.CompileOptions
+	Compile func() policy.CompileOptions // of the rules in force
 	Metrics http.Handler
 	Ready   func() error
 	Audit   Auditor
 	FindKey FindKey
 	Fleet   func(context.Context) (fleet.Report, error)
+
+	// Reload reads the configuration and its documents again. Nil means that there is none: POST /v1/reload reads the
+	// rules alone.
+	Reload func(context.Context) (record.Reload, error)
 
 	// Reverted reports that a change was taken back, or nil. Nil means that
 	// none ever is.

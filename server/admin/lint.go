@@ -46,7 +46,7 @@ func (d *Door) lintDatabase(w http.ResponseWriter, r *http.Request) {
 
 // report answers what look finds. All of it is said of one source.
 func (d *Door) report(w http.ResponseWriter, r *http.Request, look func(lint.Options) (lint.Result, error)) {
-	o := lint.Options{Compile: d.Compile, Ignore: r.URL.Query()["ignore"]}
+	o := lint.Options{Compile: d.Compile(), Ignore: r.URL.Query()["ignore"]}
 	if err := lint.CheckIgnore("ignore", o.Ignore); err != nil {
 		refuse(w, r, invalidRequest, err)
 		return

@@ -22,7 +22,7 @@ func TestLint(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	door, err := admin.New(admin.Options{Metrics: http.NotFoundHandler(), Compile: policy.CompileOptions{Endpoints: endpoints}, Token: "letmein"})
+	door, err := admin.New(admin.Options{Metrics: http.NotFoundHandler(), Compile: func() policy.CompileOptions { return policy.CompileOptions{Endpoints: endpoints} }, Token: "letmein"})
 	if err != nil {
 		t.Fatal(err)
 	}

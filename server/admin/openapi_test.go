@@ -102,7 +102,7 @@ var samples = []sample{
 	{"rollbackVersion", "POST", "/v1/versions/4/rollback", `{"why":"a sample"}`, 200, whatever},
 	{"lintDatabase", "GET", "/v1/policies/lint?ignore=no_unknown", "", 200, nil},
 	{"lintPolicies", "POST", "/v1/policies/lint?ignore=no_unknown&ignore=no_default", `{"rules":[{"endpoint":"GET /v1","limit":1}]}`, 200, nil},
-	{"reloadPolicies", "POST", "/v1/reload", "", 200, nil},
+	{"reload", "POST", "/v1/reload", "", 200, nil},
 	{"explainByQuery", "GET", "/v1/explain?method=GET&target=/v1/items/7&header=A:+b&header=C:+d", "", 200, nil},
 	{"explain", "POST", "/v1/explain", `{"method":"GET","target":"/v1/items/7","peer":"192.0.2.7"}`, 200, nil},
 	{"getBuckets", "GET", "/v1/buckets?endpoint=GET+/v1/items/{id}&address=192.0.2.7", "", 200, nil},

@@ -66,7 +66,7 @@ var operations = []operation{
 	{id: "applyPolicies", method: "POST", path: "/v1/policies/apply", access: writersOrGrant, changes: true, serve: (*Door).applyPolicies},
 	{id: "lintDatabase", method: "GET", path: "/v1/policies/lint", access: readers, query: []string{"ignore…"}, serve: (*Door).lintDatabase},
 	{id: "lintPolicies", method: "POST", path: "/v1/policies/lint", access: readers, query: []string{"ignore…"}, serve: (*Door).lint},
-	{id: "reloadPolicies", method: "POST", path: "/v1/reload", access: writers, serve: (*Door).reload},
+	{id: "reload", method: "POST", path: "/v1/reload", access: writers, serve: (*Door).reload},
 
 	{id: "listProjects", method: "GET", path: "/v1/projects", access: readers, query: []string{"project", "limit", "cursor"}, serve: (*Door).listProjects},
 	{id: "setProject", method: "PUT", path: "/v1/projects", access: writers, changes: true, query: []string{"why", "by"}, serve: (*Door).setProject},

@@ -262,7 +262,7 @@ func (d *Door) edit(w http.ResponseWriter, r *http.Request, err error, a record.
 		}
 		e.Check = func(before, after policy.Document) error {
 			warnings = rules.Waiting(before, after, said, d.Now())
-			return check(before, after, d.Compile)
+			return check(before, after, d.Compile())
 		}
 		v, err = db.Apply(ctx, a, e)
 		return v, warnings, err
@@ -303,12 +303,28 @@ func standIns(ctx context.Context, db Rules, lasting []record.RuleKey) (list []p
 	return list
 }
 
+// Reloaded is the answer to POST /v1/reload: what is in force now, and what changed of the configuration.
+type Reloaded struct {
+	State
+	Reload *record.Reload `json:"reload,omitempty"` // nil if the door knows of no configuration
+}
+
 func (d *Door) reload(w http.ResponseWriter, r *http.Request) {
+	var done Reloaded
+	if d.Reload != nil {
+		reload, err := d.Reload(r.Context())
+		if err != nil {
+			refuse(w, r, notInForce, fmt.Errorf("What was in force before stays: %w.", err))
+			return
+		}
+		done.Reload = &reload
+	}
 	if err := d.Policies.Reload(r.Context()); err != nil {
 		refuse(w, r, notInForce, fmt.Errorf("The last good rules stay in force: %w.", err))
 		return
 	}
-	answer(w, http.StatusOK, d.state())
+	done.State = d.state()
+	answer(w, http.StatusOK, done)
 }
 
 // readRules reads a list of rules as policy files write it.
@@ -450,7 +466,7 @@ func (d *Door) plan(w http.ResponseWriter, r *http.Request, e record.Edit) {
 	var plan Plan
 	e.Base = base
 	e.Check = func(before, after policy.Document) error {
-		if err := rules.CheckAll(before, after, d.Compile); err != nil {
+		if err := rules.CheckAll(before, after, d.Compile()); err != nil {
 			return err
 		}
 		changes := d.Compare(before, after)

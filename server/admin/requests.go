@@ -188,7 +188,7 @@ func (d *Door) approveRequest(w http.ResponseWriter, r *http.Request) {
 	approval.Actor = callerOf(r).actor
 	about(r, "request "+clip(r.PathValue("id")))
 	ctx := context.WithoutCancel(r.Context()) // as any change: once begun it is brought to its end
-	done, version, findings, err := rules.Approve(ctx, d.LimitRequests, r.PathValue("id"), approval, d.Compile)
+	done, version, findings, err := rules.Approve(ctx, d.LimitRequests, r.PathValue("id"), approval, d.Compile())
 	if err != nil {
 		d.refuseRequest(w, r, err)
 		return

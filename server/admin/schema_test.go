@@ -33,7 +33,7 @@ var bodies = map[string]struct {
 	"applyPolicies":       {edit{}, []any{admin.Done{}, admin.Plan{}}},
 	"lintDatabase":        {nil, []any{lint.Report{}}},
 	"lintPolicies":        {nil, []any{lint.Report{}}}, // it takes anything
-	"reloadPolicies":      {nil, []any{admin.State{}}},
+	"reload":              {nil, []any{admin.Reloaded{}}},
 	"listProjects":        {nil, []any{admin.Projects{}}},
 	"setProject":          {admin.ProjectEntry{}, []any{admin.Done{}}},
 	"deleteProject":       {nil, []any{admin.Done{}}},

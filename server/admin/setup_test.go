@@ -102,7 +102,7 @@ func newSite(t testing.TB, change ...func(*admin.Options)) *site {
 	must(t, err)
 	s.requests = strings.NewReplacer("{first}", s.file(), "{second}", s.file())
 	o := admin.Options{
-		Limiter: limiter, Policies: rules, Database: func(context.Context) (admin.Rules, error) { return db, nil }, Compare: database.Compare, Compile: compile,
+		Limiter: limiter, Policies: rules, Database: func(context.Context) (admin.Rules, error) { return db, nil }, Compare: database.Compare, Compile: func() policy.CompileOptions { return compile },
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 			_, _ = io.WriteString(w, "headgate_up 1\n")

@@ -198,7 +198,7 @@ func (d *Door) rollbackVersion(w http.ResponseWriter, r *http.Request) {
 	d.change(w, r, func(ctx context.Context, db Rules) (v record.Version, warnings []string, err error) {
 		v, err = db.RollbackChecked(ctx, author(r, body.By, body.Why), id, base, func(before, after policy.Document) error {
 			warnings = rules.Waiting(before, after, nil, d.Now())
-			return rules.CheckRollback(before, after, d.Compile)
+			return rules.CheckRollback(before, after, d.Compile())
 		})
 		return v, warnings, err
 	})

@@ -36,6 +36,12 @@ func (c *Client) GrantBucket(ctx context.Context, which admin.BucketRequest) (do
 	return done, err
 }
 
+// Reload has the gateway read its configuration, its documents and the database.
+func (c *Client) Reload(ctx context.Context) (done admin.Reloaded, err error) {
+	_, err = c.ask(ctx, question{method: http.MethodPost, path: "/v1/reload"}, &done)
+	return done, err
+}
+
 // Fleet reports the replicas that share the gateway's database.
 func (c *Client) Fleet(ctx context.Context) (report fleet.Report, err error) {
 	err = c.pages(ctx, "/v1/fleet", nil, func(text json.RawMessage, _ http.Header) (string, error) {

@@ -203,6 +203,10 @@ type Config struct {
 	// Usage says how much is remembered of what callers did.
 	Usage Usage `yaml:"usage"`
 
+	// WatchFiles reloads when the file of the configuration or a document of the endpoints changes. Default false:
+	// SIGHUP and POST /v1/reload do.
+	WatchFiles bool `yaml:"watch_files"`
+
 	// ShutdownTimeout is how long requests in flight may take to finish.
 	// Default 30s.
 	ShutdownTimeout time.Duration `yaml:"shutdown_timeout"`

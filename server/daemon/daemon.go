@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"net"
 	"net/http"
@@ -17,6 +18,8 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	systemd "github.com/coreos/go-systemd/v22/daemon"
+
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/bucket/memory"
 	"github.com/headgate-io/headgate/gateway"
@@ -24,6 +27,7 @@ import (
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/reservation"
+	"github.com/headgate-io/headgate/serve/decisions"
 	"github.com/headgate-io/headgate/server/admin"
 	"github.com/headgate-io/headgate/server/advisories"
 	"github.com/headgate-io/headgate/server/balancer"
@@ -41,8 +45,19 @@ type Options struct {
 	Version string       // of the program
 
 	readOnly bool // look, and leave no trace
+	// Read reads the configuration again for Reload, complete. Nil leaves it as it is: then only the documents that
+	// it names are read.
+	Read func() (config.Config, error)
+
+	// File is the configuration's, to be watched under watch_files. Default none.
+	File string
+
+	// Level, if set, is that of Log, to be changed by Reload.
+	Level *slog.LevelVar
+
 	balancer *balancer.Listener
 	holds    func() map[string]hold.Stats
+	reloads  func() metrics.ReloadStatus
 }
 
 // Daemon is a running gateway with its admin listener.
@@ -59,6 +74,11 @@ type Daemon struct {
 	side    *admin.Door
 	holds   holds
 	leaving atomic.Bool
+
+	api       swap              // what is behind gate
+	transport http.RoundTripper // to the API
+	answers   *decisions.Answers
+	reloads   reloads
 }
 
 // listener is a server and where it listens. The zero value is closed.
@@ -82,6 +102,7 @@ func Start(ctx context.Context, c config.Config, o Options) (*Daemon, error) {
 		o.Log = slog.Default()
 	}
 	d := &Daemon{conf: c, log: o.Log}
+	d.reloads.read, d.reloads.file, d.reloads.level = o.Read, o.File, o.Level
 	for _, warning := range c.Warnings() {
 		o.Log.Warn(warning.String())
 	}
@@ -96,13 +117,15 @@ func Start(ctx context.Context, c config.Config, o Options) (*Daemon, error) {
 	if d.holds, err = d.newHolds(); err != nil {
 		return nil, err
 	}
-	o.holds = d.heldStats
+	o.holds, o.reloads = d.heldStats, d.reloads.status
 	// The sockets first: a port in use is the commonest fault and the quickest
 	// to find.
 	if err := d.listen(&o); err != nil {
 		return nil, err
 	}
+	file := contentOf(d.reloads.files())
 	if d.parts, err = build(ctx, c, o); err == nil {
+		d.parts.loaded.Load().contents.file = file
 		err = d.handle(token)
 	}
 	if err != nil {
@@ -180,43 +203,44 @@ func (d *Daemon) handle(token string) (err error) {
 	if err := d.handleQuestions(); err != nil || !d.conf.Gateway() {
 		return err
 	}
-	gate, err := d.newGateway()
+	d.transport = gateway.NewTransport(d.conf.UpstreamTimeout, d.holds.upstream)
+	gate, err := d.newGateway(d.parts.loaded.Load())
 	if err != nil {
 		return err
 	}
-	d.gate.server.Handler = d.holds.gate.Handler(gateway.Framed(gate))
+	d.api.Store(&gate)
+	d.gate.server.Handler = d.holds.gate.Handler(gateway.Framed(&d.api))
 	d.gate.Listener = d.parts.tls.listen(d.gate.Listener)
 	return nil
 }
 
-func (d *Daemon) newGateway() (http.Handler, error) {
-	upstream, err := url.Parse(d.conf.Upstream)
+func (d *Daemon) newGateway(l *loaded) (http.Handler, error) {
+	upstream, err := url.Parse(l.conf.Upstream)
 	if err != nil {
 		return nil, err // Complete has checked it
 	}
 	gate, err := gateway.New(gateway.Options{
-		Limiter: d.parts.limiter, Upstream: upstream, UpstreamTimeout: d.conf.UpstreamTimeout,
-		TrustedProxy: d.parts.who.Trusts, ForwardedHeader: d.conf.ForwardedHeader, ClientHeader: d.conf.ClientAddress.Header, Log: d.log, Failed: d.parts.meter.UpstreamFailed,
-		MaxUpstream: d.holds.upstream,
-		KeyHeader:   d.conf.Keys.Header, PassOverrides: d.conf.PassOverrideHeaders, Outgoing: outgoing(d.parts.who, d.conf.Keys),
-		Limit: d.answers(),
+		Limiter: d.parts.limiter, Upstream: upstream, Transport: d.transport,
+		TrustedProxy: l.who.Trusts, ForwardedHeader: l.conf.ForwardedHeader, ClientHeader: l.conf.ClientAddress.Header, Log: d.log, Failed: d.parts.meter.UpstreamFailed,
+		KeyHeader: l.conf.Keys.Header, PassOverrides: l.conf.PassOverrideHeaders, Outgoing: outgoing(l.who, l.conf.Keys),
+		Limit: d.limit(&l.conf),
 	})
 	if err != nil {
 		return nil, err
 	}
-	return d.developers(gate)
+	return d.developers(l, gate)
 }
 
-// answers are what every door over HTTP answers with.
-func (d *Daemon) answers() httplimit.Options {
+// limit is what every door over HTTP answers with.
+func (d *Daemon) limit(c *config.Config) httplimit.Options {
 	return httplimit.Options{
-		OmitFields: !d.conf.Headers.RateLimit,
-		Legacy:     dialects[d.conf.Headers.Legacy],
-		Methods:    d.parts.registry.Table.Allowed,
-		Reserve:    settlement(d.conf.Settle, d.log),
+		OmitFields: !c.Headers.RateLimit,
+		Legacy:     dialects[c.Headers.Legacy],
+		Methods:    func(target string) []string { return d.parts.limiter.Endpoints().Allowed(target) },
+		Reserve:    settlement(c.Settle, d.log),
 
 		Identifiers: d.parts.identifiers,
-		MaxWait:     longestWait(d.conf.MaxWait),
+		MaxWait:     longestWait(c.MaxWait),
 	}
 }
 
@@ -312,6 +336,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	}
 	refreshing.Go(func() { d.parts.adminTokens.run(background) })
 	refreshing.Go(func() { d.side.Run(background) })
+	refreshing.Go(func() { d.watchFiles(background) })
 	refreshing.Go(func() { d.holds.gate.Run(background) })
 	refreshing.Go(func() { d.holds.admin.Run(background) })
 	refreshing.Go(func() { d.holds.asked.Run(background) })
@@ -327,6 +352,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	}
 	d.log.Info("server behind", "assumed", d.conf.Endpoint.Assumes())
 	d.log.Info("serving", d.whereabouts()...)
+	d.tell(systemd.SdNotifyReady)
 	select {
 	case err := <-failed:
 		now, cancel := context.WithCancel(ctx)
@@ -352,20 +378,22 @@ func (d *Daemon) whereabouts() (about []any) {
 	if d.conf.Gateway() {
 		about = append(about, "upstream", d.conf.Upstream)
 	}
-	return append(about, "endpoints", d.parts.registry.Table.Len(), "rules", d.parts.rules.Status().Rules)
+	return append(about, "endpoints", d.parts.limiter.Endpoints().Len(), "rules", d.parts.rules.Status().Rules)
 }
 
 func (d *Daemon) shutDown(ctx context.Context) error {
 	d.leaving.Store(true)
-	d.log.Info("shutting down: requests in flight may finish", "within", d.conf.ShutdownTimeout)
-	ctx, cancel := context.WithTimeout(ctx, d.conf.ShutdownTimeout)
+	d.tell(systemd.SdNotifyStopping)
+	within := d.parts.loaded.Load().conf.ShutdownTimeout
+	d.log.Info("shutting down: requests in flight may finish", "within", within)
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	var errs []error
 	for _, l := range d.listeners() {
 		if l.Listener == d.admin.Listener {
 			errs = append(errs, l.server.Close())
 		} else if err := l.shutDown(ctx); errors.Is(err, context.DeadlineExceeded) {
-			errs = append(errs, fmt.Errorf("requests in flight at %v were cut off after %v", l.Addr(), d.conf.ShutdownTimeout))
+			errs = append(errs, fmt.Errorf("requests in flight at %v were cut off after %v", l.Addr(), within))
 		} else {
 			errs = append(errs, err)
 		}
@@ -387,8 +415,7 @@ func Offline(ctx context.Context, c config.Config, log *slog.Logger) (*headgate.
 
 // parts is everything between the configuration and the listeners.
 type parts struct {
-	registry *Registry
-	who      *identity.Resolver
+	loaded   atomic.Pointer[loaded]
 	regions  *regions
 	database *policyDatabase
 	rules    *policy.Cache
@@ -398,7 +425,6 @@ type parts struct {
 	apiKeys  *apiKeys  // nil if no key can be recognised
 
 	adminTokens *adminTokens // nil if nobody listens
-	compile     policy.CompileOptions
 	limiter     *headgate.Limiter
 	meter       *metrics.Meter
 	usage       *usage.Table // nil if nothing is counted
@@ -409,9 +435,9 @@ type parts struct {
 	heartbeat   *fleet.Heartbeat // nil if this replica reports to nobody
 	reverter    *revert.Watcher  // nil if no change is taken back
 
-	identifiers *httplimit.Identifiers // nil if no body is read
-	counters    *counters              // nil if nothing but requests is asked about
-	descriptors *descriptors           // nil without
+	identifiers *httplimit.Identifiers
+	counters    *counters    // nil if nothing but requests is asked about
+	descriptors *descriptors // nil without
 }
 
 func (p *parts) close() {
@@ -422,14 +448,14 @@ func (p *parts) close() {
 // build wires the parts in the order in which a request meets them.
 func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error) {
 	p := &parts{}
-	if p.registry, err = Endpoints(c); err != nil {
+	l, err := load(c)
+	if err != nil {
 		return nil, err
 	}
-	p.registry.warn(logger(o.Log))
+	l.registry.warn(logger(o.Log))
 	if p.regions, err = newRegions(c.RegionFiles, o.Log); err != nil {
 		return nil, err
 	}
-	p.compile = CompileOptions(c, p.registry)
 	p.database = newDatabase(c, OpenDatabase)
 	p.requests = &requests{db: p.database, keep: c.Developers.KeepRequests, log: o.Log}
 	if o.readOnly {
@@ -441,7 +467,7 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 			p.close()
 		}
 	}()
-	if err := p.startRefreshing(ctx, c, o.Log); err != nil {
+	if err := p.startRefreshing(ctx, c, l.compile, o.Log); err != nil {
 		return nil, err
 	}
 	if !o.readOnly { // nobody connects, and only the gateway can read its key
@@ -457,9 +483,15 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 	if p.tokens, err = startTokens(ctx, c.Tokens, o.Log); err != nil {
 		return nil, err
 	}
-	if p.who, err = p.resolver(c, o); err != nil {
+	if !o.readOnly || p.keys.len() > 0 { // else nobody has a key, so no secret is needed
+		if p.apiKeys, err = newAPIKeys(c, p.database, p.keys, o.Log); err != nil {
+			return nil, err
+		}
+	}
+	if err := l.resolve(p); err != nil {
 		return nil, err
 	}
+	p.loaded.Store(l)
 	buckets, err := newBuckets(c)
 	if err != nil {
 		return nil, err
@@ -481,7 +513,11 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 			return nil, err
 		}
 	}
-	if p.identifiers, err = identifiers(c, p.registry.Table, o.Log); err != nil {
+	read, err := identifierOptions(c, l.registry.Table, o.Log)
+	if err != nil {
+		return nil, err
+	}
+	if p.identifiers, err = httplimit.NewIdentifiers(read); err != nil {
 		return nil, err
 	}
 	stats := func() memory.Stats { return buckets.Stats(p.rules.Now()) }
@@ -494,20 +530,19 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 		FalseDenials: func(table memory.Stats) float64 { _, part := mostDenied(p.rules.Set(), table); return part },
 		Reservations: func() reservation.Stats { return p.limiter.Reservations() },
 		Waiters:      func() (waiting, most int) { return p.limiter.Waiters() },
-		Rejections:   p.who.Rejections, Version: o.Version, Identifiers: p.identifiers.Faults,
+		Rejections:   func() iter.Seq2[identity.Rejection, uint64] { return p.who().Rejections() }, Version: o.Version, Identifiers: p.identifiers.Faults,
 		Regions: p.regions.reporter(), Descriptors: p.descriptors.reporter(), Balancer: balancerStats(o.balancer), Holds: o.holds,
-		Tokens: p.tokens.status(p.who), TLS: p.tls.status(), AdminTokens: p.adminTokens.status(), Fleet: p.told(), Reverts: p.reverts(), Store: p.shared.status(), Envelopes: p.envelopes, OpenRequests: p.requests.opened,
+		Tokens: p.tokens.status(p.who), TLS: p.tls.status(), AdminTokens: p.adminTokens.status(), Fleet: p.told(), Reverts: p.reverts(), Reloads: o.reloads, Store: p.shared.status(), Envelopes: p.envelopes, OpenRequests: p.requests.opened,
 	})
 	if p.usage, err = newUsage(c.Usage); err != nil {
 		return nil, err
 	}
-	p.limiter, err = headgate.New(headgate.Options{
-		NamedTiers: func() bool { return c.Tokens.TierClaim != "" || p.keys.tiers.Load() },
-		Endpoints:  p.registry.Table, Policies: p.rules, Buckets: shared, Names: p.shared.naming(), Identities: p.who, Region: p.regions.finder(p.who),
-		Unknown: unknownModes[c.Unknown], Costs: p.registry.Costs, DenyWithoutRule: c.NoRule == "deny",
-		RefuseBadCredentials: c.BadCredentials == "reject",
-		Typed:                p.identifiers.Typed, Observe: p.observe, MaxReservations: c.Settle.MaxOutstanding, MaxWaiters: c.MaxWaiters,
-	})
+	options := l.limiterOptions()
+	options.NamedTiers = func() bool { return c.Tokens.TierClaim != "" || p.keys.tiers.Load() }
+	options.Endpoints, options.Policies, options.Buckets, options.Names = l.registry.Table, p.rules, shared, p.shared.naming()
+	options.Region, options.Typed = p.regions.finder(p.who), p.identifiers.Typed
+	options.Observe, options.MaxReservations = p.observe, c.Settle.MaxOutstanding
+	p.limiter, err = headgate.New(options)
 	return p, err
 }
 
@@ -515,9 +550,9 @@ var unknownModes = map[string]headgate.UnknownMode{"reject": headgate.RejectUnkn
 
 // startRefreshing loads rules and keys for the first time. Without any rules
 // the gateway could only answer 503, so that is an error.
-func (p *parts) startRefreshing(ctx context.Context, c config.Config, log *slog.Logger) (err error) {
+func (p *parts) startRefreshing(ctx context.Context, c config.Config, compile policy.CompileOptions, log *slog.Logger) (err error) {
 	p.rules, err = policy.NewCache(policy.CacheOptions{
-		Source: p.database, Compile: p.compile, Interval: c.Refresh, LastGood: c.LastGood, Log: log,
+		Source: p.database, Compile: compile, Interval: c.Refresh, LastGood: c.LastGood, Log: log,
 		MaxStale: c.Staleness.MaxStale, OnStale: config.Fallbacks[c.Staleness.OnStale], OnEmpty: config.Fallbacks[c.Staleness.OnEmpty],
 		FallbackRule: c.Staleness.Fallback.Rule(),
 		Spread:       true, Wake: p.database.wake[0], Others: p.others,
@@ -538,7 +573,8 @@ func (p *parts) startRefreshing(ctx context.Context, c config.Config, log *slog.
 	return nil
 }
 
-func (p *parts) resolver(c config.Config, o Options) (_ *identity.Resolver, err error) {
+// resolver tells callers apart as c says, by the keys and tokens of p.
+func (p *parts) resolver(c config.Config) (*identity.Resolver, error) {
 	who, err := addressOptions(c)
 	if err != nil {
 		return nil, err
@@ -548,12 +584,8 @@ func (p *parts) resolver(c config.Config, o Options) (_ *identity.Resolver, err 
 		who.Credentials = identity.FirstCredentials
 	}
 	p.tokens.identify(&who, c)
-	if o.readOnly && p.keys.len() == 0 {
-		return identity.New(who) // nobody has a key, so no secret is needed
+	if p.apiKeys != nil {
+		who.Keys, who.Digester, who.Rotated = p.keys, p.apiKeys.digester, p.apiKeys.rehash.note
 	}
-	if p.apiKeys, err = newAPIKeys(c, p.database, p.keys, o.Log); err != nil {
-		return nil, err
-	}
-	who.Keys, who.Digester, who.Rotated = p.keys, p.apiKeys.digester, p.apiKeys.rehash.note
 	return identity.New(who)
 }

@@ -10,16 +10,16 @@ import (
 	"github.com/headgate-io/headgate/serve/decisions"
 	"github.com/headgate-io/headgate/serve/resp"
 	"github.com/headgate-io/headgate/serve/spoe"
-	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/envoy"
 )
 
 // handleQuestions puts doors behind the listeners where proxies ask.
-func (d *Daemon) handleQuestions() error {
-	o, err := d.questions()
-	if err != nil {
+func (d *Daemon) handleQuestions() (err error) {
+	o := d.questions()
+	if d.answers, err = decisions.NewAnswers(o); err != nil {
 		return err
 	}
+	o.Answers = d.answers
 	if d.asked.Listener != nil {
 		door, err := decisions.New(o)
 		if err != nil {
@@ -44,18 +44,10 @@ func (d *Daemon) handleQuestions() error {
 }
 
 func (d *Daemon) newSPOE(o decisions.Options) (*spoe.Server, error) {
-	check, err := decisions.Ask(o)
-	if err != nil {
-		return nil, err
-	}
-	return spoe.New(spoe.Options{Check: check, Trusted: o.Trusted, MaxConnections: d.holds.most, Failed: o.Failed})
+	return spoe.New(spoe.Options{Check: d.answers.Ask, Trusted: o.Trusted, MaxConnections: d.holds.most, Failed: o.Failed})
 }
 
-func (d *Daemon) newRESP(o decisions.Options) (*resp.Server, error) {
-	check, err := decisions.Ask(o)
-	if err != nil {
-		return nil, err
-	}
+func (d *Daemon) newRESP(o decisions.Options) (_ *resp.Server, err error) {
 	password := ""
 	if path := d.conf.Decisions.RESPPasswordFile; path != "" {
 		if password, err = readSecret(path); err != nil {
@@ -64,28 +56,25 @@ func (d *Daemon) newRESP(o decisions.Options) (*resp.Server, error) {
 	}
 	counters := d.parts.counters
 	return resp.New(resp.Options{
-		Buckets: counters.buckets, Reach: counters.reach, Keeps: counters.keeps, Now: d.parts.rules.Now, Check: check, Password: password,
+		Buckets: counters.buckets, Reach: counters.reach, Keeps: counters.keeps, Now: d.parts.rules.Now, Check: d.answers.Ask, Password: password,
 		Name:    func(name []byte) (key.Key, uint16) { return counters.name("throttle", name) },
 		Trusted: o.Trusted, MaxConnections: d.holds.most, Failed: o.Failed,
 	})
 }
 
 // questions say who may ask, and how they are answered.
-func (d *Daemon) questions() (decisions.Options, error) {
-	from, err := config.ParsePrefixes(d.conf.Decisions.From)
-	if err != nil {
-		return decisions.Options{}, err // Complete has checked it
-	}
+func (d *Daemon) questions() decisions.Options {
+	c := &d.parts.loaded.Load().conf
 	warn := seldom(d.log, "a question for a decision was refused")
 	return decisions.Options{
-		Limiter: d.parts.limiter, Limit: d.answers(), PassOverrides: d.conf.PassOverrideHeaders,
+		Limiter: d.parts.limiter, Limit: d.limit(c), PassOverrides: c.PassOverrideHeaders,
 		Trusted: func(a netip.Addr) bool {
 			a = a.Unmap().WithZone("")
-			return slices.ContainsFunc(from, func(p netip.Prefix) bool { return p.Contains(a) })
+			return slices.ContainsFunc(d.parts.loaded.Load().from, func(p netip.Prefix) bool { return p.Contains(a) })
 		},
 		Failed: func(f decisions.Fault, err error) {
 			d.parts.meter.QuestionRefused(f.String())
 			warn(err)
 		},
-	}, nil
+	}
 }

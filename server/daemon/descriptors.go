@@ -177,9 +177,12 @@ func (d *descriptors) reporter() func() metrics.DescriptorStatus {
 	}
 }
 
-func (d *descriptors) look() (now content) {
+func (d *descriptors) look() content { return contentOf(d.conf.RateLimit) }
+
+// contentOf is what files hold, and those of folders.
+func contentOf(paths []string) (now content) {
 	sum := sha256.New()
-	for _, path := range d.conf.RateLimit {
+	for _, path := range paths {
 		files := []string{path}
 		if entries, err := os.ReadDir(path); err == nil {
 			files = files[:0]

@@ -11,13 +11,13 @@ import (
 )
 
 // developers puts the developers' door before the gateway, if there is one.
-func (d *Daemon) developers(gate http.Handler) (http.Handler, error) {
+func (d *Daemon) developers(l *loaded, gate http.Handler) (http.Handler, error) {
 	path := d.conf.Developers.Path
 	if path == "" {
 		return gate, nil
 	}
 	o := developers.Options{
-		Path: path, Reporter: d.parts.reporter(), Identities: d.parts.who, Profile: d.conf.Endpoint.Profile(),
+		Path: path, Reporter: d.parts.reporter(), Identities: l.who, Profile: l.conf.Endpoint.Profile(),
 		Log: d.log, KeyQuery: d.conf.Keys.Query,
 	}
 	if d.conf.Database.Table == "" { // else no approval could change the rules

@@ -33,9 +33,9 @@ func (d *Daemon) newHolds() (h holds, err error) {
 		// Silence that the gateway imposes itself is nobody's fault.
 		StreamIdle: max(c.StreamIdle, d.conf.UpstreamTimeout+d.conf.MaxWait+c.Patience),
 		Plain:      !d.conf.TLS.On() && !d.conf.ProxyProtocol.On(), Log: d.log.With("listener", "gateway"),
-		Group: func(a netip.Addr) netip.Prefix { return d.parts.who.Group(a) },
+		Group: func(a netip.Addr) netip.Prefix { return d.parts.who().Group(a) },
 		Exempt: func(a netip.Addr) bool {
-			if d.parts.who.Trusts(a) {
+			if d.parts.who().Trusts(a) {
 				return true
 			}
 			for _, b := range balancers {

@@ -13,24 +13,20 @@ import (
 	"github.com/headgate-io/headgate/server/config"
 )
 
-// identifiers builds what reads the bodies that c names, or nil if it names
-// none.
-func identifiers(c config.Config, table *endpoint.Table, log *slog.Logger) (*httplimit.Identifiers, error) {
-	if len(c.Identifiers) == 0 {
-		return nil, nil
-	}
-	o := httplimit.IdentifierOptions{
+// identifierOptions say which bodies are read, as c names them.
+func identifierOptions(c config.Config, table *endpoint.Table, log *slog.Logger) (o httplimit.IdentifierOptions, err error) {
+	o = httplimit.IdentifierOptions{
 		Endpoints: table, Timeout: c.Settle.Timeout,
 		Failed: seldom(log, "a login that succeeded was not settled and counts as a failure"),
 	}
 	for _, i := range c.Identifiers {
 		login, err := login(i)
 		if err != nil {
-			return nil, err // Complete has checked it
+			return o, err // Complete has checked it
 		}
 		o.Logins = append(o.Logins, login)
 	}
-	return httplimit.NewIdentifiers(o)
+	return o, nil
 }
 
 func login(i config.Identifier) (httplimit.Login, error) {

@@ -58,11 +58,11 @@ func newRegions(files []string, log *slog.Logger) (*regions, error) {
 }
 
 // finder returns the look-up for headgate.Options.Region, or nil.
-func (r *regions) finder(who *identity.Resolver) func(netip.Addr) string {
+func (r *regions) finder(who func() *identity.Resolver) func(netip.Addr) string {
 	if len(r.files) == 0 {
 		return nil
 	}
-	return func(a netip.Addr) string { return r.table.Load().Region(who.IPv4(a)) }
+	return func(a netip.Addr) string { return r.table.Load().Region(who().IPv4(a)) }
 }
 
 func (r *regions) run(ctx context.Context) {

@@ -18,7 +18,7 @@ func (p *parts) newReverter(c config.Config, o Options) *revert.Watcher {
 		Settings: revert.Settings{
 			Share: int64(a.Share), For: a.For, MinRequests: a.MinRequests, MinCallers: a.MinCallers, Watch: a.Watch,
 		},
-		Endpoints: p.registry.Table, Reload: p.rules.Reload, History: p.database.history, Name: p.name, Log: o.Log,
+		Endpoints: p.loaded.Load().registry.Table, Reload: p.rules.Reload, History: p.database.history, Name: p.name, Log: o.Log,
 		Policies: func() (*policy.Set, int64) {
 			set := p.rules.Set()
 			if set == nil {
@@ -27,7 +27,7 @@ func (p *parts) newReverter(c config.Config, o Options) *revert.Watcher {
 			return set, set.Number()
 		},
 		Check: func(_, after policy.Document) error {
-			set, problems := policy.Compile(after, p.compile)
+			set, problems := policy.Compile(after, p.compileOptions())
 			if set == nil {
 				return problems.Err()
 			}

@@ -88,12 +88,12 @@ var certificateProjects = map[string]identity.CertificateProject{
 }
 
 // status is where the metrics of tokens come from; nil without tokens.
-func (t *tokens) status(who *identity.Resolver) func() metrics.TokenStatus {
+func (t *tokens) status(who func() *identity.Resolver) func() metrics.TokenStatus {
 	if t == nil {
 		return nil
 	}
 	return func() metrics.TokenStatus {
 		s := t.source.Status()
-		return metrics.TokenStatus{Keys: s.Keys, Age: s.Age, Failures: s.Failures, Cache: who.TokenCacheStats()}
+		return metrics.TokenStatus{Keys: s.Keys, Age: s.Age, Failures: s.Failures, Cache: who().TokenCacheStats()}
 	}
 }

@@ -1,6 +1,23 @@
 package daemon
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
+
+// warnings are what /readyz tells besides that the process is ready.
+func (d *Daemon) warnings() []string {
+	list := d.parts.warnings()
+	d.reloads.mu.Lock()
+	defer d.reloads.mu.Unlock()
+	if d.reloads.failed != "" {
+		list = append(list, "the last reload failed, and what was in force before it stays: "+d.reloads.failed)
+	}
+	if wait := d.reloads.last.Restart; len(wait) > 0 {
+		list = append(list, "settings that wait for a restart: "+strings.Join(wait, ", "))
+	}
+	return list
+}
 
 // warnings are what /readyz tells besides that the process is ready.
 func (p *parts) warnings() []string {

@@ -41,7 +41,7 @@ type Server struct {
 // with health and reflection beside, or an error that names every option at fault.
 // Most is how many connections it holds at once: the rest wait.
 func New(o decisions.Options, d *Descriptors, most int) (*Server, error) {
-	answers, err := decisions.Answers(o)
+	answers, err := decisions.NewAnswers(o)
 	if err != nil {
 		return nil, err
 	}

@@ -73,6 +73,9 @@ type Options struct {
 	// Reverts tells of auto_revert; nil if it is off.
 	Reverts func() RevertStatus
 
+	// Reloads tells of reloads of the configuration; nil where nothing reloads.
+	Reloads func() ReloadStatus
+
 	// Fleet tells whether others can see this replica, and how often telling
 	// them failed; nil if it is not to be seen.
 	Fleet func() (ok bool, failures uint64)
@@ -171,7 +174,7 @@ func New(o Options) *Meter {
 		m.refusals[reason] = m.denied.WithLabelValues(noRule, reason.String())
 	}
 	m.registry.MustRegister(m.allowed, m.denied, m.shadowed, m.upstream, m.questions, m.descriptors, m.lost, m.calls, m.unrecorded,
-		&gauges{o}, &holdGauges{o.Holds}, &fleetGauges{o.Fleet}, &revertGauges{o.Reverts}, &storeGauges{o.Store}, &envelopeGauges{o.Envelopes}, &credentialGauges{o.Tokens, o.TLS}, &adminGauges{o.AdminTokens}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		&gauges{o}, &holdGauges{o.Holds}, &fleetGauges{o.Fleet}, &revertGauges{o.Reverts}, &reloadGauges{o.Reloads}, &storeGauges{o.Store}, &envelopeGauges{o.Envelopes}, &credentialGauges{o.Tokens, o.TLS}, &adminGauges{o.AdminTokens}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 

@@ -46,6 +46,14 @@ func Routes(source string) ([]Operation, error) {
 	return read(dialect, file)
 }
 
+// File is the file that a source of routes names.
+func File(source string) string {
+	if dialect, file, ok := strings.Cut(source, ":"); ok && dialectName.MatchString(dialect) {
+		return file
+	}
+	return source
+}
+
 // patternRoutes reads a list of a router's patterns.
 func patternRoutes(dialect, file string) ([]Operation, error) {
 	d, err := pattern.Parse(dialect)

@@ -86,5 +86,5 @@ func (w *Watcher) name(id endpoint.ID) string {
 	if id == endpoint.Unknown {
 		return "UNKNOWN"
 	}
-	return w.o.Endpoints.Template(id).String()
+	return w.bench.meter.endpoints.Template(id).String()
 }

@@ -13,9 +13,10 @@ import (
 // meter counts the requests of every endpoint, and of endpoints on trial those
 // of every caller too.
 type meter struct {
-	seed   maphash.Seed
-	counts []counter // by endpoint.ID
-	trial  atomic.Pointer[callers]
+	seed      maphash.Seed
+	endpoints *endpoint.Table // decisions by another one are not counted
+	counts    []counter       // by endpoint.ID
+	trial     atomic.Pointer[callers]
 }
 
 // counter is both numbers of a Count in one word, the denied in its high half:
@@ -45,16 +46,16 @@ type callers struct {
 // for one: that makes them seem fewer, and a change seem less at fault.
 type cells [64]atomic.Uint64
 
-func newMeter(endpoints int) *meter {
-	return &meter{seed: maphash.MakeSeed(), counts: make([]counter, endpoints+1)}
+func newMeter(endpoints *endpoint.Table) *meter {
+	return &meter{seed: maphash.MakeSeed(), endpoints: endpoints, counts: make([]counter, endpoints.Len()+1)}
 }
 
 // observe counts one decision. It fits headgate.Options.Observe.
 func (m *meter) observe(_ *headgate.Request, d *headgate.Decision) {
 	one := uint64(1)
 	switch {
-	case d.Policies() == nil:
-		return // refused before any rule was asked, or the buckets could not say
+	case d.Policies() == nil || d.Policies().Endpoints() != m.endpoints:
+		return // refused before any rule was asked, or of before or after a reload
 	case d.Allowed:
 	case d.Reason == headgate.OverLimit || d.Reason == headgate.CostAboveBurst:
 		one += oneDenied

@@ -94,7 +94,7 @@ func (l *limited) send(t testing.TB, target string, from byte, n int) (denied in
 func TestMeterCountsWhatClientsWereTold(t *testing.T) {
 	var m *meter
 	l := newLimited(t, func(r *headgate.Request, d *headgate.Decision) { m.observe(r, d) })
-	m = newMeter(l.endpoints.Len())
+	m = newMeter(l.endpoints)
 	cases := []struct {
 		name   string
 		target string
@@ -127,7 +127,7 @@ func TestMeterCountsWhatClientsWereTold(t *testing.T) {
 func TestMeterCountsCallersOnTrial(t *testing.T) {
 	var m *meter
 	l := newLimited(t, func(r *headgate.Request, d *headgate.Decision) { m.observe(r, d) })
-	m = newMeter(l.endpoints.Len())
+	m = newMeter(l.endpoints)
 	set := compile(t, l.endpoints, policy.Document{Rules: []policy.Rule{{Endpoint: "GET /a", Limit: 2, Per: time.Hour}}})
 	on := &trial{cells: &cells{}}
 	m.put(set, map[endpoint.ID]*trial{1: on})
@@ -171,7 +171,7 @@ func TestObserveAllocatesNothing(t *testing.T) {
 // observed is a meter and a decision for it.
 func observed(t testing.TB, tried bool) (*meter, *headgate.Decision) {
 	l := newLimited(t, nil)
-	m := newMeter(l.endpoints.Len())
+	m := newMeter(l.endpoints)
 	set := compile(t, l.endpoints, policy.Document{Rules: []policy.Rule{{Endpoint: "GET /a", Limit: 2}}})
 	l.use(set)
 	if tried {

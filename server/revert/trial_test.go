@@ -77,7 +77,7 @@ func TestTrial(t *testing.T) {
 		{"a process that stood still", repeat(5, well), repeat(10, bad), 3, 9},
 	}
 	for _, c := range cases {
-		m := newMeter(2)
+		m := newMeter(table(t, "GET /a", "GET /b"))
 		s := Settings{Share: 50, For: 5 * time.Second, MinRequests: 100, MinCallers: 2, Watch: 20 * time.Second}
 		b := newBench(s, m, 0)
 		at := time.Duration(0)
@@ -117,7 +117,7 @@ func TestTrial(t *testing.T) {
 
 // Of several endpoints the one that turns most away is named.
 func TestWorstFirst(t *testing.T) {
-	m := newMeter(3)
+	m := newMeter(table(t, "GET /a", "GET /b", "GET /c"))
 	s := Settings{Share: 50, For: 5 * time.Second, MinRequests: 1, MinCallers: 1, Watch: time.Minute}
 	b := newBench(s, m, 0)
 	b.try(change{from: 1, to: 2, blamed: map[endpoint.ID][]int64{0: {2}, 1: {2}, 2: {2}, 3: {2}}, tighter: map[endpoint.ID]bool{0: true, 1: true, 2: true, 3: true}, before: b.before()})
@@ -141,7 +141,7 @@ func TestWorstFirst(t *testing.T) {
 // Two changes of one endpoint: it is compared with how it was before the first,
 // and a third that has nothing to do with it forbids to go back.
 func TestBlame(t *testing.T) {
-	m := newMeter(2)
+	m := newMeter(table(t, "GET /a", "GET /b"))
 	s := Settings{Share: 50, For: 5 * time.Second, MinRequests: 1, MinCallers: 1, Watch: time.Minute}
 	b := newBench(s, m, 0)
 	for i := range 5 {

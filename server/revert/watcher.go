@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/headgate-io/headgate"
@@ -28,7 +29,7 @@ type History interface {
 // required.
 type Options struct {
 	Settings
-	Endpoints *endpoint.Table
+	Endpoints *endpoint.Table // at the start; later those of the rules in force
 
 	// Policies reports the rules in force and the number of their version, 0 if
 	// they have none.
@@ -56,7 +57,7 @@ type Options struct {
 // Watcher takes changes back. Run it; it is safe for concurrent use.
 type Watcher struct {
 	o     Options
-	meter *meter
+	meter atomic.Pointer[meter]
 
 	mu    sync.Mutex // guards what follows
 	stats Stats
@@ -105,13 +106,20 @@ func New(o Options) *Watcher {
 	if o.Now == nil {
 		o.Now = func() int64 { return time.Now().UnixNano() }
 	}
-	w := &Watcher{o: o, meter: newMeter(o.Endpoints.Len())}
-	w.bench = newBench(o.Settings, w.meter, o.Elapsed())
+	w := &Watcher{o: o}
+	w.begin(o.Endpoints)
 	return w
 }
 
+// begin counts at other endpoints than before, where nothing is on trial yet.
+func (w *Watcher) begin(endpoints *endpoint.Table) {
+	m := newMeter(endpoints)
+	w.bench, w.unread = newBench(w.o.Settings, m, w.o.Elapsed()), nil
+	w.meter.Store(m)
+}
+
 // Observe counts one decision. It fits headgate.Options.Observe.
-func (w *Watcher) Observe(r *headgate.Request, d *headgate.Decision) { w.meter.observe(r, d) }
+func (w *Watcher) Observe(r *headgate.Request, d *headgate.Decision) { w.meter.Load().observe(r, d) }
 
 // Run looks at every part until ctx ends.
 func (w *Watcher) Run(ctx context.Context) {
@@ -159,7 +167,17 @@ func (w *Watcher) notice() (changed bool) {
 	}
 	old, from := w.set, w.number
 	w.set, w.number = set, number
-	if old != nil && set != nil && old.Version() == set.Version() && (from == number || from == 0) {
+	same := old != nil && set != nil && old.Version() == set.Version() && (from == number || from == 0)
+	if set != nil && set.Endpoints() != w.bench.meter.endpoints {
+		// The gateway was reloaded: nobody knows what part of what follows is whose fault.
+		w.forgive("the endpoints are others")
+		if w.begin(set.Endpoints()); !same {
+			w.setFlag(nil)
+		}
+		w.bench.on(set)
+		return true
+	}
+	if same {
 		if n := len(w.unread); n > 0 && w.unread[n-1].new == old {
 			w.unread[n-1].new = set
 		}
@@ -275,7 +293,7 @@ func (w *Watcher) read(ctx context.Context, h History, s swap) (c change, fair b
 			return change{}, false, err
 		}
 		changes = slices.DeleteFunc(changes, meant)
-		ids, tighter := touched(changes, s.old, s.new, w.o.Endpoints, w.o.Now())
+		ids, tighter := touched(changes, s.old, s.new, s.new.Endpoints(), w.o.Now())
 		for _, id := range ids {
 			c.blamed[id] = append(c.blamed[id], v.ID)
 			c.tighter[id] = c.tighter[id] || tighter[id]

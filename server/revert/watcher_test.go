@@ -75,6 +75,25 @@ func (w *world) load(ctx context.Context) error {
 	return nil
 }
 
+// TestOtherEndpoints: a reload of the gateway with more endpoints, which have other numbers, leaves the watcher
+// counting at those: what comes before it has noticed is not counted, and a change after that is judged.
+func TestOtherEndpoints(t *testing.T) {
+	w := newWorld(t)
+	w.do("set GET /a wide")
+	w.do("tick 6 /a")
+	w.endpoints = table(t, "GET /0", "GET /1", "GET /2", "GET /3", "GET /a")
+	must(t, w.load(t.Context()))
+	w.do("tick 6 /a")
+	w.do("set GET /a narrow")
+	w.do("tick 12 /a")
+	if got := w.Stats(); got.Reverted != 1 {
+		t.Errorf("after the change: %+v, want it taken back\n%s", got, w.log.String())
+	}
+	if !strings.Contains(w.log.String(), "GET /a") {
+		t.Errorf("the log does not name the endpoint: %s", w.log.String())
+	}
+}
+
 // wide and narrow are limits within which everybody and nobody stays.
 const wide, narrow = "1000000", "1"
 

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -26,6 +27,31 @@ func TestEverySettingIsOnItsPage(t *testing.T) {
 	}
 	settings(reflect.TypeFor[config.Config](), "", want)
 	newServe().Flags().VisitAll(func(f *pflag.Flag) { want("--" + f.Name) })
+}
+
+// TestReloadableSettingsAreOnTheirPage compares docs/reload.md with what reloads.
+func TestReloadableSettingsAreOnTheirPage(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(repository(t), "docs", "reload.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(text), "## What reloads")
+	table, _, _ = strings.Cut(table, "All other settings")
+	var named []string
+	for line := range strings.Lines(table) {
+		if cell, _, ok := strings.Cut(strings.TrimPrefix(line, "| "), " |"); ok {
+			for name := range strings.SplitSeq(cell, ", ") {
+				named = append(named, strings.Trim(name, "`"))
+			}
+		}
+	}
+	named = slices.DeleteFunc(named, func(name string) bool { return name == "setting" || strings.HasPrefix(name, "|") })
+	want := config.ReloadableSettings()
+	slices.Sort(named)
+	slices.Sort(want)
+	if !slices.Equal(named, want) {
+		t.Errorf("docs/reload.md names %q, want %q", named, want)
+	}
 }
 
 // settings names every field as the file writes it, those of a part after the

@@ -49,7 +49,7 @@ and the request counts as its address's.`,
 				if err != nil {
 					return err
 				}
-				digester, err := daemon.Digester(c.SecretFile, len(keys), newLog(cmd.ErrOrStderr(), config.Default().Log))
+				digester, err := daemon.Digester(c.SecretFile, len(keys), usualLog(cmd.ErrOrStderr()))
 				if err != nil {
 					return err
 				}
@@ -157,7 +157,7 @@ api_keys.imported: a gateway refuses all others without a look-up.`,
 				if err != nil {
 					return err
 				}
-				digester, err := daemon.Digester(c.SecretFile, len(keys), newLog(cmd.ErrOrStderr(), config.Default().Log))
+				digester, err := daemon.Digester(c.SecretFile, len(keys), usualLog(cmd.ErrOrStderr()))
 				if err != nil {
 					return err
 				}

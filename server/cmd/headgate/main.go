@@ -83,7 +83,7 @@ Start with "headgate demo", then "headgate serve --help".`,
 		return usagef("%w; see `%s --help`", wrongFlag(err), cmd.CommandPath())
 	})
 	root.SetHelpCommand(newHelp())
-	root.AddCommand(newServe(), newPolicy(), newProject(), newKey(), newToken(), newSecret(), newBucket(), newBudgets(), newRequest(), newAudit(), newAdmin(), newFleet(), newRoutes(), newConfig(), newExplain(), newAttack(), newDoctor(), newDemo(), newVersion())
+	root.AddCommand(newServe(), newReload(), newPolicy(), newProject(), newKey(), newToken(), newSecret(), newBucket(), newBudgets(), newRequest(), newAudit(), newAdmin(), newFleet(), newRoutes(), newConfig(), newExplain(), newAttack(), newDoctor(), newDemo(), newVersion())
 	return root
 }
 

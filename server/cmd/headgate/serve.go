@@ -4,7 +4,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -33,6 +36,9 @@ or by plain SQL act within a second, without a restart. If the database cannot b
 read, the last good rules stay in force; they are also kept on disk for a start
 without the database.
 
+SIGHUP, or "headgate reload", reads the configuration and the documents again and
+puts in force what can change, all of it or nothing; buckets and connections stay.
+
 --config takes a YAML file with every setting; see docs/settings.md for all of
 them. Relative paths are relative to the working directory.`,
 		Example: `  headgate serve --upstream http://127.0.0.1:9000 --openapi api.yaml
@@ -44,15 +50,30 @@ them. Relative paths are relative to the working directory.`,
 			if err != nil {
 				return err
 			}
+			hangup := make(chan os.Signal, 1)
+			signal.Notify(hangup, syscall.SIGHUP) // which would end a process that is not ready for it
+			defer signal.Stop(hangup)
 			started := collector.Relax()
+			log, level := newLog(cmd.ErrOrStderr(), c.Log)
 			d, err := daemon.Start(cmd.Context(), c, daemon.Options{
-				Log: newLog(cmd.ErrOrStderr(), c.Log), Version: programVersion(),
+				Log: log, Level: level, Version: programVersion(), File: from.file,
+				Read: func() (config.Config, error) { return from.complete(cmd) },
 			})
 			if err != nil {
 				return err
 			}
 			started()
 			sayWhere(cmd.OutOrStdout(), c, d)
+			go func() {
+				for {
+					select {
+					case <-cmd.Context().Done():
+						return
+					case <-hangup:
+						_, _ = d.Reload(cmd.Context()) // which says itself what came of it
+					}
+				}
+			}()
 			return d.Run(cmd.Context())
 		},
 	}
@@ -80,14 +101,20 @@ func sayWhere(w io.Writer, c config.Config, d *daemon.Daemon) {
 	fmt.Fprintf(w, "admin     http://%s\n", d.Admin())
 }
 
-func newLog(w io.Writer, c config.Log) *slog.Logger {
-	var level slog.Level
+// usualLog is the log of a command that has no configuration.
+func usualLog(w io.Writer) *slog.Logger {
+	log, _ := newLog(w, config.Default().Log)
+	return log
+}
+
+func newLog(w io.Writer, c config.Log) (*slog.Logger, *slog.LevelVar) {
+	level := new(slog.LevelVar)
 	if err := level.UnmarshalText([]byte(c.Level)); err != nil {
 		panic(err) // Complete has checked it
 	}
 	options := &slog.HandlerOptions{Level: level}
 	if c.Format == "json" {
-		return slog.New(slog.NewJSONHandler(w, options))
+		return slog.New(slog.NewJSONHandler(w, options)), level
 	}
-	return slog.New(slog.NewTextHandler(w, options))
+	return slog.New(slog.NewTextHandler(w, options)), level
 }

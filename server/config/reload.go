@@ -1,0 +1,60 @@
+package config
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// reloadable are the settings, or groups of them, that a process takes over while it runs. All others need a restart.
+var reloadable = []string{
+	"openapi", "openapi_strict", "routes", "costs", "identifiers", "endpoint", "burst_percent",
+	"unknown", "no_rule", "bad_credentials", "credentials", "max_waiters",
+	"trusted_proxies", "forwarded_header", "client_address", "ipv4_prefix", "ipv6_prefix", "nat64_prefixes",
+	"upstream", "pass_override_headers",
+	"headers", "settle.header", "settle.bytes_per_token", "settle.timeout",
+	"decisions.from", "shutdown_timeout", "log.level",
+}
+
+// ReloadableSettings are those, and groups, that a process takes over while it runs.
+func ReloadableSettings() []string { return slices.Clone(reloadable) }
+
+// Reloadable reports whether a process takes a setting over while it runs, such as headers.legacy.
+func Reloadable(setting string) bool {
+	return slices.ContainsFunc(reloadable, func(name string) bool {
+		return setting == name || strings.HasPrefix(setting, name+".")
+	})
+}
+
+// Reloaded returns c with what next says of settings that are Reloadable. It reports which of those changed, and which
+// others of next do not count until a restart. Both are complete.
+func (c Config) Reloaded(next Config) (merged Config, changed, restart []string) {
+	merged = c
+	var visit func(name string, to, from reflect.Value)
+	visit = func(name string, to, from reflect.Value) {
+		if to.Kind() != reflect.Struct {
+			switch {
+			case reflect.DeepEqual(to.Interface(), from.Interface()) || to.Kind() == reflect.Slice && to.Len()+from.Len() == 0:
+			case Reloadable(name):
+				changed = append(changed, name)
+				to.Set(from)
+			default:
+				restart = append(restart, name)
+			}
+			return
+		}
+		for i := range to.NumField() {
+			tag, options, _ := strings.Cut(to.Type().Field(i).Tag.Get("yaml"), ",")
+			switch {
+			case options == "inline":
+				visit(name, to.Field(i), from.Field(i))
+			case name == "":
+				visit(tag, to.Field(i), from.Field(i))
+			default:
+				visit(name+"."+tag, to.Field(i), from.Field(i))
+			}
+		}
+	}
+	visit("", reflect.ValueOf(&merged).Elem(), reflect.ValueOf(next))
+	return merged, changed, restart
+}

@@ -1,0 +1,64 @@
+package config_test
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate-io/headgate/server/config"
+)
+
+// A reload takes over what it can, and nothing of the rest.
+func TestReloaded(t *testing.T) {
+	before := config.Default()
+	next := before
+	next.Routes, next.Headers.Legacy, next.Log.Level, next.UpstreamTimeout = []string{"routes.txt"}, "epoch", "debug", time.Second // the last counts at a start
+	next.Costs = map[string]int64{"GET /a": 2}
+	next.Listen, next.Log.Format, next.Settle.MaxOutstanding, next.TLS.CertFile = "127.0.0.1:1", "json", 7, "cert.pem"
+	next.Staleness.MaxStale = 2 * time.Hour
+	merged, changed, restart := before.Reloaded(next)
+	slices.Sort(changed)
+	slices.Sort(restart)
+	if got, want := strings.Join(changed, " "), "costs headers.legacy log.level routes"; got != want {
+		t.Errorf("changed: %s, want %s", got, want)
+	}
+	if got, want := strings.Join(restart, " "), "listen log.format policy_max_stale settle.max_outstanding tls.cert_file upstream_timeout"; got != want {
+		t.Errorf("need a restart: %s, want %s", got, want)
+	}
+	want := before
+	want.Routes, want.Headers.Legacy, want.Log.Level, want.Costs = next.Routes, "epoch", "debug", next.Costs
+	if !reflect.DeepEqual(merged, want) {
+		t.Errorf("merged is %+v, want %+v", merged, want)
+	}
+	if again, changed, _ := merged.Reloaded(merged); len(changed) > 0 || !reflect.DeepEqual(again, merged) {
+		t.Errorf("the same again changes %v", changed)
+	}
+}
+
+// Whatever reloads is a setting that there is.
+func TestReloadableSettingsExist(t *testing.T) {
+	var names []string
+	var visit func(prefix string, of reflect.Type)
+	visit = func(prefix string, of reflect.Type) {
+		for i := range of.NumField() {
+			tag, options, _ := strings.Cut(of.Field(i).Tag.Get("yaml"), ",")
+			switch field := of.Field(i).Type; {
+			case options == "inline":
+				visit(prefix, field)
+			case field.Kind() == reflect.Struct:
+				names = append(names, prefix+tag)
+				visit(prefix+tag+".", field)
+			default:
+				names = append(names, prefix+tag)
+			}
+		}
+	}
+	visit("", reflect.TypeFor[config.Config]())
+	for _, name := range config.ReloadableSettings() {
+		if !slices.Contains(names, name) {
+			t.Errorf("%s is no setting", name)
+		}
+	}
+}

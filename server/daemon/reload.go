@@ -1,0 +1,270 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	systemd "github.com/coreos/go-systemd/v22/daemon"
+
+	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/endpoint"
+	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/config"
+	"github.com/headgate-io/headgate/server/metrics"
+	"github.com/headgate-io/headgate/server/openapi"
+	"github.com/headgate-io/headgate/server/record"
+)
+
+// loaded is what a reload puts another in the place of, as a whole. What counts, and what waits, is elsewhere and stays.
+//
+//	configuration ──▶ documents ──▶ endpoints ──▶ rules compiled for them ──▶ in force
+//	      └─ a fault anywhere: what was loaded before stays
+type loaded struct {
+	conf     config.Config // what does not reload is as it was at the start
+	registry *Registry
+	compile  policy.CompileOptions
+	who      *identity.Resolver
+	from     []netip.Prefix // who may ask for decisions
+	contents contents       // as they were before they were read
+}
+
+// load reads the documents that c names.
+func load(c config.Config) (*loaded, error) {
+	from, err := config.ParsePrefixes(c.Decisions.From)
+	if err != nil {
+		return nil, err // Complete has checked it
+	}
+	before := contents{documents: contentOf(documents(&c))}
+	registry, err := Endpoints(c)
+	if err != nil {
+		return nil, err
+	}
+	return &loaded{conf: c, registry: registry, compile: CompileOptions(c, registry), from: from, contents: before}, nil
+}
+
+// resolve has callers told apart as the configuration says, by the keys and tokens of p.
+func (l *loaded) resolve(p *parts) (err error) {
+	l.who, err = p.resolver(l.conf)
+	return err
+}
+
+// limiterOptions are those that headgate.Limiter.Reload takes over.
+func (l *loaded) limiterOptions() headgate.Options {
+	return headgate.Options{
+		Identities: l.who, Unknown: unknownModes[l.conf.Unknown], DenyWithoutRule: l.conf.NoRule == "deny",
+		RefuseBadCredentials: l.conf.BadCredentials == "reject", MaxWaiters: l.conf.MaxWaiters,
+	}
+}
+
+// who tells callers apart.
+func (p *parts) who() *identity.Resolver { return p.loaded.Load().who }
+
+// compileOptions are those of the rules in force.
+func (p *parts) compileOptions() policy.CompileOptions { return p.loaded.Load().compile }
+
+// swap is a handler in whose place another can come. Requests under way stay with theirs.
+type swap struct{ atomic.Pointer[http.Handler] }
+
+func (s *swap) ServeHTTP(w http.ResponseWriter, r *http.Request) { (*s.Load()).ServeHTTP(w, r) }
+
+// reloads is what became of them.
+type reloads struct {
+	read  func() (config.Config, error)
+	file  string // that it reads, if any
+	level *slog.LevelVar
+
+	turn sync.Mutex // of the one that reloads
+
+	mu        sync.Mutex // guards what follows
+	last      record.Reload
+	failed    string // why the newest one did, "" if it did not
+	good, bad uint64
+}
+
+func (r *reloads) status() metrics.ReloadStatus {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return metrics.ReloadStatus{Good: r.good, Bad: r.bad, OK: r.failed == "", Waiting: len(r.last.Restart)}
+}
+
+// Reload reads the configuration and the documents that it names again, and puts in force what of it can change while
+// the process runs: all of that, or, with an error that says why, nothing. Buckets and connections stay. Callers wait
+// for each other.
+func (d *Daemon) Reload(ctx context.Context) (record.Reload, error) {
+	d.reloads.turn.Lock()
+	defer d.reloads.turn.Unlock()
+	d.tell(systemd.SdNotifyReloading + "\n" + systemd.SdNotifyMonotonicUsec())
+	defer d.tell(systemd.SdNotifyReady)
+	done, err := d.reload(ctx)
+	done.At = time.Now().UTC()
+	d.reloads.mu.Lock()
+	defer d.reloads.mu.Unlock()
+	if err != nil {
+		d.reloads.bad, d.reloads.failed = d.reloads.bad+1, err.Error()
+		d.log.Error("reload failed: what was in force before stays", "error", err)
+		return record.Reload{}, err
+	}
+	d.reloads.good, d.reloads.failed, d.reloads.last = d.reloads.good+1, "", done
+	about := []any{"endpoints", done.Endpoints, "added", done.Added, "removed", done.Removed}
+	if len(done.Changed) > 0 {
+		about = append(about, "changed", strings.Join(done.Changed, ", "))
+	}
+	if len(done.Restart) > 0 {
+		d.log.Warn("reloaded, but some settings wait for a restart", append(about, "restart", strings.Join(done.Restart, ", "))...)
+	} else {
+		d.log.Info("reloaded", about...)
+	}
+	return done, nil
+}
+
+func (d *Daemon) reload(ctx context.Context) (done record.Reload, err error) {
+	p, before := d.parts, d.parts.loaded.Load()
+	next, file := before.conf, contentOf(d.reloads.files())
+	if d.reloads.read != nil {
+		if next, err = d.reloads.read(); err != nil {
+			return done, err
+		}
+	}
+	next, done.Changed, done.Restart = before.conf.Reloaded(next)
+	if err := next.Complete(); err != nil {
+		return done, fmt.Errorf("what can change now does not go with what waits for a restart (%s): %w", strings.Join(done.Restart, ", "), err)
+	}
+	l, err := load(next)
+	if err != nil {
+		return done, err
+	}
+	l.contents.file = file
+	if err := l.resolve(p); err != nil {
+		return done, err
+	}
+	read, err := identifierOptions(next, l.registry.Table, d.log)
+	if err != nil {
+		return done, err
+	}
+	useIdentifiers, err := p.identifiers.Prepare(read)
+	if err != nil {
+		return done, err
+	}
+	var gate http.Handler
+	if d.conf.Gateway() {
+		if gate, err = d.newGateway(l); err != nil {
+			return done, err
+		}
+	}
+	if p.tls != nil {
+		if err := p.tls.load(); err != nil {
+			return done, err
+		}
+	}
+	// From here on nothing fails: the rules last, which come from elsewhere.
+	if !sameRules(before, l) {
+		if err := p.rules.Recompile(ctx, l.compile); err != nil {
+			return done, fmt.Errorf("rules for the new endpoints: %w", err)
+		}
+	} else {
+		l.registry, l.compile = before.registry, before.compile
+	}
+	useIdentifiers()
+	if err := errors.Join(p.limiter.Reload(l.limiterOptions()), d.answers.Reload(d.limit(&l.conf), l.conf.PassOverrideHeaders)); err != nil {
+		return done, err // ours to mend: both have been checked
+	}
+	p.loaded.Store(l)
+	if gate != nil {
+		d.api.Store(&gate)
+	}
+	if d.reloads.level != nil {
+		_ = d.reloads.level.UnmarshalText([]byte(l.conf.Log.Level)) // which Complete has checked
+	}
+	if l.registry != before.registry {
+		l.registry.warn(d.log)
+	}
+	done.Endpoints = l.registry.Table.Len()
+	done.Added, done.Removed = compared(before.registry.Table, l.registry.Table)
+	return done, nil
+}
+
+// sameRules reports whether rules mean the same under two sets of endpoints.
+func sameRules(a, b *loaded) bool {
+	return reflect.DeepEqual(a.registry.Operations, b.registry.Operations) &&
+		a.conf.Endpoint.Profile() == b.conf.Endpoint.Profile() && a.conf.BurstPercent == b.conf.BurstPercent &&
+		maps.Equal(a.registry.Costs, b.registry.Costs) && slices.Equal(a.registry.Identified, b.registry.Identified)
+}
+
+// watchFiles reloads when the configuration's file or a document changed, and has ceased to, under watch_files. A file
+// with a fault is tried once.
+func (d *Daemon) watchFiles(ctx context.Context) {
+	if !d.conf.WatchFiles {
+		return
+	}
+	ticker := time.NewTicker(watchInterval)
+	defer ticker.Stop()
+	var last, tried contents
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		l := d.parts.loaded.Load()
+		now := contents{contentOf(d.reloads.files()), contentOf(documents(&l.conf))}
+		if now == last && now != tried && now != l.contents {
+			tried = now
+			_, _ = d.Reload(ctx) // which says itself what came of it
+		}
+		last = now
+	}
+}
+
+const watchInterval = time.Second
+
+// contents are what was read: the configuration's file, and the documents that it names, but for what those refer to.
+type contents struct{ file, documents content }
+
+func (r *reloads) files() []string {
+	if r.file == "" {
+		return nil
+	}
+	return []string{r.file}
+}
+
+func documents(c *config.Config) []string {
+	all := slices.Clone(c.OpenAPI)
+	for _, source := range c.Routes {
+		all = append(all, openapi.File(source))
+	}
+	return all
+}
+
+// tell tells systemd, if it started this process, how it is; see sd_notify(3).
+func (d *Daemon) tell(state string) {
+	if _, err := systemd.SdNotify(false, state); err != nil {
+		d.log.Warn("systemd could not be told how this process is", "state", state, "error", err)
+	}
+}
+
+// compared counts the templates that one table has and the other has not.
+func compared(before, after *endpoint.Table) (added, removed int) {
+	texts := make(map[string]bool, before.Len())
+	for _, t := range before.All() {
+		texts[t.String()] = true
+	}
+	for _, t := range after.All() {
+		if !texts[t.String()] {
+			added++
+		}
+		delete(texts, t.String())
+	}
+	return added, len(texts)
+}
