@@ -51,7 +51,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -169,5 +168,6 @@ func (l *Limiter) Reload(o Options) error {
 
 // Place is an endpoint as package identity takes it, for keys with scopes.
 func Place(t endpoint.Template) identity.Endpoint {
-	return identity.Endpoint{Method: t.Method(), Path: strings.TrimPrefix(t.String(), t.Method()+" ")}
+	method := t.Method()
+	return identity.Endpoint{Method: method, Path: t.String()[len(method)+1:]}
 }
