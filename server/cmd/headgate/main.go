@@ -71,8 +71,10 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 its endpoints, verifies whose budget a request uses, finds the rules in a
 database, and allows the request or says exactly why not and for how long.
 
-Start with "headgate demo", then "headgate serve --help".`,
+Start with "headgate demo", then "headgate serve --help". For a shell that
+completes its commands: "headgate completion --help".`,
 		SilenceErrors: true, SilenceUsage: true,
+		Version:           versionWords(),
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 		Args:              cobra.ArbitraryArgs, // so that onlyChildren sees them
 		RunE:              onlyChildren,
@@ -82,8 +84,9 @@ Start with "headgate demo", then "headgate serve --help".`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%w; see `%s --help`", wrongFlag(err), cmd.CommandPath())
 	})
+	root.SetVersionTemplate("headgate {{.Version}}\n")
 	root.SetHelpCommand(newHelp())
-	root.AddCommand(newServe(), newReload(), newPolicy(), newProject(), newKey(), newToken(), newSecret(), newBucket(), newBudgets(), newRequest(), newAudit(), newAdmin(), newFleet(), newRoutes(), newConfig(), newExplain(), newAttack(), newDoctor(), newDemo(), newVersion())
+	root.AddCommand(newServe(), newReload(), newPolicy(), newProject(), newKey(), newToken(), newSecret(), newBucket(), newBudgets(), newRequest(), newAudit(), newAdmin(), newFleet(), newRoutes(), newConfig(), newExplain(), newAttack(), newDoctor(), newDemo(), newVersion(), newManual())
 	return root
 }
 

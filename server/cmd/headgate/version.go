@@ -14,11 +14,34 @@ func newVersion() *cobra.Command {
 		Short: "Print the version of headgate and what built it",
 		Args:  arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "headgate %s (%s %s/%s)\n",
-				programVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), "headgate "+versionWords())
 			return err
 		},
 	}
+}
+
+// versionWords are the version, what built it, and the commit if it is known.
+func versionWords() string {
+	words := fmt.Sprintf("%s (%s %s/%s", programVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	if commit := built("vcs.revision"); commit != "" {
+		words += ", commit " + commit
+		if built("vcs.modified") == "true" {
+			words += " with changes"
+		}
+	}
+	return words + ")"
+}
+
+// built is what the build noted under a name, "" if nothing.
+func built(name string) string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			if s.Key == name {
+				return s.Value
+			}
+		}
+	}
+	return ""
 }
 
 // programVersion is the module version when installed by version, else the
@@ -31,10 +54,8 @@ func programVersion() string {
 	if v := info.Main.Version; v != "" && v != "(devel)" {
 		return v
 	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" && len(s.Value) >= 12 {
-			return "devel-" + s.Value[:12]
-		}
+	if commit := built("vcs.revision"); len(commit) >= 12 {
+		return "devel-" + commit[:12]
 	}
 	return "devel"
 }
