@@ -12,9 +12,11 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/headgate-io/headgate/server/record"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	_ "golang.org/x/crypto/x509roots/fallback" // public authorities, where the system knows none: in a container
+
+	"github.com/headgate-io/headgate/server/record"
 )
 
 func main() {
