@@ -19,13 +19,16 @@ UNWATCHED := -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/li
 .DEFAULT_GOAL := test
 VULN := golang.org/x/vuln/cmd/govulncheck@v1.1.4
 
-.PHONY: doors doors-bench vuln help build run test lint fmt width vet staticcheck modules portable proofs valkey unit long mysql deps bench algorithms overhead policies rivals churn scaling nemesis mutants attacks garden garden-kinds garden-long fuzz clean
+.PHONY: dist packages doors doors-bench vuln help build run test lint fmt width vet staticcheck modules portable proofs valkey unit long mysql deps bench algorithms overhead policies rivals churn scaling nemesis mutants attacks garden garden-kinds garden-long fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build bin/headgate
 	cd server && go build -trimpath -o ../bin/headgate ./cmd/headgate
+
+dist: ## make what is installed, into dist/: archives, packages of Debian and RPM, an image, checksums
+	cd packaging && GOWORK=off go run . -into ../dist
 
 run: build ## build and start the demonstration: an API, the gateway, three kinds of clients
 	./bin/headgate demo
@@ -79,6 +82,10 @@ long: deps ## the tests that take longer (CI runs them after `make test`)
 	@$(MAKE) -s garden-long
 	@echo "== planted bugs compile"
 	@go run ./eval/mutants -check
+	@$(MAKE) -s packages
+
+packages: ## make two releases, install, reload, upgrade and remove them in a namespace (needs root; part of `make long`)
+	@packaging/test
 
 doors: deps ## ask by real proxies and clients of Redis, and hold all doors against each other (part of `make test`)
 	cd eval && go test -count=1 ./doors
@@ -114,6 +121,7 @@ width:
 
 vet:
 	@for m in $(MODULES); do echo "== go vet, module $$m"; (cd $$m && go vet ./...) || exit 1; done
+	@echo "== go vet, module packaging"; cd packaging && GOWORK=off go vet ./...
 
 # The version is pinned by eval/go.mod, the module that is never published.
 bin/staticcheck: eval/go.mod
@@ -123,7 +131,7 @@ staticcheck: bin/staticcheck
 	@for m in $(MODULES); do echo "== staticcheck, module $$m"; (cd $$m && $(CURDIR)/bin/staticcheck ./...) || exit 1; done
 
 modules:
-	@for m in $(MODULES); do echo "== go mod tidy, module $$m"; (cd $$m && GOWORK=off go mod tidy -diff) || exit 1; done
+	@for m in $(MODULES) packaging; do echo "== go mod tidy, module $$m"; (cd $$m && GOWORK=off go mod tidy -diff) || exit 1; done
 
 # What is built for WASM is never run here, so it need not be fast.
 portable:
