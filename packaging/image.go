@@ -16,8 +16,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// image is the image for one platform. It holds the command and what the command needs of a system: a user that is nobody,
-// and folders to write to. Certificates of public authorities are in the command.
+// image is the image for one platform. It holds the command and what the command needs of a system: a user
+// that is nobody, and folders to write to. Certificates of public authorities are in the command.
 type image struct {
 	arch string
 	v1.Image

@@ -1,5 +1,5 @@
-// Command packaging makes what is installed: archives, packages of Debian and RPM, an image for containers, a list of what is
-// in them, and checksums. The same commit gives the same bytes.
+// Command packaging makes what is installed: archives, packages of Debian and RPM, an image for containers, a
+// list of what is in them, and checksums. The same commit gives the same bytes.
 //
 //	commit ──▶ binary for each platform ──▶ archive (tar.gz)          ┐
 //	                └─ linux ──▶ .deb, .rpm, layer of the image       ├─▶ SHA256SUMS

@@ -27,7 +27,8 @@ import (
 	"github.com/headgate-io/headgate/server/record"
 )
 
-// loaded is what a reload puts another in the place of, as a whole. What counts, and what waits, is elsewhere and stays.
+// loaded is what a reload puts another in the place of, as a whole. What counts, and what waits, is elsewhere and
+// stays.
 //
 //	configuration ──▶ documents ──▶ endpoints ──▶ rules compiled for them ──▶ in force
 //	      └─ a fault anywhere: what was loaded before stays
