@@ -50,12 +50,14 @@ func TestImportsPointOneWay(t *testing.T) {
 			"admin":  {"developers", "fleet", "lint", "record", "revert", "rules"},
 			"client": {"admin", "fleet", "lint", "record", "rules"},
 
+			"replay": {},
+
 			// The process, and commands.
 			"daemon": {"admin", "advisories", "balancer", "config", "database", "descriptor", "developers", "envoy", "fleet", "hold", "metrics", "openapi", "record", "redis", "revert", "rules", "token", "usage"},
 			"demo":   {"config", "daemon", "database", "record"},
 			"doctor": {"advisories", "config", "daemon", "database", "descriptor", "dsn", "hold", "kinds", "record", "redis", "token"},
 			"cmd/headgate": {
-				"admin", "attack", "client", "collector", "config", "daemon", "database", "demo", "developers", "doctor", "dsn", "fleet", "lint", "openapi", "record", "rules", "token",
+				"admin", "attack", "client", "collector", "config", "daemon", "database", "demo", "developers", "doctor", "dsn", "fleet", "lint", "openapi", "record", "replay", "rules", "token",
 			},
 		},
 		Foreign: map[string][]string{

@@ -1,0 +1,265 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/config"
+	"github.com/headgate-io/headgate/server/daemon"
+	"github.com/headgate-io/headgate/server/replay"
+)
+
+type replayFlags struct {
+	rules  string
+	format string
+	fields []string
+	failOn string
+	json   bool
+}
+
+func newReplay() *cobra.Command {
+	var from configFlags
+	var f replayFlags
+	cmd := &cobra.Command{
+		Use:   "replay LOG...",
+		Short: "Say who would have been denied, by the requests of access logs",
+		Long: `Have the rules in force, and those of a file, decide the requests of access logs
+at the times that the logs have them, and say who would have been denied. It takes
+nothing from anybody: buckets are its own, and full at the start.
+
+Logs are those of nginx and Apache (combined, common), of Envoy, of AWS's load
+balancers, or objects in JSON, one a line; packed by gzip or not; - is standard
+input. Give them in the order of time. Callers are told apart by address, or by
+the user that a log names. API keys and bodies are in no log, so that rules for
+projects, tiers and identifiers apply to nobody.
+
+The exit status is 1 if more than --fail-on would have been denied.`,
+		Example: `  headgate replay /var/log/nginx/access.log --config headgate.yaml
+  headgate replay access.log.1.gz access.log --openapi api.yaml --rules proposed.yaml
+  headgate replay app.log --field time=ts --field client=peer.ip --routes routes.txt --fail-on 0.1%`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usagef("replay takes the logs to read, want at least one")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			limit, err := parseShare(f.failOn)
+			if err != nil {
+				return err
+			}
+			report, interrupted, err := f.run(cmd, &from, args)
+			if err != nil {
+				return err
+			}
+			out := cmd.OutOrStdout()
+			if f.json {
+				err = writeJSON(out, report)
+			} else {
+				err = writeReplay(out, report, interrupted)
+			}
+			if err != nil || f.failOn == "" {
+				return err
+			}
+			if last := report.Sides[len(report.Sides)-1]; last.Share() > limit {
+				return fmt.Errorf("%s would have been denied, more than %s", share(last.Share()), f.failOn)
+			}
+			return nil
+		},
+	}
+	from.addFlags(cmd, "db", "openapi", "routes", "unknown")
+	flags := cmd.Flags()
+	flags.StringVar(&f.rules, "rules", "", "policy file whose rules decide as well, for comparison")
+	flags.StringVar(&f.format, "format", "", "format of the logs: "+strings.Join(replay.Formats, ", ")+" (default: by the first line)")
+	flags.StringArrayVar(&f.fields, "field", nil, "for JSON, where a part of a request stands, such as client=peer.ip; of time, client, method, target, user, status (repeatable)")
+	flags.StringVar(&f.failOn, "fail-on", "", "exit with status 1 if a larger part of the requests would have been denied, such as 0.5%")
+	flags.BoolVar(&f.json, "json", false, "print JSON")
+	return cmd
+}
+
+// parseShare reads a percentage.
+func parseShare(text string) (float64, error) {
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseFloat(strings.TrimSuffix(text, "%"), 64)
+	if err != nil || !strings.HasSuffix(text, "%") || n < 0 || n > 100 {
+		return 0, usagef("--fail-on is %q, want a percentage such as 0.5%%", text)
+	}
+	return n / 100, nil
+}
+
+func (f *replayFlags) run(cmd *cobra.Command, from *configFlags, logs []string) (_ *replay.Report, interrupted bool, err error) {
+	fields := map[string]string{}
+	for _, text := range f.fields {
+		name, member, ok := strings.Cut(text, "=")
+		if !ok || member == "" {
+			return nil, false, usagef("--field is %q, want PART=MEMBER such as client=peer.ip", text)
+		}
+		fields[name] = member
+	}
+	r, err := replay.New(f.format, fields)
+	if err != nil {
+		return nil, false, usageError{err}
+	}
+	c, err := from.read(cmd)
+	if err != nil {
+		return nil, false, err
+	}
+	if len(c.OpenAPI)+len(c.Routes) == 0 && c.Unknown == "reject" {
+		return nil, false, usagef("the endpoints are missing, want --openapi, --routes or --config; or --unknown limit for rules for UNKNOWN alone")
+	}
+	c.FillPaths()
+	sides, err := f.sides(cmd, from, c, r)
+	if err != nil {
+		return nil, false, err
+	}
+	r.Use(sides...)
+	terminal, began := cmd.ErrOrStderr(), time.Now()
+	if isTerminal(terminal) {
+		said := began
+		r.Progress = func(lines, _ int64) {
+			if now := time.Now(); now.Sub(said) >= firstWord {
+				said = now
+				fmt.Fprintf(terminal, "\r\033[K%d lines, %.0f a second", lines, float64(lines)/now.Sub(began).Seconds())
+			}
+		}
+		defer fmt.Fprint(terminal, "\r\033[K")
+	}
+	for _, name := range logs {
+		err := readLog(cmd, r, name)
+		if errors.Is(err, context.Canceled) {
+			return r.Report(), true, nil
+		}
+		if err != nil {
+			return nil, false, err
+		}
+	}
+	return r.Report(), false, nil
+}
+
+func readLog(cmd *cobra.Command, r *replay.Replay, name string) error {
+	if name == "-" {
+		return r.Read(cmd.Context(), "standard input", cmd.InOrStdin())
+	}
+	log, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(r.Read(cmd.Context(), name, log), log.Close())
+}
+
+// sides are the rules in force, where there is a database, and those of the file.
+func (f *replayFlags) sides(cmd *cobra.Command, from *configFlags, c config.Config, r *replay.Replay) (sides []replay.Rules, err error) {
+	add := func(name string, doc policy.Document) error {
+		limiter, err := daemon.Rehearsal(c, doc, r.Clock)
+		sides = append(sides, replay.Rules{Name: name, Limiter: limiter})
+		return err
+	}
+	ctx := cmd.Context()
+	db, err := forReading(ctx, c)
+	if err == nil {
+		var doc policy.Document
+		doc, _, err = db.Load(ctx)
+		if err = errors.Join(err, db.Close()); err == nil {
+			err = add("in force", doc)
+		}
+	} else if named := cmd.Flags().Changed("db") || from.file != ""; f.rules != "" && !named && strings.HasPrefix(c.DB, "sqlite:") && missing(strings.TrimPrefix(c.DB, "sqlite:")) {
+		err = nil // those of the file alone
+	}
+	if err != nil || f.rules == "" {
+		return sides, err
+	}
+	doc, err := readPolicies(f.rules)
+	if err != nil {
+		return nil, err
+	}
+	return sides, add(f.rules, doc)
+}
+
+func missing(path string) bool {
+	_, err := os.Stat(path)
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+func share(part float64) string { return strconv.FormatFloat(100*part, 'f', 2, 64) + " %" }
+
+// writeReplay tells it to people.
+func writeReplay(w io.Writer, r *replay.Report, interrupted bool) error {
+	const when = "2006-01-02 15:04:05"
+	fmt.Fprintf(w, "requests  %d of %s, %s to %s\n", r.Requests, counted(r.Callers, "caller"), r.From.Format(when), r.Until.Format(when))
+	if interrupted {
+		fmt.Fprintln(w, "          interrupted: of what was read until then")
+	}
+	if r.Unread > 0 {
+		fmt.Fprintf(w, "unread    %d of %d lines, such as\n", r.Unread, r.Lines)
+		for _, fault := range r.Faults {
+			fmt.Fprintf(w, "          %s\n", plain(fault.Error()))
+		}
+	}
+	for _, s := range r.Sides {
+		fmt.Fprintf(w, "\n%s\n", plain(s.Name))
+		fmt.Fprintf(w, "denied    %d, %s", s.Denied, share(s.Share()))
+		if len(r.Sides) > 1 && s != r.Sides[0] {
+			fmt.Fprintf(w, "; %d of them were not before, and %d that were are not any more", s.Newly, s.NoLonger)
+		}
+		fmt.Fprintln(w)
+		if len(s.Refused) > 0 {
+			var parts []string
+			for _, reason := range slices.Sorted(maps.Keys(s.Refused)) {
+				parts = append(parts, fmt.Sprintf("%d %s", s.Refused[reason], strings.ReplaceAll(reason, "_", " ")))
+			}
+			fmt.Fprintf(w, "refused   before any rule: %s\n", strings.Join(parts, ", "))
+		}
+		t := newTable(w, "RULE\tREQUESTS\tDENIED\tSHADOW\tCALLERS\tDENIED MOST")
+		for _, rule := range s.Rules {
+			worst := "-"
+			if len(rule.Worst) > 0 {
+				worst = fmt.Sprintf("%s, %d times", rule.Worst[0].Who, rule.Worst[0].Denied)
+			}
+			name := rule.Rule
+			if name == "" {
+				name = "(no rule)"
+			}
+			t.row(name, rule.Allowed+rule.Denied, rule.Denied, rule.Shadow, rule.Callers, worst)
+		}
+		if err := t.Flush(); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprintf(w, "\n%s\n", drawn(r))
+	return err
+}
+
+// drawn is a line of bars: when requests came, and below when they were denied by the last rules.
+func drawn(r *replay.Report) string {
+	const width = 60
+	denied, requests := r.Denials(width)
+	bar := func(part float64) rune {
+		bars := []rune(" ▁▂▃▄▅▆▇█")
+		at := int(part * float64(len(bars)-1))
+		if part > 0 && at == 0 {
+			at = 1
+		}
+		return bars[at]
+	}
+	most := max(1, slices.Max(requests))
+	var came, refused strings.Builder
+	for i := range width {
+		came.WriteRune(bar(float64(requests[i]) / float64(most)))
+		refused.WriteRune(bar(denied[i]))
+	}
+	return fmt.Sprintf("came      %s  up to %d\ndenied    %s  of those, up to %s", came.String(), most, refused.String(), share(slices.Max(denied)))
+}

@@ -1,0 +1,39 @@
+package daemon
+
+import (
+	"time"
+
+	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/config"
+)
+
+// Rehearsal returns a Limiter that decides by a document as `headgate serve` would under c, on a clock of the caller's. It
+// knows no credentials: requests are told apart by address, or by the user that they name. Buckets are its own.
+func Rehearsal(c config.Config, doc policy.Document, clock func() time.Time) (*headgate.Limiter, error) {
+	l, err := load(c)
+	if err != nil {
+		return nil, err
+	}
+	l.compile.Shared, l.compile.Keeps = false, nil // one process alone
+	l.compile.Now = clock()
+	set, problems := policy.Compile(doc, l.compile)
+	if set == nil {
+		return nil, problems.Err()
+	}
+	who, err := addressOptions(c)
+	if err != nil {
+		return nil, err
+	}
+	if l.who, err = identity.New(who); err != nil {
+		return nil, err
+	}
+	o := l.limiterOptions()
+	o.RefuseBadCredentials = false
+	o.Endpoints, o.Policies, o.Now = l.registry.Table, headgate.Fixed(set), clock
+	if o.Buckets, err = newBuckets(c); err != nil {
+		return nil, err
+	}
+	return headgate.New(o)
+}
