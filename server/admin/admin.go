@@ -89,6 +89,9 @@ type Options struct {
 	// TokenStore is where the database's are made and ended.
 	TokenStore TokenStore
 
+	// KeyStore is where API keys are made and ended.
+	KeyStore KeyStore
+
 	// Calls is where calls are written down. Nil means nowhere. Those older
 	// than KeepCalls are forgotten, and so are the oldest beyond MostCalls that
 	// changed nothing, and beyond MostChanges of the others.

@@ -119,6 +119,10 @@ var samples = []sample{
 	{"createToken", "POST", "/v1/tokens", `{"name":"sample","roles":["read"],"expires":"2099-01-01T00:00:00Z"}`, 201, nil},
 	{"listTokens", "GET", "/v1/tokens?limit=1", "", 200, nil},
 	{"revokeToken", "POST", "/v1/tokens/sample/revoke", "", 204, nil},
+	{"createKey", "POST", "/v1/keys", `{"project":"acme","name":"ci","tier":"gold","scopes":["GET"],"expires":"2099-01-01T00:00:00Z"}`, 201, nil},
+	{"listKeys", "GET", "/v1/keys?project=acme&limit=1", "", 200, nil},
+	{"rotateKey", "POST", "/v1/keys/{key}/rotate", `{"grace":"1h"}`, 201, nil},
+	{"revokeKey", "POST", "/v1/keys/{key}/revoke", "", 204, nil},
 	{"listCalls", "GET", "/v1/calls?limit=3", "", 200, nil},
 }
 

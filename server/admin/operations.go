@@ -97,6 +97,11 @@ var operations = []operation{
 
 	{id: "listFleet", method: "GET", path: "/v1/fleet", access: readers, query: []string{"limit", "cursor"}, serve: (*Door).listFleet},
 
+	{id: "listKeys", method: "GET", path: "/v1/keys", access: readers, query: []string{"project", "limit", "cursor"}, serve: (*Door).listKeys},
+	{id: "createKey", method: "POST", path: "/v1/keys", access: writers, changes: true, serve: (*Door).createKey},
+	{id: "rotateKey", method: "POST", path: "/v1/keys/{id}/rotate", access: writers, changes: true, serve: (*Door).rotateKey},
+	{id: "revokeKey", method: "POST", path: "/v1/keys/{id}/revoke", access: writers, changes: true, serve: (*Door).revokeKey},
+
 	{id: "listCalls", method: "GET", path: "/v1/calls", access: readers, query: []string{"limit", "cursor"}, serve: (*Door).listCalls},
 	{id: "listTokens", method: "GET", path: "/v1/tokens", access: readers, query: []string{"limit", "cursor"}, serve: (*Door).listTokens},
 	{id: "createToken", method: "POST", path: "/v1/tokens", access: everyRole, changes: true, serve: (*Door).createToken},

@@ -57,6 +57,9 @@ var bodies = map[string]struct {
 	"listFleet":           {nil, []any{admin.FleetPage{}}},
 	"listCalls":           {nil, []any{admin.Calls{}}},
 	"listTokens":          {nil, []any{admin.Tokens{}}},
+	"listKeys":            {nil, []any{admin.Keys{}}},
+	"createKey":           {admin.NewKey{}, []any{admin.MadeKey{}}},
+	"rotateKey":           {admin.RotatedKey{}, []any{admin.MadeKey{}}},
 	"createToken":         {admin.NewToken{}, []any{admin.MadeToken{}}},
 }
 

@@ -100,7 +100,12 @@ func newSite(t testing.TB, change ...func(*admin.Options)) *site {
 	must(t, err)
 	used, err := usage.New(usage.Options{MaxCallers: 10})
 	must(t, err)
-	s.requests = strings.NewReplacer("{first}", s.file(), "{second}", s.file())
+	secret, err := identity.NewDigester(bytes.Repeat([]byte("s"), 32))
+	must(t, err)
+	keys := keyStore{db, secret}
+	key, _, err := keys.CreateKey(ctx, record.NewAPIKey{Project: "acme", Name: "a sample"})
+	must(t, err)
+	s.requests = strings.NewReplacer("{first}", s.file(), "{second}", s.file(), "{key}", key.ID)
 	o := admin.Options{
 		Limiter: limiter, Policies: rules, Database: func(context.Context) (admin.Rules, error) { return db, nil }, Compare: database.Compare, Compile: func() policy.CompileOptions { return compile },
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -113,7 +118,7 @@ func newSite(t testing.TB, change ...func(*admin.Options)) *site {
 				Replicas: []fleet.Replica{{Name: "a", Program: "test", Started: at, Version: "v", Number: 1, Loaded: at, Seen: at, State: "ok"}}}, nil
 		},
 		Budgets: developers.Reporter{Limiter: limiter, Policies: rules, Usage: used}, LimitRequests: db,
-		Ready: func() error { return nil }, Audit: db, TokenStore: db, Calls: db, KeepCalls: 24 * time.Hour, MostCalls: 1000, MostChanges: 1000,
+		Ready: func() error { return nil }, Audit: db, TokenStore: db, KeyStore: keys, Calls: db, KeepCalls: 24 * time.Hour, MostCalls: 1000, MostChanges: 1000,
 		FindKey: func(context.Context, string) (string, string, error) { return "", "", record.ErrNotFound },
 		Log:     slog.New(slog.NewTextHandler(s.log, nil)),
 		Token:   fileToken, TokenName: "ops.token", NeedToken: true, Tokens: s.find,
@@ -125,6 +130,20 @@ func newSite(t testing.TB, change ...func(*admin.Options)) *site {
 	s.door, err = admin.New(o)
 	must(t, err)
 	return s
+}
+
+// keyStore is where keys are kept, as a gateway makes them.
+type keyStore struct {
+	*database.Store
+	secret *identity.Digester
+}
+
+func (k keyStore) CreateKey(ctx context.Context, n record.NewAPIKey) (record.APIKey, string, error) {
+	return k.Store.CreateKey(ctx, k.secret, n)
+}
+
+func (k keyStore) RotateKey(ctx context.Context, r record.Rotation) (record.APIKey, string, error) {
+	return k.Store.RotateKey(ctx, k.secret, r, identity.KeyFormat{})
 }
 
 func must(t testing.TB, err error) {

@@ -120,7 +120,7 @@ func TestBucketsOfKeys(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		key, secret, err := db.CreateKey(context.Background(), digester, database.NewKey{Project: "acme", Name: "ci"})
+		key, secret, err := db.CreateKey(context.Background(), digester, record.NewAPIKey{Project: "acme", Name: "ci"})
 		if err != nil {
 			t.Fatal(err)
 		}

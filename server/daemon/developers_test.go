@@ -24,6 +24,7 @@ import (
 	"github.com/headgate-io/headgate/server/daemon"
 	"github.com/headgate-io/headgate/server/database"
 	"github.com/headgate-io/headgate/server/developers"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 // site is a gateway with a developers' door, keys, and an API that counts what
@@ -62,7 +63,7 @@ func (s *site) makeKeys(t *testing.T, c *config.Config, projects []string) {
 	}
 	for _, name := range projects {
 		project, scoped := strings.CutSuffix(name, "/scoped") // a further key of the project
-		n := database.NewKey{Project: project}
+		n := record.NewAPIKey{Project: project}
 		if scoped || project == "scoped" {
 			if n.Scopes, err = identity.ParseScopes([]string{"POST"}); err != nil {
 				t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/server/config"
-	"github.com/headgate-io/headgate/server/database"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 // ringOf is a keyring on the database of another one, as a process has it that
@@ -47,7 +47,7 @@ func TestKeysThatAreGoneAtOnceStay(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	create := func(n database.NewKey) database.Key {
+	create := func(n record.NewAPIKey) record.APIKey {
 		t.Helper()
 		key, _, err := db.CreateKey(t.Context(), k.digester, n)
 		if err != nil {
@@ -65,8 +65,8 @@ func TestKeysThatAreGoneAtOnceStay(t *testing.T) {
 			t.Errorf("%s: %d active keys, %+v, %v, want %d, and Emptied %v", what, got, s, err, want, emptied)
 		}
 	}
-	a, b := create(database.NewKey{Name: "a"}), create(database.NewKey{Name: "b"})
-	gone := create(database.NewKey{Name: "expired", Expires: time.Unix(1000, 0)})
+	a, b := create(record.NewAPIKey{Name: "a"}), create(record.NewAPIKey{Name: "b"})
+	gone := create(record.NewAPIKey{Name: "expired", Expires: time.Unix(1000, 0)})
 	active("three, one of them expired", 2, false)
 	copied, err := os.ReadFile(ring.copy)
 	if err != nil {
@@ -97,16 +97,16 @@ func TestKeysThatAreGoneAtOnceStay(t *testing.T) {
 	ring = ringOf(t, k, c, &log)
 	active("and started anew", 0, false)
 
-	create(database.NewKey{})
-	create(database.NewKey{})
+	create(record.NewAPIKey{})
+	create(record.NewAPIKey{})
 	active("two new ones", 2, false)
 	shell("DELETE FROM api_keys")
 	active("all gone again", 2, true)
-	create(database.NewKey{Expires: time.Unix(1000, 0)})
+	create(record.NewAPIKey{Expires: time.Unix(1000, 0)})
 	active("but for one that counts nowhere", 0, false)
 
-	create(database.NewKey{})
-	create(database.NewKey{})
+	create(record.NewAPIKey{})
+	create(record.NewAPIKey{})
 	active("two more", 2, false)
 	shell("UPDATE api_keys SET revoked_at = 1; DELETE FROM api_keys")
 	c.Keys.MaxStale = time.Nanosecond

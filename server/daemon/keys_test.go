@@ -16,6 +16,7 @@ import (
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/database"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 // keysOf is what a gateway does around keys, with a database and a secret file
@@ -110,7 +111,7 @@ func TestSecretFileIsWatched(t *testing.T) {
 
 func TestKeysMoveToTheNewSecret(t *testing.T) {
 	k, db, path, log := keysOf(t)
-	key, text, err := db.CreateKey(t.Context(), k.digester, database.NewKey{Project: "acme"})
+	key, text, err := db.CreateKey(t.Context(), k.digester, record.NewAPIKey{Project: "acme"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +149,7 @@ func TestKeysMoveToTheNewSecret(t *testing.T) {
 // not the gateway has read the keys since.
 func TestMovedKeysAreKnownWhenTheSecretGoes(t *testing.T) {
 	k, db, path, log := keysOf(t)
-	_, text, err := db.CreateKey(t.Context(), k.digester, database.NewKey{Project: "acme"})
+	_, text, err := db.CreateKey(t.Context(), k.digester, record.NewAPIKey{Project: "acme"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,7 +220,7 @@ func TestPendingMovesAreBounded(t *testing.T) {
 
 func TestKeysThatAreTooOld(t *testing.T) {
 	k, db, _, _ := keysOf(t)
-	if _, _, err := db.CreateKey(t.Context(), k.digester, database.NewKey{}); err != nil {
+	if _, _, err := db.CreateKey(t.Context(), k.digester, record.NewAPIKey{}); err != nil {
 		t.Fatal(err)
 	}
 	c := config.Default()

@@ -9,8 +9,9 @@ import (
 	"github.com/headgate-io/headgate/server/config"
 )
 
-// Rehearsal returns a Limiter that decides by a document as `headgate serve` would under c, on a clock of the caller's. It
-// knows no credentials: requests are told apart by address, or by the user that they name. Buckets are its own.
+// Rehearsal returns a Limiter that decides by a document as `headgate serve` would under c, on a clock of the
+// caller's. It knows no credentials: requests are told apart by address, or by the user that they name. Buckets are
+// its own.
 func Rehearsal(c config.Config, doc policy.Document, clock func() time.Time) (*headgate.Limiter, error) {
 	l, err := load(c)
 	if err != nil {

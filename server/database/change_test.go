@@ -30,7 +30,7 @@ func testVersionMovesWithEveryChange(t *testing.T, d someDatabase) {
 		{"Set", func() error { return s.Set(ctx, tester, full) }},
 		{"SetTier", func() error { return s.SetTier(ctx, tester, "p", "t") }},
 		{"CreateKey", func() error {
-			key, _, err := s.CreateKey(ctx, digester, database.NewKey{})
+			key, _, err := s.CreateKey(ctx, digester, record.NewAPIKey{})
 			id = key.ID
 			return err
 		}},

@@ -199,7 +199,7 @@ func TestReadOnly(t *testing.T) {
 	if after, err := r.Version(ctx); err != nil || after == before {
 		t.Errorf("Version after another's change = %q, %v, want another one", after, err)
 	}
-	_, _, keyErr := r.CreateKey(ctx, newDigester(t), database.NewKey{})
+	_, _, keyErr := r.CreateKey(ctx, newDigester(t), record.NewAPIKey{})
 	for what, err := range map[string]error{
 		"Set": r.Set(ctx, tester, full), "Delete": r.Delete(ctx, tester, record.KeyOf(full)), "CreateKey": keyErr,
 		"Import": r.Import(ctx, tester, policy.Document{Rules: []policy.Rule{full}}, true),

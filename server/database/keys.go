@@ -8,66 +8,53 @@ import (
 	"fmt"
 	"math"
 	"time"
-	"unicode/utf8"
 
 	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/server/record"
 )
-
-// Key is an API key as the database knows it: everything but the key itself.
-type Key struct {
-	ID      string // "k_" and 20 hexadecimal digits
-	Project string // empty: none
-	Tier    string // empty: the project's
-	Name    string // for people
-	Created time.Time
-	Expires time.Time // zero: never
-	Revoked time.Time // zero: not revoked
-	Scopes  identity.Scopes
-	Secret  string // name of the secret that the digest is under; empty: from before they had names
-}
-
-// NewKey is what to say about a key that is to be made. Every field may be
-// empty.
-type NewKey struct {
-	Project string
-	Tier    string
-	Name    string
-	Expires time.Time
-	Scopes  identity.Scopes
-	Format  identity.KeyFormat // of a key that is made
-}
 
 // CreateKey makes an API key and reports its text, which is shown
 // this once: the database keeps nothing that it could be told from.
-func (s *Store) CreateKey(ctx context.Context, d *identity.Digester, k NewKey) (Key, string, error) {
-	if err := k.check(); err != nil {
-		return Key{}, "", err
+func (s *Store) CreateKey(ctx context.Context, d *identity.Digester, k record.NewAPIKey) (record.APIKey, string, error) {
+	if err := k.Check(); err != nil {
+		return record.APIKey{}, "", err
 	}
 	text, err := k.Format.New()
 	if err != nil {
-		return Key{}, "", err
+		return record.APIKey{}, "", err
 	}
 	key, err := s.insertKey(ctx, d, text, k)
 	if err != nil {
-		return Key{}, "", err
+		return record.APIKey{}, "", err
 	}
 	return key, text, nil
 }
 
 // ImportKey adds an API key that was made elsewhere. Its text is not kept. A
 // key that is there already is an error that names it.
-func (s *Store) ImportKey(ctx context.Context, d *identity.Digester, text string, k NewKey) (Key, error) {
-	if err := k.check(); err != nil {
-		return Key{}, err
+func (s *Store) ImportKey(ctx context.Context, d *identity.Digester, text string, k record.NewAPIKey) (record.APIKey, error) {
+	if err := k.Check(); err != nil {
+		return record.APIKey{}, err
 	}
 	if text == "" || len(text) > identity.MaxKeyLength {
-		return Key{}, fmt.Errorf("the key has %d bytes, want 1 to %d", len(text), identity.MaxKeyLength)
+		return record.APIKey{}, fmt.Errorf("the key has %d bytes, want 1 to %d", len(text), identity.MaxKeyLength)
 	}
 	return s.insertKey(ctx, d, text, k)
 }
 
-func (s *Store) insertKey(ctx context.Context, d *identity.Digester, text string, k NewKey) (Key, error) {
-	key := Key{ID: newID("k_"), Project: k.Project, Tier: k.Tier, Name: k.Name, Scopes: k.Scopes, Created: time.Now().UTC().Truncate(time.Second)}
+func (s *Store) insertKey(ctx context.Context, d *identity.Digester, text string, k record.NewAPIKey) (key record.APIKey, err error) {
+	err = s.write(ctx, func(tx *tx) error {
+		key, err = addKey(ctx, tx, d, text, k)
+		return err
+	})
+	if err != nil {
+		return record.APIKey{}, err
+	}
+	return key, nil
+}
+
+func addKey(ctx context.Context, tx *tx, d *identity.Digester, text string, k record.NewAPIKey) (record.APIKey, error) {
+	key := record.APIKey{ID: newID("k_"), Project: k.Project, Tier: k.Tier, Name: k.Name, Scopes: k.Scopes, Created: time.Now().UTC().Truncate(time.Second)}
 	key.Secret, _ = d.SecretIDs()
 	var expires, scopes any
 	if !k.Expires.IsZero() {
@@ -77,51 +64,69 @@ func (s *Store) insertKey(ctx context.Context, d *identity.Digester, text string
 	if k.Scopes != "" {
 		list, err := json.Marshal(k.Scopes)
 		if err != nil {
-			return Key{}, err
+			return record.APIKey{}, err
 		}
 		scopes = string(list)
 	}
 	digest, previous := d.Digest(text), d.PreviousDigest(text)
-	err := s.write(ctx, func(tx *tx) error {
-		var taken string
-		switch err := tx.QueryRowContext(ctx, "SELECT id FROM api_keys WHERE digest IN (?, ?)", digest[:], previous[:]).Scan(&taken); {
-		case err == nil:
-			return fmt.Errorf("the key is there already, as %s", taken)
-		case !errors.Is(err, sql.ErrNoRows):
+	var taken string
+	switch err := tx.QueryRowContext(ctx, "SELECT id FROM api_keys WHERE digest IN (?, ?)", digest[:], previous[:]).Scan(&taken); {
+	case err == nil:
+		return record.APIKey{}, fmt.Errorf("the key is there already, as %s", taken)
+	case !errors.Is(err, sql.ErrNoRows):
+		return record.APIKey{}, err
+	}
+	_, err := tx.ExecContext(ctx, `INSERT INTO api_keys (id, project_id, name, tier, digest, created_at, expires_at, scopes, secret)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		key.ID, orNull(key.Project), orNull(key.Name), orNull(key.Tier), digest[:], key.Created.Unix(), expires, scopes, key.Secret)
+	return key, err
+}
+
+// RotateKey makes a key that is like another, and reports its text. The other one goes on counting for r.Grace, if it
+// does not end sooner. It reports ErrNotFound, or ErrKeyOver for one that does not count any more.
+func (s *Store) RotateKey(ctx context.Context, d *identity.Digester, r record.Rotation, format identity.KeyFormat) (made record.APIKey, text string, err error) {
+	if err := r.Check(); err != nil {
+		return made, "", err
+	}
+	if text, err = format.New(); err != nil {
+		return made, "", err
+	}
+	err = s.write(ctx, func(tx *tx) error {
+		var old record.APIKey
+		err := s.queryKeys(ctx, tx, func(k record.APIKey, _ identity.Digest) {
+			if k.ID == r.ID {
+				old = k
+			}
+		})
+		now := time.Now()
+		switch {
+		case err != nil:
+			return err
+		case old.ID == "":
+			return fmt.Errorf("%v: %w", keyID(r.ID), record.ErrNotFound)
+		case old.State(now) != "active":
+			return fmt.Errorf("%v: %w", keyID(r.ID), record.ErrKeyOver)
+		}
+		like := record.NewAPIKey{Project: old.Project, Tier: old.Tier, Name: old.Name, Scopes: old.Scopes, Expires: old.Expires}
+		if made, err = addKey(ctx, tx, d, text, like); err != nil {
 			return err
 		}
-		_, err := tx.ExecContext(ctx, `INSERT INTO api_keys (id, project_id, name, tier, digest, created_at, expires_at, scopes, secret)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-			key.ID, orNull(key.Project), orNull(key.Name), orNull(key.Tier), digest[:], key.Created.Unix(), expires, scopes, key.Secret)
+		if ends := now.Add(r.Grace); old.Expires.IsZero() || ends.Before(old.Expires) {
+			_, err = tx.ExecContext(ctx, "UPDATE api_keys SET expires_at = ? WHERE id = ?", ends.Unix(), r.ID)
+		}
 		return err
 	})
 	if err != nil {
-		return Key{}, err
+		return record.APIKey{}, "", err
 	}
-	return key, nil
-}
-
-// maxKeyText bounds what is said about a key, in bytes.
-const maxKeyText = 256
-
-func (k NewKey) check() error {
-	var errs []error
-	for _, f := range []struct{ field, value string }{{"project", k.Project}, {"tier", k.Tier}, {"name", k.Name}} {
-		if !utf8.ValidString(f.value) || len(f.value) > maxKeyText {
-			errs = append(errs, fmt.Errorf("%s is %s, want at most %d bytes of UTF-8", f.field, shown(f.value), maxKeyText))
-		}
-	}
-	if !k.Expires.IsZero() && k.Expires.Unix() < 1 {
-		errs = append(errs, fmt.Errorf("expires is %v, want a time after 1970", k.Expires))
-	}
-	return errors.Join(errs...)
+	return made, text, nil
 }
 
 // ListKeys reports all keys, revoked and expired ones too, oldest first.
-func (s *Store) ListKeys(ctx context.Context) ([]Key, error) {
-	var keys []Key
+func (s *Store) ListKeys(ctx context.Context) ([]record.APIKey, error) {
+	var keys []record.APIKey
 	err := s.read(ctx, func(tx *tx) error {
-		return s.queryKeys(ctx, tx, func(k Key, _ identity.Digest) { keys = append(keys, k) })
+		return s.queryKeys(ctx, tx, func(k record.APIKey, _ identity.Digest) { keys = append(keys, k) })
 	})
 	return keys, err
 }
@@ -156,7 +161,7 @@ func (k KeySource) Version(ctx context.Context) (string, error) { return k.store
 // takes them, and a version that is not newer.
 func (k KeySource) Load(ctx context.Context) (records []identity.KeyRecord, version string, err error) {
 	version, err = k.store.db.load(ctx, func(tx *tx) error {
-		return k.store.queryKeys(ctx, tx, func(key Key, d identity.Digest) {
+		return k.store.queryKeys(ctx, tx, func(key record.APIKey, d identity.Digest) {
 			records = append(records, identity.KeyRecord{Digest: d, Key: identity.Key{
 				ID: key.ID, Project: key.Project, Tier: key.Tier, Name: key.Name, Expires: key.Expires, Revoked: !key.Revoked.IsZero(), Scopes: key.Scopes,
 			}})
@@ -168,7 +173,7 @@ func (k KeySource) Load(ctx context.Context) (records []identity.KeyRecord, vers
 	return records, version, nil
 }
 
-func (s *Store) queryKeys(ctx context.Context, tx *tx, each func(Key, identity.Digest)) error {
+func (s *Store) queryKeys(ctx context.Context, tx *tx, each func(record.APIKey, identity.Digest)) error {
 	rows, err := tx.QueryContext(ctx, `SELECT rowid, id, project_id, name, tier, digest, created_at, expires_at, revoked_at, scopes, secret
 		FROM api_keys ORDER BY rowid`)
 	if err != nil {
@@ -181,7 +186,7 @@ func (s *Store) queryKeys(ctx context.Context, tx *tx, each func(Key, identity.D
 			return err
 		}
 		r.begin(r.values[0])
-		k := Key{
+		k := record.APIKey{
 			ID:      r.text(1, "id"),
 			Project: r.text(2, "project_id"),
 			Name:    r.text(3, "name"),

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate/identity"
-	"github.com/headgate-io/headgate/server/database"
 	"github.com/headgate-io/headgate/server/record"
 )
 
@@ -27,12 +26,12 @@ func TestKeys(t *testing.T) { everywhere(t, testKeys) }
 func testKeys(t *testing.T, d someDatabase) {
 	s, ctx, digester := d.open(t), t.Context(), newDigester(t)
 	expires := time.Unix(2_000_000_000, 0).UTC()
-	key, text, err := s.CreateKey(ctx, digester, database.NewKey{Project: "acme", Tier: "gold", Name: "ci", Expires: expires})
+	key, text, err := s.CreateKey(ctx, digester, record.NewAPIKey{Project: "acme", Tier: "gold", Name: "ci", Expires: expires})
 	must(t, err)
 	if !regexp.MustCompile(`^k_[0-9a-f]{20}$`).MatchString(key.ID) || !identity.WellFormedKey(text) {
 		t.Errorf("CreateKey = id %q, text %q, want k_ and 20 digits, and a well-formed key", key.ID, text)
 	}
-	plain, plainText, err := s.CreateKey(ctx, digester, database.NewKey{})
+	plain, plainText, err := s.CreateKey(ctx, digester, record.NewAPIKey{})
 	must(t, err)
 	if plain.ID == key.ID || plainText == text {
 		t.Error("two keys are the same")
@@ -72,13 +71,37 @@ func testKeys(t *testing.T, d someDatabase) {
 	if err := s.RevokeKey(ctx, "k_none"); !errors.Is(err, record.ErrNotFound) {
 		t.Errorf("RevokeKey of no key = %v, want ErrNotFound", err)
 	}
+
+	scopes, err := identity.ParseScopes([]string{"GET"})
+	must(t, err)
+	ends := time.Now().Add(2 * time.Hour).UTC().Truncate(time.Second)
+	old, oldText, err := s.CreateKey(ctx, digester, record.NewAPIKey{Project: "acme", Tier: "gold", Name: "ci", Expires: ends, Scopes: scopes})
+	must(t, err)
+	made, madeText, err := s.RotateKey(ctx, digester, record.Rotation{ID: old.ID, Grace: time.Hour}, identity.KeyFormat{})
+	must(t, err)
+	if got, want := find(madeText), (identity.Key{ID: made.ID, Project: "acme", Tier: "gold", Name: "ci", Expires: ends, Scopes: scopes}); got != want || made.ID == old.ID {
+		t.Errorf("the new key is %+v, want %+v", got, want)
+	}
+	if got := find(oldText).Expires; got.Before(time.Now().Add(59*time.Minute)) || got.After(time.Now().Add(time.Hour)) {
+		t.Errorf("the other one ends at %v, want in an hour", got)
+	}
+	_, _, err = s.RotateKey(ctx, digester, record.Rotation{ID: made.ID, Grace: 3 * time.Hour}, identity.KeyFormat{})
+	must(t, err)
+	if got := find(madeText).Expires; !got.Equal(ends) {
+		t.Errorf("one that would have ended within the grace ends at %v, want at %v as before", got, ends)
+	}
+	for id, want := range map[string]error{key.ID: record.ErrKeyOver, "k_none": record.ErrNotFound} {
+		if _, _, err := s.RotateKey(ctx, digester, record.Rotation{ID: id}, identity.KeyFormat{}); !errors.Is(err, want) {
+			t.Errorf("RotateKey(%s) = %v, want %v", id, err, want)
+		}
+	}
 }
 
 func TestCreateKeyRefuses(t *testing.T) { everywhere(t, testCreateKeyRefuses) }
 
 func testCreateKeyRefuses(t *testing.T, d someDatabase) {
 	s := d.open(t)
-	for _, k := range []database.NewKey{
+	for _, k := range []record.NewAPIKey{
 		{Project: "\xff"}, {Tier: strings.Repeat("t", 257)}, {Name: strings.Repeat("n", 257)}, {Expires: time.Unix(0, 0)},
 	} {
 		if _, text, err := s.CreateKey(t.Context(), newDigester(t), k); err == nil || text != "" {
@@ -91,7 +114,7 @@ func testCreateKeyRefuses(t *testing.T, d someDatabase) {
 // on the disk, nor the key's random part.
 func TestKeyTextIsNotStored(t *testing.T) {
 	s, ctx := open(t), context.Background()
-	_, text, err := s.CreateKey(ctx, newDigester(t), database.NewKey{Name: "visible"})
+	_, text, err := s.CreateKey(ctx, newDigester(t), record.NewAPIKey{Name: "visible"})
 	must(t, err)
 	var disk []byte
 	for _, suffix := range []string{"", "-wal", "-shm"} {

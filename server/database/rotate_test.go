@@ -13,6 +13,7 @@ import (
 
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/server/database"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 func TestRotateSecret(t *testing.T) {
@@ -172,7 +173,7 @@ func TestImportKey(t *testing.T) { everywhere(t, testImportKey) }
 func testImportKey(t *testing.T, d someDatabase) {
 	s, ctx, digester := d.open(t), t.Context(), newDigester(t)
 	const text = "old-0123456789abcdef-MARK"
-	key, err := s.ImportKey(ctx, digester, text, database.NewKey{Project: "acme", Name: "legacy"})
+	key, err := s.ImportKey(ctx, digester, text, record.NewAPIKey{Project: "acme", Name: "legacy"})
 	must(t, err)
 	var ring identity.Keyring
 	records, _, err := s.Keys().Load(ctx)
@@ -181,16 +182,16 @@ func testImportKey(t *testing.T, d someDatabase) {
 	if found, err := ring.Find(ctx, digester.Digest(text)); err != nil || found.ID != key.ID {
 		t.Errorf("Find = %v, %v", found, err)
 	}
-	if _, err = s.ImportKey(ctx, digester, text, database.NewKey{}); err == nil || !strings.HasSuffix(err.Error(), "the key is there already, as "+key.ID) {
+	if _, err = s.ImportKey(ctx, digester, text, record.NewAPIKey{}); err == nil || !strings.HasSuffix(err.Error(), "the key is there already, as "+key.ID) {
 		t.Errorf("importing again: %v", err)
 	}
 	// Also when it is there under the secret before.
 	must(t, digester.Replace(bytes.Repeat([]byte{8}, 32), bytes.Repeat([]byte{7}, 32)))
-	if _, err = s.ImportKey(ctx, digester, text, database.NewKey{}); err == nil || !strings.Contains(err.Error(), key.ID) {
+	if _, err = s.ImportKey(ctx, digester, text, record.NewAPIKey{}); err == nil || !strings.Contains(err.Error(), key.ID) {
 		t.Errorf("importing again during a rotation: %v", err)
 	}
 	for _, text := range []string{"", strings.Repeat("x", identity.MaxKeyLength+1)} {
-		if _, err := s.ImportKey(ctx, digester, text, database.NewKey{}); err == nil {
+		if _, err := s.ImportKey(ctx, digester, text, record.NewAPIKey{}); err == nil {
 			t.Errorf("a key of %d bytes was imported", len(text))
 		}
 	}
@@ -210,7 +211,7 @@ func testRehash(t *testing.T, d someDatabase) {
 	oldID, _ := digester.SecretIDs()
 	var texts []string
 	for range 3 {
-		_, text, err := s.CreateKey(ctx, digester, database.NewKey{Project: "acme"})
+		_, text, err := s.CreateKey(ctx, digester, record.NewAPIKey{Project: "acme"})
 		must(t, err)
 		texts = append(texts, text)
 	}
@@ -259,9 +260,9 @@ func testKeyScopes(t *testing.T, d someDatabase) {
 	s, ctx, digester := d.open(t), t.Context(), newDigester(t)
 	scopes, err := identity.ParseScopes([]string{"GET", "POST /v1/items"})
 	must(t, err)
-	_, _, err = s.CreateKey(ctx, digester, database.NewKey{Scopes: scopes, Expires: time.Unix(2_000_000_000, 0)})
+	_, _, err = s.CreateKey(ctx, digester, record.NewAPIKey{Scopes: scopes, Expires: time.Unix(2_000_000_000, 0)})
 	must(t, err)
-	_, _, err = s.CreateKey(ctx, digester, database.NewKey{})
+	_, _, err = s.CreateKey(ctx, digester, record.NewAPIKey{})
 	must(t, err)
 	records, _, err := s.Keys().Load(ctx)
 	if err != nil || records[0].Key.Scopes != scopes || records[1].Key.Scopes != "" {

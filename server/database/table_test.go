@@ -84,7 +84,7 @@ func testTableEverywhere(t *testing.T, d someDatabase) {
 			t.Errorf("%s = %v, want it refused", what, err)
 		}
 	}
-	key, text, err := s.CreateKey(ctx, newDigester(t), database.NewKey{Project: "42"})
+	key, text, err := s.CreateKey(ctx, newDigester(t), record.NewAPIKey{Project: "42"})
 	must(t, err)
 	if records, _, err := s.Keys().Load(ctx); err != nil || len(records) != 1 || records[0].Key.ID != key.ID || text == "" {
 		t.Errorf("Keys = %+v, %v, want the one that was made", records, err)

@@ -146,7 +146,7 @@ func createKeys(ctx context.Context, db *database.Store, secretFile string) (map
 	}
 	keys := map[string]string{}
 	for _, name := range []string{"polite", "greedy", "you"} {
-		_, text, err := db.CreateKey(ctx, digester, database.NewKey{Project: name, Name: "demo"})
+		_, text, err := db.CreateKey(ctx, digester, record.NewAPIKey{Project: name, Name: "demo"})
 		if err != nil {
 			return nil, err
 		}

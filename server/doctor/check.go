@@ -17,9 +17,9 @@ import (
 	"github.com/headgate-io/headgate/server/advisories"
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/daemon"
-	"github.com/headgate-io/headgate/server/database"
 	"github.com/headgate-io/headgate/server/dsn"
 	"github.com/headgate-io/headgate/server/hold"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 // Options are what a look at a configuration may do and know besides.
@@ -109,7 +109,7 @@ func checkEndpoints(r *Report, c config.Config) *daemon.Registry {
 }
 
 // checkDatabase checks the rules, and returns the API keys.
-func checkDatabase(ctx context.Context, r *Report, c config.Config, registry *daemon.Registry, now time.Time) []database.Key {
+func checkDatabase(ctx context.Context, r *Report, c config.Config, registry *daemon.Registry, now time.Time) []record.APIKey {
 	if c.Database.PasswordFile != "" {
 		checkSecret(r, "db_password_file", c.Database.PasswordFile, "")
 	}
@@ -203,7 +203,7 @@ func checkStaleness(r *Report, s config.Staleness) {
 }
 
 // checkKeysEmptied does the same for the API keys. To have none is usual.
-func checkKeysEmptied(r *Report, c config.Config, keys []database.Key, now time.Time) {
+func checkKeysEmptied(r *Report, c config.Config, keys []record.APIKey, now time.Time) {
 	c.FillPaths()
 	if len(keys) > 0 {
 		return

@@ -18,14 +18,15 @@ import (
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/daemon"
 	"github.com/headgate-io/headgate/server/database"
+	"github.com/headgate-io/headgate/server/record"
 	"github.com/headgate-io/headgate/server/token"
 )
 
 // checkSecrets checks the file of secrets under which API keys are hashed, and
 // that it has the secret of every key that is good. keys is nil if the database
 // could not be read.
-func checkSecrets(r *Report, file string, keys []database.Key, now time.Time) {
-	good := slices.DeleteFunc(slices.Clone(keys), func(k database.Key) bool {
+func checkSecrets(r *Report, file string, keys []record.APIKey, now time.Time) {
+	good := slices.DeleteFunc(slices.Clone(keys), func(k record.APIKey) bool {
 		return !k.Revoked.IsZero() || !k.Expires.IsZero() && !k.Expires.After(now)
 	})
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) && len(keys) > 0 {

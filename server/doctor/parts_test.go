@@ -199,7 +199,7 @@ func TestSecretFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.store(func(db *database.Store) {
-			if _, _, err := db.CreateKey(t.Context(), d, database.NewKey{Project: "acme", Name: "ci", Format: identity.KeyFormat{Prefix: "hg_"}}); err != nil {
+			if _, _, err := db.CreateKey(t.Context(), d, record.NewAPIKey{Project: "acme", Name: "ci", Format: identity.KeyFormat{Prefix: "hg_"}}); err != nil {
 				t.Fatal(err)
 			}
 		})

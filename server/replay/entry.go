@@ -303,7 +303,8 @@ func (e *Entry) request(line []byte) error {
 	return nil
 }
 
-// quoted is what stands before the next quotation mark that is not escaped, with its escapes read, and what stands behind.
+// quoted is what stands before the next quotation mark that is not escaped, with its escapes read, and what stands
+// behind.
 func quoted(text []byte) (inside, rest []byte, err error) {
 	i := bytes.IndexByte(text, '"')
 	if i < 0 {

@@ -1,4 +1,5 @@
-// Package replay has rules decide the requests of a log, at the times that the log has them: who would have been denied.
+// Package replay has rules decide the requests of a log, at the times that the log has them: who would have been
+// denied.
 //
 //	log ──▶ Entry ──▶ in the order of time ──▶ a Limiter for each set of rules ──▶ Report
 //	                  on a clock that the log moves

@@ -61,8 +61,8 @@ func replayed(t testing.TB, log string, rules ...[]policy.Rule) *Report {
 	return r.Report()
 }
 
-// TestRecordedDecisionsAreTheSame: what a Limiter decided, with the time of each decision, is decided again as it was, one
-// by one.
+// TestRecordedDecisionsAreTheSame: what a Limiter decided, with the time of each decision, is decided again as it
+// was, one by one.
 func TestRecordedDecisionsAreTheSame(t *testing.T) {
 	denied := int64(0)
 	for seed := range uint64(20) {

@@ -102,8 +102,8 @@ func (r *Report) at(at int64, d *headgate.Decision) {
 	}
 }
 
-// Denials returns the part of requests that the last set of rules denied in each of so many equal spans of time, and how
-// many came.
+// Denials returns the part of requests that the last set of rules denied in each of so many equal spans of time, and
+// how many came.
 func (r *Report) Denials(spans int) (denied []float64, requests []int64) {
 	denied, requests = make([]float64, spans), make([]int64, spans)
 	first, last := r.From.UnixNano()/r.width, r.Until.UnixNano()/r.width

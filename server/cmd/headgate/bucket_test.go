@@ -49,7 +49,7 @@ func TestBucketCommands(t *testing.T) {
 	dir := t.TempDir()
 	must(t, dir, "policy", "set", "GET /v1/items/{id}", "3", "--per", "1h")
 	key := strings.TrimSpace(must(t, dir, "key", "create", "--project", "acme", "--name", "ci"))
-	var keys []keyRow
+	var keys []admin.KeyEntry
 	if err := json.Unmarshal([]byte(must(t, dir, "key", "list", "--json")), &keys); err != nil || len(keys) != 1 {
 		t.Fatal(keys, err)
 	}

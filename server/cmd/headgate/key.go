@@ -13,6 +13,8 @@ import (
 
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/admin"
+	"github.com/headgate-io/headgate/server/client"
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/daemon"
 	"github.com/headgate-io/headgate/server/database"
@@ -20,12 +22,13 @@ import (
 )
 
 func newKey() *cobra.Command {
-	return group("key", "Create, import, list and revoke API keys", newKeyCreate(), newKeyImport(), newKeyList(), newKeyRevoke())
+	return group("key", "Create, import, list, rotate and revoke API keys", newKeyCreate(), newKeyImport(), newKeyList(), newKeyRotate(), newKeyRevoke())
 }
 
 func newKeyCreate() *cobra.Command {
 	var from configFlags
 	var about aboutKey
+	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "create",
 		Short: "Create an API key and print it, this once",
@@ -44,37 +47,124 @@ and the request counts as its address's.`,
 			if err != nil {
 				return err
 			}
-			return withKeys(cmd, &from, forWriting, func(ctx context.Context, db *database.Store, c config.Config) error {
-				keys, err := db.ListKeys(ctx)
+			return throughKeys(cmd, &from, forWriting, func(keys admin.KeyStore) error {
+				made, text, err := keys.CreateKey(cmd.Context(), key)
 				if err != nil {
 					return err
 				}
-				digester, err := daemon.Digester(c.SecretFile, len(keys), usualLog(cmd.ErrOrStderr()))
-				if err != nil {
-					return err
-				}
-				warnOfSecret(cmd.ErrOrStderr(), c.SecretFile, digester, keys)
-				if formats := c.Keys.Formats(); len(formats) > 0 {
-					key.Format = formats[0]
-				}
-				record, text, err := db.CreateKey(ctx, digester, key)
-				if err != nil {
-					return err
-				}
-				fmt.Fprintf(cmd.ErrOrStderr(), "key %s of project %s; it is shown this once:\n", record.ID, record.Project)
-				_, err = fmt.Fprintln(cmd.OutOrStdout(), text)
-				return err
+				return sayKey(cmd, made, text, asJSON)
 			})
 		},
 	}
-	from.addFlags(cmd, "db", "secret-file")
+	from.addFlags(cmd, "db", "secret-file", "server")
 	about.addFlags(cmd)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, the key in it")
 	return cmd
+}
+
+func newKeyRotate() *cobra.Command {
+	var from configFlags
+	var grace time.Duration
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "rotate ID",
+		Short: "Replace an API key by one that is like it, and print it, this once",
+		Long: `Replace an API key by one of the same project, name, tier, scopes and end, and
+print it, this once. The other key goes on counting for --grace, so that clients
+can change over; without, it ends at once.`,
+		Example: `  headgate key rotate k_0123456789abcdef0123 --grace 24h`,
+		Args:    arguments(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			wanted := record.Rotation{ID: args[0], Grace: grace}
+			if err := wanted.Check(); err != nil {
+				return usageError{err}
+			}
+			return throughKeys(cmd, &from, forWriting, func(keys admin.KeyStore) error {
+				made, text, err := keys.RotateKey(cmd.Context(), wanted)
+				if err != nil {
+					return noSuchKey(err)
+				}
+				return sayKey(cmd, made, text, asJSON)
+			})
+		},
+	}
+	from.addFlags(cmd, "db", "secret-file", "server")
+	cmd.Flags().DurationVar(&grace, "grace", 0, "how long the other key goes on counting, such as 24h")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, the key in it")
+	return cmd
+}
+
+// sayKey shows a key that was made, this once.
+func sayKey(cmd *cobra.Command, made record.APIKey, text string, asJSON bool) error {
+	if asJSON {
+		return writeJSON(cmd.OutOrStdout(), admin.MadeKey{KeyEntry: admin.EntryOfKey(made), Key: text})
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "key %s of project %s; it is shown this once:\n", made.ID, plain(made.Project))
+	_, err := fmt.Fprintln(cmd.OutOrStdout(), text)
+	return err
+}
+
+func noSuchKey(err error) error {
+	if errors.Is(err, record.ErrNotFound) {
+		return fmt.Errorf("%w; `headgate key list` shows those there are", err)
+	}
+	return err
+}
+
+// throughKeys does something with API keys by the gateway, if one is named, else in the database.
+func throughKeys(cmd *cobra.Command, from *configFlags, open opener, do func(admin.KeyStore) error) error {
+	local := func(s *database.Store) admin.KeyStore { return ownKeys{s, cmd, from} }
+	return through(cmd, &from.through, from, open, func(c *client.Client) admin.KeyStore { return c }, local, do)
+}
+
+// ownKeys are those of the database, made under the secret of this machine.
+type ownKeys struct {
+	*database.Store
+	cmd  *cobra.Command
+	from *configFlags
+}
+
+func (o ownKeys) CreateKey(ctx context.Context, key record.NewAPIKey) (made record.APIKey, text string, err error) {
+	d, format, err := o.secret(ctx)
+	if err != nil {
+		return made, "", err
+	}
+	key.Format = format
+	return o.Store.CreateKey(ctx, d, key)
+}
+
+func (o ownKeys) RotateKey(ctx context.Context, r record.Rotation) (made record.APIKey, text string, err error) {
+	d, format, err := o.secret(ctx)
+	if err != nil {
+		return made, "", err
+	}
+	return o.Store.RotateKey(ctx, d, r, format)
+}
+
+// secret is what new keys are hashed with, and what they look like.
+func (o ownKeys) secret(ctx context.Context) (d *identity.Digester, format identity.KeyFormat, err error) {
+	c, err := o.from.read(o.cmd)
+	if err != nil {
+		return nil, format, err
+	}
+	c.FillPaths()
+	keys, err := o.ListKeys(ctx)
+	if err != nil {
+		return nil, format, err
+	}
+	if d, err = daemon.Digester(c.SecretFile, len(keys), usualLog(o.cmd.ErrOrStderr())); err != nil {
+		return nil, format, err
+	}
+	warnOfSecret(o.cmd.ErrOrStderr(), c.SecretFile, d, keys)
+	if formats := c.Keys.Formats(); len(formats) > 0 {
+		format = formats[0]
+	}
+	return d, format, nil
 }
 
 // warnOfSecret says that a key which is about to be made is under another secret
 // than those there are: no gateway knows them all.
-func warnOfSecret(w io.Writer, file string, d *identity.Digester, keys []database.Key) {
+func warnOfSecret(w io.Writer, file string, d *identity.Digester, keys []record.APIKey) {
 	current, previous := d.SecretIDs()
 	others, now := 0, time.Now()
 	for _, k := range keys {
@@ -97,7 +187,7 @@ func keysAre(n int) string {
 
 // aboutKey is what the flags of a command say about a key that is to be made.
 type aboutKey struct {
-	given   database.NewKey
+	given   record.NewAPIKey
 	expires string
 	scopes  []string
 }
@@ -111,7 +201,7 @@ func (a *aboutKey) addFlags(cmd *cobra.Command) {
 	flags.StringArrayVar(&a.scopes, "scope", nil, "endpoints where the key counts: GET, /v1/items/{id} or 'GET /v1/items/{id}' (repeatable; default: all)")
 }
 
-func (a *aboutKey) key() (database.NewKey, error) {
+func (a *aboutKey) key() (record.NewAPIKey, error) {
 	key := a.given
 	if key.Project == "" || key.Name == "" {
 		return key, usagef("--project and --name are needed, so that the key can be told from others")
@@ -196,20 +286,22 @@ func readKey(r io.Reader) (string, error) {
 
 func newKeyList() *cobra.Command {
 	var from configFlags
+	var project string
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "list", Short: "List the API keys, never the keys themselves", Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withKeys(cmd, &from, forReading, func(ctx context.Context, db *database.Store, _ config.Config) error {
-				keys, err := db.ListKeys(ctx)
+			return throughKeys(cmd, &from, forReading, func(all admin.KeyStore) error {
+				keys, err := all.ListKeys(cmd.Context())
 				if err != nil {
 					return err
 				}
-				return writeKeys(cmd.OutOrStdout(), keys, asJSON)
+				return writeKeys(cmd.OutOrStdout(), record.KeysOf(keys, project), asJSON)
 			})
 		},
 	}
-	from.addFlags(cmd, "db")
+	from.addFlags(cmd, "db", "server")
+	cmd.Flags().StringVar(&project, "project", "", "those of one project (default: all)")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
@@ -222,20 +314,17 @@ func newKeyRevoke() *cobra.Command {
 		Long:  "Revoke an API key for ever. A running gateway refuses it within a second.",
 		Args:  arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withKeys(cmd, &from, forMending, func(ctx context.Context, db *database.Store, _ config.Config) error {
-				err := db.RevokeKey(ctx, args[0])
-				if errors.Is(err, record.ErrNotFound) {
-					return fmt.Errorf("%w; `headgate key list` shows those there are", err)
-				}
+			return throughKeys(cmd, &from, forMending, func(keys admin.KeyStore) error {
+				err := keys.RevokeKey(cmd.Context(), args[0])
 				if err != nil {
-					return err
+					return noSuchKey(err)
 				}
 				_, err = fmt.Fprintf(cmd.OutOrStdout(), "revoked %s\n", args[0])
 				return err
 			})
 		},
 	}
-	from.addFlags(cmd, "db")
+	from.addFlags(cmd, "db", "server")
 	return cmd
 }
 
@@ -252,42 +341,23 @@ func withKeys(cmd *cobra.Command, from *configFlags, open opener, do func(contex
 	return errors.Join(do(cmd.Context(), db, c), db.Close())
 }
 
-// keyRow is a key as --json prints it.
-type keyRow struct {
-	ID      string    `json:"id"`
-	Project string    `json:"project"`
-	Name    string    `json:"name"`
-	Tier    string    `json:"tier,omitempty"`
-	Created time.Time `json:"created"`
-	Expires time.Time `json:"expires,omitzero"`
-	Revoked time.Time `json:"revoked,omitzero"`
-	Scopes  []string  `json:"scopes,omitempty"`
-	Secret  string    `json:"secret,omitempty"`
-}
-
-func writeKeys(w io.Writer, keys []database.Key, asJSON bool) error {
+func writeKeys(w io.Writer, keys []record.APIKey, asJSON bool) error {
 	if asJSON {
-		rows := make([]keyRow, len(keys))
+		rows := make([]admin.KeyEntry, len(keys))
 		for i, k := range keys {
-			rows[i] = keyRow{k.ID, k.Project, k.Name, k.Tier, k.Created, k.Expires, k.Revoked, k.Scopes.List(), k.Secret}
+			rows[i] = admin.EntryOfKey(k)
 		}
 		return writeJSON(w, rows)
 	}
 	table := newTable(w, "ID\tPROJECT\tNAME\tTIER\tCREATED\tEXPIRES\tSTATE\tSECRET\tSCOPES")
 	now := time.Now()
 	for _, k := range keys {
-		state, expires := "active", "-"
+		expires := "-"
 		if !k.Expires.IsZero() {
 			expires = k.Expires.Format(time.RFC3339)
-			if !k.Expires.After(now) {
-				state = "expired"
-			}
-		}
-		if !k.Revoked.IsZero() {
-			state = "revoked"
 		}
 		table.row(k.ID, k.Project, k.Name, dash(k.Tier),
-			k.Created.Format(time.RFC3339), expires, state, dash(k.Secret), dash(strings.Join(k.Scopes.List(), ", ")))
+			k.Created.Format(time.RFC3339), expires, k.State(now), dash(k.Secret), dash(strings.Join(k.Scopes.List(), ", ")))
 	}
 	return table.Flush()
 }

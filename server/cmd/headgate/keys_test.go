@@ -7,7 +7,55 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/headgate-io/headgate/server/admin"
 )
+
+func TestKeysAreRotated(t *testing.T) {
+	dir := t.TempDir()
+	must(t, dir, "key", "create", "--project", "acme", "--name", "ci", "--tier", "gold", "--scope", "GET")
+	must(t, dir, "key", "create", "--project", "globex", "--name", "other")
+	list := func(args ...string) (keys []admin.KeyEntry) {
+		if err := json.Unmarshal([]byte(must(t, dir, append([]string{"key", "list", "--json"}, args...)...)), &keys); err != nil {
+			t.Fatal(err)
+		}
+		return keys
+	}
+	old := list("--project", "acme")
+	if len(old) != 1 || len(list()) != 2 {
+		t.Fatalf("acme has %d keys of %d", len(old), len(list()))
+	}
+	var made admin.MadeKey
+	if err := json.Unmarshal([]byte(must(t, dir, "key", "rotate", old[0].ID, "--grace", "24h", "--json")), &made); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(made.Key, "hg_") || made.Project != "acme" || made.Name != "ci" || made.Tier != "gold" || strings.Join(made.Scopes, " ") != "GET" || !made.Expires.IsZero() {
+		t.Errorf("the new key is %+v, want one like the other", made)
+	}
+	now := list("--project", "acme")
+	if len(now) != 2 || now[0].Expires.Sub(now[1].Created).Round(time.Minute) != 24*time.Hour {
+		t.Errorf("then there are %+v, want the other to end in a day", now)
+	}
+	must(t, dir, "key", "revoke", made.ID)
+	for _, wrong := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"key", "rotate", made.ID}, exitFailure, "the key is revoked or expired already"},
+		{[]string{"key", "rotate", "k_none"}, exitFailure, "`headgate key list` shows those there are"},
+		{[]string{"key", "rotate", old[0].ID, "--grace", "2161h"}, exitUsage, "grace is 2161h0m0s, want 0s to 2160h0m0s"},
+	} {
+		if code, _, text := call(t, dir, wrong.args...); code != wrong.code || !strings.Contains(text, wrong.want) {
+			t.Errorf("%v = %d %s, want %d %s", wrong.args, code, text, wrong.code, wrong.want)
+		}
+	}
+	must(t, dir, "key", "rotate", old[0].ID)
+	if got := list("--project", "acme")[0]; got.Expires.After(time.Now()) {
+		t.Errorf("rotated without grace: it ends at %v, want at once", got.Expires)
+	}
+}
 
 func TestKeysAreShownOnceAndRevocable(t *testing.T) {
 	dir := t.TempDir()
@@ -22,7 +70,7 @@ func TestKeysAreShownOnceAndRevocable(t *testing.T) {
 	if out, err := exec.Command("grep", "-rc", key, dir).CombinedOutput(); err == nil {
 		t.Errorf("the key stands in a file:\n%s", out)
 	}
-	var keys []keyRow
+	var keys []admin.KeyEntry
 	if err := json.Unmarshal([]byte(must(t, dir, "key", "list", "--json")), &keys); err != nil || len(keys) != 1 {
 		t.Fatalf("list --json: %v, %v", keys, err)
 	}

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/headgate-io/headgate/server/admin"
 )
 
 // TestSecretRotation walks through a rotation by the command alone.
@@ -17,8 +19,8 @@ func TestSecretRotation(t *testing.T) {
 	}
 	must(t, dir, "key", "create", "--project", "acme", "--name", "ci")
 	must(t, dir, "key", "create", "--project", "acme", "--name", "reader", "--scope", "GET", "--scope", "POST /v1/items")
-	var keys []keyRow
-	list := func() []keyRow {
+	var keys []admin.KeyEntry
+	list := func() []admin.KeyEntry {
 		t.Helper()
 		if err := json.Unmarshal([]byte(must(t, dir, "key", "list", "--json")), &keys); err != nil || len(keys) != 2 {
 			t.Fatalf("list --json: %v, %v", keys, err)
