@@ -342,7 +342,7 @@ func (pl *Planner) nameOf(p *Plan, rule uint64, level policy.Level) key.Key {
 	switch {
 	case level.EveryEndpoint():
 		return pl.names.Name(rule, policy.All, p.bytes)
-	case p.Match.Status != endpoint.Known:
+	case p.Match.ID == endpoint.Unknown:
 		return pl.names.Name(rule, policy.UnknownEndpoint, p.bytes)
 	}
 	return pl.names.Name(rule, p.Endpoints.Template(p.Match.ID).String(), p.bytes)

@@ -85,7 +85,7 @@ func BudgetsOf(ctx context.Context, l *headgate.Limiter, who identity.Principal,
 
 // placeOf is an endpoint as package identity takes it, nil for none.
 func placeOf(t *endpoint.Table, m endpoint.Match) *identity.Endpoint {
-	if m.Status != endpoint.Known {
+	if m.ID == endpoint.Unknown { // all endpoints together are known, and none of them
 		return nil
 	}
 	place := headgate.Place(t.Template(m.ID))

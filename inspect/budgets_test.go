@@ -160,6 +160,21 @@ func TestBudgetsAgreeWithInspect(t *testing.T) {
 
 // A key with scopes sees its budgets, and none of the endpoints where it does
 // not count.
+// TestBudgetsOfAllEndpointsTogether: a rule for "*" is asked about by that name, which is no endpoint's.
+func TestBudgetsOfAllEndpointsTogether(t *testing.T) {
+	b := trial.New(t, []string{"GET /a", "GET /b"}, []policy.Rule{{Endpoint: policy.All, Limit: 5}, {Endpoint: policy.Default, Limit: 3}})
+	use(b, "/a", nil, 2)
+	who := identity.Principal{Kind: identity.Address, Client: trial.Client, Prefix: netip.PrefixFrom(trial.Client, 32)}
+	got, err := b.Budgets(t.Context(), who, policy.All)
+	if err != nil || !slices.ContainsFunc(got.Rules, func(one inspect.Budget) bool { return one.Rule.Endpoint == policy.All && one.State.Remaining == 3 }) {
+		t.Errorf("BudgetsOf(*) = %+v, %v, want 3 left of 5", got, err)
+	}
+	found, err := b.Inspect(t.Context(), inspect.Query{Endpoint: policy.All, Address: trial.Client})
+	if err != nil || len(found.Buckets) != 1 || found.Buckets[0].Remaining != 3 {
+		t.Errorf("Inspect(*) = %+v, %v, want 3 left of 5", found, err)
+	}
+}
+
 func TestBudgetsOfAKeyWithScopes(t *testing.T) {
 	change, header := keyed(t, "GET /a")
 	b := trial.New(t, []string{"GET /a", "GET /b"}, []policy.Rule{{Endpoint: policy.Default, Limit: 10}}, change, func(o *headgate.Options) { o.Unknown = headgate.LimitUnknown })
