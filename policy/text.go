@@ -30,7 +30,7 @@ func ParseRule(text string) (Rule, error) {
 	r := Rule{Endpoint: strings.Join(fields[:words], " ")}
 	var errs []error
 	var err error
-	if r.Limit, r.Per, err = parseLimit(fields[words]); err != nil {
+	if r.Limit, r.Per, err = ParseLimit(fields[words]); err != nil {
 		errs = append(errs, err)
 	}
 	if err := r.parseWords(fields[words+1:]); err != nil {
@@ -85,8 +85,8 @@ var units = map[string]time.Duration{
 	"s": time.Second, "m": time.Minute, "min": time.Minute, "h": time.Hour, "d": 24 * time.Hour,
 }
 
-// parseLimit reads "20/s" or "1000/15min".
-func parseLimit(text string) (limit int64, per time.Duration, err error) {
+// ParseLimit reads "20/s" or "1000/15min", as in ParseRule.
+func ParseLimit(text string) (limit int64, per time.Duration, err error) {
 	wrong := fmt.Errorf(`limit is %q, want a whole number of 1 or more and a time, such as "20/s", "5/min" or "1000/15min"`, text)
 	number, of, ok := strings.Cut(text, "/")
 	digits := len(of) - len(strings.TrimLeft(of, "0123456789"))

@@ -66,6 +66,8 @@ func TestBadInput(t *testing.T) {
 		"unknown help topic": {args: "help polcy", code: 2, want: []string{`unknown command "polcy"`, `did you mean "policy"?`}},
 		"unknown flag":       {args: "policy list --jsn", code: 2, want: []string{"--jsn", "headgate policy list --help"}},
 		"too many arguments": {args: "policy get a b", code: 2, want: []string{"takes 1 argument, got 2"}},
+		"limit of no time":   {args: "policy set default 5/fortnight", code: 2, want: []string{`LIMIT is "5/fortnight"`, "such as 20/s or 100/m"}},
+		"limit of two times": {args: "policy set default 5/m --per 1h", code: 2, want: []string{"--per is given", "want the time in one place"}},
 		"limit of zero":      {args: "policy set default 0", code: 2, want: []string{`LIMIT is "0"`, "1 to 9223372036854775807"}},
 		"limit below zero":   {args: "policy set default -1", code: 2, want: []string{`LIMIT is "-1"`, "want a whole number"}},
 		"limit with a point": {args: "policy set default 1.5", code: 2, want: []string{`LIMIT is "1.5"`, "want a whole number"}},

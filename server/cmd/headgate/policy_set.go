@@ -7,6 +7,7 @@ import (
 	"io"
 	"regexp"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,7 +27,8 @@ func newPolicySet() *cobra.Command {
 		Use:   "set ENDPOINT LIMIT",
 		Short: "Add a rule, or replace the one in its place",
 		Long: `Add a rule, or replace the one with the same endpoint, project, tier and subject.
-LIMIT is how many requests (tokens) it gives per second, or --per. With --expires
+LIMIT is how many requests (tokens) it gives: 20/s, 100/m, 2/h, 5000/d, or a number
+for --per, which is a second. With --expires
 the rule is a temporary one: it stands beside the lasting rule, takes its place
 until then, and leaves it as it is.
 
@@ -35,7 +37,7 @@ until then, and leaves it as it is.
 Give --openapi, --routes or --config to have the endpoint checked against the
 documents. A running gateway acts on the change within a second.`,
 		Example: `  headgate policy set 'GET /v1/customers/{customer}' 5 --burst 10
-  headgate policy set default 1000 --per 60s --project acme
+  headgate policy set default 1000/m --project acme
   headgate policy set 'POST /v1/login' 10 --per 1m --subject ip --mode shadow`,
 		Args: arguments(2, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -44,8 +46,7 @@ documents. A running gateway acts on the change within a second.`,
 				return err
 			}
 			err = errors.Join(
-				setLimit(&rule, args[1]),
-				setPer(&rule, per),
+				setRate(&rule, args[1], per, cmd.Flags().Changed("per")),
 				setExpires(&rule, expires, time.Now()),
 				rule.Algorithm.UnmarshalText([]byte(algorithm)),
 				rule.Mode.UnmarshalText([]byte(mode)),
@@ -146,7 +147,21 @@ func takesNumber(cmd *cobra.Command, wrong func(value string) error) {
 }
 
 func wrongLimit(value string) error {
-	return fmt.Errorf("LIMIT is %q, want a whole number, 1 to 9223372036854775807", value)
+	return fmt.Errorf("LIMIT is %q, want a whole number, 1 to 9223372036854775807, or one with a time, such as 20/s or 100/m", value)
+}
+
+// setRate reads a limit with its time, 20/s, or one whose time is that of --per.
+func setRate(rule *policy.Rule, text, per string, given bool) (err error) {
+	if !strings.Contains(text, "/") {
+		return errors.Join(setLimit(rule, text), setPer(rule, per))
+	}
+	if rule.Limit, rule.Per, err = policy.ParseLimit(text); err != nil {
+		return wrongLimit(text)
+	}
+	if given {
+		return fmt.Errorf("LIMIT is %q and --per is given, want the time in one place", text)
+	}
+	return nil
 }
 
 func setLimit(rule *policy.Rule, text string) error {

@@ -166,3 +166,13 @@ func TestListSaysWhatIsOver(t *testing.T) {
 		t.Errorf("list =\n%s\nwant that acme's rule alone is over", list)
 	}
 }
+
+// TestLimitsWithTheirTime: a rate is written as people say it.
+func TestLimitsWithTheirTime(t *testing.T) {
+	dir := t.TempDir()
+	for text, want := range map[string]string{"20/s": "20 per 1s", "100/m": "100 per 1m", "7/15min": "7 per 15m", "2/h": "2 per 1h", "5000/d": "5000 per 24h", "9": "9 per 1s"} {
+		if got := must(t, dir, "policy", "set", "default", text); !strings.Contains(got, want+" for each principal") {
+			t.Errorf("policy set default %s says %q, want %s", text, got, want)
+		}
+	}
+}
