@@ -154,7 +154,7 @@ func TestReloadCommand(t *testing.T) {
 	g := harness.Serve(t, dir, "--config", "headgate.yaml")
 	routes(t, dir, "GET /a", "GET /b")
 	write("unknown: limit", "max_buckets: 1000")
-	if got, want := harness.Run(t, dir, "reload", "--server", g.Admin), "endpoints  2, 1 of them new, 0 gone\nrules      1\nchanged    unknown\nrestart    wanted for max_buckets\n"; got != want {
+	if got, want := harness.Run(t, dir, "reload", "--server", g.Admin), "rules      1\nendpoints  2, 1 of them new, 0 gone\nchanged    unknown\nrestart    wanted for max_buckets\n"; got != want {
 		t.Errorf("reload says %q, want %q", got, want)
 	}
 	var done struct{ Reload struct{ Endpoints int } }

@@ -17,7 +17,7 @@ type Role string
 // The roles. RoleWrite and RoleGrant include RoleRead, and not each other.
 const (
 	RoleRead  Role = "read"  // sees everything and changes nothing
-	RoleWrite Role = "write" // also changes rules and tiers, and brings back old ones
+	RoleWrite Role = "write" // also changes rules and tiers, brings back old ones, makes and ends API keys, and reloads
 	RoleGrant Role = "grant" // also resets and tops up buckets, makes rules that expire, and decides requests
 )
 

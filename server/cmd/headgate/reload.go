@@ -52,9 +52,13 @@ It says which settings have changed and wait for a restart.`,
 }
 
 func sayReloaded(w io.Writer, done admin.Reloaded) {
-	r := done.Reload
-	fmt.Fprintf(w, "endpoints  %d, %d of them new, %d gone\n", r.Endpoints, r.Added, r.Removed)
 	fmt.Fprintf(w, "rules      %d\n", done.Rules)
+	r := done.Reload
+	if r == nil { // a gateway of before there were reloads
+		fmt.Fprintln(w, "restart    wanted for whatever else changed: this gateway reads rules again, and nothing else")
+		return
+	}
+	fmt.Fprintf(w, "endpoints  %d, %d of them new, %d gone\n", r.Endpoints, r.Added, r.Removed)
 	if len(r.Changed) > 0 || r.Added+r.Removed > 0 {
 		fmt.Fprintf(w, "changed    %s\n", cmp.Or(strings.Join(r.Changed, ", "), "nothing else"))
 	}
