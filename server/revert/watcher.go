@@ -169,13 +169,15 @@ func (w *Watcher) notice() (changed bool) {
 	w.set, w.number = set, number
 	same := old != nil && set != nil && old.Version() == set.Version() && (from == number || from == 0)
 	if set != nil && set.Endpoints() != w.bench.meter.endpoints {
-		// The gateway was reloaded: nobody knows what part of what follows is whose fault.
 		w.forgive("the endpoints are others")
-		if w.begin(set.Endpoints()); !same {
-			w.setFlag(nil)
+		w.begin(set.Endpoints())
+		if old != nil { // the gateway was reloaded: nobody knows what part of what follows is whose fault
+			if !same {
+				w.setFlag(nil)
+			}
+			w.bench.on(set)
+			return true
 		}
-		w.bench.on(set)
-		return true
 	}
 	if same {
 		if n := len(w.unread); n > 0 && w.unread[n-1].new == old {
