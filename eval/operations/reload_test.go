@@ -168,7 +168,8 @@ func TestReloadCommand(t *testing.T) {
 	}
 }
 
-// TestWatchedFiles: under watch_files nobody has to say that a document changed; one with a fault is tried once.
+// TestWatchedFiles: under watch_files nobody has to say that a document changed; one with a fault is tried once, and
+// good ones until the database has the rules for them.
 func TestWatchedFiles(t *testing.T) {
 	dir := t.TempDir()
 	configured(t, dir, harness.NewUpstream(t).URL)("watch_files: true")
@@ -199,6 +200,21 @@ func TestWatchedFiles(t *testing.T) {
 	}
 	if n := strings.Count(g.Log(), "reload failed"); n != 1 {
 		t.Errorf("a fault is said %d times, want once", n)
+	}
+	// Good files that come while the database is away are taken when it is back.
+	move := func(from, to string) {
+		for _, ending := range []string{"", "-wal", "-shm"} {
+			_ = os.Rename(filepath.Join(dir, from+ending), filepath.Join(dir, to+ending))
+		}
+	}
+	move("headgate.db", "away.db")
+	routes(t, dir, "GET /d")
+	if !harness.Eventually(patience, func() bool { return strings.Contains(g.Log(), "rules for the new endpoints") }) {
+		t.Error("that the database is away is not said")
+	}
+	move("away.db", "headgate.db")
+	if !harness.Eventually(patience, serves("/d", 200)) {
+		t.Error("what was good is not in force when the database is back")
 	}
 }
 

@@ -172,7 +172,7 @@ func (d *Daemon) reload(ctx context.Context) (done record.Reload, err error) {
 	// From here on nothing fails: the rules last, which come from elsewhere.
 	if !sameRules(before, l) {
 		if err := p.rules.Recompile(ctx, l.compile); err != nil {
-			return done, fmt.Errorf("rules for the new endpoints: %w", err)
+			return done, fmt.Errorf("%w: %w", errRules, err)
 		}
 	} else {
 		l.registry, l.compile = before.registry, before.compile
@@ -196,6 +196,9 @@ func (d *Daemon) reload(ctx context.Context) (done record.Reload, err error) {
 	return done, nil
 }
 
+// errRules is why a reload failed whose files are good: it may be tried again.
+var errRules = errors.New("rules for the new endpoints")
+
 // sameRules reports whether rules mean the same under two sets of endpoints.
 func sameRules(a, b *loaded) bool {
 	return reflect.DeepEqual(a.registry.Operations, b.registry.Operations) &&
@@ -204,7 +207,7 @@ func sameRules(a, b *loaded) bool {
 }
 
 // watchFiles reloads when the configuration's file or a document changed, and has ceased to, under watch_files. A file
-// with a fault is tried once.
+// with a fault is tried once; good ones are tried again while the rules for them cannot be had.
 func (d *Daemon) watchFiles(ctx context.Context) {
 	if !d.conf.WatchFiles {
 		return
@@ -212,6 +215,7 @@ func (d *Daemon) watchFiles(ctx context.Context) {
 	ticker := time.NewTicker(watchInterval)
 	defer ticker.Stop()
 	var last, tried contents
+	var again time.Time // when to try the same once more; zero for never
 	for {
 		select {
 		case <-ctx.Done():
@@ -220,15 +224,21 @@ func (d *Daemon) watchFiles(ctx context.Context) {
 		}
 		l := d.parts.loaded.Load()
 		now := contents{contentOf(d.reloads.files()), contentOf(documents(&l.conf))}
-		if now == last && now != tried && now != l.contents {
-			tried = now
-			_, _ = d.Reload(ctx) // which says itself what came of it
+		untried := now != tried || !again.IsZero() && time.Now().After(again)
+		if now == last && now != l.contents && untried {
+			tried, again = now, time.Time{}
+			if _, err := d.Reload(ctx); errors.Is(err, errRules) { // it says itself what came of it
+				again = time.Now().Add(againInterval)
+			}
 		}
 		last = now
 	}
 }
 
-const watchInterval = time.Second
+const (
+	watchInterval = time.Second
+	againInterval = 5 * time.Second
+)
 
 // contents are what was read: the configuration's file, and the documents that it names, but for what those refer to.
 type contents struct{ file, documents content }
