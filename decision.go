@@ -63,6 +63,10 @@ const (
 	// RulesStale: the rules were not confirmed for longer than
 	// policy.CacheOptions.MaxStale, and OnStale is policy.Deny. Denied.
 	RulesStale
+	// Exempt: a rule of mode allow lets the request pass. No bucket was asked. Allowed.
+	Exempt
+	// Blocked: a rule of mode block refuses it. Denied, and charged to nobody.
+	Blocked
 )
 
 var reasonNames = [...]string{
@@ -82,6 +86,9 @@ var reasonNames = [...]string{
 	RulesStale:       "rules_stale",
 
 	TooManyCredentials: "too_many_credentials",
+
+	Exempt:  "exempt",
+	Blocked: "blocked",
 
 	BadCredential:        "bad_credential",
 	CredentialUnverified: "credential_unverified",
@@ -185,6 +192,7 @@ type Decision struct {
 
 	count   int
 	binding int
+	access  int // of an Exempt or Blocked request, the place of its rule in AccessRules
 	inline  [inlineVerdicts]Verdict
 	more    []Verdict // all verdicts, when they exceed inline
 }
@@ -212,6 +220,14 @@ func (d *Decision) Binding() (Verdict, bool) {
 // Policies returns the rules the decision was made under; nil when it was
 // refused before policy. Verdict.Rule counts in this Set alone.
 func (d *Decision) Policies() *policy.Set { return d.set }
+
+// Access is the rule of mode allow or block that settled the request; false if none did.
+func (d *Decision) Access() (policy.Rule, bool) {
+	if d.Reason != Exempt && d.Reason != Blocked {
+		return policy.Rule{}, false
+	}
+	return d.set.AccessRule(d.access), true
+}
 
 // Template is the endpoint that was found, the zero Template if none was.
 func (d *Decision) Template() endpoint.Template {

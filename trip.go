@@ -86,6 +86,9 @@ func (l *Limiter) find(ctx context.Context, t *trip) (reason Reason, allowed, se
 	}
 	p.Identifier, p.Unparsable = r.Identifier, r.Unparsable
 	p.Wall, p.Fallback = l.clock.Wall(p.Now), t.standing.Fallback == policy.Limit
+	if reason, settled := t.access(); settled {
+		return reason, reason == Exempt, true
+	}
 	if p.Cost = r.Cost; p.Cost == 0 {
 		p.Cost = p.Set.Cost(d.Endpoint.ID)
 	}
@@ -104,6 +107,33 @@ func (l *Limiter) find(ctx context.Context, t *trip) (reason Reason, allowed, se
 		t.acceptWait(ctx)
 	}
 	return WithinLimits, true, false
+}
+
+// access says whether a rule of mode allow or block settles the request: it is blocked if one of its principals is,
+// and exempt if all are.
+func (t *trip) access() (reason Reason, settled bool) {
+	p := &t.plan
+	if p.Set.AccessRules() == 0 {
+		return 0, false
+	}
+	exempt := true
+	for n := range 1 + len(p.Others) {
+		who := p.Of(n)
+		address := who.Client
+		if from := who.Prefix.Addr(); from.Is4() { // also of an address that holds an IPv4 one
+			address = from
+		}
+		rule, mode, found := p.Set.Access(p.Wall, p.Match, &policy.Caller{
+			Kind: who.Kind.String(), ID: who.ID, Project: who.Project, Tier: who.Tier, Address: address})
+		if mode == policy.Block {
+			t.decision.access = rule
+			return Blocked, true
+		}
+		if exempt = exempt && found; n == 0 && found {
+			t.decision.access = rule
+		}
+	}
+	return Exempt, exempt
 }
 
 // refuse says whether a request is turned away before any identity or limiter

@@ -40,6 +40,9 @@ type Explanation struct {
 	// is. It is absent where none was given and none is read.
 	Identifier string `json:"identifier,omitempty"`
 
+	// Access is the rule of mode allow or block that settles the request; absent if none does.
+	Access *Access `json:"access,omitempty"`
+
 	// Considered is every place a rule was looked for, in order.
 	Considered []Considered `json:"considered,omitempty"`
 
@@ -65,6 +68,17 @@ type Identity struct {
 	// Others are the principals of the request's other valid credentials, whose
 	// budgets it uses as well.
 	Others []Principal `json:"others,omitempty"`
+}
+
+// Access is a rule that settles requests without a limit.
+type Access struct {
+	Rule     string    `json:"rule"`
+	Mode     string    `json:"mode"` // allow or block
+	Endpoint string    `json:"endpoint"`
+	Project  string    `json:"project,omitempty"`
+	Tier     string    `json:"tier,omitempty"`
+	Subject  string    `json:"subject"` // principal for everybody, or one network or caller
+	Expires  time.Time `json:"expires,omitzero"`
 }
 
 // Principal is a further principal of a request.
@@ -142,6 +156,9 @@ func Explain(ctx context.Context, l *headgate.Limiter, r headgate.Request) Expla
 	x.explainEndpoint(l, r.Target, d)
 	if d.Policies() != nil {
 		x.explainIdentity(l, d)
+	}
+	if rule, settled := d.Access(); settled {
+		x.Access = &Access{rule.Title(), rule.Mode.String(), rule.Endpoint, rule.Project, rule.Tier, rule.SubjectText(), rule.Expires}
 	}
 	if d.Plan.Planned() {
 		x.explainRules(d)

@@ -338,7 +338,7 @@ func (c *Cache) Status() Status {
 	status.Stale = time.Duration(max(0, now-c.confirmed.Load()))
 	set, standing := c.InForce(now)
 	if set != nil {
-		status.Rules, status.Number = set.Len(), set.Number()
+		status.Rules, status.Number = set.Len()+set.AccessRules(), set.Number()
 	}
 	status.Standing, status.StandingWords = standing, c.Words(standing)
 	return status
@@ -365,6 +365,7 @@ type savedRule struct {
 	Per         time.Duration `json:"per,omitempty"`
 	Burst       int64         `json:"b,omitempty"`
 	Subject     Subject       `json:"s,omitempty"`
+	Only        string        `json:"o,omitempty"`
 	Algorithm   Algorithm     `json:"a,omitempty"`
 	Mode        Mode          `json:"m,omitempty"`
 	Scope       Scope         `json:"sc,omitempty"`

@@ -23,7 +23,7 @@ var checks = []Check{
 
 	{"no_default", Warning}, {"no_unknown", Warning}, {"no_endpoint", Warning}, {"unreachable", Warning},
 	{"expired", Warning}, {"void", Warning}, {"above_guard", Warning}, {"unseen", Warning}, {"unshared", Warning}, {"scattered", Warning},
-	{"unused_store_loss", Warning},
+	{"unused_store_loss", Warning}, {"every_request", Warning},
 	{"lockout", Warning}, {"unused_identifier", Warning},
 	{"tier_without_rule", Warning}, {"secret_in_name", Warning}, {"not_higher", Warning},
 

@@ -118,6 +118,7 @@ func (c *compiler) finish() {
 	c.set.number.Store(c.doc.Number)
 	c.readMoves()
 	c.arrange()
+	c.arrangeAccess()
 	c.readNamedTiers()
 	c.check()
 	c.addFallback()
@@ -166,6 +167,8 @@ type compiler struct {
 	rows    []row
 	indexes []uint32 // of rows in Document.Rules
 	grouped []uint32 // of rows in groups
+
+	accessIndexes []int // of access.rules in Document.Rules
 
 	groups []pendingGroup
 	slots  []uint32 // groups + 1 by hash, with tags as in Set.slots
@@ -246,6 +249,10 @@ func (c *compiler) at(now time.Time, wall int64) {
 func (c *compiler) readRule(i int, at *place) {
 	r := &c.doc.Rules[i]
 	c.noteFallback(r)
+	if !r.Mode.Limits() {
+		c.readAccess(i, r, at)
+		return
+	}
 	limit, ok := c.checkRule(i, r, at)
 	if !ok {
 		return

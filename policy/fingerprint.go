@@ -70,6 +70,9 @@ func (c *content) ruleAt(h hash, r *Rule) {
 	h = h.number(uint64(r.Limit)).number(uint64(r.Per)).number(uint64(r.Burst))
 	h = h.number(uint64(r.Subject) | uint64(r.Algorithm)<<8 | uint64(r.Mode)<<16 |
 		uint64(r.Scope)<<24 | uint64(r.OnStoreLoss)<<32 | uint64(r.EnforcePercent)<<40)
+	if r.Only != "" {
+		h = h.text(r.Only)
+	}
 	c.sum += h.number(uint64(expiry(r.Expires))).sum()
 	c.rules++
 }

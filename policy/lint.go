@@ -21,17 +21,9 @@ func (c *compiler) checkRule(i int, r *Rule, at *place) (limit uint32, ok bool) 
 		ok = false
 		c.rule(Error, i, field, field, value, want)
 	}
-	if at.want != "" {
-		wrong("endpoint", text(r.Endpoint), at.want)
-	}
-	if r.Project != "" && r.Tier != "" {
-		wrong("tier", text(named(r.Tier)), "none, because project is "+text(named(r.Project)))
-	}
-	if r.Project != "" && !isName(r.Project) {
-		wrong("project", text(r.Project), "a project in UTF-8, or none for all projects")
-	}
-	if r.Tier != "" && !isName(r.Tier) {
-		wrong("tier", text(r.Tier), "a tier in UTF-8, or none for all tiers")
+	c.checkCommon(r, at, wrong)
+	if r.Only != "" {
+		wrong("subject", text(r.Only), "a subject without a name behind it; one network or caller is for mode allow or block")
 	}
 	sound := true
 	if r.Limit <= 0 {
@@ -82,6 +74,23 @@ func (c *compiler) checkRule(i int, r *Rule, at *place) (limit uint32, ok bool) 
 	if r.EnforcePercent < 0 || r.EnforcePercent > 100 {
 		wrong("enforce_percent", number(r.EnforcePercent), "1 to 100, or none for 100")
 	}
+	return limit, ok
+}
+
+// checkCommon reports what is wrong with the fields that rules of all modes have.
+func (c *compiler) checkCommon(r *Rule, at *place, wrong func(field, value, want string)) {
+	if at.want != "" {
+		wrong("endpoint", text(r.Endpoint), at.want)
+	}
+	if r.Project != "" && r.Tier != "" {
+		wrong("tier", text(named(r.Tier)), "none, because project is "+text(named(r.Project)))
+	}
+	if r.Project != "" && !isName(r.Project) {
+		wrong("project", text(r.Project), "a project in UTF-8, or none for all projects")
+	}
+	if r.Tier != "" && !isName(r.Tier) {
+		wrong("tier", text(r.Tier), "a tier in UTF-8, or none for all tiers")
+	}
 	if !r.Expires.IsZero() && (r.Expires.Year() < 1 || r.Expires.Year() > 9999) {
 		wrong("expires", fmt.Sprintf("in the year %d", r.Expires.Year()), "a time that RFC 3339 can write, up to the year 9999")
 	}
@@ -91,7 +100,6 @@ func (c *compiler) checkRule(i int, r *Rule, at *place) (limit uint32, ok bool) 
 	if len(r.Name) > MaxName {
 		wrong("name", number(int64(len(r.Name)))+" bytes long", number(MaxName)+" bytes at most")
 	}
-	return limit, ok
 }
 
 // checkScope says which scope a sound rule should have if it cannot have its own.
@@ -149,7 +157,7 @@ func (c *compiler) warnRule(i int, r *Rule, at *place) {
 		c.rule(Warning, i, "unseen", "subject", text(r.Subject.String()),
 			"one that this process can tell apart: without regions all callers share one bucket, and where no identifier is read the address stands in")
 	}
-	if at.number == rowUnknown && (r.Project != "" || r.Tier != "") {
+	if at.number == rowUnknown && r.Mode.Limits() && (r.Project != "" || r.Tier != "") {
 		field, value := "project", r.Project
 		if r.Tier != "" {
 			field, value = "tier", r.Tier
@@ -184,7 +192,7 @@ func (c *compiler) unseen(r *Rule, at *place) bool {
 // noteFallback remembers that the document has the rules of last resort, right
 // or wrong.
 func (c *compiler) noteFallback(r *Rule) {
-	if r.Project != "" || r.Tier != "" {
+	if r.Project != "" || r.Tier != "" || r.Only != "" {
 		return
 	}
 	if expires := expiry(r.Expires); expires != 0 && expires <= c.wall {
@@ -211,19 +219,24 @@ func (c *compiler) duplicate(i int, r *Rule, at *place, w who) {
 		c.rule(Error, i, code, "", "", "")
 		return
 	}
-	first, temporary := 0, !r.Expires.IsZero()
+	first := 0
 	for n := range c.rows {
-		if o := &c.rows[n]; o.endpoint == at.number && o.who == w && o.subject == r.Subject && c.isTemporary(o) == temporary {
+		if o := &c.rows[n]; o.endpoint == at.number && o.who == w && o.subject == r.Subject && c.isTemporary(o) == !r.Expires.IsZero() {
 			first = int(c.indexes[n])
 			break
 		}
 	}
+	c.duplicateOf(i, r, first)
+}
+
+// duplicateOf is duplicate of a rule that was found.
+func (c *compiler) duplicateOf(i int, r *Rule, first int) {
 	value, want := "the second for its endpoint, project, tier and subject", fmt.Sprintf("one of this and rules[%d]", first)
-	if temporary {
+	if !r.Expires.IsZero() {
 		value = "the second that expires for its endpoint, project, tier and subject"
 		want += "; beside a lasting rule there is room for one that expires"
 	}
-	c.rule(Error, i, code, "rule", value, want)
+	c.rule(Error, i, "duplicate", "rule", value, want)
 }
 
 func (c *compiler) tooManyNames(i int, field string) {
@@ -372,7 +385,10 @@ func describe(r *Rule) string {
 	if r.Tier != "" {
 		s += ", tier " + clip(printable(named(r.Tier)))
 	}
-	if r.Subject != SubjectPrincipal {
+	switch {
+	case r.Only != "":
+		s += ", " + clip(printable(r.Only))
+	case r.Subject != SubjectPrincipal:
 		s += ", per " + r.Subject.String()
 	}
 	return s

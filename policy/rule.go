@@ -26,7 +26,8 @@ const (
 const MaxName = 128
 
 // Rule is one row of the policy table, as people write it. Endpoint and Limit
-// are required; every other zero value is the default its comment gives.
+// are required; every other zero value is the default its comment gives. With Mode
+// Allow or Block it has no limit, and nothing that is said of one.
 type Rule struct {
 	// Endpoint is a template ("GET /v1/items/{id}"), Default, UnknownEndpoint
 	// or All.
@@ -42,8 +43,9 @@ type Rule struct {
 	Burst int64         // tokens at once; 0 is CompileOptions.BurstPercent of Limit, or Limit if Algorithm counts in windows
 
 	Subject     Subject   // whose requests share a bucket
+	Only        string    // with Mode Allow or Block, one caller or network as SetSubject reads it; empty is everybody
 	Algorithm   Algorithm // how the bucket counts
-	Mode        Mode      // whether the rule denies or only counts
+	Mode        Mode      // whether the rule denies, only counts, or settles requests without a limit
 	Scope       Scope     // how far the bucket reaches
 	OnStoreLoss StoreLoss // what becomes of requests while the store is away
 
@@ -68,14 +70,20 @@ func (r Rule) Title() string {
 	if r.Name != "" {
 		return printable(r.Name)
 	}
-	if r.Subject == SubjectPrincipal {
+	switch {
+	case r.Only != "":
+		return printable(r.Endpoint + " of " + r.Only)
+	case r.Subject == SubjectPrincipal:
 		return printable(r.Endpoint)
 	}
 	return printable(r.Endpoint + " per " + r.Subject.String())
 }
 
-// Rate reports the limit for people: "5 per 1s", "100 per 1h".
+// Rate reports the limit for people: "5 per 1s", "100 per 1h", "-" for none.
 func (r Rule) Rate() string {
+	if !r.Mode.Limits() {
+		return "-"
+	}
 	return strconv.FormatInt(r.Limit, 10) + " per " + duration(max(r.Per, time.Second))
 }
 
@@ -210,16 +218,18 @@ func (a *Algorithm) UnmarshalText(text []byte) error {
 	return unmarshalEnum((*uint8)(a), text, "algorithm", algorithmTexts)
 }
 
-// Mode says whether a rule denies requests or only counts them.
+// Mode says whether a rule denies requests over a limit or only counts them, or what becomes of all.
 type Mode uint8
 
 // The modes. Enforce is the default.
 const (
 	Enforce Mode = iota // deny what is over the limit
 	Shadow              // count and report what would have been denied, and let it pass
+	Allow               // no limit: let all pass, whatever other rules say but those of Mode Block
+	Block               // no limit: refuse all
 )
 
-var modeTexts = []string{"enforce", "shadow"}
+var modeTexts = []string{"enforce", "shadow", "allow", "block"}
 
 // String reports the text that stands in a rule.
 func (m Mode) String() string { return enumString(uint8(m), "mode", modeTexts) }

@@ -80,6 +80,7 @@ type Set struct {
 	byTier     []tenantGroups  // by number in tiers
 	fallback   tenantGroups    // rules for neither a project nor a tier
 	unknown    group
+	access     *access // rules of Mode Allow and Block; nil if there are none
 
 	slots    []uint32 // tag in the high bits, group in the low tagShift
 	tagShift uint8
@@ -120,7 +121,7 @@ type row struct {
 // partly is the mode of a row that denies a share of its subjects, and is in
 // shadow for the others. It is a mode of its own so that rules without a share
 // cost nothing more.
-const partly = Shadow + 1
+const partly = Block + 1
 
 // trial tells the bucket of a temporary rule that counts beside its lasting one,
 // because it is in shadow or for a share of its subjects, from that one's.

@@ -125,7 +125,7 @@ func (c *Cache) InForce(now int64) (*Set, Standing) {
 	if set == nil {
 		return nil, s
 	}
-	if set.Len() == 0 {
+	if set.Len()+set.AccessRules() == 0 {
 		s.Empty, s.Fallback = true, c.o.OnEmpty
 	}
 	if c.o.MaxStale > 0 && now-c.confirmed.Load() > int64(c.o.MaxStale) {

@@ -15,6 +15,8 @@ import (
 //	GET /v1/reports/{report} 2/h           two an hour for each caller
 //	POST /v1/login 5/min burst 10 by ip    the burst, and whose requests share a bucket (Subject)
 //	default 1000/15m shadow                a time of one's own; counts, and denies nobody
+//	GET /health allow                      no limit; or block
+//	* block by ip:192.0.2.0/24             for one network or caller (Rule.SetSubject)
 //
 // The time is s, min (or m), h or d, with a whole number before it or none (15min). What a rule
 // may be beyond that, Compile checks. The error says everything that is wrong with the text, and quotes it.
@@ -29,8 +31,7 @@ func ParseRule(text string) (Rule, error) {
 	}
 	r := Rule{Endpoint: strings.Join(fields[:words], " ")}
 	var errs []error
-	var err error
-	if r.Limit, r.Per, err = ParseLimit(fields[words]); err != nil {
+	if err := r.setRate(fields[words]); err != nil {
 		errs = append(errs, err)
 	}
 	if err := r.parseWords(fields[words+1:]); err != nil {
@@ -40,6 +41,19 @@ func ParseRule(text string) (Rule, error) {
 		return Rule{}, fmt.Errorf("rule %q: %w", text, errors.Join(errs...))
 	}
 	return r, nil
+}
+
+// setRate reads a limit, or what stands in its place.
+func (r *Rule) setRate(written string) (err error) {
+	switch written {
+	case Allow.String():
+		r.Mode = Allow
+	case Block.String():
+		r.Mode = Block
+	default:
+		r.Limit, r.Per, err = ParseLimit(written)
+	}
+	return err
 }
 
 // parseWords reads what stands behind the limit.
@@ -68,10 +82,14 @@ func (r *Rule) parseWords(fields []string) error {
 			}
 			r.Burst = n
 		case "by":
-			if err := r.Subject.UnmarshalText([]byte(value)); err != nil {
+			if err := r.SetSubject(value); err != nil {
 				errs = append(errs, err)
 			}
 		case "shadow":
+			if !r.Mode.Limits() {
+				errs = append(errs, fmt.Errorf("shadow stands behind %v, want one of the two", r.Mode))
+				break
+			}
 			r.Mode = Shadow
 		default:
 			errs = append(errs, fmt.Errorf("%q means nothing here, want burst and a number, by and a subject, or shadow", word))

@@ -16,8 +16,12 @@ func TestParseRule(t *testing.T) {
 		" POST  /v1/login  5/15min by ip  burst 10 ": {
 			Endpoint: "POST /v1/login", Limit: 5, Per: 15 * time.Minute, Burst: 10, Subject: policy.SubjectIP,
 		},
-		"UNKNOWN 5/m shadow":    {Endpoint: policy.UnknownEndpoint, Limit: 5, Per: time.Minute, Mode: policy.Shadow},
-		"* 9000/7d by project":  {Endpoint: policy.All, Limit: 9000, Per: 7 * 24 * time.Hour, Subject: policy.SubjectProject},
+		"UNKNOWN 5/m shadow":   {Endpoint: policy.UnknownEndpoint, Limit: 5, Per: time.Minute, Mode: policy.Shadow},
+		"* 9000/7d by project": {Endpoint: policy.All, Limit: 9000, Per: 7 * 24 * time.Hour, Subject: policy.SubjectProject},
+		"GET /health allow":    {Endpoint: "GET /health", Mode: policy.Allow},
+		"* block by ip:192.0.2.7/24": {
+			Endpoint: policy.All, Mode: policy.Block, Subject: policy.SubjectIP, Only: "ip:192.0.2.0/24",
+		},
 		"GET /rpc?action=x 1/s": {Endpoint: "GET /rpc?action=x", Limit: 1, Per: time.Second},
 	} {
 		if got, err := policy.ParseRule(text); err != nil || got != want {
@@ -42,6 +46,8 @@ func TestParseRuleSaysWhatIsWrong(t *testing.T) {
 		"default 20/s burst":             {"burst is the last word"},
 		"default 20/s burst 0 burst 1":   {`burst is "0"`, "burst stands twice"},
 		"default x/s burst many by moon": {`limit is "x/s"`, `burst is "many"`, `"moon"`},
+		"* allow shadow":                 {"shadow stands behind allow"},
+		"* block by ip:moon":             {`an address or a network behind "ip:"`},
 		"default 20/s twice":             {`"twice" means nothing here`},
 	} {
 		_, err := policy.ParseRule(text)
@@ -57,14 +63,22 @@ func TestParseRuleSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-// FuzzParseRule: what is read has an endpoint, a limit and a time, and whole text is never kept for a name.
+// FuzzParseRule: what is read has an endpoint, a limit and a time or none, and a subject that reads the same; whole
+// text is never kept for a name.
 func FuzzParseRule(f *testing.F) {
-	for _, text := range []string{"GET /a 2/h", "default 20/s burst 40 by ip shadow", "UNKNOWN 1/99999d", "* 1/s by", "\x00 / 1/s"} {
+	for _, text := range []string{"GET /a 2/h", "default 20/s burst 40 by ip shadow", "UNKNOWN 1/99999d", "* 1/s by", "\x00 / 1/s", "* block by ip:192.0.2.0/24", "* allow by token:a"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		r, err := policy.ParseRule(text)
 		if err != nil {
+			return
+		}
+		var again policy.Rule
+		if err := again.SetSubject(r.SubjectText()); err != nil || again.Subject != r.Subject || again.Only != r.Only {
+			t.Fatalf("%q has the subject %q, which is read as %+v, %v", text, r.SubjectText(), again, err)
+		}
+		if !r.Mode.Limits() && r.Limit == 0 && r.Endpoint != "" {
 			return
 		}
 		if r.Endpoint == "" || r.Limit < 1 || r.Per < time.Second || r.Per%time.Second != 0 || r.Burst < 0 {

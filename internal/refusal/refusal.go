@@ -77,6 +77,8 @@ var answers = [headgate.Reasons]answer{
 	headgate.CredentialUnverified: {unavailable, problem.Details{
 		Status: http.StatusServiceUnavailable, Type: problem.TemporaryReducedCapacity,
 		Title: "Credential not verified", Detail: "A credential of this request cannot be verified at the moment."}},
+	headgate.Blocked: {permissionDenied, problem.Details{
+		Status: http.StatusForbidden, Detail: "This request is blocked."}},
 	headgate.Abandoned: {canceled, problem.Details{
 		Status: http.StatusServiceUnavailable, Detail: "The request ended before its turn came."}},
 }

@@ -185,7 +185,9 @@ func (d *decoder) rule(r *policy.Rule, i int) error {
 		case "burst":
 			r.Burst, err = d.whole(where, i, field, "a whole number, 1 to 9223372036854775807, or no such field for the default")
 		case "subject":
-			err = d.enum(where, i, field, &r.Subject)
+			var whom policy.Whom
+			err = d.enum(where, i, field, &whom)
+			r.Subject, r.Only = whom.Subject, whom.Only
 		case "algorithm":
 			err = d.enum(where, i, field, &r.Algorithm)
 		case "mode":
@@ -211,7 +213,7 @@ func (d *decoder) rule(r *policy.Rule, i int) error {
 	if !hasEndpoint {
 		err = d.problem("endpoint", where, i, "endpoint", "missing", `a template, "default", "UNKNOWN" or "*"`)
 	}
-	if err == nil && !hasLimit {
+	if err == nil && !hasLimit && r.Mode.Limits() {
 		err = d.problem("limit", where, i, "limit", "missing", "a whole number, 1 or more")
 	}
 	return err

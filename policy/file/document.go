@@ -49,17 +49,17 @@ type Ignore struct {
 	Reason   string `json:"reason" yaml:"reason"`
 }
 
-// Entry is one rule. Endpoint and Limit are required. The table of policy/sql
+// Entry is one rule. Endpoint is required, and Limit but for modes allow and block. The table of policy/sql
 // calls Limit rps_limit, after the paper; here it is one word, because Per need
 // not be a second.
 type Entry struct {
 	Endpoint    string           `json:"endpoint" yaml:"endpoint"`
 	Project     string           `json:"project,omitempty" yaml:"project,omitempty"`
 	Tier        string           `json:"tier,omitempty" yaml:"tier,omitempty"`
-	Limit       int64            `json:"limit" yaml:"limit"`
+	Limit       int64            `json:"limit,omitempty" yaml:"limit,omitempty"`
 	Per         Seconds          `json:"per,omitempty" yaml:"per,omitempty"`
 	Burst       int64            `json:"burst,omitempty" yaml:"burst,omitempty"`
-	Subject     policy.Subject   `json:"subject,omitempty" yaml:"subject,omitempty"`
+	Subject     policy.Whom      `json:"subject,omitzero" yaml:"subject,omitempty"`
 	Algorithm   policy.Algorithm `json:"algorithm,omitempty" yaml:"algorithm,omitempty"`
 	Mode        policy.Mode      `json:"mode,omitempty" yaml:"mode,omitempty"`
 	Scope       policy.Scope     `json:"scope,omitempty" yaml:"scope,omitempty"`
@@ -113,7 +113,7 @@ func (d Document) Policy(source string) policy.Document {
 		out.Rules[i] = policy.Rule{
 			Endpoint: e.Endpoint, Project: e.Project, Tier: e.Tier,
 			Limit: e.Limit, Per: time.Duration(e.Per), Burst: e.Burst,
-			Subject: e.Subject, Algorithm: e.Algorithm, Mode: e.Mode, Scope: e.Scope,
+			Subject: e.Subject.Subject, Only: e.Subject.Only, Algorithm: e.Algorithm, Mode: e.Mode, Scope: e.Scope,
 			OnStoreLoss: e.OnStoreLoss, Expires: e.Expires, Name: e.Name,
 			EnforcePercent: e.EnforcePercent,
 		}
@@ -128,10 +128,13 @@ func (d Document) Policy(source string) policy.Document {
 func From(d policy.Document) Document {
 	out := Document{Version: d.Number, Projects: d.Projects, Rules: make([]Entry, len(d.Rules))}
 	for i, r := range d.Rules {
+		if !r.Mode.Limits() {
+			r.Per = 0
+		}
 		out.Rules[i] = Entry{
 			Endpoint: r.Endpoint, Project: r.Project, Tier: r.Tier,
 			Limit: r.Limit, Per: Seconds(r.Per), Burst: r.Burst,
-			Subject: r.Subject, Algorithm: r.Algorithm, Mode: r.Mode, Scope: r.Scope,
+			Subject: policy.Whom{Subject: r.Subject, Only: r.Only}, Algorithm: r.Algorithm, Mode: r.Mode, Scope: r.Scope,
 			OnStoreLoss: r.OnStoreLoss, Expires: r.Expires, Name: r.Name,
 			EnforcePercent: r.EnforcePercent,
 		}

@@ -23,7 +23,9 @@ const everyField = `{
   "rules": [
     {"endpoint":"GET /v1/items/{id}","project":"acme","limit":9223372036854775807,"per":"60s","burst":7,"subject":"principal_ip","mode":"shadow","on_store_loss":"share","expires":"2026-01-31T12:00:00Z","name":"a \"name\" <x>","enforce_percent":25},
     {"endpoint":"GET /v1/items/{id}","tier":"gold","limit":1},
-    {"endpoint":"default","limit":1}
+    {"endpoint":"default","limit":1},
+    {"endpoint":"*","subject":"ip:192.0.2.0/24","mode":"block"},
+    {"endpoint":"GET /health","mode":"allow"}
   ]
 }
 `
@@ -40,6 +42,8 @@ func everyFieldDocument() policy.Document {
 			},
 			{Endpoint: "GET /v1/items/{id}", Tier: "gold", Limit: 1},
 			{Endpoint: "default", Limit: 1},
+			{Endpoint: "*", Subject: policy.SubjectIP, Only: "ip:192.0.2.0/24", Mode: policy.Block},
+			{Endpoint: "GET /health", Mode: policy.Allow},
 		},
 	}
 }
@@ -125,7 +129,7 @@ func TestDecodeValues(t *testing.T) {
 		{"all at once", "{\"rules\": [\n{\"endpoint\": 1, \"limit\": 1.5},\n{\"endpoint\": \"default\", \"limit\": 1, \"mode\": 1, \"name\": false}\n]}",
 			"line 2: rules[0]: endpoint is 1, want a template such as \"GET /v1/items/{id}\", or \"default\", \"UNKNOWN\" or \"*\"\n" +
 				"line 2: rules[0]: limit is 1.5, want a whole number, 1 to 9223372036854775807\n" +
-				"line 3: rules[1]: mode is 1, want \"enforce\" or \"shadow\"\n" +
+				"line 3: rules[1]: mode is 1, want \"enforce\", \"shadow\", \"allow\" or \"block\"\n" +
 				"line 3: rules[1]: name is false, want a text, or no such field"},
 	}
 	for _, tt := range tests {

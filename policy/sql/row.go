@@ -97,7 +97,6 @@ func (r row) rule() policy.Rule {
 		Endpoint: r.text("endpoint"),
 		Project:  r.project("project_id"),
 		Tier:     r.text("tier"),
-		Limit:    r.whole("rps_limit"),
 		Per:      r.seconds("per_seconds"),
 		Burst:    r.whole("burst"),
 		Expires:  r.time("expires_at"),
@@ -105,7 +104,9 @@ func (r row) rule() policy.Rule {
 
 		EnforcePercent: r.whole("enforce_percent"),
 	}
-	r.enum("subject", &rule.Subject)
+	var whom policy.Whom
+	r.enum("subject", &whom)
+	rule.Subject, rule.Only = whom.Subject, whom.Only
 	r.enum("algorithm", &rule.Algorithm)
 	r.enum("mode", &rule.Mode)
 	r.enum("scope", &rule.Scope)
@@ -113,8 +114,12 @@ func (r row) rule() policy.Rule {
 	if r.value("endpoint") == nil {
 		r.wrong("endpoint", `a template, "default", "UNKNOWN" or "*"`)
 	}
-	if r.value("rps_limit") == nil {
+	switch {
+	case !rule.Mode.Limits(): // whatever rps_limit is, which may be a column that has to hold something
+	case r.value("rps_limit") == nil:
 		r.wrong("rps_limit", wantWhole)
+	default:
+		rule.Limit = r.whole("rps_limit")
 	}
 	return rule
 }

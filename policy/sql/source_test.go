@@ -119,7 +119,7 @@ func TestWrongValues(t *testing.T) {
 		{"tier", "", `tier is "", want text that is not empty, or NULL`},
 		{"subject", "user", `subject is "user", want "principal", "ip", "principal_ip", "project", "region", "endpoint", "identifier", "identifier_ip" or "site", or NULL`},
 		{"algorithm", "gcra", `algorithm is "gcra", want "token_bucket", "leaky_bucket", "fixed_window", "sliding_window" or "sliding_log", or NULL`},
-		{"mode", int64(1), `mode is 1, want "enforce" or "shadow", or NULL`},
+		{"mode", int64(1), `mode is 1, want "enforce", "shadow", "allow" or "block", or NULL`},
 		{"scope", "", `scope is "", want "local", "split", "strict", "lease" or "sync", or NULL`},
 		{"on_store_loss", "deny", `on_store_loss is "deny", want "closed", "share" or "open", or NULL`},
 		{"expires_at", "2026-01-31 00:00:00", `expires_at is "2026-01-31 00:00:00", want Unix seconds, text such as "2026-01-31T00:00:00Z", or NULL for never`},

@@ -102,7 +102,13 @@ func (d *Door) listForce(w http.ResponseWriter, r *http.Request, most int) {
 	}
 	if set := d.Policies.Set(); set != nil {
 		var list []policy.Rule
-		for i := int(first); i < min(int(first)+most, set.Len()); i++ {
+		limits := set.Len()
+		all := limits + set.AccessRules()
+		for i := int(first); i < min(int(first)+most, all); i++ {
+			if i >= limits {
+				list = append(list, set.AccessRule(i-limits))
+				continue
+			}
 			rule := set.Rule(policy.RuleID(i))
 			if e, told := inspect.EnvelopeOf(d.Limiter, rule); told {
 				listing.Envelopes = append(listing.Envelopes, Envelope{len(list), e})
@@ -110,7 +116,7 @@ func (d *Door) listForce(w http.ResponseWriter, r *http.Request, most int) {
 			list = append(list, rule)
 		}
 		listing.Policies = append(listing.Policies, rules.Entries(list)...)
-		if int(first)+most < set.Len() {
+		if int(first)+most < all {
 			listing.Next = cursor(listing.Version, first+int64(most))
 		}
 		setETag(w, set.Number())
@@ -363,7 +369,7 @@ func (n RuleName) Key() (record.RuleKey, error) {
 	}
 	rule := policy.Rule{Endpoint: n.Endpoint, Project: n.Project, Tier: n.Tier}
 	if n.Subject != "" {
-		if err := rule.Subject.UnmarshalText([]byte(n.Subject)); err != nil {
+		if err := rule.SetSubject(n.Subject); err != nil {
 			return record.RuleKey{}, err
 		}
 	}
@@ -374,7 +380,7 @@ func (n RuleName) Key() (record.RuleKey, error) {
 
 // NameOf is how the API names the rule with a key.
 func NameOf(k record.RuleKey) RuleName {
-	return RuleName{Endpoint: k.Endpoint, Project: k.Project, Tier: k.Tier, Subject: k.Subject.String(), Temporary: k.Temporary}
+	return RuleName{Endpoint: k.Endpoint, Project: k.Project, Tier: k.Tier, Subject: policy.Whom{Subject: k.Subject, Only: k.Only}.String(), Temporary: k.Temporary}
 }
 
 // Edit is the body of POST /v1/policies/apply.

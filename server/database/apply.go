@@ -136,7 +136,7 @@ func emptied(where string) error {
 }
 
 func placeOfKey(k record.RuleKey) place {
-	return place{record.Canonical(k.Endpoint), k.Project, k.Tier, k.Subject, k.Temporary}
+	return place{record.Canonical(k.Endpoint), k.Project, k.Tier, k.Subject, k.Only, k.Temporary}
 }
 
 // aFew is how many rules are looked up one by one; for more, all are read.

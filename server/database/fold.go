@@ -41,6 +41,7 @@ func (i *image) content() content { return content{i.rule, i.fault} }
 type place struct {
 	endpoint, project, tier string
 	subject                 policy.Subject
+	only                    string
 	temporary               bool
 }
 
@@ -48,7 +49,7 @@ func placeOf(r policy.Rule) place {
 	if r.Endpoint == "" {
 		return place{project: r.Project}
 	}
-	return place{r.Endpoint, r.Project, r.Tier, r.Subject, !r.Expires.IsZero()}
+	return place{r.Endpoint, r.Project, r.Tier, r.Subject, r.Only, !r.Expires.IsZero()}
 }
 
 // String names the place for people.
@@ -56,7 +57,7 @@ func (p place) String() string {
 	if p.endpoint == "" {
 		return fmt.Sprintf("tier of project %q", p.project)
 	}
-	return record.RuleKey{Endpoint: p.endpoint, Project: p.project, Tier: p.tier, Subject: p.subject, Temporary: p.temporary}.String()
+	return record.RuleKey{Endpoint: p.endpoint, Project: p.project, Tier: p.tier, Subject: p.subject, Only: p.only, Temporary: p.temporary}.String()
 }
 
 func (p place) compare(q place) int {
@@ -67,7 +68,7 @@ func (p place) compare(q place) int {
 		return 0
 	}
 	return cmp.Or(cmp.Compare(bit(p.endpoint == ""), bit(q.endpoint == "")), strings.Compare(p.endpoint, q.endpoint), strings.Compare(p.project, q.project),
-		strings.Compare(p.tier, q.tier), cmp.Compare(p.subject, q.subject), cmp.Compare(bit(p.temporary), bit(q.temporary)))
+		strings.Compare(p.tier, q.tier), cmp.Compare(p.subject, q.subject), strings.Compare(p.only, q.only), cmp.Compare(bit(p.temporary), bit(q.temporary)))
 }
 
 // fold adds up the images of many changes. For one place they are the steps of

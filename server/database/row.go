@@ -84,9 +84,17 @@ func (r *row) rule() policy.Rule {
 	if r.values[4] != nil {
 		rule.Per = time.Duration(r.whole(4, "per_seconds", math.MaxInt64/int64(time.Second))) * time.Second
 	}
-	r.enum(6, "subject", &rule.Subject)
+	var whom policy.Whom
+	r.enum(6, "subject", &whom)
+	rule.Subject, rule.Only = whom.Subject, whom.Only
+	if rule.Only != "" && rule.Only != r.text(6, "subject") { // else its key would not find it
+		r.wrong(6, "subject", shown(rule.Only)+", which is how it is written")
+	}
 	r.enum(7, "algorithm", &rule.Algorithm)
 	r.enum(8, "mode", &rule.Mode)
+	if !rule.Mode.Limits() {
+		rule.Limit = 0 // the column has to hold something
+	}
 	r.enum(10, "scope", &rule.Scope)
 	r.enum(11, "on_store_loss", &rule.OnStoreLoss)
 	if at := r.wholeOrNull(12, "expires_at", math.MaxInt64); at != 0 {

@@ -34,7 +34,7 @@ func (s *Store) checkTwin(ctx context.Context, tx *tx, r policy.Rule) error {
 	if !strings.Contains(r.Endpoint, "{") {
 		return nil
 	}
-	where, args := "WHERE subject = ? AND endpoint <> ? AND endpoint LIKE '%{%'", []any{r.Subject.String(), r.Endpoint}
+	where, args := "WHERE subject = ? AND endpoint <> ? AND endpoint LIKE '%{%'", []any{r.SubjectText(), r.Endpoint}
 	for _, c := range []struct{ column, value string }{{"project_id", r.Project}, {"tier", r.Tier}} {
 		if c.value == "" {
 			where += " AND " + c.column + " IS NULL"
@@ -113,7 +113,7 @@ func (p place) args() []any {
 	if p.temporary {
 		lasts = "until"
 	}
-	return []any{p.endpoint, p.project, p.tier, p.subject.String(), lasts}
+	return []any{p.endpoint, p.project, p.tier, policy.Whom{Subject: p.subject, Only: p.only}.String(), lasts}
 }
 
 // SetTier puts a project into a tier; an empty tier takes it out of any.
@@ -186,13 +186,17 @@ func writeRules(ctx context.Context, tx *tx, instead string, rules []policy.Rule
 }
 
 func appendRule(args []any, r policy.Rule) []any {
+	limit := r.Limit
+	if !r.Mode.Limits() {
+		limit = 1 // the column has to hold something
+	}
 	var expires any
 	if !r.Expires.IsZero() {
 		expires = max(r.Expires.Unix(), 1)
 	}
 	return append(args,
-		record.Canonical(r.Endpoint), orNull(r.Project), r.Limit, max(1, int64(r.Per/time.Second)), orNull(r.Burst),
-		r.Subject.String(), r.Algorithm.String(), r.Mode.String(), orNull(r.Tier), r.Scope.String(),
+		record.Canonical(r.Endpoint), orNull(r.Project), limit, max(1, int64(r.Per/time.Second)), orNull(r.Burst),
+		r.SubjectText(), r.Algorithm.String(), r.Mode.String(), orNull(r.Tier), r.Scope.String(),
 		r.OnStoreLoss.String(), expires, orNull(r.Name), orNull(r.EnforcePercent))
 }
 

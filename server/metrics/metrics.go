@@ -29,6 +29,7 @@ const (
 	maxRules   = 1000
 	otherRules = "(other rules)"
 	noRule     = ""
+	exempt     = "(exempt)" // rules of mode allow, whose names may be many networks
 )
 
 // Options says where the gauges come from. All are required, but as said.
@@ -169,7 +170,7 @@ func New(o Options) *Meter {
 	for _, reason := range []headgate.Reason{
 		headgate.NoRule, headgate.UnknownEndpoint, headgate.UnknownMethod, headgate.InvalidTarget,
 		headgate.StoreFailed, headgate.NoPolicies, headgate.RulesStale, headgate.InvalidCost, headgate.ReservationsFull,
-		headgate.TooManyCredentials, headgate.BadCredential, headgate.CredentialUnverified,
+		headgate.TooManyCredentials, headgate.BadCredential, headgate.CredentialUnverified, headgate.Blocked,
 	} {
 		m.refusals[reason] = m.denied.WithLabelValues(noRule, reason.String())
 	}
@@ -216,6 +217,8 @@ func (m *Meter) Observe(_ *headgate.Request, d *headgate.Decision) {
 	switch {
 	case ruled:
 		m.countRuled(d, binding)
+	case d.Reason == headgate.Exempt:
+		m.titled(exempt).allowed.Inc()
 	case d.Allowed:
 		m.rule(nil, 0).allowed.Inc()
 	default:

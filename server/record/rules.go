@@ -53,12 +53,13 @@ type RuleKey struct {
 	Project   string // empty: all
 	Tier      string // empty: all
 	Subject   policy.Subject
-	Temporary bool // expires, and stands in for the lasting rule until then
+	Only      string // one network or caller; empty: all
+	Temporary bool   // expires, and stands in for the lasting rule until then
 }
 
 // KeyOf reports the key of a rule.
 func KeyOf(r policy.Rule) RuleKey {
-	return RuleKey{Canonical(r.Endpoint), r.Project, r.Tier, r.Subject, !r.Expires.IsZero()}
+	return RuleKey{Canonical(r.Endpoint), r.Project, r.Tier, r.Subject, r.Only, !r.Expires.IsZero()}
 }
 
 // String names the rule for people.
@@ -72,6 +73,9 @@ func (k RuleKey) String() string {
 	}
 	if k.Tier != "" {
 		text += fmt.Sprintf(" of tier %q", k.Tier)
+	}
+	if k.Only != "" {
+		return text + " of " + k.Only
 	}
 	return text + " per " + k.Subject.String()
 }

@@ -81,7 +81,10 @@ func place(r policy.Rule) string {
 	if r.Tier != "" {
 		text += " tier " + r.Tier
 	}
-	if r.Subject != policy.SubjectPrincipal {
+	switch {
+	case r.Only != "":
+		text += " of " + r.Only
+	case r.Subject != policy.SubjectPrincipal:
 		text += " per " + r.Subject.String()
 	}
 	if !r.Expires.IsZero() {
@@ -98,11 +101,11 @@ type field struct {
 
 func fields(r policy.Rule) []field {
 	limit := strconv.FormatInt(r.Limit, 10)
-	if r.Per > time.Second {
+	if r.Per > time.Second || !r.Mode.Limits() {
 		limit = r.Rate()
 	}
 	return []field{
-		{"limit", limit, false},
+		{"limit", limit, !r.Mode.Limits()},
 		whole("burst", r.Burst),
 		{"algorithm", r.Algorithm.String(), r.Algorithm == policy.TokenBucket},
 		{"mode", r.Mode.String(), r.Mode == policy.Enforce},

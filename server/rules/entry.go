@@ -28,7 +28,7 @@ type Row struct {
 	Limit       int64            `json:"limit,omitempty"`
 	Per         file.Seconds     `json:"per,omitempty"`
 	Burst       int64            `json:"burst,omitempty"`
-	Subject     policy.Subject   `json:"subject,omitempty"`
+	Subject     policy.Whom      `json:"subject,omitzero"`
 	Algorithm   policy.Algorithm `json:"algorithm,omitempty"`
 	Mode        policy.Mode      `json:"mode,omitempty"`
 	Scope       policy.Scope     `json:"scope,omitempty"`

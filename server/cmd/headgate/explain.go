@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -125,6 +126,13 @@ func writeExplanation(w io.Writer, x inspect.Explanation, offline bool) error {
 	}
 	if x.Rules != "" {
 		fmt.Fprintf(w, "\nrules    %s\n", x.Rules)
+	}
+	if a := x.Access; a != nil {
+		until := ""
+		if !a.Expires.IsZero() {
+			until = ", until " + a.Expires.Format(time.RFC3339)
+		}
+		fmt.Fprintf(w, "\nsettled by the rule %s, mode %s%s: no limit is asked\n", plain(a.Rule), a.Mode, until)
 	}
 	writeConsidered(w, x.Considered)
 	writeBuckets(w, x, offline)

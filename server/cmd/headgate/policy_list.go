@@ -139,7 +139,7 @@ func writeRules(w io.Writer, list []policy.Rule, asJSON bool) error {
 				expires += ", over"
 			}
 		}
-		cells := []any{r.Endpoint, dash(r.Project), dash(r.Tier), r.Subject, r.Rate(), burst, r.Enforcement(), expires}
+		cells := []any{r.Endpoint, dash(r.Project), dash(r.Tier), r.SubjectText(), r.Rate(), burst, r.Enforcement(), expires}
 		for _, c := range more {
 			cells = append(cells, dash(c.value(r)))
 		}

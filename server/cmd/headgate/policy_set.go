@@ -24,11 +24,12 @@ func newPolicySet() *cobra.Command {
 	var per, expires, mode, scope, loss, name, algorithm, why string
 	var burst, percent int64
 	cmd := &cobra.Command{
-		Use:   "set ENDPOINT LIMIT",
+		Use:   "set ENDPOINT LIMIT|allow|block",
 		Short: "Add a rule, or replace the one in its place",
 		Long: `Add a rule, or replace the one with the same endpoint, project, tier and subject.
 LIMIT is how many requests (tokens) it gives: 20/s, 100/m, 2/h, 5000/d, or a number
-for --per, which is a second. With --expires
+for --per, which is a second. "allow" gives no limit: what the rule is for passes,
+whatever other rules say; "block" refuses it. With --expires
 the rule is a temporary one: it stands beside the lasting rule, takes its place
 until then, and leaves it as it is.
 
@@ -38,7 +39,9 @@ Give --openapi, --routes or --config to have the endpoint checked against the
 documents. A running gateway acts on the change within a second.`,
 		Example: `  headgate policy set 'GET /v1/customers/{customer}' 5 --burst 10
   headgate policy set default 1000/m --project acme
-  headgate policy set 'POST /v1/login' 10 --per 1m --subject ip --mode shadow`,
+  headgate policy set 'POST /v1/login' 10 --per 1m --subject ip --mode shadow
+  headgate policy set 'GET /health' allow
+  headgate policy set '*' block --subject ip:192.0.2.0/24 --expires 1h`,
 		Args: arguments(2, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			rule, err := named.rule(args[0])
@@ -46,10 +49,10 @@ documents. A running gateway acts on the change within a second.`,
 				return err
 			}
 			err = errors.Join(
-				setRate(&rule, args[1], per, cmd.Flags().Changed("per")),
+				rule.Mode.UnmarshalText([]byte(mode)),
+				setRate(&rule, args[1], per, cmd.Flags().Changed),
 				setExpires(&rule, expires, time.Now()),
 				rule.Algorithm.UnmarshalText([]byte(algorithm)),
-				rule.Mode.UnmarshalText([]byte(mode)),
 				rule.Scope.UnmarshalText([]byte(scope)),
 				rule.OnStoreLoss.UnmarshalText([]byte(loss)),
 				setBurst(&rule, burst, cmd.Flags().Changed("burst")),
@@ -64,6 +67,11 @@ documents. A running gateway acts on the change within a second.`,
 				before, missing := db.Get(ctx, record.KeyOf(rule))
 				if _, err := rules.Set(ctx, db, author(why), rule, o); err != nil {
 					return err
+				}
+				for _, p := range policy.Lint(policy.Document{Rules: []policy.Rule{rule}}, o) {
+					if p.Code == "every_request" {
+						fmt.Fprintln(cmd.ErrOrStderr(), p)
+					}
 				}
 				if missing == nil && before.Mode == policy.Enforce && rule.Mode == policy.Shadow {
 					fmt.Fprintf(cmd.ErrOrStderr(), "this was an enforced rule: from now on only less specific rules limit %s\n", before.Endpoint)
@@ -147,18 +155,29 @@ func takesNumber(cmd *cobra.Command, wrong func(value string) error) {
 }
 
 func wrongLimit(value string) error {
-	return fmt.Errorf("LIMIT is %q, want a whole number, 1 to 9223372036854775807, or one with a time, such as 20/s or 100/m", value)
+	return fmt.Errorf("LIMIT is %q, want a whole number, 1 to 9223372036854775807, or one with a time, such as 20/s or 100/m; or allow for no limit, or block", value)
 }
 
-// setRate reads a limit with its time, 20/s, or one whose time is that of --per.
-func setRate(rule *policy.Rule, text, per string, given bool) (err error) {
+// setRate reads a limit with its time, 20/s, or one whose time is that of --per, or what stands in its place.
+func setRate(rule *policy.Rule, text, per string, given func(flag string) bool) (err error) {
+	if text == policy.Allow.String() || text == policy.Block.String() {
+		for _, flag := range []string{"per", "mode"} {
+			if given(flag) {
+				err = errors.Join(err, fmt.Errorf("--%s is given, want none: %q gives no limit", flag, text))
+			}
+		}
+		return errors.Join(err, rule.Mode.UnmarshalText([]byte(text)))
+	}
+	if !rule.Mode.Limits() {
+		return fmt.Errorf("--mode is %v, want %q in the place of LIMIT, and no such flag", rule.Mode, rule.Mode)
+	}
 	if !strings.Contains(text, "/") {
 		return errors.Join(setLimit(rule, text), setPer(rule, per))
 	}
 	if rule.Limit, rule.Per, err = policy.ParseLimit(text); err != nil {
 		return wrongLimit(text)
 	}
-	if given {
+	if given("per") {
 		return fmt.Errorf("LIMIT is %q and --per is given, want the time in one place", text)
 	}
 	return nil
@@ -219,20 +238,18 @@ func setExpires(rule *policy.Rule, text string, now time.Time) error {
 
 // sentence describes a rule in a line.
 func sentence(r policy.Rule) string {
-	text := r.Endpoint + ": " + r.Rate()
+	text := r.Endpoint + ": "
+	if !r.Mode.Limits() {
+		return text + settled(r)
+	}
+	text += r.Rate()
 	if r.Burst > 0 {
 		text += fmt.Sprintf(", burst %d", r.Burst)
 	}
 	if r.Algorithm != policy.TokenBucket {
 		text += ", as a " + r.Algorithm.String()
 	}
-	text += " for each " + r.Subject.String()
-	if r.Project != "" {
-		text += " of project " + r.Project
-	}
-	if r.Tier != "" {
-		text += " in tier " + r.Tier
-	}
+	text += " for each " + r.Subject.String() + ofTenant(r)
 	if r.Scope != policy.Local {
 		text += ", scope " + r.Scope.String()
 	}
@@ -244,8 +261,39 @@ func sentence(r policy.Rule) string {
 	} else if r.EnforcePercent != 0 {
 		text += fmt.Sprintf(", enforced for %d %% of them", r.EnforcePercent)
 	}
-	if !r.Expires.IsZero() {
-		text += ", until " + r.Expires.Format(time.RFC3339)
+	return text + untilWhen(r)
+}
+
+// settled is the rest of sentence for a rule without a limit.
+func settled(r policy.Rule) string {
+	text := "no limit"
+	if r.Mode == policy.Block {
+		text = "blocked"
 	}
-	return text
+	switch {
+	case r.Only != "":
+		text += " for " + r.Only + ofTenant(r)
+	case r.Project != "" || r.Tier != "":
+		text += " for callers" + ofTenant(r)
+	default:
+		text += " for everybody"
+	}
+	return text + untilWhen(r)
+}
+
+func ofTenant(r policy.Rule) string {
+	switch {
+	case r.Project != "":
+		return " of project " + r.Project
+	case r.Tier != "":
+		return " in tier " + r.Tier
+	}
+	return ""
+}
+
+func untilWhen(r policy.Rule) string {
+	if r.Expires.IsZero() {
+		return ""
+	}
+	return ", until " + r.Expires.Format(time.RFC3339)
 }

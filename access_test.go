@@ -1,0 +1,71 @@
+package headgate_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/httplimit"
+	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/inspect"
+	"github.com/headgate-io/headgate/internal/trial"
+	"github.com/headgate-io/headgate/policy"
+)
+
+func rule(t *testing.T, text string) policy.Rule {
+	t.Helper()
+	r, err := policy.ParseRule(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestAccessRules: who is exempt meets no limit and takes from none, and who is blocked is refused and charged nothing.
+func TestAccessRules(t *testing.T) {
+	soon := rule(t, "* block by ip:203.0.113.0/24")
+	soon.Expires = trial.Epoch.Add(time.Hour)
+	b := trial.New(t, []string{"GET /health", "GET /a"}, []policy.Rule{
+		rule(t, "* 2/h by ip"), rule(t, "default 2/h"), rule(t, "UNKNOWN 2/h"),
+		rule(t, "GET /health allow"), rule(t, "* allow by user:monitor"), rule(t, "* block by user:mallory"), rule(t, "GET /a allow by user:mallory"), soon,
+	}, func(o *headgate.Options) { o.Unknown = headgate.LimitUnknown })
+	from := func(target, address, user string) headgate.Decision {
+		return b.Check(t.Context(), headgate.Request{Method: "GET", Target: target, Peer: netip.MustParseAddr(address), User: &identity.User{ID: user}})
+	}
+	want := func(what string, d headgate.Decision, reason headgate.Reason) {
+		t.Helper()
+		if d.Reason != reason || d.Allowed != (reason == headgate.Exempt || reason == headgate.WithinLimits) {
+			t.Errorf("%s: %v, allowed %v, want %v", what, d.Reason, d.Allowed, reason)
+		}
+	}
+	for range 5 {
+		want("a health check", from("/health", "192.0.2.1", ""), headgate.Exempt)
+		want("the monitor", from("/a", "192.0.2.1", "monitor"), headgate.Exempt)
+		want("the monitor, where nothing is", from("/nowhere", "192.0.2.1", "monitor"), headgate.Exempt)
+		want("mallory", from("/a", "192.0.2.1", "mallory"), headgate.Blocked)
+		want("a blocked network", from("/health", "203.0.113.9", ""), headgate.Blocked)
+		want("a blocked network, where nothing is", from("/nowhere", "203.0.113.9", ""), headgate.Blocked)
+	}
+	for range 2 {
+		want("somebody", from("/a", "192.0.2.1", "ann"), headgate.WithinLimits)
+	}
+	want("somebody, over the limit", from("/a", "192.0.2.1", "ann"), headgate.OverLimit)
+	x := inspect.Explain(t.Context(), b.Limiter, headgate.Request{Method: "GET", Target: "/a", Peer: netip.MustParseAddr("203.0.113.9")})
+	if x.Access == nil || x.Access.Rule != "* of ip:203.0.113.0/24" || x.Access.Mode != "block" || x.Verdict.Reason != "blocked" || len(x.Buckets) > 0 {
+		t.Errorf("explain says %+v, %+v", x.Access, x.Verdict)
+	}
+
+	h := httplimit.Handler(b.Limiter, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), httplimit.Options{})
+	w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "/a", nil)
+	r.RemoteAddr = "203.0.113.9:1"
+	h.ServeHTTP(w, r)
+	if w.Code != http.StatusForbidden || w.Header().Get("Retry-After") != "" || w.Header().Get("RateLimit") != "" {
+		t.Errorf("a blocked network is answered %d %v, want 403 and no feedback", w.Code, w.Header())
+	}
+
+	b.Now = b.Now.Add(time.Hour)
+	want("the network, an hour later", from("/a", "203.0.113.9", ""), headgate.WithinLimits)
+}

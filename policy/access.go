@@ -1,0 +1,392 @@
+package policy
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/headgate-io/headgate/endpoint"
+)
+
+// Rules of Mode Allow and Block settle a request before any bucket is asked: it is exempt from every
+// limit, or refused. Their place (endpoint, project or tier) is that of a limit. Their subject is
+// everybody there, SubjectPrincipal, or one caller or network (Rule.Only):
+//
+//	GET /health                  allow    health checks, whoever sends them
+//	*  project acme              allow    all that acme's callers send
+//	*  ip:192.0.2.0/24           block    a network, at known endpoints and others
+//	*  token:alice               block    one caller
+//
+// A request that a block holds for is refused, whatever else says allow.
+
+// callerKinds are the kinds of identity.Principal that Rule.Only can name.
+var callerKinds = []string{"api_key", "token", "certificate", "user"}
+
+const onlyNetwork = "ip" // the kind of Rule.Only that is an address or a network
+
+// maxOnly is the longest Rule.Only in bytes.
+const maxOnly = 255
+
+// SubjectText is what stands in a rule as its subject: Only, or the text of Subject.
+func (r *Rule) SubjectText() string {
+	if r.Only != "" {
+		return r.Only
+	}
+	return r.Subject.String()
+}
+
+// SetSubject reads what SubjectText writes: "ip", "ip:192.0.2.0/24", "token:alice". Networks are written in one
+// way: without host bits, and an address alone without its length.
+func (r *Rule) SetSubject(written string) error {
+	kind, value, one := strings.Cut(written, ":")
+	r.Only = ""
+	if !one {
+		return r.Subject.UnmarshalText([]byte(written))
+	}
+	wrong := Problem{Code: "subject", Rule: -1, Field: "subject", Value: text(written), Want: oneOf(subjectTexts) +
+		`; or of one network or caller "ip:192.0.2.0/24", "api_key:ID", "token:ID", "certificate:ID" or "user:ID"`}
+	switch {
+	case kind == onlyNetwork:
+		network, err := parseNetwork(value)
+		if err != nil {
+			wrong.Want = `an address or a network behind "ip:", such as "ip:192.0.2.7" or "ip:2001:db8::/32"`
+			return wrong
+		}
+		r.Subject, r.Only = SubjectIP, onlyNetwork+":"+networkText(network)
+	case slices.Contains(callerKinds, kind):
+		if value == "" || len(written) > maxOnly || !utf8.ValidString(value) || strings.ContainsFunc(value, unicode.IsControl) {
+			wrong.Want = "the name of a caller behind " + text(kind+":") + ", without control characters, " + strconv.Itoa(maxOnly) + " bytes in all at most"
+			return wrong
+		}
+		r.Subject, r.Only = SubjectPrincipal, written
+	default:
+		return wrong
+	}
+	return nil
+}
+
+// Whom is the subject of a rule as it is written, for forms of rules.
+type Whom struct {
+	Subject Subject
+	Only    string
+}
+
+// MarshalText writes Rule.SubjectText.
+func (w Whom) MarshalText() ([]byte, error) {
+	if w.Only != "" {
+		return []byte(w.Only), nil
+	}
+	return w.Subject.MarshalText()
+}
+
+// UnmarshalText is Rule.SetSubject.
+func (w *Whom) UnmarshalText(written []byte) error {
+	var r Rule
+	err := r.SetSubject(string(written))
+	*w = Whom{r.Subject, r.Only}
+	return err
+}
+
+// String is Rule.SubjectText.
+func (w Whom) String() string { return (&Rule{Subject: w.Subject, Only: w.Only}).SubjectText() }
+
+func parseNetwork(s string) (netip.Prefix, error) {
+	if !strings.Contains(s, "/") {
+		a, err := netip.ParseAddr(s)
+		if err != nil || a.Zone() != "" {
+			return netip.Prefix{}, cmp.Or(err, error(Problem{}))
+		}
+		a = a.Unmap()
+		return netip.PrefixFrom(a, a.BitLen()), nil
+	}
+	p, err := netip.ParsePrefix(s)
+	if err == nil && p.Addr().Is4In6() {
+		return netip.Prefix{}, Problem{}
+	}
+	return p.Masked(), err
+}
+
+// networkText writes an address alone without its length.
+func networkText(p netip.Prefix) string {
+	if p.IsSingleIP() {
+		return p.Addr().String()
+	}
+	return p.String()
+}
+
+// Limits reports whether a rule has a limit, and counts.
+func (m Mode) Limits() bool { return m != Allow && m != Block }
+
+// Caller is of whom Set.Access is asked: what identity has found out about a request.
+type Caller struct {
+	Kind, ID string // of a verified credential, as callerKinds and Rule.Only have it; ID is empty for none
+	Project  string
+	Tier     string // empty stands for the one that the document gives the project
+	Address  netip.Addr
+}
+
+// access is what a Set knows of rules of Mode Allow and Block.
+type access struct {
+	rules  []accessRule
+	by     map[accessKey]accessPair
+	places map[accessPlace]accessPlaces
+	v4, v6 []int // how long the prefixes of networks are, the longest first
+}
+
+type accessRule struct {
+	rule    Rule
+	from    int64 // Unix nanoseconds: before, a temporary limit stands in its place
+	expires int64 // as in extra
+}
+
+// accessPlace is where rules stand; accessKey is one of the rules there.
+type (
+	accessPlace struct {
+		endpoint uint32
+		who      who
+	}
+	accessKey struct {
+		accessPlace
+		kind, id string       // of one caller
+		network  netip.Prefix // or of a network
+	}
+)
+
+// accessPair is the lasting rule of a key and the temporary one that stands in its place, by their number in
+// access.rules plus 1.
+type accessPair struct{ lasting, temporary int }
+
+// accessPlaces says which keys a place has, which spares vain look-ups.
+type accessPlaces struct{ callers, networks bool }
+
+// Access reports the rule of Mode Allow or Block that settles what a caller sends to an endpoint, by its place in
+// AccessRules; false if there is none. Of several a block comes first; then the endpoint's own before those for
+// all, the project's before the tier's and everybody's, one caller's before its network's, and a smaller network's
+// before a larger one's.
+func (s *Set) Access(now int64, m endpoint.Match, c *Caller) (rule int, mode Mode, ok bool) {
+	if s.access == nil {
+		return 0, 0, false
+	}
+	p, t := s.tenant(c.Project, c.Tier)
+	own := rowUnknown
+	if m.Status == endpoint.Known {
+		own = uint32(m.ID)
+	}
+	for _, ep := range [...]uint32{own, rowAll} {
+		for n, w := range [...]who{ofProject(p), ofTier(t), 0} {
+			if w == 0 && n < 2 {
+				continue
+			}
+			found, is := s.access.at(accessPlace{ep, w}, c, now)
+			if !is || ok && s.access.rules[found].rule.Mode != Block {
+				continue
+			}
+			rule, mode, ok = found, s.access.rules[found].rule.Mode, true
+			if mode == Block {
+				return rule, mode, ok
+			}
+		}
+	}
+	return rule, mode, ok
+}
+
+// at finds the rule of one place, a block before an allow.
+func (a *access) at(place accessPlace, c *Caller, now int64) (found int, ok bool) {
+	has, any := a.places[place]
+	if !any {
+		return 0, false
+	}
+	look := func(k accessKey) (done bool) {
+		n, live := a.live(a.by[k], now)
+		if !live || ok && a.rules[n].rule.Mode != Block {
+			return false
+		}
+		found, ok = n, true
+		return a.rules[n].rule.Mode == Block
+	}
+	if has.callers && c.ID != "" && look(accessKey{accessPlace: place, kind: c.Kind, id: c.ID}) {
+		return found, ok
+	}
+	if has.networks && c.Address.IsValid() {
+		lengths := a.v6
+		if c.Address.Is4() {
+			lengths = a.v4
+		}
+		for _, bits := range lengths {
+			if network, err := c.Address.Prefix(bits); err == nil && look(accessKey{accessPlace: place, network: network}) {
+				return found, ok
+			}
+		}
+	}
+	look(accessKey{accessPlace: place})
+	return found, ok
+}
+
+// live is the rule of a pair that holds now.
+func (a *access) live(p accessPair, now int64) (int, bool) {
+	for _, n := range [...]int{p.temporary, p.lasting} {
+		if n > 0 {
+			if r := &a.rules[n-1]; now >= r.from && (r.expires == 0 || now < r.expires) {
+				return n - 1, true
+			}
+		}
+	}
+	return 0, false
+}
+
+// AccessRules reports how many rules of Mode Allow and Block there are. No RuleID names them.
+func (s *Set) AccessRules() int {
+	if s.access == nil {
+		return 0
+	}
+	return len(s.access.rules)
+}
+
+// AccessRule is one of AccessRules, from 0.
+func (s *Set) AccessRule(n int) Rule { return s.access.rules[n].rule }
+
+// readAccess checks a rule of Mode Allow or Block and notes it.
+func (c *compiler) readAccess(i int, r *Rule, at *place) {
+	if !c.checkAccess(i, r, at) {
+		return
+	}
+	w, ok := c.who(i, r)
+	if !ok {
+		return
+	}
+	c.warnRule(i, r, at)
+	c.warnAccess(i, r, at)
+	if c.set.access == nil {
+		c.set.access = &access{by: map[accessKey]accessPair{}, places: map[accessPlace]accessPlaces{}}
+	}
+	a, key := c.set.access, accessKeyOf(r, accessPlace{at.number, w})
+	pair := a.by[key]
+	slot := &pair.lasting
+	if !r.Expires.IsZero() {
+		slot = &pair.temporary
+	}
+	if *slot != 0 {
+		c.duplicateOf(i, r, c.accessIndexes[*slot-1])
+		return
+	}
+	kept := *r
+	kept.Limit, kept.Per = 0, 0
+	a.rules = append(a.rules, accessRule{rule: kept, expires: expiry(r.Expires)})
+	c.accessIndexes = append(c.accessIndexes, i)
+	*slot = len(a.rules)
+	a.by[key] = pair
+	has := a.places[key.accessPlace]
+	has.callers = has.callers || key.id != ""
+	if key.network.IsValid() {
+		has.networks = true
+		lengths := &a.v6
+		if key.network.Addr().Is4() {
+			lengths = &a.v4
+		}
+		if n, found := slices.BinarySearchFunc(*lengths, key.network.Bits(), func(a, b int) int { return b - a }); !found {
+			*lengths = slices.Insert(*lengths, n, key.network.Bits())
+		}
+	}
+	a.places[key.accessPlace] = has
+}
+
+func accessKeyOf(r *Rule, place accessPlace) accessKey {
+	key := accessKey{accessPlace: place}
+	kind, value, _ := strings.Cut(r.Only, ":")
+	if kind == onlyNetwork {
+		key.network, _ = parseNetwork(value) // it was checked
+	} else if r.Only != "" {
+		key.kind, key.id = kind, value
+	}
+	return key
+}
+
+// checkAccess reports what is wrong with a rule of Mode Allow or Block by itself.
+func (c *compiler) checkAccess(i int, r *Rule, at *place) (ok bool) {
+	ok = true
+	because := ", because mode is " + r.Mode.String()
+	wrong := func(field, value, want string) {
+		ok = false
+		c.rule(Error, i, field, field, value, want)
+	}
+	c.checkCommon(r, at, wrong)
+	if at.number == rowDefault {
+		wrong("endpoint", text(r.Endpoint), `a template, "UNKNOWN" or "*" for all requests`+because)
+	}
+	if read := (Rule{}); r.Only != "" {
+		if err := read.SetSubject(r.Only); err != nil || read.Only != r.Only || read.Subject != r.Subject {
+			wrong("subject", text(r.Only), "a network or a caller as Rule.SetSubject reads it")
+		}
+	} else if r.Subject != SubjectPrincipal {
+		wrong("subject", text(r.Subject.String()), `none for everybody, or one network or caller, such as "ip:192.0.2.0/24" or "token:alice"`+because)
+	}
+	if r.Limit != 0 {
+		wrong("limit", number(r.Limit), "none"+because)
+	}
+	if r.Per != 0 && r.Per != time.Second {
+		wrong("per", r.Per.String(), "none"+because)
+	}
+	if r.Burst != 0 {
+		wrong("burst", number(r.Burst), "none"+because)
+	}
+	if r.EnforcePercent != 0 {
+		wrong("enforce_percent", number(r.EnforcePercent), "none"+because)
+	}
+	if r.Algorithm != TokenBucket {
+		wrong("algorithm", text(r.Algorithm.String()), "none"+because)
+	}
+	if r.Scope != Local {
+		wrong("scope", text(r.Scope.String()), "none"+because)
+	}
+	if r.OnStoreLoss != LossClosed {
+		wrong("on_store_loss", text(r.OnStoreLoss.String()), "none"+because)
+	}
+	return ok
+}
+
+// warnAccess reports a rule that settles every request there is.
+func (c *compiler) warnAccess(i int, r *Rule, at *place) {
+	network := accessKeyOf(r, accessPlace{}).network
+	if at.number != rowAll || r.Project != "" || r.Tier != "" || r.Only != "" && (!network.IsValid() || network.Bits() > 0) {
+		return
+	}
+	what := "no limit holds for any request"
+	if r.Mode == Block {
+		what = "every request is refused"
+	}
+	c.rule(Warning, i, "every_request", "mode", text(r.Mode.String()), "one endpoint, project, tier, network or caller that it is for: now "+what)
+}
+
+// arrangeAccess checks the rules of Mode Allow and Block beside the limits, of which one may stand in the same place.
+func (c *compiler) arrangeAccess() {
+	a := c.set.access
+	if a == nil {
+		return
+	}
+	for n := range c.rows {
+		row := &c.rows[n]
+		if row.subject != SubjectPrincipal {
+			continue
+		}
+		pair := a.by[accessKey{accessPlace: accessPlace{row.endpoint, row.who}}]
+		temporary := c.isTemporary(row)
+		if temporary && pair.temporary != 0 || !temporary && pair.lasting != 0 {
+			twice := pair.lasting
+			if temporary {
+				twice = pair.temporary
+			}
+			first, second := c.accessIndexes[twice-1], int(c.indexes[n])
+			second, first = max(first, second), min(first, second)
+			c.duplicateOf(second, &c.doc.Rules[second], first)
+			continue
+		}
+		if temporary && pair.lasting != 0 && row.mode == Enforce {
+			a.rules[pair.lasting-1].from = c.set.extras[row.extra].expires
+		}
+	}
+}

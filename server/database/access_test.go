@@ -1,0 +1,74 @@
+package database_test
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/database"
+	"github.com/headgate-io/headgate/server/record"
+)
+
+func TestAccessRules(t *testing.T) { everywhere(t, testAccessRules) }
+
+// Rules that allow or block are kept, found, told by history and written in SQL like others.
+func testAccessRules(t *testing.T, d someDatabase) {
+	s, ctx := d.open(t), t.Context()
+	of := func(mode policy.Mode, endpoint, subject string) policy.Rule {
+		r := policy.Rule{Endpoint: endpoint, Mode: mode, Per: time.Second}
+		must(t, r.SetSubject(subject))
+		return r
+	}
+	limit := policy.Rule{Endpoint: "GET /health", Limit: 5, Per: time.Second}
+	must(t, s.Set(ctx, ann, limit)) // version 2
+	health := of(policy.Allow, "GET /health", "principal")
+	network := of(policy.Block, policy.All, "ip:2001:db8:aaaa:bbbb:cccc:dddd:eeee:ff00/120")
+	caller := of(policy.Block, policy.All, "token:"+strings.Repeat("ü", 120))
+	for _, r := range []policy.Rule{health, network, caller} { // versions 3 to 5
+		must(t, s.Set(ctx, bob, r))
+		if got, err := s.Get(ctx, record.KeyOf(r)); err != nil || !reflect.DeepEqual(got, r) {
+			t.Errorf("Get(%v) = %+v, %v, want %+v", record.KeyOf(r), got, err, r)
+		}
+	}
+	if got, err := s.Changes(ctx, 3); err != nil || !reflect.DeepEqual(got, []record.Change{{Before: &limit, After: &health}}) {
+		t.Errorf("the third version is %+v, %v, want the limit replaced", got, err)
+	}
+	must(t, s.Delete(ctx, ann, record.KeyOf(network)))
+	if got, err := s.Changes(ctx, 6); err != nil || !reflect.DeepEqual(got, []record.Change{{Before: &network}}) {
+		t.Errorf("the sixth version is %+v, %v, want the network gone", got, err)
+	}
+
+	db := d.shell(t)
+	run(t, db, `INSERT INTO policies (endpoint, rps_limit, mode, subject) VALUES ('*', 1, 'block', 'ip:192.0.2.0/24')`)
+	for _, wrong := range []string{
+		`INSERT INTO policies (endpoint, rps_limit, mode) VALUES ('GET /a', 1, 'perhaps')`,
+		`INSERT INTO policies (endpoint, rps_limit, mode, subject) VALUES ('GET /a', 1, 'block', 'nobody:x')`,
+		`INSERT INTO policies (endpoint, rps_limit, mode, subject) VALUES ('GET /a', 1, 'block', 'ip:')`,
+	} {
+		if _, err := db.ExecContext(ctx, wrong); err == nil {
+			t.Errorf("%s is taken, want it refused", wrong)
+		}
+	}
+	doc, _, err := s.Load(ctx)
+	must(t, err)
+	if want := []policy.Rule{health, caller, of(policy.Block, policy.All, "ip:192.0.2.0/24")}; !reflect.DeepEqual(doc.Rules, want) {
+		t.Errorf("Load has %+v, want %+v", doc.Rules, want)
+	}
+
+	run(t, db, `UPDATE policies SET subject = 'ip:192.0.2' WHERE subject = 'ip:192.0.2.0/24'`)
+	if _, _, err := s.Load(ctx); err == nil || !strings.Contains(err.Error(), `subject is "ip:192.0.2", want an address or a network behind "ip:"`) {
+		t.Errorf("Load of a network that is none: %v", err)
+	}
+	run(t, db, `UPDATE policies SET subject = 'ip:192.0.2.7/24' WHERE subject = 'ip:192.0.2'`)
+	if _, _, err := s.Load(ctx); err == nil || !strings.Contains(err.Error(), `subject is "ip:192.0.2.7/24", want "ip:192.0.2.0/24", which is how it is written`) {
+		t.Errorf("Load of a network written otherwise: %v", err)
+	}
+	must(t, s.Close())
+	if s, err := database.New(ctx, database.Options{DSN: d.dsn, NoNotify: d.quiet, ReadOnly: true}); err != nil {
+		t.Errorf("opened again: %v", err)
+	} else {
+		must(t, s.Close())
+	}
+}
