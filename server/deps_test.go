@@ -50,20 +50,22 @@ func TestImportsPointOneWay(t *testing.T) {
 			"admin":  {"developers", "fleet", "lint", "record", "revert", "rules"},
 			"client": {"admin", "fleet", "lint", "record", "rules"},
 
-			"replay": {},
+			"convert": {},
+			"replay":  {},
 
 			// The process, and commands.
 			"daemon": {"admin", "advisories", "balancer", "config", "database", "descriptor", "developers", "envoy", "fleet", "hold", "metrics", "openapi", "record", "redis", "revert", "rules", "token", "usage"},
 			"demo":   {"config", "daemon", "database", "record"},
 			"doctor": {"advisories", "config", "daemon", "database", "descriptor", "dsn", "hold", "kinds", "record", "redis", "token"},
 			"cmd/headgate": {
-				"admin", "attack", "client", "collector", "config", "daemon", "database", "demo", "developers", "doctor", "dsn", "fleet", "lint", "openapi", "record", "replay", "rules", "token",
+				"admin", "attack", "client", "collector", "config", "convert", "daemon", "database", "demo", "descriptor", "developers", "doctor", "dsn", "fleet", "lint", "openapi", "record", "replay", "rules", "token",
 			},
 		},
 		Foreign: map[string][]string{
 			"balancer":        {"github.com/pires/go-proxyproto"},
 			"cmd/headgate":    {"github.com/mattn/go-isatty", "github.com/spf13/cobra", "github.com/spf13/cobra/doc", "github.com/spf13/pflag", "golang.org/x/crypto/x509roots/fallback"},
 			"config":          {"go.yaml.in/yaml/v3"},
+			"convert":         {"go.yaml.in/yaml/v3"},
 			"daemon":          {"github.com/coreos/go-systemd/v22/daemon", "golang.org/x/text/unicode/norm"},
 			"descriptor":      {"go.yaml.in/yaml/v3"},
 			"envoy":           {"github.com/envoyproxy/go-control-plane/envoy", "golang.org/x/net/netutil", "google.golang.org/genproto/googleapis/rpc/status", "google.golang.org/grpc", "google.golang.org/protobuf/types/known/durationpb"},

@@ -88,7 +88,7 @@ completes its commands: "headgate completion --help".`,
 	})
 	root.SetVersionTemplate("headgate {{.Version}}\n")
 	root.SetHelpCommand(newHelp())
-	root.AddCommand(newServe(), newReload(), newPolicy(), newProject(), newKey(), newToken(), newSecret(), newBucket(), newBudgets(), newRequest(), newAudit(), newAdmin(), newFleet(), newRoutes(), newConfig(), newExplain(), newAttack(), newDoctor(), newReplay(), newDemo(), newVersion(), newManual())
+	root.AddCommand(newServe(), newReload(), newPolicy(), newProject(), newKey(), newToken(), newSecret(), newBucket(), newBudgets(), newRequest(), newAudit(), newAdmin(), newFleet(), newRoutes(), newConfig(), newExplain(), newAttack(), newDoctor(), newReplay(), newConvert(), newDemo(), newVersion(), newManual())
 	return root
 }
 

@@ -1,0 +1,201 @@
+package convert
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/headgate-io/headgate/policy"
+)
+
+// traefik converts the middleware rateLimit of a dynamic configuration in YAML, or of a Middleware of Kubernetes.
+func traefik(c *conversion, files []File) error {
+	for _, f := range files {
+		c.file = f.Name
+		if strings.HasSuffix(f.Name, ".toml") {
+			return fmt.Errorf("%s: TOML is not read, want the dynamic configuration in YAML", f.Name)
+		}
+		list, err := documents(f)
+		if err != nil {
+			return err
+		}
+		limits := map[string]node{}
+		for _, d := range list {
+			for _, m := range d.get("http", "middlewares").fields() {
+				limits[m.name] = m.value
+			}
+			if d.get("kind").text() == "Middleware" {
+				limits[d.get("metadata", "name").text()] = d.get("spec")
+			}
+		}
+		used := map[string]bool{}
+		for _, d := range list {
+			c.traefikRouters(d, limits, used)
+		}
+		for _, d := range list {
+			for _, m := range d.get("http", "middlewares").fields() {
+				c.traefikUnused(m.name, m.value, used)
+			}
+			if d.get("kind").text() == "Middleware" {
+				c.traefikUnused(d.get("metadata", "name").text(), d.get("spec"), used)
+			}
+		}
+	}
+	return nil
+}
+
+// traefikRouters converts the limits that routers name.
+func (c *conversion) traefikRouters(d node, limits map[string]node, used map[string]bool) {
+	type router struct {
+		name, rule  string
+		middlewares []string
+		line        int
+	}
+	var routers []router
+	for _, r := range d.get("http", "routers").fields() {
+		routers = append(routers, router{r.name, r.value.get("rule").text(), r.value.get("middlewares").texts(), r.value.line()})
+	}
+	if d.get("kind").text() == "IngressRoute" {
+		for _, r := range d.get("spec", "routes").list() {
+			var names []string
+			for _, m := range r.get("middlewares").list() {
+				names = append(names, m.get("name").text())
+			}
+			routers = append(routers, router{d.get("metadata", "name").text(), r.get("match").text(), names, r.line()})
+		}
+	}
+	for _, r := range routers {
+		for _, name := range r.middlewares {
+			name, _, _ = strings.Cut(name, "@")
+			limit := limits[name].get("rateLimit")
+			if !limit.is() {
+				if limits[name].get("inFlightReq").is() {
+					c.lost(r.line, "inFlightReq %s: Headgate limits requests, not those in flight", name)
+				}
+				continue
+			}
+			used[name] = true
+			c.Limits++
+			rule, ok := c.traefikRule(name, limit)
+			if !ok {
+				continue
+			}
+			of := "rateLimit " + name + " of router " + r.name
+			place, only, ok := traefikPlace(r.rule)
+			switch {
+			case !ok:
+				c.lost(r.line, "%s: %s says more than paths and methods; write rules for the endpoints that it means", of, r.rule)
+			case place.text == "" && len(only) == 0:
+				c.everywhere(r.line, of, rule)
+			default:
+				c.traefikUnder(r.line, of, rule, place, only)
+			}
+		}
+	}
+}
+
+func (c *conversion) traefikUnder(line int, of string, r policy.Rule, p path, only []string) {
+	if p.text == "" {
+		p.text = "/"
+	}
+	endpoints, ok := c.endpoints(p, only)
+	if !ok || len(endpoints) == 0 {
+		c.lost(line, "%s: no endpoint can be said for %s", of, p.text)
+		return
+	}
+	if len(endpoints) > 1 {
+		c.manyBuckets(line, of, len(endpoints), p.text, "Traefik")
+	}
+	for _, at := range endpoints {
+		r.Endpoint = at
+		c.add(line, of, r)
+	}
+}
+
+// traefikUnused converts a limit that no router of the file names.
+func (c *conversion) traefikUnused(name string, m node, used map[string]bool) {
+	limit := m.get("rateLimit")
+	if !limit.is() || used[name] {
+		return
+	}
+	c.Limits++
+	if r, ok := c.traefikRule(name, limit); ok {
+		c.differs(limit.line(), "rateLimit %s is named by no router in the file: it holds for all requests here", name)
+		c.everywhere(limit.line(), "rateLimit "+name, r)
+	}
+}
+
+// traefikRule makes a rule of average, period, burst and sourceCriterion.
+func (c *conversion) traefikRule(name string, limit node) (policy.Rule, bool) {
+	line := limit.line()
+	r := policy.Rule{Per: time.Second, Burst: 1, Subject: policy.SubjectIP, Name: name}
+	average, ok := limit.get("average").number()
+	if !ok || average < 1 {
+		c.lost(line, "rateLimit %s: average is %q, which means no limit", name, limit.get("average").text())
+		return r, false
+	}
+	r.Limit = average
+	if period := limit.get("period"); period.is() {
+		d, err := time.ParseDuration(period.text())
+		if n, whole := period.number(); whole {
+			d, err = time.Duration(n)*time.Second, nil
+		}
+		if err != nil || d < time.Second || d%time.Second != 0 {
+			c.lost(period.line(), "rateLimit %s: period is %q, want whole seconds", name, period.text())
+			return r, false
+		}
+		r.Per = d
+	}
+	if burst, ok := limit.get("burst").number(); ok && burst > 0 {
+		r.Burst = burst
+	}
+	by := limit.get("sourceCriterion")
+	switch header := by.get("requestHeaderName").text(); {
+	case by.get("requestHost").text() == "true":
+		r.Subject = policy.SubjectEndpoint
+		c.differs(by.line(), "rateLimit %s counts by host: one bucket for all hosts here", name)
+	case strings.EqualFold(header, "Authorization") || strings.EqualFold(header, "X-Api-Key"):
+		r.Subject = policy.SubjectPrincipal
+		c.differs(by.line(), "rateLimit %s counts by %s: the verified caller here, else the address; anything in that header was a budget of its own", name, header)
+	case header != "":
+		c.lost(by.line(), "rateLimit %s counts by the header %s, which a client writes and nobody verifies", name, header)
+		return r, false
+	case by.get("ipStrategy", "depth").is():
+		c.differs(by.line(), "rateLimit %s reads X-Forwarded-For at depth %s: set trusted_proxies", name, by.get("ipStrategy", "depth").text())
+	}
+	for _, network := range by.get("ipStrategy", "excludedIPs").texts() {
+		c.differs(by.line(), "rateLimit %s looks behind %s: name it in trusted_proxies", name, network)
+	}
+	return r, true
+}
+
+var traefikCall = regexp.MustCompile("^(Host|HostSNI|Path|PathPrefix|Method)\\(((?:[`\"][^`\"]*[`\"],?\\s*)+)\\)$")
+
+// traefikPlace reads what a router's rule says of path and method, joined by &&. Hosts are left out.
+func traefikPlace(rule string) (p path, only []string, ok bool) {
+	for _, part := range strings.Split(rule, "&&") {
+		found := traefikCall.FindStringSubmatch(strings.TrimSpace(part))
+		if found == nil {
+			return p, nil, strings.TrimSpace(rule) == ""
+		}
+		args := strings.FieldsFunc(found[2], func(r rune) bool { return strings.ContainsRune("`\", ", r) })
+		switch found[1] {
+		case "Path", "PathPrefix":
+			if len(args) != 1 || p.text != "" || strings.ContainsAny(args[0], "{}") {
+				return p, nil, false
+			}
+			p = path{args[0], found[1] == "Path"}
+		case "Method":
+			only = slices.DeleteFunc(args, func(m string) bool { return !slices.Contains(methods, m) })
+			if len(only) == 0 {
+				return p, nil, false
+			}
+		}
+	}
+	if p.text == "/" && !p.exact {
+		p.text = ""
+	}
+	return p, only, true
+}
