@@ -167,6 +167,7 @@ const fields = "endpoint, project, tier, limit, per, burst, subject, algorithm, 
 func (d *decoder) rule(r *policy.Rule, i int) error {
 	const where = "rules"
 	hasEndpoint, hasLimit := false, false
+	hasPer, timed := false, false // per is a field, and limit has a time
 	before := len(d.problems)
 	err := d.object(where, i, func(field string) (err error) {
 		switch field {
@@ -179,9 +180,16 @@ func (d *decoder) rule(r *policy.Rule, i int) error {
 			r.Tier, err = d.textOrNull(where, i, field, "the name of a tier, or null for all tiers")
 		case "limit":
 			hasLimit = true
-			r.Limit, err = d.whole(where, i, field, "a whole number, 1 to 9223372036854775807")
+			var per time.Duration
+			if r.Limit, per, err = d.limit(where, i); per != 0 {
+				r.Per, timed = per, true
+			}
 		case "per":
-			r.Per, err = d.per(where, i)
+			hasPer = true
+			var per time.Duration
+			if per, err = d.per(where, i); !timed {
+				r.Per = per
+			}
 		case "burst":
 			r.Burst, err = d.whole(where, i, field, "a whole number, 1 to 9223372036854775807, or no such field for the default")
 		case "subject":
@@ -213,8 +221,11 @@ func (d *decoder) rule(r *policy.Rule, i int) error {
 	if !hasEndpoint {
 		err = d.problem("endpoint", where, i, "endpoint", "missing", `a template, "default", "UNKNOWN" or "*"`)
 	}
+	if err == nil && timed && hasPer {
+		err = d.problem("per", where, i, "per", "given", "the time in one place: limit has one, as 20/s does")
+	}
 	if err == nil && !hasLimit && r.Mode.Limits() {
-		err = d.problem("limit", where, i, "limit", "missing", "a whole number, 1 or more")
+		err = d.problem("limit", where, i, "limit", "missing", `a whole number, 1 or more, or one with a time, such as "20/s"`)
 	}
 	return err
 }
@@ -303,6 +314,27 @@ func (d *decoder) whole(where string, rule int, field, want string) (int64, erro
 		}
 	}
 	return 0, d.refuse(where, rule, field, t, want)
+}
+
+const wantLimit = `a whole number, 1 to 9223372036854775807, or one with a time, such as "20/s" or "100/15min"`
+
+// limit reads a limit: 20, or "20/s" with its time.
+func (d *decoder) limit(where string, rule int) (limit int64, per time.Duration, err error) {
+	t, err := d.tokens.Token()
+	if err != nil {
+		return 0, 0, err
+	}
+	switch v := t.(type) {
+	case json.Number:
+		if n, err := strconv.ParseInt(string(v), 10, 64); err == nil && n >= 1 {
+			return n, 0, nil
+		}
+	case string:
+		if limit, per, err := policy.ParseLimit(v); err == nil {
+			return limit, per, nil
+		}
+	}
+	return 0, 0, d.refuse(where, rule, "limit", t, wantLimit)
 }
 
 // per reads seconds: 60, "60s" or "1m".

@@ -107,13 +107,13 @@ func TestDecodeValues(t *testing.T) {
 		{"rule no object", `{"rules": [7, null, "x"]}`, "line 1: rules[0]: it is 7, want an object\n" +
 			"line 1: rules[1]: it is null, want an object\n" + `line 1: rules[2]: it is "x", want an object`},
 		{"nested limit", `{"rules": [{"endpoint": "default", "limit": [[{"a": 1}]]}]}`,
-			`line 1: rules[0]: limit is a list, want a whole number, 1 to 9223372036854775807`},
+			`line 1: rules[0]: limit is a list, want a whole number, 1 to 9223372036854775807, or one with a time, such as "20/s" or "100/15min"`},
 		{"limit null", `{"rules": [{"endpoint": "default", "limit": null}]}`,
-			`line 1: rules[0]: limit is null, want a whole number, 1 to 9223372036854775807`},
+			`line 1: rules[0]: limit is null, want a whole number, 1 to 9223372036854775807, or one with a time, such as "20/s" or "100/15min"`},
 		{"limit one above", `{"rules": [{"endpoint": "default", "limit": 9223372036854775808}]}`,
-			`line 1: rules[0]: limit is 9223372036854775808, want a whole number, 1 to 9223372036854775807`},
+			`line 1: rules[0]: limit is 9223372036854775808, want a whole number, 1 to 9223372036854775807, or one with a time, such as "20/s" or "100/15min"`},
 		{"limit with an exponent", `{"rules": [{"endpoint": "default", "limit": 1e3}]}`,
-			`line 1: rules[0]: limit is 1e3, want a whole number, 1 to 9223372036854775807`},
+			`line 1: rules[0]: limit is 1e3, want a whole number, 1 to 9223372036854775807, or one with a time, such as "20/s" or "100/15min"`},
 		{"tier no text", `{"rules": [], "projects": {"acme": 3}}`, `line 1: projects: acme is 3, want the name of a tier`},
 		{"project twice", `{"rules": [], "projects": {"a": "x", "a": "y"}}`, `line 1: projects: a is given twice, want it once`},
 		{"field twice in other letters", `{"rules": [{"endpoint": "default", "limit": 1, "l\u0069mit": 2}]}`,
@@ -126,9 +126,13 @@ func TestDecodeValues(t *testing.T) {
 		{"more behind", `{"rules": []} {}`, `line 1: document: it is no JSON (something follows the document), want a JSON document`},
 		{"not UTF-8", "{\"rules\": [], \"\xff\": 1}", `line 1: document: it is no JSON (it is not UTF-8), want a JSON document`},
 		{"nothing", ``, `line 1: document: it is no JSON (it ends too early), want a JSON document`},
+		{"limit with two times", `{"rules": [{"endpoint": "default", "per": 60, "limit": "20/s"}]}`,
+			`line 1: rules[0]: per is given, want the time in one place: limit has one, as 20/s does`},
+		{"limit without a number", `{"rules": [{"endpoint": "default", "limit": "some/s"}]}`,
+			`line 1: rules[0]: limit is "some/s", want a whole number, 1 to 9223372036854775807, or one with a time, such as "20/s" or "100/15min"`},
 		{"all at once", "{\"rules\": [\n{\"endpoint\": 1, \"limit\": 1.5},\n{\"endpoint\": \"default\", \"limit\": 1, \"mode\": 1, \"name\": false}\n]}",
 			"line 2: rules[0]: endpoint is 1, want a template such as \"GET /v1/items/{id}\", or \"default\", \"UNKNOWN\" or \"*\"\n" +
-				"line 2: rules[0]: limit is 1.5, want a whole number, 1 to 9223372036854775807\n" +
+				"line 2: rules[0]: limit is 1.5, want a whole number, 1 to 9223372036854775807, or one with a time, such as \"20/s\" or \"100/15min\"\n" +
 				"line 3: rules[1]: mode is 1, want \"enforce\", \"shadow\", \"allow\" or \"block\"\n" +
 				"line 3: rules[1]: name is false, want a text, or no such field"},
 	}
@@ -327,7 +331,7 @@ func ExampleDecode() {
 	// POST /v1/login per ip  5
 	// default  50
 	// default gold 500
-	// policies.json:1: rules[0]: limit is 1.5, want a whole number, 1 to 9223372036854775807
+	// policies.json:1: rules[0]: limit is 1.5, want a whole number, 1 to 9223372036854775807, or one with a time, such as "20/s" or "100/15min"
 }
 
 func ExampleEncode() {
@@ -345,4 +349,16 @@ func ExampleEncode() {
 	//     {"endpoint":"default","limit":50,"per":"60s","subject":"ip"}
 	//   ]
 	// }
+}
+
+// A limit may stand with its time, wherever that is.
+func TestDecodeRates(t *testing.T) {
+	doc, err := file.Decode([]byte(`{"rules": [{"endpoint": "default", "limit": "20/s"}, {"limit": "100/15min", "burst": 7, "endpoint": "UNKNOWN"}]}`), "")
+	want := []policy.Rule{
+		{Endpoint: "default", Limit: 20, Per: time.Second},
+		{Endpoint: "UNKNOWN", Limit: 100, Per: 15 * time.Minute, Burst: 7},
+	}
+	if err != nil || !reflect.DeepEqual(doc.Rules, want) {
+		t.Errorf("Decode = %+v, %v, want %+v", doc.Rules, err, want)
+	}
 }
