@@ -1,4 +1,4 @@
-# `make` does what CI does. `make help` lists the targets.
+# `make` lists the targets. `make test` is what CI does first.
 
 # The modules name the Go release that everything is built with (`toolchain`): an older one is not used, it is fetched, as the go command
 # does unless told not to. `make GOTOOLCHAIN=local` keeps the installed one.
@@ -16,10 +16,10 @@ SEED    ?= 0
 # and finds nothing: its locks are its own. Everything around it is looked at, its driver included.
 UNWATCHED := -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/libc=-race=false
 
-.DEFAULT_GOAL := test
+.DEFAULT_GOAL := help
 VULN := golang.org/x/vuln/cmd/govulncheck@v1.1.4
 
-.PHONY: dist packages doors doors-bench vuln help build run test lint fmt width vet staticcheck modules portable proofs valkey unit long mysql deps bench algorithms overhead policies rivals churn scaling nemesis mutants attacks garden garden-kinds garden-long fuzz clean
+.PHONY: quick dist packages doors doors-bench vuln help build run test lint fmt width vet staticcheck modules portable proofs valkey unit long mysql deps bench algorithms overhead policies rivals churn scaling nemesis mutants attacks garden garden-kinds garden-long fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,6 +62,10 @@ IN_FULL := TestContractAcrossACluster|TestKilledEditorsLoseNothing|TestLoadUnder
 
 # Tests of databases that `make long` runs, and `make test` leaves out: long faults, and large tables read in two ways.
 LONG := TestFailover|TestServerDiskFull|TestConcurrentOpenOfOldDatabases|TestLoadReadsWhatTheSlowWayReads|TestLoadReportsWhatTheSlowWayReports|TestLong4200ConnectionsAt4096Descriptors
+
+quick: ## vet and test the library, in seconds: installs nothing
+	@go vet ./...
+	@go test -short ./...
 
 unit: ## the tests alone
 	@echo "== go test -race, all modules"

@@ -101,8 +101,8 @@ func knownEndpoints(c config.Config) (list []endpoint.Template, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for i := range registry.Table.Len() {
-		list = append(list, registry.Table.Template(endpoint.ID(i+1)))
+	for _, t := range registry.Table.All() {
+		list = append(list, t)
 	}
 	return list, nil
 }

@@ -39,12 +39,16 @@ The exit status is 1 if there is such a difference, or a fault that would keep
 the gateway from starting safely.`,
 		Example: `  headgate doctor --config headgate.yaml
   headgate doctor --config headgate.yaml --fetch
+  headgate doctor --upstream http://127.0.0.1:9000 --openapi api.yaml
   headgate doctor --config headgate.yaml --upstream nginx --json`,
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := from.read(cmd)
 			if err != nil {
 				return err
+			}
+			if strings.Contains(kind, "://") { // as serve has it
+				c.Upstream, kind = kind, ""
 			}
 			var r doctor.Report
 			if kind != "" && fetch {
@@ -75,7 +79,7 @@ the gateway from starting safely.`,
 		},
 	}
 	from.addFlags(cmd, "openapi", "routes", "db", "secret-file", "trusted-proxy", "unknown")
-	cmd.Flags().StringVar(&kind, "upstream", "", "kind of the server behind, such as nginx")
+	cmd.Flags().StringVar(&kind, "upstream", "", "kind of the server behind, such as nginx; or its base URL, as for serve")
 	cmd.Flags().BoolVar(&fetch, "fetch", false, "fetch the keys of tokens.jwks_url")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd

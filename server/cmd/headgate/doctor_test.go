@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -18,6 +19,8 @@ func TestDoctorUpstream(t *testing.T) {
 		{[]string{"--upstream", "express"}, exitOK, "0 mismatches, 0 failures, "},
 		{[]string{"--upstream", "tomcat"}, exitOK, "0 mismatches, 0 failures, 0 notes"},
 		{[]string{"--upstream", "inetd"}, exitUsage, ""},
+		{[]string{"--upstream", "http://127.0.0.1:9000", "--unknown", "limit", "--db", "sqlite:" + filepath.Join(t.TempDir(), "a.db")}, exitFailure, "every setting is in its range"},
+		{[]string{"--upstream", "ftp://127.0.0.1:9000", "--unknown", "limit"}, exitFailure, "upstream"},
 		{[]string{"now"}, exitUsage, ""},
 		{[]string{"--fetch", "--upstream", "nginx"}, exitUsage, ""},
 	} {

@@ -75,6 +75,9 @@ can change over; without, it ends at once.`,
 		Example: `  headgate key rotate k_0123456789abcdef0123 --grace 24h`,
 		Args:    arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := noKeyItself(cmd, &from, args[0]); err != nil {
+				return err
+			}
 			wanted := record.Rotation{ID: args[0], Grace: grace}
 			if err := wanted.Check(); err != nil {
 				return usageError{err}
@@ -102,6 +105,18 @@ func sayKey(cmd *cobra.Command, made record.APIKey, text string, asJSON bool) er
 	fmt.Fprintf(cmd.ErrOrStderr(), "key %s of project %s; it is shown this once:\n", made.ID, plain(made.Project))
 	_, err := fmt.Fprintln(cmd.OutOrStdout(), text)
 	return err
+}
+
+// noKeyItself refuses a key in the place of its ID, and does not repeat it.
+func noKeyItself(cmd *cobra.Command, from *configFlags, id string) error {
+	c, err := from.read(cmd)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(c.Keys.Prefixes, func(prefix string) bool { return strings.HasPrefix(id, prefix) }) {
+		return usagef("ID is a key itself, want its ID, as \"headgate key list\" shows it; the key stands in the shell's history now, so revoke it")
+	}
+	return nil
 }
 
 func noSuchKey(err error) error {
@@ -314,6 +329,9 @@ func newKeyRevoke() *cobra.Command {
 		Long:  "Revoke an API key for ever. A running gateway refuses it within a second.",
 		Args:  arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := noKeyItself(cmd, &from, args[0]); err != nil {
+				return err
+			}
 			return throughKeys(cmd, &from, forMending, func(keys admin.KeyStore) error {
 				err := keys.RevokeKey(cmd.Context(), args[0])
 				if err != nil {

@@ -88,9 +88,14 @@ completes its commands: "headgate completion --help".`,
 	})
 	root.SetVersionTemplate("headgate {{.Version}}\n")
 	root.SetHelpCommand(newHelp())
+	cobra.AddTemplateFunc("wrapped", func(f *pflag.FlagSet) string { return f.FlagUsagesWrapped(helpWidth) })
+	root.SetUsageTemplate(strings.NewReplacer(".LocalFlags.FlagUsages", "wrapped .LocalFlags", ".InheritedFlags.FlagUsages", "wrapped .InheritedFlags").Replace(root.UsageTemplate()))
 	root.AddCommand(newServe(), newReload(), newPolicy(), newProject(), newKey(), newToken(), newSecret(), newBucket(), newBudgets(), newRequest(), newAudit(), newAdmin(), newFleet(), newRoutes(), newConfig(), newExplain(), newAttack(), newDoctor(), newReplay(), newConvert(), newDemo(), newVersion(), newManual())
 	return root
 }
+
+// helpWidth is how wide the help of flags is at most, in columns.
+const helpWidth = 100
 
 // wrongFlag says of a flag's value what would be right, where the library speaks
 // of Go's types.

@@ -1,0 +1,33 @@
+package main
+
+import (
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// The help of every command fits into a terminal, and no flag has a backquote in its words: the library takes what
+// stands between two for the name of its value.
+func TestHelpFits(t *testing.T) {
+	var walk func(c *cobra.Command)
+	walk = func(c *cobra.Command) {
+		flags := false
+		for _, line := range strings.Split(c.UsageString(), "\n") {
+			if flags = flags || strings.HasPrefix(line, "Flags:"); flags && len([]rune(line)) > helpWidth+20 { // a word is not cut
+				t.Errorf("%s: a line of %d columns: %s", c.CommandPath(), len([]rune(line)), line)
+			}
+		}
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			if strings.Contains(f.Usage, "`") {
+				t.Errorf("%s --%s: a backquote in %q", c.CommandPath(), f.Name, f.Usage)
+			}
+		})
+		for _, child := range c.Commands() {
+			walk(child)
+		}
+	}
+	walk(newRoot(io.Discard, io.Discard))
+}
