@@ -49,6 +49,18 @@ type Options struct {
 	// they pay before.
 	Reserve *Reserve
 
+	// CountWhen names, by the template of an endpoint, the answers that the endpoint's
+	// rules count, for limits on what goes wrong: guessed IDs, refused logins. A request
+	// under way counts, and is forgiven when its answer is complete and of another status.
+	// One that was cut off counts, as does one that became another protocol. Rules for "*" count every
+	// request (Limiter.Forgive). Default none: all count.
+	CountWhen map[string]*Statuses
+
+	// CountTimeout and CountFailed are Reserve.Timeout and Reserve.Failed for those endpoints, if
+	// Reserve is nil.
+	CountTimeout time.Duration
+	CountFailed  func(error)
+
 	// Methods lists the methods that the path of a raw target has, for the
 	// Allow header of a 405 (RFC 9110 §15.5.6). endpoint.Table.Allowed fits.
 	// Default none: the header is then empty, which that section permits.
@@ -140,7 +152,7 @@ func newHandler(lim *headgate.Limiter, next func(w http.ResponseWriter, r *http.
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &handler{lim: lim, next: next, options: o}
+	return &handler{lim: lim, next: next, options: o, counted: Reserve{Timeout: o.CountTimeout, Failed: o.CountFailed}}
 }
 
 type handler struct {
@@ -148,6 +160,7 @@ type handler struct {
 	next    func(http.ResponseWriter, *http.Request, string)
 	options Options
 	rules   perrule.Values[rendered]
+	counted Reserve // for endpoints of CountWhen
 }
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -156,13 +169,32 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if login != nil && !login.identify(w, r, &request) {
 		return
 	}
-	if h.options.Reserve != nil || login != nil && login.CountFailures {
-		h.serveReserved(w, r, request, login)
+	if then, pays := h.afterwards(&request, login); pays {
+		h.serveReserved(w, r, request, then)
 		return
 	}
 	if h.admit(w, r, request) {
 		h.next(w, r, request.Target)
 	}
+}
+
+// afterwards says what becomes of a request's tokens once it is answered; false if nothing.
+func (h *handler) afterwards(r *headgate.Request, l *login) (then afterwards, pays bool) {
+	then = afterwards{h.options.Reserve, l, h.countsWhen(r)}
+	failures := l != nil && l.CountFailures
+	if failures {
+		then.counts = nil // the login says which
+	}
+	switch {
+	case then.reserve != nil:
+	case failures:
+		then.reserve = l.reserve
+	case then.counts != nil:
+		then.reserve = &h.counted
+	default:
+		return then, false
+	}
+	return then, true
 }
 
 // admit reports whether a request may be served. One that may not is answered.

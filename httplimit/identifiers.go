@@ -367,10 +367,7 @@ func (l *login) forgives(m *meter) bool {
 	if l == nil || !l.CountFailures || m.hijacked {
 		return false
 	}
-	status := m.status
-	if status == 0 {
-		status = http.StatusOK
-	}
+	status := m.answered()
 	if len(l.FailureStatuses) == 0 {
 		return 200 <= status && status < 300
 	}

@@ -43,12 +43,9 @@ type Reserve struct {
 }
 
 // serveReserved is ServeHTTP for requests that pay afterwards, or are forgiven
-// when they did not fail: login is nil, or says so.
-func (h *handler) serveReserved(w http.ResponseWriter, r *http.Request, request headgate.Request, login *login) {
-	o := h.options.Reserve
-	if o == nil {
-		o = login.reserve
-	}
+// by what they are answered.
+func (h *handler) serveReserved(w http.ResponseWriter, r *http.Request, request headgate.Request, then afterwards) {
+	o := then.reserve
 	// An error says that the client left while it waited; d is denied then.
 	reservation, d, _ := h.lim.ReserveWait(r.Context(), request, o.Timeout)
 	if !h.answer(w, r, request.Target, &d) {
@@ -59,7 +56,7 @@ func (h *handler) serveReserved(w http.ResponseWriter, r *http.Request, request 
 	defer func() {
 		m.takeField() // what was set after the header was sent
 		// Not the request's context: a client that has gone pays too.
-		h.settle(context.WithoutCancel(r.Context()), o, reservation, m, served, served && login.forgives(m))
+		h.settle(context.WithoutCancel(r.Context()), o, reservation, m, served, served && then.forgives(m))
 	}()
 	h.next(m, r, request.Target)
 	served = true
@@ -99,6 +96,14 @@ type meter struct {
 	hijacked bool
 	wrote    bool // the header is sent
 	status   int  // that was sent with it; 0 is 200 by default
+}
+
+// answered is the status that was sent.
+func (m *meter) answered() int {
+	if m.status == 0 {
+		return http.StatusOK
+	}
+	return m.status
 }
 
 // Unwrap is for http.ResponseController.

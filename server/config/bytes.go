@@ -2,9 +2,13 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/headgate-io/headgate/httplimit"
 )
 
 // Bytes is an amount of memory as people write it: "64MiB", "1GB", "65536".
@@ -65,6 +69,31 @@ func (c *checker) bytes(conf *Config) {
 		c.wrong("max_bytes", conf.MaxBytes.String(), Bytes(minBytes).String()+" or more")
 	case conf.MaxBuckets != Default().MaxBuckets:
 		c.wrong("max_bytes", conf.MaxBytes.String(), "max_buckets left out, since both say the size of one table")
+	}
+}
+
+// Status is a status of an answer, "401", or a class of them, "4xx".
+type Status string
+
+// Statuses reads them.
+func Statuses(list []Status) (*httplimit.Statuses, error) {
+	texts := make([]string, len(list))
+	for i, s := range list {
+		texts[i] = string(s)
+	}
+	return httplimit.ParseStatuses(texts...)
+}
+
+// countWhen looks at statuses. Whether there are such endpoints is known with them.
+func (c *checker) countWhen(conf *Config) {
+	for _, endpoint := range slices.Sorted(maps.Keys(conf.CountWhen)) {
+		field := "count_when[" + endpoint + "]"
+		if _, err := Statuses(conf.CountWhen[endpoint]); err != nil {
+			c.wrong(field, strings.Trim(fmt.Sprint(conf.CountWhen[endpoint]), "[]"), "statuses from 200 to 599, or 2xx, 3xx, 4xx or 5xx")
+		}
+		if slices.ContainsFunc(conf.Identifiers, func(i Identifier) bool { return i.Endpoint == endpoint && i.Count == "failures" }) {
+			c.wrong(field, "set", "nothing: identifiers has count: failures for the endpoint, and failure_statuses")
+		}
 	}
 }
 

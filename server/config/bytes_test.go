@@ -47,6 +47,8 @@ func TestSizeAndSettlementInAFile(t *testing.T) {
 	for text, want := range map[string]string{
 		"max_bytes: 1KiB":                         `max_bytes is "1KiB", want 64KiB or more`,
 		"max_bytes: 1MiB\nmax_buckets: 100":       `max_bytes is "1MiB", want max_buckets left out`,
+		"count_when: {GET /a: [404, 9xx]}":        `count_when[GET /a] is "404 9xx", want statuses from 200 to 599, or 2xx, 3xx, 4xx or 5xx`,
+		"count_when: {GET /a: []}":                `count_when[GET /a] is "", want statuses from 200 to 599`,
 		"settle: {header: a b}":                   `settle.header is "a b"`,
 		"settle: {bytes_per_token: -1}":           `settle.bytes_per_token is "-1"`,
 		"settle: {header: X-Cost, timeout: 48h}":  `settle.timeout is "48h0m0s"`,

@@ -177,6 +177,10 @@ type Config struct {
 	// and 0 for an endpoint that only tells clients their budget.
 	Costs map[string]int64 `yaml:"costs"`
 
+	// CountWhen is which answers the rules of an endpoint count, such as [401, 403] or
+	// [4xx]; all where absent.
+	CountWhen map[string][]Status `yaml:"count_when"`
+
 	// Settle makes requests pay what they turned out to cost.
 	Settle Settle `yaml:"settle"`
 
@@ -391,6 +395,7 @@ func (c *Config) check(check *checker) {
 	check.duration("upstream_timeout", c.UpstreamTimeout, time.Millisecond, 24*time.Hour)
 	check.duration("refresh", c.Refresh, time.Millisecond, time.Hour)
 	check.duration("shutdown_timeout", c.ShutdownTimeout, time.Millisecond, 24*time.Hour)
+	check.countWhen(c)
 	for endpoint, cost := range c.Costs {
 		if cost < 0 {
 			check.wrong("costs["+endpoint+"]", fmt.Sprint(cost), "0 or more")

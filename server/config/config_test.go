@@ -3,6 +3,7 @@ package config_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -25,7 +26,7 @@ routes: [routes.txt]
 `
 
 func TestDefaultsStandWhereAFileIsSilent(t *testing.T) {
-	c, err := read(t, whole+"upstream_timeout: 5s\nendpoint: {case_insensitive: true}\ncosts: {POST /v1/exports: 10}\n")
+	c, err := read(t, whole+"upstream_timeout: 5s\nendpoint: {case_insensitive: true}\ncosts: {POST /v1/exports: 10}\ncount_when: {GET /a: [404, 5xx]}\n")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +35,7 @@ func TestDefaultsStandWhereAFileIsSilent(t *testing.T) {
 	}
 	if c.Listen != "127.0.0.1:8080" || c.Admin != "127.0.0.1:8081" || c.UpstreamTimeout != 5*time.Second ||
 		c.Refresh != 250*time.Millisecond || c.Endpoint.CaseInsensitive == nil || !*c.Endpoint.CaseInsensitive || c.Endpoint.EncodedSlash != "" ||
-		!c.Headers.RateLimit || c.Costs["POST /v1/exports"] != 10 || c.MaxBuckets != 1<<20 {
+		!c.Headers.RateLimit || c.Costs["POST /v1/exports"] != 10 || !slices.Equal(c.CountWhen["GET /a"], []config.Status{"404", "5xx"}) || c.MaxBuckets != 1<<20 {
 		t.Errorf("config = %+v", c)
 	}
 	if c.SecretFile != "headgate.db.secret" || c.LastGood != "headgate.db.last-good.json" {

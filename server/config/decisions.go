@@ -114,6 +114,9 @@ func (d Decisions) warn(c *Config, warn func(field string, value any, format str
 	if c.Settle.On() {
 		warn("decisions", "on", "settle has no effect on what proxies ask about: the API's answer does not come this way")
 	}
+	if len(c.CountWhen) > 0 {
+		warn("decisions", "on", "count_when has no effect on what proxies ask about, so all of it counts: the API's answer does not come this way")
+	}
 	for i := range c.Identifiers {
 		warn("decisions", "on", "bodies do not come this way: of what proxies ask about, rules by identifier count the address, and identifiers[%d] has no effect", i)
 	}

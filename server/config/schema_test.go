@@ -154,6 +154,8 @@ func (m *maker) value(of reflect.Type, value reflect.Value, setting string) *sch
 			s.Default = Bytes(value.Int()).String()
 		}
 		return s
+	case of == reflect.TypeFor[Status]():
+		return &schema{Type: []string{"string", "integer"}, Pattern: "^([2-5][0-9][0-9]|[2-5]xx)$"}
 	case of == reflect.TypeFor[Percent]():
 		return &schema{Type: "string", Pattern: percentPattern}
 	}

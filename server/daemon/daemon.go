@@ -219,11 +219,14 @@ func (d *Daemon) newGateway(l *loaded) (http.Handler, error) {
 	if err != nil {
 		return nil, err // Complete has checked it
 	}
+	limit := d.limit(&l.conf)
+	limit.CountWhen, limit.CountTimeout = l.registry.CountWhen, l.conf.Settle.Timeout
+	limit.CountFailed = seldom(d.log, "an answer that does not count was not settled, and counts")
 	gate, err := gateway.New(gateway.Options{
 		Limiter: d.parts.limiter, Upstream: upstream, Transport: d.transport,
 		TrustedProxy: l.who.Trusts, ForwardedHeader: l.conf.ForwardedHeader, ClientHeader: l.conf.ClientAddress.Header, Log: d.log, Failed: d.parts.meter.UpstreamFailed,
 		KeyHeader: l.conf.Keys.Header, PassOverrides: l.conf.PassOverrideHeaders, Outgoing: outgoing(l.who, l.conf.Keys),
-		Limit: d.limit(&l.conf),
+		Limit: limit,
 	})
 	if err != nil {
 		return nil, err

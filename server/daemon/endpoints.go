@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/headgate-io/headgate/endpoint"
+	"github.com/headgate-io/headgate/httplimit"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/openapi"
@@ -40,7 +41,8 @@ type Registry struct {
 	Operations []openapi.Operation
 	Table      *endpoint.Table
 	Costs      map[endpoint.ID]int64
-	Identified []endpoint.ID // where bodies are read
+	CountWhen  map[string]*httplimit.Statuses // by template
+	Identified []endpoint.ID                  // where bodies are read
 
 	// Warnings are what is wrong with parts of the documents: operations that are left out, and such as count as one.
 	Warnings []openapi.Warning
@@ -87,8 +89,9 @@ func Endpoints(c config.Config) (*Registry, error) {
 		}
 	}
 	costs, err1 := costs(table, c.Costs)
+	counts, err3 := countWhen(table, c.CountWhen)
 	reads, err2 := identified(c, table)
-	return &Registry{operations, table, costs, reads, warnings}, errors.Join(err1, err2, keyApart(c.Keys, table), developersApart(c.Developers.Path, table))
+	return &Registry{operations, table, costs, counts, reads, warnings}, errors.Join(err1, err2, err3, keyApart(c.Keys, table), developersApart(c.Developers.Path, table))
 }
 
 // shownWarnings is how many warnings about documents are logged. `headgate routes` lists them all.
@@ -168,6 +171,31 @@ func costs(table *endpoint.Table, written map[string]int64) (map[endpoint.ID]int
 			continue
 		}
 		found[id] = cost
+	}
+	return found, errors.Join(faults...)
+}
+
+// countWhen are the answers that rules count, by the template of their endpoint.
+func countWhen(table *endpoint.Table, written map[string][]config.Status) (map[string]*httplimit.Statuses, error) {
+	found := make(map[string]*httplimit.Statuses, len(written))
+	var faults []error
+	for text, statuses := range written {
+		template, err := endpoint.ParseTemplate(text)
+		if err != nil {
+			faults = append(faults, fmt.Errorf("count_when: %w", err))
+			continue
+		}
+		id, ok := table.Lookup(template)
+		if !ok {
+			faults = append(faults, fmt.Errorf("count_when: endpoint is %q, want one that the registry has%s", text, closest(table, template)))
+			continue
+		}
+		counted, err := config.Statuses(statuses)
+		if err != nil {
+			faults = append(faults, fmt.Errorf("count_when: %s: %w", text, err)) // Complete has checked it
+			continue
+		}
+		found[table.Template(id).String()] = counted
 	}
 	return found, errors.Join(faults...)
 }

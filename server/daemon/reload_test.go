@@ -131,6 +131,7 @@ func TestReloadIsAllOrNothing(t *testing.T) {
 		"a setting":           {func(c *config.Config) { c.Unknown = "maybe" }, "GET /b\n", `unknown is \"maybe\"`},
 		"a cost no rule has":  {func(c *config.Config) { c.Costs = map[string]int64{"GET /b": 2000} }, "GET /b\n", "burst is 1000"},
 		"a cost of no route":  {func(c *config.Config) { c.Costs = map[string]int64{"GET /c": 2} }, "GET /b\n", "costs: endpoint is"},
+		"answers of no route": {func(c *config.Config) { c.CountWhen = map[string][]config.Status{"GET /c": {"404"}} }, "GET /b\n", "count_when: endpoint is"},
 		"a login of no route": {func(c *config.Config) { c.Identifiers = []config.Identifier{{Endpoint: "POST /c", Field: "user"}} }, "GET /b\n", "identifiers[0]"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -160,8 +161,8 @@ func TestReloadIsAllOrNothing(t *testing.T) {
 	if got := r.get(t, "/b"); got != 299 {
 		t.Errorf("after a good reload: %d, want 299 of the other API", got)
 	}
-	if _, page := call(t, "GET", r.admin+"/metrics", ""); !strings.Contains(page, "headgate_config_reload_ok 1") || !strings.Contains(page, `headgate_config_reloads_total{outcome="failed"} 6`) {
-		t.Error("the metrics do not say that the reload succeeded after six that failed")
+	if _, page := call(t, "GET", r.admin+"/metrics", ""); !strings.Contains(page, "headgate_config_reload_ok 1") || !strings.Contains(page, `headgate_config_reloads_total{outcome="failed"} 7`) {
+		t.Error("the metrics do not say that the reload succeeded after seven that failed")
 	}
 }
 
