@@ -59,6 +59,36 @@ func ParseFormat(name string, fields map[string]string) (Format, error) {
 	return Format{}, fmt.Errorf("format is %q, want %s", name, strings.Join(Formats, ", "))
 }
 
+// unwrap is a line without what syslog or a container's runtime has put before it:
+//
+//	Jul  8 11:07:07 web-1 nginx[2869]: 192.0.2.7 - - …
+//	2025-12-31T17:37:40.493035218+01:00 stdout F {…
+func unwrap(line []byte) []byte {
+	head := line[:min(len(line), 200)]
+	if month(head) {
+		if at := bytes.Index(head, []byte("]: ")); at > 0 && len(bytes.Fields(head[:at])) == 5 {
+			return line[at+3:]
+		}
+	}
+	if len(head) > 10 && head[4] == '-' && head[7] == '-' {
+		for _, stream := range []string{" stdout F ", " stderr F "} {
+			if at := bytes.Index(head, []byte(stream)); at > 0 && bytes.IndexByte(head[:at], ' ') < 0 {
+				return line[at+len(stream):]
+			}
+		}
+	}
+	return line
+}
+
+// month reports whether a line begins with the name of a month.
+func month(line []byte) bool {
+	if len(line) < 4 || line[3] != ' ' {
+		return false
+	}
+	at := strings.Index("JanFebMarAprMayJunJulAugSepOctNovDec", string(line[:3]))
+	return at >= 0 && at%3 == 0
+}
+
 // Detect returns the name of the format that a line is probably of.
 func Detect(line []byte) string {
 	kind, rest, _ := bytes.Cut(line, []byte(" "))
@@ -106,7 +136,12 @@ func combined(c *clock, line []byte, e *Entry) (err error) {
 		return errShort
 	}
 	if e.Client, err = address(host); err != nil {
-		return err
+		behind, others, ok := bytes.Cut(who, []byte(" ")) // the virtual host may stand before
+		client, err2 := address(behind)
+		if !ok || err2 != nil {
+			return err
+		}
+		e.Client, who = client, others
 	}
 	if e.At, err = c.read(at); err != nil {
 		return err
@@ -193,12 +228,12 @@ func alb(line []byte, e *Entry) (err error) {
 
 // usual are the names under which programs write the parts of a request.
 var usual = map[string][]string{
-	"time":   {"time", "ts", "timestamp", "@timestamp", "time_iso8601", "start_time"},
-	"client": {"client", "client_ip", "remote_addr", "remote_ip", "ip", "clientIP", "downstream_remote_address"},
-	"method": {"method", "request_method", "http_method"},
-	"target": {"target", "request_uri", "uri", "path", "url", "http_path"},
-	"user":   {"user", "user_id", "remote_user"},
-	"status": {"status", "response_code", "status_code"},
+	"time":   {"time", "ts", "timestamp", "@timestamp", "time_iso8601", "start_time", "StartUTC"},
+	"client": {"client", "client_ip", "remote_addr", "remote_ip", "ip", "clientIP", "downstream_remote_address", "request.client_ip", "request.remote_ip", "ClientHost"},
+	"method": {"method", "request_method", "http_method", "request.method", "RequestMethod"},
+	"target": {"target", "request_uri", "uri", "path", "url", "http_path", "x-envoy-original-path", "x-envoy-origin-path", "request.uri", "RequestPath"},
+	"user":   {"user", "user_id", "remote_user", "ClientUsername"},
+	"status": {"status", "response_code", "status_code", "DownstreamStatus"},
 }
 
 // inJSON reads an object a line.
@@ -253,7 +288,9 @@ func inJSON(fields map[string]string) func(line []byte, e *Entry) error {
 		var err, err2 error
 		e.At, err = instant([]byte(at))
 		e.Client, err2 = address([]byte(client))
-		e.User, _ = find("user")
+		if e.User, _ = find("user"); e.User == "-" {
+			e.User = ""
+		}
 		if status, ok := find("status"); ok {
 			e.Status, _ = strconv.Atoi(status)
 		}

@@ -38,6 +38,9 @@ type Replay struct {
 	// Progress, if set, is told now and then how many lines were read, and how many bytes of the files.
 	Progress func(lines, bytes int64)
 
+	// Survey, if set, counts the requests.
+	Survey *Survey
+
 	now    int64
 	rules  []Rules
 	report *Report
@@ -112,6 +115,7 @@ func (r *Replay) Read(ctx context.Context, name string, log io.Reader) error {
 		}
 		lines++
 		r.report.Lines++
+		line = unwrap(line)
 		if lines%everyLines == 0 {
 			if ctx.Err() != nil {
 				err = ctx.Err()
@@ -193,6 +197,9 @@ func (r *Replay) decide(ctx context.Context, at int64, e *Entry) {
 	}
 	if len(r.report.callers) < maxCallers {
 		r.report.callers[caller] = true
+	}
+	if r.Survey != nil {
+		r.Survey.count(at, e, caller)
 	}
 	request := headgate.Request{Method: e.Method, Target: e.Target, Peer: e.Client}
 	if e.User != "" {

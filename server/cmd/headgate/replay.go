@@ -102,17 +102,9 @@ func parseShare(text string) (float64, error) {
 }
 
 func (f *replayFlags) run(cmd *cobra.Command, from *configFlags, logs []string) (_ *replay.Report, interrupted bool, err error) {
-	fields := map[string]string{}
-	for _, text := range f.fields {
-		name, member, ok := strings.Cut(text, "=")
-		if !ok || member == "" {
-			return nil, false, usagef("--field is %q, want PART=MEMBER such as client=peer.ip", text)
-		}
-		fields[name] = member
-	}
-	r, err := replay.New(f.format, fields)
+	r, err := f.open()
 	if err != nil {
-		return nil, false, usageError{err}
+		return nil, false, err
 	}
 	c, err := from.read(cmd)
 	if err != nil {
@@ -127,17 +119,7 @@ func (f *replayFlags) run(cmd *cobra.Command, from *configFlags, logs []string) 
 		return nil, false, err
 	}
 	r.Use(sides...)
-	terminal, began := cmd.ErrOrStderr(), time.Now()
-	if isTerminal(terminal) {
-		said := began
-		r.Progress = func(lines, _ int64) {
-			if now := time.Now(); now.Sub(said) >= firstWord {
-				said = now
-				fmt.Fprintf(terminal, "\r\033[K%d lines, %.0f a second", lines, float64(lines)/now.Sub(began).Seconds())
-			}
-		}
-		defer fmt.Fprint(terminal, "\r\033[K")
-	}
+	defer showProgress(cmd, r)()
 	for _, name := range logs {
 		err := readLog(cmd, r, name)
 		if errors.Is(err, context.Canceled) {
@@ -148,6 +130,39 @@ func (f *replayFlags) run(cmd *cobra.Command, from *configFlags, logs []string) 
 		}
 	}
 	return r.Report(), false, nil
+}
+
+// open makes a Replay for logs of the format that was named.
+func (f *replayFlags) open() (*replay.Replay, error) {
+	fields := map[string]string{}
+	for _, text := range f.fields {
+		name, member, ok := strings.Cut(text, "=")
+		if !ok || member == "" {
+			return nil, usagef("--field is %q, want PART=MEMBER such as client=peer.ip", text)
+		}
+		fields[name] = member
+	}
+	r, err := replay.New(f.format, fields)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	return r, nil
+}
+
+// showProgress tells on a terminal how far r has come, until done is called.
+func showProgress(cmd *cobra.Command, r *replay.Replay) (done func()) {
+	terminal, began := cmd.ErrOrStderr(), time.Now()
+	if !isTerminal(terminal) {
+		return func() {}
+	}
+	said := began
+	r.Progress = func(lines, _ int64) {
+		if now := time.Now(); now.Sub(said) >= firstWord {
+			said = now
+			fmt.Fprintf(terminal, "\r\033[K%d lines, %.0f a second", lines, float64(lines)/now.Sub(began).Seconds())
+		}
+	}
+	return func() { fmt.Fprint(terminal, "\r\033[K") }
 }
 
 func readLog(cmd *cobra.Command, r *replay.Replay, name string) error {
