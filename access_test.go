@@ -24,6 +24,28 @@ func rule(t *testing.T, text string) policy.Rule {
 	return r
 }
 
+// TestAccessByAddress: a rule for one address is for that one, also where budgets are for networks of them, and an
+// address in IPv6 clothes is the same.
+func TestAccessByAddress(t *testing.T) {
+	who, err := identity.New(identity.Options{IPv4Bits: 24})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := trial.New(t, []string{"GET /a"}, []policy.Rule{rule(t, "default 100/s"), rule(t, "* block by ip:192.0.2.7"), rule(t, "* block by ip:198.51.100.0")},
+		func(o *headgate.Options) { o.Identities = who })
+	for address, blocked := range map[string]bool{
+		"192.0.2.7": true, "::ffff:192.0.2.7": true, "192.0.2.8": false, "192.0.2.0": false, "198.51.100.9": false, "198.51.100.0": true,
+	} {
+		d := b.Check(t.Context(), headgate.Request{Method: "GET", Target: "/a", Peer: netip.MustParseAddr(address)})
+		if d.Reason == headgate.Blocked != blocked {
+			t.Errorf("%s: %v, want blocked %v", address, d.Reason, blocked)
+		}
+	}
+	if d := b.Check(t.Context(), headgate.Request{Method: "GET", Target: "/a"}); d.Reason == headgate.Blocked {
+		t.Error("a request without an address is blocked for one")
+	}
+}
+
 // TestAccessRules: who is exempt meets no limit and takes from none, and who is blocked is refused and charged nothing.
 func TestAccessRules(t *testing.T) {
 	soon := rule(t, "* block by ip:203.0.113.0/24")

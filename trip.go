@@ -119,12 +119,8 @@ func (t *trip) access() (reason Reason, settled bool) {
 	exempt := true
 	for n := range 1 + len(p.Others) {
 		who := p.Of(n)
-		address := who.Client
-		if from := who.Prefix.Addr(); from.Is4() { // also of an address that holds an IPv4 one
-			address = from
-		}
 		rule, mode, found := p.Set.Access(p.Wall, p.Match, &policy.Caller{
-			Kind: who.Kind.String(), ID: who.ID, Project: who.Project, Tier: who.Tier, Address: address})
+			Kind: who.Kind.String(), ID: who.ID, Project: who.Project, Tier: who.Tier, Address: who.Client})
 		if mode == policy.Block {
 			t.decision.access = rule
 			return Blocked, true

@@ -112,6 +112,8 @@ func bench(t *testing.T, clock *atomic.Int64) *headgate.Limiter {
 		{Endpoint: "GET /v1/items/{id}", Name: "items by address", Subject: policy.SubjectIP, Limit: 15, Per: time.Minute, Burst: 30},
 		{Endpoint: "POST /login", Name: "logins", Limit: 3, Per: time.Hour},
 		{Endpoint: policy.Default, Name: "others", Limit: 10, Per: time.Minute}, {Endpoint: policy.All, Name: "all", Limit: 100, Per: time.Minute},
+		{Endpoint: policy.All, Mode: policy.Block, Subject: policy.SubjectIP, Only: "ip:2001:db8::2"},
+		{Endpoint: "GET /public/{path...}", Mode: policy.Allow, Subject: policy.SubjectIP, Only: "ip:192.0.2.2"},
 	}}, policy.CompileOptions{Endpoints: table})
 	if err := problems.Err(); err != nil {
 		t.Fatal(err)
@@ -414,7 +416,7 @@ func TestConformance(t *testing.T) {
 		}
 		clock.Add(int64(50 * time.Millisecond))
 	}
-	for _, status := range []int{200, 400, 404, 405, 429} {
+	for _, status := range []int{200, 400, 403, 404, 405, 429} {
 		if statuses[status] < 10 {
 			t.Errorf("%d calls were answered %d, want 10 or more: the corpus lacks something", statuses[status], status)
 		}

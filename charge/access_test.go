@@ -1,0 +1,61 @@
+package charge_test
+
+import (
+	"net/http"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/policy"
+)
+
+// TestAccessOfSeveralCredentials: a request that shows several is blocked if one of them is, exempt if all are, and
+// otherwise charged to each, since nobody knows which of them the API honours. What is made up exempts nobody.
+func TestAccessOfSeveralCredentials(t *testing.T) {
+	h := newHolders(t, nil)
+	hour := func(r policy.Rule) policy.Rule { r.Per = time.Hour; return r }
+	h.rules(t, headgate.Options{},
+		hour(policy.Rule{Endpoint: policy.Default, Limit: 2}),
+		policy.Rule{Endpoint: policy.All, Project: "p1", Mode: policy.Allow},
+		policy.Rule{Endpoint: policy.All, Mode: policy.Allow, Only: "token:t2"},
+		policy.Rule{Endpoint: policy.All, Mode: policy.Block, Only: "api_key:k3"},
+	)
+	ask := func(key, token string) headgate.Reason {
+		header := http.Header{}
+		if key != "" {
+			header.Set("X-Api-Key", key)
+		}
+		if token != "" {
+			header.Set("Authorization", "Bearer "+token)
+		}
+		return h.lim.Check(t.Context(), headgate.Request{Method: "GET", Target: "/v1/items/1", Peer: netip.MustParseAddr("192.0.2.1"), Header: header}).Reason
+	}
+	for range 5 {
+		for name, c := range map[string]struct {
+			key, token string
+			want       headgate.Reason
+		}{
+			"an exempt project's key":            {h.keys[0], "", headgate.Exempt},
+			"an exempt token":                    {"", "t2.x.y", headgate.Exempt},
+			"both exempt":                        {h.keys[0], "t2.x.y", headgate.Exempt},
+			"a blocked key":                      {h.keys[2], "", headgate.Blocked},
+			"a blocked key beside an exempt one": {h.keys[2], "t2.x.y", headgate.Blocked},
+			"an exempt one beside it":            {h.keys[2], "t1.x.y", headgate.Blocked},
+		} {
+			if got := ask(c.key, c.token); got != c.want {
+				t.Errorf("%s: %v, want %v", name, got, c.want)
+			}
+		}
+	}
+	for i, want := range []headgate.Reason{headgate.WithinLimits, headgate.WithinLimits, headgate.OverLimit} {
+		if got := ask(h.keys[0], "t3.x.y"); got != want { // the second has no exemption
+			t.Errorf("request %d with an exempt key and another token: %v, want %v", i, got, want)
+		}
+	}
+	for i, want := range []headgate.Reason{headgate.WithinLimits, headgate.WithinLimits, headgate.OverLimit} {
+		if got := ask("hg_made_up", "forged.x.y"); got != want { // its address pays
+			t.Errorf("request %d with made-up credentials: %v, want %v", i, got, want)
+		}
+	}
+}
