@@ -63,7 +63,7 @@ func TestImportsPointOneWay(t *testing.T) {
 		},
 		Foreign: map[string][]string{
 			"balancer":        {"github.com/pires/go-proxyproto"},
-			"cmd/headgate":    {"github.com/mattn/go-isatty", "github.com/spf13/cobra", "github.com/spf13/cobra/doc", "github.com/spf13/pflag", "golang.org/x/crypto/x509roots/fallback"},
+			"cmd/headgate":    {"github.com/mattn/go-isatty", "github.com/spf13/cobra", "github.com/spf13/cobra/doc", "github.com/spf13/pflag", "golang.org/x/crypto/x509roots/fallback", "golang.org/x/sys/unix"},
 			"config":          {"go.yaml.in/yaml/v3"},
 			"convert":         {"go.yaml.in/yaml/v3"},
 			"daemon":          {"github.com/coreos/go-systemd/v22/daemon", "golang.org/x/text/unicode/norm"},

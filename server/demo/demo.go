@@ -31,9 +31,10 @@ type Options struct {
 	// For ends the demonstration after a while. 0 goes on until ctx ends.
 	For time.Duration
 
-	// Out receives the drawing, in place when Terminal, else as lines.
-	Out      io.Writer
-	Terminal bool
+	// Out receives the drawing: the whole screen of a terminal, where Size reports how large it is, else lines. The
+	// demonstration ends when nobody takes it.
+	Out  io.Writer
+	Size func() (columns, rows int)
 
 	// Program is how the reader calls the command, for the lines to try.
 	Program string
@@ -86,18 +87,25 @@ func Run(ctx context.Context, o Options) error {
 		ctx, cancel = context.WithTimeout(ctx, o.For)
 		defer cancel()
 	}
-	return show(ctx, gate, o, conf, keys)
+	return show(ctx, gate, o, conf, keys, dir)
 }
 
 // show drives the clients and draws until ctx ends, then shuts down.
-func show(ctx context.Context, gate *daemon.Daemon, o Options, conf config.Config, keys map[string]string) error {
+func show(ctx context.Context, gate *daemon.Daemon, o Options, conf config.Config, keys map[string]string, dir string) error {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
 	clients := newClients("http://"+gate.Gateway().String(), keys)
 	stopped := make(chan error, 1)
 	go func() { stopped <- gate.Run(ctx) }()
 	for _, c := range clients {
 		go c.run(ctx)
 	}
-	screen := newScreen(o, gate, conf, keys["you"], clients)
+	about, err := writeAbout(dir, o.Program, gate.Gateway().String(), gate.Admin().String(), keys["you"])
+	if err != nil {
+		end()
+		return errors.Join(err, <-stopped)
+	}
+	screen := newScreen(o, gate, conf, about, clients)
 	ticker := time.NewTicker(screen.interval())
 	defer ticker.Stop()
 	screen.intro()
@@ -107,9 +115,13 @@ func show(ctx context.Context, gate *daemon.Daemon, o Options, conf config.Confi
 			screen.outro()
 			return <-stopped
 		case err := <-stopped:
+			screen.outro()
 			return err
 		case <-ticker.C:
-			screen.draw()
+			if screen.draw() != nil { // the other end of a pipe has gone
+				end()
+				return <-stopped
+			}
 		}
 	}
 }

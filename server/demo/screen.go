@@ -2,6 +2,9 @@ package demo
 
 import (
 	"fmt"
+	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -9,30 +12,29 @@ import (
 	"github.com/headgate-io/headgate/server/daemon"
 )
 
-// screen draws the clients: a bar of what was admitted in the last second
-// against what was sent, and the totals.
+// screen draws the clients: a bar of what passed in the last second against what was refused, and the totals. On a
+// terminal a frame is the whole screen, drawn anew each time in the size that it has then.
 type screen struct {
 	o       Options
 	gate    *daemon.Daemon
 	conf    config.Config
-	key     string
 	clients []*client
+	about   string // file that has the addresses and the key, for a shell
 
 	started time.Time
 	last    time.Time
 	before  []totals // at last
 	rows    []row
-	drawn   bool // a frame, to be drawn over
 }
 
-type totals struct{ admitted, denied int64 }
+type totals struct{ passed, refused int64 }
 
-type row struct{ admitted, denied float64 } // per second
+type row struct{ passed, refused float64 } // per second
 
-func newScreen(o Options, gate *daemon.Daemon, conf config.Config, key string, clients []*client) *screen {
+func newScreen(o Options, gate *daemon.Daemon, conf config.Config, about string, clients []*client) *screen {
 	now := time.Now()
 	return &screen{
-		o: o, gate: gate, conf: conf, key: key, clients: clients, started: now, last: now,
+		o: o, gate: gate, conf: conf, about: about, clients: clients, started: now, last: now,
 		before: make([]totals, len(clients)), rows: make([]row, len(clients)),
 	}
 }
@@ -40,105 +42,176 @@ func newScreen(o Options, gate *daemon.Daemon, conf config.Config, key string, c
 // interval is how often draw wants to be called. Without a terminal it writes
 // a line a second.
 func (s *screen) interval() time.Duration {
-	if s.o.Terminal {
+	if s.o.Size != nil {
 		return 250 * time.Millisecond
 	}
 	return time.Second
 }
 
+// The other screen of a terminal is left as it was found.
+const (
+	otherScreen = "\x1b[?1049h\x1b[?25l"
+	backAgain   = "\x1b[?25h\x1b[?1049l"
+	home        = "\x1b[H"
+	restOfLine  = "\x1b[K"
+	restBelow   = "\x1b[J"
+)
+
 func (s *screen) intro() {
-	fmt.Fprintf(s.o.Out, `Headgate demonstration
-
-  clients ──▶ gateway %s ──▶ API %s
-              admin   %s     (policy API, metrics)
-              rules   %s
-
-  The rule: GET /v1/books/{book}, 5 per second for each caller, burst 10.
-`, "http://"+s.gate.Gateway().String(), s.conf.Upstream, "http://"+s.gate.Admin().String(), s.conf.DB)
-	for _, c := range s.clients {
-		fmt.Fprintf(s.o.Out, "  %-9s %s\n", c.name, c.story)
+	if s.o.Size != nil {
+		_, _ = io.WriteString(s.o.Out, otherScreen)
+		return
 	}
-	fmt.Fprintln(s.o.Out)
-	s.hints()
+	fmt.Fprintln(s.o.Out, strings.Join(append(s.title(), s.hints()...), "\n"))
 }
 
 func (s *screen) outro() {
-	fmt.Fprintln(s.o.Out, "\nstopped; the demonstration's database is removed")
+	if s.o.Size != nil {
+		_, _ = io.WriteString(s.o.Out, backAgain)
+	}
+	for i, c := range s.clients {
+		t := s.totals(i)
+		fmt.Fprintf(s.o.Out, "%-9s %s: %d passed, %d refused\n", c.name, c.story, t.passed, t.refused)
+	}
+	fmt.Fprintln(s.o.Out, "stopped; the demonstration's database is removed")
 }
 
-// hints prints what to try.
-func (s *screen) hints() {
-	gate, admin := s.gate.Gateway(), s.gate.Admin()
-	fmt.Fprintf(s.o.Out, `Try it from another terminal; Ctrl-C ends the demonstration.
-
-  curl -i -H 'X-Api-Key: %[1]s' http://%[2]s/v1/books/7
-  for i in $(seq 15); do curl -s -o /dev/null -w '%%{http_code} ' -H 'X-Api-Key: %[1]s' http://%[2]s/v1/books/$i; done; echo
-  curl -i http://%[2]s/v1/no/such/endpoint
-  curl -i --path-as-is -H 'X-Forwarded-For: 6.6.6.6' http://%[2]s/v1/./%%62ooks/7
-  %[3]s explain GET '/v1/./%%62ooks/7' --header 'X-Forwarded-For: 6.6.6.6' --server http://%[4]s
-  %[3]s policy set 'GET /v1/books/{book}' 2 --db %[5]s
-  curl -s http://%[4]s/metrics | grep ^headgate_
-
-`, s.key, gate, s.o.Program, admin, s.conf.DB)
+func (s *screen) title() []string {
+	lines := []string{
+		"Headgate demonstration",
+		"",
+		"  clients ─▶ gateway http://" + s.gate.Gateway().String() + " ─▶ API " + s.conf.Upstream,
+		"             admin   http://" + s.gate.Admin().String(),
+		"",
+		"The rule: GET /v1/books/{book}, 5 a second for each caller, burst 10.",
+	}
+	for _, c := range s.clients {
+		lines = append(lines, fmt.Sprintf("  %-9s %s", c.name, c.story))
+	}
+	return append(lines, "")
 }
 
-// draw shows the state now.
-func (s *screen) draw() {
+// hints are what to try.
+func (s *screen) hints() []string {
+	return []string{
+		"Try it from another terminal; Ctrl-C ends the demonstration.",
+		"  . " + s.about,
+		`  curl -i -H "X-Api-Key: $KEY" $URL/v1/books/7`,
+		"  curl -i $URL/v1/no/such/endpoint",
+		"  curl -i --path-as-is -H 'X-Forwarded-For: 6.6.6.6' $URL/v1/./%62ooks/7",
+		"  headgate explain GET /v1/books/7 --server $ADMIN     # why the attacker is refused",
+		"  headgate policy set 'GET /v1/books/{book}' 2/s --server $ADMIN",
+		"  curl -s $ADMIN/metrics | grep ^headgate_",
+	}
+}
+
+// writeAbout writes the file that a shell reads before the hints: it sets URL, ADMIN and KEY, and calls this program
+// by its name.
+func writeAbout(dir, program, gate, admin, key string) (path string, err error) {
+	path = filepath.Join(dir, "env")
+	text := fmt.Sprintf("URL=http://%s\nADMIN=http://%s\nKEY=%s\n", gate, admin, key)
+	if filepath.Base(program) != program { // else the shell finds it
+		if program, err = filepath.Abs(program); err != nil {
+			return "", err
+		}
+		text += fmt.Sprintf("headgate() { '%s' \"$@\"; }\n", strings.ReplaceAll(program, "'", `'\''`))
+	}
+	return path, os.WriteFile(path, []byte(text), 0o600)
+}
+
+// draw shows the state now. An error says that nobody looks any more.
+func (s *screen) draw() error {
 	now := time.Now()
 	if elapsed := now.Sub(s.last).Seconds(); elapsed >= 0.99 {
 		s.measure(elapsed)
 		s.last = now
 	}
-	lines := s.frame(now)
-	if !s.o.Terminal {
-		fmt.Fprintln(s.o.Out, strings.Join(lines, "\n"))
-		return
+	if s.o.Size == nil {
+		_, err := fmt.Fprintln(s.o.Out, strings.Join(s.frame(now, 80), "\n"))
+		return err
+	}
+	columns, rows := s.o.Size()
+	lines := append(s.title(), s.frame(now, columns)...)
+	lines = append(append(lines, ""), s.hints()...)
+	if over := len(lines) - rows; over > 0 { // the clients are what one has come for
+		lines = lines[min(over, len(s.title())):]
 	}
 	var b strings.Builder
-	if s.drawn {
-		fmt.Fprintf(&b, "\x1b[%dA", len(lines)) // over the last frame
+	b.WriteString(home)
+	for i, line := range lines[:min(len(lines), max(rows, 1))] {
+		if i > 0 {
+			b.WriteString("\r\n")
+		}
+		b.WriteString(cut(line, columns) + restOfLine)
 	}
-	for _, line := range lines {
-		b.WriteString("\x1b[2K" + line + "\n")
+	b.WriteString(restBelow)
+	_, err := io.WriteString(s.o.Out, b.String())
+	return err
+}
+
+// cut is as much of a line as a terminal has columns. Colours have none.
+func cut(line string, columns int) string {
+	n := 0
+	escape := false
+	for i, r := range line {
+		switch {
+		case r == '\x1b':
+			escape = true
+		case escape:
+			escape = r != 'm'
+		case n == columns:
+			return line[:i] + "\x1b[0m"
+		default:
+			n++
+		}
 	}
-	s.drawn = true
-	fmt.Fprint(s.o.Out, b.String())
+	return line
+}
+
+func (s *screen) totals(i int) totals {
+	c := s.clients[i]
+	return totals{c.admitted.Load(), c.limited.Load() + c.refused.Load() + c.failed.Load()}
 }
 
 func (s *screen) measure(elapsed float64) {
-	for i, c := range s.clients {
-		t := totals{c.admitted.Load(), c.limited.Load() + c.refused.Load() + c.failed.Load()}
+	for i := range s.clients {
+		t := s.totals(i)
 		s.rows[i] = row{
-			admitted: float64(t.admitted-s.before[i].admitted) / elapsed,
-			denied:   float64(t.denied-s.before[i].denied) / elapsed,
+			passed:  float64(t.passed-s.before[i].passed) / elapsed,
+			refused: float64(t.refused-s.before[i].refused) / elapsed,
 		}
 		s.before[i] = t
 	}
 }
 
-// barWidth is how many cells 50 requests a second fill. A frame's lines stay
-// within 80 columns: a line that wraps cannot be drawn over.
-const barWidth = 25
+// numbersWidth is how many columns a frame has besides the bar.
+const numbersWidth = 51
 
-func (s *screen) frame(now time.Time) []string {
-	lines := []string{fmt.Sprintf("%-10s last second: █ in ░ out    %7s %7s  %9s %9s",
-		now.Sub(s.started).Truncate(time.Second), "in/s", "out/s", "admitted", "denied")}
+func (s *screen) frame(now time.Time, columns int) []string {
+	width := max(4, min(25, columns-numbersWidth))
+	legend := ""
+	if width >= len("█ passed ░ refused")-4 {
+		legend = "█ passed ░ refused"
+	}
+	lines := []string{fmt.Sprintf("%-10s %-*s %9s %10s %8s %9s",
+		now.Sub(s.started).Truncate(time.Second), width, legend, "passed/s", "refused/s", "passed", "refused")}
 	for i, c := range s.clients {
-		r := s.rows[i]
-		denied := c.limited.Load() + c.refused.Load() + c.failed.Load()
-		lines = append(lines, fmt.Sprintf("%-10s %s  %7.1f %7.1f  %9d %9d",
-			c.name, s.bar(r), r.admitted, r.denied, c.admitted.Load(), denied))
+		r, t := s.rows[i], s.totals(i)
+		lines = append(lines, fmt.Sprintf("%-10s %s %9.0f %10.0f %8d %9d", c.name, s.bar(r, width), r.passed, r.refused, t.passed, t.refused))
 	}
 	return lines
 }
 
-// bar draws admitted and denied requests a second, two to a cell.
-func (s *screen) bar(r row) string {
-	admitted := min(barWidth, int(r.admitted/2+0.5))
-	denied := min(barWidth-admitted, int(r.denied/2+0.5))
-	solid, shade := strings.Repeat("█", admitted), strings.Repeat("░", denied)
-	rest := strings.Repeat(" ", barWidth+2-admitted-denied)
-	if !s.o.Terminal {
+// most is how many requests a second fill a bar.
+const most = 50
+
+// bar draws what passed and what was refused in a second.
+func (s *screen) bar(r row, width int) string {
+	cells := func(n float64) int { return int(n*float64(width)/most + 0.5) }
+	passed := min(width, cells(r.passed))
+	refused := min(width-passed, cells(r.refused))
+	solid, shade, rest := strings.Repeat("█", passed), strings.Repeat("░", refused), strings.Repeat(" ", width-passed-refused)
+	if s.o.Size == nil {
 		return solid + shade + rest
 	}
 	return "\x1b[32m" + solid + "\x1b[31m" + shade + "\x1b[0m" + rest

@@ -232,7 +232,7 @@ func TestVersionAndHelp(t *testing.T) {
 
 func TestDemoShowsTheClients(t *testing.T) {
 	out := must(t, t.TempDir(), "demo", "--for", "2500ms", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
-	for _, want := range []string{"polite", "greedy", "attacker", "curl -i -H 'X-Api-Key: hg_", "policy set", "█", "░"} {
+	for _, want := range []string{"polite", "greedy", "attacker", `curl -i -H "X-Api-Key: $KEY"`, "policy set", "█", "░"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the demonstration does not show %q:\n%s", want, out)
 		}
