@@ -132,10 +132,10 @@ type Caller struct {
 
 // access is what a Set knows of rules of Mode Allow and Block.
 type access struct {
-	rules  []accessRule
-	by     map[accessKey]accessPair
-	places map[accessPlace]accessPlaces
-	v4, v6 []int // how long the prefixes of networks are, the longest first
+	rules    []accessRule
+	places   map[accessPlace]standing
+	callers  map[callerKey]accessPair
+	networks map[networkKey]accessPair
 }
 
 type accessRule struct {
@@ -144,25 +144,35 @@ type accessRule struct {
 	expires int64 // as in extra
 }
 
-// accessPlace is where rules stand; accessKey is one of the rules there.
+// accessPlace is where rules stand.
+type accessPlace struct {
+	endpoint uint32
+	who      who
+}
+
+// callerKey and networkKey are for whom rules of a place are, if not for everybody.
 type (
-	accessPlace struct {
-		endpoint uint32
-		who      who
-	}
-	accessKey struct {
+	callerKey struct {
 		accessPlace
-		kind, id string       // of one caller
-		network  netip.Prefix // or of a network
+		kind, id string
+	}
+	networkKey struct {
+		accessPlace
+		network netip.Prefix
 	}
 )
 
-// accessPair is the lasting rule of a key and the temporary one that stands in its place, by their number in
-// access.rules plus 1.
+// accessPair is a lasting rule and the temporary one that stands in its place, by their number in access.rules
+// plus 1.
 type accessPair struct{ lasting, temporary int }
 
-// accessPlaces says which keys a place has, which spares vain look-ups.
-type accessPlaces struct{ callers, networks bool }
+// standing is what stands in one place: the rule for everybody, and for whom there are others, which spares vain
+// look-ups.
+type standing struct {
+	everybody accessPair
+	callers   bool
+	v4, v6    []int // how long the prefixes of networks are, the longest first
+}
 
 // Access reports the rule of Mode Allow or Block that settles what a caller sends to an endpoint, by its place in
 // AccessRules; false if there is none. Of several a block comes first; then the endpoint's own before those for
@@ -201,29 +211,28 @@ func (a *access) at(place accessPlace, c *Caller, now int64) (found int, ok bool
 	if !any {
 		return 0, false
 	}
-	look := func(k accessKey) (done bool) {
-		n, live := a.live(a.by[k], now)
+	look := func(p accessPair) (done bool) {
+		n, live := a.live(p, now)
 		if !live || ok && a.rules[n].rule.Mode != Block {
 			return false
 		}
 		found, ok = n, true
 		return a.rules[n].rule.Mode == Block
 	}
-	if has.callers && c.ID != "" && look(accessKey{accessPlace: place, kind: c.Kind, id: c.ID}) {
+	if has.callers && c.ID != "" && look(a.callers[callerKey{place, c.Kind, c.ID}]) {
 		return found, ok
 	}
-	if has.networks && c.Address.IsValid() {
-		lengths := a.v6
-		if c.Address.Is4() {
-			lengths = a.v4
-		}
-		for _, bits := range lengths {
-			if network, err := c.Address.Prefix(bits); err == nil && look(accessKey{accessPlace: place, network: network}) {
-				return found, ok
-			}
+	lengths := has.v6
+	if c.Address.Is4() {
+		lengths = has.v4
+	}
+	for _, bits := range lengths {
+		// A prefix of the zero Addr is none, which no rule is for.
+		if network, err := c.Address.Prefix(bits); err == nil && look(a.networks[networkKey{place, network}]) {
+			return found, ok
 		}
 	}
-	look(accessKey{accessPlace: place})
+	look(has.everybody)
 	return found, ok
 }
 
@@ -262,48 +271,67 @@ func (c *compiler) readAccess(i int, r *Rule, at *place) {
 	c.warnRule(i, r, at)
 	c.warnAccess(i, r, at)
 	if c.set.access == nil {
-		c.set.access = &access{by: map[accessKey]accessPair{}, places: map[accessPlace]accessPlaces{}}
+		c.set.access = &access{places: map[accessPlace]standing{}, callers: map[callerKey]accessPair{}, networks: map[networkKey]accessPair{}}
 	}
-	a, key := c.set.access, accessKeyOf(r, accessPlace{at.number, w})
-	pair := a.by[key]
+	first, twice := c.set.access.add(accessPlace{at.number, w}, r)
+	if twice {
+		c.duplicateOf(i, r, c.accessIndexes[first])
+		return
+	}
+	c.accessIndexes = append(c.accessIndexes, i)
+}
+
+// add adds a rule, if none for the same stands in its place: that is then reported.
+func (a *access) add(place accessPlace, r *Rule) (other int, twice bool) {
+	has := a.places[place]
+	kind, value, _ := strings.Cut(r.Only, ":")
+	network := networkOf(r)
+	pair := has.everybody
+	switch {
+	case network.IsValid():
+		pair = a.networks[networkKey{place, network}]
+	case r.Only != "":
+		pair = a.callers[callerKey{place, kind, value}]
+	}
 	slot := &pair.lasting
 	if !r.Expires.IsZero() {
 		slot = &pair.temporary
 	}
 	if *slot != 0 {
-		c.duplicateOf(i, r, c.accessIndexes[*slot-1])
-		return
+		return *slot - 1, true
 	}
 	kept := *r
 	kept.Limit, kept.Per = 0, 0
 	a.rules = append(a.rules, accessRule{rule: kept, expires: expiry(r.Expires)})
-	c.accessIndexes = append(c.accessIndexes, i)
 	*slot = len(a.rules)
-	a.by[key] = pair
-	has := a.places[key.accessPlace]
-	has.callers = has.callers || key.id != ""
-	if key.network.IsValid() {
-		has.networks = true
-		lengths := &a.v6
-		if key.network.Addr().Is4() {
-			lengths = &a.v4
+	switch {
+	case network.IsValid():
+		a.networks[networkKey{place, network}] = pair
+		lengths := &has.v6
+		if network.Addr().Is4() {
+			lengths = &has.v4
 		}
-		if n, found := slices.BinarySearchFunc(*lengths, key.network.Bits(), func(a, b int) int { return b - a }); !found {
-			*lengths = slices.Insert(*lengths, n, key.network.Bits())
+		if n, found := slices.BinarySearchFunc(*lengths, network.Bits(), func(a, b int) int { return b - a }); !found {
+			*lengths = slices.Insert(*lengths, n, network.Bits())
 		}
+	case r.Only != "":
+		a.callers[callerKey{place, kind, value}] = pair
+		has.callers = true
+	default:
+		has.everybody = pair
 	}
-	a.places[key.accessPlace] = has
+	a.places[place] = has
+	return 0, false
 }
 
-func accessKeyOf(r *Rule, place accessPlace) accessKey {
-	key := accessKey{accessPlace: place}
+// networkOf is the network that a rule is for; none if it is for others.
+func networkOf(r *Rule) netip.Prefix {
 	kind, value, _ := strings.Cut(r.Only, ":")
-	if kind == onlyNetwork {
-		key.network, _ = parseNetwork(value) // it was checked
-	} else if r.Only != "" {
-		key.kind, key.id = kind, value
+	if kind != onlyNetwork {
+		return netip.Prefix{}
 	}
-	return key
+	network, _ := parseNetwork(value) // it was checked
+	return network
 }
 
 // checkAccess reports what is wrong with a rule of Mode Allow or Block by itself.
@@ -351,7 +379,7 @@ func (c *compiler) checkAccess(i int, r *Rule, at *place) (ok bool) {
 
 // warnAccess reports a rule that settles every request there is.
 func (c *compiler) warnAccess(i int, r *Rule, at *place) {
-	network := accessKeyOf(r, accessPlace{}).network
+	network := networkOf(r)
 	if at.number != rowAll || r.Project != "" || r.Tier != "" || r.Only != "" && (!network.IsValid() || network.Bits() > 0) {
 		return
 	}
@@ -373,7 +401,7 @@ func (c *compiler) arrangeAccess() {
 		if row.subject != SubjectPrincipal {
 			continue
 		}
-		pair := a.by[accessKey{accessPlace: accessPlace{row.endpoint, row.who}}]
+		pair := a.places[accessPlace{row.endpoint, row.who}].everybody
 		temporary := c.isTemporary(row)
 		if temporary && pair.temporary != 0 || !temporary && pair.lasting != 0 {
 			twice := pair.lasting

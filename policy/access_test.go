@@ -209,3 +209,30 @@ func TestAccessProblems(t *testing.T) {
 		})
 	}
 }
+
+// BenchmarkAccess asks a Set that blocks so many networks, of all lengths from /8 to /32, about an address in none of
+// them.
+func BenchmarkAccess(b *testing.B) {
+	for _, n := range []int{1, 100, 10_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			var doc policy.Document
+			for i := range n {
+				network := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 32-i%25)
+				r := policy.Rule{Endpoint: policy.All, Mode: policy.Block, Project: fmt.Sprint("p", i)}
+				if i%25 == 0 || n == 1 {
+					r.Project = ""
+				}
+				if err := r.SetSubject("ip:" + network.String()); err != nil {
+					b.Fatal(err)
+				}
+				doc.Rules = append(doc.Rules, r)
+			}
+			set := compile(b, doc, policy.CompileOptions{})
+			c := policy.Caller{Address: netip.MustParseAddr("192.0.2.1")}
+			b.ReportAllocs()
+			for b.Loop() {
+				set.Access(0, endpoint.Match{}, &c)
+			}
+		})
+	}
+}
