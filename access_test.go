@@ -80,6 +80,13 @@ func TestAccessRules(t *testing.T) {
 		t.Errorf("explain says %+v, %+v", x.Access, x.Verdict)
 	}
 
+	for user, want := range map[string]int{"ann": 2, "monitor": 0, "mallory": 0} { // default and * for ann, at /a alone
+		found, err := inspect.BudgetsOf(t.Context(), b.Limiter, identity.Principal{Kind: identity.LoggedIn, ID: user, Client: netip.MustParseAddr("192.0.2.1")}, "GET /a")
+		if err != nil || len(found.Rules) != want {
+			t.Errorf("%s has the budgets %+v, %v, want %d", user, found.Rules, err, want)
+		}
+	}
+
 	h := httplimit.Handler(b.Limiter, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), httplimit.Options{})
 	w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "/a", nil)
 	r.RemoteAddr = "203.0.113.9:1"

@@ -118,9 +118,8 @@ func (t *trip) access() (reason Reason, settled bool) {
 	}
 	exempt := true
 	for n := range 1 + len(p.Others) {
-		who := p.Of(n)
-		rule, mode, found := p.Set.Access(p.Wall, p.Match, &policy.Caller{
-			Kind: who.Kind.String(), ID: who.ID, Project: who.Project, Tier: who.Tier, Address: who.Client})
+		caller := charge.CallerOf(p.Of(n))
+		rule, mode, found := p.Set.Access(p.Wall, p.Match, &caller)
 		if mode == policy.Block {
 			t.decision.access = rule
 			return Blocked, true

@@ -203,6 +203,11 @@ func (pl *Planner) charge(p *Plan, principal int, who *identity.Principal) bool 
 	return ruled
 }
 
+// CallerOf is a principal as policy.Set.Access asks for one.
+func CallerOf(who *identity.Principal) policy.Caller {
+	return policy.Caller{Kind: who.Kind.String(), ID: who.ID, Project: who.Project, Tier: who.Tier, Address: who.Client}
+}
+
 // Planned reports whether p was filled: a request may be refused before.
 func (p *Plan) Planned() bool { return p.planner != nil }
 

@@ -50,8 +50,9 @@ type Budget struct {
 }
 
 // BudgetsOf reports every rule that applies to who: at one endpoint, or at all of
-// them if at is empty. It takes nothing. It looks at every endpoint, at about a
-// microsecond each.
+// them if at is empty; none where a rule of mode allow or block settles what who
+// sends. It takes nothing. It looks at every endpoint, at about a microsecond
+// each.
 func BudgetsOf(ctx context.Context, l *headgate.Limiter, who identity.Principal, at string) (Budgets, error) {
 	set := l.Policies().Set()
 	if set == nil {
@@ -119,6 +120,10 @@ func (s *survey) visit(ctx context.Context, m endpoint.Match) error {
 	}
 	if err := ctx.Err(); err != nil {
 		return err
+	}
+	caller := charge.CallerOf(p.Who)
+	if _, _, settled := p.Set.Access(s.l.Wall().UnixNano(), m, &caller); settled {
+		return nil // no limit is asked there
 	}
 	p.Match = m
 	if err := s.l.Plan(p); err != nil {
