@@ -13,6 +13,8 @@ import (
 var (
 	haproxyStore = regexp.MustCompile(`http_req_rate\((\d+)(us|ms|s|m|h|d)?\)`)
 	haproxyOver  = regexp.MustCompile(`(sc_?[0-9]?_?http_req_rate|src_http_req_rate)(?:\(([^)]*)\))?\s+(gt|ge)\s+(\S+)`)
+	haproxyPath  = regexp.MustCompile(`path_beg (?:-i )?(/\S*)`)
+	haproxyMore  = regexp.MustCompile(`(hdr\(host\)|req\.hdr|src -f|!\w|method |path)`) // conditions besides the rate
 	haproxyOther = regexp.MustCompile(`(conn_cur|conn_rate|sess_rate|http_err_rate|bytes_in_rate|bytes_out_rate|gpc\d?_rate)`)
 )
 
@@ -163,7 +165,7 @@ func (c *conversion) haproxyLimit(s *section, all []*section, l haproxyLine, con
 		return
 	}
 	rest := haproxyOver.ReplaceAllString(condition, "")
-	if begins := regexp.MustCompile(`path_beg (?:-i )?(/\S*)`).FindStringSubmatch(rest); begins != nil {
+	if begins := haproxyPath.FindStringSubmatch(rest); begins != nil {
 		endpoints, ok := c.endpoints(path{text: begins[1]}, nil)
 		if !ok || len(endpoints) == 0 {
 			c.lost(l.line, "%s: no endpoint can be said for %s", of, begins[1])
@@ -176,7 +178,7 @@ func (c *conversion) haproxyLimit(s *section, all []*section, l haproxyLine, con
 		}
 		return
 	}
-	if regexp.MustCompile(`(hdr\(host\)|req\.hdr|src -f|!\w|method |path)`).MatchString(rest) {
+	if haproxyMore.MatchString(rest) {
 		c.differs(l.line, "%s holds under a further condition: here it holds for all requests", of)
 	}
 	if r.Endpoint == policy.Default {
