@@ -98,3 +98,24 @@ func TestAccessRules(t *testing.T) {
 	b.Now = b.Now.Add(time.Hour)
 	want("the network, an hour later", from("/a", "203.0.113.9", ""), headgate.WithinLimits)
 }
+
+// TestAccessInLines: rules in lines may exempt and block too, and name the endpoints that there are.
+func TestAccessInLines(t *testing.T) {
+	h, err := httplimit.New(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), "GET /health allow", "GET /a 1/h", "* 1/h by ip", "* block by ip:192.0.2.9")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		target, from string
+		want         int
+	}{{"/health", "192.0.2.1", 200}, {"/health", "192.0.2.1", 200}, {"/a", "192.0.2.1", 200}, {"/a", "192.0.2.1", 429}, {"/health", "192.0.2.1", 200}, {"/health", "192.0.2.9", 403}} {
+		w, r := httptest.NewRecorder(), httptest.NewRequest("GET", c.target, nil)
+		r.RemoteAddr = c.from + ":1"
+		if h.ServeHTTP(w, r); w.Code != c.want {
+			t.Errorf("%s of %s is answered %d, want %d", c.target, c.from, w.Code, c.want)
+		}
+	}
+	if _, err := httplimit.New(http.NotFoundHandler(), "default allow"); err == nil {
+		t.Error("an exemption of default is taken, want an error")
+	}
+}
