@@ -101,7 +101,7 @@ func TestAccessRules(t *testing.T) {
 
 // TestAccessInLines: rules in lines may exempt and block too, and name the endpoints that there are.
 func TestAccessInLines(t *testing.T) {
-	h, err := httplimit.New(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), "GET /health allow", "GET /a 1/h", "* 1/h by ip", "* block by ip:192.0.2.9")
+	h, err := httplimit.New(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), "GET /health allow", "GET /a 1/h", "default 20/s", "* 1/h by ip", "* block by ip:192.0.2.9")
 	if err != nil {
 		t.Fatal(err)
 	}
