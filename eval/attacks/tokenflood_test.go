@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -168,7 +169,11 @@ func TestA5ForgedTokensAreTheAddress(t *testing.T) {
 	g := tokenGateway(t, "40")
 	counts := map[int]int{}
 	i := 0
-	for kind, credential := range credentials() {
+	kinds := credentials()
+	// In an order: were the forged ones the first, more of them would pass than are verified of an address, and the
+	// rest is charged to a second bucket, that of all unverified ones.
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+		credential := kinds[kind]
 		for range 30 {
 			i++
 			r, err := http.NewRequest("GET", g.URL+"/x", nil)
