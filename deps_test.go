@@ -56,8 +56,9 @@ var allowed = map[string][]string{
 	"serve/resp":       {"bucket", "key", "rate", "internal/conns", "serve/decisions"},
 	"serve/spoe":       {"internal/conns", "serve/decisions"},
 	"serve/decisions":  {"", "endpoint", "httplimit", "identity", "internal/override", "internal/problem", "reservation"},
-	"proofs":           {}, // no Go but a test
-	"pace":             {}, // the callers' side: it knows servers by their answers alone
+	"proofs":           {},                 // no Go but a test
+	"pace":             {"pace/telemetry"}, // the callers' side: it knows servers by their answers, and what clients say of each other
+	"pace/telemetry":   {},
 
 	"internal/trial":      {"", "bucket/memory", "endpoint", "identity", "inspect", "internal/race", "policy", "reservation"}, // a Limiter for tests
 	"internal/routertest": {"", "identity"},                                                                                   // what middleware for routers has to do
