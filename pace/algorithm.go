@@ -2,8 +2,8 @@ package pace
 
 import "time"
 
-// Algorithm decides how a client paces itself. [Auto], [AP], [UB], [WB] and [ATB]
-// are the algorithms there are.
+// Algorithm decides how a client paces itself. [Auto], [HATB], [XATB], [AP], [UB],
+// [WB], [ATB] and [AATB] are the algorithms there are.
 type Algorithm interface {
 	// Start returns the state of one client at one quota, at the moment now.
 	// random returns numbers in [0, 1).
@@ -29,6 +29,14 @@ type Pacer interface {
 	// Concurrent returns how many attempts may be unanswered at once, 0 for any
 	// number.
 	Concurrent() int
+
+	// Rate returns the rate that is kept to, in requests a second, 0 if there is none.
+	Rate() float64
+
+	// Mode says in a word what is relied on: "hints" of the server, "shared" by
+	// telemetry, a "rate" of its own, a "pause" after refusals, or "backoff" of each
+	// request.
+	Mode(now time.Duration) string
 }
 
 // between returns a random duration in [low, high).

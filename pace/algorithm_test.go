@@ -125,7 +125,7 @@ func TestAPCountsAVolleyOnce(t *testing.T) {
 
 // A slot is kept to the millisecond; any other wait is only a lower bound.
 func TestAuto(t *testing.T) {
-	p := pace.Auto{Pause: pace.AP{First: 4 * second}, Jitter: -1}.Start(0, fixed(0.5))
+	p := pace.Auto{Pause: pace.AP{First: 4 * second}, Hints: pace.HATB{Jitter: -1}}.Start(0, fixed(0.5))
 	p.Refused(10*second, 1, pace.Hint{Wait: 250 * time.Millisecond, Slot: true, RoundTrip: 100 * time.Millisecond})
 	if got := p.Next(10*second) - 10*second; got != 200*time.Millisecond {
 		t.Errorf("wait for a slot is %v, want 200ms: the answer was 50 ms under way", got)

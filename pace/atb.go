@@ -25,19 +25,14 @@ type ATB struct {
 }
 
 func (a ATB) filled() ATB {
-	set := func(v *float64, otherwise float64) {
-		if *v == 0 {
-			*v = otherwise
-		}
-	}
-	set(&a.Bucket, 40)
-	set(&a.Rate, 40.0/60)
-	set(&a.Congested, 300.0/60)
-	set(&a.MinRate, 0.6/60)
-	set(&a.Step, 0.6/60)
-	set(&a.Alpha, 1.2)
-	set(&a.Beta, 1.2)
-	set(&a.MaxRate, 10*a.Rate)
+	setDefault(&a.Bucket, 40)
+	setDefault(&a.Rate, 40.0/60)
+	setDefault(&a.Congested, 300.0/60)
+	setDefault(&a.MinRate, 0.6/60)
+	setDefault(&a.Step, 0.6/60)
+	setDefault(&a.Alpha, 1.2)
+	setDefault(&a.Beta, 1.2)
+	setDefault(&a.MaxRate, 10*a.Rate)
 	return a
 }
 
@@ -64,7 +59,11 @@ type atb struct {
 }
 
 func (p *atb) at(now time.Duration) float64 {
-	return min(p.Bucket, p.tokens+max(0, now-p.last).Seconds()*p.rate)
+	since := now - p.last
+	if p.Profile == Reference { // its times have two decimals
+		since = now.Round(10*time.Millisecond) - p.last.Round(10*time.Millisecond)
+	}
+	return min(p.Bucket, p.tokens+max(0, since).Seconds()*p.rate)
 }
 
 func (p *atb) Next(now time.Duration) time.Duration {
@@ -113,3 +112,8 @@ func (p *atb) set(rate float64) {
 func rounded(rate float64) float64 { return math.Round(rate*100) / 100 }
 
 func (p *atb) Concurrent() int { return 1 }
+
+// Rate is the rate at which tokens come.
+func (p *atb) Rate() float64 { return p.rate }
+
+func (p *atb) Mode(time.Duration) string { return "rate" }

@@ -2,74 +2,36 @@ package pace
 
 import "time"
 
-// Auto obeys what the server says, as far as that can be relied on, and otherwise
-// is [AP]:
-//
-//   - A time that the server reserved for this client, or spaced from the times that
-//     it gives others (marked by the parameter slot of RateLimit), is kept to the
-//     millisecond.
-//   - Any other time is a lower bound of the pause: a server that tells every client
-//     of one quota when its next token comes makes them all come at that time.
+// Auto obeys what the server says, like [HATB]. Where it says nothing that can be
+// relied on, and there is an aggregator, Auto shares the quota with others, like
+// [XATB]. Without either it is [AP].
 type Auto struct {
-	// Pause is used where the server gives no time.
+	// Pause is used where nothing else is known. It counts unless those of Hints and
+	// Share do.
 	Pause AP
 
-	// Jitter is the most that is added to a reserved time. Default 50 ms; negative
-	// adds nothing.
-	Jitter time.Duration
+	Hints HATB
+	Share XATB
 }
 
 // Start implements [Algorithm].
 func (a Auto) Start(now time.Duration, random func() float64) Pacer {
-	switch {
-	case a.Jitter == 0:
-		a.Jitter = 50 * time.Millisecond
-	case a.Jitter < 0:
-		a.Jitter = 0
+	if a.Share.Pause == (AP{}) {
+		a.Share.Pause = a.Pause
 	}
-	return &auto{jitter: a.Jitter, random: random, pause: a.Pause.Start(now, random).(*ap)}
+	share := a.Share.Start(now, random).(*xatb)
+	return &auto{hatb: a.Hints.over(share, now, random), share: share}
 }
 
+// auto is hatb over xatb: what the aggregator says goes to the latter.
 type auto struct {
-	jitter time.Duration
-	random func() float64
-	pause  *ap
-	until  time.Duration // by the server
-	empty  bool          // the server said that nothing is left
+	*hatb
+	share *xatb
 }
 
-func (p *auto) Next(now time.Duration) time.Duration { return max(p.until, p.pause.Next(now)) }
+func (p *auto) Queue(now time.Duration, requests int)      { p.share.Queue(now, requests) }
+func (p *auto) NextReport(now time.Duration) time.Duration { return p.share.NextReport(now) }
+func (p *auto) Report(now time.Duration) (Report, bool)    { return p.share.Report(now) }
+func (p *auto) Told(now time.Duration, a Aggregate)        { p.share.Told(now, a) }
 
-func (p *auto) Sent(now time.Duration) { p.pause.Sent(now) }
-
-func (p *auto) Accepted(now time.Duration, h Hint) {
-	p.pause.Accepted(now, h)
-	p.empty = h.Empty()
-	if p.empty && h.Slot && h.Wait > 0 {
-		p.until = p.kept(now, h)
-	}
-}
-
-func (p *auto) Refused(now time.Duration, n int, h Hint) {
-	if h.Slot && h.Wait > 0 {
-		p.empty = true
-		p.until = p.kept(now, h)
-		return
-	}
-	p.pause.Refused(now, n, h)
-	if h.Wait > 0 {
-		p.until = max(p.until, now+h.Wait)
-	}
-}
-
-// kept is when a reserved time begins. The server counted from when it answered.
-func (p *auto) kept(now time.Duration, h Hint) time.Duration {
-	return now - h.RoundTrip/2 + h.Wait + between(p.random, 0, p.jitter)
-}
-
-func (p *auto) Concurrent() int {
-	if p.empty {
-		return 1
-	}
-	return p.pause.Concurrent()
-}
+var _ Sharer = (*auto)(nil)

@@ -25,6 +25,8 @@ func (p *ub) Next(time.Duration) time.Duration { return p.until }
 func (p *ub) Sent(time.Duration)               {}
 func (p *ub) Accepted(time.Duration, Hint)     {}
 func (p *ub) Concurrent() int                  { return 1 }
+func (p *ub) Rate() float64                    { return 0 }
+func (p *ub) Mode(time.Duration) string        { return "backoff" }
 func (p *ub) Refused(now time.Duration, n int, _ Hint) {
 	bound := p.longest
 	if n < 6 { // 2^6 - 1 is beyond every longest
@@ -116,7 +118,7 @@ const (
 // Paper is one of the three settings of the paper's Table V.
 type Paper struct {
 	Name             string
-	PerMinute        int     // W of WB; B and, per minute, r0 of ATB
+	PerMinute        int     // W of WB; B and, per minute, r0 of ATB and AATB
 	InitialCongested float64 // c0 of ATB, per minute
 }
 
@@ -134,5 +136,12 @@ func (p Paper) ATB(profile Profile) ATB {
 	return ATB{
 		Bucket: float64(p.PerMinute), Rate: float64(p.PerMinute) / 60, Congested: p.InitialCongested / 60,
 		MaxRate: math.Inf(1), Profile: profile,
+	}
+}
+
+// AATB returns the assisted adaptive token bucket with these settings.
+func (p Paper) AATB(profile Profile) AATB {
+	return AATB{
+		Bucket: float64(p.PerMinute), Rate: float64(p.PerMinute) / 60, MaxRate: math.Inf(1), Profile: profile,
 	}
 }

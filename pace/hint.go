@@ -21,12 +21,30 @@ type Hint struct {
 	// says so by the parameter headgate-slot of RateLimit, in milliseconds.
 	Slot bool
 
+	// Burst and Gap are the quota that has least left, as far as the server describes
+	// it (RateLimit-Policy): how many requests it holds, and how long one takes to come
+	// back on average. 0 if unknown.
+	Burst int64
+	Gap   time.Duration
+
+	// Reserves says that the server reserves times for who tells it how many requests
+	// wait. It says so by the parameter headgate-reserves of RateLimit-Policy.
+	Reserves bool
+
 	// RoundTrip is how long the answer took. [Transport] sets it; ReadHint does not.
 	RoundTrip time.Duration
 }
 
 // Empty reports whether the server said that nothing is left.
 func (h Hint) Empty() bool { return h.Remaining == 0 }
+
+// FullIn returns how long the quota takes to fill, 0 if unknown.
+func (h Hint) FullIn() time.Duration {
+	if h.Gap > 0 && h.Burst > int64(longest/h.Gap) {
+		return longest
+	}
+	return time.Duration(h.Burst) * h.Gap
+}
 
 // IsRefusal reports whether an answer means that a limit was reached: 429; 503 and
 // 403 with Retry-After; 403 with nothing left, as GitHub answers; and 400 with a
@@ -59,8 +77,8 @@ func IsRefusal(status int, header http.Header) bool {
 //
 //   - Retry-After in seconds, in fractions of a second (Shopify) and as a date, and
 //     Retry-After-Ms (OpenAI, Azure)
-//   - RateLimit of draft-ietf-httpapi-ratelimit-headers-08 and later, of -07, and
-//     RateLimit-Remaining and -Reset of those before
+//   - RateLimit and RateLimit-Policy of draft-ietf-httpapi-ratelimit-headers-08 and
+//     later, RateLimit of -07, and RateLimit-Remaining and -Reset of those before
 //   - X-RateLimit-Remaining and -Reset (also X-Rate-Limit-*), in seconds from now, as
 //     a Unix time in seconds or milliseconds (GitHub), or as an RFC 3339 time
 //   - X-RateLimit-Remaining-Requests and -Tokens with -Reset- as 6m0s (OpenAI), and
@@ -74,7 +92,8 @@ func ReadHint(header http.Header, now time.Time) Hint {
 		now = date // times of day are by the server's clock
 	}
 	h := Hint{Remaining: -1}
-	readRateLimit(&h, strings.Join(header["Ratelimit"], ", "))
+	policies, _ := parseList(strings.Join(header["Ratelimit-Policy"], ", "))
+	readRateLimit(&h, strings.Join(header["Ratelimit"], ", "), policies)
 	for _, f := range legacy {
 		left, ok := count(header.Get(f.remaining))
 		if !ok {
@@ -120,16 +139,24 @@ var legacy = [...]struct{ remaining, reset string }{
 }
 
 // readRateLimit reads the field of draft-08 and later, or else of draft-07.
-func readRateLimit(h *Hint, field string) {
+func readRateLimit(h *Hint, field string, policies []item) {
 	items, ok := parseList(field)
 	if !ok {
 		readDictionary(h, field)
 		return
 	}
+	for _, p := range policies {
+		h.Reserves = h.Reserves || p.params["headgate-reserves"].isTrue
+	}
+	least := int64(-1)
 	for _, item := range items {
 		left, ok := item.integer("r")
 		if !ok || left < 0 {
 			continue
+		}
+		policy := policyOf(item, policies)
+		if unit := policy.params["qu"].text; unit != "" && unit != "requests" && left > 0 {
+			continue // so many bytes, or requests at once: not so many requests
 		}
 		wait, ok := item.integer("t")
 		if !ok || wait < 0 {
@@ -139,6 +166,39 @@ func readRateLimit(h *Hint, field string) {
 		if slot, ok := item.integer("headgate-slot"); ok && slot >= 0 && left == 0 {
 			h.Slot, h.Wait = true, seconds(float64(slot)/1000)
 		}
+		if least < 0 || left < least {
+			least, h.Burst, h.Gap = left, 0, 0
+		}
+		if left == least {
+			h.describe(policy)
+		}
+	}
+}
+
+// policyOf is the policy that an item of RateLimit is about: the one of its
+// name.
+func policyOf(limit item, policies []item) item {
+	for _, p := range policies {
+		if p.name == limit.name {
+			return p
+		}
+	}
+	return item{}
+}
+
+// describe takes in the policy of a quota that has least left. Of several, the one
+// that takes longest to fill counts.
+func (h *Hint) describe(policy item) {
+	quota, window := policy.params["q"].integer, policy.params["w"].integer
+	if quota <= 0 || window <= 0 {
+		return
+	}
+	d := Hint{Burst: quota, Gap: seconds(float64(window) / float64(quota))}
+	if burst := policy.params["headgate-burst"].integer; burst > 0 {
+		d.Burst = burst
+	}
+	if d.FullIn() > h.FullIn() {
+		h.Burst, h.Gap = d.Burst, d.Gap
 	}
 }
 

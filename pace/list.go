@@ -6,16 +6,24 @@ import (
 )
 
 // item is a member of a List of RFC 9651 section 3.1 that is a String or a Token,
-// with those of its parameters that are Integers. RateLimit has no others that a
-// client needs.
+// with its parameters.
 type item struct {
-	name     string
-	integers map[string]int64
+	name   string
+	params map[string]param
+}
+
+// param is the value of a parameter, as far as RateLimit has a use for it: an
+// Integer, a String or Token, or true.
+type param struct {
+	integer   int64
+	isInteger bool
+	text      string
+	isTrue    bool
 }
 
 func (i item) integer(key string) (int64, bool) {
-	n, ok := i.integers[key]
-	return n, ok
+	p := i.params[key]
+	return p.integer, p.isInteger
 }
 
 // maxItems bounds what is read of a field: a server that sends more is not
@@ -108,59 +116,59 @@ func (s *scanner) text() (string, bool) {
 	return "", false
 }
 
-// params reads parameters (RFC 9651 section 4.2.3.2).
-func (s *scanner) params() (map[string]int64, bool) {
-	integers := make(map[string]int64)
+// params reads parameters (RFC 9651 section 4.2.3.2). Of two with one key, the last
+// one counts.
+func (s *scanner) params() (map[string]param, bool) {
+	params := make(map[string]param)
 	for s.take(';') {
 		s.rest = strings.TrimLeft(s.rest, " ")
 		if s.rest == "" || s.rest[0] != '*' && (s.rest[0] < 'a' || s.rest[0] > 'z') {
 			return nil, false
 		}
 		key := s.while(isKeyChar)
-		delete(integers, key) // the last one counts
-		if !s.take('=') {
-			continue // true
+		value, ok := param{isTrue: true}, true
+		if s.take('=') {
+			value, ok = s.value()
 		}
-		n, isInteger, ok := s.value()
 		if !ok {
 			return nil, false
 		}
-		if isInteger {
-			integers[key] = n
-		}
+		params[key] = value
 	}
-	return integers, true
+	return params, true
 }
 
-// value reads a bare item of any type, and its number if it is an Integer.
-func (s *scanner) value() (n int64, isInteger, ok bool) {
+// value reads a bare item of any type.
+func (s *scanner) value() (p param, ok bool) {
 	if s.rest == "" {
-		return 0, false, false
+		return param{}, false
 	}
 	switch c := s.rest[0]; {
 	case c == '"':
-		_, ok = s.text()
-		return 0, false, ok
+		p.text, ok = s.text()
+		return p, ok
 	case c == ':':
 		s.rest = s.rest[1:]
 		s.while(isBase64)
-		return 0, false, s.take(':')
+		return param{}, s.take(':')
 	case c == '?':
 		s.rest = s.rest[1:]
-		return 0, false, s.take('0') || s.take('1')
+		p.isTrue = s.take('1')
+		return p, p.isTrue || s.take('0')
 	case c == '@':
 		s.rest = s.rest[1:]
 		_, _, ok = s.number()
-		return 0, false, ok
+		return param{}, ok
 	case c == '%':
 		s.rest = s.rest[1:]
 		_, ok = s.text()
-		return 0, false, ok
+		return param{}, ok
 	case c == '-' || isDigit(c):
-		return s.number()
+		p.integer, p.isInteger, ok = s.number()
+		return p, ok
 	}
-	_, ok = s.name()
-	return 0, false, ok
+	p.text, ok = s.name()
+	return p, ok
 }
 
 // number reads an Integer of at most 15 digits, or a Decimal.

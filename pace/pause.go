@@ -42,6 +42,7 @@ type ap struct {
 	most    float64       // served between two refusals, slowly forgotten: an estimate of the quota's burst
 	refused bool          // at least once
 	probing bool          // paused, and nothing was served since
+	full    time.Duration // in which the quota fills, as far as the server says
 }
 
 func (p *ap) Next(time.Duration) time.Duration { return p.until }
@@ -54,7 +55,10 @@ func (p *ap) Accepted(time.Duration, Hint) {
 	p.probing = false
 }
 
-func (p *ap) Refused(now time.Duration, _ int, _ Hint) {
+func (p *ap) Refused(now time.Duration, _ int, h Hint) {
+	if full := h.FullIn(); full > 0 {
+		p.full = full
+	}
 	if now < p.until {
 		return // one of several that were under way together: the pause has begun
 	}
@@ -66,6 +70,9 @@ func (p *ap) Refused(now time.Duration, _ int, _ Hint) {
 		case float64(p.served) >= enough:
 			p.pause = max(p.Min, p.pause*2/3)
 		}
+	}
+	if p.full > 0 && (p.served > 0 || !p.refused) {
+		p.pause = min(p.pause, p.full) // no pause saves up more than that
 	}
 	p.most = max(1, 0.97*p.most)
 	p.refused, p.probing, p.served = true, true, 0
@@ -79,3 +86,8 @@ func (p *ap) Concurrent() int {
 	}
 	return 0
 }
+
+// Rate is unknown: there is only a pause.
+func (p *ap) Rate() float64 { return 0 }
+
+func (p *ap) Mode(time.Duration) string { return "pause" }
