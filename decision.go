@@ -55,7 +55,9 @@ const (
 	// Options.RefuseBadCredentials; it was charged as if it were ignored.
 	BadCredential
 	// CredentialUnverified: a credential could not be verified at present.
-	// Denied, under Options.RefuseBadCredentials; charged like the others.
+	// Denied, under Options.RefuseBadCredentials; charged like the others. Also
+	// denied, and charged to nobody, where a token was not looked at
+	// (identity.TokenFlood) and a rule of mode block may be for whom it names.
 	CredentialUnverified
 	// Abandoned: the caller left while its request waited for its turn.
 	// Denied; see Limiter.Wait.

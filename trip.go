@@ -110,7 +110,8 @@ func (l *Limiter) find(ctx context.Context, t *trip) (reason Reason, allowed, se
 }
 
 // access says whether a rule of mode allow or block settles the request: it is blocked if one of its principals is,
-// and exempt if all are.
+// and exempt if all are. Where tokens are not verified since its address sent too many bad ones, a block of whom one
+// may name holds too: otherwise the blocked send bad tokens first.
 func (t *trip) access() (reason Reason, settled bool) {
 	p := &t.plan
 	if p.Set.AccessRules() == 0 {
@@ -127,6 +128,9 @@ func (t *trip) access() (reason Reason, settled bool) {
 		if exempt = exempt && found; n == 0 && found {
 			t.decision.access = rule
 		}
+	}
+	if p.Who.Rejected == identity.TokenFlood && p.Who.Kind == identity.Address && p.Set.BlocksByToken(p.Wall) {
+		return CredentialUnverified, true
 	}
 	return Exempt, exempt
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/policy"
 )
 
@@ -56,6 +57,41 @@ func TestAccessOfSeveralCredentials(t *testing.T) {
 	for i, want := range []headgate.Reason{headgate.WithinLimits, headgate.WithinLimits, headgate.OverLimit} {
 		if got := ask("hg_made_up", "forged.x.y"); got != want { // its address pays
 			t.Errorf("request %d with made-up credentials: %v, want %v", i, got, want)
+		}
+	}
+}
+
+// TestA5AFloodDoesNotUnblock sends so many forged tokens from an address that its tokens are not verified any more, and
+// then the token of somebody who is blocked. Without such a block nothing changes for who shares the address.
+func TestA5AFloodDoesNotUnblock(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0) // as newHolders has it
+	blocks := map[string]policy.Rule{
+		"a caller":             {Endpoint: policy.All, Mode: policy.Block, Only: "token:t1"},
+		"a caller, for a time": {Endpoint: policy.All, Mode: policy.Block, Only: "token:t1", Expires: now.Add(time.Hour)},
+		"a project":            {Endpoint: "GET /v1/items/{id}", Mode: policy.Block, Project: "p1"},
+		"a key":                {Endpoint: policy.All, Mode: policy.Block, Only: "api_key:k1"},
+		"nobody any more":      {Endpoint: policy.All, Mode: policy.Block, Only: "token:t1", Expires: now.Add(-time.Hour)},
+		"a network":            {Endpoint: policy.All, Mode: policy.Block, Only: "ip:203.0.113.0/24", Subject: policy.SubjectIP},
+	}
+	for blocked, rule := range blocks {
+		h := newHolders(t, func(o *identity.Options) { o.TokenFailures, o.TokenCache = 2, -1 })
+		h.rules(t, headgate.Options{}, policy.Rule{Endpoint: policy.Default, Limit: 10}, rule)
+		for range 2 {
+			h.lim.Check(t.Context(), h.one("192.0.2.1", "Authorization", "Bearer forged.x.y"))
+		}
+		want := headgate.CredentialUnverified
+		if rule.Project == "" && rule.Only != "token:t1" || !rule.Expires.IsZero() && rule.Expires.Before(now) {
+			want = headgate.WithinLimits
+		}
+		d := h.lim.Check(t.Context(), h.one("192.0.2.1", "Authorization", "Bearer t1.x.y"))
+		if d.Principal.Rejected != identity.TokenFlood || d.Reason != want || d.Allowed != (want == headgate.WithinLimits) {
+			t.Errorf("a block of %s: %v, %v, want %v", blocked, d.Principal, d.Reason, want)
+		}
+		if d := h.lim.Check(t.Context(), h.one("192.0.2.1", "X-Api-Key", h.keys[1])); !d.Allowed {
+			t.Errorf("a block of %s: a key from the same address is %v, want it allowed", blocked, d.Reason)
+		}
+		if d := h.lim.Check(t.Context(), h.one("192.0.2.1", "Accept", "*/*")); !d.Allowed {
+			t.Errorf("a block of %s: no credential from the same address is %v, want it allowed", blocked, d.Reason)
 		}
 	}
 }

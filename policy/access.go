@@ -2,6 +2,7 @@ package policy
 
 import (
 	"cmp"
+	"math"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -133,6 +134,7 @@ type Caller struct {
 // access is what a Set knows of rules of Mode Allow and Block.
 type access struct {
 	rules    []accessRule
+	byToken  int64 // when the last block ends that goes by what a token says; 0 if there is none
 	places   map[accessPlace]standing
 	callers  map[callerKey]accessPair
 	networks map[networkKey]accessPair
@@ -248,6 +250,10 @@ func (a *access) live(p accessPair, now int64) (int, bool) {
 	return 0, false
 }
 
+// BlocksByToken reports whether a block may hold for the caller of a token that nobody has verified: one of
+// a caller, a project or a tier.
+func (s *Set) BlocksByToken(now int64) bool { return s.access != nil && now < s.access.byToken }
+
 // AccessRules reports how many rules of Mode Allow and Block there are. No RuleID names them.
 func (s *Set) AccessRules() int {
 	if s.access == nil {
@@ -304,6 +310,13 @@ func (a *access) add(place accessPlace, r *Rule) (other int, twice bool) {
 	kept.Limit, kept.Per = 0, 0
 	a.rules = append(a.rules, accessRule{rule: kept, expires: expiry(r.Expires)})
 	*slot = len(a.rules)
+	if r.Mode == Block && (kind == "token" || r.Project != "" || r.Tier != "") {
+		end := expiry(r.Expires)
+		if end == 0 {
+			end = math.MaxInt64
+		}
+		a.byToken = max(a.byToken, end)
+	}
 	switch {
 	case network.IsValid():
 		a.networks[networkKey{place, network}] = pair
