@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -167,5 +168,47 @@ func TestClientsThatLeaveHaveGuessed(t *testing.T) {
 	server.Close() // which waits until the gateway is done with it
 	if got := left("alice"); got != 4 {
 		t.Errorf("%d left after a client left, want 4", got)
+	}
+}
+
+// TestBodiesThatBreakOffHaveGuessed: the API may have acted on what came of a request before its body broke off, and
+// the gateway answers in its place. That is no way to try something for nothing.
+func TestBodiesThatBreakOffHaveGuessed(t *testing.T) {
+	arrived, release := make(chan struct{}, 10), make(chan struct{})
+	api := newAPI(t, func(w http.ResponseWriter, r *http.Request) {
+		arrived <- struct{}{} // and has found the code of the path
+		select {
+		case <-r.Context().Done():
+		case <-release:
+		}
+	})
+	t.Cleanup(func() { close(release) })
+	const endpointOf = "POST /v1/codes/{code}"
+	template, err1 := endpoint.ParseTemplate(endpointOf)
+	table, err2 := endpoint.Compile([]endpoint.Template{template}, endpoint.Profile{})
+	set, problems := policy.Compile(policy.Document{Rules: []policy.Rule{{Endpoint: endpointOf, Limit: 2, Per: time.Hour}}}, policy.CompileOptions{Endpoints: table})
+	limiter, err3 := headgate.New(headgate.Options{Endpoints: table, Policies: headgate.Fixed(set)})
+	guesses, err4 := httplimit.ParseStatuses("404")
+	if err := errors.Join(err1, err2, problems.Err(), err3, err4); err != nil {
+		t.Fatal(err)
+	}
+	server := newGateway(t, api, func(o *gateway.Options) {
+		o.Limiter, o.Limit.CountWhen = limiter, map[string]*httplimit.Statuses{endpointOf: guesses}
+	})
+	for i, want := range []string{"HTTP/1.1 400", "HTTP/1.1 400", "HTTP/1.1 429"} {
+		conn, err := net.Dial("tcp", server.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.WriteString(conn, "POST /v1/codes/summer HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n")
+		if want != "HTTP/1.1 429" {
+			<-arrived
+		}
+		_, _ = io.WriteString(conn, "no chunk\r\n")
+		if answer, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(answer), want) {
+			t.Errorf("request %d = %.60q, %v, want %s", i, answer, err, want)
+		}
+		conn.Close()
+		eventually(t, "the request is settled", func() bool { return limiter.Reservations().Outstanding == 0 })
 	}
 }

@@ -52,8 +52,9 @@ type Options struct {
 	// CountWhen names, by the template of an endpoint, the answers that the endpoint's
 	// rules count, for limits on what goes wrong: guessed IDs, refused logins. A request
 	// under way counts, and is forgiven when its answer is complete and of another status.
-	// One that was cut off counts, as does one that became another protocol. Rules for "*" count every
-	// request (Limiter.Forgive). Default none: all count.
+	// One that was cut off counts, as do one that became another protocol and one to a request
+	// whose body broke off before. Rules for "*" count every request (Limiter.Forgive). Default
+	// none: all count.
 	CountWhen map[string]*Statuses
 
 	// CountTimeout and CountFailed are Reserve.Timeout and Reserve.Failed for those endpoints, if

@@ -363,11 +363,10 @@ func query(target string) string {
 
 // forgives reports whether an answer that is complete says that the request
 // does not count.
-func (l *login) forgives(m *meter) bool {
-	if l == nil || !l.CountFailures || m.hijacked {
+func (l *login) forgives(status int) bool {
+	if l == nil || !l.CountFailures {
 		return false
 	}
-	status := m.answered()
 	if len(l.FailureStatuses) == 0 {
 		return 200 <= status && status < 300
 	}

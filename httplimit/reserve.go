@@ -3,11 +3,13 @@ package httplimit
 import (
 	"bufio"
 	"context"
+	"io"
 	"net"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/headgate-io/headgate"
@@ -52,6 +54,7 @@ func (h *handler) serveReserved(w http.ResponseWriter, r *http.Request, request 
 		return
 	}
 	m := &meter{ResponseWriter: w, field: http.CanonicalHeaderKey(o.Field), cost: -1}
+	m.watch(r)
 	served := false
 	defer func() {
 		m.takeField() // what was set after the header was sent
@@ -71,7 +74,7 @@ func (h *handler) settle(ctx context.Context, o *Reserve, reservation headgate.R
 	case o.BytesPerToken > 0 && !m.hijacked:
 		actual = max(1, m.bytes/o.BytesPerToken+min(1, m.bytes%o.BytesPerToken))
 	}
-	if !served {
+	if !served || m.brokeOff() && m.cost < 0 {
 		// Aborted, by the client perhaps: that must not be the way to pay
 		// less.
 		actual = max(actual, reservation.Cost)
@@ -96,7 +99,41 @@ type meter struct {
 	hijacked bool
 	wrote    bool // the header is sent
 	status   int  // that was sent with it; 0 is 200 by default
+
+	broken atomic.Bool // the request's body could not be read to its end
+	cutOff bool        // it was so before the header was sent
 }
+
+// watch notes whether the body of r breaks off, in the middle of a chunk for one. Who answers then
+// may do so in the place of somebody who has acted on what came before, as a proxy does.
+func (m *meter) watch(r *http.Request) {
+	if r.Body != nil && r.Body != http.NoBody {
+		r.Body = &watched{r.Body, &m.broken}
+	}
+}
+
+type watched struct {
+	io.ReadCloser
+	broken *atomic.Bool
+}
+
+func (b *watched) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && err != io.EOF {
+		b.broken.Store(true)
+	}
+	return n, err
+}
+
+// begin is called where the header is sent.
+func (m *meter) begin(status int) {
+	if !m.wrote {
+		m.wrote, m.status, m.cutOff = true, status, m.broken.Load()
+	}
+}
+
+// brokeOff reports whether the request was answered without its whole body, which did not come.
+func (m *meter) brokeOff() bool { return m.cutOff || !m.wrote && m.broken.Load() }
 
 // answered is the status that was sent.
 func (m *meter) answered() int {
@@ -112,10 +149,7 @@ func (m *meter) Unwrap() http.ResponseWriter { return m.ResponseWriter }
 func (m *meter) WriteHeader(status int) {
 	m.takeField()
 	if status >= 200 || status == http.StatusSwitchingProtocols {
-		if !m.wrote {
-			m.status = status
-		}
-		m.wrote = true
+		m.begin(status)
 	}
 	m.ResponseWriter.WriteHeader(status)
 }
@@ -150,7 +184,7 @@ func (m *meter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 func (m *meter) beforeBody() {
 	if !m.wrote {
 		m.takeField()
-		m.wrote = true
+		m.begin(http.StatusOK)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/headgate-io/headgate"
@@ -158,6 +159,31 @@ func TestAbortedRequestsPay(t *testing.T) {
 			r := httptest.NewRequest("GET", "/v1/items/1", nil)
 			server.Config.Handler.ServeHTTP(httptest.NewRecorder(), r)
 		}()
+		if got := 1000 - left(); got != c.cost {
+			t.Errorf("%s: the request cost %d, want %d", name, got, c.cost)
+		}
+	}
+}
+
+// A body that breaks off is no way to pay for the refusal in the place of the work.
+func TestBrokenBodiesPay(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer string
+		field  string
+		cost   int64
+	}{"little": {"bad", "", 100}, "much": {strings.Repeat("x", 5000), "", 500}, "said": {"bad", "7", 7}} {
+		server, left := metered(t, httplimit.Options{Cost: func(*http.Request) int64 { return 100 }, Reserve: &httplimit.Reserve{Field: httplimit.CostField, BytesPerToken: 10}},
+			func(w http.ResponseWriter, r *http.Request) {
+				if _, err := io.ReadAll(r.Body); err != io.ErrUnexpectedEOF {
+					t.Errorf("the body ends with %v", err)
+				}
+				if c.field != "" {
+					w.Header().Set(httplimit.CostField, c.field)
+				}
+				_, _ = io.WriteString(w, c.answer)
+			})
+		r := httptest.NewRequest("GET", "/v1/items/1", io.MultiReader(strings.NewReader("half"), iotest.ErrReader(io.ErrUnexpectedEOF)))
+		server.Config.Handler.ServeHTTP(httptest.NewRecorder(), r)
 		if got := 1000 - left(); got != c.cost {
 			t.Errorf("%s: the request cost %d, want %d", name, got, c.cost)
 		}

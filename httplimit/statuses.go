@@ -66,8 +66,11 @@ type afterwards struct {
 
 // forgives reports whether an answer that is complete says that the request does not count.
 func (a *afterwards) forgives(m *meter) bool {
-	if a.counts != nil && !m.hijacked && !a.counts.Has(m.answered()) {
+	switch {
+	case m.hijacked, m.brokeOff():
+		return false
+	case a.counts != nil && !a.counts.Has(m.answered()):
 		return true
 	}
-	return a.login.forgives(m)
+	return a.login.forgives(m.answered())
 }
