@@ -21,11 +21,16 @@ type line struct {
 	timer      *time.Timer // wakes the line when the next attempt may be sent
 	attempts   uint64
 	refused    uint64
+	accepted   uint64
+	waited     time.Duration // of all attempts, in the queue
+	reserves   time.Duration // when the server last said that it reserves, below 0: it did not
+	share      *share        // nil without telemetry
 }
 
 func newLine(t *Transport, quota string) *line {
-	l := &line{quota: quota, of: t}
+	l := &line{quota: quota, of: t, reserves: -1}
 	l.pacer = t.options.Algorithm.Start(t.now(), t.options.Random)
+	l.share = newShare(l)
 	return l
 }
 
@@ -42,12 +47,14 @@ func (l *line) enter() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.users++
+	l.queued()
 }
 
 func (l *line) leave() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.users--
+	l.queued()
 }
 
 // idle reports whether nobody uses the line, and whether it is paused.
@@ -64,7 +71,8 @@ func (l *line) state() QuotaState {
 	now := l.of.now()
 	return QuotaState{
 		Quota: l.quota, Waiting: len(l.waiting), Unanswered: l.unanswered,
-		Attempts: l.attempts, Refused: l.refused, Pause: max(0, l.pacer.Next(now)-now),
+		Attempts: l.attempts, Refused: l.refused, Waited: l.waited, Pause: max(0, l.pacer.Next(now)-now),
+		Rate: l.pacer.Rate(), Mode: l.pacer.Mode(now),
 	}
 }
 
@@ -182,6 +190,7 @@ func (l *line) unanswer() {
 	l.attempts++
 	l.unanswered--
 	l.dispatch(l.of.now())
+	l.queued()
 }
 
 // answer notes what an attempt was answered. The server cannot ask for more than
@@ -194,13 +203,35 @@ func (l *line) answer(a *Attempt, longest time.Duration) {
 	l.unanswered--
 	hint := a.Hint
 	hint.Wait = min(hint.Wait, longest)
-	if a.Refused {
+	if hint.Reserves || hint.Slot {
+		l.reserves = now
+	}
+	l.waited += a.Waited
+	switch {
+	case a.Refused:
 		l.refused++
 		l.pacer.Refused(now, a.Number, hint)
-	} else {
+	case a.Status < 500: // a server that fails says nothing of its quota
+		l.accepted++
 		l.pacer.Accepted(now, hint)
 	}
 	l.dispatch(now)
+	l.queued()
+}
+
+// reservesFor is for how long a server is believed to reserve that no longer says so: it
+// may be another one behind the same name.
+const reservesFor = 10 * time.Minute
+
+// pending is what the next attempt tells a server that reserves: how many more requests
+// wait. It is false for other servers.
+func (l *line) pending() (int, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.reserves < 0 || l.of.now()-l.reserves > reservesFor {
+		return 0, false
+	}
+	return len(l.waiting), true
 }
 
 // queue is a heap of waiters: the highest priority first, then the first to come.

@@ -4,10 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/http"
+	"slices"
+	"strconv"
 	"sync"
 	"time"
+
+	"github.com/headgate-io/headgate/pace/telemetry"
 )
 
 // Options configures a Transport. Every zero value is a safe default.
@@ -55,6 +60,15 @@ type Options struct {
 	// again. Larger ones can be sent again if the request has GetBody. Default 64 KiB.
 	MaxReplay int64
 
+	// Telemetry, if set, says where to share a quota with other processes, and false for
+	// one that is not shared. An algorithm that shares ([Auto], [XATB], [AATB]) reports
+	// there. Close the Transport when it is no longer used.
+	Telemetry func(quota string) (telemetry.Options, bool)
+
+	// OmitPending leaves out the field Headgate-Pending, which tells servers that say
+	// that they reserve how many requests wait.
+	OmitPending bool
+
 	// OnAttempt, if set, is told of every attempt when it is answered. It must not
 	// block, and may be called from several goroutines at once.
 	OnAttempt func(Attempt)
@@ -63,6 +77,10 @@ type Options struct {
 	// goroutines at once. Default [rand.Float64] of math/rand/v2.
 	Random func() float64
 }
+
+// FieldPending is the field that tells a server how many more requests of the quota wait,
+// as an Integer. A server that reserves has a time for the next one in its answer.
+const FieldPending = "Headgate-Pending"
 
 // Attempt is one request on the network.
 type Attempt struct {
@@ -113,8 +131,9 @@ type Transport struct {
 	options Options
 	start   time.Time
 
-	mu    sync.Mutex
-	lines map[string]*line // guarded by mu
+	mu     sync.Mutex
+	lines  map[string]*line // guarded by mu
+	closed bool
 }
 
 var _ http.RoundTripper = (*Transport)(nil)
@@ -204,6 +223,12 @@ func (t *Transport) attempt(r *http.Request, body *replay, l *line, a *Attempt) 
 		l.unanswer()
 		return nil, err
 	}
+	if n, reserves := l.pending(); reserves && !t.options.OmitPending {
+		if out == r {
+			out = r.Clone(r.Context())
+		}
+		out.Header.Set(FieldPending, strconv.Itoa(n))
+	}
 	sent := t.now()
 	response, err := t.options.Base.RoundTrip(out)
 	a.RoundTrip = t.now() - sent
@@ -267,6 +292,7 @@ func (t *Transport) forgetLocked() bool {
 		return false
 	}
 	delete(t.lines, idle.quota)
+	go idle.close() // waits for the network
 	return true
 }
 
@@ -277,7 +303,10 @@ type QuotaState struct {
 	Unanswered int           // attempts on the network
 	Attempts   uint64        // in all
 	Refused    uint64        // of them
+	Waited     time.Duration // in the queue, all attempts together
 	Pause      time.Duration // until the next attempt may be sent, 0 if at once
+	Rate       float64       // that is kept to, in requests a second, 0 for none
+	Mode       string        // what is relied on, see [Pacer]
 }
 
 // Quotas returns the state of every quota that is remembered, in no order.
@@ -289,6 +318,18 @@ func (t *Transport) Quotas() []QuotaState {
 		states = append(states, l.state())
 	}
 	return states
+}
+
+// Close ends what a Transport shares by telemetry: others are told that its queues are
+// empty. Requests that are under way go on, and later ones are paced without telemetry.
+func (t *Transport) Close() {
+	t.mu.Lock()
+	t.closed = true
+	lines := slices.Collect(maps.Values(t.lines))
+	t.mu.Unlock()
+	for _, l := range lines {
+		l.close()
+	}
 }
 
 // CloseIdleConnections lets [http.Client.CloseIdleConnections] reach the transport

@@ -23,6 +23,10 @@ type Options struct {
 	Key []byte
 	ID  uint64
 
+	// Heard, if set, is told of every answer that [Client.Latest] returns from then on.
+	// It must not block.
+	Heard func(Aggregate)
+
 	// Now reads the clock. Default time.Now.
 	Now func() time.Time
 }
@@ -209,22 +213,24 @@ func (c *Client) read(conn net.Conn) {
 			continue
 		}
 		failures = 0
-		if a, err := ReadAggregate(b[:n], c.o.Key); err == nil {
-			c.answer(a)
+		a, err := ReadAggregate(b[:n], c.o.Key)
+		if err == nil && c.answer(&a) && c.o.Heard != nil {
+			c.o.Heard(a)
 		}
 	}
 }
 
 // answer takes an aggregate that answers one of the last reports, once, and not one that
 // is older than the newest.
-func (c *Client) answer(a Aggregate) {
+func (c *Client) answer(a *Aggregate) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	at := &c.sent[a.Number%remembered]
 	if a.Quota != c.o.Quota || a.Client != c.o.ID || at.number != a.Number || a.Number == 0 || c.heard && a.Number <= c.latest.Number {
-		return
+		return false
 	}
 	*at = asked{}
 	a.Received = c.o.Now()
-	c.latest, c.heard, c.silent = a, true, 0
+	c.latest, c.heard, c.silent = *a, true, 0
+	return true
 }
