@@ -173,8 +173,12 @@ type Decision struct {
 
 	// RetryAfter is how long the denied request must wait to succeed if
 	// nobody else takes from its buckets meanwhile; 0 when allowed or when no
-	// wait helps.
+	// wait helps. With Options.Slots it may be longer.
 	RetryAfter time.Duration
+
+	// Slot is the caller's own time for this request again, if it is denied, or for
+	// its next one. Only with Options.Slots.
+	Slot Slot
 
 	// Wait is how long the allowed request must be held back before it goes
 	// on, the longest wait of the rules with algorithm leaky_bucket; 0 without

@@ -45,8 +45,9 @@ var allowed = map[string][]string{
 	"charge/internal/subject": {"identity", "policy"},
 	"charge":                  {"bucket", "charge/internal/subject", "endpoint", "identity", "key", "policy", "rate"},
 	"reservation":             {"charge", "key", "rate"},
+	"slot":                    {"key"}, // when who was refused may come again
 	// The buckets that a Limiter has unless it is given others are the one thing that the core makes itself.
-	"":                 {"endpoint", "identity", "policy", "bucket", "bucket/memory", "charge", "key", "rate", "reservation", "internal/steady"},
+	"":                 {"endpoint", "identity", "policy", "bucket", "bucket/memory", "charge", "key", "rate", "reservation", "slot", "internal/steady"},
 	"inspect":          {"", "bucket", "charge", "endpoint", "identity", "policy"}, // what people see of it
 	"internal/perrule": {"policy"},
 	"internal/refusal": {"", "identity", "internal/problem"},

@@ -60,6 +60,7 @@ import (
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/reservation"
+	"github.com/headgate-io/headgate/slot"
 )
 
 // Limiter decides whether requests may pass. It is safe for concurrent use.
@@ -84,6 +85,8 @@ type Limiter struct {
 	told         atomic.Pointer[policy.Set] // the rules that they heard of last
 	due          atomic.Int64               // when a temporary rule ends, which they have to hear of as well
 	reservations *reservation.Table
+
+	slots *slot.Table // nil: refused callers are told the truth
 
 	waiters atomic.Int64 // requests in Wait that wait, or may have to
 
@@ -121,6 +124,7 @@ func New(o Options) (*Limiter, error) {
 		region:  o.Region, observe: o.Observe, clock: o.clock(),
 		readIdentifier: o.Typed,
 		reservations:   reservation.NewTable(o.MaxReservations),
+		slots:          o.Slots,
 	}
 	l.terms.Store(o.terms())
 	l.learn, _ = o.Buckets.(bucket.Learner)

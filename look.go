@@ -71,6 +71,9 @@ func (l *Limiter) Fill(ctx context.Context, p *charge.Plan, of int, once bucket.
 	now := l.clock.Now()
 	takes := p.Together(of)
 	l.planner.Allowances.Remove(takes[0].Key, now)
+	if l.slots != nil {
+		l.slots.Forget(takes[0].Key)
+	}
 	for i := range takes {
 		if !takes[i].Reach.Scope().Shared() { // whose store sees to the reservations of all processes
 			l.reservations.Void(takes[i].Key)

@@ -15,6 +15,7 @@ import (
 	"github.com/headgate-io/headgate/key"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/reservation"
+	"github.com/headgate-io/headgate/slot"
 )
 
 // Policies gives the rules in force. *policy.Cache keeps them fresh from a
@@ -153,6 +154,12 @@ type Options struct {
 	// second times the seconds that one is outstanding; beyond it Reserve
 	// refuses.
 	MaxReservations int
+
+	// Slots spaces the times at which refused callers may come again, and reserves
+	// them if it does that. Decision.RetryAfter is then the caller's own time, which
+	// is no earlier than the truth. Nil tells all of them the truth: when the next
+	// token comes, which is the same moment for everybody who shares the bucket.
+	Slots *slot.Table
 
 	// MaxAllowances is how many buckets may have an allowance at once (see
 	// Grant). Default 4096, at most 1<<20.

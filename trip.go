@@ -23,6 +23,7 @@ type trip struct {
 	standing policy.Standing // of the rules
 	place    identity.Endpoint
 	plan     charge.Plan
+	bytes    []byte // to name callers in
 }
 
 func (l *Limiter) begin(r Request) *trip {
@@ -210,8 +211,14 @@ func (l *Limiter) inform(set *policy.Set, now, wall int64) {
 // each.
 func (l *Limiter) consume(ctx context.Context, t *trip) (taken bool) {
 	p := &t.plan
+	if l.slots != nil && l.heldBack(t) {
+		return false
+	}
 	allowed, err := l.buckets.TryConsume(ctx, p.Now, p.Takes, p.Outs)
 	l.conclude(t, allowed, err)
+	if l.slots != nil && err == nil {
+		l.space(t)
+	}
 	return allowed && err == nil
 }
 

@@ -79,8 +79,12 @@ func (h *handler) setRateLimit(header http.Header, d *headgate.Decision) {
 		if len(quota) > 0 {
 			quota, policies = append(quota, ", "...), append(policies, ", "...)
 		}
-		quota = appendQuota(quota, rule, &v.Outcome)
-		policies = append(policies, rule.policy...)
+		if d.Slot.Wait > 0 && binds(d, v) {
+			quota = appendSlot(quota, rule, d.Slot)
+		} else {
+			quota = appendQuota(quota, rule, &v.Outcome)
+		}
+		policies = append(policies, h.describe(rule)...)
 		only = rule
 	}
 	if only == nil {
@@ -89,12 +93,18 @@ func (h *handler) setRateLimit(header http.Header, d *headgate.Decision) {
 	// One allocation for both values' slices, one for each string; the policy
 	// of a single rule, which is most requests, is there already.
 	values := &[2]string{string(quota)}
-	if len(only.policy) == len(policies) {
-		values[1] = only.policy
+	if described := h.describe(only); len(described) == len(policies) {
+		values[1] = described
 	} else {
 		values[1] = string(policies)
 	}
 	header[fieldRateLimit], header[fieldPolicy] = values[0:1:1], values[1:2:2]
+}
+
+// binds reports whether v is by the rule that a decision's slot is about.
+func binds(d *headgate.Decision, v *headgate.Verdict) bool {
+	binding, limited := d.Binding()
+	return limited && binding.Rule == v.Rule
 }
 
 // listed reports whether one of the verdicts is listed for a rule.
@@ -128,8 +138,17 @@ func tighter(verdicts []headgate.Verdict, v *headgate.Verdict) *headgate.Verdict
 // rendered is what responses say of a rule, written once.
 type rendered struct {
 	policy.Rule
-	name   string // as an RFC 9651 string
-	policy string // as an item of RateLimit-Policy
+	name     string // as an RFC 9651 string
+	policy   string // as an item of RateLimit-Policy
+	reserved string // as one that says that slots are reserved
+}
+
+// describe is the item of RateLimit-Policy for a rule.
+func (h *handler) describe(rule *rendered) string {
+	if h.reserves {
+		return rule.reserved
+	}
+	return rule.policy
 }
 
 // render writes an item of RateLimit-Policy: name, q (quota), w (window in
@@ -142,7 +161,16 @@ func render(rule policy.Rule) *rendered {
 	if rule.Burst != rule.Limit {
 		item = strconv.AppendInt(append(item, ";headgate-burst="...), rule.Burst, 10)
 	}
-	return &rendered{Rule: rule, name: name, policy: string(item)}
+	return &rendered{Rule: rule, name: name, policy: string(item), reserved: string(item) + ";headgate-reserves"}
+}
+
+// appendSlot appends one item of RateLimit for a client that has a time of its own: to the
+// millisecond under our prefix, and in whole seconds for everybody else.
+func appendSlot(dst []byte, rule *rendered, s headgate.Slot) []byte {
+	dst = append(append(dst, rule.name...), ";r=0;t="...)
+	dst = strconv.AppendInt(dst, rate.Seconds(s.Wait), 10)
+	ms := (s.Wait + time.Millisecond - 1) / time.Millisecond
+	return strconv.AppendInt(append(dst, ";headgate-slot="...), int64(ms), 10)
 }
 
 // appendQuota appends one item of RateLimit: name, r (tokens left) and t

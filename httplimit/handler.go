@@ -153,15 +153,19 @@ func newHandler(lim *headgate.Limiter, next func(w http.ResponseWriter, r *http.
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &handler{lim: lim, next: next, options: o, counted: Reserve{Timeout: o.CountTimeout, Failed: o.CountFailed}}
+	return &handler{
+		lim: lim, next: next, options: o, counted: Reserve{Timeout: o.CountTimeout, Failed: o.CountFailed},
+		reserves: lim.ReservesSlots(),
+	}
 }
 
 type handler struct {
-	lim     *headgate.Limiter
-	next    func(http.ResponseWriter, *http.Request, string)
-	options Options
-	rules   perrule.Values[rendered]
-	counted Reserve // for endpoints of CountWhen
+	lim      *headgate.Limiter
+	next     func(http.ResponseWriter, *http.Request, string)
+	options  Options
+	rules    perrule.Values[rendered]
+	counted  Reserve // for endpoints of CountWhen
+	reserves bool    // lim reserves slots
 }
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -1,0 +1,129 @@
+package headgate_test
+
+import (
+	"context"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/internal/trial"
+	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/slot"
+)
+
+// shared is one bucket of 2 tokens, one a second, for everybody.
+var shared = []policy.Rule{{Endpoint: "GET /a", Limit: 1, Per: time.Second, Burst: 2, Subject: policy.SubjectEndpoint}}
+
+func slotted(t *testing.T, o slot.Options) *trial.Bench {
+	return trial.New(t, []string{"GET /a"}, shared, func(g *headgate.Options) { g.Slots = slot.New(o) })
+}
+
+// ask asks as one of several clients; waiting is Headgate-Pending, below 0 for none.
+func ask(b *trial.Bench, client byte, waiting int) headgate.Decision {
+	h := http.Header{}
+	if waiting >= 0 {
+		h.Set(headgate.FieldPending, strconv.Itoa(waiting))
+	}
+	return b.Check(context.Background(), headgate.Request{
+		Method: "GET", Target: "/a", Peer: netip.AddrFrom4([4]byte{192, 0, 2, client}), Header: h,
+	})
+}
+
+// Without slots everybody is told the same; with them, each a token later.
+func TestRefusedCallersAreSpaced(t *testing.T) {
+	plain := trial.New(t, []string{"GET /a"}, shared)
+	spaced := slotted(t, slot.Options{})
+	for client := range byte(5) {
+		p, s := ask(plain, client, -1), ask(spaced, client, -1)
+		if p.Allowed != s.Allowed {
+			t.Errorf("client %d: allowed %v, with slots %v", client, p.Allowed, s.Allowed)
+		}
+		if client < 2 {
+			continue
+		}
+		if want := time.Duration(client-1) * time.Second; p.RetryAfter != time.Second || s.RetryAfter != want || s.Slot.Wait != want {
+			t.Errorf("client %d: retry after %v, with slots %v and %+v; want 1s and %v", client, p.RetryAfter, s.RetryAfter, s.Slot, want)
+		}
+		if binding, _ := s.Binding(); binding.Outcome.RetryAfter != s.RetryAfter {
+			t.Errorf("client %d: the verdict says %v, the decision %v", client, binding.Outcome.RetryAfter, s.RetryAfter)
+		}
+	}
+	if again := ask(spaced, 3, -1); again.RetryAfter != 2*time.Second {
+		t.Errorf("client 3 asks again: retry after %v, want the time that it has", again.RetryAfter)
+	}
+}
+
+// A token that is reserved is nobody else's while its time lasts, and the next request of
+// one that has more is given a time with the answer.
+func TestReservedTokens(t *testing.T) {
+	b := slotted(t, slot.Options{Reserve: true})
+	first := ask(b, 1, 3)
+	if !first.Allowed || first.Slot.Wait != 0 {
+		t.Fatalf("%+v, want no slot: there is another token", first.Slot)
+	}
+	second := ask(b, 1, 2)
+	if !second.Allowed || second.Slot != (headgate.Slot{Wait: time.Second, Reserved: true}) {
+		t.Fatalf("%+v, want a reserved slot in a second", second.Slot)
+	}
+	b.Now = b.Now.Add(time.Second)
+	other := ask(b, 2, -1)
+	if other.Allowed || other.Reason != headgate.OverLimit || other.RetryAfter <= 0 || other.Slot.Reserved {
+		t.Errorf("another is %v, %v, retry after %v; want it held back", other.Allowed, other.Reason, other.RetryAfter)
+	}
+	third := ask(b, 1, 0)
+	if !third.Allowed || third.Slot.Wait != 0 {
+		t.Errorf("%+v, want its own token, and no further slot", third)
+	}
+	if s := b.Slots(); s.Kept != 1 || s.HeldBack != 1 || s.NoShows != 0 {
+		t.Errorf("%+v, want one slot kept and one request held back", s)
+	}
+}
+
+// A change of the limit, and a bucket that is made full, leave no slots behind that hold
+// anybody back.
+func TestSlotsAfterAChange(t *testing.T) {
+	b := slotted(t, slot.Options{Reserve: true})
+	for range 3 {
+		ask(b, 1, 5)
+	}
+	b.Now = b.Now.Add(time.Hour)
+	for range 2 {
+		if d := ask(b, 2, -1); !d.Allowed {
+			t.Errorf("denied by slots of an hour ago: %+v", d)
+		}
+	}
+}
+
+// What a client claims to have waiting is worth one slot, and nonsense is worth nothing.
+func TestPendingIsNotBelieved(t *testing.T) {
+	for value, understood := range map[string]bool{
+		"0": true, "7": true, "4294967295": true, "": false, "-1": false, "many": false, "1e3": false, "99999999999999999999": false,
+	} {
+		b := slotted(t, slot.Options{Reserve: true})
+		var d headgate.Decision
+		for range 3 {
+			d = b.Check(context.Background(), headgate.Request{
+				Method: "GET", Target: "/a", Peer: trial.Client, Header: http.Header{headgate.FieldPending: {value}},
+			})
+		}
+		if d.Allowed || d.Slot.Reserved != understood {
+			t.Errorf("%q: %+v, want a slot that is reserved: %v", value, d.Slot, understood)
+		}
+		if got := b.Slots().Slots; got != 1 {
+			t.Errorf("%q: %d slots, want 1", value, got)
+		}
+	}
+}
+
+// Slots allocate nothing for those who pass.
+func TestSlotsCostAllowedRequestsNoAllocation(t *testing.T) {
+	b := trial.New(t, []string{"GET /a"}, []policy.Rule{{Endpoint: "GET /a", Limit: 1_000_000, Per: time.Second, Burst: 1_000_000}},
+		func(g *headgate.Options) { g.Slots = slot.New(slot.Options{Reserve: true}) })
+	b.Get("/a")
+	if n := testing.AllocsPerRun(100, func() { b.Get("/a") }); n != 0 {
+		t.Errorf("%v allocations, want 0", n)
+	}
+}
