@@ -4,12 +4,14 @@ package conns
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -70,16 +72,24 @@ func New(o Options) *Server {
 	return &Server{options: o, open: map[*Conn]bool{}}
 }
 
-// Serve serves what l accepts until Shutdown.
+// Serve serves what l accepts until Shutdown. It waits while the system has no descriptor
+// to spare, as net/http does.
 func (s *Server) Serve(l net.Listener) error {
+	wait := time.Duration(0)
 	for {
 		accepted, err := l.Accept()
-		if err != nil {
-			if s.closing.Load() {
-				return nil
-			}
+		switch {
+		case err == nil:
+		case s.closing.Load():
+			return nil
+		case isShort(err):
+			wait = min(max(2*wait, 5*time.Millisecond), time.Second)
+			time.Sleep(wait)
+			continue
+		default:
 			return err
 		}
+		wait = 0
 		c := &Conn{Conn: accepted, server: s}
 		if why, ok := s.admit(c); !ok {
 			_ = c.SetWriteDeadline(time.Now().Add(time.Second))
@@ -89,6 +99,11 @@ func (s *Server) Serve(l net.Listener) error {
 		}
 		go s.serve(c)
 	}
+}
+
+// isShort reports whether accept(2) failed for want of descriptors or memory, which passes.
+func isShort(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOBUFS) || errors.Is(err, syscall.ENOMEM)
 }
 
 func (s *Server) admit(c *Conn) (Why, bool) {

@@ -74,7 +74,7 @@ func (d *Daemon) newHolds() (h holds, err error) {
 	if d.conf.Gateway() { // whose clients may need two each
 		most = max(1, budget.Admin/2, 2*(budget.Clients-h.upstream))
 	}
-	most = max(1, most/3) // by HTTP, and as many by gRPC and as clients of Redis
+	most = max(1, most/4) // by HTTP, and as many by gRPC, as clients of Redis and as HAProxy
 	h.most, o.MaxConnections, o.MaxPerAddress, o.MaxRequests, o.MaxRequestsPerAddress = most, most, most, most, most
 	o.Log = d.log.With("listener", "decisions")
 	h.asked = hold.New(o)
