@@ -50,6 +50,8 @@ func TestImportsPointOneWay(t *testing.T) {
 			"admin":  {"developers", "fleet", "lint", "record", "revert", "rules"},
 			"client": {"admin", "fleet", "lint", "record", "rules"},
 
+			"telemetry": {}, // beside gateways, for the clients of APIs
+
 			"convert": {},
 			"replay":  {},
 
@@ -58,7 +60,7 @@ func TestImportsPointOneWay(t *testing.T) {
 			"demo":   {"config", "daemon", "database", "record"},
 			"doctor": {"advisories", "config", "daemon", "database", "descriptor", "dsn", "hold", "kinds", "record", "redis", "token"},
 			"cmd/headgate": {
-				"admin", "attack", "client", "collector", "config", "convert", "daemon", "database", "demo", "descriptor", "developers", "doctor", "dsn", "fleet", "lint", "openapi", "record", "replay", "rules", "token",
+				"admin", "attack", "client", "collector", "config", "convert", "daemon", "database", "demo", "descriptor", "developers", "doctor", "dsn", "fleet", "lint", "openapi", "record", "replay", "rules", "telemetry", "token",
 			},
 		},
 		Foreign: map[string][]string{
@@ -75,6 +77,7 @@ func TestImportsPointOneWay(t *testing.T) {
 			"redis":           {"github.com/redis/rueidis"},
 			"database":        {"github.com/go-sql-driver/mysql", "github.com/jackc/pgx/v5", "github.com/pressly/goose/v3", "modernc.org/sqlite"},
 			"database/dbtest": {"github.com/go-sql-driver/mysql", "github.com/jackc/pgx/v5/stdlib"},
+			"telemetry":       {"github.com/prometheus/client_golang", "golang.org/x/net/netutil"},
 			"token":           {"github.com/go-jose/go-jose/v4"},
 		},
 	}

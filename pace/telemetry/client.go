@@ -50,6 +50,7 @@ type Client struct {
 	number uint64            // guarded by mu, as all below
 	sent   [remembered]asked //
 	silent int               // reports since the last answer
+	since  time.Time         // the first of them was sent
 	latest Aggregate
 	heard  bool
 }
@@ -63,9 +64,12 @@ type asked struct {
 // remembered is how many of the last reports may still be answered.
 const remembered = 16
 
-// patience is after how many reports without an answer the name of the aggregator is
-// looked up again.
-const patience = 3
+// After so many reports without an answer, and so long, the name of the aggregator is
+// looked up again. An answer that is under way would be lost by it.
+const (
+	patience = 3
+	overdue  = 5 * time.Second
+)
 
 // New starts a Client. [Client.Close] ends it.
 func New(o Options) (*Client, error) {
@@ -192,8 +196,11 @@ func (c *Client) next(s State, first bool) []byte {
 func (c *Client) unanswered() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.silent == 0 {
+		c.since = c.o.Now()
+	}
 	c.silent++
-	if c.silent < patience {
+	if c.silent <= patience || c.o.Now().Sub(c.since) < overdue {
 		return false
 	}
 	c.silent = 0

@@ -3,6 +3,7 @@ package telemetry_test
 import (
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -106,13 +107,19 @@ func TestClient(t *testing.T) {
 	eventually(t, "the second answer is not taken", func() bool { got, _ := c.Latest(); return got.Active == 5 })
 }
 
-// A client outlives an aggregator that is away, and looks for it again.
+// A client outlives an aggregator that is away, and looks for it again: from a socket of its own, since the name may
+// stand for another address now.
 func TestClientSurvivesItsAggregator(t *testing.T) {
 	l := listen(t)
 	addr := l.LocalAddr().String()
-	c := start(t, addr)
+	var clock atomic.Int64
+	c, err := telemetry.New(telemetry.Options{Addr: addr, Quota: "api", Secret: secret, Now: func() time.Time { return at.Add(time.Duration(clock.Add(int64(10 * time.Millisecond)))) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close(telemetry.State{}) })
 	c.Report(telemetry.State{Sent: 1})
-	l.report()
+	_, first := l.report()
 	l.Close()
 	for range 100 {
 		c.Report(telemetry.State{Sent: 2}) // never blocks
@@ -136,7 +143,7 @@ func TestClientSurvivesItsAggregator(t *testing.T) {
 			if err != nil {
 				return
 			}
-			if r, err := telemetry.ReadReport(b[:n]); err == nil && r.Sent == 7 {
+			if r, err := telemetry.ReadReport(b[:n]); err == nil && r.Sent == 7 && from.Port != first.Port {
 				a := telemetry.Aggregate{Quota: "api", Client: r.Client, Number: r.Number, Time: at}
 				_, _ = conn.WriteToUDP(a.Append(nil, telemetry.ClientKey(secret, "api", r.Client)), from)
 			}
