@@ -173,6 +173,12 @@ type Config struct {
 	// Default 1024.
 	MaxWaiters int `yaml:"max_waiters"`
 
+	// RetryAfter is what callers that a shared bucket has no room for are told: truth,
+	// when it has room, which is the same moment for all of them; spaced, a time for each
+	// caller, a token apart; or reserved, which also keeps the token for callers who say
+	// how many of their requests wait. Default spaced.
+	RetryAfter string `yaml:"retry_after"`
+
 	// Costs is what a request to an endpoint costs, in tokens; 1 where absent,
 	// and 0 for an endpoint that only tells clients their budget.
 	Costs map[string]int64 `yaml:"costs"`
@@ -271,7 +277,7 @@ func Default() Config {
 		ForwardedHeader: "X-Forwarded-For", IPv6Prefix: 64, Keys: defaultKeys(),
 		IPv4Prefix: 32, ClientAddress: ClientAddress{Strategy: "trusted_ranges"}, ProxyProtocol: defaultProxyProtocol(),
 		Unknown: "reject", NoRule: "allow", Credentials: "all", BadCredentials: "ignore", BurstPercent: 100, MaxBuckets: 1 << 20,
-		MaxWait: defaultMaxWait, MaxWaiters: defaultMaxWaiters,
+		MaxWait: defaultMaxWait, MaxWaiters: defaultMaxWaiters, RetryAfter: "spaced",
 		Clients:         defaultClients(),
 		Tokens:          defaultTokens(),
 		TLS:             defaultTLS(),
@@ -371,6 +377,7 @@ func (c *Config) check(check *checker) {
 	check.oneOf("no_rule", c.NoRule, "allow", "deny")
 	check.oneOf("credentials", c.Credentials, "all", "first")
 	check.oneOf("bad_credentials", c.BadCredentials, "ignore", "reject")
+	check.oneOf("retry_after", c.RetryAfter, "truth", "spaced", "reserved")
 	check.profile(c.Endpoint)
 	check.oneOf("headers.legacy", c.Headers.Legacy, "none", "delta", "epoch")
 	check.oneOf("log.format", c.Log.Format, "text", "json")

@@ -37,6 +37,7 @@ import (
 	"github.com/headgate-io/headgate/server/metrics"
 	"github.com/headgate-io/headgate/server/revert"
 	"github.com/headgate-io/headgate/server/usage"
+	"github.com/headgate-io/headgate/slot"
 )
 
 // Options is what does not come from the configuration.
@@ -532,6 +533,7 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 		Policies: p.rules.Status, Keys: p.keys.status, Buckets: stats, TooSmall: func() bool { return len(p.pressure.warnings()) > 0 },
 		FalseDenials: func(table memory.Stats) float64 { _, part := mostDenied(p.rules.Set(), table); return part },
 		Reservations: func() reservation.Stats { return p.limiter.Reservations() },
+		Slots:        func() slot.Stats { return p.limiter.Slots() },
 		Waiters:      func() (waiting, most int) { return p.limiter.Waiters() },
 		Rejections:   func() iter.Seq2[identity.Rejection, uint64] { return p.who().Rejections() }, Version: o.Version, Identifiers: p.identifiers.Faults,
 		Regions: p.regions.reporter(), Descriptors: p.descriptors.reporter(), Balancer: balancerStats(o.balancer), Holds: o.holds,
@@ -545,6 +547,9 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 	options.Endpoints, options.Policies, options.Buckets, options.Names = l.registry.Table, p.rules, shared, p.shared.naming()
 	options.Region, options.Typed = p.regions.finder(p.who), p.identifiers.Typed
 	options.Observe, options.MaxReservations = p.observe, c.Settle.MaxOutstanding
+	if c.RetryAfter != "truth" {
+		options.Slots = slot.New(slot.Options{Reserve: c.RetryAfter == "reserved"})
+	}
 	p.limiter, err = headgate.New(options)
 	return p, err
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/reservation"
 	"github.com/headgate-io/headgate/server/hold"
+	"github.com/headgate-io/headgate/slot"
 )
 
 // maxRules bounds the values of the label "rule". Rules beyond it count
@@ -46,6 +47,9 @@ type Options struct {
 	TooSmall func() bool
 
 	Reservations func() reservation.Stats
+
+	// Slots tells what became of the times that refused callers were given.
+	Slots func() slot.Stats
 
 	// Waiters tells how many requests wait for their turn, and how many may.
 	Waiters func() (waiting, most int)
@@ -311,6 +315,8 @@ var (
 	descMaxWaiters  = describe("waiters_capacity", "Requests that may wait at once.")
 	descOutstanding = describe("reservations", "Reservations that are neither settled nor expired.")
 	descPlaces      = describe("reservations_capacity", "Reservations that may be outstanding at once.")
+	descSlots       = describe("slots", "Times that refused callers have for themselves.")
+	descSlotted     = describe("slots_total", "Times given to callers, by what they are and what became of reserved ones.", "outcome")
 	descReserved    = describe("reservations_total", "Reservations by what became of them.", "outcome")
 	descRejected    = describe("credentials_rejected_total", "Credentials presented that failed validation and were ignored.", "reason")
 	descRequests    = describe("limit_requests_open", "Requests for a higher limit that wait for a decision.")
@@ -335,7 +341,7 @@ func (g *gauges) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descBuild, descVersion, descRules, descStaleness, descStanding, descFailures, descHealthy,
 		descFromDisk, descEmptied, descCopy, descKeys, descKeyFailures, descKeysStale, descKeysEmptied, descBuckets, descCapacity, descCreated, descEvicted, descRejected,
 		descRegions, descRegionBytes, descRegionsOK, descRegionFailures, descLimits, descLimitsOK, descLimitFailures, descProxyHeaders, descProxyRefused,
-		descOccupancy, descDenials, descTooSmall, descRequests, descNewcomers, descBytes, descShapes, descLogs, descLogRoom, descWaiters, descMaxWaiters, descOutstanding, descPlaces, descReserved, descIdentifiers} {
+		descOccupancy, descDenials, descTooSmall, descRequests, descNewcomers, descBytes, descShapes, descLogs, descLogRoom, descWaiters, descMaxWaiters, descOutstanding, descPlaces, descReserved, descSlots, descSlotted, descIdentifiers} {
 		out <- d
 	}
 }
@@ -381,6 +387,13 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 	waiting, most := g.options.Waiters()
 	gauge(descWaiters, float64(waiting))
 	gauge(descMaxWaiters, float64(most))
+	slots := g.options.Slots()
+	gauge(descSlots, float64(slots.Slots))
+	count(descSlotted, slots.Spaced, "spaced")
+	count(descSlotted, slots.Reserved, "reserved")
+	count(descSlotted, slots.Kept, "kept")
+	count(descSlotted, slots.NoShows, "no_show")
+	count(descSlotted, slots.HeldBack, "held_back")
 	reserved := g.options.Reservations()
 	gauge(descOutstanding, float64(reserved.Outstanding))
 	gauge(descPlaces, float64(reserved.Capacity))
