@@ -271,9 +271,10 @@ func (p *aatb) Told(now time.Duration, a Aggregate) {
 	if p.Profile == Published {
 		congested = a.Refused > 0
 	}
+	if p.Gate && now-p.refused > 2*p.Interval {
+		congested = false // nothing that this client saw agrees
+	}
 	switch {
-	case congested && p.Gate && now-p.refused > 2*p.Interval:
-		// Nothing that this client saw agrees.
 	case congested:
 		p.notBefore, p.slept = now+p.Interval+between(p.random, -2*time.Second, 2*time.Second), false
 	case a.Partial && p.Profile == Corrected:

@@ -429,10 +429,7 @@ func (t *twinAATB) told(now float64, a aggregate) {
 	if t.profile == pace.Published {
 		r429 = int64(a.Refused)
 	}
-	if r429 > 0 {
-		if t.gated && now-t.lastCong > 2*omega {
-			return
-		}
+	if r429 > 0 && (!t.gated || now-t.lastCong <= 2*omega) {
 		t.nextAcq, t.slept = now+omega-2+4*t.random(), false
 		return
 	}

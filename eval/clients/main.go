@@ -7,99 +7,192 @@ import (
 	"flag"
 	"fmt"
 	"log"
-	"math/rand/v2"
-	"time"
+	"os"
+	"path/filepath"
+	"strings"
 
+	"github.com/headgate-io/headgate/eval/page"
 	"github.com/headgate-io/headgate/pace"
 )
 
-// scenario is one of the paper's synthetic settings.
-type scenario struct {
-	name    string
-	clients int
-	perDeal float64
-	gap     time.Duration
-	paper   pace.Paper
-}
-
-func scenarios() []scenario {
-	papers := pace.Papers()
-	return []scenario{
-		{"5 clients", 5, 100, 300 * time.Millisecond, papers[1]},
-		{"100 clients", 100, 5, 3 * time.Second, papers[2]},
-	}
-}
-
-// contender is an algorithm by its name in the paper.
-type contender struct {
-	name      string
-	algorithm pace.Algorithm
-}
-
-func contenders(s scenario, profile pace.Profile) []contender {
-	return []contender{
-		{"UB", pace.UB{}}, {"WB", s.paper.WB(profile)}, {"ATB", s.paper.ATB(profile)}, {"AP", pace.AP{}},
-	}
-}
-
-// cell is the mean of several runs.
-type cell struct {
-	duration, response time.Duration
-	refused            float64
-}
-
-// The limiter of the experiment.
-const (
-	capacity  = 100
-	perMinute = 80
-)
-
-// measure runs an algorithm on the same workloads for every algorithm, and the
-// oracle where it is nil.
-func measure(s scenario, requests, runs int, algorithm pace.Algorithm) cell {
-	var c cell
-	for seed := range uint64(runs) {
-		w := bursty(rand.New(rand.NewPCG(seed, uint64(requests))), s.clients, requests, s.perDeal, s.gap)
-		l := newLimiter(capacity, perMinute)
-		var r result
-		if algorithm == nil {
-			r = oracle(w, l)
-		} else {
-			r = simulate(w, l, algorithm, rand.New(rand.NewPCG(seed, 1)))
-		}
-		c.duration += r.duration
-		c.response += r.response
-		c.refused += float64(r.refused)
-	}
-	c.duration /= time.Duration(runs)
-	c.response /= time.Duration(runs)
-	c.refused /= float64(runs)
-	return c
-}
-
-// over is by how many percent a is more than b.
-func over[T time.Duration | float64](a, b T) float64 { return (float64(a)/float64(b) - 1) * 100 }
-
 func main() {
+	log.SetFlags(0)
 	runs := flag.Int("runs", 30, "runs of each cell, each with another workload")
+	only := flag.String("only", "", "one of: "+strings.Join(partNames(), ", ")+" (default all)")
+	write := flag.Bool("write", false, "write the figure into docs/benchmarks")
 	flag.Parse()
 	if *runs < 1 {
 		log.Fatalf("-runs is %d, want 1 or more", *runs)
 	}
+	found := false
+	for _, p := range parts {
+		if *only != "" && *only != p.name {
+			continue
+		}
+		found = true
+		fmt.Printf("\n## %s\n", p.title)
+		p.print(*runs)
+	}
+	if !found {
+		log.Fatalf("-only is %q, want one of %s", *only, strings.Join(partNames(), ", "))
+	}
+	if *write {
+		docs, err := page.Docs()
+		if err != nil {
+			log.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(docs, "clients.svg"), figure(*runs).SVG(), 0o644); err != nil {
+			log.Fatal(err)
+		}
+	}
+}
+
+// parts are what is measured.
+var parts = []struct {
+	name, title string
+	print       func(runs int)
+}{
+	{"paper", "The paper's experiment, and what came after", printPaper},
+	{"profiles", "The paper's algorithms in three readings", printProfiles},
+	{"limiters", "Other limiters", printLimiters},
+	{"charged", "A limiter that charges what it refuses", printCharged},
+	{"mixed", "Half of the clients each", printMixed},
+	{"telemetry", "Telemetry that is lost, or lies", printTelemetry},
+	{"search", "Parameters, searched on one half of the workloads and tried on the other", printSearch},
+}
+
+func partNames() (names []string) {
+	for _, p := range parts {
+		names = append(names, p.name)
+	}
+	return names
+}
+
+// row is one line of a table, against UB.
+func row(name string, got, ub cell) []string {
+	fewer := "-"
+	if ub.refused >= 1 {
+		fewer = fmt.Sprintf("%+.1f %%", over(got.refused, ub.refused))
+	}
+	return []string{
+		name, fmt.Sprintf("%.0f", got.seconds), fmt.Sprintf("%+.1f %%", over(got.seconds, ub.seconds)),
+		fmt.Sprintf("%.0f", got.refused), fewer, fmt.Sprintf("%.2f", got.service),
+		fmt.Sprintf("%.1f", got.response), fmt.Sprintf("%.0f", got.p99), fmt.Sprintf("%.0f", got.messages),
+	}
+}
+
+var head = []string{"", "duration, s", "against UB", "429s", "against UB", "service, s", "response, s", "p99, s", "reports"}
+
+func printPaper(runs int) {
 	for _, s := range scenarios() {
-		fmt.Printf("\n%s, a quota of %d and %d a minute, %d runs\n\n", s.name, capacity, perMinute, *runs)
-		fmt.Printf("%8s %-8s %10s %8s %8s %8s %10s\n", "requests", "", "duration", "vs UB", "429s", "vs UB", "response")
-		for _, requests := range []int{400, 500, 600, 700, 800} {
-			ub := measure(s, requests, *runs, pace.UB{})
-			for _, c := range append(contenders(s, pace.Corrected), contender{"oracle", nil}) {
-				got := measure(s, requests, *runs, c.algorithm)
-				fewer := "-"
-				if ub.refused >= 1 {
-					fewer = fmt.Sprintf("%+.1f%%", over(got.refused, ub.refused))
+		for _, requests := range loads {
+			ub := measure(s, requests, runs, contenderNamed(s, "UB"), environment{})
+			table := page.Table{head}
+			for _, c := range contenders(s, pace.Corrected) {
+				got := measure(s, requests, runs, c, environment{})
+				table = append(table, row(c.name, got, ub))
+				if got.unfinished > 0 {
+					fmt.Printf("%s leaves %d requests unserved\n", c.name, got.unfinished)
 				}
-				fmt.Printf("%8d %-8s %9.0fs %+7.1f%% %8.0f %8s %9.1fs\n", requests, c.name,
-					got.duration.Seconds(), over(got.duration, ub.duration), got.refused, fewer, got.response.Seconds())
+			}
+			fmt.Printf("\n%s, %d requests, a quota of %d and %d a minute, means of %d runs\n\n%s", s.name, requests, capacity, perMinute, runs, table)
+		}
+	}
+}
+
+func printProfiles(runs int) {
+	names := map[pace.Profile]string{pace.Corrected: "corrected", pace.Published: "published", pace.Reference: "reference"}
+	for _, s := range scenarios()[:2] {
+		for _, requests := range []int{500, 800} {
+			ub := measure(s, requests, runs, contenderNamed(s, "UB"), environment{})
+			table := page.Table{head}
+			for profile := range pace.Profile(3) {
+				for _, c := range contenders(s, profile)[1:4] {
+					table = append(table, row(c.name+", "+names[profile], measure(s, requests, runs, c, environment{}), ub))
+				}
+			}
+			fmt.Printf("\n%s, %d requests\n\n%s", s.name, requests, table)
+		}
+	}
+}
+
+func printLimiters(runs int) {
+	for _, l := range []struct{ capacity, perMinute float64 }{{100, 80}, {10, 80}, {1, 80}} {
+		for _, s := range scenarios()[:2] {
+			e := environment{capacity: l.capacity, perMinute: l.perMinute}
+			ub := measure(s, 800, runs, contenderNamed(s, "UB"), e)
+			table := page.Table{head}
+			for _, c := range contenders(s, pace.Corrected) {
+				table = append(table, row(c.name, measure(s, 800, runs, c, e), ub))
+			}
+			fmt.Printf("\n%s, 800 requests, a quota of %v and %v a minute\n\n%s", s.name, l.capacity, l.perMinute, table)
+		}
+	}
+}
+
+func printCharged(runs int) {
+	for _, s := range scenarios()[:2] {
+		e := environment{chargesRefused: true}
+		ub := measure(s, 800, runs, contenderNamed(s, "UB"), e)
+		table := page.Table{head}
+		for _, c := range contenders(s, pace.Corrected) {
+			got := measure(s, 800, runs, c, e)
+			r := row(c.name, got, ub)
+			if got.unfinished > 0 {
+				r[0] += fmt.Sprintf(" (%d unserved)", got.unfinished)
+			}
+			table = append(table, r)
+		}
+		fmt.Printf("\n%s, 800 requests\n\n%s", s.name, table)
+	}
+}
+
+// mixes are algorithms that share a quota, half of the clients each.
+var mixes = [][2]string{{"UB", "ATB"}, {"UB", "AATB"}, {"UB", "AP"}, {"UB", "HATB"}, {"obeys, reserved", "HATB"}}
+
+func printMixed(runs int) {
+	for _, s := range scenarios()[:2] {
+		table := page.Table{{"first half, second half", "response of the first, s", "of the second, s", "duration, s", "429s"}}
+		for _, m := range mixes {
+			got := mixed(s, runs, m)
+			table = append(table, []string{
+				m[0] + ", " + m[1], fmt.Sprintf("%.0f", got.first), fmt.Sprintf("%.0f", got.second),
+				fmt.Sprintf("%.0f", got.seconds), fmt.Sprintf("%.0f", got.refused),
+			})
+		}
+		fmt.Printf("\n%s, 800 requests\n\n%s", s.name, table)
+	}
+}
+
+func mixed(s scenario, runs int, m [2]string) cell {
+	a, b := contenderNamed(s, m[0]), contenderNamed(s, m[1])
+	a.says = max(a.says, b.says)
+	return measure(s, 800, runs, a, environment{second: &b})
+}
+
+func printTelemetry(runs int) {
+	for _, s := range scenarios()[:2] {
+		ub := measure(s, 800, runs, contenderNamed(s, "UB"), environment{})
+		table := page.Table{head}
+		gated := s.paper.AATB(pace.Corrected)
+		gated.Gate = true
+		for _, c := range []contender{
+			{name: "AATB, reference", algorithm: s.paper.AATB(pace.Reference), telemetry: true},
+			{name: "AATB, corrected", algorithm: s.paper.AATB(pace.Corrected), telemetry: true},
+			{name: "AATB, corrected, gated", algorithm: gated, telemetry: true},
+			contenderNamed(s, "XATB"),
+			{name: "XATB, gated", algorithm: pace.XATB{Gate: true}, telemetry: true},
+		} {
+			for _, e := range []struct {
+				name string
+				environment
+			}{
+				{"all arrives", environment{}}, {"a tenth is lost", environment{loss: 0.1}}, {"half is lost", environment{loss: 0.5}},
+				{"all is lost", environment{loss: 1}}, {"one refusal is made up", environment{fakeRefusals: 1}}, {"1000 are", environment{fakeRefusals: 1000}},
+			} {
+				table = append(table, row(c.name+": "+e.name, measure(s, 800, runs, c, e.environment), ub))
 			}
 		}
+		fmt.Printf("\n%s, 800 requests\n\n%s", s.name, table)
 	}
 }

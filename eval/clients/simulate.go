@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"container/heap"
 	"math/rand/v2"
 	"slices"
@@ -9,150 +10,225 @@ import (
 	"github.com/headgate-io/headgate/pace"
 )
 
-// limiter is the server of the paper's experiment: a token bucket that is refilled
-// continuously, starts full and charges nothing for what it refuses.
-type limiter struct {
-	capacity, perMinute float64
-
-	tokens float64
-	last   time.Duration
-}
-
-func newLimiter(capacity, perMinute float64) *limiter {
-	return &limiter{capacity: capacity, perMinute: perMinute, tokens: capacity}
-}
-
-func (l *limiter) take(now time.Duration) bool {
-	l.tokens = min(l.capacity, l.tokens+(now-l.last).Minutes()*l.perMinute)
-	l.last = now
-	if l.tokens < 1-1e-9 {
-		return false
-	}
-	l.tokens--
-	return true
-}
-
-// workload is when each client has its requests, from the start of the run, sorted.
-type workload [][]time.Duration
-
-const horizon = 300 * time.Second
-
-// bursty deals total requests to clients, and gives each client a burst of requests
-// that begins at a random moment of five minutes: the workload that reproduces the
-// paper. One request each, then a Poisson number with mean perDeal at a time; gaps
-// are exponential with mean gap.
-func bursty(random *rand.Rand, clients, total int, perDeal float64, gap time.Duration) workload {
-	counts := make([]int, clients)
-	left := total
-	for i := range counts {
-		counts[i], left = 1, left-1
-	}
-	for i := 0; left > 0; i = (i + 1) % clients {
-		n := min(left, poisson(random, perDeal))
-		counts[i], left = counts[i]+n, left-n
-	}
-	w := make(workload, clients)
-	for i, n := range counts {
-		at := time.Duration(random.Float64() * float64(horizon))
-		for range n {
-			w[i] = append(w[i], at%horizon)
-			at += time.Duration(random.ExpFloat64() * float64(gap))
-		}
-		slices.Sort(w[i])
-	}
-	return w
-}
-
-// poisson draws by counting exponential gaps.
-func poisson(random *rand.Rand, mean float64) int {
-	n := 0
-	for sum := random.ExpFloat64(); sum < mean; sum += random.ExpFloat64() {
-		n++
-	}
-	return n
-}
-
 // result is what came of one run.
 type result struct {
-	duration time.Duration // from the first arrival to the last success
-	refused  int
-	response time.Duration // mean, from arrival to success
+	duration   time.Duration // from the first arrival to the last success
+	refused    int
+	messages   int             // reports to the aggregator
+	service    time.Duration   // mean, from the first answer to success: the paper's service time
+	responses  []time.Duration // from arrival to success, of every request
+	byClient   []time.Duration // mean response of each client
+	unfinished int
 }
+
+// setting is what a run is made in.
+type setting struct {
+	workload  workload
+	limiter   *limiter
+	algorithm func(client int) pace.Algorithm // nil for a client: none, it is the oracle's
+	telemetry *aggregator                     // nil: there is none
+	loss      float64                         // part of all datagrams that get lost
+	delay     time.Duration                   // of one round trip; 0 is roundTrip
+}
+
+// all gives every client the same algorithm.
+func all(a pace.Algorithm) func(int) pace.Algorithm { return func(int) pace.Algorithm { return a } }
 
 // roundTrip is the network of the experiment.
 const roundTrip = 6 * time.Millisecond
 
+// patience is when a run is given up: the paper's ends in a quarter of an hour.
+const patience = 6 * time.Hour
+
 // simulate runs every client of a workload against a limiter, in virtual time. A
 // client has one request under way at a time.
-func simulate(w workload, l *limiter, algorithm pace.Algorithm, random *rand.Rand) result {
-	var r result
+func simulate(s setting, random *rand.Rand) result {
+	r := result{byClient: make([]time.Duration, len(s.workload))}
+	net := cmp.Or(s.delay, roundTrip)
 	var events schedule
-	first, requests := time.Duration(-1), 0
-	for i := range w {
-		start := time.Duration(i) * 500 * time.Millisecond % (10 * time.Second)
-		c := &client{pacer: algorithm.Start(start, random.Float64), start: start, arrivals: w[i]}
-		requests += len(w[i])
-		if arrival := start + w[i][0]; first < 0 || arrival < first {
+	order := 0
+	at := func(when time.Duration, do func(now time.Duration)) {
+		order++
+		heap.Push(&events, event{when, order, do})
+	}
+	first := time.Duration(-1)
+	for i := range s.workload {
+		start := starts(i)
+		c := &client{number: i, setting: &s, result: &r, at: at, net: net, random: random, start: start, arrivals: s.workload[i]}
+		c.pacer = s.algorithm(i).Start(start, random.Float64)
+		c.sharer, _ = c.pacer.(pace.Sharer)
+		switch s.algorithm(i).(type) {
+		case pace.HATB, pace.Auto:
+			c.understands = true
+		}
+		if arrival := start + c.arrivals[0]; first < 0 || arrival < first {
 			first = arrival
 		}
-		heap.Push(&events, event{c.next(start), c})
+		at(start+c.arrivals[0], c.arrive)
+		if c.sharer != nil && s.telemetry != nil {
+			c.report(start)
+		}
 	}
 	for len(events) > 0 {
 		e := heap.Pop(&events).(event)
-		c := e.client
-		if at := c.next(e.at); at > e.at {
-			heap.Push(&events, event{at, c})
-			continue
+		if e.at > patience {
+			break
 		}
-		c.pacer.Sent(e.at)
-		c.attempts++
-		admitted := l.take(e.at + roundTrip/2)
-		answered := e.at + roundTrip
-		hint := pace.Hint{Remaining: -1, RoundTrip: roundTrip}
-		if !admitted {
-			r.refused++
-			c.pacer.Refused(answered, c.attempts, hint)
-		} else {
-			c.pacer.Accepted(answered, hint)
-			r.response += answered - c.arrival()
-			r.duration = max(r.duration, answered-first)
-			c.served, c.attempts = c.served+1, 0
-		}
-		if c.served < len(c.arrivals) {
-			heap.Push(&events, event{c.next(answered), c})
-		}
+		e.do(e.at)
 	}
-	r.response /= time.Duration(requests)
+	r.duration -= first
+	served := len(r.responses)
+	for _, w := range s.workload {
+		r.unfinished += len(w)
+	}
+	r.unfinished -= served
+	if served > 0 {
+		r.service /= time.Duration(served)
+	}
+	for i := range r.byClient {
+		r.byClient[i] /= time.Duration(max(1, len(s.workload[i])))
+	}
 	return r
 }
 
+// client is one FIFO queue with one request under way.
 type client struct {
-	pacer    pace.Pacer
+	number  int
+	setting *setting
+	result  *result
+	at      func(time.Duration, func(time.Duration))
+	net     time.Duration
+	random  *rand.Rand
+
+	pacer       pace.Pacer
+	sharer      pace.Sharer
+	understands bool // slots
+
 	start    time.Duration
 	arrivals []time.Duration // from start
+	arrived  int             // of them, so far
 	served   int
 	attempts int // of the request at hand
+	answered time.Duration
+	under    bool          // a request is under way
+	wake     time.Duration // when the client looks again, 0 for never
+	reportAt time.Duration // when it looks whether to report, 0 for never
+	reserves bool          // the server said so
 }
 
-func (c *client) arrival() time.Duration { return c.start + c.arrivals[c.served] }
-
-// next is when the client can send its next attempt, as far as is known now.
-func (c *client) next(now time.Duration) time.Duration {
-	if c.arrival() > now {
-		return c.arrival()
+func (c *client) arrive(now time.Duration) {
+	for c.arrived < len(c.arrivals) && c.start+c.arrivals[c.arrived] <= now {
+		c.arrived++
 	}
-	return max(now, c.pacer.Next(now))
+	if c.arrived < len(c.arrivals) {
+		c.at(c.start+c.arrivals[c.arrived], c.arrive)
+	}
+	c.queued(now)
+	c.look(now)
+}
+
+func (c *client) queued(now time.Duration) {
+	if c.sharer != nil && c.setting.telemetry != nil {
+		c.sharer.Queue(now, c.arrived-c.served)
+		c.report(now)
+	}
+}
+
+// look sends the request at the head of the queue, or sees to it that it is when it may be.
+func (c *client) look(now time.Duration) {
+	if c.under || c.served == c.arrived {
+		return
+	}
+	if next := c.pacer.Next(now); next > now {
+		if c.wake <= now || next < c.wake {
+			c.wake = next
+			c.at(next, c.look)
+		}
+		return
+	}
+	c.under = true
+	c.pacer.Sent(now)
+	c.attempts++
+	c.at(now+c.net/2, c.ask)
+}
+
+func (c *client) ask(now time.Duration) {
+	pending := -1
+	if c.understands && c.reserves {
+		pending = c.arrived - c.served - 1
+	}
+	admitted, hint := c.setting.limiter.ask(now, c.number, pending)
+	c.reserves = c.setting.limiter.says == reserved
+	hint.RoundTrip = c.net
+	c.at(now+c.net-c.net/2, func(now time.Duration) { c.answer(now, admitted, hint) })
+}
+
+func (c *client) answer(now time.Duration, admitted bool, hint pace.Hint) {
+	r := c.result
+	c.under = false
+	if c.attempts == 1 {
+		c.answered = now
+	}
+	if admitted {
+		c.pacer.Accepted(now, hint)
+		response := now - c.start - c.arrivals[c.served]
+		r.responses = append(r.responses, response)
+		r.byClient[c.number] += response
+		r.service += now - c.answered
+		r.duration = max(r.duration, now)
+		c.served, c.attempts = c.served+1, 0
+	} else {
+		r.refused++
+		c.pacer.Refused(now, c.attempts, hint)
+	}
+	c.queued(now)
+	c.look(now)
+}
+
+// report sends what is due to the aggregator, and sees to the next report.
+func (c *client) report(now time.Duration) {
+	if c.sharer.NextReport(now) <= now {
+		if report, due := c.sharer.Report(now); due {
+			c.send(now, report)
+		}
+	}
+	if next := c.sharer.NextReport(now); c.served < len(c.arrivals) && next < patience && (c.reportAt <= now || next < c.reportAt) {
+		c.reportAt = next
+		c.at(next, func(now time.Duration) {
+			if c.served < len(c.arrivals) {
+				c.report(now)
+				c.look(now)
+			}
+		})
+	}
+}
+
+func (c *client) send(now time.Duration, report pace.Report) {
+	c.result.messages++
+	lost := func() bool { return c.setting.loss > 0 && c.random.Float64() < c.setting.loss }
+	if lost() {
+		return
+	}
+	c.at(now+c.net/2, func(now time.Duration) {
+		a := c.setting.telemetry.receive(now, c.number, report)
+		if lost() {
+			return
+		}
+		c.at(now+c.net/2, func(now time.Duration) {
+			c.sharer.Told(now, a)
+			c.report(now)
+			c.look(now)
+		})
+	})
 }
 
 // oracle serves every request as early as any schedule could: in the order of
-// arrival, whenever there is a token. No schedule has an earlier k-th success, for any
-// k (the greedy shaper of network calculus), so none is shorter.
+// arrival, whenever there is a token. See docs/clients.md for why none is better.
 func oracle(w workload, l *limiter) result {
 	var arrivals []time.Duration
 	for i := range w {
-		start := time.Duration(i) * 500 * time.Millisecond % (10 * time.Second)
 		for _, a := range w[i] {
-			arrivals = append(arrivals, start+a)
+			arrivals = append(arrivals, starts(i)+a)
 		}
 	}
 	slices.Sort(arrivals)
@@ -163,23 +239,25 @@ func oracle(w workload, l *limiter) result {
 		for !l.take(now) {
 			now += 1 + time.Duration((1-l.tokens)/l.perMinute*float64(time.Minute))
 		}
-		r.response += now - a
+		r.responses = append(r.responses, now-a)
 		r.duration = now - arrivals[0]
 	}
-	r.response /= time.Duration(len(arrivals))
 	return r
 }
 
 type event struct {
-	at     time.Duration
-	client *client
+	at    time.Duration
+	order int // of two at the same time, the one that was planned first
+	do    func(now time.Duration)
 }
 
 type schedule []event
 
-func (s schedule) Len() int           { return len(s) }
-func (s schedule) Less(i, j int) bool { return s[i].at < s[j].at }
-func (s schedule) Swap(i, j int)      { s[i], s[j] = s[j], s[i] }
+func (s schedule) Len() int { return len(s) }
+func (s schedule) Less(i, j int) bool {
+	return cmp.Or(cmp.Compare(s[i].at, s[j].at), s[i].order-s[j].order) < 0
+}
+func (s schedule) Swap(i, j int) { s[i], s[j] = s[j], s[i] }
 
 // Push implements heap.Interface.
 func (s *schedule) Push(e any) { *s = append(*s, e.(event)) }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -14,10 +15,12 @@ type Lines struct {
 	Panels []LinePanel
 }
 
-// LinePanel is lines on one scale, which is logarithmic from 1 on: what is less stands on the ground.
+// LinePanel is lines on one scale, which is logarithmic from 1 on: what is less stands on the ground. A linear one
+// begins at 0.
 type LinePanel struct {
-	Title string
-	Lines []Line
+	Title  string
+	Linear bool
+	Lines  []Line
 }
 
 // Line is a value for each step; NaN is none.
@@ -71,19 +74,12 @@ func (l Lines) x(i int) float64 {
 }
 
 func (l Lines) draw(b *strings.Builder, p LinePanel, top int) {
-	decades := p.decades()
-	at := func(v float64) float64 { // from the top of the sheet
-		part := 0.0
-		if v > 1 {
-			part = math.Log10(v) / float64(decades)
-		}
-		return float64(top) + panelHeight*(1-part)
-	}
-	for d := range decades + 1 {
-		v := math.Pow10(d)
+	part, ticks := p.scale()
+	at := func(v float64) float64 { return float64(top) + panelHeight*(1-part(v)) } // from the top of the sheet
+	for i, v := range ticks {
 		fmt.Fprintf(b, `<path class="grid" d="M%d %.1fH%.1f"/>`+"\n", margin+tickWidth, at(v), l.x(len(l.Steps)-1))
-		tick := fmt.Sprintf("%.0f", v)
-		if d == 0 {
+		tick := strconv.FormatFloat(v, 'f', -1, 64)
+		if i == 0 && !p.Linear {
 			tick = "≤ 1"
 		}
 		text(b, margin, int(at(v))+4, "word", tick)
@@ -128,9 +124,12 @@ func (l Lines) draw(b *strings.Builder, p LinePanel, top int) {
 	}
 }
 
-// decades is how many powers of ten the panel has room for.
-func (p LinePanel) decades() int {
+// scale says how far up a value stands, from 0 to 1, and where lines are drawn.
+func (p LinePanel) scale() (part func(v float64) float64, ticks []float64) {
 	high := 10.0
+	if p.Linear {
+		high = 0
+	}
 	for _, line := range p.Lines {
 		for _, v := range line.Values {
 			if !math.IsNaN(v) {
@@ -138,5 +137,22 @@ func (p LinePanel) decades() int {
 			}
 		}
 	}
-	return int(math.Ceil(math.Log10(high)))
+	if !p.Linear {
+		decades := math.Ceil(math.Log10(high) - 1e-9)
+		for d := range int(decades) + 1 {
+			ticks = append(ticks, math.Pow10(d))
+		}
+		return func(v float64) float64 { return math.Log10(max(1, v)) / decades }, ticks
+	}
+	step := math.Pow10(int(math.Floor(math.Log10(max(high, 1e-3)))))
+	for _, finer := range []float64{2, 5} { // four lines or more
+		if high/step < 4 {
+			step = step * 2 / finer
+		}
+	}
+	top := math.Ceil(high/step) * step
+	for v := 0.0; v <= top+step/2; v += step {
+		ticks = append(ticks, math.Round(v/step)*step)
+	}
+	return func(v float64) float64 { return max(0, v) / top }, ticks
 }
