@@ -19,7 +19,6 @@ func main() {
 	log.SetFlags(0)
 	runs := flag.Int("runs", 30, "runs of each cell, each with another workload")
 	only := flag.String("only", "", "one of: "+strings.Join(partNames(), ", ")+" (default all)")
-	write := flag.Bool("write", false, "write the figure into docs/benchmarks")
 	flag.Parse()
 	if *runs < 1 {
 		log.Fatalf("-runs is %d, want 1 or more", *runs)
@@ -36,15 +35,6 @@ func main() {
 	if !found {
 		log.Fatalf("-only is %q, want one of %s", *only, strings.Join(partNames(), ", "))
 	}
-	if *write {
-		docs, err := page.Docs()
-		if err != nil {
-			log.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(docs, "clients.svg"), figure(*runs).SVG(), 0o644); err != nil {
-			log.Fatal(err)
-		}
-	}
 }
 
 // parts are what is measured.
@@ -58,6 +48,7 @@ var parts = []struct {
 	{"charged", "A limiter that charges what it refuses", printCharged},
 	{"mixed", "Half of the clients each", printMixed},
 	{"telemetry", "Telemetry that is lost, or lies", printTelemetry},
+	{"figure", "The figure, into docs/benchmarks/clients.svg", writeFigure},
 	{"search", "Parameters, searched on one half of the workloads and tried on the other", printSearch},
 }
 
@@ -66,6 +57,16 @@ func partNames() (names []string) {
 		names = append(names, p.name)
 	}
 	return names
+}
+
+func writeFigure(runs int) {
+	docs, err := page.Docs()
+	if err == nil {
+		err = os.WriteFile(filepath.Join(docs, "clients.svg"), figure(runs).SVG(), 0o644)
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
 }
 
 // row is one line of a table, against UB.

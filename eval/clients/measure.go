@@ -48,11 +48,11 @@ func measure(s scenario, requests, runs int, c contender, e environment) cell {
 			defer func() { <-free }()
 			w := s.workload(rand.New(rand.NewPCG(uint64(seed), uint64(requests))), requests)
 			l := newLimiter(e.capacity, e.perMinute).saying(c.says)
-			l.chargesRefused = e.chargesRefused
-			if c.algorithm == nil {
+			if c.algorithm == nil { // it knows when there is a token, and is never refused
 				results[seed] = oracle(w, l)
 				return
 			}
+			l.chargesRefused = e.chargesRefused
 			run := setting{workload: w, limiter: l, algorithm: all(c.algorithm), loss: e.loss, delay: e.delay}
 			if e.second != nil {
 				run.algorithm = halves(len(w), c, *e.second)
