@@ -19,6 +19,7 @@ func TestImportsPointOneWay(t *testing.T) {
 			"": {}, // no Go but this test
 
 			// What stands alone.
+			"activity":        {},
 			"advisories":      {},
 			"attack":          {},
 			"balancer":        {},
@@ -32,6 +33,7 @@ func TestImportsPointOneWay(t *testing.T) {
 			"database/dbtest": {},
 			"dsn":             {},
 			"record":          {}, // no driver of a database: whoever talks to the admin API is made of it
+			"page":            {},
 			"token":           {},
 			"usage":           {},
 
@@ -44,11 +46,11 @@ func TestImportsPointOneWay(t *testing.T) {
 			"developers": {"record", "usage"},
 			"config":     {"developers", "dsn", "kinds", "record", "token"},
 			"lint":       {"config"},
-			"metrics":    {"hold", "revert"},
+			"metrics":    {"activity", "hold", "revert"},
 
 			// The admin API and its client.
-			"admin":  {"developers", "fleet", "lint", "record", "revert", "rules"},
-			"client": {"admin", "fleet", "lint", "record", "rules"},
+			"admin":  {"activity", "developers", "fleet", "lint", "page", "record", "revert", "rules"},
+			"client": {"activity", "admin", "fleet", "lint", "record", "rules"},
 
 			"telemetry": {}, // beside gateways, for the clients of APIs
 
@@ -56,11 +58,12 @@ func TestImportsPointOneWay(t *testing.T) {
 			"replay":  {},
 
 			// The process, and commands.
-			"daemon": {"admin", "advisories", "balancer", "config", "database", "descriptor", "developers", "envoy", "fleet", "hold", "metrics", "openapi", "record", "redis", "revert", "rules", "token", "usage"},
+			"daemon": {"activity", "admin", "advisories", "balancer", "config", "database", "descriptor", "developers", "envoy", "fleet", "hold", "metrics", "openapi", "record", "redis", "revert", "rules", "token", "usage"},
 			"demo":   {"config", "daemon", "database", "record"},
 			"doctor": {"advisories", "config", "daemon", "database", "descriptor", "dsn", "hold", "kinds", "record", "redis", "token"},
 			"cmd/headgate": {
-				"admin", "attack", "client", "collector", "config", "convert", "daemon", "database", "demo", "descriptor", "developers", "doctor", "dsn", "fleet", "lint", "openapi", "record", "replay", "rules", "telemetry", "token",
+				"activity", "admin", "attack", "client", "collector", "config", "convert", "daemon", "database", "demo", "descriptor", "developers",
+				"doctor", "dsn", "fleet", "lint", "openapi", "record", "replay", "rules", "telemetry", "token",
 			},
 		},
 		Foreign: map[string][]string{
@@ -72,7 +75,7 @@ func TestImportsPointOneWay(t *testing.T) {
 			"descriptor":      {"go.yaml.in/yaml/v3"},
 			"envoy":           {"github.com/envoyproxy/go-control-plane/envoy", "golang.org/x/net/netutil", "google.golang.org/genproto/googleapis/rpc/status", "google.golang.org/grpc", "google.golang.org/protobuf/types/known/durationpb"},
 			"hold":            {"golang.org/x/sys/unix"},
-			"metrics":         {"github.com/prometheus/client_golang"},
+			"metrics":         {"github.com/prometheus/client_golang", "github.com/prometheus/client_model/go"},
 			"openapi":         {"go.yaml.in/yaml/v3", "google.golang.org/protobuf"},
 			"redis":           {"github.com/redis/rueidis"},
 			"database":        {"github.com/go-sql-driver/mysql", "github.com/jackc/pgx/v5", "github.com/pressly/goose/v3", "modernc.org/sqlite"},

@@ -19,8 +19,10 @@ import (
 
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/activity"
 	"github.com/headgate-io/headgate/server/developers"
 	"github.com/headgate-io/headgate/server/fleet"
+	"github.com/headgate-io/headgate/server/page"
 	"github.com/headgate-io/headgate/server/record"
 	"github.com/headgate-io/headgate/server/revert"
 	"github.com/headgate-io/headgate/server/rules"
@@ -66,6 +68,11 @@ type Options struct {
 
 	// Budgets tells what is left to a caller.
 	Budgets developers.Reporter
+
+	// Activity remembers what was decided of late, and Try has other rules decide it. Nil means that nothing is
+	// remembered.
+	Activity *activity.Table
+	Try      Trier
 
 	// LimitRequests keeps requests for a higher limit.
 	LimitRequests Requests
@@ -166,6 +173,8 @@ func (d *Door) build() http.Handler {
 		}
 		mux.Handle(op.method+" "+op.path, handler)
 	}
+	open.Handle("GET "+page.Path, page.Handler())
+	open.Handle("GET /{$}", http.RedirectHandler(page.Path, http.StatusSeeOther))
 	// A page in the operator's browser must not reach a listener on loopback:
 	// neither by a form (cross-origin), nor by a name that resolves to it.
 	sameOrigin := http.NewCrossOriginProtection()
@@ -264,6 +273,6 @@ func (d *Door) description(w http.ResponseWriter, _ *http.Request) {
 
 // unrecorded are operations that are called all the time by machines, and
 // counted alone.
-var unrecorded = []string{"getMetrics", "none"}
+var unrecorded = []string{"getMetrics", "getActivity", "getActivitySeries", "none"}
 
 func (op *operation) isRecorded() bool { return !slices.Contains(unrecorded, op.id) }

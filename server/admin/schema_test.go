@@ -16,6 +16,7 @@ import (
 	"github.com/headgate-io/headgate/inspect"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/policy/file"
+	"github.com/headgate-io/headgate/server/activity"
 	"github.com/headgate-io/headgate/server/admin"
 	"github.com/headgate-io/headgate/server/developers"
 	"github.com/headgate-io/headgate/server/lint"
@@ -49,6 +50,9 @@ var bodies = map[string]struct {
 	"resetBucket":         {admin.BucketRequest{}, []any{admin.BucketChange{}}},
 	"grantBucket":         {admin.BucketRequest{}, []any{admin.BucketChange{}}},
 	"getBudgets":          {admin.BudgetRequest{}, []any{developers.Report{}}},
+	"getActivity":         {nil, []any{admin.Activity{}}},
+	"getActivitySeries":   {nil, []any{activity.Series{}}},
+	"tryRules":            {admin.Try{}, []any{admin.Tried{}}},
 	"listRequests":        {nil, []any{admin.LimitRequests{}}},
 	"getRequest":          {nil, []any{admin.LimitRequest{}}},
 	"approveRequest":      {admin.RequestApproval{}, []any{admin.Approved{}}},

@@ -5,10 +5,15 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"net/http"
+	"net/url"
+	"strconv"
 
 	"github.com/headgate-io/headgate/inspect"
+	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/activity"
 	"github.com/headgate-io/headgate/server/admin"
 	"github.com/headgate-io/headgate/server/fleet"
+	"github.com/headgate-io/headgate/server/rules"
 )
 
 // Explain reports what the gateway would answer a request, and why.
@@ -40,6 +45,32 @@ func (c *Client) GrantBucket(ctx context.Context, which admin.BucketRequest) (do
 func (c *Client) Reload(ctx context.Context) (done admin.Reloaded, err error) {
 	_, err = c.ask(ctx, question{method: http.MethodPost, path: "/v1/reload"}, &done)
 	return done, err
+}
+
+// Activity reports what the gateway decided of late, with the names of callers if reveal.
+func (c *Client) Activity(ctx context.Context, most int, reveal bool) (now admin.Activity, err error) {
+	query := url.Values{"limit": {strconv.Itoa(most)}}
+	if reveal {
+		query.Set("reveal", "true")
+	}
+	_, err = c.ask(ctx, question{method: http.MethodGet, path: "/v1/activity", query: query, looks: true}, &now)
+	return now, err
+}
+
+// Series reports the last hour of the rules with these titles together, of all rules without a title.
+func (c *Client) Series(ctx context.Context, titles ...string) (s activity.Series, err error) {
+	_, err = c.ask(ctx, question{method: http.MethodGet, path: "/v1/activity/series", query: url.Values{"rule": titles}, looks: true}, &s)
+	return s, err
+}
+
+// Try has the gateway decide the requests of the last hour by each of some rules in its place.
+func (c *Client) Try(ctx context.Context, tried []policy.Rule, reveal bool) (t admin.Tried, err error) {
+	list, err := json.Marshal(rules.Entries(tried))
+	if err != nil {
+		return t, err
+	}
+	_, err = c.ask(ctx, question{method: http.MethodPost, path: "/v1/try", body: admin.Try{Rules: list, Reveal: reveal}, looks: true}, &t)
+	return t, err
 }
 
 // Fleet reports the replicas that share the gateway's database.

@@ -213,6 +213,9 @@ type Config struct {
 	// Usage says how much is remembered of what callers did.
 	Usage Usage `yaml:"usage"`
 
+	// Activity says how much is remembered of decisions.
+	Activity Activity `yaml:"activity"`
+
 	// WatchFiles reloads when the file of the configuration or a document of the endpoints changes. Default false:
 	// SIGHUP and POST /v1/reload do.
 	WatchFiles bool `yaml:"watch_files"`
@@ -286,6 +289,7 @@ func Default() Config {
 		Headers:         Headers{RateLimit: true, Legacy: "none"},
 		Developers:      Developers{MaxRequests: defaultMaxRequests, KeepRequests: defaultKeep},
 		Usage:           Usage{MaxCallers: defaultMaxCallers},
+		Activity:        Activity{MaxRequests: 1 << 17, MaxCallers: 1 << 11},
 		ShutdownTimeout: 30 * time.Second,
 		Log:             Log{Format: "text", Level: "info"},
 	}
@@ -399,6 +403,7 @@ func (c *Config) check(check *checker) {
 	check.tokens(c.Tokens)
 	check.tls(c.TLS)
 	check.developers(c.Developers, c.Usage)
+	check.activity(c.Activity)
 	check.duration("upstream_timeout", c.UpstreamTimeout, time.Millisecond, 24*time.Hour)
 	check.duration("refresh", c.Refresh, time.Millisecond, time.Hour)
 	check.duration("shutdown_timeout", c.ShutdownTimeout, time.Millisecond, 24*time.Hour)

@@ -32,6 +32,18 @@ type Usage struct {
 	MaxCallers int `yaml:"max_callers"`
 }
 
+// Activity says how much is remembered of decisions, for people who look; see docs/page.md.
+type Activity struct {
+	// MaxRequests is how many lines of the last hour's requests are remembered, 1024 to 16777216, at 16 bytes each:
+	// other limits can be tried on them. A line is what one caller asked of one endpoint within a second. Where they
+	// are too few for everybody, they are those of some callers. Default 131072; with 0 nothing is remembered.
+	MaxRequests int `yaml:"max_requests"`
+
+	// MaxCallers is how many callers that were denied of late are told apart, 64 to 65536, at some 350 bytes each.
+	// Default 2048.
+	MaxCallers int `yaml:"max_callers"`
+}
+
 // Bounds and defaults.
 const (
 	maxRequests = 1000
@@ -41,6 +53,13 @@ const (
 	defaultKeep        = 365 * 24 * time.Hour
 	defaultMaxCallers  = 10_000
 )
+
+func (c *checker) activity(a Activity) {
+	if a.MaxRequests != 0 {
+		c.between("activity.max_requests", int64(a.MaxRequests), 1<<10, 1<<24)
+	}
+	c.between("activity.max_callers", int64(a.MaxCallers), 64, 1<<16)
+}
 
 func (c *checker) developers(d Developers, u Usage) {
 	if d.Path != "" {

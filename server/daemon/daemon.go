@@ -28,6 +28,7 @@ import (
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/reservation"
 	"github.com/headgate-io/headgate/serve/decisions"
+	"github.com/headgate-io/headgate/server/activity"
 	"github.com/headgate-io/headgate/server/admin"
 	"github.com/headgate-io/headgate/server/advisories"
 	"github.com/headgate-io/headgate/server/balancer"
@@ -331,6 +332,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	refreshing.Go(func() { d.parts.descriptors.run(background) })
 	refreshing.Go(func() { d.parts.tls.run(background) })
 	refreshing.Go(func() { d.parts.requests.run(background) })
+	refreshing.Go(func() { d.parts.readActivity(background) })
 	refreshing.Go(func() { d.parts.shared.run(background) })
 	if d.parts.heartbeat != nil {
 		refreshing.Go(func() { d.parts.heartbeat.Run(background) })
@@ -431,7 +433,8 @@ type parts struct {
 	adminTokens *adminTokens // nil if nobody listens
 	limiter     *headgate.Limiter
 	meter       *metrics.Meter
-	usage       *usage.Table // nil if nothing is counted
+	usage       *usage.Table    // nil if nothing is counted
+	activity    *activity.Table // nil if nothing is remembered
 	requests    *requests
 	pressure    *pressure
 	shared      *shared          // nil if every gateway counts alone
@@ -540,6 +543,9 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 		Tokens: p.tokens.status(p.who), TLS: p.tls.status(), AdminTokens: p.adminTokens.status(), Fleet: p.told(), Reverts: p.reverts(), Reloads: o.reloads, Store: p.shared.status(), Envelopes: p.envelopes, OpenRequests: p.requests.opened,
 	})
 	if p.usage, err = newUsage(c.Usage); err != nil {
+		return nil, err
+	}
+	if p.activity, err = newActivity(c.Activity); err != nil {
 		return nil, err
 	}
 	options := l.limiterOptions()

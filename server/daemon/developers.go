@@ -52,6 +52,9 @@ func (p *parts) observe(r *headgate.Request, d *headgate.Decision) {
 	if p.usage != nil {
 		p.usage.Observe(r, d)
 	}
+	if p.activity != nil {
+		p.activity.Observe(r, d)
+	}
 	if p.reverter != nil {
 		p.reverter.Observe(r, d)
 	}

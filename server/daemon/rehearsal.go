@@ -17,21 +17,28 @@ func Rehearsal(c config.Config, doc policy.Document, clock func() time.Time) (*h
 	if err != nil {
 		return nil, err
 	}
-	l.compile.Shared, l.compile.Keeps = false, nil // one process alone
-	l.compile.Now = clock()
-	set, problems := policy.Compile(doc, l.compile)
+	return l.rehearse(doc, clock)
+}
+
+// rehearse returns a Limiter that decides by a document.
+func (l *loaded) rehearse(doc policy.Document, clock func() time.Time) (*headgate.Limiter, error) {
+	c, compile := l.conf, l.compile
+	compile.Shared, compile.Keeps = false, nil // one process alone
+	compile.Now = clock()
+	set, problems := policy.Compile(doc, compile)
 	if set == nil {
 		return nil, problems.Err()
 	}
-	who, err := addressOptions(c)
+	address, err := addressOptions(c)
 	if err != nil {
 		return nil, err
 	}
-	if l.who, err = identity.New(who); err != nil {
+	who, err := identity.New(address)
+	if err != nil {
 		return nil, err
 	}
 	o := l.limiterOptions()
-	o.RefuseBadCredentials = false
+	o.Identities, o.RefuseBadCredentials = who, false
 	o.Endpoints, o.Policies, o.Now = l.registry.Table, headgate.Fixed(set), clock
 	if o.Buckets, err = newBuckets(c); err != nil {
 		return nil, err

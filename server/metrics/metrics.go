@@ -4,6 +4,7 @@ package metrics
 
 import (
 	"iter"
+	"maps"
 	"net/http"
 	"strconv"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/body"
@@ -20,6 +22,7 @@ import (
 	"github.com/headgate-io/headgate/internal/perrule"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/reservation"
+	"github.com/headgate-io/headgate/server/activity"
 	"github.com/headgate-io/headgate/server/hold"
 	"github.com/headgate-io/headgate/slot"
 )
@@ -147,6 +150,30 @@ type Meter struct {
 
 type ruleCounters struct {
 	allowed, overLimit, aboveBurst, shadowed prometheus.Counter
+}
+
+// Rules are what rules have done since the process started, by their titles, as far as the label "rule" tells them
+// apart.
+func (m *Meter) Rules() iter.Seq2[string, activity.Counters] {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	titles := maps.Clone(m.titles)
+	return func(yield func(string, activity.Counters) bool) {
+		for title, c := range titles {
+			counters := activity.Counters{
+				Admitted: valueOf(c.allowed), Denied: valueOf(c.overLimit) + valueOf(c.aboveBurst), Shadow: valueOf(c.shadowed),
+			}
+			if !yield(title, counters) {
+				return
+			}
+		}
+	}
+}
+
+func valueOf(c prometheus.Counter) uint64 {
+	var m dto.Metric
+	_ = c.Write(&m) // of a counter of ours it does not fail
+	return uint64(m.GetCounter().GetValue())
 }
 
 // New returns a Meter with a registry of its own.

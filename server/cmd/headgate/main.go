@@ -90,7 +90,14 @@ completes its commands: "headgate completion --help".`,
 	root.SetHelpCommand(newHelp())
 	cobra.AddTemplateFunc("wrapped", func(f *pflag.FlagSet) string { return f.FlagUsagesWrapped(helpWidth) })
 	root.SetUsageTemplate(strings.NewReplacer(".LocalFlags.FlagUsages", "wrapped .LocalFlags", ".InheritedFlags.FlagUsages", "wrapped .InheritedFlags").Replace(root.UsageTemplate()))
-	root.AddCommand(newServe(), newReload(), newPolicy(), newProject(), newKey(), newToken(), newSecret(), newBucket(), newBudgets(), newRequest(), newAudit(), newAdmin(), newFleet(), newRoutes(), newConfig(), newExplain(), newAttack(), newDoctor(), newReplay(), newConvert(), newSuggest(), newTelemetry(), newDemo(), newVersion(), newManual())
+	root.AddCommand(
+		newServe(), newReload(), newDoctor(), newConfig(), newRoutes(), newExplain(), newActivity(), newFleet(),
+		newPolicy(), newProject(), newBucket(), newBudgets(), newRequest(), newAudit(),
+		newKey(), newToken(), newSecret(), newAdmin(),
+		newAttack(), newReplay(), newConvert(), newSuggest(),
+		newTelemetry(),
+		newDemo(), newVersion(), newManual(),
+	)
 	return root
 }
 

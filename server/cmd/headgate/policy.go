@@ -16,7 +16,7 @@ import (
 
 func newPolicy() *cobra.Command {
 	return group("policy", "Read and change the rules in the database",
-		newPolicySet(), newPolicyGet(), newPolicyList(), newPolicyDelete(),
+		newPolicySet(), newPolicyTry(), newPolicyGet(), newPolicyList(), newPolicyDelete(),
 		newPolicyLint(), newPolicyImport(), newPolicyExport(), newPolicyApply(),
 		newPolicyHistory(), newPolicyDiff(), newPolicyRollback())
 }

@@ -1,0 +1,158 @@
+// Package activity remembers what was decided of late, for people who look: who was denied in the last minute and by
+// which rule, how many requests each rule admitted and denied in the last hour, and a sample of those requests that
+// other limits can be tried on.
+//
+//	decision ─┬─▶ Denied   callers that were denied, in a table of fixed size: the last minute
+//	          ├─▶ Sample   requests of callers that were drawn by their hash: the last hour
+//	counters ─┴─▶ Series   admitted and denied by rule, read once a second: the last hour
+//
+// All of it is bounded by Options, whatever clients send, and is in the memory of this process alone. A denied request
+// costs one look at a set of eight callers more than without, an admitted one a hash.
+package activity
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/internal/steady"
+	"github.com/headgate-io/headgate/key"
+)
+
+// Window is how long requests and series are remembered.
+const Window = time.Hour
+
+// maxSubject is how many bytes of a caller's name are hashed without an allocation, and maxName how many are kept.
+const (
+	maxSubject = 256
+	maxName    = 128
+)
+
+// Options configures a Table.
+type Options struct {
+	// MaxRequests is how many lines the sample has, 1,024 to 16,777,216: 16 bytes each. A line is what one caller
+	// asked of one endpoint within a second. Default 131,072.
+	MaxRequests int
+
+	// MaxCallers is how many denied callers are told apart, 64 to 65,536: some 250 bytes each. With more, those that
+	// were denied least make room. Default 2,048.
+	MaxCallers int
+
+	// Now is the clock. The default does not step.
+	Now func() time.Time
+}
+
+// Table holds what is remembered. It is safe for concurrent use.
+type Table struct {
+	keys   *key.Hasher
+	secret [32]byte // of hashes that people see
+	clock  *steady.Clock
+	denied denied
+	sample sample
+
+	mu     sync.Mutex
+	series series // guarded by mu
+}
+
+// New returns an empty Table.
+func New(o Options) (*Table, error) {
+	if o.MaxRequests == 0 {
+		o.MaxRequests = 1 << 17
+	}
+	if o.MaxCallers == 0 {
+		o.MaxCallers = 1 << 11
+	}
+	switch {
+	case o.MaxRequests < 1<<10 || o.MaxRequests > 1<<24:
+		return nil, fmt.Errorf("MaxRequests is %d, want 1024 to 16777216", o.MaxRequests)
+	case o.MaxCallers < 64 || o.MaxCallers > 1<<16:
+		return nil, fmt.Errorf("MaxCallers is %d, want 64 to 65536", o.MaxCallers)
+	}
+	t := &Table{keys: key.NewHasher(), clock: steady.New(o.Now)}
+	_, _ = rand.Read(t.secret[:]) // never fails
+	start := t.clock.Now()
+	t.denied.init(o.MaxCallers, start)
+	t.sample.init(o.MaxRequests, start)
+	t.series.init(start)
+	return t, nil
+}
+
+// Observe notes one decision. It fits headgate.Options.Observe.
+func (t *Table) Observe(_ *headgate.Request, d *headgate.Decision) {
+	switch d.Reason {
+	case headgate.WithinLimits, headgate.NoRule, headgate.OverLimit, headgate.CostAboveBurst, headgate.Blocked:
+	default:
+		return // nobody was counted
+	}
+	now := t.clock.Now()
+	if !d.Allowed {
+		who := deniedOf(d)
+		t.denied.note(t.name(who), who, now, d)
+	}
+	k := t.name(&d.Principal)
+	if d.Reason != headgate.Blocked && t.sample.has(k) {
+		t.sample.note(k, now, d)
+	}
+}
+
+// Caller is who a request was charged to, as people may see it.
+type Caller struct {
+	// Hash names the caller while the process runs, and says nothing of who it is.
+	Hash string `json:"hash"`
+
+	Kind string `json:"kind"` // as in explain: address, api_key, token …
+
+	// ID, Project and Address are for those who may know: the ID of a key, a subject or a user, and an address or
+	// network.
+	ID      string `json:"id,omitempty"`
+	Project string `json:"project,omitempty"`
+	Address string `json:"address,omitempty"`
+}
+
+// HashOf is what Caller.Hash says of a caller.
+func (t *Table) HashOf(who *identity.Principal) string {
+	return t.hash(t.name(who))
+}
+
+// name is the key of a caller: 128 bits, under secrets of this table.
+func (t *Table) name(who *identity.Principal) key.Key {
+	var room [maxSubject]byte
+	return t.keys.Key(0, 0, who.AppendSubject(room[:0]))
+}
+
+// hash is a keyed hash in place of the quick one, from which a patient reader might learn something.
+func (t *Table) hash(k key.Key) string {
+	mac := hmac.New(sha256.New, t.secret[:])
+	_, _ = mac.Write(binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, k.Hi), k.Lo))
+	return hex.EncodeToString(mac.Sum(nil)[:8])
+}
+
+// shown is how a principal is shown, with its name if it may be revealed.
+func shown(hash string, who *identity.Principal, reveal bool) Caller {
+	c := Caller{Hash: hash, Kind: who.Kind.String()}
+	if !reveal {
+		return c
+	}
+	c.ID, c.Project = who.ID, who.Project
+	if who.Kind == identity.Address && who.Prefix.IsValid() {
+		c.Address = who.Prefix.String()
+		if who.Prefix.IsSingleIP() {
+			c.Address = who.Prefix.Addr().String()
+		}
+	}
+	return c
+}
+
+// kept is what is remembered of a principal: no more of a name than maxName bytes, and nothing that keeps a header
+// alive.
+func kept(who *identity.Principal) identity.Principal {
+	clip := func(s string) string { return string([]byte(s[:min(len(s), maxName)])) }
+	return identity.Principal{Kind: who.Kind, ID: clip(who.ID), Project: clip(who.Project), Client: who.Client, Prefix: who.Prefix}
+}

@@ -1,0 +1,182 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/activity"
+	"github.com/headgate-io/headgate/server/record"
+)
+
+// Trier has rules decide what was asked for in the last hour: those of the database, and then those as each change
+// leaves them. There is a result for each, that of the database first.
+type Trier func(ctx context.Context, reveal bool, changes []func(*policy.Document)) (*activity.Trial, []activity.Result, error)
+
+// Activity is the answer to GET /v1/activity: what this gateway decided of late.
+type Activity struct {
+	At            time.Time                  `json:"at"`
+	WindowSeconds float64                    `json:"window_seconds"` // of Callers and Endpoints
+	Rules         []activity.Rate            `json:"rules"`          // those that deny most first
+	Callers       []activity.Denial          `json:"callers"`        // that were denied most often
+	Endpoints     []activity.EndpointDenials `json:"endpoints"`
+}
+
+// Bounds of what an answer about activity lists.
+const (
+	usualActivity = 20
+	mostActivity  = 1000
+)
+
+var errNoActivity = fault{notFound, errors.New("Nothing is remembered of decisions here: activity.max_requests is 0.")}
+
+// activityQuery reads how much of the activity somebody wants to see, and whether with the names of callers, which is
+// for those who may reset buckets.
+func (d *Door) activityQuery(r *http.Request) (most int, reveal bool, err error) {
+	if d.Activity == nil {
+		return 0, false, errNoActivity
+	}
+	query := r.URL.Query()
+	most = usualActivity
+	if text := query.Get("limit"); text != "" {
+		if most, err = strconv.Atoi(text); err != nil || most < 1 || most > mostActivity {
+			return 0, false, fault{invalidRequest, fmt.Errorf("limit is %q, want 1 to %d", clip(text), mostActivity)}
+		}
+	}
+	switch text := query.Get("reveal"); text {
+	case "", "false":
+	case "true":
+		reveal, err = true, mayReveal(r)
+	default:
+		err = fault{invalidRequest, fmt.Errorf("reveal is %q, want true or false", clip(text))}
+	}
+	return most, reveal, err
+}
+
+// mayReveal is why whoever makes a call may not see the names of callers, or nil.
+func mayReveal(r *http.Request) error {
+	if who := callerOf(r); !who.may(record.RoleGrant) {
+		return fault{roleMissing, fmt.Errorf("Names of callers are for tokens with the role %s, which %s lacks: leave reveal out.", record.RoleGrant, who.actor)}
+	}
+	return nil
+}
+
+func (d *Door) activityNow(most int, reveal bool) Activity {
+	callers, endpoints := d.Activity.Denied(most, reveal)
+	rates := d.Activity.Rates()
+	return Activity{
+		At: d.Now().UTC(), WindowSeconds: activity.DeniedWindow.Seconds(),
+		Rules: rates[:min(len(rates), most)], Callers: callers, Endpoints: endpoints,
+	}
+}
+
+func (d *Door) activity(w http.ResponseWriter, r *http.Request) {
+	most, reveal, err := d.activityQuery(r)
+	if err != nil {
+		refuseError(w, r, invalidRequest, err)
+		return
+	}
+	answer(w, http.StatusOK, d.activityNow(most, reveal))
+}
+
+func (d *Door) activitySeries(w http.ResponseWriter, r *http.Request) {
+	if d.Activity == nil {
+		refuseError(w, r, notFound, errNoActivity)
+		return
+	}
+	answer(w, http.StatusOK, d.Activity.Series(r.URL.Query()["rule"]...))
+}
+
+// Try is the body of POST /v1/try.
+type Try struct {
+	// Rules are tried one after the other, each in the place of the rule in force for the same endpoint, project, tier
+	// and subject. A rule in shadow is tried as if it were enforced.
+	Rules json.RawMessage `json:"rules"`
+
+	Reveal bool `json:"reveal,omitempty"`
+}
+
+// mostTries is how many rules are tried for one call.
+const mostTries = 24
+
+// Tried is the answer to POST /v1/try.
+type Tried struct {
+	Since    time.Time `json:"since"`
+	Until    time.Time `json:"until"`
+	Part     float64   `json:"part"`     // of the callers, that the numbers were found by
+	Callers  int64     `json:"callers"`  // in all
+	Requests int64     `json:"requests"` // in all
+	Skipped  int64     `json:"skipped"`  // for endpoints that there are no more; not in requests
+
+	Asked   []int64           `json:"asked"`    // requests in each of 60 equal spans of time
+	InForce activity.Result   `json:"in_force"` // what the rules of the database would deny
+	Tried   []activity.Result `json:"tried"`    // for each of the rules that were tried, in their order
+}
+
+// try says what other limits would have denied of what was asked for in the last hour.
+func (d *Door) try(w http.ResponseWriter, r *http.Request) {
+	var body Try
+	err := decode(w, r, &body)
+	var list []policy.Rule
+	switch {
+	case d.Activity == nil || d.Try == nil:
+		err = errNoActivity
+	case err == nil:
+		list, err = readRules(string(body.Rules), "rules")
+	}
+	if err == nil && (len(list) == 0 || len(list) > mostTries) {
+		err = fault{unacceptable, fmt.Errorf("rules has %d entries, want 1 to %d", len(list), mostTries)}
+	}
+	if err == nil && body.Reveal {
+		err = mayReveal(r)
+	}
+	if err != nil {
+		refuseError(w, r, invalidRequest, err)
+		return
+	}
+	done, err := d.looks.wait(r.Context())
+	if err != nil {
+		refuseError(w, r, unavailable, err)
+		return
+	}
+	changes := make([]func(*policy.Document), len(list))
+	for i, rule := range list {
+		changes[i] = func(doc *policy.Document) { putRule(doc, rule) }
+	}
+	trial, results, err := d.Try(r.Context(), body.Reveal, changes)
+	done()
+	var wrong policy.Problem
+	switch {
+	case errors.As(err, &wrong):
+		refuse(w, r, unacceptable, err)
+		return
+	case err != nil:
+		refuse(w, r, unavailable, err)
+		return
+	}
+	since, until, part, callers := trial.About()
+	answer(w, http.StatusOK, Tried{
+		Since: since, Until: until, Part: part, Callers: callers, Requests: trial.Requests(), Skipped: trial.Skipped(),
+		Asked: trial.Asked(), InForce: results[0], Tried: results[1:],
+	})
+}
+
+// putRule puts a rule in the place of the one with its key, enforced.
+func putRule(doc *policy.Document, rule policy.Rule) {
+	if rule.Mode == policy.Shadow {
+		rule.Mode = policy.Enforce
+	}
+	key := record.KeyOf(rule)
+	for i := range doc.Rules {
+		if record.KeyOf(doc.Rules[i]) == key {
+			doc.Rules[i] = rule
+			return
+		}
+	}
+	doc.Rules = append(doc.Rules, rule)
+}

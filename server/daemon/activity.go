@@ -1,0 +1,89 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/activity"
+	"github.com/headgate-io/headgate/server/config"
+)
+
+// newActivity returns what remembers decisions, or nil.
+func newActivity(c config.Activity) (*activity.Table, error) {
+	if c.MaxRequests == 0 {
+		return nil, nil
+	}
+	return activity.New(activity.Options{MaxRequests: c.MaxRequests, MaxCallers: c.MaxCallers})
+}
+
+// activityEvery is the time between two looks at the counters of rules.
+const activityEvery = time.Second
+
+// readActivity reads the counters of rules until ctx ends.
+func (p *parts) readActivity(ctx context.Context) {
+	if p.activity == nil {
+		return
+	}
+	tick := time.NewTicker(activityEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			p.activity.Read(p.meter.Rules())
+		}
+	}
+}
+
+// mostTrialBuckets is the most buckets that a trial has room for, whatever the gateway has: its table is made anew for
+// each set of rules.
+const mostTrialBuckets = 1 << 19
+
+// try has rules decide what a sample of the last hour's requests asked for: those of the database, and then those as
+// each change leaves them.
+func (d *Daemon) try(ctx context.Context, reveal bool, changes []func(*policy.Document)) (*activity.Trial, []activity.Result, error) {
+	doc, _, err := d.parts.database.Load(ctx)
+	if err != nil {
+		return nil, nil, fmt.Errorf("the rules could not be read: %w", err)
+	}
+	sample := d.parts.activity.Sample()
+	doc = relevant(doc, sample)
+	l := *d.parts.loaded.Load()
+	l.conf.MaxBuckets, l.conf.MaxBytes = min(max(l.conf.MaxBuckets, 1<<16), mostTrialBuckets), 0
+	trial := activity.NewTrial(sample, l.registry.Table, reveal)
+	var results []activity.Result
+	for _, change := range append([]func(*policy.Document){func(*policy.Document) {}}, changes...) {
+		changed := doc
+		changed.Rules = append([]policy.Rule(nil), doc.Rules...)
+		change(&changed)
+		limiter, err := l.rehearse(changed, trial.Clock)
+		if err != nil {
+			return nil, nil, err
+		}
+		result, err := trial.Run(ctx, limiter)
+		if err != nil {
+			return nil, nil, err
+		}
+		results = append(results, result)
+	}
+	return trial, results, nil
+}
+
+// relevant leaves out the rules of projects of which nobody is in the sample: of a million rules few are needed.
+func relevant(doc policy.Document, sample activity.Sample) policy.Document {
+	there := map[string]bool{"": true}
+	for i := range sample.Requests {
+		there[sample.Requests[i].Who.Project] = true
+	}
+	rules := make([]policy.Rule, 0, len(doc.Rules))
+	for _, r := range doc.Rules {
+		if there[r.Project] {
+			rules = append(rules, r)
+		}
+	}
+	doc.Rules = rules
+	return doc
+}

@@ -1,0 +1,97 @@
+package page_test
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/headgate-io/headgate/server/page"
+)
+
+func get(t *testing.T, path string, header ...string) *http.Response {
+	t.Helper()
+	r := httptest.NewRequest("GET", path, nil)
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	page.Handler().ServeHTTP(w, r)
+	return w.Result()
+}
+
+// Everything that index.html asks for is there, within 150 KB, and may run under the policy that comes with it.
+func TestThePageIsWhole(t *testing.T) {
+	index := get(t, page.Path)
+	text, err := io.ReadAll(index.Body)
+	if err != nil || index.StatusCode != http.StatusOK {
+		t.Fatalf("GET %s = %d, %v", page.Path, index.StatusCode, err)
+	}
+	size := len(text)
+	for _, name := range regexp.MustCompile(`(?:href|src)="([^"#]+)"`).FindAllStringSubmatch(string(text), -1) {
+		if strings.Contains(name[1], ":") {
+			t.Errorf("index.html loads %s, want nothing from elsewhere", name[1])
+		}
+		file := get(t, page.Path+name[1])
+		content, _ := io.ReadAll(file.Body)
+		size += len(content)
+		if file.StatusCode != http.StatusOK || len(content) == 0 {
+			t.Errorf("GET %s = %d with %d bytes", name[1], file.StatusCode, len(content))
+		}
+		if again := get(t, page.Path+name[1], "If-None-Match", file.Header.Get("ETag")); again.StatusCode != http.StatusNotModified {
+			t.Errorf("GET %s again = %d, want 304", name[1], again.StatusCode)
+		}
+	}
+	if size > 150<<10 {
+		t.Errorf("the page is %d bytes, want at most 150 KiB", size)
+	}
+	policy := index.Header.Get("Content-Security-Policy")
+	if !strings.Contains(policy, "default-src 'none'") || strings.Contains(policy, "unsafe") || !strings.Contains(policy, "frame-ancestors 'none'") {
+		t.Errorf("Content-Security-Policy is %q", policy)
+	}
+	if inline := regexp.MustCompile(`(?i)<script(?:>|[^>]*>[^<])|\son\w+=|style=`).FindString(string(text)); inline != "" {
+		t.Errorf("index.html has %q inline, which the policy refuses", inline)
+	}
+}
+
+func TestNothingElseIsServed(t *testing.T) {
+	for _, path := range []string{"/ui/../page.go", "/ui/static/index.html", "/ui/nothing", "/ui/vendor/", "/ui/vendor/..", "/ui/%2e%2e/page.go"} {
+		if got := get(t, path); got.StatusCode != http.StatusNotFound {
+			t.Errorf("GET %s = %d, want 404", path, got.StatusCode)
+		}
+	}
+}
+
+// What is made of texts is made as text: the scripts call nothing that reads HTML or code.
+func TestScriptsMakeNoHTML(t *testing.T) {
+	for _, name := range []string{"page.js", "views.js"} {
+		text, err := os.ReadFile(filepath.Join("static", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found := regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|DOMParser|localStorage|\.cookie`).Find(text); found != nil {
+			t.Errorf("%s uses %s", name, found)
+		}
+	}
+}
+
+// What is not ours is what its authors published: uPlot 1.6.32, as it is in the npm registry.
+func TestVendoredFilesAreAsPublished(t *testing.T) {
+	for name, want := range map[string]string{
+		"uPlot.iife.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
+		"uPlot.min.css":     "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
+		"uPlot.LICENSE":     "8f989229699b4fe2f1a0432d0e9edc338a8a911e250e2d1b01ecd770a5f5b1bd",
+	} {
+		content, err := os.ReadFile(filepath.Join("static", "vendor", name))
+		sum := sha256.Sum256(content)
+		if got := hex.EncodeToString(sum[:]); err != nil || got != want {
+			t.Errorf("%s has the SHA-256 %s, %v; want %s", name, got, err, want)
+		}
+	}
+}
