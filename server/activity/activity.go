@@ -37,7 +37,7 @@ const (
 
 // Options configures a Table.
 type Options struct {
-	// MaxRequests is how many lines the sample has, 1,024 to 16,777,216: 16 bytes each. A line is what one caller
+	// MaxRequests is how many lines the sample has, 1,024 to 16,777,216: 24 bytes each. A line is what one caller
 	// asked of one endpoint within a second. Default 131,072.
 	MaxRequests int
 

@@ -41,12 +41,15 @@ type sample struct {
 	before    int64 // zeros that were asked for until then, if those were more
 }
 
-// line is how often one caller asked for one endpoint within a second.
+// line is how often one caller asked for one endpoint within a second, and when in it that began and ended: ten requests
+// at once are not ten over a second.
 type line struct {
 	who      *sampled
 	second   int32 // since the start
 	template uint16
 	count    uint16
+	begin    uint16 // milliseconds into the second
+	end      uint16
 }
 
 // sampled is a caller of the sample.
@@ -71,6 +74,7 @@ func drawn(k key.Key, thinning int64) bool { return k.Lo>>(64-uint(thinning)) ==
 // note adds a request.
 func (s *sample) note(k key.Key, now int64, d *headgate.Decision) {
 	second := int32(min((now-s.start)/int64(time.Second), math.MaxInt32))
+	millisecond := uint16((now - s.start) % int64(time.Second) / int64(time.Millisecond))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.has(k) {
@@ -87,6 +91,9 @@ func (s *sample) note(k key.Key, now int64, d *headgate.Decision) {
 	}
 	if l := &s.lines[c.last]; c.lines > 0 && l.who == c && l.second >= second && l.template == template && l.count < math.MaxUint16 {
 		l.count++
+		if l.second == second {
+			l.end = max(l.end, millisecond)
+		}
 		return
 	}
 	s.makeRoom(now, second)
@@ -94,7 +101,7 @@ func (s *sample) note(k key.Key, now int64, d *headgate.Decision) {
 		return
 	}
 	at := (s.first + s.used) % len(s.lines)
-	s.lines[at] = line{who: c, second: second, template: template, count: 1}
+	s.lines[at] = line{who: c, second: second, template: template, count: 1, begin: millisecond, end: millisecond}
 	s.used++
 	c.last = at
 	c.lines++
@@ -164,7 +171,8 @@ func (s *sample) thin(now int64) {
 
 // Request is what a caller of the sample asked for within a second.
 type Request struct {
-	At       time.Time
+	At       time.Time          // of the first
+	Until    time.Time          // of the last
 	Who      identity.Principal // its Kind, ID, Project, Client and Prefix
 	Hash     string             // as in Caller
 	Template endpoint.Template  // the zero Template for UNKNOWN
@@ -187,8 +195,8 @@ func (t *Table) Sample() Sample {
 	s := &t.sample
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	at := func(second int32) time.Time {
-		return time.Unix(0, s.start+int64(second)*int64(time.Second)+ahead).UTC()
+	at := func(second int32, millisecond uint16) time.Time {
+		return time.Unix(0, s.start+int64(second)*int64(time.Second)+int64(millisecond)*int64(time.Millisecond)+ahead).UTC()
 	}
 	thinning := s.thinning.Load()
 	if now-s.changed < int64(Window) {
@@ -211,7 +219,7 @@ func (t *Table) Sample() Sample {
 			hashes[l.who] = hash
 		}
 		out.Requests = append(out.Requests, Request{
-			At: at(l.second), Who: l.who.who, Hash: hash, Template: s.listed[l.template], Count: int(l.count),
+			At: at(l.second, l.begin), Until: at(l.second, l.end), Who: l.who.who, Hash: hash, Template: s.listed[l.template], Count: int(l.count),
 		})
 	}
 	out.Callers = len(hashes)

@@ -131,9 +131,9 @@ func (t *Table) Rates() []Rate {
 type Series struct {
 	Since       time.Time `json:"since"` // of the first cell
 	CellSeconds float64   `json:"cell_seconds"`
-	Admitted    []uint32  `json:"admitted"` // requests in each cell; the last one is under way
-	Denied      []uint32  `json:"denied"`
-	Shadow      []uint32  `json:"shadow_denied"`
+	Admitted    []int64   `json:"admitted"` // requests in each cell; the last one is under way
+	Denied      []int64   `json:"denied"`
+	Shadow      []int64   `json:"shadow_denied"`
 }
 
 // Series reports the last hour of the rules with these titles together, of all without a title.
@@ -148,7 +148,7 @@ func (t *Table) Series(titles ...string) Series {
 	n := int(s.latest - first + 1)
 	out := Series{
 		Since: time.Unix(0, first*int64(Cell)+ahead).UTC(), CellSeconds: Cell.Seconds(),
-		Admitted: make([]uint32, n), Denied: make([]uint32, n), Shadow: make([]uint32, n),
+		Admitted: make([]int64, n), Denied: make([]int64, n), Shadow: make([]int64, n),
 	}
 	for title, h := range s.rules {
 		if len(titles) > 0 && !slices.Contains(titles, title) {
@@ -156,9 +156,9 @@ func (t *Table) Series(titles ...string) Series {
 		}
 		for i := range n {
 			c := &h.cells[(first+int64(i))%int64(cells)]
-			out.Admitted[i] += c[0]
-			out.Denied[i] += c[1]
-			out.Shadow[i] += c[2]
+			out.Admitted[i] += int64(c[0])
+			out.Denied[i] += int64(c[1])
+			out.Shadow[i] += int64(c[2])
 		}
 	}
 	return out

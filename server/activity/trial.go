@@ -58,8 +58,9 @@ func NewTrial(s Sample, table *endpoint.Table, reveal bool) *Trial {
 			t.skipped += r.Count
 			continue
 		}
-		for n := range r.Count { // spread over its second
-			at := r.At.UnixNano() + (2*int64(n)+1)*int64(time.Second)/int64(2*r.Count)
+		span := int64(r.Until.Sub(r.At))
+		for n := range r.Count { // evenly from the first to the last
+			at := r.At.UnixNano() + int64(n)*span/int64(max(r.Count-1, 1))
 			t.requests = append(t.requests, trialRequest{i, at, target})
 		}
 	}

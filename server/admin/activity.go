@@ -12,6 +12,7 @@ import (
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/activity"
 	"github.com/headgate-io/headgate/server/record"
+	"github.com/headgate-io/headgate/server/rules"
 )
 
 // Trier has rules decide what was asked for in the last hour: those of the database, and then those as each change
@@ -132,11 +133,20 @@ func (d *Door) try(w http.ResponseWriter, r *http.Request) {
 	if err == nil && (len(list) == 0 || len(list) > mostTries) {
 		err = fault{unacceptable, fmt.Errorf("rules has %d entries, want 1 to %d", len(list), mostTries)}
 	}
+	for i := range list {
+		if err == nil {
+			err = rules.Check(policy.Document{}, list[i], d.Compile())
+		}
+	}
 	if err == nil && body.Reveal {
 		err = mayReveal(r)
 	}
 	if err != nil {
-		refuseError(w, r, invalidRequest, err)
+		k := invalidRequest
+		if errors.As(err, new(policy.Problem)) {
+			k = unacceptable
+		}
+		refuseError(w, r, k, err)
 		return
 	}
 	done, err := d.looks.wait(r.Context())

@@ -174,7 +174,6 @@ func (d *Door) build() http.Handler {
 		mux.Handle(op.method+" "+op.path, handler)
 	}
 	open.Handle("GET "+page.Path, page.Handler())
-	open.Handle("GET /{$}", http.RedirectHandler(page.Path, http.StatusSeeOther))
 	// A page in the operator's browser must not reach a listener on loopback:
 	// neither by a form (cross-origin), nor by a name that resolves to it.
 	sameOrigin := http.NewCrossOriginProtection()

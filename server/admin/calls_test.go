@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http/httptest"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -40,7 +41,7 @@ func TestCallsAreWrittenDown(t *testing.T) {
 	}
 	for _, op := range admin.Operations() {
 		c, ok := has[op.ID+" token readwritegrant"]
-		if counted := op.Access == "none" || op.ID == "getMetrics"; ok == counted {
+		if counted := op.Access == "none" || slices.Contains([]string{"getMetrics", "getActivity", "getActivitySeries"}, op.ID); ok == counted {
 			t.Errorf("%s is in the record: %v", op.ID, ok)
 		}
 		if ok && (c.Changes != op.Changes || !strings.HasPrefix(c.Token, "t_") || c.Status >= 300) {

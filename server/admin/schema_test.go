@@ -22,6 +22,12 @@ import (
 	"github.com/headgate-io/headgate/server/lint"
 )
 
+// try is admin.Try with its rules as they are read.
+type try struct {
+	Rules  []file.Entry `json:"rules"`
+	Reveal bool         `json:"reveal,omitempty"`
+}
+
 // bodies are the Go types of what operations read and answer.
 var bodies = map[string]struct {
 	in  any
@@ -52,7 +58,7 @@ var bodies = map[string]struct {
 	"getBudgets":          {admin.BudgetRequest{}, []any{developers.Report{}}},
 	"getActivity":         {nil, []any{admin.Activity{}}},
 	"getActivitySeries":   {nil, []any{activity.Series{}}},
-	"tryRules":            {admin.Try{}, []any{admin.Tried{}}},
+	"tryRules":            {try{}, []any{admin.Tried{}}},
 	"listRequests":        {nil, []any{admin.LimitRequests{}}},
 	"getRequest":          {nil, []any{admin.LimitRequest{}}},
 	"approveRequest":      {admin.RequestApproval{}, []any{admin.Approved{}}},

@@ -24,6 +24,7 @@ import (
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/activity"
 	"github.com/headgate-io/headgate/server/admin"
 	"github.com/headgate-io/headgate/server/database"
 	"github.com/headgate-io/headgate/server/developers"
@@ -123,6 +124,27 @@ func newSite(t testing.TB, change ...func(*admin.Options)) *site {
 		Log:     slog.New(slog.NewTextHandler(s.log, nil)),
 		Token:   fileToken, TokenName: "ops.token", NeedToken: true, Tokens: s.find,
 		Now: func() time.Time { return s.now },
+	}
+	o.Activity, err = activity.New(activity.Options{})
+	must(t, err)
+	o.Try = func(ctx context.Context, reveal bool, changes []func(*policy.Document)) (*activity.Trial, []activity.Result, error) {
+		trial := activity.NewTrial(o.Activity.Sample(), endpoints, reveal)
+		var results []activity.Result
+		for _, change := range append([]func(*policy.Document){func(*policy.Document) {}}, changes...) {
+			doc, _, err := db.Load(ctx)
+			must(t, err)
+			change(&doc)
+			set, problems := policy.Compile(doc, compile)
+			if set == nil {
+				return nil, nil, problems.Err()
+			}
+			l, err := headgate.New(headgate.Options{Endpoints: endpoints, Policies: headgate.Fixed(set), Now: trial.Clock})
+			must(t, err)
+			result, err := trial.Run(ctx, l)
+			must(t, err)
+			results = append(results, result)
+		}
+		return trial, results, nil
 	}
 	for _, f := range change {
 		f(&o)

@@ -34,7 +34,7 @@ type Usage struct {
 
 // Activity says how much is remembered of decisions, for people who look; see docs/page.md.
 type Activity struct {
-	// MaxRequests is how many lines of the last hour's requests are remembered, 1024 to 16777216, at 16 bytes each:
+	// MaxRequests is how many lines of the last hour's requests are remembered, 1024 to 16777216, at 24 bytes each:
 	// other limits can be tried on them. A line is what one caller asked of one endpoint within a second. Where they
 	// are too few for everybody, they are those of some callers. Default 131072; with 0 nothing is remembered.
 	MaxRequests int `yaml:"max_requests"`

@@ -1,0 +1,75 @@
+package admin_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/server/activity"
+	"github.com/headgate-io/headgate/server/admin"
+	"github.com/headgate-io/headgate/server/record"
+)
+
+// Names of callers are for those who may reset their buckets; what else is there says nothing of who they are.
+func TestNamesAreForGranters(t *testing.T) {
+	var table *activity.Table
+	var limiter *headgate.Limiter
+	s := newSite(t, func(o *admin.Options) { table, limiter = o.Activity, o.Limiter })
+	r := headgate.Request{Method: "GET", Target: "/v1/items/7", Peer: netip.MustParseAddr("192.0.2.7"), User: &identity.User{ID: "ann", Project: "acme"}}
+	for range 15 {
+		d := limiter.Check(context.Background(), r)
+		table.Observe(&r, &d)
+	}
+	for _, path := range []string{"/v1/activity", "/v1/activity?reveal=true"} {
+		for _, role := range record.Roles {
+			got := s.call(s.token(role), "GET", path, "")
+			reveals := strings.HasSuffix(path, "true")
+			switch {
+			case reveals && role != record.RoleGrant:
+				if got.kind() != "role-missing" {
+					t.Errorf("GET %s with %s = %d %s, want role-missing", path, role, got.status, got.body)
+				}
+			case got.status != 200 || strings.Contains(got.body, "ann") != reveals || strings.Contains(got.body, "acme") != reveals:
+				t.Errorf("GET %s with %s = %d %s, want names: %v", path, role, got.status, got.body, reveals)
+			}
+		}
+	}
+	if got := s.call(s.token(record.RoleRead), "POST", "/v1/try", `{"rules":[{"endpoint":"default","limit":1}],"reveal":true}`); got.kind() != "role-missing" {
+		t.Errorf("POST /v1/try with reveal by a reader = %d %s, want role-missing", got.status, got.body)
+	}
+	got := s.call(s.token(record.RoleRead), "POST", "/v1/try", `{"rules":[{"endpoint":"GET /v1/items/{id}","limit":3},{"endpoint":"GET /v1/items/{id}","limit":100}]}`)
+	var tried admin.Tried
+	if err := json.Unmarshal([]byte(got.body), &tried); err != nil || got.status != 200 {
+		t.Fatalf("POST /v1/try = %d %s", got.status, got.body)
+	}
+	if tried.Requests != 15 || tried.InForce.Denied == 0 || tried.Tried[0].Denied <= tried.InForce.Denied || tried.Tried[1].Denied != 0 || strings.Contains(got.body, "ann") {
+		t.Errorf("POST /v1/try = %s, want more denied at 3, none at 100, and no name", got.body)
+	}
+}
+
+func TestTryAtFault(t *testing.T) {
+	s := newSite(t)
+	for body, want := range map[string]string{
+		`{"rules":[]}`: "rules has 0 entries, want 1 to 24",
+		`{"rules":[` + strings.Repeat(`{"endpoint":"default","limit":1},`, 24) + `{"endpoint":"default","limit":1}]}`: "rules has 25 entries",
+		`{"rules":[{"endpoint":"default","limit":0}]}`:                                                                "limit is 0",
+		`{"rules":[{"endpoint":"GET /v1/itens/{id}","limit":1}]}`:                                                     "GET /v1/items/{id}",
+		`{"rules":[{"endpoint":"default","limt":1}]}`:                                                                 "limt",
+		`{"rules":{}}`: "rules",
+		`{}`:           "rules",
+	} {
+		if got := s.call(s.all(), "POST", "/v1/try", body); got.status < 400 || got.status >= 500 || !strings.Contains(got.body, want) {
+			t.Errorf("POST /v1/try %.60s = %d %s, want it to say %q", body, got.status, got.body, want)
+		}
+	}
+	none := newSite(t, func(o *admin.Options) { o.Activity = nil })
+	for _, path := range []string{"/v1/activity", "/v1/activity/series"} {
+		if got := none.call(none.all(), "GET", path, ""); got.kind() != "not-found" || !strings.Contains(got.body, "activity.max_requests") {
+			t.Errorf("GET %s without a memory = %d %s, want not-found that names the setting", path, got.status, got.body)
+		}
+	}
+}
