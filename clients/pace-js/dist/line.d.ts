@@ -1,0 +1,75 @@
+import { type Pacer } from "./algorithms.js";
+import type { Hint } from "./hints.js";
+import type { Reporter } from "./telemetry.js";
+/** A request was not sent, because it could not have been in time. */
+export declare class Throttled extends Error {
+    readonly key: string;
+    readonly retryAfterMs: number;
+    readonly reason: "queue full" | "too late" | "too many quotas";
+    name: string;
+    /** The key of the quota, milliseconds until one of its requests can be sent as far as is known (0: unknown), and why. */
+    constructor(key: string, retryAfterMs: number, reason: "queue full" | "too late" | "too many quotas");
+}
+/** The clock that a queue lives by: seconds, and one timer at a time. */
+export interface Clock {
+    now(): number;
+    /** Calls back after so many seconds; returns what cancels it. */
+    after(seconds: number, call: () => void): () => void;
+}
+export declare const realClock: Clock;
+/** A request in the queue. */
+export interface Waiter {
+    priority: number;
+    arrival: number;
+    latest: number;
+}
+export declare class Line {
+    readonly key: string;
+    readonly pacer: Pacer;
+    private readonly clock;
+    private readonly maxQueue;
+    private readonly reporter;
+    private readonly changed;
+    private readonly waiting;
+    private arrivals;
+    private unanswered;
+    private users;
+    private cancel;
+    private cancelReport;
+    private reserved;
+    private attempts;
+    private accepted;
+    private refused;
+    constructor(key: string, pacer: Pacer, clock: Clock, maxQueue: number, reporter: Reporter | undefined, changed: (line: Line) => void);
+    state(): {
+        key: string;
+        waiting: number;
+        unanswered: number;
+        attempts: number;
+        refused: number;
+        pauseMs: number;
+        rate: number;
+        mode: string;
+    };
+    get idle(): boolean;
+    get paused(): boolean;
+    enter(): void;
+    leave(): void;
+    /** How many more requests wait, for a server that reserves times; undefined for others. */
+    pending(): number | undefined;
+    /** Resolves when it is the waiter's turn. Who waits again, after a refusal, has the place that it had. */
+    wait(waiter: Waiter, signal: AbortSignal | undefined): Promise<void>;
+    private abandon;
+    private throttled;
+    /** Gives turns to those at the head of the queue, as many as may go now. */
+    dispatch(now?: number): void;
+    private wake;
+    /** An attempt ended without an answer, or was never made. That says nothing of the quota. */
+    unanswer(): void;
+    answer(attempt: number, status: number, isRefused: boolean, hint: Hint): void;
+    private queued;
+    private report;
+    private told;
+    /** Reports an empty queue, as a page does that is left. */
+    hide(): void;
+}
