@@ -78,7 +78,7 @@ func (l Lines) draw(b *strings.Builder, p LinePanel, top int) {
 	at := func(v float64) float64 { return float64(top) + panelHeight*(1-part(v)) } // from the top of the sheet
 	for i, v := range ticks {
 		fmt.Fprintf(b, `<path class="grid" d="M%d %.1fH%.1f"/>`+"\n", margin+tickWidth, at(v), l.x(len(l.Steps)-1))
-		tick := strconv.FormatFloat(v, 'f', -1, 64)
+		tick := strconv.FormatFloat(v, 'g', 5, 64)
 		if i == 0 && !p.Linear {
 			tick = "≤ 1"
 		}
