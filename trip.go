@@ -85,7 +85,7 @@ func (l *Limiter) find(ctx context.Context, t *trip) (reason Reason, allowed, se
 	if d.Principal.Rejected == identity.TooManyCredentials {
 		return TooManyCredentials, false, true
 	}
-	p.Identifier, p.Unparsable = r.Identifier, r.Unparsable
+	p.Identifier, p.Unparsable, p.Target = r.Identifier, r.Unparsable, r.Target
 	p.Wall, p.Fallback = l.clock.Wall(p.Now), t.standing.Fallback == policy.Limit
 	if reason, settled := t.access(); settled {
 		return reason, reason == Exempt, true

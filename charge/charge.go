@@ -35,6 +35,9 @@ type Request struct {
 	Identifier string
 	Unparsable bool
 
+	Target string            // for rules by a path parameter
+	Named  map[string]string // values of parameters and claims by Rule.Only, in the place of what the request says; mostly nil
+
 	Cost     int64 // tokens
 	Fallback bool  // Set.Fallback applies as well
 }
@@ -105,6 +108,10 @@ type Plan struct {
 	pasts  []rate.Past    // what allowances replaced, of all principals: takes point to it
 	moves  [][2]rate.Past // and what came before moves
 }
+
+// MaxNamed is the longest value of a path parameter or a claim that has a bucket of its own, in bytes: longer
+// parameters share one, and a token with a longer claim counts as its holder's.
+const MaxNamed = subject.MaxNamed
 
 // Options configures a Planner.
 type Options struct {
@@ -236,17 +243,49 @@ func (p *Plan) Of(principal int) *identity.Principal {
 // is one of those for whom a rule is enforced.
 func (p *Plan) Chosen(rule policy.RuleID) bool {
 	s := p.Set.Terms(rule).Subject
-	p.locate(s)
+	p.locate(rule, s)
 	p.bytes = p.caller.Append(p.bytes[:0], s)
 	return p.Set.Enforces(rule, p.bytes)
 }
 
-// locate finds out the region, for a rule that goes by it.
-func (p *Plan) locate(s policy.Subject) {
-	if s == policy.SubjectRegion {
+// locate finds out the region, a parameter or a claim, for a rule that goes by it.
+func (p *Plan) locate(rule policy.RuleID, s policy.Subject) {
+	switch s {
+	case policy.SubjectRegion:
 		p.Region = p.planner.region(p.caller.Who.Client)
 		p.caller.Region = p.Region
+	case policy.SubjectPath:
+		p.caller.Parameter, _ = p.ParameterOf(rule)
+	case policy.SubjectClaim:
+		p.caller.Claim, _ = p.ClaimOf(rule, p.principal)
 	}
+}
+
+// ParameterOf is the value that the request gives the path parameter which a rule counts by; see
+// endpoint.Table.Parameter. It is false where it gives none.
+func (p *Plan) ParameterOf(rule policy.RuleID) (value string, ok bool) {
+	name := p.Set.SubjectName(rule)
+	if value, ok = p.named("path:", name); ok || p.Endpoints == nil {
+		return value, ok
+	}
+	return p.Endpoints.Parameter(p.Match.ID, p.Target, name)
+}
+
+// ClaimOf is the value of the claim which a rule counts by, of one principal's token. It is false where it has none.
+func (p *Plan) ClaimOf(rule policy.RuleID, principal int) (value string, ok bool) {
+	name := p.Set.SubjectName(rule)
+	if value, ok = p.named("claim:", name); ok {
+		return value, ok
+	}
+	return p.Of(principal).Claim(name)
+}
+
+func (p *Plan) named(kind, name string) (value string, ok bool) {
+	if p.Named == nil {
+		return "", false
+	}
+	value, ok = p.Named[kind+name]
+	return value, ok
 }
 
 // name turns the rules that apply into attempts on named buckets.
@@ -258,7 +297,7 @@ func (pl *Planner) name(p *Plan) {
 	p.grow(len(p.applied))
 	for i, a := range p.applied {
 		terms := p.Set.Terms(a.Rule)
-		p.locate(terms.Subject)
+		p.locate(a.Rule, terms.Subject)
 		kind := Own
 		if i < named {
 			p.bytes = p.caller.Append(p.bytes[:0], terms.Subject)
@@ -312,7 +351,7 @@ func (p *Plan) addUnreadable() {
 			if p.Unparsable {
 				p.applied = append(p.applied, a)
 			}
-		case policy.SubjectPrincipal, policy.SubjectPrincipalIP, policy.SubjectProject:
+		case policy.SubjectPrincipal, policy.SubjectPrincipalIP, policy.SubjectProject, policy.SubjectClaim:
 			if unverified {
 				p.applied = append(p.applied, a)
 			}

@@ -50,6 +50,10 @@ type Principal struct {
 	// Scopes are those of the API key; see Resolver.AnyScope.
 	Scopes Scopes
 
+	// claims are Claims.Other of a token; nil if there are none. A pointer, so that
+	// principals stay comparable and small.
+	claims *[]Claim
+
 	// Client is the client's address, IPv4-mapped addresses unmapped and
 	// zones removed. It is invalid only if no peer was given.
 	Client netip.Addr
@@ -64,6 +68,20 @@ type Principal struct {
 
 	// Rejected says why a credential that was presented is not used.
 	Rejected Rejection
+}
+
+// Claim is the value of a claim of the principal's token, one of Claims.Other. It is
+// false if there is none.
+func (p *Principal) Claim(name string) (value string, ok bool) {
+	if p.claims == nil {
+		return "", false
+	}
+	for i := range *p.claims {
+		if c := &(*p.claims)[i]; c.Name == name {
+			return c.Value, true
+		}
+	}
+	return "", false
 }
 
 // User is who sent a request, as the program that asks has found out by means of

@@ -18,11 +18,17 @@ type Claims struct {
 	Project string // the tenant; empty if there are none
 	Tier    string // the tenant's tier; empty if the policy says
 
+	// Other are further claims that rules count by, each once; no more than a few.
+	Other []Claim
+
 	// Until is the time up to which this may be believed without verifying
 	// the token again: no later than it expires. It may be kept for a shorter
 	// time (see Options.TokenTTL). Zero means not at all.
 	Until time.Time
 }
+
+// Claim is one claim of a verified token: its name, as rules write it, and its value as text.
+type Claim struct{ Name, Value string }
 
 // TokenVerifier verifies bearer tokens. It alone answers for the signature,
 // the algorithm, the times, the audience and the issuer: whatever it returns
@@ -156,6 +162,9 @@ func (r *Resolver) useToken(ctx context.Context, text string, p *Principal) Reje
 		// What is not the text of a token was never put there.
 		if claims, sum = r.cache.find(text, now); claims != nil {
 			p.use(claims)
+			if len(claims.Other) > 0 {
+				p.claims = &claims.Other
+			}
 			return NotRejected
 		}
 	}
@@ -180,6 +189,10 @@ func (r *Resolver) useToken(ctx context.Context, text string, p *Principal) Reje
 		r.cache.put(sum, claims, now)
 	}
 	p.use(&claims)
+	if len(claims.Other) > 0 {
+		other := claims.Other // claims itself would be on the heap for forged tokens too
+		p.claims = &other
+	}
 	return NotRejected
 }
 

@@ -40,7 +40,7 @@ const (
 	maxTokenTTL       = 5 * time.Minute
 
 	cacheWays      = 4
-	maxCachedClaim = 1 << 10 // bytes of subject, project and tier together
+	maxCachedClaim = 1 << 10 // bytes of all claims together
 )
 
 type tokenCache struct {
@@ -103,10 +103,19 @@ func (c *tokenCache) find(text string, now time.Time) (*Claims, tokenSum) {
 	return nil, sum
 }
 
+// size is how many bytes the texts of claims take.
+func (c *Claims) size() int {
+	n := len(c.Subject) + len(c.Project) + len(c.Tier)
+	for _, o := range c.Other {
+		n += len(o.Name) + len(o.Value)
+	}
+	return n
+}
+
 // put remembers the claims of a token, at most until they say.
 func (c *tokenCache) put(sum tokenSum, claims Claims, now time.Time) {
 	life := min(c.ttl, claims.Until.Sub(now))
-	if claims.Until.IsZero() || life <= 0 || len(claims.Subject)+len(claims.Project)+len(claims.Tier) > maxCachedClaim {
+	if claims.Until.IsZero() || life <= 0 || claims.size() > maxCachedClaim {
 		return
 	}
 	at := now.Sub(c.start)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/charge"
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/policy"
 )
@@ -54,7 +55,7 @@ func bucketOf(rule *policy.Rule, level policy.Level, shadow bool, whose string) 
 		mode = policy.Shadow
 	}
 	return Bucket{
-		Rule: rule.Title(), Level: level.String(), Subject: rule.Subject.String(), Whose: whose,
+		Rule: rule.Title(), Level: level.String(), Subject: rule.SubjectText(), Whose: whose,
 		Limit: rule.Limit, Per: rule.Per, Burst: rule.Burst, Mode: mode.String(),
 	}
 }
@@ -84,9 +85,12 @@ func EnvelopeOf(l *headgate.Limiter, r policy.Rule) (Envelope, bool) {
 // the audit name nobody's account.
 const asked = "the identifier asked for"
 
-// whose says in words whose bucket a rule by s means: a request's that tries an
-// identifier, or not, and proves to come from who.
-func whose(l *headgate.Limiter, s policy.Subject, who *identity.Principal, identifier bool) string {
+// whose says in words whose bucket a charge of a plan means: a request's that tries an
+// identifier, or not, and proves to come from who. The value of a path parameter is in
+// the request's target; that of a claim is not shown, because it may be anything.
+func whose(l *headgate.Limiter, p *charge.Plan, c *charge.Charge, identifier bool) string {
+	terms, who := p.Set.Terms(c.Rule), p.Of(int(c.Principal))
+	s, name := terms.Subject, p.Set.SubjectName(c.Rule)
 	address := addressWords("address", who.Prefix)
 	principal := address
 	if who.Kind != identity.Address {
@@ -112,6 +116,18 @@ func whose(l *headgate.Limiter, s policy.Subject, who *identity.Principal, ident
 		if site := l.Identities().Site(who.Prefix); site != who.Prefix {
 			return addressWords("site", site)
 		}
+	case s == policy.SubjectPath:
+		switch value, ok := p.ParameterOf(c.Rule); {
+		case ok && len(value) > charge.MaxNamed:
+			return "all requests whose " + name + " is too long"
+		case ok && value != "":
+			return name + " " + value
+		}
+	case s == policy.SubjectClaim:
+		if value, ok := p.ClaimOf(c.Rule, int(c.Principal)); ok && value != "" && len(value) <= charge.MaxNamed {
+			return "the claim " + name + " of " + principal
+		}
+		return principal
 	}
 	return address
 }

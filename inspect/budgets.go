@@ -157,8 +157,16 @@ func (s *survey) add(a policy.Applied) int {
 	}
 	terms := s.plan.Set.Terms(a.Rule)
 	b := Budget{ID: terms.ID, Rule: s.plan.Set.Rule(a.Rule), Level: a.Level, Shadow: a.Shadow, Needs: s.knows.lacks(terms.Subject)}
-	if terms.Subject == policy.SubjectIdentifier || terms.Subject == policy.SubjectIdentifierIP {
+	switch {
+	case terms.Subject == policy.SubjectIdentifier || terms.Subject == policy.SubjectIdentifierIP:
 		b.Needs = "what a request tries to be, such as a login name"
+	case terms.Subject == policy.SubjectPath:
+		b.Needs = "a value of " + b.Rule.SubjectName() + " in the path"
+	case terms.Subject == policy.SubjectClaim:
+		b.Needs = ""
+		if _, told := s.plan.Who.Claim(b.Rule.SubjectName()); !told && s.plan.Who.Kind == identity.Token {
+			b.Needs = "the claim " + b.Rule.SubjectName() + " of the token"
+		}
 	}
 	s.lines[a.Rule] = len(s.found.Rules)
 	s.found.Rules = append(s.found.Rules, b)

@@ -269,7 +269,8 @@ func (x *Explanation) explainRulesOf(d *headgate.Look, n int, who *identity.Prin
 	for _, c := range p.Set.ConsiderFor(p.Wall, p.Match, who.Project, who.Tier, p.As(n)) {
 		one := Considered{Principal: name, Subject: c.Subject.String(), Level: c.Level.String(), Applies: c.Applies, Why: c.Why}
 		if c.Found {
-			one.Rule = p.Set.Rule(c.Rule).Title()
+			rule := p.Set.Rule(c.Rule)
+			one.Rule, one.Subject = rule.Title(), rule.SubjectText()
 		}
 		x.Considered = append(x.Considered, one)
 	}
@@ -309,7 +310,7 @@ func attempt(l *headgate.Limiter, d *headgate.Look, c *charge.Charge, v *headgat
 	set, out := d.Policies(), &v.Outcome
 	rule := set.Rule(c.Rule)
 	who := d.Plan.Of(int(c.Principal))
-	words := whose(l, rule.Subject, who, d.Plan.Identifier != "")
+	words := whose(l, &d.Plan, c, d.Plan.Identifier != "")
 	if c.Kind == charge.Unreadable {
 		words = everybodyUnreadable(rule.Subject)
 	}

@@ -50,6 +50,10 @@ type Query struct {
 	// Identifier is Request.Identifier.
 	Identifier string
 
+	// Named are the values of path parameters and claims, for rules that count by
+	// them: "path:customer": "42". They are what a request would say.
+	Named map[string]string
+
 	// Once names a Reset or a Grant without an end, so that it is made once in a store that
 	// several processes share, however often and at whichever of them it is asked for
 	// within 25 hours; see bucket.Once. Of buckets that are this process's alone whoever
@@ -138,7 +142,7 @@ func find(ctx context.Context, l *headgate.Limiter, q *Query) (found []named, sk
 	if none && q.Identifier != "" {
 		return nil, nil, wrongQuery("the identifier is none that could be read in a body")
 	}
-	p := &charge.Plan{Request: charge.Request{Set: set, Identities: identities, Match: match, Who: &who, Identifier: identifier, Unparsable: q.Unparsable, Cost: 1}}
+	p := &charge.Plan{Request: charge.Request{Set: set, Identities: identities, Match: match, Who: &who, Identifier: identifier, Unparsable: q.Unparsable, Named: q.Named, Cost: 1}}
 	if err := l.Plan(p); err != nil {
 		return nil, nil, err
 	}
@@ -153,11 +157,11 @@ func find(ctx context.Context, l *headgate.Limiter, q *Query) (found []named, sk
 			continue // the address's
 		}
 		if !q.Unparsable {
-			if needs := knows.lacks(rule.Subject); needs != "" {
-				skipped = append(skipped, Skipped{rule.Title(), rule.Subject.String(), needs})
+			if needs := knows.lacksNamed(&rule, q.Named); needs != "" {
+				skipped = append(skipped, Skipped{rule.Title(), rule.SubjectText(), needs})
 				continue
 			}
-			words = whose(l, rule.Subject, &who, q.Identifier != "")
+			words = whose(l, p, c, q.Identifier != "")
 		}
 		n := named{Bucket: bucketOf(&rule, c.Level, c.Shadow, words), plan: p, charge: i}
 		n.Endpoint = q.Endpoint
@@ -237,7 +241,7 @@ func matchOf(endpoints *endpoint.Table, text string) (m endpoint.Match, every bo
 }
 
 // knowledge is what a query tells of its subject.
-type knowledge struct{ principal, project, address, identifier bool }
+type knowledge struct{ principal, project, address, identifier, claims bool }
 
 // whoOf makes of a query the principal that its requests would be resolved to.
 func whoOf(ctx context.Context, from *identity.Resolver, q *Query, at *identity.Endpoint) (who identity.Principal, knows knowledge, err error) {
@@ -255,7 +259,7 @@ func whoOf(ctx context.Context, from *identity.Resolver, q *Query, at *identity.
 		if who.Rejected != identity.NotRejected {
 			return who, knows, wrongQuery("the credential shown would be ignored, because %s: name its key or the address", who.Rejected)
 		}
-		knows.principal, knows.project, knows.address = true, true, who.Client.IsValid()
+		knows.principal, knows.project, knows.address, knows.claims = true, true, who.Client.IsValid(), true
 		return who, knows, nil
 	}
 	if q.Address.IsValid() {
@@ -297,6 +301,15 @@ func (k knowledge) lacks(s policy.Subject) string {
 		return needs(k.address, "an address, and an identifier if it tried one")
 	}
 	return needs(k.address, "an address")
+}
+
+// lacksNamed is lacks for a rule that may count by a path parameter or a claim.
+func (k knowledge) lacksNamed(r *policy.Rule, named map[string]string) string {
+	if !r.Subject.Named() {
+		return k.lacks(r.Subject)
+	}
+	_, known := named[r.Only]
+	return needs(known || k.claims && r.Subject == policy.SubjectClaim, "a value of "+r.Only)
 }
 
 func needs(known bool, what string) string {

@@ -46,11 +46,14 @@ func (r *Rule) SubjectText() string {
 func (r *Rule) SetSubject(written string) error {
 	kind, value, one := strings.Cut(written, ":")
 	r.Only = ""
+	wrong := Problem{Code: "subject", Rule: -1, Field: "subject", Value: text(written), Want: wantSubject}
 	if !one {
-		return r.Subject.UnmarshalText([]byte(written))
+		if r.Subject.UnmarshalText([]byte(written)) != nil || r.Subject.Named() {
+			return wrong
+		}
+		return nil
 	}
-	wrong := Problem{Code: "subject", Rule: -1, Field: "subject", Value: text(written), Want: oneOf(subjectTexts) +
-		`; or of one network or caller "ip:192.0.2.0/24", "api_key:ID", "token:ID", "certificate:ID" or "user:ID"`}
+	wrong.Want += `; or, to allow or block, one network or caller: "ip:192.0.2.0/24", "api_key:ID", "token:ID", "certificate:ID" or "user:ID"`
 	switch {
 	case kind == onlyNetwork:
 		network, err := parseNetwork(value)
@@ -65,10 +68,42 @@ func (r *Rule) SetSubject(written string) error {
 			return wrong
 		}
 		r.Subject, r.Only = SubjectPrincipal, written
+	case kind == pathParameter || kind == claimOfToken:
+		if !isSubjectName(value) {
+			wrong.Want = "the name of a parameter or claim behind " + text(kind+":") + ", such as customer, org or realm.id, of printable ASCII without spaces, " +
+				strconv.Itoa(maxSubjectName) + " bytes at most"
+			return wrong
+		}
+		if r.Subject, r.Only = SubjectPath, written; kind == claimOfToken {
+			r.Subject = SubjectClaim
+		}
 	default:
 		return wrong
 	}
 	return nil
+}
+
+// The kinds of Rule.Only that name what a limit counts by, and the longest such name in bytes.
+const (
+	pathParameter  = "path"
+	claimOfToken   = "claim"
+	maxSubjectName = 64
+)
+
+// isSubjectName reports whether s could be the name of a path parameter or a claim. Clients see it in a header.
+func isSubjectName(s string) bool {
+	for i := range len(s) {
+		if s[i] <= ' ' || s[i] >= 0x7f {
+			return false
+		}
+	}
+	return s != "" && len(s) <= maxSubjectName
+}
+
+// SubjectName is the parameter or claim that Only names, for Subject.Named.
+func (r *Rule) SubjectName() string {
+	_, name, _ := strings.Cut(r.Only, ":")
+	return name
 }
 
 // Whom is the subject of a rule as it is written, for forms of rules.
@@ -360,7 +395,7 @@ func (c *compiler) checkAccess(i int, r *Rule, at *place) (ok bool) {
 		wrong("endpoint", text(r.Endpoint), `a template, "UNKNOWN" or "*" for all requests`+because)
 	}
 	if read := (Rule{}); r.Only != "" {
-		if err := read.SetSubject(r.Only); err != nil || read.Only != r.Only || read.Subject != r.Subject {
+		if err := read.SetSubject(r.Only); err != nil || read.Only != r.Only || read.Subject != r.Subject || r.Subject.Named() {
 			wrong("subject", text(r.Only), "a network or a caller as Rule.SetSubject reads it")
 		}
 	} else if r.Subject != SubjectPrincipal {

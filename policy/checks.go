@@ -24,7 +24,7 @@ var checks = []Check{
 	{"no_default", Warning}, {"no_unknown", Warning}, {"no_endpoint", Warning}, {"unreachable", Warning},
 	{"expired", Warning}, {"void", Warning}, {"above_guard", Warning}, {"unseen", Warning}, {"unshared", Warning}, {"scattered", Warning},
 	{"unused_store_loss", Warning}, {"every_request", Warning},
-	{"lockout", Warning}, {"unused_identifier", Warning},
+	{"lockout", Warning}, {"path_alone", Warning}, {"unused_identifier", Warning},
 	{"tier_without_rule", Warning}, {"secret_in_name", Warning}, {"not_higher", Warning},
 
 	{"above_address_guard", Note}, {"burst_high", Note}, {"burst_low", Note}, {"window_edge", Note},

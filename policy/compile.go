@@ -39,6 +39,10 @@ type CompileOptions struct {
 	// them, or for several.
 	Identified []endpoint.ID
 
+	// Claims are the claims that tokens are read for, where there are any. A rule by
+	// another gets the warning of Unseen.
+	Claims []string
+
 	// Shared says that the process shares a store of buckets with its like. Without
 	// one, rules of scope strict, lease and sync compile with a warning: they count as
 	// local ones.
@@ -160,6 +164,7 @@ type compiler struct {
 	lastCompiled compiledLimit
 
 	extras map[extra]uint32
+	onlys  map[string]uint32
 	pasts  map[rate.Past]*rate.Past
 	kept   []bool // by RuleID of the previous Set: the new one has it too
 
@@ -197,13 +202,14 @@ func newCompiler(doc Document, o CompileOptions, about int, found ...Problem) *c
 		set: &Set{
 			endpoints: o.Endpoints,
 			projects:  newNames(), tiers: newNames(), titles: newNames(),
-			extras: make([]extra, 1),
+			extras: make([]extra, 1), onlys: make([]string, 1),
 		},
 		places:   map[string]*place{},
 		orphans:  map[string]uint32{},
 		broken:   map[int]bool{},
 		compiled: map[rate.Limit]compiledLimit{},
 		extras:   map[extra]uint32{{}: 0},
+		onlys:    map[string]uint32{},
 		pasts:    map[rate.Past]*rate.Past{},
 		rows:     make([]row, 0, about+1), // and that of addFallback
 		indexes:  make([]uint32, 0, about),
@@ -276,9 +282,9 @@ func (c *compiler) readRule(i int, at *place) {
 	c.grouped = append(c.grouped, g)
 	c.indexes = append(c.indexes, uint32(i))
 	made := row{
-		id:       at.prefix.text(r.Project).text(r.Tier).text(r.Subject.String()).sum(),
+		id:       at.prefix.text(r.Project).text(r.Tier).text(r.SubjectText()).sum(),
 		endpoint: at.number, who: w, limit: limit,
-		extra:   c.extra(extra{expires: expiry(r.Expires), title: title}),
+		extra:   c.extra(extra{expires: expiry(r.Expires), title: title, only: c.only(r.Only)}),
 		subject: r.Subject, mode: r.Mode, loss: r.OnStoreLoss,
 		algorithm: r.Algorithm, scope: r.Scope,
 	}
@@ -429,6 +435,20 @@ func (o *CompileOptions) BurstOf(r *Rule) int64 {
 	}
 	burst, _ := bits.Div64(hi, lo, 100)
 	return int64(max(1, min(burst, math.MaxInt64)))
+}
+
+// only numbers a Rule.Only.
+func (c *compiler) only(s string) uint32 {
+	if s == "" {
+		return 0
+	}
+	n, ok := c.onlys[s]
+	if !ok {
+		n = uint32(len(c.set.onlys))
+		c.set.onlys = append(c.set.onlys, s)
+		c.onlys[s] = n
+	}
+	return n
 }
 
 // extra numbers what few rules have, each different one once.

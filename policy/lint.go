@@ -22,8 +22,8 @@ func (c *compiler) checkRule(i int, r *Rule, at *place) (limit uint32, ok bool) 
 		c.rule(Error, i, field, field, value, want)
 	}
 	c.checkCommon(r, at, wrong)
-	if r.Only != "" {
-		wrong("subject", text(r.Only), "a subject without a name behind it; one network or caller is for mode allow or block")
+	if want := c.wantName(r, at); want != "" {
+		wrong("subject", text(r.SubjectText()), want)
 	}
 	sound := true
 	if r.Limit <= 0 {
@@ -61,7 +61,9 @@ func (c *compiler) checkRule(i int, r *Rule, at *place) (limit uint32, ok bool) 
 			wrong(field, number(int64(v)), oneOf(texts))
 		}
 	}
-	enum("subject", uint8(r.Subject), subjectTexts)
+	if int(r.Subject) >= subjects {
+		wrong("subject", number(int64(r.Subject)), wantSubject)
+	}
 	enum("algorithm", uint8(r.Algorithm), algorithmTexts)
 	enum("mode", uint8(r.Mode), modeTexts)
 	enum("scope", uint8(r.Scope), scopeTexts)
@@ -154,8 +156,7 @@ func (c *compiler) warnRule(i int, r *Rule, at *place) {
 		c.rule(Warning, i, "no_endpoint", "endpoint", text(r.Endpoint), want)
 	}
 	if c.unseen(r, at) {
-		c.rule(Warning, i, "unseen", "subject", text(r.Subject.String()),
-			"one that this process can tell apart: without regions all callers share one bucket, and where no identifier is read the address stands in")
+		c.rule(Warning, i, "unseen", "subject", text(r.SubjectText()), wantSeen(r))
 	}
 	if at.number == rowUnknown && r.Mode.Limits() && (r.Project != "" || r.Tier != "") {
 		field, value := "project", r.Project
@@ -183,10 +184,73 @@ func (c *compiler) warnRule(i int, r *Rule, at *place) {
 // identifier that depends on the endpoint: rules for several are taken to mean
 // those where it is read.
 func (c *compiler) unseen(r *Rule, at *place) bool {
+	switch {
+	case r.Subject == SubjectClaim && len(c.o.Claims) > 0:
+		return !slices.Contains(c.o.Claims, r.SubjectName())
+	case r.Subject == SubjectPath && (at.number == rowDefault || at.number == rowAll):
+		return !c.hasParameter(r.SubjectName())
+	}
 	if r.Subject != SubjectIdentifier && r.Subject != SubjectIdentifierIP || len(c.o.Identified) == 0 {
 		return slices.Contains(c.o.Unseen, r.Subject)
 	}
 	return r.Endpoint != Default && r.Endpoint != All && !slices.Contains(c.o.Identified, endpoint.ID(at.number))
+}
+
+// wantSeen says what subject the process could tell apart.
+func wantSeen(r *Rule) string {
+	switch r.Subject {
+	case SubjectPath:
+		return "a parameter that some endpoint has; where it has none, the address stands in"
+	case SubjectClaim:
+		return "a claim that tokens are read for (tokens.claims); for others, the caller stands in"
+	}
+	return "one that this process can tell apart: without regions all callers share one bucket, and where no identifier is read the address stands in"
+}
+
+// hasParameter reports whether an endpoint has a parameter, or none are known.
+func (c *compiler) hasParameter(name string) bool {
+	if c.o.Endpoints == nil {
+		return true
+	}
+	for _, t := range c.o.Endpoints.All() {
+		for parameter := range t.Parameters() {
+			if parameter == name {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// wantName says which parameter or claim a limit should count by, or which subject
+// should have no name behind it; "" if nothing is wrong.
+func (c *compiler) wantName(r *Rule, at *place) string {
+	if !r.Subject.Named() {
+		if r.Only == "" {
+			return ""
+		}
+		return "a subject without a name behind it; one network or caller is for mode allow or block"
+	}
+	if read := (Rule{}); read.SetSubject(r.Only) != nil || read.Subject != r.Subject {
+		return wantSubject
+	}
+	if r.Subject != SubjectPath || at.want != "" || at.number == rowDefault || at.number == rowAll || c.isOrphan(at.number) {
+		return ""
+	}
+	if at.number == rowUnknown {
+		return `one that requests without an endpoint have, such as "ip"`
+	}
+	have := slices.Collect(c.o.Endpoints.Template(endpoint.ID(at.number)).Parameters())
+	if slices.Contains(have, r.SubjectName()) {
+		return ""
+	}
+	if len(have) == 0 {
+		return "another subject, because no parameter of the endpoint has a segment of the path for itself"
+	}
+	for i := range have {
+		have[i] = text(pathParameter + ":" + have[i])
+	}
+	return strings.Join(have, " or ")
 }
 
 // noteFallback remembers that the document has the rules of last resort, right
@@ -232,6 +296,9 @@ func (c *compiler) duplicate(i int, r *Rule, at *place, w who) {
 // duplicateOf is duplicate of a rule that was found.
 func (c *compiler) duplicateOf(i int, r *Rule, first int) {
 	value, want := "the second for its endpoint, project, tier and subject", fmt.Sprintf("one of this and rules[%d]", first)
+	if r.Subject.Named() {
+		value = fmt.Sprintf("the second by a %v for its endpoint, project and tier", r.Subject)
+	}
 	if !r.Expires.IsZero() {
 		value = "the second that expires for its endpoint, project, tier and subject"
 		want += "; beside a lasting rule there is room for one that expires"
@@ -289,6 +356,7 @@ func (c *compiler) check() {
 			id := c.placed(i)
 			c.checkCosts(int(c.indexes[i]), id, costs)
 			c.checkVoid(int(c.indexes[i]), id, all)
+			c.checkPathAlone(int(c.indexes[i]), id)
 			if len(c.broken) == 0 { // else the guard may be the one that is
 				c.checkLockout(int(c.indexes[i]), id)
 			}
@@ -306,18 +374,41 @@ func (c *compiler) checkLockout(i int, id RuleID) {
 	if r.subject != SubjectIdentifier || r.mode != Enforce || !s.live(r, c.wall) || r.endpoint == rowUnknown || !c.reads(r.endpoint) {
 		return
 	}
+	if c.isGuarded(r, SubjectIdentifierIP, SubjectIP) {
+		return
+	}
+	c.rule(Warning, i, "lockout", "subject", text(SubjectIdentifier.String()),
+		"beside it a rule by identifier_ip or ip that gives less; else one address can keep the owner of an account out")
+}
+
+// checkPathAlone reports a rule by a path parameter that nothing else goes with.
+// Whoever sends requests chooses the value: a new one is a new bucket, and the
+// bucket of somebody else's can be kept empty.
+func (c *compiler) checkPathAlone(i int, id RuleID) {
+	r := &c.set.rows[id]
+	if r.subject != SubjectPath || r.mode != Enforce || !c.set.live(r, c.wall) || len(c.broken) > 0 ||
+		c.isGuarded(r, SubjectPrincipal, SubjectIP, SubjectSite, SubjectPrincipalIP, SubjectProject) {
+		return
+	}
+	c.rule(Warning, i, "path_alone", "subject", text(c.doc.Rules[i].Only),
+		"beside it a rule by principal, ip or site that gives less; else one caller can spend what everybody has for a value, and has a new budget for each value that it makes up")
+}
+
+// isGuarded reports whether a rule by one of these subjects, which gives less in the
+// long run, holds wherever r does.
+func (c *compiler) isGuarded(r *row, by ...Subject) bool {
+	s := c.set
 	for _, n := range []uint32{r.endpoint, rowDefault, rowAll} {
 		for _, w := range []who{r.who, 0} {
-			for _, subject := range []Subject{SubjectIdentifierIP, SubjectIP} {
+			for _, subject := range by {
 				guard, ok := s.of(s.group(n, w), subject)
 				if ok && s.rows[guard].mode == Enforce && s.live(&s.rows[guard], c.wall) && faster(s.limits[r.limit], s.limits[s.rows[guard].limit]) {
-					return
+					return true
 				}
 			}
 		}
 	}
-	c.rule(Warning, i, "lockout", "subject", text(SubjectIdentifier.String()),
-		"beside it a rule by identifier_ip or ip that gives less; else one address can keep the owner of an account out")
+	return false
 }
 
 // reads reports whether identifiers may be read at an endpoint, by number.
@@ -386,10 +477,10 @@ func describe(r *Rule) string {
 		s += ", tier " + clip(printable(named(r.Tier)))
 	}
 	switch {
-	case r.Only != "":
+	case r.Only != "" && !r.Mode.Limits():
 		s += ", " + clip(printable(r.Only))
 	case r.Subject != SubjectPrincipal:
-		s += ", per " + r.Subject.String()
+		s += ", per " + clip(printable(r.SubjectText()))
 	}
 	return s
 }

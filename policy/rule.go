@@ -43,7 +43,7 @@ type Rule struct {
 	Burst int64         // tokens at once; 0 is CompileOptions.BurstPercent of Limit, or Limit if Algorithm counts in windows
 
 	Subject     Subject   // whose requests share a bucket
-	Only        string    // with Mode Allow or Block, one caller or network as SetSubject reads it; empty is everybody
+	Only        string    // the subject as SetSubject reads it, where a word does not say it: "path:customer", or with Mode Allow or Block one caller or network
 	Algorithm   Algorithm // how the bucket counts
 	Mode        Mode      // whether the rule denies, only counts, or settles requests without a limit
 	Scope       Scope     // how far the bucket reaches
@@ -71,12 +71,12 @@ func (r Rule) Title() string {
 		return printable(r.Name)
 	}
 	switch {
-	case r.Only != "":
+	case r.Only != "" && !r.Mode.Limits():
 		return printable(r.Endpoint + " of " + r.Only)
 	case r.Subject == SubjectPrincipal:
 		return printable(r.Endpoint)
 	}
-	return printable(r.Endpoint + " per " + r.Subject.String())
+	return printable(r.Endpoint + " per " + r.SubjectText())
 }
 
 // Rate reports the limit for people: "5 per 1s", "100 per 1h", "-" for none.
@@ -170,11 +170,19 @@ const (
 	SubjectIdentifier                  // a value read from the request, such as a login name
 	SubjectIdentifierIP                // that value and the client's address together
 	SubjectSite                        // the site of an IPv6 address, its /48; else the address
+	SubjectPath                        // the value of a path parameter, which Rule.Only names; else the address
+	SubjectClaim                       // the value of a token's verified claim, which Rule.Only names; else the caller
 
-	subjects = 9
+	subjects = 11
 )
 
-var subjectTexts = []string{"principal", "ip", "principal_ip", "project", "region", "endpoint", "identifier", "identifier_ip", "site"}
+var subjectTexts = []string{"principal", "ip", "principal_ip", "project", "region", "endpoint", "identifier", "identifier_ip", "site", "path", "claim"}
+
+// wantSubject is what a rule's subject may be.
+var wantSubject = oneOf(subjectTexts[:SubjectPath]) + `; or "path:NAME" for a parameter of the path, "claim:NAME" for a claim of the token`
+
+// Named reports whether Rule.Only has to say by what parameter or claim a rule by s counts.
+func (s Subject) Named() bool { return s == SubjectPath || s == SubjectClaim }
 
 // subjectSet is a set of subjects, one bit each.
 type subjectSet uint16

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/bits"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -73,7 +74,8 @@ type Set struct {
 	limits    []rate.Limit // by row.limit
 	extras    []extra      // by row.extra; 0 is empty
 
-	projects, tiers, titles names // titles are the rules' Names
+	projects, tiers, titles names    // titles are the rules' Names
+	onlys                   []string // each Rule.Only of a limit once; 0 is none
 
 	byEndpoint []endpointGroup // by endpoint.ID
 	byProject  []tenantGroups  // by number in projects
@@ -133,6 +135,7 @@ type extra struct {
 	before  *rate.Past // shared by all rules that changed alike
 	expires int64      // Unix nanoseconds; 0 is never
 	title   uint32     // in titles
+	only    uint32     // in onlys
 }
 
 // The endpoint numbers of the reserved endpoints in a row. UNKNOWN has
@@ -394,6 +397,12 @@ func (s *Set) Terms(id RuleID) Terms {
 	}
 }
 
+// SubjectName is the parameter or claim that a rule counts by, if its Subject is Named.
+func (s *Set) SubjectName(id RuleID) string {
+	_, name, _ := strings.Cut(s.onlys[s.extras[s.rows[id].extra].only], ":")
+	return name
+}
+
 // writtenMode is the mode as it is written in rules.
 func (r *row) writtenMode() Mode {
 	if r.mode == partly {
@@ -437,7 +446,7 @@ func (s *Set) Rule(id RuleID) Rule {
 		Endpoint: s.endpointText(r.endpoint),
 		Limit:    limit.Tokens, Per: limit.Per, Burst: limit.Burst,
 		Subject: r.subject, Algorithm: r.algorithm, Mode: r.writtenMode(), Scope: r.scope, OnStoreLoss: r.loss,
-		Name: string(s.titles.name(more.title)), EnforcePercent: int64(r.percent),
+		Only: s.onlys[more.only], Name: string(s.titles.name(more.title)), EnforcePercent: int64(r.percent),
 	}
 	if r.who.isTier() {
 		rule.Tier = string(s.tiers.name(r.who.number()))

@@ -149,6 +149,8 @@ var wider = [subjects][]Subject{
 	SubjectIdentifier:   {SubjectIdentifier, SubjectEndpoint},
 	SubjectIdentifierIP: {SubjectIdentifierIP, SubjectIdentifier, SubjectIP, SubjectSite, SubjectEndpoint},
 	SubjectSite:         {SubjectSite, SubjectEndpoint},
+	SubjectPath:         {SubjectEndpoint}, // two rules may name two parameters
+	SubjectClaim:        {SubjectEndpoint},
 }
 
 // voids reports whether a bucket that counts at least the same requests under

@@ -4,10 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/netip"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/inspect"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/record"
@@ -38,7 +42,12 @@ type BucketRequest struct {
 	User        string `json:"user,omitempty"`        // ID of one whom a program has logged in
 
 	Identifier string `json:"identifier,omitempty"`
-	Unparsable bool   `json:"unparsable,omitempty"` // the bucket of all whose identifier cannot be read
+
+	// Of are values of path parameters and claims, for rules that count by them:
+	// "path:customer": "42".
+	Of map[string]string `json:"of,omitempty"`
+
+	Unparsable bool `json:"unparsable,omitempty"` // the bucket of all whose identifier cannot be read
 
 	// Amount and Expires are for a grant. Without Expires it is given once.
 	Amount  int64     `json:"amount,omitempty"`
@@ -76,8 +85,28 @@ func (b *BucketRequest) Query() (inspect.Query, error) {
 	address("peer", b.Peer, &q.Peer)
 	address("address", b.Address, &q.Address)
 	if b.Subject != "" {
-		q.Subject = new(policy.Subject)
-		errs = append(errs, q.Subject.UnmarshalText([]byte(b.Subject)))
+		var rule policy.Rule // "path:customer" as well as "path"
+		q.Subject = &rule.Subject
+		if errs = append(errs, rule.Subject.UnmarshalText([]byte(b.Subject))); errs[0] != nil && rule.SetSubject(b.Subject) == nil && rule.Subject.Named() {
+			errs = errs[:0]
+		}
+	}
+	for _, subject := range slices.Sorted(maps.Keys(b.Of)) {
+		var rule policy.Rule
+		switch err := rule.SetSubject(subject); {
+		case err != nil || !rule.Subject.Named():
+			errs = append(errs, fmt.Errorf("of is %q, want path:NAME or claim:NAME, and a value", clip(subject)))
+		case b.Of[subject] == "":
+			errs = append(errs, fmt.Errorf("of %s is empty, want its value", clip(subject)))
+		case q.Named == nil:
+			q.Named = map[string]string{}
+			fallthrough
+		default:
+			q.Named[subject] = b.Of[subject]
+			if rule.Subject == policy.SubjectPath {
+				q.Named[subject] = endpoint.ParameterValue(b.Of[subject])
+			}
+		}
 	}
 	if len(b.Header) > 0 {
 		if err := checkHeader(b.Header); err != nil {
@@ -229,8 +258,21 @@ func bucketInQuery(r *http.Request) BucketRequest {
 	return BucketRequest{
 		Endpoint: query.Get("endpoint"), Subject: query.Get("subject"), Key: query.Get("key"), Project: query.Get("project"),
 		Tier: query.Get("tier"), Address: query.Get("address"), Identifier: query.Get("identifier"),
-		Certificate: query.Get("certificate"), Token: query.Get("token"), User: query.Get("user"),
+		Certificate: query.Get("certificate"), Token: query.Get("token"), User: query.Get("user"), Of: OfValues(query["of"]),
 	}
+}
+
+// OfValues reads BucketRequest.Of as it is written in a query and on the command line: "path:customer=42".
+func OfValues(written []string) map[string]string {
+	if len(written) == 0 {
+		return nil
+	}
+	of := map[string]string{}
+	for _, one := range written {
+		subject, value, _ := strings.Cut(one, "=")
+		of[subject] = value
+	}
+	return of
 }
 
 func readBucket(w http.ResponseWriter, r *http.Request) (b BucketRequest, err error) {

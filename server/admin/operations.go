@@ -82,7 +82,7 @@ var operations = []operation{
 	{id: "explain", method: "POST", path: "/v1/explain", access: readers, serve: (*Door).explain},
 
 	{id: "getBuckets", method: "GET", path: "/v1/buckets", access: readers, serve: (*Door).getBuckets,
-		query: []string{"endpoint", "subject", "key", "project", "tier", "address", "certificate", "token", "user", "identifier"},
+		query: []string{"endpoint", "subject", "key", "project", "tier", "address", "certificate", "token", "user", "identifier", "of…"},
 		hint:  "POST /v1/buckets/inspect takes a request's peer and headers"},
 	{id: "inspectBuckets", method: "POST", path: "/v1/buckets/inspect", access: readers, serve: (*Door).inspectBuckets},
 	{id: "resetBucket", method: "POST", path: "/v1/buckets/reset", access: granters, changes: true, serve: (*Door).resetBucket},

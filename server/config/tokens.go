@@ -45,6 +45,10 @@ type Tokens struct {
 	ProjectClaim string `yaml:"project_claim"`
 	TierClaim    string `yaml:"tier_claim"`
 
+	// Claims are further claims that rules may count by (subject: claim:org), at
+	// most 8. Default none.
+	Claims []string `yaml:"claims"`
+
 	// JWKSAllowHTTP lets jwks_url be http:// beyond this machine.
 	JWKSAllowHTTP bool `yaml:"jwks_allow_http"`
 
@@ -120,6 +124,7 @@ func (c *checker) tokens(t Tokens) {
 	fault("subject_claim", token.CheckPath(t.SubjectClaim))
 	fault("project_claim", token.CheckPath(t.ProjectClaim))
 	fault("tier_claim", token.CheckPath(t.TierClaim))
+	fault("claims", token.CheckClaims(t.Claims))
 	c.duration("tokens.leeway", t.Leeway, 0, 10*time.Minute)
 	c.duration("tokens.refresh", t.Refresh, time.Second, 24*time.Hour)
 	c.duration("tokens.min_refetch", t.MinRefetch, time.Second, time.Hour)

@@ -15,11 +15,14 @@ import (
 )
 
 // Unseen are the subjects that the gateway cannot tell apart: without a table
-// of regions, and because it reads no bodies but those of Registry.Identified.
+// of regions, without claims that tokens are read for, and because it reads no bodies but those of Registry.Identified.
 func Unseen(c config.Config) []policy.Subject {
 	unseen := []policy.Subject{policy.SubjectIdentifier, policy.SubjectIdentifierIP}
 	if len(c.RegionFiles) == 0 {
 		unseen = append(unseen, policy.SubjectRegion)
+	}
+	if !c.Tokens.On() || len(c.Tokens.Claims) == 0 {
+		unseen = append(unseen, policy.SubjectClaim)
 	}
 	return unseen
 }
@@ -29,6 +32,9 @@ func Unseen(c config.Config) []policy.Subject {
 func CompileOptions(c config.Config, r *Registry) policy.CompileOptions {
 	o := policy.CompileOptions{
 		BurstPercent: c.BurstPercent, Unseen: Unseen(c), Shared: c.Store.On(), Keeps: keeps(c.Store), Free: c.Store.LeaseFree,
+	}
+	if c.Tokens.On() {
+		o.Claims = c.Tokens.Claims
 	}
 	if r != nil {
 		o.Endpoints, o.Costs, o.Identified = r.Table, r.Costs, r.Identified

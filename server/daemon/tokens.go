@@ -32,7 +32,7 @@ func NewVerifier(ctx context.Context, t config.Tokens, log *slog.Logger) (_ *tok
 	verifier, err := token.New(token.Options{
 		Keys: source, Algorithms: t.Algorithms, Issuer: t.Issuer, Audiences: t.Audiences, Types: t.Types,
 		Leeway: t.Leeway, WithoutExpiry: !t.RequireExp,
-		Subject: t.SubjectClaim, Project: t.ProjectClaim, Tier: t.TierClaim,
+		Subject: t.SubjectClaim, Project: t.ProjectClaim, Tier: t.TierClaim, Claims: t.Claims,
 	})
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("tokens: %w", err)

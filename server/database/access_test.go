@@ -11,6 +11,44 @@ import (
 	"github.com/headgate-io/headgate/server/record"
 )
 
+func TestNamedSubjects(t *testing.T) { everywhere(t, testNamedSubjects) }
+
+// Limits by a path parameter or a claim are rules of their own in the table, told by history, and written in SQL like others.
+func testNamedSubjects(t *testing.T, d someDatabase) {
+	s, ctx := d.open(t), t.Context()
+	of := func(subject string, limit int64) policy.Rule {
+		r := policy.Rule{Endpoint: "GET /c/{customer}", Limit: limit, Per: time.Second}
+		must(t, r.SetSubject(subject))
+		return r
+	}
+	path, claim, more := of("path:customer", 5), of("claim:realm.org", 6), of("path:customer", 7)
+	for _, r := range []policy.Rule{path, claim, more} { // versions 2 to 4
+		must(t, s.Set(ctx, bob, r))
+		if got, err := s.Get(ctx, record.KeyOf(r)); err != nil || !reflect.DeepEqual(got, r) {
+			t.Errorf("Get(%v) = %+v, %v, want %+v", record.KeyOf(r), got, err, r)
+		}
+	}
+	if got, err := s.Changes(ctx, 4); err != nil || !reflect.DeepEqual(got, []record.Change{{Before: &path, After: &more}}) {
+		t.Errorf("the fourth version is %+v, %v, want the limit raised", got, err)
+	}
+	db := d.shell(t)
+	run(t, db, `INSERT INTO policies (endpoint, rps_limit, subject) VALUES ('*', 9, 'claim:org')`)
+	for _, wrong := range []string{"path:", "claim:", "path", "claims:org"} {
+		if _, err := db.ExecContext(ctx, `INSERT INTO policies (endpoint, rps_limit, subject) VALUES ('GET /a', 1, '`+wrong+`')`); err == nil {
+			t.Errorf("subject %q is taken, want it refused", wrong)
+		}
+	}
+	doc, _, err := s.Load(ctx)
+	must(t, err)
+	all := of("claim:org", 9)
+	all.Endpoint = policy.All
+	if want := []policy.Rule{more, claim, all}; !reflect.DeepEqual(doc.Rules, want) {
+		t.Errorf("Load has %+v, want %+v", doc.Rules, want)
+	}
+	must(t, s.Delete(ctx, ann, record.KeyOf(claim)))
+	must(t, s.Close())
+}
+
 func TestAccessRules(t *testing.T) { everywhere(t, testAccessRules) }
 
 // Rules that allow or block are kept, found, told by history and written in SQL like others.

@@ -274,6 +274,9 @@ func (e *notHigher) Error() string { return e.text }
 // isHigher refuses what is not higher than a limit in force: where no limit is,
 // nobody has to be asked, and a lower one is no use to who asks.
 func (d *Door) isHigher(ctx context.Context, who identity.Principal, asked record.Asked) error {
+	if asked.Subject.Named() {
+		return &notHigher{fmt.Sprintf("a limit for each %s is asked for, which is not your project's alone: want one of another subject that GET %s/v1/budgets shows", asked.Subject, d.options.Path)}
+	}
 	at := asked.Endpoint
 	if at == policy.Default {
 		at = "" // whichever endpoints it is for

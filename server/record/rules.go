@@ -53,7 +53,7 @@ type RuleKey struct {
 	Project   string // empty: all
 	Tier      string // empty: all
 	Subject   policy.Subject
-	Only      string // one network or caller; empty: all
+	Only      string // as in policy.Rule
 	Temporary bool   // expires, and stands in for the lasting rule until then
 }
 
@@ -74,10 +74,10 @@ func (k RuleKey) String() string {
 	if k.Tier != "" {
 		text += fmt.Sprintf(" of tier %q", k.Tier)
 	}
-	if k.Only != "" {
+	if k.Only != "" && !k.Subject.Named() {
 		return text + " of " + k.Only
 	}
-	return text + " per " + k.Subject.String()
+	return text + " per " + policy.Whom{Subject: k.Subject, Only: k.Only}.String()
 }
 
 // Canonical writes an endpoint the way it is stored, so that "GET /a/" and

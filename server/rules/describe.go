@@ -82,10 +82,10 @@ func place(r policy.Rule) string {
 		text += " tier " + r.Tier
 	}
 	switch {
-	case r.Only != "":
+	case r.Only != "" && !r.Mode.Limits():
 		text += " of " + r.Only
 	case r.Subject != policy.SubjectPrincipal:
-		text += " per " + r.Subject.String()
+		text += " per " + r.SubjectText()
 	}
 	if !r.Expires.IsZero() {
 		text += " temporary"

@@ -17,6 +17,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 
 	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/policy"
 )
 
 // Any stands for every issuer, or every audience, a missing one included.
@@ -61,8 +62,16 @@ type Options struct {
 	// 1 to 256 bytes without control characters.
 	Subject, Project, Tier string
 
+	// Claims are others that rules count by, at most MaxClaims, named like these.
+	// A claim that is no text like those above, whole number of up to 15 digits,
+	// true or false counts as absent.
+	Claims []string
+
 	Now func() time.Time // defaults to time.Now
 }
+
+// MaxClaims is the most Options.Claims.
+const MaxClaims = 8
 
 // Limits on what a token may hold.
 const (
@@ -137,7 +146,8 @@ type Verifier struct {
 	noExpiry   bool
 	now        func() time.Time
 
-	paths   []path // of the claims, see the constants below
+	paths   []path   // of the claims, see the constants below
+	others  []string // Options.Claims
 	readers sync.Pool
 }
 
@@ -166,6 +176,7 @@ const (
 	claimSub
 	claimProject
 	claimTier
+	claimOther // MaxClaims of them
 )
 
 // New returns a Verifier, or an error that names every faulty option.
@@ -205,6 +216,14 @@ func New(o Options) (*Verifier, error) {
 		}
 		v.paths = append(v.paths, p)
 	}
+	if err := CheckClaims(o.Claims); err != nil {
+		fault("Claims %w", err)
+	}
+	for _, claim := range o.Claims {
+		p, _ := parsePath(claim)
+		v.paths = append(v.paths, p)
+	}
+	v.others = slices.Clone(o.Claims)
 	if faults != nil {
 		return nil, errors.Join(faults...)
 	}
@@ -213,6 +232,25 @@ func New(o Options) (*Verifier, error) {
 	}
 	v.readers.New = func() any { return &reader{scanner: newScanner()} }
 	return v, nil
+}
+
+// CheckClaims says what is wrong with a list of claims that rules count by, or nothing.
+func CheckClaims(claims []string) error {
+	if len(claims) > MaxClaims {
+		return fmt.Errorf("are %d, want %d at most", len(claims), MaxClaims)
+	}
+	for i, claim := range claims {
+		if _, err := parsePath(claim); err != nil {
+			return err
+		}
+		if claim == "" || slices.Contains(claims[:i], claim) {
+			return fmt.Errorf("name %q, want each claim once, and none empty", claim)
+		}
+		if err := new(policy.Rule).SetSubject("claim:" + claim); err != nil {
+			return fmt.Errorf("name %q, which no rule can: want printable ASCII without spaces, 64 bytes at most", claim)
+		}
+	}
+	return nil
 }
 
 // CheckPath says what is wrong with the name of a claim, or nothing.
@@ -399,7 +437,28 @@ func (v *Verifier) claims(r *reader, payload []byte) (c identity.Claims, err err
 	case !ok[2]:
 		return c, errTier
 	}
+	for i, claim := range v.others {
+		if s, ok := scalar(f[claimOther+i]); ok {
+			c.Other = append(c.Other, identity.Claim{Name: claim, Value: s})
+		}
+	}
 	return c, nil
+}
+
+// scalar reads a claim that rules count by, as text.
+func scalar(v value) (string, bool) {
+	switch v.kind {
+	case text:
+		s, ok := name(v)
+		return s, ok && s != ""
+	case number:
+		const digits = 15 // all of which a double keeps, so that every issuer writes the same number
+		whole := bytes.TrimPrefix(v.raw, []byte("-"))
+		return string(v.raw), len(whole) <= digits && !bytes.ContainsAny(whole, ".eE") && string(v.raw) != "-0"
+	case literal:
+		return string(v.raw), string(v.raw) != "null"
+	}
+	return "", false
 }
 
 // until checks the times of a token and returns when it ends.

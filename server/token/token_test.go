@@ -2,7 +2,9 @@ package token_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -39,7 +41,7 @@ func TestClaims(t *testing.T) {
 		if c.err == "" {
 			c.want.Until = until
 		}
-		if got != c.want && err == nil || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+		if !reflect.DeepEqual(got, c.want) && err == nil || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
 			t.Errorf("%s: %+v, %v", c.name, got, err)
 		}
 	}
@@ -115,7 +117,7 @@ func TestRefusalsSayNothingOfTheToken(t *testing.T) {
 			if err == nil {
 				continue // another subject than the case's
 			}
-			if !errors.As(err, &refusal) || claims != (identity.Claims{}) || len(results) == 0 || results[len(results)-1].Check != refusal.Check {
+			if !errors.As(err, &refusal) || !reflect.DeepEqual(claims, identity.Claims{}) || len(results) == 0 || results[len(results)-1].Check != refusal.Check {
 				t.Errorf("%s: %v, %v", name, err, results)
 			}
 			for i, r := range results {
@@ -182,6 +184,41 @@ func TestStrictClaims(t *testing.T) {
 		}
 		if _, err := v.Verify(context.Background(), sign(head, c.payload, rsaKey)); (err == nil) != c.ok {
 			t.Errorf("%.200q: %v", c.payload, err)
+		}
+	}
+}
+
+// TestOtherClaims: what rules count by is read as text where every issuer writes it in one way, and else is absent. It
+// never decides whether a token is good.
+func TestOtherClaims(t *testing.T) {
+	set := parseSet(t, []string{"RS256"}, rsaJWK("k1", &rsaKey.PublicKey, ""))
+	v := newVerifier(t, &keySource{set: set}, func(o *token.Options) { o.Claims = []string{"org", "realm.id", "sub"} })
+	for _, c := range []struct {
+		org  any
+		want string
+	}{
+		{"acme", "acme"}, {"Ünï \"x\"", "Ünï \"x\""}, {"", ""}, {strings.Repeat("a", 256), strings.Repeat("a", 256)}, {strings.Repeat("a", 257), ""}, {"a\nb", ""},
+		{42, "42"}, {-7, "-7"}, {json.Number("4.0"), ""}, {json.Number("1e3"), ""}, {json.Number("-0"), ""}, {json.Number("999999999999999"), "999999999999999"},
+		{json.Number("9999999999999999"), ""}, {true, "true"}, {nil, ""}, {[]string{"acme"}, ""}, {map[string]any{"id": "acme"}, ""},
+	} {
+		got, err := v.Verify(context.Background(), sign(head, claims(map[string]any{"org": c.org, "realm": map[string]any{"id": 7}}), rsaKey))
+		want := []identity.Claim{{Name: "org", Value: c.want}, {Name: "realm.id", Value: "7"}, {Name: "sub", Value: got.Subject}}
+		if c.want == "" {
+			want = want[1:]
+		}
+		if err != nil || got.Subject == "" || !reflect.DeepEqual(got.Other, want) {
+			t.Errorf("org %#v: Verify = %+v, %v, want %+v", c.org, got, err, want)
+		}
+	}
+	for want, list := range map[string][]string{
+		`name "org", want each claim once`:    {"org", "org"},
+		`name "", want each claim once`:       {""},
+		`is "a..b", want the name of a claim`: {"a..b"},
+		`name "a b", which no rule can`:       {"a b"},
+		"are 9, want 8 at most":               {"a", "b", "c", "d", "e", "f", "g", "h", "i"},
+	} {
+		if err := token.CheckClaims(list); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("CheckClaims(%q) = %v, want %q", list, err, want)
 		}
 	}
 }

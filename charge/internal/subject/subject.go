@@ -24,7 +24,14 @@ const (
 	tagIdentifierIP
 	tagStay
 	tagUnverified
+	tagPath
+	tagLongPath
+	tagClaim
 )
+
+// MaxNamed is the longest value of a path parameter or a claim that has a bucket of its own, in bytes. Programs have
+// no longer IDs; whoever sends requests could make up any number of them.
+const MaxNamed = 128
 
 // Caller is what a request shows of whose it is.
 type Caller struct {
@@ -32,11 +39,13 @@ type Caller struct {
 	Identities *identity.Resolver // says which addresses are of one site
 	Region     string
 	Identifier string // what the caller tries to be, "" for nothing
+	Parameter  string // the value of the parameter that the rule names, "" for none
+	Claim      string // the value of the claim that the rule names, "" for none
 }
 
 // Append appends whose budget a rule by s means. What a request lacks is
 // replaced by its address, never by nothing: missing identity is still
-// limited. The bytes are injective, and no subject begins another.
+// limited. All values of a parameter that are too long share one bucket. The bytes are injective, and no subject begins another.
 func (c *Caller) Append(dst []byte, s policy.Subject) []byte {
 	switch s {
 	case policy.SubjectIP:
@@ -62,6 +71,19 @@ func (c *Caller) Append(dst []byte, s policy.Subject) []byte {
 		if c.Identifier != "" {
 			return appendText(c.Who.AppendAddress(append(dst, tagIdentifierIP)), c.Identifier)
 		}
+	case policy.SubjectPath:
+		switch n := len(c.Parameter); {
+		case n > MaxNamed:
+			return append(dst, tagLongPath)
+		case n > 0:
+			return appendText(append(dst, tagPath), c.Parameter)
+		}
+	case policy.SubjectClaim:
+		// A caller whose token does not say, or says too much, is known all the same.
+		if n := len(c.Claim); n > 0 && n <= MaxNamed {
+			return appendText(append(dst, tagClaim), c.Claim)
+		}
+		return c.Who.AppendSubject(dst)
 	default:
 		return c.Who.AppendSubject(dst)
 	}

@@ -21,6 +21,8 @@ type named struct {
 	who        identity.Principal
 	region     string
 	identifier string
+	parameter  string
+	claim      string
 }
 
 // means writes out, in other words than the code, whose budget is meant.
@@ -47,20 +49,27 @@ func (n named) means() string {
 		return fmt.Sprintf("identifier %q", n.identifier)
 	case n.subject == policy.SubjectIdentifierIP && n.identifier != "":
 		return fmt.Sprintf("identifier %q at %s", n.identifier, address)
-	case n.subject == policy.SubjectPrincipal:
+	case n.subject == policy.SubjectPath && len(n.parameter) > MaxNamed:
+		return "a long parameter"
+	case n.subject == policy.SubjectPath && n.parameter != "":
+		return fmt.Sprintf("parameter %q", n.parameter)
+	case n.subject == policy.SubjectClaim && n.claim != "" && len(n.claim) <= MaxNamed:
+		return fmt.Sprintf("claim %q", n.claim)
+	case n.subject == policy.SubjectPrincipal, n.subject == policy.SubjectClaim:
 		return principal
 	}
 	return address
 }
 
 func (n named) bytes() []byte {
-	c := Caller{Who: &n.who, Identities: new(identity.Resolver), Region: n.region, Identifier: n.identifier}
+	c := Caller{Who: &n.who, Identities: new(identity.Resolver), Region: n.region, Identifier: n.identifier, Parameter: n.parameter, Claim: n.claim}
 	return c.Append(nil, n.subject)
 }
 
 var subjects = []policy.Subject{
 	policy.SubjectPrincipal, policy.SubjectIP, policy.SubjectPrincipalIP, policy.SubjectProject,
 	policy.SubjectRegion, policy.SubjectEndpoint, policy.SubjectIdentifier, policy.SubjectIdentifierIP, policy.SubjectSite,
+	policy.SubjectPath, policy.SubjectClaim,
 }
 
 // A subject that nobody thought of would count as the principal.
@@ -110,7 +119,7 @@ func TestSubjectsAreInjective(t *testing.T) {
 	}
 	text := func() string { return texts[random.IntN(len(texts))] }
 	draw := func() named {
-		n := named{subject: subjects[random.IntN(len(subjects))], region: text(), identifier: text()}
+		n := named{subject: subjects[random.IntN(len(subjects))], region: text(), identifier: text(), parameter: text(), claim: text()}
 		n.who.Prefix = prefixes[random.IntN(len(prefixes))]
 		if n.who.Kind = identity.Kind(random.IntN(3)); n.who.Kind != identity.Address {
 			n.who.Project, n.who.ID = text(), text()
@@ -122,7 +131,9 @@ func TestSubjectsAreInjective(t *testing.T) {
 		a, b := draw(), draw()
 		if random.IntN(2) == 0 { // differ in one part
 			b = a
-			switch random.IntN(4) {
+			switch random.IntN(5) {
+			case 4:
+				b.identifier, b.parameter, b.claim = a.parameter, a.claim, a.identifier
 			case 0:
 				b.who.ID, b.who.Project = a.who.Project, a.who.ID
 				if b.who.Kind == identity.Address {
@@ -159,7 +170,7 @@ func FuzzSubjects(f *testing.F) {
 	f.Add(uint8(6), uint8(0), "", "", "2001:db8::", uint8(64), "", "\x01a", uint8(3), uint8(2), "a", "", "10.0.0.1", uint8(32), "", "")
 	h := key.NewHasher()
 	of := func(subject, kind uint8, project, id, addr string, bits uint8, region, identifier string) (named, bool) {
-		n := named{subject: subjects[int(subject)%len(subjects)], region: region, identifier: identifier}
+		n := named{subject: subjects[int(subject)%len(subjects)], region: region, identifier: identifier, parameter: identifier, claim: identifier}
 		if n.who.Kind = identity.Kind(kind % 3); n.who.Kind != identity.Address {
 			n.who.Project, n.who.ID = project, id
 		}

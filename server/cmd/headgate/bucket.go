@@ -31,12 +31,13 @@ func newBucket() *cobra.Command {
 type bucketFlags struct {
 	gateway throughFlags
 	request admin.BucketRequest
+	of      []string
 	asJSON  bool
 }
 
 func (f *bucketFlags) addFlags(cmd *cobra.Command) {
 	flags, r := cmd.Flags(), &f.request
-	flags.StringVar(&r.Subject, "subject", "", "which rule's bucket, where several apply: principal, ip, principal_ip, project, region, endpoint, identifier, identifier_ip or site")
+	flags.StringVar(&r.Subject, "subject", "", "which rule's bucket, where several apply: principal, ip, principal_ip, project, region, endpoint, identifier, identifier_ip, site, path or claim")
 	flags.StringVar(&r.Peer, "peer", "", "address a request comes from")
 	flags.StringArrayVar(&r.Header, "header", nil, "header of a request, as 'Name: value' (repeatable)")
 	flags.StringVar(&r.Key, "key", "", "ID of an API key, as \"headgate key list\" shows it")
@@ -47,6 +48,7 @@ func (f *bucketFlags) addFlags(cmd *cobra.Command) {
 	flags.StringVar(&r.Tier, "tier", "", "tier that came with a token (default: the project's)")
 	flags.StringVar(&r.Address, "address", "", "client address")
 	flags.StringVar(&r.Identifier, "identifier", "", "identifier that requests try, such as a login name")
+	flags.StringArrayVar(&f.of, "of", nil, "value of a path parameter or a claim, for a rule that counts by it: path:customer=42, claim:org=acme (repeatable)")
 	flags.BoolVar(&r.Unparsable, "unparsable", false, "the bucket of all requests whose identifier cannot be read")
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON")
 	f.gateway.addNeeded(cmd)
@@ -54,7 +56,7 @@ func (f *bucketFlags) addFlags(cmd *cobra.Command) {
 
 // check finds what is wrong before anybody is asked.
 func (f *bucketFlags) check(endpoint string) error {
-	f.request.Endpoint = endpoint
+	f.request.Endpoint, f.request.Of = endpoint, admin.OfValues(f.of)
 	if _, err := f.request.Query(); err != nil {
 		return usageError{err}
 	}

@@ -35,7 +35,7 @@ type ruleFlags struct {
 func (f *ruleFlags) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.project, "project", "", "the rule of this project alone")
 	cmd.Flags().StringVar(&f.tier, "tier", "", "the rule of the projects in this tier")
-	cmd.Flags().StringVar(&f.subject, "subject", "principal", "whose requests share a bucket: principal, ip, principal_ip, project, region, endpoint, identifier, identifier_ip or site; of rules that allow or block, also one network or caller: ip:192.0.2.0/24, api_key:ID, token:ID, certificate:ID or user:ID")
+	cmd.Flags().StringVar(&f.subject, "subject", "principal", "whose requests share a bucket: principal, ip, principal_ip, project, region, endpoint, identifier, identifier_ip, site, or by name path:PARAMETER or claim:CLAIM; of rules that allow or block, also one network or caller: ip:192.0.2.0/24, api_key:ID, token:ID, certificate:ID or user:ID")
 }
 
 // addTemporary is for commands that name a rule which is there.

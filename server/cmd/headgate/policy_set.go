@@ -249,7 +249,7 @@ func sentence(r policy.Rule) string {
 	if r.Algorithm != policy.TokenBucket {
 		text += ", as a " + r.Algorithm.String()
 	}
-	text += " for each " + r.Subject.String() + ofTenant(r)
+	text += " for each " + r.SubjectText() + ofTenant(r)
 	if r.Scope != policy.Local {
 		text += ", scope " + r.Scope.String()
 	}
