@@ -468,7 +468,7 @@ func (t *twinXATB) fresh(now float64) bool { return now-t.lastTold <= 2*omega &&
 
 func (t *twinXATB) share() float64 {
 	c := t.known.PerSecond
-	mine := math.Max(1, float64(t.q))
+	mine := math.Max(1, math.Max(float64(t.q), float64(t.named)))
 	all := mine + math.Max(0, float64(t.known.Waiting)-float64(t.named))
 	return math.Min(c, math.Max(c*mine/all, c/(10*math.Max(1, float64(t.known.Active)))))
 }
@@ -521,6 +521,9 @@ func (t *twinXATB) queue(now float64, n int) {
 	if t.q == 0 && n > 0 {
 		t.due = math.Min(t.due, math.Max(now, t.reported+1))
 	}
+	if t.q > 0 && n == 0 && t.congested && t.named > 0 {
+		t.due = math.Min(t.due, now)
+	}
 	t.q = n
 }
 
@@ -531,7 +534,7 @@ func (t *twinXATB) report(now float64) *report {
 		return nil
 	}
 	t.due = math.Inf(1)
-	if t.q == 0 && !t.alarm {
+	if t.q == 0 && !t.alarm && t.named == 0 {
 		return nil
 	}
 	if t.q > 0 {

@@ -87,10 +87,12 @@ func (p *xatb) Rate() float64 {
 	return p.share()
 }
 
-// share is at least a tenth of an equal share, whatever the others claim.
+// share is at least a tenth of an equal share, whatever the others claim. A queue counts as
+// long as it was when it was reported, as those of the others do: if all counted their own as
+// it shrinks, together they would use less than there is.
 func (p *xatb) share() float64 {
 	all := p.Factor * p.quota()
-	own := float64(max(1, p.queue))
+	own := float64(max(1, p.queue, p.named))
 	others := max(0, float64(p.latest.Waiting)-float64(p.named))
 	return min(all, max(all*own/(own+others), all/(10*float64(max(1, p.latest.Active)))))
 }
@@ -141,6 +143,9 @@ func (p *xatb) Queue(now time.Duration, requests int) {
 	if p.queue == 0 && requests > 0 {
 		p.due = min(p.due, max(now, p.reported+reportGap))
 	}
+	if p.queue > 0 && requests == 0 && p.congested && p.named > 0 {
+		p.due = min(p.due, now) // the others may have its share
+	}
 	p.queue = requests
 }
 
@@ -151,7 +156,7 @@ func (p *xatb) Report(now time.Duration) (Report, bool) {
 		return Report{}, false
 	}
 	p.due = never
-	if p.queue == 0 && !p.alarm {
+	if p.queue == 0 && !p.alarm && p.named == 0 {
 		return Report{}, false
 	}
 	if p.queue > 0 {

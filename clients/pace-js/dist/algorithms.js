@@ -370,10 +370,9 @@ class AATB extends Kept {
         if (this.asked === never || now - this.asked > answerWithin)
             return;
         this.asked = never;
-        const congested = this.profile === "published" ? a.refused > 0 : a.refusals > 0;
-        if (congested) {
-            if (this.gate && now - this.lastRefused > 2 * this.interval)
-                return; // nothing that this client saw agrees
+        const told = this.profile === "published" ? a.refused > 0 : a.refusals > 0;
+        const believed = !this.gate || now - this.lastRefused <= 2 * this.interval; // else nothing that this client saw agrees
+        if (told && believed) {
             this.notBefore = now + this.interval + between(this.random, -2, 2);
             this.slept = false;
         }
@@ -439,7 +438,7 @@ class XATB extends Kept {
     /** At least a tenth of an equal share, whatever the others claim. */
     share() {
         const all = this.factor * this.quota();
-        const own = Math.max(1, this.requests);
+        const own = Math.max(1, this.requests, this.named); // as the others' queues: as long as it was said to be
         const others = Math.max(0, this.latest.waiting - this.named);
         return Math.min(all, Math.max((all * own) / (own + others), all / (10 * Math.max(1, this.latest.active))));
     }
@@ -481,6 +480,8 @@ class XATB extends Kept {
     queue(now, requests) {
         if (this.requests === 0 && requests > 0)
             this.due = Math.min(this.due, Math.max(now, this.reported + reportGap));
+        if (this.requests > 0 && requests === 0 && this.congested && this.named > 0)
+            this.due = Math.min(this.due, now); // the others may have its share
         this.requests = requests;
     }
     nextReport(_now) { return this.due; }
@@ -488,7 +489,7 @@ class XATB extends Kept {
         if (now < this.due)
             return undefined;
         this.due = never;
-        if (this.requests === 0 && !this.alarm)
+        if (this.requests === 0 && !this.alarm && this.named === 0)
             return undefined;
         if (this.requests > 0)
             this.due = now + this.interval;

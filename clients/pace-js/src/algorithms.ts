@@ -435,9 +435,9 @@ class AATB extends Kept implements Sharer {
     }
     if (this.asked === never || now - this.asked > answerWithin) return;
     this.asked = never;
-    const congested = this.profile === "published" ? a.refused > 0 : a.refusals > 0;
-    if (congested) {
-      if (this.gate && now - this.lastRefused > 2 * this.interval) return; // nothing that this client saw agrees
+    const told = this.profile === "published" ? a.refused > 0 : a.refusals > 0;
+    const believed = !this.gate || now - this.lastRefused <= 2 * this.interval; // else nothing that this client saw agrees
+    if (told && believed) {
       this.notBefore = now + this.interval + between(this.random, -2, 2);
       this.slept = false;
     } else if (a.partial && this.profile === "corrected") {
@@ -504,7 +504,7 @@ class XATB extends Kept implements Sharer {
   /** At least a tenth of an equal share, whatever the others claim. */
   private share() {
     const all = this.factor * this.quota();
-    const own = Math.max(1, this.requests);
+    const own = Math.max(1, this.requests, this.named); // as the others' queues: as long as it was said to be
     const others = Math.max(0, this.latest.waiting - this.named);
     return Math.min(all, Math.max((all * own) / (own + others), all / (10 * Math.max(1, this.latest.active))));
   }
@@ -549,6 +549,7 @@ class XATB extends Kept implements Sharer {
 
   queue(now: number, requests: number) {
     if (this.requests === 0 && requests > 0) this.due = Math.min(this.due, Math.max(now, this.reported + reportGap));
+    if (this.requests > 0 && requests === 0 && this.congested && this.named > 0) this.due = Math.min(this.due, now); // the others may have its share
     this.requests = requests;
   }
 
@@ -557,7 +558,7 @@ class XATB extends Kept implements Sharer {
   report(now: number): Report | undefined {
     if (now < this.due) return undefined;
     this.due = never;
-    if (this.requests === 0 && !this.alarm) return undefined;
+    if (this.requests === 0 && !this.alarm && this.named === 0) return undefined;
     if (this.requests > 0) this.due = now + this.interval;
     const r = { congested: this.alarm, ...this.counts, waiting: this.requests };
     this.counts = { sent: 0, accepted: 0, refused: 0 };

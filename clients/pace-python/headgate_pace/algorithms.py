@@ -357,9 +357,9 @@ class _AATB(Pacer):
         if self._asked == NEVER or now - self._asked > ANSWER_WITHIN:
             return
         self._asked = NEVER
-        if (a.refused if profile == "published" else a.refusals) > 0:
-            if self._o.gate and now - self._refused > 2 * self._o.interval:
-                return  # nothing that this client saw agrees
+        told = (a.refused if profile == "published" else a.refusals) > 0
+        believed = not self._o.gate or now - self._refused <= 2 * self._o.interval  # else nothing that this client saw agrees
+        if told and believed:
             self._not_before, self._slept = now + self._o.interval + _between(self._random, -2, 2), False
         elif a.partial and profile == "corrected":
             pass  # an aggregator that has just started knows of no refusals, whoever had some
@@ -403,7 +403,7 @@ class _XATB(Pacer):
     def _share(self) -> float:
         """At least a tenth of an equal share, whatever the others claim."""
         everything = self._o.factor * self._quota()
-        own = max(1, self._requests)
+        own = max(1, self._requests, self._named)  # as the others' queues: as long as it was said to be
         others = max(0, self._latest.waiting - self._named)
         return min(everything, max(everything * own / (own + others), everything / (10 * max(1, self._latest.active))))
 
@@ -440,6 +440,8 @@ class _XATB(Pacer):
     def queue(self, now: float, requests: int) -> None:
         if self._requests == 0 and requests > 0:
             self._due = min(self._due, max(now, self._reported + REPORT_GAP))
+        if self._requests > 0 and requests == 0 and self._congested and self._named > 0:
+            self._due = min(self._due, now)  # the others may have its share
         self._requests = requests
 
     def next_report(self, now: float) -> float:
@@ -449,7 +451,7 @@ class _XATB(Pacer):
         if now < self._due:
             return None
         self._due = NEVER
-        if self._requests == 0 and not self._alarm:
+        if self._requests == 0 and not self._alarm and self._named == 0:
             return None
         if self._requests > 0:
             self._due = now + self._o.interval
