@@ -52,7 +52,7 @@ var allowed = map[string][]string{
 	"internal/perrule": {"policy"},
 	"internal/refusal": {"", "identity", "internal/problem"},
 	"httplimit":        {"", "body", "bucket", "endpoint", "identity", "policy", "rate", "internal/perrule", "internal/problem", "internal/refusal"},
-	"gateway":          {"", "httplimit", "internal/override", "internal/problem"},
+	"gateway":          {"", "endpoint", "httplimit", "internal/override", "internal/problem", "internal/refusal"},
 	"internal/conns":   {},
 	"serve/resp":       {"bucket", "key", "rate", "internal/conns", "serve/decisions"},
 	"serve/spoe":       {"internal/conns", "serve/decisions"},

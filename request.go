@@ -20,6 +20,12 @@ type Request struct {
 	// (RFC 9110 §9.1).
 	Method string
 
+	// Message says that no request is asked about but a message on a WebSocket: then
+	// Method is endpoint.Send or endpoint.Receive, and the rest is that of the request
+	// which opened it. Without it those methods are refused as UnknownMethod, since a
+	// client may write any method in its request line.
+	Message bool
+
 	// Target is the raw request target in origin form, path and query, as it
 	// stood on the wire: "/v1/items/a%20b?x=1". A door that has only a parsed
 	// or cleaned path gives up the guarantee that the limiter and the server

@@ -143,6 +143,9 @@ func (t *trip) refuse() (Reason, bool) {
 	if r.Cost < 0 {
 		return InvalidCost, true
 	}
+	if r.Message != endpoint.OfMessages(r.Method) {
+		return UnknownMethod, true
+	}
 	switch t.decision.Endpoint.Status {
 	case endpoint.Known:
 		return WithinLimits, false

@@ -176,7 +176,7 @@ func (t *Table) Canonical(target string) (path string, fault Fault) {
 
 // Allowed returns the methods that a target may be used with, sorted, as the Allow field of a 405
 // lists them (RFC 9110 section 10.2.1): those for which Match says Known. It is nil when the path
-// is unknown or the target invalid.
+// is unknown or the target invalid. Methods of messages are none that a request may have.
 func (t *Table) Allowed(target string) []string {
 	if t.strict != nil {
 		p := t.profile
@@ -207,7 +207,7 @@ func (t *Table) allowed(p Profile, target string) []string {
 	}
 	var allowed []string
 	for i, id := range ids {
-		if q.choose(i, &g, id) != Unknown {
+		if q.choose(i, &g, id) != Unknown && !OfMessages(t.methods[i]) {
 			allowed = append(allowed, t.methods[i])
 		}
 	}

@@ -64,6 +64,17 @@ type Options struct {
 	// Overrides. Default none.
 	PassOverrides []string
 
+	// WebSockets names, by the template of an endpoint, the connections whose messages
+	// count: "GET /v1/chat". Rules for its messages are for the endpoints "WS-SEND
+	// /v1/chat" and "WS-RECEIVE /v1/chat" (WebSocket.MessageEndpoints), which the
+	// Limiter's table has to have: a message of none ends its connection. Default none:
+	// opening one counts, and nothing after it.
+	WebSockets map[string]WebSocket
+
+	// Tunnels keeps the WebSockets that are open, so that they can be told when the
+	// process ends. Default nil: they are not told.
+	Tunnels *Tunnels
+
 	// Outgoing, if set, is given every request that is about to be sent to the
 	// API, and may change its header and query: to take credentials out.
 	Outgoing func(*http.Request)
@@ -118,7 +129,13 @@ func New(o Options) (http.Handler, error) {
 	if o.Limit.Peer == nil {
 		o.Limit.Peer = httplimit.Peer
 	}
+	if o.Tunnels == nil {
+		o.Tunnels = new(Tunnels)
+	}
 	g := &gateway{options: o, fields: newFields(&o), base: strings.TrimSuffix(o.Upstream.EscapedPath(), "/")}
+	if err := g.asksAboutMessages(); err != nil {
+		return nil, err
+	}
 	g.proxy = &httputil.ReverseProxy{
 		Rewrite:       g.rewrite,
 		Transport:     faithful{o.Transport, g},
@@ -146,6 +163,7 @@ func (o *Options) validate() error {
 			errs = append(errs, fmt.Errorf("PassOverrides has %q, want the name of a field that would be dropped, such as X-HTTP-Method-Override", name))
 		}
 	}
+	errs = append(errs, o.webSocketFaults()...)
 	if o.UpstreamTimeout < 0 {
 		errs = append(errs, fmt.Errorf("UpstreamTimeout is %v, want 0 or more", o.UpstreamTimeout))
 	}
@@ -165,7 +183,9 @@ type gateway struct {
 	fields  *fields
 	base    string // of every path of the API, without a slash at the end
 	proxy   *httputil.ReverseProxy
-	logged  struct {
+
+	messages httplimit.Gate // how those of WebSockets are described
+	logged   struct {
 		sync.Mutex
 		at      time.Time // guarded by Mutex
 		skipped int       // guarded by Mutex
@@ -281,9 +301,13 @@ func (g *gateway) logFailure(status int, err error) {
 // the API sent, which can be as long as a header.
 const maxLogged = 512
 
-func clip(text string) string {
-	if len(text) > maxLogged {
-		return strings.ToValidUTF8(text[:maxLogged], "") + "…"
+func clip(text string) string { return clipTo(text, maxLogged) }
+
+// clipTo returns at most so many bytes of a text that is valid UTF-8.
+func clipTo(text string, most int) string {
+	const more = "…"
+	if len(text) > most {
+		return strings.ToValidUTF8(text[:most-len(more)], "") + more
 	}
 	return text
 }

@@ -24,6 +24,7 @@ func (g *gateway) serve(w http.ResponseWriter, r *http.Request, target string) {
 		return
 	}
 	dropUpgrades(r.Header)
+	r = g.counted(r, target)
 	r.RequestURI = target
 	g.proxy.ServeHTTP(w, r)
 }
@@ -72,7 +73,11 @@ func (f faithful) RoundTrip(r *http.Request) (*http.Response, error) {
 		charged, _, _ := strings.Cut(r.RequestURI, "?")
 		return nil, fmt.Errorf("%w: it would have had the path %.100q for %.100q", errUnfaithful, sent, charged)
 	}
-	return f.RoundTripper.RoundTrip(r)
+	answer, err := f.RoundTripper.RoundTrip(r)
+	if err == nil {
+		f.gateway.switched(r, answer)
+	}
+	return answer, err
 }
 
 // encoded writes bytes that no path may hold (RFC 3986 section 3.3) as escapes,

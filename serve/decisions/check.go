@@ -47,6 +47,10 @@ type Question struct {
 	Method string `json:"method"`
 	Target string `json:"target"` // as it stood in the request line, with its query and nothing decoded
 
+	// Message says that a message on a WebSocket is asked about: then Method is
+	// WS-SEND or WS-RECEIVE, and the rest is that of the request which opened it.
+	Message bool `json:"message"`
+
 	// Client is the address at the other end of the connection that the request
 	// came by. If that is a trusted proxy, Header says more.
 	Client string `json:"client"`
@@ -333,6 +337,7 @@ func (q *Question) complete(r *headgate.Request) {
 	if q.Cost != 0 {
 		r.Cost = q.Cost
 	}
+	r.Message = q.Message
 	if q.Identifier != "" {
 		r.Identifier = q.Identifier
 	}

@@ -187,6 +187,10 @@ type Config struct {
 	// [4xx]; all where absent.
 	CountWhen map[string][]Status `yaml:"count_when"`
 
+	// WebSockets says, by the endpoint that opens them, on which WebSockets messages count, and how.
+	// Default none: opening one counts, and nothing after it.
+	WebSockets map[string]WebSocket `yaml:"websockets"`
+
 	// Settle makes requests pay what they turned out to cost.
 	Settle Settle `yaml:"settle"`
 
@@ -408,6 +412,7 @@ func (c *Config) check(check *checker) {
 	check.duration("refresh", c.Refresh, time.Millisecond, time.Hour)
 	check.duration("shutdown_timeout", c.ShutdownTimeout, time.Millisecond, 24*time.Hour)
 	check.countWhen(c)
+	check.webSockets(c)
 	for endpoint, cost := range c.Costs {
 		if cost < 0 {
 			check.wrong("costs["+endpoint+"]", fmt.Sprint(cost), "0 or more")

@@ -8,7 +8,7 @@ import (
 
 // reloadable are the settings, or groups of them, that a process takes over while it runs. All others need a restart.
 var reloadable = []string{
-	"openapi", "openapi_strict", "routes", "costs", "count_when", "identifiers", "endpoint", "burst_percent",
+	"openapi", "openapi_strict", "routes", "costs", "count_when", "websockets", "identifiers", "endpoint", "burst_percent",
 	"unknown", "no_rule", "bad_credentials", "credentials", "max_waiters",
 	"trusted_proxies", "forwarded_header", "client_address", "ipv4_prefix", "ipv6_prefix", "nat64_prefixes",
 	"upstream", "pass_override_headers",

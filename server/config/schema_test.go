@@ -88,13 +88,14 @@ func newSchema(t *testing.T) *schema {
 	return s
 }
 
-var indices = regexp.MustCompile(`\[\d+\]`)
+var indices = regexp.MustCompile(`\[[^]]*\]`)
 
 // everything is a Config in which every setting is looked at.
 func everything() Config {
 	c := Default()
 	c.Endpoint.EncodedSlash, c.Endpoint.Params = "reject", "reject"
 	c.Identifiers = []Identifier{{FailureStatuses: []int{401}}}
+	c.WebSockets = map[string]WebSocket{"GET /": {}}
 	c.Tokens.JWKSFile, c.Store.Redis, c.Keys.MaxStale = "keys.json", []string{"127.0.0.1:6379"}, time.Hour
 	return c
 }

@@ -79,6 +79,7 @@ type Daemon struct {
 
 	api       swap              // what is behind gate
 	transport http.RoundTripper // to the API
+	tunnels   gateway.Tunnels
 	answers   *decisions.Answers
 	reloads   reloads
 }
@@ -227,6 +228,7 @@ func (d *Daemon) newGateway(l *loaded) (http.Handler, error) {
 	gate, err := gateway.New(gateway.Options{
 		Limiter: d.parts.limiter, Upstream: upstream, Transport: d.transport,
 		TrustedProxy: l.who.Trusts, ForwardedHeader: l.conf.ForwardedHeader, ClientHeader: l.conf.ClientAddress.Header, Log: d.log, Failed: d.parts.meter.UpstreamFailed,
+		WebSockets: l.registry.WebSockets, Tunnels: &d.tunnels,
 		KeyHeader: l.conf.Keys.Header, PassOverrides: l.conf.PassOverrideHeaders, Outgoing: outgoing(l.who, l.conf.Keys),
 		Limit: limit,
 	})
@@ -394,7 +396,7 @@ func (d *Daemon) shutDown(ctx context.Context) error {
 	d.log.Info("shutting down: requests in flight may finish", "within", within)
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	var errs []error
+	errs := []error{d.tunnels.End(ctx)}
 	for _, l := range d.listeners() {
 		if l.Listener == d.admin.Listener {
 			errs = append(errs, l.server.Close())

@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/headgate-io/headgate/endpoint"
+	"github.com/headgate-io/headgate/gateway"
 	"github.com/headgate-io/headgate/httplimit"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/config"
@@ -48,6 +50,7 @@ type Registry struct {
 	Table      *endpoint.Table
 	Costs      map[endpoint.ID]int64
 	CountWhen  map[string]*httplimit.Statuses // by template
+	WebSockets map[string]gateway.WebSocket   // by the template that opens them
 	Identified []endpoint.ID                  // where bodies are read
 
 	// Warnings are what is wrong with parts of the documents: operations that are left out, and such as count as one.
@@ -78,12 +81,24 @@ func Endpoints(c config.Config) (*Registry, error) {
 		return found, err
 	}, c.OpenAPI)
 	documented := len(operations)
+	sockets, messages, err := webSockets(c)
+	faults = append(faults, err)
 	for _, file := range c.Routes {
 		add(func(files ...string) ([]openapi.Operation, error) { return openapi.Routes(files[0]) }, []string{file})
 	}
 	if err := errors.Join(faults...); err != nil {
 		return nil, err
 	}
+	if len(sockets) > 0 {
+		openings, _, err := compileEndpoints(c, operations[:documented], operations[documented:])
+		if err != nil {
+			return nil, err
+		}
+		if err := opened(openings, sockets); err != nil {
+			return nil, err
+		}
+	}
+	operations = append(operations, messages...)
 	table, problems, err := compileEndpoints(c, operations[:documented], operations[documented:])
 	if err != nil {
 		return nil, err
@@ -97,7 +112,7 @@ func Endpoints(c config.Config) (*Registry, error) {
 	costs, err1 := costs(table, c.Costs)
 	counts, err3 := countWhen(table, c.CountWhen)
 	reads, err2 := identified(c, table)
-	return &Registry{operations, table, costs, counts, reads, warnings}, errors.Join(err1, err2, err3, keyApart(c.Keys, table), developersApart(c.Developers.Path, table))
+	return &Registry{operations, table, costs, counts, sockets, reads, warnings}, errors.Join(err1, err2, err3, keyApart(c.Keys, table), developersApart(c.Developers.Path, table))
 }
 
 // shownWarnings is how many warnings about documents are logged. `headgate routes` lists them all.
@@ -204,6 +219,47 @@ func countWhen(table *endpoint.Table, written map[string][]config.Status) (map[s
 		found[table.Template(id).String()] = counted
 	}
 	return found, errors.Join(faults...)
+}
+
+// webSockets are those whose messages count, and the endpoints for which rules about messages are.
+func webSockets(c config.Config) (sockets map[string]gateway.WebSocket, messages []openapi.Operation, err error) {
+	sockets = make(map[string]gateway.WebSocket, len(c.WebSockets))
+	var faults []error
+	for _, text := range slices.Sorted(maps.Keys(c.WebSockets)) {
+		opening, err := endpoint.ParseTemplate(text)
+		if err != nil {
+			faults = append(faults, fmt.Errorf("websockets: %w", err))
+			continue
+		}
+		s := c.WebSockets[text].Counted()
+		templates, err := s.MessageEndpoints(opening)
+		if err != nil {
+			faults = append(faults, fmt.Errorf("websockets: %w", err))
+			continue
+		}
+		sockets[opening.String()] = s
+		for _, t := range templates {
+			path := strings.TrimPrefix(t.String(), t.Method()+" ")
+			messages = append(messages, openapi.Operation{Method: t.Method(), Path: path, Template: t, Source: "websockets"})
+		}
+	}
+	return sockets, messages, errors.Join(faults...)
+}
+
+// opened names those of sockets by the templates of the table, which has to have them.
+func opened(table *endpoint.Table, sockets map[string]gateway.WebSocket) error {
+	var faults []error
+	for text, s := range maps.Clone(sockets) {
+		opening, _ := endpoint.ParseTemplate(text) // which webSockets has read
+		id, ok := table.Lookup(opening)
+		if !ok {
+			faults = append(faults, fmt.Errorf("websockets: endpoint is %q, want one that the registry has%s", text, closest(table, opening)))
+			continue
+		}
+		delete(sockets, text)
+		sockets[table.Template(id).String()] = s
+	}
+	return errors.Join(faults...)
 }
 
 // closest names the template that was probably meant.

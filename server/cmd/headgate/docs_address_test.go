@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"crypto/sha1"
+	"encoding/base64"
 	"fmt"
 	"io"
 	"net"
@@ -38,11 +40,14 @@ func freeAddress(t *testing.T) string {
 
 // exampleAPI is the API that the pages stand the gateway before. It answers
 // with the request line that reached it; /v1/forwarded with the forwarding
-// fields that did; /v1/slow does not answer; /v1/login knows one password.
+// fields that did; /v1/slow does not answer; /v1/login knows one password;
+// /v1/chat is a WebSocket that sends back what it is sent.
 func exampleAPI(t *testing.T) string {
 	t.Helper()
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
+		case "/v1/chat":
+			echoMessages(w, r)
 		case "/v1/slow":
 			<-r.Context().Done()
 		case "/v1/login":
@@ -67,4 +72,33 @@ func exampleAPI(t *testing.T) string {
 	server.Start()
 	t.Cleanup(server.Close)
 	return server.Listener.Addr().String()
+}
+
+// echoMessages takes over a WebSocket, and sends short messages back (RFC 6455).
+func echoMessages(w http.ResponseWriter, r *http.Request) {
+	conn, in, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	accept := sha1.Sum([]byte(r.Header.Get("Sec-WebSocket-Key") + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"))
+	fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: %s\r\n\r\n",
+		base64.StdEncoding.EncodeToString(accept[:]))
+	for {
+		var head [6]byte // with the masking key of a client
+		if _, err := io.ReadFull(in, head[:]); err != nil {
+			return
+		}
+		message := make([]byte, head[1]&0x7f)
+		if _, err := io.ReadFull(in, message); err != nil {
+			return
+		}
+		for i := range message {
+			message[i] ^= head[2+i%4]
+		}
+		_, _ = conn.Write(append([]byte{head[0], byte(len(message))}, message...))
+		if head[0]&0x0f == 8 {
+			return
+		}
+	}
 }
