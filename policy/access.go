@@ -219,12 +219,25 @@ func (s *Set) Access(now int64, m endpoint.Match, c *Caller) (rule int, mode Mod
 	if s.access == nil {
 		return 0, 0, false
 	}
-	p, t := s.tenant(c.Project, c.Tier)
 	own := rowUnknown
 	if m.Status == endpoint.Known {
 		own = uint32(m.ID)
 	}
-	for _, ep := range [...]uint32{own, rowAll} {
+	return s.accessAt(now, c, own, rowAll)
+}
+
+// Blocked reports whether a rule of Mode Block for all endpoints holds for a caller, for what is none of them.
+func (s *Set) Blocked(now int64, c *Caller) bool {
+	if s.access == nil {
+		return false
+	}
+	_, mode, ok := s.accessAt(now, c, rowAll)
+	return ok && mode == Block
+}
+
+func (s *Set) accessAt(now int64, c *Caller, rows ...uint32) (rule int, mode Mode, ok bool) {
+	p, t := s.tenant(c.Project, c.Tier)
+	for _, ep := range rows {
 		for n, w := range [...]who{ofProject(p), ofTier(t), 0} {
 			if w == 0 && n < 2 {
 				continue

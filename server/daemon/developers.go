@@ -11,7 +11,7 @@ import (
 )
 
 // developers puts the developers' door before the gateway, if there is one.
-func (d *Daemon) developers(l *loaded, gate http.Handler) (http.Handler, error) {
+func (d *Daemon) developers(l *loaded, gate http.Handler) (_ http.Handler, err error) {
 	path := d.conf.Developers.Path
 	if path == "" {
 		return gate, nil
@@ -23,11 +23,15 @@ func (d *Daemon) developers(l *loaded, gate http.Handler) (http.Handler, error) 
 	if d.conf.Database.Table == "" { // else no approval could change the rules
 		o.Requests, o.MaxRequests = d.parts.requests, d.conf.Developers.MaxRequests
 	}
-	door, err := developers.New(o)
+	if before := d.parts.loaded.Load().door; before != nil {
+		l.door, err = before.Reloaded(o)
+	} else {
+		l.door, err = developers.New(o)
+	}
 	if err != nil {
 		return nil, err
 	}
-	return door.Before(gate), nil
+	return l.door.Before(gate), nil
 }
 
 // developersApart says which endpoints of the API stand where the door does.

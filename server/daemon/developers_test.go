@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -370,5 +371,54 @@ func TestDevelopersDoorStandsApart(t *testing.T) {
 	_, err := daemon.Start(context.Background(), c, daemon.Options{Log: slog.New(slog.DiscardHandler)})
 	if err == nil || !strings.Contains(err.Error(), `developers.path is "/v1/budgets", and the API declares the endpoint "GET /v1/Budgets" there`) {
 		t.Errorf("Start = %v, want an error that names the path and the endpoint", err)
+	}
+}
+
+// TestReloadFillsNoBudgetOfTheDoor: how often one has asked is not forgotten when the configuration is loaded anew.
+func TestReloadFillsNoBudgetOfTheDoor(t *testing.T) {
+	s := newSite(t, hourly, []string{"acme"})
+	served := 0
+	for range 10 {
+		for range 10 {
+			if code, _ := s.ask(t, "acme", "GET", "/v1/budgets", ""); code == 200 {
+				served++
+			}
+		}
+		if code, body := call(t, "POST", s.admin+"/v1/reload", ""); code != 200 {
+			t.Fatalf("reload: %d %s", code, body)
+		}
+	}
+	if served < 20 || served > 60 { // a minute would bring 60 more
+		t.Errorf("%d of 100 requests were served over ten reloads, want 20 and what the time has brought", served)
+	}
+}
+
+// TestWhoIsBlockedIsSoAtTheDoor: a block for all endpoints holds there too, of a network, a caller or a project; one for a
+// single endpoint, or for unknown ones, does not.
+func TestWhoIsBlockedIsSoAtTheDoor(t *testing.T) {
+	block := func(endpoint, project, only string) policy.Rule {
+		r := policy.Rule{Endpoint: endpoint, Project: project, Mode: policy.Block}
+		if only != "" {
+			if err := r.SetSubject(only); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return r
+	}
+	for name, c := range map[string]struct {
+		rule policy.Rule
+		want int
+	}{
+		"a network":       {block(policy.All, "", "ip:127.0.0.0/8"), 403},
+		"another network": {block(policy.All, "", "ip:192.0.2.0/24"), 200},
+		"the project":     {block(policy.All, "acme", ""), 403},
+		"another project": {block(policy.All, "umbrella", ""), 200},
+		"one endpoint":    {block("GET /v1/items/{id}", "acme", ""), 200},
+		"unknown ones":    {block(policy.UnknownEndpoint, "", ""), 200},
+	} {
+		s := newSite(t, append(slices.Clone(hourly), c.rule), []string{"acme"})
+		if code, body := s.ask(t, "acme", "GET", "/v1/budgets", ""); code != c.want {
+			t.Errorf("a block of %s: %d %s, want %d", name, code, body, c.want)
+		}
 	}
 }

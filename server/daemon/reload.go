@@ -22,6 +22,7 @@ import (
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/config"
+	"github.com/headgate-io/headgate/server/developers"
 	"github.com/headgate-io/headgate/server/metrics"
 	"github.com/headgate-io/headgate/server/openapi"
 	"github.com/headgate-io/headgate/server/record"
@@ -37,8 +38,9 @@ type loaded struct {
 	registry *Registry
 	compile  policy.CompileOptions
 	who      *identity.Resolver
-	from     []netip.Prefix // who may ask for decisions
-	contents contents       // as they were before they were read
+	door     *developers.Door // nil if there is none
+	from     []netip.Prefix   // who may ask for decisions
+	contents contents         // as they were before they were read
 }
 
 // load reads the documents that c names.
@@ -184,6 +186,11 @@ func (d *Daemon) reload(ctx context.Context) (done record.Reload, err error) {
 	p.loaded.Store(l)
 	if gate != nil {
 		d.api.Store(&gate)
+	}
+	if l.door != nil {
+		if err := l.door.Use(); err != nil {
+			return done, err // ours to mend: it is what New has checked
+		}
 	}
 	if d.reloads.level != nil {
 		_ = d.reloads.level.UnmarshalText([]byte(l.conf.Log.Level)) // which Complete has checked

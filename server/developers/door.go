@@ -31,6 +31,7 @@ import (
 
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/bucket/memory"
+	"github.com/headgate-io/headgate/charge"
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/httplimit"
 	"github.com/headgate-io/headgate/identity"
@@ -146,6 +147,25 @@ func New(o Options) (*Door, error) {
 	return d, d.limit()
 }
 
+// Reloaded returns a door with other options that takes the place of d once it is in Use. What callers have asked
+// so far counts for it too, unless paths are read in another way.
+func (d *Door) Reloaded(o Options) (*Door, error) {
+	next, err := New(o)
+	if err != nil {
+		return nil, err
+	}
+	next.working = d.working
+	if o.Path == d.options.Path && o.Profile == d.options.Profile {
+		next.endpoints, next.operations, next.limiter = d.endpoints, d.operations, d.limiter
+	}
+	return next, nil
+}
+
+// Use has callers told apart as the door's own options say.
+func (d *Door) Use() error {
+	return d.limiter.Reload(headgate.Options{Identities: d.options.Identities.AnyScope()})
+}
+
 // compile makes templates of the operations.
 func (d *Door) compile() (err error) {
 	templates := make([]endpoint.Template, len(operations))
@@ -218,6 +238,8 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, r, http.StatusMethodNotAllowed, "This path has no such method.")
 	case op == nil:
 		refuse(w, r, http.StatusNotFound, "Nothing is here. There are "+d.options.Path+"/v1/budgets and "+d.options.Path+"/v1/requests.")
+	case d.blocked(&decision):
+		refuse(w, r, http.StatusForbidden, "You may not ask.")
 	case !decision.Allowed:
 		refuse(w, r, http.StatusServiceUnavailable, "The door is not available: "+decision.Reason.String()+".")
 	case decision.Principal.Kind == identity.Address:
@@ -230,6 +252,21 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		op.serve(d, w, r, decision.Principal)
 	}
+}
+
+// blocked reports whether the rules of the gateway refuse whatever one of the callers sends.
+func (d *Door) blocked(decision *headgate.Decision) bool {
+	set := d.options.Reporter.Policies.Set()
+	if set == nil || set.AccessRules() == 0 {
+		return false
+	}
+	now := d.options.Reporter.wall()
+	for _, who := range append(decision.Others, decision.Principal) {
+		if caller := charge.CallerOf(&who); set.Blocked(now, &caller) {
+			return true
+		}
+	}
+	return false
 }
 
 func unauthorized(why identity.Rejection) string {

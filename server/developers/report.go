@@ -89,6 +89,14 @@ type Reporter struct {
 	Now      func() time.Time // default time.Now
 }
 
+// wall is the time by which rules end, in Unix nanoseconds.
+func (p Reporter) wall() int64 {
+	if p.Now == nil {
+		return time.Now().UnixNano()
+	}
+	return p.Now().UnixNano()
+}
+
 // Report tells who what is left, at one endpoint or at all of them if at is
 // empty.
 func (p Reporter) Report(ctx context.Context, who identity.Principal, at string) (Report, error) {
