@@ -79,9 +79,9 @@ var inLease = []Mutant{
 	{Name: "bucket/lease: what is returned lasts longer", File: "bucket/lease/account.go", Old: "	if now < until {\n		a.hold(tokens, until)", New: "	if now < until {\n		a.hold(tokens, until+int64(10*time.Second))",
 		Why: "requests that are denied elsewhere keep tokens past their time"},
 	{Name: "bucket/lease: what is held outlives a change", File: "bucket/lease/account.go", Old: "a.count, a.held, a.short, a.left, a.full = 0, 0, false, 0, 0", New: "a.short, a.left, a.full = false, 0, 0",
-		Why: "tokens of the old limit are used under the new one"},
+		Why: "tokens of the old limit are used under the new one", ByTests: "it is good for a TTL, and a change may take a second to act"},
 	{Name: "bucket/lease: an answer outlives a change", File: "bucket/lease/account.go", Old: "	a.open, a.flying, a.waiting = false, false, 0 // what", New: "	a.flying, a.waiting = false, 0 // what",
-		Why: "tokens that were granted under the old limit are used under the new one"},
+		Why: "tokens that were granted under the old limit are used under the new one", ByTests: "it is good for a TTL, and a change may take a second to act"},
 	{Name: "bucket/lease: accounts share numbers", File: "bucket/lease/store.go", Old: "account: NewAccount(s.opened.Add(1))", New: "account: NewAccount(1)",
 		Why:     "an account that is made again is told what the old one was given",
 		ByTests: "no world has so many keys that accounts are forgotten"},
@@ -120,7 +120,7 @@ var inReport = []Mutant{
 
 var inRedis = []Mutant{
 	{Name: "bucket/redis: what replicas disagree about is cut", File: "bucket/redis/follow.go", Old: "if h.Shape != t.Shape && (h.State.Stamp > t.Since ||", New: "if false && (h.State.Stamp > t.Since ||",
-		Why: "while a change goes round each turn forgives what the larger burst admitted"},
+		Why: "while a change goes round each turn forgives what the larger burst admitted", ByTests: "all have heard of a change within 0.3 s there, and for a second the larger limit is promised"},
 	{Name: "bucket/redis: missing buckets owe for as long as they might", File: "bucket/redis/follow.go", Old: "return sh.TimeToFull(sh.Capacity) <= soon }", New: "return true }",
 		Why: "a change to a slow limit locks every new client out"},
 	{Name: "bucket/redis: who is denied expires at the old rate", File: "bucket/redis/follow.go", Old: "if !fillsSoon(&t.Shape) && state.FullAt(t.Shape) > now {", New: "if false {",
@@ -132,7 +132,7 @@ var inRedis = []Mutant{
 	{Name: "bucket/redis: reports lose their lower half", File: "bucket/redis/ledger.go", Old: "int64(seq>>32), int64(seq&(1<<32-1)), min(sh.Units", New: "int64(seq>>32), int64(1), min(sh.Units",
 		Why: "the second report of an account counts as charged, and so do all that follow"},
 	{Name: "bucket/redis: what is undone is not given back", File: "bucket/redis/apart.go", Old: "back := shift{units: -units}", New: "back := shift{units: 0 * units}",
-		Why: "a decision over two servers that one of them denies costs a client the tokens of the other"},
+		Why: "a decision over two servers that one of them denies costs a client the tokens of the other", ByTests: "there is one server, and nothing is admitted by it"},
 	{Name: "bucket/redis: a member without an answer has all", File: "bucket/redis/members.go", Old: "m.using.Store(int64(max(m.last.count, m.o.Presumed)))", New: "m.using.Store(1)",
 		Why: "a replica that starts without the store admits the whole of each split limit", ByTests: "gateways start where they reach the store"},
 }

@@ -18,6 +18,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"sync"
 )
 
@@ -78,6 +79,9 @@ func (o options) run() error {
 	if err != nil {
 		return err
 	}
+	if err := o.clean(root, chosen, known); err != nil {
+		return err
+	}
 	results := make([]result, len(chosen))
 	var trying sync.WaitGroup
 	places := make(chan struct{}, max(1, o.atOnce))
@@ -108,6 +112,34 @@ func (o options) run() error {
 		}
 	}
 	return sum.verdict(o)
+}
+
+// clean sees that the tests pass where no bug is planted, else each would be caught by what fails anyway.
+func (o options) clean(root string, chosen []Mutant, known memory) error {
+	var packages []string
+	simulated := false
+	for _, m := range chosen {
+		if before := known.find(m); !before.Tested && !o.nemesisAlone {
+			packages = append(packages, m.packages()...)
+		} else if before.Simulated || !m.protocol() {
+			continue
+		}
+		simulated = simulated || m.protocol()
+	}
+	slices.Sort(packages)
+	var runs [][]string
+	if packages = slices.Compact(packages); len(packages) > 0 {
+		runs = append(runs, packages)
+	}
+	if simulated {
+		runs = append(runs, []string{"./simulate"}, nemesis)
+	}
+	for _, args := range runs {
+		if out, err := command(root, append(slices.Clone(goTest), args...)...).CombinedOutput(); err != nil {
+			return fmt.Errorf("tests fail where no bug is planted: %w\n%s", err, out)
+		}
+	}
+	return nil
 }
 
 // findRoot is the folder of the repository.

@@ -146,6 +146,11 @@ func or(test string) string {
 // nemesisSeeds is how many plans may catch a bug.
 const nemesisSeeds = "80"
 
+var (
+	goTest  = []string{"test", "-vet=off", "-count=1", "-failfast", "-timeout=600s"}
+	nemesis = []string{"./eval/nemesis", "-run=TestFlaws|TestNemesis$", "-args", "-seeds=" + nemesisSeeds, "-plain"}
+)
+
 // try plants a bug and runs the tests, but for those of which it is known what they say.
 func try(root, scratch string, m Mutant, known outcome, nemesisAlone bool) (r result) {
 	r.Mutant = m
@@ -156,8 +161,7 @@ func try(root, scratch string, m Mutant, known outcome, nemesisAlone bool) (r re
 		return r
 	}
 	test := func(args ...string) string {
-		args = append([]string{"test", flag, "-vet=off", "-count=1", "-failfast", "-timeout=240s"}, args...)
-		out, err := command(root, args...).CombinedOutput()
+		out, err := command(root, slices.Concat(goTest, []string{flag}, args)...).CombinedOutput()
 		if err == nil {
 			return ""
 		}
@@ -173,7 +177,7 @@ func try(root, scratch string, m Mutant, known outcome, nemesisAlone bool) (r re
 	}
 	if r.err == nil && m.protocol() && !r.Simulated {
 		if r.Nemesis = test("./simulate"); r.Nemesis == "" && r.err == nil {
-			r.Nemesis = test("./eval/nemesis", "-run=TestFlaws|TestNemesis$", "-args", "-seeds="+nemesisSeeds, "-plain")
+			r.Nemesis = test(nemesis...)
 		}
 		r.Simulated = r.err == nil
 	}

@@ -2,7 +2,9 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"path"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -60,5 +62,35 @@ func TestVerdict(t *testing.T) {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page is\n%s\nwant %q in it", text, want)
 		}
+	}
+}
+
+// A test that fails where no bug is planted would catch every bug: it is said before any is tried, unless all that it
+// could catch is known already.
+func TestClean(t *testing.T) {
+	root := t.TempDir()
+	for file, text := range map[string]string{
+		"go.mod":         "module example.com/x\n",
+		"good/x.go":      "package x\n",
+		"good/x_test.go": "package x\n\nimport \"testing\"\n\nfunc TestX(*testing.T) {}\n",
+		"bad/x.go":       "package x\n",
+		"bad/x_test.go":  "package x\n\nimport \"testing\"\n\nfunc TestX(t *testing.T) { t.Error(\"it fails\") }\n",
+	} {
+		if err := os.MkdirAll(filepath.Join(root, filepath.Dir(file)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(root, file), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	good, bad := Mutant{Name: "good", File: "good/x.go"}, Mutant{Name: "bad", File: "bad/x.go"}
+	if err := (options{}).clean(root, []Mutant{good}, memory{}); err != nil {
+		t.Errorf("tests that pass: %v", err)
+	}
+	if err := (options{}).clean(root, []Mutant{good, bad}, memory{}); err == nil || !strings.Contains(err.Error(), "it fails") {
+		t.Errorf("tests of which one fails: %v, want what it says", err)
+	}
+	if err := (options{}).clean(root, []Mutant{bad}, memory{"bad\n\n": {Tested: true}}); err != nil {
+		t.Errorf("tests that are not to be run: %v", err)
 	}
 }
