@@ -58,4 +58,17 @@ var inDoors = []Mutant{
 		Why: "a client writes as much into the log as into a header"},
 	{Name: "gateway: what is sent is not compared", File: "gateway/line.go", Old: "sent != r.RequestURI || r.URL.Opaque", New: "r.URL.Opaque",
 		Why: "a request line that is not what was charged goes to the API"},
+
+	{Name: "policy: the first rule found settles", File: "policy/access.go", Old: "if !is || ok && s.access.rules[found].rule.Mode != Block {", New: "if !is || ok {",
+		Why: "an exemption of an endpoint lets the blocked pass"},
+	{Name: "headgate: one exempt credential exempts all", File: "trip.go", Old: "if exempt = exempt && found; n == 0", New: "if exempt = found; n == 0", Tests: []string{"./charge"},
+		Why: "whoever has a key that is exempt spends no other budget"},
+	{Name: "headgate: a flood of bad tokens ends a block", File: "trip.go", Old: "p.Who.Kind == identity.Address && p.Set.BlocksByToken(p.Wall)", New: "p.Set == nil", Tests: []string{"./charge"},
+		Why: "the blocked send bad tokens first, and pass"},
+	{Name: "httplimit: a body that breaks off is forgiven", File: "httplimit/statuses.go", Old: "case m.hijacked, m.brokeOff():", New: "case m.hijacked:", Tests: []string{"./gateway"},
+		Why: "codes in a path are tried for nothing"},
+	{Name: "httplimit: what is not known yet does not count", File: "httplimit/reserve.go", Old: "served && then.forgives(m))", New: "then.forgives(m))", Tests: []string{"./gateway"},
+		Why: "who hangs up has tried for nothing"},
+	{Name: "server/hold: one address has all connections", File: "server/hold/hold.go", Old: "case !exempt && held >= l.o.MaxPerAddress:", New: "case !exempt && held >= l.o.MaxConnections:",
+		Why: "one client keeps all others out"},
 }

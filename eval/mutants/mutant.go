@@ -32,6 +32,14 @@ var protocols = []string{"bucket/lease", "bucket/report", "bucket/redis", "bucke
 
 func (m Mutant) protocol() bool { return slices.Contains(protocols, path.Dir(m.File)) }
 
+// folder is where the package is; the library's own is called by its name.
+func (m Mutant) folder() string {
+	if dir := path.Dir(m.File); dir != "." {
+		return dir
+	}
+	return "headgate"
+}
+
 func (m Mutant) packages() []string { return append([]string{"./" + path.Dir(m.File)}, m.Tests...) }
 
 // planted is the file with the bug in it.

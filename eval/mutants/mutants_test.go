@@ -20,7 +20,7 @@ func TestPlanted(t *testing.T) {
 		if _, err := m.planted(root); err != nil {
 			t.Error(err)
 		}
-		if names[m.Name] || !strings.HasPrefix(m.Name, path.Dir(m.File)+": ") || m.Why == "" {
+		if names[m.Name] || !strings.HasPrefix(m.Name, m.folder()+": ") || m.Why == "" {
 			t.Errorf("%q in %s: want a name of its own, that begins with the package, and why it matters", m.Name, m.File)
 		}
 		names[m.Name] = true

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"path"
 	"strings"
 )
 
@@ -89,7 +88,7 @@ also tried against the [simulation and the nemesis](../scaling.md#how-it-is-test
 	survivors(&b, results)
 	last := ""
 	for _, r := range results {
-		if dir := path.Dir(r.File); dir != last {
+		if dir := r.folder(); dir != last {
 			fmt.Fprintf(&b, "\n## %s\n\n| planted | what it would do | caught by |", dir)
 			if r.protocol() {
 				b.WriteString(" and by |\n|---|---|---|---|\n")
