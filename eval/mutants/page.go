@@ -76,12 +76,12 @@ $ make mutants
 plants one bug after the other in a copy of the code, and runs the tests of its package. Those in the packages by which replicas share limits are
 also tried against the [simulation and the nemesis](../scaling.md#how-it-is-tested) alone, with %[2]s plans. This page is what the command wrote.
 
-| | caught | of | |
-|---|---:|---:|---:|
-| by tests | %[3]d | %[4]d | %.0[5]f %% |
-| of the protocol's, by simulation and nemesis alone | %[6]d | %[7]d | %.0[8]f %% |
+| | caught | of | | wanted |
+|---|---:|---:|---:|---:|
+| by tests | %[3]d | %[4]d | %.0[5]f %% | %[9]d %% |
+| of the protocol's, by simulation and nemesis alone | %[6]d | %[7]d | %.0[8]f %% | %[10]d %% |
 
-`, '`', nemesisSeeds, s.caught, s.all, percent(s.caught, s.all), s.byNemesis, s.protocol, percent(s.byNemesis, s.protocol))
+`, '`', nemesisSeeds, s.caught, s.all, percent(s.caught, s.all), s.byNemesis, s.protocol, percent(s.byNemesis, s.protocol), wantByTests, wantByNemesis)
 	text := strings.ReplaceAll(strings.ReplaceAll(b.String(), "`command`\n$", "```text\n$"), "`command`", "```")
 	b.Reset()
 	b.WriteString(text)
