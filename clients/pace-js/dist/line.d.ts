@@ -13,8 +13,8 @@ export declare class Throttled extends Error {
 /** The clock that a queue lives by: seconds, and one timer at a time. */
 export interface Clock {
     now(): number;
-    /** Calls back after so many seconds; returns what cancels it. */
-    after(seconds: number, call: () => void): () => void;
+    /** Calls back after so many seconds; returns what cancels it. What is in the background keeps no process alive. */
+    after(seconds: number, call: () => void, background?: boolean): () => void;
 }
 export declare const realClock: Clock;
 /** A request in the queue. */
@@ -70,6 +70,4 @@ export declare class Line {
     private queued;
     private report;
     private told;
-    /** Reports an empty queue, as a page does that is left. */
-    hide(): void;
 }

@@ -17,8 +17,10 @@ export class Throttled extends Error {
 const longestTimer = 2 ** 31 / 1000 - 1;
 export const realClock = {
     now: () => performance.now() / 1000,
-    after(seconds, call) {
+    after(seconds, call, background = false) {
         const id = setTimeout(call, Math.ceil(Math.min(Math.max(0, seconds), longestTimer) * 1000));
+        if (background)
+            id.unref?.(); // Node's timers are objects
         return () => clearTimeout(id);
     },
 };
@@ -99,6 +101,8 @@ export class Line {
         if (at < 0)
             return;
         this.waiting.splice(at, 1);
+        if (this.waiting.length === 0)
+            this.cancel?.();
         turn.fail(error);
     }
     throttled(reason, at, now) { return new Throttled(this.key, Math.max(0, at - now) * 1000, reason); }
@@ -167,7 +171,7 @@ export class Line {
         }
         const next = this.pacer.nextReport(now);
         this.cancelReport?.();
-        this.cancelReport = next === Infinity ? undefined : this.clock.after(Math.max(0.001, next - now), () => this.report(this.clock.now()));
+        this.cancelReport = next === Infinity ? undefined : this.clock.after(Math.max(0.001, next - now), () => this.report(this.clock.now()), true);
     }
     told(a) {
         if (!isSharer(this.pacer))
@@ -175,9 +179,5 @@ export class Line {
         const now = this.clock.now();
         this.pacer.told(now, a);
         this.dispatch(now);
-    }
-    /** Reports an empty queue, as a page does that is left. */
-    hide() {
-        this.reporter?.report({ sent: this.accepted + this.refused, accepted: this.accepted, refused: this.refused, queue: 0, congested: false });
     }
 }

@@ -40,6 +40,8 @@ function refusal(error) {
         headers: { "Content-Type": "application/problem+json", "Retry-After": String(Math.max(1, Math.ceil(error.retryAfterMs / 1000))) },
     });
 }
+/** How many quotas are kept, about. */
+const most = 1024;
 /** Keeps the state of quotas in IndexedDB: a worker that was ended must not begin as if nothing had been sent. */
 class Store {
     name;
@@ -60,7 +62,7 @@ class Store {
     async load(into) {
         const db = await this.open();
         const all = await new Promise((resolve, reject) => {
-            const request = db.transaction("quotas").objectStore("quotas").getAll(undefined, 1024);
+            const request = db.transaction("quotas").objectStore("quotas").getAll(undefined, most);
             request.onsuccess = () => resolve(request.result);
             request.onerror = () => reject(request.error);
         });
@@ -81,9 +83,14 @@ class Store {
         this.waiting.clear();
         await new Promise((resolve, reject) => {
             const change = db.transaction("quotas", "readwrite");
-            for (const line of lines) {
-                change.objectStore("quotas").put({ key: line.key, at: Date.now(), pacer: line.pacer.save(realClock.now()) });
-            }
+            const quotas = change.objectStore("quotas");
+            const put = (line) => quotas.put({ key: line.key, at: Date.now(), pacer: line.pacer.save(realClock.now()) });
+            const counted = quotas.count();
+            counted.onsuccess = () => {
+                if (counted.result > most)
+                    quotas.clear(); // most of them are of no use any more
+                lines.forEach(put);
+            };
             change.oncomplete = () => resolve();
             change.onabort = () => reject(change.error);
         });

@@ -16,17 +16,18 @@ export class Throttled extends Error {
 /** The clock that a queue lives by: seconds, and one timer at a time. */
 export interface Clock {
   now(): number;
-  /** Calls back after so many seconds; returns what cancels it. */
-  after(seconds: number, call: () => void): () => void;
+  /** Calls back after so many seconds; returns what cancels it. What is in the background keeps no process alive. */
+  after(seconds: number, call: () => void, background?: boolean): () => void;
 }
 
 const longestTimer = 2 ** 31 / 1000 - 1;
 
 export const realClock: Clock = {
   now: () => performance.now() / 1000,
-  after(seconds, call) {
-    const id = setTimeout(call, Math.ceil(Math.min(Math.max(0, seconds), longestTimer) * 1000));
-    return () => clearTimeout(id);
+  after(seconds, call, background = false) {
+    const id: unknown = setTimeout(call, Math.ceil(Math.min(Math.max(0, seconds), longestTimer) * 1000));
+    if (background) (id as { unref?: () => void }).unref?.(); // Node's timers are objects
+    return () => clearTimeout(id as number);
   },
 };
 
@@ -107,6 +108,7 @@ export class Line {
     const at = this.waiting.indexOf(turn);
     if (at < 0) return;
     this.waiting.splice(at, 1);
+    if (this.waiting.length === 0) this.cancel?.();
     turn.fail(error);
   }
 
@@ -174,7 +176,7 @@ export class Line {
     }
     const next = this.pacer.nextReport(now);
     this.cancelReport?.();
-    this.cancelReport = next === Infinity ? undefined : this.clock.after(Math.max(0.001, next - now), () => this.report(this.clock.now()));
+    this.cancelReport = next === Infinity ? undefined : this.clock.after(Math.max(0.001, next - now), () => this.report(this.clock.now()), true);
   }
 
   private told(a: Aggregate) {
@@ -182,10 +184,5 @@ export class Line {
     const now = this.clock.now();
     this.pacer.told(now, a);
     this.dispatch(now);
-  }
-
-  /** Reports an empty queue, as a page does that is left. */
-  hide() {
-    this.reporter?.report({ sent: this.accepted + this.refused, accepted: this.accepted, refused: this.refused, queue: 0, congested: false });
   }
 }

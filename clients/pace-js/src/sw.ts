@@ -63,6 +63,9 @@ function refusal(error: Throttled): Response {
   });
 }
 
+/** How many quotas are kept, about. */
+const most = 1024;
+
 interface Saved { key: string; at: number; pacer: Record<string, unknown> }
 
 /** Keeps the state of quotas in IndexedDB: a worker that was ended must not begin as if nothing had been sent. */
@@ -85,7 +88,7 @@ class Store {
   async load(into: Transport) {
     const db = await this.open();
     const all = await new Promise<Saved[]>((resolve, reject) => {
-      const request = db.transaction("quotas").objectStore("quotas").getAll(undefined, 1024);
+      const request = db.transaction("quotas").objectStore("quotas").getAll(undefined, most);
       request.onsuccess = () => resolve(request.result as Saved[]);
       request.onerror = () => reject(request.error);
     });
@@ -107,9 +110,13 @@ class Store {
     this.waiting.clear();
     await new Promise<void>((resolve, reject) => {
       const change = db.transaction("quotas", "readwrite");
-      for (const line of lines) {
-        change.objectStore("quotas").put({ key: line.key, at: Date.now(), pacer: line.pacer.save(realClock.now()) } satisfies Saved);
-      }
+      const quotas = change.objectStore("quotas");
+      const put = (line: Line) => quotas.put({ key: line.key, at: Date.now(), pacer: line.pacer.save(realClock.now()) } satisfies Saved);
+      const counted = quotas.count();
+      counted.onsuccess = () => {
+        if (counted.result > most) quotas.clear(); // most of them are of no use any more
+        lines.forEach(put);
+      };
       change.oncomplete = () => resolve();
       change.onabort = () => reject(change.error);
     });

@@ -1,5 +1,6 @@
 // The fetch, at a real server of this process.
 import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { createServer } from "node:http";
 import test from "node:test";
@@ -140,4 +141,17 @@ test("nonsense is said, all of it", () => {
   assert.throws(() => createFetch({ maxQueue: -1, maxWaitMs: NaN }), /maxQueue is -1.*maxWaitMs is NaN/);
   assert.throws(() => createFetch({ algorithm: "fast" }), /algorithm is "fast", want auto, hatb/);
   assert.throws(() => createFetch({ algorithm: { name: "wb" } }), /perMinute is undefined, want 1 or more/);
+});
+
+test("telemetry keeps no program alive, and one that is away keeps nobody waiting", async (t) => {
+  const { url } = await serve(t, () => ({}));
+  const script = `
+    import { createFetch } from ${JSON.stringify(new URL("../dist/index.js", import.meta.url).href)};
+    const fetch = createFetch({ algorithm: "aatb", telemetry: () => ({ url: "http://127.0.0.1:1/", quota: "api", secret: "s".repeat(32) }) });
+    console.log((await fetch(${JSON.stringify(url)}, { headers: { Connection: "close" } })).status);`;
+  const child = spawn(process.execPath, ["--input-type=module", "-e", script]);
+  let out = "";
+  child.stdout.on("data", (d) => (out += d));
+  const [code] = await once(child, "exit");
+  assert.deepEqual([code, out], [0, "200\n"]);
 });

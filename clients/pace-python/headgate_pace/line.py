@@ -107,9 +107,9 @@ class Line:
         telemetry = options.telemetry(key) if options.telemetry and self.pacer.shares else None
         self._reporter = Reporter(telemetry, self) if telemetry else None
 
-    def close(self) -> None:
+    def close(self, patience: float = 5.0) -> None:
         if self._reporter:
-            self._reporter.close()
+            self._reporter.close(patience)
 
     def enter(self) -> None:
         self.users += 1
@@ -237,7 +237,7 @@ class Pace:
             raise Throttled(key, 0, "too many quotas")
         gone = next((line for line in idle if not line.paused), idle[0])
         del self._lines[gone.key]
-        gone.close()
+        gone.close(patience=0)
 
     def waiter(self, request: Any) -> Waiter:
         return Waiter(self.o.priority(request) if self.o.priority else 0, self.o.now() + self.o.max_wait)

@@ -92,12 +92,12 @@ class Reporter:
         except OSError:
             pass  # it is awake already, or over
 
-    def close(self) -> None:
-        """Reports an empty queue, and ends the thread."""
+    def close(self, patience: float) -> None:
+        """Reports an empty queue, and ends the thread, which is waited for so many seconds."""
         self._ended = True
         self.due()
-        if threading.current_thread() is not self._thread:
-            self._thread.join(5)
+        if patience > 0 and threading.current_thread() is not self._thread:
+            self._thread.join(patience)
 
     def _run(self) -> None:
         with self._ours, self._theirs, selectors.DefaultSelector() as ready:
