@@ -550,6 +550,8 @@ class XATB extends Kept implements Sharer {
   queue(now: number, requests: number) {
     if (this.requests === 0 && requests > 0) this.due = Math.min(this.due, Math.max(now, this.reported + reportGap));
     if (this.requests > 0 && requests === 0 && this.congested && this.named > 0) this.due = Math.min(this.due, now); // the others may have its share
+    // The others may have its share.
+    if (this.requests > 0 && requests === 0 && this.congested && this.named > 0) this.due = Math.min(this.due, now);
     this.requests = requests;
   }
 

@@ -401,7 +401,10 @@ class _XATB(Pacer):
         return self._share() if self._congested else 0
 
     def _share(self) -> float:
-        """At least a tenth of an equal share, whatever the others claim."""
+        """At least a tenth of an equal share, whatever the others claim.
+
+        A queue counts as long as it was when it was reported, as those of the others do.
+        """
         everything = self._o.factor * self._quota()
         own = max(1, self._requests, self._named)  # as the others' queues: as long as it was said to be
         others = max(0, self._latest.waiting - self._named)
@@ -440,6 +443,8 @@ class _XATB(Pacer):
     def queue(self, now: float, requests: int) -> None:
         if self._requests == 0 and requests > 0:
             self._due = min(self._due, max(now, self._reported + REPORT_GAP))
+        if self._requests > 0 and requests == 0 and self._congested and self._named > 0:
+            self._due = min(self._due, now)  # the others may have its share
         if self._requests > 0 and requests == 0 and self._congested and self._named > 0:
             self._due = min(self._due, now)  # the others may have its share
         self._requests = requests
