@@ -24,6 +24,7 @@ func TestImportsPointOneWay(t *testing.T) {
 			"attack":          {},
 			"balancer":        {},
 			"collector":       {},
+			"decisionlog":     {},
 			"descriptor":      {},
 			"envoy":           {"descriptor"},
 			"hold":            {},
@@ -46,7 +47,7 @@ func TestImportsPointOneWay(t *testing.T) {
 			"developers": {"record", "usage"},
 			"config":     {"developers", "dsn", "kinds", "record", "token"},
 			"lint":       {"config"},
-			"metrics":    {"activity", "hold", "revert"},
+			"metrics":    {"activity", "decisionlog", "hold", "revert"},
 
 			// The admin API and its client.
 			"admin":  {"activity", "developers", "fleet", "lint", "page", "record", "revert", "rules"},
@@ -58,7 +59,7 @@ func TestImportsPointOneWay(t *testing.T) {
 			"replay":  {},
 
 			// The process, and commands.
-			"daemon": {"activity", "admin", "advisories", "balancer", "config", "database", "descriptor", "developers", "envoy", "fleet", "hold", "metrics", "openapi", "record", "redis", "revert", "rules", "token", "usage"},
+			"daemon": {"activity", "admin", "advisories", "balancer", "config", "database", "decisionlog", "descriptor", "developers", "envoy", "fleet", "hold", "metrics", "openapi", "record", "redis", "revert", "rules", "token", "usage"},
 			"demo":   {"config", "daemon", "database", "record"},
 			"doctor": {"advisories", "config", "daemon", "database", "descriptor", "dsn", "hold", "kinds", "record", "redis", "token"},
 			"cmd/headgate": {
@@ -71,7 +72,7 @@ func TestImportsPointOneWay(t *testing.T) {
 			"cmd/headgate":    {"github.com/mattn/go-isatty", "github.com/spf13/cobra", "github.com/spf13/cobra/doc", "github.com/spf13/pflag", "golang.org/x/crypto/x509roots/fallback", "golang.org/x/sys/unix"},
 			"config":          {"go.yaml.in/yaml/v3"},
 			"convert":         {"go.yaml.in/yaml/v3"},
-			"daemon":          {"github.com/coreos/go-systemd/v22/daemon", "golang.org/x/text/unicode/norm"},
+			"daemon":          {"github.com/coreos/go-systemd/v22/daemon", "gopkg.in/natefinch/lumberjack.v2", "golang.org/x/text/unicode/norm"},
 			"descriptor":      {"go.yaml.in/yaml/v3"},
 			"envoy":           {"github.com/envoyproxy/go-control-plane/envoy", "golang.org/x/net/netutil", "google.golang.org/genproto/googleapis/rpc/status", "google.golang.org/grpc", "google.golang.org/protobuf/types/known/durationpb"},
 			"hold":            {"golang.org/x/sys/unix"},

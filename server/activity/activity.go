@@ -11,11 +11,6 @@
 package activity
 
 import (
-	"crypto/hmac"
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/binary"
-	"encoding/hex"
 	"fmt"
 	"sync"
 	"time"
@@ -23,7 +18,6 @@ import (
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/internal/steady"
-	"github.com/headgate-io/headgate/key"
 )
 
 // Window is how long requests and series are remembered.
@@ -45,14 +39,16 @@ type Options struct {
 	// were denied least make room. Default 2,048.
 	MaxCallers int
 
+	// Names are what callers are called. Default ones of its own.
+	Names *Names
+
 	// Now is the clock. The default does not step.
 	Now func() time.Time
 }
 
 // Table holds what is remembered. It is safe for concurrent use.
 type Table struct {
-	keys   *key.Hasher
-	secret [32]byte // of hashes that people see
+	names  *Names
 	clock  *steady.Clock
 	denied denied
 	sample sample
@@ -75,8 +71,10 @@ func New(o Options) (*Table, error) {
 	case o.MaxCallers < 64 || o.MaxCallers > 1<<16:
 		return nil, fmt.Errorf("MaxCallers is %d, want 64 to 65536", o.MaxCallers)
 	}
-	t := &Table{keys: key.NewHasher(), clock: steady.New(o.Now)}
-	_, _ = rand.Read(t.secret[:]) // never fails
+	t := &Table{names: o.Names, clock: steady.New(o.Now)}
+	if t.names == nil {
+		t.names = NewNames()
+	}
 	start := t.clock.Now()
 	t.denied.init(o.MaxCallers, start)
 	t.sample.init(o.MaxRequests, start)
@@ -94,9 +92,9 @@ func (t *Table) Observe(_ *headgate.Request, d *headgate.Decision) {
 	now := t.clock.Now()
 	if !d.Allowed {
 		who := deniedOf(d)
-		t.denied.note(t.name(who), who, now, d)
+		t.denied.note(t.names.name(who), who, now, d)
 	}
-	k := t.name(&d.Principal)
+	k := t.names.name(&d.Principal)
 	if d.Reason != headgate.Blocked && t.sample.has(k) {
 		t.sample.note(k, now, d)
 	}
@@ -114,24 +112,6 @@ type Caller struct {
 	ID      string `json:"id,omitempty"`
 	Project string `json:"project,omitempty"`
 	Address string `json:"address,omitempty"`
-}
-
-// HashOf is what Caller.Hash says of a caller.
-func (t *Table) HashOf(who *identity.Principal) string {
-	return t.hash(t.name(who))
-}
-
-// name is the key of a caller: 128 bits, under secrets of this table.
-func (t *Table) name(who *identity.Principal) key.Key {
-	var room [maxSubject]byte
-	return t.keys.Key(0, 0, who.AppendSubject(room[:0]))
-}
-
-// hash is a keyed hash in place of the quick one, from which a patient reader might learn something.
-func (t *Table) hash(k key.Key) string {
-	mac := hmac.New(sha256.New, t.secret[:])
-	_, _ = mac.Write(binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, k.Hi), k.Lo))
-	return hex.EncodeToString(mac.Sum(nil)[:8])
 }
 
 // shown is how a principal is shown, with its name if it may be revealed.

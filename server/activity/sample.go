@@ -215,7 +215,7 @@ func (t *Table) Sample() Sample {
 		}
 		hash, ok := hashes[l.who]
 		if !ok {
-			hash = t.hash(l.who.key)
+			hash = t.names.shown(l.who.key)
 			hashes[l.who] = hash
 		}
 		out.Requests = append(out.Requests, Request{

@@ -217,6 +217,9 @@ type Config struct {
 	// Usage says how much is remembered of what callers did.
 	Usage Usage `yaml:"usage"`
 
+	// DecisionLog says which decisions are written down, and where.
+	DecisionLog DecisionLog `yaml:"decision_log"`
+
 	// Activity says how much is remembered of decisions.
 	Activity Activity `yaml:"activity"`
 
@@ -293,6 +296,7 @@ func Default() Config {
 		Headers:         Headers{RateLimit: true, Legacy: "none"},
 		Developers:      Developers{MaxRequests: defaultMaxRequests, KeepRequests: defaultKeep},
 		Usage:           Usage{MaxCallers: defaultMaxCallers},
+		DecisionLog:     DecisionLog{PerSecond: 100, MaxSize: 100 << 20, Keep: 5},
 		Activity:        Activity{MaxRequests: 1 << 17, MaxCallers: 1 << 11},
 		ShutdownTimeout: 30 * time.Second,
 		Log:             Log{Format: "text", Level: "info"},
@@ -408,6 +412,7 @@ func (c *Config) check(check *checker) {
 	check.tls(c.TLS)
 	check.developers(c.Developers, c.Usage)
 	check.activity(c.Activity)
+	check.decisionLog(c.DecisionLog)
 	check.duration("upstream_timeout", c.UpstreamTimeout, time.Millisecond, 24*time.Hour)
 	check.duration("refresh", c.Refresh, time.Millisecond, time.Hour)
 	check.duration("shutdown_timeout", c.ShutdownTimeout, time.Millisecond, 24*time.Hour)

@@ -3,19 +3,56 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"os"
 	"time"
 
+	"gopkg.in/natefinch/lumberjack.v2"
+
+	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/activity"
 	"github.com/headgate-io/headgate/server/config"
+	"github.com/headgate-io/headgate/server/decisionlog"
 )
 
 // newActivity returns what remembers decisions, or nil.
-func newActivity(c config.Activity) (*activity.Table, error) {
+func newActivity(c config.Activity, names *activity.Names) (*activity.Table, error) {
 	if c.MaxRequests == 0 {
 		return nil, nil
 	}
-	return activity.New(activity.Options{MaxRequests: c.MaxRequests, MaxCallers: c.MaxCallers})
+	return activity.New(activity.Options{MaxRequests: c.MaxRequests, MaxCallers: c.MaxCallers, Names: names})
+}
+
+// newDecisionLog returns what writes decisions down, and what closes it; nil where none are.
+func newDecisionLog(c config.DecisionLog, caller func(*identity.Principal) string, log *slog.Logger) (*decisionlog.Log, error) {
+	if !c.On() {
+		return nil, nil
+	}
+	o := decisionlog.Options{
+		Write: os.Stderr, Caller: caller, PerSecond: c.PerSecond,
+		Failed: func(err error) { log.Error("decisions cannot be written down", "file", c.File, "error", err) },
+	}
+	if c.AdmittedOneIn > 0 {
+		o.Admitted = 1 / float64(c.AdmittedOneIn)
+	}
+	if c.File != "stderr" {
+		file, err := os.OpenFile(c.File, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600) // now, so that a fault is told at the start
+		if err != nil {
+			return nil, fmt.Errorf("decision_log.file: %w", err)
+		}
+		_ = file.Close()
+		o.Write = &lumberjack.Logger{Filename: c.File, MaxSize: int(c.MaxSize >> 20), MaxBackups: c.Keep, Compress: true}
+	}
+	return decisionlog.New(o)
+}
+
+// decisionStats tells of the decision log, or is nil.
+func (p *parts) decisionStats() func() decisionlog.Stats {
+	if p.decisions == nil {
+		return nil
+	}
+	return p.decisions.Stats
 }
 
 // activityEvery is the time between two looks at the counters of rules.

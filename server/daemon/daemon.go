@@ -33,6 +33,7 @@ import (
 	"github.com/headgate-io/headgate/server/advisories"
 	"github.com/headgate-io/headgate/server/balancer"
 	"github.com/headgate-io/headgate/server/config"
+	"github.com/headgate-io/headgate/server/decisionlog"
 	"github.com/headgate-io/headgate/server/fleet"
 	"github.com/headgate-io/headgate/server/hold"
 	"github.com/headgate-io/headgate/server/metrics"
@@ -335,6 +336,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 	refreshing.Go(func() { d.parts.tls.run(background) })
 	refreshing.Go(func() { d.parts.requests.run(background) })
 	refreshing.Go(func() { d.parts.readActivity(background) })
+	if d.parts.decisions != nil {
+		refreshing.Go(func() { d.parts.decisions.Run(background) })
+	}
 	refreshing.Go(func() { d.parts.shared.run(background) })
 	if d.parts.heartbeat != nil {
 		refreshing.Go(func() { d.parts.heartbeat.Run(background) })
@@ -435,8 +439,9 @@ type parts struct {
 	adminTokens *adminTokens // nil if nobody listens
 	limiter     *headgate.Limiter
 	meter       *metrics.Meter
-	usage       *usage.Table    // nil if nothing is counted
-	activity    *activity.Table // nil if nothing is remembered
+	usage       *usage.Table     // nil if nothing is counted
+	activity    *activity.Table  // nil if nothing is remembered
+	decisions   *decisionlog.Log // nil if none is written down
 	requests    *requests
 	pressure    *pressure
 	shared      *shared          // nil if every gateway counts alone
@@ -534,6 +539,15 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 	p.name = replicaName(c)
 	p.heartbeat = p.newHeartbeat(c, o)
 	p.reverter = p.newReverter(c, o)
+	names := activity.NewNames()
+	if p.activity, err = newActivity(c.Activity, names); err != nil {
+		return nil, err
+	}
+	if !o.readOnly {
+		if p.decisions, err = newDecisionLog(c.DecisionLog, names.Hash, logger(o.Log)); err != nil {
+			return nil, err
+		}
+	}
 	p.meter = metrics.New(metrics.Options{
 		Policies: p.rules.Status, Keys: p.keys.status, Buckets: stats, TooSmall: func() bool { return len(p.pressure.warnings()) > 0 },
 		FalseDenials: func(table memory.Stats) float64 { _, part := mostDenied(p.rules.Set(), table); return part },
@@ -541,13 +555,10 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 		Slots:        func() slot.Stats { return p.limiter.Slots() },
 		Waiters:      func() (waiting, most int) { return p.limiter.Waiters() },
 		Rejections:   func() iter.Seq2[identity.Rejection, uint64] { return p.who().Rejections() }, Version: o.Version, Identifiers: p.identifiers.Faults,
-		Regions: p.regions.reporter(), Descriptors: p.descriptors.reporter(), Balancer: balancerStats(o.balancer), Holds: o.holds,
+		Regions: p.regions.reporter(), Descriptors: p.descriptors.reporter(), DecisionLog: p.decisionStats(), Balancer: balancerStats(o.balancer), Holds: o.holds,
 		Tokens: p.tokens.status(p.who), TLS: p.tls.status(), AdminTokens: p.adminTokens.status(), Fleet: p.told(), Reverts: p.reverts(), Reloads: o.reloads, Store: p.shared.status(), Envelopes: p.envelopes, OpenRequests: p.requests.opened,
 	})
 	if p.usage, err = newUsage(c.Usage); err != nil {
-		return nil, err
-	}
-	if p.activity, err = newActivity(c.Activity); err != nil {
 		return nil, err
 	}
 	options := l.limiterOptions()

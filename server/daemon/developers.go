@@ -59,6 +59,9 @@ func (p *parts) observe(r *headgate.Request, d *headgate.Decision) {
 	if p.activity != nil {
 		p.activity.Observe(r, d)
 	}
+	if p.decisions != nil {
+		p.decisions.Observe(r, d)
+	}
 	if p.reverter != nil {
 		p.reverter.Observe(r, d)
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/reservation"
 	"github.com/headgate-io/headgate/server/activity"
+	"github.com/headgate-io/headgate/server/decisionlog"
 	"github.com/headgate-io/headgate/server/hold"
 	"github.com/headgate-io/headgate/slot"
 )
@@ -97,6 +98,9 @@ type Options struct {
 	// Envelopes tells of at most MaxEnvelopes rules, each title and scope once.
 	// Nil tells of none.
 	Envelopes func() []Envelope
+
+	// DecisionLog tells of the decision log; nil if there is none.
+	DecisionLog func() decisionlog.Stats
 
 	// Descriptors tells of the limits of descriptors. Nil tells of none.
 	Descriptors func() DescriptorStatus
@@ -344,6 +348,7 @@ var (
 	descPlaces      = describe("reservations_capacity", "Reservations that may be outstanding at once.")
 	descSlots       = describe("slots", "Times that refused callers have for themselves.")
 	descSlotted     = describe("slots_total", "Times given to callers, by what they are and what became of reserved ones.", "outcome")
+	descDecisions   = describe("decision_log_lines_total", "Lines of the decision log, by what became of them.", "outcome")
 	descReserved    = describe("reservations_total", "Reservations by what became of them.", "outcome")
 	descRejected    = describe("credentials_rejected_total", "Credentials presented that failed validation and were ignored.", "reason")
 	descRequests    = describe("limit_requests_open", "Requests for a higher limit that wait for a decision.")
@@ -428,6 +433,12 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 	count(descReserved, reserved.Settled, "settled")
 	count(descReserved, reserved.Expired, "expired")
 	count(descReserved, reserved.Refused, "refused")
+	if g.options.DecisionLog != nil {
+		s := g.options.DecisionLog()
+		count(descDecisions, s.Lines, "written")
+		count(descDecisions, s.Skipped, "skipped")
+		count(descDecisions, s.Lost, "lost")
+	}
 	g.addresses(gauge, count)
 	for fault := range body.Fault(body.Faults) {
 		count(descIdentifiers, g.options.Identifiers(fault), fault.String())

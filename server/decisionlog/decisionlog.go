@@ -1,0 +1,228 @@
+// Package decisionlog writes decisions down, a line of JSON each: which rule decided, why, for whom, and for how long
+// to wait.
+//
+//	decision ──▶ drawn? ──▶ a place in this second? ──▶ queue ──▶ one goroutine ──▶ file
+//	                              └─ counted, and the number written down a second later
+//
+// An attack cannot make it costly: of all decisions at most Options.PerSecond lines a second are made, denied ones
+// first come, and a decision beyond that costs one atomic addition. Callers are named by a keyed hash; paths, queries
+// and credentials are never written.
+package decisionlog
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/endpoint"
+	"github.com/headgate-io/headgate/identity"
+)
+
+// Options configures a Log. Write and Caller are required.
+type Options struct {
+	Write io.Writer
+
+	// Caller names a principal by a hash that says nothing of who it is.
+	Caller func(*identity.Principal) string
+
+	// PerSecond is how many lines a second are written at most, 1 to 100,000. Default 100.
+	PerSecond int
+
+	// Admitted is the part of the admitted requests that is written down, 0 to 1. Denied ones all are, as far as there is
+	// room. Default 0.
+	Admitted float64
+
+	// Failed is told when a line could not be written, once for each run of failures. Nil means nobody.
+	Failed func(error)
+
+	Now func() time.Time // default time.Now
+}
+
+// Entry is a line. Numbers are absent where they say nothing.
+type Entry struct {
+	Time     time.Time `json:"time"`
+	Decision string    `json:"decision"` // allowed or denied
+	Reason   string    `json:"reason"`   // as in metrics: over_limit, blocked …
+	Rule     string    `json:"rule,omitempty"`
+	Endpoint string    `json:"endpoint,omitempty"` // a template, or UNKNOWN
+	Caller   string    `json:"caller,omitempty"`   // a hash
+	Kind     string    `json:"kind,omitempty"`     // of the caller: address, api_key, token …
+	Project  string    `json:"project,omitempty"`
+	Cost     int64     `json:"cost,omitempty"`
+	Left     *int64    `json:"remaining,omitempty"` // tokens, of the rule
+	Wait     float64   `json:"retry_after_seconds,omitempty"`
+
+	// Shadow are the rules in shadow that would have denied it.
+	Shadow []string `json:"shadow_denied,omitempty"`
+
+	// Sampled is how many requests a line stands for: of those admitted only some are written down.
+	Sampled float64 `json:"sampled,omitempty"`
+}
+
+// Skipped is the line that follows a second in which there was no room for all.
+type Skipped struct {
+	Time    time.Time `json:"time"`
+	Skipped uint64    `json:"skipped"` // decisions that were to be written down
+}
+
+// Log writes decisions down. It is safe for concurrent use.
+type Log struct {
+	o        Options
+	drawn    uint64       // a random number below it draws an admitted request
+	taken    atomic.Int64 // places in this second, which Run ends
+	skipped  atomic.Uint64
+	lines    atomic.Uint64
+	lost     atomic.Uint64
+	queue    chan Entry
+	failures atomic.Uint64
+}
+
+// New returns a Log. Nothing is written before Run.
+func New(o Options) (*Log, error) {
+	if o.PerSecond == 0 {
+		o.PerSecond = 100
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	var errs []error
+	if o.PerSecond < 1 || o.PerSecond > 100_000 {
+		errs = append(errs, fmt.Errorf("PerSecond is %d, want 1 to 100000", o.PerSecond))
+	}
+	if !(o.Admitted >= 0 && o.Admitted <= 1) {
+		errs = append(errs, fmt.Errorf("Admitted is %v, want 0 to 1", o.Admitted))
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	return &Log{o: o, drawn: uint64(math.Ldexp(o.Admitted, 63)), queue: make(chan Entry, 2*o.PerSecond)}, nil
+}
+
+// Observe notes a decision. It fits headgate.Options.Observe.
+func (l *Log) Observe(_ *headgate.Request, d *headgate.Decision) {
+	if d.Allowed && !shadowed(d) && rand.Uint64()>>1 >= l.drawn {
+		return
+	}
+	if l.taken.Add(1) > int64(l.o.PerSecond) {
+		l.skipped.Add(1)
+		return
+	}
+	select {
+	case l.queue <- l.entry(l.o.Now(), d):
+	default:
+		l.skipped.Add(1) // the disk is slower
+	}
+}
+
+// shadowed reports whether a rule in shadow would have denied a request: such are written down as if it had.
+func shadowed(d *headgate.Decision) bool {
+	for _, v := range d.Verdicts() {
+		if v.Shadow && !v.Outcome.Allowed {
+			return true
+		}
+	}
+	return false
+}
+
+func (l *Log) entry(now time.Time, d *headgate.Decision) Entry {
+	e := Entry{Time: now.UTC(), Decision: "denied", Reason: d.Reason.String(), Cost: d.Cost, Wait: d.RetryAfter.Seconds()}
+	switch {
+	case d.Allowed && !shadowed(d):
+		e.Decision, e.Sampled = "allowed", 1/l.o.Admitted
+	case d.Allowed:
+		e.Decision = "allowed"
+	}
+	who := &d.Principal
+	if v, ok := d.Binding(); ok {
+		e.Rule = d.Policies().Rule(v.Rule).Title()
+		left := v.Outcome.Remaining
+		e.Left = &left
+		if v.Principal > 0 {
+			who = &d.Others[v.Principal-1]
+		}
+	} else if r, ok := d.Access(); ok {
+		e.Rule = r.Title()
+	}
+	for _, v := range d.Verdicts() {
+		if v.Shadow && !v.Outcome.Allowed {
+			e.Shadow = append(e.Shadow, d.Policies().Rule(v.Rule).Title())
+		}
+	}
+	switch d.Endpoint.Status {
+	case endpoint.Known:
+		e.Endpoint = d.Template().String()
+	case endpoint.UnknownPath, endpoint.UnknownMethod:
+		e.Endpoint = "UNKNOWN"
+	}
+	if who.Prefix.IsValid() || who.ID != "" {
+		e.Caller, e.Kind, e.Project = l.o.Caller(who), who.Kind.String(), who.Project
+	}
+	return e
+}
+
+// Stats is what became of the decisions that were to be written down.
+type Stats struct {
+	Lines   uint64
+	Skipped uint64 // there was no room in their second
+	Lost    uint64 // they could not be written
+}
+
+// Stats reports what was written since New.
+func (l *Log) Stats() Stats {
+	return Stats{Lines: l.lines.Load(), Skipped: l.skipped.Load(), Lost: l.lost.Load()}
+}
+
+// Run writes until ctx ends, and then what is queued.
+func (l *Log) Run(ctx context.Context) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	told := uint64(0)
+	tell := func() {
+		if now := l.skipped.Load(); now > told {
+			l.write(Skipped{Time: l.o.Now().UTC(), Skipped: now - told})
+			told = now
+		}
+	}
+	for {
+		select {
+		case e := <-l.queue:
+			l.write(e)
+		case <-tick.C:
+			tell()
+			l.taken.Store(0)
+		case <-ctx.Done():
+			for {
+				select {
+				case e := <-l.queue:
+					l.write(e)
+				default:
+					tell()
+					return
+				}
+			}
+		}
+	}
+}
+
+func (l *Log) write(line any) {
+	text, err := json.Marshal(line)
+	if err == nil {
+		_, err = l.o.Write.Write(append(text, '\n'))
+	}
+	if err == nil {
+		l.lines.Add(1)
+		l.failures.Store(0)
+		return
+	}
+	l.lost.Add(1)
+	if l.failures.Add(1) == 1 && l.o.Failed != nil {
+		l.o.Failed(err)
+	}
+}

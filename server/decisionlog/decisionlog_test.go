@@ -1,0 +1,209 @@
+package decisionlog_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/endpoint"
+	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/decisionlog"
+)
+
+func limiter(t testing.TB, now func() time.Time, observe func(*headgate.Request, *headgate.Decision), rules ...policy.Rule) *headgate.Limiter {
+	t.Helper()
+	template, err := endpoint.ParseTemplate("GET /v1/items/{id}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := endpoint.Compile([]endpoint.Template{template}, endpoint.Profile{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, problems := policy.Compile(policy.Document{Rules: rules}, policy.CompileOptions{Endpoints: table})
+	if set == nil {
+		t.Fatal(problems.Err())
+	}
+	l, err := headgate.New(headgate.Options{Endpoints: table, Policies: headgate.Fixed(set), Now: now, Observe: observe})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func request(user string) headgate.Request {
+	return headgate.Request{Method: "GET", Target: "/v1/items/secret-7?token=hg_secret", Peer: netip.MustParseAddr("192.0.2.7"), User: &identity.User{ID: user, Project: "acme"}}
+}
+
+func hashed(p *identity.Principal) string { return fmt.Sprintf("hash-of-%d-bytes", len(p.ID)) }
+
+// Each line says which rule decided and why, and none who the caller is or what it asked for exactly.
+func TestLines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		log, err := decisionlog.New(decisionlog.Options{Write: &out, Caller: hashed, PerSecond: 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := limiter(t, time.Now, log.Observe, policy.Rule{Endpoint: policy.Default, Limit: 2},
+			policy.Rule{Endpoint: policy.Default, Subject: policy.SubjectIP, Limit: 1, Mode: policy.Shadow, Name: "per address"})
+		for range 3 {
+			l.Check(context.Background(), request("ann"))
+		}
+		ctx, stop := context.WithCancel(context.Background())
+		stop()
+		log.Run(ctx)
+		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+		want := []string{
+			`{"time":"2000-01-01T00:00:00Z","decision":"allowed","reason":"within_limits","rule":"default","endpoint":"GET /v1/items/{id}","caller":"hash-of-3-bytes","kind":"user","project":"acme","cost":1,"remaining":0,"shadow_denied":["per address"]}`,
+			`{"time":"2000-01-01T00:00:00Z","decision":"denied","reason":"over_limit","rule":"default","endpoint":"GET /v1/items/{id}","caller":"hash-of-3-bytes","kind":"user","project":"acme","cost":1,"remaining":0,"retry_after_seconds":0.5,"shadow_denied":["per address"]}`,
+		}
+		if strings.Join(lines, "\n") != strings.Join(want, "\n") {
+			t.Errorf("the log is\n%s\nwant\n%s", strings.Join(lines, "\n"), strings.Join(want, "\n"))
+		}
+		for _, secret := range []string{"secret", "ann", "192.0.2.7", "hg_"} {
+			if strings.Contains(out.String(), secret) {
+				t.Errorf("the log has %q in it", secret)
+			}
+		}
+	})
+}
+
+// A flood makes as many lines as were allowed, and a line that says how many it would have made.
+func TestAFloodIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		log, err := decisionlog.New(decisionlog.Options{Write: &out, Caller: hashed, PerSecond: 5})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := limiter(t, time.Now, log.Observe, policy.Rule{Endpoint: policy.Default, Limit: 1, Per: time.Hour})
+		ctx, stop := context.WithCancel(context.Background())
+		var done sync.WaitGroup
+		done.Go(func() { log.Run(ctx) })
+		for range 3 {
+			for range 1000 {
+				l.Check(context.Background(), request("ann"))
+			}
+			time.Sleep(time.Second)
+		}
+		stop()
+		done.Wait()
+		lines, skipped := 0, uint64(0)
+		for line := range strings.Lines(out.String()) {
+			var s decisionlog.Skipped
+			if err := json.Unmarshal([]byte(line), &s); err != nil {
+				t.Fatalf("%q is no JSON: %v", line, err)
+			}
+			if s.Skipped > 0 {
+				skipped += s.Skipped
+			} else {
+				lines++
+			}
+		}
+		if lines != 15 || skipped != 2999-15 {
+			t.Errorf("the log has %d lines and says that %d were skipped, want 15 and %d", lines, skipped, 2999-15)
+		}
+	})
+}
+
+func TestSomeOfTheAdmittedAreWrittenDown(t *testing.T) {
+	var out bytes.Buffer
+	now := time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC)
+	log, err := decisionlog.New(decisionlog.Options{Write: &out, Caller: hashed, PerSecond: 100_000, Admitted: 0.25, Now: func() time.Time { return now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := limiter(t, func() time.Time { return now }, log.Observe, policy.Rule{Endpoint: policy.Default, Limit: 1_000_000})
+	for range 10_000 {
+		l.Check(context.Background(), request("ann"))
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	stop()
+	log.Run(ctx)
+	// 2,500 of 10,000, within six standard deviations of 43.
+	if n := strings.Count(out.String(), "\n"); n < 2240 || n > 2760 || !strings.Contains(out.String(), `"sampled":4`) {
+		t.Errorf("%d of 10000 admitted requests were written down, want about 2500 that stand for 4 each", n)
+	}
+}
+
+type broken struct{ failing bool }
+
+func (b *broken) Write(p []byte) (int, error) {
+	if b.failing {
+		return 0, errors.New("disk full")
+	}
+	return len(p), nil
+}
+
+// A disk that is full is told of once, and requests go on.
+func TestADiskThatIsFull(t *testing.T) {
+	out, told := &broken{failing: true}, 0
+	now := time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC)
+	log, err := decisionlog.New(decisionlog.Options{Write: out, Caller: hashed, Failed: func(error) { told++ }, Now: func() time.Time { return now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := limiter(t, func() time.Time { return now }, log.Observe, policy.Rule{Endpoint: policy.Default, Limit: 1})
+	run := func() { // three times within the bound of one second
+		for range 5 {
+			l.Check(context.Background(), request("ann"))
+		}
+		ctx, stop := context.WithCancel(context.Background())
+		stop()
+		log.Run(ctx)
+	}
+	run()
+	if s := log.Stats(); told != 1 || s.Lost != 4 || s.Lines != 0 {
+		t.Errorf("told %d times, %+v, want once and 4 lost", told, s)
+	}
+	out.failing = false
+	run()
+	out.failing = true
+	run()
+	if s := log.Stats(); told != 2 || s.Lines != 5 {
+		t.Errorf("told %d times, %+v, want twice and 5 lines", told, s)
+	}
+}
+
+func TestOptionsAtFault(t *testing.T) {
+	_, err := decisionlog.New(decisionlog.Options{PerSecond: -1, Admitted: 1.5})
+	if err == nil || !strings.Contains(err.Error(), "PerSecond is -1") || !strings.Contains(err.Error(), "Admitted is 1.5") {
+		t.Errorf("New = %v, want both faults named", err)
+	}
+}
+
+// BenchmarkDenied is a flood of denied requests, with and without a log.
+func BenchmarkDenied(b *testing.B) {
+	for _, with := range []bool{false, true} {
+		b.Run(fmt.Sprintf("log=%v", with), func(b *testing.B) {
+			log, err := decisionlog.New(decisionlog.Options{Write: &broken{}, Caller: hashed})
+			if err != nil {
+				b.Fatal(err)
+			}
+			observe := func(*headgate.Request, *headgate.Decision) {}
+			if with {
+				observe = log.Observe
+			}
+			l := limiter(b, nil, observe, policy.Rule{Endpoint: policy.Default, Limit: 1, Per: time.Hour})
+			ctx, stop := context.WithCancel(context.Background())
+			defer stop()
+			go log.Run(ctx)
+			r := request("ann")
+			b.ReportAllocs()
+			for b.Loop() {
+				l.Check(context.Background(), r)
+			}
+		})
+	}
+}
