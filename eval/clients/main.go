@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"log"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,9 +20,16 @@ func main() {
 	log.SetFlags(0)
 	runs := flag.Int("runs", 30, "runs of each cell, each with another workload")
 	only := flag.String("only", "", "one of: "+strings.Join(partNames(), ", ")+" (default all)")
+	from := flag.String("workload", "", "file of \"headgate clients from-log\", to run its clients and nothing else")
 	flag.Parse()
 	if *runs < 1 {
 		log.Fatalf("-runs is %d, want 1 or more", *runs)
+	}
+	if *from != "" {
+		if err := printWorkload(*from, *runs); err != nil {
+			log.Fatalf("%s: %v", *from, err)
+		}
+		return
 	}
 	found := false
 	for _, p := range parts {
@@ -35,6 +43,28 @@ func main() {
 	if !found {
 		log.Fatalf("-only is %q, want one of %s", *only, strings.Join(partNames(), ", "))
 	}
+}
+
+// printWorkload runs the clients of a file. Runs differ in what clients draw.
+func printWorkload(file string, runs int) error {
+	in, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	w, err := readWorkload(in)
+	if err != nil {
+		return err
+	}
+	papers := pace.Papers()
+	s := scenario{file, func(*rand.Rand, int) workload { return w }, papers[0]}
+	ub := measure(s, 0, runs, contenderNamed(s, "UB"), environment{})
+	table := page.Table{head}
+	for _, c := range contenders(s, pace.Corrected) {
+		table = append(table, row(c.name, measure(s, 0, runs, c, environment{}), ub))
+	}
+	fmt.Printf("%d clients, a quota of %d and %d a minute, means of %d runs\n\n%s", len(w), capacity, perMinute, runs, table)
+	return nil
 }
 
 // parts are what is measured.

@@ -1,9 +1,15 @@
 package main
 
 import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -104,4 +110,38 @@ func trace(random *rand.Rand, total int) workload {
 		slices.Sort(w[i])
 	}
 	return w
+}
+
+// readWorkload reads what "headgate clients from-log" writes: a line for each client, its
+// number, how many requests it has, and their times in seconds, apart by tabs and commas.
+func readWorkload(in io.Reader) (workload, error) {
+	var w workload
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, 1<<26)
+	for n := 1; lines.Scan(); n++ {
+		parts := strings.Split(lines.Text(), "\t")
+		if len(parts) != 3 {
+			return nil, fmt.Errorf("line %d has %d parts, want a number, a count and times, with tabs between them", n, len(parts))
+		}
+		var arrivals []time.Duration
+		for text := range strings.SplitSeq(parts[2], ",") {
+			s, err := strconv.ParseFloat(text, 64)
+			if err != nil || !(s >= 0 && s < 1e7) {
+				return nil, fmt.Errorf("line %d: time is %q, want seconds", n, text)
+			}
+			arrivals = append(arrivals, time.Duration(s*float64(time.Second)))
+		}
+		if count, err := strconv.Atoi(parts[1]); err != nil || count != len(arrivals) {
+			return nil, fmt.Errorf("line %d says %q requests and has %d", n, parts[1], len(arrivals))
+		}
+		slices.Sort(arrivals)
+		w = append(w, arrivals)
+	}
+	if err := lines.Err(); err != nil {
+		return nil, err
+	}
+	if len(w) == 0 {
+		return nil, errors.New("no client is in it")
+	}
+	return w, nil
 }

@@ -41,6 +41,9 @@ type Replay struct {
 	// Survey, if set, counts the requests.
 	Survey *Survey
 
+	// Arrivals, if set, keeps when they came.
+	Arrivals *Arrivals
+
 	now    int64
 	rules  []Rules
 	report *Report
@@ -200,6 +203,9 @@ func (r *Replay) decide(ctx context.Context, at int64, e *Entry) {
 	}
 	if r.Survey != nil {
 		r.Survey.count(at, e, caller)
+	}
+	if r.Arrivals != nil {
+		r.Arrivals.count(at, caller)
 	}
 	request := headgate.Request{Method: e.Method, Target: e.Target, Peer: e.Client}
 	if e.User != "" {

@@ -94,7 +94,7 @@ completes its commands: "headgate completion --help".`,
 		newServe(), newReload(), newDoctor(), newConfig(), newRoutes(), newExplain(), newActivity(), newFleet(),
 		newPolicy(), newProject(), newBucket(), newBudgets(), newRequest(), newAudit(),
 		newKey(), newToken(), newSecret(), newAdmin(),
-		newAttack(), newReplay(), newConvert(), newSuggest(),
+		newAttack(), newReplay(), newConvert(), newSuggest(), newClients(),
 		newTelemetry(),
 		newDemo(), newVersion(), newManual(),
 	)
