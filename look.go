@@ -196,6 +196,6 @@ func (l *Limiter) Envelope(r policy.Rule) (bucket.Envelope, bucket.Sharing) {
 	if scope.Shared() && !l.planner.Shared(r.Scope) {
 		scope = bucket.Local
 	}
-	limit := rate.Limit{Tokens: r.Limit, Per: max(r.Per, time.Second), Burst: r.Burst, Algorithm: rate.Algorithm(r.Algorithm)}
+	limit := rate.Limit{Tokens: r.Limit, Per: max(r.Per, time.Second), Burst: r.Burst, Algorithm: r.Algorithm.Counts()}
 	return sharing.Envelope(limit, scope), sharing
 }

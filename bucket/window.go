@@ -31,7 +31,7 @@ func Full(k key.Key, sh *rate.Shape) State {
 	if sh.Algorithm.Drains() {
 		return State{}
 	}
-	return State{Stamp: phase(k, sh.Tick)}
+	return State{Stamp: first(k, sh)}
 }
 
 // Align lets the window of a state begin where k's windows do, at the first such time that is not
@@ -43,7 +43,7 @@ func (s State) Align(k key.Key, sh *rate.Shape) State {
 	if sh.Algorithm.Drains() {
 		return s
 	}
-	switch at := begin(k, sh.Tick, s.Stamp); {
+	switch at := beginFrom(first(k, sh), sh.Tick, s.Stamp); {
 	case s.Debt == 0:
 		s.Stamp = at
 	case at != s.Stamp:
@@ -56,11 +56,19 @@ func (s State) Align(k key.Key, sh *rate.Shape) State {
 // the end of one of its windows; how far the last of a sliding window has slid away by then, it
 // gives back.
 func Spent(k key.Key, sh *rate.Shape, until int64) State {
-	end := begin(k, sh.Tick, until)
+	end := beginFrom(first(k, sh), sh.Tick, until)
 	if sh.Algorithm == rate.SlidingWindow {
 		return State{Debt: sh.Capacity<<32 | sh.Capacity, Stamp: subSaturating(end, 2*sh.Tick)}
 	}
 	return State{Debt: sh.Capacity, Stamp: subSaturating(end, sh.Tick)}
+}
+
+// first is when the first window of a bucket begins.
+func first(k key.Key, sh *rate.Shape) int64 {
+	if sh.Phase > 0 {
+		return int64(sh.Phase-1) * 1e9 % sh.Tick
+	}
+	return phase(k, sh.Tick)
 }
 
 // phase is when the first window of a key begins, or its first cell.
@@ -70,8 +78,11 @@ func phase(k key.Key, length int64) int64 {
 }
 
 // begin is when the window of k began that holds at.
-func begin(k key.Key, length, at int64) int64 {
-	elapsed := at%length - phase(k, length)
+func begin(k key.Key, length, at int64) int64 { return beginFrom(phase(k, length), length, at) }
+
+// beginFrom is begin where the first window begins at from, 0 or more.
+func beginFrom(from, length, at int64) int64 {
+	elapsed := at%length - from
 	for elapsed < 0 { // twice at most
 		elapsed += length
 	}

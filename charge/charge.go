@@ -5,6 +5,7 @@ package charge
 
 import (
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"github.com/headgate-io/headgate/bucket"
@@ -124,6 +125,8 @@ type Options struct {
 // Planner plans what requests are charged to. It is safe for concurrent use.
 type Planner struct {
 	Allowances *Allowances
+
+	ahead atomic.Int64 // of the wall clock beside that of buckets, in seconds; see calendarWindow
 
 	keys       *key.Hasher
 	names      *key.Namer
@@ -306,6 +309,10 @@ func (pl *Planner) name(p *Plan) {
 			kind = Unreadable
 		}
 		p.Charges[p.first+i] = Charge{Applied: a, Kind: kind, Principal: uint8(p.principal), Place: p.from + i, id: terms.ID}
+		var window rate.Shape
+		if terms.Calendar {
+			window = pl.calendarWindow(p, a.Rule, &terms)
+		}
 		// Written where it stays: a take is too large to be copied for nothing.
 		take := &p.Takes[p.from+i]
 		take.Reach = pl.reach(&terms)
@@ -316,7 +323,11 @@ func (pl *Planner) name(p *Plan) {
 			take.Key = pl.keys.Key(terms.ID, p.endpointOf(a.Level), p.bytes)
 		}
 		take.Shape, take.Since = terms.Shape, terms.Since
-		if take.Before != terms.Before { // mostly both are nil, and storing a pointer costs more than looking at it
+		if terms.Calendar {
+			// Each period has a bucket of its own, which began full: no limit from before it matters, and of
+			// one that changes within it the count stays.
+			take.Shape, take.Since, take.Before = window, 0, nil
+		} else if take.Before != terms.Before { // mostly both are nil, and storing a pointer costs more than looking at it
 			take.Before = terms.Before
 		}
 		take.Cost, take.Shadow, take.MaxWait = p.Cost, a.Shadow, 0

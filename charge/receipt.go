@@ -189,6 +189,9 @@ func (pl *Planner) correction(r *Receipt, it *item, s *Settlement, inForce []pol
 		if terms.ID != it.rule {
 			continue
 		}
+		if terms.Calendar {
+			terms.Shape, terms.Since, terms.Before = calendarNow(it.shape, &terms), 0, nil
+		}
 		if it.moved != 0 {
 			terms.Shape, terms.Since, terms.Before = it.shape, it.moved, nil
 		}

@@ -398,7 +398,7 @@ func (c *compiler) isOrphan(ep uint32) bool {
 
 // limit compiles a limit, each different one once.
 func (c *compiler) limit(r *Rule) (rate.Limit, compiledLimit) {
-	l := rate.Limit{Tokens: r.Limit, Per: r.Per, Burst: c.o.BurstOf(r), Algorithm: rate.Algorithm(r.Algorithm)}
+	l := rate.Limit{Tokens: r.Limit, Per: r.Per, Burst: c.o.BurstOf(r), Algorithm: r.Algorithm.Counts()}
 	if l.Per == 0 {
 		l.Per = time.Second
 	}
@@ -426,7 +426,7 @@ func (o *CompileOptions) BurstOf(r *Rule) int64 {
 	switch {
 	case r.Burst != 0:
 		return r.Burst
-	case !rate.Algorithm(r.Algorithm).Drains():
+	case !r.Algorithm.Counts().Drains():
 		return r.Limit
 	}
 	hi, lo := bits.Mul64(uint64(r.Limit), uint64(max(o.BurstPercent, 100)))

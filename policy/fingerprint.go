@@ -68,10 +68,13 @@ func ruleContent(endpoint string) hash { return newHash().number(1).text(endpoin
 func (c *content) ruleAt(h hash, r *Rule) {
 	h = h.text(r.Project).text(r.Tier).text(r.Name)
 	h = h.number(uint64(r.Limit)).number(uint64(r.Per)).number(uint64(r.Burst))
-	h = h.number(uint64(r.Subject) | uint64(r.Algorithm)<<8 | uint64(r.Mode)<<16 |
+	h = h.number(uint64(r.Subject) | uint64(min(r.Algorithm, Calendar))<<8 | uint64(r.Mode)<<16 |
 		uint64(r.Scope)<<24 | uint64(r.OnStoreLoss)<<32 | uint64(r.EnforcePercent)<<40)
 	if r.Only != "" {
 		h = h.text(r.Only)
+	}
+	if r.Algorithm > Calendar { // its number is this process's
+		h = h.text(r.Algorithm.Zone())
 	}
 	c.sum += h.number(uint64(expiry(r.Expires))).sum()
 	c.rules++

@@ -38,9 +38,13 @@ func (c *compiler) checkRule(i int, r *Rule, at *place) (limit uint32, ok bool) 
 		sound = false
 		wrong("burst", number(r.Burst), fmt.Sprintf("1 or more, or none for %d%% of limit", c.o.BurstPercent))
 	}
-	if int(r.Algorithm) >= len(algorithmTexts) {
+	if r.Algorithm > Calendar && !r.Algorithm.OnCalendar() {
 		sound = false
-	} else if sound && r.Burst > 0 && r.Burst != r.Limit && !rate.Algorithm(r.Algorithm).Drains() {
+		wrong("algorithm", number(int64(r.Algorithm)), oneOf(algorithmTexts))
+	} else if sound && r.Algorithm.OnCalendar() && r.Per != perDay && r.Per != perWeek && r.Per != perMonth {
+		sound = false
+		wrong("per", duration(max(r.Per, time.Second)), "24h for a day, 168h for a week or 720h for a month of the calendar")
+	} else if sound && r.Burst > 0 && r.Burst != r.Limit && !r.Algorithm.Counts().Drains() {
 		sound = false
 		wrong("burst", number(r.Burst), fmt.Sprintf("none, because a %v admits its limit of %d in a window and has no other burst", r.Algorithm, r.Limit))
 	}
@@ -64,7 +68,6 @@ func (c *compiler) checkRule(i int, r *Rule, at *place) (limit uint32, ok bool) 
 	if int(r.Subject) >= subjects {
 		wrong("subject", number(int64(r.Subject)), wantSubject)
 	}
-	enum("algorithm", uint8(r.Algorithm), algorithmTexts)
 	enum("mode", uint8(r.Mode), modeTexts)
 	enum("scope", uint8(r.Scope), scopeTexts)
 	enum("on_store_loss", uint8(r.OnStoreLoss), storeLossTexts)
@@ -110,7 +113,7 @@ func (c *compiler) checkScope(r *Rule) (want string) {
 	case r.Scope == Local:
 	case r.Algorithm == LeakyBucket && (r.Scope == Lease || r.Scope == Sync):
 		return text(Strict.String()) + ", because a queue of all replicas has to be asked for every turn; or algorithm token_bucket"
-	case !rate.Algorithm(r.Algorithm).Drains():
+	case !r.Algorithm.Counts().Drains():
 		return fmt.Sprintf("%q, because a %v is counted in one place alone; or algorithm token_bucket", Local, r.Algorithm)
 	case r.Scope.Shared() && c.o.Keeps != nil:
 		_, compiled := c.limit(r)

@@ -174,15 +174,15 @@ func (s *Set) EarlierTiers(dst []Guard, now int64, m endpoint.Match, project str
 	own, larger := s.moves[p], dst
 	for i, a := range applied {
 		r := &s.rows[a.Rule]
-		if a.Shadow || a.Level == LevelFallback || !ofOneProject(r.subject) {
-			continue
+		if a.Shadow || a.Level == LevelFallback || !ofOneProject(r.subject) || r.algorithm >= Calendar {
+			continue // a budget by the calendar begins anew with the tier
 		}
 		g := Guard{Of: i, Shape: s.shapes[r.limit], First: own.first, Since: own.since}
 		g.include(s, r)
 		burst, first, others := s.limits[r.limit].Burst, true, false
 		for _, tier := range own.tiers {
 			id, ok := s.ruling(now, m, p, tier, r.subject, a.Level.EveryEndpoint(), chooser)
-			if !ok {
+			if !ok || s.rows[id].algorithm >= Calendar {
 				continue
 			}
 			q := &s.rows[id]

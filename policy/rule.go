@@ -84,7 +84,18 @@ func (r Rule) Rate() string {
 	if !r.Mode.Limits() {
 		return "-"
 	}
-	return strconv.FormatInt(r.Limit, 10) + " per " + duration(max(r.Per, time.Second))
+	per := duration(max(r.Per, time.Second))
+	if r.Algorithm.OnCalendar() {
+		switch r.Per {
+		case perDay:
+			per = "day"
+		case perWeek:
+			per = "week"
+		case perMonth:
+			per = "month"
+		}
+	}
+	return strconv.FormatInt(r.Limit, 10) + " per " + per
 }
 
 // Enforcement reports for people whom the rule denies: "enforce", "enforce 25%" or
@@ -209,20 +220,37 @@ const (
 	FixedWindow                    // a count that starts again when the window, Per, ends
 	SlidingWindow                  // the count of this window and what lies in its length of the last one's
 	SlidingLog                     // the counts of all short cells in a window's length: never more, wherever it begins
+	Calendar                       // a count that starts again with each day, week or month of UTC; those above are of other time zones
 )
 
-var algorithmTexts = []string{"token_bucket", "leaky_bucket", "fixed_window", "sliding_window", "sliding_log"}
+var algorithmTexts = []string{"token_bucket", "leaky_bucket", "fixed_window", "sliding_window", "sliding_log", "calendar"}
 
-// String reports the text that stands in a rule.
-func (a Algorithm) String() string { return enumString(uint8(a), "algorithm", algorithmTexts) }
+// String reports the text that stands in a rule: "calendar:Europe/Zurich" for the calendar of a zone.
+func (a Algorithm) String() string {
+	if a > Calendar && a.OnCalendar() {
+		return calendarOf + a.Zone()
+	}
+	return enumString(uint8(a), "algorithm", algorithmTexts)
+}
 
 // MarshalText writes the text that stands in a rule.
 func (a Algorithm) MarshalText() ([]byte, error) {
+	if a > Calendar && a.OnCalendar() {
+		return []byte(a.String()), nil
+	}
 	return marshalEnum(uint8(a), "algorithm", algorithmTexts)
 }
 
 // UnmarshalText reads what MarshalText writes and refuses everything else.
 func (a *Algorithm) UnmarshalText(text []byte) error {
+	if name, of := strings.CutPrefix(string(text), calendarOf); of {
+		in, err := calendarIn(name)
+		if err != nil {
+			return Problem{Code: "algorithm", Rule: -1, Field: "algorithm", Value: fmt.Sprintf("%q", text), Want: err.Error()}
+		}
+		*a = in
+		return nil
+	}
 	return unmarshalEnum((*uint8)(a), text, "algorithm", algorithmTexts)
 }
 

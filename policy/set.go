@@ -47,6 +47,8 @@ type Terms struct {
 	Mode        Mode
 	Scope       Scope
 	OnStoreLoss StoreLoss
+
+	Calendar bool // the window is Set.Period, and Shape says how much it holds
 }
 
 // Set is a compiled Document: immutable but for its Number, safe for concurrent use, and free of
@@ -394,6 +396,7 @@ func (s *Set) Terms(id RuleID) Terms {
 	return Terms{
 		Shape: s.shapes[r.limit], ID: r.id, Since: more.since, Before: more.before,
 		Subject: r.subject, Mode: r.writtenMode(), Scope: r.scope, OnStoreLoss: r.loss,
+		Calendar: r.algorithm >= Calendar,
 	}
 }
 

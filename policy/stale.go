@@ -85,7 +85,7 @@ func (o *CacheOptions) checkStale() error {
 		errs = append(errs, fmt.Errorf("OnEmpty is %d, want Keep, Limit or Deny", o.OnEmpty))
 	}
 	r := o.fallbackRule(&o.Compile)
-	_, err := rate.Compile(rate.Limit{Tokens: r.Limit, Per: r.Per, Burst: r.Burst, Algorithm: rate.Algorithm(r.Algorithm)})
+	_, err := rate.Compile(rate.Limit{Tokens: r.Limit, Per: r.Per, Burst: r.Burst, Algorithm: r.Algorithm.Counts()})
 	if err != nil {
 		errs = append(errs, fmt.Errorf("FallbackRule: %w", err))
 	}

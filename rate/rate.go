@@ -48,6 +48,10 @@ type Shape struct {
 	// Algorithm is how the limit is counted. If it counts in windows, a token is one unit, a tick
 	// is the window, and Drain and Capacity are both the limit, whatever MaxDrain says.
 	Algorithm Algorithm
+
+	// Phase says when the windows begin: so many seconds, less one, after multiples of Tick. 0 is
+	// when the key of a bucket says, so that not all end at once. Compile leaves it at 0.
+	Phase uint32
 }
 
 // RangeError says which field of a Limit stands in the way.

@@ -166,7 +166,7 @@ func (sh *shard) relatives(home uint32) (first, last uint32) {
 // same is a == b, which the compiler makes a call of, as Shape is no longer one run of words (26
 // against 24 ns: BenchmarkHotKey).
 func same(a, b *rate.Shape) bool {
-	return a.Drain == b.Drain && a.Unit == b.Unit && a.Capacity == b.Capacity && a.Tick == b.Tick && a.Algorithm == b.Algorithm
+	return a.Drain == b.Drain && a.Unit == b.Unit && a.Capacity == b.Capacity && a.Tick == b.Tick && a.Algorithm == b.Algorithm && a.Phase == b.Phase
 }
 
 // putLocked stores t's bucket, which is at its place or has none. Shape is the number of t.Shape,

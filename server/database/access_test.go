@@ -42,6 +42,11 @@ func testNamedSubjects(t *testing.T, d someDatabase) {
 	must(t, err)
 	all := of("claim:org", 9)
 	all.Endpoint = policy.All
+	claim.Per = 720 * time.Hour
+	must(t, claim.Algorithm.UnmarshalText([]byte("calendar:America/Argentina/ComodRivadavia"))) // the longest name
+	must(t, s.Set(ctx, bob, claim))
+	doc, _, err = s.Load(ctx)
+	must(t, err)
 	if want := []policy.Rule{more, claim, all}; !reflect.DeepEqual(doc.Rules, want) {
 		t.Errorf("Load has %+v, want %+v", doc.Rules, want)
 	}

@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	_ "time/tzdata" // for rules by the calendar, where the system has no time zones: in a container
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"

@@ -96,7 +96,7 @@ documents. A running gateway acts on the change within a second.`,
 	flags.StringVar(&per, "per", "1s", "time over which LIMIT is given, in whole seconds")
 	flags.Int64Var(&percent, "enforce-percent", 100, "for how many of a hundred subjects the rule denies; for the others it is in shadow")
 	flags.Int64Var(&burst, "burst", 0, "most requests at once (default: as many as LIMIT)")
-	flags.StringVar(&algorithm, "algorithm", "token_bucket", "how the limit is counted: token_bucket, leaky_bucket (holds requests back until their turn), fixed_window, sliding_window or sliding_log")
+	flags.StringVar(&algorithm, "algorithm", "token_bucket", "how the limit is counted: token_bucket, leaky_bucket (holds requests back until their turn), fixed_window, sliding_window, sliding_log, or calendar:ZONE for the day (--per 24h), week (168h) or month (720h) of a time zone")
 	flags.StringVar(&mode, "mode", "enforce", "enforce, or shadow: count what would be denied and deny nothing")
 	flags.StringVar(&expires, "expires", "", "make a temporary rule that ends: in 2h, or at 2027-01-31T12:00:00Z (default: a lasting one)")
 	flags.StringVar(&scope, "scope", "local", "how far the limit reaches over replicas: local (each has all of it), split (each has its share), strict, lease or sync (all have one, in a shared store)")

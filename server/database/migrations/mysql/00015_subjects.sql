@@ -3,6 +3,10 @@
 
 -- +goose Up
 
+-- An algorithm may name a time zone.
+ALTER TABLE policies MODIFY COLUMN algorithm VARCHAR(64) NOT NULL DEFAULT 'token_bucket';
+ALTER TABLE policy_changes MODIFY COLUMN algorithm VARCHAR(64);
+
 -- A rule may count by a path parameter or a claim, which its subject names. The check is changed as in 00012: on
 -- MariaDB with its column, on MySQL by its name.
 SET @subjects = '(subject IN (''principal'', ''ip'', ''principal_ip'', ''project'', ''region'', ''endpoint'', ''identifier'', ''identifier_ip'', ''site'') OR subject LIKE ''path:_%'' OR subject LIKE ''claim:_%'' OR subject LIKE ''ip:_%'' OR subject LIKE ''api_key:_%'' OR subject LIKE ''token:_%'' OR subject LIKE ''certificate:_%'' OR subject LIKE ''user:_%'')';
