@@ -153,16 +153,17 @@ func spent(pid int) time.Duration {
 
 // measureHeld lets one client with n connections hold what it can, for span after
 // as long of quiet.
-func (s *site) measureHeld(ctx context.Context, v vector, n int, span time.Duration) held {
+func (s *site) measureHeld(ctx context.Context, v vector, n int, span time.Duration, yields bool) (held, error) {
 	if v.share > 0 {
 		n = max(1, n/v.share)
 	}
 	h := held{vector: v, connections: n}
 	h.quiet = s.honest(ctx, span)
 	attacking, stop := context.WithCancel(ctx)
-	a := &holder{ctx: attacking, vector: v, to: s.address(), from: attacker}
+	a := &holder{ctx: attacking, vector: v, to: s.address(), from: attacker, yields: yields}
 	var wg sync.WaitGroup
-	wg.Go(func() { a.attack(n) })
+	var failed error
+	wg.Go(func() { failed = a.attackApart(n) })
 	wg.Go(func() { s.watch(attacking, &h) })
 	cpu := spent(s.gate.PID())
 	h.attacked = s.honest(ctx, span)
@@ -170,7 +171,7 @@ func (s *site) measureHeld(ctx context.Context, v vector, n int, span time.Durat
 	stop()
 	wg.Wait()
 	h.opened = int(a.opened.Load())
-	return h
+	return h, failed
 }
 
 // Descriptors of the gateway, and connections of the attacker, for the page.
@@ -192,8 +193,11 @@ func (l *lab) holdAll(span time.Duration, progress io.Writer) ([]held, error) {
 			room.close()
 			return nil, err
 		}
-		h := s.measureHeld(l.ctx, v, heldConnections, span)
+		h, err := s.measureHeld(l.ctx, v, heldConnections, span, true)
 		room.close()
+		if err != nil {
+			return nil, err
+		}
 		fmt.Fprintf(progress, "%s: %d connections, p99 %v quiet, %v attacked, %d of %d failed, /healthz %v\n", v.name, h.connections, h.quiet.p99(), h.attacked.p99(), h.attacked.failed, len(h.attacked.all), h.health)
 		all = append(all, h)
 	}

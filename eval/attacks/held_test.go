@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -16,6 +17,14 @@ const (
 	busyFactor     = 20
 )
 
+// TestMain is also the beginning of the attacker's process.
+func TestMain(m *testing.M) {
+	if holdApart() {
+		return
+	}
+	os.Exit(m.Run())
+}
+
 func holdOut(t *testing.T, v vector, descriptors, connections int, span, within time.Duration) {
 	t.Helper()
 	l := testLab(t)
@@ -23,7 +32,10 @@ func holdOut(t *testing.T, v vector, descriptors, connections int, span, within 
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := s.measureHeld(t.Context(), v, connections, span)
+	h, err := s.measureHeld(t.Context(), v, connections, span, false)
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Logf("held at most %d of %d, %d opened, %d goroutines, %.0f MiB more; honest p99 %v, was %v; /healthz %v",
 		h.most, h.connections, h.opened, h.goroutines, h.memory, h.attacked.p99(), h.quiet.p99(), h.health)
 	if h.attacked.failed > 0 || len(h.attacked.all) == 0 || len(h.quiet.all) == 0 {

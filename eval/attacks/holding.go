@@ -123,6 +123,7 @@ type holder struct {
 	vector vector
 	to     string
 	from   netip.Addr
+	yields bool // the processors, to the rest
 	opened atomic.Int64
 }
 

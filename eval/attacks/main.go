@@ -21,6 +21,9 @@ import (
 )
 
 func main() {
+	if holdApart() {
+		return
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()

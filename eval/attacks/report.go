@@ -17,7 +17,7 @@ func report(found []outcome, holding []held, span time.Duration, nginx string, n
 	fmt.Fprintf(&b, "Every attack lasts about %v and makes %d requests a second.\n\n", span, pace)
 	fmt.Fprintf(&b, "### A1: who is shut out, and what it costs\n\n%s\n", lockoutTable(found))
 	fmt.Fprintf(&b, "### A2 to A6: what was admitted\n\n%s\n", admittedTable(found))
-	fmt.Fprintf(&b, "### What a client can hold\n\nThe gateway may open %d descriptors, with the defaults of `clients`.\n\n%s\n", heldDescriptors, heldTable(holding))
+	fmt.Fprintf(&b, "### What a client can hold\n\nThe gateway may open %d descriptors, with the defaults of `clients`. The attacker is a process of its own, which yields the processors to the others.\n\n%s\n", heldDescriptors, heldTable(holding))
 	fmt.Fprintf(&b, "### Where each setup is documented\n\n%s", setupList(found))
 	return b.String()
 }
