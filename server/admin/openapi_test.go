@@ -50,6 +50,26 @@ func TestDocumentHasTheOperationsOfTheDoor(t *testing.T) {
 	}
 }
 
+// Generated clients are made of tags: every operation has one that is described, and none is for nothing.
+func TestOperationsHaveTags(t *testing.T) {
+	doc := document(t)
+	used := map[string]bool{}
+	for path, item := range doc.Paths.Map() {
+		for method, op := range item.Operations() {
+			if len(op.Tags) != 1 || doc.Tags.Get(op.Tags[0]) == nil {
+				t.Errorf("%s %s has the tags %q, want one of those that the document describes", method, path, op.Tags)
+				continue
+			}
+			used[op.Tags[0]] = true
+		}
+	}
+	for _, tag := range doc.Tags {
+		if tag.Description == "" || !used[tag.Name] {
+			t.Errorf("tag %s: described %q, used %v", tag.Name, tag.Description, used[tag.Name])
+		}
+	}
+}
+
 // Every kind of problem is described, and none that there is not.
 func TestDocumentHasTheKindsOfProblems(t *testing.T) {
 	source, err := os.ReadFile("problem.go")
