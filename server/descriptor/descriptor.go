@@ -103,6 +103,47 @@ func (l *Limits) Find(domain string, entries []Entry) *Limit {
 	return at.limit
 }
 
+// FindAnyOrder is Find for entries that have no order, at most MaxUnordered of them with a key each:
+// the tree is followed by whichever of them it has a level for, in the order in which they are given
+// where it has several. It returns them in the order of the levels. Each node is looked at once at
+// most, because a level has one node for an entry.
+func (l *Limits) FindAnyOrder(domain string, entries []Entry) (*Limit, []Entry) {
+	at := l.domains[domain]
+	if at == nil || len(entries) == 0 || len(entries) > MaxUnordered {
+		return nil, nil
+	}
+	ordered := make([]Entry, 0, len(entries))
+	if limit := at.findAny(entries, 0, &ordered); limit != nil {
+		return limit, ordered
+	}
+	return nil, nil
+}
+
+// MaxUnordered bounds entries without an order.
+const MaxUnordered = 16
+
+// findAny finds the limit below n for those of entries that used, a bit for each, has not.
+func (n *node) findAny(entries []Entry, used uint16, ordered *[]Entry) *Limit {
+	if len(*ordered) == len(entries) {
+		return n.limit
+	}
+	for i, e := range entries {
+		if used&(1<<i) != 0 {
+			continue
+		}
+		next := n.child(e)
+		if next == nil {
+			continue
+		}
+		*ordered = append(*ordered, e)
+		if limit := next.findAny(entries, used|1<<i, ordered); limit != nil {
+			return limit
+		}
+		*ordered = (*ordered)[:len(*ordered)-1]
+	}
+	return nil
+}
+
 func (n *node) child(e Entry) *node {
 	if next := n.exact[e]; next != nil {
 		return next
