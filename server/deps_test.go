@@ -26,7 +26,8 @@ func TestImportsPointOneWay(t *testing.T) {
 			"collector":       {},
 			"decisionlog":     {},
 			"descriptor":      {},
-			"envoy":           {"descriptor"},
+			"envoy":           {"descriptor", "quota"},
+			"quota":           {"descriptor"},
 			"hold":            {},
 			"kinds":           {},
 			"openapi":         {},
@@ -47,7 +48,7 @@ func TestImportsPointOneWay(t *testing.T) {
 			"developers": {"record", "usage"},
 			"config":     {"developers", "dsn", "kinds", "record", "token"},
 			"lint":       {"config"},
-			"metrics":    {"activity", "decisionlog", "hold", "revert"},
+			"metrics":    {"activity", "decisionlog", "hold", "quota", "revert"},
 
 			// The admin API and its client.
 			"admin":  {"activity", "developers", "fleet", "lint", "page", "record", "revert", "rules"},
@@ -59,9 +60,9 @@ func TestImportsPointOneWay(t *testing.T) {
 			"replay":  {},
 
 			// The process, and commands.
-			"daemon": {"activity", "admin", "advisories", "balancer", "config", "database", "decisionlog", "descriptor", "developers", "envoy", "fleet", "hold", "metrics", "openapi", "record", "redis", "revert", "rules", "token", "usage"},
+			"daemon": {"activity", "admin", "advisories", "balancer", "config", "database", "decisionlog", "descriptor", "developers", "envoy", "fleet", "hold", "metrics", "openapi", "quota", "record", "redis", "revert", "rules", "token", "usage"},
 			"demo":   {"config", "daemon", "database", "record"},
-			"doctor": {"advisories", "config", "daemon", "database", "descriptor", "dsn", "hold", "kinds", "record", "redis", "token"},
+			"doctor": {"advisories", "config", "daemon", "database", "descriptor", "dsn", "hold", "kinds", "quota", "record", "redis", "token"},
 			"cmd/headgate": {
 				"activity", "admin", "attack", "client", "collector", "config", "convert", "daemon", "database", "demo", "descriptor", "developers",
 				"doctor", "dsn", "fleet", "lint", "openapi", "record", "replay", "rules", "telemetry", "token",
@@ -74,7 +75,7 @@ func TestImportsPointOneWay(t *testing.T) {
 			"convert":         {"go.yaml.in/yaml/v3"},
 			"daemon":          {"github.com/coreos/go-systemd/v22/daemon", "gopkg.in/natefinch/lumberjack.v2", "golang.org/x/text/unicode/norm"},
 			"descriptor":      {"go.yaml.in/yaml/v3"},
-			"envoy":           {"github.com/envoyproxy/go-control-plane/envoy", "golang.org/x/net/netutil", "google.golang.org/genproto/googleapis/rpc/status", "google.golang.org/grpc", "google.golang.org/protobuf/types/known/durationpb"},
+			"envoy":           {"github.com/envoyproxy/go-control-plane/envoy", "golang.org/x/net/netutil", "google.golang.org/genproto/googleapis/rpc/status", "google.golang.org/grpc", "google.golang.org/protobuf/types/known/durationpb", "google.golang.org/protobuf/types/known/wrapperspb"},
 			"hold":            {"golang.org/x/sys/unix"},
 			"metrics":         {"github.com/prometheus/client_golang", "github.com/prometheus/client_model/go"},
 			"openapi":         {"go.yaml.in/yaml/v3", "google.golang.org/protobuf"},

@@ -3,6 +3,7 @@ package config
 import (
 	"slices"
 	"strings"
+	"time"
 )
 
 // Decisions is the door for proxies that ask before they pass a request on; see
@@ -33,12 +34,17 @@ type Decisions struct {
 	// process; or strict, in the store that gateways share. Default local.
 	Scope string `yaml:"scope"`
 
+	// QuotaTTL is how long Envoy's filter rate_limit_quota may use what it was lent of
+	// limits of RateLimit. Whole seconds, 4s to 1m; default 5s. Longer is a wider bound
+	// and fewer questions to a shared store (docs/rlqs.md).
+	QuotaTTL time.Duration `yaml:"quota_ttl"`
+
 	// From are the networks of those that may ask. Default 127.0.0.0/8 and ::1.
 	From []string `yaml:"from"`
 }
 
 func defaultDecisions() Decisions {
-	return Decisions{From: []string{"127.0.0.0/8", "::1/128"}, Scope: "local"}
+	return Decisions{From: []string{"127.0.0.0/8", "::1/128"}, Scope: "local", QuotaTTL: 5 * time.Second}
 }
 
 // A Listener is where questions are asked.
@@ -97,6 +103,9 @@ func (c *checker) listeners(conf *Config) {
 	c.oneOf("decisions.scope", conf.Decisions.Scope, "local", "strict")
 	if conf.Decisions.Scope == "strict" && !conf.Store.On() {
 		c.wrong("decisions.scope", "strict", "store.redis beside it, or local")
+	}
+	if ttl := conf.Decisions.QuotaTTL; ttl < 4*time.Second || ttl > time.Minute || ttl%time.Second != 0 {
+		c.wrong("decisions.quota_ttl", ttl.String(), "whole seconds, 4s to 1m")
 	}
 	if conf.Decisions.RESPPasswordFile != "" && conf.Decisions.RESP == "" {
 		c.wrong("decisions.resp_password_file", conf.Decisions.RESPPasswordFile, "decisions.resp beside it, where clients of Redis ask")

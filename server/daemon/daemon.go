@@ -555,7 +555,7 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 		Slots:        func() slot.Stats { return p.limiter.Slots() },
 		Waiters:      func() (waiting, most int) { return p.limiter.Waiters() },
 		Rejections:   func() iter.Seq2[identity.Rejection, uint64] { return p.who().Rejections() }, Version: o.Version, Identifiers: p.identifiers.Faults,
-		Regions: p.regions.reporter(), Descriptors: p.descriptors.reporter(), DecisionLog: p.decisionStats(), Balancer: balancerStats(o.balancer), Holds: o.holds,
+		Regions: p.regions.reporter(), Descriptors: p.descriptors.reporter(), Quotas: p.descriptors.lent(), DecisionLog: p.decisionStats(), Balancer: balancerStats(o.balancer), Holds: o.holds,
 		Tokens: p.tokens.status(p.who), TLS: p.tls.status(), AdminTokens: p.adminTokens.status(), Fleet: p.told(), Reverts: p.reverts(), Reloads: o.reloads, Store: p.shared.status(), Envelopes: p.envelopes, OpenRequests: p.requests.opened,
 	})
 	if p.usage, err = newUsage(c.Usage); err != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/headgate-io/headgate/server/descriptor"
 	"github.com/headgate-io/headgate/server/envoy"
 	"github.com/headgate-io/headgate/server/metrics"
+	"github.com/headgate-io/headgate/server/quota"
 )
 
 // counters are the buckets of those who ask about something else than requests.
@@ -74,6 +75,8 @@ type descriptors struct {
 	failures atomic.Uint64
 	stale    atomic.Bool // the files are newer than the limits, and faulty
 
+	quotas *quota.Book // lends of the limits
+
 	loaded, last content // of the files, in force or faulty, and as last looked at
 }
 
@@ -98,7 +101,12 @@ func (p *parts) newDescriptors(c config.Config, log *slog.Logger) (*descriptors,
 		return nil, fmt.Errorf("decisions.ratelimit: %w", err)
 	}
 	d.use(limits, &descriptor.Limits{}, 0)
-	return d, nil
+	d.quotas, err = quota.New(quota.Options{
+		Limits: d.current.Load, Buckets: d.buckets, Reach: d.reach, Name: d.nameOf, Now: d.now, TTL: c.Decisions.QuotaTTL,
+		Replicas: p.lenders(c), Failed: seldom(log, "tokens for Envoy could not be taken from the shared store, so that what it has ends"),
+		Observe: func(l *descriptor.Limit, allowed, denied uint64) { p.meter.Quota(l.Path, allowed, denied) },
+	})
+	return d, err
 }
 
 // read returns what the files say, if every limit of theirs can be kept.
@@ -200,6 +208,26 @@ func contentOf(paths []string) (now content) {
 	return now
 }
 
+// lenders is how many processes lend of the same counters.
+func (p *parts) lenders(c config.Config) func() int {
+	if c.Decisions.Scope != "strict" {
+		return nil
+	}
+	return p.shared.members.Count
+}
+
+func (d *descriptors) nameOf(domain string, subject []byte) (key.Key, uint16) {
+	return d.name("descriptors of "+domain, subject)
+}
+
+// lent tells the metrics what Envoys were lent, if they may be.
+func (d *descriptors) lent() func() quota.Status {
+	if d == nil {
+		return nil
+	}
+	return d.quotas.Status
+}
+
 // answers are how the filter's questions are answered; nil if they are not.
 func (d *descriptors) answers(meter *metrics.Meter) *envoy.Descriptors {
 	if d == nil {
@@ -207,9 +235,7 @@ func (d *descriptors) answers(meter *metrics.Meter) *envoy.Descriptors {
 	}
 	return &envoy.Descriptors{
 		Limits: d.current.Load, Buckets: d.buckets, Reach: d.reach, Now: d.now,
-		Name: func(domain string, subject []byte) (key.Key, uint16) {
-			return d.name("descriptors of "+domain, subject)
-		},
+		Name: d.nameOf, Quotas: d.quotas,
 		Observe: func(l *descriptor.Limit, over bool) { meter.Descriptor(l.Path, over, l.Shadow) },
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/descriptor"
+	"github.com/headgate-io/headgate/server/quota"
 )
 
 // checkDecisions checks what proxies and programs need that ask.
@@ -18,6 +19,9 @@ func checkDecisions(r *Report, c config.Decisions) {
 			}
 		} else {
 			r.add(Finding{Setting: "decisions.ratelimit", Value: fmt.Sprintf("limits: %d", len(limits.All())), Level: OK})
+			r.add(Finding{
+				Setting: "decisions.quota_ttl", Value: fmt.Sprintf("%v: Envoys that decide by themselves may admit what drains in %v beyond a limit", c.QuotaTTL, c.QuotaTTL+quota.Grace), Level: OK,
+			})
 		}
 	}
 	if c.RESPPasswordFile != "" {

@@ -1,6 +1,7 @@
 // Package envoy answers Envoy, and what is made of it, over gRPC: its filters for
 // external authorization (envoy.service.auth.v3) and for rate limits
-// (envoy.service.ratelimit.v3) ask whether a request may pass.
+// (envoy.service.ratelimit.v3) ask whether a request may pass; the one for quotas
+// (envoy.service.rate_limit_quota.v3) says afterwards what has passed.
 package envoy
 
 import (

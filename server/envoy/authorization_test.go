@@ -50,6 +50,12 @@ func start(t testing.TB, trusted func(netip.Addr) bool) (*grpc.ClientConn, *faul
 
 func startWith(t testing.TB, trusted func(netip.Addr) bool, d *envoy.Descriptors) (*grpc.ClientConn, *faults) {
 	t.Helper()
+	conn, told, _ := startServer(t, trusted, d)
+	return conn, told
+}
+
+func startServer(t testing.TB, trusted func(netip.Addr) bool, d *envoy.Descriptors) (*grpc.ClientConn, *faults, *envoy.Server) {
+	t.Helper()
 	lim, err := headgate.New(headgate.Options{Rules: []string{"GET /v1/items/{id} 2/m", "default 2/m"}})
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +81,7 @@ func startWith(t testing.TB, trusted func(netip.Addr) bool, d *envoy.Descriptors
 			t.Error(err)
 		}
 	})
-	return conn, told
+	return conn, told, s
 }
 
 // question is what Envoy asks about a request of a client.

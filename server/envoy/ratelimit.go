@@ -20,6 +20,7 @@ import (
 	"github.com/headgate-io/headgate/rate"
 	"github.com/headgate-io/headgate/serve/decisions"
 	"github.com/headgate-io/headgate/server/descriptor"
+	"github.com/headgate-io/headgate/server/quota"
 )
 
 // Descriptors say how requests of Envoy's rate limit filter are answered, which
@@ -41,6 +42,9 @@ type Descriptors struct {
 
 	// Observe, if set, is told of each descriptor that met a limit.
 	Observe func(limit *descriptor.Limit, over bool)
+
+	// Quotas lends to Envoys that decide by themselves. Nil has none do that.
+	Quotas *quota.Book
 }
 
 // Bounds of one question.

@@ -32,6 +32,7 @@ import (
 type service struct {
 	ratelimit.RateLimitServiceClient
 	conn   *grpc.ClientConn
+	server *envoy.Server
 	now    atomic.Int64
 	told   *faults
 	counts atomic.Int64
@@ -63,7 +64,7 @@ func newService(t testing.TB, config string, change ...func(*envoy.Descriptors))
 	for _, c := range change {
 		c(&d)
 	}
-	s.conn, s.told = startWith(t, netip.Addr.IsLoopback, &d)
+	s.conn, s.told, s.server = startServer(t, netip.Addr.IsLoopback, &d)
 	s.RateLimitServiceClient = ratelimit.NewRateLimitServiceClient(s.conn)
 	return s
 }

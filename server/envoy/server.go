@@ -7,9 +7,11 @@ import (
 	"net/netip"
 	"runtime"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	auth "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
+	quotas "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"golang.org/x/net/netutil"
 	"google.golang.org/grpc"
@@ -24,9 +26,9 @@ import (
 )
 
 // Bounds of what one who asks may hold: a message has the whole head of a request
-// in it.
+// in it, or a report of all buckets of an Envoy.
 const (
-	maxMessage = 1 << 20
+	maxMessage = 4 << 20
 	maxStreams = 1000 // under way on one connection
 )
 
@@ -35,10 +37,12 @@ type Server struct {
 	grpc    *grpc.Server
 	options decisions.Options
 	most    int
+	leaving chan struct{} // closed when streams are to end
+	leave   sync.Once
 }
 
-// New returns a Server for the filters ext_authz and, unless d is nil, ratelimit,
-// with health and reflection beside, or an error that names every option at fault.
+// New returns a Server for the filters ext_authz and, unless d is nil, ratelimit
+// and rate_limit_quota, with health and reflection beside, or an error that names every option at fault.
 // Most is how many connections it holds at once: the rest wait.
 func New(o decisions.Options, d *Descriptors, most int) (*Server, error) {
 	answers, err := decisions.NewAnswers(o)
@@ -56,12 +60,16 @@ func New(o decisions.Options, d *Descriptors, most int) (*Server, error) {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 	)
 	auth.RegisterAuthorizationServer(s, &authorization{answers: answers, failed: o.Failed})
+	leaving := make(chan struct{})
 	if d != nil {
 		ratelimit.RegisterRateLimitServiceServer(s, &rateLimiting{Descriptors: *d, failed: o.Failed})
+		if d.Quotas != nil {
+			quotas.RegisterRateLimitQuotaServiceServer(s, &quotaService{book: d.Quotas, failed: o.Failed, leaving: leaving})
+		}
 	}
 	grpc_health_v1.RegisterHealthServer(s, health.NewServer())
 	reflection.Register(s)
-	return &Server{s, o, most}, nil
+	return &Server{grpc: s, options: o, most: most, leaving: leaving}, nil
 }
 
 // Serve answers on l until Shutdown.
@@ -69,9 +77,10 @@ func (s *Server) Serve(l net.Listener) error {
 	return s.grpc.Serve(netutil.LimitListener(&listener{l, s.options}, s.most))
 }
 
-// Shutdown lets the calls under way finish, or cuts them off when ctx ends, which
-// is its error.
+// Shutdown ends streams, and lets the calls under way finish, or cuts them off when
+// ctx ends, which is its error.
 func (s *Server) Shutdown(ctx context.Context) error {
+	s.leave.Do(func() { close(s.leaving) })
 	done := make(chan struct{})
 	go func() { s.grpc.GracefulStop(); close(done) }()
 	select {

@@ -25,6 +25,7 @@ import (
 	"github.com/headgate-io/headgate/server/activity"
 	"github.com/headgate-io/headgate/server/decisionlog"
 	"github.com/headgate-io/headgate/server/hold"
+	"github.com/headgate-io/headgate/server/quota"
 	"github.com/headgate-io/headgate/slot"
 )
 
@@ -101,6 +102,8 @@ type Options struct {
 
 	// DecisionLog tells of the decision log; nil if there is none.
 	DecisionLog func() decisionlog.Stats
+	// Quotas tells what Envoys were lent. Nil tells of nothing.
+	Quotas func() quota.Status
 
 	// Descriptors tells of the limits of descriptors. Nil tells of none.
 	Descriptors func() DescriptorStatus
@@ -140,6 +143,7 @@ type Meter struct {
 	upstream    *prometheus.CounterVec
 	questions   *prometheus.CounterVec
 	descriptors *prometheus.CounterVec
+	quotas      *prometheus.CounterVec
 	lost        prometheus.Counter
 
 	calls      *prometheus.CounterVec
@@ -193,6 +197,7 @@ func New(o Options) *Meter {
 		upstream:    counter("upstream_failures_total", "Answers given in the API's place.", "status"),
 		questions:   counter("questions_refused_total", "Questions of proxies that were not answered by a decision, by the reason.", "reason"),
 		descriptors: counter("descriptors_total", "Descriptors of Envoy that met a limit, by the limit and what became of them.", "limit", "result"),
+		quotas:      counter("quota_requests_total", "Requests that Envoys decided by themselves and reported, by the limit and what became of them.", "limit", "result"),
 		lost: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "headgate_unchecked_total", Help: "Requests allowed unchecked because the buckets could not answer and their rules say open.",
 		}),
@@ -209,7 +214,7 @@ func New(o Options) *Meter {
 	} {
 		m.refusals[reason] = m.denied.WithLabelValues(noRule, reason.String())
 	}
-	m.registry.MustRegister(m.allowed, m.denied, m.shadowed, m.upstream, m.questions, m.descriptors, m.lost, m.calls, m.unrecorded,
+	m.registry.MustRegister(m.allowed, m.denied, m.shadowed, m.upstream, m.questions, m.descriptors, m.quotas, m.lost, m.calls, m.unrecorded,
 		&gauges{o}, &holdGauges{o.Holds}, &fleetGauges{o.Fleet}, &revertGauges{o.Reverts}, &reloadGauges{o.Reloads}, &storeGauges{o.Store}, &envelopeGauges{o.Envelopes}, &credentialGauges{o.Tokens, o.TLS}, &adminGauges{o.AdminTokens}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -235,6 +240,16 @@ func (m *Meter) Descriptor(limit string, over, shadow bool) {
 		result = "denied"
 	}
 	m.descriptors.WithLabelValues(limit, result).Inc()
+}
+
+// Quota counts requests that an Envoy decided by itself, under a limit of the
+// configuration.
+func (m *Meter) Quota(limit string, allowed, denied uint64) {
+	for result, n := range map[string]uint64{"allowed": allowed, "denied": denied} {
+		if n > 0 {
+			m.quotas.WithLabelValues(limit, result).Add(float64(n))
+		}
+	}
 }
 
 // QuestionRefused counts a question of a proxy that was not answered by a
@@ -358,8 +373,14 @@ var (
 
 	descRegionFailures = describe("region_reload_failures_total", "Reloads of the region files that failed and left the last good table in force.")
 
-	descLimits        = describe("descriptor_limits", "Limits of descriptors in force.")
-	descLimitsOK      = describe("descriptor_reload_ok", "1 if the newest files of descriptors are in force, 0 if the last good ones are.")
+	descLimits           = describe("descriptor_limits", "Limits of descriptors in force.")
+	descLimitsOK         = describe("descriptor_reload_ok", "1 if the newest files of descriptors are in force, 0 if the last good ones are.")
+	descQuotaBorrowers   = describe("quota_streams", "Envoys that decide by themselves, by what they are lent.")
+	descQuotaBuckets     = describe("quota_buckets", "Buckets that they know, of all of them.")
+	descQuotaAssignments = describe("quota_assignments_total", "What they were told to do, by kind.", "kind")
+	descQuotaTokens      = describe("quota_tokens_total", "Tokens that they were lent, that came back unused, and that were charged afterwards.", "kind")
+	descQuotaFaults      = describe("quota_faults_total", "Reports of buckets beyond a bound, and those for which the store could not be asked.", "reason")
+
 	descLimitFailures = describe("descriptor_reload_failures_total", "Reloads of the files of descriptors that failed and left the last good limits in force.")
 
 	descProxyHeaders = describe("proxy_protocol_connections_total", "Connections whose PROXY header was believed.")
@@ -462,6 +483,20 @@ func (g *gauges) addresses(gauge func(*prometheus.Desc, float64, ...string), cou
 		gauge(descLimits, float64(s.Limits))
 		gauge(descLimitsOK, truth(s.OK))
 		count(descLimitFailures, s.Failures)
+	}
+	if g.options.Quotas != nil {
+		s := g.options.Quotas()
+		gauge(descQuotaBorrowers, float64(s.Borrowers))
+		gauge(descQuotaBuckets, float64(s.Buckets))
+		for kind, n := range map[string]uint64{"tokens": s.Grants, "deny": s.Denials, "abandon": s.Abandoned} {
+			count(descQuotaAssignments, n, kind)
+		}
+		for kind, n := range map[string]uint64{"lent": s.Lent, "returned": s.Returned, "charged_late": s.Late} {
+			count(descQuotaTokens, n, kind)
+		}
+		for kind, n := range map[string]uint64{"bounds": s.Refused, "store": s.Failed} {
+			count(descQuotaFaults, n, kind)
+		}
 	}
 	if g.options.Balancer != nil {
 		accepted, refused := g.options.Balancer()
