@@ -4,6 +4,7 @@ package conns
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -92,8 +93,10 @@ func (s *Server) Serve(l net.Listener) error {
 		wait = 0
 		c := &Conn{Conn: accepted, server: s}
 		if why, ok := s.admit(c); !ok {
-			_ = c.SetWriteDeadline(time.Now().Add(time.Second))
-			_, _ = c.Write(s.options.Refusal(why))
+			if _, secured := accepted.(*tls.Conn); !secured { // which would wait for a handshake
+				_ = c.SetWriteDeadline(time.Now().Add(time.Second))
+				_, _ = c.Write(s.options.Refusal(why))
+			}
 			_ = c.Close()
 			continue
 		}
@@ -130,8 +133,19 @@ func (s *Server) serve(c *Conn) {
 		s.all.Done()
 	}()
 	defer c.Recover()
+	if secured, ok := c.Conn.(*tls.Conn); ok {
+		ctx, cancel := context.WithTimeout(context.Background(), handshakeWithin)
+		err := secured.HandshakeContext(ctx)
+		if cancel(); err != nil {
+			s.options.Refused(fmt.Errorf("%v: %w", c.RemoteAddr(), err))
+			return
+		}
+	}
 	s.options.Answer(c)
 }
+
+// handshakeWithin is how long a handshake of TLS may take.
+const handshakeWithin = 10 * time.Second
 
 // Recover, deferred, ends the connection where the goroutine panics, as net/http
 // does.

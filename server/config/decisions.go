@@ -41,6 +41,31 @@ type Decisions struct {
 
 	// From are the networks of those that may ask. Default 127.0.0.0/8 and ::1.
 	From []string `yaml:"from"`
+
+	// TLS makes all of these listeners speak TLS. Default plain.
+	TLS DecisionsTLS `yaml:"tls"`
+}
+
+// DecisionsTLS makes the listeners of Decisions speak TLS, 1.2 or later. Files are read anew when
+// they change.
+type DecisionsTLS struct {
+	// CertFile and KeyFile hold the certificate of Decisions, with its chain, and its key, in PEM.
+	// Both or none.
+	CertFile string `yaml:"cert_file"`
+	KeyFile  string `yaml:"key_file"`
+
+	// ClientCAFile holds the certificates of those who sign the certificates of those who may ask, in
+	// PEM: then nobody is answered without one, wherever it comes from. Default none.
+	ClientCAFile string `yaml:"client_ca_file"`
+}
+
+// Files are t as the gateway's own would be.
+func (t DecisionsTLS) Files() TLS {
+	files := TLS{CertFile: t.CertFile, KeyFile: t.KeyFile, ClientCAFile: t.ClientCAFile, ClientAuth: "none"}
+	if t.ClientCAFile != "" {
+		files.ClientAuth = "require"
+	}
+	return files
 }
 
 func defaultDecisions() Decisions {
@@ -109,6 +134,15 @@ func (c *checker) listeners(conf *Config) {
 	}
 	if conf.Decisions.RESPPasswordFile != "" && conf.Decisions.RESP == "" {
 		c.wrong("decisions.resp_password_file", conf.Decisions.RESPPasswordFile, "decisions.resp beside it, where clients of Redis ask")
+	}
+	switch t := conf.Decisions.TLS; {
+	case t == DecisionsTLS{}:
+	case t.CertFile == "":
+		c.wrong("decisions.tls.cert_file", "", "the file with the certificate of the listeners of decisions")
+	case t.KeyFile == "":
+		c.wrong("decisions.tls.key_file", "", "the file with the key of decisions.tls.cert_file")
+	case !conf.Decisions.On():
+		c.wrong("decisions.tls.cert_file", t.CertFile, "one of decisions.listen, grpc, resp and spoe beside it")
 	}
 	if len(conf.Decisions.RateLimit) > 0 && conf.Decisions.GRPC == "" {
 		c.wrong("decisions.ratelimit", strings.Join(conf.Decisions.RateLimit, ", "), "decisions.grpc beside it, where Envoy asks")

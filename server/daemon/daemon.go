@@ -334,6 +334,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	refreshing.Go(func() { d.parts.tokens.run(background) })
 	refreshing.Go(func() { d.parts.descriptors.run(background) })
 	refreshing.Go(func() { d.parts.tls.run(background) })
+	refreshing.Go(func() { d.parts.askTLS.run(background) })
 	refreshing.Go(func() { d.parts.requests.run(background) })
 	refreshing.Go(func() { d.parts.readActivity(background) })
 	if d.parts.decisions != nil {
@@ -434,6 +435,7 @@ type parts struct {
 	keys     *keyring
 	tokens   *tokens   // nil without
 	tls      *tlsFiles // nil without
+	askTLS   *tlsFiles // of those who ask; nil without
 	apiKeys  *apiKeys  // nil if no key can be recognised
 
 	adminTokens *adminTokens // nil if nobody listens
@@ -485,11 +487,14 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 		return nil, err
 	}
 	if !o.readOnly { // nobody connects, and only the gateway can read its key
-		if p.tls, err = newTLS(c.TLS, o.Log); err != nil {
+		if p.tls, err = newTLS("tls", c.TLS, o.Log); err != nil {
 			return nil, err
 		}
 	}
 	if !o.readOnly {
+		if p.askTLS, err = newTLS("decisions.tls", c.Decisions.TLS.Files(), o.Log); err != nil {
+			return nil, err
+		}
 		if p.adminTokens, err = startAdminTokens(ctx, p.database, c, o.Log); err != nil {
 			return nil, err
 		}

@@ -38,9 +38,21 @@ func (d *Daemon) handleQuestions() (err error) {
 		}
 	}
 	if d.haproxy.Listener != nil {
-		d.haproxy.other, err = d.newSPOE(o)
+		if d.haproxy.other, err = d.newSPOE(o); err != nil {
+			return err
+		}
 	}
-	return err
+	d.secure()
+	return nil
+}
+
+// secure has those who ask speak TLS, if they are to.
+func (d *Daemon) secure() {
+	t := d.parts.askTLS
+	d.asked.Listener = t.listen(d.asked.Listener)
+	d.called.Listener = t.listenFor(d.called.Listener, []string{"h2"})
+	d.redis.Listener = t.listenFor(d.redis.Listener, nil)
+	d.haproxy.Listener = t.listenFor(d.haproxy.Listener, nil)
 }
 
 func (d *Daemon) newSPOE(o decisions.Options) (*spoe.Server, error) {

@@ -76,7 +76,7 @@ func (d *Daemon) newHolds() (h holds, err error) {
 	}
 	most = max(1, most/4) // by HTTP, and as many by gRPC, as clients of Redis and as HAProxy
 	h.most, o.MaxConnections, o.MaxPerAddress, o.MaxRequests, o.MaxRequestsPerAddress = most, most, most, most, most
-	o.Log = d.log.With("listener", "decisions")
+	o.Plain, o.Log = d.conf.Decisions.TLS == config.DecisionsTLS{}, d.log.With("listener", "decisions")
 	h.asked = hold.New(o)
 	return h, nil
 }

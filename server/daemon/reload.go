@@ -166,10 +166,8 @@ func (d *Daemon) reload(ctx context.Context) (done record.Reload, err error) {
 			return done, err
 		}
 	}
-	if p.tls != nil {
-		if err := p.tls.load(); err != nil {
-			return done, err
-		}
+	if err := errors.Join(p.tls.load(), p.askTLS.load()); err != nil {
+		return done, err
 	}
 	// From here on nothing fails: the rules last, which come from elsewhere.
 	if !sameRules(before, l) {

@@ -17,8 +17,9 @@ import (
 	"github.com/headgate-io/headgate/server/metrics"
 )
 
-// tlsFiles is the gateway's side of TLS, as its files say.
+// tlsFiles is our side of TLS, as its files say.
 type tlsFiles struct {
+	name     string // of the setting
 	conf     config.TLS
 	log      *slog.Logger
 	current  atomic.Pointer[tlsLoaded]
@@ -36,35 +37,43 @@ type tlsLoaded struct {
 // counts, not their times: certificates are often put in place by links.
 const tlsInterval = 5 * time.Second
 
-// newTLS reads the files. It returns nil if the gateway is to speak plain HTTP.
-func newTLS(conf config.TLS, log *slog.Logger) (*tlsFiles, error) {
+// newTLS reads the files that a setting names. It returns nil if there is to be no TLS.
+func newTLS(name string, conf config.TLS, log *slog.Logger) (*tlsFiles, error) {
 	if !conf.On() {
 		return nil, nil
 	}
-	t := &tlsFiles{conf: conf, log: log}
+	t := &tlsFiles{name: name, conf: conf, log: log}
 	if err := t.load(); err != nil {
 		return nil, err
 	}
 	return t, nil
 }
 
-// ReadTLS returns what the files of conf, which is on, say at this moment.
-func ReadTLS(conf config.TLS) (*tls.Config, error) {
-	t, err := newTLS(conf, slog.New(slog.DiscardHandler))
+// ReadTLS returns what the files of conf, which is on, say at this moment. The name is that of its
+// setting.
+func ReadTLS(name string, conf config.TLS) (*tls.Config, error) {
+	t, err := newTLS(name, conf, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, err
 	}
 	return t.current.Load().config, nil
 }
 
-// listen puts TLS before l.
-func (t *tlsFiles) listen(l net.Listener) net.Listener {
-	if t == nil {
+// listen puts TLS before l, over which HTTP is spoken.
+func (t *tlsFiles) listen(l net.Listener) net.Listener { return t.listenFor(l, protocols) }
+
+// listenFor is listen for some protocols, as ALPN calls them.
+func (t *tlsFiles) listenFor(l net.Listener, protocols []string) net.Listener {
+	if t == nil || l == nil {
 		return l
 	}
 	return tls.NewListener(l, &tls.Config{
-		MinVersion: tls.VersionTLS12, NextProtos: protocols,
-		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return t.current.Load().config, nil },
+		MinVersion: tls.VersionTLS12,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			c := t.current.Load().config.Clone()
+			c.NextProtos = protocols
+			return c, nil
+		},
 	})
 }
 
@@ -72,6 +81,9 @@ var protocols = []string{"h2", "http/1.1"}
 
 // load reads the files and uses them if all is well.
 func (t *tlsFiles) load() error {
+	if t == nil {
+		return nil
+	}
 	var contents [3][]byte
 	sum := sha256.New()
 	for i, path := range []string{t.conf.CertFile, t.conf.KeyFile, t.conf.ClientCAFile} {
@@ -80,7 +92,7 @@ func (t *tlsFiles) load() error {
 		}
 		var err error
 		if contents[i], err = os.ReadFile(path); err != nil {
-			return fmt.Errorf("tls: %w", err)
+			return fmt.Errorf("%s: %w", t.name, err)
 		}
 		fmt.Fprintf(sum, "%d:%s", len(contents[i]), contents[i])
 	}
@@ -90,7 +102,7 @@ func (t *tlsFiles) load() error {
 	}
 	certificate, err := tls.X509KeyPair(contents[0], contents[1])
 	if err != nil {
-		return fmt.Errorf("tls: cert_file %s and key_file %s: %w", t.conf.CertFile, t.conf.KeyFile, err)
+		return fmt.Errorf("%s: cert_file %s and key_file %s: %w", t.name, t.conf.CertFile, t.conf.KeyFile, err)
 	}
 	loaded := &tlsLoaded{content: content, ends: certificate.Leaf.NotAfter, config: &tls.Config{
 		MinVersion: tls.VersionTLS12, NextProtos: protocols, Certificates: []tls.Certificate{certificate},
@@ -98,7 +110,7 @@ func (t *tlsFiles) load() error {
 	if t.conf.Clients() {
 		pool := x509.NewCertPool()
 		if !pool.AppendCertsFromPEM(contents[2]) {
-			return fmt.Errorf("tls: client_ca_file %s holds no certificate in PEM", t.conf.ClientCAFile)
+			return fmt.Errorf("%s: client_ca_file %s holds no certificate in PEM", t.name, t.conf.ClientCAFile)
 		}
 		loaded.config.ClientCAs, loaded.config.ClientAuth = pool, clientAuth[t.conf.ClientAuth]
 		// A session that is resumed would be as good as the certificate was
@@ -107,7 +119,7 @@ func (t *tlsFiles) load() error {
 	}
 	again := t.current.Swap(loaded) != nil
 	if again {
-		t.log.Info("the files of TLS changed and are in force", "certificate_ends", loaded.ends)
+		t.log.Info("the files of TLS changed and are in force", "setting", t.name, "certificate_ends", loaded.ends)
 	}
 	return nil
 }
@@ -141,7 +153,7 @@ func (t *tlsFiles) reload() {
 	t.failures.Add(1)
 	if err.Error() != t.lastErr { // once, not with every look
 		t.lastErr = err.Error()
-		t.log.Error("the files of TLS changed and cannot be used: those before stay in force", "error", errors.Unwrap(err))
+		t.log.Error("the files of TLS changed and cannot be used: those before stay in force", "setting", t.name, "error", errors.Unwrap(err))
 	}
 }
 

@@ -327,7 +327,7 @@ func TestTLSFilesAreCheckedAtTheStart(t *testing.T) {
 	} {
 		conf := good
 		edit(&conf)
-		_, err := newTLS(conf, slog.New(slog.DiscardHandler))
+		_, err := newTLS("tls", conf, slog.New(slog.DiscardHandler))
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("newTLS: %v, want %q", err, want)
 		}

@@ -61,7 +61,8 @@ func Configuration(ctx context.Context, c config.Config, o Options) Report {
 	}
 	checkTokens(ctx, &r, c.Tokens, o.Fetch)
 	checkStore(ctx, &r, c)
-	checkTLS(&r, c.TLS, o.Now)
+	checkTLS(&r, "tls", c.TLS, o.Now)
+	checkTLS(&r, "decisions.tls", c.Decisions.TLS.Files(), o.Now)
 	checkDoors(&r, c)
 	checkClients(&r, c, hold.Divide(hold.Descriptors()))
 	checkProxies(&r, c)

@@ -132,15 +132,15 @@ func withoutQuery(text string) string {
 // renew by themselves do so well before.
 const endsSoon = 14 * 24 * time.Hour
 
-// checkTLS checks the files of TLS and how long they are good.
-func checkTLS(r *Report, t config.TLS, now time.Time) {
+// checkTLS checks the files of TLS that a setting names, and how long they are good.
+func checkTLS(r *Report, setting string, t config.TLS, now time.Time) {
 	if !t.On() || t.KeyFile == "" {
 		return
 	}
-	checkSecret(r, "tls.key_file", t.KeyFile, "")
-	served, err := daemon.ReadTLS(t)
+	checkSecret(r, setting+".key_file", t.KeyFile, "")
+	served, err := daemon.ReadTLS(setting, t)
 	if err != nil {
-		r.add(Finding{Setting: "tls", Level: Failure, Wrong: strings.TrimPrefix(err.Error(), "tls: ")})
+		r.add(Finding{Setting: setting, Level: Failure, Wrong: strings.TrimPrefix(err.Error(), setting+": ")})
 		return
 	}
 	var chain []*x509.Certificate
@@ -149,14 +149,14 @@ func checkTLS(r *Report, t config.TLS, now time.Time) {
 			chain = append(chain, c)
 		}
 	}
-	checkDates(r, "tls.cert_file", t.CertFile, chain, now)
+	checkDates(r, setting+".cert_file", t.CertFile, chain, now)
 	if t.Clients() {
 		text, err := os.ReadFile(t.ClientCAFile)
 		if err != nil { // it could be read a moment ago
-			r.add(Finding{Setting: "tls.client_ca_file", Level: Failure, Wrong: err.Error()})
+			r.add(Finding{Setting: setting + ".client_ca_file", Level: Failure, Wrong: err.Error()})
 			return
 		}
-		checkDates(r, "tls.client_ca_file", t.ClientCAFile, certificates(text), now)
+		checkDates(r, setting+".client_ca_file", t.ClientCAFile, certificates(text), now)
 	}
 }
 
