@@ -16,6 +16,7 @@ func (c *Config) SecretFiles() (all []SecretFile) {
 	add("secret_file", c.SecretFile)
 	add("admin_token_file", c.AdminTokenFile)
 	add("decisions.resp_password_file", c.Decisions.RESPPasswordFile)
+	add("decisions.tls.key_file", c.Decisions.TLS.KeyFile)
 	add("tokens.secret_files", c.Tokens.SecretFiles...)
 	add("store.password_file", c.Store.PasswordFile)
 	add("store.tls.key_file", c.Store.TLS.KeyFile)
