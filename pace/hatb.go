@@ -40,7 +40,7 @@ func (a HATB) over(otherwise Pacer, now time.Duration, random func() float64) *h
 	case a.Jitter < 0:
 		a.Jitter = 0
 	}
-	return &hatb{HATB: a, random: random, otherwise: otherwise, marked: now - longest}
+	return &hatb{HATB: a, random: random, otherwise: otherwise, marked: now - longest, most: 1}
 }
 
 type hatb struct {
@@ -48,7 +48,7 @@ type hatb struct {
 	random    func() float64
 	otherwise Pacer
 	until     time.Duration // by the server
-	empty     bool          // the server said that nothing is left
+	most      int           // requests that may be unanswered at once as far as the server says, 0 for any number
 	marked    time.Duration // when it last gave a time that can be relied on
 	window    time.Duration // of the quota, as far as the server says
 	held      bool          // since then a request was refused without one
@@ -78,8 +78,11 @@ func (p *hatb) relied(h Hint) bool { return h.Slot && h.Wait > 0 && !p.Distrust 
 
 func (p *hatb) Accepted(now time.Duration, h Hint) {
 	p.otherwise.Accepted(now, h)
-	p.empty = h.Empty()
-	if p.empty && h.Wait > 0 {
+	p.most = 0
+	if h.Remaining >= 0 {
+		p.most = int(max(1, min(h.Remaining, 1<<20)))
+	}
+	if h.Empty() && h.Wait > 0 {
 		p.until = max(p.until, p.kept(now, h))
 		p.mark(now, h)
 	}
@@ -87,7 +90,7 @@ func (p *hatb) Accepted(now time.Duration, h Hint) {
 
 func (p *hatb) Refused(now time.Duration, n int, h Hint) {
 	if p.relied(h) {
-		p.empty = true
+		p.most = 1
 		p.until = max(p.until, p.kept(now, h))
 		p.mark(now, h)
 		return
@@ -113,11 +116,14 @@ func (p *hatb) kept(now time.Duration, h Hint) time.Duration {
 	return now - h.RoundTrip/2 + h.Wait + between(p.random, 0, p.Jitter)
 }
 
+// Concurrent is 1 until the server has said something: what it has left is not known, and all
+// that wait would be refused together.
 func (p *hatb) Concurrent() int {
-	if p.empty {
-		return 1
+	most := p.otherwise.Concurrent()
+	if p.most > 0 && (most == 0 || p.most < most) {
+		return p.most
 	}
-	return p.otherwise.Concurrent()
+	return most
 }
 
 // Mode implements [Pacer].

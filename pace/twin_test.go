@@ -561,13 +561,14 @@ func (t *twinXATB) told(now float64, a aggregate) {
 // twinHATB obeys the server, and otherwise is another one.
 type twinHATB struct {
 	twin
-	random                 func() float64
-	until, marked, window  float64
-	nothing, held, doubted bool
+	random                func() float64
+	until, marked, window float64
+	held, doubted         bool
+	most                  int
 }
 
 func newTwinHATB(other twin, random func() float64) *twinHATB {
-	return &twinHATB{twin: other, random: random, marked: -1e9, window: 60}
+	return &twinHATB{twin: other, random: random, marked: -1e9, window: 60, most: 1}
 }
 
 func (t *twinHATB) next(now float64) float64 {
@@ -589,15 +590,18 @@ func (t *twinHATB) obey(now float64, h hint) {
 
 func (t *twinHATB) accepted(now float64, h hint) {
 	t.twin.accepted(now, h)
-	t.nothing = h.empty()
-	if t.nothing && h.Wait > 0 {
+	t.most = 0
+	if h.Remaining != nil {
+		t.most = int(math.Max(1, float64(*h.Remaining)))
+	}
+	if h.empty() && h.Wait > 0 {
 		t.obey(now, h)
 	}
 }
 
 func (t *twinHATB) refused(now float64, n int, h hint) {
 	if h.Slot && h.Wait > 0 && !t.doubted {
-		t.nothing = true
+		t.most = 1
 		t.obey(now, h)
 		return
 	}
@@ -609,10 +613,14 @@ func (t *twinHATB) refused(now float64, n int, h hint) {
 }
 
 func (t *twinHATB) concurrent() int {
-	if t.nothing {
-		return 1
+	other := t.twin.concurrent()
+	switch {
+	case t.most == 0:
+		return other
+	case other == 0:
+		return t.most
 	}
-	return t.twin.concurrent()
+	return int(math.Min(float64(t.most), float64(other)))
 }
 
 // twinAuto: the former over shares.

@@ -520,7 +520,7 @@ class HATB extends Kept {
     otherwise;
     random;
     until = -longest;
-    empty = false;
+    most = 1; // until the server has said what it has left; 0 for any number
     marked = -longest;
     window = 0;
     held = false;
@@ -534,7 +534,7 @@ class HATB extends Kept {
         this.distrust = o.distrust ?? false;
     }
     times() { return ["until", "marked"]; }
-    kept() { return ["empty", "window", "held"]; }
+    kept() { return ["most", "window", "held"]; }
     inner() { return ["otherwise"]; }
     hinted(now) { return !this.held && now - this.marked <= 2 * (this.window || 60); }
     next(now) { return this.hinted(now) ? Math.max(now, this.until) : Math.max(this.until, this.otherwise.next(now)); }
@@ -542,15 +542,15 @@ class HATB extends Kept {
     relied(h) { return h.slot && h.wait > 0 && !this.distrust; }
     accepted(now, h) {
         this.otherwise.accepted(now, h);
-        this.empty = h.remaining === 0;
-        if (this.empty && h.wait > 0) {
+        this.most = h.remaining >= 0 ? Math.max(1, h.remaining) : 0;
+        if (h.remaining === 0 && h.wait > 0) {
             this.until = Math.max(this.until, this.keep(now, h));
             this.mark(now, h);
         }
     }
     refused(now, attempt, h) {
         if (this.relied(h)) {
-            this.empty = true;
+            this.most = 1;
             this.until = Math.max(this.until, this.keep(now, h));
             this.mark(now, h);
             return;
@@ -571,7 +571,10 @@ class HATB extends Kept {
     }
     /** When a time of the server begins: it counted from when it answered. */
     keep(now, h) { return now - h.roundTrip / 2 + h.wait + between(this.random, 0, this.jitter); }
-    concurrent() { return this.empty ? 1 : this.otherwise.concurrent(); }
+    concurrent() {
+        const other = this.otherwise.concurrent();
+        return this.most === 0 || other === 0 ? this.most + other : Math.min(this.most, other);
+    }
     rate() { return this.otherwise.rate(); }
     mode(now) { return this.hinted(now) ? "hints" : this.otherwise.mode(now); }
 }

@@ -585,7 +585,7 @@ class XATB extends Kept implements Sharer {
 /** Obeys the times that a server reserves or spaces; what else it says is a lower bound of another's pause. */
 class HATB extends Kept implements Pacer {
   private until = -longest;
-  private empty = false;
+  private most = 1; // until the server has said what it has left; 0 for any number
   private marked = -longest;
   private window = 0;
   private held = false;
@@ -599,7 +599,7 @@ class HATB extends Kept implements Pacer {
   }
 
   protected times() { return ["until", "marked"]; }
-  protected override kept() { return ["empty", "window", "held"]; }
+  protected override kept() { return ["most", "window", "held"]; }
   protected override inner() { return ["otherwise"]; }
 
   private hinted(now: number) { return !this.held && now - this.marked <= 2 * (this.window || 60); }
@@ -610,8 +610,8 @@ class HATB extends Kept implements Pacer {
 
   accepted(now: number, h: Hint) {
     this.otherwise.accepted(now, h);
-    this.empty = h.remaining === 0;
-    if (this.empty && h.wait > 0) {
+    this.most = h.remaining >= 0 ? Math.max(1, h.remaining) : 0;
+    if (h.remaining === 0 && h.wait > 0) {
       this.until = Math.max(this.until, this.keep(now, h));
       this.mark(now, h);
     }
@@ -619,7 +619,7 @@ class HATB extends Kept implements Pacer {
 
   refused(now: number, attempt: number, h: Hint) {
     if (this.relied(h)) {
-      this.empty = true;
+      this.most = 1;
       this.until = Math.max(this.until, this.keep(now, h));
       this.mark(now, h);
       return;
@@ -640,7 +640,10 @@ class HATB extends Kept implements Pacer {
 
   /** When a time of the server begins: it counted from when it answered. */
   private keep(now: number, h: Hint) { return now - h.roundTrip / 2 + h.wait + between(this.random, 0, this.jitter); }
-  concurrent() { return this.empty ? 1 : this.otherwise.concurrent(); }
+  concurrent() {
+    const other = this.otherwise.concurrent();
+    return this.most === 0 || other === 0 ? this.most + other : Math.min(this.most, other);
+  }
   rate() { return this.otherwise.rate(); }
   mode(now: number) { return this.hinted(now) ? "hints" : this.otherwise.mode(now); }
 }

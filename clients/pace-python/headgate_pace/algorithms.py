@@ -480,7 +480,8 @@ class _HATB(Pacer):
     def __init__(self, otherwise: Pacer, jitter: float, distrust: bool, random: Random) -> None:
         self._otherwise, self._jitter, self._distrust, self._random = otherwise, max(0.0, jitter), distrust, random
         self._until = self._marked = -LONGEST
-        self._empty = self._held = False
+        self._held = False
+        self._most = 1  # until the server has said what it has left; 0 for any number
         self._window = 0.0
 
     def _hinted(self, now: float) -> bool:
@@ -497,14 +498,14 @@ class _HATB(Pacer):
 
     def accepted(self, now: float, h: Hint) -> None:
         self._otherwise.accepted(now, h)
-        self._empty = h.remaining == 0
-        if self._empty and h.wait > 0:
+        self._most = max(1, h.remaining) if h.remaining >= 0 else 0
+        if h.remaining == 0 and h.wait > 0:
             self._until = max(self._until, self._kept(now, h))
             self._mark(now, h)
 
     def refused(self, now: float, attempt: int, h: Hint) -> None:
         if self._relied(h):
-            self._empty = True
+            self._most = 1
             self._until = max(self._until, self._kept(now, h))
             self._mark(now, h)
             return
@@ -524,7 +525,8 @@ class _HATB(Pacer):
         return now - h.round_trip / 2 + h.wait + _between(self._random, 0, self._jitter)
 
     def concurrent(self) -> int:
-        return 1 if self._empty else self._otherwise.concurrent()
+        other = self._otherwise.concurrent()
+        return self._most + other if self._most == 0 or other == 0 else min(self._most, other)
 
     def rate(self) -> float:
         return self._otherwise.rate()
