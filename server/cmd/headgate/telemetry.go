@@ -199,7 +199,10 @@ func (f *telemetryFlags) serve(ctx context.Context, out io.Writer, log *slog.Log
 	if o.Admin != nil {
 		fmt.Fprintf(out, "admin     http://%s\n", o.Admin.Addr())
 	}
+	ctx, stop := context.WithCancel(ctx)
+	reloads := make(chan struct{})
 	go func() {
+		defer close(reloads)
 		for {
 			select {
 			case <-ctx.Done():
@@ -213,7 +216,10 @@ func (f *telemetryFlags) serve(ctx context.Context, out io.Writer, log *slog.Log
 			}
 		}
 	}()
-	return s.Run(ctx)
+	err = s.Run(ctx)
+	stop()
+	<-reloads
+	return err
 }
 
 // prepare makes the aggregator and what reads its files again.

@@ -4,9 +4,18 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/base64"
+	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -201,6 +210,94 @@ func testTelemetryReference(t *testing.T, program string) {
 	n, err := conn.Read(b)
 	if want := `{"total_requests":0,"active_clients":1,"reported_429":0,"token_rate":80}`; err != nil || string(b[:n]) != want {
 		t.Errorf("answer %s, %v; want %s", b[:n], err, want)
+	}
+}
+
+// writeCertificate makes one for the loopback that vouches for itself, and returns who trusts it.
+func writeCertificate(t *testing.T, dir string) (cert, key string, trusting *http.Client) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err1 := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	pkcs8, err2 := x509.MarshalPKCS8PrivateKey(private)
+	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	certPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	if err := errors.Join(err1, err2, os.WriteFile(cert, certPEM, 0o600),
+		os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(certPEM)
+	return cert, key, &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, DisableKeepAlives: true}}
+}
+
+// Reports come over TLS too. A reload that finds a broken certificate keeps the one in force, and the secret with it;
+// the next one takes over both.
+func TestTelemetryOverTLS(t *testing.T) {
+	dir, secret := t.TempDir(), writeSecret(t, telemetrySecret)
+	cert, key, first := writeCertificate(t, dir)
+	f := telemetryFlags{udp: "none", http: "127.0.0.1:0", admin: "none", quotas: []string{"api"}, secretFile: secret, cert: cert, key: key, perSource: 1000}
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	r, w := io.Pipe()
+	var log bytes.Buffer
+	hangup, ended := make(chan os.Signal), make(chan error, 1)
+	go func() { ended <- f.serve(ctx, w, slog.New(slog.NewTextHandler(&log, nil)), hangup) }()
+	line, err := bufio.NewReader(r).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := strings.Fields(line)[1]
+	number := uint64(time.Now().UnixMilli())
+	post := func(by *http.Client, secret string) error {
+		number++
+		key := wire.ClientKey([]byte(secret), "api", 7)
+		report := wire.Report{Quota: "api", Client: 7, Number: number, Time: time.Now()}.Append(nil, key)
+		response, err := by.Post(url, "application/octet-stream", bytes.NewReader(report))
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		body, err := io.ReadAll(response.Body)
+		if err != nil {
+			return err
+		}
+		_, err = wire.ReadAggregate(body, key)
+		return err
+	}
+	if err := post(first, telemetrySecret); err != nil {
+		t.Errorf("a report over TLS: %v", err)
+	}
+	other := strings.Repeat("n", 40)
+	if err := errors.Join(os.WriteFile(cert, []byte("broken"), 0o600), os.WriteFile(secret, []byte(other+"\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	hangup <- syscall.SIGHUP
+	hangup <- syscall.SIGHUP // taken when the first was dealt with
+	if err := post(first, telemetrySecret); err != nil {
+		t.Errorf("after a reload that found a broken certificate: %v", err)
+	}
+	_, _, second := writeCertificate(t, dir)
+	hangup <- syscall.SIGHUP
+	hangup <- syscall.SIGHUP
+	if err := post(second, other); err != nil {
+		t.Errorf("after a reload of both: %v", err)
+	}
+	if post(first, other) == nil || post(second, telemetrySecret) == nil {
+		t.Error("the old certificate or the old secret is in force beside the new one")
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Errorf("ended with %v", err)
+	}
+	if !strings.Contains(log.String(), "cannot reload, what was in force stays") {
+		t.Errorf("the log says nothing of the failed reload: %s", &log)
 	}
 }
 
