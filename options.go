@@ -83,6 +83,10 @@ type Options struct {
 	Buckets    bucket.Store       // nil is a table in memory (bucket/memory)
 	Identities *identity.Resolver // nil tells callers apart by the address of their connection
 
+	// Keys names the buckets of this process. Nil draws a secret for that; one that
+	// lasts (key.NewLasting) is for Buckets that are saved over a restart.
+	Keys *key.Hasher
+
 	// Names names the buckets of rules of scope strict, lease and sync, which processes
 	// share (bucket/scoped). Nil means that none are shared: such rules then count
 	// as local ones, as policy.CompileOptions.Shared warns.

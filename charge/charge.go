@@ -4,6 +4,7 @@
 package charge
 
 import (
+	"cmp"
 	"net/netip"
 	"sync/atomic"
 	"time"
@@ -116,6 +117,7 @@ const MaxNamed = subject.MaxNamed
 
 // Options configures a Planner.
 type Options struct {
+	Keys          *key.Hasher             // nil draws names that this process alone knows
 	Names         *key.Namer              // nil if no other process shares any buckets
 	Region        func(netip.Addr) string // nil if all are unknown
 	NamedTiers    func() bool             // whether callers who name no tier may name one later; nil if none does
@@ -138,7 +140,7 @@ type Planner struct {
 func New(o Options) *Planner {
 	pl := &Planner{
 		Allowances: newAllowances(o.MaxAllowances),
-		keys:       key.NewHasher(), names: o.Names, region: o.Region, namedTiers: o.NamedTiers,
+		keys:       cmp.Or(o.Keys, key.NewHasher()), names: o.Names, region: o.Region, namedTiers: o.NamedTiers,
 	}
 	if pl.region == nil {
 		pl.region = func(netip.Addr) string { return "" }

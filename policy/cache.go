@@ -49,7 +49,13 @@ func Progress(ctx context.Context) { live.Progress(ctx) }
 // every other zero value is a safe default.
 type CacheOptions struct {
 	Source  Source
-	Compile CompileOptions // Previous and Now are the cache's to fill
+	Compile CompileOptions // Previous, Predecessor and Now are the cache's to fill
+
+	// Predecessor is what an earlier process had in force, if this one goes on with
+	// its buckets, and Began the time at which it does, by the clock of that process:
+	// Now begins with it. Default the wall clock's time.
+	Predecessor *Predecessor
+	Began       int64
 
 	// Interval is the time between two looks at Source.Version, and so, with
 	// the time that a load takes, the bound on staleness while the source
@@ -125,6 +131,9 @@ func NewCache(o CacheOptions) (*Cache, error) {
 		return nil, errors.New("policy cache: Source is nil, want one")
 	}
 	clock := steady.New(o.Now)
+	if o.Began != 0 && o.Now == nil {
+		clock = steady.From(o.Began)
+	}
 	if o.clock != nil {
 		clock = o.clock
 	}
@@ -143,6 +152,9 @@ func NewCache(o CacheOptions) (*Cache, error) {
 	compile := func(previous *Set) CompileOptions {
 		compile, now := c.compile, clock.Now()
 		compile.Previous, compile.Now, compile.wall = previous, time.Unix(0, now), clock.Wall(now)
+		if previous == nil {
+			compile.Predecessor = o.Predecessor
+		}
 		return compile
 	}
 	var warned string

@@ -61,6 +61,10 @@ type CompileOptions struct {
 	// there is none.
 	Previous *Set
 
+	// Predecessor stands in for Previous where that was another process's, whose
+	// buckets this one goes on with. Nil when there is none, or Previous is set.
+	Predecessor *Predecessor
+
 	// Now is when the Set takes effect, by the clock that buckets are counted by. Default
 	// time.Now().
 	Now time.Time

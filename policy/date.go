@@ -56,7 +56,10 @@ func (c *compiler) date(r *row, since int64, before *rate.Past) {
 // convert.
 func (c *compiler) sinceOf() func(g uint32, r *row) (int64, *rate.Past) {
 	prev := c.o.Previous
-	if prev == nil {
+	switch {
+	case prev == nil && c.o.Predecessor != nil:
+		return c.o.Predecessor.sinceOf(c)
+	case prev == nil:
 		return func(uint32, *row) (int64, *rate.Past) { return 0, nil }
 	}
 	groups := make([]group, len(c.groups))

@@ -109,7 +109,7 @@ func (d *Draft) compile(doc Document, o CompileOptions) (*Set, Problems) {
 	if c == nil || len(doc.Rules) < len(c.doc.Rules) {
 		return Compile(doc, o)
 	}
-	c.o.Previous, c.doc.Number = o.Previous, doc.Number
+	c.o.Previous, c.o.Predecessor, c.doc.Number = o.Previous, o.Predecessor, doc.Number
 	c.at(o.Now, o.wall)
 	if !d.reordered {
 		c.read(doc.Rules)

@@ -48,7 +48,11 @@ type move struct {
 // and carries over those that moved before.
 func (c *compiler) readMoves() {
 	prev := c.o.Previous
-	if prev == nil {
+	switch {
+	case prev == nil && c.o.Predecessor != nil:
+		c.o.Predecessor.readMoves(c)
+		return
+	case prev == nil:
 		return
 	}
 	c.carryMoves()
@@ -119,9 +123,17 @@ func (c *compiler) remember(project uint32, m move) {
 // for may need to be full, between a second and longestMove.
 func (c *compiler) longestFill() int64 {
 	longest := int64(time.Second)
-	for _, shapes := range [][]rate.Shape{c.o.Previous.shapes, c.set.shapes} {
+	fill := func(sh rate.Shape) int64 { return min(sh.Settled(0, nil), int64(longestMove)) }
+	if c.o.Predecessor != nil {
+		longest = max(longest, c.o.Predecessor.longest(fill))
+	}
+	all := [][]rate.Shape{c.set.shapes}
+	if c.o.Previous != nil {
+		all = append(all, c.o.Previous.shapes)
+	}
+	for _, shapes := range all {
 		for _, sh := range shapes {
-			longest = max(longest, min(sh.Settled(0, nil), int64(longestMove)))
+			longest = max(longest, fill(sh))
 		}
 	}
 	return longest

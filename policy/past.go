@@ -24,6 +24,20 @@ type formerRule struct {
 	settled int64 // when no bucket owes anything, in Unix nanoseconds
 }
 
+// add remembers a rule that is gone, while its buckets may owe anything.
+func (f *former) add(id uint64, r formerRule, now int64) {
+	switch {
+	case r.settled <= now:
+	case len(f.rules) >= mostFormer:
+		f.unknownUntil = max(f.unknownUntil, r.settled)
+	default:
+		if f.rules == nil {
+			f.rules = map[uint64]formerRule{}
+		}
+		f.rules[id] = r
+	}
+}
+
 // ruleWas is what a rule's buckets were counted by.
 type ruleWas struct {
 	shape  rate.Shape
@@ -75,6 +89,9 @@ func (c *compiler) longestDebt() (longest int64) {
 			longest = max(longest, sh.Settled(0, nil))
 		}
 	}
+	if c.o.Predecessor != nil {
+		longest = max(longest, c.o.Predecessor.longest(func(sh rate.Shape) int64 { return sh.Settled(0, nil) }))
+	}
 	window := int64(0) // by which a limit that follows one with windows begins later
 	for p := range c.pasts {
 		window = max(window, int64(p.Window), int64(p.Shape.Window()))
@@ -88,31 +105,22 @@ func (c *compiler) longestDebt() (longest int64) {
 // formerRules is what the new Set remembers of rules that it does not have.
 func (c *compiler) formerRules() former {
 	prev := c.o.Previous
-	if prev == nil {
+	switch {
+	case prev == nil && c.o.Predecessor != nil:
+		c.set.since = c.now
+		return c.o.Predecessor.former(c)
+	case prev == nil:
 		return former{}
 	}
 	c.set.since = c.now
 	gone := former{unknownUntil: prev.former.unknownUntil}
-	add := func(id uint64, r formerRule) {
-		if r.settled <= c.now {
-			return
-		}
-		if len(gone.rules) >= mostFormer {
-			gone.unknownUntil = max(gone.unknownUntil, r.settled)
-			return
-		}
-		if gone.rules == nil {
-			gone.rules = map[uint64]formerRule{}
-		}
-		gone.rules[id] = r
-	}
 	for id, r := range prev.former.rules {
-		add(id, r)
+		gone.add(id, r, c.now)
 	}
 	for id := range prev.Len() {
 		if !c.kept[id] && prev.isInForce(RuleID(id), c.wall) {
 			old := prev.Terms(RuleID(id))
-			add(old.ID, formerRule{ruleWas{old.Shape, old.Since, old.Before}, old.Shape.Settled(c.now, old.Before)})
+			gone.add(old.ID, formerRule{ruleWas{old.Shape, old.Since, old.Before}, old.Shape.Settled(c.now, old.Before)}, c.now)
 		}
 	}
 	if len(gone.rules) > 0 {

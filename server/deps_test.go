@@ -57,10 +57,11 @@ func TestImportsPointOneWay(t *testing.T) {
 			"telemetry": {}, // beside gateways, for the clients of APIs
 
 			"convert": {},
+			"state":   {},
 			"replay":  {},
 
 			// The process, and commands.
-			"daemon": {"activity", "admin", "advisories", "balancer", "config", "database", "decisionlog", "descriptor", "developers", "envoy", "fleet", "hold", "metrics", "openapi", "quota", "record", "redis", "revert", "rules", "token", "usage"},
+			"daemon": {"activity", "admin", "advisories", "balancer", "config", "database", "decisionlog", "descriptor", "developers", "envoy", "fleet", "hold", "metrics", "openapi", "quota", "record", "redis", "revert", "rules", "state", "token", "usage"},
 			"demo":   {"config", "daemon", "database", "record"},
 			"doctor": {"advisories", "config", "daemon", "database", "descriptor", "dsn", "hold", "kinds", "quota", "record", "redis", "token"},
 			"cmd/headgate": {
@@ -80,6 +81,7 @@ func TestImportsPointOneWay(t *testing.T) {
 			"metrics":         {"github.com/prometheus/client_golang", "github.com/prometheus/client_model/go"},
 			"openapi":         {"go.yaml.in/yaml/v3", "google.golang.org/protobuf"},
 			"redis":           {"github.com/redis/rueidis"},
+			"state":           {"golang.org/x/sys/unix"},
 			"database":        {"github.com/go-sql-driver/mysql", "github.com/jackc/pgx/v5", "github.com/pressly/goose/v3", "modernc.org/sqlite"},
 			"database/dbtest": {"github.com/go-sql-driver/mysql", "github.com/jackc/pgx/v5/stdlib"},
 			"telemetry":       {"github.com/prometheus/client_golang", "golang.org/x/net/netutil"},

@@ -45,6 +45,15 @@ func Of(since func() time.Duration, wall func() time.Time) *Clock {
 	return c
 }
 
+// From returns a Clock that begins at a time of another process's Clock, from which this one goes on.
+func From(at int64) *Clock {
+	start := time.Now()
+	c := &Clock{since: func() time.Duration { return time.Since(start) }, wall: time.Now, began: at}
+	c.ahead.Store(start.UnixNano() - at)
+	c.looked.Store(at)
+	return c
+}
+
 // Now is the time by which budgets are counted, in Unix nanoseconds.
 func (c *Clock) Now() int64 {
 	if c.since == nil {

@@ -88,6 +88,14 @@ type Config struct {
 	// start without the database is possible. Default: beside the database.
 	LastGood string `yaml:"last_good"`
 
+	// StateFile is where local buckets are kept over a restart. Default none: they
+	// begin full.
+	StateFile string `yaml:"state_file"`
+
+	// StateInterval is how often it is written, besides at the end: what a process
+	// that is killed loses. Default 10s.
+	StateInterval time.Duration `yaml:"state_interval"`
+
 	// Staleness bounds how old they may become.
 	Staleness Staleness `yaml:",inline"`
 
@@ -283,7 +291,7 @@ func Default() Config {
 	return Config{
 		Listen: "127.0.0.1:8080", Admin: "127.0.0.1:8081", Decisions: defaultDecisions(),
 		UpstreamTimeout: 60 * time.Second,
-		DB:              "sqlite:headgate.db", Database: defaultDatabase(), Fleet: defaultFleet(), AutoRevert: defaultAutoRevert(), Store: defaultStore(), Refresh: 250 * time.Millisecond, Staleness: defaultStaleness(),
+		DB:              "sqlite:headgate.db", Database: defaultDatabase(), Fleet: defaultFleet(), AutoRevert: defaultAutoRevert(), Store: defaultStore(), Refresh: 250 * time.Millisecond, StateInterval: 10 * time.Second, Staleness: defaultStaleness(),
 		ForwardedHeader: "X-Forwarded-For", IPv6Prefix: 64, Keys: defaultKeys(),
 		IPv4Prefix: 32, ClientAddress: ClientAddress{Strategy: "trusted_ranges"}, ProxyProtocol: defaultProxyProtocol(),
 		Unknown: "reject", NoRule: "allow", Credentials: "all", BadCredentials: "ignore", BurstPercent: 100, MaxBuckets: 1 << 20,
@@ -414,6 +422,7 @@ func (c *Config) check(check *checker) {
 	check.activity(c.Activity)
 	check.decisionLog(c.DecisionLog)
 	check.duration("upstream_timeout", c.UpstreamTimeout, time.Millisecond, 24*time.Hour)
+	check.duration("state_interval", c.StateInterval, 100*time.Millisecond, time.Hour)
 	check.duration("refresh", c.Refresh, time.Millisecond, time.Hour)
 	check.duration("shutdown_timeout", c.ShutdownTimeout, time.Millisecond, 24*time.Hour)
 	check.countWhen(c)

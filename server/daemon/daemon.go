@@ -323,6 +323,7 @@ func (d *Daemon) ready() error {
 // lets the requests in flight finish within the shutdown timeout, and returns.
 func (d *Daemon) Run(ctx context.Context) error {
 	defer d.parts.close()
+	defer d.parts.kept.end() // after the last decision, and the last write of run
 	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))
 	var refreshing sync.WaitGroup
 	refreshing.Go(func() { d.parts.rules.Run(background) })
@@ -341,6 +342,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		refreshing.Go(func() { d.parts.decisions.Run(background) })
 	}
 	refreshing.Go(func() { d.parts.shared.run(background) })
+	refreshing.Go(func() { d.parts.kept.run(background) })
 	if d.parts.heartbeat != nil {
 		refreshing.Go(func() { d.parts.heartbeat.Run(background) })
 	}
@@ -452,11 +454,13 @@ type parts struct {
 	reverter    *revert.Watcher  // nil if no change is taken back
 
 	identifiers *httplimit.Identifiers
+	kept        *kept        // nil if buckets begin full
 	counters    *counters    // nil if nothing but requests is asked about
 	descriptors *descriptors // nil without
 }
 
 func (p *parts) close() {
+	p.kept.close()
 	p.database.close()
 	p.shared.close()
 }
@@ -483,6 +487,11 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 			p.close()
 		}
 	}()
+	if !o.readOnly {
+		if p.kept, err = openKept(c, o.Log); err != nil {
+			return nil, err
+		}
+	}
 	if err := p.startRefreshing(ctx, c, l.compile, o.Log); err != nil {
 		return nil, err
 	}
@@ -511,7 +520,7 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 		return nil, err
 	}
 	p.loaded.Store(l)
-	buckets, err := newBuckets(c)
+	buckets, err := p.kept.fill(func() (*memory.Store, error) { return newBuckets(c) }, p.rules)
 	if err != nil {
 		return nil, err
 	}
@@ -561,7 +570,7 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 		Waiters:      func() (waiting, most int) { return p.limiter.Waiters() },
 		Rejections:   func() iter.Seq2[identity.Rejection, uint64] { return p.who().Rejections() }, Version: o.Version, Identifiers: p.identifiers.Faults,
 		Regions: p.regions.reporter(), Descriptors: p.descriptors.reporter(), Quotas: p.descriptors.lent(), DecisionLog: p.decisionStats(), Balancer: balancerStats(o.balancer), Holds: o.holds,
-		Tokens: p.tokens.status(p.who), TLS: p.tls.status(), AdminTokens: p.adminTokens.status(), Fleet: p.told(), Reverts: p.reverts(), Reloads: o.reloads, Store: p.shared.status(), Envelopes: p.envelopes, OpenRequests: p.requests.opened,
+		Tokens: p.tokens.status(p.who), TLS: p.tls.status(), AdminTokens: p.adminTokens.status(), Fleet: p.told(), Reverts: p.reverts(), Reloads: o.reloads, Kept: p.kept.reporter(), Store: p.shared.status(), Envelopes: p.envelopes, OpenRequests: p.requests.opened,
 	})
 	if p.usage, err = newUsage(c.Usage); err != nil {
 		return nil, err
@@ -569,6 +578,7 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 	options := l.limiterOptions()
 	options.NamedTiers = func() bool { return c.Tokens.TierClaim != "" || p.keys.tiers.Load() }
 	options.Endpoints, options.Policies, options.Buckets, options.Names = l.registry.Table, p.rules, shared, p.shared.naming()
+	options.Keys = p.kept.keys()
 	options.Region, options.Typed = p.regions.finder(p.who), p.identifiers.Typed
 	options.Observe, options.MaxReservations = p.observe, c.Settle.MaxOutstanding
 	if c.RetryAfter != "truth" {
@@ -583,8 +593,9 @@ var unknownModes = map[string]headgate.UnknownMode{"reject": headgate.RejectUnkn
 // startRefreshing loads rules and keys for the first time. Without any rules
 // the gateway could only answer 503, so that is an error.
 func (p *parts) startRefreshing(ctx context.Context, c config.Config, compile policy.CompileOptions, log *slog.Logger) (err error) {
+	predecessor, began := p.kept.predecessor()
 	p.rules, err = policy.NewCache(policy.CacheOptions{
-		Source: p.database, Compile: compile, Interval: c.Refresh, LastGood: c.LastGood, Log: log,
+		Predecessor: predecessor, Began: began, Source: p.database, Compile: compile, Interval: c.Refresh, LastGood: c.LastGood, Log: log,
 		MaxStale: c.Staleness.MaxStale, OnStale: config.Fallbacks[c.Staleness.OnStale], OnEmpty: config.Fallbacks[c.Staleness.OnEmpty],
 		FallbackRule: c.Staleness.Fallback.Rule(),
 		Spread:       true, Wake: p.database.wake[0], Others: p.others,

@@ -21,7 +21,7 @@ func (d *Daemon) warnings() []string {
 
 // warnings are what /readyz tells besides that the process is ready.
 func (p *parts) warnings() []string {
-	list := p.pressure.warnings()
+	list := append(p.kept.warnings(), p.pressure.warnings()...)
 	s := p.rules.Status()
 	if s.StandingWords != "" {
 		list = append(list, s.StandingWords)

@@ -1,0 +1,45 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// KeptStatus is what became of the file that keeps buckets over a restart.
+type KeptStatus struct {
+	Written  time.Time // zero if it was not yet
+	Took     time.Duration
+	Bytes    int64
+	Failures uint64
+}
+
+var (
+	descStateWritten  = describe("state_written_timestamp_seconds", "When the buckets were last written to state_file, in Unix time; 0 if they were not yet.")
+	descStateTook     = describe("state_write_seconds", "How long that took.")
+	descStateBytes    = describe("state_bytes", "Size of state_file.")
+	descStateFailures = describe("state_write_failures_total", "Attempts to write state_file that failed.")
+)
+
+// keptGauges tells of the file; it has no series where there is none.
+type keptGauges struct{ status func() KeptStatus }
+
+func (g *keptGauges) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{descStateWritten, descStateTook, descStateBytes, descStateFailures} {
+		out <- d
+	}
+}
+
+func (g *keptGauges) Collect(out chan<- prometheus.Metric) {
+	if g.status == nil {
+		return
+	}
+	s, at := g.status(), 0.0
+	if !s.Written.IsZero() {
+		at = float64(s.Written.UnixMilli()) / 1000
+	}
+	out <- prometheus.MustNewConstMetric(descStateWritten, prometheus.GaugeValue, at)
+	out <- prometheus.MustNewConstMetric(descStateTook, prometheus.GaugeValue, s.Took.Seconds())
+	out <- prometheus.MustNewConstMetric(descStateBytes, prometheus.GaugeValue, float64(s.Bytes))
+	out <- prometheus.MustNewConstMetric(descStateFailures, prometheus.CounterValue, float64(s.Failures))
+}
