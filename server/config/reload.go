@@ -9,9 +9,11 @@ import (
 // reloadable are the settings, or groups of them, that a process takes over while it runs. All others need a restart.
 var reloadable = []string{
 	"openapi", "openapi_strict", "routes", "costs", "count_when", "websockets", "identifiers", "endpoint", "burst_percent",
-	"unknown", "no_rule", "bad_credentials", "credentials", "max_waiters",
+	"unknown", "no_rule", "bad_credentials", "credentials", "max_wait", "max_waiters",
+	"api_keys.header", "api_keys.bearer", "api_keys.query", "api_keys.strip", "api_keys.prefixes", "api_keys.imported",
+	"tls",
 	"trusted_proxies", "forwarded_header", "client_address", "ipv4_prefix", "ipv6_prefix", "nat64_prefixes",
-	"upstream", "pass_override_headers",
+	"upstream", "upstream_timeout", "pass_override_headers",
 	"headers", "settle.header", "settle.bytes_per_token", "settle.timeout",
 	"decisions.from", "shutdown_timeout", "log.level",
 }
@@ -27,15 +29,17 @@ func Reloadable(setting string) bool {
 }
 
 // Reloaded returns c with what next says of settings that are Reloadable. It reports which of those changed, and which
-// others of next do not count until a restart. Both are complete.
+// others of next do not count until a restart. Both are complete. Whether the gateway speaks TLS is for a restart, as
+// clients that connect to the one do not understand the other; with what certificate, and whom it asks for one, is not.
 func (c Config) Reloaded(next Config) (merged Config, changed, restart []string) {
 	merged = c
+	switched := c.TLS.On() != next.TLS.On()
 	var visit func(name string, to, from reflect.Value)
 	visit = func(name string, to, from reflect.Value) {
 		if to.Kind() != reflect.Struct {
 			switch {
 			case reflect.DeepEqual(to.Interface(), from.Interface()) || to.Kind() == reflect.Slice && to.Len()+from.Len() == 0:
-			case Reloadable(name):
+			case Reloadable(name) && !(switched && strings.HasPrefix(name, "tls.")):
 				changed = append(changed, name)
 				to.Set(from)
 			default:

@@ -78,8 +78,8 @@ type Daemon struct {
 	holds   holds
 	leaving atomic.Bool
 
-	api       swap              // what is behind gate
-	transport http.RoundTripper // to the API
+	api       swap            // what is behind gate
+	transport *http.Transport // to the API
 	tunnels   gateway.Tunnels
 	answers   *decisions.Answers
 	reloads   reloads
@@ -208,7 +208,7 @@ func (d *Daemon) handle(token string) (err error) {
 		return err
 	}
 	d.transport = gateway.NewTransport(d.conf.UpstreamTimeout, d.holds.upstream)
-	gate, err := d.newGateway(d.parts.loaded.Load())
+	gate, err := d.newGateway(d.parts.loaded.Load(), d.transport)
 	if err != nil {
 		return err
 	}
@@ -218,7 +218,7 @@ func (d *Daemon) handle(token string) (err error) {
 	return nil
 }
 
-func (d *Daemon) newGateway(l *loaded) (http.Handler, error) {
+func (d *Daemon) newGateway(l *loaded, transport http.RoundTripper) (http.Handler, error) {
 	upstream, err := url.Parse(l.conf.Upstream)
 	if err != nil {
 		return nil, err // Complete has checked it
@@ -227,7 +227,7 @@ func (d *Daemon) newGateway(l *loaded) (http.Handler, error) {
 	limit.CountWhen, limit.CountTimeout = l.registry.CountWhen, l.conf.Settle.Timeout
 	limit.CountFailed = seldom(d.log, "an answer that does not count was not settled, and counts")
 	gate, err := gateway.New(gateway.Options{
-		Limiter: d.parts.limiter, Upstream: upstream, Transport: d.transport,
+		Limiter: d.parts.limiter, Upstream: upstream, Transport: transport,
 		TrustedProxy: l.who.Trusts, ForwardedHeader: l.conf.ForwardedHeader, ClientHeader: l.conf.ClientAddress.Header, Log: d.log, Failed: d.parts.meter.UpstreamFailed,
 		WebSockets: l.registry.WebSockets, Tunnels: &d.tunnels,
 		KeyHeader: l.conf.Keys.Header, PassOverrides: l.conf.PassOverrideHeaders, Outgoing: outgoing(l.who, l.conf.Keys),

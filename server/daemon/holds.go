@@ -3,6 +3,7 @@ package daemon
 import (
 	"fmt"
 	"net/netip"
+	"time"
 
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/hold"
@@ -12,8 +13,23 @@ import (
 // own, so that those of the gateway never keep the others from answering.
 type holds struct {
 	gate, admin, asked *hold.Limiter
-	upstream           int // connections to the API
-	most               int // connections of those who ask in each other way
+	upstream           int           // connections to the API
+	silence            time.Duration // that a request may be served in
+	most               int           // connections of those who ask in each other way
+}
+
+// mostSilence is how long a request may be served without a byte in either direction.
+func mostSilence(c *config.Config) time.Duration {
+	return c.UpstreamTimeout + c.MaxWait + c.Clients.Patience
+}
+
+// bears says whether requests that take as long as c lets them are not cut off for their silence, whose bound stays.
+func (h *holds) bears(c *config.Config) error {
+	if need := mostSilence(c); need > h.silence {
+		return fmt.Errorf("upstream_timeout is %v and max_wait is %v: with clients.patience that is %v, want at most %v, after which a silent connection ends, or a restart",
+			c.UpstreamTimeout, c.MaxWait, need, h.silence)
+	}
+	return nil
 }
 
 // newHolds divides the descriptors of this process.
@@ -31,7 +47,7 @@ func (d *Daemon) newHolds() (h holds, err error) {
 		MaxStreams: c.MaxStreams, MaxHeaders: c.MaxHeaders, MaxHeaderBytes: int(c.MaxHeaderBytes), MaxTarget: int(c.MaxTargetBytes),
 		HeadTimeout: c.HeadTimeout, Idle: c.IdleTimeout, Pace: hold.Pace{Patience: c.Patience, MinRate: c.MinRate},
 		// Silence that the gateway imposes itself is nobody's fault.
-		StreamIdle: max(c.StreamIdle, d.conf.UpstreamTimeout+d.conf.MaxWait+c.Patience),
+		StreamIdle: max(c.StreamIdle, mostSilence(&d.conf)),
 		Plain:      !d.conf.TLS.On() && !d.conf.ProxyProtocol.On(), Log: d.log.With("listener", "gateway"),
 		Group: func(a netip.Addr) netip.Prefix { return d.parts.who().Group(a) },
 		Exempt: func(a netip.Addr) bool {
@@ -52,6 +68,7 @@ func (d *Daemon) newHolds() (h holds, err error) {
 			o.MaxConnections = max(1, budget.Clients*3/4)
 		}
 	}
+	h.silence = o.StreamIdle
 	share := min(budget.PerAddress, max(1, o.MaxConnections/8))
 	if o.MaxPerAddress == 0 {
 		o.MaxPerAddress = share

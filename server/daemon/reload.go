@@ -19,6 +19,7 @@ import (
 
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/endpoint"
+	"github.com/headgate-io/headgate/gateway"
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/config"
@@ -161,12 +162,24 @@ func (d *Daemon) reload(ctx context.Context) (done record.Reload, err error) {
 		return done, err
 	}
 	var gate http.Handler
+	transport := d.transport
 	if d.conf.Gateway() {
-		if gate, err = d.newGateway(l); err != nil {
+		if err := d.holds.bears(&next); err != nil {
+			return done, err
+		}
+		if next.UpstreamTimeout != before.conf.UpstreamTimeout {
+			transport = gateway.NewTransport(next.UpstreamTimeout, d.holds.upstream)
+		}
+		if gate, err = d.newGateway(l, transport); err != nil {
 			return done, err
 		}
 	}
-	if err := errors.Join(p.tls.load(), p.askTLS.load()); err != nil {
+	useTLS, err := p.tls.prepare(func(config.TLS) config.TLS { return next.TLS })
+	if err != nil {
+		return done, err
+	}
+	useAskTLS, err := p.askTLS.prepare(asItIs)
+	if err != nil {
 		return done, err
 	}
 	// From here on nothing fails: the rules last, which come from elsewhere.
@@ -178,6 +191,8 @@ func (d *Daemon) reload(ctx context.Context) (done record.Reload, err error) {
 		l.registry, l.compile = before.registry, before.compile
 	}
 	useIdentifiers()
+	useTLS()
+	useAskTLS()
 	if err := errors.Join(p.limiter.Reload(l.limiterOptions()), d.answers.Reload(d.limit(&l.conf), l.conf.PassOverrideHeaders)); err != nil {
 		return done, err // ours to mend: both have been checked
 	}
@@ -189,6 +204,10 @@ func (d *Daemon) reload(ctx context.Context) (done record.Reload, err error) {
 		if err := l.door.Use(); err != nil {
 			return done, err // ours to mend: it is what New has checked
 		}
+	}
+	if transport != d.transport {
+		d.transport.CloseIdleConnections() // those under way stay
+		d.transport = transport
 	}
 	if d.reloads.level != nil {
 		_ = d.reloads.level.UnmarshalText([]byte(l.conf.Log.Level)) // which Complete has checked

@@ -206,6 +206,50 @@ func TestReloadSettings(t *testing.T) {
 	}
 }
 
+// TestReloadUpstreamAndKeys: how long the API may take, and where keys stand, change while the gateway runs; but not
+// to more than silent connections are given.
+func TestReloadUpstreamAndKeys(t *testing.T) {
+	slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/items/slow" {
+			<-r.Context().Done()
+		}
+	}))
+	t.Cleanup(slow.Close)
+	r := newReloading(t, []policy.Rule{{Endpoint: policy.Default, Limit: 1000}}, func(c *config.Config) { c.Upstream = slow.URL })
+	bad := func() int {
+		request, _ := http.NewRequest("GET", r.gate+"/v1/items/1", nil)
+		request.Header.Set("X-Other-Key", "hg_made_up")
+		answer, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer.Body.Close()
+		return answer.StatusCode
+	}
+	if got := bad(); got != 200 {
+		t.Errorf("a field that is none: %d, want 200", got)
+	}
+	r.edit(func(c *config.Config) {
+		c.UpstreamTimeout, c.MaxWait, c.Keys.Header, c.BadCredentials = 50*time.Millisecond, time.Second, "X-Other-Key", "reject"
+	})
+	if done := r.reload(t); strings.Join(done.Reload.Changed, " ") != "upstream_timeout api_keys.header bad_credentials max_wait" || len(done.Reload.Restart) > 0 {
+		t.Errorf("reload says %+v", done.Reload)
+	}
+	if got := r.get(t, "/v1/items/slow"); got != 504 {
+		t.Errorf("an API that does not answer: %d, want 504", got)
+	}
+	if got := bad(); got != 401 {
+		t.Errorf("a made-up key where keys stand now: %d, want 401", got)
+	}
+	r.edit(func(c *config.Config) { c.UpstreamTimeout = time.Hour })
+	if status, body := call(t, "POST", r.admin+"/v1/reload", ""); status != 409 || !strings.Contains(body, "upstream_timeout is 1h0m0s") {
+		t.Errorf("longer than silence may last: %d %s, want 409", status, body)
+	}
+	if got := r.get(t, "/v1/items/slow"); got != 504 {
+		t.Errorf("then: %d, want 504", got)
+	}
+}
+
 // TestReloadUnderLoad: while endpoints come and go, every request is answered by what holds before or after, and all
 // that pass are counted: a limit of n admits n.
 func TestReloadUnderLoad(t *testing.T) {

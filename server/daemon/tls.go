@@ -20,14 +20,14 @@ import (
 // tlsFiles is our side of TLS, as its files say.
 type tlsFiles struct {
 	name     string // of the setting
-	conf     config.TLS
 	log      *slog.Logger
 	current  atomic.Pointer[tlsLoaded]
 	failures atomic.Uint64
-	lastErr  string // touched by load alone
+	lastErr  string // touched by reload alone
 }
 
 type tlsLoaded struct {
+	conf    config.TLS
 	config  *tls.Config
 	content [sha256.Size]byte
 	ends    time.Time // of the gateway's certificate
@@ -42,10 +42,12 @@ func newTLS(name string, conf config.TLS, log *slog.Logger) (*tlsFiles, error) {
 	if !conf.On() {
 		return nil, nil
 	}
-	t := &tlsFiles{name: name, conf: conf, log: log}
-	if err := t.load(); err != nil {
+	t := &tlsFiles{name: name, log: log}
+	loaded, err := t.read(conf)
+	if err != nil {
 		return nil, err
 	}
+	t.current.Store(loaded)
 	return t, nil
 }
 
@@ -79,50 +81,60 @@ func (t *tlsFiles) listenFor(l net.Listener, protocols []string) net.Listener {
 
 var protocols = []string{"h2", "http/1.1"}
 
-// load reads the files and uses them if all is well.
-func (t *tlsFiles) load() error {
-	if t == nil {
-		return nil
-	}
+// read reads the files that conf names.
+func (t *tlsFiles) read(conf config.TLS) (*tlsLoaded, error) {
 	var contents [3][]byte
 	sum := sha256.New()
-	for i, path := range []string{t.conf.CertFile, t.conf.KeyFile, t.conf.ClientCAFile} {
+	for i, path := range []string{conf.CertFile, conf.KeyFile, conf.ClientCAFile} {
 		if path == "" {
 			continue
 		}
 		var err error
 		if contents[i], err = os.ReadFile(path); err != nil {
-			return fmt.Errorf("%s: %w", t.name, err)
+			return nil, fmt.Errorf("%s: %w", t.name, err)
 		}
 		fmt.Fprintf(sum, "%d:%s", len(contents[i]), contents[i])
 	}
 	content := [sha256.Size]byte(sum.Sum(nil))
-	if last := t.current.Load(); last != nil && last.content == content {
-		return nil
-	}
 	certificate, err := tls.X509KeyPair(contents[0], contents[1])
 	if err != nil {
-		return fmt.Errorf("%s: cert_file %s and key_file %s: %w", t.name, t.conf.CertFile, t.conf.KeyFile, err)
+		return nil, fmt.Errorf("%s: cert_file %s and key_file %s: %w", t.name, conf.CertFile, conf.KeyFile, err)
 	}
-	loaded := &tlsLoaded{content: content, ends: certificate.Leaf.NotAfter, config: &tls.Config{
+	loaded := &tlsLoaded{conf: conf, content: content, ends: certificate.Leaf.NotAfter, config: &tls.Config{
 		MinVersion: tls.VersionTLS12, NextProtos: protocols, Certificates: []tls.Certificate{certificate},
 	}}
-	if t.conf.Clients() {
+	if conf.Clients() {
 		pool := x509.NewCertPool()
 		if !pool.AppendCertsFromPEM(contents[2]) {
-			return fmt.Errorf("%s: client_ca_file %s holds no certificate in PEM", t.name, t.conf.ClientCAFile)
+			return nil, fmt.Errorf("%s: client_ca_file %s holds no certificate in PEM", t.name, conf.ClientCAFile)
 		}
-		loaded.config.ClientCAs, loaded.config.ClientAuth = pool, clientAuth[t.conf.ClientAuth]
+		loaded.config.ClientCAs, loaded.config.ClientAuth = pool, clientAuth[conf.ClientAuth]
 		// A session that is resumed would be as good as the certificate was
 		// when it began, whoever signs for clients by now.
 		loaded.config.SessionTicketsDisabled = true
 	}
-	again := t.current.Swap(loaded) != nil
-	if again {
-		t.log.Info("the files of TLS changed and are in force", "setting", t.name, "certificate_ends", loaded.ends)
-	}
-	return nil
+	return loaded, nil
 }
+
+// prepare is read for a reload; use puts what it read in force for new connections, and does nothing if the files were
+// read again meanwhile.
+func (t *tlsFiles) prepare(conf func(now config.TLS) config.TLS) (use func(), err error) {
+	if t == nil {
+		return func() {}, nil
+	}
+	before := t.current.Load()
+	next, err := t.read(conf(before.conf))
+	if err != nil {
+		return nil, err
+	}
+	return func() {
+		if (before.content != next.content || before.conf != next.conf) && t.current.CompareAndSwap(before, next) {
+			t.log.Info("TLS changed and is in force", "setting", t.name, "certificate_ends", next.ends)
+		}
+	}, nil
+}
+
+func asItIs(now config.TLS) config.TLS { return now }
 
 var clientAuth = map[string]tls.ClientAuthType{"request": tls.VerifyClientCertIfGiven, "require": tls.RequireAndVerifyClientCert}
 
@@ -145,9 +157,10 @@ func (t *tlsFiles) run(ctx context.Context) {
 }
 
 func (t *tlsFiles) reload() {
-	err := t.load()
+	use, err := t.prepare(asItIs)
 	if err == nil {
 		t.lastErr = ""
+		use()
 		return
 	}
 	t.failures.Add(1)

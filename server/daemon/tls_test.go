@@ -333,3 +333,40 @@ func TestTLSFilesAreCheckedAtTheStart(t *testing.T) {
 		}
 	}
 }
+
+// TestReloadTLS: whom the gateway asks for a certificate changes while it runs, with everything else or not at all;
+// whether it speaks TLS does not.
+func TestReloadTLS(t *testing.T) {
+	ours, clients := newAuthority(t, "ours"), newAuthority(t, "clients")
+	d, dir := tlsGateway(t, ours, nil, "none")
+	next := d.conf
+	d.reloads.read = func() (config.Config, error) { return next, next.Complete() }
+	ca, _ := pemOf(t, clients.cert, nil)
+	next.TLS.ClientCAFile, next.TLS.ClientAuth = filepath.Join(dir, "ca.pem"), "require"
+	if err := os.WriteFile(next.TLS.ClientCAFile, ca, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if done, err := d.Reload(t.Context()); err != nil || strings.Join(done.Changed, " ") != "tls.client_ca_file tls.client_auth" || len(done.Restart) > 0 {
+		t.Fatalf("reload: %+v, %v", done, err)
+	}
+	shop := clients.client(t, "shop", time.Now().Add(time.Hour))
+	if status, _, err := get(t, d, ours, nil); status != 0 {
+		t.Errorf("without a certificate: %d, %v, want no connection", status, err)
+	}
+	if status, _, err := get(t, d, ours, &shop); status != 200 {
+		t.Errorf("with one: %d, %v, want 200", status, err)
+	}
+	good := next
+	next.TLS.ClientCAFile, next.TLS.ClientAuth, next.Routes = "", "none", []string{filepath.Join(dir, "none.txt")}
+	if _, err := d.Reload(t.Context()); err == nil {
+		t.Error("a missing file of routes: no error")
+	}
+	if status, _, err := get(t, d, ours, nil); status != 0 {
+		t.Errorf("without a certificate after a reload that failed: %d, %v, want no connection", status, err)
+	}
+	next = good
+	next.TLS = config.TLS{ClientAuth: "none", ClientName: "public_key", ClientProject: "none"}
+	if done, err := d.Reload(t.Context()); err != nil || len(done.Changed) > 0 || len(done.Restart) == 0 {
+		t.Errorf("to plain HTTP: %+v, %v, want a restart", done, err)
+	}
+}
