@@ -26,6 +26,7 @@ type replayFlags struct {
 	format string
 	fields []string
 	failOn string
+	html   string
 	json   bool
 }
 
@@ -47,7 +48,7 @@ projects, tiers and identifiers apply to nobody.
 
 The exit status is 1 if more than --fail-on would have been denied.`,
 		Example: `  headgate replay /var/log/nginx/access.log --config headgate.yaml
-  headgate replay access.log.1.gz access.log --openapi api.yaml --rules proposed.yaml
+  headgate replay access.log.1.gz access.log --openapi api.yaml --rules proposed.yaml --html report.html
   headgate replay app.log --field time=ts --field client=peer.ip --routes routes.txt --fail-on 0.1%`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -70,6 +71,9 @@ The exit status is 1 if more than --fail-on would have been denied.`,
 			} else {
 				err = writeReplay(out, report, interrupted)
 			}
+			if f.html != "" && err == nil {
+				err = writePage(f.html, report, interrupted)
+			}
 			if err != nil || f.failOn == "" {
 				return err
 			}
@@ -86,6 +90,7 @@ The exit status is 1 if more than --fail-on would have been denied.`,
 	flags.StringArrayVar(&f.fields, "field", nil, "for JSON, where a part of a request stands, such as client=peer.ip; of time, client, method, target, user, status (repeatable)")
 	flags.StringVar(&f.failOn, "fail-on", "", "exit with status 1 if a larger part of the requests would have been denied, such as 0.5%")
 	flags.BoolVar(&f.json, "json", false, "print JSON")
+	flags.StringVar(&f.html, "html", "", "file to write the same to, drawn, for a browser")
 	return cmd
 }
 
@@ -210,6 +215,15 @@ func missing(path string) bool {
 }
 
 func share(part float64) string { return strconv.FormatFloat(100*part, 'f', 2, 64) + " %" }
+
+// writePage writes what a browser shows. It names callers, so that nobody else may read it.
+func writePage(path string, report *replay.Report, interrupted bool) error {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("--html: %w", err)
+	}
+	return errors.Join(report.WriteHTML(file, interrupted), file.Close())
+}
 
 // writeReplay tells it to people.
 func writeReplay(w io.Writer, r *replay.Report, interrupted bool) error {
