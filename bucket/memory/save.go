@@ -15,7 +15,7 @@ import (
 
 // A table is written as records, each of which begins with a byte that says what it is:
 //
-//	's'  a shape: drain, unit, capacity, tick, algorithm; they are numbered as they come, from 0
+//	's'  a shape: drain, unit, capacity, tick, phase, algorithm; they are numbered as they come, from 0
 //	'b'  a bucket: half of its key, debt, stamp, number of its shape, and whether it is parked
 //	'l'  a sliding log: half of its key, window, stamp, counts
 //	't'  the traces of a shard
@@ -125,7 +125,7 @@ func (o *saving) writeBuckets() {
 }
 
 func appendShape(text []byte, sh *rate.Shape) []byte {
-	return appendInts(text, sh.Drain, sh.Unit, sh.Capacity, sh.Tick)
+	return appendInts(text, sh.Drain, sh.Unit, sh.Capacity, sh.Tick, int64(sh.Phase))
 }
 
 func appendInts(text []byte, numbers ...int64) []byte {
@@ -294,7 +294,7 @@ func (in *loading) number() int64 { return int64(binary.LittleEndian.Uint64(in.b
 func (in *loading) short() uint32 { return binary.LittleEndian.Uint32(in.bytes(4)) }
 
 func (in *loading) shape() {
-	sh := rate.Shape{Drain: in.number(), Unit: in.number(), Capacity: in.number(), Tick: in.number(), Algorithm: rate.Algorithm(in.bytes(1)[0])}
+	sh := rate.Shape{Drain: in.number(), Unit: in.number(), Capacity: in.number(), Tick: in.number(), Phase: uint32(in.number()), Algorithm: rate.Algorithm(in.bytes(1)[0])}
 	if in.err == nil && !sane(&sh) {
 		in.fail("shape %d is %+v, want one that a limit has", len(in.shapes), sh)
 	}

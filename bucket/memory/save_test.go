@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -152,6 +153,25 @@ func TestSaveWhileInUse(t *testing.T) {
 	}
 	close(stop)
 	<-done
+}
+
+// TestSavedShapesAreWhole: a bucket goes on under the limit it had in every part, such as when its windows begin.
+func TestSavedShapesAreWhole(t *testing.T) {
+	shape := mustCompile(t, rate.Limit{Tokens: 1, Per: time.Hour, Burst: 1, Algorithm: rate.FixedWindow})
+	if fields := reflect.TypeFor[rate.Shape]().NumField(); fields != 6 {
+		t.Errorf("a shape has %d fields, want the 6 that Save writes", fields)
+	}
+	shape.Phase = 1 // on the hour, which is when it is
+	take := lasting([]bucket.Take{{Key: buckettest.Key(1), Shape: shape, Cost: 1}})
+	store := open(t, memory.Options{MaxBuckets: 64})
+	if ok, _ := decide(t, store, noon, take); !ok {
+		t.Fatal("the first was denied")
+	}
+	_, before := decide(t, store, noon+int64(time.Minute), take)
+	ok, outs := decide(t, restarted(t, store, memory.Options{MaxBuckets: 64}, noon, noon), noon+int64(time.Minute), take)
+	if ok || !slices.Equal(outs, before) {
+		t.Errorf("loaded: %t, %+v, want %+v", ok, outs, before)
+	}
 }
 
 func saved(t testing.TB, seed uint64) []byte {
