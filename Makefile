@@ -84,6 +84,8 @@ long: deps ## the tests that take longer (CI runs them after `make test`)
 	@$(MAKE) -s nemesis SEEDS=1400 FIRST=1
 	@echo "== the gateway before real servers of all kinds"
 	@$(MAKE) -s garden-long
+	@echo "== many Envoys that decide by themselves"
+	@$(GOTEST) -tags long -run TestQuotasOfManyEnvoys ./eval/doors
 	@echo "== planted bugs compile"
 	@go run ./eval/mutants -check
 	@$(MAKE) -s packages

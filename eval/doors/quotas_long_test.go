@@ -49,7 +49,7 @@ func TestQuotasOfManyEnvoys(t *testing.T) {
 	for i := range gateways {
 		own := t.TempDir()
 		write(t, filepath.Join(own, "headgate.yaml"), fmt.Sprintf(
-			"decisions: {grpc: '127.0.0.1:0', ratelimit: [%[1]s/limits.yaml], quota_ttl: %[3]v, scope: strict}\nstore: {redis: ['%[2]s'], secret_file: %[1]s/secret, deadline: 1s}\n", dir, store.Socket, ttl))
+			"decisions: {grpc: '127.0.0.1:0', ratelimit: [%[1]s/limits.yaml], quota_ttl: %[3]v, scope: strict}\nstore: {redis: ['%[2]s'], secret_file: %[1]s/secret, deadline: 1s, lease_ttl: 5s}\n", dir, store.Socket, ttl))
 		gateways[i] = harness.Serve(t, own, "--config", "headgate.yaml", "--listen", "none")
 	}
 	var envoys [8]string
@@ -99,15 +99,15 @@ func TestQuotasOfManyEnvoys(t *testing.T) {
 		}
 	}
 	for i, k := range []int{1, 2, 4, 8} {
-		measure(k, fmt.Sprintf("127.0.1.%d", i+1), "all well", 0.5)
+		measure(k, fmt.Sprintf("127.0.1.%d", i+1), "all well", 0.3)
 	}
 	if err := gateways[0].Freeze(); err != nil {
 		t.Fatal(err)
 	}
-	measure(8, "127.0.1.4", "one of two Headgates frozen", 0.5)
+	measure(8, "127.0.1.5", "one of two Headgates frozen", 0.2)
 	if err := gateways[0].Thaw(); err != nil {
 		t.Fatal(err)
 	}
 	gateways[0].Kill()
-	measure(8, "127.0.1.5", "and killed", 0.5)
+	measure(8, "127.0.1.6", "and killed", 0.2)
 }

@@ -354,7 +354,7 @@ func (r *Borrower) lend(ctx context.Context, now int64, l *loan, t bucket.Take, 
 		ask := max(need+1, fair)
 		scarce := left/parts < ask
 		if scarce {
-			ask = min(pace+pace/8+1, max(1, left*whole/(turns*replicas)))
+			ask = min(pace+pace/8+1, max(1, left*whole/turns))
 		}
 		if ask = min(ask, left); ask > rest && !(scarce && ask < 2*rest) {
 			if got, err := r.draw(ctx, now, t, ask, out); err != nil {
