@@ -53,7 +53,7 @@ type Clock interface {
 	Wall(now int64) int64
 }
 
-// UnknownMode says what becomes of a request that no template matches.
+// UnknownMode says what happens to a request that no template matches.
 type UnknownMode uint8
 
 const (
@@ -67,7 +67,7 @@ const (
 // every other zero value is a safe default.
 type Options struct {
 	// Rules are the rules of a program that has no other source of them, a line
-	// each (policy.ParseRule). They are in the place of Policies.
+	// each (policy.ParseRule). They are in place of Policies.
 	Rules []string
 
 	// Endpoints are the endpoints that exist, and those that Rules may name. With
@@ -92,7 +92,7 @@ type Options struct {
 	// as local ones, as policy.CompileOptions.Shared warns.
 	Names *key.Namer
 
-	// Unknown says what becomes of a request to a path that no template
+	// Unknown says what happens to a request to a path that no template
 	// matches, or with a method its path does not declare. The zero value
 	// rejects both; either way they never touch another endpoint's budget.
 	// An undeclared OPTIONS on a known path is a browser's CORS preflight far

@@ -180,7 +180,7 @@ func TestExplainTellsOfAnOverride(t *testing.T) {
 		}
 		return strings.Join(lines, "\n")
 	}
-	if got, want := why(), "true: the most specific rule; until 2026-01-02T04:04:05Z in the place of the lasting 10 per 1s (burst 10)\nfalse: the temporary rule stands in its place"; got != want {
+	if got, want := why(), "true: the most specific rule; until 2026-01-02T04:04:05Z in place of the lasting 10 per 1s (burst 10)\nfalse: the temporary rule stands in its place"; got != want {
 		t.Errorf("considered\n%s\nwant\n%s", got, want)
 	}
 	x := b.Explain(t.Context(), request)

@@ -148,7 +148,7 @@ func magnitude(units int64) int64 {
 	return -units
 }
 
-// Shift is State.Shift for sliding logs, with cells in the place of windows.
+// Shift is State.Shift for sliding logs, with cells in place of windows.
 func (l Log) Shift(now int64, sh *rate.Shape, units, charged int64) (after Log, moved int64) {
 	moving := l.roll(now, sh)
 	before := moving.used()

@@ -20,7 +20,7 @@ import (
 type Held struct {
 	Shape rate.Shape // of a sliding log Algorithm and Tick alone matter
 	State State
-	Log   Log // in the place of State, if Shape is a sliding log
+	Log   Log // in place of State, if Shape is a sliding log
 
 	alone bool // nothing was admitted since it was converted to Shape
 }

@@ -115,7 +115,7 @@ func (a *Allowances) Get(k key.Key, now int64) (Allowance, bool) {
 	return own, ok && now < own.Until
 }
 
-// Set makes the burst of a bucket whose rule has a shape larger by so many tokens, in the place of what
+// Set makes the burst of a bucket whose rule has a shape larger by so many tokens, in place of what
 // it may have been given before. It reports false when there is no room.
 func (a *Allowances) Set(k key.Key, own Allowance, sh rate.Shape) bool {
 	own.gone = goneAt(own.Until, sh.Grow(own.Tokens))

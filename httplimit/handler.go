@@ -82,7 +82,7 @@ type Options struct {
 	// below 0 nobody waits.
 	MaxWait time.Duration
 
-	// Refuse, if set, answers the requests that are refused, in the place of problem
+	// Refuse, if set, answers the requests that are refused, in place of problem
 	// details. Fields that belong to the refusal, such as Retry-After, are set
 	// already. Default nil.
 	Refuse func(w http.ResponseWriter, r *http.Request, d *headgate.Decision)
@@ -183,7 +183,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// afterwards says what becomes of a request's tokens once it is answered; false if nothing.
+// afterwards says what happens to a request's tokens once it is answered; false if nothing.
 func (h *handler) afterwards(r *headgate.Request, l *login) (then afterwards, pays bool) {
 	then = afterwards{h.options.Reserve, l, h.countsWhen(r)}
 	failures := l != nil && l.CountFailures

@@ -57,7 +57,7 @@ func (h *handler) countsWhen(r *headgate.Request) *Statuses {
 	return h.options.CountWhen[table.Template(m.ID).String()]
 }
 
-// afterwards says what becomes of a request's tokens once it is answered.
+// afterwards says what happens to a request's tokens once it is answered.
 type afterwards struct {
 	reserve *Reserve
 	login   *login

@@ -41,7 +41,7 @@ type Stop uint8
 const (
 	stopNot           Stop = iota // still walking
 	StopNoPeer                    // no peer address was given: headers are not read
-	StopPeerUntrusted             // the peer is no trusted proxy: headers are not read
+	StopPeerUntrusted             // the peer is not a trusted proxy: headers are not read
 	StopNoHeader                  // the trusted peer sent no forwarding header
 	StopUntrusted                 // the hop is outside TrustedProxies: the usual end
 	StopAllTrusted                // every hop was trusted: the leftmost one counts
@@ -60,7 +60,7 @@ const (
 var stopNames = [stops]string{
 	stopNot:           "not resolved",
 	StopNoPeer:        "no peer address was given",
-	StopPeerUntrusted: "the peer is no trusted proxy, so headers are not read",
+	StopPeerUntrusted: "the peer is not a trusted proxy, so headers are not read",
 	StopNoHeader:      "the trusted peer sent no forwarding header",
 	StopUntrusted:     "the first address outside the trusted proxies",
 	StopAllTrusted:    "every hop is a trusted proxy",

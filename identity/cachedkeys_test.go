@@ -185,7 +185,7 @@ func TestErrorsAreNotCached(t *testing.T) {
 	})
 }
 
-// A flood of made-up keys is held neither as such nor in the place of one that
+// A flood of made-up keys is held neither as such nor in place of one that
 // is known.
 func TestUnknownKeysDriveNothingOut(t *testing.T) {
 	remote := &remoteKeys{keys: map[identity.Digest]identity.Key{}}

@@ -27,7 +27,7 @@ func Example() {
 	fmt.Println(who.Resolve(context.Background(), identity.Evidence{Peer: netip.MustParseAddr("198.51.100.1"), Header: header}))
 	// Output:
 	// address 203.0.113.9 in 203.0.113.9/32: hop 2 from the right of X-Forwarded-For: the first address outside the trusted proxies
-	// address 198.51.100.1 in 198.51.100.1/32: the peer is no trusted proxy, so headers are not read
+	// address 198.51.100.1 in 198.51.100.1/32: the peer is not a trusted proxy, so headers are not read
 }
 
 func ExampleStrategy() {
@@ -46,7 +46,7 @@ func ExampleStrategy() {
 	}
 	// Output:
 	// 203.0.113.9 because Cf-Connecting-Ip: the one address that the trusted peer names
-	// 192.0.2.66 because the peer is no trusted proxy, so headers are not read
+	// 192.0.2.66 because the peer is not a trusted proxy, so headers are not read
 }
 
 func ExampleNew() {

@@ -196,7 +196,7 @@ var rejectionNames = [rejections]string{
 	TokenExpired:       "the bearer token has expired",
 	TokenFlood:         "the bearer token was not verified: too many from this address failed",
 	CertificateExpired: "the client certificate has expired",
-	CertificateUnnamed: "the client certificate has not the one name that is asked for",
+	CertificateUnnamed: "the client certificate does not have the one name that is asked for",
 	LookupFailed:       "the credential could not be looked up",
 }
 

@@ -92,7 +92,7 @@ func TestPrincipalString(t *testing.T) {
 		want string
 	}{
 		{resolve("", nil), "address none: no peer address was given"},
-		{resolve("203.0.113.9", nil), "address 203.0.113.9 in 203.0.113.9/32: the peer is no trusted proxy, so headers are not read"},
+		{resolve("203.0.113.9", nil), "address 203.0.113.9 in 203.0.113.9/32: the peer is not a trusted proxy, so headers are not read"},
 		{resolve("10.0.0.1", http.Header{"X-Forwarded-For": {"unknown"}}), "address 10.0.0.1 in 10.0.0.1/32: the peer, X-Forwarded-For was read: the hop before it is unknown"},
 		{
 			resolve("10.0.0.1", http.Header{"X-Forwarded-For": {"2001:db8::7, 10.0.0.2"}, "X-Api-Key": {newKey(t)}}),
@@ -100,7 +100,7 @@ func TestPrincipalString(t *testing.T) {
 		},
 		{
 			identity.Principal{Kind: identity.Token, ID: "sub\n", Project: "acme", Tier: "gold", Client: netip.MustParseAddr("1.2.3.4"), Prefix: netip.MustParsePrefix("1.2.3.4/32"), Hop: identity.Hop{Stop: identity.StopPeerUntrusted}},
-			`token "sub\n" of project "acme" in tier "gold", client 1.2.3.4 in 1.2.3.4/32: the peer is no trusted proxy, so headers are not read`,
+			`token "sub\n" of project "acme" in tier "gold", client 1.2.3.4 in 1.2.3.4/32: the peer is not a trusted proxy, so headers are not read`,
 		},
 	} {
 		if got := c.p.String(); got != c.want {

@@ -167,7 +167,7 @@ func TestAllowancesAreBounded(t *testing.T) {
 		}
 	}
 	if err := grant(1, 20, soon); err != nil {
-		t.Errorf("a grant in the place of another = %v", err)
+		t.Errorf("a grant in place of another = %v", err)
 	}
 	b.Now = soon.Add(time.Minute) // lapsed, and forgotten
 	if err := grant(3, 10, b.Now.Add(time.Second)); err != nil {

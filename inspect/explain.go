@@ -29,7 +29,7 @@ type Explanation struct {
 	Status   string `json:"status"`
 	Cost     int64  `json:"cost,omitempty"`
 
-	// Rules says why the rules cannot be relied on and what becomes of requests;
+	// Rules says why the rules cannot be relied on and what happens to requests;
 	// absent if they can.
 	Rules string `json:"rules,omitempty"`
 

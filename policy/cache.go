@@ -94,7 +94,7 @@ type CacheOptions struct {
 	MaxStale time.Duration
 	OnStale  Fallback
 
-	// OnEmpty says what becomes of requests while there is no rule at all. With Keep,
+	// OnEmpty says what happens to requests while there is no rule at all. With Keep,
 	// the default, nothing is limited.
 	OnEmpty Fallback
 

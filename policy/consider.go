@@ -78,7 +78,7 @@ func (s *Set) ConsiderFor(now int64, m endpoint.Match, project, tier string, cho
 						c.Why += ", " + share + "among them"
 					}
 					if len(found) == 2 && id != standsFor {
-						c.Why += fmt.Sprintf("; until %s in the place of the lasting %s",
+						c.Why += fmt.Sprintf("; until %s in place of the lasting %s",
 							s.Rule(id).Expires.Format(time.RFC3339), limitText(s.limits[s.rows[standsFor].limit]))
 					}
 				case tried != "":

@@ -47,7 +47,7 @@ type Rule struct {
 	Algorithm   Algorithm // how the bucket counts
 	Mode        Mode      // whether the rule denies, only counts, or settles requests without a limit
 	Scope       Scope     // how far the bucket reaches
-	OnStoreLoss StoreLoss // what becomes of requests while the store is away
+	OnStoreLoss StoreLoss // what happens to requests while the store is away
 
 	// Expires is when the rule ends; zero is never. A rule that expires may stand
 	// beside a lasting one for the same Endpoint, Project, Tier and Subject, and

@@ -562,7 +562,7 @@ func (s *Set) lasting(id RuleID) (RuleID, bool) {
 	return 0, false
 }
 
-// temporary finds the temporary rule that stands, or stood, in the place of a
+// temporary finds the temporary rule that stands, or stood, in place of a
 // lasting one.
 func (s *Set) temporary(id RuleID) (RuleID, bool) {
 	if id == 0 {
@@ -581,7 +581,7 @@ func (s *Set) StandsFor(id RuleID) (RuleID, bool) {
 	return lasting, ok && s.rows[lasting].id == s.rows[id].id
 }
 
-// replacedBy finds the temporary rule that stands, or stood, in the place of a
+// replacedBy finds the temporary rule that stands, or stood, in place of a
 // lasting one.
 func (s *Set) replacedBy(id RuleID) (RuleID, bool) {
 	over, ok := s.temporary(id)

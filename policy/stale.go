@@ -8,7 +8,7 @@ import (
 	"github.com/headgate-io/headgate/rate"
 )
 
-// Fallback says what becomes of requests while the rules in force cannot be relied on: their source
+// Fallback says what happens to requests while the rules in force cannot be relied on: their source
 // has not confirmed them for too long, or it has none.
 type Fallback uint8
 
@@ -29,7 +29,7 @@ var fallbackTexts = [fallbacks]string{"keep", "limit", "deny"}
 // String returns the fallback as configurations write it.
 func (f Fallback) String() string { return enumString(uint8(f), "fallback", fallbackTexts[:]) }
 
-// Standing says whether the rules in force can be relied on, and what becomes of requests if they cannot.
+// Standing says whether the rules in force can be relied on, and what happens to requests if they cannot.
 type Standing struct {
 	Stale bool // they were not confirmed within CacheOptions.MaxStale
 	Empty bool // there is no rule
@@ -148,7 +148,7 @@ func (c *Cache) fallbackRule() Rule {
 	return c.o.fallbackRule(&c.o.Compile)
 }
 
-// Words says for people why the rules cannot be relied on and what becomes of requests; "" if they can.
+// Words says for people why the rules cannot be relied on and what happens to requests; "" if they can.
 func (c *Cache) Words(s Standing) string {
 	var why, then string
 	stale := (time.Duration(c.clock.Now()-c.confirmed.Load()) * time.Nanosecond).Round(time.Second)

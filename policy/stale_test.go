@@ -158,7 +158,7 @@ func TestStalenessOverARestart(t *testing.T) {
 	}
 }
 
-// Where there is no rule, OnEmpty says what becomes of requests; if the rules are stale besides, the stricter of both.
+// Where there is no rule, OnEmpty says what happens to requests; if the rules are stale besides, the stricter of both.
 func TestStandingWithoutRules(t *testing.T) {
 	for _, test := range []struct {
 		onEmpty, onStale policy.Fallback

@@ -30,7 +30,7 @@ const MaxPast = 8
 // resolve their rules, and then take.
 const late = 2 * time.Second
 
-// Replaced is the past of a limit that took effect when now, or later, in the place of one that was
+// Replaced is the past of a limit that took effect when now, or later, in place of one that was
 // of shape s since since, after before.
 func (s Shape) Replaced(since int64, before *Past, now int64) *Past {
 	return &Past{Shape: s, Since: since, Before: s.Recall(since, before, now)}

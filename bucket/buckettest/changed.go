@@ -59,7 +59,7 @@ func changedEnvelope(s *suite) {
 	}
 }
 
-// after is a limit that took effect some time after the start, in the place of another.
+// after is a limit that took effect some time after the start, in place of another.
 func (s *suite) after(t bucket.Take, d time.Duration, to rate.Shape) bucket.Take {
 	t.Before = &rate.Past{Shape: t.Shape, Since: t.Since, Before: t.Before}
 	t.Shape, t.Since = to, start+int64(d)

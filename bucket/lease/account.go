@@ -41,7 +41,7 @@ const (
 	longest = int64(time.Second)
 )
 
-// Complete returns t with defaults in the place of zeros.
+// Complete returns t with defaults in place of zeros.
 func (t Terms) Complete() Terms {
 	if t.TTL == 0 {
 		t.TTL = defaultTTL

@@ -206,7 +206,7 @@ func TestAnswersAreForgotten(t *testing.T) {
 	}
 }
 
-// What is kept in the place of an answer and is none is replaced by the next: a question may be
+// What is kept in place of an answer and is none is replaced by the next: a question may be
 // charged twice for it, which grants nothing.
 func TestForeignAnswers(t *testing.T) {
 	server := redistest.Start(t)
@@ -228,7 +228,7 @@ func TestForeignAnswers(t *testing.T) {
 		left := ask(t, a, 5, one, lease.Question{}).Left
 		for range 2 { // whoever asks again is known again
 			if got := ask(t, a, 5, one, lease.Question{Seq: 2, Want: 1, Need: 1}); got.Tokens != 1 || got.Left != left-1 {
-				t.Errorf("%s in the place of an answer: %+v, want a token of %d", what, got, left)
+				t.Errorf("%s in place of an answer: %+v, want a token of %d", what, got, left)
 			}
 		}
 	}

@@ -235,7 +235,7 @@ func TestFullTable(t *testing.T) {
 		a.set(func() { a.fail = false })
 		time.Sleep(time.Second)
 		if v := try(s, of(5000, sh, 1)); v != report.Admit {
-			t.Errorf("when all is told: %v, want it admitted in the place of another", v)
+			t.Errorf("when all is told: %v, want it admitted in place of another", v)
 		}
 		if st := s.Status(); st.Accounts > 64 {
 			t.Errorf("%+v, want 64 accounts at most", st)

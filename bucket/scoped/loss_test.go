@@ -53,7 +53,7 @@ func find(t testing.TB, s *scoped.Store, far *remote, at int64) {
 	}
 }
 
-// What becomes of requests while the store is lost, 10 tokens and 1 a second divided by 2 replicas.
+// What happens to requests while the store is lost, 10 tokens and 1 a second divided by 2 replicas.
 func TestLoss(t *testing.T) {
 	const lost = time.Minute
 	for name, c := range map[string]struct {

@@ -104,7 +104,7 @@ end
 --   timeout      milliseconds for each of connecting, sending and waiting; default 250
 --   user         a function that returns the id, and perhaps the project, of who is logged in; default nobody
 --   cost         a function that returns what the request costs, in tokens
---   fallback     what becomes of requests while Headgate cannot be asked: "deny" (503, the default) or "allow"
+--   fallback     what happens to requests while Headgate cannot be asked: "deny" (503, the default) or "allow"
 function headgate.access(options)
   options = options or {}
   local question = {

@@ -167,7 +167,7 @@ const item = "/v1/items/1"
 var plain = attack.Request{Method: "GET", Target: item}
 
 // search tries all families of an attack in turn, then goes on with the one that got most: so does
-// an attacker. from is who sends, and what becomes of a request on its way.
+// an attacker. from is who sends, and what happens to a request on its way.
 func search(l *lab, url string, lim limit, span time.Duration, families []attack.Family, from func(attack.Request) shot, counts func(seen) bool) outcome {
 	n := count(span)
 	scouts := max(n/4, 3*len(families))

@@ -60,7 +60,7 @@ func try(password string) attack.Request {
 		Body: fmt.Sprintf(`{"username":"victim","password":%q}`, password)}
 }
 
-// byUsername is the README's “Rate limit by request payload”, with the proxy in the place of the login's own code.
+// byUsername is the README's “Rate limit by request payload”, with the proxy in place of the login's own code.
 var byUsername = setup{"httprate", "the user name as the key", "README, “Rate limit by request payload”", func(l *lab, _ limit) (string, error) {
 	n, per := perAccount.window()
 	limiter := httprate.NewRateLimiter(n, per)

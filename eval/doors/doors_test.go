@@ -464,7 +464,7 @@ func TestDescriptors(t *testing.T) {
 		got = append(got, response.StatusCode)
 	}
 	if !slices.Equal(got, []int{200, 200, 429, 429}) {
-		t.Errorf("with 5 in the place of 3 of which none was left: %v, want two more", got)
+		t.Errorf("with 5 in place of 3 of which none was left: %v, want two more", got)
 	}
 	if denied := w.headgate.Metric(t, `headgate_descriptors_total{limit="shop/remote_address",result="denied"}`); denied != "3" {
 		t.Errorf("the metric has %s denied, want 3", denied)

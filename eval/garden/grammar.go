@@ -57,7 +57,7 @@ var (
 		"/v1/items", "/v1/items/7", "/v1/items/search", "/v1/items/7/parts/3", "/v1/admin/users", "/v1/admin/users/7", "/v1/exports",
 		"/v1/getThing", "/public/a", "/public/a/b", "/public", "/rpc", "/rpc", "/login", "/", "/v1", "/nothing", "/v1/items/7/parts",
 	}
-	// joints are put before, after or in the place of a slash.
+	// joints are put before, after or in place of a slash.
 	joints = []string{
 		"/", "//", "///", "/./", "/../", "/%2e/", "/%2e%2e/", "/.%2E/", "%2f", "%2F", "%5c", "%5C", "\\", ";", "/;", ";x", ";x=1/", "/;x/", "%3b", "%3Bx",
 		"/..;/", "/.;/", "/%2e%2e;x/", "%00", "%0a", "%20", "+", "%252f", "%252e%252e", "/..%2f", "%2f..%2f", "/x/..", "/x/../", "/x/%2e%2e", "/public/..", "/public/../",

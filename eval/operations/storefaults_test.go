@@ -260,7 +260,7 @@ func TestSmallStoreFaults(t *testing.T) {
 		refused += load.count(path, http.StatusServiceUnavailable)
 	}
 	if refused != 0 || metric(t, g, "store_lost") != "0" {
-		t.Errorf("with a list in the place of one bucket %d requests were refused, and the store counts as lost: %s; want 0 and 0", refused, metric(t, g, "store_lost"))
+		t.Errorf("with a list in place of one bucket %d requests were refused, and the store counts as lost: %s; want 0 and 0", refused, metric(t, g, "store_lost"))
 	}
 	denied()
 	stop()

@@ -227,7 +227,7 @@ func TestEmptiedBeforeTheStart(t *testing.T) {
 	if err := os.WriteFile(path, []byte("torn"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if v, err = start(fixed("", "7"), true); err == nil || !strings.Contains(err.Error(), "whether it was before cannot be told") || get(v) != "-" {
+	if v, err = start(fixed("", "7"), true); err == nil || !strings.Contains(err.Error(), "whether it was before is unknown") || get(v) != "-" {
 		t.Errorf("Start beside a copy that cannot be read = %v, %q in force, want an error and nothing", err, get(v))
 	}
 	if err := os.Remove(path); err != nil {

@@ -19,7 +19,7 @@ type Options struct {
 	// Secret is that of the aggregator. Each Client then draws a number of its own.
 	Secret []byte
 
-	// Key is the ClientKey of the client numbered ID, in the place of Secret.
+	// Key is the ClientKey of the client numbered ID, in place of Secret.
 	Key []byte
 	ID  uint64
 

@@ -84,7 +84,7 @@ type Options struct {
 	// door cannot take them out. Default none.
 	PassOverrides []string
 
-	// Answers are those of other doors, to be theirs too, in the place of Limiter,
+	// Answers are those of other doors, to be theirs too, in place of Limiter,
 	// Limit and PassOverrides. Nil makes some of these.
 	Answers *Answers
 

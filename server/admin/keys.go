@@ -111,7 +111,7 @@ func (d *Door) createKey(w http.ResponseWriter, r *http.Request) {
 	var err error
 	wanted.Scopes, err = identity.ParseScopes(body.Scopes)
 	if err = errors.Join(err, wanted.Check()); err == nil && (body.Project == "" || body.Name == "") {
-		err = errors.New("project or name is empty, want both, so that the key can be told from others")
+		err = errors.New("project or name is empty, want both, so that the key can be told apart from others")
 	}
 	if err == nil && !wanted.Expires.IsZero() && !wanted.Expires.After(d.Now()) {
 		err = fmt.Errorf("expires is %s, want a time in the future", wanted.Expires.Format(time.RFC3339))

@@ -26,7 +26,7 @@ type State struct {
 	FromDisk     bool    `json:"from_disk,omitempty"`
 	LastError    string  `json:"last_error,omitempty"`
 
-	// Fallback is what becomes of requests while the rules cannot be relied on, keep, limit or
+	// Fallback is what happens to requests while the rules cannot be relied on, keep, limit or
 	// deny, and Unreliable why; absent while they can.
 	Fallback   string `json:"fallback,omitempty"`
 	Unreliable string `json:"unreliable,omitempty"`

@@ -54,7 +54,7 @@ func claim(r Request, address string) Request {
 		Field{"CF-Connecting-IP", address}, Field{"X-Client-IP", address}, Field{"Forwarded", "for=" + address})
 }
 
-// presenting is a family that writes its own lines in the place of the given one.
+// presenting is a family that writes its own lines in place of the given one.
 func presenting(name string, given Field, lines func(i int) []Field) Family {
 	return Family{name, func(r Request, i int) Request {
 		at := slices.Index(r.Header, given)

@@ -145,15 +145,15 @@ type Config struct {
 	// keys before certificates.
 	Credentials string `yaml:"credentials"`
 
-	// BadCredentials says what becomes of requests with a credential that is
+	// BadCredentials says what happens to requests with a credential that is
 	// not valid: ignore it (default), or reject them with 401.
 	BadCredentials string `yaml:"bad_credentials"`
 
-	// Unknown says what becomes of requests that match no endpoint: reject
+	// Unknown says what happens to requests that match no endpoint: reject
 	// (default) or limit.
 	Unknown string `yaml:"unknown"`
 
-	// NoRule says what becomes of requests that no rule covers: allow
+	// NoRule says what happens to requests that no rule covers: allow
 	// (default) or deny.
 	NoRule string `yaml:"no_rule"`
 

@@ -39,7 +39,7 @@ type Identifier struct {
 	// ReadTimeout is how long a body may take to arrive. Default 10s.
 	ReadTimeout time.Duration `yaml:"read_timeout"`
 
-	// Unparsable says what becomes of a request whose identifier cannot be
+	// Unparsable says what happens to a request whose identifier cannot be
 	// read: strict (default) limits it with all others of its kind, reject
 	// answers 400.
 	Unparsable string `yaml:"unparsable"`

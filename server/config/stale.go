@@ -7,17 +7,17 @@ import (
 	"github.com/headgate-io/headgate/policy"
 )
 
-// Staleness says what becomes of requests while the rules cannot be relied on: nobody confirms
+// Staleness says what happens to requests while the rules cannot be relied on: nobody confirms
 // them, or there is none. See docs/outages.md, "When the rules cannot be confirmed".
 type Staleness struct {
 	// MaxStale is how long rules may be in force that the database does not confirm. Default 1h; 0 sets no bound.
 	MaxStale time.Duration `yaml:"policy_max_stale"`
 
-	// OnStale says what becomes of requests then: keep (default) the rules for as long as it takes, limit applies
+	// OnStale says what happens to requests then: keep (default) the rules for as long as it takes, limit applies
 	// policy_fallback in addition to them, deny refuses every request.
 	OnStale string `yaml:"policy_stale"`
 
-	// OnEmpty says what becomes of requests while the database has no rule at all: limit (default)
+	// OnEmpty says what happens to requests while the database has no rule at all: limit (default)
 	// applies policy_fallback, deny refuses every request, allow limits nothing.
 	OnEmpty string `yaml:"policy_empty"`
 

@@ -202,7 +202,7 @@ func (c *conversion) kongPlaces(p node, of string, r policy.Rule, h holder) {
 	switch {
 	case len(h.paths) == 0 && (h.project != "" || h.tier != ""):
 		r.Endpoint = policy.All
-		c.differs(p.line(), "%s stands in the place of those of services and routes in Kong; here both hold", of)
+		c.differs(p.line(), "%s stands in place of those of services and routes in Kong; here both hold", of)
 		c.add(p.line(), of, r)
 		return
 	case len(h.paths) == 0 && slices.ContainsFunc(c.Rules, func(r Rule) bool { return r.Endpoint != policy.All }):

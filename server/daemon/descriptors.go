@@ -127,7 +127,7 @@ func (d *descriptors) read() (*descriptor.Limits, error) {
 	return limits, errors.Join(errs...)
 }
 
-// use puts limits in force, in the place of others.
+// use puts limits in force, in place of others.
 func (d *descriptors) use(limits, before *descriptor.Limits, now int64) {
 	settled, _ := limits.Follow(before, now)
 	if d.local != nil {

@@ -29,7 +29,7 @@ import (
 	"github.com/headgate-io/headgate/server/record"
 )
 
-// loaded is what a reload puts another in the place of, as a whole. What counts, and what waits, is elsewhere and
+// loaded is what a reload puts another in place of, as a whole. What counts, and what waits, is elsewhere and
 // stays.
 //
 //	configuration ──▶ documents ──▶ endpoints ──▶ rules compiled for them ──▶ in force
@@ -285,7 +285,7 @@ func documents(c *config.Config) []string {
 // tell tells systemd, if it started this process, how it is; see sd_notify(3).
 func (d *Daemon) tell(state string) {
 	if _, err := systemd.SdNotify(false, state); err != nil {
-		d.log.Warn("systemd could not be told how this process is", "state", state, "error", err)
+		d.log.Warn("the state of this process could not be reported to systemd", "state", state, "error", err)
 	}
 }
 

@@ -28,7 +28,7 @@ func page(t *testing.T, url string) (status int, body string) {
 	return response.StatusCode, string(text)
 }
 
-// standing is whether a process says everywhere that its rules cannot be relied on, and what becomes of requests.
+// standing is whether a process says everywhere that its rules cannot be relied on, and what happens to requests.
 func (p *process) standing(t *testing.T, mode, words string) bool {
 	t.Helper()
 	ready, readiness := page(t, p.admin+"/readyz")

@@ -52,7 +52,7 @@ func BenchmarkFirstLoad(b *testing.B) {
 	}
 }
 
-// BenchmarkImport writes a document in the place of all rules: into an empty
+// BenchmarkImport writes a document in place of all rules: into an empty
 // database, when nothing is different, when one rule in a hundred is, and when
 // all are.
 func BenchmarkImport(b *testing.B) {

@@ -68,7 +68,7 @@ func stopServers() (err error) {
 	return err
 }
 
-// kinds make a database of each kind. In the place of MariaDB stands MySQL, if
+// kinds make a database of each kind. In place of MariaDB stands MySQL, if
 // the environment says so: see dbtest.MySQLProgram.
 var kinds = []struct {
 	name string

@@ -89,7 +89,7 @@ func (on statements) row(ctx context.Context, query string, args ...any) *sql.Ro
 	return on.db.QueryRowContext(ctx, on.dialect.bind(query), args...)
 }
 
-// put makes the row of a replica, in the place of the one with its name.
+// put makes the row of a replica, in place of the one with its name.
 func (on statements) put(ctx context.Context, r record.Replica) error {
 	_, err := on.exec(ctx, `INSERT INTO replicas (name, process, program, started_at, rules, rules_number, loaded_at, stale_ms, every_ms, last_error, clock_offset_ms, seen_at)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, `+on.dialect.clock+`)`+on.dialect.newReplica,

@@ -14,7 +14,7 @@ import (
 	"github.com/headgate-io/headgate/server/record"
 )
 
-// Set writes a rule, in the place of the one with its key if there is one. A
+// Set writes a rule, in place of the one with its key if there is one. A
 // rule that could not be loaded again is refused, and so is one that says of
 // the same endpoint, in other parameter names, what another rule says.
 func (s *Store) Set(ctx context.Context, a record.Author, r policy.Rule) error {

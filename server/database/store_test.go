@@ -97,7 +97,7 @@ func testSetGetListDelete(t *testing.T, d someDatabase) {
 	}
 
 	want.Limit, want.Burst, want.Tier = 200, 400, ""
-	must(t, s.Set(ctx, tester, want)) // in the place of plain
+	must(t, s.Set(ctx, tester, want)) // in place of plain
 	rules, err := s.List(ctx)
 	if err != nil || !reflect.DeepEqual(rules, []policy.Rule{full, want}) {
 		t.Errorf("List = %+v, %v, want %+v", rules, err, []policy.Rule{full, want})
@@ -267,7 +267,7 @@ func testImportExport(t *testing.T, d someDatabase) {
 		replace bool
 		want    []string
 	}{
-		{"nothing in the place of all", policy.Document{Source: "new.yaml"}, true, []string{"new.yaml: rules is empty"}},
+		{"nothing in place of all", policy.Document{Source: "new.yaml"}, true, []string{"new.yaml: rules is empty"}},
 		{"every fault is told", policy.Document{Rules: []policy.Rule{old, {Endpoint: "GET /a"}, {Endpoint: "a", Limit: 1}}}, true,
 			[]string{"rules[1] (GET /a): limit is 0", `rules[2] (a): endpoint is "a"`}},
 		{"a rule twice", policy.Document{Rules: []policy.Rule{old, old}}, true, []string{"rules[1] (GET /old): rule is the second"}},

@@ -31,7 +31,7 @@ type Limit struct {
 
 	// Shape is a token bucket that holds Requests and is filled by as many in a
 	// Unit: so many at once, and never twice as many around the end of a window.
-	// It has been in force since Since, in Unix nanoseconds, in the place of
+	// It has been in force since Since, in Unix nanoseconds, in place of
 	// Before.
 	Shape  rate.Shape
 	Since  int64

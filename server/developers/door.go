@@ -324,8 +324,8 @@ func (d *Door) budgets(w http.ResponseWriter, r *http.Request, who identity.Prin
 	case errors.As(err, &query):
 		refuse(w, r, http.StatusBadRequest, err.Error())
 	case err != nil:
-		d.options.Log.Warn("budgets could not be told", "error", err)
-		refuse(w, r, http.StatusServiceUnavailable, "The budgets cannot be told at the moment.")
+		d.options.Log.Warn("budgets could not be read", "error", err)
+		refuse(w, r, http.StatusServiceUnavailable, "The budgets cannot be read at the moment.")
 	default:
 		answer(w, http.StatusOK, report)
 	}

@@ -143,7 +143,7 @@ func TestEmptiedDatabase(t *testing.T) {
 	lastGood(1 << 40)
 	s.want(doctor.Options{Now: now}, "rules", doctor.Failure, "has 1: a gateway takes that for an accident and goes on with those")
 	s.write("headgate.db.last-good.json", "torn")
-	s.want(doctor.Options{Now: now}, "last_good", doctor.Failure, "whether it had any cannot be told")
+	s.want(doctor.Options{Now: now}, "last_good", doctor.Failure, "whether it had any is unknown")
 }
 
 // The same for keys, where a site that never had any is in order.
@@ -167,7 +167,7 @@ func TestEmptiedKeys(t *testing.T) {
 	kept(2)
 	s.want(doctor.Options{Now: now}, "api_keys", doctor.Failure, "has 2: a gateway takes that for an accident and goes on with those")
 	s.write("headgate.db.last-good.keys.json", "torn")
-	s.want(doctor.Options{Now: now}, "last_good", doctor.Failure, "whether it had any cannot be told")
+	s.want(doctor.Options{Now: now}, "last_good", doctor.Failure, "whether it had any is unknown")
 }
 
 // inDatabase is the rules of the site; it has one at least.
@@ -210,9 +210,9 @@ func TestSecretFiles(t *testing.T) {
 	s.write("secret", strings.Repeat("1e", 32)+"\n"+previous)
 	s.want(doctor.Options{}, "secret_file", doctor.Note, "a rotation is under way: 1 active keys are under the previous one")
 	s.write("secret", strings.Repeat("1e", 32)+"\n")
-	s.want(doctor.Options{}, "secret_file", doctor.Failure, "has not the secret of every active API key")
+	s.want(doctor.Options{}, "secret_file", doctor.Failure, "lacks the secret of some active API keys")
 	s.write("secret", strings.Repeat("2d", 32)+"\nprevious "+strings.Repeat("1e", 32)+"\n")
-	s.want(doctor.Options{}, "secret_file", doctor.Failure, "has not the secret of every active API key")
+	s.want(doctor.Options{}, "secret_file", doctor.Failure, "lacks the secret of some active API keys")
 	s.write("secret", "geheim\n")
 	s.want(doctor.Options{}, "secret_file", doctor.Failure, "is not an even number of hexadecimal digits")
 	if err := os.Remove(s.conf.SecretFile); err != nil {
@@ -416,7 +416,7 @@ func TestIdentifierRules(t *testing.T) {
 	s.want(doctor.Options{}, "endpoints", doctor.Failure, `identifiers[0]: endpoint is "POST /v1/logon", want one that the registry has, such as "POST /v1/login"`)
 }
 
-// What becomes of requests without rules to rely on is worth a word where it is dangerous.
+// What happens to requests without rules to rely on is worth a word where it is dangerous.
 func TestStaleness(t *testing.T) {
 	s := newSite(t)
 	s.rules(policy.Rule{Endpoint: policy.Default, Limit: 1}, policy.Rule{Endpoint: policy.UnknownEndpoint, Limit: 1})

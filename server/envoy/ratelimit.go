@@ -24,7 +24,7 @@ import (
 )
 
 // Descriptors say how requests of Envoy's rate limit filter are answered, which
-// names what it asks about by descriptors in the place of a request.
+// names what it asks about by descriptors in place of a request.
 type Descriptors struct {
 	// Limits returns those in force.
 	Limits func() *descriptor.Limits
@@ -146,7 +146,7 @@ func (s *rateLimiting) plan(q *ratelimit.RateLimitRequest) (all []asked, takes, 
 	return all, takes, refunds
 }
 
-// replaced reports whether another descriptor's limit stands in the place of this one.
+// replaced reports whether another descriptor's limit stands in place of this one.
 func replaced(all []asked, limit *descriptor.Limit) bool {
 	return limit.Name != "" && slices.ContainsFunc(all, func(a asked) bool {
 		return a.limit != nil && a.limit != limit && slices.Contains(a.limit.Replaces, limit.Name)

@@ -228,7 +228,7 @@ func (away) TryConsume(context.Context, int64, []bucket.Take, []bucket.Outcome) 
 	return false, errors.Join(bucket.ErrLost, errors.New("redis: secret"))
 }
 
-// Envoy's own setting says what becomes of requests then.
+// Envoy's own setting says what happens to requests then.
 func TestStoreAway(t *testing.T) {
 	s := newService(t, shop, func(d *envoy.Descriptors) { d.Buckets = away{d.Buckets} })
 	if got := s.ask(t, "shop", 0, "user=u"); got != codes.Unavailable.String()+": the limits cannot be checked at the moment" {

@@ -339,7 +339,7 @@ var (
 	descVersion     = describe("policy_info", "The version of the rules in force, as a label.", "version")
 	descRules       = describe("policy_rules", "Rules in force.")
 	descStaleness   = describe("policy_staleness_seconds", "Time since the rules were last known to be current.")
-	descStanding    = describe("policy_fallback", "1 at what becomes of requests: none while the rules can be relied on; else keep, limit or deny, because they are stale or there is none.", "mode")
+	descStanding    = describe("policy_fallback", "1 at what happens to requests: none while the rules can be relied on; else keep, limit or deny, because they are stale or there is none.", "mode")
 	descFailures    = describe("policy_reload_failures_total", "Reloads that failed and left the last good rules in force.")
 	descHealthy     = describe("policy_reload_ok", "1 if the newest reload succeeded, 0 if the last good rules are in force.")
 	descFromDisk    = describe("policy_from_disk", "1 while the rules in force come from the copy on disk.")

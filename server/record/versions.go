@@ -94,7 +94,7 @@ type Change struct {
 
 	// FaultBefore and FaultAfter say what stood in the row that no rule or tier has,
 	// put there past the checks of the table. Before or After then holds what of it
-	// can be read, and nothing in the place of the rest.
+	// can be read, and nothing in place of the rest.
 	FaultBefore, FaultAfter string
 
 	Lost bool // of a row that is in no rule's place: a fault is in what it is found by

@@ -18,7 +18,7 @@ import (
 func (w *Watcher) convict(ctx context.Context, g guilty) {
 	if !g.onlyBlame(w.number) {
 		w.count(func(s *Stats) *uint64 { return &s.Mixed })
-		w.o.Log.Warn("auto-revert: a change turns callers away, and is not taken back, because another change since has nothing to do with it",
+		w.o.Log.Warn("auto-revert: a change denies callers, and is not reverted, because an unrelated change came after it",
 			"endpoint", w.name(g.endpoint), "why", w.why(g, record.Version{ID: g.blamed[0]}))
 		delete(w.bench.trials, g.endpoint)
 		w.bench.on(w.set)

@@ -58,7 +58,7 @@ func Approve(ctx context.Context, to Approver, id string, a Approval, o policy.C
 	return r, v, findings, err
 }
 
-// rule is what becomes of a request.
+// rule is what happens to a request.
 func (a *Approval) rule(r *record.LimitRequest, doc policy.Document, o policy.CompileOptions, now time.Time) (policy.Rule, error) {
 	rule := policy.Rule{
 		Endpoint: r.Endpoint, Project: r.Project, Subject: r.Subject,

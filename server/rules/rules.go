@@ -123,7 +123,7 @@ func Check(doc policy.Document, rule policy.Rule, o policy.CompileOptions) error
 	return errors.Join(append(own, others...)...)
 }
 
-// With returns doc with rule in it, in the place of its predecessor if there
+// With returns doc with rule in it, in place of its predecessor if there
 // is one, and where. doc is left as it is.
 func With(doc policy.Document, rule policy.Rule) (policy.Document, int) {
 	at := slices.IndexFunc(doc.Rules, func(r policy.Rule) bool { return record.KeyOf(r) == record.KeyOf(rule) })
@@ -136,7 +136,7 @@ func With(doc policy.Document, rule policy.Rule) (policy.Document, int) {
 	return doc, at
 }
 
-// Merge returns doc with the rules and tiers of more in it, each in the place of
+// Merge returns doc with the rules and tiers of more in it, each in place of
 // its predecessor if there is one. doc is left as it is.
 func Merge(doc, more policy.Document) policy.Document {
 	at := make(map[record.RuleKey]int, len(doc.Rules))

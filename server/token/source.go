@@ -308,7 +308,7 @@ func (s *Source) get(ctx context.Context) (*Set, error) {
 	case response.StatusCode == http.StatusNotModified:
 		return nil, errUnchanged
 	case response.StatusCode/100 == 3:
-		return nil, fmt.Errorf("fetch the key set: the server answers %d, want 200: redirects are not followed, name the place itself", response.StatusCode)
+		return nil, fmt.Errorf("fetch the key set: the server answers %d, want 200: redirects are not followed, name its final URL", response.StatusCode)
 	case response.StatusCode != http.StatusOK:
 		return nil, fmt.Errorf("fetch the key set: the server answers %d, want 200", response.StatusCode)
 	}

@@ -169,7 +169,7 @@ func (c *caller) forgetRule() int32 {
 	return oldest
 }
 
-// tally counts requests in the cells of an hour, each in the place of its number
+// tally counts requests in the cells of an hour, each in place of its number
 // modulo cells. Those older than an hour before newest hold nothing of it.
 type tally struct {
 	newest int64 // the cell that was counted in last

@@ -34,7 +34,7 @@ func (f *doorFlags) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&f.path, "path", "/.headgate", "where its gateway answers developers")
 	flags.StringVar(&f.keyFile, "key-file", "", "file whose first line is your API key")
 	flags.StringVar(&f.keyHeader, "key-header", "X-Api-Key", "header in which the API wants it")
-	flags.StringVar(&f.tokenFile, "token-file", "", "file whose first line is your bearer token, in the place of a key")
+	flags.StringVar(&f.tokenFile, "token-file", "", "file whose first line is your bearer token, in place of a key")
 	flags.BoolVar(&f.allowHTTP, "allow-http", false, "send the credential over http:// beyond this machine too")
 }
 

@@ -107,7 +107,7 @@ func sayKey(cmd *cobra.Command, made record.APIKey, text string, asJSON bool) er
 	return err
 }
 
-// noKeyItself refuses a key in the place of its ID, and does not repeat it.
+// noKeyItself refuses a key in place of its ID, and does not repeat it.
 func noKeyItself(cmd *cobra.Command, from *configFlags, id string) error {
 	c, err := from.read(cmd)
 	if err != nil {
@@ -219,7 +219,7 @@ func (a *aboutKey) addFlags(cmd *cobra.Command) {
 func (a *aboutKey) key() (record.NewAPIKey, error) {
 	key := a.given
 	if key.Project == "" || key.Name == "" {
-		return key, usagef("--project and --name are needed, so that the key can be told from others")
+		return key, usagef("--project and --name are needed, so that the key can be told apart from others")
 	}
 	var ends policy.Rule
 	if err := setExpires(&ends, a.expires, time.Now()); err != nil {

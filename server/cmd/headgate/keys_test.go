@@ -63,7 +63,7 @@ func TestKeysAreShownOnceAndRevocable(t *testing.T) {
 	if !strings.HasPrefix(key, "hg_") {
 		t.Fatalf("key create printed %q, want the key alone", key)
 	}
-	for _, command := range []string{"revoke", "rotate"} { // a key in the place of its ID is not repeated
+	for _, command := range []string{"revoke", "rotate"} { // a key in place of its ID is not repeated
 		if code, out, text := call(t, dir, "key", command, key); code != exitUsage || !strings.Contains(text, "ID is a key itself") || strings.Contains(out+text, key) {
 			t.Errorf("key %s KEY = %d %s %s", command, code, out, text)
 		}

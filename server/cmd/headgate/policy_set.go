@@ -169,7 +169,7 @@ func setRate(rule *policy.Rule, text, per string, given func(flag string) bool) 
 		return errors.Join(err, rule.Mode.UnmarshalText([]byte(text)))
 	}
 	if !rule.Mode.Limits() {
-		return fmt.Errorf("--mode is %v, want %q in the place of LIMIT, and no such flag", rule.Mode, rule.Mode)
+		return fmt.Errorf("--mode is %v, want %q in place of LIMIT, and no such flag", rule.Mode, rule.Mode)
 	}
 	if !strings.Contains(text, "/") {
 		return errors.Join(setLimit(rule, text), setPer(rule, per))
