@@ -92,7 +92,7 @@ var inLease = []Mutant{
 	{Name: "bucket/lease: a batch is not used up", File: "bucket/lease/account.go", Old: "if b.tokens -= used; b.tokens == 0 {", New: "if b.tokens == used {",
 		Why: "what was used expires as if it were there, and takes from what is held"},
 	{Name: "bucket/lease: a question twice is charged twice", Tests: []string{"./simulate"}, File: "bucket/lease/ledger.go", Old: "			return last\n", New: "			return l.Grant(now, sh, replica+1, q)\n",
-		Why: "each message that is sent again costs a batch", ByTests: "the nemesis runs the script in place of the ledger, and nothing is admitted by it"},
+		Why: "each message that is sent again costs a batch", ByTests: "the nemesis runs the script in the place of the ledger, and nothing is admitted by it"},
 }
 
 var inReport = []Mutant{
@@ -105,7 +105,7 @@ var inReport = []Mutant{
 	{Name: "bucket/report: a lost report is not sent again", File: "bucket/report/account.go", Old: "	if !a.open {\n		a.seq++", New: "	if a.seq++; true {",
 		Why: "what was in it is never charged"},
 	{Name: "bucket/report: reports are charged twice", File: "bucket/report/ledger.go", Old: "if r.Seq > l.last[replica] {", New: "if r.Seq > 0 {",
-		Why: "a lost answer costs a client its tokens", ByTests: "the nemesis runs the script in place of the ledger"},
+		Why: "a lost answer costs a client its tokens", ByTests: "the nemesis runs the script in the place of the ledger"},
 	{Name: "bucket/report: a lost report is waited for", File: "bucket/report/outbox.go", Old: "		e.account.Failed(told.Report.Seq)\n", New: "",
 		Why: "after one lost message a replica tells no more of a key"},
 	{Name: "bucket/report: a change forgets what is owed", File: "bucket/report/account.go", Old: "a.state = bucket.State{Debt: min(bucket.Rescale(owed(a.state, from, now), to.Unit, from.Unit, true), to.MaxDebt()), Stamp: now}", New: "a.state = bucket.State{Stamp: now}",

@@ -1,6 +1,6 @@
 // Command mutants plants bugs, one after the other, and says which tests catch them.
 //
-// A planted bug (Mutant) is a few words of a file in place of others. The tree is never
+// A planted bug (Mutant) is a few words of a file in the place of others. The tree is never
 // changed: the go command is told of the changed copy by -overlay. Each is tried against the tests
 // of its package and, if it is one of the protocol between replicas, against the simulation and the
 // nemesis alone. The command fails if too many survive, or if one cannot be planted any more: then
