@@ -151,7 +151,8 @@ func TestCalendarBudgetOutlivesItsLimit(t *testing.T) {
 	left(20) // what was yesterday's gives nothing today
 }
 
-// TestCalendarGoesByTheWall: buckets go by a clock that never steps, and days by that on the wall, also when it was set.
+// TestCalendarGoesByTheWall: buckets go by a clock that never steps, and days by that on the wall,
+// also when it was set.
 func TestCalendarGoesByTheWall(t *testing.T) {
 	table := trial.Compile(t, []string{"GET /a"})
 	set, problems := policy.Compile(policy.Document{Rules: []policy.Rule{byCalendar(t, "Europe/Zurich", 3, 24*time.Hour)}}, policy.CompileOptions{Endpoints: table})

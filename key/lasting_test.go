@@ -2,7 +2,8 @@ package key
 
 import "testing"
 
-// TestSipHash holds the hash against the vectors that its authors publish (SipHash-2-4, key 00 to 0f, text 00, 00 01, …).
+// TestSipHash holds the hash against the vectors that its authors publish (SipHash-2-4, key 00 to
+// 0f, text 00, 00 01, …).
 func TestSipHash(t *testing.T) {
 	k := sipKey{0x0706050403020100, 0x0f0e0d0c0b0a0908}
 	text := make([]byte, 64)

@@ -41,8 +41,8 @@ type sample struct {
 	before    int64 // zeros that were asked for until then, if those were more
 }
 
-// line is how often one caller asked for one endpoint within a second, and when in it that began and ended: ten requests
-// at once are not ten over a second.
+// line is how often one caller asked for one endpoint within a second, and when in it that began
+// and ended: ten requests at once are not ten over a second.
 type line struct {
 	who      *sampled
 	second   int32 // since the start

@@ -393,8 +393,8 @@ func TestReloadFillsNoBudgetOfTheDoor(t *testing.T) {
 	}
 }
 
-// TestWhoIsBlockedIsSoAtTheDoor: a block for all endpoints holds there too, of a network, a caller or a project; one for a
-// single endpoint, or for unknown ones, does not.
+// TestWhoIsBlockedIsSoAtTheDoor: a block for all endpoints holds there too, of a network, a caller
+// or a project; one for a single endpoint, or for unknown ones, does not.
 func TestWhoIsBlockedIsSoAtTheDoor(t *testing.T) {
 	block := func(endpoint, project, only string) policy.Rule {
 		r := policy.Rule{Endpoint: endpoint, Project: project, Mode: policy.Block}

@@ -17,9 +17,10 @@ import (
 	"github.com/headgate-io/headgate/server/config"
 )
 
-// TestNothingIsTriedForNothing: codes are tried at an endpoint that counts only those that there are not, by clients that
-// wait for the answer, hang up, or break their body off once the API has acted, while endpoints and the answers that
-// count are loaded anew. Whatever they do, the API acts on so many wrong codes as the limit allows, and right ones are free.
+// TestNothingIsTriedForNothing: codes are tried at an endpoint that counts only those that there
+// are not, by clients that wait for the answer, hang up, or break their body off once the API has
+// acted, while endpoints and the answers that count are loaded anew. Whatever they do, the API acts
+// on so many wrong codes as the limit allows, and right ones are free.
 func TestNothingIsTriedForNothing(t *testing.T) {
 	const limit, codes = 60, "POST /v1/codes/{code}"
 	var tried, free atomic.Int64

@@ -13,7 +13,8 @@ import (
 
 func TestNamedSubjects(t *testing.T) { everywhere(t, testNamedSubjects) }
 
-// Limits by a path parameter or a claim are rules of their own in the table, told by history, and written in SQL like others.
+// Limits by a path parameter or a claim are rules of their own in the table, told by history, and
+// written in SQL like others.
 func testNamedSubjects(t *testing.T, d someDatabase) {
 	s, ctx := d.open(t), t.Context()
 	of := func(subject string, limit int64) policy.Rule {

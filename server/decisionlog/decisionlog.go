@@ -35,8 +35,8 @@ type Options struct {
 	// PerSecond is how many lines a second are written at most, 1 to 100,000. Default 100.
 	PerSecond int
 
-	// Admitted is the part of the admitted requests that is written down, 0 to 1. Denied ones all are, as far as there is
-	// room. Default 0.
+	// Admitted is the part of the admitted requests that is written down, 0 to 1. Denied ones all
+	// are, as far as there is room. Default 0.
 	Admitted float64
 
 	// Failed is told when a line could not be written, once for each run of failures. Nil means nobody.

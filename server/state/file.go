@@ -203,7 +203,8 @@ func (f *File) Keys() *key.Hasher { return key.NewLasting(f.seed) }
 // Predecessor is what is known of the limits of the process before; nil if there was none.
 func (f *File) Predecessor() *policy.Predecessor { return f.predecessor }
 
-// Began is the time at which this process goes on, by the clock that buckets are counted by; 0 if there was none before.
+// Began is the time at which this process goes on, by the clock that buckets are counted by; 0 if
+// there was none before.
 func (f *File) Began() int64 { return f.began }
 
 // Written is when the process before wrote the file, by the wall clock of then; zero if there was none.

@@ -45,7 +45,8 @@ type Caller struct {
 
 // Append appends whose budget a rule by s means. What a request lacks is
 // replaced by its address, never by nothing: missing identity is still
-// limited. All values of a parameter that are too long share one bucket. The bytes are injective, and no subject begins another.
+// limited. All values of a parameter that are too long share one bucket. The bytes are injective,
+// and no subject begins another.
 func (c *Caller) Append(dst []byte, s policy.Subject) []byte {
 	switch s {
 	case policy.SubjectIP:
