@@ -86,6 +86,9 @@ long: deps ## the tests that take longer (CI runs them after `make test`)
 	@$(MAKE) -s garden-long
 	@echo "== many Envoys that decide by themselves"
 	@$(GOTEST) -tags long -run TestQuotasOfManyEnvoys ./eval/doors
+	@echo "== the page in a browser"
+	@scripts/install-garden-deps
+	@$(GOTEST) -tags long ./eval/browser
 	@echo "== planted bugs compile"
 	@go run ./eval/mutants -check
 	@$(MAKE) -s packages

@@ -157,7 +157,7 @@ views.push({
       const hour = (r) => rates.get(title(r)) || { last_hour: { admitted: 0, denied: 0, shadow_denied: 0 }, denied_per_second: 0 };
       match.sort((a, b) => hour(b).denied_per_second - hour(a).denied_per_second || hour(b).last_hour.denied - hour(a).last_hour.denied || hour(b).last_hour.admitted - hour(a).last_hour.admitted);
       const most = 200;
-      replace(list, table('Rules', ['Rule', 'For', 'Limit', 'Mode', 'Scope', '#Admitted, last hour', '#Denied', '#Would deny', ''], match.slice(0, most).map((r) => {
+      replace(list, table('Rules', ['Rule', 'For', 'Limit', 'Mode', 'Scope', '#Admitted, last hour', '#Denied', '#Would deny', 'More'], match.slice(0, most).map((r) => {
         const h = hour(r).last_hour;
         return row(el('code', null, title(r)), whose(r), rate(r), (r.mode || 'enforce') + (r.expires ? `, until ${moment(r.expires)}` : ''), r.scope || 'local',
           h.admitted, h.denied, h.shadow_denied, el('button', { click: () => open(r), 'aria-label': 'Open ' + title(r) }, 'Open'));
@@ -348,7 +348,7 @@ views.push({
         const m = /^(headgate_\w+)(?:\{[^}]*\})? (\S+)$/.exec(l);
         if (m) found.set(m[1], (found.get(m[1]) || 0) + Number(m[2]));
       }
-      replace(values, table('This gateway', ['', '#', ''], gauges.filter(([name]) => found.has(name)).map(([name, text, well]) => {
+      replace(values, table('This gateway', ['What', '#Value', 'Metric'], gauges.filter(([name]) => found.has(name)).map(([name, text, well]) => {
         const v = found.get(name);
         return row(text, el('b', { class: well(v) ? 'good' : 'bad' }, Number.isInteger(v) ? number(v) : v.toPrecision(3)), el('code', { class: 'dim' }, name));
       })));
@@ -383,7 +383,7 @@ views.push({
         el('p', null, `${report.caller.kind.replace('_', ' ')} ${report.caller.id || report.caller.address || ''}`, report.caller.project ? `, project ${report.caller.project}` : '', report.caller.tier ? `, tier ${report.caller.tier}` : '',
           h ? `: ${number(h.admitted)} requests admitted in the last hour, ${number(h.denied)} denied` : ''),
         report.budgets.length === 0 ? el('p', null, 'No limit applies.') :
-          table('Budgets', ['Limit', 'Endpoint', 'At most', 'Left', 'Full in', ''], report.budgets.flatMap((b) => lines(b))),
+          table('Budgets', ['Limit', 'Endpoint', 'At most', 'Left', 'Full in', 'Action'], report.budgets.flatMap((b) => lines(b))),
         report.more && el('p', { class: 'dim' }, `and ${report.more} more`));
     };
     const lines = (b) => {
@@ -448,9 +448,9 @@ views.push({
       const page = await get('/v1/versions?limit=50');
       const newest = page.versions.length > 0 ? page.versions[0].id : 0;
       replace(list, page.versions.length === 0 ? el('p', null, 'No change yet.') :
-        table('Versions, newest first', ['Version', 'When', 'Who', 'What', 'Why', ''], page.versions.map((v) => row(
+        table('Versions, newest first', ['Version', 'When', 'Who', 'What', 'Why', 'Undo'], page.versions.map((v) => row(
           el('button', { click: () => open(v).catch(sayProblem), 'aria-label': `Version ${v.id}` }, String(v.id)), moment(v.at), v.actor + (v.claimed ? ` (${v.claimed})` : ''), `${v.action}: ${about(v)}`, v.why || '',
-          v.id !== newest && el('button', { click: () => back(v, newest).catch(sayProblem), 'aria-label': `Back to version ${v.id}` }, 'Back to this')))));
+          v.id !== newest && el('button', { click: () => back(v, newest).catch(sayProblem), type: 'button' }, `Back to version ${v.id}`)))));
     };
     load().catch(sayProblem);
   },
