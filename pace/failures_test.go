@@ -1,6 +1,7 @@
 package pace_test
 
 import (
+	"math"
 	"net"
 	"net/http"
 	"sync/atomic"
@@ -92,7 +93,7 @@ func TestAggregatorLies(t *testing.T) {
 	for name, a := range map[string]pace.Aggregate{
 		"refusals":   {Refusals: 1 << 40, Refused: 1 << 30, Active: 5, PerSecond: 0.001, Waiting: 1 << 50},
 		"nobody":     {Active: -4, Sent: -1, Waiting: -9, PerSecond: 1e300},
-		"everything": {Active: 1 << 30, Refused: 1 << 31, Refusals: 1 << 62, Sent: 1 << 62, Waiting: 1 << 62, PerSecond: 1e-300, LastRefusal: -1 << 63},
+		"everything": {Active: 1 << 30, Refused: math.MaxInt, Refusals: 1 << 62, Sent: 1 << 62, Waiting: 1 << 62, PerSecond: 1e-300, LastRefusal: -1 << 63},
 	} {
 		aatb := start(pace.AATB{})
 		aatb.Refused(0, 1, pace.Hint{})
