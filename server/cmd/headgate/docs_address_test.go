@@ -41,13 +41,15 @@ func freeAddress(t *testing.T) string {
 // exampleAPI is the API that the pages stand the gateway before. It answers
 // with the request line that reached it; /v1/forwarded with the forwarding
 // fields that did; /v1/slow does not answer; /v1/login knows one password;
-// /v1/chat is a WebSocket that sends back what it is sent.
+// a WebSocket sends back what it is sent.
 func exampleAPI(t *testing.T) string {
 	t.Helper()
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch r.URL.Path {
-		case "/v1/chat":
+		if r.Header.Get("Upgrade") != "" {
 			echoMessages(w, r)
+			return
+		}
+		switch r.URL.Path {
 		case "/v1/slow":
 			<-r.Context().Done()
 		case "/v1/login":

@@ -22,6 +22,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -35,12 +36,30 @@ const telemetrySecret = "0123456789abcdef0123456789abcdef"
 type aggregatorProcess struct {
 	*exec.Cmd
 	udp, admin string
-	log        *bytes.Buffer
+	log        *lockedText
+}
+
+// lockedText is what a process has written, while it goes on writing.
+type lockedText struct {
+	mu   sync.Mutex
+	text bytes.Buffer // guarded by mu
+}
+
+func (l *lockedText) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lockedText) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
 
 func startAggregator(t *testing.T, program string, args ...string) *aggregatorProcess {
 	t.Helper()
-	p := &aggregatorProcess{Cmd: exec.Command(program, append([]string{"telemetry"}, args...)...), log: new(bytes.Buffer)}
+	p := &aggregatorProcess{Cmd: exec.Command(program, append([]string{"telemetry"}, args...)...), log: new(lockedText)}
 	p.Stderr = p.log
 	out, err := p.StdoutPipe()
 	if err != nil {
@@ -130,7 +149,7 @@ func TestTelemetryProcess(t *testing.T) {
 	if text := scrape(t, p.admin); !strings.Contains(text, `headgate_telemetry_refused_total{reason="flood"} `) || strings.Contains(text, `reason="flood"} 0`) {
 		t.Errorf("the flood is not counted:\n%s", text)
 	}
-	if p.log.Len() > 0 {
+	if p.log.String() != "" {
 		t.Errorf("the flood is written to the log: %.300s", p.log)
 	}
 
