@@ -108,10 +108,10 @@ func (t *twinWB) next(now float64) float64 {
 
 // twinATB: Tables II and III.
 type twinATB struct {
-	random                                             func() float64
-	bucket, sigma, delta, alpha, beta, most            float64
-	tokens, current, congested, last                   float64
-	perMinuteSigma, twoDecimals, leak, randomFloor, c0 bool
+	random                                  func() float64
+	bucket, sigma, delta, alpha, beta, most float64
+	tokens, current, congested, last        float64
+	twoDecimals, leak, randomFloor          bool
 }
 
 func round2(x float64) float64 { return math.Round(x*100) / 100 }
@@ -234,10 +234,10 @@ func (t *twinAP) refused(now float64, _ int, h hint) {
 
 // twinAATB: Tables II and IV.
 type twinAATB struct {
-	random           func() float64
-	profile          pace.Profile
-	bucket, r0, gate float64
-	gated            bool
+	random  func() float64
+	profile pace.Profile
+	bucket  float64
+	gated   bool
 
 	tokens, current, last float64
 	nextAcq               float64

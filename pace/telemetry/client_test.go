@@ -133,7 +133,6 @@ func TestClientSurvivesItsAggregator(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	l = listener{conn, t}
 	answered := make(chan struct{})
 	go func() {
 		defer close(answered)

@@ -23,7 +23,6 @@ type service struct {
 	ttl      time.Duration
 	frozen   bool
 	backlog  []func() // what came while it was
-	away     bool     // the store
 	replicas int
 }
 
