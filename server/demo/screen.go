@@ -81,7 +81,7 @@ func (s *screen) title() []string {
 		"Headgate demonstration",
 		"",
 		"  clients ─▶ gateway http://" + s.gate.Gateway().String() + " ─▶ API " + s.conf.Upstream,
-		"             admin   http://" + s.gate.Admin().String(),
+		"             page    http://" + s.gate.Admin().String() + "/ui/  (open it in a browser)",
 		"",
 		"The rule: GET /v1/books/{book}, 5 a second for each caller, burst 10.",
 	}
