@@ -86,9 +86,6 @@ long: deps ## the tests that take longer (CI runs them after `make test`)
 	@$(MAKE) -s garden-long
 	@echo "== many Envoys that decide by themselves"
 	@$(GOTEST) -tags long -run TestQuotasOfManyEnvoys ./eval/doors
-	@echo "== the page in a browser"
-	@scripts/install-garden-deps
-	@$(GOTEST) -tags long ./eval/browser
 	@echo "== planted bugs compile"
 	@go run ./eval/mutants -check
 	@$(MAKE) -s packages
@@ -105,6 +102,9 @@ doors-bench: ## measure what a decision costs at each door, write docs/benchmark
 # CI has MariaDB, which Debian keeps. MySQL comes from Debian's unstable release, and is another one tomorrow.
 mysql: deps ## test databases on MySQL, in the place of MariaDB (fetches 55 MB into bin/mysql; some minutes)
 	cd server && HEADGATE_TEST_MYSQLD="$$(../scripts/fetch-mysql ../bin/mysql)" go test -count=1 -timeout 15m -skip 'Failover|Disk|TLS' ./database ./daemon -run '/MariaDB|Servers'
+
+browser: deps ## use the page as an operator does, in a real Chromium, and leave pictures of it in bin/browser (two minutes)
+	@$(GOTEST) -tags long ./eval/browser
 
 valkey: ## test what replicas share on Valkey, in the place of Redis (fetches it into bin/valkey-server)
 	@scripts/install-valkey

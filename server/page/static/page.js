@@ -55,7 +55,7 @@ async function ask(method, path, body, headers) {
   const kind = answer.headers.get('Content-Type') || '';
   const value = kind.includes('json') ? await answer.json() : await answer.text();
   if (!answer.ok) {
-    if (answer.status === 401) askForToken();
+    if (answer.status === 401 && token === sessionStorage.getItem(tokenName)) askForToken(); // not for a question that was asked before
     throw new Problem(answer.status, typeof value === 'string' ? { detail: value } : value);
   }
   if (value && typeof value === 'object') Object.defineProperty(value, 'etag', { value: answer.headers.get('ETag') });
