@@ -119,7 +119,7 @@ func FuzzFrames(f *testing.F) {
 		counted, denied = 0, 0
 		wantOn, wantMessages, fault := slowly(stream, masked)
 		if bytes.Count(stream, []byte{0x89})+bytes.Count(stream, []byte{0x8a}) > 50 {
-			t.Skip("there may be more control frames than are free")
+			return // there may be more control frames than are free
 		}
 		size := int(piece) + 1
 		var got []byte
