@@ -26,6 +26,7 @@ var allowed = map[string][]string{
 	"body":                    {"internal/paramname"}, // what doors find in bodies; the pipeline never sees one
 	"internal/paramname":      {},                     // which names of parameters servers take for one another
 	"internal/live":           {},
+	"internal/livelog":        {},
 	"internal/steady":         {},
 	"internal/problem":        {},
 	"internal/override":       {}, // which fields of a request ask for another target

@@ -19,6 +19,7 @@ import (
 
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/gateway"
+	"github.com/headgate-io/headgate/internal/livelog"
 )
 
 // lines is an API that knows no HTTP: it remembers what it was asked, byte for
@@ -346,7 +347,7 @@ func TestAnotherTargetIsNotSent(t *testing.T) {
 	} {
 		var out *http.Request
 		var failed []int
-		var log bytes.Buffer
+		var log livelog.Text
 		base := newH2Gateway(t, api.url+"/base", func(o *gateway.Options) {
 			o.Limiter = newLimiter(t)
 			o.Outgoing = func(r *http.Request) { out = r }

@@ -2,7 +2,6 @@ package gateway_test
 
 import (
 	"bufio"
-	"bytes"
 	"fmt"
 	"io"
 	"log/slog"
@@ -13,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/headgate-io/headgate/gateway"
+	"github.com/headgate-io/headgate/internal/livelog"
 )
 
 // TestClientsDoNotFillTheLog: neither an unusable offer is a failure of the
@@ -26,7 +26,7 @@ func TestClientsDoNotFillTheLog(t *testing.T) {
 			w.WriteHeader(http.StatusSwitchingProtocols)
 		}
 	})
-	var log bytes.Buffer
+	var log livelog.Text
 	var failed atomic.Int64
 	base := newGateway(t, api, func(o *gateway.Options) {
 		o.Log, o.Failed = slog.New(slog.NewTextHandler(&log, nil)), func(int) { failed.Add(1) }
@@ -46,7 +46,7 @@ func TestClientsDoNotFillTheLog(t *testing.T) {
 // an outage.
 func TestBadBodiesAreNoFailuresOfTheAPI(t *testing.T) {
 	api := newAPI(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
-	var log bytes.Buffer
+	var log livelog.Text
 	var failed atomic.Int64
 	base := newGateway(t, api, func(o *gateway.Options) {
 		o.Log, o.Failed = slog.New(slog.NewTextHandler(&log, nil)), func(int) { failed.Add(1) }

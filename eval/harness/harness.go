@@ -22,6 +22,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/headgate-io/headgate/internal/livelog"
 )
 
 // build makes the command, in bin/eval of the repository: the next process that
@@ -109,7 +111,7 @@ type Gateway struct {
 	DB        string // DSN of its database
 
 	cmd  *exec.Cmd
-	log  *lockedBuffer
+	log  *livelog.Text
 	done chan error
 }
 
@@ -185,7 +187,7 @@ func start(binary, dir string, args ...string) (*Gateway, error) {
 func startBy(command []string, dir string, args ...string) (*Gateway, error) {
 	g := &Gateway{
 		Dir: dir, DB: "sqlite:" + filepath.Join(dir, "headgate.db"),
-		log: &lockedBuffer{}, done: make(chan error, 1),
+		log: &livelog.Text{}, done: make(chan error, 1),
 	}
 	g.cmd = exec.Command(command[0], append(append(command[1:len(command):len(command)], "serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--db", g.DB), args...)...)
 	g.cmd.Dir, g.cmd.Stderr = dir, g.log
@@ -348,21 +350,4 @@ func Eventually(within time.Duration, ok func() bool) bool {
 		}
 	}
 	return true
-}
-
-type lockedBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer // guarded by mu
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }

@@ -8,32 +8,14 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
+	"github.com/headgate-io/headgate/internal/livelog"
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/daemon"
 	"github.com/headgate-io/headgate/server/database"
 	"github.com/headgate-io/headgate/server/record"
 )
-
-// buffer is a log that several write to.
-type buffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer // guarded by mu
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
-}
 
 func adminToken(t *testing.T, p *process, name string, roles ...record.Role) string {
 	t.Helper()
@@ -52,7 +34,7 @@ func adminToken(t *testing.T, p *process, name string, roles ...record.Role) str
 // Tokens that somebody else makes and revokes in the database count and end in a
 // running process.
 func TestAdminTokensAreWatched(t *testing.T) {
-	var log buffer
+	var log livelog.Text
 	p := newProcessWith(t, daemon.Options{Log: slog.New(slog.NewTextHandler(&log, nil)), Version: "test"}, fewAnHour, func(c *config.Config) { c.AdminAccess.Auth = "always" })
 	status := func(token, method, path string) int {
 		code, _ := call(t, method, p.admin+path, "", "Authorization", "Bearer "+token)

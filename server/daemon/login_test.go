@@ -1,44 +1,25 @@
 package daemon_test
 
 import (
-	"bytes"
 	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
+	"github.com/headgate-io/headgate/internal/livelog"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/daemon"
 )
 
-// journal is a log that can be read while it is written.
-type journal struct {
-	mu   sync.Mutex
-	text bytes.Buffer // guarded by mu
-}
-
-func (j *journal) Write(p []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(p)
-}
-
-func (j *journal) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.String()
-}
-
 // Whatever is done with an identifier, nothing that the process says or keeps
 // holds it.
 func TestIdentifiersLeaveNoTrace(t *testing.T) {
 	const secret, tagged = "alice-secret@example.org", "Alice-Secret@example.org"
-	log := new(journal)
+	log := new(livelog.Text)
 	var conf config.Config
 	p := newProcessWith(t, daemon.Options{Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})), Version: "test"},
 		[]policy.Rule{

@@ -1,7 +1,6 @@
 package daemon_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate-io/headgate/internal/livelog"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/admin"
 	"github.com/headgate-io/headgate/server/config"
@@ -30,7 +30,7 @@ type reloading struct {
 	mu   sync.Mutex
 	conf config.Config
 	err  error
-	said bytes.Buffer
+	said livelog.Text
 }
 
 func newReloading(t *testing.T, rules []policy.Rule, change ...func(*config.Config)) *reloading {

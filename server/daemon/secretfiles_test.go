@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/headgate-io/headgate/internal/livelog"
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/daemon"
 )
@@ -35,7 +36,7 @@ func TestStartWarnsOfReaders(t *testing.T) {
 				}
 				return path
 			}
-			var log buffer
+			var log livelog.Text
 			newProcessWith(t, daemon.Options{Log: slog.New(slog.NewTextHandler(&log, nil)), Version: "test"}, fewAnHour, func(conf *config.Config) {
 				conf.SecretFile = file("keys.secret", strings.Repeat("ab", 32)+"\n")
 				conf.AdminTokenFile = file("admin.token", strings.Repeat("cd", 32)+"\n")

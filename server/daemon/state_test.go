@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate-io/headgate/internal/livelog"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/daemon"
@@ -22,7 +23,7 @@ import (
 type lives struct {
 	t    *testing.T
 	conf config.Config
-	log  strings.Builder
+	log  livelog.Text
 	gate string
 	side string
 	stop func()

@@ -22,11 +22,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/headgate-io/headgate/internal/livelog"
 	wire "github.com/headgate-io/headgate/pace/telemetry"
 )
 
@@ -36,30 +36,12 @@ const telemetrySecret = "0123456789abcdef0123456789abcdef"
 type aggregatorProcess struct {
 	*exec.Cmd
 	udp, admin string
-	log        *lockedText
-}
-
-// lockedText is what a process has written, while it goes on writing.
-type lockedText struct {
-	mu   sync.Mutex
-	text bytes.Buffer // guarded by mu
-}
-
-func (l *lockedText) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lockedText) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
+	log        *livelog.Text
 }
 
 func startAggregator(t *testing.T, program string, args ...string) *aggregatorProcess {
 	t.Helper()
-	p := &aggregatorProcess{Cmd: exec.Command(program, append([]string{"telemetry"}, args...)...), log: new(lockedText)}
+	p := &aggregatorProcess{Cmd: exec.Command(program, append([]string{"telemetry"}, args...)...), log: new(livelog.Text)}
 	p.Stderr = p.log
 	out, err := p.StdoutPipe()
 	if err != nil {
