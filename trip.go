@@ -111,8 +111,8 @@ func (l *Limiter) find(ctx context.Context, t *trip) (reason Reason, allowed, se
 }
 
 // access says whether a rule of mode allow or block settles the request: it is blocked if one of its principals is,
-// and exempt if all are. Where tokens are not verified since its address sent too many bad ones, a block of whom one
-// may name holds too: otherwise the blocked send bad tokens first.
+// and exempt if all are. Where a credential cannot be verified, a block of whom it may name holds too: otherwise the
+// blocked send bad tokens first, or come while the database or an issuer's keys are away.
 func (t *trip) access() (reason Reason, settled bool) {
 	p := &t.plan
 	if p.Set.AccessRules() == 0 {
@@ -130,10 +130,22 @@ func (t *trip) access() (reason Reason, settled bool) {
 			t.decision.access = rule
 		}
 	}
-	if p.Who.Rejected == identity.TokenFlood && p.Who.Kind == identity.Address && p.Set.BlocksByToken(p.Wall) {
+	if t.mayBeBlocked() {
 		return CredentialUnverified, true
 	}
 	return Exempt, exempt
+}
+
+// mayBeBlocked reports whether a credential that could not be verified may be that of somebody who is blocked.
+func (t *trip) mayBeBlocked() bool {
+	p := &t.plan
+	switch p.Who.Rejected {
+	case identity.TokenFlood:
+		return p.Set.BlocksByToken(p.Wall)
+	case identity.LookupFailed:
+		return p.Set.BlocksByToken(p.Wall) || p.Set.BlocksByKey(p.Wall)
+	}
+	return false
 }
 
 // refuse says whether a request is turned away before any identity or limiter

@@ -1,6 +1,8 @@
 package charge_test
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"net/netip"
 	"testing"
@@ -59,6 +61,61 @@ func TestAccessOfSeveralCredentials(t *testing.T) {
 			t.Errorf("request %d with made-up credentials: %v, want %v", i, got, want)
 		}
 	}
+}
+
+// TestAnOutageDoesNotUnblock: a credential that cannot be looked up may be that of whoever is blocked by it, also beside
+// one that is good, or one that is bad and was read first. Without such a block nothing changes.
+func TestAnOutageDoesNotUnblock(t *testing.T) {
+	for blocked, c := range map[string]struct {
+		rule policy.Rule
+		may  bool
+	}{
+		"a token":         {policy.Rule{Only: "token:t1"}, true},
+		"a key":           {policy.Rule{Only: "api_key:k1"}, true},
+		"a project":       {policy.Rule{Project: "p1"}, true},
+		"a tier":          {policy.Rule{Tier: "free"}, true},
+		"a network":       {policy.Rule{Only: "ip:203.0.113.0/24", Subject: policy.SubjectIP}, false},
+		"nobody any more": {policy.Rule{Only: "token:t1", Expires: time.Unix(1_799_999_999, 0)}, false},
+	} {
+		c.rule.Endpoint, c.rule.Mode = policy.All, policy.Block
+		there := newHolders(t, nil)
+		away := newHolders(t, func(o *identity.Options) { o.Keys = noKeys{} })
+		for sent, ask := range map[string]struct {
+			by     *holders
+			header http.Header
+			known  bool
+		}{
+			"a token":                     {there, http.Header{"Authorization": {"Bearer away.x.y"}}, false},
+			"a token after a bad one":     {there, http.Header{"Authorization": {"Bearer forged.x.y", "Bearer away.x.y"}}, false},
+			"a token beside a bad key":    {there, http.Header{"X-Api-Key": {"hg_made_up"}, "Authorization": {"Bearer away.x.y"}}, false},
+			"a token beside a good key":   {there, http.Header{"X-Api-Key": {there.keys[1]}, "Authorization": {"Bearer away.x.y"}}, false},
+			"a key":                       {away, http.Header{"X-Api-Key": {away.keys[0]}}, false},
+			"a key beside a bad token":    {away, http.Header{"X-Api-Key": {away.keys[0]}, "Authorization": {"Bearer forged.x.y"}}, false},
+			"a bad token":                 {there, http.Header{"Authorization": {"Bearer forged.x.y"}}, true},
+			"a good key":                  {there, http.Header{"X-Api-Key": {there.keys[1]}}, true},
+			"a good token beside a key":   {away, http.Header{"X-Api-Key": {away.keys[0]}, "Authorization": {"Bearer t2.x.y"}}, false},
+			"no credential, while away":   {away, http.Header{}, true},
+			"a good token, while away":    {away, http.Header{"Authorization": {"Bearer t2.x.y"}}, true},
+			"a malformed key, while away": {away, http.Header{"X-Api-Key": {"hg_made_up"}}, true},
+		} {
+			want := headgate.WithinLimits
+			if c.may && !ask.known {
+				want = headgate.CredentialUnverified
+			}
+			ask.by.rules(t, headgate.Options{}, policy.Rule{Endpoint: policy.Default, Limit: 10}, c.rule)
+			r := headgate.Request{Method: "GET", Target: "/v1/items/1", Peer: netip.MustParseAddr("192.0.2.1"), Header: ask.header}
+			if d := ask.by.lim.Check(t.Context(), r); d.Reason != want || d.Allowed != (want == headgate.WithinLimits) {
+				t.Errorf("a block of %s, %s is sent: %v, %v, want %v", blocked, sent, d.Principal, d.Reason, want)
+			}
+		}
+	}
+}
+
+// noKeys is where API keys are, while it cannot be reached.
+type noKeys struct{}
+
+func (noKeys) Find(context.Context, identity.Digest) (identity.Key, error) {
+	return identity.Key{}, errors.New("the database is away")
 }
 
 // TestA5AFloodDoesNotUnblock sends so many forged tokens from an address that its tokens are not verified any more, and

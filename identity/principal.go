@@ -66,7 +66,8 @@ type Principal struct {
 	// Hop says how Client was found.
 	Hop Hop
 
-	// Rejected says why a credential that was presented is not used.
+	// Rejected says why a credential that was presented is not used: of several, why the
+	// first is not, or that one could not be verified (LookupFailed before TokenFlood).
 	Rejected Rejection
 }
 

@@ -376,13 +376,14 @@ func (r *Resolver) AnyScope() *Resolver {
 	return &any
 }
 
-// reject counts why a credential is not used, and keeps the first reason.
+// reject counts why a credential is not used, and keeps the first reason, or that one could not be verified: of
+// that one alone nothing is known, whatever else was sent with it.
 func (r *Resolver) reject(p *Principal, why Rejection) {
 	if why == NotRejected {
 		return
 	}
 	r.rejected[why].Add(1)
-	if p.Rejected == NotRejected {
+	if p.Rejected == NotRejected || why == LookupFailed || why == TokenFlood && p.Rejected != LookupFailed {
 		p.Rejected = why
 	}
 }

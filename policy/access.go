@@ -170,6 +170,7 @@ type Caller struct {
 type access struct {
 	rules    []accessRule
 	byToken  int64 // when the last block ends that goes by what a token says; 0 if there is none
+	byKey    int64 // the same, by what is known of an API key
 	places   map[accessPlace]standing
 	callers  map[callerKey]accessPair
 	networks map[networkKey]accessPair
@@ -302,6 +303,9 @@ func (a *access) live(p accessPair, now int64) (int, bool) {
 // a caller, a project or a tier.
 func (s *Set) BlocksByToken(now int64) bool { return s.access != nil && now < s.access.byToken }
 
+// BlocksByKey is BlocksByToken for an API key that could not be looked up.
+func (s *Set) BlocksByKey(now int64) bool { return s.access != nil && now < s.access.byKey }
+
 // AccessRules reports how many rules of Mode Allow and Block there are. No RuleID names them.
 func (s *Set) AccessRules() int {
 	if s.access == nil {
@@ -358,12 +362,18 @@ func (a *access) add(place accessPlace, r *Rule) (other int, twice bool) {
 	kept.Limit, kept.Per = 0, 0
 	a.rules = append(a.rules, accessRule{rule: kept, expires: expiry(r.Expires)})
 	*slot = len(a.rules)
-	if r.Mode == Block && (kind == "token" || r.Project != "" || r.Tier != "") {
+	if r.Mode == Block {
 		end := expiry(r.Expires)
 		if end == 0 {
 			end = math.MaxInt64
 		}
-		a.byToken = max(a.byToken, end)
+		byAny := r.Project != "" || r.Tier != ""
+		if byAny || kind == "token" {
+			a.byToken = max(a.byToken, end)
+		}
+		if byAny || kind == "api_key" {
+			a.byKey = max(a.byKey, end)
+		}
 	}
 	switch {
 	case network.IsValid():
