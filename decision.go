@@ -8,6 +8,7 @@ import (
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/slot"
 )
 
 // Reason says what settled a Decision. Doors turn it into their protocol's
@@ -178,7 +179,7 @@ type Decision struct {
 
 	// Slot is the caller's own time for this request again, if it is denied, or for
 	// its next one. Only with Options.Slots.
-	Slot Slot
+	Slot slot.Offer
 
 	// Wait is how long the allowed request must be held back before it goes
 	// on, the longest wait of the rules with algorithm leaky_bucket; 0 without
@@ -268,6 +269,17 @@ func (d *Decision) settle(p *charge.Plan, allowed bool) {
 	}
 	d.bind(verdicts)
 	d.lose(verdicts)
+}
+
+// restate records what the caller is to be told of the buckets in place of what they said.
+func (d *Decision) restate(p *charge.Plan) {
+	verdicts := d.Verdicts()
+	for i := range verdicts {
+		verdicts[i].Outcome = p.Outs[i]
+	}
+	if d.Reason == OverLimit {
+		d.bind(verdicts)
+	}
 }
 
 // lose notes that the request passed by a rule whose bucket nobody could ask.

@@ -44,7 +44,7 @@ var allowed = map[string][]string{
 	"bucket/scoped":           {"bucket", "bucket/lease", "bucket/report", "key", "rate", "internal/deadline"}, // decides which of the others to ask
 	"simulate":                {"bucket", "bucket/lease", "bucket/report", "rate"},
 	"charge/internal/subject": {"identity", "policy"},
-	"charge":                  {"bucket", "charge/internal/subject", "endpoint", "identity", "key", "policy", "rate"},
+	"charge":                  {"bucket", "charge/internal/subject", "endpoint", "identity", "key", "policy", "rate", "slot"},
 	"reservation":             {"charge", "key", "rate"},
 	"slot":                    {"key"}, // when who was refused may come again
 	// The buckets that a Limiter has unless it is given others are the one thing that the core makes itself.
@@ -52,7 +52,7 @@ var allowed = map[string][]string{
 	"inspect":          {"", "bucket", "charge", "endpoint", "identity", "policy"}, // what people see of it
 	"internal/perrule": {"policy"},
 	"internal/refusal": {"", "identity", "internal/problem"},
-	"httplimit":        {"", "body", "bucket", "endpoint", "identity", "policy", "rate", "internal/perrule", "internal/problem", "internal/refusal"},
+	"httplimit":        {"", "body", "bucket", "endpoint", "identity", "policy", "rate", "slot", "internal/perrule", "internal/problem", "internal/refusal"},
 	"gateway":          {"", "endpoint", "httplimit", "internal/override", "internal/problem", "internal/refusal"},
 	"internal/conns":   {},
 	"serve/resp":       {"bucket", "key", "rate", "internal/conns", "serve/decisions"},

@@ -13,6 +13,7 @@ import (
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/rate"
+	"github.com/headgate-io/headgate/slot"
 )
 
 // Look is what would become of a request, and what led to it: for package
@@ -198,4 +199,16 @@ func (l *Limiter) Envelope(r policy.Rule) (bucket.Envelope, bucket.Sharing) {
 	}
 	limit := rate.Limit{Tokens: r.Limit, Per: max(r.Per, time.Second), Burst: r.Burst, Algorithm: r.Algorithm.Counts()}
 	return sharing.Envelope(limit, scope), sharing
+}
+
+// ReservesSlots reports whether callers who say how many requests wait have times reserved
+// for them.
+func (l *Limiter) ReservesSlots() bool { return l.slots != nil && l.slots.Reserves() }
+
+// Slots reports what the slots came to; the zero value without Options.Slots.
+func (l *Limiter) Slots() slot.Stats {
+	if l.slots == nil {
+		return slot.Stats{}
+	}
+	return l.slots.Stats()
 }

@@ -23,7 +23,6 @@ type trip struct {
 	standing policy.Standing // of the rules
 	place    identity.Endpoint
 	plan     charge.Plan
-	bytes    []byte // to name callers in
 }
 
 func (l *Limiter) begin(r Request) *trip {
@@ -226,13 +225,19 @@ func (l *Limiter) inform(set *policy.Set, now, wall int64) {
 // each.
 func (l *Limiter) consume(ctx context.Context, t *trip) (taken bool) {
 	p := &t.plan
-	if l.slots != nil && l.heldBack(t) {
-		return false
+	if l.slots != nil {
+		if offer, held := p.HoldBack(l.slots, t.request.Header); held {
+			l.conclude(t, false, nil)
+			t.decision.Slot = offer
+			return false
+		}
 	}
 	allowed, err := l.buckets.TryConsume(ctx, p.Now, p.Takes, p.Outs)
 	l.conclude(t, allowed, err)
 	if l.slots != nil && err == nil {
-		l.space(t)
+		d := &t.decision
+		d.Slot = p.Space(l.slots, t.request.Header, d.binding, d.Allowed)
+		d.restate(p)
 	}
 	return allowed && err == nil
 }

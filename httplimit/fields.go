@@ -11,6 +11,7 @@ import (
 	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/rate"
+	"github.com/headgate-io/headgate/slot"
 )
 
 // Dialect is a way to write the X-RateLimit-* fields. One name must never
@@ -166,7 +167,7 @@ func render(rule policy.Rule) *rendered {
 
 // appendSlot appends one item of RateLimit for a client that has a time of its own: to the
 // millisecond under our prefix, and in whole seconds for everybody else.
-func appendSlot(dst []byte, rule *rendered, s headgate.Slot) []byte {
+func appendSlot(dst []byte, rule *rendered, s slot.Offer) []byte {
 	dst = append(append(dst, rule.name...), ";r=0;t="...)
 	dst = strconv.AppendInt(dst, rate.Seconds(s.Wait), 10)
 	ms := (s.Wait + time.Millisecond - 1) / time.Millisecond

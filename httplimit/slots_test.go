@@ -23,7 +23,7 @@ func TestSlotFields(t *testing.T) {
 		r := httptest.NewRequest("GET", "/a", nil)
 		r.RemoteAddr = peer + ":1"
 		if pending != "" {
-			r.Header.Set(headgate.FieldPending, pending)
+			r.Header.Set(slot.FieldPending, pending)
 		}
 		w := httptest.NewRecorder()
 		server.ServeHTTP(w, r)

@@ -25,6 +25,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/headgate-io/headgate/key"
 )
@@ -88,6 +89,26 @@ type Slot struct {
 	At       int64 // Unix nanoseconds
 	Reserved bool  // until Grace later nobody else takes its token
 }
+
+// Offer is a slot as its caller is told of it: for the same request again, or for the next one.
+type Offer struct {
+	// Wait is how long until then; 0 if the caller has no slot.
+	Wait time.Duration
+
+	// Reserved says that the tokens are kept for the caller, for a short while.
+	Reserved bool
+}
+
+// Later is the later of two offers.
+func (o Offer) Later(than Offer) Offer {
+	if o.Wait > than.Wait {
+		return o
+	}
+	return than
+}
+
+// In is the slot as an offer made at now.
+func (s Slot) In(now int64) Offer { return Offer{time.Duration(s.At - now), s.Reserved} }
 
 // Stats counts what a Table did.
 type Stats struct {

@@ -1,4 +1,4 @@
-package headgate_test
+package charge_test
 
 import (
 	"context"
@@ -14,18 +14,18 @@ import (
 	"github.com/headgate-io/headgate/slot"
 )
 
-// shared is one bucket of 2 tokens, one a second, for everybody.
-var shared = []policy.Rule{{Endpoint: "GET /a", Limit: 1, Per: time.Second, Burst: 2, Subject: policy.SubjectEndpoint}}
+// everybodys is one bucket of 2 tokens, one a second, for everybody.
+var everybodys = []policy.Rule{{Endpoint: "GET /a", Limit: 1, Per: time.Second, Burst: 2, Subject: policy.SubjectEndpoint}}
 
 func slotted(t *testing.T, o slot.Options) *trial.Bench {
-	return trial.New(t, []string{"GET /a"}, shared, func(g *headgate.Options) { g.Slots = slot.New(o) })
+	return trial.New(t, []string{"GET /a"}, everybodys, func(g *headgate.Options) { g.Slots = slot.New(o) })
 }
 
-// ask asks as one of several clients; waiting is Headgate-Pending, below 0 for none.
-func ask(b *trial.Bench, client byte, waiting int) headgate.Decision {
+// from asks as one of several clients; waiting is Headgate-Pending, below 0 for none.
+func from(b *trial.Bench, client byte, waiting int) headgate.Decision {
 	h := http.Header{}
 	if waiting >= 0 {
-		h.Set(headgate.FieldPending, strconv.Itoa(waiting))
+		h.Set(slot.FieldPending, strconv.Itoa(waiting))
 	}
 	return b.Check(context.Background(), headgate.Request{
 		Method: "GET", Target: "/a", Peer: netip.AddrFrom4([4]byte{192, 0, 2, client}), Header: h,
@@ -34,10 +34,10 @@ func ask(b *trial.Bench, client byte, waiting int) headgate.Decision {
 
 // Without slots everybody is told the same; with them, each a token later.
 func TestRefusedCallersAreSpaced(t *testing.T) {
-	plain := trial.New(t, []string{"GET /a"}, shared)
+	plain := trial.New(t, []string{"GET /a"}, everybodys)
 	spaced := slotted(t, slot.Options{})
 	for client := range byte(5) {
-		p, s := ask(plain, client, -1), ask(spaced, client, -1)
+		p, s := from(plain, client, -1), from(spaced, client, -1)
 		if p.Allowed != s.Allowed {
 			t.Errorf("client %d: allowed %v, with slots %v", client, p.Allowed, s.Allowed)
 		}
@@ -51,7 +51,7 @@ func TestRefusedCallersAreSpaced(t *testing.T) {
 			t.Errorf("client %d: the verdict says %v, the decision %v", client, binding.Outcome.RetryAfter, s.RetryAfter)
 		}
 	}
-	if again := ask(spaced, 3, -1); again.RetryAfter != 2*time.Second {
+	if again := from(spaced, 3, -1); again.RetryAfter != 2*time.Second {
 		t.Errorf("client 3 asks again: retry after %v, want the time that it has", again.RetryAfter)
 	}
 }
@@ -60,20 +60,20 @@ func TestRefusedCallersAreSpaced(t *testing.T) {
 // one that has more is given a time with the answer.
 func TestReservedTokens(t *testing.T) {
 	b := slotted(t, slot.Options{Reserve: true})
-	first := ask(b, 1, 3)
+	first := from(b, 1, 3)
 	if !first.Allowed || first.Slot.Wait != 0 {
 		t.Fatalf("%+v, want no slot: there is another token", first.Slot)
 	}
-	second := ask(b, 1, 2)
-	if !second.Allowed || second.Slot != (headgate.Slot{Wait: time.Second, Reserved: true}) {
+	second := from(b, 1, 2)
+	if !second.Allowed || second.Slot != (slot.Offer{Wait: time.Second, Reserved: true}) {
 		t.Fatalf("%+v, want a reserved slot in a second", second.Slot)
 	}
 	b.Now = b.Now.Add(time.Second)
-	other := ask(b, 2, -1)
+	other := from(b, 2, -1)
 	if other.Allowed || other.Reason != headgate.OverLimit || other.RetryAfter <= 0 || other.Slot.Reserved {
 		t.Errorf("another is %v, %v, retry after %v; want it held back", other.Allowed, other.Reason, other.RetryAfter)
 	}
-	third := ask(b, 1, 0)
+	third := from(b, 1, 0)
 	if !third.Allowed || third.Slot.Wait != 0 {
 		t.Errorf("%+v, want its own token, and no further slot", third)
 	}
@@ -87,11 +87,11 @@ func TestReservedTokens(t *testing.T) {
 func TestSlotsAfterAChange(t *testing.T) {
 	b := slotted(t, slot.Options{Reserve: true})
 	for range 3 {
-		ask(b, 1, 5)
+		from(b, 1, 5)
 	}
 	b.Now = b.Now.Add(time.Hour)
 	for range 2 {
-		if d := ask(b, 2, -1); !d.Allowed {
+		if d := from(b, 2, -1); !d.Allowed {
 			t.Errorf("denied by slots of an hour ago: %+v", d)
 		}
 	}
@@ -106,7 +106,7 @@ func TestPendingIsNotBelieved(t *testing.T) {
 		var d headgate.Decision
 		for range 3 {
 			d = b.Check(context.Background(), headgate.Request{
-				Method: "GET", Target: "/a", Peer: trial.Client, Header: http.Header{headgate.FieldPending: {value}},
+				Method: "GET", Target: "/a", Peer: trial.Client, Header: http.Header{slot.FieldPending: {value}},
 			})
 		}
 		if d.Allowed || d.Slot.Reserved != understood {

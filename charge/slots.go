@@ -1,0 +1,103 @@
+package charge
+
+import (
+	"time"
+
+	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/slot"
+)
+
+// HoldBack refuses a request without asking the buckets, if what one of them holds is
+// reserved for others. Outs say so, and the caller is offered a slot.
+func (p *Plan) HoldBack(slots *slot.Table, h identity.Headers) (offer slot.Offer, held bool) {
+	if slots.Empty() {
+		return slot.Offer{}, false
+	}
+	_, understood := slot.ReadPending(h)
+	for i := range p.Takes {
+		take := &p.Takes[i]
+		if take.Shadow || take.Cost == 0 {
+			continue
+		}
+		p.Outs[i] = bucket.Outcome{}
+		b, caller, _ := p.slotted(i)
+		s, b, held := slots.HoldsBack(p.Now, b.Key, take.Cost, slots.Caller(caller), understood)
+		if !held {
+			continue
+		}
+		for j := range p.Outs {
+			p.Outs[j] = bucket.Outcome{Allowed: true, Unknown: true}
+		}
+		offer = s.In(p.Now)
+		offer.Wait = max(1, offer.Wait)
+		p.Outs[i] = bucket.Outcome{RetryAfter: offer.Wait, ResetAfter: max(offer.Wait, time.Duration(b.FullAt-p.Now))}
+		return offer, true
+	}
+	return slot.Offer{}, false
+}
+
+// Space gives the caller of a request that the buckets refused a time of its own, and one
+// that has more requests a time for the next. It comes after the buckets, and changes Outs
+// to what the caller is to be told. Binding is the place of the bucket that the answer
+// speaks of, and allowed whether the request passes. The offer is the latest of them.
+func (p *Plan) Space(slots *slot.Table, h identity.Headers, binding int, allowed bool) (offer slot.Offer) {
+	more, understood := slot.ReadPending(h)
+	for i := range p.Takes {
+		take, out := &p.Takes[i], &p.Outs[i]
+		if take.Shadow || take.Cost == 0 || out.Unknown || out.Never || out.Allowed && !allowed {
+			continue
+		}
+		b, caller, alone := p.slotted(i)
+		if alone && !understood {
+			continue
+		}
+		who := slots.Caller(caller)
+		if !out.Allowed {
+			s := slots.Refused(p.Now, p.Now+int64(out.RetryAfter), b, take.Cost, who, understood).In(p.Now)
+			out.RetryAfter, offer = s.Wait, s.Later(offer)
+			continue
+		}
+		out.Remaining = max(0, out.Remaining-slots.Ahead(p.Now, b.Key, who))
+		if s, given := slots.Taken(p.Now, b, take.Cost, who, understood && more > 0 && i == binding); given {
+			out.Remaining, offer = 0, s.In(p.Now).Later(offer)
+		}
+	}
+	return offer
+}
+
+// slotted is what slots need of one of the takes; alone says that its bucket is one caller's,
+// who has nobody to come at the same time with. It spends p.bytes.
+func (p *Plan) slotted(place int) (b slot.Bucket, caller []byte, alone bool) {
+	take := &p.Takes[place]
+	shape := &take.Shape
+	b = slot.Bucket{
+		Key: take.Key, Burst: shape.Burst(), Gap: int64(shape.TimeToFull(shape.Unit)),
+		FullAt: p.Now + int64(p.Outs[place].ResetAfter),
+	}
+	if !shape.Algorithm.Drains() {
+		b.Gap = int64(shape.Window()) / max(1, shape.Capacity)
+	}
+	for i := range p.Charges {
+		c := &p.Charges[i]
+		if c.Place != place || c.Joined {
+			continue
+		}
+		who := p.Of(int(c.Principal))
+		caller = who.AppendSubject(p.bytes[:0])
+		switch subject := p.Set.Terms(c.Rule).Subject; subject {
+		case policy.SubjectProject, policy.SubjectRegion, policy.SubjectEndpoint, policy.SubjectSite:
+		default:
+			alone = subject == policy.SubjectIP || subject == policy.SubjectPrincipalIP || who.Kind == identity.Address
+			// Nobody else has the bucket: its owner's processes are told apart, and lose
+			// nothing to each other by a lie.
+			if who.Client.IsValid() {
+				caller = append(caller, who.Client.AsSlice()...)
+			}
+		}
+		p.bytes = caller
+		break
+	}
+	return b, caller, alone
+}
