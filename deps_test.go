@@ -20,19 +20,20 @@ var allowed = map[string][]string{
 	"endpoint":                {"internal/paramname"},
 	"endpoint/pattern":        {"endpoint"}, // templates from the patterns of routers
 	"identity":                {},
-	"identity/region":         {},
+	"identity/region":         {"internal/clip"},
 	"rate":                    {}, // vocabulary: what a limit is, in exact integers
 	"key":                     {},
 	"body":                    {"internal/paramname"}, // what doors find in bodies; the pipeline never sees one
 	"internal/paramname":      {},                     // which names of parameters servers take for one another
+	"internal/clip":           {},
 	"internal/live":           {},
 	"internal/livelog":        {},
 	"internal/steady":         {},
 	"internal/problem":        {},
 	"internal/override":       {}, // which fields of a request ask for another target
-	"policy":                  {"endpoint", "rate", "internal/live", "internal/steady"},
-	"policy/file":             {"policy"},
-	"policy/sql":              {"policy"},
+	"policy":                  {"endpoint", "rate", "internal/clip", "internal/live", "internal/steady"},
+	"policy/file":             {"policy", "internal/clip"},
+	"policy/sql":              {"policy", "internal/clip"},
 	"bucket":                  {"key", "rate"},
 	"bucket/memory":           {"bucket", "key", "rate"},
 	"bucket/buckettest":       {"bucket", "key", "rate", "internal/race"},
@@ -53,7 +54,7 @@ var allowed = map[string][]string{
 	"internal/perrule": {"policy"},
 	"internal/refusal": {"", "identity", "internal/problem"},
 	"httplimit":        {"", "body", "bucket", "endpoint", "identity", "policy", "rate", "slot", "internal/perrule", "internal/problem", "internal/refusal"},
-	"gateway":          {"", "endpoint", "httplimit", "internal/override", "internal/problem", "internal/refusal"},
+	"gateway":          {"", "endpoint", "httplimit", "internal/clip", "internal/override", "internal/problem", "internal/refusal"},
 	"internal/conns":   {},
 	"serve/resp":       {"bucket", "key", "rate", "internal/conns", "serve/decisions"},
 	"serve/spoe":       {"internal/conns", "serve/decisions"},

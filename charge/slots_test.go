@@ -21,8 +21,8 @@ func slotted(t *testing.T, o slot.Options) *trial.Bench {
 	return trial.New(t, []string{"GET /a"}, everybodys, func(g *headgate.Options) { g.Slots = slot.New(o) })
 }
 
-// from asks as one of several clients; waiting is Headgate-Pending, below 0 for none.
-func from(b *trial.Bench, client byte, waiting int) headgate.Decision {
+// asks asks as one of several clients; waiting is Headgate-Pending, below 0 for none.
+func asks(b *trial.Bench, client byte, waiting int) headgate.Decision {
 	h := http.Header{}
 	if waiting >= 0 {
 		h.Set(slot.FieldPending, strconv.Itoa(waiting))
@@ -37,7 +37,7 @@ func TestRefusedCallersAreSpaced(t *testing.T) {
 	plain := trial.New(t, []string{"GET /a"}, everybodys)
 	spaced := slotted(t, slot.Options{})
 	for client := range byte(5) {
-		p, s := from(plain, client, -1), from(spaced, client, -1)
+		p, s := asks(plain, client, -1), asks(spaced, client, -1)
 		if p.Allowed != s.Allowed {
 			t.Errorf("client %d: allowed %v, with slots %v", client, p.Allowed, s.Allowed)
 		}
@@ -51,7 +51,7 @@ func TestRefusedCallersAreSpaced(t *testing.T) {
 			t.Errorf("client %d: the verdict says %v, the decision %v", client, binding.Outcome.RetryAfter, s.RetryAfter)
 		}
 	}
-	if again := from(spaced, 3, -1); again.RetryAfter != 2*time.Second {
+	if again := asks(spaced, 3, -1); again.RetryAfter != 2*time.Second {
 		t.Errorf("client 3 asks again: retry after %v, want the time that it has", again.RetryAfter)
 	}
 }
@@ -60,20 +60,20 @@ func TestRefusedCallersAreSpaced(t *testing.T) {
 // one that has more is given a time with the answer.
 func TestReservedTokens(t *testing.T) {
 	b := slotted(t, slot.Options{Reserve: true})
-	first := from(b, 1, 3)
+	first := asks(b, 1, 3)
 	if !first.Allowed || first.Slot.Wait != 0 {
 		t.Fatalf("%+v, want no slot: there is another token", first.Slot)
 	}
-	second := from(b, 1, 2)
+	second := asks(b, 1, 2)
 	if !second.Allowed || second.Slot != (slot.Offer{Wait: time.Second, Reserved: true}) {
 		t.Fatalf("%+v, want a reserved slot in a second", second.Slot)
 	}
 	b.Now = b.Now.Add(time.Second)
-	other := from(b, 2, -1)
+	other := asks(b, 2, -1)
 	if other.Allowed || other.Reason != headgate.OverLimit || other.RetryAfter <= 0 || other.Slot.Reserved {
 		t.Errorf("another is %v, %v, retry after %v; want it held back", other.Allowed, other.Reason, other.RetryAfter)
 	}
-	third := from(b, 1, 0)
+	third := asks(b, 1, 0)
 	if !third.Allowed || third.Slot.Wait != 0 {
 		t.Errorf("%+v, want its own token, and no further slot", third)
 	}
@@ -87,11 +87,11 @@ func TestReservedTokens(t *testing.T) {
 func TestSlotsAfterAChange(t *testing.T) {
 	b := slotted(t, slot.Options{Reserve: true})
 	for range 3 {
-		from(b, 1, 5)
+		asks(b, 1, 5)
 	}
 	b.Now = b.Now.Add(time.Hour)
 	for range 2 {
-		if d := from(b, 2, -1); !d.Allowed {
+		if d := asks(b, 2, -1); !d.Allowed {
 			t.Errorf("denied by slots of an hour ago: %+v", d)
 		}
 	}

@@ -3,6 +3,8 @@ package gateway
 import (
 	"encoding/binary"
 	"time"
+
+	"github.com/headgate-io/headgate/internal/clip"
 )
 
 // Frames of WebSocket (RFC 6455 section 5) begin with a head of 2 to 14 bytes:
@@ -185,7 +187,7 @@ func (c *controls) take(now time.Time) bool {
 func closeFrame(code uint16, reason string, masked bool) []byte {
 	const most = 125 - 2
 	if len(reason) > most {
-		reason = clipTo(reason, most)
+		reason = clip.To(reason, most-len(clip.Mark))
 	}
 	f := []byte{0x80 | opClose, byte(2 + len(reason))}
 	if masked {

@@ -21,6 +21,7 @@ import (
 
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/httplimit"
+	"github.com/headgate-io/headgate/internal/clip"
 	"github.com/headgate-io/headgate/internal/problem"
 )
 
@@ -294,29 +295,18 @@ func isTimeout(err error) bool {
 }
 
 func (g *gateway) logFailure(status int, err error) {
-	g.warn("upstream failed", "status", status, "upstream", g.options.Upstream.Redacted(), "error", clip(err.Error()))
+	g.warn("upstream failed", "status", status, "upstream", g.options.Upstream.Redacted(), "error", clip.To(err.Error(), maxLogged))
 }
 
 // maxLogged bounds what an error may say, in bytes: some quote what a client or
 // the API sent, which can be as long as a header.
 const maxLogged = 512
 
-func clip(text string) string { return clipTo(text, maxLogged) }
-
-// clipTo returns at most so many bytes of a text that is valid UTF-8.
-func clipTo(text string, most int) string {
-	const more = "…"
-	if len(text) > most {
-		return strings.ToValidUTF8(text[:most-len(more)], "") + more
-	}
-	return text
-}
-
 // proxyLog takes what the proxy says of an answer that broke off.
 type proxyLog struct{ *gateway }
 
 func (l proxyLog) Write(line []byte) (int, error) {
-	l.warn("upstream failed in the middle of an answer", "error", clip(strings.TrimSpace(string(line))))
+	l.warn("upstream failed in the middle of an answer", "error", clip.To(strings.TrimSpace(string(line)), maxLogged))
 	return len(line), nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/headgate-io/headgate/endpoint"
+	"github.com/headgate-io/headgate/internal/clip"
 	"github.com/headgate-io/headgate/rate"
 )
 
@@ -469,35 +470,29 @@ func (c *compiler) options(field, value, want string) {
 
 // describe names a rule by what makes it unique.
 func describe(r *Rule) string {
-	s := clip(printable(r.Endpoint))
+	s := quoted(printable(r.Endpoint))
 	if s == "" {
 		s = "no endpoint"
 	}
 	if r.Project != "" {
-		s += ", project " + clip(printable(named(r.Project)))
+		s += ", project " + quoted(printable(named(r.Project)))
 	}
 	if r.Tier != "" {
-		s += ", tier " + clip(printable(named(r.Tier)))
+		s += ", tier " + quoted(printable(named(r.Tier)))
 	}
 	switch {
 	case r.Only != "" && !r.Mode.Limits():
-		s += ", " + clip(printable(r.Only))
+		s += ", " + quoted(printable(r.Only))
 	case r.Subject != SubjectPrincipal:
-		s += ", per " + clip(printable(r.SubjectText()))
+		s += ", per " + quoted(printable(r.SubjectText()))
 	}
 	return s
 }
 
-// clip shortens what a message quotes, which may be a whole file by mistake.
-func clip(s string) string {
-	const most = 100
-	if len(s) <= most {
-		return s
-	}
-	return s[:most] + "..."
-}
+// quoted shortens what a message quotes, which may be a whole file by mistake.
+func quoted(s string) string { return clip.To(s, 100) }
 
-func text(s string) string { return strconv.Quote(clip(s)) }
+func text(s string) string { return strconv.Quote(quoted(s)) }
 
 func number(n int64) string { return strconv.FormatInt(n, 10) }
 

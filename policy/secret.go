@@ -110,7 +110,7 @@ func named(name string) string {
 	if secretIn(name) == "" {
 		return name
 	}
-	return fmt.Sprintf("%s... (%d bytes)", name[:2], len(name))
+	return fmt.Sprintf("%s... (%d bytes)", strings.ToValidUTF8(name[:2], ""), len(name))
 }
 
 // checkNames reports names that look like secrets, each once.

@@ -10,6 +10,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	"github.com/headgate-io/headgate/internal/clip"
 )
 
 // Bounds of what is read. The whole Internet is under a million ranges of a few
@@ -119,7 +121,7 @@ func (r *reader) line(text string, number int) error {
 	from, rest, ok1 := strings.Cut(text, ",")
 	to, name, ok2 := strings.Cut(rest, ",")
 	if !ok1 || !ok2 {
-		return fmt.Errorf("%s is not first,last,region", clip(text))
+		return fmt.Errorf("%s is not first,last,region", quote(text))
 	}
 	first, err1 := parse(from)
 	last, err2 := parse(to)
@@ -143,7 +145,7 @@ func (r *reader) line(text string, number int) error {
 func parse(text string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(text)
 	if err != nil || a.Zone() != "" || a.Is4In6() {
-		return a, fmt.Errorf("%s is no address, want one such as 1.0.0.0 or 2001:db8::", clip(text))
+		return a, fmt.Errorf("%s is no address, want one such as 1.0.0.0 or 2001:db8::", quote(text))
 	}
 	return a, nil
 }
@@ -154,7 +156,7 @@ func (r *reader) code(name string) (uint16, error) {
 		return code, nil
 	}
 	if !validName(name) {
-		return 0, fmt.Errorf("region is %s, want 1 to %d letters, digits and hyphens, or -, ZZ or nothing where it is unknown", clip(name), maxName)
+		return 0, fmt.Errorf("region is %s, want 1 to %d letters, digits and hyphens, or -, ZZ or nothing where it is unknown", quote(name), maxName)
 	}
 	if len(r.names) > maxRegions {
 		return 0, fmt.Errorf("region %s is one more than %d", name, maxRegions)
@@ -179,14 +181,8 @@ func validName(s string) bool {
 	return true
 }
 
-// clip quotes what a file says, bounded.
-func clip(s string) string {
-	const most = 60
-	if len(s) > most {
-		return strconv.Quote(s[:most]) + "…"
-	}
-	return strconv.Quote(s)
-}
+// quote shows what a file says.
+func quote(s string) string { return strconv.Quote(clip.To(s, 60)) }
 
 func (r *reader) table() (*Table, error) {
 	if len(r.faults) > 0 {

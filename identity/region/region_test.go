@@ -220,6 +220,7 @@ func TestFaults(t *testing.T) {
 		{"a long region", "1.0.0.0,1.0.0.255,AAAAAAAAAAAAAAAAA", "want 1 to 16 letters"},
 		{"a region of other bytes", "1.0.0.0,1.0.0.255,\x1b[31m", `region is "\x1b[31m"`},
 		{"a region called unknown", "1.0.0.0,1.0.0.255,Unknown", `region is "Unknown"`},
+		{"a long region of other letters", "1.0.0.0,1.0.0.255," + strings.Repeat("x", 59) + "ää", `region is "` + strings.Repeat("x", 59) + `…", want`},
 		{"a long line", "1.0.0.0,1.0.0.255,AU\n" + strings.Repeat("x", 2000), "t.csv:2: the line has more than 1024 bytes"},
 		{"all of them", strings.Repeat("x\n", 20), "t.csv:10: \"x\" is not first,last,region\nt.csv: and perhaps more"},
 	} {

@@ -13,6 +13,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/headgate-io/headgate/internal/clip"
 	"github.com/headgate-io/headgate/policy"
 )
 
@@ -408,7 +409,7 @@ func (d *decoder) refuse(where string, rule int, field string, t json.Token, wan
 	case string:
 		value = quote(t)
 	case json.Number:
-		value = clip(string(t))
+		value = clip.To(string(t), mostQuoted)
 	case json.Delim:
 		value = "a list"
 		if t == '{' {
@@ -515,16 +516,10 @@ func show(field string) string {
 	if field == "" {
 		return `""`
 	}
-	return clip(field)
+	return clip.To(field, mostQuoted)
 }
 
-func quote(s string) string { return strconv.Quote(clip(s)) }
+func quote(s string) string { return strconv.Quote(clip.To(s, mostQuoted)) }
 
-// clip shortens what a message quotes.
-func clip(s string) string {
-	const most = 100
-	if len(s) <= most {
-		return s
-	}
-	return s[:most] + "..."
-}
+// mostQuoted is how many bytes of a file a message quotes.
+const mostQuoted = 100

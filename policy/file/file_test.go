@@ -123,6 +123,8 @@ func TestDecodeValues(t *testing.T) {
 		{"version of zero", `{"version": 0, "rules": []}`, `line 1: document: version is 0, want the version that the rules were exported from, 1 or more`},
 		{"version as a text", `{"version": "7", "rules": []}`, `line 1: document: version is "7", want the version that the rules were exported from, 1 or more`},
 		{"strange field", `{"rules": [], "\n": 1}`, `line 1: document: "\n" is no field of this format, want version, projects, rules or ignore`},
+		{"long field", `{"rules": [], "` + strings.Repeat("x", 99) + `éé": 1}`,
+			`line 1: document: "` + strings.Repeat("x", 99) + `…" is no field of this format, want version, projects, rules or ignore`}, // no character is cut in two
 		{"more behind", `{"rules": []} {}`, `line 1: document: it is no JSON (something follows the document), want a JSON document`},
 		{"not UTF-8", "{\"rules\": [], \"\xff\": 1}", `line 1: document: it is no JSON (it is not UTF-8), want a JSON document`},
 		{"nothing", ``, `line 1: document: it is no JSON (it ends too early), want a JSON document`},

@@ -9,11 +9,15 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/headgate-io/headgate/internal/clip"
 	"github.com/headgate-io/headgate/policy"
 )
 
 // maxProblems is how many wrong values are reported before reading ends.
 const maxProblems = 100
+
+// mostQuoted is how many bytes of a value a message quotes.
+const mostQuoted = 100
 
 var errTooMany = errors.New("too many problems, reading ends here")
 
@@ -304,20 +308,11 @@ func show(v any) string {
 	case nil:
 		return "NULL"
 	case string:
-		return strconv.Quote(clip(v))
+		return strconv.Quote(clip.To(v, mostQuoted))
 	case []byte:
-		return strconv.Quote(clip(string(v)))
+		return strconv.Quote(clip.To(string(v), mostQuoted))
 	case time.Time:
 		return v.Format(time.RFC3339Nano)
 	}
 	return fmt.Sprint(v)
-}
-
-// clip shortens what a message quotes.
-func clip(s string) string {
-	const most = 100
-	if len(s) <= most {
-		return s
-	}
-	return s[:most] + "..."
 }

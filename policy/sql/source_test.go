@@ -127,6 +127,7 @@ func TestWrongValues(t *testing.T) {
 		{"enforce_percent", int64(0), "enforce_percent is 0, want " + whole},
 		{"enforce_percent", 2.5, "enforce_percent is 2.5, want " + whole},
 		{"name", int64(3), "name is 3, want text or NULL"},
+		{"rps_limit", strings.Repeat("x", 99) + "éé", `rps_limit is "` + strings.Repeat("x", 99) + `…", want ` + whole}, // no character is cut in two
 	}
 	columns := strings.Fields(everyColumn)
 	for _, tt := range tests {

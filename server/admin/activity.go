@@ -46,7 +46,7 @@ func (d *Door) activityQuery(r *http.Request) (most int, reveal bool, err error)
 	most = usualActivity
 	if text := query.Get("limit"); text != "" {
 		if most, err = strconv.Atoi(text); err != nil || most < 1 || most > mostActivity {
-			return 0, false, fault{invalidRequest, fmt.Errorf("limit is %q, want 1 to %d", clip(text), mostActivity)}
+			return 0, false, fault{invalidRequest, fmt.Errorf("limit is %q, want 1 to %d", asSent(text), mostActivity)}
 		}
 	}
 	switch text := query.Get("reveal"); text {
@@ -54,7 +54,7 @@ func (d *Door) activityQuery(r *http.Request) (most int, reveal bool, err error)
 	case "true":
 		reveal, err = true, mayReveal(r)
 	default:
-		err = fault{invalidRequest, fmt.Errorf("reveal is %q, want true or false", clip(text))}
+		err = fault{invalidRequest, fmt.Errorf("reveal is %q, want true or false", asSent(text))}
 	}
 	return most, reveal, err
 }

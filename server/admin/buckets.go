@@ -77,7 +77,7 @@ func (b *BucketRequest) Query() (inspect.Query, error) {
 		switch {
 		case text == "":
 		case err != nil:
-			errs = append(errs, fmt.Errorf("%s is %q, want an IP address", field, clip(text)))
+			errs = append(errs, fmt.Errorf("%s is %q, want an IP address", field, asSent(text)))
 		default:
 			*into = addr
 		}
@@ -95,9 +95,9 @@ func (b *BucketRequest) Query() (inspect.Query, error) {
 		var rule policy.Rule
 		switch err := rule.SetSubject(subject); {
 		case err != nil || !rule.Subject.Named():
-			errs = append(errs, fmt.Errorf("of is %q, want path:NAME or claim:NAME, and a value", clip(subject)))
+			errs = append(errs, fmt.Errorf("of is %q, want path:NAME or claim:NAME, and a value", asSent(subject)))
 		case b.Of[subject] == "":
-			errs = append(errs, fmt.Errorf("of %s is empty, want its value", clip(subject)))
+			errs = append(errs, fmt.Errorf("of %s is empty, want its value", asSent(subject)))
 		case q.Named == nil:
 			q.Named = map[string]string{}
 			fallthrough
@@ -156,11 +156,11 @@ func (d *Door) query(ctx context.Context, b *BucketRequest) (inspect.Query, erro
 	project, tier, err := d.FindKey(ctx, q.KeyID)
 	switch {
 	case errors.Is(err, record.ErrNotFound):
-		return q, fmt.Errorf("key is %q, want the ID of one that `headgate key list` shows", clip(q.KeyID))
+		return q, fmt.Errorf("key is %q, want the ID of one that `headgate key list` shows", asSent(q.KeyID))
 	case err != nil:
 		return q, fault{unavailable, fmt.Errorf("The key could not be looked up: %w.", err)}
 	case q.Project != "" && q.Project != project:
-		return q, fmt.Errorf("project is %q, want none: the key says which", clip(q.Project))
+		return q, fmt.Errorf("project is %q, want none: the key says which", asSent(q.Project))
 	}
 	q.Project, q.Tier = project, tier
 	return q, nil

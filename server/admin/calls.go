@@ -312,7 +312,7 @@ func pageBefore(r *http.Request) (before int64, most int, err error) {
 	if text := r.URL.Query().Get("cursor"); text != "" {
 		n, errCursor := strconv.ParseInt(text, 10, 64)
 		if errCursor != nil || n < 1 {
-			errCursor = fault{invalidRequest, fmt.Errorf("cursor is %q, want the next of the page before", clip(text))}
+			errCursor = fault{invalidRequest, fmt.Errorf("cursor is %q, want the next of the page before", asSent(text))}
 		}
 		before, err = n, errors.Join(err, errCursor)
 	}

@@ -60,7 +60,7 @@ func ifMatch(r *http.Request, needed bool) (base int64, err error) {
 	tag, closed := strings.CutSuffix(tag, `"`)
 	base, err = strconv.ParseInt(tag, 10, 64)
 	if !ok || !closed || err != nil || base < 1 {
-		return 0, fault{invalidRequest, fmt.Errorf(`If-Match is %q, want one version as ETag has it, such as "17", or *`, clip(text))}
+		return 0, fault{invalidRequest, fmt.Errorf(`If-Match is %q, want one version as ETag has it, such as "17", or *`, asSent(text))}
 	}
 	return base, nil
 }

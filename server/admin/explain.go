@@ -36,7 +36,7 @@ type ExplainRequest struct {
 func (e *ExplainRequest) Check() error {
 	var errs []error
 	wrong := func(field, value, want string) {
-		errs = append(errs, fmt.Errorf("%s is %q, want %s", field, clip(value), want))
+		errs = append(errs, fmt.Errorf("%s is %q, want %s", field, asSent(value), want))
 	}
 	if e.Method == "" || strings.ContainsAny(e.Method, " \t\r\n") {
 		wrong("method", e.Method, "a request method such as GET")

@@ -86,7 +86,7 @@ func (d *Door) listKeys(w http.ResponseWriter, r *http.Request) {
 	if after := r.URL.Query().Get("cursor"); after != "" {
 		at := slices.IndexFunc(list, func(k record.APIKey) bool { return k.ID == after })
 		if at < 0 {
-			refuse(w, r, pagesMoved, fmt.Errorf("There is no API key %s any more, after which this page begins: begin with the first page.", clip(after)))
+			refuse(w, r, pagesMoved, fmt.Errorf("There is no API key %s any more, after which this page begins: begin with the first page.", asSent(after)))
 			return
 		}
 		list = list[at+1:]
@@ -120,7 +120,7 @@ func (d *Door) createKey(w http.ResponseWriter, r *http.Request) {
 		refuse(w, r, unacceptable, err)
 		return
 	}
-	about(r, "API key of project "+clip(body.Project))
+	about(r, "API key of project "+asSent(body.Project))
 	made, text, err := d.KeyStore.CreateKey(context.WithoutCancel(r.Context()), wanted)
 	d.answerKey(w, r, "made", made, text, err)
 }
@@ -135,14 +135,14 @@ func (d *Door) rotateKey(w http.ResponseWriter, r *http.Request) {
 	var err error
 	if body.Grace != "" {
 		if wanted.Grace, err = time.ParseDuration(body.Grace); err != nil {
-			err = fmt.Errorf("grace is %s, want a time such as 24h", clip(body.Grace))
+			err = fmt.Errorf("grace is %s, want a time such as 24h", asSent(body.Grace))
 		}
 	}
 	if err = errors.Join(err, wanted.Check()); err != nil {
 		refuse(w, r, unacceptable, err)
 		return
 	}
-	about(r, "API key "+clip(wanted.ID))
+	about(r, "API key "+asSent(wanted.ID))
 	made, text, err := d.KeyStore.RotateKey(context.WithoutCancel(r.Context()), wanted)
 	d.answerKey(w, r, "rotated", made, text, err)
 }
@@ -164,7 +164,7 @@ func (d *Door) answerKey(w http.ResponseWriter, r *http.Request, done string, ma
 
 func (d *Door) revokeKey(w http.ResponseWriter, r *http.Request) {
 	id := r.PathValue("id")
-	about(r, "API key "+clip(id))
+	about(r, "API key "+asSent(id))
 	err := d.KeyStore.RevokeKey(context.WithoutCancel(r.Context()), id)
 	switch {
 	case errors.Is(err, record.ErrNotFound):

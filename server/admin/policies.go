@@ -88,7 +88,7 @@ func (d *Door) listPolicies(w http.ResponseWriter, r *http.Request) {
 	case in == "" || in == "force":
 		d.listForce(w, r, most)
 	default:
-		refuse(w, r, invalidRequest, fmt.Errorf("in is %q, want force or database", clip(in)))
+		refuse(w, r, invalidRequest, fmt.Errorf("in is %q, want force or database", asSent(in)))
 	}
 }
 
@@ -156,7 +156,7 @@ func parseCursor(text string) (first int64, version string, err error) {
 	number, version, ok := strings.Cut(text, "@")
 	first, err = strconv.ParseInt(number, 10, 64)
 	if err != nil || first < 1 || !ok {
-		return 0, "", fault{invalidRequest, fmt.Errorf("cursor is %q, want the next of the page before", clip(text))}
+		return 0, "", fault{invalidRequest, fmt.Errorf("cursor is %q, want the next of the page before", asSent(text))}
 	}
 	return first, version, nil
 }
@@ -346,7 +346,7 @@ func ruleNamed(r *http.Request) (record.RuleKey, error) {
 	var err error
 	if text := query.Get("temporary"); text != "" {
 		if name.Temporary, err = strconv.ParseBool(text); err != nil {
-			err = fmt.Errorf("temporary is %q, want true or false", clip(text))
+			err = fmt.Errorf("temporary is %q, want true or false", asSent(text))
 		}
 	}
 	key, errName := name.Key()
@@ -412,7 +412,7 @@ func (e *Edit) read() (edit record.Edit, err error) {
 	case record.ActionApply, record.ActionImport, record.ActionTier, record.ActionSet, record.ActionDelete:
 		edit.Action = e.Action
 	default:
-		errs = append(errs, fmt.Errorf("action is %q, want apply, import, tier, set or delete", clip(e.Action)))
+		errs = append(errs, fmt.Errorf("action is %q, want apply, import, tier, set or delete", asSent(e.Action)))
 	}
 	return edit, errors.Join(errs...)
 }

@@ -63,7 +63,7 @@ func (d *Door) setProject(w http.ResponseWriter, r *http.Request) {
 	}
 	d.edit(w, r, err, authorInQuery(r), func(e *record.Edit) string {
 		e.Tiers, e.Action = map[string]string{body.Project: body.Tier}, record.ActionTier
-		return "tier of project " + clip(body.Project)
+		return "tier of project " + asSent(body.Project)
 	}, false)
 }
 
@@ -75,6 +75,6 @@ func (d *Door) deleteProject(w http.ResponseWriter, r *http.Request) {
 	}
 	d.edit(w, r, err, authorInQuery(r), func(e *record.Edit) string {
 		e.Tiers, e.Action = map[string]string{project: ""}, record.ActionTier
-		return "tier of project " + clip(project)
+		return "tier of project " + asSent(project)
 	}, false)
 }

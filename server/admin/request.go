@@ -15,6 +15,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/headgate-io/headgate/internal/clip"
 	"github.com/headgate-io/headgate/server/developers"
 )
 
@@ -28,7 +29,7 @@ const (
 // send one across origins, and only with the listener's leave.
 func readJSON(w http.ResponseWriter, r *http.Request, most int64) (json.RawMessage, error) {
 	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind != "application/json" {
-		return nil, fault{notJSON, fmt.Errorf("Content-Type is %q, want application/json", clip(r.Header.Get("Content-Type")))}
+		return nil, fault{notJSON, fmt.Errorf("Content-Type is %q, want application/json", asSent(r.Header.Get("Content-Type")))}
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
 	if large := new(http.MaxBytesError); errors.As(err, &large) {
@@ -81,7 +82,7 @@ func (op *operation) checkQuery(r *http.Request) error {
 			if len(op.query) > 0 {
 				want = list(op.query, "or")
 			}
-			errs = append(errs, fmt.Errorf("query has %q, want %s", clip(name), want))
+			errs = append(errs, fmt.Errorf("query has %q, want %s", asSent(name), want))
 		case !many && len(query[name]) > 1:
 			errs = append(errs, fmt.Errorf("query has %s %d times, want it once", name, len(query[name])))
 		case slices.ContainsFunc(query[name], isNoText):
@@ -126,7 +127,7 @@ func pageLimit(r *http.Request) (int, error) {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 || n > maxPage {
-		return 0, fault{invalidRequest, fmt.Errorf("limit is %q, want 1 to %d", clip(text), maxPage)}
+		return 0, fault{invalidRequest, fmt.Errorf("limit is %q, want 1 to %d", asSent(text), maxPage)}
 	}
 	return n, nil
 }
@@ -152,10 +153,5 @@ func announce(w http.ResponseWriter, status int) {
 	w.WriteHeader(status)
 }
 
-// clip shortens what a message repeats of a request.
-func clip(s string) string {
-	if len(s) > 100 {
-		return strings.ToValidUTF8(s[:100], "") + "..."
-	}
-	return s
-}
+// asSent is what a message repeats of a request.
+func asSent(s string) string { return clip.To(s, 100) }

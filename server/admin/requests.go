@@ -105,7 +105,7 @@ func (b *RequestApproval) Check() (rules.Approval, error) {
 	if b.For != "" {
 		var err error
 		if a.For, err = time.ParseDuration(b.For); err != nil || a.For < time.Second {
-			errs = append(errs, fmt.Errorf("for is %q, want a duration such as 48h", clip(b.For)))
+			errs = append(errs, fmt.Errorf("for is %q, want a duration such as 48h", asSent(b.For)))
 		}
 	}
 	errs = append(errs, line("note", b.Note, 0, maxNote), line("by", b.By, 0, record.MaxWhy))
@@ -136,7 +136,7 @@ func (d *Door) listRequests(w http.ResponseWriter, r *http.Request) {
 	q.Project, q.Before, q.Most = query.Get("project"), query.Get("cursor"), most
 	var errCursor error
 	if q.Before != "" && !requestCursor.MatchString(q.Before) {
-		errCursor = fmt.Errorf("cursor is %q, want the next of the page before", clip(q.Before))
+		errCursor = fmt.Errorf("cursor is %q, want the next of the page before", asSent(q.Before))
 	}
 	if err := errors.Join(err, errLimit, errCursor); err != nil {
 		refuseError(w, r, invalidRequest, err)
@@ -186,7 +186,7 @@ func (d *Door) approveRequest(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	approval.Actor = callerOf(r).actor
-	about(r, "request "+clip(r.PathValue("id")))
+	about(r, "request "+asSent(r.PathValue("id")))
 	ctx := context.WithoutCancel(r.Context()) // as any change: once begun it is brought to its end
 	done, version, findings, err := rules.Approve(ctx, d.LimitRequests, r.PathValue("id"), approval, d.Compile())
 	if err != nil {
@@ -215,7 +215,7 @@ func (d *Door) declineRequest(w http.ResponseWriter, r *http.Request) {
 		refuseError(w, r, invalidRequest, err)
 		return
 	}
-	about(r, "request "+clip(r.PathValue("id")))
+	about(r, "request "+asSent(r.PathValue("id")))
 	done, err := d.LimitRequests.Decline(context.WithoutCancel(r.Context()), r.PathValue("id"), callerOf(r).actor, body.By, body.Note)
 	if err != nil {
 		d.refuseRequest(w, r, err)

@@ -79,7 +79,7 @@ func (d *Door) listTokens(w http.ResponseWriter, r *http.Request) {
 	if after := r.URL.Query().Get("cursor"); after != "" {
 		at := slices.IndexFunc(list, func(t record.AdminToken) bool { return t.ID == after })
 		if at < 0 {
-			refuse(w, r, pagesMoved, fmt.Errorf("There is no admin token %s any more, after which this page begins: begin with the first page.", clip(after)))
+			refuse(w, r, pagesMoved, fmt.Errorf("There is no admin token %s any more, after which this page begins: begin with the first page.", asSent(after)))
 			return
 		}
 		list = list[at+1:]
@@ -120,7 +120,7 @@ func (d *Door) createToken(w http.ResponseWriter, r *http.Request) {
 
 func (d *Door) revokeToken(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("name")
-	about(r, "admin token "+clip(name))
+	about(r, "admin token "+asSent(name))
 	err := d.TokenStore.RevokeAdminToken(context.WithoutCancel(r.Context()), name)
 	switch {
 	case errors.Is(err, record.ErrNotFound):

@@ -212,7 +212,7 @@ func pageOfVersion(r *http.Request) (id int64, first, most int, err error) {
 	var errCursor error
 	if text := r.URL.Query().Get("cursor"); text != "" {
 		if first, errCursor = strconv.Atoi(text); errCursor != nil || first < 1 {
-			errCursor = fault{invalidRequest, fmt.Errorf("cursor is %q, want the next of the page before", clip(text))}
+			errCursor = fault{invalidRequest, fmt.Errorf("cursor is %q, want the next of the page before", asSent(text))}
 		}
 	}
 	return id, first, most, errors.Join(err, errLimit, errCursor)
@@ -222,7 +222,7 @@ func pageOfVersion(r *http.Request) (id int64, first, most int, err error) {
 func number(text, what string) (int64, error) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 1 {
-		return 0, fault{invalidRequest, fmt.Errorf("%s is %q, want the number of a version: GET /v1/versions lists them", what, clip(text))}
+		return 0, fault{invalidRequest, fmt.Errorf("%s is %q, want the number of a version: GET /v1/versions lists them", what, asSent(text))}
 	}
 	return n, nil
 }

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/headgate-io/headgate/internal/clip"
 )
 
 // renamed are settings of earlier versions, and what they are called now.
@@ -171,6 +173,9 @@ func kindOf(t reflect.Type) string {
 	return "a whole number"
 }
 
+// mostShown is how many bytes of what a file says a message repeats.
+const mostShown = 60
+
 // written is a value as an error shows it.
 func written(n *yaml.Node) string {
 	switch n.Kind {
@@ -179,19 +184,12 @@ func written(n *yaml.Node) string {
 	case yaml.MappingNode:
 		return "a mapping"
 	}
-	return fmt.Sprintf("%q", clip(n.Value))
-}
-
-func clip(s string) string {
-	if len(s) > 60 {
-		return strings.ToValidUTF8(s[:60], "") + "..."
-	}
-	return s
+	return fmt.Sprintf("%q", clip.To(n.Value, mostShown))
 }
 
 // name is a name as it was written, on one line.
 func name(s string) string {
-	if quoted := strconv.Quote(clip(s)); quoted != `"`+s+`"` {
+	if quoted := strconv.Quote(clip.To(s, mostShown)); quoted != `"`+s+`"` {
 		return quoted
 	}
 	return s
@@ -201,7 +199,7 @@ func name(s string) string {
 func meant(unknown, path string, names []string) string {
 	best, least := "", 1+min(2, len(unknown)/2) // two letters may be wrong, of a short name fewer
 	for _, n := range names {
-		d := distance(clip(unknown), n)
+		d := distance(clip.To(unknown, mostShown), n)
 		if d >= least && unknown != "" && strings.HasPrefix(n, unknown+"_") {
 			d = least - 1
 		}

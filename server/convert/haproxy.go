@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate-io/headgate/internal/clip"
 	"github.com/headgate-io/headgate/policy"
 )
 
@@ -103,7 +104,7 @@ func (c *conversion) haproxySection(s *section, all []*section) {
 		if over == nil {
 			if haproxyOther.MatchString(condition) {
 				c.Limits++
-				c.lost(l.line, "%s: it is no limit of requests", shortLine(l.text))
+				c.lost(l.line, "%s: it is no limit of requests", clip.To(l.text, 80))
 			}
 			continue
 		}
@@ -112,15 +113,8 @@ func (c *conversion) haproxySection(s *section, all []*section) {
 	}
 }
 
-func shortLine(s string) string {
-	if len(s) > 80 {
-		return s[:80] + "..."
-	}
-	return s
-}
-
 func (c *conversion) haproxyLimit(s *section, all []*section, l haproxyLine, condition string, over []string) {
-	of := shortLine(l.text)
+	of := clip.To(l.text, 80)
 	most, err := strconv.ParseInt(over[4], 10, 64)
 	if err != nil || most < 1 {
 		c.lost(l.line, "%s: the limit is %q, want a whole number", of, over[4])

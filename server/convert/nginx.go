@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate/endpoint"
+	"github.com/headgate-io/headgate/internal/clip"
 	"github.com/headgate-io/headgate/policy"
 )
 
@@ -416,19 +417,12 @@ func (n *nginxConfig) mapped(line int, of string, d directive, depth int) (keyed
 	how, ok := n.key(line, of, other, depth)
 	for _, v := range order {
 		if values[v] == "" {
-			n.lost(line, "%s leaves out requests whose %s is %q: give those callers a key of a project, and that project a rule with mode allow", of, source, shorten(v))
+			n.lost(line, "%s leaves out requests whose %s is %q: give those callers a key of a project, and that project a rule with mode allow", of, source, clip.To(v, 40))
 		} else if values[v] != other {
-			n.lost(line, "%s counts requests whose %s is %q by %q", of, source, shorten(v), values[v])
+			n.lost(line, "%s counts requests whose %s is %q by %q", of, source, clip.To(v, 40), values[v])
 		}
 	}
 	return how, ok
-}
-
-func shorten(s string) string {
-	if len(s) > 40 {
-		return s[:40] + "..."
-	}
-	return s
 }
 
 // byMethod is a map of the request's method.

@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/headgate-io/headgate/internal/clip"
 	"github.com/headgate-io/headgate/server/record"
 )
 
@@ -39,24 +40,12 @@ func (s *Store) Append(ctx context.Context, a record.Audit) (id int64, err error
 
 // cut is a text as it is kept, with U+FFFD for what is not printable.
 func cut(text string) string {
-	return cutTo(record.MaxText, strings.Map(func(r rune) rune {
+	return clip.To(strings.Map(func(r rune) rune {
 		if record.Unprintable(r) {
 			return utf8.RuneError
 		}
 		return r
-	}, text))
-}
-
-// cutTo is a text of at most most bytes, and a mark if it was longer.
-func cutTo(most int, text string) string {
-	if len(text) <= most {
-		return text
-	}
-	text = text[:most]
-	for !utf8.ValidString(text) && len(text) > most-utf8.UTFMax {
-		text = text[:len(text)-1]
-	}
-	return text + "…"
+	}, text), record.MaxText)
 }
 
 // ListAudit reports the newest entries, at most most of them, newest first.

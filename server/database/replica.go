@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/headgate-io/headgate/internal/clip"
 	"github.com/headgate-io/headgate/server/record"
 )
 
@@ -93,7 +94,7 @@ func (on statements) row(ctx context.Context, query string, args ...any) *sql.Ro
 func (on statements) put(ctx context.Context, r record.Replica) error {
 	_, err := on.exec(ctx, `INSERT INTO replicas (name, process, program, started_at, rules, rules_number, loaded_at, stale_ms, every_ms, last_error, clock_offset_ms, seen_at)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, `+on.dialect.clock+`)`+on.dialect.newReplica,
-		append([]any{r.Name, r.Process, cutTo(maxReplicaText, r.Program), milli(r.Started)}, stateOf(r)...)...)
+		append([]any{r.Name, r.Process, clip.To(r.Program, maxReplicaText), milli(r.Started)}, stateOf(r)...)...)
 	return err
 }
 
@@ -104,7 +105,7 @@ func stateOf(r record.Replica) []any {
 		ahead = r.Ahead.Milliseconds()
 	}
 	return []any{
-		cutTo(maxReplicaText, r.Rules), r.Number, milli(r.Loaded), r.Stale.Milliseconds(), r.Every.Milliseconds(), cutTo(maxReplicaFault, r.Error), ahead,
+		clip.To(r.Rules, maxReplicaText), r.Number, milli(r.Loaded), r.Stale.Milliseconds(), r.Every.Milliseconds(), clip.To(r.Error, maxReplicaFault), ahead,
 	}
 }
 

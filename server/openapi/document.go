@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/headgate-io/headgate/endpoint"
+	"github.com/headgate-io/headgate/internal/clip"
 )
 
 // methods are the keys of a path item that declare an operation. "query" came
@@ -332,10 +333,4 @@ func shown(n node) string {
 func quoted(text string) string { return fmt.Sprintf("%q", shorten(text)) }
 
 // shorten keeps a message on a line that people can read.
-func shorten(text string) string {
-	const most = 80
-	if len(text) <= most {
-		return text
-	}
-	return strings.ToValidUTF8(text[:most], "") + "…"
-}
+func shorten(text string) string { return clip.To(text, 80) }

@@ -15,6 +15,8 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/json"
+
+	"github.com/headgate-io/headgate/internal/clip"
 )
 
 // Limits on a set of keys.
@@ -125,7 +127,7 @@ func newSet(keys []*Key, ignored []string) (*Set, error) {
 	for _, key := range keys {
 		if key.id != "" && seen[key.id] {
 			// Which of the two made a signature would depend on their order.
-			return nil, fmt.Errorf("two keys have the kid %q", clip(key.id))
+			return nil, fmt.Errorf("two keys have the kid %q", said(key.id))
 		}
 		seen[key.id] = true
 		for _, alg := range key.algorithms {
@@ -161,13 +163,8 @@ func because(ignored []string) string {
 	return ": " + strings.Join(ignored, "; ")
 }
 
-// clip shortens what an issuer wrote for a log line.
-func clip(s string) string {
-	if len(s) > 64 {
-		return strings.ToValidUTF8(s[:64], "") + "…"
-	}
-	return s
-}
+// said is what an issuer wrote, for a log line.
+func said(s string) string { return clip.To(s, 64) }
 
 // newKey returns a key for those of the algorithms that fit its type, or says
 // why there is none.
@@ -260,7 +257,7 @@ func named(kid string) string {
 	if kid == "" {
 		return ""
 	}
-	return fmt.Sprintf(" with kid %q", clip(kid))
+	return fmt.Sprintf(" with kid %q", said(kid))
 }
 
 // jwk is what of a key is read here; go-jose reads the rest.
@@ -283,7 +280,7 @@ func parseJWK(raw []byte, about jwk, algorithms []string) (*Key, error) {
 	}
 	if about.Alg != "" {
 		if !slices.Contains(algorithms, about.Alg) {
-			return nil, fmt.Errorf("its alg is %q, want one of %s", clip(about.Alg), strings.Join(algorithms, ", "))
+			return nil, fmt.Errorf("its alg is %q, want one of %s", said(about.Alg), strings.Join(algorithms, ", "))
 		}
 		algorithms = []string{about.Alg}
 	}
@@ -344,7 +341,7 @@ func parseBlock(block *pem.Block) (any, error) {
 	if strings.Contains(block.Type, "PRIVATE KEY") {
 		return nil, errors.New("holds a private key, which only the issuer may have: want the public one")
 	}
-	return nil, fmt.Errorf("holds a block %q, want PUBLIC KEY or CERTIFICATE", clip(block.Type))
+	return nil, fmt.Errorf("holds a block %q, want PUBLIC KEY or CERTIFICATE", said(block.Type))
 }
 
 // ParseSecret reads the secret of a file: its bytes without one line end, or

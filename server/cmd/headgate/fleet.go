@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/headgate-io/headgate/internal/clip"
 	"github.com/headgate-io/headgate/server/client"
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/database"
@@ -98,6 +99,9 @@ func (r ownReplicas) Fleet(ctx context.Context) (fleet.Report, error) {
 // minWatch keeps --watch from asking the database all the time.
 const minWatch = 100 * time.Millisecond
 
+// mostWhy keeps a line of the table a line; --json has all of it.
+const mostWhy = 120
+
 // again shows the fleet until the command is stopped. A database that does not
 // answer is waited for.
 func again(ctx context.Context, every time.Duration, show func() error) error {
@@ -134,7 +138,7 @@ func writeFleet(w io.Writer, report fleet.Report, asJSON, redraw bool) error {
 	table := newTable(w, "REPLICA\tRULES\tBEHIND\tSTALE\tSEEN\tCLOCK\tSTATE\tWHY")
 	for _, r := range report.Replicas {
 		table.row(r.Name, rulesName(r.Number, r.Version), behind(r),
-			inWords(r.Stale), inWords(r.Silent)+" ago", clock(r.Ahead), r.State, dash(clipped(r.Why)))
+			inWords(r.Stale), inWords(r.Silent)+" ago", clock(r.Ahead), r.State, dash(clip.To(r.Why, mostWhy)))
 	}
 	return table.Flush()
 }
@@ -173,15 +177,6 @@ func clock(ahead *float64) string {
 
 func inWords(seconds float64) string {
 	return fleet.Words(time.Duration(seconds * float64(time.Second)))
-}
-
-// clipped keeps a line of the table a line; --json has all of it.
-func clipped(text string) string {
-	const most = 120
-	if r := []rune(text); len(r) > most {
-		return string(r[:most]) + "…"
-	}
-	return text
 }
 
 // beyondError says that replicas lag by too much.
