@@ -406,7 +406,7 @@ func networkOf(r *Rule) netip.Prefix {
 }
 
 // checkAccess reports what is wrong with a rule of Mode Allow or Block by itself.
-func (c *compiler) checkAccess(i int, r *Rule, at *place) (ok bool) {
+func (c *ruleCheck) checkAccess(i int, r *Rule, at *place) (ok bool) {
 	ok = true
 	because := ", because mode is " + r.Mode.String()
 	wrong := func(field, value, want string) {
@@ -449,7 +449,7 @@ func (c *compiler) checkAccess(i int, r *Rule, at *place) (ok bool) {
 }
 
 // warnAccess reports a rule that settles every request there is.
-func (c *compiler) warnAccess(i int, r *Rule, at *place) {
+func (c *ruleCheck) warnAccess(i int, r *Rule, at *place) {
 	network := networkOf(r)
 	if at.number != rowAll || r.Project != "" || r.Tier != "" || r.Only != "" && (!network.IsValid() || network.Bits() > 0) {
 		return

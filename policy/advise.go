@@ -16,7 +16,7 @@ import (
 
 // checkTiers reports tiers of projects that no rule names: the projects have
 // everybody's limits, as if they had no tier.
-func (c *compiler) checkTiers() {
+func (c *review) checkTiers() {
 	s := c.set
 	if len(c.doc.Projects) == 0 || len(c.problems.list.Errors()) > 0 {
 		return // a rule with an error may be the one that names the tier
@@ -43,19 +43,8 @@ func (c *compiler) checkTiers() {
 	}
 }
 
-// ruledTiers reports by number which tiers have a rule.
-func (c *compiler) ruledTiers() []bool {
-	ruled := make([]bool, c.set.tiers.len()+1)
-	for i := range c.groups {
-		if w := c.groups[i].who; w.isTier() {
-			ruled[w.number()] = true
-		}
-	}
-	return ruled
-}
-
 // tierNames lists the first of the tiers that are marked.
-func (c *compiler) tierNames(marked []bool) []string {
+func (c *review) tierNames(marked []bool) []string {
 	var names []string
 	for n := 1; n < len(marked) && len(names) < maxNear; n++ {
 		if marked[n] {
@@ -65,8 +54,11 @@ func (c *compiler) tierNames(marked []bool) []string {
 	return names
 }
 
+// advice is a review that goes on to what works as it is written, and surprises.
+type advice struct{ *review }
+
 // advise reports notes: what works as it is written, and surprises.
-func (c *compiler) advise() {
+func (c *advice) advise() {
 	if len(c.problems.list.Errors()) == 0 { // else what is missing may be what is wrong
 		members := c.memberTiers()
 		for i := range c.rows {
@@ -83,7 +75,7 @@ func (c *compiler) advise() {
 
 // memberTiers reports by number which tiers have a project, nil if the
 // document gives projects no tiers: then keys and tokens do.
-func (c *compiler) memberTiers() []bool {
+func (c *advice) memberTiers() []bool {
 	if len(c.doc.Projects) == 0 {
 		return nil
 	}
@@ -94,17 +86,7 @@ func (c *compiler) memberTiers() []bool {
 	return members
 }
 
-// full counts a finding that would not be shown, so that a million of them are
-// not put into words.
-func (c *compiler) full(code string) bool {
-	if c.problems.full(code) && len(c.doc.Ignore) == 0 {
-		c.problems.counts[code]++
-		return true
-	}
-	return false
-}
-
-func (c *compiler) noteRule(i int, id RuleID, members []bool) {
+func (c *advice) noteRule(i int, id RuleID, members []bool) {
 	r := &c.set.rows[id]
 	rule, limit := &c.doc.Rules[i], c.set.limits[r.limit]
 	lasting, pair := c.set.lasting(id)
@@ -144,7 +126,7 @@ const soon = 7 * 24 * time.Hour
 
 // noteBurst reports a burst that was given and does not go with the rate: one
 // that takes minutes to refill, or one that ordinary jitter uses up.
-func (c *compiler) noteBurst(i int, rule *Rule, l rate.Limit) {
+func (c *advice) noteBurst(i int, rule *Rule, l rate.Limit) {
 	if rule.Burst == 0 || !l.Algorithm.Drains() {
 		return
 	}
@@ -180,7 +162,7 @@ func twice(n int64) string {
 
 // replaces finds the rule that a project's or tier's rule replaces, where that
 // is certain and each caller has a bucket of its own in both.
-func (c *compiler) replaces(r *row) (RuleID, bool) {
+func (c *advice) replaces(r *row) (RuleID, bool) {
 	s := c.set
 	if r.who == 0 || r.subject != SubjectPrincipal && r.subject != SubjectPrincipalIP && r.subject != SubjectProject {
 		return 0, false
@@ -199,7 +181,7 @@ func (c *compiler) replaces(r *row) (RuleID, bool) {
 }
 
 // tieredAt reports whether some tier has a rule for what r rules.
-func (c *compiler) tieredAt(r *row) bool {
+func (c *advice) tieredAt(r *row) bool {
 	if int64(r.endpoint) < int64(len(c.set.byEndpoint)) {
 		return c.set.byEndpoint[r.endpoint].tiers&(1<<r.subject) != 0
 	}
@@ -207,19 +189,19 @@ func (c *compiler) tieredAt(r *row) bool {
 }
 
 // equal reports whether two rules say the same for good.
-func (c *compiler) equal(a, b *row) bool {
+func (c *advice) equal(a, b *row) bool {
 	return a.mode == Enforce && !c.isTemporary(a) && !c.isTemporary(b) && c.same(a, b)
 }
 
 // same reports whether two rules say the same while both hold.
-func (c *compiler) same(a, b *row) bool {
+func (c *advice) same(a, b *row) bool {
 	return a.limit == b.limit && a.mode == b.mode && a.percent == b.percent && a.loss == b.loss && a.scope == b.scope &&
 		c.set.extras[a.extra].title == c.set.extras[b.extra].title
 }
 
 // noteAddressGuard reports a tenant's limit for each caller above the guard per
 // address: a caller at one address never has it.
-func (c *compiler) noteAddressGuard(i int, r *row) {
+func (c *advice) noteAddressGuard(i int, r *row) {
 	s := c.set
 	if r.who == 0 || r.subject != SubjectPrincipal || r.mode != Enforce || r.endpoint == rowUnknown {
 		return
@@ -253,7 +235,7 @@ var loginWords = map[string]bool{
 
 // noteLogins reports endpoints where somebody can guess a secret and no rule
 // counts guesses by address or by login name.
-func (c *compiler) noteLogins() {
+func (c *advice) noteLogins() {
 	if c.o.Endpoints == nil {
 		return
 	}
@@ -293,7 +275,7 @@ func isLogin(path string) bool {
 }
 
 // guarded reports whether one of the groups counts by address or login name.
-func (c *compiler) guarded(groups []group) bool {
+func (c *advice) guarded(groups []group) bool {
 	s := c.set
 	for _, g := range groups {
 		for _, subject := range []Subject{SubjectIP, SubjectPrincipalIP, SubjectIdentifier, SubjectIdentifierIP, SubjectSite} {
@@ -306,7 +288,7 @@ func (c *compiler) guarded(groups []group) bool {
 }
 
 // firstRule is the index of the first rule for an endpoint, or -1.
-func (c *compiler) firstRule(id endpoint.ID) int {
+func (c *advice) firstRule(id endpoint.ID) int {
 	if c.set.byEndpoint[id].group == 0 {
 		return -1
 	}

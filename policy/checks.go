@@ -1,10 +1,6 @@
 package policy
 
-import (
-	"fmt"
-	"slices"
-	"strings"
-)
+import "slices"
 
 // Check is one kind of Problem.
 type Check struct {
@@ -51,62 +47,6 @@ func FindCheck(code string) (Check, error) {
 		want += "; the closest is " + text(near)
 	}
 	return Check{}, Problem{Code: "ignore", Rule: -1, Field: "code", Value: text(code), Want: want}
-}
-
-// checkIgnore reports what is wrong with the findings that a document accepts.
-func (c *compiler) checkIgnore() {
-	c.ignored = make([]bool, len(c.doc.Ignore))
-	if c.problems.counts["ignore"] > 0 {
-		return // an entry could not be read, which was told
-	}
-	for i, a := range c.doc.Ignore {
-		wrong := func(field, value, want string) {
-			c.found(Problem{Code: "ignore", Rule: -1, Where: fmt.Sprintf("ignore[%d]", i), Field: field, Value: value, Want: want}, "")
-		}
-		check, err := FindCheck(a.Code)
-		switch {
-		case err != nil:
-			wrong("code", text(a.Code), err.(Problem).Want)
-		case check.Severity == Error:
-			wrong("code", text(a.Code), "the code of a warning or a note, because a document with errors is not loaded")
-		}
-		if strings.TrimSpace(a.Reason) == "" {
-			wrong("reason", "missing", "why the finding is accepted")
-		}
-	}
-}
-
-// accepted reports why the document accepts a problem, or "".
-func (c *compiler) accepted(p *Problem, endpoint string) string {
-	if p.Severity == Error {
-		return ""
-	}
-	var project, tier string
-	if p.Rule >= 0 {
-		project, tier = c.doc.Rules[p.Rule].Project, c.doc.Rules[p.Rule].Tier
-	}
-	matches := func(want, is string) bool { return want == "" || want == is }
-	reason := ""
-	for i, a := range c.doc.Ignore {
-		if a.Code == p.Code && matches(a.Endpoint, endpoint) && matches(a.Project, project) && matches(a.Tier, tier) {
-			c.ignored[i] = true
-			if reason == "" {
-				reason = strings.TrimSpace(a.Reason)
-			}
-		}
-	}
-	return reason
-}
-
-// checkUnused reports what a document accepts and nothing finds: the reason
-// has gone, and the next such mistake would be hidden.
-func (c *compiler) checkUnused() {
-	for i, a := range c.doc.Ignore {
-		if !c.ignored[i] && a.Code != "unused_ignore" {
-			c.found(Problem{Severity: Note, Code: "unused_ignore", Rule: -1, Where: fmt.Sprintf("ignore[%d]", i),
-				Field: "code", Value: text(a.Code), Want: "a finding that there is, or no such entry"}, a.Endpoint)
-		}
-	}
 }
 
 // maxNear bounds the work of closest: the length of a text, and how many it is

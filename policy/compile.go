@@ -2,8 +2,6 @@ package policy
 
 import (
 	"math"
-	"math/bits"
-	"strings"
 	"time"
 
 	"github.com/headgate-io/headgate/endpoint"
@@ -96,7 +94,7 @@ func LintRest(doc Document, o CompileOptions, found Problems) Problems {
 	c := newCompiler(doc, o, len(doc.Rules), found...)
 	c.read(doc.Rules)
 	c.finish()
-	c.advise()
+	(&advice{review: &c.review}).advise()
 	return c.problems.done()
 }
 
@@ -126,6 +124,11 @@ func (c *compiler) finish() {
 	c.set.number.Store(c.doc.Number)
 	c.readMoves()
 	c.arrange()
+	c.dateRows()
+	c.set.former = c.formerRules()
+	c.set.projects.trim()
+	c.set.tiers.trim()
+	c.set.titles.trim()
 	c.arrangeAccess()
 	c.readNamedTiers()
 	c.check()
@@ -142,84 +145,63 @@ func (c *compiler) result() (*Set, Problems) {
 	return c.set, problems.unaccepted()
 }
 
-// compiler holds what is only needed until the Set is done.
+// compiler makes a Set of a document. Its parts are only needed until the Set is done:
+//
+//	findings   what is wrong
+//	places     endpoints of rules
+//	numbering  limits, and what else many rules have in common
+//	grouping   rows, and the groups that they are in
+//	dating     since when rules have their limit, by what was before
+//	moving     projects that changed their tier
+//	ruleCheck  one rule by itself
+//	review     rules beside each other; advice, where that is asked for
 type compiler struct {
-	doc Document // with the rules that were read
+	*task
+	*findings
+	*places
+	*numbering
+	*grouping
+	dating
+	moving
+	ruleCheck
+	review
+
+	content       content // of the document
+	fallbackTitle uint32  // in titles
+	accessIndexes []int   // of access.rules in Document.Rules
+}
+
+// task is what all parts of a compiler work on.
+type task struct {
 	o   CompileOptions
-	now int64 // Unix nanoseconds, by the clock of buckets: when changes begin
+	set *Set
 
+	now  int64 // Unix nanoseconds, by the clock of buckets: when changes begin
 	wall int64 // the same by the wall clock: what has expired
-
-	set      *Set
-	content  content // of the document
-	problems problems
-
-	broken map[int]bool // by index in Document.Rules: it could not be read
-
-	hasDefault, hasUnknown bool
-	fallbackTitle          uint32 // in titles
-	ignored                []bool // by Document.Ignore: it accepted something
-
-	places   map[string]*place // by Rule.Endpoint
-	orphans  map[string]uint32 // by shape of the template
-	compiled map[rate.Limit]compiledLimit
-
-	lastLimit    rate.Limit // looked up last: neighbours often have the same
-	lastCompiled compiledLimit
-
-	extras map[extra]uint32
-	onlys  map[string]uint32
-	pasts  map[rate.Past]*rate.Past
-	kept   []bool // by RuleID of the previous Set: the new one has it too
-
-	// The rules that passed, in the order of the document.
-	rows    []row
-	indexes []uint32 // of rows in Document.Rules
-	grouped []uint32 // of rows in groups
-
-	accessIndexes []int // of access.rules in Document.Rules
-
-	groups []pendingGroup
-	slots  []uint32 // groups + 1 by hash, with tags as in Set.slots
-}
-
-// place is what one text in Rule.Endpoint means.
-type place struct {
-	number  uint32
-	prefix  hash   // of Terms.ID
-	content hash   // of the text; see ruleContent
-	closest string // for a template that no endpoint has
-	want    string // not empty: the text is wrong
-}
-
-type compiledLimit struct {
-	index uint32
-	err   error
 }
 
 // newCompiler begins with all of a document but its rules, of which there are
 // about so many.
 func newCompiler(doc Document, o CompileOptions, about int, found ...Problem) *compiler {
 	doc.Rules = nil
+	t := &task{o: o, set: &Set{
+		endpoints: o.Endpoints,
+		projects:  newNames(), tiers: newNames(), titles: newNames(),
+		extras: make([]extra, 1), onlys: make([]string, 1),
+	}}
+	f := &findings{doc: doc, broken: map[int]bool{}}
+	p := &places{findings: f, endpoints: o.Endpoints, known: map[string]*place{}, orphans: map[string]uint32{}}
+	n := &numbering{
+		task: t, compiled: map[rate.Limit]compiledLimit{},
+		extras: map[extra]uint32{{}: 0}, onlys: map[string]uint32{},
+	}
+	g := newGrouping(t, p, about)
 	c := &compiler{
-		doc: doc, o: o,
-		set: &Set{
-			endpoints: o.Endpoints,
-			projects:  newNames(), tiers: newNames(), titles: newNames(),
-			extras: make([]extra, 1), onlys: make([]string, 1),
-		},
-		places:   map[string]*place{},
-		orphans:  map[string]uint32{},
-		broken:   map[int]bool{},
-		compiled: map[rate.Limit]compiledLimit{},
-		extras:   map[extra]uint32{{}: 0},
-		onlys:    map[string]uint32{},
-		pasts:    map[rate.Past]*rate.Past{},
-		rows:     make([]row, 0, about+1), // and that of addFallback
-		indexes:  make([]uint32, 0, about),
-		grouped:  make([]uint32, 0, about),
-		groups:   make([]pendingGroup, 0, about), // mostly one of each rule
-		slots:    make([]uint32, max(16, slotsFor(about))),
+		task: t, findings: f, places: p, numbering: n, grouping: g,
+		dating:    dating{task: t, numbering: n, grouping: g, pasts: map[rate.Past]*rate.Past{}},
+		moving:    moving{task: t, findings: f},
+		ruleCheck: ruleCheck{task: t, findings: f, places: p, numbering: n},
+		review:    review{task: t, findings: f, places: p, grouping: g},
 	}
 	c.at(o.Now, o.wall)
 	if c.o.BurstPercent == 0 {
@@ -229,10 +211,10 @@ func newCompiler(doc Document, o CompileOptions, about int, found ...Problem) *c
 		c.options("burst_percent", number(o.BurstPercent), "100 or more, or 0 for 100")
 		c.o.BurstPercent = 100
 	}
-	for _, p := range found {
-		c.problems.add(p)
-		if p.Rule >= 0 {
-			c.broken[p.Rule] = true
+	for _, known := range found {
+		c.problems.add(known)
+		if known.Rule >= 0 {
+			c.broken[known.Rule] = true
 		}
 	}
 	c.checkIgnore()
@@ -245,13 +227,13 @@ func newCompiler(doc Document, o CompileOptions, about int, found ...Problem) *c
 
 // at says when the Set takes effect, by the clock of buckets and by the wall
 // clock; now and the same if they are zero.
-func (c *compiler) at(now time.Time, wall int64) {
+func (t *task) at(now time.Time, wall int64) {
 	if now.IsZero() {
 		now = time.Now()
 	}
-	c.now, c.wall = now.UnixNano(), wall
-	if c.wall == 0 {
-		c.wall = c.now
+	t.now, t.wall = now.UnixNano(), wall
+	if t.wall == 0 {
+		t.wall = t.now
 	}
 }
 
@@ -326,145 +308,4 @@ func expiry(t time.Time) int64 {
 		return math.MaxInt64
 	}
 	return t.UnixNano()
-}
-
-// place says what the text of an endpoint means. It works each text out once.
-func (c *compiler) place(text string) *place {
-	if at, ok := c.places[text]; ok {
-		return at
-	}
-	at := &place{content: ruleContent(text)}
-	switch text {
-	case Default:
-		at.number, at.prefix = rowDefault, newHash().text(text)
-	case UnknownEndpoint:
-		at.number, at.prefix = rowUnknown, newHash().text(text)
-	case All:
-		at.number, at.prefix = rowAll, newHash().text(text)
-	default:
-		c.placeTemplate(at, text)
-	}
-	c.places[text] = at
-	return at
-}
-
-func (c *compiler) placeTemplate(at *place, text string) {
-	t, err := endpoint.ParseTemplate(text)
-	if err != nil {
-		at.want = wantEndpoint(text, err)
-		return
-	}
-	if c.o.Endpoints != nil {
-		if id, ok := c.o.Endpoints.Lookup(t); ok {
-			at.number = uint32(id)
-			at.prefix = newHash().text(shapeOf(c.o.Endpoints.Template(id).String()))
-			return
-		}
-		if !c.problems.full("no_endpoint") { // nobody will see it, and it is slow
-			if near, ok := c.o.Endpoints.Closest(t); ok {
-				at.closest = near.String()
-			}
-		}
-	}
-	shape := shapeOf(t.String())
-	n, ok := c.orphans[shape]
-	if !ok {
-		n = rowOrphan - uint32(len(c.orphans))
-		c.orphans[shape] = n
-	}
-	at.number = n
-}
-
-// shapeOf drops the parameter names of a template, which do not tell two
-// templates apart: "GET /a/{id}/{rest...}" becomes "GET /a/{}/{...}".
-func shapeOf(template string) string {
-	var b strings.Builder
-	for {
-		open := strings.IndexByte(template, '{')
-		end := strings.IndexByte(template, '}')
-		if open < 0 || end < open {
-			b.WriteString(template)
-			return b.String()
-		}
-		b.WriteString(template[:open+1])
-		if strings.HasSuffix(template[:end], "...") {
-			b.WriteString("...")
-		}
-		b.WriteByte('}')
-		template = template[end+1:]
-	}
-}
-
-// isOrphan reports whether a row's endpoint is a template that no endpoint has.
-func (c *compiler) isOrphan(ep uint32) bool {
-	return ep <= rowOrphan && ep > rowOrphan-uint32(len(c.orphans))
-}
-
-// limit compiles a limit, each different one once.
-func (c *compiler) limit(r *Rule) (rate.Limit, compiledLimit) {
-	l := rate.Limit{Tokens: r.Limit, Per: r.Per, Burst: c.o.BurstOf(r), Algorithm: r.Algorithm.Counts()}
-	if l.Per == 0 {
-		l.Per = time.Second
-	}
-	if l == c.lastLimit {
-		return l, c.lastCompiled
-	}
-	known, ok := c.compiled[l]
-	if ok {
-		c.lastLimit, c.lastCompiled = l, known
-		return l, known
-	}
-	shape, err := rate.Compile(l)
-	known = compiledLimit{index: uint32(len(c.set.shapes)), err: err}
-	if err == nil {
-		c.set.shapes = append(c.set.shapes, shape)
-		c.set.limits = append(c.set.limits, l)
-	}
-	c.compiled[l] = known
-	return l, known
-}
-
-// BurstOf is the burst of a rule, also of one that gives none: that is BurstPercent
-// of its limit, at least 1, or the limit if it counts in windows.
-func (o *CompileOptions) BurstOf(r *Rule) int64 {
-	switch {
-	case r.Burst != 0:
-		return r.Burst
-	case !r.Algorithm.Counts().Drains():
-		return r.Limit
-	}
-	hi, lo := bits.Mul64(uint64(r.Limit), uint64(max(o.BurstPercent, 100)))
-	if hi >= 100 {
-		return math.MaxInt64
-	}
-	burst, _ := bits.Div64(hi, lo, 100)
-	return int64(max(1, min(burst, math.MaxInt64)))
-}
-
-// only numbers a Rule.Only.
-func (c *compiler) only(s string) uint32 {
-	if s == "" {
-		return 0
-	}
-	n, ok := c.onlys[s]
-	if !ok {
-		n = uint32(len(c.set.onlys))
-		c.set.onlys = append(c.set.onlys, s)
-		c.onlys[s] = n
-	}
-	return n
-}
-
-// extra numbers what few rules have, each different one once.
-func (c *compiler) extra(e extra) uint32 {
-	if e == (extra{}) {
-		return 0
-	}
-	n, ok := c.extras[e]
-	if !ok {
-		n = uint32(len(c.set.extras))
-		c.set.extras = append(c.set.extras, e)
-		c.extras[e] = n
-	}
-	return n
 }

@@ -15,7 +15,7 @@ type endpointCost struct {
 }
 
 // readCosts checks the costs and returns those above 1, the highest first.
-func (c *compiler) readCosts() []endpointCost {
+func (c *review) readCosts() []endpointCost {
 	var costs []endpointCost
 	for id, cost := range c.o.Costs {
 		costs = append(costs, endpointCost{id, cost})
@@ -52,7 +52,7 @@ func (c *compiler) readCosts() []endpointCost {
 // checkCosts reports a rule that a request could resolve to and never pass,
 // because its endpoint costs more than the rule's burst. costs are in
 // descending order.
-func (c *compiler) checkCosts(i int, id RuleID, costs []endpointCost) {
+func (c *review) checkCosts(i int, id RuleID, costs []endpointCost) {
 	s := c.set
 	r := &s.rows[id]
 	burst := s.limits[r.limit].Burst

@@ -8,13 +8,23 @@ import (
 	"github.com/headgate-io/headgate/rate"
 )
 
+// dating is since when rules have their limit, and what came before, by the previous Set.
+type dating struct {
+	*task
+	*numbering
+	*grouping
+
+	pasts map[rate.Past]*rate.Past
+	kept  []bool // by RuleID of the previous Set: the new one has it too
+}
+
 // dateRows notes since when rows have their limit, and what came before.
 //
 // A temporary rule and the lasting one of the same place have one bucket, whose
 // limit changes when the temporary one comes, and again when it expires. That
 // time is known now, so the lasting rule is dated ahead: nobody need be there to
 // change it.
-func (c *compiler) dateRows() {
+func (c *dating) dateRows() {
 	s, since := c.set, c.sinceOf()
 	for i := range c.rows {
 		if g := &c.groups[c.grouped[i]]; g.count == 0 {
@@ -39,7 +49,7 @@ func (c *compiler) dateRows() {
 	s.ends = slices.Compact(s.ends)
 }
 
-func (c *compiler) date(r *row, since int64, before *rate.Past) {
+func (c *dating) date(r *row, since int64, before *rate.Past) {
 	if since != 0 {
 		e := c.set.extras[r.extra]
 		e.since, e.before = since, before
@@ -54,7 +64,7 @@ func (c *compiler) date(r *row, since int64, before *rate.Past) {
 // counts from now. So it is with a rule that was there earlier and comes back:
 // it was in nobody's way meanwhile. Without a previous Set there is nothing to
 // convert.
-func (c *compiler) sinceOf() func(g uint32, r *row) (int64, *rate.Past) {
+func (c *dating) sinceOf() func(g uint32, r *row) (int64, *rate.Past) {
 	prev := c.o.Previous
 	switch {
 	case prev == nil && c.o.Predecessor != nil:
@@ -101,7 +111,7 @@ func (c *compiler) sinceOf() func(g uint32, r *row) (int64, *rate.Past) {
 
 // keep marks a rule of the previous Set, and the one that shares its bucket, as
 // one that the new Set has.
-func (c *compiler) keep(id RuleID) {
+func (c *dating) keep(id RuleID) {
 	c.kept[id] = true
 	if other, ok := c.o.Previous.StandsFor(id); ok {
 		c.kept[other] = true
@@ -113,7 +123,7 @@ func (c *compiler) keep(id RuleID) {
 
 // previousEndpoints reports the numbers that the endpoints had in the previous
 // Set, 0 where it did not have them.
-func (c *compiler) previousEndpoints() []uint32 {
+func (c *dating) previousEndpoints() []uint32 {
 	prev := c.o.Previous
 	numbers := make([]uint32, len(c.set.byEndpoint))
 	for n := 1; n < len(numbers); n++ {

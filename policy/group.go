@@ -14,9 +14,34 @@ type pendingGroup struct {
 
 func (g *pendingGroup) subjects() subjectSet { return g.lasting | g.temporary }
 
+// grouping holds the rules that passed, in the order of the document, and the groups that they are in.
+type grouping struct {
+	*task
+	*places
+
+	rows    []row
+	indexes []uint32 // of rows in Document.Rules
+	grouped []uint32 // of rows in groups
+
+	groups []pendingGroup
+	slots  []uint32 // groups + 1 by hash, with tags as in Set.slots
+}
+
+// newGrouping makes room for about so many rules.
+func newGrouping(t *task, p *places, about int) *grouping {
+	return &grouping{
+		task: t, places: p,
+		rows:    make([]row, 0, about+1), // and that of addFallback
+		indexes: make([]uint32, 0, about),
+		grouped: make([]uint32, 0, about),
+		groups:  make([]pendingGroup, 0, about), // mostly one of each rule
+		slots:   make([]uint32, max(16, slotsFor(about))),
+	}
+}
+
 // group numbers the group of an endpoint and tenant, and reports false if it
 // has a rule of the subject that lasts, or one that does not, already.
-func (c *compiler) group(ep uint32, w who, s Subject, temporary bool) (uint32, bool) {
+func (c *grouping) group(ep uint32, w who, s Subject, temporary bool) (uint32, bool) {
 	own := pendingGroup{endpoint: ep, who: w, lasting: 1 << s}
 	if temporary {
 		own.lasting, own.temporary = 0, 1<<s
@@ -48,7 +73,7 @@ func (c *compiler) group(ep uint32, w who, s Subject, temporary bool) (uint32, b
 // are taken.
 func slotsFor(groups int) int { return 1 << bits.Len(uint(2*groups)) }
 
-func (c *compiler) growSlots() {
+func (c *grouping) growSlots() {
 	c.slots = make([]uint32, 2*len(c.slots))
 	low := uint32(len(c.slots)) - 1
 	for n, g := range c.groups {
@@ -63,7 +88,7 @@ func (c *compiler) growSlots() {
 
 // arrange puts the rows of a group next to each other, in the order of their
 // subjects, and builds the index.
-func (c *compiler) arrange() {
+func (c *grouping) arrange() {
 	s := c.set
 	s.byEndpoint = make([]endpointGroup, 1)
 	if c.o.Endpoints != nil {
@@ -95,17 +120,12 @@ func (c *compiler) arrange() {
 		c.placeRows()
 		c.buildSlots(probed)
 	}
-	c.dateRows()
-	s.former = c.formerRules()
-	s.projects.trim()
-	s.tiers.trim()
-	s.titles.trim()
 }
 
 // inPlace reports whether the rows, so many of which have a place, are where
 // they belong already: each is a group by itself, as it mostly is. Then a group
 // has the number of its row. Room that was made for many more is given back.
-func (c *compiler) inPlace(placed int) bool {
+func (c *grouping) inPlace(placed int) bool {
 	n := len(c.rows)
 	return placed == n && len(c.groups) == n && cap(c.rows)-n <= n/4 && len(c.slots) <= slotsFor(n)
 }
@@ -113,7 +133,7 @@ func (c *compiler) inPlace(placed int) bool {
 // adopt makes the rows and slots of the compiler those of the Set: a third of the
 // memory that a compiler needs is not written a second time. The slots have all
 // groups then, also those that nobody looks for by hash.
-func (c *compiler) adopt() {
+func (c *grouping) adopt() {
 	s := c.set
 	s.rows, s.slots = c.rows, c.slots
 	s.tagShift = uint8(bits.Len(uint(len(c.slots) - 1)))
@@ -129,7 +149,7 @@ func (s *Set) isProbed(g *pendingGroup) bool {
 
 // indexGroup writes a group's entry in the arrays. It reports false for groups
 // that no request can reach.
-func (c *compiler) indexGroup(g *pendingGroup, at group) bool {
+func (c *grouping) indexGroup(g *pendingGroup, at group) bool {
 	s := c.set
 	has := &s.fallback
 	switch {
@@ -162,7 +182,7 @@ func (c *compiler) indexGroup(g *pendingGroup, at group) bool {
 
 // placeRows moves every row into its group, subjects ascending, of one subject
 // the temporary before the lasting.
-func (c *compiler) placeRows() {
+func (c *grouping) placeRows() {
 	for i := range c.rows {
 		r, g := &c.rows[i], &c.groups[c.grouped[i]]
 		if g.count == 0 {
@@ -181,7 +201,7 @@ func (c *compiler) placeRows() {
 
 // placed is where the i-th row that passed lies. A group has at most two rows a
 // subject, so those before a given one are bit counts.
-func (c *compiler) placed(i int) RuleID {
+func (c *grouping) placed(i int) RuleID {
 	r, g := &c.rows[i], &c.groups[c.grouped[i]]
 	below := subjectSet(1)<<r.subject - 1
 	before := bits.OnesCount16(uint16(g.lasting&below)) + bits.OnesCount16(uint16(g.temporary&below))
@@ -191,10 +211,10 @@ func (c *compiler) placed(i int) RuleID {
 	return RuleID(g.start + uint32(before))
 }
 
-func (c *compiler) isTemporary(r *row) bool { return c.set.extras[r.extra].expires != 0 }
+func (c *grouping) isTemporary(r *row) bool { return c.set.extras[r.extra].expires != 0 }
 
 // buildSlots builds the hash index over the groups that need it.
-func (c *compiler) buildSlots(probed int) {
+func (c *grouping) buildSlots(probed int) {
 	s := c.set
 	s.tagShift = uint8(bits.Len(uint(len(s.rows))))
 	low := uint32(1)<<s.tagShift - 1
@@ -212,4 +232,33 @@ func (c *compiler) buildSlots(probed int) {
 		}
 		s.slots[at] = tag(h)&^low | (g.start + 1)
 	}
+}
+
+// ruledTiers reports by number which tiers have a rule.
+func (c *grouping) ruledTiers() []bool {
+	ruled := make([]bool, c.set.tiers.len()+1)
+	for i := range c.groups {
+		if w := c.groups[i].who; w.isTier() {
+			ruled[w.number()] = true
+		}
+	}
+	return ruled
+}
+
+// overrides are the subjects for which some project or tier has a rule of its
+// own.
+type overrides struct{ projects, tiers subjectSet }
+
+// allForTenants reports the overrides of All.
+func (c *grouping) allForTenants() (mask overrides) {
+	for i := range c.groups {
+		switch g := &c.groups[i]; {
+		case g.endpoint != rowAll || g.who == 0:
+		case g.who.isTier():
+			mask.tiers |= g.subjects()
+		default:
+			mask.projects |= g.subjects()
+		}
+	}
+	return mask
 }

@@ -14,9 +14,17 @@ import (
 	"github.com/headgate-io/headgate/rate"
 )
 
+// ruleCheck looks at one rule by itself.
+type ruleCheck struct {
+	*task
+	*findings
+	*places
+	*numbering
+}
+
 // checkRule reports everything that is wrong with one rule by itself, and the
 // number of its compiled limit.
-func (c *compiler) checkRule(i int, r *Rule, at *place) (limit uint32, ok bool) {
+func (c *ruleCheck) checkRule(i int, r *Rule, at *place) (limit uint32, ok bool) {
 	ok = true
 	wrong := func(field, value, want string) {
 		ok = false
@@ -84,7 +92,7 @@ func (c *compiler) checkRule(i int, r *Rule, at *place) (limit uint32, ok bool) 
 }
 
 // checkCommon reports what is wrong with the fields that rules of all modes have.
-func (c *compiler) checkCommon(r *Rule, at *place, wrong func(field, value, want string)) {
+func (c *ruleCheck) checkCommon(r *Rule, at *place, wrong func(field, value, want string)) {
 	if at.want != "" {
 		wrong("endpoint", text(r.Endpoint), at.want)
 	}
@@ -109,7 +117,7 @@ func (c *compiler) checkCommon(r *Rule, at *place, wrong func(field, value, want
 }
 
 // checkScope says which scope a sound rule should have if it cannot have its own.
-func (c *compiler) checkScope(r *Rule) (want string) {
+func (c *ruleCheck) checkScope(r *Rule) (want string) {
 	switch {
 	case r.Scope == Local:
 	case r.Algorithm == LeakyBucket && (r.Scope == Lease || r.Scope == Sync):
@@ -151,7 +159,7 @@ func wantEndpoint(text string, err error) string {
 }
 
 // warnRule reports what is doubtful about a rule that is right by itself.
-func (c *compiler) warnRule(i int, r *Rule, at *place) {
+func (c *ruleCheck) warnRule(i int, r *Rule, at *place) {
 	if c.isOrphan(at.number) {
 		want := "the template of an endpoint"
 		if at.closest != "" {
@@ -187,7 +195,7 @@ func (c *compiler) warnRule(i int, r *Rule, at *place) {
 // unseen reports whether the process cannot tell apart what r counts by. For an
 // identifier that depends on the endpoint: rules for several are taken to mean
 // those where it is read.
-func (c *compiler) unseen(r *Rule, at *place) bool {
+func (c *ruleCheck) unseen(r *Rule, at *place) bool {
 	switch {
 	case r.Subject == SubjectClaim && len(c.o.Claims) > 0:
 		return !slices.Contains(c.o.Claims, r.SubjectName())
@@ -211,24 +219,9 @@ func wantSeen(r *Rule) string {
 	return "one that this process can tell apart: without regions all callers share one bucket, and where no identifier is read the address stands in"
 }
 
-// hasParameter reports whether an endpoint has a parameter, or none are known.
-func (c *compiler) hasParameter(name string) bool {
-	if c.o.Endpoints == nil {
-		return true
-	}
-	for _, t := range c.o.Endpoints.All() {
-		for parameter := range t.Parameters() {
-			if parameter == name {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // wantName says which parameter or claim a limit should count by, or which subject
 // should have no name behind it; "" if nothing is wrong.
-func (c *compiler) wantName(r *Rule, at *place) string {
+func (c *ruleCheck) wantName(r *Rule, at *place) string {
 	if !r.Subject.Named() {
 		if r.Only == "" {
 			return ""
@@ -257,9 +250,19 @@ func (c *compiler) wantName(r *Rule, at *place) string {
 	return strings.Join(have, " or ")
 }
 
+// review looks at rules beside each other, once all have their places.
+type review struct {
+	*task
+	*findings
+	*places
+	*grouping
+
+	hasDefault, hasUnknown bool
+}
+
 // noteFallback remembers that the document has the rules of last resort, right
 // or wrong.
-func (c *compiler) noteFallback(r *Rule) {
+func (c *review) noteFallback(r *Rule) {
 	if r.Project != "" || r.Tier != "" || r.Only != "" {
 		return
 	}
@@ -272,7 +275,7 @@ func (c *compiler) noteFallback(r *Rule) {
 
 // noteBroken is noteFallback of a rule that could not be read. Without an endpoint
 // it may be any.
-func (c *compiler) noteBroken(r *Rule) {
+func (c *review) noteBroken(r *Rule) {
 	c.noteFallback(r)
 	if r.Endpoint == "" {
 		c.hasDefault, c.hasUnknown = true, true
@@ -295,23 +298,6 @@ func (c *compiler) duplicate(i int, r *Rule, at *place, w who) {
 		}
 	}
 	c.duplicateOf(i, r, first)
-}
-
-// duplicateOf is duplicate of a rule that was found.
-func (c *compiler) duplicateOf(i int, r *Rule, first int) {
-	value, want := "the second for its endpoint, project, tier and subject", fmt.Sprintf("one of this and rules[%d]", first)
-	if r.Subject.Named() {
-		value = fmt.Sprintf("the second by a %v for its endpoint, project and tier", r.Subject)
-	}
-	if !r.Expires.IsZero() {
-		value = "the second that expires for its endpoint, project, tier and subject"
-		want += "; beside a lasting rule there is room for one that expires"
-	}
-	c.rule(Error, i, "duplicate", "rule", value, want)
-}
-
-func (c *compiler) tooManyNames(i int, field string) {
-	c.rule(Error, i, "too_many_names", field, "beyond the 4 GiB that all names may take", "fewer or shorter names")
 }
 
 // readProjects numbers the projects that have a tier.
@@ -344,7 +330,7 @@ func (c *compiler) readProjects() {
 }
 
 // check reports what is wrong between rules, and between rules and costs.
-func (c *compiler) check() {
+func (c *review) check() {
 	if !c.hasDefault {
 		c.found(Problem{Severity: Warning, Code: "no_default", Rule: -1, Where: "rules",
 			Field: "default", Value: "missing", Want: `a rule with endpoint "default"; endpoints without a rule of their own have no limit`}, Default)
@@ -372,7 +358,7 @@ func (c *compiler) check() {
 // checkLockout reports a rule by identifier that one address can keep empty,
 // and with it the owner of the account out. A guard by identifier_ip or ip that
 // gives less in the long run makes that take more than one.
-func (c *compiler) checkLockout(i int, id RuleID) {
+func (c *review) checkLockout(i int, id RuleID) {
 	s := c.set
 	r := &s.rows[id]
 	if r.subject != SubjectIdentifier || r.mode != Enforce || !s.live(r, c.wall) || r.endpoint == rowUnknown || !c.reads(r.endpoint) {
@@ -388,7 +374,7 @@ func (c *compiler) checkLockout(i int, id RuleID) {
 // checkPathAlone reports a rule by a path parameter that nothing else goes with.
 // Whoever sends requests chooses the value: a new one is a new bucket, and the
 // bucket of somebody else's can be kept empty.
-func (c *compiler) checkPathAlone(i int, id RuleID) {
+func (c *review) checkPathAlone(i int, id RuleID) {
 	r := &c.set.rows[id]
 	if r.subject != SubjectPath || r.mode != Enforce || !c.set.live(r, c.wall) || len(c.broken) > 0 ||
 		c.isGuarded(r, SubjectPrincipal, SubjectIP, SubjectSite, SubjectPrincipalIP, SubjectProject) {
@@ -400,7 +386,7 @@ func (c *compiler) checkPathAlone(i int, id RuleID) {
 
 // isGuarded reports whether a rule by one of these subjects, which gives less in the
 // long run, holds wherever r does.
-func (c *compiler) isGuarded(r *row, by ...Subject) bool {
+func (c *review) isGuarded(r *row, by ...Subject) bool {
 	s := c.set
 	for _, n := range []uint32{r.endpoint, rowDefault, rowAll} {
 		for _, w := range []who{r.who, 0} {
@@ -416,7 +402,7 @@ func (c *compiler) isGuarded(r *row, by ...Subject) bool {
 }
 
 // reads reports whether identifiers may be read at an endpoint, by number.
-func (c *compiler) reads(n uint32) bool {
+func (c *review) reads(n uint32) bool {
 	switch {
 	case len(c.o.Identified) == 0:
 		return !slices.Contains(c.o.Unseen, SubjectIdentifier)
@@ -427,7 +413,7 @@ func (c *compiler) reads(n uint32) bool {
 }
 
 // checkIdentified reports endpoints whose bodies are read for nothing.
-func (c *compiler) checkIdentified() {
+func (c *review) checkIdentified() {
 	for _, id := range c.o.Identified {
 		if len(c.broken) == 0 && !slices.ContainsFunc(c.set.rows, func(r row) bool {
 			return (r.subject == SubjectIdentifier || r.subject == SubjectIdentifierIP) && c.set.live(&r, c.wall) &&
@@ -445,27 +431,6 @@ func (c *compiler) checkIdentified() {
 
 func limitText(l rate.Limit) string {
 	return fmt.Sprintf("%d per %s (burst %d)", l.Tokens, duration(l.Per), l.Burst)
-}
-
-// rule reports a problem with one rule of the document.
-func (c *compiler) rule(severity Severity, i int, code, field, value, want string) {
-	p := Problem{Severity: severity, Code: code, Rule: i, Field: field, Value: value, Want: want}
-	if !c.problems.full(code) {
-		p.Where = fmt.Sprintf("rules[%d] (%s)", i, describe(&c.doc.Rules[i]))
-	}
-	c.found(p, c.doc.Rules[i].Endpoint)
-}
-
-// found reports a problem of the document, about an endpoint if it is about one.
-func (c *compiler) found(p Problem, endpoint string) {
-	p.Source = c.doc.Source
-	p.Accepted = c.accepted(&p, endpoint)
-	c.problems.add(p)
-}
-
-// options reports a problem with the options.
-func (c *compiler) options(field, value, want string) {
-	c.problems.add(Problem{Code: field, Rule: -1, Field: field, Value: value, Want: want})
 }
 
 // describe names a rule by what makes it unique.

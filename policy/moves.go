@@ -44,9 +44,15 @@ type move struct {
 	tiers []uint32
 }
 
+// moving finds projects that move between tiers.
+type moving struct {
+	*task
+	*findings
+}
+
 // readMoves finds the projects whose tier is another than in the previous Set,
 // and carries over those that moved before.
-func (c *compiler) readMoves() {
+func (c *moving) readMoves() {
 	prev := c.o.Previous
 	switch {
 	case prev == nil && c.o.Predecessor != nil:
@@ -75,7 +81,7 @@ func (c *compiler) readMoves() {
 }
 
 // carryMoves takes over what the previous Set remembers.
-func (c *compiler) carryMoves() {
+func (c *moving) carryMoves() {
 	prev := c.o.Previous
 	for n, old := range prev.moves {
 		if old.until <= c.now {
@@ -95,7 +101,7 @@ func (c *compiler) carryMoves() {
 }
 
 // moved notes that a project left a tier.
-func (c *compiler) moved(project, from string, until int64) {
+func (c *moving) moved(project, from string, until int64) {
 	n, ok := c.set.projects.add(project)
 	tier, ok2 := c.set.tiers.add(from)
 	own, known := c.set.moves[n]
@@ -112,7 +118,7 @@ func (c *compiler) moved(project, from string, until int64) {
 	c.remember(n, own)
 }
 
-func (c *compiler) remember(project uint32, m move) {
+func (c *moving) remember(project uint32, m move) {
 	if c.set.moves == nil {
 		c.set.moves = map[uint32]move{}
 	}
@@ -121,7 +127,7 @@ func (c *compiler) remember(project uint32, m move) {
 
 // longestFill is how long a bucket that any rule of the old and the new Set owes
 // for may need to be full, between a second and longestMove.
-func (c *compiler) longestFill() int64 {
+func (c *moving) longestFill() int64 {
 	longest := int64(time.Second)
 	fill := func(sh rate.Shape) int64 { return min(sh.Settled(0, nil), int64(longestMove)) }
 	if c.o.Predecessor != nil {

@@ -46,12 +46,12 @@ type ruleWas struct {
 }
 
 // follows is since when a rule has its shape, and what came before it.
-func (c *compiler) follows(shape rate.Shape, old ruleWas) (since int64, before *rate.Past) {
+func (c *dating) follows(shape rate.Shape, old ruleWas) (since int64, before *rate.Past) {
 	return c.followsAt(shape, old, c.now)
 }
 
 // followsAt is follows for a rule that comes into force at another time.
-func (c *compiler) followsAt(shape rate.Shape, old ruleWas, now int64) (since int64, before *rate.Past) {
+func (c *dating) followsAt(shape rate.Shape, old ruleWas, now int64) (since int64, before *rate.Past) {
 	if old.shape == shape {
 		return old.since, c.share(shape.Recall(old.since, old.before, now))
 	}
@@ -61,7 +61,7 @@ func (c *compiler) followsAt(shape rate.Shape, old ruleWas, now int64) (since in
 
 // share returns the one past of this Set that says the same: a change of many
 // rules at once makes few.
-func (c *compiler) share(p *rate.Past) *rate.Past {
+func (c *dating) share(p *rate.Past) *rate.Past {
 	if p == nil {
 		return nil
 	}
@@ -79,7 +79,7 @@ func (c *compiler) share(p *rate.Past) *rate.Past {
 
 // longestDebt is how long a debt lasts at most that a bucket had when the new Set
 // came into force, whichever of its limits and those before it is counted by.
-func (c *compiler) longestDebt() (longest int64) {
+func (c *dating) longestDebt() (longest int64) {
 	of := [][]rate.Shape{c.set.shapes}
 	if c.o.Previous != nil {
 		of = append(of, c.o.Previous.shapes)
@@ -103,7 +103,7 @@ func (c *compiler) longestDebt() (longest int64) {
 }
 
 // formerRules is what the new Set remembers of rules that it does not have.
-func (c *compiler) formerRules() former {
+func (c *dating) formerRules() former {
 	prev := c.o.Previous
 	switch {
 	case prev == nil && c.o.Predecessor != nil:

@@ -186,8 +186,8 @@ func (p *Predecessor) was(id uint64, now int64) (ruleWas, bool) {
 	return was, ok
 }
 
-// sinceOf is compiler.sinceOf for the first Set of a process.
-func (p *Predecessor) sinceOf(c *compiler) func(g uint32, r *row) (int64, *rate.Past) {
+// sinceOf is dating.sinceOf for the first Set of a process.
+func (p *Predecessor) sinceOf(c *dating) func(g uint32, r *row) (int64, *rate.Past) {
 	return func(_ uint32, r *row) (int64, *rate.Past) {
 		shape := c.set.shapes[r.limit]
 		settled, gone := p.gone[r.id]
@@ -202,7 +202,7 @@ func (p *Predecessor) sinceOf(c *compiler) func(g uint32, r *row) (int64, *rate.
 }
 
 // former is what the first Set of a process remembers of rules that it does not have.
-func (p *Predecessor) former(c *compiler) former {
+func (p *Predecessor) former(c *dating) former {
 	gone := former{unknownUntil: p.unknownUntil}
 	has := make(map[uint64]bool, len(c.set.rows))
 	for i := range c.set.rows {
@@ -233,8 +233,8 @@ func (p *Predecessor) longest(of func(rate.Shape) int64) (longest int64) {
 	return longest
 }
 
-// readMoves is compiler.readMoves for the first Set of a process.
-func (p *Predecessor) readMoves(c *compiler) {
+// readMoves is moving.readMoves for the first Set of a process.
+func (p *Predecessor) readMoves(c *moving) {
 	for name, old := range p.moves {
 		if old.Until <= c.now {
 			continue

@@ -5,7 +5,7 @@ import "fmt"
 // checkScattered reports rules that every replica counts by itself although
 // there is a store to count them in. It says so of the first and counts the
 // others: where one is, most often all are.
-func (c *compiler) checkScattered() {
+func (c *review) checkScattered() {
 	if !c.o.Shared {
 		return
 	}
@@ -31,7 +31,7 @@ func (c *compiler) checkScattered() {
 // isScattered reports whether r could be counted in the store and is not. Guards,
 // which count addresses or unknown endpoints, are well placed where requests
 // arrive.
-func (c *compiler) isScattered(r *Rule) bool {
+func (c *review) isScattered(r *Rule) bool {
 	guards := r.Subject == SubjectIP || r.Subject == SubjectSite || r.Endpoint == UnknownEndpoint
 	if r.Scope != Local || guards || r.Algorithm != TokenBucket && r.Algorithm != LeakyBucket {
 		return false

@@ -114,7 +114,7 @@ func named(name string) string {
 }
 
 // checkNames reports names that look like secrets, each once.
-func (c *compiler) checkNames() {
+func (c *review) checkNames() {
 	s := c.set
 	projects, tiers, titles := suspects(&s.projects), suspects(&s.tiers), suspects(&s.titles)
 	if len(projects)+len(tiers)+len(titles) == 0 {

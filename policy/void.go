@@ -33,27 +33,9 @@ func (s *Set) reaches(ep endpoint.ID, r *row) bool {
 	return r.endpoint == own
 }
 
-// overrides are the subjects for which some project or tier has a rule of its
-// own.
-type overrides struct{ projects, tiers subjectSet }
-
-// allForTenants reports the overrides of All.
-func (c *compiler) allForTenants() (mask overrides) {
-	for i := range c.groups {
-		switch g := &c.groups[i]; {
-		case g.endpoint != rowAll || g.who == 0:
-		case g.who.isTier():
-			mask.tiers |= g.subjects()
-		default:
-			mask.projects |= g.subjects()
-		}
-	}
-	return mask
-}
-
 // checkVoid reports a rule that can never be the one that denies, because
 // every request it counts is counted against a tighter rule as well.
-func (c *compiler) checkVoid(i int, id RuleID, all overrides) {
+func (c *review) checkVoid(i int, id RuleID, all overrides) {
 	s := c.set
 	r := &s.rows[id]
 	if r.endpoint == rowAll || r.endpoint == rowUnknown || !s.live(r, c.wall) {
@@ -79,7 +61,7 @@ func (c *compiler) checkVoid(i int, id RuleID, all overrides) {
 
 // checkGuard reports a rule of a project or tier that a tighter one holds back:
 // after the guard's burst is spent, the guard's rate is all there is.
-func (c *compiler) checkGuard(i int, r *row, also []RuleID) {
+func (c *review) checkGuard(i int, r *row, also []RuleID) {
 	s := c.set
 	for _, other := range also {
 		q := &s.rows[other]
