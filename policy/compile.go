@@ -186,8 +186,8 @@ func newCompiler(doc Document, o CompileOptions, about int, found ...Problem) *c
 	doc.Rules = nil
 	t := &task{o: o, set: &Set{
 		endpoints: o.Endpoints,
-		projects:  newNames(), tiers: newNames(), titles: newNames(),
-		extras: make([]extra, 1), onlys: make([]string, 1),
+		index:     index{rules: rules{extras: make([]extra, 1)}, projects: newNames(), tiers: newNames()},
+		titles:    newNames(), onlys: make([]string, 1),
 	}}
 	f := &findings{doc: doc, broken: map[int]bool{}}
 	p := &places{findings: f, endpoints: o.Endpoints, known: map[string]*place{}, orphans: map[string]uint32{}}

@@ -99,7 +99,7 @@ func (s *Set) ConsiderFor(now int64, m endpoint.Match, project, tier string, cho
 
 // atPlace finds the rules of a group that have a subject, the temporary first,
 // and which of two is the lasting one.
-func (s *Set) atPlace(g group, subject Subject) (found []RuleID, lasting RuleID) {
+func (s *rules) atPlace(g group, subject Subject) (found []RuleID, lasting RuleID) {
 	id, ok := s.of(g, subject)
 	if !ok {
 		return nil, 0

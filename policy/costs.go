@@ -66,7 +66,7 @@ func (c *review) checkCosts(i int, id RuleID, costs []endpointCost) {
 		if e.cost <= burst {
 			return
 		}
-		if s.reaches(e.id, r) {
+		if c.reaches(e.id, r) {
 			field := "burst"
 			if !s.limits[r.limit].Algorithm.Drains() {
 				field = "limit"

@@ -142,11 +142,6 @@ func (c *grouping) adopt() {
 	}
 }
 
-// isProbed reports whether a group is found by hash.
-func (s *Set) isProbed(g *pendingGroup) bool {
-	return g.who != 0 && g.endpoint != rowUnknown && g.endpoint < uint32(len(s.byEndpoint))
-}
-
 // indexGroup writes a group's entry in the arrays. It reports false for groups
 // that no request can reach.
 func (c *grouping) indexGroup(g *pendingGroup, at group) bool {

@@ -54,40 +54,17 @@ type Terms struct {
 // Set is a compiled Document: immutable but for its Number, safe for concurrent use, and free of
 // pointers where its size is, so that a million rules do not slow the garbage
 // collector.
-//
-// The rules that share an endpoint and a project or tier are neighbours in
-// rows: a group. A group is found by array index, except for those of one
-// endpoint and one project or tier, which slots finds by hash:
-//
-//	request GET /v1/x of acme, tier gold     group in
-//	(GET /v1/x, acme), (GET /v1/x, gold)     slots
-//	(GET /v1/x)                              byEndpoint[3]
-//	(default, acme), (*, acme)               byProject[17]
-//	(default, gold), (*, gold)               byTier[1]
-//	(default), (UNKNOWN), (*)                fixed
-//
-// So a look-up costs one probe for the project's name and at most two for the
-// groups, whatever the number of rules.
 type Set struct {
 	endpoints *endpoint.Table
 	costs     []int64 // by endpoint.ID; nil if each is 1
-	rows      []row
-	shapes    []rate.Shape // by row.limit
-	limits    []rate.Limit // by row.limit
-	extras    []extra      // by row.extra; 0 is empty
+	index
+	shapes []rate.Shape // by row.limit
+	limits []rate.Limit // by row.limit
 
-	projects, tiers, titles names    // titles are the rules' Names
-	onlys                   []string // each Rule.Only of a limit once; 0 is none
+	titles names    // the rules' Names
+	onlys  []string // each Rule.Only of a limit once; 0 is none
 
-	byEndpoint []endpointGroup // by endpoint.ID
-	byProject  []tenantGroups  // by number in projects
-	byTier     []tenantGroups  // by number in tiers
-	fallback   tenantGroups    // rules for neither a project nor a tier
-	unknown    group
-	access     *access // rules of Mode Allow and Block; nil if there are none
-
-	slots    []uint32 // tag in the high bits, group in the low tagShift
-	tagShift uint8
+	access *access // rules of Mode Allow and Block; nil if there are none
 
 	present subjectSet // the subjects that any rule has
 
@@ -103,90 +80,6 @@ type Set struct {
 
 	lifetime int64 // how long a debt lasts at most that buckets had when the Set came into force
 
-}
-
-// row is the hot form of a rule: 32 bytes, two to a cache line.
-type row struct {
-	id       uint64
-	endpoint uint32 // an endpoint.ID, or one of the reserved numbers below
-	who      who
-	limit    uint32 // in shapes and limits
-	extra    uint32 // in extras
-
-	subject   Subject
-	mode      Mode // or partly
-	loss      StoreLoss
-	algorithm Algorithm
-	scope     Scope
-	percent   uint8 // of the subjects that are denied, if mode is partly
-	last      bool  // the group ends here
-}
-
-// partly is the mode of a row that denies a share of its subjects, and is in
-// shadow for the others. It is a mode of its own so that rules without a share
-// cost nothing more.
-const partly = Block + 1
-
-// trial tells the bucket of a temporary rule that counts beside its lasting one,
-// because it is in shadow or for a share of its subjects, from that one's.
-const trial = 0x7472_6961_6c00_0001
-
-// extra is what few rules have.
-type extra struct {
-	since   int64      // Unix nanoseconds
-	before  *rate.Past // shared by all rules that changed alike
-	expires int64      // Unix nanoseconds; 0 is never
-	title   uint32     // in titles
-	only    uint32     // in onlys
-}
-
-// The endpoint numbers of the reserved endpoints in a row. UNKNOWN has
-// endpoint.Unknown, which no template has.
-const (
-	rowUnknown  = uint32(endpoint.Unknown)
-	rowDefault  = math.MaxUint32
-	rowAll      = math.MaxUint32 - 1
-	rowFallback = math.MaxUint32 - 2
-	rowOrphan   = math.MaxUint32 - 3 // counts down: templates that no endpoint has
-)
-
-// who is nobody in particular (0), a project or a tier.
-type who uint32
-
-func ofProject(n uint32) who {
-	if n == 0 {
-		return 0
-	}
-	return who(n << 1)
-}
-
-func ofTier(n uint32) who {
-	if n == 0 {
-		return 0
-	}
-	return who(n<<1 | 1)
-}
-
-func (w who) isTier() bool   { return w&1 != 0 }
-func (w who) number() uint32 { return uint32(w >> 1) }
-
-// group is where a group starts in rows, plus 1; 0 is no group.
-type group uint32
-
-// endpointGroup is what one endpoint has: the group for everybody, and the
-// subjects of its rules for projects and tiers, which spare vain probes.
-type endpointGroup struct {
-	group    group
-	projects subjectSet
-	tiers    subjectSet
-}
-
-// tenantGroups is what one project or tier has besides its rules for single
-// endpoints.
-type tenantGroups struct {
-	byDefault group
-	all       group
-	tier      uint32 // of a project, by Document.Projects
 }
 
 // Len reports how many rules can apply to a request. Rules for templates that
@@ -307,88 +200,6 @@ func (s *Set) ResolveFor(dst []Applied, now int64, m endpoint.Match, project, ti
 	return dst
 }
 
-// locate finds the group of every level for a request.
-func (s *Set) locate(at *[levels]group, m endpoint.Match, project, tier string) {
-	p, t := uint32(0), uint32(0)
-	if m.Status == endpoint.Known {
-		p, t = s.tenant(project, tier)
-	}
-	s.locateFor(at, m, p, t)
-}
-
-// locateFor is locate for a project and a tier by their numbers.
-func (s *Set) locateFor(at *[levels]group, m endpoint.Match, p, t uint32) {
-	at[LevelUnknown] = s.unknown
-	if m.Status != endpoint.Known {
-		return
-	}
-	at[LevelDefault], at[LevelAll] = s.fallback.byDefault, s.fallback.all
-	var own endpointGroup
-	if int(m.ID) < len(s.byEndpoint) {
-		own = s.byEndpoint[m.ID]
-		at[LevelEndpoint] = own.group
-	}
-	if p != 0 {
-		has := &s.byProject[p]
-		at[LevelDefaultProject], at[LevelAllProject] = has.byDefault, has.all
-		if own.projects != 0 {
-			at[LevelEndpointProject] = s.find(uint32(m.ID), ofProject(p))
-		}
-	}
-	if t != 0 {
-		has := &s.byTier[t]
-		at[LevelDefaultTier], at[LevelAllTier] = has.byDefault, has.all
-		if own.tiers != 0 {
-			at[LevelEndpointTier] = s.find(uint32(m.ID), ofTier(t))
-		}
-	}
-}
-
-// tenant reports the numbers of a request's project and tier, 0 where no rule
-// and no project of the document has the name.
-func (s *Set) tenant(project, tier string) (p, t uint32) {
-	p = s.projects.find(project)
-	if tier != "" {
-		return p, s.tiers.find(tier)
-	}
-	return p, s.byProject[p].tier
-}
-
-// find reports the group of one endpoint and one project or tier.
-func (s *Set) find(ep uint32, w who) group {
-	h := mix(ep, w)
-	mask, low := len(s.slots)-1, uint32(1)<<s.tagShift-1
-	for i := int(uint32(h)) & mask; ; i = (i + 1) & mask {
-		slot := s.slots[i]
-		if slot == 0 {
-			return 0
-		}
-		if slot&^low != tag(h)&^low {
-			continue // saves a look at a row elsewhere in memory
-		}
-		g := group(slot & low)
-		if r := &s.rows[g-1]; r.endpoint == ep && r.who == w {
-			return g
-		}
-	}
-}
-
-// mix hashes a pair. The numbers are ours, not a caller's, so it need not be
-// keyed.
-func mix(ep uint32, w who) uint64 {
-	hi, lo := bits.Mul64(uint64(ep)<<32|uint64(w)^0x9e3779b97f4a7c15, 0xd6e8feb86659fd93)
-	return hi ^ lo
-}
-
-// tag is the part of a hash that does not choose the slot.
-func tag(h uint64) uint32 { return uint32(h >> 32) }
-
-// live reports whether a rule has not expired.
-func (s *Set) live(r *row, now int64) bool {
-	expires := s.extras[r.extra].expires
-	return expires == 0 || now < expires
-}
-
 // Terms returns what a limiter needs of a rule.
 func (s *Set) Terms(id RuleID) Terms {
 	r := &s.rows[id]
@@ -404,14 +215,6 @@ func (s *Set) Terms(id RuleID) Terms {
 func (s *Set) SubjectName(id RuleID) string {
 	_, name, _ := strings.Cut(s.onlys[s.extras[s.rows[id].extra].only], ":")
 	return name
-}
-
-// writtenMode is the mode as it is written in rules.
-func (r *row) writtenMode() Mode {
-	if r.mode == partly {
-		return Enforce
-	}
-	return r.mode
 }
 
 // Enforces reports whether a rule denies what a subject, by the bytes that name
@@ -486,127 +289,6 @@ func (s *Set) endpointText(n uint32) string {
 	return s.endpoints.Template(endpoint.ID(n)).String()
 }
 
-// group finds the group of any endpoint and tenant.
-func (s *Set) group(ep uint32, w who) group {
-	if ep != rowUnknown && ep != rowDefault && ep != rowAll {
-		switch {
-		case w != 0:
-			return s.find(ep, w)
-		case int(ep) < len(s.byEndpoint):
-			return s.byEndpoint[ep].group
-		}
-		return 0
-	}
-	has := &s.fallback
-	if w.isTier() {
-		has = &s.byTier[w.number()]
-	} else if w != 0 {
-		has = &s.byProject[w.number()]
-	}
-	switch {
-	case ep == rowDefault:
-		return has.byDefault
-	case ep == rowAll:
-		return has.all
-	case w == 0:
-		return s.unknown
-	}
-	return 0
-}
-
-// groupNear is group for one that probably begins at a row: where it did in a
-// Set that differs little.
-func (s *Set) groupNear(start uint32, ep uint32, w who) group {
-	if start < uint32(len(s.rows)) && (start == 0 || s.rows[start-1].last) {
-		if r := &s.rows[start]; r.endpoint == ep && r.who == w {
-			return group(start + 1)
-		}
-	}
-	return s.group(ep, w)
-}
-
-// groupOf is the group that a rule is in.
-func (s *Set) groupOf(id RuleID) group {
-	for id > 0 && !s.rows[id-1].last {
-		id--
-	}
-	return group(id + 1)
-}
-
-// of finds the rule of a group that has a subject: the lasting one, if it has
-// that beside a temporary one.
-func (s *Set) of(g group, subject Subject) (RuleID, bool) {
-	if g == 0 {
-		return 0, false
-	}
-	for id := uint32(g - 1); ; id++ {
-		r := &s.rows[id]
-		if r.subject == subject {
-			if lasting, ok := s.lasting(RuleID(id)); ok {
-				return lasting, true
-			}
-			return RuleID(id), true
-		}
-		if r.last {
-			return 0, false
-		}
-	}
-}
-
-// lasting finds the lasting rule in whose place a temporary one stands, which
-// follows it.
-func (s *Set) lasting(id RuleID) (RuleID, bool) {
-	if r := &s.rows[id]; !r.last && s.rows[id+1].subject == r.subject {
-		return id + 1, true
-	}
-	return 0, false
-}
-
-// temporary finds the temporary rule that stands, or stood, in place of a
-// lasting one.
-func (s *Set) temporary(id RuleID) (RuleID, bool) {
-	if id == 0 {
-		return 0, false
-	}
-	if _, pair := s.lasting(id - 1); pair {
-		return id - 1, true
-	}
-	return 0, false
-}
-
-// StandsFor reports the lasting rule in whose place a temporary one stands. One
-// that is in shadow, or for a share of its subjects, stands beside it.
-func (s *Set) StandsFor(id RuleID) (RuleID, bool) {
-	lasting, ok := s.lasting(id)
-	return lasting, ok && s.rows[lasting].id == s.rows[id].id
-}
-
-// replacedBy finds the temporary rule that stands, or stood, in place of a
-// lasting one.
-func (s *Set) replacedBy(id RuleID) (RuleID, bool) {
-	over, ok := s.temporary(id)
-	return over, ok && s.rows[over].id == s.rows[id].id
-}
-
-// isInForce reports whether a rule is the one that its bucket is counted by, if
-// a lasting and a temporary one share it.
-func (s *Set) isInForce(id RuleID, now int64) bool {
-	if over, ok := s.replacedBy(id); ok {
-		return !s.live(&s.rows[over], now)
-	}
-	_, pair := s.StandsFor(id)
-	return !pair || s.live(&s.rows[id], now)
-}
-
-// counting finds the rule of a group that the bucket of an ID is counted by.
-func (s *Set) counting(g group, subject Subject, id uint64, now int64) (RuleID, bool) {
-	n, ok := s.of(g, subject)
-	if over, pair := s.temporary(n); ok && pair && s.rows[over].id == id && s.isInForce(over, now) {
-		return over, true
-	}
-	return n, ok && s.rows[n].id == id && s.isInForce(n, now)
-}
-
 // NextEnd is the first time after now, in Unix nanoseconds, at which a temporary
 // rule gives way to a lasting one; math.MaxInt64 if none does.
 func (s *Set) NextEnd(now int64) int64 {
@@ -632,3 +314,7 @@ func (s *Set) LastEnd(now int64) int64 {
 	}
 	return s.ends[i-1]
 }
+
+// StandsFor reports the lasting rule in whose place a temporary one stands. One
+// that is in shadow, or for a share of its subjects, stands beside it.
+func (s *Set) StandsFor(id RuleID) (RuleID, bool) { return s.standsFor(id) }

@@ -9,7 +9,8 @@ import (
 )
 
 // reaches reports whether a request to an endpoint can resolve to a rule.
-func (s *Set) reaches(ep endpoint.ID, r *row) bool {
+func (c *review) reaches(ep endpoint.ID, r *row) bool {
+	s := c.set
 	lasting := func(n uint32, w who) bool {
 		id, ok := s.of(s.group(n, w), r.subject)
 		return ok && s.extras[s.rows[id].extra].expires == 0 && s.rows[id].mode == Enforce
@@ -41,10 +42,10 @@ func (c *review) checkVoid(i int, id RuleID, all overrides) {
 	if r.endpoint == rowAll || r.endpoint == rowUnknown || !s.live(r, c.wall) {
 		return
 	}
-	also := s.alsoCount(id, all, c.wall)
+	also := c.alsoCount(id, all)
 	for _, other := range also {
 		q := &s.rows[other]
-		if s.voids(q, r) {
+		if c.voids(q, r) {
 			if c.full("void") {
 				return
 			}
@@ -80,7 +81,8 @@ func (c *review) checkGuard(i int, r *row, also []RuleID) {
 // alsoCount lists rules that count every request that a rule counts, in buckets at
 // least as wide. Where that depends on the tenant, it leaves them out, and so
 // where a temporary rule stands in their place.
-func (s *Set) alsoCount(of RuleID, all overrides, wall int64) []RuleID {
+func (c *review) alsoCount(of RuleID, all overrides) []RuleID {
+	s, wall := c.set, c.wall
 	r := &s.rows[of]
 	var found []RuleID
 	add := func(g group, subject Subject) bool {
@@ -137,7 +139,8 @@ var wider = [subjects][]Subject{
 
 // voids reports whether a bucket that counts at least the same requests under
 // rule q is never fuller than the one under rule r.
-func (s *Set) voids(q, r *row) bool {
+func (c *review) voids(q, r *row) bool {
+	s := c.set
 	a, b := s.limits[q.limit], s.limits[r.limit]
 	if !a.Algorithm.Drains() || b.Algorithm != rate.TokenBucket {
 		return false // windows end at times of their own, and a queue does more than deny
