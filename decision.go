@@ -145,6 +145,20 @@ func (v *Verdict) Of(principal int) bool {
 	return int(v.Principal) == principal || principal > 0 && v.shared>>principal&1 == 1
 }
 
+// Stages is how long each stage of one decision took, by the clock that never steps; 0 for a stage that was not reached.
+type Stages struct {
+	Endpoint time.Duration // canonical form and template
+	Identity time.Duration // credentials and address
+	Policy   time.Duration // which rules apply, and which buckets they name
+	Bucket   time.Duration // all buckets together, the store's included
+
+	// Note is for whoever asked for it by Options.Time, to find again in Options.Observe.
+	Note any
+}
+
+// Total is how long all stages took together.
+func (s *Stages) Total() time.Duration { return s.Endpoint + s.Identity + s.Policy + s.Bucket }
+
 // inlineVerdicts is how many rules a Decision holds without an allocation.
 // More than four subjects limited on one endpoint are rare.
 const inlineVerdicts = 4
@@ -193,6 +207,9 @@ type Decision struct {
 	// Lost says that a bucket could not be asked and the request passed all the
 	// same, because its rule says so.
 	Lost bool
+
+	// Stages is how long the decision took, if Options.Time asked for it.
+	Stages *Stages
 
 	set       *policy.Set
 	endpoints *endpoint.Table // which Endpoint is of

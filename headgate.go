@@ -73,6 +73,7 @@ type Limiter struct {
 	terms   atomic.Pointer[terms]
 	region  func(netip.Addr) string // nil if regions cannot be told apart
 	observe func(*Request, *Decision)
+	time    func(context.Context, *Request) *Stages // nil: no decision is timed
 
 	readIdentifier func(endpoint.ID, string) (string, bool, bool)
 
@@ -121,7 +122,7 @@ func New(o Options) (*Limiter, error) {
 	l := &Limiter{
 		endpoints: o.Endpoints, policies: o.Policies, buckets: o.Buckets,
 		planner: charge.New(charge.Options{Keys: o.Keys, Names: o.Names, Region: o.Region, NamedTiers: o.NamedTiers, MaxAllowances: o.MaxAllowances}),
-		region:  o.Region, observe: o.Observe, clock: o.clock(),
+		region:  o.Region, observe: o.Observe, time: o.Time, clock: o.clock(),
 		readIdentifier: o.Typed,
 		reservations:   reservation.NewTable(o.MaxReservations),
 		slots:          o.Slots,
@@ -146,7 +147,7 @@ func New(o Options) (*Limiter, error) {
 // Under a rule with algorithm leaky_bucket an allowed request has to be held
 // back for Decision.Wait. Wait does so.
 func (l *Limiter) Check(ctx context.Context, r Request) Decision {
-	t := l.begin(r)
+	t := l.begin(ctx, r)
 	if l.prepare(ctx, t) {
 		l.consume(ctx, t)
 	}

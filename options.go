@@ -1,6 +1,7 @@
 package headgate
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -151,6 +152,11 @@ type Options struct {
 	// goroutine. It must be quick and must not keep either pointer.
 	// Request.Identifier is empty then.
 	Observe func(*Request, *Decision)
+
+	// Time, if set, is asked at the start of every decision whether its stages are to be timed, on the request's own
+	// goroutine: what it returns is Decision.Stages, filled in, by the time that Observe is called. It must be quick,
+	// return nil for nearly all, as reading clocks costs as much as a decision, and keep no pointer. Nil times none.
+	Time func(context.Context, *Request) *Stages
 
 	// MaxReservations is how many reservations may be outstanding at once:
 	// made by Reserve, neither settled nor expired. Default 65536, at most

@@ -36,7 +36,7 @@ type Reservation struct {
 // back for Decision.Wait, and its timeout begins at its turn. ReserveWait holds
 // it back.
 func (l *Limiter) Reserve(ctx context.Context, r Request, timeout time.Duration) (Reservation, Decision) {
-	t := l.begin(r)
+	t := l.begin(ctx, r)
 	defer l.end(t)
 	var made Reservation
 	if l.prepare(ctx, t) {
@@ -51,7 +51,7 @@ func (l *Limiter) Reserve(ctx context.Context, r Request, timeout time.Duration)
 // denied Decision and no reservation, and gives back what the request took, as
 // far as time has not done so already.
 func (l *Limiter) ReserveWait(ctx context.Context, r Request, timeout time.Duration) (Reservation, Decision, error) {
-	t := l.begin(r)
+	t := l.begin(ctx, r)
 	defer l.end(t)
 	var made Reservation
 	if l.prepare(ctx, t) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/charge"
@@ -23,11 +24,17 @@ type trip struct {
 	standing policy.Standing // of the rules
 	place    identity.Endpoint
 	plan     charge.Plan
+	lapped   time.Time // when the stage began that runs, if stages are timed
 }
 
-func (l *Limiter) begin(r Request) *trip {
+func (l *Limiter) begin(ctx context.Context, r Request) *trip {
 	t := l.trips.Get().(*trip)
 	t.request, t.decision, t.terms = r, Decision{}, l.terms.Load()
+	if l.time != nil {
+		if t.decision.Stages = l.time(ctx, &t.request); t.decision.Stages != nil {
+			t.lapped = time.Now()
+		}
+	}
 	return t
 }
 
@@ -65,6 +72,9 @@ func (l *Limiter) find(ctx context.Context, t *trip) (reason Reason, allowed, se
 	p.Set, t.standing = l.rules(p.Now)
 	p.Endpoints = l.endpointsOf(p.Set)
 	d.Endpoint, d.binding, d.endpoints = p.Endpoints.Match(r.Method, r.Target), -1, p.Endpoints
+	if d.Stages != nil {
+		t.lap(&d.Stages.Endpoint)
+	}
 	if reason, refused := t.refuse(); refused {
 		return reason, false, true
 	}
@@ -81,6 +91,9 @@ func (l *Limiter) find(ctx context.Context, t *trip) (reason Reason, allowed, se
 		evidence.Endpoint = &t.place
 	}
 	d.Principal, p.Others = p.Identities.ResolveAll(ctx, evidence, p.Others)
+	if d.Stages != nil {
+		t.lap(&d.Stages.Identity)
+	}
 	if d.Principal.Rejected == identity.TooManyCredentials {
 		return TooManyCredentials, false, true
 	}
@@ -93,6 +106,9 @@ func (l *Limiter) find(ctx context.Context, t *trip) (reason Reason, allowed, se
 		p.Cost = p.Set.Cost(d.Endpoint.ID)
 	}
 	ruled := l.planner.Plan(p)
+	if d.Stages != nil {
+		t.lap(&d.Stages.Policy)
+	}
 	if len(p.Others) > 0 {
 		d.Others = slices.Clone(p.Others)
 	}
@@ -107,6 +123,12 @@ func (l *Limiter) find(ctx context.Context, t *trip) (reason Reason, allowed, se
 		t.acceptWait(ctx)
 	}
 	return WithinLimits, true, false
+}
+
+// lap notes how long the stage took that ends now.
+func (t *trip) lap(took *time.Duration) {
+	now := time.Now()
+	*took, t.lapped = now.Sub(t.lapped), now
 }
 
 // access says whether a rule of mode allow or block settles the request: it is blocked if one of its principals is,
@@ -233,6 +255,9 @@ func (l *Limiter) consume(ctx context.Context, t *trip) (taken bool) {
 		}
 	}
 	allowed, err := l.buckets.TryConsume(ctx, p.Now, p.Takes, p.Outs)
+	if t.decision.Stages != nil {
+		t.lap(&t.decision.Stages.Bucket)
+	}
 	l.conclude(t, allowed, err)
 	if l.slots != nil && err == nil {
 		d := &t.decision

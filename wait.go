@@ -18,7 +18,7 @@ import (
 //
 // Waiting costs the caller's goroutine and a timer of its own, and the Limiter a counter.
 func (l *Limiter) Wait(ctx context.Context, r Request) (Decision, error) {
-	t := l.begin(r)
+	t := l.begin(ctx, r)
 	defer l.end(t)
 	if !l.prepare(ctx, t) {
 		l.tell(t)

@@ -39,6 +39,10 @@ type Options struct {
 	// were denied least make room. Default 2,048.
 	MaxCallers int
 
+	// Early is told of each denied request whose caller had been refused by the same rule, and came back before it was
+	// told to, as far as callers are told apart. Nil: nobody is.
+	Early func(*headgate.Decision)
+
 	// Names are what callers are called. Default ones of its own.
 	Names *Names
 
@@ -49,6 +53,7 @@ type Options struct {
 // Table holds what is remembered. It is safe for concurrent use.
 type Table struct {
 	names  *Names
+	early  func(*headgate.Decision)
 	clock  *steady.Clock
 	denied denied
 	sample sample
@@ -71,7 +76,10 @@ func New(o Options) (*Table, error) {
 	case o.MaxCallers < 64 || o.MaxCallers > 1<<16:
 		return nil, fmt.Errorf("MaxCallers is %d, want 64 to 65536", o.MaxCallers)
 	}
-	t := &Table{names: o.Names, clock: steady.New(o.Now)}
+	t := &Table{names: o.Names, early: o.Early, clock: steady.New(o.Now)}
+	if t.early == nil {
+		t.early = func(*headgate.Decision) {}
+	}
 	if t.names == nil {
 		t.names = NewNames()
 	}
@@ -92,7 +100,9 @@ func (t *Table) Observe(_ *headgate.Request, d *headgate.Decision) {
 	now := t.clock.Now()
 	if !d.Allowed {
 		who := deniedOf(d)
-		t.denied.note(t.names.name(who), who, now, d)
+		if t.denied.note(t.names.name(who), who, now, d) {
+			t.early(d)
+		}
 	}
 	k := t.names.name(&d.Principal)
 	if d.Reason != headgate.Blocked && t.sample.has(k) {

@@ -86,7 +86,8 @@ func (g *gate) ask(who, method, target string, n int) (denied int) {
 }
 
 func TestDeniedAreThoseOfTheLastMinute(t *testing.T) {
-	g := newGate(t, activity.Options{}, policy.Rule{Endpoint: policy.Default, Limit: 2})
+	early := map[string]int{}
+	g := newGate(t, activity.Options{Early: func(d *headgate.Decision) { early[d.Principal.ID]++ }}, policy.Rule{Endpoint: policy.Default, Limit: 2})
 	g.ask("ann", "GET", "/v1/items/7", 7)     // 5 denied
 	g.ask("192.0.2.9", "GET", "/v1/items", 3) // no rule: UNKNOWN has none
 	g.ask("192.0.2.9", "POST", "/v1/orders", 4)
@@ -97,6 +98,9 @@ func TestDeniedAreThoseOfTheLastMinute(t *testing.T) {
 	}
 	if got := callers[0].Early; got != 4 {
 		t.Errorf("ann came early %d times, want 4: the first refusal told her to wait", got)
+	}
+	if early["ann"] != 4 || early[""] != 1 {
+		t.Errorf("Early was told %v, want 4 of ann, and 1 of the address", early)
 	}
 	if want := g.now.Add(500 * time.Millisecond); !callers[0].Again.Equal(want) {
 		t.Errorf("ann may come again at %v, want %v", callers[0].Again, want)

@@ -70,8 +70,8 @@ func (e *deniedEntry) sum() (n uint32) {
 	return n
 }
 
-// note counts a denial.
-func (d *denied) note(k key.Key, who *identity.Principal, now int64, of *headgate.Decision) {
+// note counts a denial, and reports whether the caller came before it was told to.
+func (d *denied) note(k key.Key, who *identity.Principal, now int64, of *headgate.Decision) (early bool) {
 	rule := ruleOf(of)
 	s, cell := &d.sets[k.Hi%uint64(len(d.sets))], now/deniedCell
 	s.mu.Lock()
@@ -81,8 +81,7 @@ func (d *denied) note(k key.Key, who *identity.Principal, now int64, of *headgat
 		e := &s.entries[i]
 		if e.cell != 0 && e.key == k && e.ruleID == rule {
 			e.turn(cell)
-			e.add(now, of)
-			return
+			return e.add(now, of)
 		}
 		if least.cell != 0 && (e.cell == 0 || e.cell+deniedCells <= cell || e.sum() < least.sum()) {
 			least = e
@@ -95,7 +94,7 @@ func (d *denied) note(k key.Key, who *identity.Principal, now int64, of *headgat
 	}
 	*least = deniedEntry{key: k, who: kept(who), ruleID: rule, rule: titleOf(of), cell: cell, inherited: inherited}
 	least.counts[cell%deniedCells] = inherited
-	least.add(now, of)
+	return least.add(now, of)
 }
 
 // ruleOf is the number of the rule that denied; 0 if one of mode block did.
@@ -123,12 +122,13 @@ func deniedOf(d *headgate.Decision) *identity.Principal {
 }
 
 // add counts one more.
-func (e *deniedEntry) add(now int64, of *headgate.Decision) {
+func (e *deniedEntry) add(now int64, of *headgate.Decision) (early bool) {
 	e.counts[e.cell%deniedCells]++
-	if now < e.again {
+	if early = now < e.again; early {
 		e.early++
 	}
 	e.last, e.again, e.template = now, now+int64(of.RetryAfter), of.Template()
+	return early
 }
 
 // Denial is a caller that a rule denied within the window.

@@ -178,6 +178,10 @@ func (c *Client) once(ctx context.Context, q question, answer any) (http.Header,
 	if answer == nil {
 		return response.Header, nil
 	}
+	if plain, ok := answer.(*[]byte); ok {
+		*plain = text
+		return response.Header, nil
+	}
 	if err := json.Unmarshal(text, answer); err != nil {
 		return nil, c.misread(err)
 	}

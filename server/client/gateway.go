@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 
 	"github.com/headgate-io/headgate/inspect"
 	"github.com/headgate-io/headgate/policy"
@@ -45,6 +46,20 @@ func (c *Client) GrantBucket(ctx context.Context, which admin.BucketRequest) (do
 func (c *Client) Reload(ctx context.Context) (done admin.Reloaded, err error) {
 	_, err = c.ask(ctx, question{method: http.MethodPost, path: "/v1/reload"}, &done)
 	return done, err
+}
+
+// Ready reports what the gateway warns of. Its error says why it is not to be sent requests, if it is not.
+func (c *Client) Ready(ctx context.Context) (warnings []string, err error) {
+	var page []byte
+	if _, err := c.once(ctx, question{method: http.MethodGet, path: "/readyz"}, &page); err != nil {
+		return nil, err
+	}
+	for line := range strings.Lines(string(page)) {
+		if warning, ok := strings.CutPrefix(line, "warning: "); ok {
+			warnings = append(warnings, strings.TrimSuffix(warning, "\n"))
+		}
+	}
+	return warnings, nil
 }
 
 // Activity reports what the gateway decided of late, with the names of callers if reveal.

@@ -9,6 +9,7 @@ import (
 
 	"gopkg.in/natefinch/lumberjack.v2"
 
+	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/activity"
@@ -17,11 +18,11 @@ import (
 )
 
 // newActivity returns what remembers decisions, or nil.
-func newActivity(c config.Activity, names *activity.Names) (*activity.Table, error) {
+func newActivity(c config.Activity, names *activity.Names, early func(*headgate.Decision)) (*activity.Table, error) {
 	if c.MaxRequests == 0 {
 		return nil, nil
 	}
-	return activity.New(activity.Options{MaxRequests: c.MaxRequests, MaxCallers: c.MaxCallers, Names: names})
+	return activity.New(activity.Options{MaxRequests: c.MaxRequests, MaxCallers: c.MaxCallers, Names: names, Early: early})
 }
 
 // newDecisionLog returns what writes decisions down, and what closes it; nil where none are.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
@@ -554,7 +555,7 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 	p.heartbeat = p.newHeartbeat(c, o)
 	p.reverter = p.newReverter(c, o)
 	names := activity.NewNames()
-	if p.activity, err = newActivity(c.Activity, names); err != nil {
+	if p.activity, err = newActivity(c.Activity, names, func(d *headgate.Decision) { p.meter.CameEarly(d) }); err != nil {
 		return nil, err
 	}
 	if !o.readOnly {
@@ -580,12 +581,23 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 	options.Endpoints, options.Policies, options.Buckets, options.Names = l.registry.Table, p.rules, shared, p.shared.naming()
 	options.Keys = p.kept.keys()
 	options.Region, options.Typed = p.regions.finder(p.who), p.identifiers.Typed
-	options.Observe, options.MaxReservations = p.observe, c.Settle.MaxOutstanding
+	options.Observe, options.Time, options.MaxReservations = p.observe, timeSome, c.Settle.MaxOutstanding
 	if c.RetryAfter != "truth" {
 		options.Slots = slot.New(slot.Options{Reserve: c.RetryAfter == "reserved"})
 	}
 	p.limiter, err = headgate.New(options)
 	return p, err
+}
+
+// timedOneIn is how many decisions there are to one whose stages are timed.
+const timedOneIn = 256
+
+// timeSome times the stages of one decision in timedOneIn.
+func timeSome(context.Context, *headgate.Request) *headgate.Stages {
+	if rand.Uint32()%timedOneIn != 0 {
+		return nil
+	}
+	return &headgate.Stages{}
 }
 
 var unknownModes = map[string]headgate.UnknownMode{"reject": headgate.RejectUnknown, "limit": headgate.LimitUnknown}

@@ -112,6 +112,8 @@ type Options struct {
 	Descriptors func() DescriptorStatus
 
 	Version string // of the program
+
+	Now func() time.Time // default time.Now
 }
 
 // DescriptorStatus is the state of the limits of descriptors in force.
@@ -147,7 +149,11 @@ type Meter struct {
 	questions   *prometheus.CounterVec
 	descriptors *prometheus.CounterVec
 	quotas      *prometheus.CounterVec
+	early       *prometheus.CounterVec
+	stages      *prometheus.HistogramVec
+	callers     [identity.LoggedIn + 1]prometheus.Counter
 	lost        prometheus.Counter
+	now         func() time.Time
 
 	calls      *prometheus.CounterVec
 	unrecorded prometheus.Counter
@@ -160,7 +166,9 @@ type Meter struct {
 }
 
 type ruleCounters struct {
-	allowed, overLimit, aboveBurst, shadowed prometheus.Counter
+	allowed, overLimit, aboveBurst, shadowed, early prometheus.Counter
+
+	use use
 }
 
 // Rules are what rules have done since the process started, by their titles, as far as the label "rule" tells them
@@ -201,6 +209,10 @@ func New(o Options) *Meter {
 		questions:   counter("questions_refused_total", "Questions of proxies that were not answered by a decision, by the reason.", "reason"),
 		descriptors: counter("descriptors_total", "Descriptors of Envoy that met a limit, by the limit and what became of them.", "limit", "result"),
 		quotas:      counter("quota_requests_total", "Requests that Envoys decided by themselves and reported, by the limit and what became of them.", "limit", "result"),
+		early:       counter("early_retries_total", "Requests denied whose caller had been denied by the same rule, and came back before it was told to.", "rule"),
+		stages: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "headgate_stage_seconds", Help: "Time that a stage of a decision took, of one decision in many.", Buckets: stageBuckets,
+		}, []string{"stage"}),
 		lost: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "headgate_unchecked_total", Help: "Requests allowed unchecked because the buckets could not answer and their rules say open.",
 		}),
@@ -208,7 +220,10 @@ func New(o Options) *Meter {
 		unrecorded: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "headgate_admin_calls_unrecorded_total", Help: "Calls of the admin listener that changed nothing and could not be written down.",
 		}),
-		titles: map[string]*ruleCounters{},
+		titles: map[string]*ruleCounters{}, now: o.Now,
+	}
+	if m.now == nil {
+		m.now = time.Now
 	}
 	for _, reason := range []headgate.Reason{
 		headgate.NoRule, headgate.UnknownEndpoint, headgate.UnknownMethod, headgate.InvalidTarget,
@@ -217,7 +232,17 @@ func New(o Options) *Meter {
 	} {
 		m.refusals[reason] = m.denied.WithLabelValues(noRule, reason.String())
 	}
-	m.registry.MustRegister(m.allowed, m.denied, m.shadowed, m.upstream, m.questions, m.descriptors, m.quotas, m.lost, m.calls, m.unrecorded,
+	callers := counter("callers_total", "Decisions about callers that were told apart, by how: address is of those who proved nothing.", "kind")
+	for kind := range m.callers {
+		m.callers[kind] = callers.WithLabelValues(identity.Kind(kind).String())
+	}
+	for _, status := range []int{http.StatusBadGateway, http.StatusGatewayTimeout} {
+		m.upstream.WithLabelValues(strconv.Itoa(status)) // there from the start, so that a rate shows the first one
+	}
+	for _, stage := range []string{"endpoint", "identity", "policy", "bucket"} {
+		m.stages.WithLabelValues(stage)
+	}
+	m.registry.MustRegister(callers, m.early, m.stages, &useGauges{meter: m}, m.allowed, m.denied, m.shadowed, m.upstream, m.questions, m.descriptors, m.quotas, m.lost, m.calls, m.unrecorded,
 		&gauges{o}, &holdGauges{o.Holds}, &fleetGauges{o.Fleet}, &revertGauges{o.Reverts}, &reloadGauges{o.Reloads}, &keptGauges{o.Kept}, &storeGauges{o.Store}, &envelopeGauges{o.Envelopes}, &credentialGauges{o.Tokens, o.TLS}, &adminGauges{o.AdminTokens}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -266,6 +291,12 @@ func (m *Meter) Observe(_ *headgate.Request, d *headgate.Decision) {
 	if d.Lost {
 		m.lost.Inc()
 	}
+	if d.Stages != nil {
+		m.observeStages(d.Stages)
+	}
+	if who := &d.Principal; who.Prefix.IsValid() || who.ID != "" {
+		m.callers[who.Kind].Inc()
+	}
 	binding, ruled := d.Binding()
 	switch {
 	case ruled:
@@ -277,10 +308,26 @@ func (m *Meter) Observe(_ *headgate.Request, d *headgate.Decision) {
 	default:
 		m.refusals[d.Reason].Inc()
 	}
-	for _, v := range d.Verdicts() {
-		if v.Shadow && !v.Outcome.Allowed {
+	verdicts := d.Verdicts()
+	for i := range verdicts {
+		v := &verdicts[i]
+		if v.Outcome.Unknown || v.Earlier || v.Unparsable {
+			continue // no bucket was asked, or not the rule's own
+		}
+		counters := m.rule(d.Policies(), v.Rule)
+		counters.use.note(d.Policies().Terms(v.Rule).Shape.Burst(), &v.Outcome, d)
+	}
+	for i := range verdicts {
+		if v := &verdicts[i]; v.Shadow && !v.Outcome.Allowed {
 			m.rule(d.Policies(), v.Rule).shadowed.Inc()
 		}
+	}
+}
+
+// CameEarly counts a denied request whose caller had been told to come later. It fits activity.Options.Early.
+func (m *Meter) CameEarly(d *headgate.Decision) {
+	if binding, ruled := d.Binding(); ruled {
+		m.rule(d.Policies(), binding.Rule).early.Inc()
 	}
 }
 
@@ -322,6 +369,7 @@ func (m *Meter) titled(title string) *ruleCounters {
 		overLimit:  m.denied.WithLabelValues(title, headgate.OverLimit.String()),
 		aboveBurst: m.denied.WithLabelValues(title, headgate.CostAboveBurst.String()),
 		shadowed:   m.shadowed.WithLabelValues(title),
+		early:      m.early.WithLabelValues(title),
 	}
 	m.titles[title] = counters
 	return counters
@@ -397,7 +445,8 @@ func (g *gauges) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descBuild, descVersion, descRules, descStaleness, descStanding, descFailures, descHealthy,
 		descFromDisk, descEmptied, descCopy, descKeys, descKeyFailures, descKeysStale, descKeysEmptied, descBuckets, descCapacity, descCreated, descEvicted, descRejected,
 		descRegions, descRegionBytes, descRegionsOK, descRegionFailures, descLimits, descLimitsOK, descLimitFailures, descProxyHeaders, descProxyRefused,
-		descOccupancy, descDenials, descTooSmall, descRequests, descNewcomers, descBytes, descShapes, descLogs, descLogRoom, descWaiters, descMaxWaiters, descOutstanding, descPlaces, descReserved, descSlots, descSlotted, descIdentifiers} {
+		descOccupancy, descDenials, descTooSmall, descRequests, descNewcomers, descBytes, descShapes, descLogs, descLogRoom, descWaiters, descMaxWaiters, descOutstanding, descPlaces, descReserved, descSlots, descSlotted, descIdentifiers,
+		descDecisions, descQuotaBorrowers, descQuotaBuckets, descQuotaAssignments, descQuotaTokens, descQuotaFaults} {
 		out <- d
 	}
 }
