@@ -1,0 +1,240 @@
+package daemon
+
+import (
+	"context"
+	"iter"
+	"log/slog"
+	"math/rand/v2"
+	"sync/atomic"
+
+	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/bucket/memory"
+	"github.com/headgate-io/headgate/httplimit"
+	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/reservation"
+	"github.com/headgate-io/headgate/server/activity"
+	"github.com/headgate-io/headgate/server/config"
+	"github.com/headgate-io/headgate/server/decisionlog"
+	"github.com/headgate-io/headgate/server/fleet"
+	"github.com/headgate-io/headgate/server/metrics"
+	"github.com/headgate-io/headgate/server/revert"
+	"github.com/headgate-io/headgate/server/usage"
+	"github.com/headgate-io/headgate/slot"
+)
+
+// parts is everything between the configuration and the listeners.
+type parts struct {
+	loaded   atomic.Pointer[loaded]
+	regions  *regions
+	database *policyDatabase
+	rules    *policy.Cache
+	keys     *keyring
+	tokens   *tokens   // nil without
+	tls      *tlsFiles // nil without
+	askTLS   *tlsFiles // of those who ask; nil without
+	apiKeys  *apiKeys  // nil if no key can be recognised
+
+	adminTokens *adminTokens // nil if nobody listens
+	limiter     *headgate.Limiter
+	meter       *metrics.Meter
+	usage       *usage.Table     // nil if nothing is counted
+	activity    *activity.Table  // nil if nothing is remembered
+	decisions   *decisionlog.Log // nil if none is written down
+	requests    *requests
+	pressure    *pressure
+	shared      *shared          // nil if every gateway counts alone
+	name        string           // of this replica
+	heartbeat   *fleet.Heartbeat // nil if this replica reports to nobody
+	reverter    *revert.Watcher  // nil if no change is taken back
+
+	identifiers *httplimit.Identifiers
+	kept        *kept        // nil if buckets begin full
+	counters    *counters    // nil if nothing but requests is asked about
+	descriptors *descriptors // nil without
+}
+
+func (p *parts) close() {
+	p.kept.close()
+	p.database.close()
+	p.shared.close()
+}
+
+// build wires the parts in the order in which a request meets them.
+func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error) {
+	p := &parts{}
+	l, err := load(c)
+	if err != nil {
+		return nil, err
+	}
+	l.registry.warn(logger(o.Log))
+	if p.regions, err = newRegions(c.RegionFiles, o.Log); err != nil {
+		return nil, err
+	}
+	p.database = newDatabase(c, OpenDatabase)
+	p.requests = &requests{db: p.database, keep: c.Developers.KeepRequests, log: o.Log}
+	if o.readOnly {
+		p.database.open = OpenDatabaseReadOnly
+		c.LastGood = ""
+	}
+	defer func() {
+		if err != nil {
+			p.close()
+		}
+	}()
+	if !o.readOnly {
+		if p.kept, err = openKept(c, o.Log); err != nil {
+			return nil, err
+		}
+	}
+	if err := p.startRefreshing(ctx, c, l.compile, o.Log); err != nil {
+		return nil, err
+	}
+	if !o.readOnly { // nobody connects, and only the gateway can read its key
+		if p.tls, err = newTLS("tls", c.TLS, o.Log); err != nil {
+			return nil, err
+		}
+	}
+	if !o.readOnly {
+		if p.askTLS, err = newTLS("decisions.tls", c.Decisions.TLS.Files(), o.Log); err != nil {
+			return nil, err
+		}
+		if p.adminTokens, err = startAdminTokens(ctx, p.database, c, o.Log); err != nil {
+			return nil, err
+		}
+	}
+	if p.tokens, err = startTokens(ctx, c.Tokens, o.Log); err != nil {
+		return nil, err
+	}
+	if !o.readOnly || p.keys.len() > 0 { // else nobody has a key, so no secret is needed
+		if p.apiKeys, err = newAPIKeys(c, p.database, p.keys, o.Log); err != nil {
+			return nil, err
+		}
+	}
+	if err := l.resolve(p); err != nil {
+		return nil, err
+	}
+	p.loaded.Store(l)
+	buckets, err := p.kept.fill(func() (*memory.Store, error) { return newBuckets(c) }, p.rules)
+	if err != nil {
+		return nil, err
+	}
+	if !o.readOnly { // nobody is counted, so nothing is shared
+		if p.shared, err = newShared(ctx, c, o.Log); err != nil {
+			return nil, err
+		}
+	}
+	shared, err := p.shared.over(buckets, p.rules.Now)
+	if err != nil {
+		return nil, err
+	}
+	if !o.readOnly {
+		if p.counters, err = p.newCounters(c); err != nil {
+			return nil, err
+		}
+		if p.descriptors, err = p.newDescriptors(c, logger(o.Log)); err != nil {
+			return nil, err
+		}
+	}
+	read, err := identifierOptions(c, l.registry.Table, o.Log)
+	if err != nil {
+		return nil, err
+	}
+	if p.identifiers, err = httplimit.NewIdentifiers(read); err != nil {
+		return nil, err
+	}
+	stats := func() memory.Stats { return buckets.Stats(p.rules.Now()) }
+	p.pressure = newPressure(stats, p.rules.Set, o.Log)
+	p.name = replicaName(c)
+	p.heartbeat = p.newHeartbeat(c, o)
+	p.reverter = p.newReverter(c, o)
+	names := activity.NewNames()
+	if p.activity, err = newActivity(c.Activity, names, func(d *headgate.Decision) { p.meter.CameEarly(d) }); err != nil {
+		return nil, err
+	}
+	if !o.readOnly {
+		if p.decisions, err = newDecisionLog(c.DecisionLog, names.Hash, logger(o.Log)); err != nil {
+			return nil, err
+		}
+	}
+	p.meter = metrics.New(metrics.Options{
+		Policies: p.rules.Status, Keys: p.keys.status, Buckets: stats, TooSmall: func() bool { return len(p.pressure.warnings()) > 0 },
+		FalseDenials: func(table memory.Stats) float64 { _, part := mostDenied(p.rules.Set(), table); return part },
+		Reservations: func() reservation.Stats { return p.limiter.Reservations() },
+		Slots:        func() slot.Stats { return p.limiter.Slots() },
+		Waiters:      func() (waiting, most int) { return p.limiter.Waiters() },
+		Rejections:   func() iter.Seq2[identity.Rejection, uint64] { return p.who().Rejections() }, Version: o.Version, Identifiers: p.identifiers.Faults,
+		Regions: p.regions.reporter(), Descriptors: p.descriptors.reporter(), Quotas: p.descriptors.lent(), DecisionLog: p.decisionStats(), Balancer: balancerStats(o.balancer), Holds: o.holds,
+		Tokens: p.tokens.status(p.who), TLS: p.tls.status(), AdminTokens: p.adminTokens.status(), Fleet: p.told(), Reverts: p.reverts(), Reloads: o.reloads, Kept: p.kept.reporter(), Store: p.shared.status(), Envelopes: p.envelopes, OpenRequests: p.requests.opened,
+	})
+	if p.usage, err = newUsage(c.Usage); err != nil {
+		return nil, err
+	}
+	options := l.limiterOptions()
+	options.NamedTiers = func() bool { return c.Tokens.TierClaim != "" || p.keys.tiers.Load() }
+	options.Endpoints, options.Policies, options.Buckets, options.Names = l.registry.Table, p.rules, shared, p.shared.naming()
+	options.Keys = p.kept.keys()
+	options.Region, options.Typed = p.regions.finder(p.who), p.identifiers.Typed
+	options.Observe, options.Time, options.MaxReservations = p.observe, timeSome, c.Settle.MaxOutstanding
+	if c.RetryAfter != "truth" {
+		options.Slots = slot.New(slot.Options{Reserve: c.RetryAfter == "reserved"})
+	}
+	p.limiter, err = headgate.New(options)
+	return p, err
+}
+
+// timedOneIn is how many decisions there are to one whose stages are timed.
+const timedOneIn = 256
+
+// timeSome times the stages of one decision in timedOneIn.
+func timeSome(context.Context, *headgate.Request) *headgate.Stages {
+	if rand.Uint32()%timedOneIn != 0 {
+		return nil
+	}
+	return &headgate.Stages{}
+}
+
+var unknownModes = map[string]headgate.UnknownMode{"reject": headgate.RejectUnknown, "limit": headgate.LimitUnknown}
+
+// startRefreshing loads rules and keys for the first time. Without any rules
+// the gateway could only answer 503, so that is an error.
+func (p *parts) startRefreshing(ctx context.Context, c config.Config, compile policy.CompileOptions, log *slog.Logger) (err error) {
+	predecessor, began := p.kept.predecessor()
+	p.rules, err = policy.NewCache(policy.CacheOptions{
+		Predecessor: predecessor, Began: began, Source: p.database, Compile: compile, Interval: c.Refresh, LastGood: c.LastGood, Log: log,
+		MaxStale: c.Staleness.MaxStale, OnStale: config.Fallbacks[c.Staleness.OnStale], OnEmpty: config.Fallbacks[c.Staleness.OnEmpty],
+		FallbackRule: c.Staleness.Fallback.Rule(),
+		Spread:       true, Wake: p.database.wake[0], Others: p.others,
+	})
+	if err != nil {
+		return err
+	}
+	if p.keys, err = newKeyring(p.database, c, log); err != nil {
+		return err
+	}
+	if err := p.rules.Start(ctx); err != nil {
+		return err
+	}
+	if err := p.keys.Start(ctx); err != nil {
+		// Nobody gains: a request with a key counts as its address's.
+		log.Error("no API keys could be loaded: until the database can be read, keys are ignored", "error", err)
+	}
+	return nil
+}
+
+// resolver tells callers apart as c says, by the keys and tokens of p.
+func (p *parts) resolver(c config.Config) (*identity.Resolver, error) {
+	who, err := addressOptions(c)
+	if err != nil {
+		return nil, err
+	}
+	who.KeySources, who.KeyFormats = c.Keys.Sources(), c.Keys.Formats()
+	if c.Credentials == "first" {
+		who.Credentials = identity.FirstCredentials
+	}
+	p.tokens.identify(&who, c)
+	if p.apiKeys != nil {
+		who.Keys, who.Digester, who.Rotated = p.keys, p.apiKeys.digester, p.apiKeys.rehash.note
+	}
+	return identity.New(who)
+}
