@@ -52,13 +52,13 @@ proofs: ## check the machine-checked proofs, and the Go code against the program
 # cores, since many tests wait: for a server to start, for a process to see what another did. `make lint` has vetted them all.
 CORES   := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 GOTEST  := go test -vet=off -shuffle=on -timeout 30m -p $(shell expr 1 + $(CORES))
-LONGEST := ./server/database ./eval/operations ./server/redis ./eval/attacks ./server/daemon
+LONGEST := ./server/database ./eval/operations ./eval/doors ./server/redis ./eval/attacks ./server/daemon ./server/cmd/headgate
 
 # What runs without the race detector alone: one goroutine that searches, and worlds in which one goroutine is to run after the other.
-ALONE := eval/algorithms eval/nemesis
+ALONE := eval/algorithms eval/nemesis eval/clients proofs
 
 # Tests outside the library that do less under the race detector (internal/race): `make long` runs them in full.
-IN_FULL := TestContractAcrossACluster|TestKilledEditorsLoseNothing|TestLoadUnderChangesSeesOneState|TestManyRulesChangeAtOnce
+IN_FULL := TestAttackFallback|TestContractAcrossACluster|TestKilledEditorsLoseNothing|TestLoadUnderChangesSeesOneState|TestManyRulesChangeAtOnce
 
 # Tests of databases that `make long` runs, and `make test` leaves out: long faults, and large tables read in two ways.
 LONG := TestFailover|TestServerDiskFull|TestConcurrentOpenOfOldDatabases|TestLoadReadsWhatTheSlowWayReads|TestLoadReportsWhatTheSlowWayReports|TestLong4200ConnectionsAt4096Descriptors
@@ -77,7 +77,7 @@ long: deps ## the tests that take longer (CI runs them after `make test`)
 	@echo "== go test -race, long faults of databases"
 	@$(GOTEST) -race $(UNWATCHED) -run '^($(LONG))$$' ./server/database
 	@echo "== go test, what does less under the race detector, in full"
-	@$(GOTEST) -run '^($(IN_FULL))$$' ./eval/operations ./server/database ./server/redis
+	@$(GOTEST) -run '^($(IN_FULL))$$' ./eval/operations ./server/database ./server/redis ./server/token
 	@echo "== go test, more connections than there are descriptors, by each way to hold one"
 	@$(GOTEST) -run '^($(LONG))$$' ./eval/attacks
 	@echo "== gateways and their store, broken at random"

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/internal/race"
 	"github.com/headgate-io/headgate/key"
 	"github.com/headgate-io/headgate/rate"
 )
@@ -42,7 +43,11 @@ func TestTracesNeverForget(t *testing.T) {
 			k.held = first
 		}
 		passed, exact := 0, 0
-		for step := range 3000 {
+		steps := 3000
+		if race.Enabled {
+			steps = 1500
+		}
+		for step := range steps {
 			switch rng.IntN(100) {
 			case 0:
 				now += rng.Int64N(20 * day)
