@@ -165,6 +165,14 @@ func render(rule policy.Rule) *rendered {
 	return &rendered{Rule: rule, name: name, policy: string(item), reserved: string(item) + ";headgate-reserves"}
 }
 
+// Fields returns what RateLimit and RateLimit-Policy say of one limit, an item each: for those who
+// limit by something else than the rules of a headgate.Limiter. Of rule its title, Limit, Per, Burst and
+// Algorithm count.
+func Fields(rule policy.Rule, got *bucket.Outcome) (quota, described string) {
+	r := render(rule)
+	return string(appendQuota(nil, r, got)), r.policy
+}
+
 // appendSlot appends one item of RateLimit for a client that has a time of its own: to the
 // millisecond under our prefix, and in whole seconds for everybody else.
 func appendSlot(dst []byte, rule *rendered, s slot.Offer) []byte {

@@ -66,7 +66,7 @@ func TestImportsPointOneWay(t *testing.T) {
 			"doctor": {"advisories", "config", "daemon", "database", "descriptor", "dsn", "hold", "kinds", "quota", "record", "redis", "token"},
 			"cmd/headgate": {
 				"activity", "admin", "attack", "client", "collector", "config", "convert", "daemon", "database", "demo", "descriptor", "developers",
-				"doctor", "dsn", "fleet", "lint", "openapi", "record", "replay", "rules", "telemetry", "token",
+				"doctor", "dsn", "fleet", "lint", "openapi", "quota", "record", "replay", "rules", "telemetry", "token",
 			},
 		},
 		Foreign: map[string][]string{
@@ -76,7 +76,7 @@ func TestImportsPointOneWay(t *testing.T) {
 			"convert":         {"go.yaml.in/yaml/v3"},
 			"daemon":          {"github.com/coreos/go-systemd/v22/daemon", "gopkg.in/natefinch/lumberjack.v2", "golang.org/x/text/unicode/norm"},
 			"descriptor":      {"go.yaml.in/yaml/v3"},
-			"envoy":           {"github.com/envoyproxy/go-control-plane/envoy", "golang.org/x/net/netutil", "google.golang.org/genproto/googleapis/rpc/status", "google.golang.org/grpc", "google.golang.org/protobuf/types/known/durationpb", "google.golang.org/protobuf/types/known/wrapperspb"},
+			"envoy":           {"github.com/envoyproxy/go-control-plane/envoy", "golang.org/x/net/netutil", "google.golang.org/genproto/googleapis/rpc/status", "google.golang.org/grpc", "google.golang.org/protobuf/encoding/protowire", "google.golang.org/protobuf/proto", "google.golang.org/protobuf/types/known/durationpb", "google.golang.org/protobuf/types/known/structpb", "google.golang.org/protobuf/types/known/wrapperspb"},
 			"hold":            {"golang.org/x/sys/unix"},
 			"metrics":         {"github.com/prometheus/client_golang", "github.com/prometheus/client_model/go"},
 			"openapi":         {"go.yaml.in/yaml/v3", "google.golang.org/protobuf"},

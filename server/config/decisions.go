@@ -20,6 +20,21 @@ type Decisions struct {
 	// Envoy's filter ratelimit may ask at GRPC too. Default none.
 	RateLimit []string `yaml:"ratelimit"`
 
+	// RateLimitMerge has a domain that stands in several of these files have the descriptors of all,
+	// as MERGE_DOMAIN_CONFIG does there. Default false: it is an error.
+	RateLimitMerge bool `yaml:"ratelimit_merge"`
+
+	// RateLimitOverrides are the networks of those, among From, whose questions by the filter ratelimit may
+	// set limits themselves, any for anything. Default none: limits in questions are ignored.
+	RateLimitOverrides []string `yaml:"ratelimit_overrides"`
+
+	// RateLimitFields adds RateLimit and RateLimit-Policy to what that filter answers clients. Default false.
+	RateLimitFields bool `yaml:"ratelimit_fields"`
+
+	// RateLimitMetadata tells that filter the descriptors of its question again, and what became of each,
+	// as dynamic metadata for Envoy's access logs and other filters. Default false.
+	RateLimitMetadata bool `yaml:"ratelimit_metadata"`
+
 	// RESP is where clients of Redis ask, by CL.THROTTLE and HG.CHECK. Default none.
 	RESP string `yaml:"resp"`
 
@@ -144,8 +159,35 @@ func (c *checker) listeners(conf *Config) {
 	case !conf.Decisions.On():
 		c.wrong("decisions.tls.cert_file", t.CertFile, "one of decisions.listen, grpc, resp and spoe beside it")
 	}
-	if len(conf.Decisions.RateLimit) > 0 && conf.Decisions.GRPC == "" {
-		c.wrong("decisions.ratelimit", strings.Join(conf.Decisions.RateLimit, ", "), "decisions.grpc beside it, where Envoy asks")
+	c.descriptors(conf.Decisions)
+}
+
+// descriptors checks how Envoy's filter ratelimit is answered.
+func (c *checker) descriptors(d Decisions) {
+	if len(d.RateLimit) > 0 && d.GRPC == "" {
+		c.wrong("decisions.ratelimit", strings.Join(d.RateLimit, ", "), "decisions.grpc beside it, where Envoy asks")
+	}
+	for _, o := range []struct {
+		setting, value string
+		on             bool
+	}{
+		{"decisions.ratelimit_merge", "true", d.RateLimitMerge}, {"decisions.ratelimit_overrides", strings.Join(d.RateLimitOverrides, ", "), len(d.RateLimitOverrides) > 0},
+		{"decisions.ratelimit_fields", "true", d.RateLimitFields}, {"decisions.ratelimit_metadata", "true", d.RateLimitMetadata},
+	} {
+		if o.on && len(d.RateLimit) == 0 {
+			c.wrong(o.setting, o.value, "decisions.ratelimit beside it: nobody asks about descriptors")
+		}
+	}
+	c.prefixes("decisions.ratelimit_overrides", d.RateLimitOverrides)
+	from, err := ParsePrefixes(d.From)
+	if err != nil {
+		return
+	}
+	for _, value := range d.RateLimitOverrides {
+		p, err := ParsePrefix(value)
+		if err == nil && !slices.ContainsFunc(from, p.Overlaps) {
+			c.wrong("decisions.ratelimit_overrides", value, "a network that decisions.from has too: nobody else may ask")
+		}
 	}
 }
 

@@ -3,7 +3,6 @@ package daemon
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"github.com/headgate-io/headgate/gateway"
 	"github.com/headgate-io/headgate/key"
@@ -28,7 +27,7 @@ func (d *Daemon) handleQuestions() (err error) {
 		d.asked.server.Handler = d.holds.asked.Handler(gateway.Framed(door))
 	}
 	if d.called.Listener != nil {
-		if d.called.other, err = envoy.New(o, d.parts.descriptors.answers(d.parts.meter), d.holds.most); err != nil {
+		if d.called.other, err = envoy.New(o, d.parts.descriptors.answers(d.parts), d.holds.most); err != nil {
 			return err
 		}
 	}
@@ -80,10 +79,7 @@ func (d *Daemon) questions() decisions.Options {
 	warn := seldom(d.log, "a question for a decision was refused")
 	return decisions.Options{
 		Limiter: d.parts.limiter, Limit: d.limit(c), PassOverrides: c.PassOverrideHeaders,
-		Trusted: func(a netip.Addr) bool {
-			a = a.Unmap().WithZone("")
-			return slices.ContainsFunc(d.parts.loaded.Load().from, func(p netip.Prefix) bool { return p.Contains(a) })
-		},
+		Trusted: func(a netip.Addr) bool { return d.parts.loaded.Load().from.have(a) },
 		Failed: func(f decisions.Fault, err error) {
 			d.parts.meter.QuestionRefused(f.String())
 			warn(err)

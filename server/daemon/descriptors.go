@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -111,7 +112,11 @@ func (p *parts) newDescriptors(c config.Config, log *slog.Logger) (*descriptors,
 
 // read returns what the files say, if every limit of theirs can be kept.
 func (d *descriptors) read() (*descriptor.Limits, error) {
-	limits, err := descriptor.Read(d.conf.RateLimit...)
+	read := descriptor.Read
+	if d.conf.RateLimitMerge {
+		read = descriptor.ReadMerged
+	}
+	limits, err := read(d.conf.RateLimit...)
 	if err != nil || d.keeps == nil {
 		return limits, err
 	}
@@ -229,13 +234,15 @@ func (d *descriptors) lent() func() quota.Status {
 }
 
 // answers are how the filter's questions are answered; nil if they are not.
-func (d *descriptors) answers(meter *metrics.Meter) *envoy.Descriptors {
+func (d *descriptors) answers(p *parts) *envoy.Descriptors {
 	if d == nil {
 		return nil
 	}
 	return &envoy.Descriptors{
+		MayOverride: func(a netip.Addr) bool { return p.loaded.Load().setters.have(a) }, Keeps: d.keeps, Overridden: p.meter.Overridden,
+		Fields: d.conf.RateLimitFields, Metadata: d.conf.RateLimitMetadata,
 		Limits: d.current.Load, Buckets: d.buckets, Reach: d.reach, Now: d.now,
 		Name: d.nameOf, Quotas: d.quotas,
-		Observe: func(l *descriptor.Limit, over bool) { meter.Descriptor(l.Path, over, l.Shadow) },
+		Observe: func(l *descriptor.Limit, over bool) { p.meter.Descriptor(l.Path, over, l.Shadow) },
 	}
 }

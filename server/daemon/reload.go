@@ -40,7 +40,8 @@ type loaded struct {
 	compile  policy.CompileOptions
 	who      *identity.Resolver
 	door     *developers.Door // nil if there is none
-	from     []netip.Prefix   // who may ask for decisions
+	from     networks         // who may ask for decisions
+	setters  networks         // who of them may set limits of descriptors
 	contents contents         // as they were before they were read
 }
 
@@ -50,12 +51,25 @@ func load(c config.Config) (*loaded, error) {
 	if err != nil {
 		return nil, err // Complete has checked it
 	}
+	setters, err := config.ParsePrefixes(c.Decisions.RateLimitOverrides)
+	if err != nil {
+		return nil, err
+	}
 	before := contents{documents: contentOf(documents(&c))}
 	registry, err := Endpoints(c)
 	if err != nil {
 		return nil, err
 	}
-	return &loaded{conf: c, registry: registry, compile: CompileOptions(c, registry), from: from, contents: before}, nil
+	return &loaded{conf: c, registry: registry, compile: CompileOptions(c, registry), from: from, setters: setters, contents: before}, nil
+}
+
+// networks are those of whoever may do something.
+type networks []netip.Prefix
+
+// have reports whether an address is in one of them.
+func (n networks) have(a netip.Addr) bool {
+	a = a.Unmap().WithZone("")
+	return slices.ContainsFunc(n, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 // resolve has callers told apart as the configuration says, by the keys and tokens of p.

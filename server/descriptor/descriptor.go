@@ -3,6 +3,8 @@
 package descriptor
 
 import (
+	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -18,6 +20,7 @@ type Limit struct {
 	// value that the configuration gives it, such as "shop/user=gold/path".
 	Path string
 
+	Place    string   // the file and line that it stands at
 	Name     string   // as the configuration calls it, often empty
 	Replaces []string // names of limits that do not count beside this one
 
@@ -26,11 +29,16 @@ type Limit struct {
 	Quota     bool // refuses only if all limits of its kind do that a request meets
 	Nothing   bool // requests_per_unit is 0: everything is refused
 
+	// Requests may pass in Units of Unit; 0 of them is one.
 	Requests uint32
 	Unit     Unit
+	Units    uint32
 
-	// Shape is a token bucket that holds Requests and is filled by as many in a
-	// Unit: so many at once, and never twice as many around the end of a window.
+	// Metadata is what the configuration says besides, as encoding/json would decode it.
+	Metadata map[string]any
+
+	// Shape is a token bucket that holds Requests and is filled by as many in that
+	// time: so many at once, and never twice as many around the end of a window.
 	// It has been in force since Since, in Unix nanoseconds, in place of
 	// Before.
 	Shape  rate.Shape
@@ -70,6 +78,7 @@ type Limits struct {
 
 // node is a level of the tree.
 type node struct {
+	place    string           // file and line, where the configuration has it
 	limit    *Limit           // nil if descriptors that end here have none
 	exact    map[Entry]*node  // by key and value
 	wild     []wildcard       // in the order of the configuration
@@ -102,6 +111,42 @@ func (l *Limits) Find(domain string, entries []Entry) *Limit {
 	}
 	return at.limit
 }
+
+// Override returns the limit that a question itself sets for a descriptor, in place of the one that
+// the configuration has: requests in so many units, of which 0 is one. It counts where that one does,
+// so that what was spent stays spent, and nothing else of it holds: neither a name nor a mode. It is
+// nil for a domain that the configuration does not know. Number is that of a Unit. The error names the
+// value at fault.
+func (l *Limits) Override(domain string, entries []Entry, requests uint32, number int32, units uint32) (*Limit, error) {
+	if number < int32(Second) || number > int32(Week) {
+		return nil, fmt.Errorf("unit of a limit is %d, want %d to %d", number, Second, Week)
+	}
+	unit := Unit(number)
+	if l.domains[domain] == nil {
+		return nil, nil
+	}
+	own := &Limit{Path: domain, Requests: requests, Unit: unit, Units: units, Nothing: requests == 0}
+	if configured := l.Find(domain, entries); configured != nil {
+		own.Path, own.shared = configured.Path, configured.shared
+	}
+	if own.Nothing {
+		return own, nil
+	}
+	per, most := unit.Duration(), int64(math.MaxInt64)
+	if n := int64(max(units, 1)); n > most/int64(per) {
+		return nil, fmt.Errorf("unit_multiplier of a limit is %d, want %d at most of such a unit", units, most/int64(per))
+	} else {
+		per *= time.Duration(n)
+	}
+	var err error
+	if own.Shape, err = rate.Compile(rate.Limit{Tokens: int64(requests), Per: per, Burst: int64(requests)}); err != nil {
+		return nil, fmt.Errorf("a limit of %d in %v: %w", requests, per, err)
+	}
+	return own, nil
+}
+
+// Period is the time in which Requests may pass.
+func (l *Limit) Period() time.Duration { return l.Unit.Duration() * time.Duration(max(l.Units, 1)) }
 
 // FindAnyOrder is Find for entries that have no order, at most MaxUnordered of them with a key each:
 // the tree is followed by whichever of them it has a level for, in the order in which they are given

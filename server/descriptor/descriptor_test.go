@@ -1,6 +1,7 @@
 package descriptor_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -113,7 +114,7 @@ func TestReadNamesEveryFault(t *testing.T) {
 	for file, want := range map[string]string{
 		"bad_limit_unit.yaml":   `:6: unit is "foo", want second, minute, hour, day, week, month or year`,
 		"bad_yaml.yaml":         `: line 2: found unexpected end of stream`,
-		"duplicate_key.yaml":    `:6: key is "key1" with the value "value1", as an earlier one beside it, want each once`,
+		"duplicate_key.yaml":    `:6: key is "key1" with the value "value1", as at testdata/test-duplicate_key.yaml:3, want each once`,
 		"empty_domain.yaml":     `:1: domain is missing, want the one that Envoy's filter names`,
 		"empty_key.yaml":        `:3: key is missing, want the one of an entry that Envoy sends`,
 		"misspelled_key.yaml":   `:5: "ratelimit" is no field of a descriptor, want one of key, value, rate_limit, descriptors, shadow_mode, quota_mode, detailed_metric, value_to_metric, share_threshold, metadata`,
@@ -246,4 +247,49 @@ func FuzzRead(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A domain that stands in several files has the descriptors of all, where that is asked for.
+func TestReadMerged(t *testing.T) {
+	files := []string{"testdata/test-merge_domain_key1.yaml", "testdata/test-merge_domain_key2.yaml", "testdata/envoygateway-multiple-domains.yaml"}
+	if _, err := descriptor.Read(files...); err == nil || !strings.Contains(err.Error(), `domain is "test-domain", which stands at testdata/test-merge_domain_key1.yaml:2 too`) {
+		t.Errorf("Read = %v, want that the domain stands there twice", err)
+	}
+	limits, err := descriptor.ReadMerged(files...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"key1=value1", "key2=value2"} {
+		if limits.Find("test-domain", entries(text)) == nil {
+			t.Errorf("%s has no limit", text)
+		}
+	}
+	_, err = descriptor.ReadMerged(files[0], "testdata/test-basic_config.yaml", files[0])
+	if err == nil || !strings.Contains(err.Error(), `key is "key1" with the value "value1", as at testdata/test-merge_domain_key1.yaml:5, want each once`) {
+		t.Errorf("ReadMerged of a file twice = %v, want where each stands", err)
+	}
+}
+
+func TestMetadata(t *testing.T) {
+	l := written(t, "domain: d\ndescriptors:\n- {key: a, metadata: {name: x, n: 7, big: 18446744073709551615, f: 0.5, on: true, none: null, list: [a, {b: c}]}, rate_limit: {unit: day, requests_per_unit: 1}}\n")
+	if got := fmt.Sprint(l.Find("d", entries("a")).Metadata); got != "map[big:1.8446744073709552e+19 f:0.5 list:[a map[b:c]] n:7 name:x none:<nil> on:true]" {
+		t.Error(got)
+	}
+	for text, want := range map[string]string{
+		"[a]":                   "metadata is a list, want a mapping",
+		"x":                     `metadata is "x", want a mapping`,
+		"{a: .nan}":             "metadata has a value that is neither",
+		"{a: 2026-01-02}":       "metadata has a value that is neither",
+		"{a: {1: b}}":           "metadata has a value that is neither",
+		"{a: !!binary gICA}":    "metadata has a value that is neither",
+		"{a: [b, {c: [.inf]}]}": "metadata has a value that is neither",
+	} {
+		path := filepath.Join(t.TempDir(), "x.yaml")
+		if err := os.WriteFile(path, []byte("domain: d\ndescriptors:\n- {key: a, metadata: "+text+", rate_limit: {unit: day, requests_per_unit: 1}}\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := descriptor.Read(path); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
 }

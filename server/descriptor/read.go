@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 
@@ -20,8 +21,14 @@ import (
 // Read reads configurations: files, and the .yaml and .yml files of folders. The
 // error names each fault with its file, line, field and value, and what would be
 // right.
-func Read(paths ...string) (*Limits, error) {
-	r := reader{limits: &Limits{domains: map[string]*node{}}, places: map[string]string{}}
+func Read(paths ...string) (*Limits, error) { return read(false, paths) }
+
+// ReadMerged is Read for configurations of which several may have one domain: it has the descriptors
+// of all of them.
+func ReadMerged(paths ...string) (*Limits, error) { return read(true, paths) }
+
+func read(merge bool, paths []string) (*Limits, error) {
+	r := reader{limits: &Limits{domains: map[string]*node{}}, places: map[string]string{}, merge: merge}
 	for _, path := range paths {
 		files, err := filesAt(path)
 		if err != nil {
@@ -72,6 +79,7 @@ func filesAt(path string) ([]string, error) {
 type reader struct {
 	limits *Limits
 	places map[string]string // of domains, where they stand
+	merge  bool              // a domain may stand in several places
 	file   string
 	errs   []error
 }
@@ -79,6 +87,8 @@ type reader struct {
 func (r *reader) wrong(n *yaml.Node, format string, args ...any) {
 	r.errs = append(r.errs, fmt.Errorf("%s:%d: %s", r.file, n.Line, fmt.Sprintf(format, args...)))
 }
+
+func (r *reader) place(n *yaml.Node) string { return fmt.Sprintf("%s:%d", r.file, n.Line) }
 
 func (r *reader) documents(text []byte) {
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
@@ -109,13 +119,16 @@ func (r *reader) domain(n *yaml.Node) {
 		r.wrong(n, "domain is missing, want the one that Envoy's filter names")
 		return
 	}
-	if first := r.places[name]; first != "" {
+	if first := r.places[name]; first != "" && !r.merge {
 		r.wrong(fields["domain"], "domain is %q, which stands at %s too, want each once", name, first)
 		return
 	}
-	r.places[name] = fmt.Sprintf("%s:%d", r.file, n.Line)
-	root := newNode()
-	r.limits.domains[name] = root
+	r.places[name] = r.place(n)
+	root := r.limits.domains[name]
+	if root == nil {
+		root = newNode()
+		r.limits.domains[name] = root
+	}
 	r.descriptors(fields["descriptors"], root, name, nil)
 }
 
@@ -148,6 +161,7 @@ func (r *reader) descriptor(n *yaml.Node, under *node, path string, shared []str
 		path += "=" + value
 	}
 	next := newNode()
+	next.place = r.place(n)
 	wild := strings.Contains(value, "*")
 	shares := ""
 	if r.flag(fields["share_threshold"]) {
@@ -156,20 +170,22 @@ func (r *reader) descriptor(n *yaml.Node, under *node, path string, shared []str
 		}
 		shares = value
 	}
-	twin := false
+	var twin *node
 	switch {
 	case wild:
-		twin = slices.ContainsFunc(under.wild, func(w wildcard) bool { return w.key == key && w.value == value })
+		if i := slices.IndexFunc(under.wild, func(w wildcard) bool { return w.key == key && w.value == value }); i >= 0 {
+			twin = under.wild[i].node
+		}
 		under.wild = append(under.wild, wildcard{key, value, next})
 	case value == "":
-		_, twin = under.defaults[key]
+		twin = under.defaults[key]
 		under.defaults[key] = next
 	default:
-		_, twin = under.exact[Entry{key, value}]
+		twin = under.exact[Entry{key, value}]
 		under.exact[Entry{key, value}] = next
 	}
-	if twin {
-		r.wrong(n, "key is %q with the value %q, as an earlier one beside it, want each once", key, value)
+	if twin != nil {
+		r.wrong(n, "key is %q with the value %q, as at %s, want each once", key, value, twin.place)
 		return
 	}
 	shared = append(slices.Clip(shared), shares)
@@ -177,10 +193,66 @@ func (r *reader) descriptor(n *yaml.Node, under *node, path string, shared []str
 		next.limit = r.limit(fields["rate_limit"], path)
 		if next.limit != nil {
 			next.limit.Shadow, next.limit.Quota, next.limit.shared = r.flag(fields["shadow_mode"]), r.flag(fields["quota_mode"]), shared
+			next.limit.Metadata = r.metadata(fields["metadata"])
 			r.limits.all = append(r.limits.all, next.limit)
 		}
 	}
 	r.descriptors(fields["descriptors"], next, path, shared)
+}
+
+// metadata reads what is passed on as it stands.
+func (r *reader) metadata(n *yaml.Node) map[string]any {
+	if absent(n) {
+		return nil
+	}
+	var fields map[string]any
+	if err := n.Decode(&fields); err != nil || n.Kind != yaml.MappingNode {
+		r.wrong(n, "metadata is %s, want a mapping of texts", kindOf(n))
+		return nil
+	}
+	plain, ok := plainOf(fields)
+	if !ok {
+		r.wrong(n, "metadata has a value that is neither a text, a number, true or false, nor a list or mapping of them by texts")
+		return nil
+	}
+	return plain.(map[string]any)
+}
+
+// plainOf is a value of YAML as encoding/json would decode it, if it can be written in JSON.
+func plainOf(value any) (any, bool) {
+	switch v := value.(type) {
+	case nil, bool:
+		return v, true
+	case string:
+		return v, utf8.ValidString(v) // what is !!binary may be anything
+	case int:
+		return float64(v), true
+	case int64:
+		return float64(v), true
+	case uint64:
+		return float64(v), true
+	case float64:
+		return v, !math.IsNaN(v) && !math.IsInf(v, 0)
+	case []any:
+		all := make([]any, len(v))
+		for i := range v {
+			var ok bool
+			if all[i], ok = plainOf(v[i]); !ok {
+				return nil, false
+			}
+		}
+		return all, true
+	case map[string]any:
+		all := make(map[string]any, len(v))
+		for key := range v {
+			var ok bool
+			if all[key], ok = plainOf(v[key]); !ok {
+				return nil, false
+			}
+		}
+		return all, true
+	}
+	return nil, false
 }
 
 func (r *reader) limit(n *yaml.Node, path string) *Limit {
@@ -188,7 +260,7 @@ func (r *reader) limit(n *yaml.Node, path string) *Limit {
 	if !ok {
 		return nil
 	}
-	l := &Limit{Path: path, Name: r.text(fields["name"]), Unlimited: r.flag(fields["unlimited"]), Replaces: r.replaces(fields["replaces"], r.text(fields["name"]))}
+	l := &Limit{Path: path, Place: r.place(n), Name: r.text(fields["name"]), Unlimited: r.flag(fields["unlimited"]), Replaces: r.replaces(fields["replaces"], r.text(fields["name"]))}
 	if l.Unlimited {
 		if !absent(fields["unit"]) && r.text(fields["unit"]) != "" {
 			r.wrong(fields["unit"], "unit is %q beside unlimited, want one of both", r.text(fields["unit"]))

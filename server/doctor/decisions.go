@@ -12,7 +12,11 @@ import (
 // checkDecisions checks what proxies and programs need that ask.
 func checkDecisions(r *Report, c config.Decisions) {
 	if len(c.RateLimit) > 0 {
-		limits, err := descriptor.Read(c.RateLimit...)
+		read := descriptor.Read
+		if c.RateLimitMerge {
+			read = descriptor.ReadMerged
+		}
+		limits, err := read(c.RateLimit...)
 		if err != nil {
 			for line := range strings.SplitSeq(err.Error(), "\n") {
 				r.add(Finding{Setting: "decisions.ratelimit", Level: Failure, Wrong: line})
@@ -23,6 +27,12 @@ func checkDecisions(r *Report, c config.Decisions) {
 				Setting: "decisions.quota_ttl", Value: fmt.Sprintf("%v: Envoys that decide by themselves may admit what drains in %v beyond a limit", c.QuotaTTL, c.QuotaTTL+quota.Grace), Level: OK,
 			})
 		}
+	}
+	if len(c.RateLimitOverrides) > 0 {
+		r.add(Finding{
+			Setting: "decisions.ratelimit_overrides", Value: strings.Join(c.RateLimitOverrides, ", "), Level: Note,
+			Wrong: "whoever asks from there has any limit for anybody", Set: "the addresses of Envoys whose limits come from their routes, and nothing else",
+		})
 	}
 	if c.RESPPasswordFile != "" {
 		checkSecret(r, "decisions.resp_password_file", c.RESPPasswordFile, "")

@@ -15,6 +15,11 @@ func TestDecisions(t *testing.T) {
 	s.want(doctor.Options{}, "decisions.from", doctor.OK, "127.0.0.0/8")
 	s.write("limits.yaml", "domain: d\ndescriptors: [{key: a, rate_limit: {unit: fortnight}}]\n")
 	s.want(doctor.Options{}, "decisions.ratelimit", doctor.Failure, `limits.yaml:2: unit is "fortnight"`)
+	s.conf.Decisions.RateLimitOverrides = []string{"127.0.0.1"}
+	s.want(doctor.Options{}, "decisions.ratelimit_overrides", doctor.Note, "any limit for anybody")
+	s.conf.Decisions.RateLimitMerge = true
+	s.write("limits.yaml", "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1}}]\n---\ndomain: d\ndescriptors: [{key: b, rate_limit: {unit: day, requests_per_unit: 1}}]\n")
+	s.want(doctor.Options{}, "decisions.ratelimit", doctor.OK, "limits: 2")
 	s.conf.Decisions.From = []string{"8.0.0.0/5"}
 	s.want(doctor.Options{}, "decisions.from", doctor.Failure, "more than any network of proxies")
 	s.conf.Decisions.Listen = "10.0.0.1:8082"

@@ -3,20 +3,25 @@ package envoy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
+	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
+	"sync"
 	"time"
 
-	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	wire "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	grpcpeer "google.golang.org/grpc/peer"
 	grpcstatus "google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/httplimit"
 	"github.com/headgate-io/headgate/key"
+	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/rate"
 	"github.com/headgate-io/headgate/serve/decisions"
 	"github.com/headgate-io/headgate/server/descriptor"
@@ -43,6 +48,23 @@ type Descriptors struct {
 	// Observe, if set, is told of each descriptor that met a limit.
 	Observe func(limit *descriptor.Limit, over bool)
 
+	// MayOverride reports whether whoever asks from an address may set limits in a question, in place of
+	// those of Limits: it can then have any limit for anything. Nil is nobody, whose limits are ignored.
+	MayOverride func(netip.Addr) bool
+
+	// Keeps reports why the counters cannot have a limit of a question. Nil has them keep all.
+	Keeps func(rate.Shape) error
+
+	// Overridden, if set, is told of each limit in a question, and whether it was obeyed.
+	Overridden func(obeyed bool)
+
+	// Fields adds RateLimit and RateLimit-Policy for the client to each answer.
+	Fields bool
+
+	// Metadata says in each answer which descriptors it is about, for Envoy's access logs and filters:
+	// its values are those of requests.
+	Metadata bool
+
 	// Quotas lends to Envoys that decide by themselves. Nil has none do that.
 	Quotas *quota.Book
 }
@@ -53,97 +75,195 @@ const (
 	maxEntries     = 50
 )
 
+var (
+	errManyDescriptors = fmt.Errorf("descriptors has more than %d, want that many at most", maxDescriptors)
+	errManyEntries     = fmt.Errorf("a descriptor has more than %d entries, want 1 to %d", maxEntries, maxEntries)
+)
+
 // rateLimiting is the service that the filter calls (envoy.service.ratelimit.v3).
 type rateLimiting struct {
-	ratelimit.UnimplementedRateLimitServiceServer
 	Descriptors
 	failed func(decisions.Fault, error)
+}
+
+// rateLimitService is ratelimit.RateLimitService_ServiceDesc, for calls that codec reads and writes.
+var rateLimitService = grpc.ServiceDesc{
+	ServiceName: ratelimit.RateLimitService_ServiceDesc.ServiceName,
+	HandlerType: (*any)(nil),
+	Metadata:    ratelimit.RateLimitService_ServiceDesc.Metadata,
+	Methods:     []grpc.MethodDesc{{MethodName: "ShouldRateLimit", Handler: shouldRateLimit}},
+}
+
+func shouldRateLimit(service any, ctx context.Context, read func(any) error, _ grpc.UnaryServerInterceptor) (answer any, err error) {
+	s := service.(*rateLimiting)
+	defer recovered(s.failed, &err)
+	c := calls.Get().(*call)
+	if err := read(c); err != nil {
+		return nil, err
+	}
+	if err := s.decide(ctx, c); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// call is a question, what it takes to decide about it, and the answer.
+type call struct {
+	question
+	all     []asked // for each descriptor
+	takes   []bucket.Take
+	outs    []bucket.Outcome // of takes
+	refunds []bucket.Take
+
+	answer           []byte
+	inner, innermost []byte // messages in it, while it is written, and before that names of counters
+}
+
+// calls are those that ended.
+var calls = sync.Pool{New: func() any { return new(call) }}
+
+// end has the memory used again, unless that of a large question would be held for small ones.
+func (c *call) end() {
+	if cap(c.entries) > 256 || cap(c.answer) > 16<<10 {
+		return
+	}
+	clear(c.entries) // which are parts of the message
+	clear(c.all)
+	clear(c.takes)
+	clear(c.refunds)
+	*c = call{
+		question: question{descriptors: c.descriptors[:0], entries: c.entries[:0]},
+		all:      c.all[:0], takes: c.takes[:0], outs: c.outs[:0], refunds: c.refunds[:0],
+		answer: c.answer[:0], inner: c.inner[:0], innermost: c.innermost[:0],
+	}
+	calls.Put(c)
 }
 
 // asked is a descriptor of a question.
 type asked struct {
 	limit *descriptor.Limit // nil if none counts
 	take  int               // which of the takes is its; -1 if it has none
-	back  bool              // its hits are given back
+	over  bool
 }
 
-// ShouldRateLimit answers one question: all its descriptors have room, and are
-// charged, or none is. What is no question is an error of the call, and so is a
-// store that cannot be asked.
-func (s *rateLimiting) ShouldRateLimit(ctx context.Context, question *ratelimit.RateLimitRequest) (response *ratelimit.RateLimitResponse, err error) {
-	defer recovered(s.failed, &err)
-	if err := check(question); err != nil {
-		s.failed(decisions.Incomplete, err)
-		return nil, grpcstatus.Error(codes.InvalidArgument, err.Error())
+// code is what the descriptor is answered.
+func (a *asked) code() ratelimit.RateLimitResponse_Code {
+	if a.over && !a.limit.Shadow {
+		return ratelimit.RateLimitResponse_OVER_LIMIT
 	}
-	all, takes, refunds := s.plan(question)
-	outs := make([]bucket.Outcome, len(takes))
-	allowed, err := s.decide(ctx, all, takes, outs, refunds)
+	return ratelimit.RateLimitResponse_OK
+}
+
+// decide answers one question: all its descriptors have room, and are charged, or none is. What is no question
+// is an error of the call, and so is a store that cannot be asked.
+func (s *rateLimiting) decide(ctx context.Context, c *call) error {
+	err := c.check()
+	if err == nil {
+		err = s.plan(ctx, c)
+	}
 	if err != nil {
-		return nil, grpcstatus.Error(codes.Unavailable, "the limits cannot be checked at the moment")
+		s.failed(decisions.Incomplete, err)
+		return grpcstatus.Error(codes.InvalidArgument, err.Error())
 	}
-	return s.reply(all, outs, allowed), nil
+	allowed, err := s.take(ctx, c)
+	if err != nil {
+		return grpcstatus.Error(codes.Unavailable, "the limits cannot be checked at the moment")
+	}
+	s.reply(c, allowed)
+	return nil
 }
 
-func check(q *ratelimit.RateLimitRequest) error {
-	switch n := len(q.GetDescriptors()); {
-	case q.GetDomain() == "":
+func (q *question) check() error {
+	switch {
+	case q.domain == "":
 		return errors.New("domain is missing")
-	case n == 0:
+	case q.excess != nil:
+		return q.excess
+	case len(q.descriptors) == 0:
 		return errors.New("descriptors is empty, want one or more")
-	case n > maxDescriptors:
-		return errors.New("descriptors has more than " + strconv.Itoa(maxDescriptors) + ", want that many at most")
 	}
-	for _, d := range q.GetDescriptors() {
-		if n := len(d.GetEntries()); n == 0 || n > maxEntries {
-			return errors.New("a descriptor has " + strconv.Itoa(n) + " entries, want 1 to " + strconv.Itoa(maxEntries))
+	for i := range q.descriptors {
+		if d := &q.descriptors[i]; d.first == d.end {
+			return fmt.Errorf("a descriptor has 0 entries, want 1 to %d", maxEntries)
 		}
 	}
 	return nil
 }
 
 // plan finds the limit of each descriptor and what is to be taken. Descriptors
-// that have one counter take from it together.
-func (s *rateLimiting) plan(q *ratelimit.RateLimitRequest) (all []asked, takes, refunds []bucket.Take) {
+// that have one counter take from it together. The error is that of a limit in the question.
+func (s *rateLimiting) plan(ctx context.Context, c *call) (err error) {
 	limits := s.Limits()
-	all = make([]asked, len(q.GetDescriptors()))
-	entries := make([][]descriptor.Entry, len(all))
-	for i, d := range q.GetDescriptors() {
-		for _, e := range d.GetEntries() {
-			entries[i] = append(entries[i], descriptor.Entry{Key: e.GetKey(), Value: e.GetValue()})
+	for i := range c.descriptors {
+		d := &c.descriptors[i]
+		limit := limits.Find(c.domain, c.of(d))
+		if d.limited && s.obeys(ctx) {
+			if limit, err = s.override(limits, &c.question, d); err != nil {
+				return err
+			}
 		}
-		all[i] = asked{limit: limits.Find(q.GetDomain(), entries[i]), take: -1, back: d.GetIsNegativeHits()}
+		c.all = append(c.all, asked{limit: limit, take: -1})
 	}
-	for i := range all {
-		if all[i].limit != nil && replaced(all, all[i].limit) {
-			all[i].limit = nil
+	for i := range c.all {
+		if c.all[i].limit != nil && replaced(c.all, c.all[i].limit) {
+			c.all[i].limit = nil
 		}
 	}
-	for i := range all {
-		limit := all[i].limit
+	for i := range c.all {
+		limit, d := c.all[i].limit, &c.descriptors[i]
 		if limit == nil || limit.Unlimited || limit.Nothing {
 			continue
 		}
 		take := bucket.Take{
 			Shape: limit.Shape, Since: limit.Since, Before: limit.Before,
-			Cost: hits(q, q.GetDescriptors()[i]), Shadow: limit.Shadow || limit.Quota, Reach: s.Reach,
+			Cost: c.costs(d), Shadow: limit.Shadow || limit.Quota, Reach: s.Reach,
 		}
-		take.Key, take.Tag = s.Name(q.GetDomain(), limit.Subject(nil, entries[i]))
-		if all[i].back {
+		c.inner = limit.Subject(c.inner[:0], c.of(d))
+		take.Key, take.Tag = s.Name(c.domain, c.inner)
+		if d.back {
 			back := take
 			back.Cost = min(back.Cost, limit.Shape.Burst()) // there is no more to give back
-			refunds = append(refunds, back)
+			c.refunds = append(c.refunds, back)
 			take.Cost = 0 // and the answer says what is there
 		}
-		all[i].take = slices.IndexFunc(takes, func(t bucket.Take) bool { return t.Key == take.Key })
-		if at := all[i].take; at >= 0 {
-			takes[at].Cost = min(takes[at].Cost, math.MaxInt64-take.Cost) + take.Cost
-			continue
+		at := slices.IndexFunc(c.takes, func(t bucket.Take) bool { return t.Key == take.Key })
+		switch {
+		case at < 0:
+			at = len(c.takes)
+			c.takes, c.outs = append(c.takes, take), append(c.outs, bucket.Outcome{})
+		case c.takes[at].Shape != take.Shape:
+			return errors.New("descriptors with the same entries have different limits, want one of them")
+		default:
+			c.takes[at].Cost = min(c.takes[at].Cost, math.MaxInt64-take.Cost) + take.Cost
 		}
-		all[i].take = len(takes)
-		takes = append(takes, take)
+		c.all[i].take = at
 	}
-	return all, takes, refunds
+	return nil
+}
+
+// obeys reports whether whoever asks may set limits.
+func (s *rateLimiting) obeys(ctx context.Context) bool {
+	obeyed := false
+	if p, ok := grpcpeer.FromContext(ctx); ok && s.MayOverride != nil {
+		from, err := netip.ParseAddrPort(p.Addr.String())
+		obeyed = err == nil && s.MayOverride(from.Addr())
+	}
+	if s.Overridden != nil {
+		s.Overridden(obeyed)
+	}
+	return obeyed
+}
+
+// override is the limit that a descriptor sets itself. It is nil where the configuration does not know the domain.
+func (s *rateLimiting) override(limits *descriptor.Limits, q *question, d *described) (*descriptor.Limit, error) {
+	limit, err := limits.Override(q.domain, q.of(d), d.limit.requests, d.limit.unit, d.limit.units)
+	if err != nil || limit == nil || limit.Nothing || s.Keeps == nil {
+		return limit, err
+	}
+	if err := s.Keeps(limit.Shape); err != nil {
+		return nil, fmt.Errorf("a limit of %d in %v cannot be kept: %w", limit.Requests, limit.Period(), err)
+	}
+	return limit, nil
 }
 
 // replaced reports whether another descriptor's limit stands in place of this one.
@@ -153,42 +273,42 @@ func replaced(all []asked, limit *descriptor.Limit) bool {
 	})
 }
 
-// hits is what a descriptor costs: what it says itself, and then 0 only looks; or
-// what the question says, in which 0 is 1.
-func hits(q *ratelimit.RateLimitRequest, d *wire.RateLimitDescriptor) int64 {
-	if own := d.GetHitsAddend(); own != nil {
-		return int64(min(own.GetValue(), math.MaxInt64))
+// costs is what a descriptor costs: what it says itself, and then 0 only looks; or what the question says,
+// in which 0 is 1.
+func (q *question) costs(d *described) int64 {
+	if d.counted {
+		return int64(min(d.hits, math.MaxInt64))
 	}
-	return int64(max(1, q.GetHitsAddend()))
+	return int64(max(1, q.hits))
 }
 
-// decide takes what is asked for, and gives back what is given back.
-func (s *rateLimiting) decide(ctx context.Context, all []asked, takes []bucket.Take, outs []bucket.Outcome, refunds []bucket.Take) (allowed bool, err error) {
+// take takes what is asked for, and gives back what is given back.
+func (s *rateLimiting) take(ctx context.Context, c *call) (allowed bool, err error) {
 	now := s.Now()
-	refused := slices.ContainsFunc(all, func(a asked) bool { return a.limit != nil && a.limit.Nothing && !a.limit.Shadow })
-	if !refused {
-		if err := s.giveBack(ctx, now, 0, refunds); err != nil {
+	refused := slices.ContainsFunc(c.all, func(a asked) bool { return a.limit != nil && a.limit.Nothing && !a.limit.Shadow })
+	if !refused && len(c.refunds) > 0 {
+		if err := s.giveBack(ctx, now, 0, c.refunds); err != nil {
 			return false, err
 		}
 	}
 	switch {
-	case len(takes) == 0:
+	case len(c.takes) == 0:
 		return !refused, nil
 	case refused: // nothing is charged for what does not pass
-		if _, err = s.Buckets.Peek(ctx, now, takes, outs); err == nil {
-			stay(takes, outs)
+		if _, err = s.Buckets.Peek(ctx, now, c.takes, c.outs); err == nil {
+			stay(c.takes, c.outs)
 		}
 		return false, err
 	}
-	if allowed, err = s.Buckets.TryConsume(ctx, now, takes, outs); err != nil || !allowed || !exhausted(all, outs) {
+	if allowed, err = s.Buckets.TryConsume(ctx, now, c.takes, c.outs); err != nil || !allowed || !exhausted(c.all, c.outs) {
 		return allowed, err
 	}
 	// The others' room was for a request that does not pass.
-	charged := slices.DeleteFunc(slices.Clone(takes), func(t bucket.Take) bool { return t.Shadow || t.Cost == 0 })
+	charged := slices.DeleteFunc(slices.Clone(c.takes), func(t bucket.Take) bool { return t.Shadow || t.Cost == 0 })
 	if err = s.giveBack(ctx, now, now, charged); err == nil {
-		for i := range outs {
-			if !takes[i].Shadow {
-				stay(takes[i:i+1], outs[i:i+1])
+		for i := range c.outs {
+			if !c.takes[i].Shadow {
+				stay(c.takes[i:i+1], c.outs[i:i+1])
 			}
 		}
 	}
@@ -233,49 +353,104 @@ func exhausted(all []asked, outs []bucket.Outcome) bool {
 	return quotas > 0
 }
 
-// reply says what became of each descriptor.
-func (s *rateLimiting) reply(all []asked, outs []bucket.Outcome, allowed bool) *ratelimit.RateLimitResponse {
-	response := &ratelimit.RateLimitResponse{OverallCode: ratelimit.RateLimitResponse_OK, Statuses: make([]*ratelimit.RateLimitResponse_DescriptorStatus, len(all))}
+// reply writes what became of each descriptor, as a RateLimitResponse.
+func (s *rateLimiting) reply(c *call, allowed bool) {
+	overall := ratelimit.RateLimitResponse_OK
 	if !allowed {
-		response.OverallCode = ratelimit.RateLimitResponse_OVER_LIMIT
+		overall = ratelimit.RateLimitResponse_OVER_LIMIT
 	}
+	c.answer = appendNumber(c.answer, 1, uint64(overall))
 	var wait time.Duration
-	for i, a := range all {
-		status := &ratelimit.RateLimitResponse_DescriptorStatus{Code: ratelimit.RateLimitResponse_OK}
-		response.Statuses[i] = status
-		if a.limit == nil {
-			continue
-		}
-		over := a.limit.Nothing
-		switch {
-		case a.limit.Unlimited:
-			status.LimitRemaining = math.MaxUint32
-			continue
-		case a.take >= 0:
-			out := &outs[a.take]
-			over = !out.Allowed
-			status.LimitRemaining = uint32(min(out.Remaining, math.MaxUint32))
-			reset := out.ResetAfter
-			if over {
-				reset = out.RetryAfter
+	for i := range c.all {
+		a := &c.all[i]
+		if a.limit != nil && !a.limit.Unlimited {
+			a.over = a.limit.Nothing || !c.outs[a.take].Allowed
+			if a.over && !a.limit.Nothing && !a.limit.Shadow {
+				wait = max(wait, c.outs[a.take].RetryAfter)
 			}
-			status.DurationUntilReset = durationpb.New(reset)
-			if over && !a.limit.Shadow {
-				wait = max(wait, out.RetryAfter)
+			if s.Observe != nil {
+				s.Observe(a.limit, a.over)
 			}
 		}
-		status.CurrentLimit = &ratelimit.RateLimitResponse_RateLimit{
-			Name: a.limit.Name, RequestsPerUnit: a.limit.Requests, Unit: ratelimit.RateLimitResponse_RateLimit_Unit(a.limit.Unit),
-		}
-		if over && !a.limit.Shadow {
-			status.Code = ratelimit.RateLimitResponse_OVER_LIMIT
-		}
-		if s.Observe != nil {
-			s.Observe(a.limit, over)
-		}
+		c.appendStatus(a)
 	}
 	if !allowed && wait > 0 {
-		response.ResponseHeadersToAdd = []*core.HeaderValue{{Key: "retry-after", Value: strconv.FormatInt(rate.Seconds(wait), 10)}}
+		c.appendHeader("retry-after", strconv.FormatInt(rate.Seconds(wait), 10))
 	}
-	return response
+	if s.Fields {
+		if quota, policy := c.fields(); quota != "" {
+			c.appendHeader("ratelimit", quota)
+			c.appendHeader("ratelimit-policy", policy)
+		}
+	}
+	if s.Metadata {
+		c.answer = appendMessage(c.answer, 6, c.metadata())
+	}
+}
+
+// appendStatus appends a DescriptorStatus.
+func (c *call) appendStatus(a *asked) {
+	b := appendNumber(c.inner[:0], 1, uint64(a.code()))
+	switch {
+	case a.limit == nil:
+	case a.limit.Unlimited:
+		b = appendNumber(b, 3, math.MaxUint32)
+	default:
+		b = appendMessage(b, 2, c.currentLimit(a.limit))
+		if a.take >= 0 {
+			out := &c.outs[a.take]
+			reset := out.ResetAfter
+			if a.over {
+				reset = out.RetryAfter
+			}
+			b = appendNumber(b, 3, uint64(min(out.Remaining, math.MaxUint32)))
+			c.innermost = appendNumber(c.innermost[:0], 1, uint64(reset/time.Second))
+			c.innermost = appendNumber(c.innermost, 2, uint64(reset%time.Second))
+			b = appendMessage(b, 4, c.innermost)
+		}
+	}
+	c.inner = b
+	c.answer = appendMessage(c.answer, 2, b)
+}
+
+// currentLimit is a RateLimitResponse.RateLimit.
+func (c *call) currentLimit(l *descriptor.Limit) []byte {
+	b := appendNumber(c.innermost[:0], 1, uint64(l.Requests))
+	b = appendText(appendNumber(b, 2, uint64(l.Unit)), 3, l.Name)
+	if l.Units > 1 {
+		var value [8]byte
+		b = appendMessage(b, 4, appendNumber(value[:0], 1, uint64(l.Units)))
+	}
+	c.innermost = b
+	return b
+}
+
+// appendHeader appends a HeaderValue, of those that the response to the client gets.
+func (c *call) appendHeader(name, value string) {
+	c.inner = appendText(appendText(c.inner[:0], 1, name), 2, value)
+	c.answer = appendMessage(c.answer, 3, c.inner)
+}
+
+// fields are RateLimit and RateLimit-Policy, as other doors write them, with an item for each counter that can
+// refuse; a limit is called by its name, or by its keys in the file.
+func (c *call) fields() (quota, described string) {
+	var quotas, policies []string
+	for i := range c.all {
+		a := &c.all[i]
+		same := func(b asked) bool { return a.take >= 0 && a.take == b.take }
+		if a.limit == nil || a.limit.Unlimited || a.limit.Shadow || slices.ContainsFunc(c.all[:i], same) {
+			continue
+		}
+		rule := policy.Rule{Name: a.limit.Name, Limit: int64(a.limit.Requests), Burst: int64(a.limit.Requests), Per: a.limit.Period()}
+		if rule.Name == "" {
+			rule.Name = strings.TrimPrefix(a.limit.Path, c.domain+"/")
+		}
+		out := &bucket.Outcome{Never: true} // of a limit of 0
+		if a.take >= 0 {
+			out = &c.outs[a.take]
+		}
+		item, policy := httplimit.Fields(rule, out)
+		quotas, policies = append(quotas, item), append(policies, policy)
+	}
+	return strings.Join(quotas, ", "), strings.Join(policies, ", ")
 }

@@ -208,7 +208,7 @@ func TestQuestionsThatAreNone(t *testing.T) {
 		{"", []string{"user=u"}, "InvalidArgument: domain is missing"},
 		{"shop", nil, "InvalidArgument: descriptors is empty, want one or more"},
 		{"shop", []string{"+1"}, "InvalidArgument: a descriptor has 0 entries, want 1 to 50"},
-		{"shop", []string{"user=u", strings.Repeat("user=u ", 50) + "user=u"}, "InvalidArgument: a descriptor has 51 entries, want 1 to 50"},
+		{"shop", []string{"user=u", strings.Repeat("user=u ", 50) + "user=u"}, "InvalidArgument: a descriptor has more than 50 entries, want 1 to 50"},
 		{"shop", strings.Split(strings.Repeat("user=u,", 100)+"user=u", ","), "InvalidArgument: descriptors has more than 100, want that many at most"},
 		{"other", []string{"user=u"}, "ok: ok -"},
 	} {

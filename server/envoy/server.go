@@ -12,7 +12,6 @@ import (
 
 	auth "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 	quotas "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
-	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"golang.org/x/net/netutil"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -53,6 +52,7 @@ func New(o decisions.Options, d *Descriptors, most int) (*Server, error) {
 		o.Failed = func(decisions.Fault, error) {}
 	}
 	s := grpc.NewServer(
+		grpc.ForceServerCodecV2(newCodec()),
 		grpc.NumStreamWorkers(uint32(runtime.GOMAXPROCS(0))), // else each call starts a goroutine, and grows its stack
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(32<<10),
 		grpc.ConnectionTimeout(10*time.Second),
@@ -62,7 +62,7 @@ func New(o decisions.Options, d *Descriptors, most int) (*Server, error) {
 	auth.RegisterAuthorizationServer(s, &authorization{answers: answers, failed: o.Failed})
 	leaving := make(chan struct{})
 	if d != nil {
-		ratelimit.RegisterRateLimitServiceServer(s, &rateLimiting{Descriptors: *d, failed: o.Failed})
+		s.RegisterService(&rateLimitService, &rateLimiting{Descriptors: *d, failed: o.Failed})
 		if d.Quotas != nil {
 			quotas.RegisterRateLimitQuotaServiceServer(s, &quotaService{book: d.Quotas, failed: o.Failed, leaving: leaving})
 		}

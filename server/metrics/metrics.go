@@ -148,6 +148,7 @@ type Meter struct {
 	upstream    *prometheus.CounterVec
 	questions   *prometheus.CounterVec
 	descriptors *prometheus.CounterVec
+	overrides   *prometheus.CounterVec
 	quotas      *prometheus.CounterVec
 	early       *prometheus.CounterVec
 	stages      *prometheus.HistogramVec
@@ -208,6 +209,7 @@ func New(o Options) *Meter {
 		upstream:    counter("upstream_failures_total", "Answers given in the API's place.", "status"),
 		questions:   counter("questions_refused_total", "Questions of proxies that were not answered by a decision, by the reason.", "reason"),
 		descriptors: counter("descriptors_total", "Descriptors of Envoy that met a limit, by the limit and what became of them.", "limit", "result"),
+		overrides:   counter("descriptor_overrides_total", "Limits that questions of Envoy set themselves, by whether they were obeyed.", "result"),
 		quotas:      counter("quota_requests_total", "Requests that Envoys decided by themselves and reported, by the limit and what became of them.", "limit", "result"),
 		early:       counter("early_retries_total", "Requests denied whose caller had been denied by the same rule, and came back before it was told to.", "rule"),
 		stages: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -242,7 +244,7 @@ func New(o Options) *Meter {
 	for _, stage := range []string{"endpoint", "identity", "policy", "bucket"} {
 		m.stages.WithLabelValues(stage)
 	}
-	m.registry.MustRegister(callers, m.early, m.stages, &useGauges{meter: m}, m.allowed, m.denied, m.shadowed, m.upstream, m.questions, m.descriptors, m.quotas, m.lost, m.calls, m.unrecorded,
+	m.registry.MustRegister(callers, m.early, m.stages, &useGauges{meter: m}, m.allowed, m.denied, m.shadowed, m.upstream, m.questions, m.descriptors, m.overrides, m.quotas, m.lost, m.calls, m.unrecorded,
 		&gauges{o}, &holdGauges{o.Holds}, &fleetGauges{o.Fleet}, &revertGauges{o.Reverts}, &reloadGauges{o.Reloads}, &keptGauges{o.Kept}, &storeGauges{o.Store}, &envelopeGauges{o.Envelopes}, &credentialGauges{o.Tokens, o.TLS}, &adminGauges{o.AdminTokens}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -268,6 +270,15 @@ func (m *Meter) Descriptor(limit string, over, shadow bool) {
 		result = "denied"
 	}
 	m.descriptors.WithLabelValues(limit, result).Inc()
+}
+
+// Overridden counts a limit that a question of Envoy set itself.
+func (m *Meter) Overridden(obeyed bool) {
+	result := "ignored"
+	if obeyed {
+		result = "obeyed"
+	}
+	m.overrides.WithLabelValues(result).Inc()
 }
 
 // Quota counts requests that an Envoy decided by itself, under a limit of the
