@@ -6,7 +6,10 @@ import (
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/inspect"
 	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/rate"
+	"github.com/headgate-io/headgate/server/descriptor"
 	"github.com/headgate-io/headgate/server/metrics"
+	"github.com/headgate-io/headgate/server/quota"
 )
 
 // envelopes is what rules promise over all gateways, at most most of them. Rules of
@@ -44,11 +47,36 @@ func wider(a, b metrics.Envelope) metrics.Envelope {
 	return a
 }
 
-// envelopes is that of the rules in force.
-func (p *parts) envelopes() []metrics.Envelope {
-	set := p.rules.Set()
-	if set == nil {
-		return nil
+// envelopes are those of the rules in force, and of the limits that are lent to Envoys.
+func (p *parts) envelopes() (list []metrics.Envelope) {
+	if set := p.rules.Set(); set != nil {
+		list = envelopes(p.limiter, set, time.Now().UnixNano(), metrics.MaxEnvelopes)
 	}
-	return envelopes(p.limiter, set, time.Now().UnixNano(), metrics.MaxEnvelopes)
+	if d := p.descriptors; d != nil {
+		list = append(list, lentEnvelopes(d.current.Load(), d.conf.QuotaTTL, metrics.MaxEnvelopes-len(list))...)
+	}
+	return list
+}
+
+// lentEnvelopes is what Envoys that decide by themselves admit under limits, at most most of them. Two limits
+// may have one path, since keys and domains may have slashes.
+func lentEnvelopes(limits *descriptor.Limits, ttl time.Duration, most int) (list []metrics.Envelope) {
+	at := map[string]int{}
+	for _, l := range limits.All() {
+		if l.Shape == (rate.Shape{}) || l.Shadow {
+			continue
+		}
+		next := metrics.Envelope{
+			Rule: l.Path, Scope: "quota", Burst: l.Shape.Burst(), Tokens: int64(l.Requests), Per: l.Period(), Excess: quota.Excess(l.Shape, ttl),
+		}
+		i, known := at[l.Path]
+		switch {
+		case known:
+			list[i] = wider(list[i], next)
+		case len(list) < most:
+			at[l.Path] = len(list)
+			list = append(list, next)
+		}
+	}
+	return list
 }

@@ -1,6 +1,8 @@
 package daemon_test
 
 import (
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -12,6 +14,7 @@ import (
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/daemon"
+	"github.com/headgate-io/headgate/server/descriptor"
 	"github.com/headgate-io/headgate/server/metrics"
 )
 
@@ -112,5 +115,32 @@ func TestMetricsTellEnvelopes(t *testing.T) {
 		if status != 200 || !strings.Contains(page, line+"\n") {
 			t.Errorf("the page with status %d has no %s", status, line)
 		}
+	}
+}
+
+// What Envoys that decide by themselves may admit beyond a limit is what drains in a TTL and a second, of each
+// limit that can refuse.
+func TestLentEnvelopes(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "limits.yaml")
+	text := "domain: a\ndescriptors:\n- {key: ip, rate_limit: {unit: second, requests_per_unit: 100}}\n- {key: slow, rate_limit: {unit: hour, requests_per_unit: 36}}\n" +
+		"- {key: none, rate_limit: {unit: hour, requests_per_unit: 0}}\n- {key: free, rate_limit: {unlimited: true}}\n- {key: tried, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 1}}\n" +
+		"- {key: b/c, rate_limit: {unit: second, requests_per_unit: 1}}\n---\ndomain: a/b\ndescriptors: [{key: c, rate_limit: {unit: second, requests_per_unit: 2}}]\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	limits, err := descriptor.Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []metrics.Envelope{
+		{Rule: "a/ip", Scope: "quota", Burst: 100, Tokens: 100, Per: time.Second, Excess: 600},
+		{Rule: "a/slow", Scope: "quota", Burst: 36, Tokens: 36, Per: time.Hour, Excess: 1},
+		{Rule: "a/b/c", Scope: "quota", Burst: 2, Tokens: 2, Per: time.Second, Excess: 12}, // both that are called so
+	}
+	if got := daemon.LentEnvelopes(limits, 5*time.Second, 10); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if got := daemon.LentEnvelopes(limits, 5*time.Second, 2); len(got) != 2 {
+		t.Errorf("at most two: %v", got)
 	}
 }

@@ -3,5 +3,8 @@ package daemon
 // Envelopes is envelopes, for tests.
 var Envelopes = envelopes
 
+// LentEnvelopes is lentEnvelopes, for tests.
+var LentEnvelopes = lentEnvelopes
+
 // Faulty is faulty, for tests.
 var Faulty = faulty

@@ -33,6 +33,7 @@ import (
 
 	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/key"
+	"github.com/headgate-io/headgate/rate"
 	"github.com/headgate-io/headgate/server/descriptor"
 )
 
@@ -179,6 +180,13 @@ func (b *Book) Status() Status {
 	defer b.mu.Unlock()
 	s.Borrowers, s.Buckets = b.borrowers, b.buckets
 	return s
+}
+
+// Excess is how many tokens of a bucket all borrowers together may admit in any interval, besides its burst and
+// what its rate gives in that interval: what drains in a TTL and Grace, rounded up.
+func Excess(shape rate.Shape, ttl time.Duration) int64 {
+	drained, unit := shape.Drained(ttl+Grace), shape.Unit
+	return drained/unit + min(1, drained%unit)
 }
 
 // lasts is how long tokens may be used after their assignment was sent, in nanoseconds.

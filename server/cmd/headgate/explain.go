@@ -17,13 +17,14 @@ import (
 	"github.com/headgate-io/headgate/server/admin"
 	"github.com/headgate-io/headgate/server/client"
 	"github.com/headgate-io/headgate/server/daemon"
+	"github.com/headgate-io/headgate/server/descriptor"
 )
 
 func newExplain() *cobra.Command {
 	var from configFlags
 	var request admin.ExplainRequest
 	var by throughFlags
-	var offline, asJSON bool
+	var offline, asJSON, asDescriptor bool
 	cmd := &cobra.Command{
 		Use:   "explain METHOD TARGET",
 		Short: "Say what a request would be answered, and why",
@@ -33,13 +34,34 @@ level it stands at, each bucket with what remains and the exact wait, and the
 verdict. Nothing is taken from any bucket.
 
 A running gateway is asked through its admin listener. With --offline the
-documents and the database are read instead, and every bucket is full.`,
+documents and the database are read instead, and every bucket is full.
+
+With --descriptor the arguments are the domain and the entries of a descriptor
+that Envoy asks about, or of a bucket that it decides about by itself: which of
+the limits in decisions.ratelimit it has, and what is admitted at most. Files are
+read, and no gateway is asked.`,
 		Example: `  headgate explain GET '/v1/customers/42?x=1' --peer 192.0.2.7
   headgate explain GET /v1/customers/42 --header 'X-Api-Key: hg_...' --json
   headgate explain GET /v1/customers/42 --header "Authorization: Bearer $(cat token.txt)"
-  headgate explain GET /pets --offline --routes routes.txt --db sqlite:headgate.db`,
-		Args: arguments(2, 2),
+  headgate explain GET /pets --offline --routes routes.txt --db sqlite:headgate.db
+  headgate explain --descriptor shop plan=free remote_address=192.0.2.7 --config headgate.yaml`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if asDescriptor {
+				return arguments(2, 1+descriptor.MaxUnordered)(cmd, args)
+			}
+			return arguments(2, 2)(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if asDescriptor {
+				x, err := explainDescriptor(cmd, &from, args[0], args[1:])
+				switch {
+				case err != nil:
+					return err
+				case asJSON:
+					return writeJSON(cmd.OutOrStdout(), x)
+				}
+				return x.write(cmd.OutOrStdout())
+			}
 			request.Method, request.Target = args[0], args[1]
 			if err := request.Check(); err != nil {
 				return usageError{err}
@@ -67,6 +89,7 @@ documents and the database are read instead, and every bucket is full.`,
 	flags.StringVar(&request.Identifier, "identifier", "", "identifier the request tries, such as a login name")
 	by.addNeeded(cmd)
 	flags.BoolVar(&offline, "offline", false, "read the documents and the database instead of asking a gateway")
+	flags.BoolVar(&asDescriptor, "descriptor", false, "explain DOMAIN KEY=VALUE... of Envoy, not a request")
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
