@@ -4,7 +4,7 @@
 # does unless told not to. `make GOTOOLCHAIN=local` keeps the installed one.
 export GOTOOLCHAIN := auto
 
-MODULES := . server eval $(patsubst %/go.mod,%,$(sort $(wildcard frameworks/*/go.mod)))
+MODULES := . server eval $(patsubst %/go.mod,%,$(sort $(wildcard frameworks/*/go.mod clients/*/go.mod)))
 BENCH   ?= .
 COUNT   ?= 6
 FUZZTIME ?= 30s
@@ -86,6 +86,8 @@ long: deps ## the tests that take longer (CI runs them after `make test`)
 	@$(MAKE) -s garden-long
 	@echo "== many Envoys that decide by themselves"
 	@$(GOTEST) -tags long -run TestQuotasOfManyEnvoys ./eval/doors
+	@echo "== clients are what the generators write"
+	@scripts/generate-clients check
 	@echo "== planted bugs compile"
 	@go run ./eval/mutants -check
 	@$(MAKE) -s packages

@@ -21,14 +21,14 @@ func TestBlocksAreOfAKind(t *testing.T) {
 				if b.file == "" {
 					t.Errorf("%s:%d: a block of %s, want <!-- file: NAME --> before it", page, b.line, b.language)
 				}
-			case "go", "python", "javascript":
+			case "go", "python", "javascript", "typescript":
 				checkCode(t, root, page, b)
 			case "sh":
 				if page != "README.md" {
 					t.Errorf("%s:%d: a block of sh, want console", page, b.line)
 				}
 			default:
-				t.Errorf("%s:%d: a block of %q, want console, text, yaml, json, go, python or javascript", page, b.line, b.language)
+				t.Errorf("%s:%d: a block of %q, want console, text, yaml, json, go, python, javascript or typescript", page, b.line, b.language)
 			}
 		}
 	}
