@@ -88,6 +88,8 @@ long: deps ## the tests that take longer (CI runs them after `make test`)
 	@$(GOTEST) -tags long -run TestQuotasOfManyEnvoys ./eval/doors
 	@echo "== clients are what the generators write"
 	@scripts/generate-clients check
+	@echo "== clients that pace themselves: the optimum by a solver, and the paper's topology over sockets"
+	@$(GOTEST) -tags long -run 'TestOptimum|TestThePapersTopology' ./eval/clients
 	@echo "== planted bugs compile"
 	@go run ./eval/mutants -check
 	@$(MAKE) -s packages

@@ -21,13 +21,23 @@ func main() {
 	runs := flag.Int("runs", 30, "runs of each cell, each with another workload")
 	only := flag.String("only", "", "one of: "+strings.Join(partNames(), ", ")+" (default all)")
 	from := flag.String("workload", "", "file of \"headgate clients from-log\", to run its clients and nothing else")
+	program := flag.String("lp", "", "with -workload: write how to serve it best into this file, as a program for a solver (CPLEX's LP format), and run nothing")
 	flag.Parse()
 	if *runs < 1 {
 		log.Fatalf("-runs is %d, want 1 or more", *runs)
 	}
+	if *program != "" && *from == "" {
+		log.Fatal("-lp is for -workload, which is missing")
+	}
 	if *from != "" {
-		if err := printWorkload(*from, *runs); err != nil {
-			log.Fatalf("%s: %v", *from, err)
+		w, err := workloadIn(*from)
+		if err == nil && *program != "" {
+			err = writeProgram(w, *program)
+		} else if err == nil {
+			printWorkload(*from, w, *runs)
+		}
+		if err != nil {
+			log.Fatal(err)
 		}
 		return
 	}
@@ -45,17 +55,33 @@ func main() {
 	}
 }
 
-// printWorkload runs the clients of a file. Runs differ in what clients draw.
-func printWorkload(file string, runs int) error {
+// workloadIn reads a file of "headgate clients from-log".
+func workloadIn(file string) (workload, error) {
 	in, err := os.Open(file)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer in.Close()
 	w, err := readWorkload(in)
 	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return w, nil
+}
+
+// writeProgram writes what a solver finds the optimum of. Costs and weights are all 1.
+func writeProgram(w workload, file string) error {
+	p := problemOf(w, capacity, newLimiter(capacity, perMinute).gap(), func(int) (int64, int64) { return 1, 1 })
+	text, always, err := p.program()
+	if err != nil {
 		return err
 	}
+	fmt.Printf("the sum of all waits, in slots of %v, is %d more than the optimum of %s\n", newLimiter(capacity, perMinute).gap(), always, file)
+	return os.WriteFile(file, text, 0o644)
+}
+
+// printWorkload runs the clients of a file. Runs differ in what clients draw.
+func printWorkload(file string, w workload, runs int) {
 	papers := pace.Papers()
 	s := scenario{file, func(*rand.Rand, int) workload { return w }, papers[0]}
 	ub := measure(s, 0, runs, contenderNamed(s, "UB"), environment{})
@@ -64,7 +90,6 @@ func printWorkload(file string, runs int) error {
 		table = append(table, row(c.name, measure(s, 0, runs, c, environment{}), ub))
 	}
 	fmt.Printf("%d clients, a quota of %d and %d a minute, means of %d runs\n\n%s", len(w), capacity, perMinute, runs, table)
-	return nil
 }
 
 // parts are what is measured.

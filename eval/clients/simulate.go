@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"container/heap"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/headgate-io/headgate/pace"
@@ -220,29 +219,6 @@ func (c *client) send(now time.Duration, report pace.Report) {
 			c.look(now)
 		})
 	})
-}
-
-// oracle serves every request as early as any schedule could: in the order of
-// arrival, whenever there is a token. See docs/clients.md for why none is better.
-func oracle(w workload, l *limiter) result {
-	var arrivals []time.Duration
-	for i := range w {
-		for _, a := range w[i] {
-			arrivals = append(arrivals, starts(i)+a)
-		}
-	}
-	slices.Sort(arrivals)
-	var r result
-	now := time.Duration(0)
-	for _, a := range arrivals {
-		now = max(now, a)
-		for !l.take(now) {
-			now += 1 + time.Duration((1-l.tokens)/l.perMinute*float64(time.Minute))
-		}
-		r.responses = append(r.responses, now-a)
-		r.duration = now - arrivals[0]
-	}
-	return r
 }
 
 type event struct {
