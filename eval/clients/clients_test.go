@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,11 +20,32 @@ func (b band) holds(t *testing.T, what string, got float64) {
 	}
 }
 
+// usual is a cell of the experiment, 30 runs of it, which are made once for all tests.
+func usual(s scenario, requests int, name string) cell {
+	key := fmt.Sprint(s.name, requests, name)
+	cells.Lock()
+	defer cells.Unlock()
+	got, made := cells.of[key]
+	if !made {
+		of := contender{algorithm: s.paper.AATB(pace.Reference), telemetry: true}
+		if name != "AATB, reference" {
+			of = contenderNamed(s, name)
+		}
+		got = measure(s, requests, 30, of, environment{})
+		cells.of[key] = got
+	}
+	return got
+}
+
+var cells = struct {
+	sync.Mutex
+	of map[string]cell
+}{of: make(map[string]cell)}
+
 // The paper's percentages are ratios of means over runs of the same workloads. The
 // bands are three standard deviations of 30-run batches around what its description
 // gives, and hold the paper's own figures but for those that docs/clients.md names.
 func TestThePaperReproduces(t *testing.T) {
-	const runs = 30
 	type bands struct{ longer, fewer band } // percent against UB
 	for _, c := range []struct {
 		scenario, requests int
@@ -32,43 +54,36 @@ func TestThePaperReproduces(t *testing.T) {
 		messages           band // of AATB
 	}{
 		{0, 500, band{323, 20}, band{260, 45}, map[string]bands{
-			"WB": {band{12, 8}, band{-47, 18}}, "ATB": {band{11, 6}, band{-65, 8}}, "AATB": {band{16, 6}, band{-95.7, 1}},
-			"AP": {band{3, 4}, band{-92, 3}},
+			"WB": {band{12, 8}, band{-47, 18}}, "ATB": {band{11, 6}, band{-65, 8}}, "AATB, reference": {band{16, 6}, band{-95.7, 1}},
+			"AP": {band{3, 4}, band{-92, 3}}, "AP of 30 to 90 s": {band{5.5, 4}, band{-96.5, 1.5}}, "HATB": {band{-0.5, 1}, band{-98.4, 0.7}},
 		}, band{48, 6}},
 		{0, 800, band{535, 15}, band{760, 70}, map[string]bands{
-			"WB": {band{8, 5}, band{-26, 9}}, "ATB": {band{14, 9}, band{-75.5, 3}}, "AATB": {band{13.5, 4}, band{-97.4, 0.5}},
-			"AP": {band{1, 3}, band{-89, 3}},
+			"WB": {band{8, 5}, band{-26, 9}}, "ATB": {band{14, 9}, band{-75.5, 3}}, "AATB, reference": {band{13.5, 4}, band{-97.4, 0.5}},
+			"AP": {band{1, 3}, band{-89, 3}}, "AP of 30 to 90 s": {band{2.7, 2.5}, band{-96, 1.5}}, "HATB": {band{-0.5, 1}, band{-99.3, 0.3}},
 		}, band{83, 5}},
 		{1, 500, band{311, 6}, band{82, 60}, map[string]bands{
-			"WB": {band{23, 6}, band{-88, 14}}, "ATB": {band{16.5, 7}, band{-87, 5}}, "AATB": {band{17.5, 6}, band{-76.5, 10}},
-			"AP": {band{5, 4}, band{-88, 6}},
+			"WB": {band{23, 6}, band{-88, 14}}, "ATB": {band{16.5, 7}, band{-87, 5}}, "AATB, reference": {band{17.5, 6}, band{-76.5, 10}},
+			"AP": {band{5, 4}, band{-88, 6}}, "AP of 30 to 90 s": {band{10, 4}, band{-92, 5}}, "HATB": {band{-1.2, 1}, band{-70, 30}},
 		}, band{530, 16}},
 		{1, 800, band{534, 5}, band{2070, 90}, map[string]bands{
-			"WB": {band{16.5, 4}, band{-23, 5}}, "ATB": {band{22.7, 4}, band{-90.5, 1}}, "AATB": {band{20, 4}, band{-91.8, 1.7}},
-			"AP": {band{5, 3}, band{-83, 3}},
+			"WB": {band{16.5, 4}, band{-23, 5}}, "ATB": {band{22.7, 4}, band{-90.5, 1}}, "AATB, reference": {band{20, 4}, band{-91.8, 1.7}},
+			"AP": {band{5, 3}, band{-83, 3}}, "AP of 30 to 90 s": {band{7.9, 3}, band{-90, 2}}, "HATB": {band{-1.3, 0.8}, band{-95.7, 0.5}},
 		}, band{1085, 60}},
 	} {
 		s := scenarios()[c.scenario]
 		t.Run(fmt.Sprint(s.name, ", ", c.requests), func(t *testing.T) {
-			ub := measure(s, c.requests, runs, contenderNamed(s, "UB"), environment{})
+			ub, best := usual(s, c.requests, "UB"), usual(s, c.requests, "oracle")
 			c.seconds.holds(t, "UB in seconds", ub.seconds)
 			c.errors.holds(t, "429s of UB", ub.refused)
-			best := measure(s, c.requests, runs, contenderNamed(s, "oracle"), environment{})
-			for name, want := range c.others {
-				of := contenderNamed(s, name)
-				if name == "AATB" { // what the paper measured is its code
-					of.algorithm = s.paper.AATB(pace.Reference)
-				}
-				got := measure(s, c.requests, runs, of, environment{})
+			for name, want := range c.others { // for AATB what the paper measured: its code
+				got := usual(s, c.requests, name)
 				want.longer.holds(t, "duration of "+name, over(got.seconds, ub.seconds))
 				want.fewer.holds(t, "429s of "+name, over(got.refused, ub.refused))
 				if got.seconds < best.seconds || got.unfinished > 0 {
 					t.Errorf("%s takes %.1f s and leaves %d requests, want all served and not before the optimum of %.1f s", name, got.seconds, got.unfinished, best.seconds)
 				}
-				if name == "AATB" {
-					c.messages.holds(t, "reports of AATB", got.messages)
-				}
 			}
+			c.messages.holds(t, "reports of AATB", usual(s, c.requests, "AATB, reference").messages)
 		})
 	}
 }
@@ -78,15 +93,13 @@ func TestThePaperReproduces(t *testing.T) {
 func TestHATB(t *testing.T) {
 	for i, fewer := range []float64{-99, -95} {
 		s := scenarios()[i]
-		ub := measure(s, 800, 30, contenderNamed(s, "UB"), environment{})
-		best := measure(s, 800, 30, contenderNamed(s, "oracle"), environment{})
-		got := measure(s, 800, 30, contenderNamed(s, "HATB"), environment{})
+		ub, best, got := usual(s, 800, "UB"), usual(s, 800, "oracle"), usual(s, 800, "HATB")
 		if e, d := over(got.refused, ub.refused), over(got.seconds, ub.seconds); e > fewer || d > 0.5 || got.seconds > best.seconds+2 || got.unfinished > 0 {
 			t.Errorf("%s: 429s %+.1f %%, duration %+.2f %% (%.1f s, optimum %.1f s), want %.0f %% or less, at most +0.5 %% and 2 s over the optimum", s.name, e, d, got.seconds, best.seconds, fewer)
 		}
 	}
 	s := scenarios()[1]
-	if got := measure(s, 500, 30, contenderNamed(s, "HATB"), environment{}); got.refused > 40 {
+	if got := usual(s, 500, "HATB"); got.refused > 40 {
 		t.Errorf("%s, 500 requests: %.0f 429s, want at most 40", s.name, got.refused)
 	}
 }
@@ -95,9 +108,9 @@ func TestHATB(t *testing.T) {
 // spaces the times.
 func TestSpacedTimesServeObedientClients(t *testing.T) {
 	s := scenarios()[1]
-	truth := measure(s, 800, 30, contenderNamed(s, "obeys, truth"), environment{})
+	truth := usual(s, 800, "obeys, truth")
 	for _, name := range []string{"obeys, spaced", "obeys, reserved"} {
-		got := measure(s, 800, 30, contenderNamed(s, name), environment{})
+		got := usual(s, 800, name)
 		if e := over(got.refused, truth.refused); e > -60 || got.unfinished > 0 {
 			t.Errorf("%s: 429s %+.1f %% of those of a server that tells everybody the truth, want -60 %% or less", name, e)
 		}
@@ -107,10 +120,10 @@ func TestSpacedTimesServeObedientClients(t *testing.T) {
 // What has to hold in every batch of 30 runs, from 600 requests on.
 func TestOrder(t *testing.T) {
 	for i, s := range scenarios()[:2] {
-		for _, requests := range []int{600, 800} {
+		for _, requests := range []int{600, 700, 800} {
 			got := map[string]cell{}
 			for _, name := range []string{"UB", "WB", "ATB", "AATB", "AP", "HATB", "oracle"} {
-				got[name] = measure(s, requests, 30, contenderNamed(s, name), environment{})
+				got[name] = usual(s, requests, name)
 				if got[name].unfinished > 0 {
 					t.Errorf("%s, %d: %s leaves %d requests", s.name, requests, name, got[name].unfinished)
 				}
@@ -131,19 +144,36 @@ func TestOrder(t *testing.T) {
 				falls("429s of UB, WB, ATB or AATB, and HATB", refused("UB"), refused("WB"), max(refused("ATB"), refused("AATB")), refused("HATB"))
 			}
 			ub := got["UB"].seconds
-			if o, h, least := got["oracle"].seconds, got["HATB"].seconds, min(got["ATB"].seconds, got["AATB"].seconds); o > h || h > ub*1.005 || ub >= least || requests == 800 && got["AP"].seconds >= least {
-				t.Errorf("%s, %d: seconds of the optimum %.1f, HATB %.1f, UB %.1f, AP %.1f, ATB or AATB %.1f, want them in this order", s.name, requests, o, h, ub, got["AP"].seconds, least)
+			if o, h, least := got["oracle"].seconds, got["HATB"].seconds, min(got["ATB"].seconds, got["AATB"].seconds); o > h || h > o+2 || h > ub*1.005 || ub >= least || requests == 800 && got["AP"].seconds >= least {
+				t.Errorf("%s, %d: seconds of the optimum %.1f, HATB %.1f, UB %.1f, AP %.1f, ATB or AATB %.1f, want them in this order, and HATB within 2 s of the optimum", s.name, requests, o, h, ub, got["AP"].seconds, least)
 			}
-			if i == 0 && got["AATB"].messages >= 88 {
-				t.Errorf("%s, %d: %.0f reports of AATB, want fewer than 88", s.name, requests, got["AATB"].messages)
+			if service := func(name string) float64 { return got[name].service }; service("UB") <= max(service("WB"), service("ATB"), service("AATB")) {
+				t.Errorf("%s, %d: service time of UB %.2f s, WB %.2f, ATB %.2f, AATB %.2f, want that of UB the longest", s.name, requests, service("UB"), service("WB"), service("ATB"), service("AATB"))
 			}
 		}
 	}
 }
 
+// Clients report seldom: fewer than 88 times in all where there are five of them, at every load,
+// and the more often the more clients and the more load there are.
+func TestReportsAreFew(t *testing.T) {
+	few, many := scenarios()[0], scenarios()[1]
+	last := 0.0
+	for _, requests := range loads {
+		n := usual(few, requests, "AATB, reference").messages
+		if n >= 88 || n <= last {
+			t.Errorf("%s, %d: %.0f reports, want fewer than 88 and more than the %.0f of the load before", few.name, requests, n, last)
+		}
+		last = n
+	}
+	if n := usual(many, 800, "AATB, reference").messages; n <= last {
+		t.Errorf("%s, 800: %.0f reports, want more than the %.0f of 5 clients", many.name, n, last)
+	}
+}
+
 // At 400 requests of 5 clients only UB and ATB end within 300 s, at 500 nobody does, as in
 // the paper. With 100 clients at 400 requests UB and AATB end as the requests do, 300 s and
-// the 10 s over which clients begin, and WB does not.
+// the 10 s over which clients begin; ATB ends after them, and WB long after.
 func TestWhoEndsWithinFiveMinutes(t *testing.T) {
 	for _, c := range []struct {
 		scenario, requests int
@@ -152,15 +182,27 @@ func TestWhoEndsWithinFiveMinutes(t *testing.T) {
 	}{
 		{0, 400, 300 * time.Second, map[string]bool{"UB": true, "ATB": true, "WB": false, "AATB": false, "HATB": true, "oracle": true}},
 		{0, 500, 300 * time.Second, map[string]bool{"UB": false, "ATB": false, "WB": false, "AATB": false}},
-		{1, 400, 305 * time.Second, map[string]bool{"UB": true, "AATB": true, "WB": false, "HATB": true}},
+		{1, 400, 303 * time.Second, map[string]bool{"UB": true, "AATB": true, "ATB": false, "WB": false, "HATB": true, "oracle": true}},
+		{1, 500, 303 * time.Second, map[string]bool{"UB": false, "ATB": false, "WB": false, "AATB": false}},
 	} {
 		s := scenarios()[c.scenario]
 		for name, ends := range c.ends {
-			got := measure(s, c.requests, 30, contenderNamed(s, name), environment{}).seconds
+			got := usual(s, c.requests, name).seconds
 			if ends != (got < c.within.Seconds()) {
 				t.Errorf("%s, %d: %s takes %.1f s, want it to end within %v: %v", s.name, c.requests, name, got, c.within, ends)
 			}
 		}
+	}
+}
+
+// What WB gains with 100 clients at 500 requests it loses at 800.
+func TestWindowsFailUnderLoad(t *testing.T) {
+	s := scenarios()[1]
+	gain := func(requests int) float64 {
+		return -over(usual(s, requests, "WB").refused, usual(s, requests, "UB").refused)
+	}
+	if light, heavy := gain(500), gain(800); light < 74 || heavy > 28 {
+		t.Errorf("WB has %.0f %% fewer 429s at 500 requests and %.0f %% at 800, want 74 or more, and 28 or less", light, heavy)
 	}
 }
 

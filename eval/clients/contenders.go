@@ -11,6 +11,38 @@ import (
 // to be better than.
 type constant struct{ pause time.Duration }
 
+// ranged is the first form of [pace.AP]: its pause is between 30 and 90 s, and is halved when more
+// than 16 requests were served since the one before. It suits buckets that take longer than a
+// minute to fill, and no others.
+type ranged struct{}
+
+// Start implements [pace.Algorithm].
+func (ranged) Start(_ time.Duration, random func() float64) pace.Pacer {
+	return &ranging{waiting: waiting{pause: time.Minute, random: random}, served: -1}
+}
+
+type ranging struct {
+	waiting
+	served int // since the last refusal, below 0 before the first
+}
+
+func (p *ranging) Accepted(time.Duration, pace.Hint) {
+	if p.served >= 0 {
+		p.served++
+	}
+}
+
+func (p *ranging) Refused(now time.Duration, _ int, _ pace.Hint) {
+	switch {
+	case p.served == 0:
+		p.pause = min(90*time.Second, 2*p.pause)
+	case p.served > 16:
+		p.pause = max(30*time.Second, p.pause/2)
+	}
+	p.served = 0
+	p.until = now + time.Duration(float64(p.pause)*(0.8+0.4*p.random()))
+}
+
 // obedient comes when the server says, and up to a second later.
 type obedient struct{}
 
@@ -84,6 +116,7 @@ func contenders(s scenario, profile pace.Profile) []contender {
 		{name: "ATB", algorithm: s.paper.ATB(profile)},
 		{name: "AATB", algorithm: s.paper.AATB(profile), telemetry: true},
 		{name: "pause 60 s", algorithm: constant{time.Minute}},
+		{name: "AP of 30 to 90 s", algorithm: ranged{}},
 		{name: "AP", algorithm: pace.AP{}},
 		{name: "XATB", algorithm: pace.XATB{}, telemetry: true},
 		{name: "obeys, truth", algorithm: obedient{}, says: truth},
