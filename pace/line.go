@@ -18,7 +18,7 @@ type line struct {
 	arrivals   uint64      // how many requests came, to order them
 	users      int         // calls of RoundTrip under way
 	unanswered int         // attempts on the network
-	timer      *time.Timer // wakes the line when the next attempt may be sent
+	sleeping   func() bool // ends the wait until the next attempt may be sent, nil if there is none
 	attempts   uint64
 	refused    uint64
 	accepted   uint64
@@ -96,14 +96,14 @@ func (l *line) wait(ctx context.Context, w *waiter) error {
 	l.dispatch(now)
 	l.mu.Unlock()
 
-	tooLate := time.NewTimer(w.latest - now)
-	defer tooLate.Stop()
+	tooLate := make(chan struct{})
+	defer l.of.options.Clock.AfterFunc(w.latest-now, func() { close(tooLate) })()
 	select {
 	case err := <-w.turn:
 		return err
 	case <-ctx.Done():
 		return l.abandon(w, ctx.Err())
-	case <-tooLate.C:
+	case <-tooLate:
 		return l.abandon(w, nil)
 	}
 }
@@ -168,18 +168,17 @@ func (l *line) refuseLate(at, now time.Duration) {
 	}
 }
 
-// wake dispatches after a time. There is one timer: what it was set to before no
-// longer holds.
+// wake dispatches after a time. What it was set to before no longer holds; to dispatch once more
+// does no harm.
 func (l *line) wake(after time.Duration) {
-	if l.timer == nil {
-		l.timer = time.AfterFunc(after, func() {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			l.dispatch(l.of.now())
-		})
-		return
+	if l.sleeping != nil {
+		l.sleeping()
 	}
-	l.timer.Reset(after)
+	l.sleeping = l.of.options.Clock.AfterFunc(after, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.dispatch(l.of.now())
+	})
 }
 
 // unanswer notes that an attempt ended without an answer. That says nothing of the

@@ -8,9 +8,9 @@ import (
 
 // share is what a line tells others of its quota.
 type share struct {
-	pacer  Sharer
-	client *telemetry.Client
-	timer  *time.Timer // wakes for the next report
+	pacer    Sharer
+	client   *telemetry.Client
+	sleeping func() bool // ends the wait for the next report, nil if there is none
 }
 
 // newShare returns nil where there is nothing to share, or nowhere.
@@ -22,6 +22,9 @@ func newShare(l *line) *share {
 	o, ok := l.of.options.Telemetry(l.quota)
 	if !ok {
 		return nil
+	}
+	if o.Now == nil {
+		o.Now = l.of.options.Clock.Now
 	}
 	heard := o.Heard
 	o.Heard = func(a telemetry.Aggregate) {
@@ -42,8 +45,8 @@ func (l *line) close() {
 	l.mu.Lock()
 	s, state := l.share, l.counters(false)
 	l.share = nil
-	if s != nil && s.timer != nil {
-		s.timer.Stop()
+	if s != nil && s.sleeping != nil {
+		s.sleeping()
 	}
 	l.mu.Unlock()
 	if s != nil {
@@ -81,12 +84,10 @@ func (l *line) report(now time.Duration) {
 	if next == never {
 		return
 	}
-	after := max(time.Millisecond, next-now)
-	if s.timer != nil {
-		s.timer.Reset(after)
-		return
+	if s.sleeping != nil {
+		s.sleeping()
 	}
-	s.timer = time.AfterFunc(after, func() {
+	s.sleeping = l.of.options.Clock.AfterFunc(max(time.Millisecond, next-now), func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if l.share != nil {

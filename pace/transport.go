@@ -76,7 +76,29 @@ type Options struct {
 	// Random returns numbers in [0, 1), for jitter. It may be called from several
 	// goroutines at once. Default [rand.Float64] of math/rand/v2.
 	Random func() float64
+
+	// Clock tells the time, and wakes those who wait. Deadlines of contexts are read by it too. Default the
+	// clock of package time.
+	Clock Clock
 }
+
+// Clock is what a [Transport] has for a clock: a program that simulates can bring its own. Its
+// methods may be called from several goroutines at once, and must not block.
+type Clock interface {
+	Now() time.Time
+
+	// AfterFunc calls f once, in a goroutine of its own, when d has passed; at once if d is 0 or
+	// less. stop prevents that, unless it is too late.
+	AfterFunc(d time.Duration, f func()) (stop func() bool)
+}
+
+type realClock struct{}
+
+// Now implements [Clock].
+func (realClock) Now() time.Time { return time.Now() }
+
+// AfterFunc implements [Clock].
+func (realClock) AfterFunc(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop }
 
 // FieldPending is the field that tells a server how many more requests of the quota wait,
 // as an Integer. A server that reserves has a time for the next one in its answer.
@@ -161,7 +183,10 @@ func New(o Options) *Transport {
 	if o.Random == nil {
 		o.Random = rand.Float64
 	}
-	return &Transport{options: o, start: time.Now(), lines: make(map[string]*line)}
+	if o.Clock == nil {
+		o.Clock = realClock{}
+	}
+	return &Transport{options: o, start: o.Clock.Now(), lines: make(map[string]*line)}
 }
 
 func setDefault[T comparable](field *T, value T) {
@@ -171,8 +196,8 @@ func setDefault[T comparable](field *T, value T) {
 	}
 }
 
-// now reads the monotonic clock.
-func (t *Transport) now() time.Duration { return time.Since(t.start) }
+// now reads the clock: the monotonic one, unless Options.Clock has none.
+func (t *Transport) now() time.Duration { return t.options.Clock.Now().Sub(t.start) }
 
 // RoundTrip implements [http.RoundTripper]. It sends the request when its quota
 // allows, again after a refusal, and returns the last answer: a refusal, if the
@@ -237,7 +262,7 @@ func (t *Transport) attempt(r *http.Request, body *replay, l *line, a *Attempt) 
 		l.unanswer()
 	} else {
 		a.Status = response.StatusCode
-		a.Hint = ReadHint(response.Header, time.Now())
+		a.Hint = ReadHint(response.Header, t.options.Clock.Now())
 		a.Hint.RoundTrip = a.RoundTrip
 		a.Refused = IsRefusal(response.StatusCode, response.Header)
 		l.answer(a, t.options.MaxRetryAfter)
