@@ -24,18 +24,28 @@ type Look struct {
 	Standing policy.Standing // of the rules
 	Plan     charge.Plan     // not Planned for a request that was refused before
 	Bound    int             // the place of Binding in Verdicts; below 0 if there is none
+	Times    []charge.Time   // of each of Verdicts; nil without Options.Slots
 }
 
 // Look finds out what Check would answer the request at this moment. It takes
 // nothing from any bucket and is not observed. It allocates freely.
 func (l *Limiter) Look(ctx context.Context, r Request) *Look {
 	t := &trip{request: r, terms: l.terms.Load()}
+	var times []charge.Time
 	if l.prepare(ctx, t) {
 		p := &t.plan
 		allowed, err := l.buckets.Peek(ctx, p.Now, p.Takes, p.Outs)
 		l.conclude(t, allowed, err)
+		if l.slots != nil && err == nil {
+			d := &t.decision
+			times, d.Slot = p.Foresee(l.slots, r.Header, d.Allowed)
+			if d.Allowed && d.Slot.Wait > 0 {
+				d.Allowed, d.Reason, d.Wait = false, OverLimit, 0
+			}
+			d.restate(p)
+		}
 	}
-	return &Look{t.decision, t.standing, t.plan, t.decision.binding}
+	return &Look{t.decision, t.standing, t.plan, t.decision.binding, times}
 }
 
 // Plan fills p for its Match and its callers, as of this moment: with the rules

@@ -67,6 +67,44 @@ func (p *Plan) Space(slots *slot.Table, h identity.Headers, binding int, allowed
 	return offer
 }
 
+// Time is when the caller of a request may come that a bucket has no room for, and why then.
+type Time struct {
+	slot.View
+	Refused bool // there is a time: the bucket refuses the request, or what it holds is reserved
+	Alone   bool // its bucket is one caller's, who is told the truth
+}
+
+// Foresee is what HoldBack and Space would come to, of each of Takes, for which Outs say what
+// the buckets would, and gives nobody a time. It changes Outs to what the caller would be told.
+// Allowed is whether the buckets would let the request pass.
+func (p *Plan) Foresee(slots *slot.Table, h identity.Headers, allowed bool) (times []Time, offer slot.Offer) {
+	_, understood := slot.ReadPending(h)
+	times = make([]Time, len(p.Takes))
+	for i := range p.Takes {
+		take, out := &p.Takes[i], &p.Outs[i]
+		if take.Shadow || take.Cost == 0 || out.Unknown || out.Never || out.Allowed && !allowed {
+			continue
+		}
+		b, caller, alone := p.slotted(i)
+		if alone && !understood {
+			times[i] = Time{Refused: !out.Allowed, Alone: true}
+			continue
+		}
+		if out.Allowed {
+			b.FullAt -= take.Cost * b.Gap // the outcome counts them as taken
+		}
+		v, refused := slots.Look(p.Now, p.Now+int64(out.RetryAfter), b, take.Cost, slots.Caller(caller), understood)
+		if !refused {
+			continue
+		}
+		times[i] = Time{View: v, Refused: true}
+		s := v.In(p.Now)
+		s.Wait = max(1, s.Wait)
+		out.Allowed, out.RetryAfter, offer = false, s.Wait, s.Later(offer)
+	}
+	return times, offer
+}
+
 // slotted is what slots need of one of the takes; alone says that its bucket is one caller's,
 // who has nobody to come at the same time with. It spends p.bytes.
 func (p *Plan) slotted(place int) (b slot.Bucket, caller []byte, alone bool) {

@@ -126,6 +126,10 @@ type Attempt struct {
 	Unknown     bool   `json:"unknown,omitempty"`
 	OnStoreLoss string `json:"on_store_loss,omitempty"`
 
+	// Time says which time the caller is told to come at, and why; absent if the bucket
+	// has room, or no other caller uses it.
+	Time *Time `json:"time,omitempty"`
+
 	// Envelope is what all replicas together admit from this bucket at most; absent
 	// where this process is the only one and the rule says it all.
 	Envelope *Envelope `json:"envelope,omitempty"`
@@ -134,6 +138,41 @@ type Attempt struct {
 	// lasting rule in whose place it stands until then.
 	Expires   time.Time `json:"expires,omitzero"`
 	StandsFor string    `json:"stands_for,omitempty"`
+}
+
+// Time is when a refused caller may come again. RetryAfter says how long that is.
+type Time struct {
+	Reserved bool   `json:"reserved,omitempty"` // the token is kept for the caller
+	Before   int    `json:"before,omitempty"`   // callers who have earlier times
+	Why      string `json:"why"`
+}
+
+// timeOf puts into words which time a caller is told. t is nil where times are not spaced.
+func timeOf(t *charge.Time, sharedAndFull bool) *Time {
+	switch {
+	case t == nil && sharedAndFull:
+		return &Time{Why: "when the bucket has room, and all who use it are told the same (retry_after: truth)"}
+	case t == nil || !t.Refused || t.Alone:
+		return nil
+	}
+	why := "when the bucket has room: nobody has an earlier time"
+	others := fmt.Sprintf("%d other callers", t.Before)
+	if t.Before == 1 {
+		others = "1 other caller"
+	}
+	switch {
+	case t.Beyond:
+		why = "as late as callers are told: behind " + others + ", its own would be too far ahead, or there are too many"
+	case t.Has && t.HeldBack:
+		why = "the time that it was given; what the bucket holds is reserved for others"
+	case t.Has:
+		why = "the time that it was given"
+	case t.HeldBack:
+		why = "behind " + others + ", for whom what the bucket holds is reserved"
+	case t.Before > 0:
+		why = "behind " + others
+	}
+	return &Time{Reserved: t.Reserved, Before: t.Before, Why: why}
 }
 
 // Verdict is what Check would answer.
@@ -300,6 +339,11 @@ func (x *Explanation) explainBuckets(l *headgate.Limiter, d *headgate.Look) {
 	for i := range d.Plan.Charges {
 		if c := &d.Plan.Charges[i]; !c.Joined {
 			a := attempt(l, d, c, &verdicts[c.Place])
+			var t *charge.Time
+			if d.Times != nil {
+				t = &d.Times[c.Place]
+			}
+			a.Time = timeOf(t, a.Denies && a.RetryAfter > 0 && d.Policies().Terms(c.Rule).Subject.ManyCallers())
 			a.Allowance = allowanceOf(l, &d.Plan, i)
 			x.Buckets = append(x.Buckets, a)
 		}

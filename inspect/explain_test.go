@@ -3,13 +3,19 @@ package inspect_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/internal/trial"
 	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/slot"
 )
 
 // A request that is refused for what it presents has no rules that apply, and
@@ -73,5 +79,55 @@ func TestExplainSaysWhatCheckWould(t *testing.T) {
 				t.Errorf("Check = %v, %v and Explain = %+v, want %v of both", d.Allowed, d.Reason, x.Verdict, c.want)
 			}
 		})
+	}
+}
+
+// Whatever times callers of one bucket have, Explain tells each what Check then does, and
+// changes nothing by it.
+func TestExplainTellsTimes(t *testing.T) {
+	rules := []policy.Rule{{Endpoint: "GET /a", Limit: 1, Per: time.Second, Burst: 3, Subject: policy.SubjectEndpoint}}
+	words := map[string]bool{}
+	for _, o := range []slot.Options{{}, {Reserve: true}, {Reserve: true, MaxAhead: int64(4 * time.Second)}, {Reserve: true, Grace: int64(time.Second)}} {
+		b := trial.New(t, []string{"GET /a"}, rules, func(g *headgate.Options) { g.Slots = slot.New(o) })
+		random := rand.New(rand.NewPCG(uint64(o.MaxAhead), uint64(o.Grace)))
+		for i := range 2000 {
+			b.Now = b.Now.Add(time.Duration(random.Int64N(int64(time.Second))))
+			header := http.Header{}
+			if random.IntN(2) == 0 {
+				header.Set(slot.FieldPending, strconv.Itoa(random.IntN(3)))
+			}
+			r := headgate.Request{Method: "GET", Target: "/a", Peer: netip.AddrFrom4([4]byte{192, 0, 2, byte(random.IntN(6))}), Header: header}
+			x := b.Explain(t.Context(), r)
+			d := b.Check(t.Context(), r)
+			said := x.Buckets[0].Time
+			if x.Verdict.Allowed != d.Allowed || x.Verdict.RetryAfter != d.RetryAfter || (said == nil) != d.Allowed || said != nil && said.Reserved != d.Slot.Reserved {
+				t.Fatalf("%+v, request %d: Check = %v, %v, %+v and Explain = %+v, %+v", o, i, d.Allowed, d.RetryAfter, d.Slot, x.Verdict, said)
+			}
+			if said != nil {
+				words[strings.Map(func(c rune) rune {
+					if c >= '0' && c <= '9' {
+						return 'N'
+					}
+					return c
+				}, said.Why)] = true
+			}
+		}
+	}
+	for _, want := range []string{
+		"when the bucket has room: nobody has an earlier time", "behind N other callers", "behind N other caller", "the time that it was given",
+		"behind N other caller, for whom what the bucket holds is reserved", "the time that it was given; what the bucket holds is reserved for others",
+		"as late as callers are told: behind N other callers, its own would be too far ahead, or there are too many",
+	} {
+		if !words[want] {
+			t.Errorf("nobody was told %q, only %v", want, words)
+		}
+	}
+	plain := trial.New(t, []string{"GET /a"}, rules)
+	for range 3 {
+		plain.Check(t.Context(), headgate.Request{Method: "GET", Target: "/a", Peer: trial.Client})
+	}
+	x := plain.Explain(t.Context(), headgate.Request{Method: "GET", Target: "/a", Peer: trial.Client})
+	if x.Buckets[0].Time == nil || !strings.Contains(x.Buckets[0].Time.Why, "retry_after: truth") {
+		t.Errorf("%+v, want word that all are told the same", x.Buckets[0].Time)
 	}
 }

@@ -19,13 +19,13 @@ var checks = []Check{
 
 	{"no_default", Warning}, {"no_unknown", Warning}, {"no_endpoint", Warning}, {"unreachable", Warning},
 	{"expired", Warning}, {"void", Warning}, {"above_guard", Warning}, {"unseen", Warning}, {"unshared", Warning}, {"scattered", Warning},
-	{"unused_store_loss", Warning}, {"every_request", Warning},
+	{"unused_store_loss", Warning}, {"not_kept", Warning}, {"every_request", Warning},
 	{"lockout", Warning}, {"path_alone", Warning}, {"unused_identifier", Warning},
 	{"tier_without_rule", Warning}, {"secret_in_name", Warning}, {"not_higher", Warning},
 
 	{"above_address_guard", Note}, {"burst_high", Note}, {"burst_low", Note}, {"window_edge", Note},
 	{"expires_soon", Note}, {"redundant", Note}, {"percent_in_shadow", Note}, {"tier_unused", Note}, {"login_open", Note},
-	{"unused_ignore", Note},
+	{"same_moment", Note}, {"far_times", Note}, {"unused_ignore", Note},
 }
 
 // Checks lists every kind of problem. Codes keep their meaning from version to

@@ -55,6 +55,9 @@ type CompileOptions struct {
 	// cost above the rest of a burst could never be paid. Default 0.
 	Free int
 
+	// Times is what refused callers are told, for advice alone.
+	Times Times
+
 	// Previous is the Set that the new one replaces, for Terms.Since. Nil when
 	// there is none.
 	Previous *Set

@@ -427,6 +427,7 @@ func (c *review) checkIdentified() {
 	c.checkNames()
 	c.checkTiers()
 	c.checkScattered()
+	c.checkTimes()
 }
 
 func limitText(l rate.Limit) string {

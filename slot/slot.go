@@ -44,10 +44,13 @@ type Options struct {
 	// beyond it are told the truth.
 	MaxSlots int
 
-	// MaxAhead is how far ahead a slot may be, in nanoseconds. Default 2 minutes. Callers
+	// MaxAhead is how far ahead a slot may be, in nanoseconds. Default [MaxAhead]. Callers
 	// whose time would be later are told the truth, or this if that is sooner.
 	MaxAhead int64
 }
+
+// MaxAhead is how far ahead a slot may be unless Options say otherwise.
+const MaxAhead = 2 * time.Minute
 
 // Caller tells callers apart. Use [Table.Caller] to make one.
 type Caller uint64
@@ -168,7 +171,7 @@ func New(o Options) *Table {
 		o.MaxSlots = 1 << 16
 	}
 	if o.MaxAhead <= 0 {
-		o.MaxAhead = 120e9
+		o.MaxAhead = int64(MaxAhead)
 	}
 	t := &Table{o: o, seed: maphash.MakeSeed()}
 	for i := range t.shards {
@@ -215,19 +218,74 @@ func (t *Table) HoldsBack(now int64, k key.Key, cost int64, who Caller, waits bo
 	if has && at <= now {
 		return Slot{}, Bucket{}, false
 	}
-	kept := int64(0)
-	for i := range l.slots {
-		if e := &l.slots[i]; e.at > now {
-			break
-		} else if e.reserved && e.caller != who {
-			kept += e.cost
-		}
-	}
+	kept := l.kept(now, who)
 	if kept == 0 || l.tokensAt(now, kept+cost) <= now {
 		return Slot{}, Bucket{}, false
 	}
 	t.heldBack.Add(1)
 	return t.give(s, l, now, l.tokensAt(now, kept+cost), cost, who, waits), l.Bucket, true
+}
+
+// kept is what is reserved for others whose time has come.
+func (l *line) kept(now int64, who Caller) (tokens int64) {
+	for i := range l.slots {
+		if e := &l.slots[i]; e.at > now {
+			break
+		} else if e.reserved && e.caller != who {
+			tokens += e.cost
+		}
+	}
+	return tokens
+}
+
+// View is what a Table would tell a caller.
+type View struct {
+	Slot
+	Has      bool // the caller has this time already
+	HeldBack bool // the bucket has room, and it is reserved for others
+	Beyond   bool // its own time would be too far ahead, or there is no room for it: At is the truth, or MaxAhead if that is later
+	Before   int  // other callers whose times are earlier
+}
+
+// Look says what a caller would be told if it asked now, and gives it nothing. truth is when the
+// bucket has room: now or earlier if it has. Look is false if the caller would be admitted.
+func (t *Table) Look(now, truth int64, b Bucket, cost int64, who Caller, waits bool) (v View, refused bool) {
+	s := t.shard(b.Key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := &line{Bucket: b, of: make(map[Caller]int64)}
+	absent := s.debts[who]
+	missed := absent.times
+	if old := s.lines[b.Key]; old != nil && old.Gap == b.Gap && old.Burst == b.Burst {
+		for _, e := range old.slots {
+			if !t.over(e, now) {
+				l.insert(e)
+			} else if e.reserved && e.caller == who {
+				missed++
+			}
+		}
+	}
+	at, has := l.of[who]
+	if kept := l.kept(now, who); kept > 0 && !(has && at <= now) && l.tokensAt(now, kept+cost) > now {
+		v.HeldBack, truth = truth <= now, l.tokensAt(now, kept+cost)
+	} else if truth <= now {
+		return View{}, false
+	}
+	v.At, v.Has = l.next(now, truth, cost, who)
+	for _, e := range l.slots {
+		if e.caller != who && e.at <= v.At {
+			v.Before++
+		}
+	}
+	v.Reserved = t.o.Reserve && waits && absent.until <= now && (missed == absent.times || missed < 2)
+	switch {
+	case v.Has:
+		v.Reserved = v.Reserved || l.slots[l.find(v.At, who)].reserved
+	case t.crowded(v.At, now):
+		v.Beyond, v.Reserved = true, false
+		v.At = max(truth, min(v.At, now+t.o.MaxAhead))
+	}
+	return v, true
 }
 
 // Refused gives a caller that the bucket refused a slot: the one that it has, or a new one.
@@ -330,22 +388,22 @@ func (t *Table) drop(s *shard, l *line) {
 func (t *Table) give(s *shard, l *line, now, truth, cost int64, who Caller, waits bool) Slot {
 	defer t.drop(s, l)
 	reserve := t.o.Reserve && waits && s.debts[who].until <= now
-	if at, has := l.of[who]; has {
+	at, has := l.next(now, truth, cost, who)
+	if has {
 		e := &l.slots[l.find(at, who)]
-		if at >= truth {
-			if reserve && !e.reserved {
-				e.reserved = true
-				t.reserved.Add(1)
-			}
-			return Slot{At: at, Reserved: e.reserved}
+		if reserve && !e.reserved {
+			e.reserved = true
+			t.reserved.Add(1)
 		}
-		t.remove(l, at, who) // somebody else took its token
+		return Slot{At: at, Reserved: e.reserved}
 	}
-	at := max(truth, l.tokensAt(now, l.total+cost))
+	if old, has := l.of[who]; has {
+		t.remove(l, old, who) // somebody else took its token
+	}
 	if t.live.Load() >= int64(t.o.MaxSlots)/2 && now-s.swept > 1e9 {
 		t.sweep(s, l, now)
 	}
-	if t.live.Load() >= int64(t.o.MaxSlots) || at > now+t.o.MaxAhead {
+	if t.crowded(at, now) {
 		return Slot{At: max(truth, min(at, now+t.o.MaxAhead))}
 	}
 	l.insert(entry{at, cost, who, reserve})
@@ -356,6 +414,23 @@ func (t *Table) give(s *shard, l *line, now, truth, cost int64, who Caller, wait
 		t.spaced.Add(1)
 	}
 	return Slot{At: at, Reserved: reserve}
+}
+
+// next is the time that a caller has, if it is not before truth, and else the one behind all others.
+func (l *line) next(now, truth, cost int64, who Caller) (at int64, has bool) {
+	total := l.total
+	if at, has := l.of[who]; has {
+		if at >= truth {
+			return at, true
+		}
+		total -= l.slots[l.find(at, who)].cost
+	}
+	return max(truth, l.tokensAt(now, total+cost)), false
+}
+
+// crowded reports whether there is no slot for a time.
+func (t *Table) crowded(at, now int64) bool {
+	return t.live.Load() >= int64(t.o.MaxSlots) || at > now+t.o.MaxAhead
 }
 
 func (l *line) insert(e entry) {
@@ -392,6 +467,11 @@ func (t *Table) remove(l *line, at int64, who Caller) {
 	t.live.Add(-1)
 }
 
+// over reports whether a slot is: it is kept until its time, and until Grace later if it is reserved.
+func (t *Table) over(e entry, now int64) bool {
+	return e.at <= now && !(e.reserved && now <= e.at+t.o.Grace)
+}
+
 // expire drops the slots that are over: reserved ones by Grace, others when their time has
 // come.
 func (t *Table) expire(s *shard, l *line, now int64) {
@@ -404,7 +484,7 @@ func (t *Table) expire(s *shard, l *line, now int64) {
 			kept = append(kept, l.slots[i:]...)
 			break
 		}
-		if e.reserved && now <= e.at+t.o.Grace {
+		if !t.over(e, now) {
 			kept = append(kept, e)
 			continue
 		}

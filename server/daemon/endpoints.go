@@ -14,6 +14,7 @@ import (
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/openapi"
+	"github.com/headgate-io/headgate/slot"
 )
 
 // Unseen are the subjects that the gateway cannot tell apart: without a table
@@ -34,6 +35,9 @@ func Unseen(c config.Config) []policy.Subject {
 func CompileOptions(c config.Config, r *Registry) policy.CompileOptions {
 	o := policy.CompileOptions{
 		BurstPercent: c.BurstPercent, Unseen: Unseen(c), Shared: c.Store.On(), Keeps: keeps(c.Store), Free: c.Store.LeaseFree,
+	}
+	if o.Times.SameMoment = c.RetryAfter == "truth"; !o.Times.SameMoment {
+		o.Times.UpTo, o.Times.Reserves = slot.MaxAhead, c.RetryAfter == "reserved"
 	}
 	if c.Tokens.On() {
 		o.Claims = c.Tokens.Claims

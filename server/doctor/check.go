@@ -221,7 +221,7 @@ func checkKeysEmptied(r *Report, c config.Config, keys []record.APIKey, now time
 }
 
 // weak are the warnings about rules that do not guard what they seem to, one by one.
-var weak = []string{"unseen", "lockout", "unused_identifier"}
+var weak = []string{"unseen", "lockout", "unused_identifier", "not_kept"}
 
 // checkSecret checks a file that only the gateway may read, and reports whether it can.
 func checkSecret(r *Report, setting, file, absent string) (ok bool) {

@@ -260,9 +260,24 @@ func writeBuckets(w io.Writer, x inspect.Explanation, offline bool) {
 			mark, plain(rule), policy.Rule{Limit: b.Limit, Per: b.Per}.Rate(), b.Burst, b.Mode, b.Remaining, b.RetryAfter, b.ResetAfter)
 	}
 	_ = table.Flush()
+	writeTimes(w, x)
 	writeEnvelopes(w, x)
 	if offline {
 		fmt.Fprintln(w, "  (offline: every bucket is taken to be full)")
+	}
+}
+
+// writeTimes says of buckets without room when the caller is told to come, and why then.
+func writeTimes(w io.Writer, x inspect.Explanation) {
+	for _, b := range x.Buckets {
+		if b.Time == nil {
+			continue
+		}
+		kept := ""
+		if b.Time.Reserved {
+			kept = ", and the token is kept for it until then"
+		}
+		fmt.Fprintf(w, "  %s: the caller is told to come in %v%s: %s\n", plain(b.Rule), b.RetryAfter, kept, b.Time.Why)
 	}
 }
 

@@ -1,0 +1,69 @@
+package policy
+
+import (
+	"fmt"
+	"time"
+)
+
+// Times is what callers are told who are refused and share a bucket, for advice about rules.
+type Times struct {
+	// SameMoment says that all of them are told when the bucket has room.
+	SameMoment bool
+
+	// UpTo is how far ahead each is given a time of its own. 0: no advice.
+	UpTo time.Duration
+
+	// Reserves says that this process also keeps the tokens for these times.
+	Reserves bool
+}
+
+// checkTimes reports rules whose buckets callers share, and whose times are of little use to them.
+// It says so of the first and counts the others.
+func (c *review) checkTimes() {
+	t := c.o.Times
+	told := func(severity Severity, code, field, value, want string, is func(r *Rule) bool) {
+		first, count := -1, 0
+		for i := range c.doc.Rules {
+			r := &c.doc.Rules[i]
+			if c.broken[i] || r.Mode != Enforce || !r.Subject.ManyCallers() || r.Limit <= 0 || !is(r) {
+				continue
+			}
+			if count++; first < 0 {
+				first = i
+			}
+		}
+		if count > 1 {
+			want += fmt.Sprintf("; %d rules in all", count)
+		}
+		if count > 0 {
+			if value == "" {
+				value = text(c.doc.Rules[first].Scope.String())
+			}
+			c.rule(severity, first, code, field, value, want)
+		}
+	}
+	if t.SameMoment {
+		told(Note, "same_moment", "retry_after", text("truth"),
+			`"spaced", because callers who share this bucket are told the same moment, and all come then`,
+			func(*Rule) bool { return true })
+	}
+	if t.UpTo > 0 {
+		told(Note, "far_times", "limit", "less than a token in "+duration(t.UpTo),
+			fmt.Sprintf("a token in %s at least, or callers who come at random: no caller is given a time further ahead, and the others are told the same moment", duration(t.UpTo)),
+			func(r *Rule) bool { return r.Per > t.UpTo && r.Per/time.Duration(r.Limit) > t.UpTo })
+	}
+	if t.Reserves {
+		told(Warning, "not_kept", "scope", "",
+			`"lease", or retry_after "spaced": tokens are kept by the gateway that reserved them, and others admit their callers meanwhile`,
+			func(r *Rule) bool { return c.o.Shared && (r.Scope == Strict || r.Scope == Sync) })
+	}
+}
+
+// ManyCallers reports whether a bucket of the subject is used by callers who are told apart otherwise.
+func (s Subject) ManyCallers() bool {
+	switch s {
+	case SubjectProject, SubjectRegion, SubjectEndpoint, SubjectSite, SubjectPath, SubjectClaim:
+		return true
+	}
+	return false
+}
