@@ -1,28 +1,27 @@
 package bucket
 
-// Scope says how far a bucket reaches when several replicas run.
-type Scope uint8
+import "github.com/headgate-io/headgate/rate"
 
-// The scopes. Local is the zero value.
+// Scope says how far a bucket reaches when several replicas run.
+type Scope = rate.Scope
+
+// The scopes.
 const (
-	Local  Scope = iota // each replica has one of its own
-	Split               // each replica has one of its own, with its share of the limit
-	Strict              // one for all, asked for every take
-	Lease               // one for all, which replicas take batches from
-	Sync                // one for all, which replicas report to what they took
+	Local  = rate.Local
+	Split  = rate.Split
+	Strict = rate.Strict
+	Lease  = rate.Lease
+	Sync   = rate.Sync
 )
 
-// Shared says that one bucket is for all replicas, under a name that all of them know.
-func (s Scope) Shared() bool { return s >= Strict }
-
 // Loss says what becomes of takes from a shared bucket while nobody can ask for it.
-type Loss uint8
+type Loss = rate.Loss
 
-// The answers to a loss. LossClosed is the zero value.
+// The answers to a loss.
 const (
-	LossClosed Loss = iota // deny
-	LossShare              // go on with a share of the limit
-	LossOpen               // admit
+	LossClosed = rate.LossClosed
+	LossShare  = rate.LossShare
+	LossOpen   = rate.LossOpen
 )
 
 // Reach is a Scope and a Loss in one byte, which is what a Take has room for. The zero value is a local bucket.

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/headgate-io/headgate/rate"
 )
 
 // The reserved values of Rule.Endpoint. Everything else is the text of a template.
@@ -210,17 +212,17 @@ func (s *Subject) UnmarshalText(text []byte) error {
 }
 
 // Algorithm says how the bucket of a rule counts.
-type Algorithm uint8
+type Algorithm rate.Algorithm
 
-// The algorithms, as package rate numbers them. TokenBucket is the default. docs/algorithms.md says
+// The algorithms of package rate, and the calendar. TokenBucket is the default. docs/algorithms.md says
 // what each is for and what it admits at worst.
 const (
-	TokenBucket   Algorithm = iota // up to a burst at once, then at the rate
-	LeakyBucket                    // a queue of a burst's length, released at the rate
-	FixedWindow                    // a count that starts again when the window, Per, ends
-	SlidingWindow                  // the count of this window and what lies in its length of the last one's
-	SlidingLog                     // the counts of all short cells in a window's length: never more, wherever it begins
-	Calendar                       // a count that starts again with each day, week or month of UTC; those above are of other time zones
+	TokenBucket   Algorithm = Algorithm(rate.TokenBucket)   // up to a burst at once, then at the rate
+	LeakyBucket   Algorithm = Algorithm(rate.LeakyBucket)   // a queue of a burst's length, released at the rate
+	FixedWindow   Algorithm = Algorithm(rate.FixedWindow)   // a count that starts again when the window, Per, ends
+	SlidingWindow Algorithm = Algorithm(rate.SlidingWindow) // the count of this window and what lies in its length of the last one's
+	SlidingLog    Algorithm = Algorithm(rate.SlidingLog)    // the counts of all short cells in a window's length: never more, wherever it begins
+	Calendar      Algorithm = SlidingLog + 1                // a count that starts again with each day, week or month of UTC; those above are of other time zones
 )
 
 var algorithmTexts = []string{"token_bucket", "leaky_bucket", "fixed_window", "sliding_window", "sliding_log", "calendar"}
@@ -279,20 +281,20 @@ func (m *Mode) UnmarshalText(text []byte) error {
 }
 
 // Scope says how far a bucket reaches when several replicas run.
-type Scope uint8
+type Scope rate.Scope
 
 // The scopes. Local is the default. docs/scaling.md says what each promises.
 const (
-	Local  Scope = iota // every replica keeps buckets of its own, so k replicas admit up to k times the limit
-	Split               // every replica keeps buckets of its own, each with its share of the limit
-	Strict              // one bucket in a shared store, which is asked for every request
-	Lease               // one bucket in a shared store, which replicas take batches from before they use them
-	Sync                // one bucket in a shared store, which replicas report to what they have admitted
+	Local  Scope = Scope(rate.Local)  // every replica keeps buckets of its own, so k replicas admit up to k times the limit
+	Split  Scope = Scope(rate.Split)  // every replica keeps buckets of its own, each with its share of the limit
+	Strict Scope = Scope(rate.Strict) // one bucket in a shared store, which is asked for every request
+	Lease  Scope = Scope(rate.Lease)  // one bucket in a shared store, which replicas take batches from before they use them
+	Sync   Scope = Scope(rate.Sync)   // one bucket in a shared store, which replicas report to what they have admitted
 )
 
 // Shared reports whether a rule of this scope needs a store that all replicas
 // share.
-func (s Scope) Shared() bool { return s >= Strict }
+func (s Scope) Shared() bool { return rate.Scope(s).Shared() }
 
 var scopeTexts = []string{"local", "split", "strict", "lease", "sync"}
 
@@ -309,13 +311,13 @@ func (s *Scope) UnmarshalText(text []byte) error {
 
 // StoreLoss says what becomes of a rule's requests while the bucket store
 // cannot answer.
-type StoreLoss uint8
+type StoreLoss rate.Loss
 
 // The answers to the loss of the store. LossClosed is the default.
 const (
-	LossClosed StoreLoss = iota // deny: the backend is protected, callers are not served
-	LossShare                   // go on with a local share of the limit
-	LossOpen                    // admit: callers are served, the backend is not protected
+	LossClosed StoreLoss = StoreLoss(rate.LossClosed) // deny: the backend is protected, callers are not served
+	LossShare  StoreLoss = StoreLoss(rate.LossShare)  // go on with a local share of the limit
+	LossOpen   StoreLoss = StoreLoss(rate.LossOpen)   // admit: callers are served, the backend is not protected
 )
 
 var storeLossTexts = []string{"closed", "share", "open"}
