@@ -38,8 +38,8 @@ var allowed = map[string][]string{
 	"bucket/memory":           {"bucket", "key", "rate"},
 	"bucket/buckettest":       {"bucket", "key", "rate", "internal/race"},
 	"internal/messages":       {},
-	"bucket/lease":            {"bucket", "key", "rate", "internal/messages"},
-	"bucket/report":           {"bucket", "key", "rate", "internal/messages"},
+	"bucket/lease":            {"bucket", "bucket/internal/accounts", "rate", "internal/messages"},
+	"bucket/report":           {"bucket", "bucket/internal/accounts", "rate", "internal/messages"},
 	"bucket/redis":            {"bucket", "bucket/lease", "bucket/report", "rate"}, // answers questions for leases, and charges reports; a client of the server comes from outside, as one method
 	"internal/deadline":       {},
 	"bucket/scoped":           {"bucket", "bucket/lease", "bucket/report", "key", "rate", "internal/deadline"}, // decides which of the others to ask
@@ -62,6 +62,8 @@ var allowed = map[string][]string{
 	"proofs":           {},                 // no Go but a test
 	"pace":             {"pace/telemetry"}, // the callers' side: it knows servers by their answers, and what clients say of each other
 	"pace/telemetry":   {},
+
+	"bucket/internal/accounts": {"key"}, // what one replica knows of shared buckets
 
 	"internal/trial":      {"", "bucket/memory", "endpoint", "identity", "inspect", "internal/race", "policy", "reservation"}, // a Limiter for tests
 	"internal/routertest": {"", "identity"},                                                                                   // what middleware for routers has to do

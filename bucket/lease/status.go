@@ -34,11 +34,6 @@ func (s *Store) Status() Status {
 		Questions: c.questions.Load(), Messages: c.messages.Load(), Short: c.short.Load(), Failed: c.failed.Load(),
 		Granted: c.granted.Load(), Returned: c.returned.Load(), Expired: c.expired.Load(),
 	}
-	for i := range s.shards {
-		sh := &s.shards[i]
-		sh.mu.Lock()
-		st.Accounts += len(sh.entries)
-		sh.mu.Unlock()
-	}
+	st.Accounts = s.accounts.Each(func(*entry) {})
 	return st
 }

@@ -7,11 +7,10 @@ import (
 	"math"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/headgate-io/headgate/bucket"
-	"github.com/headgate-io/headgate/key"
+	"github.com/headgate-io/headgate/bucket/internal/accounts"
 	"github.com/headgate-io/headgate/rate"
 )
 
@@ -74,25 +73,16 @@ type Options struct {
 const (
 	defaultDeadline = 5 * time.Millisecond
 	defaultAccounts = 1 << 16
-	shards          = 64
 )
 
 // Store admits out of leases. It is safe for concurrent use.
 type Store struct {
-	o      Options
-	opened atomic.Uint32 // how many accounts ever were
+	o        Options
+	accounts *accounts.Table[entry]
 
 	answered func(*bucket.Take, error) // may be nil
 	outbox   outbox
 	counts   counts
-
-	shards [shards]shard
-}
-
-type shard struct {
-	mu      sync.Mutex
-	entries map[key.Key]*entry // guarded by mu
-	_       [48]byte           // keeps shards off each other's cache lines
 }
 
 // entry is the account of one bucket, and who waits for its next answer.
@@ -137,8 +127,8 @@ func New(o Options) (*Store, error) {
 	if o.MaxAccounts == 0 {
 		o.MaxAccounts = defaultAccounts
 	}
-	if o.MaxAccounts < shards {
-		errs = append(errs, fmt.Errorf("MaxAccounts is %d, want %d or more", o.MaxAccounts, shards))
+	if o.MaxAccounts < accounts.Shards {
+		errs = append(errs, fmt.Errorf("MaxAccounts is %d, want %d or more", o.MaxAccounts, accounts.Shards))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("lease options: %w", err)
@@ -153,11 +143,9 @@ func New(o Options) (*Store, error) {
 	if o.Vary == nil {
 		o.Vary = rand.Int64N
 	}
-	s := &Store{o: o}
-	for i := range s.shards {
-		s.shards[i].entries = map[key.Key]*entry{}
-	}
-	return s, nil
+	// With room for fewer than are looked at, the last of them would be one that somebody is using.
+	room := max(o.MaxAccounts, accounts.Looked*accounts.Shards)
+	return &Store{o: o, accounts: accounts.New[entry](room)}, nil
 }
 
 // OnAnswer has f hear of every question, about the bucket of a take, how it ended, before anybody
@@ -282,38 +270,20 @@ func check(takes []bucket.Take, outs []bucket.Outcome) error {
 
 // entry finds the account of a take, or opens one.
 func (s *Store) entry(now int64, take *bucket.Take) *entry {
-	sh := &s.shards[take.Key.Hi%shards]
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	e := sh.entries[take.Key]
-	if e == nil {
-		if len(sh.entries) >= s.o.MaxAccounts/shards {
-			s.counts.expired.Add(uint64(sh.forget(now)))
-		}
-		e = &entry{account: NewAccount(s.opened.Add(1)), shape: take.Shape}
-		sh.entries[take.Key] = e
-	}
-	return e
+	made := func(nth uint32) *entry { return &entry{account: NewAccount(nth), shape: take.Shape} }
+	return s.accounts.Open(take.Key, made, func(e *entry, last bool) bool { return s.forget(e, now, last) }, nil)
 }
 
-// looked is how many accounts are looked at for one that is idle, before one is forgotten that is not.
-const looked = 8
-
-// forget makes room for one, and reports how many tokens that loses. Whoever waits for an answer to
-// an account that is forgotten gets it.
-func (sh *shard) forget(now int64) (lost int64) {
-	n := 0
-	for k, e := range sh.entries { // in an order that nobody can foresee
-		e.mu.Lock()
-		idle := e.account.Idle(now)
-		lost = add(e.account.Held(now), e.account.Lost())
-		e.mu.Unlock()
-		if n++; idle || n == looked {
-			delete(sh.entries, k)
-			return lost
-		}
+// forget says whether an account may go: one that is idle, or else the last. Whoever waits for an
+// answer to an account that is forgotten gets it.
+func (s *Store) forget(e *entry, now int64, last bool) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.account.Idle(now) && !last {
+		return false
 	}
-	return 0
+	s.counts.expired.Add(uint64(add(e.account.Held(now), e.account.Lost())))
+	return true
 }
 
 // first tries a take for the first time.
@@ -472,12 +442,7 @@ func (s *Store) Recheck(take *bucket.Take) {
 }
 
 // find is the account of a take, or nil.
-func (s *Store) find(take *bucket.Take) *entry {
-	sh := &s.shards[take.Key.Hi%shards]
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	return sh.entries[take.Key]
-}
+func (s *Store) find(take *bucket.Take) *entry { return s.accounts.Find(take.Key, nil) }
 
 // held is how many tokens are held of a take's bucket.
 func (s *Store) held(take *bucket.Take) int64 {

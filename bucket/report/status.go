@@ -29,16 +29,10 @@ func (s *Store) Status() Status {
 		Reports: c.reports.Load(), Messages: c.messages.Load(), Failed: c.failed.Load(), Admitted: c.admitted.Load(), Charged: c.charged.Load(),
 		Returned: c.returned.Load(), Denied: c.denied.Load(), Asked: c.asked.Load(),
 	}
-	for i := range s.shards {
-		sh := &s.shards[i]
-		sh.mu.Lock()
-		st.Accounts += len(sh.entries)
-		for _, e := range sh.entries {
-			e.mu.Lock()
-			st.Pending += e.account.Pending()
-			e.mu.Unlock()
-		}
-		sh.mu.Unlock()
-	}
+	st.Accounts = s.accounts.Each(func(e *entry) {
+		e.mu.Lock()
+		st.Pending += e.account.Pending()
+		e.mu.Unlock()
+	})
 	return st
 }

@@ -6,11 +6,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/headgate-io/headgate/bucket"
-	"github.com/headgate-io/headgate/key"
+	"github.com/headgate-io/headgate/bucket/internal/accounts"
 	"github.com/headgate-io/headgate/rate"
 )
 
@@ -64,7 +63,6 @@ const (
 	defaultInterval = 100 * time.Millisecond
 	defaultDeadline = 5 * time.Millisecond
 	defaultAccounts = 1 << 16
-	shards          = 64
 
 	// fresh is how old an answer is at most that denies: who gives tokens back elsewhere is heard of then.
 	fresh = int64(time.Second)
@@ -72,20 +70,12 @@ const (
 
 // Store admits by what is known, and reports it. It is safe for concurrent use.
 type Store struct {
-	o      Options
-	opened atomic.Uint32 // how many accounts ever were
+	o        Options
+	accounts *accounts.Table[entry]
 
 	answered func(*bucket.Take, error) // may be nil
 	outbox   outbox
 	counts   counts
-
-	shards [shards]shard
-}
-
-type shard struct {
-	mu      sync.Mutex
-	entries map[key.Key]*entry // guarded by mu
-	_       [48]byte           // keeps shards off each other's cache lines
 }
 
 // entry is the account of one bucket.
@@ -125,8 +115,8 @@ func New(o Options) (*Store, error) {
 	if o.MaxAccounts == 0 {
 		o.MaxAccounts = defaultAccounts
 	}
-	if o.MaxAccounts < shards {
-		errs = append(errs, fmt.Errorf("MaxAccounts is %d, want %d or more", o.MaxAccounts, shards))
+	if o.MaxAccounts < accounts.Shards {
+		errs = append(errs, fmt.Errorf("MaxAccounts is %d, want %d or more", o.MaxAccounts, accounts.Shards))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("report options: %w", err)
@@ -138,11 +128,7 @@ func New(o Options) (*Store, error) {
 		start := time.Now()
 		o.Now = func() int64 { return int64(time.Since(start)) }
 	}
-	s := &Store{o: o}
-	for i := range s.shards {
-		s.shards[i].entries = map[key.Key]*entry{}
-	}
-	return s, nil
+	return &Store{o: o, accounts: accounts.New[entry](o.MaxAccounts)}, nil
 }
 
 // OnAnswer has f hear of every message, about the bucket of a take, how it ended. It is called on
@@ -225,53 +211,21 @@ func (s *Store) Refresh(take *bucket.Take) {
 
 // entry finds the account of a take, or opens one, and locks it. It is nil if there is no room.
 func (s *Store) entry(now int64, take *bucket.Take) *entry {
-	sh := &s.shards[take.Key.Hi%shards]
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	e := sh.entries[take.Key]
-	if e == nil {
-		if len(sh.entries) >= s.o.MaxAccounts/shards && !sh.forget(now) {
-			return nil
-		}
-		e = &entry{account: NewAccount(s.opened.Add(1)), shape: take.Shape}
-		sh.entries[take.Key] = e
-	}
-	e.mu.Lock()
-	return e
+	made := func(nth uint32) *entry { return &entry{account: NewAccount(nth), shape: take.Shape} }
+	return s.accounts.Open(take.Key, made, func(e *entry, _ bool) bool { return e.forget(now) }, lock)
 }
 
 // find is the account of a take, locked, or nil.
-func (s *Store) find(take *bucket.Take) *entry {
-	sh := &s.shards[take.Key.Hi%shards]
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	e := sh.entries[take.Key]
-	if e != nil {
-		e.mu.Lock()
-	}
-	return e
-}
+func (s *Store) find(take *bucket.Take) *entry { return s.accounts.Find(take.Key, lock) }
 
-// looked is how many accounts are looked at for one that may be forgotten.
-const looked = 8
+func lock(e *entry) { e.mu.Lock() }
 
-// forget makes room for one, and reports whether it could.
-func (sh *shard) forget(now int64) bool {
-	n := 0
-	for k, e := range sh.entries { // in an order that nobody can foresee
-		e.mu.Lock()
-		idle := e.account.Idle(now, &e.shape)
-		e.gone = idle
-		e.mu.Unlock()
-		if idle {
-			delete(sh.entries, k)
-			return true
-		}
-		if n++; n == looked {
-			return false
-		}
-	}
-	return false
+// forget says whether an account may go: what it admitted must have been told.
+func (e *entry) forget(now int64) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.gone = e.account.Idle(now, &e.shape)
+	return e.gone
 }
 
 // meet has an account count as a take does. The entry is locked.
