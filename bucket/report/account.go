@@ -1,6 +1,8 @@
 package report
 
 import (
+	"math"
+
 	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/rate"
 )
@@ -18,6 +20,8 @@ type Account struct {
 	state bucket.State
 
 	unsent int64 // tokens that were admitted and are in no report yet
+	latest int64 // when tokens were admitted last
+	told   int64 // when the last of those were that a report has told of
 
 	// The report that was sent last. Until it is answered the same one is sent again: the authority
 	// knows it by its number.
@@ -33,7 +37,9 @@ type Account struct {
 // NewAccount returns the account that a replica makes as its nth. The reports of one replica about
 // one bucket must never share a number, also if an account is forgotten and made again, or the
 // authority would take the new one for one that it has charged.
-func NewAccount(nth uint32) Account { return Account{seq: uint64(nth) << 32} }
+func NewAccount(nth uint32) Account {
+	return Account{seq: uint64(nth) << 32, told: math.MinInt64, latest: math.MinInt64}
+}
 
 // Verdict is what Take says.
 type Verdict uint8
@@ -60,14 +66,16 @@ func (a *Account) Take(now int64, sh *rate.Shape, headroom, cost int64) Verdict 
 	}
 	a.state = after
 	a.unsent += cost
+	a.latest = now
 	return Admit
 }
 
 // Return takes tokens back that Take gave at a time, for a request that another bucket denied. It
-// reports false if a report has told of them: then they stay charged.
+// reports false if a report has told of them, or may have: then they stay charged, and what was
+// admitted since is not given back in their place.
 func (a *Account) Return(now int64, sh *rate.Shape, tokens, taken int64) bool {
 	units, ok := rate.Units(sh, tokens)
-	if !ok || tokens > a.unsent {
+	if !ok || tokens > a.unsent || taken <= a.told {
 		return false
 	}
 	a.unsent -= tokens
@@ -105,7 +113,7 @@ func (a *Account) Report() (Report, bool) {
 	}
 	if !a.open {
 		a.seq++
-		a.out, a.unsent = a.unsent, 0
+		a.out, a.unsent, a.told = a.unsent, 0, a.latest
 	}
 	a.open, a.flying, a.look = true, true, false
 	return Report{a.seq, a.out}, true

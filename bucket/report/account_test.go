@@ -109,3 +109,39 @@ func TestAccountThroughAChangeOfLimit(t *testing.T) {
 		t.Errorf("45 owed of 50: 4 get %v, want them", v)
 	}
 }
+
+// Tokens that a report has told of stay charged, though others were admitted since: were those given
+// back in their place, they would be admitted and never charged.
+func TestNothingIsGivenBackInThePlaceOfWhatWasTold(t *testing.T) {
+	const ms = int64(time.Millisecond)
+	sh := shape(t, 100, 10)
+	ledger := new(report.Ledger)
+	a := report.NewAccount(1)
+	tell := func(now int64) {
+		if r, ok := a.Report(); ok {
+			a.Answer(now, &sh, ledger.Charge(now, sh, 7, r))
+		}
+	}
+	admitted := int64(0) // and not denied elsewhere
+	take := func(now, cost int64) bool { return a.Take(now, &sh, 10, cost) == report.Admit }
+	take(0, 5) // is denied elsewhere, 61 ms later
+	tell(0)
+	if take(60*ms, 5) { // what was charged has drained by then
+		admitted += 5
+	}
+	if a.Return(61*ms, &sh, 5, 0) {
+		t.Error("what a report has told of is given back")
+	}
+	for range 10 {
+		tell(61 * ms)
+		if take(61*ms, 1) {
+			admitted++
+		}
+	}
+	if admitted > 10 {
+		t.Errorf("%d tokens are admitted within a millisecond, want the burst of 10", admitted)
+	}
+	if !take(200*ms, 3) || !a.Return(201*ms, &sh, 3, 200*ms) {
+		t.Error("what no report has told of is not given back")
+	}
+}
