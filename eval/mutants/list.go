@@ -100,7 +100,7 @@ var inReport = []Mutant{
 		Why: "replicas run ahead of the store without a bound"},
 	{Name: "bucket/report: what is not sent is forgotten", File: "bucket/report/account.go", Old: "	a.state.Debt += min(sh.UnitsSaturating(a.unsent), most-a.state.Debt)\n", New: "	_ = most\n",
 		Why: "after each answer a replica may admit again what it has admitted meanwhile"},
-	{Name: "bucket/report: what was reported is returned", File: "bucket/report/account.go", Old: "if !ok || tokens > a.unsent {", New: "if !ok {",
+	{Name: "bucket/report: what was reported is returned", File: "bucket/report/account.go", Old: "if !ok || tokens > a.unsent || taken <= a.told {", New: "if !ok {",
 		Why: "a denial elsewhere gives back tokens twice"},
 	{Name: "bucket/report: a lost report is not sent again", File: "bucket/report/account.go", Old: "	if !a.open {\n		a.seq++", New: "	if a.seq++; true {",
 		Why: "what was in it is never charged"},
