@@ -36,7 +36,11 @@ local function grant(bucket, answers, arg, told)
   local shape = sub(arg, rest)
   local debt, stamp = find(bucket, shape, dated(now, age), back, told)
   if not debt then return now, -1, 1, stamp end
-  if asked then stamp = present(bucket, debt, stamp, shape, timed, now, drain, tick) end
+  if asked then
+    stamp = present(bucket, debt, stamp, shape, timed, now, drain, tick)
+  elseif timed and stamp > now + 1000000 then
+    stamp = now -- as in present, of which a look writes nothing down
+  end
   local d, left, s = drained(now, debt, stamp, drain, tick)
 
   -- A capacity is at most 2^52, so a quotient that is not whole is further from the next whole number than doubles are apart.
