@@ -387,3 +387,60 @@ func TestLeaseBoundHolds(t *testing.T) {
 		}
 	}
 }
+
+// What a replica admits was lent to it, of the limit as it is, and asked for less than a TTL ago:
+// however late questions and answers are, whatever was given back for requests that others denied,
+// and however often the limit changes.
+func TestWhatIsAdmittedWasLent(t *testing.T) {
+	seeds := uint64(60)
+	if testing.Short() {
+		seeds = 10
+	}
+	admitted, late := int64(0), 0
+	for seed := range seeds {
+		r := rand.New(rand.NewPCG(seed, 41))
+		l := limit(20+r.Int64N(2000), time.Second, 20+r.Int64N(3000))
+		f := newFleet(t, seed, 1+r.IntN(6), l)
+		const end = 4 * time.Second
+		slow := f.terms.TTL / 4
+		if r.IntN(2) == 0 {
+			slow = 4 * f.terms.TTL
+			late++
+		}
+		for _, h := range f.holders {
+			h.Clock.Drift = r.Int64N(401) - 200
+			h.To.Loss, h.From.Loss = r.Float64()*0.2, r.Float64()*0.2
+			h.To.Jitter, h.From.Jitter = time.Duration(r.Int64N(int64(slow))), time.Duration(r.Int64N(int64(slow)))
+			most, cost := r.Float64()*6*float64(l.Tokens)/float64(len(f.holders)), 1+r.Int64N(4)
+			f.world.Poisson(func(time.Duration) float64 { return most / float64(cost) }, end, func() {
+				if f.world.Rand.IntN(4) == 0 {
+					h.Refused(cost, f.world.Between(0, h.Deadline))
+					return
+				}
+				h.Request(cost)
+			})
+		}
+		for range r.IntN(6) {
+			to, err := rate.Compile(limit(20+r.Int64N(2000), time.Second, 20+r.Int64N(3000)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.world.After(time.Duration(r.Int64N(int64(end))), func() {
+				f.authority.Change(to)
+				for _, h := range f.holders {
+					h.Change()
+				}
+			})
+		}
+		f.world.Run(end)
+		for _, h := range f.holders {
+			if h.Unbacked > 0 {
+				t.Errorf("seed %d, %+v, messages that take up to %v: %d tokens were admitted that were not lent, want none", seed, l, slow, h.Unbacked)
+			}
+		}
+		admitted += f.envelope.Admitted
+	}
+	if admitted < 100*int64(seeds) || late == 0 {
+		t.Errorf("%d tokens were admitted, %d times with late messages: want more", admitted, late)
+	}
+}

@@ -14,6 +14,24 @@ type Charger struct {
 	Clock  *Clock
 	Ledger report.Ledger
 	Down   bool // answers nobody
+
+	Charged int64 // units that were ever added to the debt
+}
+
+// Change has the bucket go on under another limit.
+func (c *Charger) Change(to rate.Shape) {
+	c.Ledger.State = c.Ledger.State.Convert(c.Shape, to, c.Clock.Now())
+	c.Shape = to
+}
+
+// charge charges a report.
+func (c *Charger) charge(name uint64, told report.Report) report.Answer {
+	now, wide := c.Clock.Now(), c.Shape
+	wide.Capacity = wide.MaxDebt()
+	before := c.Ledger.State.Convert(c.Shape, wide, now).Debt
+	got := c.Ledger.Charge(now, c.Shape, name, told)
+	c.Charged += got.Debt - before
+	return got
 }
 
 // Reporter is a replica that admits by what it knows of the bucket of a Charger, and reports it afterwards.
@@ -57,6 +75,25 @@ func (r *Reporter) Request(cost int64) {
 	r.report()
 }
 
+// Refused is Request for one that another bucket denies some time later: what it took is given back.
+func (r *Reporter) Refused(cost int64, later time.Duration) {
+	now, sh := r.Clock.Now(), r.Charger.Shape
+	if r.Account.Take(now, &sh, r.Headroom, cost) == report.Admit {
+		r.World.After(later, func() {
+			if sh == r.Charger.Shape {
+				r.Account.Return(r.Clock.Now(), &sh, cost, now)
+			}
+		})
+	}
+	r.report()
+}
+
+// Change has the replica hear of another limit than from.
+func (r *Reporter) Change(from rate.Shape, headroom int64) {
+	r.Account.Change(r.Clock.Now(), &from, &r.Charger.Shape)
+	r.Headroom = headroom
+}
+
 // ask asks the store for tokens, as a take of scope strict.
 func (r *Reporter) ask(cost int64) {
 	r.Asked++
@@ -68,6 +105,7 @@ func (r *Reporter) ask(cost int64) {
 		}
 		var allowed bool
 		if c.Ledger.State, allowed = c.Ledger.State.Try(c.Clock.Now(), &c.Shape, units); allowed {
+			c.Charged += units
 			r.Admitted(cost)
 		}
 	})
@@ -104,8 +142,11 @@ func (r *Reporter) send() {
 		if c.Down {
 			return
 		}
-		got := c.Ledger.Charge(c.Clock.Now(), c.Shape, name, told)
+		got, of := c.charge(name, told), c.Shape
 		r.From.Send(func() {
+			if of != c.Shape { // as report.Store does
+				got.Debt = min(bucket.Rescale(got.Debt, c.Shape.Unit, of.Unit, true), c.Shape.MaxDebt())
+			}
 			if name == r.Name && r.Account.Answer(r.Clock.Now(), &c.Shape, got) {
 				r.report()
 			}

@@ -133,7 +133,7 @@ func reportsAtRandom(t *testing.T, seed uint64) float64 {
 	interval := time.Duration(5+r.IntN(400)) * time.Millisecond
 	f := newTellers(t, seed, 1+r.IntN(24), interval, l)
 	const end = 8 * time.Second
-	headroom, more := bucket.Headroom(f.shape, interval, len(f.all)), int64(0)
+	headroom, more, forgets := bucket.Headroom(f.shape, interval, len(f.all)), int64(0), false
 	for _, one := range f.all {
 		one.Clock.Drift = r.Int64N(401) - 200
 		one.To.Loss, one.From.Loss = r.Float64()*0.2, r.Float64()*0.2
@@ -170,9 +170,11 @@ func reportsAtRandom(t *testing.T, seed uint64) float64 {
 				more += min(l.Burst, f.shape.Drained(step)/f.shape.Unit+1)
 			}
 		case 4: // the store comes back empty
+			forgets = true
 			f.world.After(at, func() { f.charger.Ledger = report.Ledger{} })
 			more += l.Burst + headroom*int64(len(f.all))
 		case 5:
+			forgets = true
 			f.world.After(at, func() { one.Crash(uint64(1000 + n)) })
 			more += headroom
 		}
@@ -183,8 +185,98 @@ func reportsAtRandom(t *testing.T, seed uint64) float64 {
 	if f.envelope.Excess() > f.most()+more {
 		t.Errorf("seed %d, %+v, every %v, %d replicas: %d tokens above burst and rate, want %d at most", seed, l, interval, len(f.all), f.envelope.Excess(), f.most()+more)
 	}
+	worst := float64(f.envelope.Excess()) / float64(max(1, f.most()+more))
 	if owed := f.charger.Owed(); owed > l.Burst {
 		t.Errorf("seed %d: the store was owed %d tokens beyond the burst of %d", seed, owed, l.Burst)
 	}
-	return float64(f.envelope.Excess()) / float64(max(1, f.most()+more))
+	f.charged(t, seed, forgets)
+	return worst
+}
+
+// charged sees that a moment after all faults are over what was admitted is charged, no more and no less, where nobody forgot.
+func (f *tellers) charged(t *testing.T, seed uint64, forgets bool) {
+	f.charger.Down = false
+	for _, one := range f.all {
+		for _, l := range []*simulate.Link{one.To, one.From} {
+			l.Cut, l.Loss, l.Jitter = false, 0, time.Millisecond
+		}
+	}
+	f.world.Run(f.world.Now() + 5*time.Second)
+	for _, one := range f.all {
+		if pending := one.Account.Pending(); pending != 0 {
+			t.Errorf("seed %d: %d tokens were never answered, want none", seed, pending)
+		}
+	}
+	if want := f.envelope.Admitted * f.shape.Unit; f.charger.Charged != want && !forgets {
+		t.Errorf("seed %d: %d units were charged, want the %d that were admitted", seed, f.charger.Charged, want)
+	}
+}
+
+// A replica that has a bucket to itself knows all that was charged, so it admits what one bucket
+// does: no headroom more, through changes of the limit, and whatever was given back for requests
+// that others denied. That is so as long as it need not ask the store for tokens, which it would
+// not know of.
+func TestReportsOfOneReplicaAddNothing(t *testing.T) {
+	seeds := uint64(60)
+	if testing.Short() {
+		seeds = 10
+	}
+	exact := 0
+	for seed := range seeds {
+		r := rand.New(rand.NewPCG(seed, 43))
+		l := limit(100+r.Int64N(1000), time.Second, 0)
+		l.Burst = l.Tokens/2 + r.Int64N(l.Tokens)
+		interval := time.Duration(100+r.IntN(200)) * time.Millisecond
+		f := newTellers(t, seed, 1, interval, l)
+		const end = 4 * time.Second
+		one, promise := f.all[0], simulate.Promise{}
+		one.To.Jitter, one.From.Jitter, one.Deadline = interval/40, interval/40, interval/8
+		promise.Set(0, float64(l.Tokens), float64(l.Burst))
+		one.Admitted = func(tokens int64) { promise.Admit(f.world.Now(), tokens) }
+		wave, most := time.Duration(1+r.Int64N(int64(time.Second))), (1+3*r.Float64())*float64(l.Tokens)
+		refuses := r.IntN(2) == 0
+		// Requests come in waves: many that are admitted; some that another bucket denies, or few; none, or few.
+		phase := func() time.Duration { return f.world.Now() / wave % 3 }
+		f.world.Poisson(func(time.Duration) float64 {
+			switch {
+			case phase() == 0:
+				return most
+			case !refuses:
+				return most / 10
+			case phase() == 1:
+				return float64(l.Tokens)
+			}
+			return 0
+		}, end, func() {
+			if cost := 1 + f.world.Rand.Int64N(2); refuses && phase() == 1 {
+				one.Refused(cost, f.world.Between(0, interval/2))
+			} else {
+				one.Request(cost)
+			}
+		})
+		for range r.IntN(3) {
+			next := limit(l.Tokens/2+r.Int64N(l.Tokens), time.Second, l.Burst/2+r.Int64N(l.Burst))
+			to, err := rate.Compile(next)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.world.After(time.Duration(r.Int64N(int64(end))), func() {
+				from := f.charger.Shape
+				f.charger.Change(to)
+				one.Change(from, bucket.Headroom(to, interval, 1))
+				promise.Set(f.world.Now(), float64(next.Tokens), float64(next.Burst))
+			})
+		}
+		f.world.Run(end)
+		if one.Asked > 0 {
+			continue
+		}
+		exact++
+		if worst, at := promise.Worst(); worst > 1e-6 {
+			t.Errorf("seed %d, %+v, every %v: %.3f tokens above burst and rate at %v, want none", seed, l, interval, worst, at)
+		}
+	}
+	if exact < int(seeds)/2 {
+		t.Errorf("%d of %d replicas asked for nothing, want half of them", exact, seeds)
+	}
 }
