@@ -18,6 +18,12 @@
 //   - Liveness: once the faults are over, a client that was never seen before is served, one that
 //     obeys Retry-After is served within a bound, and where requests suffice the limit is used.
 //
+// What is known at any moment is checked at it: that parts of limits add up to one at most, that the
+// store is not taken for lost too soon; and when all is over that nothing is left of it.
+//
+// In Drive a test asks by itself, in a world in which one thing happens or none, and what is admitted
+// is known to a token.
+//
 // To replay a seed, and to see what is left of it after shrinking:
 //
 //	make nemesis SEED=17

@@ -39,6 +39,8 @@ func (w *world) happen(e Event) {
 		w.end(e)
 	case Join:
 		w.join()
+	case Strand:
+		w.strand(e.Lasts)
 	case Down, Restart:
 		w.setDown(true)
 		time.Sleep(e.Lasts)
@@ -219,7 +221,7 @@ func (w *world) end(e Event) {
 	}
 	time.Sleep(e.Lasts)
 	w.arrives(0)
-	w.place(e.Gateway)
+	w.place(e.Gateway, false)
 }
 
 // arrives says that a gateway comes or goes.
@@ -236,12 +238,30 @@ func (w *world) arrives(lasts time.Duration) {
 
 func (w *world) join() {
 	w.arrives(0)
+	w.place(w.slot(), false)
+	time.Sleep(2 * memberTTL)
+}
+
+// slot is room for one gateway more.
+func (w *world) slot() int {
 	w.mu.Lock()
-	slot := len(w.gateways)
+	defer w.mu.Unlock()
 	w.gateways = append(w.gateways, nil)
 	w.limits = append(w.limits, append([]Limit(nil), w.limits[0]...))
+	return len(w.gateways) - 1
+}
+
+// strand has a gateway join that cannot reach the store for a time.
+func (w *world) strand(lasts time.Duration) {
+	w.arrives(0)
+	w.add(w.now()+lasts, func(l Limit, _ bucket.Envelope) float64 { return w.own(l, lasts) })
+	slot := w.slot()
+	w.place(slot, true)
+	time.Sleep(lasts)
+	w.mu.Lock()
+	g := w.gateways[slot]
 	w.mu.Unlock()
-	w.place(slot)
+	g.wire.setCut(0, false)
 	time.Sleep(2 * memberTTL)
 }
 

@@ -26,6 +26,7 @@ type gateway struct {
 	slot    int
 	clock   *clock
 	rules   *rules
+	leases  *lease.Store
 	reports *report.Store
 	members *redis.Members
 	wire    *wire
@@ -98,8 +99,8 @@ func (g *gateway) load(limits []Limit, free int) {
 // fewAccounts is how many buckets a gateway remembers where there is a crowd: the least that can be asked for.
 const fewAccounts = 64
 
-// start starts a gateway in a place, whose wall clock is off.
-func (w *world) start(slot int, offset time.Duration) *gateway {
+// start starts a gateway in a place, whose wall clock is off. Nothing of one that is stranded reaches the store.
+func (w *world) start(slot int, offset time.Duration, stranded bool) *gateway {
 	p := w.plan
 	w.mu.Lock()
 	w.started++
@@ -108,7 +109,7 @@ func (w *world) start(slot int, offset time.Duration) *gateway {
 	w.mu.Unlock()
 	chance := rand.New(rand.NewPCG(p.Seed, n))
 	g := &gateway{slot: slot, clock: &clock{offset}, ended: make(chan struct{})}
-	g.wire = &wire{world: w, chance: chance, network: network}
+	g.wire = &wire{world: w, chance: chance, network: network, cut: [2]bool{stranded, false}}
 	g.rules = &rules{clock: g.clock}
 
 	local := must(memory.New(memory.Options{MaxBuckets: 1 << 10}))
@@ -124,7 +125,7 @@ func (w *world) start(slot int, offset time.Duration) *gateway {
 	if p.Crowd > 0 {
 		remembered = fewAccounts
 	}
-	leases := must(lease.New(lease.Options{
+	g.leases = must(lease.New(lease.Options{
 		MaxAccounts: remembered,
 		Authority:   must(redis.NewAuthority(shared, redis.AuthorityOptions{TTL: p.TTL})), Terms: lease.Terms{TTL: p.TTL, Poll: max(time.Millisecond, p.TTL/4)},
 		Deadline: min(p.Deadline, p.TTL), Gather: min(time.Millisecond, p.Deadline/4), Replica: n, Vary: vary,
@@ -135,7 +136,7 @@ func (w *world) start(slot int, offset time.Duration) *gateway {
 		Gather: min(time.Millisecond, p.Interval/4), Replica: n,
 	}))
 	buckets := must(scoped.New(scoped.Options{
-		Local: local, Strict: shared, Leases: leases, Free: p.Free, Reports: g.reports, Replicas: g.members.Replicas, Count: g.members.Count,
+		Local: local, Strict: shared, Leases: g.leases, Free: p.Free, Reports: g.reports, Replicas: g.members.Replicas, Count: g.members.Count,
 		Began: g.clock.Now(), Deadline: p.Deadline, Vary: vary,
 		Changed: func(one scoped.Server, _ scoped.Status) { w.lost(g, one.Lost) },
 	}))

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/headgate-io/headgate/bucket/redis"
 )
 
 // Network is how messages travel between gateways and the store.
@@ -68,6 +70,7 @@ type wire struct {
 	dead    *Engine    // guarded by mu; who takes what a gateway says that was killed, nil while it lives
 	cut     [2]bool    // guarded by mu; to the store, and from it
 	network Network    // guarded by mu
+	failed  int        // guarded by mu; messages that tell of the store whether it is there, and got no answer
 
 	frozen chan struct{} // guarded by mu; closed when the gateway goes on, nil while it does
 }
@@ -108,12 +111,31 @@ func (w *wire) fate(is Message) (f fate) {
 
 // Eval is redis.Evaler. What it gives up on goes on: a message that was sent arrives, however late.
 func (w *wire) Eval(ctx context.Context, command, script string, keys, args []string) (any, error) {
+	is := about(command, script)
+	answer, err := w.eval(ctx, is, command, script, keys, args)
+	if err != nil && !redis.Unlearnt(err) && is != Words {
+		w.mu.Lock()
+		w.failed++
+		w.mu.Unlock()
+	}
+	return answer, err
+}
+
+// failures is how many messages failed since it was asked last.
+func (w *wire) failures() (n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n, w.failed = w.failed, 0
+	return n
+}
+
+func (w *wire) eval(ctx context.Context, is Message, command, script string, keys, args []string) (any, error) {
 	w.awake()
 	defer w.awake() // whoever waits hears of it when the gateway goes on
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	f := w.fate(about(command, script))
+	f := w.fate(is)
 	if f.grave != nil {
 		return f.grave.Eval(command, script, keys, args)
 	}

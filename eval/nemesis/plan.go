@@ -71,11 +71,14 @@ const (
 	Reset                   // an operator has a bucket filled at a gateway
 	Grant                   // an operator gives a bucket Tokens at a gateway
 	Reservation             // for Lasts a part of the requests is reserved, held for up to By, and settled, some twice
+	Strand                  // one gateway more, of which nothing reaches the store for Lasts
 	kinds
 )
 
+const drawn = Strand // kinds are drawn, those before it
+
 var kindNames = [kinds]string{"offset", "noise", "cut to", "cut from", "kill", "stop", "join", "store down", "store restarted empty", "failover", "scripts forgotten",
-	"store's clock stepped", "store's clock off", "limit changed", "frozen", "reset", "grant", "reservations"}
+	"store's clock stepped", "store's clock off", "limit changed", "frozen", "reset", "grant", "reservations", "a gateway joins that cannot reach the store"}
 
 // Event is one thing that happens.
 type Event struct {
@@ -165,7 +168,7 @@ func Draw(seed uint64) *Plan {
 		p.Load[i] = Load{Rate: min(300, max(20+200*r.Float64()*float64(r.IntN(2)), fast*(0.5+3*r.Float64()))), Wave: between(300*time.Millisecond, 3*time.Second), Skew: r.Float64() * float64(r.IntN(2))}
 	}
 	for range 1 + r.IntN(7) {
-		e := Event{Kind: Kind(r.IntN(int(kinds))), At: between(0, chaos*3/4), Gateway: r.IntN(p.Replicas), Bucket: r.IntN(buckets)}
+		e := Event{Kind: Kind(r.IntN(int(drawn))), At: between(0, chaos*3/4), Gateway: r.IntN(p.Replicas), Bucket: r.IntN(buckets)}
 		e.Lasts = between(10*time.Millisecond, 2*time.Second)
 		switch e.Kind {
 		case Offset:

@@ -30,6 +30,9 @@ type world struct {
 	shares   [buckets]float64             // guarded by mu; which parts of limits gateways that have lost the store admit besides
 	open     [buckets]bool                // guarded by mu; nothing is promised
 	found    []string                     // guarded by mu; promises that were broken
+	driven   bool                         // a test asks, and wants a log of what is admitted
+	log      []admission                  // guarded by mu
+	turns    []Turn                       // guarded by mu
 
 	gateways []*gateway // by slot, nil where there is none
 	limits   [][]Limit  // by slot
@@ -63,6 +66,9 @@ func Run(p *Plan) []string {
 	if p.Crowd > 0 {
 		all.Go(func() { w.crowd(end) })
 	}
+	if p.orderly() {
+		all.Go(func() { w.parts(end) })
+	}
 	all.Wait()
 	w.judge()
 	w.close()
@@ -85,7 +91,7 @@ func begin(p *Plan) *world {
 	for slot := range p.Replicas {
 		w.limits = append(w.limits, append([]Limit(nil), p.Limits[:]...))
 		w.gateways = append(w.gateways, nil)
-		w.place(slot)
+		w.place(slot, false)
 	}
 	time.Sleep(memberTTL) // all have heard of each other
 	for i := range w.promises {
@@ -118,14 +124,14 @@ func (w *world) isDown() bool {
 }
 
 // place starts a gateway in a slot, whose clock is off by what the plan says.
-func (w *world) place(slot int) {
+func (w *world) place(slot int, stranded bool) {
 	offset := time.Duration(0)
 	for _, e := range w.plan.Events {
 		if e.Kind == Offset && e.Gateway == slot {
 			offset += e.By
 		}
 	}
-	g := w.start(slot, offset)
+	g := w.start(slot, offset, stranded)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.gateways[slot] = g
@@ -201,6 +207,8 @@ func (p *Plan) count() (most, fewest int) {
 		switch e.Kind {
 		case Join:
 			most++
+		case Strand:
+			most, fewest = most+1, 1
 		case Kill, Stop, CutTo, CutFrom, Restart, Freeze:
 			fewest = 1
 		}
@@ -227,6 +235,10 @@ func (w *world) lost(g *gateway, is bool) {
 	_, fewest := w.plan.count()
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.turns = append(w.turns, Turn{w.now(), g.slot, is})
+	if n := g.wire.failures(); is && n < leastFailures {
+		w.breakLocked("liveness", "at %.3fs gateway %d has taken the store for lost after %d failures, want %d", w.now().Seconds(), g.slot, n, leastFailures)
+	}
 	for i := range w.promises {
 		most := 0.0
 		for _, f := range w.inForce[i] {
@@ -246,13 +258,23 @@ func (w *world) lost(g *gateway, is bool) {
 	}
 }
 
+// leastFailures is after how many messages without an answer the store is taken for lost, at least.
+const leastFailures = 5
+
 const maxCost = 2
 
-// admitted notes a request that was.
-func (w *world) admitted(which int, cost int64) {
+// admitted notes a request that was, at a gateway.
+func (w *world) admitted(g *gateway, which int, cost int64) {
+	partless := g.members.Replicas() == 0
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.driven {
+		w.log = append(w.log, admission{w.now(), g.slot, which, cost})
+	}
 	for _, i := range [...]int{which, buckets - 1} {
+		if partless && w.limits[g.slot][i].Scope == policy.Split && !w.plan.changes(i) {
+			w.breakLocked("safety", "at %.3fs gateway %d has admitted a request of %s, of which it has no part yet", w.now().Seconds(), g.slot, bucketNames[i])
+		}
 		before, _ := w.promises[i].Worst()
 		if w.promises[i].Admit(w.now(), cost); w.open[i] {
 			continue
@@ -358,7 +380,7 @@ func (w *world) send(g *gateway, one request) {
 	g.wire.awake()
 	if hold == 0 || !one.reserved {
 		if d := g.Check(background, ask(client, targets[one.which], one.cost)); d.Allowed && !g.dead.Load() {
-			w.admitted(one.which, one.cost)
+			w.admitted(g, one.which, one.cost)
 		}
 		return
 	}
@@ -368,7 +390,7 @@ func (w *world) send(g *gateway, one request) {
 	if !d.Allowed || g.dead.Load() {
 		return
 	}
-	w.admitted(one.which, spent)
+	w.admitted(g, one.which, spent)
 	time.Sleep(hold)
 	g.wire.awake()
 	if one.twice {
@@ -397,6 +419,7 @@ func (w *world) estimate(one request) int64 {
 func (w *world) judge() {
 	time.Sleep(5 * time.Second) // words, breakers, and what is still under way
 	w.settleAll()
+	w.settled()
 	for slot, g := range w.gateways {
 		if g == nil || g.dead.Load() {
 			continue
@@ -417,6 +440,70 @@ func (w *world) judge() {
 	}
 	if len(w.found) == 0 {
 		w.use()
+	}
+}
+
+// parts sees that the parts of limits that gateways have for themselves never add up to more than one.
+func (w *world) parts(end time.Duration) {
+	for ; w.now() < end; time.Sleep(5 * time.Millisecond) {
+		w.mu.Lock()
+		sum := 0.0
+		for _, g := range w.gateways {
+			if g == nil || g.dead.Load() {
+				continue
+			}
+			if k := g.members.Replicas(); k > 0 {
+				sum += 1 / float64(k)
+			}
+		}
+		if sum > 1+1e-9 {
+			w.breakLocked("safety", "at %.3fs the gateways' parts of limits are %.3f together, want 1 at most", w.now().Seconds(), sum)
+			end = 0
+		}
+		w.mu.Unlock()
+	}
+}
+
+// orderly reports whether all gateways of a plan hear of each other all the time, so that parts add up.
+func (p *Plan) orderly() bool {
+	for _, e := range p.Events {
+		switch e.Kind {
+		case Noise, CutTo, CutFrom, Freeze, Down, Restart, Failover, Step, Glitch, Strand:
+			return false
+		}
+	}
+	return true
+}
+
+// changes reports whether the limit of a bucket is another one at some time.
+func (p *Plan) changes(i int) bool {
+	for _, e := range p.Events {
+		if e.Kind == Change && e.Bucket == i {
+			return true
+		}
+	}
+	return false
+}
+
+// settled sees that nothing is left of faults: gateways know of those that are there and of no other, and what they
+// admitted is reported.
+func (w *world) settled() {
+	live := 0
+	for _, g := range w.gateways {
+		if g != nil && !g.dead.Load() {
+			live++
+		}
+	}
+	for slot, g := range w.gateways {
+		if g == nil || g.dead.Load() {
+			continue
+		}
+		if k, n := g.members.Replicas(), g.members.Count(); k != live || n != live {
+			w.broken("liveness", "gateway %d divides limits by %d and counts %d gateways when all faults are over, want %d", slot, k, n, live)
+		}
+		if pending := g.reports.Status().Pending; pending != 0 {
+			w.broken("liveness", "gateway %d has %d tokens to report when all faults are over, want none", slot, pending)
+		}
 	}
 }
 
@@ -461,7 +548,7 @@ func (w *world) obey(g *gateway, who netip.Addr, which int, within time.Duration
 		d := g.Check(background, ask(who, targets[which], 1))
 		if d.Allowed {
 			if who == client {
-				w.admitted(which, 1)
+				w.admitted(g, which, 1)
 			}
 			return w.now() - begin, true
 		}
@@ -500,7 +587,7 @@ func (w *world) use() {
 			g := w.pick(r, 0)
 			all.Go(func() {
 				if g.Check(background, ask(client, targets[which], 1)).Allowed {
-					w.admitted(which, 1)
+					w.admitted(g, which, 1)
 					mu.Lock()
 					got++
 					mu.Unlock()
