@@ -70,6 +70,9 @@ const (
 	Exempt
 	// Blocked: a rule of mode block refuses it. Denied, and charged to nobody.
 	Blocked
+	// InPenalty: the caller was denied so often that a rule blocks it for a time (policy.Rule.Penalty). Denied, and
+	// charged to nobody; the binding verdict is that rule's.
+	InPenalty
 )
 
 var reasonNames = [...]string{
@@ -92,6 +95,8 @@ var reasonNames = [...]string{
 
 	Exempt:  "exempt",
 	Blocked: "blocked",
+
+	InPenalty: "in_penalty",
 
 	BadCredential:        "bad_credential",
 	CredentialUnverified: "credential_unverified",
@@ -239,6 +244,11 @@ func (d *Decision) Binding() (Verdict, bool) {
 		return Verdict{}, false
 	}
 	return d.Verdicts()[d.binding], true
+}
+
+// ByLimit reports whether a rule's limit denied the request, at once or in the penalty that came of it.
+func (d *Decision) ByLimit() bool {
+	return !d.Allowed && (d.Reason == OverLimit || d.Reason == CostAboveBurst || d.Reason == InPenalty)
 }
 
 // Policies returns the rules the decision was made under; nil when it was

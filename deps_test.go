@@ -48,8 +48,9 @@ var allowed = map[string][]string{
 	"charge":                  {"bucket", "charge/internal/subject", "endpoint", "identity", "key", "policy", "rate", "slot"},
 	"reservation":             {"charge", "key", "rate"},
 	"slot":                    {"key"}, // when who was refused may come again
+	"penalty":                 {"key"}, // who was denied again and again, and is blocked for a time
 	// The buckets that a Limiter has unless it is given others are the one thing that the core makes itself.
-	"":                 {"endpoint", "identity", "policy", "bucket", "bucket/memory", "charge", "key", "rate", "reservation", "slot", "internal/steady"},
+	"":                 {"endpoint", "identity", "policy", "bucket", "bucket/memory", "charge", "key", "rate", "penalty", "reservation", "slot", "internal/steady"},
 	"inspect":          {"", "bucket", "charge", "endpoint", "identity", "policy"}, // what people see of it
 	"internal/perrule": {"policy"},
 	"internal/refusal": {"", "identity", "internal/problem"},

@@ -58,6 +58,7 @@ import (
 	"github.com/headgate-io/headgate/charge"
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/penalty"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/reservation"
 	"github.com/headgate-io/headgate/slot"
@@ -88,6 +89,8 @@ type Limiter struct {
 	reservations *reservation.Table
 
 	slots *slot.Table // nil: refused callers are told the truth
+
+	penalties *penalty.Table
 
 	waiters atomic.Int64 // requests in Wait that wait, or may have to
 
@@ -126,6 +129,7 @@ func New(o Options) (*Limiter, error) {
 		readIdentifier: o.Typed,
 		reservations:   reservation.NewTable(o.MaxReservations),
 		slots:          o.Slots,
+		penalties:      o.Penalties,
 	}
 	l.terms.Store(o.terms())
 	l.learn, _ = o.Buckets.(bucket.Learner)

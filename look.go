@@ -32,7 +32,7 @@ type Look struct {
 func (l *Limiter) Look(ctx context.Context, r Request) *Look {
 	t := &trip{request: r, terms: l.terms.Load()}
 	var times []charge.Time
-	if l.prepare(ctx, t) {
+	if l.prepare(ctx, t) && !(t.plan.Set.Penalises() && l.inPenalty(t)) {
 		p := &t.plan
 		allowed, err := l.buckets.Peek(ctx, p.Now, p.Takes, p.Outs)
 		l.conclude(t, allowed, err)
@@ -85,6 +85,7 @@ func (l *Limiter) Fill(ctx context.Context, p *charge.Plan, of int, once bucket.
 	if l.slots != nil {
 		l.slots.Forget(takes[0].Key)
 	}
+	l.penalties.Forget(p.CallerKey(of))
 	for i := range takes {
 		if !takes[i].Reach.Scope().Shared() { // whose store sees to the reservations of all processes
 			l.reservations.Void(takes[i].Key)

@@ -14,6 +14,7 @@ import (
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/internal/steady"
 	"github.com/headgate-io/headgate/key"
+	"github.com/headgate-io/headgate/penalty"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/reservation"
 	"github.com/headgate-io/headgate/slot"
@@ -171,6 +172,10 @@ type Options struct {
 	// token comes, which is the same moment for everybody who shares the bucket.
 	Slots *slot.Table
 
+	// Penalties remembers callers who were denied again and again, for rules with a policy.Rule.Penalty. Nil is a table
+	// of its own, for penalty.DefaultCallers: 4 MiB, once a rule with one has denied somebody.
+	Penalties *penalty.Table
+
 	// MaxAllowances is how many buckets may have an allowance at once (see
 	// Grant). Default 4096, at most 1<<20.
 	MaxAllowances int
@@ -247,6 +252,9 @@ func (o *Options) complete() error {
 	if o.Buckets == nil {
 		o.Buckets, err = memory.New(memory.Options{})
 		errs = append(errs, err)
+	}
+	if o.Penalties == nil {
+		o.Penalties = penalty.New(0)
 	}
 	if o.Identities == nil {
 		o.Identities, err = identity.New(identity.Options{})

@@ -51,6 +51,23 @@ func (l *Limiter) Reserve(ctx context.Context, r Request, timeout time.Duration)
 // denied Decision and no reservation, and gives back what the request took, as
 // far as time has not done so already.
 func (l *Limiter) ReserveWait(ctx context.Context, r Request, timeout time.Duration) (Reservation, Decision, error) {
+	return l.reserveWait(ctx, r, timeout, true)
+}
+
+// WaitAnswer is Wait for a request whose answer will be known: where a rule that applies counts only some answers
+// (policy.Rule.CountWhen), the reservation names what SettleAnswer corrects then. Without such a rule there is none,
+// and when MaxReservations are outstanding: the request then counts, whatever it is answered.
+func (l *Limiter) WaitAnswer(ctx context.Context, r Request, timeout time.Duration) (Reservation, Decision, error) {
+	return l.reserveWait(ctx, r, timeout, false)
+}
+
+// CountsAnswers reports whether a rule in force counts only some answers, so that WaitAnswer may make a reservation.
+func (l *Limiter) CountsAnswers() bool {
+	set := l.policies.Set()
+	return set != nil && set.CountsAnswers()
+}
+
+func (l *Limiter) reserveWait(ctx context.Context, r Request, timeout time.Duration, always bool) (Reservation, Decision, error) {
 	t := l.begin(ctx, r)
 	defer l.end(t)
 	var made Reservation
@@ -58,10 +75,24 @@ func (l *Limiter) ReserveWait(ctx context.Context, r Request, timeout time.Durat
 		if t.plan.Waits {
 			defer l.queue(t)()
 		}
-		made = l.reserve(ctx, t, timeout)
+		switch {
+		case always:
+			made = l.reserve(ctx, t, timeout)
+		case t.plan.Cost > 0 && t.plan.CountsAnswers() && l.reservations.Begin(t.plan.Now):
+			made = l.reserveBegun(ctx, t, timeout)
+		default:
+			l.consume(ctx, t)
+		}
 	}
 	l.tell(t)
-	if t.decision.Wait <= 0 || awaitTurn(ctx, t.decision.Wait) {
+	wait := t.decision.Wait
+	switch {
+	case wait <= 0:
+		return made, t.decision, nil
+	case made.ID == (reservation.ID{}):
+		err := l.await(ctx, t, wait)
+		return made, t.decision, err
+	case awaitTurn(ctx, wait):
 		return made, t.decision, nil
 	}
 	t.decision.Allowed, t.decision.Reason = false, Abandoned
@@ -79,6 +110,12 @@ func (l *Limiter) reserve(ctx context.Context, t *trip, timeout time.Duration) R
 		t.decision.Reason, t.decision.Cost = ReservationsFull, p.Cost
 		return Reservation{}
 	}
+	return l.reserveBegun(ctx, t, timeout)
+}
+
+// reserveBegun reserves in the place that Begin has taken.
+func (l *Limiter) reserveBegun(ctx context.Context, t *trip, timeout time.Duration) Reservation {
+	p := &t.plan
 	if taken := l.consume(ctx, t); !taken || !t.decision.Allowed {
 		l.reservations.Abandon()
 		return Reservation{}
@@ -116,26 +153,34 @@ func (l *Limiter) Reservations() reservation.Stats { return l.reservations.Stats
 // was to give back and did not answer for is not among that: it may have been
 // given.
 func (l *Limiter) Settle(ctx context.Context, id reservation.ID, actual int64) (reservation.Settlement, error) {
-	return l.settle(ctx, id, actual, false)
+	return l.SettleAnswer(ctx, id, Answer{Actual: actual})
 }
 
-// Forgive is Settle for a request that its endpoint's rules turn out not to
-// count, such as a login that succeeded where only failures count: they get back
-// what has not drained of the estimate. Rules for "*" count every request, so
-// they are settled to actual; without one, whoever has a good password could ask
-// for its check as often as it likes.
-//
-// It gives back what this reservation took and nothing of what others did.
-func (l *Limiter) Forgive(ctx context.Context, id reservation.ID, actual int64) (reservation.Settlement, error) {
-	return l.settle(ctx, id, actual, true)
+// Answer is what a request came to that was reserved for.
+type Answer struct {
+	// Actual is what it has cost, in tokens.
+	Actual int64
+
+	// Status is that of its answer over HTTP, if there was one and it is complete; else 0. Rules that
+	// count only some answers (policy.Rule.CountWhen) get back what has not drained of the estimate if it is
+	// another. What they count was written in them when the request came.
+	Status int
+
+	// Forgiven says that the rules of its endpoint turn out not to count it, such as a login that succeeded where
+	// only failures count: they get back what has not drained of the estimate. Rules for "*" count every request, so
+	// they are settled to Actual; without one, whoever has a good password could ask for its check as often as it likes.
+	// Rules that say themselves which answers count go by Status.
+	Forgiven bool
 }
 
-func (l *Limiter) settle(ctx context.Context, id reservation.ID, actual int64, forgiven bool) (reservation.Settlement, error) {
-	if actual < 0 {
-		return reservation.Settlement{}, fmt.Errorf("actual is %d, want 0 or more", actual)
+// SettleAnswer is Settle for rules that do not count every request. It gives back what this reservation took and nothing
+// of what others did.
+func (l *Limiter) SettleAnswer(ctx context.Context, id reservation.ID, a Answer) (reservation.Settlement, error) {
+	if a.Actual < 0 {
+		return reservation.Settlement{}, fmt.Errorf("actual is %d, want 0 or more", a.Actual)
 	}
 	if id == (reservation.ID{}) {
-		return reservation.Settlement{Status: reservation.NothingReserved, Actual: actual}, nil
+		return reservation.Settlement{Status: reservation.NothingReserved, Actual: a.Actual}, nil
 	}
 	now := l.clock.Now()
 	taken, s, err := l.reservations.Claim(id, now)
@@ -143,9 +188,9 @@ func (l *Limiter) settle(ctx context.Context, id reservation.ID, actual int64, f
 		return s, err
 	}
 	set, _ := l.rules(now)
-	s.Actual = actual
+	s.Actual = a.Actual
 	s.Uncharged, err = l.planner.Settle(ctx, l.buckets, taken, charge.Settlement{
-		Set: set, Now: now, Wall: l.clock.Wall(now), Actual: actual, Forgiven: forgiven,
+		Set: set, Now: now, Wall: l.clock.Wall(now), Actual: a.Actual, Forgiven: a.Forgiven, Status: a.Status,
 	})
 	if err != nil {
 		l.reservations.Release(id)

@@ -247,6 +247,10 @@ func (l *Limiter) inform(set *policy.Set, now, wall int64) {
 // each.
 func (l *Limiter) consume(ctx context.Context, t *trip) (taken bool) {
 	p := &t.plan
+	penalises := p.Set.Penalises()
+	if penalises && l.inPenalty(t) {
+		return false
+	}
 	if l.slots != nil {
 		if offer, held := p.HoldBack(l.slots, t.request.Header); held {
 			l.conclude(t, false, nil)
@@ -263,6 +267,9 @@ func (l *Limiter) consume(ctx context.Context, t *trip) (taken bool) {
 		d := &t.decision
 		d.Slot = p.Space(l.slots, t.request.Header, d.binding, d.Allowed)
 		d.restate(p)
+	}
+	if penalises && err == nil && !allowed {
+		l.penalise(t)
 	}
 	return allowed && err == nil
 }

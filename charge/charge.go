@@ -446,6 +446,26 @@ func sameBucket(takes []bucket.Take, k key.Key) int {
 	return -1
 }
 
+// CountsAnswers reports whether a rule that applies counts only some answers (policy.Rule.CountWhen).
+func (p *Plan) CountsAnswers() bool {
+	if !p.Set.CountsAnswers() {
+		return false
+	}
+	for i := range p.Charges {
+		if p.Set.CountWhen(p.Charges[i].Rule) != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// CallerKey names the caller of a charge under its rule, whatever the rule counts by.
+func (p *Plan) CallerKey(of int) key.Key {
+	c := &p.Charges[of]
+	p.bytes = p.Of(int(c.Principal)).AppendSubject(p.bytes[:0])
+	return p.planner.keys.Key(^c.id, p.endpointOf(c.Level), p.bytes)
+}
+
 // Together are the takes from the bucket of a charge, which is a rule's own, and
 // from those that have to have room beside it.
 func (p *Plan) Together(of int) []bucket.Take {

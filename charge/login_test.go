@@ -193,11 +193,11 @@ func TestForgiveGivesBackButToTheGuard(t *testing.T) {
 		if !d.Allowed {
 			t.Fatalf("success %d is denied: %v", i, d.Reason)
 		}
-		s, err := b.Forgive(ctx, made.ID, made.Cost)
+		s, err := b.SettleAnswer(ctx, made.ID, headgate.Answer{Actual: made.Cost, Forgiven: true})
 		if err != nil || s.Status != reservation.Settled || s.Actual != 1 || s.Reserved != 1 {
 			t.Fatalf("Forgive = %+v, %v", s, err)
 		}
-		if s, _ := b.Forgive(ctx, made.ID, made.Cost); s.Status != reservation.AlreadySettled {
+		if s, _ := b.SettleAnswer(ctx, made.ID, headgate.Answer{Actual: made.Cost, Forgiven: true}); s.Status != reservation.AlreadySettled {
 			t.Fatalf("the second Forgive = %+v", s)
 		}
 	}
@@ -226,7 +226,7 @@ func TestOnlyOneOwnAttemptIsForgiven(t *testing.T) {
 	if len(made) != 5 {
 		t.Fatalf("%d attempts under way at once, want 5", len(made))
 	}
-	if _, err := b.Forgive(ctx, made[0].ID, 1); err != nil {
+	if _, err := b.SettleAnswer(ctx, made[0].ID, headgate.Answer{Actual: 1, Forgiven: true}); err != nil {
 		t.Fatal(err)
 	}
 	if first, second := try(b, "192.0.2.7", "alice"), try(b, "192.0.2.7", "alice"); !first.Allowed || second.Allowed {
@@ -307,7 +307,7 @@ func TestForgiveUnderEveryAlgorithm(t *testing.T) {
 				t.Errorf("%v: success %d is denied: %v", algorithm, i, d.Reason)
 				break
 			}
-			if _, err := b.Forgive(ctx, made.ID, made.Cost); err != nil {
+			if _, err := b.SettleAnswer(ctx, made.ID, headgate.Answer{Actual: made.Cost, Forgiven: true}); err != nil {
 				t.Fatal(err)
 			}
 		}

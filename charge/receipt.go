@@ -42,6 +42,8 @@ type item struct {
 
 	moved int64 // of Earlier, when the project had moved last
 
+	counts *policy.Statuses // the answers that the rule counts, nil for all: as it was when the request came
+
 	corrected bool // or it may have been; a settlement that is repeated leaves it alone
 }
 
@@ -68,7 +70,7 @@ func (p *Plan) Receipt() *Receipt {
 		}
 		r.items = append(r.items, item{
 			tenant: int(c.Principal), rule: c.id, every: c.Level.EveryEndpoint(),
-			key: take.Key, tag: take.Tag, reach: take.Reach, shape: take.Shape, units: units, moved: c.moved,
+			key: take.Key, tag: take.Tag, reach: take.Reach, shape: take.Shape, units: units, moved: c.moved, counts: p.Set.CountWhen(c.Rule),
 		})
 	}
 	return r
@@ -105,16 +107,27 @@ type Settlement struct {
 	Set       *policy.Set // the rules in force, nil for none
 	Now, Wall int64       // as in Request
 	Actual    int64       // tokens that were spent
-	Forgiven  bool        // rules of the endpoint alone count none of them
+	Forgiven  bool        // rules of the endpoint alone count none of them, but those that say themselves which answers count
+	Status    int         // of the answer, for rules that count only some; 0 if it is not known, and counts
+}
+
+// due is how many tokens a bucket counts in the end.
+func (s *Settlement) due(it *item) int64 {
+	switch {
+	case it.counts != nil:
+		if s.Status != 0 && !it.counts.Has(s.Status) {
+			return 0
+		}
+	case s.Forgiven && !it.every:
+		return 0
+	}
+	return s.Actual
 }
 
 // Settle corrects the buckets of a receipt in Store. It reports how many tokens
 // of the difference some bucket did not take on. An error means that a bucket was
 // not corrected, or may not have been; the same Settle again does the rest.
 func (pl *Planner) Settle(ctx context.Context, buckets bucket.Store, r *Receipt, s Settlement) (uncharged int64, err error) {
-	if s.Actual == r.Cost && !s.Forgiven {
-		return 0, nil
-	}
 	var failed []error
 	var applied [policy.MaxApplied]policy.Applied
 	inForce, of := applied[:0], -1
@@ -124,7 +137,8 @@ func (pl *Planner) Settle(ctx context.Context, buckets bucket.Store, r *Receipt,
 	}
 	for i := range r.items {
 		it := &r.items[i]
-		if it.corrected {
+		due := s.due(it)
+		if it.corrected || due == r.Cost {
 			continue
 		}
 		who := r.tenants[it.tenant]
@@ -134,10 +148,6 @@ func (pl *Planner) Settle(ctx context.Context, buckets bucket.Store, r *Receipt,
 		}
 		if s.Set != nil && it.moved != 0 && s.Set.Moved(s.Now, who.project, who.tier) != it.moved {
 			continue // it moved again, or long ago: what was taken stays taken
-		}
-		due := s.Actual
-		if s.Forgiven && !it.every {
-			due = 0
 		}
 		c, ok := pl.correction(r, it, &s, inForce, due)
 		if !ok {

@@ -272,6 +272,9 @@ func (g *gateway) upstreamFailed(w http.ResponseWriter, r *http.Request, err err
 		problem.Write(w, r, answer)
 		return
 	}
+	if !neverSent(err) {
+		httplimit.Unanswered(w)
+	}
 	answer := problem.Details{
 		Status: http.StatusBadGateway,
 		Detail: "The API behind the gateway did not answer properly.",
@@ -287,6 +290,12 @@ func (g *gateway) upstreamFailed(w http.ResponseWriter, r *http.Request, err err
 	g.options.Failed(answer.Status)
 	g.logFailure(answer.Status, err)
 	problem.Write(w, r, answer)
+}
+
+// neverSent reports whether a request failed before the API can have seen any of it.
+func neverSent(err error) bool {
+	var dial *net.OpError
+	return errors.As(err, &dial) && dial.Op == "dial"
 }
 
 func isTimeout(err error) bool {

@@ -188,12 +188,12 @@ func TestBodiesThatBreakOffHaveGuessed(t *testing.T) {
 	table, err2 := endpoint.Compile([]endpoint.Template{template}, endpoint.Profile{})
 	set, problems := policy.Compile(policy.Document{Rules: []policy.Rule{{Endpoint: endpointOf, Limit: 2, Per: time.Hour}}}, policy.CompileOptions{Endpoints: table})
 	limiter, err3 := headgate.New(headgate.Options{Endpoints: table, Policies: headgate.Fixed(set)})
-	guesses, err4 := httplimit.ParseStatuses("404")
+	guesses, err4 := policy.ParseStatuses("404")
 	if err := errors.Join(err1, err2, problems.Err(), err3, err4); err != nil {
 		t.Fatal(err)
 	}
 	server := newGateway(t, api, func(o *gateway.Options) {
-		o.Limiter, o.Limit.CountWhen = limiter, map[string]*httplimit.Statuses{endpointOf: guesses}
+		o.Limiter, o.Limit.CountWhen = limiter, map[string]*policy.Statuses{endpointOf: guesses}
 	})
 	for i, want := range []string{"HTTP/1.1 400", "HTTP/1.1 400", "HTTP/1.1 429"} {
 		conn, err := net.Dial("tcp", server.Listener.Addr().String())
@@ -210,5 +210,73 @@ func TestBodiesThatBreakOffHaveGuessed(t *testing.T) {
 		}
 		conn.Close()
 		eventually(t, "the request is settled", func() bool { return limiter.Reservations().Outstanding == 0 })
+	}
+}
+
+// TestWhatTheAPIDidNotAnswerCounts: an answer that the gateway gave in the API's place, after the API may have acted, counts
+// where only some answers do; as do a client that left and an upgrade. Where the API was never reached it does not.
+func TestWhatTheAPIDidNotAnswerCounts(t *testing.T) {
+	release := make(chan struct{})
+	api := newAPI(t, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/v1/codes/slow":
+			select {
+			case <-r.Context().Done():
+			case <-release:
+			}
+		case "/v1/codes/cut":
+			panic(http.ErrAbortHandler)
+		case "/v1/codes/switch":
+			w.Header().Set("Connection", "Upgrade")
+			w.Header().Set("Upgrade", "echo")
+			w.WriteHeader(http.StatusSwitchingProtocols)
+		}
+	})
+	t.Cleanup(func() { close(release) })
+	template, err1 := endpoint.ParseTemplate("GET /v1/codes/{code}")
+	table, err2 := endpoint.Compile([]endpoint.Template{template}, endpoint.Profile{})
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	for path, c := range map[string]struct {
+		upstream string
+		first    int
+		second   int
+	}{
+		"/v1/codes/fine":   {api, 200, 200},
+		"/v1/codes/slow":   {api, 504, 429},
+		"/v1/codes/cut":    {api, 502, 429},
+		"/v1/codes/switch": {api, 101, 429},
+		"/v1/codes/down":   {"http://127.0.0.1:1", 502, 502},
+	} {
+		set, problems := policy.Compile(policy.Document{Rules: []policy.Rule{
+			{Endpoint: "GET /v1/codes/{code}", Limit: 1, Per: time.Hour, CountWhen: "404"},
+		}}, policy.CompileOptions{Endpoints: table})
+		limiter, err := headgate.New(headgate.Options{Endpoints: table, Policies: headgate.Fixed(set)})
+		if err := errors.Join(problems.Err(), err); err != nil {
+			t.Fatal(err)
+		}
+		server := newGateway(t, c.upstream, func(o *gateway.Options) { o.Limiter, o.UpstreamTimeout = limiter, time.Second })
+		ask := func() int {
+			t.Helper()
+			r, err := http.NewRequest("GET", server.URL+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.HasSuffix(path, "switch") {
+				r.Header.Set("Connection", "Upgrade")
+				r.Header.Set("Upgrade", "echo")
+			}
+			response, err := http.DefaultClient.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			response.Body.Close()
+			eventually(t, "the request is settled", func() bool { return limiter.Reservations().Outstanding == 0 })
+			return response.StatusCode
+		}
+		if first, second := ask(), ask(); first != c.first || second != c.second {
+			t.Errorf("%s is answered %d and then %d, want %d and %d", path, first, second, c.first, c.second)
+		}
 	}
 }

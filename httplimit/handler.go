@@ -12,6 +12,7 @@ import (
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/internal/perrule"
+	"github.com/headgate-io/headgate/policy"
 )
 
 // Options configures a Handler. The zero value is a safe default.
@@ -53,11 +54,11 @@ type Options struct {
 	// rules count, for limits on what goes wrong: guessed IDs, refused logins. A request
 	// under way counts, and is forgiven when its answer is complete and of another status.
 	// One that was cut off counts, as do one that became another protocol and one to a request
-	// whose body broke off before. Rules for "*" count every request (Limiter.Forgive). Default
-	// none: all count.
-	CountWhen map[string]*Statuses
+	// whose body broke off before. Rules for "*" count every request (headgate.Answer.Forgiven), and
+	// rules that say themselves which answers they count (policy.Rule.CountWhen) go by that. Default none: all count.
+	CountWhen map[string]*policy.Statuses
 
-	// CountTimeout and CountFailed are Reserve.Timeout and Reserve.Failed for those endpoints, if
+	// CountTimeout and CountFailed are Reserve.Timeout and Reserve.Failed for those endpoints and rules, if
 	// Reserve is nil.
 	CountTimeout time.Duration
 	CountFailed  func(error)
@@ -164,7 +165,7 @@ type handler struct {
 	next     func(http.ResponseWriter, *http.Request, string)
 	options  Options
 	rules    perrule.Values[rendered]
-	counted  Reserve // for endpoints of CountWhen
+	counted  Reserve // for endpoints and rules that count only some answers
 	reserves bool    // lim reserves slots
 }
 
@@ -185,7 +186,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // afterwards says what happens to a request's tokens once it is answered; false if nothing.
 func (h *handler) afterwards(r *headgate.Request, l *login) (then afterwards, pays bool) {
-	then = afterwards{h.options.Reserve, l, h.countsWhen(r)}
+	then = afterwards{reserve: h.options.Reserve, always: true, login: l, counts: h.countsWhen(r)}
 	failures := l != nil && l.CountFailures
 	if failures {
 		then.counts = nil // the login says which
@@ -196,6 +197,8 @@ func (h *handler) afterwards(r *headgate.Request, l *login) (then afterwards, pa
 		then.reserve = l.reserve
 	case then.counts != nil:
 		then.reserve = &h.counted
+	case h.lim.CountsAnswers():
+		then.reserve, then.always = &h.counted, false
 	default:
 		return then, false
 	}

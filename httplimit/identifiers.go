@@ -39,7 +39,7 @@ type Login struct {
 
 	// CountFailures makes the endpoint's rules count only requests that failed,
 	// or may have: a request under way counts, and is forgiven when its answer is
-	// complete and says success. See Limiter.Forgive.
+	// complete and says success. See headgate.Answer.Forgiven.
 	CountFailures bool
 
 	// FailureStatuses are the statuses that say failure, 200 to 499. A status of

@@ -32,7 +32,7 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, target string, 
 			why.Detail = noTarget
 		}
 	}
-	if why.RetryAfter > 0 || d.Reason == headgate.OverLimit {
+	if why.RetryAfter > 0 || d.Reason == headgate.OverLimit || d.Reason == headgate.InPenalty {
 		header.Set(fieldRetryAfter, retryAfter(why.RetryAfter))
 	}
 	if h.options.Refuse != nil {

@@ -47,10 +47,17 @@ type Reserve struct {
 // serveReserved is ServeHTTP for requests that pay afterwards, or are forgiven
 // by what they are answered.
 func (h *handler) serveReserved(w http.ResponseWriter, r *http.Request, request headgate.Request, then afterwards) {
-	o := then.reserve
+	o, ask := then.reserve, h.lim.WaitAnswer
+	if then.always {
+		ask = h.lim.ReserveWait
+	}
 	// An error says that the client left while it waited; d is denied then.
-	reservation, d, _ := h.lim.ReserveWait(r.Context(), request, o.Timeout)
+	made, d, _ := ask(r.Context(), request, o.Timeout)
 	if !h.answer(w, r, request.Target, &d) {
+		return
+	}
+	if !then.always && made.Expires.IsZero() {
+		h.next(w, r, request.Target)
 		return
 	}
 	m := &meter{ResponseWriter: w, field: http.CanonicalHeaderKey(o.Field), cost: -1}
@@ -59,15 +66,15 @@ func (h *handler) serveReserved(w http.ResponseWriter, r *http.Request, request 
 	defer func() {
 		m.takeField() // what was set after the header was sent
 		// Not the request's context: a client that has gone pays too.
-		h.settle(context.WithoutCancel(r.Context()), o, reservation, m, served, served && then.forgives(m))
+		h.settle(context.WithoutCancel(r.Context()), &then, made, m, served)
 	}()
 	h.next(m, r, request.Target)
 	served = true
 }
 
-// settle tells the limiter what a request cost.
-func (h *handler) settle(ctx context.Context, o *Reserve, reservation headgate.Reservation, m *meter, served, forgiven bool) {
-	actual := reservation.Cost
+// settle tells the limiter what a request cost, and what it was answered.
+func (h *handler) settle(ctx context.Context, then *afterwards, made headgate.Reservation, m *meter, served bool) {
+	o, actual := then.reserve, made.Cost
 	switch {
 	case m.cost >= 0:
 		actual = m.cost
@@ -77,13 +84,14 @@ func (h *handler) settle(ctx context.Context, o *Reserve, reservation headgate.R
 	if !served || m.brokeOff() && m.cost < 0 {
 		// Aborted, by the client perhaps: that must not be the way to pay
 		// less.
-		actual = max(actual, reservation.Cost)
+		actual = max(actual, made.Cost)
 	}
-	settle := h.lim.Settle
-	if forgiven {
-		settle = h.lim.Forgive
+	status := 0
+	if served && !m.hijacked && !m.instead && !m.brokeOff() {
+		status = m.answered()
 	}
-	if _, err := settle(ctx, reservation.ID, actual); err != nil && o.Failed != nil {
+	a := headgate.Answer{Actual: actual, Status: status, Forgiven: then.forgives(status)}
+	if _, err := h.lim.SettleAnswer(ctx, made.ID, a); err != nil && o.Failed != nil {
 		o.Failed(err)
 	}
 }
@@ -102,6 +110,8 @@ type meter struct {
 
 	broken atomic.Bool // the request's body could not be read to its end
 	cutOff bool        // it was so before the header was sent
+
+	instead bool // somebody else answered than the API; see Unanswered
 }
 
 // watch notes whether the body of r breaks off, in the middle of a chunk for one. Who answers then

@@ -1,51 +1,15 @@
 package httplimit
 
 import (
-	"fmt"
-	"strconv"
-	"strings"
+	"net/http"
 
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/endpoint"
+	"github.com/headgate-io/headgate/policy"
 )
 
-// Statuses are statuses of answers, 200 to 599.
-type Statuses struct{ has [600]bool }
-
-// ParseStatuses reads statuses: "401", and "4xx" for all from 400 to 499. The error names those that are none.
-func ParseStatuses(texts ...string) (*Statuses, error) {
-	var s Statuses
-	var wrong []string
-	for _, text := range texts {
-		class, isClass := strings.CutSuffix(text, "xx")
-		n, err := strconv.Atoi(class)
-		switch {
-		case err != nil, strconv.Itoa(n) != class:
-			wrong = append(wrong, strconv.Quote(text))
-		case isClass && 2 <= n && n <= 5:
-			for status := n * 100; status < n*100+100; status++ {
-				s.has[status] = true
-			}
-		case !isClass && 200 <= n && n <= 599:
-			s.has[n] = true
-		default:
-			wrong = append(wrong, strconv.Quote(text))
-		}
-	}
-	switch {
-	case len(wrong) > 0:
-		return nil, fmt.Errorf("a status is %s, want one from 200 to 599, or 2xx, 3xx, 4xx or 5xx", strings.Join(wrong, " and "))
-	case len(texts) == 0:
-		return nil, fmt.Errorf("there is no status, want at least one, such as 401 or 4xx")
-	}
-	return &s, nil
-}
-
-// Has reports whether a status is among them.
-func (s *Statuses) Has(status int) bool { return 0 <= status && status < len(s.has) && s.has[status] }
-
 // countsWhen says which answers the rules of a request's endpoint count; nil if all.
-func (h *handler) countsWhen(r *headgate.Request) *Statuses {
+func (h *handler) countsWhen(r *headgate.Request) *policy.Statuses {
 	if len(h.options.CountWhen) == 0 {
 		return nil
 	}
@@ -60,17 +24,36 @@ func (h *handler) countsWhen(r *headgate.Request) *Statuses {
 // afterwards says what happens to a request's tokens once it is answered.
 type afterwards struct {
 	reserve *Reserve
+	always  bool // not only where a rule that applies counts only some answers
 	login   *login
-	counts  *Statuses
+	counts  *policy.Statuses
 }
 
-// forgives reports whether an answer that is complete says that the request does not count.
-func (a *afterwards) forgives(m *meter) bool {
+// forgives reports whether an answer says that the rules of the endpoint do not count the request; 0 for one that is not
+// complete.
+func (a *afterwards) forgives(status int) bool {
 	switch {
-	case m.hijacked, m.brokeOff():
+	case status == 0:
 		return false
-	case a.counts != nil && !a.counts.Has(m.answered()):
+	case a.counts != nil && !a.counts.Has(status):
 		return true
 	}
-	return a.login.forgives(m.answered())
+	return a.login.forgives(status)
+}
+
+// Unanswered says that what is written to w is no answer of the API behind, which may have acted on the request all the
+// same: it counts, whatever its status, where only some answers do. For handlers that send requests on. It does nothing
+// to another w than a Handler has passed on, or one that unwraps to it.
+func Unanswered(w http.ResponseWriter) {
+	for w != nil {
+		switch own := w.(type) {
+		case *meter:
+			own.instead = true
+			return
+		case interface{ Unwrap() http.ResponseWriter }:
+			w = own.Unwrap()
+		default:
+			return
+		}
+	}
 }

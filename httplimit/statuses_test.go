@@ -14,9 +14,9 @@ import (
 	"github.com/headgate-io/headgate/policy"
 )
 
-func statuses(t *testing.T, texts ...string) *httplimit.Statuses {
+func statuses(t *testing.T, texts ...string) *policy.Statuses {
 	t.Helper()
-	s, err := httplimit.ParseStatuses(texts...)
+	s, err := policy.ParseStatuses(texts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func TestCountWhen(t *testing.T) {
 			code, _ := strconv.Atoi(status)
 			w.WriteHeader(code)
 		}
-	}), httplimit.Options{CountWhen: map[string]*httplimit.Statuses{"GET /items/{id}": statuses(t, "404", "5xx")}})
+	}), httplimit.Options{CountWhen: map[string]*policy.Statuses{"GET /items/{id}": statuses(t, "404", "5xx")}})
 	ask := func(target string) (status int) {
 		w, r := httptest.NewRecorder(), httptest.NewRequest("GET", target, nil)
 		defer func() {
@@ -101,11 +101,11 @@ func TestParseStatuses(t *testing.T) {
 		}
 	}
 	for _, wrong := range []string{"", "199", "600", "1xx", "6xx", "xx", "4XX", "+401", "0401", "4.5xx", "all"} {
-		if _, err := httplimit.ParseStatuses("200", wrong); err == nil || !strings.Contains(err.Error(), strconv.Quote(wrong)) {
+		if _, err := policy.ParseStatuses("200", wrong); err == nil || !strings.Contains(err.Error(), strconv.Quote(wrong)) {
 			t.Errorf("%q: %v", wrong, err)
 		}
 	}
-	if _, err := httplimit.ParseStatuses(); err == nil {
+	if _, err := policy.ParseStatuses(); err == nil {
 		t.Error("no status is taken for some")
 	}
 }
@@ -113,7 +113,7 @@ func TestParseStatuses(t *testing.T) {
 func TestGateRefusesCountWhen(t *testing.T) {
 	b := trial.New(t, []string{"GET /a"}, []policy.Rule{{Endpoint: policy.Default, Limit: 1}})
 	var g httplimit.Gate
-	if err := g.Open(b.Limiter, httplimit.Options{CountWhen: map[string]*httplimit.Statuses{"GET /a": statuses(t, "404")}}); err == nil {
+	if err := g.Open(b.Limiter, httplimit.Options{CountWhen: map[string]*policy.Statuses{"GET /a": statuses(t, "404")}}); err == nil {
 		t.Error("a gate that sees no answers counts by them")
 	}
 }

@@ -43,6 +43,9 @@ type Explanation struct {
 	// Access is the rule of mode allow or block that settles the request; absent if none does.
 	Access *Access `json:"access,omitempty"`
 
+	// Penalty is the rule that blocks the caller for a time; absent if none does.
+	Penalty *Penalty `json:"penalty,omitempty"`
+
 	// Considered is every place a rule was looked for, in order.
 	Considered []Considered `json:"considered,omitempty"`
 
@@ -79,6 +82,13 @@ type Access struct {
 	Tier     string    `json:"tier,omitempty"`
 	Subject  string    `json:"subject"` // principal for everybody, or one network or caller
 	Expires  time.Time `json:"expires,omitzero"`
+}
+
+// Penalty is why a caller is blocked for a time.
+type Penalty struct {
+	Rule  string    `json:"rule"`
+	Terms string    `json:"terms"` // "10 in 1m for 15m"
+	Until time.Time `json:"until"` // by the wall clock, to the second above
 }
 
 // Principal is a further principal of a request.
@@ -119,6 +129,11 @@ type Attempt struct {
 	// Percent is the share of subjects that the rule is enforced for; absent if
 	// it is all. Mode says what it is for this caller.
 	Percent int `json:"enforce_percent,omitempty"`
+
+	// CountWhen says which answers count, absent if all do, and Penalty when the rule blocks its caller for
+	// a time, absent if it never does.
+	CountWhen string `json:"count_when,omitempty"`
+	Penalty   string `json:"penalty,omitempty"`
 
 	// Unknown says that this bucket was not asked, so that the numbers say nothing:
 	// another one had denied the request, or nobody answers for it. OnStoreLoss is
@@ -198,6 +213,11 @@ func Explain(ctx context.Context, l *headgate.Limiter, r headgate.Request) Expla
 	}
 	if rule, settled := d.Access(); settled {
 		x.Access = &Access{rule.Title(), rule.Mode.String(), rule.Endpoint, rule.Project, rule.Tier, rule.SubjectText(), rule.Expires}
+	}
+	if v, ok := d.Binding(); ok && d.Reason == headgate.InPenalty {
+		rule := d.Policies().Rule(v.Rule)
+		until := l.Wall().Add(d.RetryAfter + time.Second - 1).Truncate(time.Second)
+		x.Penalty = &Penalty{Rule: rule.Title(), Terms: string(rule.Penalty), Until: until}
 	}
 	if d.Plan.Planned() {
 		x.explainRules(d)
@@ -365,7 +385,7 @@ func attempt(l *headgate.Limiter, d *headgate.Look, c *charge.Charge, v *headgat
 		RetryAfter: out.RetryAfter, Wait: out.Wait,
 		Denies:  !v.Shadow && !out.Allowed,
 		Binding: c.Place == d.Bound,
-		Percent: int(rule.EnforcePercent), Expires: rule.Expires,
+		Percent: int(rule.EnforcePercent), Expires: rule.Expires, CountWhen: string(rule.CountWhen), Penalty: string(rule.Penalty),
 	}
 	a.Left = Left{Endpoint: rule.Endpoint, Remaining: out.Remaining, ResetAfter: out.ResetAfter}
 	if c.Principal > 0 {

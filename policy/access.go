@@ -445,6 +445,12 @@ func (c *ruleCheck) checkAccess(i int, r *Rule, at *place) (ok bool) {
 	if r.OnStoreLoss != LossClosed {
 		wrong("on_store_loss", text(r.OnStoreLoss.String()), "none"+because)
 	}
+	if r.CountWhen != "" {
+		wrong("count_when", text(string(r.CountWhen)), "none"+because)
+	}
+	if r.Penalty != "" {
+		wrong("penalty", text(string(r.Penalty)), "none"+because)
+	}
 	return ok
 }
 

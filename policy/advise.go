@@ -91,6 +91,7 @@ func (c *advice) noteRule(i int, id RuleID, members []bool) {
 	rule, limit := &c.doc.Rules[i], c.set.limits[r.limit]
 	lasting, pair := c.set.lasting(id)
 	c.noteBurst(i, rule, limit)
+	c.notePenalty(i, rule)
 	if rule.Algorithm == FixedWindow && !c.full("window_edge") {
 		c.rule(Note, i, "window_edge", "algorithm", text(rule.Algorithm.String()),
 			fmt.Sprintf("sliding_log where %d must be the most in any %s; where two windows meet, this one admits %s within a moment",
@@ -196,7 +197,8 @@ func (c *advice) equal(a, b *row) bool {
 // same reports whether two rules say the same while both hold.
 func (c *advice) same(a, b *row) bool {
 	return a.limit == b.limit && a.mode == b.mode && a.percent == b.percent && a.loss == b.loss && a.scope == b.scope &&
-		c.set.extras[a.extra].title == c.set.extras[b.extra].title
+		c.set.extras[a.extra].title == c.set.extras[b.extra].title &&
+		c.set.extras[a.extra].answers == c.set.extras[b.extra].answers && c.set.extras[a.extra].penalty == c.set.extras[b.extra].penalty
 }
 
 // noteAddressGuard reports a tenant's limit for each caller above the guard per

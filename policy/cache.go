@@ -382,6 +382,8 @@ type savedRule struct {
 	Mode        Mode          `json:"m,omitempty"`
 	Scope       Scope         `json:"sc,omitempty"`
 	OnStoreLoss StoreLoss     `json:"loss,omitempty"`
+	CountWhen   Answers       `json:"cw,omitempty"`
+	Penalty     Penalty       `json:"pen,omitempty"`
 	Expires     time.Time     `json:"x,omitzero"`
 	Name        string        `json:"n,omitempty"`
 

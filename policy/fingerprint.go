@@ -76,6 +76,12 @@ func (c *content) ruleAt(h hash, r *Rule) {
 	if r.Algorithm > Calendar { // its number is this process's
 		h = h.text(r.Algorithm.Zone())
 	}
+	if r.CountWhen != "" {
+		h = h.number(3).text(string(r.CountWhen))
+	}
+	if r.Penalty != "" {
+		h = h.number(4).text(string(r.Penalty))
+	}
 	c.sum += h.number(uint64(expiry(r.Expires))).sum()
 	c.rules++
 }

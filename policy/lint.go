@@ -88,6 +88,7 @@ func (c *ruleCheck) checkRule(i int, r *Rule, at *place) (limit uint32, ok bool)
 	if r.EnforcePercent < 0 || r.EnforcePercent > 100 {
 		wrong("enforce_percent", number(r.EnforcePercent), "1 to 100, or none for 100")
 	}
+	checkAfterwards(r, wrong)
 	return limit, ok
 }
 
@@ -347,6 +348,7 @@ func (c *review) check() {
 			c.checkCosts(int(c.indexes[i]), id, costs)
 			c.checkVoid(int(c.indexes[i]), id, all)
 			c.checkPathAlone(int(c.indexes[i]), id)
+			c.checkCounted(int(c.indexes[i]), id)
 			if len(c.broken) == 0 { // else the guard may be the one that is
 				c.checkLockout(int(c.indexes[i]), id)
 			}
@@ -392,7 +394,8 @@ func (c *review) isGuarded(r *row, by ...Subject) bool {
 		for _, w := range []who{r.who, 0} {
 			for _, subject := range by {
 				guard, ok := s.of(s.group(n, w), subject)
-				if ok && s.rows[guard].mode == Enforce && s.live(&s.rows[guard], c.wall) && faster(s.limits[r.limit], s.limits[s.rows[guard].limit]) {
+				if ok && s.rows[guard].mode == Enforce && s.live(&s.rows[guard], c.wall) && s.countsAll(&s.rows[guard], r) &&
+					faster(s.limits[r.limit], s.limits[s.rows[guard].limit]) {
 					return true
 				}
 			}

@@ -17,6 +17,9 @@ type numbering struct {
 	extras   map[extra]uint32
 	onlys    map[string]uint32
 
+	answerNumbers  map[Answers]uint32
+	penaltyNumbers map[Penalty]uint32
+
 	lastLimit    rate.Limit // looked up last: neighbours often have the same
 	lastCompiled compiledLimit
 }

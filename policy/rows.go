@@ -55,6 +55,8 @@ type extra struct {
 	expires int64      // Unix nanoseconds; 0 is never
 	title   uint32     // in titles
 	only    uint32     // in onlys
+	answers uint32     // in answers and statuses
+	penalty uint32     // in penalties and penaltyTerms
 }
 
 // The endpoint numbers of the reserved endpoints in a row. UNKNOWN has

@@ -50,6 +50,8 @@ type Rule struct {
 	Mode        Mode      // whether the rule denies, only counts, or settles requests without a limit
 	Scope       Scope     // how far the bucket reaches
 	OnStoreLoss StoreLoss // what happens to requests while the store is away
+	CountWhen   Answers   // which answers count, such as "401,403"; the others are given back (Limiter.SettleAnswer)
+	Penalty     Penalty   // when a caller that is denied again and again is blocked for a time
 
 	// Expires is when the rule ends; zero is never. A rule that expires may stand
 	// beside a lasting one for the same Endpoint, Project, Tier and Subject, and

@@ -64,6 +64,11 @@ type Set struct {
 	titles names    // the rules' Names
 	onlys  []string // each Rule.Only of a limit once; 0 is none
 
+	answers      []Answers // each Rule.CountWhen once; 0 is none
+	statuses     []*Statuses
+	penalties    []Penalty // each Rule.Penalty once; 0 is none
+	penaltyTerms []*PenaltyTerms
+
 	access *access // rules of Mode Allow and Block; nil if there are none
 
 	present subjectSet // the subjects that any rule has
@@ -253,6 +258,7 @@ func (s *Set) Rule(id RuleID) Rule {
 		Limit:    limit.Tokens, Per: limit.Per, Burst: limit.Burst,
 		Subject: r.subject, Algorithm: r.algorithm, Mode: r.writtenMode(), Scope: r.scope, OnStoreLoss: r.loss,
 		Only: s.onlys[more.only], Name: string(s.titles.name(more.title)), EnforcePercent: int64(r.percent),
+		CountWhen: s.answers[more.answers], Penalty: s.penalties[more.penalty],
 	}
 	if r.who.isTier() {
 		rule.Tier = string(s.tiers.name(r.who.number()))

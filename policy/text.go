@@ -14,6 +14,7 @@ import (
 //
 //	GET /v1/reports/{report} 2/h           two an hour for each caller
 //	POST /v1/login 5/min burst 10 by ip    the burst, and whose requests share a bucket (Subject)
+//	POST /v1/login 5/min counting 401,403  which answers count (Answers)
 //	default 1000/15m shadow                a time of one's own; counts, and denies nobody
 //	GET /health allow                      no limit; or block
 //	* block by ip:192.0.2.0/24             for one network or caller (Rule.SetSubject)
@@ -63,7 +64,7 @@ func (r *Rule) parseWords(fields []string) error {
 	for len(fields) > 0 {
 		word, value := fields[0], ""
 		fields = fields[1:]
-		if word == "burst" || word == "by" {
+		if word == "burst" || word == "by" || word == "counting" {
 			if len(fields) == 0 {
 				errs = append(errs, fmt.Errorf("%s is the last word, want its value behind it", word))
 				break
@@ -81,6 +82,10 @@ func (r *Rule) parseWords(fields []string) error {
 				errs = append(errs, fmt.Errorf("burst is %q, want a whole number of 1 or more", value))
 			}
 			r.Burst = n
+		case "counting":
+			if err := r.CountWhen.UnmarshalText([]byte(value)); err != nil {
+				errs = append(errs, err)
+			}
 		case "by":
 			if err := r.SetSubject(value); err != nil {
 				errs = append(errs, err)
@@ -92,7 +97,7 @@ func (r *Rule) parseWords(fields []string) error {
 			}
 			r.Mode = Shadow
 		default:
-			errs = append(errs, fmt.Errorf("%q means nothing here, want burst and a number, by and a subject, or shadow", word))
+			errs = append(errs, fmt.Errorf("%q means nothing here, want burst and a number, by and a subject, counting and statuses, or shadow", word))
 		}
 	}
 	return errors.Join(errs...)

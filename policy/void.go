@@ -87,7 +87,7 @@ func (c *review) alsoCount(of RuleID, all overrides) []RuleID {
 	var found []RuleID
 	add := func(g group, subject Subject) bool {
 		id, ok := s.of(g, subject)
-		if ok && s.isInForce(id, wall) {
+		if ok && s.isInForce(id, wall) && s.countsAll(&s.rows[id], r) {
 			found = append(found, id)
 		}
 		return ok
@@ -118,6 +118,12 @@ func (c *review) alsoCount(of RuleID, all overrides) []RuleID {
 		}
 	}
 	return found
+}
+
+// countsAll reports whether q counts every answer that r counts.
+func (s *Set) countsAll(q, r *row) bool {
+	own := s.extras[q.extra].answers
+	return own == 0 || own == s.extras[r.extra].answers
 }
 
 // wider lists, by subject, the subjects whose buckets count every request that

@@ -79,6 +79,9 @@ var answers = [headgate.Reasons]answer{
 		Title: "Credential not verified", Detail: "A credential of this request cannot be verified at the moment."}},
 	headgate.Blocked: {permissionDenied, problem.Details{
 		Status: http.StatusForbidden, Detail: "This request is blocked."}},
+	headgate.InPenalty: {resourceExhausted, problem.Details{
+		Status: http.StatusTooManyRequests, Type: problem.QuotaExceeded, Title: "Blocked for a time",
+		Detail: "This caller was denied too often, and is blocked for a time."}},
 	headgate.Abandoned: {canceled, problem.Details{
 		Status: http.StatusServiceUnavailable, Detail: "The request ended before its turn came."}},
 }
@@ -94,6 +97,12 @@ func Of(d *headgate.Decision) Refusal {
 	case d.Reason == headgate.OverLimit:
 		r.RetryAfter = d.RetryAfter
 		r.Detail = overLimit(d)
+		r.Violated = violated(d)
+	case d.Reason == headgate.InPenalty:
+		r.RetryAfter = d.RetryAfter
+		if v, ok := d.Binding(); ok {
+			r.Detail = inPenalty(d, d.Policies().Rule(v.Rule).Title())
+		}
 		r.Violated = violated(d)
 	case d.Reason == headgate.CostAboveBurst:
 		r.Violated = violated(d)
@@ -122,6 +131,13 @@ func overLimit(d *headgate.Decision) string {
 	b = strconv.AppendInt(append(b, ", burst "...), rule.Burst, 10)
 	b = append(append(b, ". Retry in "...), d.RetryAfter.Round(time.Microsecond).String()...)
 	return string(append(b, '.'))
+}
+
+// inPenalty says in words by which limit and for how long the caller is blocked. It is as precise as the header field: to
+// the second above.
+func inPenalty(d *headgate.Decision, title string) string {
+	seconds := (d.RetryAfter + time.Second - 1) / time.Second * time.Second
+	return "Limit " + title + " was exceeded again and again. Retry in " + seconds.String() + "."
 }
 
 // violated names the enforced rules that had no room.

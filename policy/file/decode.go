@@ -163,7 +163,7 @@ func (d *decoder) ignore(doc *policy.Document) error {
 	return err
 }
 
-const fields = "endpoint, project, tier, limit, per, burst, subject, algorithm, mode, scope, on_store_loss, expires, name or enforce_percent"
+const fields = "endpoint, project, tier, limit, per, burst, subject, algorithm, mode, scope, on_store_loss, count_when, penalty, expires, name or enforce_percent"
 
 func (d *decoder) rule(r *policy.Rule, i int) error {
 	const where = "rules"
@@ -205,6 +205,10 @@ func (d *decoder) rule(r *policy.Rule, i int) error {
 			err = d.enum(where, i, field, &r.Scope)
 		case "on_store_loss":
 			err = d.enum(where, i, field, &r.OnStoreLoss)
+		case "count_when":
+			r.CountWhen, err = d.answers(where, i)
+		case "penalty":
+			err = d.enum(where, i, field, &r.Penalty)
 		case "expires":
 			r.Expires, err = d.time(where, i)
 		case "enforce_percent":
@@ -244,7 +248,7 @@ func (d *decoder) object(where string, rule int, each func(field string) error) 
 		}
 		return d.refuse(where, rule, "it", t, "an object")
 	}
-	var few [16]string // as many as a rule has, without a map
+	var few [18]string // as many as a rule has, without a map
 	seen, more := few[:0], map[string]bool(nil)
 	for d.tokens.More() {
 		t, err := d.tokens.Token()
@@ -370,6 +374,57 @@ func (d *decoder) time(where string, rule int) (time.Time, error) {
 		}
 	}
 	return time.Time{}, d.refuse(where, rule, "expires", t, `a time such as "2026-01-31T00:00:00Z", or null for never`)
+}
+
+// answers reads statuses: "401,403", 401, or a list of them.
+func (d *decoder) answers(where string, rule int) (a policy.Answers, err error) {
+	t, err := d.tokens.Token()
+	if err != nil {
+		return "", err
+	}
+	begin, text := t, ""
+	switch v := t.(type) {
+	case string:
+		text = v
+	case json.Number:
+		text = string(v)
+	case json.Delim:
+		if v == '[' {
+			if text, err = d.statuses(); err != nil {
+				return "", err
+			}
+			begin = "[" + text + "]"
+		}
+	}
+	var problem policy.Problem
+	if errors.As(a.UnmarshalText([]byte(text)), &problem) {
+		return "", d.refuse(where, rule, "count_when", begin, problem.Want)
+	}
+	return a, nil
+}
+
+// statuses reads the rest of a list, with what is no status as nothing that is one.
+func (d *decoder) statuses() (string, error) {
+	var texts []string
+	for d.tokens.More() {
+		t, err := d.tokens.Token()
+		if err != nil {
+			return "", err
+		}
+		switch v := t.(type) {
+		case string:
+			texts = append(texts, v)
+		case json.Number:
+			texts = append(texts, string(v))
+		default:
+			if err := d.skip(t); err != nil {
+				return "", err
+			}
+			texts = append(texts, "?")
+		}
+	}
+	_, err := d.tokens.Token()
+	return strings.Join(texts, ","), err
 }
 
 // enum reads one of the texts that v knows.

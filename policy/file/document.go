@@ -64,7 +64,9 @@ type Entry struct {
 	Mode        policy.Mode      `json:"mode,omitempty" yaml:"mode,omitempty"`
 	Scope       policy.Scope     `json:"scope,omitempty" yaml:"scope,omitempty"`
 	OnStoreLoss policy.StoreLoss `json:"on_store_loss,omitempty" yaml:"on_store_loss,omitempty"`
-	Expires     time.Time        `json:"expires,omitzero" yaml:"expires,omitempty"` // RFC 3339
+	CountWhen   policy.Answers   `json:"count_when,omitempty" yaml:"count_when,omitempty"` // "401,403"
+	Penalty     policy.Penalty   `json:"penalty,omitempty" yaml:"penalty,omitempty"`       // "10 in 1m for 15m"
+	Expires     time.Time        `json:"expires,omitzero" yaml:"expires,omitempty"`        // RFC 3339
 	Name        string           `json:"name,omitempty" yaml:"name,omitempty"`
 
 	EnforcePercent int64 `json:"enforce_percent,omitempty" yaml:"enforce_percent,omitempty"` // 1 to 100
@@ -114,7 +116,7 @@ func (d Document) Policy(source string) policy.Document {
 			Endpoint: e.Endpoint, Project: e.Project, Tier: e.Tier,
 			Limit: e.Limit, Per: time.Duration(e.Per), Burst: e.Burst,
 			Subject: e.Subject.Subject, Only: e.Subject.Only, Algorithm: e.Algorithm, Mode: e.Mode, Scope: e.Scope,
-			OnStoreLoss: e.OnStoreLoss, Expires: e.Expires, Name: e.Name,
+			OnStoreLoss: e.OnStoreLoss, CountWhen: e.CountWhen, Penalty: e.Penalty, Expires: e.Expires, Name: e.Name,
 			EnforcePercent: e.EnforcePercent,
 		}
 	}
@@ -135,7 +137,7 @@ func From(d policy.Document) Document {
 			Endpoint: r.Endpoint, Project: r.Project, Tier: r.Tier,
 			Limit: r.Limit, Per: Seconds(r.Per), Burst: r.Burst,
 			Subject: policy.Whom{Subject: r.Subject, Only: r.Only}, Algorithm: r.Algorithm, Mode: r.Mode, Scope: r.Scope,
-			OnStoreLoss: r.OnStoreLoss, Expires: r.Expires, Name: r.Name,
+			OnStoreLoss: r.OnStoreLoss, CountWhen: r.CountWhen, Penalty: r.Penalty, Expires: r.Expires, Name: r.Name,
 			EnforcePercent: r.EnforcePercent,
 		}
 	}

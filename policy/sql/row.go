@@ -115,6 +115,8 @@ func (r row) rule() policy.Rule {
 	r.enum("mode", &rule.Mode)
 	r.enum("scope", &rule.Scope)
 	r.enum("on_store_loss", &rule.OnStoreLoss)
+	r.enum("count_when", &rule.CountWhen)
+	r.enum("penalty", &rule.Penalty)
 	if r.value("endpoint") == nil {
 		r.wrong("endpoint", `a template, "default", "UNKNOWN" or "*"`)
 	}

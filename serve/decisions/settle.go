@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/internal/problem"
 	"github.com/headgate-io/headgate/reservation"
 )
@@ -20,8 +21,12 @@ type Spent struct {
 
 	// Forgive says that the rules of its endpoint turn out not to count it, as a
 	// login that succeeded where only failures count; see
-	// headgate.Limiter.Forgive.
+	// headgate.Answer.Forgiven.
 	Forgive bool `json:"forgive"`
+
+	// Status is that of the answer, for rules that count only some (headgate.Answer.Status);
+	// 0, or none, counts.
+	Status int `json:"status"`
 }
 
 // Settled says what became of it.
@@ -64,11 +69,7 @@ func (d *door) settle(w http.ResponseWriter, r *http.Request) {
 }
 
 func (d *door) settleOne(ctx context.Context, id reservation.ID, spent *Spent) (Settled, error) {
-	settle := d.options.Limiter.Settle
-	if spent.Forgive {
-		settle = d.options.Limiter.Forgive
-	}
-	s, err := settle(ctx, id, *spent.Actual)
+	s, err := d.options.Limiter.SettleAnswer(ctx, id, headgate.Answer{Actual: *spent.Actual, Status: spent.Status, Forgiven: spent.Forgive})
 	return Settled{Status: s.Status.String(), Reserved: s.Reserved, Actual: s.Actual, Uncharged: s.Uncharged}, err
 }
 
@@ -102,6 +103,9 @@ func readSpent(text []byte) (spent []Spent, ids []reservation.ID, batch bool, er
 		}
 		if spent[i].Actual == nil || *spent[i].Actual < 0 {
 			faults = append(faults, where+"actual is missing or below zero, want what was spent in tokens")
+		}
+		if status := spent[i].Status; status != 0 && (status < 200 || status > 599) {
+			faults = append(faults, fmt.Sprintf("%sstatus is %d, want that of the answer, 200 to 599, or none", where, status))
 		}
 	}
 	return spent, ids, batch, listed(faults)

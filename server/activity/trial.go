@@ -140,7 +140,7 @@ func (t *Trial) Run(ctx context.Context, limiter *headgate.Limiter) (Result, err
 		of := &t.sample.Requests[r.of]
 		t.now = r.at
 		d := limiter.Check(ctx, requestOf(r.target, &of.Who))
-		no := !d.Allowed && (d.Reason == headgate.OverLimit || d.Reason == headgate.CostAboveBurst)
+		no := d.ByLimit()
 		c := callers[of.Hash]
 		if c == nil {
 			c = &DeniedCaller{Caller: shown(of.Hash, &of.Who, t.reveal)}

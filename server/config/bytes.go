@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/headgate-io/headgate/httplimit"
+	"github.com/headgate-io/headgate/policy"
 )
 
 // Bytes is an amount of memory as people write it: "64MiB", "1GB", "65536".
@@ -76,12 +76,12 @@ func (c *checker) bytes(conf *Config) {
 type Status string
 
 // Statuses reads them.
-func Statuses(list []Status) (*httplimit.Statuses, error) {
+func Statuses(list []Status) (*policy.Statuses, error) {
 	texts := make([]string, len(list))
 	for i, s := range list {
 		texts[i] = string(s)
 	}
-	return httplimit.ParseStatuses(texts...)
+	return policy.ParseStatuses(texts...)
 }
 
 // countWhen looks at statuses. Whether there are such endpoints is known with them.

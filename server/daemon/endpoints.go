@@ -10,7 +10,6 @@ import (
 
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/gateway"
-	"github.com/headgate-io/headgate/httplimit"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/openapi"
@@ -53,9 +52,9 @@ type Registry struct {
 	Operations []openapi.Operation
 	Table      *endpoint.Table
 	Costs      map[endpoint.ID]int64
-	CountWhen  map[string]*httplimit.Statuses // by template
-	WebSockets map[string]gateway.WebSocket   // by the template that opens them
-	Identified []endpoint.ID                  // where bodies are read
+	CountWhen  map[string]*policy.Statuses  // by template
+	WebSockets map[string]gateway.WebSocket // by the template that opens them
+	Identified []endpoint.ID                // where bodies are read
 
 	// Warnings are what is wrong with parts of the documents: operations that are left out, and such as count as one.
 	Warnings []openapi.Warning
@@ -201,8 +200,8 @@ func costs(table *endpoint.Table, written map[string]int64) (map[endpoint.ID]int
 }
 
 // countWhen are the answers that rules count, by the template of their endpoint.
-func countWhen(table *endpoint.Table, written map[string][]config.Status) (map[string]*httplimit.Statuses, error) {
-	found := make(map[string]*httplimit.Statuses, len(written))
+func countWhen(table *endpoint.Table, written map[string][]config.Status) (map[string]*policy.Statuses, error) {
+	found := make(map[string]*policy.Statuses, len(written))
 	var faults []error
 	for text, statuses := range written {
 		template, err := endpoint.ParseTemplate(text)

@@ -11,6 +11,7 @@ import (
 	"github.com/headgate-io/headgate/bucket/memory"
 	"github.com/headgate-io/headgate/httplimit"
 	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/penalty"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/reservation"
 	"github.com/headgate-io/headgate/server/activity"
@@ -163,6 +164,7 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 		Reservations: func() reservation.Stats { return p.limiter.Reservations() },
 		Slots:        func() slot.Stats { return p.limiter.Slots() },
 		Waiters:      func() (waiting, most int) { return p.limiter.Waiters() },
+		Penalties:    func() penalty.Stats { return p.limiter.Penalties() },
 		Rejections:   func() iter.Seq2[identity.Rejection, uint64] { return p.who().Rejections() }, Version: o.Version, Identifiers: p.identifiers.Faults,
 		Regions: p.regions.reporter(), Descriptors: p.descriptors.reporter(), Quotas: p.descriptors.lent(), DecisionLog: p.decisionStats(), Balancer: balancerStats(o.balancer), Holds: o.holds,
 		Tokens: p.tokens.status(p.who), TLS: p.tls.status(), AdminTokens: p.adminTokens.status(), Fleet: p.told(), Reverts: p.reverts(), Reloads: o.reloads, Kept: p.kept.reporter(), Store: p.shared.status(), Envelopes: p.envelopes, OpenRequests: p.requests.opened,
@@ -173,7 +175,7 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 	options := l.limiterOptions()
 	options.NamedTiers = func() bool { return c.Tokens.TierClaim != "" || p.keys.tiers.Load() }
 	options.Endpoints, options.Policies, options.Buckets, options.Names = l.registry.Table, p.rules, shared, p.shared.naming()
-	options.Keys = p.kept.keys()
+	options.Keys, options.Penalties = p.kept.keys(), p.kept.penalties()
 	options.Region, options.Typed = p.regions.finder(p.who), p.identifiers.Typed
 	options.Observe, options.Time, options.MaxReservations = p.observe, timeSome, c.Settle.MaxOutstanding
 	if c.RetryAfter != "truth" {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/headgate-io/headgate/bucket/memory"
 	"github.com/headgate-io/headgate/key"
+	"github.com/headgate-io/headgate/penalty"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/database"
@@ -24,6 +25,7 @@ type kept struct {
 	log      *slog.Logger
 	rules    *policy.Cache
 	buckets  *memory.Store
+	blocked  *penalty.Table
 
 	mu      sync.Mutex // guards what follows
 	status  metrics.KeptStatus
@@ -73,16 +75,25 @@ func (k *kept) keys() *key.Hasher {
 	return k.file.Keys()
 }
 
+// penalties are those that are kept; nil without a file.
+func (k *kept) penalties() *penalty.Table {
+	if k == nil {
+		return nil
+	}
+	return k.blocked
+}
+
 // fill returns the table that newTable makes, with what was kept.
 func (k *kept) fill(newTable func() (*memory.Store, error), rules *policy.Cache) (*memory.Store, error) {
 	table, err := newTable()
 	if k == nil || err != nil {
 		return table, err
 	}
-	k.rules = rules
+	k.rules, k.blocked = rules, penalty.New(0)
 	begin := time.Now()
-	if err := k.file.Load(table, rules.Now()); err != nil {
+	if err := k.file.Load(table, k.blocked, rules.Now()); err != nil {
 		k.refuse(fmt.Errorf("state_file: %w", err))
+		k.blocked = penalty.New(0)
 		if table, err = newTable(); err != nil {
 			return nil, err
 		}
@@ -117,7 +128,7 @@ func (k *kept) write() {
 		return // nothing was decided yet
 	}
 	now := k.rules.Now()
-	size, err := k.file.Save(set, k.buckets, k.rules.Wall(now), now)
+	size, err := k.file.Save(set, k.buckets, k.blocked, k.rules.Wall(now), now)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if err != nil {

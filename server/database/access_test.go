@@ -55,6 +55,54 @@ func testNamedSubjects(t *testing.T, d someDatabase) {
 	must(t, s.Close())
 }
 
+func TestAfterwards(t *testing.T) { everywhere(t, testAfterwards) }
+
+// What a rule counts by answers, and its penalty, are kept, told by history, gone back to, and written in SQL like all else.
+func testAfterwards(t *testing.T, d someDatabase) {
+	s, ctx := d.open(t), t.Context()
+	plain := policy.Rule{Endpoint: "POST /v1/login", Limit: 5, Per: time.Second}
+	counted, both := plain, plain
+	counted.CountWhen = "401,403"
+	both.CountWhen, both.Penalty = "4xx", "10 in 1m for 15m up to 6h with addresses"
+	for _, r := range []policy.Rule{plain, counted, both, counted} { // versions 2 to 5
+		must(t, s.Set(ctx, bob, r))
+		if got, err := s.Get(ctx, record.KeyOf(r)); err != nil || !reflect.DeepEqual(got, r) {
+			t.Errorf("Get(%v) = %+v, %v, want %+v", record.KeyOf(r), got, err, r)
+		}
+	}
+	for version, want := range map[int64]record.Change{3: {Before: &plain, After: &counted}, 4: {Before: &counted, After: &both}, 5: {Before: &both, After: &counted}} {
+		if got, err := s.Changes(ctx, version); err != nil || !reflect.DeepEqual(got, []record.Change{want}) {
+			t.Errorf("version %d is %+v, %v, want %+v", version, got, err, want)
+		}
+	}
+	db := d.shell(t)
+	run(t, db, `UPDATE policies SET penalty = '3 in 10s for 1m'`, `INSERT INTO policies (endpoint, rps_limit, count_when) VALUES ('*', 9, '503 401')`)
+	for _, empty := range []string{"count_when", "penalty"} {
+		if _, err := db.ExecContext(ctx, `INSERT INTO policies (endpoint, rps_limit, `+empty+`) VALUES ('GET /a', 1, '')`); err == nil {
+			t.Errorf("an empty %s is taken, want it refused", empty)
+		}
+	}
+	doc, _, err := s.Load(ctx)
+	must(t, err)
+	sql := counted
+	sql.Penalty = "3 in 10s for 1m"
+	all := policy.Rule{Endpoint: policy.All, Limit: 9, Per: time.Second, CountWhen: "401,503"}
+	if want := []policy.Rule{sql, all}; !reflect.DeepEqual(doc.Rules, want) {
+		t.Errorf("Load has %+v, want %+v", doc.Rules, want)
+	}
+	run(t, db, `UPDATE policies SET count_when = '999', penalty = 'sometimes' WHERE endpoint = '*'`)
+	if _, _, err := s.Load(ctx); err == nil || !strings.Contains(err.Error(), `count_when is "999", want statuses from 200 to 599`) || !strings.Contains(err.Error(), `penalty is "sometimes", want "10 in 1m for 15m"`) {
+		t.Errorf("Load of what is none: %v", err)
+	}
+	run(t, db, `DELETE FROM policies WHERE endpoint = '*'`)
+	old, err := s.At(ctx, 4)
+	must(t, err)
+	if !reflect.DeepEqual(old.Rules, []policy.Rule{both}) {
+		t.Errorf("version 4 was %+v, want %+v", old.Rules, both)
+	}
+	must(t, s.Close())
+}
+
 func TestAccessRules(t *testing.T) { everywhere(t, testAccessRules) }
 
 // Rules that allow or block are kept, found, told by history and written in SQL like others.

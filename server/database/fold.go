@@ -348,7 +348,7 @@ func (s *Store) changes(ctx context.Context, tx *tx, after, through int64) ([]re
 func (s *Store) scanChanges(ctx context.Context, tx *tx, after, through int64, each func(image)) error {
 	r := newRow(s.db.name(), "policy_changes", tx)
 	query := fmt.Sprintf("SELECT id, "+imageColumns+", at, who, side FROM policy_changes WHERE id > %d AND id <= %d ORDER BY id", after, through)
-	return tx.each(ctx, query, nil, r.cells[:18], func() {
+	return tx.each(ctx, query, nil, r.cells[:20], func() {
 		i := r.image()
 		r.judge(&i)
 		each(i)
@@ -370,8 +370,8 @@ var imageColumns = strings.TrimPrefix(ruleColumns, "rowid, ")
 func (r *row) image() image {
 	r.begin(r.values[0])
 	r.label = r.values[1]
-	i := image{id: r.whole(0, "id", math.MaxInt64), at: r.time(15, "at"), who: r.text(16, "who"), sign: +1}
-	if r.text(17, "side") == "-" {
+	i := image{id: r.whole(0, "id", math.MaxInt64), at: r.time(17, "at"), who: r.text(18, "who"), sign: +1}
+	if r.text(19, "side") == "-" {
 		i.sign = -1
 	}
 	if r.values[1] == nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/headgate-io/headgate/bucket/memory"
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/internal/perrule"
+	"github.com/headgate-io/headgate/penalty"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/reservation"
 	"github.com/headgate-io/headgate/server/activity"
@@ -55,6 +56,9 @@ type Options struct {
 
 	// Slots tells what became of the times that refused callers were given.
 	Slots func() slot.Stats
+
+	// Penalties tells what was done to callers who were denied again and again.
+	Penalties func() penalty.Stats
 
 	// Waiters tells how many requests wait for their turn, and how many may.
 	Waiters func() (waiting, most int)
@@ -167,7 +171,7 @@ type Meter struct {
 }
 
 type ruleCounters struct {
-	allowed, overLimit, aboveBurst, shadowed, early prometheus.Counter
+	allowed, overLimit, aboveBurst, inPenalty, shadowed, early prometheus.Counter
 
 	use use
 }
@@ -181,7 +185,7 @@ func (m *Meter) Rules() iter.Seq2[string, activity.Counters] {
 	return func(yield func(string, activity.Counters) bool) {
 		for title, c := range titles {
 			counters := activity.Counters{
-				Admitted: valueOf(c.allowed), Denied: valueOf(c.overLimit) + valueOf(c.aboveBurst), Shadow: valueOf(c.shadowed),
+				Admitted: valueOf(c.allowed), Denied: valueOf(c.overLimit) + valueOf(c.aboveBurst) + valueOf(c.inPenalty), Shadow: valueOf(c.shadowed),
 			}
 			if !yield(title, counters) {
 				return
@@ -349,6 +353,8 @@ func (m *Meter) countRuled(d *headgate.Decision, binding headgate.Verdict) {
 		counters.allowed.Inc()
 	case d.Reason == headgate.CostAboveBurst:
 		counters.aboveBurst.Inc()
+	case d.Reason == headgate.InPenalty:
+		counters.inPenalty.Inc()
 	default:
 		counters.overLimit.Inc()
 	}
@@ -379,6 +385,7 @@ func (m *Meter) titled(title string) *ruleCounters {
 		allowed:    m.allowed.WithLabelValues(title),
 		overLimit:  m.denied.WithLabelValues(title, headgate.OverLimit.String()),
 		aboveBurst: m.denied.WithLabelValues(title, headgate.CostAboveBurst.String()),
+		inPenalty:  m.denied.WithLabelValues(title, headgate.InPenalty.String()),
 		shadowed:   m.shadowed.WithLabelValues(title),
 		early:      m.early.WithLabelValues(title),
 	}
@@ -423,6 +430,8 @@ var (
 	descMaxWaiters  = describe("waiters_capacity", "Requests that may wait at once.")
 	descOutstanding = describe("reservations", "Reservations that are neither settled nor expired.")
 	descPlaces      = describe("reservations_capacity", "Reservations that may be outstanding at once.")
+	descPenalties   = describe("penalties_total", "Times that a caller was blocked for a time, because a rule had denied it again and again.")
+	descUncounted   = describe("penalties_uncounted_total", "Denials that were not counted towards a penalty, because there was no room for the caller.")
 	descSlots       = describe("slots", "Times that refused callers have for themselves.")
 	descSlotted     = describe("slots_total", "Times given to callers, by what they are and what became of reserved ones.", "outcome")
 	descDecisions   = describe("decision_log_lines_total", "Lines of the decision log, by what became of them.", "outcome")
@@ -456,7 +465,7 @@ func (g *gauges) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descBuild, descVersion, descRules, descStaleness, descStanding, descFailures, descHealthy,
 		descFromDisk, descEmptied, descCopy, descKeys, descKeyFailures, descKeysStale, descKeysEmptied, descBuckets, descCapacity, descCreated, descEvicted, descRejected,
 		descRegions, descRegionBytes, descRegionsOK, descRegionFailures, descLimits, descLimitsOK, descLimitFailures, descProxyHeaders, descProxyRefused,
-		descOccupancy, descDenials, descTooSmall, descRequests, descNewcomers, descBytes, descShapes, descLogs, descLogRoom, descWaiters, descMaxWaiters, descOutstanding, descPlaces, descReserved, descSlots, descSlotted, descIdentifiers,
+		descOccupancy, descDenials, descTooSmall, descRequests, descNewcomers, descBytes, descShapes, descLogs, descLogRoom, descWaiters, descMaxWaiters, descOutstanding, descPlaces, descReserved, descSlots, descSlotted, descPenalties, descUncounted, descIdentifiers,
 		descDecisions, descQuotaBorrowers, descQuotaBuckets, descQuotaAssignments, descQuotaTokens, descQuotaFaults} {
 		out <- d
 	}
@@ -510,6 +519,9 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 	count(descSlotted, slots.Kept, "kept")
 	count(descSlotted, slots.NoShows, "no_show")
 	count(descSlotted, slots.HeldBack, "held_back")
+	penalties := g.options.Penalties()
+	count(descPenalties, penalties.Begun)
+	count(descUncounted, penalties.Lost)
 	reserved := g.options.Reservations()
 	gauge(descOutstanding, float64(reserved.Outstanding))
 	gauge(descPlaces, float64(reserved.Capacity))

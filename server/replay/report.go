@@ -88,7 +88,7 @@ func (r *Report) fault(err error) {
 // at notes when requests are denied.
 func (r *Report) at(at int64, d *headgate.Decision) {
 	s := r.spans[at/r.width]
-	if s.requests++; byRule(d) {
+	if s.requests++; d.ByLimit() {
 		s.denied++
 	}
 	r.spans[at/r.width] = s
@@ -118,10 +118,6 @@ func (r *Report) Denials(spans int) (denied []float64, requests []int64) {
 		}
 	}
 	return denied, requests
-}
-
-func byRule(d *headgate.Decision) bool {
-	return !d.Allowed && (d.Reason == headgate.OverLimit || d.Reason == headgate.CostAboveBurst)
 }
 
 func newSide(name string) *Side {
@@ -154,7 +150,7 @@ func (s *Side) count(d *headgate.Decision, caller string) {
 	case d.Allowed:
 		s.Allowed++
 		c.Allowed++
-	case byRule(d):
+	case d.ByLimit():
 		s.Denied++
 		c.Denied++
 		if _, known := c.denied[caller]; known || len(c.denied) < maxCallers {

@@ -57,7 +57,7 @@ func (m *meter) observe(_ *headgate.Request, d *headgate.Decision) {
 	case d.Policies() == nil || d.Policies().Endpoints() != m.endpoints:
 		return // refused before any rule was asked, or of before or after a reload
 	case d.Allowed:
-	case d.Reason == headgate.OverLimit || d.Reason == headgate.CostAboveBurst:
+	case d.ByLimit():
 		one += oneDenied
 	default:
 		return

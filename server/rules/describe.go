@@ -112,6 +112,8 @@ func fields(r policy.Rule) []field {
 		whole("enforce_percent", r.EnforcePercent),
 		{"scope", r.Scope.String(), r.Scope == policy.Local},
 		{"on_store_loss", r.OnStoreLoss.String(), r.OnStoreLoss == policy.LossClosed},
+		{"count_when", orDash(r.CountWhen, string(r.CountWhen)), r.CountWhen == ""},
+		{"penalty", orDash(r.Penalty, string(r.Penalty)), r.Penalty == ""},
 		moment("expires", r.Expires),
 		{"name", orDash(r.Name, strconv.Quote(r.Name)), r.Name == ""},
 	}

@@ -33,6 +33,8 @@ type Row struct {
 	Mode        policy.Mode      `json:"mode,omitempty"`
 	Scope       policy.Scope     `json:"scope,omitempty"`
 	OnStoreLoss policy.StoreLoss `json:"on_store_loss,omitempty"`
+	CountWhen   policy.Answers   `json:"count_when,omitempty"`
+	Penalty     policy.Penalty   `json:"penalty,omitempty"`
 	Expires     time.Time        `json:"expires,omitzero"`
 	Name        string           `json:"name,omitempty"`
 

@@ -1,7 +1,7 @@
 // Package state keeps what buckets hold in a file, over a restart of the process.
 //
 // The file is one line that says what it is, a line of JSON, the limits by which buckets are counted
-// (policy.Set.Save), the buckets (memory.Store.Save), and a checksum that only who has the secret
+// (policy.Set.Save), who is blocked for a time (penalty.Table.Save), the buckets (memory.Store.Save), and a checksum that only who has the secret
 // can make. It is replaced as a whole: a process that is killed leaves the one before.
 //
 // Buckets have names under a seed that stands in the file, sealed by the secret, so that who reads
@@ -29,6 +29,7 @@ import (
 
 	"github.com/headgate-io/headgate/bucket/memory"
 	"github.com/headgate-io/headgate/key"
+	"github.com/headgate-io/headgate/penalty"
 	"github.com/headgate-io/headgate/policy"
 )
 
@@ -51,6 +52,7 @@ type File struct {
 
 	began       int64
 	predecessor *policy.Predecessor
+	penalties   int64 // where they begin
 	buckets     int64 // where they begin; 0 if there are none
 	size        int64
 	written     time.Time
@@ -70,6 +72,7 @@ func (r *Refused) Unwrap() error { return r.Err }
 
 const (
 	magic   = "headgate state 1\n"
+	magic2  = "headgate state 2\n" // with penalties, which version 1 would take for buckets
 	kind    = "headgate state "
 	sumSize = sha256.Size
 
@@ -84,6 +87,8 @@ type header struct {
 	Secret string `json:"secret"` // which one sealed it
 	Seed   string `json:"seed"`   // sealed
 	Rules  int64  `json:"rules"`  // bytes of the limits
+
+	Penalties int64 `json:"penalties,omitempty"` // bytes of those
 }
 
 // Open locks the file and reads all of it but the buckets. A file that cannot be used is moved aside, and the error is
@@ -132,9 +137,9 @@ func (f *File) read(secrets [][]byte) error {
 	in := bufio.NewReader(file)
 	first, err := in.ReadString('\n')
 	switch {
-	case first != magic && len(first) > len(kind) && first[:len(kind)] == kind:
-		return fmt.Errorf("it is of another version of Headgate (%q), want %q", first, magic)
-	case err != nil || first != magic:
+	case first != magic && first != magic2 && len(first) > len(kind) && first[:len(kind)] == kind:
+		return fmt.Errorf("it is of another version of Headgate (%q), want %q", first, magic2)
+	case err != nil || first != magic && first != magic2:
 		return errors.New("it is no file of buckets")
 	}
 	line, err := in.ReadSlice('\n')
@@ -158,13 +163,14 @@ func (f *File) read(secrets [][]byte) error {
 		return err
 	}
 	rules := int64(len(magic) + len(line))
-	if h.Rules < 0 || h.Rules > f.size-rules-sumSize {
+	if left := f.size - rules - sumSize; h.Rules < 0 || h.Rules > left || h.Penalties < 0 || h.Penalties > left-h.Rules {
 		return errors.New("it is damaged: it says that its limits are longer than it is")
 	}
 	if f.predecessor, err = policy.ReadPredecessor(io.NewSectionReader(file, rules, h.Rules)); err != nil {
 		return err
 	}
-	f.buckets, f.written = rules+h.Rules, time.Unix(0, h.Wall)
+	f.penalties, f.written = rules+h.Rules, time.Unix(0, h.Wall)
+	f.buckets = f.penalties + h.Penalties
 	f.began = h.Clock + elapsed(f.o.Clock, &h)
 	return nil
 }
@@ -210,8 +216,8 @@ func (f *File) Began() int64 { return f.began }
 // Written is when the process before wrote the file, by the wall clock of then; zero if there was none.
 func (f *File) Written() time.Time { return f.written }
 
-// Load fills an empty table with the buckets of the process before.
-func (f *File) Load(store *memory.Store, now int64) error {
+// Load fills empty tables with the buckets of the process before, and with whom it had blocked.
+func (f *File) Load(store *memory.Store, blocked *penalty.Table, now int64) error {
 	if f.buckets == 0 {
 		return nil
 	}
@@ -220,11 +226,14 @@ func (f *File) Load(store *memory.Store, now int64) error {
 		return err
 	}
 	defer file.Close() //nolint:errcheck // only read
+	if err := blocked.Load(bufio.NewReader(io.NewSectionReader(file, f.penalties, f.buckets-f.penalties))); err != nil {
+		return err
+	}
 	return store.Load(io.NewSectionReader(file, f.buckets, f.size-f.buckets-sumSize), now)
 }
 
-// Save replaces the file by what a table holds at now, under the rules in force. It reports its size in bytes.
-func (f *File) Save(set *policy.Set, store *memory.Store, wall, now int64) (size int64, err error) {
+// Save replaces the file by what tables hold at now, under the rules in force. It reports its size in bytes.
+func (f *File) Save(set *policy.Set, store *memory.Store, blocked *penalty.Table, wall, now int64) (size int64, err error) {
 	secret, _, err := f.o.Secrets()
 	if err != nil {
 		return 0, err
@@ -234,6 +243,13 @@ func (f *File) Save(set *policy.Set, store *memory.Store, wall, now int64) (size
 		return 0, err
 	}
 	h := header{Clock: now, Secret: name(secret), Rules: int64(rules.Len())}
+	first := magic
+	if h.Penalties, err = blocked.Save(&rules, now); err != nil {
+		return 0, err
+	}
+	if h.Penalties > 0 {
+		first = magic2
+	}
 	h.Wall, h.Boot = f.o.Clock()
 	if h.Seed, err = seal(secret, f.seed); err != nil {
 		return 0, err
@@ -245,7 +261,7 @@ func (f *File) Save(set *policy.Set, store *memory.Store, wall, now int64) (size
 	return replace(f.o.Path, func(file io.Writer) error {
 		sum := checksum(secret)
 		to := io.MultiWriter(file, sum)
-		for _, part := range [][]byte{[]byte(magic), append(line, '\n'), rules.Bytes()} {
+		for _, part := range [][]byte{[]byte(first), append(line, '\n'), rules.Bytes()} {
 			if _, err := to.Write(part); err != nil {
 				return err
 			}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/bucket/memory"
+	"github.com/headgate-io/headgate/penalty"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/rate"
 	"github.com/headgate-io/headgate/server/state"
@@ -52,6 +53,8 @@ type gate struct {
 	file  *state.File
 	store *memory.Store
 	now   int64
+
+	blocked *penalty.Table
 }
 
 func open(t testing.TB, o state.Options, now int64) *gate {
@@ -61,11 +64,11 @@ func open(t testing.TB, o state.Options, now int64) *gate {
 		t.Fatal(err)
 	}
 	t.Cleanup(file.Close)
-	g := &gate{file: file, store: table(t), now: now}
+	g := &gate{file: file, store: table(t), now: now, blocked: penalty.New(0)}
 	if at := file.Began(); at != 0 {
 		g.now = at
 	}
-	if err := file.Load(g.store, g.now); err != nil {
+	if err := file.Load(g.store, g.blocked, g.now); err != nil {
 		t.Fatal(err)
 	}
 	return g
@@ -91,8 +94,39 @@ func (g *gate) save(t testing.TB) {
 	if set == nil {
 		t.Fatal(problems)
 	}
-	if _, err := g.file.Save(set, g.store, g.now, g.now); err != nil {
+	if _, err := g.file.Save(set, g.store, g.blocked, g.now, g.now); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Who is blocked for a time is blocked after a restart as well, in a file that older versions do not take for one of buckets.
+func TestPenalties(t *testing.T) {
+	path, m := filepath.Join(t.TempDir(), "state"), &machine{wall: noon, boot: hour}
+	terms := &penalty.Terms{After: 1, Within: time.Minute, For: time.Hour, UpTo: time.Hour}
+	g := open(t, options(path, m, secret), noon)
+	caller := g.file.Keys().Key(3, 4, []byte("caller"))
+	g.take(t)
+	g.save(t)
+	if text, err := os.ReadFile(path); err != nil || !bytes.HasPrefix(text, []byte("headgate state 1\n")) {
+		t.Errorf("a file without penalties begins %.20q, %v", text, err)
+	}
+	g.blocked.Denied(noon, caller, terms)
+	g.save(t)
+	if text, err := os.ReadFile(path); err != nil || !bytes.HasPrefix(text, []byte("headgate state 2\n")) {
+		t.Errorf("a file with penalties begins %.20q, %v", text, err)
+	}
+	g.file.Close()
+	m.wall, m.boot = m.wall+10*minute, m.boot+10*minute
+	g = open(t, options(path, m, secret), noon)
+	if until, blocked := g.blocked.Until(g.now, caller, terms); !blocked || until-g.now != 50*minute {
+		t.Errorf("after ten minutes it is blocked %v, for %v, want 50 minutes", blocked, time.Duration(until-g.now))
+	}
+	taken := 0
+	for g.take(t) {
+		taken++
+	}
+	if taken != 10 { // nine, and what came back, up to the burst
+		t.Errorf("%d tokens were left of the bucket, want 10", taken)
 	}
 }
 
@@ -211,7 +245,7 @@ func TestRefuses(t *testing.T) {
 		try("cut off", good[:i], "state_file")
 	}
 	try("appended", append(bytes.Clone(good), 'x'), "checksum")
-	try("newer", append([]byte("headgate state 2\n"), good[17:]...), "another version")
+	try("newer", append([]byte("headgate state 3\n"), good[17:]...), "another version")
 	try("foreign", []byte("hello\n"), "no file of buckets")
 	if err := os.WriteFile(path, good, 0o600); err != nil {
 		t.Fatal(err)
@@ -245,7 +279,7 @@ func TestAFailedWriteLeavesTheFile(t *testing.T) {
 	before, _ := os.ReadFile(path)
 	set, _ := policy.Compile(policy.Document{Rules: []policy.Rule{{Endpoint: policy.Default, Limit: 60}}}, policy.CompileOptions{})
 	failing = errors.New("no secret")
-	if _, err := g.file.Save(set, g.store, noon, noon); !errors.Is(err, failing) {
+	if _, err := g.file.Save(set, g.store, g.blocked, noon, noon); !errors.Is(err, failing) {
 		t.Errorf("Save without a secret: %v", err)
 	}
 	if after, _ := os.ReadFile(path); !bytes.Equal(after, before) {

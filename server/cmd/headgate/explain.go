@@ -157,6 +157,9 @@ func writeExplanation(w io.Writer, x inspect.Explanation, offline bool) error {
 		}
 		fmt.Fprintf(w, "\nsettled by the rule %s, mode %s%s: no limit is asked\n", plain(a.Rule), a.Mode, until)
 	}
+	if p := x.Penalty; p != nil {
+		fmt.Fprintf(w, "\nblocked by the rule %s until %s: its penalty is %s\n", plain(p.Rule), p.Until.Format(time.RFC3339), p.Terms)
+	}
 	writeConsidered(w, x.Considered)
 	writeBuckets(w, x, offline)
 	return writeVerdict(w, x)
@@ -262,6 +265,14 @@ func writeBuckets(w io.Writer, x inspect.Explanation, offline bool) {
 	_ = table.Flush()
 	writeTimes(w, x)
 	writeEnvelopes(w, x)
+	for _, b := range x.Buckets {
+		if b.CountWhen != "" {
+			fmt.Fprintf(w, "  %s counts answers of %s, and the others while they are under way\n", plain(b.Rule), b.CountWhen)
+		}
+		if b.Penalty != "" {
+			fmt.Fprintf(w, "  %s blocks callers for a time: %s denials\n", plain(b.Rule), b.Penalty)
+		}
+	}
 	if offline {
 		fmt.Fprintln(w, "  (offline: every bucket is taken to be full)")
 	}

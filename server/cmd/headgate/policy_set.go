@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding"
 	"errors"
 	"fmt"
 	"io"
@@ -21,7 +22,7 @@ import (
 func newPolicySet() *cobra.Command {
 	var from configFlags
 	var named ruleFlags
-	var per, expires, mode, scope, loss, name, algorithm, why string
+	var per, expires, mode, scope, loss, name, algorithm, countWhen, penalty, why string
 	var burst, percent int64
 	cmd := &cobra.Command{
 		Use:   "set ENDPOINT LIMIT|allow|block",
@@ -40,6 +41,7 @@ documents. A running gateway acts on the change within a second.`,
 		Example: `  headgate policy set 'GET /v1/customers/{customer}' 5 --burst 10
   headgate policy set default 1000/m --project acme
   headgate policy set 'POST /v1/login' 10 --per 1m --subject ip --mode shadow
+  headgate policy set 'POST /v1/login' 5/m --count-when 401,403 --penalty '10 in 1m for 15m'
   headgate policy set 'GET /health' allow
   headgate policy set '*' block --subject ip:192.0.2.0/24 --expires 1h`,
 		Args: arguments(2, 2),
@@ -57,6 +59,8 @@ documents. A running gateway acts on the change within a second.`,
 				rule.OnStoreLoss.UnmarshalText([]byte(loss)),
 				setBurst(&rule, burst, cmd.Flags().Changed("burst")),
 				setPercent(&rule, percent),
+				setText(&rule.CountWhen, countWhen),
+				setText(&rule.Penalty, penalty),
 			)
 			if err != nil {
 				return usageError{err}
@@ -101,6 +105,8 @@ documents. A running gateway acts on the change within a second.`,
 	flags.StringVar(&expires, "expires", "", "make a temporary rule that ends: in 2h, or at 2027-01-31T12:00:00Z (default: a lasting one)")
 	flags.StringVar(&scope, "scope", "local", "how far the limit reaches over replicas: local (each has all of it), split (each has its share), strict, lease or sync (all have one, in a shared store)")
 	flags.StringVar(&loss, "on-store-loss", "closed", "while the shared store cannot answer: closed (deny), share (go on with a share of the limit) or open (allow)")
+	flags.StringVar(&countWhen, "count-when", "", "which answers of the API count, such as 401,403 or 4xx (default: all requests)")
+	flags.StringVar(&penalty, "penalty", "", "block callers that are denied again and again: \"10 in 1m for 15m\", \"… up to 6h\" as it doubles, \"… with addresses\" if not only those with a credential")
 	addWhy(cmd, &why)
 	flags.StringVar(&name, "name", "", "name that clients see (default: made of endpoint and subject)")
 	takesNumber(cmd, wrongLimit)
@@ -212,6 +218,14 @@ func setPercent(r *policy.Rule, percent int64) error {
 	return nil
 }
 
+// setText reads what a flag says, if it says anything.
+func setText(into encoding.TextUnmarshaler, text string) error {
+	if text == "" {
+		return nil
+	}
+	return into.UnmarshalText([]byte(text))
+}
+
 func setBurst(rule *policy.Rule, burst int64, given bool) error {
 	if given && burst < 1 {
 		return fmt.Errorf("--burst is %d, want 1 or more", burst)
@@ -255,6 +269,12 @@ func sentence(r policy.Rule) string {
 	}
 	if r.Scope.Shared() && r.OnStoreLoss != policy.LossClosed {
 		text += ", " + r.OnStoreLoss.String() + " while the store is lost"
+	}
+	if r.CountWhen != "" {
+		text += ", counting answers of " + string(r.CountWhen)
+	}
+	if r.Penalty != "" {
+		text += ", with a penalty of " + string(r.Penalty)
 	}
 	if r.Mode == policy.Shadow {
 		text += ", in shadow"
