@@ -55,7 +55,8 @@ type Holder struct {
 	changes int // of the limit
 }
 
-// lent is what a replica was given and has not admitted yet, whether or not it has heard of it: the most that it may hold.
+// lent is what a replica was given and has not admitted yet, whether or not it has heard of it: the
+// most that it may hold.
 type lent struct {
 	batches []batch // by when they expire
 	asked   uint64  // the latest question

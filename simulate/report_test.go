@@ -193,7 +193,8 @@ func reportsAtRandom(t *testing.T, seed uint64) float64 {
 	return worst
 }
 
-// charged sees that a moment after all faults are over what was admitted is charged, no more and no less, where nobody forgot.
+// charged sees that a moment after all faults are over what was admitted is charged, no more and no
+// less, where nobody forgot.
 func (f *tellers) charged(t *testing.T, seed uint64, forgets bool) {
 	f.charger.Down = false
 	for _, one := range f.all {

@@ -54,7 +54,7 @@ var inDoors = []Mutant{
 		Why: "the API believes the address that a client sends"},
 	{Name: "gateway: a line a failure", File: "gateway/gateway.go", Old: "if now.Sub(g.logged.at) < time.Second {", New: "if now.Sub(g.logged.at) < 0 {",
 		Why: "an API that is down under load fills the disk"},
-	{Name: "gateway: errors of any length are logged", File: "gateway/gateway.go", Old: "clipTo(text, maxLogged)", New: "clipTo(text, maxLogged<<20)",
+	{Name: "gateway: errors of any length are logged", File: "gateway/gateway.go", Old: "clip.To(err.Error(), maxLogged)", New: "clip.To(err.Error(), maxLogged<<20)",
 		Why: "a client writes as much into the log as into a header"},
 	{Name: "gateway: what is sent is not compared", File: "gateway/line.go", Old: "sent != r.RequestURI || r.URL.Opaque", New: "r.URL.Opaque",
 		Why: "a request line that is not what was charged goes to the API"},

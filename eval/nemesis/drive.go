@@ -31,8 +31,9 @@ type admission struct {
 	cost    int64
 }
 
-// Drive begins the world of a plan, has its events happen, and its crowd ask for so long, while do asks;
-// and ends it, when all is well again. It returns what promises were broken. It is to be called in the bubble of testing/synctest.
+// Drive begins the world of a plan, has its events happen, and its crowd ask for so long, while do
+// asks; and ends it, when all is well again. It returns what promises were broken. It is to be called
+// in the bubble of testing/synctest.
 func Drive(p *Plan, lasts time.Duration, do func(*World)) (found []string) {
 	w := begin(p)
 	w.driven = true

@@ -181,7 +181,8 @@ func TestWhoJoinsExactly(t *testing.T) {
 	})
 }
 
-// When a gateway is gone without a word, the others have its part of a split limit once it was not heard of for long enough.
+// When a gateway is gone without a word, the others have its part of a split limit once it was not
+// heard of for long enough.
 func TestWhoIsGoneExactly(t *testing.T) {
 	const rate, s = 30, time.Second
 	p := exactly(rate, rate, policy.Split, policy.LossClosed, nemesis.Event{Kind: nemesis.Kill, Gateway: 1, At: s, Lasts: 6 * s})

@@ -57,7 +57,8 @@ func (s *server) open(t testing.TB, o redis.Options) *redis.Store {
 	return store
 }
 
-// twin is what a bucket in the store should be: a state, and who was told what of it; one thing after the other, by the server's clock.
+// twin is what a bucket in the store should be: a state, and who was told what of it; one thing
+// after the other, by the server's clock.
 type twin struct {
 	of      bucket.Take // of the store's shape
 	state   bucket.State
@@ -72,7 +73,8 @@ type twin struct {
 	accounts uint64
 }
 
-// present is the state at now: one of more than a second ahead was written before the clock was set back, and goes on from now.
+// present is the state at now: one of more than a second ahead was written before the clock was set
+// back, and goes on from now.
 func (w *twin) present(now int64, kept bool) bucket.State {
 	s := w.state
 	if s.Stamp > now+int64(time.Second) {
@@ -91,7 +93,8 @@ func (w *twin) shift(now, units int64) (moved int64) {
 	return moved
 }
 
-// back is how many units of a charge come back, of which so much had not drained at a time, and that was taken after another.
+// back is how many units of a charge come back, of which so much had not drained at a time, and that
+// was taken after another.
 func (w *twin) back(now, units, left, asOf, after int64) int64 {
 	if late := max(now, w.present(now, true).Stamp) - asOf; late > 0 {
 		ticks := (late + w.of.Shape.Tick - 1) / w.of.Shape.Tick
