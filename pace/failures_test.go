@@ -88,6 +88,37 @@ func TestAggregatorRestarts(t *testing.T) {
 	}
 }
 
+// Nor does such an aggregator say that nobody waits: who held back goes on to.
+func TestAggregatorRestartsWhileCongested(t *testing.T) {
+	for _, partial := range []bool{true, false} {
+		p := start(pace.XATB{})
+		p.Queue(0, 3)
+		p.Report(0)
+		p.Told(0, busy())
+		p.Sent(10 * second)
+		p.Told(20*second, pace.Aggregate{Active: 1, Waiting: 1, LastRefusal: -1, PerSecond: 2, Partial: partial})
+		if got := p.Rate() > 0; got != partial {
+			t.Errorf("partial %v: it holds back: %v", partial, got)
+		}
+	}
+}
+
+// A client that was refused and is the only one that waits keeps its pause, whatever the answer
+// to its report says: it does not ask again at once.
+func TestARefusalIsNoPeace(t *testing.T) {
+	p := start(pace.XATB{})
+	p.Queue(0, 1)
+	p.Report(0)
+	p.Told(0, pace.Aggregate{Active: 1, Waiting: 1, LastRefusal: -1, PerSecond: 2})
+	p.Sent(second)
+	p.Refused(second, 1, pace.Hint{})
+	p.Report(second)
+	p.Told(second, pace.Aggregate{Active: 1, Waiting: 1, Refusals: 1, Refused: 1, PerSecond: 2})
+	if got := p.Next(second) - second; got < second {
+		t.Errorf("it goes on %v after its refusal, want the time of two tokens or more", got)
+	}
+}
+
 // Whatever an aggregator claims, waits and shares stay within what may be.
 func TestAggregatorLies(t *testing.T) {
 	for name, a := range map[string]pace.Aggregate{

@@ -242,7 +242,7 @@ func (t *twinXATB) fresh(now float64) bool { return now-t.lastTold <= 2*omega &&
 
 func (t *twinXATB) share() float64 {
 	c := t.known.PerSecond
-	mine := math.Max(1, math.Max(float64(t.q), float64(t.named)))
+	mine := math.Max(1, float64(t.named))
 	all := mine + math.Max(0, float64(t.known.Waiting)-float64(t.named))
 	return math.Min(c, math.Max(c*mine/all, c/(10*math.Max(1, float64(t.known.Active)))))
 }
@@ -259,7 +259,7 @@ func (t *twinXATB) next(now float64) float64 {
 		return t.twinAP.next(now)
 	}
 	if !t.congested {
-		return now
+		return math.Max(now, t.hold)
 	}
 	return math.Max(now, math.Max(t.hold, t.base+t.fraction/t.share()))
 }
@@ -283,6 +283,7 @@ func (t *twinXATB) refused(now float64, n int, h hint) {
 	}
 	t.begin(now)
 	t.hold = now + (2+2*t.random())/t.known.PerSecond
+	t.base = t.hold
 }
 
 func (t *twinXATB) begin(now float64) {
@@ -323,7 +324,7 @@ func (t *twinXATB) report(now float64) *report {
 func (t *twinXATB) told(now float64, a aggregate) {
 	t.lastTold, t.known = now, a
 	if a.Waiting <= 1 {
-		t.congested = false
+		t.congested = t.congested && (a.Partial || now < t.hold)
 		return
 	}
 	heard := a.LastRefusal >= 0 && a.LastRefusal <= 3*omega

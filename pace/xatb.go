@@ -89,10 +89,11 @@ func (p *xatb) Rate() float64 {
 
 // share is at least a tenth of an equal share, whatever the others claim. A queue counts as
 // long as it was when it was reported, as those of the others do: if all counted their own as
-// it shrinks, together they would use less than there is.
+// it is, together they would use less than there is while queues shrink, and more while a burst
+// arrives.
 func (p *xatb) share() float64 {
 	all := p.Factor * p.quota()
-	own := float64(max(1, p.queue, p.named))
+	own := float64(max(1, p.named))
 	others := max(0, float64(p.latest.Waiting)-float64(p.named))
 	return min(all, max(all*own/(own+others), all/(10*float64(max(1, p.latest.Active)))))
 }
@@ -102,7 +103,7 @@ func (p *xatb) Next(now time.Duration) time.Duration {
 		return p.pause.Next(now)
 	}
 	if !p.congested {
-		return now
+		return p.until
 	}
 	return max(p.until, p.since+seconds(p.phase/p.share()))
 }
@@ -130,6 +131,7 @@ func (p *xatb) Refused(now time.Duration, n int, h Hint) {
 	}
 	p.congest(now)
 	p.until = now + seconds((2+2*p.random())/p.quota())
+	p.since = p.until // its turns go on from there
 }
 
 // congest begins to hold back, at a random moment of the client's turn.
@@ -173,7 +175,11 @@ func (p *xatb) Told(now time.Duration, a Aggregate) {
 	recent := a.LastRefusal >= 0 && a.LastRefusal <= 3*p.Interval
 	switch {
 	case p.latest.Waiting <= 1:
-		p.congested = false
+		// Nobody else waits, as far as is known by an aggregator that has watched for a window. A client
+		// that was just refused is not told so by its own report.
+		if !a.Partial && now >= p.until {
+			p.congested = false
+		}
 	case recent && !(p.Gate && now-p.refused > 2*p.Interval):
 		p.congest(now)
 	}

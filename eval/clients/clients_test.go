@@ -104,6 +104,23 @@ func TestHATB(t *testing.T) {
 	}
 }
 
+// With nothing but telemetry: about the refusals of the server's own times, in the time of UB, and
+// little more to say than AATB has.
+func TestXATB(t *testing.T) {
+	for i, want := range []struct{ longer, fewer, messages band }{
+		{band{6.8, 2}, band{-98.5, 0.7}, band{128, 10}}, {band{0, 1}, band{-95.1, 1.5}, band{1183, 90}},
+	} {
+		s := scenarios()[i]
+		ub, got := usual(s, 800, "UB"), usual(s, 800, "XATB")
+		want.longer.holds(t, s.name+": duration of XATB", over(got.seconds, ub.seconds))
+		want.fewer.holds(t, s.name+": 429s of XATB", over(got.refused, ub.refused))
+		want.messages.holds(t, s.name+": reports of XATB", got.messages)
+		if got.unfinished > 0 {
+			t.Errorf("%s: %d requests are left", s.name, got.unfinished)
+		}
+	}
+}
+
 // 100 clients that do nothing but obey Retry-After meet far fewer refusals if the server
 // spaces the times.
 func TestSpacedTimesServeObedientClients(t *testing.T) {

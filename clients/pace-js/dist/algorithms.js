@@ -438,14 +438,14 @@ class XATB extends Kept {
     /** At least a tenth of an equal share, whatever the others claim. */
     share() {
         const all = this.factor * this.quota();
-        const own = Math.max(1, this.requests, this.named); // as the others' queues: as long as it was said to be
+        const own = Math.max(1, this.named); // as the others' queues: as long as it was said to be
         const others = Math.max(0, this.latest.waiting - this.named);
         return Math.min(all, Math.max((all * own) / (own + others), all / (10 * Math.max(1, this.latest.active))));
     }
     next(now) {
         if (!this.fresh(now))
             return this.pause.next(now);
-        return this.congested ? Math.max(this.until, this.since + this.phase / this.share()) : now;
+        return this.congested ? Math.max(this.until, this.since + this.phase / this.share()) : this.until;
     }
     sent(now) {
         this.pause.sent(now);
@@ -468,7 +468,7 @@ class XATB extends Kept {
             return;
         }
         this.congest(now);
-        this.until = now + (2 + 2 * this.random()) / this.quota();
+        this.until = this.since = now + (2 + 2 * this.random()) / this.quota(); // its turns go on from there
     }
     congest(now) {
         if (this.congested)
@@ -480,8 +480,6 @@ class XATB extends Kept {
     queue(now, requests) {
         if (this.requests === 0 && requests > 0)
             this.due = Math.min(this.due, Math.max(now, this.reported + reportGap));
-        if (this.requests > 0 && requests === 0 && this.congested && this.named > 0)
-            this.due = Math.min(this.due, now); // the others may have its share
         // The others may have its share.
         if (this.requests > 0 && requests === 0 && this.congested && this.named > 0)
             this.due = Math.min(this.due, now);
@@ -507,8 +505,12 @@ class XATB extends Kept {
         this.lastTold = now;
         this.latest = plausible(a);
         const recent = a.lastRefusal >= 0 && a.lastRefusal <= 3 * this.interval;
-        if (this.latest.waiting <= 1)
-            this.congested = false;
+        if (this.latest.waiting <= 1) {
+            // Nobody else waits, as far as is known by an aggregator that has watched for a window. A client that was just
+            // refused is not told so by its own report.
+            if (!a.partial && now >= this.until)
+                this.congested = false;
+        }
         else if (recent && !(this.gate && now - this.lastRefused > 2 * this.interval))
             this.congest(now);
     }

@@ -504,14 +504,14 @@ class XATB extends Kept implements Sharer {
   /** At least a tenth of an equal share, whatever the others claim. */
   private share() {
     const all = this.factor * this.quota();
-    const own = Math.max(1, this.requests, this.named); // as the others' queues: as long as it was said to be
+    const own = Math.max(1, this.named); // as the others' queues: as long as it was said to be
     const others = Math.max(0, this.latest.waiting - this.named);
     return Math.min(all, Math.max((all * own) / (own + others), all / (10 * Math.max(1, this.latest.active))));
   }
 
   next(now: number) {
     if (!this.fresh(now)) return this.pause.next(now);
-    return this.congested ? Math.max(this.until, this.since + this.phase / this.share()) : now;
+    return this.congested ? Math.max(this.until, this.since + this.phase / this.share()) : this.until;
   }
 
   sent(now: number) {
@@ -537,7 +537,7 @@ class XATB extends Kept implements Sharer {
       return;
     }
     this.congest(now);
-    this.until = now + (2 + 2 * this.random()) / this.quota();
+    this.until = this.since = now + (2 + 2 * this.random()) / this.quota(); // its turns go on from there
   }
 
   private congest(now: number) {
@@ -549,7 +549,6 @@ class XATB extends Kept implements Sharer {
 
   queue(now: number, requests: number) {
     if (this.requests === 0 && requests > 0) this.due = Math.min(this.due, Math.max(now, this.reported + reportGap));
-    if (this.requests > 0 && requests === 0 && this.congested && this.named > 0) this.due = Math.min(this.due, now); // the others may have its share
     // The others may have its share.
     if (this.requests > 0 && requests === 0 && this.congested && this.named > 0) this.due = Math.min(this.due, now);
     this.requests = requests;
@@ -574,8 +573,11 @@ class XATB extends Kept implements Sharer {
     this.lastTold = now;
     this.latest = plausible(a);
     const recent = a.lastRefusal >= 0 && a.lastRefusal <= 3 * this.interval;
-    if (this.latest.waiting <= 1) this.congested = false;
-    else if (recent && !(this.gate && now - this.lastRefused > 2 * this.interval)) this.congest(now);
+    if (this.latest.waiting <= 1) {
+      // Nobody else waits, as far as is known by an aggregator that has watched for a window. A client that was just
+      // refused is not told so by its own report.
+      if (!a.partial && now >= this.until) this.congested = false;
+    } else if (recent && !(this.gate && now - this.lastRefused > 2 * this.interval)) this.congest(now);
   }
 
   concurrent() { return this.pause.concurrent(); }

@@ -406,14 +406,14 @@ class _XATB(Pacer):
         A queue counts as long as it was when it was reported, as those of the others do.
         """
         everything = self._o.factor * self._quota()
-        own = max(1, self._requests, self._named)  # as the others' queues: as long as it was said to be
+        own = max(1, self._named)  # as the others' queues: as long as it was said to be
         others = max(0, self._latest.waiting - self._named)
         return min(everything, max(everything * own / (own + others), everything / (10 * max(1, self._latest.active))))
 
     def next(self, now: float) -> float:
         if not self._fresh(now):
             return self._pause.next(now)
-        return max(self._until, self._since + self._phase / self._share()) if self._congested else now
+        return max(self._until, self._since + self._phase / self._share()) if self._congested else self._until
 
     def sent(self, now: float) -> None:
         self._pause.sent(now)
@@ -434,7 +434,7 @@ class _XATB(Pacer):
             self._pause.refused(now, attempt, hint)
             return
         self._congest(now)
-        self._until = now + (2 + 2 * self._random()) / self._quota()
+        self._until = self._since = now + (2 + 2 * self._random()) / self._quota()  # its turns go on from there
 
     def _congest(self, now: float) -> None:
         if not self._congested:
@@ -443,8 +443,6 @@ class _XATB(Pacer):
     def queue(self, now: float, requests: int) -> None:
         if self._requests == 0 and requests > 0:
             self._due = min(self._due, max(now, self._reported + REPORT_GAP))
-        if self._requests > 0 and requests == 0 and self._congested and self._named > 0:
-            self._due = min(self._due, now)  # the others may have its share
         if self._requests > 0 and requests == 0 and self._congested and self._named > 0:
             self._due = min(self._due, now)  # the others may have its share
         self._requests = requests
@@ -468,7 +466,10 @@ class _XATB(Pacer):
         self._told, self._latest = now, a.plausible()
         recent = 0 <= a.last_refusal <= 3 * self._o.interval
         if self._latest.waiting <= 1:
-            self._congested = False
+            # Nobody else waits, as far as is known by an aggregator that has watched for a window. A client that was
+            # just refused is not told so by its own report.
+            if not a.partial and now >= self._until:
+                self._congested = False
         elif recent and not (self._o.gate and now - self._refused > 2 * self._o.interval):
             self._congest(now)
 
