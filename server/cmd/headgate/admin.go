@@ -35,6 +35,7 @@ func withAdminTokens(cmd *cobra.Command, f *throughFlags, from *configFlags, ope
 func newAdminTokenCreate() *cobra.Command {
 	var from configFlags
 	var by throughFlags
+	var out printer
 	var roles []string
 	var expires string
 	cmd := &cobra.Command{
@@ -74,9 +75,10 @@ gateway takes a new token within a second or so.`,
 				if err != nil {
 					return err
 				}
-				fmt.Fprintf(cmd.ErrOrStderr(), "admin token %s (%s); it is shown this once:\n", made.Name, joined(made.Roles))
-				_, err = fmt.Fprintln(cmd.OutOrStdout(), text)
-				return err
+				if !out.asJSON {
+					fmt.Fprintf(cmd.ErrOrStderr(), "admin token %s (%s); it is shown this once:\n", made.Name, joined(made.Roles))
+				}
+				return out.say(cmd, admin.MadeToken{TokenEntry: entryOfToken(made), Token: text}, "%s", text)
 			})
 		},
 	}
@@ -84,6 +86,7 @@ gateway takes a new token within a second or so.`,
 	by.addFlags(cmd)
 	cmd.Flags().StringArrayVar(&roles, "role", nil, "what its bearer may do: read, write or grant (repeatable; needed)")
 	cmd.Flags().StringVar(&expires, "expires", "", "when the token ends: in 720h, or at 2027-01-31T12:00:00Z (default: never)")
+	out.addFlags(cmd)
 	return cmd
 }
 
@@ -121,7 +124,7 @@ func writeAdminTokens(w io.Writer, list []record.AdminToken, asJSON bool) error 
 	if asJSON {
 		rows := make([]admin.TokenEntry, len(list))
 		for i, t := range list {
-			rows[i] = admin.TokenEntry{ID: t.ID, Name: t.Name, Roles: t.Roles, Created: t.Created, Expires: t.Expires, Revoked: t.Revoked}
+			rows[i] = entryOfToken(t)
 		}
 		return writeJSON(w, rows)
 	}
@@ -143,9 +146,14 @@ func writeAdminTokens(w io.Writer, list []record.AdminToken, asJSON bool) error 
 	return table.Flush()
 }
 
+func entryOfToken(t record.AdminToken) admin.TokenEntry {
+	return admin.TokenEntry{ID: t.ID, Name: t.Name, Roles: t.Roles, Created: t.Created, Expires: t.Expires, Revoked: t.Revoked}
+}
+
 func newAdminTokenRevoke() *cobra.Command {
 	var from configFlags
 	var by throughFlags
+	var out printer
 	cmd := &cobra.Command{
 		Use:   "revoke NAME",
 		Short: "Revoke an admin token for ever",
@@ -160,13 +168,13 @@ func newAdminTokenRevoke() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "revoked %s\n", args[0])
-				return err
+				return out.say(cmd, map[string]string{"revoked": args[0]}, "revoked %s", args[0])
 			})
 		},
 	}
 	from.addFlags(cmd, "db")
 	by.addFlags(cmd)
+	out.addFlags(cmd)
 	return cmd
 }
 

@@ -198,6 +198,7 @@ func sayBeyond(report fleet.Report, most time.Duration) error {
 
 func newFleetForget() *cobra.Command {
 	var from configFlags
+	var out printer
 	cmd := &cobra.Command{
 		Use: "forget REPLICA", Short: "Forget a replica that will not come back",
 		Long: `Forget a replica that was killed and will not come back, instead of waiting for a
@@ -211,11 +212,11 @@ day. One that is alive is back with its next word.`,
 					}
 					return err
 				}
-				_, err := fmt.Fprintf(cmd.OutOrStdout(), "forgot %s\n", args[0])
-				return err
+				return out.say(cmd, map[string]string{"forgot": args[0]}, "forgot %s", args[0])
 			})
 		},
 	}
 	from.addFlags(cmd, "db")
+	out.addFlags(cmd)
 	return cmd
 }

@@ -236,6 +236,7 @@ func (a *aboutKey) key() (record.NewAPIKey, error) {
 func newKeyImport() *cobra.Command {
 	var from configFlags
 	var about aboutKey
+	var out printer
 	cmd := &cobra.Command{
 		Use:   "import",
 		Short: "Import an API key that was made elsewhere, read from standard input",
@@ -271,13 +272,13 @@ api_keys.imported: a gateway refuses all others without a look-up.`,
 				if err != nil {
 					return err
 				}
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "imported %s of project %s\n", record.ID, record.Project)
-				return err
+				return out.say(cmd, admin.EntryOfKey(record), "imported %s of project %s", record.ID, record.Project)
 			})
 		},
 	}
 	from.addFlags(cmd, "db", "secret-file")
 	about.addFlags(cmd)
+	out.addFlags(cmd)
 	return cmd
 }
 
@@ -323,6 +324,7 @@ func newKeyList() *cobra.Command {
 
 func newKeyRevoke() *cobra.Command {
 	var from configFlags
+	var out printer
 	cmd := &cobra.Command{
 		Use:   "revoke ID",
 		Short: "Revoke an API key for ever",
@@ -337,12 +339,12 @@ func newKeyRevoke() *cobra.Command {
 				if err != nil {
 					return noSuchKey(err)
 				}
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "revoked %s\n", args[0])
-				return err
+				return out.say(cmd, map[string]string{"revoked": args[0]}, "revoked %s", args[0])
 			})
 		},
 	}
 	from.addFlags(cmd, "db", "server")
+	out.addFlags(cmd)
 	return cmd
 }
 

@@ -21,12 +21,24 @@ var errWouldChange = errors.New("nothing was changed: --dry-run")
 // planFlags are what commands take that show a plan before they change much.
 type planFlags struct {
 	confirmation
+	printer
 	dryRun bool
 	why    string
+	told   planned
+}
+
+// planned is what a command that shows a plan prints with --json.
+type planned struct {
+	Add     int                 `json:"add"`
+	Change  int                 `json:"change"`
+	Remove  int                 `json:"remove"`
+	Changes []rules.ChangeEntry `json:"changes"`
+	Version int64               `json:"version,omitempty"` // that was made; absent if nothing was changed
 }
 
 func (f *planFlags) addFlags(cmd *cobra.Command) {
 	f.confirmation.addFlags(cmd)
+	f.printer.addFlags(cmd)
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "only show the plan; the exit status is 3 if it would change something")
 	addWhy(cmd, &f.why)
 }
@@ -176,6 +188,18 @@ func (f *planFlags) write(ctx context.Context, cmd *cobra.Command, db rules.Edit
 // confirm shows a plan and asks for leave; done if there is nothing to do.
 func (f *planFlags) confirm(cmd *cobra.Command, plan []record.Change) (done bool, err error) {
 	out := cmd.OutOrStdout()
+	added, changed, removed := count3(plan)
+	if f.asJSON {
+		f.told = planned{Add: added, Change: changed, Remove: removed, Changes: rules.ChangeEntries(plan)}
+		if len(plan) == 0 || f.dryRun {
+			err = writeJSON(out, f.told)
+			if err == nil && len(plan) > 0 {
+				err = errWouldChange
+			}
+			return true, err
+		}
+		return false, f.ask(cmd, fmt.Sprintf("Add %d, change %d and remove %d rules?", added, changed, removed))
+	}
 	if len(plan) == 0 {
 		_, err := fmt.Fprintln(out, "nothing to change")
 		return true, err
@@ -183,7 +207,6 @@ func (f *planFlags) confirm(cmd *cobra.Command, plan []record.Change) (done bool
 	if err := writeChanges(out, plan, false); err != nil {
 		return true, err
 	}
-	added, changed, removed := count3(plan)
 	fmt.Fprintf(out, "plan: %d to add, %d to change, %d to remove\n", added, changed, removed)
 	if f.dryRun {
 		return true, errWouldChange
@@ -214,8 +237,8 @@ func (f *planFlags) report(ctx context.Context, cmd *cobra.Command, db rules.Edi
 	if err != nil {
 		return sayNoVersion(err)
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "version %d: %s\n", v.ID, summary(v))
-	return err
+	f.told.Version = v.ID
+	return f.say(cmd, f.told, "version %d: %s", v.ID, summary(v))
 }
 
 // conflict says who changed what since a version, and how to go on.

@@ -19,6 +19,7 @@ func newPolicyImport() *cobra.Command {
 	var from configFlags
 	var replace bool
 	var why string
+	var out printer
 	cmd := &cobra.Command{
 		Use:   "import FILE",
 		Short: "Read rules from a policy file, all or none",
@@ -43,14 +44,14 @@ shows what would be changed before it does it.`,
 				if err != nil {
 					return err
 				}
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "imported %d rules from %s\n", len(doc.Rules), args[0])
-				return err
+				return out.say(cmd, map[string]any{"imported": len(doc.Rules), "from": args[0]}, "imported %d rules from %s", len(doc.Rules), args[0])
 			})
 		},
 	}
 	from.addFlags(cmd, "db", "server", "openapi", "routes")
 	addWhy(cmd, &why)
 	cmd.Flags().BoolVar(&replace, "replace", false, "delete the rules that the file does not have")
+	out.addFlags(cmd)
 	return cmd
 }
 

@@ -159,6 +159,7 @@ func newPolicyDelete() *cobra.Command {
 	var from configFlags
 	var named ruleFlags
 	var why string
+	var out printer
 	cmd := &cobra.Command{
 		Use: "delete ENDPOINT", Short: "Delete one rule", Long: "Delete one rule.\n\n" + endpointHelp,
 		Args: arguments(1, 1),
@@ -172,7 +173,9 @@ func newPolicyDelete() *cobra.Command {
 				if err := db.Delete(ctx, author(why), which); err != nil {
 					return sayNotFound(err)
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "deleted the %s\n", which)
+				if err := out.say(cmd, map[string]string{"deleted": which.String()}, "deleted the %s", which); err != nil {
+					return err
+				}
 				if left, err := db.List(ctx); err == nil && len(left) == 0 {
 					fmt.Fprintln(cmd.ErrOrStderr(), "that was the last rule: no request has a limit now")
 				}
@@ -184,5 +187,6 @@ func newPolicyDelete() *cobra.Command {
 	named.addFlags(cmd)
 	named.addTemporary(cmd)
 	addWhy(cmd, &why)
+	out.addFlags(cmd)
 	return cmd
 }

@@ -23,6 +23,7 @@ func newPolicySet() *cobra.Command {
 	var from configFlags
 	var named ruleFlags
 	var per, expires, mode, scope, loss, name, algorithm, countWhen, penalty, why string
+	var out printer
 	var burst, percent int64
 	cmd := &cobra.Command{
 		Use:   "set ENDPOINT LIMIT|allow|block",
@@ -84,7 +85,7 @@ documents. A running gateway acts on the change within a second.`,
 					fmt.Fprintf(cmd.ErrOrStderr(), "--on-store-loss does nothing for scope %s, which needs no store; want scope strict, lease or sync with it\n", rule.Scope)
 				}
 				rule.Endpoint = record.KeyOf(rule).Endpoint
-				if _, err := fmt.Fprintf(cmd.OutOrStdout(), "set %s\n", sentence(rule)); err != nil {
+				if err := out.say(cmd, file.From(policy.Document{Rules: []policy.Rule{rule}}).Rules[0], "set %s", sentence(rule)); err != nil {
 					return err
 				}
 				if rule.Expires.IsZero() {
@@ -108,6 +109,7 @@ documents. A running gateway acts on the change within a second.`,
 	flags.StringVar(&countWhen, "count-when", "", "which answers of the API count, such as 401,403 or 4xx (default: all requests)")
 	flags.StringVar(&penalty, "penalty", "", "block callers that are denied again and again: \"10 in 1m for 15m\", \"… up to 6h\" as it doubles, \"… with addresses\" if not only those with a credential")
 	addWhy(cmd, &why)
+	out.addFlags(cmd)
 	flags.StringVar(&name, "name", "", "name that clients see (default: made of endpoint and subject)")
 	takesNumber(cmd, wrongLimit)
 	return cmd

@@ -49,6 +49,7 @@ func newProjectList() *cobra.Command {
 func newProjectSet() *cobra.Command {
 	var from configFlags
 	var tier, why string
+	var out printer
 	cmd := &cobra.Command{
 		Use:   "set PROJECT --tier TIER",
 		Short: "Put a project into a tier",
@@ -64,20 +65,27 @@ has no rule itself. A running gateway acts on it within a second.`,
 				if err := db.SetTier(ctx, author(why), args[0], tier); err != nil {
 					return err
 				}
-				_, err := fmt.Fprintf(cmd.OutOrStdout(), "project %s is in tier %s\n", args[0], tier)
-				return err
+				return out.say(cmd, projectTier{args[0], tier}, "project %s is in tier %s", args[0], tier)
 			})
 		},
 	}
 	from.addFlags(cmd, "db", "server")
 	cmd.Flags().StringVar(&tier, "tier", "", "the tier (needed)")
 	addWhy(cmd, &why)
+	out.addFlags(cmd)
 	return cmd
+}
+
+// projectTier is where a project is after a change, in JSON.
+type projectTier struct {
+	Project string `json:"project"`
+	Tier    string `json:"tier"` // "": none
 }
 
 func newProjectDelete() *cobra.Command {
 	var from configFlags
 	var why string
+	var out printer
 	cmd := &cobra.Command{
 		Use:   "delete PROJECT",
 		Short: "Take a project out of its tier",
@@ -95,12 +103,12 @@ func newProjectDelete() *cobra.Command {
 				if err := db.SetTier(ctx, author(why), args[0], ""); err != nil {
 					return err
 				}
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "project %s is in no tier\n", args[0])
-				return err
+				return out.say(cmd, projectTier{Project: args[0]}, "project %s is in no tier", args[0])
 			})
 		},
 	}
 	from.addFlags(cmd, "db", "server")
 	addWhy(cmd, &why)
+	out.addFlags(cmd)
 	return cmd
 }

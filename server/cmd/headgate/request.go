@@ -134,6 +134,7 @@ func newRequestShow() *cobra.Command {
 
 func newRequestApprove() *cobra.Command {
 	var from configFlags
+	var out printer
 	var per, expires, note string
 	var approval rules.Approval
 	cmd := &cobra.Command{
@@ -186,9 +187,8 @@ documents. With --server the gateway checks it against its own.`,
 					fmt.Fprintln(cmd.ErrOrStderr(), "lint:", f)
 				}
 				g := done.Granted
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "approved %s: project %s has %s until %s (version %d)\n", done.ID, plain(done.Project),
+				return out.say(cmd, admin.LimitRequestOf(done), "approved %s: project %s has %s until %s (version %d)", done.ID, plain(done.Project),
 					sentence(policy.Rule{Endpoint: g.Endpoint, Subject: g.Subject, Limit: g.Limit, Per: g.Per, Burst: g.Burst}), g.Until.UTC().Format(time.RFC3339), done.Version)
-				return err
 			})
 		},
 	}
@@ -199,12 +199,14 @@ documents. With --server the gateway checks it against its own.`,
 	flags.Int64Var(&approval.Burst, "burst", 0, "another burst")
 	flags.StringVar(&expires, "expires", "", "another end: in 48h, or at 2027-01-31T12:00:00Z")
 	flags.StringVar(&note, "note", "", "what to say to those who asked")
+	out.addFlags(cmd)
 	return cmd
 }
 
 func newRequestDecline() *cobra.Command {
 	var from configFlags
 	var body admin.RequestDecline
+	var out printer
 	cmd := &cobra.Command{
 		Use:     "decline ID",
 		Short:   "Close a request and say why",
@@ -219,12 +221,12 @@ func newRequestDecline() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "declined %s of project %s\n", done.ID, plain(done.Project))
-				return err
+				return out.say(cmd, admin.LimitRequestOf(done), "declined %s of project %s", done.ID, plain(done.Project))
 			})
 		},
 	}
 	from.addFlags(cmd, "db", "server")
+	out.addFlags(cmd)
 	cmd.Flags().StringVar(&body.Note, "note", "", "what to say to those who asked (needed)")
 	return cmd
 }

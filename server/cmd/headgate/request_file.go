@@ -108,6 +108,7 @@ func newRequestMine() *cobra.Command {
 
 func newRequestWithdraw() *cobra.Command {
 	var door doorFlags
+	var out printer
 	cmd := &cobra.Command{
 		Use:   "withdraw ID",
 		Short: "Withdraw an open request of your project",
@@ -117,10 +118,10 @@ func newRequestWithdraw() *cobra.Command {
 			if err := door.ask(cmd.Context(), http.MethodDelete, "/v1/requests/"+url.PathEscape(args[0]), nil, nil, &done); err != nil {
 				return err
 			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "withdrew %s\n", plain(done.ID))
-			return err
+			return out.say(cmd, done, "withdrew %s", plain(done.ID))
 		},
 	}
 	door.addFlags(cmd.Flags())
+	out.addFlags(cmd)
 	return cmd
 }

@@ -18,6 +18,7 @@ func newSecret() *cobra.Command {
 
 func newSecretShow() *cobra.Command {
 	var from configFlags
+	var out printer
 	cmd := &cobra.Command{
 		Use:   "show",
 		Short: "Say which secrets the file holds, by name, and how many keys are under each",
@@ -28,11 +29,19 @@ func newSecretShow() *cobra.Command {
 				if err != nil {
 					return err
 				}
+				if out.asJSON {
+					under, err := countKeys(ctx, db, secrets)
+					if err != nil {
+						return err
+					}
+					return writeJSON(cmd.OutOrStdout(), under.entries(secrets.Previous != nil))
+				}
 				return showSecrets(ctx, cmd.OutOrStdout(), db, secrets)
 			})
 		},
 	}
 	from.addFlags(cmd, "db", "secret-file")
+	out.addFlags(cmd)
 	return cmd
 }
 
@@ -61,6 +70,24 @@ type underSecret struct {
 
 func (u underSecret) String() string {
 	return fmt.Sprintf("keys: %d, active: %d", u.keys, u.active)
+}
+
+// secretEntry is a secret by its name, in JSON.
+type secretEntry struct {
+	Name   string `json:"name,omitempty"` // none: keys that no gateway recognises
+	Keys   int    `json:"keys"`
+	Active int    `json:"active"`
+}
+
+func (u underSecrets) entries(previous bool) map[string]secretEntry {
+	all := map[string]secretEntry{"current": {u.current.name, u.current.keys, u.current.active}}
+	if previous {
+		all["previous"] = secretEntry{u.previous.name, u.previous.keys, u.previous.active}
+	}
+	if u.lost.keys > 0 {
+		all["neither"] = secretEntry{Keys: u.lost.keys, Active: u.lost.active}
+	}
+	return all
 }
 
 func countKeys(ctx context.Context, db *database.Store, secrets database.Secrets) (under underSecrets, err error) {

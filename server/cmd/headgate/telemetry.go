@@ -323,6 +323,7 @@ func (f *telemetryFlags) listen(o *telemetry.ServerOptions) (err error) {
 func newTelemetryAsk() *cobra.Command {
 	var addr, name, secretFile string
 	var timeout time.Duration
+	var out printer
 	cmd := &cobra.Command{
 		Use:   "ask",
 		Short: "Ask an aggregator what the clients of a quota say",
@@ -350,6 +351,9 @@ answer. For the length of a window it counts as one of the clients.`,
 				case <-time.After(250 * time.Millisecond):
 				}
 				if a, ok := client.Latest(); ok {
+					if out.asJSON {
+						return writeJSON(cmd.OutOrStdout(), entryOf(a))
+					}
 					printAggregate(cmd.OutOrStdout(), a)
 					return nil
 				}
@@ -360,7 +364,34 @@ answer. For the length of a window it counts as one of the clients.`,
 	cmd.Flags().StringVar(&name, "quota", "", "quota to ask about (needed)")
 	cmd.Flags().StringVar(&secretFile, "secret-file", "", "file whose first line is the secret of the aggregator (needed)")
 	cmd.Flags().DurationVar(&timeout, "timeout", 3*time.Second, "how long to wait for an answer")
+	out.addFlags(cmd)
 	return cmd
+}
+
+// aggregateEntry is what is known of a quota, in JSON.
+type aggregateEntry struct {
+	Clients       int      `json:"clients"` // within the window
+	Refusing      int      `json:"refusing"`
+	WindowSeconds float64  `json:"window_seconds"`
+	Sent          uint64   `json:"sent"`
+	Accepted      uint64   `json:"accepted"`
+	Refused       uint64   `json:"refused"`
+	Waiting       uint64   `json:"waiting"`
+	SinceRefusal  *float64 `json:"seconds_since_refusal,omitempty"` // none: there was none, as far as is known
+	Capacity      float64  `json:"capacity_per_second,omitempty"`   // none: unknown
+	Configured    bool     `json:"capacity_configured"`
+}
+
+func entryOf(a wire.Aggregate) aggregateEntry {
+	e := aggregateEntry{
+		Clients: int(a.Active), Refusing: int(a.Refusing), WindowSeconds: a.Window.Seconds(), Sent: uint64(a.Sent), Accepted: uint64(a.Accepted),
+		Refused: uint64(a.Refused), Waiting: uint64(a.Queue), Capacity: float64(a.Capacity), Configured: a.Configured,
+	}
+	if a.SinceRefusal >= 0 {
+		seconds := a.SinceRefusal.Seconds()
+		e.SinceRefusal = &seconds
+	}
+	return e
 }
 
 func printAggregate(w io.Writer, a wire.Aggregate) {

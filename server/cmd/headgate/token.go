@@ -26,6 +26,7 @@ const maxTokenInput = 64 << 10
 
 func newTokenVerify() *cobra.Command {
 	var from configFlags
+	var out printer
 	cmd := &cobra.Command{
 		Use:   "verify",
 		Short: "Verify a bearer token as the gateway would, check by check",
@@ -56,7 +57,11 @@ the shell would see. The exit status is 1 if the token is not believed.`,
 				return fmt.Errorf("tokens: %w", away)
 			}
 			results, claims, err := verifier.Inspect(tokenText(string(text)))
-			if err := writeResults(cmd.OutOrStdout(), source.Status(), results, claims, err == nil); err != nil {
+			write := writeResults
+			if out.asJSON {
+				write = writeVerified
+			}
+			if err := write(cmd.OutOrStdout(), source.Status(), results, claims, err == nil); err != nil {
 				return err
 			}
 			if err != nil {
@@ -66,7 +71,36 @@ the shell would see. The exit status is 1 if the token is not believed.`,
 		},
 	}
 	from.addFlags(cmd)
+	out.addFlags(cmd)
 	return cmd
+}
+
+// tokenVerdict is what `headgate token verify --json` prints. Of the token it says no more than the words do.
+type tokenVerdict struct {
+	Believed bool         `json:"believed"`
+	Keys     int          `json:"keys"`
+	Checks   []tokenCheck `json:"checks"`
+	Subject  string       `json:"subject,omitempty"`
+	Project  string       `json:"project,omitempty"`
+	Tier     string       `json:"tier,omitempty"`
+	Until    time.Time    `json:"until,omitzero"`
+}
+
+type tokenCheck struct {
+	Check  string `json:"check"`
+	Passed bool   `json:"passed"`
+	Detail string `json:"detail,omitempty"`
+}
+
+func writeVerified(w io.Writer, keys token.SourceStatus, results []token.Result, claims identity.Claims, believed bool) error {
+	v := tokenVerdict{Believed: believed, Keys: keys.Keys, Checks: []tokenCheck{}}
+	for _, r := range results {
+		v.Checks = append(v.Checks, tokenCheck{r.Check, r.Passed, r.Detail})
+	}
+	if believed {
+		v.Subject, v.Project, v.Tier, v.Until = claims.Subject, claims.Project, claims.Tier, claims.Until.UTC()
+	}
+	return writeJSON(w, v)
 }
 
 func checkTokens(t config.Tokens) error {

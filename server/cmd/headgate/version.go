@@ -9,15 +9,19 @@ import (
 )
 
 func newVersion() *cobra.Command {
-	return &cobra.Command{
+	var out printer
+	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of headgate and what built it",
 		Args:  arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), "headgate "+versionWords())
-			return err
+			return out.say(cmd, map[string]string{
+				"version": programVersion(), "go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH, "commit": built("vcs.revision"),
+			}, "headgate %s", versionWords())
 		},
 	}
+	out.addFlags(cmd)
+	return cmd
 }
 
 // versionWords are the version, what built it, and the commit if it is known.
