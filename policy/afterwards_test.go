@@ -16,7 +16,7 @@ func TestAnswers(t *testing.T) {
 			t.Errorf("%q is read as %q, %v, want %q", text, a, err, want)
 		}
 	}
-	for _, text := range []string{"", ",", "199", "6xx", "404;405", strings.Repeat("401 ", 3) + strings.Repeat("4", 300)} {
+	for _, text := range []string{",", "199", "6xx", "404;405", strings.Repeat("401 ", 3) + strings.Repeat("4", 300)} {
 		a := policy.Answers("404")
 		if err := a.UnmarshalText([]byte(text)); err == nil || a != "404" {
 			t.Errorf("%q is read as %q, want an error", text, a)
@@ -42,7 +42,7 @@ func TestPenalties(t *testing.T) {
 		}
 	}
 	for _, text := range []string{
-		"", "10", "10 in 1m", "10 in 1m for", "0 in 1m for 15m", "10001 in 1m for 15m", "x in 1m for 1m", "10 in 500ms for 1m", "10 in 25h for 1m",
+		"10", "10 in 1m", "10 in 1m for", "0 in 1m for 15m", "10001 in 1m for 15m", "x in 1m for 1m", "10 in 500ms for 1m", "10 in 25h for 1m",
 		"10 in 1m for 0s", "10 in 1m for 1500ms", "10 in 1m for 1h up to 30m", "10 in 1m for 1h up to 721h", "10 in 1m for 1h up 6h", "10 in 1m for 1h with address",
 		"10 in 1m for 1h with addresses up to 6h", "10 for 1m in 1h", "10 in 1m for 2562048h",
 	} {
@@ -60,13 +60,13 @@ func FuzzAfterwards(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		var a, again policy.Answers
-		if a.UnmarshalText([]byte(text)) == nil {
+		if a.UnmarshalText([]byte(text)) == nil && a != "" {
 			if statuses, err := a.Statuses(); err != nil || statuses == nil || again.UnmarshalText([]byte(a)) != nil || again != a || len(a) > 255 {
 				t.Errorf("%q is written %q, and read %q, %v", text, a, again, err)
 			}
 		}
 		var p, same policy.Penalty
-		if p.UnmarshalText([]byte(text)) == nil {
+		if p.UnmarshalText([]byte(text)) == nil && p != "" {
 			terms, err := p.Terms()
 			if err != nil || terms.Penalty() != p || same.UnmarshalText([]byte(p)) != nil || same != p || terms.UpTo < terms.For || terms.For < time.Second || len(p) > 255 {
 				t.Errorf("%q is written %q, and read %q, %v", text, p, same, err)

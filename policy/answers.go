@@ -61,8 +61,12 @@ func (a Answers) Statuses() (*Statuses, error) {
 // MarshalText writes what stands in a rule.
 func (a Answers) MarshalText() ([]byte, error) { return []byte(a), nil }
 
-// UnmarshalText reads statuses with commas or spaces between them, in any order.
+// UnmarshalText reads statuses with commas or spaces between them, in any order; all of no text.
 func (a *Answers) UnmarshalText(text []byte) error {
+	if len(text) == 0 {
+		*a = ""
+		return nil
+	}
 	fields := strings.FieldsFunc(string(text), func(c rune) bool { return c == ',' || c == ' ' })
 	slices.Sort(fields)
 	fields = slices.Compact(fields)

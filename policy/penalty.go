@@ -85,16 +85,17 @@ func (p Penalty) Terms() (*PenaltyTerms, error) {
 // MarshalText writes what stands in a rule.
 func (p Penalty) MarshalText() ([]byte, error) { return []byte(p), nil }
 
-// UnmarshalText reads a penalty, and keeps it as it is written.
+// UnmarshalText reads a penalty, and keeps it in the one form that MarshalText writes; none of no text.
 func (p *Penalty) UnmarshalText(text []byte) error {
 	terms, err := Penalty(text).Terms()
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case terms == nil:
+		*p = ""
+	default:
+		*p = terms.Penalty()
 	}
-	if terms == nil {
-		return Problem{Code: "penalty", Rule: -1, Field: "penalty", Value: `""`, Want: wantPenalty}
-	}
-	*p = terms.Penalty()
 	return nil
 }
 

@@ -208,7 +208,7 @@ func (d *decoder) rule(r *policy.Rule, i int) error {
 		case "count_when":
 			r.CountWhen, err = d.answers(where, i)
 		case "penalty":
-			err = d.enum(where, i, field, &r.Penalty)
+			err = d.penalty(where, i, &r.Penalty)
 		case "expires":
 			r.Expires, err = d.time(where, i)
 		case "enforce_percent":
@@ -396,11 +396,31 @@ func (d *decoder) answers(where string, rule int) (a policy.Answers, err error) 
 			begin = "[" + text + "]"
 		}
 	}
+	if text == "" {
+		text = "?" // which is not for all answers, but for none
+	}
 	var problem policy.Problem
 	if errors.As(a.UnmarshalText([]byte(text)), &problem) {
 		return "", d.refuse(where, rule, "count_when", begin, problem.Want)
 	}
 	return a, nil
+}
+
+// penalty reads "10 in 1m for 15m".
+func (d *decoder) penalty(where string, rule int, p *policy.Penalty) error {
+	t, err := d.tokens.Token()
+	if err != nil {
+		return err
+	}
+	s, _ := t.(string)
+	if s == "" {
+		s = "?"
+	}
+	var problem policy.Problem
+	if errors.As(p.UnmarshalText([]byte(s)), &problem) {
+		return d.refuse(where, rule, "penalty", t, problem.Want)
+	}
+	return nil
 }
 
 // statuses reads the rest of a list, with what is no status as nothing that is one.

@@ -115,8 +115,8 @@ func (r row) rule() policy.Rule {
 	r.enum("mode", &rule.Mode)
 	r.enum("scope", &rule.Scope)
 	r.enum("on_store_loss", &rule.OnStoreLoss)
-	r.enum("count_when", &rule.CountWhen)
-	r.enum("penalty", &rule.Penalty)
+	r.words("count_when", &rule.CountWhen)
+	r.words("penalty", &rule.Penalty)
 	if r.value("endpoint") == nil {
 		r.wrong("endpoint", `a template, "default", "UNKNOWN" or "*"`)
 	}
@@ -282,6 +282,25 @@ func (r row) enum(column string, into encoding.TextUnmarshaler) {
 		return
 	}
 	s, _ := r.asText(v)
+	var problem policy.Problem
+	if errors.As(into.UnmarshalText([]byte(s)), &problem) {
+		r.wrong(column, problem.Want+", or NULL")
+	}
+}
+
+// words is enum for a text that others than a few may be, and not empty; a number is read as its digits.
+func (r row) words(column string, into encoding.TextUnmarshaler) {
+	v := r.value(column)
+	if v == nil {
+		return
+	}
+	s, ok := r.asText(v)
+	if n, whole := v.(int64); whole {
+		s, ok = strconv.FormatInt(n, 10), true
+	}
+	if !ok || s == "" {
+		s = "?"
+	}
 	var problem policy.Problem
 	if errors.As(into.UnmarshalText([]byte(s)), &problem) {
 		r.wrong(column, problem.Want+", or NULL")

@@ -135,7 +135,7 @@ func TestDamagedFile(t *testing.T) {
 	path := largeDatabase(t)
 	data, err := os.ReadFile(path)
 	must(t, err)
-	for i := len(data) / 4; i < len(data)/2; i++ {
+	for i := len(data) / 2; i < len(data)*3/4; i++ { // behind the schema
 		data[i] = 0xa5
 	}
 	must(t, os.WriteFile(path, data, 0o600))
