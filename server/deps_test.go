@@ -38,6 +38,7 @@ func TestImportsPointOneWay(t *testing.T) {
 			"page":            {},
 			"token":           {},
 			"usage":           {},
+			"warnings":        {},
 
 			// What is done with the rules of a database.
 			"database": {"dsn", "record"},
@@ -48,7 +49,7 @@ func TestImportsPointOneWay(t *testing.T) {
 			"developers": {"record", "usage"},
 			"config":     {"developers", "dsn", "kinds", "record", "token"},
 			"lint":       {"config"},
-			"metrics":    {"activity", "decisionlog", "hold", "quota", "revert"},
+			"metrics":    {"activity", "decisionlog", "hold", "quota", "revert", "warnings"},
 
 			// The admin API and its client.
 			"admin":  {"activity", "developers", "fleet", "lint", "page", "record", "revert", "rules"},
@@ -61,7 +62,7 @@ func TestImportsPointOneWay(t *testing.T) {
 			"replay":  {},
 
 			// The process, and commands.
-			"daemon": {"activity", "admin", "advisories", "balancer", "config", "database", "decisionlog", "descriptor", "developers", "envoy", "fleet", "hold", "metrics", "openapi", "quota", "record", "redis", "revert", "rules", "state", "token", "usage"},
+			"daemon": {"activity", "admin", "advisories", "balancer", "config", "database", "decisionlog", "descriptor", "developers", "envoy", "fleet", "hold", "metrics", "openapi", "quota", "record", "redis", "revert", "rules", "state", "token", "usage", "warnings"},
 			"demo":   {"config", "daemon", "database", "record"},
 			"doctor": {"advisories", "config", "daemon", "database", "descriptor", "dsn", "hold", "kinds", "quota", "record", "redis", "token"},
 			"cmd/headgate": {

@@ -231,6 +231,9 @@ type Config struct {
 	// Activity says how much is remembered of decisions.
 	Activity Activity `yaml:"activity"`
 
+	// Warnings says of what people are told, and where.
+	Warn Warnings `yaml:"warnings"`
+
 	// WatchFiles reloads when the file of the configuration or a document of the endpoints changes. Default false:
 	// SIGHUP and POST /v1/reload do.
 	WatchFiles bool `yaml:"watch_files"`
@@ -304,6 +307,7 @@ func Default() Config {
 		Headers:         Headers{RateLimit: true, Legacy: "none"},
 		Developers:      Developers{MaxRequests: defaultMaxRequests, KeepRequests: defaultKeep},
 		Usage:           Usage{MaxCallers: defaultMaxCallers},
+		Warn:            Warnings{CallerFill: time.Minute, DeniedFor: 10 * time.Minute},
 		DecisionLog:     DecisionLog{PerSecond: 100, MaxSize: 100 << 20, Keep: 5},
 		Activity:        Activity{MaxRequests: 1 << 17, MaxCallers: 1 << 11},
 		ShutdownTimeout: 30 * time.Second,
@@ -421,6 +425,7 @@ func (c *Config) check(check *checker) {
 	check.developers(c.Developers, c.Usage)
 	check.activity(c.Activity)
 	check.decisionLog(c.DecisionLog)
+	check.warnings(c.Warn)
 	check.duration("upstream_timeout", c.UpstreamTimeout, time.Millisecond, 24*time.Hour)
 	check.duration("state_interval", c.StateInterval, 100*time.Millisecond, time.Hour)
 	check.duration("refresh", c.Refresh, time.Millisecond, time.Hour)

@@ -22,5 +22,6 @@ func (c *Config) SecretFiles() (all []SecretFile) {
 	add("store.tls.key_file", c.Store.TLS.KeyFile)
 	add("store.secret_file", c.Store.SecretFile)
 	add("tls.key_file", c.TLS.KeyFile)
+	add("warnings.secret_file", c.Warn.SecretFile)
 	return all
 }

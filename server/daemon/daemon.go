@@ -328,6 +328,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	refreshing.Go(func() { d.parts.askTLS.run(background) })
 	refreshing.Go(func() { d.parts.requests.run(background) })
 	refreshing.Go(func() { d.parts.readActivity(background) })
+	refreshing.Go(func() { d.parts.watched.run(background) })
 	if d.parts.decisions != nil {
 		refreshing.Go(func() { d.parts.decisions.Run(background) })
 	}

@@ -62,6 +62,9 @@ func (p *parts) observe(r *headgate.Request, d *headgate.Decision) {
 	if p.decisions != nil {
 		p.decisions.Observe(r, d)
 	}
+	if p.watched != nil {
+		p.watched.watch.Observe(r, d)
+	}
 	if p.reverter != nil {
 		p.reverter.Observe(r, d)
 	}

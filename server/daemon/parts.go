@@ -42,6 +42,7 @@ type parts struct {
 	usage       *usage.Table     // nil if nothing is counted
 	activity    *activity.Table  // nil if nothing is remembered
 	decisions   *decisionlog.Log // nil if none is written down
+	watched     *told            // nil if nothing is watched
 	requests    *requests
 	pressure    *pressure
 	shared      *shared          // nil if every gateway counts alone
@@ -158,7 +159,13 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 			return nil, err
 		}
 	}
+	if !o.readOnly {
+		if p.watched, err = newWatch(c.Warn, p.name, names.Hash, logger(o.Log)); err != nil {
+			return nil, err
+		}
+	}
 	p.meter = metrics.New(metrics.Options{
+		Warnings: p.watched.reporter(),
 		Policies: p.rules.Status, Keys: p.keys.status, Buckets: stats, TooSmall: func() bool { return len(p.pressure.warnings()) > 0 },
 		FalseDenials: func(table memory.Stats) float64 { _, part := mostDenied(p.rules.Set(), table); return part },
 		Reservations: func() reservation.Stats { return p.limiter.Reservations() },

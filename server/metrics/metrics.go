@@ -27,6 +27,7 @@ import (
 	"github.com/headgate-io/headgate/server/decisionlog"
 	"github.com/headgate-io/headgate/server/hold"
 	"github.com/headgate-io/headgate/server/quota"
+	"github.com/headgate-io/headgate/server/warnings"
 	"github.com/headgate-io/headgate/slot"
 )
 
@@ -106,6 +107,9 @@ type Options struct {
 	// Envelopes tells of at most MaxEnvelopes rules, each title and scope once.
 	// Nil tells of none.
 	Envelopes func() []Envelope
+
+	// Warnings tells of those that people were given; nil if nothing is watched.
+	Warnings func() Warnings
 
 	// DecisionLog tells of the decision log; nil if there is none.
 	DecisionLog func() decisionlog.Stats
@@ -198,6 +202,14 @@ func valueOf(c prometheus.Counter) uint64 {
 	var m dto.Metric
 	_ = c.Write(&m) // of a counter of ours it does not fail
 	return uint64(m.GetCounter().GetValue())
+}
+
+// Warnings are those that people were given.
+type Warnings struct {
+	warnings.Stats
+
+	// Sent counts events by what became of them; nil if none are sent.
+	Sent map[string]uint64
 }
 
 // New returns a Meter with a registry of its own.
@@ -430,6 +442,10 @@ var (
 	descMaxWaiters  = describe("waiters_capacity", "Requests that may wait at once.")
 	descOutstanding = describe("reservations", "Reservations that are neither settled nor expired.")
 	descPlaces      = describe("reservations_capacity", "Reservations that may be outstanding at once.")
+	descWarned      = describe("warnings_total", "Warnings that began, by kind.", "kind")
+	descWarning     = describe("warnings", "Warnings that are not over, by kind.", "kind")
+	descUnwarned    = describe("warnings_lost_total", "Warnings of callers that were not given, as too many were.")
+	descSent        = describe("warning_events_total", "Events sent to the webhook, by what became of them.", "outcome")
 	descPenalties   = describe("penalties_total", "Times that a caller was blocked for a time, because a rule had denied it again and again.")
 	descUncounted   = describe("penalties_uncounted_total", "Denials that were not counted towards a penalty, because there was no room for the caller.")
 	descSlots       = describe("slots", "Times that refused callers have for themselves.")
@@ -465,7 +481,7 @@ func (g *gauges) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descBuild, descVersion, descRules, descStaleness, descStanding, descFailures, descHealthy,
 		descFromDisk, descEmptied, descCopy, descKeys, descKeyFailures, descKeysStale, descKeysEmptied, descBuckets, descCapacity, descCreated, descEvicted, descRejected,
 		descRegions, descRegionBytes, descRegionsOK, descRegionFailures, descLimits, descLimitsOK, descLimitFailures, descProxyHeaders, descProxyRefused,
-		descOccupancy, descDenials, descTooSmall, descRequests, descNewcomers, descBytes, descShapes, descLogs, descLogRoom, descWaiters, descMaxWaiters, descOutstanding, descPlaces, descReserved, descSlots, descSlotted, descPenalties, descUncounted, descIdentifiers,
+		descOccupancy, descDenials, descTooSmall, descRequests, descNewcomers, descBytes, descShapes, descLogs, descLogRoom, descWaiters, descMaxWaiters, descOutstanding, descPlaces, descReserved, descSlots, descSlotted, descWarned, descWarning, descUnwarned, descSent, descPenalties, descUncounted, descIdentifiers,
 		descDecisions, descQuotaBorrowers, descQuotaBuckets, descQuotaAssignments, descQuotaTokens, descQuotaFaults} {
 		out <- d
 	}
@@ -529,6 +545,17 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 	count(descReserved, reserved.Settled, "settled")
 	count(descReserved, reserved.Expired, "expired")
 	count(descReserved, reserved.Refused, "refused")
+	if g.options.Warnings != nil {
+		w := g.options.Warnings()
+		for kind, n := range w.Begun {
+			count(descWarned, n, kind)
+			gauge(descWarning, float64(w.Active[kind]), kind)
+		}
+		count(descUnwarned, w.Lost)
+		for outcome, n := range w.Sent {
+			count(descSent, n, outcome)
+		}
+	}
 	if g.options.DecisionLog != nil {
 		s := g.options.DecisionLog()
 		count(descDecisions, s.Lines, "written")

@@ -1,0 +1,306 @@
+package warnings_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/internal/trial"
+	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/warnings"
+)
+
+// bench is a limiter that is watched, in the test's time.
+type bench struct {
+	*trial.Bench
+	watch  *warnings.Watch
+	events []warnings.Event
+}
+
+func watched(t *testing.T, o warnings.Options, rules ...policy.Rule) *bench {
+	t.Helper()
+	b := &bench{}
+	o.Caller = func(who *identity.Principal) string { return "hash-of-" + who.ID }
+	o.Send = func(e warnings.Event) { b.events = append(b.events, e) }
+	o.Now = func() time.Time { return b.Now }
+	o.Log = slog.New(slog.DiscardHandler)
+	b.Bench = &trial.Bench{Now: trial.Epoch}
+	b.watch = warnings.New(o)
+	inner := trial.New(t, []string{"GET /a"}, rules, func(o *headgate.Options) {
+		o.Observe, o.Now = b.watch.Observe, func() time.Time { return b.Now }
+	})
+	now := b.Now
+	b.Bench = inner
+	b.Now = now
+	return b
+}
+
+// ask sends a request of somebody who is logged in, or of an address.
+func (b *bench) ask(id string) bool {
+	r := headgate.Request{Method: "GET", Target: "/a", Peer: trial.Client}
+	if id != "" {
+		r.User = &identity.User{ID: id, Project: "acme"}
+	}
+	return b.Check(context.Background(), r).Allowed
+}
+
+func (b *bench) told() string {
+	var told []string
+	for _, e := range b.events {
+		told = append(told, fmt.Sprintf("%s %s %d%%", e.Kind, e.State, e.Percent))
+	}
+	b.events = nil
+	return strings.Join(told, ", ")
+}
+
+func (b *bench) pass(d time.Duration) {
+	for range d / (10 * time.Second) {
+		b.Now = b.Now.Add(10 * time.Second)
+		b.watch.Look()
+	}
+}
+
+// TestNearLimit: a caller is told of once when it has used 80 of a hundred, and when that is over; again an hour later at the
+// soonest, however often it goes to and fro.
+func TestNearLimit(t *testing.T) {
+	b := watched(t, warnings.Options{CallerPercent: 80, CallerFill: time.Minute}, policy.Rule{Endpoint: "GET /a", Limit: 100, Per: 100 * time.Minute, Name: "quota"})
+	want := func(told string) {
+		t.Helper()
+		if got := b.told(); got != told {
+			t.Errorf("told %q, want %q", got, told)
+		}
+	}
+	for range 79 {
+		b.ask("ann")
+	}
+	want("")
+	b.ask("ann")
+	if e := b.events[0]; e.Caller != "hash-of-ann" || e.CallerKind != "user" || e.Project != "acme" || e.Rule != "quota" || e.Limit != "100 per 1h40m" ||
+		e.Endpoint != "GET /a" || e.ID == "" || !e.Time.Equal(b.Now) {
+		t.Errorf("%+v", e)
+	}
+	want("caller_near_limit begun 80%")
+	for range 15 {
+		b.ask("ann")
+	}
+	for range 100 {
+		b.ask("")
+	}
+	want("") // it was told, and nobody knows who an address is
+	b.pass(20 * time.Minute)
+	b.ask("ann")
+	want("") // 76 of them are in use
+	b.pass(18 * time.Minute)
+	b.ask("ann")
+	want("caller_near_limit over 59%")
+	for range 30 {
+		b.ask("ann")
+	}
+	want("") // an hour is not over
+	b.pass(24 * time.Minute)
+	want("")
+	b.ask("ann")
+	for range 25 {
+		b.ask("ann")
+	}
+	want("caller_near_limit begun 80%")
+	b.pass(101 * time.Minute)
+	want("caller_near_limit over 0%") // it asked no more
+	if s := b.watch.Stats(); s.Begun[warnings.NearLimit] != 2 || s.Active[warnings.NearLimit] != 0 || s.Lost != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// Of rules that fill quickly nobody is told, nor of those in shadow.
+func TestNotWatched(t *testing.T) {
+	b := watched(t, warnings.Options{CallerPercent: 80, CallerFill: time.Minute},
+		policy.Rule{Endpoint: "GET /a", Limit: 10}, policy.Rule{Endpoint: policy.All, Limit: 10, Per: time.Hour, Mode: policy.Shadow})
+	for range 30 {
+		b.ask("ann")
+	}
+	if got := b.told(); got != "" {
+		t.Errorf("told %q", got)
+	}
+}
+
+// Any number of callers takes the memory of so many, and the others are counted.
+func TestBounded(t *testing.T) {
+	b := watched(t, warnings.Options{CallerPercent: 80, CallerFill: time.Minute}, policy.Rule{Endpoint: "GET /a", Limit: 1, Per: time.Hour})
+	for i := range warnings.MaxCallers + 100 {
+		b.ask(fmt.Sprint(i))
+	}
+	if s := b.watch.Stats(); len(b.events) != warnings.MaxCallers || s.Lost != 100 || s.Active[warnings.NearLimit] != warnings.MaxCallers {
+		t.Errorf("%d events, %d lost, %d active", len(b.events), s.Lost, s.Active[warnings.NearLimit])
+	}
+	b.events = nil
+	b.pass(time.Hour)
+	b.events = nil
+	b.ask("one more")
+	if got := b.told(); got != "caller_near_limit begun 100%" {
+		t.Errorf("after an hour: %q", got)
+	}
+}
+
+// TestDenied: what lasts ten minutes is told, once; what comes and goes is not.
+func TestDenied(t *testing.T) {
+	b := watched(t, warnings.Options{DeniedPercent: 5, DeniedFor: 10 * time.Minute}, policy.Rule{Endpoint: "GET /a", Limit: 90, Per: 10 * time.Second, Burst: 90})
+	minutes := func(n, requests int) {
+		for range n * 6 {
+			for range requests {
+				b.ask("ann")
+			}
+			b.pass(10 * time.Second)
+		}
+	}
+	want := func(told string) {
+		t.Helper()
+		if got := b.told(); got != told {
+			t.Errorf("told %q, want %q", got, told)
+		}
+	}
+	minutes(30, 90)
+	want("")
+	for range 10 { // nine minutes of every ten
+		minutes(9, 100)
+		minutes(1, 50)
+	}
+	want("")
+	minutes(11, 100)
+	want("requests_denied begun 10%")
+	minutes(60, 93) // 3 % are more than half of the mark
+	want("")
+	minutes(9, 90)
+	minutes(1, 100)
+	want("") // it was better for nine minutes
+	minutes(12, 91)
+	want("requests_denied over 1%")
+	minutes(9, 100)
+	want("")
+	minutes(3, 100)
+	want("requests_denied begun 10%")
+	minutes(11, 0)
+	want("requests_denied over 0%") // nobody asks
+	b = watched(t, warnings.Options{DeniedPercent: 5, DeniedFor: 10 * time.Minute}, policy.Rule{Endpoint: "GET /a", Limit: 1, Per: time.Hour})
+	minutes(60, 4)
+	want("") // of a few requests a part says nothing
+}
+
+// TestHook: what is sent is signed, tried again, given up, and never more than there is room for; nobody is sent elsewhere.
+func TestHook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		secret, mu := []byte("0123456789abcdef"), sync.Mutex{}
+		var answers []int
+		var bodies, signatures []string
+		var at []time.Duration
+		begin := time.Now()
+		address, _ := url.Parse("https://hooks.example/T0P/s3cr3t-path?token=s3cr3t-query")
+		h := warnings.NewHook(warnings.HookOptions{
+			URL: address, Secret: func() ([]byte, error) { return secret, nil }, Log: slog.New(slog.NewTextHandler(&log, nil)),
+			Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				body, _ := io.ReadAll(r.Body)
+				bodies, signatures, at = append(bodies, string(body)), append(signatures, r.Header.Get(warnings.SignatureField)), append(at, time.Since(begin))
+				if r.URL.String() != address.String() || r.Method != "POST" {
+					t.Errorf("%s %s is asked", r.Method, r.URL)
+				}
+				if len(answers) == 0 {
+					return nil, io.ErrUnexpectedEOF
+				}
+				status := answers[0]
+				answers = answers[1:]
+				return &http.Response{StatusCode: status, Header: http.Header{"Location": {"http://169.254.169.254/"}}, Body: io.NopCloser(strings.NewReader("x"))}, nil
+			}),
+		})
+		ctx, stop := context.WithCancel(context.Background())
+		go h.Run(ctx)
+		event := warnings.Event{ID: "7", Kind: warnings.Denied, State: "begun", Percent: 12, Requests: 900}
+		answers = []int{500, 302, 204} // a redirect is followed by nobody
+		h.Send(event)
+		time.Sleep(time.Minute)
+		if s := h.Stats(); s != (warnings.HookStats{Delivered: 1}) || fmt.Sprint(at) != "[0s 1s 5s]" {
+			t.Errorf("%+v after attempts at %v", s, at)
+		}
+		for i := range bodies {
+			var got warnings.Event
+			if err := json.Unmarshal([]byte(bodies[i]), &got); err != nil || got.ID != "7" || got.Percent != 12 {
+				t.Errorf("%s: %v", bodies[i], err)
+			}
+			if want := warnings.Sign(secret, begin.Add(at[i]), []byte(bodies[i])); signatures[i] != want {
+				t.Errorf("attempt %d is signed %q, want %q", i, signatures[i], want)
+			}
+		}
+		bodies, at, begin = nil, nil, time.Now()
+		h.Send(event)
+		time.Sleep(10 * time.Minute)
+		if s := h.Stats(); s.Failed != 1 || fmt.Sprint(at) != "[0s 1s 5s 21s 1m25s]" {
+			t.Errorf("%+v after attempts at %v", s, at)
+		}
+		for range 1000 {
+			h.Send(event) // never waits
+		}
+		synctest.Wait()
+		if s := h.Stats(); s.Dropped < 1000-258 {
+			t.Errorf("%+v, want most of a thousand dropped", s)
+		}
+		stop()
+		synctest.Wait()
+		if said := log.String(); !strings.Contains(said, "hooks.example") || strings.Contains(said, "s3cr3t") || strings.Contains(said, "0123456789abcdef") {
+			t.Errorf("the log says %s", said)
+		}
+	})
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// A receiver over the network gets what is signed. The signature is that of the published scheme: HMAC-SHA-256 of
+// "1700000000.{}" under "whsec_test", made with OpenSSL.
+func TestHookOverHTTP(t *testing.T) {
+	const made = "t=1700000000,v1=35495024f4ef3f94e5a93e22221544c4b75e9a42300cd965ab81cb85cd994e91"
+	if got := warnings.Sign([]byte("whsec_test"), time.Unix(1_700_000_000, 0), []byte("{}")); got != made {
+		t.Errorf("Sign = %s, want %s", got, made)
+	}
+	got := make(chan string, 1)
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a redirect is followed") }))
+	defer elsewhere.Close()
+	first := true
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if first {
+			first = false
+			http.Redirect(w, r, elsewhere.URL, http.StatusTemporaryRedirect)
+			return
+		}
+		body, _ := io.ReadAll(r.Body)
+		got <- r.Header.Get("Content-Type") + " " + string(body)
+	}))
+	defer server.Close()
+	address, _ := url.Parse(server.URL + "/hook")
+	h := warnings.NewHook(warnings.HookOptions{URL: address, Secret: func() ([]byte, error) { return []byte("x"), nil }, Wait: time.Millisecond})
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	go h.Run(ctx)
+	h.Send(warnings.Event{ID: "8", Kind: warnings.Denied, State: "over"})
+	select {
+	case text := <-got:
+		if !strings.HasPrefix(text, `application/json {"id":"8"`) {
+			t.Errorf("the receiver got %s", text)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("nothing arrives")
+	}
+}
