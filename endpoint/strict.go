@@ -27,6 +27,7 @@ type strict struct {
 	// Of templates that are written with a slash at the end.
 	slashed []ends // by ID-1; nil if none is
 	lenient *Table // the same table without RefuseTrailingSlash
+	others  *Table // of the templates that are not written with a slash at the end alone; nil if all are
 	tails   bool   // a template ends in {name...}
 
 	// bare has the templates that end in {name...} without that: Spring serves /files by /files/{*path}, and ServeMux /
@@ -84,6 +85,10 @@ func newStrict(t *Table, routes []route, written map[string]ends) (*strict, erro
 			lenient.profile.Refuse &^= RefuseTrailingSlash
 			lenient.classes = lenient.profile.classes()
 			s.lenient = &lenient
+			var err error
+			if s.others, err = compileOthers(t, s.slashed, p); err != nil {
+				return nil, fmt.Errorf("without what ends in a slash, for refuse trailing_slash: %w", err)
+			}
 		}
 	}
 	if s.folded == nil && s.slashed == nil && s.bare == nil {
@@ -103,6 +108,23 @@ func conflictWithoutCase(routes []route) bool {
 		folded[i].segments = segments
 	}
 	return conflicts(folded) != nil
+}
+
+// compileOthers makes a table of the templates that are not written with a slash at the end alone; nil if there are none.
+func compileOthers(t *Table, written []ends, p Profile) (*Table, error) {
+	var left []Template
+	for i, template := range t.templates {
+		if written[i] != withSlash {
+			left = append(left, template)
+		}
+	}
+	if len(left) == 0 {
+		return nil, nil
+	}
+	aliases := slices.DeleteFunc(slices.Clone(t.aliases), func(a alias) bool {
+		return !slices.ContainsFunc(left, func(t Template) bool { return t.text == a.of.text })
+	})
+	return compileWith(left, aliases, p)
 }
 
 // compileBare makes a table of the templates that end in {name...}, without that. All have one ID,
@@ -150,8 +172,9 @@ func (s *strict) judge(t *Table, m Match, method, target string) Match {
 		if s.bare != nil && strings.HasSuffix(t.Template(m.ID).Path(), "...}") && s.bare.matchAlone(method, target).Status == Known {
 			return Match{Status: Invalid, Fault: EmptyTail}
 		}
-	case m.Status == Known && s.tails && s.slashed[m.ID-1] == withSlash:
-		// A server that has the endpoint with the slash alone may serve it by a route that takes what is left.
+	case m.Status == Known && s.slashed[m.ID-1] == withSlash && (s.tails || s.others != nil && s.others.matchAlone(method, target).Status == Known):
+		// A server that has the endpoint with the slash alone may serve it by a route that takes what is left, or by
+		// /{x} where the endpoint is /a/.
 		return Match{Status: Invalid, Fault: MissingSlash}
 	}
 	if s.bare != nil && (m.Status == UnknownPath || m.Status == UnknownMethod) && s.bare.matchAlone(method, target).Status == Known {

@@ -80,6 +80,10 @@ func TestSlashAsDeclared(t *testing.T) {
 		{[]string{"GET /a/"}, "/a/", 0},
 		{[]string{"GET /a/"}, "/a", 0}, // nothing else could take it
 		{[]string{"GET /a/", "GET /{x...}"}, "/a", endpoint.MissingSlash},
+		{[]string{"GET /a/", "GET /{x}"}, "/a", endpoint.MissingSlash}, // which a router serves by the latter
+		{[]string{"GET /a/", "GET /{x}"}, "/a/", 0},
+		{[]string{"GET /a/", "POST /{x}", "GET /b/{x}", "GET /{x}/"}, "/a", 0},
+		{[]string{"GET /a/", "GET /a", "GET /{x}"}, "/a", 0},
 		{[]string{"GET /a/", "GET /a", "GET /{x...}"}, "/a", 0},
 		{[]string{"GET /a/", "GET /a", "GET /{x...}"}, "/a/", 0},
 		{[]string{"GET /a/", "GET /{x...}"}, "/b/", endpoint.TrailingSlash},
