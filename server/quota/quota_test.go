@@ -145,6 +145,25 @@ func TestAssignments(t *testing.T) {
 	}
 }
 
+// Where another Book lends of the same buckets, a prolonged token is owed for by both: this one cannot know what the other has lent.
+func TestOtherReplicas(t *testing.T) {
+	for replicas, left := range map[int]int64{1: 18, 2: 19} {
+		a := begin(t, func(o *quota.Options) { o.Replicas = func() int { return replicas } })
+		for i, step := range []struct {
+			at              time.Duration
+			allowed, denied uint64
+		}{{0, 0, 1}, {time.Second, 1, 0}, {2 * time.Second, 0, 0}, {3 * time.Second, 0, 0}} {
+			a.world.Run(step.at)
+			if got := a.report(a.borrower, "slow=u", step.allowed, step.denied); (i == 0 || i == 3) != strings.HasSuffix(got, " #1") {
+				t.Errorf("of %d, at %v: %s", replicas, step.at, got)
+			}
+		}
+		if got := a.left("slow=u"); got != left {
+			t.Errorf("of %d: %d left, want %d", replicas, got, left)
+		}
+	}
+}
+
 // What a borrower uses of what it was lent over a stream that broke is not charged again; and what
 // it was lent is out of the bucket for as long as it may be used.
 func TestAStreamThatBreaks(t *testing.T) {
