@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 )
 
@@ -150,6 +151,54 @@ func colonPart(text string, d Dialect) (p part, end bool, err error) {
 		return part{}, false, fmt.Errorf("segment is %q, want a name after the colon", text)
 	}
 	return part{kind: param, name: safe(text[i+1:]), prefix: canonical(text[:i]), wide: d == Echo && !unreserved(text[:i])}, false, nil
+}
+
+// fiberPart reads plain text, :name, or * or + at the end. Fiber has more, such as several parameters in a segment, optional ones and
+// constraints, for which there is no template.
+func fiberPart(text string) (p part, end bool, err error) {
+	name, isParam := strings.CutPrefix(text, ":")
+	switch {
+	case text == "*" || text == "+":
+		return part{kind: rest, name: "rest"}, true, nil
+	case isParam && name != "" && unreserved(name) && !strings.ContainsAny(name, "-.~"):
+		return part{kind: param, name: safe(name)}, false, nil
+	case isParam:
+		return part{}, false, fmt.Errorf("segment is %q, want :name alone: no template has what fiber reads besides", text)
+	case !unreserved(text):
+		return part{}, false, fmt.Errorf("segment is %q, want letters, digits and - . _ ~ alone, :name, or * or + at the end", text)
+	}
+	return literalPart(text), false, nil
+}
+
+// outOfOrder reports the routes of fiber that one before them serves, although templates choose them: all of their paths or some.
+func outOfOrder(routes []route) (faults []error) {
+	folded := slices.Clone(routes)
+	for i := range folded {
+		folded[i].parts = slices.Clone(folded[i].parts)
+		for n := range folded[i].parts {
+			folded[i].parts[n].prefix = strings.ToLower(folded[i].parts[n].prefix)
+		}
+	}
+	reported := make(map[[2]string]bool)
+	for j := range folded {
+		for i := range folded[:j] {
+			first, second := routes[i], routes[j]
+			pair := [2]string{first.pattern, second.pattern}
+			if first.method != second.method || first.shape() == second.shape() || first.pattern == second.pattern || reported[pair] || !overlap(folded[i].parts, folded[j].parts) {
+				continue
+			}
+			switch {
+			case moreSpecific(folded[j], folded[i]) || first.bare && !second.bare:
+				faults = append(faults, fmt.Errorf("fiber pattern %q: %q stands before it, and serves paths of both: register the more specific one first", second.pattern, first.pattern))
+			case !overlap(first.parts, second.parts):
+				faults = append(faults, fmt.Errorf("fiber pattern %q: it differs from %q, which stands before it, in letter case, want another path", second.pattern, first.pattern))
+			default:
+				continue
+			}
+			reported[pair] = true
+		}
+	}
+	return faults
 }
 
 // takeSlashes lets the last parameter of echo's routes take what follows, slashes included, where

@@ -35,16 +35,20 @@ const (
 	// Echo is github.com/labstack/echo: /items/:id, /files/*. A parameter at the end takes slashes too
 	// unless another route goes on behind it, so it becomes {id...} then.
 	Echo
+	// Fiber is github.com/gofiber/fiber: /items/:id, /files/*, /files/+. It takes the first route that fits, in the order in
+	// which they were registered, so a more specific one has to stand before. It reads the path undecoded, as fiber does unless
+	// UnescapePath is set, and no letter case or slash at the end tells two routes apart.
+	Fiber
 )
 
-var names = map[string]Dialect{"servemux": ServeMux, "chi": Chi, "gin": Gin, "echo": Echo}
+var names = map[string]Dialect{"servemux": ServeMux, "chi": Chi, "gin": Gin, "echo": Echo, "fiber": Fiber}
 
-// Parse returns the dialect called servemux, chi, gin or echo.
+// Parse returns the dialect called servemux, chi, gin, echo or fiber.
 func Parse(name string) (Dialect, error) {
 	if d, ok := names[name]; ok {
 		return d, nil
 	}
-	return 0, fmt.Errorf("dialect is %q, want servemux, chi, gin or echo", name)
+	return 0, fmt.Errorf("dialect is %q, want servemux, chi, gin, echo or fiber", name)
 }
 
 // String returns the name that Parse takes.
@@ -72,6 +76,9 @@ func (d Dialect) Profile() endpoint.Profile {
 	case Gin:
 		p.EncodedSlash = endpoint.DecodeEncodedSlash
 		p.Refuse |= endpoint.RefuseRepeatedSlashes
+	case Fiber:
+		p = endpoint.Strictest()
+		p.Params = endpoint.KeepParams
 	}
 	return p
 }
@@ -112,8 +119,11 @@ func (d Dialect) Templates(routes ...Route) ([]endpoint.Template, error) {
 	if d == ServeMux {
 		faults = append(faults, oneHost(all))
 	}
-	if d == Echo {
+	switch d {
+	case Echo:
 		faults = append(faults, takeSlashes(all)...)
+	case Fiber:
+		faults = append(faults, outOfOrder(all)...)
 	}
 	all = merge(withoutTaken(all))
 	faults = append(faults, d.borrowed(all)...)
@@ -295,9 +305,9 @@ func (d Dialect) segments(text string) (all []string, err error) {
 	depth, from := 0, 0
 	for i := range len(text) {
 		switch {
-		case text[i] == '{' && d != Gin && d != Echo:
+		case text[i] == '{' && (d == ServeMux || d == Chi):
 			depth++
-		case text[i] == '}' && d != Gin && d != Echo:
+		case text[i] == '}' && (d == ServeMux || d == Chi):
 			depth--
 		case text[i] == '/' && depth == 0:
 			all, from = append(all, text[from:i]), i+1
@@ -319,6 +329,8 @@ func (d Dialect) part(text string) (p part, end bool, err error) {
 		return serveMuxPart(text)
 	case Chi:
 		return chiPart(text)
+	case Fiber:
+		return fiberPart(text)
 	}
 	return colonPart(text, d)
 }

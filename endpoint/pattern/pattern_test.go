@@ -32,6 +32,7 @@ func TestTemplates(t *testing.T) {
 		{pattern.Chi, []string{"/", "/items/{id:[0-9]{1,3}}", "/files/*", "/v{n}", "/by/{a}-{b}"}, []string{"GET /", "GET /items/{id}", "GET /files/{rest...}", "GET /files", "GET /v{n}", "GET /by/{a-b}"}},
 		{pattern.Chi, []string{"/{id:[0-9]+}", "/{slug:[a-z]+}", "/new"}, []string{"GET /{id}", "GET /new"}},
 		{pattern.Chi, []string{`/{path:a/b|c}/x`}, []string{"GET /{path}/x"}},
+		{pattern.Fiber, []string{"/items/new", "/items/:id", "/files/*", "/more/+"}, []string{"GET /items/new", "GET /items/{id}", "GET /files/{rest...}", "GET /files", "GET /more/{rest...}", "GET /more"}},
 		{pattern.Gin, []string{"/items/:id", "/files/*path", "/user_:name/", "/x/:id.json"}, []string{"GET /items/{id}", "GET /files/{path...}", "GET /files", "GET /user_{name}", "GET /x/{id.json}"}},
 		{pattern.Echo, []string{"/items/:id", "/files/*", "/users/:id", "/users/:id/posts"},
 			[]string{"GET /items/{id...}", "GET /files/{rest...}", "GET /files", "GET /users/{id}", "GET /users/{id}/posts"}},
@@ -85,6 +86,10 @@ func TestTemplatesSaysWhatIsWrong(t *testing.T) {
 		{pattern.Chi, []string{"/{id:[0-9]+}/x", "/*"}, `chi pattern "/{id:[0-9]+}/x": a path may match its template "/{id}/x" although the router refuses it and serves "/*": make them differ in a segment of plain text`},
 		{pattern.Chi, []string{"/{id}.json", "/{id}"}, `chi pattern "/{id}.json": a path may match its template "/{id}.json" although the router refuses it and serves "/{id}"`},
 		{pattern.Chi, []string{"/@me", "/{id}"}, `chi pattern "/@me": a path may match its template "/@me" although the router refuses it and serves "/{id}"`},
+		{pattern.Fiber, []string{"/items/:id", "/items/new"}, `fiber pattern "/items/new": "/items/:id" stands before it, and serves paths of both: register the more specific one first`},
+		{pattern.Fiber, []string{"/items/:id", "/Items/:id"}, `fiber pattern "/Items/:id": it differs from "/items/:id", which stands before it, in letter case, want another path`},
+		{pattern.Fiber, []string{"/items/:id?"}, `segment is ":id?", want :name alone`},
+		{pattern.Fiber, []string{"/a b"}, `segment is "a b", want letters, digits and - . _ ~ alone, :name, or * or + at the end`},
 		{pattern.Gin, []string{"/a/:"}, `gin pattern "/a/:": segment is ":", want a name after the colon`},
 		{pattern.Gin, []string{"/a/*"}, `segment is "*", want a name after it`},
 		{pattern.Gin, []string{"/a/:x:y"}, `segment is ":x:y", want one parameter in it`},
@@ -106,7 +111,7 @@ func TestTemplatesSaysWhatIsWrong(t *testing.T) {
 }
 
 func TestParse(t *testing.T) {
-	for _, d := range []pattern.Dialect{pattern.ServeMux, pattern.Chi, pattern.Gin, pattern.Echo} {
+	for _, d := range []pattern.Dialect{pattern.ServeMux, pattern.Chi, pattern.Gin, pattern.Echo, pattern.Fiber} {
 		if got, err := pattern.Parse(d.String()); got != d || err != nil {
 			t.Errorf("Parse(%q) = %v, %v, want %v", d.String(), got, err, d)
 		}
@@ -120,17 +125,17 @@ func TestParse(t *testing.T) {
 			t.Errorf("docs/routers.md does not name the notation %v", d)
 		}
 	}
-	if _, err := pattern.Parse("mux"); err == nil || err.Error() != `dialect is "mux", want servemux, chi, gin or echo` {
+	if _, err := pattern.Parse("mux"); err == nil || err.Error() != `dialect is "mux", want servemux, chi, gin, echo or fiber` {
 		t.Errorf("Parse(mux) = %v, want an error with the names", err)
 	}
 }
 
 func FuzzTemplates(f *testing.F) {
-	for d, p := range map[pattern.Dialect]string{pattern.ServeMux: "GET x.com/a/{b...}\n/{$}", pattern.Chi: "/{a:[0-9]{2}}/*\n/{b}-c", pattern.Gin: "/:a/*b", pattern.Echo: "/a/:b\n/a/:b/c/*"} {
+	for d, p := range map[pattern.Dialect]string{pattern.ServeMux: "GET x.com/a/{b...}\n/{$}", pattern.Chi: "/{a:[0-9]{2}}/*\n/{b}-c", pattern.Gin: "/:a/*b", pattern.Echo: "/a/:b\n/a/:b/c/*", pattern.Fiber: "/a/b\n/a/:b\n/c/*"} {
 		f.Add(uint8(d), p)
 	}
 	f.Fuzz(func(t *testing.T, dialect uint8, text string) {
-		d := pattern.Dialect(1 + dialect%4)
+		d := pattern.Dialect(1 + dialect%5)
 		method := "GET"
 		if d == pattern.ServeMux {
 			method = ""

@@ -23,6 +23,12 @@ type Router struct {
 	// item, of a fixed one beside it, and of whatever begins with /files/.
 	Item, Fixed, Rest string
 
+	// ReadsBodies says that the framework reads a body before it calls anybody, so that a refusal waits for it.
+	ReadsBodies bool
+
+	// InOrder says that the first route that fits serves, so that Fixed stands before Item.
+	InOrder bool
+
 	// Charged are the paths of the templates that requests of a route are charged as,
 	// the first of Item's being that of its rule.
 	Charged map[string][]string
@@ -34,7 +40,8 @@ type Router struct {
 
 // Program is what a user of the middleware writes.
 type Program struct {
-	Handler http.Handler
+	Handler http.Handler             // nil where Serve is set
+	Serve   func(net.Listener) error // until the listener is closed
 	Open    func(headgate.Options) (*headgate.Limiter, error)
 }
 
@@ -42,10 +49,17 @@ type Program struct {
 func Run(t *testing.T, r Router) {
 	t.Run("Limits", r.limits)
 	t.Run("ChargedIsServed", r.chargedIsServed)
-	t.Run("SlowBodies", r.slowBodies)
+	if !r.ReadsBodies {
+		t.Run("SlowBodies", r.slowBodies)
+	}
 }
 
-func (r *Router) routes() []string { return []string{r.Item, r.Fixed, r.Rest} }
+func (r *Router) routes() []string {
+	if r.InOrder {
+		return []string{r.Fixed, r.Item, r.Rest}
+	}
+	return []string{r.Item, r.Fixed, r.Rest}
+}
 
 // who is the session of the program: a field that it believes.
 func who(r *http.Request) *identity.User {
@@ -58,6 +72,16 @@ func who(r *http.Request) *identity.User {
 func (r *Router) start(t *testing.T) (p Program, at string) {
 	t.Helper()
 	p = r.Start(r.routes(), who)
+	if p.Serve != nil {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		served := make(chan error, 1)
+		go func() { served <- p.Serve(l) }()
+		t.Cleanup(func() { _ = l.Close(); <-served })
+		return p, l.Addr().String()
+	}
 	server := httptest.NewServer(p.Handler)
 	t.Cleanup(server.Close)
 	return p, server.Listener.Addr().String()

@@ -52,7 +52,7 @@ type Config struct {
 	UpstreamTimeout time.Duration `yaml:"upstream_timeout"`
 
 	// OpenAPI and Routes are the documents that say which endpoints exist. Before a
-	// file of Routes may stand its notation and a colon: servemux, chi, gin, echo,
+	// file of Routes may stand its notation and a colon: servemux, chi, gin, echo, fiber,
 	// grpc or protoset; see docs/endpoints.md.
 	OpenAPI []string `yaml:"openapi"`
 

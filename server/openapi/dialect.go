@@ -15,7 +15,7 @@ import (
 )
 
 // dialects are the notations of lists besides our own, by the name that stands before the file: "gin:routes.txt".
-const dialects = "servemux, chi, gin, echo, grpc or protoset"
+const dialects = "servemux, chi, gin, echo, fiber, grpc or protoset"
 
 // A dialect has two letters or more; one before a colon is a drive.
 var dialectName = regexp.MustCompile(`^[a-z]{2,}$`)
@@ -23,7 +23,7 @@ var dialectName = regexp.MustCompile(`^[a-z]{2,}$`)
 // Routes reads a list of endpoints. What stands before a colon says in which notation it is:
 //
 //	routes.txt          templates, see parseRoutes
-//	gin:routes.txt      patterns of a router: servemux, chi, gin or echo; "METHOD /pattern", a line each
+//	gin:routes.txt      patterns of a router: servemux, chi, gin, echo or fiber; "METHOD /pattern", a line each
 //	grpc:methods.txt    methods of gRPC, as package.Service/Method, a line each
 //	protoset:api.binpb  the methods of a FileDescriptorSet, as protoc --descriptor_set_out and buf build write it
 //
@@ -34,7 +34,7 @@ func Routes(source string) ([]Operation, error) {
 		return plainRoutes(source)
 	}
 	read := map[string]func(dialect, file string) ([]Operation, error){
-		"servemux": patternRoutes, "chi": patternRoutes, "gin": patternRoutes, "echo": patternRoutes,
+		"servemux": patternRoutes, "chi": patternRoutes, "gin": patternRoutes, "echo": patternRoutes, "fiber": patternRoutes,
 		"grpc": methodRoutes, "protoset": descriptorRoutes,
 	}[dialect]
 	if read == nil {

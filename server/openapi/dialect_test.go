@@ -53,6 +53,7 @@ func TestRoutesInDialects(t *testing.T) {
 		{"servemux:", "GET /items/{id} # one\n\nGET /files/{path...}", []string{"GET /items/{id}", "GET /files/{path...}", "GET /files"}},
 		{"chi:", "GET /items/{id:[0-9]+}\nPOST   /items", []string{"GET /items/{id}", "POST /items"}},
 		{"gin:", "# routes\nGET /items/:id\n", []string{"GET /items/{id}"}},
+		{"fiber:", "GET /items/:id\n", []string{"GET /items/{id}"}},
 		{"echo:", "GET /items/:id\nGET /items/:id/pages", []string{"GET /items/{id}", "GET /items/{id}/pages"}},
 		{"grpc:", "shop.v1.Books/GetBook\n/Health/Check # plain", []string{"POST /shop.v1.Books/GetBook", "POST /Health/Check"}},
 		{"", "GET /rpc?action=login\nGET /items/{id}", []string{"GET /rpc?action=login", "GET /items/{id}"}},
@@ -108,7 +109,7 @@ func TestRoutesSayWhatIsWrong(t *testing.T) {
 		return string(data)
 	}
 	for _, tt := range []struct{ dialect, text, want string }{
-		{"gim:", "GET /a", `want servemux, chi, gin, echo, grpc or protoset before the colon`},
+		{"gim:", "GET /a", `want servemux, chi, gin, echo, fiber, grpc or protoset before the colon`},
 		{"gin:", "/items/:id\nGET /a/:", `routes:1: route is "/items/:id", want a method, or ANY, and a pattern`},
 		{"gin:", "GET /items/:id\nGET /a/:", `routes: gin pattern "/a/:": segment is ":", want a name after the colon`},
 		{"chi:", "#", `routes: holds no endpoint, want a line for each`},
