@@ -8,7 +8,9 @@ export { readHint, isRefusal } from "./hints.js";
 /** Returns a fetch that paces. Requests that were never sent reject with Throttled; all else is as with fetch. */
 export function createFetch(options = {}) {
     const transport = new Transport(options);
-    return Object.assign((input, init) => transport.fetch(input, init), { quotas: () => transport.quotas() });
+    return Object.assign((input, init) => transport.fetch(input, init), {
+        quotas: () => transport.quotas(), close: () => transport.close(),
+    });
 }
 const idempotent = new Set(["GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"]);
 const maxRefusal = 65_536;
@@ -44,6 +46,8 @@ export class Transport {
         start(this.algorithm, 0, () => 0); // says what is wrong with it
     }
     quotas() { return [...this.lines.values()].map((l) => l.state()); }
+    close() { for (const line of this.lines.values())
+        line.close(); }
     /** The queue of a quota; undefined if there is no room for another. */
     line(key) {
         let line = this.lines.get(key);

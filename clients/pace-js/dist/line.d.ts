@@ -69,5 +69,7 @@ export declare class Line {
     answer(attempt: number, status: number, isRefused: boolean, hint: Hint): void;
     private queued;
     private report;
+    /** Reports that nothing waits, whatever does: who is about to end takes no share. */
+    close(): void;
     private told;
 }

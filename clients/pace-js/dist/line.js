@@ -173,6 +173,8 @@ export class Line {
         this.cancelReport?.();
         this.cancelReport = next === Infinity ? undefined : this.clock.after(Math.max(0.001, next - now), () => this.report(this.clock.now()), true);
     }
+    /** Reports that nothing waits, whatever does: who is about to end takes no share. */
+    close() { this.reporter?.report({ sent: this.accepted + this.refused, accepted: this.accepted, refused: this.refused, queue: 0, congested: false }); }
     told(a) {
         if (!isSharer(this.pacer))
             return;

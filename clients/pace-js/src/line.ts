@@ -179,6 +179,9 @@ export class Line {
     this.cancelReport = next === Infinity ? undefined : this.clock.after(Math.max(0.001, next - now), () => this.report(this.clock.now()), true);
   }
 
+  /** Reports that nothing waits, whatever does: who is about to end takes no share. */
+  close() { this.reporter?.report({ sent: this.accepted + this.refused, accepted: this.accepted, refused: this.refused, queue: 0, congested: false }); }
+
   private told(a: Aggregate) {
     if (!isSharer(this.pacer)) return;
     const now = this.clock.now();
