@@ -39,3 +39,28 @@ func Example() {
 	// 2 200 false
 	// 200 OK
 }
+
+func ExampleNew() {
+	refused := false
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if refused = !refused; refused {
+			w.Header().Set("RateLimit", `"reports";r=0;t=1;headgate-slot=20`) // in 20 ms
+			w.WriteHeader(http.StatusTooManyRequests)
+			return
+		}
+		fmt.Fprint(w, "a report")
+	}))
+	defer server.Close()
+
+	// begin: lines
+	client := &http.Client{Transport: pace.New(pace.Options{})}
+	// end: lines
+	response, err := client.Get(server.URL)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer response.Body.Close()
+	fmt.Println(response.Status)
+	// Output: 200 OK
+}

@@ -85,6 +85,12 @@ class Pacer:
     def rate(self) -> float:
         return 0
 
+    def queue(self, now: float, requests: int) -> None:
+        """Notes how many requests are not served yet, which pacers that share a quota report."""
+
+    def told(self, now: float, a: Aggregate) -> None:
+        """Notes what an aggregator says, for pacers that share a quota."""
+
 
 class _AP(Pacer):
     def __init__(self, first: float, low: float | None, high: float | None, random: Random) -> None:
@@ -553,7 +559,7 @@ class _Auto(_HATB):
 class Algorithm:
     """What paces each quota: one of the classes below."""
 
-    def start(self, now: float, random: Random = _random.random) -> Any:
+    def start(self, now: float, random: Random = _random.random) -> Pacer:
         raise NotImplementedError
 
 

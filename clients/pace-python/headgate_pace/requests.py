@@ -82,5 +82,5 @@ def _kept(response: requests.Response) -> requests.Response:
         response.raw.close()  # it broke off: the status and the fields are what counts
     response.raw.release_conn()
     response._content = body  # noqa: SLF001: there is no other way to give a response its content
-    response._content_consumed = True  # noqa: SLF001
+    response._content_consumed = True  # type: ignore[attr-defined]  # noqa: SLF001
     return response
