@@ -106,9 +106,11 @@ func TestAP(t *testing.T) {
 	if got := p.Concurrent(); got != 1 {
 		t.Errorf("%d at once after a pause, want 1 that tries", got)
 	}
-	p.Accepted(7000*second, pace.Hint{})
-	if got := p.Concurrent(); got != 0 {
-		t.Errorf("%d at once after one was served, want any number", got)
+	for served := 1; served <= 80; served++ {
+		p.Accepted(7000*second, pace.Hint{})
+		if got, want := p.Concurrent(), 1+served/8; got != want {
+			t.Errorf("%d at once after %d were served, want %d", got, served, want)
+		}
 	}
 }
 

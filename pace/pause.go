@@ -2,7 +2,7 @@ package pace
 
 import "time"
 
-// AP pauses the whole queue after a refusal, and lets it go at full speed until the
+// AP pauses the whole queue after a refusal, and then lets it go faster and faster until the
 // next one. It adjusts the length of its pause: shorter as long as many requests are
 // served between two refusals, twice as long after a pause that was too short to
 // have one served. It needs nothing but refusals, and suits quotas with a burst.
@@ -41,7 +41,6 @@ type ap struct {
 	served  int           // since the last refusal
 	most    float64       // served between two refusals, slowly forgotten: an estimate of the quota's burst
 	refused bool          // at least once
-	probing bool          // paused, and nothing was served since
 	full    time.Duration // in which the quota fills, as far as the server says
 }
 
@@ -52,7 +51,6 @@ func (p *ap) Sent(time.Duration) {}
 func (p *ap) Accepted(time.Duration, Hint) {
 	p.served++
 	p.most = max(p.most, float64(p.served))
-	p.probing = false
 }
 
 func (p *ap) Refused(now time.Duration, _ int, h Hint) {
@@ -75,17 +73,22 @@ func (p *ap) Refused(now time.Duration, _ int, h Hint) {
 		p.pause = min(p.pause, p.full) // no pause saves up more than that
 	}
 	p.most = max(1, 0.97*p.most)
-	p.refused, p.probing, p.served = true, true, 0
+	p.refused, p.served = true, 0
 	p.until = now + time.Duration(float64(p.pause)*(0.8+0.4*p.random()))
 }
 
-// Concurrent is 1 after a pause: one request finds out whether it was long enough.
+// Concurrent is 1 after a pause: one request finds out whether it was long enough. It is one more
+// for every eight that are served: the next refusal then meets a few of those that wait, and not
+// all of them.
 func (p *ap) Concurrent() int {
-	if p.probing {
-		return 1
+	if !p.refused {
+		return 0
 	}
-	return 0
+	return after(p.served)
 }
+
+// after is how many requests may be unanswered at once when so many were served since a refusal.
+func after(served int) int { return 1 + served/8 }
 
 // Rate is unknown: there is only a pause.
 func (p *ap) Rate() float64 { return 0 }

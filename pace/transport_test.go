@@ -150,6 +150,29 @@ func TestAQuotaPausesAsAWhole(t *testing.T) {
 	})
 }
 
+// When a pause ends, a queue does not go all at once: a refusal meets a few of those that wait.
+func TestAQueueIsNotSentAllAtOnce(t *testing.T) {
+	for name, algorithm := range map[string]pace.Algorithm{"AP": pace.AP{First: 10 * time.Second}, "Auto": pace.Auto{Pause: pace.AP{First: 10 * time.Second}}} {
+		synctest.Test(t, func(t *testing.T) {
+			q := newQuota(20, 1)
+			transport := pace.New(pace.Options{Base: q, Random: half, Algorithm: algorithm, MaxAttempts: 100, MaxWait: time.Hour})
+			var all sync.WaitGroup
+			for range 200 {
+				all.Go(func() {
+					response, err := transport.RoundTrip(get(t, t.Context(), "a"))
+					if got := status(t, response, err); got != 200 {
+						t.Errorf("status %d, want 200", got)
+					}
+				})
+			}
+			all.Wait()
+			if again := q.refused - 180; again > 60 { // the first time all are sent, as nothing is known
+				t.Errorf("%s: %d refusals after the first, of 180 requests that wait", name, again)
+			}
+		})
+	}
+}
+
 // Other quotas do not wait.
 func TestQuotasAreApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

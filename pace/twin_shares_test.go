@@ -232,6 +232,8 @@ type twinXATB struct {
 	known                    aggregate
 	lastCong, base, fraction float64
 	hold                     float64
+	met                      bool // a refusal
+	sinceMet                 int  // served
 }
 
 func newTwinXATB(gated bool, random func() float64) *twinXATB {
@@ -269,6 +271,7 @@ func (t *twinXATB) sent(now float64) { t.base, t.fraction = now, 1 }
 func (t *twinXATB) accepted(now float64, h hint) {
 	t.counts.Sent++
 	t.counts.Accepted++
+	t.sinceMet++
 	t.twinAP.accepted(now, h)
 }
 
@@ -276,6 +279,7 @@ func (t *twinXATB) refused(now float64, n int, h hint) {
 	t.counts.Sent++
 	t.counts.Refused++
 	t.lastCong, t.alarm, t.due = now, true, now
+	t.met, t.sinceMet = true, 0
 	if !t.fresh(now) {
 		t.congested = true
 		t.twinAP.refused(now, n, h)
@@ -284,6 +288,13 @@ func (t *twinXATB) refused(now float64, n int, h hint) {
 	t.begin(now)
 	t.hold = now + (2+2*t.random())/t.known.PerSecond
 	t.base = t.hold
+}
+
+func (t *twinXATB) concurrent() int {
+	if !t.met {
+		return 0
+	}
+	return 1 + t.sinceMet/8
 }
 
 func (t *twinXATB) begin(now float64) {

@@ -179,14 +179,13 @@ func (t *twinATB) rate() float64   { return t.current }
 
 // twinAP: the self-tuning pause.
 type twinAP struct {
-	random  func() float64
-	T       float64
-	k       int
-	kmax    float64
-	first   bool
-	until   float64
-	probing bool
-	full    float64
+	random func() float64
+	T      float64
+	k      int
+	kmax   float64
+	first  bool
+	until  float64
+	full   float64
 }
 
 func newTwinAP(random func() float64) *twinAP {
@@ -198,16 +197,15 @@ func (t *twinAP) sent(float64)             {}
 func (t *twinAP) rate() float64            { return 0 }
 
 func (t *twinAP) concurrent() int {
-	if t.probing {
-		return 1
+	if t.first {
+		return 0
 	}
-	return 0
+	return 1 + t.k/8
 }
 
 func (t *twinAP) accepted(float64, hint) {
 	t.k++
 	t.kmax = math.Max(t.kmax, float64(t.k))
-	t.probing = false
 }
 
 func (t *twinAP) refused(now float64, _ int, h hint) {
@@ -228,6 +226,6 @@ func (t *twinAP) refused(now float64, _ int, h hint) {
 		t.T = math.Min(t.T, t.full)
 	}
 	t.kmax = math.Max(1, 0.97*t.kmax)
-	t.first, t.probing, t.k = false, true, 0
+	t.first, t.k = false, 0
 	t.until = now + t.T*(0.8+0.4*t.random())
 }

@@ -55,6 +55,7 @@ type xatb struct {
 	reported time.Duration // when the last one was sent
 	alarm    bool          // it is due because of a refusal
 	counts   Report        // since the last report
+	served   int           // since the last refusal
 	queue    int           // requests not served yet
 	named    int           // in the last report
 
@@ -116,13 +117,14 @@ func (p *xatb) Sent(now time.Duration) {
 func (p *xatb) Accepted(now time.Duration, h Hint) {
 	p.counts.Sent++
 	p.counts.Accepted++
+	p.served++
 	p.pause.Accepted(now, h)
 }
 
 func (p *xatb) Refused(now time.Duration, n int, h Hint) {
 	p.counts.Sent++
 	p.counts.Refused++
-	p.refused = now
+	p.refused, p.served = now, 0
 	p.alarm, p.due = true, now
 	if !p.fresh(now) {
 		p.congested = true
@@ -185,8 +187,12 @@ func (p *xatb) Told(now time.Duration, a Aggregate) {
 	}
 }
 
+// Concurrent is as with [AP]. To share is no reason to send all that waits at once.
 func (p *xatb) Concurrent() int {
-	return p.pause.Concurrent() // 0 unless it paused, and nothing was served since
+	if p.refused < -longest/2 { // never
+		return p.pause.Concurrent()
+	}
+	return after(p.served)
 }
 
 func (p *xatb) Mode(now time.Duration) string {

@@ -37,6 +37,8 @@ class Kept {
         }
     }
 }
+/** How many requests may be unanswered at once when so many were served since a refusal. */
+const after = (served) => 1 + Math.floor(served / 8);
 /** Pauses the whole queue after a refusal, and finds the length of the pause by trial. */
 class AP extends Kept {
     random;
@@ -47,7 +49,6 @@ class AP extends Kept {
     served = 0;
     most = 1;
     wasRefused = false;
-    probing = false;
     full = 0;
     constructor(o, random) {
         super();
@@ -57,13 +58,12 @@ class AP extends Kept {
         this.max = o.max ?? Math.max(90, this.pause);
     }
     times() { return ["until"]; }
-    kept() { return ["pause", "served", "most", "wasRefused", "probing", "full"]; }
+    kept() { return ["pause", "served", "most", "wasRefused", "full"]; }
     next(_now) { return this.until; }
     sent(_now) { }
     accepted(_now, _hint) {
         this.served++;
         this.most = Math.max(this.most, this.served);
-        this.probing = false;
     }
     refused(now, _attempt, hint) {
         const full = hint.burst * hint.gap;
@@ -81,11 +81,12 @@ class AP extends Kept {
         if (this.full > 0 && (this.served > 0 || !this.wasRefused))
             this.pause = Math.min(this.pause, this.full);
         this.most = Math.max(1, 0.97 * this.most);
-        this.wasRefused = this.probing = true;
+        this.wasRefused = true;
         this.served = 0;
         this.until = now + this.pause * (0.8 + 0.4 * this.random());
     }
-    concurrent() { return this.probing ? 1 : 0; }
+    /** 1 after a pause, and one more for every eight that are served: the next refusal then meets few of those that wait. */
+    concurrent() { return this.wasRefused ? after(this.served) : 0; }
     rate() { return 0; }
     mode(_now) { return "pause"; }
 }
@@ -405,6 +406,7 @@ class XATB extends Kept {
     reported = -longest;
     alarm = false;
     counts = { sent: 0, accepted: 0, refused: 0 };
+    served = 0;
     requests = 0;
     named = 0;
     lastTold = -longest;
@@ -424,7 +426,7 @@ class XATB extends Kept {
         this.gate = o.gate ?? false;
     }
     times() { return ["until", "since", "lastRefused", "lastTold"]; }
-    kept() { return ["congested", "phase", "named"]; }
+    kept() { return ["congested", "phase", "named", "served"]; }
     inner() { return ["pause"]; }
     save(now) { return { ...super.save(now), latest: { ...this.latest } }; }
     load(saved, now) {
@@ -455,12 +457,14 @@ class XATB extends Kept {
     accepted(now, hint) {
         this.counts.sent++;
         this.counts.accepted++;
+        this.served++;
         this.pause.accepted(now, hint);
     }
     refused(now, attempt, hint) {
         this.counts.sent++;
         this.counts.refused++;
         this.lastRefused = this.due = now;
+        this.served = 0;
         this.alarm = true;
         if (!this.fresh(now)) {
             this.congested = true;
@@ -514,7 +518,8 @@ class XATB extends Kept {
         else if (recent && !(this.gate && now - this.lastRefused > 2 * this.interval))
             this.congest(now);
     }
-    concurrent() { return this.pause.concurrent(); }
+    /** As with AP: to share is no reason to send all that waits at once. */
+    concurrent() { return this.lastRefused > -longest / 2 ? after(this.served) : this.pause.concurrent(); }
     mode(now) { return this.fresh(now) ? "shared" : this.pause.mode(now); }
 }
 /** Obeys the times that a server reserves or spaces; what else it says is a lower bound of another's pause. */

@@ -95,6 +95,9 @@ abstract class Kept {
   }
 }
 
+/** How many requests may be unanswered at once when so many were served since a refusal. */
+const after = (served: number) => 1 + Math.floor(served / 8);
+
 /** Pauses the whole queue after a refusal, and finds the length of the pause by trial. */
 class AP extends Kept implements Pacer {
   private readonly min: number;
@@ -104,7 +107,6 @@ class AP extends Kept implements Pacer {
   private served = 0;
   private most = 1;
   private wasRefused = false;
-  private probing = false;
   private full = 0;
 
   constructor(o: PauseOptions, private readonly random: Random) {
@@ -115,7 +117,7 @@ class AP extends Kept implements Pacer {
   }
 
   protected times() { return ["until"]; }
-  protected override kept() { return ["pause", "served", "most", "wasRefused", "probing", "full"]; }
+  protected override kept() { return ["pause", "served", "most", "wasRefused", "full"]; }
 
   next(_now: number) { return this.until; }
   sent(_now: number) {}
@@ -123,7 +125,6 @@ class AP extends Kept implements Pacer {
   accepted(_now: number, _hint: Hint) {
     this.served++;
     this.most = Math.max(this.most, this.served);
-    this.probing = false;
   }
 
   refused(now: number, _attempt: number, hint: Hint) {
@@ -137,12 +138,13 @@ class AP extends Kept implements Pacer {
     }
     if (this.full > 0 && (this.served > 0 || !this.wasRefused)) this.pause = Math.min(this.pause, this.full);
     this.most = Math.max(1, 0.97 * this.most);
-    this.wasRefused = this.probing = true;
+    this.wasRefused = true;
     this.served = 0;
     this.until = now + this.pause * (0.8 + 0.4 * this.random());
   }
 
-  concurrent() { return this.probing ? 1 : 0; }
+  /** 1 after a pause, and one more for every eight that are served: the next refusal then meets few of those that wait. */
+  concurrent() { return this.wasRefused ? after(this.served) : 0; }
   rate() { return 0; }
   mode(_now: number) { return "pause"; }
 }
@@ -469,6 +471,7 @@ class XATB extends Kept implements Sharer {
   private reported = -longest;
   private alarm = false;
   private counts = { sent: 0, accepted: 0, refused: 0 };
+  private served = 0;
   private requests = 0;
   private named = 0;
   private lastTold = -longest;
@@ -489,7 +492,7 @@ class XATB extends Kept implements Sharer {
   }
 
   protected times() { return ["until", "since", "lastRefused", "lastTold"]; }
-  protected override kept() { return ["congested", "phase", "named"]; }
+  protected override kept() { return ["congested", "phase", "named", "served"]; }
   protected override inner() { return ["pause"]; }
   override save(now: number) { return { ...super.save(now), latest: { ...this.latest } }; }
   override load(saved: Record<string, unknown>, now: number) {
@@ -523,6 +526,7 @@ class XATB extends Kept implements Sharer {
   accepted(now: number, hint: Hint) {
     this.counts.sent++;
     this.counts.accepted++;
+    this.served++;
     this.pause.accepted(now, hint);
   }
 
@@ -530,6 +534,7 @@ class XATB extends Kept implements Sharer {
     this.counts.sent++;
     this.counts.refused++;
     this.lastRefused = this.due = now;
+    this.served = 0;
     this.alarm = true;
     if (!this.fresh(now)) {
       this.congested = true;
@@ -580,7 +585,8 @@ class XATB extends Kept implements Sharer {
     } else if (recent && !(this.gate && now - this.lastRefused > 2 * this.interval)) this.congest(now);
   }
 
-  concurrent() { return this.pause.concurrent(); }
+  /** As with AP: to share is no reason to send all that waits at once. */
+  concurrent() { return this.lastRefused > -longest / 2 ? after(this.served) : this.pause.concurrent(); }
   mode(now: number) { return this.fresh(now) ? "shared" : this.pause.mode(now); }
 }
 

@@ -92,6 +92,11 @@ class Pacer:
         """Notes what an aggregator says, for pacers that share a quota."""
 
 
+def _after(served: int) -> int:
+    """How many requests may be unanswered at once when so many were served since a refusal."""
+    return 1 + served // 8
+
+
 class _AP(Pacer):
     def __init__(self, first: float, low: float | None, high: float | None, random: Random) -> None:
         self._random = random
@@ -101,7 +106,7 @@ class _AP(Pacer):
         self._until = -LONGEST
         self._served = 0
         self._most = 1.0
-        self._refused = self._probing = False
+        self._refused = False
         self._full = 0.0
 
     def next(self, now: float) -> float:
@@ -110,7 +115,6 @@ class _AP(Pacer):
     def accepted(self, now: float, hint: Hint) -> None:
         self._served += 1
         self._most = max(self._most, self._served)
-        self._probing = False
 
     def refused(self, now: float, attempt: int, hint: Hint) -> None:
         if hint.full_in > 0:
@@ -126,12 +130,16 @@ class _AP(Pacer):
         if self._full > 0 and (self._served > 0 or not self._refused):
             self._pause = min(self._pause, self._full)
         self._most = max(1.0, 0.97 * self._most)
-        self._refused = self._probing = True
+        self._refused = True
         self._served = 0
         self._until = now + self._pause * (0.8 + 0.4 * self._random())
 
     def concurrent(self) -> int:
-        return 1 if self._probing else 0
+        """1 after a pause, and one more for every eight that are served.
+
+        The next refusal then meets few of those that wait.
+        """
+        return _after(self._served) if self._refused else 0
 
 
 class _UB(Pacer):
@@ -392,7 +400,7 @@ class _XATB(Pacer):
         self._reported = self._told = self._refused = -LONGEST
         self._alarm = False
         self._counts = Report()
-        self._requests = self._named = 0
+        self._requests = self._named = self._served = 0
         self._latest = Aggregate()
         self._congested = False
         self._since = self._phase = self._until = 0.0
@@ -428,12 +436,14 @@ class _XATB(Pacer):
     def accepted(self, now: float, hint: Hint) -> None:
         self._counts.sent += 1
         self._counts.accepted += 1
+        self._served += 1
         self._pause.accepted(now, hint)
 
     def refused(self, now: float, attempt: int, hint: Hint) -> None:
         self._counts.sent += 1
         self._counts.refused += 1
         self._refused = self._due = now
+        self._served = 0
         self._alarm = True
         if not self._fresh(now):
             self._congested = True
@@ -480,7 +490,8 @@ class _XATB(Pacer):
             self._congest(now)
 
     def concurrent(self) -> int:
-        return self._pause.concurrent()
+        """As with AP: to share is no reason to send all that waits at once."""
+        return _after(self._served) if self._refused > -LONGEST / 2 else self._pause.concurrent()
 
 
 class _HATB(Pacer):
