@@ -237,17 +237,17 @@ func TestStoreForgetsAndGrantsNothing(t *testing.T) {
 		sh := shape(t, 1, 3)
 		admitted := int64(0)
 		for round := range 6 {
-			for n := range uint64(500) {
+			for n := range uint64(1500) { // more than are remembered at the least
 				if ok, _ := consume(t, s, of(n, sh, 1)); ok {
 					admitted++
 				}
 			}
-			if round == 2 && admitted != 1500 {
-				t.Fatalf("%d admitted of 500 keys with a burst of 3, want 1500", admitted)
+			if round == 2 && admitted != 4500 {
+				t.Fatalf("%d admitted of 1500 keys with a burst of 3, want 4500", admitted)
 			}
 		}
-		if admitted != 1500 || a.granted != 1500 {
-			t.Errorf("%d admitted, %d granted, want 1500: nothing comes back by being forgotten", admitted, a.granted)
+		if admitted != 4500 || a.granted != 4500 {
+			t.Errorf("%d admitted, %d granted, want 4500: nothing comes back by being forgotten", admitted, a.granted)
 		}
 	})
 }

@@ -93,23 +93,31 @@ func TestAnOutageExactly(t *testing.T) {
 	}
 }
 
-// Gateways that remember few buckets, among many clients, admit what others do: who is forgotten is not given anything.
+// A gateway that remembers few buckets, among many clients, admits nothing that is not charged: who is
+// forgotten is given nothing.
 func TestACrowdExactly(t *testing.T) {
-	const rate, burst, lasts = 5, 5, 5 * time.Second
+	const lasts = 6 * time.Second
 	for _, c := range []struct {
-		scope       policy.Scope
-		least, most int64 // beyond what drains, and the burst
+		scope                policy.Scope
+		burst, more, atLeast int64 // and nothing drains to speak of
 	}{
-		{policy.Strict, -3, 2},
-		{policy.Lease, -20, 3}, // what is forgotten is lost
-		{policy.Sync, -3, 5},
+		{policy.Lease, 60, 0, 12}, // what is forgotten is lost
+		{policy.Sync, 10, 1, 10},  // a headroom
 	} {
 		t.Run(c.scope.String(), func(t *testing.T) {
-			p := exactly(rate, burst, c.scope, policy.LossClosed)
-			p.Crowd, p.Limits[1] = 1000, p.Limits[0]
+			p := exactly(c.burst, c.burst, c.scope, policy.LossClosed)
+			p.Replicas, p.TTL, p.Crowd = 1, time.Second, 2000
+			p.Limits[0].Per = 24 * time.Hour
+			p.Limits[1] = p.Limits[0]
 			drive(t, p, lasts, func(t *testing.T, w *nemesis.World) {
-				w.Load(lasts, 0, 20, 0, 1, 2)
-				between(t, "admitted", w.Admitted(0, lasts, 0), burst+5*rate+c.least, burst+5*rate+c.most)
+				w.Load(lasts, 0, 5, 0)
+				left, err := w.Left(0, 0)
+				if err != nil {
+					t.Error(err)
+				}
+				admitted := w.Admitted(0, lasts, 0)
+				between(t, "admitted", admitted, c.atLeast, c.burst+c.more)
+				between(t, "admitted and left", admitted+left, c.burst/2, c.burst+c.more)
 			})
 		})
 	}

@@ -329,7 +329,7 @@ func (w *world) crowd(end time.Duration) {
 		if w.now() >= end {
 			return
 		}
-		n := r.IntN(300)
+		n := r.IntN(10_000)
 		one := ask(netip.AddrFrom4([4]byte{10, 200, byte(n >> 8), byte(n)}), targets[r.IntN(len(targets))], 1)
 		if g := w.pick(r, 0); g != nil {
 			w.settling.Go(func() {
