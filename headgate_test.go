@@ -398,7 +398,13 @@ func TestDecisionHoldsEveryVerdict(t *testing.T) {
 }
 
 func TestRequestPrintsNoCredential(t *testing.T) {
-	r := headgate.Request{Method: "GET", Target: "/v1/items?api_key=MARK", Peer: netip.MustParseAddr("192.0.2.1"), Header: marked{}, Identifier: "MARK"}
+	r := headgate.Request{
+		Method:     "GET",
+		Target:     "/v1/items?api_key=MARK",
+		Peer:       netip.MustParseAddr("192.0.2.1"),
+		Header:     marked{},
+		Identifier: "MARK",
+	}
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%d", "%x"} {
 		for _, value := range []any{r, &r, []headgate.Request{r}, struct{ R headgate.Request }{r}} {
 			if text := fmt.Sprintf(verb, value); bytes.Contains([]byte(text), []byte("MARK")) || bytes.Contains([]byte(text), []byte("4d41524b")) {

@@ -162,7 +162,13 @@ func TestPenaltyIsOneCallers(t *testing.T) {
 func TestPenaltyNeverGrants(t *testing.T) {
 	for seed := range uint64(40) {
 		rng := rand.New(rand.NewPCG(seed, 9))
-		rule := policy.Rule{Endpoint: "GET /a", Limit: 1 + rng.Int64N(5), Burst: 1 + rng.Int64N(8), Per: time.Second, Penalty: "3 in 2s for 1s up to 8s with addresses"}
+		rule := policy.Rule{
+			Endpoint: "GET /a",
+			Limit:    1 + rng.Int64N(5),
+			Burst:    1 + rng.Int64N(8),
+			Per:      time.Second,
+			Penalty:  "3 in 2s for 1s up to 8s with addresses",
+		}
 		b, rules, ask := penalised(t, rule)
 		queue, last := int64(0), b.Now
 		var promised time.Time

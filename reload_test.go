@@ -111,14 +111,22 @@ func TestEndpointsChange(t *testing.T) {
 		now := trial.Epoch
 		start := func(templates []string) (*headgate.Limiter, *policy.Cache) {
 			table := trial.Compile(t, templates)
-			cache, err := policy.NewCache(policy.CacheOptions{Source: source, Compile: policy.CompileOptions{Endpoints: table}, Now: func() time.Time { return now }})
+			cache, err := policy.NewCache(policy.CacheOptions{
+				Source:  source,
+				Compile: policy.CompileOptions{Endpoints: table},
+				Now:     func() time.Time { return now },
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
 			if err := cache.Start(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			limiter, err := headgate.New(headgate.Options{Endpoints: table, Policies: cache, Now: func() time.Time { return now }})
+			limiter, err := headgate.New(headgate.Options{
+				Endpoints: table,
+				Policies:  cache,
+				Now:       func() time.Time { return now },
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -176,7 +184,11 @@ func TestEndpointsChange(t *testing.T) {
 				}
 			default:
 				method, target := drawTarget(rng, there)
-				request := headgate.Request{Method: method, Target: target, Peer: netip.AddrFrom4([4]byte{192, 0, 2, byte(rng.IntN(3))})}
+				request := headgate.Request{
+					Method: method,
+					Target: target,
+					Peer:   netip.AddrFrom4([4]byte{192, 0, 2, byte(rng.IntN(3))}),
+				}
 				told := request
 				if target == "/c" {
 					told.Cost = changing.Policies().Set().Cost(lookup(t, changing.Endpoints(), "GET /c"))

@@ -103,7 +103,12 @@ func TestAnOutageDoesNotUnblock(t *testing.T) {
 				want = headgate.CredentialUnverified
 			}
 			ask.by.rules(t, headgate.Options{}, policy.Rule{Endpoint: policy.Default, Limit: 10}, c.rule)
-			r := headgate.Request{Method: "GET", Target: "/v1/items/1", Peer: netip.MustParseAddr("192.0.2.1"), Header: ask.header}
+			r := headgate.Request{
+				Method: "GET",
+				Target: "/v1/items/1",
+				Peer:   netip.MustParseAddr("192.0.2.1"),
+				Header: ask.header,
+			}
 			if d := ask.by.lim.Check(t.Context(), r); d.Reason != want || d.Allowed != (want == headgate.WithinLimits) {
 				t.Errorf("a block of %s, %s is sent: %v, %v, want %v", blocked, sent, d.Principal, d.Reason, want)
 			}

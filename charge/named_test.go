@@ -246,7 +246,11 @@ func TestNamedBucketsAreFound(t *testing.T) {
 		t.Errorf("Inspect without values = %+v, %v, want both skipped", found, err)
 	}
 	subject := policy.SubjectPath
-	if _, err := b.Reset(context.Background(), inspect.Query{Endpoint: at, Subject: &subject, Named: map[string]string{"path:customer": "42"}}, func(inspect.Bucket) error { return nil }); err != nil {
+	if _, err := b.Reset(context.Background(), inspect.Query{
+		Endpoint: at,
+		Subject:  &subject,
+		Named:    map[string]string{"path:customer": "42"},
+	}, func(inspect.Bucket) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	if !b.Check(context.Background(), ask("/c/42", "192.0.2.1", "ann.acme.x")).Allowed {

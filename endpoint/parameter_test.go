@@ -130,7 +130,11 @@ func FuzzParameter(f *testing.F) {
 	}
 	tables := map[bool]*endpoint.Table{
 		false: compileParameters(f, endpoint.Profile{}, parameterTemplates...),
-		true:  compileParameters(f, endpoint.Profile{CaseInsensitive: true, EncodedSlash: endpoint.KeepEncodedSlash, Params: endpoint.StripParams}, parameterTemplates...),
+		true: compileParameters(f, endpoint.Profile{
+			CaseInsensitive: true,
+			EncodedSlash:    endpoint.KeepEncodedSlash,
+			Params:          endpoint.StripParams,
+		}, parameterTemplates...),
 	}
 	f.Fuzz(func(t *testing.T, target string, other bool) {
 		table := tables[other]

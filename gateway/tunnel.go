@@ -76,9 +76,20 @@ const (
 )
 
 func (g *gateway) newTunnel(o *opening, api io.ReadWriteCloser) *tunnel {
-	t := &tunnel{opening: o, gateway: g, api: api, reader: bufio.NewReaderSize(api, 4<<10), whole: true, clientDone: make(chan struct{})}
+	t := &tunnel{
+		opening:    o,
+		gateway:    g,
+		api:        api,
+		reader:     bufio.NewReaderSize(api, 4<<10),
+		whole:      true,
+		clientDone: make(chan struct{}),
+	}
 	t.ctx, t.cancel = context.WithCancel(o.in.Context())
-	t.up = direction{messages: messages{masked: true, most: max(0, o.of.MaxMessage)}, method: endpoint.Send, unit: o.of.Send}
+	t.up = direction{
+		messages: messages{masked: true, most: max(0, o.of.MaxMessage)},
+		method:   endpoint.Send,
+		unit:     o.of.Send,
+	}
 	t.down = direction{method: endpoint.Receive, unit: o.of.Receive}
 	return t
 }

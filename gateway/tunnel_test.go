@@ -437,7 +437,12 @@ func TestNothingButMessages(t *testing.T) {
 			t.Errorf("%s is answered with %d and Allow %q, want 405 and GET, HEAD", method, response.StatusCode, response.Header.Get("Allow"))
 		}
 	}
-	if d := lim.Check(context.Background(), headgate.Request{Method: "GET", Message: true, Target: "/chat", Peer: netip.MustParseAddr("192.0.2.1")}); d.Reason != headgate.UnknownMethod {
+	if d := lim.Check(context.Background(), headgate.Request{
+		Method:  "GET",
+		Message: true,
+		Target:  "/chat",
+		Peer:    netip.MustParseAddr("192.0.2.1"),
+	}); d.Reason != headgate.UnknownMethod {
 		t.Errorf("a message with the method GET: %v", d.Reason)
 	}
 	for _, c := range []struct {

@@ -146,7 +146,11 @@ func TestRulesChangeUnderWay(t *testing.T) {
 		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/a", nil))
 		left := 0
 		for range 10 {
-			if b.Check(context.Background(), headgate.Request{Method: "GET", Target: "/a", Peer: httplimit.Peer(httptest.NewRequest("GET", "/a", nil))}).Allowed {
+			if b.Check(context.Background(), headgate.Request{
+				Method: "GET",
+				Target: "/a",
+				Peer:   httplimit.Peer(httptest.NewRequest("GET", "/a", nil)),
+			}).Allowed {
 				left++
 			}
 		}
@@ -207,7 +211,13 @@ func TestCountedQueue(t *testing.T) {
 func TestCountedNeverGrants(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 16))
-		rule := policy.Rule{Endpoint: "GET /a", Limit: 1 + rng.Int64N(9), Per: time.Second, Burst: 1 + rng.Int64N(20), CountWhen: "4xx"}
+		rule := policy.Rule{
+			Endpoint:  "GET /a",
+			Limit:     1 + rng.Int64N(9),
+			Per:       time.Second,
+			Burst:     1 + rng.Int64N(20),
+			CountWhen: "4xx",
+		}
 		b := trial.New(t, []string{"GET /a"}, []policy.Rule{rule})
 		type event struct {
 			at     time.Time

@@ -96,7 +96,12 @@ func TestExplainTellsTimes(t *testing.T) {
 			if random.IntN(2) == 0 {
 				header.Set(slot.FieldPending, strconv.Itoa(random.IntN(3)))
 			}
-			r := headgate.Request{Method: "GET", Target: "/a", Peer: netip.AddrFrom4([4]byte{192, 0, 2, byte(random.IntN(6))}), Header: header}
+			r := headgate.Request{
+				Method: "GET",
+				Target: "/a",
+				Peer:   netip.AddrFrom4([4]byte{192, 0, 2, byte(random.IntN(6))}),
+				Header: header,
+			}
 			x := b.Explain(t.Context(), r)
 			d := b.Check(t.Context(), r)
 			said := x.Buckets[0].Time

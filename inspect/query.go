@@ -142,7 +142,16 @@ func find(ctx context.Context, l *headgate.Limiter, q *Query) (found []named, sk
 	if none && q.Identifier != "" {
 		return nil, nil, wrongQuery("the identifier is none that could be read in a body")
 	}
-	p := &charge.Plan{Request: charge.Request{Set: set, Identities: identities, Match: match, Who: &who, Identifier: identifier, Unparsable: q.Unparsable, Named: q.Named, Cost: 1}}
+	p := &charge.Plan{Request: charge.Request{
+		Set:        set,
+		Identities: identities,
+		Match:      match,
+		Who:        &who,
+		Identifier: identifier,
+		Unparsable: q.Unparsable,
+		Named:      q.Named,
+		Cost:       1,
+	}}
 	if err := l.Plan(p); err != nil {
 		return nil, nil, err
 	}

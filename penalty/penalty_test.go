@@ -84,7 +84,12 @@ func TestStory(t *testing.T) {
 func TestWithin(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 3))
-		terms := &penalty.Terms{After: 2 + rng.IntN(9), Within: time.Duration(1+rng.IntN(100)) * time.Second, For: time.Minute, UpTo: time.Minute}
+		terms := &penalty.Terms{
+			After:  2 + rng.IntN(9),
+			Within: time.Duration(1+rng.IntN(100)) * time.Second,
+			For:    time.Minute,
+			UpTo:   time.Minute,
+		}
 		p := penalty.New(64)
 		var at []int64 // denials since the last penalty
 		for now := start; len(at) < 100; now += rng.Int64N(int64(terms.Within) / 3) {

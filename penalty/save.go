@@ -69,7 +69,14 @@ func (t *Table) Load(r io.Reader) error {
 		k := key.Key{Hi: row.Hi, Lo: row.Lo}
 		s, set := t.lockMade(k)
 		if e := find(set, k, math.MinInt64); e != nil && e.key == (key.Key{}) {
-			*e = entry{key: k, width: row.Width, newest: row.Newest, counts: row.Counts, since: row.Since, length: row.Length}
+			*e = entry{
+				key:    k,
+				width:  row.Width,
+				newest: row.Newest,
+				counts: row.Counts,
+				since:  row.Since,
+				length: row.Length,
+			}
 		}
 		s.mu.Unlock()
 	}

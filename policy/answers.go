@@ -72,7 +72,13 @@ func (a *Answers) UnmarshalText(text []byte) error {
 	fields = slices.Compact(fields)
 	written := strings.Join(fields, ",")
 	if _, err := ParseStatuses(fields...); err != nil || len(written) > maxAnswers {
-		return Problem{Code: "count_when", Rule: -1, Field: "count_when", Value: fmt.Sprintf("%q", quoted(string(text))), Want: wantAnswers}
+		return Problem{
+			Code:  "count_when",
+			Rule:  -1,
+			Field: "count_when",
+			Value: fmt.Sprintf("%q", quoted(string(text))),
+			Want:  wantAnswers,
+		}
 	}
 	*a = Answers(written)
 	return nil

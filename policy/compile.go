@@ -274,7 +274,13 @@ func (c *compiler) readRule(i int, at *place) {
 	made := row{
 		id:       at.prefix.text(r.Project).text(r.Tier).text(r.SubjectText()).sum(),
 		endpoint: at.number, who: w, limit: limit,
-		extra:   c.extra(extra{expires: expiry(r.Expires), title: title, only: c.only(r.Only), answers: c.answers(r.CountWhen), penalty: c.penalty(r.Penalty)}),
+		extra: c.extra(extra{
+			expires: expiry(r.Expires),
+			title:   title,
+			only:    c.only(r.Only),
+			answers: c.answers(r.CountWhen),
+			penalty: c.penalty(r.Penalty),
+		}),
 		subject: r.Subject, mode: r.Mode, loss: r.OnStoreLoss,
 		algorithm: r.Algorithm, scope: r.Scope,
 	}

@@ -92,7 +92,14 @@ func (f *findings) checkIgnore() {
 	}
 	for i, a := range f.doc.Ignore {
 		wrong := func(field, value, want string) {
-			f.found(Problem{Code: "ignore", Rule: -1, Where: fmt.Sprintf("ignore[%d]", i), Field: field, Value: value, Want: want}, "")
+			f.found(Problem{
+				Code:  "ignore",
+				Rule:  -1,
+				Where: fmt.Sprintf("ignore[%d]", i),
+				Field: field,
+				Value: value,
+				Want:  want,
+			}, "")
 		}
 		check, err := FindCheck(a.Code)
 		switch {

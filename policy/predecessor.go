@@ -61,7 +61,11 @@ type savedMove struct {
 // Save writes what the Set of another process has to know to follow s, for ReadPredecessor. Wall is the present by
 // the wall clock, and now by the clock that buckets are counted by, in Unix nanoseconds.
 func (s *Set) Save(w io.Writer, wall, now int64) error {
-	out := saver{saved: savedPredecessor{UnknownUntil: s.former.unknownUntil, Gone: map[uint64]int64{}}, shapes: map[rate.Shape]uint32{}, pasts: map[*rate.Past]uint32{}}
+	out := saver{
+		saved:  savedPredecessor{UnknownUntil: s.former.unknownUntil, Gone: map[uint64]int64{}},
+		shapes: map[rate.Shape]uint32{},
+		pasts:  map[*rate.Past]uint32{},
+	}
 	for id := range RuleID(s.Len()) {
 		if !s.isInForce(id, wall) {
 			continue

@@ -48,7 +48,13 @@ func TestPredecessorIsPrevious(t *testing.T) {
 				if rng.IntN(4) == 0 {
 					continue // it is gone, or was never there
 				}
-				rule := Rule{Endpoint: Default, Project: fmt.Sprint("p", n), Limit: 1 + rng.Int64N(3), Per: time.Duration(1+rng.IntN(20)) * time.Second, Algorithm: algorithms[rng.IntN(len(algorithms))]}
+				rule := Rule{
+					Endpoint:  Default,
+					Project:   fmt.Sprint("p", n),
+					Limit:     1 + rng.Int64N(3),
+					Per:       time.Duration(1+rng.IntN(20)) * time.Second,
+					Algorithm: algorithms[rng.IntN(len(algorithms))],
+				}
 				doc.Rules = append(doc.Rules, rule)
 				if tier := rng.IntN(3); tier > 0 {
 					doc.Projects[rule.Project] = fmt.Sprint("t", tier)
@@ -58,7 +64,12 @@ func TestPredecessorIsPrevious(t *testing.T) {
 					doc.Rules = append(doc.Rules, rule)
 				}
 			}
-			doc.Rules = append(doc.Rules, Rule{Endpoint: Default, Tier: "t1", Limit: 1 + rng.Int64N(3), Per: time.Minute}, Rule{Endpoint: Default, Tier: "t2", Limit: 2, Per: time.Minute})
+			doc.Rules = append(doc.Rules, Rule{
+				Endpoint: Default,
+				Tier:     "t1",
+				Limit:    1 + rng.Int64N(3),
+				Per:      time.Minute,
+			}, Rule{Endpoint: Default, Tier: "t2", Limit: 2, Per: time.Minute})
 			options := CompileOptions{Now: now, Previous: one}
 			next, problems := Compile(doc, options)
 			if next == nil {

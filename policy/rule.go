@@ -250,7 +250,13 @@ func (a *Algorithm) UnmarshalText(text []byte) error {
 	if name, of := strings.CutPrefix(string(text), calendarOf); of {
 		in, err := calendarIn(name)
 		if err != nil {
-			return Problem{Code: "algorithm", Rule: -1, Field: "algorithm", Value: fmt.Sprintf("%q", text), Want: err.Error()}
+			return Problem{
+				Code:  "algorithm",
+				Rule:  -1,
+				Field: "algorithm",
+				Value: fmt.Sprintf("%q", text),
+				Want:  err.Error(),
+			}
 		}
 		*a = in
 		return nil

@@ -294,7 +294,14 @@ func (in *loading) number() int64 { return int64(binary.LittleEndian.Uint64(in.b
 func (in *loading) short() uint32 { return binary.LittleEndian.Uint32(in.bytes(4)) }
 
 func (in *loading) shape() {
-	sh := rate.Shape{Drain: in.number(), Unit: in.number(), Capacity: in.number(), Tick: in.number(), Phase: uint32(in.number()), Algorithm: rate.Algorithm(in.bytes(1)[0])}
+	sh := rate.Shape{
+		Drain:     in.number(),
+		Unit:      in.number(),
+		Capacity:  in.number(),
+		Tick:      in.number(),
+		Phase:     uint32(in.number()),
+		Algorithm: rate.Algorithm(in.bytes(1)[0]),
+	}
 	if in.err == nil && !sane(&sh) {
 		in.fail("shape %d is %+v, want one that a limit has", len(in.shapes), sh)
 	}
@@ -363,7 +370,13 @@ func (in *loading) log() {
 		return
 	}
 	s := in.store
-	t := bucket.Take{Key: key.Lasting(lo), Shape: rate.Shape{Drain: 1, Unit: 1, Capacity: rate.SlidingLog.MaxCount(), Tick: length, Algorithm: rate.SlidingLog}}
+	t := bucket.Take{Key: key.Lasting(lo), Shape: rate.Shape{
+		Drain:     1,
+		Unit:      1,
+		Capacity:  rate.SlidingLog.MaxCount(),
+		Tick:      length,
+		Algorithm: rate.SlidingLog,
+	}}
 	sh := &s.shards[t.Key.Hi>>(64-s.shardBits)]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()

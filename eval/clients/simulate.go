@@ -53,7 +53,16 @@ func simulate(s setting, random *rand.Rand) result {
 	first := time.Duration(-1)
 	for i := range s.workload {
 		start := starts(i)
-		c := &client{number: i, setting: &s, result: &r, at: at, net: net, random: random, start: start, arrivals: s.workload[i]}
+		c := &client{
+			number:   i,
+			setting:  &s,
+			result:   &r,
+			at:       at,
+			net:      net,
+			random:   random,
+			start:    start,
+			arrivals: s.workload[i],
+		}
 		c.pacer = s.algorithm(i).Start(start, random.Float64)
 		c.sharer, _ = c.pacer.(pace.Sharer)
 		switch s.algorithm(i).(type) {

@@ -26,7 +26,12 @@ func beside(t *testing.T) (headgate *harness.Gateway) {
 // mayPass asks about one request of a user. Whoever repeats the question under the same key pays once.
 func mayPass(ctx context.Context, client *decisions.ClientWithResponses, id, key string) (decisions.Answer, error) {
 	var body decisions.CheckBody
-	err := body.FromQuestion(decisions.Question{Method: "GET", Target: "/v1/items/7", Client: "192.0.2.7", User: &decisions.User{Id: id}})
+	err := body.FromQuestion(decisions.Question{
+		Method: "GET",
+		Target: "/v1/items/7",
+		Client: "192.0.2.7",
+		User:   &decisions.User{Id: id},
+	})
 	if err != nil {
 		return decisions.Answer{}, err
 	}
@@ -96,7 +101,13 @@ func TestGeneratedGo(t *testing.T) {
 
 	cost, reserve := int64(500), int64(60)
 	var estimate decisions.CheckBody
-	if err := estimate.FromQuestion(decisions.Question{Method: "POST", Target: "/v1/chat", Client: "192.0.2.7", Cost: &cost, Reserve: &reserve}); err != nil {
+	if err := estimate.FromQuestion(decisions.Question{
+		Method:  "POST",
+		Target:  "/v1/chat",
+		Client:  "192.0.2.7",
+		Cost:    &cost,
+		Reserve: &reserve,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	held, err := client.CheckWithResponse(t.Context(), nil, estimate)

@@ -32,7 +32,13 @@ func newSpender(t *testing.T, s *server, replica uint64, l rate.Limit) *spender 
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &spender{T: t, store: store, authority: authority, replica: replica, of: bucket.Take{Key: key.Key{Hi: 1, Lo: 1}, Shape: compiled(t, l)}}
+	return &spender{
+		T:         t,
+		store:     store,
+		authority: authority,
+		replica:   replica,
+		of:        bucket.Take{Key: key.Key{Hi: 1, Lo: 1}, Shape: compiled(t, l)},
+	}
 }
 
 func compiled(t *testing.T, l rate.Limit) rate.Shape {
@@ -62,7 +68,11 @@ func (g *spender) spend(r *rand.Rand, tokens int64) bool {
 		}
 		return got.Tokens == tokens
 	case 1: // of two buckets at once
-		takes = append(takes, bucket.Take{Key: key.Key{Hi: 2, Lo: 2}, Shape: compiled(g.T, rate.Limit{Tokens: 1e6, Per: time.Second, Burst: 1e6}), Cost: 1})
+		takes = append(takes, bucket.Take{
+			Key:   key.Key{Hi: 2, Lo: 2},
+			Shape: compiled(g.T, rate.Limit{Tokens: 1e6, Per: time.Second, Burst: 1e6}),
+			Cost:  1,
+		})
 	}
 	allowed, err := g.store.TryConsume(g.Context(), 0, takes, make([]bucket.Outcome, len(takes)))
 	if err != nil {
@@ -170,7 +180,11 @@ func TestWhoAsksGoesOnOwing(t *testing.T) {
 	for seed := range race.Fewer(uint64(120)) {
 		r := rand.New(rand.NewPCG(seed, 29))
 		fast := rate.Limit{Tokens: 20 + r.Int64N(180), Per: time.Second, Burst: 50 + r.Int64N(350)}
-		slow := rate.Limit{Tokens: 1 + r.Int64N(10), Per: []time.Duration{time.Minute, time.Hour, 24 * time.Hour}[r.IntN(3)], Burst: 3 + r.Int64N(40)}
+		slow := rate.Limit{
+			Tokens: 1 + r.Int64N(10),
+			Per:    []time.Duration{time.Minute, time.Hour, 24 * time.Hour}[r.IntN(3)],
+			Burst:  3 + r.Int64N(40),
+		}
 		a := newAsker(t, r, fast)
 		owed := 1 + r.Int64N(fast.Burst)
 		a.asks(owed)

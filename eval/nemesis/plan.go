@@ -168,7 +168,12 @@ func Draw(seed uint64) *Plan {
 		p.Load[i] = Load{Rate: min(300, max(20+200*r.Float64()*float64(r.IntN(2)), fast*(0.5+3*r.Float64()))), Wave: between(300*time.Millisecond, 3*time.Second), Skew: r.Float64() * float64(r.IntN(2))}
 	}
 	for range 1 + r.IntN(7) {
-		e := Event{Kind: Kind(r.IntN(int(drawn))), At: between(0, chaos*3/4), Gateway: r.IntN(p.Replicas), Bucket: r.IntN(buckets)}
+		e := Event{
+			Kind:    Kind(r.IntN(int(drawn))),
+			At:      between(0, chaos*3/4),
+			Gateway: r.IntN(p.Replicas),
+			Bucket:  r.IntN(buckets),
+		}
 		e.Lasts = between(10*time.Millisecond, 2*time.Second)
 		switch e.Kind {
 		case Offset:

@@ -153,7 +153,13 @@ type pair struct {
 const replicas = 2
 
 func newPair(t *testing.T, seed uint64, cluster bool) *pair {
-	p := &pair{T: t, server: newServer(t), r: rand.New(rand.NewPCG(seed, 19)), cluster: cluster, counts: map[string]int{}}
+	p := &pair{
+		T:       t,
+		server:  newServer(t),
+		r:       rand.New(rand.NewPCG(seed, 19)),
+		cluster: cluster,
+		counts:  map[string]int{},
+	}
 	p.store = p.open(t, redis.Options{Cluster: cluster})
 	var err1, err2 error
 	p.authority, err1 = redis.NewAuthority(p.store, redis.AuthorityOptions{TTL: time.Minute})
@@ -176,7 +182,11 @@ func newPair(t *testing.T, seed uint64, cluster bool) *pair {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := &twin{of: bucket.Take{Key: key.Key{Hi: uint64(i + 1), Lo: 7}, Shape: shape, Tag: uint16(i % 3)}, given: map[bucket.Once]int64{}, accounts: 1}
+		w := &twin{
+			of:       bucket.Take{Key: key.Key{Hi: uint64(i + 1), Lo: 7}, Shape: shape, Tag: uint16(i % 3)},
+			given:    map[bucket.Once]int64{},
+			accounts: 1,
+		}
 		w.told = [replicas]report.Report{{Seq: 1 << 32}, {Seq: 1 << 32}} // as accounts number
 		p.twins = append(p.twins, w)
 	}
@@ -292,7 +302,12 @@ func (p *pair) charge(of []*twin, takes []bucket.Take) (debts []*debt) {
 	for i, w := range of {
 		after, o := w.present(p.nanos(), true).Take(p.nanos(), takes[i].Shape, takes[i].Cost)
 		if w.state = after; o.Allowed && takes[i].Cost > 0 {
-			debts = append(debts, &debt{of: w, units: takes[i].Cost * takes[i].Shape.Unit, at: p.nanos(), theirs: p.theirs})
+			debts = append(debts, &debt{
+				of:     w,
+				units:  takes[i].Cost * takes[i].Shape.Unit,
+				at:     p.nanos(),
+				theirs: p.theirs,
+			})
 		}
 	}
 	return debts
@@ -535,5 +550,12 @@ func (p *pair) settle(d *debt) {
 	if want < 0 {
 		p.counts["given back"]++
 	}
-	p.moves(w, bucket.Change{Key: w.of.Key, Tag: w.of.Tag, Shape: sh, Units: -units, Charged: d.theirs, Left: left}, want)
+	p.moves(w, bucket.Change{
+		Key:     w.of.Key,
+		Tag:     w.of.Tag,
+		Shape:   sh,
+		Units:   -units,
+		Charged: d.theirs,
+		Left:    left,
+	}, want)
 }

@@ -96,7 +96,13 @@ func New(o Options) (*Client, error) {
 		o.Key = ClientKey(o.Secret, o.Quota, o.ID)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	c := &Client{o: o, reports: make(chan State, 4), stop: stop, done: make(chan struct{}), number: uint64(o.Now().UnixMilli())}
+	c := &Client{
+		o:       o,
+		reports: make(chan State, 4),
+		stop:    stop,
+		done:    make(chan struct{}),
+		number:  uint64(o.Now().UnixMilli()),
+	}
 	go c.run(ctx)
 	return c, nil
 }

@@ -80,7 +80,16 @@ func TestClient(t *testing.T) {
 		t.Errorf("first report %+v", r)
 	}
 	key := telemetry.ClientKey(secret, "api", r.Client)
-	answer := telemetry.Aggregate{Quota: "api", Client: r.Client, Number: r.Number, Active: 4, Warm: true, SinceRefusal: -1, Window: 30 * time.Second, Time: at}
+	answer := telemetry.Aggregate{
+		Quota:        "api",
+		Client:       r.Client,
+		Number:       r.Number,
+		Active:       4,
+		Warm:         true,
+		SinceRefusal: -1,
+		Window:       30 * time.Second,
+		Time:         at,
+	}
 	forged := answer
 	forged.Active = 666
 	l.answer(from, forged, telemetry.ClientKey(secret, "api", r.Client+1))
@@ -113,7 +122,12 @@ func TestClientSurvivesItsAggregator(t *testing.T) {
 	l := listen(t)
 	addr := l.LocalAddr().String()
 	var clock atomic.Int64
-	c, err := telemetry.New(telemetry.Options{Addr: addr, Quota: "api", Secret: secret, Now: func() time.Time { return at.Add(time.Duration(clock.Add(int64(10 * time.Millisecond)))) }})
+	c, err := telemetry.New(telemetry.Options{
+		Addr:   addr,
+		Quota:  "api",
+		Secret: secret,
+		Now:    func() time.Time { return at.Add(time.Duration(clock.Add(int64(10 * time.Millisecond)))) },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +174,12 @@ func TestClientSurvivesItsAggregator(t *testing.T) {
 // Closing reports an empty queue.
 func TestCloseReports(t *testing.T) {
 	l := listen(t)
-	c, err := telemetry.New(telemetry.Options{Addr: l.LocalAddr().String(), Quota: "api", Key: telemetry.ClientKey(secret, "api", 42), ID: 42})
+	c, err := telemetry.New(telemetry.Options{
+		Addr:  l.LocalAddr().String(),
+		Quota: "api",
+		Key:   telemetry.ClientKey(secret, "api", 42),
+		ID:    42,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -144,5 +144,11 @@ func shown(hash string, who *identity.Principal, reveal bool) Caller {
 // alive.
 func kept(who *identity.Principal) identity.Principal {
 	clip := func(s string) string { return string([]byte(s[:min(len(s), maxName)])) }
-	return identity.Principal{Kind: who.Kind, ID: clip(who.ID), Project: clip(who.Project), Client: who.Client, Prefix: who.Prefix}
+	return identity.Principal{
+		Kind:    who.Kind,
+		ID:      clip(who.ID),
+		Project: clip(who.Project),
+		Client:  who.Client,
+		Prefix:  who.Prefix,
+	}
 }

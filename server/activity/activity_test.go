@@ -61,7 +61,13 @@ func (g *gate) limiter(doc policy.Document, now func() time.Time, observe func(*
 	if set == nil {
 		g.Fatal(problems.Err())
 	}
-	l, err := headgate.New(headgate.Options{Endpoints: g.endpoints, Policies: headgate.Fixed(set), Now: now, Observe: observe, Unknown: headgate.LimitUnknown})
+	l, err := headgate.New(headgate.Options{
+		Endpoints: g.endpoints,
+		Policies:  headgate.Fixed(set),
+		Now:       now,
+		Observe:   observe,
+		Unknown:   headgate.LimitUnknown,
+	})
 	if err != nil {
 		g.Fatal(err)
 	}
@@ -323,7 +329,11 @@ func BenchmarkObserve(b *testing.B) {
 			g := newGate(b, activity.Options{}, policy.Rule{Endpoint: policy.Default, Limit: 1, Per: time.Hour})
 			decisions := make([]headgate.Decision, many)
 			for i := range decisions {
-				r := headgate.Request{Method: "GET", Target: "/v1/items/7", Peer: netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})}
+				r := headgate.Request{
+					Method: "GET",
+					Target: "/v1/items/7",
+					Peer:   netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}),
+				}
 				g.Check(context.Background(), r)
 				decisions[i] = g.Check(context.Background(), r)
 			}

@@ -161,7 +161,13 @@ func (t *Trial) Run(ctx context.Context, limiter *headgate.Limiter) (Result, err
 			noLonger++
 		}
 	}
-	out := Result{Denied: t.scaled(denied), Newly: t.scaled(newly), NoLonger: t.scaled(noLonger), Spans: make([]int64, Spans), Worst: []DeniedCaller{}}
+	out := Result{
+		Denied:   t.scaled(denied),
+		Newly:    t.scaled(newly),
+		NoLonger: t.scaled(noLonger),
+		Spans:    make([]int64, Spans),
+		Worst:    []DeniedCaller{},
+	}
 	for i, n := range spans {
 		out.Spans[i] = t.scaled(n)
 	}

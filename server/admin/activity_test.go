@@ -19,7 +19,12 @@ func TestNamesAreForGranters(t *testing.T) {
 	var table *activity.Table
 	var limiter *headgate.Limiter
 	s := newSite(t, func(o *admin.Options) { table, limiter = o.Activity, o.Limiter })
-	r := headgate.Request{Method: "GET", Target: "/v1/items/7", Peer: netip.MustParseAddr("192.0.2.7"), User: &identity.User{ID: "ann", Project: "acme"}}
+	r := headgate.Request{
+		Method: "GET",
+		Target: "/v1/items/7",
+		Peer:   netip.MustParseAddr("192.0.2.7"),
+		User:   &identity.User{ID: "ann", Project: "acme"},
+	}
 	for range 15 {
 		d := limiter.Check(context.Background(), r)
 		table.Observe(&r, &d)

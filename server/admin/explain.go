@@ -62,7 +62,14 @@ func (e *ExplainRequest) Check() error {
 // Request translates e, which has been checked.
 func (e *ExplainRequest) Request() headgate.Request {
 	peer, _ := netip.ParseAddr(e.Peer)
-	r := headgate.Request{Method: e.Method, Message: endpoint.OfMessages(e.Method), Target: e.Target, Peer: peer, Header: header(e.Header), Identifier: e.Identifier}
+	r := headgate.Request{
+		Method:     e.Method,
+		Message:    endpoint.OfMessages(e.Method),
+		Target:     e.Target,
+		Peer:       peer,
+		Header:     header(e.Header),
+		Identifier: e.Identifier,
+	}
 	if e.User != "" {
 		r.User = &identity.User{ID: e.User, Project: e.Project}
 	}

@@ -138,7 +138,11 @@ func newSite(t testing.TB, change ...func(*admin.Options)) *site {
 			if set == nil {
 				return nil, nil, problems.Err()
 			}
-			l, err := headgate.New(headgate.Options{Endpoints: endpoints, Policies: headgate.Fixed(set), Now: trial.Clock})
+			l, err := headgate.New(headgate.Options{
+				Endpoints: endpoints,
+				Policies:  headgate.Fixed(set),
+				Now:       trial.Clock,
+			})
 			must(t, err)
 			result, err := trial.Run(ctx, l)
 			must(t, err)

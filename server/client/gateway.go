@@ -74,7 +74,12 @@ func (c *Client) Activity(ctx context.Context, most int, reveal bool) (now admin
 
 // Series reports the last hour of the rules with these titles together, of all rules without a title.
 func (c *Client) Series(ctx context.Context, titles ...string) (s activity.Series, err error) {
-	_, err = c.ask(ctx, question{method: http.MethodGet, path: "/v1/activity/series", query: url.Values{"rule": titles}, looks: true}, &s)
+	_, err = c.ask(ctx, question{
+		method: http.MethodGet,
+		path:   "/v1/activity/series",
+		query:  url.Values{"rule": titles},
+		looks:  true,
+	}, &s)
 	return s, err
 }
 
@@ -84,7 +89,12 @@ func (c *Client) Try(ctx context.Context, tried []policy.Rule, reveal bool) (t a
 	if err != nil {
 		return t, err
 	}
-	_, err = c.ask(ctx, question{method: http.MethodPost, path: "/v1/try", body: admin.Try{Rules: list, Reveal: reveal}, looks: true}, &t)
+	_, err = c.ask(ctx, question{
+		method: http.MethodPost,
+		path:   "/v1/try",
+		body:   admin.Try{Rules: list, Reveal: reveal},
+		looks:  true,
+	}, &t)
 	return t, err
 }
 

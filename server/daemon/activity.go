@@ -22,7 +22,12 @@ func newActivity(c config.Activity, names *activity.Names, early func(*headgate.
 	if c.MaxRequests == 0 {
 		return nil, nil
 	}
-	return activity.New(activity.Options{MaxRequests: c.MaxRequests, MaxCallers: c.MaxCallers, Names: names, Early: early})
+	return activity.New(activity.Options{
+		MaxRequests: c.MaxRequests,
+		MaxCallers:  c.MaxCallers,
+		Names:       names,
+		Early:       early,
+	})
 }
 
 // newDecisionLog returns what writes decisions down, and what closes it; nil where none are.
@@ -43,7 +48,12 @@ func newDecisionLog(c config.DecisionLog, caller func(*identity.Principal) strin
 			return nil, fmt.Errorf("decision_log.file: %w", err)
 		}
 		_ = file.Close()
-		o.Write = &lumberjack.Logger{Filename: c.File, MaxSize: int(c.MaxSize >> 20), MaxBackups: c.Keep, Compress: true}
+		o.Write = &lumberjack.Logger{
+			Filename:   c.File,
+			MaxSize:    int(c.MaxSize >> 20),
+			MaxBackups: c.Keep,
+			Compress:   true,
+		}
 	}
 	return decisionlog.New(o)
 }

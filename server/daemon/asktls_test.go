@@ -32,7 +32,11 @@ func TestWhoAsksOverTLS(t *testing.T) {
 	ca, _ := pemOf(t, askers.cert, nil)
 	d, _ := tlsGateway(t, files, nil, "none", func(c *config.Config) {
 		c.Decisions.Listen, c.Decisions.RESP, c.Decisions.GRPC, c.Decisions.SPOE = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
-		c.Decisions.TLS = config.DecisionsTLS{CertFile: write("ask.pem", cert), KeyFile: write("ask.key", key), ClientCAFile: write("askers.pem", ca)}
+		c.Decisions.TLS = config.DecisionsTLS{
+			CertFile:     write("ask.pem", cert),
+			KeyFile:      write("ask.key", key),
+			ClientCAFile: write("askers.pem", ca),
+		}
 	})
 	at := map[string]string{}
 	for _, l := range d.Decisions() {
@@ -66,7 +70,11 @@ func TestWhoAsksOverTLS(t *testing.T) {
 		transport.CloseIdleConnections()
 
 		for _, setting := range []string{"decisions.resp", "decisions.grpc", "decisions.spoe"} {
-			conn, err := tls.Dial("tcp", at[setting], &tls.Config{RootCAs: roots, Certificates: c.certs, NextProtos: map[bool][]string{true: {"h2"}}[setting == "decisions.grpc"]})
+			conn, err := tls.Dial("tcp", at[setting], &tls.Config{
+				RootCAs:      roots,
+				Certificates: c.certs,
+				NextProtos:   map[bool][]string{true: {"h2"}}[setting == "decisions.grpc"],
+			})
 			if err != nil {
 				t.Fatalf("%s with %s: %v", setting, name, err)
 			}

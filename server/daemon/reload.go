@@ -60,7 +60,14 @@ func load(c config.Config) (*loaded, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &loaded{conf: c, registry: registry, compile: CompileOptions(c, registry), from: from, setters: setters, contents: before}, nil
+	return &loaded{
+		conf:     c,
+		registry: registry,
+		compile:  CompileOptions(c, registry),
+		from:     from,
+		setters:  setters,
+		contents: before,
+	}, nil
 }
 
 // networks are those of whoever may do something.

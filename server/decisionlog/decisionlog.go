@@ -132,7 +132,13 @@ func shadowed(d *headgate.Decision) bool {
 }
 
 func (l *Log) entry(now time.Time, d *headgate.Decision) Entry {
-	e := Entry{Time: now.UTC(), Decision: "denied", Reason: d.Reason.String(), Cost: d.Cost, Wait: d.RetryAfter.Seconds()}
+	e := Entry{
+		Time:     now.UTC(),
+		Decision: "denied",
+		Reason:   d.Reason.String(),
+		Cost:     d.Cost,
+		Wait:     d.RetryAfter.Seconds(),
+	}
 	switch {
 	case d.Allowed && !shadowed(d):
 		e.Decision, e.Sampled = "allowed", 1/l.o.Admitted

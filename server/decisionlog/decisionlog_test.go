@@ -34,7 +34,12 @@ func limiter(t testing.TB, now func() time.Time, observe func(*headgate.Request,
 	if set == nil {
 		t.Fatal(problems.Err())
 	}
-	l, err := headgate.New(headgate.Options{Endpoints: table, Policies: headgate.Fixed(set), Now: now, Observe: observe})
+	l, err := headgate.New(headgate.Options{
+		Endpoints: table,
+		Policies:  headgate.Fixed(set),
+		Now:       now,
+		Observe:   observe,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +47,12 @@ func limiter(t testing.TB, now func() time.Time, observe func(*headgate.Request,
 }
 
 func request(user string) headgate.Request {
-	return headgate.Request{Method: "GET", Target: "/v1/items/secret-7?token=hg_secret", Peer: netip.MustParseAddr("192.0.2.7"), User: &identity.User{ID: user, Project: "acme"}}
+	return headgate.Request{
+		Method: "GET",
+		Target: "/v1/items/secret-7?token=hg_secret",
+		Peer:   netip.MustParseAddr("192.0.2.7"),
+		User:   &identity.User{ID: user, Project: "acme"},
+	}
 }
 
 func hashed(p *identity.Principal) string { return fmt.Sprintf("hash-of-%d-bytes", len(p.ID)) }
@@ -56,7 +66,13 @@ func TestLines(t *testing.T) {
 			t.Fatal(err)
 		}
 		l := limiter(t, time.Now, log.Observe, policy.Rule{Endpoint: policy.Default, Limit: 2},
-			policy.Rule{Endpoint: policy.Default, Subject: policy.SubjectIP, Limit: 1, Mode: policy.Shadow, Name: "per address"})
+			policy.Rule{
+				Endpoint: policy.Default,
+				Subject:  policy.SubjectIP,
+				Limit:    1,
+				Mode:     policy.Shadow,
+				Name:     "per address",
+			})
 		for range 3 {
 			l.Check(context.Background(), request("ann"))
 		}
@@ -120,7 +136,13 @@ func TestAFloodIsBounded(t *testing.T) {
 func TestSomeOfTheAdmittedAreWrittenDown(t *testing.T) {
 	var out bytes.Buffer
 	now := time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC)
-	log, err := decisionlog.New(decisionlog.Options{Write: &out, Caller: hashed, PerSecond: 100_000, Admitted: 0.25, Now: func() time.Time { return now }})
+	log, err := decisionlog.New(decisionlog.Options{
+		Write:     &out,
+		Caller:    hashed,
+		PerSecond: 100_000,
+		Admitted:  0.25,
+		Now:       func() time.Time { return now },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +172,12 @@ func (b *broken) Write(p []byte) (int, error) {
 func TestADiskThatIsFull(t *testing.T) {
 	out, told := &broken{failing: true}, 0
 	now := time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC)
-	log, err := decisionlog.New(decisionlog.Options{Write: out, Caller: hashed, Failed: func(error) { told++ }, Now: func() time.Time { return now }})
+	log, err := decisionlog.New(decisionlog.Options{
+		Write:  out,
+		Caller: hashed,
+		Failed: func(error) { told++ },
+		Now:    func() time.Time { return now },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -260,7 +260,13 @@ func (r *reader) limit(n *yaml.Node, path string) *Limit {
 	if !ok {
 		return nil
 	}
-	l := &Limit{Path: path, Place: r.place(n), Name: r.text(fields["name"]), Unlimited: r.flag(fields["unlimited"]), Replaces: r.replaces(fields["replaces"], r.text(fields["name"]))}
+	l := &Limit{
+		Path:      path,
+		Place:     r.place(n),
+		Name:      r.text(fields["name"]),
+		Unlimited: r.flag(fields["unlimited"]),
+		Replaces:  r.replaces(fields["replaces"], r.text(fields["name"])),
+	}
 	if l.Unlimited {
 		if !absent(fields["unit"]) && r.text(fields["unit"]) != "" {
 			r.wrong(fields["unit"], "unit is %q beside unlimited, want one of both", r.text(fields["unit"]))

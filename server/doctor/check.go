@@ -104,7 +104,12 @@ func checkEndpoints(r *Report, c config.Config) *daemon.Registry {
 		r.add(Finding{Setting: "openapi", Level: Note, Wrong: fmt.Sprintf("%d operations cannot be read and are left out: requests to them match no endpoint, or another one", left), Set: "what `headgate routes` says of them"})
 	}
 	if merged > 0 {
-		r.add(Finding{Setting: "openapi", Level: Note, Wrong: fmt.Sprintf("%d operations cannot be told apart from another and count as one with it", merged), Set: "what `headgate routes` says of them"})
+		r.add(Finding{
+			Setting: "openapi",
+			Level:   Note,
+			Wrong:   fmt.Sprintf("%d operations cannot be told apart from another and count as one with it", merged),
+			Set:     "what `headgate routes` says of them",
+		})
 	}
 	return registry
 }
@@ -171,7 +176,13 @@ func checkEmptied(r *Report, c config.Config, doc policy.Document) {
 	case errors.Is(err, fs.ErrNotExist), err == nil && (len(last.Rules) == 0 || doc.Cleared > last.Number):
 		r.add(Finding{Setting: "rules", Level: Note, Wrong: "there are none: " + withoutRules(c.Staleness), Set: "rules, by `headgate policy set`"})
 	case err != nil:
-		r.add(Finding{Setting: "last_good", Value: c.LastGood, Level: Failure, Wrong: fmt.Sprintf("the database has no rules, and whether it had any is unknown: %v", err), Set: "that file readable, or removed to begin with no rules"})
+		r.add(Finding{
+			Setting: "last_good",
+			Value:   c.LastGood,
+			Level:   Failure,
+			Wrong:   fmt.Sprintf("the database has no rules, and whether it had any is unknown: %v", err),
+			Set:     "that file readable, or removed to begin with no rules",
+		})
 	default:
 		r.add(Finding{Setting: "rules", Level: Failure, Wrong: fmt.Sprintf("the database has none, and the last good copy %s has %d: a gateway takes that for an accident and goes on with those", c.LastGood, len(last.Rules)),
 			Set: "the rules back in the database; or, if there should be none, that file removed and a new start"})
@@ -213,7 +224,13 @@ func checkKeysEmptied(r *Report, c config.Config, keys []record.APIKey, now time
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
-		r.add(Finding{Setting: "last_good", Value: path, Level: Failure, Wrong: fmt.Sprintf("the database has no API keys, and whether it had any is unknown: %v", err), Set: "that file readable, or removed to begin with no keys"})
+		r.add(Finding{
+			Setting: "last_good",
+			Value:   path,
+			Level:   Failure,
+			Wrong:   fmt.Sprintf("the database has no API keys, and whether it had any is unknown: %v", err),
+			Set:     "that file readable, or removed to begin with no keys",
+		})
 	case daemon.TakesForAccident(active):
 		r.add(Finding{Setting: "api_keys", Level: Failure, Wrong: fmt.Sprintf("the database has none, and the last good copy %s has %d: a gateway takes that for an accident and goes on with those", path, active),
 			Set: "the keys back in the database; or, if they should be gone, any new key, or that file removed and a new start"})

@@ -57,7 +57,13 @@ func checkSecrets(r *Report, file string, keys []record.APIKey, now time.Time) {
 		return n
 	}
 	if lost := len(good) - under(current); previous == "" && lost > 0 || previous != "" && lost > under(previous) {
-		r.add(Finding{Setting: "secret_file", Value: file, Level: Failure, Wrong: "lacks the secret of some active API keys, which are not recognised", Set: "the file that `headgate secret show` counts no keys under neither for"})
+		r.add(Finding{
+			Setting: "secret_file",
+			Value:   file,
+			Level:   Failure,
+			Wrong:   "lacks the secret of some active API keys, which are not recognised",
+			Set:     "the file that `headgate secret show` counts no keys under neither for",
+		})
 	}
 	if previous != "" {
 		f := Finding{Setting: "secret_file", Value: file, Level: Note, Wrong: fmt.Sprintf("holds two secrets, so a rotation is under way: %d active keys are under the previous one", under(previous)),

@@ -205,7 +205,11 @@ func TestMetadata(t *testing.T) {
 			t.Errorf("%d: %v, want %v", i, got, wanted.AsMap())
 		}
 	}
-	answer, err := s.ShouldRateLimit(t.Context(), &ratelimit.RateLimitRequest{Domain: "shop", HitsAddend: 3, Descriptors: []*wire.RateLimitDescriptor{of("user=u")}})
+	answer, err := s.ShouldRateLimit(t.Context(), &ratelimit.RateLimitRequest{
+		Domain:      "shop",
+		HitsAddend:  3,
+		Descriptors: []*wire.RateLimitDescriptor{of("user=u")},
+	})
 	if err != nil || answer.GetDynamicMetadata().AsMap()["hitsAddend"] != 3.0 {
 		t.Errorf("%v, %v", answer.GetDynamicMetadata(), err)
 	}

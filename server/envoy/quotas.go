@@ -164,7 +164,11 @@ func (s *quotaService) answer(ctx context.Context, borrower *quota.Borrower, r *
 			entries = append(entries, descriptor.Entry{Key: k, Value: v})
 		}
 		slices.SortFunc(entries, func(a, b descriptor.Entry) int { return cmp.Compare(a.Key, b.Key) })
-		got := borrower.Report(ctx, quota.Usage{Bucket: entries, Allowed: u.GetNumRequestsAllowed(), Denied: u.GetNumRequestsDenied()})
+		got := borrower.Report(ctx, quota.Usage{
+			Bucket:  entries,
+			Allowed: u.GetNumRequestsAllowed(),
+			Denied:  u.GetNumRequestsDenied(),
+		})
 		add(response, u.GetBucketId(), got)
 	}
 	return response

@@ -441,7 +441,12 @@ func (c *call) fields() (quota, described string) {
 		if a.limit == nil || a.limit.Unlimited || a.limit.Shadow || slices.ContainsFunc(c.all[:i], same) {
 			continue
 		}
-		rule := policy.Rule{Name: a.limit.Name, Limit: int64(a.limit.Requests), Burst: int64(a.limit.Requests), Per: a.limit.Period()}
+		rule := policy.Rule{
+			Name:  a.limit.Name,
+			Limit: int64(a.limit.Requests),
+			Burst: int64(a.limit.Requests),
+			Per:   a.limit.Period(),
+		}
 		if rule.Name == "" {
 			rule.Name = strings.TrimPrefix(a.limit.Path, c.domain+"/")
 		}

@@ -35,7 +35,11 @@ func whole() *ratelimit.RateLimitRequest {
 		{Entries: []*wire.RateLimitDescriptor_Entry{entry("remote_address", "192.0.2.7"), entry("path", "/\u00e9")}},
 		{
 			Entries: []*wire.RateLimitDescriptor_Entry{entry("user", "")}, HitsAddend: wrapperspb.UInt64(0), IsNegativeHits: true,
-			Limit: &wire.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 3, Unit: types.RateLimitUnit_HOUR, UnitMultiplier: wrapperspb.UInt32(30)},
+			Limit: &wire.RateLimitDescriptor_RateLimitOverride{
+				RequestsPerUnit: 3,
+				Unit:            types.RateLimitUnit_HOUR,
+				UnitMultiplier:  wrapperspb.UInt32(30),
+			},
 		},
 		{Entries: []*wire.RateLimitDescriptor_Entry{entry("user", "x")}, HitsAddend: wrapperspb.UInt64(math.MaxUint64)},
 	}}

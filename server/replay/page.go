@@ -36,7 +36,12 @@ func (r *Report) WriteHTML(w io.Writer, interrupted bool) error {
 		}
 		for _, rule := range s.Rules {
 			asked := rule.Allowed + rule.Denied
-			row := pageRule{RuleCount: rule, Asked: asked, Came: barWidth(asked, most), Red: barWidth(rule.Denied, most)}
+			row := pageRule{
+				RuleCount: rule,
+				Asked:     asked,
+				Came:      barWidth(asked, most),
+				Red:       barWidth(rule.Denied, most),
+			}
 			if asked > 0 {
 				row.Share = float64(rule.Denied) / float64(asked)
 			}

@@ -28,7 +28,12 @@ func TestPageIsInert(t *testing.T) {
 	report := replayed(t, log, []policy.Rule{{Endpoint: policy.Default, Limit: 1, Per: time.Hour}})
 	side := report.Sides[0]
 	for _, text := range hostile {
-		side.Rules = append(side.Rules, RuleCount{Rule: text, Denied: 3, Callers: 1, Worst: []Caller{{Who: text, Denied: 3}}})
+		side.Rules = append(side.Rules, RuleCount{
+			Rule:    text,
+			Denied:  3,
+			Callers: 1,
+			Worst:   []Caller{{Who: text, Denied: 3}},
+		})
 		report.Faults = append(report.Faults, errors.New(text))
 		side.Name = text
 	}

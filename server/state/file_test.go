@@ -36,7 +36,11 @@ type machine struct{ wall, boot int64 }
 func (m *machine) Clock() (wall, boot int64) { return m.wall, m.boot }
 
 func options(path string, m *machine, secrets ...[]byte) state.Options {
-	return state.Options{Path: path, Clock: m.Clock, Secrets: func() ([]byte, [][]byte, error) { return secrets[0], secrets[1:], nil }}
+	return state.Options{
+		Path:    path,
+		Clock:   m.Clock,
+		Secrets: func() ([]byte, [][]byte, error) { return secrets[0], secrets[1:], nil },
+	}
 }
 
 func table(t testing.TB) *memory.Store {

@@ -104,7 +104,14 @@ func New(o Options, now time.Time) (*Aggregator, error) {
 		if a.quotas[q.Name] != nil {
 			wrong = append(wrong, fmt.Errorf("quota %q is given twice", q.Name))
 		}
-		a.quotas[q.Name] = &quota{Quota: q, of: a, clients: map[uint64]*list.Element{}, silent: list.New(), lastRefusal: -1, congestedFrom: -1}
+		a.quotas[q.Name] = &quota{
+			Quota:         q,
+			of:            a,
+			clients:       map[uint64]*list.Element{},
+			silent:        list.New(),
+			lastRefusal:   -1,
+			congestedFrom: -1,
+		}
 	}
 	wrong = append(wrong, a.SetSecrets(o.Secrets))
 	return a, errors.Join(wrong...)

@@ -168,7 +168,16 @@ func TestALyingClient(t *testing.T) {
 	for id := range uint64(30) {
 		say(t, a, wire.Report{Client: id + 1, First: true, Sent: 4, Accepted: 4, Queue: 3, Time: at(time.Second)})
 	}
-	sum := say(t, a, wire.Report{Client: 99, First: true, Congested: true, Sent: 4e9, Accepted: 4e9, Refused: 4e9, Queue: wire.MaxQueue, Time: at(2 * time.Second)})
+	sum := say(t, a, wire.Report{
+		Client:    99,
+		First:     true,
+		Congested: true,
+		Sent:      4e9,
+		Accepted:  4e9,
+		Refused:   4e9,
+		Queue:     wire.MaxQueue,
+		Time:      at(2 * time.Second),
+	})
 	if sum.Sent != 4*31 || sum.Queue != 3*31 || sum.Active != 31 || sum.Refusing != 1 {
 		t.Errorf("with a liar: %+v, want 124 sent, 93 waiting and 1 of 31 refused", sum)
 	}
@@ -195,7 +204,16 @@ func TestCapacityIsMeasured(t *testing.T) {
 	var sum wire.Aggregate
 	for s := range 120 {
 		served := uint32(100 + 2*s) // a burst at first, then two a second
-		sum = say(t, a, wire.Report{Client: 1, First: s == 0, Sent: served + uint32(s), Accepted: served, Refused: uint32(s), Congested: s > 0, Queue: 50, Time: at(time.Duration(s) * time.Second)})
+		sum = say(t, a, wire.Report{
+			Client:    1,
+			First:     s == 0,
+			Sent:      served + uint32(s),
+			Accepted:  served,
+			Refused:   uint32(s),
+			Congested: s > 0,
+			Queue:     50,
+			Time:      at(time.Duration(s) * time.Second),
+		})
 		if s == 20 && sum.Capacity != 0 {
 			t.Errorf("capacity %v after 20 s, want unknown: what was saved up is in it", sum.Capacity)
 		}
@@ -305,7 +323,13 @@ func BenchmarkAnswer(b *testing.B) {
 			for b.Loop() {
 				n++
 				now := at(time.Duration(n) * 10 * time.Microsecond)
-				reply, _ = a.Answer(now, sign(wire.Report{Quota: "api", Client: n % clients, Number: n, Sent: uint32(n), Time: now}, secret), reply[:0])
+				reply, _ = a.Answer(now, sign(wire.Report{
+					Quota:  "api",
+					Client: n % clients,
+					Number: n,
+					Sent:   uint32(n),
+					Time:   now,
+				}, secret), reply[:0])
 			}
 		})
 	}

@@ -70,9 +70,21 @@ func post(t *testing.T, url string, body []byte, fields ...string) (*http.Respon
 
 func TestHTTP(t *testing.T) {
 	a := aggregator(t)
-	_, url, admin := serve(t, telemetry.ServerOptions{Aggregator: a, Now: now, Origins: []string{"https://app.example.com"}})
+	_, url, admin := serve(t, telemetry.ServerOptions{
+		Aggregator: a,
+		Now:        now,
+		Origins:    []string{"https://app.example.com"},
+	})
 	report := func(n uint64) []byte {
-		return sign(wire.Report{Quota: "api", Client: 1, Number: n, First: true, Sent: 2, Queue: 4, Time: epoch}, secret)
+		return sign(wire.Report{
+			Quota:  "api",
+			Client: 1,
+			Number: n,
+			First:  true,
+			Sent:   2,
+			Queue:  4,
+			Time:   epoch,
+		}, secret)
 	}
 	response, body := post(t, url, report(1), "Origin", "https://app.example.com", "Content-Type", "text/plain")
 	sum, err := wire.ReadAggregate(body, wire.ClientKey(secret, "api", 1))

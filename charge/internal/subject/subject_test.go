@@ -62,7 +62,14 @@ func (n named) means() string {
 }
 
 func (n named) bytes() []byte {
-	c := Caller{Who: &n.who, Identities: new(identity.Resolver), Region: n.region, Identifier: n.identifier, Parameter: n.parameter, Claim: n.claim}
+	c := Caller{
+		Who:        &n.who,
+		Identities: new(identity.Resolver),
+		Region:     n.region,
+		Identifier: n.identifier,
+		Parameter:  n.parameter,
+		Claim:      n.claim,
+	}
 	return c.Append(nil, n.subject)
 }
 
@@ -119,7 +126,13 @@ func TestSubjectsAreInjective(t *testing.T) {
 	}
 	text := func() string { return texts[random.IntN(len(texts))] }
 	draw := func() named {
-		n := named{subject: subjects[random.IntN(len(subjects))], region: text(), identifier: text(), parameter: text(), claim: text()}
+		n := named{
+			subject:    subjects[random.IntN(len(subjects))],
+			region:     text(),
+			identifier: text(),
+			parameter:  text(),
+			claim:      text(),
+		}
 		n.who.Prefix = prefixes[random.IntN(len(prefixes))]
 		if n.who.Kind = identity.Kind(random.IntN(3)); n.who.Kind != identity.Address {
 			n.who.Project, n.who.ID = text(), text()
@@ -170,7 +183,13 @@ func FuzzSubjects(f *testing.F) {
 	f.Add(uint8(6), uint8(0), "", "", "2001:db8::", uint8(64), "", "\x01a", uint8(3), uint8(2), "a", "", "10.0.0.1", uint8(32), "", "")
 	h := key.NewHasher()
 	of := func(subject, kind uint8, project, id, addr string, bits uint8, region, identifier string) (named, bool) {
-		n := named{subject: subjects[int(subject)%len(subjects)], region: region, identifier: identifier, parameter: identifier, claim: identifier}
+		n := named{
+			subject:    subjects[int(subject)%len(subjects)],
+			region:     region,
+			identifier: identifier,
+			parameter:  identifier,
+			claim:      identifier,
+		}
 		if n.who.Kind = identity.Kind(kind % 3); n.who.Kind != identity.Address {
 			n.who.Project, n.who.ID = project, id
 		}

@@ -147,7 +147,14 @@ func writeAdminTokens(w io.Writer, list []record.AdminToken, asJSON bool) error 
 }
 
 func entryOfToken(t record.AdminToken) admin.TokenEntry {
-	return admin.TokenEntry{ID: t.ID, Name: t.Name, Roles: t.Roles, Created: t.Created, Expires: t.Expires, Revoked: t.Revoked}
+	return admin.TokenEntry{
+		ID:      t.ID,
+		Name:    t.Name,
+		Roles:   t.Roles,
+		Created: t.Created,
+		Expires: t.Expires,
+		Revoked: t.Revoked,
+	}
 }
 
 func newAdminTokenRevoke() *cobra.Command {

@@ -70,7 +70,14 @@ func explainDescriptor(cmd *cobra.Command, from *configFlags, domain string, arg
 	if l == nil {
 		return x, nil
 	}
-	x.Limit = &descriptorLimit{Path: l.Path, Place: l.Place, Name: l.Name, Mode: "enforce", Limit: int64(l.Requests), AnyOrder: anyOrder}
+	x.Limit = &descriptorLimit{
+		Path:     l.Path,
+		Place:    l.Place,
+		Name:     l.Name,
+		Mode:     "enforce",
+		Limit:    int64(l.Requests),
+		AnyOrder: anyOrder,
+	}
 	switch {
 	case l.Unlimited:
 		x.Limit.Mode = "unlimited"
@@ -83,7 +90,11 @@ func explainDescriptor(cmd *cobra.Command, from *configFlags, domain string, arg
 	x.Limit.Per = l.Period()
 	if !l.Nothing && !l.Shadow {
 		ttl := c.Decisions.QuotaTTL
-		x.Quota = &descriptorExcess{Burst: l.Shape.Burst(), Excess: quota.Excess(l.Shape, ttl), Within: ttl + quota.Grace}
+		x.Quota = &descriptorExcess{
+			Burst:  l.Shape.Burst(),
+			Excess: quota.Excess(l.Shape, ttl),
+			Within: ttl + quota.Grace,
+		}
 	}
 	return x, nil
 }

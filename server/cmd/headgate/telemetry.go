@@ -228,7 +228,12 @@ func (f *telemetryFlags) prepare(quotas []telemetry.Quota, o *telemetry.ServerOp
 	if err != nil {
 		return nil, err
 	}
-	o.Aggregator, err = telemetry.New(telemetry.Options{Quotas: quotas, Secrets: secrets, Window: f.window, MaxClients: f.maxClients}, time.Now())
+	o.Aggregator, err = telemetry.New(telemetry.Options{
+		Quotas:     quotas,
+		Secrets:    secrets,
+		Window:     f.window,
+		MaxClients: f.maxClients,
+	}, time.Now())
 	if err != nil {
 		return nil, usageError{err}
 	}

@@ -112,7 +112,14 @@ func TestTelemetryProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer flooder.Close()
-	forged := wire.Report{Quota: "api", Client: 1, Number: 1, Congested: true, Queue: 9999, Time: time.Now()}.Append(nil, []byte("guessed"))
+	forged := wire.Report{
+		Quota:     "api",
+		Client:    1,
+		Number:    1,
+		Congested: true,
+		Queue:     9999,
+		Time:      time.Now(),
+	}.Append(nil, []byte("guessed"))
 	for i := range 20_000 {
 		switch i % 3 {
 		case 0:
@@ -243,7 +250,16 @@ func writeCertificate(t *testing.T, dir string) (cert, key string, trusting *htt
 func TestTelemetryOverTLS(t *testing.T) {
 	dir, secret := t.TempDir(), writeSecret(t, telemetrySecret)
 	cert, key, first := writeCertificate(t, dir)
-	f := telemetryFlags{udp: "none", http: "127.0.0.1:0", admin: "none", quotas: []string{"api"}, secretFile: secret, cert: cert, key: key, perSource: 1000}
+	f := telemetryFlags{
+		udp:        "none",
+		http:       "127.0.0.1:0",
+		admin:      "none",
+		quotas:     []string{"api"},
+		secretFile: secret,
+		cert:       cert,
+		key:        key,
+		perSource:  1000,
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	r, w := io.Pipe()
