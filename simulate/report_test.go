@@ -7,6 +7,7 @@ import (
 
 	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/bucket/report"
+	"github.com/headgate-io/headgate/internal/race"
 	"github.com/headgate-io/headgate/rate"
 	"github.com/headgate-io/headgate/simulate"
 )
@@ -218,7 +219,7 @@ func (f *tellers) charged(t *testing.T, seed uint64, forgets bool) {
 // that others denied. That is so as long as it need not ask the store for tokens, which it would
 // not know of.
 func TestReportsOfOneReplicaAddNothing(t *testing.T) {
-	seeds := uint64(60)
+	seeds := race.Fewer(uint64(60))
 	if testing.Short() {
 		seeds = 10
 	}
