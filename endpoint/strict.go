@@ -110,7 +110,8 @@ func conflictWithoutCase(routes []route) bool {
 	return conflicts(folded) != nil
 }
 
-// compileOthers makes a table of the templates that are not written with a slash at the end alone; nil if there are none.
+// compileOthers makes a table of the templates that are not written with a slash at the end alone; nil if
+// there are none.
 func compileOthers(t *Table, written []ends, p Profile) (*Table, error) {
 	var left []Template
 	for i, template := range t.templates {

@@ -153,8 +153,8 @@ func colonPart(text string, d Dialect) (p part, end bool, err error) {
 	return part{kind: param, name: safe(text[i+1:]), prefix: canonical(text[:i]), wide: d == Echo && !unreserved(text[:i])}, false, nil
 }
 
-// fiberPart reads plain text, :name, or * or + at the end. Fiber has more, such as several parameters in a segment, optional ones and
-// constraints, for which there is no template.
+// fiberPart reads plain text, :name, or * or + at the end. Fiber has more, such as several parameters in a
+// segment, optional ones and constraints, for which there is no template.
 func fiberPart(text string) (p part, end bool, err error) {
 	name, isParam := strings.CutPrefix(text, ":")
 	switch {
@@ -170,7 +170,8 @@ func fiberPart(text string) (p part, end bool, err error) {
 	return literalPart(text), false, nil
 }
 
-// outOfOrder reports the routes of fiber that one before them serves, although templates choose them: all of their paths or some.
+// outOfOrder reports the routes of fiber that one before them serves, although templates choose them: all of
+// their paths or some.
 func outOfOrder(routes []route) (faults []error) {
 	folded := slices.Clone(routes)
 	for i := range folded {

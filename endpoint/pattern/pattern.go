@@ -35,9 +35,10 @@ const (
 	// Echo is github.com/labstack/echo: /items/:id, /files/*. A parameter at the end takes slashes too
 	// unless another route goes on behind it, so it becomes {id...} then.
 	Echo
-	// Fiber is github.com/gofiber/fiber: /items/:id, /files/*, /files/+. It takes the first route that fits, in the order in
-	// which they were registered, so a more specific one has to stand before. It reads the path undecoded, as fiber does unless
-	// UnescapePath is set, and no letter case or slash at the end tells two routes apart.
+	// Fiber is github.com/gofiber/fiber: /items/:id, /files/*, /files/+. It takes the first route that
+	// fits, in the order in which they were registered, so a more specific one has to stand before. It
+	// reads the path undecoded, as fiber does unless UnescapePath is set, and no letter case or slash at
+	// the end tells two routes apart.
 	Fiber
 )
 

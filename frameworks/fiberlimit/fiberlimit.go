@@ -98,8 +98,8 @@ func Endpoints(app *fiber.App) (*endpoint.Table, error) {
 	return table, nil
 }
 
-// request is what is asked about, with a target of the path that fiber routes by. Its texts are copies: fasthttp uses its
-// memory again, and a limiter may remember them.
+// request is what is asked about, with a target of the path that fiber routes by. Its texts are copies:
+// fasthttp uses its memory again, and a limiter may remember them.
 func request(c fiber.Ctx) *http.Request {
 	fast := c.RequestCtx()
 	target := string([]byte(c.Path()))

@@ -50,7 +50,8 @@ func start(config fiber.Config) func(routes []string, who func(*http.Request) *i
 	}
 }
 
-// A setting by which fiber reads targets in another way is named, and so is each route that is no template, or that never serves.
+// A setting by which fiber reads targets in another way is named, and so is each route that is no template,
+// or that never serves.
 func TestEndpointsNamesFaults(t *testing.T) {
 	ok := func(fiber.Ctx) error { return nil }
 	for want, routes := range map[string][]string{

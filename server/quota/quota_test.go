@@ -145,7 +145,8 @@ func TestAssignments(t *testing.T) {
 	}
 }
 
-// Where another Book lends of the same buckets, a prolonged token is owed for by both: this one cannot know what the other has lent.
+// Where another Book lends of the same buckets, a prolonged token is owed for by both: this one cannot know
+// what the other has lent.
 func TestOtherReplicas(t *testing.T) {
 	for replicas, left := range map[int]int64{1: 18, 2: 19} {
 		a := begin(t, func(o *quota.Options) { o.Replicas = func() int { return replicas } })

@@ -36,7 +36,8 @@ type descriptorLimit struct {
 	AnyOrder bool `json:"any_order,omitempty"`
 }
 
-// descriptorExcess is what Envoys that decide by themselves admit in any interval, besides Burst and what the limit gives in it.
+// descriptorExcess is what Envoys that decide by themselves admit in any interval, besides Burst and what the
+// limit gives in it.
 type descriptorExcess struct {
 	Burst  int64         `json:"burst"`
 	Excess int64         `json:"excess"`
