@@ -40,7 +40,9 @@ func (r *release) archive(b *binary) error {
 		files = append(files, file{name: folder + "/" + page.Name(), mode: 0o644, from: filepath.Join(r.pages, page.Name())})
 	}
 	if b.os == "linux" {
-		files = append(files, file{name: "headgate.service", mode: 0o644, from: "headgate.service"})
+		for _, unit := range []string{"headgate.service", "headgate-telemetry.service"} {
+			files = append(files, file{name: unit, mode: 0o644, from: unit})
+		}
 	}
 	folder := strings.TrimSuffix(filepath.Base(r.name(b, "")), "")
 	for i := range files {

@@ -35,6 +35,7 @@ type telemetryFlags struct {
 	cert, key        string
 	origins          []string
 	reference        float64
+	file             string
 }
 
 func newTelemetry() *cobra.Command {
@@ -52,6 +53,10 @@ networks. Each is signed by a key made of the secret. Answers are signed too, an
 never longer than reports. Nothing is stored: after a restart it says for the
 length of a window that it does not know yet.
 
+--config names a YAML file with any of the settings, which have the names of the
+flags with _ in the place of -, and quotas and origins for the lists. Flags win
+over it.
+
 SIGHUP reads the secret and the certificate again. The file of the secret may have
 two lines, the current and the previous one: reports by either are taken.`,
 		Example: `  openssl rand -hex 32 > telemetry.secret
@@ -60,6 +65,11 @@ two lines, the current and the previous one: reports by either are taken.`,
     --tls-cert cert.pem --tls-key key.pem --secret-file telemetry.secret`,
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.file != "" {
+				if err := readTelemetryFile(f.file, cmd.Flags()); err != nil {
+					return usageError{err}
+				}
+			}
 			hangup := make(chan os.Signal, 1)
 			signal.Notify(hangup, syscall.SIGHUP)
 			defer signal.Stop(hangup)
@@ -67,6 +77,7 @@ two lines, the current and the previous one: reports by either are taken.`,
 		},
 	}
 	flags := cmd.Flags()
+	flags.StringVar(&f.file, "config", "", "YAML file with any of the settings; flags win over it")
 	flags.StringArrayVar(&f.quotas, "quota", nil, "quota that clients report about, as NAME, or NAME=80/60s,burst=100 where its limit is known (repeatable)")
 	flags.StringVar(&f.secretFile, "secret-file", "", "file whose first line is the secret, 32 bytes or more (needed)")
 	flags.StringVar(&f.udp, "udp", "127.0.0.1:8125", "address for reports by UDP, or none")

@@ -82,6 +82,7 @@ func writeSecret(t *testing.T, lines ...string) string {
 func TestTelemetryProcess(t *testing.T) {
 	program := buildProgram(t, repository(t))
 	t.Run("reference", func(t *testing.T) { testTelemetryReference(t, program) })
+	t.Run("file", func(t *testing.T) { testTelemetryFile(t, program) })
 	secret := writeSecret(t, telemetrySecret)
 	args := []string{"--quota", "api=80/60s,burst=100", "--secret-file", secret, "--admin", "127.0.0.1:0", "--window", "1s"}
 	p := startAggregator(t, program, append(args, "--udp", "127.0.0.1:0")...)
@@ -364,5 +365,40 @@ func TestTelemetryFlags(t *testing.T) {
 	}
 	if got, err := base64.StdEncoding.DecodeString(strings.TrimSpace(out.String())); err != nil || !bytes.Equal(got, wire.ClientKey([]byte(telemetrySecret), "api", 42)) {
 		t.Errorf("key %q, %v", out.String(), err)
+	}
+}
+
+// A file has the same settings as the command line, which wins over it; what is wrong with it is
+// said with its line, all at once.
+func testTelemetryFile(t *testing.T, program string) {
+	t.Chdir(t.TempDir())
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("telemetry.secret", telemetrySecret+"\n")
+	write("telemetry.yaml", "# of the team\nquotas: [\"api=80/60s,burst=100\", other]\nsecret_file: telemetry.secret\nudp: 127.0.0.1:0\nadmin: 127.0.0.1:1\nwindow: 20s\nmax_clients: 50\n")
+	p := startAggregator(t, program, "--config", "telemetry.yaml", "--admin", "127.0.0.1:0")
+	out, err := exec.Command(program, "telemetry", "ask", "--addr", p.udp, "--quota", "api", "--secret-file", "telemetry.secret", "--timeout", "1m").CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "in the last 20s") || !strings.Contains(string(out), "1.33 a second") {
+		t.Errorf("%v, %s, want a window of 20s and the capacity of the file", err, out)
+	}
+	write("wrong.yaml", "quotas: api\nsecret_flie: telemetry.secret\nwindow: soon\n\nmax_clients: [1]\nudp: none\nudp: none\n")
+	write("empty.yaml", "")
+	write("list.yaml", "- quotas\n")
+	for file, wants := range map[string][]string{
+		"wrong.yaml": {"wrong.yaml:1: quotas is api, want a list", "wrong.yaml:2: secret_flie is no setting, want one of admin,", "wrong.yaml:3: window is soon, want a time such as 30s", "wrong.yaml:5: max_clients is [1], want one value"},
+		"empty.yaml": {"want --secret-file", "want --quota"},
+		"list.yaml":  {"want settings"},
+		"none.yaml":  {"no such file"},
+	} {
+		out, err := exec.Command(program, "telemetry", "--config", file).CombinedOutput()
+		for _, want := range wants {
+			if err == nil || !strings.Contains(string(out), want) {
+				t.Errorf("%s: %v, %s, want %q", file, err, out, want)
+			}
+		}
 	}
 }
