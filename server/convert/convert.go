@@ -144,7 +144,7 @@ func (c *conversion) add(line int, of string, r policy.Rule) {
 		return
 	}
 	other := &c.Rules[at]
-	if other.Limit == r.Limit && other.Per == r.Per && other.Burst == r.Burst && other.Mode == r.Mode {
+	if other.Limit == r.Limit && other.Per == r.Per && other.Burst == r.Burst && other.Mode == r.Mode && other.CountWhen == r.CountWhen {
 		return
 	}
 	kept, left := other.Rule, r
@@ -163,11 +163,18 @@ func rateOf(r policy.Rule) string {
 	if r.Burst > 0 {
 		text += fmt.Sprintf(" burst %d", r.Burst)
 	}
+	if r.CountWhen != "" {
+		text += " of " + string(r.CountWhen)
+	}
 	return text
 }
 
-// stricter reports whether a gives less in the long run than b, or at once if that is the same.
+// stricter reports whether a gives less in the long run than b, or at once if that is the same. One that counts every
+// request is stricter than one that counts only some answers.
 func stricter(a, b policy.Rule) bool {
+	if (a.CountWhen == "") != (b.CountWhen == "") {
+		return a.CountWhen == ""
+	}
 	x, y := float64(a.Limit)/float64(a.Per), float64(b.Limit)/float64(b.Per)
 	return cmp.Or(cmp.Compare(x, y), cmp.Compare(a.Burst, b.Burst)) < 0
 }
@@ -326,6 +333,8 @@ func fieldsOf(r policy.Rule) []string {
 	if r.Scope != policy.Local {
 		fields = append(fields, "scope: "+r.Scope.String())
 	}
+	text("count_when", string(r.CountWhen))
+	text("penalty", string(r.Penalty))
 	text("name", r.Name)
 	return fields
 }

@@ -13,7 +13,8 @@ import (
 
 var (
 	haproxyStore = regexp.MustCompile(`http_req_rate\((\d+)(us|ms|s|m|h|d)?\)`)
-	haproxyOver  = regexp.MustCompile(`(sc_?[0-9]?_?http_req_rate|src_http_req_rate)(?:\(([^)]*)\))?\s+(gt|ge)\s+(\S+)`)
+	haproxyError = regexp.MustCompile(`http_err_rate\((\d+)(us|ms|s|m|h|d)?\)`)
+	haproxyOver  = regexp.MustCompile(`(sc_?[0-9]?_?http_(?:req|err)_rate|src_http_(?:req|err)_rate)(?:\(([^)]*)\))?\s+(gt|ge)\s+(\S+)`)
 	haproxyPath  = regexp.MustCompile(`path_beg (?:-i )?(/\S*)`)
 	haproxyMore  = regexp.MustCompile(`(hdr\(host\)|req\.hdr|src -f|!\w|method |path)`) // conditions besides the rate
 	haproxyOther = regexp.MustCompile(`(conn_cur|conn_rate|sess_rate|http_err_rate|bytes_in_rate|bytes_out_rate|gpc\d?_rate)`)
@@ -23,6 +24,7 @@ var (
 type section struct {
 	name  string
 	per   time.Duration // of http_req_rate in its table
+	errs  time.Duration // of http_err_rate there
 	track string        // the key that is counted
 	acls  map[string]string
 	lines []haproxyLine
@@ -33,7 +35,7 @@ type haproxyLine struct {
 	line int
 }
 
-// haproxy converts stick tables that count requests, and the rules that deny by them.
+// haproxy converts stick tables that count requests, or errors, and the rules that deny by them.
 func haproxy(c *conversion, files []File) error {
 	for _, f := range files {
 		c.file = f.Name
@@ -61,6 +63,9 @@ func haproxy(c *conversion, files []File) error {
 			case "stick-table":
 				if found := haproxyStore.FindStringSubmatch(text); found != nil {
 					at.per = haproxyTime(found[1], found[2])
+				}
+				if found := haproxyError.FindStringSubmatch(text); found != nil {
+					at.errs = haproxyTime(found[1], found[2])
 				}
 			}
 			line := strings.Join(words, " ")
@@ -129,17 +134,24 @@ func (c *conversion) haproxyLimit(s *section, all []*section, l haproxyLine, con
 			table = other
 		}
 	}
-	per := table.per
+	rate, stored := "http_req_rate", func(s *section) time.Duration { return s.per }
+	r := policy.Rule{Limit: most, Algorithm: policy.SlidingWindow, Subject: policy.SubjectIP}
+	if strings.HasSuffix(over[1], "http_err_rate") {
+		rate, stored, r.CountWhen = "http_err_rate", func(s *section) time.Duration { return s.errs }, "4xx"
+	}
+	r.Per = stored(table)
 	for _, other := range all {
-		if per == 0 {
-			per = other.per
+		if r.Per == 0 {
+			r.Per = stored(other)
 		}
 	}
-	if per < time.Second || per%time.Second != 0 || most < 1 {
-		c.lost(l.line, "%s: no stick-table stores http_req_rate over whole seconds", of)
+	if r.Per < time.Second || r.Per%time.Second != 0 || most < 1 {
+		c.lost(l.line, "%s: no stick-table stores %s over whole seconds", of, rate)
 		return
 	}
-	r := policy.Rule{Limit: most, Per: per, Algorithm: policy.SlidingWindow, Subject: policy.SubjectIP}
+	if r.CountWhen != "" {
+		c.differs(l.line, "%s counts what HAProxy denies, and what it cannot read, as well, so that who goes on stays denied: here answers of 4xx alone; a penalty of the rule blocks who goes on", of)
+	}
 	key := s.track
 	if strings.HasPrefix(over[1], "src_") || key == "" {
 		key = "src"
