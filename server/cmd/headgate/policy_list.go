@@ -112,6 +112,8 @@ var seldom = []column{
 		}
 		return r.OnStoreLoss.String()
 	}},
+	{"COUNTS", func(r policy.Rule) string { return string(r.CountWhen) }},
+	{"PENALTY", func(r policy.Rule) string { return string(r.Penalty) }},
 	{"NAME", func(r policy.Rule) string { return r.Name }},
 }
 

@@ -31,6 +31,8 @@ function command(what, rule) {
   if (rule.project) text += ` --project ${shell(rule.project)}`;
   if (rule.tier) text += ` --tier ${shell(rule.tier)}`;
   if (rule.subject) text += ` --subject ${shell(rule.subject)}`;
+  if (what === 'set' && rule.count_when) text += ` --count-when ${shell(rule.count_when)}`;
+  if (what === 'set' && rule.penalty) text += ` --penalty ${shell(rule.penalty)}`;
   if (what === 'set' && rule.mode) text += ` --mode ${rule.mode}`;
   return text;
 }
