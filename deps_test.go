@@ -45,7 +45,7 @@ var allowed = map[string][]string{
 	"bucket/scoped":           {"bucket", "bucket/lease", "bucket/report", "key", "rate", "internal/deadline"}, // decides which of the others to ask
 	"simulate":                {"bucket", "bucket/lease", "bucket/report", "rate"},
 	"charge/internal/subject": {"identity", "policy"},
-	"charge":                  {"bucket", "charge/internal/subject", "endpoint", "identity", "key", "policy", "rate", "slot"},
+	"charge":                  {"bucket", "charge/internal/subject", "endpoint", "identity", "key", "penalty", "policy", "rate", "slot"},
 	"reservation":             {"charge", "key", "rate"},
 	"slot":                    {"key"}, // when who was refused may come again
 	"penalty":                 {"key"}, // who was denied again and again, and is blocked for a time

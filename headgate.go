@@ -125,11 +125,7 @@ func New(o Options) (*Limiter, error) {
 	l := &Limiter{
 		endpoints: o.Endpoints, policies: o.Policies, buckets: o.Buckets,
 		planner: charge.New(charge.Options{
-			Keys:          o.Keys,
-			Names:         o.Names,
-			Region:        o.Region,
-			NamedTiers:    o.NamedTiers,
-			MaxAllowances: o.MaxAllowances,
+			Keys: o.Keys, Names: o.Names, Region: o.Region, NamedTiers: o.NamedTiers, MaxAllowances: o.MaxAllowances,
 		}),
 		region: o.Region, observe: o.Observe, time: o.Time, clock: o.clock(),
 		readIdentifier: o.Typed,

@@ -11,6 +11,7 @@ import (
 	"github.com/headgate-io/headgate/charge"
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/penalty"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/rate"
 	"github.com/headgate-io/headgate/slot"
@@ -82,9 +83,7 @@ func (l *Limiter) Fill(ctx context.Context, p *charge.Plan, of int, once bucket.
 	now := l.clock.Now()
 	takes := p.Together(of)
 	l.planner.Allowances.Remove(takes[0].Key, now)
-	if l.slots != nil {
-		l.slots.Forget(takes[0].Key)
-	}
+	l.slots.Forget(takes[0].Key)
 	l.penalties.Forget(p.CallerKey(of))
 	for i := range takes {
 		if !takes[i].Reach.Scope().Shared() { // whose store sees to the reservations of all processes
@@ -214,12 +213,10 @@ func (l *Limiter) Envelope(r policy.Rule) (bucket.Envelope, bucket.Sharing) {
 
 // ReservesSlots reports whether callers who say how many requests wait have times reserved
 // for them.
-func (l *Limiter) ReservesSlots() bool { return l.slots != nil && l.slots.Reserves() }
+func (l *Limiter) ReservesSlots() bool { return l.slots.Reserves() }
 
 // Slots reports what the slots came to; the zero value without Options.Slots.
-func (l *Limiter) Slots() slot.Stats {
-	if l.slots == nil {
-		return slot.Stats{}
-	}
-	return l.slots.Stats()
-}
+func (l *Limiter) Slots() slot.Stats { return l.slots.Stats() }
+
+// Penalties reports what was done to callers who were denied again and again (policy.Rule.Penalty).
+func (l *Limiter) Penalties() penalty.Stats { return l.penalties.Stats() }

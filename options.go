@@ -277,7 +277,7 @@ func (o *Options) readRules() error {
 	}
 	if len(errs) == 0 && o.Endpoints == nil {
 		var err error
-		if o.Endpoints, rules, err = endpointsOf(rules); err != nil {
+		if o.Endpoints, rules, err = policy.EndpointsOf(rules); err != nil {
 			errs = append(errs, fmt.Errorf("Rules: %w", err))
 		}
 		o.Unknown = LimitUnknown
@@ -298,46 +298,4 @@ func (o *Options) readRules() error {
 	}
 	o.Policies = Fixed(set)
 	return errors.Join(errs...)
-}
-
-// endpointsOf is the table of what rules name, and the rules with those that are for everything else. Without them a
-// path that nobody thought of would have no limit.
-func endpointsOf(rules []policy.Rule) (*endpoint.Table, []policy.Rule, error) {
-	var templates []endpoint.Template
-	var errs []error
-	seen, unknown := map[string]bool{}, false
-	for _, r := range rules {
-		switch r.Endpoint {
-		case policy.Default, policy.All:
-			continue
-		case policy.UnknownEndpoint:
-			unknown = true
-			continue
-		}
-		template, err := endpoint.ParseTemplate(r.Endpoint)
-		if err != nil {
-			errs = append(errs, err)
-		} else if !seen[template.String()] { // several rules may be for one
-			seen[template.String()] = true
-			templates = append(templates, template)
-		}
-	}
-	if !unknown {
-		for _, r := range rules {
-			if r.Endpoint == policy.Default {
-				r.Endpoint, r.Name, unknown = policy.UnknownEndpoint, policy.Default, true
-				rules = append(rules, r)
-			}
-		}
-	}
-	if !unknown {
-		errs = append(errs, errors.New(`none is for everything else, want one more, such as "default 20/s"`))
-	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, nil, err
-	}
-	profile := endpoint.Strictest()
-	profile.Refuse &^= endpoint.RefuseTrailingSlash
-	table, err := endpoint.Compile(templates, profile)
-	return table, rules, err
 }

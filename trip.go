@@ -3,6 +3,7 @@ package headgate
 import (
 	"context"
 	"errors"
+	"math"
 	"net/http"
 	"slices"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/slot"
 )
 
 // trip is the working memory of one request on its way through the stages. It
@@ -272,6 +274,29 @@ func (l *Limiter) consume(ctx context.Context, t *trip) (taken bool) {
 		l.penalise(t)
 	}
 	return allowed && err == nil
+}
+
+// inPenalty refuses a caller whom a rule blocks for a time, without asking the buckets.
+func (l *Limiter) inPenalty(t *trip) bool {
+	if !t.plan.InPenalty(l.penalties) {
+		return false
+	}
+	l.conclude(t, false, nil)
+	t.decision.Reason = InPenalty
+	return true
+}
+
+// penalise counts a denial. Who is blocked by that is told how long.
+func (l *Limiter) penalise(t *trip) {
+	d := &t.decision
+	told := d.RetryAfter
+	if d.Reason == CostAboveBurst {
+		told = math.MaxInt64 // no wait helps
+	}
+	if t.plan.Penalise(l.penalties, told) {
+		d.restate(&t.plan)
+		d.Reason, d.Slot = InPenalty, slot.Offer{}
+	}
 }
 
 // conclude turns what the buckets said, or that they could not, into the

@@ -121,7 +121,7 @@ type Stats struct {
 	Slots            int    // there are now
 }
 
-// Table is the slots of all buckets. It is safe for concurrent use.
+// Table is the slots of all buckets. It is safe for concurrent use. A nil one has none, and reserves nothing.
 type Table struct {
 	o    Options
 	seed maphash.Seed
@@ -182,13 +182,16 @@ func New(o Options) *Table {
 }
 
 // Reserves reports whether the table reserves.
-func (t *Table) Reserves() bool { return t.o.Reserve }
+func (t *Table) Reserves() bool { return t != nil && t.o.Reserve }
 
 // Caller names a caller by whatever tells it apart.
 func (t *Table) Caller(who []byte) Caller { return Caller(maphash.Bytes(t.seed, who)) }
 
 // Stats returns what the table did so far.
 func (t *Table) Stats() Stats {
+	if t == nil {
+		return Stats{}
+	}
 	return Stats{
 		Spaced: t.spaced.Load(), Reserved: t.reserved.Load(), HeldBack: t.heldBack.Load(),
 		Kept: t.kept.Load(), NoShows: t.noShows.Load(), Slots: int(t.live.Load()),
@@ -354,6 +357,9 @@ func (t *Table) Ahead(now int64, k key.Key, who Caller) int64 {
 
 // Forget drops the slots of a bucket that was changed from outside.
 func (t *Table) Forget(k key.Key) {
+	if t == nil {
+		return
+	}
 	s := t.shard(k)
 	s.mu.Lock()
 	defer s.mu.Unlock()

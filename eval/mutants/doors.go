@@ -71,7 +71,7 @@ var inDoors = []Mutant{
 		Why: "codes in a path are tried for nothing"},
 	{Name: "httplimit: the gateway's own answer is forgiven", File: "httplimit/reserve.go", Old: "!m.instead && ", New: "", Tests: []string{"./httplimit", "./gateway"},
 		Why: "guesses that make the API time out are free"},
-	{Name: "headgate: penalties block addresses", File: "penalties.go", Old: "!terms.Addresses && p.Of(int(c.Principal)).Kind == identity.Address", New: "p.Of(int(c.Principal)).Kind == identity.Address && p.Set == nil", Tests: []string{"."},
+	{Name: "charge: penalties block addresses", File: "charge/penalties.go", Old: "!terms.Addresses && p.Of(int(c.Principal)).Kind == identity.Address", New: "p.Of(int(c.Principal)).Kind == identity.Address && p.Set == nil", Tests: []string{"./charge"},
 		Why: "one client behind an address gets all of them blocked"},
 	{Name: "httplimit: what is not known yet does not count", File: "httplimit/reserve.go", Old: "if served && !m.hijacked", New: "if !m.hijacked", Tests: []string{"./gateway"},
 		Why: "who hangs up has tried for nothing"},
