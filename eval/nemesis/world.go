@@ -475,10 +475,11 @@ func (p *Plan) orderly() bool {
 	return true
 }
 
-// changes reports whether the limit of a bucket is another one at some time.
+// changes reports whether the limit of a bucket is another one at some time, or an operator gives to
+// it: a bucket of which a gateway has no part yet holds a token when it is filled.
 func (p *Plan) changes(i int) bool {
 	for _, e := range p.Events {
-		if e.Kind == Change && e.Bucket == i {
+		if (e.Kind == Change || e.Kind == Reset || e.Kind == Grant) && e.Bucket == i {
 			return true
 		}
 	}
