@@ -37,6 +37,7 @@ func TestImportsPointOneWay(t *testing.T) {
 			"record":          {}, // no driver of a database: whoever talks to the admin API is made of it
 			"page":            {},
 			"token":           {},
+			"trace":           {},
 			"usage":           {},
 			"warnings":        {},
 
@@ -49,7 +50,7 @@ func TestImportsPointOneWay(t *testing.T) {
 			"developers": {"record", "usage"},
 			"config":     {"developers", "dsn", "kinds", "record", "token"},
 			"lint":       {"config"},
-			"metrics":    {"activity", "decisionlog", "hold", "quota", "revert", "warnings"},
+			"metrics":    {"activity", "decisionlog", "hold", "quota", "revert", "trace", "warnings"},
 
 			// The admin API and its client.
 			"admin":  {"activity", "developers", "fleet", "lint", "page", "record", "revert", "rules"},
@@ -62,7 +63,7 @@ func TestImportsPointOneWay(t *testing.T) {
 			"replay":  {},
 
 			// The process, and commands.
-			"daemon": {"activity", "admin", "advisories", "balancer", "config", "database", "decisionlog", "descriptor", "developers", "envoy", "fleet", "hold", "metrics", "openapi", "quota", "record", "redis", "revert", "rules", "state", "token", "usage", "warnings"},
+			"daemon": {"activity", "admin", "advisories", "balancer", "config", "database", "decisionlog", "descriptor", "developers", "envoy", "fleet", "hold", "metrics", "openapi", "quota", "record", "redis", "revert", "rules", "state", "token", "trace", "usage", "warnings"},
 			"demo":   {"config", "daemon", "database", "record"},
 			"doctor": {"advisories", "config", "daemon", "database", "descriptor", "dsn", "hold", "kinds", "quota", "record", "redis", "token"},
 			"cmd/headgate": {
@@ -86,6 +87,7 @@ func TestImportsPointOneWay(t *testing.T) {
 			"database":        {"github.com/go-sql-driver/mysql", "github.com/jackc/pgx/v5", "github.com/pressly/goose/v3", "modernc.org/sqlite"},
 			"database/dbtest": {"github.com/go-sql-driver/mysql", "github.com/jackc/pgx/v5/stdlib"},
 			"telemetry":       {"github.com/prometheus/client_golang", "golang.org/x/net/netutil"},
+			"trace":           {"go.opentelemetry.io/otel"},
 			"token":           {"github.com/go-jose/go-jose/v4"},
 		},
 	}

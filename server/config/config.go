@@ -228,6 +228,9 @@ type Config struct {
 	// DecisionLog says which decisions are written down, and where.
 	DecisionLog DecisionLog `yaml:"decision_log"`
 
+	// Traces says which requests a collector of OpenTelemetry is told of. Default none.
+	Traces Traces `yaml:"traces"`
+
 	// Activity says how much is remembered of decisions.
 	Activity Activity `yaml:"activity"`
 
@@ -308,6 +311,7 @@ func Default() Config {
 		Developers:      Developers{MaxRequests: defaultMaxRequests, KeepRequests: defaultKeep},
 		Usage:           Usage{MaxCallers: defaultMaxCallers},
 		Warn:            Warnings{CallerFill: time.Minute, DeniedFor: 10 * time.Minute},
+		Traces:          Traces{OneIn: 1000, PerSecond: 100},
 		DecisionLog:     DecisionLog{PerSecond: 100, MaxSize: 100 << 20, Keep: 5},
 		Activity:        Activity{MaxRequests: 1 << 17, MaxCallers: 1 << 11},
 		ShutdownTimeout: 30 * time.Second,
@@ -426,6 +430,7 @@ func (c *Config) check(check *checker) {
 	check.activity(c.Activity)
 	check.decisionLog(c.DecisionLog)
 	check.warnings(c.Warn)
+	check.traces(c.Traces)
 	check.duration("upstream_timeout", c.UpstreamTimeout, time.Millisecond, 24*time.Hour)
 	check.duration("state_interval", c.StateInterval, 100*time.Millisecond, time.Hour)
 	check.duration("refresh", c.Refresh, time.Millisecond, time.Hour)

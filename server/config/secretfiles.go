@@ -23,5 +23,6 @@ func (c *Config) SecretFiles() (all []SecretFile) {
 	add("store.secret_file", c.Store.SecretFile)
 	add("tls.key_file", c.TLS.KeyFile)
 	add("warnings.secret_file", c.Warn.SecretFile)
+	add("traces.headers_file", c.Traces.HeadersFile)
 	return all
 }

@@ -203,7 +203,7 @@ func (d *Daemon) handle(token string) (err error) {
 		return err
 	}
 	d.api.Store(&gate)
-	d.gate.server.Handler = d.holds.gate.Handler(gateway.Framed(&d.api))
+	d.gate.server.Handler = d.holds.gate.Handler(gateway.Framed(d.parts.traced(&d.api)))
 	d.gate.Listener = d.parts.tls.listen(d.gate.Listener)
 	return nil
 }
@@ -313,6 +313,7 @@ func (d *Daemon) ready() error {
 // lets the requests in flight finish within the shutdown timeout, and returns.
 func (d *Daemon) Run(ctx context.Context) error {
 	defer d.parts.close()
+	defer d.parts.sendLastSpans()
 	defer d.parts.kept.end() // after the last decision, and the last write of run
 	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))
 	var refreshing sync.WaitGroup

@@ -24,7 +24,7 @@ func (d *Daemon) handleQuestions() (err error) {
 		if err != nil {
 			return err
 		}
-		d.asked.server.Handler = d.holds.asked.Handler(gateway.Framed(door))
+		d.asked.server.Handler = d.holds.asked.Handler(gateway.Framed(d.parts.traced(door)))
 	}
 	if d.called.Listener != nil {
 		if d.called.other, err = envoy.New(o, d.parts.descriptors.answers(d.parts), d.holds.most); err != nil {

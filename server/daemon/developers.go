@@ -68,6 +68,9 @@ func (p *parts) observe(r *headgate.Request, d *headgate.Decision) {
 	if p.reverter != nil {
 		p.reverter.Observe(r, d)
 	}
+	if p.traces != nil {
+		p.traces.Observe(r, d)
+	}
 }
 
 func (p *parts) reporter() developers.Reporter {

@@ -20,6 +20,7 @@ import (
 	"github.com/headgate-io/headgate/server/fleet"
 	"github.com/headgate-io/headgate/server/metrics"
 	"github.com/headgate-io/headgate/server/revert"
+	"github.com/headgate-io/headgate/server/trace"
 	"github.com/headgate-io/headgate/server/usage"
 	"github.com/headgate-io/headgate/slot"
 )
@@ -50,6 +51,7 @@ type parts struct {
 	heartbeat   *fleet.Heartbeat // nil if this replica reports to nobody
 	reverter    *revert.Watcher  // nil if no change is taken back
 
+	traces      *trace.Tracer // nil without
 	identifiers *httplimit.Identifiers
 	kept        *kept        // nil if buckets begin full
 	counters    *counters    // nil if nothing but requests is asked about
@@ -164,6 +166,11 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 			return nil, err
 		}
 	}
+	if !o.readOnly {
+		if p.traces, err = p.newTraces(ctx, c.Traces, names.Hash, o.Version, logger(o.Log)); err != nil {
+			return nil, err
+		}
+	}
 	p.meter = metrics.New(metrics.Options{
 		Warnings: p.watched.reporter(),
 		Policies: p.rules.Status, Keys: p.keys.status, Buckets: stats, TooSmall: func() bool { return len(p.pressure.warnings()) > 0 },
@@ -173,7 +180,7 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 		Waiters:      func() (waiting, most int) { return p.limiter.Waiters() },
 		Penalties:    func() penalty.Stats { return p.limiter.Penalties() },
 		Rejections:   func() iter.Seq2[identity.Rejection, uint64] { return p.who().Rejections() }, Version: o.Version, Identifiers: p.identifiers.Faults,
-		Regions: p.regions.reporter(), Descriptors: p.descriptors.reporter(), Quotas: p.descriptors.lent(), DecisionLog: p.decisionStats(), Balancer: balancerStats(o.balancer), Holds: o.holds,
+		Regions: p.regions.reporter(), Descriptors: p.descriptors.reporter(), Quotas: p.descriptors.lent(), DecisionLog: p.decisionStats(), Traces: p.traceStats(), Balancer: balancerStats(o.balancer), Holds: o.holds,
 		Tokens: p.tokens.status(p.who), TLS: p.tls.status(), AdminTokens: p.adminTokens.status(), Fleet: p.told(), Reverts: p.reverts(), Reloads: o.reloads, Kept: p.kept.reporter(), Store: p.shared.status(), Envelopes: p.envelopes, OpenRequests: p.requests.opened,
 	})
 	if p.usage, err = newUsage(c.Usage); err != nil {
@@ -184,7 +191,7 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 	options.Endpoints, options.Policies, options.Buckets, options.Names = l.registry.Table, p.rules, shared, p.shared.naming()
 	options.Keys, options.Penalties = p.kept.keys(), p.kept.penalties()
 	options.Region, options.Typed = p.regions.finder(p.who), p.identifiers.Typed
-	options.Observe, options.Time, options.MaxReservations = p.observe, timeSome, c.Settle.MaxOutstanding
+	options.Observe, options.Time, options.MaxReservations = p.observe, p.time, c.Settle.MaxOutstanding
 	if c.RetryAfter != "truth" {
 		options.Slots = slot.New(slot.Options{Reserve: c.RetryAfter == "reserved"})
 	}

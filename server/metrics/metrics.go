@@ -27,6 +27,7 @@ import (
 	"github.com/headgate-io/headgate/server/decisionlog"
 	"github.com/headgate-io/headgate/server/hold"
 	"github.com/headgate-io/headgate/server/quota"
+	"github.com/headgate-io/headgate/server/trace"
 	"github.com/headgate-io/headgate/server/warnings"
 	"github.com/headgate-io/headgate/slot"
 )
@@ -113,6 +114,9 @@ type Options struct {
 
 	// DecisionLog tells of the decision log; nil if there is none.
 	DecisionLog func() decisionlog.Stats
+	// Traces tells of spans; nil if there are none.
+	Traces func() trace.Stats
+
 	// Quotas tells what Envoys were lent. Nil tells of nothing.
 	Quotas func() quota.Status
 
@@ -451,6 +455,7 @@ var (
 	descSlots       = describe("slots", "Times that refused callers have for themselves.")
 	descSlotted     = describe("slots_total", "Times given to callers, by what they are and what became of reserved ones.", "outcome")
 	descDecisions   = describe("decision_log_lines_total", "Lines of the decision log, by what became of them.", "outcome")
+	descSpans       = describe("trace_spans_total", "Spans of traces, by what became of them: sent, or lost as the collector did not take them.", "outcome")
 	descReserved    = describe("reservations_total", "Reservations by what became of them.", "outcome")
 	descRejected    = describe("credentials_rejected_total", "Credentials presented that failed validation and were ignored.", "reason")
 	descRequests    = describe("limit_requests_open", "Requests for a higher limit that wait for a decision.")
@@ -482,7 +487,7 @@ func (g *gauges) Describe(out chan<- *prometheus.Desc) {
 		descFromDisk, descEmptied, descCopy, descKeys, descKeyFailures, descKeysStale, descKeysEmptied, descBuckets, descCapacity, descCreated, descEvicted, descRejected,
 		descRegions, descRegionBytes, descRegionsOK, descRegionFailures, descLimits, descLimitsOK, descLimitFailures, descProxyHeaders, descProxyRefused,
 		descOccupancy, descDenials, descTooSmall, descRequests, descNewcomers, descBytes, descShapes, descLogs, descLogRoom, descWaiters, descMaxWaiters, descOutstanding, descPlaces, descReserved, descSlots, descSlotted, descWarned, descWarning, descUnwarned, descSent, descPenalties, descUncounted, descIdentifiers,
-		descDecisions, descQuotaBorrowers, descQuotaBuckets, descQuotaAssignments, descQuotaTokens, descQuotaFaults} {
+		descSpans, descDecisions, descQuotaBorrowers, descQuotaBuckets, descQuotaAssignments, descQuotaTokens, descQuotaFaults} {
 		out <- d
 	}
 }
@@ -561,6 +566,11 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 		count(descDecisions, s.Lines, "written")
 		count(descDecisions, s.Skipped, "skipped")
 		count(descDecisions, s.Lost, "lost")
+	}
+	if g.options.Traces != nil {
+		s := g.options.Traces()
+		count(descSpans, s.Sent, "sent")
+		count(descSpans, s.Lost, "lost")
 	}
 	g.addresses(gauge, count)
 	for fault := range body.Fault(body.Faults) {
