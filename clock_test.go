@@ -151,8 +151,8 @@ func remaining(b *trial.Bench) int64 {
 	return decision.Verdicts()[0].Outcome.Remaining
 }
 
-// TestStagesAreTimedWhereTheyAreAskedFor: a decision that is timed says how long each stage took that it reached, by any
-// way to decide, and any other says nothing.
+// TestStagesAreTimedWhereTheyAreAskedFor: a decision that is timed says how long each stage took
+// that it reached, by any way to decide, and any other says nothing.
 func TestStagesAreTimedWhereTheyAreAskedFor(t *testing.T) {
 	type mark struct{}
 	var seen []*headgate.Stages

@@ -150,7 +150,8 @@ func (v *Verdict) Of(principal int) bool {
 	return int(v.Principal) == principal || principal > 0 && v.shared>>principal&1 == 1
 }
 
-// Stages is how long each stage of one decision took, by the clock that never steps; 0 for a stage that was not reached.
+// Stages is how long each stage of one decision took, by the clock that never steps; 0 for a stage
+// that was not reached.
 type Stages struct {
 	Endpoint time.Duration // canonical form and template
 	Identity time.Duration // credentials and address

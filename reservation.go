@@ -166,15 +166,16 @@ type Answer struct {
 	// another. What they count was written in them when the request came.
 	Status int
 
-	// Forgiven says that the rules of its endpoint turn out not to count it, such as a login that succeeded where
-	// only failures count: they get back what has not drained of the estimate. Rules for "*" count every request, so
-	// they are settled to Actual; without one, whoever has a good password could ask for its check as often as it likes.
-	// Rules that say themselves which answers count go by Status.
+	// Forgiven says that the rules of its endpoint turn out not to count it, such as a login that
+	// succeeded where only failures count: they get back what has not drained of the estimate.
+	// Rules for "*" count every request, so they are settled to Actual; without one, whoever has a
+	// good password could ask for its check as often as it likes. Rules that say themselves which
+	// answers count go by Status.
 	Forgiven bool
 }
 
-// SettleAnswer is Settle for rules that do not count every request. It gives back what this reservation took and nothing
-// of what others did.
+// SettleAnswer is Settle for rules that do not count every request. It gives back what this
+// reservation took and nothing of what others did.
 func (l *Limiter) SettleAnswer(ctx context.Context, id reservation.ID, a Answer) (reservation.Settlement, error) {
 	if a.Actual < 0 {
 		return reservation.Settlement{}, fmt.Errorf("actual is %d, want 0 or more", a.Actual)

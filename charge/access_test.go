@@ -63,8 +63,9 @@ func TestAccessOfSeveralCredentials(t *testing.T) {
 	}
 }
 
-// TestAnOutageDoesNotUnblock: a credential that cannot be looked up may be that of whoever is blocked by it, also beside
-// one that is good, or one that is bad and was read first. Without such a block nothing changes.
+// TestAnOutageDoesNotUnblock: a credential that cannot be looked up may be that of whoever is
+// blocked by it, also beside one that is good, or one that is bad and was read first. Without such
+// a block nothing changes.
 func TestAnOutageDoesNotUnblock(t *testing.T) {
 	for blocked, c := range map[string]struct {
 		rule policy.Rule

@@ -110,7 +110,8 @@ func TestPenaltyIsExplained(t *testing.T) {
 	}
 }
 
-// Callers without a verified credential are blocked only where the rule says so, and then with their whole address group.
+// Callers without a verified credential are blocked only where the rule says so, and then with
+// their whole address group.
 func TestPenaltyForAddresses(t *testing.T) {
 	_, _, ask := penalised(t, strict)
 	for range 20 {
@@ -157,8 +158,9 @@ func TestPenaltyIsOneCallers(t *testing.T) {
 	}
 }
 
-// TestPenaltyNeverGrants: with a penalty, no interval has more admitted than burst and rate (Lindley's recursion), and nobody
-// is told to wait for less than it has to, whatever the clock, the rules and resets do.
+// TestPenaltyNeverGrants: with a penalty, no interval has more admitted than burst and rate
+// (Lindley's recursion), and nobody is told to wait for less than it has to, whatever the clock,
+// the rules and resets do.
 func TestPenaltyNeverGrants(t *testing.T) {
 	for seed := range uint64(40) {
 		rng := rand.New(rand.NewPCG(seed, 9))

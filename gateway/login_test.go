@@ -213,8 +213,9 @@ func TestBodiesThatBreakOffHaveGuessed(t *testing.T) {
 	}
 }
 
-// TestWhatTheAPIDidNotAnswerCounts: an answer that the gateway gave in the API's place, after the API may have acted, counts
-// where only some answers do; as do a client that left and an upgrade. Where the API was never reached it does not.
+// TestWhatTheAPIDidNotAnswerCounts: an answer that the gateway gave in the API's place, after the
+// API may have acted, counts where only some answers do; as do a client that left and an upgrade.
+// Where the API was never reached it does not.
 func TestWhatTheAPIDidNotAnswerCounts(t *testing.T) {
 	release := make(chan struct{})
 	api := newAPI(t, func(w http.ResponseWriter, r *http.Request) {

@@ -92,8 +92,8 @@ func TestRulesCountWhatTheySay(t *testing.T) {
 	want("/items/1", 429) // * counts every request
 }
 
-// TestNothingIsForgivenThatMayHaveActed: an answer that is cut off, comes from somebody else than the API, or follows on a body
-// that broke off counts, whatever it says.
+// TestNothingIsForgivenThatMayHaveActed: an answer that is cut off, comes from somebody else than
+// the API, or follows on a body that broke off counts, whatever it says.
 func TestNothingIsForgivenThatMayHaveActed(t *testing.T) {
 	for target, c := range map[string]struct {
 		body   io.Reader
@@ -119,8 +119,8 @@ func TestNothingIsForgivenThatMayHaveActed(t *testing.T) {
 	}
 }
 
-// The rules of when a request came say what it counts, and the limit of when it is answered how much is given back: a reload
-// in between is no way to have more.
+// The rules of when a request came say what it counts, and the limit of when it is answered how
+// much is given back: a reload in between is no way to have more.
 func TestRulesChangeUnderWay(t *testing.T) {
 	for name, c := range map[string]struct {
 		before, after policy.Rule
@@ -206,8 +206,8 @@ func TestCountedQueue(t *testing.T) {
 	}
 }
 
-// TestCountedNeverGrants mixes answers that count and others, many under way at once, and holds what counted in the end against
-// burst and rate in every interval (Lindley's recursion).
+// TestCountedNeverGrants mixes answers that count and others, many under way at once, and holds
+// what counted in the end against burst and rate in every interval (Lindley's recursion).
 func TestCountedNeverGrants(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 16))

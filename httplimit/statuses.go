@@ -29,8 +29,8 @@ type afterwards struct {
 	counts  *policy.Statuses
 }
 
-// forgives reports whether an answer says that the rules of the endpoint do not count the request; 0 for one that is not
-// complete.
+// forgives reports whether an answer says that the rules of the endpoint do not count the request;
+// 0 for one that is not complete.
 func (a *afterwards) forgives(status int) bool {
 	switch {
 	case status == 0:

@@ -174,8 +174,9 @@ func (e *entry) forgotten() int64 { return e.since + 2*e.length }
 // over is from when on an entry says nothing any more.
 func (e *entry) over() int64 { return max(e.forgotten(), (e.newest+1)*e.width+cells*e.width) }
 
-// find returns the entry of a caller, or one that it may have: a free one, one that says nothing any more, or the one of
-// those who were never blocked that will be over first. Nil if there is none.
+// find returns the entry of a caller, or one that it may have: a free one, one that says nothing
+// any more, or the one of those who were never blocked that will be over first. Nil if there is
+// none.
 func find(set []entry, k key.Key, now int64) *entry {
 	var spare *entry
 	for i := range set {

@@ -163,7 +163,8 @@ func TestTermsChange(t *testing.T) {
 	}
 }
 
-// Attackers with any number of names have no more memory than there is, end nobody's penalty, and are told to the metrics.
+// Attackers with any number of names have no more memory than there is, end nobody's penalty, and
+// are told to the metrics.
 func TestBounded(t *testing.T) {
 	p := penalty.New(1024)
 	deny(p, start, 5)

@@ -21,15 +21,15 @@ type saved struct {
 // savedSize is that of saved in bytes.
 const savedSize = 64
 
-// longest is more than any penalty or cell lasts, and latest later than any time, in nanoseconds: what adds up to more was
-// never saved by a Table.
+// longest is more than any penalty or cell lasts, and latest later than any time, in nanoseconds:
+// what adds up to more was never saved by a Table.
 const (
 	longest = int64(1) << 58 // nine years
 	latest  = math.MaxInt64 / 2
 )
 
-// Save writes the callers of whom there is something to say at now, and reports how many bytes that took. Their keys have
-// to last (key.NewLasting) for Load to make anything of it.
+// Save writes the callers of whom there is something to say at now, and reports how many bytes that
+// took. Their keys have to last (key.NewLasting) for Load to make anything of it.
 func (t *Table) Save(w io.Writer, now int64) (size int64, err error) {
 	if !t.used.Load() {
 		return 0, nil

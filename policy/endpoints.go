@@ -6,9 +6,10 @@ import (
 	"github.com/headgate-io/headgate/endpoint"
 )
 
-// EndpointsOf is the table of what rules name, for a program that has no other list of its endpoints, and the rules with
-// those that are for everything else: without them a path that nobody thought of would have no limit. Targets that two
-// servers may read differently are refused (endpoint.Strictest), but for a slash at the end.
+// EndpointsOf is the table of what rules name, for a program that has no other list of its
+// endpoints, and the rules with those that are for everything else: without them a path that nobody
+// thought of would have no limit. Targets that two servers may read differently are refused
+// (endpoint.Strictest), but for a slash at the end.
 func EndpointsOf(rules []Rule) (*endpoint.Table, []Rule, error) {
 	var templates []endpoint.Template
 	var errs []error

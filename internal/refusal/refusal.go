@@ -133,8 +133,8 @@ func overLimit(d *headgate.Decision) string {
 	return string(append(b, '.'))
 }
 
-// inPenalty says in words by which limit and for how long the caller is blocked. It is as precise as the header field: to
-// the second above.
+// inPenalty says in words by which limit and for how long the caller is blocked. It is as precise
+// as the header field: to the second above.
 func inPenalty(d *headgate.Decision, title string) string {
 	seconds := (d.RetryAfter + time.Second - 1) / time.Second * time.Second
 	return "Limit " + title + " was exceeded again and again. Retry in " + seconds.String() + "."

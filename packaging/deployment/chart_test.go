@@ -87,7 +87,8 @@ func render(t *testing.T, values string) (out, errs string, err error) {
 	return helm(t, "template", "edge", chart, "--namespace", "gate", "--kube-version", "1.33.0", "--values", file)
 }
 
-// rendered are the objects of an installation, read as the API server reads them: a field that a kind does not have is an error.
+// rendered are the objects of an installation, read as the API server reads them: a field that a
+// kind does not have is an error.
 func rendered(t *testing.T, values string) (objects []runtime.Object, kinds []string) {
 	t.Helper()
 	out, errs, err := render(t, values)

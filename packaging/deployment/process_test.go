@@ -242,8 +242,9 @@ func compose(t *testing.T, dir string) *types.Project {
 	return p
 }
 
-// TestComposeServes loads compose.yaml as Docker does, and runs its services with the commands, the files and the secrets
-// that it gives them: PostgreSQL, a store, the gateway with its rules, and Prometheus, which has all alerts and reads the gateway.
+// TestComposeServes loads compose.yaml as Docker does, and runs its services with the commands, the
+// files and the secrets that it gives them: PostgreSQL, a store, the gateway with its rules, and
+// Prometheus, which has all alerts and reads the gateway.
 func TestComposeServes(t *testing.T) {
 	example, err := filepath.Abs("../../examples/compose")
 	if err != nil {

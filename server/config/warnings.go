@@ -8,8 +8,8 @@ import (
 
 // Warnings says of what people are told, and where; see docs/warnings.md.
 type Warnings struct {
-	// CallerPercent tells of callers with a verified credential who have so much of a rule's burst in use, in percent, 1
-	// to 100. Default 0: of none.
+	// CallerPercent tells of callers with a verified credential who have so much of a rule's burst
+	// in use, in percent, 1 to 100. Default 0: of none.
 	CallerPercent int `yaml:"caller_percent"`
 
 	// CallerFill is how long an empty bucket takes to fill, at least, for its callers to be told of. Default 1m.
@@ -51,8 +51,8 @@ func (c *checker) warnings(w Warnings) {
 	}
 }
 
-// hookURL reports whether a URL is one that events may be sent to. It is not repeated in messages: its path or query may
-// be a secret.
+// hookURL reports whether a URL is one that events may be sent to. It is not repeated in messages:
+// its path or query may be a secret.
 func hookURL(text string) bool {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || u.User != nil || u.Fragment != "" {

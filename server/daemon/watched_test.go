@@ -23,8 +23,9 @@ import (
 	"github.com/headgate-io/headgate/server/warnings"
 )
 
-// TestWarningsAreSent: a caller that uses up its limit is told of to whoever the configuration names, signed by a secret that may
-// change meanwhile, and to the log and the metrics; a receiver that hangs holds up no request.
+// TestWarningsAreSent: a caller that uses up its limit is told of to whoever the configuration
+// names, signed by a secret that may change meanwhile, and to the log and the metrics; a receiver
+// that hangs holds up no request.
 func TestWarningsAreSent(t *testing.T) {
 	type event struct{ signature, body string }
 	events, release := make(chan event, 10), make(chan struct{})

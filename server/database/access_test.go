@@ -57,7 +57,8 @@ func testNamedSubjects(t *testing.T, d someDatabase) {
 
 func TestAfterwards(t *testing.T) { everywhere(t, testAfterwards) }
 
-// What a rule counts by answers, and its penalty, are kept, told by history, gone back to, and written in SQL like all else.
+// What a rule counts by answers, and its penalty, are kept, told by history, gone back to, and
+// written in SQL like all else.
 func testAfterwards(t *testing.T, d someDatabase) {
 	s, ctx := d.open(t), t.Context()
 	plain := policy.Rule{Endpoint: "POST /v1/login", Limit: 5, Per: time.Second}

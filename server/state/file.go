@@ -1,8 +1,9 @@
 // Package state keeps what buckets hold in a file, over a restart of the process.
 //
-// The file is one line that says what it is, a line of JSON, the limits by which buckets are counted
-// (policy.Set.Save), who is blocked for a time (penalty.Table.Save), the buckets (memory.Store.Save), and a checksum that only who has the secret
-// can make. It is replaced as a whole: a process that is killed leaves the one before.
+// The file is one line that says what it is, a line of JSON, the limits by which buckets are
+// counted (policy.Set.Save), who is blocked for a time (penalty.Table.Save), the buckets
+// (memory.Store.Save), and a checksum that only who has the secret can make. It is replaced as a
+// whole: a process that is killed leaves the one before.
 //
 // Buckets have names under a seed that stands in the file, sealed by the secret, so that who reads
 // the file alone cannot try which addresses are in it.

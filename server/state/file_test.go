@@ -103,7 +103,8 @@ func (g *gate) save(t testing.TB) {
 	}
 }
 
-// Who is blocked for a time is blocked after a restart as well, in a file that older versions do not take for one of buckets.
+// Who is blocked for a time is blocked after a restart as well, in a file that older versions do
+// not take for one of buckets.
 func TestPenalties(t *testing.T) {
 	path, m := filepath.Join(t.TempDir(), "state"), &machine{wall: noon, boot: hour}
 	terms := &penalty.Terms{After: 1, Within: time.Minute, For: time.Hour, UpTo: time.Hour}

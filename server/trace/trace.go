@@ -4,10 +4,11 @@
 //	request ──▶ Handler: sampled? ──no──▶ on, untouched
 //	                        └─yes──▶ span, traceparent for the API ──▶ Check ──▶ span of the decision ──▶ queue ──▶ collector
 //
-// It is decided at the head, before anything else is done: whoever sent the request has decided if it says that its trace
-// is not sampled, or if it is a trusted proxy; else the draw is. At most Options.PerSecond requests are sampled in a
-// second, so that nobody makes tracing costly by asking for it. Spans hold templates, rules and verdicts; callers by a
-// hash; no path, query, field or credential.
+// It is decided at the head, before anything else is done: whoever sent the request has decided if
+// it says that its trace is not sampled, or if it is a trusted proxy; else the draw is. At most
+// Options.PerSecond requests are sampled in a second, so that nobody makes tracing costly by asking
+// for it. Spans hold templates, rules and verdicts; callers by a hash; no path, query, field or
+// credential.
 package trace
 
 import (

@@ -72,8 +72,8 @@ func (b *bench) pass(d time.Duration) {
 	}
 }
 
-// TestNearLimit: a caller is told of once when it has used 80 of a hundred, and when that is over; again an hour later at the
-// soonest, however often it goes to and fro.
+// TestNearLimit: a caller is told of once when it has used 80 of a hundred, and when that is over;
+// again an hour later at the soonest, however often it goes to and fro.
 func TestNearLimit(t *testing.T) {
 	b := watched(t, warnings.Options{CallerPercent: 80, CallerFill: time.Minute}, policy.Rule{Endpoint: "GET /a", Limit: 100, Per: 100 * time.Minute, Name: "quota"})
 	want := func(told string) {
@@ -197,7 +197,8 @@ func TestDenied(t *testing.T) {
 	want("") // of a few requests a part says nothing
 }
 
-// TestHook: what is sent is signed, tried again, given up, and never more than there is room for; nobody is sent elsewhere.
+// TestHook: what is sent is signed, tried again, given up, and never more than there is room for;
+// nobody is sent elsewhere.
 func TestHook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder

@@ -3,9 +3,10 @@
 //
 //	decision ──▶ Watch: begins? ──▶ line of the log, metric, event ──▶ queue ──▶ Hook: POST, signed
 //
-// A warning begins once and is over once. It does not flap: what began at one mark is over at a lower one, and a caller is
-// told of again no sooner than Again later. What an attacker can do is bounded: only callers with a verified credential
-// are told of, of a number that Options says, in a table of fixed size.
+// A warning begins once and is over once. It does not flap: what began at one mark is over at a
+// lower one, and a caller is told of again no sooner than Again later. What an attacker can do is
+// bounded: only callers with a verified credential are told of, of a number that Options says, in a
+// table of fixed size.
 package warnings
 
 import (
@@ -265,7 +266,8 @@ func (w *Watch) Run(ctx context.Context) {
 	}
 }
 
-// Look ends the warnings of callers who ask no more, and looks at the part of requests that is denied. Only one goroutine may.
+// Look ends the warnings of callers who ask no more, and looks at the part of requests that is
+// denied. Only one goroutine may.
 func (w *Watch) Look() {
 	now := w.clock.Now()
 	w.mu.Lock()
