@@ -117,7 +117,7 @@ func TestPolicyLintExits(t *testing.T) {
 		{"good.yaml --fail-on note", 2, `--fail-on is "note", want error, warning or never`},
 		{"good.yaml --ignore no_unknwon", 2, `the closest is "no_unknown"`},
 		{"good.yaml --ignore limit", 2, "a document with errors is not loaded"},
-		{"--list", 0, "no_unknown           warning   There is no rule for"},
+		{"--list", 0, "no_unknown             warning   There is no rule for"},
 		{"--explain no_unknown", 0, "What to do: "},
 		{"--explain unknown", 2, "--list prints them"},
 		{"--explain void good.yaml", 2, "stand alone"},
