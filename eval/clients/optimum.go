@@ -146,15 +146,6 @@ func (p problem) waits(s plan) (sum int64, err error) {
 	return sum, nil
 }
 
-// merged is p as if one client had all requests. If they are alike, the optimum is the same: who of
-// those that wait is admitted does not change the sum.
-func (p problem) merged() problem {
-	all := slices.Concat(p.queues...)
-	slices.SortStableFunc(all, func(a, b task) int { return cmp.Compare(a.arrival, b.arrival) })
-	p.queues = [][]task{all}
-	return p
-}
-
 // group is the requests of a client that follow each other and are alike.
 type group struct {
 	queue, first int

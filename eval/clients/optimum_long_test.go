@@ -3,7 +3,9 @@
 package main
 
 import (
+	"cmp"
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -46,4 +48,13 @@ func TestOptimumOfFullRuns(t *testing.T) {
 	if better != len(problems)-equal {
 		t.Errorf("%d of %d runs with unequal requests are better than by the earliest first, want all", better, len(problems)-equal)
 	}
+}
+
+// merged is p as if one client had all requests. If they are alike, the optimum is the same: who of
+// those that wait is admitted does not change the sum.
+func (p problem) merged() problem {
+	all := slices.Concat(p.queues...)
+	slices.SortStableFunc(all, func(a, b task) int { return cmp.Compare(a.arrival, b.arrival) })
+	p.queues = [][]task{all}
+	return p
 }
