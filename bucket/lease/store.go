@@ -59,7 +59,7 @@ type Options struct {
 	Gather time.Duration
 
 	// MaxAccounts is how many buckets are remembered, at about 500 bytes each. One that is
-	// forgotten costs what it held, and messages: never a token too many. Default 1<<16.
+	// forgotten costs what it held, and messages: never a token too many. Default 1<<16; 512 at least.
 	MaxAccounts int
 
 	// Now is the clock, in nanoseconds. It must not step. Default the monotonic one.
