@@ -74,7 +74,7 @@ func (m *Middleware) Handle(c fiber.Ctx) error {
 }
 
 // Open makes a Limiter of o, with the endpoints of app's routes if o has none, and
-// has it asked from now on. Routes that are registered later are unknown to it.
+// has it asked from now on. Routes that are registered later are unknown to it: call it before app listens.
 func (m *Middleware) Open(app *fiber.App, o headgate.Options) (*headgate.Limiter, error) {
 	return m.gate.Limit(func() (*endpoint.Table, error) { return Endpoints(app) }, o, m.options.HTTP)
 }

@@ -3,7 +3,6 @@ package fiberlimit_test
 import (
 	"cmp"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -43,8 +42,9 @@ func start(config fiber.Config) func(routes []string, who func(*http.Request) *i
 		for _, route := range routes {
 			app.Get(route, func(c fiber.Ctx) error { return c.SendString(c.Route().Path) })
 		}
+		app.Handler() // which registers what Listen does, before anybody asks for the routes
 		return routertest.Program{
-			Serve: func(l net.Listener) error { return app.Listener(l, fiber.ListenConfig{DisableStartupMessage: true}) },
+			Serve: app.Server().Serve,
 			Open:  func(o headgate.Options) (*headgate.Limiter, error) { return limits.Open(app, o) },
 		}
 	}
