@@ -72,6 +72,12 @@ type Options struct {
 	// opening one counts, and nothing after it.
 	WebSockets map[string]WebSocket
 
+	// Streams names, by the template of an endpoint, the gRPC calls whose messages count:
+	// "POST /shop.v1.Books/Watch". Rules for their messages are for the endpoints
+	// "GRPC-SEND /shop.v1.Books/Watch" and "GRPC-RECEIVE …" (Stream.MessageEndpoints),
+	// which the Limiter's table has to have. Default none: a call counts, and nothing in it.
+	Streams map[string]Stream
+
 	// Tunnels keeps the WebSockets that are open, so that they can be told when the
 	// process ends. Default nil: they are not told.
 	Tunnels *Tunnels
@@ -139,13 +145,13 @@ func New(o Options) (http.Handler, error) {
 	}
 	g.proxy = &httputil.ReverseProxy{
 		Rewrite:       g.rewrite,
-		Transport:     faithful{o.Transport, g},
+		Transport:     faithful{o.Transport, overHTTP2(o.Transport), g},
 		FlushInterval: -1, // a stream that waits for a buffer to fill is not a stream
 		BufferPool:    newBufferPool(),
 		ErrorHandler:  g.upstreamFailed,
 		ErrorLog:      log.New(proxyLog{g}, "", 0),
 	}
-	return Framed(httplimit.HandlerOfTargets(o.Limiter, g.serve, o.Limit)), nil
+	return Framed(statuses(httplimit.HandlerOfTargets(o.Limiter, g.serve, o.Limit))), nil
 }
 
 func (o *Options) validate() error {
@@ -165,6 +171,7 @@ func (o *Options) validate() error {
 		}
 	}
 	errs = append(errs, o.webSocketFaults()...)
+	errs = append(errs, o.streamFaults()...)
 	if o.UpstreamTimeout < 0 {
 		errs = append(errs, fmt.Errorf("UpstreamTimeout is %v, want 0 or more", o.UpstreamTimeout))
 	}
@@ -185,7 +192,7 @@ type gateway struct {
 	base    string // of every path of the API, without a slash at the end
 	proxy   *httputil.ReverseProxy
 
-	messages httplimit.Gate // how those of WebSockets are described
+	messages httplimit.Gate // how those of WebSockets and calls are described
 	logged   struct {
 		sync.Mutex
 		at      time.Time // guarded by Mutex
@@ -208,6 +215,7 @@ func (g *gateway) rewrite(p *httputil.ProxyRequest) {
 	peer := g.options.Limit.Peer(p.In).Unmap()
 	trusted := g.options.TrustedProxy(peer)
 	g.passTrailer(p)
+	countSent(p.Out)
 	g.fields.clean(p.Out.Header, trusted)
 	g.passClientHeader(p, trusted)
 	if !trusted {
@@ -263,6 +271,9 @@ func (g *gateway) upstreamFailed(w http.ResponseWriter, r *http.Request, err err
 		// The client went away: nobody is left to answer, and the API did
 		// nothing wrong.
 		panic(http.ErrAbortHandler)
+	}
+	if s := streamOf(r); s != nil && s.refuse(w) {
+		return
 	}
 	if brokenBody(r) {
 		answer := problem.Details{Status: http.StatusBadRequest, Detail: "The body of the request could not be read."}
@@ -347,6 +358,19 @@ func NewTransport(timeout time.Duration, most int) *http.Transport {
 		ForceAttemptHTTP2:     true,
 		DisableCompression:    true, // bodies are the API's business
 	}
+}
+
+// overHTTP2 is t for calls by gRPC to an API without TLS, which speaks HTTP/2 from the first byte.
+func overHTTP2(t http.RoundTripper) http.RoundTripper {
+	own, ok := t.(*http.Transport)
+	if !ok {
+		return t
+	}
+	own = own.Clone()
+	own.Protocols = new(http.Protocols)
+	own.Protocols.SetUnencryptedHTTP2(true)
+	own.Protocols.SetHTTP2(true)
+	return own
 }
 
 // bufferPool recycles the 32 KiB copy buffers, else the largest allocation of

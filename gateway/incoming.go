@@ -35,6 +35,10 @@ func (b *incoming) Read(p []byte) (int, error) {
 
 // brokenBody reports whether the client's body of r could not be read.
 func brokenBody(r *http.Request) bool {
-	b, ok := r.Body.(*incoming)
+	body := r.Body
+	if sent, counts := body.(*sending); counts {
+		body = sent.ReadCloser
+	}
+	b, ok := body.(*incoming)
 	return ok && b.broken.Load()
 }

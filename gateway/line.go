@@ -25,6 +25,9 @@ func (g *gateway) serve(w http.ResponseWriter, r *http.Request, target string) {
 	}
 	dropUpgrades(r.Header)
 	r = g.counted(r, target)
+	if r = g.streamed(w, r, target); r == nil {
+		return
+	}
 	r.RequestURI = target
 	g.proxy.ServeHTTP(w, r)
 }
@@ -58,6 +61,7 @@ var errUnfaithful = errors.New("the request line is not that of the request that
 // faithful is the Transport, which it asks to send only what direct made.
 type faithful struct {
 	http.RoundTripper
+	calls   http.RoundTripper // those by gRPC
 	gateway *gateway
 }
 
@@ -73,9 +77,14 @@ func (f faithful) RoundTrip(r *http.Request) (*http.Response, error) {
 		charged, _, _ := strings.Cut(r.RequestURI, "?")
 		return nil, fmt.Errorf("%w: it would have had the path %.100q for %.100q", errUnfaithful, sent, charged)
 	}
-	answer, err := f.RoundTripper.RoundTrip(r)
+	via := f.RoundTripper
+	if callsGRPC(r) {
+		via = f.calls
+	}
+	answer, err := via.RoundTrip(r)
 	if err == nil {
 		f.gateway.switched(r, answer)
+		countReceived(r, answer)
 	}
 	return answer, err
 }

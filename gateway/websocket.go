@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -49,15 +50,17 @@ func (s WebSocket) MessageEndpoints(opening endpoint.Template) (templates []endp
 	if opening.Method() != http.MethodGet {
 		return nil, fmt.Errorf("endpoint is %q, want one with GET, by which WebSockets are opened", opening)
 	}
+	return messageEndpoints(opening, map[string]Unit{endpoint.Send: s.Send, endpoint.Receive: s.Receive})
+}
+
+// messageEndpoints are those of the messages that count, by the methods of both directions.
+func messageEndpoints(opening endpoint.Template, units map[string]Unit) (templates []endpoint.Template, err error) {
 	path := strings.TrimPrefix(opening.String(), opening.Method())
-	for _, d := range []struct {
-		unit   Unit
-		method string
-	}{{s.Send, endpoint.Send}, {s.Receive, endpoint.Receive}} {
-		if d.unit == Uncounted {
+	for _, method := range slices.Sorted(maps.Keys(units)) {
+		if units[method] == Uncounted {
 			continue
 		}
-		t, err := endpoint.ParseTemplate(d.method + path)
+		t, err := endpoint.ParseTemplate(method + path)
 		if err != nil {
 			return nil, err
 		}
@@ -101,12 +104,7 @@ func (g *gateway) counted(r *http.Request, target string) *http.Request {
 	if len(g.options.WebSockets) == 0 || len(offers) == 0 {
 		return r
 	}
-	table := g.options.Limiter.Endpoints()
-	m := table.Match(r.Method, target)
-	if m.Status != endpoint.Known {
-		return r
-	}
-	of, ok := g.options.WebSockets[table.Template(m.ID).String()]
+	of, ok := g.options.WebSockets[g.endpointOf(r, target)]
 	if !ok {
 		return r
 	}
@@ -120,9 +118,24 @@ func (g *gateway) counted(r *http.Request, target string) *http.Request {
 	if of.MaxMessage == 0 {
 		of.MaxMessage = 1 << 20
 	}
-	o := &opening{of: of, in: r, message: g.messages.Request(r)}
-	o.message.Target, o.message.Message, o.message.Cost = target, true, 0
+	o := &opening{of: of, in: r, message: g.message(r, target)}
 	return r.WithContext(context.WithValue(r.Context(), openingKey{}, o))
+}
+
+// endpointOf is the template that a request was charged as, "" for none.
+func (g *gateway) endpointOf(r *http.Request, target string) string {
+	table := g.options.Limiter.Endpoints()
+	if m := table.Match(r.Method, target); m.Status == endpoint.Known {
+		return table.Template(m.ID).String()
+	}
+	return ""
+}
+
+// message is what is asked about each message of what r opens, but for its method.
+func (g *gateway) message(r *http.Request, target string) headgate.Request {
+	m := g.messages.Request(r)
+	m.Target, m.Message, m.Cost = target, true, 0
+	return m
 }
 
 // asksAboutMessages opens the gate by which messages are described like the requests

@@ -55,6 +55,10 @@ type CompileOptions struct {
 	// cost above the rest of a burst could never be paid. Default 0.
 	Free int
 
+	// OneByOne says that the shared store decides over each bucket by itself, and all of scope
+	// strict: as one does that has CL.THROTTLE alone. It is for advice.
+	OneByOne bool
+
 	// Times is what refused callers are told, for advice alone.
 	Times Times
 

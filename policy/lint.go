@@ -430,6 +430,7 @@ func (c *review) checkIdentified() {
 	c.checkNames()
 	c.checkTiers()
 	c.checkScattered()
+	c.checkOneByOne()
 	c.checkTimes()
 }
 

@@ -9,9 +9,27 @@ func (c *review) checkScattered() {
 	if !c.o.Shared {
 		return
 	}
+	c.ofAll(Warning, "scattered", "scope", text(Local.String()), `"lease" or "strict", because each of k replicas admits the limit by itself`, c.isScattered)
+}
+
+// checkOneByOne says what is lost in a store that decides over one bucket at a time.
+func (c *review) checkOneByOne() {
+	if !c.o.OneByOne {
+		return
+	}
+	c.ofAll(Warning, "as_strict", "scope", "", `"strict", which it is: the store has CL.THROTTLE alone, so that every request asks it and nothing is leased or reported`,
+		func(r *Rule) bool { return r.Scope == Lease || r.Scope == Sync })
+	c.ofAll(Note, "one_by_one", "scope", text(Strict.String()),
+		`store.kind "scripts" where a request that another limit denies is to cost nothing here, or tokens are to be given back, granted or reset: CL.THROTTLE does neither`,
+		func(r *Rule) bool { return r.Scope == Strict })
+}
+
+// ofAll says what the first sound rule should be for which something is true, and of how many it is true.
+// Without a value that of the field is the rule's scope.
+func (c *review) ofAll(severity Severity, code, field, value, want string, is func(*Rule) bool) {
 	first, count := -1, 0
 	for i := range c.doc.Rules {
-		if c.broken[i] || !c.isScattered(&c.doc.Rules[i]) {
+		if c.broken[i] || !is(&c.doc.Rules[i]) {
 			continue
 		}
 		if count++; first < 0 {
@@ -21,11 +39,13 @@ func (c *review) checkScattered() {
 	if count == 0 {
 		return
 	}
-	want := `"lease" or "strict", because each of k replicas admits the limit by itself`
+	if value == "" {
+		value = text(c.doc.Rules[first].Scope.String())
+	}
 	if count > 1 {
 		want += fmt.Sprintf("; %d rules in all", count)
 	}
-	c.rule(Warning, first, "scattered", "scope", text(Local.String()), want)
+	c.rule(severity, first, code, field, value, want)
 }
 
 // isScattered reports whether r could be counted in the store and is not. Guards,

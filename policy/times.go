@@ -22,25 +22,9 @@ type Times struct {
 func (c *review) checkTimes() {
 	t := c.o.Times
 	told := func(severity Severity, code, field, value, want string, is func(r *Rule) bool) {
-		first, count := -1, 0
-		for i := range c.doc.Rules {
-			r := &c.doc.Rules[i]
-			if c.broken[i] || r.Mode != Enforce || !r.Subject.ManyCallers() || r.Limit <= 0 || !is(r) {
-				continue
-			}
-			if count++; first < 0 {
-				first = i
-			}
-		}
-		if count > 1 {
-			want += fmt.Sprintf("; %d rules in all", count)
-		}
-		if count > 0 {
-			if value == "" {
-				value = text(c.doc.Rules[first].Scope.String())
-			}
-			c.rule(severity, first, code, field, value, want)
-		}
+		c.ofAll(severity, code, field, value, want, func(r *Rule) bool {
+			return r.Mode == Enforce && r.Subject.ManyCallers() && r.Limit > 0 && is(r)
+		})
 	}
 	if t.SameMoment {
 		told(Note, "same_moment", "retry_after", text("truth"),

@@ -3,6 +3,8 @@ package redis
 import (
 	"encoding/base64"
 	"encoding/binary"
+	"fmt"
+	"strings"
 
 	"github.com/headgate-io/headgate/bucket"
 )
@@ -12,6 +14,13 @@ const defaultPrefix = "hg"
 
 // maxPrefix bounds a configured one. With more than two bytes a name takes 16 bytes more of the server's memory.
 const maxPrefix = 16
+
+func checkPrefix(prefix string) error {
+	if len(prefix) > maxPrefix || strings.Trim(prefix, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:") != "" {
+		return fmt.Errorf("Prefix is %q, want up to %d letters, digits or any of -_.:", prefix, maxPrefix)
+	}
+	return nil
+}
 
 // keyLength is how many bytes of a Key are in a name. Only buckets of one tag can be mistaken for
 // each other: of ten million, two by a chance of one in a hundred million, and nobody without the

@@ -107,19 +107,20 @@ func shapeOf(drain, unit *big.Int, burst int64, tick time.Duration, a rate.Algor
 	return rate.Shape{Drain: drain.Int64(), Unit: unit.Int64(), Capacity: burst * unit.Int64(), Tick: int64(tick), Algorithm: a}
 }
 
-// shapes remembers what it has coarsened. Rules have few shapes; should there ever be many, it forgets them all.
-type shapes struct {
-	known sync.Map // rate.Shape to *shape
+// perShape remembers what it has computed of shapes. Rules have few; should there ever be many, it forgets them all.
+type perShape[T any] struct {
+	known sync.Map // rate.Shape to *T
 	count atomic.Int64
 }
 
 const mostShapes = 1 << 16
 
-func (s *shapes) of(sh rate.Shape) (*shape, error) {
+// of is what compute makes of a shape.
+func (s *perShape[T]) of(sh rate.Shape, compute func(rate.Shape) (*T, error)) (*T, error) {
 	if found, ok := s.known.Load(sh); ok {
-		return found.(*shape), nil
+		return found.(*T), nil
 	}
-	made, err := newShape(sh)
+	made, err := compute(sh)
 	if err != nil {
 		return nil, err
 	}
@@ -130,6 +131,11 @@ func (s *shapes) of(sh rate.Shape) (*shape, error) {
 	s.known.Store(sh, made)
 	return made, nil
 }
+
+// shapes remembers what it has coarsened.
+type shapes struct{ perShape[shape] }
+
+func (s *shapes) of(sh rate.Shape) (*shape, error) { return s.perShape.of(sh, newShape) }
 
 func newShape(s rate.Shape) (*shape, error) {
 	c, err := Coarsen(s)

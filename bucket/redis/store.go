@@ -69,8 +69,8 @@ func New(o Options) (*Store, error) {
 	if o.Server == nil {
 		errs = append(errs, errors.New("Server is nil, want one"))
 	}
-	if len(o.Prefix) > maxPrefix || strings.Trim(o.Prefix, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:") != "" {
-		errs = append(errs, fmt.Errorf("Prefix is %q, want up to %d letters, digits or any of -_.:", o.Prefix, maxPrefix))
+	if err := checkPrefix(o.Prefix); err != nil {
+		errs = append(errs, err)
 	}
 	if len(errs) > 0 {
 		return nil, fmt.Errorf("redis bucket options: %w", errors.Join(errs...))

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -23,8 +24,14 @@ type Conn struct {
 	in   *bufio.Reader // guarded by mu
 }
 
-// Dial connects to a socket, once something is asked.
+// Dial connects to a socket, or to host:port, once something is asked.
 func Dial(socket string) *Conn { return &Conn{socket: socket} }
+
+// Throttle makes a Conn what buckets by CL.THROTTLE want. It gives up at the deadline of ctx.
+func (c *Conn) Throttle(ctx context.Context, key string, args ...string) (any, error) {
+	deadline, _ := ctx.Deadline()
+	return c.Do(deadline, append([]string{"CL.THROTTLE", key}, args...)...)
+}
 
 // Eval makes a Conn what bucket/redis wants. It gives up at the deadline of ctx.
 func (c *Conn) Eval(ctx context.Context, command, script string, keys, args []string) (any, error) {
@@ -42,7 +49,11 @@ func (c *Conn) Do(deadline time.Time, command ...string) (answer any, err error)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.conn == nil {
-		if c.conn, err = net.Dial("unix", c.socket); err != nil {
+		network := "unix"
+		if !strings.HasPrefix(c.socket, "/") {
+			network = "tcp"
+		}
+		if c.conn, err = net.Dial(network, c.socket); err != nil {
 			return nil, err
 		}
 		c.in = bufio.NewReader(c.conn)

@@ -199,6 +199,10 @@ type Config struct {
 	// Default none: opening one counts, and nothing after it.
 	WebSockets map[string]WebSocket `yaml:"websockets"`
 
+	// GRPCStreams says, by the endpoint of the method, in which gRPC calls messages count, and how.
+	// Default none: a call counts, and nothing in it.
+	GRPCStreams map[string]WebSocket `yaml:"grpc_streams"`
+
 	// Settle makes requests pay what they turned out to cost.
 	Settle Settle `yaml:"settle"`
 
@@ -436,7 +440,7 @@ func (c *Config) check(check *checker) {
 	check.duration("refresh", c.Refresh, time.Millisecond, time.Hour)
 	check.duration("shutdown_timeout", c.ShutdownTimeout, time.Millisecond, 24*time.Hour)
 	check.countWhen(c)
-	check.webSockets(c)
+	check.messages(c)
 	for endpoint, cost := range c.Costs {
 		if cost < 0 {
 			check.wrong("costs["+endpoint+"]", fmt.Sprint(cost), "0 or more")

@@ -18,6 +18,11 @@ type Store struct {
 	// sentinels. Default none: every gateway counts alone.
 	Redis []string `yaml:"redis"`
 
+	// Kind says how the server is asked for buckets: by scripts, or by throttle, which is the
+	// command CL.THROTTLE of redis-cell and Dragonfly. By throttle the scopes lease and sync are as
+	// strict. Default scripts.
+	Kind string `yaml:"kind"`
+
 	// Cluster says that they are members of a cluster; Sentinel is the name by
 	// which sentinels watch the server. Default neither: one server.
 	Cluster  bool   `yaml:"cluster"`
@@ -89,6 +94,23 @@ type StoreTLS struct {
 // On reports whether gateways share a store.
 func (s *Store) On() bool { return len(s.Redis) > 0 }
 
+// The values of Store.Kind.
+const (
+	ByScripts  = "scripts"
+	ByThrottle = "throttle"
+)
+
+// Throttles reports whether buckets are asked for by CL.THROTTLE.
+func (s *Store) Throttles() bool { return s.Kind == ByThrottle }
+
+// Free is how many percent of limits of scope lease gateways have to themselves.
+func (s *Store) Free() int {
+	if s.Throttles() {
+		return 0
+	}
+	return s.LeaseFree
+}
+
 // Check reports what is wrong with s, as Config.Complete does.
 func (s *Store) Check() error {
 	c := checker{}
@@ -97,7 +119,7 @@ func (s *Store) Check() error {
 }
 
 func defaultStore() Store {
-	return Store{Prefix: "hg", Deadline: 5 * time.Millisecond, LeaseTTL: 100 * time.Millisecond, LeaseFree: 20, SyncInterval: 100 * time.Millisecond, MemberTTL: 3 * time.Second, Replicas: 1}
+	return Store{Kind: ByScripts, Prefix: "hg", Deadline: 5 * time.Millisecond, LeaseTTL: 100 * time.Millisecond, LeaseFree: 20, SyncInterval: 100 * time.Millisecond, MemberTTL: 3 * time.Second, Replicas: 1}
 }
 
 // maxStorePrefix is what bucket/redis takes.
@@ -111,6 +133,7 @@ func (c *checker) store(s Store) {
 		return
 	}
 	c.storeAddresses(s)
+	c.storeKind(s)
 	c.between("store.database", int64(s.Database), 0, 1<<20)
 	if s.Username != "" && s.PasswordFile == "" {
 		c.wrong("store.password_file", "", "the file with the password of store.username")
@@ -119,7 +142,7 @@ func (c *checker) store(s Store) {
 		c.wrong("store.prefix", s.Prefix, fmt.Sprintf("1 to %d letters, digits or any of -_.:", maxStorePrefix))
 	}
 	c.duration("store.lease_ttl", s.LeaseTTL, 10*time.Millisecond, time.Minute)
-	if s.Deadline < 500*time.Microsecond || s.Deadline > time.Minute || s.Deadline > s.LeaseTTL {
+	if s.Deadline < 500*time.Microsecond || s.Deadline > time.Minute || s.Deadline > s.LeaseTTL && !s.Throttles() {
 		c.wrong("store.deadline", s.Deadline.String(), fmt.Sprintf("500µs to store.lease_ttl, which is %v: no request waits longer than tokens are good", s.LeaseTTL))
 	}
 	c.between("store.lease_free", int64(s.LeaseFree), 0, 90)
@@ -127,6 +150,27 @@ func (c *checker) store(s Store) {
 	c.duration("store.member_ttl", s.MemberTTL, 300*time.Millisecond, time.Hour)
 	c.between("store.replicas", int64(s.Replicas), 1, 1<<16)
 	c.storeTLS(s.TLS)
+}
+
+// storeKind also says which settings have no effect on a server that is asked by CL.THROTTLE.
+func (c *checker) storeKind(s Store) {
+	c.oneOf("store.kind", s.Kind, ByScripts, ByThrottle)
+	if !s.Throttles() {
+		return
+	}
+	if s.Cluster {
+		c.wrong("store.cluster", "true", "false with store.kind: throttle")
+	}
+	usual := defaultStore()
+	for _, unused := range []struct{ name, value, usual string }{
+		{"store.lease_ttl", s.LeaseTTL.String(), usual.LeaseTTL.String()},
+		{"store.lease_free", strconv.Itoa(s.LeaseFree), strconv.Itoa(usual.LeaseFree)},
+		{"store.sync_interval", s.SyncInterval.String(), usual.SyncInterval.String()},
+	} {
+		if unused.value != unused.usual {
+			c.wrong(unused.name, unused.value, "it left out with store.kind: throttle, by which nothing is leased or reported")
+		}
+	}
 }
 
 func (c *checker) storeAddresses(s Store) {

@@ -10,17 +10,20 @@ import (
 )
 
 func TestStore(t *testing.T) {
-	alone := config.Store{Prefix: "hg", Deadline: 5 * time.Millisecond, LeaseTTL: 100 * time.Millisecond, LeaseFree: 20, SyncInterval: 100 * time.Millisecond, MemberTTL: 3 * time.Second, Replicas: 1}
+	alone := config.Store{Kind: "scripts", Prefix: "hg", Deadline: 5 * time.Millisecond, LeaseTTL: 100 * time.Millisecond, LeaseFree: 20, SyncInterval: 100 * time.Millisecond, MemberTTL: 3 * time.Second, Replicas: 1}
 	one, all := alone, alone
 	one.Redis = []string{"redis.internal:6379"}
+	throttled := one
+	throttled.Kind, throttled.Deadline = "throttle", 200*time.Millisecond
 	all = config.Store{
-		Redis: []string{"[::1]:1", "10.0.0.2:26379"}, Sentinel: "main", Database: 3, Username: "gate", PasswordFile: "p",
+		Kind: "scripts", Redis: []string{"[::1]:1", "10.0.0.2:26379"}, Sentinel: "main", Database: 3, Username: "gate", PasswordFile: "p",
 		TLS:    config.StoreTLS{Enabled: true, CAFile: "ca", CertFile: "c", KeyFile: "k", ServerName: "redis"},
 		Prefix: "edge-1", SecretFile: "s", Deadline: 10 * time.Millisecond, LeaseTTL: 200 * time.Millisecond, LeaseFree: 40, SyncInterval: 250 * time.Millisecond, MemberTTL: time.Second, Replicas: 8, ReadyFollows: true,
 	}
 	for text, want := range map[string]config.Store{
 		"":                                      alone,
 		"store: {redis: [redis.internal:6379]}": one,
+		"store: {redis: [redis.internal:6379], kind: throttle, deadline: 200ms}": throttled,
 		`store:
   redis: ["[::1]:1", "10.0.0.2:26379"]
   sentinel: main
@@ -59,6 +62,11 @@ func TestStoreFaults(t *testing.T) {
 		"{redis: [/run/redis.sock, 'a:1']}":                    `store.redis[0] is "/run/redis.sock", want HOST:PORT`,
 		"{redis: ['a:1'], sync_interval: 1ms}":                 `store.sync_interval is "1ms", want 5ms to 10s`,
 		"{redis: ['a:1'], lease_free: 91}":                     `store.lease_free is "91", want 0 to 90`,
+		"{redis: ['a:1'], kind: dragonfly}":                    `store.kind is "dragonfly", want`,
+		"{redis: ['a:1'], kind: throttle, cluster: true}":      `store.cluster is "true", want false with store.kind: throttle`,
+		"{redis: ['a:1'], kind: throttle, lease_ttl: 1s}":      `store.lease_ttl is "1s", want it left out with store.kind: throttle`,
+		"{redis: ['a:1'], kind: throttle, lease_free: 0}":      `store.lease_free is "0", want it left out`,
+		"{redis: ['a:1'], kind: throttle, sync_interval: 1s}":  `store.sync_interval is "1s", want it left out`,
 		"{redis: ['a:1', 'b:1']}":                              `store.redis is "a:1, b:1", want one server; or store.cluster: true`,
 		"{redis: ['a:1'], cluster: true, sentinel: x}":         `store.sentinel is "x", want none with store.cluster`,
 		"{redis: ['a:1'], cluster: true, database: 1}":         `store.database is "1", want 0 in a cluster`,

@@ -9,13 +9,15 @@ import (
 	"github.com/headgate-io/headgate/gateway"
 )
 
-// WebSocket says what counts on the WebSockets of one endpoint after they were opened.
+// WebSocket says what counts on the WebSockets of one endpoint after they were opened, or in the
+// gRPC calls of one method.
 type WebSocket struct {
-	// Send is what of the messages that clients send counts, by rules for WS-SEND and the path:
-	// messages (default), bytes, or none.
+	// Send is what of the messages that clients send counts, by rules for WS-SEND and the path, or
+	// GRPC-SEND: messages (default), bytes, or none.
 	Send string `yaml:"send"`
 
-	// Receive is the same of those that the API sends, by rules for WS-RECEIVE. Default none.
+	// Receive is the same of those that the API sends, by rules for WS-RECEIVE or GRPC-RECEIVE.
+	// Default none.
 	Receive string `yaml:"receive"`
 
 	// BytesPerToken makes a token of so many bytes, where bytes count. Default 1KiB.
@@ -34,13 +36,18 @@ func (s WebSocket) Counted() gateway.WebSocket {
 	}
 }
 
-// webSockets checks the settings and fills in what they leave out; whether the registry has the
-// endpoints is found when it is built.
-func (c *checker) webSockets(conf *Config) {
-	complete := make(map[string]WebSocket, len(conf.WebSockets))
-	for _, endpoint := range slices.Sorted(maps.Keys(conf.WebSockets)) {
-		s := conf.WebSockets[endpoint]
-		field := func(name string) string { return fmt.Sprintf("websockets[%s].%s", endpoint, name) }
+// messages checks what counts on connections and in calls, and fills in what is left out; whether
+// the registry has the endpoints is found when it is built.
+func (c *checker) messages(conf *Config) {
+	conf.WebSockets = c.counted(conf, "websockets", conf.WebSockets, "no WebSocket is passed on")
+	conf.GRPCStreams = c.counted(conf, "grpc_streams", conf.GRPCStreams, "no call is passed on")
+}
+
+func (c *checker) counted(conf *Config, setting string, given map[string]WebSocket, nothing string) map[string]WebSocket {
+	complete := make(map[string]WebSocket, len(given))
+	for _, endpoint := range slices.Sorted(maps.Keys(given)) {
+		s := given[endpoint]
+		field := func(name string) string { return fmt.Sprintf("%s[%s].%s", setting, endpoint, name) }
 		fill(&s.Send, "messages")
 		fill(&s.Receive, "none")
 		fill(&s.BytesPerToken, 1<<10)
@@ -55,10 +62,10 @@ func (c *checker) webSockets(conf *Config) {
 		complete[endpoint] = s
 	}
 	if len(complete) == 0 {
-		return
+		return given
 	}
-	conf.WebSockets = complete
 	if !conf.Gateway() {
-		c.wrong("websockets", fmt.Sprintf("%d endpoints", len(complete)), "nothing: with listen none, no WebSocket is passed on")
+		c.wrong(setting, fmt.Sprintf("%d endpoints", len(complete)), "nothing: with listen none, "+nothing)
 	}
+	return complete
 }

@@ -205,6 +205,12 @@ func (d *Daemon) handle(token string) (err error) {
 	d.api.Store(&gate)
 	d.gate.server.Handler = d.holds.gate.Handler(gateway.Framed(d.parts.traced(&d.api)))
 	d.gate.Listener = d.parts.tls.listen(d.gate.Listener)
+	if len(d.conf.GRPCStreams) > 0 && d.parts.tls == nil {
+		// Clients of gRPC without TLS speak HTTP/2 from the first byte.
+		d.gate.server.Protocols = new(http.Protocols)
+		d.gate.server.Protocols.SetHTTP1(true)
+		d.gate.server.Protocols.SetUnencryptedHTTP2(true)
+	}
 	return nil
 }
 
@@ -219,7 +225,7 @@ func (d *Daemon) newGateway(l *loaded, transport http.RoundTripper) (http.Handle
 	gate, err := gateway.New(gateway.Options{
 		Limiter: d.parts.limiter, Upstream: upstream, Transport: transport,
 		TrustedProxy: l.who.Trusts, ForwardedHeader: l.conf.ForwardedHeader, ClientHeader: l.conf.ClientAddress.Header, Log: d.log, Failed: d.parts.meter.UpstreamFailed,
-		WebSockets: l.registry.WebSockets, Tunnels: &d.tunnels,
+		WebSockets: l.registry.WebSockets, Streams: l.registry.Streams, Tunnels: &d.tunnels,
 		KeyHeader: l.conf.Keys.Header, PassOverrides: l.conf.PassOverrideHeaders, Outgoing: outgoing(l.who, l.conf.Keys),
 		Limit: limit,
 	})

@@ -33,7 +33,7 @@ func Unseen(c config.Config) []policy.Subject {
 // nothing is known of the endpoints.
 func CompileOptions(c config.Config, r *Registry) policy.CompileOptions {
 	o := policy.CompileOptions{
-		BurstPercent: c.BurstPercent, Unseen: Unseen(c), Shared: c.Store.On(), Keeps: keeps(c.Store), Free: c.Store.LeaseFree,
+		BurstPercent: c.BurstPercent, Unseen: Unseen(c), Shared: c.Store.On(), Keeps: keeps(c.Store), Free: c.Store.Free(), OneByOne: c.Store.Throttles(),
 	}
 	if o.Times.SameMoment = c.RetryAfter == "truth"; !o.Times.SameMoment {
 		o.Times.UpTo, o.Times.Reserves = slot.MaxAhead, c.RetryAfter == "reserved"
@@ -54,6 +54,7 @@ type Registry struct {
 	Costs      map[endpoint.ID]int64
 	CountWhen  map[string]*policy.Statuses  // by template
 	WebSockets map[string]gateway.WebSocket // by the template that opens them
+	Streams    map[string]gateway.Stream    // by the template of the method
 	Identified []endpoint.ID                // where bodies are read
 
 	// Warnings are what is wrong with parts of the documents: operations that are left out, and such as count as one.
@@ -84,20 +85,24 @@ func Endpoints(c config.Config) (*Registry, error) {
 		return found, err
 	}, c.OpenAPI)
 	documented := len(operations)
-	sockets, messages, err := webSockets(c)
+	socketed := counting[gateway.WebSocket]{"websockets", c.WebSockets, func(s gateway.WebSocket) gateway.WebSocket { return s }}
+	sockets, messages, err := socketed.read()
 	faults = append(faults, err)
+	called := counting[gateway.Stream]{"grpc_streams", c.GRPCStreams, func(s gateway.WebSocket) gateway.Stream { return gateway.Stream(s) }}
+	streams, more, err := called.read()
+	messages, faults = append(messages, more...), append(faults, err)
 	for _, file := range c.Routes {
 		add(func(files ...string) ([]openapi.Operation, error) { return openapi.Routes(files[0]) }, []string{file})
 	}
 	if err := errors.Join(faults...); err != nil {
 		return nil, err
 	}
-	if len(sockets) > 0 {
+	if len(sockets)+len(streams) > 0 {
 		openings, _, err := compileEndpoints(c, operations[:documented], operations[documented:])
 		if err != nil {
 			return nil, err
 		}
-		if err := opened(openings, sockets); err != nil {
+		if err := errors.Join(socketed.opened(openings, sockets), called.opened(openings, streams)); err != nil {
 			return nil, err
 		}
 	}
@@ -115,7 +120,7 @@ func Endpoints(c config.Config) (*Registry, error) {
 	costs, err1 := costs(table, c.Costs)
 	counts, err3 := countWhen(table, c.CountWhen)
 	reads, err2 := identified(c, table)
-	return &Registry{operations, table, costs, counts, sockets, reads, warnings}, errors.Join(err1, err2, err3, keyApart(c.Keys, table), developersApart(c.Developers.Path, table))
+	return &Registry{operations, table, costs, counts, sockets, streams, reads, warnings}, errors.Join(err1, err2, err3, keyApart(c.Keys, table), developersApart(c.Developers.Path, table))
 }
 
 // shownWarnings is how many warnings about documents are logged. `headgate routes` lists them all.
@@ -224,43 +229,53 @@ func countWhen(table *endpoint.Table, written map[string][]config.Status) (map[s
 	return found, errors.Join(faults...)
 }
 
-// webSockets are those whose messages count, and the endpoints for which rules about messages are.
-func webSockets(c config.Config) (sockets map[string]gateway.WebSocket, messages []openapi.Operation, err error) {
-	sockets = make(map[string]gateway.WebSocket, len(c.WebSockets))
-	var faults []error
-	for _, text := range slices.Sorted(maps.Keys(c.WebSockets)) {
-		opening, err := endpoint.ParseTemplate(text)
-		if err != nil {
-			faults = append(faults, fmt.Errorf("websockets: %w", err))
-			continue
-		}
-		s := c.WebSockets[text].Counted()
-		templates, err := s.MessageEndpoints(opening)
-		if err != nil {
-			faults = append(faults, fmt.Errorf("websockets: %w", err))
-			continue
-		}
-		sockets[opening.String()] = s
-		for _, t := range templates {
-			path := strings.TrimPrefix(t.String(), t.Method()+" ")
-			messages = append(messages, openapi.Operation{Method: t.Method(), Path: path, Template: t, Source: "websockets"})
-		}
-	}
-	return sockets, messages, errors.Join(faults...)
+// counting is a setting by which messages count on some endpoints, and what the gateway makes of it.
+type counting[T interface {
+	MessageEndpoints(endpoint.Template) ([]endpoint.Template, error)
+}] struct {
+	setting string
+	given   map[string]config.WebSocket
+	as      func(gateway.WebSocket) T
 }
 
-// opened names those of sockets by the templates of the table, which has to have them.
-func opened(table *endpoint.Table, sockets map[string]gateway.WebSocket) error {
+// read returns what counts by the templates as they are written, and the endpoints for which rules about messages are.
+func (c counting[T]) read() (counted map[string]T, messages []openapi.Operation, err error) {
+	counted = make(map[string]T, len(c.given))
 	var faults []error
-	for text, s := range maps.Clone(sockets) {
-		opening, _ := endpoint.ParseTemplate(text) // which webSockets has read
-		id, ok := table.Lookup(opening)
-		if !ok {
-			faults = append(faults, fmt.Errorf("websockets: endpoint is %q, want one that the registry has%s", text, closest(table, opening)))
+	for _, text := range slices.Sorted(maps.Keys(c.given)) {
+		opening, err := endpoint.ParseTemplate(text)
+		if err != nil {
+			faults = append(faults, fmt.Errorf("%s: %w", c.setting, err))
 			continue
 		}
-		delete(sockets, text)
-		sockets[table.Template(id).String()] = s
+		s := c.given[text]
+		one := c.as(s.Counted())
+		templates, err := one.MessageEndpoints(opening)
+		if err != nil {
+			faults = append(faults, fmt.Errorf("%s: %w", c.setting, err))
+			continue
+		}
+		counted[opening.String()] = one
+		for _, t := range templates {
+			path := strings.TrimPrefix(t.String(), t.Method()+" ")
+			messages = append(messages, openapi.Operation{Method: t.Method(), Path: path, Template: t, Source: c.setting})
+		}
+	}
+	return counted, messages, errors.Join(faults...)
+}
+
+// opened names those of counted by the templates of the table, which has to have them.
+func (c counting[T]) opened(table *endpoint.Table, counted map[string]T) error {
+	var faults []error
+	for text, s := range maps.Clone(counted) {
+		opening, _ := endpoint.ParseTemplate(text) // which read has read
+		id, ok := table.Lookup(opening)
+		if !ok {
+			faults = append(faults, fmt.Errorf("%s: endpoint is %q, want one that the registry has%s", c.setting, text, closest(table, opening)))
+			continue
+		}
+		delete(counted, text)
+		counted[table.Template(id).String()] = s
 	}
 	return errors.Join(faults...)
 }

@@ -26,25 +26,33 @@ func (s *shared) over(local *memory.Store, now func() int64) (bucket.Store, erro
 		return local, nil
 	}
 	s.now = now
-	ttl := s.conf.LeaseTTL
-	leases, err := lease.New(lease.Options{
-		Authority: s.lessor, Terms: lease.Terms{TTL: ttl, Poll: max(time.Millisecond, ttl/4)}, Deadline: s.conf.Deadline, Gather: min(gather, s.conf.Deadline/4),
-	})
-	if err != nil {
+	if err := s.leasing(); err != nil {
 		return nil, err
 	}
-	s.leases = leases
-	s.reports, err = report.New(report.Options{
-		Authority: s.ledger, Interval: s.conf.SyncInterval, Deadline: s.conf.Deadline, Gather: min(gather, s.conf.SyncInterval/4),
-	})
-	if err != nil {
-		return nil, err
-	}
+	var err error
 	s.scoped, err = scoped.New(scoped.Options{
-		Local: local, Strict: s.strict, Leases: leases, Free: s.conf.LeaseFree, Reports: s.reports, Replicas: s.members.Replicas, Count: s.members.Count,
+		Local: local, Strict: s.strict, Leases: s.leases, Free: s.conf.Free(), Reports: s.reports, Replicas: s.members.Replicas, Count: s.members.Count,
 		Began: now(), Deadline: s.conf.Deadline, Fault: faulty, Server: s.link.Server, Changed: s.changed,
 	})
 	return s.scoped, err
+}
+
+// leasing makes what takes from the store in advance, and what tells it afterwards, where the server can keep both.
+func (s *shared) leasing() (err error) {
+	if s.lessor == nil {
+		return nil
+	}
+	ttl := s.conf.LeaseTTL
+	s.leases, err = lease.New(lease.Options{
+		Authority: s.lessor, Terms: lease.Terms{TTL: ttl, Poll: max(time.Millisecond, ttl/4)}, Deadline: s.conf.Deadline, Gather: min(gather, s.conf.Deadline/4),
+	})
+	if err != nil {
+		return err
+	}
+	s.reports, err = report.New(report.Options{
+		Authority: s.ledger, Interval: s.conf.SyncInterval, Deadline: s.conf.Deadline, Gather: min(gather, s.conf.SyncInterval/4),
+	})
+	return err
 }
 
 // gather is how long questions about leases, and reports that are urgent, wait for others to go by the same
@@ -54,6 +62,9 @@ const gather = time.Millisecond
 // keeps says why the store cannot count a limit, or what is left of it beside
 // the parts that gateways have to themselves.
 func keeps(c config.Store) func(rate.Shape) error {
+	if c.Throttles() {
+		return buckets.Throttles
+	}
 	return func(sh rate.Shape) error {
 		_, rest, _ := sh.SetAside(c.LeaseFree, 1)
 		_, err := buckets.Coarsen(sh)
@@ -128,6 +139,9 @@ func (s *shared) lost(m *metrics.StoreStatus) {
 	}
 	m.Without = map[string]uint64{"failed": now.Failed, "denied": now.Denied, "share": now.Shared, "open": now.Opened}
 	m.Spared, m.Undone, m.Replayed, m.Missed = now.Spared, now.Undone, now.Replayed, now.Missed
+	if s.leases == nil {
+		return
+	}
 	held := s.leases.Status()
 	m.Leases = metrics.LeaseStatus{
 		Free: now.Free, Buckets: held.Accounts, Messages: held.Messages, Questions: held.Questions, Short: held.Short, Failed: held.Failed,

@@ -29,13 +29,14 @@ type shared struct {
 	link    *redis.Link
 	calls   *calls
 	names   *key.Namer
-	strict  *buckets.Store
-	lessor  *buckets.Authority
-	ledger  *buckets.Ledger
-	members *buckets.Members
+	strict  scoped.Shared
+	mended  func() uint64      // how many buckets were put in order
+	lessor  *buckets.Authority // nil by CL.THROTTLE
+	ledger  *buckets.Ledger    // nil by CL.THROTTLE
+	members population
 	scoped  *scoped.Store // over makes it
-	leases  *lease.Store  // over makes it, too
-	reports *report.Store // over makes it, too
+	leases  *lease.Store  // over makes it, too, where there is a lessor
+	reports *report.Store // over makes it, too, where there is a ledger
 	now     func() int64  // the clock that decisions are made by; over is given it
 
 	mu        sync.Mutex
@@ -79,23 +80,36 @@ func newShared(ctx context.Context, c config.Config, log *slog.Logger) (*shared,
 	return s, nil
 }
 
+// population is who shares the store. buckets.Members is, and presumed.
+type population interface {
+	Replicas() int
+	Count() int
+	Strangers() int
+	Beat(ctx context.Context) error
+	Run(ctx context.Context, heard func(error))
+}
+
 // onServer makes what is kept on the server.
-func (s *shared) onServer() (err error) {
+func (s *shared) onServer() error {
 	s.calls = &calls{to: s.link}
-	s.strict, err = buckets.New(buckets.Options{
+	if s.conf.Throttles() {
+		return s.byThrottle()
+	}
+	strict, err := buckets.New(buckets.Options{
 		Server: s.calls, Prefix: s.conf.Prefix, Cluster: s.conf.Cluster,
 		Now: func() int64 { return s.now() }, // over is given it, before any decision
 	})
 	if err != nil {
 		return err
 	}
-	if s.lessor, err = buckets.NewAuthority(s.strict, buckets.AuthorityOptions{TTL: s.conf.LeaseTTL}); err != nil {
+	s.strict, s.mended = strict, strict.Mended
+	if s.lessor, err = buckets.NewAuthority(strict, buckets.AuthorityOptions{TTL: s.conf.LeaseTTL}); err != nil {
 		return err
 	}
-	if s.ledger, err = buckets.NewLedger(s.strict, buckets.LedgerOptions{Keep: max(time.Second, 4*s.conf.SyncInterval)}); err != nil {
+	if s.ledger, err = buckets.NewLedger(strict, buckets.LedgerOptions{Keep: max(time.Second, 4*s.conf.SyncInterval)}); err != nil {
 		return err
 	}
-	s.members, err = buckets.NewMembers(s.strict, buckets.MembersOptions{
+	s.members, err = buckets.NewMembers(strict, buckets.MembersOptions{
 		TTL: s.conf.MemberTTL, Presumed: s.conf.Replicas,
 		// The name of a bucket that no rule has tells one secret from another, and nothing of either.
 		Naming: s.names.Name(0, "members", nil).Hi,
@@ -294,6 +308,7 @@ func StoreSecret(c config.Config) (database.Secret, error) {
 func StoreOptions(c config.Store) (redis.Options, error) {
 	o := redis.Options{
 		Addresses: c.Redis, Cluster: c.Cluster, Sentinel: c.Sentinel, Database: c.Database, Username: c.Username, Prefix: c.Prefix,
+		Throttles: c.Throttles(),
 		// A connection that was given up sooner would fail the requests that wait
 		// for it, though the server may answer within their deadline.
 		ConnectTimeout: max(time.Second, c.Deadline),

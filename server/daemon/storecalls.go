@@ -11,7 +11,10 @@ import (
 
 // calls counts what the store is asked, and how long it takes to answer.
 type calls struct {
-	to      buckets.Evaler
+	to interface {
+		buckets.Evaler
+		buckets.Throttler
+	}
 	failed  atomic.Uint64
 	nanos   atomic.Uint64
 	classes [len(callBounds) + 1]atomic.Uint64 // by time, each without the ones before
@@ -28,17 +31,28 @@ var callBounds = [...]time.Duration{
 func (c *calls) Eval(ctx context.Context, command, script string, keys, args []string) (any, error) {
 	start := time.Now()
 	answer, err := c.to.Eval(ctx, command, script, keys, args)
-	took := time.Since(start)
+	c.count(time.Since(start), err != nil && !buckets.Unlearnt(err))
+	return answer, err
+}
+
+// Throttle asks, and counts.
+func (c *calls) Throttle(ctx context.Context, key string, args ...string) (any, error) {
+	start := time.Now()
+	answer, err := c.to.Throttle(ctx, key, args...)
+	c.count(time.Since(start), err != nil)
+	return answer, err
+}
+
+func (c *calls) count(took time.Duration, failed bool) {
 	class := 0
 	for class < len(callBounds) && took > callBounds[class] {
 		class++
 	}
 	c.classes[class].Add(1)
 	c.nanos.Add(uint64(took))
-	if err != nil && !buckets.Unlearnt(err) {
+	if failed {
 		c.failed.Add(1)
 	}
-	return answer, err
 }
 
 // status tells the metrics of the store, if there is one.

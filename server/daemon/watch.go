@@ -24,7 +24,7 @@ func (s *shared) saw(now redis.State, err error) {
 	}
 	s.mu.Lock()
 	before := s.watched
-	s.watched = watched{state: now, known: true, slow: 2*now.Trip > s.conf.Deadline, mended: s.strict.Mended()}
+	s.watched = watched{state: now, known: true, slow: 2*now.Trip > s.conf.Deadline, mended: s.mended()}
 	after := s.watched
 	s.mu.Unlock()
 	if len(now.Faults) > 0 && !slices.Equal(now.Faults, before.state.Faults) {
@@ -51,7 +51,7 @@ func (s *shared) observed(m *metrics.StoreStatus) {
 	defer s.mu.Unlock()
 	m.Evicting, m.Unguarded = len(s.watched.state.Faults), len(s.watched.state.Risks)
 	m.Watched, m.Offset, m.Within, m.Trip = s.watched.known, s.watched.state.Offset, s.watched.state.Within, s.watched.state.Trip
-	m.Mended = s.strict.Mended()
+	m.Mended = s.mended()
 }
 
 // ahead is by how much the clock of this machine is ahead of that of the store's server that

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/bucket/redis"
 	"github.com/headgate-io/headgate/rate"
 )
 
@@ -76,7 +77,7 @@ func (c *Client) checkInfo(info map[string]string) error {
 	if fault := evicts(info); fault != "" {
 		errs = append(errs, errors.New(fault))
 	}
-	if version := info["redis_version"]; older(version, oldest) {
+	if version := info["redis_version"]; older(version, oldest) && !c.options.Throttles {
 		errs = append(errs, fmt.Errorf("it is version %s: want Redis %d or later, or Valkey", version, oldest))
 	}
 	member := info["cluster_enabled"] == "1"
@@ -137,6 +138,9 @@ func (c *Client) checkScripts(ctx context.Context) error {
 }
 
 func (c *Client) checkScript(ctx context.Context, tag uint16) error {
+	if c.options.Throttles {
+		return c.checkThrottle(ctx)
+	}
 	store, err := c.Buckets(c.options.Prefix)
 	if err != nil {
 		return err
@@ -154,8 +158,22 @@ func (c *Client) checkScript(ctx context.Context, tag uint16) error {
 	return nil
 }
 
+// checkThrottle takes from a bucket that nobody has by CL.THROTTLE. It is full again within a second.
+func (c *Client) checkThrottle(ctx context.Context) error {
+	store, err := redis.NewThrottle(c, c.options.Prefix)
+	if err != nil {
+		return err
+	}
+	nobody := []bucket.Take{{Shape: rate.Shape{Drain: 1, Unit: 1, Capacity: 1, Tick: int64(time.Millisecond)}, Cost: 1}}
+	if _, err := store.TryConsume(ctx, 0, nobody, make([]bucket.Outcome, 1)); err != nil {
+		return fmt.Errorf("redis %s: it does not answer CL.THROTTLE: %w", strings.Join(c.options.Addresses, ", "), advise(err, c.options))
+	}
+	return nil
+}
+
 // advice is what to change when a server, or the way to it, says something. The first that fits is given.
 var advice = []struct{ said, change string }{
+	{"CL.THROTTLE", "want a Redis with the module redis-cell (MODULE LIST tells), Dragonfly, or store.kind: scripts; and a user who may run it"},
 	{"WRONGPASS", "want the user and the password that the server has (ACL LIST tells the users)"},
 	{"NOAUTH", "the server wants a password, and none is configured: want store.password_file"},
 	{"access one of the keys", "the user needs all keys that begin with the prefix: want ~PREFIX* in its ACL, or another store.prefix"},

@@ -21,7 +21,10 @@ type Link struct {
 	client  atomic.Pointer[Client] // nil before Connect
 }
 
-var _ redis.Evaler = (*Link)(nil)
+var (
+	_ redis.Evaler    = (*Link)(nil)
+	_ redis.Throttler = (*Link)(nil)
+)
 
 // NewLink makes a Link, or says what is wrong with o. It does not talk to the server.
 func NewLink(o Options) (*Link, error) {
@@ -86,6 +89,15 @@ func (l *Link) Eval(ctx context.Context, command, script string, keys, args []st
 		return nil, errNotYet
 	}
 	return client.Eval(ctx, command, script, keys, args)
+}
+
+// Throttle sends CL.THROTTLE, as Client.Throttle does.
+func (l *Link) Throttle(ctx context.Context, key string, args ...string) (any, error) {
+	client := l.client.Load()
+	if client == nil {
+		return nil, errNotYet
+	}
+	return client.Throttle(ctx, key, args...)
 }
 
 // Server is the number of the server that has the buckets of a tag: 0 but in a cluster.

@@ -41,6 +41,10 @@ type Options struct {
 	// Prefix is what the names begin with that Check looks at. Default "hg".
 	Prefix string
 
+	// Throttles says that buckets are asked for by CL.THROTTLE, and by no script: see redis.Throttle.
+	// There is no cluster then.
+	Throttles bool
+
 	// TLS is how to talk to the server; nil is in the clear.
 	TLS *tls.Config
 
@@ -67,7 +71,10 @@ type way struct {
 	gather  gatherer
 }
 
-var _ redis.Evaler = (*Client)(nil)
+var (
+	_ redis.Evaler    = (*Client)(nil)
+	_ redis.Throttler = (*Client)(nil)
+)
 
 // Dial connects to the server. An error says what to change.
 func Dial(o Options) (*Client, error) {
@@ -112,6 +119,9 @@ func (o *Options) validate() error {
 	if o.Cluster && o.Sentinel != "" {
 		errs = append(errs, errors.New("cluster and sentinel are both set, want one: a cluster watches itself"))
 	}
+	if o.Cluster && o.Throttles {
+		errs = append(errs, errors.New("cluster is set, want one server: buckets are asked for by CL.THROTTLE"))
+	}
 	if o.Cluster && o.Database != 0 {
 		errs = append(errs, fmt.Errorf("database is %d, want 0 in a cluster", o.Database))
 	}
@@ -151,7 +161,26 @@ func (o *Options) client() rueidis.ClientOption {
 // Eval runs a script on the server that holds the keys. It returns when ctx is done, also while a
 // connection is made anew.
 func (c *Client) Eval(ctx context.Context, command, script string, keys, args []string) (any, error) {
-	call := c.client.B().Arbitrary(command, script, strconv.Itoa(len(keys))).Keys(keys...).Args(args...).Build()
+	return c.call(ctx, c.client.B().Arbitrary(command, script, strconv.Itoa(len(keys))).Keys(keys...).Args(args...).Build())
+}
+
+// Throttle sends CL.THROTTLE. It returns when ctx is done, as Eval does.
+func (c *Client) Throttle(ctx context.Context, key string, args ...string) (any, error) {
+	answer, err := c.call(ctx, c.client.B().Arbitrary("CL.THROTTLE").Keys(key).Args(args...).Build())
+	if said, ok := rueidis.IsRedisErr(err); ok && !codeAhead(said.Error()) {
+		err = &redis.Error{Cause: redis.Refused, Err: err} // the module has errors without a code, which are no faults of the network
+	}
+	return answer, err
+}
+
+// codeAhead reports whether an error begins with a code, as those of servers do: a word in capitals.
+func codeAhead(text string) bool {
+	code, _, _ := strings.Cut(text, " ")
+	return code != "" && strings.Trim(code, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
+}
+
+// call sends a command to the server that has its keys.
+func (c *Client) call(ctx context.Context, call rueidis.Completed) (any, error) {
 	w := c.way(call)
 	if !w.failing.Load() {
 		return c.eval(ctx, call, w)
