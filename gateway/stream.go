@@ -83,8 +83,8 @@ func streamOf(r *http.Request) *stream {
 	return s
 }
 
-// streamed marks a call whose messages count. To such an endpoint nothing else is sent, and nil is returned once that is
-// answered: what is framed in another way, nobody could count.
+// streamed marks a call whose messages count. To such an endpoint nothing else is sent, and nil is
+// returned once that is answered: what is framed in another way, nobody could count.
 func (g *gateway) streamed(w http.ResponseWriter, r *http.Request, target string) *http.Request {
 	if len(g.options.Streams) == 0 {
 		return r
@@ -107,7 +107,8 @@ func (g *gateway) streamed(w http.ResponseWriter, r *http.Request, target string
 	return r.WithContext(context.WithValue(r.Context(), streamKey{}, s))
 }
 
-// callsGRPC reports whether r is a call by gRPC: its media type is application/grpc, alone or with the format of messages.
+// callsGRPC reports whether r is a call by gRPC: its media type is application/grpc, alone or with
+// the format of messages.
 func callsGRPC(r *http.Request) bool {
 	lines := r.Header["Content-Type"]
 	return len(lines) == 1 && isGRPC(lines[0])

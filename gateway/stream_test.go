@@ -50,8 +50,8 @@ func message(length int) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(length)), bytes.Repeat([]byte{'x'}, length)...)
 }
 
-// FuzzMessages reads bodies of calls in pieces, in both directions. What goes on, and what counts, is what a slow reader of
-// the whole finds.
+// FuzzMessages reads bodies of calls in pieces, in both directions. What goes on, and what counts,
+// is what a slow reader of the whole finds.
 func FuzzMessages(f *testing.F) {
 	for _, up := range []bool{true, false} {
 		f.Add(append(message(3), message(300)...), uint8(1), up)

@@ -89,7 +89,8 @@ func (s talk) hears() (messages int, end *status.Status) {
 	}
 }
 
-// Messages of gRPC calls count at the gateway, in both directions, and end a call with the status that clients of gRPC know.
+// Messages of gRPC calls count at the gateway, in both directions, and end a call with the status
+// that clients of gRPC know.
 func TestMessagesOfCalls(t *testing.T) {
 	api, dir := newCalls(t), t.TempDir()
 	write(t, filepath.Join(dir, "routes.txt"), "POST /shop.Chat/Talk\nPOST /shop.Chat/Twice\nPOST /shop.Chat/Take\nPOST /shop.Chat/Long\nPOST /shop.Chat/Plain\n")
