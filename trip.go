@@ -134,7 +134,7 @@ func (t *trip) lap(took *time.Duration) {
 }
 
 // access says whether a rule of mode allow or block settles the request: it is blocked if one of its principals is,
-// and exempt if all are. Where a credential cannot be verified, a block of whom it may name holds too: otherwise the
+// or the holder of a key that counts elsewhere alone; and exempt if all its principals are. Where a credential cannot be verified, a block of whom it may name holds too: otherwise the
 // blocked send bad tokens first, or come while the database or an issuer's keys are away.
 func (t *trip) access() (reason Reason, settled bool) {
 	p := &t.plan
@@ -151,6 +151,13 @@ func (t *trip) access() (reason Reason, settled bool) {
 		}
 		if exempt = exempt && found; n == 0 && found {
 			t.decision.access = rule
+		}
+	}
+	for _, who := range p.Who.Elsewhere() {
+		caller := charge.CallerOf(&who)
+		if rule, mode, _ := p.Set.Access(p.Wall, p.Match, &caller); mode == policy.Block {
+			t.decision.access = rule
+			return Blocked, true
 		}
 	}
 	if t.mayBeBlocked() {

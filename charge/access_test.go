@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -157,4 +158,100 @@ func TestA5AFloodDoesNotUnblock(t *testing.T) {
 			t.Errorf("a block of %s: no credential from the same address is %v, want it allowed", blocked, d.Reason)
 		}
 	}
+}
+
+// TestABlockHoldsOutsideOfScopes: a key that is sent where its scopes do not count spends its address's budget, and
+// whoever is blocked by that key is blocked there as well: alone, beside others, in whatever order. It exempts nobody.
+func TestABlockHoldsOutsideOfScopes(t *testing.T) {
+	keys := map[string]string{}
+	narrow := func(o *identity.Options) {
+		ring := &identity.Keyring{}
+		var records []identity.KeyRecord
+		for id, k := range map[string]identity.Key{
+			"k1": {Project: "p1", Tier: "free", Scopes: "GET /v1/orders"},
+			"k2": {Project: "p2", Scopes: "POST"},
+			"k3": {Project: "p3"},
+		} {
+			text, err := identity.NewKey()
+			if err != nil {
+				t.Fatal(err)
+			}
+			keys[id], k.ID = text, id
+			records = append(records, identity.KeyRecord{Digest: o.Digester.Digest(text), Key: k})
+		}
+		if err := ring.Replace(records); err != nil {
+			t.Fatal(err)
+		}
+		o.Keys = ring
+	}
+	all := newHolders(t, narrow)
+	keys["token"], keys["none"] = "t2.x.y", "hg_made_up"
+	lists := permutations([]string{"k1", "k2", "k3", "token", "none"}, 3)
+	for blocked, c := range map[string]struct {
+		rule policy.Rule
+		by   []string
+	}{
+		"a key":                    {policy.Rule{Endpoint: policy.All, Only: "api_key:k1"}, []string{"k1"}},
+		"another key":              {policy.Rule{Endpoint: policy.All, Only: "api_key:k2"}, []string{"k2"}},
+		"a key that counts":        {policy.Rule{Endpoint: policy.All, Only: "api_key:k3"}, []string{"k3"}},
+		"a key, at this endpoint":  {policy.Rule{Endpoint: "GET /v1/items/{id}", Only: "api_key:k1"}, []string{"k1"}},
+		"a key, where nobody asks": {policy.Rule{Endpoint: policy.UnknownEndpoint, Only: "api_key:k1"}, nil},
+		"a project":                {policy.Rule{Endpoint: policy.All, Project: "p1"}, []string{"k1"}},
+		"a key and a token":        {policy.Rule{Endpoint: policy.All, Project: "p2"}, []string{"k2", "token"}},
+		"a tier":                   {policy.Rule{Endpoint: policy.All, Tier: "free"}, []string{"k1"}},
+		"a key of no such project": {policy.Rule{Endpoint: policy.All, Project: "p3", Only: "api_key:k1"}, nil},
+		"a key, until now":         {policy.Rule{Endpoint: policy.All, Only: "api_key:k1", Expires: time.Unix(1_799_999_999, 0)}, nil},
+		"nobody":                   {policy.Rule{Endpoint: policy.All, Project: "p1", Mode: policy.Allow}, nil},
+	} {
+		if c.rule.Mode != policy.Allow {
+			c.rule.Mode = policy.Block
+		}
+		all.rules(t, headgate.Options{}, policy.Rule{Endpoint: policy.Default, Limit: 1 << 30}, c.rule)
+		for _, sent := range lists {
+			header, want := http.Header{}, headgate.WithinLimits
+			for _, name := range sent {
+				if slices.Contains(c.by, name) {
+					want = headgate.Blocked
+				}
+				if name == "token" {
+					header.Set("Authorization", "Bearer "+keys[name])
+				} else {
+					header.Add("X-Api-Key", keys[name])
+				}
+			}
+			d := all.lim.Check(t.Context(), headgate.Request{Method: "GET", Target: "/v1/items/1", Peer: netip.MustParseAddr("192.0.2.1"), Header: header})
+			if d.Reason != want {
+				t.Errorf("a block of %s, sent are %v: %v, want %v", blocked, sent, d.Reason, want)
+			}
+			if rule, settled := d.Access(); settled && rule.Only != c.rule.Only {
+				t.Errorf("a block of %s, sent are %v: blocked by %+v", blocked, sent, rule)
+			}
+		}
+	}
+
+	// Where a token goes before keys, a key beside it counts nowhere.
+	first := newHolders(t, func(o *identity.Options) { narrow(o); o.Credentials = identity.FirstCredentials })
+	first.rules(t, headgate.Options{}, policy.Rule{Endpoint: policy.Default, Limit: 1 << 30}, policy.Rule{Endpoint: policy.All, Only: "api_key:k1", Mode: policy.Block})
+	for token, want := range map[string]headgate.Reason{"t2.x.y": headgate.WithinLimits, "forged.x.y": headgate.Blocked} {
+		r := first.both("192.0.2.1")
+		r.Header = http.Header{"X-Api-Key": {keys["k1"]}, "Authorization": {"Bearer " + token}}
+		if d := first.lim.Check(t.Context(), r); d.Reason != want {
+			t.Errorf("by the first credential, %s and a key: %v, want %v", token, d.Reason, want)
+		}
+	}
+}
+
+// permutations are the ways to take one to most of all, in any order.
+func permutations(all []string, most int) (lists [][]string) {
+	if most == 0 {
+		return nil
+	}
+	for i, one := range all {
+		lists = append(lists, []string{one})
+		rest := slices.Concat(all[:i], all[i+1:])
+		for _, more := range permutations(rest, most-1) {
+			lists = append(lists, append([]string{one}, more...))
+		}
+	}
+	return lists
 }

@@ -103,15 +103,20 @@ func (r *Resolver) authenticate(ctx context.Context, e *Evidence, p *Principal, 
 	var found credentials
 	r.collect(e, &found)
 	address := *p
+	var elsewhere *[]Principal
 	for i := 0; i < found.n && !found.more; i++ {
-		c := &found.list[i]
-		if p.Kind == Address {
-			c.why = r.verify(ctx, c, e.Endpoint, p)
-		} else {
-			other := address
-			if c.why = r.verify(ctx, c, e.Endpoint, &other); c.why == NotRejected {
-				others = include(p, other, others)
+		c, who := &found.list[i], address
+		switch c.why = r.verify(ctx, c, e.Endpoint, &who); {
+		case c.why == KeyOutOfScope:
+			if elsewhere == nil {
+				elsewhere = new([]Principal)
 			}
+			*elsewhere = append(*elsewhere, who)
+		case c.why != NotRejected:
+		case p.Kind == Address:
+			*p = who
+		default:
+			others = include(p, who, others)
 		}
 		if c.why != NotRejected && !c.part {
 			r.searchRejected(c, &found)
@@ -125,6 +130,7 @@ func (r *Resolver) authenticate(ctx context.Context, e *Evidence, p *Principal, 
 	if found.unchecked && p.Kind == Address && p.Rejected == NotRejected {
 		r.reject(p, TokenUnchecked)
 	}
+	p.elsewhere = elsewhere
 	if found.more {
 		*p, others = address, others[:0]
 		p.Rejected = NotRejected

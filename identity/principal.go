@@ -54,6 +54,9 @@ type Principal struct {
 	// principals stay comparable and small.
 	claims *[]Claim
 
+	// elsewhere are the holders of API keys whose scopes do not name this endpoint; nil if there are none.
+	elsewhere *[]Principal
+
 	// Client is the client's address, IPv4-mapped addresses unmapped and
 	// zones removed. It is invalid only if no peer was given.
 	Client netip.Addr
@@ -83,6 +86,15 @@ func (p *Principal) Claim(name string) (value string, ok bool) {
 		}
 	}
 	return "", false
+}
+
+// Elsewhere are the holders of valid API keys that were sent to an endpoint which their scopes do not name. The first
+// principal of a request has those of all its keys. They spend no budget here.
+func (p *Principal) Elsewhere() []Principal {
+	if p.elsewhere == nil {
+		return nil
+	}
+	return *p.elsewhere
 }
 
 // User is who sent a request, as the program that asks has found out by means of

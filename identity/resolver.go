@@ -344,6 +344,9 @@ func (r *Resolver) ResolveAll(ctx context.Context, e Evidence, room []Principal)
 		others = r.addCertificate(e.Certificate, p, others)
 	}
 	if r.choice == FirstCredentials {
+		if p.Kind.before(APIKey) {
+			p.elsewhere = nil
+		}
 		for i := range others {
 			if others[i].Kind != p.Kind {
 				return first, others[:i]
@@ -411,10 +414,11 @@ func (r *Resolver) useKey(ctx context.Context, found presented, at *Endpoint, p 
 		return KeyRevoked
 	case !key.Expires.IsZero() && !r.now().Before(key.Expires):
 		return KeyExpired
-	case !r.anyScope && !key.Scopes.Allow(at):
-		return KeyOutOfScope
 	}
 	p.Kind, p.ID, p.Project, p.Tier, p.Scopes = APIKey, key.ID, key.Project, key.Tier, key.Scopes
+	if !r.anyScope && !key.Scopes.Allow(at) {
+		return KeyOutOfScope
+	}
 	return NotRejected
 }
 
