@@ -46,6 +46,9 @@ func (l *Limiter) Look(ctx context.Context, r Request) *Look {
 			d.restate(p)
 		}
 	}
+	if t.plan.Set == nil { // it was turned away before the rules were asked for
+		_, t.standing = l.inForce(l.clock.Now())
+	}
 	return &Look{t.decision, t.standing, t.plan, t.decision.binding, times}
 }
 

@@ -67,19 +67,22 @@ func (l *Limiter) prepare(ctx context.Context, t *trip) bool {
 }
 
 // find finds out what a request is charged to. It reports settled, and how,
-// where that is nothing.
+// where that is nothing. What is turned away for its target or method alone pays
+// for no clock.
 func (l *Limiter) find(ctx context.Context, t *trip) (reason Reason, allowed, settled bool) {
 	r, d, p := &t.request, &t.decision, &t.plan
-	p.Now = l.clock.Now()
-	p.Set, t.standing = l.rules(p.Now)
-	p.Endpoints = l.endpointsOf(p.Set)
-	d.Endpoint, d.binding, d.endpoints = p.Endpoints.Match(r.Method, r.Target), -1, p.Endpoints
-	if d.Stages != nil {
-		t.lap(&d.Stages.Endpoint)
-	}
-	if reason, refused := t.refuse(); refused {
+	d.binding = -1
+	if reason, refused := l.match(t, l.endpointsOf(l.policies.Set())); refused {
 		return reason, false, true
 	}
+	p.Now = l.clock.Now()
+	p.Set, t.standing = l.rules(p.Now)
+	if table := l.endpointsOf(p.Set); table != d.endpoints { // other rules took effect in between
+		if reason, refused := l.match(t, table); refused {
+			return reason, false, true
+		}
+	}
+	p.Endpoints = d.endpoints
 	switch {
 	case t.standing.Stale && (p.Set == nil || t.standing.Fallback == policy.Deny):
 		return RulesStale, false, true
@@ -125,6 +128,17 @@ func (l *Limiter) find(ctx context.Context, t *trip) (reason Reason, allowed, se
 		t.acceptWait(ctx)
 	}
 	return WithinLimits, true, false
+}
+
+// match finds the endpoint of a request in a table, and says why if the request
+// is turned away for it.
+func (l *Limiter) match(t *trip, table *endpoint.Table) (reason Reason, refused bool) {
+	r, d := &t.request, &t.decision
+	d.Endpoint, d.endpoints = table.Match(r.Method, r.Target), table
+	if d.Stages != nil {
+		t.lap(&d.Stages.Endpoint)
+	}
+	return t.refuse()
 }
 
 // lap notes how long the stage took that ends now.
