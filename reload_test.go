@@ -262,3 +262,43 @@ func TestReload(t *testing.T) {
 		}
 	}
 }
+
+// turning are rules that are replaced between two looks at them.
+type turning struct{ at, then *policy.Set }
+
+func (r turning) Set() *policy.Set { return r.at }
+
+func (r turning) InForce(int64) (*policy.Set, policy.Standing) { return r.then, policy.Standing{} }
+
+// A request is matched before the rules are asked for, and decided by one whole set of them all the same.
+func TestRulesThatTurnInTheMiddleOfARequest(t *testing.T) {
+	set := func(template string, limit int64) *policy.Set {
+		table := trial.Compile(t, []string{template})
+		set, problems := policy.Compile(policy.Document{Rules: []policy.Rule{{Endpoint: template, Limit: limit}}}, policy.CompileOptions{Endpoints: table})
+		if err := problems.Err(); err != nil {
+			t.Fatal(err)
+		}
+		return set
+	}
+	item, path, other := set("GET /v1/{item}", 7), set("GET /v1/a", 9), set("GET /v2", 5)
+	for _, c := range []struct {
+		at, then *policy.Set
+		want     string
+	}{
+		{item, item, "within_limits GET /v1/{item} 6"},
+		{item, path, "within_limits GET /v1/a 8"},
+		{path, item, "within_limits GET /v1/{item} 6"},
+		{item, other, "unknown_endpoint"},
+		{other, item, "unknown_endpoint"}, // the last moment of the rules before
+	} {
+		b := trial.New(t, []string{"GET /v0"}, nil, func(o *headgate.Options) { o.Policies = turning{c.at, c.then} })
+		d := b.Get("/v1/a")
+		got := d.Reason.String()
+		if d.Allowed {
+			got += fmt.Sprintf(" %v %d", d.Template(), d.Verdicts()[0].Outcome.Remaining)
+		}
+		if got != c.want {
+			t.Errorf("a request is decided as %q, want %q", got, c.want)
+		}
+	}
+}

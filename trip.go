@@ -147,9 +147,10 @@ func (t *trip) lap(took *time.Duration) {
 	*took, t.lapped = now.Sub(t.lapped), now
 }
 
-// access says whether a rule of mode allow or block settles the request: it is blocked if one of its principals is,
-// or the holder of a key that counts elsewhere alone; and exempt if all its principals are. Where a credential cannot be verified, a block of whom it may name holds too: otherwise the
-// blocked send bad tokens first, or come while the database or an issuer's keys are away.
+// access says whether a rule of mode allow or block settles the request: it is blocked if one of its principals is, or
+// the holder of a key that counts elsewhere alone; and exempt if all its principals are. Where a credential cannot be
+// verified, a block of whom it may name holds too: otherwise the blocked send bad tokens first, or come while the
+// database or an issuer's keys are away.
 func (t *trip) access() (reason Reason, settled bool) {
 	p := &t.plan
 	if p.Set.AccessRules() == 0 {
