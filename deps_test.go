@@ -37,9 +37,8 @@ var allowed = map[string][]string{
 	"bucket":                  {"key", "rate"},
 	"bucket/memory":           {"bucket", "key", "rate"},
 	"bucket/buckettest":       {"bucket", "key", "rate", "internal/race"},
-	"internal/messages":       {},
-	"bucket/lease":            {"bucket", "bucket/internal/accounts", "rate", "internal/messages"},
-	"bucket/report":           {"bucket", "bucket/internal/accounts", "rate", "internal/messages"},
+	"bucket/lease":            {"bucket", "bucket/internal/accounts", "bucket/internal/outbox", "rate"},
+	"bucket/report":           {"bucket", "bucket/internal/accounts", "bucket/internal/outbox", "rate"},
 	"bucket/redis":            {"bucket", "bucket/lease", "bucket/report", "rate"}, // answers questions for leases, and charges reports; a client of the server comes from outside, as one method
 	"internal/deadline":       {},
 	"bucket/scoped":           {"bucket", "bucket/lease", "bucket/report", "key", "rate", "internal/deadline"}, // decides which of the others to ask
@@ -64,7 +63,8 @@ var allowed = map[string][]string{
 	"pace":             {"pace/telemetry"}, // the callers' side: it knows servers by their answers, and what clients say of each other
 	"pace/telemetry":   {},
 
-	"bucket/internal/accounts": {"key"}, // what one replica knows of shared buckets
+	"bucket/internal/accounts": {"key"},    // what one replica knows of shared buckets
+	"bucket/internal/outbox":   {"bucket"}, // what it tells the authority of them
 
 	"internal/trial":      {"", "bucket/memory", "endpoint", "identity", "inspect", "internal/race", "policy", "reservation"}, // a Limiter for tests
 	"internal/routertest": {"", "identity"},                                                                                   // what middleware for routers has to do

@@ -17,7 +17,7 @@ type Status struct {
 }
 
 type counts struct {
-	questions, messages, short, failed, granted, returned, expired atomic.Uint64
+	short, failed, granted, returned, expired atomic.Uint64
 }
 
 // lost counts what an account lost, which is locked.
@@ -31,7 +31,7 @@ func (c *counts) lost(a *Account) {
 func (s *Store) Status() Status {
 	c := &s.counts
 	st := Status{
-		Questions: c.questions.Load(), Messages: c.messages.Load(), Short: c.short.Load(), Failed: c.failed.Load(),
+		Questions: s.outbox.Things.Load(), Messages: s.outbox.Messages.Load(), Short: c.short.Load(), Failed: c.failed.Load(),
 		Granted: c.granted.Load(), Returned: c.returned.Load(), Expired: c.expired.Load(),
 	}
 	st.Accounts = s.accounts.Each(func(*entry) {})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/bucket/internal/accounts"
+	"github.com/headgate-io/headgate/bucket/internal/outbox"
 	"github.com/headgate-io/headgate/rate"
 )
 
@@ -81,7 +82,7 @@ type Store struct {
 	accounts *accounts.Table[entry]
 
 	answered func(*bucket.Take, error) // may be nil
-	outbox   outbox
+	outbox   outbox.Box[entry, Asked]
 	counts   counts
 }
 
@@ -145,7 +146,9 @@ func New(o Options) (*Store, error) {
 	}
 	// With room for fewer than are looked at, the last of them would be one that somebody is using.
 	room := max(o.MaxAccounts, accounts.Looked*accounts.Shards)
-	return &Store{o: o, accounts: accounts.New[entry](room)}, nil
+	s := &Store{o: o, accounts: accounts.New[entry](room)}
+	s.open()
+	return s, nil
 }
 
 // OnAnswer has f hear of every question, about the bucket of a take, how it ended, before anybody
@@ -220,7 +223,7 @@ func (s *Store) TryHeld(take *bucket.Take, out *bucket.Outcome) (allowed, decide
 	}
 	allowed = e.account.Take(now, s.o.Terms, take.Cost) == Admit
 	if e.account.Due(now, s.o.Terms) {
-		s.post(take, e, false)
+		s.post(take, e, calm)
 	}
 	*out = bucket.Outcome{Allowed: allowed}
 	s.counts.lost(&e.account)
@@ -311,7 +314,11 @@ func (s *Store) first(now int64, take *bucket.Take, t *attempt) {
 // ask sends what is to be asked, and joins those who wait. The entry is locked.
 func (s *Store) ask(now int64, take *bucket.Take, e *entry, t *attempt) {
 	if e.account.Due(now, s.o.Terms) {
-		s.post(take, e, t.verdict == Ask)
+		kind := calm
+		if t.verdict == Ask {
+			kind = urgent
+		}
+		s.post(take, e, kind)
 	}
 	if t.verdict == Ask {
 		if e.waiting == nil {

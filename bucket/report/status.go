@@ -19,15 +19,19 @@ type Status struct {
 }
 
 type counts struct {
-	reports, messages, failed, admitted, charged, returned, denied, asked atomic.Uint64
+	failed, admitted, charged, returned, denied, asked atomic.Uint64
 }
 
 // Status reports what the Store did.
 func (s *Store) Status() Status {
 	c := &s.counts
 	st := Status{
-		Reports: c.reports.Load(), Messages: c.messages.Load(), Failed: c.failed.Load(), Admitted: c.admitted.Load(), Charged: c.charged.Load(),
+		Failed: c.failed.Load(), Admitted: c.admitted.Load(), Charged: c.charged.Load(),
 		Returned: c.returned.Load(), Denied: c.denied.Load(), Asked: c.asked.Load(),
+	}
+	for kind := range s.outboxes {
+		st.Reports += s.outboxes[kind].Things.Load()
+		st.Messages += s.outboxes[kind].Messages.Load()
 	}
 	st.Accounts = s.accounts.Each(func(e *entry) {
 		e.mu.Lock()

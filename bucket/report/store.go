@@ -10,6 +10,7 @@ import (
 
 	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/bucket/internal/accounts"
+	"github.com/headgate-io/headgate/bucket/internal/outbox"
 	"github.com/headgate-io/headgate/rate"
 )
 
@@ -74,21 +75,21 @@ type Store struct {
 	accounts *accounts.Table[entry]
 
 	answered func(*bucket.Take, error) // may be nil
-	outbox   outbox
+	outboxes [kinds]outbox.Box[entry, Told]
 	counts   counts
 }
 
 // entry is the account of one bucket.
 type entry struct {
 	mu       sync.Mutex
-	account  Account    // guarded by mu
-	shape    rate.Shape // guarded by mu; which the account counts in
-	since    int64      // guarded by mu; when it took effect
-	before   *rate.Past // guarded by mu; what it replaced
-	replicas int        // guarded by mu; for which headroom is
-	headroom int64      // guarded by mu
-	queued   [2]bool    // guarded by mu; it is in the outbox, by kind
-	gone     bool       // guarded by mu; it was forgotten
+	account  Account     // guarded by mu
+	shape    rate.Shape  // guarded by mu; which the account counts in
+	since    int64       // guarded by mu; when it took effect
+	before   *rate.Past  // guarded by mu; what it replaced
+	replicas int         // guarded by mu; for which headroom is
+	headroom int64       // guarded by mu
+	queued   [kinds]bool // guarded by mu; it is in the outbox, by kind
+	gone     bool        // guarded by mu; it was forgotten
 }
 
 // New returns a Store, or an error that names every field at fault.
@@ -128,7 +129,9 @@ func New(o Options) (*Store, error) {
 		start := time.Now()
 		o.Now = func() int64 { return int64(time.Since(start)) }
 	}
-	return &Store{o: o, accounts: accounts.New[entry](o.MaxAccounts)}, nil
+	s := &Store{o: o, accounts: accounts.New[entry](o.MaxAccounts)}
+	s.open()
+	return s, nil
 }
 
 // OnAnswer has f hear of every message, about the bucket of a take, how it ended. It is called on

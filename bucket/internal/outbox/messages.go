@@ -1,5 +1,4 @@
-// Package messages tells how messages ended that held many things each.
-package messages
+package outbox
 
 // Each tells of every message how it ended, in order, and says how many there were. Of says by the
 // number of which message one thing went, and what became of it; messages are numbered from 0 in

@@ -1,4 +1,4 @@
-package messages_test
+package outbox_test
 
 import (
 	"errors"
@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/headgate-io/headgate/internal/messages"
+	"github.com/headgate-io/headgate/bucket/internal/outbox"
 )
 
 func TestEach(t *testing.T) {
@@ -28,7 +28,7 @@ func TestEach(t *testing.T) {
 		{[]thing{{"a", 0, nil}, {"b", 1, nil}, {"c", 0, busy}, {"d", 1, lost}}, "a busy, b lost", 2},
 	} {
 		var got []string
-		n := messages.Each(c.all, func(one *thing) (int, error) { return one.message, one.err }, func(first *thing, err error) {
+		n := outbox.Each(c.all, func(one *thing) (int, error) { return one.message, one.err }, func(first *thing, err error) {
 			got = append(got, fmt.Sprint(first.name, " ", err))
 		})
 		if strings.Join(got, ", ") != c.want || n != c.n {
