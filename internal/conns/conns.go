@@ -3,6 +3,7 @@
 package conns
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -16,13 +17,17 @@ import (
 	"time"
 )
 
-// Options configures a Server. All but Refused and Panicked are required.
+// Options configures a Server. All but Patience, Refused and Panicked are required.
 type Options struct {
 	// Trusted says who may connect.
 	Trusted func(netip.Addr) bool
 
 	// Most bounds the connections that are open.
 	Most int
+
+	// Patience is how long a client may take to send what it has begun, and to take what it is sent.
+	// Default 10 s.
+	Patience time.Duration
 
 	// Answer serves a connection until it is to be closed.
 	Answer func(*Conn)
@@ -64,6 +69,9 @@ type Conn struct {
 
 // New returns a Server.
 func New(o Options) *Server {
+	if o.Patience == 0 {
+		o.Patience = 10 * time.Second
+	}
 	if o.Refused == nil {
 		o.Refused = func(error) {}
 	}
@@ -146,6 +154,27 @@ func (s *Server) serve(c *Conn) {
 
 // handshakeWithin is how long a handshake of TLS may take.
 const handshakeWithin = 10 * time.Second
+
+// Await waits until a client begins to send something, which it may put off for as long as it likes. In reads
+// from the connection; from then on Patience counts.
+func (c *Conn) Await(in *bufio.Reader) error {
+	_ = c.SetReadDeadline(time.Time{})
+	if _, err := in.Peek(1); err != nil {
+		return err
+	}
+	c.Hurry()
+	return nil
+}
+
+// Hurry has Patience counted anew for what is read.
+func (c *Conn) Hurry() { _ = c.SetReadDeadline(time.Now().Add(c.server.options.Patience)) }
+
+// Send sends b, and reports false if the client does not take it.
+func (c *Conn) Send(b []byte) bool {
+	_ = c.SetWriteDeadline(time.Now().Add(c.server.options.Patience))
+	_, err := c.Write(b)
+	return err == nil
+}
 
 // Recover, deferred, ends the connection where the goroutine panics, as net/http
 // does.

@@ -91,9 +91,6 @@ func New(o Options) (*Server, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("resp options: %w", err)
 	}
-	if o.Patience == 0 {
-		o.Patience = 10 * time.Second
-	}
 	if o.Failed == nil {
 		o.Failed = func(decisions.Fault, error) {}
 	}
@@ -102,7 +99,7 @@ func New(o Options) (*Server, error) {
 	}
 	s := &Server{options: o, shapes: shapes{keeps: o.Keeps}}
 	s.conns = conns.New(conns.Options{
-		Trusted: o.Trusted, Most: o.MaxConnections, Answer: s.answer,
+		Trusted: o.Trusted, Most: o.MaxConnections, Patience: o.Patience, Answer: s.answer,
 		Refused:  func(err error) { o.Failed(decisions.Untrusted, err) },
 		Panicked: func(err error) { o.Failed(decisions.Panicked, err) },
 		Refusal: func(why conns.Why) []byte {
@@ -131,13 +128,11 @@ func (s *Server) answer(c *conns.Conn) {
 	var out []byte
 	for reads, busy := 0, 0; ; {
 		if in.Buffered() == 0 {
-			if len(out) > 0 && !s.send(c, out) || !c.Busy(-busy) {
+			if len(out) > 0 && !c.Send(out) || !c.Busy(-busy) {
 				return
 			}
 			out = out[:0]
-			// Between commands a client may be silent for as long as it likes.
-			_ = c.SetReadDeadline(time.Time{})
-			if _, err := in.Peek(1); err != nil {
+			if err := c.Await(in); err != nil {
 				return
 			}
 			busy = 1
@@ -145,7 +140,7 @@ func (s *Server) answer(c *conns.Conn) {
 		}
 		if from.reads != reads { // so the command at hand began just now
 			reads = from.reads
-			_ = c.SetReadDeadline(time.Now().Add(s.options.Patience))
+			c.Hurry()
 		}
 		args, err := client.next()
 		if err != nil {
@@ -154,11 +149,11 @@ func (s *Server) answer(c *conns.Conn) {
 			if errors.As(err, &fault) {
 				out = appendError(out, fault.Error())
 			}
-			s.send(c, out)
+			c.Send(out)
 			return
 		}
 		if out = client.run(out, args); len(out) >= pending || client.leaving {
-			if !s.send(c, out) || client.leaving {
+			if !c.Send(out) || client.leaving {
 				return
 			}
 			out = out[:0]
@@ -175,12 +170,6 @@ type counted struct {
 func (c *counted) Read(p []byte) (int, error) {
 	c.reads++
 	return c.Conn.Read(p)
-}
-
-func (s *Server) send(c net.Conn, out []byte) bool {
-	_ = c.SetWriteDeadline(time.Now().Add(s.options.Patience))
-	_, err := c.Write(out)
-	return err == nil
 }
 
 // client is what is known of a connection.

@@ -26,7 +26,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"strings"
@@ -89,15 +88,12 @@ func New(o Options) (*Server, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("spoe options: %w", err)
 	}
-	if o.Patience == 0 {
-		o.Patience = 10 * time.Second
-	}
 	if o.Failed == nil {
 		o.Failed = func(decisions.Fault, error) {}
 	}
 	s := &Server{options: o}
 	s.conns = conns.New(conns.Options{
-		Trusted: o.Trusted, Most: o.MaxConnections, Answer: s.answer,
+		Trusted: o.Trusted, Most: o.MaxConnections, Patience: o.Patience, Answer: s.answer,
 		Refused:  func(err error) { o.Failed(decisions.Untrusted, err) },
 		Panicked: func(err error) { o.Failed(decisions.Panicked, err) },
 		Refusal: func(why conns.Why) []byte {
@@ -184,12 +180,9 @@ func quiet(err error) error {
 
 // next reads a frame. It is good until the next one is read.
 func (o *session) next() (frame, error) {
-	// Between frames HAProxy may be silent for as long as it likes.
-	_ = o.conn.SetReadDeadline(time.Time{})
-	if _, err := o.in.Peek(1); err != nil {
+	if err := o.conn.Await(o.in); err != nil {
 		return frame{}, err
 	}
-	_ = o.conn.SetReadDeadline(time.Now().Add(o.server.options.Patience))
 	head, err := o.in.Peek(4)
 	if err != nil {
 		return frame{}, err
@@ -287,8 +280,7 @@ func (o *session) notified(f frame) error {
 func (o *session) send(b []byte) {
 	o.writing.Lock()
 	defer o.writing.Unlock()
-	_ = o.conn.SetWriteDeadline(time.Now().Add(o.server.options.Patience))
-	if _, err := io.Writer(o.conn).Write(b); err != nil {
+	if !o.conn.Send(b) {
 		_ = o.conn.Close() // whoever reads from it learns it
 	}
 }
