@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/headgate-io/headgate/identity"
@@ -70,33 +69,22 @@ type MadeKey struct {
 	Key string `json:"key"`
 }
 
-// listKeys shows a page of keys, which begins after the one with an ID.
+// listKeys shows a page of keys.
 func (d *Door) listKeys(w http.ResponseWriter, r *http.Request) {
-	most, err := pageLimit(r)
-	if err != nil {
-		refuseError(w, r, invalidRequest, err)
-		return
-	}
 	list, err := d.KeyStore.ListKeys(r.Context())
 	if err != nil {
 		refuse(w, r, unavailable, fmt.Errorf("The API keys could not be read: %w.", err))
 		return
 	}
 	list = record.KeysOf(list, r.URL.Query().Get("project"))
-	if after := r.URL.Query().Get("cursor"); after != "" {
-		at := slices.IndexFunc(list, func(k record.APIKey) bool { return k.ID == after })
-		if at < 0 {
-			refuse(w, r, pagesMoved, fmt.Errorf("There is no API key %s any more, after which this page begins: begin with the first page.", asSent(after)))
-			return
-		}
-		list = list[at+1:]
+	list, next, err := pageOf(r, list, "API key", func(k record.APIKey) string { return k.ID })
+	if err != nil {
+		refuseError(w, r, invalidRequest, err)
+		return
 	}
-	page := Keys{Keys: []KeyEntry{}}
-	for _, k := range list[:min(most, len(list))] {
+	page := Keys{Keys: []KeyEntry{}, Next: next}
+	for _, k := range list {
 		page.Keys = append(page.Keys, EntryOfKey(k))
-	}
-	if len(list) > most {
-		page.Next = list[most-1].ID
 	}
 	answer(w, http.StatusOK, page)
 }
@@ -163,16 +151,5 @@ func (d *Door) answerKey(w http.ResponseWriter, r *http.Request, done string, ma
 }
 
 func (d *Door) revokeKey(w http.ResponseWriter, r *http.Request) {
-	id := r.PathValue("id")
-	about(r, "API key "+asSent(id))
-	err := d.KeyStore.RevokeKey(context.WithoutCancel(r.Context()), id)
-	switch {
-	case errors.Is(err, record.ErrNotFound):
-		refuse(w, r, notFound, errors.New("There is no such API key; GET /v1/keys lists them."))
-	case err != nil:
-		refuse(w, r, unavailable, fmt.Errorf("The API key could not be revoked: %w.", err))
-	default:
-		d.Log.Info("API key revoked", "id", id, "by", callerOf(r).actor)
-		w.WriteHeader(http.StatusNoContent)
-	}
+	d.revoke(w, r, "API key", "/v1/keys", "id", d.KeyStore.RevokeKey)
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/headgate-io/headgate/server/record"
@@ -63,33 +62,21 @@ type MadeToken struct {
 	Token string `json:"token"`
 }
 
-// listTokens shows a page of tokens, which begins after the one with an ID. New
-// tokens come behind the others, so pages move only where one is deleted by SQL.
+// listTokens shows a page of tokens.
 func (d *Door) listTokens(w http.ResponseWriter, r *http.Request) {
-	most, err := pageLimit(r)
-	if err != nil {
-		refuseError(w, r, invalidRequest, err)
-		return
-	}
 	list, err := d.TokenStore.ListAdminTokens(r.Context())
 	if err != nil {
 		refuse(w, r, unavailable, fmt.Errorf("The admin tokens could not be read: %w.", err))
 		return
 	}
-	if after := r.URL.Query().Get("cursor"); after != "" {
-		at := slices.IndexFunc(list, func(t record.AdminToken) bool { return t.ID == after })
-		if at < 0 {
-			refuse(w, r, pagesMoved, fmt.Errorf("There is no admin token %s any more, after which this page begins: begin with the first page.", asSent(after)))
-			return
-		}
-		list = list[at+1:]
+	list, next, err := pageOf(r, list, "admin token", func(t record.AdminToken) string { return t.ID })
+	if err != nil {
+		refuseError(w, r, invalidRequest, err)
+		return
 	}
-	page := Tokens{Tokens: []TokenEntry{}}
-	for _, t := range list[:min(most, len(list))] {
+	page := Tokens{Tokens: []TokenEntry{}, Next: next}
+	for _, t := range list {
 		page.Tokens = append(page.Tokens, entryOf(t))
-	}
-	if len(list) > most {
-		page.Next = list[most-1].ID
 	}
 	answer(w, http.StatusOK, page)
 }
@@ -119,16 +106,5 @@ func (d *Door) createToken(w http.ResponseWriter, r *http.Request) {
 }
 
 func (d *Door) revokeToken(w http.ResponseWriter, r *http.Request) {
-	name := r.PathValue("name")
-	about(r, "admin token "+asSent(name))
-	err := d.TokenStore.RevokeAdminToken(context.WithoutCancel(r.Context()), name)
-	switch {
-	case errors.Is(err, record.ErrNotFound):
-		refuse(w, r, notFound, errors.New("There is no such admin token; GET /v1/tokens lists them."))
-	case err != nil:
-		refuse(w, r, unavailable, fmt.Errorf("The admin token could not be revoked: %w.", err))
-	default:
-		d.Log.Info("admin token revoked", "name", name, "by", callerOf(r).actor)
-		w.WriteHeader(http.StatusNoContent)
-	}
+	d.revoke(w, r, "admin token", "/v1/tokens", "name", d.TokenStore.RevokeAdminToken)
 }
