@@ -65,19 +65,21 @@ func cases() ([]kase, error) {
 	}
 	return []kase{
 		{"A2 header spoofing, from anywhere", usual,
-			[]setup{headgateUsual, headgateCount, headgateSingle, headgateBalancer, httprateIP, httprateRealIP, tollboothAddr, tollboothXFF, tollboothReal, nginxAddr}, false, spoofDirect},
+			[]setup{headgateUsual, headgateCount, headgateSingle, headgateBalancer, httprateIP, httprateRealIP, tollboothAddr, tollboothXFF, tollboothReal, nginxAddr,
+				envoyAddr, envoyHop, envoyGlobally, envoyGlobalHop, haproxyAddr, haproxyHop, redisCell, wafAddr, wafForwarded}, false, spoofDirect},
 		{"A2 header spoofing, through the proxy", usual,
-			[]setup{headgateUsual, headgateCount, headgateSingle, httprateIP, httprateRealIP, tollboothXFF, tollboothReal, nginxAddr}, false, spoofThrough},
+			[]setup{headgateUsual, headgateCount, headgateSingle, httprateIP, httprateRealIP, tollboothXFF, tollboothReal, nginxAddr,
+				envoyHop, envoyGlobalHop, haproxyHop, redisCell, wafForwarded}, false, spoofThrough},
 		{"A2 header spoofing, through a balancer", usual, []setup{headgateBalancer}, false, spoofBalanced},
 		{"A2 PROXY headers, from anywhere", usual, []setup{headgateBalancer}, false, spoofPreface},
 		{"A3 one path in many spellings", usual,
-			[]setup{headgateUsual, httprateEndpoint, httprateRouted, tollboothAddr, nginxAddr, nginxLocation, nginxURI, nginxTarget}, false, spell},
+			append([]setup{headgateUsual, httprateEndpoint, httprateRouted, tollboothAddr, nginxAddr, nginxLocation, nginxURI, nginxTarget}, byAddress...), false, spell},
 		{"A3 corpus of targets", limit{rate: 1, burst: 2},
 			[]setup{corpus.headgate(), httprateEndpoint, tollboothAddr, nginxAddr, nginxURI, nginxTarget}, false, corpus.run},
 		{"A4 churn", limit{rate: 1, burst: 20},
-			[]setup{headgateSetup("1024 buckets", routes, "--max-buckets", "1024"), httprateIP, tollboothXFF, nginxSmall}, true, churn},
+			[]setup{headgateSetup("1024 buckets", routes, "--max-buckets", "1024"), httprateIP, tollboothXFF, nginxSmall, envoyDefault, haproxySmall, redisCell}, true, churn},
 		{"A5 random keys and forged tokens", usual,
-			[]setup{headgateUsual, headgateTokens, httprateHeader, tollboothHeader, nginxKeyCheck, nginxKey, nginxAddr}, false, present},
+			append([]setup{headgateUsual, headgateTokens, httprateHeader, tollboothHeader, nginxKeyCheck, nginxKey, nginxAddr}, byAddress...), false, present},
 		{heldCredential, usual,
 			[]setup{headgateKeys, headgateTokens.holding(attack.Field{Name: "Authorization", Value: "Bearer " + theIssuer().token(0, nil)}),
 				httprateHeader.holding(attack.Field{Name: "X-Access-Token", Value: "abc123"}),
@@ -85,7 +87,7 @@ func cases() ([]kase, error) {
 				nginxKeyCheck.holding(attack.Field{Name: "Apikey", Value: nginxValidKey}),
 				nginxKey.holding(attack.Field{Name: "Apikey", Value: nginxValidKey})}, false, presentHeld},
 		{"A6 fake endpoints", usual,
-			[]setup{headgateSetup("unknown: reject", routes), headgateSetup("unknown: limit", routes, "--unknown", "limit"), httprateEndpoint, httprateRouted, tollboothAddr, nginxAddr, nginxURI}, false, fake},
+			append([]setup{headgateSetup("unknown: reject", routes), headgateSetup("unknown: limit", routes, "--unknown", "limit"), httprateEndpoint, httprateRouted, tollboothAddr, nginxAddr, nginxURI}, byAddress...), false, fake},
 	}, nil
 }
 

@@ -6,14 +6,15 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate/eval/page"
+	"github.com/headgate-io/headgate/eval/peers"
 )
 
 // report is what stands between the markers.
 func report(found []outcome, holding []held, span time.Duration, nginx string, now time.Time) string {
 	var b strings.Builder
 	b.WriteString(page.Conditions(now, "make attacks"))
-	fmt.Fprintf(&b, "Limiters: this repository; github.com/go-chi/httprate %s with github.com/go-chi/chi/v5 %s; github.com/didip/tollbooth/v8 %s; nginx %s.\n",
-		page.Version("github.com/go-chi/httprate"), page.Version("github.com/go-chi/chi/v5"), page.Version("github.com/didip/tollbooth/v8"), nginx)
+	fmt.Fprintf(&b, "Limiters: this repository; github.com/go-chi/httprate %s with github.com/go-chi/chi/v5 %s; github.com/didip/tollbooth/v8 %s; nginx %s. Besides: %s.\n",
+		page.Version("github.com/go-chi/httprate"), page.Version("github.com/go-chi/chi/v5"), page.Version("github.com/didip/tollbooth/v8"), nginx, peers.Versions())
 	fmt.Fprintf(&b, "Every attack lasts about %v and makes %d requests a second.\n\n", span, pace)
 	fmt.Fprintf(&b, "### A1: who is shut out, and what it costs\n\n%s\n", lockoutTable(found))
 	fmt.Fprintf(&b, "### A2 to A6: what was admitted\n\n%s\n", admittedTable(found))
@@ -123,7 +124,7 @@ func (o outcome) factorOrNone() float64 {
 // short is a label that fits the chart.
 func short(s setup) string {
 	text := strings.NewReplacer("nginx limit_req", "nginx", " (deprecated)", "", "ClientIPFromXFF and ", "", "ClientIPFromXFF", "XFF",
-		"KeyByEndpoint and chi's", "chi's", "an endpoint for every resource", "every resource", "by address and $", "address, $", "by $http_apikey, keys", "key",
+		"KeyByEndpoint and chi's", "chi's", "an endpoint for every resource", "every resource", "by address and $", "address, $", "by $http_apikey, keys", "key", "HAProxy stick table", "HAProxy", "X-Forwarded-For", "XFF", "a trusted hop", "a hop", "AWS WAF, a model", "WAF model",
 		"a header as the key", "header as key").Replace(s.String())
 	if runes := []rune(text); len(runes) > 28 {
 		return string(runes[:27]) + "…"

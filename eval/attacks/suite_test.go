@@ -98,11 +98,11 @@ func TestA2ToA6HeadgateAdmitsTheEnvelope(t *testing.T) {
 func TestTheAttacksBreakOthers(t *testing.T) {
 	l := testLab(t)
 	weak := map[string][]setup{
-		"A2 header spoofing, from anywhere":     {httprateRealIP, tollboothXFF},
+		"A2 header spoofing, from anywhere":     {httprateRealIP, tollboothXFF, envoyHop},
 		"A2 header spoofing, through the proxy": {httprateRealIP},
 		"A3 one path in many spellings":         {httprateEndpoint, nginxTarget},
 		"A3 corpus of targets":                  {tollboothAddr},
-		"A4 churn":                              {nginxSmall},
+		"A4 churn":                              {nginxSmall, envoyDefault},
 		"A5 random keys and forged tokens":      {httprateHeader, nginxKey},
 		heldCredential:                          {httprateHeader, nginxKey},
 		"A6 fake endpoints":                     {httprateEndpoint, nginxURI},

@@ -46,9 +46,9 @@ type contender struct {
 
 // contenders, in the order of the page.
 var contenders = []contender{
-	{name: "envoyproxy/ratelimit", what: "asked over gRPC", peer: true, sample: func(c *contest) (Work, error) { return c.asked(c.peer.cmd.Process.Pid, c.peer.hit) }},
+	{name: "envoyproxy/ratelimit", what: "asked over gRPC", peer: true, sample: func(c *contest) (Work, error) { return c.asked(c.peer.server.PID(), c.peer.hit) }},
 	{name: "envoyproxy/ratelimit, pipelined", what: "asked over gRPC; commands to the store collected for 150 µs", peer: true,
-		sample: func(c *contest) (Work, error) { return c.asked(c.pipelined.cmd.Process.Pid, c.pipelined.hit) }},
+		sample: func(c *contest) (Work, error) { return c.asked(c.pipelined.server.PID(), c.pipelined.hit) }},
 	{name: "Headgate's rate limit service, `strict`", what: "asked over gRPC, as the first two",
 		sample: func(c *contest) (Work, error) { return c.asked(c.strict.gateway.PID(), c.strict.hit) }},
 	{name: "Headgate's rate limit service, `local`", what: "asked over gRPC, and no store",

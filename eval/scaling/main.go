@@ -24,6 +24,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/headgate-io/headgate/eval/peers"
 )
 
 func main() {
@@ -44,6 +46,7 @@ type plan struct {
 	faults   []fault
 	naive    bool          // measure the naive script too
 	peer     bool          // and envoyproxy/ratelimit
+	others   bool          // and Envoy, nginx, HAProxy, redis-cell and a model of AWS WAF
 	rounds   int           // of decisions that are counted; 0 for none
 	sample   time.Duration // how long one of them lasts
 	calls    bool          // count what the store is asked about many keys
@@ -51,7 +54,7 @@ type plan struct {
 }
 
 func run(args []string, stdout, stderr io.Writer) error {
-	p := plan{traffics: traffics, naive: true, peer: true, calls: true, faults: allFaults}
+	p := plan{traffics: traffics, naive: true, peer: true, others: true, calls: true, faults: allFaults}
 	flags := flag.NewFlagSet("scaling", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.Int64Var(&p.limit, "limit", 200, "tokens a second, and the burst")
@@ -95,7 +98,7 @@ func run(args []string, stdout, stderr io.Writer) error {
 	return errors.Join(p.publish(found, time.Now(), stdout, stderr), found.beyond())
 }
 
-var allParts = []string{"cells", "naive", "ratelimit", "faults", "decisions", "calls"}
+var allParts = []string{"cells", "naive", "ratelimit", "peers", "faults", "decisions", "calls"}
 
 // choose leaves out what is not among parts.
 func (p *plan) choose(parts []string) error {
@@ -109,7 +112,7 @@ func (p *plan) choose(parts []string) error {
 		p.scopes = nil
 	}
 	p.naive, p.peer = !without("naive"), !without("ratelimit")
-	p.calls = !without("calls")
+	p.others, p.calls = !without("peers"), !without("calls")
 	if without("faults") {
 		p.faults = nil
 	}
@@ -176,9 +179,9 @@ func (p plan) all(stderr io.Writer) (found *findings, err error) {
 		return nil, err
 	}
 	var peer string
-	if p.peer || p.rounds > 0 {
-		progress("building %s %s, unless it is there", rateLimitModule, rateLimitVersion)
-		if peer, err = buildRateLimit(); err != nil {
+	if p.peer || p.others || p.rounds > 0 {
+		progress("building %s %s, unless it is there", peers.RateLimitModule, peers.RateLimitVersion)
+		if peer, err = peers.BuildRateLimit(); err != nil {
 			return nil, err
 		}
 	}
@@ -221,6 +224,11 @@ func (f *field) cells(peer string) (cells []Cell, err error) {
 	if f.peer && err == nil {
 		var more []Cell
 		more, err = f.rateLimits(peer)
+		cells = append(cells, more...)
+	}
+	if f.others && err == nil {
+		var more []Cell
+		more, err = f.peers(peer)
 		cells = append(cells, more...)
 	}
 	return cells, err

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/headgate-io/headgate/eval/peers"
 	"github.com/headgate-io/headgate/rate"
 )
 
@@ -43,6 +44,7 @@ type field struct {
 	store    *redis
 	api      *api
 	client   *http.Client
+	global   *peers.Server // envoyproxy/ratelimit for Envoys; peers starts it
 	progress func(format string, a ...any)
 }
 

@@ -1,102 +1,48 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
-	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/headgate-io/headgate/eval/harness"
-	"github.com/headgate-io/headgate/internal/mortal"
+	"github.com/headgate-io/headgate/eval/peers"
 )
 
-// The service that many run beside Envoy. It is no dependency of this module: it is built as it is,
-// with what its own go.mod wants.
-const (
-	rateLimitModule  = "github.com/envoyproxy/ratelimit"
-	rateLimitVersion = "v1.4.1-0.20260122083618-3fb702589d36"
-)
-
-// buildRateLimit builds the service, unless it was built before, and returns where it is.
-func buildRateLimit() (string, error) {
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return "", err
-	}
-	dir := filepath.Join(cache, "headgate-eval", "ratelimit-"+rateLimitVersion)
-	binary := filepath.Join(dir, "service_cmd")
-	if _, err := os.Stat(binary); err == nil {
-		return binary, nil
-	}
-	cmd := exec.Command("go", "install", rateLimitModule+"/src/service_cmd@"+rateLimitVersion)
-	cmd.Env = append(os.Environ(), "GOBIN="+dir)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build %s@%s, which wants Go 1.25.6 or later and a proxy of modules: %w\n%s", rateLimitModule, rateLimitVersion, err, out)
-	}
-	return binary, nil
-}
-
-// rateLimit is one instance of the service.
+// rateLimit is one instance of the service that many run beside Envoy.
 type rateLimit struct {
 	*asker
-	cmd *exec.Cmd
+	server *peers.Server
+	dir    string
 }
 
 // startRateLimit starts an instance on a store, in a folder of its own. It counts every value of
-// the key "cell" against perSecond, and of "key" against a million a second. Its statistics are
-// off, as they cost it more than its decisions do.
+// the key "cell" against perSecond, and of "key" against a million a second.
 func startRateLimit(binary, store string, perSecond int64, settings ...string) (r *rateLimit, err error) {
 	dir, err := os.MkdirTemp("", "headgate-ratelimit-")
 	if err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(filepath.Join(dir, "ratelimit", "config"), 0o755); err != nil {
-		return nil, err
-	}
-	rules := fmt.Sprintf("domain: %s\ndescriptors:\n  - key: cell\n    rate_limit: {unit: second, requests_per_unit: %d}\n"+
-		"  - key: key\n    rate_limit: {unit: second, requests_per_unit: 1000000}\n", domain, perSecond)
-	if err := os.WriteFile(filepath.Join(dir, "ratelimit", "config", "rules.yaml"), []byte(rules), 0o600); err != nil {
-		return nil, err
-	}
-	address, err := freeAddress()
+	rules := fmt.Sprintf("- {key: cell, rate_limit: {unit: second, requests_per_unit: %d}}\n- {key: key, rate_limit: {unit: second, requests_per_unit: 1000000}}\n", perSecond)
+	server, err := peers.StartRateLimit(binary, dir, store, rules, settings...)
 	if err != nil {
 		return nil, err
 	}
-	_, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return nil, err
-	}
-	r = &rateLimit{asker: newAsker(address), cmd: exec.Command(binary)}
-	r.cmd.Dir = dir
-	r.cmd.Env = append([]string{
-		"HOST=127.0.0.1", "PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0", "GRPC_HOST=127.0.0.1", "GRPC_PORT=" + port,
-		"RUNTIME_ROOT=" + dir, "RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_WATCH_ROOT=false",
-		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + store, "REDIS_POOL_SIZE=64",
-		"USE_STATSD=false", "DISABLE_STATS=true", "LOG_LEVEL=error",
-	}, settings...)
-	var said bytes.Buffer
-	r.cmd.Stdout, r.cmd.Stderr = &said, &said
-	if err := mortal.Start(r.cmd, syscall.SIGKILL); err != nil {
-		return nil, err
-	}
+	r = &rateLimit{newAsker(server.At), server, dir}
 	if !harness.Eventually(30*time.Second, func() bool { _, err = r.allowed("key", "first"); return err == nil }) {
 		r.stop()
-		return nil, fmt.Errorf("%s does not answer: %w\n%s", rateLimitModule, err, said.String())
+		return nil, fmt.Errorf("%s does not answer: %w", peers.RateLimitModule, err)
 	}
 	return r, nil
 }
 
 func (r *rateLimit) stop() {
-	_ = r.cmd.Process.Kill()
-	_ = r.cmd.Wait()
+	r.server.Stop()
 	r.client.CloseIdleConnections()
-	_ = os.RemoveAll(r.cmd.Dir)
+	_ = os.RemoveAll(r.dir)
 }
 
 // descriptors is Headgate's rate limit service, with limits in the same notation.
@@ -171,7 +117,7 @@ func (f *field) rateLimits(binary string) (cells []Cell, err error) {
 			}
 			cell, err := f.cell("envoyproxy/ratelimit", ways, spread, path, nil)
 			if err != nil {
-				return nil, fmt.Errorf("%s with %d instances, %s: %w", rateLimitModule, k, spread.name, err)
+				return nil, fmt.Errorf("%s with %d instances, %s: %w", peers.RateLimitModule, k, spread.name, err)
 			}
 			cells = append(cells, cell)
 		}

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/headgate-io/headgate/eval/peers"
 	"github.com/headgate-io/headgate/internal/freeport"
 	"github.com/headgate-io/headgate/internal/mortal"
 )
@@ -45,7 +46,11 @@ func (r *redis) start() error {
 	if err != nil {
 		return err
 	}
-	r.cmd = exec.Command("redis-server", "--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no", "--dir", r.dir)
+	module, err := peers.RedisCell()
+	if err != nil {
+		return err
+	}
+	r.cmd = exec.Command("redis-server", "--loadmodule", module, "--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no", "--dir", r.dir)
 	if err := mortal.Start(r.cmd, syscall.SIGKILL); err != nil {
 		r.cmd = nil
 		return fmt.Errorf("redis-server: %w (make deps installs it)", err)
@@ -80,7 +85,7 @@ func (r *redis) calls() (n int64, err error) {
 		return 0, err
 	}
 	for line := range strings.Lines(info) {
-		for _, command := range []string{"evalsha", "eval", "incrby"} {
+		for _, command := range []string{"evalsha", "eval", "incrby", "cl.throttle"} {
 			if rest, ok := strings.CutPrefix(line, "cmdstat_"+command+":calls="); ok {
 				count, _, _ := strings.Cut(rest, ",")
 				one, err := strconv.ParseInt(count, 10, 64)

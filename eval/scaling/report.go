@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate/eval/page"
+	"github.com/headgate-io/headgate/eval/peers"
 )
 
 // publish writes the page of the measurement, its picture, and the short table of docs/scaling.md.
@@ -36,7 +37,7 @@ func (p plan) publish(found *findings, now time.Time, stdout, stderr io.Writer) 
 func (p plan) page(found *findings, now time.Time) string {
 	var b strings.Builder
 	b.WriteString(page.Conditions(now, "make scaling"))
-	fmt.Fprintf(&b, "Store: %s. Other limiter: %s %s. Load of the machine when it began: %s.\n\n### Goals\n\n%s", found.Store, rateLimitModule, rateLimitVersion, found.Load, found.goals())
+	fmt.Fprintf(&b, "Store: %s. Other limiters: %s %s; %s. Load of the machine when it began: %s.\n\n### Goals\n\n%s", found.Store, peers.RateLimitModule, peers.RateLimitVersion, peers.Versions(), found.Load, found.goals())
 	if len(found.Cells) > 0 {
 		fmt.Fprintf(&b, "\n### What the API receives\n\nA rule of %d per second, burst %[1]d; %.0f times as much is sent, for %v in each row.\n\n%s", p.limit, p.over, p.span, cellTable(found.Cells))
 	}

@@ -1,0 +1,77 @@
+package peers
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/headgate-io/headgate/eval/harness"
+	"github.com/headgate-io/headgate/internal/mortal"
+)
+
+// The service that many run beside Envoy. It is no dependency of this module: it is built as it is,
+// with what its own go.mod wants.
+const (
+	RateLimitModule  = "github.com/envoyproxy/ratelimit"
+	RateLimitVersion = "v1.4.1-0.20260122083618-3fb702589d36"
+)
+
+// BuildRateLimit builds the service, unless it was built before, and returns where it is.
+func BuildRateLimit() (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(cache, "headgate-eval", "ratelimit-"+RateLimitVersion)
+	binary := filepath.Join(dir, "service_cmd")
+	if _, err := os.Stat(binary); err == nil {
+		return binary, nil
+	}
+	cmd := exec.Command("go", "install", RateLimitModule+"/src/service_cmd@"+RateLimitVersion)
+	cmd.Env = append(os.Environ(), "GOBIN="+dir)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build %s@%s, which wants Go 1.25.6 or later and a proxy of modules: %w\n%s", RateLimitModule, RateLimitVersion, err, out)
+	}
+	return binary, nil
+}
+
+// StartRateLimit starts an instance on a store, host:port, in a folder of its own, with descriptors
+// in its notation for the domain "eval". Its statistics are off, as they cost it more than its
+// decisions do. It may take a moment more until it answers.
+func StartRateLimit(binary, dir, store, descriptors string, settings ...string) (*Server, error) {
+	config := filepath.Join(dir, "ratelimit", "config")
+	if err := os.MkdirAll(config, 0o755); err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(config, "rules.yaml"), []byte("domain: eval\ndescriptors:\n"+descriptors), 0o600); err != nil {
+		return nil, err
+	}
+	at, err := Address()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(binary)
+	cmd.Dir = dir
+	cmd.Env = append([]string{
+		"HOST=127.0.0.1", "PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0", "GRPC_HOST=127.0.0.1", "GRPC_PORT=" + port(at),
+		"RUNTIME_ROOT=" + dir, "RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_WATCH_ROOT=false",
+		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + store, "REDIS_POOL_SIZE=64",
+		"USE_STATSD=false", "DISABLE_STATS=true", "LOG_LEVEL=error",
+	}, settings...)
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := mortal.Start(cmd, syscall.SIGKILL); err != nil {
+		return nil, err
+	}
+	s := &Server{at, cmd}
+	if !harness.Eventually(30*time.Second, func() bool { return listens(at) }) {
+		s.Stop()
+		return nil, fmt.Errorf("%s does not listen\n%s", RateLimitModule, said.String())
+	}
+	return s, nil
+}
