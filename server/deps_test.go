@@ -26,6 +26,7 @@ func TestImportsPointOneWay(t *testing.T) {
 			"collector":       {},
 			"decisionlog":     {},
 			"descriptor":      {},
+			"draw":            {},
 			"envoy":           {"descriptor", "quota"},
 			"quota":           {"descriptor"},
 			"hold":            {},
@@ -47,13 +48,13 @@ func TestImportsPointOneWay(t *testing.T) {
 			"revert":   {"record"},
 			"rules":    {"record"},
 
-			"developers": {"record", "usage"},
+			"developers": {"page", "record", "usage"},
 			"config":     {"developers", "dsn", "kinds", "record", "token"},
 			"lint":       {"config"},
 			"metrics":    {"activity", "decisionlog", "hold", "quota", "revert", "trace", "warnings"},
 
 			// The admin API and its client.
-			"admin":  {"activity", "developers", "fleet", "lint", "page", "record", "revert", "rules"},
+			"admin":  {"activity", "developers", "draw", "fleet", "lint", "page", "record", "revert", "rules", "warnings"},
 			"client": {"activity", "admin", "fleet", "lint", "record", "rules"},
 
 			"telemetry": {}, // beside gateways, for the clients of APIs
@@ -68,7 +69,7 @@ func TestImportsPointOneWay(t *testing.T) {
 			"doctor": {"advisories", "config", "daemon", "database", "descriptor", "dsn", "hold", "kinds", "quota", "record", "redis", "token"},
 			"cmd/headgate": {
 				"activity", "admin", "attack", "client", "collector", "config", "convert", "daemon", "database", "demo", "descriptor", "developers",
-				"doctor", "dsn", "fleet", "lint", "openapi", "quota", "record", "replay", "rules", "telemetry", "token",
+				"doctor", "draw", "dsn", "fleet", "lint", "openapi", "quota", "record", "replay", "rules", "telemetry", "token",
 			},
 		},
 		Foreign: map[string][]string{

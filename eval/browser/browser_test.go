@@ -169,6 +169,25 @@ func TestAnOperatorChangesALimit(t *testing.T) {
 	}
 }
 
+// The chart of the last hour and the numbers above it move while requests come, and a warning that begins is told.
+func TestTheChartMoves(t *testing.T) {
+	s := newScene(t)
+	b := open(t, s.Admin)
+	b.view("denied")
+	b.until(`document.querySelector('main').innerText.includes('in use.')`) // acme is near its limit, since newScene
+	const drawn = `[1, 2].map((i) => (document.querySelector('.chart').plot?.data[i] ?? []).reduce((a, n) => a + n, 0))`
+	b.until(drawn + `[0] > 0`)
+	var before, after []float64
+	b.do(chromedp.Evaluate(drawn, &before))
+	s.at(t, "lighthouse", "GET", "/v1/books/7", 30) // 10 pass
+	quoted, _ := json.Marshal(before)
+	b.until(fmt.Sprintf(`%s.every((n, i) => n > %s[i])`, drawn, quoted))
+	b.do(chromedp.Evaluate(drawn, &after))
+	if after[0] <= before[0] || after[1] <= before[1] {
+		t.Errorf("the chart showed %v and shows %v after 10 requests were admitted and 20 denied", before, after)
+	}
+}
+
 // The other views show what they are for, and a bucket can be filled.
 func TestAnOperatorLooksAtACaller(t *testing.T) {
 	g := gateway(t, "GET /v1/items/{id}\n", []string{"default", "5/h"})
@@ -196,23 +215,39 @@ func TestHostileNamesAreTexts(t *testing.T) {
 	hostile := `<script>window.taken = 1</script><img src=x onerror="window.taken = 1">`
 	turning := "acme\u202egold" // right to left from there
 	long := strings.Repeat("x", 8000)
-	g := gateway(t, "GET /v1/items/{id}\nGET /v1/\"onmouseover=\"alert(1)\n",
+	// An endpoint that is a script, one that is read from right to left, one of 8 KB.
+	endpoints := []string{"GET /v1/<script>window.taken=1/{id}", "GET /v1/%E2%80%AE" + "dlog/{id}", "GET /v1/" + long + "/{id}"}
+	g := gateway(t, "GET /v1/items/{id}\nGET /v1/\"onmouseover=\"alert(1)\n"+strings.Join(endpoints, "\n")+"\n",
 		[]string{"default", "1/h", "--name", hostile[:60]},
 		[]string{"GET /v1/items/{id}", "2/h", "--project", hostile},
 		[]string{"GET /v1/items/{id}", "3/h", "--project", turning})
 	ask(t, g.URL+"/v1/items/"+url.PathEscape(hostile)+long, 5)
+	for _, path := range []string{"/v1/%3Cscript%3Ewindow.taken=1/7", "/v1/%E2%80%AEdlog/7", "/v1/" + long + "/7"} {
+		if denied := ask(t, g.URL+path, 4); denied != 3 {
+			t.Errorf("%.60s: %d of 4 requests were denied, want 3", path, denied)
+		}
+	}
 	b := open(t, g.Admin)
+	b.view("denied")
+	for _, name := range []string{"<script>window.taken=1", "dlog", long} {
+		quoted, _ := json.Marshal(name)
+		b.until(fmt.Sprintf(`document.querySelector('main').innerText.includes(%s)`, quoted))
+	}
 	for _, view := range []string{"denied?reveal=true", "rules", "try", "changes", "caller?by=user&value=" + url.QueryEscape(hostile) + "&project=" + url.QueryEscape(turning)} {
 		b.view(view)
 		b.until(`document.querySelector('main').innerText.length > 30`)
 		b.until(`document.readyState === 'complete'`)
 		var taken bool
 		var scripts, images int
-		var turns bool
+		var turns, wide bool
 		b.do(chromedp.Evaluate(`!!window.taken`, &taken), chromedp.Evaluate(`document.scripts.length`, &scripts), chromedp.Evaluate(`document.images.length`, &images),
-			chromedp.Evaluate(`document.body.innerText.includes('\u202e')`, &turns))
-		if taken || scripts != 3 || images != 0 || turns {
-			t.Errorf("view %s: a name ran: %v, %d scripts, %d images, turned: %v; want none, the page's own 3, none and not", view, taken, scripts, images, turns)
+			chromedp.Evaluate(`document.body.innerText.includes('\u202e')`, &turns),
+			chromedp.Evaluate(`document.documentElement.scrollWidth > innerWidth + 1`, &wide))
+		if taken || scripts != 4 || images != 0 || turns {
+			t.Errorf("view %s: a name ran: %v, %d scripts, %d images, turned: %v; want none, the page's own 4, none and not", view, taken, scripts, images, turns)
+		}
+		if wide {
+			t.Errorf("view %s: a name makes the page wider than the window", view)
 		}
 	}
 	b.view("rules")
@@ -266,43 +301,64 @@ func TestViewsCanBeReadByEverybody(t *testing.T) {
 	if err := os.MkdirAll(pictures, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	g := gateway(t, "GET /v1/items/{id}\nPOST /v1/orders\n", []string{"default", "4/h"}, []string{"POST /v1/orders", "2/m", "--subject", "ip", "--mode", "shadow"})
-	ask(t, g.URL+"/v1/items/7", 12)
+	g := newScene(t)
 	b := open(t, g.Admin)
 	for _, width := range []int64{1440, 375} {
 		for _, scheme := range []string{"light", "dark"} {
 			b.do(emulation.SetDeviceMetricsOverride(width, 900, 1, false),
 				emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}))
-			for view, shows := range map[string]string{
-				"denied": "GET /v1/items/{id}", "rules": "POST /v1/orders", "try": "requests denied", "health": "headgate_policy_reload_ok",
-				"caller?by=address&value=127.0.0.1": "of 4", "changes": "set",
+			for _, view := range []struct{ name, address, shows string }{
+				{"denied", "denied", "GET /v1/books/{id}"},
+				{"rules", "rules", "contract of October"},
+				{"rule", "rules?rule=GET+/v1/books/{id}", "10 at once after a silence"},
+				{"try", "try?rule=GET+/v1/books/{id}", "requests denied"},
+				{"health", "health", "headgate_policy_reload_ok"},
+				{"caller", "caller?by=user&value=nobody", "of 20"},
+				{"changes", "changes", "contract of October"},
 			} {
-				b.view(view)
-				want, _ := json.Marshal(shows)
+				if view.name == "rules" {
+					view.shows = "orders placed"
+				}
+				b.view(view.address)
+				want, _ := json.Marshal(view.shows)
 				b.until(fmt.Sprintf(`document.querySelector('main').innerText.includes(%s)`, want))
-				var found []struct {
-					ID    string   `json:"id"`
-					Help  string   `json:"help"`
-					Nodes []string `json:"nodes"`
-				}
-				var beyond bool
-				b.do(chromedp.Evaluate(string(axe)+"\n;true", nil),
-					chromedp.Evaluate(`axe.run().then((r) => r.violations.map((v) => ({id: v.id, help: v.help, nodes: v.nodes.map((n) => n.html.slice(0, 200))})))`, &found, awaited),
-					chromedp.Evaluate(`document.documentElement.scrollWidth > innerWidth + 1`, &beyond))
-				name := fmt.Sprintf("%s-%d-%s.png", strings.SplitN(view, "?", 2)[0], width, scheme)
-				var picture []byte
-				b.do(chromedp.FullScreenshot(&picture, 100))
-				if err := os.WriteFile(filepath.Join(pictures, name), picture, 0o644); err != nil {
-					t.Fatal(err)
-				}
-				for _, v := range found {
-					t.Errorf("%s: %s (%s): %s", name, v.ID, v.Help, strings.Join(v.Nodes, "\n"))
-				}
-				if beyond {
-					t.Errorf("%s is wider than the window", name)
-				}
+				b.look(filepath.Join(pictures, fmt.Sprintf("%s-%d-%s.png", view.name, width, scheme)), string(axe))
 			}
+			b.budgets(g)
+			b.look(filepath.Join(pictures, fmt.Sprintf("sign-in-%d-%s.png", width, scheme)), string(axe))
+			b.signIn(g.keys["acme"])
+			b.until(`!!document.querySelector('svg.hour')`)
+			b.look(filepath.Join(pictures, fmt.Sprintf("budgets-%d-%s.png", width, scheme)), string(axe))
+			b.do(chromedp.Click(`button[aria-label="Ask for more than GET /v1/books/{id}"]`, chromedp.ByQuery))
+			b.until(`!!document.querySelector('.panel form')`)
+			b.look(filepath.Join(pictures, fmt.Sprintf("more-%d-%s.png", width, scheme)), string(axe))
 		}
+	}
+}
+
+// look leaves a picture of what is shown, and complains of what axe-core finds and of what is wider than the window.
+func (b *tab) look(picture, axe string) {
+	b.Helper()
+	var found []struct {
+		ID    string   `json:"id"`
+		Help  string   `json:"help"`
+		Nodes []string `json:"nodes"`
+	}
+	var beyond bool
+	var shot []byte
+	b.until(`document.getAnimations().length === 0`)
+	b.do(chromedp.Evaluate(axe+"\n;true", nil),
+		chromedp.Evaluate(`axe.run().then((r) => r.violations.map((v) => ({id: v.id, help: v.help, nodes: v.nodes.map((n) => n.html.slice(0, 200))})))`, &found, awaited),
+		chromedp.Evaluate(`document.documentElement.scrollWidth > innerWidth + 1`, &beyond),
+		chromedp.FullScreenshot(&shot, 100))
+	if err := os.WriteFile(picture, shot, 0o644); err != nil {
+		b.Fatal(err)
+	}
+	for _, v := range found {
+		b.Errorf("%s: %s (%s): %s", filepath.Base(picture), v.ID, v.Help, strings.Join(v.Nodes, "\n"))
+	}
+	if beyond {
+		b.Errorf("%s is wider than the window", filepath.Base(picture))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/headgate-io/headgate/server/activity"
 	"github.com/headgate-io/headgate/server/record"
 	"github.com/headgate-io/headgate/server/rules"
+	"github.com/headgate-io/headgate/server/warnings"
 )
 
 // Trier has rules decide what was asked for in the last hour: those of the database, and then those as each change
@@ -22,10 +24,13 @@ type Trier func(ctx context.Context, reveal bool, changes []func(*policy.Documen
 // Activity is the answer to GET /v1/activity: what this gateway decided of late.
 type Activity struct {
 	At            time.Time                  `json:"at"`
+	Gateway       string                     `json:"gateway,omitempty"`
 	WindowSeconds float64                    `json:"window_seconds"` // of Callers and Endpoints
 	Rules         []activity.Rate            `json:"rules"`          // those that deny most first
 	Callers       []activity.Denial          `json:"callers"`        // that were denied most often
 	Endpoints     []activity.EndpointDenials `json:"endpoints"`
+	Warnings      []warnings.Event           `json:"warnings"`       // that are not over, the newest first
+	WarningsAll   int                        `json:"warnings_total"` // how many there are of them
 }
 
 // Bounds of what an answer about activity lists.
@@ -70,10 +75,14 @@ func mayReveal(r *http.Request) error {
 func (d *Door) activityNow(most int, reveal bool) Activity {
 	callers, endpoints := d.Activity.Denied(most, reveal)
 	rates := d.Activity.Rates()
-	return Activity{
-		At: d.Now().UTC(), WindowSeconds: activity.DeniedWindow.Seconds(),
-		Rules: rates[:min(len(rates), most)], Callers: callers, Endpoints: endpoints,
+	now := Activity{
+		At: d.Now().UTC(), Gateway: d.Gateway, WindowSeconds: activity.DeniedWindow.Seconds(),
+		Rules: rates[:min(len(rates), most)], Callers: callers, Endpoints: endpoints, Warnings: []warnings.Event{},
 	}
+	if d.ActiveWarnings != nil {
+		now.Warnings, now.WarningsAll = d.ActiveWarnings(most)
+	}
+	return now
 }
 
 func (d *Door) activity(w http.ResponseWriter, r *http.Request) {
@@ -113,6 +122,10 @@ type Tried struct {
 	Callers  int64     `json:"callers"`  // in all
 	Requests int64     `json:"requests"` // in all
 	Skipped  int64     `json:"skipped"`  // for endpoints that there are no more; not in requests
+
+	// Notes are sentences about what is not remembered of the requests and the tried rules go by, so that they may have
+	// decided otherwise.
+	Notes []string `json:"notes"`
 
 	Asked   []int64           `json:"asked"`    // requests in each of 60 equal spans of time
 	InForce activity.Result   `json:"in_force"` // what the rules of the database would deny
@@ -172,8 +185,38 @@ func (d *Door) try(w http.ResponseWriter, r *http.Request) {
 	since, until, part, callers := trial.About()
 	answer(w, http.StatusOK, Tried{
 		Since: since, Until: until, Part: part, Callers: callers, Requests: trial.Requests(), Skipped: trial.Skipped(),
-		Asked: trial.Asked(), InForce: results[0], Tried: results[1:],
+		Asked: trial.Asked(), InForce: results[0], Tried: results[1:], Notes: notes(list),
 	})
+}
+
+// notes says what a trial of rules cannot know.
+func notes(list []policy.Rule) []string {
+	texts := []string{}
+	for _, r := range list {
+		var text string
+		switch r.Subject {
+		case policy.SubjectPath:
+			text = "Values in paths are not remembered: all that a caller asked for meets one bucket, where the rule counts by " + r.SubjectText() + "."
+		case policy.SubjectClaim:
+			text = "Claims of tokens are not remembered: each caller has a bucket of its own, where the rule counts by " + r.SubjectText() + "."
+		case policy.SubjectIdentifier, policy.SubjectIdentifierIP:
+			text = "What callers tried to log in as is not remembered: each address has a bucket of its own, where the rule counts by " + r.SubjectText() + "."
+		}
+		for _, text := range []string{text, uncounted(r)} {
+			if text != "" && !slices.Contains(texts, text) {
+				texts = append(texts, text)
+			}
+		}
+	}
+	return texts
+}
+
+// uncounted says that answers are not remembered, of a rule that counts some of them.
+func uncounted(r policy.Rule) string {
+	if r.CountWhen == "" {
+		return ""
+	}
+	return "What the API answered is not remembered: every request counts, where the rule counts answers of " + string(r.CountWhen) + " alone, so fewer would be denied than is said here."
 }
 
 // putRule puts a rule in the place of the one with its key, enforced.

@@ -26,6 +26,7 @@ import (
 	"github.com/headgate-io/headgate/server/record"
 	"github.com/headgate-io/headgate/server/revert"
 	"github.com/headgate-io/headgate/server/rules"
+	"github.com/headgate-io/headgate/server/warnings"
 )
 
 // Rules is where rules, the tiers of projects, and the history of both are kept.
@@ -73,6 +74,11 @@ type Options struct {
 	// remembered.
 	Activity *activity.Table
 	Try      Trier
+
+	// Gateway names this gateway, and ActiveWarnings lists the warnings that are not over, at most so many of them, and
+	// says how many there are. Nil means that nothing is watched.
+	Gateway        string
+	ActiveWarnings func(most int) ([]warnings.Event, int)
 
 	// LimitRequests keeps requests for a higher limit.
 	LimitRequests Requests

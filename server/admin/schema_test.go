@@ -19,6 +19,7 @@ import (
 	"github.com/headgate-io/headgate/server/activity"
 	"github.com/headgate-io/headgate/server/admin"
 	"github.com/headgate-io/headgate/server/developers"
+	"github.com/headgate-io/headgate/server/draw"
 	"github.com/headgate-io/headgate/server/lint"
 )
 
@@ -26,6 +27,11 @@ import (
 type try struct {
 	Rules  []file.Entry `json:"rules"`
 	Reveal bool         `json:"reveal,omitempty"`
+}
+
+// drawn is admin.Draw with its rule as it is read.
+type drawn struct {
+	Rule file.Entry `json:"rule"`
 }
 
 // bodies are the Go types of what operations read and answer.
@@ -58,6 +64,7 @@ var bodies = map[string]struct {
 	"getBudgets":          {admin.BudgetRequest{}, []any{developers.Report{}}},
 	"getActivity":         {nil, []any{admin.Activity{}}},
 	"getActivitySeries":   {nil, []any{activity.Series{}}},
+	"drawRule":            {drawn{}, []any{draw.Picture{}}},
 	"tryRules":            {try{}, []any{admin.Tried{}}},
 	"listRequests":        {nil, []any{admin.LimitRequests{}}},
 	"getRequest":          {nil, []any{admin.LimitRequest{}}},

@@ -18,7 +18,7 @@ func (d *Daemon) developers(l *loaded, gate http.Handler) (_ http.Handler, err e
 	}
 	o := developers.Options{
 		Path: path, Reporter: d.parts.reporter(), Identities: l.who, Profile: l.conf.Endpoint.Profile(),
-		Log: d.log, KeyQuery: l.conf.Keys.Query,
+		Log: d.log, KeyQuery: l.conf.Keys.Query, KeyHeader: l.conf.Keys.Header,
 	}
 	if d.conf.Database.Table == "" { // else no approval could change the rules
 		o.Requests, o.MaxRequests = d.parts.requests, d.conf.Developers.MaxRequests

@@ -224,6 +224,50 @@ func TestOperatorsSeeBudgets(t *testing.T) {
 	}
 }
 
+// The page is for everybody, under the door's path in any spelling, and asks what its script may ask; the door's budget
+// holds for it too, and a page of another origin gets nowhere.
+func TestDevelopersHaveAPage(t *testing.T) {
+	s := newSite(t, hourly, []string{"acme"})
+	for _, path := range []string{"", "/budgets.js", "/elements.js", "/page.css", "/icon.svg"} {
+		if code, body := call(t, "GET", s.gate+"/.headgate"+path, ""); code != 200 || len(body) < 100 {
+			t.Errorf("GET /.headgate%s = %d with %d bytes", path, code, len(body))
+		}
+	}
+	if code, body := call(t, "GET", s.gate+"/.headgate", ""); code != 200 || !strings.Contains(body, `data-header="X-Api-Key" data-requests="true"`) {
+		t.Errorf("the page is %d %s", code, body)
+	}
+	if code, _ := call(t, "POST", s.gate+"/.headgate", "{}"); code != http.StatusMethodNotAllowed {
+		t.Errorf("POST of the page = %d, want 405", code)
+	}
+	for _, path := range []string{"/index.html", "/page.js", "/views.js", "/budgets/budgets.js"} {
+		if code, _ := call(t, "GET", s.gate+"/.headgate"+path, ""); code != 404 {
+			t.Errorf("GET /.headgate%s = %d, want 404", path, code)
+		}
+	}
+	filing := `{"endpoint":"GET /v1/items/{id}","limit":9,"per":"1h","for":"1h","reason":"x"}`
+	if code, body := call(t, "POST", s.gate+"/.headgate/v1/requests", filing, "X-Api-Key", s.keys["acme"], "Content-Type", asJSON, "Sec-Fetch-Site", "cross-site"); code != http.StatusForbidden {
+		t.Errorf("a request that another origin's page files = %d %s, want 403", code, body)
+	}
+	for range 20 { // 20 at once
+		call(t, "GET", s.gate+"/.headgate", "")
+	}
+	if code, _ := call(t, "GET", s.gate+"/.headgate", ""); code != http.StatusTooManyRequests {
+		t.Errorf("the page after 20 of them = %d, want 429", code)
+	}
+	if s.hits.Load() != 0 {
+		t.Errorf("%d requests for the page went on to the API", s.hits.Load())
+	}
+	s.use(t, "acme", 5)
+	h := s.budgets(t, "acme").LastHour
+	var admitted, denied uint64
+	for i := range h.AdmittedBy {
+		admitted, denied = admitted+h.AdmittedBy[i], denied+h.DeniedBy[i]
+	}
+	if len(h.AdmittedBy) != 30 || admitted != h.Admitted || denied != h.Denied || h.Denied != 2 || h.CellSeconds != 120 {
+		t.Errorf("the last hour is %+v", h)
+	}
+}
+
 func TestDevelopersDoorRefuses(t *testing.T) {
 	s := newSite(t, hourly, []string{"acme"})
 	for name, c := range map[string]struct {
@@ -234,7 +278,7 @@ func TestDevelopersDoorRefuses(t *testing.T) {
 		"nobody":            {"GET", "/v1/budgets", "", 401, "Show the API key or bearer token"},
 		"a made-up key":     {"GET", "/v1/budgets", "hg_MADEUP", 401, "the API key is malformed"},
 		"no such path":      {"GET", "/v1/nothing", s.keys["acme"], 404, "/.headgate/v1/budgets"},
-		"the path itself":   {"GET", "", s.keys["acme"], 404, "/.headgate/v1/budgets"},
+		"above all":         {"GET", "/v1", s.keys["acme"], 404, "/.headgate/v1/budgets"},
 		"no such method":    {"PUT", "/v1/budgets", s.keys["acme"], 405, "no such method"},
 		"a preflight":       {"OPTIONS", "/v1/budgets", "", 405, "no such method"},
 		"another parameter": {"GET", "/v1/budgets?project=other", s.keys["acme"], 400, "want endpoint"},
@@ -283,7 +327,9 @@ func TestDevelopersDoorForwardsNothing(t *testing.T) {
 		"/x/../.headgate/v1/budgets":    200,
 		"/.headgate;a=b/v1/budgets":     400,
 		"/.headgate/v1/budgets/":        200,
-		"/.headgate":                    404,
+		"/.headgate":                    200,
+		"/.headgate/":                   200,
+		"//.headgate//page.css":         200,
 		"/.headgate/../.headgate/other": 404,
 		"/.headgatex/v1/budgets":        0, // another path, and the API's
 

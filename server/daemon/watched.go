@@ -71,6 +71,14 @@ func (t *told) run(ctx context.Context) {
 	t.watch.Run(ctx)
 }
 
+// active lists the warnings that are not over, and is nil where nothing is watched.
+func (t *told) active() func(most int) ([]warnings.Event, int) {
+	if t == nil {
+		return nil
+	}
+	return t.watch.Active
+}
+
 // reporter tells metrics of it, and is nil where nothing is watched.
 func (t *told) reporter() func() metrics.Warnings {
 	if t == nil {

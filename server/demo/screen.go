@@ -78,10 +78,9 @@ func (s *screen) outro() {
 
 func (s *screen) title() []string {
 	lines := []string{
-		"Headgate demonstration",
+		"Headgate demonstration. Open http://" + s.gate.Admin().String() + "/ui/ in a browser.",
 		"",
 		"  clients ─▶ gateway http://" + s.gate.Gateway().String() + " ─▶ API " + s.conf.Upstream,
-		"             page    http://" + s.gate.Admin().String() + "/ui/  (open it in a browser)",
 		"",
 		"The rule: GET /v1/books/{book}, 5 a second for each caller, burst 10.",
 	}
@@ -133,8 +132,8 @@ func (s *screen) draw() error {
 	columns, rows := s.o.Size()
 	lines := append(s.title(), s.frame(now, columns)...)
 	lines = append(append(lines, ""), s.hints()...)
-	if over := len(lines) - rows; over > 0 { // the clients are what one has come for
-		lines = lines[min(over, len(s.title())):]
+	if over := len(lines) - rows; over > 0 { // the page and the clients are what one has come for
+		lines = append(lines[:1], lines[min(1+over, len(s.title())):]...)
 	}
 	var b strings.Builder
 	b.WriteString(home)

@@ -3,6 +3,7 @@
 // stands under a path of the gateway's own listener that the operator names, so
 // that developers reach it, and nothing under that path goes on to the API.
 //
+//	GET    PATH                    a page in the browser that asks the following
 //	GET    PATH/v1/budgets         every rule that applies to the caller; ?endpoint= for one endpoint
 //	GET    PATH/v1/requests        those of the caller's project; ?state=open
 //	POST   PATH/v1/requests        a Filing
@@ -20,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
 	"net/http"
 	"net/url"
@@ -38,10 +40,11 @@ import (
 	"github.com/headgate-io/headgate/inspect"
 	"github.com/headgate-io/headgate/internal/problem"
 	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/page"
 )
 
-// Options configures a Door. All but Requests, MaxRequests, Clock
-// and KeyQuery are required.
+// Options configures a Door. All but Requests, MaxRequests, Clock, KeyQuery
+// and KeyHeader are required.
 type Options struct {
 	// Path is what every path of the door begins with, such as /.headgate.
 	Path string
@@ -59,8 +62,9 @@ type Options struct {
 	// Clock is that of the door's own limits. The default does not step.
 	Clock func() time.Time
 
-	// KeyQuery is the query parameter in which API keys may stand. Default none.
-	KeyQuery string
+	// KeyQuery is the query parameter in which API keys may stand, and KeyHeader the
+	// header, for the page. Default none: then it is Authorization.
+	KeyQuery, KeyHeader string
 }
 
 // How often one may ask. Those without a credential have the budget of their
@@ -83,21 +87,23 @@ type Door struct {
 	operations map[endpoint.ID]*operation
 	limiter    *headgate.Limiter
 	working    chan struct{} // a place for each report that is being made
+	sameOrigin *http.CrossOriginProtection
 }
 
 // operation is one thing that the door does.
 type operation struct {
 	template string // after the path
 	serve    func(*Door, http.ResponseWriter, *http.Request, identity.Principal)
-	query    []string // parameters
+	query    []string     // parameters
+	page     http.Handler // in place of serve: a file for everybody
 }
 
 var operations = []operation{
-	{"GET /v1/budgets", (*Door).budgets, []string{"endpoint"}},
-	{"GET /v1/requests", (*Door).list, []string{"state", "before", "limit"}},
-	{"POST /v1/requests", (*Door).file, nil},
-	{"GET /v1/requests/{id}", (*Door).get, nil},
-	{"DELETE /v1/requests/{id}", (*Door).withdraw, nil},
+	{template: "GET /v1/budgets", serve: (*Door).budgets, query: []string{"endpoint"}},
+	{template: "GET /v1/requests", serve: (*Door).list, query: []string{"state", "before", "limit"}},
+	{template: "POST /v1/requests", serve: (*Door).file},
+	{template: "GET /v1/requests/{id}", serve: (*Door).get},
+	{template: "DELETE /v1/requests/{id}", serve: (*Door).withdraw},
 }
 
 // pathText is what Options.Path may be: segments that mean the same to everybody.
@@ -136,7 +142,9 @@ func New(o Options) (*Door, error) {
 	if err := CheckPath(o.Path); err != nil {
 		return nil, err
 	}
-	d := &Door{options: o, operations: map[endpoint.ID]*operation{}, working: make(chan struct{}, maxAtOnce)}
+	d := &Door{
+		options: o, operations: map[endpoint.ID]*operation{}, working: make(chan struct{}, maxAtOnce), sameOrigin: http.NewCrossOriginProtection(),
+	}
 	var fault endpoint.Fault
 	if d.path, fault = o.Profile.Canonical(o.Path); fault != endpoint.NoFault {
 		return nil, fmt.Errorf("developers.path is %q, which %v: want one that endpoint.refuse lets pass", o.Path, fault)
@@ -156,7 +164,7 @@ func (d *Door) Reloaded(o Options) (*Door, error) {
 	}
 	next.working = d.working
 	if o.Path == d.options.Path && o.Profile == d.options.Profile {
-		next.endpoints, next.operations, next.limiter = d.endpoints, d.operations, d.limiter
+		next.endpoints, next.limiter = d.endpoints, d.limiter
 	}
 	return next, nil
 }
@@ -168,9 +176,15 @@ func (d *Door) Use() error {
 
 // compile makes templates of the operations.
 func (d *Door) compile() (err error) {
-	templates := make([]endpoint.Template, len(operations))
-	for i := range operations {
-		method, path, _ := strings.Cut(operations[i].template, " ")
+	all := slices.Clone(operations)
+	about := page.About{Path: d.options.Path, Header: d.options.KeyHeader, Requests: d.options.Requests != nil && d.options.MaxRequests > 0}
+	files := page.Budgets(about)
+	for _, name := range slices.Sorted(maps.Keys(files)) { // in one order, so that a door that is Reloaded has the same IDs
+		all = append(all, operation{template: "GET " + strings.TrimSuffix("/"+name, "/"), page: files[name]})
+	}
+	templates := make([]endpoint.Template, len(all))
+	for i := range all {
+		method, path, _ := strings.Cut(all[i].template, " ")
 		if templates[i], err = endpoint.ParseTemplate(method + " " + d.options.Path + path); err != nil {
 			return err
 		}
@@ -178,9 +192,9 @@ func (d *Door) compile() (err error) {
 	if d.endpoints, err = endpoint.Compile(templates, d.options.Profile); err != nil {
 		return err
 	}
-	for i := range operations {
+	for i := range all {
 		id, _ := d.endpoints.Lookup(templates[i])
-		d.operations[id] = &operations[i]
+		d.operations[id] = &all[i]
 	}
 	return nil
 }
@@ -242,9 +256,13 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, r, http.StatusForbidden, "You may not ask.")
 	case !decision.Allowed:
 		refuse(w, r, http.StatusServiceUnavailable, "The door is not available: "+decision.Reason.String()+".")
+	case op.page != nil:
+		op.page.ServeHTTP(w, r)
 	case decision.Principal.Kind == identity.Address:
 		w.Header().Set("WWW-Authenticate", `Bearer realm="headgate developers"`)
 		refuse(w, r, http.StatusUnauthorized, unauthorized(decision.Principal.Rejected))
+	case d.sameOrigin.Check(r) != nil: // a browser shows the client's certificate whoever asks it to
+		refuse(w, r, http.StatusForbidden, "The request comes from a page of another origin.")
 	default:
 		if err := d.checkQuery(op, r.URL.RawQuery); err != nil {
 			refuse(w, r, http.StatusBadRequest, err.Error())

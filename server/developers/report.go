@@ -79,6 +79,12 @@ type Hour struct {
 	Denied   uint64    `json:"denied"` // of a rule: by that rule
 	Since    time.Time `json:"since"`
 	Complete bool      `json:"complete"` // false: what was before Since in this hour is not known
+
+	// Of all requests of a caller besides, how many there were in each of equal parts of the hour, the oldest first. The
+	// last part is under way.
+	CellSeconds float64  `json:"cell_seconds,omitempty"`
+	AdmittedBy  []uint64 `json:"admitted_by_cell,omitempty"`
+	DeniedBy    []uint64 `json:"denied_by_cell,omitempty"`
 }
 
 // Reporter makes Reports. Usage may be nil: nothing is counted.
@@ -112,6 +118,7 @@ func (p Reporter) Report(ctx context.Context, who identity.Principal, at string)
 	if p.Usage != nil && who.Kind != identity.Address {
 		used = p.Usage.Of(who)
 		report.LastHour = hour(used.Total)
+		report.LastHour.CellSeconds, report.LastHour.AdmittedBy, report.LastHour.DeniedBy = usage.Cell.Seconds(), used.AdmittedBy, used.DeniedBy
 	}
 	for i := range found.Rules {
 		report.Budgets[i] = budget(&found.Rules[i])

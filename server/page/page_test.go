@@ -60,6 +60,35 @@ func TestThePageIsWhole(t *testing.T) {
 	}
 }
 
+// The page of budgets is as strict as that of operators, whatever it is told.
+func TestTheBudgetsPageIsWhole(t *testing.T) {
+	files := page.Budgets(page.About{Path: "/.headgate", Header: `X"onload="alert(1)`, Requests: true})
+	load := func(name string) (*http.Response, string) {
+		w := httptest.NewRecorder()
+		files[name].ServeHTTP(w, httptest.NewRequest("GET", "/.headgate/"+name, nil))
+		return w.Result(), w.Body.String()
+	}
+	answer, text := load("")
+	if policy := answer.Header.Get("Content-Security-Policy"); policy != get(t, page.Path).Header.Get("Content-Security-Policy") || answer.Header.Get("Content-Type") != "text/html; charset=utf-8" {
+		t.Errorf("the page comes with %v", answer.Header)
+	}
+	if !strings.Contains(text, `data-path="/.headgate" data-header="X&#34;onload=&#34;alert(1)" data-requests="true"`) {
+		t.Errorf("the page does not say where it is:\n%s", text)
+	}
+	size := len(text)
+	for _, name := range regexp.MustCompile(`(?:href|src)="/.headgate/([^"#]+)"`).FindAllStringSubmatch(text, -1) {
+		if files[name[1]] == nil {
+			t.Errorf("the page loads %s, which is none of its files", name[1])
+			continue
+		}
+		_, content := load(name[1])
+		size += len(content)
+	}
+	if size > 40<<10 || len(files) != 5 {
+		t.Errorf("the page is %d bytes in %d files, want at most 40 KiB in 5", size, len(files))
+	}
+}
+
 func TestNothingElseIsServed(t *testing.T) {
 	for _, path := range []string{"/ui/../page.go", "/ui/static/index.html", "/ui/nothing", "/ui/vendor/", "/ui/vendor/..", "/ui/%2e%2e/page.go"} {
 		if got := get(t, path); got.StatusCode != http.StatusNotFound {
@@ -70,8 +99,8 @@ func TestNothingElseIsServed(t *testing.T) {
 
 // What is made of texts is made as text: the scripts call nothing that reads HTML or code.
 func TestScriptsMakeNoHTML(t *testing.T) {
-	for _, name := range []string{"page.js", "views.js"} {
-		text, err := os.ReadFile(filepath.Join("static", name))
+	for _, name := range []string{"static/elements.js", "static/page.js", "static/views.js", "budgets/budgets.js"} {
+		text, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -209,9 +209,18 @@ func (t *tally) advance(now int64) {
 // complete. What comes back in the cell in which it was forgotten counts from
 // the next one on.
 func (t *tally) sum(now int64) (admitted, denied uint64) {
-	for cell := max(now-cells+1, t.newest-cells+1, t.since); cell <= t.newest; cell++ {
-		admitted += uint64(t.cells[cell%cells].admitted)
-		denied += uint64(t.cells[cell%cells].denied)
+	for cell := now - cells + 1; cell <= t.newest; cell++ {
+		n := t.at(cell)
+		admitted += uint64(n.admitted)
+		denied += uint64(n.denied)
 	}
 	return admitted, denied
+}
+
+// at is what was counted in a cell, if it is one of the last hour and complete.
+func (t *tally) at(cell int64) pair {
+	if cell < max(t.newest-cells+1, t.since, 0) || cell > t.newest {
+		return pair{}
+	}
+	return t.cells[cell%cells]
 }

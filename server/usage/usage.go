@@ -164,6 +164,9 @@ type Count struct {
 type Usage struct {
 	Total Count
 
+	// AdmittedBy and DeniedBy are Total in the cells of the hour, the oldest first; the last one is under way.
+	AdmittedBy, DeniedBy []uint64
+
 	rules map[uint64]Count
 	other Count // of a rule that is not in rules
 }
@@ -187,7 +190,7 @@ func (t *Table) Of(who identity.Principal) Usage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now = s.at(now)
-	u := Usage{rules: map[uint64]Count{}}
+	u := Usage{rules: map[uint64]Count{}, AdmittedBy: make([]uint64, cells), DeniedBy: make([]uint64, cells)}
 	c := s.find(k)
 	if c == nil {
 		u.Total = t.count(&tally{since: s.forgotten + 1}, now)
@@ -195,6 +198,10 @@ func (t *Table) Of(who identity.Principal) Usage {
 		return u
 	}
 	u.Total = t.count(&c.total, now)
+	for i := range u.AdmittedBy {
+		n := c.total.at(now - cells + 1 + int64(i))
+		u.AdmittedBy[i], u.DeniedBy[i] = uint64(n.admitted), uint64(n.denied)
+	}
 	for i := range c.used {
 		u.rules[c.ids[i]] = t.count(&c.rules[i], now)
 	}

@@ -123,6 +123,39 @@ func TestNearLimit(t *testing.T) {
 	}
 }
 
+// Active lists what has begun and is not over, the newest first.
+func TestActive(t *testing.T) {
+	b := watched(t, warnings.Options{CallerPercent: 80, CallerFill: time.Minute}, policy.Rule{Endpoint: "GET /a", Limit: 10, Per: 100 * time.Minute, Name: "quota"})
+	active := func(most int) string {
+		events, all := b.watch.Active(most)
+		text := fmt.Sprint(all)
+		for _, e := range events {
+			text += " " + e.Caller + " " + e.State
+			if e.ID == "" || e.Time.IsZero() || e.Rule != "quota" {
+				t.Errorf("%+v", e)
+			}
+		}
+		return text
+	}
+	for _, who := range []string{"ann", "bob"} {
+		for range 8 {
+			b.ask(who)
+		}
+		b.pass(10 * time.Second)
+	}
+	for _, step := range []struct{ got, want string }{
+		{active(10), "2 hash-of-bob begun hash-of-ann begun"}, {active(1), "2 hash-of-bob begun"}, {active(0), "2"},
+	} {
+		if step.got != step.want {
+			t.Errorf("active: %s, want %s", step.got, step.want)
+		}
+	}
+	b.pass(2 * time.Hour)
+	if got := active(10); got != "0" {
+		t.Errorf("when all is over: %s", got)
+	}
+}
+
 // Of rules that fill quickly nobody is told, nor of those in shadow.
 func TestNotWatched(t *testing.T) {
 	b := watched(t, warnings.Options{CallerPercent: 80, CallerFill: time.Minute},

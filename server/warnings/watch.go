@@ -117,6 +117,8 @@ type Watch struct {
 	looks         int
 	since         int64 // when the part went beyond the mark, or below the lower one; 0 for neither
 	deniedTooMuch atomic.Bool
+
+	active active
 }
 
 // watched is what a decision needs of a rule.
@@ -249,6 +251,7 @@ func (w *Watch) tell(e *Event) {
 		about = append(about, "requests", e.Requests)
 	}
 	w.o.Log.Log(context.Background(), level, "warning", about...)
+	w.active.note(e)
 	w.o.Send(*e)
 }
 

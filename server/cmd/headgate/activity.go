@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,8 @@ import (
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/activity"
 	"github.com/headgate-io/headgate/server/admin"
+	"github.com/headgate-io/headgate/server/client"
+	"github.com/headgate-io/headgate/server/record"
 )
 
 func newActivity() *cobra.Command {
@@ -96,6 +99,7 @@ func writeActivity(w io.Writer, now *admin.Activity, hour activity.Series, redra
 	if err := rules.Flush(); err != nil {
 		return err
 	}
+	writeWarnings(w, now)
 	if len(now.Callers) == 0 {
 		fmt.Fprintln(w, "\nnobody was denied in the last minute")
 	} else {
@@ -121,6 +125,29 @@ func writeActivity(w io.Writer, now *admin.Activity, hour activity.Series, redra
 	}
 	_, err := fmt.Fprintf(w, "\n%s\n", drawnHour(hour))
 	return err
+}
+
+// writeWarnings tells what the gateway warns of at present.
+func writeWarnings(w io.Writer, now *admin.Activity) {
+	if now.WarningsAll == 0 {
+		return
+	}
+	fmt.Fprintln(w)
+	t := newTable(w, "WARNING\tABOUT\tPERCENT\tSINCE")
+	for _, e := range now.Warnings {
+		about := "all requests"
+		switch {
+		case e.Caller != "":
+			about = fmt.Sprintf("%s #%s at %s", strings.ReplaceAll(e.CallerKind, "_", " "), e.Caller, e.Rule)
+		case e.Endpoint != "":
+			about = e.Endpoint
+		}
+		t.row(strings.ReplaceAll(e.Kind, "_", " "), about, e.Percent, e.Time.Local().Format(time.TimeOnly))
+	}
+	_ = t.Flush() // the next line tells if nobody reads
+	if more := now.WarningsAll - len(now.Warnings); more > 0 {
+		fmt.Fprintf(w, "and %d more\n", more)
+	}
 }
 
 func eachSecond(n float64) string {
@@ -220,6 +247,11 @@ if it were enforced. LIMIT is as for "headgate policy set".
 			if err != nil {
 				return err
 			}
+			for i := range tried {
+				if err := likeThePresent(cmd.Context(), c, named.key(tried[i]), &tried[i], cmd.Flags().Changed("algorithm")); err != nil {
+					return err
+				}
+			}
 			got, err := c.Try(cmd.Context(), tried, reveal)
 			if err != nil {
 				return err
@@ -242,10 +274,30 @@ if it were enforced. LIMIT is as for "headgate policy set".
 	return cmd
 }
 
+// likeThePresent gives a rule that is tried what the one in its place counts and punishes, and how it counts if nothing
+// else is asked for: it is another limit that is tried, and nothing else.
+func likeThePresent(ctx context.Context, from *client.Client, of record.RuleKey, tried *policy.Rule, algorithm bool) error {
+	present, err := from.Get(ctx, of)
+	switch {
+	case errors.Is(err, record.ErrNotFound):
+		return nil
+	case err != nil:
+		return err
+	}
+	tried.CountWhen, tried.Penalty = present.CountWhen, present.Penalty
+	if !algorithm {
+		tried.Algorithm = present.Algorithm
+	}
+	return nil
+}
+
 func writeTried(w io.Writer, tried []policy.Rule, got *admin.Tried) error {
 	fmt.Fprintf(w, "requests  %d of %s, %s to %s\n", got.Requests, counted(int(got.Callers), "caller"), got.Since.Local().Format(time.TimeOnly), got.Until.Local().Format(time.TimeOnly))
 	if got.Part < 1 {
 		fmt.Fprintf(w, "          found by %s of the callers, drawn at random\n", share(got.Part))
+	}
+	for _, note := range got.Notes {
+		fmt.Fprintln(w, strings.ReplaceAll("          "+wrap(note, 80), "\n", "\n          "))
 	}
 	if got.Skipped > 0 {
 		fmt.Fprintf(w, "          without %d for endpoints that there are no more\n", got.Skipped)

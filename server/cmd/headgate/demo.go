@@ -17,21 +17,22 @@ import (
 
 func newDemo() *cobra.Command {
 	o := demo.Options{}
+	var asLines bool
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Show it working: an API, the gateway, three kinds of clients",
 		Long: `Start an example API, a gateway in front of it with rules in an embedded
 database, and three kinds of clients: one polite, one greedy, and an attacker
 that writes every request in another spelling with another address and key. What
-each is allowed is drawn live, with lines to try yourself. Everything it makes is
-in a temporary folder and goes away at the end.`,
+each is allowed is drawn live, with the address of the gateway's page and lines to
+try yourself. Everything it makes is in a temporary folder and goes away at the end.`,
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.For < 0 {
 				return usagef("--for is %v, want 0 or more", o.For)
 			}
 			o.Out, o.Version, o.Program = cmd.OutOrStdout(), programVersion(), program()
-			if f, ok := o.Out.(*os.File); ok && isatty.IsTerminal(f.Fd()) {
+			if f, ok := o.Out.(*os.File); ok && isatty.IsTerminal(f.Fd()) && !asLines {
 				o.Size = func() (columns, rows int) { return sizeOf(f) }
 			}
 			collector.Relax()() // its few rules are no start to wait for
@@ -44,6 +45,7 @@ in a temporary folder and goes away at the end.`,
 	}
 	cmd.Flags().StringVar(&o.Listen, "listen", "127.0.0.1:8080", "address of the gateway; a free port is taken if it is in use")
 	cmd.Flags().StringVar(&o.Admin, "admin", "127.0.0.1:8081", "address of the admin listener; likewise")
+	cmd.Flags().BoolVar(&asLines, "plain", false, "print lines, as into a pipe, and draw on no screen")
 	cmd.Flags().DurationVar(&o.For, "for", 0*time.Second, "end after this long (default: at Ctrl-C)")
 	return cmd
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/daemon"
 	"github.com/headgate-io/headgate/server/doctor"
+	"github.com/headgate-io/headgate/server/draw"
 	"github.com/headgate-io/headgate/server/lint"
 )
 
@@ -86,23 +87,7 @@ the gateway from starting safely.`,
 }
 
 // wrap breaks text between words, so that no line is longer than width.
-func wrap(text string, width int) string {
-	var b strings.Builder
-	line := 0
-	for i, word := range strings.Fields(text) {
-		switch {
-		case i > 0 && line+1+len(word) > width:
-			b.WriteByte('\n')
-			line = 0
-		case i > 0:
-			b.WriteByte(' ')
-			line++
-		}
-		b.WriteString(word)
-		line += len(word)
-	}
-	return b.String()
-}
+func wrap(text string, width int) string { return strings.Join(draw.Wrap(text, width), "\n") }
 
 func compareUpstream(kind string, c config.Config) (doctor.Report, error) {
 	var routes doctor.Routes

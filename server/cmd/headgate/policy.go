@@ -16,7 +16,7 @@ import (
 
 func newPolicy() *cobra.Command {
 	return group("policy", "Read and change the rules in the database",
-		newPolicySet(), newPolicyTry(), newPolicyGet(), newPolicyList(), newPolicyDelete(),
+		newPolicySet(), newPolicyTry(), newPolicyDraw(), newPolicyGet(), newPolicyList(), newPolicyDelete(),
 		newPolicyLint(), newPolicyImport(), newPolicyExport(), newPolicyApply(),
 		newPolicyHistory(), newPolicyDiff(), newPolicyRollback())
 }

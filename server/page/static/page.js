@@ -1,118 +1,22 @@
-// What all views use: the admin API, elements, charts. Nothing here or in views.js makes HTML of a text: names come from
-// clients, and are set as text alone.
+// What all views use: the admin API, charts, links.
 'use strict';
-
-const textNode = (text) => document.createTextNode(text);
-
-// el makes an element. Attributes that are functions are listeners; children are elements or texts.
-function el(tag, attributes, ...children) {
-  const e = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes || {})) {
-    if (typeof value === 'function') e.addEventListener(name, value);
-    else if (value === true) e.setAttribute(name, '');
-    else if (value !== false && value !== undefined && value !== null) e.setAttribute(name, value);
-  }
-  for (const child of children.flat()) {
-    if (child !== null && child !== undefined && child !== false) e.append(child instanceof Node ? child : textNode(shown(child)));
-  }
-  return e;
-}
-
-// shown is a text without what would say something to the eye that it does not hold: characters that turn the direction
-// of what follows, and controls.
-function shown(text) {
-  return String(text).replace(/[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, '\ufffd');
-}
-
-function replace(parent, ...children) { parent.replaceChildren(...children.flat().filter(Boolean)); }
 
 // --- the admin API
 
 const tokenName = 'headgate-admin-token';
 
-class Problem extends Error {
-  constructor(status, body) {
-    super((body && (body.detail || body.title)) || `the gateway answers ${status}`);
-    this.status = status;
-    this.body = body;
-  }
-}
-
 async function ask(method, path, body, headers) {
-  const options = { method, headers: { ...headers }, cache: 'no-store', credentials: 'omit', redirect: 'error' };
   const token = sessionStorage.getItem(tokenName);
-  if (token) options.headers.Authorization = 'Bearer ' + token;
-  if (body !== undefined) {
-    options.headers['Content-Type'] = 'application/json';
-    options.body = JSON.stringify(body);
-  }
-  let answer;
+  const options = { headers: { ...headers, ...(token && { Authorization: 'Bearer ' + token }) }, credentials: 'omit' };
   try {
-    answer = await fetch(path, options);
-  } catch {
-    throw new Problem(0, { detail: 'the gateway does not answer' });
+    return await request(method, path, body, options);
+  } catch (err) {
+    if (err.status === 401 && token === sessionStorage.getItem(tokenName)) askForToken(); // not for a question that was asked before
+    throw err;
   }
-  const kind = answer.headers.get('Content-Type') || '';
-  const value = kind.includes('json') ? await answer.json() : await answer.text();
-  if (!answer.ok) {
-    if (answer.status === 401 && token === sessionStorage.getItem(tokenName)) askForToken(); // not for a question that was asked before
-    throw new Problem(answer.status, typeof value === 'string' ? { detail: value } : value);
-  }
-  if (value && typeof value === 'object') Object.defineProperty(value, 'etag', { value: answer.headers.get('ETag') });
-  return value;
 }
 
 const get = (path) => ask('GET', path);
-
-// query makes the query of a path.
-function query(values) {
-  const all = new URLSearchParams();
-  for (const [name, value] of Object.entries(values)) {
-    if (value !== '' && value !== undefined && value !== null && value !== false) all.set(name, value);
-  }
-  const text = all.toString();
-  return text ? '?' + text : '';
-}
-
-// --- what is said to people
-
-function say(text, bad) {
-  const p = el('p', { class: bad ? 'bad' : '' }, text);
-  document.getElementById('said').append(p);
-  setTimeout(() => p.remove(), bad ? 12000 : 5000);
-}
-
-function sayProblem(err) {
-  if (err instanceof Problem && err.status === 401) return;
-  say(err.message, true);
-  if (!(err instanceof Problem)) console.error(err);
-}
-
-const whole = new Intl.NumberFormat('en');
-const number = (n) => whole.format(n);
-const perSecond = (n) => (n === 0 ? '0' : n < 10 ? n.toFixed(1) : number(Math.round(n))) + '/s';
-const percent = (part) => (100 * part).toFixed(part > 0 && part < 0.1 ? 2 : 1) + ' %';
-const clock = (text) => new Date(text).toLocaleTimeString();
-const moment = (text) => new Date(text).toLocaleString();
-
-function seconds(s) {
-  if (s < 1) return Math.max(0, Math.round(s * 1000)) + ' ms';
-  if (s < 120) return (s < 10 ? s.toFixed(1) : Math.round(s)) + ' s';
-  if (s < 7200) return Math.round(s / 60) + ' min';
-  return (s / 3600).toFixed(1) + ' h';
-}
-
-// cells makes a row of a table; a cell is a text, a number, or an element.
-function row(...values) {
-  return el('tr', null, values.map((v) => el('td', { class: typeof v === 'number' ? 'number' : v instanceof Node ? '' : 'text' }, typeof v === 'number' ? number(v) : v)));
-}
-
-function table(caption, titles, rows) {
-  return el('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': caption },
-    el('table', null, el('caption', { class: 'visually-hidden' }, caption),
-      el('thead', null, el('tr', null, titles.map((t) => el('th', { scope: 'col', class: t.startsWith('#') ? 'number' : '' }, t.replace('#', ''))))),
-      el('tbody', null, rows)));
-}
 
 // confirm asks before something is changed, with the reason for the history. It resolves to the reason, or to null.
 function confirmed(title, lines, action) {
@@ -163,7 +67,8 @@ function color(name) { return getComputedStyle(document.documentElement).getProp
 
 const charts = new Set();
 
-// chart draws lines over time. series: label, color variable, values; dash makes a line broken.
+// chart draws lines over time, or over another number where options.plain. series: label, color variable, values; dash
+// makes a line broken, bars makes columns of it. options.band is a stretch that is marked.
 function chart(at, label, times, series, options) {
   const about = {
     width: Math.max(260, at.clientWidth), height: (options && options.height) || 220,
@@ -173,7 +78,18 @@ function chart(at, label, times, series, options) {
       { stroke: color('--dim'), grid: { stroke: color('--line'), width: 1 }, ticks: { stroke: color('--line') }, ...(options && options.x) },
       { stroke: color('--dim'), grid: { stroke: color('--line'), width: 1 }, ticks: { stroke: color('--line') }, size: 56, ...(options && options.y) },
     ],
-    series: [{}, ...series.map((s) => ({ label: s.label, stroke: color(s.color), width: 2, fill: s.fill ? color(s.color) + '33' : undefined, dash: s.dash, points: { show: !!s.points } }))],
+    series: [{ ...(options && options.over) }, ...series.map((s) => ({
+      label: s.label, stroke: color(s.color), width: s.bars ? 0 : 2, fill: s.fill ? color(s.color) + (s.bars ? 'cc' : '33') : undefined,
+      dash: s.dash, points: { show: !!s.points }, paths: s.bars ? uPlot.paths.bars({ size: [0.8, 100], align: 1 }) : undefined,
+    }))],
+    hooks: {
+      drawClear: [(u) => {
+        if (!options || !options.band) return;
+        const [from, to] = options.band.map((x) => u.valToPos(x, 'x', true));
+        u.ctx.fillStyle = color('--line') + '66';
+        u.ctx.fillRect(from, u.bbox.top, to - from, u.bbox.height);
+      }],
+    },
   };
   const data = [times, ...series.map((s) => s.values)];
   at.setAttribute('role', 'img');

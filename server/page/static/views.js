@@ -12,25 +12,18 @@ function title(rule) {
   return subject === 'principal' ? rule.endpoint : `${rule.endpoint} per ${subject}`;
 }
 
-const perOf = (rule) => Number(String(rule.per || '1s').replace(/s$/, '')) || 1;
-
-function rate(rule) {
-  if (rule.mode === 'allow') return 'no limit';
-  if (rule.mode === 'block') return 'blocked';
-  const per = perOf(rule);
-  const unit = { 1: 'second', 60: 'minute', 3600: 'hour', 86400: 'day' }[per];
-  return `${number(rule.limit)} per ${unit || seconds(per)}` + (rule.burst ? `, burst ${number(rule.burst)}` : '');
-}
-
 const whose = (rule) => (rule.project ? `project ${rule.project}` : rule.tier ? `tier ${rule.tier}` : 'everybody');
+
+// named are the flags that name a rule beside its endpoint.
+function named(rule) {
+  return ['project', 'tier', 'subject'].map((name) => (rule[name] ? ` --${name} ${shell(rule[name])}` : '')).join('');
+}
 
 // command is the argument list of `headgate policy set` or `policy try` for a rule.
 function command(what, rule) {
   let text = `headgate policy ${what} ${shell(rule.endpoint)} ${rule.limit}/${{ 1: 's', 60: 'm', 3600: 'h', 86400: 'd' }[perOf(rule)] || perOf(rule) + 's'}`;
   if (rule.burst) text += ` --burst ${rule.burst}`;
-  if (rule.project) text += ` --project ${shell(rule.project)}`;
-  if (rule.tier) text += ` --tier ${shell(rule.tier)}`;
-  if (rule.subject) text += ` --subject ${shell(rule.subject)}`;
+  text += named(rule);
   if (what === 'set' && rule.count_when) text += ` --count-when ${shell(rule.count_when)}`;
   if (what === 'set' && rule.penalty) text += ` --penalty ${shell(rule.penalty)}`;
   if (what === 'set' && rule.mode) text += ` --mode ${rule.mode}`;
@@ -51,6 +44,23 @@ async function rulesInForce() {
   }
   list.more = !!cursor;
   return list;
+}
+
+// fleetNote says whose numbers a view shows, where there are several gateways.
+function fleetNote() {
+  const note = el('p', { class: 'dim' });
+  get('/v1/fleet').then((all) => {
+    const n = all.replicas.filter((r) => r.state !== 'gone').length;
+    if (n > 1) replace(note, el('span', null, `This gateway is one of ${n} on its database. It shows what it decided itself; a change of rules reaches all. `), el('a', { href: '#/health' }, 'All gateways'));
+  }).catch(() => {}); // a database of others has no fleet
+  return note;
+}
+
+// warned tells what a warning is about.
+function warned(w) {
+  const about = w.kind === 'caller_near_limit' ? `${w.caller_kind.replace('_', ' ')} ${w.caller}${w.project ? `, ${w.project}` : ''} has ${w.percent} % of ${w.rule} in use`
+    : w.kind === 'requests_denied' ? `${w.percent} % of all requests are denied` : `${w.kind.replaceAll('_', ' ')}${w.endpoint ? ` at ${w.endpoint}` : ''}, ${w.percent} %`;
+  return `Since ${clock(w.time)}: ${about}.`;
 }
 
 // change writes a rule, after the plan was shown and confirmed.
@@ -102,7 +112,8 @@ views.push({
     const lists = el('div');
     const box = el('input', { type: 'checkbox', change: () => { reveal = box.checked; refresh().catch(sayProblem); } });
     box.checked = reveal;
-    main.append(el('h1', null, 'Who is denied now'), tiles, drawing,
+    const warnings = el('div');
+    main.append(el('h1', null, 'Who is denied now'), fleetNote(), warnings, tiles, drawing,
       el('div', { class: 'row' }, el('label', { class: 'beside' }, box, 'show who callers are')), lists);
     sameElsewhere('headgate activity', '/v1/activity');
 
@@ -119,6 +130,9 @@ views.push({
         tile(perSecond(denied), 'denied', denied > 0 ? 'bad' : ''),
         tile(percent(admitted + denied > 0 ? denied / (admitted + denied) : 0), 'of what rules decide'),
         tile(percent(all > 0 ? early / all : 0), 'of denials came before Retry-After', all > 0 && early / all > 0.3 ? 'bad' : ''));
+      replace(warnings, now.warnings.length > 0 && el('section', { class: 'panel', 'aria-label': 'Warnings' },
+        now.warnings.slice(0, 5).map((w) => el('p', { class: 'warn' }, warned(w))),
+        now.warnings_total > 5 && el('p', { class: 'dim' }, `and ${number(now.warnings_total - 5)} more`)));
       state(`updated ${clock(now.at)}`);
       if (lists.contains(document.activeElement) || String(getSelection()) !== '') return; // somebody reads
       replace(lists,
@@ -172,7 +186,7 @@ views.push({
       if (stop) stop();
       const drawing = el('div', { class: 'chart' });
       replace(detail, el('section', { class: 'panel' },
-        el('h2', null, title(r)), el('p', null, `${rate(r)} for each ${r.subject || 'principal'}, ${whose(r)}. ${spoken(r)}`), drawing,
+        el('h2', null, title(r)), el('p', null, `${rate(r)} for each ${r.subject || 'principal'}, ${whose(r)}.`), drawing, r.limit && pictureOf(r),
         el('div', { class: 'row' },
           r.limit ? el('a', { href: '#/try' + query({ rule: key(r) }) }, 'What if the limit were another?') : null,
           el('button', { click: () => { stop(); stop = null; replace(detail); } }, 'Close'))));
@@ -198,13 +212,23 @@ views.push({
 
 const key = (r) => [r.endpoint, r.project || '', r.tier || '', r.subject || '', r.expires ? 'temporary' : ''].join('\n');
 
-// spoken says what a rule admits over time.
-function spoken(r) {
-  if (!r.limit) return '';
-  const per = perOf(r);
-  if (r.algorithm && r.algorithm !== 'token_bucket') return `It counts as a ${r.algorithm.replace('_', ' ')}.`;
-  const burst = r.burst || r.limit;
-  return `After a pause ${number(burst)} at once, then one every ${seconds(per / r.limit)}; in its first minute at most ${number(burst + Math.floor(60 * r.limit / per))}.`;
+// pictureOf draws what a rule admits over time, and says it.
+function pictureOf(r) {
+  const says = el('p');
+  const passed = el('div', { class: 'chart' });
+  const left = el('div', { class: 'chart' });
+  const line = el('code', null, `headgate policy draw ${shell(r.endpoint)}` + named(r));
+  ask('POST', '/v1/draw', { rule: r }).then((p) => {
+    replace(says, el('span', null, p.says));
+    const times = p.passed.map((_, i) => i * p.cell_seconds);
+    const options = {
+      plain: true, height: 170, band: [p.silent_from * p.cell_seconds, p.silent_to * p.cell_seconds],
+      x: { values: (_, all) => all.map((s) => (s === 0 ? '0' : seconds(s))) }, over: { label: 'after', value: (_, s) => (s == null ? '–' : seconds(s)) },
+    };
+    chart(passed, `Requests that pass in each ${seconds(p.cell_seconds)}: ${p.says}`, times, [{ label: `pass in ${seconds(p.cell_seconds)}`, color: '--accent', values: p.passed, fill: true, bars: true }], options);
+    chart(left, 'Requests that are left', times, [{ label: p.algorithm === 'leaky_bucket' ? 'room in the line' : 'left', color: '--good', values: p.left.slice(1), fill: true }], { ...options, height: 120 });
+  }).catch((err) => replace(says, el('span', { class: 'bad' }, err.message)));
+  return el('section', null, el('h3', null, 'What it admits to a caller who asks without a pause, is silent, and asks again'), says, passed, left, el('p', { class: 'dim' }, line));
 }
 
 // explainForm asks why a request would be answered as it is.
@@ -269,8 +293,10 @@ views.push({
       const worst = el('div');
       const button = el('button', { class: 'main', click: () => change(tries[slider.value]).then((done) => done && (location.hash = '#/changes')).catch(sayProblem) }, 'Plan this change');
       const line = el('code');
-      replace(out, el('div', { class: 'panel' }, el('div', { class: 'row' }, el('label', null, 'Limit', slider), at, button), tiles, line),
+      const says = el('p', { class: 'dim' });
+      replace(out, el('div', { class: 'panel' }, el('div', { class: 'row' }, el('label', null, 'Limit', slider), at, button), tiles, says, line),
         el('h2', null, 'Denied over the hour'), time, el('h2', null, 'Denied by limit'), curve, worst,
+        got.notes.map((n) => el('p', { class: 'warn' }, n)),
         got.part < 1 && el('p', { class: 'dim' }, `By ${percent(got.part)} of the callers, drawn at random; numbers are for all of them.`),
         got.skipped > 0 && el('p', { class: 'dim' }, `${number(got.skipped)} requests were for endpoints that there are no more.`));
       const from = Date.parse(got.since) / 1000;
@@ -280,6 +306,7 @@ views.push({
         const r = got.tried[slider.value];
         const rule = tries[slider.value];
         slider.setAttribute('aria-valuetext', rate(rule));
+        ask('POST', '/v1/draw', { rule }).then((p) => { if (rule === tries[slider.value]) says.textContent = shown(p.says); }).catch(() => {});
         at.textContent = rate(rule) + (Number(slider.value) === now ? ', as now' : '');
         button.disabled = Number(slider.value) === now && rule.mode !== 'shadow';
         line.textContent = command('set', { ...rule, mode: rule.mode === 'shadow' ? 'enforce' : rule.mode });
@@ -385,18 +412,7 @@ views.push({
         el('p', null, `${report.caller.kind.replace('_', ' ')} ${report.caller.id || report.caller.address || ''}`, report.caller.project ? `, project ${report.caller.project}` : '', report.caller.tier ? `, tier ${report.caller.tier}` : '',
           h ? `: ${number(h.admitted)} requests admitted in the last hour, ${number(h.denied)} denied` : ''),
         report.budgets.length === 0 ? el('p', null, 'No limit applies.') :
-          table('Budgets', ['Limit', 'Endpoint', 'At most', 'Left', 'Full in', 'Action'], report.budgets.flatMap((b) => lines(b))),
-        report.more && el('p', { class: 'dim' }, `and ${report.more} more`));
-    };
-    const lines = (b) => {
-      const all = [...(b.left ? [b.left] : []), ...(b.used || [])];
-      const about = rate({ limit: b.limit, per: b.per_seconds + 's', burst: b.burst }) + (b.mode === 'shadow' ? ', in shadow' : '');
-      if (all.length === 0) return [row(el('code', null, b.rule), b.endpoints === 1 ? b.endpoint : `each of ${b.endpoints}`, about, b.needs ? `known by ${b.needs}` : 'all of it', '', '')];
-      return all.map((l) => row(el('code', null, b.rule), el('code', null, l.endpoint), about,
-        el('span', null, el('meter', { class: 'meter', min: 0, max: b.burst, low: b.burst / 5, value: Math.max(0, l.remaining), 'aria-label': `${l.remaining} of ${b.burst} left` }), ` ${number(l.remaining)} of ${number(b.burst)}`,
-          l.retry_after_seconds ? `, one in ${seconds(l.retry_after_seconds)}` : ''),
-        seconds(l.reset_seconds),
-        el('div', { class: 'row' }, el('button', { click: () => fill(b, l), 'aria-label': `Reset ${b.rule}` }, 'Reset'))));
+          budgetTable(report, (b, l) => l && el('button', { click: () => fill(b, l), 'aria-label': `Reset ${b.rule}` }, 'Reset')));
     };
     const fill = async (b, l) => {
       try {
