@@ -21,7 +21,7 @@ func (b *tab) budgets(s *scene) {
 // signIn shows a credential.
 func (b *tab) signIn(credential string) {
 	b.Helper()
-	b.do(chromedp.SendKeys(`input[type=password]`, credential, chromedp.ByQuery))
+	b.fill(`input[type=password]`, credential)
 	b.press("Look")
 }
 
@@ -41,7 +41,7 @@ func TestADeveloperAsksForMore(t *testing.T) {
 		t.Errorf("the page shows what is others':\n%s", text)
 	}
 	b.do(chromedp.Click(`button[aria-label="Ask for more than GET /v1/books/{id}"]`, chromedp.ByQuery))
-	b.do(chromedp.SendKeys(`.panel form label:nth-of-type(4) input`, "launch on Friday", chromedp.ByQuery))
+	b.fill(`.panel form label:nth-of-type(4) input`, "launch on Friday")
 	b.press("Ask for it")
 	b.until(`document.querySelector('main').innerText.includes('launch on Friday')`)
 	list := harness.Run(t, s.Dir, "request", "list", "--json")

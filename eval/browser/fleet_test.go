@@ -59,5 +59,5 @@ func TestSeveralGateways(t *testing.T) {
 	b.view("denied")
 	b.until(`document.querySelector('main').innerText.includes('Nobody was denied')`)
 	b.view("changes")
-	b.until(`document.querySelector('main').innerText.includes('Version') && document.querySelectorAll('main tbody tr').length === 2`)
+	b.until(`document.querySelector('main').innerText.includes('Version') && document.querySelectorAll('main tbody tr').length === 3`)
 }

@@ -71,7 +71,8 @@ func newScene(t testing.TB) *scene {
 	set("DELETE /v1/webhooks/{id}", "2/m", "--expires", "48h", "--why", "until the new queue is there")
 	s := &scene{keys: map[string]string{}}
 	for _, project := range []string{"acme", "orchard", "lighthouse"} {
-		s.keys[project] = strings.TrimSpace(harness.Run(t, dir, "key", "create", "--project", project, "--name", "server"))
+		lines := strings.Fields(harness.Run(t, dir, "key", "create", "--project", project, "--name", "server"))
+		s.keys[project] = lines[len(lines)-1]
 	}
 	s.Gateway = harness.Serve(t, dir, "--upstream", harness.NewUpstream(t).URL, "--config", "headgate.yaml")
 	s.at(t, "acme", "GET", "/v1/books/7", 34)

@@ -38,16 +38,17 @@ const svg = (tag, attributes, ...children) => {
   return e;
 };
 
-function drawnHour(hour) {
+function drawnHour(hour, room) {
   const n = hour.admitted_by_cell.length;
   const most = Math.max(1, ...hour.admitted_by_cell.map((a, i) => a + hour.denied_by_cell[i]));
-  const [left, width, high] = [44, 20, 140];
+  const [left, high] = [44, 140];
+  const width = (Math.min(room, 760) - left - 10) / n;
   const bar = (kind, i, from, count) => svg('rect', {
     class: kind, x: left + i * width + 1, width: width - 2, y: high + 10 - (from + count) / most * high, height: count / most * high,
   });
   const word = (x, y, anchor, text) => svg('text', { x, y, 'text-anchor': anchor }, text);
   return svg('svg', {
-    class: 'hour', viewBox: `0 0 ${left + n * width + 10} ${high + 34}`, role: 'img',
+    class: 'hour', width: left + n * width + 10, height: high + 34, role: 'img',
     'aria-label': `Requests in the last hour, in parts of ${seconds(hour.cell_seconds)}: at most ${number(most)} in one; ${number(hour.admitted)} admitted, ${number(hour.denied)} denied in all`,
   },
   svg('path', { class: 'axis', d: `M${left} 10.5H${left + n * width}M${left} ${high + 10.5}H${left + n * width}` }),
@@ -82,13 +83,13 @@ function begin() {
     replace(now,
       el('h1', null, 'What is left of your budgets?'),
       el('p', { class: 'dim' }, `You are ${c.kind.replace('_', ' ')} ${c.id || c.address || ''}${c.project ? `, of project ${c.project}` : ''}${c.tier ? `, tier ${c.tier}` : ''}. `,
-        el('button', { class: 'link', click: () => { credential = null; stop(); signIn(); } }, 'Somebody else')),
+        el('button', { class: 'link', click: () => { credential = null; stop(); signIn(); } }, 'Not you?')),
       report.budgets.length === 0 ? el('p', null, 'No limit applies to you.') :
         budgetTable(report, (b) => about.requests === 'true' && c.project && b.endpoint !== 'UNKNOWN' && el('button', { click: () => more(b), 'aria-label': `Ask for more than ${b.rule}` }, 'Ask for more')),
       h && h.admitted_by_cell && [el('h2', null, 'Your last hour'),
-        el('p', null, el('span', { class: 'key admitted' }), ` ${number(h.admitted)} requests admitted `, el('span', { class: 'key denied' }), ` ${number(h.denied)} denied`,
+        el('p', null, el('span', { class: 'key admitted' }), ` ${number(h.admitted)} requests admitted \u00a0 `, el('span', { class: 'key denied' }), ` ${number(h.denied)} denied`,
           h.complete ? '' : el('span', { class: 'dim' }, `, counted since ${clock(h.since)} only`)),
-        drawnHour(h)].flat());
+        drawnHour(h, view.clientWidth - 40)].flat());
   };
   const more = (b) => {
     const limit = el('input', { type: 'number', min: 1, required: true, value: b.limit * 2, size: 8 });
@@ -99,7 +100,7 @@ function begin() {
     const lasts = el('select', null, [['24h', 'a day'], ['168h', 'a week'], ['720h', '30 days'], ['2160h', '90 days']].map(([value, text]) => el('option', { value }, text)));
     const why = el('input', { required: true, maxlength: 1000, size: 40, autocomplete: 'off' });
     const who = el('input', { maxlength: 100, size: 20, autocomplete: 'name' });
-    replace(form, el('section', { class: 'panel' }, el('h2', null, `A higher limit than ${rate({ limit: b.limit, per: b.per_seconds + 's', burst: b.burst })} at ${b.rule}`),
+    replace(form, el('section', { class: 'panel' }, el('h2', null, `A higher limit than ${rate({ ...b, mode: '', per: b.per_seconds + 's' })} at ${b.rule}`),
       el('form', {
         submit: async (e) => {
           e.preventDefault();

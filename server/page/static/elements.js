@@ -85,23 +85,28 @@ const percent = (part) => (100 * part).toFixed(part > 0 && part < 0.1 ? 2 : 1) +
 const clock = (text) => new Date(text).toLocaleTimeString();
 const moment = (text) => new Date(text).toLocaleString();
 
-function seconds(s) {
+const seconds = (s) => inWords(s).replace(' ', '\u00a0'); // on one line
+
+function inWords(s) {
   if (s < 1) return Math.max(0, Math.round(s * 1000)) + ' ms';
-  if (s < 120) return (s < 10 ? s.toFixed(1) : Math.round(s)) + ' s';
+  if (s < 120) return (s < 10 ? Number(s.toFixed(1)) : Math.round(s)) + ' s';
   if (s < 7200) return Math.round(s / 60) + ' min';
-  return (s / 3600).toFixed(1) + ' h';
+  if (s < 172800) return String(Number((s / 3600).toFixed(1))) + ' h';
+  return String(Number((s / 86400).toFixed(1))) + ' days';
 }
 
 // cells makes a row of a table; a cell is a text, a number, or an element.
 function row(...values) {
-  return el('tr', null, values.map((v) => el('td', { class: typeof v === 'number' ? 'number' : v instanceof Node ? '' : 'text' }, typeof v === 'number' ? number(v) : v)));
+  const kind = (v) => (typeof v === 'number' || (v instanceof Node && v.classList.contains('number')) ? 'number' : v instanceof Node ? '' : 'text');
+  return el('tr', { role: 'row' }, values.map((v) => el('td', { class: kind(v), role: 'cell' }, v === '' ? [] : typeof v === 'number' ? number(v) : v)));
 }
 
 function table(caption, titles, rows) {
+  for (const r of rows) [...r.cells].forEach((cell, i) => { cell.dataset.title = titles[i].replace('#', ''); }); // shown where it is narrow
   return el('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': caption },
-    el('table', null, el('caption', { class: 'visually-hidden' }, caption),
-      el('thead', null, el('tr', null, titles.map((t) => el('th', { scope: 'col', class: t.startsWith('#') ? 'number' : '' }, t.replace('#', ''))))),
-      el('tbody', null, rows)));
+    el('table', { role: 'table' }, el('caption', { class: 'visually-hidden' }, caption),
+      el('thead', { role: 'rowgroup' }, el('tr', { role: 'row' }, titles.map((t) => el('th', { scope: 'col', role: 'columnheader', class: t.startsWith('#') ? 'number' : '' }, t.replace('#', ''))))),
+      el('tbody', { role: 'rowgroup' }, rows)));
 }
 
 // --- limits, and what is left of them
@@ -112,23 +117,28 @@ function rate(rule) {
   if (rule.mode === 'allow') return 'no limit';
   if (rule.mode === 'block') return 'blocked';
   const per = perOf(rule);
-  const unit = { 1: 'second', 60: 'minute', 3600: 'hour', 86400: 'day' }[per];
-  return `${number(rule.limit)} per ${unit || seconds(per)}` + (rule.burst ? `, burst ${number(rule.burst)}` : '');
+  const [algorithm, zone] = (rule.algorithm || '').split(':');
+  const unit = { 1: 'second', 60: 'minute', 3600: 'hour', 86400: 'day', 604800: 'week', 2592000: algorithm === 'calendar' ? 'month' : '' }[per];
+  return `${number(rule.limit)} per ${unit || seconds(per)}` + (rule.burst && rule.burst !== rule.limit ? `, burst ${number(rule.burst)}` : '') +
+    (algorithm === 'calendar' ? ` of the calendar of ${zone || 'UTC'}` : algorithm && algorithm !== 'token_bucket' ? `, as a ${algorithm.replace('_', ' ')}` : '');
 }
 
-// budgetTable lists what a caller has left. action makes what can be done about a budget and one of its buckets, which is
-// undefined if nothing is known of any.
+// budgetTable lists what a caller has left, the emptiest first. action makes what can be done about a budget and one of its
+// buckets, which is undefined if nothing is known of any.
 function budgetTable(report, action) {
+  const part = (b) => (b.left ? b.left.remaining / b.burst : 1);
+  const rule = (b, at) => el('span', null, el('code', null, b.rule), at !== b.rule && el('small', null, at === '*' ? 'all endpoints together' : at));
   const cell = (b, l) => el('span', { class: 'left' },
     el('meter', { class: 'meter', min: 0, max: b.burst, low: b.burst / 5, optimum: b.burst, value: Math.max(0, l.remaining), 'aria-label': `${l.remaining} of ${b.burst} left` }),
-    ` ${number(l.remaining)} of ${number(b.burst)}`, l.retry_after_seconds ? `, one in ${seconds(l.retry_after_seconds)}` : '');
-  const rows = report.budgets.flatMap((b) => {
-    const about = rate({ limit: b.limit, per: b.per_seconds + 's', burst: b.burst }) + (b.mode === 'shadow' ? ', denies nobody' : '') + (b.until ? `, until ${moment(b.until)}` : '');
-    const hour = b.last_hour ? `${number(b.last_hour.admitted)} admitted, ${number(b.last_hour.denied)} denied` : '';
+    ` ${number(l.remaining)} of ${number(b.burst)}`, l.retry_after_seconds && el('small', null, `one in ${seconds(l.retry_after_seconds)}`));
+  const rows = [...report.budgets].sort((a, b) => part(a) - part(b)).flatMap((b) => {
+    const about = rate({ ...b, mode: '', per: b.per_seconds + 's' }) + (b.mode === 'shadow' ? ', denies nobody' : '') + (b.until ? `, until ${moment(b.until)}` : '');
+    const h = b.last_hour;
+    const hour = h && h.admitted + h.denied > 0 ? `${number(h.admitted)} admitted, ${number(h.denied)} denied` : '';
     const all = [...(b.left ? [b.left] : []), ...(b.used || []).filter((l) => !b.left || l.endpoint !== b.left.endpoint)];
-    if (all.length === 0) return [row(el('code', null, b.rule), b.endpoints === 1 ? b.endpoint : `each of ${b.endpoints}`, about, b.needs ? `goes by ${b.needs}` : 'all of it', '', hour, action(b) || '')];
-    return all.map((l, i) => row(el('code', null, b.rule), el('code', null, l.endpoint), about, cell(b, l), l.reset_seconds > 0 ? seconds(l.reset_seconds) : 'is full', i === 0 ? hour : '', action(b, l) || ''));
+    if (all.length === 0) return [row(rule(b, b.endpoints > 1 ? `each of ${b.endpoints} endpoints` : b.endpoint), about, b.needs ? `goes by ${b.needs}` : 'all of it', '', hour, action(b) || '')];
+    return all.map((l, i) => row(rule(b, l.endpoint), about, cell(b, l), l.reset_seconds > 0 ? seconds(l.reset_seconds) : 'is full', i === 0 ? hour : '', action(b, l) || ''));
   });
-  return el('div', null, table('Budgets', ['Limit', 'Endpoint', 'At most', 'Left', 'Full in', 'Last hour', 'Action'], rows),
+  return el('div', null, table('Budgets', ['Limit', 'At most', 'Left', 'Full in', 'Last hour', 'Action'], rows),
     report.more > 0 && el('p', { class: 'dim' }, `and ${number(report.more)} more`));
 }

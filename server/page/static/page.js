@@ -73,13 +73,13 @@ function chart(at, label, times, series, options) {
   const about = {
     width: Math.max(260, at.clientWidth), height: (options && options.height) || 220,
     cursor: { y: false }, legend: { live: true },
-    scales: { x: { time: !(options && options.plain) }, y: { range: (_, low, high) => [0, Math.max(1, high * 1.1)] } },
+    scales: { x: options && options.plain ? { time: false } : { range: (_, from, to) => [Math.min(from, to - 300), to] }, y: { range: (_, low, high) => [0, Math.max(1, high * 1.1)] } },
     axes: [
-      { stroke: color('--dim'), grid: { stroke: color('--line'), width: 1 }, ticks: { stroke: color('--line') }, ...(options && options.x) },
+      { stroke: color('--dim'), grid: { show: !!(options && options.plain), stroke: color('--line'), width: 1 }, ticks: { stroke: color('--line') }, ...(options && options.x) },
       { stroke: color('--dim'), grid: { stroke: color('--line'), width: 1 }, ticks: { stroke: color('--line') }, size: 56, ...(options && options.y) },
     ],
     series: [{ ...(options && options.over) }, ...series.map((s) => ({
-      label: s.label, stroke: color(s.color), width: s.bars ? 0 : 2, fill: s.fill ? color(s.color) + (s.bars ? 'cc' : '33') : undefined,
+      label: s.label, value: (_, v) => (v == null ? '' : number(Math.round(v * 100) / 100)), stroke: color(s.color), width: s.bars ? 0 : 2, fill: s.fill ? color(s.color) + (s.bars ? 'cc' : '33') : undefined,
       dash: s.dash, points: { show: !!s.points }, paths: s.bars ? uPlot.paths.bars({ size: [0.8, 100], align: 1 }) : undefined,
     }))],
     hooks: {
@@ -106,6 +106,9 @@ function chart(at, label, times, series, options) {
 
 // --- the same elsewhere
 
+// serverFlag is what a command needs to ask this gateway. Some ask the one at the usual address by themselves.
+const serverFlag = () => ' --server ' + location.origin;
+
 function sameElsewhere(command, path, method) {
   const copy = (text) => el('button', {
     click: async () => {
@@ -113,7 +116,7 @@ function sameElsewhere(command, path, method) {
     },
     'aria-label': 'Copy ' + text,
   }, 'Copy');
-  const server = location.origin === 'http://127.0.0.1:8081' ? '' : ' --server ' + location.origin;
+  const server = serverFlag();
   replace(document.getElementById('same'),
     command && el('div', null, 'On the command line: ', el('code', null, command + server), copy(command + server)),
     path && el('div', null, 'As JSON: ', method ? el('code', null, method + ' ' + path) : el('a', { href: path }, path), copy(location.origin + path)));

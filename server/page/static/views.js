@@ -130,9 +130,9 @@ views.push({
         tile(perSecond(denied), 'denied', denied > 0 ? 'bad' : ''),
         tile(percent(admitted + denied > 0 ? denied / (admitted + denied) : 0), 'of what rules decide'),
         tile(percent(all > 0 ? early / all : 0), 'of denials came before Retry-After', all > 0 && early / all > 0.3 ? 'bad' : ''));
-      replace(warnings, now.warnings.length > 0 && el('section', { class: 'panel', 'aria-label': 'Warnings' },
-        now.warnings.slice(0, 5).map((w) => el('p', { class: 'warn' }, warned(w))),
-        now.warnings_total > 5 && el('p', { class: 'dim' }, `and ${number(now.warnings_total - 5)} more`)));
+      replace(warnings, now.warnings.length > 0 && el('ul', { class: 'panel warnings', 'aria-label': 'Warnings' },
+        now.warnings.slice(0, 5).map((w) => el('li', { class: 'warn' }, warned(w))),
+        now.warnings_total > 5 && el('li', { class: 'dim' }, `and ${number(now.warnings_total - 5)} more`)));
       state(`updated ${clock(now.at)}`);
       if (lists.contains(document.activeElement) || String(getSelection()) !== '') return; // somebody reads
       replace(lists,
@@ -142,7 +142,7 @@ views.push({
             callerLink(c),
             el('a', { href: '#/rules' + query({ rule: c.rule }) }, c.rule),
             el('code', null, c.endpoint),
-            el('span', null, number(c.denied), c.at_most_too_high ? el('span', { class: 'dim', title: `at most ${c.at_most_too_high} too high` }, ' ±') : null),
+            el('span', { class: 'number' }, number(c.denied), c.at_most_too_high ? el('span', { class: 'dim', title: `at most ${c.at_most_too_high} too high` }, ' ±') : null),
             c.early,
             c.blocked ? 'blocked' : Date.parse(c.again) <= Date.parse(now.at) ? 'now' : 'in ' + seconds((Date.parse(c.again) - Date.parse(now.at)) / 1000)))),
         now.endpoints.length > 0 && el('h2', null, 'Endpoints'),
@@ -173,9 +173,9 @@ views.push({
       const hour = (r) => rates.get(title(r)) || { last_hour: { admitted: 0, denied: 0, shadow_denied: 0 }, denied_per_second: 0 };
       match.sort((a, b) => hour(b).denied_per_second - hour(a).denied_per_second || hour(b).last_hour.denied - hour(a).last_hour.denied || hour(b).last_hour.admitted - hour(a).last_hour.admitted);
       const most = 200;
-      replace(list, table('Rules', ['Rule', 'For', 'Limit', 'Mode', 'Scope', '#Admitted, last hour', '#Denied', '#Would deny', 'More'], match.slice(0, most).map((r) => {
+      replace(list, table('Rules', ['Rule', 'For', 'Limit', 'Mode', '#Admitted, last hour', '#Denied', '#Would deny', 'More'], match.slice(0, most).map((r) => {
         const h = hour(r).last_hour;
-        return row(el('code', null, title(r)), whose(r), rate(r), (r.mode || 'enforce') + (r.expires ? `, until ${moment(r.expires)}` : ''), r.scope || 'local',
+        return row(el('code', null, title(r)), whose(r), rate(r), (r.mode || 'enforce') + (r.scope && r.scope !== 'local' ? `, scope ${r.scope}` : '') + (r.expires ? `, until ${moment(r.expires)}` : ''),
           h.admitted, h.denied, h.shadow_denied, el('button', { click: () => open(r), 'aria-label': 'Open ' + title(r) }, 'Open'));
       })),
       el('p', { class: 'dim' }, match.length > most ? `${number(match.length - most)} more: search for them. ` : '', rules.more ? 'There are more rules than a page shows: `headgate policy list` has all.' : '',
@@ -186,7 +186,7 @@ views.push({
       if (stop) stop();
       const drawing = el('div', { class: 'chart' });
       replace(detail, el('section', { class: 'panel' },
-        el('h2', null, title(r)), el('p', null, `${rate(r)} for each ${r.subject || 'principal'}, ${whose(r)}.`), drawing, r.limit && pictureOf(r),
+        el('h2', null, title(r)), el('p', null, `${rate(r)} for each ${r.subject || 'principal'}. It holds for ${whose(r)}.`), drawing, r.limit && pictureOf(r),
         el('div', { class: 'row' },
           r.limit ? el('a', { href: '#/try' + query({ rule: key(r) }) }, 'What if the limit were another?') : null,
           el('button', { click: () => { stop(); stop = null; replace(detail); } }, 'Close'))));
@@ -217,18 +217,18 @@ function pictureOf(r) {
   const says = el('p');
   const passed = el('div', { class: 'chart' });
   const left = el('div', { class: 'chart' });
-  const line = el('code', null, `headgate policy draw ${shell(r.endpoint)}` + named(r));
+  const line = el('p', { class: 'dim' }, el('code', null, `headgate policy draw ${shell(r.endpoint)}` + named(r) + serverFlag()));
   ask('POST', '/v1/draw', { rule: r }).then((p) => {
     replace(says, el('span', null, p.says));
-    const times = p.passed.map((_, i) => i * p.cell_seconds);
+    const times = p.left.map((_, i) => i * p.cell_seconds);
     const options = {
       plain: true, height: 170, band: [p.silent_from * p.cell_seconds, p.silent_to * p.cell_seconds],
-      x: { values: (_, all) => all.map((s) => (s === 0 ? '0' : seconds(s))) }, over: { label: 'after', value: (_, s) => (s == null ? '–' : seconds(s)) },
+      x: { splits: () => times.filter((_, i) => i % (passed.clientWidth < 500 ? 20 : 10) === 0), values: (_, all) => all.map((s) => (s === 0 ? '0' : seconds(s))) }, over: { label: 'after', value: (_, s) => (s == null ? '–' : seconds(s)) },
     };
-    chart(passed, `Requests that pass in each ${seconds(p.cell_seconds)}: ${p.says}`, times, [{ label: `pass in ${seconds(p.cell_seconds)}`, color: '--accent', values: p.passed, fill: true, bars: true }], options);
-    chart(left, 'Requests that are left', times, [{ label: p.algorithm === 'leaky_bucket' ? 'room in the line' : 'left', color: '--good', values: p.left.slice(1), fill: true }], { ...options, height: 120 });
+    chart(passed, `Requests that pass in each ${seconds(p.cell_seconds)}: ${p.says}`, times, [{ label: `pass in ${seconds(p.cell_seconds)}`, color: '--accent', values: [...p.passed, null], fill: true, bars: true }], options);
+    chart(left, 'Requests that are left', times, [{ label: p.algorithm === 'leaky_bucket' ? 'room in the line' : 'left', color: '--good', values: p.left, fill: true }], { ...options, height: 110 });
   }).catch((err) => replace(says, el('span', { class: 'bad' }, err.message)));
-  return el('section', null, el('h3', null, 'What it admits to a caller who asks without a pause, is silent, and asks again'), says, passed, left, el('p', { class: 'dim' }, line));
+  return el('section', null, el('h3', null, 'What it admits to a caller who asks without a pause, is silent, and asks again'), says, passed, left, line);
 }
 
 // explainForm asks why a request would be answered as it is.
@@ -273,7 +273,7 @@ views.push({
     const choice = el('select', { change: () => run().catch(sayProblem) });
     const out = el('div', { 'aria-live': 'polite' });
     main.append(el('h1', null, 'What if the limit were another?'),
-      el('p', { class: 'dim' }, 'The requests of the last hour are decided again, by the rules in the database with one of them changed. Nothing is taken from anybody.'),
+      el('p', { class: 'dim' }, 'The requests of the last hour are decided again, by the rules in the database with one of them changed. Nothing is taken from anybody.'), fleetNote(),
       el('div', { class: 'row' }, el('label', null, 'Rule', choice)), out);
     sameElsewhere('headgate policy try default 10/s 40/s', '/v1/try', 'POST');
     let rules = [];
@@ -309,13 +309,14 @@ views.push({
         ask('POST', '/v1/draw', { rule }).then((p) => { if (rule === tries[slider.value]) says.textContent = shown(p.says); }).catch(() => {});
         at.textContent = rate(rule) + (Number(slider.value) === now ? ', as now' : '');
         button.disabled = Number(slider.value) === now && rule.mode !== 'shadow';
-        line.textContent = command('set', { ...rule, mode: rule.mode === 'shadow' ? 'enforce' : rule.mode });
+        line.textContent = command('set', { ...rule, mode: rule.mode === 'shadow' ? 'enforce' : rule.mode }) + serverFlag();
+        sameElsewhere(command('try', rule), '/v1/try', 'POST');
         const tile = (value, text, kind) => el('div', { class: 'tile' }, el('b', { class: kind || '' }, value), text);
         replace(tiles,
           tile(percent(r.denied / got.requests), `of ${number(got.requests)} requests denied`, r.denied > got.in_force.denied ? 'bad' : ''),
           tile(number(r.callers_denied), `of ${number(got.callers)} callers denied something`),
-          tile('+' + number(r.newly_denied), 'requests that pass now', r.newly_denied > 0 ? 'bad' : ''),
-          tile('−' + number(r.no_longer_denied), 'requests that are denied now', r.no_longer_denied > 0 ? 'good' : ''));
+          tile('+' + number(r.newly_denied), 'newly denied', r.newly_denied > 0 ? 'bad' : ''),
+          tile('−' + number(r.no_longer_denied), 'no longer denied', r.no_longer_denied > 0 ? 'good' : ''));
         chart(time, 'Requests over the last hour, and how many would be denied', times, [
           { label: 'asked', color: '--dim', values: got.asked },
           { label: 'denied in force', color: '--warn', values: got.in_force.spans, dash: [6, 4] },
@@ -379,7 +380,8 @@ views.push({
       }
       replace(values, table('This gateway', ['What', '#Value', 'Metric'], gauges.filter(([name]) => found.has(name)).map(([name, text, well]) => {
         const v = found.get(name);
-        return row(text, el('b', { class: well(v) ? 'good' : 'bad' }, Number.isInteger(v) ? number(v) : v.toPrecision(3)), el('code', { class: 'dim' }, name));
+        const said = /_(ok|up)$/.test(name) ? (v === 1 ? 'yes' : 'no') : name.endsWith('_ratio') ? percent(v) : Number.isInteger(v) ? number(v) : v.toPrecision(3);
+        return row(text, el('b', { class: 'number ' + (well(v) ? 'good' : 'bad') }, said), el('code', { class: 'dim' }, name));
       })));
       try {
         const all = await get('/v1/fleet');
@@ -423,7 +425,7 @@ views.push({
         await look();
       } catch (err) { sayProblem(err); }
     };
-    main.append(el('h1', null, 'What has one caller left?'),
+    main.append(el('h1', null, 'What has one caller left?'), fleetNote(),
       el('form', {
         submit: (e) => {
           e.preventDefault();
