@@ -17,7 +17,7 @@ const module = "github.com/headgate-io/headgate"
 // identity, policy, key, bucket, charge, headgate, doors); an import points left. To
 // bend it, edit this table in the same commit and say why.
 var allowed = map[string][]string{
-	"endpoint":                {"internal/paramname"},
+	"endpoint":                {"internal/edits", "internal/paramname"},
 	"endpoint/pattern":        {"endpoint"}, // templates from the patterns of routers
 	"identity":                {},
 	"identity/region":         {"internal/clip"},
@@ -26,12 +26,13 @@ var allowed = map[string][]string{
 	"body":                    {"internal/paramname"}, // what doors find in bodies; the pipeline never sees one
 	"internal/paramname":      {},                     // which names of parameters servers take for one another
 	"internal/clip":           {},
+	"internal/edits":          {},
 	"internal/live":           {},
 	"internal/livelog":        {},
 	"internal/steady":         {},
 	"internal/problem":        {},
 	"internal/override":       {}, // which fields of a request ask for another target
-	"policy":                  {"endpoint", "rate", "internal/clip", "internal/live", "internal/steady"},
+	"policy":                  {"endpoint", "rate", "internal/clip", "internal/edits", "internal/live", "internal/steady"},
 	"policy/file":             {"policy", "internal/clip"},
 	"policy/sql":              {"policy", "internal/clip"},
 	"bucket":                  {"key", "rate"},

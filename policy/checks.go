@@ -1,6 +1,10 @@
 package policy
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/headgate-io/headgate/internal/edits"
+)
 
 // Check is one kind of Problem.
 type Check struct {
@@ -65,31 +69,9 @@ func closest(s string, of []string) string {
 		if len(t) > maxNear || t == s {
 			continue
 		}
-		if d := edits(s, t); d < distance {
+		if d := edits.Distance(s, t, distance); d < distance {
 			best, distance = t, d
 		}
 	}
 	return best
-}
-
-// edits is the distance of Levenshtein: the fewest bytes to insert, delete or
-// replace to make t of s.
-func edits(s, t string) int {
-	row := make([]int, len(t)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(s) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(t) {
-			replaced := diagonal
-			if s[i] != t[j] {
-				replaced++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(replaced, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(t)]
 }

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"reflect"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/headgate-io/headgate/internal/clip"
+	"github.com/headgate-io/headgate/internal/edits"
 )
 
 // renamed are settings of earlier versions, and what they are called now.
@@ -199,7 +199,7 @@ func name(s string) string {
 func meant(unknown, path string, names []string) string {
 	best, least := "", 1+min(2, len(unknown)/2) // two letters may be wrong, of a short name fewer
 	for _, n := range names {
-		d := distance(clip.To(unknown, mostShown), n)
+		d := edits.Distance(clip.To(unknown, mostShown), n, least)
 		if d >= least && unknown != "" && strings.HasPrefix(n, unknown+"_") {
 			d = least - 1
 		}
@@ -211,25 +211,4 @@ func meant(unknown, path string, names []string) string {
 		return "; docs/settings.md lists them"
 	}
 	return ", did you mean " + path + best + "?"
-}
-
-// distance is how many letters have to be added, taken away or changed to make
-// b of a.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		before := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			other := 1
-			if a[i] == b[j] {
-				other = 0
-			}
-			before, row[j+1] = row[j+1], slices.Min([]int{row[j+1] + 1, row[j] + 1, before + other})
-		}
-	}
-	return row[len(b)]
 }
