@@ -74,16 +74,7 @@ func (p *parts) readActivity(ctx context.Context) {
 	if p.activity == nil {
 		return
 	}
-	tick := time.NewTicker(activityEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			p.activity.Read(p.meter.Rules())
-		}
-	}
+	every(ctx, activityEvery, func() { p.activity.Read(p.meter.Rules()) })
 }
 
 // mostTrialBuckets is the most buckets that a trial has room for, whatever the gateway has: its table is made anew for

@@ -146,16 +146,7 @@ func (d *descriptors) run(ctx context.Context) {
 	if d == nil {
 		return
 	}
-	ticker := time.NewTicker(descriptorsInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			d.reload()
-		}
-	}
+	every(ctx, descriptorsInterval, d.reload)
 }
 
 // reload loads files that changed, once they have ceased to: half a file may be a

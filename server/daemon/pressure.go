@@ -69,16 +69,7 @@ func mostDenied(set *policy.Set, table memory.Stats) (title string, part float64
 }
 
 func (p *pressure) run(ctx context.Context) {
-	ticker := time.NewTicker(pressureInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			p.look(p.stats())
-		}
-	}
+	every(ctx, pressureInterval, func() { p.look(p.stats()) })
 }
 
 // look compares the table with the last look, and logs when it begins or ceases

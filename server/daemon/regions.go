@@ -69,16 +69,7 @@ func (r *regions) run(ctx context.Context) {
 	if len(r.files) == 0 {
 		return
 	}
-	ticker := time.NewTicker(regionInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			r.look()
-		}
-	}
+	every(ctx, regionInterval, r.look)
 }
 
 // look loads files that changed, once they have ceased to: half a file may be

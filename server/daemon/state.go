@@ -109,16 +109,7 @@ func (k *kept) run(ctx context.Context) {
 	if k == nil {
 		return
 	}
-	again := time.NewTicker(k.interval)
-	defer again.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-again.C:
-			k.write()
-		}
-	}
+	every(ctx, k.interval, k.write)
 }
 
 // write replaces the file. One complaint is said once.

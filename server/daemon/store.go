@@ -187,16 +187,7 @@ const tryEvery = 50 * time.Millisecond
 // try tries servers that are lost, until ctx ends: a gateway that is not ready
 // for their sake gets no requests that do.
 func (s *shared) try(ctx context.Context) {
-	again := time.NewTicker(tryEvery)
-	defer again.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-again.C:
-			s.scoped.Try(ctx, s.now(), s.link.Try)
-		}
-	}
+	every(ctx, tryEvery, func() { s.scoped.Try(ctx, s.now(), s.link.Try) })
 }
 
 // heard notes what the server said to a word about this replica.

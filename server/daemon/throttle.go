@@ -36,19 +36,12 @@ func (p *presumed) Beat(ctx context.Context) error { return p.ask(ctx) }
 
 // Run asks again and again until ctx ends.
 func (p *presumed) Run(ctx context.Context, heard func(error)) {
-	again := time.NewTicker(p.every)
-	defer again.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-again.C:
-		}
+	every(ctx, p.every, func() {
 		within, cancel := context.WithTimeout(ctx, p.every)
 		err := p.ask(within)
 		cancel()
 		if ctx.Err() == nil {
 			heard(err)
 		}
-	}
+	})
 }

@@ -144,16 +144,7 @@ func (t *tlsFiles) run(ctx context.Context) {
 	if t == nil {
 		return
 	}
-	tick := time.NewTicker(tlsInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			t.reload()
-		}
-	}
+	every(ctx, tlsInterval, t.reload)
 }
 
 func (t *tlsFiles) reload() {
