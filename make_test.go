@@ -6,8 +6,10 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -75,14 +77,63 @@ func TestMakeFuzzLeavesNoTargetOut(t *testing.T) {
 	}
 }
 
-// constraints is the line by which a file is built at times alone.
+// constraints is the line by which a file is built at times alone. Make runs on Unix, so that is none.
 func constraints(f *ast.File) string {
 	for _, group := range f.Comments {
 		for _, c := range group.List {
-			if group.End() < f.Package && constraint.IsGoBuild(c.Text) {
+			if group.End() < f.Package && constraint.IsGoBuild(c.Text) && c.Text != "//go:build unix" {
 				return c.Text
 			}
 		}
 	}
 	return ""
+}
+
+// starters start a goroutine, or a server that does.
+var starters = map[string]bool{
+	"Go": true, "Parallel": true, "AfterFunc": true, "Serve": true, "ServeTLS": true, "ListenAndServe": true, "Listen": true,
+	"NewServer": true, "NewTLSServer": true, "NewUnstartedServer": true, "Start": true,
+}
+
+// TestStillPackagesStartNoGoroutine: what `make test` leaves to the run without the race detector has nothing to be
+// found by it, nor do its tests.
+func TestStillPackagesStartNoGoroutine(t *testing.T) {
+	text, err := os.ReadFile("Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := regexp.MustCompile(`(?m)^STILL := ((?:.*\\\n)*.*)$`).FindSubmatch(text)
+	if list == nil {
+		t.Fatal("the Makefile has no STILL")
+	}
+	packages := strings.Fields(strings.ReplaceAll(string(list[1]), "\\\n", " "))
+	if len(packages) < 20 {
+		t.Fatalf("STILL is %q, want more packages", packages)
+	}
+	for _, dir := range packages {
+		files, err := filepath.Glob(filepath.Join(filepath.FromSlash(dir), "*.go"))
+		if err != nil || len(files) == 0 {
+			t.Errorf("%s, of STILL, has no Go files: %v", dir, err)
+		}
+		for _, path := range files {
+			positions := token.NewFileSet()
+			file, err := parser.ParseFile(positions, path, nil, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ast.Inspect(file, func(n ast.Node) bool {
+				call, isCall := n.(*ast.CallExpr)
+				_, isGo := n.(*ast.GoStmt)
+				if isCall {
+					if method, ok := call.Fun.(*ast.SelectorExpr); ok {
+						isGo = starters[method.Sel.Name]
+					}
+				}
+				if isGo {
+					t.Errorf("%v starts a goroutine: take %s off STILL in the Makefile", positions.Position(n.Pos()), dir)
+				}
+				return true
+			})
+		}
+	}
 }
