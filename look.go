@@ -207,7 +207,7 @@ func (l *Limiter) Envelope(r policy.Rule) (bucket.Envelope, bucket.Sharing) {
 		sharing = s.Sharing()
 	}
 	scope := bucket.Scope(r.Scope)
-	if scope.Shared() && !l.planner.Shared(r.Scope) {
+	if scope.Named() && !l.planner.Shared(r.Scope) {
 		scope = bucket.Local
 	}
 	limit := rate.Limit{Tokens: r.Limit, Per: max(r.Per, time.Second), Burst: r.Burst, Algorithm: r.Algorithm.Counts()}

@@ -13,6 +13,7 @@ type Sharing struct {
 	TTL      time.Duration // for which a batch of a lease may be used; 0 if there are no leases, and strict takes stand in for them
 	Free     int           // percent of limits of scope lease that replicas have to themselves, as rate.Shape.SetAside divides them
 	Interval time.Duration // after which replicas report what they took of limits of scope sync; 0 if strict takes stand in for that
+	Heard    time.Duration // within which a replica hears what another admitted of limits of scope gossip, or presumes it; 0 if those are local
 }
 
 // Envelope is a bound on what all replicas together admit from one bucket: in any interval of
@@ -26,7 +27,7 @@ type Envelope struct {
 	Per    time.Duration
 
 	// Excess is what the scope may add at most, whatever the interval: what drains of leased tokens in one TTL, or the
-	// headrooms of all replicas.
+	// headrooms of all replicas, or what each other replica gets until it is heard.
 	Excess int64
 }
 
@@ -38,6 +39,9 @@ func (s Sharing) Envelope(l rate.Limit, scope Scope) Envelope {
 	e := Envelope{Burst: l.Burst, Tokens: l.Tokens, Per: l.Per}
 	if l.Algorithm == rate.FixedWindow || l.Algorithm == rate.SlidingWindow {
 		e.Burst = times(l.Burst, 2) // at the edge of a window
+	}
+	if scope == Gossip && s.Heard == 0 {
+		scope = Local
 	}
 	switch scope {
 	case Local:
@@ -57,6 +61,10 @@ func (s Sharing) Envelope(l rate.Limit, scope Scope) Envelope {
 				h = Headroom(shape, s.Interval, s.Fewest)
 			}
 			e.Excess = times(h, k)
+		}
+	case Gossip:
+		if shape, err := rate.Compile(l); err == nil {
+			e.Burst, e.Excess = times(l.Burst, k), times((shape.Drained(s.Heard)+shape.Unit-1)/shape.Unit, k-1)
 		}
 	}
 	return e
@@ -95,7 +103,7 @@ func Headroom(sh rate.Shape, interval time.Duration, replicas int) int64 {
 
 // times is a*k, at most rate.MaxCapacity.
 func times(a, k int64) int64 {
-	if a > rate.MaxCapacity/k {
+	if k > 0 && a > rate.MaxCapacity/k {
 		return rate.MaxCapacity
 	}
 	return a * k

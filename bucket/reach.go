@@ -12,6 +12,7 @@ const (
 	Strict = rate.Strict
 	Lease  = rate.Lease
 	Sync   = rate.Sync
+	Gossip = rate.Gossip
 )
 
 // Loss says what becomes of takes from a shared bucket while nobody can ask for it.

@@ -153,7 +153,7 @@ func New(o Options) *Planner {
 
 // Shared reports whether rules of a scope have buckets that other processes
 // share. Where there are no names for them, none are shared.
-func (pl *Planner) Shared(s policy.Scope) bool { return s.Shared() && pl.names != nil }
+func (pl *Planner) Shared(s policy.Scope) bool { return s.Named() && pl.names != nil }
 
 // Plan fills p for p.Request. It reports whether a rule of the document
 // applies to every principal.
@@ -375,7 +375,7 @@ func (p *Plan) addUnreadable() {
 // reach is how far the bucket of a rule reaches. One that other processes would
 // have to know the name of is local where there are no names.
 func (pl *Planner) reach(terms *policy.Terms) bucket.Reach {
-	if terms.Scope == policy.Local || terms.Scope.Shared() && pl.names == nil {
+	if terms.Scope == policy.Local || terms.Scope.Named() && pl.names == nil {
 		return 0
 	}
 	return bucket.NewReach(bucket.Scope(terms.Scope), bucket.Loss(terms.OnStoreLoss))

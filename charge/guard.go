@@ -84,7 +84,7 @@ func (pl *Planner) guardKey(p *Plan, g *policy.Guard, stay bool) key.Key {
 	} else {
 		p.bytes = p.caller.Append(p.bytes[:0], s)
 	}
-	if p.Takes[p.from+g.Of].Reach.Scope().Shared() {
+	if p.Takes[p.from+g.Of].Reach.Scope().Named() {
 		return pl.nameOf(p, g.ID, a.Level)
 	}
 	return pl.keys.Key(g.ID, p.endpointOf(a.Level), p.bytes)

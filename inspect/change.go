@@ -116,7 +116,7 @@ func checkGrant(n *named, amount int64, until time.Time) error {
 	if !until.IsZero() && !terms.Shape.Algorithm.Drains() {
 		return wrongQuery("rule %q counts in windows, which have no burst to enlarge for a time: grant without an expiry, or change the rule", n.Rule)
 	}
-	if scope := n.plan.Takes[n.plan.Charges[n.charge].Place].Reach.Scope(); !until.IsZero() && scope.Shared() {
+	if scope := n.plan.Takes[n.plan.Charges[n.charge].Place].Reach.Scope(); !until.IsZero() && scope.Named() {
 		return wrongQuery("rule %q is %v, and other processes would not know of a larger burst of its bucket: grant without an expiry, or set a rule that expires", n.Rule, terms.Scope)
 	}
 	if amount/maxGrant >= n.Burst && amount > maxGrant*n.Burst {

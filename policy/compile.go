@@ -46,6 +46,9 @@ type CompileOptions struct {
 	// local ones.
 	Shared bool
 
+	// Gossips says that replicas tell each other what they admitted. Without it, rules of scope gossip are local ones.
+	Gossips bool
+
 	// Keeps says why the shared store cannot count a limit, or nil. A rule of scope
 	// strict, lease or sync whose limit it cannot is an error. Nil says that it can count
 	// all.

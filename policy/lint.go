@@ -121,6 +121,8 @@ func (c *ruleCheck) checkCommon(r *Rule, at *place, wrong func(field, value, wan
 func (c *ruleCheck) checkScope(r *Rule) (want string) {
 	switch {
 	case r.Scope == Local:
+	case r.Algorithm == LeakyBucket && r.Scope == Gossip:
+		return text(Strict.String()) + ", because replicas that tell each other afterwards keep no queue together; or algorithm token_bucket"
 	case r.Algorithm == LeakyBucket && (r.Scope == Lease || r.Scope == Sync):
 		return text(Strict.String()) + ", because a queue of all replicas has to be asked for every turn; or algorithm token_bucket"
 	case !r.Algorithm.Counts().Drains():
@@ -182,6 +184,10 @@ func (c *ruleCheck) warnRule(i int, r *Rule, at *place) {
 	if r.Scope.Shared() && !c.o.Shared {
 		c.rule(Warning, i, "unshared", "scope", text(r.Scope.String()),
 			"a store that replicas share, in the configuration; without one each replica admits the limit by itself")
+	}
+	if r.Scope == Gossip && !c.o.Gossips {
+		c.rule(Warning, i, "unshared", "scope", text(r.Scope.String()),
+			"gossip between replicas, in the configuration; without it each replica admits the limit by itself")
 	}
 	if r.OnStoreLoss != LossClosed && !r.Scope.Shared() {
 		c.rule(Warning, i, "unused_store_loss", "on_store_loss", text(r.OnStoreLoss.String()),

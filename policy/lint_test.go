@@ -105,7 +105,7 @@ func TestLintRule(t *testing.T) {
 		{"algorithm", func(r *policy.Rule) { r.Algorithm = 255 },
 			`test: rules[0] (GET /v1/items): algorithm is 255, want "token_bucket", "leaky_bucket", "fixed_window", "sliding_window", "sliding_log" or "calendar"`},
 		{"scope", func(r *policy.Rule) { r.Scope = 9 },
-			`test: rules[0] (GET /v1/items): scope is 9, want "local", "split", "strict", "lease" or "sync"`},
+			`test: rules[0] (GET /v1/items): scope is 9, want "local", "split", "strict", "lease", "sync" or "gossip"`},
 		{"mode", func(r *policy.Rule) { r.Mode = 9 },
 			`test: rules[0] (GET /v1/items): mode is 9, want "enforce", "shadow", "allow" or "block"`},
 		{"on_store_loss", func(r *policy.Rule) { r.OnStoreLoss = 3 },

@@ -298,13 +298,17 @@ const (
 	Strict Scope = Scope(rate.Strict) // one bucket in a shared store, which is asked for every request
 	Lease  Scope = Scope(rate.Lease)  // one bucket in a shared store, which replicas take batches from before they use them
 	Sync   Scope = Scope(rate.Sync)   // one bucket in a shared store, which replicas report to what they have admitted
+	Gossip Scope = Scope(rate.Gossip) // every replica keeps buckets of its own, and debits them by what the others say that they admitted
 )
 
 // Shared reports whether a rule of this scope needs a store that all replicas
 // share.
 func (s Scope) Shared() bool { return rate.Scope(s).Shared() }
 
-var scopeTexts = []string{"local", "split", "strict", "lease", "sync"}
+// Named reports whether buckets of this scope have names that all replicas know.
+func (s Scope) Named() bool { return rate.Scope(s).Named() }
+
+var scopeTexts = []string{"local", "split", "strict", "lease", "sync", "gossip"}
 
 // String reports the text that stands in a rule.
 func (s Scope) String() string { return enumString(uint8(s), "scope", scopeTexts) }

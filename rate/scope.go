@@ -10,10 +10,14 @@ const (
 	Strict              // one bucket for all, asked for every take
 	Lease               // one bucket for all, which replicas take batches from
 	Sync                // one bucket for all, which replicas report to what they took
+	Gossip              // each replica has a bucket of its own, and debits it by what others say that they took
 )
 
-// Shared says that one bucket is for all replicas, under a name that all of them know.
-func (s Scope) Shared() bool { return s >= Strict }
+// Shared says that one bucket is for all replicas, in a store that all of them ask.
+func (s Scope) Shared() bool { return Strict <= s && s <= Sync }
+
+// Named says that a bucket has one name, which all replicas know.
+func (s Scope) Named() bool { return s >= Strict }
 
 // Loss is what becomes of takes from a shared bucket while nobody can ask for it. The zero value
 // is LossClosed.

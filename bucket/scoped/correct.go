@@ -15,7 +15,8 @@ import (
 // changed, and to fill it fills this replica's free part as well; what is held of a lease stays held.
 // What was admitted of a limit of scope sync and is not reported yet is charged afterwards, also to
 // a bucket that was filled; this replica hears of the change at once, and others within about a
-// second.
+// second. Of a bucket of scope gossip others hear what is added; what is given back here they keep
+// charged until it has drained.
 //
 // After an error nothing local was changed.
 func (s *Store) Correct(ctx context.Context, now int64, changes []bucket.Change, moved []int64) error {
@@ -32,6 +33,10 @@ func (s *Store) Correct(ctx context.Context, now int64, changes []bucket.Change,
 	}
 	for i := range changes {
 		if changes[i].Reach.Scope().Shared() {
+			continue
+		}
+		if changes[i].Reach.Scope() == bucket.Gossip && s.o.Gossip != nil {
+			moved[i] = s.o.Gossip.Correct(now, &changes[i])
 			continue
 		}
 		if err := s.correctLocal(ctx, now, changes[i], moved[i:i+1]); err != nil {
@@ -115,7 +120,7 @@ func (s *Store) fillFree(ctx context.Context, now int64, c bucket.Change) error 
 }
 
 func (s *Store) correctLocal(ctx context.Context, now int64, c bucket.Change, moved []int64) error {
-	if c.Reach.Scope() == bucket.Local {
+	if scope := c.Reach.Scope(); scope == bucket.Local || scope == bucket.Gossip {
 		return s.o.Local.Correct(ctx, now, []bucket.Change{c}, moved)
 	}
 	t := bucket.Take{Key: c.Key, Shape: c.Shape, Since: c.Since, Before: c.Before}

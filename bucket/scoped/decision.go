@@ -17,6 +17,7 @@ type decision struct {
 	takes []bucket.Take // the caller's
 
 	local, leased, strict group
+	gossiped              group       // of scope gossip
 	known, synced         group       // of scope sync: all, and those that were decided by what is known
 	lanes, rest           group       // of leased takes that have a free part: from there, and from the store
 	vias                  []visit     // to each server that has shared buckets of them
@@ -103,8 +104,10 @@ func (s *Store) begin(now int64, takes []bucket.Take, outs []bucket.Outcome) (*d
 	d.pasts = d.pasts[:0]
 	for i := range takes {
 		switch scope := takes[i].Reach.Scope(); {
-		case scope == bucket.Local:
+		case scope == bucket.Local || scope == bucket.Gossip && s.o.Gossip == nil:
 			d.local.add(i, &takes[i])
+		case scope == bucket.Gossip:
+			d.gossiped.add(i, &takes[i])
 		case scope == bucket.Split:
 			d.partless = s.splits.share(now, d.local.add(i, &takes[i]), d.past()) == none
 		case s.o.Strict == nil:
@@ -131,7 +134,7 @@ func (d *decision) past() *[rate.MaxPast + 1]rate.Past {
 func (s *Store) end(d *decision) {
 	d.takes, d.refuser = nil, nil
 	clear(d.admitted)
-	for _, g := range [...]*group{&d.local, &d.leased, &d.strict, &d.lanes, &d.rest, &d.known, &d.synced} {
+	for _, g := range [...]*group{&d.local, &d.leased, &d.strict, &d.lanes, &d.rest, &d.known, &d.synced, &d.gossiped} {
 		g.reset()
 	}
 	s.decisions.Put(d)
@@ -142,7 +145,7 @@ func (d *decision) report(outs []bucket.Outcome) {
 	for i := range d.takes {
 		outs[i] = bucket.Outcome{Allowed: true, Unknown: true}
 	}
-	for _, g := range [...]*group{&d.local, &d.leased, &d.strict, &d.synced} {
+	for _, g := range [...]*group{&d.local, &d.leased, &d.strict, &d.synced, &d.gossiped} {
 		for i, of := range g.of {
 			outs[of] = g.outs[i]
 			if d.partless && d.takes[of].Reach.Scope() == bucket.Split {
@@ -167,6 +170,13 @@ func (d *decision) shared() bool { return len(d.leased.takes)+len(d.strict.takes
 
 // decide decides, and charges.
 func (s *Store) decide(ctx context.Context, d *decision) (bool, error) {
+	if len(d.gossiped.takes) > 0 {
+		return s.decideGossiped(ctx, d)
+	}
+	return s.decideShared(ctx, d)
+}
+
+func (s *Store) decideShared(ctx context.Context, d *decision) (bool, error) {
 	if len(d.known.takes) > 0 {
 		return s.decideSynced(ctx, d)
 	}
@@ -324,6 +334,12 @@ func (s *Store) deny(ctx context.Context, d *decision) (bool, error) {
 
 // look is Peek for buckets that are not all local.
 func (s *Store) look(ctx context.Context, d *decision) (bool, error) {
+	gossiped := s.lookGossiped(d)
+	allowed, err := s.lookElsewhere(ctx, d)
+	return allowed && gossiped, err
+}
+
+func (s *Store) lookElsewhere(ctx context.Context, d *decision) (bool, error) {
 	if len(d.lanes.takes) > 0 {
 		if err := s.lookBoth(ctx, d); err != nil {
 			return false, err

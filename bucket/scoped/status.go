@@ -78,5 +78,9 @@ func (s *Store) Sharing() bucket.Sharing {
 	if s.o.Reports != nil {
 		sharing.Interval = s.o.Reports.Interval()
 	}
+	if s.o.Gossip != nil {
+		sharing.Heard = s.o.Gossip.Heard()
+		sharing.Replicas = max(sharing.Replicas, s.o.Gossip.Status().Replicas)
+	}
 	return sharing
 }

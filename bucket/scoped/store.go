@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/bucket/gossip"
 	"github.com/headgate-io/headgate/bucket/lease"
 	"github.com/headgate-io/headgate/bucket/report"
 )
@@ -40,6 +41,10 @@ type Options struct {
 	// it afterwards. It is this Store's alone. While it is nil, takes from them are as those of
 	// scope strict.
 	Reports *report.Store
+
+	// Gossip decides over buckets of scope gossip. It is this Store's alone, and its clock is that of
+	// decisions. While it is nil, takes from them are local.
+	Gossip *gossip.Store
 
 	// Free is how many percent of limits of scope lease replicas have to themselves, in equal
 	// parts: up to so much of a limit costs no message. The same at all replicas. More, and less of
@@ -189,6 +194,9 @@ func (s *Store) TryConsume(ctx context.Context, now int64, takes []bucket.Take, 
 		if allowed, decided := s.single(ctx, now, &takes[0], &outs[0]); decided {
 			return allowed, nil
 		}
+	}
+	if len(takes) == 1 && takes[0].Reach.Scope() == bucket.Gossip && s.o.Gossip != nil && len(outs) > 0 {
+		return s.o.Gossip.Take(now, &takes[0], &outs[0]) || takes[0].Shadow, nil
 	}
 	d, err := s.begin(now, takes, outs)
 	if err != nil {

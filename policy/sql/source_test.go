@@ -120,7 +120,7 @@ func TestWrongValues(t *testing.T) {
 		{"subject", "user", `subject is "user", want "principal", "ip", "principal_ip", "project", "region", "endpoint", "identifier", "identifier_ip" or "site"; or "path:NAME" for a parameter of the path, "claim:NAME" for a claim of the token, or NULL`},
 		{"algorithm", "gcra", `algorithm is "gcra", want "token_bucket", "leaky_bucket", "fixed_window", "sliding_window", "sliding_log" or "calendar", or NULL`},
 		{"mode", int64(1), `mode is 1, want "enforce", "shadow", "allow" or "block", or NULL`},
-		{"scope", "", `scope is "", want "local", "split", "strict", "lease" or "sync", or NULL`},
+		{"scope", "", `scope is "", want "local", "split", "strict", "lease", "sync" or "gossip", or NULL`},
 		{"on_store_loss", "deny", `on_store_loss is "deny", want "closed", "share" or "open", or NULL`},
 		{"expires_at", "2026-01-31 00:00:00", `expires_at is "2026-01-31 00:00:00", want Unix seconds, text such as "2026-01-31T00:00:00Z", or NULL for never`},
 		{"expires_at", int64(math.MaxInt64), `expires_at is 9223372036854775807, want Unix seconds, text such as "2026-01-31T00:00:00Z", or NULL for never`},

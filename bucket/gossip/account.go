@@ -1,0 +1,320 @@
+package gossip
+
+import (
+	"math/bits"
+	"slices"
+	"time"
+
+	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/rate"
+)
+
+// Account is what one replica knows of one bucket. It begins as Open makes it. Times are
+// nanoseconds of the replica's own monotonic clock, in any epoch, and never step back. Who has an
+// Account guards it.
+type Account struct {
+	shape rate.Shape
+
+	// state is what all are known or presumed to owe, and own is what this replica alone does.
+	state, own bucket.State
+
+	nth      uint32 // tells accounts of one bucket apart that this replica had one after the other
+	admitted int64  // tokens, here, since it was opened
+	told     int64  // of them, by the last message
+	changed  int64  // when they last grew
+	untold   int64  // since when some of them were not told
+	at       int64  // up to when silence is accounted for
+
+	others []other // in the order of their names
+
+	// part is the bucket of an equal part of the limit, while this replica is not heard by others.
+	part      bucket.State
+	partShape rate.Shape
+	parts     int // by how many partShape divides; 0 if there is none
+}
+
+// other is what was heard of another replica about the bucket.
+type other struct {
+	name     uint64
+	nth      uint32
+	counted  int64 // tokens of its count that are debited
+	at       int64 // when it was heard to have that count
+	claimed  int64 // units that it claimed until then, less what drains of them
+	presumed int64 // units that were debited since, as nothing was heard of it
+	heard    bool  // something was
+}
+
+// Open returns an account of a bucket, the nth that a replica makes, of which nothing is owed.
+func Open(nth uint32, sh rate.Shape, now int64) Account {
+	return Account{shape: sh, nth: nth, at: now, changed: now}
+}
+
+// Spend has the account begin with an empty bucket, of which has drained what does since a time:
+// of what others admitted before it, a replica that joins them knows nothing.
+func (a *Account) Spend(since int64) {
+	a.state = bucket.State{Debt: a.shape.Capacity, Stamp: since}
+}
+
+// Silence is what one replica hears of the others: what an account needs to know of that.
+type Silence struct {
+	Replicas int           // that are members, this one among them; 1 or more
+	Silent   []Silent      // of them, those that are not heard of
+	Unheard  bool          // another is heard, and says that it does not hear this one
+	After    time.Duration // for which a replica, or what it has to say of one bucket, may be silent
+}
+
+// Silent is a replica that was not heard of since a time.
+type Silent struct {
+	Name  uint64
+	Since int64
+}
+
+// presume debits the equal part of those that are silent, for the time since it was done last. It
+// is debited at the beginning of that time, so that it drains in it as what is admitted does.
+func (a *Account) presume(now int64, s *Silence) {
+	if now <= a.at {
+		return
+	}
+	for i := range s.Silent {
+		from := max(a.at, s.Silent[i].Since)
+		if from >= now {
+			continue
+		}
+		units := a.shape.Drained(time.Duration(now-from)) / int64(max(1, s.Replicas))
+		o := a.other(s.Silent[i].Name)
+		o.presumed = addUnits(o.presumed, units)
+		a.state.Debt = min(addUnits(a.state.Debt, units), mostOwed(&a.shape, s.Replicas))
+	}
+	a.at = now
+}
+
+// debit adds units to what is owed at now, whatever that is, up to the burst for each replica.
+func (a *Account) debit(now, units int64, replicas int) {
+	wide := a.shape
+	wide.Capacity = mostOwed(&a.shape, replicas)
+	a.state, _ = a.state.Shift(now, wide, units, 0)
+	a.state.Debt = min(a.state.Debt, wide.Capacity)
+}
+
+// mostOwed is the most that a bucket owes, in units: all that replicas can admit at one moment.
+// So what they admitted too much is waited for, and nobody is locked out for longer.
+func mostOwed(sh *rate.Shape, replicas int) int64 {
+	hi, lo := bits.Mul64(uint64(sh.Capacity), uint64(max(1, replicas)))
+	if hi != 0 || lo > rate.MaxCapacity {
+		return rate.MaxCapacity
+	}
+	return int64(lo)
+}
+
+func addUnits(a, b int64) int64 {
+	return min(a, rate.MaxCapacity-min(b, rate.MaxCapacity)) + min(b, rate.MaxCapacity)
+}
+
+// other is the record of a replica.
+func (a *Account) other(name uint64) *other {
+	i, found := slices.BinarySearchFunc(a.others, name, func(o other, name uint64) int {
+		switch {
+		case o.name < name:
+			return -1
+		case o.name > name:
+			return 1
+		}
+		return 0
+	})
+	if !found {
+		a.others = slices.Insert(a.others, i, other{name: name})
+	}
+	return &a.others[i]
+}
+
+// Take takes cost tokens if the bucket has room for them, as far as is known.
+func (a *Account) Take(now int64, s *Silence, cost int64) bool {
+	a.presume(now, s)
+	units, ok := rate.Units(&a.shape, cost)
+	if !ok {
+		return false
+	}
+	after, ok := a.state.Try(now, &a.shape, units)
+	if !ok || !a.takePart(now, s, units) {
+		return false
+	}
+	a.state = after
+	if cost > 0 {
+		a.own, _ = a.own.Shift(now, a.shape, units, 0)
+		if a.Pending() == 0 {
+			a.untold = now
+		}
+		a.admitted += cost
+		a.changed = now
+	}
+	return true
+}
+
+// takePart takes from this replica's part, if it has to keep to that: because another does not hear
+// it, or because there is more to say than goes into messages, and this bucket's turn did not come.
+func (a *Account) takePart(now int64, s *Silence, units int64) bool {
+	if !s.Unheard && (a.Pending() == 0 || now-a.untold <= int64(s.After) || s.Replicas < 2) {
+		a.parts = 0
+		return true
+	}
+	if a.parts != s.Replicas {
+		a.parts, a.partShape = s.Replicas, a.shape.Divide(s.Replicas)
+		a.part = bucket.State{Debt: a.partShape.Capacity, Stamp: now} // others know of what it had until now
+	}
+	after, ok := a.part.Try(now, &a.partShape, bucket.Rescale(units, a.partShape.Unit, a.shape.Unit, true))
+	if ok {
+		a.part = after
+	}
+	return ok
+}
+
+// Return takes tokens back that Take gave at a time, for a request that another bucket denied. It
+// reports false if they were told of: then they stay taken.
+func (a *Account) Return(now, tokens, taken int64) bool {
+	units, ok := rate.Units(&a.shape, tokens)
+	if !ok || tokens <= 0 || tokens > a.admitted-a.told {
+		return false
+	}
+	a.admitted -= tokens
+	a.state = a.state.Refund(now, a.shape, units, taken)
+	a.own = a.own.Refund(now, a.shape, units, taken)
+	return true
+}
+
+// Shape is the limit that the account counts by.
+func (a *Account) Shape() rate.Shape { return a.shape }
+
+// Correct changes what is owed, outside of any request, and reports by how many units.
+func (a *Account) Correct(now int64, s *Silence, c *bucket.Change) (moved int64) {
+	a.presume(now, s)
+	units := c.Due(now, a.state.Stamp)
+	a.state, moved = a.state.Shift(now, a.shape, units, c.Charged)
+	a.own, _ = a.own.Shift(now, a.shape, units, c.Charged)
+	if moved > 0 {
+		if a.Pending() == 0 {
+			a.untold = now
+		}
+		a.admitted += (moved + a.shape.Unit - 1) / a.shape.Unit
+		a.changed = now
+	}
+	return moved
+}
+
+// Pending is how many tokens were admitted of which no message has told yet.
+func (a *Account) Pending() int64 { return a.admitted - a.told }
+
+// Entry is what a message says of one bucket.
+type Entry struct {
+	Shape    rate.Shape
+	Nth      uint32 // the account's number at the teller: counts of one number are of one beginning
+	Admitted int64  // tokens, by the teller, since the account was opened there
+	Own      int64  // tokens that the teller alone owes, rounded up
+	Owed     int64  // tokens that all owe as far as the teller knows, rounded up
+}
+
+// Tell is what to say of the bucket now, and takes it for said.
+func (a *Account) Tell(now int64, s *Silence) Entry {
+	a.presume(now, s)
+	a.told = a.admitted
+	e := a.Look(now)
+	// Who hears of this account for the first time lets drain what it hears of from then on. What drained
+	// on the way drained there as well.
+	e.Own = min(e.Admitted, e.Own+a.shape.Drained(s.After)/a.shape.Unit)
+	return e
+}
+
+// Look is how the bucket stands at now.
+func (a *Account) Look(now int64) Entry {
+	return Entry{Shape: a.shape, Nth: a.nth, Admitted: a.admitted, Own: a.own.Owed(&a.shape, now), Owed: a.state.Owed(&a.shape, now)}
+}
+
+// Teller is who an Entry comes from.
+type Teller struct {
+	Name uint64
+
+	// Most is how many percent of a limit one replica may claim, 1 to 100.
+	Most int
+
+	// Back says that it was silent until now, or a moment ago: what was presumed of it is
+	// reconciled with what it says.
+	Back bool
+}
+
+// Hear notes what another replica says of the bucket.
+func (a *Account) Hear(now int64, s *Silence, from Teller, e *Entry) {
+	a.presume(now, s)
+	o := a.other(from.Name)
+	if o.heard && (e.Nth < o.nth || e.Nth == o.nth && e.Admitted <= o.counted) {
+		return // late, or told again
+	}
+	said := e.Admitted - o.counted
+	switch {
+	case !o.heard:
+		// How much of the count was debited by an account that was here before, nobody knows. What
+		// the teller owes alone was not, or has drained here as well.
+		said = min(e.Own, e.Admitted)
+	case e.Nth > o.nth:
+		said = e.Admitted
+	}
+	base := e.Admitted - said
+	// Nobody admits more than a bucket of its own allows. Who says that it did is debited so much now,
+	// and the rest when that could have been.
+	drained := int64(0)
+	if o.heard {
+		drained = percent(a.shape.Drained(time.Duration(now-o.at)), from.Most)
+	}
+	late := a.shape.Drained(s.After) // messages take longer and shorter
+	may := addUnits(percent(addUnits(a.shape.Capacity, late), from.Most), drained)
+	said = min(said, max(0, may-o.claimed)/a.shape.Unit)
+	units := a.shape.UnitsSaturating(said)
+	o.claimed = max(0, addUnits(o.claimed, units)-drained)
+	o.nth, o.counted, o.at, o.heard = e.Nth, base+said, now, true
+	if from.Back {
+		units -= min(units, o.presumed)
+	}
+	o.presumed = 0
+	a.debit(now, units, s.Replicas)
+}
+
+// percent is so many percent of units, rounded down.
+func percent(units int64, of int) int64 { return units/100*int64(of) + units%100*int64(of)/100 }
+
+// Adopt has a replica that joins others begin with what one of them knows, in place of what it does
+// not know itself.
+func (a *Account) Adopt(now int64, replicas int, e *Entry) {
+	owed := min(a.shape.UnitsSaturating(max(e.Owed, a.own.Owed(&a.shape, now))), mostOwed(&a.shape, replicas))
+	a.state = bucket.State{Debt: owed, Stamp: now}
+}
+
+// Change has the account go on under another limit. What is owed stays owed, in tokens.
+func (a *Account) Change(now int64, replicas int, to *rate.Shape) {
+	from := a.shape
+	restate := func(s bucket.State, most int64) bucket.State {
+		return bucket.State{Debt: min(to.UnitsSaturating(s.Owed(&from, now)), most), Stamp: now}
+	}
+	a.state, a.own = restate(a.state, mostOwed(to, replicas)), restate(a.own, to.MaxDebt())
+	for i := range a.others {
+		a.others[i].presumed = bucket.Rescale(a.others[i].presumed, to.Unit, from.Unit, false)
+	}
+	a.shape, a.parts = *to, 0
+}
+
+// Keep forgets what was heard of replicas that are members no more.
+func (a *Account) Keep(member func(name uint64) bool) {
+	a.others = slices.DeleteFunc(a.others, func(o other) bool { return !member(o.name) })
+}
+
+// Describe writes into o how the bucket stands, as far as is known, after a take of cost tokens was
+// allowed or not.
+func (a *Account) Describe(o *bucket.Outcome, now int64, cost int64, allowed bool) {
+	units, ok := rate.Units(&a.shape, cost)
+	if !ok {
+		units = -1
+	}
+	a.state.Report(o, now, &a.shape, units, allowed)
+}
+
+// Idle reports whether the account may be forgotten: nothing is owed, and all was told.
+func (a *Account) Idle(now int64) bool {
+	return a.Pending() == 0 && a.state.Owed(&a.shape, now) == 0 && a.own.Owed(&a.shape, now) == 0
+}

@@ -1,0 +1,133 @@
+package gossip
+
+import (
+	"testing"
+	"time"
+
+	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/rate"
+)
+
+const ms = int64(time.Millisecond)
+
+func shape(t testing.TB, perSecond, burst int64) rate.Shape {
+	t.Helper()
+	sh, err := rate.Compile(rate.Limit{Tokens: perSecond, Per: time.Second, Burst: burst})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sh
+}
+
+// A story of one bucket, of 100 a second and 100 at once, at one of three replicas: at a time
+// something happens, and so many tokens remain.
+func TestAccount(t *testing.T) {
+	sh := shape(t, 100, 100)
+	v := &Silence{Replicas: 3, After: 200 * time.Millisecond}
+	a := Open(1, sh, 0)
+	take := func(cost int64, want bool) func(int64) bool {
+		return func(now int64) bool { return a.Take(now, v, cost) == want }
+	}
+	hear := func(from uint64, nth uint32, admitted, own int64, back bool) func(int64) bool {
+		return func(now int64) bool {
+			a.Hear(now, v, Teller{Name: from, Most: 100, Back: back}, &Entry{Shape: sh, Nth: nth, Admitted: admitted, Own: own})
+			return true
+		}
+	}
+	told := func(want Entry) func(int64) bool {
+		return func(now int64) bool {
+			got := a.Tell(now, v)
+			got.Owed, got.Shape = 0, rate.Shape{}
+			if got != want {
+				t.Logf("tells %+v", got)
+			}
+			return got == want
+		}
+	}
+	for i, step := range []struct {
+		at     int64
+		what   string
+		do     func(now int64) bool
+		remain int64
+	}{
+		{0, "takes", take(10, true), 90},
+		{0, "tells", told(Entry{Nth: 1, Admitted: 10, Own: 10}), 90},
+		{0, "gives nothing back that it told of", func(now int64) bool { return !a.Return(now, 10, 0) }, 90},
+		{0, "hears of another for the first time", hear(7, 4, 1000, 20, false), 70},
+		{0, "hears the same again", hear(7, 4, 1000, 20, false), 70},
+		{0, "hears what is late", hear(7, 4, 990, 10, false), 70},
+		{0, "hears more", hear(7, 4, 1005, 25, false), 65},
+		{0, "hears of an account that the other opened anew", hear(7, 5, 5, 5, false), 60},
+		{0, "hears what is late, of the one before", hear(7, 4, 2000, 50, false), 60},
+		{100 * ms, "lets it drain", take(0, true), 70},
+		{100 * ms, "takes what is left", take(70, true), 0},
+		{100 * ms, "and no more", take(1, false), 0},
+		{100 * ms, "gives back", func(now int64) bool { return a.Return(now, 30, now) }, 30},
+		{100 * ms, "hears of debts beyond the burst", hear(8, 1, 80, 80, false), 0},
+		{200 * ms, "tells", told(Entry{Nth: 1, Admitted: 50, Own: 50}), 0},
+		{600 * ms, "waits for them", take(1, false), 0},
+		{610 * ms, "and not longer", take(1, true), 0},
+		{610 * ms, "hears that another claims more than a bucket of its own allows", hear(8, 1, 10_000, 100, false), 0},
+		{610 * ms, "tells", func(now int64) bool { a.Tell(now, v); return true }, 0},
+		{1600 * ms, "owes of that what it may have been: 100, and 20 that were late, less 29 of before", take(1, true), 7},
+	} {
+		if !step.do(step.at) {
+			t.Errorf("step %d, at %v: not so: %s", i, time.Duration(step.at), step.what)
+		}
+		var o bucket.Outcome
+		a.Describe(&o, step.at, 0, true)
+		if o.Remaining != step.remain {
+			t.Errorf("step %d, at %v, %s: %d remain, want %d", i, time.Duration(step.at), step.what, o.Remaining, step.remain)
+		}
+	}
+}
+
+// One of two that is silent is presumed to admit half of the rate: what drains for the other is the
+// other half. What it says afterwards is debited less that, once.
+func TestSilence(t *testing.T) {
+	sh := shape(t, 100, 100)
+	v := &Silence{Replicas: 2, After: 200 * time.Millisecond, Silent: []Silent{{Name: 7, Since: 0}}}
+	heard := &Silence{Replicas: 2, After: 200 * time.Millisecond}
+	remain := func(a *Account, now int64) int64 {
+		var o bucket.Outcome
+		a.Describe(&o, now, 0, true)
+		return o.Remaining
+	}
+	for _, c := range []struct {
+		said, want int64 // after a second, in which it admitted so much
+	}{{0, 50}, {30, 50}, {50, 50}, {70, 30}} {
+		a := Open(1, sh, 0)
+		if !a.Take(0, v, 100) || a.Take(999*ms, v, 51) || !a.Take(1000*ms, v, 0) {
+			t.Fatal("half of the rate drains, want that")
+		}
+		a.Hear(1000*ms, heard, Teller{Name: 7, Most: 100, Back: true}, &Entry{Shape: sh, Nth: 1, Admitted: c.said, Own: c.said})
+		if got := remain(&a, 1000*ms); got != c.want {
+			t.Errorf("after it said %d: %d remain, want %d", c.said, got, c.want)
+		}
+		a.Hear(1000*ms, heard, Teller{Name: 7, Most: 100, Back: true}, &Entry{Shape: sh, Nth: 1, Admitted: c.said + 10, Own: c.said + 10})
+		if got := remain(&a, 1000*ms); got != c.want-10 {
+			t.Errorf("after it said %d and 10 more: %d remain, want %d", c.said, got, c.want-10)
+		}
+	}
+	// Long after it came back nothing is reconciled any more.
+	a := Open(1, sh, 0)
+	a.Take(0, v, 100)
+	a.Take(1000*ms, v, 0)
+	a.Hear(2000*ms, heard, Teller{Name: 7, Most: 100}, &Entry{Shape: sh, Nth: 1, Admitted: 40, Own: 40})
+	if got := remain(&a, 2000*ms); got != 60 {
+		t.Errorf("%d remain, want 60: what was presumed has drained", got)
+	}
+}
+
+// A change of the limit keeps what is owed, in tokens.
+func TestChange(t *testing.T) {
+	from, to := shape(t, 100, 100), shape(t, 10, 50)
+	v := &Silence{Replicas: 2, After: time.Second}
+	a := Open(1, from, 0)
+	a.Take(0, v, 80)
+	a.Tell(0, v)
+	a.Change(0, 2, &to)
+	if a.Take(2990*ms, v, 1) || !a.Take(3100*ms, v, 1) {
+		t.Error("80 owed of 50 at 10 a second do not hold for 3.1 s")
+	}
+}
