@@ -41,7 +41,7 @@ var allowed = map[string][]string{
 	"bucket/lease":            {"bucket", "bucket/internal/accounts", "bucket/internal/outbox", "rate"},
 	"bucket/report":           {"bucket", "bucket/internal/accounts", "bucket/internal/outbox", "rate"},
 	"bucket/gossip":           {"bucket", "bucket/internal/accounts", "key", "rate"}, // messages come and go by one method of the caller's
-	"bucket/redis":            {"bucket", "bucket/lease", "bucket/report", "rate"}, // answers questions for leases, and charges reports; a client of the server comes from outside, as one method
+	"bucket/redis":            {"bucket", "bucket/lease", "bucket/report", "rate"},   // answers questions for leases, and charges reports; a client of the server comes from outside, as one method
 	"internal/deadline":       {},
 	"bucket/scoped":           {"bucket", "bucket/gossip", "bucket/lease", "bucket/report", "key", "rate", "internal/deadline"}, // decides which of the others to ask
 	"simulate":                {"bucket", "bucket/gossip", "bucket/lease", "bucket/report", "key", "rate"},
