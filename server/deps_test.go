@@ -29,6 +29,7 @@ func TestImportsPointOneWay(t *testing.T) {
 			"draw":            {},
 			"envoy":           {"descriptor", "quota"},
 			"quota":           {"descriptor"},
+			"group":           {},
 			"hold":            {},
 			"kinds":           {},
 			"openapi":         {},
@@ -64,7 +65,7 @@ func TestImportsPointOneWay(t *testing.T) {
 			"replay":  {},
 
 			// The process, and commands.
-			"daemon": {"activity", "admin", "advisories", "balancer", "config", "database", "decisionlog", "descriptor", "developers", "envoy", "fleet", "hold", "metrics", "openapi", "quota", "record", "redis", "revert", "rules", "state", "token", "trace", "usage", "warnings"},
+			"daemon": {"activity", "admin", "advisories", "balancer", "config", "database", "decisionlog", "descriptor", "developers", "envoy", "fleet", "group", "hold", "metrics", "openapi", "quota", "record", "redis", "revert", "rules", "state", "token", "trace", "usage", "warnings"},
 			"demo":   {"config", "daemon", "database", "record"},
 			"doctor": {"advisories", "config", "daemon", "database", "descriptor", "dsn", "hold", "kinds", "quota", "record", "redis", "token"},
 			"cmd/headgate": {
@@ -80,6 +81,7 @@ func TestImportsPointOneWay(t *testing.T) {
 			"daemon":          {"github.com/coreos/go-systemd/v22/daemon", "gopkg.in/natefinch/lumberjack.v2", "golang.org/x/text/unicode/norm"},
 			"descriptor":      {"go.yaml.in/yaml/v3"},
 			"envoy":           {"github.com/envoyproxy/go-control-plane/envoy", "golang.org/x/net/netutil", "google.golang.org/genproto/googleapis/rpc/status", "google.golang.org/grpc", "google.golang.org/protobuf/encoding/protowire", "google.golang.org/protobuf/proto", "google.golang.org/protobuf/types/known/durationpb", "google.golang.org/protobuf/types/known/structpb", "google.golang.org/protobuf/types/known/wrapperspb"},
+			"group":           {"github.com/hashicorp/memberlist"},
 			"hold":            {"golang.org/x/sys/unix"},
 			"metrics":         {"github.com/prometheus/client_golang", "github.com/prometheus/client_model/go"},
 			"openapi":         {"go.yaml.in/yaml/v3", "google.golang.org/protobuf"},

@@ -212,6 +212,24 @@ type Entry struct {
 	Owed     int64  // tokens that all owe as far as the teller knows, rounded up
 }
 
+// Count is how many tokens of a replica's count are in what an Entry says that all owe.
+type Count struct {
+	Name     uint64
+	Nth      uint32
+	Admitted int64
+}
+
+// Known is what a replica knows of the counts of all, its own among them.
+func (a *Account) Known(self uint64) []Count {
+	known := []Count{{self, a.nth, a.admitted}}
+	for _, o := range a.others {
+		if o.heard {
+			known = append(known, Count{o.name, o.nth, o.counted})
+		}
+	}
+	return known
+}
+
 // Tell is what to say of the bucket now, and takes it for said.
 func (a *Account) Tell(now int64, s *Silence) Entry {
 	a.presume(now, s)
@@ -281,7 +299,12 @@ func percent(units int64, of int) int64 { return units/100*int64(of) + units%100
 
 // Adopt has a replica that joins others begin with what one of them knows, in place of what it does
 // not know itself.
-func (a *Account) Adopt(now int64, replicas int, e *Entry) {
+func (a *Account) Adopt(now int64, replicas int, e *Entry, known []Count) {
+	for _, c := range known {
+		if o := a.other(c.Name); !o.heard {
+			*o = other{name: c.Name, nth: c.Nth, counted: c.Admitted, at: now, heard: true}
+		}
+	}
 	owed := min(a.shape.UnitsSaturating(max(e.Owed, a.own.Owed(&a.shape, now))), mostOwed(&a.shape, replicas))
 	a.state = bucket.State{Debt: owed, Stamp: now}
 }

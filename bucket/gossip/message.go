@@ -20,7 +20,7 @@ import (
 //	uvarint   number, which grows with each message of one teller
 //	uvarint   heard: for how many milliseconds the teller has not heard the listener, from 0; never is the largest 32-bit number
 //	entries, each: 16 bytes the bucket's key; uvarints of the shape, Drain, Unit, Capacity / Unit, Tick;
-//	  uvarints Nth, Admitted, Own; and in a copy Owed
+//	  uvarints Nth, Admitted, Own; and in a copy Owed, the number of counts, and each: 8 bytes a name, uvarints Nth, Admitted
 const (
 	version = 1
 
@@ -29,6 +29,7 @@ const (
 
 	headRoom  = 2 + 8 + 8 + 2*binary.MaxVarintLen64
 	entryRoom = 16 + 8*binary.MaxVarintLen64
+	countRoom = 8 + 2*binary.MaxVarintLen64
 
 	never = math.MaxUint32
 )
@@ -58,6 +59,36 @@ func appendEntry(b []byte, kind byte, k key.Key, e *Entry) []byte {
 		b = binary.AppendUvarint(b, uint64(e.Owed))
 	}
 	return b
+}
+
+// appendCounts adds the counts to an entry of a copy.
+func appendCounts(b []byte, known []Count) []byte {
+	b = binary.AppendUvarint(b, uint64(len(known)))
+	for _, c := range known {
+		b = binary.BigEndian.AppendUint64(b, c.Name)
+		b = binary.AppendUvarint(b, uint64(c.Nth))
+		b = binary.AppendUvarint(b, uint64(c.Admitted))
+	}
+	return b
+}
+
+// readCounts reads what appendCounts wrote.
+func readCounts(b []byte) (known []Count, rest []byte, err error) {
+	r := reader{rest: b}
+	n := r.uvarint(MaxReplicas)
+	for range n {
+		if len(r.rest) < 8 {
+			return nil, nil, errShort
+		}
+		c := Count{Name: binary.BigEndian.Uint64(r.rest)}
+		r.rest = r.rest[8:]
+		c.Nth, c.Admitted = uint32(r.uvarint(math.MaxUint32)), int64(r.uvarint(rate.MaxCapacity))
+		if r.err != nil {
+			return nil, nil, r.err
+		}
+		known = append(known, c)
+	}
+	return known, r.rest, r.err
 }
 
 var errShort = errors.New("the message ends within a number")

@@ -3,6 +3,7 @@ package gossip
 import (
 	"bytes"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -21,7 +22,8 @@ func FuzzMessage(f *testing.F) {
 		m = appendEntry(m, telling, key.Key{Hi: 3, Lo: math.MaxUint64}, &Entry{Shape: sh, Nth: 9, Admitted: 1 << 40, Own: 7})
 		f.Add(m)
 		m = appendHead(nil, &head{kind: copying, from: 1})
-		f.Add(appendEntry(m, copying, key.Key{}, &Entry{Shape: sh, Nth: math.MaxUint32, Admitted: rate.MaxCapacity, Own: 7, Owed: rate.MaxCapacity}))
+		m = appendEntry(m, copying, key.Key{}, &Entry{Shape: sh, Nth: math.MaxUint32, Admitted: rate.MaxCapacity, Own: 7, Owed: rate.MaxCapacity})
+		f.Add(appendCounts(m, []Count{{1, 2, 3}, {math.MaxUint64, math.MaxUint32, rate.MaxCapacity}}))
 	}
 	f.Add([]byte{1, 0})
 	f.Add(append(appendHead(nil, &head{}), bytes.Repeat([]byte{0xff}, 40)...))
@@ -43,6 +45,17 @@ func FuzzMessage(f *testing.F) {
 			k2, e2, left, err := readEntry(b, h.kind)
 			if err != nil || k2 != k || e2 != e || len(left) > 0 || len(b) > entryRoom {
 				t.Fatalf("%v %+v is written as %x, and read as %v %+v, %v", k, e, b, k2, e2, err)
+			}
+			if h.kind == copying {
+				var known []Count
+				if known, after, err = readCounts(after); err != nil {
+					return
+				}
+				b := appendCounts(nil, known)
+				again, left, err := readCounts(b)
+				if err != nil || !slices.Equal(known, again) || len(left) > 0 || len(b) > 10+len(known)*countRoom {
+					t.Fatalf("%v is written as %x, and read as %v, %v", known, b, again, err)
+				}
 			}
 			// No arithmetic on it leaves an int64.
 			a := Open(1, e.Shape, 1)

@@ -212,6 +212,9 @@ func (s *Store) SetMembers(others []uint64) error {
 // begin empty, until Copy brings what one of them knows.
 func (s *Store) Join() { s.joined.Store(max(1, s.o.Now())) }
 
+// First says that nobody is there whom this replica could join: its buckets are full.
+func (s *Store) First() { s.joined.Store(0) }
+
 // see restates what is heard of others. The peers are locked.
 func (s *Store) see(now int64) {
 	v := &Silence{Replicas: len(s.peers.all) + 1, After: s.o.After}

@@ -133,7 +133,7 @@ func (s *Store) Receive(message []byte) error {
 	}
 	s.counts.received.Add(1)
 	v := s.silence.Load()
-	return s.each(rest, telling, func(k key.Key, e *Entry) {
+	return s.each(rest, telling, func(k key.Key, e *Entry, _ []Count) {
 		entry := s.account(now, k, e)
 		if entry == nil {
 			s.counts.crowded.Add(1)
@@ -145,14 +145,18 @@ func (s *Store) Receive(message []byte) error {
 }
 
 // each calls f with every entry of a message.
-func (s *Store) each(rest []byte, kind byte, f func(key.Key, *Entry)) error {
+func (s *Store) each(rest []byte, kind byte, f func(key.Key, *Entry, []Count)) error {
 	for len(rest) > 0 {
 		k, e, after, err := readEntry(rest, kind)
+		var known []Count
+		if err == nil && kind == copying {
+			known, after, err = readCounts(after)
+		}
 		if err != nil {
 			s.counts.malformed.Add(1)
 			return err
 		}
-		f(k, &e)
+		f(k, &e, known)
 		rest = after
 	}
 	return nil
@@ -221,13 +225,13 @@ func (s *Store) Copy(bytes int) [][]byte {
 		if e.account.Idle(now) {
 			return
 		}
+		owed, known := e.account.Look(now), e.account.Known(s.o.Self)
 		last := &messages[len(messages)-1]
-		if len(*last)+entryRoom > bytes {
+		if len(*last)+entryRoom+len(known)*countRoom > bytes {
 			messages = append(messages, begin())
 			last = &messages[len(messages)-1]
 		}
-		known := e.account.Look(now)
-		*last = appendEntry(*last, copying, e.key, &known)
+		*last = appendCounts(appendEntry(*last, copying, e.key, &owed), known)
 	})
 	return messages
 }
@@ -243,9 +247,9 @@ func (s *Store) Adopt(message []byte, last bool) error {
 		return err
 	}
 	now, v := s.o.Now(), s.silence.Load()
-	err = s.each(rest, copying, func(k key.Key, e *Entry) {
+	err = s.each(rest, copying, func(k key.Key, e *Entry, known []Count) {
 		if entry := s.account(now, k, e); entry != nil {
-			entry.account.Adopt(now, v.Replicas, e)
+			entry.account.Adopt(now, v.Replicas, e, known)
 			entry.mu.Unlock()
 		}
 	})

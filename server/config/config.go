@@ -77,6 +77,9 @@ type Config struct {
 	// Store is where gateways share buckets. Default none: each counts alone.
 	Store Store `yaml:"store"`
 
+	// Gossip is how gateways keep limits in step without a store. Default not at all.
+	Gossip Gossip `yaml:"gossip"`
+
 	// AutoRevert takes back changes that turn callers away. Default off.
 	AutoRevert AutoRevert `yaml:"auto_revert"`
 
@@ -301,7 +304,7 @@ func Default() Config {
 	return Config{
 		Listen: "127.0.0.1:8080", Admin: "127.0.0.1:8081", Decisions: defaultDecisions(),
 		UpstreamTimeout: 60 * time.Second,
-		DB:              "sqlite:headgate.db", Database: defaultDatabase(), Fleet: defaultFleet(), AutoRevert: defaultAutoRevert(), Store: defaultStore(), Refresh: 250 * time.Millisecond, StateInterval: 10 * time.Second, Staleness: defaultStaleness(),
+		DB:              "sqlite:headgate.db", Database: defaultDatabase(), Fleet: defaultFleet(), AutoRevert: defaultAutoRevert(), Store: defaultStore(), Gossip: defaultGossip(), Refresh: 250 * time.Millisecond, StateInterval: 10 * time.Second, Staleness: defaultStaleness(),
 		ForwardedHeader: "X-Forwarded-For", IPv6Prefix: 64, Keys: defaultKeys(),
 		IPv4Prefix: 32, ClientAddress: ClientAddress{Strategy: "trusted_ranges"}, ProxyProtocol: defaultProxyProtocol(),
 		Unknown: "reject", NoRule: "allow", Credentials: "all", BadCredentials: "ignore", BurstPercent: 100, MaxBuckets: 1 << 20,
@@ -418,6 +421,7 @@ func (c *Config) check(check *checker) {
 	check.fleet(c.Fleet)
 	check.autoRevert(c)
 	check.store(c.Store)
+	check.gossip(c.Gossip)
 	check.keys(c.Keys)
 	check.keysBesideTokens(c.Keys, c.Tokens)
 	check.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")

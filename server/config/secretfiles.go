@@ -21,6 +21,7 @@ func (c *Config) SecretFiles() (all []SecretFile) {
 	add("store.password_file", c.Store.PasswordFile)
 	add("store.tls.key_file", c.Store.TLS.KeyFile)
 	add("store.secret_file", c.Store.SecretFile)
+	add("gossip.secret_file", c.Gossip.SecretFile)
 	add("tls.key_file", c.TLS.KeyFile)
 	add("warnings.secret_file", c.Warn.SecretFile)
 	add("traces.headers_file", c.Traces.HeadersFile)

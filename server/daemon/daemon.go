@@ -340,6 +340,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		refreshing.Go(func() { d.parts.decisions.Run(background) })
 	}
 	refreshing.Go(func() { d.parts.shared.run(background) })
+	refreshing.Go(func() { d.parts.gossip.run(background) })
 	refreshing.Go(func() { d.parts.kept.run(background) })
 	if d.parts.heartbeat != nil {
 		refreshing.Go(func() { d.parts.heartbeat.Run(background) })

@@ -33,7 +33,7 @@ func Unseen(c config.Config) []policy.Subject {
 // nothing is known of the endpoints.
 func CompileOptions(c config.Config, r *Registry) policy.CompileOptions {
 	o := policy.CompileOptions{
-		BurstPercent: c.BurstPercent, Unseen: Unseen(c), Shared: c.Store.On(), Keeps: keeps(c.Store), Free: c.Store.Free(), OneByOne: c.Store.Throttles(),
+		BurstPercent: c.BurstPercent, Unseen: Unseen(c), Shared: c.Store.On(), Gossips: c.Gossip.On(), Keeps: keeps(c.Store), Free: c.Store.Free(), OneByOne: c.Store.Throttles(),
 	}
 	if o.Times.SameMoment = c.RetryAfter == "truth"; !o.Times.SameMoment {
 		o.Times.UpTo, o.Times.Reserves = slot.MaxAhead, c.RetryAfter == "reserved"

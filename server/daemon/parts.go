@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"log/slog"
@@ -47,6 +48,7 @@ type parts struct {
 	requests    *requests
 	pressure    *pressure
 	shared      *shared          // nil if every gateway counts alone
+	gossip      *gossiping       // nil if gateways tell each other nothing
 	name        string           // of this replica
 	heartbeat   *fleet.Heartbeat // nil if this replica reports to nobody
 	reverter    *revert.Watcher  // nil if no change is taken back
@@ -62,6 +64,7 @@ func (p *parts) close() {
 	p.kept.close()
 	p.database.close()
 	p.shared.close()
+	p.gossip.close()
 }
 
 // build wires the parts in the order in which a request meets them.
@@ -127,8 +130,11 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 		if p.shared, err = newShared(ctx, c, o.Log); err != nil {
 			return nil, err
 		}
+		if p.gossip, err = newGossiping(c, p.rules.Now, o.Log); err != nil {
+			return nil, err
+		}
 	}
-	shared, err := p.shared.over(buckets, p.rules.Now)
+	shared, err := p.shared.over(buckets, p.gossip, p.rules.Now)
 	if err != nil {
 		return nil, err
 	}
@@ -181,14 +187,14 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 		Penalties:    func() penalty.Stats { return p.limiter.Penalties() },
 		Rejections:   func() iter.Seq2[identity.Rejection, uint64] { return p.who().Rejections() }, Version: o.Version, Identifiers: p.identifiers.Faults,
 		Regions: p.regions.reporter(), Descriptors: p.descriptors.reporter(), Quotas: p.descriptors.lent(), DecisionLog: p.decisionStats(), Traces: p.traceStats(), Balancer: balancerStats(o.balancer), Holds: o.holds,
-		Tokens: p.tokens.status(p.who), TLS: p.tls.status(), AdminTokens: p.adminTokens.status(), Fleet: p.told(), Reverts: p.reverts(), Reloads: o.reloads, Kept: p.kept.reporter(), Store: p.shared.status(), Envelopes: p.envelopes, OpenRequests: p.requests.opened,
+		Tokens: p.tokens.status(p.who), TLS: p.tls.status(), AdminTokens: p.adminTokens.status(), Fleet: p.told(), Reverts: p.reverts(), Reloads: o.reloads, Kept: p.kept.reporter(), Store: p.shared.status(), Gossip: p.gossip.status(), Envelopes: p.envelopes, OpenRequests: p.requests.opened,
 	})
 	if p.usage, err = newUsage(c.Usage); err != nil {
 		return nil, err
 	}
 	options := l.limiterOptions()
 	options.NamedTiers = func() bool { return c.Tokens.TierClaim != "" || p.keys.tiers.Load() }
-	options.Endpoints, options.Policies, options.Buckets, options.Names = l.registry.Table, p.rules, shared, p.shared.naming()
+	options.Endpoints, options.Policies, options.Buckets, options.Names = l.registry.Table, p.rules, shared, cmp.Or(p.shared.naming(), p.gossip.naming())
 	options.Keys, options.Penalties = p.kept.keys(), p.kept.penalties()
 	options.Region, options.Typed = p.regions.finder(p.who), p.identifiers.Typed
 	options.Observe, options.Time, options.MaxReservations = p.observe, p.time, c.Settle.MaxOutstanding

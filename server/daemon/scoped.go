@@ -21,9 +21,9 @@ import (
 // over is where rules find their buckets: in this process, or on the store
 // that gateways share, as their scopes say. Without a store all are here. Now is
 // the clock that decisions are made by, which never steps.
-func (s *shared) over(local *memory.Store, now func() int64) (bucket.Store, error) {
+func (s *shared) over(local *memory.Store, others *gossiping, now func() int64) (bucket.Store, error) {
 	if s == nil {
-		return local, nil
+		return others.over(local, now)
 	}
 	s.now = now
 	if err := s.leasing(); err != nil {
@@ -31,7 +31,7 @@ func (s *shared) over(local *memory.Store, now func() int64) (bucket.Store, erro
 	}
 	var err error
 	s.scoped, err = scoped.New(scoped.Options{
-		Local: local, Strict: s.strict, Leases: s.leases, Free: s.conf.Free(), Reports: s.reports, Replicas: s.members.Replicas, Count: s.members.Count,
+		Local: local, Strict: s.strict, Gossip: others.store(), Leases: s.leases, Free: s.conf.Free(), Reports: s.reports, Replicas: s.members.Replicas, Count: s.members.Count,
 		Began: now(), Deadline: s.conf.Deadline, Fault: faulty, Server: s.link.Server, Changed: s.changed,
 	})
 	return s.scoped, err

@@ -282,14 +282,19 @@ func StoreSecret(c config.Config) (database.Secret, error) {
 		secrets, err := database.LoadSecrets(c.SecretFile, nil)
 		return secrets.Current, err
 	}
-	secrets, err := database.ReadSecrets(c.Store.SecretFile, nil)
+	return oneSecret("store.secret_file", c.Store.SecretFile)
+}
+
+// oneSecret reads a secret that all gateways share from the file of a setting.
+func oneSecret(setting, path string) (database.Secret, error) {
+	secrets, err := database.ReadSecrets(path, nil)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return nil, fmt.Errorf("store.secret_file is %q, which does not exist, want a file that is the same for all gateways, such as \"openssl rand -hex 32\" makes once", c.Store.SecretFile)
+		return nil, fmt.Errorf("%s is %q, which does not exist, want a file that is the same for all gateways, such as \"openssl rand -hex 32\" makes once", setting, path)
 	case err != nil:
-		return nil, fmt.Errorf("store.secret_file: %w", err)
+		return nil, fmt.Errorf("%s: %w", setting, err)
 	case secrets.Previous != nil:
-		return nil, fmt.Errorf("store.secret_file is %q, which holds two secrets, want one: a bucket has one name", c.Store.SecretFile)
+		return nil, fmt.Errorf("%s is %q, which holds two secrets, want one: a bucket has one name", setting, path)
 	}
 	return secrets.Current, nil
 }

@@ -105,6 +105,9 @@ type Options struct {
 	// Store tells of the store of shared buckets; nil if there is none.
 	Store func() StoreStatus
 
+	// Gossip tells how gateways keep limits in step without one; nil if they do not.
+	Gossip func() GossipStatus
+
 	// Envelopes tells of at most MaxEnvelopes rules, each title and scope once.
 	// Nil tells of none.
 	Envelopes func() []Envelope
@@ -265,7 +268,7 @@ func New(o Options) *Meter {
 		m.stages.WithLabelValues(stage)
 	}
 	m.registry.MustRegister(callers, m.early, m.stages, &useGauges{meter: m}, m.allowed, m.denied, m.shadowed, m.upstream, m.questions, m.descriptors, m.overrides, m.quotas, m.lost, m.calls, m.unrecorded,
-		&gauges{o}, &holdGauges{o.Holds}, &fleetGauges{o.Fleet}, &revertGauges{o.Reverts}, &reloadGauges{o.Reloads}, &keptGauges{o.Kept}, &storeGauges{o.Store}, &envelopeGauges{o.Envelopes}, &credentialGauges{o.Tokens, o.TLS}, &adminGauges{o.AdminTokens}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		&gauges{o}, &holdGauges{o.Holds}, &fleetGauges{o.Fleet}, &revertGauges{o.Reverts}, &reloadGauges{o.Reloads}, &keptGauges{o.Kept}, &storeGauges{o.Store}, &gossipGauges{o.Gossip}, &envelopeGauges{o.Envelopes}, &credentialGauges{o.Tokens, o.TLS}, &adminGauges{o.AdminTokens}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 

@@ -31,15 +31,19 @@ func names() (all []string) {
 	return slices.Compact(all)
 }
 
-// TestEveryMetricIsOnItsPage compares docs/metrics.md with what there is, both ways.
+// TestEveryMetricIsOnItsPage compares the tables of docs/metrics.md and docs/gossip.md with what there is, both ways.
 func TestEveryMetricIsOnItsPage(t *testing.T) {
-	page, err := os.ReadFile("../../docs/metrics.md")
-	if err != nil {
-		t.Fatal(err)
+	var tables string
+	for page, begins := range map[string]string{"metrics.md": "| metric (", "gossip.md": "## What to watch"} {
+		text, err := os.ReadFile("../../docs/" + page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, table, _ := strings.Cut(string(text), begins)
+		tables += table
 	}
-	_, table, _ := strings.Cut(string(page), "| metric (")
 	var told []string
-	for line := range strings.Lines(table) {
+	for line := range strings.Lines(tables) {
 		first, _, _ := strings.Cut(strings.TrimPrefix(line, "| "), " |")
 		if !strings.HasPrefix(line, "| `") {
 			continue
