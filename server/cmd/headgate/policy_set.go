@@ -104,7 +104,7 @@ documents. A running gateway acts on the change within a second.`,
 	flags.StringVar(&algorithm, "algorithm", "token_bucket", "how the limit is counted: token_bucket, leaky_bucket (holds requests back until their turn), fixed_window, sliding_window, sliding_log, or calendar:ZONE for the day (--per 24h), week (168h) or month (720h) of a time zone")
 	flags.StringVar(&mode, "mode", "enforce", "enforce, or shadow: count what would be denied and deny nothing")
 	flags.StringVar(&expires, "expires", "", "make a temporary rule that ends: in 2h, or at 2027-01-31T12:00:00Z (default: a lasting one)")
-	flags.StringVar(&scope, "scope", "local", "how far the limit reaches over replicas: local (each has all of it), split (each has its share), strict, lease or sync (all have one, in a shared store)")
+	flags.StringVar(&scope, "scope", "local", "how far the limit reaches over replicas: local (each has all of it), split (each has its share), strict, lease or sync (all have one, in a shared store), gossip (each has one, and they tell each other what they admitted)")
 	flags.StringVar(&loss, "on-store-loss", "closed", "while the shared store cannot answer: closed (deny), share (go on with a share of the limit) or open (allow)")
 	flags.StringVar(&countWhen, "count-when", "", "which answers of the API count, such as 401,403 or 4xx (default: all requests)")
 	flags.StringVar(&penalty, "penalty", "", "block callers that are denied again and again: \"10 in 1m for 15m\", \"… up to 6h\" as it doubles, \"… with addresses\" if not only those with a credential")
