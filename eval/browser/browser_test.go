@@ -227,7 +227,7 @@ func TestAnOperatorLooksAtACaller(t *testing.T) {
 // Names that people and clients choose are shown as what they are.
 func TestHostileNamesAreTexts(t *testing.T) {
 	hostile := `<script>window.taken = 1</script><img src=x onerror="window.taken = 1">`
-	turning := "acme\u202egold" // right to left from there
+	turning := "acme\u202egold"       // right to left from there
 	long := strings.Repeat("x", 7900) // with the rest, as long as a template may be
 	// An endpoint that is a script, one that is read from right to left, one of 8 KB.
 	endpoints := []string{"GET /v1/<script>window.taken=1/{id}", "GET /v1/%E2%80%AE" + "dlog/{id}", "GET /v1/" + long + "/{id}"}

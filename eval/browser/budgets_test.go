@@ -25,8 +25,8 @@ func (b *tab) signIn(credential string) {
 	b.press("Look")
 }
 
-// A developer with a key sees what is left and the last hour drawn, asks for more, and sees what was decided. Nothing of
-// it is kept, and nobody else's is shown.
+// A developer with a key sees what is left and the last hour drawn, asks for more, and sees what
+// was decided. Nothing of it is kept, and nobody else's is shown.
 func TestADeveloperAsksForMore(t *testing.T) {
 	s := newScene(t)
 	b := open(t, s.Admin)

@@ -13,8 +13,9 @@ import (
 	"github.com/headgate-io/headgate/eval/harness"
 )
 
-// With several gateways on one database the page of each says so. What a gateway decided is on its own page; rules, what
-// changed, and how all of them are is on every page; and a change by one page holds at all of them.
+// With several gateways on one database the page of each says so. What a gateway decided is on its
+// own page; rules, what changed, and how all of them are is on every page; and a change by one page
+// holds at all of them.
 func TestSeveralGateways(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "routes.txt"), []byte("GET /v1/items/{id}\n"), 0o600); err != nil {

@@ -18,8 +18,8 @@ import (
 // mostActions is how many clicks and inputs an answer may take.
 const mostActions = 3
 
-// Each of the six questions that the page is for is answered from its first view with three clicks and inputs at most; by
-// a command or two; and as JSON.
+// Each of the six questions that the page is for is answered from its first view with three clicks
+// and inputs at most; by a command or two; and as JSON.
 func TestSixQuestions(t *testing.T) {
 	g := gateway(t, "GET /v1/items/{id}\nPOST /v1/orders\n", []string{"default", "4/h"}, []string{"POST /v1/orders", "2/h"})
 	ask(t, g.URL+"/v1/items/7", 24)

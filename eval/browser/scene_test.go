@@ -13,7 +13,8 @@ import (
 	"github.com/headgate-io/headgate/eval/harness"
 )
 
-// scene is a gateway as one is after some work: several customers, rules of every kind, a page for callers, some denied.
+// scene is a gateway as one is after some work: several customers, rules of every kind, a page for
+// callers, some denied.
 type scene struct {
 	*harness.Gateway
 	keys map[string]string // by project

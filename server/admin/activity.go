@@ -104,8 +104,8 @@ func (d *Door) activitySeries(w http.ResponseWriter, r *http.Request) {
 
 // Try is the body of POST /v1/try.
 type Try struct {
-	// Rules are tried one after the other, each in the place of the rule in force for the same endpoint, project, tier
-	// and subject. A rule in shadow is tried as if it were enforced.
+	// Rules are tried one after the other, each in the place of the rule in force for the same
+	// endpoint, project, tier and subject. A rule in shadow is tried as if it were enforced.
 	Rules json.RawMessage `json:"rules"`
 
 	Reveal bool `json:"reveal,omitempty"`
@@ -123,8 +123,8 @@ type Tried struct {
 	Requests int64     `json:"requests"` // in all
 	Skipped  int64     `json:"skipped"`  // for endpoints that there are no more; not in requests
 
-	// Notes are sentences about what is not remembered of the requests and the tried rules go by, so that they may have
-	// decided otherwise.
+	// Notes are sentences about what is not remembered of the requests and the tried rules go by,
+	// so that they may have decided otherwise.
 	Notes []string `json:"notes"`
 
 	Asked   []int64           `json:"asked"`    // requests in each of 60 equal spans of time

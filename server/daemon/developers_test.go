@@ -224,8 +224,8 @@ func TestOperatorsSeeBudgets(t *testing.T) {
 	}
 }
 
-// The page is for everybody, under the door's path in any spelling, and asks what its script may ask; the door's budget
-// holds for it too, and a page of another origin gets nowhere.
+// The page is for everybody, under the door's path in any spelling, and asks what its script may
+// ask; the door's budget holds for it too, and a page of another origin gets nowhere.
 func TestDevelopersHaveAPage(t *testing.T) {
 	s := newSite(t, hourly, []string{"acme"})
 	for _, path := range []string{"", "/budgets.js", "/elements.js", "/page.css", "/icon.svg"} {

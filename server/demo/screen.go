@@ -71,14 +71,14 @@ func (s *screen) outro() {
 	}
 	for i, c := range s.clients {
 		t := s.totals(i)
-		fmt.Fprintf(s.o.Out, "%-9s %s: %d passed, %d refused\n", c.name, c.story, t.passed, t.refused)
+		fmt.Fprintf(s.o.Out, "%-9s %d passed, %d refused\n", c.name, t.passed, t.refused)
 	}
 	fmt.Fprintln(s.o.Out, "stopped; the demonstration's database is removed")
 }
 
 func (s *screen) title() []string {
 	lines := []string{
-		"Headgate demonstration. Open http://" + s.gate.Admin().String() + "/ui/ in a browser.",
+		"http://" + s.gate.Admin().String() + "/ui/ shows the Headgate demonstration in a browser.",
 		"",
 		"  clients ─▶ gateway http://" + s.gate.Gateway().String() + " ─▶ API " + s.conf.Upstream,
 		"",
@@ -98,7 +98,7 @@ func (s *screen) hints() []string {
 		`  curl -i -H "X-Api-Key: $KEY" $URL/v1/books/7`,
 		"  curl -i $URL/v1/no/such/endpoint",
 		"  curl -i --path-as-is -H 'X-Forwarded-For: 6.6.6.6' $URL/v1/./%62ooks/7",
-		"  headgate explain GET /v1/books/7 --server $ADMIN     # why the attacker is refused",
+		"  headgate explain GET /v1/books/7 --server $ADMIN  # why one is refused",
 		"  headgate policy set 'GET /v1/books/{book}' 2/s --server $ADMIN",
 		"  curl -s $ADMIN/metrics | grep ^headgate_",
 	}

@@ -52,6 +52,9 @@ func TestScreenFits(t *testing.T) {
 				t.Errorf("%v: %d columns: %s", size, n, line)
 			}
 		}
+		if size[0] >= 30 && size[1] >= 3 && !strings.HasPrefix(lines[0], "http://"+gate.Admin().String()+"/ui/") {
+			t.Errorf("%v does not begin with the page's address: %s", size, lines[0])
+		}
 		if size[0] >= 60 && size[1] >= 20 && (!strings.Contains(out.String(), "polite") || !strings.Contains(out.String(), "headgate explain")) {
 			t.Errorf("%v lacks the clients or what to try:\n%s", size, out.String())
 		}

@@ -80,8 +80,8 @@ type Hour struct {
 	Since    time.Time `json:"since"`
 	Complete bool      `json:"complete"` // false: what was before Since in this hour is not known
 
-	// Of all requests of a caller besides, how many there were in each of equal parts of the hour, the oldest first. The
-	// last part is under way.
+	// Of all requests of a caller besides, how many there were in each of equal parts of the hour,
+	// the oldest first. The last part is under way.
 	CellSeconds float64  `json:"cell_seconds,omitempty"`
 	AdmittedBy  []uint64 `json:"admitted_by_cell,omitempty"`
 	DeniedBy    []uint64 `json:"denied_by_cell,omitempty"`

@@ -1,8 +1,9 @@
-// Package draw shows what a rule admits over time: at once, in the first second, in the long run, and after a silence.
+// Package draw shows what a rule admits over time: at once, in the first second, in the long run,
+// and after a silence.
 //
-// A caller that never waits is let loose on a bucket of the rule, in a time of its own: it asks without a pause, is
-// silent for a while, and asks again. The bucket is the one that gateways count with, so a picture cannot show anything
-// else than what they do.
+// A caller that never waits is let loose on a bucket of the rule, in a time of its own: it asks
+// without a pause, is silent for a while, and asks again. The bucket is the one that gateways count
+// with, so a picture cannot show anything else than what they do.
 //
 //	rule ──▶ Of: ask, count ──▶ Picture ──▶ Text for a terminal, SVG for a page, JSON for programs
 package draw
@@ -21,8 +22,8 @@ import (
 	"github.com/headgate-io/headgate/rate"
 )
 
-// How a picture is divided. What the bucket needs to fill, or a window, is cellsPerUnit cells long, so that every rule
-// fills its picture, whether it is for a second or for a month.
+// How a picture is divided. What the bucket needs to fill, or a window, is cellsPerUnit cells long,
+// so that every rule fills its picture, whether it is for a second or for a month.
 const (
 	Cells        = 60
 	cellsPerUnit = 10
@@ -41,8 +42,8 @@ type Picture struct {
 	SilentFrom  int     `json:"silent_from"` // the cell in which the caller stops to ask
 	SilentTo    int     `json:"silent_to"`   // the cell in which it asks again
 
-	// Passed is how many requests go on to the API in each cell. Left is how many more the bucket has room for, before
-	// the first cell and at the end of each.
+	// Passed is how many requests go on to the API in each cell. Left is how many more the bucket
+	// has room for, before the first cell and at the end of each.
 	Passed []int64 `json:"passed"`
 	Left   []int64 `json:"left"`
 
@@ -62,8 +63,8 @@ var errNoLimit = errors.New("the rule gives no limit, want one that does: there 
 // mostSpan is the longest time that is drawn.
 const mostSpan = math.MaxInt64 / 2
 
-// Of draws a rule. A rule without a burst has the one that o gives it. Whom it is for, penalties and what answers count
-// do not matter: it is one caller, whose every request counts 1.
+// Of draws a rule. A rule without a burst has the one that o gives it. Whom it is for, penalties
+// and what answers count do not matter: it is one caller, whose every request counts 1.
 func Of(rule policy.Rule, o policy.CompileOptions) (Picture, error) {
 	if !rule.Mode.Limits() {
 		return Picture{}, errNoLimit
@@ -107,8 +108,8 @@ func Of(rule policy.Rule, o policy.CompileOptions) (Picture, error) {
 	return p, nil
 }
 
-// unitOf is what takes a sixth of the picture: the time in which an empty bucket fills, in which some requests at least
-// pass; or a window.
+// unitOf is what takes a sixth of the picture: the time in which an empty bucket fills, in which
+// some requests at least pass; or a window.
 func unitOf(rule policy.Rule) (time.Duration, bool) {
 	unit := float64(rule.Per)
 	if rule.Algorithm.Counts().Drains() {

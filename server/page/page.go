@@ -5,8 +5,8 @@
 // token and the same roles, so that the page can do nothing that a command cannot. The token stays in the browser's
 // tab: a cookie would be sent to every port of the host, and so to the API behind the gateway.
 //
-// Budgets is the page of those who call the API: what is left to them, their last hour, and requests for a higher limit.
-// It asks the developers' door, and is under its path.
+// Budgets is the page of those who call the API: what is left to them, their last hour, and
+// requests for a higher limit. It asks the developers' door, and is under its path.
 package page
 
 import (

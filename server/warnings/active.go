@@ -31,7 +31,8 @@ func (a *active) note(e *Event) {
 	a.events[k] = *e
 }
 
-// Active returns warnings that have begun and are not over, the newest first, at most so many, and how many there are.
+// Active returns warnings that have begun and are not over, the newest first, at most so many, and
+// how many there are.
 func (w *Watch) Active(most int) (events []Event, all int) {
 	w.active.mu.Lock()
 	events = make([]Event, 0, len(w.active.events))

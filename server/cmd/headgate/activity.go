@@ -274,8 +274,8 @@ if it were enforced. LIMIT is as for "headgate policy set".
 	return cmd
 }
 
-// likeThePresent gives a rule that is tried what the one in its place counts and punishes, and how it counts if nothing
-// else is asked for: it is another limit that is tried, and nothing else.
+// likeThePresent gives a rule that is tried what the one in its place counts and punishes, and how
+// it counts if nothing else is asked for: it is another limit that is tried, and nothing else.
 func likeThePresent(ctx context.Context, from *client.Client, of record.RuleKey, tried *policy.Rule, algorithm bool) error {
 	present, err := from.Get(ctx, of)
 	switch {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestPicturesOfLearn: each picture of docs/learn.md is what the command above it draws. After a change of what is drawn,
-// -update makes them anew: look at them then.
+// TestPicturesOfLearn: each picture of docs/learn.md is what the command above it draws. After a
+// change of what is drawn, -update makes them anew: look at them then.
 func TestPicturesOfLearn(t *testing.T) {
 	root := repository(t)
 	page := filepath.Join(root, "docs", "learn.md")

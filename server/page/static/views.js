@@ -333,8 +333,9 @@ views.push({
     (async () => {
       rules = (await rulesInForce()).filter((r) => r.limit);
       const order = new Map((await get('/v1/activity' + query({ limit: 1000 }))).rules.map((r, i) => [r.rule, i]));
-      rules.sort((a, b) => (order.get(title(a)) ?? 1e9) - (order.get(title(b)) ?? 1e9));
-      replace(choice, rules.slice(0, 1000).map((r, i) => el('option', { value: i, selected: key(r) === given.get('rule') }, `${title(r)} · ${whose(r)} · ${rate(r)}${r.mode === 'shadow' ? ', in shadow' : ''}`)));
+      const wanted = (r) => (key(r) === given.get('rule') || title(r) === given.get('rule') ? -1 : 0); // first, also among very many
+      rules.sort((a, b) => wanted(a) - wanted(b) || (order.get(title(a)) ?? 1e9) - (order.get(title(b)) ?? 1e9));
+      replace(choice, rules.slice(0, 1000).map((r, i) => el('option', { value: i }, `${title(r)} · ${whose(r)} · ${rate(r)}${r.mode === 'shadow' ? ', in shadow' : ''}`)));
       if (rules.length === 0) replace(out, el('p', null, 'There is no rule with a limit.'));
       await run();
     })().catch(sayProblem);
