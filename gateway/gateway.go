@@ -1,9 +1,11 @@
-// Package gateway is a reverse proxy that limits: httplimit in front of
-// httputil.ReverseProxy.
+// Package gateway is a reverse proxy that limits: httplimit in front of a round
+// trip to the API by package upstream. What that does not speak, HTTP/2 to the API
+// and connections that become WebSockets, goes by httputil.ReverseProxy.
 package gateway
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log"
@@ -20,6 +22,7 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/gateway/upstream"
 	"github.com/headgate-io/headgate/httplimit"
 	"github.com/headgate-io/headgate/internal/clip"
 	"github.com/headgate-io/headgate/internal/problem"
@@ -95,8 +98,13 @@ type Options struct {
 	// one. Default 0: there is no bound.
 	MaxUpstream int
 
-	// Transport carries requests to the API. The default keeps connections
-	// open and never asks a proxy.
+	// Pool carries requests to the servers of the API. Default one with the
+	// server that Upstream names, unless Transport is set.
+	Pool *upstream.Pool
+
+	// Transport carries all requests to the API if there is no Pool, and else what
+	// that does not speak. The default keeps connections open, never asks a
+	// proxy, and connects to the servers of the Pool.
 	Transport http.RoundTripper
 
 	// Log receives failures of the API, at most one a second. Default
@@ -124,8 +132,17 @@ func New(o Options) (http.Handler, error) {
 	if o.UpstreamTimeout == 0 {
 		o.UpstreamTimeout = 60 * time.Second
 	}
+	if o.Pool == nil && o.Transport == nil {
+		pool, err := NewPool(o.Upstream, upstream.Options{HeaderTimeout: o.UpstreamTimeout, MaxConns: o.MaxUpstream})
+		if err != nil {
+			return nil, fmt.Errorf("gateway options: %w", err)
+		}
+		o.Pool = pool
+	}
 	if o.Transport == nil {
-		o.Transport = NewTransport(o.UpstreamTimeout, o.MaxUpstream)
+		transport := NewTransport(o.UpstreamTimeout, o.MaxUpstream)
+		transport.DialContext = o.Pool.DialContext
+		o.Transport = transport
 	}
 	if o.Log == nil {
 		o.Log = slog.Default()
@@ -139,7 +156,7 @@ func New(o Options) (http.Handler, error) {
 	if o.Tunnels == nil {
 		o.Tunnels = new(Tunnels)
 	}
-	g := &gateway{options: o, fields: newFields(&o), base: strings.TrimSuffix(o.Upstream.EscapedPath(), "/")}
+	g := &gateway{options: o, fields: newFields(&o), buffers: newBufferPool(), base: strings.TrimSuffix(o.Upstream.EscapedPath(), "/")}
 	if err := g.asksAboutMessages(); err != nil {
 		return nil, err
 	}
@@ -147,7 +164,7 @@ func New(o Options) (http.Handler, error) {
 		Rewrite:       g.rewrite,
 		Transport:     faithful{o.Transport, overHTTP2(o.Transport), g},
 		FlushInterval: -1, // a stream that waits for a buffer to fill is not a stream
-		BufferPool:    newBufferPool(),
+		BufferPool:    g.buffers,
 		ErrorHandler:  g.upstreamFailed,
 		ErrorLog:      log.New(proxyLog{g}, "", 0),
 	}
@@ -191,6 +208,7 @@ type gateway struct {
 	fields  *fields
 	base    string // of every path of the API, without a slash at the end
 	proxy   *httputil.ReverseProxy
+	buffers *bufferPool // for bodies
 
 	messages httplimit.Gate // how those of WebSockets and calls are described
 	logged   struct {
@@ -210,6 +228,11 @@ func (g *gateway) rewrite(p *httputil.ProxyRequest) {
 		p.Out.Header["Content-Type"] = media
 	}
 	g.direct(p)
+	g.prepare(p)
+}
+
+// prepare makes the rest of the request: what it says of the client, and whose body it has.
+func (g *gateway) prepare(p *httputil.ProxyRequest) {
 	p.Out.Host = p.In.Host
 	watch(p.Out)
 	peer := g.options.Limit.Peer(p.In).Unmap()
@@ -306,7 +329,7 @@ func (g *gateway) upstreamFailed(w http.ResponseWriter, r *http.Request, err err
 // neverSent reports whether a request failed before the API can have seen any of it.
 func neverSent(err error) bool {
 	var dial *net.OpError
-	return errors.As(err, &dial) && dial.Op == "dial"
+	return errors.Is(err, upstream.ErrNotSent) || errors.As(err, &dial) && dial.Op == "dial"
 }
 
 func isTimeout(err error) bool {
@@ -326,8 +349,12 @@ const maxLogged = 512
 type proxyLog struct{ *gateway }
 
 func (l proxyLog) Write(line []byte) (int, error) {
-	l.warn("upstream failed in the middle of an answer", "error", clip.To(strings.TrimSpace(string(line)), maxLogged))
+	l.brokeOff(errors.New(strings.TrimSpace(string(line))))
 	return len(line), nil
+}
+
+func (g *gateway) brokeOff(err error) {
+	g.warn("upstream failed in the middle of an answer", "error", clip.To(err.Error(), maxLogged))
 }
 
 // warn writes at most a line a second: an API that is down under load must not
@@ -342,6 +369,32 @@ func (g *gateway) warn(message string, about ...any) {
 	}
 	g.options.Log.Warn(message, append(about, "not_logged", g.logged.skipped)...)
 	g.logged.at, g.logged.skipped = now, 0
+}
+
+// NewPool returns a Pool for what is behind the base URL of an API. Servers and TLS of o default to what that says; the name
+// that certificates have to have is the host of the URL.
+func NewPool(base *url.URL, o upstream.Options) (*upstream.Pool, error) {
+	if base.Scheme == "https" {
+		if o.TLS == nil {
+			o.TLS = new(tls.Config)
+		}
+		o.TLS = o.TLS.Clone()
+		if o.TLS.ServerName == "" {
+			o.TLS.ServerName = base.Hostname()
+		}
+	}
+	if len(o.Servers) == 0 {
+		port := base.Port()
+		switch {
+		case port != "":
+		case base.Scheme == "https":
+			port = "443"
+		default:
+			port = "80"
+		}
+		o.Servers = []upstream.Server{{Address: net.JoinHostPort(base.Hostname(), port)}}
+	}
+	return upstream.New(o)
 }
 
 // NewTransport returns the default of Options.Transport, for Options.UpstreamTimeout and Options.MaxUpstream.

@@ -13,6 +13,7 @@ type incoming struct {
 	io.ReadCloser
 	ended  func() // called at the end, before the reader knows of it; may be nil
 	broken atomic.Bool
+	over   atomic.Bool // nobody reads it any more
 }
 
 // watch puts an incoming around the body of r, if it has one.
@@ -23,6 +24,9 @@ func watch(r *http.Request) {
 }
 
 func (b *incoming) Read(p []byte) (int, error) {
+	if b.over.Load() {
+		return 0, http.ErrBodyReadAfterClose // which net/http forbids once the handler has returned
+	}
 	n, err := b.ReadCloser.Read(p)
 	switch {
 	case err == io.EOF && b.ended != nil:

@@ -29,17 +29,15 @@ func (g *gateway) serve(w http.ResponseWriter, r *http.Request, target string) {
 		return
 	}
 	r.RequestURI = target
-	g.proxy.ServeHTTP(w, r)
+	if g.options.Pool == nil || len(r.Header["Upgrade"]) > 0 || !g.pass(w, r) {
+		g.proxy.ServeHTTP(keeping(w), r)
+	}
 }
 
 // direct makes p.Out the request for the target that was charged. What may
 // differ are credentials, which Options.Outgoing takes out of the query.
 func (g *gateway) direct(p *httputil.ProxyRequest) {
-	path, query, asked := strings.Cut(p.In.RequestURI, "?")
-	p.Out.URL = &url.URL{Path: p.In.URL.Path, RawPath: p.In.URL.RawPath, RawQuery: query, ForceQuery: asked && query == ""}
-	if g.options.Outgoing != nil {
-		g.options.Outgoing(p.Out)
-	}
+	path := g.outgoing(p, new(url.URL))
 	line := g.base + encoded(path)
 	decoded, err := url.PathUnescape(line)
 	if err != nil {
@@ -52,6 +50,17 @@ func (g *gateway) direct(p *httputil.ProxyRequest) {
 		line += "?" + p.Out.URL.RawQuery
 	}
 	p.Out.RequestURI = line
+}
+
+// outgoing returns the path that was charged, and leaves what is to be sent of the query in p.Out.URL, which is u.
+func (g *gateway) outgoing(p *httputil.ProxyRequest, u *url.URL) (path string) {
+	path, query, asked := strings.Cut(p.In.RequestURI, "?")
+	*u = url.URL{Path: p.In.URL.Path, RawPath: p.In.URL.RawPath, RawQuery: query, ForceQuery: asked && query == ""}
+	p.Out.URL = u
+	if g.options.Outgoing != nil {
+		g.options.Outgoing(p.Out)
+	}
+	return path
 }
 
 // errUnfaithful says that a request would ask the API for another target than

@@ -350,6 +350,7 @@ func TestAnotherTargetIsNotSent(t *testing.T) {
 		var log livelog.Text
 		base := newH2Gateway(t, api.url+"/base", func(o *gateway.Options) {
 			o.Limiter = newLimiter(t)
+			o.Transport = gateway.NewTransport(0, 0)
 			o.Outgoing = func(r *http.Request) { out = r }
 			o.TrustedProxy = func(netip.Addr) bool { meddle(out); return false } // asked when the line is made
 			o.Failed = func(status int) { failed = append(failed, status) }
@@ -364,6 +365,24 @@ func TestAnotherTargetIsNotSent(t *testing.T) {
 		}
 		if code != 500 || len(api.take()) != 0 || !slices.Equal(failed, []int{500}) || !strings.Contains(log.String(), "nothing is sent") {
 			t.Errorf("%s: %d, told %v, log %q; want 500 once, a line, and nothing sent", name, code, failed, log.String())
+		}
+	}
+	// The gateway's own client has written the line by then.
+	for name, meddle := range map[string]func(*http.Request){
+		"path":      func(r *http.Request) { r.URL.Path, r.URL.RawPath = "/v1/exports", "" },
+		"query":     func(r *http.Request) { r.URL.RawQuery = "x" },
+		"authority": func(r *http.Request) { r.URL.Host, r.URL.Opaque = "169.254.169.254", "http://z/" },
+		"method":    func(r *http.Request) { r.Method = http.MethodConnect },
+		"target":    func(r *http.Request) { r.RequestURI = "/v1/exports" },
+	} {
+		var out *http.Request
+		base := newH2Gateway(t, api.url+"/base", func(o *gateway.Options) {
+			o.Limiter = newLimiter(t)
+			o.Outgoing = func(r *http.Request) { out = r }
+			o.TrustedProxy = func(netip.Addr) bool { meddle(out); return false }
+		})
+		if code, got := ask1(t, base, "GET /v1/items/1"), api.take(); code != 200 || !slices.Equal(got, []string{"GET /base/v1/items/1 HTTP/1.1"}) {
+			t.Errorf("%s: %d, and the API got %q; want what was charged", name, code, got)
 		}
 	}
 	// What credentials are taken out of is not the path.

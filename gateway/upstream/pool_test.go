@@ -1,0 +1,414 @@
+package upstream_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/headgate-io/headgate/gateway/upstream"
+)
+
+// origin is a server that knows no HTTP: it answers each head by what say makes of it.
+type origin struct {
+	net.Listener
+	conns atomic.Int64 // that were accepted
+	heads atomic.Int64 // that were read
+}
+
+// serve starts an origin. say is called with each head that came and the connection; the connection ends
+// when it returns false.
+func serve(t testing.TB, say func(conn net.Conn, in *bufio.Reader, head string) bool) *origin {
+	t.Helper()
+	return serveOn(t, "tcp", "127.0.0.1:0", say)
+}
+
+func serveOn(t testing.TB, network, address string, say func(conn net.Conn, in *bufio.Reader, head string) bool) *origin {
+	t.Helper()
+	l, err := net.Listen(network, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &origin{Listener: l}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			o.conns.Add(1)
+			go o.converse(c, say)
+		}
+	}()
+	return o
+}
+
+func (o *origin) converse(c net.Conn, say func(net.Conn, *bufio.Reader, string) bool) {
+	defer c.Close()
+	in := bufio.NewReader(c)
+	for {
+		head, err := readHead(in)
+		if err != nil {
+			return
+		}
+		o.heads.Add(1)
+		if !say(c, in, head) {
+			return
+		}
+	}
+}
+
+func readHead(in *bufio.Reader) (string, error) {
+	var head strings.Builder
+	for {
+		line, err := in.ReadString('\n')
+		if err != nil {
+			return "", err
+		}
+		if line == "\r\n" {
+			return head.String(), nil
+		}
+		head.WriteString(line)
+	}
+}
+
+// always answers every request by the same bytes.
+func always(text string) func(net.Conn, *bufio.Reader, string) bool {
+	return func(c net.Conn, _ *bufio.Reader, _ string) bool {
+		_, err := io.WriteString(c, text)
+		return err == nil
+	}
+}
+
+func newPool(t testing.TB, o *origin, change ...func(*upstream.Options)) *upstream.Pool {
+	t.Helper()
+	options := upstream.Options{HeaderTimeout: 10 * time.Second}
+	if o != nil {
+		options.Servers = []upstream.Server{{Address: o.Addr().String()}}
+	}
+	for _, c := range change {
+		c(&options)
+	}
+	p, err := upstream.New(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p
+}
+
+const get = "GET / HTTP/1.1\r\nHost: api\r\n\r\n"
+
+// ask sends a GET and returns the status and the body.
+func ask(p *upstream.Pool) (int, string, error) {
+	return send(context.Background(), p, &upstream.Request{Head: []byte(get), Again: true})
+}
+
+func send(ctx context.Context, p *upstream.Pool, q *upstream.Request) (int, string, error) {
+	var a upstream.Answer
+	if err := p.Do(ctx, q, &a); err != nil {
+		return 0, "", err
+	}
+	defer a.Close()
+	body, err := io.ReadAll(&a)
+	return a.Status, string(body), err
+}
+
+const ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+// Requests one after the other use one connection, and those at once one each.
+func TestConnectionsAreKept(t *testing.T) {
+	o := serve(t, always(ok))
+	p := newPool(t, o)
+	for range 50 {
+		if status, body, err := ask(p); status != 200 || body != "ok" || err != nil {
+			t.Fatal(status, body, err)
+		}
+	}
+	if n := o.conns.Load(); n != 1 {
+		t.Errorf("50 requests used %d connections, want 1", n)
+	}
+	var both [2]upstream.Answer
+	for i := range both {
+		if err := p.Do(context.Background(), &upstream.Request{Head: []byte(get)}, &both[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range both {
+		_, _ = io.ReadAll(&both[i])
+		both[i].Close()
+	}
+	if got := p.Servers()[0]; o.conns.Load() != 2 || got.Idle != 2 || got.Busy != 0 {
+		t.Errorf("two requests at once: %d connections, %+v", o.conns.Load(), got)
+	}
+}
+
+// TestAnswersThatEndTheConnection: after these nothing is sent on the connection, whatever else is in them.
+func TestAnswersThatEndTheConnection(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer string
+		body   string
+		head   bool
+	}{
+		"close":                   {"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok", "ok", false},
+		"close among others":      {"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: x, Close\r\n\r\nok", "ok", false},
+		"another option":          {"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: upgrade\r\n\r\nok", "ok", false},
+		"HTTP/1.0":                {"HTTP/1.0 200 OK\r\nContent-Length: 2\r\nConnection: keep-alive\r\n\r\nok", "ok", false},
+		"more than was announced": {"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil", "ok", false},
+		"more behind chunks":      {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil", "ok", false},
+		"204 with a body":         {"HTTP/1.1 204 No Content\r\nContent-Length: 44\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil", "", false},
+		"204 with chunks":         {"HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "", false},
+		"304 with chunks":         {"HTTP/1.1 304 Not Modified\r\nTransfer-Encoding: chunked\r\n\r\n", "", false},
+		"HEAD with a body":        {"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil", "", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := serve(t, always(c.answer))
+			p := newPool(t, o)
+			for i := range int64(3) {
+				_, body, err := send(context.Background(), p, &upstream.Request{Head: []byte(get), ToHEAD: c.head})
+				if body != c.body || err != nil {
+					t.Errorf("the body is %q, %v, want %q", body, err, c.body)
+				}
+				if n := o.conns.Load(); n != i+1 {
+					t.Errorf("after %d requests there were %d connections", i+1, n)
+				}
+			}
+		})
+	}
+}
+
+// TestWhatIsSaidUnasked: what comes on a connection after its answer is nobody's answer, nor is a
+// connection used that was closed. Both are found before the next request is sent, whatever its method.
+func TestWhatIsSaidUnasked(t *testing.T) {
+	for name, more := range map[string]string{"another answer": "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil", "one byte": "H", "it is closed": ""} {
+		t.Run(name, func(t *testing.T) {
+			said := make(chan struct{})
+			o := serve(t, func(c net.Conn, _ *bufio.Reader, _ string) bool {
+				_, _ = io.WriteString(c, ok)
+				<-said
+				_, _ = io.WriteString(c, more)
+				if more == "" {
+					c.Close()
+				}
+				said <- struct{}{}
+				return more != ""
+			})
+			p := newPool(t, o)
+			for i := range int64(3) {
+				if _, body, err := send(context.Background(), p, &upstream.Request{Head: []byte(get)}); body != "ok" || err != nil {
+					t.Fatalf("request %d: %q, %v", i, body, err)
+				}
+				said <- struct{}{}
+				<-said
+				if n := o.conns.Load(); n != i+1 {
+					t.Errorf("after %d requests there were %d connections", i+1, n)
+				}
+			}
+		})
+	}
+}
+
+// A connection that dies under a request is why a safe request is sent again, once, and no other one.
+func TestRetriesAskTheMethod(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		answer string // to the second request of each connection, which then ends
+		again  bool
+		served int64
+		fails  bool
+	}{
+		{"safe", "", true, 3, false},
+		{"not safe", "", false, 2, true},
+		{"an answer began", "HTTP/1.1 2", true, 2, true},
+		{"an answer was announced", "HTTP/1.1 103 Early Hints\r\n\r\n", true, 2, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := serve(t, func() func(net.Conn, *bufio.Reader, string) bool {
+				var n atomic.Int64
+				return func(conn net.Conn, _ *bufio.Reader, _ string) bool {
+					if n.Add(1) == 2 {
+						_, _ = io.WriteString(conn, c.answer)
+						return false
+					}
+					_, _ = io.WriteString(conn, ok)
+					return true
+				}
+			}())
+			p := newPool(t, o)
+			q := &upstream.Request{Head: []byte(get), Again: c.again}
+			if _, _, err := send(context.Background(), p, q); err != nil {
+				t.Fatal(err)
+			}
+			_, _, err := send(context.Background(), p, q)
+			if (err != nil) != c.fails || errors.Is(err, upstream.ErrNotSent) || o.heads.Load() != c.served {
+				t.Errorf("%v, and the server read %d requests; want it to fail: %v, and %d", err, o.heads.Load(), c.fails, c.served)
+			}
+		})
+	}
+	// Nor is a request sent again that was the first of its connection: the server closes all of them.
+	o := serve(t, func(net.Conn, *bufio.Reader, string) bool { return false })
+	if _, _, err := ask(newPool(t, o)); err == nil || o.heads.Load() != 1 {
+		t.Errorf("%v after %d requests, want an error after one", err, o.heads.Load())
+	}
+}
+
+// Whoever leaves while a server is silent ends the request and its connection, at each stage.
+func TestClientsThatLeave(t *testing.T) {
+	for name, said := range map[string]string{
+		"before the answer": "", "in its head": "HTTP/1.1 200", "in its body": "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n1234", "between chunks": "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\n1234\r\n",
+	} {
+		for _, size := range []int{0, 8 << 10} { // longer heads are sent in another way
+			t.Run(fmt.Sprint(name, size), func(t *testing.T) {
+				arrived, over := make(chan struct{}), make(chan struct{})
+				o := serve(t, func(c net.Conn, in *bufio.Reader, _ string) bool {
+					_, _ = io.WriteString(c, said)
+					close(arrived)
+					_, _ = in.ReadByte() // until the other end closes
+					close(over)
+					return false
+				})
+				p := newPool(t, o)
+				ctx, leave := context.WithCancel(context.Background())
+				done := make(chan error)
+				go func() {
+					_, _, err := send(ctx, p, &upstream.Request{Head: []byte("GET / HTTP/1.1\r\nHost: api\r\nX: " + strings.Repeat("x", size) + "\r\n\r\n")})
+					done <- err
+				}()
+				<-arrived
+				leave()
+				if err := <-done; !errors.Is(err, context.Canceled) {
+					t.Errorf("it ends with %v, want context.Canceled", err)
+				}
+				<-over
+				if got := p.Servers()[0]; got.Busy != 0 || got.Idle != 0 {
+					t.Errorf("%+v, want no connection", got)
+				}
+			})
+		}
+	}
+}
+
+// The head of an answer is waited for as long as Options say, whether bytes come or not; a body longer.
+func TestHeadersAreDueInTime(t *testing.T) {
+	for name, piece := range map[string]string{"silence": "", "a byte at a time": "x", "1xx": "HTTP/1.1 102 Processing\r\n\r\n"} {
+		stop := make(chan struct{})
+		o := serve(t, func(c net.Conn, _ *bufio.Reader, _ string) bool {
+			if piece == "x" {
+				_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nX: ")
+			}
+			tick := time.NewTicker(5 * time.Millisecond)
+			defer tick.Stop()
+			for {
+				select {
+				case <-stop:
+					return false
+				case <-tick.C:
+					if _, err := io.WriteString(c, piece); err != nil {
+						return false
+					}
+				}
+			}
+		})
+		p := newPool(t, o, func(o *upstream.Options) { o.HeaderTimeout = 60 * time.Millisecond })
+		for _, q := range []*upstream.Request{
+			{Head: []byte(get)},
+			{Head: []byte("POST / HTTP/1.1\r\nHost: api\r\nContent-Length: 4\r\n\r\n"), Body: strings.NewReader("body"), Length: 4},
+		} {
+			if _, _, err := send(context.Background(), p, q); !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("%s: %v, want that it took too long", name, err)
+			}
+		}
+		close(stop)
+	}
+	next := make(chan struct{})
+	o := serve(t, func(c net.Conn, _ *bufio.Reader, _ string) bool {
+		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no")
+		<-next
+		_, _ = io.WriteString(c, "k")
+		return true
+	})
+	p := newPool(t, o, func(o *upstream.Options) { o.HeaderTimeout = 30 * time.Millisecond })
+	var a upstream.Answer
+	for _, long := range []int{0, 8 << 10} {
+		if err := p.Do(context.Background(), &upstream.Request{Head: []byte("GET / HTTP/1.1\r\nX: " + strings.Repeat("x", long) + "\r\n\r\n")}, &a); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(50 * time.Millisecond) // beyond the deadline of the head, which is what is tested
+		next <- struct{}{}
+		body, err := io.ReadAll(&a)
+		if string(body) != "ok" || err != nil {
+			t.Errorf("a slow body: %q, %v", body, err)
+		}
+		a.Close()
+	}
+}
+
+// At the bound requests wait for a connection, in turn, and no longer than for an answer.
+func TestConnectionsAreBounded(t *testing.T) {
+	free := make(chan struct{})
+	o := serve(t, func(c net.Conn, _ *bufio.Reader, _ string) bool {
+		<-free
+		_, err := io.WriteString(c, ok)
+		return err == nil
+	})
+	p := newPool(t, o, func(o *upstream.Options) { o.MaxConns = 3 })
+	done := make(chan error)
+	for range 20 {
+		go func() {
+			_, _, err := ask(p)
+			done <- err
+		}()
+	}
+	for range 20 {
+		free <- struct{}{}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	if n := o.conns.Load(); n > 3 {
+		t.Errorf("%d connections were opened, want at most 3", n)
+	}
+	// A bound that nobody leaves.
+	p = newPool(t, o, func(o *upstream.Options) { o.MaxConns, o.HeaderTimeout = 1, 50 * time.Millisecond })
+	var held upstream.Answer
+	go func() { free <- struct{}{} }()
+	if err := p.Do(context.Background(), &upstream.Request{Head: []byte(get)}, &held); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := ask(p); !errors.Is(err, os.ErrDeadlineExceeded) || !errors.Is(err, upstream.ErrNotSent) {
+		t.Errorf("without a connection: %v, want that it took too long and was not sent", err)
+	}
+	ctx, leave := context.WithCancel(context.Background())
+	leave()
+	if _, _, err := send(ctx, p, &upstream.Request{Head: []byte(get)}); !errors.Is(err, context.Canceled) {
+		t.Errorf("a client that left gets %v", err)
+	}
+	held.Close()
+	go func() { free <- struct{}{} }()
+	if _, _, err := ask(p); err != nil {
+		t.Errorf("once it is given back: %v", err)
+	}
+}
+
+func TestNewNamesEveryFault(t *testing.T) {
+	_, err := upstream.New(upstream.Options{
+		Servers: []upstream.Server{{Address: "api"}, {Address: "unix:"}, {Address: "a:1", Weight: -1}, {Address: "a:1"}}, HeaderTimeout: -1, MaxConns: -2,
+		Health: upstream.Health{Path: "x y"},
+	})
+	for _, want := range []string{`address is "api"`, `address is "unix:"`, "weight -1", `"a:1", which is there twice`, "HeaderTimeout is -1ns", "MaxConns is -2", `Health.Path is "x y"`} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v does not say %s", err, want)
+		}
+	}
+	if _, err := upstream.New(upstream.Options{}); err == nil || !strings.Contains(err.Error(), "Servers is empty") {
+		t.Error(err)
+	}
+}
