@@ -56,7 +56,8 @@ var allowed = map[string][]string{
 	"internal/perrule": {"policy"},
 	"internal/refusal": {"", "identity", "internal/problem"},
 	"httplimit":        {"", "body", "bucket", "endpoint", "identity", "policy", "rate", "slot", "internal/perrule", "internal/problem", "internal/refusal"},
-	"gateway":          {"", "endpoint", "httplimit", "internal/clip", "internal/override", "internal/problem", "internal/refusal"},
+	"gateway/upstream": {}, // connections to the API: it knows neither limits nor net/http
+	"gateway":          {"", "endpoint", "gateway/upstream", "httplimit", "internal/clip", "internal/override", "internal/problem", "internal/refusal"},
 	"internal/conns":   {},
 	"serve/resp":       {"bucket", "key", "rate", "internal/conns", "serve/decisions"},
 	"serve/spoe":       {"internal/conns", "serve/decisions"},

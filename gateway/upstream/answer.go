@@ -182,7 +182,10 @@ func (a *Answer) readChunks(p []byte) (n int, err error) {
 // line returns the next line without its end. It is good until the next read.
 func (a *Answer) line() ([]byte, error) {
 	most := maxChunkLine
-	if a.part == chunkTrailer {
+	switch a.part {
+	case chunkEnd:
+		most = 0
+	case chunkTrailer:
 		most = maxTrailer
 	}
 	c, seen := a.conn, 0
@@ -196,7 +199,7 @@ func (a *Answer) line() ([]byte, error) {
 			c.r += end + 1
 			return text[:end-1], nil
 		}
-		if seen = len(text); seen > most {
+		if seen = len(text); seen > most+len("\r") {
 			return nil, malformed("a line of its chunks has more than %d bytes", most)
 		}
 		if err := a.fill(); err != nil {
@@ -208,11 +211,10 @@ func (a *Answer) line() ([]byte, error) {
 // parseChunkSize reads 1a2;name=value. Extensions mean nothing to anybody (RFC 9112 section 7.1.1). Spaces
 // behind the size are those with which some servers fill it up.
 func parseChunkSize(line []byte) (n int64, err error) {
-	digits := line
+	digits := bytes.TrimRight(line, " \t")
 	if semicolon := bytes.IndexByte(line, ';'); semicolon >= 0 {
 		digits = line[:semicolon]
 	}
-	digits = bytes.TrimRight(digits, " \t")
 	if len(digits) == 0 || len(digits) > 15 || len(line) > maxChunkLine || !plain(line) {
 		return 0, malformed("the size of a chunk is %.40q", line)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"iter"
 )
 
 const (
@@ -166,9 +167,28 @@ func (h *head) field(buf []byte, from, to int) error {
 			err = malformed("its Transfer-Encoding is %.40q, want chunked", value)
 		}
 	case fold(name, "connection"):
-		h.closes = h.closes || !keepsAlive(value)
+		for option := range items(value) {
+			h.closes = h.closes || !fold(option, "keep-alive") // whatever else it says
+		}
+	case fold(name, "trailer"):
+		for item := range items(value) {
+			if fold(item, "content-length") || fold(item, "transfer-encoding") || fold(item, "trailer") {
+				err = malformed("its Trailer announces %s", item)
+			}
+		}
 	}
 	return err
+}
+
+// items are those of a list (RFC 9110 section 5.6.1), but for empty ones.
+func items(value []byte) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for item := range bytes.SplitSeq(value, []byte(",")) {
+			if item = bytes.Trim(item, " \t"); len(item) > 0 && !yield(item) {
+				return
+			}
+		}
+	}
 }
 
 // fold reports whether b is the lower-case text in whatever case.
@@ -198,23 +218,6 @@ func parseLength(value []byte) (n int64, err error) {
 		n = n*10 + int64(c-'0')
 	}
 	return n, nil
-}
-
-// keepsAlive reports whether a Connection field says nothing but keep-alive. Whatever else
-// it says, the connection is not used again.
-func keepsAlive(value []byte) bool {
-	for len(value) > 0 {
-		option := value
-		if comma := bytes.IndexByte(value, ','); comma >= 0 {
-			option, value = value[:comma], value[comma+1:]
-		} else {
-			value = nil
-		}
-		if option = bytes.Trim(option, " \t"); len(option) > 0 && !fold(option, "keep-alive") {
-			return false
-		}
-	}
-	return true
 }
 
 // frame says where the body ends, once all fields are known (RFC 9112 section 6.3).

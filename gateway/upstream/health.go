@@ -28,7 +28,7 @@ func (h *Health) complete() error {
 	if h.Path == "" {
 		return nil
 	}
-	if h.Path[0] != '/' || !visible(h.Path) || !visible(h.Host) {
+	if !ValidPath(h.Path) || !visible(h.Host) {
 		return fmt.Errorf("Health.Path is %q, want a path such as /healthz", h.Path)
 	}
 	if h.Every < 0 || h.Timeout < 0 || h.Rise < 0 || h.Fall < 0 {
@@ -52,6 +52,9 @@ func (h *Health) complete() error {
 	}
 	return nil
 }
+
+// ValidPath reports whether a text may be Health.Path.
+func ValidPath(text string) bool { return text != "" && text[0] == '/' && visible(text) }
 
 // visible reports whether a text has nothing but visible ASCII, so that it may stand in a request line.
 func visible(text string) bool {

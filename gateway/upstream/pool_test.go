@@ -377,7 +377,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		t.Errorf("%d connections were opened, want at most 3", n)
 	}
 	// A bound that nobody leaves.
-	p = newPool(t, o, func(o *upstream.Options) { o.MaxConns, o.HeaderTimeout = 1, 50 * time.Millisecond })
+	p = newPool(t, o, func(o *upstream.Options) { o.MaxConns, o.HeaderTimeout = 1, 50*time.Millisecond })
 	var held upstream.Answer
 	go func() { free <- struct{}{} }()
 	if err := p.Do(context.Background(), &upstream.Request{Head: []byte(get)}, &held); err != nil {

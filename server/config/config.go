@@ -51,6 +51,9 @@ type Config struct {
 	// UpstreamTimeout bounds the wait for a response header. Default 60s.
 	UpstreamTimeout time.Duration `yaml:"upstream_timeout"`
 
+	// Upstreams says more about what is behind it.
+	Upstreams Servers `yaml:",inline"`
+
 	// OpenAPI and Routes are the documents that say which endpoints exist. Before a
 	// file of Routes may stand its notation and a colon: servemux, chi, gin, echo, fiber,
 	// grpc or protoset; see docs/endpoints.md.
@@ -303,8 +306,8 @@ type Log struct {
 func Default() Config {
 	return Config{
 		Listen: "127.0.0.1:8080", Admin: "127.0.0.1:8081", Decisions: defaultDecisions(),
-		UpstreamTimeout: 60 * time.Second,
-		DB:              "sqlite:headgate.db", Database: defaultDatabase(), Fleet: defaultFleet(), AutoRevert: defaultAutoRevert(), Store: defaultStore(), Gossip: defaultGossip(), Refresh: 250 * time.Millisecond, StateInterval: 10 * time.Second, Staleness: defaultStaleness(),
+		UpstreamTimeout: 60 * time.Second, Upstreams: defaultServers(),
+		DB: "sqlite:headgate.db", Database: defaultDatabase(), Fleet: defaultFleet(), AutoRevert: defaultAutoRevert(), Store: defaultStore(), Gossip: defaultGossip(), Refresh: 250 * time.Millisecond, StateInterval: 10 * time.Second, Staleness: defaultStaleness(),
 		ForwardedHeader: "X-Forwarded-For", IPv6Prefix: 64, Keys: defaultKeys(),
 		IPv4Prefix: 32, ClientAddress: ClientAddress{Strategy: "trusted_ranges"}, ProxyProtocol: defaultProxyProtocol(),
 		Unknown: "reject", NoRule: "allow", Credentials: "all", BadCredentials: "ignore", BurstPercent: 100, MaxBuckets: 1 << 20,
@@ -439,6 +442,7 @@ func (c *Config) check(check *checker) {
 	check.decisionLog(c.DecisionLog)
 	check.warnings(c.Warn)
 	check.traces(c.Traces)
+	check.servers(c)
 	check.duration("upstream_timeout", c.UpstreamTimeout, time.Millisecond, 24*time.Hour)
 	check.duration("state_interval", c.StateInterval, 100*time.Millisecond, time.Hour)
 	check.duration("refresh", c.Refresh, time.Millisecond, time.Hour)

@@ -13,7 +13,7 @@ var reloadable = []string{
 	"api_keys.header", "api_keys.bearer", "api_keys.query", "api_keys.strip", "api_keys.prefixes", "api_keys.imported",
 	"tls",
 	"trusted_proxies", "forwarded_header", "client_address", "ipv4_prefix", "ipv6_prefix", "nat64_prefixes",
-	"upstream", "upstream_timeout", "pass_override_headers",
+	"upstream", "upstream_timeout", "upstream_client", "upstream_servers", "upstream_tls", "upstream_health", "pass_override_headers",
 	"headers", "settle.header", "settle.bytes_per_token", "settle.timeout",
 	"decisions.from", "decisions.ratelimit_overrides", "shutdown_timeout", "log.level",
 }

@@ -23,6 +23,7 @@ func (c *Config) SecretFiles() (all []SecretFile) {
 	add("store.secret_file", c.Store.SecretFile)
 	add("gossip.secret_file", c.Gossip.SecretFile)
 	add("tls.key_file", c.TLS.KeyFile)
+	add("upstream_tls.key_file", c.Upstreams.TLS.KeyFile)
 	add("warnings.secret_file", c.Warn.SecretFile)
 	add("traces.headers_file", c.Traces.HeadersFile)
 	return all

@@ -21,6 +21,7 @@ import (
 
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/gateway"
+	"github.com/headgate-io/headgate/gateway/upstream"
 	"github.com/headgate-io/headgate/httplimit"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/serve/decisions"
@@ -68,11 +69,11 @@ type Daemon struct {
 	holds   holds
 	leaving atomic.Bool
 
-	api       swap            // what is behind gate
-	transport *http.Transport // to the API
-	tunnels   gateway.Tunnels
-	answers   *decisions.Answers
-	reloads   reloads
+	api      swap     // what is behind gate
+	carriers carriers // to the API
+	tunnels  gateway.Tunnels
+	answers  *decisions.Answers
+	reloads  reloads
 }
 
 // listener is a server and where it listens. The zero value is closed.
@@ -197,8 +198,10 @@ func (d *Daemon) handle(token string) (err error) {
 	if err := d.handleQuestions(); err != nil || !d.conf.Gateway() {
 		return err
 	}
-	d.transport = gateway.NewTransport(d.conf.UpstreamTimeout, d.holds.upstream)
-	gate, err := d.newGateway(d.parts.loaded.Load(), d.transport)
+	if d.carriers, err = newCarriers(&d.conf, d.holds.upstream, d.log); err != nil {
+		return err
+	}
+	gate, err := d.newGateway(d.parts.loaded.Load(), d.carriers)
 	if err != nil {
 		return err
 	}
@@ -214,16 +217,20 @@ func (d *Daemon) handle(token string) (err error) {
 	return nil
 }
 
-func (d *Daemon) newGateway(l *loaded, transport http.RoundTripper) (http.Handler, error) {
-	upstream, err := url.Parse(l.conf.Upstream)
+func (d *Daemon) newGateway(l *loaded, by carriers) (http.Handler, error) {
+	base, err := url.Parse(l.conf.Upstream)
 	if err != nil {
 		return nil, err // Complete has checked it
+	}
+	var pool *upstream.Pool
+	if by.own {
+		pool = by.pool
 	}
 	limit := d.limit(&l.conf)
 	limit.CountWhen, limit.CountTimeout = l.registry.CountWhen, l.conf.Settle.Timeout
 	limit.CountFailed = seldom(d.log, "an answer that does not count was not settled, and counts")
 	gate, err := gateway.New(gateway.Options{
-		Limiter: d.parts.limiter, Upstream: upstream, Transport: transport,
+		Limiter: d.parts.limiter, Upstream: base, Pool: pool, Transport: by.transport,
 		TrustedProxy: l.who.Trusts, ForwardedHeader: l.conf.ForwardedHeader, ClientHeader: l.conf.ClientAddress.Header, Log: d.log, Failed: d.parts.meter.UpstreamFailed,
 		WebSockets: l.registry.WebSockets, Streams: l.registry.Streams, Tunnels: &d.tunnels,
 		KeyHeader: l.conf.Keys.Header, PassOverrides: l.conf.PassOverrideHeaders, Outgoing: outgoing(l.who, l.conf.Keys),

@@ -19,7 +19,6 @@ import (
 
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/endpoint"
-	"github.com/headgate-io/headgate/gateway"
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/config"
@@ -183,15 +182,24 @@ func (d *Daemon) reload(ctx context.Context) (done record.Reload, err error) {
 		return done, err
 	}
 	var gate http.Handler
-	transport := d.transport
+	by := d.carriers
+	defer func() {
+		if err != nil && by != d.carriers {
+			by.close()
+		}
+	}()
 	if d.conf.Gateway() {
 		if err := d.holds.bears(&next); err != nil {
 			return done, err
 		}
-		if next.UpstreamTimeout != before.conf.UpstreamTimeout {
-			transport = gateway.NewTransport(next.UpstreamTimeout, d.holds.upstream)
+		if !sameCarriers(&next, &before.conf) {
+			fresh, err := newCarriers(&next, d.holds.upstream, d.log)
+			if err != nil {
+				return done, err
+			}
+			by = fresh
 		}
-		if gate, err = d.newGateway(l, transport); err != nil {
+		if gate, err = d.newGateway(l, by); err != nil {
 			return done, err
 		}
 	}
@@ -226,9 +234,10 @@ func (d *Daemon) reload(ctx context.Context) (done record.Reload, err error) {
 			return done, err // ours to mend: it is what New has checked
 		}
 	}
-	if transport != d.transport {
-		d.transport.CloseIdleConnections() // those under way stay
-		d.transport = transport
+	if by != d.carriers {
+		old := d.carriers
+		d.carriers = by
+		old.close()
 	}
 	if d.reloads.level != nil {
 		_ = d.reloads.level.UnmarshalText([]byte(l.conf.Log.Level)) // which Complete has checked
