@@ -73,7 +73,9 @@ func (g *gateway) pass(w http.ResponseWriter, r *http.Request) (done bool) {
 	g.compose(m, r)
 	err := g.write(m, r)
 	if err == nil {
-		m.request.Interim = m.tell
+		if r.ProtoAtLeast(1, 1) { // RFC 9110 section 15.2: none to others
+			m.request.Interim = m.tell
+		}
 		err = g.options.Pool.Do(r.Context(), &m.request, &m.answer)
 	}
 	if errors.Is(err, upstream.ErrHTTP2) {
@@ -317,8 +319,11 @@ func addFields(header http.Header, text string, fields []upstream.Field) (announ
 func (g *gateway) passAnswer(w http.ResponseWriter, m *crossing) {
 	a, header := &m.answer, w.Header()
 	announced := announcedTrailer(addFields(header, string(a.Head), a.Fields))
-	if len(announced) > 0 {
+	if len(announced) > 0 && a.Chunked() {
 		header.Add("Trailer", strings.Join(announced, ", "))
+	}
+	if _, ok := header["Content-Type"]; !ok {
+		header["Content-Type"] = nil // else the server makes one up
 	}
 	w.WriteHeader(a.Status)
 	if !a.Ended() {

@@ -55,6 +55,9 @@ const (
 // Ended reports whether the body was read to its end. It may be known before a Read returns io.EOF.
 func (a *Answer) Ended() bool { return a.ended }
 
+// Chunked reports whether the body comes in chunks, behind which there may be a trailer.
+func (a *Answer) Chunked() bool { return a.shape == chunked }
+
 // Waits reports whether the next Read may have to wait for the server.
 func (a *Answer) Waits() bool { return !a.ended && a.conn.r == a.conn.w }
 
