@@ -371,8 +371,8 @@ func (g *gateway) warn(message string, about ...any) {
 	g.logged.at, g.logged.skipped = now, 0
 }
 
-// NewPool returns a Pool for what is behind the base URL of an API. Servers and TLS of o default to what that says; the name
-// that certificates have to have is the host of the URL.
+// NewPool returns a Pool for what is behind the base URL of an API. Servers and TLS of o default to
+// what that says; the name that certificates have to have is the host of the URL.
 func NewPool(base *url.URL, o upstream.Options) (*upstream.Pool, error) {
 	if base.Scheme == "https" {
 		if o.TLS == nil {

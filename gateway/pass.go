@@ -181,8 +181,8 @@ func (g *gateway) write(m *crossing, r *http.Request) error {
 	return m.writeBody(r)
 }
 
-// faithfully reports whether a target may be sent for the one that was charged, of which it is made: it stays one, and in
-// the part of the API that is behind the base path.
+// faithfully reports whether a target may be sent for the one that was charged, of which it is
+// made: it stays one, and in the part of the API that is behind the base path.
 func (g *gateway) faithfully(method string, target []byte, path int) bool {
 	for i, c := range target {
 		if c <= ' ' || c == 0x7F || i < path && (c > 0x7F || c == '?' || c == '#') {
@@ -387,8 +387,8 @@ func framing(name string) bool {
 	return name == "Content-Length" || slices.Contains(hopByHop[:], name)
 }
 
-// keeper is a ResponseWriter for httputil.ReverseProxy, which removes all fields of an answer after one of 1xx that came
-// before it: the limits, and that the connection ends.
+// keeper is a ResponseWriter for httputil.ReverseProxy, which removes all fields of an answer after
+// one of 1xx that came before it: the limits, and that the connection ends.
 type keeper struct {
 	http.ResponseWriter
 	kept http.Header

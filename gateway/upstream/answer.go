@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Answer is what a server answers to a request. It is filled in by Pool.Do and is to be closed then, whatever was read
-// of it; closed, it may be used for the next one. It is for one goroutine.
+// Answer is what a server answers to a request. It is filled in by Pool.Do and is to be closed
+// then, whatever was read of it; closed, it may be used for the next one. It is for one goroutine.
 type Answer struct {
 	Status int     // 200 to 999
 	Head   []byte  // its text, until Read or Close

@@ -201,8 +201,8 @@ func same(a, b http.Header) bool {
 	return true
 }
 
-// TestWhatWeReadTheyReadTheSame: an answer that is not refused is read by net/http in the same way, whichever way it is
-// broken up.
+// TestWhatWeReadTheyReadTheSame: an answer that is not refused is read by net/http in the same way,
+// whichever way it is broken up.
 func TestWhatWeReadTheyReadTheSame(t *testing.T) {
 	for _, seed := range seeds {
 		for _, method := range []string{"GET", "HEAD"} {

@@ -90,8 +90,8 @@ func (c *conn) quiet() (quiet, moved bool) {
 		c.silent = false
 		return c.raw.Read(c.peek) == nil && c.silent, false
 	}
-	// There is no system call that only looks, and none that shows what TLS has decrypted, or read and not decrypted.
-	// What is read here ends the connection.
+	// There is no system call that only looks, and none that shows what TLS has decrypted, or read
+	// and not decrypted. What is read here ends the connection.
 	wait := time.Now().Add(time.Millisecond)
 	if c.raw != nil && looks {
 		wait = past

@@ -13,10 +13,11 @@
 // neither. Everything else is an error, since where the answer ends would be a guess, and what is
 // behind it might be taken for the answer to somebody else's request.
 //
-// A connection is used again only after an answer that was read to its end, that did not ask to close it,
-// and behind which nothing came; and only if the peer has neither closed it nor said anything since. A
-// request is sent a second time only if the caller allows it, no byte of its answer came, and its connection had been
-// used before: then the server has closed it in the same moment.
+// A connection is used again only after an answer that was read to its end, that did not ask to
+// close it, and behind which nothing came; and only if the peer has neither closed it nor said
+// anything since. A request is sent a second time only if the caller allows it, no byte of its
+// answer came, and its connection had been used before: then the server has closed it in the same
+// moment.
 //
 // Bounded are heads and trailers (bytes and fields), answers that announce another (1xx), connections, those that
 // are idle, and the waits for a connection, for its opening, and for the head of an answer.

@@ -24,9 +24,10 @@ type Request struct {
 	// (RFC 9110 section 9.2.1), and it has no body.
 	Again bool
 
-	// Body is the rest of the request, nil if there is none, and Length its length in bytes. If that is below 0, Body is
-	// sent in chunks, and behind them what Trailer appends: lines with their ends. Body is read by another goroutine,
-	// which Close does not wait for: a Read that begins afterwards has to fail.
+	// Body is the rest of the request, nil if there is none, and Length its length in bytes. If
+	// that is below 0, Body is sent in chunks, and behind them what Trailer appends: lines with
+	// their ends. Body is read by another goroutine, which Close does not wait for: a Read that
+	// begins afterwards has to fail.
 	Body    io.Reader
 	Length  int64
 	Trailer func(to []byte) []byte // may be nil
@@ -55,9 +56,10 @@ const quick = 20 * time.Millisecond
 // patient is how long a server may let a client wait that asked whether to send a body (RFC 9110 section 10.1.1).
 const patient = time.Second
 
-// Do sends a request and reads the head of its answer. When ctx ends, so does the exchange, its connection too, within
-// 20 ms; its error is then that of ctx. Errors else are ErrMalformed for an answer that is none, ErrNotSent,
-// ErrBody, ErrHTTP2, os.ErrDeadlineExceeded, or what the connection failed by. After an error nothing is to be closed.
+// Do sends a request and reads the head of its answer. When ctx ends, so does the exchange, its
+// connection too, within 20 ms; its error is then that of ctx. Errors else are ErrMalformed for an
+// answer that is none, ErrNotSent, ErrBody, ErrHTTP2, os.ErrDeadlineExceeded, or what the
+// connection failed by. After an error nothing is to be closed.
 func (p *Pool) Do(ctx context.Context, q *Request, a *Answer) error {
 	fresh := false
 	for {
@@ -126,15 +128,15 @@ func (a *Answer) exchange(q *Request) (answered bool, err error) {
 			a.Status, a.Head, a.Fields, a.shape = a.head.status, text, a.head.fields, a.head.length
 			break
 		}
-		if a.head.status == 100 && a.sending != nil {
-			a.sending.begin()
-		}
 		if most -= a.head.size; interims == maxInterim || most <= 0 {
 			return true, malformed("more than %d answers of 1xx, or %d bytes of them, come before the answer", maxInterim, maxHead)
 		}
 		interims++
 		if q.Interim != nil {
 			q.Interim(a.head.status, text, a.head.fields)
+		}
+		if a.head.status == 100 && a.sending != nil {
+			a.sending.begin() // not before: to read the body may tell the client the same
 		}
 		a.head.reset()
 	}

@@ -254,7 +254,8 @@ func (h *head) frame(toHEAD bool) error {
 	return nil
 }
 
-// ValidField reports whether a field may be sent: its name is a token, and its value has no control characters but tabs.
+// ValidField reports whether a field may be sent: its name is a token, and its value has no control
+// characters but tabs.
 func ValidField(name, value string) bool {
 	if name == "" {
 		return false

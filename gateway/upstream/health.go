@@ -19,8 +19,8 @@ type Health struct {
 	// Every is the time between two questions, Timeout how long an answer may take. Defaults 5 s and 2 s.
 	Every, Timeout time.Duration
 
-	// Rise and Fall are how many answers in a row it takes to send a server requests again, and to stop it. Defaults 2
-	// and 3.
+	// Rise and Fall are how many answers in a row it takes to send a server requests again, and to
+	// stop it. Defaults 2 and 3.
 	Rise, Fall int
 }
 

@@ -21,15 +21,15 @@ type Options struct {
 	// TLS is spoken with the servers, if it is set. ServerName is required then: servers are addresses.
 	TLS *tls.Config
 
-	// HeaderTimeout bounds the wait for the head of an answer, from when the request is sent, and for a connection if
-	// MaxConns are in use. Default 60 s.
+	// HeaderTimeout bounds the wait for the head of an answer, from when the request is sent, and
+	// for a connection if MaxConns are in use. Default 60 s.
 	HeaderTimeout time.Duration
 
 	// DialTimeout bounds the wait until a connection is open, and TLS agreed on. Default 10 s.
 	DialTimeout time.Duration
 
-	// IdleTimeout is how long a connection is kept that nobody uses. More than what the servers keep theirs is of no
-	// use. Default 90 s.
+	// IdleTimeout is how long a connection is kept that nobody uses. More than what the servers
+	// keep theirs is of no use. Default 90 s.
 	IdleTimeout time.Duration
 
 	// MaxConns bounds the connections to all servers; requests beyond wait for one. Default 0: there is no bound.
@@ -58,8 +58,8 @@ type Server struct {
 	// Address is HOST:PORT, or unix:PATH.
 	Address string
 
-	// Weight is its part of the requests beside that of others: the one with the fewest requests under way for its weight
-	// gets the next. Default 1.
+	// Weight is its part of the requests beside that of others: the one with the fewest requests
+	// under way for its weight gets the next. Default 1.
 	Weight int
 }
 
@@ -207,7 +207,8 @@ func CheckAddress(address string) error {
 	return nil
 }
 
-// take returns a connection to the server whose turn it is: one that is idle, unless it is to be fresh, or a new one.
+// take returns a connection to the server whose turn it is: one that is idle, unless it is to be
+// fresh, or a new one.
 func (p *Pool) take(ctx context.Context, fresh bool, now time.Time) (*conn, error) {
 	if p.http2.Load() {
 		return nil, ErrHTTP2

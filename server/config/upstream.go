@@ -10,8 +10,9 @@ import (
 
 // Servers says which servers answer for Upstream, and how requests get there.
 type Servers struct {
-	// Client is what sends requests on: own (default), which speaks HTTP/1.1 and costs least, or net/http, which is Go's.
-	// WebSockets, and servers that choose HTTP/2 under TLS, have net/http in any case.
+	// Client is what sends requests on: own (default), which speaks HTTP/1.1 and costs least, or
+	// net/http, which is Go's. WebSockets, and servers that choose HTTP/2 under TLS, have net/http
+	// in any case.
 	Client string `yaml:"upstream_client"`
 
 	// Servers are where connections go: HOST:PORT or unix:PATH. Default the host of upstream.
@@ -35,7 +36,8 @@ type UpstreamServer struct {
 
 // UpstreamTLS is how the gateway speaks TLS with the API.
 type UpstreamTLS struct {
-	// ServerName is the name in the servers' certificates, and the one asked for (SNI). Default the host of upstream.
+	// ServerName is the name in the servers' certificates, and the one asked for (SNI). Default the
+	// host of upstream.
 	ServerName string `yaml:"server_name"`
 
 	// CAFile holds the certificates of those who sign the servers', in PEM. Default those of the system.
@@ -49,10 +51,12 @@ type UpstreamTLS struct {
 
 // UpstreamHealth is how servers are asked.
 type UpstreamHealth struct {
-	// Path is what is asked for by GET, such as /healthz: 200 to 399 says that the server is well. Default none: nothing.
+	// Path is what is asked for by GET, such as /healthz: 200 to 399 says that the server is well.
+	// Default none: nothing.
 	Path string `yaml:"path"`
 
-	// Interval is the time between two questions to a server, Timeout how long an answer may take. Default 5s and 2s.
+	// Interval is the time between two questions to a server, Timeout how long an answer may take.
+	// Default 5s and 2s.
 	Interval time.Duration `yaml:"interval"`
 	Timeout  time.Duration `yaml:"timeout"`
 }
