@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/headgate-io/headgate/internal/sfv"
 )
 
 // Hint is what an answer says of a quota.
@@ -78,7 +80,8 @@ func IsRefusal(status int, header http.Header) bool {
 //   - Retry-After in seconds, in fractions of a second (Shopify) and as a date, and
 //     Retry-After-Ms (OpenAI, Azure)
 //   - RateLimit and RateLimit-Policy of draft-ietf-httpapi-ratelimit-headers-08 and
-//     later, RateLimit of -07, and RateLimit-Remaining and -Reset of those before
+//     later, with the names that its working group proposes as well, RateLimit of -07,
+//     and RateLimit-Remaining and -Reset of those before
 //   - X-RateLimit-Remaining and -Reset (also X-Rate-Limit-*), in seconds from now, as
 //     a Unix time in seconds or milliseconds (GitHub), or as an RFC 3339 time
 //   - X-RateLimit-Remaining-Requests and -Tokens with -Reset- as 6m0s (OpenAI), and
@@ -92,7 +95,7 @@ func ReadHint(header http.Header, now time.Time) Hint {
 		now = date // times of day are by the server's clock
 	}
 	h := Hint{Remaining: -1}
-	policies, _ := parseList(strings.Join(header["Ratelimit-Policy"], ", "))
+	policies, _ := sfv.ParseList(strings.Join(header["Ratelimit-Policy"], ", "))
 	readRateLimit(&h, strings.Join(header["Ratelimit"], ", "), policies)
 	for _, f := range legacy {
 		left, ok := count(header.Get(f.remaining))
@@ -139,31 +142,35 @@ var legacy = [...]struct{ remaining, reset string }{
 }
 
 // readRateLimit reads the field of draft-08 and later, or else of draft-07.
-func readRateLimit(h *Hint, field string, policies []item) {
-	items, ok := parseList(field)
+func readRateLimit(h *Hint, field string, policies []sfv.Item) {
+	items, ok := sfv.ParseList(field)
 	if !ok {
 		readDictionary(h, field)
 		return
 	}
 	for _, p := range policies {
-		h.Reserves = h.Reserves || p.params["headgate-reserves"].isTrue
+		h.Reserves = h.Reserves || p.Params["headgate-reserves"].IsTrue
 	}
 	least := int64(-1)
 	for _, item := range items {
-		left, ok := item.integer("r")
+		remaining, reset := "r", "t"
+		if _, renamed := item.Params["a"]; renamed { // as the working group proposes (its pull request 166)
+			remaining, reset = "a", "w"
+		}
+		left, ok := item.Integer(remaining)
 		if !ok || left < 0 {
 			continue
 		}
 		policy := policyOf(item, policies)
-		if unit := policy.params["qu"].text; unit != "" && unit != "requests" && left > 0 {
+		if unit := policy.Params["qu"].Text; unit != "" && unit != "requests" && left > 0 {
 			continue // so many bytes, or requests at once: not so many requests
 		}
-		wait, ok := item.integer("t")
+		wait, ok := item.Integer(reset)
 		if !ok || wait < 0 {
 			wait = 0
 		}
 		h.note(left, delay(float64(wait)))
-		if slot, ok := item.integer("headgate-slot"); ok && slot >= 0 && left == 0 {
+		if slot, ok := item.Integer("headgate-slot"); ok && slot >= 0 && left == 0 {
 			h.Slot, h.Wait = true, seconds(float64(slot)/1000)
 		}
 		if least < 0 || left < least {
@@ -177,24 +184,24 @@ func readRateLimit(h *Hint, field string, policies []item) {
 
 // policyOf is the policy that an item of RateLimit is about: the one of its
 // name.
-func policyOf(limit item, policies []item) item {
+func policyOf(limit sfv.Item, policies []sfv.Item) sfv.Item {
 	for _, p := range policies {
-		if p.name == limit.name {
+		if p.Name == limit.Name {
 			return p
 		}
 	}
-	return item{}
+	return sfv.Item{}
 }
 
 // describe takes in the policy of a quota that has least left. Of several, the one
 // that takes longest to fill counts.
-func (h *Hint) describe(policy item) {
-	quota, window := policy.params["q"].integer, policy.params["w"].integer
+func (h *Hint) describe(policy sfv.Item) {
+	quota, window := policy.Params["q"].Integer, policy.Params["w"].Integer
 	if quota <= 0 || window <= 0 {
 		return
 	}
 	d := Hint{Burst: quota, Gap: seconds(float64(window) / float64(quota))}
-	if burst := policy.params["headgate-burst"].integer; burst > 0 {
+	if burst := policy.Params["headgate-burst"].Integer; burst > 0 {
 		d.Burst = burst
 	}
 	if d.FullIn() > h.FullIn() {

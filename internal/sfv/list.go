@@ -1,40 +1,44 @@
-package pace
+// Package sfv reads Lists of RFC 9651 whose members are Strings or Tokens, as RateLimit and RateLimit-Policy are.
+package sfv
 
 import (
 	"strconv"
 	"strings"
 )
 
-// item is a member of a List of RFC 9651 section 3.1 that is a String or a Token,
+// Item is a member of a List of RFC 9651 section 3.1 that is a String or a Token,
 // with its parameters.
-type item struct {
-	name   string
-	params map[string]param
+type Item struct {
+	Name   string
+	Params map[string]Param
+	Text   string // as it stands in the List
 }
 
-// param is the value of a parameter, as far as RateLimit has a use for it: an
+// Param is the value of a parameter, as far as RateLimit has a use for it: an
 // Integer, a String or Token, or true.
-type param struct {
-	integer   int64
-	isInteger bool
-	text      string
-	isTrue    bool
+type Param struct {
+	Integer   int64
+	IsInteger bool
+	Text      string
+	IsTrue    bool
 }
 
-func (i item) integer(key string) (int64, bool) {
-	p := i.params[key]
-	return p.integer, p.isInteger
+// Integer is the parameter of a key, if it is an Integer.
+func (i Item) Integer(key string) (int64, bool) {
+	p := i.Params[key]
+	return p.Integer, p.IsInteger
 }
 
 // maxItems bounds what is read of a field: a server that sends more is not
 // describing quotas.
 const maxItems = 64
 
-// parseList reads a List. It is false for what is not one, and for one whose
-// members are not all Strings or Tokens.
-func parseList(field string) (items []item, ok bool) {
+// ParseList reads a List. It is false for what is not one, for one whose
+// members are not all Strings or Tokens, and for one of more than 64.
+func ParseList(field string) (items []Item, ok bool) {
 	s := &scanner{rest: strings.Trim(field, " ")}
 	for len(items) < maxItems {
+		begin := s.rest
 		name, ok := s.name()
 		if !ok {
 			return nil, false
@@ -43,7 +47,7 @@ func parseList(field string) (items []item, ok bool) {
 		if !ok {
 			return nil, false
 		}
-		items = append(items, item{name, params})
+		items = append(items, Item{name, params, begin[:len(begin)-len(s.rest)]})
 		s.blank()
 		if s.rest == "" {
 			return items, true
@@ -118,15 +122,15 @@ func (s *scanner) text() (string, bool) {
 
 // params reads parameters (RFC 9651 section 4.2.3.2). Of two with one key, the last
 // one counts.
-func (s *scanner) params() (map[string]param, bool) {
-	params := make(map[string]param)
+func (s *scanner) params() (map[string]Param, bool) {
+	params := make(map[string]Param)
 	for s.take(';') {
 		s.rest = strings.TrimLeft(s.rest, " ")
 		if s.rest == "" || s.rest[0] != '*' && (s.rest[0] < 'a' || s.rest[0] > 'z') {
 			return nil, false
 		}
 		key := s.while(isKeyChar)
-		value, ok := param{isTrue: true}, true
+		value, ok := Param{IsTrue: true}, true
 		if s.take('=') {
 			value, ok = s.value()
 		}
@@ -139,35 +143,35 @@ func (s *scanner) params() (map[string]param, bool) {
 }
 
 // value reads a bare item of any type.
-func (s *scanner) value() (p param, ok bool) {
+func (s *scanner) value() (p Param, ok bool) {
 	if s.rest == "" {
-		return param{}, false
+		return Param{}, false
 	}
 	switch c := s.rest[0]; {
 	case c == '"':
-		p.text, ok = s.text()
+		p.Text, ok = s.text()
 		return p, ok
 	case c == ':':
 		s.rest = s.rest[1:]
 		s.while(isBase64)
-		return param{}, s.take(':')
+		return Param{}, s.take(':')
 	case c == '?':
 		s.rest = s.rest[1:]
-		p.isTrue = s.take('1')
-		return p, p.isTrue || s.take('0')
+		p.IsTrue = s.take('1')
+		return p, p.IsTrue || s.take('0')
 	case c == '@':
 		s.rest = s.rest[1:]
 		_, _, ok = s.number()
-		return param{}, ok
+		return Param{}, ok
 	case c == '%':
 		s.rest = s.rest[1:]
 		_, ok = s.text()
-		return param{}, ok
+		return Param{}, ok
 	case c == '-' || isDigit(c):
-		p.integer, p.isInteger, ok = s.number()
+		p.Integer, p.IsInteger, ok = s.number()
 		return p, ok
 	}
-	p.text, ok = s.name()
+	p.Text, ok = s.name()
 	return p, ok
 }
 
