@@ -55,15 +55,16 @@ var allowed = map[string][]string{
 	"inspect":          {"", "bucket", "charge", "endpoint", "identity", "policy"}, // what people see of it
 	"internal/perrule": {"policy"},
 	"internal/refusal": {"", "identity", "internal/problem"},
-	"httplimit":        {"", "body", "bucket", "endpoint", "identity", "policy", "rate", "slot", "internal/perrule", "internal/problem", "internal/refusal"},
+	"internal/sfv":     {}, // Lists of RFC 9651
+	"httplimit":        {"", "body", "bucket", "endpoint", "identity", "policy", "rate", "slot", "internal/perrule", "internal/problem", "internal/refusal", "internal/sfv"},
 	"gateway/upstream": {}, // connections to the API: it knows neither limits nor net/http
 	"gateway":          {"", "endpoint", "gateway/upstream", "httplimit", "internal/clip", "internal/override", "internal/problem", "internal/refusal"},
 	"internal/conns":   {},
 	"serve/resp":       {"bucket", "key", "rate", "internal/conns", "serve/decisions"},
 	"serve/spoe":       {"internal/conns", "serve/decisions"},
-	"serve/decisions":  {"", "endpoint", "httplimit", "identity", "internal/override", "internal/problem", "reservation"},
+	"serve/decisions":  {"", "endpoint", "httplimit", "identity", "internal/override", "internal/problem", "internal/refusal", "reservation"},
 	"proofs":           {},                 // no Go but a test
-	"pace":             {"pace/telemetry"}, // the callers' side: it knows servers by their answers, and what clients say of each other
+	"pace":             {"internal/sfv", "pace/telemetry"}, // the callers' side: it knows servers by their answers, and what clients say of each other
 	"pace/telemetry":   {},
 
 	"bucket/internal/accounts": {"key"},    // what one replica knows of shared buckets

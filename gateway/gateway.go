@@ -168,6 +168,7 @@ func New(o Options) (http.Handler, error) {
 		ErrorHandler:  g.upstreamFailed,
 		ErrorLog:      log.New(proxyLog{g}, "", 0),
 	}
+	o.Limit.Merge = true // what the API says of limits of its own
 	return Framed(statuses(httplimit.HandlerOfTargets(o.Limiter, g.serve, o.Limit))), nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/headgate-io/headgate"
@@ -14,6 +15,41 @@ import (
 	"github.com/headgate-io/headgate/slot"
 )
 
+// Draft is a version of draft-ietf-httpapi-ratelimit-headers, by which the RateLimit fields are written. The versions
+// use the same names for different things, so there is no mixture.
+type Draft uint8
+
+const (
+	// Draft10 writes, as RFC 9651 structured fields,
+	//	RateLimit: "name";r=9;t=1
+	//	RateLimit-Policy: "name";q=5;w=1
+	Draft10 Draft = iota
+
+	// Draft11 writes the same: -11, of May 2026, has changed neither field.
+	Draft11
+
+	// Proposal166 writes what the working group's pull request 166 would make of them, as of August 2026. It is no
+	// draft yet, and may change:
+	//	RateLimit: "name";a=9;w=1;c=1
+	//	RateLimit-Policy: "name";q=5;w=1
+	//	RateLimit-Partition: "name";headgate-endpoint;headgate-principal
+	// c is what the request cost, and the last field says what divides the quota: two requests for which one of these
+	// differs have quotas of their own.
+	Proposal166
+
+	// Draft07 writes
+	//	RateLimit: limit=5, remaining=9, reset=1
+	//	RateLimit-Policy: 5;w=1
+	Draft07
+
+	// Draft06 writes what -04 to -06 say: RateLimit-Limit: 5, RateLimit-Remaining: 9, RateLimit-Reset: 1, and
+	// RateLimit-Policy: 5;w=1.
+	Draft06
+
+	// Draft03 writes what -00 to -03 say: RateLimit-Limit: 5, 5;w=1, RateLimit-Remaining: 9 and RateLimit-Reset: 1.
+	Draft03
+)
+
 // Dialect is a way to write the X-RateLimit-* fields. One name must never
 // carry two meanings, so there is no mixture.
 type Dialect uint8
@@ -21,11 +57,15 @@ type Dialect uint8
 const (
 	// NoLegacy sends no X-RateLimit-* fields.
 	NoLegacy Dialect = iota
-	// DeltaSeconds writes X-RateLimit-Reset as seconds from now, as Envoy,
-	// Kong and the early IETF drafts do.
+	// DeltaSeconds writes X-RateLimit-Reset as seconds from now, as Kong does.
 	DeltaSeconds
 	// EpochSeconds writes X-RateLimit-Reset as a Unix time, as GitHub does.
 	EpochSeconds
+	// ISO8601 writes X-RateLimit-Reset as a time of RFC 3339 in UTC: 2026-11-20T12:00:00Z.
+	ISO8601
+	// WithPolicies is DeltaSeconds with the policies behind the limit, as Envoy has made it of -03:
+	// X-RateLimit-Limit: 10, 10;w=1;name="per-ip".
+	WithPolicies
 )
 
 // Field names in the canonical form of http.Header, which is what a handler
@@ -33,59 +73,133 @@ const (
 const (
 	fieldRateLimit  = "Ratelimit"
 	fieldPolicy     = "Ratelimit-Policy"
+	fieldPartition  = "Ratelimit-Partition"
+	fieldLimit      = "Ratelimit-Limit"
+	fieldRemaining  = "Ratelimit-Remaining"
+	fieldReset      = "Ratelimit-Reset"
 	fieldRetryAfter = "Retry-After"
 	fieldExpose     = "Access-Control-Expose-Headers"
+
+	legacyLimit     = "X-Ratelimit-Limit"
+	legacyRemaining = "X-Ratelimit-Remaining"
+	legacyReset     = "X-Ratelimit-Reset"
+	legacyStrategy  = "X-Ratelimit-Strategy"
 )
+
+// names are the fields that o has written.
+func (o *Options) names() []string {
+	var names []string
+	switch {
+	case o.OmitFields:
+	case o.Draft == Draft03:
+		names = append(names, fieldLimit, fieldRemaining, fieldReset)
+	case o.Draft == Draft06:
+		names = append(names, fieldLimit, fieldRemaining, fieldReset, fieldPolicy)
+	case o.Draft == Proposal166:
+		names = append(names, fieldRateLimit, fieldPolicy, fieldPartition)
+	default:
+		names = append(names, fieldRateLimit, fieldPolicy)
+	}
+	if o.Legacy != NoLegacy {
+		names = append(names, legacyLimit, legacyRemaining, legacyReset, legacyStrategy)
+	}
+	return names
+}
 
 // exposed lists what a browser's script may read of a cross-origin response.
-const (
-	exposed       = "RateLimit, RateLimit-Policy, Retry-After"
-	exposedLegacy = ", X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, X-RateLimit-Strategy"
-)
+func exposed(names []string) string {
+	var b strings.Builder
+	for _, name := range names {
+		b.WriteString(strings.ReplaceAll(name, "Ratelimit", "RateLimit") + ", ")
+	}
+	return b.String() + fieldRetryAfter
+}
 
-// setFields tells the client its budget: draft-ietf-httpapi-ratelimit-headers-10
-// as RFC 9651 structured fields, and X-RateLimit-* if asked for.
+// setFields tells the client its budget.
 func (h *handler) setFields(header http.Header, r *http.Request, d *headgate.Decision) {
-	binding, limited := d.Binding()
-	if !limited {
+	if _, limited := d.Binding(); !limited {
 		return
 	}
-	if !h.options.OmitFields {
-		h.setRateLimit(header, d)
+	var binding *headgate.Verdict
+	var rule *rendered
+	one := h.options.BindingOnly || h.options.Draft >= Draft07
+	if one || h.options.Legacy != NoLegacy {
+		binding, rule = h.binding(d)
 	}
-	if h.options.Legacy != NoLegacy {
-		h.setLegacy(header, d.Policies().Rule(binding.Rule), binding.Outcome)
+	switch {
+	case h.options.OmitFields || one && binding == nil: // or clients are told of no rule
+	case h.options.Draft >= Draft07:
+		h.setEarly(header, d, rule, &binding.Outcome)
+	default:
+		h.setRateLimit(header, d, binding)
+	}
+	if h.options.Legacy != NoLegacy && binding != nil {
+		h.setLegacy(header, d, rule, &binding.Outcome)
 	}
 	if r.Header.Get("Origin") != "" {
-		names := exposed
-		if h.options.Legacy != NoLegacy {
-			names += exposedLegacy
-		}
-		header.Add(fieldExpose, names)
+		header.Add(fieldExpose, h.exposed)
 	}
 }
 
-func (h *handler) setRateLimit(header http.Header, d *headgate.Decision) {
+// binding is the verdict that fields for one rule are about: the one that decided, if clients are told of its rule, or
+// else what comes next to it of those they are told of; nil if there is none.
+func (h *handler) binding(d *headgate.Decision) (found *headgate.Verdict, of *rendered) {
+	decided, _ := d.Binding()
+	verdicts := d.Verdicts()
+	for i := range verdicts {
+		v, rule := h.shown(d, verdicts, i)
+		switch {
+		case v == nil:
+		case v.Rule == decided.Rule:
+			return v, rule
+		case found == nil || tells(&v.Outcome, &found.Outcome):
+			found, of = v, rule
+		}
+	}
+	return found, of
+}
+
+// shown is the verdict that fields have of the i-th one's rule; nil if they have none by it.
+func (h *handler) shown(d *headgate.Decision, verdicts []headgate.Verdict, i int) (*headgate.Verdict, *rendered) {
+	v := &verdicts[i]
+	if v.Shadow || v.Unparsable || v.Earlier || v.Outcome.Unknown || v.Principal > 0 && listed(verdicts[:i], v.Rule) {
+		return nil, nil // not in force, so nothing to obey; or told with its rule; or not asked
+	}
+	rule := h.rules.Get(d.Policies(), v.Rule, h.render)
+	if rule.hidden {
+		return nil, nil
+	}
+	return tighter(verdicts, v), rule
+}
+
+// setRateLimit writes the fields of -08 and later, for binding alone if it is not nil.
+func (h *handler) setRateLimit(header http.Header, d *headgate.Decision, binding *headgate.Verdict) {
 	var quotaBuf, policyBuf [192]byte
 	quota, policies := quotaBuf[:0], policyBuf[:0]
+	var partitions []byte
 	verdicts := d.Verdicts()
 	var only *rendered
 	for i := range verdicts {
-		v := &verdicts[i]
-		if v.Shadow || v.Unparsable || v.Earlier || v.Outcome.Unknown || v.Principal > 0 && listed(verdicts[:i], v.Rule) {
-			continue // not in force, so nothing to obey; or told with its rule; or not asked
+		v, rule := h.shown(d, verdicts, i)
+		if v == nil || h.options.BindingOnly && v.Rule != binding.Rule {
+			continue
 		}
-		v = tighter(verdicts, v)
-		rule := h.rules.Get(d.Policies(), v.Rule, render)
 		if len(quota) > 0 {
 			quota, policies = append(quota, ", "...), append(policies, ", "...)
 		}
 		if d.Slot.Wait > 0 && binds(d, v) {
-			quota = appendSlot(quota, rule, d.Slot)
+			quota = h.options.Draft.appendSlot(quota, rule, d.Slot)
 		} else {
-			quota = appendQuota(quota, rule, &v.Outcome)
+			quota = h.options.Draft.appendQuota(quota, rule, &v.Outcome)
 		}
 		policies = append(policies, h.describe(rule)...)
+		if h.options.Draft == Proposal166 {
+			quota = strconv.AppendInt(append(quota, ";c="...), d.Cost, 10)
+			if len(partitions) > 0 {
+				partitions = append(partitions, ", "...)
+			}
+			partitions = append(partitions, rule.partition...)
+		}
 		only = rule
 	}
 	if only == nil {
@@ -100,6 +214,41 @@ func (h *handler) setRateLimit(header http.Header, d *headgate.Decision) {
 		values[1] = string(policies)
 	}
 	header[fieldRateLimit], header[fieldPolicy] = values[0:1:1], values[1:2:2]
+	if partitions != nil {
+		header[fieldPartition] = []string{string(partitions)}
+	}
+}
+
+// setEarly writes the fields of -07 and before: one limit, and the policies.
+func (h *handler) setEarly(header http.Header, d *headgate.Decision, rule *rendered, got *bucket.Outcome) {
+	limit, remaining, reset := strconv.FormatInt(rule.Limit, 10), strconv.FormatInt(got.Remaining, 10), strconv.FormatInt(rate.Seconds(got.ResetAfter), 10)
+	policies := h.policies(d, rule, func(r *rendered) string { return r.policy })
+	if h.options.Draft == Draft07 {
+		header[fieldRateLimit] = []string{"limit=" + limit + ", remaining=" + remaining + ", reset=" + reset}
+		header[fieldPolicy] = []string{policies}
+		return
+	}
+	if h.options.Draft == Draft03 {
+		limit += ", " + policies
+	} else {
+		header[fieldPolicy] = []string{policies}
+	}
+	header[fieldLimit], header[fieldRemaining], header[fieldReset] = []string{limit}, []string{remaining}, []string{reset}
+}
+
+// policies lists what is written of the rules that clients are told of, or of one.
+func (h *handler) policies(d *headgate.Decision, only *rendered, written func(*rendered) string) string {
+	if h.options.BindingOnly {
+		return written(only)
+	}
+	var list []string
+	verdicts := d.Verdicts()
+	for i := range verdicts {
+		if v, rule := h.shown(d, verdicts, i); v != nil {
+			list = append(list, written(rule))
+		}
+	}
+	return strings.Join(list, ", ")
 }
 
 // binds reports whether v is by the rule that a decision's slot is about.
@@ -128,20 +277,27 @@ func tighter(verdicts []headgate.Verdict, v *headgate.Verdict) *headgate.Verdict
 		if other.Rule != rule || other.Shadow || other.Outcome.Unknown {
 			continue
 		}
-		a, b := &other.Outcome, &v.Outcome
-		if b.Allowed && (!a.Allowed || a.Remaining < b.Remaining) || !a.Allowed && a.RetryAfter > b.RetryAfter {
+		if tells(&other.Outcome, &v.Outcome) {
 			v = other
 		}
 	}
 	return v
 }
 
+// tells reports whether a client has to know of a rather than of b.
+func tells(a, b *bucket.Outcome) bool {
+	return b.Allowed && (!a.Allowed || a.Remaining < b.Remaining) || !a.Allowed && a.RetryAfter > b.RetryAfter
+}
+
 // rendered is what responses say of a rule, written once.
 type rendered struct {
 	policy.Rule
-	name     string // as an RFC 9651 string
-	policy   string // as an item of RateLimit-Policy
-	reserved string // as one that says that slots are reserved
+	hidden    bool   // clients are told nothing of it
+	name      string // as an RFC 9651 string
+	policy    string // as an item of RateLimit-Policy
+	reserved  string // as one that says that slots are reserved
+	partition string // as an item of RateLimit-Partition
+	named     string // as a policy of WithPolicies
 }
 
 // describe is the item of RateLimit-Policy for a rule.
@@ -154,29 +310,64 @@ func (h *handler) describe(rule *rendered) string {
 
 // render writes an item of RateLimit-Policy: name, q (quota), w (window in
 // seconds) and, where it differs from q, the burst, as a comment parameter
-// under our prefix (-10 §3.1).
-func render(rule policy.Rule) *rendered {
-	name := string(appendName(nil, rule.Title()))
-	item := strconv.AppendInt([]byte(name+";q="), rule.Limit, 10)
-	item = strconv.AppendInt(append(item, ";w="...), rate.Seconds(rule.Per), 10)
-	if rule.Burst != rule.Limit {
-		item = strconv.AppendInt(append(item, ";headgate-burst="...), rule.Burst, 10)
+// under our prefix (-10 §3.1). Before -08 the quota stands in the name's place.
+func (version Draft) render(rule policy.Rule) *rendered {
+	r := &rendered{Rule: rule, name: string(appendName(nil, rule.Title()))}
+	terms, err := rule.Refusal.Terms()
+	r.hidden = err == nil && terms != nil && terms.Hidden
+	window := ";w=" + strconv.FormatInt(rate.Seconds(rule.Per), 10)
+	r.policy = strconv.FormatInt(rule.Limit, 10) + window
+	r.named = r.policy + ";name=" + r.name
+	if version < Draft07 {
+		r.policy = r.name + ";q=" + r.policy
 	}
-	return &rendered{Rule: rule, name: name, policy: string(item), reserved: string(item) + ";headgate-reserves"}
+	if rule.Burst != rule.Limit {
+		r.policy += ";headgate-burst=" + strconv.FormatInt(rule.Burst, 10)
+	}
+	r.reserved, r.partition = r.policy+";headgate-reserves", r.name+divides(&rule)
+	return r
 }
 
-// Fields returns what RateLimit and RateLimit-Policy say of one limit, an item each: for those who
+// divides lists what divides a rule's quota (Proposal166), in the order of letters: where one of them is another one,
+// so is the bucket. The dimensions that the proposal registers are what clients know of themselves; these are what the
+// server tells them apart by, so they have our prefix.
+func divides(rule *policy.Rule) string {
+	by := ""
+	if rule.Endpoint != policy.All && rule.Endpoint != policy.UnknownEndpoint {
+		by = ";headgate-endpoint"
+	}
+	switch rule.Subject {
+	case policy.SubjectEndpoint:
+		return by
+	case policy.SubjectPrincipalIP:
+		return by + ";headgate-ip;headgate-principal"
+	case policy.SubjectIdentifierIP:
+		return by + ";headgate-identifier;headgate-ip"
+	}
+	return by + ";headgate-" + rule.Subject.String()
+}
+
+// Fields returns what RateLimit and RateLimit-Policy say of one limit by Draft10, an item each: for those who
 // limit by something else than the rules of a headgate.Limiter. Of rule its title, Limit, Per, Burst and
 // Algorithm count.
 func Fields(rule policy.Rule, got *bucket.Outcome) (quota, described string) {
-	r := render(rule)
-	return string(appendQuota(nil, r, got)), r.policy
+	r := Draft10.render(rule)
+	return string(Draft10.appendQuota(nil, r, got)), r.policy
+}
+
+// keys are the parameters of RateLimit for what is left, and for when there is more.
+func (version Draft) keys() (left, until string) {
+	if version == Proposal166 {
+		return ";a=", ";w="
+	}
+	return ";r=", ";t="
 }
 
 // appendSlot appends one item of RateLimit for a client that has a time of its own: to the
 // millisecond under our prefix, and in whole seconds for everybody else.
-func appendSlot(dst []byte, rule *rendered, s slot.Offer) []byte {
-	dst = append(append(dst, rule.name...), ";r=0;t="...)
+func (version Draft) appendSlot(dst []byte, rule *rendered, s slot.Offer) []byte {
+	left, until := version.keys()
+	dst = append(append(append(append(dst, rule.name...), left...), '0'), until...)
 	dst = strconv.AppendInt(dst, rate.Seconds(s.Wait), 10)
 	ms := (s.Wait + time.Millisecond - 1) / time.Millisecond
 	return strconv.AppendInt(append(dst, ";headgate-slot="...), int64(ms), 10)
@@ -184,11 +375,12 @@ func appendSlot(dst []byte, rule *rendered, s slot.Offer) []byte {
 
 // appendQuota appends one item of RateLimit: name, r (tokens left) and t
 // (seconds until there is more, -10 §4.1), which a full bucket leaves out.
-func appendQuota(dst []byte, rule *rendered, got *bucket.Outcome) []byte {
-	dst = append(dst, rule.name...)
-	dst = strconv.AppendInt(append(dst, ";r="...), got.Remaining, 10)
+func (version Draft) appendQuota(dst []byte, rule *rendered, got *bucket.Outcome) []byte {
+	left, until := version.keys()
+	dst = append(append(dst, rule.name...), left...)
+	dst = strconv.AppendInt(dst, got.Remaining, 10)
 	if wait := untilMore(&rule.Rule, got); wait > 0 {
-		dst = strconv.AppendInt(append(dst, ";t="...), rate.Seconds(wait), 10)
+		dst = strconv.AppendInt(append(dst, until...), rate.Seconds(wait), 10)
 	}
 	return dst
 }
@@ -227,15 +419,26 @@ func appendName(dst []byte, name string) []byte {
 	return append(dst, '"')
 }
 
-// setLegacy writes the fields of the old world, for the binding rule.
-func (h *handler) setLegacy(header http.Header, rule policy.Rule, got bucket.Outcome) {
-	reset := rate.Seconds(got.ResetAfter)
-	if h.options.Legacy == EpochSeconds {
-		now := h.options.Now().UnixNano()
-		reset = rate.Seconds(time.Duration(now + min(int64(got.ResetAfter), math.MaxInt64-now)))
+// setLegacy writes the fields of the old world, for one rule.
+func (h *handler) setLegacy(header http.Header, d *headgate.Decision, rule *rendered, got *bucket.Outcome) {
+	limit := strconv.FormatInt(rule.Limit, 10)
+	if h.options.Legacy == WithPolicies {
+		limit += ", " + h.policies(d, rule, func(r *rendered) string { return r.named })
 	}
-	header.Set("X-Ratelimit-Limit", strconv.FormatInt(rule.Limit, 10))
-	header.Set("X-Ratelimit-Remaining", strconv.FormatInt(got.Remaining, 10))
-	header.Set("X-Ratelimit-Reset", strconv.FormatInt(reset, 10))
-	header.Set("X-Ratelimit-Strategy", rule.Algorithm.String())
+	header[legacyLimit], header[legacyRemaining] = []string{limit}, []string{strconv.FormatInt(got.Remaining, 10)}
+	header[legacyReset] = []string{h.options.reset(got.ResetAfter)}
+	header[legacyStrategy] = []string{rule.Algorithm.String()}
+}
+
+// reset writes when a bucket is full, after so long, as the dialect has it; a time rounded up to the second.
+func (o *Options) reset(after time.Duration) string {
+	if o.Legacy == DeltaSeconds || o.Legacy == WithPolicies {
+		return strconv.FormatInt(rate.Seconds(after), 10)
+	}
+	now := o.Now().UnixNano()
+	at := rate.Seconds(time.Duration(now + min(int64(after), math.MaxInt64-now)))
+	if o.Legacy == ISO8601 {
+		return time.Unix(at, 0).UTC().Format(time.RFC3339)
+	}
+	return strconv.FormatInt(at, 10)
 }

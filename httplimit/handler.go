@@ -21,8 +21,20 @@ type Options struct {
 	// cost a server more than the decision does.
 	OmitFields bool
 
+	// Draft is the version of the IETF draft by which they are written. Default Draft10.
+	Draft Draft
+
+	// BindingOnly tells of the rule that decided alone: the one that denied, or that has least
+	// left. Default false: RateLimit and RateLimit-Policy tell of each rule that applies.
+	BindingOnly bool
+
 	// Legacy adds X-RateLimit-* in the dialect named. Default none.
 	Legacy Dialect
+
+	// Merge says that next passes answers on whose server has limits of its own, as a proxy does:
+	// of two quotas that would stand under one name the client is told of the one that has less
+	// left. Default false: what next sets is sent.
+	Merge bool
 
 	// Peer tells the address of the other end of the connection. The default
 	// parses Request.RemoteAddr. Never return an address from a header here:
@@ -84,15 +96,15 @@ type Options struct {
 	MaxWait time.Duration
 
 	// Refuse, if set, answers the requests that are refused, in place of problem
-	// details. Fields that belong to the refusal, such as Retry-After, are set
-	// already. Default nil.
+	// details and of what rules say (policy.Rule.Refusal). Fields that belong to the refusal, such
+	// as Retry-After, are set already. Default nil.
 	Refuse func(w http.ResponseWriter, r *http.Request, d *headgate.Decision)
 
 	// Decided, if set, is told of each decision before its request is answered, or
 	// goes on. Default nil: nobody is told, which saves an allocation.
 	Decided func(*http.Request, *headgate.Decision)
 
-	// Now is the clock for X-RateLimit-Reset as epoch. Default time.Now.
+	// Now is the clock for X-RateLimit-Reset as a time. Default time.Now.
 	Now func() time.Time
 }
 
@@ -154,7 +166,9 @@ func newHandler(lim *headgate.Limiter, next func(w http.ResponseWriter, r *http.
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	names := o.names()
 	return &handler{
+		names: names, exposed: exposed(names), render: o.Draft.render,
 		lim: lim, next: next, options: o, counted: Reserve{Timeout: o.CountTimeout, Failed: o.CountFailed},
 		reserves: lim.ReservesSlots(),
 	}
@@ -167,6 +181,10 @@ type handler struct {
 	rules    perrule.Values[rendered]
 	counted  Reserve // for endpoints and rules that count only some answers
 	reserves bool    // lim reserves slots
+
+	names   []string // of the fields that are written, in the canonical form of http.Header
+	exposed string   // to scripts of browsers
+	render  func(policy.Rule) *rendered
 }
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -180,7 +198,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if h.admit(w, r, request) {
-		h.next(w, r, request.Target)
+		h.pass(w, r, request.Target)
 	}
 }
 

@@ -57,7 +57,7 @@ func (h *handler) serveReserved(w http.ResponseWriter, r *http.Request, request 
 		return
 	}
 	if !then.always && made.Expires.IsZero() {
-		h.next(w, r, request.Target)
+		h.pass(w, r, request.Target)
 		return
 	}
 	m := &meter{ResponseWriter: w, field: http.CanonicalHeaderKey(o.Field), cost: -1}
@@ -68,7 +68,7 @@ func (h *handler) serveReserved(w http.ResponseWriter, r *http.Request, request 
 		// Not the request's context: a client that has gone pays too.
 		h.settle(context.WithoutCancel(r.Context()), &then, made, m, served)
 	}()
-	h.next(m, r, request.Target)
+	h.pass(m, r, request.Target)
 	served = true
 }
 

@@ -135,6 +135,9 @@ type Attempt struct {
 	CountWhen string `json:"count_when,omitempty"`
 	Penalty   string `json:"penalty,omitempty"`
 
+	// Refusal is what the rule answers the requests that it denies, absent if that is 429 with problem details.
+	Refusal string `json:"refusal,omitempty"`
+
 	// Unknown says that this bucket was not asked, so that the numbers say nothing:
 	// another one had denied the request, or nobody answers for it. OnStoreLoss is
 	// what becomes of the request then; absent where the bucket is in this process.
@@ -386,6 +389,7 @@ func attempt(l *headgate.Limiter, d *headgate.Look, c *charge.Charge, v *headgat
 		Denies:  !v.Shadow && !out.Allowed,
 		Binding: c.Place == d.Bound,
 		Percent: int(rule.EnforcePercent), Expires: rule.Expires, CountWhen: string(rule.CountWhen), Penalty: string(rule.Penalty),
+		Refusal: string(rule.Refusal),
 	}
 	a.Left = Left{Endpoint: rule.Endpoint, Remaining: out.Remaining, ResetAfter: out.ResetAfter}
 	if c.Principal > 0 {

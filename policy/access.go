@@ -451,6 +451,9 @@ func (c *ruleCheck) checkAccess(i int, r *Rule, at *place) (ok bool) {
 	if r.Penalty != "" {
 		wrong("penalty", text(string(r.Penalty)), "none"+because)
 	}
+	if r.Refusal != "" {
+		wrong("refusal", text(string(r.Refusal)), "none"+because)
+	}
 	return ok
 }
 

@@ -198,7 +198,8 @@ func (c *advice) equal(a, b *row) bool {
 func (c *advice) same(a, b *row) bool {
 	return a.limit == b.limit && a.mode == b.mode && a.percent == b.percent && a.loss == b.loss && a.scope == b.scope &&
 		c.set.extras[a.extra].title == c.set.extras[b.extra].title &&
-		c.set.extras[a.extra].answers == c.set.extras[b.extra].answers && c.set.extras[a.extra].penalty == c.set.extras[b.extra].penalty
+		c.set.extras[a.extra].answers == c.set.extras[b.extra].answers && c.set.extras[a.extra].penalty == c.set.extras[b.extra].penalty &&
+		c.set.extras[a.extra].refusal == c.set.extras[b.extra].refusal
 }
 
 // noteAddressGuard reports a tenant's limit for each caller above the guard per

@@ -384,6 +384,7 @@ type savedRule struct {
 	OnStoreLoss StoreLoss     `json:"loss,omitempty"`
 	CountWhen   Answers       `json:"cw,omitempty"`
 	Penalty     Penalty       `json:"pen,omitempty"`
+	Refusal     Refusal       `json:"ref,omitempty"`
 	Expires     time.Time     `json:"x,omitzero"`
 	Name        string        `json:"n,omitempty"`
 

@@ -17,7 +17,7 @@ type Check struct {
 var checks = []Check{
 	{"file", Error}, {"endpoint", Error}, {"limit", Error}, {"per", Error}, {"burst", Error},
 	{"project", Error}, {"tier", Error}, {"subject", Error}, {"algorithm", Error}, {"mode", Error},
-	{"scope", Error}, {"on_store_loss", Error}, {"count_when", Error}, {"penalty", Error}, {"expires", Error}, {"name", Error}, {"enforce_percent", Error},
+	{"scope", Error}, {"on_store_loss", Error}, {"count_when", Error}, {"penalty", Error}, {"refusal", Error}, {"expires", Error}, {"name", Error}, {"enforce_percent", Error},
 	{"duplicate", Error}, {"projects", Error}, {"ignore", Error},
 	{"cost", Error}, {"costs", Error}, {"burst_percent", Error}, {"too_many_names", Error},
 

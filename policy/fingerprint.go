@@ -82,6 +82,9 @@ func (c *content) ruleAt(h hash, r *Rule) {
 	if r.Penalty != "" {
 		h = h.number(4).text(string(r.Penalty))
 	}
+	if r.Refusal != "" {
+		h = h.number(5).text(string(r.Refusal))
+	}
 	c.sum += h.number(uint64(expiry(r.Expires))).sum()
 	c.rules++
 }

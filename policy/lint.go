@@ -89,6 +89,7 @@ func (c *ruleCheck) checkRule(i int, r *Rule, at *place) (limit uint32, ok bool)
 		wrong("enforce_percent", number(r.EnforcePercent), "1 to 100, or none for 100")
 	}
 	checkAfterwards(r, wrong)
+	c.checkRefusal(r, wrong)
 	return limit, ok
 }
 

@@ -19,6 +19,7 @@ type numbering struct {
 
 	answerNumbers  map[Answers]uint32
 	penaltyNumbers map[Penalty]uint32
+	refusalNumbers map[Refusal]uint32
 
 	lastLimit    rate.Limit // looked up last: neighbours often have the same
 	lastCompiled compiledLimit

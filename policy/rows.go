@@ -57,6 +57,7 @@ type extra struct {
 	only    uint32     // in onlys
 	answers uint32     // in answers and statuses
 	penalty uint32     // in penalties and penaltyTerms
+	refusal uint32     // in refusals and refusalTerms
 }
 
 // The endpoint numbers of the reserved endpoints in a row. UNKNOWN has

@@ -68,6 +68,8 @@ type Set struct {
 	statuses     []*Statuses
 	penalties    []Penalty // each Rule.Penalty once; 0 is none
 	penaltyTerms []*PenaltyTerms
+	refusals     []Refusal // each Rule.Refusal once; 0 is none
+	refusalTerms []*RefusalTerms
 
 	access *access // rules of Mode Allow and Block; nil if there are none
 
@@ -258,7 +260,7 @@ func (s *Set) Rule(id RuleID) Rule {
 		Limit:    limit.Tokens, Per: limit.Per, Burst: limit.Burst,
 		Subject: r.subject, Algorithm: r.algorithm, Mode: r.writtenMode(), Scope: r.scope, OnStoreLoss: r.loss,
 		Only: s.onlys[more.only], Name: string(s.titles.name(more.title)), EnforcePercent: int64(r.percent),
-		CountWhen: s.answers[more.answers], Penalty: s.penalties[more.penalty],
+		CountWhen: s.answers[more.answers], Penalty: s.penalties[more.penalty], Refusal: s.refusals[more.refusal],
 	}
 	if r.who.isTier() {
 		rule.Tier = string(s.tiers.name(r.who.number()))

@@ -89,7 +89,7 @@ func (o *CacheOptions) checkStale() error {
 	if err != nil {
 		errs = append(errs, fmt.Errorf("FallbackRule: %w", err))
 	}
-	if r.Project != "" || r.Tier != "" || r.Mode != Enforce || r.Scope != Local || !r.Expires.IsZero() || r.EnforcePercent != 0 || r.CountWhen != "" || r.Penalty != "" {
+	if r.Project != "" || r.Tier != "" || r.Mode != Enforce || r.Scope != Local || !r.Expires.IsZero() || r.EnforcePercent != 0 || r.CountWhen != "" || r.Penalty != "" || r.Refusal != "" {
 		errs = append(errs, errors.New("FallbackRule has more than Limit, Per, Burst, Subject and Algorithm, want these alone: it applies to everybody, in each process"))
 	}
 	return errors.Join(errs...)

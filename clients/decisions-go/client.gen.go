@@ -48,6 +48,9 @@ func (e SettledStatus) Valid() bool {
 type Answer struct {
 	Allowed bool `json:"allowed"`
 
+	// Body The body for the client's answer in the place of `problem`, where a rule has its own. Its type is the Content-Type of `header`.
+	Body *string `json:"body,omitempty"`
+
 	// Cost In tokens.
 	Cost *int64 `json:"cost,omitempty"`
 

@@ -168,6 +168,8 @@ export interface components {
                 [key: string]: string;
             };
             problem?: components["schemas"]["Problem"];
+            /** @description The body for the client's answer in the place of `problem`, where a rule has its own. Its type is the Content-Type of `header`. */
+            body?: string;
         };
         Answers: {
             decisions: components["schemas"]["Answer"][];

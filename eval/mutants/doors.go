@@ -41,7 +41,7 @@ var inDoors = []Mutant{
 		Why: "a client that closes the connection before the end is charged what it read"},
 	{Name: "httplimit: the cost field reaches the client", File: "httplimit/reserve.go", Old: "			delete(header, name)\n			m.read(values)", New: "			m.read(values)",
 		Why: "clients read what the API tells its gateway"},
-	{Name: "internal/refusal: shadow rules are named", File: "internal/refusal/refusal.go", Old: "if !v.Shadow && !v.Outcome.Allowed {", New: "if !v.Outcome.Allowed {",
+	{Name: "internal/refusal: shadow rules are named", File: "internal/refusal/refusal.go", Old: "if !v.Shadow && !v.Outcome.Allowed && (", New: "if !v.Outcome.Allowed && (",
 		Why: "clients are told of limits that are only tried"},
 
 	{Name: "gateway: forwarding fields of anybody", File: "gateway/gateway.go", Old: "	if !trusted {\n		p.SetXForwarded()\n		return", New: "	if !trusted && p.In.Host == \"\" {\n		p.SetXForwarded()\n		return",

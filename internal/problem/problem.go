@@ -15,6 +15,9 @@ const (
 	Blank                    = "about:blank" // RFC 9457 §4.2.1: title and status say it all
 )
 
+// MediaType is that of problem details.
+const MediaType = "application/problem+json"
+
 // Details is a problem. Its texts must not repeat what a client sent.
 type Details struct {
 	Type     string // default Blank
@@ -22,6 +25,10 @@ type Details struct {
 	Status   int
 	Detail   string
 	Violated []string // names of the violated policies
+
+	// Body, if there is one, is sent in the place of problem details, as ContentType.
+	Body        []byte
+	ContentType string
 }
 
 // Write answers with d, never to be cached, without a body for HEAD. Headers
@@ -30,10 +37,13 @@ type Details struct {
 func Write(w http.ResponseWriter, r *http.Request, d Details) {
 	Release(w, r)
 	h := w.Header()
-	h.Set("Content-Type", "application/problem+json")
+	body := d.Body
+	if body == nil {
+		d.ContentType, body = MediaType, d.appendJSON(make([]byte, 0, 512))
+	}
+	h.Set("Content-Type", d.ContentType)
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
-	body := d.appendJSON(make([]byte, 0, 512))
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(d.Status)
 	if r.Method != http.MethodHead {

@@ -113,7 +113,35 @@ func Of(d *headgate.Decision) Refusal {
 	case r.Status == http.StatusServiceUnavailable:
 		r.RetryAfter = Unavailable
 	}
+	if d.Reason == headgate.OverLimit || d.Reason == headgate.CostAboveBurst || d.Reason == headgate.InPenalty {
+		r.asRuled(d)
+	}
 	return r
+}
+
+// asRuled has the rule that decided say what is answered, if it does (policy.Rule.Refusal).
+func (r *Refusal) asRuled(d *headgate.Decision) {
+	v, ok := d.Binding()
+	if !ok {
+		return
+	}
+	says := d.Policies().RefusalOf(v.Rule)
+	if says == nil {
+		return
+	}
+	if r.Status = says.Status; r.Status == http.StatusServiceUnavailable {
+		r.Code, r.Type, r.Title = unavailable, problem.TemporaryReducedCapacity, ""
+	}
+	if says.Hidden {
+		r.Detail = "Too many requests."
+		if r.RetryAfter > 0 {
+			r.Detail += " Retry in " + wholeSeconds(r.RetryAfter) + "."
+		}
+	}
+	if says.Media != "" {
+		rule := d.Policies().Rule(v.Rule)
+		r.ContentType, r.Body = says.ContentType(), says.AppendBody(nil, &rule, r.RetryAfter)
+	}
 }
 
 // overLimit says in words which limit was met and how long it lasts. The
@@ -136,15 +164,20 @@ func overLimit(d *headgate.Decision) string {
 // inPenalty says in words by which limit and for how long the caller is blocked. It is as precise
 // as the header field: to the second above.
 func inPenalty(d *headgate.Decision, title string) string {
-	seconds := (d.RetryAfter + time.Second - 1) / time.Second * time.Second
-	return "Limit " + title + " was exceeded again and again. Retry in " + seconds.String() + "."
+	return "Limit " + title + " was exceeded again and again. Retry in " + wholeSeconds(d.RetryAfter) + "."
 }
 
-// violated names the enforced rules that had no room.
+// wholeSeconds is a wait as Retry-After has it, rounded up.
+func wholeSeconds(d time.Duration) string {
+	return ((d + time.Second - 1) / time.Second * time.Second).String()
+}
+
+// violated names the enforced rules that had no room, and that clients are told of.
 func violated(d *headgate.Decision) []string {
 	var names []string
 	for _, v := range d.Verdicts() {
-		if !v.Shadow && !v.Outcome.Allowed {
+		says := d.Policies().RefusalOf(v.Rule)
+		if !v.Shadow && !v.Outcome.Allowed && (says == nil || !says.Hidden) {
 			if title := d.Policies().Rule(v.Rule).Title(); !v.Unparsable && !v.Earlier && v.Principal == 0 || !slices.Contains(names, title) {
 				names = append(names, title)
 			}

@@ -163,7 +163,7 @@ func (d *decoder) ignore(doc *policy.Document) error {
 	return err
 }
 
-const fields = "endpoint, project, tier, limit, per, burst, subject, algorithm, mode, scope, on_store_loss, count_when, penalty, expires, name or enforce_percent"
+const fields = "endpoint, project, tier, limit, per, burst, subject, algorithm, mode, scope, on_store_loss, count_when, penalty, refusal, expires, name or enforce_percent"
 
 func (d *decoder) rule(r *policy.Rule, i int) error {
 	const where = "rules"
@@ -208,7 +208,9 @@ func (d *decoder) rule(r *policy.Rule, i int) error {
 		case "count_when":
 			r.CountWhen, err = d.answers(where, i)
 		case "penalty":
-			err = d.penalty(where, i, &r.Penalty)
+			err = d.words(where, i, field, &r.Penalty)
+		case "refusal":
+			err = d.words(where, i, field, &r.Refusal)
 		case "expires":
 			r.Expires, err = d.time(where, i)
 		case "enforce_percent":
@@ -406,19 +408,22 @@ func (d *decoder) answers(where string, rule int) (a policy.Answers, err error) 
 	return a, nil
 }
 
-// penalty reads "10 in 1m for 15m".
-func (d *decoder) penalty(where string, rule int, p *policy.Penalty) error {
+// words reads one of the texts that v knows, such as "10 in 1m for 15m"; not an empty one.
+func (d *decoder) words(where string, rule int, field string, v encoding.TextUnmarshaler) error {
 	t, err := d.tokens.Token()
 	if err != nil {
 		return err
 	}
 	s, _ := t.(string)
+	if n, ok := t.(json.Number); ok { // 503
+		s = string(n)
+	}
 	if s == "" {
 		s = "?"
 	}
 	var problem policy.Problem
-	if errors.As(p.UnmarshalText([]byte(s)), &problem) {
-		return d.refuse(where, rule, "penalty", t, problem.Want)
+	if errors.As(v.UnmarshalText([]byte(s)), &problem) {
+		return d.refuse(where, rule, field, t, problem.Want)
 	}
 	return nil
 }

@@ -66,6 +66,7 @@ type Entry struct {
 	OnStoreLoss policy.StoreLoss `json:"on_store_loss,omitempty" yaml:"on_store_loss,omitempty"`
 	CountWhen   policy.Answers   `json:"count_when,omitempty" yaml:"count_when,omitempty"` // "401,403"
 	Penalty     policy.Penalty   `json:"penalty,omitempty" yaml:"penalty,omitempty"`       // "10 in 1m for 15m"
+	Refusal     policy.Refusal   `json:"refusal,omitempty" yaml:"refusal,omitempty"`       // "503 without fields"
 	Expires     time.Time        `json:"expires,omitzero" yaml:"expires,omitempty"`        // RFC 3339
 	Name        string           `json:"name,omitempty" yaml:"name,omitempty"`
 
@@ -116,7 +117,7 @@ func (d Document) Policy(source string) policy.Document {
 			Endpoint: e.Endpoint, Project: e.Project, Tier: e.Tier,
 			Limit: e.Limit, Per: time.Duration(e.Per), Burst: e.Burst,
 			Subject: e.Subject.Subject, Only: e.Subject.Only, Algorithm: e.Algorithm, Mode: e.Mode, Scope: e.Scope,
-			OnStoreLoss: e.OnStoreLoss, CountWhen: e.CountWhen, Penalty: e.Penalty, Expires: e.Expires, Name: e.Name,
+			OnStoreLoss: e.OnStoreLoss, CountWhen: e.CountWhen, Penalty: e.Penalty, Refusal: e.Refusal, Expires: e.Expires, Name: e.Name,
 			EnforcePercent: e.EnforcePercent,
 		}
 	}
@@ -137,7 +138,7 @@ func From(d policy.Document) Document {
 			Endpoint: r.Endpoint, Project: r.Project, Tier: r.Tier,
 			Limit: r.Limit, Per: Seconds(r.Per), Burst: r.Burst,
 			Subject: policy.Whom{Subject: r.Subject, Only: r.Only}, Algorithm: r.Algorithm, Mode: r.Mode, Scope: r.Scope,
-			OnStoreLoss: r.OnStoreLoss, CountWhen: r.CountWhen, Penalty: r.Penalty, Expires: r.Expires, Name: r.Name,
+			OnStoreLoss: r.OnStoreLoss, CountWhen: r.CountWhen, Penalty: r.Penalty, Refusal: r.Refusal, Expires: r.Expires, Name: r.Name,
 			EnforcePercent: r.EnforcePercent,
 		}
 	}

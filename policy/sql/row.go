@@ -117,6 +117,7 @@ func (r row) rule() policy.Rule {
 	r.enum("on_store_loss", &rule.OnStoreLoss)
 	r.words("count_when", &rule.CountWhen)
 	r.words("penalty", &rule.Penalty)
+	r.words("refusal", &rule.Refusal)
 	if r.value("endpoint") == nil {
 		r.wrong("endpoint", `a template, "default", "UNKNOWN" or "*"`)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/internal/problem"
+	"github.com/headgate-io/headgate/internal/refusal"
 	"github.com/headgate-io/headgate/reservation"
 )
 
@@ -125,6 +126,7 @@ type Answer struct {
 
 	Header  map[string]string `json:"header,omitempty"`  // fields for the client's answer
 	Problem json.RawMessage   `json:"problem,omitempty"` // the body of a refusal (RFC 9457)
+	Body    string            `json:"body,omitempty"`    // or one of another kind, as Header says
 }
 
 // check answers a program.
@@ -288,6 +290,7 @@ func (q *Question) faults(where string) (faults []string) {
 func (a *Answers) Ask(ctx context.Context, q *Question) (answer Answer) {
 	r, w := q.request(ctx), &told{header: http.Header{}}
 	answer.Reason = "override"
+	own := false // the body is what a rule says
 	if !a.refused(w, r) {
 		request := a.gate.Request(r)
 		q.complete(&request)
@@ -300,6 +303,8 @@ func (a *Answers) Ask(ctx context.Context, q *Question) (answer Answer) {
 		}
 		if a.gate.Answer(w, r, &d) {
 			w.WriteHeader(http.StatusOK)
+		} else {
+			own = refusal.Of(&d).Body != nil
 		}
 		if made.ID != (reservation.ID{}) {
 			answer.Reservation, answer.Expires = made.ID.String(), &made.Expires
@@ -313,7 +318,11 @@ func (a *Answers) Ask(ctx context.Context, q *Question) (answer Answer) {
 			answer.Header[name] = strings.Join(lines, ", ")
 		}
 	}
-	if body := bytes.TrimSpace(w.body.Bytes()); len(body) > 0 {
+	switch body := bytes.TrimSpace(w.body.Bytes()); {
+	case len(body) == 0:
+	case own || w.header.Get("Content-Type") != problem.MediaType:
+		answer.Body = w.body.String()
+	default:
 		answer.Problem = json.RawMessage(body)
 	}
 	return answer

@@ -3,11 +3,16 @@ package decisions_test
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/headgate-io/headgate/internal/trial"
+	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/serve/decisions"
 )
 
@@ -146,4 +151,36 @@ func FuzzBody(f *testing.F) {
 			t.Fatalf("%q: %d %s", body, code, text)
 		}
 	})
+}
+
+// A rule's own answer comes through every way of asking, in the place of problem details.
+func TestRulesSayWhatIsAnswered(t *testing.T) {
+	for refusal, want := range map[policy.Refusal]struct{ contentType, body string }{
+		"503 as text/html: <p>Later:\n{retry_after} s</p>":        {"text/html; charset=utf-8", "<p>Later:\n30 s</p>"},
+		`503 as application/problem+json: {"type":"about:blank"}`: {"application/problem+json", `{"type":"about:blank"}`},
+	} {
+		b := trial.New(t, []string{"GET /a"}, []policy.Rule{{Endpoint: "GET /a", Limit: 2, Per: time.Minute, Burst: 1, Refusal: refusal}})
+		h, err := decisions.New(decisions.Options{Limiter: b.Limiter, Trusted: func(netip.Addr) bool { return true }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ask(t, h, kinds["nginx"]("GET", "/a", "192.0.2.1")...)
+		for kind, question := range kinds {
+			got := ask(t, h, question("GET", "/a", "192.0.2.1")...)
+			body, _ := io.ReadAll(got.Body)
+			told, contentType, wanted := string(body), got.Header.Get("Content-Type"), want.body
+			if kind == "nginx" {
+				told, contentType = got.Header.Get("Headgate-Problem"), got.Header.Get("Headgate-Type")
+				wanted = strings.ReplaceAll(wanted, "\n", " ")
+			}
+			if status := status(t, kind, got); status != 503 || told != wanted || contentType != want.contentType {
+				t.Errorf("%s: %d, %s: %q, want 503, %s: %q", kind, status, contentType, told, want.contentType, wanted)
+			}
+		}
+		_, text := post(t, h, `{"method": "GET", "target": "/a", "client": "192.0.2.1"}`)
+		var a decisions.Answer
+		if err := json.Unmarshal([]byte(text), &a); err != nil || a.Status != 503 || a.Body != want.body || a.Problem != nil || a.Header["Content-Type"] != want.contentType {
+			t.Errorf("in JSON: %s, %v, want 503 with the body %q", text, err, want.body)
+		}
+	}
 }

@@ -43,7 +43,8 @@ const (
 // What nginx, which takes no answer but yes, no and who are you, is told besides.
 const (
 	fieldStatus  = "Headgate-Status"  // what the client should be answered
-	fieldProblem = "Headgate-Problem" // the body of that answer, a line of JSON
+	fieldProblem = "Headgate-Problem" // the body of that answer, in a line
+	fieldType    = "Headgate-Type"    // its media type
 )
 
 // Fault says why a question was not answered by a decision.
@@ -335,7 +336,8 @@ func (t *told) toNginx(w http.ResponseWriter) {
 	h := w.Header()
 	h.Set(fieldStatus, strconv.Itoa(t.status))
 	if line := bytes.TrimSpace(t.body.Bytes()); len(line) > 0 {
-		h.Set(fieldProblem, string(line))
+		h.Set(fieldProblem, strings.ReplaceAll(string(line), "\n", " "))
+		h.Set(fieldType, h.Get("Content-Type"))
 	}
 	h.Set("Content-Length", "0")
 	h.Del("Content-Type")

@@ -15,6 +15,7 @@
 //	allow         text
 //	authenticate  text    the field WWW-Authenticate
 //	problem       text    the body of a refusal
+//	content_type  text    its media type
 //
 // A message that does not say what it asks about is answered by none of them, so a
 // configuration passes requests on where allowed is true, and nowhere else.
@@ -378,14 +379,14 @@ func appendAnswer(b []byte, a decisions.Answer) []byte {
 	b = appendString(appendVariable(b, "reason"), a.Reason)
 	for _, f := range []struct{ variable, field string }{
 		{"ratelimit", "Ratelimit"}, {"policy", "Ratelimit-Policy"}, {"retry_after", "Retry-After"},
-		{"allow", "Allow"}, {"authenticate", "Www-Authenticate"},
+		{"allow", "Allow"}, {"authenticate", "Www-Authenticate"}, {"content_type", "Content-Type"},
 	} {
 		if text := a.Header[f.field]; text != "" {
 			b = appendString(appendVariable(b, f.variable), text)
 		}
 	}
-	if len(a.Problem) > 0 {
-		b = appendString(appendVariable(b, "problem"), string(a.Problem))
+	if body := string(a.Problem) + a.Body; body != "" { // it is one of them
+		b = appendString(appendVariable(b, "problem"), body)
 	}
 	return b
 }

@@ -287,8 +287,16 @@ type Headers struct {
 	// RateLimit writes RateLimit and RateLimit-Policy. Default true.
 	RateLimit bool `yaml:"ratelimit"`
 
-	// Legacy adds X-RateLimit-Limit, -Remaining and -Reset: none (default), or with a Reset that is
-	// in so many seconds (delta) or at a Unix time (epoch).
+	// Draft is by which version of the IETF draft: draft-10 (default), draft-11, which are the same on the wire,
+	// draft-07, draft-06, draft-03, or proposal-166 of its working group.
+	Draft string `yaml:"draft"`
+
+	// Rules is of which rules they tell: all that apply (default), or the binding one alone.
+	Rules string `yaml:"rules"`
+
+	// Legacy adds X-RateLimit-Limit, -Remaining, -Reset and -Strategy: none (default), or with a Reset that is
+	// in so many seconds (delta), at a Unix time (epoch) or at a written one (iso8601); draft-03 is delta, with the
+	// policies behind the limit, as Envoy does it.
 	Legacy string `yaml:"legacy"`
 }
 
@@ -317,7 +325,7 @@ func Default() Config {
 		TLS:             defaultTLS(),
 		AdminAccess:     defaultAdminAccess(),
 		Settle:          Settle{Timeout: 5 * time.Minute, MaxOutstanding: 1 << 16},
-		Headers:         Headers{RateLimit: true, Legacy: "none"},
+		Headers:         Headers{RateLimit: true, Draft: "draft-10", Rules: "all", Legacy: "none"},
 		Developers:      Developers{MaxRequests: defaultMaxRequests, KeepRequests: defaultKeep},
 		Usage:           Usage{MaxCallers: defaultMaxCallers},
 		Warn:            Warnings{CallerFill: time.Minute, DeniedFor: 10 * time.Minute},
@@ -417,7 +425,9 @@ func (c *Config) check(check *checker) {
 	check.oneOf("bad_credentials", c.BadCredentials, "ignore", "reject")
 	check.oneOf("retry_after", c.RetryAfter, "truth", "spaced", "reserved")
 	check.profile(c.Endpoint)
-	check.oneOf("headers.legacy", c.Headers.Legacy, "none", "delta", "epoch")
+	check.oneOf("headers.draft", c.Headers.Draft, "draft-10", "draft-11", "proposal-166", "draft-07", "draft-06", "draft-03")
+	check.oneOf("headers.rules", c.Headers.Rules, "all", "binding")
+	check.oneOf("headers.legacy", c.Headers.Legacy, "none", "delta", "epoch", "iso8601", "draft-03")
 	check.oneOf("log.format", c.Log.Format, "text", "json")
 	check.database(c)
 	check.staleness(c)

@@ -335,6 +335,7 @@ func fieldsOf(r policy.Rule) []string {
 	}
 	text("count_when", string(r.CountWhen))
 	text("penalty", string(r.Penalty))
+	text("refusal", string(r.Refusal))
 	text("name", r.Name)
 	return fields
 }

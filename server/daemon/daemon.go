@@ -245,10 +245,12 @@ func (d *Daemon) newGateway(l *loaded, by carriers) (http.Handler, error) {
 // limit is what every door over HTTP answers with.
 func (d *Daemon) limit(c *config.Config) httplimit.Options {
 	return httplimit.Options{
-		OmitFields: !c.Headers.RateLimit,
-		Legacy:     dialects[c.Headers.Legacy],
-		Methods:    func(target string) []string { return d.parts.limiter.Endpoints().Allowed(target) },
-		Reserve:    settlement(c.Settle, d.log),
+		OmitFields:  !c.Headers.RateLimit,
+		Draft:       drafts[c.Headers.Draft],
+		BindingOnly: c.Headers.Rules == "binding",
+		Legacy:      dialects[c.Headers.Legacy],
+		Methods:     func(target string) []string { return d.parts.limiter.Endpoints().Allowed(target) },
+		Reserve:     settlement(c.Settle, d.log),
 
 		Identifiers: d.parts.identifiers,
 		MaxWait:     longestWait(c.MaxWait),
@@ -256,7 +258,13 @@ func (d *Daemon) limit(c *config.Config) httplimit.Options {
 }
 
 var dialects = map[string]httplimit.Dialect{
-	"none": httplimit.NoLegacy, "delta": httplimit.DeltaSeconds, "epoch": httplimit.EpochSeconds,
+	"none": httplimit.NoLegacy, "delta": httplimit.DeltaSeconds, "epoch": httplimit.EpochSeconds, "iso8601": httplimit.ISO8601,
+	"draft-03": httplimit.WithPolicies,
+}
+
+var drafts = map[string]httplimit.Draft{
+	"draft-10": httplimit.Draft10, "draft-11": httplimit.Draft11, "proposal-166": httplimit.Proposal166,
+	"draft-07": httplimit.Draft07, "draft-06": httplimit.Draft06, "draft-03": httplimit.Draft03,
 }
 
 func open(field, address string) (listener, error) {

@@ -85,7 +85,7 @@ func TestOpenFaults(t *testing.T) {
 		{"a file cut short", cut, "is damaged"},
 		{"the database of another program", stranger, `is the database of another program (it has a table "policies"), want a file for headgate alone`},
 		{"another program's mark", marked, "is the database of another program (application_id 7), want"},
-		{"the database of a newer headgate", newer, "was written by a newer headgate (schema 99, this one knows 16), want that headgate or a newer one"},
+		{"the database of a newer headgate", newer, "was written by a newer headgate (schema 99, this one knows 17), want that headgate or a newer one"},
 	} {
 		before, _ := os.ReadFile(tt.path)
 		for name, open := range map[string]func(context.Context, string) (*database.Store, error){"Open": database.Open, "OpenReadOnly": database.OpenReadOnly} {

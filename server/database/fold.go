@@ -348,7 +348,7 @@ func (s *Store) changes(ctx context.Context, tx *tx, after, through int64) ([]re
 func (s *Store) scanChanges(ctx context.Context, tx *tx, after, through int64, each func(image)) error {
 	r := newRow(s.db.name(), "policy_changes", tx)
 	query := fmt.Sprintf("SELECT id, "+imageColumns+", at, who, side FROM policy_changes WHERE id > %d AND id <= %d ORDER BY id", after, through)
-	return tx.each(ctx, query, nil, r.cells[:20], func() {
+	return tx.each(ctx, query, nil, r.cells[:imageWidth+4], func() {
 		i := r.image()
 		r.judge(&i)
 		each(i)
@@ -365,13 +365,16 @@ func (r *row) tierRow(project, tier int) policy.Rule {
 }
 
 // imageColumns are ruleColumns without the rowid.
-var imageColumns = strings.TrimPrefix(ruleColumns, "rowid, ")
+var (
+	imageColumns = strings.TrimPrefix(ruleColumns, "rowid, ")
+	imageWidth   = strings.Count(imageColumns, ",") + 1
+)
 
 func (r *row) image() image {
 	r.begin(r.values[0])
 	r.label = r.values[1]
-	i := image{id: r.whole(0, "id", math.MaxInt64), at: r.time(17, "at"), who: r.text(18, "who"), sign: +1}
-	if r.text(19, "side") == "-" {
+	i := image{id: r.whole(0, "id", math.MaxInt64), at: r.time(imageWidth+1, "at"), who: r.text(imageWidth+2, "who"), sign: +1}
+	if r.text(imageWidth+3, "side") == "-" {
 		i.sign = -1
 	}
 	if r.values[1] == nil {

@@ -79,6 +79,7 @@ var full = policy.Rule{
 	Endpoint: "POST /login", Project: "acme", Limit: 5, Per: time.Minute, Burst: 3,
 	Subject: policy.SubjectIP, Mode: policy.Shadow, OnStoreLoss: policy.LossOpen,
 	Expires: time.Unix(2_000_000_000, 0).UTC(), Name: "login",
+	CountWhen: "401,4xx", Penalty: "10 in 1m for 15m", Refusal: "503 without fields as text/plain: Später\n{retry_after} 's \"\\",
 }
 
 func TestSetGetListDelete(t *testing.T) { everywhere(t, testSetGetListDelete) }

@@ -142,6 +142,7 @@ func New(o Options) (*Door, error) {
 	if err := CheckPath(o.Path); err != nil {
 		return nil, err
 	}
+	o.Reporter.hides = true
 	d := &Door{
 		options: o, operations: map[endpoint.ID]*operation{}, working: make(chan struct{}, maxAtOnce), sameOrigin: http.NewCrossOriginProtection(),
 	}

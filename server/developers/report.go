@@ -3,6 +3,7 @@ package developers
 import (
 	"context"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/headgate-io/headgate"
@@ -93,6 +94,8 @@ type Reporter struct {
 	Policies headgate.Policies
 	Usage    *usage.Table
 	Now      func() time.Time // default time.Now
+
+	hides bool // rules of which clients are told nothing
 }
 
 // wall is the time by which rules end, in Unix nanoseconds.
@@ -113,6 +116,9 @@ func (p Reporter) Report(ctx context.Context, who identity.Principal, at string)
 	if err != nil {
 		return Report{}, err
 	}
+	if p.hides {
+		found.Rules = slices.DeleteFunc(found.Rules, hidden)
+	}
 	report := Report{At: p.Now().UTC(), Caller: p.caller(who), Budgets: make([]Budget, len(found.Rules)), More: found.More}
 	var used usage.Usage
 	if p.Usage != nil && who.Kind != identity.Address {
@@ -127,6 +133,12 @@ func (p Reporter) Report(ctx context.Context, who identity.Principal, at string)
 		}
 	}
 	return report, nil
+}
+
+// hidden reports whether clients are told nothing of a rule.
+func hidden(b inspect.Budget) bool {
+	says, err := b.Rule.Refusal.Terms()
+	return err == nil && says != nil && says.Hidden
 }
 
 func (p Reporter) caller(who identity.Principal) Caller {

@@ -286,7 +286,7 @@ func (d *Door) isHigher(ctx context.Context, who identity.Principal, asked recor
 		return err
 	}
 	for _, b := range found.Rules {
-		if b.Rule.Subject != asked.Subject || b.Shadow || at != "" && (at == policy.All) != b.Level.EveryEndpoint() {
+		if b.Rule.Subject != asked.Subject || b.Shadow || hidden(b) || at != "" && (at == policy.All) != b.Level.EveryEndpoint() {
 			continue
 		}
 		if at != "" && !more(asked.Limit, asked.Per, b.Rule.Limit, b.Rule.Per) && asked.Burst <= b.Rule.Burst {

@@ -22,7 +22,7 @@ func TestApprove(t *testing.T) {
 		{Endpoint: "GET /a/{x}", Limit: 2, Subject: policy.SubjectIP, Mode: policy.Shadow},
 		{Endpoint: policy.Default, Limit: 3, Algorithm: policy.FixedWindow},
 		{Endpoint: policy.Default, Limit: 3, Tier: "gold", Algorithm: policy.LeakyBucket, Burst: 5},
-		{Endpoint: policy.Default, Limit: 3, Project: "own", Algorithm: policy.SlidingWindow, CountWhen: "4xx", Penalty: "10 in 1m for 15m"},
+		{Endpoint: policy.Default, Limit: 3, Project: "own", Algorithm: policy.SlidingWindow, CountWhen: "4xx", Penalty: "10 in 1m for 15m", Refusal: "503"},
 		{Endpoint: policy.All, Limit: 9},
 	}
 	for name, c := range map[string]struct {
@@ -35,7 +35,7 @@ func TestApprove(t *testing.T) {
 		"in shadow is none":   {"acme", record.Asked{Endpoint: "GET /a/{x}", Subject: policy.SubjectIP, Limit: 7}, rules.Approval{}, policy.Rule{Endpoint: "GET /a/{x}", Limit: 7}},
 		"by the default":      {"acme", record.Asked{Endpoint: "GET /b", Limit: 7}, rules.Approval{}, policy.Rule{Endpoint: "GET /b", Limit: 7, Algorithm: policy.FixedWindow}},
 		"by the tier":         {"rich", record.Asked{Endpoint: "GET /b", Limit: 7, Burst: 8}, rules.Approval{}, policy.Rule{Endpoint: "GET /b", Limit: 7, Burst: 8, Algorithm: policy.LeakyBucket}},
-		"by the project":      {"own", record.Asked{Endpoint: "GET /b", Limit: 7}, rules.Approval{}, policy.Rule{Endpoint: "GET /b", Limit: 7, Algorithm: policy.SlidingWindow, CountWhen: "4xx", Penalty: "10 in 1m for 15m"}},
+		"by the project":      {"own", record.Asked{Endpoint: "GET /b", Limit: 7}, rules.Approval{}, policy.Rule{Endpoint: "GET /b", Limit: 7, Algorithm: policy.SlidingWindow, CountWhen: "4xx", Penalty: "10 in 1m for 15m", Refusal: "503"}},
 		"of the default":      {"acme", record.Asked{Endpoint: policy.Default, Limit: 7}, rules.Approval{}, policy.Rule{Endpoint: policy.Default, Limit: 7, Algorithm: policy.FixedWindow}},
 		"of all together":     {"acme", record.Asked{Endpoint: policy.All, Limit: 70, Burst: 80}, rules.Approval{}, policy.Rule{Endpoint: policy.All, Limit: 70, Burst: 80}},
 		"another limit":       {"acme", record.Asked{Endpoint: policy.All, Limit: 70, Burst: 80}, rules.Approval{Limit: 50}, policy.Rule{Endpoint: policy.All, Limit: 50}},

@@ -114,6 +114,7 @@ func fields(r policy.Rule) []field {
 		{"on_store_loss", r.OnStoreLoss.String(), r.OnStoreLoss == policy.LossClosed},
 		{"count_when", orDash(r.CountWhen, string(r.CountWhen)), r.CountWhen == ""},
 		{"penalty", orDash(r.Penalty, string(r.Penalty)), r.Penalty == ""},
+		{"refusal", orDash(r.Refusal, string(r.Refusal)), r.Refusal == ""},
 		moment("expires", r.Expires),
 		{"name", orDash(r.Name, strconv.Quote(r.Name)), r.Name == ""},
 	}

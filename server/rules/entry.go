@@ -35,6 +35,7 @@ type Row struct {
 	OnStoreLoss policy.StoreLoss `json:"on_store_loss,omitempty"`
 	CountWhen   policy.Answers   `json:"count_when,omitempty"`
 	Penalty     policy.Penalty   `json:"penalty,omitempty"`
+	Refusal     policy.Refusal   `json:"refusal,omitempty"`
 	Expires     time.Time        `json:"expires,omitzero"`
 	Name        string           `json:"name,omitempty"`
 

@@ -272,6 +272,9 @@ func writeBuckets(w io.Writer, x inspect.Explanation, offline bool) {
 		if b.Penalty != "" {
 			fmt.Fprintf(w, "  %s blocks callers for a time: %s denials\n", plain(b.Rule), b.Penalty)
 		}
+		if b.Refusal != "" {
+			fmt.Fprintf(w, "  %s answers what it denies with: %s\n", plain(b.Rule), plain(b.Refusal))
+		}
 	}
 	if offline {
 		fmt.Fprintln(w, "  (offline: every bucket is taken to be full)")

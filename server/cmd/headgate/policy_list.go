@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/headgate-io/headgate/internal/clip"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/policy/file"
 	"github.com/headgate-io/headgate/server/record"
@@ -114,6 +115,7 @@ var seldom = []column{
 	}},
 	{"COUNTS", func(r policy.Rule) string { return string(r.CountWhen) }},
 	{"PENALTY", func(r policy.Rule) string { return string(r.Penalty) }},
+	{"REFUSAL", func(r policy.Rule) string { return clip.To(string(r.Refusal), 40) }},
 	{"NAME", func(r policy.Rule) string { return r.Name }},
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/headgate-io/headgate/internal/clip"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/policy/file"
 	"github.com/headgate-io/headgate/server/record"
@@ -22,7 +23,7 @@ import (
 func newPolicySet() *cobra.Command {
 	var from configFlags
 	var named ruleFlags
-	var per, expires, mode, scope, loss, name, algorithm, countWhen, penalty, why string
+	var per, expires, mode, scope, loss, name, algorithm, countWhen, penalty, refusal, why string
 	var out printer
 	var burst, percent int64
 	cmd := &cobra.Command{
@@ -62,6 +63,7 @@ documents. A running gateway acts on the change within a second.`,
 				setPercent(&rule, percent),
 				setText(&rule.CountWhen, countWhen),
 				setText(&rule.Penalty, penalty),
+				setText(&rule.Refusal, refusal),
 			)
 			if err != nil {
 				return usageError{err}
@@ -108,6 +110,7 @@ documents. A running gateway acts on the change within a second.`,
 	flags.StringVar(&loss, "on-store-loss", "closed", "while the shared store cannot answer: closed (deny), share (go on with a share of the limit) or open (allow)")
 	flags.StringVar(&countWhen, "count-when", "", "which answers of the API count, such as 401,403 or 4xx (default: all requests)")
 	flags.StringVar(&penalty, "penalty", "", "block callers that are denied again and again: \"10 in 1m for 15m\", \"… up to 6h\" as it doubles, \"… with addresses\" if not only those with a credential")
+	flags.StringVar(&refusal, "refusal", "", "answer denied requests with \"503\", \"without fields\" that tell of the limit, \"as text/plain: BODY\", or all three in this order (default: 429 with problem details)")
 	addWhy(cmd, &why)
 	out.addFlags(cmd)
 	flags.StringVar(&name, "name", "", "name that clients see (default: made of endpoint and subject)")
@@ -277,6 +280,9 @@ func sentence(r policy.Rule) string {
 	}
 	if r.Penalty != "" {
 		text += ", with a penalty of " + string(r.Penalty)
+	}
+	if r.Refusal != "" {
+		text += ", answering " + clip.To(string(r.Refusal), 60)
 	}
 	if r.Mode == policy.Shadow {
 		text += ", in shadow"

@@ -34,6 +34,8 @@ class Answer:
         expires (datetime.datetime | Unset): When the estimate stands.
         header (AnswerHeader | Unset): Fields for the client's answer.
         problem (Problem | Unset): Problem details (RFC 9457).
+        body (str | Unset): The body for the client's answer in the place of `problem`, where a rule has its own. Its
+            type is the Content-Type of `header`.
     """
 
     allowed: bool
@@ -49,6 +51,7 @@ class Answer:
     expires: datetime.datetime | Unset = UNSET
     header: AnswerHeader | Unset = UNSET
     problem: Problem | Unset = UNSET
+    body: str | Unset = UNSET
     additional_properties: dict[str, Any] = _attrs_field(init=False, factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -84,6 +87,8 @@ class Answer:
         if not isinstance(self.problem, Unset):
             problem = self.problem.to_dict()
 
+        body = self.body
+
         field_dict: dict[str, Any] = {}
         field_dict.update(self.additional_properties)
         field_dict.update(
@@ -113,6 +118,8 @@ class Answer:
             field_dict["header"] = header
         if problem is not UNSET:
             field_dict["problem"] = problem
+        if body is not UNSET:
+            field_dict["body"] = body
 
         return field_dict
 
@@ -163,6 +170,8 @@ class Answer:
         else:
             problem = Problem.from_dict(_problem)
 
+        body = d.pop("body", UNSET)
+
         answer = cls(
             allowed=allowed,
             status=status,
@@ -177,6 +186,7 @@ class Answer:
             expires=expires,
             header=header,
             problem=problem,
+            body=body,
         )
 
         answer.additional_properties = d
