@@ -81,6 +81,11 @@ func (d *Door) activityNow(most int, reveal bool) Activity {
 	}
 	if d.ActiveWarnings != nil {
 		now.Warnings, now.WarningsAll = d.ActiveWarnings(most)
+		for i := range now.Warnings {
+			if !reveal {
+				now.Warnings[i].Project = ""
+			}
+		}
 	}
 	return now
 }
