@@ -8,15 +8,33 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 )
 
 // Who holds connections has a process of its own: its thousands of goroutines would share a
-// scheduler and a collector with the honest client that is measured. For figures it yields the
-// processors too, since an attacker brings a machine of its own; what the kernel does for it is
-// not spared. In tests it does not: on a busy machine it would not attack at all.
+// scheduler and a collector with the honest client that is measured. An attacker brings a machine
+// of its own besides. So for figures the gateway has half of the processors for itself, and the
+// attacker runs on the other half when nobody else there wants to; what the kernel does for it is
+// not spared. In tests it runs as all do: on a busy machine it would not attack at all.
+
+// divide gives this process, and those that it starts, the first half of the processors, and
+// returns the other half, which is for gateways. On a single one it divides nothing.
+func divide() (gateways string, err error) {
+	all := runtime.NumCPU()
+	half := all / 2
+	if half == 0 {
+		return "", nil
+	}
+	runtime.GOMAXPROCS(half)
+	out, err := exec.Command("taskset", "-apc", fmt.Sprintf("0-%d", half-1), strconv.Itoa(os.Getpid())).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("keep off the gateway's processors: %w\n%s", err, out)
+	}
+	return fmt.Sprintf("%d-%d", half, all-1), nil
+}
 
 // holdEnv says in the environment that a process is one of these, and what it holds.
 const holdEnv = "HEADGATE_EVAL_HOLD"
@@ -40,7 +58,7 @@ func (h *holder) attackApart(n int) error {
 	}
 	cmd := exec.Command(self)
 	if h.yields {
-		cmd = exec.Command("nice", "-n", "19", self)
+		cmd = exec.Command("chrt", "--idle", "0", self)
 	}
 	cmd.Env, cmd.Stderr = append(os.Environ(), holdEnv+"="+string(what)), os.Stderr
 	until, err := cmd.StdinPipe()

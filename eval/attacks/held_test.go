@@ -2,7 +2,6 @@ package main
 
 import (
 	"os"
-	"slices"
 	"testing"
 	"time"
 )
@@ -28,21 +27,21 @@ func TestMain(m *testing.M) {
 func holdOut(t *testing.T, v vector, descriptors, connections int, span, within time.Duration) {
 	t.Helper()
 	l := testLab(t)
-	s, err := openSite(l, descriptors, v.tls)
+	s, err := openSite(l, descriptors, "", v.tls)
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := s.measureHeld(t.Context(), v, connections, span, false)
+	h, err := s.measureHeld(t.Context(), v, connections, 1, span, false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("held at most %d of %d, %d opened, %d goroutines, %.0f MiB more; honest p99 %v, was %v; /healthz %v",
 		h.most, h.connections, h.opened, h.goroutines, h.memory, h.attacked.p99(), h.quiet.p99(), h.health)
-	if h.attacked.failed > 0 || len(h.attacked.all) == 0 || len(h.quiet.all) == 0 {
-		t.Fatalf("%d of %d honest requests failed", h.attacked.failed, len(h.attacked.all))
+	if h.attacked.failed > 0 || h.attacked.asked == 0 || h.quiet.asked == 0 {
+		t.Fatalf("%d of %d honest requests failed", h.attacked.failed, h.attacked.asked)
 	}
-	within = max(within, busyFactor*slices.Max(h.quiet.all))
-	if slowest := slices.Max(h.attacked.all); slowest > within {
+	within = max(within, busyFactor*h.quiet.slowest)
+	if slowest := h.attacked.slowest; slowest > within {
 		t.Errorf("an honest request took %v, want at most %v", slowest, within)
 	}
 	if h.health > within {

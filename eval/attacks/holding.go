@@ -174,9 +174,8 @@ type site struct {
 	tls  bool
 }
 
-// openSite starts one whose process may open so many descriptors. settings are
-// those under "clients".
-func openSite(l *lab, descriptors int, withTLS bool, settings ...string) (*site, error) {
+// openSite starts one whose process may open so many descriptors, on some of the processors.
+func openSite(l *lab, descriptors int, processors string, withTLS bool) (*site, error) {
 	dir, err := l.folder()
 	if err != nil {
 		return nil, err
@@ -186,7 +185,7 @@ func openSite(l *lab, descriptors int, withTLS bool, settings ...string) (*site,
 	s.api.Start()
 	l.atEnd(func() { s.api.CloseClientConnections(); s.api.Close() })
 	routes := "GET /v1/items/{id}\nPOST /v1/items\nGET /v1/large\nGET /v1/tunnel\n"
-	conf := "clients:\n  " + strings.Join(append(settings, "max_streams: 100"), "\n  ") + "\n"
+	conf := "clients: {max_streams: 100}\n"
 	if withTLS {
 		if err := writePair(dir); err != nil {
 			return nil, err
@@ -203,7 +202,7 @@ func openSite(l *lab, descriptors int, withTLS bool, settings ...string) (*site,
 			return nil, err
 		}
 	}
-	s.gate, err = harness.StartWithin(descriptors, dir, "--upstream", s.api.URL, "--routes", "routes.txt", "--config", "headgate.yaml")
+	s.gate, err = harness.StartWithin(descriptors, processors, dir, "--upstream", s.api.URL, "--routes", "routes.txt", "--config", "headgate.yaml")
 	if err != nil {
 		return nil, err
 	}

@@ -37,7 +37,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("attacks", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	span := flags.Duration("span", 8*time.Second, "how long an attack lasts")
-	only := flags.Bool("holding", false, "measure what a client can hold alone, and print it")
+	holding := flags.Bool("holding", false, "measure what a client can hold alone")
+	vector := flags.String("vector", "", "of the ways to hold, those alone whose name has this in it, and print what they cost")
 	dry := flags.Bool("dry", false, "print the page instead of writing it")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -47,34 +48,39 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	defer l.close()
-	if *only {
-		holding, err := l.holdAll(*span, stderr)
-		if err == nil {
-			_, err = fmt.Fprint(stdout, heldTable(holding))
+	attacked, svg := "", []byte(nil)
+	if !*holding && *vector == "" {
+		found, err := l.runAll(*span, stderr)
+		if err != nil {
+			return err
 		}
-		return err
+		attacked, svg = report(found, *span, l.nginx, time.Now()), chart(found).SVG()
 	}
-	found, err := l.runAll(*span, stderr)
+	all, err := l.holdAll(*span, *vector, stderr)
 	if err != nil {
 		return err
 	}
-	holding, err := l.holdAll(*span, stderr)
-	if err != nil {
-		return err
+	command := "make attacks"
+	if *holding {
+		command = "go run ./attacks -holding"
 	}
-	text := report(found, holding, *span, l.nginx, time.Now())
-	if *dry {
-		_, err := io.WriteString(stdout, text)
+	held := reportHeld(all, *span, time.Now(), command)
+	if *dry || *vector != "" {
+		_, err := io.WriteString(stdout, attacked+held)
 		return err
 	}
 	benchmarks, err := page.Docs()
 	if err != nil {
 		return err
 	}
-	if err := page.Between(filepath.Join(benchmarks, "attacks.md"), "<!-- begin: make attacks -->\n", "<!-- end -->\n", text); err != nil {
+	file := filepath.Join(benchmarks, "attacks.md")
+	if err := page.Between(file, "<!-- begin: what a client can hold -->\n", "<!-- end -->\n", held); err != nil || attacked == "" {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(benchmarks, "attacks.svg"), chart(found).SVG(), 0o644); err != nil {
+	if err := page.Between(file, "<!-- begin: make attacks -->\n", "<!-- end -->\n", attacked); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(benchmarks, "attacks.svg"), svg, 0o644); err != nil {
 		return err
 	}
 	fmt.Fprintln(stderr, "wrote docs/benchmarks/attacks.md and attacks.svg")

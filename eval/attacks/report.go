@@ -10,7 +10,7 @@ import (
 )
 
 // report is what stands between the markers.
-func report(found []outcome, holding []held, span time.Duration, nginx string, now time.Time) string {
+func report(found []outcome, span time.Duration, nginx string, now time.Time) string {
 	var b strings.Builder
 	b.WriteString(page.Conditions(now, "make attacks"))
 	fmt.Fprintf(&b, "Limiters: this repository; github.com/go-chi/httprate %s with github.com/go-chi/chi/v5 %s; github.com/didip/tollbooth/v8 %s; nginx %s. Besides: %s.\n",
@@ -18,9 +18,14 @@ func report(found []outcome, holding []held, span time.Duration, nginx string, n
 	fmt.Fprintf(&b, "Every attack lasts about %v and makes %d requests a second.\n\n", span, pace)
 	fmt.Fprintf(&b, "### A1: who is shut out, and what it costs\n\n%s\n", lockoutTable(found))
 	fmt.Fprintf(&b, "### A2 to A6: what was admitted\n\n%s\n", admittedTable(found))
-	fmt.Fprintf(&b, "### What a client can hold\n\nThe gateway may open %d descriptors, with the defaults of `clients`. The attacker is a process of its own, which yields the processors to the others.\n\n%s\n", heldDescriptors, heldTable(holding))
 	fmt.Fprintf(&b, "### Where each setup is documented\n\n%s", setupList(found))
 	return b.String()
+}
+
+// reportHeld is the same of what a client can hold.
+func reportHeld(holding []held, span time.Duration, now time.Time, command string) string {
+	return fmt.Sprintf("%sThe gateway may open %d descriptors, with the defaults of `clients`. %d times, %v without the attacker and as long with it; the figures for latency are medians of these.\n\n%s",
+		page.Conditions(now, command), heldDescriptors, heldRounds, span, heldTable(holding))
 }
 
 func lockoutTable(found []outcome) page.Table {

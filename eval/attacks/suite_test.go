@@ -370,7 +370,7 @@ func TestReportSaysEverything(t *testing.T) {
 		{attack: "A2 header spoofing, from anywhere", setup: headgateUsual, sent: 100, admitted: 20, envelope: 20},
 		{attack: "A2 header spoofing, from anywhere", setup: nginxURI, sent: 100, admitted: 90, envelope: 20, beyond: 71, note: "a | b"},
 	}
-	text := report(found, []held{{vector: vectors[0], connections: 10, quiet: latencies{all: []time.Duration{time.Millisecond}}}}, 8*time.Second, "1.22.1", time.Unix(1795219200, 0))
+	text := report(found, 8*time.Second, "1.22.1", time.Unix(1795219200, 0))
 	for _, want := range []string{
 		"by `make attacks`", "nginx 1.22.1.", "| **Headgate, by address** | 100 %, 2.0/s | 40 %, 8.0/s |", "| 2 | 8 |",
 		"| **Headgate** | 100 | 20.0 | 20 | 1.00 | 0 |", `| nginx limit_req, by address and \$uri | 100 | 20.0 | 90 | 4.50 | 71 | a \| b |`, "- Headgate: [gateway](../gateway.md)",
@@ -378,6 +378,15 @@ func TestReportSaysEverything(t *testing.T) {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page does not say %q:\n%s", want, text)
 		}
+	}
+	slow := held{vector: vectors[0], span: 2 * time.Second, connections: 10, opened: 90}
+	for i := range time.Duration(3) {
+		slow.quiet.add([]time.Duration{time.Millisecond * (4 - i)}, 0)
+		slow.attacked.add([]time.Duration{time.Millisecond, 6 * time.Millisecond * (3 - i)}, int(i))
+	}
+	text = reportHeld([]held{slow}, 2*time.Second, time.Unix(1795219200, 0), "make attacks")
+	if want := "| slow head | 10 | 15 | 0 | 0 | 0 | 0.00 | 3.0 ms | 12.0 ms | 4.0 | 0.0 ms | 0.0 ms | 3 of 6 | 0.0 ms |"; !strings.Contains(text, want) {
+		t.Errorf("the page does not say %q:\n%s", want, text)
 	}
 	dec := xml.NewDecoder(bytes.NewReader(chart(found).SVG()))
 	for {

@@ -171,13 +171,18 @@ func Output(dir string, args ...string) (string, error) {
 	return string(out), nil
 }
 
-// StartWithin is Start for a process that may open so many descriptors.
-func StartWithin(descriptors int, dir string, args ...string) (*Gateway, error) {
+// StartWithin is Start for a process that may open so many descriptors, and may use the processors of a list as
+// taskset reads it, or all where that is empty.
+func StartWithin(descriptors int, processors, dir string, args ...string) (*Gateway, error) {
 	binary, err := build()
 	if err != nil {
 		return nil, err
 	}
-	return startBy([]string{"/bin/sh", "-c", `ulimit -n "$0" && exec "$@"`, strconv.Itoa(descriptors), binary}, dir, args...)
+	command := []string{"/bin/sh", "-c", `ulimit -n "$0" && exec "$@"`, strconv.Itoa(descriptors)}
+	if processors != "" {
+		command = append(command, "taskset", "-c", processors)
+	}
+	return startBy(append(command, binary), dir, args...)
 }
 
 func start(binary, dir string, args ...string) (*Gateway, error) {

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"sync/atomic"
 	"time"
 )
@@ -85,11 +86,15 @@ type conn struct {
 	group atomic.Pointer[group]
 	slot  int // guarded by Limiter.mu: in group.conns; -1 if it is in none
 
+	untold bool // why it is refused
+
 	state   atomic.Uint32 // an http.ConnState
 	active  atomic.Int64  // the tick at which a byte last passed
 	writing atomic.Int64  // the tick at which the present Write began, or 0
 	waiting atomic.Int64  // the tick at which the present wait for a body began, or 0
 	written atomic.Uint64 // bytes that the kernel took
+	readBy  atomic.Int64  // the deadline of Read in Unix nanoseconds, or 0
+	closed  atomic.Bool
 
 	head head // touched by Read alone
 
@@ -140,8 +145,12 @@ func (c *conn) idle(now, ticks int64) bool {
 	return false
 }
 
-// Read reads, and keeps heads of too many lines from whoever would parse them.
+// Read reads, when it is the client's turn, and keeps heads of too many lines from
+// whoever would parse them.
 func (c *conn) Read(p []byte) (int, error) {
+	if g := c.group.Load(); g != nil && !g.turn.wait(c.mayWait) {
+		return 0, os.ErrDeadlineExceeded
+	}
 	n, err := c.Conn.Read(p)
 	if n == 0 {
 		return n, err
@@ -171,8 +180,35 @@ func (c *conn) Write(p []byte) (int, error) {
 	return n, err
 }
 
+// SetReadDeadline also bounds the wait for the client's turn.
+func (c *conn) SetReadDeadline(t time.Time) error {
+	c.noteDeadline(t)
+	return c.Conn.SetReadDeadline(t)
+}
+
+// SetDeadline is SetReadDeadline, and the same for writes.
+func (c *conn) SetDeadline(t time.Time) error {
+	c.noteDeadline(t)
+	return c.Conn.SetDeadline(t)
+}
+
+func (c *conn) noteDeadline(t time.Time) {
+	until := int64(0)
+	if !t.IsZero() {
+		until = t.UnixNano()
+	}
+	c.readBy.Store(until)
+}
+
+// mayWait reports whether a Read may go on waiting.
+func (c *conn) mayWait() bool {
+	by := c.readBy.Load()
+	return !c.closed.Load() && (by == 0 || time.Now().UnixNano() < by)
+}
+
 // Close ends the connection, and makes room.
 func (c *conn) Close() error {
+	c.closed.Store(true)
 	err := c.Conn.Close()
 	c.l.leave(c)
 	return err
@@ -199,10 +235,15 @@ func (c *conn) cut() {
 const full = "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 5\r\nCache-Control: no-store\r\nContent-Length: 0\r\n\r\n"
 
 // refuse closes a connection that was never counted. It says why where that can
-// be read; a write into the empty buffer of a new socket does not wait.
+// be read, and is not said all the time; a write into the empty buffer of a new
+// socket does not wait.
 func (c *conn) refuse() {
-	if c.l.o.Plain {
+	tcp, ok := c.Conn.(*net.TCPConn)
+	switch {
+	case c.l.o.Plain && !c.untold:
 		_, _ = c.Conn.Write([]byte(full))
+	case ok:
+		_ = tcp.SetLinger(0) // a reset, after which neither side has anything left to do
 	}
 	_ = c.Conn.Close()
 }

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/headgate-io/headgate/server/hold"
 )
@@ -63,13 +64,68 @@ func TestConnectionsOfAnAddress(t *testing.T) {
 func TestIdleConnectionsMakeRoom(t *testing.T) {
 	s := serve(t, small(), ok(nil))
 	for range 50 {
-		s.dial(t, 1)
+		s.knock(t, 1)
 	}
 	// Those that came within the last sweep stay.
-	eventually(t, "a newcomer of the same address is served", func() bool { return s.dial(t, 1).get(t, "/") == http.StatusOK })
+	eventually(t, "a newcomer of the same address is served", func() bool { return s.knock(t, 1).get(t, "/") == http.StatusOK })
 	if n := s.limiter.Stats().Connections; n > small().MaxPerAddress {
 		t.Errorf("%d connections are held, want at most %d", n, small().MaxPerAddress)
 	}
+}
+
+// A flood is told why it is refused for a while, and then reset, as that costs least.
+func TestAFloodIsNotToldAllTheTime(t *testing.T) {
+	o := small()
+	o.StreamIdle, o.Patience = bound, 20*bound // so that no sweep comes in between
+	s := serve(t, o, ok(make(chan struct{})))
+	for range o.MaxPerAddress {
+		s.busyClient(t, 1)
+	}
+	told := 0
+	for range 40 {
+		switch s.knock(t, 1).status() {
+		case http.StatusServiceUnavailable:
+			told++
+		case 0:
+		default:
+			t.Fatal("a connection above the share was served")
+		}
+	}
+	if told != 16 || s.count(hold.ConnectionsOfAddress) != 40 {
+		t.Errorf("%d of %d were told why, want 16 of 40", told, s.count(hold.ConnectionsOfAddress))
+	}
+	if got := s.dial(t, 2).get(t, "/"); got != http.StatusOK {
+		t.Errorf("another address = %d, want 200", got)
+	}
+}
+
+// An address that has its share of connections gives up an eighth of it between two sweeps, of those on which requests
+// are under way: those that begin in their place would begin at once.
+func TestOwnRequestsAreGivenUpFewAtATime(t *testing.T) {
+	o := small()
+	o.MaxPerAddress, o.StreamIdle, o.Patience = 16, bound, 4*time.Second // a sweep each 200 ms
+	s := serve(t, o, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
+	slow := func() {
+		c := s.knock(t, 1)
+		if c == nil {
+			return
+		}
+		_, _ = io.WriteString(c, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n")
+	}
+	for range o.MaxPerAddress {
+		slow()
+	}
+	eventually(t, "requests are given up", func() bool {
+		before := s.count(hold.Displaced)
+		for range 10 { // within a fraction of a second
+			slow()
+		}
+		after := s.count(hold.Displaced)
+		if after-before > 4 { // two sweeps, if one came in between
+			t.Fatalf("%d requests were given up at once, want 2", after-before)
+		}
+		return after >= 4
+	})
 }
 
 // When all connections are in use, idle ones of who holds most are closed, never

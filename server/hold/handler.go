@@ -35,6 +35,9 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	why, ok := l.begin(g)
 	if !ok {
 		l.count(why)
+		if why == RequestsOfAddress && !g.exempt {
+			g.turn.refused()
+		}
 		busy(w, r)
 		return
 	}

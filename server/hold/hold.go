@@ -87,6 +87,7 @@ type Limiter struct {
 	o     Options
 	tick  atomic.Int64 // counts sweeps from 1; the clock of connections
 	every time.Duration
+	start time.Time
 	ended [reasons]atomic.Uint64
 
 	requests atomic.Int64
@@ -106,11 +107,16 @@ type group struct {
 	place    int     // guarded by Limiter.mu: in Limiter.largest
 	empty    atomic.Bool
 	requests atomic.Int64
+	turn     turn
+
+	// Since the last sweep, both guarded by Limiter.mu.
+	refused int // connections
+	gaveUp  int // connections on which requests were under way, for newcomers of the group
 }
 
 // New returns a Limiter.
 func New(o Options) *Limiter {
-	l := &Limiter{o: o, groups: map[netip.Prefix]*group{}}
+	l := &Limiter{o: o, groups: map[netip.Prefix]*group{}, start: time.Now()}
 	l.tick.Store(1)
 	l.every = min(time.Second, max(5*time.Millisecond, min(o.Patience, o.StreamIdle)/20))
 	return l
@@ -167,10 +173,9 @@ func (l *Limiter) join(c *conn, addr netip.Addr) (displaced *conn, why Reason, o
 	}
 	switch {
 	case !exempt && held >= l.o.MaxPerAddress:
-		// Not one that came just now: to take turns with oneself costs more than to
-		// be refused, and that is what a flood would do.
-		now := l.tick.Load()
-		if displaced = g.find(func(c *conn) bool { return c.idle(now, 1) }); displaced == nil {
+		if displaced = l.idleOfOwn(g); displaced == nil {
+			g.refused++
+			c.untold = g.refused > mostTold
 			return nil, ConnectionsOfAddress, false
 		}
 	case l.total >= l.o.MaxConnections:
@@ -182,7 +187,7 @@ func (l *Limiter) join(c *conn, addr netip.Addr) (displaced *conn, why Reason, o
 		l.removeLocked(displaced)
 	}
 	if g = l.groups[key]; g == nil {
-		g = &group{key: key, exempt: exempt}
+		g = &group{key: key, exempt: exempt, turn: turn{start: l.start}}
 		l.groups[key] = g
 		if !exempt {
 			heap.Push(&l.largest, g)
@@ -256,6 +261,25 @@ func (g *group) find(fits func(*conn) bool) *conn {
 		}
 	}
 	return nil
+}
+
+// mostTold is how many refused connections of a group are told why, between two
+// sweeps. To tell costs more than all else about a connection that is refused,
+// and a flood does not listen.
+const mostTold = 16
+
+// idleOfOwn returns a connection of the newcomer's group, which has its share.
+// Not one that came just now: to take turns with oneself costs more than to be
+// refused, and that is what a flood would do. And of those with a request under
+// way an eighth between two sweeps: what begins in their place are requests, and
+// those of a whole group that begin at once keep all others waiting.
+func (l *Limiter) idleOfOwn(g *group) *conn {
+	now, busy := l.tick.Load(), g.gaveUp < max(1, l.o.MaxPerAddress/8)
+	found := g.find(func(c *conn) bool { return (busy || c.betweenRequests()) && c.idle(now, 1) })
+	if found != nil && !found.betweenRequests() {
+		g.gaveUp++
+	}
+	return found
 }
 
 // idleOfLarger returns a connection of a group that holds more than the

@@ -56,6 +56,7 @@ func (l *Limiter) sweep(passed time.Duration) {
 	var writers, silent []*conn
 	l.mu.Lock()
 	for _, g := range l.groups {
+		g.refused, g.gaveUp = 0, 0
 		for _, c := range g.conns {
 			switch since := c.writing.Load(); {
 			case since > 0 && since < now-1:
