@@ -270,6 +270,26 @@ func TestScopesAreNamed(t *testing.T) {
 	}
 }
 
+// Each subject that a rule may have is one that the document knows.
+func TestEverySubjectIsInTheDocument(t *testing.T) {
+	for _, name := range []string{"Subject", "Whom"} {
+		known := regexp.MustCompile(document(t).Components.Schemas[name].Value.Pattern)
+		n := policy.Subject(0)
+		for ; !strings.Contains(n.String(), "subject("); n++ {
+			text := n.String()
+			if n.Named() {
+				text += ":name"
+			}
+			if !known.MatchString(text) {
+				t.Errorf("the pattern of %s is %v, which does not know %q", name, known, text)
+			}
+		}
+		if n < 9 {
+			t.Errorf("there are %d subjects, want 9 or more", n)
+		}
+	}
+}
+
 // isText reports whether a type is written as a text of its own.
 func isText(is reflect.Type) bool {
 	return is.Implements(reflect.TypeFor[encoding.TextMarshaler]()) && is != reflect.TypeFor[time.Time]()
