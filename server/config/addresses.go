@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -149,14 +150,20 @@ func (c *Config) Warnings() (all []Warning) {
 	}
 	trusted, _ := ParsePrefixes(c.TrustedProxies)
 	balancers, _ := ParsePrefixes(c.ProxyProtocol.From)
-	asking, _ := ParsePrefixes(c.Decisions.From)
 	if how := c.ClientAddress; how.Strategy == identity.TrustedCount.String() && len(trusted) == 0 {
 		warn("client_address.strategy", how.Strategy, "trusted_proxies is empty, so whoever reaches this listener other than through %d proxies chooses its own address", how.Proxies)
 	}
-	for _, list := range []struct {
+	lists := []struct {
 		field    string
 		prefixes []netip.Prefix
-	}{{"trusted_proxies", trusted}, {"proxy_protocol.from", balancers}, {"decisions.from", asking}} {
+	}{{"trusted_proxies", trusted}, {"proxy_protocol.from", balancers}}
+	asking := c.Decisions.Lists()
+	for _, field := range slices.Sorted(maps.Keys(asking)) {
+		lists = append(lists, lists[0])
+		lists[len(lists)-1].field = field
+		lists[len(lists)-1].prefixes, _ = ParsePrefixes(asking[field])
+	}
+	for _, list := range lists {
 		for _, p := range list.prefixes {
 			if p.Addr().IsLoopback() {
 				continue

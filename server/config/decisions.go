@@ -1,6 +1,7 @@
 package config
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -57,6 +58,11 @@ type Decisions struct {
 	// From are the networks of those that may ask. Default 127.0.0.0/8 and ::1.
 	From []string `yaml:"from"`
 
+	// GRPCFrom, RESPFrom and SPOEFrom are in the place of From for those listeners. Default From's.
+	GRPCFrom []string `yaml:"grpc_from"`
+	RESPFrom []string `yaml:"resp_from"`
+	SPOEFrom []string `yaml:"spoe_from"`
+
 	// TLS makes all of these listeners speak TLS. Default plain.
 	TLS DecisionsTLS `yaml:"tls"`
 }
@@ -96,6 +102,22 @@ func (d Decisions) Listeners() []Listener {
 		{"decisions.listen", d.Listen}, {"decisions.grpc", d.GRPC}, {"decisions.resp", d.RESP}, {"decisions.spoe", d.SPOE},
 	}
 	return slices.DeleteFunc(all, func(l Listener) bool { return l.Address == "" })
+}
+
+// Lists are the networks of those that may ask, by the setting where they stand. What is left out
+// is as decisions.from.
+func (d Decisions) Lists() map[string][]string {
+	lists := map[string][]string{"decisions.from": d.From, "decisions.grpc_from": d.GRPCFrom, "decisions.resp_from": d.RESPFrom, "decisions.spoe_from": d.SPOEFrom}
+	maps.DeleteFunc(lists, func(setting string, list []string) bool { return setting != "decisions.from" && len(list) == 0 })
+	return lists
+}
+
+// MayAsk are the networks of those that may ask at the listener of a setting such as decisions.grpc.
+func (d Decisions) MayAsk(listener string) []string {
+	if own, ok := d.Lists()[listener+"_from"]; ok {
+		return own
+	}
+	return d.From
 }
 
 // On reports whether anybody may ask.
@@ -139,7 +161,13 @@ func (c *checker) listeners(conf *Config) {
 	if conf.Decisions.On() && len(conf.Decisions.From) == 0 {
 		c.wrong("decisions.from", "", "the networks of the proxies that may ask")
 	}
-	c.prefixes("decisions.from", conf.Decisions.From)
+	lists := conf.Decisions.Lists()
+	for _, setting := range slices.Sorted(maps.Keys(lists)) {
+		c.prefixes(setting, lists[setting])
+		if listener, own := strings.CutSuffix(setting, "_from"); own && !slices.ContainsFunc(conf.Decisions.Listeners(), func(l Listener) bool { return l.Setting == listener }) {
+			c.wrong(setting, strings.Join(lists[setting], ", "), listener+" beside it: nobody asks there")
+		}
+	}
 	c.oneOf("decisions.scope", conf.Decisions.Scope, "local", "strict")
 	if conf.Decisions.Scope == "strict" && !conf.Store.On() {
 		c.wrong("decisions.scope", "strict", "store.redis beside it, or local")
@@ -179,14 +207,14 @@ func (c *checker) descriptors(d Decisions) {
 		}
 	}
 	c.prefixes("decisions.ratelimit_overrides", d.RateLimitOverrides)
-	from, err := ParsePrefixes(d.From)
+	from, err := ParsePrefixes(d.MayAsk("decisions.grpc"))
 	if err != nil {
 		return
 	}
 	for _, value := range d.RateLimitOverrides {
 		p, err := ParsePrefix(value)
 		if err == nil && !slices.ContainsFunc(from, p.Overlaps) {
-			c.wrong("decisions.ratelimit_overrides", value, "a network that decisions.from has too: nobody else may ask")
+			c.wrong("decisions.ratelimit_overrides", value, "a network that decisions.from, or grpc_from, has too: nobody else may ask")
 		}
 	}
 }

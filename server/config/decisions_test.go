@@ -24,7 +24,7 @@ func TestDecisions(t *testing.T) {
 		"limits in questions of nobody": {func(c *c) { c.Decisions.RateLimitOverrides = []string{"127.0.0.1"} }, `decisions.ratelimit_overrides is "127.0.0.1", want decisions.ratelimit beside it: nobody asks about descriptors`},
 		"limits in questions of strangers": {func(c *c) {
 			c.Decisions.GRPC, c.Decisions.RateLimit, c.Decisions.RateLimitOverrides = "127.0.0.1:8083", []string{"a.yaml"}, []string{"10.0.0.0/8", "127.0.0.1", "x"}
-		}, `decisions.ratelimit_overrides is "x", want a network such as 10.0.0.0/8 or an address` + "\n" + `decisions.ratelimit_overrides is "10.0.0.0/8", want a network that decisions.from has too: nobody else may ask`},
+		}, `decisions.ratelimit_overrides is "x", want a network such as 10.0.0.0/8 or an address` + "\n" + `decisions.ratelimit_overrides is "10.0.0.0/8", want a network that decisions.from, or grpc_from, has too: nobody else may ask`},
 		"clients of Redis alone": {func(c *c) { c.Listen, c.Upstream, c.Unknown, c.Decisions.RESP = "none", "", "reject", "127.0.0.1:8084" }, ""},
 		"a password for nobody":  {func(c *c) { c.Decisions.RESPPasswordFile = "f" }, `decisions.resp_password_file is "f", want decisions.resp beside it, where clients of Redis ask`},
 		"both on one port":       {func(c *c) { c.Decisions.Listen, c.Decisions.GRPC = "127.0.0.1:8082", "127.0.0.1:8082" }, `decisions.grpc is "127.0.0.1:8082", want another address than decisions.listen`},
@@ -37,7 +37,11 @@ func TestDecisions(t *testing.T) {
 		"no port":                {func(c *c) { c.Decisions.Listen = "127.0.0.1" }, `decisions.listen is "127.0.0.1", want HOST:PORT such as 127.0.0.1:8080`},
 		"nobody may ask":         {func(c *c) { c.Decisions.Listen, c.Decisions.From = "127.0.0.1:8082", nil }, `decisions.from is "", want the networks of the proxies that may ask`},
 		"everybody may ask":      {func(c *c) { c.Decisions.From = []string{"0.0.0.0/0"} }, `decisions.from is "0.0.0.0/0", want the networks of your proxies: whoever is trusted chooses its own address`},
-		"no network":             {func(c *c) { c.Decisions.From = []string{"nginx"} }, `decisions.from is "nginx", want a network such as 10.0.0.0/8 or an address`},
+		"a list for nobody":      {func(c *c) { c.Decisions.RESPFrom = []string{"10.0.0.1"} }, `decisions.resp_from is "10.0.0.1", want decisions.resp beside it: nobody asks there`},
+		"lists of their own": {func(c *c) {
+			c.Decisions.SPOE, c.Decisions.SPOEFrom, c.Decisions.GRPC, c.Decisions.GRPCFrom = "127.0.0.1:8085", []string{"x"}, "127.0.0.1:8083", []string{"10.0.0.1"}
+		}, `decisions.spoe_from is "x", want a network such as 10.0.0.0/8 or an address`},
+		"no network": {func(c *c) { c.Decisions.From = []string{"nginx"} }, `decisions.from is "nginx", want a network such as 10.0.0.0/8 or an address`},
 	} {
 		conf := config.Default()
 		conf.Upstream, conf.Unknown = "http://127.0.0.1:9000", "limit"

@@ -15,7 +15,7 @@ var reloadable = []string{
 	"trusted_proxies", "forwarded_header", "client_address", "ipv4_prefix", "ipv6_prefix", "nat64_prefixes",
 	"upstream", "upstream_timeout", "upstream_client", "upstream_servers", "upstream_tls", "upstream_health", "pass_override_headers",
 	"headers", "settle.header", "settle.bytes_per_token", "settle.timeout",
-	"decisions.from", "decisions.ratelimit_overrides", "shutdown_timeout", "log.level",
+	"decisions.from", "decisions.grpc_from", "decisions.resp_from", "decisions.spoe_from", "decisions.ratelimit_overrides", "shutdown_timeout", "log.level",
 }
 
 // ReloadableSettings are those, and groups, that a process takes over while it runs.

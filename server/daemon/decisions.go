@@ -14,7 +14,7 @@ import (
 
 // handleQuestions puts doors behind the listeners where proxies ask.
 func (d *Daemon) handleQuestions() (err error) {
-	o := d.questions()
+	o := d.questions("decisions.listen")
 	if d.answers, err = decisions.NewAnswers(o); err != nil {
 		return err
 	}
@@ -27,17 +27,17 @@ func (d *Daemon) handleQuestions() (err error) {
 		d.asked.server.Handler = d.holds.asked.Handler(gateway.Framed(d.parts.traced(door)))
 	}
 	if d.called.Listener != nil {
-		if d.called.other, err = envoy.New(o, d.parts.descriptors.answers(d.parts), d.holds.most); err != nil {
+		if d.called.other, err = envoy.New(d.questionsAt("decisions.grpc", o), d.parts.descriptors.answers(d.parts), d.holds.most); err != nil {
 			return err
 		}
 	}
 	if d.redis.Listener != nil {
-		if d.redis.other, err = d.newRESP(o); err != nil {
+		if d.redis.other, err = d.newRESP(d.questionsAt("decisions.resp", o)); err != nil {
 			return err
 		}
 	}
 	if d.haproxy.Listener != nil {
-		if d.haproxy.other, err = d.newSPOE(o); err != nil {
+		if d.haproxy.other, err = d.newSPOE(d.questionsAt("decisions.spoe", o)); err != nil {
 			return err
 		}
 	}
@@ -73,16 +73,21 @@ func (d *Daemon) newRESP(o decisions.Options) (_ *resp.Server, err error) {
 	})
 }
 
-// questions say who may ask, and how they are answered.
-func (d *Daemon) questions() decisions.Options {
+// questionsAt are o for those who may ask at another listener.
+func (d *Daemon) questionsAt(listener string, o decisions.Options) decisions.Options {
+	o.Trusted = func(a netip.Addr) bool { return d.parts.loaded.Load().from[listener].have(a) }
+	return o
+}
+
+// questions say who may ask at a listener, and how they are answered.
+func (d *Daemon) questions(listener string) decisions.Options {
 	c := &d.parts.loaded.Load().conf
 	warn := seldom(d.log, "a question for a decision was refused")
-	return decisions.Options{
+	return d.questionsAt(listener, decisions.Options{
 		Limiter: d.parts.limiter, Limit: d.limit(c), PassOverrides: c.PassOverrideHeaders,
-		Trusted: func(a netip.Addr) bool { return d.parts.loaded.Load().from.have(a) },
 		Failed: func(f decisions.Fault, err error) {
 			d.parts.meter.QuestionRefused(f.String())
 			warn(err)
 		},
-	}
+	})
 }

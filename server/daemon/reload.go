@@ -38,17 +38,21 @@ type loaded struct {
 	registry *Registry
 	compile  policy.CompileOptions
 	who      *identity.Resolver
-	door     *developers.Door // nil if there is none
-	from     networks         // who may ask for decisions
-	setters  networks         // who of them may set limits of descriptors
-	contents contents         // as they were before they were read
+	door     *developers.Door    // nil if there is none
+	from     map[string]networks // who may ask for decisions, by the setting of the listener
+	setters  networks            // who of them may set limits of descriptors
+	contents contents            // as they were before they were read
 }
 
 // load reads the documents that c names.
 func load(c config.Config) (*loaded, error) {
-	from, err := config.ParsePrefixes(c.Decisions.From)
-	if err != nil {
-		return nil, err // Complete has checked it
+	from := map[string]networks{}
+	for _, l := range c.Decisions.Listeners() {
+		list, err := config.ParsePrefixes(c.Decisions.MayAsk(l.Setting))
+		if err != nil {
+			return nil, err // Complete has checked it
+		}
+		from[l.Setting] = list
 	}
 	setters, err := config.ParsePrefixes(c.Decisions.RateLimitOverrides)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/netip"
 	"os"
 	"runtime"
@@ -267,7 +268,10 @@ func checkProxies(r *Report, c config.Config) {
 	checkNetworks(r, c, "trusted_proxies", c.TrustedProxies, warnings)
 	checkNetworks(r, c, "proxy_protocol.from", c.ProxyProtocol.From, warnings)
 	if c.Decisions.On() {
-		checkNetworks(r, c, "decisions.from", c.Decisions.From, warnings)
+		lists := c.Decisions.Lists()
+		for _, setting := range slices.Sorted(maps.Keys(lists)) {
+			checkNetworks(r, c, setting, lists[setting], warnings)
+		}
 	}
 	for _, w := range warnings {
 		if !w.Strangers {
