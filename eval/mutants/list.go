@@ -4,7 +4,7 @@ import "slices"
 
 // all is every planted bug.
 func all() []Mutant {
-	return slices.Concat(inBucket, inMemory, inLease, inReport, inRedis, inScripts, inScoped, inQuota, inDoors)
+	return slices.Concat(inBucket, inMemory, inLease, inReport, inGossip, inRedis, inScripts, inScoped, inQuota, inDoors)
 }
 
 var inBucket = []Mutant{

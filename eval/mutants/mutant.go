@@ -28,7 +28,7 @@ type Mutant struct {
 }
 
 // protocols are the packages by which replicas share buckets.
-var protocols = []string{"bucket/lease", "bucket/report", "bucket/redis", "bucket/scoped"}
+var protocols = []string{"bucket/gossip", "bucket/lease", "bucket/report", "bucket/redis", "bucket/scoped"}
 
 func (m Mutant) protocol() bool { return slices.Contains(protocols, path.Dir(m.File)) }
 

@@ -89,7 +89,7 @@ var errStaysLost = errors.New("gateways go on without the store 30s after it was
 // calm waits until all gateways know of each other, and all buckets are full.
 func (f *faults) calm() error {
 	err := errors.Join(f.back(), f.fleet.settled())
-	f.rest("")
+	f.rest("", 1)
 	return err
 }
 

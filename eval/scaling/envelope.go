@@ -9,9 +9,9 @@ import (
 )
 
 // allScopes are those that are measured, in the order of the page.
-var allScopes = []string{"local", "split", "lease", "sync", "strict"}
+var allScopes = []string{"local", "split", "lease", "sync", "strict", "gossip"}
 
-var scopes = map[string]bucket.Scope{"local": bucket.Local, "split": bucket.Split, "lease": bucket.Lease, "sync": bucket.Sync, "strict": bucket.Strict}
+var scopes = map[string]bucket.Scope{"local": bucket.Local, "split": bucket.Split, "lease": bucket.Lease, "sync": bucket.Sync, "strict": bucket.Strict, "gossip": bucket.Gossip}
 
 // exact are the scopes that count in one place, as the peers do.
 var exact = map[string]bool{"lease": true, "sync": true, "strict": true}
@@ -22,10 +22,13 @@ const leaseFree = 20
 // syncInterval is how long limits of scope sync wait to be told to the store, as gateways have it.
 const syncInterval = 100 * time.Millisecond
 
+// gossipHeard is within which time gateways hear of each other, or presume it.
+const gossipHeard = 250 * time.Millisecond
+
 // promise is what Headgate publishes for a limit in a scope, with so many replicas: a limit of
 // burst and rate, and tokens beyond it.
 func promise(l rate.Limit, scope string, replicas int) (shape rate.Shape, extra int64, err error) {
-	e := bucket.Sharing{Replicas: replicas, TTL: lease.Terms{}.Complete().TTL, Free: leaseFree, Interval: syncInterval}.Envelope(l, scopes[scope])
+	e := bucket.Sharing{Replicas: replicas, TTL: lease.Terms{}.Complete().TTL, Free: leaseFree, Interval: syncInterval, Heard: gossipHeard}.Envelope(l, scopes[scope])
 	shape, err = rate.Compile(rate.Limit{Tokens: e.Tokens, Per: e.Per, Burst: e.Burst})
 	return shape, e.Excess, err
 }

@@ -25,6 +25,7 @@ type answer struct{ path, scope, loss string }
 
 var answers = []answer{
 	{"/closed", "strict", "closed"}, {"/share", "strict", "share"}, {"/open", "strict", "open"}, {"/leased", "lease", "share"}, {"/synced", "sync", "share"}, {"/split", "split", ""},
+	{"/gossip", "gossip", ""},
 }
 
 func (a answer) String() string {
@@ -91,7 +92,9 @@ func (what fault) bound(a answer, k int, losses int64, away absence) int64 {
 	switch {
 	case a.scope == "split" && what.leaves: // its share of the burst, used just before
 		return faultLimit / int64(k)
-	case a.scope == "split":
+	case a.scope == "gossip" && (what.joins || what.leaves): // what one admits before others hear of it
+		return faultLimit + int64(gossipHeard.Seconds()*faultLimit)
+	case a.scope == "split", a.scope == "gossip":
 		return 0
 	case a.loss == "open" && losses > 0:
 		return -1

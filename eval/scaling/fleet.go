@@ -13,11 +13,15 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate/eval/harness"
+	"github.com/headgate-io/headgate/internal/freeport"
 )
 
 // fleet is gateways on one database and one store.
 type fleet struct {
 	dir      string
+	conf     string // of each, but for where it is heard
+	first    string // where others join by gossip
+	started  int
 	gateways []*harness.Gateway
 }
 
@@ -39,10 +43,16 @@ func startFleet(k int, upstream, store, settings string, limit int64, rules [][2
 		fmt.Fprintf(&routes, "GET %s\n", r[0])
 		fmt.Fprintf(&policies, "  - {endpoint: GET %s, limit: %d, subject: endpoint, %s}\n", r[0], limit, r[1])
 	}
+	port, err := freeport.Pick()
+	if err != nil {
+		return f, err
+	}
+	f.first = fmt.Sprintf("127.0.0.1:%d", port)
+	f.conf = fmt.Sprintf("upstream: %s\nroutes: [routes.txt]\nstore: {redis: [%q], prefix: s%d%s}\n", upstream, store, rand.Uint32(), settings)
 	for name, text := range map[string]string{
 		"routes.txt":   routes.String(),
 		"rules.yaml":   policies.String(),
-		"gateway.yaml": fmt.Sprintf("upstream: %s\nroutes: [routes.txt]\nstore: {redis: [%q], prefix: s%d%s}\n", upstream, store, rand.Uint32(), settings),
+		"gateway.yaml": f.conf,
 	} {
 		if err := os.WriteFile(filepath.Join(f.dir, name), []byte(text), 0o600); err != nil {
 			return f, err
@@ -56,12 +66,21 @@ func startFleet(k int, upstream, store, settings string, limit int64, rules [][2
 			return f, err
 		}
 	}
-	return f, f.settled()
+	return f, errors.Join(f.settled(), f.agree("headgate_gossip_replicas"))
 }
 
 // join starts one more gateway.
 func (f *fleet) join() error {
-	g, err := harness.Start(f.dir, "--config", "gateway.yaml")
+	conf := fmt.Sprintf("gateway-%d.yaml", f.started)
+	heard := fmt.Sprintf("gossip: {listen: %q}\n", f.first)
+	if f.started > 0 {
+		heard = fmt.Sprintf("gossip: {listen: '127.0.0.1:0', join: [%q]}\n", f.first)
+	}
+	f.started++
+	if err := os.WriteFile(filepath.Join(f.dir, conf), []byte(f.conf+heard), 0o600); err != nil {
+		return err
+	}
+	g, err := harness.Start(f.dir, "--config", conf)
 	if err == nil {
 		f.gateways = append(f.gateways, g)
 	}
@@ -78,13 +97,16 @@ func (f *fleet) stop() {
 
 // settled waits until every gateway has heard of all others: while they come and go, a limit that
 // is divided among them is in other parts.
-func (f *fleet) settled() error {
+func (f *fleet) settled() error { return f.agree("headgate_store_split_divisor") }
+
+// agree waits until a metric of every gateway says how many there are.
+func (f *fleet) agree(name string) error {
 	for _, g := range f.gateways {
 		if !harness.Eventually(30*time.Second, func() bool {
-			k, err := metric(g, "headgate_store_split_divisor")
+			k, err := metric(g, name)
 			return err == nil && k == float64(len(f.gateways))
 		}) {
-			return fmt.Errorf("a gateway does not divide by %d after 30s:\n%s", len(f.gateways), g.Log())
+			return fmt.Errorf("%s of a gateway is not %d after 30s:\n%s", name, len(f.gateways), g.Log())
 		}
 	}
 	return nil

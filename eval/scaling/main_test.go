@@ -13,7 +13,7 @@ func TestWithinThePromise(t *testing.T) {
 	killed := allFaults[1]
 	killed.lasts = 500 * time.Millisecond
 	p := plan{
-		limit: 100, over: 3, span: time.Second, replicas: []int{2}, scopes: []string{"lease", "sync", "strict"}, traffics: traffics[1:2],
+		limit: 100, over: 3, span: time.Second, replicas: []int{2}, scopes: []string{"lease", "sync", "strict", "gossip"}, traffics: traffics[1:2],
 		naive: true, faults: []fault{killed},
 	}
 	found, err := p.all(testWriter{t})
@@ -23,7 +23,7 @@ func TestWithinThePromise(t *testing.T) {
 	if err := found.beyond(); err != nil {
 		t.Error(err)
 	}
-	if len(found.Cells) != 4 {
+	if len(found.Cells) != 5 {
 		t.Errorf("%d cells, want one for each scope, and the naive script's", len(found.Cells))
 	}
 	for _, c := range found.Cells {
@@ -35,7 +35,7 @@ func TestWithinThePromise(t *testing.T) {
 		t.Errorf("the faults are %v, want one with an outcome for each of %d rules, and the store back", found.Faults, len(answers))
 	}
 	text := p.page(found, time.Unix(0, 0))
-	for _, want := range []string{"`lease` | 2 |", "`sync` | 2 |", "naive script | 2 |", "store killed for 2 s | `strict`, `share` |"} {
+	for _, want := range []string{"`lease` | 2 |", "`sync` | 2 |", "`gossip` | 2 |", "naive script | 2 |", "store killed for 2 s | `strict`, `share` |"} {
 		if !strings.Contains(text, "| "+want) {
 			t.Errorf("the page is\n%s\nwant a row that begins with %s", text, want)
 		}

@@ -110,7 +110,7 @@ func (f *field) scopes(k int) (cells []Cell, err error) {
 			if k == 1 && spread.name == "skewed" || spread.edges && !exact[scope] {
 				continue // one gateway gets all of it anyway; and what gateways count alone knows of no other's seconds
 			}
-			f.rest(scope)
+			f.rest(scope, k)
 			cell, err := f.cell("`"+scope+"`", gateways.ways(f.client, "/v1/"+scope), spread, "/v1/"+scope, &p)
 			if err != nil {
 				return nil, fmt.Errorf("%s with %d gateways, %s: %w", scope, k, spread.name, err)
@@ -121,12 +121,15 @@ func (f *field) scopes(k int) (cells []Cell, err error) {
 	return cells, nil
 }
 
-// rest waits until all buckets of the limit are full again. Those of scope sync may owe two bursts;
-// "" is for no scope among them.
-func (f *field) rest(scope string) {
+// rest waits until all buckets of the limit are full again. Those of scope sync may owe two bursts,
+// those of scope gossip one for each gateway; "" is for no scope among them.
+func (f *field) rest(scope string, replicas int) {
 	wait := time.Second + 200*time.Millisecond
-	if scope == "sync" {
+	switch scope {
+	case "sync":
 		wait += time.Second
+	case "gossip":
+		wait += time.Duration(replicas) * time.Second
 	}
 	time.Sleep(wait)
 }
