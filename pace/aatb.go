@@ -35,9 +35,10 @@ type AATB struct {
 
 	// Profile: Published waits for the time that as many tokens take as clients were
 	// refused. Reference, the code, counts reports of refusals, and one token for this
-	// client besides; it waits up to three seconds for an answer, and without one
-	// never grows again. Corrected does as the code but never waits for an answer, and
-	// after two Intervals without one keeps to the rules of ATB.
+	// client besides; what a client could save up while it was told to wait is lost; it
+	// waits up to three seconds for an answer, and without one never grows again.
+	// Corrected does as the code but never waits for an answer, and after two Intervals
+	// without one keeps to the rules of ATB.
 	Profile Profile
 }
 
@@ -79,7 +80,14 @@ type aatb struct {
 	last   time.Duration // when tokens was counted
 
 	notBefore time.Duration // nextAcq: nothing is sent before, 0 if unset
-	slept     bool          // Reference: a request has waited for notBefore
+	under     bool          // a request is unanswered
+
+	// All but Published: the turn of the request that waits is decided once. What is told later is for
+	// the one after it.
+	decided bool
+	turn    time.Duration
+	held    float64       // tokens, when it was decided
+	obeyed  time.Duration // notBefore, when it was
 
 	changed time.Duration // lastChange: when the rate changed
 	refused time.Duration // lastOwnCong: when a request was refused
@@ -116,36 +124,42 @@ func (p *aatb) Next(now time.Duration) time.Duration {
 		}
 		p.decide(now, Aggregate{Active: 1})
 	}
-	if p.Profile == Reference && p.notBefore > 0 {
-		if now < p.notBefore {
-			p.slept = true
-			return p.notBefore
-		}
-		if p.slept {
-			return now
-		}
+	if p.Profile == Published || p.waiting == 0 || p.under {
+		return p.due(now)
 	}
-	at := max(now, p.notBefore)
-	if tokens := p.at(at); tokens < 1 {
-		return at + seconds((1-tokens)/p.rate)
+	if !p.decided {
+		p.decided, p.turn, p.held = true, p.due(now), p.at(now)
+		p.obeyed, p.notBefore = p.notBefore, 0
 	}
-	return at
+	return p.turn
+}
+
+// due is when a request that comes now has its token, and may be sent.
+func (p *aatb) due(now time.Duration) time.Duration {
+	if p.Profile == Published {
+		now = max(now, p.notBefore)
+	}
+	at := now
+	if tokens := p.at(now); tokens < 1 {
+		at += seconds((1 - tokens) / p.rate)
+	}
+	return max(at, p.notBefore)
 }
 
 func (p *aatb) Sent(now time.Duration) {
-	if p.Profile == Reference && p.slept {
-		// The code loses what was saved up during a wait that it was told.
-		p.tokens = max(0, p.tokens-1)
-	} else {
-		p.tokens = max(0, p.at(now)-1)
+	tokens := p.at(now)
+	if p.decided { // what could be saved up while it waited is lost
+		tokens = p.held
 	}
-	p.last = now
-	if p.notBefore <= now {
-		p.notBefore, p.slept = 0, false
+	p.tokens, p.last = max(0, tokens-1), now
+	if p.notBefore <= now && !p.decided {
+		p.notBefore = 0
 	}
+	p.decided, p.under = false, true
 }
 
 func (p *aatb) Accepted(now time.Duration, _ Hint) {
+	p.under = false
 	p.sent++
 	p.accepted++
 	if p.alone(now) {
@@ -159,6 +173,7 @@ func (p *aatb) alone(now time.Duration) bool {
 }
 
 func (p *aatb) Refused(now time.Duration, _ int, _ Hint) {
+	p.under, p.decided = false, false
 	p.sent++
 	p.rejected++
 	p.refused = now
@@ -202,7 +217,7 @@ func (p *aatb) decide(now time.Duration, a Aggregate) {
 	if p.Profile == Corrected {
 		wait = min(wait, time.Minute)
 	}
-	p.notBefore, p.slept = base+wait, false
+	p.notBefore, p.decided = base+wait, false
 }
 
 func (p *aatb) quota(a Aggregate) float64 {
@@ -217,7 +232,11 @@ func (p *aatb) load() float64 { return float64(p.archived + p.sent) }
 
 func average(a Aggregate) float64 { return float64(a.Sent) / float64(max(1, a.Active)) }
 
-func (p *aatb) Queue(_ time.Duration, requests int) { p.waiting = requests }
+func (p *aatb) Queue(_ time.Duration, requests int) {
+	if p.waiting = requests; requests == 0 && p.decided { // nobody waits for that turn any more
+		p.decided, p.notBefore = false, max(p.notBefore, p.obeyed)
+	}
+}
 
 func (p *aatb) NextReport(now time.Duration) time.Duration {
 	if p.alarm.due {
@@ -266,6 +285,9 @@ func (p *aatb) Told(now time.Duration, a Aggregate) {
 	if p.asked == never || now-p.asked > answerWithin {
 		return
 	}
+	if p.Profile == Corrected {
+		now = p.asked // else an answer that is quicker than the one before comes within the Interval of it
+	}
 	p.asked = never
 	congested := a.Refusals > 0
 	if p.Profile == Published {
@@ -276,7 +298,7 @@ func (p *aatb) Told(now time.Duration, a Aggregate) {
 	}
 	switch {
 	case congested:
-		p.notBefore, p.slept = now+p.Interval+between(p.random, -2*time.Second, 2*time.Second), false
+		p.notBefore = now + p.Interval + between(p.random, -2*time.Second, 2*time.Second)
 	case a.Partial && p.Profile == Corrected:
 		// An aggregator that has just started knows of no refusals, whoever had some.
 	case now-p.changed >= p.Interval:

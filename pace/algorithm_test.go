@@ -132,8 +132,13 @@ func TestAuto(t *testing.T) {
 		t.Errorf("%d at once before the server said anything, want 1", got)
 	}
 	p.Refused(10*second, 1, pace.Hint{Wait: 250 * time.Millisecond, Slot: true, RoundTrip: 100 * time.Millisecond})
-	if got := p.Next(10*second) - 10*second; got != 200*time.Millisecond {
-		t.Errorf("wait for a slot is %v, want 200ms: the answer was 50 ms under way", got)
+	if got := p.Next(10*second) - 10*second; got != 250*time.Millisecond {
+		t.Errorf("wait for a slot is %v, want 250ms: nobody knows when in the round trip it was given", got)
+	}
+	slow := pace.HATB{Jitter: -1}.Start(0, fixed(0.5)) // the API behind the limiter took most of a minute
+	slow.Accepted(60*second, pace.Hint{Wait: 58 * second, Slot: true, RoundTrip: 57 * second})
+	if got := slow.Next(60*second) - 60*second; got != 2*second {
+		t.Errorf("wait for a slot that was given 57 s ago is %v, want 2s of its 58", got)
 	}
 	if got := p.Concurrent(); got != 1 {
 		t.Errorf("%d at once while nothing is left, want 1", got)

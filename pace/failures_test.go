@@ -76,6 +76,19 @@ func TestAATBWithoutAnswers(t *testing.T) {
 	}
 }
 
+// The rate grows with every report, also when its answer is quicker than the one before.
+func TestAATBGrowsWithEveryReport(t *testing.T) {
+	p := start(pace.AATB{Rate: 1, MaxRate: 100})
+	for i, trip := range []time.Duration{40, 20, 1} {
+		at, before := time.Duration(i+1)*30*second, p.Rate()
+		p.Report(at)
+		p.Told(at+trip*time.Millisecond, pace.Aggregate{Active: 1, LastRefusal: -1, PerSecond: 2})
+		if p.Rate() <= before {
+			t.Errorf("report %d: the rate stays %v", i+1, before)
+		}
+	}
+}
+
 // An aggregator that has just started knows of no refusals: that is not that there were none.
 func TestAggregatorRestarts(t *testing.T) {
 	for partial, grows := range map[bool]bool{true: false, false: true} {
@@ -298,8 +311,8 @@ func TestTelemetryOfATransport(t *testing.T) {
 		response, err := transport.RoundTrip(get(t, t.Context(), "a"))
 		status(t, response, err)
 	}
-	if first := <-reports; first.Quota != "api" || first.Queue != 1 || !first.First {
-		t.Errorf("first report %+v, want one request of the quota", first)
+	if first := <-reports; first.Quota != "api" || first.Queue != 0 || !first.First {
+		t.Errorf("first report %+v, want it of the quota, and nothing held back", first)
 	}
 	transport.Close()
 	empty := false

@@ -111,9 +111,15 @@ func (p *hatb) mark(now time.Duration, h Hint) {
 	}
 }
 
-// kept is when a time of the server begins. It counted from when it answered.
+// slowest is how long a request is believed to take to the limiter, at most.
+const slowest = time.Second
+
+// kept is when a time of the server begins. It counts from when the limiter decided: a moment of
+// the round trip that nobody knows here. Who comes too early is refused, and who comes a little
+// later loses nothing, as a time is kept for some seconds; so it is taken to be the end of the
+// round trip. Of a long one most is what the server behind the limiter took.
 func (p *hatb) kept(now time.Duration, h Hint) time.Duration {
-	return now - h.RoundTrip/2 + h.Wait + between(p.random, 0, p.Jitter)
+	return now - max(0, h.RoundTrip-slowest) + h.Wait + between(p.random, 0, p.Jitter)
 }
 
 // Concurrent is 1 until the server has said something: what it has left is not known, and all

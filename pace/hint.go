@@ -292,7 +292,7 @@ func delay(s float64) time.Duration {
 
 // number reads a decimal number that is not negative.
 func number(text string) (float64, bool) {
-	if text == "" || strings.Trim(text, "0123456789.") != "" {
+	if text == "" || len(text) > 400 || strings.Trim(text, "0123456789.") != "" {
 		return 0, false // no signs, exponents, NaN or Inf
 	}
 	n, err := strconv.ParseFloat(text, 64)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"net/http"
+	"time"
 )
 
 // replay gives a request its body, as often as it is sent.
@@ -85,9 +86,15 @@ func mayRepeat(r *http.Request, status int) bool {
 // maxRefusal is how much of a refusal is kept for the caller, in bytes.
 const maxRefusal = 64 << 10
 
-// keep reads the body of a refusal and closes it, so that its connection can be
-// used while the request waits. The caller gets it if the request is given up.
-func keep(response *http.Response) *http.Response {
+// refusalTime is how long the body of a refusal is waited for.
+const refusalTime = 2 * time.Second
+
+// keep reads the body of a refusal and closes it, so that its connection can be used while the
+// request waits. The caller gets it if the request is given up. A server that does not finish it
+// in a short while loses the connection, and keeps the request no longer than that.
+func (t *Transport) keep(response *http.Response) *http.Response {
+	stop := t.options.Clock.AfterFunc(refusalTime, func() { _ = response.Body.Close() })
+	defer stop()
 	body, _ := io.ReadAll(io.LimitReader(response.Body, maxRefusal)) // what arrived, if not all did
 	_ = response.Body.Close()
 	kept := *response

@@ -43,7 +43,7 @@ func newShare(l *line) *share {
 // close ends the telemetry of a line. Nothing of it is under way when it returns.
 func (l *line) close() {
 	l.mu.Lock()
-	s, state := l.share, l.counters(false)
+	s, state := l.share, l.counters(Report{})
 	l.share = nil
 	if s != nil && s.sleeping != nil {
 		s.sleeping()
@@ -54,10 +54,11 @@ func (l *line) close() {
 	}
 }
 
-func (l *line) counters(congested bool) telemetry.State {
+// counters is a report with the counts since the line began.
+func (l *line) counters(r Report) telemetry.State {
 	return telemetry.State{
 		Sent: l.accepted + l.refused, Accepted: l.accepted, Refused: l.refused,
-		Queue: l.users, Congested: congested,
+		Queue: r.Waiting, Congested: r.Congested,
 	}
 }
 
@@ -77,7 +78,7 @@ func (l *line) report(now time.Duration) {
 	s := l.share
 	if s.pacer.NextReport(now) <= now {
 		if r, due := s.pacer.Report(now); due {
-			s.client.Report(l.counters(r.Congested))
+			s.client.Report(l.counters(r))
 		}
 	}
 	next := s.pacer.NextReport(now)

@@ -237,15 +237,20 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		case !mayRepeat(r, response.StatusCode) || !body.repeatable():
 			return response, nil
 		}
-		refusal = keep(response)
+		refusal = t.keep(response)
 	}
 }
 
 // attempt sends a request once, and reports the answer to its line.
 func (t *Transport) attempt(r *http.Request, body *replay, l *line, a *Attempt) (*http.Response, error) {
+	ended := false
+	defer func() {
+		if !ended {
+			l.unanswer() // also where Base, GetBody or a hook panics, and somebody recovers
+		}
+	}()
 	out, err := body.request(r)
 	if err != nil {
-		l.unanswer()
 		return nil, err
 	}
 	if n, reserves := l.pending(); reserves && !t.options.OmitPending {
@@ -258,13 +263,14 @@ func (t *Transport) attempt(r *http.Request, body *replay, l *line, a *Attempt) 
 	response, err := t.options.Base.RoundTrip(out)
 	a.RoundTrip = t.now() - sent
 	if err != nil {
-		a.Err = err
+		a.Err, ended = err, true
 		l.unanswer()
 	} else {
 		a.Status = response.StatusCode
 		a.Hint = ReadHint(response.Header, t.options.Clock.Now())
 		a.Hint.RoundTrip = a.RoundTrip
 		a.Refused = IsRefusal(response.StatusCode, response.Header)
+		ended = true
 		l.answer(a, t.options.MaxRetryAfter)
 	}
 	if t.options.OnAttempt != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"slices"
 	"strconv"
@@ -457,6 +458,138 @@ func TestCancelled(t *testing.T) {
 			t.Errorf("state %+v, want nothing waiting or unanswered, 2 attempts", s)
 		}
 	})
+}
+
+// endless is a body that never ends, until it is closed.
+type endless struct{ closed chan struct{} }
+
+func (e endless) Read([]byte) (int, error) { <-e.closed; return 0, io.ErrUnexpectedEOF }
+func (e endless) Close() error {
+	select {
+	case <-e.closed:
+	default:
+		close(e.closed)
+	}
+	return nil
+}
+
+// A refusal whose body never ends keeps its request for two seconds, and the queue not at all.
+func TestARefusalThatNeverEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first, began := true, time.Now()
+		transport := pace.New(pace.Options{
+			Random: half, Algorithm: pace.AP{First: time.Second},
+			Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+				if !first {
+					return answer(r, 200, nil, "served"), nil
+				}
+				first = false
+				refusal := answer(r, 429, nil, "")
+				refusal.Body, refusal.ContentLength = endless{make(chan struct{})}, -1
+				return refusal, nil
+			}),
+		})
+		response, err := transport.RoundTrip(get(t, t.Context(), "a"))
+		if got := status(t, response, err); got != 200 || time.Since(began) != 2*time.Second {
+			t.Errorf("status %d after %v, want 200 after 2s", got, time.Since(began))
+		}
+	})
+}
+
+// What panics below a Transport, and is recovered by somebody, leaves its queue as it was.
+func TestAPanicBelow(t *testing.T) {
+	panics := true
+	transport := pace.New(pace.Options{Algorithm: pace.UB{}, Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+		if panics {
+			panic("of Base")
+		}
+		return answer(r, 200, nil, ""), nil
+	})})
+	func() {
+		defer func() { _ = recover() }()
+		_, _ = transport.RoundTrip(get(t, t.Context(), "a"))
+	}()
+	panics = false
+	response, err := transport.RoundTrip(get(t, t.Context(), "a"))
+	if got, s := status(t, response, err), transport.Quotas()[0]; got != 200 || s.Unanswered != 0 || s.Waiting != 0 {
+		t.Errorf("status %d and %+v, want the request served and none unanswered", got, s)
+	}
+}
+
+// A storm of requests that are cancelled at any moment, of all quotas and priorities, leaves nothing
+// behind: no turn is lost and none is given twice, whatever is refused or fails below.
+func TestAStormOfCancellations(t *testing.T) {
+	for seed := range uint64(20) {
+		synctest.Test(t, func(t *testing.T) {
+			chance := rand.New(rand.NewPCG(seed, 16))
+			var mu sync.Mutex // guards what follows
+			under, most := map[string]int{}, map[string]int{}
+			draw := func(n int) int { mu.Lock(); defer mu.Unlock(); return chance.IntN(n) }
+			algorithm := []pace.Algorithm{pace.Auto{Pause: pace.AP{First: time.Second}}, pace.UB{}, pace.ATB{Rate: 10}, pace.HATB{}}[seed%4]
+			transport := pace.New(pace.Options{
+				Random: half, Algorithm: algorithm, MaxQueue: 50, MaxQuotas: 3, MaxAttempts: 3, MaxWait: 20 * time.Second,
+				Quota:    func(r *http.Request) string { return r.URL.Path[:2] },
+				Priority: func(r *http.Request) int { return int(r.URL.Path[2]) },
+				Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+					quota, kind := r.URL.Path[:2], draw(5)
+					mu.Lock()
+					under[quota]++
+					most[quota] = max(most[quota], under[quota])
+					mu.Unlock()
+					defer func() { mu.Lock(); under[quota]--; mu.Unlock() }()
+					select {
+					case <-r.Context().Done():
+						return nil, r.Context().Err()
+					case <-time.After(time.Duration(draw(500)) * time.Millisecond):
+					}
+					switch kind {
+					case 0:
+						return answer(r, 429, http.Header{"Retry-After": {strconv.Itoa(draw(4))}}, "no"), nil
+					case 1:
+						return nil, io.ErrUnexpectedEOF
+					}
+					return answer(r, 200, nil, "served"), nil
+				}),
+			})
+			var wg sync.WaitGroup
+			for range 400 {
+				wg.Go(func() {
+					time.Sleep(time.Duration(draw(10_000)) * time.Millisecond)
+					ctx, cancel := context.WithTimeout(t.Context(), time.Duration(1+draw(3000))*time.Millisecond)
+					defer cancel()
+					if draw(2) == 0 {
+						time.AfterFunc(time.Duration(draw(1000))*time.Millisecond, cancel)
+					}
+					response, err := transport.RoundTrip(get(t, ctx, string([]rune{rune('a' + draw(4)), rune('a' + draw(3))})))
+					if err == nil {
+						_ = response.Body.Close()
+					}
+				})
+			}
+			wg.Wait()
+			for _, s := range transport.Quotas() {
+				if s.Waiting != 0 || s.Unanswered != 0 {
+					t.Errorf("seed %d: %+v is left", seed, s)
+				}
+			}
+			for quota, n := range most {
+				if n > 1 && seed%4 == 1 { // UB sends one at a time
+					t.Errorf("seed %d: %d requests of quota %s at once, want 1", seed, n, quota)
+				}
+			}
+			// Each quota still serves.
+			for _, path := range []string{"aa", "ba", "ca"} {
+				time.Sleep(time.Hour)
+				response, err := transport.RoundTrip(get(t, t.Context(), path)) // may be refused, or fail
+				if _, throttled := pace.AsThrottled(err); throttled {
+					t.Errorf("seed %d: %s is not sent: %v", seed, path, err)
+				}
+				if err == nil {
+					_ = response.Body.Close()
+				}
+			}
+		})
+	}
 }
 
 // A server that cannot be reached says nothing of its quota.

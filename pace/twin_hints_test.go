@@ -23,7 +23,7 @@ func (t *twinHATB) next(now float64) float64 {
 }
 
 func (t *twinHATB) obey(now float64, h hint) {
-	t.until = math.Max(t.until, now-h.RoundTrip/2+h.Wait+0.05*t.random())
+	t.until = math.Max(t.until, now-math.Max(0, h.RoundTrip-1)+h.Wait+0.05*t.random())
 	if h.Slot && !t.doubted {
 		t.marked, t.held = now, false
 	}

@@ -15,7 +15,9 @@ type twinAATB struct {
 
 	tokens, current, last float64
 	nextAcq               float64
-	slept                 bool
+	sleeping, under       bool
+	wakes, asleepWith     float64
+	obeyed                float64
 	lastChange, lastCong  float64
 	sends, accepts, fails int64
 	archived              int64
@@ -53,31 +55,36 @@ func (t *twinAATB) next(now float64) float64 {
 		}
 		t.notified(now, aggregate{Active: 1})
 	}
-	if t.profile == pace.Reference && t.nextAcq > 0 {
-		if now < t.nextAcq {
-			t.slept = true
-			return t.nextAcq
+	if t.profile == pace.Published {
+		at := math.Max(now, t.nextAcq)
+		if have := t.have(at); have < 1 {
+			at += (1 - have) / t.current
 		}
-		if t.slept {
-			return now
-		}
+		return at
 	}
-	at := math.Max(now, t.nextAcq)
-	if have := t.have(at); have < 1 {
-		at += (1 - have) / t.current
+	if t.sleeping {
+		return t.wakes
 	}
-	return at
+	wakes := math.Max(now, t.nextAcq)
+	if have := t.have(now); have < 1 {
+		wakes = math.Max(wakes, now+(1-have)/t.current)
+	}
+	if t.waiting > 0 && !t.under { // ACQUIRE
+		t.sleeping, t.wakes, t.asleepWith, t.obeyed, t.nextAcq = true, wakes, t.have(now), t.nextAcq, 0
+	}
+	return wakes
 }
 
 func (t *twinAATB) sent(now float64) {
 	have := t.have(now)
-	if t.profile == pace.Reference && t.slept {
-		have = t.tokens
+	if t.sleeping {
+		have = t.asleepWith
 	}
 	t.tokens, t.last = math.Max(0, have-1), now
-	if t.nextAcq <= now {
-		t.nextAcq, t.slept = 0, false
+	if t.nextAcq <= now && !t.sleeping {
+		t.nextAcq = 0
 	}
+	t.sleeping, t.under = false, true
 }
 
 func (t *twinAATB) forsaken(now float64) bool {
@@ -85,6 +92,7 @@ func (t *twinAATB) forsaken(now float64) bool {
 }
 
 func (t *twinAATB) accepted(now float64, _ hint) {
+	t.under = false
 	t.sends++
 	t.accepts++
 	if t.forsaken(now) {
@@ -100,6 +108,7 @@ func (t *twinAATB) set(rate float64) {
 }
 
 func (t *twinAATB) refused(now float64, _ int, _ hint) {
+	t.under, t.sleeping = false, false
 	t.sends++
 	t.fails++
 	t.lastCong, t.alarmDue = now, true
@@ -148,12 +157,17 @@ func (t *twinAATB) notified(now float64, a aggregate) {
 	if t.profile == pace.Corrected {
 		wait = math.Min(60, wait)
 	}
-	t.lastChange, t.nextAcq, t.slept = at, at+wait, false
+	t.lastChange, t.nextAcq, t.sleeping = at, at+wait, false
 }
 
-func (t *twinAATB) concurrent() int        { return 1 }
-func (t *twinAATB) rate() float64          { return t.current }
-func (t *twinAATB) queue(_ float64, n int) { t.waiting = n }
+func (t *twinAATB) concurrent() int { return 1 }
+func (t *twinAATB) rate() float64   { return t.current }
+func (t *twinAATB) queue(_ float64, n int) {
+	t.waiting = n
+	if n == 0 && t.sleeping {
+		t.sleeping, t.nextAcq = false, math.Max(t.nextAcq, t.obeyed)
+	}
+}
 
 func (t *twinAATB) nextReport(now float64) float64 {
 	if t.alarmDue {
@@ -198,13 +212,16 @@ func (t *twinAATB) told(now float64, a aggregate) {
 	if t.routineAsked < 0 || now-t.routineAsked > 3 {
 		return
 	}
+	if t.profile == pace.Corrected {
+		now = t.routineAsked
+	}
 	t.routineAsked = -1
 	r429 := a.Refusals
 	if t.profile == pace.Published {
 		r429 = int64(a.Refused)
 	}
 	if r429 > 0 && (!t.gated || now-t.lastCong <= 2*omega) {
-		t.nextAcq, t.slept = now+omega-2+4*t.random(), false
+		t.nextAcq = now + omega - 2 + 4*t.random()
 		return
 	}
 	if a.Partial && t.profile == pace.Corrected || now-t.lastChange < omega {
@@ -327,8 +344,10 @@ func (t *twinXATB) report(now float64) *report {
 		t.due = now + omega
 	}
 	r := t.counts
-	r.Congested, r.Waiting = t.alarm, t.q
-	t.counts, t.alarm, t.named, t.reported = report{}, false, t.q, now
+	if r.Congested = t.alarm; t.congested {
+		r.Waiting = t.q
+	}
+	t.counts, t.alarm, t.named, t.reported = report{}, false, r.Waiting, now
 	return &r
 }
 

@@ -118,7 +118,7 @@ func (v *vector) life(seed uint64, events int) {
 	)
 	note := func(e happens) {
 		e.At = now
-		e.Next, e.Concurrent, e.Rate = t.next(now), t.concurrent(), t.rate()
+		e.Next, e.Concurrent, e.Rate = math.Max(now, t.next(now)), t.concurrent(), t.rate()
 		if sharing != nil {
 			if due := sharing.nextReport(now); due < never {
 				e.NextReport = &due
@@ -200,7 +200,7 @@ func (v *vector) life(seed uint64, events int) {
 
 // said is what the server says of itself: much for algorithms that listen.
 func (v *vector) said(chance *rand.Rand, tokens float64) hint {
-	h := hint{RoundTrip: 0.006}
+	h := hint{RoundTrip: [...]float64{0.006, 0.4, 2.5}[len(v.Events)%3]}
 	if v.Algorithm == "ap" && chance.IntN(3) == 0 {
 		h.Burst, h.Gap = 3, 20
 	}

@@ -167,8 +167,10 @@ func (p *xatb) Report(now time.Duration) (Report, bool) {
 		p.due = now + p.Interval
 	}
 	r := p.counts
-	r.Congested, r.Waiting = p.alarm, p.queue
-	p.counts, p.alarm, p.named, p.reported = Report{}, false, p.queue, now
+	if r.Congested = p.alarm; p.congested {
+		r.Waiting = p.queue // else nothing is held back, and all that there is will be gone when others hear of it
+	}
+	p.counts, p.alarm, p.named, p.reported = Report{}, false, r.Waiting, now
 	return r, true
 }
 

@@ -167,7 +167,7 @@ export class Line {
         if (this.pacer.nextReport(now) <= now) {
             const r = this.pacer.report(now);
             if (r)
-                this.reporter.report({ sent: this.accepted + this.refused, accepted: this.accepted, refused: this.refused, queue: this.users, congested: r.congested });
+                this.reporter.report({ sent: this.accepted + this.refused, accepted: this.accepted, refused: this.refused, queue: r.waiting, congested: r.congested });
         }
         const next = this.pacer.nextReport(now);
         this.cancelReport?.();

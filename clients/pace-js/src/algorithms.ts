@@ -292,7 +292,8 @@ class AATB extends Kept implements Sharer {
   private current = 0;
   private last: number;
   private notBefore = 0;
-  private slept = false;
+  private under = false;
+  private turn: { at: number; tokens: number; obeyed: number } | undefined; // of the request that waits: what is told later is for the one after it
   private changed: number;
   private lastRefused: number;
   private routine: number;
@@ -327,29 +328,32 @@ class AATB extends Kept implements Sharer {
       if (now < until) return until;
       this.decide(now, { ...nobody, active: 1 });
     }
-    if (this.profile === "reference" && this.notBefore > 0) {
-      if (now < this.notBefore) {
-        this.slept = true;
-        return this.notBefore;
-      }
-      if (this.slept) return now;
+    if (this.profile === "published" || this.waiting === 0 || this.under) return this.earliest(now);
+    if (!this.turn) {
+      this.turn = { at: this.earliest(now), tokens: this.at(now), obeyed: this.notBefore };
+      this.notBefore = 0;
     }
-    const at = Math.max(now, this.notBefore);
-    const tokens = this.at(at);
-    return tokens < 1 ? at + (1 - tokens) / this.current : at;
+    return this.turn.at;
+  }
+
+  /** When a request that comes now has its token, and may be sent. */
+  private earliest(now: number) {
+    if (this.profile === "published") now = Math.max(now, this.notBefore);
+    const tokens = this.at(now);
+    return Math.max(tokens < 1 ? now + (1 - tokens) / this.current : now, this.notBefore);
   }
 
   sent(now: number) {
-    // The code loses what was saved up during a wait that it was told.
-    this.tokens = Math.max(0, (this.profile === "reference" && this.slept ? this.tokens : this.at(now)) - 1);
+    // What could be saved up while it waited for its turn is lost.
+    this.tokens = Math.max(0, (this.turn ? this.turn.tokens : this.at(now)) - 1);
     this.last = now;
-    if (this.notBefore <= now) {
-      this.notBefore = 0;
-      this.slept = false;
-    }
+    if (this.notBefore <= now && !this.turn) this.notBefore = 0;
+    this.turn = undefined;
+    this.under = true;
   }
 
   accepted(now: number, _hint: Hint) {
+    this.under = false;
     this.counts.sent++;
     this.counts.accepted++;
     if (this.alone(now)) this.set(Math.max(this.current + this.o.step, this.current * this.o.beta));
@@ -358,6 +362,8 @@ class AATB extends Kept implements Sharer {
   private alone(now: number) { return this.profile === "corrected" && now - this.lastTold > 2 * this.interval; }
 
   refused(now: number, _attempt: number, _hint: Hint) {
+    this.under = false;
+    this.turn = undefined;
     this.counts.sent++;
     this.counts.refused++;
     this.lastRefused = now;
@@ -395,13 +401,18 @@ class AATB extends Kept implements Sharer {
     let wait = tokens / (a.perSecond > 0 ? a.perSecond : this.perSecond) + this.alarm.jitter;
     if (this.profile === "corrected") wait = Math.min(wait, 60);
     this.notBefore = base + wait;
-    this.slept = false;
+    this.turn = undefined;
   }
 
   /** What the client sent of late: as much as its last two reports. */
   private load_() { return this.archived + this.counts.sent; }
 
-  queue(_now: number, requests: number) { this.waiting = requests; }
+  queue(_now: number, requests: number) {
+    this.waiting = requests;
+    if (requests > 0 || !this.turn) return;
+    this.notBefore = Math.max(this.notBefore, this.turn.obeyed); // nobody waits for that turn any more
+    this.turn = undefined;
+  }
   nextReport(now: number) { return this.alarm.due ? now : this.routine; }
 
   report(now: number): Report | undefined {
@@ -436,12 +447,12 @@ class AATB extends Kept implements Sharer {
       if (!this.alarm.decided) this.decide(this.alarm.at + answerWithin, { ...nobody, active: 1 });
     }
     if (this.asked === never || now - this.asked > answerWithin) return;
+    if (this.profile === "corrected") now = this.asked; // else an answer that is quicker than the one before comes within the interval of it
     this.asked = never;
     const told = this.profile === "published" ? a.refused > 0 : a.refusals > 0;
     const believed = !this.gate || now - this.lastRefused <= 2 * this.interval; // else nothing that this client saw agrees
     if (told && believed) {
       this.notBefore = now + this.interval + between(this.random, -2, 2);
-      this.slept = false;
     } else if (a.partial && this.profile === "corrected") {
       // An aggregator that has just started knows of no refusals, whoever had some.
     } else if (now - this.changed >= this.interval) {
@@ -566,10 +577,11 @@ class XATB extends Kept implements Sharer {
     this.due = never;
     if (this.requests === 0 && !this.alarm && this.named === 0) return undefined;
     if (this.requests > 0) this.due = now + this.interval;
-    const r = { congested: this.alarm, ...this.counts, waiting: this.requests };
+    // While nothing is held back, all that there is will be gone when others hear of it.
+    const r = { congested: this.alarm, ...this.counts, waiting: this.congested ? this.requests : 0 };
     this.counts = { sent: 0, accepted: 0, refused: 0 };
     this.alarm = false;
-    this.named = this.requests;
+    this.named = r.waiting;
     this.reported = now;
     return r;
   }
@@ -589,6 +601,9 @@ class XATB extends Kept implements Sharer {
   concurrent() { return this.lastRefused > -longest / 2 ? after(this.served) : this.pause.concurrent(); }
   mode(now: number) { return this.fresh(now) ? "shared" : this.pause.mode(now); }
 }
+
+/** How long a request is believed to take to the limiter, at most: what is longer is the time of the server behind it. */
+const slowest = 1;
 
 /** Obeys the times that a server reserves or spaces; what else it says is a lower bound of another's pause. */
 class HATB extends Kept implements Pacer {
@@ -646,8 +661,8 @@ class HATB extends Kept implements Pacer {
     if (full > 0) this.window = Math.min(full, 3600);
   }
 
-  /** When a time of the server begins: it counted from when it answered. */
-  private keep(now: number, h: Hint) { return now - h.roundTrip / 2 + h.wait + between(this.random, 0, this.jitter); }
+  /** When a time of the server begins: it counts from when the limiter decided, at the end of the round trip at the latest. Who comes early is refused. */
+  private keep(now: number, h: Hint) { return now - Math.max(0, h.roundTrip - slowest) + h.wait + between(this.random, 0, this.jitter); }
   concurrent() {
     const other = this.otherwise.concurrent();
     return this.most === 0 || other === 0 ? this.most + other : Math.min(this.most, other);

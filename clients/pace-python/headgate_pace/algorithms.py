@@ -18,6 +18,7 @@ LONGEST = 100 * 365 * 24 * 3600.0
 NEVER = math.inf
 ANSWER_WITHIN = 3.0
 REPORT_GAP = 1.0
+SLOWEST = 1.0  # a request is believed to take to the limiter, at most: what is longer is the time of the server behind it
 
 Random = Callable[[], float]
 
@@ -249,7 +250,9 @@ class _AATB(Pacer):
         self._tokens = 1.0
         self._last = now
         self._not_before = 0.0
-        self._slept = False
+        self._under = False
+        # Of the request that waits: when, the tokens and what was told when it was decided. What is told later is for the one after it.
+        self._turn: tuple[float, float, float] | None = None
         self._changed = self._refused = now - LONGEST
         self._routine = now + o.interval
         self._asked = NEVER
@@ -270,24 +273,29 @@ class _AATB(Pacer):
             if now < until:
                 return until
             self._decide(now, Aggregate(active=1))
-        if self._o.profile == "reference" and self._not_before > 0:
-            if now < self._not_before:
-                self._slept = True
-                return self._not_before
-            if self._slept:
-                return now
-        at = max(now, self._not_before)
-        tokens = self._at(at)
-        return at + (1 - tokens) / self._rate if tokens < 1 else at
+        if self._o.profile == "published" or self._waiting == 0 or self._under:
+            return self._earliest(now)
+        if self._turn is None:
+            self._turn = (self._earliest(now), self._at(now), self._not_before)
+            self._not_before = 0.0
+        return self._turn[0]
+
+    def _earliest(self, now: float) -> float:
+        """When a request that comes now has its token, and may be sent."""
+        if self._o.profile == "published":
+            now = max(now, self._not_before)
+        tokens = self._at(now)
+        return max(now + (1 - tokens) / self._rate if tokens < 1 else now, self._not_before)
 
     def sent(self, now: float) -> None:
-        # The code loses what was saved up during a wait that it was told.
-        saved = self._tokens if self._o.profile == "reference" and self._slept else self._at(now)
-        self._tokens, self._last = max(0.0, saved - 1), now
-        if self._not_before <= now:
-            self._not_before, self._slept = 0.0, False
+        # What could be saved up while it waited for its turn is lost.
+        self._tokens, self._last = max(0.0, (self._turn[1] if self._turn else self._at(now)) - 1), now
+        if self._not_before <= now and self._turn is None:
+            self._not_before = 0.0
+        self._turn, self._under = None, True
 
     def accepted(self, now: float, hint: Hint) -> None:
+        self._under = False
         self._counts.sent += 1
         self._counts.accepted += 1
         if self._alone(now):
@@ -297,6 +305,7 @@ class _AATB(Pacer):
         return self._o.profile == "corrected" and now - self._told > 2 * self._o.interval
 
     def refused(self, now: float, attempt: int, hint: Hint) -> None:
+        self._under, self._turn = False, None
         self._counts.sent += 1
         self._counts.refused += 1
         self._refused = now
@@ -327,7 +336,7 @@ class _AATB(Pacer):
         wait = tokens / (a.per_second if a.per_second > 0 else self._o.quota) + alarm.jitter
         if profile == "corrected":
             wait = min(wait, 60.0)
-        self._not_before, self._slept = base + wait, False
+        self._not_before, self._turn = base + wait, None
 
     def _load(self) -> int:
         """What the client sent of late: as much as its last two reports."""
@@ -335,6 +344,8 @@ class _AATB(Pacer):
 
     def queue(self, now: float, requests: int) -> None:
         self._waiting = requests
+        if requests == 0 and self._turn:  # nobody waits for that turn any more
+            self._not_before, self._turn = max(self._not_before, self._turn[2]), None
 
     def next_report(self, now: float) -> float:
         return now if self._alarm.due else self._routine
@@ -370,11 +381,13 @@ class _AATB(Pacer):
                 self._decide(alarm.at + ANSWER_WITHIN, Aggregate(active=1))
         if self._asked == NEVER or now - self._asked > ANSWER_WITHIN:
             return
+        if self._o.profile == "corrected":
+            now = self._asked  # else an answer that is quicker than the one before comes within the interval of it
         self._asked = NEVER
         told = (a.refused if profile == "published" else a.refusals) > 0
         believed = not self._o.gate or now - self._refused <= 2 * self._o.interval  # else nothing that this client saw agrees
         if told and believed:
-            self._not_before, self._slept = now + self._o.interval + _between(self._random, -2, 2), False
+            self._not_before = now + self._o.interval + _between(self._random, -2, 2)
         elif a.partial and profile == "corrected":
             pass  # an aggregator that has just started knows of no refusals, whoever had some
         elif now - self._changed >= self._o.interval:
@@ -474,8 +487,9 @@ class _XATB(Pacer):
             return None
         if self._requests > 0:
             self._due = now + self._o.interval
-        made = replace(self._counts, congested=self._alarm, waiting=self._requests)
-        self._counts, self._alarm, self._named, self._reported = Report(), False, self._requests, now
+        # While nothing is held back, all that there is will be gone when others hear of it.
+        made = replace(self._counts, congested=self._alarm, waiting=self._requests if self._congested else 0)
+        self._counts, self._alarm, self._named, self._reported = Report(), False, made.waiting, now
         return made
 
     def told(self, now: float, a: Aggregate) -> None:
@@ -539,8 +553,11 @@ class _HATB(Pacer):
             self._window = min(h.full_in, 3600.0)
 
     def _kept(self, now: float, h: Hint) -> float:
-        """When a time of the server begins: it counted from when it answered."""
-        return now - h.round_trip / 2 + h.wait + _between(self._random, 0, self._jitter)
+        """When a time of the server begins: it counts from when the limiter decided, at the end of the round trip at the latest.
+
+        Who comes early is refused.
+        """
+        return now - max(0.0, h.round_trip - SLOWEST) + h.wait + _between(self._random, 0, self._jitter)
 
     def concurrent(self) -> int:
         other = self._otherwise.concurrent()

@@ -109,7 +109,7 @@ class Reporter:
                     now = self._line.o.now()
                     report = self._line.pacer.report(now) if self._line.pacer.next_report(now) <= now else None
                     after = self._line.pacer.next_report(now) - now
-                    counts = (self._line.accepted, self._line.refused, 0 if ended else self._line.users)
+                    counts = (self._line.accepted, self._line.refused, report.waiting if report and not ended else 0)
                 if report or ended:
                     if udp is None and (udp := self._dial()):
                         ready.register(udp, selectors.EVENT_READ)
