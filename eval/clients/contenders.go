@@ -128,8 +128,10 @@ func contenders(s scenario, profile pace.Profile) []contender {
 	}
 }
 
-func contenderNamed(s scenario, name string) contender {
-	for _, c := range contenders(s, pace.Corrected) {
+func contenderNamed(s scenario, name string) contender { return contenderIn(s, name, pace.Corrected) }
+
+func contenderIn(s scenario, name string, profile pace.Profile) contender {
+	for _, c := range contenders(s, profile) {
 		if c.name == name {
 			return c
 		}

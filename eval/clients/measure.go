@@ -31,7 +31,7 @@ type environment struct {
 	loss                float64
 	fakeRefusals        int64
 	second              *contender // of the second half of the clients
-	delay               time.Duration
+	delay, shake        time.Duration
 }
 
 // measure runs a contender on the same workloads as every other.
@@ -53,7 +53,7 @@ func measure(s scenario, requests, runs int, c contender, e environment) cell {
 				return
 			}
 			l.chargesRefused = e.chargesRefused
-			run := setting{workload: w, limiter: l, algorithm: all(c.algorithm), loss: e.loss, delay: e.delay}
+			run := setting{workload: w, limiter: l, algorithm: all(c.algorithm), loss: e.loss, delay: e.delay, shake: e.shake}
 			if e.second != nil {
 				run.algorithm = halves(len(w), c, *e.second)
 			}

@@ -28,6 +28,7 @@ type setting struct {
 	telemetry *aggregator                     // nil: there is none
 	loss      float64                         // part of all datagrams that get lost
 	delay     time.Duration                   // of one round trip; 0 is roundTrip
+	shake     time.Duration                   // what each half of it takes longer, on average
 }
 
 // all gives every client the same algorithm.
@@ -116,7 +117,8 @@ type client struct {
 	arrivals []time.Duration // from start
 	arrived  int             // of them, so far
 	served   int
-	attempts int // of the request at hand
+	attempts int           // of the request at hand
+	sent     time.Duration // the one under way
 	answered time.Duration
 	under    bool          // a request is under way
 	wake     time.Duration // when the client looks again, 0 for never
@@ -157,7 +159,17 @@ func (c *client) look(now time.Duration) {
 	c.under = true
 	c.pacer.Sent(now)
 	c.attempts++
-	c.at(now+c.net/2, c.ask)
+	c.sent = now
+	c.at(now+c.half(), c.ask)
+}
+
+// half is how long a request or an answer is on its way.
+func (c *client) half() time.Duration {
+	half := c.net / 2
+	if c.setting.shake > 0 {
+		half += time.Duration(c.random.ExpFloat64() * float64(c.setting.shake))
+	}
+	return half
 }
 
 func (c *client) ask(now time.Duration) {
@@ -167,8 +179,10 @@ func (c *client) ask(now time.Duration) {
 	}
 	admitted, hint := c.setting.limiter.ask(now, c.number, pending)
 	c.reserves = c.setting.limiter.says == reserved
-	hint.RoundTrip = c.net
-	c.at(now+c.net-c.net/2, func(now time.Duration) { c.answer(now, admitted, hint) })
+	c.at(now+c.half(), func(now time.Duration) {
+		hint.RoundTrip = now - c.sent
+		c.answer(now, admitted, hint)
+	})
 }
 
 func (c *client) answer(now time.Duration, admitted bool, hint pace.Hint) {

@@ -21,6 +21,14 @@ type LinePanel struct {
 	Title  string
 	Linear bool
 	Lines  []Line
+	Points []Point
+}
+
+// Point is what somebody else says of a step, to compare lines with.
+type Point struct {
+	Label string
+	Step  int
+	Value float64
 }
 
 // Line is a value for each step; NaN is none.
@@ -41,8 +49,8 @@ const (
 )
 
 const lineStyle = `<style>
-.line{fill:none;stroke-width:2}.line.ours{fill:none;stroke:#0969da}.line.other{fill:none;stroke:#9aa4b0}.grid{stroke:#d0d7de}.dashed{stroke-dasharray:5 4}
-@media(prefers-color-scheme:dark){.line.ours{stroke:#4493f8}.line.other{stroke:#6e7681}.grid{stroke:#30363d}}
+.line{fill:none;stroke-width:2}.line.ours{fill:none;stroke:#0969da}.line.other{fill:none;stroke:#9aa4b0}.grid{stroke:#d0d7de}.dashed{stroke-dasharray:5 4}.point{fill:none;stroke:#bc4c00;stroke-width:1.5}
+@media(prefers-color-scheme:dark){.line.ours{stroke:#4493f8}.line.other{stroke:#6e7681}.grid{stroke:#30363d}.point{stroke:#db6d28}}
 </style>
 `
 
@@ -110,6 +118,11 @@ func (l Lines) draw(b *strings.Builder, p LinePanel, top int) {
 		fmt.Fprintf(b, `<path class="%s" d="%s"/>`+"\n", class, path)
 		names = append(names, name{line.Label, last})
 	}
+	for _, point := range p.Points { // the label before it, as names stand behind the last step
+		x, y := l.x(point.Step), at(point.Value)
+		fmt.Fprintf(b, `<circle class="point" cx="%.1f" cy="%.1f" r="4"/>`+"\n", x, y)
+		text(b, int(x)-8-8*len(point.Label), int(y)+4, "word", point.Label)
+	}
 	slices.SortStableFunc(names, func(a, b name) int { return int(math.Round(a.y - b.y)) })
 	for i := range names { // from the top down, each below the one before
 		if i > 0 {
@@ -136,6 +149,9 @@ func (p LinePanel) scale() (part func(v float64) float64, ticks []float64) {
 				high = max(high, v)
 			}
 		}
+	}
+	for _, point := range p.Points {
+		high = max(high, point.Value)
 	}
 	if !p.Linear {
 		decades := math.Ceil(math.Log10(high) - 1e-9)
