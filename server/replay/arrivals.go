@@ -16,12 +16,18 @@ type Arrivals struct {
 	Requests int           // the first so many; 0 for all
 	Least    int           // callers with fewer requests are left out
 
+	// Over has the requests come faster or slower than they did, so that the last of those that are
+	// kept comes so long after the first. 0 leaves their times as they are.
+	Over time.Duration
+
 	Left int64 // requests that were left out
 
 	first int64
 	kept  int
 	by    map[string][]time.Duration
 }
+
+const longestLog = time.Duration(1<<63 - 1)
 
 // maxArrivals bounds what is kept in memory: 8 bytes a request.
 const maxArrivals = 10_000_000
@@ -43,14 +49,22 @@ func (a *Arrivals) count(at int64, caller string) {
 // place of who it is, how many requests it has, and their times in seconds since the first of
 // all, with tabs and commas between them.
 func (a *Arrivals) Write(w io.Writer) (callers, requests int, err error) {
-	lists := make([][]time.Duration, 0, len(a.by))
+	lists, first, last := make([][]time.Duration, 0, len(a.by)), longestLog, time.Duration(0)
 	for _, times := range a.by {
 		if len(times) < a.Least {
 			a.Left += int64(len(times))
 			continue
 		}
 		slices.Sort(times)
+		first, last = min(first, times[0]), max(last, times[len(times)-1])
 		lists = append(lists, times)
+	}
+	if a.Over > 0 && last > first {
+		for _, times := range lists {
+			for i, t := range times {
+				times[i] = time.Duration(float64(t-first) / float64(last-first) * float64(a.Over)).Round(time.Millisecond)
+			}
+		}
 	}
 	slices.SortFunc(lists, func(x, y []time.Duration) int {
 		if len(x) != len(y) {

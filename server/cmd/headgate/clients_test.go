@@ -21,6 +21,8 @@ func TestClientsFromLog(t *testing.T) {
 		"--format json ": "",
 		"--for -5m":      "",
 		"--at-least 9":   "",
+		"--over 42s":     "0\t3\t0,1.7,42\n1\t1\t0.2\n",
+		"--over -1s":     "",
 	} {
 		var out, told strings.Builder
 		root := newRoot(&out, &told)
