@@ -67,10 +67,10 @@ const (
 // Aggregator keeps what clients report. It is safe for concurrent use.
 type Aggregator struct {
 	window time.Duration
-	most   int
 	start  time.Time
-	quotas map[string]*quota
 
+	most    atomic.Int64 // clients of a quota
+	quotas  atomic.Pointer[map[string]*quota]
 	secrets atomic.Pointer[[][]byte]
 
 	taken   atomic.Uint64
@@ -78,8 +78,11 @@ type Aggregator struct {
 	refused [faults]atomic.Uint64
 }
 
-// New returns an empty Aggregator that begins at now, or everything that is wrong with o.
-func New(o Options, now time.Time) (*Aggregator, error) {
+// MinSecret is the length of a secret in bytes, at least.
+const MinSecret = 32
+
+// filled is o with its defaults, or everything that is wrong with it.
+func (o Options) filled() (Options, error) {
 	if o.Window == 0 {
 		o.Window = 30 * time.Second
 	}
@@ -96,41 +99,64 @@ func New(o Options, now time.Time) (*Aggregator, error) {
 	if len(o.Quotas) == 0 {
 		wrong = append(wrong, errors.New("there is no quota, want one at least"))
 	}
-	a := &Aggregator{window: o.Window, most: o.MaxClients, start: now, quotas: map[string]*quota{}}
+	seen := map[string]bool{}
 	for _, q := range o.Quotas {
 		if err := telemetry.CheckQuota(q.Name); err != nil {
 			wrong = append(wrong, err)
 		}
-		if a.quotas[q.Name] != nil {
+		if seen[q.Name] {
 			wrong = append(wrong, fmt.Errorf("quota %q is given twice", q.Name))
 		}
-		a.quotas[q.Name] = &quota{
-			Quota:         q,
-			of:            a,
-			clients:       map[uint64]*list.Element{},
-			silent:        list.New(),
-			lastRefusal:   -1,
-			congestedFrom: -1,
+		seen[q.Name] = true
+	}
+	if len(o.Secrets) == 0 {
+		wrong = append(wrong, errors.New("there is no secret, want one at least"))
+	}
+	for i, s := range o.Secrets {
+		if len(s) < MinSecret {
+			wrong = append(wrong, fmt.Errorf("secret %d is %d bytes long, want %d or more", i+1, len(s), MinSecret))
 		}
 	}
-	wrong = append(wrong, a.SetSecrets(o.Secrets))
-	return a, errors.Join(wrong...)
+	return o, errors.Join(wrong...)
 }
 
-// MinSecret is the length of a secret in bytes, at least.
-const MinSecret = 32
+// New returns an empty Aggregator that begins at now, or everything that is wrong with o.
+func New(o Options, now time.Time) (*Aggregator, error) {
+	o, err := o.filled()
+	if err != nil {
+		return nil, err
+	}
+	a := &Aggregator{window: o.Window, start: now}
+	a.quotas.Store(&map[string]*quota{})
+	return a, a.Change(o, now)
+}
 
-// SetSecrets replaces the secrets, or says what is wrong with them and keeps the old ones.
-func (a *Aggregator) SetSecrets(secrets [][]byte) error {
-	if len(secrets) == 0 {
-		return errors.New("there is no secret, want one at least")
+// Change puts other options in force at now, all but Window: or, with everything that is wrong
+// with them, none. What clients said of a quota that stays is kept.
+func (a *Aggregator) Change(o Options, now time.Time) error {
+	o, err := o.filled()
+	if err != nil {
+		return err
 	}
-	for i, s := range secrets {
-		if len(s) < MinSecret {
-			return fmt.Errorf("secret %d is %d bytes long, want %d or more", i+1, len(s), MinSecret)
+	before, quotas := *a.quotas.Load(), make(map[string]*quota, len(o.Quotas))
+	for _, to := range o.Quotas {
+		q := before[to.Name]
+		if q == nil {
+			q = &quota{
+				of:            a,
+				since:         max(0, now.Sub(a.start)),
+				clients:       map[uint64]*list.Element{},
+				silent:        list.New(),
+				lastRefusal:   -1,
+				congestedFrom: -1,
+			}
 		}
+		q.change(to)
+		quotas[to.Name] = q
 	}
-	a.secrets.Store(&secrets)
+	a.most.Store(int64(o.MaxClients))
+	a.secrets.Store(&o.Secrets)
+	a.quotas.Store(&quotas)
 	return nil
 }
 
@@ -153,7 +179,7 @@ func (a *Aggregator) answer(now time.Time, message, reply []byte) ([]byte, Fault
 	if err != nil {
 		return reply, Malformed
 	}
-	q := a.quotas[r.Quota]
+	q := (*a.quotas.Load())[r.Quota]
 	if q == nil {
 		return reply, UnknownQuota
 	}
@@ -183,11 +209,12 @@ func (a *Aggregator) keyOf(message []byte, r telemetry.Report) []byte {
 
 // quota is the table of one quota's clients.
 type quota struct {
-	Quota
-	of *Aggregator
+	of    *Aggregator
+	since time.Duration // when it began, since the start of the Aggregator
 
 	mu            sync.Mutex
-	clients       map[uint64]*list.Element // guarded by mu, as all below; of *client
+	Quota                                  // guarded by mu, as all below
+	clients       map[uint64]*list.Element // of *client
 	silent        *list.List               // the longest silent first
 	lastRefusal   time.Duration            // since the start of the Aggregator; -1: none
 	congestedFrom time.Duration            // when this congestion began; -1: there is none
@@ -206,6 +233,13 @@ type client struct {
 	queue    int
 	refused  time.Duration // when it was last refused; -1: never
 	requests window
+}
+
+// change has the quota be another of the same name.
+func (q *quota) change(to Quota) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.Quota, q.fresh = to, false
 }
 
 // take notes a report, and returns what there is to say of the quota.
@@ -242,9 +276,8 @@ func (q *quota) client(id uint64, at time.Duration) (*client, bool) {
 		q.silent.MoveToBack(e)
 		return e.Value.(*client), true
 	}
-	if len(q.clients) >= q.of.most {
-		oldest := q.silent.Front()
-		q.forget(oldest)
+	for len(q.clients) >= int(q.of.most.Load()) {
+		q.forget(q.silent.Front())
 		q.of.evicted.Add(1)
 	}
 	c := &client{id: id, refused: -1, last: at}
@@ -283,7 +316,7 @@ func (q *quota) summed(at time.Duration) telemetry.Aggregate {
 	for e := q.silent.Front(); e != nil && at-e.Value.(*client).last > 2*q.of.window; e = q.silent.Front() {
 		q.forget(e)
 	}
-	s := telemetry.Aggregate{Quota: q.Name, Warm: at >= q.of.window, Window: q.of.window, SinceRefusal: -1}
+	s := telemetry.Aggregate{Quota: q.Name, Warm: at-q.since >= q.of.window, Window: q.of.window, SinceRefusal: -1}
 	part := partOf(at, q.of.window)
 	var sent, accepted, refused, queues []int64
 	for e := q.silent.Back(); e != nil; e = e.Prev() { // those that spoke last come first
@@ -364,7 +397,7 @@ func (a *Aggregator) Status(now time.Time) Status {
 	for f := none + 1; f < faults; f++ {
 		s.Refused[f.String()] = a.refused[f].Load()
 	}
-	for _, q := range a.quotas {
+	for _, q := range *a.quotas.Load() {
 		q.mu.Lock()
 		q.fresh = false
 		sum := q.summed(max(0, now.Sub(a.start)))

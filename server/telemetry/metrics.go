@@ -16,6 +16,8 @@ var (
 	refusingDesc = prometheus.NewDesc("headgate_telemetry_refused_clients", "Of them, clients that were refused within the window.", []string{"quota"}, nil)
 	queueDesc    = prometheus.NewDesc("headgate_telemetry_queue", "Requests that wait in the queues of all clients.", []string{"quota"}, nil)
 	sentDesc     = prometheus.NewDesc("headgate_telemetry_window_requests", "Requests of all clients within the window, by what became of them.", []string{"quota", "result"}, nil)
+	reloadsDesc  = prometheus.NewDesc("headgate_telemetry_config_reloads_total", "Reloads of the settings, by what came of them.", []string{"outcome"}, nil)
+	reloadedDesc = prometheus.NewDesc("headgate_telemetry_config_reload_ok", "0 while the newest reload of the settings has failed.", nil, nil)
 	capacityDesc = prometheus.NewDesc("headgate_telemetry_capacity", "Requests a second that the quota allows, configured or measured; 0 if unknown.", []string{"quota"}, nil)
 )
 
@@ -23,7 +25,7 @@ var (
 type collector struct{ of *Server }
 
 func (c collector) Describe(d chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{takenDesc, refusedDesc, evictedDesc, clientsDesc, refusingDesc, queueDesc, sentDesc, capacityDesc} {
+	for _, desc := range []*prometheus.Desc{takenDesc, refusedDesc, evictedDesc, clientsDesc, refusingDesc, queueDesc, sentDesc, capacityDesc, reloadsDesc, reloadedDesc} {
 		d <- desc
 	}
 }
@@ -44,6 +46,13 @@ func (c collector) Collect(m chan<- prometheus.Metric) {
 	for reason, n := range s.Refused {
 		count(refusedDesc, n, reason)
 	}
+	count(reloadsDesc, c.of.reloads[0].Load(), "failed")
+	count(reloadsDesc, c.of.reloads[1].Load(), "ok")
+	ok := 1.0
+	if c.of.reloadFailed.Load() {
+		ok = 0
+	}
+	gauge(reloadedDesc, ok)
 	for _, q := range s.Quotas {
 		gauge(clientsDesc, float64(q.Active), q.Name)
 		gauge(refusingDesc, float64(q.Refusing), q.Name)

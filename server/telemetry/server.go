@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/net/netutil"
@@ -47,8 +48,18 @@ type ServerOptions struct {
 
 // Server receives reports and answers them.
 type Server struct {
-	o       ServerOptions
-	sources *sources
+	o    ServerOptions
+	live atomic.Pointer[live]
+
+	reloads      [2]atomic.Uint64 // that failed, and that did not
+	reloadFailed atomic.Bool      // the newest did
+}
+
+// live is what can change while a Server runs.
+type live struct {
+	origins   []string
+	perSource int
+	sources   *sources
 }
 
 // MaxConnections bounds what clients hold open by HTTP.
@@ -56,20 +67,57 @@ const MaxConnections = 1000
 
 // NewServer returns a Server that does nothing before Run.
 func NewServer(o ServerOptions) (*Server, error) {
-	if o.PerSource == 0 {
-		o.PerSource = 100
-	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.PerSource < 1 || o.PerSource > 1_000_000 {
-		return nil, fmt.Errorf("reports of one source are %d a second, want 1 to 1000000", o.PerSource)
-	}
-	from, err := newSources(o.PerSource)
+	s := &Server{o: o}
+	s.live.Store(&live{})
+	next, err := s.next(o.Origins, o.PerSource)
 	if err != nil {
 		return nil, err
 	}
-	return &Server{o: o, sources: from}, nil
+	s.live.Store(next)
+	return s, nil
+}
+
+// next is what Change puts in force. Sources are counted anew if they may send more, or less.
+func (s *Server) next(origins []string, perSource int) (*live, error) {
+	if perSource == 0 {
+		perSource = 100
+	}
+	if perSource < 1 || perSource > 1_000_000 {
+		return nil, fmt.Errorf("reports of one source are %d a second, want 1 to 1000000", perSource)
+	}
+	now := *s.live.Load()
+	now.origins = origins
+	if perSource == now.perSource {
+		return &now, nil
+	}
+	from, err := newSources(perSource)
+	now.perSource, now.sources = perSource, from
+	return &now, err
+}
+
+// Change puts other options of the Aggregator in force (all but Window), and other Origins and PerSource of
+// [ServerOptions]: or, with what is wrong with them, nothing. It is for a Server that has an Aggregator, and for one
+// goroutine at a time.
+func (s *Server) Change(o Options, origins []string, perSource int) error {
+	next, err1 := s.next(origins, perSource)
+	if _, err2 := o.filled(); err1 != nil || err2 != nil {
+		return errors.Join(err1, err2)
+	}
+	s.live.Store(next)
+	return s.o.Aggregator.Change(o, s.o.Now())
+}
+
+// Reloaded counts a reload of the settings for the metrics; err is why it failed.
+func (s *Server) Reloaded(err error) {
+	s.reloadFailed.Store(err != nil)
+	if err != nil {
+		s.reloads[0].Add(1)
+	} else {
+		s.reloads[1].Add(1)
+	}
 }
 
 // Run serves until ctx ends, or a listener fails. It closes them.
@@ -168,7 +216,7 @@ func (s *Server) datagram(now time.Time, from netip.Addr, message, reply []byte)
 		}
 		return s.o.Reference.Answer(now, message, reply)
 	}
-	if !s.sources.allow(now, from) {
+	if !s.live.Load().sources.allow(now, from) {
 		s.o.Aggregator.Count(Flood)
 		return nil
 	}
@@ -195,11 +243,12 @@ func (s *Server) Handler() http.Handler {
 
 // expose lets web pages of the configured origins read the answer.
 func (s *Server) expose(w http.ResponseWriter, r *http.Request) {
-	if len(s.o.Origins) == 0 {
+	origins := s.live.Load().origins
+	if len(origins) == 0 {
 		return
 	}
 	w.Header().Add("Vary", "Origin")
-	if origin := r.Header.Get("Origin"); origin != "" && (slices.Contains(s.o.Origins, origin) || slices.Contains(s.o.Origins, "*")) {
+	if origin := r.Header.Get("Origin"); origin != "" && (slices.Contains(origins, origin) || slices.Contains(origins, "*")) {
 		w.Header().Set("Access-Control-Allow-Origin", origin)
 		w.Header().Set("Access-Control-Expose-Headers", "Retry-After")
 	}
@@ -215,7 +264,7 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request) {
 	s.expose(w, r)
 	now := s.o.Now()
 	from, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil || !s.sources.allow(now, from.Addr()) {
+	if err != nil || !s.live.Load().sources.allow(now, from.Addr()) {
 		s.o.Aggregator.Count(Flood)
 		w.Header().Set("Retry-After", "1")
 		http.Error(w, "telemetry: too many reports from this address", httpStatus[Flood])

@@ -14,11 +14,11 @@ import (
 	"os/signal"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	wire "github.com/headgate-io/headgate/pace/telemetry"
 	"github.com/headgate-io/headgate/server/telemetry"
@@ -39,7 +39,7 @@ type telemetryFlags struct {
 }
 
 func newTelemetry() *cobra.Command {
-	var f telemetryFlags
+	var given telemetryFlags
 	cmd := &cobra.Command{
 		Use:   "telemetry",
 		Short: "Let clients that share a quota learn of each other",
@@ -57,26 +57,29 @@ length of a window that it does not know yet.
 flags with _ in the place of -, and quotas and origins for the lists. Flags win
 over it.
 
-SIGHUP reads the secret and the certificate again. The file of the secret may have
-two lines, the current and the previous one: reports by either are taken.`,
+SIGHUP reads that file, the secret and the certificate again. All of what can change
+while it runs is put in force, or, with a fault anywhere, nothing; the log says
+what has changed, and what waits for a restart. The file of the secret may have two
+lines, the current and the previous one: reports by either are taken.`,
 		Example: `  openssl rand -hex 32 > telemetry.secret
   headgate telemetry --quota api=80/60s,burst=100 --secret-file telemetry.secret
   headgate telemetry --quota api --udp 10.0.0.7:8125 --http 10.0.0.7:8126 \
     --tls-cert cert.pem --tls-key key.pem --secret-file telemetry.secret`,
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if f.file != "" {
-				if err := readTelemetryFile(f.file, cmd.Flags()); err != nil {
-					return usageError{err}
-				}
-			}
+			settings := func() (telemetryFlags, error) { return readTelemetrySettings(cmd.Flags()) }
 			hangup := make(chan os.Signal, 1)
 			signal.Notify(hangup, syscall.SIGHUP)
 			defer signal.Stop(hangup)
-			return f.serve(cmd.Context(), cmd.OutOrStdout(), usualLog(cmd.ErrOrStderr()), hangup)
+			return serveTelemetry(cmd.Context(), cmd.OutOrStdout(), usualLog(cmd.ErrOrStderr()), hangup, settings)
 		},
 	}
-	flags := cmd.Flags()
+	given.add(cmd.Flags())
+	cmd.AddCommand(newTelemetryAsk(), newTelemetryKey())
+	return cmd
+}
+
+func (f *telemetryFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.file, "config", "", "YAML file with any of the settings; flags win over it")
 	flags.StringArrayVar(&f.quotas, "quota", nil, "quota that clients report about, as NAME, or NAME=80/60s,burst=100 where its limit is known (repeatable)")
 	flags.StringVar(&f.secretFile, "secret-file", "", "file whose first line is the secret, 32 bytes or more (needed)")
@@ -90,8 +93,6 @@ two lines, the current and the previous one: reports by either are taken.`,
 	flags.IntVar(&f.maxClients, "max-clients", 10_000, "clients of each quota that are known at once, at about 700 bytes each")
 	flags.IntVar(&f.perSource, "per-source", 100, "reports a second that are looked at of one address")
 	flags.Float64Var(&f.reference, "reference", 0, "speak the unsigned JSON of the published code of Farkiani et al. instead, on this machine alone, and say that the limit is so many requests a minute")
-	cmd.AddCommand(newTelemetryAsk(), newTelemetryKey())
-	return cmd
 }
 
 // check says everything that is wrong with the flags.
@@ -178,23 +179,38 @@ func parseQuota(text string) (telemetry.Quota, error) {
 	return q, nil
 }
 
-func (f *telemetryFlags) serve(ctx context.Context, out io.Writer, log *slog.Logger, hangup <-chan os.Signal) error {
+// serveTelemetry runs an aggregator by settings, which are asked for again at each hangup.
+func serveTelemetry(
+	ctx context.Context, out io.Writer, log *slog.Logger, hangup <-chan os.Signal, settings func() (telemetryFlags, error),
+) error {
+	f, err := settings()
+	if err != nil {
+		return usageError{err}
+	}
 	quotas, err := f.check()
 	if err != nil {
 		return usageError{err}
 	}
+	r := runningTelemetry{settings: settings, flags: f}
 	o := telemetry.ServerOptions{PerSource: f.perSource, Origins: f.origins, Log: log}
-	reload := func() error { return nil }
 	if f.reference > 0 {
 		o.Reference = telemetry.NewReference(f.reference, time.Now())
-	} else if reload, err = f.prepare(quotas, &o); err != nil {
-		return err
+	} else {
+		if r.files, err = f.read(); err != nil {
+			return err
+		}
+		if o.Aggregator, err = telemetry.New(f.options(quotas, r.files), time.Now()); err != nil {
+			return usageError{err}
+		}
+		if f.cert != "" {
+			r.cert.Store(r.files.cert)
+			o.TLS = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return r.cert.Load(), nil }}
+		}
 	}
 	if err := f.listen(&o); err != nil {
 		return err
 	}
-	s, err := telemetry.NewServer(o)
-	if err != nil {
+	if r.server, err = telemetry.NewServer(o); err != nil {
 		return usageError{err}
 	}
 	if o.UDP != nil {
@@ -219,65 +235,14 @@ func (f *telemetryFlags) serve(ctx context.Context, out io.Writer, log *slog.Log
 			case <-ctx.Done():
 				return
 			case <-hangup:
-				if err := reload(); err != nil {
-					log.Error("cannot reload, what was in force stays", "err", err)
-				} else {
-					log.Info("reloaded")
-				}
+				r.reload(log)
 			}
 		}
 	}()
-	err = s.Run(ctx)
+	err = r.server.Run(ctx)
 	stop()
 	<-reloads
 	return err
-}
-
-// prepare makes the aggregator and what reads its files again.
-func (f *telemetryFlags) prepare(quotas []telemetry.Quota, o *telemetry.ServerOptions) (reload func() error, err error) {
-	secrets, err := readTelemetrySecrets(f.secretFile)
-	if err != nil {
-		return nil, err
-	}
-	o.Aggregator, err = telemetry.New(telemetry.Options{
-		Quotas:     quotas,
-		Secrets:    secrets,
-		Window:     f.window,
-		MaxClients: f.maxClients,
-	}, time.Now())
-	if err != nil {
-		return nil, usageError{err}
-	}
-	var current atomic.Pointer[tls.Certificate]
-	certify := func() (*tls.Certificate, error) {
-		c, err := tls.LoadX509KeyPair(f.cert, f.key)
-		if err != nil {
-			return nil, fmt.Errorf("read --tls-cert and --tls-key: %w", err)
-		}
-		return &c, nil
-	}
-	if f.cert != "" {
-		c, err := certify()
-		if err != nil {
-			return nil, err
-		}
-		current.Store(c)
-		o.TLS = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return current.Load(), nil }}
-	}
-	return func() error {
-		secrets, err := readTelemetrySecrets(f.secretFile)
-		if err != nil {
-			return err
-		}
-		if f.cert != "" {
-			c, err := certify()
-			if err != nil {
-				return err
-			}
-			current.Store(c)
-		}
-		return o.Aggregator.SetSecrets(secrets)
-	}, nil
 }
 
 // readTelemetrySecrets reads the current secret and perhaps the previous one.

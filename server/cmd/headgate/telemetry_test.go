@@ -266,7 +266,8 @@ func TestTelemetryOverTLS(t *testing.T) {
 	r, w := io.Pipe()
 	var log bytes.Buffer
 	hangup, ended := make(chan os.Signal), make(chan error, 1)
-	go func() { ended <- f.serve(ctx, w, slog.New(slog.NewTextHandler(&log, nil)), hangup) }()
+	settings := func() (telemetryFlags, error) { return f, nil }
+	go func() { ended <- serveTelemetry(ctx, w, slog.New(slog.NewTextHandler(&log, nil)), hangup, settings) }()
 	line, err := bufio.NewReader(r).ReadString('\n')
 	if err != nil {
 		t.Fatal(err)
@@ -314,8 +315,10 @@ func TestTelemetryOverTLS(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Errorf("ended with %v", err)
 	}
-	if !strings.Contains(log.String(), "cannot reload, what was in force stays") {
-		t.Errorf("the log says nothing of the failed reload: %s", &log)
+	for _, want := range []string{"reload failed: what was in force before stays", `changed="secret, certificate"`} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("the log is %s, want %q in it", &log, want)
+		}
 	}
 }
 
@@ -368,6 +371,37 @@ func TestTelemetryFlags(t *testing.T) {
 	}
 }
 
+// SIGHUP has a running aggregator take over its file: all of what can change, or nothing.
+func testTelemetryReload(t *testing.T, p *aggregatorProcess, write func(name, text string)) {
+	t.Helper()
+	reloaded := func(file, line string, metrics ...string) {
+		t.Helper()
+		write("telemetry.yaml", file)
+		_ = p.Process.Signal(syscall.SIGHUP)
+		if !eventually(time.Minute, func() bool { return strings.Contains(p.log.String(), line) }) {
+			t.Fatalf("the log is\n%swant %q in it", p.log, line)
+		}
+		text := scrape(t, p.admin)
+		for _, want := range metrics {
+			if !strings.Contains(text, "\nheadgate_telemetry_"+want+"\n") {
+				t.Errorf("no %s in\n%s", want, text)
+			}
+		}
+	}
+	reloaded("quotas: [\"api=160/60s\", third]\nsecret_file: telemetry.secret\nudp: 127.0.0.1:1\nwindow: 25s\nmax_clients: 60\n",
+		`reloaded, but some settings wait for a restart" changed="quotas, max_clients" restart="udp, window"`,
+		`capacity{quota="api"} 2.6666666666666665`, `clients{quota="api"} 1`, `clients{quota="third"} 0`,
+		`config_reloads_total{outcome="ok"} 1`, `config_reload_ok 1`)
+	reloaded("quotas: [\"api=1/60s\", fourth]\nsecret_file: telemetry.secret\nwindow: 1ms\nmax_clients: 0x\nudp_: none\n",
+		"reload failed: what was in force before stays",
+		`capacity{quota="api"} 2.6666666666666665`, `clients{quota="third"} 0`, `config_reloads_total{outcome="failed"} 1`, `config_reload_ok 0`)
+	if text := scrape(t, p.admin); strings.Contains(text, "fourth") || strings.Contains(text, `"other"`) {
+		t.Errorf("a quota of a file with faults, or one that was taken out, is there:\n%s", text)
+	}
+	reloaded("quotas: [\"api=80/60s\"]\nsecret_file: telemetry.secret\nudp: 127.0.0.1:0\nwindow: 20s\n",
+		`msg=reloaded changed="quotas, max_clients"`, `capacity{quota="api"} 1.3333333333333333`, `config_reload_ok 1`)
+}
+
 // A file has the same settings as the command line, which wins over it; what is wrong with it is
 // said with its line, all at once.
 func testTelemetryFile(t *testing.T, program string) {
@@ -385,6 +419,7 @@ func testTelemetryFile(t *testing.T, program string) {
 	if err != nil || !strings.Contains(string(out), "in the last 20s") || !strings.Contains(string(out), "1.33 a second") {
 		t.Errorf("%v, %s, want a window of 20s and the capacity of the file", err, out)
 	}
+	testTelemetryReload(t, p, write)
 	write("wrong.yaml", "quotas: api\nsecret_flie: telemetry.secret\nwindow: soon\n\nmax_clients: [1]\nudp: none\nudp: none\n")
 	write("empty.yaml", "")
 	write("list.yaml", "- quotas\n")
