@@ -94,7 +94,8 @@ func TestThePaperReproduces(t *testing.T) {
 	}
 }
 
-// What the readings of the paper are, where its text, its listings and its code differ: as in another simulation of each.
+// What the readings of the paper are, where its text, its listings and its code differ: as in another
+// simulation of each.
 // That WB counts attempts, as the text has it, is far from what the paper measured.
 func TestProfiles(t *testing.T) {
 	for _, c := range []struct {
