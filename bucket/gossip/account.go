@@ -27,7 +27,7 @@ type Account struct {
 
 	others []other // in the order of their names
 
-	// part is the bucket of an equal part of the limit, while this replica is not heard by others.
+	// part is the bucket of an equal part of the limit, while others are not told.
 	part      bucket.State
 	partShape rate.Shape
 	parts     int // by how many partShape divides; 0 if there is none
@@ -59,7 +59,7 @@ func (a *Account) Spend(since int64) {
 type Silence struct {
 	Replicas int           // that are members, this one among them; 1 or more
 	Silent   []Silent      // of them, those that are not heard of
-	Unheard  bool          // another is heard, and says that it does not hear this one
+	Unheard  bool          // another is heard, and says that it does not hear this one; no decision depends on it
 	After    time.Duration // for which a replica, or what it has to say of one bucket, may be silent
 }
 
@@ -150,10 +150,11 @@ func (a *Account) Take(now int64, s *Silence, cost int64) bool {
 	return true
 }
 
-// takePart takes from this replica's part, if it has to keep to that: because another does not hear
-// it, or because there is more to say than goes into messages, and this bucket's turn did not come.
+// takePart takes from this replica's part, if it has to keep to that: because there is more to say
+// than goes into messages, and this bucket's turn did not come. Who is not heard by others needs no
+// such bound: it hears what they admit, and leaves it to them.
 func (a *Account) takePart(now int64, s *Silence, units int64) bool {
-	if !s.Unheard && (a.Pending() == 0 || now-a.untold <= int64(s.After) || s.Replicas < 2) {
+	if a.Pending() == 0 || now-a.untold <= int64(s.After) || s.Replicas < 2 {
 		a.parts = 0
 		return true
 	}

@@ -10,12 +10,11 @@
 // What is told is a count that only grows, so a message that is lost, repeated or late does no
 // harm: the next one says it all. What others admitted is debited whatever is owed already. A
 // replica that is not heard of is presumed to admit its equal part of the rate until it is, or is a
-// member no more; what it then says it admitted is debited less what was presumed. And a replica
-// that hears another, but is not heard by it, takes no more than the part that it is presumed to
-// take. So while a network is parted, both sides together keep to the rate.
+// member no more; what it then says it admitted is debited less what was presumed. So while a
+// network is parted, both sides together keep to the rate.
 //
 // The price is the burst: whoever sends at the same moment to all of k replicas, which have not
-// heard of each other yet, gets the burst from each. See Bound.
+// heard of each other yet, gets the burst from each: see bucket.Sharing.
 //
 // An [Account] is what one replica knows of one bucket, a machine without a clock, a lock or a
 // network. [Store] puts accounts into a bounded table and makes messages of them; what carries

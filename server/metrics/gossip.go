@@ -22,7 +22,7 @@ type GossipStatus struct {
 var (
 	descGossipReplicas = describe("gossip_replicas", "Gateways that keep limits of scope gossip in step, this one among them.")
 	descGossipSilent   = describe("gossip_silent_replicas", "Of those, the gateways that are not heard of, and are presumed to use their part.")
-	descGossipUnheard  = describe("gossip_unheard", "1 while another gateway says that it does not hear this one, which keeps to its part then, else 0.")
+	descGossipUnheard  = describe("gossip_unheard", "1 while another gateway says that it does not hear this one, else 0.")
 	descGossipJoining  = describe("gossip_joining", "1 while this gateway's buckets begin empty, as no other has told it yet what they hold, else 0.")
 	descGossipBuckets  = describe("gossip_buckets", "Buckets of scope gossip that this gateway remembers.")
 	descGossipWaiting  = describe("gossip_waiting_buckets", "Of those, the buckets that are still to be told of.")
