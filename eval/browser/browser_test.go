@@ -218,6 +218,17 @@ func TestAnOperatorLooksAtACaller(t *testing.T) {
 	if denied := ask(t, g.URL+"/v1/items/7", 5); denied != 0 {
 		t.Errorf("%d of 5 requests were denied after the bucket was filled, want 0", denied)
 	}
+	b.do(chromedp.Evaluate(`document.querySelector('button[aria-label^="Grant"]').click()`, nil))
+	b.do(chromedp.SetValue(`dialog input[type=number]`, "2", chromedp.ByQuery))
+	b.fill(`dialog input[type=text]`, "ann")
+	b.press("Grant them")
+	b.until(`document.querySelector('main').innerText.includes('2 of 5')`)
+	if audit := harness.Run(t, g.Dir, "audit"); !strings.Contains(audit, "ann") {
+		t.Errorf("the audit does not say who granted:\n%s", audit)
+	}
+	if denied := ask(t, g.URL+"/v1/items/7", 3); denied != 1 {
+		t.Errorf("%d of 3 requests were denied after two were granted, want 1", denied)
+	}
 	b.view("rules")
 	b.do(chromedp.SetValue(`form input:nth-of-type(1)`, "GET", chromedp.ByQuery))
 	b.do(chromedp.Evaluate(`{ const f = document.querySelector('main form'); f.querySelectorAll('input')[1].value = '/v1/items/9'; f.requestSubmit(); }`, nil))
@@ -319,6 +330,8 @@ func TestViewsCanBeReadByEverybody(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := newScene(t)
+	_, id, _ := strings.Cut(harness.Run(t, g.Dir, "key", "list", "--project", "acme", "--json"), `"id": "`)
+	id, _, _ = strings.Cut(id, `"`)
 	b := open(t, g.Admin)
 	for _, width := range []int64{1440, 375} {
 		for _, scheme := range []string{"light", "dark"} {
@@ -330,7 +343,7 @@ func TestViewsCanBeReadByEverybody(t *testing.T) {
 				{"rule", "rules?rule=GET+/v1/books/{id}", "10 at once after a silence"},
 				{"try", "try?rule=GET+/v1/books/{id}", "requests denied"},
 				{"health", "health", "headgate_policy_reload_ok"},
-				{"caller", "caller?by=user&value=nobody", "of 20"},
+				{"caller", "caller?by=key&value=" + id, "Key server"},
 				{"changes", "changes", "contract of October"},
 			} {
 				if view.name == "rules" {

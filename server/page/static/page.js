@@ -18,13 +18,14 @@ async function ask(method, path, body, headers) {
 
 const get = (path) => ask('GET', path);
 
-// confirm asks before something is changed, with the reason for the history. It resolves to the reason, or to null.
-function confirmed(title, lines, action) {
+// confirmed asks before something is changed, with the reason for the history or what else is to be written down. It
+// resolves to that, or to null.
+function confirmed(title, lines, action, label = 'Why, for the history (may be empty)') {
   return new Promise((resolve) => {
     const why = el('input', { type: 'text', maxlength: 200, size: 40, autocomplete: 'off' });
     const box = el('dialog', { 'aria-labelledby': 'asked' },
       el('h2', { id: 'asked' }, title), lines.map((l) => el('p', null, l)),
-      el('label', null, 'Why, for the history (may be empty)', why),
+      el('label', null, label, why),
       el('div', { class: 'row' },
         el('button', { class: 'main', click: () => end(why.value) }, action),
         el('button', { click: () => end(null) }, 'Cancel')));

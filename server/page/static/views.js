@@ -25,6 +25,7 @@ function command(what, rule) {
   if (rule.burst) text += ` --burst ${rule.burst}`;
   text += named(rule);
   if (what === 'set' && rule.count_when) text += ` --count-when ${shell(rule.count_when)}`;
+  if (what === 'set' && rule.refusal) text += ` --refusal ${shell(rule.refusal)}`;
   if (what === 'set' && rule.penalty) text += ` --penalty ${shell(rule.penalty)}`;
   if (what === 'set' && rule.mode) text += ` --mode ${rule.mode}`;
   return text;
@@ -415,15 +416,36 @@ views.push({
         el('p', null, `${report.caller.kind.replace('_', ' ')} ${report.caller.id || report.caller.address || ''}`, report.caller.project ? `, project ${report.caller.project}` : '', report.caller.tier ? `, tier ${report.caller.tier}` : '',
           h ? `: ${number(h.admitted)} requests admitted in the last hour, ${number(h.denied)} denied` : ''),
         report.budgets.length === 0 ? el('p', null, 'No limit applies.') :
-          budgetTable(report, (b, l) => l && el('button', { click: () => fill(b, l), 'aria-label': `Reset ${b.rule}` }, 'Reset')));
+          budgetTable(report, (b, l) => l && el('span', null, el('button', { click: () => fill(b, l), 'aria-label': `Reset ${b.rule}` }, 'Reset'),
+            el('button', { click: () => grant(b, l), 'aria-label': `Grant more of ${b.rule}` }, 'Grant'))));
+      if (report.caller.kind === 'api_key') showKey(report.caller).catch(() => {}); // keys of others are not listed
+    };
+    const showKey = async (caller) => {
+      const page = await get('/v1/keys' + query({ project: caller.project, limit: 1000 }));
+      const k = page.keys.find((one) => one.id === caller.id);
+      if (k) out.prepend(el('p', null, `Key ${k.name || k.id}, made ${moment(k.created)}`, k.expires ? `, expires ${moment(k.expires)}` : '', k.scopes ? `, for ${k.scopes.join(' and ')} alone` : '',
+        k.revoked && el('b', { class: 'bad' }, ` revoked ${moment(k.revoked)}`)));
+    };
+    const changeBucket = async (what, b, l, more) => {
+      await ask('POST', '/v1/buckets/' + what, { endpoint: l.endpoint, subject: b.subject, ...named(), ...more }, { 'Idempotency-Key': `"${crypto.randomUUID()}"` });
+      await look();
+    };
+    const who = 'Who you are, for the audit (may be empty)';
+    const grant = async (b, l) => {
+      const amount = el('input', { type: 'number', min: 1, max: b.burst, value: b.burst });
+      try {
+        const by = await confirmed('Grant tokens?', [`${b.rule}, ${l.endpoint}: what is granted is there at once, up to ${number(b.burst)} in all.`, el('label', null, 'How many', amount)], 'Grant them', who);
+        if (by === null) return;
+        await changeBucket('grant', b, l, { amount: Number(amount.value), ...(by && { by }) });
+        say(`${number(Number(amount.value))} granted`);
+      } catch (err) { sayProblem(err); }
     };
     const fill = async (b, l) => {
       try {
-        const why = await confirmed('Fill the bucket?', [`${b.rule}, ${l.endpoint}: the caller gets ${number(b.burst)} at once.`], 'Fill it');
-        if (why === null) return;
-        await ask('POST', '/v1/buckets/reset', { endpoint: l.endpoint, subject: b.subject, ...named() }, { 'Idempotency-Key': `"${crypto.randomUUID()}"` });
+        const by = await confirmed('Fill the bucket?', [`${b.rule}, ${l.endpoint}: the caller gets ${number(b.burst)} at once.`], 'Fill it', who);
+        if (by === null) return;
+        await changeBucket('reset', b, l, by && { by });
         say('the bucket is full');
-        await look();
       } catch (err) { sayProblem(err); }
     };
     main.append(el('h1', null, 'What has one caller left?'), fleetNote(),
