@@ -35,13 +35,12 @@ type tab struct {
 func open(t testing.TB, admin string) *tab {
 	t.Helper()
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.DisableGPU, chromedp.WindowSize(1440, 900),
-		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-dev-shm-usage", true),
-		chromedp.UserDataDir(t.TempDir()))
+		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-dev-shm-usage", true))
 	browser, end := chromedp.NewExecAllocator(context.Background(), options...)
 	t.Cleanup(end)
-	ctx, end2 := chromedp.NewContext(browser, chromedp.WithErrorf(func(string, ...any) {})) // of events that it does not know
-	t.Cleanup(end2)
-	if err := chromedp.Run(ctx); err != nil { // now, so that no deadline of a later step ends the browser
+	ctx, _ := chromedp.NewContext(browser, chromedp.WithErrorf(func(string, ...any) {})) // of events that it does not know
+	t.Cleanup(func() { _ = chromedp.Cancel(ctx) })                                       // waits for it, and takes away what it has written
+	if err := chromedp.Run(ctx); err != nil {                                            // now, so that no deadline of a later step ends the browser
 		t.Fatal(err)
 	}
 	return &tab{t, ctx, admin + "/ui/"}
