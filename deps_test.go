@@ -63,7 +63,7 @@ var allowed = map[string][]string{
 	"serve/resp":       {"bucket", "key", "rate", "internal/conns", "serve/decisions"},
 	"serve/spoe":       {"internal/conns", "serve/decisions"},
 	"serve/decisions":  {"", "endpoint", "httplimit", "identity", "internal/override", "internal/problem", "internal/refusal", "reservation"},
-	"proofs":           {},                 // no Go but a test
+	"proofs":           {},                                 // no Go but a test
 	"pace":             {"internal/sfv", "pace/telemetry"}, // the callers' side: it knows servers by their answers, and what clients say of each other
 	"pace/telemetry":   {},
 
