@@ -55,7 +55,7 @@ func TestImportsPointOneWay(t *testing.T) {
 			"metrics":    {"activity", "decisionlog", "hold", "quota", "revert", "trace", "warnings"},
 
 			// The admin API and its client.
-			"admin":  {"activity", "developers", "draw", "fleet", "lint", "page", "record", "revert", "rules", "warnings"},
+			"admin":  {"activity", "developers", "draw", "fleet", "lint", "page", "record", "revert", "rules", "usage", "warnings"},
 			"client": {"activity", "admin", "fleet", "lint", "record", "rules"},
 
 			"telemetry": {}, // beside gateways, for the clients of APIs
@@ -70,7 +70,7 @@ func TestImportsPointOneWay(t *testing.T) {
 			"doctor": {"advisories", "config", "daemon", "database", "descriptor", "dsn", "hold", "kinds", "quota", "record", "redis", "token"},
 			"cmd/headgate": {
 				"activity", "admin", "attack", "client", "collector", "config", "convert", "daemon", "database", "demo", "descriptor", "developers",
-				"doctor", "draw", "dsn", "fleet", "lint", "openapi", "quota", "record", "replay", "rules", "telemetry", "token",
+				"doctor", "draw", "dsn", "fleet", "lint", "openapi", "quota", "record", "replay", "rules", "telemetry", "token", "usage",
 			},
 		},
 		Foreign: map[string][]string{

@@ -54,14 +54,20 @@ func (d *Door) activityQuery(r *http.Request) (most int, reveal bool, err error)
 			return 0, false, fault{invalidRequest, fmt.Errorf("limit is %q, want 1 to %d", asSent(text), mostActivity)}
 		}
 	}
-	switch text := query.Get("reveal"); text {
-	case "", "false":
-	case "true":
-		reveal, err = true, mayReveal(r)
-	default:
-		err = fault{invalidRequest, fmt.Errorf("reveal is %q, want true or false", asSent(text))}
-	}
+	reveal, err = revealed(r)
 	return most, reveal, err
+}
+
+// revealed reads whether somebody wants to see the names of callers.
+func revealed(r *http.Request) (bool, error) {
+	switch text := r.URL.Query().Get("reveal"); text {
+	case "", "false":
+		return false, nil
+	case "true":
+		return true, mayReveal(r)
+	default:
+		return false, fault{invalidRequest, fmt.Errorf("reveal is %q, want true or false", asSent(text))}
+	}
 }
 
 // mayReveal is why whoever makes a call may not see the names of callers, or nil.

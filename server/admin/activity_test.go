@@ -12,6 +12,7 @@ import (
 	"github.com/headgate-io/headgate/server/activity"
 	"github.com/headgate-io/headgate/server/admin"
 	"github.com/headgate-io/headgate/server/record"
+	"github.com/headgate-io/headgate/server/usage"
 	"github.com/headgate-io/headgate/server/warnings"
 )
 
@@ -19,7 +20,8 @@ import (
 func TestNamesAreForGranters(t *testing.T) {
 	var table *activity.Table
 	var limiter *headgate.Limiter
-	s := newSite(t, func(o *admin.Options) { table, limiter = o.Activity, o.Limiter })
+	var days *usage.Days
+	s := newSite(t, func(o *admin.Options) { table, limiter, days = o.Activity, o.Limiter, o.Usage })
 	r := headgate.Request{
 		Method: "GET",
 		Target: "/v1/items/7",
@@ -29,8 +31,9 @@ func TestNamesAreForGranters(t *testing.T) {
 	for range 15 {
 		d := limiter.Check(context.Background(), r)
 		table.Observe(&r, &d)
+		days.Observe(&r, &d)
 	}
-	for _, path := range []string{"/v1/activity", "/v1/activity?reveal=true"} {
+	for _, path := range []string{"/v1/activity", "/v1/usage", "/v1/activity?reveal=true", "/v1/usage?reveal=true"} {
 		for _, role := range record.Roles {
 			got := s.call(s.token(role), "GET", path, "")
 			reveals := strings.HasSuffix(path, "true")
@@ -139,6 +142,13 @@ func TestTryAtFault(t *testing.T) {
 		}
 	}
 	none := newSite(t, func(o *admin.Options) { o.Activity = nil })
+	noUsage := newSite(t, func(o *admin.Options) { o.Usage = nil })
+	if got := noUsage.call(noUsage.all(), "GET", "/v1/usage", ""); got.kind() != "not-found" || !strings.Contains(got.body, "usage.max_callers is 0") {
+		t.Errorf("GET /v1/usage where nothing is counted = %d %s", got.status, got.body)
+	}
+	if got := s.call(s.all(), "GET", "/v1/usage?from=yesterday", ""); got.status != 400 || !strings.Contains(got.body, `from is \"yesterday\", want a day of UTC such as 2026-11-25`) {
+		t.Errorf("GET /v1/usage from yesterday = %d %s", got.status, got.body)
+	}
 	for _, path := range []string{"/v1/activity", "/v1/activity/series"} {
 		if got := none.call(none.all(), "GET", path, ""); got.kind() != "not-found" || !strings.Contains(got.body, "activity.max_requests") {
 			t.Errorf("GET %s without a memory = %d %s, want not-found that names the setting", path, got.status, got.body)

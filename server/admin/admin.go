@@ -26,6 +26,7 @@ import (
 	"github.com/headgate-io/headgate/server/record"
 	"github.com/headgate-io/headgate/server/revert"
 	"github.com/headgate-io/headgate/server/rules"
+	"github.com/headgate-io/headgate/server/usage"
 	"github.com/headgate-io/headgate/server/warnings"
 )
 
@@ -74,6 +75,9 @@ type Options struct {
 	// remembered.
 	Activity *activity.Table
 	Try      Trier
+
+	// Usage counts what callers did, by the day. Nil means that nobody does.
+	Usage *usage.Days
 
 	// Gateway names this gateway, and ActiveWarnings lists the warnings that are not over, at most so many of them, and
 	// says how many there are. Nil means that nothing is watched.

@@ -92,6 +92,7 @@ var operations = []operation{
 	{id: "getBudgets", method: "POST", path: "/v1/budgets", access: readers, serve: (*Door).budgets},
 	{id: "getActivity", method: "GET", path: "/v1/activity", access: readers, query: []string{"limit", "reveal"}, serve: (*Door).activity},
 	{id: "getActivitySeries", method: "GET", path: "/v1/activity/series", access: readers, query: []string{"rule…"}, serve: (*Door).activitySeries},
+	{id: "getUsage", method: "GET", path: "/v1/usage", access: readers, query: []string{"from", "to", "reveal"}, serve: (*Door).usage},
 	{id: "drawRule", method: "POST", path: "/v1/draw", access: readers, serve: (*Door).draw},
 	{id: "tryRules", method: "POST", path: "/v1/try", access: readers, serve: (*Door).try},
 	{id: "listRequests", method: "GET", path: "/v1/requests", access: readers, query: []string{"state", "project", "limit", "cursor"}, serve: (*Door).listRequests},

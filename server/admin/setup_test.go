@@ -125,6 +125,7 @@ func newSite(t testing.TB, change ...func(*admin.Options)) *site {
 		Token:   fileToken, TokenName: "ops.token", NeedToken: true, Tokens: s.find,
 		Now: func() time.Time { return s.now },
 	}
+	o.Usage = usage.NewDays(func(who *identity.Principal) string { return "3f1c0a2b4d5e6f70" }, o.Now)
 	o.Activity, err = activity.New(activity.Options{})
 	must(t, err)
 	o.Try = func(ctx context.Context, reveal bool, changes []func(*policy.Document)) (*activity.Trial, []activity.Result, error) {

@@ -72,6 +72,22 @@ func (c *Client) Activity(ctx context.Context, most int, reveal bool) (now admin
 	return now, err
 }
 
+// Usage reports what each caller did on each day from one to another, all that is remembered where they are empty; with
+// the names of callers if reveal.
+func (c *Client) Usage(ctx context.Context, from, to string, reveal bool) (told admin.Usage, err error) {
+	query := url.Values{}
+	for name, value := range map[string]string{"from": from, "to": to} {
+		if value != "" {
+			query.Set(name, value)
+		}
+	}
+	if reveal {
+		query.Set("reveal", "true")
+	}
+	_, err = c.ask(ctx, question{method: http.MethodGet, path: "/v1/usage", query: query, looks: true}, &told)
+	return told, err
+}
+
 // Series reports the last hour of the rules with these titles together, of all rules without a title.
 func (c *Client) Series(ctx context.Context, titles ...string) (s activity.Series, err error) {
 	_, err = c.ask(ctx, question{

@@ -26,7 +26,7 @@ func (d *Daemon) adminDoor(token string) (*admin.Door, error) {
 		Limiter: p.limiter, Policies: p.rules, Database: p.database.rules, Compare: database.Compare, Compile: p.compileOptions, Metrics: p.meter.Handler(),
 		Ready: d.ready, Log: d.log, Audit: p.database, FindKey: p.database.findKey, Warnings: d.warnings,
 		Fleet: p.database.fleet, Reload: d.Reload, Reverted: p.reverted, Budgets: p.reporter(), LimitRequests: p.requests,
-		Activity: p.activity, Try: d.try, Gateway: p.name, ActiveWarnings: p.watched.active(),
+		Activity: p.activity, Usage: p.days, Try: d.try, Gateway: p.name, ActiveWarnings: p.watched.active(),
 		NeedToken: d.conf.NeedsAdminToken(), Token: token, TokenName: filepath.Base(d.conf.AdminTokenFile),
 		Tokens: p.adminTokens.find, TokenStore: p.adminTokens, KeyStore: p.keyStore(),
 		Calls: p.database, KeepCalls: calls.Keep, MostCalls: calls.MaxLooks, MostChanges: calls.MaxChanges, Observe: p.meter.ObserveCall, Unrecorded: p.meter.CallUnrecorded,

@@ -55,6 +55,7 @@ func (p *parts) observe(r *headgate.Request, d *headgate.Decision) {
 	p.meter.Observe(r, d)
 	if p.usage != nil {
 		p.usage.Observe(r, d)
+		p.days.Observe(r, d)
 	}
 	if p.activity != nil {
 		p.activity.Observe(r, d)

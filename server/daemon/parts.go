@@ -42,6 +42,7 @@ type parts struct {
 	limiter     *headgate.Limiter
 	meter       *metrics.Meter
 	usage       *usage.Table     // nil if nothing is counted
+	days        *usage.Days      // the same, by the day
 	activity    *activity.Table  // nil if nothing is remembered
 	decisions   *decisionlog.Log // nil if none is written down
 	watched     *told            // nil if nothing is watched
@@ -191,6 +192,9 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 	})
 	if p.usage, err = newUsage(c.Usage); err != nil {
 		return nil, err
+	}
+	if p.usage != nil {
+		p.days = usage.NewDays(names.Hash, nil)
 	}
 	options := l.limiterOptions()
 	options.NamedTiers = func() bool { return c.Tokens.TierClaim != "" || p.keys.tiers.Load() }

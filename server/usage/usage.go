@@ -1,4 +1,4 @@
-// Package usage counts what verified callers did in the last hour: for each of
+// Package usage counts what verified callers did, by the day ([Days]) and in the last hour: for each of
 // them all requests together and, for each rule that applied, how many were
 // admitted and how many that rule denied.
 //

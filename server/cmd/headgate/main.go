@@ -92,7 +92,7 @@ completes its commands: "headgate completion --help".`,
 	cobra.AddTemplateFunc("wrapped", func(f *pflag.FlagSet) string { return f.FlagUsagesWrapped(helpWidth) })
 	root.SetUsageTemplate(strings.NewReplacer(".LocalFlags.FlagUsages", "wrapped .LocalFlags", ".InheritedFlags.FlagUsages", "wrapped .InheritedFlags").Replace(root.UsageTemplate()))
 	root.AddCommand(
-		newServe(), newReload(), newReady(), newDoctor(), newConfig(), newRoutes(), newExplain(), newActivity(), newFleet(),
+		newServe(), newReload(), newReady(), newDoctor(), newConfig(), newRoutes(), newExplain(), newActivity(), newUsage(), newFleet(),
 		newPolicy(), newProject(), newBucket(), newBudgets(), newRequest(), newAudit(),
 		newKey(), newToken(), newSecret(), newAdmin(),
 		newAttack(), newReplay(), newConvert(), newSuggest(), newClients(),

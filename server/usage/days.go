@@ -1,0 +1,174 @@
+package usage
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/internal/steady"
+	"github.com/headgate-io/headgate/key"
+)
+
+const (
+	// KeptDays is for how many days, the present one among them, Days remembers callers.
+	KeptDays = 31
+
+	// MaxRows is how many callers and days are counted apart, in about 250 bytes each. What there is
+	// no room for is counted together, by day.
+	MaxRows = 100_000
+)
+
+// Others is the kind of the row of all callers of a day that there was no room for.
+const Others = "others"
+
+// Row is what one caller did on one day.
+type Row struct {
+	Day     time.Time // its beginning, in UTC
+	Hash    string    // names the caller while the process runs
+	Kind    string    // api_key, token …; or Others
+	ID      string    // of the key, subject, certificate or user
+	Project string
+
+	Admitted, Denied uint64 // requests
+	Tokens           uint64 // what those that were admitted cost
+}
+
+// Days counts what verified callers did, by the day of UTC: for people who charge for it, or want to
+// know who grows. It is exact since it was made, and safe for concurrent use.
+type Days struct {
+	keys   *key.Hasher
+	clock  *steady.Clock
+	caller func(*identity.Principal) string
+	most   int // rows of a shard
+	since  time.Time
+	shards [shards]days
+}
+
+type days struct {
+	mu     sync.Mutex // guards everything below
+	rows   map[callerDay]*Row
+	others map[int64]*Row
+	latest int64 // the newest day that was counted
+}
+
+type callerDay struct {
+	day    int64 // since 1970
+	caller key.Key
+}
+
+// NewDays returns empty Days, which name callers by a hash. The clock is time.Now if it is nil.
+func NewDays(caller func(*identity.Principal) string, now func() time.Time) *Days {
+	d := &Days{keys: key.NewHasher(), clock: steady.New(now), caller: caller, most: MaxRows / shards}
+	d.since = time.Unix(0, d.clock.Wall(d.clock.Now())).UTC()
+	for i := range d.shards {
+		d.shards[i].rows, d.shards[i].others = map[callerDay]*Row{}, map[int64]*Row{}
+	}
+	return d
+}
+
+// Since is when counting began.
+func (d *Days) Since() time.Time { return d.since }
+
+// Observe counts one decision, for each of the principals that it charged. It fits
+// headgate.Options.Observe.
+func (d *Days) Observe(_ *headgate.Request, decided *headgate.Decision) {
+	if decided.Principal.Kind == identity.Address {
+		return
+	}
+	day := d.today()
+	d.observe(day, &decided.Principal, decided)
+	for i := range decided.Others {
+		d.observe(day, &decided.Others[i], decided)
+	}
+}
+
+const aDay = int64(24 * time.Hour)
+
+func (d *Days) today() int64 { return d.clock.Wall(d.clock.Now()) / aDay }
+
+func (d *Days) observe(day int64, who *identity.Principal, decided *headgate.Decision) {
+	var room [maxSubject]byte
+	k := callerDay{day, d.keys.Key(0, 0, who.AppendSubject(room[:0]))}
+	s := &d.shards[k.caller.Hi%shards]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.rows[k]
+	if r == nil {
+		r = d.enterLocked(s, k, who)
+	}
+	if !decided.Allowed {
+		r.Denied++
+		return
+	}
+	r.Admitted++
+	r.Tokens += uint64(max(0, decided.Cost))
+}
+
+// enterLocked returns the row of a caller that has none yet.
+func (d *Days) enterLocked(s *days, k callerDay, who *identity.Principal) *Row {
+	if k.day > s.latest {
+		s.latest = k.day
+		maps.DeleteFunc(s.rows, func(old callerDay, _ *Row) bool { return old.day <= k.day-KeptDays })
+		maps.DeleteFunc(s.others, func(old int64, _ *Row) bool { return old <= k.day-KeptDays })
+	}
+	at := time.Unix(0, k.day*aDay).UTC()
+	if len(s.rows) < d.most {
+		r := &Row{Day: at, Hash: d.caller(who), Kind: who.Kind.String(), ID: who.ID, Project: who.Project}
+		s.rows[k] = r
+		return r
+	}
+	r := s.others[k.day]
+	if r == nil {
+		r = &Row{Day: at, Kind: Others}
+		s.others[k.day] = r
+	}
+	return r
+}
+
+// Rows are those from one day to another, both included, the oldest first and of one day the callers
+// who asked most.
+func (d *Days) Rows(from, to time.Time) []Row {
+	var all []Row
+	others := map[time.Time]Row{}
+	oldest := time.Unix(0, (d.today()-KeptDays+1)*aDay)
+	within := func(r *Row) bool { return !r.Day.Before(from) && !r.Day.After(to) && !r.Day.Before(oldest) }
+	for i := range d.shards {
+		s := &d.shards[i]
+		s.mu.Lock()
+		for _, r := range s.rows {
+			if within(r) {
+				all = append(all, *r)
+			}
+		}
+		for _, r := range s.others {
+			if within(r) {
+				sum := others[r.Day]
+				sum.Day, sum.Kind = r.Day, Others
+				sum.Admitted, sum.Denied, sum.Tokens = sum.Admitted+r.Admitted, sum.Denied+r.Denied, sum.Tokens+r.Tokens
+				others[r.Day] = sum
+			}
+		}
+		s.mu.Unlock()
+	}
+	for _, r := range others {
+		all = append(all, r)
+	}
+	slices.SortFunc(all, func(a, b Row) int {
+		return cmp.Or(a.Day.Compare(b.Day), cmp.Compare(b.Admitted+b.Denied, a.Admitted+a.Denied), cmp.Compare(a.Hash, b.Hash))
+	})
+	return all
+}
+
+// ParseDay reads a day as 2026-11-25.
+func ParseDay(text string) (time.Time, error) {
+	at, err := time.Parse(time.DateOnly, text)
+	if err != nil {
+		return at, fmt.Errorf("is %.40q, want a day of UTC such as 2026-11-25", text)
+	}
+	return at, nil
+}
