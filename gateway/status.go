@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"strconv"
@@ -108,7 +109,8 @@ func statuses(next http.Handler) http.Handler {
 	})
 }
 
-// callAnswer is the answer to a call. What is problem details it keeps back, to make a status of it.
+// callAnswer is the answer to a call. What is problem details it keeps back, to make a status of it, and
+// what is refused in other words than gRPC's, as rules may have them.
 type callAnswer struct {
 	http.ResponseWriter
 	status int // of what is kept back; 0 while nothing is
@@ -121,7 +123,9 @@ const maxProblem = 16 << 10
 func (c *callAnswer) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
 func (c *callAnswer) WriteHeader(status int) {
-	if status >= 400 && c.Header().Get("Content-Type") == "application/problem+json" {
+	media := c.Header().Get("Content-Type")
+	refused := status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable // in the words of a rule
+	if status >= 400 && media == "application/problem+json" || refused && !strings.HasPrefix(media, "application/grpc") {
 		c.status = status
 		return
 	}
@@ -144,7 +148,7 @@ func (c *callAnswer) finish() {
 	_ = json.Unmarshal(c.body, &said) // which nothing of ours fails, and an API's may
 	s := &callStatus{code: codeOf(c.status), message: said.Detail}
 	if s.message == "" {
-		s.message = said.Title
+		s.message = cmp.Or(said.Title, http.StatusText(c.status))
 	}
 	seconds, _ := strconv.ParseInt(c.Header().Get("Retry-After"), 10, 32)
 	s.pushback = pushbackOf(s.code, time.Duration(seconds)*time.Second)
