@@ -37,6 +37,7 @@ import (
 
 	"github.com/headgate-io/headgate/eval/harness"
 	"github.com/headgate-io/headgate/eval/page"
+	"github.com/headgate-io/headgate/eval/peers"
 	"github.com/headgate-io/headgate/internal/freeport"
 	"github.com/headgate-io/headgate/internal/mortal"
 )
@@ -54,12 +55,12 @@ func run(args []string, stdout, stderr io.Writer) error {
 	rounds := flags.Int("rounds", 5, "how often each way to ask is measured, in turn")
 	span := flags.Duration("sample", time.Second, "how long a sample lasts")
 	dry := flags.Bool("dry", false, "print the page instead of writing it")
-	empty := flags.Bool("empty", false, "for the program's own use: be the empty service")
+	empty := flags.String("empty", "", "for the program's own use: be the empty service, as it comes (stock) or with what Headgate sets (tuned)")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if *empty {
-		return serveEmpty(stdout)
+	if *empty != "" {
+		return serveEmpty(stdout, *empty == "tuned")
 	}
 	if *rounds < 1 || *span < 100*time.Millisecond {
 		return errors.New("want -rounds of 1 or more and a -sample of 100ms or more")
@@ -96,6 +97,7 @@ func run(args []string, stdout, stderr io.Writer) error {
 type way struct {
 	name, floor string // and the way that it stands beside
 	pid         int
+	store       int // the process that it keeps its counters in, whose work counts too; 0 for none
 	askers      int
 	decisions   int                                  // of one call
 	open        func() (ask func() error, err error) // for each asker
@@ -125,14 +127,24 @@ func (w *way) measure(span time.Duration) (float64, error) {
 	}
 	time.Sleep(span / 5)
 	from := made.Load()
-	before, err := cpu(w.pid)
+	before, err := w.cpu()
 	time.Sleep(span)
-	after, errAfter := cpu(w.pid)
+	after, errAfter := w.cpu()
 	n := made.Load() - from
 	stop()
 	all.Wait()
 	close(failed)
 	return float64((after - before).Nanoseconds()) / 1000 / float64(max(1, n)), errors.Join(err, errAfter, <-failed)
+}
+
+// cpu is how long what answers has worked so far, its store included.
+func (w *way) cpu() (time.Duration, error) {
+	own, err := cpu(w.pid)
+	if w.store == 0 || err != nil {
+		return own, err
+	}
+	store, err := cpu(w.store)
+	return own + store, err
 }
 
 // cpu is how long a process has worked so far, to a hundredth of a second.
@@ -155,8 +167,9 @@ func cpu(pid int) (time.Duration, error) {
 type world struct {
 	dir      string
 	headgate *harness.Gateway
-	floor    *exec.Cmd // the empty service
-	floorAt  string
+	stock    empty         // the empty service, as it comes
+	tuned    empty         // and with what Headgate sets
+	peer     *peers.Server // envoyproxy/ratelimit
 	redis    *exec.Cmd
 	redisAt  string
 	client   *http.Client
@@ -183,23 +196,12 @@ func newWorld() (w *world, err error) {
 	if w.headgate, err = harness.Start(w.dir, "--config", "headgate.yaml", "--listen", "none"); err != nil {
 		return nil, err
 	}
-	self, err := os.Executable()
-	if err != nil {
+	if w.stock, err = startEmpty("stock"); err != nil {
 		return nil, err
 	}
-	w.floor = exec.Command(self, "-empty")
-	w.floor.Env = append(os.Environ(), "GOGC=400") // as headgate serve sets it
-	out, err := w.floor.StdoutPipe()
-	if err != nil {
+	if w.tuned, err = startEmpty("tuned", "GOGC=400"); err != nil { // as headgate serve sets it
 		return nil, err
 	}
-	if err := mortal.Start(w.floor, syscall.SIGKILL); err != nil {
-		return nil, err
-	}
-	if w.floorAt, err = bufio.NewReader(out).ReadString('\n'); err != nil {
-		return nil, err
-	}
-	w.floorAt = strings.TrimSpace(w.floorAt)
 	port, err := freeport.Pick()
 	if err != nil {
 		return nil, err
@@ -213,7 +215,37 @@ func newWorld() (w *world, err error) {
 	if !harness.Eventually(time.Minute, func() bool { return listens(w.redisAt) }) {
 		return nil, errors.New("redis-server does not listen")
 	}
-	return w, nil
+	binary, err := peers.BuildRateLimit()
+	if err != nil {
+		return nil, err
+	}
+	w.peer, err = peers.StartRateLimit(binary, filepath.Join(w.dir, "peer"), w.redisAt, "- {key: key, rate_limit: {unit: second, requests_per_unit: 1000000}}\n")
+	return w, err
+}
+
+// empty is a process of the empty service.
+type empty struct {
+	cmd *exec.Cmd
+	at  string
+}
+
+func startEmpty(kind string, settings ...string) (e empty, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return e, err
+	}
+	e.cmd = exec.Command(self, "-empty", kind)
+	e.cmd.Env = append(os.Environ(), settings...)
+	out, err := e.cmd.StdoutPipe()
+	if err != nil {
+		return e, err
+	}
+	if err := mortal.Start(e.cmd, syscall.SIGKILL); err != nil {
+		return e, err
+	}
+	e.at, err = bufio.NewReader(out).ReadString('\n')
+	e.at = strings.TrimSpace(e.at)
+	return e, err
 }
 
 func listens(at string) bool {
@@ -228,7 +260,10 @@ func (w *world) close() {
 	for _, c := range w.calls {
 		_ = c.Close()
 	}
-	for _, cmd := range []*exec.Cmd{w.floor, w.redis} {
+	if w.peer != nil {
+		w.peer.Stop()
+	}
+	for _, cmd := range []*exec.Cmd{w.stock.cmd, w.tuned.cmd, w.redis} {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	}
@@ -236,8 +271,8 @@ func (w *world) close() {
 	_ = os.RemoveAll(w.dir)
 }
 
-// serveEmpty answers ShouldRateLimit with OK, by grpc-go as it comes but for the goroutines that it keeps.
-func serveEmpty(stdout io.Writer) error {
+// serveEmpty answers ShouldRateLimit with OK, by grpc-go as it comes, or with goroutines that it keeps.
+func serveEmpty(stdout io.Writer, keeps bool) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -245,7 +280,11 @@ func serveEmpty(stdout io.Writer) error {
 	if _, err := fmt.Fprintln(stdout, l.Addr()); err != nil {
 		return err
 	}
-	s := grpc.NewServer(grpc.NumStreamWorkers(2))
+	var options []grpc.ServerOption
+	if keeps {
+		options = append(options, grpc.NumStreamWorkers(2))
+	}
+	s := grpc.NewServer(options...)
 	ratelimit.RegisterRateLimitServiceServer(s, emptyService{})
 	return s.Serve(l)
 }
@@ -262,9 +301,17 @@ func (emptyService) ShouldRateLimit(context.Context, *ratelimit.RateLimitRequest
 func somebody() string { return fmt.Sprintf("198.18.%d.%d", rand.IntN(256), rand.IntN(256)) }
 
 const (
-	emptyRow = "an empty service of grpc-go"
+	emptyRow = "an empty service of grpc-go, as it comes"
+	tunedRow = "the same, with what Headgate sets"
+	peerRow  = "envoyproxy/ratelimit (ShouldRateLimit), and its Redis"
 	incrRow  = "Redis, INCR"
 	pipeRow  = "Redis, INCR, 32 in a pipeline"
+	pingRow  = "Redis, PING, 32 in a pipeline"
+
+	rlsRow   = "Envoy's rate limit filter (ShouldRateLimit)"
+	batchRow = "a program, in JSON, 100 in a batch"
+	respRow  = "CL.THROTTLE"
+	respPipe = "CL.THROTTLE, 32 in a pipeline"
 )
 
 // ways are those to ask, in the order of the page.
@@ -278,19 +325,22 @@ func (w *world) ways() ([]way, error) {
 	check := func() string { return command("HG.CHECK", "GET", "/v1/items/7", somebody()) }
 	incr := func() string { return command("INCR", somebody()) }
 	return []way{
-		{emptyRow, "", w.floor.Process.Pid, 64, 1, w.shouldRateLimit(w.floorAt)},
-		{"Envoy's rate limit filter (ShouldRateLimit)", emptyRow, pid, 64, 1, w.shouldRateLimit(w.headgate.GRPC)},
-		{"Envoy's ext_authz, by gRPC", emptyRow, pid, 64, 1, w.authorize()},
-		{"HAProxy's spoe", "", pid, 64, 1, w.overSPOE()},
-		{"nginx, Caddy and others (/forward)", "", pid, 64, 1, w.forward()},
-		{"a program, in JSON", "", pid, 64, 1, w.inJSON(1)},
-		{"a program, in JSON, 100 in a batch", "", pid, 8, 100, w.inJSON(100)},
-		{incrRow, "", w.redis.Process.Pid, 64, 1, pipeline(w.redisAt, 1, 1, incr)},
-		{"CL.THROTTLE", incrRow, pid, 64, 1, pipeline(resp, 1, 6, throttle)},
-		{"HG.CHECK", incrRow, pid, 64, 1, pipeline(resp, 1, 9, check)},
-		{pipeRow, "", w.redis.Process.Pid, 16, 32, pipeline(w.redisAt, 32, 1, incr)},
-		{"CL.THROTTLE, 32 in a pipeline", pipeRow, pid, 16, 32, pipeline(resp, 32, 6, throttle)},
-		{"HG.CHECK, 32 in a pipeline", pipeRow, pid, 16, 32, pipeline(resp, 32, 9, check)},
+		{emptyRow, "", w.stock.cmd.Process.Pid, 0, 64, 1, w.shouldRateLimit(w.stock.at)},
+		{tunedRow, emptyRow, w.tuned.cmd.Process.Pid, 0, 64, 1, w.shouldRateLimit(w.tuned.at)},
+		{peerRow, emptyRow, w.peer.PID(), w.redis.Process.Pid, 64, 1, w.shouldRateLimit(w.peer.At)},
+		{rlsRow, emptyRow, pid, 0, 64, 1, w.shouldRateLimit(w.headgate.GRPC)},
+		{"Envoy's ext_authz, by gRPC", emptyRow, pid, 0, 64, 1, w.authorize()},
+		{"HAProxy's spoe", "", pid, 0, 64, 1, w.overSPOE()},
+		{"nginx, Caddy and others (/forward)", "", pid, 0, 64, 1, w.forward()},
+		{"a program, in JSON", "", pid, 0, 64, 1, w.inJSON(1)},
+		{batchRow, "", pid, 0, 8, 100, w.inJSON(100)},
+		{incrRow, "", w.redis.Process.Pid, 0, 64, 1, pipeline(w.redisAt, 1, 1, incr)},
+		{respRow, incrRow, pid, 0, 64, 1, pipeline(resp, 1, 6, throttle)},
+		{"HG.CHECK", incrRow, pid, 0, 64, 1, pipeline(resp, 1, 9, check)},
+		{pingRow, "", w.redis.Process.Pid, 0, 16, 32, pipeline(w.redisAt, 32, 1, func() string { return command("PING") })},
+		{pipeRow, "", w.redis.Process.Pid, 0, 16, 32, pipeline(w.redisAt, 32, 1, incr)},
+		{respPipe, pipeRow, pid, 0, 16, 32, pipeline(resp, 32, 6, throttle)},
+		{"HG.CHECK, 32 in a pipeline", pipeRow, pid, 0, 16, 32, pipeline(resp, 32, 9, check)},
 	}, nil
 }
 
@@ -485,6 +535,25 @@ func median(all []float64) float64 {
 	return (all[len(all)/2] + all[(len(all)-1)/2]) / 2
 }
 
+// goals is what was to be reached, in ratios of one run where machines differ.
+func goals(of map[string]float64, behind nginx) page.Table {
+	t := page.Table{{"goal", "wanted", "measured", "reached"}}
+	row := func(goal, unit string, measured, most float64) {
+		yes := "yes"
+		if measured > most {
+			yes = "**no**"
+		}
+		t = append(t, []string{goal, fmt.Sprintf("≤ %.4g %s", most, unit), fmt.Sprintf("%.3g %s", measured, unit), yes})
+	}
+	row("the rate limit service, of an empty service of grpc-go as it comes", "×", of[rlsRow]/of[emptyRow], 0.87)
+	row("the same, of envoyproxy/ratelimit with its Redis", "×", of[rlsRow]/of[peerRow], 0.2)
+	row("`CL.THROTTLE`, of Redis' `INCR`", "×", of[respRow]/of[incrRow], 1)
+	row("the same, 32 in a pipeline, of Redis' `PING`", "×", of[respPipe]/of[pingRow], 3.2/1.4)
+	row("a decision of 100 in a batch, in JSON", "µs", of[batchRow], 1.5)
+	row("what `/nginx` adds behind nginx", "µs", behind.asking-behind.plain, 40)
+	return t
+}
+
 func report(ways []way, found [][]float64, behind nginx) string {
 	var b strings.Builder
 	of := map[string]float64{}
@@ -499,7 +568,7 @@ func report(ways []way, found [][]float64, behind nginx) string {
 		}
 		table = append(table, []string{w.name, fmt.Sprintf("%.2f", of[w.name]), fmt.Sprintf("%.2f–%.2f", slices.Min(found[i]), slices.Max(found[i])), beside})
 	}
-	fmt.Fprintf(&b, "%s\n%s\n", page.Conditions(time.Now(), "make doors-bench"), table)
+	fmt.Fprintf(&b, "%s\n%s\n### Goals\n\n%s\n", page.Conditions(time.Now(), "make doors-bench"), table, goals(of, behind))
 	fmt.Fprintf(&b, "Behind nginx, one connection at a time, medians: an answer takes %.0f µs without a question and %.0f µs with one to `/nginx`: %.0f µs more.\n",
 		behind.plain, behind.asking, behind.asking-behind.plain)
 	return b.String()

@@ -8,7 +8,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) == 2 && os.Args[1] == "-empty" { // as the empty service
+	if len(os.Args) == 3 && os.Args[1] == "-empty" { // as the empty service
 		if err := run(os.Args[1:], os.Stdout, os.Stderr); err != nil {
 			panic(err)
 		}
@@ -24,7 +24,7 @@ func TestEveryWay(t *testing.T) {
 		t.Fatalf("%v\n%s", err, progress.String())
 	}
 	for _, row := range []string{
-		emptyRow, "ShouldRateLimit", "ext_authz", "spoe", "/forward", "in JSON", "100 in a batch", incrRow, "CL.THROTTLE", "HG.CHECK", pipeRow, "CL.THROTTLE, 32", "HG.CHECK, 32", "Behind nginx",
+		emptyRow, tunedRow, peerRow, rlsRow, pingRow, "ext_authz", "spoe", "/forward", "in JSON", "100 in a batch", incrRow, "CL.THROTTLE", "HG.CHECK", pipeRow, "CL.THROTTLE, 32", "HG.CHECK, 32", "Behind nginx",
 	} {
 		line := ""
 		for l := range strings.Lines(out.String()) {
@@ -33,7 +33,7 @@ func TestEveryWay(t *testing.T) {
 				break
 			}
 		}
-		if line == "" || strings.Contains(line, "| 0.00 |") {
+		if line == "" || strings.Contains(line, "| 0.00 |") && row != incrRow { // to a hundredth of a second, Redis may have done nothing
 			t.Errorf("%s: %q, want a figure", row, line)
 		}
 	}
