@@ -151,10 +151,7 @@ func (d *door) check(w http.ResponseWriter, r *http.Request) {
 			decided[i] = d.answers.Ask(r.Context(), &questions[i])
 			keep = keep && decided[i].Status != http.StatusServiceUnavailable // which another try may find mended
 		}
-		if !batch {
-			return inJSON(decided[0]), keep
-		}
-		return inJSON(map[string][]Answer{"decisions": decided}), keep
+		return answersInJSON(decided, batch), keep
 	}
 	if key == "" {
 		answer, _ := decide()
@@ -231,11 +228,13 @@ func readQuestions(text []byte) (questions []Question, batch bool, err error) {
 	}
 	var faults []string
 	for i := range questions {
-		where := ""
-		if batch {
-			where = fmt.Sprintf("requests[%d].", i)
+		found := questions[i].faults("")
+		for j := range found {
+			if batch {
+				found[j] = fmt.Sprintf("requests[%d].%s", i, found[j])
+			}
 		}
-		faults = append(faults, questions[i].faults(where)...)
+		faults = append(faults, found...)
 	}
 	return questions, batch, listed(faults)
 }
@@ -262,19 +261,20 @@ func (q *Question) Check() error {
 }
 
 func (q *Question) faults(where string) (faults []string) {
-	for _, f := range []struct {
-		wrong bool
-		text  string
-	}{
-		{q.Method == "", "method is missing, want that of the request"},
-		{q.Target == "", "target is missing, want that of the request line"},
-		{q.Client == "", "client is missing, want the address that the request came from"},
-		{q.Cost < 0, "cost is below zero, want 0 or more"},
-		{q.Reserve < 0 || q.Reserve > maxReserve, fmt.Sprintf("reserve is %d, want seconds from 1 to %d, or 0", q.Reserve, maxReserve)},
-	} {
-		if f.wrong {
-			faults = append(faults, where+f.text)
-		}
+	if q.Method == "" {
+		faults = append(faults, where+"method is missing, want that of the request")
+	}
+	if q.Target == "" {
+		faults = append(faults, where+"target is missing, want that of the request line")
+	}
+	if q.Client == "" {
+		faults = append(faults, where+"client is missing, want the address that the request came from")
+	}
+	if q.Cost < 0 {
+		faults = append(faults, where+"cost is below zero, want 0 or more")
+	}
+	if q.Reserve < 0 || q.Reserve > maxReserve {
+		faults = append(faults, where+fmt.Sprintf("reserve is %d, want seconds from 1 to %d, or 0", q.Reserve, maxReserve))
 	}
 	if u := q.User; u != nil && (u.ID == "" || len(u.ID) > maxUser || len(u.Project) > maxUser) {
 		const want = "user.id is missing, or it or user.project is longer than %d bytes; leave user out where nobody is logged in"
