@@ -306,6 +306,50 @@ func newRaw(t testing.TB, answer string) (address string) {
 	return l.Addr().String()
 }
 
+// TestHTTP2BehindTheGateway: an API that chooses HTTP/2 has it, from the first request on, body and all.
+func TestHTTP2BehindTheGateway(t *testing.T) {
+	api := httptest.NewUnstartedServer(http.HandlerFunc(mirror))
+	api.EnableHTTP2 = true
+	api.StartTLS()
+	t.Cleanup(api.Close)
+	for _, speaks := range []bool{true, false} {
+		if !speaks {
+			api.TLS.NextProtos = []string{"http/1.1"}
+		}
+		base, err := url.Parse(api.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		trusts := api.Client().Transport.(*http.Transport).TLSClientConfig
+		pool, err := gateway.NewPool(base, upstream.Options{TLS: trusts})
+		if err != nil {
+			t.Fatal(err)
+		}
+		transport := gateway.NewTransport(0, 0)
+		transport.TLSClientConfig = trusts.Clone()
+		gate := newH2Gateway(t, api.URL, func(o *gateway.Options) { o.Limiter, o.Pool, o.Transport = newLimiter(t), pool, transport })
+		for range 3 {
+			response, err := http.Post(gate+"/v1/items", "text/plain", strings.NewReader("small"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, _ := io.ReadAll(response.Body)
+			response.Body.Close()
+			version := "HTTP/1.1"
+			if speaks {
+				version = "HTTP/2.0"
+			}
+			if response.StatusCode != 200 || !strings.HasPrefix(string(body), "POST /v1/items "+version) || !strings.Contains(string(body), `"small"`) {
+				t.Errorf("%d %.200s, want the request over %s", response.StatusCode, body, version)
+			}
+		}
+		if pool.HTTP2() != speaks {
+			t.Errorf("the pool says that it is HTTP/2: %v, want %v", pool.HTTP2(), speaks)
+		}
+		pool.Close()
+	}
+}
+
 // discard is a ResponseWriter that costs nothing.
 type discard struct{ header http.Header }
 

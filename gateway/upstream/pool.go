@@ -71,7 +71,7 @@ type Pool struct {
 	mu       sync.Mutex
 	servers  []*server
 	open     int             // guarded by mu: connections, and those that are being opened
-	turn     int             // guarded by mu: the server that is looked at first
+	least    []*server       // guarded by mu: for pick alone
 	waiting  []chan struct{} // guarded by mu: told, one each, that it may look again
 	sweeping bool            // guarded by mu
 	closed   bool            // guarded by mu
@@ -89,6 +89,7 @@ type server struct {
 
 	idle   []*conn   // guarded by Pool.mu: the last one was used last
 	busy   int       // guarded by Pool.mu: requests under way
+	credit int       // guarded by Pool.mu: how much it is its turn among equals
 	seen   int       // guarded by Pool.mu: in idle, where the sweep goes on
 	out    time.Time // guarded by Pool.mu: it gets no requests until then, as they failed
 	down   bool      // guarded by Pool.mu: it said that it is not well
@@ -262,18 +263,35 @@ func (p *Pool) pick(now time.Time, tried []*server) *server {
 	if len(p.servers) == 1 && len(tried) == 0 {
 		return p.servers[0]
 	}
-	p.turn++
-	var best *server
+	best := p.least[:0]
 	well := false
-	for i := range p.servers {
-		s := p.servers[(p.turn+i)%len(p.servers)]
+	for _, s := range p.servers {
+		w := s.wellLocked(now)
 		switch {
-		case contains(tried, s):
-		case best == nil, s.wellLocked(now) && !well, s.wellLocked(now) == well && (s.busy+1)*best.Weight < (best.busy+1)*s.Weight:
-			best, well = s, s.wellLocked(now)
+		case contains(tried, s) || well && !w:
+			continue
+		case w && !well, len(best) > 0 && s.busy*best[0].Weight < best[0].busy*s.Weight:
+			well, best = w, best[:0]
+		case len(best) > 0 && s.busy*best[0].Weight > best[0].busy*s.Weight:
+			continue
+		}
+		best = append(best, s)
+	}
+	p.least = best
+	// Among equals each has its turn, as often as its weight says, and those of one not all together.
+	var next *server
+	total := 0
+	for _, s := range best {
+		s.credit += s.Weight
+		total += s.Weight
+		if next == nil || s.credit > next.credit {
+			next = s
 		}
 	}
-	return best
+	if next != nil {
+		next.credit -= total
+	}
+	return next
 }
 
 func contains(all []*server, s *server) bool {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/headgate-io/headgate/gateway/upstream"
@@ -328,27 +329,45 @@ func TestHeadersAreDueInTime(t *testing.T) {
 		}
 		close(stop)
 	}
-	next := make(chan struct{})
-	o := serve(t, func(c net.Conn, _ *bufio.Reader, _ string) bool {
-		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no")
-		<-next
-		_, _ = io.WriteString(c, "k")
-		return true
-	})
-	p := newPool(t, o, func(o *upstream.Options) { o.HeaderTimeout = 30 * time.Millisecond })
-	var a upstream.Answer
-	for _, long := range []int{0, 8 << 10} {
-		if err := p.Do(context.Background(), &upstream.Request{Head: []byte("GET / HTTP/1.1\r\nX: " + strings.Repeat("x", long) + "\r\n\r\n")}, &a); err != nil {
+}
+
+// A body may take longer than the head may, and an answer longer than it takes to be watched.
+func TestBodiesMayTakeLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, err := upstream.New(upstream.Options{
+			Servers: []upstream.Server{{Address: "a:1"}}, HeaderTimeout: time.Minute,
+			Dial: func(context.Context, string, string) (net.Conn, error) {
+				ours, theirs := net.Pipe()
+				go func() {
+					defer theirs.Close()
+					in := bufio.NewReader(theirs)
+					for {
+						if _, err := readHead(in); err != nil {
+							return
+						}
+						for _, part := range []string{"HTTP/1.1 200 OK\r\n", "Content-Length: 2\r\n\r\n", "o", "k"} {
+							time.Sleep(25 * time.Second) // virtual
+							_, _ = io.WriteString(theirs, part)
+						}
+					}
+				}()
+				return ours, nil
+			},
+		})
+		if err != nil {
 			t.Fatal(err)
 		}
-		<-time.After(50 * time.Millisecond) // beyond the deadline of the head, which is what is tested
-		next <- struct{}{}
-		body, err := io.ReadAll(&a)
-		if string(body) != "ok" || err != nil {
-			t.Errorf("a slow body: %q, %v", body, err)
+		for _, long := range []int{0, 8 << 10, 0} {
+			q := &upstream.Request{Head: []byte("GET / HTTP/1.1\r\nX: " + strings.Repeat("x", long) + "\r\n\r\n")}
+			if status, body, err := send(context.Background(), p, q); status != 200 || body != "ok" || err != nil {
+				t.Errorf("a slow answer: %d %q, %v", status, body, err)
+			}
 		}
-		a.Close()
-	}
+		if got := p.Servers()[0]; got.Idle != 1 || got.Busy != 0 {
+			t.Errorf("%+v, want the one connection", got)
+		}
+		p.Close()
+	})
 }
 
 // At the bound requests wait for a connection, in turn, and no longer than for an answer.
