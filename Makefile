@@ -19,7 +19,7 @@ UNWATCHED := -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/li
 .DEFAULT_GOAL := help
 VULN := golang.org/x/vuln/cmd/govulncheck@v1.1.4
 
-.PHONY: quick dist packages deployment clients clients-sockets doors doors-bench vuln help build run test lint fmt width vet staticcheck modules portable proofs valkey unit long mysql deps bench algorithms overhead policies rivals churn scaling nemesis mutants attacks garden garden-kinds garden-long fuzz clean
+.PHONY: quick dist packages deployment clients clients-sockets doors doors-bench gateway vuln help build run test lint fmt width vet staticcheck modules portable proofs valkey unit long mysql deps bench algorithms overhead policies rivals churn scaling nemesis mutants attacks garden garden-kinds garden-long fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -113,6 +113,9 @@ packages: ## make two releases, install, reload, upgrade and remove them in a na
 
 doors: deps ## ask by real proxies and clients of Redis, and hold all doors against each other (part of `make test`)
 	cd eval && go test -count=1 ./doors
+
+gateway: deps ## measure what a request costs at the gateway, beside nginx, HAProxy and Envoy, write docs/benchmarks/gateway.md (three minutes)
+	cd eval && go run ./gateway
 
 doors-bench: ## measure what a decision costs at each door, write docs/benchmarks/doors.md (two minutes)
 	cd eval && go run ./doorcost

@@ -18,10 +18,12 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/gateway"
 	"github.com/headgate-io/headgate/gateway/upstream"
 	"github.com/headgate-io/headgate/internal/livelog"
 	"github.com/headgate-io/headgate/internal/race"
+	"github.com/headgate-io/headgate/policy"
 )
 
 // mirror is an API that tells all it was asked, in the body of the answer, and answers as the request says.
@@ -425,5 +427,35 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 	if s := pool.Servers()[0]; s.Busy != 0 || s.Idle != 0 {
 		t.Errorf("%+v, want no connection", s)
+	}
+}
+
+// BenchmarkPass is a request between net/http's server and the API, whose own work is a part of it.
+func BenchmarkPass(b *testing.B) {
+	api := newRaw(b, "HTTP/1.1 200 OK\r\nServer: x\r\nDate: Wed, 25 Nov 2026 07:00:00 GMT\r\nContent-Type: text/plain\r\nContent-Length: 3\r\nConnection: keep-alive\r\n\r\nok\n")
+	lim := newLimiter(b, func(o *headgate.Options) {
+		set, _ := policy.Compile(policy.Document{Rules: []policy.Rule{{Endpoint: policy.Default, Limit: 1 << 40}}}, policy.CompileOptions{Endpoints: o.Endpoints})
+		o.Policies = headgate.Fixed(set)
+	})
+	h, err := gateway.New(gateway.Options{Limiter: lim, Upstream: &url.URL{Scheme: "http", Host: api}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for name, fields := range map[string]int{"small": 2, "browser": 12} {
+		b.Run(name, func(b *testing.B) {
+			r := httptest.NewRequest("GET", "/v1/items/7", nil)
+			for _, field := range []string{
+				"User-Agent", "Accept", "Accept-Language", "Accept-Encoding", "Referer", "Cookie", "Sec-Fetch-Dest", "Sec-Fetch-Mode", "Sec-Fetch-Site", "Upgrade-Insecure-Requests", "Priority", "X-Request-Id",
+			}[:fields] {
+				r.Header.Set(field, "a value of some length")
+			}
+			w := &discard{http.Header{}}
+			b.ReportAllocs()
+			for b.Loop() {
+				clear(w.header)
+				r.RequestURI = "/v1/items/7"
+				h.ServeHTTP(w, r)
+			}
+		})
 	}
 }

@@ -1,7 +1,10 @@
 package peers
 
 import (
+	"bytes"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 )
 
@@ -125,6 +128,31 @@ backend api
 	}, "-db", "-q", "-f", "haproxy.cfg")
 }
 
+// API starts an nginx that is no limiter, but what stands behind one: it answers ok to everything, and 16 KiB at /large.
+func API(dir string) (*Server, error) {
+	if err := os.WriteFile(filepath.Join(dir, "large"), bytes.Repeat([]byte("0123456789abcdef"), 1<<10), 0o644); err != nil {
+		return nil, err
+	}
+	return start(dir, "nginx", "nginx.conf", func(at string) string {
+		return fmt.Sprintf(`daemon off;
+worker_processes 1;
+pid pid;
+error_log stderr crit;
+events { worker_connections 4096; }
+http {
+	access_log off;
+	keepalive_requests 100000000;
+	client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi; uwsgi_temp_path uwsgi; scgi_temp_path scgi;
+	server {
+		listen %s;
+		location / { return 200 "ok\n"; }
+		location = /large { root %s; }
+	}
+}
+`, at, dir)
+	}, "-p", dir, "-c", "nginx.conf", "-e", "stderr")
+}
+
 // Nginx starts one with limit_req, for all clients together or each address.
 func Nginx(p Place) (*Server, error) {
 	if p.Hop {
@@ -145,7 +173,7 @@ http {
 	client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi; uwsgi_temp_path uwsgi; scgi_temp_path scgi;
 	limit_req_zone %s zone=one:10m rate=%dr/s;
 	limit_req_status 429;
-	upstream api { server %s; keepalive 16; }
+	upstream api { server %s; keepalive 128; }
 	server {
 		listen %s;
 		proxy_http_version 1.1;

@@ -1,0 +1,404 @@
+// Command gateway measures what a request costs that goes through a gateway, in processor time of the process
+// that passes it on or refuses it, beside other proxies that limit, and writes the page about it.
+//
+//	go run ./gateway          all of it, and the page: three minutes
+//	go run ./gateway -dry     on standard output
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate-io/headgate/eval/harness"
+	"github.com/headgate-io/headgate/eval/page"
+	"github.com/headgate-io/headgate/eval/peers"
+)
+
+func main() {
+	if err := run(os.Args[1:], os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "gateway:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string, stdout, stderr io.Writer) error {
+	flags := flag.NewFlagSet("gateway", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	rounds := flags.Int("rounds", 5, "how often each proxy is measured with each load, in turn")
+	span := flags.Duration("sample", time.Second, "how long a sample lasts")
+	dry := flags.Bool("dry", false, "print the page instead of writing it")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if *rounds < 1 || *span < 100*time.Millisecond {
+		return errors.New("want -rounds of 1 or more and a -sample of 100ms or more")
+	}
+	dir, err := os.MkdirTemp("", "gateway")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	s := &site{dir: dir}
+	defer s.close()
+	if err := s.start(); err != nil {
+		return err
+	}
+	found := make([][][]float64, len(loads)) // µs a request, by load, proxy and round
+	for l := range loads {
+		found[l] = make([][]float64, len(s.proxies))
+	}
+	for round := range *rounds {
+		for l, load := range loads {
+			for i := range s.proxies {
+				at := (i + round) % len(s.proxies) // nobody is always first
+				each, err := s.proxies[at].measure(load, *span)
+				if err != nil {
+					return fmt.Errorf("%s, %s: %w", s.proxies[at].name, load.name, err)
+				}
+				fmt.Fprintf(stderr, "round %d of %d  %-20s %-32s %8.2f µs\n", round+1, *rounds, load.name, s.proxies[at].name, each)
+				found[l][at] = append(found[l][at], each)
+			}
+		}
+	}
+	return page.Publish("gateway", report(s.proxies, found), nil, *dry, stdout, stderr)
+}
+
+// connections is how many clients ask at once, each for the next answer when it has the last.
+const connections = 64
+
+// load is what is asked for.
+type load struct {
+	name, path, fields string
+	refused            bool
+}
+
+var loads = []load{
+	{name: "admitted", path: "/v1/items/7"},
+	{name: "admitted, a browser's head", path: "/v1/items/7", fields: browser},
+	{name: "admitted, answer of 16 KiB", path: "/large"},
+	{name: "refused by 429", path: "/v1/items/7", refused: true},
+}
+
+const browser = "User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0\r\nAccept: text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8\r\n" +
+	"Accept-Language: en-GB,en;q=0.5\r\nAccept-Encoding: gzip, deflate, br, zstd\r\nReferer: https://shop.example/items?page=3\r\nCookie: session=4f1c0a9e7d2b4f6c8a3e5d7f9b1c3e5a; theme=dark\r\n" +
+	"Sec-Fetch-Dest: document\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Site: same-origin\r\nUpgrade-Insecure-Requests: 1\r\nPriority: u=0, i\r\n"
+
+// proxy is one that is measured: as it lets everything pass, and as it refuses nearly everything.
+type proxy struct {
+	name             string
+	passes, refuses  string // addresses
+	passPID, denyPID int
+}
+
+// site is all that runs.
+type site struct {
+	dir     string
+	servers []*peers.Server
+	gates   []*harness.Gateway
+	proxies []proxy
+}
+
+func (s *site) close() {
+	for _, p := range s.servers {
+		p.Stop()
+	}
+	for _, g := range s.gates {
+		g.Kill()
+	}
+}
+
+const nginxRow, netHTTPRow = "nginx, limit_req", "Headgate, `upstream_client: net/http`"
+
+func (s *site) start() error {
+	if err := os.Setenv("GOMAXPROCS", "1"); err != nil { // of what is started: each has one thread's worth
+		return err
+	}
+	api, err := peers.API(s.folder("api"))
+	if err != nil {
+		return err
+	}
+	s.servers = append(s.servers, api)
+	if err := pin(0, os.Getpid()); err != nil {
+		return err
+	}
+	if err := pin(0, api.PID()); err != nil {
+		return err
+	}
+	others := []struct {
+		name  string
+		start func(peers.Place) (*peers.Server, error)
+	}{
+		{nginxRow, peers.Nginx},
+		{"HAProxy, stick table", func(p peers.Place) (*peers.Server, error) { return peers.HAProxy(p, "1m") }},
+		{"Envoy, local_ratelimit", func(p peers.Place) (*peers.Server, error) { return peers.EnvoyLocal(p, 1000) }},
+	}
+	for i, o := range others {
+		made := proxy{name: o.name}
+		for _, refuses := range []bool{false, true} {
+			limit := peers.Limit{Rate: 1_000_000, Burst: 1_000_000}
+			if refuses {
+				limit = peers.Limit{Rate: 1, Burst: 2}
+			}
+			one, err := o.start(peers.Place{Dir: s.folder(fmt.Sprint("peer", i, refuses)), API: api.At, Limit: limit})
+			if err != nil {
+				return err
+			}
+			s.servers = append(s.servers, one)
+			if refuses {
+				made.refuses, made.denyPID = one.At, one.PID()
+			} else {
+				made.passes, made.passPID = one.At, one.PID()
+			}
+		}
+		s.proxies = append(s.proxies, made)
+	}
+	for _, client := range []string{"own", "net/http"} {
+		made := proxy{name: "Headgate"}
+		if client != "own" {
+			made.name = netHTTPRow
+		}
+		for _, refuses := range []bool{false, true} {
+			dir, limit := s.folder("headgate"+strings.ReplaceAll(client, "/", "")+fmt.Sprint(refuses)), "1000000"
+			if refuses {
+				limit = "1"
+			}
+			if err := errors.Join(
+				os.WriteFile(filepath.Join(dir, "routes.txt"), []byte("GET /v1/items/{id}\nGET /large\n"), 0o644),
+				os.WriteFile(filepath.Join(dir, "headgate.yaml"), []byte("upstream: http://"+api.At+"\nupstream_client: "+client+"\nroutes: [routes.txt]\n"), 0o644),
+				harness.Command(dir, "policy", "set", "default", limit, "--db", "sqlite:headgate.db"),
+			); err != nil {
+				return err
+			}
+			g, err := harness.Start(dir, "--config", "headgate.yaml")
+			if err != nil {
+				return err
+			}
+			s.gates = append(s.gates, g)
+			at := strings.TrimPrefix(g.URL, "http://")
+			if refuses {
+				made.refuses, made.denyPID = at, g.PID()
+			} else {
+				made.passes, made.passPID = at, g.PID()
+			}
+		}
+		s.proxies = append(s.proxies, made)
+	}
+	for _, p := range s.proxies {
+		if err := errors.Join(pin(1, p.passPID), pin(1, p.denyPID)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *site) folder(name string) string {
+	dir := filepath.Join(s.dir, name)
+	// nginx's worker is somebody else where this is root.
+	_ = errors.Join(os.Chmod(s.dir, 0o755), os.MkdirAll(dir, 0o777), os.Chmod(dir, 0o777))
+	return dir
+}
+
+// pin keeps a process, its threads and its children to one processor, so that nobody's requests are passed on by two.
+func pin(processor, pid int) error {
+	if runtime.NumCPU() < 2 {
+		return nil
+	}
+	of, err := family(pid)
+	if err != nil {
+		return err
+	}
+	for _, one := range of {
+		if out, err := exec.Command("taskset", "-a", "-c", "-p", strconv.Itoa(processor), strconv.Itoa(one)).CombinedOutput(); err != nil {
+			return fmt.Errorf("taskset: %w: %s", err, out)
+		}
+	}
+	return nil
+}
+
+// process is what the kernel says of one.
+type process struct {
+	pid, parent int
+	cpu         time.Duration // its own, and the kernel's for it, to a hundredth of a second
+}
+
+func look(pid int) (p process, err error) {
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return p, err
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ") // the name may hold anything
+	var state string
+	var skip, own, kernel int64
+	if _, err := fmt.Sscan(rest, &state, &p.parent, &skip, &skip, &skip, &skip, &skip, &skip, &skip, &skip, &skip, &own, &kernel); err != nil {
+		return p, fmt.Errorf("/proc/%d/stat: %w", pid, err)
+	}
+	p.pid, p.cpu = pid, time.Duration(own+kernel)*(time.Second/100)
+	return p, nil
+}
+
+// family is a process and its children.
+func family(pid int) (pids []int, err error) {
+	found, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range found {
+		one, _ := strconv.Atoi(filepath.Base(path))
+		if p, err := look(one); err == nil && (one == pid || p.parent == pid) { // others may end meanwhile
+			pids = append(pids, one)
+		}
+	}
+	return pids, nil
+}
+
+func cpu(pids []int) (sum time.Duration, err error) {
+	for _, pid := range pids {
+		p, err := look(pid)
+		if err != nil {
+			return 0, err
+		}
+		sum += p.cpu
+	}
+	return sum, nil
+}
+
+// measure returns the processor time of a request in microseconds, after a warm-up of a fifth of the span.
+func (p *proxy) measure(l load, span time.Duration) (float64, error) {
+	at, pid, want := p.passes, p.passPID, http.StatusOK
+	if l.refused {
+		at, pid, want = p.refuses, p.denyPID, http.StatusTooManyRequests
+	}
+	pids, err := family(pid)
+	if err != nil {
+		return 0, err
+	}
+	var done, other atomic.Int64
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	failed := make(chan error, connections)
+	var all sync.WaitGroup
+	for range connections {
+		all.Go(func() {
+			if err := ask(ctx, at, l, want, &done, &other); err != nil {
+				failed <- err
+			}
+		})
+	}
+	time.Sleep(span / 5)
+	from := done.Load()
+	before, err := cpu(pids)
+	time.Sleep(span)
+	after, errAfter := cpu(pids)
+	n := done.Load() - from
+	stop()
+	all.Wait()
+	close(failed)
+	if other.Load() > n/10 && err == nil {
+		err = fmt.Errorf("%d of %d answers are not %d", other.Load(), n, want)
+	}
+	return float64((after - before).Nanoseconds()) / 1000 / float64(max(1, n)), errors.Join(err, errAfter, <-failed)
+}
+
+// ask asks on one connection until ctx ends.
+func ask(ctx context.Context, at string, l load, want int, done, other *atomic.Int64) error {
+	conn, err := net.Dial("tcp", at)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	request := []byte("GET " + l.path + " HTTP/1.1\r\nHost: " + at + "\r\n" + l.fields + "\r\n")
+	in := bufio.NewReaderSize(conn, 32<<10)
+	for ctx.Err() == nil {
+		if _, err := conn.Write(request); err != nil {
+			return err
+		}
+		status, err := readAnswer(in)
+		if err != nil {
+			return err
+		}
+		if status != want {
+			other.Add(1)
+		}
+		done.Add(1)
+	}
+	return nil
+}
+
+// readAnswer reads an answer with Content-Length, and looks at no more of it than that: who asks is to cost little.
+func readAnswer(in *bufio.Reader) (status int, err error) {
+	line, err := in.ReadSlice('\n')
+	if err != nil {
+		return 0, err
+	}
+	if len(line) < 12 {
+		return 0, fmt.Errorf("an answer begins with %q", line)
+	}
+	if status, err = strconv.Atoi(string(line[9:12])); err != nil {
+		return 0, err
+	}
+	length := -1
+	for {
+		if line, err = in.ReadSlice('\n'); err != nil {
+			return 0, err
+		}
+		if len(line) <= 2 {
+			break
+		}
+		const name = "content-length:"
+		if len(line) > len(name) && bytes.EqualFold(line[:len(name)], []byte(name)) {
+			if length, err = strconv.Atoi(string(bytes.TrimSpace(line[len(name):]))); err != nil {
+				return 0, err
+			}
+		}
+	}
+	if length < 0 {
+		return 0, errors.New("an answer has no Content-Length")
+	}
+	_, err = in.Discard(length)
+	return status, err
+}
+
+func median(all []float64) float64 {
+	all = slices.Sorted(slices.Values(all))
+	return (all[len(all)/2] + all[(len(all)-1)/2]) / 2
+}
+
+// report is the page: for each load and proxy the median, and that of what it is of nginx's in the same round.
+func report(proxies []proxy, found [][][]float64) string {
+	var b strings.Builder
+	b.WriteString(page.Conditions(time.Now(), "make gateway") + "\n")
+	fmt.Fprintf(&b, "Others: %s.\n\n", peers.Versions())
+	nginx := slices.IndexFunc(proxies, func(p proxy) bool { return p.name == nginxRow })
+	for l, load := range loads {
+		table := page.Table{{load.name, "µs a request", "spread", "× nginx", "spread"}}
+		for i, p := range proxies {
+			var beside []float64
+			for round, each := range found[l][i] {
+				beside = append(beside, each/found[l][nginx][round])
+			}
+			table = append(table, []string{
+				p.name, fmt.Sprintf("%.1f", median(found[l][i])), fmt.Sprintf("%.1f–%.1f", slices.Min(found[l][i]), slices.Max(found[l][i])),
+				fmt.Sprintf("%.2f", median(beside)), fmt.Sprintf("%.2f–%.2f", slices.Min(beside), slices.Max(beside)),
+			})
+		}
+		fmt.Fprintf(&b, "%s\n", table)
+	}
+	return b.String()
+}
