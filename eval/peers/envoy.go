@@ -170,10 +170,11 @@ error_log stderr crit;
 events { worker_connections 1024; }
 http {
 	access_log off;
+	keepalive_requests 100000000;
 	client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi; uwsgi_temp_path uwsgi; scgi_temp_path scgi;
 	limit_req_zone %s zone=one:10m rate=%dr/s;
 	limit_req_status 429;
-	upstream api { server %s; keepalive 128; }
+	upstream api { server %s; keepalive 128; keepalive_requests 100000000; }
 	server {
 		listen %s;
 		proxy_http_version 1.1;
