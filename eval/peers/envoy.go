@@ -128,7 +128,8 @@ backend api
 	}, "-db", "-q", "-f", "haproxy.cfg")
 }
 
-// API starts an nginx that is no limiter, but what stands behind one: it answers ok to everything, and 16 KiB at /large.
+// API starts an nginx that is no limiter, but what stands behind one: it answers ok to everything,
+// and 16 KiB at /large.
 func API(dir string) (*Server, error) {
 	if err := os.WriteFile(filepath.Join(dir, "large"), bytes.Repeat([]byte("0123456789abcdef"), 1<<10), 0o644); err != nil {
 		return nil, err
