@@ -85,6 +85,37 @@ func TestWindow(t *testing.T) {
 	}
 }
 
+// Other options: what was said of a quota that stays is kept, and one that is new is not known for a window. With a fault
+// nothing changes.
+func TestChange(t *testing.T) {
+	a := aggregator(t)
+	say(t, a, wire.Report{Client: 1, First: true, Sent: 10, Queue: 5, Time: at(40 * time.Second)})
+	say(t, a, wire.Report{Client: 2, First: true, Sent: 10, Queue: 5, Time: at(40 * time.Second)})
+	next := telemetry.Options{
+		Quotas: []telemetry.Quota{{Name: "api", Capacity: 2}, {Name: "new"}}, Secrets: [][]byte{secret}, Window: time.Hour, MaxClients: 1,
+	}
+	faulty := next
+	faulty.Quotas = append(faulty.Quotas, telemetry.Quota{Name: "new"})
+	if err := a.Change(faulty, at(45*time.Second)); err == nil || len(a.Status(at(45*time.Second)).Quotas) != 1 {
+		t.Errorf("options with a quota given twice: %v, %+v", err, a.Status(at(45*time.Second)))
+	}
+	if err := a.Change(next, at(50*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if sum := say(t, a, wire.Report{Client: 1, Sent: 10, Queue: 7, Time: at(50 * time.Second)}); sum.Queue != 12 || !sum.Configured || sum.Capacity != 2 || sum.Window != 30*time.Second {
+		t.Errorf("after the change: %+v, want the queues of both clients, the new capacity and the window of before", sum)
+	}
+	for after, warm := range map[time.Duration]bool{60 * time.Second: false, 80 * time.Second: true} {
+		if sum := say(t, a, wire.Report{Quota: "new", Client: uint64(after), First: true, Time: at(after)}); sum.Warm != warm {
+			t.Errorf("of the new quota, %v: warm is %v, want %v", after, sum.Warm, warm)
+		}
+	}
+	say(t, a, wire.Report{Client: 3, Time: at(61 * time.Second)}) // there is room for one client now
+	if got := a.Status(at(61 * time.Second)).Quotas[0]; got.Clients != 1 {
+		t.Errorf("%d clients are kept, want 1", got.Clients)
+	}
+}
+
 // Counters go on, so what was lost is said by the next report; and begin anew with a client.
 func TestCounters(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -149,7 +149,7 @@ test("telemetry keeps no program alive, and one that is away keeps nobody waitin
     import { createFetch } from ${JSON.stringify(new URL("../dist/index.js", import.meta.url).href)};
     const fetch = createFetch({ algorithm: "aatb", telemetry: () => ({ url: "http://127.0.0.1:1/", quota: "api", secret: "s".repeat(32) }) });
     console.log((await fetch(${JSON.stringify(url)}, { headers: { Connection: "close" } })).status);`;
-  const child = spawn(process.execPath, ["--input-type=module", "-e", script]);
+  const child = spawn(process.execPath, process.versions.deno ? ["eval", script] : ["--input-type=module", "-e", script]);
   let out = "";
   child.stdout.on("data", (d) => (out += d));
   const [code] = await once(child, "exit");
