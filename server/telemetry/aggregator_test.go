@@ -85,8 +85,8 @@ func TestWindow(t *testing.T) {
 	}
 }
 
-// Other options: what was said of a quota that stays is kept, and one that is new is not known for a window. With a fault
-// nothing changes.
+// Other options: what was said of a quota that stays is kept, and one that is new is not known for
+// a window. With a fault nothing changes.
 func TestChange(t *testing.T) {
 	a := aggregator(t)
 	say(t, a, wire.Report{Client: 1, First: true, Sent: 10, Queue: 5, Time: at(40 * time.Second)})
