@@ -55,7 +55,8 @@ func TestImportsPointOneWay(t *testing.T) {
 			"metrics":    {"activity", "decisionlog", "hold", "quota", "revert", "trace", "warnings"},
 
 			// The admin API and its client.
-			"admin":  {"activity", "developers", "draw", "fleet", "lint", "page", "record", "revert", "rules", "usage", "warnings"},
+			"admin": {"activity", "developers", "draw", "fleet", "lint", "page", "record", "revert", "rules",
+				"usage", "warnings"},
 			"client": {"activity", "admin", "fleet", "lint", "record", "rules"},
 
 			"telemetry": {}, // beside gateways, for the clients of APIs
@@ -65,29 +66,41 @@ func TestImportsPointOneWay(t *testing.T) {
 			"replay":  {},
 
 			// The process, and commands.
-			"daemon": {"activity", "admin", "advisories", "balancer", "config", "database", "decisionlog", "descriptor", "developers", "envoy", "fleet", "group", "hold", "metrics", "openapi", "quota", "record", "redis", "revert", "rules", "state", "token", "trace", "usage", "warnings"},
-			"demo":   {"config", "daemon", "database", "record"},
-			"doctor": {"advisories", "config", "daemon", "database", "descriptor", "dsn", "hold", "kinds", "quota", "record", "redis", "token"},
+			"daemon": {"activity", "admin", "advisories", "balancer", "config", "database", "decisionlog", "descriptor",
+				"developers", "envoy", "fleet", "group", "hold", "metrics", "openapi", "quota", "record", "redis",
+				"revert", "rules", "state", "token", "trace", "usage", "warnings"},
+			"demo": {"config", "daemon", "database", "record"},
+			"doctor": {"advisories", "config", "daemon", "database", "descriptor", "dsn", "hold", "kinds", "quota",
+				"record", "redis", "token"},
 			"cmd/headgate": {
-				"activity", "admin", "attack", "client", "collector", "config", "convert", "daemon", "database", "demo", "descriptor", "developers",
-				"doctor", "draw", "dsn", "fleet", "lint", "openapi", "quota", "record", "replay", "rules", "telemetry", "token", "usage",
+				"activity", "admin", "attack", "client", "collector", "config", "convert", "daemon", "database", "demo",
+				"descriptor", "developers",
+				"doctor", "draw", "dsn", "fleet", "lint", "openapi", "quota", "record", "replay", "rules", "telemetry",
+				"token", "usage",
 			},
 		},
 		Foreign: map[string][]string{
-			"balancer":        {"github.com/pires/go-proxyproto"},
-			"cmd/headgate":    {"github.com/mattn/go-isatty", "github.com/spf13/cobra", "github.com/spf13/cobra/doc", "github.com/spf13/pflag", "golang.org/x/crypto/x509roots/fallback", "golang.org/x/sys/unix"},
-			"config":          {"go.yaml.in/yaml/v3"},
-			"convert":         {"go.yaml.in/yaml/v3"},
-			"daemon":          {"github.com/coreos/go-systemd/v22/daemon", "gopkg.in/natefinch/lumberjack.v2", "golang.org/x/text/unicode/norm"},
-			"descriptor":      {"go.yaml.in/yaml/v3"},
-			"envoy":           {"github.com/envoyproxy/go-control-plane/envoy", "golang.org/x/net/netutil", "google.golang.org/genproto/googleapis/rpc/status", "google.golang.org/grpc", "google.golang.org/protobuf/encoding/protowire", "google.golang.org/protobuf/proto", "google.golang.org/protobuf/types/known/durationpb", "google.golang.org/protobuf/types/known/structpb", "google.golang.org/protobuf/types/known/wrapperspb"},
-			"group":           {"github.com/hashicorp/memberlist"},
-			"hold":            {"golang.org/x/sys/unix"},
-			"metrics":         {"github.com/prometheus/client_golang", "github.com/prometheus/client_model/go"},
-			"openapi":         {"go.yaml.in/yaml/v3", "google.golang.org/protobuf"},
-			"redis":           {"github.com/redis/rueidis"},
-			"state":           {"golang.org/x/sys/unix"},
-			"database":        {"github.com/go-sql-driver/mysql", "github.com/jackc/pgx/v5", "github.com/pressly/goose/v3", "modernc.org/sqlite"},
+			"balancer": {"github.com/pires/go-proxyproto"},
+			"cmd/headgate": {"github.com/mattn/go-isatty", "github.com/spf13/cobra", "github.com/spf13/cobra/doc",
+				"github.com/spf13/pflag", "golang.org/x/crypto/x509roots/fallback", "golang.org/x/sys/unix"},
+			"config":  {"go.yaml.in/yaml/v3"},
+			"convert": {"go.yaml.in/yaml/v3"},
+			"daemon": {"github.com/coreos/go-systemd/v22/daemon", "gopkg.in/natefinch/lumberjack.v2",
+				"golang.org/x/text/unicode/norm"},
+			"descriptor": {"go.yaml.in/yaml/v3"},
+			"envoy": {"github.com/envoyproxy/go-control-plane/envoy", "golang.org/x/net/netutil",
+				"google.golang.org/genproto/googleapis/rpc/status", "google.golang.org/grpc",
+				"google.golang.org/protobuf/encoding/protowire", "google.golang.org/protobuf/proto",
+				"google.golang.org/protobuf/types/known/durationpb", "google.golang.org/protobuf/types/known/structpb",
+				"google.golang.org/protobuf/types/known/wrapperspb"},
+			"group":   {"github.com/hashicorp/memberlist"},
+			"hold":    {"golang.org/x/sys/unix"},
+			"metrics": {"github.com/prometheus/client_golang", "github.com/prometheus/client_model/go"},
+			"openapi": {"go.yaml.in/yaml/v3", "google.golang.org/protobuf"},
+			"redis":   {"github.com/redis/rueidis"},
+			"state":   {"golang.org/x/sys/unix"},
+			"database": {"github.com/go-sql-driver/mysql", "github.com/jackc/pgx/v5",
+				"github.com/pressly/goose/v3", "modernc.org/sqlite"},
 			"database/dbtest": {"github.com/go-sql-driver/mysql", "github.com/jackc/pgx/v5/stdlib"},
 			"telemetry":       {"github.com/prometheus/client_golang", "golang.org/x/net/netutil"},
 			"trace":           {"go.opentelemetry.io/otel"},
@@ -104,7 +117,8 @@ func TestTheClientLinksNoDriver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, driver := range []string{"github.com/go-sql-driver/", "github.com/jackc/pgx/", "modernc.org/sqlite", "database/sql\n"} {
+	for _, driver := range []string{"github.com/go-sql-driver/", "github.com/jackc/pgx/", "modernc.org/sqlite",
+		"database/sql\n"} {
 		if strings.Contains(string(out), driver) {
 			t.Errorf("package client links %s, want none", driver)
 		}

@@ -93,7 +93,8 @@ func New(o Options) (*Table, error) {
 // Observe notes one decision. It fits headgate.Options.Observe.
 func (t *Table) Observe(_ *headgate.Request, d *headgate.Decision) {
 	switch d.Reason {
-	case headgate.WithinLimits, headgate.NoRule, headgate.OverLimit, headgate.CostAboveBurst, headgate.Blocked, headgate.InPenalty:
+	case headgate.WithinLimits, headgate.NoRule, headgate.OverLimit, headgate.CostAboveBurst, headgate.Blocked,
+		headgate.InPenalty:
 	default:
 		return // nobody was counted
 	}

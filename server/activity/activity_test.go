@@ -55,7 +55,8 @@ func newGate(t testing.TB, o activity.Options, rules ...policy.Rule) *gate {
 	return g
 }
 
-func (g *gate) limiter(doc policy.Document, now func() time.Time, observe func(*headgate.Request, *headgate.Decision)) *headgate.Limiter {
+func (g *gate) limiter(doc policy.Document, now func() time.Time,
+	observe func(*headgate.Request, *headgate.Decision)) *headgate.Limiter {
 	g.Helper()
 	set, problems := policy.Compile(doc, policy.CompileOptions{Endpoints: g.endpoints})
 	if set == nil {
@@ -93,12 +94,14 @@ func (g *gate) ask(who, method, target string, n int) (denied int) {
 
 func TestDeniedAreThoseOfTheLastMinute(t *testing.T) {
 	early := map[string]int{}
-	g := newGate(t, activity.Options{Early: func(d *headgate.Decision) { early[d.Principal.ID]++ }}, policy.Rule{Endpoint: policy.Default, Limit: 2})
+	g := newGate(t, activity.Options{Early: func(d *headgate.Decision) { early[d.Principal.ID]++ }},
+		policy.Rule{Endpoint: policy.Default, Limit: 2})
 	g.ask("ann", "GET", "/v1/items/7", 7)     // 5 denied
 	g.ask("192.0.2.9", "GET", "/v1/items", 3) // no rule: UNKNOWN has none
 	g.ask("192.0.2.9", "POST", "/v1/orders", 4)
 	callers, endpoints := g.Denied(10, true)
-	if len(callers) != 2 || callers[0].ID != "ann" || callers[0].Project != "acme" || callers[0].Kind != "user" || callers[0].Denied != 5 || callers[0].Rule != "default" ||
+	if len(callers) != 2 || callers[0].ID != "ann" || callers[0].Project != "acme" || callers[0].Kind != "user" ||
+		callers[0].Denied != 5 || callers[0].Rule != "default" ||
 		callers[0].Endpoint != "GET /v1/items/{id}" || callers[1].Address != "192.0.2.9" || callers[1].Denied != 2 {
 		t.Fatalf("Denied = %+v, want ann with 5 and 192.0.2.9 with 2", callers)
 	}
@@ -111,7 +114,8 @@ func TestDeniedAreThoseOfTheLastMinute(t *testing.T) {
 	if want := g.now.Add(500 * time.Millisecond); !callers[0].Again.Equal(want) {
 		t.Errorf("ann may come again at %v, want %v", callers[0].Again, want)
 	}
-	if len(endpoints) != 2 || endpoints[0].Denied != 5 || endpoints[0].Callers != 1 || endpoints[1].Endpoint != "POST /v1/orders" {
+	if len(endpoints) != 2 || endpoints[0].Denied != 5 || endpoints[0].Callers != 1 ||
+		endpoints[1].Endpoint != "POST /v1/orders" {
 		t.Errorf("endpoints = %+v", endpoints)
 	}
 	hidden, _ := g.Denied(1, false)
@@ -198,7 +202,8 @@ func TestATrialOfTheRulesInForceDeniesWhatTheyDid(t *testing.T) {
 	}
 	more, err := trial.Run(context.Background(), g.limiter(policy.Document{Rules: generous}, trial.Clock, nil))
 	if err != nil || more.Denied != 0 || more.NoLonger != result.Denied || more.Newly != 0 {
-		t.Errorf("generous limits deny %d, %d no longer, %d newly, %v; want 0, all %d and 0", more.Denied, more.NoLonger, more.Newly, err, result.Denied)
+		t.Errorf("generous limits deny %d, %d no longer, %d newly, %v; want 0, all %d and 0", more.Denied,
+			more.NoLonger, more.Newly, err, result.Denied)
 	}
 	sum := int64(0)
 	for _, n := range result.Spans {
@@ -275,7 +280,10 @@ func TestSeriesCountWhatCountersGained(t *testing.T) {
 	read() // what was counted before the first look is of this cell
 	for range 12 {
 		g.now = g.now.Add(time.Second)
-		counters["default"] = activity.Counters{Admitted: counters["default"].Admitted + 10, Denied: counters["default"].Denied + 1}
+		counters["default"] = activity.Counters{
+			Admitted: counters["default"].Admitted + 10,
+			Denied:   counters["default"].Denied + 1,
+		}
 		read()
 	}
 	s := g.Series("default")
@@ -299,7 +307,8 @@ func TestSeriesCountWhatCountersGained(t *testing.T) {
 }
 
 func TestOptionsAtFault(t *testing.T) {
-	for _, o := range []activity.Options{{MaxRequests: 1023}, {MaxRequests: 1<<24 + 1}, {MaxCallers: 63}, {MaxCallers: 1<<16 + 1}} {
+	for _, o := range []activity.Options{{MaxRequests: 1023}, {MaxRequests: 1<<24 + 1}, {MaxCallers: 63},
+		{MaxCallers: 1<<16 + 1}} {
 		if _, err := activity.New(o); err == nil {
 			t.Errorf("New(%+v) has no error", o)
 		}

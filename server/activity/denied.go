@@ -182,8 +182,9 @@ func (t *Table) Denied(most int, reveal bool) (callers []Denial, endpoints []End
 				continue
 			}
 			d := Denial{
-				Caller: shown(t.names.shown(e.key), &e.who, reveal), Rule: e.rule, Endpoint: templateText(e.template), Blocked: e.ruleID == 0,
-				Denied: n, Early: min(uint64(e.early), n), AtMost: min(uint64(e.inherited), n),
+				Caller: shown(t.names.shown(e.key), &e.who, reveal), Rule: e.rule, Endpoint: templateText(e.template),
+				Blocked: e.ruleID == 0,
+				Denied:  n, Early: min(uint64(e.early), n), AtMost: min(uint64(e.inherited), n),
 				Last: time.Unix(0, e.last+ahead).UTC(), Again: time.Unix(0, e.again+ahead).UTC(),
 			}
 			callers = append(callers, d)

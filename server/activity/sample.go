@@ -89,7 +89,8 @@ func (s *sample) note(k key.Key, now int64, d *headgate.Decision) {
 		c = &sampled{key: k, who: kept(&d.Principal)}
 		s.callers[k] = c
 	}
-	if l := &s.lines[c.last]; c.lines > 0 && l.who == c && l.second >= second && l.template == template && l.count < math.MaxUint16 {
+	if l := &s.lines[c.last]; c.lines > 0 && l.who == c && l.second >= second && l.template == template &&
+		l.count < math.MaxUint16 {
 		l.count++
 		if l.second == second {
 			l.end = max(l.end, millisecond)
@@ -196,7 +197,8 @@ func (t *Table) Sample() Sample {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	at := func(second int32, millisecond uint16) time.Time {
-		return time.Unix(0, s.start+int64(second)*int64(time.Second)+int64(millisecond)*int64(time.Millisecond)+ahead).UTC()
+		return time.Unix(0, s.start+int64(second)*int64(time.Second)+
+			int64(millisecond)*int64(time.Millisecond)+ahead).UTC()
 	}
 	thinning := s.thinning.Load()
 	if now-s.changed < int64(Window) {
@@ -219,7 +221,8 @@ func (t *Table) Sample() Sample {
 			hashes[l.who] = hash
 		}
 		out.Requests = append(out.Requests, Request{
-			At: at(l.second, l.begin), Until: at(l.second, l.end), Who: l.who.who, Hash: hash, Template: s.listed[l.template], Count: int(l.count),
+			At: at(l.second, l.begin), Until: at(l.second, l.end), Who: l.who.who, Hash: hash,
+			Template: s.listed[l.template], Count: int(l.count),
 		})
 	}
 	out.Callers = len(hashes)

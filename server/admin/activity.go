@@ -19,7 +19,8 @@ import (
 
 // Trier has rules decide what was asked for in the last hour: those of the database, and then those as each change
 // leaves them. There is a result for each, that of the database first.
-type Trier func(ctx context.Context, reveal bool, changes []func(*policy.Document)) (*activity.Trial, []activity.Result, error)
+type Trier func(ctx context.Context, reveal bool, changes []func(*policy.Document)) (*activity.Trial,
+	[]activity.Result, error)
 
 // Activity is the answer to GET /v1/activity: what this gateway decided of late.
 type Activity struct {
@@ -73,7 +74,9 @@ func revealed(r *http.Request) (bool, error) {
 // mayReveal is why whoever makes a call may not see the names of callers, or nil.
 func mayReveal(r *http.Request) error {
 	if who := callerOf(r); !who.may(record.RoleGrant) {
-		return fault{roleMissing, fmt.Errorf("Names of callers are for tokens with the role %s, which %s lacks: leave reveal out.", record.RoleGrant, who.actor)}
+		return fault{roleMissing,
+			fmt.Errorf("Names of callers are for tokens with the role %s, which %s lacks: leave reveal out.",
+				record.RoleGrant, who.actor)}
 	}
 	return nil
 }
@@ -207,11 +210,15 @@ func notes(list []policy.Rule) []string {
 		var text string
 		switch r.Subject {
 		case policy.SubjectPath:
-			text = "Values in paths are not remembered: all that a caller asked for meets one bucket, where the rule counts by " + r.SubjectText() + "."
+			text = "Values in paths are not remembered: all that a caller asked for meets one bucket, where the " +
+				"rule counts by " + r.SubjectText() + "."
 		case policy.SubjectClaim:
-			text = "Claims of tokens are not remembered: each caller has a bucket of its own, where the rule counts by " + r.SubjectText() + "."
+			text =
+				"Claims of tokens are not remembered: each caller has a bucket of its own, where the rule counts " +
+					"by " + r.SubjectText() + "."
 		case policy.SubjectIdentifier, policy.SubjectIdentifierIP:
-			text = "What callers tried to log in as is not remembered: each address has a bucket of its own, where the rule counts by " + r.SubjectText() + "."
+			text = "What callers tried to log in as is not remembered: each address has a bucket of its own, where " +
+				"the rule counts by " + r.SubjectText() + "."
 		}
 		for _, text := range []string{text, uncounted(r)} {
 			if text != "" && !slices.Contains(texts, text) {
@@ -227,7 +234,8 @@ func uncounted(r policy.Rule) string {
 	if r.CountWhen == "" {
 		return ""
 	}
-	return "What the API answered is not remembered: every request counts, where the rule counts answers of " + string(r.CountWhen) + " alone, so fewer would be denied than is said here."
+	return "What the API answered is not remembered: every request counts, where the rule counts answers of " +
+		string(r.CountWhen) + " alone, so fewer would be denied than is said here."
 }
 
 // putRule puts a rule in the place of the one with its key, enforced.

@@ -42,20 +42,24 @@ func TestNamesAreForGranters(t *testing.T) {
 				if got.kind() != "role-missing" {
 					t.Errorf("GET %s with %s = %d %s, want role-missing", path, role, got.status, got.body)
 				}
-			case got.status != 200 || strings.Contains(got.body, "ann") != reveals || strings.Contains(got.body, "acme") != reveals:
+			case got.status != 200 || strings.Contains(got.body, "ann") != reveals ||
+				strings.Contains(got.body, "acme") != reveals:
 				t.Errorf("GET %s with %s = %d %s, want names: %v", path, role, got.status, got.body, reveals)
 			}
 		}
 	}
-	if got := s.call(s.token(record.RoleRead), "POST", "/v1/try", `{"rules":[{"endpoint":"default","limit":1}],"reveal":true}`); got.kind() != "role-missing" {
+	if got := s.call(s.token(record.RoleRead), "POST", "/v1/try",
+		`{"rules":[{"endpoint":"default","limit":1}],"reveal":true}`); got.kind() != "role-missing" {
 		t.Errorf("POST /v1/try with reveal by a reader = %d %s, want role-missing", got.status, got.body)
 	}
-	got := s.call(s.token(record.RoleRead), "POST", "/v1/try", `{"rules":[{"endpoint":"GET /v1/items/{id}","limit":3},{"endpoint":"GET /v1/items/{id}","limit":100}]}`)
+	got := s.call(s.token(record.RoleRead), "POST", "/v1/try",
+		`{"rules":[{"endpoint":"GET /v1/items/{id}","limit":3},{"endpoint":"GET /v1/items/{id}","limit":100}]}`)
 	var tried admin.Tried
 	if err := json.Unmarshal([]byte(got.body), &tried); err != nil || got.status != 200 {
 		t.Fatalf("POST /v1/try = %d %s", got.status, got.body)
 	}
-	if tried.Requests != 15 || tried.InForce.Denied == 0 || tried.Tried[0].Denied <= tried.InForce.Denied || tried.Tried[1].Denied != 0 || strings.Contains(got.body, "ann") {
+	if tried.Requests != 15 || tried.InForce.Denied == 0 || tried.Tried[0].Denied <= tried.InForce.Denied ||
+		tried.Tried[1].Denied != 0 || strings.Contains(got.body, "ann") {
 		t.Errorf("POST /v1/try = %s, want more denied at 3, none at 100, and no name", got.body)
 	}
 }
@@ -65,7 +69,8 @@ func TestActivityHasWarnings(t *testing.T) {
 	s := newSite(t, func(o *admin.Options) {
 		o.Gateway = "gw-1"
 		o.ActiveWarnings = func(most int) ([]warnings.Event, int) {
-			return []warnings.Event{{ID: "7", Kind: warnings.NearLimit, State: "begun", Caller: "3b1e", Project: "acme", Percent: 80}}[:min(most, 1)], 2
+			return []warnings.Event{{ID: "7", Kind: warnings.NearLimit, State: "begun", Caller: "3b1e", Project: "acme",
+				Percent: 80}}[:min(most, 1)], 2
 		}
 	})
 	for path, project := range map[string]string{"/v1/activity": "", "/v1/activity?reveal=true": "acme"} {
@@ -74,7 +79,8 @@ func TestActivityHasWarnings(t *testing.T) {
 		if err := json.Unmarshal([]byte(got.body), &now); err != nil || got.status != 200 {
 			t.Fatalf("GET %s = %d %s", path, got.status, got.body)
 		}
-		if now.Gateway != "gw-1" || now.WarningsAll != 2 || len(now.Warnings) != 1 || now.Warnings[0].Project != project || now.Warnings[0].Percent != 80 {
+		if now.Gateway != "gw-1" || now.WarningsAll != 2 || len(now.Warnings) != 1 ||
+			now.Warnings[0].Project != project || now.Warnings[0].Percent != 80 {
 			t.Errorf("GET %s = %s, want one of two warnings, of project %q", path, got.body, project)
 		}
 	}
@@ -98,7 +104,8 @@ func TestTryHasNotes(t *testing.T) {
 			t.Errorf("POST /v1/try %s = %d %s", body, got.status, got.body)
 			continue
 		}
-		if all := strings.Join(tried.Notes, " "); tried.Notes == nil || (want == "") != (all == "") || !strings.Contains(all, want) {
+		if all := strings.Join(tried.Notes, " "); tried.Notes == nil || (want == "") != (all == "") ||
+			!strings.Contains(all, want) {
 			t.Errorf("POST /v1/try %s has the notes %q, want %q", body, tried.Notes, want)
 		}
 	}
@@ -117,11 +124,14 @@ func TestDrawAtFault(t *testing.T) {
 		`{"rule":{"endpoint":"default","limit":1,"per":"8760h","burst":9000000}}`:           "comes back sooner",
 		`{"rule":{"endpoint":"default","limit":1},"rule":{"endpoint":"default","limit":2}}`: "rule",
 	} {
-		if got := s.call(s.all(), "POST", "/v1/draw", body); got.status < 400 || got.status >= 500 || !strings.Contains(got.body, want) {
+		if got := s.call(s.all(), "POST", "/v1/draw", body); got.status < 400 || got.status >= 500 ||
+			!strings.Contains(got.body, want) {
 			t.Errorf("POST /v1/draw %.80s = %d %s, want it to say %q", body, got.status, got.body, want)
 		}
 	}
-	if got := s.call(s.all(), "POST", "/v1/draw", `{"rule":{"endpoint":"GET /there/is/none","limit":3,"per":"1h"}}`); got.status != 200 || !strings.Contains(got.body, "one every 20m") {
+	if got := s.call(s.all(), "POST", "/v1/draw",
+		`{"rule":{"endpoint":"GET /there/is/none","limit":3,"per":"1h"}}`); got.status != 200 ||
+		!strings.Contains(got.body, "one every 20m") {
 		t.Errorf("POST /v1/draw of a rule for no endpoint = %d %s, want its picture", got.status, got.body)
 	}
 }
@@ -130,28 +140,34 @@ func TestTryAtFault(t *testing.T) {
 	s := newSite(t)
 	for body, want := range map[string]string{
 		`{"rules":[]}`: "rules has 0 entries, want 1 to 24",
-		`{"rules":[` + strings.Repeat(`{"endpoint":"default","limit":1},`, 24) + `{"endpoint":"default","limit":1}]}`: "rules has 25 entries",
-		`{"rules":[{"endpoint":"default","limit":0}]}`:                                                                "limit is 0",
-		`{"rules":[{"endpoint":"GET /v1/itens/{id}","limit":1}]}`:                                                     "GET /v1/items/{id}",
-		`{"rules":[{"endpoint":"default","limt":1}]}`:                                                                 "limt",
+		`{"rules":[` + strings.Repeat(`{"endpoint":"default","limit":1},`, 24) +
+			`{"endpoint":"default","limit":1}]}`: "rules has 25 entries",
+		`{"rules":[{"endpoint":"default","limit":0}]}`:            "limit is 0",
+		`{"rules":[{"endpoint":"GET /v1/itens/{id}","limit":1}]}`: "GET /v1/items/{id}",
+		`{"rules":[{"endpoint":"default","limt":1}]}`:             "limt",
 		`{"rules":{}}`: "rules",
 		`{}`:           "rules",
 	} {
-		if got := s.call(s.all(), "POST", "/v1/try", body); got.status < 400 || got.status >= 500 || !strings.Contains(got.body, want) {
+		if got := s.call(s.all(), "POST", "/v1/try", body); got.status < 400 || got.status >= 500 ||
+			!strings.Contains(got.body, want) {
 			t.Errorf("POST /v1/try %.60s = %d %s, want it to say %q", body, got.status, got.body, want)
 		}
 	}
 	none := newSite(t, func(o *admin.Options) { o.Activity = nil })
 	noUsage := newSite(t, func(o *admin.Options) { o.Usage = nil })
-	if got := noUsage.call(noUsage.all(), "GET", "/v1/usage", ""); got.kind() != "not-found" || !strings.Contains(got.body, "usage.max_callers is 0") {
+	if got := noUsage.call(noUsage.all(), "GET", "/v1/usage", ""); got.kind() != "not-found" ||
+		!strings.Contains(got.body, "usage.max_callers is 0") {
 		t.Errorf("GET /v1/usage where nothing is counted = %d %s", got.status, got.body)
 	}
-	if got := s.call(s.all(), "GET", "/v1/usage?from=yesterday", ""); got.status != 400 || !strings.Contains(got.body, `from is \"yesterday\", want a day of UTC such as 2026-11-25`) {
+	if got := s.call(s.all(), "GET", "/v1/usage?from=yesterday", ""); got.status != 400 ||
+		!strings.Contains(got.body, `from is \"yesterday\", want a day of UTC such as 2026-11-25`) {
 		t.Errorf("GET /v1/usage from yesterday = %d %s", got.status, got.body)
 	}
 	for _, path := range []string{"/v1/activity", "/v1/activity/series"} {
-		if got := none.call(none.all(), "GET", path, ""); got.kind() != "not-found" || !strings.Contains(got.body, "activity.max_requests") {
-			t.Errorf("GET %s without a memory = %d %s, want not-found that names the setting", path, got.status, got.body)
+		if got := none.call(none.all(), "GET", path, ""); got.kind() != "not-found" ||
+			!strings.Contains(got.body, "activity.max_requests") {
+			t.Errorf("GET %s without a memory = %d %s, want not-found that names the setting", path,
+				got.status, got.body)
 		}
 	}
 }

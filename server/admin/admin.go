@@ -188,7 +188,8 @@ func (d *Door) build() http.Handler {
 	// neither by a form (cross-origin), nor by a name that resolves to it.
 	sameOrigin := http.NewCrossOriginProtection()
 	sameOrigin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		refuse(w, r, strangeOrigin, errors.New("The request comes from a page of another origin: use a program, or that listener's own pages."))
+		refuse(w, r, strangeOrigin,
+			errors.New("The request comes from a page of another origin: use a program, or that listener's own pages."))
 	}))
 	open.Handle("/", sameOrigin.Handler(d.authenticated(d.orProblem(guarded))))
 	return open

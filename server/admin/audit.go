@@ -39,7 +39,8 @@ func AuditEntryOf(a record.Audit) AuditEntry {
 	if !expires.IsZero() {
 		expires = expires.UTC()
 	}
-	return AuditEntry{a.ID, a.At.UTC(), a.Actor, a.Claimed, a.Action, a.Rule, a.Endpoint, a.Subject, a.Whose, a.Amount, expires}
+	return AuditEntry{a.ID, a.At.UTC(), a.Actor, a.Claimed, a.Action, a.Rule, a.Endpoint, a.Subject, a.Whose,
+		a.Amount, expires}
 }
 
 // AuditPage is the answer to GET /v1/audit, newest first.

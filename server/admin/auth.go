@@ -67,18 +67,22 @@ func (d *Door) identify(r *http.Request) (caller, error) {
 	text, bears := bearer(r)
 	// What looks like a token of the database must be one, even where none is
 	// needed: whoever sends it believes that it counts.
-	if prefix := record.AdminTokenFormat.Prefix; strings.HasPrefix(text, prefix) && !strings.HasPrefix(d.Token, prefix) {
+	if prefix := record.AdminTokenFormat.Prefix; strings.HasPrefix(text, prefix) &&
+		!strings.HasPrefix(d.Token, prefix) {
 		token, ok := record.AdminToken{}, false
 		if d.Tokens != nil && record.AdminTokenFormat.Match(text) {
 			token, ok = d.Tokens(record.AdminTokenDigest(text))
 		}
 		switch now := d.Now(); {
 		case !ok:
-			return caller{}, errors.New("The admin token is wrong: nobody has it. `headgate admin token list` shows those there are.")
+			return caller{},
+				errors.New(
+					"The admin token is wrong: nobody has it. `headgate admin token list` shows those there are.")
 		case !token.Revoked.IsZero():
 			return caller{}, fmt.Errorf("The admin token %s was revoked.", token.Name)
 		case !token.Valid(now):
-			return caller{}, fmt.Errorf("The admin token %s ended at %s.", token.Name, token.Expires.UTC().Format(time.RFC3339))
+			return caller{}, fmt.Errorf("The admin token %s ended at %s.", token.Name,
+				token.Expires.UTC().Format(time.RFC3339))
 		default:
 			return caller{actor: "token " + token.Name, token: token.ID, may: token.May}, nil
 		}
@@ -124,7 +128,8 @@ func (d *Door) identifyByFile(r *http.Request, text string) (caller, error) {
 type retry struct{ wait time.Duration }
 
 func (r *retry) Error() string {
-	return fmt.Sprintf("Too many wrong tokens came from this address: wait %d s. Tokens of `headgate admin token create` are taken all the same.", r.seconds())
+	return fmt.Sprintf("Too many wrong tokens came from this address: wait %d s. Tokens of `headgate admin token "+
+		"create` are taken all the same.", r.seconds())
 }
 
 func (r *retry) seconds() int { return int(math.Ceil(r.wait.Seconds())) }
@@ -140,7 +145,14 @@ func (d *Door) recordRefusal(w http.ResponseWriter, r *http.Request, k kind, err
 	began := d.Now()
 	refuse(w, r, k, err)
 	d.Observe("none", k.status)
-	d.record.refused(record.Call{At: began, Actor: "nobody", Peer: peer(r).String(), Operation: "none", Status: k.status, Took: d.Now().Sub(began)})
+	d.record.refused(record.Call{
+		At:        began,
+		Actor:     "nobody",
+		Peer:      peer(r).String(),
+		Operation: "none",
+		Status:    k.status,
+		Took:      d.Now().Sub(began),
+	})
 }
 
 // peer is the address that a request comes from.

@@ -16,7 +16,8 @@ import (
 
 // roleSets are all there are.
 var roleSets = [][]record.Role{
-	{record.RoleRead}, {record.RoleWrite}, {record.RoleGrant}, {record.RoleRead, record.RoleWrite}, {record.RoleRead, record.RoleGrant},
+	{record.RoleRead}, {record.RoleWrite}, {record.RoleGrant}, {record.RoleRead, record.RoleWrite},
+	{record.RoleRead, record.RoleGrant},
 	{record.RoleWrite, record.RoleGrant}, {record.RoleRead, record.RoleWrite, record.RoleGrant},
 }
 
@@ -47,12 +48,21 @@ func TestRoles(t *testing.T) {
 		}
 		for _, roles := range roleSets {
 			got := s.call(s.token(roles...), c.method, c.target, c.body, c.header...)
-			if refused := got.kind() == "role-missing"; refused == may(op.Access, roles) || refused != (got.status == 403) {
-				t.Errorf("%s with %v = %d %s, want it allowed: %v", op.ID, roles, got.status, got.body, may(op.Access, roles))
+			if refused := got.kind() == "role-missing"; refused == may(op.Access, roles) ||
+				refused != (got.status == 403) {
+				t.Errorf("%s with %v = %d %s, want it allowed: %v", op.ID, roles, got.status, got.body,
+					may(op.Access, roles))
 			}
 		}
-		for name, token := range map[string]string{"no token": "", "a wrong one": "hgadm_none", "a forged one": forged(t), "a prefix": s.all()[:20]} {
-			if got := s.call(token, c.method, c.target, c.body, c.header...); (got.status == 401) != (op.Access != "none") || got.status == 401 && got.header.Get("WWW-Authenticate") == "" {
+		for name, token := range map[string]string{
+			"no token":     "",
+			"a wrong one":  "hgadm_none",
+			"a forged one": forged(t),
+			"a prefix":     s.all()[:20],
+		} {
+			if got := s.call(token, c.method, c.target, c.body,
+				c.header...); (got.status == 401) != (op.Access != "none") ||
+				got.status == 401 && got.header.Get("WWW-Authenticate") == "" {
 				t.Errorf("%s with %s = %d %s, want 401 unless anybody may", op.ID, name, got.status, got.body)
 			}
 		}
@@ -73,21 +83,24 @@ func forged(t *testing.T) string {
 func TestRevokedAndEndedTokens(t *testing.T) {
 	s := newSite(t)
 	ctx := context.Background()
-	_, text, err := s.db.CreateAdminToken(ctx, record.NewAdminToken{Name: "ci", Roles: record.Roles, Expires: s.now.Add(time.Hour)})
+	_, text, err := s.db.CreateAdminToken(ctx,
+		record.NewAdminToken{Name: "ci", Roles: record.Roles, Expires: s.now.Add(time.Hour)})
 	must(t, err)
 	if got := s.call(text, "GET", "/v1/tokens", ""); got.status != 200 {
 		t.Fatalf("before its end = %d %s", got.status, got.body)
 	}
 	before := s.now
 	s.now = before.Add(time.Hour)
-	if got := s.call(text, "GET", "/v1/tokens", ""); got.status != 401 || !strings.Contains(got.body, "The admin token ci ended at ") {
+	if got := s.call(text, "GET", "/v1/tokens", ""); got.status != 401 ||
+		!strings.Contains(got.body, "The admin token ci ended at ") {
 		t.Errorf("after its end = %d %s, want 401", got.status, got.body)
 	}
 	s.now = before
 	if got := s.call(s.all(), "POST", "/v1/tokens/ci/revoke", ""); got.status != 204 {
 		t.Errorf("revoke = %d %s", got.status, got.body)
 	}
-	if got := s.call(text, "GET", "/v1/tokens", ""); got.status != 401 || !strings.Contains(got.body, "The admin token ci was revoked.") {
+	if got := s.call(text, "GET", "/v1/tokens", ""); got.status != 401 ||
+		!strings.Contains(got.body, "The admin token ci was revoked.") {
 		t.Errorf("after the revocation = %d %s, want 401", got.status, got.body)
 	}
 	if got := s.call(s.all(), "POST", "/v1/tokens/none/revoke", ""); got.kind() != "not-found" {
@@ -96,7 +109,8 @@ func TestRevokedAndEndedTokens(t *testing.T) {
 	if got := s.call(s.all(), "POST", "/v1/tokens", `{"name":"ci","roles":["read"]}`); got.kind() != "name-taken" {
 		t.Errorf("another ci = %d %s, want name-taken", got.status, got.body)
 	}
-	if got := s.call(s.all(), "POST", "/v1/tokens", `{"name":"","roles":["root"]}`); got.kind() != "unacceptable" || len(got.problem().Faults) != 2 {
+	if got := s.call(s.all(), "POST", "/v1/tokens", `{"name":"","roles":["root"]}`); got.kind() != "unacceptable" ||
+		len(got.problem().Faults) != 2 {
 		t.Errorf("a token of nothing = %d %s, want both faults", got.status, got.body)
 	}
 }
@@ -171,7 +185,8 @@ func TestGuesses(t *testing.T) {
 		}
 	}
 	if got := from(here, fileToken); got.kind() != "too-many-failures" || got.header.Get("Retry-After") != "6" {
-		t.Errorf("the right token after ten wrong ones = %d %s, Retry-After %s, want 429 and 6", got.status, got.body, got.header.Get("Retry-After"))
+		t.Errorf("the right token after ten wrong ones = %d %s, Retry-After %s, want 429 and 6", got.status, got.body,
+			got.header.Get("Retry-After"))
 	}
 	if got := from(there, fileToken); got.status != 200 {
 		t.Errorf("from another address = %d %s", got.status, got.body)
@@ -227,7 +242,12 @@ func TestTokensAreNowhere(t *testing.T) {
 	if len(calls) < 50 || s.log.Len() == 0 {
 		t.Errorf("%d calls and a log of %d bytes: that is not all", len(calls), s.log.Len())
 	}
-	for name, secret := range map[string]string{"the caller's": s.all(), "the file's": fileToken, "a wrong one": mark, "the one made": text} {
+	for name, secret := range map[string]string{
+		"the caller's": s.all(),
+		"the file's":   fileToken,
+		"a wrong one":  mark,
+		"the one made": text,
+	} {
 		if strings.Contains(out.String(), secret[6:]) {
 			t.Errorf("the token is told: %s", name)
 		}

@@ -87,7 +87,8 @@ func (b *BucketRequest) Query() (inspect.Query, error) {
 	if b.Subject != "" {
 		var rule policy.Rule // "path:customer" as well as "path"
 		q.Subject = &rule.Subject
-		if errs = append(errs, rule.Subject.UnmarshalText([]byte(b.Subject))); errs[0] != nil && rule.SetSubject(b.Subject) == nil && rule.Subject.Named() {
+		if errs = append(errs, rule.Subject.UnmarshalText([]byte(b.Subject))); errs[0] != nil &&
+			rule.SetSubject(b.Subject) == nil && rule.Subject.Named() {
 			errs = errs[:0]
 		}
 	}
@@ -134,17 +135,19 @@ func (d *Door) resetBucket(w http.ResponseWriter, r *http.Request) {
 	if err == nil && (b.Amount != 0 || !b.Expires.IsZero()) {
 		err = errors.New("amount and expires are for /v1/buckets/grant; a reset fills the bucket")
 	}
-	d.changeBucket(w, r, b, err, record.ActionReset, func(ctx context.Context, q inspect.Query, approve inspect.Approve) (s inspect.Bucket, given int64, err error) {
-		s, err = inspect.Reset(ctx, d.Limiter, q, approve)
-		return s, 0, err
-	})
+	d.changeBucket(w, r, b, err, record.ActionReset,
+		func(ctx context.Context, q inspect.Query, approve inspect.Approve) (s inspect.Bucket, given int64, err error) {
+			s, err = inspect.Reset(ctx, d.Limiter, q, approve)
+			return s, 0, err
+		})
 }
 
 func (d *Door) grantBucket(w http.ResponseWriter, r *http.Request) {
 	b, err := readBucket(w, r)
-	d.changeBucket(w, r, b, err, record.ActionGrant, func(ctx context.Context, q inspect.Query, approve inspect.Approve) (inspect.Bucket, int64, error) {
-		return inspect.Grant(ctx, d.Limiter, q, b.Amount, b.Expires, approve)
-	})
+	d.changeBucket(w, r, b, err, record.ActionGrant,
+		func(ctx context.Context, q inspect.Query, approve inspect.Approve) (inspect.Bucket, int64, error) {
+			return inspect.Grant(ctx, d.Limiter, q, b.Amount, b.Expires, approve)
+		})
 }
 
 // query translates b, and finds out whose a key is that was named alone.
@@ -256,9 +259,11 @@ func (d *Door) refuseBucket(w http.ResponseWriter, r *http.Request, k kind, err 
 func bucketInQuery(r *http.Request) BucketRequest {
 	query := r.URL.Query()
 	return BucketRequest{
-		Endpoint: query.Get("endpoint"), Subject: query.Get("subject"), Key: query.Get("key"), Project: query.Get("project"),
-		Tier: query.Get("tier"), Address: query.Get("address"), Identifier: query.Get("identifier"),
-		Certificate: query.Get("certificate"), Token: query.Get("token"), User: query.Get("user"), Of: OfValues(query["of"]),
+		Endpoint: query.Get("endpoint"), Subject: query.Get("subject"), Key: query.Get("key"),
+		Project: query.Get("project"),
+		Tier:    query.Get("tier"), Address: query.Get("address"), Identifier: query.Get("identifier"),
+		Certificate: query.Get("certificate"), Token: query.Get("token"), User: query.Get("user"),
+		Of: OfValues(query["of"]),
 	}
 }
 

@@ -39,7 +39,8 @@ func (d *Door) serve(op *operation) http.Handler {
 			look := *op
 			look.changes = false
 			d.recorded(&look, w, r, func(w http.ResponseWriter, r *http.Request) {
-				refuse(w, r, roleMissing, fmt.Errorf("This needs a token with %s, which %s lacks.", op.access.words(), who.actor))
+				refuse(w, r, roleMissing, fmt.Errorf("This needs a token with %s, which %s lacks.",
+					op.access.words(), who.actor))
 			})
 			return
 		}
@@ -49,7 +50,8 @@ func (d *Door) serve(op *operation) http.Handler {
 
 func (a access) words() string {
 	if a == everyRole {
-		return "the roles " + list([]string{string(record.RoleRead), string(record.RoleWrite), string(record.RoleGrant)}, "and")
+		return "the roles " + list([]string{string(record.RoleRead), string(record.RoleWrite),
+			string(record.RoleGrant)}, "and")
 	}
 	return "the role " + string(a)
 }
@@ -58,7 +60,14 @@ func (a access) words() string {
 // (and refuses it if that cannot be done), else soon.
 func (d *Door) recorded(op *operation, w http.ResponseWriter, r *http.Request, serve http.HandlerFunc) {
 	who := callerOf(r)
-	call := &record.Call{At: d.Now(), Actor: who.actor, Token: who.token, Peer: peer(r).String(), Operation: op.id, Changes: op.changes}
+	call := &record.Call{
+		At:        d.Now(),
+		Actor:     who.actor,
+		Token:     who.token,
+		Peer:      peer(r).String(),
+		Operation: op.id,
+		Changes:   op.changes,
+	}
 	// A change is brought to its end whether or not anybody waits for it.
 	kept := context.WithoutCancel(r.Context())
 	seen := &statusWriter{ResponseWriter: w}
@@ -83,7 +92,8 @@ func (d *Door) recorded(op *operation, w http.ResponseWriter, r *http.Request, s
 		case !op.isRecorded():
 		case id != 0:
 			if err := d.Calls.EndCall(kept, id, *call); err != nil {
-				d.Log.Error("how a call ended could not be written down", "call", id, "operation", op.id, "status", call.Status, "error", err)
+				d.Log.Error("how a call ended could not be written down", "call", id, "operation", op.id, "status",
+					call.Status, "error", err)
 			}
 		default:
 			d.record.add(*call)
@@ -152,7 +162,14 @@ type recorder struct {
 }
 
 func newRecorder(o Options) *recorder {
-	return &recorder{calls: o.Calls, log: o.Log, now: o.Now, keep: o.KeepCalls, most: [2]int64{o.MostCalls, o.MostChanges}, lost: o.Unrecorded}
+	return &recorder{
+		calls: o.Calls,
+		log:   o.Log,
+		now:   o.Now,
+		keep:  o.KeepCalls,
+		most:  [2]int64{o.MostCalls, o.MostChanges},
+		lost:  o.Unrecorded,
+	}
 }
 
 // add has a call written down soon.
@@ -226,7 +243,8 @@ func (rec *recorder) flush(ctx context.Context) error {
 		rec.failing = err != nil
 		rec.mu.Unlock()
 		if first {
-			rec.log.Warn("calls cannot be written down: those that change something are refused, the others wait", "error", err)
+			rec.log.Warn("calls cannot be written down: those that change something are refused, the others wait",
+				"error", err)
 		}
 		if err != nil {
 			return err
@@ -263,13 +281,15 @@ type CallEntry struct {
 
 // EntryOf is what the API tells of a call.
 func EntryOf(c record.Call) CallEntry {
-	return CallEntry{c.ID, c.At.UTC(), c.Actor, c.Token, c.Peer, c.Operation, c.Changes, c.About, c.Status, c.Took.Seconds()}
+	return CallEntry{c.ID, c.At.UTC(), c.Actor, c.Token, c.Peer, c.Operation, c.Changes, c.About, c.Status,
+		c.Took.Seconds()}
 }
 
 // Call is the call that e tells of.
 func (e CallEntry) Call() record.Call {
-	return record.Call{ID: e.ID, At: e.At, Actor: e.Actor, Token: e.Token, Peer: e.Peer, Operation: e.Operation, Changes: e.Changes,
-		About: e.About, Status: e.Status, Took: time.Duration(e.Seconds * float64(time.Second))}
+	return record.Call{ID: e.ID, At: e.At, Actor: e.Actor, Token: e.Token, Peer: e.Peer, Operation: e.Operation,
+		Changes: e.Changes,
+		About:   e.About, Status: e.Status, Took: time.Duration(e.Seconds * float64(time.Second))}
 }
 
 // Calls is the answer to GET /v1/calls, newest first.
@@ -312,7 +332,8 @@ func pageBefore(r *http.Request) (before int64, most int, err error) {
 	if text := r.URL.Query().Get("cursor"); text != "" {
 		n, errCursor := strconv.ParseInt(text, 10, 64)
 		if errCursor != nil || n < 1 {
-			errCursor = fault{invalidRequest, fmt.Errorf("cursor is %q, want the next of the page before", asSent(text))}
+			errCursor = fault{invalidRequest, fmt.Errorf("cursor is %q, want the next of the page before",
+				asSent(text))}
 		}
 		before, err = n, errors.Join(err, errCursor)
 	}

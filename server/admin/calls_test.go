@@ -41,7 +41,8 @@ func TestCallsAreWrittenDown(t *testing.T) {
 	}
 	for _, op := range admin.Operations() {
 		c, ok := has[op.ID+" token readwritegrant"]
-		if counted := op.Access == "none" || slices.Contains([]string{"getMetrics", "getActivity", "getActivitySeries"}, op.ID); ok == counted {
+		if counted := op.Access == "none" || slices.Contains([]string{"getMetrics", "getActivity", "getActivitySeries"},
+			op.ID); ok == counted {
 			t.Errorf("%s is in the record: %v", op.ID, ok)
 		}
 		if ok && (c.Changes != op.Changes || !strings.HasPrefix(c.Token, "t_") || c.Status >= 300) {
@@ -49,8 +50,10 @@ func TestCallsAreWrittenDown(t *testing.T) {
 		}
 	}
 	for operation, about := range map[string]string{
-		"setPolicy": `set rule for "POST /v1/login" per ip`, "resetBucket": "GET /v1/items/{id}: address 192.0.2.7", "createToken": "admin token sample", "revokeToken": "admin token sample",
-		"approveRequest": s.requests.Replace("request {first}"), "declineRequest": s.requests.Replace("request {second}"),
+		"setPolicy": `set rule for "POST /v1/login" per ip`, "resetBucket": "GET /v1/items/{id}: address 192.0.2.7",
+		"createToken": "admin token sample", "revokeToken": "admin token sample",
+		"approveRequest": s.requests.Replace("request {first}"),
+		"declineRequest": s.requests.Replace("request {second}"),
 	} {
 		if got := has[operation+" token readwritegrant"].About; got != about {
 			t.Errorf("%s is about %q, want %q", operation, got, about)
@@ -112,7 +115,10 @@ func TestCallsThatCannotBeWrittenDown(t *testing.T) {
 				continue
 			}
 			got := s.call(s.all(), c.method, c.target, c.body, c.header...)
-			if op.Changes && (got.kind() != "unavailable" || !strings.Contains(got.body, "The call could not be written down, so it was not made: the disk is full.")) || !op.Changes && got.status >= 300 {
+			if op.Changes && (got.kind() != "unavailable" ||
+				!strings.Contains(got.body,
+					"The call could not be written down, so it was not made: the disk is full.")) ||
+				!op.Changes && got.status >= 300 {
 				t.Errorf("%s = %d %s, want it refused: %v", op.ID, got.status, got.body, op.Changes)
 			}
 		}
@@ -157,7 +163,8 @@ func TestRefusalsAreBounded(t *testing.T) {
 // Run forgets what is old, and writes down what waits at its end too.
 func TestRunWritesDown(t *testing.T) {
 	s := newSite(t)
-	must(t, s.db.AppendCalls(context.Background(), []record.Call{{At: s.now.AddDate(0, 0, -2), Actor: "a", Operation: "old", Status: 200}}))
+	must(t, s.db.AppendCalls(context.Background(),
+		[]record.Call{{At: s.now.AddDate(0, 0, -2), Actor: "a", Operation: "old", Status: 200}}))
 	s.call(s.all(), "GET", "/v1/tokens", "")
 	ctx, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -184,10 +191,13 @@ func TestRunWritesDown(t *testing.T) {
 // The record counts in English.
 func TestCallsCount(t *testing.T) {
 	s := newSite(t)
-	if got := s.call(s.all(), "POST", "/v1/policies/apply", `{"set":[{"endpoint":"default","limit":30}],"tiers":{"acme":"gold","globex":"gold"}}`, "If-Match", "*"); got.status != 200 {
+	if got := s.call(s.all(), "POST", "/v1/policies/apply",
+		`{"set":[{"endpoint":"default","limit":30}],"tiers":{"acme":"gold","globex":"gold"}}`, "If-Match",
+		"*"); got.status != 200 {
 		t.Fatalf("apply = %d %s", got.status, got.body)
 	}
-	if body, want := s.call(fileToken, "GET", "/v1/calls?limit=10", "").body, ": 1 rule, 0 to delete, 2 tiers"; !strings.Contains(body, want) {
+	if body, want := s.call(fileToken, "GET", "/v1/calls?limit=10", "").body,
+		": 1 rule, 0 to delete, 2 tiers"; !strings.Contains(body, want) {
 		t.Errorf("the calls are %s, want one about %q", body, want)
 	}
 }

@@ -54,13 +54,17 @@ func ifMatch(r *http.Request, needed bool) (base int64, err error) {
 	case text == "*", text == "" && !needed:
 		return 0, nil
 	case text == "":
-		return 0, fault{ifMatchMissing, errors.New("If-Match is missing, want the ETag of GET /v1/policies?in=database that the change was made from, or * for whatever is there")}
+		return 0,
+			fault{ifMatchMissing,
+				errors.New("If-Match is missing, want the ETag of GET /v1/policies?in=database that the change was " +
+					"made from, or * for whatever is there")}
 	}
 	tag, ok := strings.CutPrefix(text, `"`)
 	tag, closed := strings.CutSuffix(tag, `"`)
 	base, err = strconv.ParseInt(tag, 10, 64)
 	if !ok || !closed || err != nil || base < 1 {
-		return 0, fault{invalidRequest, fmt.Errorf(`If-Match is %q, want one version as ETag has it, such as "17", or *`, asSent(text))}
+		return 0, fault{invalidRequest,
+			fmt.Errorf(`If-Match is %q, want one version as ETag has it, such as "17", or *`, asSent(text))}
 	}
 	return base, nil
 }
@@ -75,7 +79,8 @@ func setETag(w http.ResponseWriter, version int64) {
 // change makes a change and puts it in force before answering. Once it is begun
 // it is brought to its end, whether or not anybody waits. do also reports what is
 // to be warned of.
-func (d *Door) change(w http.ResponseWriter, r *http.Request, do func(context.Context, Rules) (record.Version, []string, error)) {
+func (d *Door) change(w http.ResponseWriter, r *http.Request,
+	do func(context.Context, Rules) (record.Version, []string, error)) {
 	ctx := context.WithoutCancel(r.Context())
 	db, err := d.Database(ctx)
 	var v record.Version
@@ -87,7 +92,8 @@ func (d *Door) change(w http.ResponseWriter, r *http.Request, do func(context.Co
 		d.refuseChange(w, r, err)
 		return
 	}
-	d.Log.Info("rules changed", "version", v.ID, "action", v.Action, "actor", v.Actor, "added", v.Added, "changed", v.Changed, "removed", v.Removed)
+	d.Log.Info("rules changed", "version", v.ID, "action", v.Action, "actor", v.Actor, "added", v.Added, "changed",
+		v.Changed, "removed", v.Removed)
 	if err := d.Policies.Reload(ctx); err != nil {
 		refuse(w, r, notInForce, fmt.Errorf("The change is written, as version %d, and not in force: %w.", v.ID, err))
 		return
@@ -120,7 +126,12 @@ func (d *Door) refuseChange(w http.ResponseWriter, r *http.Request, err error) {
 
 func refuseConflict(w http.ResponseWriter, r *http.Request, c *record.Conflict) {
 	p := Conflict{
-		Problem: Problem{Type: kindPrefix + versionChanged.name, Title: versionChanged.title, Status: versionChanged.status, Detail: c.Error()},
+		Problem: Problem{
+			Type:   kindPrefix + versionChanged.name,
+			Title:  versionChanged.title,
+			Status: versionChanged.status,
+			Detail: c.Error(),
+		},
 		Current: c.Current.ID, Since: []VersionEntry{},
 	}
 	for _, v := range c.Since {
@@ -175,7 +186,9 @@ func (d *Door) mustWrite(r *http.Request, e record.Edit) error {
 		lasting = lasting || !k.Temporary
 	}
 	if lasting {
-		return fault{roleMissing, fmt.Errorf("This needs a token with the role write, which %s lacks: grant is for rules that expire.", callerOf(r).actor)}
+		return fault{roleMissing,
+			fmt.Errorf("This needs a token with the role write, which %s lacks: grant is for rules that expire.",
+				callerOf(r).actor)}
 	}
 	return nil
 }
@@ -186,5 +199,7 @@ func (d *Door) soon(r *http.Request, end time.Time) error {
 	if callerOf(r).may(record.RoleWrite) || !end.After(d.Now().Add(developers.MaxLasting)) {
 		return nil
 	}
-	return fault{roleMissing, fmt.Errorf("This needs a token with the role write, which %s lacks: rules of grant end within %d days.", callerOf(r).actor, developers.MaxLasting/(24*time.Hour))}
+	return fault{roleMissing,
+		fmt.Errorf("This needs a token with the role write, which %s lacks: rules of grant end within %d days.",
+			callerOf(r).actor, developers.MaxLasting/(24*time.Hour))}
 }

@@ -34,7 +34,8 @@ func TestIfMatch(t *testing.T) {
 	first := s.call(s.all(), "PUT", "/v1/policies?why=logins&by=ann", fmt.Sprintf(login, 5))
 	tag := first.header.Get("ETag")
 	done := decode[admin.Done](t, first)
-	if tag != `"5"` || done.Number != 5 || done.Change.ID != 5 || done.Change.Claimed != "ann" || done.Change.Why != "logins" || done.Change.Actor != "token readwritegrant" || done.Change.Action != "set" {
+	if tag != `"5"` || done.Number != 5 || done.Change.ID != 5 || done.Change.Claimed != "ann" ||
+		done.Change.Why != "logins" || done.Change.Actor != "token readwritegrant" || done.Change.Action != "set" {
 		t.Fatalf("PUT = ETag %s %s, want version 5 by ann", tag, first.body)
 	}
 	if again := s.call(s.all(), "PUT", "/v1/policies", fmt.Sprintf(login, 5)); again.header.Get("ETag") != tag {
@@ -44,13 +45,18 @@ func TestIfMatch(t *testing.T) {
 	if one.header.Get("ETag") != tag || !strings.Contains(one.body, `"limit":5`) {
 		t.Errorf("one = ETag %s %s, want %s", one.header.Get("ETag"), one.body, tag)
 	}
-	faster := s.call(s.token(record.RoleWrite), "PUT", "/v1/policies", `{"endpoint":"default","limit":40}`, "If-Match", tag)
+	faster := s.call(s.token(record.RoleWrite), "PUT", "/v1/policies", `{"endpoint":"default","limit":40}`,
+		"If-Match", tag)
 	if faster.header.Get("ETag") != `"6"` {
 		t.Fatalf("PUT of the newest version = %d %s", faster.status, faster.body)
 	}
 	for name, call := range map[string]func() answer{
-		"PUT":    func() answer { return s.call(s.all(), "PUT", "/v1/policies", fmt.Sprintf(login, 6), "If-Match", tag) },
-		"DELETE": func() answer { return s.call(s.all(), "DELETE", "/v1/policies?endpoint=default", "", "If-Match", tag) },
+		"PUT": func() answer {
+			return s.call(s.all(), "PUT", "/v1/policies", fmt.Sprintf(login, 6), "If-Match", tag)
+		},
+		"DELETE": func() answer {
+			return s.call(s.all(), "DELETE", "/v1/policies?endpoint=default", "", "If-Match", tag)
+		},
 		"project": func() answer {
 			return s.call(s.all(), "PUT", "/v1/projects", `{"project":"a","tier":"b"}`, "If-Match", tag)
 		},
@@ -70,7 +76,8 @@ func TestIfMatch(t *testing.T) {
 		if got.status != http.StatusPreconditionFailed || got.header.Get("ETag") != `"6"` || conflict.Current != 6 {
 			t.Errorf("%s of version 5 = %d %s, want 412 that names version 6", name, got.status, got.body)
 		}
-		if name != "of a version to come" && (len(conflict.Since) != 1 || conflict.Since[0].ID != 6 || conflict.Since[0].Actor != "token write") {
+		if name != "of a version to come" && (len(conflict.Since) != 1 || conflict.Since[0].ID != 6 ||
+			conflict.Since[0].Actor != "token write") {
 			t.Errorf("%s: since = %+v, want the version of the writer", name, conflict.Since)
 		}
 	}
@@ -82,7 +89,8 @@ func TestIfMatch(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{`5`, `"5`, `W/"5"`, `"5", "6"`, `"0"`, `"five"`, `"-1"`} {
-		if got := s.call(s.all(), "PUT", "/v1/policies", fmt.Sprintf(login, 6), "If-Match", bad); got.kind() != "invalid-request" || !strings.Contains(got.problem().Detail, "If-Match") {
+		if got := s.call(s.all(), "PUT", "/v1/policies", fmt.Sprintf(login, 6), "If-Match",
+			bad); got.kind() != "invalid-request" || !strings.Contains(got.problem().Detail, "If-Match") {
 			t.Errorf("If-Match: %s = %d %s, want 400", bad, got.status, got.body)
 		}
 	}
@@ -106,7 +114,8 @@ func TestConcurrentEditors(t *testing.T) {
 				for {
 					one := s.call(token, "GET", "/v1/policies/one?endpoint=POST+/v1/login", "")
 					limit := decode[admin.One](t, one).Policy.Limit
-					got := s.call(token, "PUT", "/v1/policies", fmt.Sprintf(`{"endpoint":"POST /v1/login","limit":%d}`, limit+1), "If-Match", one.header.Get("ETag"))
+					got := s.call(token, "PUT", "/v1/policies", fmt.Sprintf(`{"endpoint":"POST /v1/login","limit":%d}`,
+						limit+1), "If-Match", one.header.Get("ETag"))
 					if got.status == 200 {
 						break
 					}
@@ -122,7 +131,8 @@ func TestConcurrentEditors(t *testing.T) {
 	wg.Wait()
 	one := s.call(token, "GET", "/v1/policies/one?endpoint=POST+/v1/login", "")
 	if limit := decode[admin.One](t, one).Policy.Limit; limit != 1+editors*edits {
-		t.Errorf("the limit is %d after %d edits and %d refusals, want %d", limit, editors*edits, refused.Load(), 1+editors*edits)
+		t.Errorf("the limit is %d after %d edits and %d refusals, want %d", limit, editors*edits, refused.Load(),
+			1+editors*edits)
 	}
 	if tag := one.header.Get("ETag"); tag != fmt.Sprintf(`"%d"`, 5+editors*edits) {
 		t.Errorf("ETag %s, want a version for each edit", tag)
@@ -141,15 +151,18 @@ func TestPlanAndApply(t *testing.T) {
 	if now, err := s.db.Current(context.Background()); err != nil || now.ID != 4 {
 		t.Fatalf("after the plan the rules are at version %d, %v", now.ID, err)
 	}
-	done := decode[admin.Done](t, s.call(s.all(), "POST", "/v1/policies/apply", `{`+edit+`,"by":"ann"}`, "If-Match", planned.header.Get("ETag")))
-	if done.Change.ID != 5 || done.Change.Action != "apply" || done.Change.Why != "spring" || done.Change.Claimed != "ann" || done.Change.Added != 2 || done.Change.Changed != 1 || done.Change.Removed != 1 {
+	done := decode[admin.Done](t, s.call(s.all(), "POST", "/v1/policies/apply", `{`+edit+`,"by":"ann"}`, "If-Match",
+		planned.header.Get("ETag")))
+	if done.Change.ID != 5 || done.Change.Action != "apply" || done.Change.Why != "spring" ||
+		done.Change.Claimed != "ann" || done.Change.Added != 2 || done.Change.Changed != 1 || done.Change.Removed != 1 {
 		t.Errorf("the change is %+v, want version 5", done.Change)
 	}
 	detail := decode[admin.Detail](t, s.call(s.all(), "GET", "/v1/versions/5", ""))
 	if fmt.Sprint(texts(t, detail.Changes.Changes)) != fmt.Sprint(texts(t, plan.Changes.Changes)) {
 		t.Errorf("planned\n%s, made\n%s", texts(t, plan.Changes.Changes), texts(t, detail.Changes.Changes))
 	}
-	rolled := decode[admin.Done](t, s.call(s.all(), "POST", "/v1/versions/4/rollback", `{"why":"too soon"}`, "If-Match", `"5"`))
+	rolled := decode[admin.Done](t, s.call(s.all(), "POST", "/v1/versions/4/rollback", `{"why":"too soon"}`,
+		"If-Match", `"5"`))
 	if rolled.Change.Of != 4 || rolled.Change.ID != 6 || rolled.Rules != 3 {
 		t.Errorf("the rollback is %+v", rolled)
 	}
@@ -167,7 +180,8 @@ func TestPlanAndApply(t *testing.T) {
 		"nothing left":      {`{"replace":true}`, "unacceptable", "at least one rule"},
 		"two lines of why":  {`{"tiers":{"a":"b"},"why":"a\nb"}`, "unacceptable", "one line"},
 	} {
-		if got := s.call(s.all(), "POST", "/v1/policies/apply", c.body, "If-Match", "*"); got.kind() != c.kind || !strings.Contains(got.problem().Detail, c.want) {
+		if got := s.call(s.all(), "POST", "/v1/policies/apply", c.body, "If-Match", "*"); got.kind() != c.kind ||
+			!strings.Contains(got.problem().Detail, c.want) {
 			t.Errorf("%s: %d %s, want %s that says %q", name, got.status, got.body, c.kind, c.want)
 		}
 	}
@@ -202,8 +216,10 @@ func TestGrantersMakeTemporaryRules(t *testing.T) {
 	}{
 		{"PUT", "/v1/policies", `{"endpoint":"default","limit":500}`, 403},
 		{"PUT", "/v1/policies", temporary, 200},
-		{"PUT", "/v1/policies", strings.Replace(temporary, until, "9999-01-01T00:00:00Z", 1), 403}, // ends, and after everybody
-		{"POST", "/v1/policies/apply", `{"set":[` + strings.Replace(temporary, until, "9999-01-01T00:00:00Z", 1) + `]}`, 403},
+		// ends, and after everybody
+		{"PUT", "/v1/policies", strings.Replace(temporary, until, "9999-01-01T00:00:00Z", 1), 403},
+		{"POST", "/v1/policies/apply", `{"set":[` + strings.Replace(temporary, until, "9999-01-01T00:00:00Z", 1) + `]}`,
+			403},
 		{"POST", "/v1/requests/r_0/approve", `{"until":"9999-01-01T00:00:00Z"}`, 403},
 		{"POST", "/v1/requests/r_0/approve", `{"for":"9000h"}`, 403},
 		{"DELETE", "/v1/policies?endpoint=default", "", 403},
@@ -218,7 +234,8 @@ func TestGrantersMakeTemporaryRules(t *testing.T) {
 		{"PUT", "/v1/projects", `{"project":"acme","tier":"gold"}`, 403},
 		{"POST", "/v1/versions/1/rollback", `{}`, 403},
 	} {
-		if got := s.call(grant, c.method, c.target, c.body, "If-Match", "*"); got.status != c.status || (got.status == 403) != (got.kind() == "role-missing") {
+		if got := s.call(grant, c.method, c.target, c.body, "If-Match", "*"); got.status != c.status ||
+			(got.status == 403) != (got.kind() == "role-missing") {
 			t.Errorf("%s %s %s = %d %s, want %d", c.method, c.target, c.body, got.status, got.body, c.status)
 		}
 	}
@@ -248,7 +265,8 @@ func TestPagesOfPolicies(t *testing.T) {
 		Next     string
 	}
 	version := fmt.Sprintf("/v1/versions/%d", v.ID)
-	for _, list := range []string{"/v1/policies?in=force", "/v1/policies?in=database", version + "/policies?", version + "?", version + "/diff?from=4", "/v1/projects?"} {
+	for _, list := range []string{"/v1/policies?in=force", "/v1/policies?in=database", version + "/policies?",
+		version + "?", version + "/diff?from=4", "/v1/projects?"} {
 		for _, limit := range []int{1, 7, 22, 23, 1000} {
 			n, pages := 0, 0
 			for next := ""; ; pages++ {
@@ -280,11 +298,13 @@ func TestPagesOfPolicies(t *testing.T) {
 	for _, in := range []string{"force", "database"} {
 		first := decode[page](t, s.call(s.all(), "GET", "/v1/policies?limit=5&in="+in, ""))
 		s.call(s.all(), "PUT", "/v1/policies", fmt.Sprintf(login, 100+len(in)))
-		if got := s.call(s.all(), "GET", "/v1/policies?limit=5&in="+in+"&cursor="+first.Next, ""); got.kind() != "pages-moved" || got.status != 410 {
+		if got := s.call(s.all(), "GET", "/v1/policies?limit=5&in="+in+"&cursor="+first.Next,
+			""); got.kind() != "pages-moved" || got.status != 410 {
 			t.Errorf("a page in %s after a change = %d %s, want 410", in, got.status, got.body)
 		}
 		for _, bad := range []string{"x", "5", "@", "-1@4", "0@4"} {
-			if got := s.call(s.all(), "GET", "/v1/policies?in="+in+"&cursor="+bad, ""); got.kind() != "invalid-request" {
+			if got := s.call(s.all(), "GET", "/v1/policies?in="+in+"&cursor="+bad,
+				""); got.kind() != "invalid-request" {
 				t.Errorf("cursor %s in %s = %d %s", bad, in, got.status, got.body)
 			}
 		}
@@ -296,7 +316,8 @@ func TestPagesOfPolicies(t *testing.T) {
 	if got := s.call(s.all(), "GET", "/v1/policies?in=disk", ""); got.kind() != "invalid-request" {
 		t.Errorf("in=disk = %d %s", got.status, got.body)
 	}
-	if got := s.call(s.all(), "GET", "/v1/projects?project=p07", ""); !strings.Contains(got.body, `[{"project":"p07","tier":"gold"}]`) {
+	if got := s.call(s.all(), "GET", "/v1/projects?project=p07", ""); !strings.Contains(got.body,
+		`[{"project":"p07","tier":"gold"}]`) {
 		t.Errorf("one project = %s", got.body)
 	}
 	if got := s.call(s.all(), "GET", "/v1/projects?project=p99", ""); got.kind() != "not-found" {

@@ -34,7 +34,8 @@ func pageOf[T any](r *http.Request, list []T, what string, id func(T) string) (p
 
 // revoke ends what is called name, of those that are listed at a path. Attribute is what the log
 // calls the name.
-func (d *Door) revoke(w http.ResponseWriter, r *http.Request, what, listed, attribute string, revoke func(context.Context, string) error) {
+func (d *Door) revoke(w http.ResponseWriter, r *http.Request, what, listed, attribute string,
+	revoke func(context.Context, string) error) {
 	name := r.PathValue(attribute)
 	about(r, what+" "+asSent(name))
 	err := revoke(context.WithoutCancel(r.Context()), name)

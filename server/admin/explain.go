@@ -103,7 +103,8 @@ func readExplain(w http.ResponseWriter, r *http.Request) (ExplainRequest, error)
 		query := r.URL.Query()
 		return ExplainRequest{
 			Method: query.Get("method"), Target: query.Get("target"), Peer: query.Get("peer"),
-			Header: query["header"], User: query.Get("user"), Project: query.Get("project"), Identifier: query.Get("identifier"),
+			Header: query["header"], User: query.Get("user"), Project: query.Get("project"),
+			Identifier: query.Get("identifier"),
 		}, nil
 	}
 	var e ExplainRequest

@@ -29,7 +29,8 @@ func (d *Door) listFleet(w http.ResponseWriter, r *http.Request) {
 	report, err := d.Fleet(r.Context())
 	switch {
 	case errors.Is(err, record.ErrNoFleet):
-		refuse(w, r, notFound, errors.New("Replicas tell nothing of themselves here: the rules stand in a table that is only read."))
+		refuse(w, r, notFound,
+			errors.New("Replicas tell nothing of themselves here: the rules stand in a table that is only read."))
 	case err != nil:
 		refuse(w, r, unavailable, fmt.Errorf("The database could not be asked: %w.", err))
 	default:

@@ -54,7 +54,8 @@ func TestFleetPages(t *testing.T) {
 			query += "&cursor=" + url.QueryEscape(next)
 		}
 		page, names := ask(query)
-		if strings.Join(names, ", ") != step.want || (page.Next != "") != step.more || page.Count[fleet.OK] != len(now.Replicas) {
+		if strings.Join(names, ", ") != step.want || (page.Next != "") != step.more ||
+			page.Count[fleet.OK] != len(now.Replicas) {
 			t.Errorf("%s: %q, next %q, count %v, want %q", query, names, page.Next, page.Count, step.want)
 		}
 		next = page.Next

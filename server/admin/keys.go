@@ -40,7 +40,17 @@ func EntryOfKey(k record.APIKey) KeyEntry {
 // APIKey is the key that e tells of.
 func (e KeyEntry) APIKey() (record.APIKey, error) {
 	scopes, err := identity.ParseScopes(e.Scopes)
-	return record.APIKey{ID: e.ID, Project: e.Project, Name: e.Name, Tier: e.Tier, Created: e.Created, Expires: e.Expires, Revoked: e.Revoked, Scopes: scopes, Secret: e.Secret}, err
+	return record.APIKey{
+		ID:      e.ID,
+		Project: e.Project,
+		Name:    e.Name,
+		Tier:    e.Tier,
+		Created: e.Created,
+		Expires: e.Expires,
+		Revoked: e.Revoked,
+		Scopes:  scopes,
+		Secret:  e.Secret,
+	}, err
 }
 
 // Keys is the answer to GET /v1/keys, oldest first.
@@ -136,12 +146,14 @@ func (d *Door) rotateKey(w http.ResponseWriter, r *http.Request) {
 }
 
 // answerKey shows a key that was made, this once.
-func (d *Door) answerKey(w http.ResponseWriter, r *http.Request, done string, made record.APIKey, text string, err error) {
+func (d *Door) answerKey(w http.ResponseWriter, r *http.Request, done string, made record.APIKey,
+	text string, err error) {
 	switch {
 	case errors.Is(err, record.ErrNotFound):
 		refuse(w, r, notFound, errors.New("There is no such API key; GET /v1/keys lists them."))
 	case errors.Is(err, record.ErrKeyOver):
-		refuse(w, r, unacceptable, errors.New("The key is revoked or expired already: make a new one by POST /v1/keys."))
+		refuse(w, r, unacceptable,
+			errors.New("The key is revoked or expired already: make a new one by POST /v1/keys."))
 	case err != nil:
 		refuse(w, r, unavailable, fmt.Errorf("The API key could not be %s: %w.", done, err))
 	default:

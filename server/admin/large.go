@@ -43,7 +43,8 @@ func (t turn) upload(w http.ResponseWriter, r *http.Request) (done func(), err e
 	case t <- struct{}{}:
 	default:
 		w.Header().Set("Retry-After", "1")
-		return nil, fault{unavailable, errors.New("Another large body is being worked on: come again when that is done.")}
+		return nil,
+			fault{unavailable, errors.New("Another large body is being worked on: come again when that is done.")}
 	}
 	connection := http.NewResponseController(w)
 	_ = connection.SetReadDeadline(time.Now().Add(uploadWait)) // a test's writer has none

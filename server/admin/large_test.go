@@ -24,7 +24,8 @@ func TestLargeBodiesComeOneAtATime(t *testing.T) {
 		t.Helper()
 		conn, err := net.Dial("tcp", server.Listener.Addr().String())
 		must(t, err)
-		_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nIf-Match: *\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n",
+		_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer %s\r\n"+
+			"Content-Type: application/json\r\nIf-Match: *\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n",
 			path, s.all(), large)
 		must(t, err)
 		return conn

@@ -22,7 +22,11 @@ func TestLint(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	door, err := admin.New(admin.Options{Metrics: http.NotFoundHandler(), Compile: func() policy.CompileOptions { return policy.CompileOptions{Endpoints: endpoints} }, Token: "letmein"})
+	door, err := admin.New(admin.Options{
+		Metrics: http.NotFoundHandler(),
+		Compile: func() policy.CompileOptions { return policy.CompileOptions{Endpoints: endpoints} },
+		Token:   "letmein",
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,8 +38,10 @@ func TestLint(t *testing.T) {
 		line   int
 	}{
 		`{"rules":[` + tail: {200, "", 0},
-		`{"rules":[` + "\n" + `{"endpoint":"GET /v1/itms","limit":1},` + tail:                                     {200, "no_endpoint", 2},
-		`{"rules":[{"endpoint":"GET /v1/items","limit":0},` + tail:                                                {200, "limit", 1},
+		`{"rules":[` + "\n" + `{"endpoint":"GET /v1/itms","limit":1},` + tail: {200,
+			"no_endpoint", 2},
+		`{"rules":[{"endpoint":"GET /v1/items","limit":0},` +
+			tail: {200, "limit", 1},
 		`{"ignore":[{"code":"no_endpoint","reason":"to come"}],"rules":[{"endpoint":"GET /v1","limit":1},` + tail: {200, "", 0},
 		`[`: {400, "", 0},
 	} {
@@ -60,7 +66,8 @@ func TestLint(t *testing.T) {
 		if err := json.Unmarshal(w.Body.Bytes(), &report); err != nil {
 			t.Fatal(err)
 		}
-		if c.code == "" && len(report.Findings) > 0 || c.code != "" && (len(report.Findings) != 1 || report.Findings[0].Code != c.code || report.Findings[0].Line != c.line) {
+		if c.code == "" && len(report.Findings) > 0 || c.code != "" && (len(report.Findings) != 1 ||
+			report.Findings[0].Code != c.code || report.Findings[0].Line != c.line) {
 			t.Errorf("%s: findings %+v, want %q at line %d", body, report.Findings, c.code, c.line)
 		}
 	}

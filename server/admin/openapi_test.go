@@ -33,10 +33,12 @@ func TestDocumentHasTheOperationsOfTheDoor(t *testing.T) {
 				}
 				query = append(query, name)
 			}
-			described = append(described, fmt.Sprintf("%s: %s %s for %v with %v", op.OperationID, method, path, op.Extensions["x-headgate-role"], query))
+			described = append(described, fmt.Sprintf("%s: %s %s for %v with %v", op.OperationID, method, path,
+				op.Extensions["x-headgate-role"], query))
 			open := op.Security != nil && len(*op.Security) == 0
 			if open != (op.Extensions["x-headgate-role"] == "none") {
-				t.Errorf("%s: wants a token: %v, and its role is %v", op.OperationID, !open, op.Extensions["x-headgate-role"])
+				t.Errorf("%s: wants a token: %v, and its role is %v", op.OperationID, !open,
+					op.Extensions["x-headgate-role"])
 			}
 		}
 	}
@@ -85,7 +87,8 @@ func TestDocumentHasTheKindsOfProblems(t *testing.T) {
 	slices.Sort(has)
 	slices.Sort(described)
 	if len(has) < 10 || !slices.Equal(has, described) {
-		t.Errorf("openapi.yaml has the types\n%s\nproblem.go has\n%s", strings.Join(described, "\n"), strings.Join(has, "\n"))
+		t.Errorf("openapi.yaml has the types\n%s\nproblem.go has\n%s", strings.Join(described, "\n"),
+			strings.Join(has, "\n"))
 	}
 }
 
@@ -108,10 +111,12 @@ var samples = []sample{
 	{"getDescription", "GET", "/v1/openapi.yaml", "", 200, nil},
 	{"listPolicies", "GET", "/v1/policies?limit=2", "", 200, nil},
 	{"listPolicies", "GET", "/v1/policies?in=database", "", 200, nil},
-	{"setPolicy", "PUT", "/v1/policies", `{"endpoint":"POST /v1/login","limit":5,"per":"60s","subject":"ip","burst":9,"name":"login"}`, 200, nil},
+	{"setPolicy", "PUT", "/v1/policies",
+		`{"endpoint":"POST /v1/login","limit":5,"per":"60s","subject":"ip","burst":9,"name":"login"}`, 200, nil},
 	{"deletePolicy", "DELETE", "/v1/policies?endpoint=POST+/v1/login&subject=ip", "", 200, nil},
 	{"getPolicy", "GET", "/v1/policies/one?endpoint=default", "", 200, nil},
-	{"applyPolicies", "POST", "/v1/policies/apply", `{"set":[{"endpoint":"POST /v1/login","tier":"gold","limit":5}],"tiers":{"acme":"gold"},"why":"a sample"}`, 200, whatever},
+	{"applyPolicies", "POST", "/v1/policies/apply",
+		`{"set":[{"endpoint":"POST /v1/login","tier":"gold","limit":5}],"tiers":{"acme":"gold"},"why":"a sample"}`, 200, whatever},
 	{"listProjects", "GET", "/v1/projects?limit=1", "", 200, nil},
 	{"setProject", "PUT", "/v1/projects?why=a+sample&by=ann", `{"project":"acme","tier":"silver"}`, 200, nil},
 	{"deleteProject", "DELETE", "/v1/projects?project=acme", "", 200, nil},
@@ -121,30 +126,37 @@ var samples = []sample{
 	{"diffVersions", "GET", "/v1/versions/2/diff?from=4&limit=1", "", 200, nil},
 	{"rollbackVersion", "POST", "/v1/versions/4/rollback", `{"why":"a sample"}`, 200, whatever},
 	{"lintDatabase", "GET", "/v1/policies/lint?ignore=no_unknown", "", 200, nil},
-	{"lintPolicies", "POST", "/v1/policies/lint?ignore=no_unknown&ignore=no_default", `{"rules":[{"endpoint":"GET /v1","limit":1}]}`, 200, nil},
+	{"lintPolicies", "POST", "/v1/policies/lint?ignore=no_unknown&ignore=no_default",
+		`{"rules":[{"endpoint":"GET /v1","limit":1}]}`, 200, nil},
 	{"reload", "POST", "/v1/reload", "", 200, nil},
 	{"explainByQuery", "GET", "/v1/explain?method=GET&target=/v1/items/7&header=A:+b&header=C:+d", "", 200, nil},
 	{"explain", "POST", "/v1/explain", `{"method":"GET","target":"/v1/items/7","peer":"192.0.2.7"}`, 200, nil},
 	{"getBuckets", "GET", "/v1/buckets?endpoint=GET+/v1/items/{id}&address=192.0.2.7", "", 200, nil},
 	{"inspectBuckets", "POST", "/v1/buckets/inspect", `{"endpoint":"GET /v1/items/{id}","peer":"192.0.2.7"}`, 200, nil},
-	{"resetBucket", "POST", "/v1/buckets/reset", `{"endpoint":"GET /v1/items/{id}","address":"192.0.2.7","by":"ann"}`, 200, nil},
-	{"grantBucket", "POST", "/v1/buckets/grant", `{"endpoint":"GET /v1/items/{id}","address":"192.0.2.7","amount":5,"expires":"` + soon + `"}`, 200, nil},
+	{"resetBucket", "POST", "/v1/buckets/reset", `{"endpoint":"GET /v1/items/{id}","address":"192.0.2.7","by":"ann"}`,
+		200, nil},
+	{"grantBucket", "POST", "/v1/buckets/grant",
+		`{"endpoint":"GET /v1/items/{id}","address":"192.0.2.7","amount":5,"expires":"` + soon + `"}`, 200, nil},
 	{"getBudgets", "POST", "/v1/budgets", `{"peer":"192.0.2.7"}`, 200, nil},
 	{"getActivity", "GET", "/v1/activity?limit=5&reveal=false", "", 200, nil},
 	{"getActivitySeries", "GET", "/v1/activity/series?rule=default&rule=UNKNOWN", "", 200, nil},
 	{"getUsage", "GET", "/v1/usage?from=2026-11-01&to=2026-11-30&reveal=false", "", 200, nil},
 	{"drawRule", "POST", "/v1/draw", `{"rule":{"endpoint":"default","limit":5,"burst":10}}`, 200, nil},
-	{"tryRules", "POST", "/v1/try", `{"rules":[{"endpoint":"default","limit":5},{"endpoint":"default","limit":500}],"reveal":false}`, 200, nil},
+	{"tryRules", "POST", "/v1/try",
+		`{"rules":[{"endpoint":"default","limit":5},{"endpoint":"default","limit":500}],"reveal":false}`, 200, nil},
 	{"listRequests", "GET", "/v1/requests?state=open&project=acme&limit=1", "", 200, nil},
 	{"getRequest", "GET", "/v1/requests/{first}", "", 200, nil},
-	{"approveRequest", "POST", "/v1/requests/{first}/approve", `{"limit":20,"per":"60s","burst":30,"for":"48h","note":"half of it","by":"ann"}`, 200, nil},
+	{"approveRequest", "POST", "/v1/requests/{first}/approve",
+		`{"limit":20,"per":"60s","burst":30,"for":"48h","note":"half of it","by":"ann"}`, 200, nil},
 	{"declineRequest", "POST", "/v1/requests/{second}/decline", `{"note":"twice","by":"ann"}`, 200, nil},
 	{"listFleet", "GET", "/v1/fleet?limit=1&cursor=a", "", 200, nil},
 	{"listAudit", "GET", "/v1/audit?limit=1", "", 200, nil},
-	{"createToken", "POST", "/v1/tokens", `{"name":"sample","roles":["read"],"expires":"2099-01-01T00:00:00Z"}`, 201, nil},
+	{"createToken", "POST", "/v1/tokens", `{"name":"sample","roles":["read"],"expires":"2099-01-01T00:00:00Z"}`, 201,
+		nil},
 	{"listTokens", "GET", "/v1/tokens?limit=1", "", 200, nil},
 	{"revokeToken", "POST", "/v1/tokens/sample/revoke", "", 204, nil},
-	{"createKey", "POST", "/v1/keys", `{"project":"acme","name":"ci","tier":"gold","scopes":["GET"],"expires":"2099-01-01T00:00:00Z"}`, 201, nil},
+	{"createKey", "POST", "/v1/keys",
+		`{"project":"acme","name":"ci","tier":"gold","scopes":["GET"],"expires":"2099-01-01T00:00:00Z"}`, 201, nil},
 	{"listKeys", "GET", "/v1/keys?project=acme&limit=1", "", 200, nil},
 	{"rotateKey", "POST", "/v1/keys/{key}/rotate", `{"grace":"1h"}`, 201, nil},
 	{"revokeKey", "POST", "/v1/keys/{key}/revoke", "", 204, nil},
@@ -197,23 +209,27 @@ func TestUnknownParametersAndFields(t *testing.T) {
 		if strings.Contains(c.target, "?") {
 			separator = "&"
 		}
-		if got := s.call(s.all(), c.method, c.target+separator+"lmit=1", c.body, c.header...); got.status != 400 || got.kind() != "invalid-request" || !strings.Contains(got.problem().Detail, `query has "lmit", want `) {
+		if got := s.call(s.all(), c.method, c.target+separator+"lmit=1", c.body, c.header...); got.status != 400 ||
+			got.kind() != "invalid-request" || !strings.Contains(got.problem().Detail, `query has "lmit", want `) {
 			t.Errorf("%s with ?lmit = %d %s, want 400 that names it", c.id, got.status, got.body)
 		}
 		if c.body == "" || c.id == "lintPolicies" { // which tells of it in its answer
 			continue
 		}
-		if got := s.call(s.all(), c.method, c.target, strings.Replace(c.body, "{", `{"lmit":1,`, 1), c.header...); got.status != 400 || !strings.Contains(got.problem().Detail, "lmit") {
+		if got := s.call(s.all(), c.method, c.target, strings.Replace(c.body, "{", `{"lmit":1,`, 1),
+			c.header...); got.status != 400 || !strings.Contains(got.problem().Detail, "lmit") {
 			t.Errorf("%s with the field lmit = %d %s, want 400 that names it", c.id, got.status, got.body)
 		}
 		if name, _, ok := strings.Cut(strings.TrimPrefix(c.body, "{"), ":"); ok && strings.HasPrefix(c.body, `{"`) {
-			for _, body := range []string{"{" + name + ":1," + c.body[1:], strings.Replace(c.body, name, strings.ToUpper(name), 1)} {
+			for _, body := range []string{"{" + name + ":1," + c.body[1:],
+				strings.Replace(c.body, name, strings.ToUpper(name), 1)} {
 				if got := s.call(s.all(), c.method, c.target, body, c.header...); got.status != 400 {
 					t.Errorf("%s with %s = %d %s, want 400", c.id, body, got.status, got.body)
 				}
 			}
 		}
-		for body, want := range map[string]string{`[`: "invalid-request", strings.Repeat(" ", 1<<20) + c.body: "too-large"} {
+		for body, want := range map[string]string{`[`: "invalid-request",
+			strings.Repeat(" ", 1<<20) + c.body: "too-large"} {
 			if c.id == "applyPolicies" && want == "too-large" {
 				continue // it takes more
 			}
@@ -221,7 +237,8 @@ func TestUnknownParametersAndFields(t *testing.T) {
 				t.Errorf("%s with a body of %d bytes = %d %s, want %s", c.id, len(body), got.status, got.body, want)
 			}
 		}
-		if got := s.call(s.all(), c.method, c.target, c.body, append([]string{"Content-Type", "text/plain"}, c.header...)...); got.kind() != "not-json" {
+		if got := s.call(s.all(), c.method, c.target, c.body,
+			append([]string{"Content-Type", "text/plain"}, c.header...)...); got.kind() != "not-json" {
 			t.Errorf("%s with text/plain = %d %s, want not-json", c.id, got.status, got.body)
 		}
 	}
@@ -263,11 +280,13 @@ func TestRulesAfterAllTime(t *testing.T) {
 	db, err := sql.Open("sqlite", "file:"+s.db.Path())
 	must(t, err)
 	defer db.Close()
-	_, err = db.Exec("INSERT INTO policies (endpoint, project_id, rps_limit, expires_at) VALUES ('default', 'p', 1, 9000000000000)")
+	_, err = db.Exec(
+		"INSERT INTO policies (endpoint, project_id, rps_limit, expires_at) VALUES ('default', 'p', 1, 9000000000000)")
 	must(t, err)
 	const one = "/v1/policies/one?endpoint=default&project=p&temporary=true"
 	for _, target := range []string{"/v1/policies?in=database", one} {
-		if got := s.call(s.all(), "GET", target, ""); got.status != 200 || !strings.Contains(got.body, `"expires":"9999-12-31T23:59:59Z"`) {
+		if got := s.call(s.all(), "GET", target, ""); got.status != 200 ||
+			!strings.Contains(got.body, `"expires":"9999-12-31T23:59:59Z"`) {
 			t.Errorf("GET %s = %d %q, want the rule", target, got.status, got.body)
 		}
 	}
@@ -281,7 +300,8 @@ func TestAnswersThatCannotBeWritten(t *testing.T) {
 	s := newSite(t, func(o *admin.Options) {
 		o.Fleet = func(context.Context) (fleet.Report, error) { return fleet.Report{At: time.Unix(1<<40, 0)}, nil }
 	})
-	if got := s.call(s.all(), "GET", "/v1/fleet", ""); got.kind() != "unavailable" || !strings.Contains(got.problem().Detail, "year") {
+	if got := s.call(s.all(), "GET", "/v1/fleet", ""); got.kind() != "unavailable" ||
+		!strings.Contains(got.problem().Detail, "year") {
 		t.Errorf("a fleet in the year 36812 = %d %q, want 503 that says so", got.status, got.body)
 	}
 }
@@ -299,7 +319,8 @@ func TestNoSuchPathOrMethod(t *testing.T) {
 		{"DELETE", "/v1/tokens/a/revoke", "method-not-allowed", "POST"},
 	} {
 		if got := s.call(s.all(), c.method, c.target, ""); got.kind() != c.want || got.header.Get("Allow") != c.allow {
-			t.Errorf("%s %s = %d %s, Allow %q, want %s, Allow %q", c.method, c.target, got.status, got.body, got.header.Get("Allow"), c.want, c.allow)
+			t.Errorf("%s %s = %d %s, Allow %q, want %s, Allow %q", c.method, c.target, got.status, got.body,
+				got.header.Get("Allow"), c.want, c.allow)
 		}
 	}
 }

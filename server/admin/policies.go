@@ -38,7 +38,14 @@ type State struct {
 
 func (d *Door) state() State {
 	s := d.Policies.Status()
-	state := State{Version: s.Version, Number: s.Number, Rules: s.Rules, StaleSeconds: s.Stale.Seconds(), FromDisk: s.FromDisk, LastError: s.LastError}
+	state := State{
+		Version:      s.Version,
+		Number:       s.Number,
+		Rules:        s.Rules,
+		StaleSeconds: s.Stale.Seconds(),
+		FromDisk:     s.FromDisk,
+		LastError:    s.LastError,
+	}
 	if !s.Standing.OK() {
 		state.Fallback, state.Unreliable = s.Standing.Fallback.String(), s.StandingWords
 	}
@@ -141,7 +148,12 @@ func (d *Door) listDatabase(w http.ResponseWriter, r *http.Request, most int) {
 		if of := strconv.FormatInt(page.Number, 10); version != "" && version != of {
 			return nil, moved(page.Number)
 		}
-		listing := DatabaseListing{Number: page.Number, In: "database", Policies: append([]file.Entry{}, rules.Entries(page.Rules)...), Force: d.state()}
+		listing := DatabaseListing{
+			Number:   page.Number,
+			In:       "database",
+			Policies: append([]file.Entry{}, rules.Entries(page.Rules)...),
+			Force:    d.state(),
+		}
 		if page.Last > 0 {
 			listing.Next = cursor(strconv.FormatInt(page.Number, 10), page.Last)
 		}
@@ -235,7 +247,8 @@ func (d *Door) deletePolicy(w http.ResponseWriter, r *http.Request) {
 }
 
 // edit makes the edit that fill describes, of the version that If-Match names.
-func (d *Door) edit(w http.ResponseWriter, r *http.Request, err error, a record.Author, fill func(*record.Edit) string, needsBase bool) {
+func (d *Door) edit(w http.ResponseWriter, r *http.Request, err error, a record.Author, fill func(*record.Edit) string,
+	needsBase bool) {
 	base, errBase := ifMatch(r, needsBase)
 	if err == nil {
 		err = errBase
@@ -262,7 +275,8 @@ func (d *Door) edit(w http.ResponseWriter, r *http.Request, err error, a record.
 			}
 		case len(e.Set) == 0 && !e.Replace: // which leaves less that can be wrong
 			if v, err = db.Apply(ctx, a, e); err == nil {
-				warnings = rules.Waiting(policy.Document{}, policy.Document{Rules: standIns(ctx, db, said)}, said, d.Now())
+				warnings = rules.Waiting(policy.Document{}, policy.Document{Rules: standIns(ctx, db, said)},
+					said, d.Now())
 			}
 			return v, warnings, err
 		}
@@ -342,7 +356,12 @@ func readRules(list, source string) ([]policy.Rule, error) {
 // ruleNamed reads which rule a query means.
 func ruleNamed(r *http.Request) (record.RuleKey, error) {
 	query := r.URL.Query()
-	name := RuleName{Endpoint: query.Get("endpoint"), Project: query.Get("project"), Tier: query.Get("tier"), Subject: query.Get("subject")}
+	name := RuleName{
+		Endpoint: query.Get("endpoint"),
+		Project:  query.Get("project"),
+		Tier:     query.Get("tier"),
+		Subject:  query.Get("subject"),
+	}
 	var err error
 	if text := query.Get("temporary"); text != "" {
 		if name.Temporary, err = strconv.ParseBool(text); err != nil {
@@ -380,7 +399,13 @@ func (n RuleName) Key() (record.RuleKey, error) {
 
 // NameOf is how the API names the rule with a key.
 func NameOf(k record.RuleKey) RuleName {
-	return RuleName{Endpoint: k.Endpoint, Project: k.Project, Tier: k.Tier, Subject: policy.Whom{Subject: k.Subject, Only: k.Only}.String(), Temporary: k.Temporary}
+	return RuleName{
+		Endpoint:  k.Endpoint,
+		Project:   k.Project,
+		Tier:      k.Tier,
+		Subject:   policy.Whom{Subject: k.Subject, Only: k.Only}.String(),
+		Temporary: k.Temporary,
+	}
 }
 
 // Edit is the body of POST /v1/policies/apply.
@@ -444,7 +469,8 @@ func (d *Door) applyPolicies(w http.ResponseWriter, r *http.Request) {
 	}
 	d.edit(w, r, err, author(r, body.By, body.Why), func(e *record.Edit) string {
 		e.Set, e.Delete, e.Tiers, e.Replace, e.Action = edit.Set, edit.Delete, edit.Tiers, edit.Replace, edit.Action
-		return fmt.Sprintf("%s: %s, %d to delete, %s", e.Action, counted(len(e.Set), "rule"), len(e.Delete), counted(len(e.Tiers), "tier"))
+		return fmt.Sprintf("%s: %s, %d to delete, %s", e.Action, counted(len(e.Set), "rule"), len(e.Delete),
+			counted(len(e.Tiers), "tier"))
 	}, true)
 }
 

@@ -41,15 +41,19 @@ var (
 	alreadyDecided   = kind{"already-decided", http.StatusConflict, "Somebody else has decided already"}
 	nameTaken        = kind{"name-taken", http.StatusConflict, "The name is taken"}
 	keyInUse         = kind{"idempotency-key-in-use", http.StatusConflict, "The same request is being served"}
-	versionChanged   = kind{"version-changed", http.StatusPreconditionFailed, "Somebody has changed the rules meanwhile"}
-	ifMatchMissing   = kind{"if-match-missing", http.StatusPreconditionRequired, "The request must say which version it changes"}
-	pagesMoved       = kind{"pages-moved", http.StatusGone, "What the pages show has changed"}
-	tooLarge         = kind{"too-large", http.StatusRequestEntityTooLarge, "The body is too large"}
-	notJSON          = kind{"not-json", http.StatusUnsupportedMediaType, "The body is not sent as JSON"}
-	unacceptable     = kind{"unacceptable", http.StatusUnprocessableEntity, "The request makes no sense here"}
-	keyReused        = kind{"idempotency-key-reused", http.StatusUnprocessableEntity, "The idempotency key belongs to another request"}
-	tooManyFailures  = kind{"too-many-failures", http.StatusTooManyRequests, "Too many wrong tokens came from this address"}
-	unavailable      = kind{"unavailable", http.StatusServiceUnavailable, "The gateway cannot do that now"}
+	versionChanged   = kind{"version-changed", http.StatusPreconditionFailed,
+		"Somebody has changed the rules meanwhile"}
+	ifMatchMissing = kind{"if-match-missing", http.StatusPreconditionRequired,
+		"The request must say which version it changes"}
+	pagesMoved   = kind{"pages-moved", http.StatusGone, "What the pages show has changed"}
+	tooLarge     = kind{"too-large", http.StatusRequestEntityTooLarge, "The body is too large"}
+	notJSON      = kind{"not-json", http.StatusUnsupportedMediaType, "The body is not sent as JSON"}
+	unacceptable = kind{"unacceptable", http.StatusUnprocessableEntity, "The request makes no sense here"}
+	keyReused    = kind{"idempotency-key-reused", http.StatusUnprocessableEntity,
+		"The idempotency key belongs to another request"}
+	tooManyFailures = kind{"too-many-failures", http.StatusTooManyRequests,
+		"Too many wrong tokens came from this address"}
+	unavailable = kind{"unavailable", http.StatusServiceUnavailable, "The gateway cannot do that now"}
 )
 
 // fault is an error that knows what kind of problem it is.
@@ -64,7 +68,12 @@ func (f fault) Unwrap() error { return f.err }
 // refuse answers with a problem of kind k.
 func refuse(w http.ResponseWriter, r *http.Request, k kind, err error) {
 	text := err.Error()
-	p := Problem{Type: kindPrefix + k.name, Title: k.title, Status: k.status, Detail: strings.ReplaceAll(text, "\n", "; ")}
+	p := Problem{
+		Type:   kindPrefix + k.name,
+		Title:  k.title,
+		Status: k.status,
+		Detail: strings.ReplaceAll(text, "\n", "; "),
+	}
 	if lines := strings.Split(text, "\n"); len(lines) > 1 {
 		p.Faults = lines
 	}

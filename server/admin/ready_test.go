@@ -17,12 +17,14 @@ func TestWarningsAreNoReasonNotToBeReady(t *testing.T) {
 		code     int
 		body     string
 	}{
-		"ready":            {nil, nil, 200, "ready\n"},
-		"with a warning":   {nil, []string{"the bucket table is too small"}, 200, "ready\nwarning: the bucket table is too small\n"},
+		"ready": {nil, nil, 200, "ready\n"},
+		"with a warning": {nil, []string{"the bucket table is too small"}, 200,
+			"ready\nwarning: the bucket table is too small\n"},
 		"not ready anyway": {errors.New("shutting down"), []string{"a"}, 503, ""},
 	} {
 		door, err := admin.New(admin.Options{
-			Metrics: http.NotFoundHandler(), Ready: func() error { return c.err }, Warnings: func() []string { return c.warnings },
+			Metrics: http.NotFoundHandler(), Ready: func() error { return c.err },
+			Warnings: func() []string { return c.warnings },
 		})
 		if err != nil {
 			t.Fatal(err)

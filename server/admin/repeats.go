@@ -35,8 +35,11 @@ var keyField = regexp.MustCompile(`^"[!#-\[\]-~]{16,128}"$`)
 
 var (
 	errKeyField  = errors.New(`Idempotency-Key is not one string of 16 to 128 printable characters in quotes, such as "8e03978e-40d5-43dd-bc93-6894a57f9324", without a space, " or \`)
-	errKeyReused = fault{keyReused, errors.New("This Idempotency-Key was sent with another request: take a new one for each change, and the same only to repeat it.")}
-	errKeyInUse  = fault{keyInUse, errors.New("A request with this Idempotency-Key is being served: ask again to hear how it ended.")}
+	errKeyReused = fault{keyReused,
+		errors.New("This Idempotency-Key was sent with another request: take a new one for each change, and the " +
+			"same only to repeat it.")}
+	errKeyInUse = fault{keyInUse,
+		errors.New("A request with this Idempotency-Key is being served: ask again to hear how it ended.")}
 )
 
 // repeats is the answers to changes that may be asked for again.
@@ -64,7 +67,8 @@ type repeated struct {
 
 // begin reads the key of a request, and says whether the change was made under
 // it: then the answer is that of the first time. Else end is to be called.
-func (p *repeats) begin(r *http.Request, now time.Time, action string, b *BucketRequest) (one repeated, before *BucketChange, err error) {
+func (p *repeats) begin(r *http.Request, now time.Time, action string, b *BucketRequest) (one repeated,
+	before *BucketChange, err error) {
 	lines := r.Header.Values("Idempotency-Key")
 	if len(lines) == 0 {
 		return repeated{}, nil, nil
@@ -77,7 +81,8 @@ func (p *repeats) begin(r *http.Request, now time.Time, action string, b *Bucket
 		return repeated{}, nil, fmt.Errorf("read the request again: %w", err)
 	}
 	asked, name := sha256.Sum256(append([]byte(action+" "), text...)), sha256.Sum256([]byte(lines[0]))
-	one = repeated{p, repeatKey{callerOf(r).actor, lines[0]}, bucket.Once{Name: binary.BigEndian.Uint64(name[:]), Of: binary.BigEndian.Uint64(asked[:])}}
+	one = repeated{p, repeatKey{callerOf(r).actor, lines[0]},
+		bucket.Once{Name: binary.BigEndian.Uint64(name[:]), Of: binary.BigEndian.Uint64(asked[:])}}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.forgetLocked(now)

@@ -27,7 +27,8 @@ func TestChangesOfBucketsAreMadeOnceUnderAKey(t *testing.T) {
 	use := func(n int) {
 		t.Helper()
 		for range n {
-			if d := limiter.Check(t.Context(), headgate.Request{Method: "GET", Target: "/v1/items/7", Peer: netip.MustParseAddr("192.0.2.7")}); !d.Allowed {
+			if d := limiter.Check(t.Context(), headgate.Request{Method: "GET", Target: "/v1/items/7",
+				Peer: netip.MustParseAddr("192.0.2.7")}); !d.Allowed {
 				t.Fatal(d.Reason)
 			}
 		}
@@ -37,7 +38,8 @@ func TestChangesOfBucketsAreMadeOnceUnderAKey(t *testing.T) {
 		if key != "" {
 			header = []string{"Idempotency-Key", key}
 		}
-		return s.call(s.token(record.RoleGrant), "POST", "/v1/buckets/grant", fmt.Sprintf(`{"endpoint":"GET /v1/items/{id}","address":"192.0.2.7","amount":%d}`, amount), header...)
+		return s.call(s.token(record.RoleGrant), "POST", "/v1/buckets/grant",
+			fmt.Sprintf(`{"endpoint":"GET /v1/items/{id}","address":"192.0.2.7","amount":%d}`, amount), header...)
 	}
 	left := func(got answer) (change admin.BucketChange) {
 		t.Helper()
@@ -62,10 +64,13 @@ func TestChangesOfBucketsAreMadeOnceUnderAKey(t *testing.T) {
 	if got := grant(4, ourKey); got.status != 422 || got.kind() != "idempotency-key-reused" {
 		t.Errorf("another amount under the key: %d %s", got.status, got.body)
 	}
-	if got := s.call(s.token(record.RoleGrant), "POST", "/v1/buckets/reset", `{"endpoint":"GET /v1/items/{id}","address":"192.0.2.7"}`, "Idempotency-Key", ourKey); got.kind() != "idempotency-key-reused" {
+	if got := s.call(s.token(record.RoleGrant), "POST", "/v1/buckets/reset",
+		`{"endpoint":"GET /v1/items/{id}","address":"192.0.2.7"}`, "Idempotency-Key",
+		ourKey); got.kind() != "idempotency-key-reused" {
 		t.Errorf("a reset under the key of a grant: %d %s", got.status, got.body)
 	}
-	for _, bad := range []string{`8e03978e-40d5-43dd-bc93-6894a57f9324`, `"short"`, `""`, `"a space in it and more"`, `"sixteen\"characters"`, `"8e03978e-40d5-43dd-bc93-6894a57f9324";a=1`} {
+	for _, bad := range []string{`8e03978e-40d5-43dd-bc93-6894a57f9324`, `"short"`, `""`, `"a space in it and more"`,
+		`"sixteen\"characters"`, `"8e03978e-40d5-43dd-bc93-6894a57f9324";a=1`} {
 		if got := grant(3, bad); got.status != 400 || got.kind() != "invalid-request" {
 			t.Errorf("key %s: %d %s, want that it is refused", bad, got.status, got.body)
 		}
@@ -89,7 +94,8 @@ func TestChangesOfBucketsAreMadeOnceUnderAKey(t *testing.T) {
 func TestAChangeThatFailedIsRepeated(t *testing.T) {
 	s := newSite(t)
 	reset := func(endpoint string) answer {
-		return s.call(s.all(), "POST", "/v1/buckets/reset", fmt.Sprintf(`{"endpoint":%q,"address":"192.0.2.7"}`, endpoint), "Idempotency-Key", ourKey)
+		return s.call(s.all(), "POST", "/v1/buckets/reset",
+			fmt.Sprintf(`{"endpoint":%q,"address":"192.0.2.7"}`, endpoint), "Idempotency-Key", ourKey)
 	}
 	if got := reset("GET /none"); got.status != 422 || got.kind() != "unacceptable" {
 		t.Fatal(got.body)

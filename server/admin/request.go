@@ -29,7 +29,8 @@ const (
 // send one across origins, and only with the listener's leave.
 func readJSON(w http.ResponseWriter, r *http.Request, most int64) (json.RawMessage, error) {
 	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind != "application/json" {
-		return nil, fault{notJSON, fmt.Errorf("Content-Type is %q, want application/json", asSent(r.Header.Get("Content-Type")))}
+		return nil, fault{notJSON, fmt.Errorf("Content-Type is %q, want application/json",
+			asSent(r.Header.Get("Content-Type")))}
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
 	if large := new(http.MaxBytesError); errors.As(err, &large) {
@@ -72,7 +73,8 @@ func decodeUpTo(w http.ResponseWriter, r *http.Request, v any, most int64) error
 func (op *operation) checkQuery(r *http.Request) error {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return fault{invalidRequest, fmt.Errorf("query is not readable (%w), want %%3B for a ; in it and %%25 for a %%", err)}
+		return fault{invalidRequest, fmt.Errorf("query is not readable (%w), want %%3B for a ; in it and %%25 for a %%",
+			err)}
 	}
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(query)) {

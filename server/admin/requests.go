@@ -81,18 +81,41 @@ func (r LimitRequest) Stored() (record.LimitRequest, error) {
 	seconds := func(n int64) time.Duration { return time.Duration(n) * time.Second }
 	out := record.LimitRequest{
 		ID: r.ID, Filed: r.Filed, Actor: r.By, Claimed: r.Name, Project: r.Project, Reason: r.Reason,
-		Asked: record.Asked{Endpoint: r.Endpoint, Subject: subject, Limit: r.Limit, Per: seconds(r.PerSeconds), Burst: r.Burst, Until: r.Until, For: seconds(r.ForSeconds)},
-		State: record.RequestState(r.State), Decided: r.Decided, DecidedBy: r.DecidedBy, DecidedClaimed: r.DecidedName, Note: r.Note, Version: r.Version,
+		Asked: record.Asked{
+			Endpoint: r.Endpoint,
+			Subject:  subject,
+			Limit:    r.Limit,
+			Per:      seconds(r.PerSeconds),
+			Burst:    r.Burst,
+			Until:    r.Until,
+			For:      seconds(r.ForSeconds),
+		},
+		State: record.RequestState(r.State), Decided: r.Decided, DecidedBy: r.DecidedBy, DecidedClaimed: r.DecidedName,
+		Note: r.Note, Version: r.Version,
 	}
 	if g := r.Granted; g != nil {
-		out.Granted = record.Asked{Endpoint: r.Endpoint, Subject: subject, Limit: g.Limit, Per: seconds(g.PerSeconds), Burst: g.Burst, Until: g.Until}
+		out.Granted = record.Asked{
+			Endpoint: r.Endpoint,
+			Subject:  subject,
+			Limit:    g.Limit,
+			Per:      seconds(g.PerSeconds),
+			Burst:    g.Burst,
+			Until:    g.Until,
+		}
 	}
 	return out, nil
 }
 
 // Check reports what is wrong with an approval by itself, and translates it.
 func (b *RequestApproval) Check() (rules.Approval, error) {
-	a := rules.Approval{Note: b.Note, Claimed: b.By, Limit: b.Limit, Per: time.Duration(b.Per), Burst: b.Burst, Until: b.Until}
+	a := rules.Approval{
+		Note:    b.Note,
+		Claimed: b.By,
+		Limit:   b.Limit,
+		Per:     time.Duration(b.Per),
+		Burst:   b.Burst,
+		Until:   b.Until,
+	}
 	var errs []error
 	for _, n := range []struct {
 		field string
@@ -119,7 +142,8 @@ func (b *RequestDecline) Check() error {
 
 // line refuses what is not one line of printable text.
 func line(field, text string, least, most int) error {
-	if len(text) < least || len(text) > most || !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+	if len(text) < least || len(text) > most || !utf8.ValidString(text) ||
+		strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return fmt.Errorf("%s has %d bytes, want %d to %d of printable text on one line", field, len(text), least, most)
 	}
 	return nil
@@ -193,7 +217,8 @@ func (d *Door) approveRequest(w http.ResponseWriter, r *http.Request) {
 		d.refuseRequest(w, r, err)
 		return
 	}
-	d.Log.Info("request for a higher limit approved", "request", done.ID, "actor", done.DecidedBy, "version", version.ID)
+	d.Log.Info("request for a higher limit approved", "request", done.ID, "actor", done.DecidedBy,
+		"version", version.ID)
 	if err := d.Policies.Reload(ctx); err != nil {
 		refuse(w, r, notInForce, fmt.Errorf("The request is approved and its limit is not in force: %w.", err))
 		return
@@ -216,7 +241,8 @@ func (d *Door) declineRequest(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	about(r, "request "+asSent(r.PathValue("id")))
-	done, err := d.LimitRequests.Decline(context.WithoutCancel(r.Context()), r.PathValue("id"), callerOf(r).actor, body.By, body.Note)
+	done, err := d.LimitRequests.Decline(context.WithoutCancel(r.Context()), r.PathValue("id"), callerOf(r).actor,
+		body.By, body.Note)
 	if err != nil {
 		d.refuseRequest(w, r, err)
 		return

@@ -95,9 +95,12 @@ func TestSchemasHaveTheFieldsOfTheTypes(t *testing.T) {
 		for _, op := range item.Operations() {
 			body := bodies[op.OperationID]
 			if op.RequestBody != nil && body.in != nil {
-				c.compare(op.OperationID+": body", op.RequestBody.Value.Content["application/json"].Schema, reflect.TypeOf(body.in))
-			} else if op.RequestBody != nil && op.OperationID != "lintPolicies" || body.in != nil && op.RequestBody == nil {
-				t.Errorf("%s: the body is described: %v, and has a type: %v", op.OperationID, op.RequestBody != nil, body.in != nil)
+				c.compare(op.OperationID+": body", op.RequestBody.Value.Content["application/json"].Schema,
+					reflect.TypeOf(body.in))
+			} else if op.RequestBody != nil && op.OperationID != "lintPolicies" ||
+				body.in != nil && op.RequestBody == nil {
+				t.Errorf("%s: the body is described: %v, and has a type: %v", op.OperationID, op.RequestBody != nil,
+					body.in != nil)
 			}
 			for status, response := range op.Responses.Map() {
 				content := response.Value.Content["application/json"]
@@ -109,7 +112,8 @@ func TestSchemasHaveTheFieldsOfTheTypes(t *testing.T) {
 					answers = one
 				}
 				if len(answers) != len(body.out) {
-					t.Errorf("%s: %d answers are described, and %d have a type", op.OperationID, len(answers), len(body.out))
+					t.Errorf("%s: %d answers are described, and %d have a type", op.OperationID, len(answers),
+						len(body.out))
 					continue
 				}
 				for i, answer := range answers {
@@ -175,7 +179,8 @@ func (c *schemas) compareFields(at string, schema *openapi3.Schema, is reflect.T
 	fields := map[string]reflect.Type{}
 	for f := range jsonFields(is) {
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if name == "-" || slices.Contains(neverThere, at+"."+name) || fields[name] != nil { // one outside goes before one of an embedded struct
+		// one outside goes before one of an embedded struct
+		if name == "-" || slices.Contains(neverThere, at+"."+name) || fields[name] != nil {
 			continue
 		}
 		if name == "" {
@@ -243,7 +248,8 @@ func (c *schemas) compareValues(at string, schema *openapi3.Schema, is reflect.T
 	for ; known < 256; known++ {
 		value, again := reflect.New(is), reflect.New(is)
 		value.Elem().SetUint(uint64(known))
-		if text, err := json.Marshal(value.Interface()); err != nil || json.Unmarshal(text, again.Interface()) != nil || again.Elem().Uint() != uint64(known) {
+		if text, err := json.Marshal(value.Interface()); err != nil || json.Unmarshal(text, again.Interface()) != nil ||
+			again.Elem().Uint() != uint64(known) {
 			break
 		}
 	}

@@ -77,8 +77,17 @@ func newSite(t testing.TB, change ...func(*admin.Options)) *site {
 	db, err := database.Open(ctx, "sqlite:"+path)
 	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
-	s := &site{TB: t, db: db, path: path, log: &bytes.Buffer{}, tokens: map[string]string{}, seen: map[string]bool{}, now: time.Now()}
-	for _, rule := range []policy.Rule{{Endpoint: "GET /v1/items/{id}", Limit: 10}, {Endpoint: "default", Limit: 50}, {Endpoint: "UNKNOWN", Limit: 5}} {
+	s := &site{
+		TB:     t,
+		db:     db,
+		path:   path,
+		log:    &bytes.Buffer{},
+		tokens: map[string]string{},
+		seen:   map[string]bool{},
+		now:    time.Now(),
+	}
+	for _, rule := range []policy.Rule{{Endpoint: "GET /v1/items/{id}", Limit: 10}, {Endpoint: "default", Limit: 50},
+		{Endpoint: "UNKNOWN", Limit: 5}} {
 		s.set(rule)
 	}
 	var templates []endpoint.Template
@@ -97,7 +106,8 @@ func newSite(t testing.TB, change ...func(*admin.Options)) *site {
 	must(t, err)
 	who, err := identity.New(identity.Options{})
 	must(t, err)
-	limiter, err := headgate.New(headgate.Options{Endpoints: endpoints, Policies: rules, Buckets: buckets, Identities: who})
+	limiter, err := headgate.New(headgate.Options{Endpoints: endpoints, Policies: rules, Buckets: buckets,
+		Identities: who})
 	must(t, err)
 	used, err := usage.New(usage.Options{MaxCallers: 10})
 	must(t, err)
@@ -108,7 +118,8 @@ func newSite(t testing.TB, change ...func(*admin.Options)) *site {
 	must(t, err)
 	s.requests = strings.NewReplacer("{first}", s.file(), "{second}", s.file(), "{key}", key.ID)
 	o := admin.Options{
-		Limiter: limiter, Policies: rules, Database: func(context.Context) (admin.Rules, error) { return db, nil }, Compare: database.Compare, Compile: func() policy.CompileOptions { return compile },
+		Limiter: limiter, Policies: rules, Database: func(context.Context) (admin.Rules, error) { return db, nil },
+		Compare: database.Compare, Compile: func() policy.CompileOptions { return compile },
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 			_, _ = io.WriteString(w, "headgate_up 1\n")
@@ -116,10 +127,20 @@ func newSite(t testing.TB, change ...func(*admin.Options)) *site {
 		Fleet: func(context.Context) (fleet.Report, error) {
 			at := time.Now().UTC()
 			return fleet.Report{At: at, Version: "v", Number: 1, Count: map[fleet.State]int{"ok": 1},
-				Replicas: []fleet.Replica{{Name: "a", Program: "test", Started: at, Version: "v", Number: 1, Loaded: at, Seen: at, State: "ok"}}}, nil
+				Replicas: []fleet.Replica{{
+					Name:    "a",
+					Program: "test",
+					Started: at,
+					Version: "v",
+					Number:  1,
+					Loaded:  at,
+					Seen:    at,
+					State:   "ok",
+				}}}, nil
 		},
 		Budgets: developers.Reporter{Limiter: limiter, Policies: rules, Usage: used}, LimitRequests: db,
-		Ready: func() error { return nil }, Audit: db, TokenStore: db, KeyStore: keys, Calls: db, KeepCalls: 24 * time.Hour, MostCalls: 1000, MostChanges: 1000,
+		Ready: func() error { return nil }, Audit: db, TokenStore: db, KeyStore: keys, Calls: db,
+		KeepCalls: 24 * time.Hour, MostCalls: 1000, MostChanges: 1000,
 		FindKey: func(context.Context, string) (string, string, error) { return "", "", record.ErrNotFound },
 		Log:     slog.New(slog.NewTextHandler(s.log, nil)),
 		Token:   fileToken, TokenName: "ops.token", NeedToken: true, Tokens: s.find,
@@ -128,7 +149,8 @@ func newSite(t testing.TB, change ...func(*admin.Options)) *site {
 	o.Usage = usage.NewDays(func(who *identity.Principal) string { return "3f1c0a2b4d5e6f70" }, o.Now)
 	o.Activity, err = activity.New(activity.Options{})
 	must(t, err)
-	o.Try = func(ctx context.Context, reveal bool, changes []func(*policy.Document)) (*activity.Trial, []activity.Result, error) {
+	o.Try = func(ctx context.Context, reveal bool, changes []func(*policy.Document)) (*activity.Trial,
+		[]activity.Result, error) {
 		trial := activity.NewTrial(o.Activity.Sample(), endpoints, reveal)
 		var results []activity.Result
 		for _, change := range append([]func(*policy.Document){func(*policy.Document) {}}, changes...) {
@@ -189,8 +211,10 @@ func (s *site) set(rule policy.Rule) {
 // file files a request for a higher limit and returns its ID.
 func (s *site) file() string {
 	s.Helper()
-	filed, err := s.db.File(context.Background(), record.LimitRequest{Actor: "api_key k", Claimed: "Ann", Project: "acme", Reason: "the launch",
-		Asked: record.Asked{Endpoint: "GET /v1/items/{id}", Limit: 40, Per: time.Second, Burst: 60, For: time.Hour}}, 10)
+	filed, err := s.db.File(context.Background(),
+		record.LimitRequest{Actor: "api_key k", Claimed: "Ann", Project: "acme", Reason: "the launch",
+			Asked: record.Asked{Endpoint: "GET /v1/items/{id}", Limit: 40, Per: time.Second, Burst: 60,
+				For: time.Hour}}, 10)
 	must(s, err)
 	return filed.ID
 }
@@ -269,15 +293,17 @@ func (s *site) check(r *http.Request, body string, got answer) {
 	defer s.mu.Unlock()
 	route, parameters := s.route(r)
 	if route == nil {
-		if got.status != http.StatusNotFound && got.status != http.StatusMethodNotAllowed && got.status != http.StatusUnauthorized && got.status != http.StatusForbidden {
+		if got.status != http.StatusNotFound && got.status != http.StatusMethodNotAllowed &&
+			got.status != http.StatusUnauthorized && got.status != http.StatusForbidden {
 			s.Errorf("%s %s = %d, and the document has no such operation", r.Method, r.URL, got.status)
 		}
 		return
 	}
 	r.Body = io.NopCloser(strings.NewReader(body))
-	in := &openapi3filter.RequestValidationInput{Request: r, PathParams: parameters, Route: route, Options: &openapi3filter.Options{
-		AuthenticationFunc: openapi3filter.NoopAuthenticationFunc, IncludeResponseStatus: true,
-	}}
+	in := &openapi3filter.RequestValidationInput{Request: r, PathParams: parameters, Route: route,
+		Options: &openapi3filter.Options{
+			AuthenticationFunc: openapi3filter.NoopAuthenticationFunc, IncludeResponseStatus: true,
+		}}
 	if got.status < 300 {
 		s.seen[route.Operation.OperationID] = true
 		if err := openapi3filter.ValidateRequest(context.Background(), in); err != nil {
@@ -288,7 +314,8 @@ func (s *site) check(r *http.Request, body string, got answer) {
 		return
 	}
 	err := openapi3filter.ValidateResponse(context.Background(), &openapi3filter.ResponseValidationInput{
-		RequestValidationInput: in, Status: got.status, Header: got.header, Body: io.NopCloser(strings.NewReader(got.body)), Options: in.Options,
+		RequestValidationInput: in, Status: got.status, Header: got.header,
+		Body: io.NopCloser(strings.NewReader(got.body)), Options: in.Options,
 	})
 	if err != nil {
 		s.Errorf("%s %s = %d %s\nis not what the document says: %v", r.Method, r.URL, got.status, got.body, err)

@@ -40,7 +40,14 @@ func entryOf(t record.AdminToken) TokenEntry {
 
 // AdminToken is the token that e tells of.
 func (e TokenEntry) AdminToken() record.AdminToken {
-	return record.AdminToken{ID: e.ID, Name: e.Name, Roles: e.Roles, Created: e.Created, Expires: e.Expires, Revoked: e.Revoked}
+	return record.AdminToken{
+		ID:      e.ID,
+		Name:    e.Name,
+		Roles:   e.Roles,
+		Created: e.Created,
+		Expires: e.Expires,
+		Revoked: e.Revoked,
+	}
 }
 
 // Tokens is the answer to GET /v1/tokens, oldest first.

@@ -26,7 +26,8 @@ func TestPagesOfTokens(t *testing.T) {
 		return p
 	}
 	create := func(i int) {
-		_, _, err := s.db.CreateAdminToken(context.Background(), record.NewAdminToken{Name: fmt.Sprintf("t%d", i), Roles: []record.Role{record.RoleRead}})
+		_, _, err := s.db.CreateAdminToken(context.Background(),
+			record.NewAdminToken{Name: fmt.Sprintf("t%d", i), Roles: []record.Role{record.RoleRead}})
 		must(t, err)
 	}
 	for i := range 5 {

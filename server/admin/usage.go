@@ -39,7 +39,13 @@ func (d *Door) usage(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	rows := d.Usage.Rows(from, to)
-	told := Usage{At: d.Now().UTC(), Gateway: d.Gateway, Since: d.Usage.Since(), KeptDays: usage.KeptDays, Rows: make([]UsageRow, len(rows))}
+	told := Usage{
+		At:       d.Now().UTC(),
+		Gateway:  d.Gateway,
+		Since:    d.Usage.Since(),
+		KeptDays: usage.KeptDays,
+		Rows:     make([]UsageRow, len(rows)),
+	}
 	for i, row := range rows {
 		told.Rows[i] = UsageRow{
 			Day: row.Day.Format(time.DateOnly), Hash: row.Hash, Kind: row.Kind,

@@ -196,10 +196,11 @@ func (d *Door) rollbackVersion(w http.ResponseWriter, r *http.Request) {
 	}
 	about(r, fmt.Sprintf("rollback to version %d", id))
 	d.change(w, r, func(ctx context.Context, db Rules) (v record.Version, warnings []string, err error) {
-		v, err = db.RollbackChecked(ctx, author(r, body.By, body.Why), id, base, func(before, after policy.Document) error {
-			warnings = rules.Waiting(before, after, nil, d.Now())
-			return rules.CheckRollback(before, after, d.Compile())
-		})
+		v, err = db.RollbackChecked(ctx, author(r, body.By, body.Why), id, base,
+			func(before, after policy.Document) error {
+				warnings = rules.Waiting(before, after, nil, d.Now())
+				return rules.CheckRollback(before, after, d.Compile())
+			})
 		return v, warnings, err
 	})
 }
@@ -212,7 +213,8 @@ func pageOfVersion(r *http.Request) (id int64, first, most int, err error) {
 	var errCursor error
 	if text := r.URL.Query().Get("cursor"); text != "" {
 		if first, errCursor = strconv.Atoi(text); errCursor != nil || first < 1 {
-			errCursor = fault{invalidRequest, fmt.Errorf("cursor is %q, want the next of the page before", asSent(text))}
+			errCursor = fault{invalidRequest, fmt.Errorf("cursor is %q, want the next of the page before",
+				asSent(text))}
 		}
 	}
 	return id, first, most, errors.Join(err, errLimit, errCursor)
@@ -222,7 +224,8 @@ func pageOfVersion(r *http.Request) (id int64, first, most int, err error) {
 func number(text, what string) (int64, error) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 1 {
-		return 0, fault{invalidRequest, fmt.Errorf("%s is %q, want the number of a version: GET /v1/versions lists them", what, asSent(text))}
+		return 0, fault{invalidRequest,
+			fmt.Errorf("%s is %q, want the number of a version: GET /v1/versions lists them", what, asSent(text))}
 	}
 	return n, nil
 }

@@ -27,7 +27,8 @@ func TestChangesThatWaitSaySo(t *testing.T) {
 		return fmt.Sprintf(`{"endpoint":"default","limit":%d%s}`, limit, more)
 	}
 	temporary := fmt.Sprintf(`,"expires":%q`, end.Format(time.RFC3339))
-	waits := `the change of the rule for "default" per principal has no effect yet: a temporary rule stands in for it until ` + end.Format(time.RFC3339) + `, 100 per 1s`
+	waits :=
+		`the change of the rule for "default" per principal has no effect yet: a temporary rule stands in for it until ` + end.Format(time.RFC3339) + `, 100 per 1s`
 
 	change("without one", "PUT", "/v1/policies", rule(9, ""), "")
 	change("tried beside it", "PUT", "/v1/policies", rule(100, temporary+`,"mode":"shadow"`), "")
@@ -37,9 +38,12 @@ func TestChangesThatWaitSaySo(t *testing.T) {
 	change("the same again", "PUT", "/v1/policies", rule(11, ""), waits)
 	change("of a project", "PUT", "/v1/policies", rule(12, `,"project":"acme"`), "")
 	change("apply", "POST", "/v1/policies/apply", `{"set":[`+rule(13, "")+`,{"endpoint":"UNKNOWN","limit":6}]}`, waits)
-	change("of all, and not of this one", "POST", "/v1/policies/apply", `{"replace":true,"set":[`+rule(13, "")+`,`+rule(100, temporary)+`,{"endpoint":"UNKNOWN","limit":7}]}`, "")
-	change("of all", "POST", "/v1/policies/apply", `{"replace":true,"set":[`+rule(14, "")+`,`+rule(100, temporary)+`,{"endpoint":"UNKNOWN","limit":7}]}`, waits)
-	change("of all, without it", "POST", "/v1/policies/apply", `{"replace":true,"set":[`+rule(100, temporary)+`,{"endpoint":"UNKNOWN","limit":7}]}`, waits)
+	change("of all, and not of this one", "POST", "/v1/policies/apply",
+		`{"replace":true,"set":[`+rule(13, "")+`,`+rule(100, temporary)+`,{"endpoint":"UNKNOWN","limit":7}]}`, "")
+	change("of all", "POST", "/v1/policies/apply", `{"replace":true,"set":[`+rule(14, "")+`,`+rule(100, temporary)+
+		`,{"endpoint":"UNKNOWN","limit":7}]}`, waits)
+	change("of all, without it", "POST", "/v1/policies/apply", `{"replace":true,"set":[`+rule(100, temporary)+
+		`,{"endpoint":"UNKNOWN","limit":7}]}`, waits)
 	current, err := s.db.Current(t.Context())
 	must(t, err)
 	change("rollback", "POST", fmt.Sprintf("/v1/versions/%d/rollback", current.ID-1), `{}`, waits)
@@ -64,7 +68,8 @@ func TestChangesThatWaitAreCounted(t *testing.T) {
 	}
 	got := s.call(s.all(), "POST", "/v1/policies/apply", `{"set":[`+strings.Join(lasting, ",")+`]}`, "If-Match", "*")
 	texts := decode[admin.Done](t, got).Warnings
-	if len(texts) != 21 || !strings.Contains(texts[19], `of project "p19"`) || texts[20] != "the same of 10 more rules" {
+	if len(texts) != 21 || !strings.Contains(texts[19], `of project "p19"`) ||
+		texts[20] != "the same of 10 more rules" {
 		t.Errorf("%d %q, want 20 rules and 10 more", got.status, texts)
 	}
 }

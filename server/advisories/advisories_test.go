@@ -72,7 +72,8 @@ func TestPinnedModules(t *testing.T) {
 			modules++
 			for _, a := range list.Of(m[1], m[2]) {
 				if accepted[a.ID] == "" || file == "server/go.mod" {
-					t.Errorf("%s: %s %s has %s: %s; want a fixed version of %+v", file, m[1], m[2], a.ID, a.Summary, a.Versions)
+					t.Errorf("%s: %s %s has %s: %s; want a fixed version of %+v", file, m[1], m[2], a.ID,
+						a.Summary, a.Versions)
 				}
 			}
 		}
@@ -97,7 +98,8 @@ func TestRuntimes(t *testing.T) {
 			t.Errorf("%s has GO-2026-6617: %v, want %v", release, found, want)
 		}
 	}
-	if words := list.Words("go1.26.8"); !strings.HasPrefix(words, "built with go1.26.8, which has known vulnerabilities: GO-2026-6617 (HTTP/2 server crash") {
+	if words := list.Words("go1.26.8"); !strings.HasPrefix(words,
+		"built with go1.26.8, which has known vulnerabilities: GO-2026-6617 (HTTP/2 server crash") {
 		t.Error(words)
 	}
 }
@@ -108,12 +110,14 @@ func TestListIsWhole(t *testing.T) {
 	if _, err := time.Parse(time.DateOnly, list.Taken); err != nil || len(list.Advisories) < 50 {
 		t.Errorf("%d advisories, taken %v", len(list.Advisories), err)
 	}
-	if len(list.Of("github.com/jackc/pgx/v5", "v5.5.0")) == 0 || len(list.Of("github.com/quic-go/quic-go", "v0.54.0")) == 0 {
+	if len(list.Of("github.com/jackc/pgx/v5", "v5.5.0")) == 0 ||
+		len(list.Of("github.com/quic-go/quic-go", "v0.54.0")) == 0 {
 		t.Error("the list knows nothing of old pgx and quic-go, want what the database knew when it was taken")
 	}
 	published := regexp.MustCompile(`^20\d\d(-\d\d-\d\d)?$`)
 	for _, a := range list.Advisories {
-		if !published.MatchString(a.Published) || a.Module == "" || a.Summary == "" || len(a.Versions) == 0 || !strings.HasPrefix(a.ID, "GO-") {
+		if !published.MatchString(a.Published) || a.Module == "" || a.Summary == "" || len(a.Versions) == 0 ||
+			!strings.HasPrefix(a.ID, "GO-") {
 			t.Errorf("%+v", a)
 		}
 		for _, r := range a.Versions {

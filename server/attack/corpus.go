@@ -44,14 +44,16 @@ func (a Attack) Request(r Request, i int) (Request, Family) {
 // Plain repeats the request as it is.
 var Plain = Attack{
 	Name: "plain", Claim: "the same request again and again",
-	Fix:      "the limit is not the one expected: compare it with --limit, --per and --burst. A fixed window admits twice its limit around its edge, a sliding estimate somewhat more than its limit",
+	Fix: "the limit is not the one expected: compare it with --limit, --per and --burst. A fixed window " +
+		"admits twice its limit around its edge, a sliding estimate somewhat more than its limit",
 	Families: []Family{{"as it is", func(r Request, _ int) Request { return r }}},
 }
 
 // Headers claims another client address in every request.
 var Headers = Attack{
 	Name: "headers", Claim: "header fields that claim another address",
-	Fix: "take the client's address from the connection, and from a header only where a proxy of your own is the peer; read it from the right. " +
+	Fix: "take the client's address from the connection, and from a header only where a proxy of your own is the " +
+		"peer; read it from the right. " +
 		"Let the proxy in front overwrite or remove the fields named here",
 	Families: headers(),
 }
@@ -59,7 +61,8 @@ var Headers = Attack{
 // Spelling writes the path in ways that some servers read as the same.
 var Spelling = Attack{
 	Name: "spelling", Claim: "other spellings of the path",
-	Fix: "count by the endpoint that the path belongs to, after one canonical form, and refuse what has no safe reading. " +
+	Fix: "count by the endpoint that the path belongs to, after one canonical form, and refuse what has no safe " +
+		"reading. " +
 		"Neither the raw path nor the query may name a budget",
 	Families: spellings(),
 }
@@ -67,14 +70,16 @@ var Spelling = Attack{
 // Keys presents another API key in every request, none of them valid.
 var Keys = Attack{
 	Name: "keys", Claim: "API keys made up",
-	Fix:      "a key names a budget only after it was found in your records. Until then count the request by its address, and keep no state for the key",
+	Fix: "a key names a budget only after it was found in your records. Until then count the request by its " +
+		"address, and keep no state for the key",
 	Families: keys(),
 }
 
 // Tokens presents another forged bearer token in every request.
 var Tokens = Attack{
 	Name: "tokens", Claim: "forged bearer tokens",
-	Fix:      "a token names a budget only after its signature, algorithm, issuer and times were verified. Until then count the request by its address",
+	Fix: "a token names a budget only after its signature, algorithm, issuer and times were verified. Until " +
+		"then count the request by its address",
 	Families: tokens(),
 }
 
@@ -88,7 +93,8 @@ var Unknown = Attack{
 // Parameters asks for another item in every request; the request's target holds {name} where items differ.
 var Parameters = Attack{
 	Name: "items", Claim: "other items of the same endpoint",
-	Fix: "count by the endpoint's template, not by the path: else a client has a budget for every item that it can name",
+	Fix: "count by the endpoint's template, not by the path: else a client has a budget for every item that it can " +
+		"name",
 	Families: []Family{{"another item", func(r Request, i int) Request {
 		r.Target = Fill(r.Target, fmt.Sprint(2+i))
 		return r
@@ -120,7 +126,9 @@ func address(i int) string {
 
 func headers() []Family {
 	one := func(name, format string) Family {
-		return Family{name, func(r Request, i int) Request { return r.With(Field{name, fmt.Sprintf(format, address(i))}) }}
+		return Family{name, func(r Request, i int) Request {
+			return r.With(Field{name, fmt.Sprintf(format, address(i))})
+		}}
 	}
 	return []Family{
 		one("X-Forwarded-For", "%s"),
@@ -142,7 +150,8 @@ func headers() []Family {
 			return r.With(Field{"X-Forwarded-For", "client-" + hex.EncodeToString(digest("name", i)[:6])})
 		}},
 		{"Forwarded, quoted", func(r Request, i int) Request {
-			return r.With(Field{"Forwarded", fmt.Sprintf(`for="%s:%d";proto=https, for=unknown`, address(i), 1024+i%60000)})
+			return r.With(Field{"Forwarded", fmt.Sprintf(`for="%s:%d";proto=https, for=unknown`, address(i),
+				1024+i%60000)})
 		}},
 		one("X-Client-IP", "%s"),
 		one("Client-IP", "%s"),
@@ -216,9 +225,17 @@ func spellings() []Family {
 		spell("double encoding", func(p string, i int) string { return encode(p, i+1, "%%25%02x") }),
 		spell("fragment", func(p string, i int) string { return fmt.Sprintf("%s#%d", p, i) }),
 		spell("absolute form", func(p string, i int) string { return fmt.Sprintf("http://h%d.invalid%s", i, p) }),
-		spell("another scheme", func(p string, i int) string { return fmt.Sprintf("x%d:%s?://h.invalid/x%d", i, p, i) }),
-		spell("a scheme without an authority", func(p string, i int) string { return fmt.Sprintf("http:%s?://h.invalid/x%d", p, i) }),
-		spell("spaces and dots at the end", func(p string, i int) string { return p + strings.Repeat([]string{"%20", "."}[i%2], 1+i/2%300) }),
+		spell("another scheme", func(p string, i int) string {
+			return fmt.Sprintf("x%d:%s?://h.invalid/x%d", i, p, i)
+		}),
+		spell("a scheme without an authority", func(p string,
+			i int) string {
+			return fmt.Sprintf("http:%s?://h.invalid/x%d", p, i)
+		}),
+		spell("spaces and dots at the end", func(p string,
+			i int) string {
+			return p + strings.Repeat([]string{"%20", "."}[i%2], 1+i/2%300)
+		}),
 		spell("overlong UTF-8", func(p string, i int) string {
 			return insert(p, i, func(n int) string { return strings.Repeat("/%c0%ae", n) })
 		}),
@@ -294,11 +311,17 @@ func keys() []Family {
 		in("Authorization: Bearer", "Authorization", "Bearer "),
 		in("Authorization: Basic", "Authorization", "Basic "),
 		in("Cookie", "Cookie", "session="),
-		{"X-Api-Key, a key of Headgate's form", func(r Request, _ int) Request { return r.With(Field{"X-Api-Key", inventedKey()}) }},
+		{"X-Api-Key, a key of Headgate's form", func(r Request,
+			_ int) Request {
+			return r.With(Field{"X-Api-Key", inventedKey()})
+		}},
 		{"X-Api-Key, a key of Headgate's form with a wrong checksum", func(r Request, i int) Request {
 			return r.With(Field{"X-Api-Key", "hg_" + text(i)[:49]})
 		}},
-		{"Bearer, a key of Headgate's form", func(r Request, _ int) Request { return r.With(Field{"Authorization", "Bearer " + inventedKey()}) }},
+		{"Bearer, a key of Headgate's form", func(r Request,
+			_ int) Request {
+			return r.With(Field{"Authorization", "Bearer " + inventedKey()})
+		}},
 		{"api_key in the query", func(r Request, i int) Request { return asking(r, "api_key", text(i)) }},
 	}
 }

@@ -12,7 +12,8 @@ import (
 var plain = attack.Request{Method: "GET", Target: "/v1/items/1"}
 
 func all() []attack.Attack {
-	return []attack.Attack{attack.Plain, attack.Headers, attack.Spelling, attack.Keys, attack.Tokens, attack.Unknown, attack.Parameters}
+	return []attack.Attack{attack.Plain, attack.Headers, attack.Spelling, attack.Keys, attack.Tokens, attack.Unknown,
+		attack.Parameters}
 }
 
 // TestFamiliesVary holds that an attack does not spend its requests on repetitions, and that every
@@ -107,7 +108,8 @@ func TestKeysOfHeadgatesForm(t *testing.T) {
 }
 
 func TestFill(t *testing.T) {
-	for in, want := range map[string]string{"/a/{b}/c/{d...}": "/a/7/c/7", "/a": "/a", "/a/{b": "/a/{b", "/}{x}": "/}7"} {
+	for in, want := range map[string]string{"/a/{b}/c/{d...}": "/a/7/c/7", "/a": "/a", "/a/{b": "/a/{b",
+		"/}{x}": "/}7"} {
 		if got := attack.Fill(in, "7"); got != want {
 			t.Errorf("Fill(%q) = %q, want %q", in, got, want)
 		}

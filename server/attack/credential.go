@@ -25,8 +25,10 @@ const (
 func Credential(given Field) Attack {
 	return Attack{
 		Name: credentialName, Claim: "a valid credential: alone, beside made-up ones, repeated, in other spellings",
-		Fix: "charge every request with a valid credential to that credential, whatever else stands beside it and whatever address it comes from: " +
-			"look at every line, and let nothing that is not verified change what is. (A limit that is meant for each address, not for each credential, is widened by more addresses)",
+		Fix: "charge every request with a valid credential to that credential, whatever else stands beside it and " +
+			"whatever address it comes from: " +
+			"look at every line, and let nothing that is not verified change what is. (A limit that is meant for " +
+			"each address, not for each credential, is widened by more addresses)",
 		Families: append(Beside(given), schemes(given)...),
 		Doubtful: append(Respelled(given), Elsewhere(given)...),
 		Roams:    true,
@@ -83,7 +85,8 @@ func Beside(given Field) []Family {
 	own := func(int) Field { return given }
 	empty := func(int) Field { return Field{given.Name, ""} }
 	forged := func(i int) Field {
-		return Field{"Authorization", "Bearer " + forge(map[string]any{"alg": "HS256", "typ": "JWT"}, claims(i), func(string) string { return encode64(digest("beside", i)) })}
+		return Field{"Authorization", "Bearer " + forge(map[string]any{"alg": "HS256", "typ": "JWT"}, claims(i),
+			func(string) string { return encode64(digest("beside", i)) })}
 	}
 	another := func(i int) Field { return Field{given.Name, madeUp(given, i)} }
 	nine := slices.Repeat([]func(int) Field{own}, 10)
@@ -94,8 +97,10 @@ func Beside(given Field) []Family {
 		with("alone", own),
 		with("before a made-up bearer token", own, line("Authorization", "Bearer ")),
 		with("behind a made-up bearer token", line("Authorization", "Bearer "), own),
-		with("before a key of Headgate's form, as bearer", own, func(int) Field { return Field{"Authorization", "Bearer " + inventedKey()} }),
-		with("behind a bearer token of Headgate's prefix", func(i int) Field { return Field{"Authorization", "Bearer hg_" + made(i)[:8]} }, own),
+		with("before a key of Headgate's form, as bearer", own,
+			func(int) Field { return Field{"Authorization", "Bearer " + inventedKey()} }),
+		with("behind a bearer token of Headgate's prefix",
+			func(i int) Field { return Field{"Authorization", "Bearer hg_" + made(i)[:8]} }, own),
 		with("before a forged JWT", own, forged),
 		with("behind a forged JWT", forged, own),
 		with("before a made-up X-Api-Key", own, line("X-Api-Key", "")),
@@ -112,7 +117,8 @@ func Beside(given Field) []Family {
 		with("three times, and one made up", own, another, own, own),
 	}
 	query := presenting("beside api_key in the query", given, func(int) []Field { return []Field{given} })
-	return append(families, Family{query.Name, func(r Request, i int) Request { return asking(query.Make(r, i), "api_key", made(i)) }})
+	return append(families, Family{query.Name,
+		func(r Request, i int) Request { return asking(query.Make(r, i), "api_key", made(i)) }})
 }
 
 // schemes are spellings of the given line that mean the same by RFC 9110: the name of the field and
@@ -123,15 +129,21 @@ func schemes(given Field) []Family {
 		return presenting(name, given, func(i int) []Field { return []Field{line(i)} })
 	}
 	families := []Family{
-		to("name of the field in another case", func(i int) Field { return Field{flipCase(given.Name, i+1), given.Value} }),
+		to("name of the field in another case", func(i int) Field {
+			return Field{flipCase(given.Name, i+1),
+				given.Value}
+		}),
 		to("blanks around the value", func(i int) Field {
 			return Field{given.Name, strings.Repeat(" ", i%9) + given.Value + strings.Repeat(" ", 1+i%7)}
 		}),
 	}
 	if scheme, text := split(given); scheme != "" {
 		families = append(families,
-			to("scheme in another case", func(i int) Field { return Field{given.Name, flipCase(scheme, i+1) + " " + text} }),
-			to("several blanks behind the scheme", func(i int) Field { return Field{given.Name, scheme + strings.Repeat(" ", 2+i%8) + text} }))
+			to("scheme in another case", func(i int) Field {
+				return Field{given.Name, flipCase(scheme, i+1) + " " + text}
+			}),
+			to("several blanks behind the scheme",
+				func(i int) Field { return Field{given.Name, scheme + strings.Repeat(" ", 2+i%8) + text} }))
 	}
 	return families
 }
@@ -160,7 +172,9 @@ func Respelled(given Field) []Family {
 	return append(families,
 		to("behind a tab", func(i int) string { return bare + strings.Repeat("\t", 1+i%8) + text }),
 		to("behind a colon", func(int) string { return bare + ":" + text }),
-		to("in one line with Basic", func(i int) string { return "Basic " + encode64(digest("basic", i)[:9]) + ", " + given.Value }),
+		to("in one line with Basic", func(i int) string {
+			return "Basic " + encode64(digest("basic", i)[:9]) + ", " + given.Value
+		}),
 		to("under the scheme Token", func(int) string { return "Token " + text }),
 		to("as a parameter of a scheme", func(i int) string { return fmt.Sprintf(`Token token="%s", x=%d`, text, i) }),
 		to("without a scheme", func(int) string { return text }),
@@ -181,7 +195,8 @@ func Elsewhere(given Field) []Family {
 	to("Apikey", Field{"Apikey", text})
 	to("X-Access-Token", Field{"X-Access-Token", text})
 	to("Basic, as the user", Field{"Authorization", "Basic " + base64.StdEncoding.EncodeToString([]byte(text+":"))})
-	to("Basic, as the password", Field{"Authorization", "Basic " + base64.StdEncoding.EncodeToString([]byte("x:"+text))})
+	to("Basic, as the password", Field{"Authorization",
+		"Basic " + base64.StdEncoding.EncodeToString([]byte("x:"+text))})
 	without := presenting("in api_key of the query", given, func(int) []Field { return nil })
 	return append(families, Family{without.Name, func(r Request, i int) Request {
 		return asking(without.Make(r, i), "api_key", url.QueryEscape(text))

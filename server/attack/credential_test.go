@@ -44,11 +44,13 @@ func TestCredentialFamilies(t *testing.T) {
 					for _, h := range r.Header {
 						all += "\n" + h.Name + ": " + h.Value
 					}
-					if !strings.Contains(all, text) && !strings.Contains(f.Name, "Basic") && !strings.Contains(f.Name, "query") {
+					if !strings.Contains(all, text) && !strings.Contains(f.Name, "Basic") &&
+						!strings.Contains(f.Name, "query") {
 						t.Errorf("%s, %s: %q does not present the credential", field.Name, f.Name, all)
 					}
 					if len(base.Header) > 0 && (!slices.Contains(r.Header, other) || base.Header[1] != field) {
-						t.Errorf("%s, %s: the request has lost %v, or the plain one was changed", field.Name, f.Name, other)
+						t.Errorf("%s, %s: the request has lost %v, or the plain one was changed", field.Name,
+							f.Name, other)
 					}
 				}
 			}
@@ -86,7 +88,8 @@ func holder(is func(*http.Request) bool, other func(*http.Request) string) func(
 
 // presented are all credentials of a request.
 func presented(r *http.Request) []string {
-	return slices.Concat(r.Header["Authorization"], r.Header["X-Api-Key"], r.Header["Apikey"], r.Header["X-Access-Token"])
+	return slices.Concat(r.Header["Authorization"], r.Header["X-Api-Key"], r.Header["Apikey"],
+		r.Header["X-Access-Token"])
 }
 
 func claimedOrPeer(r *http.Request) string {
@@ -121,7 +124,8 @@ func TestRunFindsWhatTakesACredentialAway(t *testing.T) {
 		}, peer), []string{"credential"}, "behind another in its own field"},
 		{"a bearer token before any key", holder(func(r *http.Request) bool {
 			return r.Header.Get("Authorization") == "" && anyLine(r)
-		}, func(r *http.Request) string { return r.Header.Get("Authorization") + peer(r) }), []string{"credential", "claimed"}, "beside Basic"},
+		}, func(r *http.Request) string { return r.Header.Get("Authorization") + peer(r) }),
+			[]string{"credential", "claimed"}, "beside Basic"},
 		{"by address", peer, []string{"credential"}, "alone"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -146,9 +150,11 @@ func TestRunFindsWhatTakesACredentialAway(t *testing.T) {
 				if !strings.Contains(f.Note, "nobody issued is answered with 200 too") {
 					t.Errorf("the note is %q, want it to say that the API believes everything", f.Note)
 				}
-				named := slices.ContainsFunc(f.Families, func(one attack.FamilyCount) bool { return one.Name == c.family && one.Admitted > 1 })
+				named := slices.ContainsFunc(f.Families,
+					func(one attack.FamilyCount) bool { return one.Name == c.family && one.Admitted > 1 })
 				if want == attack.Widened && (!named || f.Admitted < 2*int(f.Envelope) || f.Fix == "") {
-					t.Errorf("the evidence is %+v, want %q among the families, a fix, and more than twice the envelope", f, c.family)
+					t.Errorf("the evidence is %+v, want %q among the families, a fix, and more than twice the envelope",
+						f, c.family)
 				}
 			}
 			if got := verdictOf(found, "keys"); len(found) != 6 || got != "not tried" {
@@ -167,7 +173,8 @@ func TestRunFindsASchemeThatTheAPIAloneReads(t *testing.T) {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if !l.take(l.name(r)) {
 				w.WriteHeader(http.StatusTooManyRequests)
-			} else if _, text, _ := strings.Cut(r.Header.Get("Authorization"), " "); strings.TrimSpace(text) != validKey {
+			} else if _, text, _ := strings.Cut(r.Header.Get("Authorization"),
+				" "); strings.TrimSpace(text) != validKey {
 				w.WriteHeader(http.StatusUnauthorized)
 			}
 		})
@@ -179,7 +186,8 @@ func TestRunFindsASchemeThatTheAPIAloneReads(t *testing.T) {
 		return strings.EqualFold(scheme, "Bearer") && strings.TrimSpace(text) == validKey
 	}, peer))
 	found, err := attack.Run(t.Context(), serve(t, strict), p, func(attack.Finding) {})
-	if err != nil || verdictOf(found, "credential") != attack.Widened || verdictOf(found, "claimed") != attack.Held || verdictOf(found, "plain") != attack.Held {
+	if err != nil || verdictOf(found, "credential") != attack.Widened || verdictOf(found, "claimed") != attack.Held ||
+		verdictOf(found, "plain") != attack.Held {
 		t.Fatalf("a limiter that knows one scheme: %+v, %v", found, err)
 	}
 	for _, f := range found {
@@ -187,7 +195,8 @@ func TestRunFindsASchemeThatTheAPIAloneReads(t *testing.T) {
 			continue
 		}
 		for _, c := range f.Families {
-			if read := c.Name == "under the scheme Token"; read && c.Admitted < 2 || c.Name == "without a scheme" && c.Admitted > 0 {
+			if read := c.Name == "under the scheme Token"; read && c.Admitted < 2 ||
+				c.Name == "without a scheme" && c.Admitted > 0 {
 				t.Errorf("%+v: want what the API reads to count, and nothing else", c)
 			}
 		}
@@ -196,7 +205,9 @@ func TestRunFindsASchemeThatTheAPIAloneReads(t *testing.T) {
 		}
 	}
 
-	lenient := checked(holder(func(r *http.Request) bool { return strings.Contains(r.Header.Get("Authorization"), validKey) }, peer))
+	lenient := checked(holder(func(r *http.Request) bool {
+		return strings.Contains(r.Header.Get("Authorization"), validKey)
+	}, peer))
 	found, err = attack.Run(t.Context(), serve(t, lenient), p, func(attack.Finding) {})
 	if err != nil || verdictOf(found, "credential") != attack.Held || len(found) != 6 {
 		t.Errorf("a limiter that reads all that the API does: %+v, %v", found, err)
@@ -205,7 +216,14 @@ func TestRunFindsASchemeThatTheAPIAloneReads(t *testing.T) {
 
 // TestLoopbackIsThisMachine: only this machine can be asked from several addresses.
 func TestLoopbackIsThisMachine(t *testing.T) {
-	for text, want := range map[string]bool{"127.0.0.1:80": true, "127.9.9.9:80": true, "192.0.2.1:80": false, "[::1]:80": false, "[::1]:80 127.0.0.1:80": true, "127.0.0.1:80 192.0.2.1:80": false} {
+	for text, want := range map[string]bool{
+		"127.0.0.1:80":              true,
+		"127.9.9.9:80":              true,
+		"192.0.2.1:80":              false,
+		"[::1]:80":                  false,
+		"[::1]:80 127.0.0.1:80":     true,
+		"127.0.0.1:80 192.0.2.1:80": false,
+	} {
 		var site attack.Site
 		for _, one := range strings.Fields(text) {
 			site.Addresses = append(site.Addresses, netip.MustParseAddrPort(one))

@@ -31,12 +31,15 @@ func TestBeyond(t *testing.T) {
 		{"one above the burst", two, at(0, 0, 0, 0), 1},
 		{"the burst and what came since", two, at(0, 0, 0, 500*ms, 1000*ms), 0},
 		{"a millisecond too early is one request", two, at(0, 0, 0, 499*ms), 1},
-		{"the worst interval begins late", two, at(0, 9*time.Second, 9*time.Second, 9*time.Second, 9*time.Second, 9*time.Second), 2},
+		{"the worst interval begins late", two, at(0, 9*time.Second, 9*time.Second, 9*time.Second, 9*time.Second,
+			9*time.Second), 2},
 		{"an idle time gives no credit", two, at(0, time.Minute, time.Minute, time.Minute, time.Minute), 1},
 		{"in any order", two, at(1000*ms, 0, 500*ms, 0, 0), 0},
 		{"a slow answer hides, and invents nothing", two, []attack.Span{{0, 0}, {0, 0}, {0, 0}, {0, 500 * ms}}, 0},
-		{"a slow answer hides no more than its time", two, []attack.Span{{0, 0}, {0, 0}, {0, 0}, {0, 0}, {0, 0}, {0, 500 * ms}}, 2},
-		{"a window is twice its limit around its edge", attack.Limit{Requests: 5, Per: time.Second, Burst: 5}, at(999*ms, 999*ms, 999*ms, 999*ms, 999*ms, 1000*ms, 1000*ms, 1000*ms, 1000*ms, 1000*ms), 5},
+		{"a slow answer hides no more than its time", two,
+			[]attack.Span{{0, 0}, {0, 0}, {0, 0}, {0, 0}, {0, 0}, {0, 500 * ms}}, 2},
+		{"a window is twice its limit around its edge", attack.Limit{Requests: 5, Per: time.Second, Burst: 5},
+			at(999*ms, 999*ms, 999*ms, 999*ms, 999*ms, 1000*ms, 1000*ms, 1000*ms, 1000*ms, 1000*ms), 5},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := c.limit.Beyond(c.spans); got != c.want {
@@ -53,7 +56,11 @@ func TestBeyondAgainstTheDefinition(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	found := 0
 	for range 2000 {
-		l := attack.Limit{Requests: 1 + random.Int64N(20), Per: time.Duration(1+random.IntN(50)) * 100 * ms, Burst: 1 + random.Int64N(8)}
+		l := attack.Limit{
+			Requests: 1 + random.Int64N(20),
+			Per:      time.Duration(1+random.IntN(50)) * 100 * ms,
+			Burst:    1 + random.Int64N(8),
+		}
 		var spans []attack.Span
 		clock := time.Duration(0)
 		for range random.IntN(30) {

@@ -56,7 +56,8 @@ func appendFrame(to []byte, kind, flags byte, stream uint32, payload []byte) []b
 // are given as names and values in turn, none longer than 126 bytes.
 func (h *HTTP2) Request(stream uint32, method, path string, whole bool, fields ...string) error {
 	var block []byte
-	fields = append([]string{":method", method, ":scheme", "https", ":path", path, ":authority", "api.example"}, fields...)
+	fields = append([]string{":method", method, ":scheme", "https", ":path", path, ":authority", "api.example"},
+		fields...)
 	for i := 0; i < len(fields); i += 2 { // literal, not indexed, a new name: RFC 7541 section 6.2.2
 		block = append(append(block, 0, byte(len(fields[i]))), fields[i]...)
 		block = append(append(block, byte(len(fields[i+1]))), fields[i+1]...)

@@ -14,7 +14,8 @@ import (
 func tokens() []Family {
 	forged := func(name string, head map[string]any, sign func(text string, i int) string) Family {
 		return Family{name, func(r Request, i int) Request {
-			return r.With(Field{"Authorization", "Bearer " + forge(head, claims(i), func(text string) string { return sign(text, i) })})
+			return r.With(Field{"Authorization", "Bearer " + forge(head, claims(i),
+				func(text string) string { return sign(text, i) })})
 		}}
 	}
 	random := func(n int) func(string, int) string {
@@ -47,7 +48,8 @@ func tokens() []Family {
 		forged("HS256 with an empty secret", head("HS256"), hs256("")),
 		forged("HS256, random signature", head("HS256"), random(32)),
 		forged("RS256, random signature", head("RS256", "kid", "1"), random(256)),
-		forged("ES256, signature of zeros", head("ES256"), func(string, int) string { return encode64(make([]byte, 64)) }),
+		forged("ES256, signature of zeros", head("ES256"),
+			func(string, int) string { return encode64(make([]byte, 64)) }),
 		forged("EdDSA, random signature", head("EdDSA"), random(64)),
 		forged("kid that is a path", head("HS256", "kid", "../../../../dev/null"), hs256("")),
 		forged("keys of the token's own", head("RS256", "jku", "https://attacker.invalid/jwks.json"), random(256)),

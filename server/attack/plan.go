@@ -50,22 +50,27 @@ func (p Plan) Check() error {
 	want(validMethod(r.Method) && strings.HasPrefix(r.Target, "/") && printable(r.Target),
 		"--endpoint is %q, want a method and a path such as \"GET /v1/items/1\"", p.Endpoint)
 	want(p.Limit.Requests >= 1 && p.Limit.Requests <= 1e9, "--limit is %d, want 1 to 1000000000", p.Limit.Requests)
-	want(p.Limit.Per >= time.Millisecond && p.Limit.Per <= 31*24*time.Hour, "--per is %v, want 1ms to 744h", p.Limit.Per)
+	want(p.Limit.Per >= time.Millisecond && p.Limit.Per <= 31*24*time.Hour,
+		"--per is %v, want 1ms to 744h", p.Limit.Per)
 	want(p.Limit.Burst >= 1 && p.Limit.Burst <= 1e9, "--burst is %d, want 1 to 1000000000", p.Limit.Burst)
 	want(p.Requests >= 1 && p.Requests <= MaxRequests, "--requests is %d, want 1 to %d", p.Requests, MaxRequests)
 	want(p.Rate >= 0.1 && p.Rate <= MaxRate, "--rate is %v, want 0.1 to %d", p.Rate, MaxRate)
-	want(p.Duration >= time.Second && p.Duration <= MaxDuration, "--duration is %v, want 1s to %v", p.Duration, MaxDuration)
+	want(p.Duration >= time.Second && p.Duration <= MaxDuration, "--duration is %v, want 1s to %v",
+		p.Duration, MaxDuration)
 	for _, status := range p.limited() {
 		want(status >= 400 && status <= 599, "--limited-status is %d, want 400 to 599", status)
 	}
 	for _, f := range p.Header {
-		want(validMethod(f.Name) && !strings.ContainsAny(f.Value, "\r\n\x00"), "--header is %q, want NAME: VALUE", f.Name+": "+f.Value)
+		want(validMethod(f.Name) && !strings.ContainsAny(f.Value, "\r\n\x00"), "--header is %q, want NAME: VALUE",
+			f.Name+": "+f.Value)
 	}
 	if len(errs) == 0 {
 		variations := p.variations()
 		least := len(p.Attacks()) * 4 * variations
-		want(p.Requests >= least, "--requests is %d, want %d or more: there are %d attacks with up to %d variations each, and a variation alone shows little", p.Requests, least, len(p.Attacks()), variations)
-		want(p.Requests < least || p.reaches(), "with %d requests at %v a second nothing could be seen: each attack makes %d with one variation, in %v, and the limit admits %.0f in this time. %s",
+		want(p.Requests >= least, "--requests is %d, want %d or more: there are %d attacks with up to %d "+
+			"variations each, and a variation alone shows little", p.Requests, least, len(p.Attacks()), variations)
+		want(p.Requests < least || p.reaches(), "with %d requests at %v a second nothing could be seen: each "+
+			"attack makes %d with one variation, in %v, and the limit admits %.0f in this time. %s",
 			p.Requests, p.Rate, p.half(), p.time().Round(time.Millisecond), p.Limit.Envelope(p.time()), p.enough())
 	}
 	return errors.Join(errs...)
@@ -84,7 +89,8 @@ func (p Plan) enough() string {
 	half := visible * float64(p.Limit.Burst) / (1 - visible*second/rate)
 	requests := 2 * (int(half) + 1) * len(p.Attacks())
 	if rate > MaxRate || requests > MaxRequests {
-		return fmt.Sprintf("No more than %d requests at %d a second are sent: try it at an endpoint, or with a rule of your own for it, that has a lower limit", MaxRequests, MaxRate)
+		return fmt.Sprintf("No more than %d requests at %d a second are sent: try it at an endpoint, or with a "+
+			"rule of your own for it, that has a lower limit", MaxRequests, MaxRate)
 	}
 	lasts := time.Duration(1.5*float64(requests)/rate)*time.Second + time.Second
 	return fmt.Sprintf("Try --rate %.0f --requests %d --duration %v", rate, requests, max(p.Duration, lasts))
@@ -122,7 +128,8 @@ func (p Plan) variations() int {
 }
 
 // credentials are the fields in which clients present credentials, the likeliest first.
-var credentials = []string{"Authorization", "X-Api-Key", "Api-Key", "Apikey", "X-Auth-Token", "X-Access-Token", "Cookie"}
+var credentials = []string{"Authorization", "X-Api-Key", "Api-Key", "Apikey", "X-Auth-Token",
+	"X-Access-Token", "Cookie"}
 
 // credential is the credential that is sent with every request, if one is.
 func (p Plan) credential() (Field, bool) {
@@ -149,7 +156,8 @@ func (p Plan) limited() []int {
 }
 
 func validMethod(s string) bool {
-	return s != "" && len(s) <= 64 && strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_") == ""
+	return s != "" && len(s) <= 64 && strings.Trim(s,
+		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_") == ""
 }
 
 func printable(target string) bool {

@@ -42,7 +42,8 @@ func TestClientSendsEveryByte(t *testing.T) {
 			}
 			heads <- head.String()
 			// No Connection: close: the client has to find out.
-			_, _ = io.WriteString(conn, "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 429 Too Many Requests\r\nContent-Length: 2\r\n\r\nno")
+			_, _ = io.WriteString(conn, "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 429 Too Many "+
+				"Requests\r\nContent-Length: 2\r\n\r\nno")
 			conn.Close()
 		}
 	}()
@@ -50,13 +51,15 @@ func TestClientSendsEveryByte(t *testing.T) {
 		return new(net.Dialer).DialContext(ctx, "tcp", listener.Addr().String())
 	}}
 	defer client.Close()
-	r := attack.Request{Method: "GET", Target: `//v1/./%2e%zz\x/..;/#f?`}.With(attack.Field{Name: "X-Odd", Value: "a,, b"}, attack.Field{Name: "X-Odd", Value: "c"})
+	r := attack.Request{Method: "GET", Target: `//v1/./%2e%zz\x/..;/#f?`}.With(attack.Field{Name: "X-Odd",
+		Value: "a,, b"}, attack.Field{Name: "X-Odd", Value: "c"})
 	for range 2 {
 		status, err := client.Do(t.Context(), r)
 		if err != nil || status != http.StatusTooManyRequests {
 			t.Fatalf("Do = %d, %v, want 429", status, err)
 		}
-		want := "GET //v1/./%2e%zz\\x/..;/#f? HTTP/1.1\r\nHost: api.example\r\nUser-Agent: test\r\nX-Odd: a,, b\r\nX-Odd: c\r\n\r\n"
+		want := "GET //v1/./%2e%zz\\x/..;/#f? HTTP/1.1\r\nHost: api.example\r\nUser-Agent: test\r\nX-Odd: a,, b\r\n" +
+			"X-Odd: c\r\n\r\n"
 		if got := <-heads; got != want {
 			t.Errorf("sent %q, want %q", got, want)
 		}
@@ -81,7 +84,9 @@ func TestClientSendsEveryByte(t *testing.T) {
 
 // FuzzFind looks for a URL that leads past loopback without being owned, and for a look-up of a name that nobody owns.
 func FuzzFind(f *testing.F) {
-	for _, seed := range []string{"http://127.0.0.1:80", "https://[::1]", "http://localhost", "http://127.0.0.1.example", "http://[::ffff:192.0.2.1]", "http://2130706433", "http://127.0.0.1@192.0.2.1", "http://0x7f.1", "http://127.1", "http://[fe80::1%25lo]:1"} {
+	for _, seed := range []string{"http://127.0.0.1:80", "https://[::1]", "http://localhost",
+		"http://127.0.0.1.example", "http://[::ffff:192.0.2.1]", "http://2130706433", "http://127.0.0.1@192.0.2.1",
+		"http://0x7f.1", "http://127.1", "http://[fe80::1%25lo]:1"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -76,7 +76,9 @@ func Run(ctx context.Context, site Site, p Plan, tell func(Finding)) ([]Finding,
 		}
 		if a.Name == Plain.Name {
 			if usual = usualStatus(shots, p.limited()); usual == 0 {
-				return findings, fmt.Errorf("of %d plain requests none was let through: wait until the limit has recovered, or choose another endpoint", len(shots))
+				return findings,
+					fmt.Errorf("of %d plain requests none was let through: wait until the limit has recovered, or "+
+						"choose another endpoint", len(shots))
 			}
 		}
 		f := judge(a, shots, p, usual)
@@ -84,7 +86,9 @@ func Run(ctx context.Context, site Site, p Plan, tell func(Finding)) ([]Finding,
 		findings = append(findings, f)
 		tell(f)
 		if a.Name == Plain.Name && f.Verdict == Widened {
-			return findings, errors.New("the plain request has more than the limit already, so there is nothing to compare the attacks with")
+			return findings,
+				errors.New("the plain request has more than the limit already, so there is nothing to compare the " +
+					"attacks with")
 		}
 		if ctx.Err() != nil {
 			break
@@ -93,7 +97,8 @@ func Run(ctx context.Context, site Site, p Plan, tell func(Finding)) ([]Finding,
 	if err := ctx.Err(); errors.Is(err, context.Canceled) {
 		return findings, errors.New("interrupted")
 	} else if err != nil && len(findings) < len(p.Attacks()) {
-		return findings, fmt.Errorf("--duration %v is over after %d of %d attacks", p.Duration, len(findings), len(p.Attacks()))
+		return findings, fmt.Errorf("--duration %v is over after %d of %d attacks", p.Duration, len(findings),
+			len(p.Attacks()))
 	}
 	return findings, nil
 }
@@ -152,7 +157,9 @@ func (v *volley) settle(a *Attack, stranger, usual int) string {
 			if stranger == 0 {
 				why = "it is not known how a credential that nobody issued is answered"
 			}
-			notes = append(notes, fmt.Sprintf("%d spellings that not every server reads were left out: %s, so nobody could tell whether they were read", len(a.Doubtful), why))
+			notes = append(notes,
+				fmt.Sprintf("%d spellings that not every server reads were left out: %s, so nobody could tell "+
+					"whether they were read", len(a.Doubtful), why))
 		}
 	}
 	if a.Roams && !v.roams {
@@ -275,10 +282,12 @@ func (v *volley) note(s shot, err error) {
 	}
 	switch half := len(v.last) / 2; {
 	case failed >= half:
-		v.fault = fmt.Errorf("%w: %d of the last %d answers were 5xx, the latest of them %d. This hurts the API, or it is how its limiter says no: then name it, --limited-status %d",
+		v.fault = fmt.Errorf("%w: %d of the last %d answers were 5xx, the latest of them %d. This hurts the API, "+
+			"or it is how its limiter says no: then name it, --limited-status %d",
 			ErrStorm, failed, min(v.count, len(v.last)), latestFailure(v), latestFailure(v))
 	case silent >= half:
-		v.fault = fmt.Errorf("%w: %d of the last %d requests had no answer: %w", ErrStorm, silent, min(v.count, len(v.last)), v.lost)
+		v.fault = fmt.Errorf("%w: %d of the last %d requests had no answer: %w", ErrStorm, silent,
+			min(v.count, len(v.last)), v.lost)
 	default:
 		return
 	}
@@ -299,7 +308,8 @@ func usualStatus(shots []shot, limited []int) int {
 	counts, usual := map[int]int{}, 0
 	for _, s := range shots {
 		if s.status != 0 && s.status < 500 && !slices.Contains(limited, s.status) {
-			if counts[s.status]++; counts[s.status] > counts[usual] || counts[s.status] == counts[usual] && s.status < usual {
+			if counts[s.status]++; counts[s.status] > counts[usual] ||
+				counts[s.status] == counts[usual] && s.status < usual {
 				usual = s.status
 			}
 		}
@@ -325,7 +335,8 @@ func judge(a Attack, shots []shot, p Plan, usual int) Finding {
 		}
 	}
 	took := Took(all)
-	f.Admitted, f.Envelope, f.Seconds, f.Beyond = len(spans), p.Limit.Envelope(took), took.Seconds(), p.Limit.Beyond(spans)
+	f.Admitted, f.Envelope, f.Seconds, f.Beyond = len(spans), p.Limit.Envelope(took), took.Seconds(),
+		p.Limit.Beyond(spans)
 	for _, count := range byFamily {
 		f.Families = append(f.Families, *count)
 	}
@@ -356,7 +367,8 @@ func admitted(a Attack, status int, limited []int, usual int) bool {
 	}
 	switch a.Name {
 	case Spelling.Name, Parameters.Name, credentialName, claimedName:
-		return status == usual // any other answer says that this is not the resource, or that the credential was not read
+		// any other answer says that this is not the resource, or that the credential was not read
+		return status == usual
 	case Unknown.Name:
 		return status != http.StatusNotFound && !refused(status)
 	}
@@ -367,7 +379,8 @@ func admitted(a Attack, status int, limited []int, usual int) bool {
 // refused are the answers of servers that did not accept the request as one.
 func refused(status int) bool {
 	switch status {
-	case http.StatusBadRequest, http.StatusMethodNotAllowed, http.StatusGone, http.StatusRequestURITooLong, http.StatusMisdirectedRequest,
+	case http.StatusBadRequest, http.StatusMethodNotAllowed, http.StatusGone, http.StatusRequestURITooLong,
+		http.StatusMisdirectedRequest,
 		http.StatusRequestHeaderFieldsTooLarge, http.StatusNotImplemented, http.StatusHTTPVersionNotSupported:
 		return true
 	}

@@ -85,7 +85,14 @@ func nobody(context.Context, string) ([]netip.Addr, error) {
 }
 
 func plan() attack.Plan {
-	return attack.Plan{Endpoint: "GET /v1/items/1", Limit: tenAnHour, Requests: 600, Rate: 1000, Duration: time.Minute, Agent: "headgate-attack/test"}
+	return attack.Plan{
+		Endpoint: "GET /v1/items/1",
+		Limit:    tenAnHour,
+		Requests: 600,
+		Rate:     1000,
+		Duration: time.Minute,
+		Agent:    "headgate-attack/test",
+	}
 }
 
 func newLimiter(name func(*http.Request) string) *limiter {
@@ -106,9 +113,12 @@ func TestRunFindsEveryHole(t *testing.T) {
 		family  string // one that must be named
 	}{
 		{"no hole", peer, "", ""},
-		{"the leftmost forwarded address", func(r *http.Request) string { return r.Header.Get("X-Forwarded-For") }, "headers", "X-Forwarded-For"},
-		{"True-Client-IP", func(r *http.Request) string { return r.Header.Get("True-Client-IP") }, "headers", "True-Client-IP"},
-		{"the path as it came", func(r *http.Request) string { return r.URL.EscapedPath() }, "spelling", "percent-encoding"},
+		{"the leftmost forwarded address", func(r *http.Request) string { return r.Header.Get("X-Forwarded-For") },
+			"headers", "X-Forwarded-For"},
+		{"True-Client-IP", func(r *http.Request) string { return r.Header.Get("True-Client-IP") }, "headers",
+			"True-Client-IP"},
+		{"the path as it came", func(r *http.Request) string { return r.URL.EscapedPath() }, "spelling",
+			"percent-encoding"},
 		{"the query", func(r *http.Request) string { return r.URL.Query().Get("_") }, "spelling", "query"},
 		{"the API key", func(r *http.Request) string { return r.Header.Get("X-Api-Key") }, "keys", "X-Api-Key"},
 	} {
@@ -132,9 +142,11 @@ func TestRunFindsEveryHole(t *testing.T) {
 				if f.Verdict != attack.Widened {
 					continue
 				}
-				named := slices.ContainsFunc(f.Families, func(c2 attack.FamilyCount) bool { return c2.Name == c.family && c2.Admitted > 0 })
+				named := slices.ContainsFunc(f.Families,
+					func(c2 attack.FamilyCount) bool { return c2.Name == c.family && c2.Admitted > 0 })
 				if !named || f.Fix == "" || f.Admitted <= int(f.Envelope) || f.Beyond < 1 {
-					t.Errorf("the evidence is %+v, want %s among the families, a fix, and more than the envelope", f, c.family)
+					t.Errorf("the evidence is %+v, want %s among the families, a fix, and more than the envelope", f,
+						c.family)
 				}
 			}
 		})
@@ -157,7 +169,8 @@ func TestRunFindsTokensUnknownAndItems(t *testing.T) {
 	p := plan()
 	p.Endpoint, p.Requests = "GET /v1/items/{id}", 700
 	found, err = attack.Run(t.Context(), serve(t, anything), p, func(attack.Finding) {})
-	if err != nil || verdictOf(found, "unknown") != attack.Widened || verdictOf(found, "items") != attack.Widened || verdictOf(found, "plain") != attack.Held {
+	if err != nil || verdictOf(found, "unknown") != attack.Widened || verdictOf(found, "items") != attack.Widened ||
+		verdictOf(found, "plain") != attack.Held {
 		t.Errorf("a limiter by path before an API that serves anything: %+v, %v", found, err)
 	}
 }
@@ -255,7 +268,8 @@ func TestRunOverTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := attack.Run(t.Context(), site, plan(), func(attack.Finding) {}); err == nil || !strings.Contains(err.Error(), "certificate") {
+	if _, err := attack.Run(t.Context(), site, plan(), func(attack.Finding) {}); err == nil ||
+		!strings.Contains(err.Error(), "certificate") {
 		t.Errorf("Run with a certificate that nobody vouches for = %v, want it refused", err)
 	}
 	site.Roots = x509.NewCertPool()
@@ -267,7 +281,13 @@ func TestRunOverTLS(t *testing.T) {
 }
 
 func TestFind(t *testing.T) {
-	names := map[string]string{"localhost": "127.0.0.1", "mine.example": "192.0.2.7", "tricky.example": "127.0.0.1", "multi.example": "224.0.0.1", "meta.example": "169.254.169.254"}
+	names := map[string]string{
+		"localhost":      "127.0.0.1",
+		"mine.example":   "192.0.2.7",
+		"tricky.example": "127.0.0.1",
+		"multi.example":  "224.0.0.1",
+		"meta.example":   "169.254.169.254",
+	}
 	lookup := func(_ context.Context, name string) ([]netip.Addr, error) {
 		if a, ok := names[strings.ToLower(name)]; ok {
 			return []netip.Addr{netip.MustParseAddr(a)}, nil
@@ -313,7 +333,8 @@ func TestFind(t *testing.T) {
 			t.Errorf("Find(%q, %q) = %q, want %q", c.url, c.owned, got, c.want)
 		}
 	}
-	if _, err := attack.Find(t.Context(), "http://other.example", nil, nobody); err == nil || strings.Contains(err.Error(), "looked up") {
+	if _, err := attack.Find(t.Context(), "http://other.example", nil, nobody); err == nil ||
+		strings.Contains(err.Error(), "looked up") {
 		t.Errorf("Find = %v, want a refusal without a look-up", err)
 	}
 }
@@ -336,8 +357,10 @@ func TestCheck(t *testing.T) {
 		{func(p *attack.Plan) { p.Limited = []int{200} }, "--limited-status is 200, want 400 to 599"},
 		{func(p *attack.Plan) { p.Header = []attack.Field{{Name: "A b", Value: "c"}} }, "--header is"},
 		{func(p *attack.Plan) { p.Header = []attack.Field{{Name: "A", Value: "b\r\nC: d"}} }, "--header is"},
-		{func(p *attack.Plan) { p.Requests = 60 }, "--requests is 60, want 552 or more: there are 6 attacks with up to 23 variations each"},
-		{func(p *attack.Plan) { p.Limit.Burst = 100 }, "the limit admits 100 in this time. Try --rate 1000 --requests 1812 --duration 1m0s"},
+		{func(p *attack.Plan) { p.Requests = 60 },
+			"--requests is 60, want 552 or more: there are 6 attacks with up to 23 variations each"},
+		{func(p *attack.Plan) { p.Limit.Burst = 100 },
+			"the limit admits 100 in this time. Try --rate 1000 --requests 1812 --duration 1m0s"},
 		{func(p *attack.Plan) { p.Limit = attack.Limit{Requests: 1000, Per: time.Second, Burst: 10} }, "a lower limit"},
 	} {
 		p := plan()

@@ -36,8 +36,11 @@ func System(ctx context.Context, name string) ([]netip.Addr, error) {
 // Others are not even looked up.
 func Find(ctx context.Context, text string, owned []string, lookup Lookup) (Site, error) {
 	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") != "" {
-		return Site{}, fmt.Errorf("URL is %q, want http://HOST or https://HOST with no path: --endpoint says what is asked for", text)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil ||
+		u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") != "" {
+		return Site{},
+			fmt.Errorf("URL is %q, want http://HOST or https://HOST with no path: --endpoint says what is asked for",
+				text)
 	}
 	if err := checkOwned(owned); err != nil {
 		return Site{}, err
@@ -49,7 +52,8 @@ func Find(ctx context.Context, text string, owned []string, lookup Lookup) (Site
 	name := u.Hostname()
 	mine := slices.ContainsFunc(owned, func(host string) bool { return strings.EqualFold(host, name) })
 	refuse := func(why string) (Site, error) {
-		return Site{}, fmt.Errorf("%s is %s. If this host is yours to attack, say so: --i-own-this-host %s", name, why, name)
+		return Site{}, fmt.Errorf("%s is %s. If this host is yours to attack, say so: --i-own-this-host %s",
+			name, why, name)
 	}
 	var addresses []netip.Addr
 	if literal, err := netip.ParseAddr(name); err == nil {
@@ -80,7 +84,8 @@ func checkOwned(owned []string) error {
 	var errs []error
 	for _, host := range owned {
 		if host == "" || strings.ContainsAny(host, "*/ ,@") {
-			errs = append(errs, fmt.Errorf("--i-own-this-host is %q, want one host name or address, as the URL has it", host))
+			errs = append(errs, fmt.Errorf("--i-own-this-host is %q, want one host name or address, as the URL has it",
+				host))
 		}
 	}
 	return errors.Join(errs...)
@@ -143,7 +148,12 @@ func (s Site) Dial(ctx context.Context, from netip.Addr) (net.Conn, error) {
 		if err != nil {
 			name = s.Host
 		}
-		secure := tls.Client(conn, &tls.Config{ServerName: strings.Trim(name, "[]"), RootCAs: s.Roots, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}})
+		secure := tls.Client(conn, &tls.Config{
+			ServerName: strings.Trim(name, "[]"),
+			RootCAs:    s.Roots,
+			MinVersion: tls.VersionTLS12,
+			NextProtos: []string{"http/1.1"},
+		})
 		if err := secure.HandshakeContext(ctx); err != nil {
 			conn.Close()
 			errs = append(errs, err)

@@ -25,7 +25,8 @@ const signature2 = "\r\n\r\n\x00\r\nQUIT\n"
 
 // version2 writes a header of version 2.
 func version2(command, family byte, body string) string {
-	return signature2 + string([]byte{0x20 | command, family}) + string(binary.BigEndian.AppendUint16(nil, uint16(len(body)))) + body
+	return signature2 + string([]byte{0x20 | command, family}) +
+		string(binary.BigEndian.AppendUint16(nil, uint16(len(body)))) + body
 }
 
 const (
@@ -53,7 +54,10 @@ func serve(t *testing.T, o Options) (*Listener, string) {
 		t.Fatal(err)
 	}
 	l := Listen(socket, o)
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.RemoteAddr) })}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter,
+		r *http.Request) {
+		fmt.Fprint(w, r.RemoteAddr)
+	})}
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(l) }()
 	t.Cleanup(func() {
@@ -119,13 +123,15 @@ func TestHeaders(t *testing.T) {
 		{"v1 IPv4", "PROXY TCP4 203.0.113.9 192.0.2.1 4660 80\r\n", "203.0.113.9", ""},
 		{"v1 IPv6", "PROXY TCP6 2001:db8::9 2001:db8::1 4660 80\r\n", "2001:db8::9", ""},
 		{"v1 mapped", "PROXY TCP6 ::ffff:203.0.113.9 ::1 4660 80\r\n", "203.0.113.9", ""},
-		{"v1 longest", "PROXY TCP6 2fff:ffff:ffff:ffff:ffff:ffff:ffff:fff1 2fff:ffff:ffff:ffff:ffff:ffff:ffff:ffff 65535 65535\r\n", "2fff:ffff:ffff:ffff:ffff:ffff:ffff:fff1", ""},
+		{"v1 longest", "PROXY TCP6 2fff:ffff:ffff:ffff:ffff:ffff:ffff:fff1 2fff:ffff:ffff:ffff:ffff:ffff:ffff:ffff " +
+			"65535 65535\r\n", "2fff:ffff:ffff:ffff:ffff:ffff:ffff:fff1", ""},
 		{"v1 unknown", "PROXY UNKNOWN\r\n", "127.0.0.1", ""},
 		{"v1 unknown with addresses", "PROXY UNKNOWN 203.0.113.9 192.0.2.1 4660 80\r\n", "127.0.0.1", ""},
 		{"v2 IPv4", version2(proxied, tcp4, addresses4), "203.0.113.9", ""},
 		{"v2 IPv6", version2(proxied, tcp6, addresses6), "2001:db8::9", ""},
 		{"v2 with an appendix", version2(proxied, tcp4, addresses4+tlv(300)), "203.0.113.9", ""},
-		{"v2 with a broken appendix", version2(proxied, tcp4, addresses4+"\x04\xff\xffx"), "203.0.113.9", ""}, // never looked at
+		// never looked at
+		{"v2 with a broken appendix", version2(proxied, tcp4, addresses4+"\x04\xff\xffx"), "203.0.113.9", ""},
 		{"v2 with the largest appendix", version2(proxied, tcp4, addresses4+tlv(4096-12-3)), "203.0.113.9", ""},
 		{"v2 local", version2(local, unspec, ""), "127.0.0.1", ""},
 		{"v2 local with addresses", version2(local, tcp4, addresses4), "127.0.0.1", ""},
@@ -138,7 +144,8 @@ func TestHeaders(t *testing.T) {
 		{"v2 of no family", version2(proxied, unspec, ""), "closed", ""},
 		{"v2 UDP", version2(proxied, udp4, addresses4), "closed", ""},
 		{"v2 Unix", version2(proxied, unix, strings.Repeat("/", 216)), "closed", ""},
-		{"v2 Unix, named like an address", version2(proxied, unix, "203.0.113.9:80"+strings.Repeat("\x00", 202)), "closed", ""},
+		{"v2 Unix, named like an address", version2(proxied, unix, "203.0.113.9:80"+strings.Repeat("\x00", 202)),
+			"closed", ""},
 		{"v2 unheard of", version2(proxied, 0x13, addresses4), "closed", ""},
 		{"v2 unheard of family", version2(proxied, 0x41, addresses4), "closed", ""},
 		{"v2 command", version2(2, tcp4, addresses4), "closed", ""},
@@ -164,8 +171,10 @@ func TestHeaders(t *testing.T) {
 		{"white space first", " PROXY TCP4 203.0.113.9 192.0.2.1 4660 80\r\n", "closed", "400 Bad Request"},
 
 		// A second header is what the client wrote: none of it is believed.
-		{"two", "PROXY TCP4 203.0.113.9 192.0.2.1 4660 80\r\nPROXY TCP4 6.6.6.6 192.0.2.1 4660 80\r\n", "400 Bad Request", ""},
-		{"v2 behind v1", "PROXY TCP4 203.0.113.9 192.0.2.1 4660 80\r\n" + version2(proxied, tcp4, addresses4), "400 Bad Request", ""},
+		{"two", "PROXY TCP4 203.0.113.9 192.0.2.1 4660 80\r\nPROXY TCP4 6.6.6.6 192.0.2.1 4660 80\r\n",
+			"400 Bad Request", ""},
+		{"v2 behind v1", "PROXY TCP4 203.0.113.9 192.0.2.1 4660 80\r\n" + version2(proxied, tcp4, addresses4),
+			"400 Bad Request", ""},
 	} {
 		if c.optional == "" {
 			c.optional = c.want
@@ -187,7 +196,10 @@ func TestHeaders(t *testing.T) {
 // moves the address.
 func TestStrangersAreNotBelieved(t *testing.T) {
 	elsewhere := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("::1/128")}
-	for name, header := range map[string]string{"v1": "PROXY TCP4 203.0.113.9 192.0.2.1 4660 80\r\n", "v2": version2(proxied, tcp4, addresses4)} {
+	for name, header := range map[string]string{
+		"v1": "PROXY TCP4 203.0.113.9 192.0.2.1 4660 80\r\n",
+		"v2": version2(proxied, tcp4, addresses4),
+	} {
 		_, address := serve(t, Options{From: elsewhere, Timeout: time.Minute})
 		if got := ask(t, address, header+request); got != "400 Bad Request" {
 			t.Errorf("%s: the server saw %s, want it to refuse", name, got)
@@ -212,7 +224,8 @@ func TestStrangersAreNotBelieved(t *testing.T) {
 func TestSlowSendersHoldUpNobody(t *testing.T) {
 	_, address := serve(t, Options{From: loopback, Required: true, Timeout: time.Minute})
 	for range 20 {
-		for _, begun := range []string{"", "P", "PROXY", signature2[:5], signature2, version2(proxied, tcp4, addresses4)[:20]} {
+		for _, begun := range []string{"", "P", "PROXY", signature2[:5], signature2,
+			version2(proxied, tcp4, addresses4)[:20]} {
 			if _, err := io.WriteString(dial(t, address), begun); err != nil {
 				t.Fatal(err)
 			}
@@ -226,7 +239,10 @@ func TestSlowSendersHoldUpNobody(t *testing.T) {
 // TestTLSComesBehind: the header is in the clear, the rest of the connection
 // is TLS, and the handler sees the client that the header names.
 func TestTLSComesBehind(t *testing.T) {
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.RemoteAddr) }))
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter,
+		r *http.Request) {
+		fmt.Fprint(w, r.RemoteAddr)
+	}))
 	server.Listener = Listen(server.Listener, Options{From: loopback, Required: true, Timeout: time.Minute})
 	server.EnableHTTP2 = true
 	server.StartTLS()
@@ -302,7 +318,8 @@ func TestFrom(t *testing.T) {
 
 func TestCounts(t *testing.T) {
 	l, address := serve(t, Options{From: loopback, Required: true, Timeout: time.Minute})
-	for _, bytes := range []string{"PROXY TCP4 203.0.113.9 192.0.2.1 4660 80\r\n", version2(local, unspec, ""), "", "PROXY nonsense\r\n", signature2 + "\x21\x11\xff\xff"} {
+	for _, bytes := range []string{"PROXY TCP4 203.0.113.9 192.0.2.1 4660 80\r\n", version2(local, unspec, ""), "",
+		"PROXY nonsense\r\n", signature2 + "\x21\x11\xff\xff"} {
 		ask(t, address, bytes+request)
 	}
 	want := map[string]uint64{"not_balancer": 0, "no_header": 1, "bad_header": 2}
@@ -394,8 +411,10 @@ var version1 = regexp.MustCompile(`\APROXY (?:TCP4 ([0-9.]+) [0-9.]+|TCP6 ([0-9a
 // takes from what comes behind; and a client that it names stands in it.
 func FuzzHeader(f *testing.F) {
 	for _, seed := range []string{
-		"", "GET / HTTP/1.1\r\n", "PROXY TCP4 203.0.113.9 192.0.2.1 4660 80\r\n", "PROXY TCP6 2001:db8::9 ::1 1 1\r\n", "PROXY UNKNOWN x\r\n",
-		version2(proxied, tcp4, addresses4), version2(proxied, tcp6, addresses6), version2(local, unspec, "x"), version2(proxied, unix, strings.Repeat("/", 216)),
+		"", "GET / HTTP/1.1\r\n", "PROXY TCP4 203.0.113.9 192.0.2.1 4660 80\r\n", "PROXY TCP6 2001:db8::9 ::1 1 1\r\n",
+		"PROXY UNKNOWN x\r\n",
+		version2(proxied, tcp4, addresses4), version2(proxied, tcp6, addresses6), version2(local, unspec, "x"),
+		version2(proxied, unix, strings.Repeat("/", 216)),
 		version2(proxied, 0x13, addresses4), signature2 + "\x21\x11\xff\xff", signature2,
 	} {
 		f.Add(seed)

@@ -52,7 +52,8 @@ func (c *Client) ListAudit(ctx context.Context, most int) (list []record.Audit, 
 			return nil, err
 		}
 		for _, a := range page.Audit {
-			list = append(list, record.Audit{ID: a.ID, At: a.At, Actor: a.Actor, Claimed: a.By, Action: a.Action, Rule: a.Rule,
+			list = append(list, record.Audit{ID: a.ID, At: a.At, Actor: a.Actor, Claimed: a.By,
+				Action: a.Action, Rule: a.Rule,
 				Endpoint: a.Endpoint, Subject: a.Subject, Whose: a.Whose, Amount: a.Amount, Expires: a.Expires})
 		}
 		if page.Next == "" {

@@ -47,16 +47,21 @@ const (
 // http://127.0.0.1:8081. token may be empty: for a gateway that wants none.
 func New(server, token string) (*Client, error) {
 	base, err := url.Parse(server)
-	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" || base.User != nil || base.RawQuery != "" {
+	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" || base.User != nil ||
+		base.RawQuery != "" {
 		if err == nil {
 			server = base.Redacted()
 		}
 		return nil, fmt.Errorf("--server is %q, want a URL such as http://127.0.0.1:8081", server)
 	}
 	return &Client{
-		base: base, token: token, most: maxAnswer, wait: func(n int) time.Duration { return time.Duration(n) * 200 * time.Millisecond },
+		base: base, token: token, most: maxAnswer,
+		wait: func(n int) time.Duration { return time.Duration(n) * 200 * time.Millisecond },
 		// Whoever answers with another address gets neither token nor change.
-		http: &http.Client{Timeout: timeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
+		http: &http.Client{
+			Timeout:       timeout,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
 	}, nil
 }
 
@@ -134,7 +139,8 @@ func (c *Client) ask(ctx context.Context, q question, answer any) (header http.H
 func passing(err error) bool {
 	var e *Error
 	if errors.As(err, &e) {
-		return e.Status == http.StatusServiceUnavailable || e.Status == http.StatusBadGateway || e.Status == http.StatusGatewayTimeout || e.kind() == "idempotency-key-in-use"
+		return e.Status == http.StatusServiceUnavailable || e.Status == http.StatusBadGateway ||
+			e.Status == http.StatusGatewayTimeout || e.kind() == "idempotency-key-in-use"
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return true // amid the answer
@@ -150,7 +156,8 @@ func (c *Client) once(ctx context.Context, q question, answer any) (http.Header,
 	}
 	response, err := c.http.Do(r)
 	if errors.Is(err, syscall.ECONNREFUSED) {
-		return nil, fmt.Errorf("%w at %s: start `headgate serve`, or name its admin listener with --server", ErrNobody, c.base)
+		return nil, fmt.Errorf("%w at %s: start `headgate serve`, or name its admin listener with --server",
+			ErrNobody, c.base)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("ask %s: %w", c.base, err)
@@ -233,8 +240,12 @@ func (c *Client) request(ctx context.Context, q question) (*http.Request, error)
 // problem makes an error of an answer that is no success.
 func (c *Client) problem(response *http.Response, text []byte) error {
 	var conflict admin.Conflict
-	if response.Header.Get("Content-Type") != "application/problem+json" || json.Unmarshal(text, &conflict) != nil || conflict.Type == "" {
-		return &Error{Server: c.base.String(), Problem: admin.Problem{Status: response.StatusCode, Detail: "this is no answer of a gateway's admin listener"}}
+	if response.Header.Get("Content-Type") != "application/problem+json" || json.Unmarshal(text, &conflict) != nil ||
+		conflict.Type == "" {
+		return &Error{Server: c.base.String(), Problem: admin.Problem{
+			Status: response.StatusCode,
+			Detail: "this is no answer of a gateway's admin listener",
+		}}
 	}
 	if response.StatusCode == http.StatusPreconditionFailed {
 		found := &record.Conflict{Current: record.Version{ID: conflict.Current}}

@@ -91,9 +91,11 @@ func TestGatewayIsLikeItsDatabase(t *testing.T) {
 	until := time.Now().Add(time.Hour).Truncate(time.Second).UTC()
 	many := policy.Document{Projects: map[string]string{"acme": "gold", "b/c": "free"}}
 	for i := range 2500 { // more than two pages
-		many.Rules = append(many.Rules, policy.Rule{Endpoint: "default", Project: fmt.Sprintf("p%04d", i), Limit: int64(i + 1)})
+		many.Rules = append(many.Rules, policy.Rule{Endpoint: "default", Project: fmt.Sprintf("p%04d", i),
+			Limit: int64(i + 1)})
 	}
-	whole := policy.Rule{Endpoint: "GET /v1/a b/{id}", Tier: "gold", Limit: 7, Per: time.Minute, Burst: 9, Subject: policy.SubjectIP, Mode: policy.Shadow,
+	whole := policy.Rule{Endpoint: "GET /v1/a b/{id}", Tier: "gold", Limit: 7, Per: time.Minute, Burst: 9,
+		Subject: policy.SubjectIP, Mode: policy.Shadow,
 		OnStoreLoss: policy.LossOpen, Name: "a name"}
 	temporary := policy.Rule{Endpoint: "POST /v1/login", Limit: 5, Expires: until}
 	steps := []struct {
@@ -113,14 +115,22 @@ func TestGatewayIsLikeItsDatabase(t *testing.T) {
 		{"delete nothing", func(ctx context.Context, e editor) (any, error) {
 			return nil, e.Delete(ctx, ann, record.KeyOf(temporary))
 		}},
-		{"get nothing", func(ctx context.Context, e editor) (any, error) { return e.Get(ctx, record.KeyOf(temporary)) }},
+		{"get nothing", func(ctx context.Context, e editor) (any, error) {
+			return e.Get(ctx, record.KeyOf(temporary))
+		}},
 		{"edit", func(ctx context.Context, e editor) (any, error) {
-			return e.Apply(ctx, ann, record.Edit{Base: 7, Set: []policy.Rule{{Endpoint: "default", Limit: 3}}, Delete: []record.RuleKey{{Endpoint: "default", Project: "p0000"}}})
+			return e.Apply(ctx, ann, record.Edit{
+				Base:   7,
+				Set:    []policy.Rule{{Endpoint: "default", Limit: 3}},
+				Delete: []record.RuleKey{{Endpoint: "default", Project: "p0000"}},
+			})
 		}},
 		{"edit of an old", func(ctx context.Context, e editor) (any, error) {
 			return e.Apply(ctx, ann, record.Edit{Base: 7, Tiers: map[string]string{"a": "b"}})
 		}},
-		{"roll back", func(ctx context.Context, e editor) (any, error) { return e.RollbackChecked(ctx, ann, 3, 8, nil) }},
+		{"roll back", func(ctx context.Context, e editor) (any, error) {
+			return e.RollbackChecked(ctx, ann, 3, 8, nil)
+		}},
 		{"list", func(ctx context.Context, e editor) (any, error) { return e.List(ctx) }},
 		{"export", func(ctx context.Context, e editor) (any, error) {
 			doc, err := e.Export(ctx)
@@ -154,7 +164,8 @@ func TestGatewayIsLikeItsDatabase(t *testing.T) {
 			}
 		}
 		var a, b *record.Conflict
-		if errors.As(errWant, &a) != errors.As(errGot, &b) || a != nil && (a.Base != b.Base || a.Current.ID != b.Current.ID || len(a.Since) != len(b.Since) || a.Error() == "") {
+		if errors.As(errWant, &a) != errors.As(errGot, &b) || a != nil &&
+			(a.Base != b.Base || a.Current.ID != b.Current.ID || len(a.Since) != len(b.Since) || a.Error() == "") {
 			t.Errorf("%s: the gateway says %v, its database %v", step.name, errGot, errWant)
 		}
 		if (errGot == nil) != (errWant == nil) {
@@ -168,7 +179,8 @@ func TestGatewayIsLikeItsDatabase(t *testing.T) {
 func shown(v any) string {
 	versions := func(list ...record.Version) (text string) {
 		for _, v := range list {
-			text += fmt.Sprintf("%d %s %s %s of %d: %d %d %d; ", v.ID, v.Claimed, v.Why, v.Action, v.Of, v.Added, v.Changed, v.Removed)
+			text += fmt.Sprintf("%d %s %s %s of %d: %d %d %d; ", v.ID, v.Claimed, v.Why, v.Action, v.Of, v.Added,
+				v.Changed, v.Removed)
 		}
 		return text
 	}
@@ -207,14 +219,17 @@ func TestTokensThroughAGateway(t *testing.T) {
 	c, err := client.New(server, fileToken)
 	must(t, err)
 	until := time.Now().Add(time.Hour).Truncate(time.Second).UTC()
-	made, text, err := c.CreateAdminToken(t.Context(), record.NewAdminToken{Name: "ci", Roles: []record.Role{record.RoleRead}, Expires: until})
+	made, text, err := c.CreateAdminToken(t.Context(),
+		record.NewAdminToken{Name: "ci", Roles: []record.Role{record.RoleRead}, Expires: until})
 	must(t, err)
 	list, err := c.ListAdminTokens(t.Context())
 	must(t, err)
-	if len(list) != 1 || list[0].Name != "ci" || list[0].ID != made.ID || !list[0].Expires.Equal(until) || !list[0].Revoked.IsZero() {
+	if len(list) != 1 || list[0].Name != "ci" || list[0].ID != made.ID || !list[0].Expires.Equal(until) ||
+		!list[0].Revoked.IsZero() {
 		t.Errorf("tokens %+v, want ci", list)
 	}
-	if _, _, err := c.CreateAdminToken(t.Context(), record.NewAdminToken{Name: "ci", Roles: record.Roles}); !errors.Is(err, record.ErrTokenName) {
+	if _, _, err := c.CreateAdminToken(t.Context(),
+		record.NewAdminToken{Name: "ci", Roles: record.Roles}); !errors.Is(err, record.ErrTokenName) {
 		t.Errorf("another ci: %v, want %v", err, record.ErrTokenName)
 	}
 	reader, err := client.New(server, text)
@@ -223,12 +238,16 @@ func TestTokensThroughAGateway(t *testing.T) {
 		t.Errorf("List by a reader: %v", err)
 	}
 	err = reader.Set(t.Context(), record.Author{Actor: "local:ann"}, policy.Rule{Endpoint: "default", Limit: 1})
-	if err == nil || err.Error() != server+" answers 403: This needs a token with the role write, which token ci lacks: grant is for rules that expire; `headgate admin token create` makes one with the role" &&
-		err.Error() != server+" answers 403: This needs a token with the role write or grant, which token ci lacks; `headgate admin token create` makes one with the role" {
+	if err == nil ||
+		err.Error() != server+" answers 403: This needs a token with the role write, which token ci lacks: grant "+
+			"is for rules that expire; `headgate admin token create` makes one with the role" &&
+			err.Error() != server+" answers 403: This needs a token with the role write or grant, which token ci "+
+				"lacks; `headgate admin token create` makes one with the role" {
 		t.Errorf("Set by a reader: %v, want what role it needs", err)
 	}
 	must(t, c.RevokeAdminToken(t.Context(), "ci"))
-	if _, err := reader.List(t.Context()); err == nil || !strings.Contains(err.Error(), "answers 401: The admin token ci was revoked; name the file with the token by --token-file") {
+	if _, err := reader.List(t.Context()); err == nil || !strings.Contains(err.Error(),
+		"answers 401: The admin token ci was revoked; name the file with the token by --token-file") {
 		t.Errorf("List with a revoked token: %v", err)
 	}
 	if err := c.RevokeAdminToken(t.Context(), "c/i"); !errors.Is(err, record.ErrNotFound) {
@@ -240,7 +259,8 @@ func TestTokensThroughAGateway(t *testing.T) {
 	must(t, err)
 	found := false
 	for _, call := range append(calls, more...) {
-		found = found || call.Operation == "revokeToken" && call.Status == 404 && call.Actor == "token token" && call.Took > 0
+		found = found || call.Operation == "revokeToken" && call.Status == 404 &&
+			call.Actor == "token token" && call.Took > 0
 	}
 	if len(calls) != 3 || len(more) < 5 || !found {
 		t.Errorf("calls %+v and %+v, want the revocation of nobody among them", calls, more)
@@ -265,7 +285,8 @@ func problem(kind string, status int) func(http.ResponseWriter, *http.Request) {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/problem+json")
 		w.WriteHeader(status)
-		_, _ = fmt.Fprintf(w, `{"type":"urn:headgate:problem:%s","title":"t","status":%d,"detail":"It is so."}`, kind, status)
+		_, _ = fmt.Fprintf(w, `{"type":"urn:headgate:problem:%s","title":"t","status":%d,"detail":"It is so."}`, kind,
+			status)
 	}
 }
 
@@ -292,23 +313,34 @@ func TestAskedAgain(t *testing.T) {
 		asked   int
 		want    string // "": no error
 	}{
-		"at once":           {list, []func(http.ResponseWriter, *http.Request){good}, 1, ""},
-		"the third time":    {list, []func(http.ResponseWriter, *http.Request){down, hangUp, good}, 3, ""},
-		"never":             {list, []func(http.ResponseWriter, *http.Request){down}, 3, "answers 503: It is so"},
-		"no role":           {list, []func(http.ResponseWriter, *http.Request){problem("role-missing", 403), good}, 1, "answers 403: It is so; `headgate admin token create`"},
-		"a change":          {revoke, []func(http.ResponseWriter, *http.Request){down, good}, 1, "answers 503: It is so"},
+		"at once":        {list, []func(http.ResponseWriter, *http.Request){good}, 1, ""},
+		"the third time": {list, []func(http.ResponseWriter, *http.Request){down, hangUp, good}, 3, ""},
+		"never":          {list, []func(http.ResponseWriter, *http.Request){down}, 3, "answers 503: It is so"},
+		"no role": {list, []func(http.ResponseWriter, *http.Request){problem("role-missing", 403), good}, 1,
+			"answers 403: It is so; `headgate admin token create`"},
+		"a change": {revoke, []func(http.ResponseWriter, *http.Request){down, good}, 1,
+			"answers 503: It is so"},
 		"a change, cut off": {revoke, []func(http.ResponseWriter, *http.Request){hangUp, good}, 1, "ask http"},
-		"another server":    {list, []func(http.ResponseWriter, *http.Request){text("<html>")}, 1, "the answer is not one of a gateway's admin listener"},
-		"its error":         {list, []func(http.ResponseWriter, *http.Request){func(w http.ResponseWriter, r *http.Request) { http.NotFound(w, r) }}, 1, "answers 404: this is no answer of a gateway's admin listener"},
-		"an older gateway":  {list, []func(http.ResponseWriter, *http.Request){problem("no-such-path", 404)}, 1, "the gateway is of another version"},
-		"a wrong direction": {list, []func(http.ResponseWriter, *http.Request){func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", http.StatusFound) }, good}, 1, "answers 302"},
-		"without the token": {list, []func(http.ResponseWriter, *http.Request){problem("unauthenticated", 401)}, 1, "--token-file"},
+		"another server": {list, []func(http.ResponseWriter, *http.Request){text("<html>")}, 1,
+			"the answer is not one of a gateway's admin listener"},
+		"its error": {list, []func(http.ResponseWriter, *http.Request){func(w http.ResponseWriter, r *http.Request) {
+			http.NotFound(w, r)
+		}}, 1, "answers 404: this is no answer of a gateway's admin listener"},
+		"an older gateway": {list, []func(http.ResponseWriter, *http.Request){problem("no-such-path", 404)}, 1,
+			"the gateway is of another version"},
+		"a wrong direction": {list, []func(http.ResponseWriter,
+			*http.Request){func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "/elsewhere", http.StatusFound)
+		}, good}, 1, "answers 302"},
+		"without the token": {list, []func(http.ResponseWriter, *http.Request){problem("unauthenticated", 401)}, 1,
+			"--token-file"},
 	} {
 		server, asked := scripted(t, c.answers...)
 		it, err := client.New(server, "secret-token-of-somebody")
 		must(t, err)
 		err = c.do(it)
-		if (err == nil) != (c.want == "") || err != nil && (!strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "secret-token") || strings.Contains(err.Error(), "\n")) {
+		if (err == nil) != (c.want == "") || err != nil && (!strings.Contains(err.Error(), c.want) ||
+			strings.Contains(err.Error(), "secret-token") || strings.Contains(err.Error(), "\n")) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 		if int(asked.Load()) != c.asked {
@@ -322,10 +354,12 @@ func TestNobodyAnswers(t *testing.T) {
 	s.Close()
 	c, err := client.New(s.URL, "")
 	must(t, err)
-	if _, err := c.List(t.Context()); err == nil || !strings.Contains(err.Error(), "no gateway answers at "+s.URL+": start `headgate serve`") {
+	if _, err := c.List(t.Context()); err == nil ||
+		!strings.Contains(err.Error(), "no gateway answers at "+s.URL+": start `headgate serve`") {
 		t.Errorf("List = %v, want the remedy", err)
 	}
-	for _, bad := range []string{"", "127.0.0.1:8081", "ftp://a", "http://", "http://user:secret@a", "http://a?b=c", "://"} {
+	for _, bad := range []string{"", "127.0.0.1:8081", "ftp://a", "http://", "http://user:secret@a",
+		"http://a?b=c", "://"} {
 		if _, err := client.New(bad, ""); err == nil || !strings.Contains(err.Error(), "want a URL such as") {
 			t.Errorf("New(%q) = %v, want an error", bad, err)
 		}

@@ -32,13 +32,15 @@ func (c *Client) Inspect(ctx context.Context, which admin.BucketRequest) (in ins
 // ResetBucket makes a bucket of the gateway full, once: without an answer it is
 // asked for again under the same name.
 func (c *Client) ResetBucket(ctx context.Context, which admin.BucketRequest) (done admin.BucketChange, err error) {
-	_, err = c.ask(ctx, question{method: http.MethodPost, path: "/v1/buckets/reset", body: which, once: rand.Text()}, &done)
+	_, err = c.ask(ctx, question{method: http.MethodPost, path: "/v1/buckets/reset", body: which, once: rand.Text()},
+		&done)
 	return done, err
 }
 
 // GrantBucket gives a bucket of the gateway tokens, once as ResetBucket does.
 func (c *Client) GrantBucket(ctx context.Context, which admin.BucketRequest) (done admin.BucketChange, err error) {
-	_, err = c.ask(ctx, question{method: http.MethodPost, path: "/v1/buckets/grant", body: which, once: rand.Text()}, &done)
+	_, err = c.ask(ctx, question{method: http.MethodPost, path: "/v1/buckets/grant", body: which, once: rand.Text()},
+		&done)
 	return done, err
 }
 

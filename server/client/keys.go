@@ -14,7 +14,13 @@ var _ admin.KeyStore = (*Client)(nil)
 
 // CreateKey makes an API key and reports its text.
 func (c *Client) CreateKey(ctx context.Context, k record.NewAPIKey) (record.APIKey, string, error) {
-	return c.madeKey(ctx, "/v1/keys", admin.NewKey{Project: k.Project, Name: k.Name, Tier: k.Tier, Expires: k.Expires, Scopes: k.Scopes.List()})
+	return c.madeKey(ctx, "/v1/keys", admin.NewKey{
+		Project: k.Project,
+		Name:    k.Name,
+		Tier:    k.Tier,
+		Expires: k.Expires,
+		Scopes:  k.Scopes.List(),
+	})
 }
 
 // RotateKey makes a key that is like another, which ends.

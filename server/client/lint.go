@@ -17,7 +17,8 @@ import (
 // Lint has the gateway look at a policy document in JSON, among its endpoints and
 // costs. What it finds is said of source; codes in ignore are accepted.
 func (c *Client) Lint(ctx context.Context, text []byte, source string, ignore []string) (lint.Result, error) {
-	return c.lint(ctx, question{method: http.MethodPost, path: "/v1/policies/lint", text: text, looks: true}, source, ignore)
+	return c.lint(ctx, question{method: http.MethodPost, path: "/v1/policies/lint", text: text, looks: true},
+		source, ignore)
 }
 
 // LintDatabase has the gateway look at the rules of its database.
@@ -100,10 +101,12 @@ func (f *found) findings(d *json.Decoder) error {
 			return err
 		}
 		p := policy.Problem{
-			Severity: one.Severity, Code: one.Code, Rule: -1, Source: f.source, Line: one.Line, Where: one.Where, Field: one.Field, Value: one.Value, Want: one.Want, Accepted: one.Reason,
+			Severity: one.Severity, Code: one.Code, Rule: -1, Source: f.source, Line: one.Line, Where: one.Where,
+			Field: one.Field, Value: one.Value, Want: one.Want, Accepted: one.Reason,
 		}
 		for _, same := range []struct{ text, before *string }{
-			{&p.Code, &f.last.Code}, {&p.Where, &f.last.Where}, {&p.Field, &f.last.Field}, {&p.Value, &f.last.Value}, {&p.Want, &f.last.Want}, {&p.Accepted, &f.last.Accepted},
+			{&p.Code, &f.last.Code}, {&p.Where, &f.last.Where}, {&p.Field, &f.last.Field}, {&p.Value, &f.last.Value},
+			{&p.Want, &f.last.Want}, {&p.Accepted, &f.last.Accepted},
 		} {
 			if *same.text == *same.before {
 				*same.text = *same.before

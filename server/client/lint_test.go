@@ -21,7 +21,9 @@ func TestLintReadsReports(t *testing.T) {
 		answer string
 		want   string // of the error, or what was found
 	}{
-		{`{"documents":[{"source":"database","read":true,"rules":2}],"findings":[` + one + `,` + strings.Replace(one, `"7"`, `"8"`, 1) + `],"accepted":[` + strings.Replace(one, `}`, `,"reason":"so"}`, 1) + `],"count":{"warnings":2}}`,
+		{`{"documents":[{"source":"database","read":true,"rules":2}],"findings":[` + one + `,` + strings.Replace(one,
+			`"7"`, `"8"`, 1) + `],"accepted":[` + strings.Replace(one, `}`, `,"reason":"so"}`, 1) +
+			`],"count":{"warnings":2}}`,
 			"2 rules: covered 7 less, covered 8 less, covered 7 less so"},
 		{`{"count":{},"later":[1,{"a":2}],"accepted":[],"findings":[],"documents":[{"read":true,"rules":1}]}` + "\n", "1 rules: "},
 		{`[]`, "no report of lint"},
@@ -32,7 +34,10 @@ func TestLintReadsReports(t *testing.T) {
 		{`{"documents":[],"findings":[`, "EOF"},
 		{``, "EOF"},
 	} {
-		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, tt.answer) }))
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
+			_ *http.Request) {
+			_, _ = io.WriteString(w, tt.answer)
+		}))
 		c, err := client.New(s.URL, "")
 		if err != nil {
 			t.Fatal(err)
@@ -81,8 +86,10 @@ func TestTooLongAnswers(t *testing.T) {
 			asked = 0
 			c.ReadAtMost(most)
 			err := ask()
-			if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) || asked != 1 {
-				t.Errorf("of %d bytes %d are read: %v after it was asked for %d times, want %q after one", len(report), most, err, asked, want)
+			if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) ||
+				asked != 1 {
+				t.Errorf("of %d bytes %d are read: %v after it was asked for %d times, want %q after one", len(report),
+					most, err, asked, want)
 			}
 		}
 	}

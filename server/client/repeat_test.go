@@ -17,11 +17,13 @@ func TestChangesOfBucketsAreAskedForAgain(t *testing.T) {
 		w.Header().Set("Content-Length", "100")
 		text(`{"audit":`)(w, r)
 	}
-	for name, do := range map[string]func(*client.Client, context.Context, admin.BucketRequest) (admin.BucketChange, error){
+	for name, do := range map[string]func(*client.Client, context.Context,
+		admin.BucketRequest) (admin.BucketChange, error){
 		"grant": (*client.Client).GrantBucket, "reset": (*client.Client).ResetBucket,
 	} {
 		for what, lost := range map[string]func(http.ResponseWriter, *http.Request){
-			"hung up": hangUp, "cut off": cutOff, "down": problem("unavailable", 503), "in use": problem("idempotency-key-in-use", 409),
+			"hung up": hangUp, "cut off": cutOff, "down": problem("unavailable", 503),
+			"in use": problem("idempotency-key-in-use", 409),
 		} {
 			var keys []string
 			noting := func(f func(http.ResponseWriter, *http.Request)) func(http.ResponseWriter, *http.Request) {
@@ -38,8 +40,10 @@ func TestChangesOfBucketsAreAskedForAgain(t *testing.T) {
 					t.Errorf("%s, %s: %+v, %v", name, what, done, err)
 				}
 			}
-			if asked.Load() != 3 || len(keys) != 3 || keys[0] != keys[1] || keys[1] == keys[2] || slices.Contains(keys, "") || len(keys[0]) < 18 {
-				t.Errorf("%s, %s: asked %d times under %q, want twice under one key, and then once under another", name, what, asked.Load(), keys)
+			if asked.Load() != 3 || len(keys) != 3 || keys[0] != keys[1] || keys[1] == keys[2] ||
+				slices.Contains(keys, "") || len(keys[0]) < 18 {
+				t.Errorf("%s, %s: asked %d times under %q, want twice under one key, and then once under another", name,
+					what, asked.Load(), keys)
 			}
 		}
 	}

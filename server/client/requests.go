@@ -24,7 +24,8 @@ func (c *Client) Requests(ctx context.Context, q record.RequestQuery) (list []re
 	for len(list) < q.Most {
 		query.Set("limit", strconv.Itoa(min(q.Most-len(list), pageSize)))
 		var page admin.LimitRequests
-		if _, err := c.ask(ctx, question{method: http.MethodGet, path: "/v1/requests", query: query}, &page); err != nil {
+		if _, err := c.ask(ctx, question{method: http.MethodGet, path: "/v1/requests", query: query},
+			&page); err != nil {
 			return nil, err
 		}
 		for i := range page.Requests {
@@ -65,7 +66,8 @@ func (c *Client) Approve(ctx context.Context, id string, a rules.Approval) (reco
 		body.For = a.For.Round(time.Second).String()
 	}
 	var approved admin.Approved
-	if _, err := c.ask(ctx, question{method: http.MethodPost, path: requestPath(id) + "/approve", body: body}, &approved); err != nil {
+	if _, err := c.ask(ctx, question{method: http.MethodPost, path: requestPath(id) + "/approve", body: body},
+		&approved); err != nil {
 		return record.LimitRequest{}, nil, err
 	}
 	r, err := approved.Request.Stored()

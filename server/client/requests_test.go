@@ -51,16 +51,28 @@ func TestRequestsThroughAGateway(t *testing.T) {
 	for _, db := range []*database.Store{behind, own} {
 		must(t, db.Set(t.Context(), record.Author{Actor: "local:ann"}, policy.Rule{Endpoint: "GET /a", Limit: 1}))
 		for i := range 30 {
-			filed, err := db.File(t.Context(), record.LimitRequest{Actor: "api_key k", Claimed: "Ann", Project: fmt.Sprint("p", i/10), Reason: fmt.Sprint("reason ", i),
-				Asked: record.Asked{Endpoint: "GET /a", Subject: policy.Subject(i % 2), Limit: int64(2 + i), Per: time.Minute, Burst: int64(i), Until: until}}, 10)
+			filed, err := db.File(t.Context(), record.LimitRequest{Actor: "api_key k", Claimed: "Ann",
+				Project: fmt.Sprint("p", i/10), Reason: fmt.Sprint("reason ", i),
+				Asked: record.Asked{
+					Endpoint: "GET /a",
+					Subject:  policy.Subject(i % 2),
+					Limit:    int64(2 + i),
+					Per:      time.Minute,
+					Burst:    int64(i),
+					Until:    until,
+				}}, 10)
 			must(t, err)
 			ids[db] = append(ids[db], filed.ID)
 		}
 	}
 	at := map[desk][]string{direct{own}: ids[own], through: ids[behind]}
 	for name, do := range map[string]func(desk, []string) (any, error){
-		"all":    func(d desk, _ []string) (any, error) { return d.Requests(t.Context(), record.RequestQuery{Most: 2000}) },
-		"a part": func(d desk, _ []string) (any, error) { return d.Requests(t.Context(), record.RequestQuery{Most: 12}) },
+		"all": func(d desk, _ []string) (any, error) {
+			return d.Requests(t.Context(), record.RequestQuery{Most: 2000})
+		},
+		"a part": func(d desk, _ []string) (any, error) {
+			return d.Requests(t.Context(), record.RequestQuery{Most: 12})
+		},
 		"before 7": func(d desk, ids []string) (any, error) {
 			return d.Requests(t.Context(), record.RequestQuery{Most: 5, Before: ids[7]})
 		},
@@ -70,7 +82,15 @@ func TestRequestsThroughAGateway(t *testing.T) {
 		"one":      func(d desk, ids []string) (any, error) { return d.Request(t.Context(), ids[3]) },
 		"nobody's": func(d desk, _ []string) (any, error) { return d.Request(t.Context(), "r/0?") },
 		"approve": func(d desk, ids []string) (any, error) {
-			r, _, err := d.Approve(t.Context(), ids[10], rules.Approval{Actor: "local:bob", Claimed: "bob", Limit: 7, Per: time.Hour, Burst: 9, For: 90 * time.Minute, Note: "so"})
+			r, _, err := d.Approve(t.Context(), ids[10], rules.Approval{
+				Actor:   "local:bob",
+				Claimed: "bob",
+				Limit:   7,
+				Per:     time.Hour,
+				Burst:   9,
+				For:     90 * time.Minute,
+				Note:    "so",
+			})
 			r.Granted.Until = time.Time{} // counted from now on
 			return r, err
 		},
@@ -79,7 +99,8 @@ func TestRequestsThroughAGateway(t *testing.T) {
 			return r, err
 		},
 		"approve what is over": func(d desk, ids []string) (any, error) {
-			r, _, err := d.Approve(t.Context(), ids[12], rules.Approval{Actor: "local:bob", Until: until.AddDate(-1, 0, 0)})
+			r, _, err := d.Approve(t.Context(), ids[12],
+				rules.Approval{Actor: "local:bob", Until: until.AddDate(-1, 0, 0)})
 			return r, err
 		},
 		"decline": func(d desk, ids []string) (any, error) {
@@ -93,12 +114,15 @@ func TestRequestsThroughAGateway(t *testing.T) {
 			_, isDirect := d.(direct)
 			said[isDirect], failed[isDirect] = told(v), err
 		}
-		if said[true] != said[false] || (failed[true] == nil) != (failed[false] == nil) || errors.Is(failed[true], record.ErrNotFound) != errors.Is(failed[false], record.ErrNotFound) {
-			t.Errorf("%s: the gateway says\n%.2000s, %v\nits database\n%.2000s, %v", name, said[false], failed[false], said[true], failed[true])
+		if said[true] != said[false] || (failed[true] == nil) != (failed[false] == nil) ||
+			errors.Is(failed[true], record.ErrNotFound) != errors.Is(failed[false], record.ErrNotFound) {
+			t.Errorf("%s: the gateway says\n%.2000s, %v\nits database\n%.2000s, %v", name, said[false], failed[false],
+				said[true], failed[true])
 		}
 	}
 	_, err = through.Decline(t.Context(), ids[behind][13], "", "bob", "again")
-	if want := " answers 409: request " + ids[behind][13] + " is declined already, by token token"; err == nil || !strings.HasSuffix(err.Error(), want) {
+	if want := " answers 409: request " + ids[behind][13] + " is declined already, by token token"; err == nil ||
+		!strings.HasSuffix(err.Error(), want) {
 		t.Errorf("declined twice: %v, want that it %s", err, want)
 	}
 }
@@ -108,7 +132,8 @@ func TestPagesOfRequests(t *testing.T) {
 	page := func(from, to int, next string) func(http.ResponseWriter, *http.Request) {
 		var list []string
 		for i := from; i < to; i++ {
-			list = append(list, fmt.Sprintf(`{"id":"r_%d","filed":"2026-01-01T00:00:00Z","by":"k","project":"p","endpoint":"*","subject":"ip","limit":1,"per_seconds":1,"reason":"x","state":"open"}`, i))
+			list = append(list,
+				fmt.Sprintf(`{"id":"r_%d","filed":"2026-01-01T00:00:00Z","by":"k","project":"p","endpoint":"*","subject":"ip","limit":1,"per_seconds":1,"reason":"x","state":"open"}`, i))
 		}
 		return text(`{"requests":[` + strings.Join(list, ",") + `],"next":"` + next + `"}`)
 	}
@@ -157,7 +182,13 @@ func TestPagesOfTheFleet(t *testing.T) {
 	server, db := gateway(t)
 	const many = 1003
 	for i := range many {
-		must(t, db.Report(t.Context(), record.Replica{Name: fmt.Sprintf("of-%04d", i), Process: fmt.Sprint(i), Started: time.Now(), Loaded: time.Now(), Every: time.Second}, false))
+		must(t, db.Report(t.Context(), record.Replica{
+			Name:    fmt.Sprintf("of-%04d", i),
+			Process: fmt.Sprint(i),
+			Started: time.Now(),
+			Loaded:  time.Now(),
+			Every:   time.Second,
+		}, false))
 	}
 	c, err := client.New(server, fileToken)
 	must(t, err)
@@ -198,7 +229,8 @@ func TestBucketsThroughAGateway(t *testing.T) {
 	if _, err := c.Inspect(t.Context(), which); err == nil || !strings.Contains(err.Error(), " answers 422: ") {
 		t.Errorf("Inspect of nothing = %v, want the problem", err)
 	}
-	if x, err := c.Explain(t.Context(), admin.ExplainRequest{Method: "GET", Target: "/x", Peer: "192.0.2.7"}); err != nil || !x.Verdict.Allowed || x.Endpoint != "UNKNOWN" {
+	if x, err := c.Explain(t.Context(), admin.ExplainRequest{Method: "GET", Target: "/x",
+		Peer: "192.0.2.7"}); err != nil || !x.Verdict.Allowed || x.Endpoint != "UNKNOWN" {
 		t.Errorf("Explain = %+v, %v", x, err)
 	}
 	if r, err := c.Fleet(t.Context()); err != nil || r.Number == 0 {

@@ -28,7 +28,8 @@ const restarts = 10
 
 // pages asks for one page after the other, until each says that there is none
 // behind it.
-func (c *Client) pages(ctx context.Context, path string, query url.Values, each func(page json.RawMessage, header http.Header) (next string, err error)) error {
+func (c *Client) pages(ctx context.Context, path string, query url.Values,
+	each func(page json.RawMessage, header http.Header) (next string, err error)) error {
 	if query == nil {
 		query = url.Values{}
 	}
@@ -76,18 +77,19 @@ func (c *Client) Load(ctx context.Context) (doc policy.Document, _ string, err e
 
 func (c *Client) load(ctx context.Context) (policy.Document, error) {
 	doc := policy.Document{Source: c.base.String(), Projects: map[string]string{}}
-	err := c.pages(ctx, "/v1/policies", url.Values{"in": {"database"}}, func(page json.RawMessage, header http.Header) (string, error) {
-		var p struct {
-			Policies json.RawMessage
-			Next     string
-		}
-		if err := json.Unmarshal(page, &p); err != nil {
-			return "", err
-		}
-		list, err := read(p.Policies)
-		doc.Rules, doc.Number = append(doc.Rules, list...), version(header)
-		return p.Next, err
-	})
+	err := c.pages(ctx, "/v1/policies", url.Values{"in": {"database"}},
+		func(page json.RawMessage, header http.Header) (string, error) {
+			var p struct {
+				Policies json.RawMessage
+				Next     string
+			}
+			if err := json.Unmarshal(page, &p); err != nil {
+				return "", err
+			}
+			list, err := read(p.Policies)
+			doc.Rules, doc.Number = append(doc.Rules, list...), version(header)
+			return p.Next, err
+		})
 	if err != nil {
 		return doc, err
 	}
@@ -124,14 +126,19 @@ func (c *Client) List(ctx context.Context) ([]policy.Rule, error) {
 // Get reports the rule with a key, or record.ErrNotFound.
 func (c *Client) Get(ctx context.Context, k record.RuleKey) (policy.Rule, error) {
 	name := admin.NameOf(k)
-	query := url.Values{"endpoint": {name.Endpoint}, "subject": {name.Subject}, "temporary": {strconv.FormatBool(name.Temporary)}}
+	query := url.Values{
+		"endpoint":  {name.Endpoint},
+		"subject":   {name.Subject},
+		"temporary": {strconv.FormatBool(name.Temporary)},
+	}
 	for field, value := range map[string]string{"project": name.Project, "tier": name.Tier} {
 		if value != "" {
 			query.Set(field, value)
 		}
 	}
 	var one struct{ Policy json.RawMessage }
-	if _, err := c.ask(ctx, question{method: http.MethodGet, path: "/v1/policies/one", query: query}, &one); err != nil {
+	if _, err := c.ask(ctx, question{method: http.MethodGet, path: "/v1/policies/one", query: query},
+		&one); err != nil {
 		return policy.Rule{}, err
 	}
 	list, err := read(append(append([]byte("["), one.Policy...), ']'))
@@ -160,9 +167,11 @@ func (c *Client) Apply(ctx context.Context, a record.Author, e record.Edit) (rec
 
 // RollbackChecked brings back the rules of a version. The gateway checks them;
 // check is not asked.
-func (c *Client) RollbackChecked(ctx context.Context, a record.Author, to, base int64, _ func(before, after policy.Document) error) (record.Version, error) {
+func (c *Client) RollbackChecked(ctx context.Context, a record.Author, to, base int64,
+	_ func(before, after policy.Document) error) (record.Version, error) {
 	body := admin.Rollback{Why: a.Why, By: claim(a)}
-	return c.change(ctx, question{method: http.MethodPost, path: fmt.Sprintf("/v1/versions/%d/rollback", to), body: body}, base)
+	return c.change(ctx, question{method: http.MethodPost, path: fmt.Sprintf("/v1/versions/%d/rollback", to),
+		body: body}, base)
 }
 
 func claim(a record.Author) string {
@@ -206,7 +215,8 @@ func (c *Client) SetTier(ctx context.Context, a record.Author, project, tier str
 
 // Import writes a document's rules and tiers; with replace, nothing else stays.
 func (c *Client) Import(ctx context.Context, a record.Author, doc policy.Document, replace bool) error {
-	_, err := c.Apply(ctx, a, record.Edit{Set: doc.Rules, Tiers: doc.Projects, Replace: replace, Action: record.ActionImport})
+	_, err := c.Apply(ctx, a, record.Edit{Set: doc.Rules, Tiers: doc.Projects, Replace: replace,
+		Action: record.ActionImport})
 	return err
 }
 
@@ -222,7 +232,8 @@ func (c *Client) Current(ctx context.Context) (record.Version, error) {
 // Pending reports the changes by SQL that have no number yet.
 func (c *Client) Pending(ctx context.Context) (record.Version, error) {
 	var page admin.Versions
-	_, err := c.ask(ctx, question{method: http.MethodGet, path: "/v1/versions", query: url.Values{"limit": {"1"}}}, &page)
+	_, err := c.ask(ctx, question{method: http.MethodGet, path: "/v1/versions", query: url.Values{"limit": {"1"}}},
+		&page)
 	if err != nil || page.Pending == nil {
 		return record.Version{}, err
 	}
@@ -238,7 +249,8 @@ func (c *Client) History(ctx context.Context, before int64, most int) (list []re
 			query.Set("cursor", strconv.FormatInt(before, 10))
 		}
 		var page admin.Versions
-		if _, err := c.ask(ctx, question{method: http.MethodGet, path: "/v1/versions", query: query}, &page); err != nil {
+		if _, err := c.ask(ctx, question{method: http.MethodGet, path: "/v1/versions", query: query},
+			&page); err != nil {
 			return nil, err
 		}
 		for _, v := range page.Versions {
@@ -285,7 +297,8 @@ func (c *Client) changes(ctx context.Context, path string, query url.Values) (li
 				return "", err
 			}
 			list = append(list, record.Change{Before: before, After: after, Project: entry.Project,
-				TierBefore: entry.TierBefore, TierAfter: entry.TierAfter, FaultBefore: entry.FaultBefore, FaultAfter: entry.FaultAfter})
+				TierBefore: entry.TierBefore, TierAfter: entry.TierAfter, FaultBefore: entry.FaultBefore,
+				FaultAfter: entry.FaultAfter})
 		}
 		return p.Next, nil
 	})
@@ -316,21 +329,22 @@ func readSide(text json.RawMessage, fault string) (*policy.Rule, error) {
 // At reports the rules and tiers of a version.
 func (c *Client) At(ctx context.Context, id int64) (policy.Document, error) {
 	doc := policy.Document{Source: c.base.String(), Number: id, Projects: map[string]string{}}
-	err := c.pages(ctx, fmt.Sprintf("/v1/versions/%d/policies", id), nil, func(page json.RawMessage, _ http.Header) (string, error) {
-		var p struct {
-			Policies json.RawMessage
-			Projects map[string]string
-			Next     string
-		}
-		if err := json.Unmarshal(page, &p); err != nil {
-			return "", err
-		}
-		for project, tier := range p.Projects {
-			doc.Projects[project] = tier
-		}
-		list, err := read(p.Policies)
-		doc.Rules = append(doc.Rules, list...)
-		return p.Next, err
-	})
+	err := c.pages(ctx, fmt.Sprintf("/v1/versions/%d/policies", id), nil,
+		func(page json.RawMessage, _ http.Header) (string, error) {
+			var p struct {
+				Policies json.RawMessage
+				Projects map[string]string
+				Next     string
+			}
+			if err := json.Unmarshal(page, &p); err != nil {
+				return "", err
+			}
+			for project, tier := range p.Projects {
+				doc.Projects[project] = tier
+			}
+			list, err := read(p.Policies)
+			doc.Rules = append(doc.Rules, list...)
+			return p.Next, err
+		})
 	return doc, err
 }

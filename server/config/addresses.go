@@ -50,7 +50,8 @@ func defaultProxyProtocol() ProxyProtocol {
 func (c *checker) addresses(conf *Config) {
 	c.prefixes("trusted_proxies", conf.TrustedProxies)
 	c.prefixes("proxy_protocol.from", conf.ProxyProtocol.From)
-	if p, d := conf.ProxyProtocol, defaultProxyProtocol(); !p.On() && (p.Required != d.Required || p.Timeout != d.Timeout) {
+	if p, d := conf.ProxyProtocol, defaultProxyProtocol(); !p.On() && (p.Required != d.Required ||
+		p.Timeout != d.Timeout) {
 		c.wrong("proxy_protocol.from", "", "the networks of the balancers: without them the protocol is off")
 	}
 	c.duration("proxy_protocol.timeout", conf.ProxyProtocol.Timeout, time.Millisecond, time.Minute)
@@ -89,7 +90,8 @@ func (c *checker) strategy(conf *Config) {
 	}
 	switch {
 	case strategy != identity.SingleHeader && how.Header != "":
-		c.wrong("client_address.header", how.Header, "none: only strategy single_header reads it; forwarded_header is for the others")
+		c.wrong("client_address.header", how.Header,
+			"none: only strategy single_header reads it; forwarded_header is for the others")
 	case strategy == identity.SingleHeader:
 		if err := identity.CheckClientHeader(how.Header); err != nil {
 			c.wrong("client_address.header", how.Header, err.Error())
@@ -98,7 +100,9 @@ func (c *checker) strategy(conf *Config) {
 			c.wrong("client_address.header", how.Header, "another one than api_keys.header")
 		}
 		if len(conf.TrustedProxies) == 0 {
-			c.wrong("trusted_proxies", "", fmt.Sprintf("the networks whose %s is true: from anybody else it is the client's own choice", how.Header))
+			c.wrong("trusted_proxies", "",
+				fmt.Sprintf("the networks whose %s is true: from anybody else it is the client's own choice",
+					how.Header))
 		}
 	}
 }
@@ -151,7 +155,8 @@ func (c *Config) Warnings() (all []Warning) {
 	trusted, _ := ParsePrefixes(c.TrustedProxies)
 	balancers, _ := ParsePrefixes(c.ProxyProtocol.From)
 	if how := c.ClientAddress; how.Strategy == identity.TrustedCount.String() && len(trusted) == 0 {
-		warn("client_address.strategy", how.Strategy, "trusted_proxies is empty, so whoever reaches this listener other than through %d proxies chooses its own address", how.Proxies)
+		warn("client_address.strategy", how.Strategy, "trusted_proxies is empty, so whoever reaches this listener "+
+			"other than through %d proxies chooses its own address", how.Proxies)
 	}
 	lists := []struct {
 		field    string
@@ -169,18 +174,21 @@ func (c *Config) Warnings() (all []Warning) {
 				continue
 			}
 			if p.Bits() < 8 || p.Addr().Is6() && p.Bits() < 16 {
-				warn(list.field, p, "more than any network of proxies: whoever has one of its addresses chooses whose budget it spends")
+				warn(list.field, p, "more than any network of proxies: whoever has one of its addresses chooses "+
+					"whose budget it spends")
 				all[len(all)-1].Strangers = true
 			}
 		}
 	}
 	for _, b := range balancers {
 		if i := slices.IndexFunc(trusted, b.Overlaps); i >= 0 {
-			warn("proxy_protocol.from", b, "trusted_proxies has %v: the forwarding headers of a connection whose client the balancer does not name are believed as the balancer's own", trusted[i])
+			warn("proxy_protocol.from", b, "trusted_proxies has %v: the forwarding headers of a connection whose "+
+				"client the balancer does not name are believed as the balancer's own", trusted[i])
 		}
 	}
 	if c.ProxyProtocol.On() && !c.ProxyProtocol.Required {
-		warn("proxy_protocol.required", false, "whoever reaches this listener past the balancer is served, as its own address")
+		warn("proxy_protocol.required", false,
+			"whoever reaches this listener past the balancer is served, as its own address")
 	}
 	if c.IPv6Prefix > 64 {
 		warn("ipv6_prefix", c.IPv6Prefix, "whoever has a /64, as every host has, has %s budgets", many(c.IPv6Prefix-64))

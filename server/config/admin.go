@@ -29,7 +29,10 @@ type AdminCalls struct {
 const mostCalls = 1_000_000_000
 
 func defaultAdminAccess() AdminAccess {
-	return AdminAccess{Auth: "loopback", Calls: AdminCalls{Keep: 90 * 24 * time.Hour, MaxLooks: 1_000_000, MaxChanges: 1_000_000}}
+	return AdminAccess{
+		Auth:  "loopback",
+		Calls: AdminCalls{Keep: 90 * 24 * time.Hour, MaxLooks: 1_000_000, MaxChanges: 1_000_000},
+	}
 }
 
 // NeedsAdminToken reports whether the admin listener serves nobody without a
@@ -42,7 +45,8 @@ func (c *checker) adminAccess(conf *Config) {
 	a := conf.AdminAccess
 	c.oneOf("admin_auth", a.Auth, "loopback", "always")
 	if !Loopback(conf.Admin) && conf.AdminTokenFile == "" && a.Auth != "always" {
-		c.wrong("admin", conf.Admin, "a loopback address, or admin_auth: always with a token of `headgate admin token create`, or admin_token_file set, so that strangers cannot change the rules")
+		c.wrong("admin", conf.Admin, "a loopback address, or admin_auth: always with a token of `headgate admin "+
+			"token create`, or admin_token_file set, so that strangers cannot change the rules")
 	}
 	c.duration("admin_calls.keep", a.Calls.Keep, 24*time.Hour, 10*365*24*time.Hour)
 	c.between("admin_calls.max_looks", a.Calls.MaxLooks, 0, mostCalls)

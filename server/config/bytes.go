@@ -89,9 +89,11 @@ func (c *checker) countWhen(conf *Config) {
 	for _, endpoint := range slices.Sorted(maps.Keys(conf.CountWhen)) {
 		field := "count_when[" + endpoint + "]"
 		if _, err := Statuses(conf.CountWhen[endpoint]); err != nil {
-			c.wrong(field, strings.Trim(fmt.Sprint(conf.CountWhen[endpoint]), "[]"), "statuses from 200 to 599, or 2xx, 3xx, 4xx or 5xx")
+			c.wrong(field, strings.Trim(fmt.Sprint(conf.CountWhen[endpoint]), "[]"),
+				"statuses from 200 to 599, or 2xx, 3xx, 4xx or 5xx")
 		}
-		if slices.ContainsFunc(conf.Identifiers, func(i Identifier) bool { return i.Endpoint == endpoint && i.Count == "failures" }) {
+		if slices.ContainsFunc(conf.Identifiers,
+			func(i Identifier) bool { return i.Endpoint == endpoint && i.Count == "failures" }) {
 			c.wrong(field, "set", "nothing: identifiers has count: failures for the endpoint, and failure_statuses")
 		}
 	}
@@ -110,7 +112,8 @@ func (c *checker) settle(s Settle) {
 func headerName(name string) bool {
 	for i := range len(name) {
 		c := name[i]
-		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0) {
+		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' ||
+			strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0) {
 			return false
 		}
 	}

@@ -14,7 +14,8 @@ func TestBytes(t *testing.T) {
 		bytes   config.Bytes
 		written string
 	}{
-		"65536": {1 << 16, "64KiB"}, "64KiB": {1 << 16, "64KiB"}, "64 MiB": {1 << 26, "64MiB"}, "1GB": {1e9, "1000000000"}, "3GiB": {3 << 30, "3GiB"},
+		"65536": {1 << 16, "64KiB"}, "64KiB": {1 << 16, "64KiB"}, "64 MiB": {1 << 26, "64MiB"},
+		"1GB": {1e9, "1000000000"}, "3GiB": {3 << 30, "3GiB"},
 		"0": {0, "0"}, "100B": {100, "100"}, "2TB": {2e12, "1953125000KiB"},
 	} {
 		var b config.Bytes
@@ -31,7 +32,8 @@ func TestBytes(t *testing.T) {
 }
 
 func TestSizeAndSettlementInAFile(t *testing.T) {
-	c, err := read(t, whole+"max_bytes: 64MiB\nsettle: {header: X-Cost, bytes_per_token: 4}\ncosts: {GET /v1/quota: 0}\n")
+	c, err := read(t,
+		whole+"max_bytes: 64MiB\nsettle: {header: X-Cost, bytes_per_token: 4}\ncosts: {GET /v1/quota: 0}\n")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +64,8 @@ func TestSizeAndSettlementInAFile(t *testing.T) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}
-	if _, err := read(t, whole+"max_bytes: lots\n"); err == nil || !strings.Contains(err.Error(), `max_bytes is "lots", want an amount of memory such as 64MiB`) {
+	if _, err := read(t, whole+"max_bytes: lots\n"); err == nil ||
+		!strings.Contains(err.Error(), `max_bytes is "lots", want an amount of memory such as 64MiB`) {
 		t.Errorf("max_bytes: lots = %v", err)
 	}
 }

@@ -50,7 +50,8 @@ type Clients struct {
 
 func defaultClients() Clients {
 	return Clients{
-		MaxStreams: 100, HeadTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, Patience: 20 * time.Second, MinRate: 500,
+		MaxStreams: 100, HeadTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		Patience: 20 * time.Second, MinRate: 500,
 		StreamIdle: 10 * time.Minute, MaxHeaders: 128, MaxHeaderBytes: 32 << 10, MaxTargetBytes: 8 << 10,
 	}
 }
@@ -62,7 +63,8 @@ func (c *checker) clients(v Clients) {
 	c.between("clients.max_connections_per_address", int64(v.MaxPerAddress), 0, mostConnections)
 	c.between("clients.max_requests_per_address", int64(v.MaxRequestsPerAddress), 0, mostConnections)
 	if v.MaxConnections > 0 && v.MaxPerAddress > v.MaxConnections {
-		c.wrong("clients.max_connections_per_address", strconv.Itoa(v.MaxPerAddress), "at most clients.max_connections, which is "+strconv.Itoa(v.MaxConnections))
+		c.wrong("clients.max_connections_per_address", strconv.Itoa(v.MaxPerAddress),
+			"at most clients.max_connections, which is "+strconv.Itoa(v.MaxConnections))
 	}
 	c.between("clients.max_streams", int64(v.MaxStreams), 1, 1000)
 	c.duration("clients.head_timeout", v.HeadTimeout, 10*time.Millisecond, 10*time.Minute)
@@ -74,6 +76,7 @@ func (c *checker) clients(v Clients) {
 	c.between("clients.max_header_bytes", int64(v.MaxHeaderBytes), 4<<10, 1<<20)
 	c.between("clients.max_target_bytes", int64(v.MaxTargetBytes), 256, 1<<20)
 	if v.MaxTargetBytes > v.MaxHeaderBytes {
-		c.wrong("clients.max_target_bytes", v.MaxTargetBytes.String(), "at most clients.max_header_bytes, which is "+v.MaxHeaderBytes.String())
+		c.wrong("clients.max_target_bytes", v.MaxTargetBytes.String(), "at most clients.max_header_bytes, which is "+
+			v.MaxHeaderBytes.String())
 	}
 }

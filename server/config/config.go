@@ -315,11 +315,14 @@ func Default() Config {
 	return Config{
 		Listen: "127.0.0.1:8080", Admin: "127.0.0.1:8081", Decisions: defaultDecisions(),
 		UpstreamTimeout: 60 * time.Second, Upstreams: defaultServers(),
-		DB: "sqlite:headgate.db", Database: defaultDatabase(), Fleet: defaultFleet(), AutoRevert: defaultAutoRevert(), Store: defaultStore(), Gossip: defaultGossip(), Refresh: 250 * time.Millisecond, StateInterval: 10 * time.Second, Staleness: defaultStaleness(),
+		DB: "sqlite:headgate.db", Database: defaultDatabase(), Fleet: defaultFleet(), AutoRevert: defaultAutoRevert(),
+		Store: defaultStore(), Gossip: defaultGossip(), Refresh: 250 * time.Millisecond,
+		StateInterval: 10 * time.Second, Staleness: defaultStaleness(),
 		ForwardedHeader: "X-Forwarded-For", IPv6Prefix: 64, Keys: defaultKeys(),
 		IPv4Prefix: 32, ClientAddress: ClientAddress{Strategy: "trusted_ranges"}, ProxyProtocol: defaultProxyProtocol(),
-		Unknown: "reject", NoRule: "allow", Credentials: "all", BadCredentials: "ignore", BurstPercent: 100, MaxBuckets: 1 << 20,
-		MaxWait: defaultMaxWait, MaxWaiters: defaultMaxWaiters, RetryAfter: "spaced",
+		Unknown: "reject", NoRule: "allow", Credentials: "all", BadCredentials: "ignore", BurstPercent: 100,
+		MaxBuckets: 1 << 20,
+		MaxWait:    defaultMaxWait, MaxWaiters: defaultMaxWaiters, RetryAfter: "spaced",
 		Clients:         defaultClients(),
 		Tokens:          defaultTokens(),
 		TLS:             defaultTLS(),
@@ -416,7 +419,8 @@ func (c *Config) check(check *checker) {
 	check.oneOf("forwarded_header", c.ForwardedHeader, "X-Forwarded-For", "Forwarded")
 	for i, name := range c.PassOverrideHeaders {
 		if !gateway.Overrides(name) || !fieldName.MatchString(name) {
-			check.wrong(fmt.Sprintf("pass_override_headers[%d]", i), name, "the name of a header that would be left out, such as X-HTTP-Method-Override")
+			check.wrong(fmt.Sprintf("pass_override_headers[%d]", i), name,
+				"the name of a header that would be left out, such as X-HTTP-Method-Override")
 		}
 	}
 	check.oneOf("unknown", c.Unknown, "reject", "limit")
@@ -425,7 +429,8 @@ func (c *Config) check(check *checker) {
 	check.oneOf("bad_credentials", c.BadCredentials, "ignore", "reject")
 	check.oneOf("retry_after", c.RetryAfter, "truth", "spaced", "reserved")
 	check.profile(c.Endpoint)
-	check.oneOf("headers.draft", c.Headers.Draft, "draft-10", "draft-11", "proposal-166", "draft-07", "draft-06", "draft-03")
+	check.oneOf("headers.draft", c.Headers.Draft, "draft-10", "draft-11", "proposal-166", "draft-07",
+		"draft-06", "draft-03")
 	check.oneOf("headers.rules", c.Headers.Rules, "all", "binding")
 	check.oneOf("headers.legacy", c.Headers.Legacy, "none", "delta", "epoch", "iso8601", "draft-03")
 	check.oneOf("log.format", c.Log.Format, "text", "json")
@@ -517,7 +522,8 @@ func (c *checker) upstream(value string) {
 
 func (c *checker) endpoints(conf *Config) {
 	if len(conf.OpenAPI)+len(conf.Routes) == 0 && conf.Unknown != "limit" && !conf.CountsAlone() {
-		c.wrong("openapi", "", "at least one document, by --openapi or --routes: without endpoints every request is unknown and rejected, unless --unknown limit puts them all on one budget")
+		c.wrong("openapi", "", "at least one document, by --openapi or --routes: without endpoints every request "+
+			"is unknown and rejected, unless --unknown limit puts them all on one budget")
 	}
 }
 

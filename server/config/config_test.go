@@ -26,7 +26,9 @@ routes: [routes.txt]
 `
 
 func TestDefaultsStandWhereAFileIsSilent(t *testing.T) {
-	c, err := read(t, whole+"upstream_timeout: 5s\nendpoint: {case_insensitive: true}\ncosts: {POST /v1/exports: 10}\ncount_when: {GET /a: [404, 5xx]}\n")
+	c, err := read(t,
+		whole+"upstream_timeout: 5s\nendpoint: {case_insensitive: true}\ncosts: {POST /v1/exports: 10}\n"+
+			"count_when: {GET /a: [404, 5xx]}\n")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,8 +36,10 @@ func TestDefaultsStandWhereAFileIsSilent(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c.Listen != "127.0.0.1:8080" || c.Admin != "127.0.0.1:8081" || c.UpstreamTimeout != 5*time.Second ||
-		c.Refresh != 250*time.Millisecond || c.Endpoint.CaseInsensitive == nil || !*c.Endpoint.CaseInsensitive || c.Endpoint.EncodedSlash != "" ||
-		!c.Headers.RateLimit || c.Costs["POST /v1/exports"] != 10 || !slices.Equal(c.CountWhen["GET /a"], []config.Status{"404", "5xx"}) || c.MaxBuckets != 1<<20 {
+		c.Refresh != 250*time.Millisecond || c.Endpoint.CaseInsensitive == nil || !*c.Endpoint.CaseInsensitive ||
+		c.Endpoint.EncodedSlash != "" ||
+		!c.Headers.RateLimit || c.Costs["POST /v1/exports"] != 10 ||
+		!slices.Equal(c.CountWhen["GET /a"], []config.Status{"404", "5xx"}) || c.MaxBuckets != 1<<20 {
 		t.Errorf("config = %+v", c)
 	}
 	if c.SecretFile != "headgate.db.secret" || c.LastGood != "headgate.db.last-good.json" {
@@ -44,12 +48,19 @@ func TestDefaultsStandWhereAFileIsSilent(t *testing.T) {
 }
 
 func TestOverrideHeaders(t *testing.T) {
-	for name, good := range map[string]bool{"X-HTTP-Method-Override": true, "x-forwarded-prefix": true, "X-Forwarded-For": false, "X-Own": false, "X-Method-Override: a": false} {
+	for name, good := range map[string]bool{
+		"X-HTTP-Method-Override": true,
+		"x-forwarded-prefix":     true,
+		"X-Forwarded-For":        false,
+		"X-Own":                  false,
+		"X-Method-Override: a":   false,
+	} {
 		c, err := read(t, whole+"pass_override_headers: ['"+name+"']\n")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.Complete(); (err == nil) != good || err != nil && !strings.Contains(err.Error(), "pass_override_headers[0]") {
+		if err := c.Complete(); (err == nil) != good ||
+			err != nil && !strings.Contains(err.Error(), "pass_override_headers[0]") {
 			t.Errorf("pass_override_headers with %q: %v, want it accepted: %v", name, err, good)
 		}
 	}
@@ -65,7 +76,8 @@ func TestReadIsStrict(t *testing.T) {
 		"two documents":  {"listen: a\n---\nlisten: b", "more than one YAML document"},
 		"no YAML":        {"\t: [", "found character that cannot start any token"},
 	} {
-		if _, err := read(t, c.text); err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "config.Config") {
+		if _, err := read(t, c.text); err == nil || !strings.Contains(err.Error(), c.want) ||
+			strings.Contains(err.Error(), "config.Config") {
 			t.Errorf("%s: Read = %v, want it to say %q in our words", name, err, c.want)
 		}
 	}
@@ -97,8 +109,10 @@ db: ""
 		t.Fatal("Complete succeeds, want every fault")
 	}
 	for _, want := range []string{
-		`listen is ""`, `admin is "0.0.0.0:8081"`, "no user name or password", `max_buckets is "0"`, `ipv6_prefix is "0"`,
-		`burst_percent is "0"`, `refresh is "0s"`, `no_rule is "maybe"`, `trusted_proxies is "nonsense"`, `headers.legacy is "both"`,
+		`listen is ""`, `admin is "0.0.0.0:8081"`, "no user name or password", `max_buckets is "0"`,
+		`ipv6_prefix is "0"`,
+		`burst_percent is "0"`, `refresh is "0s"`, `no_rule is "maybe"`, `trusted_proxies is "nonsense"`,
+		`headers.legacy is "both"`,
 		`log.format is "xml"`, `log.level is "loud"`, `api_keys.header is ""`, `db is ""`, `openapi is ""`,
 	} {
 		if !strings.Contains(err.Error(), want) {

@@ -102,9 +102,11 @@ func (c *checker) database(conf *Config) {
 		c.wrong("db_password_file", d.PasswordFile, "none: a file has no password")
 	}
 	if d.Table == "" {
-		for _, unused := range []struct{ field, value string }{{"db_columns", fmt.Sprint(d.Columns)}, {"db_version_query", d.VersionQuery}} {
+		for _, unused := range []struct{ field, value string }{{"db_columns", fmt.Sprint(d.Columns)},
+			{"db_version_query", d.VersionQuery}} {
 			if unused.value != "" && unused.value != "map[]" {
-				c.wrong(unused.field, unused.value, "none, or db_table set: it is about a table that headgate only reads")
+				c.wrong(unused.field, unused.value,
+					"none, or db_table set: it is about a table that headgate only reads")
 			}
 		}
 		return

@@ -18,18 +18,24 @@ func TestDatabase(t *testing.T) {
 			c.DB, c.Database.PasswordFile, c.Database.Notify = "postgres://u:hidden@h/d", "pw", false
 		}, nil},
 		{"a table", func(c *config.Config) {
-			c.DB, c.Database.Table, c.Database.Columns, c.Database.VersionQuery = "mariadb://u@h/d", "plans", map[string]string{"endpoint": "path"}, "SELECT 1"
+			c.DB, c.Database.Table, c.Database.Columns, c.Database.VersionQuery = "mariadb://u@h/d", "plans",
+				map[string]string{"endpoint": "path"}, "SELECT 1"
 		}, nil},
-		{"no kind", func(c *config.Config) { c.DB = "headgate.db" }, []string{`db is "headgate.db", want sqlite:PATH, postgres://`}},
-		{"another kind", func(c *config.Config) { c.DB = "oracle://u:hidden@h/d" }, []string{`db is "oracle://u:xxxxx@h/d", want sqlite:PATH`}},
-		{"a file with a password", func(c *config.Config) { c.Database.PasswordFile = "pw" }, []string{`db_password_file is "pw", want none`}},
+		{"no kind", func(c *config.Config) { c.DB = "headgate.db" },
+			[]string{`db is "headgate.db", want sqlite:PATH, postgres://`}},
+		{"another kind", func(c *config.Config) { c.DB = "oracle://u:hidden@h/d" },
+			[]string{`db is "oracle://u:xxxxx@h/d", want sqlite:PATH`}},
+		{"a file with a password", func(c *config.Config) { c.Database.PasswordFile = "pw" },
+			[]string{`db_password_file is "pw", want none`}},
 		{"settings of no table", func(c *config.Config) {
 			c.Database.Columns, c.Database.VersionQuery = map[string]string{"endpoint": "path"}, "SELECT 1"
-		}, []string{`db_columns is "map[endpoint:path]", want none, or db_table set`, `db_version_query is "SELECT 1", want none, or db_table set`}},
+		}, []string{`db_columns is "map[endpoint:path]", want none, or db_table set`,
+			`db_version_query is "SELECT 1", want none, or db_table set`}},
 		{"keys on a server", func(c *config.Config) {
 			c.DB, c.Database.Table, c.Database.Keys = "postgres://h/d", "plans", "postgres://u:hidden@h/d"
 		}, []string{`db_keys is "postgres://u:xxxxx@h/d", want sqlite:PATH`}},
-		{"keys in the table's file", func(c *config.Config) { c.Database.Table = "plans" }, []string{`db_keys is "sqlite:headgate.db", want another file than db`}},
+		{"keys in the table's file", func(c *config.Config) { c.Database.Table = "plans" },
+			[]string{`db_keys is "sqlite:headgate.db", want another file than db`}},
 	}
 	for _, tt := range tests {
 		c := config.Default()
@@ -53,8 +59,10 @@ func TestFilesBesideDatabase(t *testing.T) {
 	for _, tt := range []struct{ db, table, keys, want, copied string }{
 		{"sqlite:/var/a.db", "", "", "/var/a.db.secret", "/var/a.db.last-good.json"},
 		{"postgres://u:hidden@h/d", "", "", "headgate.db.secret", "headgate-46db0b5a754b.last-good.json"},
-		{"postgres://u:hidden@h/d", "plans", "sqlite:/var/k.db", "/var/k.db.secret", "/var/k.db.table-736ae14eb69f.last-good.json"},
-		{"sqlite:/var/theirs.db", "plans", "sqlite:/var/k.db", "/var/k.db.secret", "/var/k.db.table-e65c244afe24.last-good.json"},
+		{"postgres://u:hidden@h/d", "plans", "sqlite:/var/k.db", "/var/k.db.secret",
+			"/var/k.db.table-736ae14eb69f.last-good.json"},
+		{"sqlite:/var/theirs.db", "plans", "sqlite:/var/k.db", "/var/k.db.secret",
+			"/var/k.db.table-e65c244afe24.last-good.json"},
 	} {
 		c := config.Default()
 		c.DB, c.Database.Table, c.Database.Keys = tt.db, tt.table, tt.keys
@@ -62,7 +70,8 @@ func TestFilesBesideDatabase(t *testing.T) {
 			t.Errorf("secret file of %s with table %q is %s, want %s", tt.db, tt.table, c.SecretFile, tt.want)
 		}
 		if c.LastGood != tt.copied {
-			t.Errorf("last good rules of %s with table %q are kept in %s, want %s", tt.db, tt.table, c.LastGood, tt.copied)
+			t.Errorf("last good rules of %s with table %q are kept in %s, want %s", tt.db, tt.table,
+				c.LastGood, tt.copied)
 		}
 	}
 }
@@ -92,7 +101,8 @@ func TestCopiesOfServersAreApart(t *testing.T) {
 		"mysql://u:hidden@h/d":                  false,
 	} {
 		if got := copied(dsn) == copied(one); got != same {
-			t.Errorf("the copies of %s and %s are %s and %s, want one file: %v", dsn, one, copied(dsn), copied(one), same)
+			t.Errorf("the copies of %s and %s are %s and %s, want one file: %v", dsn, one, copied(dsn),
+				copied(one), same)
 		}
 	}
 }
@@ -118,7 +128,8 @@ func TestCopiesOfTablesAreApart(t *testing.T) {
 		{"sqlite:/var/theirs.db", "plans", false},
 	} {
 		if got := copied(tt.dsn, tt.table); (got == one) != tt.same {
-			t.Errorf("the copies of %s, %s and of the first are %s and %s, want one file: %v", tt.dsn, tt.table, got, one, tt.same)
+			t.Errorf("the copies of %s, %s and of the first are %s and %s, want one file: %v", tt.dsn, tt.table,
+				got, one, tt.same)
 		}
 	}
 	if a, b := copied("sqlite:/var/a.db", "plans"), copied("sqlite:/var/b.db", "plans"); a == b {

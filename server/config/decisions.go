@@ -99,7 +99,8 @@ type Listener struct{ Setting, Address string }
 // Listeners are those that are on.
 func (d Decisions) Listeners() []Listener {
 	all := []Listener{
-		{"decisions.listen", d.Listen}, {"decisions.grpc", d.GRPC}, {"decisions.resp", d.RESP}, {"decisions.spoe", d.SPOE},
+		{"decisions.listen", d.Listen}, {"decisions.grpc", d.GRPC}, {"decisions.resp", d.RESP},
+		{"decisions.spoe", d.SPOE},
 	}
 	return slices.DeleteFunc(all, func(l Listener) bool { return l.Address == "" })
 }
@@ -107,8 +108,15 @@ func (d Decisions) Listeners() []Listener {
 // Lists are the networks of those that may ask, by the setting where they stand. What is left out
 // is as decisions.from.
 func (d Decisions) Lists() map[string][]string {
-	lists := map[string][]string{"decisions.from": d.From, "decisions.grpc_from": d.GRPCFrom, "decisions.resp_from": d.RESPFrom, "decisions.spoe_from": d.SPOEFrom}
-	maps.DeleteFunc(lists, func(setting string, list []string) bool { return setting != "decisions.from" && len(list) == 0 })
+	lists := map[string][]string{
+		"decisions.from":      d.From,
+		"decisions.grpc_from": d.GRPCFrom,
+		"decisions.resp_from": d.RESPFrom,
+		"decisions.spoe_from": d.SPOEFrom,
+	}
+	maps.DeleteFunc(lists, func(setting string, list []string) bool {
+		return setting != "decisions.from" && len(list) == 0
+	})
 	return lists
 }
 
@@ -154,7 +162,8 @@ func (c *checker) listeners(conf *Config) {
 	case conf.Gateway():
 		c.upstream(conf.Upstream)
 	case !conf.Decisions.On():
-		c.wrong("listen", conf.Listen, "an address, or one of decisions.listen, grpc, resp and spoe beside it: there would be nothing to do")
+		c.wrong("listen", conf.Listen,
+			"an address, or one of decisions.listen, grpc, resp and spoe beside it: there would be nothing to do")
 	case conf.Upstream != "":
 		c.wrong("upstream", conf.Upstream, "nothing: with listen none, no request is passed on")
 	}
@@ -164,7 +173,8 @@ func (c *checker) listeners(conf *Config) {
 	lists := conf.Decisions.Lists()
 	for _, setting := range slices.Sorted(maps.Keys(lists)) {
 		c.prefixes(setting, lists[setting])
-		if listener, own := strings.CutSuffix(setting, "_from"); own && !slices.ContainsFunc(conf.Decisions.Listeners(), func(l Listener) bool { return l.Setting == listener }) {
+		if listener, own := strings.CutSuffix(setting, "_from"); own && !slices.ContainsFunc(conf.Decisions.Listeners(),
+			func(l Listener) bool { return l.Setting == listener }) {
 			c.wrong(setting, strings.Join(lists[setting], ", "), listener+" beside it: nobody asks there")
 		}
 	}
@@ -176,7 +186,8 @@ func (c *checker) listeners(conf *Config) {
 		c.wrong("decisions.quota_ttl", ttl.String(), "whole seconds, 4s to 1m")
 	}
 	if conf.Decisions.RESPPasswordFile != "" && conf.Decisions.RESP == "" {
-		c.wrong("decisions.resp_password_file", conf.Decisions.RESPPasswordFile, "decisions.resp beside it, where clients of Redis ask")
+		c.wrong("decisions.resp_password_file", conf.Decisions.RESPPasswordFile,
+			"decisions.resp beside it, where clients of Redis ask")
 	}
 	switch t := conf.Decisions.TLS; {
 	case t == DecisionsTLS{}:
@@ -199,8 +210,10 @@ func (c *checker) descriptors(d Decisions) {
 		setting, value string
 		on             bool
 	}{
-		{"decisions.ratelimit_merge", "true", d.RateLimitMerge}, {"decisions.ratelimit_overrides", strings.Join(d.RateLimitOverrides, ", "), len(d.RateLimitOverrides) > 0},
-		{"decisions.ratelimit_fields", "true", d.RateLimitFields}, {"decisions.ratelimit_metadata", "true", d.RateLimitMetadata},
+		{"decisions.ratelimit_merge", "true", d.RateLimitMerge},
+		{"decisions.ratelimit_overrides", strings.Join(d.RateLimitOverrides, ", "), len(d.RateLimitOverrides) > 0},
+		{"decisions.ratelimit_fields", "true", d.RateLimitFields},
+		{"decisions.ratelimit_metadata", "true", d.RateLimitMetadata},
 	} {
 		if o.on && len(d.RateLimit) == 0 {
 			c.wrong(o.setting, o.value, "decisions.ratelimit beside it: nobody asks about descriptors")
@@ -214,7 +227,8 @@ func (c *checker) descriptors(d Decisions) {
 	for _, value := range d.RateLimitOverrides {
 		p, err := ParsePrefix(value)
 		if err == nil && !slices.ContainsFunc(from, p.Overlaps) {
-			c.wrong("decisions.ratelimit_overrides", value, "a network that decisions.from, or grpc_from, has too: nobody else may ask")
+			c.wrong("decisions.ratelimit_overrides", value,
+				"a network that decisions.from, or grpc_from, has too: nobody else may ask")
 		}
 	}
 }
@@ -225,12 +239,15 @@ func (d Decisions) warn(c *Config, warn func(field string, value any, format str
 		return
 	}
 	if c.Settle.On() {
-		warn("decisions", "on", "settle has no effect on what proxies ask about: the API's answer does not come this way")
+		warn("decisions", "on",
+			"settle has no effect on what proxies ask about: the API's answer does not come this way")
 	}
 	if len(c.CountWhen) > 0 {
-		warn("decisions", "on", "count_when has no effect on what proxies ask about, so all of it counts: the API's answer does not come this way")
+		warn("decisions", "on", "count_when has no effect on what proxies ask about, so all of it counts: the "+
+			"API's answer does not come this way")
 	}
 	for i := range c.Identifiers {
-		warn("decisions", "on", "bodies do not come this way: of what proxies ask about, rules by identifier count the address, and identifiers[%d] has no effect", i)
+		warn("decisions", "on", "bodies do not come this way: of what proxies ask about, rules by identifier count "+
+			"the address, and identifiers[%d] has no effect", i)
 	}
 }

@@ -47,7 +47,8 @@ var refusals = map[string]endpoint.Refusal{
 }
 
 // refusalNames are the keys of refusals, in the order of their values.
-var refusalNames = []string{"repeated_slashes", "dot_segments", "unreserved_escapes", "bad_utf8", "trailing_slash", "other_case"}
+var refusalNames = []string{"repeated_slashes", "dot_segments", "unreserved_escapes", "bad_utf8",
+	"trailing_slash", "other_case"}
 
 // Profile returns the profile. What Complete would not accept is left out.
 func (e Endpoint) Profile() endpoint.Profile {
@@ -87,7 +88,13 @@ func (e Endpoint) Profile() endpoint.Profile {
 
 // EndpointOf returns what Profile would read as p, with every setting named.
 func EndpointOf(p endpoint.Profile) Endpoint {
-	e := Endpoint{EncodedSlash: "reject", Params: "reject", CaseInsensitive: &p.CaseInsensitive, AllowDoubleEncoding: p.AllowDoubleEncoding, Refuse: []string{}}
+	e := Endpoint{
+		EncodedSlash:        "reject",
+		Params:              "reject",
+		CaseInsensitive:     &p.CaseInsensitive,
+		AllowDoubleEncoding: p.AllowDoubleEncoding,
+		Refuse:              []string{},
+	}
 	switch p.EncodedSlash {
 	case endpoint.DecodeEncodedSlash:
 		e.EncodedSlash = "decode"
@@ -113,7 +120,8 @@ func (e Endpoint) Assumes() string {
 	if k, err := kinds.Find(e.Server); err == nil {
 		return fmt.Sprintf("that it reads as %s (%s)", k.Name, k.Source())
 	}
-	return fmt.Sprintf("nothing, since endpoint.server names none: refused are %s", strings.Join(EndpointOf(e.Profile()).refused(), ", "))
+	return fmt.Sprintf("nothing, since endpoint.server names none: refused are %s",
+		strings.Join(EndpointOf(e.Profile()).refused(), ", "))
 }
 
 // refused lists what a client may not write, in words of the settings.

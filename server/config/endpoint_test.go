@@ -25,7 +25,12 @@ func TestProfileRoundTrip(t *testing.T) {
 func TestProfileIsChecked(t *testing.T) {
 	c := config.Default()
 	c.Upstream, c.Unknown = "http://127.0.0.1:1", "limit"
-	c.Endpoint = config.Endpoint{Server: "inetd", EncodedSlash: "pass", Params: "drop", Refuse: []string{"dots", "dot_segments", "dot_segments"}}
+	c.Endpoint = config.Endpoint{
+		Server:       "inetd",
+		EncodedSlash: "pass",
+		Params:       "drop",
+		Refuse:       []string{"dots", "dot_segments", "dot_segments"},
+	}
 	err := c.Complete()
 	for _, want := range []string{
 		`endpoint.server is "inetd", want one of nginx, `,
@@ -47,15 +52,23 @@ func TestServerSetsWhatIsNotSet(t *testing.T) {
 		if got := (config.Endpoint{Server: k.Kind}).Profile(); got != k.Profile() {
 			t.Errorf("server %s: profile %+v, want its own %+v", k.Kind, got, k.Profile())
 		}
-		e := config.Endpoint{Server: k.Kind, Params: "reject", EncodedSlash: "reject", CaseInsensitive: &no, Refuse: []string{}}
+		e := config.Endpoint{
+			Server:          k.Kind,
+			Params:          "reject",
+			EncodedSlash:    "reject",
+			CaseInsensitive: &no,
+			Refuse:          []string{},
+		}
 		if got := e.Profile(); got != (endpoint.Profile{}) {
 			t.Errorf("server %s with every setting named: profile %+v, want these alone", k.Kind, got)
 		}
-		if a := (config.Endpoint{Server: k.Kind}).Assumes(); !strings.Contains(a, k.Name) || !strings.Contains(a, k.Version) {
+		if a := (config.Endpoint{Server: k.Kind}).Assumes(); !strings.Contains(a, k.Name) ||
+			!strings.Contains(a, k.Version) {
 			t.Errorf("server %s assumes %q, want its name and version", k.Kind, a)
 		}
 	}
-	want := "nothing, since endpoint.server names none: refused are %2F, ;parameters, repeated_slashes, dot_segments, unreserved_escapes, bad_utf8, trailing_slash, other_case"
+	want := "nothing, since endpoint.server names none: refused are %2F, ;parameters, repeated_slashes, " +
+		"dot_segments, unreserved_escapes, bad_utf8, trailing_slash, other_case"
 	if got := config.Default().Endpoint.Assumes(); got != want {
 		t.Errorf("without a server: %q, want %q", got, want)
 	}

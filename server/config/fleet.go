@@ -23,7 +23,8 @@ var replicaName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,99}$`)
 
 func (c *checker) fleet(f Fleet) {
 	if f.Name != "" && !replicaName.MatchString(f.Name) {
-		c.wrong("replica_name", f.Name, "1 to 100 letters, digits, dots, colons, hyphens and underscores, beginning with a letter or digit")
+		c.wrong("replica_name", f.Name,
+			"1 to 100 letters, digits, dots, colons, hyphens and underscores, beginning with a letter or digit")
 	}
 	if f.Interval != 0 {
 		c.duration("replica_interval", f.Interval, 100*time.Millisecond, time.Hour)

@@ -13,9 +13,12 @@ import (
 // line that names the file, and what is accepted survives being written down.
 func FuzzParse(f *testing.F) {
 	for _, text := range []string{
-		"", "upstream: http://127.0.0.1:9000\nopenapi: [api.yaml]\n", "listen: 127.0.0.1:8080\nlisten: x\n", "--- {}\n--- {}\n",
-		"upstream: &a http://h\nadmin: *a\n", "a: &a [*a]\n", "max_bytes: 64MiB\nsettle: {header: X-Cost, timeout: 5m}\n",
-		"trusted_proxies: [10.0.0.0/8, ::ffff:10.0.0.1]\nipv6_prefix: 64\n", "costs: {GET /a: 3}\nlog: {level: debug}\n", "refresh: 1e9h\n",
+		"", "upstream: http://127.0.0.1:9000\nopenapi: [api.yaml]\n", "listen: 127.0.0.1:8080\nlisten: x\n",
+		"--- {}\n--- {}\n",
+		"upstream: &a http://h\nadmin: *a\n", "a: &a [*a]\n",
+		"max_bytes: 64MiB\nsettle: {header: X-Cost, timeout: 5m}\n",
+		"trusted_proxies: [10.0.0.0/8, ::ffff:10.0.0.1]\nipv6_prefix: 64\n",
+		"costs: {GET /a: 3}\nlog: {level: debug}\n", "refresh: 1e9h\n",
 		"? [a, b]\n: c\n", "!!binary aGk=: x\n", "\xff\xfe", "listen: \"\\u0000\"\n",
 	} {
 		f.Add(text)

@@ -50,7 +50,8 @@ func defaultGossip() Gossip {
 func (c *checker) gossip(g Gossip) {
 	if !g.On() {
 		if !reflect.DeepEqual(g, defaultGossip()) {
-			c.wrong("gossip.listen", "", "the address where other gateways are heard, such as 10.0.0.5:7946, or gossip left out")
+			c.wrong("gossip.listen", "",
+				"the address where other gateways are heard, such as 10.0.0.5:7946, or gossip left out")
 		}
 		return
 	}

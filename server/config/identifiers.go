@@ -106,10 +106,12 @@ func (c *checker) identifiers(list []Identifier) {
 		var format body.Format
 		_ = format.UnmarshalText([]byte(i.Format)) // checked above
 		if _, err := body.New(body.Field{Name: i.Field, Format: format}); err != nil {
-			c.wrong(field("field"), i.Field, "the name of a field such as email, or in json a path of up to 4 such as user.email")
+			c.wrong(field("field"), i.Field,
+				"the name of a field such as email, or in json a path of up to 4 such as user.email")
 		}
 		if _, _, err := i.Spellings(); err != nil {
-			c.wrong(field("normalise"), strings.Join(i.Normalise, ", "), "names among trim, case, width, invisible, final_dot, nfkc, plus_tag, gmail and ascii, or exact alone")
+			c.wrong(field("normalise"), strings.Join(i.Normalise, ", "),
+				"names among trim, case, width, invisible, final_dot, nfkc, plus_tag, gmail and ascii, or exact alone")
 		}
 		for _, status := range i.FailureStatuses {
 			c.between(field("failure_statuses"), int64(status), 200, 499)

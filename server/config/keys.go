@@ -78,12 +78,15 @@ var parameterName = regexp.MustCompile("^[A-Za-z0-9_.~-]{1,32}$")
 func (c *checker) keys(k Keys) {
 	switch {
 	case k.Header == "" && !k.Bearer && k.Query == "":
-		c.wrong("api_keys.header", k.Header, "the name of a header, or api_keys.bearer or api_keys.query set: keys stand nowhere else")
+		c.wrong("api_keys.header", k.Header,
+			"the name of a header, or api_keys.bearer or api_keys.query set: keys stand nowhere else")
 	case k.Header == "":
 	case !fieldName.MatchString(k.Header):
 		c.wrong("api_keys.header", k.Header, "the name of a header such as X-Api-Key")
-	case slices.ContainsFunc([]string{"Authorization", "Forwarded", "X-Forwarded-For"}, func(taken string) bool { return strings.EqualFold(taken, k.Header) }):
-		c.wrong("api_keys.header", k.Header, "a header of its own; api_keys.bearer reads keys from Authorization: Bearer")
+	case slices.ContainsFunc([]string{"Authorization", "Forwarded", "X-Forwarded-For"},
+		func(taken string) bool { return strings.EqualFold(taken, k.Header) }):
+		c.wrong("api_keys.header", k.Header,
+			"a header of its own; api_keys.bearer reads keys from Authorization: Bearer")
 	}
 	if k.Query != "" && !parameterName.MatchString(k.Query) {
 		c.wrong("api_keys.query", k.Query, "the name of a parameter: at most 32 letters, digits and _-.~")
@@ -92,11 +95,13 @@ func (c *checker) keys(k Keys) {
 		c.wrong("api_keys.prefixes", "", "at least one, such as hg_: new keys begin with the first")
 	}
 	if n := len(k.Prefixes) + len(k.Imported); n > maxKeyFormats {
-		c.wrong("api_keys.prefixes and api_keys.imported", fmt.Sprint(n), fmt.Sprintf("at most %d together", maxKeyFormats))
+		c.wrong("api_keys.prefixes and api_keys.imported", fmt.Sprint(n),
+			fmt.Sprintf("at most %d together", maxKeyFormats))
 	}
 	for i, prefix := range k.Prefixes {
 		if prefix == "" || (identity.KeyFormat{Prefix: prefix}).Check() != nil {
-			c.wrong(fmt.Sprintf("api_keys.prefixes[%d]", i), prefix, "1 to 32 letters, digits, _ and -, such as acme_live_")
+			c.wrong(fmt.Sprintf("api_keys.prefixes[%d]", i), prefix,
+				"1 to 32 letters, digits, _ and -, such as acme_live_")
 		}
 	}
 	for i, s := range k.Imported {
@@ -114,7 +119,8 @@ func (c *checker) keysBesideTokens(k Keys, t Tokens) {
 	}
 	for i, s := range k.Imported {
 		if s.Prefix == "" {
-			c.wrong(fmt.Sprintf("api_keys.imported[%d].prefix", i), "", "one, or api_keys.bearer: false: tokens are accepted there too, and nothing else tells the two apart")
+			c.wrong(fmt.Sprintf("api_keys.imported[%d].prefix", i), "",
+				"one, or api_keys.bearer: false: tokens are accepted there too, and nothing else tells the two apart")
 		}
 	}
 }

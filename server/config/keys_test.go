@@ -82,11 +82,13 @@ func TestKeysRefuse(t *testing.T) {
 		`{imported: [{min_length: 36, max_length: 36}]}`:                `api_keys.imported[0].prefix is "", want one, or api_keys.bearer: false`,
 		`{bearer: false, imported: [{min_length: 36, max_length: 36}]}`: "",
 	} {
-		if _, err := readKeys(t, tokens+"api_keys: "+text); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+		if _, err := readKeys(t, tokens+"api_keys: "+text); want == "" && err != nil ||
+			want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s beside tokens: %v, want %s", text, err, want)
 		}
 	}
-	if _, err := readKeys(t, "key_header: X-Key\n"); err == nil || !strings.Contains(err.Error(), "line 3: key_header is now api_keys.header") {
+	if _, err := readKeys(t, "key_header: X-Key\n"); err == nil ||
+		!strings.Contains(err.Error(), "line 3: key_header is now api_keys.header") {
 		t.Errorf("key_header: %v, want its new name", err)
 	}
 }

@@ -8,14 +8,17 @@ import (
 
 // reloadable are the settings, or groups of them, that a process takes over while it runs. All others need a restart.
 var reloadable = []string{
-	"openapi", "openapi_strict", "routes", "costs", "count_when", "websockets", "grpc_streams", "identifiers", "endpoint", "burst_percent",
+	"openapi", "openapi_strict", "routes", "costs", "count_when", "websockets", "grpc_streams", "identifiers",
+	"endpoint", "burst_percent",
 	"unknown", "no_rule", "bad_credentials", "credentials", "max_wait", "max_waiters",
 	"api_keys.header", "api_keys.bearer", "api_keys.query", "api_keys.strip", "api_keys.prefixes", "api_keys.imported",
 	"tls",
 	"trusted_proxies", "forwarded_header", "client_address", "ipv4_prefix", "ipv6_prefix", "nat64_prefixes",
-	"upstream", "upstream_timeout", "upstream_client", "upstream_servers", "upstream_tls", "upstream_health", "pass_override_headers",
+	"upstream", "upstream_timeout", "upstream_client", "upstream_servers", "upstream_tls", "upstream_health",
+	"pass_override_headers",
 	"headers", "settle.header", "settle.bytes_per_token", "settle.timeout",
-	"decisions.from", "decisions.grpc_from", "decisions.resp_from", "decisions.spoe_from", "decisions.ratelimit_overrides", "shutdown_timeout", "log.level",
+	"decisions.from", "decisions.grpc_from", "decisions.resp_from", "decisions.spoe_from",
+	"decisions.ratelimit_overrides", "shutdown_timeout", "log.level",
 }
 
 // ReloadableSettings are those, and groups, that a process takes over while it runs.
@@ -38,7 +41,8 @@ func (c Config) Reloaded(next Config) (merged Config, changed, restart []string)
 	visit = func(name string, to, from reflect.Value) {
 		if to.Kind() != reflect.Struct {
 			switch {
-			case reflect.DeepEqual(to.Interface(), from.Interface()) || to.Kind() == reflect.Slice && to.Len()+from.Len() == 0:
+			case reflect.DeepEqual(to.Interface(), from.Interface()) ||
+				to.Kind() == reflect.Slice && to.Len()+from.Len() == 0:
 			case Reloadable(name) && !(switched && strings.HasPrefix(name, "tls.")):
 				changed = append(changed, name)
 				to.Set(from)

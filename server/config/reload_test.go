@@ -14,19 +14,23 @@ import (
 func TestReloaded(t *testing.T) {
 	before := config.Default()
 	next := before
-	next.Routes, next.Headers.Legacy, next.Log.Level, next.UpstreamTimeout = []string{"routes.txt"}, "epoch", "debug", time.Second
+	next.Routes, next.Headers.Legacy, next.Log.Level, next.UpstreamTimeout = []string{"routes.txt"}, "epoch",
+		"debug", time.Second
 	next.MaxWait, next.Keys.Header = time.Second, "X-Key"
 	next.Costs = map[string]int64{"GET /a": 2}
-	next.Listen, next.Log.Format, next.Settle.MaxOutstanding, next.TLS.CertFile = "127.0.0.1:1", "json", 7, "cert.pem" // which was plain HTTP before
+	// which was plain HTTP before
+	next.Listen, next.Log.Format, next.Settle.MaxOutstanding, next.TLS.CertFile = "127.0.0.1:1", "json", 7, "cert.pem"
 	next.TLS.KeyFile = "key.pem"
 	next.Staleness.MaxStale = 2 * time.Hour
 	merged, changed, restart := before.Reloaded(next)
 	slices.Sort(changed)
 	slices.Sort(restart)
-	if got, want := strings.Join(changed, " "), "api_keys.header costs headers.legacy log.level max_wait routes upstream_timeout"; got != want {
+	if got, want := strings.Join(changed, " "),
+		"api_keys.header costs headers.legacy log.level max_wait routes upstream_timeout"; got != want {
 		t.Errorf("changed: %s, want %s", got, want)
 	}
-	if got, want := strings.Join(restart, " "), "listen log.format policy_max_stale settle.max_outstanding tls.cert_file tls.key_file"; got != want {
+	if got, want := strings.Join(restart, " "),
+		"listen log.format policy_max_stale settle.max_outstanding tls.cert_file tls.key_file"; got != want {
 		t.Errorf("need a restart: %s, want %s", got, want)
 	}
 	want := before

@@ -46,13 +46,16 @@ func (c *checker) autoRevert(conf *Config) {
 	c.between("auto_revert.min_callers", int64(a.MinCallers), 1, maxCallers)
 	c.duration("auto_revert.watch", a.Watch, time.Second, 24*time.Hour)
 	if a.Watch < 2*a.For {
-		c.wrong("auto_revert.watch", a.Watch.String(), fmt.Sprintf("twice auto_revert.for, %v, or more: else the time is over before anything is known", 2*a.For))
+		c.wrong("auto_revert.watch", a.Watch.String(),
+			fmt.Sprintf("twice auto_revert.for, %v, or more: else the time is over before anything is known", 2*a.For))
 	}
 	if !a.On() && a != defaultAutoRevert() {
-		c.wrong("auto_revert.share", "", "a share such as 50%, or auto_revert left out: without one nothing is taken back")
+		c.wrong("auto_revert.share", "",
+			"a share such as 50%, or auto_revert left out: without one nothing is taken back")
 	}
 	if a.On() && conf.Database.Table != "" {
-		c.wrong("auto_revert.share", a.Share.String(), "none with db_table: rules that are only read cannot be taken back")
+		c.wrong("auto_revert.share", a.Share.String(),
+			"none with db_table: rules that are only read cannot be taken back")
 	}
 }
 
@@ -69,7 +72,8 @@ func (a AutoRevert) warn(warn func(field string, value any, format string, args 
 		return
 	}
 	if a.MinCallers < fewestCallers {
-		warn("auto_revert.min_callers", a.MinCallers, "one client that sends too much takes back a stricter rule for everybody")
+		warn("auto_revert.min_callers", a.MinCallers,
+			"one client that sends too much takes back a stricter rule for everybody")
 	}
 	if a.MinRequests < fewestRequests {
 		warn("auto_revert.min_requests", a.MinRequests, "so few requests are chance: a harmless change may be reverted")

@@ -10,9 +10,11 @@ import (
 
 func TestAutoRevert(t *testing.T) {
 	for text, want := range map[string]config.AutoRevert{
-		"":                          {For: 30 * time.Second, MinRequests: 100, MinCallers: 2, Watch: 10 * time.Minute},
-		"auto_revert: {share: 50%}": {Share: 50, For: 30 * time.Second, MinRequests: 100, MinCallers: 2, Watch: 10 * time.Minute},
-		"auto_revert:\n  share: 99%\n  for: 1s\n  min_requests: 20\n  min_callers: 5\n  watch: 2s": {99, time.Second, 20, 5, 2 * time.Second},
+		"": {For: 30 * time.Second, MinRequests: 100, MinCallers: 2, Watch: 10 * time.Minute},
+		"auto_revert: {share: 50%}": {Share: 50, For: 30 * time.Second, MinRequests: 100, MinCallers: 2,
+			Watch: 10 * time.Minute},
+		"auto_revert:\n  share: 99%\n  for: 1s\n  min_requests: 20\n  min_callers: 5\n  watch: 2s": {99, time.Second,
+			20, 5, 2 * time.Second},
 	} {
 		c, err := read(t, whole+text+"\n")
 		if err != nil {

@@ -76,12 +76,15 @@ type maker struct {
 func newSchema(t *testing.T) *schema {
 	m := maker{comments: comments(t), accepted: map[string]values{}}
 	full := everything()
-	full.check(&checker{asked: func(field string, may values) { m.accepted[indices.ReplaceAllString(field, "")] = may }})
+	full.check(&checker{asked: func(field string, may values) {
+		m.accepted[indices.ReplaceAllString(field, "")] = may
+	}})
 	m.refused = func(setting string) bool {
 		c := everything()
 		clear(reflect.ValueOf(&c).Elem(), strings.Split(setting, "."))
 		err := c.Complete()
-		return err != nil && regexp.MustCompile(`(?m)^`+regexp.QuoteMeta(setting)+` is "0s?"`).MatchString(indices.ReplaceAllString(err.Error(), ""))
+		return err != nil && regexp.MustCompile(`(?m)^`+regexp.QuoteMeta(setting)+` is "0s?"`).
+			MatchString(indices.ReplaceAllString(err.Error(), ""))
 	}
 	s := m.object(reflect.TypeFor[Config](), reflect.ValueOf(Default()), "")
 	s.Dialect, s.Title = "https://json-schema.org/draft/2020-12/schema", "Configuration of headgate serve"
@@ -232,7 +235,8 @@ func (m *maker) describe(of, field, name, setting string, s *schema) string {
 		}
 	}
 	if low, is := m.accepted[setting].low.(time.Duration); is {
-		text = strings.TrimSuffix(text, ".") + fmt.Sprintf(". %s to %s.", short(low), short(m.accepted[setting].high.(time.Duration)))
+		text = strings.TrimSuffix(text, ".") + fmt.Sprintf(". %s to %s.", short(low),
+			short(m.accepted[setting].high.(time.Duration)))
 	}
 	return strings.TrimPrefix(text, ". ")
 }

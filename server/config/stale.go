@@ -39,7 +39,12 @@ type FallbackLimit struct {
 
 func defaultStaleness() Staleness {
 	r := policy.DefaultFallback
-	return Staleness{MaxStale: time.Hour, OnStale: "keep", OnEmpty: "limit", Fallback: FallbackLimit{Limit: r.Limit, Per: r.Per, Burst: r.Burst}}
+	return Staleness{
+		MaxStale: time.Hour,
+		OnStale:  "keep",
+		OnEmpty:  "limit",
+		Fallback: FallbackLimit{Limit: r.Limit, Per: r.Per, Burst: r.Burst},
+	}
 }
 
 // Rule is the fallback as a policy.Cache takes it.
@@ -48,7 +53,12 @@ func (f FallbackLimit) Rule() policy.Rule {
 }
 
 // Fallbacks are the words of OnStale and OnEmpty.
-var Fallbacks = map[string]policy.Fallback{"keep": policy.Keep, "allow": policy.Keep, "limit": policy.Limit, "deny": policy.Deny}
+var Fallbacks = map[string]policy.Fallback{
+	"keep":  policy.Keep,
+	"allow": policy.Keep,
+	"limit": policy.Limit,
+	"deny":  policy.Deny,
+}
 
 func (c *checker) staleness(conf *Config) {
 	s := conf.Staleness
@@ -58,7 +68,8 @@ func (c *checker) staleness(conf *Config) {
 	c.oneOf("policy_stale", s.OnStale, "keep", "limit", "deny")
 	c.oneOf("policy_empty", s.OnEmpty, "allow", "limit", "deny")
 	if s.OnStale != "keep" && s.MaxStale != 0 && s.MaxStale < 2*conf.Refresh {
-		c.wrong("policy_max_stale", s.MaxStale.String(), fmt.Sprintf("twice refresh, which is %v, or more: rules are confirmed no more often", conf.Refresh))
+		c.wrong("policy_max_stale", s.MaxStale.String(),
+			fmt.Sprintf("twice refresh, which is %v, or more: rules are confirmed no more often", conf.Refresh))
 	}
 	if s.OnStale != "keep" && s.MaxStale == 0 {
 		c.wrong("policy_stale", s.OnStale, "keep, or policy_max_stale above 0: without a bound rules are never stale")

@@ -119,7 +119,16 @@ func (s *Store) Check() error {
 }
 
 func defaultStore() Store {
-	return Store{Kind: ByScripts, Prefix: "hg", Deadline: 5 * time.Millisecond, LeaseTTL: 100 * time.Millisecond, LeaseFree: 20, SyncInterval: 100 * time.Millisecond, MemberTTL: 3 * time.Second, Replicas: 1}
+	return Store{
+		Kind:         ByScripts,
+		Prefix:       "hg",
+		Deadline:     5 * time.Millisecond,
+		LeaseTTL:     100 * time.Millisecond,
+		LeaseFree:    20,
+		SyncInterval: 100 * time.Millisecond,
+		MemberTTL:    3 * time.Second,
+		Replicas:     1,
+	}
 }
 
 // maxStorePrefix is what bucket/redis takes.
@@ -128,7 +137,8 @@ const maxStorePrefix = 16
 func (c *checker) store(s Store) {
 	if !s.On() {
 		if empty := defaultStore(); !reflect.DeepEqual(s, empty) {
-			c.wrong("store.redis", "", "the address of the server, such as 127.0.0.1:6379, or store left out: without one every gateway counts alone")
+			c.wrong("store.redis", "", "the address of the server, such as 127.0.0.1:6379, or store left out: "+
+				"without one every gateway counts alone")
 		}
 		return
 	}
@@ -138,12 +148,15 @@ func (c *checker) store(s Store) {
 	if s.Username != "" && s.PasswordFile == "" {
 		c.wrong("store.password_file", "", "the file with the password of store.username")
 	}
-	if s.Prefix == "" || len(s.Prefix) > maxStorePrefix || strings.Trim(s.Prefix, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:") != "" {
+	if s.Prefix == "" || len(s.Prefix) > maxStorePrefix ||
+		strings.Trim(s.Prefix, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:") != "" {
 		c.wrong("store.prefix", s.Prefix, fmt.Sprintf("1 to %d letters, digits or any of -_.:", maxStorePrefix))
 	}
 	c.duration("store.lease_ttl", s.LeaseTTL, 10*time.Millisecond, time.Minute)
 	if s.Deadline < 500*time.Microsecond || s.Deadline > time.Minute || s.Deadline > s.LeaseTTL && !s.Throttles() {
-		c.wrong("store.deadline", s.Deadline.String(), fmt.Sprintf("500µs to store.lease_ttl, which is %v: no request waits longer than tokens are good", s.LeaseTTL))
+		c.wrong("store.deadline", s.Deadline.String(),
+			fmt.Sprintf("500µs to store.lease_ttl, which is %v: no request waits longer than tokens are good",
+				s.LeaseTTL))
 	}
 	c.between("store.lease_free", int64(s.LeaseFree), 0, 90)
 	c.duration("store.sync_interval", s.SyncInterval, 5*time.Millisecond, 10*time.Second)
@@ -168,7 +181,8 @@ func (c *checker) storeKind(s Store) {
 		{"store.sync_interval", s.SyncInterval.String(), usual.SyncInterval.String()},
 	} {
 		if unused.value != unused.usual {
-			c.wrong(unused.name, unused.value, "it left out with store.kind: throttle, by which nothing is leased or reported")
+			c.wrong(unused.name, unused.value,
+				"it left out with store.kind: throttle, by which nothing is leased or reported")
 		}
 	}
 }
@@ -178,14 +192,16 @@ func (c *checker) storeAddresses(s Store) {
 	for i, a := range s.Redis {
 		host, port, err := net.SplitHostPort(a)
 		if _, errPort := strconv.ParseUint(port, 10, 16); (err != nil || errPort != nil || host == "") && !socket {
-			c.wrong(fmt.Sprintf("store.redis[%d]", i), a, "HOST:PORT such as 127.0.0.1:6379, or the path of one unix socket alone")
+			c.wrong(fmt.Sprintf("store.redis[%d]", i), a,
+				"HOST:PORT such as 127.0.0.1:6379, or the path of one unix socket alone")
 		}
 	}
 	switch {
 	case s.Cluster && s.Sentinel != "":
 		c.wrong("store.sentinel", s.Sentinel, "none with store.cluster: a cluster watches itself")
 	case !s.Cluster && s.Sentinel == "" && len(s.Redis) > 1:
-		c.wrong("store.redis", strings.Join(s.Redis, ", "), "one server; or store.cluster: true; or store.sentinel, the name that sentinels watch the server by")
+		c.wrong("store.redis", strings.Join(s.Redis, ", "),
+			"one server; or store.cluster: true; or store.sentinel, the name that sentinels watch the server by")
 	case s.Cluster && s.Database != 0:
 		c.wrong("store.database", strconv.Itoa(s.Database), "0 in a cluster, which has no others")
 	}
@@ -194,7 +210,8 @@ func (c *checker) storeAddresses(s Store) {
 func (c *checker) storeTLS(t StoreTLS) {
 	if !t.Enabled {
 		if t != (StoreTLS{}) {
-			c.wrong("store.tls.enabled", "false", "true, or the rest of store.tls left out: passwords and buckets go in the clear now")
+			c.wrong("store.tls.enabled", "false",
+				"true, or the rest of store.tls left out: passwords and buckets go in the clear now")
 		}
 		return
 	}

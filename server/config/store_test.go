@@ -10,15 +10,26 @@ import (
 )
 
 func TestStore(t *testing.T) {
-	alone := config.Store{Kind: "scripts", Prefix: "hg", Deadline: 5 * time.Millisecond, LeaseTTL: 100 * time.Millisecond, LeaseFree: 20, SyncInterval: 100 * time.Millisecond, MemberTTL: 3 * time.Second, Replicas: 1}
+	alone := config.Store{
+		Kind:         "scripts",
+		Prefix:       "hg",
+		Deadline:     5 * time.Millisecond,
+		LeaseTTL:     100 * time.Millisecond,
+		LeaseFree:    20,
+		SyncInterval: 100 * time.Millisecond,
+		MemberTTL:    3 * time.Second,
+		Replicas:     1,
+	}
 	one, all := alone, alone
 	one.Redis = []string{"redis.internal:6379"}
 	throttled := one
 	throttled.Kind, throttled.Deadline = "throttle", 200*time.Millisecond
 	all = config.Store{
-		Kind: "scripts", Redis: []string{"[::1]:1", "10.0.0.2:26379"}, Sentinel: "main", Database: 3, Username: "gate", PasswordFile: "p",
-		TLS:    config.StoreTLS{Enabled: true, CAFile: "ca", CertFile: "c", KeyFile: "k", ServerName: "redis"},
-		Prefix: "edge-1", SecretFile: "s", Deadline: 10 * time.Millisecond, LeaseTTL: 200 * time.Millisecond, LeaseFree: 40, SyncInterval: 250 * time.Millisecond, MemberTTL: time.Second, Replicas: 8, ReadyFollows: true,
+		Kind: "scripts", Redis: []string{"[::1]:1", "10.0.0.2:26379"}, Sentinel: "main", Database: 3, Username: "gate",
+		PasswordFile: "p",
+		TLS:          config.StoreTLS{Enabled: true, CAFile: "ca", CertFile: "c", KeyFile: "k", ServerName: "redis"},
+		Prefix:       "edge-1", SecretFile: "s", Deadline: 10 * time.Millisecond, LeaseTTL: 200 * time.Millisecond,
+		LeaseFree: 40, SyncInterval: 250 * time.Millisecond, MemberTTL: time.Second, Replicas: 8, ReadyFollows: true,
 	}
 	for text, want := range map[string]config.Store{
 		"":                                      alone,

@@ -45,7 +45,8 @@ func (c *checker) tls(t TLS) {
 	}
 	switch {
 	case t.ClientAuth != "none" && t.ClientCAFile == "":
-		c.wrong("tls.client_ca_file", "", "the certificates of those who sign the clients'; those of the system sign for everybody")
+		c.wrong("tls.client_ca_file", "",
+			"the certificates of those who sign the clients'; those of the system sign for everybody")
 	case t.ClientAuth == "none" && t.ClientCAFile != "":
 		c.wrong("tls.client_auth", t.ClientAuth, "request or require, since there is a client_ca_file")
 	}

@@ -99,7 +99,8 @@ func (c *checker) tokens(t Tokens) {
 		}
 	}
 	if kinds > 1 {
-		c.wrong("tokens", fmt.Sprint(kinds, " sources of keys"), "one of jwks_url, jwks_file, key_files and secret_files")
+		c.wrong("tokens", fmt.Sprint(kinds, " sources of keys"),
+			"one of jwks_url, jwks_file, key_files and secret_files")
 	}
 	fault := func(field string, err error) {
 		if err != nil {

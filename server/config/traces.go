@@ -37,6 +37,7 @@ func (c *checker) traces(t Traces) {
 		if err == nil {
 			shown = u.Redacted()
 		}
-		c.wrong("traces.endpoint", shown, "a URL such as http://127.0.0.1:4318/v1/traces; credentials belong in traces.headers_file")
+		c.wrong("traces.endpoint", shown,
+			"a URL such as http://127.0.0.1:4318/v1/traces; credentials belong in traces.headers_file")
 	}
 }

@@ -43,11 +43,13 @@ func (c *checker) warnings(w Warnings) {
 		c.wrong("warnings.secret_file", w.SecretFile, "warnings.url set too, as nothing is sent without")
 	case w.URL == "":
 	case !hookURL(w.URL):
-		c.wrong("warnings.url", "set to another", "an https URL without a user in it, or an http one of an address of this machine, such as http://127.0.0.1:9090/hook")
+		c.wrong("warnings.url", "set to another", "an https URL without a user in it, or an http one of an address "+
+			"of this machine, such as http://127.0.0.1:9090/hook")
 	case w.SecretFile == "":
 		c.wrong("warnings.secret_file", "missing", "a file with the secret that signs what is sent to warnings.url")
 	case !w.On():
-		c.wrong("warnings.url", "set", "warnings.caller_percent or warnings.denied_percent too, as nothing is told without")
+		c.wrong("warnings.url", "set",
+			"warnings.caller_percent or warnings.denied_percent too, as nothing is told without")
 	}
 }
 

@@ -27,12 +27,17 @@ type WebSocket struct {
 	MaxMessage Bytes `yaml:"max_message"`
 }
 
-var messageUnits = map[string]gateway.Unit{"none": gateway.Uncounted, "messages": gateway.Messages, "bytes": gateway.Bytes}
+var messageUnits = map[string]gateway.Unit{
+	"none":     gateway.Uncounted,
+	"messages": gateway.Messages,
+	"bytes":    gateway.Bytes,
+}
 
 // Counted is s, which is complete, as the gateway has it.
 func (s WebSocket) Counted() gateway.WebSocket {
 	return gateway.WebSocket{
-		Send: messageUnits[s.Send], Receive: messageUnits[s.Receive], BytesPerToken: int64(s.BytesPerToken), MaxMessage: int64(s.MaxMessage),
+		Send: messageUnits[s.Send], Receive: messageUnits[s.Receive], BytesPerToken: int64(s.BytesPerToken),
+		MaxMessage: int64(s.MaxMessage),
 	}
 }
 
@@ -43,7 +48,8 @@ func (c *checker) messages(conf *Config) {
 	conf.GRPCStreams = c.counted(conf, "grpc_streams", conf.GRPCStreams, "no call is passed on")
 }
 
-func (c *checker) counted(conf *Config, setting string, given map[string]WebSocket, nothing string) map[string]WebSocket {
+func (c *checker) counted(conf *Config, setting string, given map[string]WebSocket,
+	nothing string) map[string]WebSocket {
 	complete := make(map[string]WebSocket, len(given))
 	for _, endpoint := range slices.Sorted(maps.Keys(given)) {
 		s := given[endpoint]

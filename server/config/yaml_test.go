@@ -13,7 +13,8 @@ func TestToJSONKeepsValuesAndLines(t *testing.T) {
 			"# rules\nrules:\n- endpoint: default\n  limit: 5\n- {endpoint: '*', limit: 1e30}\n",
 			"\n{\"rules\":\n[{\"endpoint\":\"default\",\n\"limit\":5},\n{\"endpoint\":\"*\",\"limit\":1e30}]}",
 		},
-		"numbers as written":   {"[1.50, 100000000000000000000000000000000, 0x10, -1]", "[1.50,100000000000000000000000000000000,16,-1]"},
+		"numbers as written": {"[1.50, 100000000000000000000000000000000, 0x10, -1]",
+			"[1.50,100000000000000000000000000000000,16,-1]"},
 		"times stay text":      {"expires: 2027-01-31T12:00:00Z", `{"expires":"2027-01-31T12:00:00Z"}`},
 		"keys are text":        {"1: a\ntrue: b", "{\"1\":\"a\",\n\"true\":\"b\"}"},
 		"aliases":              {"- &a {x: 1}\n- *a", "[{\"x\":1},{\"x\":1}]"},
@@ -32,7 +33,8 @@ func TestToJSONKeepsValuesAndLines(t *testing.T) {
 func TestToJSONRefuses(t *testing.T) {
 	bomb := "a: &a [x,x,x,x,x,x,x,x,x,x]\n"
 	for i := 'b'; i <= 'i'; i++ {
-		bomb += string(i) + ": &" + string(i) + " [" + strings.TrimSuffix(strings.Repeat("*"+string(i-1)+",", 10), ",") + "]\n"
+		bomb += string(i) + ": &" + string(i) + " [" +
+			strings.TrimSuffix(strings.Repeat("*"+string(i-1)+",", 10), ",") + "]\n"
 	}
 	for name, c := range map[string]struct{ yaml, want string }{
 		"no YAML":       {"a: [", "line"},

@@ -144,7 +144,8 @@ func (c *conversion) add(line int, of string, r policy.Rule) {
 		return
 	}
 	other := &c.Rules[at]
-	if other.Limit == r.Limit && other.Per == r.Per && other.Burst == r.Burst && other.Mode == r.Mode && other.CountWhen == r.CountWhen {
+	if other.Limit == r.Limit && other.Per == r.Per && other.Burst == r.Burst && other.Mode == r.Mode &&
+		other.CountWhen == r.CountWhen {
 		return
 	}
 	kept, left := other.Rule, r
@@ -155,7 +156,8 @@ func (c *conversion) add(line int, of string, r policy.Rule) {
 	if r.Endpoint == policy.UnknownEndpoint {
 		return // as for all others
 	}
-	c.lost(line, "two limits for %s by %s: %s stays, %s goes; one endpoint has one limit for a subject", r.Endpoint, r.SubjectText(), rateOf(kept), rateOf(left))
+	c.lost(line, "two limits for %s by %s: %s stays, %s goes; one endpoint has one limit for a subject", r.Endpoint,
+		r.SubjectText(), rateOf(kept), rateOf(left))
 }
 
 func rateOf(r policy.Rule) string {
@@ -230,7 +232,8 @@ func (c *conversion) manyBuckets(line int, of string, endpoints int, under, ther
 	if len(c.options.Endpoints) == 0 {
 		advice = "; with the endpoints of your API (--openapi, --routes) there is one for each of those"
 	}
-	c.differs(line, "%s: a bucket for each of %d endpoints under %s, where %s has one for all%s", of, endpoints, under, there, advice)
+	c.differs(line, "%s: a bucket for each of %d endpoints under %s, where %s has one for all%s", of, endpoints, under,
+		there, advice)
 }
 
 // holds reports whether the requests of a template lie under the path.
@@ -247,7 +250,8 @@ func (c *conversion) everywhere(line int, of string, r policy.Rule) { c.both(pol
 
 // elsewhere adds a rule for what has no limit of its own.
 func (c *conversion) elsewhere(line int, of string, r policy.Rule, there string) {
-	c.differs(line, "%s: what has a limit of its own does not have this one. Here it is one for each other endpoint, with %s one for all of them", of, there)
+	c.differs(line, "%s: what has a limit of its own does not have this one. Here it is one for each other "+
+		"endpoint, with %s one for all of them", of, there)
 	c.both(policy.Default, line, of, r)
 }
 

@@ -25,7 +25,8 @@ var update = flag.Bool("update", false, "write what conversions give into testda
 
 // folders are the folders of testdata and the formats of their files.
 var folders = []struct{ folder, format string }{
-	{"nginx", "nginx"}, {"nginx-k8s-policy", "ingress-nginx"}, {"ingress-nginx", "ingress-nginx"}, {"kong", "kong"}, {"traefik", "traefik"}, {"haproxy", "haproxy"},
+	{"nginx", "nginx"}, {"nginx-k8s-policy", "ingress-nginx"}, {"ingress-nginx", "ingress-nginx"}, {"kong", "kong"},
+	{"traefik", "traefik"}, {"haproxy", "haproxy"},
 }
 
 func read(t testing.TB, path string) convert.File {
@@ -126,7 +127,8 @@ func compare(t *testing.T, path, got string) {
 // TestTwoFiles: zones may stand in another file than the limits.
 func TestTwoFiles(t *testing.T) {
 	r, err := convert.Convert("nginx", []convert.File{
-		read(t, "testdata/nginx/govuk-router-rate-limiting.conf"), read(t, "testdata/nginx/govuk-router_include.conf")}, convert.Options{})
+		read(t, "testdata/nginx/govuk-router-rate-limiting.conf"), read(t, "testdata/nginx/govuk-router_include.conf")},
+		convert.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +138,8 @@ func TestTwoFiles(t *testing.T) {
 // TestKnownEndpoints: with the endpoints of the API a limit is for those that lie in its location, and in no longer
 // one.
 func TestKnownEndpoints(t *testing.T) {
-	known := templates(t, "GET /health", "GET /api/items", "POST /api/items", "GET /api/items/{id}", "POST /api/login", "GET /{page}")
+	known := templates(t, "GET /health", "GET /api/items", "POST /api/items", "GET /api/items/{id}", "POST /api/login",
+		"GET /{page}")
 	r, err := convert.Convert("nginx", []convert.File{{Name: "nginx.conf", Text: []byte(`
 map $request_method $posts { default ""; POST $binary_remote_addr; }
 geo $ours { default 0; 10.0.0.0/8 1; 192.0.2.7 1; }
@@ -162,7 +165,8 @@ server {
 			t.Errorf("no line\n%s\nin\n%s", line, said(r))
 		}
 	}
-	for _, network := range []string{`{endpoint: "*", subject: "ip:10.0.0.0/8", mode: allow}`, `{endpoint: "*", subject: "ip:192.0.2.7", mode: allow}`} {
+	for _, network := range []string{`{endpoint: "*", subject: "ip:10.0.0.0/8", mode: allow}`,
+		`{endpoint: "*", subject: "ip:192.0.2.7", mode: allow}`} {
 		if !strings.Contains(r.YAML(), network) {
 			t.Errorf("%s is missing in\n%s", network, said(r))
 		}
@@ -194,7 +198,8 @@ func (tr *trace) limiter(t *testing.T) {
 		limit = ""
 	}
 	r, err := convert.Convert("nginx", []convert.File{{Name: "nginx.conf", Text: fmt.Appendf(nil,
-		"limit_req_zone $binary_remote_addr zone=z:1m %s;\nserver { limit_req zone=z %s; location / { return 200; } }", tr.Zone, limit)}}, convert.Options{})
+		"limit_req_zone $binary_remote_addr zone=z:1m %s;\nserver { limit_req zone=z %s; location / { return 200; "+
+			"} }", tr.Zone, limit)}}, convert.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,7 +222,8 @@ func (tr *trace) limiter(t *testing.T) {
 		t.Fatal(err)
 	}
 	tr.Converted, err = headgate.New(headgate.Options{
-		Endpoints: table, Policies: headgate.Fixed(set), Buckets: buckets, Identities: who, Now: func() time.Time { return tr.now },
+		Endpoints: table, Policies: headgate.Fixed(set), Buckets: buckets, Identities: who,
+		Now: func() time.Time { return tr.now },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -252,7 +258,8 @@ func TestTracesOfNginx(t *testing.T) {
 				}
 				tr.now = at.Add(turn)
 				if tr.Converted.Look(t.Context(), request).Allowed != want {
-					t.Errorf("%s %s: request %d at %d ms is allowed: %v, nginx answered %d", tr.Zone, tr.Limit, i, sent.T, allowed, sent.Status)
+					t.Errorf("%s %s: request %d at %d ms is allowed: %v, nginx answered %d", tr.Zone, tr.Limit, i,
+						sent.T, allowed, sent.Status)
 				}
 				excused++
 			}
@@ -276,7 +283,8 @@ func TestTracesOfNginx(t *testing.T) {
 		if ok != tr.OK {
 			t.Errorf("%s %s: %d of %d at once pass, nginx let %d", tr.Zone, tr.Limit, ok, tr.N, tr.OK)
 		}
-		if nginx := time.Duration(tr.MaxDelay * float64(time.Second)); !strings.Contains(tr.Limit, "delay=") && (longest-nginx).Abs() > 50*time.Millisecond {
+		if nginx := time.Duration(tr.MaxDelay * float64(time.Second)); !strings.Contains(tr.Limit, "delay=") &&
+			(longest-nginx).Abs() > 50*time.Millisecond {
 			t.Errorf("%s %s: the last waits %v, with nginx %v", tr.Zone, tr.Limit, longest, nginx)
 		}
 	}
@@ -300,7 +308,8 @@ func TestSyntax(t *testing.T) {
 			t.Errorf("%q: %v, want %s", text, err, want)
 		}
 	}
-	if _, err := convert.Convert("apache", nil, convert.Options{}); err == nil || !strings.Contains(err.Error(), "want one of haproxy, ingress-nginx, kong, nginx, traefik") {
+	if _, err := convert.Convert("apache", nil, convert.Options{}); err == nil ||
+		!strings.Contains(err.Error(), "want one of haproxy, ingress-nginx, kong, nginx, traefik") {
 		t.Errorf("a format that there is not: %v", err)
 	}
 }
@@ -373,7 +382,8 @@ func TestTable(t *testing.T) {
 		}
 		fmt.Fprintf(&b, "| envoy/%s | %d | as they are | 0 | 0 |\n", filepath.Base(path), len(limits.All()))
 	}
-	const page, begin, end = "../../docs/coming-over.md", "<!-- begin: go test ./convert -run TestTable -update -->\n", "<!-- end -->"
+	const page, begin, end = "../../docs/coming-over.md", "<!-- begin: go test ./convert -run TestTable -update -->\n",
+		"<!-- end -->"
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)

@@ -14,10 +14,12 @@ import (
 var (
 	haproxyStore = regexp.MustCompile(`http_req_rate\((\d+)(us|ms|s|m|h|d)?\)`)
 	haproxyError = regexp.MustCompile(`http_err_rate\((\d+)(us|ms|s|m|h|d)?\)`)
-	haproxyOver  = regexp.MustCompile(`(sc_?[0-9]?_?http_(?:req|err)_rate|src_http_(?:req|err)_rate)(?:\(([^)]*)\))?\s+(gt|ge)\s+(\S+)`)
+	haproxyOver  = regexp.MustCompile(
+		`(sc_?[0-9]?_?http_(?:req|err)_rate|src_http_(?:req|err)_rate)(?:\(([^)]*)\))?\s+(gt|ge)\s+(\S+)`)
 	haproxyPath  = regexp.MustCompile(`path_beg (?:-i )?(/\S*)`)
 	haproxyMore  = regexp.MustCompile(`(hdr\(host\)|req\.hdr|src -f|!\w|method |path)`) // conditions besides the rate
-	haproxyOther = regexp.MustCompile(`(conn_cur|conn_rate|sess_rate|http_err_rate|bytes_in_rate|bytes_out_rate|gpc\d?_rate)`)
+	haproxyOther = regexp.MustCompile(
+		`(conn_cur|conn_rate|sess_rate|http_err_rate|bytes_in_rate|bytes_out_rate|gpc\d?_rate)`)
 )
 
 // section is a section of HAProxy's configuration, as far as limits go.
@@ -85,7 +87,15 @@ func haproxy(c *conversion, files []File) error {
 
 func haproxyTime(number, unit string) time.Duration {
 	n, err := strconv.ParseInt(number, 10, 32)
-	units := map[string]time.Duration{"": time.Millisecond, "us": time.Microsecond, "ms": time.Millisecond, "s": time.Second, "m": time.Minute, "h": time.Hour, "d": 24 * time.Hour}
+	units := map[string]time.Duration{
+		"":   time.Millisecond,
+		"us": time.Microsecond,
+		"ms": time.Millisecond,
+		"s":  time.Second,
+		"m":  time.Minute,
+		"h":  time.Hour,
+		"d":  24 * time.Hour,
+	}
 	if err != nil {
 		return 0
 	}
@@ -95,7 +105,8 @@ func haproxyTime(number, unit string) time.Duration {
 func (c *conversion) haproxySection(s *section, all []*section) {
 	for _, l := range s.lines {
 		words := strings.Fields(l.text)
-		denies := slices.Contains(words, "deny") || slices.Contains(words, "reject") || slices.Contains(words, "tarpit") || slices.Contains(words, "silent-drop")
+		denies := slices.Contains(words, "deny") || slices.Contains(words, "reject") ||
+			slices.Contains(words, "tarpit") || slices.Contains(words, "silent-drop")
 		if !denies {
 			continue
 		}
@@ -150,7 +161,8 @@ func (c *conversion) haproxyLimit(s *section, all []*section, l haproxyLine, con
 		return
 	}
 	if r.CountWhen != "" {
-		c.differs(l.line, "%s counts what HAProxy denies, and what it cannot read, as well, so that who goes on stays denied: here answers of 4xx alone; a penalty of the rule blocks who goes on", of)
+		c.differs(l.line, "%s counts what HAProxy denies, and what it cannot read, as well, so that who goes on "+
+			"stays denied: here answers of 4xx alone; a penalty of the rule blocks who goes on", of)
 	}
 	key := s.track
 	if strings.HasPrefix(over[1], "src_") || key == "" {
@@ -160,9 +172,13 @@ func (c *conversion) haproxyLimit(s *section, all []*section, l haproxyLine, con
 	case lower == "src" || strings.HasPrefix(lower, "src,"):
 	case strings.Contains(lower, "hdr(authorization)") || strings.Contains(lower, "hdr(x-api-key)"):
 		r.Subject = policy.SubjectPrincipal
-		c.differs(l.line, "%s counts by %s: the verified caller here, else the address; anything in that header was a budget of its own", of, key)
-	case strings.HasPrefix(lower, "hdr_ip(x-forwarded-for") || strings.HasPrefix(lower, "req.hdr_ip(x-forwarded-for") || strings.Contains(lower, "hdr(x-forwarded-for"):
-		c.differs(l.line, "%s counts by %s, which a client can write: here the client's address is read behind trusted_proxies", of, key)
+		c.differs(l.line, "%s counts by %s: the verified caller here, else the address; anything in that header "+
+			"was a budget of its own", of, key)
+	case strings.HasPrefix(lower, "hdr_ip(x-forwarded-for") || strings.HasPrefix(lower, "req.hdr_ip(x-forwarded-for") ||
+		strings.Contains(lower, "hdr(x-forwarded-for"):
+		c.differs(l.line,
+			"%s counts by %s, which a client can write: here the client's address is read behind trusted_proxies", of,
+			key)
 	case strings.HasPrefix(lower, "base32+src"):
 		c.differs(l.line, "%s counts each path of a client by itself: the endpoints here", of)
 		r.Endpoint = policy.Default

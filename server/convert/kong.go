@@ -18,8 +18,10 @@ func kong(c *conversion, files []File) error {
 			return err
 		}
 		for _, d := range list {
-			if !slices.ContainsFunc([]string{"services", "routes", "plugins", "consumers", "consumer_groups"}, func(name string) bool { return d.get(name).is() }) {
-				return fmt.Errorf("%s: it has neither services, routes, plugins nor consumers, want a file of decK (deck gateway dump)", f.Name)
+			if !slices.ContainsFunc([]string{"services", "routes", "plugins", "consumers", "consumer_groups"},
+				func(name string) bool { return d.get(name).is() }) {
+				return fmt.Errorf("%s: it has neither services, routes, plugins nor consumers, want a file of decK "+
+					"(deck gateway dump)", f.Name)
 			}
 			c.kongDocument(d)
 		}
@@ -119,7 +121,8 @@ var kongPeriods = []struct {
 	name string
 	per  time.Duration
 }{
-	{"second", time.Second}, {"minute", time.Minute}, {"hour", time.Hour}, {"day", 24 * time.Hour}, {"month", 30 * 24 * time.Hour}, {"year", 365 * 24 * time.Hour},
+	{"second", time.Second}, {"minute", time.Minute}, {"hour", time.Hour}, {"day", 24 * time.Hour},
+	{"month", 30 * 24 * time.Hour}, {"year", 365 * 24 * time.Hour},
 }
 
 func (c *conversion) plugin(p node, h holder) {
@@ -139,7 +142,8 @@ func (c *conversion) plugin(p node, h holder) {
 		}
 		by = conf.get("limit_by").text()
 		if shared := conf.get("policy").text(); shared == "redis" || shared == "cluster" {
-			c.differs(conf.line(), "%s is counted in %s: windows are counted by each gateway here. For a limit of all gateways use algorithm token_bucket and scope strict", of, shared)
+			c.differs(conf.line(), "%s is counted in %s: windows are counted by each gateway here. For a limit of "+
+				"all gateways use algorithm token_bucket and scope strict", of, shared)
 		}
 	case "rate-limiting-advanced":
 		sizes := conf.get("window_size").list()
@@ -173,7 +177,8 @@ func (c *conversion) plugin(p node, h holder) {
 		return
 	}
 	if len(limits) > 1 {
-		c.lost(p.line(), "%s has %d limits, of which the shortest stays: one endpoint has one limit for a subject", of, len(limits))
+		c.lost(p.line(), "%s has %d limits, of which the shortest stays: one endpoint has one limit for a subject",
+			of, len(limits))
 	}
 	r := limits[0]
 	r.Project, r.Tier = h.project, h.tier
@@ -186,7 +191,8 @@ func (c *conversion) plugin(p node, h holder) {
 		if by == "consumer" && (h.project != "" || h.tier != "") {
 			r.Subject = policy.SubjectProject
 		}
-		c.differs(conf.line(), "%s counts by %s: that is a verified API key, token or certificate here, else the address", of, by)
+		c.differs(conf.line(),
+			"%s counts by %s: that is a verified API key, token or certificate here, else the address", of, by)
 	case "ip":
 		r.Subject = policy.SubjectIP
 	case "service", "path":

@@ -30,7 +30,9 @@ func ingress(c *conversion, files []File) error {
 			}
 		}
 	}
-	parts := slices.ContainsFunc(objects, func(o object) bool { return limited(o.node) && slices.ContainsFunc(pathsOf(o.node), path.part) })
+	parts := slices.ContainsFunc(objects, func(o object) bool {
+		return limited(o.node) && slices.ContainsFunc(pathsOf(o.node), path.part)
+	})
 	for _, o := range objects {
 		c.file = o.file
 		switch o.get("kind").text() {
@@ -105,7 +107,8 @@ func (c *conversion) annotations(d node, parts bool) {
 		list := notes.get(annotation + field)
 		for _, network := range strings.FieldsFunc(list.text(), func(r rune) bool { return r == ',' || r == ' ' }) {
 			if c.exempt(list.line(), field, network) {
-				c.differs(list.line(), "%s: %s is exempt from all limits here, from those of one Ingress there", field, network)
+				c.differs(list.line(), "%s: %s is exempt from all limits here, from those of one Ingress there",
+					field, network)
 			}
 		}
 	}
@@ -136,7 +139,8 @@ func (c *conversion) ingressPaths(d node, line int, of string, r policy.Rule, pa
 			c.add(line, of, r)
 		}
 	}
-	switch whole := len(paths) == 0 || !slices.ContainsFunc(paths, path.part) || slices.ContainsFunc(paths, func(p path) bool { return !p.part() }); {
+	switch whole := len(paths) == 0 || !slices.ContainsFunc(paths, path.part) ||
+		slices.ContainsFunc(paths, func(p path) bool { return !p.part() }); {
 	case whole && parts:
 		c.elsewhere(line, of, r, "ingress-nginx")
 	case whole:
@@ -165,7 +169,8 @@ func (c *conversion) nginxPolicy(d, limit node) {
 	r := policy.Rule{Limit: n, Per: per, Burst: burst + 1, Name: name}
 	if burst > 0 && limit.get("noDelay").text() != "true" {
 		if limit.get("delay").is() {
-			c.differs(line, "%s: requests beyond the first %s pass at once here; nginx holds them back", of, limit.get("delay").text())
+			c.differs(line, "%s: requests beyond the first %s pass at once here; nginx holds them back", of,
+				limit.get("delay").text())
 		} else {
 			r.Algorithm = policy.LeakyBucket
 		}
@@ -186,7 +191,8 @@ func (c *conversion) nginxPolicy(d, limit node) {
 		return
 	}
 	r.Endpoint = policy.Default
-	c.differs(line, "%s does not say where it holds: it is the rule for every endpoint without one of its own; write the endpoints that its routes mean", of)
+	c.differs(line, "%s does not say where it holds: it is the rule for every endpoint without one of its own; "+
+		"write the endpoints that its routes mean", of)
 	c.add(line, of, r)
 }
 
@@ -194,14 +200,17 @@ func (c *conversion) nginxPolicy(d, limit node) {
 func (c *conversion) condition(line int, of string, condition node, r *policy.Rule) bool {
 	claim := condition.get("jwt")
 	if !claim.is() {
-		c.lost(line, "%s holds for requests with some value of a variable: give those callers a tier, and write its limit", of)
+		c.lost(line,
+			"%s holds for requests with some value of a variable: give those callers a tier, and write its limit", of)
 		return false
 	}
 	if condition.get("default").text() == "true" {
-		c.differs(line, "%s is for %s %s, and for callers without a limit of their own: it is the rule for everybody", of, claim.get("claim").text(), claim.get("match").text())
+		c.differs(line, "%s is for %s %s, and for callers without a limit of their own: it is the rule for everybody",
+			of, claim.get("claim").text(), claim.get("match").text())
 		return true
 	}
 	r.Tier = claim.get("match").text()
-	c.differs(line, "%s is for tokens whose %s is %s: set tokens.tier to that claim", of, claim.get("claim").text(), r.Tier)
+	c.differs(line, "%s is for tokens whose %s is %s: set tokens.tier to that claim", of,
+		claim.get("claim").text(), r.Tier)
 	return true
 }

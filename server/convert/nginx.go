@@ -78,9 +78,11 @@ func (n *nginxConfig) define(list []directive) {
 		case (d.name == "map" || d.name == "geo") && len(d.args) > 0:
 			n.maps[d.args[len(d.args)-1]] = d
 		case d.name == "limit_conn":
-			n.lost(d.line, "limit_conn %s: Headgate limits requests, not connections or requests in flight", strings.Join(d.args, " "))
+			n.lost(d.line, "limit_conn %s: Headgate limits requests, not connections or requests in flight",
+				strings.Join(d.args, " "))
 		case d.name == "include" && len(d.args) == 1 && !strings.HasSuffix(d.args[0], "mime.types"):
-			n.note(Differs, d.line, "include %s is not followed: if limits stand there, give that file as well", d.args[0])
+			n.note(Differs, d.line, "include %s is not followed: if limits stand there, give that file as well",
+				d.args[0])
 		}
 		n.define(d.block)
 	}
@@ -148,7 +150,8 @@ func locationsIn(list []directive) (paths []path) {
 		if d.name != "location" || len(d.args) == 0 {
 			continue
 		}
-		if p := (path{d.args[len(d.args)-1], d.args[0] == "="}); strings.HasPrefix(p.text, "/") && !strings.HasPrefix(d.args[0], "~") {
+		if p := (path{d.args[len(d.args)-1], d.args[0] == "="}); strings.HasPrefix(p.text, "/") &&
+			!strings.HasPrefix(d.args[0], "~") {
 			paths = append(paths, p)
 		}
 		paths = append(paths, locationsIn(d.block)...)
@@ -272,7 +275,8 @@ func (n *nginxConfig) rule(u use) (r policy.Rule, only []string, ok bool) {
 	}
 	switch {
 	case !known:
-		n.lost(u.line, "%s: there is no limit_req_zone %s; if it stands in another file, give that one as well", of, name)
+		n.lost(u.line, "%s: there is no limit_req_zone %s; if it stands in another file, give that one as well", of,
+			name)
 		return r, nil, false
 	case zone.limit == 0:
 		n.lost(u.line, "%s: its zone has no rate", of)
@@ -298,7 +302,8 @@ func (n *nginxConfig) rule(u use) (r policy.Rule, only []string, ok bool) {
 		n.exempt(u.line, "of zone "+name, network)
 	}
 	if len(how.exempt) > 0 && len(n.zones) > 1 {
-		n.differs(u.line, "%s: addresses that it leaves out are exempt from all limits here, from this one alone in nginx", of)
+		n.differs(u.line,
+			"%s: addresses that it leaves out are exempt from all limits here, from this one alone in nginx", of)
 	}
 	return r, how.methods, true
 }
@@ -316,17 +321,26 @@ var nginxSubjects = []struct {
 	subject  policy.Subject
 	differs  string
 }{
-	{"$binary_remote_addr", policy.SubjectIP, ""}, {"$remote_addr", policy.SubjectIP, ""}, {"$proxy_protocol_addr", policy.SubjectIP, ""},
+	{"$binary_remote_addr", policy.SubjectIP, ""}, {"$remote_addr", policy.SubjectIP, ""},
+	{"$proxy_protocol_addr", policy.SubjectIP, ""},
 	{"$realip_remote_addr", policy.SubjectIP, "the address of the peer there, of the client here"},
-	{"$http_x_forwarded_for", policy.SubjectIP, "a client can write that header: here the client's address is read behind trusted_proxies"},
-	{"$http_x_real_ip", policy.SubjectIP, "a client can write that header: here the client's address is read behind trusted_proxies"},
-	{"$http_cf_connecting_ip", policy.SubjectIP, "a client can write that header: here the client's address is read behind trusted_proxies"},
+	{"$http_x_forwarded_for", policy.SubjectIP,
+		"a client can write that header: here the client's address is read behind trusted_proxies"},
+	{"$http_x_real_ip", policy.SubjectIP,
+		"a client can write that header: here the client's address is read behind trusted_proxies"},
+	{"$http_cf_connecting_ip", policy.SubjectIP,
+		"a client can write that header: here the client's address is read behind trusted_proxies"},
 	{"$server_name", policy.SubjectEndpoint, ""},
-	{"$host", policy.SubjectEndpoint, "one bucket for all hosts"}, {"$http_host", policy.SubjectEndpoint, "one bucket for all hosts"},
-	{"$http_authorization", policy.SubjectPrincipal, "the verified caller, else the address: anything in that header was a budget of its own"},
-	{"$http_x_api_key", policy.SubjectPrincipal, "the verified caller, else the address: anything in that header was a budget of its own"},
-	{"$jwt_", policy.SubjectPrincipal, "the verified caller, else the address"}, {"$apikey_", policy.SubjectPrincipal, "the verified caller, else the address"},
-	{"$remote_user", policy.SubjectPrincipal, "the verified caller, else the address"}, {"$ssl_client_", policy.SubjectPrincipal, "the verified caller, else the address"},
+	{"$host", policy.SubjectEndpoint, "one bucket for all hosts"},
+	{"$http_host", policy.SubjectEndpoint, "one bucket for all hosts"},
+	{"$http_authorization", policy.SubjectPrincipal,
+		"the verified caller, else the address: anything in that header was a budget of its own"},
+	{"$http_x_api_key", policy.SubjectPrincipal,
+		"the verified caller, else the address: anything in that header was a budget of its own"},
+	{"$jwt_", policy.SubjectPrincipal, "the verified caller, else the address"},
+	{"$apikey_", policy.SubjectPrincipal, "the verified caller, else the address"},
+	{"$remote_user", policy.SubjectPrincipal, "the verified caller, else the address"},
+	{"$ssl_client_", policy.SubjectPrincipal, "the verified caller, else the address"},
 }
 
 // nginxPaths are variables that tell endpoints apart, as rules do by themselves.
@@ -353,8 +367,11 @@ func (n *nginxConfig) key(line int, of, key string, depth int) (keyed, bool) {
 				break
 			}
 		}
-		if !known || found != nil && found.subject != one.subject && found.subject != policy.SubjectEndpoint && one.subject != policy.SubjectEndpoint {
-			n.lost(line, "%s counts by %q, which is no caller that can be verified; choose a subject, and see docs/policies.md", of, key)
+		if !known || found != nil && found.subject != one.subject && found.subject != policy.SubjectEndpoint &&
+			one.subject != policy.SubjectEndpoint {
+			n.lost(line,
+				"%s counts by %q, which is no caller that can be verified; choose a subject, and see "+
+					"docs/policies.md", of, key)
 			return keyed{}, false
 		}
 		if found == nil || found.subject == policy.SubjectEndpoint {
@@ -363,7 +380,9 @@ func (n *nginxConfig) key(line int, of, key string, depth int) (keyed, bool) {
 	}
 	if found == nil {
 		if strings.Contains(key, "$") {
-			n.differs(line, "%s counts by %q, which a client chooses: here all requests of an endpoint are counted together", of, key)
+			n.differs(line,
+				"%s counts by %q, which a client chooses: here all requests of an endpoint are counted together", of,
+				key)
 		}
 		return keyed{subject: policy.SubjectEndpoint}, true
 	}
@@ -379,7 +398,8 @@ func variables(s string) (found []string) {
 		}
 		s = s[at:]
 		end := 1
-		for end < len(s) && (s[end] == '_' || '0' <= s[end] && s[end] <= '9' || 'a' <= s[end] && s[end] <= 'z' || 'A' <= s[end] && s[end] <= 'Z') {
+		for end < len(s) && (s[end] == '_' || '0' <= s[end] && s[end] <= '9' || 'a' <= s[end] && s[end] <= 'z' ||
+			'A' <= s[end] && s[end] <= 'Z') {
 			end++
 		}
 		found, s = append(found, s[:end]), s[end:]
@@ -411,13 +431,15 @@ func (n *nginxConfig) mapped(line int, of string, d directive, depth int) (keyed
 	case inner.name == "geo":
 		return n.byNetwork(line, of, inner, other, values, depth)
 	case other == "":
-		n.lost(line, "%s counts only requests whose %s is one of %d values; write rules for the endpoints or projects that they mean", of, source, len(values))
+		n.lost(line, "%s counts only requests whose %s is one of %d values; write rules for the endpoints or "+
+			"projects that they mean", of, source, len(values))
 		return keyed{}, false
 	}
 	how, ok := n.key(line, of, other, depth)
 	for _, v := range order {
 		if values[v] == "" {
-			n.lost(line, "%s leaves out requests whose %s is %q: give those callers a key of a project, and that project a rule with mode allow", of, source, clip.To(v, 40))
+			n.lost(line, "%s leaves out requests whose %s is %q: give those callers a key of a project, and that "+
+				"project a rule with mode allow", of, source, clip.To(v, 40))
 		} else if values[v] != other {
 			n.lost(line, "%s counts requests whose %s is %q by %q", of, source, clip.To(v, 40), values[v])
 		}
@@ -450,7 +472,8 @@ func (n *nginxConfig) byMethod(line int, of, other string, values map[string]str
 }
 
 // byNetwork is a map of what geo says of the address: networks without a key are exempt.
-func (n *nginxConfig) byNetwork(line int, of string, geo directive, other string, values map[string]string, depth int) (how keyed, ok bool) {
+func (n *nginxConfig) byNetwork(line int, of string, geo directive, other string, values map[string]string,
+	depth int) (how keyed, ok bool) {
 	keyOf := func(v string) string {
 		if key, named := values[v]; named {
 			return key

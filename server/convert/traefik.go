@@ -55,7 +55,8 @@ func (c *conversion) traefikRouters(d node, limits map[string]node, used map[str
 	}
 	var routers []router
 	for _, r := range d.get("http", "routers").fields() {
-		routers = append(routers, router{r.name, r.value.get("rule").text(), r.value.get("middlewares").texts(), r.value.line()})
+		routers = append(routers, router{r.name, r.value.get("rule").text(), r.value.get("middlewares").texts(),
+			r.value.line()})
 	}
 	if d.get("kind").text() == "IngressRoute" {
 		for _, r := range d.get("spec", "routes").list() {
@@ -86,7 +87,8 @@ func (c *conversion) traefikRouters(d node, limits map[string]node, used map[str
 			place, only, ok := traefikPlace(r.rule)
 			switch {
 			case !ok:
-				c.lost(r.line, "%s: %s says more than paths and methods; write rules for the endpoints that it means", of, r.rule)
+				c.lost(r.line, "%s: %s says more than paths and methods; write rules for the endpoints that it means",
+					of, r.rule)
 			case place.text == "" && len(only) == 0:
 				c.everywhere(r.line, of, rule)
 			default:
@@ -158,12 +160,15 @@ func (c *conversion) traefikRule(name string, limit node) (policy.Rule, bool) {
 		c.differs(by.line(), "rateLimit %s counts by host: one bucket for all hosts here", name)
 	case strings.EqualFold(header, "Authorization") || strings.EqualFold(header, "X-Api-Key"):
 		r.Subject = policy.SubjectPrincipal
-		c.differs(by.line(), "rateLimit %s counts by %s: the verified caller here, else the address; anything in that header was a budget of its own", name, header)
+		c.differs(by.line(), "rateLimit %s counts by %s: the verified caller here, else the address; anything in "+
+			"that header was a budget of its own", name, header)
 	case header != "":
-		c.lost(by.line(), "rateLimit %s counts by the header %s, which a client writes and nobody verifies", name, header)
+		c.lost(by.line(), "rateLimit %s counts by the header %s, which a client writes and nobody verifies", name,
+			header)
 		return r, false
 	case by.get("ipStrategy", "depth").is():
-		c.differs(by.line(), "rateLimit %s reads X-Forwarded-For at depth %s: set trusted_proxies", name, by.get("ipStrategy", "depth").text())
+		c.differs(by.line(), "rateLimit %s reads X-Forwarded-For at depth %s: set trusted_proxies", name,
+			by.get("ipStrategy", "depth").text())
 	}
 	for _, network := range by.get("ipStrategy", "excludedIPs").texts() {
 		c.differs(by.line(), "rateLimit %s looks behind %s: name it in trusted_proxies", name, network)

@@ -31,7 +31,8 @@ func newActivity(c config.Activity, names *activity.Names, early func(*headgate.
 }
 
 // newDecisionLog returns what writes decisions down, and what closes it; nil where none are.
-func newDecisionLog(c config.DecisionLog, caller func(*identity.Principal) string, log *slog.Logger) (*decisionlog.Log, error) {
+func newDecisionLog(c config.DecisionLog, caller func(*identity.Principal) string,
+	log *slog.Logger) (*decisionlog.Log, error) {
 	if !c.On() {
 		return nil, nil
 	}
@@ -43,7 +44,8 @@ func newDecisionLog(c config.DecisionLog, caller func(*identity.Principal) strin
 		o.Admitted = 1 / float64(c.AdmittedOneIn)
 	}
 	if c.File != "stderr" {
-		file, err := os.OpenFile(c.File, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600) // now, so that a fault is told at the start
+		// now, so that a fault is told at the start
+		file, err := os.OpenFile(c.File, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 		if err != nil {
 			return nil, fmt.Errorf("decision_log.file: %w", err)
 		}
@@ -83,7 +85,8 @@ const mostTrialBuckets = 1 << 19
 
 // try has rules decide what a sample of the last hour's requests asked for: those of the database, and then those as
 // each change leaves them.
-func (d *Daemon) try(ctx context.Context, reveal bool, changes []func(*policy.Document)) (*activity.Trial, []activity.Result, error) {
+func (d *Daemon) try(ctx context.Context, reveal bool, changes []func(*policy.Document)) (*activity.Trial,
+	[]activity.Result, error) {
 	doc, _, err := d.parts.database.Load(ctx)
 	if err != nil {
 		return nil, nil, fmt.Errorf("the rules could not be read: %w", err)

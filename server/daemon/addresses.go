@@ -39,7 +39,8 @@ func balanced(l net.Listener, p config.ProxyProtocol, clients *hold.Limiter, o *
 	if err != nil {
 		return l, err
 	}
-	o.balancer = balancer.Listen(l, balancer.Options{From: from, Required: p.Required, Timeout: p.Timeout, Named: clients.Name})
+	o.balancer = balancer.Listen(l, balancer.Options{From: from, Required: p.Required, Timeout: p.Timeout,
+		Named: clients.Name})
 	return o.balancer, nil
 }
 

@@ -59,32 +59,47 @@ func TestStrategies(t *testing.T) {
 		steps  []step
 	}{
 		"no proxy": {func(*config.Config) {}, []step{
-			{[]string{"X-Forwarded-For: 1.1.1.1"}, 200}, {[]string{"X-Forwarded-For: 2.2.2.2"}, 429}, {[]string{"CF-Connecting-IP: 3.3.3.3"}, 429},
-			{[]string{"X-Middleware-Subrequest: middleware"}, 429}, {[]string{"X-PAN-AUTHCHECK: off"}, 429}, {[]string{"X-Real-IP: 127.0.0.1"}, 429},
+			{[]string{"X-Forwarded-For: 1.1.1.1"}, 200}, {[]string{"X-Forwarded-For: 2.2.2.2"}, 429},
+			{[]string{"CF-Connecting-IP: 3.3.3.3"}, 429},
+			{[]string{"X-Middleware-Subrequest: middleware"}, 429}, {[]string{"X-PAN-AUTHCHECK: off"}, 429},
+			{[]string{"X-Real-IP: 127.0.0.1"}, 429},
 		}},
 		"trusted ranges": {loopback, []step{
-			{[]string{"X-Forwarded-For: 1.1.1.1"}, 200}, {[]string{"X-Forwarded-For: 6.6.6.6, 1.1.1.1"}, 429}, {[]string{"x-forwarded-for: 2.2.2.2"}, 200},
+			{[]string{"X-Forwarded-For: 1.1.1.1"}, 200}, {[]string{"X-Forwarded-For: 6.6.6.6, 1.1.1.1"}, 429},
+			{[]string{"x-forwarded-for: 2.2.2.2"}, 200},
 			// A field of the connection all the same counts; one with underscores does not.
-			{[]string{"X-Forwarded-For: 3.3.3.3", "Connection: X-Forwarded-For"}, 200}, {[]string{"X-Forwarded-For: 3.3.3.3"}, 429},
+			{[]string{"X-Forwarded-For: 3.3.3.3", "Connection: X-Forwarded-For"}, 200},
+			{[]string{"X-Forwarded-For: 3.3.3.3"}, 429},
 			{[]string{"X_Forwarded_For: 4.4.4.4"}, 200}, {[]string{"X_Forwarded_For: 5.5.5.5"}, 429},
 		}},
-		"trusted count": {func(c *config.Config) { c.ClientAddress = config.ClientAddress{Strategy: "trusted_count", Proxies: 2} }, []step{
-			{[]string{"X-Forwarded-For: 1.1.1.1, 9.9.9.9"}, 200}, {[]string{"X-Forwarded-For: 6.6.6.6", "X-Forwarded-For: 1.1.1.1, 9.9.9.8"}, 429},
-			{[]string{"X-Forwarded-For: 7.7.7.7"}, 200}, {[]string{"X-Forwarded-For: 8.8.8.8"}, 429}, {nil, 429}, // the peer's, all three
+		"trusted count": {func(c *config.Config) {
+			c.ClientAddress = config.ClientAddress{Strategy: "trusted_count", Proxies: 2}
+		}, []step{
+			{[]string{"X-Forwarded-For: 1.1.1.1, 9.9.9.9"}, 200},
+			{[]string{"X-Forwarded-For: 6.6.6.6", "X-Forwarded-For: 1.1.1.1, 9.9.9.8"}, 429},
+			// the peer's, all three
+			{[]string{"X-Forwarded-For: 7.7.7.7"}, 200}, {[]string{"X-Forwarded-For: 8.8.8.8"}, 429}, {nil, 429},
 		}},
 		"single header": {func(c *config.Config) {
 			loopback(c)
 			c.ClientAddress = config.ClientAddress{Strategy: "single_header", Header: "CF-Connecting-IP"}
 		}, []step{
-			{[]string{"CF-Connecting-IP: 1.1.1.1", "X-Forwarded-For: 6.6.6.6"}, 200}, {[]string{"cf-connecting-ip: 1.1.1.1", "X-Forwarded-For: 7.7.7.7"}, 429},
-			{[]string{"CF-Connecting-IP: 2.2.2.2", "CF-Connecting-IP: 3.3.3.3"}, 200}, {[]string{"X-Forwarded-For: 8.8.8.8"}, 429}, // the peer's, both
-			{[]string{"CF-Connecting-IP: 4.4.4.4", "Connection: CF-Connecting-IP"}, 200}, {[]string{"CF-Connecting-IP: 4.4.4.4"}, 429},
+			{[]string{"CF-Connecting-IP: 1.1.1.1", "X-Forwarded-For: 6.6.6.6"}, 200},
+			{[]string{"cf-connecting-ip: 1.1.1.1", "X-Forwarded-For: 7.7.7.7"}, 429},
+			// the peer's, both
+			{[]string{"CF-Connecting-IP: 2.2.2.2", "CF-Connecting-IP: 3.3.3.3"}, 200},
+			{[]string{"X-Forwarded-For: 8.8.8.8"}, 429},
+			{[]string{"CF-Connecting-IP: 4.4.4.4", "Connection: CF-Connecting-IP"}, 200},
+			{[]string{"CF-Connecting-IP: 4.4.4.4"}, 429},
 		}},
 		"IPv4 by network": {func(c *config.Config) { loopback(c); c.IPv4Prefix = 24 }, []step{
-			{[]string{"X-Forwarded-For: 1.1.1.1"}, 200}, {[]string{"X-Forwarded-For: 1.1.1.200"}, 429}, {[]string{"X-Forwarded-For: 1.1.2.1"}, 200},
+			{[]string{"X-Forwarded-For: 1.1.1.1"}, 200}, {[]string{"X-Forwarded-For: 1.1.1.200"}, 429},
+			{[]string{"X-Forwarded-For: 1.1.2.1"}, 200},
 		}},
 		"NAT64": {func(c *config.Config) { loopback(c); c.NAT64 = []string{"2001:db8:64::/96"} }, []step{
-			{[]string{"X-Forwarded-For: 2001:db8:64::1.1.1.1"}, 200}, {[]string{"X-Forwarded-For: 2001:db8:64::1.1.1.1"}, 429}, {[]string{"X-Forwarded-For: 2001:db8:64::1.1.1.2"}, 200},
+			{[]string{"X-Forwarded-For: 2001:db8:64::1.1.1.1"}, 200},
+			{[]string{"X-Forwarded-For: 2001:db8:64::1.1.1.1"}, 429},
+			{[]string{"X-Forwarded-For: 2001:db8:64::1.1.1.2"}, 200},
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -132,7 +147,8 @@ func TestProxyProtocol(t *testing.T) {
 	_, page := call(t, "GET", p.admin+"/metrics", "")
 	for _, want := range []string{
 		"headgate_proxy_protocol_connections_total 9\n",
-		`headgate_proxy_protocol_refused_total{reason="no_header"} 1`, `headgate_proxy_protocol_refused_total{reason="bad_header"} 1`,
+		`headgate_proxy_protocol_refused_total{reason="no_header"} 1`,
+		`headgate_proxy_protocol_refused_total{reason="bad_header"} 1`,
 		`headgate_proxy_protocol_refused_total{reason="not_balancer"} 0`,
 	} {
 		if !strings.Contains(page, want) {
@@ -171,19 +187,22 @@ func TestRegions(t *testing.T) {
 		}
 	}
 	write("203.0.113.0,203.0.113.127,DE\n203.0.113.128,203.0.113.255,FR\n")
-	p := newProcess(t, []policy.Rule{{Endpoint: policy.Default, Limit: 1, Per: time.Hour, Subject: policy.SubjectRegion}}, func(c *config.Config) {
+	p := newProcess(t, []policy.Rule{{Endpoint: policy.Default, Limit: 1, Per: time.Hour,
+		Subject: policy.SubjectRegion}}, func(c *config.Config) {
 		c.TrustedProxies, c.RegionFiles, c.NAT64 = []string{"127.0.0.0/8"}, []string{file}, []string{"2001:db8:64::/96"}
 	})
 	for i, s := range []struct {
 		client string
 		want   int
-	}{{"203.0.113.1", 200}, {"203.0.113.2", 429}, {"2001:db8:64::203.0.113.3", 429}, {"203.0.113.200", 200}, {"198.51.100.1", 200}, {"2001:db8::1", 429}, {"127.0.0.1", 429}} {
+	}{{"203.0.113.1", 200}, {"203.0.113.2", 429}, {"2001:db8:64::203.0.113.3", 429}, {"203.0.113.200", 200},
+		{"198.51.100.1", 200}, {"2001:db8::1", 429}, {"127.0.0.1", 429}} {
 		if got := p.status(t, "", "X-Forwarded-For: "+s.client); got != s.want {
 			t.Errorf("request %d from %s = %d, want %d", i, s.client, got, s.want)
 		}
 	}
 	explained := func(client string) string {
-		_, body := call(t, "GET", fmt.Sprintf("%s/v1/explain?method=GET&target=/v1/items/1&peer=%s", p.admin, client), "")
+		_, body := call(t, "GET", fmt.Sprintf("%s/v1/explain?method=GET&target=/v1/items/1&peer=%s", p.admin, client),
+			"")
 		return body
 	}
 	until := func(what string, done func() bool) {
@@ -211,7 +230,10 @@ func TestRegions(t *testing.T) {
 	}
 
 	write("203.0.113.0,203.0.113.255,NL\n")
-	until("the new table is in force", func() bool { return strings.Contains(explained("203.0.113.1"), `"region":"NL"`) })
+	until("the new table is in force", func() bool {
+		return strings.Contains(explained("203.0.113.1"),
+			`"region":"NL"`)
+	})
 	write("203.0.113.0,203.0.113.255,NL\nnonsense\n")
 	until("the faulty file is counted", metric("headgate_region_reload_failures_total 1"))
 	if body := explained("203.0.113.1"); !strings.Contains(body, `"region":"NL"`) {
@@ -225,7 +247,10 @@ func TestRegions(t *testing.T) {
 	}
 	until("the missing file is counted", metric("headgate_region_reload_failures_total 2"))
 	write("203.0.113.0,203.0.113.255,BE\n")
-	until("the mended file is in force", func() bool { return strings.Contains(explained("203.0.113.1"), `"region":"BE"`) })
+	until("the mended file is in force", func() bool {
+		return strings.Contains(explained("203.0.113.1"),
+			`"region":"BE"`)
+	})
 	if !metric("headgate_region_reload_ok 1")() {
 		t.Error("the metrics do not say that the newest files are in force")
 	}

@@ -23,16 +23,20 @@ import (
 func (d *Daemon) adminDoor(token string) (*admin.Door, error) {
 	p, calls := d.parts, d.conf.AdminAccess.Calls
 	door, err := admin.New(admin.Options{
-		Limiter: p.limiter, Policies: p.rules, Database: p.database.rules, Compare: database.Compare, Compile: p.compileOptions, Metrics: p.meter.Handler(),
+		Limiter: p.limiter, Policies: p.rules, Database: p.database.rules, Compare: database.Compare,
+		Compile: p.compileOptions, Metrics: p.meter.Handler(),
 		Ready: d.ready, Log: d.log, Audit: p.database, FindKey: p.database.findKey, Warnings: d.warnings,
-		Fleet: p.database.fleet, Reload: d.Reload, Reverted: p.reverted, Budgets: p.reporter(), LimitRequests: p.requests,
-		Activity: p.activity, Usage: p.days, Try: d.try, Gateway: p.name, ActiveWarnings: p.watched.active(),
+		Fleet: p.database.fleet, Reload: d.Reload, Reverted: p.reverted, Budgets: p.reporter(),
+		LimitRequests: p.requests,
+		Activity:      p.activity, Usage: p.days, Try: d.try, Gateway: p.name, ActiveWarnings: p.watched.active(),
 		NeedToken: d.conf.NeedsAdminToken(), Token: token, TokenName: filepath.Base(d.conf.AdminTokenFile),
 		Tokens: p.adminTokens.find, TokenStore: p.adminTokens, KeyStore: p.keyStore(),
-		Calls: p.database, KeepCalls: calls.Keep, MostCalls: calls.MaxLooks, MostChanges: calls.MaxChanges, Observe: p.meter.ObserveCall, Unrecorded: p.meter.CallUnrecorded,
+		Calls: p.database, KeepCalls: calls.Keep, MostCalls: calls.MaxLooks, MostChanges: calls.MaxChanges,
+		Observe: p.meter.ObserveCall, Unrecorded: p.meter.CallUnrecorded,
 	})
 	if err == nil && d.conf.NeedsAdminToken() && token == "" && p.adminTokens.len() == 0 {
-		d.log.Warn("nobody can use the admin listener: it wants a token and there is none; make one with `headgate admin token create`")
+		d.log.Warn("nobody can use the admin listener: it wants a token and there is none; make one with `headgate " +
+			"admin token create`")
 	}
 	return door, err
 }
@@ -86,7 +90,8 @@ type tokenTable map[[sha256.Size]byte]record.AdminToken
 // a revoked one counts at most.
 const tokensLook = time.Second
 
-func startAdminTokens(ctx context.Context, from *policyDatabase, c config.Config, log *slog.Logger) (*adminTokens, error) {
+func startAdminTokens(ctx context.Context, from *policyDatabase, c config.Config,
+	log *slog.Logger) (*adminTokens, error) {
 	value, err := live.New(live.Options[[]database.AdminTokenRecord, tokenTable]{
 		Name: "admin tokens", Source: adminTokenSource{from}, Interval: tokensLook, Log: log, Spread: true,
 		LastGood: besideCopy(c.LastGood, ".admin.json"),
@@ -150,7 +155,8 @@ func (a *adminTokens) status() func() metrics.AdminTokenStatus {
 }
 
 // CreateAdminToken makes a token that counts here at once.
-func (a *adminTokens) CreateAdminToken(ctx context.Context, n record.NewAdminToken) (t record.AdminToken, text string, err error) {
+func (a *adminTokens) CreateAdminToken(ctx context.Context, n record.NewAdminToken) (t record.AdminToken,
+	text string, err error) {
 	s, err := a.get(ctx)
 	if err != nil {
 		return t, "", err

@@ -35,7 +35,8 @@ func adminToken(t *testing.T, p *process, name string, roles ...record.Role) str
 // running process.
 func TestAdminTokensAreWatched(t *testing.T) {
 	var log livelog.Text
-	p := newProcessWith(t, daemon.Options{Log: slog.New(slog.NewTextHandler(&log, nil)), Version: "test"}, fewAnHour, func(c *config.Config) { c.AdminAccess.Auth = "always" })
+	p := newProcessWith(t, daemon.Options{Log: slog.New(slog.NewTextHandler(&log, nil)), Version: "test"}, fewAnHour,
+		func(c *config.Config) { c.AdminAccess.Auth = "always" })
 	status := func(token, method, path string) int {
 		code, _ := call(t, method, p.admin+path, "", "Authorization", "Bearer "+token)
 		return code
@@ -62,7 +63,8 @@ func TestAdminTokensAreWatched(t *testing.T) {
 	eventually(t, "a revoked token is refused", func() bool { return status(token, "GET", "/v1/policies") == 401 })
 	all, err := os.ReadFile(filepath.Join(p.dir, "headgate.db"))
 	wal, _ := os.ReadFile(filepath.Join(p.dir, "headgate.db-wal"))
-	if err != nil || len(all) == 0 || bytes.Contains(append(all, wal...), []byte(token[6:])) || strings.Contains(log.String(), token[6:]) {
+	if err != nil || len(all) == 0 || bytes.Contains(append(all, wal...), []byte(token[6:])) ||
+		strings.Contains(log.String(), token[6:]) {
 		t.Errorf("the token stands in the database or in the log (%v)", err)
 	}
 }
@@ -77,12 +79,16 @@ func TestAdminTokensWithoutTheDatabase(t *testing.T) {
 	get := func(p *process, path string) (int, string) { return call(t, "GET", p.admin+path, "", bears...) }
 	eventually(t, "the token counts", func() bool { code, _ := get(p, "/v1/policies"); return code == 200 })
 	copied := filepath.Join(p.dir, "headgate.db.last-good.admin.json")
-	eventually(t, "the token is in the copy", func() bool { text, _ := os.ReadFile(copied); return bytes.Contains(text, []byte(`"ops"`)) })
+	eventually(t, "the token is in the copy", func() bool {
+		text, _ := os.ReadFile(copied)
+		return bytes.Contains(text, []byte(`"ops"`))
+	})
 	if info, err := os.Stat(copied); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the copy: %v, %v, want mode 0600", info, err)
 	}
 	for _, name := range []string{"headgate.db", "headgate.db-wal", "headgate.db-shm"} {
-		if err := os.Rename(filepath.Join(p.dir, name), filepath.Join(p.dir, "away-"+name)); err != nil && !os.IsNotExist(err) {
+		if err := os.Rename(filepath.Join(p.dir, name), filepath.Join(p.dir, "away-"+name)); err != nil &&
+			!os.IsNotExist(err) {
 			t.Fatal(err)
 		}
 	}
@@ -91,10 +97,12 @@ func TestAdminTokensWithoutTheDatabase(t *testing.T) {
 		if code, body := get(p, "/v1/policies"); code != 200 {
 			t.Errorf("policies = %d %s", code, body)
 		}
-		if code, page := get(p, "/metrics"); code != 200 || !strings.Contains(page, "headgate_admin_tokens 1\n") || !strings.Contains(page, `headgate_admin_calls_total{operation=`) {
+		if code, page := get(p, "/metrics"); code != 200 || !strings.Contains(page, "headgate_admin_tokens 1\n") ||
+			!strings.Contains(page, `headgate_admin_calls_total{operation=`) {
 			t.Errorf("metrics = %d\n%s", code, ours(page))
 		}
-		code, body := call(t, "POST", p.admin+"/v1/buckets/reset", `{"endpoint":"GET /v1/items/{id}","address":"127.0.0.1"}`, bears...)
+		code, body := call(t, "POST", p.admin+"/v1/buckets/reset",
+			`{"endpoint":"GET /v1/items/{id}","address":"127.0.0.1"}`, bears...)
 		if code != 503 || !strings.Contains(body, "The call could not be written down, so it was not made") {
 			t.Errorf("reset = %d %s, want 503", code, body)
 		}
@@ -102,13 +110,18 @@ func TestAdminTokensWithoutTheDatabase(t *testing.T) {
 			t.Errorf("the record = %d %s, want 503", code, body)
 		}
 	}
-	eventually(t, "the database is missed", func() bool { _, body := get(p, "/v1/policies"); return strings.Contains(body, "last_error") })
+	eventually(t, "the database is missed", func() bool {
+		_, body := get(p, "/v1/policies")
+		return strings.Contains(body, "last_error")
+	})
 	check(p)
 	check(lateProcess(t, change, func(c *config.Config) {
-		c.DB, c.LastGood, c.SecretFile = "sqlite:"+filepath.Join(p.dir, "headgate.db"), filepath.Join(p.dir, "headgate.db.last-good.json"), filepath.Join(p.dir, "headgate.db.secret")
+		c.DB, c.LastGood, c.SecretFile = "sqlite:"+filepath.Join(p.dir, "headgate.db"),
+			filepath.Join(p.dir, "headgate.db.last-good.json"), filepath.Join(p.dir, "headgate.db.secret")
 	}))
 	for _, name := range []string{"headgate.db", "headgate.db-wal", "headgate.db-shm"} {
-		if err := os.Rename(filepath.Join(p.dir, "away-"+name), filepath.Join(p.dir, name)); err != nil && !os.IsNotExist(err) {
+		if err := os.Rename(filepath.Join(p.dir, "away-"+name), filepath.Join(p.dir, name)); err != nil &&
+			!os.IsNotExist(err) {
 			t.Fatal(err)
 		}
 	}

@@ -31,7 +31,8 @@ func TestWhoAsksOverTLS(t *testing.T) {
 	cert, key := files.server(t)
 	ca, _ := pemOf(t, askers.cert, nil)
 	d, _ := tlsGateway(t, files, nil, "none", func(c *config.Config) {
-		c.Decisions.Listen, c.Decisions.RESP, c.Decisions.GRPC, c.Decisions.SPOE = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
+		c.Decisions.Listen, c.Decisions.RESP, c.Decisions.GRPC, c.Decisions.SPOE = "127.0.0.1:0", "127.0.0.1:0",
+			"127.0.0.1:0", "127.0.0.1:0"
 		c.Decisions.TLS = config.DecisionsTLS{
 			CertFile:     write("ask.pem", cert),
 			KeyFile:      write("ask.key", key),
@@ -49,15 +50,21 @@ func TestWhoAsksOverTLS(t *testing.T) {
 	}
 	roots := x509.NewCertPool()
 	roots.AddCert(files.cert)
-	asker, other := askers.client(t, "proxy", time.Now().Add(time.Hour)), others.client(t, "proxy", time.Now().Add(time.Hour))
+	asker, other := askers.client(t, "proxy", time.Now().Add(time.Hour)),
+		others.client(t, "proxy", time.Now().Add(time.Hour))
 
 	for name, c := range map[string]struct {
 		certs  []tls.Certificate
 		served bool
-	}{"its certificate": {[]tls.Certificate{asker}, true}, "another's": {[]tls.Certificate{other}, false}, "none": {nil, false}} {
+	}{
+		"its certificate": {[]tls.Certificate{asker}, true},
+		"another's":       {[]tls.Certificate{other}, false},
+		"none":            {nil, false},
+	} {
 		transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, Certificates: c.certs}}
 		client := &http.Client{Transport: transport, Timeout: time.Minute}
-		response, err := client.Post("https://"+at["decisions.listen"]+"/v1/check", "application/json", strings.NewReader(`{"method":"GET","target":"/x","client":"192.0.2.1"}`))
+		response, err := client.Post("https://"+at["decisions.listen"]+"/v1/check", "application/json",
+			strings.NewReader(`{"method":"GET","target":"/x","client":"192.0.2.1"}`))
 		if c.served && err == nil {
 			text, _ := io.ReadAll(response.Body)
 			_ = response.Body.Close()
@@ -101,7 +108,8 @@ func TestWhoAsksOverTLS(t *testing.T) {
 	rootPEM, _ := pemOf(t, files.cert, nil)
 	host, port, _ := net.SplitHostPort(at["decisions.resp"])
 	out, err := exec.Command("redis-cli", "-h", host, "-p", port, "--tls", "--cacert", write("root.pem", rootPEM),
-		"--cert", write("own.pem", ownPEM), "--key", write("own.key", secretPEM), "CL.THROTTLE", "ann", "2", "10", "60").CombinedOutput()
+		"--cert", write("own.pem", ownPEM), "--key", write("own.key", secretPEM), "CL.THROTTLE", "ann", "2", "10",
+		"60").CombinedOutput()
 	if got := strings.Join(strings.Fields(string(out)), " "); err != nil || !strings.HasPrefix(got, "0 3 2 -1") {
 		t.Errorf("redis-cli: %v, %q", err, got)
 	}
@@ -127,7 +135,8 @@ func TestWhoAsksOverTLS(t *testing.T) {
 		cert   tls.Certificate
 		served bool
 	}{{asker, false}, {other, true}} {
-		conn, err := tls.Dial("tcp", at["decisions.resp"], &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{c.cert}})
+		conn, err := tls.Dial("tcp", at["decisions.resp"],
+			&tls.Config{RootCAs: roots, Certificates: []tls.Certificate{c.cert}})
 		if err != nil {
 			t.Fatal(err)
 		}

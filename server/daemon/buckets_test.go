@@ -74,22 +74,27 @@ func TestBucketsOverHTTP(t *testing.T) {
 	p := newProcess(t, fewAnHour)
 	p.get(t, 200, 200, 200, 429)
 	const mine = `"endpoint":"GET /v1/items/{id}","address":"127.0.0.1"`
-	if code, got := p.change(t, "inspect", `{`+mine+`}`); code != 200 || len(got.Buckets) != 1 || got.Buckets[0].Remaining != 0 || got.Buckets[0].Whose != "address 127.0.0.1" {
+	if code, got := p.change(t, "inspect", `{`+mine+`}`); code != 200 || len(got.Buckets) != 1 ||
+		got.Buckets[0].Remaining != 0 || got.Buckets[0].Whose != "address 127.0.0.1" {
 		t.Errorf("inspect = %d %+v", code, got)
 	}
-	if code, body := call(t, "GET", p.admin+"/v1/buckets?endpoint=GET+/v1/items/{id}&address=127.0.0.1", ""); code != 200 || !strings.Contains(body, `"remaining":0`) {
+	if code, body := call(t, "GET", p.admin+"/v1/buckets?endpoint=GET+/v1/items/{id}&address=127.0.0.1",
+		""); code != 200 || !strings.Contains(body, `"remaining":0`) {
 		t.Errorf("GET = %d %s", code, body)
 	}
-	if code, got := p.change(t, "grant", `{`+mine+`,"amount":2}`); code != 200 || got.Given != 2 || got.Audit != 1 || got.Bucket.Remaining != 2 {
+	if code, got := p.change(t, "grant", `{`+mine+`,"amount":2}`); code != 200 || got.Given != 2 || got.Audit != 1 ||
+		got.Bucket.Remaining != 2 {
 		t.Errorf("grant = %d %+v", code, got)
 	}
 	p.get(t, 200, 200, 429)
 	until := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
-	if code, got := p.change(t, "grant", `{`+mine+`,"amount":5,"expires":"`+until+`","by":"ann"}`); code != 200 || got.Bucket.Remaining != 5 || got.Bucket.Allowance == nil {
+	if code, got := p.change(t, "grant", `{`+mine+`,"amount":5,"expires":"`+until+`","by":"ann"}`); code != 200 ||
+		got.Bucket.Remaining != 5 || got.Bucket.Allowance == nil {
 		t.Errorf("grant for a time = %d %+v", code, got)
 	}
 	p.get(t, 200, 200, 200, 200, 200, 429)
-	if code, got := p.change(t, "reset", `{"endpoint":"GET /v1/items/{id}","peer":"127.0.0.1"}`); code != 200 || got.Audit != 3 || got.Bucket.Remaining != 3 || got.Bucket.Allowance != nil {
+	if code, got := p.change(t, "reset", `{"endpoint":"GET /v1/items/{id}","peer":"127.0.0.1"}`); code != 200 ||
+		got.Audit != 3 || got.Bucket.Remaining != 3 || got.Bucket.Allowance != nil {
 		t.Errorf("reset = %d %+v", code, got)
 	}
 	p.get(t, 200, 200, 200, 429)
@@ -99,8 +104,10 @@ func TestBucketsOverHTTP(t *testing.T) {
 		t.Fatalf("audit %+v, want 3 entries", list)
 	}
 	want := record.Audit{ID: 2, At: list[1].At, Actor: "local connection", Claimed: "ann", Action: record.ActionGrant,
-		Rule: "GET /v1/items/{id}", Endpoint: "GET /v1/items/{id}", Subject: "principal", Whose: "address 127.0.0.1", Amount: 5, Expires: list[1].Expires}
-	if list[1] != want || list[1].Expires.UTC().Format(time.RFC3339) != until || list[0].Action != record.ActionReset || list[2].Amount != 2 {
+		Rule: "GET /v1/items/{id}", Endpoint: "GET /v1/items/{id}", Subject: "principal", Whose: "address 127.0.0.1",
+		Amount: 5, Expires: list[1].Expires}
+	if list[1] != want || list[1].Expires.UTC().Format(time.RFC3339) != until || list[0].Action != record.ActionReset ||
+		list[2].Amount != 2 {
 		t.Errorf("audit %+v", list)
 	}
 }
@@ -135,7 +142,8 @@ func TestBucketsOfKeys(t *testing.T) {
 			t.Errorf("request %d = %d, want %d", i, got, want)
 		}
 	}
-	if code, got := p.change(t, "reset", `{"endpoint":"*","key":"`+id+`"}`); code != 200 || got.Bucket.Whose != "api key "+id+" of project acme" {
+	if code, got := p.change(t, "reset", `{"endpoint":"*","key":"`+id+`"}`); code != 200 ||
+		got.Bucket.Whose != "api key "+id+" of project acme" {
 		t.Errorf("reset by key = %d %+v", code, got)
 	}
 	if got := send(); got != 200 {
@@ -153,7 +161,8 @@ func TestBucketsOfKeys(t *testing.T) {
 }
 
 func TestBucketsRefuseWhatIsWrong(t *testing.T) {
-	p := newProcess(t, append(fewAnHour, policy.Rule{Endpoint: "GET /v1/items/{id}", Limit: 9, Subject: policy.SubjectIP}))
+	p := newProcess(t, append(fewAnHour, policy.Rule{Endpoint: "GET /v1/items/{id}", Limit: 9,
+		Subject: policy.SubjectIP}))
 	const mine = `"endpoint":"GET /v1/items/{id}","subject":"principal","address":"127.0.0.1"`
 	buckets := p.admin + "/v1/buckets"
 	for name, c := range map[string]struct {
@@ -161,25 +170,38 @@ func TestBucketsRefuseWhatIsWrong(t *testing.T) {
 		code              int
 		want              string
 	}{
-		"no endpoint":             {"POST", buckets + "/reset", `{}`, 422, "endpoint is missing"},
-		"no such endpoint":        {"POST", buckets + "/reset", `{"endpoint":"GET /v1/item/{id}"}`, 422, "GET /v1/items/{id}"},
-		"two buckets":             {"POST", buckets + "/reset", `{"endpoint":"GET /v1/items/{id}","address":"127.0.0.1"}`, 422, "principal or ip"},
-		"nobody":                  {"POST", buckets + "/reset", `{"endpoint":"GET /v1/items/{id}"}`, 422, "an API key, a certificate, a token's subject or an address"},
-		"unknown subject":         {"POST", buckets + "/reset", `{"endpoint":"*","subject":"user"}`, 400, `subject is "user"`},
-		"addresses that are none": {"POST", buckets + "/reset", `{"endpoint":"*","peer":"here","address":"there"}`, 400, `address is "there"`},
-		"header without a name":   {"POST", buckets + "/reset", `{"endpoint":"*","header":["MARK"]}`, 400, "want Name: value"},
-		"a key that is ignored":   {"POST", buckets + "/reset", `{"endpoint":"*","peer":"127.0.0.1","header":["X-Api-Key: hg_MARK"]}`, 422, "malformed"},
-		"no such key":             {"POST", buckets + "/reset", `{"endpoint":"*","key":"k_none"}`, 400, "headgate key list"},
-		"amount of nothing":       {"POST", buckets + "/grant", `{` + mine + `}`, 422, "amount is 0, want 1 or more"},
-		"amount below zero":       {"POST", buckets + "/grant", `{` + mine + `,"amount":-5}`, 422, "amount is -5, want 1 or more"},
-		"a huge amount":           {"POST", buckets + "/grant", `{` + mine + `,"amount":1e6}`, 400, "amount"},
-		"too large an amount":     {"POST", buckets + "/grant", `{` + mine + `,"amount":3001}`, 422, "at most 1000 times the burst of 3"},
-		"expired":                 {"POST", buckets + "/grant", `{` + mine + `,"amount":5,"expires":"2020-01-01T00:00:00Z"}`, 422, "want a time in the future"},
-		"expires that is no time": {"POST", buckets + "/grant", `{` + mine + `,"amount":5,"expires":"soon"}`, 400, "soon"},
-		"a reset of an amount":    {"POST", buckets + "/reset", `{` + mine + `,"amount":5}`, 400, "a reset fills the bucket"},
-		"unknown field":           {"POST", buckets + "/reset", `{` + mine + `,"amont":5}`, 400, "amont"},
-		"not JSON":                {"POST", buckets + "/reset", `endpoint=*`, 400, "not JSON"},
-		"evidence in a query":     {"GET", buckets + "?endpoint=*&header=X-Api-Key:+MARK", "", 400, "/v1/buckets/inspect"},
+		"no endpoint": {"POST", buckets + "/reset", `{}`, 422, "endpoint is missing"},
+		"no such endpoint": {"POST", buckets + "/reset", `{"endpoint":"GET /v1/item/{id}"}`, 422,
+			"GET /v1/items/{id}"},
+		"two buckets": {"POST", buckets + "/reset",
+			`{"endpoint":"GET /v1/items/{id}","address":"127.0.0.1"}`, 422, "principal or ip"},
+		"nobody": {"POST", buckets + "/reset", `{"endpoint":"GET /v1/items/{id}"}`, 422,
+			"an API key, a certificate, a token's subject or an address"},
+		"unknown subject": {"POST", buckets + "/reset", `{"endpoint":"*","subject":"user"}`, 400,
+			`subject is "user"`},
+		"addresses that are none": {"POST", buckets + "/reset", `{"endpoint":"*","peer":"here","address":"there"}`, 400,
+			`address is "there"`},
+		"header without a name": {"POST", buckets + "/reset", `{"endpoint":"*","header":["MARK"]}`, 400,
+			"want Name: value"},
+		"a key that is ignored": {"POST", buckets + "/reset",
+			`{"endpoint":"*","peer":"127.0.0.1","header":["X-Api-Key: hg_MARK"]}`, 422, "malformed"},
+		"no such key": {"POST", buckets + "/reset", `{"endpoint":"*","key":"k_none"}`, 400,
+			"headgate key list"},
+		"amount of nothing": {"POST", buckets + "/grant", `{` + mine + `}`, 422, "amount is 0, want 1 or more"},
+		"amount below zero": {"POST", buckets + "/grant", `{` + mine + `,"amount":-5}`, 422,
+			"amount is -5, want 1 or more"},
+		"a huge amount": {"POST", buckets + "/grant", `{` + mine + `,"amount":1e6}`, 400, "amount"},
+		"too large an amount": {"POST", buckets + "/grant", `{` + mine + `,"amount":3001}`, 422,
+			"at most 1000 times the burst of 3"},
+		"expired": {"POST", buckets + "/grant",
+			`{` + mine + `,"amount":5,"expires":"2020-01-01T00:00:00Z"}`, 422, "want a time in the future"},
+		"expires that is no time": {"POST", buckets + "/grant",
+			`{` + mine + `,"amount":5,"expires":"soon"}`, 400, "soon"},
+		"a reset of an amount": {"POST", buckets + "/reset", `{` + mine + `,"amount":5}`, 400,
+			"a reset fills the bucket"},
+		"unknown field":       {"POST", buckets + "/reset", `{` + mine + `,"amont":5}`, 400, "amont"},
+		"not JSON":            {"POST", buckets + "/reset", `endpoint=*`, 400, "not JSON"},
+		"evidence in a query": {"GET", buckets + "?endpoint=*&header=X-Api-Key:+MARK", "", 400, "/v1/buckets/inspect"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, body := call(t, c.method, c.url, c.body, "Content-Type", asJSON)
@@ -206,7 +228,8 @@ func TestChangesThatCannotBeAuditedAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ verb, more string }{
-		{"reset", ""}, {"grant", `,"amount":2`}, {"grant", `,"amount":2,"expires":"` + time.Now().Add(time.Hour).UTC().Format(time.RFC3339) + `"`},
+		{"reset", ""}, {"grant", `,"amount":2`},
+		{"grant", `,"amount":2,"expires":"` + time.Now().Add(time.Hour).UTC().Format(time.RFC3339) + `"`},
 	} {
 		code, got := p.change(t, c.verb, `{"endpoint":"GET /v1/items/{id}","address":"127.0.0.1"`+c.more+`}`)
 		if code != 503 || !strings.Contains(got.Detail, "could not be audited, so it was not made") {
@@ -261,13 +284,16 @@ func TestTheGatewaySettles(t *testing.T) {
 			t.Fatal(err)
 		}
 		if r.StatusCode != step.want || r.Header.Get("X-Cost") != "" {
-			t.Errorf("request %d = %d with X-Cost %q, want %d and none", i, r.StatusCode, r.Header.Get("X-Cost"), step.want)
+			t.Errorf("request %d = %d with X-Cost %q, want %d and none", i, r.StatusCode,
+				r.Header.Get("X-Cost"), step.want)
 		}
 	}
 	_, page := call(t, "GET", p.admin+"/metrics", "")
 	for _, want := range []string{
-		`headgate_reservations_total{outcome="made"} 3`, `headgate_reservations_total{outcome="settled"} 3`, "headgate_reservations 0",
-		"headgate_buckets_occupancy_ratio 9.5", "headgate_buckets_false_denials_ratio 0", "headgate_buckets_table_too_small 0", "headgate_buckets_bytes ",
+		`headgate_reservations_total{outcome="made"} 3`, `headgate_reservations_total{outcome="settled"} 3`,
+		"headgate_reservations 0",
+		"headgate_buckets_occupancy_ratio 9.5", "headgate_buckets_false_denials_ratio 0",
+		"headgate_buckets_table_too_small 0", "headgate_buckets_bytes ",
 		"headgate_buckets_created_total 1", `headgate_buckets_evicted_total{state="in_debt"} 0`,
 	} {
 		if !strings.Contains(page, want) {

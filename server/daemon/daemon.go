@@ -139,7 +139,8 @@ func (d *Daemon) Decisions() (all []config.Listener) {
 	for _, l := range []struct {
 		setting string
 		listener
-	}{{"decisions.listen", d.asked}, {"decisions.grpc", d.called}, {"decisions.resp", d.redis}, {"decisions.spoe", d.haproxy}} {
+	}{{"decisions.listen", d.asked}, {"decisions.grpc", d.called}, {"decisions.resp", d.redis},
+		{"decisions.spoe", d.haproxy}} {
 		if l.Listener != nil {
 			all = append(all, config.Listener{Setting: l.setting, Address: l.Addr().String()})
 		}
@@ -150,7 +151,8 @@ func (d *Daemon) Decisions() (all []config.Listener) {
 // listeners are those that are open, the admin listener last: it answers while
 // the others stop.
 func (d *Daemon) listeners() []listener {
-	return slices.DeleteFunc([]listener{d.gate, d.asked, d.called, d.redis, d.haproxy, d.admin}, func(l listener) bool { return l.Listener == nil })
+	return slices.DeleteFunc([]listener{d.gate, d.asked, d.called, d.redis, d.haproxy, d.admin},
+		func(l listener) bool { return l.Listener == nil })
 }
 
 func (d *Daemon) close() {
@@ -231,10 +233,12 @@ func (d *Daemon) newGateway(l *loaded, by carriers) (http.Handler, error) {
 	limit.CountFailed = seldom(d.log, "an answer that does not count was not settled, and counts")
 	gate, err := gateway.New(gateway.Options{
 		Limiter: d.parts.limiter, Upstream: base, Pool: pool, Transport: by.transport,
-		TrustedProxy: l.who.Trusts, ForwardedHeader: l.conf.ForwardedHeader, ClientHeader: l.conf.ClientAddress.Header, Log: d.log, Failed: d.parts.meter.UpstreamFailed,
+		TrustedProxy: l.who.Trusts, ForwardedHeader: l.conf.ForwardedHeader, ClientHeader: l.conf.ClientAddress.Header,
+		Log: d.log, Failed: d.parts.meter.UpstreamFailed,
 		WebSockets: l.registry.WebSockets, Streams: l.registry.Streams, Tunnels: &d.tunnels,
-		KeyHeader: l.conf.Keys.Header, PassOverrides: l.conf.PassOverrideHeaders, Outgoing: outgoing(l.who, l.conf.Keys),
-		Limit: limit,
+		KeyHeader: l.conf.Keys.Header, PassOverrides: l.conf.PassOverrideHeaders,
+		Outgoing: outgoing(l.who, l.conf.Keys),
+		Limit:    limit,
 	})
 	if err != nil {
 		return nil, err
@@ -258,7 +262,8 @@ func (d *Daemon) limit(c *config.Config) httplimit.Options {
 }
 
 var dialects = map[string]httplimit.Dialect{
-	"none": httplimit.NoLegacy, "delta": httplimit.DeltaSeconds, "epoch": httplimit.EpochSeconds, "iso8601": httplimit.ISO8601,
+	"none": httplimit.NoLegacy, "delta": httplimit.DeltaSeconds, "epoch": httplimit.EpochSeconds,
+	"iso8601":  httplimit.ISO8601,
 	"draft-03": httplimit.WithPolicies,
 }
 
@@ -274,7 +279,9 @@ func open(field, address string) (listener, error) {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		flag := strings.ReplaceAll(strings.TrimSuffix(field, ".listen"), ".", "-")
-		return listener{}, fmt.Errorf("%s is %q, which is in use: stop what listens there or choose another address with --%s", field, address, flag)
+		return listener{},
+			fmt.Errorf("%s is %q, which is in use: stop what listens there or choose another address with --%s", field,
+				address, flag)
 	case err != nil:
 		return listener{}, fmt.Errorf("%s is %q: %w", field, address, err)
 	}

@@ -43,7 +43,10 @@ func lateProcess(t *testing.T, change ...func(*config.Config)) *process {
 func newProcessWith(t *testing.T, o daemon.Options, rules []policy.Rule, change ...func(*config.Config)) *process {
 	t.Helper()
 	dir := t.TempDir()
-	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }))
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
+		_ *http.Request) {
+		_, _ = io.WriteString(w, "ok")
+	}))
 	t.Cleanup(api.Close)
 	c := config.Default()
 	c.Listen, c.Admin, c.Upstream = "127.0.0.1:0", "127.0.0.1:0", api.URL
@@ -83,7 +86,8 @@ func fill(t *testing.T, dsn string, rules []policy.Rule) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := db.Import(context.Background(), record.Author{Actor: "test"}, policy.Document{Rules: rules}, true); err != nil {
+	if err := db.Import(context.Background(), record.Author{Actor: "test"}, policy.Document{Rules: rules},
+		true); err != nil {
 		t.Fatal(err)
 	}
 	if err := db.Close(); err != nil {
@@ -121,7 +125,8 @@ const asJSON = "application/json"
 func TestAdminChangesPoliciesAtOnce(t *testing.T) {
 	p := newProcess(t, []policy.Rule{{Endpoint: policy.Default, Limit: 100}})
 	policies := p.admin + "/v1/policies"
-	if code, body := call(t, "PUT", policies, `{"endpoint":"GET /v1/items/{item}","limit":1,"per":"1h"}`, "Content-Type", asJSON); code != 200 {
+	if code, body := call(t, "PUT", policies, `{"endpoint":"GET /v1/items/{item}","limit":1,"per":"1h"}`,
+		"Content-Type", asJSON); code != 200 {
 		t.Fatalf("PUT = %d %s", code, body)
 	}
 	for i, want := range []int{200, 429} {
@@ -135,7 +140,8 @@ func TestAdminChangesPoliciesAtOnce(t *testing.T) {
 		Policies []map[string]any
 	}
 	_, body := call(t, "GET", policies, "")
-	if err := json.Unmarshal([]byte(body), &listing); err != nil || listing.Rules != 2 || len(listing.Policies) != 2 || listing.Version == "" {
+	if err := json.Unmarshal([]byte(body), &listing); err != nil || listing.Rules != 2 || len(listing.Policies) != 2 ||
+		listing.Version == "" {
 		t.Errorf("GET = %s, %v, want 2 rules and a version", body, err)
 	}
 	if code, body := call(t, "DELETE", policies+"?endpoint=GET+/v1/items/{item}", ""); code != 200 {
@@ -162,26 +168,34 @@ func TestAdminRefusesWhatIsWrong(t *testing.T) {
 		code              int
 		want              string
 	}{
-		"limit of zero":       {"PUT", policies, `{"endpoint":"default","limit":0}`, nil, 400, "limit is 0"},
-		"limit and a half":    {"PUT", policies, `{"endpoint":"default","limit":1.5}`, nil, 400, "limit is 1.5"},
-		"huge limit":          {"PUT", policies, `{"endpoint":"default","limit":1e30}`, nil, 400, "limit is 1e30"},
-		"does not compile":    {"PUT", policies, `{"endpoint":"default","limit":9223372036854775807}`, nil, 422, "limit is"},
-		"unknown field":       {"PUT", policies, `{"endpoint":"default","limit":1,"brust":2}`, nil, 400, "brust"},
-		"unknown endpoint":    {"PUT", policies, `{"endpoint":"GET /v1/item/{id}","limit":1}`, nil, 422, "GET /v1/items/{id}"},
-		"no template":         {"PUT", policies, `{"endpoint":"items","limit":1}`, nil, 422, "endpoint is"},
-		"two rules":           {"PUT", policies, `{"endpoint":"default","limit":1},{"endpoint":"*","limit":1}`, nil, 400, "not JSON"},
-		"smuggled projects":   {"PUT", policies, `{"endpoint":"default","limit":1}],"projects":{"a":"b"},"rules":[{"endpoint":"*","limit":1}`, nil, 400, "not JSON"},
-		"a list":              {"PUT", policies, `[]`, nil, 400, "rules[0]"},
-		"a form":              {"PUT", policies, `endpoint=default`, []string{"Content-Type", "application/x-www-form-urlencoded"}, 415, "application/json"},
-		"too large":           {"PUT", policies, `{"endpoint":"` + strings.Repeat("a", 1<<20) + `"}`, nil, 413, "more than 1048576 bytes"},
+		"limit of zero":    {"PUT", policies, `{"endpoint":"default","limit":0}`, nil, 400, "limit is 0"},
+		"limit and a half": {"PUT", policies, `{"endpoint":"default","limit":1.5}`, nil, 400, "limit is 1.5"},
+		"huge limit":       {"PUT", policies, `{"endpoint":"default","limit":1e30}`, nil, 400, "limit is 1e30"},
+		"does not compile": {"PUT", policies, `{"endpoint":"default","limit":9223372036854775807}`, nil,
+			422, "limit is"},
+		"unknown field": {"PUT", policies, `{"endpoint":"default","limit":1,"brust":2}`, nil, 400, "brust"},
+		"unknown endpoint": {"PUT", policies, `{"endpoint":"GET /v1/item/{id}","limit":1}`, nil, 422,
+			"GET /v1/items/{id}"},
+		"no template": {"PUT", policies, `{"endpoint":"items","limit":1}`, nil, 422, "endpoint is"},
+		"two rules": {"PUT", policies, `{"endpoint":"default","limit":1},{"endpoint":"*","limit":1}`, nil,
+			400, "not JSON"},
+		"smuggled projects": {"PUT", policies,
+			`{"endpoint":"default","limit":1}],"projects":{"a":"b"},"rules":[{"endpoint":"*","limit":1}`, nil,
+			400, "not JSON"},
+		"a list": {"PUT", policies, `[]`, nil, 400, "rules[0]"},
+		"a form": {"PUT", policies, `endpoint=default`,
+			[]string{"Content-Type", "application/x-www-form-urlencoded"}, 415, "application/json"},
+		"too large": {"PUT", policies, `{"endpoint":"` + strings.Repeat("a", 1<<20) + `"}`, nil, 413,
+			"more than 1048576 bytes"},
 		"unknown query":       {"DELETE", policies + "?endpoint=default&id=3", "", nil, 400, `"id"`},
 		"nothing to delete":   {"DELETE", policies, "", nil, 400, "endpoint is missing"},
 		"unknown path":        {"GET", p.admin + "/v2", "", nil, 404, "/v1/openapi.yaml"},
 		"wrong method":        {"POST", policies, `{}`, nil, 405, "DELETE and GET and PUT"},
 		"explain of nothing":  {"POST", p.admin + "/v1/explain", `{}`, nil, 400, "method is"},
 		"explain with extras": {"POST", p.admin + "/v1/explain", `{"methd":"GET"}`, nil, 400, "methd"},
-		"another site":        {"PUT", policies, `{"endpoint":"default","limit":1}`, []string{"Origin", "https://evil.example", "Content-Type", asJSON}, 403, ""},
-		"rebound name":        {"GET", policies, "", []string{"Host", "evil.example"}, 403, "localhost"},
+		"another site": {"PUT", policies, `{"endpoint":"default","limit":1}`,
+			[]string{"Origin", "https://evil.example", "Content-Type", asJSON}, 403, ""},
+		"rebound name": {"GET", policies, "", []string{"Host", "evil.example"}, 403, "localhost"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			header := c.header
@@ -256,7 +270,8 @@ func TestExplainOverHTTP(t *testing.T) {
 	call(t, "GET", p.gate+"/v1/items/1", "")
 	for name, ask := range map[string]func() (int, string){
 		"POST": func() (int, string) {
-			return call(t, "POST", p.admin+"/v1/explain", `{"method":"GET","target":"/v1/items/2?x=1","peer":"127.0.0.1"}`, "Content-Type", asJSON)
+			return call(t, "POST", p.admin+"/v1/explain",
+				`{"method":"GET","target":"/v1/items/2?x=1","peer":"127.0.0.1"}`, "Content-Type", asJSON)
 		},
 		"GET": func() (int, string) {
 			return call(t, "GET", p.admin+"/v1/explain?method=GET&target=%2Fv1%2Fitems%2F2%3Fx%3D1", "")
@@ -275,7 +290,8 @@ func TestExplainOverHTTP(t *testing.T) {
 }
 
 func TestUnknownModes(t *testing.T) {
-	rules := []policy.Rule{{Endpoint: policy.Default, Limit: 100}, {Endpoint: policy.UnknownEndpoint, Limit: 1, Per: 3600e9}}
+	rules := []policy.Rule{{Endpoint: policy.Default, Limit: 100},
+		{Endpoint: policy.UnknownEndpoint, Limit: 1, Per: 3600e9}}
 	rejecting := newProcess(t, rules)
 	if code, _ := call(t, "GET", rejecting.gate+"/nowhere", ""); code != 404 {
 		t.Errorf("unknown under reject = %d, want 404", code)

@@ -84,7 +84,9 @@ func OpenDatabase(ctx context.Context, c config.Config) (*database.Store, error)
 	kept := errKept == nil && c.LastGood != ""
 	if path, ok := strings.CutPrefix(c.DB, "sqlite:"); ok && kept && c.Database.Table == "" {
 		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("database %s is gone while the last good rules are kept in %s: put it back, or remove that copy to begin with an empty one", path, c.LastGood)
+			return nil,
+				fmt.Errorf("database %s is gone while the last good rules are kept in %s: put it back, or remove "+
+					"that copy to begin with an empty one", path, c.LastGood)
 		}
 	}
 	o.Existing = kept

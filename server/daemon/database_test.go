@@ -46,7 +46,8 @@ func (p *process) staleness(t *testing.T) float64 {
 // shell act; while the server is away requests go on and the metric rises; a
 // gateway starts without it; nothing needs a restart when it is back.
 func TestGatewayOnServers(t *testing.T) {
-	for kind, start := range map[string]func() (*dbtest.Server, error){"PostgreSQL": dbtest.Postgres, "MariaDB": dbtest.MariaDB} {
+	for kind, start := range map[string]func() (*dbtest.Server, error){"PostgreSQL": dbtest.Postgres,
+		"MariaDB": dbtest.MariaDB} {
 		t.Run(kind, func(t *testing.T) {
 			server, err := start()
 			if err != nil {
@@ -91,10 +92,12 @@ func testGatewayOnServer(t *testing.T, kind string, server *dbtest.Server) {
 	}
 	change := func(limit int) {
 		t.Helper()
-		if _, err := shell.ExecContext(t.Context(), fmt.Sprintf("UPDATE policies SET rps_limit = %d WHERE endpoint = 'default'", limit)); err != nil {
+		if _, err := shell.ExecContext(t.Context(),
+			fmt.Sprintf("UPDATE policies SET rps_limit = %d WHERE endpoint = 'default'", limit)); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, fmt.Sprintf("limit %d in force", limit), func() bool { return strings.Contains(inForce(p), fmt.Sprintf("q=%d;", limit)) })
+		eventually(t, fmt.Sprintf("limit %d in force", limit),
+			func() bool { return strings.Contains(inForce(p), fmt.Sprintf("q=%d;", limit)) })
 	}
 	change(71)
 	bounded := newProcess(t, nil, onServer, func(c *config.Config) {
@@ -112,13 +115,15 @@ func testGatewayOnServer(t *testing.T, kind string, server *dbtest.Server) {
 	if status, _ := call(t, "GET", late.gate+"/v1/items/7", ""); status != 200 {
 		t.Errorf("a request to a gateway that was started while the database is away: %d, want 200", status)
 	}
-	eventually(t, "stale rules limit every caller in addition", func() bool { return bounded.standing(t, "limit", "the rules were last confirmed") })
+	eventually(t, "stale rules limit every caller in addition",
+		func() bool { return bounded.standing(t, "limit", "the rules were last confirmed") })
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}
 	change(72) // nothing was restarted
 	eventually(t, "rules to rely on", func() bool { return bounded.standing(t, "none", "") })
-	eventually(t, "limit 72 in force where the database was away at the start", func() bool { return strings.Contains(inForce(late), "q=72;") })
+	eventually(t, "limit 72 in force where the database was away at the start",
+		func() bool { return strings.Contains(inForce(late), "q=72;") })
 	if kind == "MariaDB" {
 		eventually(t, "fresh again", func() bool { return p.staleness(t) < 1 })
 	}

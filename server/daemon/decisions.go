@@ -27,7 +27,8 @@ func (d *Daemon) handleQuestions() (err error) {
 		d.asked.server.Handler = d.holds.asked.Handler(gateway.Framed(d.parts.traced(door)))
 	}
 	if d.called.Listener != nil {
-		if d.called.other, err = envoy.New(d.questionsAt("decisions.grpc", o), d.parts.descriptors.answers(d.parts), d.holds.most); err != nil {
+		if d.called.other, err = envoy.New(d.questionsAt("decisions.grpc", o), d.parts.descriptors.answers(d.parts),
+			d.holds.most); err != nil {
 			return err
 		}
 	}
@@ -55,7 +56,12 @@ func (d *Daemon) secure() {
 }
 
 func (d *Daemon) newSPOE(o decisions.Options) (*spoe.Server, error) {
-	return spoe.New(spoe.Options{Check: d.answers.Ask, Trusted: o.Trusted, MaxConnections: d.holds.most, Failed: o.Failed})
+	return spoe.New(spoe.Options{
+		Check:          d.answers.Ask,
+		Trusted:        o.Trusted,
+		MaxConnections: d.holds.most,
+		Failed:         o.Failed,
+	})
 }
 
 func (d *Daemon) newRESP(o decisions.Options) (_ *resp.Server, err error) {
@@ -67,7 +73,8 @@ func (d *Daemon) newRESP(o decisions.Options) (_ *resp.Server, err error) {
 	}
 	counters := d.parts.counters
 	return resp.New(resp.Options{
-		Buckets: counters.buckets, Reach: counters.reach, Keeps: counters.keeps, Now: d.parts.rules.Now, Check: d.answers.Ask, Password: password,
+		Buckets: counters.buckets, Reach: counters.reach, Keeps: counters.keeps, Now: d.parts.rules.Now,
+		Check: d.answers.Ask, Password: password,
 		Name:    func(name []byte) (key.Key, uint16) { return counters.name("throttle", name) },
 		Trusted: o.Trusted, MaxConnections: d.holds.most, Failed: o.Failed,
 	})

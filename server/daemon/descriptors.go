@@ -103,8 +103,10 @@ func (p *parts) newDescriptors(c config.Config, log *slog.Logger) (*descriptors,
 	}
 	d.use(limits, &descriptor.Limits{}, 0)
 	d.quotas, err = quota.New(quota.Options{
-		Limits: d.current.Load, Buckets: d.buckets, Reach: d.reach, Name: d.nameOf, Now: d.now, TTL: c.Decisions.QuotaTTL,
-		Replicas: p.lenders(c), Failed: seldom(log, "tokens for Envoy could not be taken from the shared store, so that what it has ends"),
+		Limits: d.current.Load, Buckets: d.buckets, Reach: d.reach, Name: d.nameOf, Now: d.now,
+		TTL:      c.Decisions.QuotaTTL,
+		Replicas: p.lenders(c), Failed: seldom(log,
+			"tokens for Envoy could not be taken from the shared store, so that what it has ends"),
 		Observe: func(l *descriptor.Limit, allowed, denied uint64) { p.meter.Quota(l.Path, allowed, denied) },
 	})
 	return d, err
@@ -177,7 +179,11 @@ func (d *descriptors) reporter() func() metrics.DescriptorStatus {
 		return nil
 	}
 	return func() metrics.DescriptorStatus {
-		return metrics.DescriptorStatus{Limits: len(d.current.Load().All()), Failures: d.failures.Load(), OK: !d.stale.Load()}
+		return metrics.DescriptorStatus{
+			Limits:   len(d.current.Load().All()),
+			Failures: d.failures.Load(),
+			OK:       !d.stale.Load(),
+		}
 	}
 }
 
@@ -230,8 +236,9 @@ func (d *descriptors) answers(p *parts) *envoy.Descriptors {
 		return nil
 	}
 	return &envoy.Descriptors{
-		MayOverride: func(a netip.Addr) bool { return p.loaded.Load().setters.have(a) }, Keeps: d.keeps, Overridden: p.meter.Overridden,
-		Fields: d.conf.RateLimitFields, Metadata: d.conf.RateLimitMetadata,
+		MayOverride: func(a netip.Addr) bool { return p.loaded.Load().setters.have(a) }, Keeps: d.keeps,
+		Overridden: p.meter.Overridden,
+		Fields:     d.conf.RateLimitFields, Metadata: d.conf.RateLimitMetadata,
 		Limits: d.current.Load, Buckets: d.buckets, Reach: d.reach, Now: d.now,
 		Name: d.nameOf, Quotas: d.quotas,
 		Observe: func(l *descriptor.Limit, over bool) { p.meter.Descriptor(l.Path, over, l.Shadow) },

@@ -14,7 +14,8 @@ import (
 // Half a file is a configuration too, without half of the limits, and an empty one is
 // what stands there while it is written: neither takes limits out of force.
 func TestDescriptorsAreReadOnceTheyCeasedToChange(t *testing.T) {
-	const whole = "domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: day, requests_per_unit: 1}}\n- {key: b, rate_limit: {unit: day, requests_per_unit: 1}}\n"
+	const whole = "domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: day, requests_per_unit: 1}}\n- {key: b, " +
+		"rate_limit: {unit: day, requests_per_unit: 1}}\n"
 	half := whole[:strings.Index(whole, "- {key: b")]
 	file := filepath.Join(t.TempDir(), "limits.yaml")
 	write := func(text string) {

@@ -40,7 +40,10 @@ type site struct {
 func newSite(t *testing.T, rules []policy.Rule, projects []string, change ...func(*config.Config)) *site {
 	t.Helper()
 	s := &site{keys: map[string]string{}, ids: map[string]string{}}
-	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { s.hits.Add(1); _, _ = io.WriteString(w, "ok") }))
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		s.hits.Add(1)
+		_, _ = io.WriteString(w, "ok")
+	}))
 	t.Cleanup(api.Close)
 	all := append([]func(*config.Config){func(c *config.Config) {
 		c.Upstream, c.Developers.Path = api.URL, "/.headgate"
@@ -115,7 +118,8 @@ var hourly = []policy.Rule{
 
 func rows(r developers.Report) (texts []string) {
 	for _, b := range r.Budgets {
-		texts = append(texts, fmt.Sprintf("%s %d/%d +%d -%d", b.Rule, b.Left.Remaining, b.Burst, b.LastHour.Admitted, b.LastHour.Denied))
+		texts = append(texts, fmt.Sprintf("%s %d/%d +%d -%d", b.Rule, b.Left.Remaining, b.Burst, b.LastHour.Admitted,
+			b.LastHour.Denied))
 	}
 	return texts
 }
@@ -123,7 +127,8 @@ func rows(r developers.Report) (texts []string) {
 func TestDevelopersSendNoQueryThatCannotBeRead(t *testing.T) {
 	s := newSite(t, hourly, []string{"acme"})
 	for _, path := range []string{"/v1/requests?state=open;x", "/v1/requests?state=%zz", "/v1/budgets?endpoint=a;b"} {
-		if code, body := s.ask(t, "acme", "GET", path, ""); code != 400 || !strings.Contains(body, "query is not readable") {
+		if code, body := s.ask(t, "acme", "GET", path, ""); code != 400 ||
+			!strings.Contains(body, "query is not readable") {
 			t.Errorf("GET %s = %d %s, want 400", path, code, body)
 		}
 	}
@@ -135,7 +140,8 @@ func TestDevelopersSendNoQueryThatCannotBeRead(t *testing.T) {
 func TestDevelopersTakeNoTurnForNothing(t *testing.T) {
 	s := newSite(t, hourly, []string{"acme", "other"}, func(c *config.Config) { c.Developers.MaxRequests = 1 })
 	file := func() (int, string) {
-		return s.ask(t, "other", "POST", "/v1/requests", `{"endpoint":"GET /v1/items/{id}","limit":9,"per":"1h","for":"1h","reason":"x"}`)
+		return s.ask(t, "other", "POST", "/v1/requests",
+			`{"endpoint":"GET /v1/items/{id}","limit":9,"per":"1h","for":"1h","reason":"x"}`)
 	}
 	code, body := file()
 	var filed developers.Request
@@ -169,24 +175,29 @@ func TestDevelopersSeeTheirBudgets(t *testing.T) {
 		if got, want := fmt.Sprint(rows(report)), "[GET /v1/items/{id} 0/3 +3 -2 default 100/100 +0 -0]"; got != want {
 			t.Errorf("budgets = %s, want %s", got, want)
 		}
-		if report.LastHour.Admitted != 3 || report.LastHour.Denied != 2 || report.LastHour.Complete || report.Caller.ID != s.ids["acme"] || report.Caller.Project != "acme" {
+		if report.LastHour.Admitted != 3 || report.LastHour.Denied != 2 || report.LastHour.Complete ||
+			report.Caller.ID != s.ids["acme"] || report.Caller.Project != "acme" {
 			t.Errorf("the report begins with %+v and %+v", report.Caller, report.LastHour)
 		}
-		if left := report.Budgets[0].Left; left.RetryAfterSeconds < 1100 || left.RetryAfterSeconds > 1200 || left.ResetSeconds < 3500 || left.ResetSeconds > 3600 {
+		if left := report.Budgets[0].Left; left.RetryAfterSeconds < 1100 || left.RetryAfterSeconds > 1200 ||
+			left.ResetSeconds < 3500 || left.ResetSeconds > 3600 {
 			t.Errorf("left is %+v, want a token in 20 minutes and all in an hour", left)
 		}
 	}
-	if got, want := fmt.Sprint(rows(s.budgets(t, "other"))), "[GET /v1/items/{id} 3/3 +0 -0 default 100/100 +0 -0]"; got != want {
+	if got, want := fmt.Sprint(rows(s.budgets(t, "other"))),
+		"[GET /v1/items/{id} 3/3 +0 -0 default 100/100 +0 -0]"; got != want {
 		t.Errorf("budgets of another = %s, want %s", got, want)
 	}
-	if _, body := s.ask(t, "acme", "GET", "/v1/budgets", ""); strings.Contains(body, "secret-project") || strings.Contains(body, s.keys["acme"]) {
+	if _, body := s.ask(t, "acme", "GET", "/v1/budgets", ""); strings.Contains(body, "secret-project") ||
+		strings.Contains(body, s.keys["acme"]) {
 		t.Errorf("the answer tells too much: %s", body)
 	}
 	if got, want := fmt.Sprint(rows(s.budgets(t, "scoped"))), "[default 100/100 +0 -0]"; got != want {
 		t.Errorf("budgets of a key for POST = %s, want %s", got, want)
 	}
 	var one developers.Report
-	if code, body := s.ask(t, "acme", "GET", "/v1/budgets?endpoint=POST+/v1/items", ""); code != 200 || json.Unmarshal([]byte(body), &one) != nil || len(one.Budgets) != 1 {
+	if code, body := s.ask(t, "acme", "GET", "/v1/budgets?endpoint=POST+/v1/items", ""); code != 200 ||
+		json.Unmarshal([]byte(body), &one) != nil || len(one.Budgets) != 1 {
 		t.Errorf("budgets at one endpoint = %d %s", code, body)
 	}
 	if s.hits.Load() != 3 {
@@ -218,7 +229,8 @@ func TestOperatorsSeeBudgets(t *testing.T) {
 		`{"address":"192.0.2.1","endpoint":"GET /v2"}`:  "want an endpoint of the API",
 		`{"address":"192.0.2.1","endpoints":"GET /v2"}`: "unknown field",
 	} {
-		if code, text := call(t, "POST", s.admin+"/v1/budgets", body, "Content-Type", asJSON); code != 400 && code != 422 || !strings.Contains(text, want) {
+		if code, text := call(t, "POST", s.admin+"/v1/budgets", body, "Content-Type", asJSON); code != 400 &&
+			code != 422 || !strings.Contains(text, want) {
 			t.Errorf("%s: %d %s, want a refusal that says %q", body, code, text, want)
 		}
 	}
@@ -233,7 +245,8 @@ func TestDevelopersHaveAPage(t *testing.T) {
 			t.Errorf("GET /.headgate%s = %d with %d bytes", path, code, len(body))
 		}
 	}
-	if code, body := call(t, "GET", s.gate+"/.headgate", ""); code != 200 || !strings.Contains(body, `data-header="X-Api-Key" data-requests="true"`) {
+	if code, body := call(t, "GET", s.gate+"/.headgate", ""); code != 200 ||
+		!strings.Contains(body, `data-header="X-Api-Key" data-requests="true"`) {
 		t.Errorf("the page is %d %s", code, body)
 	}
 	if code, _ := call(t, "POST", s.gate+"/.headgate", "{}"); code != http.StatusMethodNotAllowed {
@@ -245,7 +258,8 @@ func TestDevelopersHaveAPage(t *testing.T) {
 		}
 	}
 	filing := `{"endpoint":"GET /v1/items/{id}","limit":9,"per":"1h","for":"1h","reason":"x"}`
-	if code, body := call(t, "POST", s.gate+"/.headgate/v1/requests", filing, "X-Api-Key", s.keys["acme"], "Content-Type", asJSON, "Sec-Fetch-Site", "cross-site"); code != http.StatusForbidden {
+	if code, body := call(t, "POST", s.gate+"/.headgate/v1/requests", filing, "X-Api-Key", s.keys["acme"],
+		"Content-Type", asJSON, "Sec-Fetch-Site", "cross-site"); code != http.StatusForbidden {
 		t.Errorf("a request that another origin's page files = %d %s, want 403", code, body)
 	}
 	for range 20 { // 20 at once
@@ -263,7 +277,8 @@ func TestDevelopersHaveAPage(t *testing.T) {
 	for i := range h.AdmittedBy {
 		admitted, denied = admitted+h.AdmittedBy[i], denied+h.DeniedBy[i]
 	}
-	if len(h.AdmittedBy) != 30 || admitted != h.Admitted || denied != h.Denied || h.Denied != 2 || h.CellSeconds != 120 {
+	if len(h.AdmittedBy) != 30 || admitted != h.Admitted || denied != h.Denied || h.Denied != 2 ||
+		h.CellSeconds != 120 {
 		t.Errorf("the last hour is %+v", h)
 	}
 }
@@ -283,7 +298,8 @@ func TestDevelopersDoorRefuses(t *testing.T) {
 		"a preflight":       {"OPTIONS", "/v1/budgets", "", 405, "no such method"},
 		"another parameter": {"GET", "/v1/budgets?project=other", s.keys["acme"], 400, "want endpoint"},
 		"one twice":         {"GET", "/v1/budgets?endpoint=a&endpoint=b", s.keys["acme"], 400, "want it once"},
-		"no such endpoint":  {"GET", "/v1/budgets?endpoint=GET+/v9", s.keys["acme"], 400, "want an endpoint of the API"},
+		"no such endpoint": {"GET", "/v1/budgets?endpoint=GET+/v9", s.keys["acme"], 400,
+			"want an endpoint of the API"},
 	} {
 		r, err := http.NewRequest(c.method, s.gate+"/.headgate"+c.path, nil)
 		if err != nil {
@@ -299,7 +315,8 @@ func TestDevelopersDoorRefuses(t *testing.T) {
 		}
 		body, err := io.ReadAll(response.Body)
 		response.Body.Close()
-		if err != nil || response.StatusCode != c.code || !strings.Contains(string(body), c.want) || strings.Contains(string(body), "MADEUP") {
+		if err != nil || response.StatusCode != c.code || !strings.Contains(string(body), c.want) ||
+			strings.Contains(string(body), "MADEUP") {
 			t.Errorf("%s: %d %s (%v), want %d that says %q", name, response.StatusCode, body, err, c.code, c.want)
 		}
 		for field := range response.Header {
@@ -319,7 +336,8 @@ func TestDevelopersDoorRefuses(t *testing.T) {
 // No spelling of the path gets past the door to the API, also where unknown
 // endpoints do.
 func TestDevelopersDoorForwardsNothing(t *testing.T) {
-	s := newSite(t, hourly, []string{"acme"}, func(c *config.Config) { c.Unknown, c.Endpoint.Refuse = "limit", []string{} })
+	s := newSite(t, hourly, []string{"acme"},
+		func(c *config.Config) { c.Unknown, c.Endpoint.Refuse = "limit", []string{} })
 	for target, want := range map[string]int{
 		"/.headgate/v1/budgets":         200,
 		"//.headgate//v1/budgets":       200,
@@ -397,7 +415,8 @@ func TestDevelopersDoorIsLimited(t *testing.T) {
 
 func TestDevelopersDoorIsShutByDefault(t *testing.T) {
 	s := newSite(t, hourly, []string{"acme"}, func(c *config.Config) { c.Developers.Path = "" })
-	if code, body := s.ask(t, "acme", "GET", "/v1/budgets", ""); code != 404 || !strings.Contains(body, "No endpoint has this path") {
+	if code, body := s.ask(t, "acme", "GET", "/v1/budgets", ""); code != 404 ||
+		!strings.Contains(body, "No endpoint has this path") {
 		t.Errorf("the door = %d %s, want what any unknown path gets", code, body)
 	}
 }
@@ -407,7 +426,8 @@ func TestDevelopersDoorStandsApart(t *testing.T) {
 	c.Listen, c.Admin, c.Upstream = "127.0.0.1:0", "127.0.0.1:0", "http://127.0.0.1:9"
 	c.DB = "sqlite:" + t.TempDir() + "/headgate.db"
 	c.Routes = []string{t.TempDir() + "/routes.txt"}
-	if err := os.WriteFile(c.Routes[0], []byte("GET /v1/{item}\nGET /v1/Budgets\nGET /{any}/v1/budgets\n"), 0o600); err != nil {
+	if err := os.WriteFile(c.Routes[0], []byte("GET /v1/{item}\nGET /v1/Budgets\nGET /{any}/v1/budgets\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	c.Developers.Path = "/v1/budgets"
@@ -415,7 +435,8 @@ func TestDevelopersDoorStandsApart(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := daemon.Start(context.Background(), c, daemon.Options{Log: slog.New(slog.DiscardHandler)})
-	if err == nil || !strings.Contains(err.Error(), `developers.path is "/v1/budgets", and the API declares the endpoint "GET /v1/Budgets" there`) {
+	if err == nil || !strings.Contains(err.Error(),
+		`developers.path is "/v1/budgets", and the API declares the endpoint "GET /v1/Budgets" there`) {
 		t.Errorf("Start = %v, want an error that names the path and the endpoint", err)
 	}
 }

@@ -33,7 +33,8 @@ func Unseen(c config.Config) []policy.Subject {
 // nothing is known of the endpoints.
 func CompileOptions(c config.Config, r *Registry) policy.CompileOptions {
 	o := policy.CompileOptions{
-		BurstPercent: c.BurstPercent, Unseen: Unseen(c), Shared: c.Store.On(), Gossips: c.Gossip.On(), Keeps: keeps(c.Store), Free: c.Store.Free(), OneByOne: c.Store.Throttles(),
+		BurstPercent: c.BurstPercent, Unseen: Unseen(c), Shared: c.Store.On(), Gossips: c.Gossip.On(),
+		Keeps: keeps(c.Store), Free: c.Store.Free(), OneByOne: c.Store.Throttles(),
 	}
 	if o.Times.SameMoment = c.RetryAfter == "truth"; !o.Times.SameMoment {
 		o.Times.UpTo, o.Times.Reserves = slot.MaxAhead, c.RetryAfter == "reserved"
@@ -85,10 +86,12 @@ func Endpoints(c config.Config) (*Registry, error) {
 		return found, err
 	}, c.OpenAPI)
 	documented := len(operations)
-	socketed := counting[gateway.WebSocket]{"websockets", c.WebSockets, func(s gateway.WebSocket) gateway.WebSocket { return s }}
+	socketed := counting[gateway.WebSocket]{"websockets", c.WebSockets,
+		func(s gateway.WebSocket) gateway.WebSocket { return s }}
 	sockets, messages, err := socketed.read()
 	faults = append(faults, err)
-	called := counting[gateway.Stream]{"grpc_streams", c.GRPCStreams, func(s gateway.WebSocket) gateway.Stream { return gateway.Stream(s) }}
+	called := counting[gateway.Stream]{"grpc_streams", c.GRPCStreams,
+		func(s gateway.WebSocket) gateway.Stream { return gateway.Stream(s) }}
 	streams, more, err := called.read()
 	messages, faults = append(messages, more...), append(faults, err)
 	for _, file := range c.Routes {
@@ -114,13 +117,15 @@ func Endpoints(c config.Config) (*Registry, error) {
 	for _, p := range problems {
 		warnings = append(warnings, openapi.Warning{Text: p.String(), LeftOut: p.Err != nil})
 		if p.Err != nil {
-			operations = slices.DeleteFunc(operations, func(o openapi.Operation) bool { return o.Template == p.Template })
+			operations = slices.DeleteFunc(operations,
+				func(o openapi.Operation) bool { return o.Template == p.Template })
 		}
 	}
 	costs, err1 := costs(table, c.Costs)
 	counts, err3 := countWhen(table, c.CountWhen)
 	reads, err2 := identified(c, table)
-	return &Registry{operations, table, costs, counts, sockets, streams, reads, warnings}, errors.Join(err1, err2, err3, keyApart(c.Keys, table), developersApart(c.Developers.Path, table))
+	return &Registry{operations, table, costs, counts, sockets, streams, reads, warnings},
+		errors.Join(err1, err2, err3, keyApart(c.Keys, table), developersApart(c.Developers.Path, table))
 }
 
 // shownWarnings is how many warnings about documents are logged. `headgate routes` lists them all.
@@ -139,7 +144,8 @@ func (r *Registry) warn(log *slog.Logger) {
 
 // compileEndpoints compiles what is declared, the first of which documents declare. The rest is
 // from lists, which somebody wrote for this gateway: whoever can mend them is told to.
-func compileEndpoints(c config.Config, documented, listed []openapi.Operation) (*endpoint.Table, []endpoint.Problem, error) {
+func compileEndpoints(c config.Config, documented, listed []openapi.Operation) (*endpoint.Table,
+	[]endpoint.Problem, error) {
 	templates := openapi.Templates(slices.Concat(documented, listed))
 	if c.OpenAPIStrict {
 		table, err := endpoint.Compile(templates, c.Endpoint.Profile())
@@ -160,7 +166,10 @@ func compileEndpoints(c config.Config, documented, listed []openapi.Operation) (
 		case p.Err != nil:
 			faults = append(faults, p.Err)
 		default:
-			faults = append(faults, fmt.Errorf("templates %q and %q both match %s with equal specificity: remove one, or make one more specific", p.Into, p.Template, p.Target))
+			faults = append(faults,
+				fmt.Errorf(
+					"templates %q and %q both match %s with equal specificity: remove one, or make one more "+
+						"specific", p.Into, p.Template, p.Target))
 		}
 	}
 	return table, problems, errors.Join(faults...)
@@ -177,7 +186,9 @@ func keyApart(k config.Keys, table *endpoint.Table) error {
 	for _, t := range table.All() {
 		for condition := range strings.SplitSeq(t.Query(), "&") {
 			if name, _, _ := strings.Cut(condition, "="); strings.EqualFold(name, k.Query) {
-				faults = append(faults, fmt.Errorf("api_keys.query is %q, want a parameter that tells no endpoints apart, as it does in %q", k.Query, t))
+				faults = append(faults,
+					fmt.Errorf("api_keys.query is %q, want a parameter that tells no endpoints apart, as it does in %q",
+						k.Query, t))
 			}
 		}
 	}
@@ -196,7 +207,8 @@ func costs(table *endpoint.Table, written map[string]int64) (map[endpoint.ID]int
 		}
 		id, ok := table.Lookup(template)
 		if !ok {
-			faults = append(faults, fmt.Errorf("costs: endpoint is %q, want one that the registry has%s", text, closest(table, template)))
+			faults = append(faults, fmt.Errorf("costs: endpoint is %q, want one that the registry has%s", text,
+				closest(table, template)))
 			continue
 		}
 		found[id] = cost
@@ -216,7 +228,8 @@ func countWhen(table *endpoint.Table, written map[string][]config.Status) (map[s
 		}
 		id, ok := table.Lookup(template)
 		if !ok {
-			faults = append(faults, fmt.Errorf("count_when: endpoint is %q, want one that the registry has%s", text, closest(table, template)))
+			faults = append(faults, fmt.Errorf("count_when: endpoint is %q, want one that the registry has%s", text,
+				closest(table, template)))
 			continue
 		}
 		counted, err := config.Statuses(statuses)
@@ -258,7 +271,8 @@ func (c counting[T]) read() (counted map[string]T, messages []openapi.Operation,
 		counted[opening.String()] = one
 		for _, t := range templates {
 			path := strings.TrimPrefix(t.String(), t.Method()+" ")
-			messages = append(messages, openapi.Operation{Method: t.Method(), Path: path, Template: t, Source: c.setting})
+			messages = append(messages, openapi.Operation{Method: t.Method(), Path: path, Template: t,
+				Source: c.setting})
 		}
 	}
 	return counted, messages, errors.Join(faults...)
@@ -271,7 +285,8 @@ func (c counting[T]) opened(table *endpoint.Table, counted map[string]T) error {
 		opening, _ := endpoint.ParseTemplate(text) // which read has read
 		id, ok := table.Lookup(opening)
 		if !ok {
-			faults = append(faults, fmt.Errorf("%s: endpoint is %q, want one that the registry has%s", c.setting, text, closest(table, opening)))
+			faults = append(faults, fmt.Errorf("%s: endpoint is %q, want one that the registry has%s", c.setting, text,
+				closest(table, opening)))
 			continue
 		}
 		delete(counted, text)

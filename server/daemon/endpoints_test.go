@@ -13,7 +13,8 @@ import (
 // hold a key, which may be taken out of the target.
 func TestKeysTellNoEndpointsApart(t *testing.T) {
 	routes := filepath.Join(t.TempDir(), "routes.txt")
-	if err := os.WriteFile(routes, []byte("POST /rpc\nPOST /rpc?action=drop&api_key={k}\nGET /b?Token=\n"), 0o600); err != nil {
+	if err := os.WriteFile(routes, []byte("POST /rpc\nPOST /rpc?action=drop&api_key={k}\nGET /b?Token=\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	for query, want := range map[string]string{

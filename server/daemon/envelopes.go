@@ -25,7 +25,14 @@ func envelopes(l *headgate.Limiter, set *policy.Set, now int64, most int) (list 
 		if !told {
 			continue
 		}
-		next := metrics.Envelope{Rule: rule.Title(), Scope: rule.Scope.String(), Burst: e.Burst, Tokens: e.Tokens, Per: e.Per, Excess: e.Excess}
+		next := metrics.Envelope{
+			Rule:   rule.Title(),
+			Scope:  rule.Scope.String(),
+			Burst:  e.Burst,
+			Tokens: e.Tokens,
+			Per:    e.Per,
+			Excess: e.Excess,
+		}
 		i, known := at[name{next.Rule, next.Scope}]
 		switch {
 		case known:
@@ -67,7 +74,8 @@ func lentEnvelopes(limits *descriptor.Limits, ttl time.Duration, most int) (list
 			continue
 		}
 		next := metrics.Envelope{
-			Rule: l.Path, Scope: "quota", Burst: l.Shape.Burst(), Tokens: int64(l.Requests), Per: l.Period(), Excess: quota.Excess(l.Shape, ttl),
+			Rule: l.Path, Scope: "quota", Burst: l.Shape.Burst(), Tokens: int64(l.Requests), Per: l.Period(),
+			Excess: quota.Excess(l.Shape, ttl),
 		}
 		i, known := at[l.Path]
 		switch {

@@ -93,7 +93,12 @@ func limiter(t *testing.T, rules []policy.Rule) (*headgate.Limiter, *policy.Set)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := headgate.New(headgate.Options{Endpoints: endpoints, Policies: headgate.Fixed(set), Identities: who, Buckets: buckets})
+	l, err := headgate.New(headgate.Options{
+		Endpoints:  endpoints,
+		Policies:   headgate.Fixed(set),
+		Identities: who,
+		Buckets:    buckets,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,9 +127,12 @@ func TestMetricsTellEnvelopes(t *testing.T) {
 // limit that can refuse.
 func TestLentEnvelopes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "limits.yaml")
-	text := "domain: a\ndescriptors:\n- {key: ip, rate_limit: {unit: second, requests_per_unit: 100}}\n- {key: slow, rate_limit: {unit: hour, requests_per_unit: 36}}\n" +
-		"- {key: none, rate_limit: {unit: hour, requests_per_unit: 0}}\n- {key: free, rate_limit: {unlimited: true}}\n- {key: tried, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 1}}\n" +
-		"- {key: b/c, rate_limit: {unit: second, requests_per_unit: 1}}\n---\ndomain: a/b\ndescriptors: [{key: c, rate_limit: {unit: second, requests_per_unit: 2}}]\n"
+	text := "domain: a\ndescriptors:\n- {key: ip, rate_limit: {unit: second, requests_per_unit: 100}}\n- {key: " +
+		"slow, rate_limit: {unit: hour, requests_per_unit: 36}}\n" +
+		"- {key: none, rate_limit: {unit: hour, requests_per_unit: 0}}\n- {key: free, rate_limit: {unlimited: " +
+		"true}}\n- {key: tried, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 1}}\n" +
+		"- {key: b/c, rate_limit: {unit: second, requests_per_unit: 1}}\n---\ndomain: a/b\ndescriptors: [{key: c, " +
+		"rate_limit: {unit: second, requests_per_unit: 2}}]\n"
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,8 @@ func (p *parts) newHeartbeat(c config.Config, o Options) *fleet.Heartbeat {
 		return nil
 	}
 	return fleet.NewHeartbeat(fleet.Options{
-		Registry: p.database.registry, Status: p.rules.Status, Name: p.name, Program: o.Version, Every: c.Fleet.Interval, Log: o.Log,
+		Registry: p.database.registry, Status: p.rules.Status, Name: p.name, Program: o.Version,
+		Every: c.Fleet.Interval, Log: o.Log,
 		Ahead: p.shared.ahead,
 	})
 }

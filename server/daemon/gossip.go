@@ -37,7 +37,8 @@ func newGossiping(c config.Config, now func() int64, log *slog.Logger) (*gossipi
 		return nil, fmt.Errorf("gossip: %w", err)
 	}
 	g, err := group.New(group.Options{
-		Listen: c.Gossip.Listen, Advertise: c.Gossip.Advertise, Join: c.Gossip.Join, Secret: secret, Forget: c.Gossip.Forget,
+		Listen: c.Gossip.Listen, Advertise: c.Gossip.Advertise, Join: c.Gossip.Join, Secret: secret,
+		Forget: c.Gossip.Forget,
 		Gossip: gossip.Options{Interval: c.Gossip.Interval, Most: c.Gossip.MostPercent, Now: now}, Log: logger(log),
 	})
 	if err != nil {
@@ -101,8 +102,10 @@ func (g *gossiping) status() func() metrics.GossipStatus {
 	return func() metrics.GossipStatus {
 		s := g.group.Store().Status()
 		return metrics.GossipStatus{
-			Replicas: s.Replicas, Silent: s.Silent, Unheard: s.Unheard, Joining: s.Joining, Buckets: s.Accounts, Waiting: s.Waiting,
-			Admitted: s.Admitted, Denied: s.Denied, Crowded: s.Crowded, Sent: s.Messages, Bytes: s.Bytes, Received: s.Received, Refused: s.Malformed + s.Strange,
+			Replicas: s.Replicas, Silent: s.Silent, Unheard: s.Unheard, Joining: s.Joining, Buckets: s.Accounts,
+			Waiting:  s.Waiting,
+			Admitted: s.Admitted, Denied: s.Denied, Crowded: s.Crowded, Sent: s.Messages, Bytes: s.Bytes,
+			Received: s.Received, Refused: s.Malformed + s.Strange,
 		}
 	}
 }

@@ -17,7 +17,8 @@ import (
 // and one that comes later as well.
 func TestGatewaysKeepALimitByGossip(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "gossip.secret")
-	if err := os.WriteFile(secret, []byte("00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff\n"), 0o600); err != nil {
+	if err := os.WriteFile(secret, []byte("00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	port, err := freeport.Pick()

@@ -26,7 +26,8 @@ func mostSilence(c *config.Config) time.Duration {
 // bears says whether requests that take as long as c lets them are not cut off for their silence, whose bound stays.
 func (h *holds) bears(c *config.Config) error {
 	if need := mostSilence(c); need > h.silence {
-		return fmt.Errorf("upstream_timeout is %v and max_wait is %v: with clients.patience that is %v, want at most %v, after which a silent connection ends, or a restart",
+		return fmt.Errorf("upstream_timeout is %v and max_wait is %v: with clients.patience that is %v, want at "+
+			"most %v, after which a silent connection ends, or a restart",
 			c.UpstreamTimeout, c.MaxWait, need, h.silence)
 	}
 	return nil
@@ -43,8 +44,10 @@ func (d *Daemon) newHolds() (h holds, err error) {
 		return h, err
 	}
 	o := hold.Options{
-		MaxConnections: c.MaxConnections, MaxPerAddress: c.MaxPerAddress, MaxRequestsPerAddress: c.MaxRequestsPerAddress,
-		MaxStreams: c.MaxStreams, MaxHeaders: c.MaxHeaders, MaxHeaderBytes: int(c.MaxHeaderBytes), MaxTarget: int(c.MaxTargetBytes),
+		MaxConnections: c.MaxConnections, MaxPerAddress: c.MaxPerAddress,
+		MaxRequestsPerAddress: c.MaxRequestsPerAddress,
+		MaxStreams:            c.MaxStreams, MaxHeaders: c.MaxHeaders, MaxHeaderBytes: int(c.MaxHeaderBytes),
+		MaxTarget:   int(c.MaxTargetBytes),
 		HeadTimeout: c.HeadTimeout, Idle: c.IdleTimeout, Pace: hold.Pace{Patience: c.Patience, MinRate: c.MinRate},
 		// Silence that the gateway imposes itself is nobody's fault.
 		StreamIdle: max(c.StreamIdle, mostSilence(&d.conf)),
@@ -80,7 +83,8 @@ func (d *Daemon) newHolds() (h holds, err error) {
 	h.gate, h.upstream = hold.New(o), o.MaxConnections
 
 	// Operators' requests are as slow as a database, and come from few addresses.
-	o.MaxConnections, o.MaxPerAddress, o.MaxRequests, o.MaxRequestsPerAddress = budget.Admin, budget.Admin, budget.Admin, budget.Admin
+	o.MaxConnections, o.MaxPerAddress, o.MaxRequests, o.MaxRequestsPerAddress = budget.Admin, budget.Admin,
+		budget.Admin, budget.Admin
 	o.Plain, o.Log = true, d.log.With("listener", "admin")
 	o.Group = func(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 	o.Exempt = func(netip.Addr) bool { return false }
@@ -101,7 +105,8 @@ func (d *Daemon) newHolds() (h holds, err error) {
 // CheckBudget says whether the descriptors suffice for what is configured.
 func CheckBudget(c config.Clients, b hold.Budget) error {
 	if c.MaxConnections > b.Clients {
-		return fmt.Errorf("clients.max_connections is %d, want at most %d: the process may open %d descriptors (ulimit -n), keeps some for itself, and each client may need another one to the API",
+		return fmt.Errorf("clients.max_connections is %d, want at most %d: the process may open %d descriptors "+
+			"(ulimit -n), keeps some for itself, and each client may need another one to the API",
 			c.MaxConnections, b.Clients, b.Descriptors)
 	}
 	return nil

@@ -14,7 +14,8 @@ import (
 )
 
 // identifierOptions say which bodies are read, as c names them.
-func identifierOptions(c config.Config, table *endpoint.Table, log *slog.Logger) (o httplimit.IdentifierOptions, err error) {
+func identifierOptions(c config.Config, table *endpoint.Table,
+	log *slog.Logger) (o httplimit.IdentifierOptions, err error) {
 	o = httplimit.IdentifierOptions{
 		Endpoints: table, Timeout: c.Settle.Timeout,
 		Failed: seldom(log, "a login that succeeded was not settled and counts as a failure"),
@@ -34,7 +35,13 @@ func login(i config.Identifier) (httplimit.Login, error) {
 	l := httplimit.Login{
 		Endpoint: i.Endpoint, ReadTimeout: i.ReadTimeout, Reject: i.Unparsable == "reject",
 		CountFailures: i.Count == "failures", FailureStatuses: i.FailureStatuses,
-		Field: body.Field{Name: i.Field, MaxBytes: int(i.MaxBytes), MaxDepth: i.MaxDepth, MaxLength: i.MaxLength, Spellings: spellings},
+		Field: body.Field{
+			Name:      i.Field,
+			MaxBytes:  int(i.MaxBytes),
+			MaxDepth:  i.MaxDepth,
+			MaxLength: i.MaxLength,
+			Spellings: spellings,
+		},
 	}
 	if nfkc {
 		l.Field.Compose = func(dst, src []byte) []byte { return norm.NFKC.Append(dst, src...) }
@@ -54,7 +61,8 @@ func identified(c config.Config, table *endpoint.Table) ([]endpoint.ID, error) {
 		}
 		id, ok := table.Lookup(template)
 		if !ok {
-			faults = append(faults, fmt.Errorf("identifiers[%d]: endpoint is %q, want one that the registry has%s", n, i.Endpoint, closest(table, template)))
+			faults = append(faults, fmt.Errorf("identifiers[%d]: endpoint is %q, want one that the registry has%s", n,
+				i.Endpoint, closest(table, template)))
 			continue
 		}
 		ids = append(ids, id)

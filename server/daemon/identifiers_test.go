@@ -53,7 +53,8 @@ func TestNFKCJoinsComposedCharacters(t *testing.T) {
 }
 
 func FuzzNFKC(f *testing.F) {
-	for _, s := range []string{"rene\u0301e@x.org", "\ufb01", "\u0130\u0307", "\u1e9e\u0323", "a\u200b\u0301", "\ufdfa"} {
+	for _, s := range []string{"rene\u0301e@x.org", "\ufb01", "\u0130\u0307", "\u1e9e\u0323",
+		"a\u200b\u0301", "\ufdfa"} {
 		f.Add(s)
 	}
 	finder := finder(f, config.Identifier{Field: "email", Format: "json"})
@@ -77,7 +78,8 @@ func TestIdentifiersNeedTheirEndpoint(t *testing.T) {
 	}
 	_, err := Endpoints(config.Config{Routes: []string{routes}, Identifiers: []config.Identifier{
 		{Endpoint: "POST /v1/logon", Field: "email"}, {Endpoint: "login", Field: "email"}}})
-	for _, want := range []string{`identifiers[0]: endpoint is "POST /v1/logon", want one that the registry has, such as "POST /v1/login"`, "identifiers[1]: "} {
+	for _, want := range []string{
+		`identifiers[0]: endpoint is "POST /v1/logon", want one that the registry has, such as "POST /v1/login"`, "identifiers[1]: "} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Endpoints says %v, want %s", err, want)
 		}

@@ -55,8 +55,10 @@ func newKeyring(from *policyDatabase, c config.Config, log *slog.Logger) (k *key
 		Name: "API keys", Source: keySource{from}, Interval: c.Refresh, Log: log,
 		Spread: true, Wake: from.wake[1],
 		LastGood: k.copy, Encode: encodeKeys, Decode: decodeKeys,
-		Empty:   func(records []identity.KeyRecord) bool { return len(records) == 0 },
-		Emptied: func(_ []identity.KeyRecord, current *identity.Keyring) error { return k.emptied(current, time.Now()) },
+		Empty: func(records []identity.KeyRecord) bool { return len(records) == 0 },
+		Emptied: func(_ []identity.KeyRecord, current *identity.Keyring) error {
+			return k.emptied(current, time.Now())
+		},
 		Build: func(records []identity.KeyRecord, _ *identity.Keyring) (*identity.Keyring, error) {
 			ring := &identity.Keyring{}
 			err := ring.Replace(records)
@@ -91,7 +93,8 @@ func (k *keyring) emptied(current *identity.Keyring, now time.Time) error {
 	if k.copy != "" {
 		way = k.copy + " removed and a new start"
 	}
-	return fmt.Errorf("the table api_keys is empty now, which is taken for an accident: want the keys back, or, if they should be gone, any new key, which ends them at once, or %s", way)
+	return fmt.Errorf("the table api_keys is empty now, which is taken for an accident: want the keys back, or, if "+
+		"they should be gone, any new key, which ends them at once, or %s", way)
 }
 
 // LastGoodKeys reports the file of the last good API keys, and how many of them

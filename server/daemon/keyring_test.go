@@ -73,14 +73,16 @@ func TestKeysThatAreGoneAtOnceStay(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	shell("CREATE TEMP TABLE kept AS SELECT * FROM api_keys; CREATE TABLE saved AS SELECT * FROM kept; DELETE FROM api_keys")
+	shell("CREATE TEMP TABLE kept AS SELECT * FROM api_keys; CREATE TABLE saved AS SELECT * FROM kept; DELETE FROM " +
+		"api_keys")
 	active("all gone", 2, true)
 	ring = ringOf(t, k, c, &log)
 	active("and started anew", 2, true)
 	if now, err := os.ReadFile(ring.copy); err != nil || !bytes.Equal(now, copied) {
 		t.Errorf("the last good copy was written anew: %v", err)
 	}
-	if want := "the table api_keys is empty now, which is taken for an accident: want the keys back"; !strings.Contains(log.String(), want) || !strings.Contains(log.String(), ring.copy+" removed and a new start") {
+	if want := "the table api_keys is empty now, which is taken for an accident: want the keys back"; !strings.Contains(
+		log.String(), want) || !strings.Contains(log.String(), ring.copy+" removed and a new start") {
 		t.Errorf("the log lacks %q or the file:\n%s", want, &log)
 	}
 	shell("INSERT INTO api_keys SELECT * FROM saved; DROP TABLE saved")
@@ -119,7 +121,8 @@ func TestKeysThatAreGoneAtOnceStay(t *testing.T) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := newAPIKeys(c, k.rehash.db, ring, nil); err == nil || !strings.Contains(err.Error(), "put it back") || !strings.Contains(err.Error(), "remove their last good copy "+ring.copy) {
+	if _, err := newAPIKeys(c, k.rehash.db, ring, nil); err == nil || !strings.Contains(err.Error(), "put it back") ||
+		!strings.Contains(err.Error(), "remove their last good copy "+ring.copy) {
 		t.Errorf("without the secret: %v, want what to remove", err)
 	}
 	if err := os.Remove(ring.copy); err != nil {

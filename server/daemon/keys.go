@@ -66,7 +66,10 @@ func Digester(path string, keys int, log *slog.Logger) (*identity.Digester, erro
 
 func loadSecrets(path string, keys int, log *slog.Logger) (database.Secrets, error) {
 	if _, err := os.Stat(path); keys > 0 && errors.Is(err, fs.ErrNotExist) {
-		return database.Secrets{}, fmt.Errorf("secret file %s is missing, and without it none of the %d API keys in the database can be recognised: put it back, name it with --secret-file, or revoke the keys by deleting them from the table api_keys", path, keys)
+		return database.Secrets{},
+			fmt.Errorf("secret file %s is missing, and without it none of the %d API keys in the database can be "+
+				"recognised: put it back, name it with --secret-file, or revoke the keys by deleting them from the "+
+				"table api_keys", path, keys)
 	}
 	return database.LoadSecrets(path, log)
 }
@@ -107,12 +110,16 @@ func (k *apiKeys) watch(ctx context.Context) {
 		k.said = ""
 		return
 	case !next.Follow(k.secrets):
-		k.complain(fmt.Sprintf("secret file %s: has no secret in common with those in force, so every API key would be unknown; to use it nevertheless, restart", k.file))
+		k.complain(
+			fmt.Sprintf("secret file %s: has no secret in common with those in force, so every API key would be "+
+				"unknown; to use it nevertheless, restart", k.file))
 		return
 	}
 	if next.Drops(k.secrets) {
 		if err := k.keys.reload(ctx); err != nil {
-			k.complain(fmt.Sprintf("secret file %s: a secret is gone from it, and the keys that are under the others cannot be read: %v", k.file, err))
+			k.complain(
+				fmt.Sprintf("secret file %s: a secret is gone from it, and the keys that are under the others "+
+					"cannot be read: %v", k.file, err))
 			return
 		}
 	}
@@ -205,7 +212,8 @@ func (r *rehasher) move(ctx context.Context, batch []identity.Rotation) bool {
 	if err != nil {
 		if text := err.Error(); text != r.said {
 			r.said = text
-			r.log.Warn("API keys stay under the previous secret, where they are accepted until the rotation ends", "keys", len(batch), "error", text)
+			r.log.Warn("API keys stay under the previous secret, where they are accepted until the rotation ends",
+				"keys", len(batch), "error", text)
 		}
 		return false
 	}

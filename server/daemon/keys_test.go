@@ -84,7 +84,8 @@ func TestSecretFileIsWatched(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if k.digester.Digest("x") != digester.Digest("x") || k.digester.PreviousDigest("x") != digester.PreviousDigest("x") {
+		if k.digester.Digest("x") != digester.Digest("x") ||
+			k.digester.PreviousDigest("x") != digester.PreviousDigest("x") {
 			t.Errorf("step %d: other secrets are in force", i)
 		}
 		if got := log.String(); !strings.Contains(got, step.said) || (step.said == "") != (got == "") {
@@ -133,7 +134,8 @@ func TestKeysMoveToTheNewSecret(t *testing.T) {
 	k.rehash.note(move)
 	k.rehash.flush(t.Context())
 	if got := secretOf(); got != previous {
-		t.Errorf("right after the change the key is under %s, want %s still: other processes have not read the file", got, previous)
+		t.Errorf("right after the change the key is under %s, want %s still: other processes have not read the file",
+			got, previous)
 	}
 	k.rehash.notBefore = time.Time{}
 	k.rehash.flush(t.Context())
@@ -162,7 +164,11 @@ func TestMovedKeysAreKnownWhenTheSecretGoes(t *testing.T) {
 	k.watch(t.Context())
 	current, _ := k.digester.SecretIDs()
 	k.rehash.notBefore = time.Time{}
-	k.rehash.note(identity.Rotation{Old: k.digester.PreviousDigest(text), New: k.digester.Digest(text), SecretID: current})
+	k.rehash.note(identity.Rotation{
+		Old:      k.digester.PreviousDigest(text),
+		New:      k.digester.Digest(text),
+		SecretID: current,
+	})
 	k.rehash.flush(t.Context())
 	if _, err := database.DropPrevious(path); err != nil {
 		t.Fatal(err)
@@ -184,7 +190,8 @@ func TestMovedKeysAreKnownWhenTheSecretGoes(t *testing.T) {
 	}
 	log.Reset()
 	k.watch(t.Context())
-	if _, previous := k.digester.SecretIDs(); previous != before || !strings.Contains(log.String(), "a secret is gone from it") {
+	if _, previous := k.digester.SecretIDs(); previous != before ||
+		!strings.Contains(log.String(), "a secret is gone from it") {
 		t.Errorf("the secret before is %q, want %q; the log says %s", previous, before, log)
 	}
 }
@@ -203,7 +210,8 @@ func TestKeysStayWhereTheDatabaseIsReadOnly(t *testing.T) {
 		k.rehash.notBefore = time.Time{}
 		k.rehash.flush(t.Context())
 	}
-	if n := strings.Count(log.String(), "stay under the previous secret"); n != 1 || !strings.Contains(log.String(), "read-only") {
+	if n := strings.Count(log.String(), "stay under the previous secret"); n != 1 ||
+		!strings.Contains(log.String(), "read-only") {
 		t.Errorf("the log says %d times that keys stay:\n%s", n, log)
 	}
 }
@@ -246,7 +254,12 @@ func TestOutgoing(t *testing.T) {
 	k, _, _, _ := keysOf(t)
 	c := config.Default().Keys
 	c.Query, c.Prefixes = "api_key", []string{"acme_live_"}
-	who, err := identity.New(identity.Options{Keys: &identity.Keyring{}, Digester: k.digester, KeySources: c.Sources(), KeyFormats: c.Formats()})
+	who, err := identity.New(identity.Options{
+		Keys:       &identity.Keyring{},
+		Digester:   k.digester,
+		KeySources: c.Sources(),
+		KeyFormats: c.Formats(),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -270,7 +283,8 @@ func TestOutgoing(t *testing.T) {
 			r.Header.Set("Authorization", tt.authorization)
 		}
 		outgoing(who, c)(r)
-		if r.URL.RawQuery != tt.wantQuery || r.Header.Get("Authorization") != tt.wantAuth || r.Header.Get("X-Api-Key") != "" || r.Header.Get("X-Other") != "kept" {
+		if r.URL.RawQuery != tt.wantQuery || r.Header.Get("Authorization") != tt.wantAuth ||
+			r.Header.Get("X-Api-Key") != "" || r.Header.Get("X-Other") != "kept" {
 			t.Errorf("%s, %s: query %q and %v", tt.target, tt.authorization, r.URL.RawQuery, r.Header)
 		}
 	}

@@ -29,7 +29,9 @@ func (p *parts) keyStore() keyStore {
 
 func (k keyStore) CreateKey(ctx context.Context, n record.NewAPIKey) (record.APIKey, string, error) {
 	n.Format = k.format
-	return k.made(ctx, func(s *database.Store) (record.APIKey, string, error) { return s.CreateKey(ctx, k.digester, n) })
+	return k.made(ctx, func(s *database.Store) (record.APIKey, string, error) {
+		return s.CreateKey(ctx, k.digester, n)
+	})
 }
 
 func (k keyStore) RotateKey(ctx context.Context, r record.Rotation) (record.APIKey, string, error) {
@@ -38,7 +40,8 @@ func (k keyStore) RotateKey(ctx context.Context, r record.Rotation) (record.APIK
 	})
 }
 
-func (k keyStore) made(ctx context.Context, do func(*database.Store) (record.APIKey, string, error)) (record.APIKey, string, error) {
+func (k keyStore) made(ctx context.Context, do func(*database.Store) (record.APIKey, string, error)) (record.APIKey,
+	string, error) {
 	s, err := k.db.get(ctx)
 	if err != nil {
 		return record.APIKey{}, "", err

@@ -21,12 +21,16 @@ func TestIdentifiersLeaveNoTrace(t *testing.T) {
 	const secret, tagged = "alice-secret@example.org", "Alice-Secret@example.org"
 	log := new(livelog.Text)
 	var conf config.Config
-	p := newProcessWith(t, daemon.Options{Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})), Version: "test"},
+	p := newProcessWith(t, daemon.Options{
+		Log:     slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Version: "test",
+	},
 		[]policy.Rule{
 			{Endpoint: "POST /v1/items", Limit: 2, Per: time.Hour, Subject: policy.SubjectIdentifier},
 			{Endpoint: policy.Default, Limit: 100},
 		}, func(c *config.Config) {
-			c.Identifiers = []config.Identifier{{Endpoint: "POST /v1/items", Field: "email", Count: "failures", FailureStatuses: []int{200}}}
+			c.Identifiers = []config.Identifier{{Endpoint: "POST /v1/items", Field: "email", Count: "failures",
+				FailureStatuses: []int{200}}}
 		}, func(c *config.Config) { conf = *c })
 
 	var said strings.Builder
@@ -47,24 +51,27 @@ func TestIdentifiersLeaveNoTrace(t *testing.T) {
 	if !strings.Contains(said.String(), `"reason":"over_limit"`) {
 		t.Errorf("explain does not find the bucket: %s", said.String())
 	}
-	do("POST", p.admin+"/v1/buckets/reset", `{"endpoint":"POST /v1/items","subject":"identifier","identifier":" `+secret+` ","by":"tests"}`, 200)
+	do("POST", p.admin+"/v1/buckets/reset", `{"endpoint":"POST /v1/items","subject":"identifier","identifier":" `+
+		secret+` ","by":"tests"}`, 200)
 	do("POST", p.gate+"/v1/items", login, 200)
 	do("GET", p.admin+"/metrics", "", 200)
-	for _, want := range []string{`headgate_identifiers_total{fault="none"} 4`, `headgate_identifiers_total{fault="twice"} 1`} {
+	for _, want := range []string{`headgate_identifiers_total{fault="none"} 4`,
+		`headgate_identifiers_total{fault="twice"} 1`} {
 		if !strings.Contains(said.String(), want) {
 			t.Errorf("metrics do not say %s", want)
 		}
 	}
 	kept := 0
-	err := filepath.WalkDir(filepath.Dir(strings.TrimPrefix(conf.DB, "sqlite:")), func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
+	err := filepath.WalkDir(filepath.Dir(strings.TrimPrefix(conf.DB, "sqlite:")),
+		func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			said.Write(text)
+			kept += len(text)
 			return err
-		}
-		text, err := os.ReadFile(path)
-		said.Write(text)
-		kept += len(text)
-		return err
-	})
+		})
 	if err != nil || kept == 0 || log.String() == "" {
 		t.Fatalf("%d bytes kept, %v, log %q, want some of each", kept, err, log.String())
 	}

@@ -43,7 +43,8 @@ func everything(t *testing.T) (*Daemon, *http.Client) {
 		c.AutoRevert.Share = 50
 		c.RegionFiles = []string{file("regions.csv", "203.0.113.0,203.0.113.127,DE\n")}
 		c.Decisions.Listen, c.Decisions.GRPC = "127.0.0.1:0", "127.0.0.1:0"
-		c.Decisions.RateLimit = []string{file("limits.yaml", "domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: day, requests_per_unit: 1}}\n")}
+		c.Decisions.RateLimit = []string{file("limits.yaml",
+			"domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: day, requests_per_unit: 1}}\n")}
 		c.Tokens.SecretFiles, c.Tokens.Algorithms = []string{file("token.secret", tokenKey)}, []string{"HS256"}
 		c.Tokens.Issuer, c.Tokens.Audiences = "me", []string{"api"}
 		c.Headers.Legacy, c.BadCredentials = "delta", "reject"
@@ -108,8 +109,10 @@ func TestAlertsAndDashboardsNameWhatThereIs(t *testing.T) {
 	ask(gate+"/x", 429)
 	ask(gate+"/nothing", 404)
 	ask("POST "+gate+"/x", 405)
-	ask("http://"+d.asked.Addr().String()+"/nginx", 403, "X-Original-Method", "GET", "X-Original-Uri", "/x", "X-Real-Ip", "127.0.0.1")
-	put, err := http.NewRequest("PUT", "http://"+d.Admin().String()+"/v1/policies", strings.NewReader(`{"endpoint":"UNKNOWN","limit":1,"scope":"strict"}`))
+	ask("http://"+d.asked.Addr().String()+"/nginx", 403, "X-Original-Method", "GET", "X-Original-Uri", "/x",
+		"X-Real-Ip", "127.0.0.1")
+	put, err := http.NewRequest("PUT", "http://"+d.Admin().String()+"/v1/policies",
+		strings.NewReader(`{"endpoint":"UNKNOWN","limit":1,"scope":"strict"}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +169,8 @@ func TestAlertsAndDashboardsNameWhatThereIs(t *testing.T) {
 			t.Errorf("docs/observability.md tells of the response field %s, which no answer had", name)
 		}
 	}
-	for _, name := range []string{cmp.Or(d.conf.Keys.Header, "X-Api-Key"), d.conf.ForwardedHeader, "Headgate-Pending", "Authorization"} {
+	for _, name := range []string{cmp.Or(d.conf.Keys.Header, "X-Api-Key"), d.conf.ForwardedHeader, "Headgate-Pending",
+		"Authorization"} {
 		if !strings.Contains(requests, "`"+name+"`") {
 			t.Errorf("docs/observability.md does not tell of the request field %s", name)
 		}

@@ -160,7 +160,8 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 	p.heartbeat = p.newHeartbeat(c, o)
 	p.reverter = p.newReverter(c, o)
 	names := activity.NewNames()
-	if p.activity, err = newActivity(c.Activity, names, func(d *headgate.Decision) { p.meter.CameEarly(d) }); err != nil {
+	if p.activity, err = newActivity(c.Activity, names,
+		func(d *headgate.Decision) { p.meter.CameEarly(d) }); err != nil {
 		return nil, err
 	}
 	if !o.readOnly {
@@ -180,15 +181,20 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 	}
 	p.meter = metrics.New(metrics.Options{
 		Warnings: p.watched.reporter(),
-		Policies: p.rules.Status, Keys: p.keys.status, Buckets: stats, TooSmall: func() bool { return len(p.pressure.warnings()) > 0 },
+		Policies: p.rules.Status, Keys: p.keys.status, Buckets: stats,
+		TooSmall:     func() bool { return len(p.pressure.warnings()) > 0 },
 		FalseDenials: func(table memory.Stats) float64 { _, part := mostDenied(p.rules.Set(), table); return part },
 		Reservations: func() reservation.Stats { return p.limiter.Reservations() },
 		Slots:        func() slot.Stats { return p.limiter.Slots() },
 		Waiters:      func() (waiting, most int) { return p.limiter.Waiters() },
 		Penalties:    func() penalty.Stats { return p.limiter.Penalties() },
-		Rejections:   func() iter.Seq2[identity.Rejection, uint64] { return p.who().Rejections() }, Version: o.Version, Identifiers: p.identifiers.Faults,
-		Regions: p.regions.reporter(), Descriptors: p.descriptors.reporter(), Quotas: p.descriptors.lent(), DecisionLog: p.decisionStats(), Traces: p.traceStats(), Balancer: balancerStats(o.balancer), Holds: o.holds,
-		Tokens: p.tokens.status(p.who), TLS: p.tls.status(), AdminTokens: p.adminTokens.status(), Fleet: p.told(), Reverts: p.reverts(), Reloads: o.reloads, Kept: p.kept.reporter(), Store: p.shared.status(), Gossip: p.gossip.status(), Envelopes: p.envelopes, OpenRequests: p.requests.opened,
+		Rejections:   func() iter.Seq2[identity.Rejection, uint64] { return p.who().Rejections() }, Version: o.Version,
+		Identifiers: p.identifiers.Faults,
+		Regions:     p.regions.reporter(), Descriptors: p.descriptors.reporter(), Quotas: p.descriptors.lent(),
+		DecisionLog: p.decisionStats(), Traces: p.traceStats(), Balancer: balancerStats(o.balancer), Holds: o.holds,
+		Tokens: p.tokens.status(p.who), TLS: p.tls.status(), AdminTokens: p.adminTokens.status(), Fleet: p.told(),
+		Reverts: p.reverts(), Reloads: o.reloads, Kept: p.kept.reporter(), Store: p.shared.status(),
+		Gossip: p.gossip.status(), Envelopes: p.envelopes, OpenRequests: p.requests.opened,
 	})
 	if p.usage, err = newUsage(c.Usage); err != nil {
 		return nil, err
@@ -198,7 +204,8 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 	}
 	options := l.limiterOptions()
 	options.NamedTiers = func() bool { return c.Tokens.TierClaim != "" || p.keys.tiers.Load() }
-	options.Endpoints, options.Policies, options.Buckets, options.Names = l.registry.Table, p.rules, shared, cmp.Or(p.shared.naming(), p.gossip.naming())
+	options.Endpoints, options.Policies, options.Buckets, options.Names = l.registry.Table, p.rules, shared,
+		cmp.Or(p.shared.naming(), p.gossip.naming())
 	options.Keys, options.Penalties = p.kept.keys(), p.kept.penalties()
 	options.Region, options.Typed = p.regions.finder(p.who), p.identifiers.Typed
 	options.Observe, options.Time, options.MaxReservations = p.observe, p.time, c.Settle.MaxOutstanding
@@ -224,11 +231,14 @@ var unknownModes = map[string]headgate.UnknownMode{"reject": headgate.RejectUnkn
 
 // startRefreshing loads rules and keys for the first time. Without any rules
 // the gateway could only answer 503, so that is an error.
-func (p *parts) startRefreshing(ctx context.Context, c config.Config, compile policy.CompileOptions, log *slog.Logger) (err error) {
+func (p *parts) startRefreshing(ctx context.Context, c config.Config, compile policy.CompileOptions,
+	log *slog.Logger) (err error) {
 	predecessor, began := p.kept.predecessor()
 	p.rules, err = policy.NewCache(policy.CacheOptions{
-		Predecessor: predecessor, Began: began, Source: p.database, Compile: compile, Interval: c.Refresh, LastGood: c.LastGood, Log: log,
-		MaxStale: c.Staleness.MaxStale, OnStale: config.Fallbacks[c.Staleness.OnStale], OnEmpty: config.Fallbacks[c.Staleness.OnEmpty],
+		Predecessor: predecessor, Began: began, Source: p.database, Compile: compile, Interval: c.Refresh,
+		LastGood: c.LastGood, Log: log,
+		MaxStale: c.Staleness.MaxStale, OnStale: config.Fallbacks[c.Staleness.OnStale],
+		OnEmpty:      config.Fallbacks[c.Staleness.OnEmpty],
 		FallbackRule: c.Staleness.Fallback.Rule(),
 		Spread:       true, Wake: p.database.wake[0], Others: p.others,
 	})

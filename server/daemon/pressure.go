@@ -84,7 +84,8 @@ func (p *pressure) look(now memory.Stats) {
 	switch {
 	case warning != "" && was == "":
 		p.log.Warn("the bucket table is too small: give it more by max_buckets or max_bytes", "finding", warning,
-			"occupancy", now.Occupancy, "slots", now.Capacity, "evicted_in_debt", now.EvictedInDebt, "false_denials", denied, "rule", rule)
+			"occupancy", now.Occupancy, "slots", now.Capacity, "evicted_in_debt", now.EvictedInDebt, "false_denials",
+			denied, "rule", rule)
 	case warning == "" && was != "":
 		p.log.Info("the bucket table is large enough again", "occupancy", now.Occupancy)
 	}

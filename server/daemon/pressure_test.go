@@ -78,12 +78,14 @@ func TestPressureNamesTheRuleThatSuffers(t *testing.T) {
 		}
 	}
 	title, part := mostDenied(set, table.Stats(now))
-	if measured := float64(denied) / 10_000; title != "POST /login" || part < measured-0.02 || part > measured+0.02 || measured < 0.3 {
+	if measured := float64(denied) / 10_000; title != "POST /login" || part < measured-0.02 || part > measured+0.02 ||
+		measured < 0.3 {
 		t.Errorf("mostDenied = %q, %.3f, want the login rule and %.3f", title, part, measured)
 	}
 	p := newPressure(nil, func() *policy.Set { return set }, slog.New(slog.DiscardHandler))
 	p.look(table.Stats(now))
-	if got := strings.Join(p.warnings(), ""); !strings.Contains(got, `% of new clients under rule "POST /login" are denied`) {
+	if got := strings.Join(p.warnings(), ""); !strings.Contains(got,
+		`% of new clients under rule "POST /login" are denied`) {
 		t.Errorf("warnings %q", got)
 	}
 	if _, part := mostDenied(set, table.Stats(now+int64(time.Hour))); part != 0 {
@@ -118,7 +120,8 @@ func TestPressureTellsWhenTheTableIsTooSmall(t *testing.T) {
 
 func TestPressureLooksByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPressure(func() memory.Stats { return memory.Stats{EvictedInDebt: 100} }, noRules, slog.New(slog.DiscardHandler))
+		p := newPressure(func() memory.Stats { return memory.Stats{EvictedInDebt: 100} }, noRules,
+			slog.New(slog.DiscardHandler))
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); p.run(ctx) }()

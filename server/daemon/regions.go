@@ -114,5 +114,10 @@ func (r *regions) reporter() func() metrics.RegionStatus {
 
 func (r *regions) status() metrics.RegionStatus {
 	table := r.table.Load()
-	return metrics.RegionStatus{Ranges: table.Len(), Bytes: table.Bytes(), Failures: r.failures.Load(), OK: !r.stale.Load()}
+	return metrics.RegionStatus{
+		Ranges:   table.Len(),
+		Bytes:    table.Bytes(),
+		Failures: r.failures.Load(),
+		OK:       !r.stale.Load(),
+	}
 }

@@ -150,7 +150,8 @@ func (d *Daemon) Reload(ctx context.Context) (record.Reload, error) {
 		about = append(about, "changed", strings.Join(done.Changed, ", "))
 	}
 	if len(done.Restart) > 0 {
-		d.log.Warn("reloaded, but some settings wait for a restart", append(about, "restart", strings.Join(done.Restart, ", "))...)
+		d.log.Warn("reloaded, but some settings wait for a restart",
+			append(about, "restart", strings.Join(done.Restart, ", "))...)
 	} else {
 		d.log.Info("reloaded", about...)
 	}
@@ -167,7 +168,8 @@ func (d *Daemon) reload(ctx context.Context) (done record.Reload, err error) {
 	}
 	next, done.Changed, done.Restart = before.conf.Reloaded(next)
 	if err := next.Complete(); err != nil {
-		return done, fmt.Errorf("what can change now does not go with what waits for a restart (%s): %w", strings.Join(done.Restart, ", "), err)
+		return done, fmt.Errorf("what can change now does not go with what waits for a restart (%s): %w",
+			strings.Join(done.Restart, ", "), err)
 	}
 	l, err := load(next)
 	if err != nil {
@@ -226,7 +228,8 @@ func (d *Daemon) reload(ctx context.Context) (done record.Reload, err error) {
 	useIdentifiers()
 	useTLS()
 	useAskTLS()
-	if err := errors.Join(p.limiter.Reload(l.limiterOptions()), d.answers.Reload(d.limit(&l.conf), l.conf.PassOverrideHeaders)); err != nil {
+	if err := errors.Join(p.limiter.Reload(l.limiterOptions()),
+		d.answers.Reload(d.limit(&l.conf), l.conf.PassOverrideHeaders)); err != nil {
 		return done, err // ours to mend: both have been checked
 	}
 	p.loaded.Store(l)

@@ -80,7 +80,8 @@ func (r *reloading) get(t *testing.T, target string) int {
 // stays under another number, nor that of all endpoints, nor one that was gone for a while.
 func TestReloadKeepsWhatCounts(t *testing.T) {
 	r := newReloading(t, []policy.Rule{
-		{Endpoint: "GET /v1/items/{id}", Limit: 2, Per: time.Hour}, {Endpoint: policy.Default, Limit: 2, Per: time.Hour},
+		{Endpoint: "GET /v1/items/{id}", Limit: 2, Per: time.Hour},
+		{Endpoint: policy.Default, Limit: 2, Per: time.Hour},
 		{Endpoint: "GET /a", Limit: 1, Per: time.Hour},
 	})
 	r.routes(t, "GET /v1/items/{id}\nGET /v1/other\n")
@@ -126,13 +127,20 @@ func TestReloadIsAllOrNothing(t *testing.T) {
 		routes string
 		want   string
 	}{
-		"a document":          {func(*config.Config) {}, "GET /v1/items/{id}\nGET /b/{\n", "routes.txt:2"},
-		"a missing document":  {func(c *config.Config) { c.Routes = append(c.Routes, filepath.Join(r.dir, "none.txt")) }, "GET /b\n", "none.txt"},
-		"a setting":           {func(c *config.Config) { c.Unknown = "maybe" }, "GET /b\n", `unknown is \"maybe\"`},
-		"a cost no rule has":  {func(c *config.Config) { c.Costs = map[string]int64{"GET /b": 2000} }, "GET /b\n", "burst is 1000"},
-		"a cost of no route":  {func(c *config.Config) { c.Costs = map[string]int64{"GET /c": 2} }, "GET /b\n", "costs: endpoint is"},
-		"answers of no route": {func(c *config.Config) { c.CountWhen = map[string][]config.Status{"GET /c": {"404"}} }, "GET /b\n", "count_when: endpoint is"},
-		"a login of no route": {func(c *config.Config) { c.Identifiers = []config.Identifier{{Endpoint: "POST /c", Field: "user"}} }, "GET /b\n", "identifiers[0]"},
+		"a document": {func(*config.Config) {}, "GET /v1/items/{id}\nGET /b/{\n", "routes.txt:2"},
+		"a missing document": {func(c *config.Config) {
+			c.Routes = append(c.Routes, filepath.Join(r.dir, "none.txt"))
+		}, "GET /b\n", "none.txt"},
+		"a setting": {func(c *config.Config) { c.Unknown = "maybe" }, "GET /b\n", `unknown is \"maybe\"`},
+		"a cost no rule has": {func(c *config.Config) { c.Costs = map[string]int64{"GET /b": 2000} }, "GET /b\n",
+			"burst is 1000"},
+		"a cost of no route": {func(c *config.Config) { c.Costs = map[string]int64{"GET /c": 2} }, "GET /b\n",
+			"costs: endpoint is"},
+		"answers of no route": {func(c *config.Config) { c.CountWhen = map[string][]config.Status{"GET /c": {"404"}} },
+			"GET /b\n", "count_when: endpoint is"},
+		"a login of no route": {func(c *config.Config) {
+			c.Identifiers = []config.Identifier{{Endpoint: "POST /c", Field: "user"}}
+		}, "GET /b\n", "identifiers[0]"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r.edit(func(c *config.Config) { *c = before; c.Upstream = other.URL; test.change(c) })
@@ -150,7 +158,8 @@ func TestReloadIsAllOrNothing(t *testing.T) {
 			if _, ready := call(t, "GET", r.admin+"/readyz", ""); !strings.Contains(ready, "the last reload failed") {
 				t.Errorf("/readyz says %s", ready)
 			}
-			if _, page := call(t, "GET", r.admin+"/metrics", ""); !strings.Contains(page, "headgate_config_reload_ok 0") {
+			if _, page := call(t, "GET", r.admin+"/metrics", ""); !strings.Contains(page,
+				"headgate_config_reload_ok 0") {
 				t.Error("the metrics do not say that the reload failed")
 			}
 		})
@@ -161,14 +170,16 @@ func TestReloadIsAllOrNothing(t *testing.T) {
 	if got := r.get(t, "/b"); got != 299 {
 		t.Errorf("after a good reload: %d, want 299 of the other API", got)
 	}
-	if _, page := call(t, "GET", r.admin+"/metrics", ""); !strings.Contains(page, "headgate_config_reload_ok 1") || !strings.Contains(page, `headgate_config_reloads_total{outcome="failed"} 7`) {
+	if _, page := call(t, "GET", r.admin+"/metrics", ""); !strings.Contains(page, "headgate_config_reload_ok 1") ||
+		!strings.Contains(page, `headgate_config_reloads_total{outcome="failed"} 7`) {
 		t.Error("the metrics do not say that the reload succeeded after seven that failed")
 	}
 }
 
 // TestReloadSettings: each has its effect at once, and what waits for a restart is said each time.
 func TestReloadSettings(t *testing.T) {
-	r := newReloading(t, []policy.Rule{{Endpoint: policy.Default, Limit: 20, Per: time.Hour}, {Endpoint: policy.UnknownEndpoint, Limit: 1, Per: time.Hour}})
+	r := newReloading(t, []policy.Rule{{Endpoint: policy.Default, Limit: 20, Per: time.Hour},
+		{Endpoint: policy.UnknownEndpoint, Limit: 1, Per: time.Hour}})
 	if got := r.get(t, "/nothing"); got != 404 {
 		t.Errorf("an unknown path before: %d, want 404", got)
 	}
@@ -177,7 +188,8 @@ func TestReloadSettings(t *testing.T) {
 		c.Costs, c.Log.Level, c.MaxBuckets = map[string]int64{"POST /v1/items": 7}, "error", 1000
 	})
 	done := r.reload(t).Reload
-	if got, want := strings.Join(done.Changed, " "), "trusted_proxies unknown costs headers.legacy log.level"; got != want {
+	if got, want := strings.Join(done.Changed, " "),
+		"trusted_proxies unknown costs headers.legacy log.level"; got != want {
 		t.Errorf("changed: %s, want %s", got, want)
 	}
 	if got := strings.Join(done.Restart, " "); got != "max_buckets" {
@@ -198,10 +210,12 @@ func TestReloadSettings(t *testing.T) {
 			t.Errorf("%s has %s left of 20 after a request of 7, want 13", client, left)
 		}
 	}
-	if again := r.reload(t).Reload; len(again.Changed) > 0 || len(again.Restart) != 1 || again.Added+again.Removed != 0 {
+	if again := r.reload(t).Reload; len(again.Changed) > 0 || len(again.Restart) != 1 ||
+		again.Added+again.Removed != 0 {
 		t.Errorf("reloaded again: %+v", again)
 	}
-	if _, ready := call(t, "GET", r.admin+"/readyz", ""); !strings.Contains(ready, "settings that wait for a restart: max_buckets") {
+	if _, ready := call(t, "GET", r.admin+"/readyz", ""); !strings.Contains(ready,
+		"settings that wait for a restart: max_buckets") {
 		t.Errorf("/readyz says %s", ready)
 	}
 }
@@ -215,7 +229,8 @@ func TestReloadUpstreamAndKeys(t *testing.T) {
 		}
 	}))
 	t.Cleanup(slow.Close)
-	r := newReloading(t, []policy.Rule{{Endpoint: policy.Default, Limit: 1000}}, func(c *config.Config) { c.Upstream = slow.URL })
+	r := newReloading(t, []policy.Rule{{Endpoint: policy.Default, Limit: 1000}},
+		func(c *config.Config) { c.Upstream = slow.URL })
 	bad := func() int {
 		request, _ := http.NewRequest("GET", r.gate+"/v1/items/1", nil)
 		request.Header.Set("X-Other-Key", "hg_made_up")
@@ -230,9 +245,11 @@ func TestReloadUpstreamAndKeys(t *testing.T) {
 		t.Errorf("a field that is none: %d, want 200", got)
 	}
 	r.edit(func(c *config.Config) {
-		c.UpstreamTimeout, c.MaxWait, c.Keys.Header, c.BadCredentials = 50*time.Millisecond, time.Second, "X-Other-Key", "reject"
+		c.UpstreamTimeout, c.MaxWait, c.Keys.Header, c.BadCredentials = 50*time.Millisecond, time.Second,
+			"X-Other-Key", "reject"
 	})
-	if done := r.reload(t); strings.Join(done.Reload.Changed, " ") != "upstream_timeout api_keys.header bad_credentials max_wait" || len(done.Reload.Restart) > 0 {
+	if done := r.reload(t); strings.Join(done.Reload.Changed,
+		" ") != "upstream_timeout api_keys.header bad_credentials max_wait" || len(done.Reload.Restart) > 0 {
 		t.Errorf("reload says %+v", done.Reload)
 	}
 	if got := r.get(t, "/v1/items/slow"); got != 504 {
@@ -242,7 +259,8 @@ func TestReloadUpstreamAndKeys(t *testing.T) {
 		t.Errorf("a made-up key where keys stand now: %d, want 401", got)
 	}
 	r.edit(func(c *config.Config) { c.UpstreamTimeout = time.Hour })
-	if status, body := call(t, "POST", r.admin+"/v1/reload", ""); status != 409 || !strings.Contains(body, "upstream_timeout is 1h0m0s") {
+	if status, body := call(t, "POST", r.admin+"/v1/reload", ""); status != 409 ||
+		!strings.Contains(body, "upstream_timeout is 1h0m0s") {
 		t.Errorf("longer than silence may last: %d %s, want 409", status, body)
 	}
 	if got := r.get(t, "/v1/items/slow"); got != 504 {
@@ -254,7 +272,8 @@ func TestReloadUpstreamAndKeys(t *testing.T) {
 // that pass are counted: a limit of n admits n.
 func TestReloadUnderLoad(t *testing.T) {
 	const limit = 300
-	r := newReloading(t, []policy.Rule{{Endpoint: "GET /v1/items/{id}", Limit: limit, Per: time.Hour, Burst: limit}, {Endpoint: policy.Default, Limit: 1e6}})
+	r := newReloading(t, []policy.Rule{{Endpoint: "GET /v1/items/{id}", Limit: limit, Per: time.Hour, Burst: limit},
+		{Endpoint: policy.Default, Limit: 1e6}})
 	ctx, stop := context.WithCancel(t.Context())
 	var reloads, passed, other atomic.Int64
 	var background, clients sync.WaitGroup
@@ -295,7 +314,8 @@ func TestReloadUnderLoad(t *testing.T) {
 	stop()
 	background.Wait()
 	if passed.Load() != limit || other.Load() != 0 {
-		t.Errorf("%d requests passed and %d had another answer during %d reloads, want %d and none", passed.Load(), other.Load(), reloads.Load(), limit)
+		t.Errorf("%d requests passed and %d had another answer during %d reloads, want %d and none", passed.Load(),
+			other.Load(), reloads.Load(), limit)
 	}
 }
 

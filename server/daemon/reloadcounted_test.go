@@ -63,7 +63,9 @@ func TestNothingIsTriedForNothing(t *testing.T) {
 			return
 		}
 		defer conn.Close()
-		fmt.Fprintf(conn, "POST /v1/codes/wrong HTTP/1.1\r\nHost: x\r\nNumber: %s\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n", number)
+		fmt.Fprintf(conn,
+			"POST /v1/codes/wrong HTTP/1.1\r\nHost: x\r\nNumber: %s\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n"+
+				"{}\r\n", number)
 		refused := make(chan bool)
 		go func() {
 			defer close(refused)

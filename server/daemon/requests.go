@@ -90,10 +90,13 @@ func (q *requests) Withdraw(ctx context.Context, id, project, actor, claimed str
 }
 
 func (q *requests) Decline(ctx context.Context, id, actor, claimed, note string) (record.LimitRequest, error) {
-	return changed(ctx, q, func(s *database.Store) (record.LimitRequest, error) { return s.Decline(ctx, id, actor, claimed, note) })
+	return changed(ctx, q, func(s *database.Store) (record.LimitRequest, error) {
+		return s.Decline(ctx, id, actor, claimed, note)
+	})
 }
 
-func (q *requests) Approve(ctx context.Context, id string, g record.Grant) (r record.LimitRequest, v record.Version, err error) {
+func (q *requests) Approve(ctx context.Context, id string, g record.Grant) (r record.LimitRequest,
+	v record.Version, err error) {
 	r, err = changed(ctx, q, func(s *database.Store) (record.LimitRequest, error) {
 		r, v, err = s.Approve(ctx, id, g)
 		return r, err
@@ -118,7 +121,8 @@ func (q *requests) Request(ctx context.Context, id string) (record.LimitRequest,
 }
 
 // changed makes a change and counts again.
-func changed(ctx context.Context, q *requests, do func(*database.Store) (record.LimitRequest, error)) (record.LimitRequest, error) {
+func changed(ctx context.Context, q *requests,
+	do func(*database.Store) (record.LimitRequest, error)) (record.LimitRequest, error) {
 	s, err := q.db.get(ctx)
 	if err != nil {
 		return record.LimitRequest{}, err

@@ -48,10 +48,12 @@ func TestHigherLimit(t *testing.T) {
 		t.Fatalf("%d of 5 requests pass, want 3", got)
 	}
 	filed := s.file(t, "acme", launch)
-	if filed.State != "open" || filed.By != "api_key "+s.ids["acme"] || filed.Project != "acme" || filed.PerSeconds != 3600 {
+	if filed.State != "open" || filed.By != "api_key "+s.ids["acme"] || filed.Project != "acme" ||
+		filed.PerSeconds != 3600 {
 		t.Errorf("filed is %+v", filed)
 	}
-	if code, body := call(t, "GET", s.admin+"/metrics", ""); code != 200 || !strings.Contains(body, "\nheadgate_limit_requests_open 1\n") {
+	if code, body := call(t, "GET", s.admin+"/metrics", ""); code != 200 ||
+		!strings.Contains(body, "\nheadgate_limit_requests_open 1\n") {
 		t.Errorf("metrics = %d, want one open request", code)
 	}
 	code, body := s.decide(t, filed.ID, "approve", `{"limit":4,"for":"10s","note":"four will do","by":"op"}`)
@@ -60,7 +62,8 @@ func TestHigherLimit(t *testing.T) {
 		t.Fatalf("approve = %d %s", code, body)
 	}
 	r := approved.Request
-	if r.State != "approved" || r.Granted == nil || r.Granted.Limit != 4 || r.Granted.PerSeconds != 3600 || r.DecidedBy != "local connection" || r.DecidedName != "op" || r.Version < 2 {
+	if r.State != "approved" || r.Granted == nil || r.Granted.Limit != 4 || r.Granted.PerSeconds != 3600 ||
+		r.DecidedBy != "local connection" || r.DecidedName != "op" || r.Version < 2 {
 		t.Errorf("approved is %+v, granted %+v", r, r.Granted)
 	}
 	// It holds when the answer comes: four an hour, for this project alone.
@@ -87,29 +90,34 @@ func TestHigherLimit(t *testing.T) {
 		t.Errorf("%d of 3 requests pass afterwards, want none", got)
 	}
 	var seen developers.Request
-	if code, body := s.ask(t, "acme", "GET", "/v1/requests/"+filed.ID, ""); code != 200 || json.Unmarshal([]byte(body), &seen) != nil || seen.State != "approved" || seen.Note != "four will do" {
+	if code, body := s.ask(t, "acme", "GET", "/v1/requests/"+filed.ID, ""); code != 200 ||
+		json.Unmarshal([]byte(body), &seen) != nil || seen.State != "approved" || seen.Note != "four will do" {
 		t.Errorf("the caller sees %d %s", code, body)
 	} else if strings.Contains(body, "local connection") {
 		t.Errorf("the caller sees who decided: %s", body)
 	}
 	audit := s.audit(t)
-	if len(audit) != 2 || audit[0].Action != "approve" || audit[0].Actor != "local connection" || audit[1].Action != "request" || audit[1].Actor != "api_key "+s.ids["acme"] {
+	if len(audit) != 2 || audit[0].Action != "approve" || audit[0].Actor != "local connection" ||
+		audit[1].Action != "request" || audit[1].Actor != "api_key "+s.ids["acme"] {
 		t.Errorf("the audit has %+v, want the filing and the approval", audit)
 	}
 }
 
 // A key with scopes withdraws what it filed, and another key of its project any.
 func TestKeysWithScopesWithdrawTheirOwn(t *testing.T) {
-	s := newSite(t, append([]policy.Rule{{Endpoint: "POST /v1/items", Limit: 3, Per: time.Hour}}, hourly...), []string{"acme", "acme/scoped"})
+	s := newSite(t, append([]policy.Rule{{Endpoint: "POST /v1/items", Limit: 3, Per: time.Hour}}, hourly...),
+		[]string{"acme", "acme/scoped"})
 	post := strings.Replace(launch, "GET /v1/items/{id}", "POST /v1/items", 1)
 	whole, part, second := s.file(t, "acme", launch), s.file(t, "acme/scoped", post), s.file(t, "acme/scoped", post)
 	for _, step := range []struct {
 		as, id string
 		code   int
 	}{
-		{"acme/scoped", whole.ID, 403}, {"acme/scoped", part.ID, 200}, {"acme", second.ID, 200}, {"acme", whole.ID, 200},
+		{"acme/scoped", whole.ID, 403}, {"acme/scoped", part.ID, 200}, {"acme", second.ID, 200},
+		{"acme", whole.ID, 200},
 	} {
-		if code, body := s.ask(t, step.as, "DELETE", "/v1/requests/"+step.id, ""); code != step.code || code == 403 && !strings.Contains(body, "what it filed itself") {
+		if code, body := s.ask(t, step.as, "DELETE", "/v1/requests/"+step.id, ""); code != step.code ||
+			code == 403 && !strings.Contains(body, "what it filed itself") {
 			t.Errorf("%s withdraws: %d %s, want %d", step.as, code, body, step.code)
 		}
 	}
@@ -125,7 +133,8 @@ func TestRequestsAreTheProjects(t *testing.T) {
 		t.Errorf("another project withdraws it: %d", code)
 	}
 	var list developers.RequestList
-	if code, body := s.ask(t, "other", "GET", "/v1/requests", ""); code != 200 || json.Unmarshal([]byte(body), &list) != nil || len(list.Requests) != 0 {
+	if code, body := s.ask(t, "other", "GET", "/v1/requests", ""); code != 200 ||
+		json.Unmarshal([]byte(body), &list) != nil || len(list.Requests) != 0 {
 		t.Errorf("another project lists %d %s", code, body)
 	}
 	s.file(t, "acme", launch)
@@ -134,25 +143,31 @@ func TestRequestsAreTheProjects(t *testing.T) {
 		code          int
 		want          string
 	}{
-		"too many":              {"acme", launch, 409, "has 2 open ones, want at most 2"},
-		"without a project":     {"", launch, 403, "belongs to no project"},
-		"not higher":            {"other", strings.Replace(launch, `"limit":6`, `"limit":3`, 1), 422, "the limit is 3 per 1h with a burst of 3 already"},
-		"no such endpoint":      {"other", strings.Replace(launch, "items", "itms", 1), 422, "GET /v1/items/{id}"},
-		"no limit there":        {"other", strings.Replace(launch, "GET /v1/items/{id}", "*", 1), 422, "no limit for each principal holds for you"},
+		"too many":          {"acme", launch, 409, "has 2 open ones, want at most 2"},
+		"without a project": {"", launch, 403, "belongs to no project"},
+		"not higher": {"other", strings.Replace(launch, `"limit":6`, `"limit":3`, 1), 422,
+			"the limit is 3 per 1h with a burst of 3 already"},
+		"no such endpoint": {"other", strings.Replace(launch, "items", "itms", 1), 422, "GET /v1/items/{id}"},
+		"no limit there": {"other", strings.Replace(launch, "GET /v1/items/{id}", "*", 1), 422,
+			"no limit for each principal holds for you"},
 		"nonsense":              {"other", `{"endpoint":1}`, 400, "body: "},
 		"a member that is none": {"other", strings.Replace(launch, `"name"`, `"project"`, 1), 400, "unknown field"},
 	} {
-		if code, body := s.ask(t, c.project, "POST", "/v1/requests", c.body); code != c.code || !strings.Contains(body, c.want) {
+		if code, body := s.ask(t, c.project, "POST", "/v1/requests", c.body); code != c.code ||
+			!strings.Contains(body, c.want) {
 			t.Errorf("%s: %d %s, want %d that says %q", name, code, body, c.code, c.want)
 		}
 	}
-	if code, body := s.ask(t, "acme", "DELETE", "/v1/requests/"+mine.ID, ""); code != 200 || !strings.Contains(body, `"withdrawn"`) {
+	if code, body := s.ask(t, "acme", "DELETE", "/v1/requests/"+mine.ID, ""); code != 200 ||
+		!strings.Contains(body, `"withdrawn"`) {
 		t.Errorf("withdrawing = %d %s", code, body)
 	}
-	if code, body := s.ask(t, "acme", "DELETE", "/v1/requests/"+mine.ID, ""); code != 409 || !strings.Contains(body, "withdrawn already") {
+	if code, body := s.ask(t, "acme", "DELETE", "/v1/requests/"+mine.ID, ""); code != 409 ||
+		!strings.Contains(body, "withdrawn already") {
 		t.Errorf("withdrawing again = %d %s", code, body)
 	}
-	if code, body := s.ask(t, "acme", "GET", "/v1/requests?state=open", ""); code != 200 || json.Unmarshal([]byte(body), &list) != nil || len(list.Requests) != 1 {
+	if code, body := s.ask(t, "acme", "GET", "/v1/requests?state=open", ""); code != 200 ||
+		json.Unmarshal([]byte(body), &list) != nil || len(list.Requests) != 1 {
 		t.Errorf("open are %d %s, want one", code, body)
 	}
 }
@@ -179,7 +194,8 @@ func TestOneOperatorDecides(t *testing.T) {
 }
 
 func TestDecisionsAreChecked(t *testing.T) {
-	s := newSite(t, append(hourly, policy.Rule{Endpoint: "POST /v1/items", Limit: 2, Per: time.Hour, Algorithm: policy.SlidingLog}), []string{"acme"})
+	s := newSite(t, append(hourly, policy.Rule{Endpoint: "POST /v1/items", Limit: 2, Per: time.Hour,
+		Algorithm: policy.SlidingLog}), []string{"acme"})
 	filed := s.file(t, "acme", launch)
 	for name, c := range map[string]struct {
 		how, body string
@@ -202,7 +218,8 @@ func TestDecisionsAreChecked(t *testing.T) {
 		t.Errorf("no such request: %d, want 404", code)
 	}
 	var list admin.LimitRequests
-	if code, body := call(t, "GET", s.admin+"/v1/requests?state=open", ""); code != 200 || json.Unmarshal([]byte(body), &list) != nil || len(list.Requests) != 1 || list.Requests[0].State != "open" {
+	if code, body := call(t, "GET", s.admin+"/v1/requests?state=open", ""); code != 200 ||
+		json.Unmarshal([]byte(body), &list) != nil || len(list.Requests) != 1 || list.Requests[0].State != "open" {
 		t.Errorf("open are %d %s, want the one that nobody decided", code, body)
 	}
 	if code, body := call(t, "GET", s.admin+"/v1/requests?open", ""); code != 400 {

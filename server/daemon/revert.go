@@ -18,7 +18,8 @@ func (p *parts) newReverter(c config.Config, o Options) *revert.Watcher {
 		Settings: revert.Settings{
 			Share: int64(a.Share), For: a.For, MinRequests: a.MinRequests, MinCallers: a.MinCallers, Watch: a.Watch,
 		},
-		Endpoints: p.loaded.Load().registry.Table, Reload: p.rules.Reload, History: p.database.history, Name: p.name, Log: o.Log,
+		Endpoints: p.loaded.Load().registry.Table, Reload: p.rules.Reload, History: p.database.history,
+		Name: p.name, Log: o.Log,
 		Policies: func() (*policy.Set, int64) {
 			set := p.rules.Set()
 			if set == nil {

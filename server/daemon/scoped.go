@@ -31,7 +31,8 @@ func (s *shared) over(local *memory.Store, others *gossiping, now func() int64) 
 	}
 	var err error
 	s.scoped, err = scoped.New(scoped.Options{
-		Local: local, Strict: s.strict, Gossip: others.store(), Leases: s.leases, Free: s.conf.Free(), Reports: s.reports, Replicas: s.members.Replicas, Count: s.members.Count,
+		Local: local, Strict: s.strict, Gossip: others.store(), Leases: s.leases, Free: s.conf.Free(),
+		Reports: s.reports, Replicas: s.members.Replicas, Count: s.members.Count,
 		Began: now(), Deadline: s.conf.Deadline, Fault: faulty, Server: s.link.Server, Changed: s.changed,
 	})
 	return s.scoped, err
@@ -44,13 +45,15 @@ func (s *shared) leasing() (err error) {
 	}
 	ttl := s.conf.LeaseTTL
 	s.leases, err = lease.New(lease.Options{
-		Authority: s.lessor, Terms: lease.Terms{TTL: ttl, Poll: max(time.Millisecond, ttl/4)}, Deadline: s.conf.Deadline, Gather: min(gather, s.conf.Deadline/4),
+		Authority: s.lessor, Terms: lease.Terms{TTL: ttl, Poll: max(time.Millisecond, ttl/4)},
+		Deadline: s.conf.Deadline, Gather: min(gather, s.conf.Deadline/4),
 	})
 	if err != nil {
 		return err
 	}
 	s.reports, err = report.New(report.Options{
-		Authority: s.ledger, Interval: s.conf.SyncInterval, Deadline: s.conf.Deadline, Gather: min(gather, s.conf.SyncInterval/4),
+		Authority: s.ledger, Interval: s.conf.SyncInterval, Deadline: s.conf.Deadline,
+		Gather: min(gather, s.conf.SyncInterval/4),
 	})
 	return err
 }
@@ -97,10 +100,12 @@ func faulty(err error) bool {
 func (s *shared) changed(one scoped.Server, now scoped.Status) {
 	name, since := s.serverName(one.Number), s.wall(one.Since)
 	if one.Lost {
-		s.log.Warn("requests are decided without the store of shared buckets, as each rule says for that", "server", name, "since", since.UTC(), "replicas", now.Replicas)
+		s.log.Warn("requests are decided without the store of shared buckets, as each rule says for that", "server",
+			name, "since", since.UTC(), "replicas", now.Replicas)
 		return
 	}
-	s.log.Info("requests are decided with the store of shared buckets again", "server", name, "without", time.Duration(s.now()-one.Since).Round(time.Millisecond),
+	s.log.Info("requests are decided with the store of shared buckets again", "server", name, "without",
+		time.Duration(s.now()-one.Since).Round(time.Millisecond),
 		"admitted_by_share", one.Shared, "admitted_open", one.Opened, "denied", one.Denied)
 }
 
@@ -144,12 +149,15 @@ func (s *shared) lost(m *metrics.StoreStatus) {
 	}
 	held := s.leases.Status()
 	m.Leases = metrics.LeaseStatus{
-		Free: now.Free, Buckets: held.Accounts, Messages: held.Messages, Questions: held.Questions, Short: held.Short, Failed: held.Failed,
+		Free: now.Free, Buckets: held.Accounts, Messages: held.Messages, Questions: held.Questions, Short: held.Short,
+		Failed:  held.Failed,
 		Granted: held.Granted, Returned: held.Returned, Expired: held.Expired,
 	}
 	known := s.reports.Status()
 	m.Syncs = metrics.SyncStatus{
-		Buckets: known.Accounts, Pending: known.Pending, Messages: known.Messages, Reports: known.Reports, Failed: known.Failed,
-		Admitted: known.Admitted, Charged: known.Charged, Returned: known.Returned, Denied: known.Denied, Asked: known.Asked,
+		Buckets: known.Accounts, Pending: known.Pending, Messages: known.Messages, Reports: known.Reports,
+		Failed:   known.Failed,
+		Admitted: known.Admitted, Charged: known.Charged, Returned: known.Returned, Denied: known.Denied,
+		Asked: known.Asked,
 	}
 }

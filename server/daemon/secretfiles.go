@@ -17,7 +17,8 @@ func warnOfReaders(c *config.Config, log *slog.Logger) {
 		if f.Setting == "secret_file" || err != nil || info.Mode().Perm()&0o066 == 0 {
 			continue // who reads the file tells why it cannot
 		}
-		log.Warn("a file with a secret may be read or written by other users; want mode 0600, unless whatever mounts it decides that",
+		log.Warn("a file with a secret may be read or written by other users; want mode 0600, unless whatever "+
+			"mounts it decides that",
 			"setting", f.Setting, "file", f.Path, "mode", fmt.Sprintf("%04o", info.Mode().Perm()))
 	}
 }

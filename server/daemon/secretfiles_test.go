@@ -37,18 +37,24 @@ func TestStartWarnsOfReaders(t *testing.T) {
 				return path
 			}
 			var log livelog.Text
-			newProcessWith(t, daemon.Options{Log: slog.New(slog.NewTextHandler(&log, nil)), Version: "test"}, fewAnHour, func(conf *config.Config) {
-				conf.SecretFile = file("keys.secret", strings.Repeat("ab", 32)+"\n")
-				conf.AdminTokenFile = file("admin.token", strings.Repeat("cd", 32)+"\n")
-				conf.Tokens.SecretFiles = []string{file("first.secret", strings.Repeat("e", 64)), file("second.secret", strings.Repeat("f", 64))}
-				conf.Tokens.Algorithms, conf.Tokens.Issuer, conf.Tokens.Audiences = []string{"HS256"}, "https://issuer.example", []string{"api"}
-				conf.Store.Redis, conf.Store.SecretFile = []string{"127.0.0.1:1"}, file("names.secret", strings.Repeat("ab", 32)+"\n")
-				conf.Store.PasswordFile = file("store.password", "open sesame\n")
-			})
-			for _, name := range []string{"keys.secret", "admin.token", "first.secret", "second.secret", "names.secret", "store.password"} {
+			newProcessWith(t, daemon.Options{Log: slog.New(slog.NewTextHandler(&log, nil)), Version: "test"}, fewAnHour,
+				func(conf *config.Config) {
+					conf.SecretFile = file("keys.secret", strings.Repeat("ab", 32)+"\n")
+					conf.AdminTokenFile = file("admin.token", strings.Repeat("cd", 32)+"\n")
+					conf.Tokens.SecretFiles = []string{file("first.secret", strings.Repeat("e", 64)),
+						file("second.secret", strings.Repeat("f", 64))}
+					conf.Tokens.Algorithms, conf.Tokens.Issuer, conf.Tokens.Audiences = []string{"HS256"},
+						"https://issuer.example", []string{"api"}
+					conf.Store.Redis, conf.Store.SecretFile = []string{"127.0.0.1:1"},
+						file("names.secret", strings.Repeat("ab", 32)+"\n")
+					conf.Store.PasswordFile = file("store.password", "open sesame\n")
+				})
+			for _, name := range []string{"keys.secret", "admin.token", "first.secret", "second.secret", "names.secret",
+				"store.password"} {
 				got := 0
 				for line := range strings.Lines(log.String()) {
-					if strings.Contains(line, "level=WARN") && strings.Contains(line, filepath.Join(dir, name)) && strings.Contains(line, "mode") {
+					if strings.Contains(line, "level=WARN") && strings.Contains(line, filepath.Join(dir, name)) &&
+						strings.Contains(line, "mode") {
 						got++
 					}
 				}

@@ -37,10 +37,12 @@ func (p *process) standing(t *testing.T, mode, words string) bool {
 	_, explained := page(t, p.admin+"/v1/explain?method=GET&target=/v1/items/7")
 	gauge := strings.Contains(metrics, `headgate_policy_fallback{mode="`+mode+`"} 1`)
 	if mode == "none" {
-		return gauge && ready == 200 && readiness == "ready\n" && !strings.Contains(policies, `"fallback"`) && !strings.Contains(explained, `"rules"`)
+		return gauge && ready == 200 && readiness == "ready\n" && !strings.Contains(policies, `"fallback"`) &&
+			!strings.Contains(explained, `"rules"`)
 	}
 	return gauge && (ready == 503) == (mode == "deny") && strings.Contains(readiness, words) &&
-		strings.Contains(policies, `"fallback":"`+mode+`"`) && strings.Contains(policies, words) && strings.Contains(explained, words)
+		strings.Contains(policies, `"fallback":"`+mode+`"`) && strings.Contains(policies, words) &&
+		strings.Contains(explained, words)
 }
 
 // A table that cannot be read makes the rules stale, after policy_max_stale, and one that can be
@@ -52,11 +54,12 @@ func TestStaleRulesOfSQLite(t *testing.T) {
 	}{"keep": {200, `"default";q=100`}, "limit": {200, `"fallback";q=7`}, "deny": {503, ""}} {
 		t.Run(mode, func(t *testing.T) {
 			var dsn string
-			p := newProcess(t, []policy.Rule{{Endpoint: "default", Limit: 100}, {Endpoint: "UNKNOWN", Limit: 100}}, func(c *config.Config) {
-				c.Refresh, c.Staleness.MaxStale, c.Staleness.OnStale = 20*time.Millisecond, time.Second, mode
-				c.Staleness.Fallback.Burst, c.Staleness.Fallback.Limit = 7, 7
-				dsn = strings.TrimPrefix(c.DB, "sqlite:")
-			})
+			p := newProcess(t, []policy.Rule{{Endpoint: "default", Limit: 100}, {Endpoint: "UNKNOWN", Limit: 100}},
+				func(c *config.Config) {
+					c.Refresh, c.Staleness.MaxStale, c.Staleness.OnStale = 20*time.Millisecond, time.Second, mode
+					c.Staleness.Fallback.Burst, c.Staleness.Fallback.Limit = 7, 7
+					dsn = strings.TrimPrefix(c.DB, "sqlite:")
+				})
 			eventually(t, "the rules can be relied on", func() bool { return p.standing(t, "none", "") })
 			db, err := sql.Open("sqlite", filepath.Clean(dsn)+"?_pragma=busy_timeout(10000)")
 			if err != nil {
@@ -70,14 +73,17 @@ func TestStaleRulesOfSQLite(t *testing.T) {
 				}
 			}
 			run("ALTER TABLE policies RENAME TO aside")
-			eventually(t, "the gateway says that its rules are stale", func() bool { return p.standing(t, mode, "the rules were last confirmed") })
+			eventually(t, "the gateway says that its rules are stale",
+				func() bool { return p.standing(t, mode, "the rules were last confirmed") })
 			response, err := http.Get(p.gate + "/v1/items/7")
 			if err != nil {
 				t.Fatal(err)
 			}
 			_ = response.Body.Close()
-			if response.StatusCode != want.status || !strings.Contains(response.Header.Get("RateLimit-Policy"), want.limited) {
-				t.Errorf("%d, RateLimit-Policy %s, want %d with %s", response.StatusCode, response.Header.Get("RateLimit-Policy"), want.status, want.limited)
+			if response.StatusCode != want.status || !strings.Contains(response.Header.Get("RateLimit-Policy"),
+				want.limited) {
+				t.Errorf("%d, RateLimit-Policy %s, want %d with %s", response.StatusCode,
+					response.Header.Get("RateLimit-Policy"), want.status, want.limited)
 			}
 			run("ALTER TABLE aside RENAME TO policies")
 			eventually(t, "the rules can be relied on again", func() bool { return p.standing(t, "none", "") })

@@ -39,10 +39,11 @@ func openKept(c config.Config, log *slog.Logger) (*kept, error) {
 	if c.StateFile == "" {
 		return nil, nil
 	}
-	file, err := state.Open(state.Options{Path: c.StateFile, Secrets: func() (current []byte, others [][]byte, err error) {
-		secrets, err := database.LoadSecrets(c.SecretFile, nil)
-		return secrets.Current, [][]byte{secrets.Previous}, err
-	}})
+	file, err := state.Open(state.Options{Path: c.StateFile,
+		Secrets: func() (current []byte, others [][]byte, err error) {
+			secrets, err := database.LoadSecrets(c.SecretFile, nil)
+			return secrets.Current, [][]byte{secrets.Previous}, err
+		}})
 	k := &kept{file: file, interval: c.StateInterval, log: logger(log)}
 	var refused *state.Refused
 	switch {
@@ -98,7 +99,8 @@ func (k *kept) fill(newTable func() (*memory.Store, error), rules *policy.Cache)
 			return nil, err
 		}
 	} else if at := k.file.Written(); !at.IsZero() {
-		k.log.Info("buckets go on from the process before", "buckets", table.Stats(rules.Now()).Live, "written", at.UTC(), "took", time.Since(begin).Round(time.Millisecond))
+		k.log.Info("buckets go on from the process before", "buckets", table.Stats(rules.Now()).Live, "written",
+			at.UTC(), "took", time.Since(begin).Round(time.Millisecond))
 	}
 	k.buckets = table
 	return table, nil
@@ -126,7 +128,9 @@ func (k *kept) write() {
 		k.status.Failures++
 		if k.said != err.Error() {
 			k.said = err.Error()
-			k.log.Error("the buckets could not be written to state_file: a restart would go on from when they were last", "error", err)
+			k.log.Error(
+				"the buckets could not be written to state_file: a restart would go on from when they were last",
+				"error", err)
 		}
 		return
 	}

@@ -57,7 +57,8 @@ func (l *lives) rules(rules []policy.Rule) {
 		l.t.Fatal(err)
 	}
 	defer db.Close()
-	if err := db.Import(context.Background(), record.Author{Actor: "test"}, policy.Document{Rules: rules}, true); err != nil {
+	if err := db.Import(context.Background(), record.Author{Actor: "test"}, policy.Document{Rules: rules},
+		true); err != nil {
 		l.t.Fatal(err)
 	}
 }
@@ -68,7 +69,8 @@ func (l *lives) start() {
 	if err := c.Complete(); err != nil {
 		l.t.Fatal(err)
 	}
-	d, err := daemon.Start(context.Background(), c, daemon.Options{Log: slog.New(slog.NewTextHandler(&l.log, nil)), Version: "test"})
+	d, err := daemon.Start(context.Background(), c, daemon.Options{Log: slog.New(slog.NewTextHandler(&l.log, nil)),
+		Version: "test"})
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -102,8 +104,10 @@ func (l *lives) get(path string, want int) {
 // while no process ran.
 func TestStateOverRestarts(t *testing.T) {
 	rules := []policy.Rule{
-		{Endpoint: "GET /a", Limit: 2, Per: time.Hour}, {Endpoint: "GET /b", Limit: 2, Per: time.Hour, Algorithm: policy.SlidingLog},
-		{Endpoint: "GET /c", Limit: 2, Per: time.Hour, Algorithm: policy.SlidingWindow}, {Endpoint: policy.Default, Limit: 1000},
+		{Endpoint: "GET /a", Limit: 2, Per: time.Hour},
+		{Endpoint: "GET /b", Limit: 2, Per: time.Hour, Algorithm: policy.SlidingLog},
+		{Endpoint: "GET /c", Limit: 2, Per: time.Hour, Algorithm: policy.SlidingWindow},
+		{Endpoint: policy.Default, Limit: 1000},
 	}
 	l := newLives(t, rules)
 	for _, path := range []string{"/a", "/b", "/c"} {
@@ -125,7 +129,8 @@ func TestStateOverRestarts(t *testing.T) {
 	l.get("/a", 429)
 	l.get("/b", 429)
 	l.get("/c", 429)
-	if _, page := call(t, "GET", l.side+"/metrics", ""); !strings.Contains(page, "headgate_state_write_failures_total 0") {
+	if _, page := call(t, "GET", l.side+"/metrics", ""); !strings.Contains(page,
+		"headgate_state_write_failures_total 0") {
 		t.Error("the metrics do not tell of the file")
 	}
 	if !strings.Contains(l.log.String(), "buckets go on from the process before") {

@@ -106,7 +106,8 @@ func (s *shared) onServer() error {
 	if s.lessor, err = buckets.NewAuthority(strict, buckets.AuthorityOptions{TTL: s.conf.LeaseTTL}); err != nil {
 		return err
 	}
-	if s.ledger, err = buckets.NewLedger(strict, buckets.LedgerOptions{Keep: max(time.Second, 4*s.conf.SyncInterval)}); err != nil {
+	if s.ledger, err = buckets.NewLedger(strict,
+		buckets.LedgerOptions{Keep: max(time.Second, 4*s.conf.SyncInterval)}); err != nil {
 		return err
 	}
 	s.members, err = buckets.NewMembers(strict, buckets.MembersOptions{
@@ -175,7 +176,9 @@ func (s *shared) tried(err error) {
 		s.said = err.Error()
 		s.mu.Unlock()
 		if !known {
-			s.log.Error("the store of shared buckets cannot be used: each rule does what it says for that, until it can", "error", err)
+			s.log.Error(
+				"the store of shared buckets cannot be used: each rule does what it says for that, until it can",
+				"error", err)
 		}
 	}
 	s.note(err)
@@ -203,7 +206,8 @@ func (s *shared) heard(err error) {
 	s.mu.Unlock()
 	switch {
 	case now > 0 && before == 0:
-		s.log.Error("other gateways on the store name buckets under another secret, so every limit is counted apart there: want one store.secret_file for all", "gateways", now)
+		s.log.Error("other gateways on the store name buckets under another secret, so every limit is counted "+
+			"apart there: want one store.secret_file for all", "gateways", now)
 	case now == 0 && before > 0:
 		s.log.Info("all gateways on the store name buckets under one secret")
 	}
@@ -290,7 +294,9 @@ func oneSecret(setting, path string) (database.Secret, error) {
 	secrets, err := database.ReadSecrets(path, nil)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return nil, fmt.Errorf("%s is %q, which does not exist, want a file that is the same for all gateways, such as \"openssl rand -hex 32\" makes once", setting, path)
+		return nil,
+			fmt.Errorf("%s is %q, which does not exist, want a file that is the same for all gateways, such as "+
+				"\"openssl rand -hex 32\" makes once", setting, path)
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", setting, err)
 	case secrets.Previous != nil:
@@ -303,7 +309,8 @@ func oneSecret(setting, path string) (database.Secret, error) {
 // c names.
 func StoreOptions(c config.Store) (redis.Options, error) {
 	o := redis.Options{
-		Addresses: c.Redis, Cluster: c.Cluster, Sentinel: c.Sentinel, Database: c.Database, Username: c.Username, Prefix: c.Prefix,
+		Addresses: c.Redis, Cluster: c.Cluster, Sentinel: c.Sentinel, Database: c.Database, Username: c.Username,
+		Prefix:    c.Prefix,
 		Throttles: c.Throttles(),
 		// A connection that was given up sooner would fail the requests that wait
 		// for it, though the server may answer within their deadline.
@@ -316,7 +323,8 @@ func StoreOptions(c config.Store) (redis.Options, error) {
 		}
 		line, _, _ := strings.Cut(string(text), "\n")
 		if o.Password = strings.TrimSuffix(line, "\r"); o.Password == "" {
-			return o, fmt.Errorf("store.password_file: the first line of %s is empty, want the password", c.PasswordFile)
+			return o, fmt.Errorf("store.password_file: the first line of %s is empty, want the password",
+				c.PasswordFile)
 		}
 	}
 	var err error

@@ -17,7 +17,8 @@ func TestConnectionsLastAsLongAsTheDeadline(t *testing.T) {
 	} {
 		o, err := daemon.StoreOptions(config.Store{Redis: []string{"127.0.0.1:6379"}, Deadline: deadline})
 		if err != nil || o.ConnectTimeout != want {
-			t.Errorf("deadline %v: connections may be silent for %v, %v; want %v", deadline, o.ConnectTimeout, err, want)
+			t.Errorf("deadline %v: connections may be silent for %v, %v; want %v", deadline,
+				o.ConnectTimeout, err, want)
 		}
 	}
 }

@@ -23,7 +23,8 @@ type calls struct {
 // callBounds are the classes of times. Their number is fixed, and most are
 // around the deadline.
 var callBounds = [...]time.Duration{
-	100 * time.Microsecond, 250 * time.Microsecond, 500 * time.Microsecond, time.Millisecond, 2 * time.Millisecond, 5 * time.Millisecond,
+	100 * time.Microsecond, 250 * time.Microsecond, 500 * time.Microsecond, time.Millisecond, 2 * time.Millisecond,
+	5 * time.Millisecond,
 	10 * time.Millisecond, 50 * time.Millisecond, 250 * time.Millisecond, time.Second,
 }
 
@@ -65,8 +66,9 @@ func (s *shared) status() func() metrics.StoreStatus {
 		answers, since := s.fault == nil, s.since
 		s.mu.Unlock()
 		m := metrics.StoreStatus{
-			Answers: answers, Since: since, Replicas: s.members.Count(), Divisor: s.members.Replicas(), Strangers: s.members.Strangers(),
-			Calls: map[float64]uint64{}, Sum: time.Duration(s.calls.nanos.Load()), Failed: s.calls.failed.Load(),
+			Answers: answers, Since: since, Replicas: s.members.Count(), Divisor: s.members.Replicas(),
+			Strangers: s.members.Strangers(),
+			Calls:     map[float64]uint64{}, Sum: time.Duration(s.calls.nanos.Load()), Failed: s.calls.failed.Load(),
 		}
 		s.lost(&m)
 		s.observed(&m)

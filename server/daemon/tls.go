@@ -136,7 +136,10 @@ func (t *tlsFiles) prepare(conf func(now config.TLS) config.TLS) (use func(), er
 
 func asItIs(now config.TLS) config.TLS { return now }
 
-var clientAuth = map[string]tls.ClientAuthType{"request": tls.VerifyClientCertIfGiven, "require": tls.RequireAndVerifyClientCert}
+var clientAuth = map[string]tls.ClientAuthType{
+	"request": tls.VerifyClientCertIfGiven,
+	"require": tls.RequireAndVerifyClientCert,
+}
 
 // run keeps up with the files until ctx ends. What cannot be used is left, and
 // what worked stays in force.
@@ -157,7 +160,8 @@ func (t *tlsFiles) reload() {
 	t.failures.Add(1)
 	if err.Error() != t.lastErr { // once, not with every look
 		t.lastErr = err.Error()
-		t.log.Error("the files of TLS changed and cannot be used: those before stay in force", "setting", t.name, "error", errors.Unwrap(err))
+		t.log.Error("the files of TLS changed and cannot be used: those before stay in force", "setting", t.name,
+			"error", errors.Unwrap(err))
 	}
 }
 

@@ -37,7 +37,12 @@ type authority struct {
 func newAuthority(t *testing.T, name string) *authority {
 	t.Helper()
 	a := &authority{}
-	a.cert, a.key = a.sign(t, &x509.Certificate{Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign})
+	a.cert, a.key = a.sign(t, &x509.Certificate{
+		Subject:               pkix.Name{CommonName: name},
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageCertSign,
+	})
 	return a
 }
 
@@ -80,7 +85,10 @@ func pemOf(t *testing.T, cert *x509.Certificate, key crypto.Signer) (certPEM, ke
 }
 
 func (a *authority) server(t *testing.T) (cert, key []byte) {
-	c, k := a.sign(t, &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+	c, k := a.sign(t, &x509.Certificate{
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	})
 	return pemOf(t, c, k)
 }
 
@@ -94,10 +102,14 @@ func (a *authority) client(t *testing.T, name string, ends time.Time) tls.Certif
 }
 
 // tlsGateway starts a daemon with TLS whose rule is one request an hour.
-func tlsGateway(t *testing.T, files *authority, clients *authority, auth string, change ...func(*config.Config)) (d *Daemon, dir string) {
+func tlsGateway(t *testing.T, files *authority, clients *authority, auth string,
+	change ...func(*config.Config)) (d *Daemon, dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }))
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
+		_ *http.Request) {
+		_, _ = io.WriteString(w, "ok")
+	}))
 	t.Cleanup(api.Close)
 	path := func(name string, data []byte) string {
 		p := filepath.Join(dir, name)
@@ -110,7 +122,13 @@ func tlsGateway(t *testing.T, files *authority, clients *authority, auth string,
 	c := config.Default()
 	c.Listen, c.Admin, c.Upstream = "127.0.0.1:0", "127.0.0.1:0", api.URL
 	c.DB, c.Routes = "sqlite:"+filepath.Join(dir, "headgate.db"), []string{path("routes.txt", []byte("GET /x\n"))}
-	c.TLS = config.TLS{CertFile: path("cert.pem", cert), KeyFile: path("key.pem", key), ClientAuth: auth, ClientName: "common_name", ClientProject: "none"}
+	c.TLS = config.TLS{
+		CertFile:      path("cert.pem", cert),
+		KeyFile:       path("key.pem", key),
+		ClientAuth:    auth,
+		ClientName:    "common_name",
+		ClientProject: "none",
+	}
 	if auth != "none" {
 		ca, _ := pemOf(t, clients.cert, nil)
 		c.TLS.ClientCAFile = path("ca.pem", ca)
@@ -125,7 +143,8 @@ func tlsGateway(t *testing.T, files *authority, clients *authority, auth string,
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := db.Import(context.Background(), record.Author{Actor: "test"}, policy.Document{Rules: []policy.Rule{{Endpoint: policy.Default, Limit: 1, Per: time.Hour}}}, true); err != nil {
+	if err := db.Import(context.Background(), record.Author{Actor: "test"},
+		policy.Document{Rules: []policy.Rule{{Endpoint: policy.Default, Limit: 1, Per: time.Hour}}}, true); err != nil {
 		t.Fatal(err)
 	}
 	db.Close()
@@ -145,7 +164,8 @@ func tlsGateway(t *testing.T, files *authority, clients *authority, auth string,
 
 // get makes one request on a connection of its own. Its status is 0 if there
 // was no answer.
-func get(t *testing.T, d *Daemon, roots *authority, cert *tls.Certificate, edit ...func(*http.Transport)) (status int, version string, err error) {
+func get(t *testing.T, d *Daemon, roots *authority, cert *tls.Certificate, edit ...func(*http.Transport)) (status int,
+	version string, err error) {
 	t.Helper()
 	pool := x509.NewCertPool()
 	pool.AddCert(roots.cert)
@@ -159,7 +179,8 @@ func get(t *testing.T, d *Daemon, roots *authority, cert *tls.Certificate, edit 
 		f(transport)
 	}
 	defer transport.CloseIdleConnections()
-	response, err := (&http.Client{Transport: transport, Timeout: time.Minute}).Get("https://" + d.Gateway().String() + "/x")
+	response, err := (&http.Client{Transport: transport, Timeout: time.Minute}).Get("https://" +
+		d.Gateway().String() + "/x")
 	if err != nil {
 		return 0, "", err
 	}
@@ -346,7 +367,8 @@ func TestReloadTLS(t *testing.T) {
 	if err := os.WriteFile(next.TLS.ClientCAFile, ca, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if done, err := d.Reload(t.Context()); err != nil || strings.Join(done.Changed, " ") != "tls.client_ca_file tls.client_auth" || len(done.Restart) > 0 {
+	if done, err := d.Reload(t.Context()); err != nil ||
+		strings.Join(done.Changed, " ") != "tls.client_ca_file tls.client_auth" || len(done.Restart) > 0 {
 		t.Fatalf("reload: %+v, %v", done, err)
 	}
 	shop := clients.client(t, "shop", time.Now().Add(time.Hour))

@@ -20,7 +20,8 @@ type tokens struct {
 // NewVerifier returns the verifier of a configuration that has one, with its
 // keys. Keys in files must be there. Those of an issuer that is away come when
 // it is back; until then tokens are ignored, and the error says why.
-func NewVerifier(ctx context.Context, t config.Tokens, log *slog.Logger) (_ *token.Verifier, _ *token.Source, away, err error) {
+func NewVerifier(ctx context.Context, t config.Tokens, log *slog.Logger) (_ *token.Verifier, _ *token.Source,
+	away, err error) {
 	source, err := token.NewSource(token.SourceOptions{
 		SecretFiles: t.SecretFiles, KeyFiles: t.KeyFiles, JWKSFile: t.JWKSFile, JWKSURL: t.JWKSURL,
 		Base64: t.SecretEncoding == "base64", Algorithms: t.Algorithms, AllowHTTP: t.JWKSAllowHTTP,
@@ -74,7 +75,8 @@ func (t *tokens) identify(who *identity.Options, c config.Config) {
 		who.TokenFailures, who.TokenFailuresPerSecond = c.Tokens.Failures, c.Tokens.FailuresPerSecond
 	}
 	if c.TLS.Clients() {
-		who.CertificateName, who.CertificateProject = certificateNames[c.TLS.ClientName], certificateProjects[c.TLS.ClientProject]
+		who.CertificateName, who.CertificateProject = certificateNames[c.TLS.ClientName],
+			certificateProjects[c.TLS.ClientProject]
 	}
 }
 
@@ -84,7 +86,8 @@ var certificateNames = map[string]identity.CertificateName{
 }
 
 var certificateProjects = map[string]identity.CertificateProject{
-	"none": identity.NoCertificateProject, "organization": identity.CertificateOrganization, "organizational_unit": identity.CertificateUnit,
+	"none": identity.NoCertificateProject, "organization": identity.CertificateOrganization,
+	"organizational_unit": identity.CertificateUnit,
 }
 
 // status is where the metrics of tokens come from; nil without tokens.

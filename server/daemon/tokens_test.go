@@ -66,13 +66,15 @@ func TestTokensHaveBudgets(t *testing.T) {
 		if step.token != "" {
 			header = []string{"Authorization", "Bearer " + step.token}
 		}
-		if code, body := call(t, "GET", p.gate+"/v1/items/1", "", header...); code != step.want || strings.Contains(body, "alice") {
+		if code, body := call(t, "GET", p.gate+"/v1/items/1", "", header...); code != step.want ||
+			strings.Contains(body, "alice") {
 			t.Errorf("step %d: %d %s, want %d", i, code, body, step.want)
 		}
 	}
 	_, metrics := call(t, "GET", p.admin+"/metrics", "")
 	for _, want := range []string{
-		"headgate_token_keys 1", "headgate_token_cache_entries 3", "headgate_token_cache_hits_total 5", "headgate_token_cache_misses_total 5",
+		"headgate_token_keys 1", "headgate_token_cache_entries 3", "headgate_token_cache_hits_total 5",
+		"headgate_token_cache_misses_total 5",
 		"headgate_token_key_failures_total 0", `headgate_credentials_rejected_total{reason="token_refused"} 2`,
 	} {
 		if !strings.Contains(metrics, "\n"+want+"\n") {
@@ -85,7 +87,8 @@ func TestTokensHaveBudgets(t *testing.T) {
 		t.Errorf("explain: %s", explained)
 	}
 	for name, text := range map[string]string{"metrics": metrics, "explain": explained} {
-		for _, secret := range []string{alice, acme, acme[strings.LastIndex(acme, ".")+1:], strings.Split(acme, ".")[1], string(tokenSecret)} {
+		for _, secret := range []string{alice, acme, acme[strings.LastIndex(acme, ".")+1:], strings.Split(acme, ".")[1],
+			string(tokenSecret)} {
 			if strings.Contains(text, secret) {
 				t.Errorf("%s shows a part of a token", name)
 			}
@@ -99,7 +102,8 @@ func TestTokensWithoutTheirIssuer(t *testing.T) {
 	away := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) }))
 	defer away.Close()
 	p := newProcess(t, []policy.Rule{{Endpoint: policy.Default, Limit: 1, Per: time.Hour}}, func(c *config.Config) {
-		c.Tokens.JWKSURL, c.Tokens.Algorithms, c.Tokens.Issuer, c.Tokens.Audiences = away.URL, []string{"RS256"}, "me", []string{"api"}
+		c.Tokens.JWKSURL, c.Tokens.Algorithms, c.Tokens.Issuer, c.Tokens.Audiences = away.URL, []string{"RS256"}, "me",
+			[]string{"api"}
 	})
 	text := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"RS256"}`)) + ".e30.AAAA"
 	for i, want := range []int{200, 429} {
@@ -107,7 +111,8 @@ func TestTokensWithoutTheirIssuer(t *testing.T) {
 			t.Errorf("request %d = %d, want %d", i, code, want)
 		}
 	}
-	if _, metrics := call(t, "GET", p.admin+"/metrics", ""); !strings.Contains(metrics, `reason="lookup_failed"} 2`) || !strings.Contains(metrics, "headgate_token_keys 0") {
+	if _, metrics := call(t, "GET", p.admin+"/metrics", ""); !strings.Contains(metrics, `reason="lookup_failed"} 2`) ||
+		!strings.Contains(metrics, "headgate_token_keys 0") {
 		t.Error("the metrics do not say that tokens could not be verified")
 	}
 }

@@ -18,7 +18,8 @@ import (
 )
 
 // newTraces returns what tells a collector of requests, or nil.
-func (p *parts) newTraces(ctx context.Context, c config.Traces, caller func(*identity.Principal) string, version string, log *slog.Logger) (*trace.Tracer, error) {
+func (p *parts) newTraces(ctx context.Context, c config.Traces, caller func(*identity.Principal) string, version string,
+	log *slog.Logger) (*trace.Tracer, error) {
 	if !c.On() {
 		return nil, nil
 	}

@@ -110,7 +110,8 @@ func TestTraces(t *testing.T) {
 	})
 	const trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 	const sampled, unsampled = "00-" + trace + "-" + parent + "-01", "00-" + trace + "-" + parent + "-00"
-	call(t, "GET", p.gate+"/v1/items/secret-path?key=secret-query", "", "Traceparent", sampled, "Tracestate", "vendor=1", "X-Api-Key", "secret-key")
+	call(t, "GET", p.gate+"/v1/items/secret-path?key=secret-query", "", "Traceparent", sampled, "Tracestate",
+		"vendor=1", "X-Api-Key", "secret-key")
 	call(t, "GET", p.gate+"/v1/items/2", "", "Traceparent", unsampled, "Tracestate", "vendor=2")
 	if code, _ := call(t, "GET", p.gate+"/v1/items/3", "", "Traceparent", sampled); code != 429 {
 		t.Errorf("the third request = %d, want 429", code)
@@ -130,18 +131,22 @@ func TestTraces(t *testing.T) {
 	for _, s := range got {
 		about := attributesOf(s)
 		if s.Name != "decision" {
-			if s.Name != "GET /v1/items/{id}" || hexOf(s.ParentSpanId) != parent || about["http.route"].GetStringValue() != "/v1/items/{id}" {
+			if s.Name != "GET /v1/items/{id}" || hexOf(s.ParentSpanId) != parent ||
+				about["http.route"].GetStringValue() != "/v1/items/{id}" {
 				t.Errorf("the span of a request is %v", s)
 			}
 			continue
 		}
 		verdicts[about["headgate.verdict"].GetStringValue()] = true
 		within := byID[string(s.ParentSpanId)]
-		if within == nil || s.StartTimeUnixNano < within.StartTimeUnixNano || s.EndTimeUnixNano > within.EndTimeUnixNano || s.EndTimeUnixNano <= s.StartTimeUnixNano {
+		if within == nil || s.StartTimeUnixNano < within.StartTimeUnixNano ||
+			s.EndTimeUnixNano > within.EndTimeUnixNano || s.EndTimeUnixNano <= s.StartTimeUnixNano {
 			t.Errorf("the span of a decision is %v, in %v", s, within)
 		}
-		if about["headgate.rule"].GetStringValue() != "default" || about["headgate.endpoint"].GetStringValue() != "GET /v1/items/{id}" ||
-			len(about["headgate.caller"].GetStringValue()) != 16 || about["headgate.stage.bucket_seconds"].GetDoubleValue() <= 0 {
+		if about["headgate.rule"].GetStringValue() != "default" ||
+			about["headgate.endpoint"].GetStringValue() != "GET /v1/items/{id}" ||
+			len(about["headgate.caller"].GetStringValue()) != 16 ||
+			about["headgate.stage.bucket_seconds"].GetDoubleValue() <= 0 {
 			t.Errorf("the attributes of a decision are %v", about)
 		}
 	}
@@ -150,7 +155,8 @@ func TestTraces(t *testing.T) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if bytes.Contains(c.raw.Bytes(), []byte("secret-")) || bytes.Contains(c.raw.Bytes(), []byte("127.0.0.1")) || c.auth != "Bearer of-the-collector" {
+	if bytes.Contains(c.raw.Bytes(), []byte("secret-")) || bytes.Contains(c.raw.Bytes(), []byte("127.0.0.1")) ||
+		c.auth != "Bearer of-the-collector" {
 		t.Errorf("the collector was sent a secret, or not its own (%q):\n%q", c.auth, c.raw.String())
 	}
 	mu.Lock()
@@ -160,7 +166,8 @@ func TestTraces(t *testing.T) {
 	}
 	field, state, _ := strings.Cut(arrived[0], " ")
 	parts := strings.Split(field, "-")
-	if state != "vendor=1" || len(parts) != 4 || parts[1] != trace || parts[2] == parent || parts[3] != "01" || byID[string(bytesOf(t, parts[2]))] == nil {
+	if state != "vendor=1" || len(parts) != 4 || parts[1] != trace || parts[2] == parent || parts[3] != "01" ||
+		byID[string(bytesOf(t, parts[2]))] == nil {
 		t.Errorf("the API got %q, want the span of the request as its parent", arrived[0])
 	}
 }

@@ -25,7 +25,8 @@ type carriers struct {
 
 // sameCarriers reports whether two configurations send requests on in the same way.
 func sameCarriers(a, b *config.Config) bool {
-	return a.Upstream == b.Upstream && a.UpstreamTimeout == b.UpstreamTimeout && reflect.DeepEqual(a.Upstreams, b.Upstreams)
+	return a.Upstream == b.Upstream && a.UpstreamTimeout == b.UpstreamTimeout &&
+		reflect.DeepEqual(a.Upstreams, b.Upstreams)
 }
 
 // newCarriers makes them for a configuration; most is how many connections there may be.
@@ -41,7 +42,8 @@ func newCarriers(c *config.Config, most int, log *slog.Logger) (made carriers, e
 	o := upstream.Options{
 		TLS: secure, HeaderTimeout: c.UpstreamTimeout, MaxConns: most,
 		Health: upstream.Health{
-			Path: c.Upstreams.Health.Path, Host: base.Host, Every: c.Upstreams.Health.Interval, Timeout: c.Upstreams.Health.Timeout,
+			Path: c.Upstreams.Health.Path, Host: base.Host, Every: c.Upstreams.Health.Interval,
+			Timeout: c.Upstreams.Health.Timeout,
 		},
 		Changed: func(server string, up bool, why error) {
 			if up {
@@ -90,7 +92,10 @@ func upstreamTLS(base *url.URL, c config.UpstreamTLS, log *slog.Logger) (*tls.Co
 		}
 	}
 	if c.CertFile != "" {
-		own := &ownCertificate{conf: c, warn: seldom(log, "the gateway's certificate for the API cannot be read, and the one from before is shown")}
+		own := &ownCertificate{
+			conf: c,
+			warn: seldom(log, "the gateway's certificate for the API cannot be read, and the one from before is shown"),
+		}
 		if _, err := own.get(nil); err != nil {
 			return nil, fmt.Errorf("upstream_tls.cert_file: %w", err)
 		}

@@ -11,7 +11,8 @@ import (
 	"github.com/headgate-io/headgate/server/config"
 )
 
-var queue = []policy.Rule{{Endpoint: "GET /v1/items/{id}", Limit: 1, Per: 60e9, Burst: 9, Algorithm: policy.LeakyBucket}}
+var queue = []policy.Rule{{Endpoint: "GET /v1/items/{id}", Limit: 1, Per: 60e9, Burst: 9,
+	Algorithm: policy.LeakyBucket}}
 
 // tells asks for the metrics until they hold a line.
 func (p *process) tells(t *testing.T, line string) {
@@ -66,7 +67,8 @@ func TestAsManyRequestsWaitAsTheConfigurationSays(t *testing.T) {
 }
 
 func TestMetricsTellOfLogs(t *testing.T) {
-	p := newProcess(t, []policy.Rule{{Endpoint: "GET /v1/items/{id}", Limit: 2, Per: 3600e9, Algorithm: policy.SlidingLog}})
+	p := newProcess(t, []policy.Rule{{Endpoint: "GET /v1/items/{id}", Limit: 2, Per: 3600e9,
+		Algorithm: policy.SlidingLog}})
 	p.tells(t, "headgate_logs 0")
 	p.tells(t, "headgate_logs_capacity 65536")
 	p.get(t, 200, 200, 429)

@@ -27,10 +27,14 @@ func (p *parts) warnings() []string {
 		list = append(list, s.StandingWords)
 	}
 	if s.Emptied {
-		list = append(list, fmt.Sprintf("the database has no rules, which is taken for an accident: the last good %d stay in force", s.Rules))
+		list = append(list,
+			fmt.Sprintf("the database has no rules, which is taken for an accident: the last good %d stay in force",
+				s.Rules))
 	}
 	if s := p.keys.status(); s.Emptied {
-		list = append(list, fmt.Sprintf("the database has no API keys, which is taken for an accident: the last good %d stay in force", s.Keys))
+		list = append(list,
+			fmt.Sprintf("the database has no API keys, which is taken for an accident: the last good %d stay in force",
+				s.Keys))
 	}
 	return list
 }

@@ -28,20 +28,24 @@ func (s *shared) saw(now redis.State, err error) {
 	after := s.watched
 	s.mu.Unlock()
 	if len(now.Faults) > 0 && !slices.Equal(now.Faults, before.state.Faults) {
-		s.log.Error("the store of shared buckets loses them, so limits are not kept", "error", strings.Join(now.Faults, "; "))
+		s.log.Error("the store of shared buckets loses them, so limits are not kept", "error",
+			strings.Join(now.Faults, "; "))
 	}
 	if len(now.Faults) == 0 && len(before.state.Faults) > 0 {
 		s.log.Info("the store of shared buckets keeps them again")
 	}
 	if len(now.Risks) > 0 && !slices.Equal(now.Risks, before.state.Risks) {
-		s.log.Warn("a failover of the store of shared buckets may admit limits twice", "reason", strings.Join(now.Risks, "; "))
+		s.log.Warn("a failover of the store of shared buckets may admit limits twice", "reason",
+			strings.Join(now.Risks, "; "))
 	}
 	if after.slow && !before.slow {
-		s.log.Warn("the store of shared buckets takes most of store.deadline to answer, so requests are denied that need not be: want store.deadline at least four times as long",
+		s.log.Warn("the store of shared buckets takes most of store.deadline to answer, so requests are denied "+
+			"that need not be: want store.deadline at least four times as long",
 			"answers_in", now.Trip.Round(time.Microsecond), "deadline", s.conf.Deadline)
 	}
 	if n := after.mended - before.mended; n > 0 {
-		s.log.Warn("buckets in the store were put in order: what was under their names was none, or was dated ahead of the server's clock", "buckets", n)
+		s.log.Warn("buckets in the store were put in order: what was under their names was none, or was dated "+
+			"ahead of the server's clock", "buckets", n)
 	}
 }
 
@@ -50,7 +54,8 @@ func (s *shared) observed(m *metrics.StoreStatus) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m.Evicting, m.Unguarded = len(s.watched.state.Faults), len(s.watched.state.Risks)
-	m.Watched, m.Offset, m.Within, m.Trip = s.watched.known, s.watched.state.Offset, s.watched.state.Within, s.watched.state.Trip
+	m.Watched, m.Offset, m.Within, m.Trip = s.watched.known, s.watched.state.Offset, s.watched.state.Within,
+		s.watched.state.Trip
 	m.Mended = s.mended()
 }
 

@@ -21,14 +21,16 @@ type told struct {
 }
 
 // newWatch returns what watches, or nil.
-func newWatch(c config.Warnings, gateway string, caller func(*identity.Principal) string, log *slog.Logger) (*told, error) {
+func newWatch(c config.Warnings, gateway string, caller func(*identity.Principal) string,
+	log *slog.Logger) (*told, error) {
 	if !c.On() {
 		return nil, nil
 	}
 	t := &told{}
 	o := warnings.Options{
-		CallerPercent: c.CallerPercent, CallerFill: c.CallerFill, DeniedPercent: c.DeniedPercent, DeniedFor: c.DeniedFor,
-		Gateway: gateway, Caller: caller, Log: log,
+		CallerPercent: c.CallerPercent, CallerFill: c.CallerFill, DeniedPercent: c.DeniedPercent,
+		DeniedFor: c.DeniedFor,
+		Gateway:   gateway, Caller: caller, Log: log,
 	}
 	if c.URL != "" {
 		if _, err := hookSecret(c.SecretFile); err != nil { // now, so that a fault is told at the start
@@ -38,7 +40,11 @@ func newWatch(c config.Warnings, gateway string, caller func(*identity.Principal
 		if err != nil {
 			return nil, fmt.Errorf("warnings.url is no URL") // the checks of the configuration have seen it
 		}
-		t.hook = warnings.NewHook(warnings.HookOptions{URL: address, Secret: func() ([]byte, error) { return hookSecret(c.SecretFile) }, Log: log})
+		t.hook = warnings.NewHook(warnings.HookOptions{
+			URL:    address,
+			Secret: func() ([]byte, error) { return hookSecret(c.SecretFile) },
+			Log:    log,
+		})
 		o.Send = t.hook.Send
 	}
 	t.watch = warnings.New(o)
@@ -55,7 +61,8 @@ func hookSecret(path string) ([]byte, error) {
 		return nil, fmt.Errorf("warnings.secret_file: %w", err)
 	}
 	if text = bytes.TrimSpace(text); len(text) < leastHookSecret {
-		return nil, fmt.Errorf("warnings.secret_file %s holds %d bytes, want %d or more", path, len(text), leastHookSecret)
+		return nil, fmt.Errorf("warnings.secret_file %s holds %d bytes, want %d or more", path, len(text),
+			leastHookSecret)
 	}
 	return text, nil
 }

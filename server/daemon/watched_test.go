@@ -57,7 +57,8 @@ func TestWarningsAreSent(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, key, err = db.CreateKey(context.Background(), digester, record.NewAPIKey{Project: "acme", Name: "ci"}); err != nil {
+			if _, key, err = db.CreateKey(context.Background(), digester,
+				record.NewAPIKey{Project: "acme", Name: "ci"}); err != nil {
 				t.Fatal(err)
 			}
 		})
@@ -77,23 +78,27 @@ func TestWarningsAreSent(t *testing.T) {
 	case got := <-events:
 		at, _, _ := strings.Cut(strings.TrimPrefix(got.signature, "t="), ",")
 		seconds, err := strconv.ParseInt(at, 10, 64)
-		if err != nil || got.signature != warnings.Sign([]byte("the second secret"), time.Unix(seconds, 0), []byte(got.body)) {
+		if err != nil || got.signature != warnings.Sign([]byte("the second secret"), time.Unix(seconds, 0),
+			[]byte(got.body)) {
 			t.Errorf("signature %q of %s, %v", got.signature, got.body, err)
 		}
 		var e warnings.Event
-		if err := json.Unmarshal([]byte(got.body), &e); err != nil || e.Kind != warnings.NearLimit || e.State != "begun" || e.Percent != 80 || e.Rule != "quota" || e.Project != "acme" {
+		if err := json.Unmarshal([]byte(got.body), &e); err != nil || e.Kind != warnings.NearLimit ||
+			e.State != "begun" || e.Percent != 80 || e.Rule != "quota" || e.Project != "acme" {
 			t.Errorf("%s, %v", got.body, err)
 		}
 	case <-time.After(time.Minute):
 		t.Fatal("no warning is sent")
 	}
 	_, page := call(t, "GET", p.admin+"/metrics", "")
-	for _, want := range []string{`headgate_warnings{kind="caller_near_limit"} 1`, `headgate_warnings_total{kind="caller_near_limit"} 1`, `headgate_warning_events_total{outcome="delivered"} 0`} {
+	for _, want := range []string{`headgate_warnings{kind="caller_near_limit"} 1`,
+		`headgate_warnings_total{kind="caller_near_limit"} 1`, `headgate_warning_events_total{outcome="delivered"} 0`} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the metrics lack %s", want)
 		}
 	}
-	if said := log.String(); !strings.Contains(said, "kind=caller_near_limit") || strings.Contains(said, "s3cr3t") || strings.Contains(said, "second secret") || strings.Contains(said, key) {
+	if said := log.String(); !strings.Contains(said, "kind=caller_near_limit") || strings.Contains(said, "s3cr3t") ||
+		strings.Contains(said, "second secret") || strings.Contains(said, key) {
 		t.Errorf("the log says %s", said)
 	}
 }

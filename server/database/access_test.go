@@ -29,13 +29,15 @@ func testNamedSubjects(t *testing.T, d someDatabase) {
 			t.Errorf("Get(%v) = %+v, %v, want %+v", record.KeyOf(r), got, err, r)
 		}
 	}
-	if got, err := s.Changes(ctx, 4); err != nil || !reflect.DeepEqual(got, []record.Change{{Before: &path, After: &more}}) {
+	if got, err := s.Changes(ctx, 4); err != nil ||
+		!reflect.DeepEqual(got, []record.Change{{Before: &path, After: &more}}) {
 		t.Errorf("the fourth version is %+v, %v, want the limit raised", got, err)
 	}
 	db := d.shell(t)
 	run(t, db, `INSERT INTO policies (endpoint, rps_limit, subject) VALUES ('*', 9, 'claim:org')`)
 	for _, wrong := range []string{"path:", "claim:", "path", "claims:org"} {
-		if _, err := db.ExecContext(ctx, `INSERT INTO policies (endpoint, rps_limit, subject) VALUES ('GET /a', 1, '`+wrong+`')`); err == nil {
+		if _, err := db.ExecContext(ctx, `INSERT INTO policies (endpoint, rps_limit, subject) VALUES ('GET /a', 1, '`+
+			wrong+`')`); err == nil {
 			t.Errorf("subject %q is taken, want it refused", wrong)
 		}
 	}
@@ -71,15 +73,21 @@ func testAfterwards(t *testing.T, d someDatabase) {
 			t.Errorf("Get(%v) = %+v, %v, want %+v", record.KeyOf(r), got, err, r)
 		}
 	}
-	for version, want := range map[int64]record.Change{3: {Before: &plain, After: &counted}, 4: {Before: &counted, After: &both}, 5: {Before: &both, After: &counted}} {
+	for version, want := range map[int64]record.Change{
+		3: {Before: &plain, After: &counted},
+		4: {Before: &counted, After: &both},
+		5: {Before: &both, After: &counted},
+	} {
 		if got, err := s.Changes(ctx, version); err != nil || !reflect.DeepEqual(got, []record.Change{want}) {
 			t.Errorf("version %d is %+v, %v, want %+v", version, got, err, want)
 		}
 	}
 	db := d.shell(t)
-	run(t, db, `UPDATE policies SET penalty = '3 in 10s for 1m'`, `INSERT INTO policies (endpoint, rps_limit, count_when) VALUES ('*', 9, '503 401')`)
+	run(t, db, `UPDATE policies SET penalty = '3 in 10s for 1m'`,
+		`INSERT INTO policies (endpoint, rps_limit, count_when) VALUES ('*', 9, '503 401')`)
 	for _, empty := range []string{"count_when", "penalty"} {
-		if _, err := db.ExecContext(ctx, `INSERT INTO policies (endpoint, rps_limit, `+empty+`) VALUES ('GET /a', 1, '')`); err == nil {
+		if _, err := db.ExecContext(ctx, `INSERT INTO policies (endpoint, rps_limit, `+empty+
+			`) VALUES ('GET /a', 1, '')`); err == nil {
 			t.Errorf("an empty %s is taken, want it refused", empty)
 		}
 	}
@@ -92,7 +100,9 @@ func testAfterwards(t *testing.T, d someDatabase) {
 		t.Errorf("Load has %+v, want %+v", doc.Rules, want)
 	}
 	run(t, db, `UPDATE policies SET count_when = '999', penalty = 'sometimes' WHERE endpoint = '*'`)
-	if _, _, err := s.Load(ctx); err == nil || !strings.Contains(err.Error(), `count_when is "999", want statuses from 200 to 599`) || !strings.Contains(err.Error(), `penalty is "sometimes", want "10 in 1m for 15m"`) {
+	if _, _, err := s.Load(ctx); err == nil ||
+		!strings.Contains(err.Error(), `count_when is "999", want statuses from 200 to 599`) ||
+		!strings.Contains(err.Error(), `penalty is "sometimes", want "10 in 1m for 15m"`) {
 		t.Errorf("Load of what is none: %v", err)
 	}
 	run(t, db, `DELETE FROM policies WHERE endpoint = '*'`)
@@ -125,7 +135,8 @@ func testAccessRules(t *testing.T, d someDatabase) {
 			t.Errorf("Get(%v) = %+v, %v, want %+v", record.KeyOf(r), got, err, r)
 		}
 	}
-	if got, err := s.Changes(ctx, 3); err != nil || !reflect.DeepEqual(got, []record.Change{{Before: &limit, After: &health}}) {
+	if got, err := s.Changes(ctx, 3); err != nil ||
+		!reflect.DeepEqual(got, []record.Change{{Before: &limit, After: &health}}) {
 		t.Errorf("the third version is %+v, %v, want the limit replaced", got, err)
 	}
 	must(t, s.Delete(ctx, ann, record.KeyOf(network)))
@@ -146,16 +157,19 @@ func testAccessRules(t *testing.T, d someDatabase) {
 	}
 	doc, _, err := s.Load(ctx)
 	must(t, err)
-	if want := []policy.Rule{health, caller, of(policy.Block, policy.All, "ip:192.0.2.0/24")}; !reflect.DeepEqual(doc.Rules, want) {
+	if want := []policy.Rule{health, caller,
+		of(policy.Block, policy.All, "ip:192.0.2.0/24")}; !reflect.DeepEqual(doc.Rules, want) {
 		t.Errorf("Load has %+v, want %+v", doc.Rules, want)
 	}
 
 	run(t, db, `UPDATE policies SET subject = 'ip:192.0.2' WHERE subject = 'ip:192.0.2.0/24'`)
-	if _, _, err := s.Load(ctx); err == nil || !strings.Contains(err.Error(), `subject is "ip:192.0.2", want an address or a network behind "ip:"`) {
+	if _, _, err := s.Load(ctx); err == nil ||
+		!strings.Contains(err.Error(), `subject is "ip:192.0.2", want an address or a network behind "ip:"`) {
 		t.Errorf("Load of a network that is none: %v", err)
 	}
 	run(t, db, `UPDATE policies SET subject = 'ip:192.0.2.7/24' WHERE subject = 'ip:192.0.2'`)
-	if _, _, err := s.Load(ctx); err == nil || !strings.Contains(err.Error(), `subject is "ip:192.0.2.7/24", want "ip:192.0.2.0/24", which is how it is written`) {
+	if _, _, err := s.Load(ctx); err == nil || !strings.Contains(err.Error(),
+		`subject is "ip:192.0.2.7/24", want "ip:192.0.2.0/24", which is how it is written`) {
 		t.Errorf("Load of a network written otherwise: %v", err)
 	}
 	must(t, s.Close())

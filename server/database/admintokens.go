@@ -28,7 +28,12 @@ func (s *Store) CreateAdminToken(ctx context.Context, n record.NewAdminToken) (r
 	if err != nil {
 		return record.AdminToken{}, "", err
 	}
-	t := record.AdminToken{ID: newID("t_"), Name: n.Name, Created: now.UTC().Truncate(time.Second), Expires: n.Expires.UTC().Truncate(time.Second)}
+	t := record.AdminToken{
+		ID:      newID("t_"),
+		Name:    n.Name,
+		Created: now.UTC().Truncate(time.Second),
+		Expires: n.Expires.UTC().Truncate(time.Second),
+	}
 	var expires any
 	if !n.Expires.IsZero() {
 		expires = t.Expires.Unix()
@@ -41,16 +46,22 @@ func (s *Store) CreateAdminToken(ctx context.Context, n record.NewAdminToken) (r
 	digest := record.AdminTokenDigest(text)
 	err = s.write(ctx, func(tx *tx) error {
 		var all, same int
-		if err := tx.QueryRowContext(ctx, "SELECT count(*), coalesce(sum(CASE WHEN name = ? THEN 1 ELSE 0 END), 0) FROM admin_tokens", t.Name).Scan(&all, &same); err != nil {
+		if err := tx.QueryRowContext(ctx,
+			"SELECT count(*), coalesce(sum(CASE WHEN name = ? THEN 1 ELSE 0 END), 0) FROM admin_tokens",
+			t.Name).Scan(&all, &same); err != nil {
 			return err
 		}
 		switch {
 		case same > 0:
-			return fmt.Errorf("name is %q, want another: %w, if only by a token that was revoked", t.Name, record.ErrTokenName)
+			return fmt.Errorf("name is %q, want another: %w, if only by a token that was revoked", t.Name,
+				record.ErrTokenName)
 		case all >= maxAdminTokens:
-			return fmt.Errorf("there are %d admin tokens, want fewer than %d: delete revoked ones from the table admin_tokens", all, maxAdminTokens)
+			return fmt.Errorf(
+				"there are %d admin tokens, want fewer than %d: delete revoked ones from the table admin_tokens", all,
+				maxAdminTokens)
 		}
-		_, err := tx.ExecContext(ctx, "INSERT INTO admin_tokens (id, name, roles, digest, created_at, expires_at) VALUES (?, ?, ?, ?, ?, ?)",
+		_, err := tx.ExecContext(ctx,
+			"INSERT INTO admin_tokens (id, name, roles, digest, created_at, expires_at) VALUES (?, ?, ?, ?, ?, ?)",
 			t.ID, t.Name, joinRoles(t.Roles), digest[:], t.Created.Unix(), expires)
 		return err
 	})
@@ -87,7 +98,8 @@ func (n adminTokenName) String() string { return fmt.Sprintf("admin token %q", s
 // is revoked already stays as it is.
 func (s *Store) RevokeAdminToken(ctx context.Context, name string) error {
 	return s.write(ctx, func(tx *tx) error {
-		done, err := tx.ExecContext(ctx, "UPDATE admin_tokens SET revoked_at = coalesce(revoked_at, ?) WHERE name = ?", time.Now().Unix(), name)
+		done, err := tx.ExecContext(ctx, "UPDATE admin_tokens SET revoked_at = coalesce(revoked_at, ?) WHERE name = ?",
+			time.Now().Unix(), name)
 		if err != nil {
 			return err
 		}
@@ -122,7 +134,8 @@ func (a AdminTokenSource) Load(ctx context.Context) ([]AdminTokenRecord, string,
 	}
 	sum := sha256.New()
 	for _, r := range records {
-		fmt.Fprintf(sum, "%s %s %s %x %d %d\n", r.ID, r.Name, joinRoles(r.Roles), r.Digest, r.Expires.Unix(), r.Revoked.Unix())
+		fmt.Fprintf(sum, "%s %s %s %x %d %d\n", r.ID, r.Name, joinRoles(r.Roles), r.Digest, r.Expires.Unix(),
+			r.Revoked.Unix())
 	}
 	return records, hex.EncodeToString(sum.Sum(nil)[:16]), nil
 }
@@ -136,7 +149,9 @@ func (s *Store) adminTokens(ctx context.Context) (records []AdminTokenRecord, er
 }
 
 func (s *Store) queryAdminTokens(ctx context.Context, tx *tx) ([]AdminTokenRecord, error) {
-	rows, err := tx.QueryContext(ctx, "SELECT id, name, roles, digest, created_at, expires_at, revoked_at FROM admin_tokens ORDER BY rowid LIMIT ?", maxAdminTokens)
+	rows, err := tx.QueryContext(ctx,
+		"SELECT id, name, roles, digest, created_at, expires_at, revoked_at FROM admin_tokens ORDER BY rowid LIMIT "+
+			"?", maxAdminTokens)
 	if err != nil {
 		return nil, err
 	}

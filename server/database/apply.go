@@ -58,16 +58,19 @@ func (s *Store) Rollback(ctx context.Context, a record.Author, to, base int64) (
 }
 
 // RollbackChecked is Rollback with the Check of an Edit.
-func (s *Store) RollbackChecked(ctx context.Context, a record.Author, to, base int64, check func(before, after policy.Document) error) (v record.Version, err error) {
+func (s *Store) RollbackChecked(ctx context.Context, a record.Author, to, base int64,
+	check func(before, after policy.Document) error) (v record.Version, err error) {
 	return s.restore(ctx, a, record.ActionRollback, to, base, check)
 }
 
 // Revert is RollbackChecked without a person: its action is ActionRevert.
-func (s *Store) Revert(ctx context.Context, a record.Author, to, base int64, check func(before, after policy.Document) error) (record.Version, error) {
+func (s *Store) Revert(ctx context.Context, a record.Author, to, base int64,
+	check func(before, after policy.Document) error) (record.Version, error) {
 	return s.restore(ctx, a, record.ActionRevert, to, base, check)
 }
 
-func (s *Store) restore(ctx context.Context, a record.Author, action string, to, base int64, check func(before, after policy.Document) error) (v record.Version, err error) {
+func (s *Store) restore(ctx context.Context, a record.Author, action string, to, base int64,
+	check func(before, after policy.Document) error) (v record.Version, err error) {
 	if s.table != nil {
 		return record.Version{}, s.table.refuse()
 	}
@@ -132,7 +135,14 @@ func checkEdit(e *record.Edit) error {
 }
 
 func emptied(where string) error {
-	return policy.Problem{Code: "empty", Rule: -1, Where: where, Field: "rules", Value: "empty", Want: "at least one rule to replace all others with"}
+	return policy.Problem{
+		Code:  "empty",
+		Rule:  -1,
+		Where: where,
+		Field: "rules",
+		Value: "empty",
+		Want:  "at least one rule to replace all others with",
+	}
 }
 
 func placeOfKey(k record.RuleKey) place {

@@ -29,7 +29,8 @@ func (s *Store) Append(ctx context.Context, a record.Audit) (id int64, err error
 	err = s.write(ctx, func(tx *tx) (err error) {
 		id, err = tx.insert(ctx, `INSERT INTO audit (at, actor, claimed, action, rule, endpoint, subject, whose, amount, expires_at)
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-			a.At.Unix(), cut(a.Actor), orNull(cut(a.Claimed)), a.Action, cut(a.Rule), cut(a.Endpoint), cut(a.Subject), cut(a.Whose), amount, expires)
+			a.At.Unix(), cut(a.Actor), orNull(cut(a.Claimed)), a.Action, cut(a.Rule), cut(a.Endpoint), cut(a.Subject),
+			cut(a.Whose), amount, expires)
 		return err
 	})
 	if err != nil {
@@ -66,7 +67,8 @@ func (s *Store) AuditBefore(ctx context.Context, before int64, most int) (list [
 }
 
 func (s *Store) queryAudit(ctx context.Context, tx *tx, before int64, most int) ([]record.Audit, error) {
-	rows, err := tx.QueryContext(ctx, `SELECT id, at, actor, claimed, action, rule, endpoint, subject, whose, amount, expires_at
+	rows, err := tx.QueryContext(ctx,
+		`SELECT id, at, actor, claimed, action, rule, endpoint, subject, whose, amount, expires_at
 		FROM audit WHERE id < ? ORDER BY id DESC LIMIT ?`, before, most)
 	if err != nil {
 		return nil, err

@@ -19,9 +19,19 @@ func testAuditKeepsWhatItWasTold(t *testing.T, d someDatabase) {
 	s, ctx := d.open(t), t.Context()
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	want := []record.Audit{
-		{ID: 2, At: at.Add(time.Second), Actor: "token ops", Claimed: "ann", Action: record.ActionGrant, Rule: "GET /a", Endpoint: "GET /a",
-			Subject: "principal", Whose: "api key k_1 of project acme", Amount: 500, Expires: at.Add(time.Hour)},
-		{ID: 1, At: at, Actor: "local connection", Action: record.ActionReset, Rule: "*", Endpoint: "*", Subject: "ip", Whose: "address 192.0.2.7"},
+		{ID: 2, At: at.Add(time.Second), Actor: "token ops", Claimed: "ann", Action: record.ActionGrant, Rule: "GET /a",
+			Endpoint: "GET /a",
+			Subject:  "principal", Whose: "api key k_1 of project acme", Amount: 500, Expires: at.Add(time.Hour)},
+		{
+			ID:       1,
+			At:       at,
+			Actor:    "local connection",
+			Action:   record.ActionReset,
+			Rule:     "*",
+			Endpoint: "*",
+			Subject:  "ip",
+			Whose:    "address 192.0.2.7",
+		},
 	}
 	for i := range want {
 		a := want[len(want)-1-i]
@@ -67,7 +77,8 @@ func TestAuditIsAppendOnly(t *testing.T) {
 
 func TestAuditCutsWhatIsTooLong(t *testing.T) {
 	s, ctx := open(t), t.Context()
-	if _, err := s.Append(ctx, record.Audit{Actor: "a", Action: record.ActionReset, Whose: strings.Repeat("é", 5000)}); err != nil {
+	if _, err := s.Append(ctx, record.Audit{Actor: "a", Action: record.ActionReset,
+		Whose: strings.Repeat("é", 5000)}); err != nil {
 		t.Fatal(err)
 	}
 	list, err := s.ListAudit(ctx, 1)
@@ -80,7 +91,8 @@ func TestAuditCutsWhatIsTooLong(t *testing.T) {
 func TestAuditThatCannotBeWritten(t *testing.T) {
 	s := open(t)
 	must(t, s.Close())
-	if _, err := s.Append(t.Context(), record.Audit{Actor: "a", Action: record.ActionReset}); err == nil || !strings.Contains(err.Error(), "write the audit") {
+	if _, err := s.Append(t.Context(), record.Audit{Actor: "a", Action: record.ActionReset}); err == nil ||
+		!strings.Contains(err.Error(), "write the audit") {
 		t.Errorf("Append after Close = %v", err)
 	}
 	if _, err := open(t).Append(t.Context(), record.Audit{Action: record.ActionReset}); err == nil {
@@ -100,7 +112,8 @@ func TestConcurrentAudit(t *testing.T) {
 	for range 4 {
 		wg.Go(func() {
 			for range 10 {
-				if _, err := s.Append(context.Background(), record.Audit{Actor: "a", Action: record.ActionReset}); err != nil {
+				if _, err := s.Append(context.Background(),
+					record.Audit{Actor: "a", Action: record.ActionReset}); err != nil {
 					t.Error(err)
 				}
 			}

@@ -30,12 +30,14 @@ func testBadKeysAreInNoPlace(t *testing.T, d someDatabase) {
 			run(t, db, statement)
 		}
 		if v, err := s.Pending(ctx); err != nil || v.Added != added || v.Changed != changed || v.Removed != removed {
-			t.Errorf("%s: pending are %+v, %v, want %d added, %d changed, %d removed", what, v, err, added, changed, removed)
+			t.Errorf("%s: pending are %+v, %v, want %d added, %d changed, %d removed", what, v, err, added,
+				changed, removed)
 		}
 		must(t, s.Number(ctx))
 		v, err := s.Current(ctx)
 		if err != nil || v.Added != added || v.Changed != changed || v.Removed != removed {
-			t.Errorf("%s: version %+v, %v, want %d added, %d changed, %d removed", what, v, err, added, changed, removed)
+			t.Errorf("%s: version %+v, %v, want %d added, %d changed, %d removed", what, v, err, added,
+				changed, removed)
 		}
 		list, err := s.Changes(ctx, v.ID)
 		if got := sides(list); err != nil || strings.Join(got, "\n") != strings.Join(want, "\n") {
@@ -46,14 +48,19 @@ func testBadKeysAreInNoPlace(t *testing.T, d someDatabase) {
 	const bad = "INSERT INTO policies (endpoint, rps_limit, expires_at) VALUES ('default', 9, -7)"
 	const plus, minus = "+ default 9 (expires_at is -7)", "- default 9 (expires_at is -7)"
 	first := version("a bad row comes", []string{bad}, 1, 0, 0, plus)
-	version("a rule changes beside it", []string{"UPDATE policies SET rps_limit = 6 WHERE rps_limit = 5"}, 0, 1, 0, "~ default 5 default 6")
-	version("both change", []string{"UPDATE policies SET rps_limit = rps_limit + 1 WHERE endpoint = 'default'"}, 1, 1, 1,
+	version("a rule changes beside it", []string{"UPDATE policies SET rps_limit = 6 WHERE rps_limit = 5"}, 0, 1, 0,
+		"~ default 5 default 6")
+	version("both change", []string{"UPDATE policies SET rps_limit = rps_limit + 1 WHERE endpoint = 'default'"}, 1, 1,
+		1,
 		"~ default 6 default 7", minus, "+ default 10 (expires_at is -7)")
-	version("the rule goes and the row is as before", []string{"DELETE FROM policies WHERE rps_limit = 7", "UPDATE policies SET rps_limit = 9 WHERE rps_limit = 10"}, 1, 0, 2,
+	version("the rule goes and the row is as before", []string{"DELETE FROM policies WHERE rps_limit = 7",
+		"UPDATE policies SET rps_limit = 9 WHERE rps_limit = 10"}, 1, 0, 2,
 		"- default 7", "- default 10 (expires_at is -7)", plus)
-	last := version("the row becomes the rule", []string{"UPDATE policies SET expires_at = NULL, rps_limit = 8 WHERE rps_limit = 9"}, 1, 0, 1,
+	last := version("the row becomes the rule",
+		[]string{"UPDATE policies SET expires_at = NULL, rps_limit = 8 WHERE rps_limit = 9"}, 1, 0, 1,
 		"+ default 8", minus)
-	version("the rule becomes a row", []string{"UPDATE policies SET expires_at = -7, rps_limit = 9 WHERE rps_limit = 8"}, 1, 0, 1,
+	version("the rule becomes a row",
+		[]string{"UPDATE policies SET expires_at = -7, rps_limit = 9 WHERE rps_limit = 8"}, 1, 0, 1,
 		"- default 8", plus)
 
 	for _, c := range []struct {
@@ -71,16 +78,21 @@ func testBadKeysAreInNoPlace(t *testing.T, d someDatabase) {
 			t.Errorf("Diff(%d, %d) = %q, %v, want %q", c.from, c.to, got, err, c.want)
 		}
 	}
-	for id, want := range map[int64]string{good.ID: "default 5, GET /v1/items/{id} 3", last.ID: "default 8, GET /v1/items/{id} 3"} {
+	for id, want := range map[int64]string{
+		good.ID: "default 5, GET /v1/items/{id} 3",
+		last.ID: "default 8, GET /v1/items/{id} 3",
+	} {
 		doc, err := s.At(ctx, id)
 		if got := inOrder(doc.Rules); err != nil || got != want {
 			t.Errorf("At(%d) = %s, %v, want %s", id, got, err, want)
 		}
 	}
-	if _, err := s.At(ctx, first.ID); err == nil || !strings.Contains(err.Error(), `rule for "default" per principal is no rule (expires_at is -7`) {
+	if _, err := s.At(ctx, first.ID); err == nil ||
+		!strings.Contains(err.Error(), `rule for "default" per principal is no rule (expires_at is -7`) {
 		t.Errorf("At(%d) = %v, want it to say that there was no rule", first.ID, err)
 	}
-	if err := s.Set(ctx, ann, policy.Rule{Endpoint: policy.UnknownEndpoint, Limit: 2}); err != nil && !strings.Contains(err.Error(), "DELETE FROM policies WHERE rowid = ") {
+	if err := s.Set(ctx, ann, policy.Rule{Endpoint: policy.UnknownEndpoint, Limit: 2}); err != nil &&
+		!strings.Contains(err.Error(), "DELETE FROM policies WHERE rowid = ") {
 		t.Errorf("Set beside it = %v, want it done, or what mends it", err)
 	}
 	if _, err := s.Rollback(ctx, ann, good.ID, 0); err != nil {
@@ -116,16 +128,19 @@ func TestBadKeysOfSQLite(t *testing.T) {
 	list, err := s.Changes(ctx, good.ID+1)
 	tiers := slices.DeleteFunc(slices.Clone(list), func(c record.Change) bool { return c.After != nil })
 	rows := slices.DeleteFunc(slices.Clone(list), func(c record.Change) bool { return c.After == nil })
-	if got := sides(rows); err != nil || len(got) != 4 || strings.Count(strings.Join(got, "\n"), "+ default 4 (") != 3 || !strings.Contains(strings.Join(got, "\n"), `+ "" 4 (endpoint is ""`) {
+	if got := sides(rows); err != nil || len(got) != 4 || strings.Count(strings.Join(got, "\n"),
+		"+ default 4 (") != 3 || !strings.Contains(strings.Join(got, "\n"), `+ "" 4 (endpoint is ""`) {
 		t.Errorf("rows %q, %v, want four that are no rules", got, err)
 	}
-	if len(tiers) != 1 || tiers[0].Project != "a blob of 2 bytes" || tiers[0].TierAfter != "gold" || !strings.HasPrefix(tiers[0].FaultAfter, "project_id is a blob of 2 bytes, want") {
+	if len(tiers) != 1 || tiers[0].Project != "a blob of 2 bytes" || tiers[0].TierAfter != "gold" ||
+		!strings.HasPrefix(tiers[0].FaultAfter, "project_id is a blob of 2 bytes, want") {
 		t.Errorf("tiers %+v, want that of no project", tiers)
 	}
 	if _, _, err := s.Load(ctx); err == nil || !strings.Contains(err.Error(), `endpoint is "", want a template`) {
 		t.Errorf("Load = %v, want it to name the row without an endpoint", err)
 	}
-	if doc, err := s.At(ctx, good.ID); err != nil || inOrder(doc.Rules) != "GET /v1/items/{id} 3" || len(doc.Projects) != 1 {
+	if doc, err := s.At(ctx, good.ID); err != nil || inOrder(doc.Rules) != "GET /v1/items/{id} 3" ||
+		len(doc.Projects) != 1 {
 		t.Errorf("At(%d) = %+v, %v", good.ID, doc, err)
 	}
 	if _, err := s.At(ctx, good.ID+1); err == nil || strings.Count(err.Error(), "is no rule (") != 4 {

@@ -98,7 +98,8 @@ func BenchmarkSet(b *testing.B) {
 	must(b, s.Import(b.Context(), tester, policy.Document{Rules: manyRules(100_000)}, true))
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		must(b, s.Set(b.Context(), tester, policy.Rule{Endpoint: "GET /v1/r7/{id}", Project: "p50", Limit: int64(i + 1)}))
+		must(b, s.Set(b.Context(), tester, policy.Rule{Endpoint: "GET /v1/r7/{id}", Project: "p50",
+			Limit: int64(i + 1)}))
 	}
 }
 

@@ -26,7 +26,8 @@ func (s *Store) BeginCall(ctx context.Context, c record.Call) (id int64, err err
 // EndCall adds to a call that was begun how it ended. That can be said once.
 func (s *Store) EndCall(ctx context.Context, id int64, c record.Call) error {
 	err := s.write(ctx, func(tx *tx) error {
-		_, err := tx.ExecContext(ctx, "UPDATE api_calls SET about = ?, status = ?, micros = ? WHERE id = ?", orNull(cut(c.About)), c.Status, micros(c.Took), id)
+		_, err := tx.ExecContext(ctx, "UPDATE api_calls SET about = ?, status = ?, micros = ? WHERE id = ?",
+			orNull(cut(c.About)), c.Status, micros(c.Took), id)
 		return err
 	})
 	if err != nil {
@@ -59,8 +60,10 @@ func insertCall(ctx context.Context, tx *tx, c record.Call) (int64, error) {
 	if c.Status != 0 {
 		took = micros(c.Took)
 	}
-	return tx.insert(ctx, "INSERT INTO api_calls (at, actor, token_id, peer, operation, changes, about, status, micros) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-		c.At.Unix(), cut(c.Actor), orNull(c.Token), c.Peer, c.Operation, changes, orNull(cut(c.About)), orNull(c.Status), took)
+	return tx.insert(ctx, "INSERT INTO api_calls (at, actor, token_id, peer, operation, changes, about, status, "+
+		"micros) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+		c.At.Unix(), cut(c.Actor), orNull(c.Token), c.Peer, c.Operation, changes, orNull(cut(c.About)),
+		orNull(c.Status), took)
 }
 
 // micros is a time that is never 0: nothing takes none.
@@ -103,7 +106,8 @@ func (s *Store) queryCalls(ctx context.Context, tx *tx, before int64, most int) 
 			Changes:   r.values[6] == int64(1),
 			About:     r.text(7, "about"),
 			Status:    int(r.wholeOrNull(8, "status", 599)),
-			Took:      time.Duration(r.wholeOrNull(9, "micros", math.MaxInt64/int64(time.Microsecond))) * time.Microsecond,
+			Took: time.Duration(r.wholeOrNull(9, "micros", math.MaxInt64/int64(time.Microsecond))) *
+				time.Microsecond,
 		})
 	}
 	return list, errors.Join(rows.Err(), r.err())
@@ -135,20 +139,24 @@ func (s *Store) pruneCalls(ctx context.Context, before time.Time, looks, changes
 	// shall write.
 	err = s.read(ctx, func(tx *tx) error {
 		for kind, most := range []int64{looks, changes} {
-			row := tx.QueryRowContext(ctx, "SELECT coalesce((SELECT id FROM api_calls WHERE changes = ? ORDER BY id DESC LIMIT 1 OFFSET "+number(most)+"), 0)", kind)
+			row := tx.QueryRowContext(ctx,
+				"SELECT coalesce((SELECT id FROM api_calls WHERE changes = ? ORDER BY id DESC LIMIT 1 OFFSET "+
+					number(most)+"), 0)", kind)
 			if err := row.Scan(&low[kind]); err != nil {
 				return err
 			}
 		}
 		// The bound of a batch first: not every database has LIMIT in DELETE.
-		return tx.QueryRowContext(ctx, "SELECT coalesce(max(id), 0) FROM (SELECT id FROM api_calls WHERE "+old+" ORDER BY id LIMIT "+number(pruneBatch)+") AS old",
+		return tx.QueryRowContext(ctx, "SELECT coalesce(max(id), 0) FROM (SELECT id FROM api_calls WHERE "+old+
+			" ORDER BY id LIMIT "+number(pruneBatch)+") AS old",
 			before.Unix(), low[0], low[1]).Scan(&last)
 	})
 	if err != nil || last == 0 {
 		return 0, err
 	}
 	err = s.write(ctx, func(tx *tx) error {
-		done, err := tx.ExecContext(ctx, "DELETE FROM api_calls WHERE id <= ? AND "+old, last, before.Unix(), low[0], low[1])
+		done, err := tx.ExecContext(ctx, "DELETE FROM api_calls WHERE id <= ? AND "+old, last, before.Unix(),
+			low[0], low[1])
 		if err != nil {
 			return err
 		}

@@ -11,7 +11,14 @@ import (
 	"github.com/headgate-io/headgate/server/record"
 )
 
-var call = record.Call{At: time.Unix(1_800_000_000, 0).UTC(), Actor: "token ci", Token: "t_1", Peer: "192.0.2.7", Operation: "setPolicy", Changes: true}
+var call = record.Call{
+	At:        time.Unix(1_800_000_000, 0).UTC(),
+	Actor:     "token ci",
+	Token:     "t_1",
+	Peer:      "192.0.2.7",
+	Operation: "setPolicy",
+	Changes:   true,
+}
 
 func TestCalls(t *testing.T) { everywhere(t, testCalls) }
 
@@ -28,7 +35,14 @@ func testCalls(t *testing.T, d someDatabase) {
 	}
 	want.About, want.Status, want.Took = "GET /v1/items/{id}", 200, 1500*time.Microsecond
 	must(t, s.EndCall(ctx, id, want))
-	look := record.Call{At: call.At.Add(time.Second), Actor: "local connection", Peer: "127.0.0.1", Operation: "listPolicies", Status: 200, Took: time.Microsecond}
+	look := record.Call{
+		At:        call.At.Add(time.Second),
+		Actor:     "local connection",
+		Peer:      "127.0.0.1",
+		Operation: "listPolicies",
+		Status:    200,
+		Took:      time.Microsecond,
+	}
 	must(t, s.AppendCalls(ctx, []record.Call{look, look}))
 	list, err := s.ListCalls(ctx, 0, 2)
 	must(t, err)
@@ -68,7 +82,8 @@ func testCallsAboutHostileNames(t *testing.T, d someDatabase) {
 		must(t, err)
 		audit, err := s.ListAudit(ctx, 1)
 		must(t, err)
-		if list[0].About != want || list[1].About != want || list[1].Status != 200 || audit[0].Claimed != want || audit[0].Whose != want {
+		if list[0].About != want || list[1].About != want || list[1].Status != 200 || audit[0].Claimed != want ||
+			audit[0].Whose != want {
 			t.Errorf("about %q: %+v and %+v, want %q", about, list, audit, want)
 		}
 	}
@@ -88,14 +103,16 @@ func testCallsAreAppendOnly(t *testing.T, d someDatabase) {
 			t.Errorf("%s = %v, want a refusal", statement, err)
 		}
 	}
-	for _, set := range []string{"actor = 'token other'", "at = 7", "peer = '::1'", "operation = 'list'", "changes = 0", "token_id = NULL", "about = 'nothing'"} {
+	for _, set := range []string{"actor = 'token other'", "at = 7", "peer = '::1'", "operation = 'list'", "changes = 0",
+		"token_id = NULL", "about = 'nothing'"} {
 		refused("UPDATE api_calls SET " + set)
 	}
 	for _, set := range []string{"actor = 'token other'", "token_id = NULL"} {
 		refused("UPDATE api_calls SET status = 200, micros = 1, " + set)
 	}
 	must(t, s.EndCall(ctx, id, record.Call{Status: 200}))
-	if err := s.EndCall(ctx, id, record.Call{Status: 500}); err == nil || !strings.Contains(err.Error(), "append-only") {
+	if err := s.EndCall(ctx, id, record.Call{Status: 500}); err == nil ||
+		!strings.Contains(err.Error(), "append-only") {
 		t.Errorf("a second end = %v, want a refusal", err)
 	}
 	refused("UPDATE api_calls SET status = 403")
@@ -159,7 +176,11 @@ func TestCallsThatCannotBeWritten(t *testing.T) {
 	must(t, s.Close())
 	ctx := context.Background()
 	_, errBegin := s.BeginCall(ctx, call)
-	for name, err := range map[string]error{"BeginCall": errBegin, "EndCall": s.EndCall(ctx, 1, record.Call{Status: 200}), "AppendCalls": s.AppendCalls(ctx, []record.Call{call})} {
+	for name, err := range map[string]error{
+		"BeginCall":   errBegin,
+		"EndCall":     s.EndCall(ctx, 1, record.Call{Status: 200}),
+		"AppendCalls": s.AppendCalls(ctx, []record.Call{call}),
+	} {
 		if err == nil || !strings.Contains(err.Error(), "write the record of calls") {
 			t.Errorf("%s after Close = %v", name, err)
 		}

@@ -129,12 +129,14 @@ func TestLoadSeesWholeTransactions(t *testing.T) { everywhere(t, testLoadSeesWho
 func testLoadSeesWholeTransactions(t *testing.T, d someDatabase) {
 	s, ctx := d.open(t), t.Context()
 	db := d.shell(t)
-	run(t, db, `INSERT INTO policies (endpoint, rps_limit) VALUES ('GET /a', 1), ('GET /b', 1)`, `INSERT INTO projects (project_id, tier) VALUES ('p', 't1')`)
+	run(t, db, `INSERT INTO policies (endpoint, rps_limit) VALUES ('GET /a', 1), ('GET /b', 1)`,
+		`INSERT INTO projects (project_id, tier) VALUES ('p', 't1')`)
 	ctx, stop := context.WithCancel(ctx)
 	var writer sync.WaitGroup
 	writer.Go(func() {
 		for n := 2; ctx.Err() == nil; n++ {
-			run(t, db, fmt.Sprintf(`BEGIN; UPDATE policies SET rps_limit = %[1]d; UPDATE projects SET tier = 't%[1]d'; COMMIT`, n))
+			run(t, db,
+				fmt.Sprintf(`BEGIN; UPDATE policies SET rps_limit = %[1]d; UPDATE projects SET tier = 't%[1]d'; COMMIT`, n))
 		}
 	})
 	defer writer.Wait()
@@ -168,7 +170,8 @@ func testConcurrentWriters(t *testing.T, d someDatabase) {
 				s = second
 			}
 			for i := range each {
-				if err := s.Set(ctx, tester, policy.Rule{Endpoint: fmt.Sprintf("GET /w%d/%d", w, i), Limit: 1}); err != nil {
+				if err := s.Set(ctx, tester, policy.Rule{Endpoint: fmt.Sprintf("GET /w%d/%d", w, i),
+					Limit: 1}); err != nil {
 					t.Errorf("Set: %v", err)
 				}
 			}

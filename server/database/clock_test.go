@@ -14,7 +14,10 @@ import (
 // before, versions of headgate have the time of whoever made them, and the fleet
 // learns who is there from the next word of each.
 func TestServerClockIsSet(t *testing.T) {
-	for kind, start := range map[string]func() (*dbtest.Server, error){"PostgreSQL": dbtest.PostgresWithClock, "MariaDB": dbtest.MariaDBWithClock} {
+	for kind, start := range map[string]func() (*dbtest.Server, error){
+		"PostgreSQL": dbtest.PostgresWithClock,
+		"MariaDB":    dbtest.MariaDBWithClock,
+	} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			server, err := start()
@@ -56,7 +59,8 @@ func testServerClockIsSet(t *testing.T, server *dbtest.Server, d someDatabase) {
 			t.Errorf("%s: the fleet is %v, want nobody known to be there who has not told since", what, got)
 		}
 		if n, err := s.Others(ctx, "me"); i > 0 && (err != nil || n > 1) {
-			t.Errorf("%s: Others = %d, %v, want nobody who has not told since, or one from the time that comes again", what, n, err)
+			t.Errorf("%s: Others = %d, %v, want nobody who has not told since, or one from the time that comes again",
+				what, n, err)
 		}
 		tell("lives")
 		if got := states(); got["lives"] == fleet.Silent {
@@ -71,14 +75,16 @@ func testServerClockIsSet(t *testing.T, server *dbtest.Server, d someDatabase) {
 		}
 		newest++
 		if v, err := s.Current(ctx); err != nil || v.ID != newest || time.Since(v.At).Abs() > 10*time.Minute {
-			t.Errorf("%s: the newest version is %d at %v, %v, want %d at the time of who made it", what, v.ID, v.At, err, newest)
+			t.Errorf("%s: the newest version is %d at %v, %v, want %d at the time of who made it", what, v.ID,
+				v.At, err, newest)
 		}
 		// What a shell changes is dated by the server, and in the order of the changes all the same.
 		run(t, db, fmt.Sprintf("INSERT INTO projects (project_id, tier) VALUES ('p%d', 'gold')", i))
 		must(t, s.Number(ctx))
 		newest++
 		v, err := s.Current(ctx)
-		if off := time.Until(v.At) - ahead; err != nil || v.ID != newest || v.Action != record.ActionSQL || off.Abs() > 10*time.Minute {
+		if off := time.Until(v.At) - ahead; err != nil || v.ID != newest || v.Action != record.ActionSQL ||
+			off.Abs() > 10*time.Minute {
 			t.Errorf("%s: the newest version is %+v, %v, want %d by SQL, %v ahead", what, v, err, newest, ahead)
 		}
 	}

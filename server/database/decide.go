@@ -24,7 +24,8 @@ func (s *Store) Decline(ctx context.Context, id, actor, claimed, note string) (r
 
 // Approve makes a rule of an open request and closes it, both or neither. The
 // version of the rules says why: it names the request.
-func (s *Store) Approve(ctx context.Context, id string, g record.Grant) (r record.LimitRequest, v record.Version, err error) {
+func (s *Store) Approve(ctx context.Context, id string, g record.Grant) (r record.LimitRequest,
+	v record.Version, err error) {
 	if s.table != nil {
 		return record.LimitRequest{}, record.Version{}, s.table.refuse()
 	}
@@ -50,8 +51,16 @@ func (s *Store) Approve(ctx context.Context, id string, g record.Grant) (r recor
 		if v, err = s.apply(ctx, tx, author, edit, 0); err != nil {
 			return err
 		}
-		r.State, r.Decided, r.DecidedBy, r.DecidedClaimed, r.Note, r.Version = record.RequestApproved, now, g.Actor, g.Claimed, g.Note, v.ID
-		r.Granted = record.Asked{Endpoint: r.Endpoint, Subject: r.Subject, Limit: rule.Limit, Per: rule.Per, Burst: rule.Burst, Until: rule.Expires}
+		r.State, r.Decided, r.DecidedBy, r.DecidedClaimed, r.Note, r.Version = record.RequestApproved, now, g.Actor,
+			g.Claimed, g.Note, v.ID
+		r.Granted = record.Asked{
+			Endpoint: r.Endpoint,
+			Subject:  r.Subject,
+			Limit:    rule.Limit,
+			Per:      rule.Per,
+			Burst:    rule.Burst,
+			Until:    rule.Expires,
+		}
 		if err := updateRequest(ctx, tx, &r); err != nil {
 			return err
 		}
@@ -64,7 +73,8 @@ func (s *Store) Approve(ctx context.Context, id string, g record.Grant) (r recor
 }
 
 // close ends an open request without changing a rule.
-func (s *Store) close(ctx context.Context, id, project string, state record.RequestState, action, actor, claimed, note string) (r record.LimitRequest, err error) {
+func (s *Store) close(ctx context.Context, id, project string, state record.RequestState,
+	action, actor, claimed, note string) (r record.LimitRequest, err error) {
 	now := time.Now().UTC().Truncate(time.Second)
 	err = s.write(ctx, func(tx *tx) (err error) {
 		if r, err = s.openIn(ctx, tx, id, project, now); err != nil {
@@ -99,10 +109,12 @@ func updateRequest(ctx context.Context, tx *tx, r *record.LimitRequest) error {
 	if !r.Granted.Until.IsZero() {
 		until = r.Granted.Until.Unix()
 	}
-	done, err := tx.ExecContext(ctx, `UPDATE limit_requests SET state = ?, decided_at = ?, decided_by = ?, decided_claimed = ?, note = ?,
+	done, err := tx.ExecContext(ctx,
+		`UPDATE limit_requests SET state = ?, decided_at = ?, decided_by = ?, decided_claimed = ?, note = ?,
 		granted_limit = ?, granted_per_seconds = ?, granted_burst = ?, granted_until = ?, version = ? WHERE request = ? AND state = 'open'`,
 		string(r.State), r.Decided.Unix(), r.DecidedBy, orNull(r.DecidedClaimed), orNull(r.Note),
-		orNull(r.Granted.Limit), orNull(int64(r.Granted.Per/time.Second)), orNull(r.Granted.Burst), until, orNull(r.Version), r.ID)
+		orNull(r.Granted.Limit), orNull(int64(r.Granted.Per/time.Second)), orNull(r.Granted.Burst), until,
+		orNull(r.Version), r.ID)
 	if err != nil {
 		return err
 	}
@@ -114,7 +126,8 @@ func updateRequest(ctx context.Context, tx *tx, r *record.LimitRequest) error {
 }
 
 // auditRequest writes down what was done with a request, in its transaction.
-func auditRequest(ctx context.Context, tx *tx, action string, at time.Time, actor, claimed string, r *record.LimitRequest, limit record.Asked) error {
+func auditRequest(ctx context.Context, tx *tx, action string, at time.Time, actor, claimed string,
+	r *record.LimitRequest, limit record.Asked) error {
 	var expires any
 	if !limit.Until.IsZero() {
 		expires = limit.Until.Unix()
@@ -125,6 +138,7 @@ func auditRequest(ctx context.Context, tx *tx, action string, at time.Time, acto
 	}
 	_, err := tx.ExecContext(ctx, `INSERT INTO audit (at, actor, claimed, action, rule, endpoint, subject, whose, amount, expires_at)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-		at.Unix(), cut(actor), orNull(cut(claimed)), action, what, cut(r.Endpoint), r.Subject.String(), cut("project "+r.Project), nil, expires)
+		at.Unix(), cut(actor), orNull(cut(claimed)), action, what, cut(r.Endpoint), r.Subject.String(),
+		cut("project "+r.Project), nil, expires)
 	return err
 }

@@ -52,9 +52,11 @@ const (
 	// until it expires.
 	lasts = "(CASE WHEN expires_at IS NULL THEN '' ELSE 'until' END)"
 
-	sameRuleInWords = "endpoint = ? AND coalesce(project_id, '') = ? AND coalesce(tier, '') = ? AND subject = ? AND " + lasts + " = ?"
+	sameRuleInWords = "endpoint = ? AND coalesce(project_id, '') = ? AND coalesce(tier, '') = ? AND subject = ? AND " +
+		lasts + " = ?"
 
-	newRuleInWords = ` ON CONFLICT (endpoint, coalesce(project_id, ''), coalesce(tier, ''), subject, ` + lasts + `) DO UPDATE SET
+	newRuleInWords = ` ON CONFLICT (endpoint, coalesce(project_id, ''), coalesce(tier, ''), subject, ` + lasts +
+		`) DO UPDATE SET
 	rps_limit = excluded.rps_limit, per_seconds = excluded.per_seconds, burst = excluded.burst,
 	algorithm = excluded.algorithm, mode = excluded.mode, scope = excluded.scope,
 	on_store_loss = excluded.on_store_loss, expires_at = excluded.expires_at, name = excluded.name,
@@ -73,7 +75,8 @@ const (
 
 var sqliteDialect = dialect{
 	take: true,
-	rows: 1, sameRule: sameRuleInWords, sameProject: "project_id = ?", newRule: newRuleInWords, newProject: newProjectInWords,
+	rows: 1, sameRule: sameRuleInWords, sameProject: "project_id = ?", newRule: newRuleInWords,
+	newProject: newProjectInWords,
 	newReplica: newReplicaInWords, clock: "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)",
 	// To count the rows reads an index whole. Rows that were never deleted have all
 	// numbers from the first to the last, so as long as seventeen all along are
@@ -86,7 +89,8 @@ var sqliteDialect = dialect{
 }
 
 var postgresDialect = dialect{
-	numbered: true, rows: 250, sameRule: sameRuleInWords, sameProject: "project_id = ?", newRule: newRuleInWords, newProject: newProjectInWords,
+	numbered: true, rows: 250, sameRule: sameRuleInWords, sameProject: "project_id = ?", newRule: newRuleInWords,
+	newProject: newProjectInWords,
 	newReplica: newReplicaInWords, clock: "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)",
 	// To count the rows of a table takes PostgreSQL a fifth as long as to send
 	// them. So they are guessed from its size, and from how many were on a page
@@ -100,7 +104,8 @@ var postgresDialect = dialect{
 // is, unless that is one which only MySQL or only MariaDB has. A hash counts
 // every byte.
 var mysqlDialect = dialect{
-	rows: 250, sameRule: "rule_key = unhex(sha2(concat_ws(char(0), ?, ?, ?, ?, ?), 256))", sameProject: "project_key = unhex(sha2(?, 256))",
+	rows: 250, sameRule: "rule_key = unhex(sha2(concat_ws(char(0), ?, ?, ?, ?, ?), 256))",
+	sameProject: "project_key = unhex(sha2(?, 256))",
 	newRule: ` ON DUPLICATE KEY UPDATE
 	rps_limit = VALUES(rps_limit), per_seconds = VALUES(per_seconds), burst = VALUES(burst),
 	algorithm = VALUES(algorithm), mode = VALUES(mode), scope = VALUES(scope),

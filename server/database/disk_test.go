@@ -11,7 +11,10 @@ import (
 // The disk of the server is full: a change that needs room is refused as a
 // whole, what is there is read on, and with room again all goes on by itself.
 func TestServerDiskFull(t *testing.T) {
-	for kind, start := range map[string]func() (*dbtest.Server, error){"PostgreSQL": dbtest.PostgresOnDisk, "MariaDB": dbtest.MariaDBOnDisk} {
+	for kind, start := range map[string]func() (*dbtest.Server, error){
+		"PostgreSQL": dbtest.PostgresOnDisk,
+		"MariaDB":    dbtest.MariaDBOnDisk,
+	} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			server, err := start()
@@ -31,7 +34,8 @@ func TestServerDiskFull(t *testing.T) {
 			must(t, server.FillDisk())
 			large := policy.Document{Rules: append(manyRules(10_000), state(9).Rules...)}
 			err = s.Import(ctx, tester, large, true)
-			if err == nil || !strings.Contains(err.Error(), "does not fit on its disk any more, want room made") || strings.Contains(err.Error(), "\n") {
+			if err == nil || !strings.Contains(err.Error(), "does not fit on its disk any more, want room made") ||
+				strings.Contains(err.Error(), "\n") {
 				t.Errorf("Import on a full disk: %v, want it refused on one line", err)
 			}
 			if rules, err := s.List(ctx); err != nil || len(rules) != 2 {

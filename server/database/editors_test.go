@@ -205,7 +205,8 @@ func testKilledEditorsLoseNothing(t *testing.T, d someDatabase) {
 			l.begun = nil
 			if len(acknowledged)%50 == 0 {
 				typed++
-				typeSQL(t, db, fmt.Sprintf("INSERT INTO policies (endpoint, rps_limit) VALUES ('GET /sql%d', 1)", typed))
+				typeSQL(t, db, fmt.Sprintf("INSERT INTO policies (endpoint, rps_limit) VALUES ('GET /sql%d', 1)",
+					typed))
 			}
 		}
 		if l.lines++; l.lines == l.until || len(acknowledged) >= edits && l.lines > l.until {
@@ -214,7 +215,8 @@ func testKilledEditorsLoseNothing(t *testing.T, d someDatabase) {
 			l.until = l.lines + 1
 		}
 	}
-	t.Logf("%d edits acknowledged of %d editors, %d interrupted, %d by SQL", len(acknowledged), runs, len(interrupted), typed)
+	t.Logf("%d edits acknowledged of %d editors, %d interrupted, %d by SQL", len(acknowledged), runs,
+		len(interrupted), typed)
 	must(t, s.Check(t.Context()))
 	checkEdits(t, s, acknowledged, interrupted, typed)
 }

@@ -29,7 +29,8 @@ func follow(t *testing.T, s *database.Store, good func(*policy.Set) bool) *follo
 	t.Helper()
 	wake := make(chan struct{}, 1)
 	cache, err := policy.NewCache(policy.CacheOptions{
-		Source: s, Compile: policy.CompileOptions{Endpoints: table(t)}, Interval: 20 * time.Millisecond, Spread: true, Wake: wake,
+		Source: s, Compile: policy.CompileOptions{Endpoints: table(t)}, Interval: 20 * time.Millisecond,
+		Spread: true, Wake: wake,
 	})
 	must(t, err)
 	must(t, cache.Start(t.Context()))
@@ -75,7 +76,8 @@ func (f *following) limit() int64 { return f.Set().Rule(0).Limit }
 
 // state is two rules with one limit: other limits are of no one state.
 func state(limit int64) policy.Document {
-	return policy.Document{Rules: []policy.Rule{{Endpoint: "GET /ok", Limit: limit}, {Endpoint: policy.Default, Limit: limit}}}
+	return policy.Document{Rules: []policy.Rule{{Endpoint: "GET /ok", Limit: limit},
+		{Endpoint: policy.Default, Limit: limit}}}
 }
 
 func whole(set *policy.Set) bool { return set.Len() == 2 && set.Rule(0).Limit == set.Rule(1).Limit }
@@ -104,7 +106,8 @@ func (f *following) freshWith(t *testing.T, what string, limit int64) {
 	t.Helper()
 	defer func() {
 		if t.Failed() {
-			t.Logf("%s: limit %d is in force, want %d; the last error is %q", what, f.limit(), limit, f.Status().LastError)
+			t.Logf("%s: limit %d is in force, want %d; the last error is %q", what, f.limit(), limit,
+				f.Status().LastError)
 		}
 	}()
 	eventually(t, what, func() bool { return f.limit() == limit && f.Status().LastError == "" })
@@ -119,10 +122,14 @@ var failovers = []struct {
 	fault   func(*dbtest.Server) error
 	shows   []string
 }{
-	{"PostgreSQL killed, both hosts in the URL", dbtest.Postgres, bothHosts, (*dbtest.Server).Kill, []string{"cannot be reached", "said:"}},
-	{"PostgreSQL frozen, both hosts in the URL", dbtest.Postgres, bothHosts, (*dbtest.Server).Freeze, []string{"does not answer within", "cannot be reached"}},
-	{"PostgreSQL killed, one address", dbtest.Postgres, oneAddress, (*dbtest.Server).Kill, []string{"cannot be reached", "said:"}},
-	{"MariaDB killed, one address", dbtest.MariaDBLeader, oneAddress, (*dbtest.Server).Kill, []string{"closed the connection", "cannot be reached", "said:"}},
+	{"PostgreSQL killed, both hosts in the URL", dbtest.Postgres, bothHosts, (*dbtest.Server).Kill,
+		[]string{"cannot be reached", "said:"}},
+	{"PostgreSQL frozen, both hosts in the URL", dbtest.Postgres, bothHosts, (*dbtest.Server).Freeze,
+		[]string{"does not answer within", "cannot be reached"}},
+	{"PostgreSQL killed, one address", dbtest.Postgres, oneAddress, (*dbtest.Server).Kill,
+		[]string{"cannot be reached", "said:"}},
+	{"MariaDB killed, one address", dbtest.MariaDBLeader, oneAddress, (*dbtest.Server).Kill,
+		[]string{"closed the connection", "cannot be reached", "said:"}},
 }
 
 func bothHosts(_ *testing.T, name string, leader, standby *dbtest.Server) (string, func()) {

@@ -22,7 +22,8 @@ type fault string
 func (f fault) Error() string { return string(f) }
 
 func damaged(detail string) error {
-	return fault("is damaged (" + oneLine(detail) + "), want a backup restored, or what \"sqlite3 FILE .recover\" saves of it")
+	return fault("is damaged (" + oneLine(detail) +
+		"), want a backup restored, or what \"sqlite3 FILE .recover\" saves of it")
 }
 
 // explained is an error in words for whoever runs headgate, one line, with the
@@ -70,11 +71,14 @@ func (e *embedded) say(err error) string {
 	}
 	switch code {
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
-		return fmt.Sprintf("has been locked by another process for more than %v, want its transaction ended (a sqlite3 shell after BEGIN?)", e.wait)
+		return fmt.Sprintf("has been locked by another process for more than %v, want its transaction ended (a "+
+			"sqlite3 shell after BEGIN?)", e.wait)
 	case sqlite3.SQLITE_READONLY:
-		return "may not be written by this user, want write permission for the file and its folder, or the database opened read-only"
+		return "may not be written by this user, want write permission for the file and its folder, or the " +
+			"database opened read-only"
 	case sqlite3.SQLITE_CANTOPEN:
-		return fmt.Sprintf("cannot be opened, want permission for this user to write to its folder %s too, where SQLite keeps -wal and -shm even while it only reads", filepath.Dir(e.path))
+		return fmt.Sprintf("cannot be opened, want permission for this user to write to its folder %s too, where "+
+			"SQLite keeps -wal and -shm even while it only reads", filepath.Dir(e.path))
 	case sqlite3.SQLITE_NOTADB:
 		return "is no SQLite database, want one, or a path where no file is yet"
 	case sqlite3.SQLITE_CORRUPT:

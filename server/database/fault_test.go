@@ -22,7 +22,8 @@ func checkFault(t *testing.T, what, path string, err error, want string) {
 		t.Errorf("%s: no error, want %q", what, want)
 		return
 	}
-	if text := err.Error(); strings.Contains(text, "\n") || !strings.HasPrefix(text, path) || !strings.Contains(text, want) {
+	if text := err.Error(); strings.Contains(text, "\n") || !strings.HasPrefix(text, path) ||
+		!strings.Contains(text, want) {
 		t.Errorf("%s:\n got %s\nwant %s: … %s …, on one line", what, text, path, want)
 	}
 }
@@ -78,17 +79,23 @@ func TestOpenFaults(t *testing.T) {
 
 	for _, tt := range []struct{ what, path, want string }{
 		{"a folder", dir, "is a folder, want a file"},
-		{"no parent folder", filepath.Join(dir, "no", "such", "a.db"), "its folder does not exist, want it made first: mkdir -p " + filepath.Join(dir, "no", "such")},
+		{"no parent folder", filepath.Join(dir, "no", "such", "a.db"),
+			"its folder does not exist, want it made first: mkdir -p " + filepath.Join(dir, "no", "such")},
 		{"a file as parent folder", filepath.Join(text, "a.db"), "not a directory"},
 		{"a device", "/dev/null", "is no regular file, want one"},
 		{"a text", text, "is no SQLite database, want one, or a path where no file is yet"},
 		{"a file cut short", cut, "is damaged"},
-		{"the database of another program", stranger, `is the database of another program (it has a table "policies"), want a file for headgate alone`},
+		{"the database of another program", stranger,
+			`is the database of another program (it has a table "policies"), want a file for headgate alone`},
 		{"another program's mark", marked, "is the database of another program (application_id 7), want"},
-		{"the database of a newer headgate", newer, "was written by a newer headgate (schema 99, this one knows 17), want that headgate or a newer one"},
+		{"the database of a newer headgate", newer,
+			"was written by a newer headgate (schema 99, this one knows 17), want that headgate or a newer one"},
 	} {
 		before, _ := os.ReadFile(tt.path)
-		for name, open := range map[string]func(context.Context, string) (*database.Store, error){"Open": database.Open, "OpenReadOnly": database.OpenReadOnly} {
+		for name, open := range map[string]func(context.Context, string) (*database.Store, error){
+			"Open":         database.Open,
+			"OpenReadOnly": database.OpenReadOnly,
+		} {
 			if tt.what == "no parent folder" && name == "OpenReadOnly" {
 				continue // said the same way
 			}
@@ -100,7 +107,8 @@ func TestOpenFaults(t *testing.T) {
 		}
 	}
 	_, err := database.OpenReadOnly(t.Context(), "sqlite:"+filepath.Join(dir, "none.db"))
-	checkFault(t, "OpenReadOnly of no file", filepath.Join(dir, "none.db"), err, "does not exist, want a database that headgate has made")
+	checkFault(t, "OpenReadOnly of no file", filepath.Join(dir, "none.db"), err,
+		"does not exist, want a database that headgate has made")
 }
 
 // largeDatabase makes a database of many pages and closes it.
@@ -117,7 +125,12 @@ func largeDatabase(t *testing.T) string {
 func manyRules(n int) []policy.Rule {
 	rules := make([]policy.Rule, n)
 	for i := range rules {
-		rules[i] = policy.Rule{Endpoint: fmt.Sprintf("GET /v1/r%d/{id}", i%1000), Project: fmt.Sprint("p", i/1000), Limit: 10, Per: time.Second}
+		rules[i] = policy.Rule{
+			Endpoint: fmt.Sprintf("GET /v1/r%d/{id}", i%1000),
+			Project:  fmt.Sprint("p", i/1000),
+			Limit:    10,
+			Per:      time.Second,
+		}
 	}
 	return rules
 }
@@ -222,10 +235,14 @@ func TestPermissions(t *testing.T) {
 	closed := publicDir(t)
 	must(t, os.Chmod(closed, 0o555))
 	for _, tt := range []struct{ what, task, path, want string }{
-		{"a file that may only be read", "open", make(0o444), "may not be written by this user, want write permission, or the database opened read-only"},
-		{"a file that may not be read", "open read-only", make(0), "may not be read by this user, want read permission"},
-		{"a file in a folder that may not be written", "open read-only", make(0o444), "cannot be opened, want permission for this user to write to its folder"},
-		{"a new file in a folder that may not be written", "open", filepath.Join(closed, "a.db"), "cannot be made, want a folder that this user may write to"},
+		{"a file that may only be read", "open", make(0o444),
+			"may not be written by this user, want write permission, or the database opened read-only"},
+		{"a file that may not be read", "open read-only", make(0),
+			"may not be read by this user, want read permission"},
+		{"a file in a folder that may not be written", "open read-only", make(0o444),
+			"cannot be opened, want permission for this user to write to its folder"},
+		{"a new file in a folder that may not be written", "open", filepath.Join(closed, "a.db"),
+			"cannot be made, want a folder that this user may write to"},
 	} {
 		out, err := child(t, tt.task, tt.path, true).Output()
 		if err == nil {

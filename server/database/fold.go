@@ -57,7 +57,14 @@ func (p place) String() string {
 	if p.endpoint == "" {
 		return fmt.Sprintf("tier of project %q", p.project)
 	}
-	return record.RuleKey{Endpoint: p.endpoint, Project: p.project, Tier: p.tier, Subject: p.subject, Only: p.only, Temporary: p.temporary}.String()
+	return record.RuleKey{
+		Endpoint:  p.endpoint,
+		Project:   p.project,
+		Tier:      p.tier,
+		Subject:   p.subject,
+		Only:      p.only,
+		Temporary: p.temporary,
+	}.String()
 }
 
 func (p place) compare(q place) int {
@@ -67,8 +74,10 @@ func (p place) compare(q place) int {
 		}
 		return 0
 	}
-	return cmp.Or(cmp.Compare(bit(p.endpoint == ""), bit(q.endpoint == "")), strings.Compare(p.endpoint, q.endpoint), strings.Compare(p.project, q.project),
-		strings.Compare(p.tier, q.tier), cmp.Compare(p.subject, q.subject), strings.Compare(p.only, q.only), cmp.Compare(bit(p.temporary), bit(q.temporary)))
+	return cmp.Or(cmp.Compare(bit(p.endpoint == ""), bit(q.endpoint == "")), strings.Compare(p.endpoint, q.endpoint),
+		strings.Compare(p.project, q.project),
+		strings.Compare(p.tier, q.tier), cmp.Compare(p.subject, q.subject), strings.Compare(p.only, q.only),
+		cmp.Compare(bit(p.temporary), bit(q.temporary)))
 }
 
 // fold adds up the images of many changes. For one place they are the steps of
@@ -158,7 +167,8 @@ func (f *fold) lostChanges() (list []record.Change) {
 // where they would be.
 func inOrder(there map[content]int) []content {
 	return slices.SortedFunc(maps.Keys(there), func(a, b content) int {
-		return cmp.Or(cmp.Compare(there[a], there[b]), placeOf(a.rule).compare(placeOf(b.rule)), cmp.Compare(a.fault, b.fault), cmp.Compare(a.rule.Limit, b.rule.Limit))
+		return cmp.Or(cmp.Compare(there[a], there[b]), placeOf(a.rule).compare(placeOf(b.rule)),
+			cmp.Compare(a.fault, b.fault), cmp.Compare(a.rule.Limit, b.rule.Limit))
 	})
 }
 
@@ -316,8 +326,10 @@ func contentOf(c record.Change, rule *policy.Rule, tier, fault string) content {
 
 // unrecorded is the fault of a place that is not as the history left it.
 func unrecorded(p place) error {
-	return policy.Problem{Code: "history", Rule: -1, Where: "history", Field: p.String(), Value: "not what the history says",
-		Want: "no change past the triggers of table policies (TRUNCATE in MySQL, triggers switched off or dropped, a table put in its place)"}
+	return policy.Problem{Code: "history", Rule: -1, Where: "history", Field: p.String(),
+		Value: "not what the history says",
+		Want: "no change past the triggers of table policies (TRUNCATE in MySQL, triggers switched off or " +
+			"dropped, a table put in its place)"}
 }
 
 // unreadable is the fault of a place where no rule stood.
@@ -347,7 +359,8 @@ func (s *Store) changes(ctx context.Context, tx *tx, after, through int64) ([]re
 // with their values is their fault, and no error: the row is part of the history.
 func (s *Store) scanChanges(ctx context.Context, tx *tx, after, through int64, each func(image)) error {
 	r := newRow(s.db.name(), "policy_changes", tx)
-	query := fmt.Sprintf("SELECT id, "+imageColumns+", at, who, side FROM policy_changes WHERE id > %d AND id <= %d ORDER BY id", after, through)
+	query := fmt.Sprintf("SELECT id, "+imageColumns+
+		", at, who, side FROM policy_changes WHERE id > %d AND id <= %d ORDER BY id", after, through)
 	return tx.each(ctx, query, nil, r.cells[:imageWidth+4], func() {
 		i := r.image()
 		r.judge(&i)
@@ -373,7 +386,12 @@ var (
 func (r *row) image() image {
 	r.begin(r.values[0])
 	r.label = r.values[1]
-	i := image{id: r.whole(0, "id", math.MaxInt64), at: r.time(imageWidth+1, "at"), who: r.text(imageWidth+2, "who"), sign: +1}
+	i := image{
+		id:   r.whole(0, "id", math.MaxInt64),
+		at:   r.time(imageWidth+1, "at"),
+		who:  r.text(imageWidth+2, "who"),
+		sign: +1,
+	}
 	if r.text(imageWidth+3, "side") == "-" {
 		i.sign = -1
 	}

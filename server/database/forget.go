@@ -32,7 +32,8 @@ func (s *Store) Forget(ctx context.Context, a record.Author, before int64) (remo
 		if err != nil {
 			return err
 		}
-		_, err = tx.ExecContext(ctx, "INSERT INTO policy_forgotten (at, actor, why, last_change) VALUES (?, ?, ?, ?)", time.Now().Unix(), a.Actor, orNull(a.Why), last)
+		_, err = tx.ExecContext(ctx, "INSERT INTO policy_forgotten (at, actor, why, last_change) VALUES (?, ?, ?, ?)",
+			time.Now().Unix(), a.Actor, orNull(a.Why), last)
 		if err != nil {
 			return err
 		}
@@ -49,7 +50,8 @@ func (s *Store) Forget(ctx context.Context, a record.Author, before int64) (remo
 // checkKept reports an error about a version, if changes after through were given
 // up.
 func (s *Store) checkKept(ctx context.Context, tx *tx, version, through int64) error {
-	rows, err := tx.QueryContext(ctx, "SELECT last_change, actor, at FROM policy_forgotten WHERE last_change > ? ORDER BY id DESC LIMIT 1", through)
+	rows, err := tx.QueryContext(ctx,
+		"SELECT last_change, actor, at FROM policy_forgotten WHERE last_change > ? ORDER BY id DESC LIMIT 1", through)
 	if err != nil {
 		return err
 	}
@@ -59,7 +61,8 @@ func (s *Store) checkKept(ctx context.Context, tx *tx, version, through int64) e
 		if err := rows.Scan(r.cells[:3]...); err != nil {
 			return err
 		}
-		return fmt.Errorf("version %d: %w: %s gave up the changes before it at %s", version, record.ErrNotFound, r.text(1, "actor"), r.time(2, "at").Format(time.RFC3339))
+		return fmt.Errorf("version %d: %w: %s gave up the changes before it at %s", version, record.ErrNotFound,
+			r.text(1, "actor"), r.time(2, "at").Format(time.RFC3339))
 	}
 	return errors.Join(rows.Err(), r.err())
 }

@@ -84,7 +84,8 @@ func (s *Store) Diff(ctx context.Context, a, b int64) (list []record.Change, err
 }
 
 func undo(c record.Change) record.Change {
-	return record.Change{Before: c.After, After: c.Before, Project: c.Project, TierBefore: c.TierAfter, TierAfter: c.TierBefore,
+	return record.Change{Before: c.After, After: c.Before, Project: c.Project, TierBefore: c.TierAfter,
+		TierAfter:   c.TierBefore,
 		FaultBefore: c.FaultAfter, FaultAfter: c.FaultBefore, Lost: c.Lost}
 }
 
@@ -172,7 +173,8 @@ func (s *Store) clearedBy(ctx context.Context, tx *tx) (int64, error) {
 		return 0, err
 	}
 	var since int
-	err = tx.QueryRowContext(ctx, "SELECT count(*) FROM policy_changes WHERE id > ? AND endpoint IS NOT NULL", list[0].Through).Scan(&since)
+	err = tx.QueryRowContext(ctx, "SELECT count(*) FROM policy_changes WHERE id > ? AND endpoint IS NOT NULL",
+		list[0].Through).Scan(&since)
 	if err != nil || since > 0 {
 		return 0, err
 	}
@@ -199,8 +201,10 @@ func (s *Store) throughBefore(ctx context.Context, tx *tx, v record.Version) (in
 	return before[0].Through, s.checkKept(ctx, tx, v.ID, before[0].Through)
 }
 
-func (s *Store) queryVersions(ctx context.Context, tx *tx, clauses string, args ...any) (list []record.Version, err error) {
-	rows, err := tx.QueryContext(ctx, `SELECT id, at, actor, claimed, why, action, restores, added, changed, removed, last_change
+func (s *Store) queryVersions(ctx context.Context, tx *tx, clauses string,
+	args ...any) (list []record.Version, err error) {
+	rows, err := tx.QueryContext(ctx,
+		`SELECT id, at, actor, claimed, why, action, restores, added, changed, removed, last_change
 		FROM policy_versions `+clauses, args...)
 	if err != nil {
 		return nil, err

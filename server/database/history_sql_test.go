@@ -37,7 +37,8 @@ func testSQLIsRecorded(t *testing.T, d someDatabase) {
 			{`INSERT INTO projects (project_id, tier) VALUES ('p', 'a'), ('q', 'b'); UPDATE projects SET tier = 'b'`, "+0 ~1 -0"},
 			{`INSERT INTO projects (project_id, tier) VALUES ('p', 'a'); UPDATE projects SET project_id = 'r'`, "+1 ~0 -1"},
 			{`INSERT INTO projects (project_id, tier) VALUES ('p', 'a'); DELETE FROM projects`, "+0 ~0 -1"},
-			{one + `; BEGIN; UPDATE policies SET rps_limit = 2; UPDATE policies SET rps_limit = 3; DELETE FROM policies; ` + two + `; COMMIT`, "+1 ~0 -0"},
+			{one +
+				`; BEGIN; UPDATE policies SET rps_limit = 2; UPDATE policies SET rps_limit = 3; DELETE FROM policies; ` + two + `; COMMIT`, "+1 ~0 -0"},
 			{one + `; BEGIN; DELETE FROM policies; ROLLBACK`, ""},
 		},
 		"SQLite": {
@@ -91,7 +92,8 @@ func testSQLIsRecorded(t *testing.T, d someDatabase) {
 		for _, tt := range tests[kind] {
 			statements := tt.statements
 			if d.kind == "SQLite" { // where concat is young
-				statements = strings.NewReplacer("concat(endpoint, 'x')", "endpoint || 'x'", "concat(endpoint, '/a')", "endpoint || '/a'").Replace(statements)
+				statements = strings.NewReplacer("concat(endpoint, 'x')", "endpoint || 'x'", "concat(endpoint, '/a')",
+					"endpoint || '/a'").Replace(statements)
 			}
 			t.Run(statements, func(t *testing.T) {
 				checkSQL(t, d, statements, tt.want)
@@ -132,8 +134,11 @@ func checkSQL(t *testing.T, d someDatabase, statements, want string) {
 	got := ""
 	if now.ID != before.ID {
 		got = fmt.Sprintf("+%d ~%d -%d", now.Added, now.Changed, now.Removed)
-		if actor := map[string]string{"SQLite": "sql", "PostgreSQL": "sql:shell", "MariaDB": "sql:root"}[d.kind]; now.Actor != actor || now.Action != record.ActionSQL || now.ID != before.ID+1 {
-			t.Errorf("version %d after %d is %s by %s, want one, sql by %s", now.ID, before.ID, now.Action, now.Actor, actor)
+		if actor := map[string]string{"SQLite": "sql", "PostgreSQL": "sql:shell",
+			"MariaDB": "sql:root"}[d.kind]; now.Actor != actor || now.Action != record.ActionSQL ||
+			now.ID != before.ID+1 {
+			t.Errorf("version %d after %d is %s by %s, want one, sql by %s", now.ID, before.ID, now.Action,
+				now.Actor, actor)
 		}
 	}
 	if want == "" && got == "+0 ~0 -0" {
@@ -195,12 +200,14 @@ func testHistoryIsAppendOnly(t *testing.T, d someDatabase) {
 			}
 		}
 	}
-	refused("UPDATE policy_changes SET rps_limit = 3", "DELETE FROM policy_changes", "UPDATE policy_versions SET actor = 'x'", "DELETE FROM policy_versions")
+	refused("UPDATE policy_changes SET rps_limit = 3", "DELETE FROM policy_changes",
+		"UPDATE policy_versions SET actor = 'x'", "DELETE FROM policy_versions")
 	removed, err := s.Forget(ctx, bob, 4)
 	if err != nil || removed != 3 {
 		t.Errorf("Forget = %d, %v, want 3 changes", removed, err)
 	}
-	refused("DELETE FROM policy_changes", "UPDATE policy_forgotten SET last_change = 99", "DELETE FROM policy_forgotten")
+	refused("DELETE FROM policy_changes", "UPDATE policy_forgotten SET last_change = 99",
+		"DELETE FROM policy_forgotten")
 	if d.kind == "PostgreSQL" {
 		refused("TRUNCATE policy_changes", "TRUNCATE policy_versions")
 	}
@@ -214,7 +221,8 @@ func testHistoryIsAppendOnly(t *testing.T, d someDatabase) {
 		"Changes": func(ctx context.Context, v int64) error { _, err := s.Changes(ctx, v); return err },
 		"Diff":    func(ctx context.Context, v int64) error { _, err := s.Diff(ctx, v, 6); return err },
 	} {
-		if err := call(ctx, 2); !errors.Is(err, record.ErrNotFound) || !strings.Contains(err.Error(), "token ops gave up the changes before it") {
+		if err := call(ctx, 2); !errors.Is(err, record.ErrNotFound) ||
+			!strings.Contains(err.Error(), "token ops gave up the changes before it") {
 			t.Errorf("%s(2) = %v, want it to say who gave up what", what, err)
 		}
 	}

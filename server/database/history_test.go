@@ -32,7 +32,11 @@ func testEveryChangeIsAVersion(t *testing.T, d someDatabase) {
 	must(t, s.SetTier(ctx, bob, "acme", "gold"))
 	must(t, s.Set(ctx, bob, full))
 	must(t, s.Delete(ctx, ann, record.KeyOf(items(1))))
-	_, err := s.Apply(ctx, bob, record.Edit{Set: []policy.Rule{items(7), {Endpoint: policy.Default, Limit: 1}}, Delete: []record.RuleKey{record.KeyOf(full)}, Tiers: map[string]string{"acme": "", "b": "free"}})
+	_, err := s.Apply(ctx, bob, record.Edit{
+		Set:    []policy.Rule{items(7), {Endpoint: policy.Default, Limit: 1}},
+		Delete: []record.RuleKey{record.KeyOf(full)},
+		Tiers:  map[string]string{"acme": "", "b": "free"},
+	})
 	must(t, err)
 
 	checkHistory(t, s, []string{
@@ -57,7 +61,8 @@ func testEveryChangeIsAVersion(t *testing.T, d someDatabase) {
 			t.Errorf("Changes(%d) = %+v, %v, want %+v", version, got, err, want)
 		}
 	}
-	if got, err := s.Diff(ctx, 5, 2); err != nil || !reflect.DeepEqual(got, []record.Change{{Before: &fifty, After: &five}, {Before: &full}, {Project: "acme", TierBefore: "gold"}}) {
+	if got, err := s.Diff(ctx, 5, 2); err != nil || !reflect.DeepEqual(got,
+		[]record.Change{{Before: &fifty, After: &five}, {Before: &full}, {Project: "acme", TierBefore: "gold"}}) {
 		t.Errorf("Diff(5, 2) = %+v, %v", got, err)
 	}
 	checkReproducible(t, s)
@@ -129,7 +134,8 @@ func checkReproducibleSince(t testing.TB, s *database.Store, since int64, then s
 		changes, err := s.Changes(ctx, v)
 		must(t, err)
 		if got := countOf(changes); got != counted[v] {
-			t.Errorf("version %d is said to have added, changed and removed %v, its changes come to %v", v, counted[v], got)
+			t.Errorf("version %d is said to have added, changed and removed %v, its changes come to %v", v,
+				counted[v], got)
 		}
 		for _, c := range changes {
 			replay(t, v, next, c)
@@ -153,7 +159,8 @@ func checkReproducibleSince(t testing.TB, s *database.Store, since int64, then s
 	doc, err := s.Export(ctx)
 	must(t, err)
 	if len(doc.Rules) != len(states[now.ID].rules) || doc.Number != now.ID {
-		t.Errorf("there are %d rules of version %d, and the changes come to %d of version %d", len(doc.Rules), doc.Number, len(states[now.ID].rules), now.ID)
+		t.Errorf("there are %d rules of version %d, and the changes come to %d of version %d", len(doc.Rules),
+			doc.Number, len(states[now.ID].rules), now.ID)
 	}
 	return states
 }

@@ -29,7 +29,8 @@ func testHistoryTellsWhatItDoesNotKnow(t *testing.T, d someDatabase) {
 		run(t, db, "TRUNCATE policies")
 	}
 	_, err := s.At(ctx, 2)
-	if err == nil || !strings.Contains(err.Error(), `rule for "GET /v1/items/{id}" per principal is not what the history says`) {
+	if err == nil || !strings.Contains(err.Error(),
+		`rule for "GET /v1/items/{id}" per principal is not what the history says`) {
 		t.Errorf("At = %v, want it to say what it does not know", err)
 	}
 }
@@ -60,18 +61,21 @@ func testHistoryOfWhatIsNoRule(t *testing.T, d someDatabase) {
 		added   bool
 	}{{good.ID + 1, true}, {good.ID + 2, false}} {
 		changes, err := s.Changes(ctx, step.version)
-		if err != nil || len(changes) != 1 || (changes[0].Before == nil) != step.added || !strings.HasPrefix(changes[0].FaultBefore+changes[0].FaultAfter, "rps_limit is -7, want") ||
+		if err != nil || len(changes) != 1 || (changes[0].Before == nil) != step.added ||
+			!strings.HasPrefix(changes[0].FaultBefore+changes[0].FaultAfter, "rps_limit is -7, want") ||
 			(changes[0].FaultBefore == "") != step.added {
 			t.Errorf("Changes(%d) = %+v, %v, want what is wrong with it", step.version, changes, err)
 		}
 	}
-	if changes, err := s.Diff(ctx, good.ID, good.ID+3); err != nil || len(changes) != 1 || changes[0].FaultBefore+changes[0].FaultAfter != "" || changes[0].After.Limit != 6 {
+	if changes, err := s.Diff(ctx, good.ID, good.ID+3); err != nil || len(changes) != 1 ||
+		changes[0].FaultBefore+changes[0].FaultAfter != "" || changes[0].After.Limit != 6 {
 		t.Errorf("Diff around it = %+v, %v, want the change of default alone", changes, err)
 	}
 	if doc, err := s.At(ctx, good.ID); err != nil || len(doc.Rules) != 1 || doc.Rules[0].Limit != 5 {
 		t.Errorf("At(%d) = %+v, %v, want the rules from before it", good.ID, doc.Rules, err)
 	}
-	if _, err := s.At(ctx, good.ID+1); err == nil || !strings.Contains(err.Error(), `rule for "GET /x" per principal is no rule (rps_limit is -7`) {
+	if _, err := s.At(ctx, good.ID+1); err == nil ||
+		!strings.Contains(err.Error(), `rule for "GET /x" per principal is no rule (rps_limit is -7`) {
 		t.Errorf("At(%d) = %v, want it to say that there was no rule", good.ID+1, err)
 	}
 }
@@ -96,7 +100,8 @@ func testHistoryTellsWhichSideIsNoRule(t *testing.T, d someDatabase) {
 	want := func(limit int64) *policy.Rule {
 		return &policy.Rule{Endpoint: policy.Default, Limit: limit, Per: time.Minute, Name: "n"}
 	}
-	const four, six = "rps_limit is -4, want a whole number of 1 or more", "rps_limit is -6, want a whole number of 1 or more"
+	const four, six = "rps_limit is -4, want a whole number of 1 or more",
+		"rps_limit is -6, want a whole number of 1 or more"
 	for n, c := range []record.Change{
 		{Before: want(5), After: want(0), FaultAfter: four},
 		{Before: want(0), After: want(0), FaultBefore: four, FaultAfter: six},
@@ -108,7 +113,8 @@ func testHistoryTellsWhichSideIsNoRule(t *testing.T, d someDatabase) {
 		}
 	}
 	back, err := s.Diff(ctx, good.ID+1, good.ID)
-	if c := (record.Change{Before: want(0), After: want(5), FaultBefore: four}); err != nil || len(back) != 1 || fmt.Sprint(describe(back[0])) != fmt.Sprint(describe(c)) {
+	if c := (record.Change{Before: want(0), After: want(5), FaultBefore: four}); err != nil || len(back) != 1 ||
+		fmt.Sprint(describe(back[0])) != fmt.Sprint(describe(c)) {
 		t.Errorf("Diff back = %+v, %v, want %v", back, err, describe(c))
 	}
 }

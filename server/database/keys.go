@@ -15,7 +15,8 @@ import (
 
 // CreateKey makes an API key and reports its text, which is shown
 // this once: the database keeps nothing that it could be told from.
-func (s *Store) CreateKey(ctx context.Context, d *identity.Digester, k record.NewAPIKey) (record.APIKey, string, error) {
+func (s *Store) CreateKey(ctx context.Context, d *identity.Digester, k record.NewAPIKey) (record.APIKey,
+	string, error) {
 	if err := k.Check(); err != nil {
 		return record.APIKey{}, "", err
 	}
@@ -32,7 +33,8 @@ func (s *Store) CreateKey(ctx context.Context, d *identity.Digester, k record.Ne
 
 // ImportKey adds an API key that was made elsewhere. Its text is not kept. A
 // key that is there already is an error that names it.
-func (s *Store) ImportKey(ctx context.Context, d *identity.Digester, text string, k record.NewAPIKey) (record.APIKey, error) {
+func (s *Store) ImportKey(ctx context.Context, d *identity.Digester, text string,
+	k record.NewAPIKey) (record.APIKey, error) {
 	if err := k.Check(); err != nil {
 		return record.APIKey{}, err
 	}
@@ -42,7 +44,8 @@ func (s *Store) ImportKey(ctx context.Context, d *identity.Digester, text string
 	return s.insertKey(ctx, d, text, k)
 }
 
-func (s *Store) insertKey(ctx context.Context, d *identity.Digester, text string, k record.NewAPIKey) (key record.APIKey, err error) {
+func (s *Store) insertKey(ctx context.Context, d *identity.Digester, text string,
+	k record.NewAPIKey) (key record.APIKey, err error) {
 	err = s.write(ctx, func(tx *tx) error {
 		key, err = addKey(ctx, tx, d, text, k)
 		return err
@@ -54,7 +57,14 @@ func (s *Store) insertKey(ctx context.Context, d *identity.Digester, text string
 }
 
 func addKey(ctx context.Context, tx *tx, d *identity.Digester, text string, k record.NewAPIKey) (record.APIKey, error) {
-	key := record.APIKey{ID: newID("k_"), Project: k.Project, Tier: k.Tier, Name: k.Name, Scopes: k.Scopes, Created: time.Now().UTC().Truncate(time.Second)}
+	key := record.APIKey{
+		ID:      newID("k_"),
+		Project: k.Project,
+		Tier:    k.Tier,
+		Name:    k.Name,
+		Scopes:  k.Scopes,
+		Created: time.Now().UTC().Truncate(time.Second),
+	}
 	key.Secret, _ = d.SecretIDs()
 	var expires, scopes any
 	if !k.Expires.IsZero() {
@@ -70,7 +80,8 @@ func addKey(ctx context.Context, tx *tx, d *identity.Digester, text string, k re
 	}
 	digest, previous := d.Digest(text), d.PreviousDigest(text)
 	var taken string
-	switch err := tx.QueryRowContext(ctx, "SELECT id FROM api_keys WHERE digest IN (?, ?)", digest[:], previous[:]).Scan(&taken); {
+	switch err := tx.QueryRowContext(ctx, "SELECT id FROM api_keys WHERE digest IN (?, ?)", digest[:],
+		previous[:]).Scan(&taken); {
 	case err == nil:
 		return record.APIKey{}, fmt.Errorf("the key is there already, as %s", taken)
 	case !errors.Is(err, sql.ErrNoRows):
@@ -78,13 +89,15 @@ func addKey(ctx context.Context, tx *tx, d *identity.Digester, text string, k re
 	}
 	_, err := tx.ExecContext(ctx, `INSERT INTO api_keys (id, project_id, name, tier, digest, created_at, expires_at, scopes, secret)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-		key.ID, orNull(key.Project), orNull(key.Name), orNull(key.Tier), digest[:], key.Created.Unix(), expires, scopes, key.Secret)
+		key.ID, orNull(key.Project), orNull(key.Name), orNull(key.Tier), digest[:], key.Created.Unix(), expires,
+		scopes, key.Secret)
 	return key, err
 }
 
 // RotateKey makes a key that is like another, and reports its text. The other one goes on counting for r.Grace, if it
 // does not end sooner. It reports ErrNotFound, or ErrKeyOver for one that does not count any more.
-func (s *Store) RotateKey(ctx context.Context, d *identity.Digester, r record.Rotation, format identity.KeyFormat) (made record.APIKey, text string, err error) {
+func (s *Store) RotateKey(ctx context.Context, d *identity.Digester, r record.Rotation,
+	format identity.KeyFormat) (made record.APIKey, text string, err error) {
 	if err := r.Check(); err != nil {
 		return made, "", err
 	}
@@ -107,7 +120,13 @@ func (s *Store) RotateKey(ctx context.Context, d *identity.Digester, r record.Ro
 		case old.State(now) != "active":
 			return fmt.Errorf("%v: %w", keyID(r.ID), record.ErrKeyOver)
 		}
-		like := record.NewAPIKey{Project: old.Project, Tier: old.Tier, Name: old.Name, Scopes: old.Scopes, Expires: old.Expires}
+		like := record.NewAPIKey{
+			Project: old.Project,
+			Tier:    old.Tier,
+			Name:    old.Name,
+			Scopes:  old.Scopes,
+			Expires: old.Expires,
+		}
 		if made, err = addKey(ctx, tx, d, text, like); err != nil {
 			return err
 		}
@@ -140,7 +159,8 @@ func (id keyID) String() string { return fmt.Sprintf("API key %q", string(id)) }
 // stays as it is.
 func (s *Store) RevokeKey(ctx context.Context, id string) error {
 	return s.write(ctx, func(tx *tx) error {
-		done, err := tx.ExecContext(ctx, "UPDATE api_keys SET revoked_at = coalesce(revoked_at, ?) WHERE id = ?", time.Now().Unix(), id)
+		done, err := tx.ExecContext(ctx, "UPDATE api_keys SET revoked_at = coalesce(revoked_at, ?) WHERE id = ?",
+			time.Now().Unix(), id)
 		if err != nil {
 			return err
 		}
@@ -163,7 +183,8 @@ func (k KeySource) Load(ctx context.Context) (records []identity.KeyRecord, vers
 	version, err = k.store.db.load(ctx, func(tx *tx) error {
 		return k.store.queryKeys(ctx, tx, func(key record.APIKey, d identity.Digest) {
 			records = append(records, identity.KeyRecord{Digest: d, Key: identity.Key{
-				ID: key.ID, Project: key.Project, Tier: key.Tier, Name: key.Name, Expires: key.Expires, Revoked: !key.Revoked.IsZero(), Scopes: key.Scopes,
+				ID: key.ID, Project: key.Project, Tier: key.Tier, Name: key.Name, Expires: key.Expires,
+				Revoked: !key.Revoked.IsZero(), Scopes: key.Scopes,
 			}})
 		})
 	})
@@ -174,7 +195,8 @@ func (k KeySource) Load(ctx context.Context) (records []identity.KeyRecord, vers
 }
 
 func (s *Store) queryKeys(ctx context.Context, tx *tx, each func(record.APIKey, identity.Digest)) error {
-	rows, err := tx.QueryContext(ctx, `SELECT rowid, id, project_id, name, tier, digest, created_at, expires_at, revoked_at, scopes, secret
+	rows, err := tx.QueryContext(ctx,
+		`SELECT rowid, id, project_id, name, tier, digest, created_at, expires_at, revoked_at, scopes, secret
 		FROM api_keys ORDER BY rowid`)
 	if err != nil {
 		return err
@@ -238,7 +260,8 @@ func (s *Store) Rehash(ctx context.Context, moves []identity.Rotation) (moved in
 	err = s.write(ctx, func(tx *tx) error {
 		moved = 0
 		for _, m := range moves {
-			done, err := tx.ExecContext(ctx, "UPDATE api_keys SET digest = ?, secret = ? WHERE digest = ?", m.New[:], m.SecretID, m.Old[:])
+			done, err := tx.ExecContext(ctx, "UPDATE api_keys SET digest = ?, secret = ? WHERE digest = ?", m.New[:],
+				m.SecretID, m.Old[:])
 			if err != nil {
 				return err
 			}

@@ -26,7 +26,8 @@ func TestKeys(t *testing.T) { everywhere(t, testKeys) }
 func testKeys(t *testing.T, d someDatabase) {
 	s, ctx, digester := d.open(t), t.Context(), newDigester(t)
 	expires := time.Unix(2_000_000_000, 0).UTC()
-	key, text, err := s.CreateKey(ctx, digester, record.NewAPIKey{Project: "acme", Tier: "gold", Name: "ci", Expires: expires})
+	key, text, err := s.CreateKey(ctx, digester,
+		record.NewAPIKey{Project: "acme", Tier: "gold", Name: "ci", Expires: expires})
 	must(t, err)
 	if !regexp.MustCompile(`^k_[0-9a-f]{20}$`).MatchString(key.ID) || !identity.WellFormedKey(text) {
 		t.Errorf("CreateKey = id %q, text %q, want k_ and 20 digits, and a well-formed key", key.ID, text)
@@ -46,7 +47,8 @@ func testKeys(t *testing.T, d someDatabase) {
 		must(t, err)
 		return found
 	}
-	if got, want := find(text), (identity.Key{ID: key.ID, Project: "acme", Tier: "gold", Name: "ci", Expires: expires}); got != want {
+	if got, want := find(text), (identity.Key{ID: key.ID, Project: "acme", Tier: "gold", Name: "ci",
+		Expires: expires}); got != want {
 		t.Errorf("found %+v, want %+v", got, want)
 	}
 	if got, want := find(plainText), (identity.Key{ID: plain.ID}); got != want {
@@ -59,7 +61,8 @@ func testKeys(t *testing.T, d someDatabase) {
 	}
 	keys, err := s.ListKeys(ctx)
 	must(t, err)
-	if len(keys) != 2 || keys[0].ID != key.ID || keys[0].Revoked.IsZero() || !keys[0].Expires.Equal(expires) || keys[0].Created != key.Created {
+	if len(keys) != 2 || keys[0].ID != key.ID || keys[0].Revoked.IsZero() || !keys[0].Expires.Equal(expires) ||
+		keys[0].Created != key.Created {
 		t.Errorf("ListKeys = %+v, want the revoked key first", keys)
 	}
 	must(t, s.RevokeKey(ctx, key.ID)) // again
@@ -75,14 +78,18 @@ func testKeys(t *testing.T, d someDatabase) {
 	scopes, err := identity.ParseScopes([]string{"GET"})
 	must(t, err)
 	ends := time.Now().Add(2 * time.Hour).UTC().Truncate(time.Second)
-	old, oldText, err := s.CreateKey(ctx, digester, record.NewAPIKey{Project: "acme", Tier: "gold", Name: "ci", Expires: ends, Scopes: scopes})
+	old, oldText, err := s.CreateKey(ctx, digester,
+		record.NewAPIKey{Project: "acme", Tier: "gold", Name: "ci", Expires: ends, Scopes: scopes})
 	must(t, err)
-	made, madeText, err := s.RotateKey(ctx, digester, record.Rotation{ID: old.ID, Grace: time.Hour}, identity.KeyFormat{})
+	made, madeText, err := s.RotateKey(ctx, digester, record.Rotation{ID: old.ID, Grace: time.Hour},
+		identity.KeyFormat{})
 	must(t, err)
-	if got, want := find(madeText), (identity.Key{ID: made.ID, Project: "acme", Tier: "gold", Name: "ci", Expires: ends, Scopes: scopes}); got != want || made.ID == old.ID {
+	if got, want := find(madeText), (identity.Key{ID: made.ID, Project: "acme", Tier: "gold", Name: "ci", Expires: ends,
+		Scopes: scopes}); got != want || made.ID == old.ID {
 		t.Errorf("the new key is %+v, want %+v", got, want)
 	}
-	if got := find(oldText).Expires; got.Before(time.Now().Add(59*time.Minute)) || got.After(time.Now().Add(time.Hour)) {
+	if got := find(oldText).Expires; got.Before(time.Now().Add(59*time.Minute)) ||
+		got.After(time.Now().Add(time.Hour)) {
 		t.Errorf("the other one ends at %v, want in an hour", got)
 	}
 	_, _, err = s.RotateKey(ctx, digester, record.Rotation{ID: made.ID, Grace: 3 * time.Hour}, identity.KeyFormat{})
@@ -91,7 +98,8 @@ func testKeys(t *testing.T, d someDatabase) {
 		t.Errorf("one that would have ended within the grace ends at %v, want at %v as before", got, ends)
 	}
 	for id, want := range map[string]error{key.ID: record.ErrKeyOver, "k_none": record.ErrNotFound} {
-		if _, _, err := s.RotateKey(ctx, digester, record.Rotation{ID: id}, identity.KeyFormat{}); !errors.Is(err, want) {
+		if _, _, err := s.RotateKey(ctx, digester, record.Rotation{ID: id},
+			identity.KeyFormat{}); !errors.Is(err, want) {
 			t.Errorf("RotateKey(%s) = %v, want %v", id, err, want)
 		}
 	}
@@ -102,7 +110,8 @@ func TestCreateKeyRefuses(t *testing.T) { everywhere(t, testCreateKeyRefuses) }
 func testCreateKeyRefuses(t *testing.T, d someDatabase) {
 	s := d.open(t)
 	for _, k := range []record.NewAPIKey{
-		{Project: "\xff"}, {Tier: strings.Repeat("t", 257)}, {Name: strings.Repeat("n", 257)}, {Expires: time.Unix(0, 0)},
+		{Project: "\xff"}, {Tier: strings.Repeat("t", 257)}, {Name: strings.Repeat("n", 257)},
+		{Expires: time.Unix(0, 0)},
 	} {
 		if _, text, err := s.CreateKey(t.Context(), newDigester(t), k); err == nil || text != "" {
 			t.Errorf("CreateKey(%+v) succeeded", k)

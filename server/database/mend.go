@@ -111,7 +111,8 @@ func (r *row) remedy(column string) string {
 		if !ok {
 			break
 		}
-		return fmt.Sprintf("; `headgate policy set %[1]s LIMIT%[2]s` puts a good rule in its place, and `headgate policy delete %[1]s%[2]s%[3]s` removes it",
+		return fmt.Sprintf("; `headgate policy set %[1]s LIMIT%[2]s` puts a good rule in its place, and `headgate "+
+			"policy delete %[1]s%[2]s%[3]s` removes it",
 			flags.endpoint, flags.which, flags.temporary)
 	case r.name == "projects":
 		if project, ok := quoted(r.words(r.values[1])); ok {
@@ -158,7 +159,8 @@ func quoted(word string) (string, bool) {
 	switch {
 	case bareWord.MatchString(word):
 		return word, true
-	case word == "", len(word) > record.MaxText, strings.ContainsRune(word, '\''), strings.ContainsFunc(word, record.Unprintable):
+	case word == "", len(word) > record.MaxText, strings.ContainsRune(word, '\''),
+		strings.ContainsFunc(word, record.Unprintable):
 		return "", false
 	}
 	return "'" + word + "'", true

@@ -23,7 +23,8 @@ func testBadRowsAreMended(t *testing.T, d someDatabase) {
 	must(t, err)
 	unchecked(t, d, db, "rps_limit")
 	const mend = "row 1 (\"GET /v1/items/{id}\"): rps_limit is -4, want a whole number of 1 or more; " +
-		"`headgate policy set 'GET /v1/items/{id}' LIMIT` puts a good rule in its place, and `headgate policy delete 'GET /v1/items/{id}'` removes it"
+		"`headgate policy set 'GET /v1/items/{id}' LIMIT` puts a good rule in its place, and `headgate policy " +
+		"delete 'GET /v1/items/{id}'` removes it"
 	seen := 0
 	check := func(before, after policy.Document) error {
 		seen = len(before.Rules)*10 + len(after.Rules)
@@ -83,19 +84,22 @@ func testBadRowsAreMended(t *testing.T, d someDatabase) {
 	must(t, s.Number(ctx))
 	bad, err := s.Current(ctx)
 	must(t, err)
-	if _, err := s.At(ctx, bad.ID); err == nil || !strings.Contains(err.Error(), "project \"acme\" per principal is no rule (rps_limit is -4") {
+	if _, err := s.At(ctx, bad.ID); err == nil ||
+		!strings.Contains(err.Error(), "project \"acme\" per principal is no rule (rps_limit is -4") {
 		t.Errorf("At(%d) = %v, want it to say that there was no rule", bad.ID, err)
 	}
 	if _, err := s.RollbackChecked(ctx, ann, bad.ID, 0, check); err == nil {
 		t.Error("back to the bad row, want an error")
 	}
-	if _, err := s.RollbackChecked(ctx, ann, good.ID, 0, func(_, _ policy.Document) error { return errors.New("no") }); err == nil {
+	if _, err := s.RollbackChecked(ctx, ann, good.ID, 0,
+		func(_, _ policy.Document) error { return errors.New("no") }); err == nil {
 		t.Error("a rollback that is refused, want an error")
 	}
 	_, err = s.RollbackChecked(ctx, ann, good.ID, bad.ID, check)
 	must(t, err)
 	doc, _, err := s.Load(ctx)
-	if changes := database.Compare(policy.Document{Rules: []policy.Rule{items(5), acme}}, doc); err != nil || len(changes) != 0 {
+	if changes := database.Compare(policy.Document{Rules: []policy.Rule{items(5), acme}}, doc); err != nil ||
+		len(changes) != 0 {
 		t.Errorf("rolled back: %+v, %v", doc.Rules, err)
 	}
 }

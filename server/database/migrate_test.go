@@ -27,7 +27,8 @@ func TestOpenOldDatabase(t *testing.T) {
 	ctx := t.Context()
 	doc, err := s.Export(ctx)
 	must(t, err)
-	if len(doc.Rules) != 2 || doc.Rules[1].Name != "login" || doc.Rules[1].Subject != policy.SubjectIP || doc.Projects["acme"] != "gold" {
+	if len(doc.Rules) != 2 || doc.Rules[1].Name != "login" || doc.Rules[1].Subject != policy.SubjectIP ||
+		doc.Projects["acme"] != "gold" {
 		t.Errorf("Export = %+v, want the two rules and the project of schema1.sql", doc)
 	}
 	if keys, err := s.ListKeys(ctx); err != nil || len(keys) != 1 || keys[0].Name != "ci" {
@@ -47,13 +48,15 @@ func TestOpenAfterBrokenMigration(t *testing.T) {
 		is_applied INTEGER NOT NULL, tstamp TIMESTAMP DEFAULT (datetime('now')))`,
 		`INSERT INTO goose_db_version (version_id, is_applied) VALUES (0, 1)`)
 	_, err := database.OpenReadOnly(t.Context(), "sqlite:"+path)
-	checkFault(t, "OpenReadOnly", path, err, "has an older schema (0, this headgate reads 17), want it opened once for writing")
+	checkFault(t, "OpenReadOnly", path, err,
+		"has an older schema (0, this headgate reads 17), want it opened once for writing")
 	must(t, openAt(t, path).Set(t.Context(), tester, full))
 }
 
 func schema(t *testing.T, db *sql.DB) string {
 	t.Helper()
-	rows, err := db.QueryContext(t.Context(), `SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND name NOT LIKE 'goose%' ORDER BY name`)
+	rows, err := db.QueryContext(t.Context(),
+		`SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND name NOT LIKE 'goose%' ORDER BY name`)
 	must(t, err)
 	defer rows.Close()
 	var all []string
@@ -84,7 +87,9 @@ func TestOldDatabaseTakesIdentifierIP(t *testing.T) {
 	}
 	run(t, db, `INSERT INTO policies (endpoint, rps_limit, subject) VALUES ('POST /v1/login', 5, 'identifier_ip')`,
 		`UPDATE policies SET updated_at = 7`, `UPDATE policies SET rps_limit = 6`)
-	if _, err := db.Exec(`INSERT INTO policies (endpoint, rps_limit, subject) VALUES ('POST /v1/login', 5, 'identifier_ip')`); err == nil {
+	if _,
+		err := db.Exec(
+		`INSERT INTO policies (endpoint, rps_limit, subject) VALUES ('POST /v1/login', 5, 'identifier_ip')`); err == nil {
 		t.Error("a second rule for one subject is taken")
 	}
 	var old int
@@ -101,7 +106,8 @@ func TestConcurrentOpenOfOldDatabases(t *testing.T) {
 	for version := int64(1); version < 17; version++ {
 		path := filepath.Join(t.TempDir(), "old.db")
 		old := shell(t, path)
-		steps, err := goose.NewProvider(goose.DialectSQLite3, old, folder, goose.WithDisableGlobalRegistry(true), goose.WithLogger(goose.NopLogger()))
+		steps, err := goose.NewProvider(goose.DialectSQLite3, old, folder, goose.WithDisableGlobalRegistry(true),
+			goose.WithLogger(goose.NopLogger()))
 		must(t, err)
 		_, err = steps.UpTo(t.Context(), version)
 		must(t, err)
@@ -128,7 +134,8 @@ func TestConcurrentOpenOfOldDatabases(t *testing.T) {
 		}
 		// A connection that was open before knows of the changes as well.
 		run(t, old, `INSERT INTO policies (endpoint, rps_limit, subject) VALUES ('GET /old', 70, 'site')`)
-		if _, err := old.Exec(`INSERT INTO policies (endpoint, rps_limit, subject) VALUES ('GET /old', 70, 'street')`); err == nil {
+		if _, err := old.Exec(
+			`INSERT INTO policies (endpoint, rps_limit, subject) VALUES ('GET /old', 70, 'street')`); err == nil {
 			t.Errorf("after schema %d: a subject that there is not is taken", version)
 		}
 		var twice int

@@ -39,7 +39,10 @@ func (o Options) mysqlConfig() (*mysql.Config, error) {
 	}
 	c, err := mysql.ParseDSN(form)
 	if err != nil {
-		return nil, fmt.Errorf("database is %q, want mysql://USER@HOST/DATABASE with the parameters of Go's driver, or mysql: and that driver's form", dsn.Redact(o.DSN)) // the driver's words may have the password
+		// the driver's words may have the password
+		return nil,
+			fmt.Errorf("database is %q, want mysql://USER@HOST/DATABASE with the parameters of Go's driver, or "+
+				"mysql: and that driver's form", dsn.Redact(o.DSN))
 	}
 	if err := files.apply(c); err != nil {
 		return nil, fmt.Errorf("database is %q: %w", dsn.Redact(o.DSN), err)
@@ -130,7 +133,8 @@ func (mysqlKind) alone(ctx context.Context, db *sql.DB, do func() error) error {
 		return err
 	}
 	defer conn.Close()
-	const lock = "concat('headgate.', left(sha2(database(), 256), 40))" // names have at most 64 bytes, and MySQL 9 has no sha1
+	// names have at most 64 bytes, and MySQL 9 has no sha1
+	const lock = "concat('headgate.', left(sha2(database(), 256), 40))"
 	var got sql.NullInt64
 	if err := conn.QueryRowContext(ctx, "SELECT get_lock("+lock+", 60)").Scan(&got); err != nil {
 		return err
@@ -156,11 +160,13 @@ func (mysqlKind) meaning(err error) (text string, passing bool) {
 	}
 	switch my.Number {
 	case 1045, 1044, 1698:
-		return "refuses the user (" + oneLine(my.Message) + "), want another password or user: in the URL, in db_password_file or in MYSQL_PWD", false
+		return "refuses the user (" + oneLine(my.Message) +
+			"), want another password or user: in the URL, in db_password_file or in MYSQL_PWD", false
 	case 1049:
 		return "does not exist, want it made: CREATE DATABASE", false
 	case 1142, 1143, 1227, 1370:
-		return "does not let the user do that (" + oneLine(my.Message) + "), want the right to, or a user who has it", false
+		return "does not let the user do that (" + oneLine(my.Message) + "), want the right to, or a user who has it",
+			false
 	case 1290, 1792, 1836:
 		return "is read-only, a replica perhaps, want the server that leads", false
 	case 1146, 1054:
@@ -172,11 +178,14 @@ func (mysqlKind) meaning(err error) (text string, passing bool) {
 	case 1053:
 		return "is stopping", false
 	case 1205:
-		return fmt.Sprintf("has been locked by another transaction for more than %v, want that ended (a shell after BEGIN?)", lockWait), false
+		return fmt.Sprintf(
+			"has been locked by another transaction for more than %v, want that ended (a shell after BEGIN?)",
+			lockWait), false
 	case 1213:
 		return "is changed by somebody else who locks in another order, want it tried again", true
 	case 1419:
-		return "does not let the user make triggers while it keeps a binary log, want log_bin_trust_function_creators = 1, or headgate started once as a user with SUPER", false
+		return "does not let the user make triggers while it keeps a binary log, want " +
+			"log_bin_trust_function_creators = 1, or headgate started once as a user with SUPER", false
 	}
 	return "said: " + oneLine(my.Message), false
 }

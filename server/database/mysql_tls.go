@@ -33,7 +33,8 @@ func (f mysqlFiles) apply(c *mysql.Config) error {
 		c.TLS, c.TLSConfig = &tls.Config{}, "true" // who names an authority wants it asked
 	}
 	if c.TLS == nil || c.TLS.InsecureSkipVerify {
-		return fmt.Errorf("tls is %q beside ssl-ca, ssl-cert or ssl-key, want true or none: a server that is not verified may be anybody's", c.TLSConfig)
+		return fmt.Errorf("tls is %q beside ssl-ca, ssl-cert or ssl-key, want true or none: a server that is not "+
+			"verified may be anybody's", c.TLSConfig)
 	}
 	if f.ca != "" {
 		text, err := os.ReadFile(f.ca)

@@ -100,7 +100,8 @@ const versionColumns = "id, at, actor, claimed, why, action, restores, added, ch
 func writeVersion(ctx context.Context, tx *tx, v record.Version) error {
 	_, err := tx.ExecContext(ctx, `INSERT INTO policy_versions (`+versionColumns+`)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-		v.ID, v.At.Unix(), v.Actor, orNull(v.Claimed), orNull(v.Why), v.Action, orNull(v.Of), v.Added, v.Changed, v.Removed, v.Through)
+		v.ID, v.At.Unix(), v.Actor, orNull(v.Claimed), orNull(v.Why), v.Action, orNull(v.Of), v.Added, v.Changed,
+		v.Removed, v.Through)
 	if err != nil {
 		return fmt.Errorf("write version %d: %w", v.ID, err)
 	}
@@ -152,7 +153,8 @@ func (s *Store) hasUnwritten(ctx context.Context, most int64) (some bool, err er
 // known then, before all changes are read for it in vain.
 func (s *Store) mayNumber(ctx context.Context) error {
 	return explain(ctx, s.db, s.db.single(ctx, func(on statements) error {
-		_, err := on.exec(ctx, "INSERT INTO policy_versions ("+versionColumns+") SELECT "+versionColumns+" FROM policy_versions WHERE 1 = 0")
+		_, err := on.exec(ctx, "INSERT INTO policy_versions ("+versionColumns+") SELECT "+versionColumns+
+			" FROM policy_versions WHERE 1 = 0")
 		return err
 	}))
 }

@@ -41,7 +41,8 @@ func testLargeChangesAreNumberedLater(t *testing.T, d someDatabase) {
 		must(t, err)
 		return id == 3
 	})
-	if v, err := s.Current(ctx); err != nil || v.ID != 3 || v.Changed != rules || v.Added+v.Removed != 0 || v.Action != record.ActionSQL {
+	if v, err := s.Current(ctx); err != nil || v.ID != 3 || v.Changed != rules || v.Added+v.Removed != 0 ||
+		v.Action != record.ActionSQL {
 		t.Errorf("Current = %+v, %v, want version 3, of %d changes", v, err, rules)
 	}
 	if number, version = load("8"); number != 0 {
@@ -100,9 +101,14 @@ func testChangesWhileOthersAreNumbered(t *testing.T, d someDatabase) {
 		want    string // the versions that come of it
 	}{
 		{"nothing", func() {}, "sql +0 ~1 -0"},
-		{"the shell goes on", func() { run(t, db, "INSERT INTO policies (endpoint, rps_limit) VALUES ('GET /b', 1)") }, "sql +1 ~1 -0"},
-		{"the shell takes it back", func() { run(t, db, "UPDATE policies SET rps_limit = rps_limit - 1 WHERE endpoint <> 'GET /b'") }, "sql +0 ~0 -0"},
-		{"headgate changes a rule", func() { must(t, s.Set(ctx, ann, policy.Rule{Endpoint: "GET /c", Limit: 1})) }, "sql +0 ~1 -0, set +1 ~0 -0"},
+		{"the shell goes on", func() {
+			run(t, db, "INSERT INTO policies (endpoint, rps_limit) VALUES ('GET /b', 1)")
+		}, "sql +1 ~1 -0"},
+		{"the shell takes it back", func() {
+			run(t, db, "UPDATE policies SET rps_limit = rps_limit - 1 WHERE endpoint <> 'GET /b'")
+		}, "sql +0 ~0 -0"},
+		{"headgate changes a rule", func() { must(t, s.Set(ctx, ann, policy.Rule{Endpoint: "GET /c", Limit: 1})) },
+			"sql +0 ~1 -0, set +1 ~0 -0"},
 		{"another has numbered it", func() { must(t, s.Number(ctx)) }, "sql +0 ~1 -0"},
 	} {
 		before, err := s.Current(ctx)

@@ -73,7 +73,10 @@ func New(ctx context.Context, o Options) (*Store, error) {
 		return nil, err
 	}
 	if !strings.HasPrefix(o.Local, "sqlite:") {
-		return nil, errors.Join(fmt.Errorf("the database of API keys is %q, want sqlite:PATH: the one with the rules is only read", dsn.Redact(o.Local)), table.close())
+		return nil,
+			errors.Join(
+				fmt.Errorf("the database of API keys is %q, want sqlite:PATH: the one with the rules is only read",
+					dsn.Redact(o.Local)), table.close())
 	}
 	local := Options{DSN: o.Local, ReadOnly: o.ReadOnly}
 	if o.ReadOnly {
@@ -117,7 +120,8 @@ func (o Options) password() (string, error) {
 	line, _, _ := strings.Cut(string(text), "\n")
 	line = strings.TrimSuffix(line, "\r")
 	if line == "" || len(line) > maxPassword {
-		return "", fmt.Errorf("database password: the first line of %s has %d bytes, want 1 to %d", o.PasswordFile, len(line), maxPassword)
+		return "", fmt.Errorf("database password: the first line of %s has %d bytes, want 1 to %d", o.PasswordFile,
+			len(line), maxPassword)
 	}
 	return line, nil
 }
@@ -127,7 +131,9 @@ func (o Options) password() (string, error) {
 func parseURL(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil {
-		return nil, fmt.Errorf("database is %q, which is no URL, want one; in a password, write other characters than letters and digits as %%40 (@), %%2F (/), %%3A (:), %%25 (%%)", dsn.Redact(text))
+		return nil,
+			fmt.Errorf("database is %q, which is no URL, want one; in a password, write other characters than "+
+				"letters and digits as %%40 (@), %%2F (/), %%3A (:), %%25 (%%)", dsn.Redact(text))
 	}
 	return u, nil
 }

@@ -32,11 +32,12 @@ func (s *Store) Page(ctx context.Context, after int64, most int) (p record.Page,
 		r := newRow(s.db.name(), "policies", tx)
 		more := false
 		var last int64
-		err = s.scanRules(ctx, tx, r, ruleColumns, "WHERE rowid > ? ORDER BY rowid LIMIT "+number(int64(most)+1), []any{after}, func(id int64) {
-			if more = len(p.Rules) == most; !more {
-				p.Rules, last = append(p.Rules, r.rule()), id
-			}
-		})
+		err = s.scanRules(ctx, tx, r, ruleColumns, "WHERE rowid > ? ORDER BY rowid LIMIT "+number(int64(most)+1),
+			[]any{after}, func(id int64) {
+				if more = len(p.Rules) == most; !more {
+					p.Rules, last = append(p.Rules, r.rule()), id
+				}
+			})
 		if more {
 			p.Last = last
 		}
@@ -59,7 +60,8 @@ func (s *Store) numberForPages(ctx context.Context, first bool) {
 // Projects reports at most most projects that are in a tier, in the order of
 // their names, from the first or after one, and the version that they are of; 0
 // is unknown.
-func (s *Store) Projects(ctx context.Context, after string, most int) (list []record.ProjectTier, version int64, err error) {
+func (s *Store) Projects(ctx context.Context, after string, most int) (list []record.ProjectTier,
+	version int64, err error) {
 	if s.table != nil {
 		return nil, 0, nil // it has no tiers
 	}
@@ -69,7 +71,8 @@ func (s *Store) Projects(ctx context.Context, after string, most int) (list []re
 		if version, err = s.versionOf(ctx, tx); err != nil {
 			return err
 		}
-		list, err = s.pageOfProjects(ctx, tx, "WHERE project_id > ? ORDER BY project_id LIMIT "+number(int64(most)), after)
+		list, err = s.pageOfProjects(ctx, tx, "WHERE project_id > ? ORDER BY project_id LIMIT "+
+			number(int64(most)), after)
 		return err
 	})
 	return list, version, err
@@ -95,7 +98,8 @@ func (s *Store) Tier(ctx context.Context, project string) (tier string, version 
 	return tier, version, err
 }
 
-func (s *Store) pageOfProjects(ctx context.Context, tx *tx, clauses string, args ...any) (list []record.ProjectTier, err error) {
+func (s *Store) pageOfProjects(ctx context.Context, tx *tx, clauses string,
+	args ...any) (list []record.ProjectTier, err error) {
 	rows, err := tx.QueryContext(ctx, "SELECT rowid, project_id, tier FROM projects "+clauses, args...)
 	if err != nil {
 		return nil, err

@@ -16,7 +16,8 @@ func testPages(t *testing.T, d someDatabase) {
 	s, ctx := d.open(t), t.Context()
 	e := record.Edit{Tiers: map[string]string{}}
 	for i := range 7 {
-		e.Set = append(e.Set, policy.Rule{Endpoint: fmt.Sprintf("GET /%d", i), Limit: int64(i + 1), Burst: int64(i % 2 * 50)})
+		e.Set = append(e.Set, policy.Rule{Endpoint: fmt.Sprintf("GET /%d", i), Limit: int64(i + 1),
+			Burst: int64(i % 2 * 50)})
 		e.Tiers[fmt.Sprintf("p %d", 7-i)] = "gold"
 	}
 	v, err := s.Apply(ctx, tester, e)
@@ -30,7 +31,8 @@ func testPages(t *testing.T, d someDatabase) {
 			p, err := s.Page(ctx, after, most)
 			must(t, err)
 			if len(p.Rules) > most || p.Number != v.ID+1 {
-				t.Fatalf("a page of %d has %d rules of version %d, want those of %d", most, len(p.Rules), p.Number, v.ID+1)
+				t.Fatalf("a page of %d has %d rules of version %d, want those of %d", most, len(p.Rules),
+					p.Number, v.ID+1)
 			}
 			got = append(got, p.Rules...)
 			if after = p.Last; after == 0 {

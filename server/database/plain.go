@@ -102,7 +102,8 @@ func (p *plain) rule(r *row, id int64) (policy.Rule, bool) {
 	endpoint, ok := r.plainText(1, &r.texts)
 	project, ok2 := r.plainText(2, &p.projects)
 	limit, ok3 := r.values[3].(int64)
-	return policy.Rule{Endpoint: endpoint, Project: project, Limit: limit, Per: time.Second}, ok && ok2 && ok3 && limit > 0 && endpoint != ""
+	return policy.Rule{Endpoint: endpoint, Project: project, Limit: limit, Per: time.Second}, ok && ok2 && ok3 &&
+		limit > 0 && endpoint != ""
 }
 
 // plainText is text without a word about what is wrong.
@@ -162,11 +163,12 @@ func (p *plain) readFast(ctx context.Context, tx *tx) (done bool, err error) {
 func (p *plain) readNarrow(ctx context.Context, tx *tx) (done bool, err error) {
 	r, sound := p.row, true
 	p.begin()
-	err = tx.each(ctx, "SELECT endpoint, project_id, rps_limit FROM policies ORDER BY rowid", nil, r.cells[1:4], func() {
-		rule, ok := p.rule(r, 0)
-		sound = sound && ok
-		p.add(rule)
-	})
+	err = tx.each(ctx, "SELECT endpoint, project_id, rps_limit FROM policies ORDER BY rowid", nil,
+		r.cells[1:4], func() {
+			rule, ok := p.rule(r, 0)
+			sound = sound && ok
+			p.add(rule)
+		})
 	return sound, err
 }
 
@@ -205,7 +207,8 @@ func (p *plain) readWire(ctx context.Context, tx *tx) (done bool, err error) {
 		}
 		sound = sound && len(w.endpoint) > 0 && w.limit > 0
 		p.add(policy.Rule{
-			Endpoint: p.row.texts.text(w.endpoint), Project: p.projects.text(w.project), Limit: w.limit, Per: time.Second,
+			Endpoint: p.row.texts.text(w.endpoint), Project: p.projects.text(w.project), Limit: w.limit,
+			Per: time.Second,
 		})
 	})
 	if err != nil || !can || !sound {

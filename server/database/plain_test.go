@@ -45,7 +45,8 @@ func TestLoadReadsWhatTheSlowWayReads(t *testing.T) {
 			must(t, s.Import(t.Context(), tester, policy.Document{Rules: mixedRules()}, true))
 			for _, change := range []string{
 				"",
-				"UPDATE policies SET rps_limit = rps_limit + 1 WHERE rowid % 7 = 3", // they lie elsewhere now, in PostgreSQL
+				// they lie elsewhere now, in PostgreSQL
+				"UPDATE policies SET rps_limit = rps_limit + 1 WHERE rowid % 7 = 3",
 				"DELETE FROM policies WHERE rowid % 5 = 1",
 				"UPDATE policies SET burst = 77 WHERE rowid % 11 = 2",
 				"DELETE FROM policies WHERE rowid > 200",
@@ -62,7 +63,8 @@ func TestLoadReadsWhatTheSlowWayReads(t *testing.T) {
 					must(t, err)
 					checkDraft(t, draft, doc)
 					if !slices.Equal(doc.Rules, want) {
-						t.Fatalf("after %q, the %s Load = %d rules, want the %d of the slow way%s", change, name, len(doc.Rules), len(want), firstDifference(doc.Rules, want))
+						t.Fatalf("after %q, the %s Load = %d rules, want the %d of the slow way%s", change, name,
+							len(doc.Rules), len(want), firstDifference(doc.Rules, want))
 					}
 				}
 			}
@@ -89,8 +91,10 @@ func checkDraft(t *testing.T, draft *policy.Draft, doc policy.Document) {
 	t.Helper()
 	want, wantProblems := policy.Compile(doc, compiled(t))
 	got, problems := draft.Compile(doc)
-	if got == nil || want == nil || got.Version() != want.Version() || got.Len() != want.Len() || !reflect.DeepEqual(problems, wantProblems) {
-		t.Errorf("compiled while it was read, %d rules are %v with\n%v\nwant %v with\n%v", len(doc.Rules), got != nil, problems, want != nil, wantProblems)
+	if got == nil || want == nil || got.Version() != want.Version() || got.Len() != want.Len() ||
+		!reflect.DeepEqual(problems, wantProblems) {
+		t.Errorf("compiled while it was read, %d rules are %v with\n%v\nwant %v with\n%v", len(doc.Rules), got != nil,
+			problems, want != nil, wantProblems)
 	}
 }
 
@@ -114,7 +118,8 @@ func TestLoadReportsWhatTheSlowWayReports(t *testing.T) {
 			shell := d.shell(t)
 			unchecked(t, d, shell, "rps_limit")
 			if d.kind == "SQLite" {
-				run(t, shell, "UPDATE policies SET endpoint = x'00ff' WHERE rowid = 10000", "UPDATE policies SET project_id = x'00ff' WHERE rowid = 3")
+				run(t, shell, "UPDATE policies SET endpoint = x'00ff' WHERE rowid = 10000",
+					"UPDATE policies SET project_id = x'00ff' WHERE rowid = 3")
 			}
 			run(t, shell, "UPDATE policies SET rps_limit = -7 WHERE rowid IN (5, 7000, 10499)")
 			_, want := s.ReadSlowly(t.Context())
@@ -198,7 +203,8 @@ func TestAboutHowManyRules(t *testing.T) {
 	check("with a long gap", 899)
 	run(t, shell, "DELETE FROM policies WHERE rowid % 2 = 0")
 	check("every other one", 450)
-	run(t, shell, "UPDATE policies SET rowid = CASE rowid WHEN 1 THEN -9223372036854775807 ELSE 9223372036854775807 END WHERE rowid IN (1, 999)")
+	run(t, shell, "UPDATE policies SET rowid = CASE rowid WHEN 1 THEN -9223372036854775807 ELSE "+
+		"9223372036854775807 END WHERE rowid IN (1, 999)")
 	check("as far apart as can be", 450)
 }
 

@@ -223,7 +223,8 @@ func (s *Store) planFew(ctx context.Context, tx *tx, e record.Edit) (p plan, err
 	var faults []error
 	for _, k := range e.Delete {
 		var there int
-		if err := tx.QueryRowContext(ctx, "SELECT count(*) FROM policies WHERE "+tx.dialect.sameRule, placeOfKey(k).args()...).Scan(&there); err != nil {
+		if err := tx.QueryRowContext(ctx, "SELECT count(*) FROM policies WHERE "+tx.dialect.sameRule,
+			placeOfKey(k).args()...).Scan(&there); err != nil {
 			return plan{}, err
 		}
 		if there == 0 {
@@ -281,7 +282,8 @@ func (p *plan) write(ctx context.Context, tx *tx) error {
 	for _, project := range slices.Sorted(maps.Keys(p.tiers)) {
 		if tier := p.tiers[project]; tier != "" {
 			stay[project] = tier
-		} else if _, err := tx.ExecContext(ctx, "DELETE FROM projects WHERE "+tx.dialect.sameProject, project); err != nil {
+		} else if _, err := tx.ExecContext(ctx, "DELETE FROM projects WHERE "+tx.dialect.sameProject,
+			project); err != nil {
 			return err
 		}
 	}
@@ -296,7 +298,8 @@ func removeRules(ctx context.Context, tx *tx, places []place) error {
 		return nil
 	}
 	most := min(tx.dialect.rows, len(places))
-	remove, err := tx.PrepareContext(ctx, "DELETE FROM policies WHERE "+strings.Repeat(tx.dialect.sameRule+" OR ", most-1)+tx.dialect.sameRule)
+	remove, err := tx.PrepareContext(ctx, "DELETE FROM policies WHERE "+strings.Repeat(tx.dialect.sameRule+" OR ",
+		most-1)+tx.dialect.sameRule)
 	if err != nil {
 		return err
 	}

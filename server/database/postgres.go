@@ -150,17 +150,20 @@ func (*postgres) meaning(err error) (text string, passing bool) {
 			if one := connect.Config != nil && len(connect.Config.Fallbacks) == 0; one && errors.As(err, &op) {
 				inner = oneLine(op.Err.Error()) // the address is said already, three times
 			}
-			return "cannot be reached (" + inner + "), want the database running there, and its port open to this machine", false
+			return "cannot be reached (" + inner +
+				"), want the database running there, and its port open to this machine", false
 		}
 		return "", false
 	}
 	switch pg.Code {
 	case "28P01", "28000":
-		return "refuses the user (" + oneLine(pg.Message) + "), want another password or user: in the URL, in db_password_file or in PGPASSWORD", false
+		return "refuses the user (" + oneLine(pg.Message) +
+			"), want another password or user: in the URL, in db_password_file or in PGPASSWORD", false
 	case "3D000":
 		return "does not exist, want it made: CREATE DATABASE", false
 	case "42501":
-		return "does not let the user do that (" + oneLine(pg.Message) + "), want the right to, or a user who has it", false
+		return "does not let the user do that (" + oneLine(pg.Message) + "), want the right to, or a user who has it",
+			false
 	case "25006":
 		return "is read-only, a standby perhaps, want the server that leads", false
 	case "42P01", "42703":
@@ -172,7 +175,9 @@ func (*postgres) meaning(err error) (text string, passing bool) {
 	case "57P03", "57P01", "57P02":
 		return "is starting or stopping (" + oneLine(pg.Message) + ")", false
 	case "55P03":
-		return fmt.Sprintf("has been locked by another transaction for more than %v, want that ended (a psql after BEGIN?)", lockWait), false
+		return fmt.Sprintf(
+			"has been locked by another transaction for more than %v, want that ended (a psql after BEGIN?)",
+			lockWait), false
 	case "40001", "40P01":
 		return "is changed by somebody else who locks in another order, want it tried again", true
 	}

@@ -43,14 +43,16 @@ func (s *Store) Report(ctx context.Context, r record.Replica, told bool) error {
 	taken := false
 	err := s.db.single(ctx, func(on statements) error {
 		if !told {
-			_, err := on.exec(ctx, "DELETE FROM replicas WHERE seen_at < "+on.dialect.clock+" - ?", forgetAfter.Milliseconds())
+			_, err := on.exec(ctx, "DELETE FROM replicas WHERE seen_at < "+on.dialect.clock+" - ?",
+				forgetAfter.Milliseconds())
 			if err != nil {
 				return err
 			}
 			return on.put(ctx, r)
 		}
-		renewed, err := on.exec(ctx, `UPDATE replicas SET rules = ?, rules_number = ?, loaded_at = ?, stale_ms = ?, every_ms = ?, last_error = ?, clock_offset_ms = ?, seen_at = `+
-			on.dialect.clock+` WHERE name = ? AND process = ?`, append(stateOf(r), r.Name, r.Process)...)
+		renewed, err := on.exec(ctx,
+			`UPDATE replicas SET rules = ?, rules_number = ?, loaded_at = ?, stale_ms = ?, every_ms = ?, last_error = ?, clock_offset_ms = ?, seen_at = `+
+				on.dialect.clock+` WHERE name = ? AND process = ?`, append(stateOf(r), r.Name, r.Process)...)
 		if err != nil || renewed > 0 {
 			return err
 		}
@@ -105,7 +107,8 @@ func stateOf(r record.Replica) []any {
 		ahead = r.Ahead.Milliseconds()
 	}
 	return []any{
-		clip.To(r.Rules, maxReplicaText), r.Number, milli(r.Loaded), r.Stale.Milliseconds(), r.Every.Milliseconds(), clip.To(r.Error, maxReplicaFault), ahead,
+		clip.To(r.Rules, maxReplicaText), r.Number, milli(r.Loaded), r.Stale.Milliseconds(), r.Every.Milliseconds(),
+		clip.To(r.Error, maxReplicaFault), ahead,
 	}
 }
 
@@ -119,7 +122,8 @@ func (s *Store) Others(ctx context.Context, name string) (n int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, tellWait)
 	defer cancel()
 	err = s.db.single(ctx, func(on statements) error {
-		return on.row(ctx, "SELECT count(*) FROM replicas WHERE name <> ? AND seen_at + 2 * every_ms + ? >= "+on.dialect.clock+" AND seen_at - ? <= "+on.dialect.clock,
+		return on.row(ctx, "SELECT count(*) FROM replicas WHERE name <> ? AND seen_at + 2 * every_ms + ? >= "+
+			on.dialect.clock+" AND seen_at - ? <= "+on.dialect.clock,
 			name, lately.Milliseconds(), lately.Milliseconds()).Scan(&n)
 	})
 	return n, explain(ctx, s.db, err)
@@ -199,7 +203,8 @@ func (s *Store) findLacking(ctx context.Context, tx *tx, f record.Fleet) error {
 }
 
 func (s *Store) queryReplicas(ctx context.Context, tx *tx, since int64) ([]record.Replica, error) {
-	rows, err := tx.QueryContext(ctx, `SELECT name, process, program, started_at, rules, rules_number, loaded_at, stale_ms, every_ms, last_error, clock_offset_ms, seen_at
+	rows, err := tx.QueryContext(ctx,
+		`SELECT name, process, program, started_at, rules, rules_number, loaded_at, stale_ms, every_ms, last_error, clock_offset_ms, seen_at
 		FROM replicas WHERE seen_at >= ? ORDER BY name`, since)
 	if err != nil {
 		return nil, err
@@ -213,8 +218,9 @@ func (s *Store) queryReplicas(ctx context.Context, tx *tx, since int64) ([]recor
 		}
 		r.begin(r.text(0, "name"))
 		list = append(list, record.Replica{
-			Name: r.text(0, "name"), Process: r.text(1, "process"), Program: r.text(2, "program"), Started: r.milli(3, "started_at"),
-			Rules: r.text(4, "rules"), Number: r.whole0(5, "rules_number"), Loaded: r.milli(6, "loaded_at"),
+			Name: r.text(0, "name"), Process: r.text(1, "process"), Program: r.text(2, "program"),
+			Started: r.milli(3, "started_at"),
+			Rules:   r.text(4, "rules"), Number: r.whole0(5, "rules_number"), Loaded: r.milli(6, "loaded_at"),
 			Stale: r.span(7, "stale_ms"), Every: r.span(8, "every_ms"), Error: r.text(9, "last_error"),
 			Ahead: r.offset(10, "clock_offset_ms"), Seen: r.milli(11, "seen_at"),
 		})

@@ -25,7 +25,8 @@ func testFleet(t *testing.T, d someDatabase) {
 	must(t, err)
 	began := time.Now().Add(-time.Minute).Truncate(time.Millisecond).UTC()
 	behind := -1500 * time.Millisecond
-	b := record.Replica{Name: "b", Ahead: &behind, Process: "p1", Program: "v1", Started: began, Every: 5 * time.Second, Stale: 70 * time.Millisecond,
+	b := record.Replica{Name: "b", Ahead: &behind, Process: "p1", Program: "v1", Started: began, Every: 5 * time.Second,
+		Stale: 70 * time.Millisecond,
 		Rules: version, Number: 17, Loaded: began.Add(time.Second), Error: "the disk\nis full"}
 	must(t, s.Report(ctx, b, false))
 	must(t, s.Report(ctx, record.Replica{Name: "a", Process: "p2"}, false))
@@ -106,7 +107,9 @@ func TestReplicasFromAfterAllTime(t *testing.T) { everywhere(t, testReplicasFrom
 func testReplicasFromAfterAllTime(t *testing.T, d someDatabase) {
 	s, ctx := d.open(t), t.Context()
 	must(t, s.Report(ctx, record.Replica{Name: "a", Process: "p"}, false))
-	if _, err := d.shell(t).ExecContext(ctx, "UPDATE replicas SET started_at = 9223372036854775807, loaded_at = 9223372036854775807, stale_ms = 9223372036854775807, every_ms = 9223372036854775807, seen_at = 9223372036854775807"); err != nil {
+	if _, err := d.shell(t).ExecContext(ctx, "UPDATE replicas SET started_at = 9223372036854775807, loaded_at = "+
+		"9223372036854775807, stale_ms = 9223372036854775807, every_ms = 9223372036854775807, seen_at = "+
+		"9223372036854775807"); err != nil {
 		t.Fatal(err)
 	}
 	f, err := s.Fleet(ctx)
@@ -178,7 +181,11 @@ func TestTellKeepsTheLogShort(t *testing.T) {
 func TestNoFleet(t *testing.T) {
 	d := kinds[0].make(t)
 	must(t, d.open(t).Set(t.Context(), tester, full))
-	theirs := openDSN(t, database.Options{DSN: d.dsn, Table: database.Table{Name: "policies"}, Local: "sqlite:" + filepath.Join(t.TempDir(), "keys.db")})
+	theirs := openDSN(t, database.Options{
+		DSN:   d.dsn,
+		Table: database.Table{Name: "policies"},
+		Local: "sqlite:" + filepath.Join(t.TempDir(), "keys.db"),
+	})
 	readOnly := openDSN(t, database.Options{DSN: d.dsn, ReadOnly: true, NoNotify: d.quiet})
 	for _, c := range []struct {
 		name string

@@ -24,18 +24,22 @@ func (s *Store) File(ctx context.Context, r record.LimitRequest, most int) (reco
 			return err
 		}
 		var open, today int
-		if err := tx.QueryRowContext(ctx, "SELECT count(*) FROM limit_requests WHERE "+tx.dialect.sameProject+" AND state = 'open'", r.Project).Scan(&open); err != nil {
+		if err := tx.QueryRowContext(ctx, "SELECT count(*) FROM limit_requests WHERE "+tx.dialect.sameProject+
+			" AND state = 'open'", r.Project).Scan(&open); err != nil {
 			return err
 		}
 		if open >= most {
-			return refusal{fmt.Errorf("%w: the project has %d open ones, want at most %d: withdraw one", record.ErrTooManyRequests, open, most)}
+			return refusal{fmt.Errorf("%w: the project has %d open ones, want at most %d: withdraw one",
+				record.ErrTooManyRequests, open, most)}
 		}
-		if err := tx.QueryRowContext(ctx, "SELECT count(*) FROM limit_requests WHERE "+tx.dialect.sameProject+" AND filed_at > ?",
+		if err := tx.QueryRowContext(ctx, "SELECT count(*) FROM limit_requests WHERE "+tx.dialect.sameProject+
+			" AND filed_at > ?",
 			r.Project, r.Filed.Add(-24*time.Hour).Unix()).Scan(&today); err != nil {
 			return err
 		}
 		if today >= record.RequestsADay {
-			return refusal{fmt.Errorf("%w: the project has filed %d in 24 hours, want at most %d", record.ErrTooManyRequests, today, record.RequestsADay)}
+			return refusal{fmt.Errorf("%w: the project has filed %d in 24 hours, want at most %d",
+				record.ErrTooManyRequests, today, record.RequestsADay)}
 		}
 		if err := insertRequest(ctx, tx, &r); err != nil {
 			return err
@@ -56,7 +60,8 @@ func insertRequest(ctx context.Context, tx *tx, r *record.LimitRequest) error {
 	_, err := tx.ExecContext(ctx, `INSERT INTO limit_requests
 		(request, filed_at, actor, claimed, project_id, endpoint, subject, rps_limit, per_seconds, burst, until_at, for_seconds, reason)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-		r.ID, r.Filed.Unix(), r.Actor, orNull(r.Claimed), r.Project, r.Endpoint, r.Subject.String(), r.Limit, int64(r.Per/time.Second), orNull(r.Burst),
+		r.ID, r.Filed.Unix(), r.Actor, orNull(r.Claimed), r.Project, r.Endpoint, r.Subject.String(), r.Limit,
+		int64(r.Per/time.Second), orNull(r.Burst),
 		until, orNull(int64(r.For/time.Second)), r.Reason)
 	return err
 }
@@ -111,7 +116,8 @@ func (s *Store) Request(ctx context.Context, id string) (r record.LimitRequest, 
 // OpenRequests reports how many requests wait for a decision.
 func (s *Store) OpenRequests(ctx context.Context) (n int, err error) {
 	err = s.read(ctx, func(tx *tx) error {
-		return tx.QueryRowContext(ctx, "SELECT count(*) FROM limit_requests WHERE state = 'open' AND NOT coalesce(until_at <= ? OR filed_at <= ?, 1 = 0)",
+		return tx.QueryRowContext(ctx, "SELECT count(*) FROM limit_requests WHERE state = 'open' AND NOT "+
+			"coalesce(until_at <= ? OR filed_at <= ?, 1 = 0)",
 			time.Now().Unix(), time.Now().Add(-record.RequestLife).Unix()).Scan(&n)
 	})
 	return n, err
@@ -131,7 +137,8 @@ func (s *Store) requestIn(ctx context.Context, tx *tx, id string) (record.LimitR
 const requestColumns = `id, request, filed_at, actor, claimed, project_id, endpoint, subject, rps_limit, per_seconds, burst, until_at, for_seconds, reason,
 	state, decided_at, decided_by, decided_claimed, note, granted_limit, granted_per_seconds, granted_burst, granted_until, version`
 
-func (s *Store) queryRequests(ctx context.Context, tx *tx, clauses string, args ...any) (list []record.LimitRequest, err error) {
+func (s *Store) queryRequests(ctx context.Context, tx *tx, clauses string,
+	args ...any) (list []record.LimitRequest, err error) {
 	rows, err := tx.QueryContext(ctx, "SELECT "+requestColumns+" FROM limit_requests "+clauses, args...)
 	if err != nil {
 		return nil, err
@@ -151,19 +158,24 @@ func (s *Store) queryRequests(ctx context.Context, tx *tx, clauses string, args 
 // request reads the values of requestColumns.
 func (r *row) request(now time.Time) record.LimitRequest {
 	q := record.LimitRequest{
-		ID: r.text(1, "request"), Filed: r.time(2, "filed_at"), Actor: r.text(3, "actor"), Claimed: r.text(4, "claimed"), Project: r.text(5, "project_id"),
+		ID: r.text(1, "request"), Filed: r.time(2, "filed_at"), Actor: r.text(3, "actor"),
+		Claimed: r.text(4, "claimed"), Project: r.text(5, "project_id"),
 		Asked: record.Asked{
-			Endpoint: r.text(6, "endpoint"), Limit: r.whole(8, "rps_limit", math.MaxInt64), Per: r.seconds(9, "per_seconds"),
-			Burst: r.wholeOrNull(10, "burst", math.MaxInt64), Until: r.time(11, "until_at"), For: r.seconds(12, "for_seconds"),
+			Endpoint: r.text(6, "endpoint"), Limit: r.whole(8, "rps_limit", math.MaxInt64),
+			Per:   r.seconds(9, "per_seconds"),
+			Burst: r.wholeOrNull(10, "burst", math.MaxInt64), Until: r.time(11, "until_at"),
+			For: r.seconds(12, "for_seconds"),
 		},
-		Reason: r.text(13, "reason"), State: record.RequestState(r.text(14, "state")), Decided: r.time(15, "decided_at"),
+		Reason: r.text(13, "reason"), State: record.RequestState(r.text(14, "state")),
+		Decided:   r.time(15, "decided_at"),
 		DecidedBy: r.text(16, "decided_by"), DecidedClaimed: r.text(17, "decided_claimed"), Note: r.text(18, "note"),
 		Version: r.wholeOrNull(23, "version", math.MaxInt64),
 	}
 	r.enum(7, "subject", &q.Subject)
 	if q.State == record.RequestApproved {
 		q.Granted = record.Asked{
-			Endpoint: q.Endpoint, Subject: q.Subject, Limit: r.whole(19, "granted_limit", math.MaxInt64), Per: r.seconds(20, "granted_per_seconds"),
+			Endpoint: q.Endpoint, Subject: q.Subject, Limit: r.whole(19, "granted_limit", math.MaxInt64),
+			Per:   r.seconds(20, "granted_per_seconds"),
 			Burst: r.wholeOrNull(21, "granted_burst", math.MaxInt64), Until: r.time(22, "granted_until"),
 		}
 	}

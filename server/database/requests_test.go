@@ -76,8 +76,10 @@ func testRequestsComeBack(t *testing.T, d someDatabase) {
 	}
 	audit, err := s.ListAudit(t.Context(), 10)
 	must(t, err)
-	if len(audit) != 2 || audit[1].Actor != "api_key k_1" || audit[1].Claimed != "Ann" || audit[1].Action != record.ActionFile ||
-		audit[1].Rule != "request "+filed.ID+": 50 per 1m, burst 80" || audit[1].Endpoint != "GET /a/{id}" || audit[1].Whose != "project acme" {
+	if len(audit) != 2 || audit[1].Actor != "api_key k_1" || audit[1].Claimed != "Ann" ||
+		audit[1].Action != record.ActionFile ||
+		audit[1].Rule != "request "+filed.ID+": 50 per 1m, burst 80" || audit[1].Endpoint != "GET /a/{id}" ||
+		audit[1].Whose != "project acme" {
 		t.Errorf("the audit has %+v, want both filings", audit)
 	}
 }
@@ -106,7 +108,8 @@ func testRequestsOfAProject(t *testing.T, d someDatabase) {
 		t.Errorf("Withdraw by another project = %v, want ErrNotFound", err)
 	}
 	got, err := s.Withdraw(t.Context(), mine[0], "acme", "api_key k_2", "Ben")
-	if err != nil || got.State != record.RequestWithdrawn || got.DecidedBy != "api_key k_2" || got.DecidedClaimed != "Ben" {
+	if err != nil || got.State != record.RequestWithdrawn || got.DecidedBy != "api_key k_2" ||
+		got.DecidedClaimed != "Ben" {
 		t.Errorf("Withdraw = %+v, %v", got, err)
 	}
 	if again, err := s.Request(t.Context(), mine[0]); err != nil || again != got {
@@ -115,7 +118,8 @@ func testRequestsOfAProject(t *testing.T, d someDatabase) {
 	if got := ids(t, s, record.RequestQuery{Project: "acme", State: record.RequestOpen}); !slices.Equal(got, mine[1:]) {
 		t.Errorf("open are %v, want %v", got, mine[1:])
 	}
-	if got := ids(t, s, record.RequestQuery{Project: "acme", State: record.RequestWithdrawn}); !slices.Equal(got, mine[:1]) {
+	if got := ids(t, s, record.RequestQuery{Project: "acme", State: record.RequestWithdrawn}); !slices.Equal(got,
+		mine[:1]) {
 		t.Errorf("withdrawn are %v, want %v", got, mine[:1])
 	}
 	if n, err := s.OpenRequests(t.Context()); err != nil || n != 8 {
@@ -138,7 +142,8 @@ func testRequestsAreBounded(t *testing.T, d someDatabase) {
 			continue // stays open
 		}
 		if i == 1 {
-			if _, err := s.File(ctx, asking("acme"), 2); !errors.Is(err, record.ErrTooManyRequests) || !strings.Contains(err.Error(), "2 open ones, want at most 2") {
+			if _, err := s.File(ctx, asking("acme"), 2); !errors.Is(err, record.ErrTooManyRequests) ||
+				!strings.Contains(err.Error(), "2 open ones, want at most 2") {
 				t.Errorf("a third open one: %v", err)
 			}
 		}
@@ -146,7 +151,8 @@ func testRequestsAreBounded(t *testing.T, d someDatabase) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := s.File(ctx, asking("acme"), 2); !errors.Is(err, record.ErrTooManyRequests) || !strings.Contains(err.Error(), "has filed 20 in 24 hours") {
+	if _, err := s.File(ctx, asking("acme"), 2); !errors.Is(err, record.ErrTooManyRequests) ||
+		!strings.Contains(err.Error(), "has filed 20 in 24 hours") {
 		t.Errorf("the 21st of a day: %v", err)
 	}
 	if _, err := s.File(ctx, asking("other"), 2); err != nil {
@@ -162,11 +168,13 @@ func testRequestsAreBounded(t *testing.T, d someDatabase) {
 			t.Errorf("Request = %+v, %v, want it expired", got, err)
 		}
 		var decided *record.DecidedError
-		if _, err := s.Decline(ctx, r.ID, "op", "", ""); !errors.As(err, &decided) || decided.Request.State != record.RequestExpired {
+		if _, err := s.Decline(ctx, r.ID, "op", "", ""); !errors.As(err, &decided) ||
+			decided.Request.State != record.RequestExpired {
 			t.Errorf("Decline = %v, want a DecidedError", err)
 		}
 	}
-	if got := ids(t, s, record.RequestQuery{Project: "third", State: record.RequestExpired}); !slices.Equal(got, []string{short.ID, old.ID}) {
+	if got := ids(t, s, record.RequestQuery{Project: "third", State: record.RequestExpired}); !slices.Equal(got,
+		[]string{short.ID, old.ID}) {
 		t.Errorf("expired are %v, want %v", got, []string{short.ID, old.ID})
 	}
 	if got := ids(t, s, record.RequestQuery{Project: "third", State: record.RequestOpen}); got != nil {
@@ -189,7 +197,9 @@ func testPruneRequests(t *testing.T, d someDatabase) {
 		r := asking("acme")
 		r.Filed = now.Add(-ago - time.Hour)
 		r = file(t, s, r)
-		run(t, db, fmt.Sprintf("UPDATE limit_requests SET state = 'declined', decided_at = %d, decided_by = 'op' WHERE request = '%s'", now.Add(-ago).Unix(), r.ID))
+		run(t, db,
+			fmt.Sprintf("UPDATE limit_requests SET state = 'declined', decided_at = %d, decided_by = 'op' WHERE "+
+				"request = '%s'", now.Add(-ago).Unix(), r.ID))
 		return r.ID
 	}
 	day := 24 * time.Hour
@@ -206,7 +216,8 @@ func testPruneRequests(t *testing.T, d someDatabase) {
 		gone   int64
 		left   []string // newest first
 	}{
-		{60 * day, 1, nil}, {40 * day, 1, []string{forgotten.ID, open, late, kept}}, {30 * day, 1, []string{forgotten.ID, open, late}},
+		{60 * day, 1, nil}, {40 * day, 1, []string{forgotten.ID, open, late, kept}},
+		{30 * day, 1, []string{forgotten.ID, open, late}},
 	} {
 		gone, err := s.PruneRequests(ctx, now.Add(-step.before))
 		if err != nil || gone != step.gone {
@@ -216,7 +227,8 @@ func testPruneRequests(t *testing.T, d someDatabase) {
 			t.Errorf("%v are left, want %v", got, step.left)
 		}
 	}
-	if _, err := db.Exec("DELETE FROM limit_requests WHERE request = '" + late + "'"); err == nil || !strings.Contains(err.Error(), "for 30 days at least") {
+	if _, err := db.Exec("DELETE FROM limit_requests WHERE request = '" + late + "'"); err == nil ||
+		!strings.Contains(err.Error(), "for 30 days at least") {
 		t.Errorf("giving up what was decided 29 days ago = %v, want a refusal", err)
 	}
 	// A gateway whose clock is two days ahead gives up what may go, and no more.
@@ -250,7 +262,14 @@ func testPruneRequestsWaitsForNobody(t *testing.T, d someDatabase) {
 // granting approves of a request with another limit.
 func granting(actor string, limit int64) record.Grant {
 	return record.Grant{Actor: actor, Rule: func(r record.LimitRequest, _ policy.Document) (policy.Rule, error) {
-		return policy.Rule{Endpoint: r.Endpoint, Project: r.Project, Subject: r.Subject, Limit: limit, Per: r.Per, Expires: time.Unix(4e9, 0).UTC()}, nil
+		return policy.Rule{
+			Endpoint: r.Endpoint,
+			Project:  r.Project,
+			Subject:  r.Subject,
+			Limit:    limit,
+			Per:      r.Per,
+			Expires:  time.Unix(4e9, 0).UTC(),
+		}, nil
 	}}
 }
 
@@ -277,11 +296,13 @@ func testApprovalsComeBack(t *testing.T, d someDatabase) {
 	g.Check, g.Note, g.Claimed = nil, "größer", "Olga"
 	done, version, err := s.Approve(ctx, r.ID, g)
 	must(t, err)
-	if version.Action != record.ActionRequest || version.Actor != "op" || version.Why != "request "+r.ID || version.Added != 1 || done.Version != version.ID {
+	if version.Action != record.ActionRequest || version.Actor != "op" || version.Why != "request "+r.ID ||
+		version.Added != 1 || done.Version != version.ID {
 		t.Errorf("the version is %+v of %+v", version, done)
 	}
 	got, err := s.Request(ctx, r.ID)
-	if err != nil || got != done || got.Granted.Limit != 60 || !got.Granted.Until.Equal(time.Unix(4e9, 0)) || got.State != record.RequestApproved || got.DecidedClaimed != "Olga" || got.Note != "größer" {
+	if err != nil || got != done || got.Granted.Limit != 60 || !got.Granted.Until.Equal(time.Unix(4e9, 0)) ||
+		got.State != record.RequestApproved || got.DecidedClaimed != "Olga" || got.Note != "größer" {
 		t.Errorf("Request = %+v, %v, want %+v", got, err, done)
 	}
 	rule, err := s.Get(ctx, record.RuleKey{Endpoint: r.Endpoint, Project: "acme ", Temporary: true})
@@ -323,7 +344,8 @@ func testOneDecides(t *testing.T, d someDatabase) {
 			switch {
 			case err == nil:
 				done++
-			case !errors.As(err, &decided) || decided.Request.ID != r.ID || !strings.Contains(err.Error(), "already, by "):
+			case !errors.As(err, &decided) || decided.Request.ID != r.ID ||
+				!strings.Contains(err.Error(), "already, by "):
 				t.Errorf("decision %d: %v, want a DecidedError that says who was faster", i, err)
 			}
 		}
@@ -332,7 +354,8 @@ func testOneDecides(t *testing.T, d someDatabase) {
 		}
 		rules, err := s.List(t.Context())
 		got, err2 := s.Request(t.Context(), r.ID)
-		if approved := got.State == record.RequestApproved; errors.Join(err, err2) != nil || approved != (len(rules) == 1) {
+		if approved := got.State == record.RequestApproved; errors.Join(err, err2) != nil ||
+			approved != (len(rules) == 1) {
 			t.Errorf("the request is %s and there are %d rules: %v", got.State, len(rules), errors.Join(err, err2))
 		}
 		for _, rule := range rules {
@@ -358,7 +381,8 @@ func testRequestsStay(t *testing.T, d someDatabase) {
 		"UPDATE limit_requests SET note = 'yes' WHERE state = 'declined'",
 		"UPDATE limit_requests SET project_id = 'other', state = 'approved' WHERE state = 'open'",
 	} {
-		if _, err := db.ExecContext(t.Context(), statement); err == nil || !strings.Contains(err.Error(), "stays as it was filed") {
+		if _, err := db.ExecContext(t.Context(), statement); err == nil ||
+			!strings.Contains(err.Error(), "stays as it was filed") {
 			t.Errorf("%s = %v, want a refusal", statement, err)
 		}
 	}

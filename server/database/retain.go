@@ -41,11 +41,13 @@ func (s *Store) pruneRequests(ctx context.Context, before time.Time) (gone int64
 			before = most
 		}
 		now := time.Now()
-		if err := tx.QueryRowContext(ctx, "SELECT count(*) FROM limit_requests WHERE "+ranOut, now.Unix(), now.Add(-record.RequestLife).Unix()).Scan(&over); err != nil {
+		if err := tx.QueryRowContext(ctx, "SELECT count(*) FROM limit_requests WHERE "+ranOut, now.Unix(),
+			now.Add(-record.RequestLife).Unix()).Scan(&over); err != nil {
 			return err
 		}
 		// The bound of a batch first: not every database has LIMIT in DELETE.
-		return tx.QueryRowContext(ctx, "SELECT coalesce(max(id), 0) FROM (SELECT id FROM limit_requests WHERE "+old+" ORDER BY id LIMIT "+number(pruneBatch)+") AS old",
+		return tx.QueryRowContext(ctx, "SELECT coalesce(max(id), 0) FROM (SELECT id FROM limit_requests WHERE "+old+
+			" ORDER BY id LIMIT "+number(pruneBatch)+") AS old",
 			before.Unix()).Scan(&last)
 	})
 	if err != nil || last == 0 && over == 0 {

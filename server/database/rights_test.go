@@ -23,7 +23,8 @@ func TestChangesAreNotReadInVain(t *testing.T) {
 		}, []string{"DROP OWNED BY narrow", "DROP ROLE narrow"}},
 		"MariaDB": {[]string{
 			"CREATE USER narrow@localhost", "GRANT SELECT ON goose_db_version TO narrow@localhost",
-			"GRANT SELECT ON headgate_version TO narrow@localhost", "GRANT SELECT ON policy_versions TO narrow@localhost",
+			"GRANT SELECT ON headgate_version TO narrow@localhost",
+			"GRANT SELECT ON policy_versions TO narrow@localhost",
 			"GRANT SELECT (id) ON policy_changes TO narrow@localhost",
 		}, []string{"DROP USER narrow@localhost"}},
 	}

@@ -26,13 +26,16 @@ func testConflict(t *testing.T, d someDatabase) {
 
 	_, err = s.Apply(ctx, bob, record.Edit{Base: base.ID, Set: []policy.Rule{items(7)}})
 	var conflict *record.Conflict
-	if !errors.As(err, &conflict) || conflict.Base != 2 || conflict.Current.ID != 4 || len(conflict.Since) != 2 || conflict.Since[1].Actor != ann.Actor {
+	if !errors.As(err, &conflict) || conflict.Base != 2 || conflict.Current.ID != 4 || len(conflict.Since) != 2 ||
+		conflict.Since[1].Actor != ann.Actor {
 		t.Errorf("Apply of an edit of an old version = %v (%+v), want a Conflict", err, conflict)
 	}
-	if _, err = s.Apply(ctx, bob, record.Edit{Base: 99, Set: []policy.Rule{items(7)}}); !errors.As(err, &conflict) || !strings.Contains(err.Error(), "which there is not") {
+	if _, err = s.Apply(ctx, bob, record.Edit{Base: 99, Set: []policy.Rule{items(7)}}); !errors.As(err, &conflict) ||
+		!strings.Contains(err.Error(), "which there is not") {
 		t.Errorf("Apply of an edit of a version to come = %v", err)
 	}
-	if v, err := s.Apply(ctx, bob, record.Edit{Base: 4, Set: []policy.Rule{items(7)}}); err != nil || v.ID != 5 || v.Changed != 1 {
+	if v, err := s.Apply(ctx, bob, record.Edit{Base: 4, Set: []policy.Rule{items(7)}}); err != nil || v.ID != 5 ||
+		v.Changed != 1 {
 		t.Errorf("Apply of an edit of the current version = %+v, %v", v, err)
 	}
 	checkReproducible(t, s)
@@ -77,10 +80,14 @@ func TestRollback(t *testing.T) { everywhere(t, testRollback) }
 
 func testRollback(t *testing.T, d someDatabase) {
 	s, ctx := d.open(t), t.Context()
-	must(t, s.Import(ctx, ann, policy.Document{Rules: []policy.Rule{items(5), full}, Projects: map[string]string{"acme": "gold"}}, false))
+	must(t, s.Import(ctx, ann, policy.Document{Rules: []policy.Rule{items(5), full},
+		Projects: map[string]string{"acme": "gold"}}, false))
 	want, err := s.Export(ctx)
 	must(t, err)
-	must(t, s.Import(ctx, bob, policy.Document{Rules: []policy.Rule{items(6), {Endpoint: policy.Default, Limit: 1}}, Projects: map[string]string{"b": "free"}}, true))
+	must(t, s.Import(ctx, bob, policy.Document{
+		Rules:    []policy.Rule{items(6), {Endpoint: policy.Default, Limit: 1}},
+		Projects: map[string]string{"b": "free"},
+	}, true))
 
 	var conflict *record.Conflict
 	if _, err := s.Rollback(ctx, ann, 2, 2); !errors.As(err, &conflict) {
@@ -125,12 +132,16 @@ func TestApplyRefuses(t *testing.T) {
 		want   string
 	}{
 		{"nobody", record.Author{}, record.Edit{}, "author: actor is empty"},
-		{"a novel", record.Author{Actor: "a", Why: strings.Repeat("x", 501)}, record.Edit{}, "why is 501 bytes long, want at most 500"},
+		{"a novel", record.Author{Actor: "a", Why: strings.Repeat("x", 501)}, record.Edit{},
+			"why is 501 bytes long, want at most 500"},
 		{"two lines", record.Author{Actor: "a", Why: "x\ny"}, record.Edit{}, "want one line of printable text"},
-		{"backwards", record.Author{Actor: "a", Claimed: "\u202enna"}, record.Edit{}, "want one line of printable text"},
-		{"both", ann, record.Edit{Set: []policy.Rule{items(1)}, Delete: []record.RuleKey{record.KeyOf(items(1))}}, "both set and deleted"},
+		{"backwards", record.Author{Actor: "a", Claimed: "\u202enna"}, record.Edit{},
+			"want one line of printable text"},
+		{"both", ann, record.Edit{Set: []policy.Rule{items(1)}, Delete: []record.RuleKey{record.KeyOf(items(1))}},
+			"both set and deleted"},
 		{"nothing", ann, record.Edit{Replace: true}, "want at least one rule"},
-		{"what is not there", ann, record.Edit{Set: []policy.Rule{items(6)}, Delete: []record.RuleKey{record.KeyOf(full)}}, "not found"},
+		{"what is not there", ann, record.Edit{Set: []policy.Rule{items(6)},
+			Delete: []record.RuleKey{record.KeyOf(full)}}, "not found"},
 		{"Check", ann, record.Edit{Set: []policy.Rule{full}, Check: check}, "no"},
 	}
 	for _, tt := range tests {
@@ -138,7 +149,8 @@ func TestApplyRefuses(t *testing.T) {
 			t.Errorf("%s: Apply = %v, want %q", tt.name, err, tt.want)
 		}
 	}
-	if _, err := s.Apply(ctx, ann, record.Edit{Set: []policy.Rule{full}, Check: check}); !errors.Is(err, refused) || err.Error() != "no" {
+	if _, err := s.Apply(ctx, ann, record.Edit{Set: []policy.Rule{full}, Check: check}); !errors.Is(err, refused) ||
+		err.Error() != "no" {
 		t.Errorf("Apply that Check refuses = %v, want its error", err)
 	}
 	checkHistory(t, s, []string{"2 local:ann set +1 ~0 -0 (more for acme)", "1 headgate start +0 ~0 -0"})

@@ -24,7 +24,8 @@ func TestRotateSecret(t *testing.T) {
 
 	second, err := database.RotateSecret(path)
 	must(t, err)
-	if !bytes.Equal(second.Previous, first.Current) || bytes.Equal(second.Current, first.Current) || len(second.Current) != identity.MinSecretLength {
+	if !bytes.Equal(second.Previous, first.Current) || bytes.Equal(second.Current, first.Current) ||
+		len(second.Current) != identity.MinSecretLength {
 		t.Error("a rotation must draw a secret and keep the one before")
 	}
 	again, err := database.LoadSecrets(path, nil)
@@ -38,7 +39,8 @@ func TestRotateSecret(t *testing.T) {
 		t.Errorf("the file has mode %v, want that of the one before", info.Mode().Perm())
 	}
 	_, err = database.RotateSecret(path)
-	checkFault(t, "a second rotation", "secret file "+path+": ", err, "holds a previous secret already: end that rotation first")
+	checkFault(t, "a second rotation", "secret file "+path+": ", err,
+		"holds a previous secret already: end that rotation first")
 
 	third, err := database.DropPrevious(path)
 	must(t, err)
@@ -46,7 +48,8 @@ func TestRotateSecret(t *testing.T) {
 		t.Error("DropPrevious must keep the current secret alone")
 	}
 	_, err = database.DropPrevious(path)
-	checkFault(t, "nothing to drop", "secret file "+path+": ", err, "holds no previous secret: no rotation is under way")
+	checkFault(t, "nothing to drop", "secret file "+path+": ", err,
+		"holds no previous secret: no rotation is under way")
 	if entries, err := os.ReadDir(filepath.Dir(path)); err != nil || len(entries) != 1 {
 		t.Errorf("the folder has %v, %v, want the secret alone", entries, err)
 	}
@@ -93,7 +96,8 @@ func TestRotateSecretOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if now, err := database.ReadSecrets(path, nil); rotated != 1 || err != nil || !bytes.Equal(now.Previous, first.Current) {
+	if now, err := database.ReadSecrets(path, nil); rotated != 1 || err != nil ||
+		!bytes.Equal(now.Previous, first.Current) {
 		t.Errorf("%d rotations of 16, %v; want one, and the first secret kept", rotated, err)
 	}
 }
@@ -138,7 +142,8 @@ func TestSecretsRefuse(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(dir, ".good.new"), nil, 0o600))
 	must(t, os.WriteFile(good, []byte(a), 0o600))
 	_, err = database.RotateSecret(good)
-	checkFault(t, "somebody else", "secret file "+good+": ", err, "is being changed by somebody else; if nobody does, remove "+filepath.Join(dir, ".good.new"))
+	checkFault(t, "somebody else", "secret file "+good+": ", err,
+		"is being changed by somebody else; if nobody does, remove "+filepath.Join(dir, ".good.new"))
 	_, err = database.RotateSecret(filepath.Join(dir, "none"))
 	checkFault(t, "no file", "secret file ", err, "no such file")
 }
@@ -182,12 +187,14 @@ func testImportKey(t *testing.T, d someDatabase) {
 	if found, err := ring.Find(ctx, digester.Digest(text)); err != nil || found.ID != key.ID {
 		t.Errorf("Find = %v, %v", found, err)
 	}
-	if _, err = s.ImportKey(ctx, digester, text, record.NewAPIKey{}); err == nil || !strings.HasSuffix(err.Error(), "the key is there already, as "+key.ID) {
+	if _, err = s.ImportKey(ctx, digester, text, record.NewAPIKey{}); err == nil ||
+		!strings.HasSuffix(err.Error(), "the key is there already, as "+key.ID) {
 		t.Errorf("importing again: %v", err)
 	}
 	// Also when it is there under the secret before.
 	must(t, digester.Replace(bytes.Repeat([]byte{8}, 32), bytes.Repeat([]byte{7}, 32)))
-	if _, err = s.ImportKey(ctx, digester, text, record.NewAPIKey{}); err == nil || !strings.Contains(err.Error(), key.ID) {
+	if _, err = s.ImportKey(ctx, digester, text, record.NewAPIKey{}); err == nil ||
+		!strings.Contains(err.Error(), key.ID) {
 		t.Errorf("importing again during a rotation: %v", err)
 	}
 	for _, text := range []string{"", strings.Repeat("x", identity.MaxKeyLength+1)} {
@@ -224,7 +231,8 @@ func testRehash(t *testing.T, d someDatabase) {
 	}
 	var moves []identity.Rotation
 	for _, text := range append(texts[:2:2], "a key that is gone") {
-		moves = append(moves, identity.Rotation{Old: digester.PreviousDigest(text), New: digester.Digest(text), SecretID: newID})
+		moves = append(moves, identity.Rotation{Old: digester.PreviousDigest(text), New: digester.Digest(text),
+			SecretID: newID})
 	}
 	if moved, err := s.Rehash(ctx, moves); err != nil || moved != 2 {
 		t.Errorf("Rehash = %d, %v, want 2", moved, err)
@@ -272,7 +280,8 @@ func testKeyScopes(t *testing.T, d someDatabase) {
 	db := d.shell(t)
 	for _, wrong := range []string{`["get"]`, `["GET"`, `[""]`, `["GET", 1]`} {
 		run(t, db, "UPDATE api_keys SET scopes = '"+wrong+"' WHERE rowid = 1")
-		if records, _, err := s.Keys().Load(ctx); err == nil || !strings.Contains(err.Error(), "scopes") || records != nil {
+		if records, _, err := s.Keys().Load(ctx); err == nil || !strings.Contains(err.Error(), "scopes") ||
+			records != nil {
 			t.Errorf("scopes %s: %v, %v, want a fault", wrong, records, err)
 		}
 	}

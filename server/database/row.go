@@ -38,8 +38,9 @@ func (s *Store) readDocument(ctx context.Context, tx *tx, draft *policy.Draft) (
 // condition is isPlain's opposite to the letter.
 const (
 	plainColumns = "rowid, endpoint, project_id, rps_limit"
-	ruleColumns  = plainColumns + ", per_seconds, burst, subject, algorithm, mode, tier, scope, on_store_loss, expires_at, name, enforce_percent, count_when, penalty, refusal"
-	isPlain      = `per_seconds = 1 AND burst IS NULL AND subject = 'principal' AND algorithm = 'token_bucket' AND mode = 'enforce'
+	ruleColumns  = plainColumns + ", per_seconds, burst, subject, algorithm, mode, tier, scope, on_store_loss, " +
+		"expires_at, name, enforce_percent, count_when, penalty, refusal"
+	isPlain = `per_seconds = 1 AND burst IS NULL AND subject = 'principal' AND algorithm = 'token_bucket' AND mode = 'enforce'
         AND tier IS NULL AND scope = 'local' AND on_store_loss = 'closed' AND expires_at IS NULL AND name IS NULL
         AND enforce_percent IS NULL AND count_when IS NULL AND penalty IS NULL AND refusal IS NULL`
 )
@@ -48,13 +49,15 @@ const (
 // package writes clauses.
 func (s *Store) queryRules(ctx context.Context, tx *tx, where string, args ...any) (rules []policy.Rule, err error) {
 	r := newRow(s.db.name(), "policies", tx)
-	err = s.scanRules(ctx, tx, r, ruleColumns, where+" ORDER BY rowid", args, func(int64) { rules = append(rules, r.rule()) })
+	err = s.scanRules(ctx, tx, r, ruleColumns, where+" ORDER BY rowid", args,
+		func(int64) { rules = append(rules, r.rule()) })
 	return rules, errors.Join(err, r.err())
 }
 
 // scanRules puts policies into r, one after the other. Columns that are not read
 // are NULL.
-func (s *Store) scanRules(ctx context.Context, tx *tx, r *row, columns, clauses string, args []any, each func(id int64)) error {
+func (s *Store) scanRules(ctx context.Context, tx *tx, r *row, columns, clauses string, args []any,
+	each func(id int64)) error {
 	r.values = [maxColumns]any{}
 	width := strings.Count(columns, ",") + 1
 	return tx.each(ctx, "SELECT "+columns+" FROM policies "+clauses, args, r.cells[:width], func() {
@@ -192,7 +195,8 @@ func (r *row) err() error {
 	r.remedies = nil
 	if r.more > 0 {
 		r.problems = append(r.problems, policy.Problem{Code: "more", Rule: -1, Where: r.table,
-			Field: "values", Value: "wrong " + strconv.Itoa(r.more) + " times more", Want: "the problems above mended first"})
+			Field: "values", Value: "wrong " + strconv.Itoa(r.more) + " times more",
+			Want: "the problems above mended first"})
 	}
 	return errors.Join(r.problems...)
 }

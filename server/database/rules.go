@@ -49,7 +49,8 @@ func (s *Store) checkTwin(ctx context.Context, tx *tx, r policy.Rule) error {
 	for _, other := range others {
 		if other.Project == r.Project && other.Tier == r.Tier && shape(other.Endpoint) == shape(r.Endpoint) {
 			return policy.Problem{Code: "duplicate", Rule: -1, Where: record.KeyOf(r).String(), Field: "endpoint",
-				Value: shown(r.Endpoint), Want: "the parameter names of the rule that is there already: " + shown(other.Endpoint)}
+				Value: shown(r.Endpoint), Want: "the parameter names of the rule that is there already: " +
+					shown(other.Endpoint)}
 		}
 	}
 	return nil
@@ -132,7 +133,8 @@ func (s *Store) Import(ctx context.Context, a record.Author, doc policy.Document
 	if err := lint(doc); err != nil { // by the name of the document
 		return err
 	}
-	_, err := s.Apply(ctx, a, record.Edit{Set: doc.Rules, Tiers: doc.Projects, Replace: replace, Action: record.ActionImport})
+	_, err := s.Apply(ctx, a, record.Edit{Set: doc.Rules, Tiers: doc.Projects, Replace: replace,
+		Action: record.ActionImport})
 	return err
 }
 
@@ -203,7 +205,8 @@ func appendRule(args []any, r policy.Rule) []any {
 
 func upsertProjects(ctx context.Context, tx *tx, tiers map[string]string) error {
 	for _, project := range slices.Sorted(maps.Keys(tiers)) {
-		_, err := tx.ExecContext(ctx, `INSERT INTO projects (project_id, tier) VALUES (?, ?)`+tx.dialect.newProject, project, tiers[project])
+		_, err := tx.ExecContext(ctx, `INSERT INTO projects (project_id, tier) VALUES (?, ?)`+tx.dialect.newProject,
+			project, tiers[project])
 		if err != nil {
 			return fmt.Errorf("write the tier of project %q: %w", project, err)
 		}

@@ -24,7 +24,11 @@ func TestLoadTellsOfProgress(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "theirs.db")
 		run(t, shell(t, path), `CREATE TABLE limits (endpoint TEXT, project_id TEXT, rps_limit INTEGER)`,
 			`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i < 3000) INSERT INTO limits SELECT 'GET /' || i, NULL, 5 FROM n`)
-		s := openDSN(t, database.Options{DSN: "sqlite:" + path, Table: database.Table{Name: "limits"}, Local: "sqlite:" + filepath.Join(t.TempDir(), "local.db")})
+		s := openDSN(t, database.Options{
+			DSN:   "sqlite:" + path,
+			Table: database.Table{Name: "limits"},
+			Local: "sqlite:" + filepath.Join(t.TempDir(), "local.db"),
+		})
 		checkProgress(t, "a load", s, 3000)
 	})
 }

@@ -17,14 +17,20 @@ func testNewerSchemaWhileRunning(t *testing.T, d someDatabase) {
 	must(t, s.Import(ctx, tester, state(1), true))
 	f := follow(t, s, whole)
 	shell := d.shell(t)
-	run(t, shell, "BEGIN; INSERT INTO goose_db_version (version_id, is_applied) VALUES (99, true); UPDATE policies SET rps_limit = 9; COMMIT")
+	run(t, shell, "BEGIN; INSERT INTO goose_db_version (version_id, is_applied) VALUES (99, true); UPDATE policies "+
+		"SET rps_limit = 9; COMMIT")
 	f.keepsLastGood(t, "newer", 1, "was written by a newer headgate (schema 99, this one knows ")
-	for what, err := range map[string]error{"Set": s.Set(ctx, tester, full), "Delete": s.Delete(ctx, tester, record.KeyOf(full)), "Import": s.Import(ctx, tester, state(8), true)} {
+	for what, err := range map[string]error{
+		"Set":    s.Set(ctx, tester, full),
+		"Delete": s.Delete(ctx, tester, record.KeyOf(full)),
+		"Import": s.Import(ctx, tester, state(8), true),
+	} {
 		if err == nil || !strings.Contains(err.Error(), "was written by a newer headgate") {
 			t.Errorf("%s in a newer schema: %v, want it refused", what, err)
 		}
 	}
-	if _, _, err := s.Keys().Load(ctx); err == nil || !strings.Contains(err.Error(), "was written by a newer headgate") {
+	if _, _, err := s.Keys().Load(ctx); err == nil ||
+		!strings.Contains(err.Error(), "was written by a newer headgate") {
 		t.Errorf("the keys of a newer schema: %v, want them refused", err)
 	}
 	run(t, shell, "DELETE FROM goose_db_version WHERE version_id = 99")
@@ -47,8 +53,10 @@ func testSchemaGoneWhileRunning(t *testing.T, d someDatabase) {
 			{"DROP SCHEMA public", "ALTER SCHEMA away RENAME TO public"},
 		},
 		"MariaDB": {
-			{"RENAME TABLE policies TO policies_away, goose_db_version TO goose_away, headgate_version TO version_away"},
-			{"RENAME TABLE policies_away TO policies, goose_away TO goose_db_version, version_away TO headgate_version"},
+			{"RENAME TABLE policies TO policies_away, goose_db_version TO goose_away, headgate_version TO " +
+				"version_away"},
+			{"RENAME TABLE policies_away TO policies, goose_away TO goose_db_version, version_away TO " +
+				"headgate_version"},
 		},
 	}[d.kind]
 	s, ctx := d.open(t), t.Context()

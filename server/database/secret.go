@@ -75,7 +75,10 @@ func ReadSecrets(path string, log *slog.Logger) (s Secrets, err error) {
 	case !info.Mode().IsRegular():
 		return s, fmt.Errorf("secret file %s: is no regular file, want one", path)
 	case info.Mode().Perm()&0o022 != 0:
-		return s, fmt.Errorf("secret file %s: may be written by other users (%v), want it writable by its owner alone: chmod go-w", path, info.Mode().Perm())
+		return s,
+			fmt.Errorf(
+				"secret file %s: may be written by other users (%v), want it writable by its owner alone: chmod "+
+					"go-w", path, info.Mode().Perm())
 	case info.Mode().Perm()&0o044 != 0 && log != nil:
 		log.Warn("the secret file may be read by other users; want chmod go-r, unless whatever mounts it decides that",
 			"file", path, "mode", info.Mode().Perm().String())
@@ -100,7 +103,9 @@ const beforePrevious = "previous "
 func parseSecrets(text string) (s Secrets, err error) {
 	lines := strings.Split(strings.ReplaceAll(strings.TrimSpace(text), "\r\n", "\n"), "\n")
 	if len(lines) > 2 {
-		return s, fmt.Errorf("has %d lines, want one secret, or during a rotation a second line with the word previous and the one before", len(lines))
+		return s,
+			fmt.Errorf("has %d lines, want one secret, or during a rotation a second line with the word previous "+
+				"and the one before", len(lines))
 	}
 	current, err := parseSecret(lines[0])
 	if err != nil || len(lines) == 1 {
@@ -124,9 +129,13 @@ func parseSecret(digits string) (Secret, error) {
 	secret, err := hex.DecodeString(strings.TrimSpace(digits))
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("is not an even number of hexadecimal digits, want %d or more, such as \"openssl rand -hex 32\" prints", 2*identity.MinSecretLength)
+		return nil,
+			fmt.Errorf("is not an even number of hexadecimal digits, want %d or more, such as \"openssl rand -hex "+
+				"32\" prints", 2*identity.MinSecretLength)
 	case len(secret) < identity.MinSecretLength:
-		return nil, fmt.Errorf("has %d bytes, want %d or more in hexadecimal digits, such as \"openssl rand -hex 32\" prints", len(secret), identity.MinSecretLength)
+		return nil,
+			fmt.Errorf("has %d bytes, want %d or more in hexadecimal digits, such as \"openssl rand -hex 32\" prints",
+				len(secret), identity.MinSecretLength)
 	}
 	return secret, nil
 }
@@ -174,7 +183,9 @@ func (s Secrets) Drops(other Secrets) bool {
 func RotateSecret(path string) (Secrets, error) {
 	return changeSecrets(path, func(s Secrets) (Secrets, error) {
 		if s.Previous != nil {
-			return s, errors.New("holds a previous secret already: end that rotation first with `headgate secret rotate --drop-old`")
+			return s,
+				errors.New("holds a previous secret already: end that rotation first with `headgate secret rotate " +
+					"--drop-old`")
 		}
 		next := make(Secret, identity.MinSecretLength)
 		_, _ = rand.Read(next) // never fails
@@ -204,9 +215,13 @@ func changeSecrets(path string, change func(Secrets) (Secrets, error)) (next Sec
 	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	switch {
 	case errors.Is(err, fs.ErrExist):
-		return next, fmt.Errorf("secret file %s: is being changed by somebody else; if nobody does, remove %s", path, temp)
+		return next, fmt.Errorf("secret file %s: is being changed by somebody else; if nobody does, remove %s", path,
+			temp)
 	case errors.Is(err, fs.ErrPermission), isReadOnlyFS(err):
-		return next, fmt.Errorf("secret file %s: its folder may not be written to, want that, or the file changed by whatever puts it there: a new secret in the first line, the word previous and the present one in the second", path)
+		return next,
+			fmt.Errorf("secret file %s: its folder may not be written to, want that, or the file changed by "+
+				"whatever puts it there: a new secret in the first line, the word previous and the present one in "+
+				"the second", path)
 	case err != nil:
 		return next, fmt.Errorf("secret file %w", err)
 	}
@@ -248,12 +263,14 @@ func changeSecrets(path string, change func(Secrets) (Secrets, error)) (next Sec
 // replaces what somebody else has put there.
 func makeSecret(path string) error {
 	dir := filepath.Dir(path)
-	temp, err := os.OpenFile(filepath.Join(dir, "."+filepath.Base(path)+"."+newID("")), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	temp, err := os.OpenFile(filepath.Join(dir, "."+filepath.Base(path)+"."+newID("")),
+		os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("secret file %s: its folder does not exist, want it made first: mkdir -p %s", path, dir)
 	case errors.Is(err, fs.ErrPermission), isReadOnlyFS(err):
-		return fmt.Errorf("secret file %s: cannot be made, want a folder that this user may write to, or the file put there", path)
+		return fmt.Errorf(
+			"secret file %s: cannot be made, want a folder that this user may write to, or the file put there", path)
 	case err != nil:
 		return fmt.Errorf("secret file %w", err)
 	}
@@ -268,7 +285,8 @@ func makeSecret(path string) error {
 	case errors.Is(err, fs.ErrExist):
 		return err
 	case err != nil: // not every file system has links
-		return fmt.Errorf("secret file %s: cannot be made here, want it put there: openssl rand -hex %d (%w)", path, identity.MinSecretLength, err)
+		return fmt.Errorf("secret file %s: cannot be made here, want it put there: openssl rand -hex %d (%w)", path,
+			identity.MinSecretLength, err)
 	}
 	return syncFolder(dir)
 }

@@ -59,12 +59,14 @@ func TestLoadSecretRefuses(t *testing.T) {
 		mode os.FileMode
 		want string
 	}{
-		"short":    {strings.Repeat("ab", 31), 0o600, "has 31 bytes, want 32 or more in hexadecimal digits"},
-		"empty":    {"", 0o600, "has 0 bytes, want 32 or more"},
-		"text":     {"correct horse battery staple", 0o600, "is not an even number of hexadecimal digits, want 64 or more"},
-		"odd":      {long + "a", 0o600, "is not an even number of hexadecimal digits"},
-		"huge":     {strings.Repeat("ab", 4096), 0o600, "is longer than 4096 bytes"},
-		"writable": {long, 0o620, "may be written by other users (-rw--w----), want it writable by its owner alone: chmod go-w"},
+		"short": {strings.Repeat("ab", 31), 0o600, "has 31 bytes, want 32 or more in hexadecimal digits"},
+		"empty": {"", 0o600, "has 0 bytes, want 32 or more"},
+		"text": {"correct horse battery staple", 0o600,
+			"is not an even number of hexadecimal digits, want 64 or more"},
+		"odd":  {long + "a", 0o600, "is not an even number of hexadecimal digits"},
+		"huge": {strings.Repeat("ab", 4096), 0o600, "is longer than 4096 bytes"},
+		"writable": {long, 0o620,
+			"may be written by other users (-rw--w----), want it writable by its owner alone: chmod go-w"},
 	} {
 		path := filepath.Join(dir, name)
 		must(t, os.WriteFile(path, []byte(tt.text), 0o600))
@@ -86,7 +88,8 @@ func TestLoadSecretRefuses(t *testing.T) {
 	if err == nil {
 		t.Error("nobody made a secret in a folder that may not be written")
 	}
-	checkFault(t, "a closed folder", "secret file ", fmt.Errorf("%s", strings.TrimSpace(string(out))), "cannot be made, want a folder that this user may write to")
+	checkFault(t, "a closed folder", "secret file ", fmt.Errorf("%s", strings.TrimSpace(string(out))),
+		"cannot be made, want a folder that this user may write to")
 }
 
 func TestLoadSecretWarnsOfReaders(t *testing.T) {

@@ -122,9 +122,14 @@ const selectSchema = "SELECT coalesce(max(version_id), 0) FROM goose_db_version 
 func checkSchema(has, known int64) error {
 	switch {
 	case has > known:
-		return fault(fmt.Sprintf("was written by a newer headgate (schema %d, this one knows %d), want that headgate or a newer one", has, known))
+		return fault(
+			fmt.Sprintf(
+				"was written by a newer headgate (schema %d, this one knows %d), want that headgate or a newer "+
+					"one", has, known))
 	case has < known:
-		return fault(fmt.Sprintf("has an older schema (%d, this headgate reads %d), want it opened once for writing, which brings it up to date", has, known))
+		return fault(
+			fmt.Sprintf("has an older schema (%d, this headgate reads %d), want it opened once for writing, which "+
+				"brings it up to date", has, known))
 	}
 	return nil
 }
@@ -134,7 +139,8 @@ func (s *server) version(ctx context.Context) (version string, err error) {
 	defer cancel()
 	var schema int64
 	err = s.unbroken(look, func() error {
-		return s.db.QueryRowContext(look, "SELECT version, ("+selectSchema+") FROM headgate_version").Scan(&version, &schema)
+		return s.db.QueryRowContext(look, "SELECT version, ("+selectSchema+") FROM headgate_version").
+			Scan(&version, &schema)
 	})
 	if err == nil {
 		err = checkSchema(schema, s.known)
@@ -234,7 +240,8 @@ func (s *server) say(err error) string {
 	}
 	var certificate *tls.CertificateVerificationError
 	if errors.As(err, &certificate) {
-		return "shows a certificate that is not believed (" + oneLine(certificate.Err.Error()) + "), want the authority that it is by, in sslrootcert or ssl-ca, and the host that it is for"
+		return "shows a certificate that is not believed (" + oneLine(certificate.Err.Error()) +
+			"), want the authority that it is by, in sslrootcert or ssl-ca, and the host that it is for"
 	}
 	if text, _ := s.kind.meaning(err); text != "" {
 		return text
@@ -245,9 +252,11 @@ func (s *server) say(err error) string {
 	case errors.As(err, &dns):
 		return "cannot be reached (" + oneLine(dns.Error()) + "), want the name of the host that the database runs on"
 	case errors.As(err, &op) && op.Op == "dial":
-		return "cannot be reached (" + oneLine(op.Err.Error()) + "), want the database running there, and its port open to this machine"
+		return "cannot be reached (" + oneLine(op.Err.Error()) +
+			"), want the database running there, and its port open to this machine"
 	case errors.Is(err, sql.ErrNoRows):
-		return "has no row in table headgate_version, want one back: INSERT INTO headgate_version (id, version) VALUES (1, 'restored')"
+		return "has no row in table headgate_version, want one back: INSERT INTO headgate_version (id, version) " +
+			"VALUES (1, 'restored')"
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return "does not answer"
 	}
@@ -306,7 +315,8 @@ func (s *server) provider() (*goose.Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	return goose.NewProvider(dialect, s.db, folder, goose.WithDisableGlobalRegistry(true), goose.WithLogger(goose.NopLogger()))
+	return goose.NewProvider(dialect, s.db, folder, goose.WithDisableGlobalRegistry(true),
+		goose.WithLogger(goose.NopLogger()))
 }
 
 // schemaVersion reports the last migration that the database has seen, 0 for
@@ -337,9 +347,14 @@ func (s *server) schemaVersion(ctx context.Context, known int64, existing bool) 
 	case err != nil:
 		return 0, err
 	case !ours && other != "":
-		return 0, fault(fmt.Sprintf("has tables of another program (%q), want a database or schema for headgate alone, or db_table for rules that stand in a table of your own", other))
+		return 0,
+			fault(
+				fmt.Sprintf("has tables of another program (%q), want a database or schema for headgate alone, or "+
+					"db_table for rules that stand in a table of your own", other))
 	case existing && !(ours && migrated):
-		return 0, fault("has no tables of headgate, want the database that has them, or one that `headgate policy set` has made them in")
+		return 0,
+			fault("has no tables of headgate, want the database that has them, or one that `headgate policy set` " +
+				"has made them in")
 	case !migrated:
 		return 0, nil
 	}

@@ -37,7 +37,8 @@ func testShellEverywhere(t *testing.T, d someDatabase) {
 		`INSERT INTO projects (project_id, tier) VALUES ('acme', 'gold'), ('Acme', 'free'), ('acme ', 'free')`)
 	doc, _, err := s.Load(ctx)
 	var want []policy.Rule
-	for i, r := range []policy.Rule{{Endpoint: "GET /a"}, {Endpoint: "GET /A"}, {Project: "acme"}, {Project: "Acme"}, {Project: "acme "}, {Project: "42"}} {
+	for i, r := range []policy.Rule{{Endpoint: "GET /a"}, {Endpoint: "GET /A"}, {Project: "acme"}, {Project: "Acme"},
+		{Project: "acme "}, {Project: "42"}} {
 		r.Limit, r.Per = int64(i+1), time.Second
 		if r.Endpoint == "" {
 			r.Endpoint = "GET /a"
@@ -86,7 +87,8 @@ func testShellEverywhere(t *testing.T, d someDatabase) {
 	}
 	must(t, s.Delete(ctx, tester, record.KeyOf(want[4])))
 	must(t, s.SetTier(ctx, tester, "acme ", ""))
-	if doc, _, err := s.Load(ctx); err != nil || len(doc.Rules) != 5 || doc.Projects["acme"] != "gold" || len(doc.Projects) != 2 {
+	if doc, _, err := s.Load(ctx); err != nil || len(doc.Rules) != 5 || doc.Projects["acme"] != "gold" ||
+		len(doc.Projects) != 2 {
 		t.Errorf("after what is about \"acme \" was deleted: %+v, %v, want the rest", doc, err)
 	}
 }
@@ -167,7 +169,8 @@ func testConcurrentTwins(t *testing.T, d someDatabase) {
 
 // onServers runs a test on each kind of server, on one that nobody else uses.
 func onServers(t *testing.T, test func(*testing.T, *dbtest.Server, someDatabase)) {
-	for kind, start := range map[string]func() (*dbtest.Server, error){"PostgreSQL": dbtest.Postgres, "MariaDB": dbtest.MariaDB} {
+	for kind, start := range map[string]func() (*dbtest.Server, error){"PostgreSQL": dbtest.Postgres,
+		"MariaDB": dbtest.MariaDB} {
 		t.Run(kind, func(t *testing.T) {
 			server, err := start()
 			must(t, err)
@@ -201,7 +204,12 @@ func testServerFaults(t *testing.T, server *dbtest.Server, d someDatabase) {
 	t.Parallel()
 	s, ctx := d.open(t), t.Context()
 	must(t, s.Set(ctx, tester, policy.Rule{Endpoint: "GET /ok", Limit: 1}))
-	cache, err := policy.NewCache(policy.CacheOptions{Source: s, Compile: policy.CompileOptions{Endpoints: table(t)}, Interval: 20 * time.Millisecond, Spread: true})
+	cache, err := policy.NewCache(policy.CacheOptions{
+		Source:   s,
+		Compile:  policy.CompileOptions{Endpoints: table(t)},
+		Interval: 20 * time.Millisecond,
+		Spread:   true,
+	})
 	must(t, err)
 	must(t, cache.Start(ctx))
 	running, stop := context.WithCancel(ctx)
@@ -234,7 +242,8 @@ func testServerFaults(t *testing.T, server *dbtest.Server, d someDatabase) {
 	}
 
 	hurt("stopped", func() { must(t, server.Halt()) }, s.Path()+": cannot be reached (connect: ")
-	if err := s.Set(ctx, tester, policy.Rule{Endpoint: "GET /ok", Limit: 9}); err == nil || strings.Contains(err.Error(), "\n") {
+	if err := s.Set(ctx, tester, policy.Rule{Endpoint: "GET /ok", Limit: 9}); err == nil ||
+		strings.Contains(err.Error(), "\n") {
 		t.Errorf("Set while the server is stopped: %v, want an error on one line", err)
 	}
 	heal("stopped", func() { must(t, server.Start()) })
@@ -245,7 +254,8 @@ func testServerFaults(t *testing.T, server *dbtest.Server, d someDatabase) {
 	hurt("frozen", func() { must(t, server.Freeze()) }, "does not answer within")
 	heal("frozen", func() { must(t, server.Thaw()) })
 
-	hurt("table gone", func() { run(t, shell, "ALTER TABLE policies RENAME TO gone", bump()) }, "lacks what this headgate reads")
+	hurt("table gone", func() { run(t, shell, "ALTER TABLE policies RENAME TO gone", bump()) },
+		"lacks what this headgate reads")
 	heal("table gone", func() { run(t, shell, "ALTER TABLE gone RENAME TO policies") })
 
 	hurt("bad value", func() {
@@ -279,7 +289,9 @@ func bump() string { return "UPDATE headgate_version SET version = 'other'" }
 func readOnly(d someDatabase, on bool) string {
 	if d.kind == "PostgreSQL" {
 		name, _, _ := strings.Cut(strings.TrimPrefix(d.dsn, "postgres://app@/"), "?")
-		return fmt.Sprintf("BEGIN; SET TRANSACTION READ WRITE; ALTER DATABASE %s SET default_transaction_read_only = %v; COMMIT", name, on)
+		return fmt.Sprintf(
+			"BEGIN; SET TRANSACTION READ WRITE; ALTER DATABASE %s SET default_transaction_read_only = %v; COMMIT", name,
+			on)
 	}
 	return fmt.Sprintf("SET GLOBAL read_only = %v", on)
 }
@@ -311,7 +323,8 @@ func testConnectionCutInMidLoad(t *testing.T, d someDatabase) {
 				t.Errorf("a load that was cut returned %d rules with %v", len(doc.Rules), err)
 			}
 		case len(doc.Rules) != len(rules):
-			t.Errorf("a load that was cut returned %d rules and no error, want %d or an error", len(doc.Rules), len(rules))
+			t.Errorf("a load that was cut returned %d rules and no error, want %d or an error",
+				len(doc.Rules), len(rules))
 		default:
 			loaded++
 		}
@@ -353,10 +366,12 @@ func testConnectionKnownToBeCut(t *testing.T, d someDatabase) {
 // cutOthers ends every connection to a database but the shell's.
 func cutOthers(ctx context.Context, d someDatabase, shell *sql.DB) {
 	if d.kind == "PostgreSQL" {
-		_, _ = shell.ExecContext(ctx, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
+		_, _ = shell.ExecContext(ctx, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = "+
+			"current_database() AND pid <> pg_backend_pid()")
 		return
 	}
-	rows, err := shell.QueryContext(ctx, "SELECT id FROM information_schema.processlist WHERE db = database() AND id <> connection_id()")
+	rows, err := shell.QueryContext(ctx,
+		"SELECT id FROM information_schema.processlist WHERE db = database() AND id <> connection_id()")
 	if err != nil {
 		return
 	}
@@ -390,7 +405,8 @@ func testServerOpenFaults(t *testing.T, d someDatabase) {
 			t.Errorf("%s: %v, want %q on one line", what, err, want)
 		}
 	}
-	open("empty, read-only", database.Options{DSN: d.dsn, ReadOnly: true, NoNotify: d.quiet}, "has no tables of headgate")
+	open("empty, read-only", database.Options{DSN: d.dsn, ReadOnly: true, NoNotify: d.quiet},
+		"has no tables of headgate")
 	open("empty, where there was one", database.Options{DSN: d.dsn, Existing: true}, "has no tables of headgate")
 	run(t, shell, "CREATE TABLE theirs (a INT)")
 	open("another program's", database.Options{DSN: d.dsn}, `has tables of another program ("theirs"), want`)
@@ -402,13 +418,15 @@ func testServerOpenFaults(t *testing.T, d someDatabase) {
 	run(t, shell, "INSERT INTO goose_db_version (version_id, is_applied) VALUES (99, true)")
 	open("newer", database.Options{DSN: d.dsn}, "was written by a newer headgate (schema 99, this one knows 17)")
 	run(t, shell, "DELETE FROM goose_db_version WHERE version_id >= 7")
-	open("older, read-only", database.Options{DSN: d.dsn, ReadOnly: true, NoNotify: d.quiet}, "has an older schema (6, this headgate reads 17)")
+	open("older, read-only", database.Options{DSN: d.dsn, ReadOnly: true, NoNotify: d.quiet},
+		"has an older schema (6, this headgate reads 17)")
 
 	none := regexp.MustCompile(`/test[0-9]+`).ReplaceAllString(d.dsn, "/nosuch")
 	open("no such database", database.Options{DSN: none}, "want")
 	nobody := strings.Replace(d.dsn, "app@", "stranger:wrong-password@", 1)
 	_, err := database.New(ctx, database.Options{DSN: nobody})
-	if err == nil || strings.Contains(err.Error(), "wrong-password") || !strings.Contains(err.Error(), "refuses the user") {
+	if err == nil || strings.Contains(err.Error(), "wrong-password") ||
+		!strings.Contains(err.Error(), "refuses the user") {
 		t.Errorf("a stranger: %v, want a refusal without the password", err)
 	}
 }
@@ -421,10 +439,14 @@ func testMigrationGoesOn(t *testing.T, d someDatabase) {
 	s := d.open(t)
 	must(t, s.Set(t.Context(), tester, full))
 	if d.kind == "MariaDB" { // where definitions are no transaction
-		run(t, shell, "DELETE FROM goose_db_version WHERE version_id >= 5", "DROP TRIGGER api_keys_after_delete", "DROP TABLE audit")
+		run(t, shell, "DELETE FROM goose_db_version WHERE version_id >= 5", "DROP TRIGGER api_keys_after_delete",
+			"DROP TABLE audit")
 	} else {
-		run(t, shell, "DROP TABLE policies, projects, api_keys, audit, admin_tokens, api_calls, replicas, headgate_version, policy_changes, policy_versions, policy_forgotten, limit_requests",
-			"DROP FUNCTION headgate_changed, headgate_calls_keep_what_they_say, headgate_updated, headgate_audit_keeps_all, headgate_rules_recorded, headgate_tiers_recorded, headgate_history_keeps_all, headgate_history_keeps_what_is_not_forgotten, headgate_requests_stay",
+		run(t, shell, "DROP TABLE policies, projects, api_keys, audit, admin_tokens, api_calls, replicas, "+
+			"headgate_version, policy_changes, policy_versions, policy_forgotten, limit_requests",
+			"DROP FUNCTION headgate_changed, headgate_calls_keep_what_they_say, headgate_updated, "+
+				"headgate_audit_keeps_all, headgate_rules_recorded, headgate_tiers_recorded, "+
+				"headgate_history_keeps_all, headgate_history_keeps_what_is_not_forgotten, headgate_requests_stay",
 			"DELETE FROM goose_db_version WHERE version_id >= 5")
 	}
 	again := d.open(t)
@@ -445,7 +467,8 @@ func testServerPassword(t *testing.T, server *dbtest.Server, d someDatabase) {
 	file := filepath.Join(t.TempDir(), "password")
 	must(t, os.WriteFile(file, []byte("it's a s3cret@/:\n"), 0o600))
 	openDSN(t, database.Options{DSN: d.dsn, PasswordFile: file})
-	openDSN(t, database.Options{DSN: strings.Replace(d.dsn, "app@", url.UserPassword("app", "it's a s3cret@/:").String()+"@", 1)})
+	openDSN(t, database.Options{DSN: strings.Replace(d.dsn, "app@",
+		url.UserPassword("app", "it's a s3cret@/:").String()+"@", 1)})
 	for _, name := range []string{"PGPASSWORD", "MYSQL_PWD"} {
 		t.Setenv(name, "it's a s3cret@/:")
 	}
@@ -453,7 +476,8 @@ func testServerPassword(t *testing.T, server *dbtest.Server, d someDatabase) {
 	for _, name := range []string{"PGPASSWORD", "MYSQL_PWD"} {
 		t.Setenv(name, "wrong-password")
 	}
-	if _, err := database.Open(t.Context(), d.dsn); err == nil || !strings.Contains(err.Error(), "refuses the user") || strings.Contains(err.Error(), "wrong-password") {
+	if _, err := database.Open(t.Context(), d.dsn); err == nil || !strings.Contains(err.Error(), "refuses the user") ||
+		strings.Contains(err.Error(), "wrong-password") {
 		t.Errorf("with a wrong password: %v", err)
 	}
 	_, err := database.New(t.Context(), database.Options{DSN: d.dsn, PasswordFile: file + ".none"})
@@ -510,8 +534,10 @@ func TestSmallRights(t *testing.T) {
 	d := kinds[1].make(t)
 	s, ctx := d.open(t), t.Context()
 	shell := d.shell(t)
-	run(t, shell, "DROP ROLE IF EXISTS editor", "DROP ROLE IF EXISTS looker", "CREATE ROLE editor LOGIN", "CREATE ROLE looker LOGIN",
-		"GRANT SELECT, INSERT, UPDATE, DELETE ON policies TO editor", "GRANT SELECT ON ALL TABLES IN SCHEMA public TO looker")
+	run(t, shell, "DROP ROLE IF EXISTS editor", "DROP ROLE IF EXISTS looker", "CREATE ROLE editor LOGIN",
+		"CREATE ROLE looker LOGIN",
+		"GRANT SELECT, INSERT, UPDATE, DELETE ON policies TO editor",
+		"GRANT SELECT ON ALL TABLES IN SCHEMA public TO looker")
 	t.Cleanup(func() {
 		for _, statement := range []string{"DROP OWNED BY editor, looker", "DROP ROLE editor, looker"} {
 			if _, err := shell.ExecContext(context.Background(), statement); err != nil {
@@ -529,7 +555,8 @@ func TestSmallRights(t *testing.T) {
 	if doc, _, err := looker.Load(ctx); err != nil || len(doc.Rules) != 1 {
 		t.Errorf("Load by one who may only read = %+v, %v, want the rule", doc, err)
 	}
-	if err := looker.Set(ctx, tester, full); err == nil || !strings.Contains(err.Error(), "does not let the user do that") {
+	if err := looker.Set(ctx, tester, full); err == nil ||
+		!strings.Contains(err.Error(), "does not let the user do that") {
 		t.Errorf("Set by one who may only read: %v", err)
 	}
 }

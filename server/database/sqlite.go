@@ -64,9 +64,12 @@ func parsePath(dsn string) (string, error) {
 	case path == "":
 		return "", errors.New(`database is "sqlite:" without a path, want sqlite:PATH`)
 	case strings.HasPrefix(path, ":memory:"):
-		return "", fmt.Errorf("database is %q, want a file: what is in memory is gone at the next start, and no other process can change it", dsn)
+		return "",
+			fmt.Errorf("database is %q, want a file: what is in memory is gone at the next start, and no other "+
+				"process can change it", dsn)
 	case strings.HasPrefix(path, "//") && !strings.HasPrefix(path, "///"):
-		return "", fmt.Errorf("database is %q, want %q: a path has no host before it", dsn, "sqlite:"+strings.TrimLeft(path, "/"))
+		return "", fmt.Errorf("database is %q, want %q: a path has no host before it", dsn,
+			"sqlite:"+strings.TrimLeft(path, "/"))
 	case strings.ContainsRune(path, 0):
 		return "", fmt.Errorf("database is %q, want a path without a zero byte", dsn)
 	}
@@ -143,7 +146,8 @@ func (e *embedded) openFile(ctx context.Context) (_ *file, err error) {
 		// would take a statement back, which triggers make SQLite keep of every
 		// row, and up to 64 MiB of pages, else an import writes some of them
 		// again and again.
-		if f.writes, err = e.connect("rw", 1, "synchronous(full)", "temp_store(memory)", "cache_size(-65536)"); err != nil {
+		if f.writes, err = e.connect("rw", 1, "synchronous(full)", "temp_store(memory)",
+			"cache_size(-65536)"); err != nil {
 			return nil, err
 		}
 		if err := f.migrate(ctx, e.wait); err != nil {
@@ -177,7 +181,8 @@ var reading = []string{"query_only(1)", "cache_size(-256)"}
 // connect makes a pool. Nothing is opened before its first use.
 func (e *embedded) connect(mode string, most int, pragmas ...string) (*sql.DB, error) {
 	q := url.Values{"mode": {mode}, "_txlock": {"immediate"}, "_error_rc": {"1"}}
-	q["_pragma"] = append(slices.Clone(pragmas), fmt.Sprintf("busy_timeout(%d)", e.wait.Milliseconds()), "foreign_keys(1)")
+	q["_pragma"] = append(slices.Clone(pragmas), fmt.Sprintf("busy_timeout(%d)", e.wait.Milliseconds()),
+		"foreign_keys(1)")
 	db, err := sql.Open("sqlite", "file:"+(&url.URL{Path: e.path}).EscapedPath()+"?"+q.Encode())
 	if err != nil {
 		return nil, err

@@ -118,11 +118,13 @@ func (f *file) checkOwner(ctx context.Context, db *sql.DB) error {
 	}
 	switch {
 	case err == nil:
-		return fault(fmt.Sprintf("is the database of another program (it has a table %q), want a file for headgate alone", table))
+		return fault(fmt.Sprintf(
+			"is the database of another program (it has a table %q), want a file for headgate alone", table))
 	case !errors.Is(err, sql.ErrNoRows):
 		return err
 	case id != 0:
-		return fault(fmt.Sprintf("is the database of another program (application_id %d), want a file for headgate alone", id))
+		return fault(
+			fmt.Sprintf("is the database of another program (application_id %d), want a file for headgate alone", id))
 	}
 	return nil
 }

@@ -80,9 +80,12 @@ func (f *file) look(ctx context.Context) error {
 		return err
 	}
 	var stamp string
-	err = f.watch.QueryRowContext(ctx, "SELECT version || '.' || (SELECT schema_version FROM pragma_schema_version) FROM headgate_version").Scan(&stamp)
+	err = f.watch.QueryRowContext(ctx,
+		"SELECT version || '.' || (SELECT schema_version FROM pragma_schema_version) FROM headgate_version").
+		Scan(&stamp)
 	if errors.Is(err, sql.ErrNoRows) {
-		return fault("has no row in table headgate_version, want one back: INSERT INTO headgate_version (id, version) VALUES (1, 'restored')")
+		return fault("has no row in table headgate_version, want one back: INSERT INTO headgate_version (id, " +
+			"version) VALUES (1, 'restored')")
 	}
 	if err == nil {
 		f.stamp, f.commits = stamp, commits

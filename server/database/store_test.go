@@ -79,7 +79,8 @@ var full = policy.Rule{
 	Endpoint: "POST /login", Project: "acme", Limit: 5, Per: time.Minute, Burst: 3,
 	Subject: policy.SubjectIP, Mode: policy.Shadow, OnStoreLoss: policy.LossOpen,
 	Expires: time.Unix(2_000_000_000, 0).UTC(), Name: "login",
-	CountWhen: "401,4xx", Penalty: "10 in 1m for 15m", Refusal: "503 without fields as text/plain: Später\n{retry_after} 's \"\\",
+	CountWhen: "401,4xx", Penalty: "10 in 1m for 15m",
+	Refusal: "503 without fields as text/plain: Später\n{retry_after} 's \"\\",
 }
 
 func TestSetGetListDelete(t *testing.T) { everywhere(t, testSetGetListDelete) }
@@ -124,7 +125,8 @@ func testSetGetListDelete(t *testing.T, d someDatabase) {
 		t.Errorf("Get of a deleted rule = %v, want ErrNotFound", err)
 	}
 	err = s.Delete(ctx, tester, record.KeyOf(full))
-	if want := `temporary rule for "POST /login" of project "acme" per ip: not found`; !errors.Is(err, record.ErrNotFound) || err.Error() != want {
+	if want := `temporary rule for "POST /login" of project "acme" per ip: not found`; !errors.Is(err,
+		record.ErrNotFound) || err.Error() != want {
 		t.Errorf("Delete of a deleted rule = %v, want %s", err, want)
 	}
 }
@@ -272,10 +274,13 @@ func testImportExport(t *testing.T, d someDatabase) {
 		want    []string
 	}{
 		{"nothing in place of all", policy.Document{Source: "new.yaml"}, true, []string{"new.yaml: rules is empty"}},
-		{"every fault is told", policy.Document{Rules: []policy.Rule{old, {Endpoint: "GET /a"}, {Endpoint: "a", Limit: 1}}}, true,
+		{"every fault is told", policy.Document{Rules: []policy.Rule{old, {Endpoint: "GET /a"},
+			{Endpoint: "a", Limit: 1}}}, true,
 			[]string{"rules[1] (GET /a): limit is 0", `rules[2] (a): endpoint is "a"`}},
-		{"a rule twice", policy.Document{Rules: []policy.Rule{old, old}}, true, []string{"rules[1] (GET /old): rule is the second"}},
-		{"a tier without a name", policy.Document{Rules: []policy.Rule{old}, Projects: map[string]string{"p": " "}}, true, []string{`tier is " "`}},
+		{"a rule twice", policy.Document{Rules: []policy.Rule{old, old}}, true,
+			[]string{"rules[1] (GET /old): rule is the second"}},
+		{"a tier without a name", policy.Document{Rules: []policy.Rule{old}, Projects: map[string]string{"p": " "}},
+			true, []string{`tier is " "`}},
 	}
 	for _, tt := range tests {
 		err := s.Import(ctx, tester, tt.doc, tt.replace)
@@ -290,7 +295,8 @@ func testImportExport(t *testing.T, d someDatabase) {
 	// Right by itself, wrong together with what is there.
 	must(t, s.Set(ctx, tester, policy.Rule{Endpoint: "GET /v1/{a}", Limit: 1}))
 	err := s.Import(ctx, tester, policy.Document{Rules: []policy.Rule{old, {Endpoint: "GET /v1/{b}", Limit: 1}}}, false)
-	if err == nil || !strings.Contains(err.Error(), `want the parameter names of the rule that is there already: "GET /v1/{a}"`) {
+	if err == nil || !strings.Contains(err.Error(),
+		`want the parameter names of the rule that is there already: "GET /v1/{a}"`) {
 		t.Errorf("Import of a twin = %v, want a refusal", err)
 	}
 	if _, err := s.Get(ctx, record.KeyOf(old)); !errors.Is(err, record.ErrNotFound) {
@@ -301,7 +307,8 @@ func testImportExport(t *testing.T, d someDatabase) {
 func checkExport(t *testing.T, s *database.Store, rules []policy.Rule, projects map[string]string) {
 	t.Helper()
 	doc, err := s.Export(t.Context())
-	if want := (policy.Document{Rules: rules, Projects: projects, Source: s.Path(), Number: doc.Number}); err != nil || !reflect.DeepEqual(doc, want) {
+	if want := (policy.Document{Rules: rules, Projects: projects, Source: s.Path(), Number: doc.Number}); err != nil ||
+		!reflect.DeepEqual(doc, want) {
 		t.Errorf("Export = %+v, %v, want %+v", doc, err, want)
 	}
 }
@@ -387,7 +394,8 @@ func TestLoadNamesBadValues(t *testing.T) {
 			t.Errorf("Load reports\n%v\nwant also %q", err, want)
 		}
 	}
-	if _, _, err := s.Keys().Load(ctx); err == nil || !strings.Contains(err.Error(), "table api_keys, row 1: digest is a blob of 1 bytes, want a blob of 32 bytes") {
+	if _, _, err := s.Keys().Load(ctx); err == nil ||
+		!strings.Contains(err.Error(), "table api_keys, row 1: digest is a blob of 1 bytes, want a blob of 32 bytes") {
 		t.Errorf("Keys().Load = %v, want the row and the digest named", err)
 	}
 	if err := cache.Reload(ctx); err == nil || cache.Set().Len() != 1 {

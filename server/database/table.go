@@ -64,7 +64,8 @@ func (o Options) openTable() (*table, error) {
 		if err != nil {
 			return nil, fmt.Errorf("database is %q: its parameters do not go together", dsn.Redact(o.DSN))
 		}
-		t.db, t.title, t.kind = sql.OpenDB(connector), title("mysql", c.User, c.Addr, c.DBName), &server{kind: mysqlKind{}}
+		t.db, t.title, t.kind = sql.OpenDB(connector), title("mysql", c.User, c.Addr, c.DBName),
+			&server{kind: mysqlKind{}}
 		quote = "`"
 	default:
 		return nil, fmt.Errorf("database is %q, want %s", dsn.Redact(o.DSN), kinds)
@@ -125,12 +126,15 @@ func (t *table) explain(ctx context.Context, err error) error {
 
 // refuse is what a change of the rules meets.
 func (t *table) refuse() error {
-	return fmt.Errorf("%s: %w for headgate (db_table), want the rules changed where they are kept: INSERT, UPDATE or DELETE there acts on the running gateways", t.title, record.ErrTable)
+	return fmt.Errorf("%s: %w for headgate (db_table), want the rules changed where they are kept: INSERT, UPDATE "+
+		"or DELETE there acts on the running gateways", t.title, record.ErrTable)
 }
 
 // noHistory is what a question about versions meets.
 func (t *table) noHistory() error {
-	return fmt.Errorf("%s: %w, so there is no history that headgate keeps (db_table), want the history of whoever keeps the table", t.title, record.ErrTable)
+	return fmt.Errorf(
+		"%s: %w, so there is no history that headgate keeps (db_table), want the history of whoever keeps the "+
+			"table", t.title, record.ErrTable)
 }
 
 // nothing is the database of API keys that has not been made: it holds none.

@@ -21,13 +21,17 @@ func tableOf(t *testing.T, d someDatabase) (*database.Store, database.Options) {
 		quote = "`"
 	}
 	run(t, d.shell(t),
-		strings.ReplaceAll("CREATE TABLE quota ('Path' VARCHAR(200), 'order' BIGINT, 'limit' INT, mode VARCHAR(20), name VARCHAR(20))", "'", quote),
+		strings.ReplaceAll("CREATE TABLE quota ('Path' VARCHAR(200), 'order' BIGINT, 'limit' INT, mode "+
+			"VARCHAR(20), name VARCHAR(20))", "'", quote),
 		"INSERT INTO quota VALUES ('default', NULL, 100, 'theirs', 'x'), ('GET /ok', 42, 7, 'theirs', 'y')",
-		strings.ReplaceAll("CREATE VIEW limits AS SELECT 'Path' AS endpoint, 'order' AS project_id, 'limit' AS rps_limit FROM quota", "'", quote))
+		strings.ReplaceAll(
+			"CREATE VIEW limits AS SELECT 'Path' AS endpoint, 'order' AS project_id, 'limit' AS rps_limit FROM "+
+				"quota", "'", quote))
 	mayRead(t, d)
-	o := database.Options{DSN: d.dsn, NoNotify: d.quiet, Local: "sqlite:" + filepath.Join(t.TempDir(), "keys.db"), Table: database.Table{
-		Name: "quota", Columns: map[string]string{"endpoint": "Path", "project_id": "order", "rps_limit": "limit"},
-	}}
+	o := database.Options{DSN: d.dsn, NoNotify: d.quiet, Local: "sqlite:" + filepath.Join(t.TempDir(), "keys.db"),
+		Table: database.Table{
+			Name: "quota", Columns: map[string]string{"endpoint": "Path", "project_id": "order", "rps_limit": "limit"},
+		}}
 	return openDSN(t, o), o
 }
 
@@ -67,7 +71,8 @@ func testTableEverywhere(t *testing.T, d someDatabase) {
 	view := o
 	view.Table = database.Table{Name: "limits"}
 	check("a view", openDSN(t, view), want)
-	if _, problems := policy.Compile(policy.Document{Rules: want}, policy.CompileOptions{Endpoints: table(t)}); problems.Err() != nil {
+	if _, problems := policy.Compile(policy.Document{Rules: want},
+		policy.CompileOptions{Endpoints: table(t)}); problems.Err() != nil {
 		t.Error(problems.Err())
 	}
 	if got, err := s.Get(ctx, record.KeyOf(want[1])); err != nil || got.Limit != 7 {
@@ -80,13 +85,15 @@ func testTableEverywhere(t *testing.T, d someDatabase) {
 		"SetTier": func() error { return s.SetTier(ctx, tester, "a", "b") },
 		"Import":  func() error { return s.Import(ctx, tester, policy.Document{Rules: want}, true) },
 	} {
-		if err := change(); err == nil || !strings.Contains(err.Error(), "table quota: is read-only for headgate (db_table), want the rules changed where they are kept") {
+		if err := change(); err == nil || !strings.Contains(err.Error(),
+			"table quota: is read-only for headgate (db_table), want the rules changed where they are kept") {
 			t.Errorf("%s = %v, want it refused", what, err)
 		}
 	}
 	key, text, err := s.CreateKey(ctx, newDigester(t), record.NewAPIKey{Project: "42"})
 	must(t, err)
-	if records, _, err := s.Keys().Load(ctx); err != nil || len(records) != 1 || records[0].Key.ID != key.ID || text == "" {
+	if records, _, err := s.Keys().Load(ctx); err != nil || len(records) != 1 ||
+		records[0].Key.ID != key.ID || text == "" {
 		t.Errorf("Keys = %+v, %v, want the one that was made", records, err)
 	}
 	if _, err := s.Append(ctx, record.Audit{Actor: "a", Action: record.ActionReset}); err != nil {
@@ -102,11 +109,13 @@ func testTableEverywhere(t *testing.T, d someDatabase) {
 	}
 	run(t, shell, "UPDATE quota SET name = 'z'")
 	run(t, shell, "INSERT INTO quota VALUES ('GET /b', NULL, -3, NULL, NULL)")
-	if _, _, err := s.Load(ctx); err == nil || !strings.Contains(err.Error(), `rps_limit is -3, want a whole number, 1 to`) {
+	if _, _, err := s.Load(ctx); err == nil ||
+		!strings.Contains(err.Error(), `rps_limit is -3, want a whole number, 1 to`) {
 		t.Errorf("Load of a bad value = %v, want it named", err)
 	}
 	run(t, shell, "DROP VIEW limits", "DROP TABLE quota")
-	if _, _, err := s.Load(ctx); err == nil || strings.Contains(err.Error(), "\n") || !strings.HasPrefix(err.Error(), s.Path()+": ") {
+	if _, _, err := s.Load(ctx); err == nil || strings.Contains(err.Error(), "\n") ||
+		!strings.HasPrefix(err.Error(), s.Path()+": ") {
 		t.Errorf("Load of a table that is gone = %v, want a line that names it", err)
 	}
 }
@@ -141,7 +150,9 @@ func TestTableReadOnly(t *testing.T) {
 		t.Errorf("Keys = %v, %v, want none", records, err)
 	}
 	o.Table.Columns = map[string]string{"path": "endpoint", "endpoint": "a\"b"}
-	if _, err := database.New(t.Context(), o); err == nil || !strings.Contains(err.Error(), `Columns has "path", want one of endpoint, project_id`) || !strings.Contains(err.Error(), `Columns[endpoint] is "a\"b"`) {
+	if _, err := database.New(t.Context(), o); err == nil ||
+		!strings.Contains(err.Error(), `Columns has "path", want one of endpoint, project_id`) ||
+		!strings.Contains(err.Error(), `Columns[endpoint] is "a\"b"`) {
 		t.Errorf("wrong columns: %v, want both named", err)
 	}
 }

@@ -21,7 +21,9 @@ func TestLoadEndsEarly(t *testing.T) {
 	told := 0
 	_, _, err := s.Load(live.WithProgress(ctx, func() { told++; cancel() }))
 	if !errors.Is(err, context.Canceled) || told != 1 {
-		t.Errorf("Load that was canceled after 1024 rows = %v after it told %d times that it gets on, want %v after one", err, told, context.Canceled)
+		t.Errorf(
+			"Load that was canceled after 1024 rows = %v after it told %d times that it gets on, want %v after "+
+				"one", err, told, context.Canceled)
 	}
 	checkProgress(t, "a load after one that was canceled", s, 6000)
 }
@@ -53,6 +55,7 @@ func TestTakeIsInOrder(t *testing.T) {
 	doc, _, err := s.Load(t.Context())
 	must(t, err)
 	if !slices.Equal(doc.Rules, want) {
-		t.Errorf("Load = %d rules, want the %d of the slow way%s", len(doc.Rules), len(want), firstDifference(doc.Rules, want))
+		t.Errorf("Load = %d rules, want the %d of the slow way%s", len(doc.Rules), len(want),
+			firstDifference(doc.Rules, want))
 	}
 }

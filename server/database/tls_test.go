@@ -23,12 +23,15 @@ var tlsDSNs = []struct {
 }{
 	{
 		"PostgreSQL", dbtest.PostgresTLS,
-		"postgres://app@%[1]s/%[2]s?sslmode=verify-full&sslrootcert=%[3]s&sslcert=%[4]s&sslkey=%[5]s", "SELECT 1", "postgres://app@%[1]s/%[2]s?sslmode=disable",
-		"SELECT count(*) FILTER (WHERE ssl), count(*) FILTER (WHERE NOT ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE usename = 'app'",
+		"postgres://app@%[1]s/%[2]s?sslmode=verify-full&sslrootcert=%[3]s&sslcert=%[4]s&sslkey=%[5]s", "SELECT 1",
+		"postgres://app@%[1]s/%[2]s?sslmode=disable",
+		"SELECT count(*) FILTER (WHERE ssl), count(*) FILTER (WHERE NOT ssl) FROM pg_stat_ssl JOIN " +
+			"pg_stat_activity USING (pid) WHERE usename = 'app'",
 	},
 	{
 		"MariaDB", dbtest.MariaDBTLS,
-		"mysql://app@%[1]s/%[2]s?tls=true&ssl-ca=%[3]s&ssl-cert=%[4]s&ssl-key=%[5]s", "ALTER USER app@localhost REQUIRE X509", "mysql://app@%[1]s/%[2]s",
+		"mysql://app@%[1]s/%[2]s?tls=true&ssl-ca=%[3]s&ssl-cert=%[4]s&ssl-key=%[5]s",
+		"ALTER USER app@localhost REQUIRE X509", "mysql://app@%[1]s/%[2]s",
 		// Who is not encrypted is not let in; there is no table of who is.
 		"SELECT count(*), 0 FROM information_schema.processlist WHERE user = 'app'",
 	},
@@ -64,7 +67,8 @@ func TestTLS(t *testing.T) {
 			}
 			for _, bad := range []struct{ what, dsn, want string }{
 				{"another authority", url(server.Stranger), "shows a certificate that is not believed ("},
-				{"another name", strings.Replace(url(server.Authority), "127.0.0.1", "localhost", 1), "shows a certificate that is not believed ("},
+				{"another name", strings.Replace(url(server.Authority), "127.0.0.1", "localhost", 1),
+					"shows a certificate that is not believed ("},
 				{"no TLS", fmt.Sprintf(test.plain, server.Address, name), "refuses the user"},
 			} {
 				s, err := database.Open(t.Context(), bad.dsn)
@@ -82,9 +86,11 @@ func TestMySQLFilesRefused(t *testing.T) {
 	empty := filepath.Join(t.TempDir(), "empty.pem")
 	must(t, os.WriteFile(empty, nil, 0o600))
 	for query, want := range map[string]string{
-		"ssl-ca=/none/ca.pem":                          "ssl-ca: open /none/ca.pem: no such file",
-		"ssl-ca=" + empty:                              "ssl-ca: " + empty + " holds no certificate, want one or more in PEM",
-		"tls=skip-verify&ssl-ca=" + empty:              `tls is "skip-verify" beside ssl-ca, ssl-cert or ssl-key, want true or none`,
+		"ssl-ca=/none/ca.pem": "ssl-ca: open /none/ca.pem: no such file",
+		"ssl-ca=" + empty: "ssl-ca: " + empty +
+			" holds no certificate, want one or more in PEM",
+		"tls=skip-verify&ssl-ca=" +
+			empty: `tls is "skip-verify" beside ssl-ca, ssl-cert or ssl-key, want true or none`,
 		"tls=preferred&ssl-ca=" + empty:                `tls is "preferred" beside`,
 		"tls=false&ssl-ca=" + empty:                    `tls is "false" beside`,
 		"tls=true&ssl-cert=" + empty:                   "of ssl-cert and ssl-key there is one, want both or none",

@@ -28,7 +28,8 @@ func testTimesComeBackInUTC(t *testing.T, d someDatabase) {
 	versions, err := s.History(ctx, 0, 10)
 	must(t, err)
 	if len(now.Rules) != 2 || len(then.Rules) != 2 || len(versions) != 3 {
-		t.Fatalf("%d rules now, %d then, and %d versions, want 2, 2, and 3 with the first, empty one", len(now.Rules), len(then.Rules), len(versions))
+		t.Fatalf("%d rules now, %d then, and %d versions, want 2, 2, and 3 with the first, empty one", len(now.Rules),
+			len(then.Rules), len(versions))
 	}
 	times := map[string]time.Time{"what was made": made.At}
 	for i := range 2 {

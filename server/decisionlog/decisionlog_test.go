@@ -20,7 +20,8 @@ import (
 	"github.com/headgate-io/headgate/server/decisionlog"
 )
 
-func limiter(t testing.TB, now func() time.Time, observe func(*headgate.Request, *headgate.Decision), rules ...policy.Rule) *headgate.Limiter {
+func limiter(t testing.TB, now func() time.Time, observe func(*headgate.Request, *headgate.Decision),
+	rules ...policy.Rule) *headgate.Limiter {
 	t.Helper()
 	template, err := endpoint.ParseTemplate("GET /v1/items/{id}")
 	if err != nil {
@@ -146,7 +147,8 @@ func TestSomeOfTheAdmittedAreWrittenDown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := limiter(t, func() time.Time { return now }, log.Observe, policy.Rule{Endpoint: policy.Default, Limit: 1_000_000})
+	l := limiter(t, func() time.Time { return now }, log.Observe,
+		policy.Rule{Endpoint: policy.Default, Limit: 1_000_000})
 	for range 10_000 {
 		l.Check(context.Background(), request("ann"))
 	}
@@ -205,7 +207,8 @@ func TestADiskThatIsFull(t *testing.T) {
 
 func TestOptionsAtFault(t *testing.T) {
 	_, err := decisionlog.New(decisionlog.Options{PerSecond: -1, Admitted: 1.5})
-	if err == nil || !strings.Contains(err.Error(), "PerSecond is -1") || !strings.Contains(err.Error(), "Admitted is 1.5") {
+	if err == nil || !strings.Contains(err.Error(), "PerSecond is -1") ||
+		!strings.Contains(err.Error(), "Admitted is 1.5") {
 		t.Errorf("New = %v, want both faults named", err)
 	}
 }

@@ -37,9 +37,25 @@ func newClients(base string, keys map[string]string) []*client {
 		}
 	}
 	return []*client{
-		{name: "polite", story: "sends 4 requests a second and waits when told to", pace: 250 * time.Millisecond, make: book(keys["polite"]), obeys: true},
-		{name: "greedy", story: "sends 50 a second and listens to nobody", pace: 20 * time.Millisecond, make: book(keys["greedy"])},
-		{name: "attacker", story: "sends 50 a second, each with another spelling, address and key", pace: 20 * time.Millisecond, make: disguised(base)},
+		{
+			name:  "polite",
+			story: "sends 4 requests a second and waits when told to",
+			pace:  250 * time.Millisecond,
+			make:  book(keys["polite"]),
+			obeys: true,
+		},
+		{
+			name:  "greedy",
+			story: "sends 50 a second and listens to nobody",
+			pace:  20 * time.Millisecond,
+			make:  book(keys["greedy"]),
+		},
+		{
+			name:  "attacker",
+			story: "sends 50 a second, each with another spelling, address and key",
+			pace:  20 * time.Millisecond,
+			make:  disguised(base),
+		},
 	}
 }
 

@@ -91,7 +91,8 @@ func Run(ctx context.Context, o Options) error {
 }
 
 // show drives the clients and draws until ctx ends, then shuts down.
-func show(ctx context.Context, gate *daemon.Daemon, o Options, conf config.Config, keys map[string]string, dir string) error {
+func show(ctx context.Context, gate *daemon.Daemon, o Options, conf config.Config, keys map[string]string,
+	dir string) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	clients := newClients("http://"+gate.Gateway().String(), keys)
@@ -205,7 +206,10 @@ func startAPI() (*exampleAPI, error) {
 		}
 		fmt.Fprintln(w, `{"title":"On the Keeping of Gates","price":12}`)
 	})
-	api := &exampleAPI{URL: "http://" + l.Addr().String(), server: &http.Server{Handler: bookshop, ReadHeaderTimeout: 5 * time.Second}}
+	api := &exampleAPI{
+		URL:    "http://" + l.Addr().String(),
+		server: &http.Server{Handler: bookshop, ReadHeaderTimeout: 5 * time.Second},
+	}
 	go func() { _ = api.server.Serve(l) }()
 	return api, nil
 }

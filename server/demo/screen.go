@@ -196,7 +196,8 @@ func (s *screen) frame(now time.Time, columns int) []string {
 		now.Sub(s.started).Truncate(time.Second), width, legend, "passed/s", "refused/s", "passed", "refused")}
 	for i, c := range s.clients {
 		r, t := s.rows[i], s.totals(i)
-		lines = append(lines, fmt.Sprintf("%-10s %s %9.0f %10.0f %8d %9d", c.name, s.bar(r, width), r.passed, r.refused, t.passed, t.refused))
+		lines = append(lines, fmt.Sprintf("%-10s %s %9.0f %10.0f %8d %9d", c.name, s.bar(r, width), r.passed, r.refused,
+			t.passed, t.refused))
 	}
 	return lines
 }
@@ -209,7 +210,8 @@ func (s *screen) bar(r row, width int) string {
 	cells := func(n float64) int { return int(n*float64(width)/most + 0.5) }
 	passed := min(width, cells(r.passed))
 	refused := min(width-passed, cells(r.refused))
-	solid, shade, rest := strings.Repeat("█", passed), strings.Repeat("░", refused), strings.Repeat(" ", width-passed-refused)
+	solid, shade, rest := strings.Repeat("█", passed), strings.Repeat("░", refused),
+		strings.Repeat(" ", width-passed-refused)
 	if s.o.Size == nil {
 		return solid + shade + rest
 	}

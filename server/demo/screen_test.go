@@ -26,7 +26,12 @@ func TestScreenFits(t *testing.T) {
 	defer api.Close()
 	var size [2]int
 	var out bytes.Buffer
-	o := Options{Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", Out: &out, Size: func() (int, int) { return size[0], size[1] }}
+	o := Options{
+		Listen: "127.0.0.1:0",
+		Admin:  "127.0.0.1:0",
+		Out:    &out,
+		Size:   func() (int, int) { return size[0], size[1] },
+	}
 	conf, keys, err := prepare(t.Context(), dir, api.URL, o)
 	if err != nil {
 		t.Fatal(err)
@@ -55,13 +60,15 @@ func TestScreenFits(t *testing.T) {
 		if size[0] >= 30 && size[1] >= 3 && !strings.HasPrefix(lines[0], "http://"+gate.Admin().String()+"/ui/") {
 			t.Errorf("%v does not begin with the page's address: %s", size, lines[0])
 		}
-		if size[0] >= 60 && size[1] >= 20 && (!strings.Contains(out.String(), "polite") || !strings.Contains(out.String(), "headgate explain")) {
+		if size[0] >= 60 && size[1] >= 20 && (!strings.Contains(out.String(), "polite") ||
+			!strings.Contains(out.String(), "headgate explain")) {
 			t.Errorf("%v lacks the clients or what to try:\n%s", size, out.String())
 		}
 	}
 	size = [2]int{80, 24}
 	out.Reset()
-	if err := s.draw(); err != nil || !strings.Contains(out.String(), "Headgate demonstration") || !strings.Contains(out.String(), "| grep ^headgate_") {
+	if err := s.draw(); err != nil || !strings.Contains(out.String(), "Headgate demonstration") ||
+		!strings.Contains(out.String(), "| grep ^headgate_") {
 		t.Errorf("the usual terminal does not show all of it:\n%s", out.String())
 	}
 }
@@ -88,8 +95,10 @@ func TestAboutIsForAShell(t *testing.T) {
 		t.Errorf("a program that the shell finds: %s, %v", text, err)
 	}
 	for _, shell := range []string{"sh", "bash"} {
-		got, err := exec.Command(shell, "-c", `. "$0"; echo $URL $ADMIN $KEY; headgate explain 'a b'`, about).CombinedOutput()
-		if want := "http://127.0.0.1:8080 http://127.0.0.1:8081 hg_key\ncalled with explain a b\n"; err != nil || string(got) != want {
+		got, err := exec.Command(shell, "-c", `. "$0"; echo $URL $ADMIN $KEY; headgate explain 'a b'`,
+			about).CombinedOutput()
+		if want := "http://127.0.0.1:8080 http://127.0.0.1:8081 hg_key\ncalled with explain a b\n"; err != nil ||
+			string(got) != want {
 			t.Errorf("%s: %q, %v, want %q", shell, got, err, want)
 		}
 	}

@@ -62,7 +62,15 @@ const (
 	Week
 )
 
-var units = map[string]Unit{"second": Second, "minute": Minute, "hour": Hour, "day": Day, "month": Month, "year": Year, "week": Week}
+var units = map[string]Unit{
+	"second": Second,
+	"minute": Minute,
+	"hour":   Hour,
+	"day":    Day,
+	"month":  Month,
+	"year":   Year,
+	"week":   Week,
+}
 
 // Duration is how long the unit lasts.
 func (u Unit) Duration() time.Duration {
@@ -134,12 +142,14 @@ func (l *Limits) Override(domain string, entries []Entry, requests uint32, numbe
 	}
 	per, most := unit.Duration(), int64(math.MaxInt64)
 	if n := int64(max(units, 1)); n > most/int64(per) {
-		return nil, fmt.Errorf("unit_multiplier of a limit is %d, want %d at most of such a unit", units, most/int64(per))
+		return nil, fmt.Errorf("unit_multiplier of a limit is %d, want %d at most of such a unit", units,
+			most/int64(per))
 	} else {
 		per *= time.Duration(n)
 	}
 	var err error
-	if own.Shape, err = rate.Compile(rate.Limit{Tokens: int64(requests), Per: per, Burst: int64(requests)}); err != nil {
+	if own.Shape, err = rate.Compile(rate.Limit{Tokens: int64(requests), Per: per,
+		Burst: int64(requests)}); err != nil {
 		return nil, fmt.Errorf("a limit of %d in %v: %w", requests, per, err)
 	}
 	return own, nil

@@ -86,7 +86,8 @@ func TestFind(t *testing.T) {
 		t.Error("a domain that is not there, or no entry, has a limit")
 	}
 	l := basic.Find("test-domain", entries("key4=x"))
-	if l.Name != "key4_rate_limit" || l.Unit != descriptor.Day || l.Requests != 1 || l.Shape.Burst() != 1 || l.Shape.TimeToFull(l.Shape.Unit) != 24*time.Hour {
+	if l.Name != "key4_rate_limit" || l.Unit != descriptor.Day || l.Requests != 1 || l.Shape.Burst() != 1 ||
+		l.Shape.TimeToFull(l.Shape.Unit) != 24*time.Hour {
 		t.Errorf("key4: %+v", l)
 	}
 	if l := basic.Find("test-domain", entries("key6=x")); !l.Unlimited || (l.Shape != rate.Shape{}) {
@@ -105,7 +106,8 @@ func TestReadWhatOthersRun(t *testing.T) {
 			t.Errorf("%s: %v, want limits", file, err)
 		}
 	}
-	if l := read(t, "testdata/test-merge_domain_key1.yaml", "testdata/envoygateway-multiple-domains.yaml"); l.Find("test-domain", entries("key1=value1")) == nil {
+	if l := read(t, "testdata/test-merge_domain_key1.yaml",
+		"testdata/envoygateway-multiple-domains.yaml"); l.Find("test-domain", entries("key1=value1")) == nil {
 		t.Error("of several files the first is not in force")
 	}
 }
@@ -129,8 +131,10 @@ func TestReadNamesEveryFault(t *testing.T) {
 			t.Errorf("%s: %v, want %q", file, err, want)
 		}
 	}
-	_, err := descriptor.Read("testdata/test-basic_config.yaml", "testdata/test-duplicate_domain.yaml", "testdata/none.yaml")
-	if err == nil || !strings.Contains(err.Error(), `test-duplicate_domain.yaml:1: domain is "test-domain", which stands at testdata/test-basic_config.yaml:2 too, want each once`) || !strings.Contains(err.Error(), "none.yaml") {
+	_, err := descriptor.Read("testdata/test-basic_config.yaml", "testdata/test-duplicate_domain.yaml",
+		"testdata/none.yaml")
+	if err == nil || !strings.Contains(err.Error(),
+		`test-duplicate_domain.yaml:1: domain is "test-domain", which stands at testdata/test-basic_config.yaml:2 too, want each once`) || !strings.Contains(err.Error(), "none.yaml") {
 		t.Errorf("Read = %v, want both faults", err)
 	}
 	empty := filepath.Join(t.TempDir(), "empty.yaml")
@@ -138,7 +142,8 @@ func TestReadNamesEveryFault(t *testing.T) {
 		if err := os.WriteFile(empty, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := descriptor.Read(empty); err == nil || !strings.HasSuffix(err.Error(), "empty.yaml is empty, want a domain") {
+		if _, err := descriptor.Read(empty); err == nil ||
+			!strings.HasSuffix(err.Error(), "empty.yaml is empty, want a domain") {
 			t.Errorf("%q: %v, want that it is empty", text, err)
 		}
 	}
@@ -150,7 +155,8 @@ func TestReadNamesEveryFault(t *testing.T) {
 		"a: []": `a rate_limit is a list, want a mapping`,
 	} {
 		path := filepath.Join(t.TempDir(), "x.yaml")
-		if err := os.WriteFile(path, []byte("domain: d\ndescriptors:\n- key: k\n  rate_limit: "+strings.TrimPrefix(text, "a: ")+"\n"), 0o600); err != nil {
+		if err := os.WriteFile(path, []byte("domain: d\ndescriptors:\n- key: k\n  rate_limit: "+strings.TrimPrefix(text,
+			"a: ")+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := descriptor.Read(path); err == nil || !strings.Contains(err.Error(), want) {
@@ -165,7 +171,9 @@ func TestReadFolder(t *testing.T) {
 		t.Errorf("an empty folder: %v", err)
 	}
 	for name, domain := range map[string]string{"a.yaml": "a", "b.yml": "b", "c.txt": "c", ".hidden.yaml": "d"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte("domain: "+domain+"\ndescriptors: [{key: k, rate_limit: {unit: SECOND, requests_per_unit: 1}}]\n"), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name),
+			[]byte("domain: "+domain+"\ndescriptors: [{key: k, rate_limit: {unit: SECOND, requests_per_unit: 1}}]\n"),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -191,8 +199,10 @@ descriptors:
 		a, b string
 		same bool
 	}{
-		{"ip=1", "ip=2", false}, {"ip=1", "ip=1", true}, {"path=/a/1", "path=/a/2", false}, {"path=/b/1", "path=/b/2", true},
-		{"path=/b/1 ip=1", "path=/b/2 ip=1", true}, {"path=/b/1 ip=1", "path=/b/1 ip=2", false}, {"path=/b/1", "path=/b/*", true}, {"path=/a/1", "path=/a/*", false},
+		{"ip=1", "ip=2", false}, {"ip=1", "ip=1", true}, {"path=/a/1", "path=/a/2", false},
+		{"path=/b/1", "path=/b/2", true},
+		{"path=/b/1 ip=1", "path=/b/2 ip=1", true}, {"path=/b/1 ip=1", "path=/b/1 ip=2", false},
+		{"path=/b/1", "path=/b/*", true}, {"path=/a/1", "path=/a/*", false},
 	} {
 		if got := subject(c.a) == subject(c.b); got != c.same {
 			t.Errorf("%s and %s share a counter: %v, want %v", c.a, c.b, got, c.same)
@@ -203,13 +213,16 @@ descriptors:
 // A limit whose numbers change takes effect then, and remembers what was before.
 func TestFollow(t *testing.T) {
 	config := func(a, b int) *descriptor.Limits {
-		text := "domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: hour, requests_per_unit: " + string(rune('0'+a)) + "}}\n- {key: b, rate_limit: {unit: hour, requests_per_unit: " + string(rune('0'+b)) + "}}\n"
+		text := "domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: hour, requests_per_unit: " +
+			string(rune('0'+a)) + "}}\n- {key: b, rate_limit: {unit: hour, requests_per_unit: " +
+			string(rune('0'+b)) + "}}\n"
 		return written(t, text)
 	}
 	first, second := config(5, 5), config(5, 2)
 	settled, changed := second.Follow(first, 1000)
 	a, b := second.Find("d", entries("a=x")), second.Find("d", entries("b=x"))
-	if !changed || a.Since != 0 || a.Before != nil || b.Since != 1000 || b.Before == nil || b.Before.Shape != first.Find("d", entries("b=x")).Shape {
+	if !changed || a.Since != 0 || a.Before != nil || b.Since != 1000 || b.Before == nil ||
+		b.Before.Shape != first.Find("d", entries("b=x")).Shape {
 		t.Errorf("after a change: %v, %+v, %+v", changed, a, b)
 	}
 	if least := int64(time.Hour); settled < 1000+least || settled > 1000+2*least+int64(time.Minute) {
@@ -251,8 +264,10 @@ func FuzzRead(f *testing.F) {
 
 // A domain that stands in several files has the descriptors of all, where that is asked for.
 func TestReadMerged(t *testing.T) {
-	files := []string{"testdata/test-merge_domain_key1.yaml", "testdata/test-merge_domain_key2.yaml", "testdata/envoygateway-multiple-domains.yaml"}
-	if _, err := descriptor.Read(files...); err == nil || !strings.Contains(err.Error(), `domain is "test-domain", which stands at testdata/test-merge_domain_key1.yaml:2 too`) {
+	files := []string{"testdata/test-merge_domain_key1.yaml", "testdata/test-merge_domain_key2.yaml",
+		"testdata/envoygateway-multiple-domains.yaml"}
+	if _, err := descriptor.Read(files...); err == nil || !strings.Contains(err.Error(),
+		`domain is "test-domain", which stands at testdata/test-merge_domain_key1.yaml:2 too`) {
 		t.Errorf("Read = %v, want that the domain stands there twice", err)
 	}
 	limits, err := descriptor.ReadMerged(files...)
@@ -265,14 +280,17 @@ func TestReadMerged(t *testing.T) {
 		}
 	}
 	_, err = descriptor.ReadMerged(files[0], "testdata/test-basic_config.yaml", files[0])
-	if err == nil || !strings.Contains(err.Error(), `key is "key1" with the value "value1", as at testdata/test-merge_domain_key1.yaml:5, want each once`) {
+	if err == nil || !strings.Contains(err.Error(),
+		`key is "key1" with the value "value1", as at testdata/test-merge_domain_key1.yaml:5, want each once`) {
 		t.Errorf("ReadMerged of a file twice = %v, want where each stands", err)
 	}
 }
 
 func TestMetadata(t *testing.T) {
-	l := written(t, "domain: d\ndescriptors:\n- {key: a, metadata: {name: x, n: 7, big: 18446744073709551615, f: 0.5, on: true, none: null, list: [a, {b: c}]}, rate_limit: {unit: day, requests_per_unit: 1}}\n")
-	if got := fmt.Sprint(l.Find("d", entries("a")).Metadata); got != "map[big:1.8446744073709552e+19 f:0.5 list:[a map[b:c]] n:7 name:x none:<nil> on:true]" {
+	l := written(t, "domain: d\ndescriptors:\n- {key: a, metadata: {name: x, n: 7, big: 18446744073709551615, f: "+
+		"0.5, on: true, none: null, list: [a, {b: c}]}, rate_limit: {unit: day, requests_per_unit: 1}}\n")
+	if got := fmt.Sprint(l.Find("d", entries("a")).Metadata); got !=
+		"map[big:1.8446744073709552e+19 f:0.5 list:[a map[b:c]] n:7 name:x none:<nil> on:true]" {
 		t.Error(got)
 	}
 	for text, want := range map[string]string{
@@ -285,7 +303,8 @@ func TestMetadata(t *testing.T) {
 		"{a: [b, {c: [.inf]}]}": "metadata has a value that is neither",
 	} {
 		path := filepath.Join(t.TempDir(), "x.yaml")
-		if err := os.WriteFile(path, []byte("domain: d\ndescriptors:\n- {key: a, metadata: "+text+", rate_limit: {unit: day, requests_per_unit: 1}}\n"), 0o600); err != nil {
+		if err := os.WriteFile(path, []byte("domain: d\ndescriptors:\n- {key: a, metadata: "+text+
+			", rate_limit: {unit: day, requests_per_unit: 1}}\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := descriptor.Read(path); err == nil || !strings.Contains(err.Error(), want) {

@@ -147,7 +147,8 @@ func (r *reader) descriptors(list *yaml.Node, under *node, path string, shared [
 }
 
 func (r *reader) descriptor(n *yaml.Node, under *node, path string, shared []string) {
-	fields, ok := r.fields(n, "a descriptor", "key", "value", "rate_limit", "descriptors", "shadow_mode", "quota_mode", "detailed_metric", "value_to_metric", "share_threshold", "metadata")
+	fields, ok := r.fields(n, "a descriptor", "key", "value", "rate_limit", "descriptors", "shadow_mode", "quota_mode",
+		"detailed_metric", "value_to_metric", "share_threshold", "metadata")
 	if !ok {
 		return
 	}
@@ -173,7 +174,10 @@ func (r *reader) descriptor(n *yaml.Node, under *node, path string, shared []str
 	var twin *node
 	switch {
 	case wild:
-		if i := slices.IndexFunc(under.wild, func(w wildcard) bool { return w.key == key && w.value == value }); i >= 0 {
+		if i := slices.IndexFunc(under.wild, func(w wildcard) bool {
+			return w.key == key &&
+				w.value == value
+		}); i >= 0 {
 			twin = under.wild[i].node
 		}
 		under.wild = append(under.wild, wildcard{key, value, next})
@@ -192,7 +196,8 @@ func (r *reader) descriptor(n *yaml.Node, under *node, path string, shared []str
 	if !absent(fields["rate_limit"]) {
 		next.limit = r.limit(fields["rate_limit"], path)
 		if next.limit != nil {
-			next.limit.Shadow, next.limit.Quota, next.limit.shared = r.flag(fields["shadow_mode"]), r.flag(fields["quota_mode"]), shared
+			next.limit.Shadow, next.limit.Quota, next.limit.shared = r.flag(fields["shadow_mode"]),
+				r.flag(fields["quota_mode"]), shared
 			next.limit.Metadata = r.metadata(fields["metadata"])
 			r.limits.all = append(r.limits.all, next.limit)
 		}
@@ -212,7 +217,8 @@ func (r *reader) metadata(n *yaml.Node) map[string]any {
 	}
 	plain, ok := plainOf(fields)
 	if !ok {
-		r.wrong(n, "metadata has a value that is neither a text, a number, true or false, nor a list or mapping of them by texts")
+		r.wrong(n, "metadata has a value that is neither a text, a number, true or false, nor a list or mapping of "+
+			"them by texts")
 		return nil
 	}
 	return plain.(map[string]any)
@@ -281,15 +287,18 @@ func (r *reader) limit(n *yaml.Node, path string) *Limit {
 	text := r.text(fields["requests_per_unit"])
 	requests, err := strconv.ParseUint(text, 10, 32)
 	if err != nil {
-		r.wrong(at(fields["requests_per_unit"], n), "requests_per_unit is %q, want 0 to %d", text, uint32(math.MaxUint32))
+		r.wrong(at(fields["requests_per_unit"], n), "requests_per_unit is %q, want 0 to %d", text,
+			uint32(math.MaxUint32))
 		return nil
 	}
 	l.Requests, l.Nothing = uint32(requests), requests == 0
 	if l.Nothing {
 		return l
 	}
-	if l.Shape, err = rate.Compile(rate.Limit{Tokens: int64(requests), Per: l.Unit.Duration(), Burst: int64(requests)}); err != nil {
-		r.wrong(at(fields["requests_per_unit"], n), "requests_per_unit is %d per %s: %v", requests, strings.ToLower(unit), err)
+	if l.Shape, err = rate.Compile(rate.Limit{Tokens: int64(requests), Per: l.Unit.Duration(),
+		Burst: int64(requests)}); err != nil {
+		r.wrong(at(fields["requests_per_unit"], n), "requests_per_unit is %d per %s: %v", requests,
+			strings.ToLower(unit), err)
 		return nil
 	}
 	return l

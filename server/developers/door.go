@@ -70,8 +70,21 @@ type Options struct {
 // How often one may ask. Those without a credential have the budget of their
 // address, and an answer that says so costs next to nothing.
 var limits = []policy.Rule{
-	{Endpoint: policy.All, Limit: 60, Per: time.Minute, Burst: 20, Name: "requests of a caller to the developers' door"},
-	{Endpoint: policy.All, Limit: 600, Per: time.Minute, Burst: 100, Subject: policy.SubjectIP, Name: "requests of an address to the developers' door"},
+	{
+		Endpoint: policy.All,
+		Limit:    60,
+		Per:      time.Minute,
+		Burst:    20,
+		Name:     "requests of a caller to the developers' door",
+	},
+	{
+		Endpoint: policy.All,
+		Limit:    600,
+		Per:      time.Minute,
+		Burst:    100,
+		Subject:  policy.SubjectIP,
+		Name:     "requests of an address to the developers' door",
+	},
 }
 
 const (
@@ -111,8 +124,10 @@ var pathText = regexp.MustCompile(`^(/[A-Za-z0-9._~-]+)+$`)
 
 // CheckPath says what is wrong with a path for the door.
 func CheckPath(path string) error {
-	if !pathText.MatchString(path) || strings.Contains(path+"/", "/./") || strings.Contains(path+"/", "/../") || len(path) > 64 {
-		return fmt.Errorf("developers.path is %q, want a path of at most 64 letters, digits and . _ ~ - without a slash at its end, such as /.headgate", path)
+	if !pathText.MatchString(path) || strings.Contains(path+"/", "/./") || strings.Contains(path+"/", "/../") ||
+		len(path) > 64 {
+		return fmt.Errorf("developers.path is %q, want a path of at most 64 letters, digits and . _ ~ - without a "+
+			"slash at its end, such as /.headgate", path)
 	}
 	return nil
 }
@@ -126,7 +141,9 @@ func CheckEndpoints(path string, endpoints *endpoint.Table) error {
 		_, declared, _ := strings.Cut(t.String(), " ")
 		declared, _, _ = strings.Cut(declared, "?")
 		if under(strings.ToLower(declared), strings.ToLower(path)) {
-			errs = append(errs, fmt.Errorf("developers.path is %q, and the API declares the endpoint %q there: want a path that no endpoint has", path, t))
+			errs = append(errs,
+				fmt.Errorf("developers.path is %q, and the API declares the endpoint %q there: want a path that no "+
+					"endpoint has", path, t))
 		}
 	}
 	return errors.Join(errs...)
@@ -144,11 +161,13 @@ func New(o Options) (*Door, error) {
 	}
 	o.Reporter.hides = true
 	d := &Door{
-		options: o, operations: map[endpoint.ID]*operation{}, working: make(chan struct{}, maxAtOnce), sameOrigin: http.NewCrossOriginProtection(),
+		options: o, operations: map[endpoint.ID]*operation{}, working: make(chan struct{}, maxAtOnce),
+		sameOrigin: http.NewCrossOriginProtection(),
 	}
 	var fault endpoint.Fault
 	if d.path, fault = o.Profile.Canonical(o.Path); fault != endpoint.NoFault {
-		return nil, fmt.Errorf("developers.path is %q, which %v: want one that endpoint.refuse lets pass", o.Path, fault)
+		return nil, fmt.Errorf("developers.path is %q, which %v: want one that endpoint.refuse lets pass",
+			o.Path, fault)
 	}
 	if err := d.compile(); err != nil {
 		return nil, err
@@ -178,9 +197,14 @@ func (d *Door) Use() error {
 // compile makes templates of the operations.
 func (d *Door) compile() (err error) {
 	all := slices.Clone(operations)
-	about := page.About{Path: d.options.Path, Header: d.options.KeyHeader, Requests: d.options.Requests != nil && d.options.MaxRequests > 0}
+	about := page.About{
+		Path:     d.options.Path,
+		Header:   d.options.KeyHeader,
+		Requests: d.options.Requests != nil && d.options.MaxRequests > 0,
+	}
 	files := page.Budgets(about)
-	for _, name := range slices.Sorted(maps.Keys(files)) { // in one order, so that a door that is Reloaded has the same IDs
+	// in one order, so that a door that is Reloaded has the same IDs
+	for _, name := range slices.Sorted(maps.Keys(files)) {
 		all = append(all, operation{template: "GET " + strings.TrimSuffix("/"+name, "/"), page: files[name]})
 	}
 	templates := make([]endpoint.Template, len(all))
@@ -211,7 +235,8 @@ func (d *Door) limit() error {
 		return err
 	}
 	d.limiter, err = headgate.New(headgate.Options{
-		Endpoints: d.endpoints, Policies: headgate.Fixed(set), Buckets: buckets, Identities: d.options.Identities.AnyScope(), Now: d.options.Clock,
+		Endpoints: d.endpoints, Policies: headgate.Fixed(set), Buckets: buckets,
+		Identities: d.options.Identities.AnyScope(), Now: d.options.Clock,
 	})
 	return err
 }
@@ -247,12 +272,18 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case decision.Reason == headgate.OverLimit:
 		w.Header().Set("Retry-After", strconv.FormatInt(int64(math.Ceil(decision.RetryAfter.Seconds())), 10))
-		problem.Write(w, r, problem.Details{Status: http.StatusTooManyRequests, Type: problem.QuotaExceeded, Title: "Quota exceeded", Detail: "You ask too often about your budgets. Asking takes nothing from them."})
+		problem.Write(w, r, problem.Details{
+			Status: http.StatusTooManyRequests,
+			Type:   problem.QuotaExceeded,
+			Title:  "Quota exceeded",
+			Detail: "You ask too often about your budgets. Asking takes nothing from them.",
+		})
 	case decision.Endpoint.Status == endpoint.UnknownMethod:
 		w.Header().Set("Allow", strings.Join(d.endpoints.Allowed(target), ", "))
 		refuse(w, r, http.StatusMethodNotAllowed, "This path has no such method.")
 	case op == nil:
-		refuse(w, r, http.StatusNotFound, "Nothing is here. There are "+d.options.Path+"/v1/budgets and "+d.options.Path+"/v1/requests.")
+		refuse(w, r, http.StatusNotFound, "Nothing is here. There are "+d.options.Path+"/v1/budgets and "+
+			d.options.Path+"/v1/requests.")
 	case d.blocked(&decision):
 		refuse(w, r, http.StatusForbidden, "You may not ask.")
 	case !decision.Allowed:

@@ -102,7 +102,11 @@ func (f *Filing) Check(now time.Time) error {
 
 // request checks a filing and translates it.
 func (f *Filing) request(now time.Time) (record.LimitRequest, error) {
-	r := record.LimitRequest{Claimed: f.Name, Reason: f.Reason, Asked: record.Asked{Endpoint: f.Endpoint, Limit: f.Limit, Burst: f.Burst, Per: time.Second, Until: f.Until}}
+	r := record.LimitRequest{
+		Claimed: f.Name,
+		Reason:  f.Reason,
+		Asked:   record.Asked{Endpoint: f.Endpoint, Limit: f.Limit, Burst: f.Burst, Per: time.Second, Until: f.Until},
+	}
 	var errs []error
 	wrong := func(field, value, want string) {
 		errs = append(errs, fmt.Errorf("%s is %.100q, want %s", field, value, want))
@@ -143,7 +147,8 @@ func (f *Filing) request(now time.Time) (record.LimitRequest, error) {
 	}
 	text := func(field, value string, least, most int) {
 		if len(value) < least || len(value) > most || !isLine(value) {
-			errs = append(errs, fmt.Errorf("%s has %d bytes, want %d to %d of printable text on one line", field, len(value), least, most))
+			errs = append(errs, fmt.Errorf("%s has %d bytes, want %d to %d of printable text on one line", field,
+				len(value), least, most))
 		}
 	}
 	text("reason", f.Reason, 1, MaxReason)
@@ -151,7 +156,14 @@ func (f *Filing) request(now time.Time) (record.LimitRequest, error) {
 	if err := errors.Join(errs...); err != nil {
 		return record.LimitRequest{}, err
 	}
-	rule := policy.Rule{Endpoint: r.Endpoint, Project: "p", Subject: r.Subject, Limit: r.Limit, Per: r.Per, Burst: r.Burst}
+	rule := policy.Rule{
+		Endpoint: r.Endpoint,
+		Project:  "p",
+		Subject:  r.Subject,
+		Limit:    r.Limit,
+		Per:      r.Per,
+		Burst:    r.Burst,
+	}
 	if err := policy.Lint(policy.Document{Rules: []policy.Rule{rule}}, policy.CompileOptions{}).Err(); err != nil {
 		return record.LimitRequest{}, err
 	}

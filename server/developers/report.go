@@ -119,12 +119,18 @@ func (p Reporter) Report(ctx context.Context, who identity.Principal, at string)
 	if p.hides {
 		found.Rules = slices.DeleteFunc(found.Rules, hidden)
 	}
-	report := Report{At: p.Now().UTC(), Caller: p.caller(who), Budgets: make([]Budget, len(found.Rules)), More: found.More}
+	report := Report{
+		At:      p.Now().UTC(),
+		Caller:  p.caller(who),
+		Budgets: make([]Budget, len(found.Rules)),
+		More:    found.More,
+	}
 	var used usage.Usage
 	if p.Usage != nil && who.Kind != identity.Address {
 		used = p.Usage.Of(who)
 		report.LastHour = hour(used.Total)
-		report.LastHour.CellSeconds, report.LastHour.AdmittedBy, report.LastHour.DeniedBy = usage.Cell.Seconds(), used.AdmittedBy, used.DeniedBy
+		report.LastHour.CellSeconds, report.LastHour.AdmittedBy, report.LastHour.DeniedBy = usage.Cell.Seconds(),
+			used.AdmittedBy, used.DeniedBy
 	}
 	for i := range found.Rules {
 		report.Budgets[i] = budget(&found.Rules[i])

@@ -71,7 +71,8 @@ type RequestList struct {
 func RequestOf(r record.LimitRequest) Request {
 	out := Request{
 		ID: r.ID, Filed: r.Filed.UTC(), By: r.Actor, Name: r.Claimed, Project: r.Project,
-		Endpoint: r.Endpoint, Subject: r.Subject.String(), Limit: r.Limit, PerSeconds: int64(r.Per / time.Second), Burst: r.Burst,
+		Endpoint: r.Endpoint, Subject: r.Subject.String(), Limit: r.Limit, PerSeconds: int64(r.Per / time.Second),
+		Burst:      r.Burst,
 		ForSeconds: int64(r.For / time.Second), Until: utc(r.Until), Reason: r.Reason,
 		State: string(r.State), Decided: utc(r.Decided), Note: r.Note,
 	}
@@ -153,7 +154,8 @@ func (d *Door) file(w http.ResponseWriter, r *http.Request, who identity.Princip
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxFiling))
 	if err != nil {
-		refuse(w, r, http.StatusRequestEntityTooLarge, fmt.Sprintf("The body could not be read, or has more than %d bytes.", maxFiling))
+		refuse(w, r, http.StatusRequestEntityTooLarge,
+			fmt.Sprintf("The body could not be read, or has more than %d bytes.", maxFiling))
 		return
 	}
 	asked, err := ParseFiling(body, time.Now())
@@ -183,9 +185,11 @@ func (d *Door) file(w http.ResponseWriter, r *http.Request, who identity.Princip
 // hasRoom refuses a project that has too many open requests, as File would in its
 // turn among those who change rules: a flood must not take turns.
 func (d *Door) hasRoom(ctx context.Context, project string) error {
-	open, err := d.options.Requests.Requests(ctx, record.RequestQuery{Project: project, State: record.RequestOpen, Most: d.options.MaxRequests})
+	open, err := d.options.Requests.Requests(ctx, record.RequestQuery{Project: project, State: record.RequestOpen,
+		Most: d.options.MaxRequests})
 	if err == nil && len(open) >= d.options.MaxRequests {
-		err = fmt.Errorf("%w: the project has %d open ones, want at most %d: withdraw one", record.ErrTooManyRequests, len(open), d.options.MaxRequests)
+		err = fmt.Errorf("%w: the project has %d open ones, want at most %d: withdraw one", record.ErrTooManyRequests,
+			len(open), d.options.MaxRequests)
 	}
 	return err
 }
@@ -222,7 +226,8 @@ func (d *Door) withdraw(w http.ResponseWriter, r *http.Request, who identity.Pri
 	// change rules.
 	found, err := d.ofProject(r, who.Project)
 	if err == nil && len(who.Scopes.List()) > 0 && found.Actor != actor(&who) {
-		refuse(w, r, http.StatusForbidden, "A key with scopes can withdraw what it filed itself; another key of the project has to.")
+		refuse(w, r, http.StatusForbidden,
+			"A key with scopes can withdraw what it filed itself; another key of the project has to.")
 		return
 	}
 	var done record.LimitRequest
@@ -275,7 +280,9 @@ func (e *notHigher) Error() string { return e.text }
 // nobody has to be asked, and a lower one is no use to who asks.
 func (d *Door) isHigher(ctx context.Context, who identity.Principal, asked record.Asked) error {
 	if asked.Subject.Named() {
-		return &notHigher{fmt.Sprintf("a limit for each %s is asked for, which is not your project's alone: want one of another subject that GET %s/v1/budgets shows", asked.Subject, d.options.Path)}
+		return &notHigher{
+			fmt.Sprintf("a limit for each %s is asked for, which is not your project's alone: want one of another "+
+				"subject that GET %s/v1/budgets shows", asked.Subject, d.options.Path)}
 	}
 	at := asked.Endpoint
 	if at == policy.Default {
@@ -286,15 +293,18 @@ func (d *Door) isHigher(ctx context.Context, who identity.Principal, asked recor
 		return err
 	}
 	for _, b := range found.Rules {
-		if b.Rule.Subject != asked.Subject || b.Shadow || hidden(b) || at != "" && (at == policy.All) != b.Level.EveryEndpoint() {
+		if b.Rule.Subject != asked.Subject || b.Shadow || hidden(b) ||
+			at != "" && (at == policy.All) != b.Level.EveryEndpoint() {
 			continue
 		}
 		if at != "" && !more(asked.Limit, asked.Per, b.Rule.Limit, b.Rule.Per) && asked.Burst <= b.Rule.Burst {
-			return &notHigher{fmt.Sprintf("the limit is %s with a burst of %d already, want a higher one", b.Rule.Rate(), b.Rule.Burst)}
+			return &notHigher{fmt.Sprintf("the limit is %s with a burst of %d already, want a higher one",
+				b.Rule.Rate(), b.Rule.Burst)}
 		}
 		return nil
 	}
-	return &notHigher{fmt.Sprintf("no limit for each %s holds for you at %q, want one that GET %s/v1/budgets shows", asked.Subject, asked.Endpoint, d.options.Path)}
+	return &notHigher{fmt.Sprintf("no limit for each %s holds for you at %q, want one that GET %s/v1/budgets shows",
+		asked.Subject, asked.Endpoint, d.options.Path)}
 }
 
 // more reports whether a per p is faster than b per q.
@@ -320,6 +330,7 @@ func (d *Door) refuseRequest(w http.ResponseWriter, r *http.Request, err error) 
 		refuse(w, r, http.StatusConflict, err.Error())
 	default:
 		d.options.Log.Error("requests for a higher limit are not available", "error", err)
-		refuse(w, r, http.StatusServiceUnavailable, "Requests for a higher limit cannot be read or written at the moment.")
+		refuse(w, r, http.StatusServiceUnavailable,
+			"Requests for a higher limit cannot be read or written at the moment.")
 	}
 }

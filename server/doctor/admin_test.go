@@ -23,7 +23,8 @@ func TestAdminTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	if _, err := db.Apply(t.Context(), record.Author{Actor: "tester"}, record.Edit{Set: []policy.Rule{{Endpoint: "default", Limit: 1}}}); err != nil {
+	if _, err := db.Apply(t.Context(), record.Author{Actor: "tester"},
+		record.Edit{Set: []policy.Rule{{Endpoint: "default", Limit: 1}}}); err != nil {
 		t.Fatal(err)
 	}
 	check := func(what, setting string, level doctor.Level, want string) {
@@ -39,14 +40,16 @@ func TestAdminTokens(t *testing.T) {
 	check("no tokens, open", "admin_auth", doctor.OK, "")
 	c.AdminAccess.Auth = "always"
 	check("no tokens, always", "admin_auth", doctor.Note, "nobody can use it")
-	if _, _, err := db.CreateAdminToken(t.Context(), record.NewAdminToken{Name: "ci", Roles: record.Roles, Expires: time.Now().Add(time.Hour)}); err != nil {
+	if _, _, err := db.CreateAdminToken(t.Context(),
+		record.NewAdminToken{Name: "ci", Roles: record.Roles, Expires: time.Now().Add(time.Hour)}); err != nil {
 		t.Fatal(err)
 	}
 	check("a token, always", "admin_auth", doctor.OK, "")
 	c.Admin = "0.0.0.0:8081"
 	check("everywhere", "admin", doctor.Note, "in plain HTTP")
 	c.Admin, c.AdminAccess.Auth = "127.0.0.1:8081", "loopback"
-	check("a token, open", "admin_auth", doctor.Note, "whoever is on this machine can do everything without a token, and there are some in the database (1)")
+	check("a token, open", "admin_auth", doctor.Note,
+		"whoever is on this machine can do everything without a token, and there are some in the database (1)")
 	if err := db.RevokeAdminToken(t.Context(), "ci"); err != nil {
 		t.Fatal(err)
 	}

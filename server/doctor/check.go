@@ -75,7 +75,13 @@ func Configuration(ctx context.Context, c config.Config, o Options) Report {
 func checkRuntime(r *Report, release string) {
 	list := advisories.Known()
 	if words := list.Words(release); words != "" {
-		r.add(Finding{Setting: "runtime", Value: release, Level: Failure, Wrong: words, Set: "a build with a release in which they are fixed; the list is of " + list.Taken})
+		r.add(Finding{
+			Setting: "runtime",
+			Value:   release,
+			Level:   Failure,
+			Wrong:   words,
+			Set:     "a build with a release in which they are fixed; the list is of " + list.Taken,
+		})
 	}
 }
 
@@ -88,7 +94,13 @@ func checkEndpoints(r *Report, c config.Config) *daemon.Registry {
 		}
 		return nil
 	case registry.Table.Len() == 0:
-		r.add(Finding{Setting: "endpoints", Value: "none", Level: Note, Wrong: "every request is unknown", Set: "openapi or routes"})
+		r.add(Finding{
+			Setting: "endpoints",
+			Value:   "none",
+			Level:   Note,
+			Wrong:   "every request is unknown",
+			Set:     "openapi or routes",
+		})
 	default:
 		r.add(Finding{Setting: "endpoints", Value: fmt.Sprintf("%d templates", registry.Table.Len()), Level: OK})
 		checkMethods(r, registry.Table, c.Unknown == "limit")
@@ -102,7 +114,14 @@ func checkEndpoints(r *Report, c config.Config) *daemon.Registry {
 		}
 	}
 	if left > 0 {
-		r.add(Finding{Setting: "openapi", Level: Note, Wrong: fmt.Sprintf("%d operations cannot be read and are left out: requests to them match no endpoint, or another one", left), Set: "what `headgate routes` says of them"})
+		r.add(Finding{
+			Setting: "openapi",
+			Level:   Note,
+			Wrong: fmt.Sprintf(
+				"%d operations cannot be read and are left out: requests to them match no endpoint, or another "+
+					"one", left),
+			Set: "what `headgate routes` says of them",
+		})
 	}
 	if merged > 0 {
 		r.add(Finding{
@@ -116,14 +135,21 @@ func checkEndpoints(r *Report, c config.Config) *daemon.Registry {
 }
 
 // checkDatabase checks the rules, and returns the API keys.
-func checkDatabase(ctx context.Context, r *Report, c config.Config, registry *daemon.Registry, now time.Time) []record.APIKey {
+func checkDatabase(ctx context.Context, r *Report, c config.Config, registry *daemon.Registry,
+	now time.Time) []record.APIKey {
 	if c.Database.PasswordFile != "" {
 		checkSecret(r, "db_password_file", c.Database.PasswordFile, "")
 	}
 	name := dsn.Redact(c.DB)
 	path, embedded := strings.CutPrefix(c.DB, "sqlite:")
 	if _, err := os.Stat(path); embedded && errors.Is(err, fs.ErrNotExist) {
-		r.add(Finding{Setting: "db", Value: name, Level: Failure, Wrong: "there is no database yet: " + withoutRules(c.Staleness), Set: "rules, by `headgate policy set`"})
+		r.add(Finding{
+			Setting: "db",
+			Value:   name,
+			Level:   Failure,
+			Wrong:   "there is no database yet: " + withoutRules(c.Staleness),
+			Set:     "rules, by `headgate policy set`",
+		})
 		return nil
 	}
 	db, err := daemon.OpenDatabaseReadOnly(ctx, c)
@@ -138,7 +164,11 @@ func checkDatabase(ctx context.Context, r *Report, c config.Config, registry *da
 		r.add(Finding{Setting: "db", Value: name, Level: Failure, Wrong: err.Error()})
 		return nil
 	}
-	r.add(Finding{Setting: "db", Value: fmt.Sprintf("%s, %d rules, %d API keys", name, len(doc.Rules), len(keys)), Level: OK})
+	r.add(Finding{
+		Setting: "db",
+		Value:   fmt.Sprintf("%s, %d rules, %d API keys", name, len(doc.Rules), len(keys)),
+		Level:   OK,
+	})
 	checkEmptied(r, c, doc)
 	checkStaleness(r, c.Staleness)
 	checkKeysEmptied(r, c, keys, now)
@@ -161,7 +191,12 @@ func checkDatabase(ctx context.Context, r *Report, c config.Config, registry *da
 		}
 	}
 	if others > 0 {
-		r.add(Finding{Setting: "rules", Level: Note, Wrong: fmt.Sprintf("%d warnings", others), Set: "what `headgate policy lint` asks for"})
+		r.add(Finding{
+			Setting: "rules",
+			Level:   Note,
+			Wrong:   fmt.Sprintf("%d warnings", others),
+			Set:     "what `headgate policy lint` asks for",
+		})
 	}
 	return keys
 }
@@ -175,7 +210,12 @@ func checkEmptied(r *Report, c config.Config, doc policy.Document) {
 	last, err := policy.LastGood(c.LastGood)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), err == nil && (len(last.Rules) == 0 || doc.Cleared > last.Number):
-		r.add(Finding{Setting: "rules", Level: Note, Wrong: "there are none: " + withoutRules(c.Staleness), Set: "rules, by `headgate policy set`"})
+		r.add(Finding{
+			Setting: "rules",
+			Level:   Note,
+			Wrong:   "there are none: " + withoutRules(c.Staleness),
+			Set:     "rules, by `headgate policy set`",
+		})
 	case err != nil:
 		r.add(Finding{
 			Setting: "last_good",
@@ -185,7 +225,9 @@ func checkEmptied(r *Report, c config.Config, doc policy.Document) {
 			Set:     "that file readable, or removed to begin with no rules",
 		})
 	default:
-		r.add(Finding{Setting: "rules", Level: Failure, Wrong: fmt.Sprintf("the database has none, and the last good copy %s has %d: a gateway takes that for an accident and goes on with those", c.LastGood, len(last.Rules)),
+		r.add(Finding{Setting: "rules", Level: Failure,
+			Wrong: fmt.Sprintf("the database has none, and the last good copy %s has %d: a gateway takes that for "+
+				"an accident and goes on with those", c.LastGood, len(last.Rules)),
 			Set: "the rules back in the database; or, if there should be none, that file removed and a new start"})
 	}
 }
@@ -204,14 +246,27 @@ func withoutRules(s config.Staleness) string {
 // checkStaleness says what the settings mean for rules that nobody confirms.
 func checkStaleness(r *Report, s config.Staleness) {
 	if s.MaxStale == 0 {
-		r.add(Finding{Setting: "policy_max_stale", Value: "0s", Level: Note, Wrong: "rules that the database does not confirm stay in force for ever, without a warning", Set: "a duration"})
+		r.add(Finding{
+			Setting: "policy_max_stale",
+			Value:   "0s",
+			Level:   Note,
+			Wrong:   "rules that the database does not confirm stay in force for ever, without a warning",
+			Set:     "a duration",
+		})
 	}
 	if s.OnStale == "deny" {
 		r.add(Finding{Setting: "policy_stale", Value: "deny", Level: Note, Set: "keep or limit",
-			Wrong: "every request is refused once the database has not confirmed the rules for policy_max_stale, also if all it has is a rule that does not compile"})
+			Wrong: "every request is refused once the database has not confirmed the rules for policy_max_stale, " +
+				"also if all it has is a rule that does not compile"})
 	}
 	if s.OnEmpty == "allow" {
-		r.add(Finding{Setting: "policy_empty", Value: "allow", Level: Note, Wrong: "nothing is limited while the database has no rule", Set: "limit or deny"})
+		r.add(Finding{
+			Setting: "policy_empty",
+			Value:   "allow",
+			Level:   Note,
+			Wrong:   "nothing is limited while the database has no rule",
+			Set:     "limit or deny",
+		})
 	}
 }
 
@@ -233,8 +288,11 @@ func checkKeysEmptied(r *Report, c config.Config, keys []record.APIKey, now time
 			Set:     "that file readable, or removed to begin with no keys",
 		})
 	case daemon.TakesForAccident(active):
-		r.add(Finding{Setting: "api_keys", Level: Failure, Wrong: fmt.Sprintf("the database has none, and the last good copy %s has %d: a gateway takes that for an accident and goes on with those", path, active),
-			Set: "the keys back in the database; or, if they should be gone, any new key, or that file removed and a new start"})
+		r.add(Finding{Setting: "api_keys", Level: Failure,
+			Wrong: fmt.Sprintf("the database has none, and the last good copy %s has %d: a gateway takes that for "+
+				"an accident and goes on with those", path, active),
+			Set: "the keys back in the database; or, if they should be gone, any new key, or that file removed and " +
+				"a new start"})
 	}
 }
 
@@ -252,9 +310,21 @@ func checkSecret(r *Report, setting, file, absent string) (ok bool) {
 	case !info.Mode().IsRegular():
 		r.add(Finding{Setting: setting, Value: file, Level: Failure, Wrong: "is no regular file", Set: "a file"})
 	case info.Mode().Perm()&0o022 != 0:
-		r.add(Finding{Setting: setting, Value: file, Level: Failure, Wrong: fmt.Sprintf("has mode %04o: others may write it", info.Mode().Perm()), Set: "mode 0600"})
+		r.add(Finding{
+			Setting: setting,
+			Value:   file,
+			Level:   Failure,
+			Wrong:   fmt.Sprintf("has mode %04o: others may write it", info.Mode().Perm()),
+			Set:     "mode 0600",
+		})
 	case info.Mode().Perm()&0o044 != 0:
-		r.add(Finding{Setting: setting, Value: file, Level: Failure, Wrong: fmt.Sprintf("has mode %04o: others may read it", info.Mode().Perm()), Set: "mode 0600"})
+		r.add(Finding{
+			Setting: setting,
+			Value:   file,
+			Level:   Failure,
+			Wrong:   fmt.Sprintf("has mode %04o: others may read it", info.Mode().Perm()),
+			Set:     "mode 0600",
+		})
 	default:
 		r.add(Finding{Setting: setting, Value: file, Level: OK})
 		return true
@@ -283,14 +353,17 @@ func checkProxies(r *Report, c config.Config) {
 	}
 	f := Finding{Setting: "trusted_proxies", Value: "none", Level: OK}
 	if config.Loopback(c.Listen) && c.Gateway() {
-		f.Level, f.Wrong, f.Set = Note, "the gateway listens on loopback alone, so a proxy stands before it: all clients are that proxy's address", "trusted_proxies"
+		f.Level, f.Wrong, f.Set = Note,
+			"the gateway listens on loopback alone, so a proxy stands before it: all clients are that proxy's "+
+				"address", "trusted_proxies"
 	}
 	r.add(f)
 }
 
 // private are the networks whose addresses anybody may use at home (RFC 1918, 6598, 4193).
 var private = []netip.Prefix{
-	netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("172.16.0.0/12"), netip.MustParsePrefix("192.168.0.0/16"),
+	netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("172.16.0.0/12"),
+	netip.MustParsePrefix("192.168.0.0/16"),
 	netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("fc00::/7"),
 }
 
@@ -301,7 +374,10 @@ func checkNetworks(r *Report, c config.Config, setting string, values []string, 
 		if err != nil {
 			continue // Complete has said so
 		}
-		within := slices.ContainsFunc(private, func(p netip.Prefix) bool { return p.Contains(prefix.Addr()) && prefix.Bits() >= p.Bits() })
+		within := slices.ContainsFunc(private, func(p netip.Prefix) bool {
+			return p.Contains(prefix.Addr()) &&
+				prefix.Bits() >= p.Bits()
+		})
 		i := slices.IndexFunc(warnings, func(w config.Warning) bool {
 			return w.Strangers && w.Field == setting && w.Value == prefix.String()
 		})
@@ -309,10 +385,15 @@ func checkNetworks(r *Report, c config.Config, setting string, values []string, 
 		switch {
 		case i >= 0:
 			f.Level, f.Wrong, f.Set = Failure, warnings[i].Wrong, "the networks of your proxies"
-		case !within && !prefix.Addr().IsLoopback() && (prefix.Addr().Is4() && prefix.Bits() < 20 || prefix.Addr().Is6() && prefix.Bits() < 48):
-			f.Level, f.Wrong, f.Set = Note, "as large as the networks from which clouds let machines: whoever gets an address there chooses whose budget it spends", "the addresses of your proxies alone; for those of a CDN, a port that nothing but the CDN reaches"
-		case within && !config.Loopback(c.Listen) && slices.ContainsFunc(private, func(p netip.Prefix) bool { return prefix == p }):
-			f.Level, f.Wrong, f.Set = Note, "a whole private network: every machine of it, and whoever gets into one, chooses whose budget it spends", "the addresses of your proxies alone"
+		case !within && !prefix.Addr().IsLoopback() && (prefix.Addr().Is4() && prefix.Bits() < 20 ||
+			prefix.Addr().Is6() && prefix.Bits() < 48):
+			f.Level, f.Wrong, f.Set = Note, "as large as the networks from which clouds let machines: whoever gets "+
+				"an address there chooses whose budget it spends",
+				"the addresses of your proxies alone; for those of a CDN, a port that nothing but the CDN reaches"
+		case within && !config.Loopback(c.Listen) &&
+			slices.ContainsFunc(private, func(p netip.Prefix) bool { return prefix == p }):
+			f.Level, f.Wrong, f.Set = Note, "a whole private network: every machine of it, and whoever gets into "+
+				"one, chooses whose budget it spends", "the addresses of your proxies alone"
 		}
 		r.add(f)
 	}

@@ -21,8 +21,9 @@ var all = doctor.Routes{Tails: true, Queries: true}
 
 // columns are the measurements of the kinds that were measured.
 var columns = map[string]string{
-	"nginx": "nginx_merge_on", "nginx-unmerged": "nginx_merge_off", "haproxy": "haproxy_raw", "haproxy-normalized": "haproxy_normalized",
-	"apache": "apache_encslash_off", "apache-nodecode": "apache_encslash_nodecode",
+	"nginx": "nginx_merge_on", "nginx-unmerged": "nginx_merge_off", "haproxy": "haproxy_raw",
+	"haproxy-normalized": "haproxy_normalized",
+	"apache":             "apache_encslash_off", "apache-nodecode": "apache_encslash_nodecode",
 }
 
 // oracle returns the path that a server made of each target it served.
@@ -88,7 +89,8 @@ func TestHealthyProfilesNeitherSplitNorBorrow(t *testing.T) {
 		}
 		// Both happen, so the test can fail; and what is called a mismatch mostly shows in so small a sample.
 		if healthy < 4 || sick < 100 {
-			t.Errorf("%s: %d healthy profiles and %d mismatches that the measurements show, want 4 and 100 or more", kind, healthy, sick)
+			t.Errorf("%s: %d healthy profiles and %d mismatches that the measurements show, want 4 and 100 or more",
+				kind, healthy, sick)
 		}
 	}
 }
@@ -97,7 +99,8 @@ func TestHealthyProfilesNeitherSplitNorBorrow(t *testing.T) {
 // escapes that it does not decode as text, which the report notes and these targets show: they are
 // left out.
 func disagreement(p endpoint.Profile, paths map[string]string, kind string) string {
-	undecoded := regexp.MustCompile(map[string]string{"haproxy": `%`, "haproxy-normalized": `(?i)%(5[bd]|2[1467-9abc]|3[abd]|40)`}[kind])
+	undecoded := regexp.MustCompile(map[string]string{"haproxy": `%`,
+		"haproxy-normalized": `(?i)%(5[bd]|2[1467-9abc]|3[abd]|40)`}[kind])
 	skips := undecoded.String() != ""
 
 	byForm, byPath := make(map[string]string), make(map[string]string)
@@ -130,7 +133,12 @@ func mapKeys(m map[string]string) func(func(string) bool) {
 
 // TestProfilesOfRoutersAreHealthy ties the facts to those that the routers are compared under.
 func TestProfilesOfRoutersAreHealthy(t *testing.T) {
-	for kind, dialect := range map[string]pattern.Dialect{"go": pattern.ServeMux, "chi": pattern.Chi, "gin": pattern.Gin, "echo": pattern.Echo} {
+	for kind, dialect := range map[string]pattern.Dialect{
+		"go":   pattern.ServeMux,
+		"chi":  pattern.Chi,
+		"gin":  pattern.Gin,
+		"echo": pattern.Echo,
+	} {
 		p := dialect.Profile()
 		if r, err := doctor.Upstream(kind, config.EndpointOf(p), doctor.Routes{}); err != nil || !r.Healthy() {
 			t.Errorf("Upstream(%q) of its own profile = %+v, %v, want it healthy", kind, r, err)
@@ -159,7 +167,8 @@ func TestEveryMismatchSaysWhatToDo(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, f := range r.Findings {
-				if f.Setting == "" || f.Server == "" || f.Level != doctor.OK && (f.Target == "" || f.Wrong == "" || f.Set == "") {
+				if f.Setting == "" || f.Server == "" || f.Level != doctor.OK && (f.Target == "" || f.Wrong == "" ||
+					f.Set == "") {
 					t.Fatalf("%s: %+v, want a target, what is wrong and what to set", kind, f)
 				}
 			}
@@ -171,7 +180,8 @@ func TestEveryMismatchSaysWhatToDo(t *testing.T) {
 			t.Errorf("%s: no profile is healthy", kind)
 		}
 	}
-	if _, err := doctor.Upstream("inetd", config.Default().Endpoint, doctor.Routes{}); err == nil || !strings.Contains(err.Error(), `upstream is "inetd", want one of nginx, `) {
+	if _, err := doctor.Upstream("inetd", config.Default().Endpoint, doctor.Routes{}); err == nil ||
+		!strings.Contains(err.Error(), `upstream is "inetd", want one of nginx, `) {
 		t.Errorf("Upstream(inetd) = %v, want an error with the kinds", err)
 	}
 }
@@ -241,7 +251,9 @@ func TestConfiguration(t *testing.T) {
 		"admin_token_file": "",
 	} {
 		got := find(r, setting)
-		if !slices.ContainsFunc(got, func(f doctor.Finding) bool { return f.Level == doctor.Failure && strings.Contains(f.Wrong, want) }) {
+		if !slices.ContainsFunc(got, func(f doctor.Finding) bool {
+			return f.Level == doctor.Failure && strings.Contains(f.Wrong, want)
+		}) {
 			t.Errorf("%s: %+v, want a failure with %q", setting, got, want)
 		}
 	}

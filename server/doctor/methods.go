@@ -30,7 +30,8 @@ func checkMethods(r *Report, table *endpoint.Table, unknownPass bool) {
 	}
 	if first != nil {
 		r.add(Finding{Setting: "endpoints", Value: first.String(), Level: Note,
-			Wrong: "Rails, Laravel and Symfony serve it to a POST of the same path with _method in its query or form, which pays as a POST",
-			Set:   "_method switched off in such a framework"})
+			Wrong: "Rails, Laravel and Symfony serve it to a POST of the same path with _method in its query or " +
+				"form, which pays as a POST",
+			Set: "_method switched off in such a framework"})
 	}
 }

@@ -31,7 +31,8 @@ func checkSecrets(r *Report, file string, keys []record.APIKey, now time.Time) {
 	})
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) && len(keys) > 0 {
 		r.add(Finding{Setting: "secret_file", Value: file, Level: Failure, Set: "the file back from its backup",
-			Wrong: fmt.Sprintf("does not exist, and without it none of the %d API keys in the database can be recognised", len(keys))})
+			Wrong: fmt.Sprintf(
+				"does not exist, and without it none of the %d API keys in the database can be recognised", len(keys))})
 		return
 	}
 	if !checkSecret(r, "secret_file", file, "it is made at the first start") {
@@ -39,7 +40,12 @@ func checkSecrets(r *Report, file string, keys []record.APIKey, now time.Time) {
 	}
 	secrets, err := database.ReadSecrets(file, nil)
 	if err != nil {
-		r.add(Finding{Setting: "secret_file", Value: file, Level: Failure, Wrong: strings.TrimPrefix(err.Error(), "secret file "+file+": ")})
+		r.add(Finding{
+			Setting: "secret_file",
+			Value:   file,
+			Level:   Failure,
+			Wrong:   strings.TrimPrefix(err.Error(), "secret file "+file+": "),
+		})
 		return
 	}
 	digester, err := secrets.Digester()
@@ -66,7 +72,10 @@ func checkSecrets(r *Report, file string, keys []record.APIKey, now time.Time) {
 		})
 	}
 	if previous != "" {
-		f := Finding{Setting: "secret_file", Value: file, Level: Note, Wrong: fmt.Sprintf("holds two secrets, so a rotation is under way: %d active keys are under the previous one", under(previous)),
+		f := Finding{Setting: "secret_file", Value: file, Level: Note,
+			Wrong: fmt.Sprintf(
+				"holds two secrets, so a rotation is under way: %d active keys are under the previous one",
+				under(previous)),
 			Set: "`headgate secret rotate --drop-old` once they were used"}
 		if under(previous) == 0 {
 			f.Set = "`headgate secret rotate --drop-old`"
@@ -100,21 +109,51 @@ func checkTokens(ctx context.Context, r *Report, t config.Tokens, fetch bool) {
 		_, source, away, err := daemon.NewVerifier(ctx, t, slog.New(slog.DiscardHandler))
 		switch {
 		case err != nil:
-			r.add(Finding{Setting: setting, Value: from, Level: Failure, Wrong: strings.TrimPrefix(err.Error(), "tokens: ")})
+			r.add(Finding{
+				Setting: setting,
+				Value:   from,
+				Level:   Failure,
+				Wrong:   strings.TrimPrefix(err.Error(), "tokens: "),
+			})
 		case away != nil:
-			r.add(Finding{Setting: setting, Value: from, Level: Failure, Wrong: away.Error() + ": until it can be, tokens are ignored", Set: "a key set that this machine can fetch"})
+			r.add(Finding{
+				Setting: setting,
+				Value:   from,
+				Level:   Failure,
+				Wrong:   away.Error() + ": until it can be, tokens are ignored",
+				Set:     "a key set that this machine can fetch",
+			})
 		default:
 			keysFound(r, setting, from, source.Status())
 		}
 	}
-	if u, err := url.Parse(t.JWKSURL); err == nil && u.Scheme == "http" && t.JWKSAllowHTTP && token.CheckURL(t.JWKSURL, false) != nil {
-		r.add(Finding{Setting: "tokens.jwks_allow_http", Value: "true", Level: Note, Wrong: "whoever is on the way to the issuer decides which tokens are good", Set: "https"})
+	if u, err := url.Parse(t.JWKSURL); err == nil && u.Scheme == "http" && t.JWKSAllowHTTP &&
+		token.CheckURL(t.JWKSURL, false) != nil {
+		r.add(Finding{
+			Setting: "tokens.jwks_allow_http",
+			Value:   "true",
+			Level:   Note,
+			Wrong:   "whoever is on the way to the issuer decides which tokens are good",
+			Set:     "https",
+		})
 	}
 	if t.Issuer == token.Any {
-		r.add(Finding{Setting: "tokens.issuer", Value: t.Issuer, Level: Note, Wrong: "tokens of whoever else signs with these keys are good here", Set: "the iss of your tokens"})
+		r.add(Finding{
+			Setting: "tokens.issuer",
+			Value:   t.Issuer,
+			Level:   Note,
+			Wrong:   "tokens of whoever else signs with these keys are good here",
+			Set:     "the iss of your tokens",
+		})
 	}
 	if slices.Contains(t.Audiences, token.Any) {
-		r.add(Finding{Setting: "tokens.audiences", Value: token.Any, Level: Note, Wrong: "tokens that were made for other services are good here", Set: "the names of this API in aud"})
+		r.add(Finding{
+			Setting: "tokens.audiences",
+			Value:   token.Any,
+			Level:   Note,
+			Wrong:   "tokens that were made for other services are good here",
+			Set:     "the names of this API in aud",
+		})
 	}
 }
 
@@ -195,7 +234,8 @@ func checkDates(r *Report, setting, file string, all []*x509.Certificate, now ti
 		case now.Before(c.NotBefore):
 			f.Wrong = name + "begins at " + stamp(c.NotBefore)
 		case c.NotAfter.Sub(now) < endsSoon:
-			f.Level, f.Wrong, f.Set = Note, fmt.Sprintf("%sends at %s, in less than %d days", name, stamp(c.NotAfter), endsSoon/(24*time.Hour)), "its successor; the files are read anew when they change"
+			f.Level, f.Wrong, f.Set = Note, fmt.Sprintf("%sends at %s, in less than %d days", name, stamp(c.NotAfter),
+				endsSoon/(24*time.Hour)), "its successor; the files are read anew when they change"
 		default:
 			continue
 		}
@@ -219,9 +259,15 @@ func checkRegions(r *Report, files []string) {
 		r.add(Finding{Setting: "region_files", Level: Failure, Wrong: err.Error()})
 		return
 	}
-	r.add(Finding{Setting: "region_files", Value: fmt.Sprintf("%d ranges, %d regions", table.Len(), table.Regions()), Level: OK})
+	r.add(Finding{
+		Setting: "region_files",
+		Value:   fmt.Sprintf("%d ranges, %d regions", table.Len(), table.Regions()),
+		Level:   OK,
+	})
 	if table.Own() == 0 {
-		r.add(Finding{Setting: "region_files", Level: Note, Wrong: "no range is of a private network: clients with private addresses are all in the unknown region, and share its budget",
+		r.add(Finding{Setting: "region_files", Level: Note,
+			Wrong: "no range is of a private network: clients with private addresses are all in the unknown " +
+				"region, and share its budget",
 			Set: "a line such as 10.0.0.0,10.0.0.255,EU for each of your networks, if clients come from them"})
 	}
 }
@@ -229,16 +275,36 @@ func checkRegions(r *Report, files []string) {
 // checkDoors says what about the way to the gateway is to be known.
 func checkDoors(r *Report, c config.Config) {
 	if c.Credentials == "first" {
-		r.add(Finding{Setting: "credentials", Value: c.Credentials, Level: Note, Wrong: "a caller with a token and a key chooses, by leaving one out, whose budget is spent", Set: "all, unless the API reads them in the same order"})
+		r.add(Finding{
+			Setting: "credentials",
+			Value:   c.Credentials,
+			Level:   Note,
+			Wrong:   "a caller with a token and a key chooses, by leaving one out, whose budget is spent",
+			Set:     "all, unless the API reads them in the same order",
+		})
 	}
 	if c.Keys.Query != "" {
-		r.add(Finding{Setting: "api_keys.query", Value: c.Keys.Query, Level: Note, Wrong: "targets, and the keys in them, are kept in logs and histories", Set: "none, if your clients can send a header"})
+		r.add(Finding{
+			Setting: "api_keys.query",
+			Value:   c.Keys.Query,
+			Level:   Note,
+			Wrong:   "targets, and the keys in them, are kept in logs and histories",
+			Set:     "none, if your clients can send a header",
+		})
 	}
 	for _, name := range c.PassOverrideHeaders {
-		r.add(Finding{Setting: "pass_override_headers", Value: name, Level: Note, Wrong: "whoever sends it chooses what the API serves, if the API reads it, and pays for the method and path of the request line",
+		r.add(Finding{Setting: "pass_override_headers", Value: name, Level: Note,
+			Wrong: "whoever sends it chooses what the API serves, if the API reads it, and pays for the method and " +
+				"path of the request line",
 			Set: "none, or an API that does not read it"})
 	}
 	if !config.Loopback(c.Listen) && !c.TLS.On() && len(c.TrustedProxies) == 0 && !c.ProxyProtocol.On() {
-		r.add(Finding{Setting: "tls", Value: "none", Level: Note, Wrong: "clients are served in plain HTTP: whoever is on the way reads their keys and tokens", Set: "tls.cert_file, or a proxy with TLS before the gateway, in trusted_proxies"})
+		r.add(Finding{
+			Setting: "tls",
+			Value:   "none",
+			Level:   Note,
+			Wrong:   "clients are served in plain HTTP: whoever is on the way reads their keys and tokens",
+			Set:     "tls.cert_file, or a proxy with TLS before the gateway, in trusted_proxies",
+		})
 	}
 }

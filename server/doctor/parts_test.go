@@ -76,7 +76,8 @@ func (s *site) store(change func(*database.Store)) {
 func (s *site) rules(rules ...policy.Rule) {
 	s.t.Helper()
 	s.store(func(db *database.Store) {
-		if err := db.Import(s.t.Context(), record.Author{Actor: "test"}, policy.Document{Rules: rules}, true); err != nil {
+		if err := db.Import(s.t.Context(), record.Author{Actor: "test"}, policy.Document{Rules: rules},
+			true); err != nil {
 			s.t.Fatal(err)
 		}
 	})
@@ -141,7 +142,8 @@ func TestEmptiedDatabase(t *testing.T) {
 		}
 	}
 	lastGood(1 << 40)
-	s.want(doctor.Options{Now: now}, "rules", doctor.Failure, "has 1: a gateway takes that for an accident and goes on with those")
+	s.want(doctor.Options{Now: now}, "rules", doctor.Failure,
+		"has 1: a gateway takes that for an accident and goes on with those")
 	s.write("headgate.db.last-good.json", "torn")
 	s.want(doctor.Options{Now: now}, "last_good", doctor.Failure, "whether it had any is unknown")
 }
@@ -159,13 +161,15 @@ func TestEmptiedKeys(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.write("headgate.db.last-good.keys.json", fmt.Sprintf("headgate last good copy, crc32 %08x\n%s", crc32.ChecksumIEEE(text), text))
+		s.write("headgate.db.last-good.keys.json",
+			fmt.Sprintf("headgate last good copy, crc32 %08x\n%s", crc32.ChecksumIEEE(text), text))
 	}
 	s.lacks("api_keys")
 	kept(1)
 	s.lacks("api_keys")
 	kept(2)
-	s.want(doctor.Options{Now: now}, "api_keys", doctor.Failure, "has 2: a gateway takes that for an accident and goes on with those")
+	s.want(doctor.Options{Now: now}, "api_keys", doctor.Failure,
+		"has 2: a gateway takes that for an accident and goes on with those")
 	s.write("headgate.db.last-good.keys.json", "torn")
 	s.want(doctor.Options{Now: now}, "last_good", doctor.Failure, "whether it had any is unknown")
 }
@@ -173,7 +177,8 @@ func TestEmptiedKeys(t *testing.T) {
 // inDatabase is the rules of the site; it has one at least.
 func (s *site) inDatabase(db *database.Store) []policy.Rule {
 	s.t.Helper()
-	if err := db.Set(s.t.Context(), record.Author{Actor: "test"}, policy.Rule{Endpoint: policy.Default, Limit: 5}); err != nil {
+	if err := db.Set(s.t.Context(), record.Author{Actor: "test"},
+		policy.Rule{Endpoint: policy.Default, Limit: 5}); err != nil {
 		s.t.Fatal(err)
 	}
 	list, err := db.List(s.t.Context())
@@ -199,7 +204,8 @@ func TestSecretFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.store(func(db *database.Store) {
-			if _, _, err := db.CreateKey(t.Context(), d, record.NewAPIKey{Project: "acme", Name: "ci", Format: identity.KeyFormat{Prefix: "hg_"}}); err != nil {
+			if _, _, err := db.CreateKey(t.Context(), d,
+				record.NewAPIKey{Project: "acme", Name: "ci", Format: identity.KeyFormat{Prefix: "hg_"}}); err != nil {
 				t.Fatal(err)
 			}
 		})
@@ -208,7 +214,8 @@ func TestSecretFiles(t *testing.T) {
 	s.lacks("secret_file")
 	previous := "previous " + strings.Repeat("0f", 32) + "\n"
 	s.write("secret", strings.Repeat("1e", 32)+"\n"+previous)
-	s.want(doctor.Options{}, "secret_file", doctor.Note, "a rotation is under way: 1 active keys are under the previous one")
+	s.want(doctor.Options{}, "secret_file", doctor.Note,
+		"a rotation is under way: 1 active keys are under the previous one")
 	s.write("secret", strings.Repeat("1e", 32)+"\n")
 	s.want(doctor.Options{}, "secret_file", doctor.Failure, "lacks the secret of some active API keys")
 	s.write("secret", strings.Repeat("2d", 32)+"\nprevious "+strings.Repeat("1e", 32)+"\n")
@@ -223,7 +230,8 @@ func TestSecretFiles(t *testing.T) {
 
 func TestTokenKeys(t *testing.T) {
 	s := newSite(t)
-	s.conf.Tokens.Algorithms, s.conf.Tokens.Issuer, s.conf.Tokens.Audiences = []string{"ES256"}, "https://issuer.example", []string{"api"}
+	s.conf.Tokens.Algorithms, s.conf.Tokens.Issuer, s.conf.Tokens.Audiences = []string{"ES256"},
+		"https://issuer.example", []string{"api"}
 	good := newAuthority(t)
 	s.conf.Tokens.KeyFiles = []string{s.write("issuer.pem", pemOf(t, "CERTIFICATE", good.cert.Raw))}
 	s.want(doctor.Options{}, "tokens.key_files", doctor.OK, "issuer.pem, 1 keys")
@@ -255,7 +263,8 @@ func TestTokenKeysOfAnIssuer(t *testing.T) {
 	}))
 	defer issuer.Close()
 	s := newSite(t)
-	s.conf.Tokens.Algorithms, s.conf.Tokens.Issuer, s.conf.Tokens.Audiences = []string{"ES256"}, "https://issuer.example", []string{"api"}
+	s.conf.Tokens.Algorithms, s.conf.Tokens.Issuer, s.conf.Tokens.Audiences = []string{"ES256"},
+		"https://issuer.example", []string{"api"}
 	s.conf.Tokens.JWKSURL = issuer.URL + "/keys?token=geheim"
 	s.want(doctor.Options{}, "tokens.jwks_url", doctor.OK, "/keys, not fetched: --fetch does")
 	if asked != 0 {
@@ -292,7 +301,14 @@ func (a *authority) sign(t *testing.T, begins, ends time.Time) (*x509.Certificat
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(0xabc), Subject: pkix.Name{CommonName: "a"}, NotBefore: begins, NotAfter: ends, IsCA: a.cert == nil, BasicConstraintsValid: true}
+	template := &x509.Certificate{
+		SerialNumber:          big.NewInt(0xabc),
+		Subject:               pkix.Name{CommonName: "a"},
+		NotBefore:             begins,
+		NotAfter:              ends,
+		IsCA:                  a.cert == nil,
+		BasicConstraintsValid: true,
+	}
 	parent, signer := a.cert, a.key
 	if parent == nil {
 		parent, signer = template, key
@@ -322,7 +338,8 @@ func TestTLSFiles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.conf.TLS.CertFile = s.write("cert.pem", pemOf(t, "CERTIFICATE", cert.Raw)+pemOf(t, "CERTIFICATE", signer.cert.Raw))
+		s.conf.TLS.CertFile = s.write("cert.pem",
+			pemOf(t, "CERTIFICATE", cert.Raw)+pemOf(t, "CERTIFICATE", signer.cert.Raw))
 		s.conf.TLS.KeyFile = s.write("key.pem", pemOf(t, "PRIVATE KEY", der))
 	}
 	const day = 24 * time.Hour
@@ -331,7 +348,8 @@ func TestTLSFiles(t *testing.T) {
 	serve(now.Add(-day), now.Add(14*day))
 	s.lacks("tls.cert_file")
 	serve(now.Add(-day), now.Add(14*day-time.Second))
-	s.want(doctor.Options{}, "tls.cert_file", doctor.Note, "serial number abc ends at 2026-05-15T11:59:59Z, in less than 14 days")
+	s.want(doctor.Options{}, "tls.cert_file", doctor.Note,
+		"serial number abc ends at 2026-05-15T11:59:59Z, in less than 14 days")
 	serve(now.Add(-day), now)
 	s.want(doctor.Options{}, "tls.cert_file", doctor.Failure, "ended at 2026-05-01T12:00:00Z")
 	serve(now.Add(time.Second), now.Add(90*day))
@@ -342,9 +360,11 @@ func TestTLSFiles(t *testing.T) {
 	}
 	s.want(doctor.Options{}, "tls.key_file", doctor.Failure, "others may read it")
 
-	s.conf.TLS.ClientAuth, s.conf.TLS.ClientCAFile = "require", s.write("ca.pem", pemOf(t, "CERTIFICATE", signer.cert.Raw))
+	s.conf.TLS.ClientAuth, s.conf.TLS.ClientCAFile = "require",
+		s.write("ca.pem", pemOf(t, "CERTIFICATE", signer.cert.Raw))
 	s.want(doctor.Options{}, "tls.client_ca_file", doctor.OK, "ca.pem, until 2027-05-01T12:00:00Z")
-	s.want(doctor.Options{Now: now.Add(366 * day)}, "tls.client_ca_file", doctor.Failure, "ended at 2027-05-01T12:00:00Z")
+	s.want(doctor.Options{Now: now.Add(366 * day)}, "tls.client_ca_file", doctor.Failure,
+		"ended at 2027-05-01T12:00:00Z")
 	s.write("ca.pem", "nobody")
 	s.want(doctor.Options{}, "tls", doctor.Failure, "holds no certificate in PEM")
 	s.write("cert.pem", "nonsense")
@@ -367,15 +387,24 @@ func TestWhoIsBelieved(t *testing.T) {
 		level   doctor.Level
 		words   string
 	}{
-		{"the proxies", func(c *config.Config) { c.TrustedProxies = []string{"10.1.2.0/28", "203.0.113.7"} }, "trusted_proxies", doctor.OK, "10.1.2.0/28"},
-		{"half a private network", func(c *config.Config) { c.TrustedProxies = []string{"10.0.0.0/9"} }, "trusted_proxies", doctor.OK, "10.0.0.0/9"},
-		{"a private network", func(c *config.Config) { c.TrustedProxies = []string{"10.0.0.0/8"} }, "trusted_proxies", doctor.Note, "a whole private network"},
-		{"on loopback", func(c *config.Config) { c.TrustedProxies, c.Listen = []string{"10.0.0.0/8"}, "127.0.0.1:80" }, "trusted_proxies", doctor.OK, "10.0.0.0/8"},
-		{"a cloud", func(c *config.Config) { c.TrustedProxies = []string{"34.64.0.0/11"} }, "trusted_proxies", doctor.Note, "from which clouds let machines"},
-		{"a cloud in IPv6", func(c *config.Config) { c.TrustedProxies = []string{"2600:1f00::/24"} }, "trusted_proxies", doctor.Note, "from which clouds let machines"},
-		{"strangers", func(c *config.Config) { c.TrustedProxies = []string{"8.0.0.0/5"} }, "trusted_proxies", doctor.Failure, "more than any network of proxies"},
-		{"strangers as balancers", func(c *config.Config) { c.ProxyProtocol.From = []string{"::/1"} }, "proxy_protocol.from", doctor.Failure, "more than any network of proxies"},
-		{"balancers that are proxies", func(c *config.Config) { c.ProxyProtocol.From = []string{"10.1.2.3"} }, "proxy_protocol.from", doctor.Note, "believed as the balancer's own"},
+		{"the proxies", func(c *config.Config) { c.TrustedProxies = []string{"10.1.2.0/28", "203.0.113.7"} },
+			"trusted_proxies", doctor.OK, "10.1.2.0/28"},
+		{"half a private network", func(c *config.Config) { c.TrustedProxies = []string{"10.0.0.0/9"} },
+			"trusted_proxies", doctor.OK, "10.0.0.0/9"},
+		{"a private network", func(c *config.Config) { c.TrustedProxies = []string{"10.0.0.0/8"} }, "trusted_proxies",
+			doctor.Note, "a whole private network"},
+		{"on loopback", func(c *config.Config) { c.TrustedProxies, c.Listen = []string{"10.0.0.0/8"}, "127.0.0.1:80" },
+			"trusted_proxies", doctor.OK, "10.0.0.0/8"},
+		{"a cloud", func(c *config.Config) { c.TrustedProxies = []string{"34.64.0.0/11"} }, "trusted_proxies",
+			doctor.Note, "from which clouds let machines"},
+		{"a cloud in IPv6", func(c *config.Config) { c.TrustedProxies = []string{"2600:1f00::/24"} }, "trusted_proxies",
+			doctor.Note, "from which clouds let machines"},
+		{"strangers", func(c *config.Config) { c.TrustedProxies = []string{"8.0.0.0/5"} }, "trusted_proxies",
+			doctor.Failure, "more than any network of proxies"},
+		{"strangers as balancers", func(c *config.Config) { c.ProxyProtocol.From = []string{"::/1"} },
+			"proxy_protocol.from", doctor.Failure, "more than any network of proxies"},
+		{"balancers that are proxies", func(c *config.Config) { c.ProxyProtocol.From = []string{"10.1.2.3"} },
+			"proxy_protocol.from", doctor.Note, "believed as the balancer's own"},
 		{"balancers that can be gone round", func(c *config.Config) {
 			c.ProxyProtocol.From, c.ProxyProtocol.Required = []string{"10.9.9.9"}, false
 		}, "proxy_protocol.required", doctor.Note, "past the balancer"},
@@ -383,8 +412,10 @@ func TestWhoIsBelieved(t *testing.T) {
 			c.TrustedProxies, c.ClientAddress = nil, config.ClientAddress{Strategy: "trusted_count", Proxies: 2}
 		}, "client_address.strategy", doctor.Note, "chooses its own address"},
 		{"small clients", func(c *config.Config) { c.IPv6Prefix = 128 }, "ipv6_prefix", doctor.Note, "2^64 budgets"},
-		{"keys in targets", func(c *config.Config) { c.Keys.Query = "key" }, "api_keys.query", doctor.Note, "kept in logs"},
-		{"another method by a header", func(c *config.Config) { c.PassOverrideHeaders = []string{"X-HTTP-Method"} }, "pass_override_headers", doctor.Note, "chooses what the API serves"},
+		{"keys in targets", func(c *config.Config) { c.Keys.Query = "key" }, "api_keys.query", doctor.Note,
+			"kept in logs"},
+		{"another method by a header", func(c *config.Config) { c.PassOverrideHeaders = []string{"X-HTTP-Method"} },
+			"pass_override_headers", doctor.Note, "chooses what the API serves"},
 		{"plain HTTP for all", func(c *config.Config) { c.TrustedProxies = nil }, "tls", doctor.Note, "plain HTTP"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -409,11 +440,14 @@ func TestIdentifierRules(t *testing.T) {
 	s.rules(append(last, byName)...)
 	s.want(doctor.Options{}, "rules", doctor.Note, "one address can keep the owner of an account out")
 	s.rules(last...)
-	s.want(doctor.Options{}, "rules", doctor.Note, "identifiers: POST /v1/login is read, want a rule by identifier_ip or identifier")
-	s.rules(append(last, policy.Rule{Endpoint: "POST /v1/orders", Limit: 1, Subject: policy.SubjectIdentifierIP}, pair)...)
+	s.want(doctor.Options{}, "rules", doctor.Note,
+		"identifiers: POST /v1/login is read, want a rule by identifier_ip or identifier")
+	s.rules(append(last, policy.Rule{Endpoint: "POST /v1/orders", Limit: 1, Subject: policy.SubjectIdentifierIP},
+		pair)...)
 	s.want(doctor.Options{}, "rules", doctor.Note, "POST /v1/orders, per identifier_ip")
 	s.conf.Identifiers[0].Endpoint = "POST /v1/logon"
-	s.want(doctor.Options{}, "endpoints", doctor.Failure, `identifiers[0]: endpoint is "POST /v1/logon", want one that the registry has, such as "POST /v1/login"`)
+	s.want(doctor.Options{}, "endpoints", doctor.Failure,
+		`identifiers[0]: endpoint is "POST /v1/logon", want one that the registry has, such as "POST /v1/login"`)
 }
 
 // What happens to requests without rules to rely on is worth a word where it is dangerous.

@@ -46,9 +46,11 @@ func TestStore(t *testing.T) {
 	s.conf.Store.SecretFile = s.write("names", strings.Repeat("ab", 32)+"\nprevious "+strings.Repeat("cd", 32)+"\n")
 	s.want(doctor.Options{}, "store.secret_file", doctor.Failure, "holds two secrets, want one")
 	s.conf.Store.SecretFile = s.dir + "/nothing"
-	s.want(doctor.Options{}, "store.secret_file", doctor.Failure, "which does not exist, want a file that is the same for all gateways")
+	s.want(doctor.Options{}, "store.secret_file", doctor.Failure,
+		"which does not exist, want a file that is the same for all gateways")
 	s.conf.Store.SecretFile = ""
-	s.want(doctor.Options{}, "store.secret_file", doctor.Note, "when API keys get a new secret, every bucket is full again")
+	s.want(doctor.Options{}, "store.secret_file", doctor.Note,
+		"when API keys get a new secret, every bucket is full again")
 	s.conf.Store.Redis = []string{"a:1", "b:1"}
 	s.want(doctor.Options{}, "configuration", doctor.Failure, `store.redis is "a:1, b:1", want one server`)
 }
@@ -63,10 +65,13 @@ func TestSecretFilesOfOthers(t *testing.T) {
 		}
 		return path
 	}
-	s.conf.DB, s.conf.Database.PasswordFile = "postgres://headgate@127.0.0.1:1/headgate", readable("db.password", "open sesame\n")
-	s.conf.SecretFile, s.conf.AdminTokenFile = readable("secret", strings.Repeat("ab", 32)), readable("admin.token", strings.Repeat("cd", 32))
+	s.conf.DB, s.conf.Database.PasswordFile = "postgres://headgate@127.0.0.1:1/headgate",
+		readable("db.password", "open sesame\n")
+	s.conf.SecretFile, s.conf.AdminTokenFile = readable("secret", strings.Repeat("ab", 32)),
+		readable("admin.token", strings.Repeat("cd", 32))
 	s.conf.Tokens.SecretFiles = []string{readable("token.secret", strings.Repeat("e", 64))}
-	s.conf.Tokens.Algorithms, s.conf.Tokens.Issuer, s.conf.Tokens.Audiences = []string{"HS256"}, "https://issuer.example", []string{"api"}
+	s.conf.Tokens.Algorithms, s.conf.Tokens.Issuer, s.conf.Tokens.Audiences = []string{"HS256"},
+		"https://issuer.example", []string{"api"}
 	s.conf.Store.Redis, s.conf.Store.SecretFile = []string{"127.0.0.1:1"}, readable("names", strings.Repeat("ab", 32))
 	s.conf.Store.PasswordFile = readable("store.password", "open sesame\n")
 	files := s.conf.SecretFiles()

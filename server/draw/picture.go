@@ -58,7 +58,8 @@ type Picture struct {
 }
 
 // errNoLimit is about rules that allow or block.
-var errNoLimit = errors.New("the rule gives no limit, want one that does: there is nothing to draw of one that allows or blocks all")
+var errNoLimit = errors.New(
+	"the rule gives no limit, want one that does: there is nothing to draw of one that allows or blocks all")
 
 // mostSpan is the longest time that is drawn.
 const mostSpan = math.MaxInt64 / 2
@@ -71,7 +72,8 @@ func Of(rule policy.Rule, o policy.CompileOptions) (Picture, error) {
 	}
 	rule.Per = max(rule.Per, time.Second)
 	rule.Burst = o.BurstOf(&rule)
-	shape, err := rate.Compile(rate.Limit{Tokens: rule.Limit, Per: rule.Per, Burst: rule.Burst, Algorithm: rule.Algorithm.Counts()})
+	shape, err := rate.Compile(rate.Limit{Tokens: rule.Limit, Per: rule.Per, Burst: rule.Burst,
+		Algorithm: rule.Algorithm.Counts()})
 	if err != nil {
 		return Picture{}, err
 	}
@@ -85,7 +87,8 @@ func Of(rule policy.Rule, o policy.CompileOptions) (Picture, error) {
 	}
 	unit, ok := unitOf(rule)
 	if !ok {
-		return Picture{}, fmt.Errorf("%s takes longer than %s to draw, want a limit that comes back sooner", p.Limit, span(mostSpan))
+		return Picture{}, fmt.Errorf("%s takes longer than %s to draw, want a limit that comes back sooner", p.Limit,
+			span(mostSpan))
 	}
 	c, err := newCaller(shape, rule.Per)
 	if err != nil {
@@ -97,7 +100,8 @@ func Of(rule policy.Rule, o policy.CompileOptions) (Picture, error) {
 	if c, err = newCaller(shape, rule.Per); err != nil {
 		return Picture{}, err
 	}
-	err = errors.Join(c.ask(0, int64(time.Second), int64(time.Second)/4096), c.ask(int64(time.Second), int64(time.Second)+1, 1))
+	err = errors.Join(c.ask(0, int64(time.Second), int64(time.Second)/4096),
+		c.ask(int64(time.Second), int64(time.Second)+1, 1))
 	if err != nil {
 		return Picture{}, err
 	}
@@ -185,7 +189,11 @@ type caller struct {
 
 func newCaller(shape rate.Shape, per time.Duration) (*caller, error) {
 	store, err := memory.New(memory.Options{MaxBuckets: 1 << 10})
-	return &caller{store: store, take: bucket.Take{Key: key.Key{Hi: 1, Lo: 1}, Shape: shape}, start: start(shape, per)}, err
+	return &caller{
+		store: store,
+		take:  bucket.Take{Key: key.Key{Hi: 1, Lo: 1}, Shape: shape},
+		start: start(shape, per),
+	}, err
 }
 
 // ask takes whatever there is from one time until before another, and looks no more often than every step.
@@ -212,7 +220,8 @@ func (c *caller) takeAll(at int64) (int64, error) {
 		var outs [1]bucket.Outcome
 		ok, err := c.store.TryConsume(context.Background(), c.start+at, []bucket.Take{take}, outs[:])
 		if err != nil || !ok {
-			return 0, errors.Join(err, fmt.Errorf("a bucket with %d left does not give them", now.Remaining)) // ours to mend
+			// ours to mend
+			return 0, errors.Join(err, fmt.Errorf("a bucket with %d left does not give them", now.Remaining))
 		}
 		c.passed += now.Remaining
 	}

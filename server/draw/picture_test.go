@@ -42,26 +42,39 @@ func TestOf(t *testing.T) {
 		says                string
 	}{
 		{rule(5, time.Second, 10, "token_bucket"), 10, 15, 10, 2, []int64{10, 1, 1, 1, 1},
-			"10 at once after a silence, 15 in the first second; then 5 per second, one every 200ms; 2s of silence and the bucket is full again."},
+			"10 at once after a silence, 15 in the first second; then 5 per second, one every 200ms; 2s of silence " +
+				"and the bucket is full again."},
 		{rule(3, time.Hour, 0, "token_bucket"), 3, 3, 3, 3600, []int64{3, 0, 1, 0, 0, 1},
-			"3 at once after a silence, and no more in the first second; then 3 per hour, one every 20m; 1h of silence and the bucket is full again."},
+			"3 at once after a silence, and no more in the first second; then 3 per hour, one every 20m; 1h of " +
+				"silence and the bucket is full again."},
 		{rule(100, 24*time.Hour, 700, "token_bucket"), 700, 700, 700, 7 * 86400, []int64{769, 70, 70, 70},
-			"700 at once after a silence, and no more in the first second; then 100 per day, one every 14m24s; 7 days of silence and the bucket is full again."},
+			"700 at once after a silence, and no more in the first second; then 100 per day, one every 14m24s; 7 " +
+				"days of silence and the bucket is full again."},
 		{rule(2, time.Minute, 5, "leaky_bucket"), 5, 1, 5, 150, []int64{1, 0, 1, 0, 1},
-			"5 are taken in at once, and go on one after the other, 1 in the first second: 2 per minute, one every 30s, however they come; after 2m30s of silence the line is empty."},
-		{rule(1000, time.Minute, 0, "fixed_window"), 1000, 1000, 1000, 24, []int64{1000, 0, 0, 0, 1000, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1000},
-			"1,000 in each window of 1m, all at once if the caller likes, so 2,000 within a moment where two windows meet; silence saves up nothing beyond that."},
+			"5 are taken in at once, and go on one after the other, 1 in the first second: 2 per minute, one every " +
+				"30s, however they come; after 2m30s of silence the line is empty."},
+		{rule(1000, time.Minute, 0, "fixed_window"), 1000, 1000, 1000, 24,
+			[]int64{1000, 0, 0, 0, 1000, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1000},
+			"1,000 in each window of 1m, all at once if the caller likes, so 2,000 within a moment where two " +
+				"windows meet; silence saves up nothing beyond that."},
 		{rule(100, time.Minute, 0, "sliding_window"), 100, 100, 76, 84, []int64{100, 0, 0, 0, 9, 10},
-			"100 at once after a silence of up to 2m; then what was used comes back little by little, 100 per minute in the long run, and at worst 200 within 1m."},
+			"100 at once after a silence of up to 2m; then what was used comes back little by little, 100 per " +
+				"minute in the long run, and at worst 200 within 1m."},
 		{rule(100, time.Minute, 0, "sliding_log"), 100, 100, 100, 62.4, []int64{100, 0, 0, 0, 0, 0, 0, 0, 0, 0, 100},
-			"100 at once, and never more than 100 within any 1m: each comes back that long after it was used, or up to 2.4s later."},
-		{rule(10000, 720*time.Hour, 0, "calendar:Europe/Zurich"), 10000, 10000, 10000, 12 * 86400, []int64{10000, 0, 0, 0, 10000},
-			"10,000 in each month of the calendar of Europe/Zurich, all at once if the caller likes, and 10,000 more as soon as the next one begins; what is not used by then is lost."},
+			"100 at once, and never more than 100 within any 1m: each comes back that long after it was used, or " +
+				"up to 2.4s later."},
+		{rule(10000, 720*time.Hour, 0, "calendar:Europe/Zurich"), 10000, 10000, 10000, 12 * 86400,
+			[]int64{10000, 0, 0, 0, 10000},
+			"10,000 in each month of the calendar of Europe/Zurich, all at once if the caller likes, and 10,000 " +
+				"more as soon as the next one begins; what is not used by then is lost."},
 	} {
 		p := of(t, test.rule)
-		if p.AtOnce != test.atOnce || p.FirstSecond != test.first || p.AfterIdle != test.idle || p.FullSeconds != test.full || p.Says != test.says {
-			t.Errorf("%s: at once %d, in the first second %d, after a silence %d, full after %v s\n%s\nwant %d, %d, %d and %v\n%s",
-				p.Limit, p.AtOnce, p.FirstSecond, p.AfterIdle, p.FullSeconds, p.Says, test.atOnce, test.first, test.idle, test.full, test.says)
+		if p.AtOnce != test.atOnce || p.FirstSecond != test.first || p.AfterIdle != test.idle ||
+			p.FullSeconds != test.full || p.Says != test.says {
+			t.Errorf("%s: at once %d, in the first second %d, after a silence %d, full after %v s\n%s\nwant %d, "+
+				"%d, %d and %v\n%s",
+				p.Limit, p.AtOnce, p.FirstSecond, p.AfterIdle, p.FullSeconds, p.Says, test.atOnce, test.first,
+				test.idle, test.full, test.says)
 		}
 		if !slices.Equal(p.Passed[:len(test.passed)], test.passed) {
 			t.Errorf("%s: passed %v, want %v first", p.Limit, p.Passed, test.passed)
@@ -100,7 +113,8 @@ func TestPicturesKeepThePromise(t *testing.T) {
 				t.Fatalf("%s: %d of %d are left in cell %d", p.Limit, n, p.Burst, i)
 			}
 		}
-		if p.AtOnce != p.Burst || p.FirstSecond > p.AtOnce+int64(float64(r.Limit)/r.Per.Seconds())+1+2*r.Limit*b(algorithm == "fixed_window" || algorithm == "sliding_window") {
+		if p.AtOnce != p.Burst || p.FirstSecond > p.AtOnce+int64(float64(r.Limit)/r.Per.Seconds())+1+
+			2*r.Limit*b(algorithm == "fixed_window" || algorithm == "sliding_window") {
 			t.Fatalf("%s: %d at once and %d in the first second", p.Limit, p.AtOnce, p.FirstSecond)
 		}
 		fits(t, &p)
@@ -118,7 +132,8 @@ func b(is bool) int64 {
 func fits(t *testing.T, p *draw.Picture) {
 	t.Helper()
 	for line := range strings.Lines(p.Text()) {
-		if line = strings.TrimSuffix(line, "\n"); utf8.RuneCountInString(line) > 80 && !strings.HasPrefix(line, p.Title) {
+		if line = strings.TrimSuffix(line, "\n"); utf8.RuneCountInString(line) > 80 &&
+			!strings.HasPrefix(line, p.Title) {
 			t.Fatalf("%d columns: %s\n%s", utf8.RuneCountInString(line), line, p.Text())
 		}
 	}

@@ -59,10 +59,12 @@ func (p *Picture) SVG() []byte {
 	for i, n := range p.Passed {
 		if n > 0 {
 			h := max(1, float64(n)/float64(most)*barsHeight)
-			fmt.Fprintf(&s, `<rect class="passed" x="%d" y="%.1f" width="%d" height="%.1f"/>`+"\n", x(i)+1, float64(bars+barsHeight)-h, cellWidth-2, h)
+			fmt.Fprintf(&s, `<rect class="passed" x="%d" y="%.1f" width="%d" height="%.1f"/>`+"\n", x(i)+1,
+				float64(bars+barsHeight)-h, cellWidth-2, h)
 		}
 	}
-	s.text(x(Cells), bars+barsHeight+34, "quiet end", fmt.Sprintf("requests that pass in each %s", span(seconds(p.CellSeconds))))
+	s.text(x(Cells), bars+barsHeight+34, "quiet end",
+		fmt.Sprintf("requests that pass in each %s", span(seconds(p.CellSeconds))))
 	for i := 0; i <= Cells; i += cellsPerUnit {
 		class := "quiet middle"
 		switch i {
@@ -94,7 +96,8 @@ func (p *Picture) SVG() []byte {
 	height := y + margin
 	head := fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img" aria-label="%s">`,
 		sheetWidth, height, sheetWidth, height, escaped(p.Title+", "+p.Limit+": "+p.Says))
-	ground := fmt.Sprintf(`<rect class="ground" x="0.5" y="0.5" width="%d" height="%d" rx="6"/>`, sheetWidth-1, height-1)
+	ground := fmt.Sprintf(`<rect class="ground" x="0.5" y="0.5" width="%d" height="%d" rx="6"/>`,
+		sheetWidth-1, height-1)
 	return []byte(head + "\n" + style + ground + "\n" + s.String() + "</svg>\n")
 }
 

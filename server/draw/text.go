@@ -19,7 +19,8 @@ var blocks = []rune(" ▁▂▃▄▅▆▇█")
 func (p *Picture) Text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s\n\n", p.Title, p.Limit)
-	fmt.Fprintf(&b, "%*s %-*s%-*s%s\n", textLabels, "", p.SilentFrom, "asks without a pause", p.SilentTo-p.SilentFrom, "is silent", "asks again")
+	fmt.Fprintf(&b, "%*s %-*s%-*s%s\n", textLabels, "", p.SilentFrom, "asks without a pause", p.SilentTo-p.SilentFrom,
+		"is silent", "asks again")
 	most := max(1, slices.Max(p.Passed))
 	for row := textRows - 1; row >= 0; row-- {
 		label, axis := "", '│'

@@ -32,19 +32,24 @@ func (p *Picture) sentence() string {
 	}
 	switch {
 	case r.Algorithm.OnCalendar():
-		return fmt.Sprintf("%s in each %s of the calendar of %s, all at once if the caller likes, and %s more as soon as the next one begins; what is not used by then is lost.",
+		return fmt.Sprintf("%s in each %s of the calendar of %s, all at once if the caller likes, and %s more as "+
+			"soon as the next one begins; what is not used by then is lost.",
 			limit, per, r.Algorithm.Zone(), limit)
 	case r.Algorithm.Counts() == rate.FixedWindow:
-		return fmt.Sprintf("%s in each window of %s, all at once if the caller likes, so %s within a moment where two windows meet; silence saves up nothing beyond that.",
+		return fmt.Sprintf("%s in each window of %s, all at once if the caller likes, so %s within a moment where "+
+			"two windows meet; silence saves up nothing beyond that.",
 			limit, span(r.Per), count(2*r.Limit))
 	case r.Algorithm.Counts() == rate.SlidingWindow:
-		return fmt.Sprintf("%s at once after a silence of up to %s; then what was used comes back little by little, %s per %s in the long run, and at worst %s within %s.",
+		return fmt.Sprintf("%s at once after a silence of up to %s; then what was used comes back little by "+
+			"little, %s per %s in the long run, and at worst %s within %s.",
 			limit, span(2*r.Per), limit, per, count(2*r.Limit), span(r.Per))
 	case r.Algorithm.Counts() == rate.SlidingLog:
-		return fmt.Sprintf("%s at once, and never more than %s within any %s: each comes back that long after it was used, or up to %s later.",
+		return fmt.Sprintf("%s at once, and never more than %s within any %s: each comes back that long after it "+
+			"was used, or up to %s later.",
 			limit, limit, span(r.Per), span(r.Per/25))
 	case r.Algorithm.Counts() == rate.LeakyBucket:
-		return fmt.Sprintf("%s are taken in at once, and go on one after the other, %s in the first second: %s, however they come; after %s of silence the line is empty.",
+		return fmt.Sprintf("%s are taken in at once, and go on one after the other, %s in the first second: %s, "+
+			"however they come; after %s of silence the line is empty.",
 			count(p.AtOnce), count(p.FirstSecond), rest, full)
 	}
 	first := count(p.AtOnce) + " at once after a silence"

@@ -33,7 +33,8 @@ type authorization struct {
 
 // Check answers one question. What is not a question about a request is an error
 // of the call, which Envoy takes for a failure of this service.
-func (a *authorization) Check(ctx context.Context, question *auth.CheckRequest) (response *auth.CheckResponse, err error) {
+func (a *authorization) Check(ctx context.Context,
+	question *auth.CheckRequest) (response *auth.CheckResponse, err error) {
 	defer recovered(a.failed, &err)
 	described, err := describe(ctx, question)
 	if err != nil {
@@ -143,19 +144,24 @@ func (a *answer) reply() *auth.CheckResponse {
 			if i == 0 && name != "Access-Control-Expose-Headers" { // the API may name its own
 				action = core.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD
 			}
-			fields = append(fields, &core.HeaderValueOption{Header: &core.HeaderValue{Key: strings.ToLower(name), Value: value}, AppendAction: action})
+			fields = append(fields, &core.HeaderValueOption{
+				Header:       &core.HeaderValue{Key: strings.ToLower(name), Value: value},
+				AppendAction: action,
+			})
 		}
 	}
 	if a.status == http.StatusOK {
 		return &auth.CheckResponse{
-			Status:       &status.Status{Code: int32(codes.OK)},
-			HttpResponse: &auth.CheckResponse_OkResponse{OkResponse: &auth.OkHttpResponse{ResponseHeadersToAdd: fields}},
+			Status: &status.Status{Code: int32(codes.OK)},
+			HttpResponse: &auth.CheckResponse_OkResponse{
+				OkResponse: &auth.OkHttpResponse{ResponseHeadersToAdd: fields}},
 		}
 	}
 	return &auth.CheckResponse{
 		Status: &status.Status{Code: int32(codes.PermissionDenied)},
 		HttpResponse: &auth.CheckResponse_DeniedResponse{DeniedResponse: &auth.DeniedHttpResponse{
-			Status: &httpstatus.HttpStatus{Code: httpstatus.StatusCode(a.status)}, Headers: fields, Body: a.body.String(),
+			Status: &httpstatus.HttpStatus{Code: httpstatus.StatusCode(a.status)}, Headers: fields,
+			Body: a.body.String(),
 		}},
 	}
 }

@@ -54,7 +54,8 @@ func startWith(t testing.TB, trusted func(netip.Addr) bool, d *envoy.Descriptors
 	return conn, told
 }
 
-func startServer(t testing.TB, trusted func(netip.Addr) bool, d *envoy.Descriptors) (*grpc.ClientConn, *faults, *envoy.Server) {
+func startServer(t testing.TB, trusted func(netip.Addr) bool, d *envoy.Descriptors) (*grpc.ClientConn, *faults,
+	*envoy.Server) {
 	t.Helper()
 	lim, err := headgate.New(headgate.Options{Rules: []string{"GET /v1/items/{id} 2/m", "default 2/m"}})
 	if err != nil {
@@ -132,7 +133,8 @@ func TestCheck(t *testing.T) {
 			got, h = int(denied.GetStatus().GetCode()), fields(denied.GetHeaders())
 		}
 		if got != c.status || h.Get(c.field) != c.value || (answer.GetStatus().GetCode() == 0) != (c.status == 200) {
-			t.Errorf("%s %s of %s: %d with %s %q, want %d with %q", c.method, c.path, c.client, got, c.field, h.Get(c.field), c.status, c.value)
+			t.Errorf("%s %s of %s: %d with %s %q, want %d with %q", c.method, c.path, c.client, got, c.field,
+				h.Get(c.field), c.status, c.value)
 		}
 	}
 	if all := told.list(); len(all) > 0 {
@@ -145,12 +147,25 @@ func TestCheckWithoutARequest(t *testing.T) {
 	conn, told := start(t, netip.Addr.IsLoopback)
 	client := auth.NewAuthorizationClient(conn)
 	for text, change := range map[string]func(*auth.CheckRequest){
-		"attributes.request.http is missing, attributes.source.address has no socket_address, want the client's": func(q *auth.CheckRequest) { q.Attributes = nil },
-		"attributes.request.http is missing":                                 func(q *auth.CheckRequest) { q.Attributes.Request = nil },
-		"attributes.request.http.method is missing":                          func(q *auth.CheckRequest) { q.Attributes.Request.Http.Method = "" },
-		"attributes.request.http.path is missing":                            func(q *auth.CheckRequest) { q.Attributes.Request.Http.Path = "" },
-		"attributes.source.address has no socket_address, want the client's": func(q *auth.CheckRequest) { q.Attributes.Source = nil },
-		"attributes.source.address is no address":                            func(q *auth.CheckRequest) { q.Attributes.Source.Address = address("client") },
+		"attributes.request.http is missing, attributes.source.address has no socket_address, want the " +
+			"client's": func(q *auth.CheckRequest) {
+			q.Attributes = nil
+		},
+		"attributes.request.http is missing": func(q *auth.CheckRequest) {
+			q.Attributes.Request = nil
+		},
+		"attributes.request.http.method is missing": func(q *auth.CheckRequest) {
+			q.Attributes.Request.Http.Method = ""
+		},
+		"attributes.request.http.path is missing": func(q *auth.CheckRequest) {
+			q.Attributes.Request.Http.Path = ""
+		},
+		"attributes.source.address has no socket_address, want the client's": func(q *auth.CheckRequest) {
+			q.Attributes.Source = nil
+		},
+		"attributes.source.address is no address": func(q *auth.CheckRequest) {
+			q.Attributes.Source.Address = address("client")
+		},
 	} {
 		q := question("GET", "/v1/items/1", "192.0.2.1")
 		change(q)
@@ -163,7 +178,8 @@ func TestCheckWithoutARequest(t *testing.T) {
 		t.Errorf("told of %v, want 6 faults", told.list())
 	}
 	answer, err := client.Check(t.Context(), question("GET", "/v1/items/1", "192.0.2.1"))
-	if got := fields(answer.GetOkResponse().GetResponseHeadersToAdd()).Get("RateLimit"); err != nil || got != `"GET /v1/items/{id}";r=1;t=30` {
+	if got := fields(answer.GetOkResponse().GetResponseHeadersToAdd()).Get("RateLimit"); err != nil ||
+		got != `"GET /v1/items/{id}";r=1;t=30` {
 		t.Errorf("after them RateLimit is %q, %v, want one request charged", got, err)
 	}
 }
@@ -177,10 +193,12 @@ func TestCheckReadsFields(t *testing.T) {
 			r.Headers = map[string]string{":path": "/", "x-http-method-override": "DELETE"}
 		},
 		"values": func(r *auth.AttributeContext_HttpRequest) {
-			r.HeaderMap = &core.HeaderMap{Headers: []*core.HeaderValue{{Key: ":path", Value: "/"}, {Key: "x-http-method-override", Value: "DELETE"}}}
+			r.HeaderMap = &core.HeaderMap{Headers: []*core.HeaderValue{{Key: ":path", Value: "/"},
+				{Key: "x-http-method-override", Value: "DELETE"}}}
 		},
 		"raw values": func(r *auth.AttributeContext_HttpRequest) {
-			r.HeaderMap = &core.HeaderMap{Headers: []*core.HeaderValue{{Key: "x-rewrite-url", RawValue: []byte("/v1/other")}}}
+			r.HeaderMap = &core.HeaderMap{Headers: []*core.HeaderValue{{Key: "x-rewrite-url",
+				RawValue: []byte("/v1/other")}}}
 		},
 	} {
 		q := question("GET", "/v1/items/1", "192.0.2.1")
@@ -204,7 +222,8 @@ func TestOnlyTrustedPeersMayAsk(t *testing.T) {
 	conn, told := start(t, func(netip.Addr) bool { return false })
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if _, err := auth.NewAuthorizationClient(conn).Check(ctx, question("GET", "/v1/items/1", "192.0.2.1")); status.Code(err) != codes.Unavailable {
+	if _, err := auth.NewAuthorizationClient(conn).Check(ctx,
+		question("GET", "/v1/items/1", "192.0.2.1")); status.Code(err) != codes.Unavailable {
 		t.Errorf("Check = %v, want Unavailable", err)
 	}
 	if len(told.list()) == 0 {
@@ -224,7 +243,8 @@ func FuzzCheck(f *testing.F) {
 	f.Add([]byte{0xff})
 	f.Fuzz(func(t *testing.T, message []byte) {
 		var answer auth.CheckResponse
-		err := conn.Invoke(t.Context(), "/envoy.service.auth.v3.Authorization/Check", message, &answer, grpc.ForceCodecV2(raw{}))
+		err := conn.Invoke(t.Context(), "/envoy.service.auth.v3.Authorization/Check", message, &answer,
+			grpc.ForceCodecV2(raw{}))
 		switch status.Code(err) {
 		case codes.OK:
 			if answer.GetOkResponse() == nil && answer.GetDeniedResponse().GetStatus().GetCode() < 400 {

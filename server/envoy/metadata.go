@@ -32,7 +32,10 @@ func (c *call) metadata() []byte {
 		}
 		one["limitKey"] = a.limit.Path
 		if !a.limit.Unlimited {
-			told := map[string]any{"requestsPerUnit": a.limit.Requests, "unit": ratelimit.RateLimitResponse_RateLimit_Unit(a.limit.Unit).String()}
+			told := map[string]any{
+				"requestsPerUnit": a.limit.Requests,
+				"unit":            ratelimit.RateLimitResponse_RateLimit_Unit(a.limit.Unit).String(),
+			}
 			if a.limit.Units > 1 {
 				told["unitMultiplier"] = a.limit.Units
 			}

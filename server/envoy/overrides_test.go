@@ -46,7 +46,8 @@ func limited(text string, requests uint32, unit types.RateLimitUnit, units ...ui
 }
 
 // answered is what a question is answered, short: codes and rests, or the error.
-func (s *service) answered(t testing.TB, domain string, descriptors ...*wire.RateLimitDescriptor) (string, *ratelimit.RateLimitResponse) {
+func (s *service) answered(t testing.TB, domain string, descriptors ...*wire.RateLimitDescriptor) (string,
+	*ratelimit.RateLimitResponse) {
 	t.Helper()
 	answer, err := s.ShouldRateLimit(t.Context(), &ratelimit.RateLimitRequest{Domain: domain, Descriptors: descriptors})
 	if err != nil {
@@ -70,28 +71,43 @@ func (s *service) answered(t testing.TB, domain string, descriptors ...*wire.Rat
 }
 
 func TestLimitsInQuestions(t *testing.T) {
-	const second, minute, hour, day = types.RateLimitUnit_SECOND, types.RateLimitUnit_MINUTE, types.RateLimitUnit_HOUR, types.RateLimitUnit_DAY
+	const second, minute, hour, day = types.RateLimitUnit_SECOND, types.RateLimitUnit_MINUTE, types.RateLimitUnit_HOUR,
+		types.RateLimitUnit_DAY
 	type step struct {
 		d    *wire.RateLimitDescriptor
 		want string
 	}
 	for name, steps := range map[string][]step{
 		"in place of the file's": {
-			{limited("user=u", 5, hour), "OK 4 of 5/HOUR"}, {limited("user=u +4", 5, hour), "OK 0 of 5/HOUR"}, {limited("user=u", 5, hour), "OVER_LIMIT 0 of 5/HOUR"},
+			{limited("user=u", 5, hour), "OK 4 of 5/HOUR"}, {limited("user=u +4", 5, hour), "OK 0 of 5/HOUR"},
+			{limited("user=u", 5, hour), "OVER_LIMIT 0 of 5/HOUR"},
 		},
-		"of the same counter":        {{of("user=u +3"), "OK 0 of 3/MINUTE"}, {limited("user=u", 3, minute), "OVER_LIMIT 0 of 3/MINUTE"}},
-		"and back":                   {{limited("user=u +3", 3, minute), "OK 0 of 3/MINUTE"}, {of("user=u"), "OVER_LIMIT 0 of 3/MINUTE"}},
-		"where there is none":        {{limited("other=x", 1, day), "OK 0 of 1/DAY"}, {limited("other=x", 1, day), "OVER_LIMIT 0 of 1/DAY"}, {limited("other=y", 1, day), "OK 0 of 1/DAY"}},
-		"several units":              {{limited("user=u +2", 2, second, 30), "OK 0 of 2/SECONDx30"}, {limited("user=u", 2, second, 30), "OVER_LIMIT 0 of 2/SECONDx30"}},
-		"one unit":                   {{limited("user=u", 2, second, 1), "OK 1 of 2/SECOND"}, {limited("user=u", 2, second, 0), "OK 0 of 2/SECOND"}},
-		"0 refuses":                  {{limited("user=u", 0, minute), "OVER_LIMIT 0 of 0/MINUTE"}, {of("user=u"), "OK 2 of 3/MINUTE"}},
-		"without its modes and name": {{limited("tried=x", 1, hour), "OK 0 of 1/HOUR"}, {limited("tried=x", 1, hour), "OVER_LIMIT 0 of 1/HOUR"}, {limited("path=/a", 2, hour), "OK 1 of 2/HOUR"}},
-		"instead of unlimited":       {{of("user=free"), "OK 4294967295"}, {limited("user=free", 1, hour), "OK 0 of 1/HOUR"}, {limited("user=free", 1, hour), "OVER_LIMIT 0 of 1/HOUR"}},
-		"looks, and gives back":      {{limited("user=u +2", 2, hour), "OK 0 of 2/HOUR"}, {limited("user=u +0", 2, hour), "OK 0 of 2/HOUR"}, {limited("user=u -1", 2, hour), "OK 1 of 2/HOUR"}},
-		"no unit":                    {{limited("user=u", 2, types.RateLimitUnit_UNKNOWN), "InvalidArgument: unit of a limit is 0, want 1 to 7"}},
-		"no such unit":               {{limited("user=u", 2, 8), "InvalidArgument: unit of a limit is 8, want 1 to 7"}, {limited("user=u", 2, 257), "InvalidArgument: unit of a limit is 257, want 1 to 7"}, {limited("user=u", 2, math.MinInt32), "InvalidArgument: unit of a limit is -2147483648, want 1 to 7"}},
-		"a week":                     {{limited("user=u", 2, 7), "OK 1 of 2/WEEK"}},
-		"longer than can be counted": {{limited("user=u", 2, types.RateLimitUnit_YEAR, math.MaxUint32), "InvalidArgument: unit_multiplier of a limit is 4294967295, want 292 at most of such a unit"}},
+		"of the same counter": {{of("user=u +3"), "OK 0 of 3/MINUTE"},
+			{limited("user=u", 3, minute), "OVER_LIMIT 0 of 3/MINUTE"}},
+		"and back": {{limited("user=u +3", 3, minute), "OK 0 of 3/MINUTE"},
+			{of("user=u"), "OVER_LIMIT 0 of 3/MINUTE"}},
+		"where there is none": {{limited("other=x", 1, day), "OK 0 of 1/DAY"},
+			{limited("other=x", 1, day), "OVER_LIMIT 0 of 1/DAY"}, {limited("other=y", 1, day), "OK 0 of 1/DAY"}},
+		"several units": {{limited("user=u +2", 2, second, 30), "OK 0 of 2/SECONDx30"},
+			{limited("user=u", 2, second, 30), "OVER_LIMIT 0 of 2/SECONDx30"}},
+		"one unit": {{limited("user=u", 2, second, 1), "OK 1 of 2/SECOND"},
+			{limited("user=u", 2, second, 0), "OK 0 of 2/SECOND"}},
+		"0 refuses": {{limited("user=u", 0, minute), "OVER_LIMIT 0 of 0/MINUTE"},
+			{of("user=u"), "OK 2 of 3/MINUTE"}},
+		"without its modes and name": {{limited("tried=x", 1, hour), "OK 0 of 1/HOUR"},
+			{limited("tried=x", 1, hour), "OVER_LIMIT 0 of 1/HOUR"}, {limited("path=/a", 2, hour), "OK 1 of 2/HOUR"}},
+		"instead of unlimited": {{of("user=free"), "OK 4294967295"}, {limited("user=free", 1, hour),
+			"OK 0 of 1/HOUR"}, {limited("user=free", 1, hour), "OVER_LIMIT 0 of 1/HOUR"}},
+		"looks, and gives back": {{limited("user=u +2", 2, hour), "OK 0 of 2/HOUR"},
+			{limited("user=u +0", 2, hour), "OK 0 of 2/HOUR"}, {limited("user=u -1", 2, hour), "OK 1 of 2/HOUR"}},
+		"no unit": {{limited("user=u", 2, types.RateLimitUnit_UNKNOWN),
+			"InvalidArgument: unit of a limit is 0, want 1 to 7"}},
+		"no such unit": {{limited("user=u", 2, 8), "InvalidArgument: unit of a limit is 8, want 1 to 7"},
+			{limited("user=u", 2, 257), "InvalidArgument: unit of a limit is 257, want 1 to 7"},
+			{limited("user=u", 2, math.MinInt32), "InvalidArgument: unit of a limit is -2147483648, want 1 to 7"}},
+		"a week": {{limited("user=u", 2, 7), "OK 1 of 2/WEEK"}},
+		"longer than can be counted": {{limited("user=u", 2, types.RateLimitUnit_YEAR, math.MaxUint32),
+			"InvalidArgument: unit_multiplier of a limit is 4294967295, want 292 at most of such a unit"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var told [2]int
@@ -116,14 +132,16 @@ func TestAnyLimitInAQuestion(t *testing.T) {
 		for unit := types.RateLimitUnit(-1); unit < 10; unit++ {
 			for _, units := range []uint32{0, 1, 292, 293, 1 << 31, math.MaxUint32} {
 				got, _ := s.answered(t, "shop", limited("user=u", requests, unit, units))
-				if !strings.HasPrefix(got, "OK ") && !strings.HasPrefix(got, "OVER_LIMIT ") && !strings.HasPrefix(got, "InvalidArgument: ") {
+				if !strings.HasPrefix(got, "OK ") && !strings.HasPrefix(got, "OVER_LIMIT ") &&
+					!strings.HasPrefix(got, "InvalidArgument: ") {
 					t.Errorf("%d in %d of %v: %s", requests, units, unit, got)
 				}
 			}
 		}
 	}
 	s.now.Add(int64(time.Minute))
-	if got, _ := s.answered(t, "shop", of("user=u +3"), of("user=v")); got != "OK 0 of 3/MINUTE, OK 2 of 3/MINUTE" && got != "OVER_LIMIT 0 of 3/MINUTE, OK 3 of 3/MINUTE" {
+	if got, _ := s.answered(t, "shop", of("user=u +3"), of("user=v")); got != "OK 0 of 3/MINUTE, OK 2 of 3/MINUTE" &&
+		got != "OVER_LIMIT 0 of 3/MINUTE, OK 3 of 3/MINUTE" {
 		t.Errorf("afterwards: %s", got)
 	}
 }
@@ -132,8 +150,10 @@ func TestLimitsInQuestionsThatDoNotCount(t *testing.T) {
 	day := types.RateLimitUnit_DAY
 	t.Run("of whoever may not set them", func(t *testing.T) {
 		var told [2]int
-		s := newService(t, shop, obeyed(&told), func(d *envoy.Descriptors) { d.MayOverride = func(a netip.Addr) bool { return !a.IsLoopback() } })
-		if got, _ := s.answered(t, "shop", limited("user=u", 100, day), limited("user=v", 7, 99)); got != "OK 2 of 3/MINUTE, OK 2 of 3/MINUTE" || told != [2]int{2, 0} {
+		s := newService(t, shop, obeyed(&told),
+			func(d *envoy.Descriptors) { d.MayOverride = func(a netip.Addr) bool { return !a.IsLoopback() } })
+		if got, _ := s.answered(t, "shop", limited("user=u", 100, day),
+			limited("user=v", 7, 99)); got != "OK 2 of 3/MINUTE, OK 2 of 3/MINUTE" || told != [2]int{2, 0} {
 			t.Errorf("%s, told %v", got, told)
 		}
 	})
@@ -152,11 +172,14 @@ func TestLimitsInQuestionsThatDoNotCount(t *testing.T) {
 	t.Run("two for one counter", func(t *testing.T) {
 		s := newService(t, shop, obeyed(new([2]int)))
 		for _, second := range []*wire.RateLimitDescriptor{limited("user=u", 2, day), of("user=u")} {
-			if got, _ := s.answered(t, "shop", limited("user=u", 1, day), second); got != "InvalidArgument: descriptors with the same entries have different limits, want one of them" {
+			if got, _ := s.answered(t, "shop", limited("user=u", 1, day),
+				second); got !=
+				"InvalidArgument: descriptors with the same entries have different limits, want one of them" {
 				t.Error(got)
 			}
 		}
-		if got, _ := s.answered(t, "shop", limited("user=u", 3, day), limited("user=u", 3, day)); got != "OK 1 of 3/DAY, OK 1 of 3/DAY" {
+		if got, _ := s.answered(t, "shop", limited("user=u", 3, day),
+			limited("user=u", 3, day)); got != "OK 1 of 3/DAY, OK 1 of 3/DAY" {
 			t.Error(got)
 		}
 	})
@@ -169,7 +192,8 @@ func TestLimitsInQuestionsThatDoNotCount(t *testing.T) {
 				return nil
 			}
 		})
-		if got, _ := s.answered(t, "shop", limited("user=u", 1001, day)); got != "InvalidArgument: a limit of 1001 in 24h0m0s cannot be kept: too large" {
+		if got, _ := s.answered(t, "shop", limited("user=u", 1001,
+			day)); got != "InvalidArgument: a limit of 1001 in 24h0m0s cannot be kept: too large" {
 			t.Error(got)
 		}
 	})
@@ -220,7 +244,8 @@ func TestMetadata(t *testing.T) {
 
 // Clients are told as at other doors.
 func TestFields(t *testing.T) {
-	s := newService(t, shop+"- {key: \"odd\\\"\u00e9\", rate_limit: {unit: hour, requests_per_unit: 2}}\n", func(d *envoy.Descriptors) { d.Fields = true })
+	s := newService(t, shop+"- {key: \"odd\\\"\u00e9\", rate_limit: {unit: hour, requests_per_unit: 2}}\n",
+		func(d *envoy.Descriptors) { d.Fields = true })
 	for _, c := range []struct{ descriptors, want string }{
 		{"user=u +2", `ratelimit: "user";r=1;t=20 | ratelimit-policy: "user";q=3;w=60`},
 		{"user=u +2", `retry-after: 20 | ratelimit: "user";r=1;t=20 | ratelimit-policy: "user";q=3;w=60`},

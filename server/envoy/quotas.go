@@ -136,11 +136,13 @@ func checkReports(r *quotas.RateLimitQuotaUsageReports, domain string) error {
 	case domain == "" && said == "":
 		return errors.New("domain is missing, want it in the first report")
 	case len(said) > maxDomain:
-		return errors.New("domain has " + strconv.Itoa(len(said)) + " bytes, want " + strconv.Itoa(maxDomain) + " at most")
+		return errors.New("domain has " + strconv.Itoa(len(said)) + " bytes, want " +
+			strconv.Itoa(maxDomain) + " at most")
 	case domain != "" && said != "" && said != domain:
 		return fmt.Errorf("domain is %.100q after %.100q, want one for each stream", said, domain)
 	case len(r.GetBucketQuotaUsages()) > maxReported:
-		return fmt.Errorf("bucket_quota_usages has %d reports, want %d at most", len(r.GetBucketQuotaUsages()), maxReported)
+		return fmt.Errorf("bucket_quota_usages has %d reports, want %d at most",
+			len(r.GetBucketQuotaUsages()), maxReported)
 	}
 	for i, u := range r.GetBucketQuotaUsages() {
 		pairs := u.GetBucketId().GetBucket()
@@ -155,7 +157,8 @@ func checkReports(r *quotas.RateLimitQuotaUsageReports, domain string) error {
 }
 
 // answer is what to do with each bucket of a report that has to do something else than before.
-func (s *quotaService) answer(ctx context.Context, borrower *quota.Borrower, r *quotas.RateLimitQuotaUsageReports) *quotas.RateLimitQuotaResponse {
+func (s *quotaService) answer(ctx context.Context, borrower *quota.Borrower,
+	r *quotas.RateLimitQuotaUsageReports) *quotas.RateLimitQuotaResponse {
 	response := &quotas.RateLimitQuotaResponse{}
 	var entries []descriptor.Entry
 	for _, u := range r.GetBucketQuotaUsages() {
@@ -212,23 +215,29 @@ func action(a quota.Assignment) *quotas.RateLimitQuotaResponse_BucketAction {
 	var strategy *envoytype.RateLimitStrategy
 	switch a.Kind {
 	case quota.Tokens:
-		strategy = &envoytype.RateLimitStrategy{Strategy: &envoytype.RateLimitStrategy_TokenBucket{TokenBucket: &envoytype.TokenBucket{
-			MaxTokens: a.Tokens, TokensPerFill: wrapperspb.UInt32(1), FillInterval: &durationpb.Duration{Seconds: year, Nanos: int32(a.Number)},
-		}}}
+		strategy = &envoytype.RateLimitStrategy{
+			Strategy: &envoytype.RateLimitStrategy_TokenBucket{TokenBucket: &envoytype.TokenBucket{
+				MaxTokens: a.Tokens, TokensPerFill: wrapperspb.UInt32(1),
+				FillInterval: &durationpb.Duration{Seconds: year, Nanos: int32(a.Number)},
+			}}}
 	case quota.AllowAll:
-		strategy = &envoytype.RateLimitStrategy{Strategy: &envoytype.RateLimitStrategy_BlanketRule_{BlanketRule: envoytype.RateLimitStrategy_ALLOW_ALL}}
+		strategy = &envoytype.RateLimitStrategy{
+			Strategy: &envoytype.RateLimitStrategy_BlanketRule_{BlanketRule: envoytype.RateLimitStrategy_ALLOW_ALL}}
 	case quota.DenyAll:
-		strategy = &envoytype.RateLimitStrategy{Strategy: &envoytype.RateLimitStrategy_BlanketRule_{BlanketRule: envoytype.RateLimitStrategy_DENY_ALL}}
+		strategy = &envoytype.RateLimitStrategy{
+			Strategy: &envoytype.RateLimitStrategy_BlanketRule_{BlanketRule: envoytype.RateLimitStrategy_DENY_ALL}}
 	case quota.Abandon:
-		return &quotas.RateLimitQuotaResponse_BucketAction{BucketAction: &quotas.RateLimitQuotaResponse_BucketAction_AbandonAction_{
-			AbandonAction: &quotas.RateLimitQuotaResponse_BucketAction_AbandonAction{},
-		}}
+		return &quotas.RateLimitQuotaResponse_BucketAction{
+			BucketAction: &quotas.RateLimitQuotaResponse_BucketAction_AbandonAction_{
+				AbandonAction: &quotas.RateLimitQuotaResponse_BucketAction_AbandonAction{},
+			}}
 	default:
 		return nil
 	}
-	return &quotas.RateLimitQuotaResponse_BucketAction{BucketAction: &quotas.RateLimitQuotaResponse_BucketAction_QuotaAssignmentAction_{
-		QuotaAssignmentAction: &quotas.RateLimitQuotaResponse_BucketAction_QuotaAssignmentAction{
-			AssignmentTimeToLive: durationpb.New(a.TTL), RateLimitStrategy: strategy,
-		},
-	}}
+	return &quotas.RateLimitQuotaResponse_BucketAction{
+		BucketAction: &quotas.RateLimitQuotaResponse_BucketAction_QuotaAssignmentAction_{
+			QuotaAssignmentAction: &quotas.RateLimitQuotaResponse_BucketAction_QuotaAssignmentAction{
+				AssignmentTimeToLive: durationpb.New(a.TTL), RateLimitStrategy: strategy,
+			},
+		}}
 }

@@ -104,7 +104,8 @@ func answered(r *quotas.RateLimitQuotaResponse) string {
 		if assigned != nil {
 			text += " for " + assigned.GetAssignmentTimeToLive().AsDuration().String()
 		}
-		if n := len(parts); n > 0 && parts[n-1] == strings.Join(pairs, " ")+": DENY_ALL for 5s" { // before a new assignment
+		// before a new assignment
+		if n := len(parts); n > 0 && parts[n-1] == strings.Join(pairs, " ")+": DENY_ALL for 5s" {
 			parts[n-1] = text + " anew"
 			continue
 		}
@@ -124,7 +125,8 @@ func tell(t testing.TB, stream reportStream, r *quotas.RateLimitQuotaUsageReport
 	if err != nil {
 		return status.Code(err).String() + ": " + status.Convert(err).Message()
 	}
-	if err := got.ValidateAll(); err != nil && !strings.Contains(err.Error(), "Bucket[") { // a name is as it was reported, also without a value
+	// a name is as it was reported, also without a value
+	if err := got.ValidateAll(); err != nil && !strings.Contains(err.Error(), "Bucket[") {
 		t.Errorf("an answer that Envoy would not take: %v", err)
 	}
 	return answered(got)
@@ -142,7 +144,8 @@ func TestQuotas(t *testing.T) {
 	}{
 		{"shop", []string{"user=u -1"}, "user=u: 10 for 5s anew"},
 		{"", []string{"user=v -1", "user=u +1", "none=x -1"}, "user=v: 10 for 5s anew, none=x: DENY_ALL for 5s"},
-		{"shop", []string{"user=u path=/a -1", "other=x +1"}, "path=/a user=u: 2 for 5s anew, other=x: ALLOW_ALL for 5s"},
+		{"shop", []string{"user=u path=/a -1", "other=x +1"},
+			"path=/a user=u: 2 for 5s anew, other=x: ALLOW_ALL for 5s"},
 	} {
 		if got := tell(t, stream, reportsOf(step.domain, step.usages...)); got != step.want {
 			t.Errorf("%d: %s, want %s", i, got, step.want)
@@ -177,7 +180,8 @@ func TestAssignmentsAreToldApart(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return r.GetBucketAction()[len(r.GetBucketAction())-1].GetQuotaAssignmentAction().GetRateLimitStrategy().GetTokenBucket()
+		return r.GetBucketAction()[len(r.GetBucketAction())-1].GetQuotaAssignmentAction().GetRateLimitStrategy().
+			GetTokenBucket()
 	}
 	one := get("user=u -1")
 	s.now.Add(int64(3 * time.Second))
@@ -195,18 +199,29 @@ func TestAssignmentsAreToldApart(t *testing.T) {
 }
 
 func TestReportsThatAreNone(t *testing.T) {
-	many := &quotas.RateLimitQuotaUsageReports{Domain: "shop", BucketQuotaUsages: slices.Repeat([]*quotas.RateLimitQuotaUsageReports_BucketQuotaUsage{usage("user=u")}, 50_001)}
+	many := &quotas.RateLimitQuotaUsageReports{
+		Domain: "shop",
+		BucketQuotaUsages: slices.Repeat([]*quotas.RateLimitQuotaUsageReports_BucketQuotaUsage{usage("user=u")},
+			50_001),
+	}
 	big := reportsOf("shop", "user="+strings.Repeat("x", 1<<20)+" -1")
 	for _, c := range []struct {
 		messages []*quotas.RateLimitQuotaUsageReports
 		want     string // the last answer
 	}{
-		{[]*quotas.RateLimitQuotaUsageReports{reportsOf("", "user=u")}, "InvalidArgument: domain is missing, want it in the first report"},
-		{[]*quotas.RateLimitQuotaUsageReports{reportsOf("shop", "user=u -1"), reportsOf("other", "user=u -1")}, `InvalidArgument: domain is "other" after "shop", want one for each stream`},
-		{[]*quotas.RateLimitQuotaUsageReports{{Domain: "shop", BucketQuotaUsages: []*quotas.RateLimitQuotaUsageReports_BucketQuotaUsage{{}}}}, "InvalidArgument: bucket_quota_usages[0].bucket_id is empty, want one pair or more"},
-		{[]*quotas.RateLimitQuotaUsageReports{reportsOf("shop", "user=u", "=u")}, "InvalidArgument: bucket_quota_usages[1].bucket_id has an empty key, want none"},
-		{[]*quotas.RateLimitQuotaUsageReports{{Domain: strings.Repeat("x", 1025)}}, "InvalidArgument: domain has 1025 bytes, want 1024 at most"},
-		{[]*quotas.RateLimitQuotaUsageReports{many}, "InvalidArgument: bucket_quota_usages has 50001 reports, want 50000 at most"},
+		{[]*quotas.RateLimitQuotaUsageReports{reportsOf("", "user=u")},
+			"InvalidArgument: domain is missing, want it in the first report"},
+		{[]*quotas.RateLimitQuotaUsageReports{reportsOf("shop", "user=u -1"), reportsOf("other", "user=u -1")},
+			`InvalidArgument: domain is "other" after "shop", want one for each stream`},
+		{[]*quotas.RateLimitQuotaUsageReports{{Domain: "shop",
+			BucketQuotaUsages: []*quotas.RateLimitQuotaUsageReports_BucketQuotaUsage{{}}}},
+			"InvalidArgument: bucket_quota_usages[0].bucket_id is empty, want one pair or more"},
+		{[]*quotas.RateLimitQuotaUsageReports{reportsOf("shop", "user=u", "=u")},
+			"InvalidArgument: bucket_quota_usages[1].bucket_id has an empty key, want none"},
+		{[]*quotas.RateLimitQuotaUsageReports{{Domain: strings.Repeat("x", 1025)}},
+			"InvalidArgument: domain has 1025 bytes, want 1024 at most"},
+		{[]*quotas.RateLimitQuotaUsageReports{many},
+			"InvalidArgument: bucket_quota_usages has 50001 reports, want 50000 at most"},
 		{[]*quotas.RateLimitQuotaUsageReports{reportsOf("shop", "user= -1")}, "user=: 10 for 5s anew"},
 	} {
 		s := newQuotas(t)
@@ -284,7 +299,8 @@ func TestAPeerThatDoesNotRead(t *testing.T) {
 		}
 	}()
 	for i := range 20 {
-		if got := tell(t, s.stream(t), reportsOf("shop", fmt.Sprintf("user=u%d -1", i))); got != fmt.Sprintf("user=u%d: 10 for 5s anew", i) {
+		if got := tell(t, s.stream(t), reportsOf("shop", fmt.Sprintf("user=u%d -1", i))); got != fmt.Sprintf(
+			"user=u%d: 10 for 5s anew", i) {
 			t.Errorf("another peer: %s", got)
 		}
 	}
@@ -294,7 +310,8 @@ func TestAPeerThatDoesNotRead(t *testing.T) {
 // answer is one that Envoy takes, of buckets that were reported; and no more is lent of the counter
 // that they may name than there is.
 func FuzzStreamRateLimitQuotas(f *testing.F) {
-	for _, usages := range [][]string{{"user=u -1"}, {"user=u +3", "user=v -2"}, {"path=/a user=u -1"}, {"none=x"}, {"a=b c=d +1"}} {
+	for _, usages := range [][]string{{"user=u -1"}, {"user=u +3", "user=v -2"}, {"path=/a user=u -1"}, {"none=x"},
+		{"a=b c=d +1"}} {
 		message, err := proto.Marshal(reportsOf("shop", usages...))
 		if err != nil {
 			f.Fatal(err)
@@ -306,7 +323,8 @@ func FuzzStreamRateLimitQuotas(f *testing.F) {
 	f.Fuzz(func(t *testing.T, one, two []byte) {
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
-		stream, err := s.conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas", grpc.ForceCodecV2(raw{}))
+		stream, err := s.conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true},
+			"/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas", grpc.ForceCodecV2(raw{}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -325,7 +343,8 @@ func FuzzStreamRateLimitQuotas(f *testing.F) {
 			var response quotas.RateLimitQuotaResponse
 			err := stream.RecvMsg(&response)
 			if err != nil {
-				if code := status.Code(err); err.Error() != "EOF" && code != codes.InvalidArgument && code != codes.Internal {
+				if code := status.Code(err); err.Error() != "EOF" && code != codes.InvalidArgument &&
+					code != codes.Internal {
 					t.Fatal(err)
 				}
 				break
@@ -334,7 +353,8 @@ func FuzzStreamRateLimitQuotas(f *testing.F) {
 				if !reported[fmt.Sprint(a.GetBucketId().GetBucket())] {
 					t.Fatalf("an answer about %v, which was not reported", a.GetBucketId())
 				}
-				if got := a.GetQuotaAssignmentAction().GetRateLimitStrategy().GetTokenBucket().GetMaxTokens(); got > 20 {
+				if got := a.GetQuotaAssignmentAction().GetRateLimitStrategy().GetTokenBucket().
+					GetMaxTokens(); got > 20 {
 					t.Fatalf("%d tokens of a limit of 20", got)
 				}
 			}

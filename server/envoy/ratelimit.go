@@ -94,7 +94,8 @@ var rateLimitService = grpc.ServiceDesc{
 	Methods:     []grpc.MethodDesc{{MethodName: "ShouldRateLimit", Handler: shouldRateLimit}},
 }
 
-func shouldRateLimit(service any, ctx context.Context, read func(any) error, _ grpc.UnaryServerInterceptor) (answer any, err error) {
+func shouldRateLimit(service any, ctx context.Context, read func(any) error,
+	_ grpc.UnaryServerInterceptor) (answer any, err error) {
 	s := service.(*rateLimiting)
 	defer recovered(s.failed, &err)
 	c := calls.Get().(*call)
@@ -285,7 +286,10 @@ func (q *question) costs(d *described) int64 {
 // take takes what is asked for, and gives back what is given back.
 func (s *rateLimiting) take(ctx context.Context, c *call) (allowed bool, err error) {
 	now := s.Now()
-	refused := slices.ContainsFunc(c.all, func(a asked) bool { return a.limit != nil && a.limit.Nothing && !a.limit.Shadow })
+	refused := slices.ContainsFunc(c.all, func(a asked) bool {
+		return a.limit != nil && a.limit.Nothing &&
+			!a.limit.Shadow
+	})
 	if !refused && len(c.refunds) > 0 {
 		if err := s.giveBack(ctx, now, 0, c.refunds); err != nil {
 			return false, err
@@ -300,7 +304,8 @@ func (s *rateLimiting) take(ctx context.Context, c *call) (allowed bool, err err
 		}
 		return false, err
 	}
-	if allowed, err = s.Buckets.TryConsume(ctx, now, c.takes, c.outs); err != nil || !allowed || !exhausted(c.all, c.outs) {
+	if allowed, err = s.Buckets.TryConsume(ctx, now, c.takes, c.outs); err != nil || !allowed ||
+		!exhausted(c.all, c.outs) {
 		return allowed, err
 	}
 	// The others' room was for a request that does not pass.

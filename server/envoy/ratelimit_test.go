@@ -107,7 +107,10 @@ func (s *service) ask(t testing.TB, domain string, hits uint32, descriptors ...s
 	if err != nil {
 		return status.Code(err).String() + ": " + status.Convert(err).Message()
 	}
-	word := map[ratelimit.RateLimitResponse_Code]string{ratelimit.RateLimitResponse_OK: "ok", ratelimit.RateLimitResponse_OVER_LIMIT: "over"}
+	word := map[ratelimit.RateLimitResponse_Code]string{
+		ratelimit.RateLimitResponse_OK:         "ok",
+		ratelimit.RateLimitResponse_OVER_LIMIT: "over",
+	}
 	var parts []string
 	for _, s := range answer.GetStatuses() {
 		text := word[s.GetCode()]
@@ -153,22 +156,32 @@ func TestShouldRateLimit(t *testing.T) {
 	}
 	one := func(want string, descriptors ...string) step { return step{0, descriptors, want} }
 	for name, steps := range map[string][]step{
-		"one after the other": {one("ok: ok 2", "user=u"), one("ok: ok 1", "user=u"), one("ok: ok 2", "user=v"), one("ok: ok 0", "user=u"), one("over: over 0 in 20s; retry-after 20", "user=u")},
-		"hits":                {{2, []string{"user=u"}, "ok: ok 1"}, {2, []string{"user=u"}, "over: over 1 in 20s; retry-after 20"}, {1, []string{"user=u"}, "ok: ok 0"}},
-		"hits of its own":     {{2, []string{"user=u +1", "user=v"}, "ok: ok 2, ok 1"}},
-		"0 only looks":        {one("ok: ok 3", "user=u +0"), one("ok: ok 2", "user=u"), one("ok: ok 2", "user=u +0")},
-		"more than it holds":  {one("over: over 3", "user=u +4"), one("over: over 3", "user=u +18446744073709551615")},
+		"one after the other": {one("ok: ok 2", "user=u"), one("ok: ok 1", "user=u"), one("ok: ok 2", "user=v"),
+			one("ok: ok 0", "user=u"), one("over: over 0 in 20s; retry-after 20", "user=u")},
+		"hits": {{2, []string{"user=u"}, "ok: ok 1"},
+			{2, []string{"user=u"}, "over: over 1 in 20s; retry-after 20"}, {1, []string{"user=u"}, "ok: ok 0"}},
+		"hits of its own":    {{2, []string{"user=u +1", "user=v"}, "ok: ok 2, ok 1"}},
+		"0 only looks":       {one("ok: ok 3", "user=u +0"), one("ok: ok 2", "user=u"), one("ok: ok 2", "user=u +0")},
+		"more than it holds": {one("over: over 3", "user=u +4"), one("over: over 3", "user=u +18446744073709551615")},
 		"all or none": {
-			one("ok: ok 0, ok 3", "user=u +3", "path=/a"), one("over: over 0 in 20s, ok 3; retry-after 20", "user=u", "path=/a"), one("ok: ok 2", "path=/a"),
+			one("ok: ok 0, ok 3", "user=u +3", "path=/a"),
+			one("over: over 0 in 20s, ok 3; retry-after 20", "user=u", "path=/a"), one("ok: ok 2", "path=/a"),
 		},
-		"nothing fits":           {one("ok: ok -, ok -, ok -", "other=x", "user=u more=y", "user=root")},
-		"unlimited":              {one("ok: ok unlimited", "user=free")},
-		"nothing at all":         {one("over: over 0", "user=banned"), one("over: over 0, ok 3", "user=banned", "user=u"), one("ok: ok 2", "user=u")},
-		"shadow":                 {one("ok: ok 0", "tried=x"), one("ok: ok 0, ok 2", "tried=x", "user=u"), one("ok: ok 1", "user=u")},
-		"replaced":               {one("ok: ok 9, ok -", "gold=x", "path=/a"), one("ok: ok 3", "path=/a")},
-		"twice the same":         {one("ok: ok 1, ok 1", "user=u", "user=u"), one("over: over 1 in 20s, over 1 in 20s; retry-after 20", "user=u", "user=u")},
-		"given back":             {one("ok: ok 0", "user=u +3"), one("ok: ok 2", "user=u -2"), one("ok: ok 1", "user=u"), one("ok: ok 3", "user=u -100"), one("ok: ok 3", "user=u -1")},
-		"quotas refuse together": {one("ok: ok 0, ok 1, ok 2", "part=a", "part=b", "user=u"), one("ok: over 0 in 1h0m0s, ok 0, ok 1", "part=a", "part=b", "user=u"), one("over: over 0 in 1h0m0s, over 0 in 30m0s, ok 1; retry-after 3600", "part=a", "part=b", "user=u"), one("ok: ok 0", "user=u")},
+		"nothing fits": {one("ok: ok -, ok -, ok -", "other=x", "user=u more=y", "user=root")},
+		"unlimited":    {one("ok: ok unlimited", "user=free")},
+		"nothing at all": {one("over: over 0", "user=banned"),
+			one("over: over 0, ok 3", "user=banned", "user=u"), one("ok: ok 2", "user=u")},
+		"shadow": {one("ok: ok 0", "tried=x"), one("ok: ok 0, ok 2", "tried=x", "user=u"),
+			one("ok: ok 1", "user=u")},
+		"replaced": {one("ok: ok 9, ok -", "gold=x", "path=/a"), one("ok: ok 3", "path=/a")},
+		"twice the same": {one("ok: ok 1, ok 1", "user=u", "user=u"),
+			one("over: over 1 in 20s, over 1 in 20s; retry-after 20", "user=u", "user=u")},
+		"given back": {one("ok: ok 0", "user=u +3"), one("ok: ok 2", "user=u -2"),
+			one("ok: ok 1", "user=u"), one("ok: ok 3", "user=u -100"), one("ok: ok 3", "user=u -1")},
+		"quotas refuse together": {one("ok: ok 0, ok 1, ok 2", "part=a", "part=b", "user=u"),
+			one("ok: over 0 in 1h0m0s, ok 0, ok 1", "part=a", "part=b", "user=u"),
+			one("over: over 0 in 1h0m0s, over 0 in 30m0s, ok 1; retry-after 3600", "part=a", "part=b", "user=u"),
+			one("ok: ok 0", "user=u")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newService(t, shop)
@@ -188,7 +201,8 @@ func TestLimitsFill(t *testing.T) {
 		after time.Duration
 		want  string
 	}{
-		{0, "ok: ok 2"}, {0, "ok: ok 1"}, {0, "ok: ok 0"}, {19 * time.Second, "over: over 0 in 1s; retry-after 1"}, {time.Second, "ok: ok 0"},
+		{0, "ok: ok 2"}, {0, "ok: ok 1"}, {0, "ok: ok 0"}, {19 * time.Second, "over: over 0 in 1s; retry-after 1"},
+		{time.Second, "ok: ok 0"},
 		{0, "over: over 0 in 20s; retry-after 20"}, {time.Minute, "ok: ok 2"},
 	} {
 		s.now.Add(int64(step.after))
@@ -208,8 +222,10 @@ func TestQuestionsThatAreNone(t *testing.T) {
 		{"", []string{"user=u"}, "InvalidArgument: domain is missing"},
 		{"shop", nil, "InvalidArgument: descriptors is empty, want one or more"},
 		{"shop", []string{"+1"}, "InvalidArgument: a descriptor has 0 entries, want 1 to 50"},
-		{"shop", []string{"user=u", strings.Repeat("user=u ", 50) + "user=u"}, "InvalidArgument: a descriptor has more than 50 entries, want 1 to 50"},
-		{"shop", strings.Split(strings.Repeat("user=u,", 100)+"user=u", ","), "InvalidArgument: descriptors has more than 100, want that many at most"},
+		{"shop", []string{"user=u", strings.Repeat("user=u ", 50) + "user=u"},
+			"InvalidArgument: a descriptor has more than 50 entries, want 1 to 50"},
+		{"shop", strings.Split(strings.Repeat("user=u,", 100)+"user=u", ","),
+			"InvalidArgument: descriptors has more than 100, want that many at most"},
 		{"other", []string{"user=u"}, "ok: ok -"},
 	} {
 		if got := s.ask(t, c.domain, 0, c.descriptors...); got != c.want {
@@ -231,7 +247,8 @@ func (away) TryConsume(context.Context, int64, []bucket.Take, []bucket.Outcome) 
 // Envoy's own setting says what happens to requests then.
 func TestStoreAway(t *testing.T) {
 	s := newService(t, shop, func(d *envoy.Descriptors) { d.Buckets = away{d.Buckets} })
-	if got := s.ask(t, "shop", 0, "user=u"); got != codes.Unavailable.String()+": the limits cannot be checked at the moment" {
+	if got := s.ask(t, "shop", 0, "user=u"); got != codes.Unavailable.String()+
+		": the limits cannot be checked at the moment" {
 		t.Errorf("%s, want Unavailable and no word of the store", got)
 	}
 }
@@ -264,7 +281,8 @@ func TestAPanicEndsOneCall(t *testing.T) {
 // each descriptor; and the counter that both may name never holds more than its limit.
 func FuzzShouldRateLimit(f *testing.F) {
 	s := newService(f, shop)
-	for _, descriptors := range [][]string{{"user=u"}, {"user=u", "path=/a +7"}, {"user=u -5", "user=u"}, {"part=a", "part=b"}, {"user=banned"}} {
+	for _, descriptors := range [][]string{{"user=u"}, {"user=u", "path=/a +7"}, {"user=u -5", "user=u"},
+		{"part=a", "part=b"}, {"user=banned"}} {
 		q := &ratelimit.RateLimitRequest{Domain: "shop"}
 		for _, d := range descriptors {
 			q.Descriptors = append(q.Descriptors, of(d))
@@ -280,14 +298,17 @@ func FuzzShouldRateLimit(f *testing.F) {
 		var q ratelimit.RateLimitRequest
 		whole := proto.Unmarshal(message, &q) == nil
 		var answer ratelimit.RateLimitResponse
-		err := s.conn.Invoke(t.Context(), "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit", message, &answer, grpc.ForceCodecV2(raw{}))
+		err := s.conn.Invoke(t.Context(), "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit", message,
+			&answer, grpc.ForceCodecV2(raw{}))
 		switch code := status.Code(err); {
 		case code == codes.OK && (!whole || len(answer.GetStatuses()) != len(q.GetDescriptors())):
-			t.Fatalf("%d statuses for %d descriptors, of a message that is whole: %v", len(answer.GetStatuses()), len(q.GetDescriptors()), whole)
+			t.Fatalf("%d statuses for %d descriptors, of a message that is whole: %v", len(answer.GetStatuses()),
+				len(q.GetDescriptors()), whole)
 		case code != codes.OK && code != codes.InvalidArgument && code != codes.Internal:
 			t.Fatal(err)
 		}
-		if left := s.ask(t, "shop", 0, "user=u +0"); left != "ok: ok 0" && left != "ok: ok 1" && left != "ok: ok 2" && left != "ok: ok 3" {
+		if left := s.ask(t, "shop", 0, "user=u +0"); left != "ok: ok 0" && left != "ok: ok 1" && left != "ok: ok 2" &&
+			left != "ok: ok 3" {
 			t.Fatalf("the counter of user=u says %s, want 0 to 3 left", left)
 		}
 		s.now.Add(int64(time.Second))

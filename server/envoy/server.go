@@ -57,14 +57,16 @@ func New(o decisions.Options, d *Descriptors, most int) (*Server, error) {
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(32<<10),
 		grpc.ConnectionTimeout(10*time.Second),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: 20 * time.Second}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second,
+			PermitWithoutStream: true}),
 	)
 	auth.RegisterAuthorizationServer(s, &authorization{answers: answers, failed: o.Failed})
 	leaving := make(chan struct{})
 	if d != nil {
 		s.RegisterService(&rateLimitService, &rateLimiting{Descriptors: *d, failed: o.Failed})
 		if d.Quotas != nil {
-			quotas.RegisterRateLimitQuotaServiceServer(s, &quotaService{book: d.Quotas, failed: o.Failed, leaving: leaving})
+			quotas.RegisterRateLimitQuotaServiceServer(s,
+				&quotaService{book: d.Quotas, failed: o.Failed, leaving: leaving})
 		}
 	}
 	grpc_health_v1.RegisterHealthServer(s, health.NewServer())

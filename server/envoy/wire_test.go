@@ -34,7 +34,8 @@ func whole() *ratelimit.RateLimitRequest {
 	return &ratelimit.RateLimitRequest{Domain: "shop", HitsAddend: 7, Descriptors: []*wire.RateLimitDescriptor{
 		{Entries: []*wire.RateLimitDescriptor_Entry{entry("remote_address", "192.0.2.7"), entry("path", "/\u00e9")}},
 		{
-			Entries: []*wire.RateLimitDescriptor_Entry{entry("user", "")}, HitsAddend: wrapperspb.UInt64(0), IsNegativeHits: true,
+			Entries: []*wire.RateLimitDescriptor_Entry{entry("user", "")}, HitsAddend: wrapperspb.UInt64(0),
+			IsNegativeHits: true,
 			Limit: &wire.RateLimitDescriptor_RateLimitOverride{
 				RequestsPerUnit: 3,
 				Unit:            types.RateLimitUnit_HOUR,
@@ -64,17 +65,24 @@ func FuzzQuestion(f *testing.F) {
 		return protowire.AppendBytes(protowire.AppendTag(nil, number, protowire.BytesType), b)
 	}
 	override := func(b ...byte) []byte { return field(2, field(2, b)) }
-	f.Add(append(override(0x08, 5), field(2, append(field(2, []byte{0x10, 2}), field(2, []byte{0x1a, 2, 0x08, 9, 0x1a, 0})...))...)) // merged
+	// merged
+	f.Add(append(override(0x08, 5), field(2,
+		append(field(2, []byte{0x10, 2}), field(2, []byte{0x1a, 2, 0x08, 9, 0x1a, 0})...))...))
 	f.Add(field(2, append(append(field(3, []byte{0x08, 9}), field(3, nil)...), 0x20, 0x80, 0x02)))
-	f.Add([]byte{0x0a, 0x02, 0xff, 0xfe})                                                               // no UTF-8
-	f.Add([]byte{0x08, 1, 0x15, 1, 2, 3, 4, 0x19, 1, 2, 3, 4, 5, 6, 7, 8, 0x18, 5})                     // of other kinds
-	f.Add([]byte{0x7b, 0x0a, 1, 'x', 0x7c})                                                             // a group
-	f.Add([]byte{0x7b, 0x7b, 0x7c})                                                                     // a group that does not end
-	f.Add([]byte{0x7c})                                                                                 // an end alone
-	f.Add([]byte{0x00, 0x00})                                                                           // no number
-	f.Add([]byte{0xfa, 0xff, 0xff, 0xff, 0x7f, 0x00})                                                   // more than a number
-	f.Add([]byte{0x18, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02})                     // more than 64 bits
-	f.Add([]byte{0x12, 0xff, 0xff, 0xff, 0xff, 0x0f})                                                   // longer than there is
+	f.Add([]byte{0x0a, 0x02, 0xff, 0xfe}) // no UTF-8
+	// of other kinds
+	f.Add([]byte{0x08, 1, 0x15, 1, 2, 3, 4, 0x19, 1, 2, 3, 4, 5, 6, 7, 8, 0x18, 5})
+	f.Add([]byte{0x7b, 0x0a, 1, 'x', 0x7c}) // a group
+	// a group that does not end
+	f.Add([]byte{0x7b, 0x7b, 0x7c})
+	f.Add([]byte{0x7c})       // an end alone
+	f.Add([]byte{0x00, 0x00}) // no number
+	// more than a number
+	f.Add([]byte{0xfa, 0xff, 0xff, 0xff, 0x7f, 0x00})
+	// more than 64 bits
+	f.Add([]byte{0x18, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02})
+	// longer than there is
+	f.Add([]byte{0x12, 0xff, 0xff, 0xff, 0xff, 0x0f})
 	f.Add(override(0x10, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01, 0x08, 0x80, 0x00)) // a unit of -1
 	for n := range 3 {
 		many := []byte{}
@@ -120,7 +128,10 @@ func FuzzQuestion(f *testing.F) {
 				one.HitsAddend = wrapperspb.UInt64(d.hits)
 			}
 			if d.limited {
-				one.Limit = &wire.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: d.limit.requests, Unit: types.RateLimitUnit(d.limit.unit)}
+				one.Limit = &wire.RateLimitDescriptor_RateLimitOverride{
+					RequestsPerUnit: d.limit.requests,
+					Unit:            types.RateLimitUnit(d.limit.unit),
+				}
 				if other := want.GetDescriptors()[i].GetLimit(); other.GetUnitMultiplier() != nil {
 					one.Limit.UnitMultiplier = wrapperspb.UInt32(d.limit.units) // one of 0 is none
 				}
@@ -148,7 +159,9 @@ func forget(m proto.Message) {
 func newDecider(t testing.TB) *rateLimiting {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "limits.yaml")
-	if err := os.WriteFile(path, []byte("domain: shop\ndescriptors:\n- {key: remote_address, rate_limit: {unit: second, requests_per_unit: 4000000000}}\n"), 0o600); err != nil {
+	if err := os.WriteFile(path,
+		[]byte("domain: shop\ndescriptors:\n- {key: remote_address, rate_limit: {unit: second, requests_per_unit: "+
+			"4000000000}}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	limits, err := descriptor.Read(path)
@@ -218,7 +231,8 @@ func TestCallsShareNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			var answer ratelimit.RateLimitResponse
-			if err := proto.Unmarshal(sent.Materialize(), &answer); err != nil || len(answer.GetStatuses()) != c.statuses || len(answer.ProtoReflect().GetUnknown()) > 0 {
+			if err := proto.Unmarshal(sent.Materialize(), &answer); err != nil ||
+				len(answer.GetStatuses()) != c.statuses || len(answer.ProtoReflect().GetUnknown()) > 0 {
 				t.Fatalf("%v, %v, want %d statuses", &answer, err, c.statuses)
 			}
 			for _, s := range answer.GetStatuses() {
@@ -228,7 +242,8 @@ func TestCallsShareNothing(t *testing.T) {
 			}
 			sent.Free()
 		}
-		if _, err := s.exchange(t.Context(), mem.BufferSlice{mem.SliceBuffer("\x0a\xff")}); !errors.Is(err, errMalformed) {
+		if _, err := s.exchange(t.Context(), mem.BufferSlice{mem.SliceBuffer("\x0a\xff")}); !errors.Is(err,
+			errMalformed) {
 			t.Errorf("a malformed message: %v", err)
 		}
 	}

@@ -141,7 +141,8 @@ func (t *Heartbeat) report(ctx context.Context, s policy.Status) bool {
 	if errors.Is(err, record.ErrNameTaken) {
 		before := t.Name()
 		t.rename(t.o.Name + "-" + random(3))
-		t.o.Log.Warn("fleet: another replica has the same name, want replica_name different for each", "name", before, "reported_as", t.Name())
+		t.o.Log.Warn("fleet: another replica has the same name, want replica_name different for each", "name", before,
+			"reported_as", t.Name())
 		err = t.reportAs(ctx, s)
 	}
 	if ctx.Err() != nil {

@@ -206,7 +206,8 @@ func TestTwoOfOneName(t *testing.T) {
 		time.Sleep(time.Minute)
 		younger, stopYounger := start(t, get, s)
 		time.Sleep(time.Minute)
-		if elder.Name() == "a" || !strings.HasPrefix(elder.Name(), "a-") || younger.Name() != "a" || len(b.names()) != 2 {
+		if elder.Name() == "a" || !strings.HasPrefix(elder.Name(), "a-") || younger.Name() != "a" ||
+			len(b.names()) != 2 {
 			t.Errorf("names %s and %s of %v, want the elder to be a-…", elder.Name(), younger.Name(), b.names())
 		}
 		n := slices.IndexFunc(b.heard(), func(w word) bool { return w.name == elder.Name() })
@@ -226,7 +227,12 @@ func TestTellerKnowsOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, s := newBook(), &status{}
 		b.has["b"], b.has["c"] = "p", "q"
-		beat := fleet.NewHeartbeat(fleet.Options{Registry: func() fleet.Registry { return b }, Status: s.get, Name: "a", Every: 20 * time.Second})
+		beat := fleet.NewHeartbeat(fleet.Options{
+			Registry: func() fleet.Registry { return b },
+			Status:   s.get,
+			Name:     "a",
+			Every:    20 * time.Second,
+		})
 		if n, known := beat.Others(); known {
 			t.Errorf("Others before the first word = %d, want unknown", n)
 		}

@@ -190,7 +190,8 @@ func (g *Group) leave() {
 	for _, node := range *g.reach.Load() {
 		saying.Go(func() {
 			if err := g.list.SendReliable(node, farewell); err != nil {
-				g.o.Log.Warn("a gateway did not hear that this one leaves, and counts it until gossip.forget", "address", node.Address(), "error", err)
+				g.o.Log.Warn("a gateway did not hear that this one leaves, and counts it until gossip.forget",
+					"address", node.Address(), "error", err)
 			}
 		})
 	}
@@ -259,7 +260,8 @@ func (g *Group) forget(now time.Time) {
 		if !m.silent.IsZero() && now.Sub(m.silent) > g.o.Forget {
 			delete(g.members, name)
 			dropped = true
-			g.o.Log.Warn("a gateway was silent for too long and counts no more", "address", m.address, "silent_since", m.silent.UTC())
+			g.o.Log.Warn("a gateway was silent for too long and counts no more", "address", m.address, "silent_since",
+				m.silent.UTC())
 		}
 	}
 	if dropped {
@@ -276,7 +278,8 @@ func (g *Group) changed() {
 	}
 	g.reach.Store(&reach)
 	if err := g.store.SetMembers(names); err != nil {
-		g.complaints.say(slog.LevelError, "limits of scope gossip go on with those gateways that were there before", "error", err.Error())
+		g.complaints.say(slog.LevelError, "limits of scope gossip go on with those gateways that were there before",
+			"error", err.Error())
 	}
 }
 
@@ -319,7 +322,8 @@ func (e events) NotifyLeave(n *memberlist.Node) {
 	if m == nil {
 		return // it said that it ends
 	}
-	g.o.Log.Warn("a gateway is not heard of; its part of every limit of scope gossip is left to it", "address", m.address, "forgotten_after", g.o.Forget)
+	g.o.Log.Warn("a gateway is not heard of; its part of every limit of scope gossip is left to it", "address",
+		m.address, "forgotten_after", g.o.Forget)
 	m.silent = time.Now()
 	g.changed()
 }
@@ -379,7 +383,8 @@ func (d delegate) MergeRemoteState(all []byte, join bool) {
 		return
 	}
 	if err := d.adopt(all); err != nil {
-		d.g.complaints.say(slog.LevelWarn, "what another gateway knows could not be read; buckets begin empty", "error", err.Error())
+		d.g.complaints.say(slog.LevelWarn, "what another gateway knows could not be read; buckets begin empty",
+			"error", err.Error())
 	}
 }
 

@@ -138,7 +138,8 @@ func TestAnotherSecret(t *testing.T) {
 }
 
 func TestWrongAddresses(t *testing.T) {
-	for _, o := range []group.Options{{Listen: "nowhere"}, {Listen: "127.0.0.1:0", Advertise: "x"}, {Listen: "192.0.2.1:7946"}} {
+	for _, o := range []group.Options{{Listen: "nowhere"}, {Listen: "127.0.0.1:0", Advertise: "x"},
+		{Listen: "192.0.2.1:7946"}} {
 		o.Secret = secret
 		if g, err := group.New(o); err == nil {
 			g.Close()

@@ -28,7 +28,8 @@ func Divide(descriptors int) Budget {
 	reserve := min(mostReserve, max(leastReserve, descriptors/8))
 	clients := min(mostClients, max(1, (descriptors-reserve)/2))
 	return Budget{
-		Descriptors: descriptors, Clients: clients, PerAddress: min(mostPerAddress, max(1, clients/8)), Admin: reserve / 2,
+		Descriptors: descriptors, Clients: clients, PerAddress: min(mostPerAddress, max(1, clients/8)),
+		Admin: reserve / 2,
 	}
 }
 

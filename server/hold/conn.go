@@ -232,7 +232,8 @@ func (c *conn) cut() {
 	_ = c.Close()
 }
 
-const full = "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 5\r\nCache-Control: no-store\r\nContent-Length: 0\r\n\r\n"
+const full = "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 5\r\nCache-Control: " +
+	"no-store\r\nContent-Length: 0\r\n\r\n"
 
 // refuse closes a connection that was never counted. It says why where that can
 // be read, and is not said all the time; a write into the empty buffer of a new

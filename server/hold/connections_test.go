@@ -67,7 +67,8 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 		s.knock(t, 1)
 	}
 	// Those that came within the last sweep stay.
-	eventually(t, "a newcomer of the same address is served", func() bool { return s.knock(t, 1).get(t, "/") == http.StatusOK })
+	eventually(t, "a newcomer of the same address is served",
+		func() bool { return s.knock(t, 1).get(t, "/") == http.StatusOK })
 	if n := s.limiter.Stats().Connections; n > small().MaxPerAddress {
 		t.Errorf("%d connections are held, want at most %d", n, small().MaxPerAddress)
 	}
@@ -104,7 +105,8 @@ func TestAFloodIsNotToldAllTheTime(t *testing.T) {
 func TestOwnRequestsAreGivenUpFewAtATime(t *testing.T) {
 	o := small()
 	o.MaxPerAddress, o.StreamIdle, o.Patience = 16, bound, 4*time.Second // a sweep each 200 ms
-	s := serve(t, o, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
+	s := serve(t, o,
+		http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
 	slow := func() {
 		c := s.knock(t, 1)
 		if c == nil {

@@ -31,7 +31,14 @@ type exchange struct {
 }
 
 func newExchange(l *Limiter, c *conn, w http.ResponseWriter, r *http.Request) *exchange {
-	x := &exchange{ResponseWriter: w, l: l, c: c, control: http.NewResponseController(w), request: r, http2: r.ProtoMajor != 1}
+	x := &exchange{
+		ResponseWriter: w,
+		l:              l,
+		c:              c,
+		control:        http.NewResponseController(w),
+		request:        r,
+		http2:          r.ProtoMajor != 1,
+	}
 	x.active.Store(time.Now().UnixNano())
 	x.writes = watch{pace: l.o.Pace, left: l.o.Patience, cut: x.cutAnswer, silent: x.silentAnswer}
 	if r.Body == nil || r.Body == http.NoBody {

@@ -80,6 +80,7 @@ func busy(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	problem.Write(w, r, problem.Details{
-		Status: http.StatusServiceUnavailable, Type: problem.TemporaryReducedCapacity, Detail: "Too many requests are under way.",
+		Status: http.StatusServiceUnavailable, Type: problem.TemporaryReducedCapacity,
+		Detail: "Too many requests are under way.",
 	})
 }

@@ -43,7 +43,8 @@ func (h *head) lines(p []byte) int {
 }
 
 const (
-	tooMany = "HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nCache-Control: no-store\r\nContent-Length: 0\r\n\r\n"
+	tooMany = "HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nCache-Control: no-store\r\n" +
+		"Content-Length: 0\r\n\r\n"
 
 	// restWithin and restBytes bound what is read of a head that was refused, so
 	// that the answer is not lost: a socket with unread bytes is reset.

@@ -24,7 +24,8 @@ func overHTTP2(s *httptest.Server) { s.EnableHTTP2 = true }
 func (s *site) streams(t *testing.T, window uint32) *attack.HTTP2 {
 	t.Helper()
 	raw := s.dial(t, 1)
-	conn := tls.Client(raw.Conn, &tls.Config{NextProtos: []string{"h2"}, InsecureSkipVerify: true}) // the server is this test's own
+	// the server is this test's own
+	conn := tls.Client(raw.Conn, &tls.Config{NextProtos: []string{"h2"}, InsecureSkipVerify: true})
 	h, err := attack.NewHTTP2(conn, window)
 	if err != nil {
 		t.Fatal(err)

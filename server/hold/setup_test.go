@@ -26,10 +26,11 @@ func small() hold.Options {
 	return hold.Options{
 		MaxConnections: 100, MaxPerAddress: 10, MaxRequests: 100, MaxRequestsPerAddress: 10, MaxStreams: 50,
 		MaxHeaders: 32, MaxHeaderBytes: 16 << 10, MaxTarget: 1 << 10,
-		HeadTimeout: time.Second, Idle: bound, Pace: hold.Pace{Patience: 300 * time.Millisecond, MinRate: 10_000}, StreamIdle: time.Second,
-		Group:  func(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) },
-		Exempt: func(netip.Addr) bool { return false },
-		Plain:  true, Log: slog.New(slog.DiscardHandler),
+		HeadTimeout: time.Second, Idle: bound, Pace: hold.Pace{Patience: 300 * time.Millisecond, MinRate: 10_000},
+		StreamIdle: time.Second,
+		Group:      func(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) },
+		Exempt:     func(netip.Addr) bool { return false },
+		Plain:      true, Log: slog.New(slog.DiscardHandler),
 	}
 }
 

@@ -41,7 +41,8 @@ func (l *Limiter) tell(told *[reasons]uint64) {
 	}
 	if len(about) > 0 {
 		s := l.Stats()
-		l.o.Log.Warn("connections or requests were refused or ended for what they held", append(about, "connections", s.Connections, "addresses", s.Addresses, "requests", s.Requests)...)
+		l.o.Log.Warn("connections or requests were refused or ended for what they held",
+			append(about, "connections", s.Connections, "addresses", s.Addresses, "requests", s.Requests)...)
 	}
 }
 
@@ -64,7 +65,8 @@ func (l *Limiter) sweep(passed time.Duration) {
 			case since == 0:
 				c.stalled, c.left = false, min(l.o.Patience, c.left+passed)
 			}
-			if state := http.ConnState(c.state.Load()); (state == http.StateActive || state == http.StateHijacked) && now-c.active.Load() > silence {
+			if state := http.ConnState(c.state.Load()); (state == http.StateActive || state == http.StateHijacked) &&
+				now-c.active.Load() > silence {
 				silent = append(silent, c)
 			}
 		}

@@ -36,7 +36,8 @@ func door() http.Handler {
 				return
 			}
 			defer conn.Close()
-			_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n")
+			_, _ = io.WriteString(conn,
+				"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n")
 			_, _ = io.Copy(conn, rw)
 		default:
 			n, err := io.Copy(io.Discard, r.Body)
@@ -60,10 +61,28 @@ func TestClientsThatDoTooLittleAreCutOff(t *testing.T) {
 		none  bool // nothing is counted: net/http ends it
 	}{
 		{name: "no head", none: true},
-		{name: "slow head", say: "GET / HTTP/1.1\r\nHost: x\r\n", drip: "a: b\r\n", every: 50 * time.Millisecond, none: true},
+		{
+			name:  "slow head",
+			say:   "GET / HTTP/1.1\r\nHost: x\r\n",
+			drip:  "a: b\r\n",
+			every: 50 * time.Millisecond,
+			none:  true,
+		},
 		{name: "no body", say: "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 200000\r\n\r\n", count: hold.SlowBody},
-		{name: "slow body", say: "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 200000\r\n\r\n", drip: "x", every: 10 * time.Millisecond, count: hold.SlowBody},
-		{name: "slow chunks", say: "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n", drip: "1\r\nx\r\n", every: 10 * time.Millisecond, count: hold.SlowBody},
+		{
+			name:  "slow body",
+			say:   "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 200000\r\n\r\n",
+			drip:  "x",
+			every: 10 * time.Millisecond,
+			count: hold.SlowBody,
+		},
+		{
+			name:  "slow chunks",
+			say:   "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n",
+			drip:  "1\r\nx\r\n",
+			every: 10 * time.Millisecond,
+			count: hold.SlowBody,
+		},
 		{name: "silent tunnel", say: "GET /tunnel HTTP/1.1\r\nHost: x\r\n\r\n", count: hold.Silent},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -94,7 +113,10 @@ func TestClientsThatDoTooLittleAreCutOff(t *testing.T) {
 			if !c.none && s.count(c.count) != 1 {
 				t.Errorf("counted %v, want one %v", s.limiter.Stats().Ended, c.count)
 			}
-			eventually(t, "nothing is held any more", func() bool { st := s.limiter.Stats(); return st.Connections == 0 && st.Requests == 0 })
+			eventually(t, "nothing is held any more", func() bool {
+				st := s.limiter.Stats()
+				return st.Connections == 0 && st.Requests == 0
+			})
 		})
 	}
 }
@@ -108,7 +130,10 @@ func TestSlowReadersAreCutOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "cut off", func() bool { return s.count(hold.SlowAnswer) == 1 })
-	eventually(t, "nothing is held", func() bool { st := s.limiter.Stats(); return st.Connections == 0 && st.Requests == 0 })
+	eventually(t, "nothing is held", func() bool {
+		st := s.limiter.Stats()
+		return st.Connections == 0 && st.Requests == 0
+	})
 }
 
 // A client that reads slowly, and yet faster than MinRate, gets all of it,
@@ -208,7 +233,8 @@ func TestTunnelsThatSpeakLast(t *testing.T) {
 	if _, err := io.WriteString(c, "GET /tunnel HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
-	if response, err := http.ReadResponse(c.answers, nil); err != nil || response.StatusCode != http.StatusSwitchingProtocols {
+	if response, err := http.ReadResponse(c.answers, nil); err != nil ||
+		response.StatusCode != http.StatusSwitchingProtocols {
 		t.Fatal(response, err)
 	}
 	tick := time.Tick(100 * time.Millisecond)
@@ -249,7 +275,8 @@ func TestUnreadBodiesThatAreThere(t *testing.T) {
 	s := serve(t, small(), door())
 	c, reused := s.dial(t, 1), 0
 	for range 20 {
-		if _, err := io.WriteString(c, "POST /early HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello"); err != nil {
+		if _, err := io.WriteString(c,
+			"POST /early HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello"); err != nil {
 			t.Fatal(err)
 		}
 		response, err := http.ReadResponse(c.answers, nil)
@@ -280,11 +307,16 @@ func TestOversizedHeads(t *testing.T) {
 	}{
 		{"long path", "GET " + long + " HTTP/1.1\r\nHost: x\r\n\r\n", http.StatusRequestURITooLong},
 		{"long query", "GET /?" + long + " HTTP/1.1\r\nHost: x\r\n\r\n", http.StatusRequestURITooLong},
-		{"8,500 fields", "GET / HTTP/1.1\r\nHost: x\r\n" + strings.Repeat("a:b\r\n", 8500) + "\r\n", http.StatusRequestHeaderFieldsTooLarge},
-		{"as many as fit into the bytes", "GET / HTTP/1.1\r\nHost: x\r\n" + strings.Repeat("a:b\r\n", 1500) + "\r\n", http.StatusRequestHeaderFieldsTooLarge},
-		{"without CR", "GET / HTTP/1.1\nHost: x\n" + strings.Repeat("a:b\n", 1500) + "\n", http.StatusRequestHeaderFieldsTooLarge},
-		{"empty lines first", "\r\n\r\nGET / HTTP/1.1\r\nHost: x\r\n" + strings.Repeat("a:b\r\n", 1500) + "\r\n", http.StatusRequestHeaderFieldsTooLarge},
-		{"one too many", "GET / HTTP/1.1\r\nHost: x\r\n" + strings.Repeat("a:b\r\n", 33) + "\r\n", http.StatusRequestHeaderFieldsTooLarge},
+		{"8,500 fields", "GET / HTTP/1.1\r\nHost: x\r\n" + strings.Repeat("a:b\r\n", 8500) + "\r\n",
+			http.StatusRequestHeaderFieldsTooLarge},
+		{"as many as fit into the bytes", "GET / HTTP/1.1\r\nHost: x\r\n" + strings.Repeat("a:b\r\n", 1500) + "\r\n",
+			http.StatusRequestHeaderFieldsTooLarge},
+		{"without CR", "GET / HTTP/1.1\nHost: x\n" + strings.Repeat("a:b\n", 1500) + "\n",
+			http.StatusRequestHeaderFieldsTooLarge},
+		{"empty lines first", "\r\n\r\nGET / HTTP/1.1\r\nHost: x\r\n" + strings.Repeat("a:b\r\n", 1500) + "\r\n",
+			http.StatusRequestHeaderFieldsTooLarge},
+		{"one too many", "GET / HTTP/1.1\r\nHost: x\r\n" + strings.Repeat("a:b\r\n", 33) + "\r\n",
+			http.StatusRequestHeaderFieldsTooLarge},
 	} {
 		conn := s.dial(t, 1)
 		go func() { _, _ = io.WriteString(conn, c.text) }()
@@ -298,7 +330,8 @@ func TestOversizedHeads(t *testing.T) {
 	}
 	conn := s.dial(t, 1)
 	for range 3 { // one after the other, as many fields as may be
-		if _, err := io.WriteString(conn, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2000\r\n"+strings.Repeat("a:b\r\n", 31)+"\r\n"+strings.Repeat("\n", 2000)); err != nil {
+		if _, err := io.WriteString(conn, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2000\r\n"+
+			strings.Repeat("a:b\r\n", 31)+"\r\n"+strings.Repeat("\n", 2000)); err != nil {
 			t.Fatal(err)
 		}
 		if got := conn.status(); got != http.StatusOK {

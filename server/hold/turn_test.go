@@ -48,7 +48,8 @@ func TestTurns(t *testing.T) {
 		}
 		wg.Wait()
 		// The first comes at 950 ms, and what each costs has to pass before the next.
-		if took, want := at()-began, time.Second-brim+19*costOfRead; reads.Load() != 20 || took < want || took > want+20*slice {
+		if took, want := at()-began, time.Second-brim+19*costOfRead; reads.Load() != 20 || took < want ||
+			took > want+20*slice {
 			t.Errorf("%d reads took %v, want 20 in %v", reads.Load(), took, want)
 		}
 		time.Sleep(time.Second)

@@ -42,8 +42,9 @@ type Reading struct {
 
 // Parameters is how a server reads the parameters of a query, or the fields of a form.
 type Parameters struct {
-	Unread    bool   `json:"unread,omitempty"`    // not at all
-	Twice     string `json:"twice,omitempty"`     // of two values it takes: first, last, both (a list), or either (a rule that one of them meets)
+	Unread bool `json:"unread,omitempty"` // not at all
+	// of two values it takes: first, last, both (a list), or either (a rule that one of them meets)
+	Twice     string `json:"twice,omitempty"`
 	Semicolon bool   `json:"semicolon,omitempty"` // ; separates parameters
 	Question  bool   `json:"question,omitempty"`  // a second ? separates parameters
 	PlusKept  bool   `json:"plus_kept,omitempty"` // + is not a space

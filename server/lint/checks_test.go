@@ -29,7 +29,10 @@ const (
 var today = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // withoutExample are checks that no document can show.
-var withoutExample = map[string]string{"too_many_names": "it takes 4 GiB", "not_higher": "it is found in approvals alone"}
+var withoutExample = map[string]string{
+	"too_many_names": "it takes 4 GiB",
+	"not_higher":     "it is found in approvals alone",
+}
 
 // TestTexts holds that every check has a text that begins with its severity and
 // says what to do, that there is no other text, and that its example has
@@ -66,7 +69,8 @@ func TestTexts(t *testing.T) {
 				}
 			}
 			if len(found) != 1 || !found[check.Code] {
-				t.Errorf("the example has %v, want %s alone\n%v", slices.Collect(maps.Keys(found)), check.Code, r.Problems)
+				t.Errorf("the example has %v, want %s alone\n%v", slices.Collect(maps.Keys(found)),
+					check.Code, r.Problems)
 			}
 		})
 	}

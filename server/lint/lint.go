@@ -51,7 +51,10 @@ func CheckIgnore(field string, codes []string) error {
 			problem.Field = field
 			faults = append(faults, problem)
 		case check.Severity == policy.Error:
-			faults = append(faults, fmt.Errorf("%s is %q, want the code of a warning or a note, because a document with errors is not loaded", field, code))
+			faults = append(faults,
+				fmt.Errorf(
+					"%s is %q, want the code of a warning or a note, because a document with errors is not loaded",
+					field, code))
 		}
 	}
 	return errors.Join(faults...)
@@ -88,7 +91,15 @@ var yamlLine = regexp.MustCompile(`^(?:yaml: )?line (\d+): `)
 
 // noYAML is the problem that a text is no YAML.
 func noYAML(source string, err error) policy.Problem {
-	p := policy.Problem{Code: "file", Rule: -1, Source: source, Line: 1, Where: "document", Field: "it", Want: "a YAML or JSON document"}
+	p := policy.Problem{
+		Code:   "file",
+		Rule:   -1,
+		Source: source,
+		Line:   1,
+		Where:  "document",
+		Field:  "it",
+		Want:   "a YAML or JSON document",
+	}
 	text := err.Error()
 	if match := yamlLine.FindStringSubmatch(text); match != nil {
 		p.Line, _ = strconv.Atoi(match[1])
@@ -105,7 +116,8 @@ func Document(doc policy.Document, o Options) Result { return document(doc, nil,
 func document(doc policy.Document, found policy.Problems, o Options) Result {
 	own := len(doc.Ignore)
 	for _, code := range o.Ignore {
-		doc.Ignore = append(doc.Ignore[:len(doc.Ignore):len(doc.Ignore)], policy.Ignore{Code: code, Reason: "--ignore " + code})
+		doc.Ignore = append(doc.Ignore[:len(doc.Ignore):len(doc.Ignore)],
+			policy.Ignore{Code: code, Reason: "--ignore " + code})
 	}
 	r := Result{Source: doc.Source, Rules: len(doc.Rules), Read: len(found) == 0, Broken: rulesIn(found)}
 	assumed := o.Compile.Endpoints == nil

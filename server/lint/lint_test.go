@@ -68,7 +68,8 @@ warning: doubtful.yaml:12: rules[3] (UNKNOWN, project acme): project is "acme", 
 	if err := lint.WriteText(&b, results); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"\ndoubtful.yaml: 4 rules, 0 errors, 2 warnings", "error: broken.yaml:", " it is no YAML (", "\nbroken.yaml: 1 error, 0 warnings\n"} {
+	for _, want := range []string{"\ndoubtful.yaml: 4 rules, 0 errors, 2 warnings", "error: broken.yaml:",
+		" it is no YAML (", "\nbroken.yaml: 1 error, 0 warnings\n"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("WriteText of two wrote\n%s\nwant %q in it", b.String(), want)
 		}
@@ -136,7 +137,8 @@ func TestReport(t *testing.T) {
 		t.Errorf("WriteJSON wrote\n%s%v, want\n%s", b.String(), err, want)
 	}
 	b.Reset()
-	if err := lint.WriteJSON(&b, []lint.Result{lint.Document(policy.Document{Source: "empty"}, lint.Options{Ignore: []string{"no_default", "no_unknown"}})}); err != nil {
+	if err := lint.WriteJSON(&b, []lint.Result{lint.Document(policy.Document{Source: "empty"},
+		lint.Options{Ignore: []string{"no_default", "no_unknown"}})}); err != nil {
 		t.Fatal(err)
 	}
 	if text := b.String(); !strings.Contains(text, `"findings": [],`) {
@@ -201,8 +203,10 @@ func TestSARIF(t *testing.T) {
 		t.Fatalf("version %q, $schema %q, %d runs", log.Version, log.Schema, len(log.Runs))
 	}
 	driver := log.Runs[0].Tool.Driver
-	if driver.Name == "" || driver.Version != "v1.2.3" || driver.InformationURI == "" || len(driver.Rules) != len(policy.Checks()) {
-		t.Errorf("driver = %q %q %q with %d rules, want all checks", driver.Name, driver.Version, driver.InformationURI, len(driver.Rules))
+	if driver.Name == "" || driver.Version != "v1.2.3" || driver.InformationURI == "" ||
+		len(driver.Rules) != len(policy.Checks()) {
+		t.Errorf("driver = %q %q %q with %d rules, want all checks", driver.Name, driver.Version, driver.InformationURI,
+			len(driver.Rules))
 	}
 	levels := []string{"error", "warning", "note"}
 	for i, rule := range driver.Rules {
@@ -211,7 +215,8 @@ func TestSARIF(t *testing.T) {
 		if err != nil || !help.IsAbs() || help.Fragment != check.Code {
 			t.Errorf("%s: helpUri is %q (%v), want the section of a page", rule.ID, rule.HelpURI, err)
 		}
-		if rule.ID != check.Code || rule.ShortDescription.Text == "" || rule.Help.Text == "" || rule.DefaultConfiguration.Level != check.Severity.String() {
+		if rule.ID != check.Code || rule.ShortDescription.Text == "" || rule.Help.Text == "" ||
+			rule.DefaultConfiguration.Level != check.Severity.String() {
 			t.Errorf("rule %d = %+v, want %+v explained", i, rule, check)
 		}
 	}
@@ -223,7 +228,8 @@ func TestSARIF(t *testing.T) {
 	var got []result
 	prints := map[string]bool{}
 	for _, r := range log.Runs[0].Results {
-		if r.RuleIndex == nil || driver.Rules[*r.RuleIndex].ID != r.RuleID || !slices.Contains(levels, r.Level) || r.Message.Text == "" || len(r.Locations) != 1 {
+		if r.RuleIndex == nil || driver.Rules[*r.RuleIndex].ID != r.RuleID || !slices.Contains(levels, r.Level) ||
+			r.Message.Text == "" || len(r.Locations) != 1 {
 			t.Fatalf("result %+v lacks rule, level, message or location", r)
 		}
 		at := r.Locations[0].PhysicalLocation
@@ -237,7 +243,8 @@ func TestSARIF(t *testing.T) {
 		} else {
 			prints[p] = true
 		}
-		if uri, err := url.Parse(at.ArtifactLocation.URI); err != nil || uri.IsAbs() || strings.HasPrefix(uri.Path, "/") || strings.Contains(r.Message.Text, dir) {
+		if uri, err := url.Parse(at.ArtifactLocation.URI); err != nil || uri.IsAbs() ||
+			strings.HasPrefix(uri.Path, "/") || strings.Contains(r.Message.Text, dir) {
 			t.Errorf("%+v: want a relative URI, and no path in the message %q", one, r.Message.Text)
 		}
 	}
@@ -258,7 +265,8 @@ func TestSARIF(t *testing.T) {
 func TestFingerprintsStay(t *testing.T) {
 	prints := func(text string) (found []string) {
 		var b bytes.Buffer
-		if err := lint.WriteSARIF(&b, []lint.Result{lint.Text([]byte(text), "r.yaml", options(t, "GET /a"))}, ""); err != nil {
+		if err := lint.WriteSARIF(&b, []lint.Result{lint.Text([]byte(text), "r.yaml", options(t, "GET /a"))},
+			""); err != nil {
 			t.Fatal(err)
 		}
 		for line := range strings.Lines(b.String()) {
@@ -279,12 +287,14 @@ func TestFingerprintsStay(t *testing.T) {
 // TestWithoutEndpoints: rules are held against each other all the same, and
 // none is reported for a template that nobody said there is not.
 func TestWithoutEndpoints(t *testing.T) {
-	r := lint.Text([]byte(doubtful+`  - {endpoint: "GET /v1/nowhere/{id}", limit: 1}`+"\n"), "r.yaml", lint.Options{Compile: policy.CompileOptions{Now: today}})
+	r := lint.Text([]byte(doubtful+`  - {endpoint: "GET /v1/nowhere/{id}", limit: 1}`+"\n"), "r.yaml",
+		lint.Options{Compile: policy.CompileOptions{Now: today}})
 	var codes []string
 	for _, p := range r.Problems {
 		codes = append(codes, p.Code)
 	}
-	if want := []string{"no_default", "void", "unreachable"}; !slices.Equal(codes, want) || r.Endpoints != 0 || r.Fallback != 0 {
+	if want := []string{"no_default", "void", "unreachable"}; !slices.Equal(codes, want) || r.Endpoints != 0 ||
+		r.Fallback != 0 {
 		t.Errorf("codes %q, %d endpoints, want %q and none known", codes, r.Endpoints, want)
 	}
 }
@@ -314,8 +324,22 @@ func TestNoSuchFile(t *testing.T) {
 // Codes of tables are those of checks.
 func TestUnreadTable(t *testing.T) {
 	r := lint.Unread("headgate.db", errors.Join(
-		policy.Problem{Code: "rps_limit", Rule: -1, Where: "headgate.db: table policies, row 7", Field: "rps_limit", Value: "0", Want: "1"},
-		policy.Problem{Code: "subject", Rule: -1, Where: "headgate.db: table policies, row 8", Field: "subject", Value: "x", Want: "y"}))
+		policy.Problem{
+			Code:  "rps_limit",
+			Rule:  -1,
+			Where: "headgate.db: table policies, row 7",
+			Field: "rps_limit",
+			Value: "0",
+			Want:  "1",
+		},
+		policy.Problem{
+			Code:  "subject",
+			Rule:  -1,
+			Where: "headgate.db: table policies, row 8",
+			Field: "subject",
+			Value: "x",
+			Want:  "y",
+		}))
 	for i, want := range []string{"limit", "subject"} {
 		if r.Problems[i].Code != want {
 			t.Errorf("code %q, want %q", r.Problems[i].Code, want)

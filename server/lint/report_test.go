@@ -15,13 +15,22 @@ func TestWriteReport(t *testing.T) {
 	var many policy.Problems
 	for i := range 3 {
 		many = append(many,
-			policy.Problem{Severity: policy.Warning, Code: "no_unknown", Line: i, Where: "document", Field: "rules", Value: "<none> & \"more\"\n", Want: "one"},
+			policy.Problem{
+				Severity: policy.Warning,
+				Code:     "no_unknown",
+				Line:     i,
+				Where:    "document",
+				Field:    "rules",
+				Value:    "<none> & \"more\"\n",
+				Want:     "one",
+			},
 			policy.Problem{Severity: policy.Note, Code: "covered", Field: "limit", Accepted: "we know"})
 	}
 	for name, results := range map[string][]lint.Result{
-		"none":    nil,
-		"clean":   {{Source: "a.json", Rules: 3, Read: true, Endpoints: 2, Fallback: 1}},
-		"several": {{Source: "a.json", Read: true, Problems: many}, {Source: "b.json", Broken: 1, Problems: many[1:2]}, {Source: "c.json", Problems: many[:1]}},
+		"none":  nil,
+		"clean": {{Source: "a.json", Rules: 3, Read: true, Endpoints: 2, Fallback: 1}},
+		"several": {{Source: "a.json", Read: true, Problems: many}, {Source: "b.json", Broken: 1, Problems: many[1:2]},
+			{Source: "c.json", Problems: many[:1]}},
 	} {
 		var got, want bytes.Buffer
 		encoder := json.NewEncoder(&want)

@@ -160,7 +160,8 @@ var position = regexp.MustCompile(`\[\d+\]`)
 // fingerprint tells a finding from others by what does not change when rules
 // are moved or limits changed.
 func fingerprint(p policy.Problem, uri string) string {
-	sum := sha256.Sum256([]byte(strings.Join([]string{p.Code, uri, position.ReplaceAllString(p.Where, "[]"), p.Field}, "\x00")))
+	sum := sha256.Sum256([]byte(strings.Join([]string{p.Code, uri, position.ReplaceAllString(p.Where, "[]"), p.Field},
+		"\x00")))
 	return hex.EncodeToString(sum[:16])
 }
 

@@ -46,7 +46,8 @@ func (r Result) summary() string {
 		text += fmt.Sprintf(", %d accepted", n.Accepted)
 	}
 	if r.Fallback > 0 {
-		text += fmt.Sprintf("; %d of %s without a rule of their own", r.Fallback, Counted(r.Endpoints, "endpoint", "endpoints"))
+		text += fmt.Sprintf("; %d of %s without a rule of their own", r.Fallback,
+			Counted(r.Endpoints, "endpoint", "endpoints"))
 	}
 	return text
 }

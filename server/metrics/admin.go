@@ -26,8 +26,10 @@ func (m *Meter) CallUnrecorded() { m.unrecorded.Inc() }
 
 var (
 	descAdminTokens        = describe("admin_tokens", "Admin tokens in force, revoked and expired ones too.")
-	descAdminTokenFailures = describe("admin_token_reload_failures_total", "Reloads of the admin tokens that failed and left the last good ones in force.")
-	descAdminTokensStale   = describe("admin_tokens_staleness_seconds", "Time since the admin tokens were last known to be current.")
+	descAdminTokenFailures = describe("admin_token_reload_failures_total",
+		"Reloads of the admin tokens that failed and left the last good ones in force.")
+	descAdminTokensStale = describe("admin_tokens_staleness_seconds",
+		"Time since the admin tokens were last known to be current.")
 )
 
 // adminGauges reads the state of the admin tokens when the page is asked for.

@@ -21,9 +21,12 @@ type Envelope struct {
 }
 
 var (
-	descEnvelopeBurst  = describe("envelope_burst_tokens", "What all gateways together admit at once from one bucket of a rule, at most, besides what operators give to it.", "rule", "scope")
-	descEnvelopeRate   = describe("envelope_tokens_per_second", "What all gateways together admit from one bucket of a rule in the long run, at most.", "rule", "scope")
-	descEnvelopeExcess = describe("envelope_excess_tokens", "What the scope of a rule may add to burst and rate, once in any interval.", "rule", "scope")
+	descEnvelopeBurst = describe("envelope_burst_tokens", "What all gateways together admit at once from one "+
+		"bucket of a rule, at most, besides what operators give to it.", "rule", "scope")
+	descEnvelopeRate = describe("envelope_tokens_per_second",
+		"What all gateways together admit from one bucket of a rule in the long run, at most.", "rule", "scope")
+	descEnvelopeExcess = describe("envelope_excess_tokens",
+		"What the scope of a rule may add to burst and rate, once in any interval.", "rule", "scope")
 )
 
 // envelopeGauges tells what rules promise over all gateways.

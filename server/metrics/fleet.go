@@ -3,7 +3,8 @@ package metrics
 import "github.com/prometheus/client_golang/prometheus"
 
 var (
-	descTold     = describe("fleet_told", "1 if this replica's last word to the fleet was written down, 0 if others cannot see how it is.")
+	descTold = describe("fleet_told",
+		"1 if this replica's last word to the fleet was written down, 0 if others cannot see how it is.")
 	descTellings = describe("fleet_tell_failures_total", "Words to the fleet that could not be written down.")
 )
 

@@ -15,32 +15,43 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	descBuild       = describe("build_info", "The version of the program, as a label.", "version")
-	descVersion     = describe("policy_info", "The version of the rules in force, as a label.", "version")
-	descRules       = describe("policy_rules", "Rules in force.")
-	descStaleness   = describe("policy_staleness_seconds", "Time since the rules were last known to be current.")
-	descStanding    = describe("policy_fallback", "1 at what happens to requests: none while the rules can be relied on; else keep, limit or deny, because they are stale or there is none.", "mode")
-	descFailures    = describe("policy_reload_failures_total", "Reloads that failed and left the last good rules in force.")
-	descHealthy     = describe("policy_reload_ok", "1 if the newest reload succeeded, 0 if the last good rules are in force.")
-	descFromDisk    = describe("policy_from_disk", "1 while the rules in force come from the copy on disk.")
-	descEmptied     = describe("policy_emptied", "1 while the database has no rules, which is taken for an accident: the last good ones are in force.")
-	descCopy        = describe("policy_copy_ok", "1 if the last good rules could be written to disk, 0 if a start without the database would find old ones.")
+	descBuild     = describe("build_info", "The version of the program, as a label.", "version")
+	descVersion   = describe("policy_info", "The version of the rules in force, as a label.", "version")
+	descRules     = describe("policy_rules", "Rules in force.")
+	descStaleness = describe("policy_staleness_seconds", "Time since the rules were last known to be current.")
+	descStanding  = describe("policy_fallback", "1 at what happens to requests: none while the rules can be "+
+		"relied on; else keep, limit or deny, because they are stale or there is none.", "mode")
+	descFailures = describe("policy_reload_failures_total",
+		"Reloads that failed and left the last good rules in force.")
+	descHealthy = describe("policy_reload_ok",
+		"1 if the newest reload succeeded, 0 if the last good rules are in force.")
+	descFromDisk = describe("policy_from_disk", "1 while the rules in force come from the copy on disk.")
+	descEmptied  = describe("policy_emptied",
+		"1 while the database has no rules, which is taken for an accident: the last good ones are in force.")
+	descCopy = describe("policy_copy_ok",
+		"1 if the last good rules could be written to disk, 0 if a start without the database would find old ones.")
 	descKeys        = describe("api_keys", "API keys in force.")
-	descKeyFailures = describe("api_key_reload_failures_total", "Reloads of the API keys that failed and left the last good ones in force.")
+	descKeyFailures = describe("api_key_reload_failures_total",
+		"Reloads of the API keys that failed and left the last good ones in force.")
 	descKeysStale   = describe("api_keys_staleness_seconds", "Time since the API keys were last known to be current.")
-	descKeysEmptied = describe("api_keys_emptied", "1 while the database has no API keys, which is taken for an accident: the last good ones are in force.")
-	descBuckets     = describe("buckets", "Live buckets: those that are not full.")
-	descCapacity    = describe("buckets_capacity", "Slots of the bucket table.")
-	descCreated     = describe("buckets_created_total", "Buckets created.")
-	descOccupancy   = describe("buckets_occupancy_ratio", "Part of the slots whose bucket is not full.")
-	descDenials     = describe("buckets_false_denials_ratio", "Estimated part of the new clients of a rule that is denied because the table is crowded, for the rule that suffers most.")
-	descTooSmall    = describe("buckets_table_too_small", "1 while the table is too small: give it more by max_buckets or max_bytes.")
-	descNewcomers   = describe("buckets_refused_total", "Look-ups of new clients that found no room, under refuse_newcomers.")
-	descBytes       = describe("buckets_bytes", "Memory of the bucket table.")
-	descShapes      = describe("buckets_shapes", "Different limits that buckets of the table have.")
-	descLogs        = describe("logs", "Sliding logs in use: those that are not full.")
-	descLogRoom     = describe("logs_capacity", "Sliding logs that there is room for.")
-	descWaiters     = describe("waiters", "Requests that wait for their turn under rules with algorithm leaky_bucket, or may have to.")
+	descKeysEmptied = describe("api_keys_emptied",
+		"1 while the database has no API keys, which is taken for an accident: the last good ones are in force.")
+	descBuckets   = describe("buckets", "Live buckets: those that are not full.")
+	descCapacity  = describe("buckets_capacity", "Slots of the bucket table.")
+	descCreated   = describe("buckets_created_total", "Buckets created.")
+	descOccupancy = describe("buckets_occupancy_ratio", "Part of the slots whose bucket is not full.")
+	descDenials   = describe("buckets_false_denials_ratio", "Estimated part of the new clients of a rule that is "+
+		"denied because the table is crowded, for the rule that suffers most.")
+	descTooSmall = describe("buckets_table_too_small",
+		"1 while the table is too small: give it more by max_buckets or max_bytes.")
+	descNewcomers = describe("buckets_refused_total",
+		"Look-ups of new clients that found no room, under refuse_newcomers.")
+	descBytes   = describe("buckets_bytes", "Memory of the bucket table.")
+	descShapes  = describe("buckets_shapes", "Different limits that buckets of the table have.")
+	descLogs    = describe("logs", "Sliding logs in use: those that are not full.")
+	descLogRoom = describe("logs_capacity", "Sliding logs that there is room for.")
+	descWaiters = describe("waiters",
+		"Requests that wait for their turn under rules with algorithm leaky_bucket, or may have to.")
 	descMaxWaiters  = describe("waiters_capacity", "Requests that may wait at once.")
 	descOutstanding = describe("reservations", "Reservations that are neither settled nor expired.")
 	descPlaces      = describe("reservations_capacity", "Reservations that may be outstanding at once.")
@@ -48,44 +59,65 @@ var (
 	descWarning     = describe("warnings", "Warnings that are not over, by kind.", "kind")
 	descUnwarned    = describe("warnings_lost_total", "Warnings of callers that were not given, as too many were.")
 	descSent        = describe("warning_events_total", "Events sent to the webhook, by what became of them.", "outcome")
-	descPenalties   = describe("penalties_total", "Times that a caller was blocked for a time, because a rule had denied it again and again.")
-	descUncounted   = describe("penalties_uncounted_total", "Denials that were not counted towards a penalty, because there was no room for the caller.")
-	descSlots       = describe("slots", "Times that refused callers have for themselves.")
-	descSlotted     = describe("slots_total", "Times given to callers, by what they are and what became of reserved ones.", "outcome")
-	descDecisions   = describe("decision_log_lines_total", "Lines of the decision log, by what became of them.", "outcome")
-	descSpans       = describe("trace_spans_total", "Spans of traces, by what became of them: sent, or lost as the collector did not take them.", "outcome")
-	descReserved    = describe("reservations_total", "Reservations by what became of them.", "outcome")
-	descRejected    = describe("credentials_rejected_total", "Credentials presented that failed validation and were ignored.", "reason")
+	descPenalties   = describe("penalties_total",
+		"Times that a caller was blocked for a time, because a rule had denied it again and again.")
+	descUncounted = describe("penalties_uncounted_total",
+		"Denials that were not counted towards a penalty, because there was no room for the caller.")
+	descSlots   = describe("slots", "Times that refused callers have for themselves.")
+	descSlotted = describe("slots_total",
+		"Times given to callers, by what they are and what became of reserved ones.", "outcome")
+	descDecisions = describe("decision_log_lines_total",
+		"Lines of the decision log, by what became of them.", "outcome")
+	descSpans = describe("trace_spans_total",
+		"Spans of traces, by what became of them: sent, or lost as the collector did not take them.", "outcome")
+	descReserved = describe("reservations_total", "Reservations by what became of them.", "outcome")
+	descRejected = describe("credentials_rejected_total",
+		"Credentials presented that failed validation and were ignored.", "reason")
 	descRequests    = describe("limit_requests_open", "Requests for a higher limit that wait for a decision.")
 	descRegions     = describe("region_ranges", "Ranges of the table of regions in force.")
 	descRegionBytes = describe("region_bytes", "Memory of the table of regions.")
-	descRegionsOK   = describe("region_reload_ok", "1 if the newest region files are in force, 0 if the last good ones are.")
+	descRegionsOK   = describe("region_reload_ok",
+		"1 if the newest region files are in force, 0 if the last good ones are.")
 
-	descRegionFailures = describe("region_reload_failures_total", "Reloads of the region files that failed and left the last good table in force.")
+	descRegionFailures = describe("region_reload_failures_total",
+		"Reloads of the region files that failed and left the last good table in force.")
 
-	descLimits           = describe("descriptor_limits", "Limits of descriptors in force.")
-	descLimitsOK         = describe("descriptor_reload_ok", "1 if the newest files of descriptors are in force, 0 if the last good ones are.")
+	descLimits   = describe("descriptor_limits", "Limits of descriptors in force.")
+	descLimitsOK = describe("descriptor_reload_ok",
+		"1 if the newest files of descriptors are in force, 0 if the last good ones are.")
 	descQuotaBorrowers   = describe("quota_streams", "Envoys that decide by themselves, by what they are lent.")
 	descQuotaBuckets     = describe("quota_buckets", "Buckets that they know, of all of them.")
 	descQuotaAssignments = describe("quota_assignments_total", "What they were told to do, by kind.", "kind")
-	descQuotaTokens      = describe("quota_tokens_total", "Tokens that they were lent, that came back unused, and that were charged afterwards.", "kind")
-	descQuotaFaults      = describe("quota_faults_total", "Reports of buckets beyond a bound, and those for which the store could not be asked.", "reason")
+	descQuotaTokens      = describe("quota_tokens_total",
+		"Tokens that they were lent, that came back unused, and that were charged afterwards.", "kind")
+	descQuotaFaults = describe("quota_faults_total",
+		"Reports of buckets beyond a bound, and those for which the store could not be asked.", "reason")
 
-	descLimitFailures = describe("descriptor_reload_failures_total", "Reloads of the files of descriptors that failed and left the last good limits in force.")
+	descLimitFailures = describe("descriptor_reload_failures_total",
+		"Reloads of the files of descriptors that failed and left the last good limits in force.")
 
 	descProxyHeaders = describe("proxy_protocol_connections_total", "Connections whose PROXY header was believed.")
-	descProxyRefused = describe("proxy_protocol_refused_total", "Connections closed for their PROXY header, or for having none.", "reason")
+	descProxyRefused = describe("proxy_protocol_refused_total",
+		"Connections closed for their PROXY header, or for having none.", "reason")
 
-	descEvicted     = describe("buckets_evicted_total", "Buckets evicted to make room: full ones lose nothing, the debt of the others is remembered.", "state")
-	descIdentifiers = describe("identifiers_total", "Requests to endpoints whose bodies are read, by whether an identifier was found: none is no fault.", "fault")
+	descEvicted = describe("buckets_evicted_total",
+		"Buckets evicted to make room: full ones lose nothing, the debt of the others is remembered.", "state")
+	descIdentifiers = describe("identifiers_total",
+		"Requests to endpoints whose bodies are read, by whether an identifier was found: none is no fault.", "fault")
 )
 
 func (g *gauges) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descBuild, descVersion, descRules, descStaleness, descStanding, descFailures, descHealthy,
-		descFromDisk, descEmptied, descCopy, descKeys, descKeyFailures, descKeysStale, descKeysEmptied, descBuckets, descCapacity, descCreated, descEvicted, descRejected,
-		descRegions, descRegionBytes, descRegionsOK, descRegionFailures, descLimits, descLimitsOK, descLimitFailures, descProxyHeaders, descProxyRefused,
-		descOccupancy, descDenials, descTooSmall, descRequests, descNewcomers, descBytes, descShapes, descLogs, descLogRoom, descWaiters, descMaxWaiters, descOutstanding, descPlaces, descReserved, descSlots, descSlotted, descWarned, descWarning, descUnwarned, descSent, descPenalties, descUncounted, descIdentifiers,
-		descSpans, descDecisions, descQuotaBorrowers, descQuotaBuckets, descQuotaAssignments, descQuotaTokens, descQuotaFaults} {
+	for _, d := range []*prometheus.Desc{descBuild, descVersion, descRules, descStaleness, descStanding,
+		descFailures, descHealthy,
+		descFromDisk, descEmptied, descCopy, descKeys, descKeyFailures, descKeysStale, descKeysEmptied, descBuckets,
+		descCapacity, descCreated, descEvicted, descRejected,
+		descRegions, descRegionBytes, descRegionsOK, descRegionFailures, descLimits, descLimitsOK, descLimitFailures,
+		descProxyHeaders, descProxyRefused,
+		descOccupancy, descDenials, descTooSmall, descRequests, descNewcomers, descBytes, descShapes, descLogs,
+		descLogRoom, descWaiters, descMaxWaiters, descOutstanding, descPlaces, descReserved, descSlots, descSlotted,
+		descWarned, descWarning, descUnwarned, descSent, descPenalties, descUncounted, descIdentifiers,
+		descSpans, descDecisions, descQuotaBorrowers, descQuotaBuckets, descQuotaAssignments, descQuotaTokens,
+		descQuotaFaults} {
 		out <- d
 	}
 }
@@ -180,7 +212,8 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 }
 
 // addresses tells what is known of where requests come from.
-func (g *gauges) addresses(gauge func(*prometheus.Desc, float64, ...string), count func(*prometheus.Desc, uint64, ...string)) {
+func (g *gauges) addresses(gauge func(*prometheus.Desc, float64, ...string),
+	count func(*prometheus.Desc, uint64, ...string)) {
 	if g.options.Regions != nil {
 		s := g.options.Regions()
 		gauge(descRegions, float64(s.Ranges))

@@ -20,17 +20,24 @@ type GossipStatus struct {
 }
 
 var (
-	descGossipReplicas = describe("gossip_replicas", "Gateways that keep limits of scope gossip in step, this one among them.")
-	descGossipSilent   = describe("gossip_silent_replicas", "Of those, the gateways that are not heard of, and are presumed to use their part.")
-	descGossipUnheard  = describe("gossip_unheard", "1 while another gateway says that it does not hear this one, else 0.")
-	descGossipJoining  = describe("gossip_joining", "1 while this gateway's buckets begin empty, as no other has told it yet what they hold, else 0.")
-	descGossipBuckets  = describe("gossip_buckets", "Buckets of scope gossip that this gateway remembers.")
-	descGossipWaiting  = describe("gossip_waiting_buckets", "Of those, the buckets that are still to be told of.")
-	descGossipTokens   = describe("gossip_tokens_total", "Tokens of limits of scope gossip that this gateway admitted.")
-	descGossipDenied   = describe("gossip_denied_takes_total", "Takes from buckets of scope gossip that were denied.")
-	descGossipCrowded  = describe("gossip_crowded_total", "Takes from buckets of scope gossip, and messages about them, for which there was no room in the table.")
-	descGossipMessages = describe("gossip_messages_total", "Messages between gateways that were sent, received, or refused as they could not be read or came from no member.", "what")
-	descGossipBytes    = describe("gossip_sent_bytes_total", "Bytes of messages that were sent to other gateways, before encryption.")
+	descGossipReplicas = describe("gossip_replicas",
+		"Gateways that keep limits of scope gossip in step, this one among them.")
+	descGossipSilent = describe("gossip_silent_replicas",
+		"Of those, the gateways that are not heard of, and are presumed to use their part.")
+	descGossipUnheard = describe("gossip_unheard",
+		"1 while another gateway says that it does not hear this one, else 0.")
+	descGossipJoining = describe("gossip_joining",
+		"1 while this gateway's buckets begin empty, as no other has told it yet what they hold, else 0.")
+	descGossipBuckets = describe("gossip_buckets", "Buckets of scope gossip that this gateway remembers.")
+	descGossipWaiting = describe("gossip_waiting_buckets", "Of those, the buckets that are still to be told of.")
+	descGossipTokens  = describe("gossip_tokens_total", "Tokens of limits of scope gossip that this gateway admitted.")
+	descGossipDenied  = describe("gossip_denied_takes_total", "Takes from buckets of scope gossip that were denied.")
+	descGossipCrowded = describe("gossip_crowded_total",
+		"Takes from buckets of scope gossip, and messages about them, for which there was no room in the table.")
+	descGossipMessages = describe("gossip_messages_total", "Messages between gateways that were sent, received, or "+
+		"refused as they could not be read or came from no member.", "what")
+	descGossipBytes = describe("gossip_sent_bytes_total",
+		"Bytes of messages that were sent to other gateways, before encryption.")
 )
 
 // gossipGauges tells of gossip between gateways; without it there are no series.
@@ -38,7 +45,8 @@ type gossipGauges struct{ status func() GossipStatus }
 
 func (g *gossipGauges) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		descGossipReplicas, descGossipSilent, descGossipUnheard, descGossipJoining, descGossipBuckets, descGossipWaiting,
+		descGossipReplicas, descGossipSilent, descGossipUnheard, descGossipJoining, descGossipBuckets,
+		descGossipWaiting,
 		descGossipTokens, descGossipDenied, descGossipCrowded, descGossipMessages, descGossipBytes,
 	} {
 		out <- d

@@ -11,14 +11,16 @@ var (
 	descMaxConnections = describe("connections_max", "Connections of clients that there may be.", "listener")
 	descConnAddresses  = describe("connections_addresses", "Client addresses that hold a connection.", "listener")
 	descUnderWay       = describe("requests_under_way", "Requests under way.", "listener")
-	descHeld           = describe("held_too_much_total", "Connections and requests that were refused or ended for what they held.", "listener", "reason")
+	descHeld           = describe("held_too_much_total",
+		"Connections and requests that were refused or ended for what they held.", "listener", "reason")
 )
 
 // holdGauges reads what clients hold when the page is asked for.
 type holdGauges struct{ stats func() map[string]hold.Stats }
 
 func (g *holdGauges) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descConnections, descMaxConnections, descConnAddresses, descUnderWay, descHeld} {
+	for _, d := range []*prometheus.Desc{descConnections, descMaxConnections, descConnAddresses,
+		descUnderWay, descHeld} {
 		out <- d
 	}
 }

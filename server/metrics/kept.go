@@ -15,7 +15,8 @@ type KeptStatus struct {
 }
 
 var (
-	descStateWritten  = describe("state_written_timestamp_seconds", "When the buckets were last written to state_file, in Unix time; 0 if they were not yet.")
+	descStateWritten = describe("state_written_timestamp_seconds",
+		"When the buckets were last written to state_file, in Unix time; 0 if they were not yet.")
 	descStateTook     = describe("state_write_seconds", "How long that took.")
 	descStateBytes    = describe("state_bytes", "Size of state_file.")
 	descStateFailures = describe("state_write_failures_total", "Attempts to write state_file that failed.")

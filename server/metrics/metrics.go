@@ -196,7 +196,8 @@ func (m *Meter) Rules() iter.Seq2[string, activity.Counters] {
 	return func(yield func(string, activity.Counters) bool) {
 		for title, c := range titles {
 			counters := activity.Counters{
-				Admitted: valueOf(c.allowed), Denied: valueOf(c.overLimit) + valueOf(c.aboveBurst) + valueOf(c.inPenalty), Shadow: valueOf(c.shadowed),
+				Admitted: valueOf(c.allowed), Denied: valueOf(c.overLimit) + valueOf(c.aboveBurst) +
+					valueOf(c.inPenalty), Shadow: valueOf(c.shadowed),
 			}
 			if !yield(title, counters) {
 				return
@@ -225,25 +226,37 @@ func New(o Options) *Meter {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "headgate_" + name, Help: help}, labels)
 	}
 	m := &Meter{
-		registry:    prometheus.NewRegistry(),
-		allowed:     counter("allowed_total", "Requests allowed, by the rule that came closest to denying.", "rule"),
-		denied:      counter("denied_total", "Requests denied, by the rule that denied and the reason.", "rule", "reason"),
-		shadowed:    counter("shadow_denied_total", "Requests that a rule in shadow mode would have denied.", "rule"),
-		upstream:    counter("upstream_failures_total", "Answers given in the API's place.", "status"),
-		questions:   counter("questions_refused_total", "Questions of proxies that were not answered by a decision, by the reason.", "reason"),
-		descriptors: counter("descriptors_total", "Descriptors of Envoy that met a limit, by the limit and what became of them.", "limit", "result"),
-		overrides:   counter("descriptor_overrides_total", "Limits that questions of Envoy set themselves, by whether they were obeyed.", "result"),
-		quotas:      counter("quota_requests_total", "Requests that Envoys decided by themselves and reported, by the limit and what became of them.", "limit", "result"),
-		early:       counter("early_retries_total", "Requests denied whose caller had been denied by the same rule, and came back before it was told to.", "rule"),
+		registry: prometheus.NewRegistry(),
+		allowed:  counter("allowed_total", "Requests allowed, by the rule that came closest to denying.", "rule"),
+		denied: counter("denied_total", "Requests denied, by the rule that denied and the reason.",
+			"rule", "reason"),
+		shadowed: counter("shadow_denied_total", "Requests that a rule in shadow mode would have denied.", "rule"),
+		upstream: counter("upstream_failures_total", "Answers given in the API's place.", "status"),
+		questions: counter("questions_refused_total",
+			"Questions of proxies that were not answered by a decision, by the reason.", "reason"),
+		descriptors: counter("descriptors_total",
+			"Descriptors of Envoy that met a limit, by the limit and what became of them.", "limit", "result"),
+		overrides: counter("descriptor_overrides_total",
+			"Limits that questions of Envoy set themselves, by whether they were obeyed.", "result"),
+		quotas: counter("quota_requests_total",
+			"Requests that Envoys decided by themselves and reported, by the limit and what became of them.",
+			"limit", "result"),
+		early: counter("early_retries_total",
+			"Requests denied whose caller had been denied by the same rule, and came back before it was told to.",
+			"rule"),
 		stages: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "headgate_stage_seconds", Help: "Time that a stage of a decision took, of one decision in many.", Buckets: stageBuckets,
+			Name: "headgate_stage_seconds", Help: "Time that a stage of a decision took, of one decision in many.",
+			Buckets: stageBuckets,
 		}, []string{"stage"}),
 		lost: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "headgate_unchecked_total", Help: "Requests allowed unchecked because the buckets could not answer and their rules say open.",
+			Name: "headgate_unchecked_total",
+			Help: "Requests allowed unchecked because the buckets could not answer and their rules say open.",
 		}),
-		calls: counter("admin_calls_total", "Calls of the admin listener, by operation and class of status.", "operation", "status"),
+		calls: counter("admin_calls_total", "Calls of the admin listener, by operation and class of status.",
+			"operation", "status"),
 		unrecorded: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "headgate_admin_calls_unrecorded_total", Help: "Calls of the admin listener that changed nothing and could not be written down.",
+			Name: "headgate_admin_calls_unrecorded_total",
+			Help: "Calls of the admin listener that changed nothing and could not be written down.",
 		}),
 		titles: map[string]*ruleCounters{}, now: o.Now,
 	}
@@ -257,7 +270,8 @@ func New(o Options) *Meter {
 	} {
 		m.refusals[reason] = m.denied.WithLabelValues(noRule, reason.String())
 	}
-	callers := counter("callers_total", "Decisions about callers that were told apart, by how: address is of those who proved nothing.", "kind")
+	callers := counter("callers_total",
+		"Decisions about callers that were told apart, by how: address is of those who proved nothing.", "kind")
 	for kind := range m.callers {
 		m.callers[kind] = callers.WithLabelValues(identity.Kind(kind).String())
 	}
@@ -267,8 +281,12 @@ func New(o Options) *Meter {
 	for _, stage := range []string{"endpoint", "identity", "policy", "bucket"} {
 		m.stages.WithLabelValues(stage)
 	}
-	m.registry.MustRegister(callers, m.early, m.stages, &useGauges{meter: m}, m.allowed, m.denied, m.shadowed, m.upstream, m.questions, m.descriptors, m.overrides, m.quotas, m.lost, m.calls, m.unrecorded,
-		&gauges{o}, &holdGauges{o.Holds}, &fleetGauges{o.Fleet}, &revertGauges{o.Reverts}, &reloadGauges{o.Reloads}, &keptGauges{o.Kept}, &storeGauges{o.Store}, &gossipGauges{o.Gossip}, &envelopeGauges{o.Envelopes}, &credentialGauges{o.Tokens, o.TLS}, &adminGauges{o.AdminTokens}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.registry.MustRegister(callers, m.early, m.stages, &useGauges{meter: m}, m.allowed, m.denied, m.shadowed,
+		m.upstream, m.questions, m.descriptors, m.overrides, m.quotas, m.lost, m.calls, m.unrecorded,
+		&gauges{o}, &holdGauges{o.Holds}, &fleetGauges{o.Fleet}, &revertGauges{o.Reverts}, &reloadGauges{o.Reloads},
+		&keptGauges{o.Kept}, &storeGauges{o.Store}, &gossipGauges{o.Gossip}, &envelopeGauges{o.Envelopes},
+		&credentialGauges{o.Tokens, o.TLS}, &adminGauges{o.AdminTokens}, collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 

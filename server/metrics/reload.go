@@ -10,8 +10,10 @@ type ReloadStatus struct {
 }
 
 var (
-	descReloads   = describe("config_reloads_total", "Reloads of the configuration and its documents, by what became of them: ok, or failed, which leaves what was in force.", "outcome")
-	descReloadOK  = describe("config_reload_ok", "1 if the newest reload of the configuration succeeded, 0 if what was in force before it stays.")
+	descReloads = describe("config_reloads_total", "Reloads of the configuration and its documents, by what "+
+		"became of them: ok, or failed, which leaves what was in force.", "outcome")
+	descReloadOK = describe("config_reload_ok",
+		"1 if the newest reload of the configuration succeeded, 0 if what was in force before it stays.")
 	descRestartOf = describe("config_restart_settings", "Settings that changed and wait for a restart.")
 )
 

@@ -13,9 +13,12 @@ type RevertStatus struct {
 }
 
 var (
-	descReverts  = describe("auto_reverts_total", "Changes of the rules that turned callers away, by what became of them: reverted, conflict (somebody was faster), mixed (another change since is not at fault), failed (to be tried again).", "outcome")
+	descReverts = describe("auto_reverts_total", "Changes of the rules that turned callers away, by what became "+
+		"of them: reverted, conflict (somebody was faster), mixed (another change since is not at fault), failed "+
+		"(to be tried again).", "outcome")
 	descTrials   = describe("auto_revert_endpoints", "Endpoints that are watched because their rules changed.")
-	descRestored = describe("auto_revert_in_force", "1 while the rules in force are those from before a change that was taken back.")
+	descRestored = describe("auto_revert_in_force",
+		"1 while the rules in force are those from before a change that was taken back.")
 )
 
 // revertGauges tells of auto_revert; it has no series where that is off.
@@ -32,7 +35,12 @@ func (g *revertGauges) Collect(out chan<- prometheus.Metric) {
 		return
 	}
 	s := g.status()
-	for outcome, n := range map[string]uint64{"reverted": s.Stats.Reverted, "conflict": s.Conflicts, "mixed": s.Mixed, "failed": s.Failed} {
+	for outcome, n := range map[string]uint64{
+		"reverted": s.Stats.Reverted,
+		"conflict": s.Conflicts,
+		"mixed":    s.Mixed,
+		"failed":   s.Failed,
+	} {
 		out <- prometheus.MustNewConstMetric(descReverts, prometheus.CounterValue, float64(n), outcome)
 	}
 	out <- prometheus.MustNewConstMetric(descTrials, prometheus.GaugeValue, float64(s.Trials))

@@ -75,48 +75,80 @@ type SyncStatus struct {
 }
 
 var (
-	descStoreUp        = describe("store_up", "1 if the store of shared buckets answers, else 0.")
-	descStoreSince     = describe("store_state_since_timestamp_seconds", "When the store of shared buckets began to answer, or ceased to, as Unix time.")
-	descStoreReplicas  = describe("store_replicas", "Gateways that share buckets, as last heard; 0 if the store never answered.")
-	descStoreDivisor   = describe("store_split_divisor", "By how many gateways split limits are divided; 0 while this one has no part yet.")
-	descStoreStrangers = describe("store_strangers", "Gateways on the store that name buckets under another secret, so share none with this one.")
-	descStoreLost      = describe("store_lost", "1 while requests are decided without the store of shared buckets, as their rules say, else 0.")
-	descStoreLostSince = describe("store_lost_since_timestamp_seconds", "Since when requests are decided without the store, as Unix time; 0 while they are not.")
-	descStoreServer    = describe("store_server_lost", "1 while requests are decided without this server of the store, else 0: each member of a cluster, or the one server.", "server")
-	descStoreServerAt  = describe("store_server_lost_since_timestamp_seconds", "Since when requests are decided without this server, as Unix time; 0 while they are not.", "server")
-	descStoreLosses    = describe("store_losses_total", "How often requests began to be decided without the store.")
-	descStoreWithout   = describe("store_without_total", "What was decided without the store: requests denied as it did not answer (failed) or as rules say (denied), and takes admitted by a share of the limit (share) or because rules say so (open).", "outcome")
-	descStoreSpared    = describe("store_spared_total", "Requests denied without a call, as the store had denied the same shortly before.")
-	descStoreUndone    = describe("store_undone_total", "Requests that gave back what they took from the store, as another bucket denied them.")
-	descStoreReplayed  = describe("store_replayed_total", "Buckets of the store that were charged with what was admitted without it.")
-	descStoreMissed    = describe("store_missed_total", "Takes and buckets that could not be charged to the store afterwards.")
-	descLeaseFree      = describe("lease_free_takes_total", "Takes under rules of scope lease that this gateway admitted out of its own part of the limit, without the store.")
+	descStoreUp    = describe("store_up", "1 if the store of shared buckets answers, else 0.")
+	descStoreSince = describe("store_state_since_timestamp_seconds",
+		"When the store of shared buckets began to answer, or ceased to, as Unix time.")
+	descStoreReplicas = describe("store_replicas",
+		"Gateways that share buckets, as last heard; 0 if the store never answered.")
+	descStoreDivisor = describe("store_split_divisor",
+		"By how many gateways split limits are divided; 0 while this one has no part yet.")
+	descStoreStrangers = describe("store_strangers",
+		"Gateways on the store that name buckets under another secret, so share none with this one.")
+	descStoreLost = describe("store_lost",
+		"1 while requests are decided without the store of shared buckets, as their rules say, else 0.")
+	descStoreLostSince = describe("store_lost_since_timestamp_seconds",
+		"Since when requests are decided without the store, as Unix time; 0 while they are not.")
+	descStoreServer = describe("store_server_lost", "1 while requests are decided without this server of the "+
+		"store, else 0: each member of a cluster, or the one server.", "server")
+	descStoreServerAt = describe("store_server_lost_since_timestamp_seconds",
+		"Since when requests are decided without this server, as Unix time; 0 while they are not.", "server")
+	descStoreLosses  = describe("store_losses_total", "How often requests began to be decided without the store.")
+	descStoreWithout = describe("store_without_total", "What was decided without the store: requests denied as "+
+		"it did not answer (failed) or as rules say (denied), and takes admitted by a share of the limit (share) "+
+		"or because rules say so (open).", "outcome")
+	descStoreSpared = describe("store_spared_total",
+		"Requests denied without a call, as the store had denied the same shortly before.")
+	descStoreUndone = describe("store_undone_total",
+		"Requests that gave back what they took from the store, as another bucket denied them.")
+	descStoreReplayed = describe("store_replayed_total",
+		"Buckets of the store that were charged with what was admitted without it.")
+	descStoreMissed = describe("store_missed_total",
+		"Takes and buckets that could not be charged to the store afterwards.")
+	descLeaseFree = describe("lease_free_takes_total", "Takes under rules of scope lease that this gateway "+
+		"admitted out of its own part of the limit, without the store.")
 	descLeaseBuckets   = describe("lease_buckets", "Buckets of the store that this gateway remembers what it holds of.")
 	descLeaseMessages  = describe("lease_messages_total", "Scripts that asked the store for tokens.")
-	descLeaseQuestions = describe("lease_questions_total", "Buckets that tokens were asked for of, by what was given: all that was wanted (full), less (short), or no answer (failed).", "answer")
-	descLeaseTokens    = describe("lease_tokens_total", "Tokens that the store gave (granted), of which some came back as another rule denied the request (returned), and some were not used in time (expired).", "what")
-	descSyncBuckets    = describe("sync_buckets", "Buckets of the store that this gateway remembers what it knows of, under rules of scope sync.")
-	descSyncPending    = describe("sync_pending_tokens", "Tokens that this gateway admitted under rules of scope sync, and the store has not confirmed.")
-	descSyncMessages   = describe("sync_messages_total", "Scripts that reported to the store what was admitted.")
-	descSyncReports    = describe("sync_reports_total", "Buckets that were reported to the store, by whether it answered (charged) or the report is repeated (failed).", "answer")
-	descSyncTokens     = describe("sync_tokens_total", "Tokens that were admitted without the store (admitted), of which it has confirmed some (charged), and some came back before, as another rule denied the request (returned).", "what")
-	descSyncTakes      = describe("sync_takes_total", "Takes under rules of scope sync that were denied by what the gateway knew (denied), and that the store was asked about (asked).", "what")
-	descStoreEvicting  = describe("store_evicting_servers", "Servers of the store whose maxmemory-policy throws away buckets, which fills them.")
-	descStoreUnguarded = describe("store_unguarded_primaries", "Primaries of the store that go on alone while a replica is promoted, as they have no min-replicas-to-write.")
-	descStoreMended    = describe("store_mended_total", "Buckets that were put in order, as what was under their names was none or was dated ahead of the server's clock.")
-	descStoreOffset    = describe("store_clock_offset_seconds", "By how much the clock of this machine is ahead of the store's.")
-	descStoreWithin    = describe("store_clock_offset_uncertainty_seconds", "How far store_clock_offset_seconds may be wrong.")
-	descStoreTrip      = describe("store_round_trip_seconds", "Time that the slowest server of the store took to answer when it was last asked by itself.")
-	descStoreCalls     = describe("store_call_seconds", "Time that scripts on the store of shared buckets took.")
-	descStoreFailures  = describe("store_call_failures_total", "Scripts on the store of shared buckets that got no answer.")
+	descLeaseQuestions = describe("lease_questions_total", "Buckets that tokens were asked for of, by what was "+
+		"given: all that was wanted (full), less (short), or no answer (failed).", "answer")
+	descLeaseTokens = describe("lease_tokens_total", "Tokens that the store gave (granted), of which some came "+
+		"back as another rule denied the request (returned), and some were not used in time (expired).", "what")
+	descSyncBuckets = describe("sync_buckets",
+		"Buckets of the store that this gateway remembers what it knows of, under rules of scope sync.")
+	descSyncPending = describe("sync_pending_tokens",
+		"Tokens that this gateway admitted under rules of scope sync, and the store has not confirmed.")
+	descSyncMessages = describe("sync_messages_total", "Scripts that reported to the store what was admitted.")
+	descSyncReports  = describe("sync_reports_total", "Buckets that were reported to the store, by whether it "+
+		"answered (charged) or the report is repeated (failed).", "answer")
+	descSyncTokens = describe("sync_tokens_total", "Tokens that were admitted without the store (admitted), of "+
+		"which it has confirmed some (charged), and some came back before, as another rule denied the request "+
+		"(returned).", "what")
+	descSyncTakes = describe("sync_takes_total", "Takes under rules of scope sync that were denied by what "+
+		"the gateway knew (denied), and that the store was asked about (asked).", "what")
+	descStoreEvicting = describe("store_evicting_servers",
+		"Servers of the store whose maxmemory-policy throws away buckets, which fills them.")
+	descStoreUnguarded = describe("store_unguarded_primaries",
+		"Primaries of the store that go on alone while a replica is promoted, as they have no min-replicas-to-write.")
+	descStoreMended = describe("store_mended_total", "Buckets that were put in order, as what was under their "+
+		"names was none or was dated ahead of the server's clock.")
+	descStoreOffset = describe("store_clock_offset_seconds",
+		"By how much the clock of this machine is ahead of the store's.")
+	descStoreWithin = describe("store_clock_offset_uncertainty_seconds",
+		"How far store_clock_offset_seconds may be wrong.")
+	descStoreTrip = describe("store_round_trip_seconds",
+		"Time that the slowest server of the store took to answer when it was last asked by itself.")
+	descStoreCalls    = describe("store_call_seconds", "Time that scripts on the store of shared buckets took.")
+	descStoreFailures = describe("store_call_failures_total",
+		"Scripts on the store of shared buckets that got no answer.")
 )
 
 // storeGauges tells of the store; without one there are no series.
 type storeGauges struct{ status func() StoreStatus }
 
 func (g *storeGauges) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descStoreUp, descStoreSince, descStoreReplicas, descStoreDivisor, descStoreStrangers, descStoreLost, descStoreLostSince, descStoreServer, descStoreServerAt,
-		descStoreLosses, descStoreWithout, descStoreSpared, descStoreUndone, descStoreReplayed, descStoreMissed, descStoreCalls, descStoreFailures,
+	for _, d := range []*prometheus.Desc{descStoreUp, descStoreSince, descStoreReplicas, descStoreDivisor,
+		descStoreStrangers, descStoreLost, descStoreLostSince, descStoreServer, descStoreServerAt,
+		descStoreLosses, descStoreWithout, descStoreSpared, descStoreUndone, descStoreReplayed, descStoreMissed,
+		descStoreCalls, descStoreFailures,
 		descStoreEvicting, descStoreUnguarded, descStoreMended, descStoreOffset, descStoreWithin, descStoreTrip,
 		descLeaseFree, descLeaseBuckets, descLeaseMessages, descLeaseQuestions, descLeaseTokens,
 		descSyncBuckets, descSyncPending, descSyncMessages, descSyncReports, descSyncTokens, descSyncTakes} {

@@ -23,15 +23,18 @@ type TLSStatus struct {
 }
 
 var (
-	descTokenKeys     = describe("token_keys", "Keys that bearer tokens are verified with.")
-	descTokenAge      = describe("token_keys_age_seconds", "Time since the keys of bearer tokens were last known to be current.")
+	descTokenKeys = describe("token_keys", "Keys that bearer tokens are verified with.")
+	descTokenAge  = describe("token_keys_age_seconds",
+		"Time since the keys of bearer tokens were last known to be current.")
 	descTokenFailures = describe("token_key_failures_total", "Attempts to read the keys of bearer tokens that failed.")
 	descCacheEntries  = describe("token_cache_entries", "Verified tokens that are remembered.")
 	descCacheCapacity = describe("token_cache_capacity", "Verified tokens that can be remembered.")
 	descCacheHits     = describe("token_cache_hits_total", "Tokens that were remembered.")
 	descCacheMisses   = describe("token_cache_misses_total", "Tokens that were not.")
-	descTLSEnds       = describe("tls_certificate_ends_timestamp_seconds", "When the gateway's certificate ends, as Unix time.")
-	descTLSFailures   = describe("tls_reload_failures_total", "Reloads of the files of TLS that failed and left those before in force.")
+	descTLSEnds       = describe("tls_certificate_ends_timestamp_seconds",
+		"When the gateway's certificate ends, as Unix time.")
+	descTLSFailures = describe("tls_reload_failures_total",
+		"Reloads of the files of TLS that failed and left those before in force.")
 )
 
 // credentialGauges reads the state of tokens and TLS when the page is asked
@@ -42,7 +45,8 @@ type credentialGauges struct {
 }
 
 func (g *credentialGauges) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descTokenKeys, descTokenAge, descTokenFailures, descCacheEntries, descCacheCapacity,
+	for _, d := range []*prometheus.Desc{descTokenKeys, descTokenAge, descTokenFailures, descCacheEntries,
+		descCacheCapacity,
 		descCacheHits, descCacheMisses, descTLSEnds, descTLSFailures} {
 		out <- d
 	}

@@ -68,7 +68,8 @@ func (u *use) p95() (float64, bool) {
 	return 1, true // unreachable: below is total
 }
 
-var descUse = describe("limit_use_p95_ratio", "Part of the burst that 95 of 100 requests of the last minutes found in use, or less of it; 1 is a request that was denied.", "rule")
+var descUse = describe("limit_use_p95_ratio", "Part of the burst that 95 of 100 requests of the last minutes found "+
+	"in use, or less of it; 1 is a request that was denied.", "rule")
 
 // useGauges tells how limits are used, by rule.
 type useGauges struct {

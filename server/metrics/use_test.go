@@ -28,7 +28,8 @@ func TestUseIsWhatRequestsFound(t *testing.T) {
 				found = append(found, 1)
 				continue
 			}
-			u.note(burst, &bucket.Outcome{Allowed: true, Remaining: burst - used - 2}, &headgate.Decision{Allowed: true, Cost: 2})
+			u.note(burst, &bucket.Outcome{Allowed: true, Remaining: burst - used - 2},
+				&headgate.Decision{Allowed: true, Cost: 2})
 			found = append(found, float64(used)/burst)
 		}
 		slices.Sort(found)
@@ -51,7 +52,8 @@ func TestUseOfOddBuckets(t *testing.T) {
 		{"more than the burst, after a grant", 10, bucket.Outcome{Allowed: true, Remaining: 25}, true, 0},
 		{"denied by another rule", 10, bucket.Outcome{Allowed: true, Remaining: 5}, false, 0.5},
 		{"denied", 10, bucket.Outcome{Remaining: 5}, false, 1},
-		{"the largest burst", 1<<53 - 1, bucket.Outcome{Allowed: true, Remaining: 0}, true, float64(useParts-1) / useParts},
+		{"the largest burst", 1<<53 - 1, bucket.Outcome{Allowed: true, Remaining: 0}, true,
+			float64(useParts-1) / useParts},
 	} {
 		var u use
 		u.note(test.burst, &test.out, &headgate.Decision{Allowed: test.allowed, Cost: 1})
@@ -75,7 +77,8 @@ func TestUseForgets(t *testing.T) {
 		}
 		return ""
 	}
-	m.titled("default").use.note(10, &bucket.Outcome{Allowed: true, Remaining: 9}, &headgate.Decision{Allowed: true, Cost: 1})
+	m.titled("default").use.note(10, &bucket.Outcome{Allowed: true, Remaining: 9},
+		&headgate.Decision{Allowed: true, Cost: 1})
 	for minute, want := range []bool{true, true, true, true, true, true, true, true, true, true, true, false} {
 		if got := told() != ""; got != want {
 			t.Errorf("after %d minutes it is told: %v, want %v", minute, got, want)

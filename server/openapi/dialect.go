@@ -34,11 +34,13 @@ func Routes(source string) ([]Operation, error) {
 		return plainRoutes(source)
 	}
 	read := map[string]func(dialect, file string) ([]Operation, error){
-		"servemux": patternRoutes, "chi": patternRoutes, "gin": patternRoutes, "echo": patternRoutes, "fiber": patternRoutes,
-		"grpc": methodRoutes, "protoset": descriptorRoutes,
+		"servemux": patternRoutes, "chi": patternRoutes, "gin": patternRoutes, "echo": patternRoutes,
+		"fiber": patternRoutes,
+		"grpc":  methodRoutes, "protoset": descriptorRoutes,
 	}[dialect]
 	if read == nil {
-		return nil, fmt.Errorf("routes is %q, want %s before the colon, or %q for a file of that name", source, dialects, "./"+source)
+		return nil, fmt.Errorf("routes is %q, want %s before the colon, or %q for a file of that name", source,
+			dialects, "./"+source)
 	}
 	if file == "" {
 		return nil, fmt.Errorf("routes is %q, want a file after the colon", source)
@@ -73,7 +75,8 @@ func patternRoutes(dialect, file string) ([]Operation, error) {
 		}
 		method, path, ok := strings.Cut(line.text, " ")
 		if !ok || strings.HasPrefix(method, "/") {
-			faults = append(faults, fmt.Errorf("%s:%d: route is %s, want a method, or ANY, and a pattern", file, line.number, quoted(line.text)))
+			faults = append(faults, fmt.Errorf("%s:%d: route is %s, want a method, or ANY, and a pattern", file,
+				line.number, quoted(line.text)))
 			continue
 		}
 		routes = append(routes, pattern.Route{Method: method, Pattern: strings.TrimSpace(path)})
@@ -108,7 +111,8 @@ func methodRoutes(_, file string) ([]Operation, error) {
 	for _, line := range lines {
 		name := strings.TrimPrefix(line.text, "/")
 		if !fullMethod.MatchString(name) {
-			faults = append(faults, fmt.Errorf("%s:%d: method is %s, want package.Service/Method", file, line.number, quoted(line.text)))
+			faults = append(faults, fmt.Errorf("%s:%d: method is %s, want package.Service/Method", file, line.number,
+				quoted(line.text)))
 			continue
 		}
 		op, err := methodOperation(file, name)
@@ -154,14 +158,16 @@ func descriptorRoutes(_, file string) ([]Operation, error) {
 				name = f.GetPackage() + "." + name
 			}
 			if other, twice := seen[name]; twice {
-				faults = append(faults, fmt.Errorf("%s: service %q is in %q and in %q, want it once", file, name, other, f.GetName()))
+				faults = append(faults, fmt.Errorf("%s: service %q is in %q and in %q, want it once", file, name,
+					other, f.GetName()))
 				continue
 			}
 			seen[name] = f.GetName()
 			for _, m := range service.GetMethod() {
 				full := name + "/" + m.GetName()
 				if !fullMethod.MatchString(full) {
-					faults = append(faults, fmt.Errorf("%s: method in %q is %s, want package.Service/Method", file, f.GetName(), quoted(full)))
+					faults = append(faults, fmt.Errorf("%s: method in %q is %s, want package.Service/Method", file,
+						f.GetName(), quoted(full)))
 					continue
 				}
 				op, err := methodOperation(file, full)

@@ -23,14 +23,19 @@ func descriptors() *descriptorpb.FileDescriptorSet {
 	service := func(name string, methods ...string) *descriptorpb.ServiceDescriptorProto {
 		s := &descriptorpb.ServiceDescriptorProto{Name: proto.String(name)}
 		for _, m := range methods {
-			s.Method = append(s.Method, &descriptorpb.MethodDescriptorProto{Name: proto.String(m), InputType: proto.String(".shop.v1.Book"), OutputType: proto.String(".shop.v1.Book")})
+			s.Method = append(s.Method, &descriptorpb.MethodDescriptorProto{
+				Name:       proto.String(m),
+				InputType:  proto.String(".shop.v1.Book"),
+				OutputType: proto.String(".shop.v1.Book"),
+			})
 		}
 		return s
 	}
 	return &descriptorpb.FileDescriptorSet{File: []*descriptorpb.FileDescriptorProto{{
 		Name: proto.String("shop.proto"), Package: proto.String("shop.v1"), Syntax: proto.String("proto3"),
 		MessageType: []*descriptorpb.DescriptorProto{message},
-		Service:     []*descriptorpb.ServiceDescriptorProto{service("Books", "GetBook", "ListBooks"), service("Admin", "DeleteBook")},
+		Service: []*descriptorpb.ServiceDescriptorProto{service("Books", "GetBook", "ListBooks"),
+			service("Admin", "DeleteBook")},
 	}}}
 }
 
@@ -50,12 +55,14 @@ func TestRoutesInDialects(t *testing.T) {
 		dialect, text string
 		want          []string
 	}{
-		{"servemux:", "GET /items/{id} # one\n\nGET /files/{path...}", []string{"GET /items/{id}", "GET /files/{path...}", "GET /files"}},
+		{"servemux:", "GET /items/{id} # one\n\nGET /files/{path...}",
+			[]string{"GET /items/{id}", "GET /files/{path...}", "GET /files"}},
 		{"chi:", "GET /items/{id:[0-9]+}\nPOST   /items", []string{"GET /items/{id}", "POST /items"}},
 		{"gin:", "# routes\nGET /items/:id\n", []string{"GET /items/{id}"}},
 		{"fiber:", "GET /items/:id\n", []string{"GET /items/{id}"}},
 		{"echo:", "GET /items/:id\nGET /items/:id/pages", []string{"GET /items/{id}", "GET /items/{id}/pages"}},
-		{"grpc:", "shop.v1.Books/GetBook\n/Health/Check # plain", []string{"POST /shop.v1.Books/GetBook", "POST /Health/Check"}},
+		{"grpc:", "shop.v1.Books/GetBook\n/Health/Check # plain",
+			[]string{"POST /shop.v1.Books/GetBook", "POST /Health/Check"}},
 		{"", "GET /rpc?action=login\nGET /items/{id}", []string{"GET /rpc?action=login", "GET /items/{id}"}},
 	} {
 		ops, err := openapi.Routes(tt.dialect + write(t, "routes", tt.text))
@@ -83,7 +90,8 @@ func TestMethodsOfDescriptors(t *testing.T) {
 	}
 	for target, want := range map[string]endpoint.Status{
 		"/shop.v1.Books/GetBook": endpoint.Known, "/shop.v1.Admin/DeleteBook": endpoint.Known,
-		"/shop.v1.Books/Getbook": endpoint.UnknownPath, "/shop.v1.Books/Delete": endpoint.UnknownPath, "/shop.v1.Books": endpoint.UnknownPath,
+		"/shop.v1.Books/Getbook": endpoint.UnknownPath, "/shop.v1.Books/Delete": endpoint.UnknownPath,
+		"/shop.v1.Books": endpoint.UnknownPath,
 	} {
 		if m := table.Match("POST", target); m.Status != want {
 			t.Errorf("Match(POST, %q) = %v, want %v", target, m.Status, want)
@@ -113,7 +121,8 @@ func TestRoutesSayWhatIsWrong(t *testing.T) {
 		{"gin:", "/items/:id\nGET /a/:", `routes:1: route is "/items/:id", want a method, or ANY, and a pattern`},
 		{"gin:", "GET /items/:id\nGET /a/:", `routes: gin pattern "/a/:": segment is ":", want a name after the colon`},
 		{"chi:", "#", `routes: holds no endpoint, want a line for each`},
-		{"grpc:", "shop.v1.Books.GetBook\nGET /x", `routes:1: method is "shop.v1.Books.GetBook", want package.Service/Method`},
+		{"grpc:", "shop.v1.Books.GetBook\nGET /x",
+			`routes:1: method is "shop.v1.Books.GetBook", want package.Service/Method`},
 		{"protoset:", "GET /items", `routes: is no descriptor set, want a FileDescriptorSet, as`},
 		{"protoset:", bytes(twice), `service "shop.v1.Books" is in "shop.proto" and in "copy.proto", want it once`},
 		{"protoset:", bytes(odd), `method in "shop.proto" is "shop.v1.Books/a/b", want package.Service/Method`},
@@ -134,11 +143,13 @@ func TestOpenAPIPathsWithQueries(t *testing.T) {
 	const document = `{"openapi": "3.0.0", "info": {"title": "x", "version": "1"}, "paths": {
 		"/rpc?Action=Login": {"post": {}}, "/{Bucket}?acl={acl}": {"get": {}}}}`
 	ops, err := openapi.Load(write(t, "api.json", document))
-	if err != nil || len(ops) != 2 || ops[0].Template.Query() != "Action=Login" || ops[1].Template.Query() != "acl={acl}" {
+	if err != nil || len(ops) != 2 || ops[0].Template.Query() != "Action=Login" ||
+		ops[1].Template.Query() != "acl={acl}" {
 		t.Errorf("Load = %v, %v, want two operations with queries", ops, err)
 	}
 	_, err = openapi.Load(write(t, "api.json", strings.Replace(document, "acl={acl}", "acl", 1)))
-	if err == nil || !strings.Contains(err.Error(), `query parameter is "acl", want "acl={value}" for any value or "acl=" for an empty one`) {
+	if err == nil || !strings.Contains(err.Error(),
+		`query parameter is "acl", want "acl={value}" for any value or "acl=" for an empty one`) {
 		t.Errorf("Load of a bare query = %v, want an error that says how", err)
 	}
 	_, err = openapi.Load(write(t, "api.json", strings.Replace(document, "?acl={acl}", "#acl", 1)))

@@ -115,7 +115,8 @@ func (d *document) version(top []member) bool {
 	case swagger != nil && !version2.MatchString(swagger.text()):
 		d.fault(swagger, "swagger is %s, want \"2.0\"", shown(swagger))
 	case openapi == nil && swagger == nil:
-		d.fault(d.root, "openapi is missing, want an OpenAPI 3.x document (openapi: \"3.1.0\") or a Swagger 2.0 one (swagger: \"2.0\")")
+		d.fault(d.root, "openapi is missing, want an OpenAPI 3.x document (openapi: \"3.1.0\") or a Swagger 2.0 "+
+			"one (swagger: \"2.0\")")
 	default:
 		d.servers = openapi != nil
 		return true
@@ -127,7 +128,8 @@ func (d *document) version(top []member) bool {
 func (d *document) path(at member, bases []string) {
 	where := "paths " + quoted(at.key)
 	if !strings.HasPrefix(at.key, "/") {
-		d.faultAt(at.keyAt, "%s does not begin with a slash, want a path such as \"/%s\"", where, strings.TrimLeft(shorten(at.key), "./"))
+		d.faultAt(at.keyAt, "%s does not begin with a slash, want a path such as \"/%s\"", where,
+			strings.TrimLeft(shorten(at.key), "./"))
 		return
 	}
 	item, ok := d.pathItem(at.value, where)
@@ -149,7 +151,8 @@ func (d *document) path(at member, bases []string) {
 		case m.value.kind() == mapping && !strings.HasPrefix(m.key, "x-"):
 			// A mapping here was meant as an operation. Left out, its
 			// requests would meet no limit.
-			d.faultAt(m.keyAt, "%s %s is not a method, want one of %s", where, quoted(m.key), strings.Join(methods, ", "))
+			d.faultAt(m.keyAt, "%s %s is not a method, want one of %s", where, quoted(m.key),
+				strings.Join(methods, ", "))
 		}
 	}
 }
@@ -239,7 +242,8 @@ func (d *document) local(ref node, where string) (node, bool) {
 	text := ref.text()
 	pointer, ok := strings.CutPrefix(text, "#")
 	if !ok {
-		d.fault(ref, "%s: $ref is %s, which is outside the document, want the documents bundled into one first", where, shown(ref))
+		d.fault(ref, "%s: $ref is %s, which is outside the document, want the documents bundled into one first",
+			where, shown(ref))
 		return nil, false
 	}
 	pointer, err := url.PathUnescape(pointer)
@@ -319,7 +323,8 @@ func (d *document) faultAt(at func() (line, column int), format string, args ...
 
 func (d *document) warnAt(at func() (line, column int), leftOut bool, format string, args ...any) {
 	line, column := at()
-	d.warnings = append(d.warnings, Warning{fmt.Sprintf("%s:%d:%d: %v", d.file, line, column, fmt.Errorf(format, args...)), leftOut})
+	d.warnings = append(d.warnings, Warning{fmt.Sprintf("%s:%d:%d: %v", d.file, line, column,
+		fmt.Errorf(format, args...)), leftOut})
 }
 
 // shown writes a node's value into a message.

@@ -41,7 +41,8 @@ func TestLoadRealDocuments(t *testing.T) {
 		var got []string
 		for _, op := range ops {
 			got = append(got, op.Method+" "+op.Path+" "+op.OperationID)
-			if want := op.Method + " " + d.base + op.Path; op.BasePath != d.base || op.Template.String() != want || op.Source != d.file {
+			if want := op.Method + " " + d.base + op.Path; op.BasePath != d.base || op.Template.String() != want ||
+				op.Source != d.file {
 				t.Errorf("%s %s: base %q, template %q, source %q, want %q, %q, %q",
 					op.Method, op.Path, op.BasePath, op.Template, op.Source, d.base, want, d.file)
 			}
@@ -294,16 +295,19 @@ func TestLoadFaults(t *testing.T) {
 		got.WriteString(strings.ReplaceAll(err.Error(), "testdata/bad/", "") + "\n")
 	}
 	if got.String() != string(want) {
-		t.Errorf("messages differ from testdata/bad.txt:\n%s", difference(strings.Split(got.String(), "\n"), strings.Split(string(want), "\n")))
+		t.Errorf("messages differ from testdata/bad.txt:\n%s",
+			difference(strings.Split(got.String(), "\n"), strings.Split(string(want), "\n")))
 	}
 }
 
 func TestLoadReportsEveryFile(t *testing.T) {
-	_, err := openapi.Load("testdata/bad/no_paths.yaml", "testdata/petstore-openapi.yaml", "testdata/bad/json_syntax.json", "testdata/bad", "nowhere.json")
+	_, err := openapi.Load("testdata/bad/no_paths.yaml", "testdata/petstore-openapi.yaml",
+		"testdata/bad/json_syntax.json", "testdata/bad", "nowhere.json")
 	if err == nil {
 		t.Fatal("Load of four bad files succeeded")
 	}
-	for _, want := range []string{"no_paths.yaml:1:1: paths is missing", "json_syntax.json:4:", "testdata/bad: is a folder", "nowhere.json: no such file"} {
+	for _, want := range []string{"no_paths.yaml:1:1: paths is missing", "json_syntax.json:4:",
+		"testdata/bad: is a folder", "nowhere.json: no such file"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("Load reports\n%v\nwant also %q", err, want)
 		}
@@ -346,13 +350,15 @@ func TestLoadStaysSmallOnAliases(t *testing.T) {
 }
 
 func TestRoutes(t *testing.T) {
-	ops, err := openapi.Routes(write(t, "routes", "# the shop\r\nGET /items\r\n\n\t POST   /items # new\nGET /items/{id}#frag\n"))
+	ops, err := openapi.Routes(write(t, "routes",
+		"# the shop\r\nGET /items\r\n\n\t POST   /items # new\nGET /items/{id}#frag\n"))
 	if err == nil || !strings.Contains(err.Error(), "routes:5: ") {
 		t.Errorf("Routes = %q, %v, want a fault in line 5", texts(ops), err)
 	}
 	file := write(t, "routes", "# the shop\r\nGET /items\r\n\n\t POST   /items # new\nGET /files/{path...}\n")
 	ops, err = openapi.Routes(file)
-	if want := []string{"GET /items", "POST /items", "GET /files/{path...}"}; err != nil || !slices.Equal(texts(ops), want) {
+	if want := []string{"GET /items", "POST /items", "GET /files/{path...}"}; err != nil ||
+		!slices.Equal(texts(ops), want) {
 		t.Errorf("Routes = %q, %v, want %q", texts(ops), err, want)
 	}
 	if len(ops) > 0 && (ops[1].Method != "POST" || ops[1].Path != "/items" || ops[1].Source != file) {
@@ -374,7 +380,8 @@ func TestRoutesReportsEveryLine(t *testing.T) {
 			t.Errorf("fault %d is %q, want it in line %s", i, lines[i], number)
 		}
 	}
-	if _, err := openapi.Routes(write(t, "routes", "# nothing\n")); err == nil || !strings.Contains(err.Error(), "holds no endpoint") {
+	if _, err := openapi.Routes(write(t, "routes", "# nothing\n")); err == nil ||
+		!strings.Contains(err.Error(), "holds no endpoint") {
 		t.Errorf("Routes of an empty list = %v, want a refusal", err)
 	}
 	if _, err := openapi.Routes("testdata/nowhere"); err == nil || errors.Is(err, fs.ErrExist) {

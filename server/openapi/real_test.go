@@ -87,7 +87,8 @@ func TestRealDocumentsLoad(t *testing.T) {
 			}
 			id, ok := table.Lookup(op.Template)
 			if m := table.Match(op.Method, example(op.Template)); !ok || m.ID != id || m.Status != endpoint.Known {
-				t.Errorf("%s: Match(%s, %s) = %v, %q, want %q", name, op.Method, example(op.Template), m, table.Template(m.ID), op.Template)
+				t.Errorf("%s: Match(%s, %s) = %v, %q, want %q", name, op.Method, example(op.Template), m,
+					table.Template(m.ID), op.Template)
 			}
 		}
 		if got := declared - len(loaded); got != left[name] {
@@ -107,13 +108,19 @@ func TestRealDocumentsByName(t *testing.T) {
 		method, target, template string
 		warning                  string
 	}{
-		"github.com/api.github.com": {"GET", "/repos/o/r/compare/main...topic", "GET /repos/{owner}/{repo}/compare/{basehead}", ""},
-		"xero.com/xero_accounting":  {"GET", "/Invoices/1/Attachments/2", "GET /Invoices/{InvoiceID}/Attachments/{AttachmentID}", `"GET /api.xro/2.0/Invoices/{InvoiceID}/Attachments/{FileName}" both match`},
-		"box.com":                   {"POST", "/oauth2/token", "POST /oauth2/token", `nobody sends the fragment "#refresh"`},
-		"okta.com/management":       {"GET", "/api/v1/users/7", "GET /api/v1/users/{id}", ""},
-		"adyen.com/TerminalAPI-v1":  {"POST", "/login", "POST /login", ""},
-		"adafruit.com":              {"POST", "/webhooks/feed/:token", "POST /webhooks/feed/%3Atoken", ""},
-		"microsoft.com/cognitiveservices-ComputerVision": {"POST", "/vision/v2.1/analyze", "POST /vision/v2.1/analyze", `nobody sends the fragment "#overload=stream"`},
+		"github.com/api.github.com": {"GET", "/repos/o/r/compare/main...topic",
+			"GET /repos/{owner}/{repo}/compare/{basehead}", ""},
+		"xero.com/xero_accounting": {"GET", "/Invoices/1/Attachments/2",
+			"GET /Invoices/{InvoiceID}/Attachments/{AttachmentID}",
+			`"GET /api.xro/2.0/Invoices/{InvoiceID}/Attachments/{FileName}" both match`},
+		"box.com": {"POST", "/oauth2/token", "POST /oauth2/token",
+			`nobody sends the fragment "#refresh"`},
+		"okta.com/management":      {"GET", "/api/v1/users/7", "GET /api/v1/users/{id}", ""},
+		"adyen.com/TerminalAPI-v1": {"POST", "/login", "POST /login", ""},
+		"adafruit.com": {"POST", "/webhooks/feed/:token",
+			"POST /webhooks/feed/%3Atoken", ""},
+		"microsoft.com/cognitiveservices-ComputerVision": {"POST", "/vision/v2.1/analyze", "POST /vision/v2.1/analyze",
+			`nobody sends the fragment "#overload=stream"`},
 	} {
 		ops, warnings, err := openapi.LoadMost(write(t, "api.json", string(documents[name])))
 		if err != nil {
@@ -139,7 +146,8 @@ func TestRealDocumentsByName(t *testing.T) {
 			}
 		}
 		if got != want.template || !strings.Contains(said.String(), want.warning) {
-			t.Errorf("%s: %s %s is %q, want %q, with a warning of %q among\n%s", name, want.method, want.target, got, want.template, want.warning, said.String())
+			t.Errorf("%s: %s %s is %q, want %q, with a warning of %q among\n%s", name, want.method, want.target, got,
+				want.template, want.warning, said.String())
 		}
 	}
 }
@@ -156,8 +164,10 @@ func TestOneOperationAtFault(t *testing.T) {
 	if got, want := strings.Join(texts(ops), ", "), "GET /v1/a, GET /v1/d, GET /v1/f/g%20h"; got != want {
 		t.Errorf("LoadMost = %s, want %s", got, want)
 	}
-	for i, want := range []string{`names the variable "base"`, `"b" does not begin with a slash`, `{+x}`, `"fetch" is not a method`, `outside the document`} {
-		if i >= len(warnings) || !warnings[i].LeftOut || !strings.Contains(warnings[i].Text, want) || !strings.HasSuffix(warnings[i].String(), ": left out") {
+	for i, want := range []string{`names the variable "base"`, `"b" does not begin with a slash`, `{+x}`,
+		`"fetch" is not a method`, `outside the document`} {
+		if i >= len(warnings) || !warnings[i].LeftOut || !strings.Contains(warnings[i].Text, want) ||
+			!strings.HasSuffix(warnings[i].String(), ": left out") {
 			t.Fatalf("warnings are %v, want %d to say %s", warnings, i, want)
 		}
 	}
@@ -165,7 +175,8 @@ func TestOneOperationAtFault(t *testing.T) {
 		t.Errorf("Load = %v, want all five faults", err)
 	}
 	nothing := strings.Replace(document, `"https://{tenant}.example.com:{port}/v1"`, `"nowhere.example.com"`, 1)
-	if ops, _, err := openapi.LoadMost(write(t, "api.json", nothing)); err == nil || !strings.Contains(err.Error(), "has no scheme") || !strings.Contains(err.Error(), `variable "base"`) {
+	if ops, _, err := openapi.LoadMost(write(t, "api.json", nothing)); err == nil ||
+		!strings.Contains(err.Error(), "has no scheme") || !strings.Contains(err.Error(), `variable "base"`) {
 		t.Errorf("LoadMost without a server = %v, %v, want both faults", ops, err)
 	}
 }

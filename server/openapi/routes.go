@@ -53,7 +53,8 @@ func parseRoutes(file, text string) ([]Operation, error) {
 
 func route(fields []string) (Operation, error) {
 	if len(fields) != 2 {
-		return Operation{}, fmt.Errorf("endpoint is %s, want a method and a path such as \"GET /v1/items/{id}\"", quoted(strings.Join(fields, " ")))
+		return Operation{}, fmt.Errorf("endpoint is %s, want a method and a path such as \"GET /v1/items/{id}\"",
+			quoted(strings.Join(fields, " ")))
 	}
 	t, err := endpoint.ParseTemplate(fields[0] + " " + fields[1])
 	if err != nil {

@@ -108,7 +108,8 @@ func (d *document) expand(address, variables node, where string) (string, bool) 
 				return ""
 			}
 		}
-		d.fault(address, "%s: url names the variable %s, which has no default, want it under variables", where, quoted(name))
+		d.fault(address, "%s: url names the variable %s, which has no default, want it under variables",
+			where, quoted(name))
 		ok = false
 		return ""
 	})

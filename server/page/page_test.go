@@ -44,7 +44,8 @@ func TestThePageIsWhole(t *testing.T) {
 		if file.StatusCode != http.StatusOK || len(content) == 0 {
 			t.Errorf("GET %s = %d with %d bytes", name[1], file.StatusCode, len(content))
 		}
-		if again := get(t, page.Path+name[1], "If-None-Match", file.Header.Get("ETag")); again.StatusCode != http.StatusNotModified {
+		if again := get(t, page.Path+name[1], "If-None-Match",
+			file.Header.Get("ETag")); again.StatusCode != http.StatusNotModified {
 			t.Errorf("GET %s again = %d, want 304", name[1], again.StatusCode)
 		}
 	}
@@ -52,10 +53,12 @@ func TestThePageIsWhole(t *testing.T) {
 		t.Errorf("the page is %d bytes, want at most 150 KiB", size)
 	}
 	policy := index.Header.Get("Content-Security-Policy")
-	if !strings.Contains(policy, "default-src 'none'") || strings.Contains(policy, "unsafe") || !strings.Contains(policy, "frame-ancestors 'none'") {
+	if !strings.Contains(policy, "default-src 'none'") || strings.Contains(policy, "unsafe") ||
+		!strings.Contains(policy, "frame-ancestors 'none'") {
 		t.Errorf("Content-Security-Policy is %q", policy)
 	}
-	if inline := regexp.MustCompile(`(?i)<script(?:>|[^>]*>[^<])|\son\w+=|style=`).FindString(string(text)); inline != "" {
+	if inline := regexp.MustCompile(`(?i)<script(?:>|[^>]*>[^<])|\son\w+=|style=`).
+		FindString(string(text)); inline != "" {
 		t.Errorf("index.html has %q inline, which the policy refuses", inline)
 	}
 }
@@ -69,7 +72,9 @@ func TestTheBudgetsPageIsWhole(t *testing.T) {
 		return w.Result(), w.Body.String()
 	}
 	answer, text := load("")
-	if policy := answer.Header.Get("Content-Security-Policy"); policy != get(t, page.Path).Header.Get("Content-Security-Policy") || answer.Header.Get("Content-Type") != "text/html; charset=utf-8" {
+	if policy := answer.Header.Get("Content-Security-Policy"); policy != get(t,
+		page.Path).Header.Get("Content-Security-Policy") ||
+		answer.Header.Get("Content-Type") != "text/html; charset=utf-8" {
 		t.Errorf("the page comes with %v", answer.Header)
 	}
 	if !strings.Contains(text, `data-path="/.headgate" data-header="X&#34;onload=&#34;alert(1)" data-requests="true"`) {
@@ -90,7 +95,8 @@ func TestTheBudgetsPageIsWhole(t *testing.T) {
 }
 
 func TestNothingElseIsServed(t *testing.T) {
-	for _, path := range []string{"/ui/../page.go", "/ui/static/index.html", "/ui/nothing", "/ui/vendor/", "/ui/vendor/..", "/ui/%2e%2e/page.go"} {
+	for _, path := range []string{"/ui/../page.go", "/ui/static/index.html", "/ui/nothing", "/ui/vendor/",
+		"/ui/vendor/..", "/ui/%2e%2e/page.go"} {
 		if got := get(t, path); got.StatusCode != http.StatusNotFound {
 			t.Errorf("GET %s = %d, want 404", path, got.StatusCode)
 		}
@@ -104,7 +110,8 @@ func TestScriptsMakeNoHTML(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if found := regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|DOMParser|localStorage|\.cookie`).Find(text); found != nil {
+		if found := regexp.MustCompile(
+			`innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|DOMParser|localStorage|\.cookie`).Find(text); found != nil {
 			t.Errorf("%s uses %s", name, found)
 		}
 	}

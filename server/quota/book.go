@@ -118,9 +118,11 @@ type Status struct {
 	Borrowers int // now
 	Buckets   int // now, of all of them
 
-	Lent      uint64 // tokens
-	Returned  uint64 // tokens that were given back to their buckets, because nobody used them
-	Late      uint64 // tokens that were charged afterwards: admitted without any, as a borrower does before its first assignment
+	Lent     uint64 // tokens
+	Returned uint64 // tokens that were given back to their buckets, because nobody used them
+	// tokens that were charged afterwards: admitted without any, as a borrower does before its
+	// first assignment
+	Late      uint64
 	Grants    uint64 // assignments of tokens
 	Denials   uint64 // assignments that deny all
 	Abandoned uint64 // buckets that were not asked for any more
@@ -144,7 +146,8 @@ func New(o Options) (*Book, error) {
 		name  string
 		value *int
 		most  int
-	}{{"MaxBorrowers", &o.MaxBorrowers, defaultBorrowers}, {"MaxBuckets", &o.MaxBuckets, defaultBuckets}, {"MaxTotal", &o.MaxTotal, defaultTotal}} {
+	}{{"MaxBorrowers", &o.MaxBorrowers, defaultBorrowers}, {"MaxBuckets", &o.MaxBuckets, defaultBuckets},
+		{"MaxTotal", &o.MaxTotal, defaultTotal}} {
 		if *n.value == 0 {
 			*n.value = n.most
 		}
@@ -173,7 +176,8 @@ func New(o Options) (*Book, error) {
 func (b *Book) Status() Status {
 	c := &b.counts
 	s := Status{
-		Lent: c.lent.Load(), Returned: c.returned.Load(), Late: c.late.Load(), Grants: c.grants.Load(), Denials: c.denials.Load(),
+		Lent: c.lent.Load(), Returned: c.returned.Load(), Late: c.late.Load(), Grants: c.grants.Load(),
+		Denials:   c.denials.Load(),
 		Abandoned: c.abandoned.Load(), Refused: c.refused.Load(), Failed: c.failed.Load(),
 	}
 	b.mu.Lock()
@@ -262,7 +266,8 @@ func (b *Book) correct(ctx context.Context, now int64, t *bucket.Take, units, ch
 		return nil
 	}
 	change := []bucket.Change{{
-		Key: t.Key, Shape: t.Shape, Tag: t.Tag, Reach: t.Reach, Since: t.Since, Before: t.Before, Units: units, Charged: charged,
+		Key: t.Key, Shape: t.Shape, Tag: t.Tag, Reach: t.Reach, Since: t.Since, Before: t.Before, Units: units,
+		Charged: charged,
 	}}
 	return b.o.Buckets.Correct(ctx, now, change, make([]int64, 1))
 }

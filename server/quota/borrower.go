@@ -154,7 +154,8 @@ func (r *Borrower) Turns(ctx context.Context, tell func([]descriptor.Entry, Assi
 
 // decide says what a bucket is to do, which was reported just now to have admitted so many
 // requests, or was not reported.
-func (r *Borrower) decide(ctx context.Context, now int64, l *loan, limit *descriptor.Limit, ordered []descriptor.Entry, allowed int64, reported bool) Assignment {
+func (r *Borrower) decide(ctx context.Context, now int64, l *loan, limit *descriptor.Limit, ordered []descriptor.Entry,
+	allowed int64, reported bool) Assignment {
 	switch {
 	case limit == nil || limit.Unlimited || limit.Shadow:
 		if limit != nil && limit.Shadow && limit.Shape.Unit > 0 {
@@ -313,7 +314,8 @@ func (r *Borrower) settle(ctx context.Context, now int64, l *loan, t *bucket.Tak
 }
 
 // lend says what a bucket is to do that has a limit.
-func (r *Borrower) lend(ctx context.Context, now int64, l *loan, t bucket.Take, allowed int64, reported bool) Assignment {
+func (r *Borrower) lend(ctx context.Context, now int64, l *loan, t bucket.Take, allowed int64,
+	reported bool) Assignment {
 	b, a := r.book, l.account
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -407,7 +409,8 @@ func (r *Borrower) lend(ctx context.Context, now int64, l *loan, t bucket.Take, 
 const stamped = 2 * time.Millisecond
 
 // draw takes tokens out of a bucket: as many as are asked for, or what is there.
-func (r *Borrower) draw(ctx context.Context, now int64, t bucket.Take, ask int64, out []bucket.Outcome) (got int64, err error) {
+func (r *Borrower) draw(ctx context.Context, now int64, t bucket.Take, ask int64,
+	out []bucket.Outcome) (got int64, err error) {
 	for range 2 {
 		ask = min(ask, t.Shape.Burst(), math.MaxUint32)
 		if t.Cost = ask; ask < 1 {

@@ -88,7 +88,10 @@ func (a *at) report(b *quota.Borrower, name string, allowed, denied uint64) stri
 func (a *at) left(name string) int64 {
 	a.t.Helper()
 	limit, ordered := a.limits.FindAnyOrder("d", bucketOf(name))
-	take := bucket.Take{Key: hasher.Key(0, 0, append([]byte("d\x00"), limit.Subject(nil, ordered)...)), Shape: limit.Shape}
+	take := bucket.Take{
+		Key:   hasher.Key(0, 0, append([]byte("d\x00"), limit.Subject(nil, ordered)...)),
+		Shape: limit.Shape,
+	}
 	outs := make([]bucket.Outcome, 1)
 	if _, err := a.store.Peek(context, a.now(), []bucket.Take{take}, outs); err != nil {
 		a.t.Fatal(err)
@@ -107,24 +110,31 @@ func TestAssignments(t *testing.T) {
 	for name, steps := range map[string][]step{
 		"lent, used, and lent anew": {
 			{0, "slow=u", 0, 1, "18 #1", 18}, {time.Second, "slow=u", 10, 0, "16 #2", 2},
-			{2 * time.Second, "slow=u", 1, 0, "-", 2}, {3 * time.Second, "slow=u", 0, 0, "-", 2}, {4 * time.Second, "slow=u", 0, 0, "16 #2", 2},
+			{2 * time.Second, "slow=u", 1, 0, "-", 2}, {3 * time.Second, "slow=u", 0, 0, "-", 2},
+			{4 * time.Second, "slow=u", 0, 0, "16 #2", 2},
 		},
 		"prolonged before it ends": {
-			{0, "slow=u", 0, 1, "18 #1", 18}, {time.Second, "slow=u", 1, 0, "-", 18}, {2 * time.Second, "slow=u", 0, 0, "-", 18}, {3 * time.Second, "slow=u", 0, 0, "18 #1", 18},
+			{0, "slow=u", 0, 1, "18 #1", 18}, {time.Second, "slow=u", 1, 0, "-", 18},
+			{2 * time.Second, "slow=u", 0, 0, "-", 18}, {3 * time.Second, "slow=u", 0, 0, "18 #1", 18},
 		},
-		"never under its number once it may have ended": {{0, "slow=u", 0, 1, "18 #1", 18}, {4 * time.Second, "slow=u", 1, 0, "9 #2", 9}},
-		"what nobody used comes back":                   {{0, "slow=u", 0, 1, "18 #1", 18}, {10 * time.Second, "slow=u", 0, 0, "18 #2", 18}},
-		"less what has drained":                         {{0, "a=u", 0, 1, "5 #1", 5}, {10 * time.Second, "a=u", 0, 0, "5 #2", 5}},
-		"admitted without any":                          {{0, "slow=u", 3, 0, "16 #1", 17}},
-		"more than there is":                            {{0, "slow=u", 100, 0, "deny", 0}, {time.Second, "slow=u", 0, 0, "-", 0}},
-		"unlimited":                                     {{0, "free=u", 1, 0, "allow", -1}, {time.Second, "free=u", 1, 0, "-", -1}, {3 * time.Second, "free=u", 1, 0, "allow", -1}},
-		"no limit":                                      {{0, "other=u", 1, 0, "allow", -1}, {0, "a=u b=y", 1, 0, "allow", -1}},
-		"nothing at all":                                {{0, "none=u", 0, 1, "deny", -1}},
-		"shadow":                                        {{0, "tried=u", 1, 0, "allow", 0}},
-		"in any order":                                  {{0, "a=u b=x", 0, 1, "2 #1", 2}},
+		"never under its number once it may have ended": {{0, "slow=u", 0, 1, "18 #1", 18},
+			{4 * time.Second, "slow=u", 1, 0, "9 #2", 9}},
+		"what nobody used comes back": {{0, "slow=u", 0, 1, "18 #1", 18},
+			{10 * time.Second, "slow=u", 0, 0, "18 #2", 18}},
+		"less what has drained": {{0, "a=u", 0, 1, "5 #1", 5}, {10 * time.Second, "a=u", 0, 0, "5 #2", 5}},
+		"admitted without any":  {{0, "slow=u", 3, 0, "16 #1", 17}},
+		"more than there is":    {{0, "slow=u", 100, 0, "deny", 0}, {time.Second, "slow=u", 0, 0, "-", 0}},
+		"unlimited": {{0, "free=u", 1, 0, "allow", -1}, {time.Second, "free=u", 1, 0, "-", -1},
+			{3 * time.Second, "free=u", 1, 0, "allow", -1}},
+		"no limit":       {{0, "other=u", 1, 0, "allow", -1}, {0, "a=u b=y", 1, 0, "allow", -1}},
+		"nothing at all": {{0, "none=u", 0, 1, "deny", -1}},
+		"shadow":         {{0, "tried=u", 1, 0, "allow", 0}},
+		"in any order":   {{0, "a=u b=x", 0, 1, "2 #1", 2}},
 		"idle": {
-			{0, "slow=u", 0, 1, "18 #1", 18}, {quota.Idle - 2*time.Second, "slow=u", 0, 0, "18 #2", 18}, {quota.Idle, "slow=u", 0, 0, "deny", 18},
-			{quota.Idle + time.Second, "slow=u", 0, 0, "-", 18}, {quota.Idle + 5*time.Second, "slow=u", 0, 0, "abandon", 36}, {quota.Idle + 6*time.Second, "slow=u", 0, 1, "18 #3", 18},
+			{0, "slow=u", 0, 1, "18 #1", 18}, {quota.Idle - 2*time.Second, "slow=u", 0, 0, "18 #2", 18},
+			{quota.Idle, "slow=u", 0, 0, "deny", 18},
+			{quota.Idle + time.Second, "slow=u", 0, 0, "-", 18}, {quota.Idle + 5*time.Second, "slow=u", 0, 0, "abandon",
+				36}, {quota.Idle + 6*time.Second, "slow=u", 0, 1, "18 #3", 18},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -155,7 +165,8 @@ func TestOtherReplicas(t *testing.T) {
 			allowed, denied uint64
 		}{{0, 0, 1}, {time.Second, 1, 0}, {2 * time.Second, 0, 0}, {3 * time.Second, 0, 0}} {
 			a.world.Run(step.at)
-			if got := a.report(a.borrower, "slow=u", step.allowed, step.denied); (i == 0 || i == 3) != strings.HasSuffix(got, " #1") {
+			if got := a.report(a.borrower, "slow=u", step.allowed, step.denied); (i == 0 ||
+				i == 3) != strings.HasSuffix(got, " #1") {
 				t.Errorf("of %d, at %v: %s", replicas, step.at, got)
 			}
 		}
@@ -199,7 +210,8 @@ func TestAChangeOfLimits(t *testing.T) {
 	if got := a.report(a.borrower, "slow=u", 0, 0); got != "1 #2" {
 		t.Errorf("%s, want half of the 2 that 20 have left", got)
 	}
-	a.limits = read(t, strings.Replace(limits, "{key: slow, rate_limit: {unit: hour, requests_per_unit: 36}}", "{key: gone, rate_limit: {unlimited: true}}", 1))
+	a.limits = read(t, strings.Replace(limits, "{key: slow, rate_limit: {unit: hour, requests_per_unit: 36}}",
+		"{key: gone, rate_limit: {unlimited: true}}", 1))
 	if got := a.report(a.borrower, "slow=u", 0, 0); got != "allow" {
 		t.Errorf("%s, want no limit", got)
 	}
@@ -246,7 +258,8 @@ func TestTurns(t *testing.T) {
 	for _, step := range []struct {
 		at   time.Duration
 		want string
-	}{{time.Second, "a 10 5s, "}, {2 * time.Second, "a 10 5s, "}, {11 * time.Second, "a 10 5s, "}, {12 * time.Second, ""}, {20 * time.Second, ""}} {
+	}{{time.Second, "a 10 5s, "}, {2 * time.Second, "a 10 5s, "}, {11 * time.Second, "a 10 5s, "},
+		{12 * time.Second, ""}, {20 * time.Second, ""}} {
 		if got := turns(step.at); got != step.want {
 			t.Errorf("at %v: %q, want %q", step.at, got, step.want)
 		}
@@ -257,7 +270,8 @@ func TestTurns(t *testing.T) {
 	for _, step := range []struct {
 		at   time.Duration
 		want string
-	}{{21 * time.Second, ""}, {22 * time.Second, ""}, {23 * time.Second, "slow 18 5s, "}, {24 * time.Second, ""}, {26 * time.Second, "slow 18 5s, "}} {
+	}{{21 * time.Second, ""}, {22 * time.Second, ""}, {23 * time.Second, "slow 18 5s, "}, {24 * time.Second, ""},
+		{26 * time.Second, "slow 18 5s, "}} {
 		if got := turns(step.at); got != step.want {
 			t.Errorf("at %v: %q, want %q", step.at, got, step.want)
 		}
@@ -329,7 +343,8 @@ func TestAtOnce(t *testing.T) {
 				}
 				defer b.Close()
 				for range 50 {
-					if got := b.Report(context, quota.Usage{Bucket: bucketOf("slow=u"), Denied: 3}); got.Kind == quota.Tokens {
+					if got := b.Report(context, quota.Usage{Bucket: bucketOf("slow=u"),
+						Denied: 3}); got.Kind == quota.Tokens {
 						lent.Add(uint64(got.Tokens))
 					}
 					book.Status()
@@ -388,7 +403,8 @@ func TestBounds(t *testing.T) {
 	if got := a.report(a.borrower, "a=7", 0, 1); got != "5 #5" {
 		t.Errorf("once others are idle: %s", got)
 	}
-	for _, name := range []string{"a=" + strings.Repeat("x", quota.MaxBytes), strings.Repeat("a=u ", quota.MaxPairs) + "a=u"} {
+	for _, name := range []string{"a=" + strings.Repeat("x", quota.MaxBytes),
+		strings.Repeat("a=u ", quota.MaxPairs) + "a=u"} {
 		if got := a.report(other, name, 0, 1); got != "deny" {
 			t.Errorf("%.20s…: %s, want deny", name, got)
 		}
@@ -400,7 +416,9 @@ func TestBounds(t *testing.T) {
 
 func TestOptions(t *testing.T) {
 	_, err := quota.New(quota.Options{TTL: 1500 * time.Millisecond, MaxTotal: -1})
-	if err == nil || !strings.Contains(err.Error(), "one of Limits, Buckets, Name and Now is nil") || !strings.Contains(err.Error(), "TTL is 1.5s, want whole seconds") || !strings.Contains(err.Error(), "MaxTotal is -1") {
+	if err == nil || !strings.Contains(err.Error(), "one of Limits, Buckets, Name and Now is nil") ||
+		!strings.Contains(err.Error(), "TTL is 1.5s, want whole seconds") ||
+		!strings.Contains(err.Error(), "MaxTotal is -1") {
 		t.Errorf("%v, want all faults", err)
 	}
 }

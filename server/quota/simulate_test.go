@@ -73,28 +73,29 @@ func TestLending(t *testing.T) {
 	for _, interval := range []time.Duration{time.Second, 5 * time.Second} {
 		for _, k := range []int{1, 2, 4, 8} {
 			for _, c := range []struct{ load, used float64 }{{0.1, 0.9}, {0.5, 0.9}, {0.8, 0.85}, {3, 0.9}} {
-				t.Run(fmt.Sprintf("%d proxies, %v of the limit, reports each %v", k, c.load, interval), func(t *testing.T) {
-					f := newFleet(t, 1, k, "{unit: second, requests_per_unit: 200}")
-					for _, p := range f.proxies {
-						p.interval = interval
-					}
-					f.load(end, 200*c.load)
-					f.world.Run(end)
-					t.Logf("%.3f used, %d above", f.envelope.Utilisation(end, f.demand), f.envelope.Excess())
-					if used := f.envelope.Utilisation(end, f.demand); used < c.used {
-						t.Errorf("%.3f of it used, want %.3f", used, c.used)
-					}
-					if over := f.envelope.Excess(); over > f.most() {
-						t.Errorf("%d above burst and rate, want %d", over, f.most())
-					}
-					reports := 0
-					for _, p := range f.proxies {
-						reports += p.reports
-					}
-					if most := k * (1 + int(end/interval)); reports > most {
-						t.Errorf("%d reports, want %d: one an interval, and the first", reports, most)
-					}
-				})
+				t.Run(fmt.Sprintf("%d proxies, %v of the limit, reports each %v", k, c.load, interval),
+					func(t *testing.T) {
+						f := newFleet(t, 1, k, "{unit: second, requests_per_unit: 200}")
+						for _, p := range f.proxies {
+							p.interval = interval
+						}
+						f.load(end, 200*c.load)
+						f.world.Run(end)
+						t.Logf("%.3f used, %d above", f.envelope.Utilisation(end, f.demand), f.envelope.Excess())
+						if used := f.envelope.Utilisation(end, f.demand); used < c.used {
+							t.Errorf("%.3f of it used, want %.3f", used, c.used)
+						}
+						if over := f.envelope.Excess(); over > f.most() {
+							t.Errorf("%d above burst and rate, want %d", over, f.most())
+						}
+						reports := 0
+						for _, p := range f.proxies {
+							reports += p.reports
+						}
+						if most := k * (1 + int(end/interval)); reports > most {
+							t.Errorf("%d reports, want %d: one an interval, and the first", reports, most)
+						}
+					})
 			}
 		}
 	}
@@ -117,8 +118,10 @@ func TestSlowLimits(t *testing.T) {
 	}{
 		{"one after the other", []time.Duration{0, 2, 4, 6, 8}, 1, 3},
 		{"now and then", []time.Duration{0, 60, 120, 180, 240}, 1, 3},
-		{"after a long time", []time.Duration{0, 2, 2000, 2002, 2004, 2006}, 1, 4}, // of which one drained, and one was denied first
-		{"here and there", []time.Duration{0, 1, 10, 11, 20, 21, 30, 31}, 2, 2},    // of which one lies where nobody asks for it
+		// of which one drained, and one was denied first
+		{"after a long time", []time.Duration{0, 2, 2000, 2002, 2004, 2006}, 1, 4},
+		// of which one lies where nobody asks for it
+		{"here and there", []time.Duration{0, 1, 10, 11, 20, 21, 30, 31}, 2, 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := newFleet(t, 1, c.k, "{unit: hour, requests_per_unit: 3}")
@@ -152,7 +155,8 @@ func TestFaults(t *testing.T) {
 	seen := map[string]int{}
 	worst := math.Inf(-1)
 	for seed := range seeds {
-		f := newFleet(t, seed, 1+int(seed%8), fmt.Sprintf("{unit: %s, requests_per_unit: %d}", units[seed%3], 5+seed%100))
+		f := newFleet(t, seed, 1+int(seed%8), fmt.Sprintf("{unit: %s, requests_per_unit: %d}",
+			units[seed%3], 5+seed%100))
 		over, at := f.suffer(t, seed, seen)
 		worst = max(worst, over)
 		if over > 0 {
@@ -220,7 +224,9 @@ func (f *fleet) suffer(t *testing.T, seed uint64, seen map[string]int) (float64,
 		"store": func() { store.away = true; w.After(w.Between(0, 10*time.Second), func() { store.away = false }) },
 		"change": func() { // what was lent before is used until the next report
 			before := f.limits
-			f.limits = read(t, fmt.Sprintf("domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: %s, requests_per_unit: %d}}\n", units[seed%3], 5+w.Rand.IntN(200)))
+			f.limits = read(t,
+				fmt.Sprintf("domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: %s, requests_per_unit: %d}}\n",
+					units[seed%3], 5+w.Rand.IntN(200)))
 			f.limits.Follow(before, f.now())
 			most = max(most, f.shape().Burst())
 			f.promise.Add(w.Now(), w.Now()+f.ttl+quota.Grace, float64(most))
@@ -256,7 +262,8 @@ type fallible struct {
 	away bool
 }
 
-func (s *fallible) TryConsume(ctx stdcontext.Context, now int64, takes []bucket.Take, outs []bucket.Outcome) (bool, error) {
+func (s *fallible) TryConsume(ctx stdcontext.Context, now int64, takes []bucket.Take,
+	outs []bucket.Outcome) (bool, error) {
 	if s.away {
 		return false, bucket.ErrLost
 	}

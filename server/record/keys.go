@@ -53,7 +53,8 @@ func (k *NewAPIKey) Check() error {
 	var errs []error
 	for _, f := range []struct{ field, value string }{{"project", k.Project}, {"tier", k.Tier}, {"name", k.Name}} {
 		if !utf8.ValidString(f.value) || len(f.value) > maxKeyText {
-			errs = append(errs, fmt.Errorf("%s is %s, want at most %d bytes of UTF-8", f.field, Quote(f.value), maxKeyText))
+			errs = append(errs, fmt.Errorf("%s is %s, want at most %d bytes of UTF-8", f.field,
+				Quote(f.value), maxKeyText))
 		}
 	}
 	if !k.Expires.IsZero() && k.Expires.Unix() < 1 {

@@ -67,7 +67,8 @@ var adminName = regexp.MustCompile("^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")
 func (n NewAdminToken) Check(now time.Time) error {
 	var errs []error
 	if !adminName.MatchString(n.Name) {
-		errs = append(errs, fmt.Errorf("name is %s, want 1 to 63 letters, digits, ., _ and -, such as ci", Quote(n.Name)))
+		errs = append(errs, fmt.Errorf("name is %s, want 1 to 63 letters, digits, ., _ and -, such as ci",
+			Quote(n.Name)))
 	}
 	if len(n.Roles) == 0 {
 		errs = append(errs, errors.New("roles is empty, want read, write or grant, or several of them"))

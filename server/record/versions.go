@@ -22,7 +22,8 @@ func (c *Conflict) Error() string {
 	if c.Base > c.Current.ID {
 		return fmt.Sprintf("the edit is of version %d, which there is not: the newest is %d", c.Base, c.Current.ID)
 	}
-	return fmt.Sprintf("the edit is of version %d, and the rules are at %d: %s changed them (%s)", c.Base, c.Current.ID, c.Current.Actor, c.Current.Action)
+	return fmt.Sprintf("the edit is of version %d, and the rules are at %d: %s changed them (%s)", c.Base, c.Current.ID,
+		c.Current.Actor, c.Current.Action)
 }
 
 // Actions of versions. Others may be named as callers like.
@@ -53,7 +54,8 @@ const MaxWhy = 500
 func (a Author) Check() error {
 	var faults []error
 	wrong := func(field, value, want string) {
-		faults = append(faults, policy.Problem{Code: "author", Rule: -1, Where: "author", Field: field, Value: value, Want: want})
+		faults = append(faults, policy.Problem{Code: "author", Rule: -1, Where: "author", Field: field,
+			Value: value, Want: want})
 	}
 	if a.Actor == "" {
 		wrong("actor", "empty", "who changes the rules")

@@ -203,8 +203,10 @@ func BenchmarkBytesPerBucket(b *testing.B) {
 		for caller := range uint64(64) {
 			wg.Go(func() {
 				for n := caller; n < buckets; n += 64 {
-					take := bucket.Take{Key: buckettest.Key(n), Tag: uint16(n), Shape: shapes[n%4], Cost: shapes[n%4].Burst()}
-					if _, err := s.TryConsume(context.Background(), 0, []bucket.Take{take}, make([]bucket.Outcome, 1)); err != nil {
+					take := bucket.Take{Key: buckettest.Key(n), Tag: uint16(n), Shape: shapes[n%4],
+						Cost: shapes[n%4].Burst()}
+					if _, err := s.TryConsume(context.Background(), 0, []bucket.Take{take},
+						make([]bucket.Outcome, 1)); err != nil {
 						b.Error(err)
 						return
 					}

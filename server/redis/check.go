@@ -62,7 +62,8 @@ func (c *Client) whole(ctx context.Context) (addresses []string) {
 	nodes := c.client.Nodes()
 	for _, address := range slices.Sorted(maps.Keys(nodes)) {
 		within, cancel := context.WithTimeout(ctx, infoPatience)
-		set, err := nodes[address].Do(within, nodes[address].B().ConfigGet().Parameter("cluster-require-full-coverage").Build()).AsStrMap()
+		set, err := nodes[address].Do(within, nodes[address].B().ConfigGet().Parameter("cluster-require-full-coverage").
+			Build()).AsStrMap()
 		cancel()
 		if err == nil && set["cluster-require-full-coverage"] == "yes" {
 			addresses = append(addresses, address)
@@ -82,13 +83,17 @@ func (c *Client) checkInfo(info map[string]string) error {
 	}
 	member := info["cluster_enabled"] == "1"
 	if member && !c.options.Cluster {
-		errs = append(errs, errors.New("it is a member of a cluster, where one script reaches the buckets of one tag only: want store.cluster: true"))
+		errs = append(errs,
+			errors.New("it is a member of a cluster, where one script reaches the buckets of one tag only: want "+
+				"store.cluster: true"))
 	}
 	if !member && c.options.Cluster {
 		errs = append(errs, errors.New("it is no member of a cluster: want store.cluster: false"))
 	}
 	if info["role"] == "slave" && !member {
-		errs = append(errs, errors.New("it is a replica, which takes no writes: want the address of the primary, or sentinels and the name that they watch it by"))
+		errs = append(errs,
+			errors.New("it is a replica, which takes no writes: want the address of the primary, or sentinels and "+
+				"the name that they watch it by"))
 	}
 	return errors.Join(errs...)
 }
@@ -153,7 +158,8 @@ func (c *Client) checkScript(ctx context.Context, tag uint16) error {
 	// It is written, as requests do, and forgotten after a millisecond or two.
 	nobody := []bucket.Take{{Shape: rate.Shape{Drain: 1, Unit: 1, Capacity: 1, Tick: 1000}, Cost: 1, Tag: tag}}
 	if _, err := store.TryConsume(ctx, 0, nobody, make([]bucket.Outcome, 1)); err != nil {
-		return fmt.Errorf("redis %s: it does not run the script that decides: %w", strings.Join(c.options.Addresses, ", "), advise(err, c.options))
+		return fmt.Errorf("redis %s: it does not run the script that decides: %w",
+			strings.Join(c.options.Addresses, ", "), advise(err, c.options))
 	}
 	return nil
 }
@@ -166,31 +172,40 @@ func (c *Client) checkThrottle(ctx context.Context) error {
 	}
 	nobody := []bucket.Take{{Shape: rate.Shape{Drain: 1, Unit: 1, Capacity: 1, Tick: int64(time.Millisecond)}, Cost: 1}}
 	if _, err := store.TryConsume(ctx, 0, nobody, make([]bucket.Outcome, 1)); err != nil {
-		return fmt.Errorf("redis %s: it does not answer CL.THROTTLE: %w", strings.Join(c.options.Addresses, ", "), advise(err, c.options))
+		return fmt.Errorf("redis %s: it does not answer CL.THROTTLE: %w", strings.Join(c.options.Addresses, ", "),
+			advise(err, c.options))
 	}
 	return nil
 }
 
 // advice is what to change when a server, or the way to it, says something. The first that fits is given.
 var advice = []struct{ said, change string }{
-	{"CL.THROTTLE", "want a Redis with the module redis-cell (MODULE LIST tells), Dragonfly, or store.kind: scripts; and a user who may run it"},
+	{"CL.THROTTLE", "want a Redis with the module redis-cell (MODULE LIST tells), Dragonfly, or store.kind: " +
+		"scripts; and a user who may run it"},
 	{"WRONGPASS", "want the user and the password that the server has (ACL LIST tells the users)"},
 	{"NOAUTH", "the server wants a password, and none is configured: want store.password_file"},
-	{"access one of the keys", "the user needs all keys that begin with the prefix: want ~PREFIX* in its ACL, or another store.prefix"},
-	{"NOPERM", "the user needs the commands INFO, EVAL, EVALSHA, TIME, GET, SET, DEL, HGET, HGETALL, HSET, HDEL and PEXPIRE; in a cluster CLUSTER SLOTS too"},
+	{"access one of the keys",
+		"the user needs all keys that begin with the prefix: want ~PREFIX* in its ACL, or another store.prefix"},
+	{"NOPERM", "the user needs the commands INFO, EVAL, EVALSHA, TIME, GET, SET, DEL, HGET, HGETALL, HSET, HDEL " +
+		"and PEXPIRE; in a cluster CLUSTER SLOTS too"},
 	{"unknown command 'SENTINEL'", "it is no sentinel: want the addresses of sentinels, or store.sentinel left out"},
-	{"can't run this command", "the user needs the commands INFO, EVAL, EVALSHA, TIME, GET, SET, DEL, HGET, HGETALL, HSET, HDEL and PEXPIRE"},
-	{"can't access at least one of the keys", "the user needs all keys that begin with the prefix: want ~PREFIX* in its ACL, or another store.prefix"},
+	{"can't run this command",
+		"the user needs the commands INFO, EVAL, EVALSHA, TIME, GET, SET, DEL, HGET, HGETALL, HSET, HDEL and PEXPIRE"},
+	{"can't access at least one of the keys",
+		"the user needs all keys that begin with the prefix: want ~PREFIX* in its ACL, or another store.prefix"},
 	{"out of range", "the server has no database of this number: want store.database below its setting databases"},
 	{"unknown command", "the server needs the commands INFO, EVAL and EVALSHA: want Redis 6 or later, or Valkey"},
 	{"cluster support disabled", "it is no member of a cluster: want store.cluster: false"},
 	{"signed by unknown authority", "want store.tls.ca_file, the certificate of whoever signed the server's"},
 	{"certificate is valid for", "want store.tls.server_name, or an address, that the server's certificate is for"},
-	{"certificate is not valid for any names", "want store.tls.server_name, or an address, that the server's certificate is for"},
+	{"certificate is not valid for any names",
+		"want store.tls.server_name, or an address, that the server's certificate is for"},
 	{"doesn't contain any IP SANs", "want store.tls.server_name, the name that the server's certificate is for"},
 	{"certificate has expired", "want a new certificate of the server, and right clocks"},
-	{"certificate required", "the server wants a certificate of this gateway: want store.tls.cert_file and store.tls.key_file"},
-	{"remote error: tls:", "the server does not take the certificate of this gateway: want one in store.tls.cert_file that the server's authority has signed"},
+	{"certificate required",
+		"the server wants a certificate of this gateway: want store.tls.cert_file and store.tls.key_file"},
+	{"remote error: tls:", "the server does not take the certificate of this gateway: want one in " +
+		"store.tls.cert_file that the server's authority has signed"},
 	{errPlain.Error(), "the server speaks no TLS there: want store.tls.enabled: false, or its tls-port"},
 	{"connection refused", "nobody listens there: want the address of a server that runs"},
 	{"no such file", "there is no socket of this name: want the server's unixsocket, or host:port"},

@@ -39,13 +39,20 @@ func TestClocksThatStep(t *testing.T) {
 	for replica := range 3 {
 		s := replicaOn(t, server)
 		for scope, envelope := range received {
-			of := bucket.Take{Key: buckettest.Key(uint64(scope)), Shape: shape, Cost: 1, Reach: bucket.NewReach(scope, bucket.LossClosed)}
+			of := bucket.Take{
+				Key:   buckettest.Key(uint64(scope)),
+				Shape: shape,
+				Cost:  1,
+				Reach: bucket.NewReach(scope, bucket.LossClosed),
+			}
 			all.Go(func() {
 				for i := 0; time.Since(began) < 2*time.Second; i++ {
 					now := time.Now()
 					step := time.Duration((i/50+replica)%3-1) * 10 * time.Second
-					allowed, err := s.TryConsume(context.Background(), now.Add(step).UnixNano(), []bucket.Take{of}, make([]bucket.Outcome, 1))
-					if err != nil && !errors.Is(err, bucket.ErrLost) { // on a busy machine an answer may be late, which denies
+					allowed, err := s.TryConsume(context.Background(), now.Add(step).UnixNano(), []bucket.Take{of},
+						make([]bucket.Outcome, 1))
+					// on a busy machine an answer may be late, which denies
+					if err != nil && !errors.Is(err, bucket.ErrLost) {
 						t.Error(err)
 						return
 					}
@@ -63,9 +70,11 @@ func TestClocksThatStep(t *testing.T) {
 	way := shape.Drained(longest)/shape.Unit + 1 // as in eval/scaling
 	for scope, envelope := range received {
 		promised := bucket.Sharing{Replicas: 3, TTL: lease.Terms{}.Complete().TTL}.Envelope(limit, scope).Excess
-		t.Logf("%v: %d admitted, %d beyond burst and rate, promised %d, the way %d", scope, envelope.Admitted, envelope.Excess(), promised, way)
+		t.Logf("%v: %d admitted, %d beyond burst and rate, promised %d, the way %d", scope, envelope.Admitted,
+			envelope.Excess(), promised, way)
 		if envelope.Excess() > promised+way || envelope.Admitted < limit.Burst {
-			t.Errorf("%v: %d admitted, %d of them beyond burst and rate, want %d and for the way %d", scope, envelope.Admitted, envelope.Excess(), promised, way)
+			t.Errorf("%v: %d admitted, %d of them beyond burst and rate, want %d and for the way %d", scope,
+				envelope.Admitted, envelope.Excess(), promised, way)
 		}
 	}
 }

@@ -42,7 +42,9 @@ func TestACluster(t *testing.T) {
 
 func aMemberIsNoServerAlone(t *testing.T, servers []*redistest.Server) {
 	err := start(redis.Options{Addresses: []string{servers[0].Address()}})
-	if want := "it is a member of a cluster, where one script reaches the buckets of one tag only: want store.cluster: true"; err == nil || !strings.Contains(err.Error(), want) {
+	if want :=
+		"it is a member of a cluster, where one script reaches the buckets of one tag only: want store.cluster: " +
+			"true"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("start: %v, want %q", err, want)
 	}
 }
@@ -137,7 +139,8 @@ func aSlotThatNobodyHas(t *testing.T, servers []*redistest.Server) {
 	for _, s := range servers {
 		s.Do("CLUSTER", "DELSLOTS", slot)
 	}
-	until("the slot has another number than those of who had it", func() bool { return link.Server(lost) != link.Server(beside) })
+	until("the slot has another number than those of who had it",
+		func() bool { return link.Server(lost) != link.Server(beside) })
 	if err := start(redis.Options{Addresses: []string{servers[1].Address()}, Cluster: true}); err != nil {
 		t.Errorf("a cluster with a slot that nobody has: %v, want that it will do", err)
 	}
@@ -168,7 +171,9 @@ func aSlotThatNobodyHas(t *testing.T, servers []*redistest.Server) {
 			return strings.Contains(text, "cluster_slots_ok:"+strconv.Itoa(shared.Slots))
 		})
 	}
-	until("the slot is asked for again", func() bool { return link.Server(lost) == link.Server(beside) && ask(lost, time.Second) == nil })
+	until("the slot is asked for again", func() bool {
+		return link.Server(lost) == link.Server(beside) && ask(lost, time.Second) == nil
+	})
 }
 
 // tagsOf are tags whose buckets are on each of the servers.
@@ -214,7 +219,8 @@ func oneMemberIsLostByItself(t *testing.T, servers []*redistest.Server) {
 	}
 	turns := make(chan scoped.Server, 16)
 	s, err := scoped.New(scoped.Options{
-		Local: local, Strict: strict, Deadline: time.Second, Server: link.Server, Changed: func(one scoped.Server, _ scoped.Status) { turns <- one },
+		Local: local, Strict: strict, Deadline: time.Second, Server: link.Server,
+		Changed: func(one scoped.Server, _ scoped.Status) { turns <- one },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -260,11 +266,13 @@ func oneMemberIsLostByItself(t *testing.T, servers []*redistest.Server) {
 		}
 	}
 	// Over both: the one that is gone is denied for, or passed over; the other counts.
-	if allowed, err := decide(take(0, 3, bucket.LossClosed), take(2, 3, bucket.LossClosed)); allowed || !errors.Is(err, bucket.ErrLost) {
+	if allowed, err := decide(take(0, 3, bucket.LossClosed), take(2, 3, bucket.LossClosed)); allowed ||
+		!errors.Is(err, bucket.ErrLost) {
 		t.Errorf("closed: %t, %v, want a denial", allowed, err)
 	}
 	for i := range 11 {
-		if allowed, err := decide(take(0, 3, bucket.LossClosed), take(2, 3, bucket.LossOpen)); allowed != (i < 10) || err != nil {
+		if allowed, err := decide(take(0, 3, bucket.LossClosed), take(2, 3, bucket.LossOpen)); allowed != (i < 10) ||
+			err != nil {
 			t.Errorf("open, decision %d: %t, %v, want the limit of the other member", i, allowed, err)
 		}
 	}

@@ -188,12 +188,14 @@ func Away(err error) bool {
 	}
 	var why *redis.Error
 	if errors.As(err, &why) {
-		return why.Cause == redis.Unreachable || why.Cause == redis.TimedOut || why.Cause == redis.Busy || why.Cause == redis.OutOfMemory
+		return why.Cause == redis.Unreachable || why.Cause == redis.TimedOut || why.Cause == redis.Busy ||
+			why.Cause == redis.OutOfMemory
 	}
 	if inner := errors.Unwrap(err); inner != nil && Away(inner) {
 		return true
 	}
-	for _, said := range []string{"LOADING", "CLUSTERDOWN", "MASTERDOWN", "BUSY", "EOF", "connection reset", "no such file"} {
+	for _, said := range []string{"LOADING", "CLUSTERDOWN", "MASTERDOWN", "BUSY", "EOF", "connection reset",
+		"no such file"} {
 		if strings.Contains(err.Error(), said) {
 			return true
 		}

@@ -57,16 +57,22 @@ func TestAway(t *testing.T) {
 		options redis.Options
 		want    bool
 	}{
-		"nobody listens":  {redis.Options{Addresses: []string{"127.0.0.1:1"}}, true},
-		"no such host":    {redis.Options{Addresses: []string{"redis.invalid:6379"}}, true},
-		"no socket":       {redis.Options{Addresses: []string{"/nowhere/redis.sock"}}, true},
-		"frozen":          {redis.Options{Addresses: []string{frozen.Address()}, ConnectTimeout: 100 * time.Millisecond}, true},
-		"of a cluster":    {redis.Options{Addresses: []string{"127.0.0.1:1"}, Cluster: true}, true},
-		"by sentinels":    {redis.Options{Addresses: []string{"127.0.0.1:1"}, Sentinel: "main"}, true},
-		"wrong password":  {redis.Options{Addresses: []string{redistest.Start(t, "--requirepass", "open sesame").Socket}, Password: "x"}, false},
-		"a replica":       {redis.Options{Addresses: []string{redistest.Start(t, "--replicaof", "127.0.0.1 1").Socket}}, false},
-		"without scripts": {redis.Options{Addresses: []string{redistest.Start(t, "--rename-command", "EVALSHA", "").Socket}}, false},
-		"no cluster":      {redis.Options{Addresses: []string{redistest.StartOnPort(t).Address()}, Cluster: true}, false},
+		"nobody listens": {redis.Options{Addresses: []string{"127.0.0.1:1"}}, true},
+		"no such host":   {redis.Options{Addresses: []string{"redis.invalid:6379"}}, true},
+		"no socket":      {redis.Options{Addresses: []string{"/nowhere/redis.sock"}}, true},
+		"frozen": {redis.Options{Addresses: []string{frozen.Address()},
+			ConnectTimeout: 100 * time.Millisecond}, true},
+		"of a cluster": {redis.Options{Addresses: []string{"127.0.0.1:1"}, Cluster: true}, true},
+		"by sentinels": {redis.Options{Addresses: []string{"127.0.0.1:1"}, Sentinel: "main"}, true},
+		"wrong password": {redis.Options{
+			Addresses: []string{redistest.Start(t, "--requirepass", "open sesame").Socket},
+			Password:  "x",
+		}, false},
+		"a replica": {redis.Options{Addresses: []string{redistest.Start(t, "--replicaof", "127.0.0.1 1").Socket}},
+			false},
+		"without scripts": {redis.Options{Addresses: []string{redistest.Start(t, "--rename-command", "EVALSHA",
+			"").Socket}}, false},
+		"no cluster": {redis.Options{Addresses: []string{redistest.StartOnPort(t).Address()}, Cluster: true}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := start(c.options); err == nil || redis.Away(err) != c.want {

@@ -164,7 +164,8 @@ func (c *Client) look(ctx context.Context) ([]slots, error) {
 	return nil, errors.Join(errs...)
 }
 
-var errNoSlots = errors.New("no member of the cluster has any buckets: want one that is set up (redis-cli --cluster create)")
+var errNoSlots = errors.New(
+	"no member of the cluster has any buckets: want one that is set up (redis-cli --cluster create)")
 
 // lookPatience is how long one member may take to tell of the others; lookEvery is how often one is asked.
 const (
@@ -183,7 +184,8 @@ func readSlots(answer []rueidis.RedisMessage, asked string) (ranges []slots, err
 		first, err1 := fields[0].AsInt64()
 		last, err2 := fields[1].AsInt64()
 		primary, err3 := fields[2].ToArray()
-		if errors.Join(err1, err2, err3) != nil || len(primary) < 2 || first < 0 || last < first || last >= redis.Slots {
+		if errors.Join(err1, err2, err3) != nil || len(primary) < 2 || first < 0 || last < first ||
+			last >= redis.Slots {
 			return nil, errOddSlots
 		}
 		host, _ := primary[0].ToString() // nil is whoever was asked

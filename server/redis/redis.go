@@ -114,7 +114,10 @@ func (o *Options) validate() error {
 		}
 	}
 	if !o.Cluster && o.Sentinel == "" && len(o.Addresses) > 1 {
-		errs = append(errs, fmt.Errorf("addresses has %d servers, want one; or cluster: true, or the name that sentinels watch the server by", len(o.Addresses)))
+		errs = append(errs,
+			fmt.Errorf(
+				"addresses has %d servers, want one; or cluster: true, or the name that sentinels watch the server "+
+					"by", len(o.Addresses)))
 	}
 	if o.Cluster && o.Sentinel != "" {
 		errs = append(errs, errors.New("cluster and sentinel are both set, want one: a cluster watches itself"))
@@ -153,7 +156,13 @@ func (o *Options) client() rueidis.ClientOption {
 		}
 	}
 	if o.Sentinel != "" {
-		c.Sentinel = rueidis.SentinelOption{MasterSet: o.Sentinel, Username: o.Username, Password: o.Password, TLSConfig: o.TLS, ClientName: "headgate"}
+		c.Sentinel = rueidis.SentinelOption{
+			MasterSet:  o.Sentinel,
+			Username:   o.Username,
+			Password:   o.Password,
+			TLSConfig:  o.TLS,
+			ClientName: "headgate",
+		}
 	}
 	return c
 }
@@ -161,14 +170,16 @@ func (o *Options) client() rueidis.ClientOption {
 // Eval runs a script on the server that holds the keys. It returns when ctx is done, also while a
 // connection is made anew.
 func (c *Client) Eval(ctx context.Context, command, script string, keys, args []string) (any, error) {
-	return c.call(ctx, c.client.B().Arbitrary(command, script, strconv.Itoa(len(keys))).Keys(keys...).Args(args...).Build())
+	return c.call(ctx, c.client.B().Arbitrary(command, script, strconv.Itoa(len(keys))).Keys(keys...).
+		Args(args...).Build())
 }
 
 // Throttle sends CL.THROTTLE. It returns when ctx is done, as Eval does.
 func (c *Client) Throttle(ctx context.Context, key string, args ...string) (any, error) {
 	answer, err := c.call(ctx, c.client.B().Arbitrary("CL.THROTTLE").Keys(key).Args(args...).Build())
 	if said, ok := rueidis.IsRedisErr(err); ok && !codeAhead(said.Error()) {
-		err = &redis.Error{Cause: redis.Refused, Err: err} // the module has errors without a code, which are no faults of the network
+		// the module has errors without a code, which are no faults of the network
+		err = &redis.Error{Cause: redis.Refused, Err: err}
 	}
 	return answer, err
 }
@@ -221,7 +232,10 @@ func (c *Client) way(call rueidis.Completed) *way {
 // mostStuck bounds the calls that nobody waits for any more.
 const mostStuck = 1 << 12
 
-var errStuck = &redis.Error{Cause: redis.Unreachable, Err: errors.New("it does not answer, and too many calls wait for a connection")}
+var errStuck = &redis.Error{
+	Cause: redis.Unreachable,
+	Err:   errors.New("it does not answer, and too many calls wait for a connection"),
+}
 
 func (c *Client) eval(ctx context.Context, call rueidis.Completed, w *way) (any, error) {
 	answer, err := w.gather.do(ctx, c.client, call).ToAny()

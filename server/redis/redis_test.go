@@ -38,7 +38,11 @@ func store(t testing.TB, client *redis.Client) *shared.Store {
 	return s
 }
 
-var ten = bucket.Take{Key: buckettest.Key(1), Shape: rate.Shape{Drain: 1, Unit: 3_600_000_000_000, Capacity: 36_000_000_000_000, Tick: 1}, Cost: 1}
+var ten = bucket.Take{
+	Key:   buckettest.Key(1),
+	Shape: rate.Shape{Drain: 1, Unit: 3_600_000_000_000, Capacity: 36_000_000_000_000, Tick: 1},
+	Cost:  1,
+}
 
 func try(s *shared.Store, within time.Duration, takes ...bucket.Take) (bool, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
@@ -56,7 +60,12 @@ func TestContractAcrossACluster(t *testing.T) {
 	}
 	var opened atomic.Int64
 	buckettest.RunAtOnce(t, func(t testing.TB) bucket.Store {
-		s, err := shared.New(shared.Options{Server: client, Cluster: true, CallersClock: true, Prefix: fmt.Sprint("of", opened.Add(1))})
+		s, err := shared.New(shared.Options{
+			Server:       client,
+			Cluster:      true,
+			CallersClock: true,
+			Prefix:       fmt.Sprint("of", opened.Add(1)),
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -74,7 +83,8 @@ func TestContractAcrossACluster(t *testing.T) {
 // scattered gives each bucket a tag of its own.
 type scattered struct{ *shared.Store }
 
-func (s scattered) TryConsume(ctx context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome) (bool, error) {
+func (s scattered) TryConsume(ctx context.Context, now int64, takes []bucket.Take,
+	outs []bucket.Outcome) (bool, error) {
 	return s.Store.TryConsume(ctx, now, scatter(takes), outs)
 }
 

@@ -31,14 +31,19 @@ func BenchmarkThroughScopes(b *testing.B) {
 		scope bucket.Scope
 		shape rate.Shape
 		keys  uint64
-	}{{"local", bucket.Local, wide, benchKeys}, {"strict", bucket.Strict, wide, benchKeys}, {"denied", bucket.Strict, narrow, 1}} {
+	}{{"local", bucket.Local, wide, benchKeys}, {"strict", bucket.Strict, wide, benchKeys},
+		{"denied", bucket.Strict, narrow, 1}} {
 		b.Run(c.name, func(b *testing.B) {
 			server := redistest.Start(b)
 			local, err := table.New(table.Options{MaxBuckets: 1 << 16})
 			if err != nil {
 				b.Fatal(err)
 			}
-			s, err := scoped.New(scoped.Options{Local: local, Strict: store(b, dial(b, redis.Options{Addresses: []string{server.Socket}})), Deadline: time.Minute})
+			s, err := scoped.New(scoped.Options{
+				Local:    local,
+				Strict:   store(b, dial(b, redis.Options{Addresses: []string{server.Socket}})),
+				Deadline: time.Minute,
+			})
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -49,7 +49,8 @@ func (c *Client) State(ctx context.Context) (state State, err error) {
 		}
 		if wrong := c.unguarded(ctx, nodes[address], info); wrong != "" {
 			state.Risks = append(state.Risks, fmt.Sprintf("redis %s: %s; "+
-				"want min-replicas-to-write 1 and min-replicas-max-lag %d (CONFIG SET), on it and its replicas", address, wrong, maxLag))
+				"want min-replicas-to-write 1 and min-replicas-max-lag %d (CONFIG SET), on it and its replicas",
+				address, wrong, maxLag))
 		}
 		state.measure(ctx, nodes[address])
 	}
@@ -65,7 +66,8 @@ func evicts(info map[string]string) string {
 	if policy == "noeviction" || policy == "" || info["maxmemory"] == "0" {
 		return ""
 	}
-	return fmt.Sprintf("maxmemory-policy is %s: it throws away the buckets of those who are over their limit, which fills them; want noeviction, or a server of its own (CONFIG SET maxmemory-policy noeviction)", policy)
+	return fmt.Sprintf("maxmemory-policy is %s: it throws away the buckets of those who are over their limit, "+
+		"which fills them; want noeviction, or a server of its own (CONFIG SET maxmemory-policy noeviction)", policy)
 }
 
 // maxLag is for how many seconds a primary that hears of no replica may go on: Redis tells that in
@@ -81,10 +83,12 @@ func (c *Client) unguarded(ctx context.Context, node rueidis.Client, info map[st
 		return ""
 	}
 	if _, guarded := info["min_slaves_good_slaves"]; !guarded {
-		return "it goes on alone when it is cut off from its replicas, while one of them is promoted: both admit the whole limit until that ends"
+		return "it goes on alone when it is cut off from its replicas, while one of them is promoted: both admit " +
+			"the whole limit until that ends"
 	}
 	if lag := c.lag(ctx, node); lag > maxLag {
-		return fmt.Sprintf("min-replicas-max-lag is %d: when it is cut off from its replicas it goes on for so many seconds, and if one is promoted before, "+
+		return fmt.Sprintf("min-replicas-max-lag is %d: when it is cut off from its replicas it goes on for so "+
+			"many seconds, and if one is promoted before, "+
 			"both admit the whole limit until then", lag)
 	}
 	return ""

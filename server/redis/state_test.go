@@ -25,7 +25,8 @@ func TestTheStateOfServersInUse(t *testing.T) {
 	var client *redis.Client
 	var err error
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
-		if client, err = redis.Dial(redis.Options{Addresses: []string{fmt.Sprintf("127.0.0.1:%d", port)}, Sentinel: "headgate"}); err == nil {
+		if client, err = redis.Dial(redis.Options{Addresses: []string{fmt.Sprintf("127.0.0.1:%d", port)},
+			Sentinel: "headgate"}); err == nil {
 			break
 		}
 	}
@@ -55,7 +56,8 @@ func TestTheStateOfServersInUse(t *testing.T) {
 	primary.Do("ACL", "SETUSER", "default", "-config")
 	want(0, 0) // it does not tell
 	want(0, 0)
-	if refused := primary.Do("ACL", "LOG").([]any); len(refused) != 1 || !strings.Contains(fmt.Sprint(refused[0]), "count 1 ") {
+	if refused := primary.Do("ACL", "LOG").([]any); len(refused) != 1 ||
+		!strings.Contains(fmt.Sprint(refused[0]), "count 1 ") {
 		t.Errorf("the server noted %v, want one refusal", refused)
 	}
 	primary.Do("ACL", "SETUSER", "default", "+config")

@@ -62,7 +62,8 @@ func (a *Arrivals) Write(w io.Writer) (callers, requests int, err error) {
 	if a.Over > 0 && last > first {
 		for _, times := range lists {
 			for i, t := range times {
-				times[i] = time.Duration(float64(t-first) / float64(last-first) * float64(a.Over)).Round(time.Millisecond)
+				times[i] = time.Duration(float64(t-first) / float64(last-first) * float64(a.Over)).
+					Round(time.Millisecond)
 			}
 		}
 	}

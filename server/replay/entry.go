@@ -97,7 +97,8 @@ func Detect(line []byte) string {
 		return "json"
 	case bytes.HasPrefix(line, []byte("[")):
 		return "envoy"
-	case slices.Contains([]string{"http", "https", "h2", "grpcs", "ws", "wss"}, string(kind)) && len(rest) > 0 && '0' <= rest[0] && rest[0] <= '9':
+	case slices.Contains([]string{"http", "https", "h2", "grpcs", "ws", "wss"}, string(kind)) && len(rest) > 0 &&
+		'0' <= rest[0] && rest[0] <= '9':
 		return "alb"
 	}
 	return "combined"
@@ -228,10 +229,12 @@ func alb(line []byte, e *Entry) (err error) {
 
 // usual are the names under which programs write the parts of a request.
 var usual = map[string][]string{
-	"time":   {"time", "ts", "timestamp", "@timestamp", "time_iso8601", "start_time", "StartUTC"},
-	"client": {"client", "client_ip", "remote_addr", "remote_ip", "ip", "clientIP", "downstream_remote_address", "request.client_ip", "request.remote_ip", "ClientHost"},
+	"time": {"time", "ts", "timestamp", "@timestamp", "time_iso8601", "start_time", "StartUTC"},
+	"client": {"client", "client_ip", "remote_addr", "remote_ip", "ip", "clientIP", "downstream_remote_address",
+		"request.client_ip", "request.remote_ip", "ClientHost"},
 	"method": {"method", "request_method", "http_method", "request.method", "RequestMethod"},
-	"target": {"target", "request_uri", "uri", "path", "url", "http_path", "x-envoy-original-path", "x-envoy-origin-path", "request.uri", "RequestPath"},
+	"target": {"target", "request_uri", "uri", "path", "url", "http_path", "x-envoy-original-path",
+		"x-envoy-origin-path", "request.uri", "RequestPath"},
 	"user":   {"user", "user_id", "remote_user", "ClientUsername"},
 	"status": {"status", "response_code", "status_code", "DownstreamStatus"},
 }
@@ -279,11 +282,13 @@ func inJSON(fields map[string]string) func(line []byte, e *Entry) error {
 			return value
 		}
 		at, client := text("time"), text("client")
-		if line, ok := all["request"].(string); !ok || e.request([]byte(line)) != nil { // the request line, as nginx has it
+		// the request line, as nginx has it
+		if line, ok := all["request"].(string); !ok || e.request([]byte(line)) != nil {
 			e.Method, e.Target = text("method"), text("target")
 		}
 		if len(missing) > 0 {
-			return fmt.Errorf("it has no %s: name the member with --field, such as %s=NAME", strings.Join(missing, " and no "), missing[0])
+			return fmt.Errorf("it has no %s: name the member with --field, such as %s=NAME",
+				strings.Join(missing, " and no "), missing[0])
 		}
 		var err, err2 error
 		e.At, err = instant([]byte(at))
@@ -309,7 +314,9 @@ func instant(text []byte) (int64, error) {
 	nanos, err2 := strconv.ParseInt(part, 10, 64)
 	switch {
 	case err != nil || err2 != nil || n < 0 || n > 1<<53:
-		return 0, fmt.Errorf("time is %q, want one of RFC 3339 such as 2026-11-23T10:05:03.5Z, or seconds or milliseconds since 1970", text)
+		return 0,
+			fmt.Errorf("time is %q, want one of RFC 3339 such as 2026-11-23T10:05:03.5Z, or seconds or "+
+				"milliseconds since 1970", text)
 	case n > 1e11: // milliseconds, from 1973 on
 		return time.UnixMilli(n).UnixNano(), nil
 	}

@@ -45,11 +45,14 @@ func TestLogsOfOthers(t *testing.T) {
 		why := "-"
 		if report.Unread > 0 {
 			_, why, _ = strings.Cut(report.Faults[0].Error(), ": ")
-			why = fmt.Sprintf("%d: %s", report.Unread, strings.NewReplacer("|", "\\|", "<", "\\<").Replace(why[:min(len(why), 90)]))
+			why = fmt.Sprintf("%d: %s", report.Unread,
+				strings.NewReplacer("|", "\\|", "<", "\\<").Replace(why[:min(len(why), 90)]))
 		}
-		fmt.Fprintf(&b, "| %s | %s | %d | %d | %s |\n", strings.TrimPrefix(filepath.ToSlash(path), "testdata/"), report.Format, report.Lines, report.Requests, why)
+		fmt.Fprintf(&b, "| %s | %s | %d | %d | %s |\n", strings.TrimPrefix(filepath.ToSlash(path), "testdata/"),
+			report.Format, report.Lines, report.Requests, why)
 	}
-	const page, begin, end = "../../docs/replay.md", "<!-- begin: go test ./replay -run TestLogsOfOthers -update -->\n", "<!-- end -->"
+	const page, begin, end = "../../docs/replay.md", "<!-- begin: go test ./replay -run TestLogsOfOthers -update -->\n",
+		"<!-- end -->"
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)

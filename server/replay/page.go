@@ -28,7 +28,8 @@ func (r *Report) WriteHTML(w io.Writer, interrupted bool) error {
 	for i, s := range r.Sides {
 		side := pageSide{Side: s, Compared: i > 0, First: r.Sides[0].Name}
 		for _, reason := range slices.Sorted(maps.Keys(s.Refused)) {
-			side.Before = append(side.Before, fmt.Sprintf("%d %s", s.Refused[reason], strings.ReplaceAll(reason, "_", " ")))
+			side.Before = append(side.Before, fmt.Sprintf("%d %s", s.Refused[reason],
+				strings.ReplaceAll(reason, "_", " ")))
 		}
 		most := int64(1)
 		for _, rule := range s.Rules {
@@ -46,7 +47,8 @@ func (r *Report) WriteHTML(w io.Writer, interrupted bool) error {
 				row.Share = float64(rule.Denied) / float64(asked)
 			}
 			for _, c := range rule.Worst {
-				row.Callers10 = append(row.Callers10, pageCaller{Caller: c, Width: barWidth(c.Denied, rule.Worst[0].Denied)})
+				row.Callers10 = append(row.Callers10, pageCaller{Caller: c,
+					Width: barWidth(c.Denied, rule.Worst[0].Denied)})
 			}
 			side.Rows = append(side.Rows, row)
 		}
@@ -113,8 +115,10 @@ func (p *pageData) draw(r *Report) {
 		came := chartHeight * float64(n) / float64(p.Most)
 		red := came * denied[i]
 		p.Bars = append(p.Bars, pageBar{
-			X: i * barSpace, CameY: short(chartHeight - came), Came: short(came), DeniedY: short(chartHeight - red), Denied: short(red),
-			Title: fmt.Sprintf("%s: %d came, %s denied", r.From.Add(time.Duration(i)*each).Format("2006-01-02 15:04:05"), n, percent(denied[i])),
+			X: i * barSpace, CameY: short(chartHeight - came), Came: short(came), DeniedY: short(chartHeight - red),
+			Denied: short(red),
+			Title: fmt.Sprintf("%s: %d came, %s denied",
+				r.From.Add(time.Duration(i)*each).Format("2006-01-02 15:04:05"), n, percent(denied[i])),
 		})
 	}
 }

@@ -14,8 +14,10 @@ import (
 
 // hostile are texts that would do something in a page, were they not text there.
 var hostile = []string{
-	`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `'><svg onload=alert(1)>`, `</title></svg><iframe src=//e.example>`,
-	`javascript:alert(1)`, "{{.Requests}}", "\u202eevil\u202c", "a\x00b\x1b[31mc", `--><!--`, `</code><style>*{display:none}`,
+	`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `'><svg onload=alert(1)>`,
+	`</title></svg><iframe src=//e.example>`,
+	`javascript:alert(1)`, "{{.Requests}}", "\u202eevil\u202c", "a\x00b\x1b[31mc", `--><!--`,
+	`</code><style>*{display:none}`,
 }
 
 // TestPageIsInert: whatever a log, a rule or a file is called, it is text.
@@ -23,7 +25,8 @@ func TestPageIsInert(t *testing.T) {
 	log := ""
 	for i, text := range hostile {
 		user := url.PathEscape(text)
-		log += `203.0.113.9 - ` + user + ` [23/Nov/2026:10:00:0` + string(rune('0'+i%10)) + ` +0000] "GET /v1/items/1 HTTP/1.1" 200 5` + "\n"
+		log += `203.0.113.9 - ` + user + ` [23/Nov/2026:10:00:0` + string(rune('0'+i%10)) +
+			` +0000] "GET /v1/items/1 HTTP/1.1" 200 5` + "\n"
 	}
 	report := replayed(t, log, []policy.Rule{{Endpoint: policy.Default, Limit: 1, Per: time.Hour}})
 	side := report.Sides[0]
@@ -77,9 +80,11 @@ func TestPageIsInert(t *testing.T) {
 
 // What a page is made of: nothing that fetches, runs or leads anywhere.
 var (
-	elements = setOf("html head meta title style body h1 h2 p div b bdi code svg g rect span table tbody tr th td details summary")
+	elements = setOf(
+		"html head meta title style body h1 h2 p div b bdi code svg g rect span table tbody tr th td details summary")
 	// Content is that of meta, where the policy stands.
-	attributes = setOf("lang charset http-equiv content name class viewbox preserveaspectratio role aria-label x y width height")
+	attributes = setOf(
+		"lang charset http-equiv content name class viewbox preserveaspectratio role aria-label x y width height")
 )
 
 func setOf(words string) map[string]bool {

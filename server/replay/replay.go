@@ -54,7 +54,10 @@ func (r *Replay) Clock() time.Time { return time.Unix(0, r.now) }
 
 // New returns a Replay that finds the format out if it is "", or an error that says what is wrong with the options.
 func New(format string, fields map[string]string) (*Replay, error) {
-	r := &Replay{Fields: fields, report: &Report{callers: map[string]bool{}, spans: map[int64]span{}, width: int64(time.Second)}}
+	r := &Replay{
+		Fields: fields,
+		report: &Report{callers: map[string]bool{}, spans: map[int64]span{}, width: int64(time.Second)},
+	}
 	if format == "" && len(fields) > 0 {
 		format = "json"
 	}
@@ -256,12 +259,15 @@ func (r *Replay) Report() *Report {
 			for who, n := range rule.denied {
 				rule.Worst = append(rule.Worst, Caller{who, n})
 			}
-			slices.SortFunc(rule.Worst, func(a, b Caller) int { return cmp.Or(cmp.Compare(b.Denied, a.Denied), cmp.Compare(a.Who, b.Who)) })
+			slices.SortFunc(rule.Worst, func(a, b Caller) int {
+				return cmp.Or(cmp.Compare(b.Denied, a.Denied), cmp.Compare(a.Who, b.Who))
+			})
 			rule.Worst = rule.Worst[:min(len(rule.Worst), maxWorst)]
 			s.Rules = append(s.Rules, *rule)
 		}
 		slices.SortFunc(s.Rules, func(a, b RuleCount) int {
-			return cmp.Or(cmp.Compare(b.Denied+b.Shadow, a.Denied+a.Shadow), cmp.Compare(b.Allowed, a.Allowed), cmp.Compare(a.Rule, b.Rule))
+			return cmp.Or(cmp.Compare(b.Denied+b.Shadow, a.Denied+a.Shadow), cmp.Compare(b.Allowed, a.Allowed),
+				cmp.Compare(a.Rule, b.Rule))
 		})
 	}
 	return out

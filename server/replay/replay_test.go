@@ -19,7 +19,8 @@ import (
 	"github.com/headgate-io/headgate/policy"
 )
 
-func limiter(t testing.TB, clock func() time.Time, rules []policy.Rule, observe func(*headgate.Request, *headgate.Decision)) *headgate.Limiter {
+func limiter(t testing.TB, clock func() time.Time, rules []policy.Rule,
+	observe func(*headgate.Request, *headgate.Decision)) *headgate.Limiter {
 	t.Helper()
 	var templates []endpoint.Template
 	for _, text := range []string{"GET /a", "GET /b/{id}", "POST /b", "GET /", "GET /{rest...}"} {
@@ -37,7 +38,8 @@ func limiter(t testing.TB, clock func() time.Time, rules []policy.Rule, observe 
 	if set == nil {
 		t.Fatal(problems)
 	}
-	l, err := headgate.New(headgate.Options{Endpoints: table, Policies: headgate.Fixed(set), Now: clock, Observe: observe})
+	l, err := headgate.New(headgate.Options{Endpoints: table, Policies: headgate.Fixed(set), Now: clock,
+		Observe: observe})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,17 +69,29 @@ func TestRecordedDecisionsAreTheSame(t *testing.T) {
 	denied := int64(0)
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 16))
-		algorithms := []policy.Algorithm{policy.TokenBucket, policy.LeakyBucket} // windows begin where each process has them begin
+		// windows begin where each process has them begin
+		algorithms := []policy.Algorithm{policy.TokenBucket, policy.LeakyBucket}
 		rules := []policy.Rule{
-			{Endpoint: policy.Default, Limit: 1 + rng.Int64N(5), Per: time.Minute, Algorithm: algorithms[rng.IntN(len(algorithms))]},
+			{
+				Endpoint:  policy.Default,
+				Limit:     1 + rng.Int64N(5),
+				Per:       time.Minute,
+				Algorithm: algorithms[rng.IntN(len(algorithms))],
+			},
 			{Endpoint: policy.All, Subject: policy.SubjectIP, Limit: 10 + rng.Int64N(20), Per: time.Minute},
-			{Endpoint: "GET /b/{id}", Limit: 3, Per: time.Hour, Mode: []policy.Mode{policy.Enforce, policy.Shadow}[rng.IntN(2)]},
+			{
+				Endpoint: "GET /b/{id}",
+				Limit:    3,
+				Per:      time.Hour,
+				Mode:     []policy.Mode{policy.Enforce, policy.Shadow}[rng.IntN(2)],
+			},
 		}
 		now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 		said := func(all *[]string) func(*headgate.Request, *headgate.Decision) {
 			return func(r *headgate.Request, d *headgate.Decision) {
 				binding, _ := d.Binding()
-				*all = append(*all, fmt.Sprint(r.Method, r.Target, d.Allowed, d.Reason, d.RetryAfter, binding.Outcome.Remaining))
+				*all = append(*all, fmt.Sprint(r.Method, r.Target, d.Allowed, d.Reason, d.RetryAfter,
+					binding.Outcome.Remaining))
 			}
 		}
 		var then, again []string
@@ -86,8 +100,10 @@ func TestRecordedDecisionsAreTheSame(t *testing.T) {
 		for range 500 {
 			now = now.Add(time.Duration(rng.Int64N(int64(4 * time.Second))))
 			e := map[string]string{
-				"time": now.Format(time.RFC3339Nano), "client": netip.AddrFrom4([4]byte{192, 0, 2, byte(rng.IntN(4))}).String(),
-				"method": "GET", "target": []string{"/a", "/b/1", "/b/%32?x", "/nothing/here", "/a/../b/1", "/%zz"}[rng.IntN(6)],
+				"time":   now.Format(time.RFC3339Nano),
+				"client": netip.AddrFrom4([4]byte{192, 0, 2, byte(rng.IntN(4))}).String(),
+				"method": "GET", "target": []string{"/a", "/b/1", "/b/%32?x", "/nothing/here", "/a/../b/1",
+					"/%zz"}[rng.IntN(6)],
 			}
 			request := headgate.Request{Method: "GET", Target: e["target"], Peer: netip.MustParseAddr(e["client"])}
 			if rng.IntN(3) == 0 {
@@ -136,7 +152,8 @@ func TestApacheLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	once := []policy.Rule{{Endpoint: policy.All, Limit: 1, Per: 24 * time.Hour}}
-	r.Use(Rules{"once a day", limiter(t, r.Clock, once, nil)}, Rules{"all", limiter(t, r.Clock, []policy.Rule{{Endpoint: policy.All, Limit: 1e6}}, nil)})
+	r.Use(Rules{"once a day", limiter(t, r.Clock, once, nil)},
+		Rules{"all", limiter(t, r.Clock, []policy.Rule{{Endpoint: policy.All, Limit: 1e6}}, nil)})
 	if err := r.Read(t.Context(), "apache_logs.gz", log); err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +166,8 @@ func TestApacheLog(t *testing.T) {
 	}
 	all, day := got.Sides[1], got.Sides[0]
 	if all.Denied != 0 || day.Allowed+day.Denied != all.Allowed || all.NoLonger != day.Denied || all.Newly != 0 {
-		t.Errorf("once a day: %d and %d; all: %d and %d, %d no longer denied", day.Allowed, day.Denied, all.Allowed, all.Denied, all.NoLonger)
+		t.Errorf("once a day: %d and %d; all: %d and %d, %d no longer denied", day.Allowed, day.Denied, all.Allowed,
+			all.Denied, all.NoLonger)
 	}
 	if worst := day.Rules[0].Worst[0]; worst.Who != "66.249.73.135" {
 		t.Errorf("denied most is %+v, want 66.249.73.135", worst)
@@ -168,12 +186,15 @@ func TestWholeSeconds(t *testing.T) {
 			log.WriteString(strings.Repeat(line(second, 1), each))
 		}
 		if got := replayed(t, log.String(), rule); got.Sides[0].Denied != denied || got.Late != 0 {
-			t.Errorf("%d a second: %d of %d denied, %d late, want %d denied", each, got.Sides[0].Denied, got.Requests, got.Late, denied)
+			t.Errorf("%d a second: %d of %d denied, %d late, want %d denied", each, got.Sides[0].Denied, got.Requests,
+				got.Late, denied)
 		}
 	}
-	late := replayed(t, line(5, 1)+line(3, 1)+line(6, 1), []policy.Rule{{Endpoint: "GET /a", Limit: 1, Per: time.Second, Burst: 1}})
+	late := replayed(t, line(5, 1)+line(3, 1)+line(6, 1),
+		[]policy.Rule{{Endpoint: "GET /a", Limit: 1, Per: time.Second, Burst: 1}})
 	if late.Late != 1 || late.Sides[0].Denied != 1 {
-		t.Errorf("one line that is late: %d late, %d denied, want it counted when the one before was", late.Late, late.Sides[0].Denied)
+		t.Errorf("one line that is late: %d late, %d denied, want it counted when the one before was", late.Late,
+			late.Sides[0].Denied)
 	}
 }
 
@@ -183,14 +204,17 @@ func TestDenials(t *testing.T) {
 		var log strings.Builder
 		at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 		for range 20_000 {
-			fmt.Fprintf(&log, `{"time": %q, "client": "192.0.2.7", "method": "GET", "target": "/a"}`+"\n", at.Format(time.RFC3339))
+			fmt.Fprintf(&log, `{"time": %q, "client": "192.0.2.7", "method": "GET", "target": "/a"}`+"\n",
+				at.Format(time.RFC3339))
 			at = at.Add(step)
 		}
-		denied, requests := replayed(t, log.String(), []policy.Rule{{Endpoint: "GET /a", Limit: 1, Per: 2 * step, Burst: 1}}).Denials(10)
+		denied, requests := replayed(t, log.String(),
+			[]policy.Rule{{Endpoint: "GET /a", Limit: 1, Per: 2 * step, Burst: 1}}).Denials(10)
 		sum := int64(0)
 		for i := range requests {
 			if sum += requests[i]; requests[i] < 1900 || requests[i] > 2100 || denied[i] < 0.49 || denied[i] > 0.51 {
-				t.Errorf("every %v: span %d has %d requests, of which %.2f were denied; want about 2000, and half", step, i, requests[i], denied[i])
+				t.Errorf("every %v: span %d has %d requests, of which %.2f were denied; want about 2000, and half",
+					step, i, requests[i], denied[i])
 			}
 		}
 		if sum != 20_000 {
@@ -202,13 +226,16 @@ func TestDenials(t *testing.T) {
 // TestUnreadLines: they are counted, the first are told with their reasons, and a log of nothing else is an error.
 func TestUnreadLines(t *testing.T) {
 	good := `192.0.2.7 - - [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 5` + "\n"
-	got := replayed(t, good+"\n  \n"+strings.Repeat("what is this\n", 7)+good+strings.Repeat("x", 3<<20), []policy.Rule{{Endpoint: policy.Default, Limit: 5}})
-	if got.Requests != 2 || got.Unread != 8 || len(got.Faults) != maxFaults || !strings.HasPrefix(got.Faults[0].Error(), "log:2: ") {
+	got := replayed(t, good+"\n  \n"+strings.Repeat("what is this\n", 7)+good+strings.Repeat("x", 3<<20),
+		[]policy.Rule{{Endpoint: policy.Default, Limit: 5}})
+	if got.Requests != 2 || got.Unread != 8 || len(got.Faults) != maxFaults ||
+		!strings.HasPrefix(got.Faults[0].Error(), "log:2: ") {
 		t.Errorf("%d requests, %d unread, told are %v", got.Requests, got.Unread, got.Faults)
 	}
 	r, _ := New("", nil)
 	r.Use()
-	if err := r.Read(t.Context(), "log", strings.NewReader("a\nb\n")); err == nil || !strings.Contains(err.Error(), "no line of log could be read as combined") {
+	if err := r.Read(t.Context(), "log", strings.NewReader("a\nb\n")); err == nil ||
+		!strings.Contains(err.Error(), "no line of log could be read as combined") {
 		t.Errorf("a log of nothing: %v", err)
 	}
 	if err := r.Read(t.Context(), "log", strings.NewReader("\x1f\x8bno")); err == nil {
@@ -240,7 +267,8 @@ func TestInterrupted(t *testing.T) {
 func BenchmarkRead(b *testing.B) {
 	var log bytes.Buffer
 	for i := range 100_000 {
-		fmt.Fprintf(&log, "192.0.%d.%d - - [17/May/2015:10:%02d:%02d +0000] \"GET /b/%d HTTP/1.1\" 200 203023 \"-\" \"Mozilla/5.0 (Macintosh; Intel Mac OS X 10_9_1)\"\n", i%7, i%250, i/6000%60, i/100%60, i)
+		fmt.Fprintf(&log, "192.0.%d.%d - - [17/May/2015:10:%02d:%02d +0000] \"GET /b/%d HTTP/1.1\" 200 203023 "+
+			"\"-\" \"Mozilla/5.0 (Macintosh; Intel Mac OS X 10_9_1)\"\n", i%7, i%250, i/6000%60, i/100%60, i)
 	}
 	for b.Loop() {
 		r, _ := New("", nil)

@@ -16,7 +16,8 @@ func TestSuggest(t *testing.T) {
 	var log strings.Builder
 	at := time.Date(2026, 11, 23, 10, 0, 0, 0, time.UTC)
 	line := func(when time.Time, client int, target string, status int) {
-		fmt.Fprintf(&log, "192.0.2.%d - - [%s] \"GET %s HTTP/1.1\" %d 5\n", client, when.Format("02/Jan/2006:15:04:05 -0700"), target, status)
+		fmt.Fprintf(&log, "192.0.2.%d - - [%s] \"GET %s HTTP/1.1\" %d 5\n", client,
+			when.Format("02/Jan/2006:15:04:05 -0700"), target, status)
 	}
 	for minute := range 3 {
 		for second := range 60 {
@@ -72,7 +73,8 @@ func TestSuggest(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range survey(table).Suggest(2) {
-		if s.Of == policy.UnknownEndpoint && (s.Callers != 101 || s.Minute != replay.Figures{Half: 6, P95: 6, P99: 6, Most: 120} || s.Rule.Limit != 15) {
+		if s.Of == policy.UnknownEndpoint && (s.Callers != 101 ||
+			s.Minute != replay.Figures{Half: 6, P95: 6, P99: 6, Most: 120} || s.Rule.Limit != 15) {
 			t.Errorf("with one endpoint known, the others are %+v", s)
 		}
 	}

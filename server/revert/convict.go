@@ -18,7 +18,8 @@ import (
 func (w *Watcher) convict(ctx context.Context, g guilty) {
 	if !g.onlyBlame(w.number) {
 		w.count(func(s *Stats) *uint64 { return &s.Mixed })
-		w.o.Log.Warn("auto-revert: a change denies callers, and is not reverted, because an unrelated change came after it",
+		w.o.Log.Warn(
+			"auto-revert: a change denies callers, and is not reverted, because an unrelated change came after it",
 			"endpoint", w.name(g.endpoint), "why", w.why(g, record.Version{ID: g.blamed[0]}))
 		delete(w.bench.trials, g.endpoint)
 		w.bench.on(w.set)
@@ -38,16 +39,19 @@ func (w *Watcher) convict(ctx context.Context, g guilty) {
 	switch {
 	case errors.As(err, &conflict):
 		w.count(func(s *Stats) *uint64 { return &s.Conflicts })
-		w.o.Log.Info("auto-revert: somebody else was faster", "version", conflict.Current.ID, "actor", conflict.Current.Actor, "action", conflict.Current.Action)
+		w.o.Log.Info("auto-revert: somebody else was faster", "version", conflict.Current.ID, "actor",
+			conflict.Current.Actor, "action", conflict.Current.Action)
 		w.bench.acquit()
 		return
 	case err != nil:
 		w.count(func(s *Stats) *uint64 { return &s.Failed })
-		w.o.Log.Error("auto-revert: a change turns callers away, and could not be taken back", "error", err, "why", author.Why)
+		w.o.Log.Error("auto-revert: a change turns callers away, and could not be taken back", "error", err,
+			"why", author.Why)
 		return // it is tried again at the end of the next part
 	}
 	w.count(func(s *Stats) *uint64 { return &s.Reverted })
-	w.o.Log.Warn("auto-revert: a change was taken back", "version", made.ID, "restores", g.first, "undoes", g.blamed, "why", author.Why)
+	w.o.Log.Warn("auto-revert: a change was taken back", "version", made.ID, "restores", g.first, "undoes", g.blamed,
+		"why", author.Why)
 	w.bench.acquit()
 	if err := w.o.Reload(ctx); err != nil {
 		w.o.Log.Warn("auto-revert: the rules from before are not in force yet", "error", err)

@@ -65,7 +65,8 @@ func newLimited(t testing.TB, observe func(*headgate.Request, *headgate.Decision
 	who, err := identity.New(identity.Options{})
 	must(t, err)
 	l.Limiter, err = headgate.New(headgate.Options{
-		Endpoints: l.endpoints, Policies: l, Buckets: buckets, Identities: who, Unknown: headgate.LimitUnknown, Observe: observe,
+		Endpoints: l.endpoints, Policies: l, Buckets: buckets, Identities: who, Unknown: headgate.LimitUnknown,
+		Observe: observe,
 	})
 	must(t, err)
 	return l
@@ -104,7 +105,8 @@ func TestMeterCountsWhatClientsWereTold(t *testing.T) {
 		{"no rule", "/a", []policy.Rule{{Endpoint: "GET /b", Limit: 1}}, Count{5, 0}},
 		{"within the limit", "/a", []policy.Rule{{Endpoint: "GET /a", Limit: 100}}, Count{5, 0}},
 		{"over the limit", "/c", []policy.Rule{{Endpoint: "GET /c", Limit: 2, Per: time.Hour}}, Count{5, 3}},
-		{"over a limit in shadow", "/b", []policy.Rule{{Endpoint: "GET /b", Limit: 2, Per: time.Hour, Mode: policy.Shadow}}, Count{5, 0}},
+		{"over a limit in shadow", "/b", []policy.Rule{{Endpoint: "GET /b", Limit: 2, Per: time.Hour,
+			Mode: policy.Shadow}}, Count{5, 0}},
 		{"no endpoint", "/x", []policy.Rule{{Endpoint: "UNKNOWN", Limit: 1, Per: time.Hour}}, Count{5, 4}},
 		{"no safe reading", "/%zz", []policy.Rule{{Endpoint: "UNKNOWN", Limit: 1, Per: time.Hour}}, Count{}},
 	}
@@ -128,7 +130,8 @@ func TestMeterCountsCallersOnTrial(t *testing.T) {
 	var m *meter
 	l := newLimited(t, func(r *headgate.Request, d *headgate.Decision) { m.observe(r, d) })
 	m = newMeter(l.endpoints)
-	set := compile(t, l.endpoints, policy.Document{Rules: []policy.Rule{{Endpoint: "GET /a", Limit: 2, Per: time.Hour}}})
+	set := compile(t, l.endpoints,
+		policy.Document{Rules: []policy.Rule{{Endpoint: "GET /a", Limit: 2, Per: time.Hour}}})
 	on := &trial{cells: &cells{}}
 	m.put(set, map[endpoint.ID]*trial{1: on})
 	l.use(set)
@@ -152,7 +155,8 @@ func TestMeterCountsCallersOnTrial(t *testing.T) {
 	if used < 15 {
 		t.Errorf("40 callers are counted in %d cells, want them spread", used)
 	}
-	l.use(compile(t, l.endpoints, policy.Document{Rules: []policy.Rule{{Endpoint: "GET /a", Limit: 3, Per: time.Hour}}}))
+	l.use(compile(t, l.endpoints,
+		policy.Document{Rules: []policy.Rule{{Endpoint: "GET /a", Limit: 3, Per: time.Hour}}}))
 	l.send(t, "/a", 1, 5)
 	if got := on.cells.without(0); got != (Count{200, 120}) {
 		t.Errorf("under other rules: all callers = %+v, want what was counted before", got)

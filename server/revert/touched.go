@@ -20,7 +20,8 @@ type tenant struct{ project, tier string }
 // than in old, to whom they are for. A rule that another one hides, or for a
 // template that no endpoint has, touches nothing. tighter is true of those where
 // a request may be denied that would not have been.
-func touched(changes []record.Change, old, new *policy.Set, table *endpoint.Table, now int64) (list []endpoint.ID, tighter map[endpoint.ID]bool) {
+func touched(changes []record.Change, old, new *policy.Set, table *endpoint.Table, now int64) (list []endpoint.ID,
+	tighter map[endpoint.ID]bool) {
 	whole := map[tenant]bool{}           // changed at all endpoints, perhaps
 	single := map[tenant][]endpoint.ID{} // or at these
 	for _, c := range changes {
@@ -126,6 +127,7 @@ func (r *resolver) loosened() bool {
 
 // atLeast reports whether a denies nobody whom b, which holds for all, lets pass.
 func atLeast(a, b policy.Rule) bool {
-	return b.Mode != policy.Shadow && (b.EnforcePercent == 0 || b.EnforcePercent == 100) && a.Subject == b.Subject && a.Algorithm == b.Algorithm && a.CountWhen == b.CountWhen && a.Penalty == b.Penalty && a.Refusal == b.Refusal &&
+	return b.Mode != policy.Shadow && (b.EnforcePercent == 0 || b.EnforcePercent == 100) && a.Subject == b.Subject &&
+		a.Algorithm == b.Algorithm && a.CountWhen == b.CountWhen && a.Penalty == b.Penalty && a.Refusal == b.Refusal &&
 		a.Burst >= b.Burst && float64(a.Limit)/float64(a.Per) >= float64(b.Limit)/float64(b.Per) && a.Per <= b.Per
 }

@@ -32,9 +32,11 @@ func TestTouched(t *testing.T) {
 		{"a project's", "GET /a 9", "GET /a 9, GET /a@p 1", none, "/a"},
 		{"a project's default, hidden nowhere", "default 9", "default 9, default@p 1", none, "/a /b /c"},
 		{"a project's default beside an endpoint's rule", "GET /a 9", "GET /a 9, default@p 1", none, "/b /c"},
-		{"everybody's, which a project's hides for it alone", "GET /a@p 1, GET /a 9", "GET /a@p 1, GET /a 8", none, "/a"},
+		{"everybody's, which a project's hides for it alone", "GET /a@p 1, GET /a 9",
+			"GET /a@p 1, GET /a 8", none, "/a"},
 		{"a tier's", "GET /a 9, GET /a#t 5", "GET /a 9, GET /a#t 1", none, "/a"},
-		{"a project to a tier", "GET /a 9, GET /a#t 5", "GET /a 9, GET /a#t 5", [2]map[string]string{nil, {"p": "t"}}, "/a"},
+		{"a project to a tier", "GET /a 9, GET /a#t 5", "GET /a 9, GET /a#t 5",
+			[2]map[string]string{nil, {"p": "t"}}, "/a"},
 		{"a project to a tier without rules", "GET /a 9", "GET /a 9", [2]map[string]string{nil, {"p": "t"}}, ""},
 		{"looser", "GET /a 5", "GET /a 6", none, "(/a)"},
 		{"looser for everybody, tighter for one", "GET /a 5, GET /a@p 9", "GET /a 6, GET /a@p 8", none, "/a"},
@@ -45,7 +47,8 @@ func TestTouched(t *testing.T) {
 	}
 	for _, c := range cases {
 		old, new := document(c.old, c.tiers[0]), document(c.new, c.tiers[1])
-		ids, tighter := touched(changes(old, new), compile(t, endpoints, old), compile(t, endpoints, new), endpoints, now.UnixNano())
+		ids, tighter := touched(changes(old, new), compile(t, endpoints, old), compile(t, endpoints, new), endpoints,
+			now.UnixNano())
 		var got []string
 		for _, id := range ids {
 			if id == endpoint.Unknown {
@@ -115,7 +118,8 @@ func TestTouchedIsBounded(t *testing.T) {
 	set := compile(t, endpoints, doc)
 	var many []record.Change
 	for i := range mostResolved/4 + 1 {
-		many = append(many, record.Change{After: &policy.Rule{Endpoint: "default", Project: string(rune(i + 1<<17)), Limit: 1}})
+		many = append(many, record.Change{After: &policy.Rule{Endpoint: "default",
+			Project: string(rune(i + 1<<17)), Limit: 1}})
 	}
 	if ids, _ := touched(many, set, set, endpoints, 0); len(ids) != 4 {
 		t.Errorf("touched %v, want all four", ids)

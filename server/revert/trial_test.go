@@ -65,15 +65,18 @@ func TestTrial(t *testing.T) {
 		{"bad before, but longer ago", many(repeat(5, bad), repeat(5, well)), repeat(10, bad), 0, 5},
 		{"too few requests", repeat(5, well), repeat(20, feed{total: 1, denied: 1}), 0, 0},
 		{"99 requests, and then one more", repeat(5, well),
-			many(repeat(4, feed{total: 24, denied: 24, callers: 1}), []feed{{total: 1, denied: 1, callers: 2}, {total: 1, denied: 1, callers: 1}, {total: 1, denied: 1, callers: 2}}), 0, 7},
+			many(repeat(4, feed{total: 24, denied: 24, callers: 1}), []feed{{total: 1, denied: 1, callers: 2},
+				{total: 1, denied: 1, callers: 1}, {total: 1, denied: 1, callers: 2}}), 0, 7},
 		{"a pause of a part", repeat(5, well), many(repeat(3, bad), repeat(1, well), repeat(5, bad)), 0, 9},
 		{"nobody comes in a part", repeat(5, well), many(repeat(3, bad), repeat(1, feed{}), repeat(1, bad)), 0, 5},
 		{"nobody comes at all", repeat(5, well), repeat(20, feed{}), 0, 0},
 		{"bad later within the watch", repeat(5, well), many(repeat(10, well), repeat(6, bad)), 0, 15},
 		{"bad after the watch", repeat(5, well), many(repeat(17, well), repeat(10, bad)), 0, 0},
 		{"one caller alone", repeat(5, well), repeat(10, feed{total: 100, denied: 99, callers: 1}), 0, 0},
-		{"one greedy caller among others", repeat(5, well), repeat(10, feed{total: 10, denied: 1, greedy: 1000, refused: 990}), 0, 0},
-		{"a greedy caller, and the others too", repeat(5, well), repeat(10, feed{total: 10, denied: 6, greedy: 1000, refused: 990}), 0, 5},
+		{"one greedy caller among others", repeat(5, well),
+			repeat(10, feed{total: 10, denied: 1, greedy: 1000, refused: 990}), 0, 0},
+		{"a greedy caller, and the others too", repeat(5, well),
+			repeat(10, feed{total: 10, denied: 6, greedy: 1000, refused: 990}), 0, 5},
 		{"a process that stood still", repeat(5, well), repeat(10, bad), 3, 9},
 	}
 	for _, c := range cases {
@@ -94,7 +97,14 @@ func TestTrial(t *testing.T) {
 		}
 		before := b.before()
 		look(bad, true) // the part of the change belongs to neither
-		b.try(change{from: 16, to: 17, blamed: map[endpoint.ID][]int64{1: {17}}, tighter: map[endpoint.ID]bool{1: true}, before: before, at: at})
+		b.try(change{
+			from:    16,
+			to:      17,
+			blamed:  map[endpoint.ID][]int64{1: {17}},
+			tighter: map[endpoint.ID]bool{1: true},
+			before:  before,
+			at:      at,
+		})
 		got := 0
 		for i, f := range c.after {
 			found := look(f, false)
@@ -120,7 +130,13 @@ func TestWorstFirst(t *testing.T) {
 	m := newMeter(table(t, "GET /a", "GET /b", "GET /c"))
 	s := Settings{Share: 50, For: 5 * time.Second, MinRequests: 1, MinCallers: 1, Watch: time.Minute}
 	b := newBench(s, m, 0)
-	b.try(change{from: 1, to: 2, blamed: map[endpoint.ID][]int64{0: {2}, 1: {2}, 2: {2}, 3: {2}}, tighter: map[endpoint.ID]bool{0: true, 1: true, 2: true, 3: true}, before: b.before()})
+	b.try(change{
+		from:    1,
+		to:      2,
+		blamed:  map[endpoint.ID][]int64{0: {2}, 1: {2}, 2: {2}, 3: {2}},
+		tighter: map[endpoint.ID]bool{0: true, 1: true, 2: true, 3: true},
+		before:  b.before(),
+	})
 	var found []guilty
 	for i := range 5 {
 		m.feed(0, feed{total: 10, denied: 9})
@@ -148,12 +164,24 @@ func TestBlame(t *testing.T) {
 		m.feed(1, feed{total: 10})
 		b.look(time.Duration(i)*time.Second, false)
 	}
-	b.try(change{from: 16, to: 17, blamed: map[endpoint.ID][]int64{1: {17}}, tighter: map[endpoint.ID]bool{1: true}, before: b.before()})
+	b.try(change{
+		from:    16,
+		to:      17,
+		blamed:  map[endpoint.ID][]int64{1: {17}},
+		tighter: map[endpoint.ID]bool{1: true},
+		before:  b.before(),
+	})
 	for i := range 5 {
 		m.feed(1, feed{total: 10, denied: 10})
 		b.look(time.Duration(5+i)*time.Second, false)
 	}
-	b.try(change{from: 17, to: 19, blamed: map[endpoint.ID][]int64{1: {18, 19}, 2: {19}}, tighter: map[endpoint.ID]bool{1: true, 2: true}, before: b.before()})
+	b.try(change{
+		from:    17,
+		to:      19,
+		blamed:  map[endpoint.ID][]int64{1: {18, 19}, 2: {19}},
+		tighter: map[endpoint.ID]bool{1: true, 2: true},
+		before:  b.before(),
+	})
 	tried := b.trials[1]
 	if tried.first != 16 || tried.before != (Count{200, 0}) || !tried.onlyBlame(19) || tried.onlyBlame(20) {
 		t.Errorf("trial = %+v, want one from 16 on, with the requests before it", tried)

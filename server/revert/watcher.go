@@ -22,7 +22,8 @@ const Actor = "auto-revert"
 type History interface {
 	History(ctx context.Context, before int64, most int) ([]record.Version, error)
 	Changes(ctx context.Context, version int64) ([]record.Change, error)
-	Revert(ctx context.Context, a record.Author, to, base int64, check func(before, after policy.Document) error) (record.Version, error)
+	Revert(ctx context.Context, a record.Author, to, base int64,
+		check func(before, after policy.Document) error) (record.Version, error)
 }
 
 // Options configures a Watcher. All but Name, Check, Log and the clocks are
@@ -233,7 +234,8 @@ func (w *Watcher) study(ctx context.Context) bool {
 		c, fair, err := w.read(ctx, history, next)
 		if err != nil {
 			if !w.failing {
-				w.o.Log.Warn("auto-revert: the history cannot be read, so no change is taken back until it can be", "error", err)
+				w.o.Log.Warn("auto-revert: the history cannot be read, so no change is taken back until it can be",
+					"error", err)
 			}
 			w.failing = true
 			return false
@@ -275,7 +277,8 @@ func (w *Watcher) read(ctx context.Context, h History, s swap) (c change, fair b
 	if newest := list[0]; newest.Action == record.ActionRevert {
 		w.setFlag(&Reverted{newest.ID, newest.Of, newest.At, newest.Why})
 	}
-	made := list[:max(0, slices.IndexFunc(append(list, record.Version{}), func(v record.Version) bool { return v.ID <= s.from }))]
+	made := list[:max(0, slices.IndexFunc(append(list, record.Version{}),
+		func(v record.Version) bool { return v.ID <= s.from }))]
 	if s.old == nil || s.from == 0 || s.to <= s.from || int64(len(made)) != s.to-s.from || len(made) > mostVersions {
 		return change{}, false, nil
 	}
@@ -288,7 +291,14 @@ func (w *Watcher) read(ctx context.Context, h History, s swap) (c change, fair b
 	if err != nil {
 		return change{}, false, err
 	}
-	c = change{from: s.from, to: s.to, before: s.before, at: s.at, blamed: map[endpoint.ID][]int64{}, tighter: map[endpoint.ID]bool{}}
+	c = change{
+		from:    s.from,
+		to:      s.to,
+		before:  s.before,
+		at:      s.at,
+		blamed:  map[endpoint.ID][]int64{},
+		tighter: map[endpoint.ID]bool{},
+	}
 	for _, v := range slices.Backward(made) {
 		changes, err := h.Changes(ctx, v.ID)
 		if err != nil {

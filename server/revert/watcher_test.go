@@ -196,42 +196,74 @@ func TestWatcher(t *testing.T) {
 		{"nobody calls", "set GET /a narrow; tick 10", "set", Stats{Trials: 1}},
 		{"one greedy caller", "set GET /a 50; greedy 10 /a", "set", Stats{Trials: 1}},
 		{"after the watch", "set GET /a narrow; tick 31; tick 10 /a", "set", Stats{}},
-		{"a default where there is no other rule", "set default narrow; tick 6 /c", "set revert(3)", Stats{Reverted: 1}},
+		{"a default where there is no other rule", "set default narrow; tick 6 /c", "set revert(3)",
+			Stats{Reverted: 1}},
 		{"a default that other rules hide", "set default narrow; tick 10 /a", "set", Stats{Trials: 1}}, // of GET /c
-		{"an attack on an endpoint whose rules are as before", "set GET /c narrow; tick 31; set GET /a 2000000; tick 10 /c", "set set", Stats{}},
+		{"an attack on an endpoint whose rules are as before",
+			"set GET /c narrow; tick 31; set GET /a 2000000; tick 10 /c", "set set", Stats{}},
 		{"as bad before", "set GET /a narrow; tick 31; tick 5 /a; set GET /a 2; tick 10 /a", "set set", Stats{}},
 
-		{"two changes, both at fault", "set GET /a 5; tick 2 /a; set GET /a narrow; tick 6 /a", "set set revert(3)", Stats{Reverted: 1}},
-		{"two at once, both at fault", "write GET /a 5; set GET /a narrow; tick 6 /a", "set set revert(3)", Stats{Reverted: 1}},
-		{"another since, not at fault", "set GET /a narrow; tick 2 /a; set GET /b 2000000; tick 10 /a", "set set", Stats{Mixed: 1}},
-		{"another at once, not at fault", "write GET /a narrow; set GET /b 2000000; tick 10 /a", "set set", Stats{Mixed: 1}},
-		{"another before, not at fault", "set GET /b 2000000; tick 2 /a; set GET /a narrow; tick 6 /a", "set set revert(4)", Stats{Reverted: 1}},
-		{"one before proved well, and another is not at fault", "set GET /a 900000; tick 8 /a; set GET /b 2000000; tick 1 /a; set GET /a narrow; tick 6 /a", "set set set revert(5)", Stats{Reverted: 1}},
-		{"one before proved well", "set GET /a 900000; tick 8 /a; set GET /a narrow; tick 6 /a", "set set revert(4)", Stats{Reverted: 1}},
-		{"one before had no time to prove well", "set GET /a 900000; tick 4 /a; set GET /b 2000000; tick 1 /a; set GET /a narrow; tick 8 /a", "set set set", Stats{Mixed: 1}},
-		{"nobody came to prove one before well", "set GET /a 900000; tick 8; set GET /b 2000000; tick 1; set GET /a narrow; tick 8 /a", "set set set", Stats{Mixed: 1}},
-		{"one before proved well, and a looser one came after it", "set GET /a 900000; tick 8 /a; set GET /a 950000; tick 2 /a; set GET /a narrow; tick 6 /a", "set set set revert(3)", Stats{Reverted: 1}},
+		{"two changes, both at fault", "set GET /a 5; tick 2 /a; set GET /a narrow; tick 6 /a", "set set revert(3)",
+			Stats{Reverted: 1}},
+		{"two at once, both at fault", "write GET /a 5; set GET /a narrow; tick 6 /a", "set set revert(3)",
+			Stats{Reverted: 1}},
+		{"another since, not at fault", "set GET /a narrow; tick 2 /a; set GET /b 2000000; tick 10 /a", "set set",
+			Stats{Mixed: 1}},
+		{"another at once, not at fault", "write GET /a narrow; set GET /b 2000000; tick 10 /a", "set set",
+			Stats{Mixed: 1}},
+		{"another before, not at fault", "set GET /b 2000000; tick 2 /a; set GET /a narrow; tick 6 /a",
+			"set set revert(4)", Stats{Reverted: 1}},
+		{"one before proved well, and another is not at fault",
+			"set GET /a 900000; tick 8 /a; set GET /b 2000000; tick 1 /a; set GET /a narrow; tick 6 /a",
+			"set set set revert(5)", Stats{Reverted: 1}},
+		{"one before proved well", "set GET /a 900000; tick 8 /a; set GET /a narrow; tick 6 /a", "set set revert(4)",
+			Stats{Reverted: 1}},
+		{"one before had no time to prove well",
+			"set GET /a 900000; tick 4 /a; set GET /b 2000000; tick 1 /a; set GET /a narrow; tick 8 /a", "set set set",
+			Stats{Mixed: 1}},
+		{"nobody came to prove one before well",
+			"set GET /a 900000; tick 8; set GET /b 2000000; tick 1; set GET /a narrow; tick 8 /a", "set set set",
+			Stats{Mixed: 1}},
+		{"one before proved well, and a looser one came after it",
+			"set GET /a 900000; tick 8 /a; set GET /a 950000; tick 2 /a; set GET /a narrow; tick 6 /a",
+			"set set set revert(3)", Stats{Reverted: 1}},
 
-		{"an operator acts first", "set GET /a narrow; tick 3 /a; write GET /a wide; tick 10 /a", "set set", Stats{Conflicts: 1}},
-		{"an operator mends it, and it acts", "set GET /a narrow; tick 3 /a; set GET /a wide; tick 10 /a", "set set", Stats{Trials: 1}},
+		{"an operator acts first", "set GET /a narrow; tick 3 /a; write GET /a wide; tick 10 /a", "set set",
+			Stats{Conflicts: 1}},
+		{"an operator mends it, and it acts", "set GET /a narrow; tick 3 /a; set GET /a wide; tick 10 /a", "set set",
+			Stats{Trials: 1}},
 		{"an operator rolls back", "set GET /a narrow; tick 3 /a; rollback 3; tick 10 /a", "set rollback(3)", Stats{}},
-		{"somebody insists", "set GET /a narrow; tick 6 /a; set GET /a narrow; tick 20 /a", "set revert(3) set", Stats{Reverted: 1}},
-		{"somebody insists on two endpoints that are flooded", "set GET /a narrow; tick 7 /a; set GET /b narrow; tick 7 /b; set GET /a narrow; tick 20 /a; set GET /b narrow; tick 20 /b",
+		{"somebody insists", "set GET /a narrow; tick 6 /a; set GET /a narrow; tick 20 /a", "set revert(3) set",
+			Stats{Reverted: 1}},
+		{"somebody insists on two endpoints that are flooded", "set GET /a narrow; tick 7 /a; set GET /b narrow; " +
+			"tick 7 /b; set GET /a narrow; tick 20 /a; set GET /b narrow; tick 20 /b",
 			"set revert(3) set revert(5) set set", Stats{Reverted: 2}},
-		{"somebody insists, after a restart", "set GET /a narrow; tick 6 /a; start; tick 5 /a; set GET /a narrow; tick 20 /a", "set revert(3) set", Stats{}},
-		{"somebody tries another limit", "set GET /a narrow; tick 12 /a; set GET /a 2; tick 6 /a", "set revert(3) set revert(5)", Stats{Reverted: 2}},
-		{"somebody insists, and changes another rule too", "set GET /a narrow; tick 7 /a; write GET /a narrow; set GET /c narrow; tick 6 /c", "set revert(3) set set", Stats{Reverted: 1, Mixed: 1}},
+		{"somebody insists, after a restart",
+			"set GET /a narrow; tick 6 /a; start; tick 5 /a; set GET /a narrow; tick 20 /a",
+			"set revert(3) set", Stats{}},
+		{"somebody tries another limit", "set GET /a narrow; tick 12 /a; set GET /a 2; tick 6 /a",
+			"set revert(3) set revert(5)", Stats{Reverted: 2}},
+		{"somebody insists, and changes another rule too",
+			"set GET /a narrow; tick 7 /a; write GET /a narrow; set GET /c narrow; tick 6 /c", "set revert(3) set set",
+			Stats{Reverted: 1, Mixed: 1}},
 
-		{"a database that is away while it is noticed", "set GET /a narrow; away; tick 3 /a; back; tick 6 /a", "set revert(3)", Stats{Reverted: 1}},
-		{"a database that is away when it is time", "set GET /a narrow; tick 3 /a; away; tick 5 /a; back; tick 1 /a", "set revert(3)", Stats{Reverted: 1, Failed: 3}},
-		{"a number that comes late", "hide; set GET /a narrow; tick 3 /a; show; tick 6 /a", "set revert(3)", Stats{Reverted: 1}},
-		{"and after a reload", "hide; set GET /a narrow; tick 2 /a; load; tick 1 /a; show; tick 6 /a", "set revert(3)", Stats{Reverted: 1}},
-		{"and with one", "hide; set GET /a narrow; tick 3 /a; show; load; tick 6 /a", "set revert(3)", Stats{Reverted: 1}},
+		{"a database that is away while it is noticed", "set GET /a narrow; away; tick 3 /a; back; tick 6 /a",
+			"set revert(3)", Stats{Reverted: 1}},
+		{"a database that is away when it is time", "set GET /a narrow; tick 3 /a; away; tick 5 /a; back; tick 1 /a",
+			"set revert(3)", Stats{Reverted: 1, Failed: 3}},
+		{"a number that comes late", "hide; set GET /a narrow; tick 3 /a; show; tick 6 /a", "set revert(3)",
+			Stats{Reverted: 1}},
+		{"and after a reload", "hide; set GET /a narrow; tick 2 /a; load; tick 1 /a; show; tick 6 /a", "set revert(3)",
+			Stats{Reverted: 1}},
+		{"and with one", "hide; set GET /a narrow; tick 3 /a; show; load; tick 6 /a", "set revert(3)",
+			Stats{Reverted: 1}},
 		{"a number that comes too late", "hide; set GET /a narrow; tick 31 /a; show; tick 6 /a", "set", Stats{}},
-		{"another change before the number comes", "hide; set GET /a narrow; tick 3 /a; show; set GET /b 2000000; tick 10 /a", "set set", Stats{}},
+		{"another change before the number comes",
+			"hide; set GET /a narrow; tick 3 /a; show; set GET /b 2000000; tick 10 /a", "set set", Stats{}},
 		{"a process that stands still", "set GET /a narrow; tick 5 /a; stall 10s; tick 5 /a", "set", Stats{Trials: 1}},
 		{"and goes on", "set GET /a narrow; tick 5 /a; stall 10s; tick 6 /a", "set revert(3)", Stats{Reverted: 1}},
-		{"a reload of the same rules", "set GET /a narrow; tick 3 /a; load; tick 3 /a", "set revert(3)", Stats{Reverted: 1}},
+		{"a reload of the same rules", "set GET /a narrow; tick 3 /a; load; tick 3 /a", "set revert(3)",
+			Stats{Reverted: 1}},
 		{"a replica that starts after the change", "write GET /a narrow; start; tick 10 /a", "set", Stats{}},
 	}
 	for _, c := range cases {
@@ -244,7 +276,8 @@ func TestWatcher(t *testing.T) {
 			t.Errorf("%s: history %q and %+v, want %q and %+v\n%s", c.name, got, w.Stats(), c.want, c.stats, &w.log)
 		}
 		if n := strings.Count(w.log.String(), "a change was taken back"); n != strings.Count(c.want, "revert") {
-			t.Errorf("%s: the log says %d times that a change was taken back, want as often as the history %s\n%s", c.name, n, c.want, &w.log)
+			t.Errorf("%s: the log says %d times that a change was taken back, want as often as the history %s\n%s",
+				c.name, n, c.want, &w.log)
 		}
 	}
 }
@@ -257,7 +290,8 @@ func TestWhy(t *testing.T) {
 	now, err := w.store.Current(t.Context())
 	must(t, err)
 	const want = "GET /a: 100 % of 200 requests denied for 5s after version 3 by alice; before: 0 % of 160 requests"
-	if now.Actor != "auto-revert" || now.Claimed != "r1" || now.Why != want || now.Action != record.ActionRevert || now.Of != 2 {
+	if now.Actor != "auto-revert" || now.Claimed != "r1" || now.Why != want ||
+		now.Action != record.ActionRevert || now.Of != 2 {
 		t.Errorf("version = %+v, want one by auto-revert, because %q", now, want)
 	}
 	w.do("tick 1")
@@ -296,7 +330,8 @@ func TestTwoReplicas(t *testing.T) {
 		t.Errorf("history = %s, want one revert", got)
 	}
 	if one.Stats().Reverted != 1 || two.Stats().Conflicts != 1 {
-		t.Errorf("one %+v, two %+v, want the first to have acted and the second to have found it done", one.Stats(), two.Stats())
+		t.Errorf("one %+v, two %+v, want the first to have acted and the second to have found it done",
+			one.Stats(), two.Stats())
 	}
 }
 

@@ -40,7 +40,8 @@ func (e *ApprovalError) Error() string { return e.text }
 // rules with it would not compile. The rule counts as the one does that it
 // stands in for, and always denies. What lint has to say of it besides errors
 // is returned too, and that it is not higher than what holds now.
-func Approve(ctx context.Context, to Approver, id string, a Approval, o policy.CompileOptions) (r record.LimitRequest, v record.Version, findings policy.Problems, err error) {
+func Approve(ctx context.Context, to Approver, id string, a Approval, o policy.CompileOptions) (r record.LimitRequest,
+	v record.Version, findings policy.Problems, err error) {
 	var rule policy.Rule
 	var lower policy.Problems
 	r, v, err = to.Approve(ctx, id, record.Grant{
@@ -59,7 +60,8 @@ func Approve(ctx context.Context, to Approver, id string, a Approval, o policy.C
 }
 
 // rule is what happens to a request.
-func (a *Approval) rule(r *record.LimitRequest, doc policy.Document, o policy.CompileOptions, now time.Time) (policy.Rule, error) {
+func (a *Approval) rule(r *record.LimitRequest, doc policy.Document, o policy.CompileOptions,
+	now time.Time) (policy.Rule, error) {
 	rule := policy.Rule{
 		Endpoint: r.Endpoint, Project: r.Project, Subject: r.Subject,
 		Limit: r.Limit, Per: r.Per, Burst: r.Burst, Expires: r.Until,
@@ -95,7 +97,8 @@ func (a *Approval) rule(r *record.LimitRequest, doc policy.Document, o policy.Co
 		rule.Expires = now.Add(a.For)
 	}
 	if !rule.Expires.After(now) {
-		return rule, &ApprovalError{fmt.Sprintf("the limit would end at %s, want a time in the future", rule.Expires.UTC().Format(time.RFC3339))}
+		return rule, &ApprovalError{fmt.Sprintf("the limit would end at %s, want a time in the future",
+			rule.Expires.UTC().Format(time.RFC3339))}
 	}
 	return rule, nil
 }
@@ -109,9 +112,11 @@ func notHigher(rule policy.Rule, r *record.LimitRequest, doc policy.Document, o 
 		return nil
 	}
 	return policy.Problems{{
-		Severity: policy.Warning, Code: "not_higher", Rule: -1, Where: fmt.Sprintf("rule %q", rule.Title()), Field: "limit",
+		Severity: policy.Warning, Code: "not_higher", Rule: -1, Where: fmt.Sprintf("rule %q", rule.Title()),
+		Field: "limit",
 		Value: fmt.Sprintf("%s (burst %d)", rule.Rate(), burst),
-		Want:  fmt.Sprintf("more than the %s (burst %d) that holds for the project already, in whose place it stands", old.Rate(), held),
+		Want: fmt.Sprintf("more than the %s (burst %d) that holds for the project already, in whose place it stands",
+			old.Rate(), held),
 	}}
 }
 
@@ -126,7 +131,8 @@ func faster(a, b policy.Rule) bool {
 // level: by the project's tier in the document, since nobody knows what tier a
 // key will say. It asks compiled rules, so that it cannot differ from what
 // requests are counted by.
-func inForce(doc policy.Document, r *record.LimitRequest, o policy.CompileOptions) (found policy.Rule, at policy.Level, ok bool) {
+func inForce(doc policy.Document, r *record.LimitRequest, o policy.CompileOptions) (found policy.Rule,
+	at policy.Level, ok bool) {
 	set, m := lasting(doc, r, o)
 	if set == nil {
 		return policy.Rule{}, 0, false
@@ -219,7 +225,8 @@ func about(doc policy.Document, rule policy.Rule, o policy.CompileOptions) (find
 		if p.Code == "no_endpoint" && !known {
 			continue // nobody said which there are
 		}
-		if p.Severity != policy.Error && p.Code != "expires_soon" && p.Rule >= 0 && record.KeyOf(doc.Rules[p.Rule]) == record.KeyOf(rule) {
+		if p.Severity != policy.Error && p.Code != "expires_soon" && p.Rule >= 0 &&
+			record.KeyOf(doc.Rules[p.Rule]) == record.KeyOf(rule) {
 			p.Where = fmt.Sprintf("rule %q", rule.Title())
 			findings = append(findings, p)
 		}

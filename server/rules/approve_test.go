@@ -22,7 +22,15 @@ func TestApprove(t *testing.T) {
 		{Endpoint: "GET /a/{x}", Limit: 2, Subject: policy.SubjectIP, Mode: policy.Shadow},
 		{Endpoint: policy.Default, Limit: 3, Algorithm: policy.FixedWindow},
 		{Endpoint: policy.Default, Limit: 3, Tier: "gold", Algorithm: policy.LeakyBucket, Burst: 5},
-		{Endpoint: policy.Default, Limit: 3, Project: "own", Algorithm: policy.SlidingWindow, CountWhen: "4xx", Penalty: "10 in 1m for 15m", Refusal: "503"},
+		{
+			Endpoint:  policy.Default,
+			Limit:     3,
+			Project:   "own",
+			Algorithm: policy.SlidingWindow,
+			CountWhen: "4xx",
+			Penalty:   "10 in 1m for 15m",
+			Refusal:   "503",
+		},
 		{Endpoint: policy.All, Limit: 9},
 	}
 	for name, c := range map[string]struct {
@@ -31,16 +39,37 @@ func TestApprove(t *testing.T) {
 		approval rules.Approval
 		want     policy.Rule // of it: what is compared
 	}{
-		"as asked":            {"acme", record.Asked{Endpoint: "GET /a/{id}", Limit: 7}, rules.Approval{}, policy.Rule{Endpoint: "GET /a/{x}", Limit: 7, Algorithm: policy.SlidingLog, OnStoreLoss: policy.LossOpen}},
-		"in shadow is none":   {"acme", record.Asked{Endpoint: "GET /a/{x}", Subject: policy.SubjectIP, Limit: 7}, rules.Approval{}, policy.Rule{Endpoint: "GET /a/{x}", Limit: 7}},
-		"by the default":      {"acme", record.Asked{Endpoint: "GET /b", Limit: 7}, rules.Approval{}, policy.Rule{Endpoint: "GET /b", Limit: 7, Algorithm: policy.FixedWindow}},
-		"by the tier":         {"rich", record.Asked{Endpoint: "GET /b", Limit: 7, Burst: 8}, rules.Approval{}, policy.Rule{Endpoint: "GET /b", Limit: 7, Burst: 8, Algorithm: policy.LeakyBucket}},
-		"by the project":      {"own", record.Asked{Endpoint: "GET /b", Limit: 7}, rules.Approval{}, policy.Rule{Endpoint: "GET /b", Limit: 7, Algorithm: policy.SlidingWindow, CountWhen: "4xx", Penalty: "10 in 1m for 15m", Refusal: "503"}},
-		"of the default":      {"acme", record.Asked{Endpoint: policy.Default, Limit: 7}, rules.Approval{}, policy.Rule{Endpoint: policy.Default, Limit: 7, Algorithm: policy.FixedWindow}},
-		"of all together":     {"acme", record.Asked{Endpoint: policy.All, Limit: 70, Burst: 80}, rules.Approval{}, policy.Rule{Endpoint: policy.All, Limit: 70, Burst: 80}},
-		"another limit":       {"acme", record.Asked{Endpoint: policy.All, Limit: 70, Burst: 80}, rules.Approval{Limit: 50}, policy.Rule{Endpoint: policy.All, Limit: 50}},
-		"another burst":       {"acme", record.Asked{Endpoint: policy.All, Limit: 70, Burst: 80}, rules.Approval{Burst: 75}, policy.Rule{Endpoint: policy.All, Limit: 70, Burst: 75}},
-		"another time and so": {"acme", record.Asked{Endpoint: policy.All, Limit: 70, Burst: 80}, rules.Approval{Per: time.Minute, Burst: 71}, policy.Rule{Endpoint: policy.All, Limit: 70, Per: time.Minute, Burst: 71}},
+		"as asked": {"acme", record.Asked{Endpoint: "GET /a/{id}", Limit: 7}, rules.Approval{}, policy.Rule{
+			Endpoint:    "GET /a/{x}",
+			Limit:       7,
+			Algorithm:   policy.SlidingLog,
+			OnStoreLoss: policy.LossOpen,
+		}},
+		"in shadow is none": {"acme", record.Asked{Endpoint: "GET /a/{x}", Subject: policy.SubjectIP, Limit: 7},
+			rules.Approval{}, policy.Rule{Endpoint: "GET /a/{x}", Limit: 7}},
+		"by the default": {"acme", record.Asked{Endpoint: "GET /b", Limit: 7}, rules.Approval{},
+			policy.Rule{Endpoint: "GET /b", Limit: 7, Algorithm: policy.FixedWindow}},
+		"by the tier": {"rich", record.Asked{Endpoint: "GET /b", Limit: 7, Burst: 8}, rules.Approval{},
+			policy.Rule{Endpoint: "GET /b", Limit: 7, Burst: 8, Algorithm: policy.LeakyBucket}},
+		"by the project": {"own", record.Asked{Endpoint: "GET /b", Limit: 7}, rules.Approval{}, policy.Rule{
+			Endpoint:  "GET /b",
+			Limit:     7,
+			Algorithm: policy.SlidingWindow,
+			CountWhen: "4xx",
+			Penalty:   "10 in 1m for 15m",
+			Refusal:   "503",
+		}},
+		"of the default": {"acme", record.Asked{Endpoint: policy.Default, Limit: 7}, rules.Approval{},
+			policy.Rule{Endpoint: policy.Default, Limit: 7, Algorithm: policy.FixedWindow}},
+		"of all together": {"acme", record.Asked{Endpoint: policy.All, Limit: 70, Burst: 80}, rules.Approval{},
+			policy.Rule{Endpoint: policy.All, Limit: 70, Burst: 80}},
+		"another limit": {"acme", record.Asked{Endpoint: policy.All, Limit: 70, Burst: 80},
+			rules.Approval{Limit: 50}, policy.Rule{Endpoint: policy.All, Limit: 50}},
+		"another burst": {"acme", record.Asked{Endpoint: policy.All, Limit: 70, Burst: 80},
+			rules.Approval{Burst: 75}, policy.Rule{Endpoint: policy.All, Limit: 70, Burst: 75}},
+		"another time and so": {"acme", record.Asked{Endpoint: policy.All, Limit: 70, Burst: 80},
+			rules.Approval{Per: time.Minute, Burst: 71},
+			policy.Rule{Endpoint: policy.All, Limit: 70, Per: time.Minute, Burst: 71}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			db, err := database.Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "headgate.db"))
@@ -48,17 +77,20 @@ func TestApprove(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer db.Close()
-			_, err = db.Apply(t.Context(), record.Author{Actor: "test"}, record.Edit{Set: lasting, Tiers: map[string]string{"rich": "gold"}})
+			_, err = db.Apply(t.Context(), record.Author{Actor: "test"},
+				record.Edit{Set: lasting, Tiers: map[string]string{"rich": "gold"}})
 			if err != nil {
 				t.Fatal(err)
 			}
 			c.asked.Per, c.asked.For = time.Second, time.Hour
-			filed, err := db.File(t.Context(), record.LimitRequest{Actor: "a", Project: c.project, Reason: "x", Asked: c.asked}, 5)
+			filed, err := db.File(t.Context(), record.LimitRequest{Actor: "a", Project: c.project, Reason: "x",
+				Asked: c.asked}, 5)
 			if err != nil {
 				t.Fatal(err)
 			}
 			c.approval.Actor = "op"
-			done, version, findings, err := rules.Approve(t.Context(), db, filed.ID, c.approval, policy.CompileOptions{})
+			done, version, findings, err := rules.Approve(t.Context(), db, filed.ID, c.approval,
+				policy.CompileOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -78,8 +110,10 @@ func TestApprove(t *testing.T) {
 				t.Errorf("the rule ends in %v, want an hour from the approval on", left)
 			}
 			changes, err := db.Changes(t.Context(), done.Version)
-			if err != nil || version.ID != done.Version || version.Action != record.ActionRequest || version.Why != "request "+filed.ID || len(changes) != 1 || *changes[0].After != c.want {
-				t.Errorf("version %+v of %+v changes %+v, %v, want the rule alone, for the request", version, done, changes, err)
+			if err != nil || version.ID != done.Version || version.Action != record.ActionRequest ||
+				version.Why != "request "+filed.ID || len(changes) != 1 || *changes[0].After != c.want {
+				t.Errorf("version %+v of %+v changes %+v, %v, want the rule alone, for the request", version,
+					done, changes, err)
 			}
 		})
 	}
@@ -94,7 +128,8 @@ func TestApproveBelowTheUnknownRule(t *testing.T) {
 	}
 	defer db.Close()
 	if err := db.Set(t.Context(), record.Author{Actor: "test"}, policy.Rule{
-		Endpoint: policy.UnknownEndpoint, Limit: 1000, Per: time.Second, Scope: policy.Strict, OnStoreLoss: policy.LossShare,
+		Endpoint: policy.UnknownEndpoint, Limit: 1000, Per: time.Second, Scope: policy.Strict,
+		OnStoreLoss: policy.LossShare,
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +138,8 @@ func TestApproveBelowTheUnknownRule(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	done, _, findings, err := rules.Approve(t.Context(), db, filed.ID, rules.Approval{Actor: "op"}, policy.CompileOptions{})
+	done, _, findings, err := rules.Approve(t.Context(), db, filed.ID, rules.Approval{Actor: "op"},
+		policy.CompileOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +152,8 @@ func TestApproveBelowTheUnknownRule(t *testing.T) {
 	if got != want {
 		t.Errorf("the rule is %+v, want %+v", got, want)
 	}
-	if len(findings) == 0 || findings[0].Code != "not_higher" || !strings.Contains(findings[0].Error(), "more than the 1000 per 1s") {
+	if len(findings) == 0 || findings[0].Code != "not_higher" ||
+		!strings.Contains(findings[0].Error(), "more than the 1000 per 1s") {
 		t.Errorf("Approve finds %v, want not_higher than 1000 per 1s", findings)
 	}
 }
@@ -135,10 +172,12 @@ func TestApproveAllOrNothing(t *testing.T) {
 	}
 	var problem policy.Problem
 	var approval *rules.ApprovalError
-	if _, _, _, err := rules.Approve(t.Context(), db, filed.ID, rules.Approval{Actor: "op", Burst: 1 << 62, Limit: 1 << 62}, policy.CompileOptions{}); !errors.As(err, &problem) {
+	if _, _, _, err := rules.Approve(t.Context(), db, filed.ID, rules.Approval{Actor: "op", Burst: 1 << 62,
+		Limit: 1 << 62}, policy.CompileOptions{}); !errors.As(err, &problem) {
 		t.Errorf("Approve of what does not load = %v, want a policy.Problem", err)
 	}
-	if _, _, _, err := rules.Approve(t.Context(), db, filed.ID, rules.Approval{Actor: "op", Until: time.Now().Add(-time.Hour)}, policy.CompileOptions{}); !errors.As(err, &approval) {
+	if _, _, _, err := rules.Approve(t.Context(), db, filed.ID, rules.Approval{Actor: "op",
+		Until: time.Now().Add(-time.Hour)}, policy.CompileOptions{}); !errors.As(err, &approval) {
 		t.Errorf("Approve of what is over = %v, want an ApprovalError", err)
 	}
 	if got, err := db.Request(t.Context(), filed.ID); err != nil || got != filed {
@@ -156,7 +195,8 @@ func TestApproveWarnsOfALowerLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	if err := db.Set(t.Context(), record.Author{Actor: "test"}, policy.Rule{Endpoint: "GET /a", Limit: 60, Per: time.Minute, Burst: 20}); err != nil {
+	if err := db.Set(t.Context(), record.Author{Actor: "test"},
+		policy.Rule{Endpoint: "GET /a", Limit: 60, Per: time.Minute, Burst: 20}); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -178,7 +218,8 @@ func TestApproveWarnsOfALowerLimit(t *testing.T) {
 		if err != nil || done.State != record.RequestApproved {
 			t.Fatalf("Approve = %+v, %v", done, err)
 		}
-		warned := len(findings) > 0 && findings[0].Code == "not_higher" && isCheck(findings[0]) && strings.Contains(findings[0].Error(), "more than the 60 per 1m (burst 20)")
+		warned := len(findings) > 0 && findings[0].Code == "not_higher" && isCheck(findings[0]) &&
+			strings.Contains(findings[0].Error(), "more than the 60 per 1m (burst 20)")
 		if warned != c.warns {
 			t.Errorf("%+v finds %v, want a warning: %v", c.approval, findings, c.warns)
 		}

@@ -16,16 +16,21 @@ func TestDescribeWhatIsNoRule(t *testing.T) {
 	const other = "mode is \"x\", want enforce or shadow"
 	const noTier = "tier is a blob of 1 bytes, want a text"
 	for want, c := range map[string]record.Change{
-		"+ default project acme: no rule (" + fault + ")":                           {After: rule, FaultAfter: fault},
-		"- default project acme: no rule (" + fault + ")":                           {Before: rule, FaultBefore: fault},
-		"~ default project acme: limit 1 → no rule (" + fault + ")":                 {Before: rule, After: rule, FaultAfter: fault},
-		"~ default project acme: no rule (" + fault + ") → limit 1":                 {Before: rule, After: rule, FaultBefore: fault},
-		"~ default project acme: no rule (" + fault + ") → no rule (" + other + ")": {Before: rule, After: rule, FaultBefore: fault, FaultAfter: other},
-		"+ project acme: no tier (" + noTier + ")":                                  {Project: "acme", FaultAfter: noTier},
-		"- project acme: no tier (" + noTier + ")":                                  {Project: "acme", FaultBefore: noTier},
-		"~ project acme: tier gold → no tier (" + noTier + ")":                      {Project: "acme", TierBefore: "gold", FaultAfter: noTier},
-		"~ project acme: no tier (" + noTier + ") → tier gold":                      {Project: "acme", FaultBefore: noTier, TierAfter: "gold"},
-		"~ project acme: tier free → gold":                                          {Project: "acme", TierBefore: "free", TierAfter: "gold"},
+		"+ default project acme: no rule (" + fault + ")": {After: rule, FaultAfter: fault},
+		"- default project acme: no rule (" + fault + ")": {Before: rule, FaultBefore: fault},
+		"~ default project acme: limit 1 → no rule (" + fault + ")": {Before: rule, After: rule,
+			FaultAfter: fault},
+		"~ default project acme: no rule (" + fault + ") → limit 1": {Before: rule, After: rule,
+			FaultBefore: fault},
+		"~ default project acme: no rule (" + fault + ") → no rule (" + other + ")": {Before: rule, After: rule,
+			FaultBefore: fault, FaultAfter: other},
+		"+ project acme: no tier (" + noTier + ")": {Project: "acme", FaultAfter: noTier},
+		"- project acme: no tier (" + noTier + ")": {Project: "acme", FaultBefore: noTier},
+		"~ project acme: tier gold → no tier (" + noTier + ")": {Project: "acme", TierBefore: "gold",
+			FaultAfter: noTier},
+		"~ project acme: no tier (" + noTier + ") → tier gold": {Project: "acme", FaultBefore: noTier,
+			TierAfter: "gold"},
+		"~ project acme: tier free → gold": {Project: "acme", TierBefore: "free", TierAfter: "gold"},
 	} {
 		if got := rules.Describe(c); got != want {
 			t.Errorf("Describe(%+v) = %q, want %q", c, got, want)

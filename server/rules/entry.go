@@ -46,7 +46,8 @@ type Row struct {
 func ChangeEntries(changes []record.Change) []ChangeEntry {
 	list := make([]ChangeEntry, len(changes))
 	for i, c := range changes {
-		list[i] = ChangeEntry{rowOf(c.Before), rowOf(c.After), c.Project, c.TierBefore, c.TierAfter, c.FaultBefore, c.FaultAfter}
+		list[i] = ChangeEntry{rowOf(c.Before), rowOf(c.After), c.Project, c.TierBefore, c.TierAfter,
+			c.FaultBefore, c.FaultAfter}
 	}
 	return list
 }

@@ -29,13 +29,15 @@ type Editor interface {
 	Diff(ctx context.Context, a, b int64) ([]record.Change, error)
 	Changes(ctx context.Context, version int64) ([]record.Change, error)
 	At(ctx context.Context, version int64) (policy.Document, error)
-	RollbackChecked(ctx context.Context, a record.Author, to, base int64, check func(before, after policy.Document) error) (record.Version, error)
+	RollbackChecked(ctx context.Context, a record.Author, to, base int64,
+		check func(before, after policy.Document) error) (record.Version, error)
 }
 
 // Set writes a rule, unless the rules with it would not compile, or it is for
 // a template that no endpoint has although o knows the endpoints. Such an
 // error unwraps to the policy.Problem of each fault.
-func Set(ctx context.Context, to Store, a record.Author, rule policy.Rule, o policy.CompileOptions) (record.Version, error) {
+func Set(ctx context.Context, to Store, a record.Author, rule policy.Rule,
+	o policy.CompileOptions) (record.Version, error) {
 	return to.Apply(ctx, a, record.Edit{
 		Set: []policy.Rule{rule}, Action: record.ActionSet,
 		Check: func(before, _ policy.Document) error { return Check(before, rule, o) },
@@ -49,15 +51,18 @@ func Delete(ctx context.Context, to Store, a record.Author, which record.RuleKey
 
 // Apply makes an edit, unless the rules after it would not compile, or it brings
 // a rule for a template that no endpoint has although o knows the endpoints.
-func Apply(ctx context.Context, to Store, a record.Author, e record.Edit, o policy.CompileOptions) (record.Version, error) {
+func Apply(ctx context.Context, to Store, a record.Author, e record.Edit,
+	o policy.CompileOptions) (record.Version, error) {
 	e.Check = func(before, after policy.Document) error { return CheckAll(before, after, o) }
 	return to.Apply(ctx, a, e)
 }
 
 // Rollback brings back the rules of a version, unless they do not compile any
 // more. That a template is gone since then keeps nobody from going back.
-func Rollback(ctx context.Context, to Editor, a record.Author, version, base int64, o policy.CompileOptions) (record.Version, error) {
-	return to.RollbackChecked(ctx, a, version, base, func(before, after policy.Document) error { return CheckRollback(before, after, o) })
+func Rollback(ctx context.Context, to Editor, a record.Author, version, base int64,
+	o policy.CompileOptions) (record.Version, error) {
+	return to.RollbackChecked(ctx, a, version, base,
+		func(before, after policy.Document) error { return CheckRollback(before, after, o) })
 }
 
 // CheckRollback reports why Rollback would refuse the rules of a version.

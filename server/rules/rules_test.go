@@ -42,13 +42,17 @@ func TestCheckBlamesOnlyTheNewRule(t *testing.T) {
 		o    policy.CompileOptions
 		want string // "" for no error
 	}{
-		"sound":                                {sound, policy.Rule{Endpoint: "GET /v1/items/{item}", Limit: 1}, known, ""},
-		"replaces its predecessor":             {sound, policy.Rule{Endpoint: policy.Default, Limit: 1}, known, ""},
-		"a template no endpoint has":           {sound, policy.Rule{Endpoint: "GET /v1/item/{id}", Limit: 1}, known, `"GET /v1/items/{id}"`},
-		"the same, with the endpoints unknown": {sound, policy.Rule{Endpoint: "GET /v1/item/{id}", Limit: 1}, policy.CompileOptions{}, ""},
-		"wrong in itself":                      {sound, policy.Rule{Endpoint: policy.All, Limit: -1}, known, "limit is -1"},
-		"below a cost":                         {sound, policy.Rule{Endpoint: "GET /v1/items/{id}", Limit: 5}, costly, "10 or more"},
-		"the others were broken before":        {broken, policy.Rule{Endpoint: policy.Default, Limit: 1}, known, ""},
+		"sound": {sound,
+			policy.Rule{Endpoint: "GET /v1/items/{item}", Limit: 1}, known, ""},
+		"replaces its predecessor": {sound, policy.Rule{Endpoint: policy.Default, Limit: 1}, known, ""},
+		"a template no endpoint has": {sound, policy.Rule{Endpoint: "GET /v1/item/{id}", Limit: 1}, known,
+			`"GET /v1/items/{id}"`},
+		"the same, with the endpoints unknown": {sound, policy.Rule{Endpoint: "GET /v1/item/{id}", Limit: 1},
+			policy.CompileOptions{}, ""},
+		"wrong in itself": {sound, policy.Rule{Endpoint: policy.All, Limit: -1}, known, "limit is -1"},
+		"below a cost": {sound, policy.Rule{Endpoint: "GET /v1/items/{id}", Limit: 5}, costly,
+			"10 or more"},
+		"the others were broken before": {broken, policy.Rule{Endpoint: policy.Default, Limit: 1}, known, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := rules.Check(c.doc, c.rule, c.o)

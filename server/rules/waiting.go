@@ -41,7 +41,9 @@ func Waiting(before, after policy.Document, said []record.RuleKey, at time.Time)
 		case len(texts) == mostWaiting:
 			more++
 		default:
-			texts = append(texts, fmt.Sprintf("the change of the %v has no effect yet: a temporary rule stands in for it until %s, %s", key, r.Expires.UTC().Format(time.RFC3339), r.Rate()))
+			texts = append(texts,
+				fmt.Sprintf("the change of the %v has no effect yet: a temporary rule stands in for it until %s, %s",
+					key, r.Expires.UTC().Format(time.RFC3339), r.Rate()))
 		}
 	}
 	if more > 0 {

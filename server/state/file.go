@@ -66,7 +66,8 @@ type Refused struct {
 }
 
 func (r *Refused) Error() string {
-	return fmt.Sprintf("state_file %s is not used: %v; it is kept as %s, and every local bucket begins full", r.Path, r.Err, r.Aside)
+	return fmt.Sprintf("state_file %s is not used: %v; it is kept as %s, and every local bucket begins full", r.Path,
+		r.Err, r.Aside)
 }
 
 func (r *Refused) Unwrap() error { return r.Err }
@@ -123,7 +124,8 @@ func Open(o Options) (*File, error) {
 	refused := &Refused{Path: o.Path, Aside: o.Path + ".refused", Err: err}
 	if err := os.Rename(o.Path, refused.Aside); err != nil {
 		f.Close()
-		return nil, fmt.Errorf("state_file %s is not used (%w), and cannot be moved aside: %w", o.Path, refused.Err, err)
+		return nil, fmt.Errorf("state_file %s is not used (%w), and cannot be moved aside: %w", o.Path,
+			refused.Err, err)
 	}
 	return f, refused
 }
@@ -150,7 +152,8 @@ func (f *File) read(secrets [][]byte) error {
 	}
 	secret := f.sealedBy(secrets, h.Secret)
 	if secret == nil {
-		return errors.New("it was written under another secret, want the secret_file of then, or its previous secret in it")
+		return errors.New(
+			"it was written under another secret, want the secret_file of then, or its previous secret in it")
 	}
 	info, err := file.Stat()
 	if err != nil {
@@ -164,7 +167,8 @@ func (f *File) read(secrets [][]byte) error {
 		return err
 	}
 	rules := int64(len(magic) + len(line))
-	if left := f.size - rules - sumSize; h.Rules < 0 || h.Rules > left || h.Penalties < 0 || h.Penalties > left-h.Rules {
+	if left := f.size - rules - sumSize; h.Rules < 0 || h.Rules > left || h.Penalties < 0 ||
+		h.Penalties > left-h.Rules {
 		return errors.New("it is damaged: it says that its limits are longer than it is")
 	}
 	if f.predecessor, err = policy.ReadPredecessor(io.NewSectionReader(file, rules, h.Rules)); err != nil {
@@ -234,7 +238,8 @@ func (f *File) Load(store *memory.Store, blocked *penalty.Table, now int64) erro
 }
 
 // Save replaces the file by what tables hold at now, under the rules in force. It reports its size in bytes.
-func (f *File) Save(set *policy.Set, store *memory.Store, blocked *penalty.Table, wall, now int64) (size int64, err error) {
+func (f *File) Save(set *policy.Set, store *memory.Store, blocked *penalty.Table,
+	wall, now int64) (size int64, err error) {
 	secret, _, err := f.o.Secrets()
 	if err != nil {
 		return 0, err

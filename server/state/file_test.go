@@ -85,7 +85,9 @@ func (g *gate) take(t testing.TB) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ok, err := g.store.TryConsume(context.Background(), g.now, []bucket.Take{{Key: g.file.Keys().Key(1, 2, []byte("someone")), Shape: shape, Cost: 1}}, make([]bucket.Outcome, 1))
+	ok, err := g.store.TryConsume(context.Background(), g.now,
+		[]bucket.Take{{Key: g.file.Keys().Key(1, 2, []byte("someone")), Shape: shape, Cost: 1}},
+		make([]bucket.Outcome, 1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +96,8 @@ func (g *gate) take(t testing.TB) bool {
 
 func (g *gate) save(t testing.TB) {
 	t.Helper()
-	set, problems := policy.Compile(policy.Document{Rules: []policy.Rule{{Endpoint: policy.Default, Limit: 60, Per: time.Hour, Burst: 10}}}, policy.CompileOptions{})
+	set, problems := policy.Compile(policy.Document{Rules: []policy.Rule{{Endpoint: policy.Default, Limit: 60,
+		Per: time.Hour, Burst: 10}}}, policy.CompileOptions{})
 	if set == nil {
 		t.Fatal(problems)
 	}
@@ -263,7 +266,8 @@ func TestOneProcess(t *testing.T) {
 	m := &machine{noon, minute}
 	path := filepath.Join(t.TempDir(), "state")
 	first := open(t, options(path, m, secret), noon)
-	if _, err := state.Open(options(path, m, secret)); err == nil || !strings.Contains(err.Error(), "locked by another process") {
+	if _, err := state.Open(options(path, m, secret)); err == nil ||
+		!strings.Contains(err.Error(), "locked by another process") {
 		t.Errorf("a second process: %v", err)
 	}
 	first.file.Close()
@@ -282,7 +286,8 @@ func TestAFailedWriteLeavesTheFile(t *testing.T) {
 	g.take(t)
 	g.save(t)
 	before, _ := os.ReadFile(path)
-	set, _ := policy.Compile(policy.Document{Rules: []policy.Rule{{Endpoint: policy.Default, Limit: 60}}}, policy.CompileOptions{})
+	set, _ := policy.Compile(policy.Document{Rules: []policy.Rule{{Endpoint: policy.Default, Limit: 60}}},
+		policy.CompileOptions{})
 	failing = errors.New("no secret")
 	if _, err := g.file.Save(set, g.store, g.blocked, noon, noon); !errors.Is(err, failing) {
 		t.Errorf("Save without a secret: %v", err)

@@ -19,7 +19,8 @@ func lockFile(path string) (*os.File, error) {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		_ = f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("state_file: %s is locked by another process, want a file of its own for each gateway", path)
+			return nil,
+				fmt.Errorf("state_file: %s is locked by another process, want a file of its own for each gateway", path)
 		}
 		return nil, fmt.Errorf("state_file: lock %s: %w", path, err)
 	}

@@ -61,7 +61,8 @@ func say(t testing.TB, a *telemetry.Aggregator, r wire.Report) wire.Aggregate {
 func TestWindow(t *testing.T) {
 	a := aggregator(t)
 	sum := say(t, a, wire.Report{Client: 1, First: true, Sent: 10, Accepted: 8, Refused: 2, Queue: 5, Time: at(0)})
-	if sum.Warm || sum.Sent != 10 || sum.Accepted != 8 || sum.Refused != 2 || sum.Queue != 5 || sum.Active != 1 || sum.Refusing != 1 || sum.SinceRefusal != 0 {
+	if sum.Warm || sum.Sent != 10 || sum.Accepted != 8 || sum.Refused != 2 || sum.Queue != 5 || sum.Active != 1 ||
+		sum.Refusing != 1 || sum.SinceRefusal != 0 {
 		t.Errorf("after the first report: %+v", sum)
 	}
 	sum = say(t, a, wire.Report{Client: 2, First: true, Sent: 1, Accepted: 1, Queue: 1, Time: at(10 * time.Second)})
@@ -92,7 +93,8 @@ func TestChange(t *testing.T) {
 	say(t, a, wire.Report{Client: 1, First: true, Sent: 10, Queue: 5, Time: at(40 * time.Second)})
 	say(t, a, wire.Report{Client: 2, First: true, Sent: 10, Queue: 5, Time: at(40 * time.Second)})
 	next := telemetry.Options{
-		Quotas: []telemetry.Quota{{Name: "api", Capacity: 2}, {Name: "new"}}, Secrets: [][]byte{secret}, Window: time.Hour, MaxClients: 1,
+		Quotas: []telemetry.Quota{{Name: "api", Capacity: 2}, {Name: "new"}}, Secrets: [][]byte{secret},
+		Window: time.Hour, MaxClients: 1,
 	}
 	faulty := next
 	faulty.Quotas = append(faulty.Quotas, telemetry.Quota{Name: "new"})
@@ -102,11 +104,14 @@ func TestChange(t *testing.T) {
 	if err := a.Change(next, at(50*time.Second)); err != nil {
 		t.Fatal(err)
 	}
-	if sum := say(t, a, wire.Report{Client: 1, Sent: 10, Queue: 7, Time: at(50 * time.Second)}); sum.Queue != 12 || !sum.Configured || sum.Capacity != 2 || sum.Window != 30*time.Second {
-		t.Errorf("after the change: %+v, want the queues of both clients, the new capacity and the window of before", sum)
+	if sum := say(t, a, wire.Report{Client: 1, Sent: 10, Queue: 7, Time: at(50 * time.Second)}); sum.Queue != 12 ||
+		!sum.Configured || sum.Capacity != 2 || sum.Window != 30*time.Second {
+		t.Errorf("after the change: %+v, want the queues of both clients, the new capacity and the window of before",
+			sum)
 	}
 	for after, warm := range map[time.Duration]bool{60 * time.Second: false, 80 * time.Second: true} {
-		if sum := say(t, a, wire.Report{Quota: "new", Client: uint64(after), First: true, Time: at(after)}); sum.Warm != warm {
+		if sum := say(t, a, wire.Report{Quota: "new", Client: uint64(after), First: true,
+			Time: at(after)}); sum.Warm != warm {
 			t.Errorf("of the new quota, %v: warm is %v, want %v", after, sum.Warm, warm)
 		}
 	}
@@ -163,11 +168,12 @@ func TestFaults(t *testing.T) {
 		message []byte
 		want    string
 	}{
-		"nothing":                   {nil, "malformed"},
-		"the reference's JSON":      {[]byte(`{"type":"stat","id":1,"sent":3}`), "malformed"},
-		"too long":                  {append(sign(good, secret), 0), "malformed"},
-		"zeros":                     {make([]byte, wire.Size), "malformed"},
-		"an answer":                 {wire.Aggregate{Quota: "api", Client: 1, Number: 102, Time: at(0)}.Append(nil, wire.ClientKey(secret, "api", 1)), "malformed"},
+		"nothing":              {nil, "malformed"},
+		"the reference's JSON": {[]byte(`{"type":"stat","id":1,"sent":3}`), "malformed"},
+		"too long":             {append(sign(good, secret), 0), "malformed"},
+		"zeros":                {make([]byte, wire.Size), "malformed"},
+		"an answer": {wire.Aggregate{Quota: "api", Client: 1, Number: 102, Time: at(0)}.Append(nil,
+			wire.ClientKey(secret, "api", 1)), "malformed"},
 		"another quota":             {change(func(r *wire.Report) { r.Quota = "other" }), "unknown_quota"},
 		"another secret":            {sign(good, bytes.Repeat([]byte("x"), 32)), "forged"},
 		"the key of another client": {good.Append(nil, wire.ClientKey(secret, "api", 2)), "forged"},
@@ -180,7 +186,8 @@ func TestFaults(t *testing.T) {
 		before := a.Status(at(0)).Refused[c.want]
 		reply, fault := a.Answer(at(0), c.message, nil)
 		if fault.String() != c.want || len(reply) != 0 || a.Status(at(0)).Refused[c.want] != before+1 {
-			t.Errorf("%s: %v with %d bytes of answer, want %s, counted and not answered", name, fault, len(reply), c.want)
+			t.Errorf("%s: %v with %d bytes of answer, want %s, counted and not answered", name, fault,
+				len(reply), c.want)
 		}
 	}
 	if _, fault := a.Answer(at(0), change(func(r *wire.Report) { r.Client = 7 }), nil); fault.String() != "none" {
@@ -307,9 +314,11 @@ func TestClockGoesBack(t *testing.T) {
 
 func TestOptionsSayEverything(t *testing.T) {
 	_, err := telemetry.New(telemetry.Options{
-		Quotas: []telemetry.Quota{{Name: "A b"}, {Name: "api"}, {Name: "api"}}, Secrets: [][]byte{[]byte("short")}, Window: time.Millisecond, MaxClients: -1,
+		Quotas: []telemetry.Quota{{Name: "A b"}, {Name: "api"}, {Name: "api"}}, Secrets: [][]byte{[]byte("short")},
+		Window: time.Millisecond, MaxClients: -1,
 	}, epoch)
-	for _, want := range []string{`"A b"`, "given twice", "5 bytes long, want 32", "window is 1ms, want 1s to 1h", "max clients is -1"} {
+	for _, want := range []string{`"A b"`, "given twice", "5 bytes long, want 32", "window is 1ms, want 1s to 1h",
+		"max clients is -1"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("New = %v, want it to say %s", err, want)
 		}

@@ -59,7 +59,8 @@ type referenceAnswer struct {
 // Answer takes a report and appends the answer to reply; nothing if it is none.
 func (r *Reference) Answer(now time.Time, message, reply []byte) []byte {
 	var report referenceReport
-	if json.Unmarshal(message, &report) != nil || report.Type != "stat" && report.Type != "cong" || report.Sent < 0 || report.Sent > fastest*60 {
+	if json.Unmarshal(message, &report) != nil || report.Type != "stat" && report.Type != "cong" || report.Sent < 0 ||
+		report.Sent > fastest*60 {
 		return reply
 	}
 	if id, err := strconv.ParseInt(string(report.ID), 10, 64); err != nil || id < math.MinInt32 {

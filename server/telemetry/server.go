@@ -137,8 +137,10 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	serve := func(l net.Listener, h http.Handler, conf *tls.Config) {
 		server := &http.Server{
-			Handler: h, TLSConfig: conf, ReadTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
-			ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug), // what clients do wrong is no line of ours
+			Handler: h, TLSConfig: conf, ReadTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second,
+			IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
+			// what clients do wrong is no line of ours
+			ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
 		}
 		closers = append(closers, server)
 		l = netutil.LimitListener(l, MaxConnections)
@@ -248,7 +250,8 @@ func (s *Server) expose(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Add("Vary", "Origin")
-	if origin := r.Header.Get("Origin"); origin != "" && (slices.Contains(origins, origin) || slices.Contains(origins, "*")) {
+	if origin := r.Header.Get("Origin"); origin != "" && (slices.Contains(origins, origin) ||
+		slices.Contains(origins, "*")) {
 		w.Header().Set("Access-Control-Allow-Origin", origin)
 		w.Header().Set("Access-Control-Expose-Headers", "Retry-After")
 	}
@@ -256,8 +259,9 @@ func (s *Server) expose(w http.ResponseWriter, r *http.Request) {
 
 // httpStatus is what a fault is answered by HTTP, where the source of a request is known.
 var httpStatus = map[Fault]int{
-	Flood: http.StatusTooManyRequests, Malformed: http.StatusBadRequest, UnknownQuota: http.StatusNotFound, Forged: http.StatusForbidden,
-	Stale: http.StatusForbidden, Replayed: http.StatusConflict,
+	Flood: http.StatusTooManyRequests, Malformed: http.StatusBadRequest, UnknownQuota: http.StatusNotFound,
+	Forged: http.StatusForbidden,
+	Stale:  http.StatusForbidden, Replayed: http.StatusConflict,
 }
 
 func (s *Server) post(w http.ResponseWriter, r *http.Request) {

@@ -42,7 +42,8 @@ func serve(t *testing.T, o telemetry.ServerOptions) (udp, web, admin string) {
 			t.Errorf("Run = %v", err)
 		}
 	})
-	return o.UDP.LocalAddr().String(), "http://" + o.HTTP.Addr().String() + telemetry.Path, "http://" + o.Admin.Addr().String()
+	return o.UDP.LocalAddr().String(), "http://" + o.HTTP.Addr().String() + telemetry.Path,
+		"http://" + o.Admin.Addr().String()
 }
 
 func now() time.Time { return epoch }
@@ -88,10 +89,12 @@ func TestHTTP(t *testing.T) {
 	}
 	response, body := post(t, url, report(1), "Origin", "https://app.example.com", "Content-Type", "text/plain")
 	sum, err := wire.ReadAggregate(body, wire.ClientKey(secret, "api", 1))
-	if response.StatusCode != 200 || err != nil || sum.Queue != 4 || response.Header.Get("Access-Control-Allow-Origin") != "https://app.example.com" {
+	if response.StatusCode != 200 || err != nil || sum.Queue != 4 ||
+		response.Header.Get("Access-Control-Allow-Origin") != "https://app.example.com" {
 		t.Errorf("a report: %s %v, %+v, %v", response.Status, response.Header, sum, err)
 	}
-	if response, _ := post(t, url, report(2), "Origin", "https://evil.example"); response.Header.Get("Access-Control-Allow-Origin") != "" {
+	if response, _ := post(t, url, report(2), "Origin",
+		"https://evil.example"); response.Header.Get("Access-Control-Allow-Origin") != "" {
 		t.Error("a page of another origin may read the answer")
 	}
 	for status, body := range map[int][]byte{
@@ -121,8 +124,10 @@ func TestHTTP(t *testing.T) {
 	}
 	defer scrape.Body.Close()
 	text, _ := io.ReadAll(scrape.Body)
-	for _, want := range []string{"headgate_telemetry_reports_total 2", `headgate_telemetry_clients{quota="api"} 1`, `headgate_telemetry_queue{quota="api"} 4`,
-		`headgate_telemetry_refused_total{reason="malformed"} 2`, `headgate_telemetry_refused_total{reason="forged"} 1`, `headgate_telemetry_refused_total{reason="flood"} 0`} {
+	for _, want := range []string{"headgate_telemetry_reports_total 2", `headgate_telemetry_clients{quota="api"} 1`,
+		`headgate_telemetry_queue{quota="api"} 4`,
+		`headgate_telemetry_refused_total{reason="malformed"} 2`, `headgate_telemetry_refused_total{reason="forged"} 1`,
+		`headgate_telemetry_refused_total{reason="flood"} 0`} {
 		if !strings.Contains(string(text), want+"\n") {
 			t.Errorf("metrics lack %s:\n%s", want, text)
 		}
@@ -199,7 +204,8 @@ func TestReference(t *testing.T) {
 			t.Errorf("%d: %s at %v is answered %+v, %v; want %+v", i, c.message, c.at, got, err, c.want)
 		}
 	}
-	for _, message := range []string{"", "{", `{"type":"stat","id":1,"sent":-1}`, `{"type":"other","id":1,"sent":1}`, `{"type":"stat","id":"x","sent":1}`, `{"type":"stat","id":1e400,"sent":1}`, `[]`} {
+	for _, message := range []string{"", "{", `{"type":"stat","id":1,"sent":-1}`, `{"type":"other","id":1,"sent":1}`,
+		`{"type":"stat","id":"x","sent":1}`, `{"type":"stat","id":1e400,"sent":1}`, `[]`} {
 		if got := r.Answer(epoch, []byte(message), nil); len(got) != 0 {
 			t.Errorf("%s is answered %s, want nothing", message, got)
 		}

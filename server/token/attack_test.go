@@ -133,60 +133,147 @@ func attacks(t *testing.T) map[string]attack {
 	epoch := now.Unix()
 
 	return map[string]attack{
-		"alg-none":          {refused: []string{unsigned(`{"alg":"none"}`), unsigned(`{"alg":"None","kid":"k1"}`), unsigned(`{"alg":"NONE"}`), unsigned(`{"alg":"nOnE"}`), unsigned(`{"alg":""}`)}},
+		"alg-none": {refused: []string{unsigned(`{"alg":"none"}`), unsigned(`{"alg":"None","kid":"k1"}`),
+			unsigned(`{"alg":"NONE"}`), unsigned(`{"alg":"nOnE"}`), unsigned(`{"alg":""}`)}},
 		"alg-none-with-sig": {refused: []string{rs(`{"alg":"none"}`), rs(`{"alg":"none","kid":"k1"}`)}},
-		"missing-alg":       {refused: []string{rs(`{"kid":"k1"}`), rs(`{"alg":null,"kid":"k1"}`), rs(`{"alg":["RS256"],"kid":"k1"}`), rs(`{"ALG":"RS256","kid":"k1"}`)}},
-		"hs-rs-confusion":   {refused: hs(pemText, pemText[:len(pemText)-1], der, []byte(jwk), rsaKey.N.Bytes(), nil)},
-		"es-hs-confusion":   {algorithms: []string{"ES256"}, keys: []string{ecJWKText}, refused: hs(ecDER, ecPoint, ecPoint[1:33], []byte(ecJWKText))},
+		"missing-alg": {refused: []string{rs(`{"kid":"k1"}`), rs(`{"alg":null,"kid":"k1"}`),
+			rs(`{"alg":["RS256"],"kid":"k1"}`), rs(`{"ALG":"RS256","kid":"k1"}`)}},
+		"hs-rs-confusion": {refused: hs(pemText, pemText[:len(pemText)-1], der, []byte(jwk), rsaKey.N.Bytes(), nil)},
+		"es-hs-confusion": {
+			algorithms: []string{"ES256"},
+			keys:       []string{ecJWKText},
+			refused:    hs(ecDER, ecPoint, ecPoint[1:33], []byte(ecJWKText)),
+		},
 		"embedded-jwk": {refused: []string{
 			sign(`{"alg":"RS256","kid":"k1","jwk":`+rsaJWK("k1", &otherRSA.PublicKey, "")+`}`, good, otherRSA),
 			sign(`{"alg":"RS256","jwk":`+rsaJWK("k1", &otherRSA.PublicKey, "")+`}`, good, otherRSA)}},
 		"jku-x5u": {refused: []string{
 			sign(`{"alg":"RS256","kid":"k1","jku":"`+fetched.URL+`"}`, good, otherRSA),
 			sign(`{"alg":"RS256","kid":"k1","x5u":"`+fetched.URL+`"}`, good, otherRSA)}},
-		"x5c":           {refused: []string{sign(`{"alg":"RS256","kid":"k1","x5c":["`+base64.StdEncoding.EncodeToString(der)+`"]}`, good, otherRSA)}},
-		"kid-traversal": {refused: []string{kid("../../dev/null"), kid("/proc/sys/kernel/randomize_va_space"), kid("k1/../k1")}},
-		"kid-sql":       {refused: []string{kid("x' UNION SELECT 'key"), kid("k1' OR '1'='1")}},
-		"kid-cmd":       {refused: []string{kid("key;sleep 5|"), kid("k1;id")}},
-		"kid-huge":      {refused: []string{kid(strings.Repeat("k", 1<<20)), kid(strings.Repeat("k", 257)), kid(strings.Repeat("k", 1400)), kid("k1\x00"), kid("k1\n"), kid(""), rs(`{"alg":"RS256","kid":1}`), rs(`{"alg":"RS256","kid":null}`)}},
+		"x5c": {refused: []string{sign(`{"alg":"RS256","kid":"k1","x5c":["`+
+			base64.StdEncoding.EncodeToString(der)+`"]}`, good, otherRSA)}},
+		"kid-traversal": {refused: []string{kid("../../dev/null"), kid("/proc/sys/kernel/randomize_va_space"),
+			kid("k1/../k1")}},
+		"kid-sql": {refused: []string{kid("x' UNION SELECT 'key"), kid("k1' OR '1'='1")}},
+		"kid-cmd": {refused: []string{kid("key;sleep 5|"), kid("k1;id")}},
+		"kid-huge": {refused: []string{kid(strings.Repeat("k", 1<<20)), kid(strings.Repeat("k", 257)),
+			kid(strings.Repeat("k", 1400)), kid("k1\x00"), kid("k1\n"), kid(""), rs(`{"alg":"RS256","kid":1}`),
+			rs(`{"alg":"RS256","kid":null}`)}},
 		"kid-missing-multi": {keys: []string{jwk, rsaJWK("k2", &otherRSA.PublicKey, "")},
-			refused: []string{rs(`{"alg":"RS256"}`), sign(`{"alg":"RS256"}`, good, otherRSA)}, believed: []string{valid}},
-		"duplicate-kid": {keys: []string{jwk, rsaJWK("k1", &otherRSA.PublicKey, "")}, set: true, refused: []string{valid}},
-		"mixed-keyset":  {keys: []string{jwk, `{"kty":"oct","kid":"k2","k":"` + b64(make([]byte, 32)) + `"}`}, set: true, refused: []string{valid}},
-		"wrong-use":     {keys: []string{rsaJWK("k1", &rsaKey.PublicKey, `,"use":"enc"`), rsaJWK("k2", &rsaKey.PublicKey, `,"key_ops":["encrypt"]`), rsaJWK("k3", &rsaKey.PublicKey, `,"key_ops":[]`)}, set: true, refused: []string{valid}},
+			refused:  []string{rs(`{"alg":"RS256"}`), sign(`{"alg":"RS256"}`, good, otherRSA)},
+			believed: []string{valid}},
+		"duplicate-kid": {keys: []string{jwk, rsaJWK("k1", &otherRSA.PublicKey, "")}, set: true,
+			refused: []string{valid}},
+		"mixed-keyset": {
+			keys:    []string{jwk, `{"kty":"oct","kid":"k2","k":"` + b64(make([]byte, 32)) + `"}`},
+			set:     true,
+			refused: []string{valid},
+		},
+		"wrong-use": {
+			keys: []string{rsaJWK("k1", &rsaKey.PublicKey, `,"use":"enc"`), rsaJWK("k2", &rsaKey.PublicKey,
+				`,"key_ops":["encrypt"]`), rsaJWK("k3", &rsaKey.PublicKey, `,"key_ops":[]`)},
+			set:     true,
+			refused: []string{valid},
+		},
 
-		"empty-signature":   {refused: []string{signed + ".", signed, signed + ".AA"}},
-		"psychic-signature": {algorithms: []string{"ES256"}, keys: []string{ecJWKText}, refused: []string{esSigned + "." + b64(make([]byte, 64)), esSigned + "." + b64(make([]byte, 0)), esSigned + "." + b64(append(make([]byte, 32), elliptic.P256().Params().N.Bytes()...))}},
-		"ecdsa-der":         {algorithms: []string{"ES256"}, keys: []string{ecJWKText}, refused: []string{esSigned + "." + b64(asDER(esSig))}, believed: []string{esToken}},
-		"ecdsa-malleable":   {algorithms: []string{"ES256"}, keys: []string{ecJWKText}, believed: []string{esToken, esSigned + "." + b64(mirrored(esSig))}},
-		"truncated-sig":     {refused: []string{signed + "." + b64(bytes[:len(bytes)-1]), signed + "." + b64(bytes[1:]), signed + "." + b64(append([]byte{0}, bytes...)), signed + "." + b64(append(bytes[:len(bytes):len(bytes)], 0))}},
+		"empty-signature": {refused: []string{signed + ".", signed, signed + ".AA"}},
+		"psychic-signature": {
+			algorithms: []string{"ES256"},
+			keys:       []string{ecJWKText},
+			refused: []string{esSigned + "." + b64(make([]byte, 64)), esSigned + "." + b64(make([]byte, 0)),
+				esSigned + "." + b64(append(make([]byte, 32), elliptic.P256().Params().N.Bytes()...))},
+		},
+		"ecdsa-der": {
+			algorithms: []string{"ES256"},
+			keys:       []string{ecJWKText},
+			refused:    []string{esSigned + "." + b64(asDER(esSig))},
+			believed:   []string{esToken},
+		},
+		"ecdsa-malleable": {
+			algorithms: []string{"ES256"},
+			keys:       []string{ecJWKText},
+			believed:   []string{esToken, esSigned + "." + b64(mirrored(esSig))},
+		},
+		"truncated-sig": {refused: []string{signed + "." + b64(bytes[:len(bytes)-1]), signed + "." + b64(bytes[1:]),
+			signed + "." + b64(append([]byte{0}, bytes...)),
+			signed + "." + b64(append(bytes[:len(bytes):len(bytes)], 0))}},
 		// The signature is the one part whose other spellings verify elsewhere: they are the same principal's.
 		"b64-variants": {refused: []string{strings.Replace(valid, ".", "=.", 1), valid[:20] + "\r\n" + valid[20:]},
 			believed: []string{valid + "=", valid + "==", signed + "." + base64.URLEncoding.EncodeToString(bytes),
 				strings.NewReplacer("-", "+", "_", "/").Replace(withMarks(t, head)), valid + "\n", looseBits(valid)}},
-		"json-serialization": {refused: []string{`{"payload":"` + b64([]byte(good)) + `","protected":"` + b64([]byte(head)) + `","signature":"` + sig + `"}`, `{"payload":"` + b64([]byte(good)) + `","signatures":[{"protected":"` + b64([]byte(head)) + `","signature":"` + sig + `"}]}`}},
-		"parts":              {refused: []string{"a", "a.b", signed, valid + ".", valid + ".a", valid + "." + sig + ".b", strings.Repeat(".", 8000), strings.Repeat(".", 1<<20), strings.Repeat("a.", 4000), "..", "." + signed}},
-		"crit":               {refused: []string{rs(`{"alg":"RS256","kid":"k1","crit":["exp"]}`), rs(`{"alg":"RS256","kid":"k1","crit":[]}`), rs(`{"alg":"RS256","kid":"k1","crit":["x"],"x":1}`)}},
-		"b64-false":          {refused: []string{rs(`{"alg":"RS256","kid":"k1","b64":false,"crit":["b64"]}`), rs(`{"alg":"RS256","kid":"k1","b64":false}`), rs(`{"alg":"RS256","kid":"k1","b64":true}`)}},
-		"zip-bomb":           {refused: []string{b64([]byte(`{"alg":"dir","enc":"A256GCM","zip":"DEF"}`)) + "..AAAA.AAAA.AAAA", rs(`{"alg":"RS256","kid":"k1","enc":"A256GCM","zip":"DEF"}`), rs(`{"alg":"RS256","kid":"k1","zip":"DEF"}`)}},
-		"pbes2":              {refused: []string{b64([]byte(`{"alg":"PBES2-HS256+A128KW","p2c":2147483647,"p2s":"AA","enc":"A128GCM"}`)) + ".AAAA.AAAA.AAAA.AAAA", rs(`{"alg":"PBES2-HS256+A128KW","p2c":2147483647,"kid":"k1"}`)}},
+		"json-serialization": {refused: []string{`{"payload":"` + b64([]byte(good)) + `","protected":"` +
+			b64([]byte(head)) + `","signature":"` + sig + `"}`, `{"payload":"` + b64([]byte(good)) +
+			`","signatures":[{"protected":"` + b64([]byte(head)) + `","signature":"` + sig + `"}]}`}},
+		"parts": {refused: []string{"a", "a.b", signed, valid + ".", valid + ".a", valid + "." + sig + ".b",
+			strings.Repeat(".", 8000), strings.Repeat(".", 1<<20), strings.Repeat("a.", 4000), "..", "." + signed}},
+		"crit": {refused: []string{rs(`{"alg":"RS256","kid":"k1","crit":["exp"]}`),
+			rs(`{"alg":"RS256","kid":"k1","crit":[]}`), rs(`{"alg":"RS256","kid":"k1","crit":["x"],"x":1}`)}},
+		"b64-false": {refused: []string{rs(`{"alg":"RS256","kid":"k1","b64":false,"crit":["b64"]}`),
+			rs(`{"alg":"RS256","kid":"k1","b64":false}`), rs(`{"alg":"RS256","kid":"k1","b64":true}`)}},
+		"zip-bomb": {refused: []string{b64([]byte(`{"alg":"dir","enc":"A256GCM","zip":"DEF"}`)) + "..AAAA.AAAA.AAAA",
+			rs(`{"alg":"RS256","kid":"k1","enc":"A256GCM","zip":"DEF"}`),
+			rs(`{"alg":"RS256","kid":"k1","zip":"DEF"}`)}},
+		"pbes2": {
+			refused: []string{b64([]byte(`{"alg":"PBES2-HS256+A128KW","p2c":2147483647,"p2s":"AA","enc":"A128GCM"}`)) +
+				".AAAA.AAAA.AAAA.AAAA", rs(`{"alg":"PBES2-HS256+A128KW","p2c":2147483647,"kid":"k1"}`)}},
 
-		"expired":    {refused: []string{with("exp", epoch), with("exp", epoch-31), with("exp", 0)}, believed: []string{with("exp", epoch+1)}},
-		"nbf-future": {refused: []string{with("nbf", epoch+1), with("nbf", epoch+86400)}, believed: []string{with("nbf", epoch)}},
-		"iat-future": {refused: []string{with("iat", epoch+1), with("iat", epoch+1e6)}, believed: []string{with("iat", epoch)}},
-		"exp-types": {refused: []string{with("exp", "1900000000"), raw(strings.Replace(good, `"exp":`, `"exp":1e308,"x":`, 1)), with("exp", -1), with("exp", nil), with("exp", true), with("exp", []int{1900000000}),
-			raw(strings.Replace(good, `"exp":`, `"exp":null,"x":`, 1)), raw(strings.Replace(good, `"exp":`, `"exp":99999999999999999999,"x":`, 1)), raw(strings.Replace(good, `"exp":`, `"exp":01,"x":`, 1))}, believed: []string{with("exp", 1900000000.5)}},
-		"aud-array": {refused: []string{with("aud", nil), with("aud", []string{}), with("aud", []string{"other"}), with("aud", "api2"), with("aud", "API"), with("aud", []any{"api", 1}), with("aud", map[string]string{"api": "api"}), with("aud", "api "), with("aud", []any{[]string{"api"}})},
-			believed: []string{with("aud", "api"), with("aud", []string{"api"}), with("aud", []string{"other", "api"})}},
-		"iss-mismatch": {refused: []string{with("iss", "https://issuer.example/"), with("iss", "https://issuer.example.evil"), with("iss", "HTTPS://issuer.example"), with("iss", nil), with("iss", []string{"https://issuer.example"}), with("iss", "")}},
-		"sub-missing":  {refused: []string{with("sub", nil), with("sub", ""), with("sub", 1), with("sub", []string{"alice"}), with("sub", strings.Repeat("x", 64<<10)), with("sub", strings.Repeat("x", 257)), with("sub", "a\x00"), with("sub", "a\nb"), with("sub", "a\x7f"), raw(strings.Replace(good, `"alice"`, `null`, 1)), raw(strings.Replace(good, `"alice"`, `"\ud800"`, 1)), raw(strings.Replace(good, `"alice"`, "\"\xff\"", 1))}, believed: []string{raw(strings.Replace(good, `"alice"`, `"\u0061lice"`, 1))}},
-		"duplicate-claims": {refused: []string{raw(strings.Replace(good, `"sub":`, `"sub":"a","sub":`, 1)), raw(strings.Replace(good, `"sub":`, `"s\u0075b":"a","sub":`, 1)), raw(strings.Replace(good, `"sub":`, `"x":{"a":1,"a":1},"sub":`, 1)), raw(strings.Replace(good, `"sub":`, `"x":[{"a":1,"a":1}],"sub":`, 1)),
-			rs(`{"alg":"RS256","alg":"RS256","kid":"k1"}`), rs(`{"alg":"none","alg":"RS256","kid":"k1"}`)}, believed: []string{raw(strings.Replace(good, `"sub":`, `"x":{"a":1,"sub":1},"y":{"a":1},"sub":`, 1))}},
-		"case-claims":       {refused: []string{raw(strings.Replace(good, `"sub":`, `"SUB":`, 1)), raw(strings.Replace(good, `"sub":`, `"Sub":`, 1)), raw(strings.Replace(good, `"exp":`, `"EXP":`, 1)), raw(strings.Replace(good, `"sub":`, `"ſub":`, 1))}},
-		"tenant-claim-type": {refused: []string{with("project_id", 1), with("project_id", 1.5), raw(strings.Replace(good, `"sub":`, `"project_id":1.0,"sub":`, 1)), with("project_id", ""), with("project_id", map[string]string{}), with("project_id", false)}, believed: []string{with("project_id", "1")}},
+		"expired": {
+			refused:  []string{with("exp", epoch), with("exp", epoch-31), with("exp", 0)},
+			believed: []string{with("exp", epoch+1)},
+		},
+		"nbf-future": {
+			refused:  []string{with("nbf", epoch+1), with("nbf", epoch+86400)},
+			believed: []string{with("nbf", epoch)},
+		},
+		"iat-future": {
+			refused:  []string{with("iat", epoch+1), with("iat", epoch+1e6)},
+			believed: []string{with("iat", epoch)},
+		},
+		"exp-types": {refused: []string{with("exp", "1900000000"),
+			raw(strings.Replace(good, `"exp":`, `"exp":1e308,"x":`, 1)), with("exp", -1), with("exp", nil),
+			with("exp", true), with("exp", []int{1900000000}),
+			raw(strings.Replace(good, `"exp":`, `"exp":null,"x":`, 1)),
+			raw(strings.Replace(good, `"exp":`, `"exp":99999999999999999999,"x":`, 1)),
+			raw(strings.Replace(good, `"exp":`, `"exp":01,"x":`, 1))}, believed: []string{with("exp", 1900000000.5)}},
+		"aud-array": {refused: []string{with("aud", nil), with("aud", []string{}), with("aud", []string{"other"}),
+			with("aud", "api2"), with("aud", "API"), with("aud", []any{"api", 1}),
+			with("aud", map[string]string{"api": "api"}), with("aud", "api "), with("aud", []any{[]string{"api"}})},
+			believed: []string{with("aud", "api"), with("aud", []string{"api"}),
+				with("aud", []string{"other", "api"})}},
+		"iss-mismatch": {refused: []string{with("iss", "https://issuer.example/"),
+			with("iss", "https://issuer.example.evil"), with("iss", "HTTPS://issuer.example"), with("iss", nil),
+			with("iss", []string{"https://issuer.example"}), with("iss", "")}},
+		"sub-missing": {
+			refused: []string{with("sub", nil), with("sub", ""), with("sub", 1), with("sub", []string{"alice"}),
+				with("sub", strings.Repeat("x", 64<<10)), with("sub", strings.Repeat("x", 257)), with("sub", "a\x00"),
+				with("sub", "a\nb"), with("sub", "a\x7f"), raw(strings.Replace(good, `"alice"`, `null`, 1)),
+				raw(strings.Replace(good, `"alice"`, `"\ud800"`, 1)),
+				raw(strings.Replace(good, `"alice"`, "\"\xff\"", 1))},
+			believed: []string{raw(strings.Replace(good, `"alice"`, `"\u0061lice"`, 1))},
+		},
+		"duplicate-claims": {refused: []string{raw(strings.Replace(good, `"sub":`, `"sub":"a","sub":`, 1)),
+			raw(strings.Replace(good, `"sub":`, `"s\u0075b":"a","sub":`, 1)),
+			raw(strings.Replace(good, `"sub":`, `"x":{"a":1,"a":1},"sub":`, 1)),
+			raw(strings.Replace(good, `"sub":`, `"x":[{"a":1,"a":1}],"sub":`, 1)),
+			rs(`{"alg":"RS256","alg":"RS256","kid":"k1"}`), rs(`{"alg":"none","alg":"RS256","kid":"k1"}`)},
+			believed: []string{raw(strings.Replace(good, `"sub":`, `"x":{"a":1,"sub":1},"y":{"a":1},"sub":`, 1))}},
+		"case-claims": {refused: []string{raw(strings.Replace(good, `"sub":`, `"SUB":`, 1)),
+			raw(strings.Replace(good, `"sub":`, `"Sub":`, 1)), raw(strings.Replace(good, `"exp":`, `"EXP":`, 1)),
+			raw(strings.Replace(good, `"sub":`, `"ſub":`, 1))}},
+		"tenant-claim-type": {
+			refused: []string{with("project_id", 1), with("project_id", 1.5),
+				raw(strings.Replace(good, `"sub":`, `"project_id":1.0,"sub":`, 1)), with("project_id", ""),
+				with("project_id", map[string]string{}), with("project_id", false)},
+			believed: []string{with("project_id", "1")},
+		},
 
-		"token-parse-error-order":   {refused: []string{sign(head, claims(map[string]any{"exp": 1}), otherRSA)}},
-		"replay-other-alg-same-kid": {algorithms: []string{"RS256", "PS256"}, keys: []string{rsaJWK("k1", &rsaKey.PublicKey, `,"alg":"RS256"`)}, refused: []string{signPSS(`{"alg":"PS256","kid":"k1"}`, good, rsaKey)}, believed: []string{valid}},
+		"token-parse-error-order": {refused: []string{sign(head, claims(map[string]any{"exp": 1}), otherRSA)}},
+		"replay-other-alg-same-kid": {
+			algorithms: []string{"RS256", "PS256"},
+			keys:       []string{rsaJWK("k1", &rsaKey.PublicKey, `,"alg":"RS256"`)},
+			refused:    []string{signPSS(`{"alg":"PS256","kid":"k1"}`, good, rsaKey)},
+			believed:   []string{valid},
+		},
 	}
 }
 
@@ -279,7 +366,8 @@ func TestAttackScheme(t *testing.T) {
 		{[]string{"Basic YTpi"}, identity.Address},
 		{[]string{"Bearer x" + valid}, identity.Address},
 	} {
-		p := who.Resolve(context.Background(), identity.Evidence{Peer: peer, Header: http.Header{"Authorization": c.lines}})
+		p := who.Resolve(context.Background(), identity.Evidence{Peer: peer,
+			Header: http.Header{"Authorization": c.lines}})
 		if p.Kind != c.want {
 			t.Errorf("%.20q ×%d is %v, want kind %v", c.lines[0], len(c.lines), p, c.want)
 		}
@@ -297,9 +385,15 @@ func TestAttackFallback(t *testing.T) {
 	for i := range race.Fewer(10_000) {
 		text := refused[i%len(refused)]
 		if i%2 == 0 { // forged, each another one
-			text = b64([]byte(head)) + "." + b64([]byte(claims(map[string]any{"sub": fmt.Sprint("user", i)}))) + valid[strings.LastIndex(valid, "."):]
+			text = b64([]byte(head)) + "." + b64([]byte(claims(map[string]any{"sub": fmt.Sprint("user", i)}))) +
+				valid[strings.LastIndex(valid, "."):]
 		}
-		d := lim.Check(context.Background(), headgate.Request{Method: "GET", Target: "/x", Peer: peer, Header: http.Header{"Authorization": {"Bearer " + text}}})
+		d := lim.Check(context.Background(), headgate.Request{
+			Method: "GET",
+			Target: "/x",
+			Peer:   peer,
+			Header: http.Header{"Authorization": {"Bearer " + text}},
+		})
 		if d.Allowed {
 			allowed++
 		}
@@ -319,7 +413,8 @@ func newLimiter(t *testing.T, who *identity.Resolver) (*headgate.Limiter, *memor
 	if err != nil {
 		t.Fatal(err)
 	}
-	rules, problems := policy.Compile(policy.Document{Rules: []policy.Rule{{Endpoint: policy.Default, Limit: 5, Per: time.Hour}}}, policy.CompileOptions{Endpoints: endpoints})
+	rules, problems := policy.Compile(policy.Document{Rules: []policy.Rule{{Endpoint: policy.Default, Limit: 5,
+		Per: time.Hour}}}, policy.CompileOptions{Endpoints: endpoints})
 	if rules == nil {
 		t.Fatal(problems.Err())
 	}
@@ -328,7 +423,8 @@ func newLimiter(t *testing.T, who *identity.Resolver) (*headgate.Limiter, *memor
 		t.Fatal(err)
 	}
 	lim, err := headgate.New(headgate.Options{
-		Endpoints: endpoints, Policies: headgate.Fixed(rules), Buckets: buckets, Identities: who, Now: func() time.Time { return now },
+		Endpoints: endpoints, Policies: headgate.Fixed(rules), Buckets: buckets, Identities: who,
+		Now: func() time.Time { return now },
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -14,7 +14,8 @@ import (
 func BenchmarkVerify(b *testing.B) {
 	for alg, c := range benchTokens() {
 		b.Run(alg, func(b *testing.B) {
-			v := newVerifier(b, &keySource{set: parseSet(b, []string{alg}, c.jwk)}, func(o *token.Options) { o.Algorithms = []string{alg} })
+			v := newVerifier(b, &keySource{set: parseSet(b, []string{alg}, c.jwk)},
+				func(o *token.Options) { o.Algorithms = []string{alg} })
 			b.ReportAllocs()
 			for b.Loop() {
 				if _, err := v.Verify(b.Context(), c.token); err != nil {
@@ -50,7 +51,8 @@ func BenchmarkLibrary(b *testing.B) {
 func BenchmarkRefuse(b *testing.B) {
 	v := newVerifier(b, &keySource{set: parseSet(b, []string{"RS256"}, rsaJWK("k1", &rsaKey.PublicKey, ""))}, nil)
 	cheap := func(kid, payload string) string {
-		return b64([]byte(`{"alg":"RS256","kid":"`+kid+`"}`)) + "." + b64([]byte(payload)) + "." + strings.Repeat("A", 342)
+		return b64([]byte(`{"alg":"RS256","kid":"`+kid+`"}`)) + "." + b64([]byte(payload)) + "." +
+			strings.Repeat("A", 342)
 	}
 	var many strings.Builder
 	for i := range 250 {
@@ -81,6 +83,7 @@ func benchTokens() map[string]benchToken {
 	return map[string]benchToken{
 		"RS256": {sign(`{"alg":"RS256","kid":"k1"}`, payload, rsaKey), rsaJWK("k1", &rsaKey.PublicKey, "")},
 		"ES256": {sign(`{"alg":"ES256","kid":"k1"}`, payload, ecKey), ecJWK("k1", &ecKey.PublicKey, "")},
-		"EdDSA": {sign(`{"alg":"EdDSA","kid":"k1"}`, payload, edKey), `{"kty":"OKP","crv":"Ed25519","kid":"k1","x":"` + b64(edPublic) + `"}`},
+		"EdDSA": {sign(`{"alg":"EdDSA","kid":"k1"}`, payload, edKey), `{"kty":"OKP","crv":"Ed25519","kid":"k1","x":"` +
+			b64(edPublic) + `"}`},
 	}
 }

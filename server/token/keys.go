@@ -31,7 +31,8 @@ const (
 // have (RFC 7518 section 3.2).
 var hmacBytes = map[string]int{"HS256": 32, "HS384": 48, "HS512": 64}
 
-var publicAlgorithms = []string{"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
+var publicAlgorithms = []string{"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384",
+	"ES512", "EdDSA"}
 
 // CheckAlgorithms says what is wrong with a list of algorithms, or nothing.
 func CheckAlgorithms(algorithms []string) error {
@@ -50,7 +51,8 @@ func CheckAlgorithms(algorithms []string) error {
 		}
 	}
 	if secret > 0 && public > 0 {
-		return fmt.Errorf("is %q, want HS256, HS384, HS512 alone: with a public algorithm beside them, a public key could be taken for a secret", algorithms)
+		return fmt.Errorf("is %q, want HS256, HS384, HS512 alone: with a public algorithm beside them, a public "+
+			"key could be taken for a secret", algorithms)
 	}
 	return nil
 }
@@ -151,7 +153,8 @@ func (s *Set) add(alg string, key *Key) error {
 		return nil
 	}
 	if a.nameless = append(a.nameless, key); len(a.nameless) > maxNameless {
-		return fmt.Errorf("more than %d keys for %s have no kid: each token would be tried with all of them", maxNameless, alg)
+		return fmt.Errorf("more than %d keys for %s have no kid: each token would be tried with all of them",
+			maxNameless, alg)
 	}
 	return nil
 }
@@ -176,7 +179,9 @@ func newKey(id string, key any, algorithms []string) (*Key, error) {
 			return nil, fmt.Errorf("the RSA key has %d bits, want %d to %d", bits, minRSA, maxRSA)
 		}
 		if guessable(k.N) {
-			return nil, errors.New("the RSA key was made by a faulty smart card or TPM, and its private key can be computed (CVE-2017-15361): replace it")
+			return nil,
+				errors.New("the RSA key was made by a faulty smart card or TPM, and its private key can be " +
+					"computed (CVE-2017-15361): replace it")
 		}
 		fit = keep(algorithms, "RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 	case *ecdsa.PublicKey:
@@ -247,7 +252,9 @@ func ParseJWKS(data []byte, algorithms []string, published bool) (*Set, error) {
 	case secrets > 0 && published:
 		return nil, errors.New("the set was fetched and holds a secret (kty oct), which is none any more")
 	case secrets > 0 && public > 0:
-		return nil, errors.New("the set holds a secret (kty oct) beside public keys: keep them apart, so that no key is taken for one of the other kind")
+		return nil,
+			errors.New("the set holds a secret (kty oct) beside public keys: keep them apart, so that no key is " +
+				"taken for one of the other kind")
 	}
 	return newSet(keys, ignored)
 }

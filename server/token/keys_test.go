@@ -54,14 +54,16 @@ func TestPEM(t *testing.T) {
 		{"P-224", pkix(&p224.PublicKey), []string{"ES256"}, "no algorithm of ES256 fits the key"},
 		{"1024 bits", pkix(&short.PublicKey), []string{"RS256"}, "1024 bits, want 2048 to 8192"},
 		{"private", block("PRIVATE KEY", private, nil), []string{"RS256"}, "holds a private key"},
-		{"private, old", block("RSA PRIVATE KEY", x509.MarshalPKCS1PrivateKey(rsaKey), nil), []string{"RS256"}, "holds a private key"},
+		{"private, old", block("RSA PRIVATE KEY", x509.MarshalPKCS1PrivateKey(rsaKey), nil), []string{"RS256"},
+			"holds a private key"},
 		{"other block", block("CERTIFICATE REQUEST", []byte{1}, nil), []string{"RS256"}, `"CERTIFICATE REQUEST"`},
 		{"garbage", []byte("hello"), []string{"RS256"}, "no PEM block"},
 		{"empty", []byte(" \n"), []string{"RS256"}, "is empty"},
 		{"broken", block("PUBLIC KEY", []byte{1, 2, 3}, nil), []string{"RS256"}, "asn1"},
 	} {
 		keys, err := token.ParsePEM(c.text, c.algs)
-		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) || err == nil && len(keys) == 0 {
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) ||
+			err == nil && len(keys) == 0 {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
 		}
 	}
@@ -86,10 +88,12 @@ func TestSecrets(t *testing.T) {
 		{"for a public algorithm", string(raw), false, "RS256", "no algorithm of RS256 fits"},
 	} {
 		key, err := token.ParseSecret([]byte(c.text), c.encoded, []string{c.alg})
-		if (err == nil) != (c.want == "") || err != nil && (!strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "secret! ")) {
+		if (err == nil) != (c.want == "") || err != nil && (!strings.Contains(err.Error(), c.want) ||
+			strings.Contains(err.Error(), "secret! ")) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
 		}
-		if shown := fmt.Sprintf("%v %+v %#v %s", key, key, key, key); strings.Contains(shown, "secret!") || strings.Contains(shown, "115") {
+		if shown := fmt.Sprintf("%v %+v %#v %s", key, key, key, key); strings.Contains(shown, "secret!") ||
+			strings.Contains(shown, "115") {
 			t.Errorf("%s: the key prints as %s", c.name, shown)
 		}
 	}
@@ -104,7 +108,8 @@ func TestJWKSLeavesOutWhatIsOfNoUse(t *testing.T) {
 		rsaJWK("alg", &otherRSA.PublicKey, `,"alg":"RSA-OAEP"`),
 		rsaJWK("other", &otherRSA.PublicKey, `,"alg":"PS256"`),
 		rsaJWK(strings.Repeat("k", 257), &otherRSA.PublicKey, ""),
-		rsaJWK("d", &otherRSA.PublicKey, `,"d":"`+b64(otherRSA.D.Bytes())+`","p":"`+b64(otherRSA.Primes[0].Bytes())+`","q":"`+b64(otherRSA.Primes[1].Bytes())+`"`),
+		rsaJWK("d", &otherRSA.PublicKey, `,"d":"`+b64(otherRSA.D.Bytes())+`","p":"`+b64(otherRSA.Primes[0].Bytes())+
+			`","q":"`+b64(otherRSA.Primes[1].Bytes())+`"`),
 		ecJWK("ec", &ecKey.PublicKey, ""), offCurve,
 		`{"kty":"new","kid":"x"}`, `{"kid":"x"}`, `[]`, `7`, `{"kty":"RSA","kid":"x","n":"AQAB","e":"AQAB"}`,
 		rsaJWK("twice", &otherRSA.PublicKey, `,"kid":"k9"`),

@@ -12,10 +12,14 @@ import (
 // TestSaltIsAsLongAsTheHash: RFC 7518 section 3.5. A signature with another salt
 // is sound RSASSA-PSS, and none of these algorithms.
 func TestSaltIsAsLongAsTheHash(t *testing.T) {
-	for alg, hash := range map[string]crypto.Hash{"PS256": crypto.SHA256, "PS384": crypto.SHA384, "PS512": crypto.SHA512} {
-		v := newVerifier(t, &keySource{set: parseSet(t, []string{alg}, rsaJWK("k1", &rsaKey.PublicKey, ""))}, func(o *token.Options) { o.Algorithms = []string{alg} })
+	for alg, hash := range map[string]crypto.Hash{"PS256": crypto.SHA256, "PS384": crypto.SHA384,
+		"PS512": crypto.SHA512} {
+		v := newVerifier(t, &keySource{set: parseSet(t, []string{alg}, rsaJWK("k1", &rsaKey.PublicKey, ""))},
+			func(o *token.Options) { o.Algorithms = []string{alg} })
 		for salt, believed := range map[int]bool{
-			hash.Size(): true, hash.Size() - 1: false, hash.Size() + 1: false, 20: false, 100: false, rsa.PSSSaltLengthAuto: false, // the longest there is room for
+			// the longest there is room for
+			hash.Size(): true, hash.Size() - 1: false, hash.Size() + 1: false, 20: false, 100: false,
+			rsa.PSSSaltLengthAuto: false,
 		} {
 			input := b64([]byte(`{"alg":"`+alg+`","kid":"k1"}`)) + "." + b64([]byte(claims(nil)))
 			h := hash.New()

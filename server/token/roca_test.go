@@ -70,11 +70,14 @@ func TestKeysOfSmartCardsAreRefused(t *testing.T) {
 		weak.N.Mul(weak.N, smartCardPrime(random))
 	}
 	_, err = token.ParseJWKS([]byte(fmt.Sprintf(`{"keys":[%s]}`, rsaJWK("card 7", weak, ""))), []string{"RS256"}, false)
-	if err == nil || !strings.Contains(err.Error(), `kid "card 7"`) || !strings.Contains(err.Error(), "CVE-2017-15361") {
+	if err == nil || !strings.Contains(err.Error(), `kid "card 7"`) ||
+		!strings.Contains(err.Error(), "CVE-2017-15361") {
 		t.Errorf("a set with such a key alone: %v, want an error that names its kid and why", err)
 	}
 	short := &rsa.PublicKey{N: new(big.Int).SetBit(big.NewInt(1), 1023, 1), E: 65537}
-	if _, err := token.ParseJWKS([]byte(fmt.Sprintf(`{"keys":[%s]}`, rsaJWK("old", short, ""))), []string{"RS256"}, false); err == nil || !strings.Contains(err.Error(), `kid "old"`) || !strings.Contains(err.Error(), "1024 bits") {
+	if _, err := token.ParseJWKS([]byte(fmt.Sprintf(`{"keys":[%s]}`, rsaJWK("old", short, ""))), []string{"RS256"},
+		false); err == nil || !strings.Contains(err.Error(), `kid "old"`) ||
+		!strings.Contains(err.Error(), "1024 bits") {
 		t.Errorf("a set with a key of 1024 bits: %v", err)
 	}
 }

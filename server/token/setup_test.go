@@ -49,7 +49,8 @@ func ecJWK(kid string, key *ecdsa.PublicKey, more string) string {
 		panic(err)
 	}
 	half := len(point) / 2
-	return fmt.Sprintf(`{"kty":"EC","kid":%q,"crv":%q,"x":%q,"y":%q%s}`, kid, key.Params().Name, b64(point[1:1+half]), b64(point[1+half:]), more)
+	return fmt.Sprintf(`{"kty":"EC","kid":%q,"crv":%q,"x":%q,"y":%q%s}`, kid, key.Params().Name, b64(point[1:1+half]),
+		b64(point[1+half:]), more)
 }
 
 func jwks(keys ...string) []byte {

@@ -119,7 +119,9 @@ func NewSource(o SourceOptions) (*Source, error) {
 		}
 	}
 	if kinds != 1 {
-		return nil, fmt.Errorf("keys come from %d places, want one of secret files, PEM files, a JWKS file and a JWKS URL", kinds)
+		return nil,
+			fmt.Errorf("keys come from %d places, want one of secret files, PEM files, a JWKS file and a JWKS URL",
+				kinds)
 	}
 	s.fetch = s.readFiles
 	if o.JWKSURL != "" {
@@ -155,8 +157,10 @@ func local(host string) bool {
 // redirect would let whoever holds the old host choose the keys.
 func newClient(base *http.Client) *http.Client {
 	client := http.Client{Transport: &http.Transport{
-		Proxy: http.ProxyFromEnvironment, TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: 10 * time.Second,
-		MaxIdleConns: 1, IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: 64 << 10, ForceAttemptHTTP2: true,
+		Proxy: http.ProxyFromEnvironment, TLSHandshakeTimeout: 10 * time.Second,
+		ResponseHeaderTimeout: 10 * time.Second,
+		MaxIdleConns:          1, IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: 64 << 10,
+		ForceAttemptHTTP2: true,
 	}}
 	if base != nil {
 		client = *base
@@ -262,8 +266,10 @@ func (s *Source) refresh(ctx context.Context) error {
 		s.current.Store(&loaded{last.set, s.asked})
 	case err != nil:
 		s.failures.Add(1)
-		if before := s.lastErr.Swap(&err); before == nil || (*before).Error() != err.Error() { // once, not with every attempt
-			s.options.Log.Warn("the keys of bearer tokens could not be read; the last good ones stay in force", "error", err, "keys", s.inForce())
+		// once, not with every attempt
+		if before := s.lastErr.Swap(&err); before == nil || (*before).Error() != err.Error() {
+			s.options.Log.Warn("the keys of bearer tokens could not be read; the last good ones stay in force", "error",
+				err, "keys", s.inForce())
 		}
 		return err
 	default:
@@ -308,7 +314,10 @@ func (s *Source) get(ctx context.Context) (*Set, error) {
 	case response.StatusCode == http.StatusNotModified:
 		return nil, errUnchanged
 	case response.StatusCode/100 == 3:
-		return nil, fmt.Errorf("fetch the key set: the server answers %d, want 200: redirects are not followed, name its final URL", response.StatusCode)
+		return nil,
+			fmt.Errorf(
+				"fetch the key set: the server answers %d, want 200: redirects are not followed, name its final "+
+					"URL", response.StatusCode)
 	case response.StatusCode != http.StatusOK:
 		return nil, fmt.Errorf("fetch the key set: the server answers %d, want 200", response.StatusCode)
 	}

@@ -106,8 +106,13 @@ func TestKeysOfAnIssuer(t *testing.T) {
 		want   string
 	}{
 		{"500", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }, "the server answers 500"},
-		{"404 with keys", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404); w.Write(oneKey) }, "the server answers 404"},
-		{"redirect", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere.URL, http.StatusFound) }, "redirects are not followed"},
+		{"404 with keys", func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(404)
+			w.Write(oneKey)
+		}, "the server answers 404"},
+		{"redirect", func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, elsewhere.URL, http.StatusFound)
+		}, "redirects are not followed"},
 		{"garbage", serves([]byte("<html>")), "no JSON Web Key Set"},
 		{"nothing", serves(nil), "no JSON Web Key Set"},
 		{"no keys", serves([]byte(`{}`)), "no usable key"},
@@ -115,11 +120,14 @@ func TestKeysOfAnIssuer(t *testing.T) {
 		{"keys in capitals", serves(bytes.Replace(oneKey, []byte("keys"), []byte("KEYS"), 1)), "no usable key"},
 		{"keys twice", serves([]byte(`{"keys":[],` + string(oneKey[1:]))), "no JSON Web Key Set"},
 		{"more behind it", serves(append(oneKey[:len(oneKey):len(oneKey)], '{')), "no JSON Web Key Set"},
-		{"a secret", serves(jwks(rsaJWK("k1", &rsaKey.PublicKey, ""), `{"kty":"oct","k":"`+b64(make([]byte, 32))+`"}`)), "holds a secret"},
-		{"the same kid twice", serves(jwks(rsaJWK("k1", &rsaKey.PublicKey, ""), rsaJWK("k1", &otherRSA.PublicKey, ""))), `two keys have the kid "k1"`},
+		{"a secret", serves(jwks(rsaJWK("k1", &rsaKey.PublicKey, ""), `{"kty":"oct","k":"`+b64(make([]byte, 32))+`"}`)),
+			"holds a secret"},
+		{"the same kid twice", serves(jwks(rsaJWK("k1", &rsaKey.PublicKey, ""), rsaJWK("k1", &otherRSA.PublicKey, ""))),
+			`two keys have the kid "k1"`},
 		{"too many", serves(jwks(strings.Split(strings.Repeat("{}\n", 100)+"{}", "\n")...)), "has 101 keys"},
 		{"too many without kid", serves(jwks(nameless(5)...)), "more than 4 keys for RS256 have no kid"},
-		{"huge", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.Copy(w, io.LimitReader(zeros{}, 1<<30)) }, "longer than 524288 bytes"},
+		{"huge", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.Copy(w, io.LimitReader(zeros{}, 1<<30)) },
+			"longer than 524288 bytes"},
 		{"compressed", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Encoding", "gzip")
 			w.Write(bomb.Bytes())
@@ -136,7 +144,8 @@ func TestKeysOfAnIssuer(t *testing.T) {
 			t.Errorf("%s: %v, want %q and no URL", bad.name, err, bad.want)
 		}
 		failures++
-		if status := s.Status(); s.Set() == nil || s.Set().Len() != 1 || status.Failures != failures || status.LastError == nil {
+		if status := s.Status(); s.Set() == nil || s.Set().Len() != 1 || status.Failures != failures ||
+			status.LastError == nil {
 			t.Errorf("%s: %+v, want the last good key and %d failures", bad.name, status, failures)
 		}
 	}
@@ -149,11 +158,13 @@ func TestKeysOfAnIssuer(t *testing.T) {
 		t.Error("keys of more than 24 h ago are in force")
 	}
 	v := newVerifier(t, s, nil)
-	if _, err := v.Verify(context.Background(), sign(head, claims(nil), rsaKey)); !errors.Is(err, identity.ErrUnavailable) {
+	if _, err := v.Verify(context.Background(), sign(head, claims(nil), rsaKey)); !errors.Is(err,
+		identity.ErrUnavailable) {
 		t.Errorf("Verify without keys: %v, want ErrUnavailable", err)
 	}
 	server.set(serves(oneKey))
-	if err := s.Start(context.Background()); err != nil || s.Set().Len() != 1 || s.Status().LastError != nil || s.Status().Age != 0 {
+	if err := s.Start(context.Background()); err != nil || s.Set().Len() != 1 || s.Status().LastError != nil ||
+		s.Status().Age != 0 {
 		t.Errorf("back again: %v, %+v", err, s.Status())
 	}
 }
@@ -176,7 +187,11 @@ func TestAnIssuerThatHangs(t *testing.T) {
 				go web.Serve(network)
 				defer close(network)
 				transport := &http.Transport{DialContext: network.dial, DisableKeepAlives: true}
-				s := newSource(t, token.SourceOptions{JWKSURL: "http://localhost/keys", Client: &http.Client{Transport: transport}, Timeout: 250 * time.Millisecond})
+				s := newSource(t, token.SourceOptions{
+					JWKSURL: "http://localhost/keys",
+					Client:  &http.Client{Transport: transport},
+					Timeout: 250 * time.Millisecond,
+				})
 				if err := s.Start(t.Context()); err != nil {
 					t.Fatal(err)
 				}
@@ -186,7 +201,8 @@ func TestAnIssuerThatHangs(t *testing.T) {
 				})
 				began := time.Now()
 				err := s.Start(t.Context())
-				if took := time.Since(began); err == nil || !strings.Contains(err.Error(), "deadline exceeded") || took != 250*time.Millisecond {
+				if took := time.Since(began); err == nil || !strings.Contains(err.Error(), "deadline exceeded") ||
+					took != 250*time.Millisecond {
 					t.Errorf("Start: %v after %v, want an error after the Timeout of 250ms", err, took)
 				}
 				if status := s.Status(); s.Set().Len() != 1 || status.Failures != 1 || status.LastError == nil {
@@ -258,12 +274,15 @@ func TestConditionalFetch(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if answers.Load() != 1 || s.Status().Age != 0 || server.sent("If-Modified-Since") != "Fri, 20 Nov 2026 11:00:00 GMT" {
-		t.Errorf("%d bodies, age %v, If-Modified-Since %q", answers.Load(), s.Status().Age, server.sent("If-Modified-Since"))
+	if answers.Load() != 1 || s.Status().Age != 0 ||
+		server.sent("If-Modified-Since") != "Fri, 20 Nov 2026 11:00:00 GMT" {
+		t.Errorf("%d bodies, age %v, If-Modified-Since %q", answers.Load(), s.Status().Age,
+			server.sent("If-Modified-Since"))
 	}
 	server.set(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotModified) })
 	fresh := newSource(t, token.SourceOptions{JWKSURL: at.URL})
-	if err := fresh.Start(context.Background()); err == nil || fresh.Set() != nil || server.sent("If-None-Match") != "" {
+	if err := fresh.Start(context.Background()); err == nil || fresh.Set() != nil ||
+		server.sent("If-None-Match") != "" {
 		t.Errorf("304 to the first request: %v, want an error", err)
 	}
 }
@@ -295,7 +314,8 @@ func TestRunFollowsTheIssuer(t *testing.T) {
 		web := &http.Server{Handler: server}
 		go web.Serve(network)
 		transport := &http.Transport{DialContext: network.dial, DisableKeepAlives: true}
-		s := newSource(t, token.SourceOptions{JWKSURL: "http://localhost/keys", Client: &http.Client{Transport: transport}})
+		s := newSource(t, token.SourceOptions{JWKSURL: "http://localhost/keys",
+			Client: &http.Client{Transport: transport}})
 		if err := s.Start(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -315,7 +335,8 @@ func TestRunFollowsTheIssuer(t *testing.T) {
 		// Keys rotate: the first token of the new key brings it.
 		v := newVerifier(t, s, func(o *token.Options) { o.Now = time.Now })
 		bySecond := func(kid string, key *rsa.PrivateKey) error {
-			_, err := v.Verify(t.Context(), sign(`{"alg":"RS256","kid":"`+kid+`"}`, claims(map[string]any{"iat": nil, "exp": time.Now().Unix() + 60}), key))
+			_, err := v.Verify(t.Context(), sign(`{"alg":"RS256","kid":"`+kid+`"}`,
+				claims(map[string]any{"iat": nil, "exp": time.Now().Unix() + 60}), key))
 			return err
 		}
 		if err := bySecond("k1", rsaKey); err != nil {
@@ -423,7 +444,8 @@ func TestSourceOptions(t *testing.T) {
 		{token.SourceOptions{JWKSURL: "http://localhost:9/keys"}, ""},
 	} {
 		_, err := token.NewSource(c.o)
-		if got := fmt.Sprint(err); (c.want == "") != (err == nil) || !strings.Contains(got, c.want) && err != nil || strings.Contains(got, "p4ss") {
+		if got := fmt.Sprint(err); (c.want == "") != (err == nil) || !strings.Contains(got, c.want) && err != nil ||
+			strings.Contains(got, "p4ss") {
 			t.Errorf("NewSource(%+v): %v, want %q", c.o, err, c.want)
 		}
 	}

@@ -95,7 +95,8 @@ func (r *Refusal) Error() string { return r.Check + ": " + r.Detail }
 func (r *Refusal) Unwrap() error { return r.kind }
 
 // Checks are what a token has to pass, in order.
-var Checks = []string{"form", "header", "algorithm", "key", "claims", "issuer", "audience", "times", "subject", "signature"}
+var Checks = []string{"form", "header", "algorithm", "key", "claims", "issuer", "audience", "times",
+	"subject", "signature"}
 
 func unfit(check, detail string) *Refusal {
 	return &Refusal{Check: check, Detail: detail, kind: identity.ErrTokenUnfit}
@@ -165,7 +166,8 @@ const (
 	headOwn // four of them
 )
 
-var headPaths = []path{{"alg"}, {"kid"}, {"typ"}, {"crit"}, {"b64"}, {"enc"}, {"zip"}, {"jwk"}, {"jku"}, {"x5c"}, {"x5u"}}
+var headPaths = []path{{"alg"}, {"kid"}, {"typ"}, {"crit"}, {"b64"}, {"enc"}, {"zip"}, {"jwk"}, {"jku"},
+	{"x5c"}, {"x5u"}}
 
 const (
 	claimIss = iota
@@ -247,7 +249,8 @@ func CheckClaims(claims []string) error {
 			return fmt.Errorf("name %q, want each claim once, and none empty", claim)
 		}
 		if err := new(policy.Rule).SetSubject("claim:" + claim); err != nil {
-			return fmt.Errorf("name %q, which no rule can: want printable ASCII without spaces, 64 bytes at most", claim)
+			return fmt.Errorf("name %q, which no rule can: want printable ASCII without spaces, 64 bytes at most",
+				claim)
 		}
 	}
 	return nil
@@ -520,7 +523,8 @@ func (s *sketch) signed(token string) bool {
 		return false
 	}
 	if hash, pss := pssHashes[s.alg]; pss {
-		return bytes.Equal(parsed.UnsafePayloadWithoutVerification(), s.payload) && s.signedPSS(hash, token, parsed.Signatures[0].Signature)
+		return bytes.Equal(parsed.UnsafePayloadWithoutVerification(), s.payload) &&
+			s.signedPSS(hash, token, parsed.Signatures[0].Signature)
 	}
 	for _, key := range s.keys {
 		if payload, err := parsed.Verify(key.key); err == nil && bytes.Equal(payload, s.payload) {
@@ -540,7 +544,8 @@ func (s *sketch) signedPSS(hash crypto.Hash, token string, signature []byte) boo
 	digest := h.Sum(nil)
 	for _, key := range s.keys {
 		public, ok := key.key.(*rsa.PublicKey)
-		if ok && rsa.VerifyPSS(public, hash, digest, signature, &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash}) == nil {
+		if ok && rsa.VerifyPSS(public, hash, digest, signature,
+			&rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash}) == nil {
 			return true
 		}
 	}

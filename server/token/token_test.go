@@ -16,7 +16,8 @@ import (
 func TestClaims(t *testing.T) {
 	set := parseSet(t, []string{"RS256"}, rsaJWK("k1", &rsaKey.PublicKey, ""))
 	payload := claims(map[string]any{
-		"realm": map[string]any{"id": "acme", "deep": map[string]any{"plan": "gold"}}, "https://a.example/tenant": "umbrella", "name": "Ünï",
+		"realm":                    map[string]any{"id": "acme", "deep": map[string]any{"plan": "gold"}},
+		"https://a.example/tenant": "umbrella", "name": "Ünï",
 	})
 	until := time.Unix(now.Unix()+300, 0)
 	for _, c := range []struct {
@@ -26,22 +27,26 @@ func TestClaims(t *testing.T) {
 		err                    string
 	}{
 		{"default", "", "", "", identity.Claims{Subject: "alice"}, ""},
-		{"nested", "sub", "realm.id", "realm.deep.plan", identity.Claims{Subject: "alice", Project: "acme", Tier: "gold"}, ""},
+		{"nested", "sub", "realm.id", "realm.deep.plan",
+			identity.Claims{Subject: "alice", Project: "acme", Tier: "gold"}, ""},
 		{"quoted", "sub", `"https://a.example/tenant"`, "", identity.Claims{Subject: "alice", Project: "umbrella"}, ""},
 		{"another subject", "name", "", "", identity.Claims{Subject: "Ünï"}, ""},
-		{"the same claim twice", "sub", "sub", "sub", identity.Claims{Subject: "alice", Project: "alice", Tier: "alice"}, ""},
+		{"the same claim twice", "sub", "sub", "sub",
+			identity.Claims{Subject: "alice", Project: "alice", Tier: "alice"}, ""},
 		{"absent", "sub", "nothing.here", "sub.x", identity.Claims{Subject: "alice"}, ""},
 		{"an object", "sub", "realm", "", identity.Claims{}, "the project is not a text"},
 		{"no subject", "realm.name", "", "", identity.Claims{}, "the subject is missing"},
 		{"a number", "exp", "", "", identity.Claims{}, "the subject is missing or not a text"},
 		{"a tier that is none", "sub", "", "iat", identity.Claims{}, "the tier is not a text"},
 	} {
-		v := newVerifier(t, &keySource{set: set}, func(o *token.Options) { o.Subject, o.Project, o.Tier = c.subject, c.project, c.tier })
+		v := newVerifier(t, &keySource{set: set},
+			func(o *token.Options) { o.Subject, o.Project, o.Tier = c.subject, c.project, c.tier })
 		got, err := v.Verify(context.Background(), sign(head, payload, rsaKey))
 		if c.err == "" {
 			c.want.Until = until
 		}
-		if !reflect.DeepEqual(got, c.want) && err == nil || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+		if !reflect.DeepEqual(got, c.want) && err == nil || (err == nil) != (c.err == "") ||
+			err != nil && !strings.Contains(err.Error(), c.err) {
 			t.Errorf("%s: %+v, %v", c.name, got, err)
 		}
 	}
@@ -87,10 +92,12 @@ func TestAnyAndNone(t *testing.T) {
 
 func TestOptionsAreChecked(t *testing.T) {
 	_, err := token.New(token.Options{
-		Algorithms: []string{"RS256", "HS256"}, Audiences: []string{""}, Leeway: time.Hour, Subject: "a..b", Project: `"a`, Tier: "a.",
+		Algorithms: []string{"RS256", "HS256"}, Audiences: []string{""}, Leeway: time.Hour, Subject: "a..b",
+		Project: `"a`, Tier: "a.",
 	})
 	for _, want := range []string{
-		"Keys is nil", `["RS256" "HS256"], want HS256, HS384, HS512 alone`, "Issuer is empty", "Audiences is", "Leeway is 1h0m0s, want 0 to 10m0s",
+		"Keys is nil", `["RS256" "HS256"], want HS256, HS384, HS512 alone`, "Issuer is empty", "Audiences is",
+		"Leeway is 1h0m0s, want 0 to 10m0s",
 		`Subject is "a..b"`, `Project is "\"a"`, `Tier is "a."`,
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -117,7 +124,8 @@ func TestRefusalsSayNothingOfTheToken(t *testing.T) {
 			if err == nil {
 				continue // another subject than the case's
 			}
-			if !errors.As(err, &refusal) || !reflect.DeepEqual(claims, identity.Claims{}) || len(results) == 0 || results[len(results)-1].Check != refusal.Check {
+			if !errors.As(err, &refusal) || !reflect.DeepEqual(claims, identity.Claims{}) || len(results) == 0 ||
+				results[len(results)-1].Check != refusal.Check {
 				t.Errorf("%s: %v, %v", name, err, results)
 			}
 			for i, r := range results {
@@ -169,13 +177,20 @@ func TestStrictClaims(t *testing.T) {
 		ok      bool
 	}{
 		{good, true}, {" \t\r\n" + good + "\n", true}, {deep(11), true}, {deep(12), false}, {many(100), true},
-		{insert(`"x":[1,-1.5e3,"a",true,false,null,{},[]]`), true}, {insert(`"x":"\ud83d\ude00\n\/"`), true}, {insert(`"x":"😀"`), true},
-		{"", false}, {"null", false}, {"[]", false}, {good + "x", false}, {good + good, false}, {good[1:], false}, {good[:len(good)-1], false},
-		{insert(`"x":01`), false}, {insert(`"x":1.`), false}, {insert(`"x":.5`), false}, {insert(`"x":+1`), false}, {insert(`"x":-`), false}, {insert(`"x":1e`), false},
-		{insert(`"x":NaN`), false}, {insert(`"x":nul`), false}, {insert(`'x':1`), false}, {insert(`x:1`), false}, {insert(`"x":1,`), false}, {insert(`"x"`), false},
-		{insert(`"x":"\x"`), false}, {insert(`"x":"\ud83d"`), false}, {insert(`"x":"\ud83d\u0041"`), false}, {insert(`"x":"\ude00"`), false}, {insert(`"x":"\u12"`), false},
-		{insert("\"x\":\"\n\""), false}, {insert("\"x\":\"\xc0\xaf\""), false}, {insert("\"\xff\":1"), false}, {insert(`"x":[1,]`), false}, {insert(`"x":[1 2]`), false},
-		{insert(`"x":{"a":1,}`), false}, {insert(`"":1,"":2`), false}, {insert(`"x":{"":1},"":2`), true}, {insert(`"x":/**/1`), false}, {"\xef\xbb\xbf" + good, false},
+		{insert(`"x":[1,-1.5e3,"a",true,false,null,{},[]]`), true}, {insert(`"x":"\ud83d\ude00\n\/"`), true},
+		{insert(`"x":"😀"`), true},
+		{"", false}, {"null", false}, {"[]", false}, {good + "x", false}, {good + good, false}, {good[1:], false},
+		{good[:len(good)-1], false},
+		{insert(`"x":01`), false}, {insert(`"x":1.`), false}, {insert(`"x":.5`), false}, {insert(`"x":+1`), false},
+		{insert(`"x":-`), false}, {insert(`"x":1e`), false},
+		{insert(`"x":NaN`), false}, {insert(`"x":nul`), false}, {insert(`'x':1`), false}, {insert(`x:1`), false},
+		{insert(`"x":1,`), false}, {insert(`"x"`), false},
+		{insert(`"x":"\x"`), false}, {insert(`"x":"\ud83d"`), false}, {insert(`"x":"\ud83d\u0041"`), false},
+		{insert(`"x":"\ude00"`), false}, {insert(`"x":"\u12"`), false},
+		{insert("\"x\":\"\n\""), false}, {insert("\"x\":\"\xc0\xaf\""), false}, {insert("\"\xff\":1"), false},
+		{insert(`"x":[1,]`), false}, {insert(`"x":[1 2]`), false},
+		{insert(`"x":{"a":1,}`), false}, {insert(`"":1,"":2`), false}, {insert(`"x":{"":1},"":2`), true},
+		{insert(`"x":/**/1`), false}, {"\xef\xbb\xbf" + good, false},
 		{insert(`"x":[` + strings.TrimSuffix(strings.Repeat(`{"a":1},`, 240), ",") + "]"), true},
 		{insert(`"x":[` + strings.TrimSuffix(strings.Repeat(`{"a":1},`, 256), ",") + "]"), false},
 	} {
@@ -197,12 +212,17 @@ func TestOtherClaims(t *testing.T) {
 		org  any
 		want string
 	}{
-		{"acme", "acme"}, {"Ünï \"x\"", "Ünï \"x\""}, {"", ""}, {strings.Repeat("a", 256), strings.Repeat("a", 256)}, {strings.Repeat("a", 257), ""}, {"a\nb", ""},
-		{42, "42"}, {-7, "-7"}, {json.Number("4.0"), ""}, {json.Number("1e3"), ""}, {json.Number("-0"), ""}, {json.Number("999999999999999"), "999999999999999"},
-		{json.Number("9999999999999999"), ""}, {true, "true"}, {nil, ""}, {[]string{"acme"}, ""}, {map[string]any{"id": "acme"}, ""},
+		{"acme", "acme"}, {"Ünï \"x\"", "Ünï \"x\""}, {"", ""}, {strings.Repeat("a", 256), strings.Repeat("a", 256)},
+		{strings.Repeat("a", 257), ""}, {"a\nb", ""},
+		{42, "42"}, {-7, "-7"}, {json.Number("4.0"), ""}, {json.Number("1e3"), ""}, {json.Number("-0"), ""},
+		{json.Number("999999999999999"), "999999999999999"},
+		{json.Number("9999999999999999"), ""}, {true, "true"}, {nil, ""}, {[]string{"acme"}, ""},
+		{map[string]any{"id": "acme"}, ""},
 	} {
-		got, err := v.Verify(context.Background(), sign(head, claims(map[string]any{"org": c.org, "realm": map[string]any{"id": 7}}), rsaKey))
-		want := []identity.Claim{{Name: "org", Value: c.want}, {Name: "realm.id", Value: "7"}, {Name: "sub", Value: got.Subject}}
+		got, err := v.Verify(context.Background(),
+			sign(head, claims(map[string]any{"org": c.org, "realm": map[string]any{"id": 7}}), rsaKey))
+		want := []identity.Claim{{Name: "org", Value: c.want}, {Name: "realm.id", Value: "7"},
+			{Name: "sub", Value: got.Subject}}
 		if c.want == "" {
 			want = want[1:]
 		}

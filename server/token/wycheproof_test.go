@@ -91,7 +91,8 @@ func TestWycheproof(t *testing.T) {
 func checkRelabelled(t *testing.T, key []byte, from, to, jws string) {
 	t.Helper()
 	key = bytes.Replace(key, []byte(`"`+from+`"`), []byte(`"`+to+`"`), 1)
-	v := newVerifier(t, &keySource{set: parseSet(t, []string{to}, string(key))}, func(o *token.Options) { o.Algorithms = []string{to} })
+	v := newVerifier(t, &keySource{set: parseSet(t, []string{to}, string(key))},
+		func(o *token.Options) { o.Algorithms = []string{to} })
 	if err := v.Signed(jws); err != nil {
 		t.Errorf("with the key relabelled from %s to %s: %v", from, to, err)
 	}

@@ -107,14 +107,16 @@ func New(ctx context.Context, o Options) (*Tracer, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(o.Endpoint), otlptracehttp.WithHeaders(o.Headers))
+	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(o.Endpoint),
+		otlptracehttp.WithHeaders(o.Headers))
 	if err != nil {
 		return nil, err
 	}
 	t := &Tracer{o: o, spans: &counting{SpanExporter: exporter, failed: o.Failed}}
 	t.provider = sdk.NewTracerProvider(
 		sdk.WithBatcher(t.spans), sdk.WithSampler(sdk.AlwaysSample()), // what is not sampled makes no span
-		sdk.WithResource(resource.NewSchemaless(attribute.String("service.name", "headgate"), attribute.String("service.version", o.Version))),
+		sdk.WithResource(resource.NewSchemaless(attribute.String("service.name", "headgate"),
+			attribute.String("service.version", o.Version))),
 	)
 	t.tracer = t.provider.Tracer("github.com/headgate-io/headgate/server/trace")
 	return t, nil
@@ -140,7 +142,8 @@ func (t *Tracer) Handler(next http.Handler) http.Handler {
 		if parent.IsValid() {
 			ctx = trace.ContextWithRemoteSpanContext(ctx, parent)
 		}
-		ctx, span := t.tracer.Start(ctx, "request", trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(attribute.String("http.request.method", method(r.Method))))
+		ctx, span := t.tracer.Start(ctx, "request", trace.WithSpanKind(trace.SpanKindServer),
+			trace.WithAttributes(attribute.String("http.request.method", method(r.Method))))
 		defer span.End()
 		r = r.WithContext(ctx)
 		r.Header = r.Header.Clone()
@@ -154,7 +157,8 @@ func parentOf(r *http.Request) trace.SpanContext {
 	if len(r.Header[field]) != 1 {
 		return trace.SpanContext{}
 	}
-	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), propagation.HeaderCarrier(r.Header)))
+	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(),
+		propagation.HeaderCarrier(r.Header)))
 }
 
 func (t *Tracer) samples(parent trace.SpanContext, r *http.Request) bool {
@@ -202,7 +206,8 @@ func (t *Tracer) Observe(r *headgate.Request, d *headgate.Decision) {
 	}
 	now := time.Now()
 	attributes := t.attributes(d)
-	_, span := t.tracer.Start(ctx, "decision", trace.WithTimestamp(now.Add(-d.Stages.Total())), trace.WithAttributes(attributes...))
+	_, span := t.tracer.Start(ctx, "decision", trace.WithTimestamp(now.Add(-d.Stages.Total())),
+		trace.WithAttributes(attributes...))
 	span.End(trace.WithTimestamp(now))
 	request := trace.SpanFromContext(ctx)
 	if route, ok := routeOf(d); ok {
@@ -228,17 +233,20 @@ func (t *Tracer) attributes(d *headgate.Decision) []attribute.KeyValue {
 		at = d.Template().String()
 	}
 	list := []attribute.KeyValue{
-		attribute.String("headgate.verdict", verdict), attribute.String("headgate.reason", d.Reason.String()), attribute.String("headgate.endpoint", at),
+		attribute.String("headgate.verdict", verdict), attribute.String("headgate.reason", d.Reason.String()),
+		attribute.String("headgate.endpoint", at),
 		attribute.Int64("headgate.cost", d.Cost),
 	}
 	if v, ok := d.Binding(); ok {
-		list = append(list, attribute.String("headgate.rule", d.Policies().Rule(v.Rule).Title()), attribute.Int64("headgate.remaining", v.Outcome.Remaining))
+		list = append(list, attribute.String("headgate.rule", d.Policies().Rule(v.Rule).Title()),
+			attribute.Int64("headgate.remaining", v.Outcome.Remaining))
 	}
 	if d.RetryAfter > 0 {
 		list = append(list, attribute.Float64("headgate.retry_after_seconds", d.RetryAfter.Seconds()))
 	}
 	if who := &d.Principal; who.Prefix.IsValid() || who.ID != "" {
-		list = append(list, attribute.String("headgate.caller", t.o.Caller(who)), attribute.String("headgate.caller.kind", who.Kind.String()))
+		list = append(list, attribute.String("headgate.caller", t.o.Caller(who)),
+			attribute.String("headgate.caller.kind", who.Kind.String()))
 	}
 	s := d.Stages
 	for _, stage := range []struct {

@@ -53,14 +53,16 @@ func TestWhatIsSampled(t *testing.T) {
 		{"the same, and says it twice", "10.0.0.1:1", []string{sampled, sampled}, 1e9, 0},
 		{"the same, in words that mean nothing", "10.0.0.1:1", []string{"00-x-y-01"}, 1e9, 0},
 	} {
-		tracer := newTracer(t, Options{OneIn: test.oneIn, PerSecond: 3, Trusted: trusted, Now: func() time.Time { return now }})
+		tracer := newTracer(t, Options{OneIn: test.oneIn, PerSecond: 3, Trusted: trusted,
+			Now: func() time.Time { return now }})
 		for second := range 2 {
 			got := 0
 			h := tracer.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				if tracer.Time(r.Context(), nil) != nil {
 					got++
 				} else if len(r.Header[field]) != len(test.fields) {
-					t.Errorf("%s: what is not sampled goes on with %q, want %q", test.name, r.Header[field], test.fields)
+					t.Errorf("%s: what is not sampled goes on with %q, want %q", test.name,
+						r.Header[field], test.fields)
 				}
 			}))
 			for range 10 {
@@ -82,7 +84,10 @@ func TestWhatIsSampled(t *testing.T) {
 // TestWhatIsNotSampledCostsNothing: no allocation, with a trace context and without.
 func TestWhatIsNotSampledCostsNothing(t *testing.T) {
 	tracer := newTracer(t, Options{OneIn: 1e9})
-	h := tracer.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { tracer.Time(r.Context(), nil) }))
+	h := tracer.Handler(http.HandlerFunc(func(_ http.ResponseWriter,
+		r *http.Request) {
+		tracer.Time(r.Context(), nil)
+	}))
 	r := httptest.NewRequest("GET", "/", nil)
 	if n := testing.AllocsPerRun(1000, func() { h.ServeHTTP(nil, r) }); n >= trial.Allocations {
 		t.Errorf("a request that is not sampled allocates %v times, want 0", n)
@@ -91,11 +96,15 @@ func TestWhatIsNotSampledCostsNothing(t *testing.T) {
 
 // TestACollectorThatIsAway: spans are lost, counted and told of; nothing else happens.
 func TestACollectorThatIsAway(t *testing.T) {
-	collector := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }))
+	collector := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
+		_ *http.Request) {
+		w.WriteHeader(http.StatusForbidden)
+	}))
 	defer collector.Close()
 	var told atomic.Int64
 	tracer := newTracer(t, Options{Endpoint: collector.URL, OneIn: 1, Failed: func(error) { told.Add(1) }})
-	tracer.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(nil, httptest.NewRequest("GET", "/", nil))
+	tracer.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(nil,
+		httptest.NewRequest("GET", "/", nil))
 	if err := tracer.Close(context.Background()); err != nil && !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}

@@ -159,7 +159,8 @@ func (d *Days) Rows(from, to time.Time) []Row {
 		all = append(all, r)
 	}
 	slices.SortFunc(all, func(a, b Row) int {
-		return cmp.Or(a.Day.Compare(b.Day), cmp.Compare(b.Admitted+b.Denied, a.Admitted+a.Denied), cmp.Compare(a.Hash, b.Hash))
+		return cmp.Or(a.Day.Compare(b.Day), cmp.Compare(b.Admitted+b.Denied, a.Admitted+a.Denied),
+			cmp.Compare(a.Hash, b.Hash))
 	})
 	return all
 }

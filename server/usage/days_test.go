@@ -13,13 +13,19 @@ import (
 // What a caller does is counted by the day of UTC, for 31 days, and those without a credential are not.
 func TestDays(t *testing.T) {
 	now := time.Date(2026, 11, 25, 23, 59, 59, 0, time.UTC)
-	d := usage.NewDays(func(who *identity.Principal) string { return "hash of " + who.ID }, func() time.Time { return now })
+	d := usage.NewDays(func(who *identity.Principal) string { return "hash of " + who.ID },
+		func() time.Time { return now })
 	ask := func(id string, allowed bool, cost int64) {
-		d.Observe(nil, &headgate.Decision{Principal: identity.Principal{Kind: identity.APIKey, ID: id, Project: "acme"}, Allowed: allowed, Cost: cost})
+		d.Observe(nil, &headgate.Decision{
+			Principal: identity.Principal{Kind: identity.APIKey, ID: id, Project: "acme"},
+			Allowed:   allowed,
+			Cost:      cost,
+		})
 	}
 	all := func() (text string) {
 		for _, r := range d.Rows(time.Time{}, now.Add(24*time.Hour)) {
-			text += fmt.Sprintf("%s %s %s %s: %d, %d, %d\n", r.Day.Format(time.DateOnly), r.Kind, r.ID, r.Hash, r.Admitted, r.Denied, r.Tokens)
+			text += fmt.Sprintf("%s %s %s %s: %d, %d, %d\n", r.Day.Format(time.DateOnly), r.Kind, r.ID, r.Hash,
+				r.Admitted, r.Denied, r.Tokens)
 		}
 		return text
 	}
@@ -48,7 +54,11 @@ func TestDaysAreBounded(t *testing.T) {
 	const callers = usage.MaxRows + 5_000
 	for range 2 {
 		for i := range callers {
-			d.Observe(nil, &headgate.Decision{Principal: identity.Principal{Kind: identity.Token, ID: fmt.Sprint(i)}, Allowed: i%2 == 0, Cost: 1})
+			d.Observe(nil, &headgate.Decision{
+				Principal: identity.Principal{Kind: identity.Token, ID: fmt.Sprint(i)},
+				Allowed:   i%2 == 0,
+				Cost:      1,
+			})
 		}
 	}
 	rows := d.Rows(now.Truncate(24*time.Hour), now)
@@ -56,14 +66,20 @@ func TestDaysAreBounded(t *testing.T) {
 	for _, r := range rows {
 		admitted, denied, tokens = admitted+r.Admitted, denied+r.Denied, tokens+r.Tokens
 	}
-	if len(rows) > usage.MaxRows+1 || len(rows) < usage.MaxRows*9/10 || admitted != callers || denied != callers || tokens != callers {
-		t.Errorf("%d rows with %d admitted, %d denied and %d tokens, want at most %d with %d of each", len(rows), admitted, denied, tokens, usage.MaxRows+1, callers)
+	if len(rows) > usage.MaxRows+1 || len(rows) < usage.MaxRows*9/10 || admitted != callers || denied != callers ||
+		tokens != callers {
+		t.Errorf("%d rows with %d admitted, %d denied and %d tokens, want at most %d with %d of each", len(rows),
+			admitted, denied, tokens, usage.MaxRows+1, callers)
 	}
 	if rows[0].Kind != usage.Others {
 		t.Errorf("the first row is %+v, want that of the others, who asked most", rows[0])
 	}
 	now = now.Add(31 * 24 * time.Hour)
-	d.Observe(nil, &headgate.Decision{Principal: identity.Principal{Kind: identity.Token, ID: "new"}, Allowed: true, Cost: 1})
+	d.Observe(nil, &headgate.Decision{
+		Principal: identity.Principal{Kind: identity.Token, ID: "new"},
+		Allowed:   true,
+		Cost:      1,
+	})
 	if rows := d.Rows(time.Time{}, now); len(rows) != 1 || rows[0].ID != "new" {
 		t.Errorf("after a month there are %d rows, want that of today alone", len(rows))
 	}

@@ -45,7 +45,8 @@ type world struct {
 	now   time.Time
 }
 
-func newWorld(t testing.TB, callers int, templates []string, rules []policy.Rule, change ...func(*headgate.Options)) *world {
+func newWorld(t testing.TB, callers int, templates []string, rules []policy.Rule,
+	change ...func(*headgate.Options)) *world {
 	t.Helper()
 	w := &world{now: epoch, twin: twin{}}
 	parsed := make([]endpoint.Template, len(templates))
@@ -59,7 +60,8 @@ func newWorld(t testing.TB, callers int, templates []string, rules []policy.Rule
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, problems := policy.Compile(policy.Document{Rules: rules}, policy.CompileOptions{Endpoints: endpoints, Now: epoch})
+	set, problems := policy.Compile(policy.Document{Rules: rules},
+		policy.CompileOptions{Endpoints: endpoints, Now: epoch})
 	if err := problems.Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +99,8 @@ func bearer(subject string) http.Header {
 }
 
 func (w *world) get(subject, target string) headgate.Decision {
-	return w.Check(context.Background(), headgate.Request{Method: "GET", Target: target, Peer: peer, Header: bearer("of-" + subject)})
+	return w.Check(context.Background(), headgate.Request{Method: "GET", Target: target, Peer: peer,
+		Header: bearer("of-" + subject)})
 }
 
 func (w *world) of(subject string) usage.Usage {
@@ -169,7 +172,14 @@ func (t twin) rule(subject string, id uint64, since time.Time) (admitted, denied
 var rules = []policy.Rule{
 	{Endpoint: "GET /a", Limit: 1, Per: time.Minute, Name: "slow"},
 	{Endpoint: policy.Default, Limit: 100, Name: "others"},
-	{Endpoint: "GET /a", Limit: 1, Per: time.Hour, Subject: policy.SubjectProject, Mode: policy.Shadow, Name: "on trial"},
+	{
+		Endpoint: "GET /a",
+		Limit:    1,
+		Per:      time.Hour,
+		Subject:  policy.SubjectProject,
+		Mode:     policy.Shadow,
+		Name:     "on trial",
+	},
 }
 
 func TestCountsByRule(t *testing.T) {
@@ -192,7 +202,8 @@ func TestCountsByRule(t *testing.T) {
 	} {
 		u := w.of(c.subject)
 		if got := u.Rule(w.id(t, c.rule)); got.Admitted != c.admitted || got.Denied != c.denied {
-			t.Errorf("%s under %q: %d admitted and %d denied, want %d and %d", c.subject, c.rule, got.Admitted, got.Denied, c.admitted, c.denied)
+			t.Errorf("%s under %q: %d admitted and %d denied, want %d and %d", c.subject, c.rule, got.Admitted,
+				got.Denied, c.admitted, c.denied)
 		}
 	}
 	if got := w.of("ann").Total; got.Admitted != 4 || got.Denied != 2 {
@@ -217,7 +228,8 @@ func TestHourPasses(t *testing.T) {
 		{60*time.Minute - 1, 1, 0, true},
 		{60 * time.Minute, 0, 2 * time.Minute, true},
 		{24 * time.Hour, 0, 24*time.Hour - 58*time.Minute, true},
-		{2 * time.Minute, 0, 24*time.Hour - 58*time.Minute, true}, // the clock steps back: what was counted last stays the end
+		// the clock steps back: what was counted last stays the end
+		{2 * time.Minute, 0, 24*time.Hour - 58*time.Minute, true},
 	} {
 		w.now = epoch.Add(step.at)
 		got := w.of("ann").Total
@@ -245,7 +257,8 @@ func TestAgreesWithTheTwin(t *testing.T) {
 		rules = append(rules, policy.Rule{Endpoint: templates[i], Limit: 1, Burst: 3, Name: fmt.Sprint("rule ", i)})
 	}
 	rules = append(rules, policy.Rule{Endpoint: policy.All, Limit: 2, Burst: 9, Name: "all"})
-	w := newWorld(t, 16, templates, rules) // in an hour more come than there is room for, wherever the table's own secret puts them
+	// in an hour more come than there is room for, wherever the table's own secret puts them
+	w := newWorld(t, 16, templates, rules)
 	forgotten, whole := 0, 0
 	for range 20_000 {
 		switch random.IntN(100) {
@@ -265,14 +278,18 @@ func TestAgreesWithTheTwin(t *testing.T) {
 		} else {
 			forgotten++
 		}
-		if admitted, denied := w.twin.total(subject, u.Total.Since); u.Total.Admitted != admitted || u.Total.Denied != denied {
-			t.Fatalf("at %v, %s since %v: %d admitted and %d denied, want %d and %d", w.now, subject, u.Total.Since, u.Total.Admitted, u.Total.Denied, admitted, denied)
+		if admitted, denied := w.twin.total(subject, u.Total.Since); u.Total.Admitted != admitted ||
+			u.Total.Denied != denied {
+			t.Fatalf("at %v, %s since %v: %d admitted and %d denied, want %d and %d", w.now, subject, u.Total.Since,
+				u.Total.Admitted, u.Total.Denied, admitted, denied)
 		}
 		for i := range w.set.Len() {
 			id := w.set.Terms(policy.RuleID(i)).ID
 			got := u.Rule(id)
-			if admitted, denied := w.twin.rule(subject, id, got.Since); got.Admitted != admitted || got.Denied != denied {
-				t.Fatalf("at %v, %s under rule %d since %v: %d admitted and %d denied, want %d and %d", w.now, subject, i, got.Since, got.Admitted, got.Denied, admitted, denied)
+			if admitted, denied := w.twin.rule(subject, id, got.Since); got.Admitted != admitted ||
+				got.Denied != denied {
+				t.Fatalf("at %v, %s under rule %d since %v: %d admitted and %d denied, want %d and %d", w.now, subject,
+					i, got.Since, got.Admitted, got.Denied, admitted, denied)
 			}
 		}
 	}
@@ -287,7 +304,8 @@ func TestMadeUpCallersNeverEnter(t *testing.T) {
 	w := newWorld(t, 1, []string{"GET /a", "GET /b"}, rules)
 	w.get("ann", "/b")
 	for i := range 100_000 {
-		w.Check(context.Background(), headgate.Request{Method: "GET", Target: "/b", Peer: peer, Header: bearer(fmt.Sprint("forged-", i))})
+		w.Check(context.Background(), headgate.Request{Method: "GET", Target: "/b", Peer: peer,
+			Header: bearer(fmt.Sprint("forged-", i))})
 	}
 	w.now = epoch.Add(58 * time.Minute)
 	if got := w.of("ann").Total; got.Admitted != 1 || !got.Complete {
@@ -305,7 +323,8 @@ func TestForgettingIsSaid(t *testing.T) {
 		w.get(fmt.Sprint("s", i), "/b")
 	}
 	w.get("last", "/b")
-	if got := w.of("first").Total; got.Admitted != 0 || got.Complete || got.Since.Before(epoch.Add(2*time.Hour+2*time.Minute)) {
+	if got := w.of("first").Total; got.Admitted != 0 || got.Complete ||
+		got.Since.Before(epoch.Add(2*time.Hour+2*time.Minute)) {
 		t.Errorf("the one who was driven out: %+v, want nothing since a time after its request", got)
 	}
 	if got := w.of("last").Total; got.Admitted != 1 && got.Complete {
@@ -397,16 +416,17 @@ func BenchmarkObserve(b *testing.B) {
 // BenchmarkCheck is a whole decision without counting and with it.
 func BenchmarkCheck(b *testing.B) {
 	for _, counted := range []bool{false, true} {
-		w := newWorld(b, 10_000, []string{"GET /a", "GET /b"}, []policy.Rule{{Endpoint: policy.Default, Limit: 1 << 40}}, func(o *headgate.Options) {
-			table, err := usage.New(usage.Options{MaxCallers: 10_000})
-			if err != nil {
-				b.Fatal(err)
-			}
-			o.Now, o.Observe = nil, nil
-			if counted {
-				o.Observe = table.Observe
-			}
-		})
+		w := newWorld(b, 10_000, []string{"GET /a", "GET /b"},
+			[]policy.Rule{{Endpoint: policy.Default, Limit: 1 << 40}}, func(o *headgate.Options) {
+				table, err := usage.New(usage.Options{MaxCallers: 10_000})
+				if err != nil {
+					b.Fatal(err)
+				}
+				o.Now, o.Observe = nil, nil
+				if counted {
+					o.Observe = table.Observe
+				}
+			})
 		request := headgate.Request{Method: "GET", Target: "/b", Peer: peer, Header: bearer("of-ann")}
 		b.Run(fmt.Sprint("counted=", counted), func(b *testing.B) {
 			b.ReportAllocs()

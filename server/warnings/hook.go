@@ -81,7 +81,8 @@ func NewHook(o HookOptions) *Hook {
 	}
 	return &Hook{o: o, queue: make(chan Event, mostQueue), client: &http.Client{
 		Transport: o.Transport, Timeout: perTry,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // only where the configuration says
+		// only where the configuration says
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 }
 
@@ -125,7 +126,8 @@ func (h *Hook) deliver(ctx context.Context, e Event) {
 		}
 		if n == attempts || ctx.Err() != nil {
 			h.failed.Add(1)
-			h.o.Log.Error("a warning could not be sent", "host", h.o.URL.Host, "id", e.ID, "kind", e.Kind, "attempts", n, "error", err)
+			h.o.Log.Error("a warning could not be sent", "host", h.o.URL.Host, "id", e.ID, "kind", e.Kind, "attempts",
+				n, "error", err)
 			return
 		}
 		pause := time.NewTimer(wait)

@@ -75,7 +75,8 @@ func (b *bench) pass(d time.Duration) {
 // TestNearLimit: a caller is told of once when it has used 80 of a hundred, and when that is over;
 // again an hour later at the soonest, however often it goes to and fro.
 func TestNearLimit(t *testing.T) {
-	b := watched(t, warnings.Options{CallerPercent: 80, CallerFill: time.Minute}, policy.Rule{Endpoint: "GET /a", Limit: 100, Per: 100 * time.Minute, Name: "quota"})
+	b := watched(t, warnings.Options{CallerPercent: 80, CallerFill: time.Minute},
+		policy.Rule{Endpoint: "GET /a", Limit: 100, Per: 100 * time.Minute, Name: "quota"})
 	want := func(told string) {
 		t.Helper()
 		if got := b.told(); got != told {
@@ -87,7 +88,8 @@ func TestNearLimit(t *testing.T) {
 	}
 	want("")
 	b.ask("ann")
-	if e := b.events[0]; e.Caller != "hash-of-ann" || e.CallerKind != "user" || e.Project != "acme" || e.Rule != "quota" || e.Limit != "100 per 1h40m" ||
+	if e := b.events[0]; e.Caller != "hash-of-ann" || e.CallerKind != "user" || e.Project != "acme" ||
+		e.Rule != "quota" || e.Limit != "100 per 1h40m" ||
 		e.Endpoint != "GET /a" || e.ID == "" || !e.Time.Equal(b.Now) {
 		t.Errorf("%+v", e)
 	}
@@ -125,7 +127,8 @@ func TestNearLimit(t *testing.T) {
 
 // Active lists what has begun and is not over, the newest first.
 func TestActive(t *testing.T) {
-	b := watched(t, warnings.Options{CallerPercent: 80, CallerFill: time.Minute}, policy.Rule{Endpoint: "GET /a", Limit: 10, Per: 100 * time.Minute, Name: "quota"})
+	b := watched(t, warnings.Options{CallerPercent: 80, CallerFill: time.Minute},
+		policy.Rule{Endpoint: "GET /a", Limit: 10, Per: 100 * time.Minute, Name: "quota"})
 	active := func(most int) string {
 		events, all := b.watch.Active(most)
 		text := fmt.Sprint(all)
@@ -159,7 +162,8 @@ func TestActive(t *testing.T) {
 // Of rules that fill quickly nobody is told, nor of those in shadow.
 func TestNotWatched(t *testing.T) {
 	b := watched(t, warnings.Options{CallerPercent: 80, CallerFill: time.Minute},
-		policy.Rule{Endpoint: "GET /a", Limit: 10}, policy.Rule{Endpoint: policy.All, Limit: 10, Per: time.Hour, Mode: policy.Shadow})
+		policy.Rule{Endpoint: "GET /a", Limit: 10},
+		policy.Rule{Endpoint: policy.All, Limit: 10, Per: time.Hour, Mode: policy.Shadow})
 	for range 30 {
 		b.ask("ann")
 	}
@@ -170,11 +174,13 @@ func TestNotWatched(t *testing.T) {
 
 // Any number of callers takes the memory of so many, and the others are counted.
 func TestBounded(t *testing.T) {
-	b := watched(t, warnings.Options{CallerPercent: 80, CallerFill: time.Minute}, policy.Rule{Endpoint: "GET /a", Limit: 1, Per: time.Hour})
+	b := watched(t, warnings.Options{CallerPercent: 80, CallerFill: time.Minute},
+		policy.Rule{Endpoint: "GET /a", Limit: 1, Per: time.Hour})
 	for i := range warnings.MaxCallers + 100 {
 		b.ask(fmt.Sprint(i))
 	}
-	if s := b.watch.Stats(); len(b.events) != warnings.MaxCallers || s.Lost != 100 || s.Active[warnings.NearLimit] != warnings.MaxCallers {
+	if s := b.watch.Stats(); len(b.events) != warnings.MaxCallers || s.Lost != 100 ||
+		s.Active[warnings.NearLimit] != warnings.MaxCallers {
 		t.Errorf("%d events, %d lost, %d active", len(b.events), s.Lost, s.Active[warnings.NearLimit])
 	}
 	b.events = nil
@@ -188,7 +194,8 @@ func TestBounded(t *testing.T) {
 
 // TestDenied: what lasts ten minutes is told, once; what comes and goes is not.
 func TestDenied(t *testing.T) {
-	b := watched(t, warnings.Options{DeniedPercent: 5, DeniedFor: 10 * time.Minute}, policy.Rule{Endpoint: "GET /a", Limit: 90, Per: 10 * time.Second, Burst: 90})
+	b := watched(t, warnings.Options{DeniedPercent: 5, DeniedFor: 10 * time.Minute},
+		policy.Rule{Endpoint: "GET /a", Limit: 90, Per: 10 * time.Second, Burst: 90})
 	minutes := func(n, requests int) {
 		for range n * 6 {
 			for range requests {
@@ -225,7 +232,8 @@ func TestDenied(t *testing.T) {
 	want("requests_denied begun 10%")
 	minutes(11, 0)
 	want("requests_denied over 0%") // nobody asks
-	b = watched(t, warnings.Options{DeniedPercent: 5, DeniedFor: 10 * time.Minute}, policy.Rule{Endpoint: "GET /a", Limit: 1, Per: time.Hour})
+	b = watched(t, warnings.Options{DeniedPercent: 5, DeniedFor: 10 * time.Minute},
+		policy.Rule{Endpoint: "GET /a", Limit: 1, Per: time.Hour})
 	minutes(60, 4)
 	want("") // of a few requests a part says nothing
 }
@@ -242,12 +250,14 @@ func TestHook(t *testing.T) {
 		begin := time.Now()
 		address, _ := url.Parse("https://hooks.example/T0P/s3cr3t-path?token=s3cr3t-query")
 		h := warnings.NewHook(warnings.HookOptions{
-			URL: address, Secret: func() ([]byte, error) { return secret, nil }, Log: slog.New(slog.NewTextHandler(&log, nil)),
+			URL: address, Secret: func() ([]byte, error) { return secret, nil },
+			Log: slog.New(slog.NewTextHandler(&log, nil)),
 			Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
 				mu.Lock()
 				defer mu.Unlock()
 				body, _ := io.ReadAll(r.Body)
-				bodies, signatures, at = append(bodies, string(body)), append(signatures, r.Header.Get(warnings.SignatureField)), append(at, time.Since(begin))
+				bodies, signatures, at = append(bodies, string(body)),
+					append(signatures, r.Header.Get(warnings.SignatureField)), append(at, time.Since(begin))
 				if r.URL.String() != address.String() || r.Method != "POST" {
 					t.Errorf("%s %s is asked", r.Method, r.URL)
 				}
@@ -256,7 +266,11 @@ func TestHook(t *testing.T) {
 				}
 				status := answers[0]
 				answers = answers[1:]
-				return &http.Response{StatusCode: status, Header: http.Header{"Location": {"http://169.254.169.254/"}}, Body: io.NopCloser(strings.NewReader("x"))}, nil
+				return &http.Response{
+					StatusCode: status,
+					Header:     http.Header{"Location": {"http://169.254.169.254/"}},
+					Body:       io.NopCloser(strings.NewReader("x")),
+				}, nil
 			}),
 		})
 		ctx, stop := context.WithCancel(context.Background())
@@ -292,7 +306,8 @@ func TestHook(t *testing.T) {
 		}
 		stop()
 		synctest.Wait()
-		if said := log.String(); !strings.Contains(said, "hooks.example") || strings.Contains(said, "s3cr3t") || strings.Contains(said, "0123456789abcdef") {
+		if said := log.String(); !strings.Contains(said, "hooks.example") || strings.Contains(said, "s3cr3t") ||
+			strings.Contains(said, "0123456789abcdef") {
 			t.Errorf("the log says %s", said)
 		}
 	})
@@ -310,7 +325,10 @@ func TestHookOverHTTP(t *testing.T) {
 		t.Errorf("Sign = %s, want %s", got, made)
 	}
 	got := make(chan string, 1)
-	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a redirect is followed") }))
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter,
+		*http.Request) {
+		t.Error("a redirect is followed")
+	}))
 	defer elsewhere.Close()
 	first := true
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -324,7 +342,11 @@ func TestHookOverHTTP(t *testing.T) {
 	}))
 	defer server.Close()
 	address, _ := url.Parse(server.URL + "/hook")
-	h := warnings.NewHook(warnings.HookOptions{URL: address, Secret: func() ([]byte, error) { return []byte("x"), nil }, Wait: time.Millisecond})
+	h := warnings.NewHook(warnings.HookOptions{
+		URL:    address,
+		Secret: func() ([]byte, error) { return []byte("x"), nil },
+		Wait:   time.Millisecond,
+	})
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	go h.Run(ctx)

@@ -94,7 +94,8 @@ func writeActivity(w io.Writer, now *admin.Activity, hour activity.Series, redra
 			title = "(no rule)"
 		}
 		h := r.Hour
-		rules.row(title, eachSecond(r.Admitted), eachSecond(r.Denied), eachSecond(r.Shadow), h.Admitted, h.Denied, h.Shadow)
+		rules.row(title, eachSecond(r.Admitted), eachSecond(r.Denied), eachSecond(r.Shadow), h.Admitted,
+			h.Denied, h.Shadow)
 	}
 	if err := rules.Flush(); err != nil {
 		return err
@@ -188,7 +189,8 @@ func drawnHour(s activity.Series) string {
 		most = max(most, admitted[i], denied[i])
 	}
 	since := span(float64(len(s.Admitted)) * s.CellSeconds)
-	return fmt.Sprintf("admitted  %s  in the last %s\ndenied    %s", bars(admitted[:], most), since, bars(denied[:], most))
+	return fmt.Sprintf("admitted  %s  in the last %s\ndenied    %s", bars(admitted[:], most), since,
+		bars(denied[:], most))
 }
 
 // bars draws values between 0 and most as blocks.
@@ -224,7 +226,8 @@ if it were enforced. LIMIT is as for "headgate policy set".
   headgate policy try 'POST /v1/login' 5/m 10/m --subject ip --reveal`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < 2 {
-				return usagef("policy try takes an endpoint and one limit or more, got %d arguments; see `headgate policy try --help`", len(args))
+				return usagef("policy try takes an endpoint and one limit or more, got %d arguments; see `headgate "+
+					"policy try --help`", len(args))
 			}
 			return nil
 		},
@@ -236,7 +239,8 @@ if it were enforced. LIMIT is as for "headgate policy set".
 				if err != nil {
 					return err
 				}
-				errs = append(errs, setRate(&rule, text, per, cmd.Flags().Changed), setBurst(&rule, burst, cmd.Flags().Changed("burst")),
+				errs = append(errs, setRate(&rule, text, per, cmd.Flags().Changed),
+					setBurst(&rule, burst, cmd.Flags().Changed("burst")),
 					rule.Algorithm.UnmarshalText([]byte(algorithm)))
 				tried = append(tried, rule)
 			}
@@ -248,7 +252,8 @@ if it were enforced. LIMIT is as for "headgate policy set".
 				return err
 			}
 			for i := range tried {
-				if err := likeThePresent(cmd.Context(), c, named.key(tried[i]), &tried[i], cmd.Flags().Changed("algorithm")); err != nil {
+				if err := likeThePresent(cmd.Context(), c, named.key(tried[i]), &tried[i],
+					cmd.Flags().Changed("algorithm")); err != nil {
 					return err
 				}
 			}
@@ -267,7 +272,8 @@ if it were enforced. LIMIT is as for "headgate policy set".
 	flags := cmd.Flags()
 	flags.StringVar(&per, "per", "1s", "time over which LIMIT is given, in whole seconds")
 	flags.Int64Var(&burst, "burst", 0, "most requests at once (default: as many as LIMIT)")
-	flags.StringVar(&algorithm, "algorithm", "token_bucket", "how the limit is counted: token_bucket, leaky_bucket, fixed_window, sliding_window or sliding_log")
+	flags.StringVar(&algorithm, "algorithm", "token_bucket",
+		"how the limit is counted: token_bucket, leaky_bucket, fixed_window, sliding_window or sliding_log")
 	flags.BoolVar(&reveal, "reveal", false, "show who would be denied most")
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
 	takesNumber(cmd, wrongLimit)
@@ -276,7 +282,8 @@ if it were enforced. LIMIT is as for "headgate policy set".
 
 // likeThePresent gives a rule that is tried what the one in its place counts and punishes, and how
 // it counts if nothing else is asked for: it is another limit that is tried, and nothing else.
-func likeThePresent(ctx context.Context, from *client.Client, of record.RuleKey, tried *policy.Rule, algorithm bool) error {
+func likeThePresent(ctx context.Context, from *client.Client, of record.RuleKey, tried *policy.Rule,
+	algorithm bool) error {
 	present, err := from.Get(ctx, of)
 	switch {
 	case errors.Is(err, record.ErrNotFound):
@@ -292,7 +299,8 @@ func likeThePresent(ctx context.Context, from *client.Client, of record.RuleKey,
 }
 
 func writeTried(w io.Writer, tried []policy.Rule, got *admin.Tried) error {
-	fmt.Fprintf(w, "requests  %d of %s, %s to %s\n", got.Requests, counted(int(got.Callers), "caller"), got.Since.Local().Format(time.TimeOnly), got.Until.Local().Format(time.TimeOnly))
+	fmt.Fprintf(w, "requests  %d of %s, %s to %s\n", got.Requests, counted(int(got.Callers), "caller"),
+		got.Since.Local().Format(time.TimeOnly), got.Until.Local().Format(time.TimeOnly))
 	if got.Part < 1 {
 		fmt.Fprintf(w, "          found by %s of the callers, drawn at random\n", share(got.Part))
 	}

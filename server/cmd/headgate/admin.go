@@ -19,7 +19,8 @@ import (
 
 func newAdmin() *cobra.Command {
 	return group("admin", "Say who may use the admin listener, and see what they did",
-		group("token", "Create, list and revoke admin tokens", newAdminTokenCreate(), newAdminTokenList(), newAdminTokenRevoke()),
+		group("token", "Create, list and revoke admin tokens", newAdminTokenCreate(), newAdminTokenList(),
+			newAdminTokenRevoke()),
 		newAdminCalls())
 }
 
@@ -27,8 +28,10 @@ func newAdmin() *cobra.Command {
 // one.
 type adminTokens = admin.TokenStore
 
-func withAdminTokens(cmd *cobra.Command, f *throughFlags, from *configFlags, open opener, do func(context.Context, adminTokens) error) error {
-	return through(cmd, f, from, open, func(c *client.Client) adminTokens { return c }, func(s *database.Store) adminTokens { return s },
+func withAdminTokens(cmd *cobra.Command, f *throughFlags, from *configFlags, open opener,
+	do func(context.Context, adminTokens) error) error {
+	return through(cmd, f, from, open, func(c *client.Client) adminTokens { return c },
+		func(s *database.Store) adminTokens { return s },
 		func(tokens adminTokens) error { return do(cmd.Context(), tokens) })
 }
 
@@ -76,7 +79,8 @@ gateway takes a new token within a second or so.`,
 					return err
 				}
 				if !out.asJSON {
-					fmt.Fprintf(cmd.ErrOrStderr(), "admin token %s (%s); it is shown this once:\n", made.Name, joined(made.Roles))
+					fmt.Fprintf(cmd.ErrOrStderr(), "admin token %s (%s); it is shown this once:\n", made.Name,
+						joined(made.Roles))
 				}
 				return out.say(cmd, admin.MadeToken{TokenEntry: entryOfToken(made), Token: text}, "%s", text)
 			})
@@ -85,7 +89,8 @@ gateway takes a new token within a second or so.`,
 	from.addFlags(cmd, "db")
 	by.addFlags(cmd)
 	cmd.Flags().StringArrayVar(&roles, "role", nil, "what its bearer may do: read, write or grant (repeatable; needed)")
-	cmd.Flags().StringVar(&expires, "expires", "", "when the token ends: in 720h, or at 2027-01-31T12:00:00Z (default: never)")
+	cmd.Flags().StringVar(&expires, "expires", "",
+		"when the token ends: in 720h, or at 2027-01-31T12:00:00Z (default: never)")
 	out.addFlags(cmd)
 	return cmd
 }
@@ -164,8 +169,9 @@ func newAdminTokenRevoke() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "revoke NAME",
 		Short: "Revoke an admin token for ever",
-		Long:  "Revoke an admin token for ever. A running gateway refuses it within a second or so.\nTokens that it has made stay.",
-		Args:  arguments(1, 1),
+		Long: "Revoke an admin token for ever. A running gateway refuses it within a second or so.\nTokens that " +
+			"it has made stay.",
+		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withAdminTokens(cmd, &by, &from, forMending, func(ctx context.Context, tokens adminTokens) error {
 				err := tokens.RevokeAdminToken(ctx, args[0])
@@ -211,13 +217,14 @@ but a command on the database or somebody's shell.`,
 			if limit < 1 || limit > mostAudit {
 				return usagef("--limit is %d, want 1 to %d", limit, mostAudit)
 			}
-			return through(cmd, &by, &from, forReading, func(c *client.Client) calls { return c }, func(s *database.Store) calls { return s }, func(from calls) error {
-				list, err := from.ListCalls(cmd.Context(), 0, limit)
-				if err != nil {
-					return err
-				}
-				return writeCalls(cmd.OutOrStdout(), list, asJSON)
-			})
+			return through(cmd, &by, &from, forReading, func(c *client.Client) calls { return c },
+				func(s *database.Store) calls { return s }, func(from calls) error {
+					list, err := from.ListCalls(cmd.Context(), 0, limit)
+					if err != nil {
+						return err
+					}
+					return writeCalls(cmd.OutOrStdout(), list, asJSON)
+				})
 		},
 	}
 	from.addFlags(cmd, "db")

@@ -25,7 +25,9 @@ func TestAdminTokenCommands(t *testing.T) {
 		t.Fatalf("admin token create = %d bytes, want a token", len(text))
 	}
 	write(t, dir, "ci.token", text+"\n")
-	if code, out, errs := call(t, dir, "admin", "token", "create", "other", "--role", "read", "--server", side, "--token-file", "ci.token"); code != exitFailure || out != "" || !strings.Contains(errs, "answers 403: This needs a token with the roles read, write and grant, which token ci lacks") {
+	if code, out, errs := call(t, dir, "admin", "token", "create", "other", "--role", "read", "--server", side,
+		"--token-file", "ci.token"); code != exitFailure || out != "" || !strings.Contains(errs,
+		"answers 403: This needs a token with the roles read, write and grant, which token ci lacks") {
 		t.Errorf("create by a reader = %d %s%s", code, out, errs)
 	}
 	direct := must(t, dir, "admin", "token", "list")
@@ -36,18 +38,22 @@ func TestAdminTokenCommands(t *testing.T) {
 		t.Errorf("revoke = %q", got)
 	}
 	var list []admin.TokenEntry
-	if err := json.Unmarshal([]byte(must(t, dir, "admin", "token", "list", "--json")), &list); err != nil || len(list) != 2 || list[1].Revoked.IsZero() || list[1].Expires.Before(time.Now()) {
+	if err := json.Unmarshal([]byte(must(t, dir, "admin", "token", "list", "--json")), &list); err != nil ||
+		len(list) != 2 || list[1].Revoked.IsZero() || list[1].Expires.Before(time.Now()) {
 		t.Errorf("list --json = %+v, %v", list, err)
 	}
-	if code, _, errs := call(t, dir, "admin", "token", "list", "--server", side, "--token-file", "ci.token"); code != exitFailure || !strings.Contains(errs, "The admin token ci was revoked") {
+	if code, _, errs := call(t, dir, "admin", "token", "list", "--server", side, "--token-file",
+		"ci.token"); code != exitFailure || !strings.Contains(errs, "The admin token ci was revoked") {
 		t.Errorf("list with a revoked token = %d %s", code, errs)
 	}
 	run("bucket", "reset", "GET /v1/items/{id}", "--address", "192.0.2.7")
-	if direct, got := must(t, dir, "audit"), run("audit"); direct == "" || strings.ReplaceAll(got, "Z", "") == "" || !strings.Contains(got, "token ops") || !strings.Contains(direct, "token ops") {
+	if direct, got := must(t, dir, "audit"), run("audit"); direct == "" || strings.ReplaceAll(got, "Z", "") == "" ||
+		!strings.Contains(got, "token ops") || !strings.Contains(direct, "token ops") {
 		t.Errorf("the audit through the gateway is\n%s, want\n%s", got, direct)
 	}
 	calls := run("admin", "calls", "--limit", "1000")
-	for _, want := range []string{"resetBucket", "createToken", "403", "revokeToken", "admin token ci", "token ops", "127.0.0.1"} {
+	for _, want := range []string{"resetBucket", "createToken", "403", "revokeToken", "admin token ci", "token ops",
+		"127.0.0.1"} {
 		if !strings.Contains(calls, want) {
 			t.Errorf("the calls lack %q:\n%s", want, calls)
 		}

@@ -73,16 +73,19 @@ Exit status: 0 the limit held, 1 it was widened or could not be judged, 2 wrong 
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&plan.Endpoint, "endpoint", "", "what is asked for, as 'METHOD /path'; where it holds {name}, other items are asked for too")
+	flags.StringVar(&plan.Endpoint, "endpoint", "",
+		"what is asked for, as 'METHOD /path'; where it holds {name}, other items are asked for too")
 	flags.Int64Var(&plan.Limit.Requests, "limit", 0, "requests that one client may send there in each --per")
 	flags.DurationVar(&plan.Limit.Per, "per", time.Second, "the time that --limit is about")
 	flags.Int64Var(&plan.Limit.Burst, "burst", 0, "requests that it may send at once (default: --limit)")
 	flags.IntVar(&plan.Requests, "requests", 1200, fmt.Sprintf("requests in all, at most %d", attack.MaxRequests))
 	flags.Float64Var(&plan.Rate, "rate", 100, fmt.Sprintf("requests a second, at most %d", attack.MaxRate))
-	flags.DurationVar(&plan.Duration, "duration", time.Minute, fmt.Sprintf("end after this long, at most %v", attack.MaxDuration))
+	flags.DurationVar(&plan.Duration, "duration", time.Minute,
+		fmt.Sprintf("end after this long, at most %v", attack.MaxDuration))
 	flags.StringArrayVar(&owned, "i-own-this-host", nil, "host that is yours to attack, as the URL has it (repeatable)")
 	flags.IntSliceVar(&plan.Limited, "limited-status", []int{429}, "status by which the limiter says no (repeatable)")
-	flags.StringArrayVar(&header, "header", nil, "header of every request, as 'Name: value', such as a valid credential (repeatable)")
+	flags.StringArrayVar(&header, "header", nil,
+		"header of every request, as 'Name: value', such as a valid credential (repeatable)")
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
@@ -111,7 +114,8 @@ func attackJSON(ctx context.Context, w io.Writer, site attack.Site, plan attack.
 }
 
 func attackTable(ctx context.Context, w, progress io.Writer, site attack.Site, plan attack.Plan) error {
-	fmt.Fprintf(w, "attacking  %s at %s\nendpoint   %s\nexpected   %s\n\n", site.Host, addresses(site), plan.Endpoint, expected(plan.Limit))
+	fmt.Fprintf(w, "attacking  %s at %s\nendpoint   %s\nexpected   %s\n\n", site.Host, addresses(site), plan.Endpoint,
+		expected(plan.Limit))
 	terminal := false
 	if f, ok := progress.(*os.File); ok {
 		terminal = isatty.IsTerminal(f.Fd())
@@ -136,7 +140,8 @@ func attackTable(ctx context.Context, w, progress io.Writer, site attack.Site, p
 		fmt.Fprintln(table, "ATTACK\tVERDICT\tSENT\tADMITTED\tENVELOPE\tBEYOND\tANSWERS\tWHAT WAS TRIED")
 	}
 	for _, f := range findings {
-		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%.0f\t%d\t%s\t%s\n", f.Attack, f.Verdict, f.Sent, f.Admitted, f.Envelope, f.Beyond, answers(f), f.Claim)
+		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%.0f\t%d\t%s\t%s\n", f.Attack, f.Verdict, f.Sent, f.Admitted, f.Envelope,
+			f.Beyond, answers(f), f.Claim)
 	}
 	_ = table.Flush()
 	for _, f := range findings {
@@ -166,7 +171,8 @@ func explainFinding(w io.Writer, f attack.Finding, l attack.Limit) {
 	if f.Verdict != attack.Widened {
 		return
 	}
-	fmt.Fprintf(w, "\n%s: %d of %d requests were admitted in %.1f s; %s admits at most %.0f in this time.\n", f.Attack, f.Admitted, f.Sent, f.Seconds, expected(l), f.Envelope)
+	fmt.Fprintf(w, "\n%s: %d of %d requests were admitted in %.1f s; %s admits at most %.0f in this time.\n", f.Attack,
+		f.Admitted, f.Sent, f.Seconds, expected(l), f.Envelope)
 	shown := 0
 	for _, c := range f.Families {
 		if c.Admitted == 0 || shown == 8 || len(f.Families) == 1 {
@@ -194,7 +200,8 @@ func outcome(findings []attack.Finding) error {
 		errs = append(errs, fmt.Errorf("the limit was widened by %s", strings.Join(widened, ", ")))
 	}
 	if len(unclear) > 0 {
-		errs = append(errs, fmt.Errorf("too little was answered to judge %s: try more --requests, or a higher --rate", strings.Join(unclear, ", ")))
+		errs = append(errs, fmt.Errorf("too little was answered to judge %s: try more --requests, or a higher --rate",
+			strings.Join(unclear, ", ")))
 	}
 	return errors.Join(errs...)
 }

@@ -50,7 +50,8 @@ func TestAttackNamesTheHole(t *testing.T) {
 	}
 	for _, want := range []string{
 		"attacking  " + strings.TrimPrefix(server.URL, "http://") + " at 127.0.0.1:", "expected   10 per 1h, burst 10",
-		"\nplain     held ", "\nheaders   widened ", "\nkeys      held ", ": X-Forwarded-For\n", "10 per 1h, burst 10 admits at most 10 in this time", "fix: take the client's address from the connection",
+		"\nplain     held ", "\nheaders   widened ", "\nkeys      held ", ": X-Forwarded-For\n",
+		"10 per 1h, burst 10 admits at most 10 in this time", "fix: take the client's address from the connection",
 	} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("stdout does not say %q:\n%s", want, stdout)
@@ -69,7 +70,8 @@ func TestAttackJSON(t *testing.T) {
 	if err := json.Unmarshal([]byte(stdout), &report); err != nil || code != exitFailure {
 		t.Fatalf("exit %d, %v\n%s%s", code, err, stdout, stderr)
 	}
-	if len(report.Findings) != 6 || report.Limit != (attack.Limit{Requests: 10, Per: time.Hour, Burst: 10}) || len(report.Addresses) != 1 {
+	if len(report.Findings) != 6 || report.Limit != (attack.Limit{Requests: 10, Per: time.Hour, Burst: 10}) ||
+		len(report.Addresses) != 1 {
 		t.Errorf("the report is %+v", report)
 	}
 	for _, f := range report.Findings {
@@ -95,14 +97,16 @@ func TestAttackWithACredentialInHand(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	code, stdout, stderr := call(t, t.TempDir(), attackArgs(server.URL, "--requests", "800", "--header", "X-Api-Key: valid-key")...)
+	code, stdout, stderr := call(t, t.TempDir(),
+		attackArgs(server.URL, "--requests", "800", "--header", "X-Api-Key: valid-key")...)
 	if code != exitFailure {
 		t.Fatalf("exit %d, want %d\n%s%s", code, exitFailure, stdout, stderr)
 	}
 	for _, want := range []string{
 		"\nplain       held ", "\ncredential  widened ", ": before a made-up bearer token\n",
 		"fix: charge every request with a valid credential to that credential",
-		"\ncredential, claimed: 11 spellings that not every server reads were left out: a credential that nobody issued is answered with 200 too",
+		"\ncredential, claimed: 11 spellings that not every server reads were left out: a credential that nobody " +
+			"issued is answered with 200 too",
 	} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("stdout does not say %q:\n%s", want, stdout)
@@ -119,12 +123,14 @@ func TestAttackRefusesStrangers(t *testing.T) {
 		args []string
 		want string
 	}{
-		"a name":         {attackArgs("http://stranger.invalid"), "--i-own-this-host stranger.invalid"},
-		"an address":     {attackArgs("http://192.0.2.1"), "192.0.2.1 is 192.0.2.1, not loopback"},
-		"another host":   {attackArgs("http://stranger.invalid", "--i-own-this-host", "mine.invalid"), "--i-own-this-host stranger.invalid"},
-		"a pattern":      {attackArgs("http://stranger.invalid", "--i-own-this-host", "*"), `--i-own-this-host is "*"`},
-		"no endpoint":    {[]string{"attack", "http://127.0.0.1:1"}, `--endpoint is ""`},
-		"too many":       {attackArgs("http://127.0.0.1:1", "--requests", "1000000"), "--requests is 1000000, want 1 to 50000"},
+		"a name":     {attackArgs("http://stranger.invalid"), "--i-own-this-host stranger.invalid"},
+		"an address": {attackArgs("http://192.0.2.1"), "192.0.2.1 is 192.0.2.1, not loopback"},
+		"another host": {attackArgs("http://stranger.invalid", "--i-own-this-host", "mine.invalid"),
+			"--i-own-this-host stranger.invalid"},
+		"a pattern":   {attackArgs("http://stranger.invalid", "--i-own-this-host", "*"), `--i-own-this-host is "*"`},
+		"no endpoint": {[]string{"attack", "http://127.0.0.1:1"}, `--endpoint is ""`},
+		"too many": {attackArgs("http://127.0.0.1:1", "--requests", "1000000"),
+			"--requests is 1000000, want 1 to 50000"},
 		"nothing to see": {attackArgs("http://127.0.0.1:1", "--limit", "500", "--per", "1s"), "nothing could be seen"},
 	} {
 		t.Run(name, func(t *testing.T) {

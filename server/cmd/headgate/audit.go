@@ -48,20 +48,21 @@ the admin listener, be it only to look, in ` + "`headgate admin calls`" + `.`,
 			if asJSON && wide {
 				return usagef("--json and --wide are both given, want one of the two")
 			}
-			return through(cmd, &by, &from, forReading, func(c *client.Client) audit { return c }, func(s *database.Store) audit { return s }, func(from audit) error {
-				list, err := from.ListAudit(cmd.Context(), limit)
-				if err != nil {
-					return err
-				}
-				switch out := cmd.OutOrStdout(); {
-				case asJSON:
-					return writeAuditJSON(out, list)
-				case wide:
-					return writeAuditWide(out, list)
-				default:
-					return writeAudit(out, list)
-				}
-			})
+			return through(cmd, &by, &from, forReading, func(c *client.Client) audit { return c },
+				func(s *database.Store) audit { return s }, func(from audit) error {
+					list, err := from.ListAudit(cmd.Context(), limit)
+					if err != nil {
+						return err
+					}
+					switch out := cmd.OutOrStdout(); {
+					case asJSON:
+						return writeAuditJSON(out, list)
+					case wide:
+						return writeAuditWide(out, list)
+					default:
+						return writeAudit(out, list)
+					}
+				})
 		},
 	}
 	from.addFlags(cmd, "db")

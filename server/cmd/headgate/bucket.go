@@ -24,7 +24,8 @@ request's evidence, --peer and --header; or by name: --key, --certificate,
 gateway is asked through its admin listener: it alone holds the buckets.`
 
 func newBucket() *cobra.Command {
-	return group("bucket", "Inspect, reset and top up one client's bucket", newBucketInspect(), newBucketReset(), newBucketGrant())
+	return group("bucket", "Inspect, reset and top up one client's bucket", newBucketInspect(), newBucketReset(),
+		newBucketGrant())
 }
 
 // bucketFlags say which bucket of which gateway is meant, and how to print it.
@@ -37,18 +38,22 @@ type bucketFlags struct {
 
 func (f *bucketFlags) addFlags(cmd *cobra.Command) {
 	flags, r := cmd.Flags(), &f.request
-	flags.StringVar(&r.Subject, "subject", "", "which rule's bucket, where several apply: principal, ip, principal_ip, project, region, endpoint, identifier, identifier_ip, site, path or claim")
+	flags.StringVar(&r.Subject, "subject", "", "which rule's bucket, where several apply: principal, ip, "+
+		"principal_ip, project, region, endpoint, identifier, identifier_ip, site, path or claim")
 	flags.StringVar(&r.Peer, "peer", "", "address a request comes from")
 	flags.StringArrayVar(&r.Header, "header", nil, "header of a request, as 'Name: value' (repeatable)")
 	flags.StringVar(&r.Key, "key", "", "ID of an API key, as \"headgate key list\" shows it")
-	flags.StringVar(&r.Certificate, "certificate", "", "name of a client certificate, as tls.client_name has it; with its --project")
+	flags.StringVar(&r.Certificate, "certificate", "",
+		"name of a client certificate, as tls.client_name has it; with its --project")
 	flags.StringVar(&r.Token, "token", "", "subject of a bearer token; with its --project and --tier")
 	flags.StringVar(&r.User, "user", "", "ID of a user whom a program has logged in; with its --project")
-	flags.StringVar(&r.Project, "project", "", "project, of a certificate, token or user, or for a rule with subject project")
+	flags.StringVar(&r.Project, "project", "",
+		"project, of a certificate, token or user, or for a rule with subject project")
 	flags.StringVar(&r.Tier, "tier", "", "tier that came with a token (default: the project's)")
 	flags.StringVar(&r.Address, "address", "", "client address")
 	flags.StringVar(&r.Identifier, "identifier", "", "identifier that requests try, such as a login name")
-	flags.StringArrayVar(&f.of, "of", nil, "value of a path parameter or a claim, for a rule that counts by it: path:customer=42, claim:org=acme (repeatable)")
+	flags.StringArrayVar(&f.of, "of", nil, "value of a path parameter or a claim, for a rule that counts by it: "+
+		"path:customer=42, claim:org=acme (repeatable)")
 	flags.BoolVar(&r.Unparsable, "unparsable", false, "the bucket of all requests whose identifier cannot be read")
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON")
 	f.gateway.addNeeded(cmd)
@@ -68,7 +73,8 @@ func newBucketInspect() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "inspect ENDPOINT",
 		Short: "Show buckets of a client",
-		Long:  "Show the buckets of a client at an endpoint: what remains and when they are full.\nNothing is taken from them.\n\n" + bucketHelp,
+		Long: "Show the buckets of a client at an endpoint: what remains and when they are full.\nNothing is " +
+			"taken from them.\n\n" + bucketHelp,
 		Example: `  headgate bucket inspect 'GET /v1/customers/{customer}' --key k_0123456789abcdef0123
   headgate bucket inspect '*' --address 192.0.2.7 --json`,
 		Args: arguments(1, 1),
@@ -150,7 +156,8 @@ be done. Where no answer comes it is asked for again, and made once.
 		},
 	}
 	f.addFlags(cmd)
-	cmd.Flags().StringVar(&expires, "expires", "", "when the grant ends: in 2h, or at 2027-01-31T12:00:00Z (default: given once)")
+	cmd.Flags().StringVar(&expires, "expires", "",
+		"when the grant ends: in 2h, or at 2027-01-31T12:00:00Z (default: given once)")
 	takesNumber(cmd, wrongAmount)
 	return cmd
 }
@@ -160,7 +167,8 @@ func wrongAmount(value string) error {
 }
 
 // change has the gateway make a change, and says what became of it.
-func (f *bucketFlags) change(cmd *cobra.Command, do func(*client.Client, context.Context, admin.BucketRequest) (admin.BucketChange, error), done string) error {
+func (f *bucketFlags) change(cmd *cobra.Command,
+	do func(*client.Client, context.Context, admin.BucketRequest) (admin.BucketChange, error), done string) error {
 	f.request.By = localUser()
 	gateway, err := f.gateway.client(cmd)
 	if err != nil {
@@ -208,7 +216,8 @@ func writeInspection(w io.Writer, in inspect.Found) error {
 		return err
 	}
 	for _, s := range in.Skipped {
-		if _, err := fmt.Fprintf(w, "rule %q (%s) applies too: its bucket is named by %s\n", s.Rule, s.Subject, s.Needs); err != nil {
+		if _, err := fmt.Fprintf(w, "rule %q (%s) applies too: its bucket is named by %s\n", s.Rule, s.Subject,
+			s.Needs); err != nil {
 			return err
 		}
 	}

@@ -21,7 +21,10 @@ import (
 // its listeners.
 func running(t *testing.T, dir string) (gate, side string) {
 	t.Helper()
-	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }))
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
+		_ *http.Request) {
+		_, _ = io.WriteString(w, "ok")
+	}))
 	t.Cleanup(api.Close)
 	c := config.Default()
 	c.Listen, c.Admin, c.Upstream = "127.0.0.1:0", "127.0.0.1:0", api.URL
@@ -89,32 +92,38 @@ func TestBucketCommands(t *testing.T) {
 			t.Errorf("inspect does not say %q:\n%s", want, out)
 		}
 	}
-	if out := bucket("reset", "GET /v1/items/{id}", "--peer", "127.0.0.1", "--header", "X-Api-Key: "+key); !strings.Contains(out, "3 of 3 tokens (audit 1)") {
+	if out := bucket("reset", "GET /v1/items/{id}", "--peer", "127.0.0.1", "--header",
+		"X-Api-Key: "+key); !strings.Contains(out, "3 of 3 tokens (audit 1)") {
 		t.Errorf("reset = %s", out)
 	}
 	send(200, 200, 200, 429)
-	if out := bucket("grant", byKey[0], "2", byKey[1], byKey[2]); !strings.Contains(out, `granted 2 of 2 to rule "GET /v1/items/{id}"`) {
+	if out := bucket("grant", byKey[0], "2", byKey[1], byKey[2]); !strings.Contains(out,
+		`granted 2 of 2 to rule "GET /v1/items/{id}"`) {
 		t.Errorf("grant = %s", out)
 	}
 	send(200, 200, 429)
 	var change admin.BucketChange
-	if err := json.Unmarshal([]byte(bucket("grant", byKey[0], "4", byKey[1], byKey[2], "--expires", "2h", "--json")), &change); err != nil ||
+	if err := json.Unmarshal([]byte(bucket("grant", byKey[0], "4", byKey[1], byKey[2], "--expires", "2h", "--json")),
+		&change); err != nil ||
 		change.Audit != 3 || change.Given != 4 || change.Bucket.Allowance == nil || change.Bucket.Remaining != 4 {
 		t.Errorf("grant --json = %+v, %v", change, err)
 	}
 	send(200, 200, 200, 200, 429)
 	var in inspect.Found
-	if err := json.Unmarshal([]byte(bucket("inspect", byKey[0], byKey[1], byKey[2], "--json")), &in); err != nil || len(in.Buckets) != 1 || in.Buckets[0].Allowance.Tokens != 4 {
+	if err := json.Unmarshal([]byte(bucket("inspect", byKey[0], byKey[1], byKey[2], "--json")), &in); err != nil ||
+		len(in.Buckets) != 1 || in.Buckets[0].Allowance.Tokens != 4 {
 		t.Errorf("inspect --json = %+v, %v", in, err)
 	}
-	if out := bucket("inspect", "GET /v1/items/{id}", "--project", "acme"); !strings.Contains(out, "its bucket is named by an API key, a certificate, a token's subject or an address") {
+	if out := bucket("inspect", "GET /v1/items/{id}", "--project", "acme"); !strings.Contains(out,
+		"its bucket is named by an API key, a certificate, a token's subject or an address") {
 		t.Errorf("inspect of a project = %s", out)
 	}
 	if out := bucket("inspect", "*", "--address", "192.0.2.1"); !strings.Contains(out, "no rule applies there") {
 		t.Errorf("inspect of nothing = %s", out)
 	}
 
-	code, stdout, stderr := call(t, dir, "bucket", "reset", "GET /v1/itmes/{id}", "--address", "127.0.0.1", "--server", side)
+	code, stdout, stderr := call(t, dir, "bucket", "reset", "GET /v1/itmes/{id}", "--address", "127.0.0.1",
+		"--server", side)
 	if code != exitFailure || stdout != "" || !strings.Contains(stderr, `such as "GET /v1/items/{id}"`) {
 		t.Errorf("reset of a typo: exit %d, %s%s", code, stdout, stderr)
 	}
@@ -126,7 +135,8 @@ func TestBucketCommands(t *testing.T) {
 		}
 	}
 	var rows []admin.AuditEntry
-	if err := json.Unmarshal([]byte(must(t, dir, "audit", "--limit", "1", "--json")), &rows); err != nil || len(rows) != 1 || rows[0].ID != 3 || rows[0].Amount != 4 || rows[0].Expires.IsZero() {
+	if err := json.Unmarshal([]byte(must(t, dir, "audit", "--limit", "1", "--json")), &rows); err != nil ||
+		len(rows) != 1 || rows[0].ID != 3 || rows[0].Amount != 4 || rows[0].Expires.IsZero() {
 		t.Errorf("audit --json = %+v, %v", rows, err)
 	}
 }

@@ -74,7 +74,8 @@ func writeBudgets(w io.Writer, report *developers.Report) error {
 		} else {
 			left[0] = "known by " + left[0]
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", plain(b.Rule), plain(endpointsOf(b)), atMost(b), plain(left[0]), left[1], left[2], hourText(b.LastHour))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", plain(b.Rule), plain(endpointsOf(b)), atMost(b),
+			plain(left[0]), left[1], left[2], hourText(b.LastHour))
 		for _, u := range b.Used {
 			cells := leftCells(&u, b.Burst, full, empty)
 			fmt.Fprintf(table, "\t%s\t\t%s\t%s\t%s\t\n", plain(u.Endpoint), cells[0], cells[1], cells[2])

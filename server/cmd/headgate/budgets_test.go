@@ -21,10 +21,14 @@ func TestBudgetsBars(t *testing.T) {
 	}{
 		{developers.Left{Remaining: 10}, 10, [3]string{"##########", "10 of 10", "-"}},
 		{developers.Left{Remaining: 9, ResetSeconds: 0.25}, 10, [3]string{"#########.", "9 of 10", "250ms"}},
-		{developers.Left{Remaining: 1, ResetSeconds: 9.9}, 1000, [3]string{"#.........", "1 of 1000", "9.9s"}}, // some is not none
-		{developers.Left{Remaining: 0, ResetSeconds: 3600, RetryAfterSeconds: 1200}, 3, [3]string{"..........", "0 of 3, one in 20m", "1h"}},
-		{developers.Left{Remaining: 60, ResetSeconds: 3723}, 10, [3]string{"##########", "60 of 10", "1h2m3s"}}, // an allowance
-		{developers.Left{Remaining: 1 << 62}, 1<<63 - 1, [3]string{"#####.....", "4611686018427387904 of 9223372036854775807", "-"}},
+		// some is not none
+		{developers.Left{Remaining: 1, ResetSeconds: 9.9}, 1000, [3]string{"#.........", "1 of 1000", "9.9s"}},
+		{developers.Left{Remaining: 0, ResetSeconds: 3600, RetryAfterSeconds: 1200}, 3,
+			[3]string{"..........", "0 of 3, one in 20m", "1h"}},
+		// an allowance
+		{developers.Left{Remaining: 60, ResetSeconds: 3723}, 10, [3]string{"##########", "60 of 10", "1h2m3s"}},
+		{developers.Left{Remaining: 1 << 62}, 1<<63 - 1,
+			[3]string{"#####.....", "4611686018427387904 of 9223372036854775807", "-"}},
 	} {
 		if got := leftCells(&c.left, c.burst, "#", "."); got != c.want {
 			t.Errorf("leftCells(%+v, %d) = %q, want %q", c.left, c.burst, got, c.want)
@@ -61,16 +65,22 @@ func TestDoorKeepsTheCredential(t *testing.T) {
 		answer http.HandlerFunc
 		want   string
 	}{
-		"no credential":     {[]string{"--url", url}, nil, "--key-file or --token-file"},
-		"two":               {[]string{"--url", url, "--key-file", key, "--token-file", key}, nil, "--key-file or --token-file"},
-		"no URL":            {[]string{"--key-file", key}, nil, `--url is ""`},
-		"over plain HTTP":   {[]string{"--url", "http://api.example", "--key-file", key}, nil, "want https://, or --allow-http"},
-		"an empty file":     {[]string{"--url", url, "--key-file", empty}, nil, "is none"},
-		"a redirect":        {[]string{"--url", url, "--key-file", key}, redirect, "302 Found"},
-		"not switched on":   {[]string{"--url", url, "--key-file", key}, http.NotFound, "developers.path"},
-		"no gateway's":      {[]string{"--url", url, "--key-file", key}, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) }, "not one of a gateway's"},
-		"a refusal in red":  {[]string{"--url", url, "--key-file", key}, inRed(http.StatusTooManyRequests, "application/problem+json", `{"detail":"\u001b[31mred"}`), "\uFFFD[31mred"},
-		"an answer in red":  {[]string{"--url", url, "--key-file", key}, inRed(http.StatusOK, "application/json", `{"caller":{"kind":"token","id":"\u001b[31mred"},"budgets":[]}`), "token \uFFFD[31mred"},
+		"no credential": {[]string{"--url", url}, nil, "--key-file or --token-file"},
+		"two": {[]string{"--url", url, "--key-file", key, "--token-file", key}, nil,
+			"--key-file or --token-file"},
+		"no URL": {[]string{"--key-file", key}, nil, `--url is ""`},
+		"over plain HTTP": {[]string{"--url", "http://api.example", "--key-file", key}, nil,
+			"want https://, or --allow-http"},
+		"an empty file":   {[]string{"--url", url, "--key-file", empty}, nil, "is none"},
+		"a redirect":      {[]string{"--url", url, "--key-file", key}, redirect, "302 Found"},
+		"not switched on": {[]string{"--url", url, "--key-file", key}, http.NotFound, "developers.path"},
+		"no gateway's": {[]string{"--url", url, "--key-file", key}, func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write([]byte("<html>"))
+		}, "not one of a gateway's"},
+		"a refusal in red": {[]string{"--url", url, "--key-file", key}, inRed(http.StatusTooManyRequests,
+			"application/problem+json", `{"detail":"\u001b[31mred"}`), "\uFFFD[31mred"},
+		"an answer in red": {[]string{"--url", url, "--key-file", key}, inRed(http.StatusOK, "application/json",
+			`{"caller":{"kind":"token","id":"\u001b[31mred"},"budgets":[]}`), "token \uFFFD[31mred"},
 		"another path than": {[]string{"--url", url, "--path", "x", "--key-file", key}, nil, `--path is "x"`},
 	} {
 		before := seen

@@ -46,7 +46,8 @@ Logs are those that "headgate replay" reads; - is standard input. The program of
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if a.For < 0 || a.Requests < 0 || a.Least < 0 || a.Over < 0 {
-				return usagef("--for is %v, --over %v, --requests %d and --at-least %d, want none below 0", a.For, a.Over, a.Requests, a.Least)
+				return usagef("--for is %v, --over %v, --requests %d and --at-least %d, want none below 0", a.For,
+					a.Over, a.Requests, a.Least)
 			}
 			r, err := f.open()
 			if err != nil {
@@ -71,11 +72,15 @@ Logs are those that "headgate replay" reads; - is standard input. The program of
 		},
 	}
 	flags := cmd.Flags()
-	flags.DurationVar(&a.For, "for", time.Duration(0), "leave out what came so long after the first request; 0s: nothing")
+	flags.DurationVar(&a.For, "for", time.Duration(0),
+		"leave out what came so long after the first request; 0s: nothing")
 	flags.IntVar(&a.Requests, "requests", 0, "keep the first so many requests; 0: all")
-	flags.DurationVar(&a.Over, "over", time.Duration(0), "have what is kept come faster or slower, in so long; 0s: as it came")
+	flags.DurationVar(&a.Over, "over", time.Duration(0),
+		"have what is kept come faster or slower, in so long; 0s: as it came")
 	flags.IntVar(&a.Least, "at-least", 0, "leave out callers with fewer requests")
-	flags.StringVar(&f.format, "format", "", "format of the logs: "+strings.Join(replay.Formats, ", ")+" (default: by the first line)")
-	flags.StringArrayVar(&f.fields, "field", nil, "for JSON, where a part of a request stands, such as client=peer.ip; of time, client, method, target, user, status (repeatable)")
+	flags.StringVar(&f.format, "format", "", "format of the logs: "+strings.Join(replay.Formats, ", ")+
+		" (default: by the first line)")
+	flags.StringArrayVar(&f.fields, "field", nil, "for JSON, where a part of a request stands, such as "+
+		"client=peer.ip; of time, client, method, target, user, status (repeatable)")
 	return cmd
 }

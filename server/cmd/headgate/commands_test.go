@@ -16,10 +16,11 @@ var withoutJSON = map[string]string{
 	"headgate demo":             "it draws",
 	"headgate manual":           "it writes files",
 	"headgate policy export":    "what it prints is a policy file, in JSON",
-	"headgate secret rotate":    "it tells people what to do next; `headgate secret show --json` tells programs what there is",
-	"headgate serve":            "it runs until it is stopped; its log is JSON by log.format",
-	"headgate telemetry":        "it runs until it is stopped",
-	"headgate telemetry key":    "what it prints is one word, the key",
+	"headgate secret rotate": "it tells people what to do next; `headgate secret show --json` tells programs " +
+		"what there is",
+	"headgate serve":         "it runs until it is stopped; its log is JSON by log.format",
+	"headgate telemetry":     "it runs until it is stopped",
+	"headgate telemetry key": "what it prints is one word, the key",
 }
 
 // Commands that open a database and cannot ask a gateway instead, and why.
@@ -43,7 +44,8 @@ func TestCommandsSpeakToPrograms(t *testing.T) {
 		for _, child := range cmd.Commands() {
 			visit(child)
 		}
-		if strings.Contains(name, " completion") || cmd.Name() == "help" || len(cmd.Commands()) > 0 && !cmd.LocalNonPersistentFlags().HasFlags() {
+		if strings.Contains(name, " completion") || cmd.Name() == "help" ||
+			len(cmd.Commands()) > 0 && !cmd.LocalNonPersistentFlags().HasFlags() {
 			return
 		}
 		seen[name] = true
@@ -53,7 +55,8 @@ func TestCommandsSpeakToPrograms(t *testing.T) {
 		}
 		database, server := cmd.Flags().Lookup("db") != nil, cmd.Flags().Lookup("server") != nil
 		if why := withoutServer[name]; (database && !server) != (why != "") {
-			t.Errorf("%s has --db: %v, --server: %v, and the reason to have no --server is %q", name, database, server, why)
+			t.Errorf("%s has --db: %v, --server: %v, and the reason to have no --server is %q", name,
+				database, server, why)
 		}
 	}
 	visit(newRoot(io.Discard, io.Discard))
@@ -69,14 +72,16 @@ func TestCommandsSpeakToPrograms(t *testing.T) {
 // TestOutcomesAsJSON: what commands did can be read by programs.
 func TestOutcomesAsJSON(t *testing.T) {
 	dir := t.TempDir()
-	rulesFile := write(t, dir, "rules.yaml", "rules:\n- {endpoint: default, limit: 7}\n- {endpoint: UNKNOWN, limit: 1}\n")
+	rulesFile := write(t, dir, "rules.yaml",
+		"rules:\n- {endpoint: default, limit: 7}\n- {endpoint: UNKNOWN, limit: 1}\n")
 	for _, step := range []struct {
 		args string
 		code int
 		want map[string]any // members, and what they are
 	}{
 		{"policy set default 20/s --burst 40", 0, map[string]any{"endpoint": "default", "limit": 20.0, "burst": 40.0}},
-		{"policy apply " + rulesFile + " --dry-run", exitChanges, map[string]any{"add": 1.0, "change": 1.0, "remove": 0.0}},
+		{"policy apply " + rulesFile + " --dry-run", exitChanges,
+			map[string]any{"add": 1.0, "change": 1.0, "remove": 0.0}},
 		{"policy apply " + rulesFile + " --yes", 0, map[string]any{"add": 1.0, "change": 1.0, "version": 3.0}},
 		{"policy apply " + rulesFile + " --yes", 0, map[string]any{"add": 0.0, "change": 0.0, "changes": []any{}}},
 		{"policy rollback 2 --yes", 0, map[string]any{"remove": 1.0, "change": 1.0, "version": 4.0}},

@@ -15,6 +15,7 @@ func TestConfigSchemaIsPrinted(t *testing.T) {
 		t.Fatalf("headgate config schema = %d, %q, %v", code, text, err)
 	}
 	if s.Dialect == "" || s.Properties["upstream"].Description == "" {
-		t.Errorf("the dialect is %q and upstream is described as %q, want both", s.Dialect, s.Properties["upstream"].Description)
+		t.Errorf("the dialect is %q and upstream is described as %q, want both", s.Dialect,
+			s.Properties["upstream"].Description)
 	}
 }

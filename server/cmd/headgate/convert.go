@@ -78,7 +78,8 @@ Configurations of envoyproxy/ratelimit need no conversion: they are checked.`,
 				return err
 			}
 			if routes != "" {
-				if err := os.WriteFile(routes, []byte(strings.Join(append(result.Routes, ""), "\n")), 0o644); err != nil {
+				if err := os.WriteFile(routes, []byte(strings.Join(append(result.Routes, ""), "\n")),
+					0o644); err != nil {
 					return err
 				}
 			}
@@ -163,7 +164,8 @@ func writeConversion(cmd *cobra.Command, r convert.Result, asJSON, strict bool) 
 		for _, n := range r.Notes {
 			fmt.Fprintln(cmd.ErrOrStderr(), n)
 		}
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s found: %s, %d that differ, %d not carried over\n", counted(r.Limits, "limit"), counted(len(r.Rules), "rule"), len(r.Notes)-lost, lost)
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s found: %s, %d that differ, %d not carried over\n",
+			counted(r.Limits, "limit"), counted(len(r.Rules), "rule"), len(r.Notes)-lost, lost)
 	}
 	if problems := policy.Lint(r.Policy(), policy.CompileOptions{}).Errors(); len(problems) > 0 {
 		return fmt.Errorf("the rules cannot be loaded as they are: %w", problems.Err())
@@ -180,6 +182,7 @@ func checkDescriptors(w io.Writer, paths []string) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(w, "# %s: read as they are, by\ndecisions:\n  ratelimit: [%s]\n", counted(len(limits.All()), "limit"), strings.Join(paths, ", "))
+	_, err = fmt.Fprintf(w, "# %s: read as they are, by\ndecisions:\n  ratelimit: [%s]\n",
+		counted(len(limits.All()), "limit"), strings.Join(paths, ", "))
 	return err
 }

@@ -43,7 +43,8 @@ try yourself. Everything it makes is in a temporary folder and goes away at the 
 			return demo.Run(ctx, o)
 		},
 	}
-	cmd.Flags().StringVar(&o.Listen, "listen", "127.0.0.1:8080", "address of the gateway; a free port is taken if it is in use")
+	cmd.Flags().StringVar(&o.Listen, "listen", "127.0.0.1:8080",
+		"address of the gateway; a free port is taken if it is in use")
 	cmd.Flags().StringVar(&o.Admin, "admin", "127.0.0.1:8081", "address of the admin listener; likewise")
 	cmd.Flags().BoolVar(&asLines, "plain", false, "print lines, as into a pipe, and draw on no screen")
 	cmd.Flags().DurationVar(&o.For, "for", 0*time.Second, "end after this long (default: at Ctrl-C)")

@@ -53,7 +53,8 @@ func exampleAPI(t *testing.T) string {
 		case "/v1/slow":
 			<-r.Context().Done()
 		case "/v1/login":
-			if text, _ := io.ReadAll(r.Body); bytes.Contains(text, []byte(`"password":`)) && !bytes.Contains(text, []byte(`:"right"`)) {
+			if text, _ := io.ReadAll(r.Body); bytes.Contains(text, []byte(`"password":`)) &&
+				!bytes.Contains(text, []byte(`:"right"`)) {
 				w.WriteHeader(http.StatusUnauthorized)
 				fmt.Fprintln(w, "wrong password")
 				return
@@ -84,7 +85,8 @@ func echoMessages(w http.ResponseWriter, r *http.Request) {
 	}
 	defer conn.Close()
 	accept := sha1.Sum([]byte(r.Header.Get("Sec-WebSocket-Key") + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"))
-	fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: %s\r\n\r\n",
+	fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"+
+		"Sec-WebSocket-Accept: %s\r\n\r\n",
 		base64.StdEncoding.EncodeToString(accept[:]))
 	for {
 		var head [6]byte // with the masking key of a client

@@ -28,7 +28,8 @@ func TestBlocksAreOfAKind(t *testing.T) {
 					t.Errorf("%s:%d: a block of sh, want console", page, b.line)
 				}
 			default:
-				t.Errorf("%s:%d: a block of %q, want console, text, yaml, json, go, python, javascript or typescript", page, b.line, b.language)
+				t.Errorf("%s:%d: a block of %q, want console, text, yaml, json, go, python, javascript or typescript",
+					page, b.line, b.language)
 			}
 		}
 	}

@@ -25,7 +25,8 @@ func TestEveryCommandIsOnItsPage(t *testing.T) {
 			return
 		}
 		if len(cmd.Commands()) == 0 || cmd.LocalNonPersistentFlags().HasFlags() {
-			fmt.Fprintf(&table, "| `%s` | %s |\n", strings.TrimSuffix(cmd.UseLine(), " [flags]"), strings.ReplaceAll(cmd.Short, "|", `\|`))
+			fmt.Fprintf(&table, "| `%s` | %s |\n", strings.TrimSuffix(cmd.UseLine(), " [flags]"),
+				strings.ReplaceAll(cmd.Short, "|", `\|`))
 		}
 		for _, child := range cmd.Commands() {
 			visit(child)
@@ -51,6 +52,7 @@ func TestEveryCommandIsOnItsPage(t *testing.T) {
 		return
 	}
 	if string(page) != want {
-		t.Error("docs/commands.md does not list the commands as they are: go test ./cmd/headgate -run TestEveryCommand -update, in server")
+		t.Error("docs/commands.md does not list the commands as they are: go test ./cmd/headgate -run " +
+			"TestEveryCommand -update, in server")
 	}
 }

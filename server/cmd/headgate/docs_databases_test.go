@@ -30,7 +30,8 @@ func exampleDatabases(t *testing.T, page string) (there, back []string) {
 		done[url] = true
 		kind, _, _ := strings.Cut(url, ":")
 		if servers[kind] == nil {
-			start := map[string]func() (*dbtest.Server, error){"postgres": dbtest.Postgres, "mysql": dbtest.MariaDB}[kind]
+			start := map[string]func() (*dbtest.Server, error){"postgres": dbtest.Postgres,
+				"mysql": dbtest.MariaDB}[kind]
 			if servers[kind], err = start(); err != nil {
 				t.Fatal(err)
 			}

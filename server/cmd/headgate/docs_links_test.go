@@ -124,7 +124,8 @@ func TestIndexNamesEveryPage(t *testing.T) {
 		for _, path := range found {
 			name := filepath.Base(path)
 			target := strings.TrimPrefix(folder+"/"+name, "/")
-			if name != "README.md" && !strings.Contains(index, "]("+target+")") && !strings.Contains(index, "]("+target+"#") {
+			if name != "README.md" && !strings.Contains(index, "]("+target+")") &&
+				!strings.Contains(index, "]("+target+"#") {
 				t.Errorf("docs/README.md has no link to %s, want one where a reader looks for it", target)
 			}
 		}

@@ -25,7 +25,8 @@ func TestLoginPageNamesAll(t *testing.T) {
 		}
 	}
 	settings(reflect.TypeFor[config.Identifier](), "", func(name string) { want("| `" + name + "` |") })
-	for _, name := range []string{"trim", "case", "width", "invisible", "final_dot", config.NFKC, "plus_tag", "gmail", "ascii", "exact"} {
+	for _, name := range []string{"trim", "case", "width", "invisible", "final_dot", config.NFKC, "plus_tag", "gmail",
+		"ascii", "exact"} {
 		if _, _, err := (config.Identifier{Normalise: []string{name}}).Spellings(); err != nil {
 			t.Errorf("normalise does not take %s: %v", name, err)
 		}
@@ -37,7 +38,8 @@ func TestLoginPageNamesAll(t *testing.T) {
 	}
 	for _, file := range vectors {
 		name := strings.TrimSuffix(filepath.Base(file), ".json")
-		_, inGroup, _ := strings.Cut(strings.TrimPrefix(name, "i_"), "_") // the first of a row has its name, the others what differs
+		// the first of a row has its name, the others what differs
+		_, inGroup, _ := strings.Cut(strings.TrimPrefix(name, "i_"), "_")
 		if !strings.Contains(string(page), "`"+name+"`") {
 			want("`_" + inGroup + "`")
 		}

@@ -11,7 +11,8 @@ import (
 
 var (
 	// pathLike is what stands in backquotes and can only be a file or a folder.
-	pathLike = regexp.MustCompile("`([a-z_.][a-z0-9_.-]*(?:/[A-Za-z0-9_.-]+)*(?:/|\\.go|\\.md)|[a-z][a-z0-9_.-]*(?:/[a-z0-9_.-]+)+)`")
+	pathLike = regexp.MustCompile(
+		"`([a-z_.][a-z0-9_.-]*(?:/[A-Za-z0-9_.-]+)*(?:/|\\.go|\\.md)|[a-z][a-z0-9_.-]*(?:/[a-z0-9_.-]+)+)`")
 	firstRow = regexp.MustCompile("(?m)^\\| (`[^|]*`) \\|")
 )
 
@@ -66,7 +67,8 @@ func TestArchitectureNamesEveryPackage(t *testing.T) {
 		}
 		return rows
 	}
-	for _, module := range []struct{ folder, heading string }{{".", "The import table"}, {"server", "The server module"}, {"eval", "The eval module"}} {
+	for _, module := range []struct{ folder, heading string }{{".", "The import table"},
+		{"server", "The server module"}, {"eval", "The eval module"}} {
 		rows := section(module.heading)
 		for _, name := range packages(t, filepath.Join(root, module.folder)) {
 			if !strings.Contains(rows, "`"+name+"`") {
@@ -84,7 +86,8 @@ func packages(t *testing.T, root string) (all []string) {
 		if err != nil || !entry.IsDir() || path == root {
 			return err
 		}
-		if _, err := os.Stat(filepath.Join(path, "go.mod")); err == nil || entry.Name() == "testdata" || strings.HasPrefix(entry.Name(), ".") {
+		if _, err := os.Stat(filepath.Join(path, "go.mod")); err == nil || entry.Name() == "testdata" ||
+			strings.HasPrefix(entry.Name(), ".") {
 			return filepath.SkipDir
 		}
 		files, err := filepath.Glob(filepath.Join(path, "*.go"))

@@ -38,7 +38,8 @@ func TestPicturesOfLearn(t *testing.T) {
 				}
 			}
 			if want, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) {
-				t.Errorf("docs/learn/%s is not what its command draws, %v: go test ./cmd/headgate -run TestPictures -update, in server, and look at it", name, err)
+				t.Errorf("docs/learn/%s is not what its command draws, %v: go test ./cmd/headgate -run "+
+					"TestPictures -update, in server, and look at it", name, err)
 			}
 			if !bytes.Contains(text, []byte("(learn/"+name+")")) {
 				t.Errorf("docs/learn.md draws %s and does not show it", name)

@@ -41,7 +41,8 @@ func newSession(t *testing.T, program, page string) *session {
 	}
 	home := t.TempDir()
 	s := &session{t: t, dir: dir, logs: home, ports: map[string]string{
-		gateway: freeAddress(t), adminAPI: freeAddress(t), asked: freeAddress(t), called: freeAddress(t), redis: freeAddress(t), nobody: freeAddress(t), api: exampleAPI(t),
+		gateway: freeAddress(t), adminAPI: freeAddress(t), asked: freeAddress(t), called: freeAddress(t),
+		redis: freeAddress(t), nobody: freeAddress(t), api: exampleAPI(t),
 	}}
 	there, back := exampleDatabases(t, page)
 	thereToo, backToo := exampleStore(t, page)

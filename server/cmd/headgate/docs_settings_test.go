@@ -45,7 +45,10 @@ func TestReloadableSettingsAreOnTheirPage(t *testing.T) {
 			}
 		}
 	}
-	named = slices.DeleteFunc(named, func(name string) bool { return name == "setting" || strings.HasPrefix(name, "|") })
+	named = slices.DeleteFunc(named, func(name string) bool {
+		return name == "setting" ||
+			strings.HasPrefix(name, "|")
+	})
 	want := config.ReloadableSettings()
 	slices.Sort(named)
 	slices.Sort(want)

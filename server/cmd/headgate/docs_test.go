@@ -63,7 +63,10 @@ func pages(t *testing.T, root string) []string {
 	if err != nil || len(found) == 0 {
 		t.Fatalf("docs/*.md: %d pages, %v", len(found), err)
 	}
-	found = slices.DeleteFunc(found, func(path string) bool { return slices.Contains(withoutExample, filepath.Base(path)) })
+	found = slices.DeleteFunc(found, func(path string) bool {
+		return slices.Contains(withoutExample,
+			filepath.Base(path))
+	})
 	return append(found, filepath.Join(root, "README.md"))
 }
 

@@ -53,14 +53,16 @@ the gateway from starting safely.`,
 			}
 			var r doctor.Report
 			if kind != "" && fetch {
-				return usagef("--fetch is for the configuration, and --upstream compares with a server: want one of both")
+				return usagef(
+					"--fetch is for the configuration, and --upstream compares with a server: want one of both")
 			}
 			if kind == "" {
 				r = doctor.Configuration(cmd.Context(), c, doctor.Options{Fetch: fetch})
 				if c.Endpoint.Server != "" {
 					more, err := compareUpstream(c.Endpoint.Server, c)
 					if err == nil { // else it is a finding of Configuration
-						r.Upstream, r.Source, r.Findings = more.Upstream, more.Source, append(r.Findings, more.Findings...)
+						r.Upstream, r.Source, r.Findings = more.Upstream, more.Source,
+							append(r.Findings, more.Findings...)
 					}
 				}
 			} else {
@@ -80,7 +82,8 @@ the gateway from starting safely.`,
 		},
 	}
 	from.addFlags(cmd, "openapi", "routes", "db", "secret-file", "trusted-proxy", "unknown")
-	cmd.Flags().StringVar(&kind, "upstream", "", "kind of the server behind, such as nginx; or its base URL, as for serve")
+	cmd.Flags().StringVar(&kind, "upstream", "",
+		"kind of the server behind, such as nginx; or its base URL, as for serve")
 	cmd.Flags().BoolVar(&fetch, "fetch", false, "fetch the keys of tokens.jwks_url")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
@@ -130,7 +133,8 @@ func writeReport(w io.Writer, r doctor.Report) error {
 		}
 	}
 	_, err := fmt.Fprintf(w, "%s, %s, %s\n", lint.Counted(r.Count(doctor.Mismatch), "mismatch", "mismatches"),
-		lint.Counted(r.Count(doctor.Failure), "failure", "failures"), lint.Counted(r.Count(doctor.Note), "note", "notes"))
+		lint.Counted(r.Count(doctor.Failure), "failure", "failures"),
+		lint.Counted(r.Count(doctor.Note), "note", "notes"))
 	if r.Upstream == "" && err == nil {
 		_, err = fmt.Fprintln(w, "not compared with the server behind: name its kind, by endpoint.server or --upstream")
 	}

@@ -19,20 +19,24 @@ func TestDoctorUpstream(t *testing.T) {
 		{[]string{"--upstream", "express"}, exitOK, "0 mismatches, 0 failures, "},
 		{[]string{"--upstream", "tomcat"}, exitOK, "0 mismatches, 0 failures, 0 notes"},
 		{[]string{"--upstream", "inetd"}, exitUsage, ""},
-		{[]string{"--upstream", "http://127.0.0.1:9000", "--unknown", "limit", "--db", "sqlite:" + filepath.Join(t.TempDir(), "a.db")}, exitFailure, "every setting is in its range"},
+		{[]string{"--upstream", "http://127.0.0.1:9000", "--unknown", "limit", "--db",
+			"sqlite:" + filepath.Join(t.TempDir(), "a.db")}, exitFailure, "every setting is in its range"},
 		{[]string{"--upstream", "ftp://127.0.0.1:9000", "--unknown", "limit"}, exitFailure, "upstream"},
 		{[]string{"now"}, exitUsage, ""},
 		{[]string{"--fetch", "--upstream", "nginx"}, exitUsage, ""},
 	} {
 		var out, errs bytes.Buffer
-		if code := run(t.Context(), append([]string{"doctor"}, tt.args...), &out, &errs); code != tt.code || !strings.Contains(out.String(), tt.want) {
-			t.Errorf("doctor %q = %d, %s%s, want %d and %q", tt.args, code, out.String(), errs.String(), tt.code, tt.want)
+		if code := run(t.Context(), append([]string{"doctor"}, tt.args...), &out, &errs); code != tt.code ||
+			!strings.Contains(out.String(), tt.want) {
+			t.Errorf("doctor %q = %d, %s%s, want %d and %q", tt.args, code, out.String(), errs.String(),
+				tt.code, tt.want)
 		}
 	}
 	var out, errs bytes.Buffer
 	code := run(t.Context(), []string{"doctor", "--upstream", "express", "--json"}, &out, &errs)
 	var r doctor.Report
-	if err := json.Unmarshal(out.Bytes(), &r); err != nil || code != exitOK || r.Upstream == "" || r.Count(doctor.Mismatch) != 0 {
+	if err := json.Unmarshal(out.Bytes(), &r); err != nil || code != exitOK || r.Upstream == "" ||
+		r.Count(doctor.Mismatch) != 0 {
 		t.Errorf("doctor --json = %d, %s, %v, want no mismatch", code, out.String(), err)
 	}
 }

@@ -42,10 +42,12 @@ func (f *doorFlags) addFlags(flags *pflag.FlagSet) {
 func (f *doorFlags) base() (*url.URL, error) {
 	base, err := url.Parse(f.url)
 	switch {
-	case err != nil, base.Scheme != "http" && base.Scheme != "https", base.Host == "", base.RawQuery != "", base.Fragment != "", base.User != nil:
+	case err != nil, base.Scheme != "http" && base.Scheme != "https", base.Host == "", base.RawQuery != "",
+		base.Fragment != "", base.User != nil:
 		return nil, usagef("--url is %q, want the URL of the API, such as https://api.example.com", f.url)
 	case base.Scheme == "http" && !f.allowHTTP && !thisMachine(base.Hostname()):
-		return nil, usagef("--url is %q, over which others can read the credential: want https://, or --allow-http", f.url)
+		return nil, usagef("--url is %q, over which others can read the credential: want https://, or --allow-http",
+			f.url)
 	case (f.keyFile == "") == (f.tokenFile == ""):
 		return nil, usagef("want --key-file or --token-file: budgets are those of a credential")
 	case !strings.HasPrefix(f.path, "/"):
@@ -129,7 +131,8 @@ func (f *doorFlags) read(response *http.Response, answer any) error {
 	case err != nil:
 		return fmt.Errorf("ask %s: %w", f.url, err)
 	case response.StatusCode == http.StatusNotFound && !strings.Contains(string(text), f.path):
-		return fmt.Errorf("ask %s: 404: nothing answers developers at %s there; want --path, if its operator has chosen another, or developers.path switched on by them", f.url, f.path)
+		return fmt.Errorf("ask %s: 404: nothing answers developers at %s there; want --path, if its operator has "+
+			"chosen another, or developers.path switched on by them", f.url, f.path)
 	case response.StatusCode/100 != 2 && kind == "application/problem+json":
 		return fmt.Errorf("ask %s: %s: %s", f.url, response.Status, plain(problemDetail(text)))
 	case response.StatusCode/100 != 2:

@@ -95,7 +95,8 @@ read, and no gateway is asked.`,
 }
 
 // explainOnline asks a running gateway.
-func explainOnline(cmd *cobra.Command, _ *configFlags, by *throughFlags, request admin.ExplainRequest) (inspect.Explanation, error) {
+func explainOnline(cmd *cobra.Command, _ *configFlags, by *throughFlags,
+	request admin.ExplainRequest) (inspect.Explanation, error) {
 	gateway, err := dial(by.server, by.tokenFile)
 	if err != nil {
 		return inspect.Explanation{}, err
@@ -108,7 +109,8 @@ func explainOnline(cmd *cobra.Command, _ *configFlags, by *throughFlags, request
 }
 
 // explainOffline builds the same limiter that serve would, with full buckets.
-func explainOffline(cmd *cobra.Command, from *configFlags, _ *throughFlags, request admin.ExplainRequest) (inspect.Explanation, error) {
+func explainOffline(cmd *cobra.Command, from *configFlags, _ *throughFlags,
+	request admin.ExplainRequest) (inspect.Explanation, error) {
 	c, err := from.read(cmd)
 	if err != nil {
 		return inspect.Explanation{}, err
@@ -158,7 +160,8 @@ func writeExplanation(w io.Writer, x inspect.Explanation, offline bool) error {
 		fmt.Fprintf(w, "\nsettled by the rule %s, mode %s%s: no limit is asked\n", plain(a.Rule), a.Mode, until)
 	}
 	if p := x.Penalty; p != nil {
-		fmt.Fprintf(w, "\nblocked by the rule %s until %s: its penalty is %s\n", plain(p.Rule), p.Until.Format(time.RFC3339), p.Terms)
+		fmt.Fprintf(w, "\nblocked by the rule %s until %s: its penalty is %s\n", plain(p.Rule),
+			p.Until.Format(time.RFC3339), p.Terms)
 	}
 	writeConsidered(w, x.Considered)
 	writeBuckets(w, x, offline)
@@ -260,14 +263,16 @@ func writeBuckets(w io.Writer, x inspect.Explanation, offline bool) {
 			rule += ", before the move"
 		}
 		fmt.Fprintf(table, "  %s %s\t%s\t%d\t%s\t%d\t%v\t%v\n",
-			mark, plain(rule), policy.Rule{Limit: b.Limit, Per: b.Per}.Rate(), b.Burst, b.Mode, b.Remaining, b.RetryAfter, b.ResetAfter)
+			mark, plain(rule), policy.Rule{Limit: b.Limit, Per: b.Per}.Rate(), b.Burst, b.Mode, b.Remaining,
+			b.RetryAfter, b.ResetAfter)
 	}
 	_ = table.Flush()
 	writeTimes(w, x)
 	writeEnvelopes(w, x)
 	for _, b := range x.Buckets {
 		if b.CountWhen != "" {
-			fmt.Fprintf(w, "  %s counts answers of %s, and the others while they are under way\n", plain(b.Rule), b.CountWhen)
+			fmt.Fprintf(w, "  %s counts answers of %s, and the others while they are under way\n",
+				plain(b.Rule), b.CountWhen)
 		}
 		if b.Penalty != "" {
 			fmt.Fprintf(w, "  %s blocks callers for a time: %s denials\n", plain(b.Rule), b.Penalty)
@@ -311,7 +316,8 @@ func writeEnvelopes(w io.Writer, x inspect.Explanation) {
 		if e == nil {
 			continue
 		}
-		text := fmt.Sprintf("  %s is %s: %d replicas together admit %d at once and %s", b.Rule, b.Scope, e.Replicas, e.Burst, policy.Rule{Limit: e.Tokens, Per: e.Per}.Rate())
+		text := fmt.Sprintf("  %s is %s: %d replicas together admit %d at once and %s", b.Rule, b.Scope, e.Replicas,
+			e.Burst, policy.Rule{Limit: e.Tokens, Per: e.Per}.Rate())
 		if e.Replicas == 1 {
 			text = strings.Replace(text, "1 replicas together admit", "1 replica admits", 1)
 		}

@@ -44,7 +44,8 @@ type descriptorExcess struct {
 	Within time.Duration `json:"within_ns"` // what drains in it is Excess
 }
 
-func explainDescriptor(cmd *cobra.Command, from *configFlags, domain string, args []string) (x descriptorExplanation, err error) {
+func explainDescriptor(cmd *cobra.Command, from *configFlags, domain string,
+	args []string) (x descriptorExplanation, err error) {
 	c, err := from.read(cmd)
 	if err != nil {
 		return x, err
@@ -134,7 +135,8 @@ func (x descriptorExplanation) write(w io.Writer) error {
 		line("admits", "%d at once and %s, by Envoys that ask about each request", l.Limit, rate)
 	}
 	if q := x.Quota; q != nil {
-		line("", "%d at once and %s, and %d more, which drain in %v, by Envoys that decide by themselves", q.Burst, rate, q.Excess, q.Within)
+		line("", "%d at once and %s, and %d more, which drain in %v, by Envoys that decide by themselves", q.Burst,
+			rate, q.Excess, q.Within)
 	}
 	return out.Flush()
 }

@@ -47,46 +47,64 @@ func (f *configFlags) add(flags *pflag.FlagSet, name string) {
 	case "listen":
 		text(func(c *config.Config) *string { return &c.Listen }, "address of the gateway, or none")
 	case "decisions":
-		text(func(c *config.Config) *string { return &c.Decisions.Listen }, "address where proxies ask over HTTP whether a request may pass")
+		text(func(c *config.Config) *string { return &c.Decisions.Listen },
+			"address where proxies ask over HTTP whether a request may pass")
 	case "decisions-grpc":
-		text(func(c *config.Config) *string { return &c.Decisions.GRPC }, "address where Envoy asks over gRPC (ext_authz)")
+		text(func(c *config.Config) *string { return &c.Decisions.GRPC },
+			"address where Envoy asks over gRPC (ext_authz)")
 	case "admin":
-		text(func(c *config.Config) *string { return &c.Admin }, "address of the admin listener: metrics, health and the admin API")
+		text(func(c *config.Config) *string { return &c.Admin },
+			"address of the admin listener: metrics, health and the admin API")
 	case "admin-token-file":
-		text(func(c *config.Config) *string { return &c.AdminTokenFile }, "file with the token of the admin listener; needed beyond loopback")
+		text(func(c *config.Config) *string { return &c.AdminTokenFile },
+			"file with the token of the admin listener; needed beyond loopback")
 	case "decisions-resp":
-		text(func(c *config.Config) *string { return &c.Decisions.RESP }, "address where clients of Redis ask (CL.THROTTLE, HG.CHECK)")
+		text(func(c *config.Config) *string { return &c.Decisions.RESP },
+			"address where clients of Redis ask (CL.THROTTLE, HG.CHECK)")
 	case "decisions-spoe":
-		text(func(c *config.Config) *string { return &c.Decisions.SPOE }, "address where HAProxy asks by its filter spoe")
+		text(func(c *config.Config) *string { return &c.Decisions.SPOE },
+			"address where HAProxy asks by its filter spoe")
 	case "upstream":
 		text(func(c *config.Config) *string { return &c.Upstream }, "URL of the API to protect")
 	case "db":
-		text(func(c *config.Config) *string { return &c.DB }, "policy database: sqlite:PATH, postgres://… or mysql://… (a password belongs in PGPASSWORD, MYSQL_PWD or db_password_file)")
+		text(func(c *config.Config) *string {
+			return &c.DB
+		}, "policy database: sqlite:PATH, postgres://… or mysql://… (a password belongs in PGPASSWORD, MYSQL_PWD "+
+			"or db_password_file)")
 	case "secret-file":
-		text(func(c *config.Config) *string { return &c.SecretFile }, "secret under which API keys are hashed (default: beside the database)")
+		text(func(c *config.Config) *string { return &c.SecretFile },
+			"secret under which API keys are hashed (default: beside the database)")
 		flags.Lookup(name).DefValue = ""
 	case "unknown":
 		text(func(c *config.Config) *string { return &c.Unknown }, "requests that match no endpoint: reject or limit")
 	case "openapi":
-		list(func(c *config.Config) *[]string { return &c.OpenAPI }, "OpenAPI or Swagger document with the endpoints, YAML or JSON")
+		list(func(c *config.Config) *[]string { return &c.OpenAPI },
+			"OpenAPI or Swagger document with the endpoints, YAML or JSON")
 	case "routes":
-		list(func(c *config.Config) *[]string { return &c.Routes }, "file with the endpoints as lines METHOD /template, or in another notation, such as gin:FILE or protoset:FILE")
+		list(func(c *config.Config) *[]string {
+			return &c.Routes
+		}, "file with the endpoints as lines METHOD /template, or in another notation, such as gin:FILE or "+
+			"protoset:FILE")
 	case "trusted-proxy":
-		list(func(c *config.Config) *[]string { return &c.TrustedProxies }, "network whose forwarding header is believed, such as 10.0.0.0/8")
+		list(func(c *config.Config) *[]string { return &c.TrustedProxies },
+			"network whose forwarding header is believed, such as 10.0.0.0/8")
 	case "max-buckets":
 		flags.IntVar(&g.MaxBuckets, name, d.MaxBuckets, "buckets that the table holds, at about 50 bytes each")
 		f.apply[name] = func(to, from *config.Config) { to.MaxBuckets = from.MaxBuckets }
 	case "max-wait":
-		flags.DurationVar(&g.MaxWait, name, d.MaxWait, "longest that leaky_bucket rules hold a request back; 0s refuses it instead")
+		flags.DurationVar(&g.MaxWait, name, d.MaxWait,
+			"longest that leaky_bucket rules hold a request back; 0s refuses it instead")
 		f.apply[name] = func(to, from *config.Config) { to.MaxWait = from.MaxWait }
 	case "max-waiters":
 		flags.IntVar(&g.MaxWaiters, name, d.MaxWaiters, "requests that may wait for their turn at the same time")
 		f.apply[name] = func(to, from *config.Config) { to.MaxWaiters = from.MaxWaiters }
 	case "max-connections":
-		flags.IntVar(&g.Clients.MaxConnections, name, d.Clients.MaxConnections, "connections of clients in total; 0: as many as there are descriptors for")
+		flags.IntVar(&g.Clients.MaxConnections, name, d.Clients.MaxConnections,
+			"connections of clients in total; 0: as many as there are descriptors for")
 		f.apply[name] = func(to, from *config.Config) { to.Clients.MaxConnections = from.Clients.MaxConnections }
 	case "max-connections-per-address":
-		flags.IntVar(&g.Clients.MaxPerAddress, name, d.Clients.MaxPerAddress, "connections of one client address; 0: an eighth of the total, 1024 at most")
+		flags.IntVar(&g.Clients.MaxPerAddress, name, d.Clients.MaxPerAddress,
+			"connections of one client address; 0: an eighth of the total, 1024 at most")
 		f.apply[name] = func(to, from *config.Config) { to.Clients.MaxPerAddress = from.Clients.MaxPerAddress }
 	case "max-bytes":
 		flags.Var(&g.MaxBytes, name, "size of the bucket table in memory instead, such as 64MiB")

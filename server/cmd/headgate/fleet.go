@@ -49,25 +49,26 @@ more than how old its rules may be, which is what is shown.`,
 			if cmd.Flags().Changed("watch") && watch < minWatch {
 				return usagef("--watch is %v, want %v or more", watch, minWatch)
 			}
-			return through(cmd, &from.through, &from, forReading, func(c *client.Client) replicas { return c }, func(s *database.Store) replicas { return ownReplicas{s} }, func(all replicas) error {
-				show := func() error {
-					report, err := all.Fleet(cmd.Context())
-					if err != nil {
-						return err
+			return through(cmd, &from.through, &from, forReading, func(c *client.Client) replicas { return c },
+				func(s *database.Store) replicas { return ownReplicas{s} }, func(all replicas) error {
+					show := func() error {
+						report, err := all.Fleet(cmd.Context())
+						if err != nil {
+							return err
+						}
+						if err := writeFleet(cmd.OutOrStdout(), report, asJSON, watch > 0); err != nil {
+							return err
+						}
+						if limited {
+							return sayBeyond(report, maxLag)
+						}
+						return nil
 					}
-					if err := writeFleet(cmd.OutOrStdout(), report, asJSON, watch > 0); err != nil {
-						return err
+					if watch == 0 {
+						return show()
 					}
-					if limited {
-						return sayBeyond(report, maxLag)
-					}
-					return nil
-				}
-				if watch == 0 {
-					return show()
-				}
-				return again(cmd.Context(), watch, show)
-			})
+					return again(cmd.Context(), watch, show)
+				})
 		},
 	}
 	from.addFlags(cmd, "db", "server")
@@ -193,7 +194,8 @@ func sayBeyond(report fleet.Report, most time.Duration) error {
 	for i, r := range lagging {
 		names[i] = fmt.Sprintf("%s (%s, %s)", r.Name, r.State, inWords(r.Lag))
 	}
-	return &beyondError{fmt.Sprintf("%d of %d replicas lag by more than %v: %s", len(lagging), len(report.Replicas), most, strings.Join(names, ", "))}
+	return &beyondError{fmt.Sprintf("%d of %d replicas lag by more than %v: %s", len(lagging), len(report.Replicas),
+		most, strings.Join(names, ", "))}
 }
 
 func newFleetForget() *cobra.Command {
@@ -205,7 +207,8 @@ func newFleetForget() *cobra.Command {
 day. One that is alive is back with its next word.`,
 		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withKeys(cmd, &from, forMending, func(ctx context.Context, db *database.Store, _ config.Config) error {
+			return withKeys(cmd, &from, forMending, func(ctx context.Context, db *database.Store,
+				_ config.Config) error {
 				if err := db.ForgetReplica(ctx, args[0]); err != nil {
 					if errors.Is(err, record.ErrNotFound) {
 						return fmt.Errorf("replica %q: %w; `headgate fleet` shows those there are", args[0], err)

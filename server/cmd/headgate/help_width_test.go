@@ -16,7 +16,8 @@ func TestHelpFits(t *testing.T) {
 	walk = func(c *cobra.Command) {
 		flags := false
 		for _, line := range strings.Split(c.UsageString(), "\n") {
-			if flags = flags || strings.HasPrefix(line, "Flags:"); flags && len([]rune(line)) > helpWidth+20 { // a word is not cut
+			// a word is not cut
+			if flags = flags || strings.HasPrefix(line, "Flags:"); flags && len([]rune(line)) > helpWidth+20 {
 				t.Errorf("%s: a line of %d columns: %s", c.CommandPath(), len([]rune(line)), line)
 			}
 		}

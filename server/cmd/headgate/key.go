@@ -22,7 +22,8 @@ import (
 )
 
 func newKey() *cobra.Command {
-	return group("key", "Create, import, list, rotate and revoke API keys", newKeyCreate(), newKeyImport(), newKeyList(), newKeyRotate(), newKeyRevoke())
+	return group("key", "Create, import, list, rotate and revoke API keys", newKeyCreate(), newKeyImport(),
+		newKeyList(), newKeyRotate(), newKeyRevoke())
 }
 
 func newKeyCreate() *cobra.Command {
@@ -114,7 +115,8 @@ func noKeyItself(cmd *cobra.Command, from *configFlags, id string) error {
 		return err
 	}
 	if slices.ContainsFunc(c.Keys.Prefixes, func(prefix string) bool { return strings.HasPrefix(id, prefix) }) {
-		return usagef("ID is a key itself, want its ID, as \"headgate key list\" shows it; the key stands in the shell's history now, so revoke it")
+		return usagef("ID is a key itself, want its ID, as \"headgate key list\" shows it; the key stands in the " +
+			"shell's history now, so revoke it")
 	}
 	return nil
 }
@@ -189,7 +191,8 @@ func warnOfSecret(w io.Writer, file string, d *identity.Digester, keys []record.
 		}
 	}
 	if others > 0 {
-		fmt.Fprintf(w, "%s under another secret than that of %s, and gateways that have it do not recognise this key: want one secret file for all, see --secret-file\n", keysAre(others), file)
+		fmt.Fprintf(w, "%s under another secret than that of %s, and gateways that have it do not recognise this "+
+			"key: want one secret file for all, see --secret-file\n", keysAre(others), file)
 	}
 }
 
@@ -209,11 +212,14 @@ type aboutKey struct {
 
 func (a *aboutKey) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&a.given.Project, "project", "", "project the key belongs to: its rules apply, and rules per project count it (needed)")
+	flags.StringVar(&a.given.Project, "project", "",
+		"project the key belongs to: its rules apply, and rules per project count it (needed)")
 	flags.StringVar(&a.given.Name, "name", "", "what the key is for (needed)")
 	flags.StringVar(&a.given.Tier, "tier", "", "tier of the key (default: its project's)")
-	flags.StringVar(&a.expires, "expires", "", "when the key ends: in 720h, or at 2027-01-31T12:00:00Z (default: never)")
-	flags.StringArrayVar(&a.scopes, "scope", nil, "endpoints where the key counts: GET, /v1/items/{id} or 'GET /v1/items/{id}' (repeatable; default: all)")
+	flags.StringVar(&a.expires, "expires", "",
+		"when the key ends: in 720h, or at 2027-01-31T12:00:00Z (default: never)")
+	flags.StringArrayVar(&a.scopes, "scope", nil,
+		"endpoints where the key counts: GET, /v1/items/{id} or 'GET /v1/items/{id}' (repeatable; default: all)")
 }
 
 func (a *aboutKey) key() (record.NewAPIKey, error) {
@@ -255,9 +261,13 @@ api_keys.imported: a gateway refuses all others without a look-up.`,
 			if err != nil {
 				return err
 			}
-			return withKeys(cmd, &from, forWriting, func(ctx context.Context, db *database.Store, c config.Config) error {
-				if !slices.ContainsFunc(c.Keys.Formats(), func(f identity.KeyFormat) bool { return f.Check() == nil && f.Match(text) }) {
-					return fmt.Errorf("the key on standard input has %d bytes and no shape that the gateway accepts: name its prefix and length under api_keys.imported, and give that file by --config", len(text))
+			return withKeys(cmd, &from, forWriting, func(ctx context.Context, db *database.Store,
+				c config.Config) error {
+				if !slices.ContainsFunc(c.Keys.Formats(),
+					func(f identity.KeyFormat) bool { return f.Check() == nil && f.Match(text) }) {
+					return fmt.Errorf("the key on standard input has %d bytes and no shape that the gateway "+
+						"accepts: name its prefix and length under api_keys.imported, and give that file by "+
+						"--config", len(text))
 				}
 				keys, err := db.ListKeys(ctx)
 				if err != nil {
@@ -348,7 +358,8 @@ func newKeyRevoke() *cobra.Command {
 	return cmd
 }
 
-func withKeys(cmd *cobra.Command, from *configFlags, open opener, do func(context.Context, *database.Store, config.Config) error) error {
+func withKeys(cmd *cobra.Command, from *configFlags, open opener,
+	do func(context.Context, *database.Store, config.Config) error) error {
 	c, err := from.read(cmd)
 	if err != nil {
 		return err
@@ -377,7 +388,8 @@ func writeKeys(w io.Writer, keys []record.APIKey, asJSON bool) error {
 			expires = k.Expires.Format(time.RFC3339)
 		}
 		table.row(k.ID, k.Project, k.Name, dash(k.Tier),
-			k.Created.Format(time.RFC3339), expires, k.State(now), dash(k.Secret), dash(strings.Join(k.Scopes.List(), ", ")))
+			k.Created.Format(time.RFC3339), expires, k.State(now), dash(k.Secret),
+			dash(strings.Join(k.Scopes.List(), ", ")))
 	}
 	return table.Flush()
 }

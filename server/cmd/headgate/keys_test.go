@@ -17,7 +17,8 @@ func TestKeysAreRotated(t *testing.T) {
 	must(t, dir, "key", "create", "--project", "acme", "--name", "ci", "--tier", "gold", "--scope", "GET")
 	must(t, dir, "key", "create", "--project", "globex", "--name", "other")
 	list := func(args ...string) (keys []admin.KeyEntry) {
-		if err := json.Unmarshal([]byte(must(t, dir, append([]string{"key", "list", "--json"}, args...)...)), &keys); err != nil {
+		if err := json.Unmarshal([]byte(must(t, dir, append([]string{"key", "list", "--json"}, args...)...)),
+			&keys); err != nil {
 			t.Fatal(err)
 		}
 		return keys
@@ -27,10 +28,12 @@ func TestKeysAreRotated(t *testing.T) {
 		t.Fatalf("acme has %d keys of %d", len(old), len(list()))
 	}
 	var made admin.MadeKey
-	if err := json.Unmarshal([]byte(must(t, dir, "key", "rotate", old[0].ID, "--grace", "24h", "--json")), &made); err != nil {
+	if err := json.Unmarshal([]byte(must(t, dir, "key", "rotate", old[0].ID, "--grace", "24h", "--json")),
+		&made); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.HasPrefix(made.Key, "hg_") || made.Project != "acme" || made.Name != "ci" || made.Tier != "gold" || strings.Join(made.Scopes, " ") != "GET" || !made.Expires.IsZero() {
+	if !strings.HasPrefix(made.Key, "hg_") || made.Project != "acme" || made.Name != "ci" || made.Tier != "gold" ||
+		strings.Join(made.Scopes, " ") != "GET" || !made.Expires.IsZero() {
 		t.Errorf("the new key is %+v, want one like the other", made)
 	}
 	now := list("--project", "acme")
@@ -45,7 +48,8 @@ func TestKeysAreRotated(t *testing.T) {
 	}{
 		{[]string{"key", "rotate", made.ID}, exitFailure, "the key is revoked or expired already"},
 		{[]string{"key", "rotate", "k_none"}, exitFailure, "`headgate key list` shows those there are"},
-		{[]string{"key", "rotate", old[0].ID, "--grace", "2161h"}, exitUsage, "grace is 2161h0m0s, want 0s to 2160h0m0s"},
+		{[]string{"key", "rotate", old[0].ID, "--grace", "2161h"}, exitUsage,
+			"grace is 2161h0m0s, want 0s to 2160h0m0s"},
 	} {
 		if code, _, text := call(t, dir, wrong.args...); code != wrong.code || !strings.Contains(text, wrong.want) {
 			t.Errorf("%v = %d %s, want %d %s", wrong.args, code, text, wrong.code, wrong.want)
@@ -64,7 +68,8 @@ func TestKeysAreShownOnceAndRevocable(t *testing.T) {
 		t.Fatalf("key create printed %q, want the key alone", key)
 	}
 	for _, command := range []string{"revoke", "rotate"} { // a key in place of its ID is not repeated
-		if code, out, text := call(t, dir, "key", command, key); code != exitUsage || !strings.Contains(text, "ID is a key itself") || strings.Contains(out+text, key) {
+		if code, out, text := call(t, dir, "key", command, key); code != exitUsage ||
+			!strings.Contains(text, "ID is a key itself") || strings.Contains(out+text, key) {
 			t.Errorf("key %s KEY = %d %s %s", command, code, out, text)
 		}
 	}
@@ -79,7 +84,8 @@ func TestKeysAreShownOnceAndRevocable(t *testing.T) {
 	if err := json.Unmarshal([]byte(must(t, dir, "key", "list", "--json")), &keys); err != nil || len(keys) != 1 {
 		t.Fatalf("list --json: %v, %v", keys, err)
 	}
-	if code, _, stderr := call(t, dir, "key", "revoke", "k_none"); code != exitFailure || !strings.Contains(stderr, "k_none") || !strings.Contains(stderr, "headgate key list") {
+	if code, _, stderr := call(t, dir, "key", "revoke", "k_none"); code != exitFailure ||
+		!strings.Contains(stderr, "k_none") || !strings.Contains(stderr, "headgate key list") {
 		t.Errorf("revoking an unknown key = exit %d, %s, want it named with the remedy", code, stderr)
 	}
 	must(t, dir, "key", "revoke", keys[0].ID)
@@ -104,12 +110,14 @@ func TestMissingSecretIsNotReplaced(t *testing.T) {
 // Two machines that each made a secret of their own create keys in one database.
 func TestKeysUnderTwoSecretsWarn(t *testing.T) {
 	dir := t.TempDir()
-	if _, _, stderr := call(t, dir, "key", "create", "--project", "acme", "--name", "one"); strings.Contains(stderr, "another secret") {
+	if _, _, stderr := call(t, dir, "key", "create", "--project", "acme", "--name", "one"); strings.Contains(stderr,
+		"another secret") {
 		t.Errorf("the first key: %s, want no warning", stderr)
 	}
 	write(t, dir, "other.secret", strings.Repeat("ab", 32)+"\n")
 	const want = "1 key of the database is under another secret than that of other.secret"
-	if code, _, stderr := call(t, dir, "key", "create", "--project", "acme", "--name", "two", "--secret-file", "other.secret"); code != exitOK || !strings.Contains(stderr, want) {
+	if code, _, stderr := call(t, dir, "key", "create", "--project", "acme", "--name", "two", "--secret-file",
+		"other.secret"); code != exitOK || !strings.Contains(stderr, want) {
 		t.Errorf("a key under another secret: exit %d, %s, want %q", code, stderr, want)
 	}
 }

@@ -90,9 +90,11 @@ completes its commands: "headgate completion --help".`,
 	root.SetVersionTemplate("headgate {{.Version}}\n")
 	root.SetHelpCommand(newHelp())
 	cobra.AddTemplateFunc("wrapped", func(f *pflag.FlagSet) string { return f.FlagUsagesWrapped(helpWidth) })
-	root.SetUsageTemplate(strings.NewReplacer(".LocalFlags.FlagUsages", "wrapped .LocalFlags", ".InheritedFlags.FlagUsages", "wrapped .InheritedFlags").Replace(root.UsageTemplate()))
+	root.SetUsageTemplate(strings.NewReplacer(".LocalFlags.FlagUsages", "wrapped .LocalFlags",
+		".InheritedFlags.FlagUsages", "wrapped .InheritedFlags").Replace(root.UsageTemplate()))
 	root.AddCommand(
-		newServe(), newReload(), newReady(), newDoctor(), newConfig(), newRoutes(), newExplain(), newActivity(), newUsage(), newFleet(),
+		newServe(), newReload(), newReady(), newDoctor(), newConfig(), newRoutes(), newExplain(), newActivity(),
+		newUsage(), newFleet(),
 		newPolicy(), newProject(), newBucket(), newBudgets(), newRequest(), newAudit(),
 		newKey(), newToken(), newSecret(), newAdmin(),
 		newAttack(), newReplay(), newConvert(), newSuggest(), newClients(),
@@ -113,10 +115,12 @@ func wrongFlag(err error) error {
 		return err
 	}
 	if invalid.GetFlag().Name == "why" {
-		return fmt.Errorf("--why is %d bytes long, want one line of text, at most %d bytes", len(invalid.GetValue()), record.MaxWhy)
+		return fmt.Errorf("--why is %d bytes long, want one line of text, at most %d bytes", len(invalid.GetValue()),
+			record.MaxWhy)
 	}
 	want := map[string]string{
-		"int": "a whole number", "int64": "a whole number", "duration": "a duration such as 10s", "bool": "true or false", "bytes": "an amount of memory such as 64MiB",
+		"int": "a whole number", "int64": "a whole number", "duration": "a duration such as 10s",
+		"bool": "true or false", "bytes": "an amount of memory such as 64MiB",
 	}[invalid.GetFlag().Value.Type()]
 	if want == "" {
 		return err
@@ -167,7 +171,8 @@ func newHelp() *cobra.Command {
 			named.InitDefaultHelpFlag()
 			return named.Help()
 		},
-		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) (names []cobra.Completion,
+			_ cobra.ShellCompDirective) {
 			if named, _, err := cmd.Root().Find(args); err == nil {
 				for _, child := range named.Commands() {
 					if child.IsAvailableCommand() {

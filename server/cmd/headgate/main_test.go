@@ -61,44 +61,110 @@ func TestBadInput(t *testing.T) {
 		code  int
 		want  []string
 	}{
-		"unknown command":    {args: "polcy list", code: 2, want: []string{`unknown command "polcy"`, `did you mean "policy"?`, "headgate --help"}},
-		"unknown subcommand": {args: "policy lst", code: 2, want: []string{`unknown command "lst"`, "headgate policy --help"}},
-		"unknown help topic": {args: "help polcy", code: 2, want: []string{`unknown command "polcy"`, `did you mean "policy"?`}},
-		"unknown flag":       {args: "policy list --jsn", code: 2, want: []string{"--jsn", "headgate policy list --help"}},
-		"too many arguments": {args: "policy get a b", code: 2, want: []string{"takes 1 argument, got 2"}},
-		"limit of no time":   {args: "policy set default 5/fortnight", code: 2, want: []string{`LIMIT is "5/fortnight"`, "such as 20/s or 100/m"}},
-		"limit of two times": {args: "policy set default 5/m --per 1h", code: 2, want: []string{"--per is given", "want the time in one place"}},
-		"limit of zero":      {args: "policy set default 0", code: 2, want: []string{`LIMIT is "0"`, "1 to 9223372036854775807"}},
-		"limit below zero":   {args: "policy set default -1", code: 2, want: []string{`LIMIT is "-1"`, "want a whole number"}},
-		"limit with a point": {args: "policy set default 1.5", code: 2, want: []string{`LIMIT is "1.5"`, "want a whole number"}},
-		"limit of 10^30":     {args: "policy set default 1000000000000000000000000000000", code: 2, want: []string{`LIMIT is "1000000000000000000000000000000"`}},
-		"limit too large to count": {
-			args: "policy set default 9223372036854775807", code: 1, want: []string{"limit is 9223372036854775807", "want"},
+		"unknown command": {
+			args: "polcy list",
+			code: 2,
+			want: []string{`unknown command "polcy"`, `did you mean "policy"?`, "headgate --help"},
 		},
-		"burst of zero":         {args: "policy set default 1 --burst 0", code: 2, want: []string{"--burst is 0, want 1 or more"}},
-		"per of nothing":        {args: "policy set default 1 --per 0s", code: 2, want: []string{`per is "0s"`, "whole seconds"}},
-		"per of a half":         {args: "policy set default 1 --per 1500ms", code: 2, want: []string{`per is "1500ms"`}},
-		"a long reason":         {args: "policy set default 1 --why " + strings.Repeat("x", 501), code: 2, want: []string{"--why is 501 bytes long, want one line of text, at most 500 bytes"}},
-		"burst of letters":      {args: "policy set default 1 --burst x", code: 2, want: []string{`--burst is "x", want a whole number`}},
-		"unknown flag of set":   {args: "policy set default 1 --nope", code: 2, want: []string{"--nope", "headgate policy set --help"}},
-		"unknown flag of grant": {args: "bucket grant GET /a 1 --nope", code: 2, want: []string{"--nope", "headgate bucket grant --help"}},
-		"version below zero":    {args: "policy diff -1", code: 2, want: []string{`version is "-1", want a whole number`}},
-		"rollback below zero":   {args: "policy rollback -1", code: 2, want: []string{`version is "-1", want a whole number`}},
-		"lag below zero":        {args: "fleet --max-lag -1s", code: 2, want: []string{"--max-lag is -1s, want 0s or more"}},
-		"watch all times":       {args: "fleet --watch=1ms", code: 2, want: []string{"--watch is 1ms, want 100ms or more"}},
-		"watch without =":       {args: "fleet --watch 1ms", code: 2, want: []string{"--watch takes its time after =, want --watch=1ms"}},
-		"watch and more":        {args: "fleet --watch a b", code: 2, want: []string{"fleet takes no arguments, got 2"}},
-		"json and wide":         {args: "audit --json --wide", code: 2, want: []string{"--json and --wide are both given, want one of the two"}},
-		"expired already":       {args: "policy set default 1 --expires 2020-01-01T00:00:00Z", code: 2, want: []string{`--expires is "2020-01-01T00:00:00Z"`}},
-		"unknown subject":       {args: "policy set default 1 --subject user", code: 2, want: []string{`subject is "user"`, `"principal"`}},
-		"unknown mode":          {args: "policy set default 1 --mode dry", code: 2, want: []string{`mode is "dry"`, `"shadow"`}},
-		"no template":           {args: "policy set v1/items 1", code: 1, want: []string{`endpoint is "v1/items"`, "GET /v1/items/{id}"}},
+		"unknown subcommand": {args: "policy lst", code: 2,
+			want: []string{`unknown command "lst"`, "headgate policy --help"}},
+		"unknown help topic": {args: "help polcy", code: 2,
+			want: []string{`unknown command "polcy"`, `did you mean "policy"?`}},
+		"unknown flag": {args: "policy list --jsn", code: 2,
+			want: []string{"--jsn", "headgate policy list --help"}},
+		"too many arguments": {args: "policy get a b", code: 2, want: []string{"takes 1 argument, got 2"}},
+		"limit of no time": {
+			args: "policy set default 5/fortnight",
+			code: 2,
+			want: []string{`LIMIT is "5/fortnight"`, "such as 20/s or 100/m"},
+		},
+		"limit of two times": {
+			args: "policy set default 5/m --per 1h",
+			code: 2,
+			want: []string{"--per is given", "want the time in one place"},
+		},
+		"limit of zero": {args: "policy set default 0", code: 2,
+			want: []string{`LIMIT is "0"`, "1 to 9223372036854775807"}},
+		"limit below zero": {args: "policy set default -1", code: 2,
+			want: []string{`LIMIT is "-1"`, "want a whole number"}},
+		"limit with a point": {args: "policy set default 1.5", code: 2,
+			want: []string{`LIMIT is "1.5"`, "want a whole number"}},
+		"limit of 10^30": {
+			args: "policy set default 1000000000000000000000000000000",
+			code: 2,
+			want: []string{`LIMIT is "1000000000000000000000000000000"`},
+		},
+		"limit too large to count": {
+			args: "policy set default 9223372036854775807", code: 1,
+			want: []string{"limit is 9223372036854775807", "want"},
+		},
+		"burst of zero": {args: "policy set default 1 --burst 0", code: 2,
+			want: []string{"--burst is 0, want 1 or more"}},
+		"per of nothing": {args: "policy set default 1 --per 0s", code: 2,
+			want: []string{`per is "0s"`, "whole seconds"}},
+		"per of a half": {args: "policy set default 1 --per 1500ms", code: 2,
+			want: []string{`per is "1500ms"`}},
+		"a long reason": {
+			args: "policy set default 1 --why " + strings.Repeat("x", 501),
+			code: 2,
+			want: []string{"--why is 501 bytes long, want one line of text, at most 500 bytes"},
+		},
+		"burst of letters": {
+			args: "policy set default 1 --burst x",
+			code: 2,
+			want: []string{`--burst is "x", want a whole number`},
+		},
+		"unknown flag of set": {
+			args: "policy set default 1 --nope",
+			code: 2,
+			want: []string{"--nope", "headgate policy set --help"},
+		},
+		"unknown flag of grant": {
+			args: "bucket grant GET /a 1 --nope",
+			code: 2,
+			want: []string{"--nope", "headgate bucket grant --help"},
+		},
+		"version below zero": {args: "policy diff -1", code: 2,
+			want: []string{`version is "-1", want a whole number`}},
+		"rollback below zero": {args: "policy rollback -1", code: 2,
+			want: []string{`version is "-1", want a whole number`}},
+		"lag below zero":  {args: "fleet --max-lag -1s", code: 2, want: []string{"--max-lag is -1s, want 0s or more"}},
+		"watch all times": {args: "fleet --watch=1ms", code: 2, want: []string{"--watch is 1ms, want 100ms or more"}},
+		"watch without =": {
+			args: "fleet --watch 1ms",
+			code: 2,
+			want: []string{"--watch takes its time after =, want --watch=1ms"},
+		},
+		"watch and more": {args: "fleet --watch a b", code: 2, want: []string{"fleet takes no arguments, got 2"}},
+		"json and wide": {
+			args: "audit --json --wide",
+			code: 2,
+			want: []string{"--json and --wide are both given, want one of the two"},
+		},
+		"expired already": {
+			args: "policy set default 1 --expires 2020-01-01T00:00:00Z",
+			code: 2,
+			want: []string{`--expires is "2020-01-01T00:00:00Z"`},
+		},
+		"unknown subject": {
+			args: "policy set default 1 --subject user",
+			code: 2,
+			want: []string{`subject is "user"`, `"principal"`},
+		},
+		"unknown mode": {args: "policy set default 1 --mode dry", code: 2, want: []string{`mode is "dry"`, `"shadow"`}},
+		"no template": {
+			args: "policy set v1/items 1",
+			code: 1,
+			want: []string{`endpoint is "v1/items"`, "GET /v1/items/{id}"},
+		},
 		"project and tier": {
-			args: "policy set default 1 --project a --tier b", code: 2, want: []string{`--project is "a" and --tier "b", want one of the two`},
+			args: "policy set default 1 --project a --tier b", code: 2,
+			want: []string{`--project is "a" and --tier "b", want one of the two`},
 		},
 		"a template no endpoint has": {
-			args: "policy set GET:/v1/item/{id} 1 --routes routes.txt", files: map[string]string{"routes.txt": routesFile},
-			code: 1, want: []string{`endpoint is "GET /v1/item/{id}"`, "GET /v1/items/{id}"},
+			args:  "policy set GET:/v1/item/{id} 1 --routes routes.txt",
+			files: map[string]string{"routes.txt": routesFile},
+			code:  1, want: []string{`endpoint is "GET /v1/item/{id}"`, "GET /v1/items/{id}"},
 		},
 		"routes that are none": {
 			args: "routes --routes routes.txt", files: map[string]string{"routes.txt": "GET v1\nNOSLASH\n"},
@@ -107,8 +173,9 @@ func TestBadInput(t *testing.T) {
 		"routes without a document": {args: "routes", code: 2, want: []string{"--openapi"}},
 		"missing document":          {args: "routes --openapi none.yaml", code: 1, want: []string{"none.yaml"}},
 		"malformed OpenAPI": {
-			args: "routes --openapi api.yaml", files: map[string]string{"api.yaml": "openapi: 3.0.0\npaths:\n  /a: [get\n"},
-			code: 1, want: []string{"api.yaml"},
+			args:  "routes --openapi api.yaml",
+			files: map[string]string{"api.yaml": "openapi: 3.0.0\npaths:\n  /a: [get\n"},
+			code:  1, want: []string{"api.yaml"},
 		},
 		"OpenAPI without paths": {
 			args: "routes --openapi api.json", files: map[string]string{"api.json": `{"openapi":"3.0.0","info":{}}`},
@@ -128,54 +195,127 @@ func TestBadInput(t *testing.T) {
 		},
 		"every field at fault": {
 			args: "serve --config c.yaml", code: 2,
-			files: map[string]string{"c.yaml": "listen: nowhere\nupstream: ftp://x\nunknown: maybe\nipv6_prefix: 200\nroutes: [r]\ncosts: {GET /a: -1}\n"},
-			want:  []string{`listen is "nowhere"`, `upstream is "ftp://x"`, `unknown is "maybe"`, `ipv6_prefix is "200"`, `costs[GET /a] is "-1"`},
+			files: map[string]string{
+				"c.yaml": "listen: nowhere\nupstream: ftp://x\nunknown: maybe\nipv6_prefix: 200\nroutes: [r]\n" +
+					"costs: {GET /a: -1}\n"},
+			want: []string{`listen is "nowhere"`, `upstream is "ftp://x"`, `unknown is "maybe"`, `ipv6_prefix is "200"`,
+				`costs[GET /a] is "-1"`},
 		},
-		"no upstream":         {args: "serve --routes routes.txt", files: map[string]string{"routes.txt": routesFile}, code: 2, want: []string{`upstream is ""`, "http://127.0.0.1:9000"}},
-		"no endpoints":        {args: "serve --upstream http://127.0.0.1:1", code: 2, want: []string{"openapi", "--unknown", "routes"}},
-		"open admin listener": {args: "serve --upstream http://127.0.0.1:1 --unknown limit --admin 0.0.0.0:0", code: 2, want: []string{`admin is "0.0.0.0:0"`, "admin_token_file"}},
-		"trusted proxy":       {args: "serve --upstream http://127.0.0.1:1 --unknown limit --trusted-proxy 10.0.0.0/33", code: 2, want: []string{`trusted_proxies is "10.0.0.0/33"`}},
-		"malformed DSN":       {args: "policy list --db headgate.db", code: 1, want: []string{`database is "headgate.db"`, "sqlite:PATH"}},
-		"other database":      {args: "policy list --db oracle://u:hidden@h/d", code: 1, want: []string{`database is "oracle://u:xxxxx@h/d"`, "sqlite:PATH, postgres://"}},
-		"database away":       {args: "policy list --db postgres://u:hidden@/d?host=/nowhere", code: 1, want: []string{"postgres://u@/nowhere (d): cannot be reached"}},
-		"no such database":    {args: "policy list --db sqlite:none.db", code: 1, want: []string{"none.db"}},
+		"no upstream": {
+			args:  "serve --routes routes.txt",
+			files: map[string]string{"routes.txt": routesFile},
+			code:  2,
+			want:  []string{`upstream is ""`, "http://127.0.0.1:9000"},
+		},
+		"no endpoints": {
+			args: "serve --upstream http://127.0.0.1:1",
+			code: 2,
+			want: []string{"openapi", "--unknown", "routes"},
+		},
+		"open admin listener": {
+			args: "serve --upstream http://127.0.0.1:1 --unknown limit --admin 0.0.0.0:0",
+			code: 2,
+			want: []string{`admin is "0.0.0.0:0"`, "admin_token_file"},
+		},
+		"trusted proxy": {
+			args: "serve --upstream http://127.0.0.1:1 --unknown limit --trusted-proxy 10.0.0.0/33",
+			code: 2,
+			want: []string{`trusted_proxies is "10.0.0.0/33"`},
+		},
+		"malformed DSN": {
+			args: "policy list --db headgate.db",
+			code: 1,
+			want: []string{`database is "headgate.db"`, "sqlite:PATH"},
+		},
+		"other database": {
+			args: "policy list --db oracle://u:hidden@h/d",
+			code: 1,
+			want: []string{`database is "oracle://u:xxxxx@h/d"`, "sqlite:PATH, postgres://"},
+		},
+		"database away": {
+			args: "policy list --db postgres://u:hidden@/d?host=/nowhere",
+			code: 1,
+			want: []string{"postgres://u@/nowhere (d): cannot be reached"},
+		},
+		"no such database": {args: "policy list --db sqlite:none.db", code: 1, want: []string{"none.db"}},
 		"a database that is none": {
-			args: "policy list --db sqlite:junk.db", files: map[string]string{"junk.db": strings.Repeat("this is no database. ", 100)},
-			code: 1, want: []string{"junk.db"},
+			args:  "policy list --db sqlite:junk.db",
+			files: map[string]string{"junk.db": strings.Repeat("this is no database. ", 100)},
+			code:  1, want: []string{"junk.db"},
 		},
 		"occupied port": {
-			args:  "serve --upstream http://127.0.0.1:1 --routes routes.txt --admin 127.0.0.1:0 --listen " + occupied.Addr().String(),
+			args: "serve --upstream http://127.0.0.1:1 --routes routes.txt --admin 127.0.0.1:0 --listen " +
+				occupied.Addr().String(),
 			files: map[string]string{"routes.txt": routesFile},
 			code:  1, want: []string{"listen is", "in use", "--listen"},
 		},
 		"policy file with a wrong field": {
-			args: "policy import p.json", files: map[string]string{"p.json": `{"rules":[{"endpoint":"default","limt":1},{"endpoint":"UNKNOWN","limit":1.5}]}`},
+			args: "policy import p.json", files: map[string]string{
+				"p.json": `{"rules":[{"endpoint":"default","limt":1},{"endpoint":"UNKNOWN","limit":1.5}]}`},
 			code: 1, want: []string{"p.json", "limt", "1.5"},
 		},
 		"policy file in YAML with a wrong value": {
-			args: "policy import p.yaml", files: map[string]string{"p.yaml": "rules:\n- endpoint: default\n  limit: -1\n"},
-			code: 1, want: []string{"p.yaml:3: rules[0]", "limit is -1"},
+			args:  "policy import p.yaml",
+			files: map[string]string{"p.yaml": "rules:\n- endpoint: default\n  limit: -1\n"},
+			code:  1, want: []string{"p.yaml:3: rules[0]", "limit is -1"},
 		},
-		"key without a project":    {args: "key create --name ci", code: 2, want: []string{"--project"}},
-		"key of no database":       {args: "key revoke k_none", code: 1, want: []string{"headgate.db", "does not exist"}},
-		"nobody to ask":            {args: "explain GET /v1/items/1 --server http://" + unused(t), code: 1, want: []string{"no gateway answers", "--offline"}},
-		"bucket of nobody to ask":  {args: "bucket inspect GET:/v1/items/{id} --server http://" + unused(t), code: 1, want: []string{"no gateway answers", "name its admin listener with --server"}},
-		"bucket without a gateway": {args: "bucket reset * --server nowhere", code: 2, want: []string{`--server is "nowhere"`}},
-		"bucket of no address":     {args: "bucket reset * --address here --peer there", code: 2, want: []string{`address is "here"`, `peer is "there"`}},
-		"bucket of no subject":     {args: "bucket reset * --subject user", code: 2, want: []string{`subject is "user"`}},
-		"bucket header":            {args: "bucket inspect * --header hidden", code: 2, want: []string{"want Name: value"}},
-		"bucket of no endpoint":    {args: "bucket inspect", code: 2, want: []string{"takes 1 argument, got 0"}},
-		"grant of nothing":         {args: "bucket grant * 0", code: 2, want: []string{`AMOUNT is "0", want a whole number of tokens`}},
-		"grant below zero":         {args: "bucket grant * -5", code: 2, want: []string{`AMOUNT is "-5"`}},
-		"grant of a half":          {args: "bucket grant * 1.5", code: 2, want: []string{`AMOUNT is "1.5"`}},
-		"grant that has expired":   {args: "bucket grant * 5 --expires 2020-01-01T00:00:00Z", code: 2, want: []string{`--expires is "2020-01-01T00:00:00Z"`}},
-		"audit of nothing":         {args: "audit --limit 0", code: 2, want: []string{"--limit is 0, want 1 to 1000000"}},
-		"audit of no database":     {args: "audit --db sqlite:none.db", code: 1, want: []string{"none.db"}},
-		"table of nothing":         {args: "serve --upstream http://127.0.0.1:1 --unknown limit --max-bytes 1KiB", code: 2, want: []string{`max_bytes is "1KiB", want 64KiB or more`}},
-		"table of no size":         {args: "serve --max-bytes lots", code: 2, want: []string{`--max-bytes is "lots", want an amount of memory such as 64MiB`}},
-		"table of two sizes":       {args: "serve --upstream http://127.0.0.1:1 --unknown limit --max-bytes 1MiB --max-buckets 5", code: 2, want: []string{"max_buckets left out"}},
-		"peer that is none":        {args: "explain GET /v1/items/1 --peer localhost", code: 2, want: []string{`peer is "localhost"`}},
-		"header without a name":    {args: "explain GET /v1/items/1 --header nonsense", code: 2, want: []string{"header", "Name: value"}},
+		"key without a project": {args: "key create --name ci", code: 2, want: []string{"--project"}},
+		"key of no database": {args: "key revoke k_none", code: 1,
+			want: []string{"headgate.db", "does not exist"}},
+		"nobody to ask": {
+			args: "explain GET /v1/items/1 --server http://" + unused(t),
+			code: 1,
+			want: []string{"no gateway answers", "--offline"},
+		},
+		"bucket of nobody to ask": {
+			args: "bucket inspect GET:/v1/items/{id} --server http://" + unused(t),
+			code: 1,
+			want: []string{"no gateway answers", "name its admin listener with --server"},
+		},
+		"bucket without a gateway": {args: "bucket reset * --server nowhere", code: 2,
+			want: []string{`--server is "nowhere"`}},
+		"bucket of no address": {
+			args: "bucket reset * --address here --peer there",
+			code: 2,
+			want: []string{`address is "here"`, `peer is "there"`},
+		},
+		"bucket of no subject": {args: "bucket reset * --subject user", code: 2, want: []string{`subject is "user"`}},
+		"bucket header": {args: "bucket inspect * --header hidden", code: 2,
+			want: []string{"want Name: value"}},
+		"bucket of no endpoint": {args: "bucket inspect", code: 2, want: []string{"takes 1 argument, got 0"}},
+		"grant of nothing": {args: "bucket grant * 0", code: 2,
+			want: []string{`AMOUNT is "0", want a whole number of tokens`}},
+		"grant below zero": {args: "bucket grant * -5", code: 2, want: []string{`AMOUNT is "-5"`}},
+		"grant of a half":  {args: "bucket grant * 1.5", code: 2, want: []string{`AMOUNT is "1.5"`}},
+		"grant that has expired": {
+			args: "bucket grant * 5 --expires 2020-01-01T00:00:00Z",
+			code: 2,
+			want: []string{`--expires is "2020-01-01T00:00:00Z"`},
+		},
+		"audit of nothing":     {args: "audit --limit 0", code: 2, want: []string{"--limit is 0, want 1 to 1000000"}},
+		"audit of no database": {args: "audit --db sqlite:none.db", code: 1, want: []string{"none.db"}},
+		"table of nothing": {
+			args: "serve --upstream http://127.0.0.1:1 --unknown limit --max-bytes 1KiB",
+			code: 2,
+			want: []string{`max_bytes is "1KiB", want 64KiB or more`},
+		},
+		"table of no size": {
+			args: "serve --max-bytes lots",
+			code: 2,
+			want: []string{`--max-bytes is "lots", want an amount of memory such as 64MiB`},
+		},
+		"table of two sizes": {
+			args: "serve --upstream http://127.0.0.1:1 --unknown limit --max-bytes 1MiB --max-buckets 5",
+			code: 2,
+			want: []string{"max_buckets left out"},
+		},
+		"peer that is none": {args: "explain GET /v1/items/1 --peer localhost", code: 2,
+			want: []string{`peer is "localhost"`}},
+		"header without a name": {
+			args: "explain GET /v1/items/1 --header nonsense",
+			code: 2,
+			want: []string{"header", "Name: value"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -196,7 +336,8 @@ func TestBadInput(t *testing.T) {
 				}
 			}
 			for line := range strings.Lines(stderr) {
-				if !strings.HasPrefix(line, "headgate: ") || strings.Contains(line, "hidden") || strings.Contains(line, "goroutine") {
+				if !strings.HasPrefix(line, "headgate: ") || strings.Contains(line, "hidden") ||
+					strings.Contains(line, "goroutine") {
 					t.Errorf("line %q is not one of ours", line)
 				}
 			}
@@ -222,7 +363,8 @@ func TestVersionAndHelp(t *testing.T) {
 	if out := must(t, dir, "version"); !strings.HasPrefix(out, "headgate ") || !strings.Contains(out, "go1.") {
 		t.Errorf("version = %q", out)
 	}
-	for _, args := range []string{"", "policy", "key", "serve", "policy set", "explain", "demo", "routes", "bucket", "bucket grant", "bucket reset", "bucket inspect", "audit"} {
+	for _, args := range []string{"", "policy", "key", "serve", "policy set", "explain", "demo", "routes", "bucket",
+		"bucket grant", "bucket reset", "bucket inspect", "audit"} {
 		out := must(t, dir, append(strings.Fields(args), "--help")...)
 		if !strings.Contains(out, "Usage:") {
 			t.Errorf("headgate %s --help = %q", args, out)
@@ -232,7 +374,8 @@ func TestVersionAndHelp(t *testing.T) {
 
 func TestDemoShowsTheClients(t *testing.T) {
 	out := must(t, t.TempDir(), "demo", "--for", "2500ms", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
-	for _, want := range []string{"polite", "greedy", "attacker", `curl -i -H "X-Api-Key: $KEY"`, "policy set", "█", "░"} {
+	for _, want := range []string{"polite", "greedy", "attacker", `curl -i -H "X-Api-Key: $KEY"`,
+		"policy set", "█", "░"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the demonstration does not show %q:\n%s", want, out)
 		}
@@ -246,7 +389,8 @@ func TestDemoShowsTheClients(t *testing.T) {
 			var admitted, denied int
 			fields := strings.Fields(line)
 			if len(fields) > 5 && fields[0] == name {
-				if _, err := fmt.Sscan(strings.Join(fields[len(fields)-4:], " "), &admittedRate, &deniedRate, &admitted, &denied); err == nil {
+				if _, err := fmt.Sscan(strings.Join(fields[len(fields)-4:], " "), &admittedRate, &deniedRate, &admitted,
+					&denied); err == nil {
 					last[name] = admitted
 				}
 			}

@@ -23,7 +23,12 @@ func newManual() *cobra.Command {
 			date := builtAt()
 			root := cmd.Root()
 			root.DisableAutoGenTag = true
-			if err := doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "headgate " + programVersion(), Manual: "Headgate", Date: &date}, args[0]); err != nil {
+			if err := doc.GenManTree(root, &doc.GenManHeader{
+				Section: "1",
+				Source:  "headgate " + programVersion(),
+				Manual:  "Headgate",
+				Date:    &date,
+			}, args[0]); err != nil {
 				return fmt.Errorf("manual pages: %w", err)
 			}
 			return nil

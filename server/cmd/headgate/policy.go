@@ -35,7 +35,10 @@ type ruleFlags struct {
 func (f *ruleFlags) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.project, "project", "", "the rule of this project alone")
 	cmd.Flags().StringVar(&f.tier, "tier", "", "the rule of the projects in this tier")
-	cmd.Flags().StringVar(&f.subject, "subject", "principal", "whose requests share a bucket: principal, ip, principal_ip, project, region, endpoint, identifier, identifier_ip, site, or by name path:PARAMETER or claim:CLAIM; of rules that allow or block, also one network or caller: ip:192.0.2.0/24, api_key:ID, token:ID, certificate:ID or user:ID")
+	cmd.Flags().StringVar(&f.subject, "subject", "principal", "whose requests share a bucket: principal, ip, "+
+		"principal_ip, project, region, endpoint, identifier, identifier_ip, site, or by name path:PARAMETER or "+
+		"claim:CLAIM; of rules that allow or block, also one network or caller: ip:192.0.2.0/24, api_key:ID, "+
+		"token:ID, certificate:ID or user:ID")
 }
 
 // addTemporary is for commands that name a rule which is there.
@@ -95,18 +98,21 @@ func forReading(ctx context.Context, c config.Config) (*database.Store, error) {
 
 // changeRules opens the documents that were named and, once check is content,
 // the database: what is refused makes no database.
-func changeRules(cmd *cobra.Command, from *configFlags, check func(policy.CompileOptions) error, do func(context.Context, editor, policy.CompileOptions) error) error {
+func changeRules(cmd *cobra.Command, from *configFlags, check func(policy.CompileOptions) error,
+	do func(context.Context, editor, policy.CompileOptions) error) error {
 	return withRules(cmd, from, check, forWriting, do)
 }
 
 // readRules is changeRules for those who only look.
-func readRules(cmd *cobra.Command, from *configFlags, do func(context.Context, editor, policy.CompileOptions) error) error {
+func readRules(cmd *cobra.Command, from *configFlags,
+	do func(context.Context, editor, policy.CompileOptions) error) error {
 	return withRules(cmd, from, unchecked, forReading, do)
 }
 
 func unchecked(policy.CompileOptions) error { return nil }
 
-func withRules(cmd *cobra.Command, from *configFlags, check func(policy.CompileOptions) error, open opener, do func(context.Context, editor, policy.CompileOptions) error) error {
+func withRules(cmd *cobra.Command, from *configFlags, check func(policy.CompileOptions) error, open opener,
+	do func(context.Context, editor, policy.CompileOptions) error) error {
 	c, err := from.read(cmd)
 	if err != nil {
 		return err
@@ -118,7 +124,8 @@ func withRules(cmd *cobra.Command, from *configFlags, check func(policy.CompileO
 	if err := check(o); err != nil {
 		return err
 	}
-	return through(cmd, &from.through, from, open, func(c *client.Client) editor { return c }, func(s *database.Store) editor { return s },
+	return through(cmd, &from.through, from, open, func(c *client.Client) editor { return c },
+		func(s *database.Store) editor { return s },
 		func(db editor) error { return do(cmd.Context(), db, o) })
 }
 

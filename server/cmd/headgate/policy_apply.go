@@ -39,7 +39,8 @@ type planned struct {
 func (f *planFlags) addFlags(cmd *cobra.Command) {
 	f.confirmation.addFlags(cmd)
 	f.printer.addFlags(cmd)
-	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "only show the plan; the exit status is 3 if it would change something")
+	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false,
+		"only show the plan; the exit status is 3 if it would change something")
 	addWhy(cmd, &f.why)
 }
 
@@ -93,26 +94,37 @@ changed, 2 after a wrong call, and 3 if --dry-run found something to change.`,
 				return usagef("--base is %d, want a version, 1 or more", base)
 			}
 			if len(doc.Rules) == 0 && !keep {
-				return fmt.Errorf("%s: rules is empty, want at least one rule, or --keep: an empty table is taken for a fault", args[0])
+				return fmt.Errorf(
+					"%s: rules is empty, want at least one rule, or --keep: an empty table is taken for a fault",
+					args[0])
 			}
 			if base == 0 {
 				base = doc.Number
 			}
-			edit := record.Edit{Base: base, Set: doc.Rules, Tiers: doc.Projects, Replace: !keep, Action: record.ActionApply}
+			edit := record.Edit{
+				Base:    base,
+				Set:     doc.Rules,
+				Tiers:   doc.Projects,
+				Replace: !keep,
+				Action:  record.ActionApply,
+			}
 			check := func(o policy.CompileOptions) error { return policy.Lint(doc, o).Err() }
-			return withRules(cmd, &from, check, forWriting, func(ctx context.Context, db editor, o policy.CompileOptions) error {
-				return f.apply(ctx, cmd, db, edit, o)
-			})
+			return withRules(cmd, &from, check, forWriting,
+				func(ctx context.Context, db editor, o policy.CompileOptions) error {
+					return f.apply(ctx, cmd, db, edit, o)
+				})
 		},
 	}
 	from.addFlags(cmd, "db", "server", "openapi", "routes")
 	f.addFlags(cmd)
-	cmd.Flags().Int64Var(&base, "base", 0, "the version that the file was made from (default: the one it names; else whatever is there)")
+	cmd.Flags().Int64Var(&base, "base", 0,
+		"the version that the file was made from (default: the one it names; else whatever is there)")
 	cmd.Flags().BoolVar(&keep, "keep", false, "keep the rules and tiers that the file does not have")
 	return cmd
 }
 
-func (f *planFlags) apply(ctx context.Context, cmd *cobra.Command, db rules.Editor, e record.Edit, o policy.CompileOptions) error {
+func (f *planFlags) apply(ctx context.Context, cmd *cobra.Command, db rules.Editor, e record.Edit,
+	o policy.CompileOptions) error {
 	now, err := loadAll(ctx, cmd, db)
 	if err != nil {
 		return err
@@ -153,20 +165,23 @@ func loadAll(ctx context.Context, cmd *cobra.Command, db rules.Editor) (now poli
 		return now, err
 	}
 	if numbers, ok := db.(interface{ Number(context.Context) error }); ok {
-		if err := working(cmd, "numbering the changes that were made by SQL", func() error { return numbers.Number(ctx) }); err != nil {
+		if err := working(cmd, "numbering the changes that were made by SQL",
+			func() error { return numbers.Number(ctx) }); err != nil {
 			return now, err
 		}
 	}
 	if now, err = loadOnce(ctx, cmd, db); err != nil || now.Number != 0 {
 		return now, err
 	}
-	if pending, err := db.Pending(ctx); err != nil || pending.At.IsZero() { // a table that somebody else keeps has no versions
+	// a table that somebody else keeps has no versions
+	if pending, err := db.Pending(ctx); err != nil || pending.At.IsZero() {
 		return now, err
 	}
 	return now, errUnnumbered
 }
 
-var errUnnumbered = errors.New("nothing was changed: somebody is changing the rules by SQL, and their changes have no number yet: try again in a moment")
+var errUnnumbered = errors.New("nothing was changed: somebody is changing the rules by SQL, and their changes have " +
+	"no number yet: try again in a moment")
 
 func loadOnce(ctx context.Context, cmd *cobra.Command, db rules.Editor) (now policy.Document, err error) {
 	return now, working(cmd, "reading the rules", func() error {
@@ -176,7 +191,8 @@ func loadOnce(ctx context.Context, cmd *cobra.Command, db rules.Editor) (now pol
 }
 
 // write makes the changes of a plan, and says which version that is.
-func (f *planFlags) write(ctx context.Context, cmd *cobra.Command, db rules.Editor, changes int, change func() (record.Version, error)) error {
+func (f *planFlags) write(ctx context.Context, cmd *cobra.Command, db rules.Editor, changes int,
+	change func() (record.Version, error)) error {
 	var v record.Version
 	err := working(cmd, "writing "+counted(changes, "change"), func() (err error) {
 		v, err = change()
@@ -229,7 +245,8 @@ func count3(changes []record.Change) (added, changed, removed int) {
 }
 
 // report says which version was made, or who was faster.
-func (f *planFlags) report(ctx context.Context, cmd *cobra.Command, db rules.Editor, v record.Version, err error) error {
+func (f *planFlags) report(ctx context.Context, cmd *cobra.Command, db rules.Editor, v record.Version,
+	err error) error {
 	var conflict *record.Conflict
 	if errors.As(err, &conflict) {
 		return f.conflict(ctx, cmd.ErrOrStderr(), db, conflict.Base)
@@ -248,7 +265,9 @@ func (f *planFlags) conflict(ctx context.Context, w io.Writer, db rules.Editor, 
 		return err
 	}
 	if base > now.ID {
-		return fmt.Errorf("this is made from version %d, which there is not: the newest is %d. Is it another database's?", base, now.ID)
+		return fmt.Errorf(
+			"this is made from version %d, which there is not: the newest is %d. Is it another database's?", base,
+			now.ID)
 	}
 	const most = 20
 	since, err := db.History(ctx, 0, int(min(now.ID-base, most)))
@@ -261,7 +280,8 @@ func (f *planFlags) conflict(ctx context.Context, w io.Writer, db rules.Editor, 
 		if v.Why != "" {
 			reason = ", because: " + v.Why
 		}
-		fmt.Fprintf(w, "  %d at %s by %s, %s%s\n", v.ID, v.At.Format(time.RFC3339), plain(who(v)), summary(v), plain(reason))
+		fmt.Fprintf(w, "  %d at %s by %s, %s%s\n", v.ID, v.At.Format(time.RFC3339), plain(who(v)), summary(v),
+			plain(reason))
 	}
 	if changes, err := db.Diff(ctx, base, now.ID); err == nil && len(changes) <= 2*most {
 		if err := writeChanges(w, changes, false); err != nil {
@@ -269,5 +289,6 @@ func (f *planFlags) conflict(ctx context.Context, w io.Writer, db rules.Editor, 
 		}
 	}
 	return fmt.Errorf("nothing was changed: the rules are at version %d, and this is made from version %d. "+
-		"Export them again and make the change there, or give --base %d to have the plan made from what is there now", now.ID, base, now.ID)
+		"Export them again and make the change there, or give --base %d to have the plan made from what is there "+
+		"now", now.ID, base, now.ID)
 }

@@ -51,7 +51,8 @@ as for "headgate policy set".
 			if len(args) == 1 {
 				for _, flag := range []string{"per", "burst", "algorithm"} {
 					if cmd.Flags().Changed(flag) {
-						return usagef("--%s is given, want it beside a LIMIT: else the rule of the database is drawn", flag)
+						return usagef("--%s is given, want it beside a LIMIT: else the rule of the database is drawn",
+							flag)
 					}
 				}
 				return readRules(cmd, &from, func(ctx context.Context, db editor, o policy.CompileOptions) error {
@@ -65,7 +66,8 @@ as for "headgate policy set".
 			if named.temporary {
 				return usagef("--temporary is given, want it without a LIMIT: it names a rule of the database")
 			}
-			err = errors.Join(setRate(&wanted, args[1], per, cmd.Flags().Changed), setBurst(&wanted, burst, cmd.Flags().Changed("burst")),
+			err = errors.Join(setRate(&wanted, args[1], per, cmd.Flags().Changed),
+				setBurst(&wanted, burst, cmd.Flags().Changed("burst")),
 				wanted.Algorithm.UnmarshalText([]byte(algorithm)))
 			if err == nil {
 				err = rules.Check(policy.Document{}, wanted, policy.CompileOptions{Now: time.Now()})
@@ -86,7 +88,8 @@ as for "headgate policy set".
 	flags := cmd.Flags()
 	flags.StringVar(&per, "per", "1s", "time over which LIMIT is given, in whole seconds")
 	flags.Int64Var(&burst, "burst", 0, "most requests at once (default: as many as LIMIT)")
-	flags.StringVar(&algorithm, "algorithm", "token_bucket", "how LIMIT is counted: token_bucket, leaky_bucket, fixed_window, sliding_window, sliding_log, calendar or calendar:ZONE")
+	flags.StringVar(&algorithm, "algorithm", "token_bucket", "how LIMIT is counted: token_bucket, leaky_bucket, "+
+		"fixed_window, sliding_window, sliding_log, calendar or calendar:ZONE")
 	flags.BoolVar(&asSVG, "svg", false, "print a picture for a web page")
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
 	takesNumber(cmd, wrongLimit)

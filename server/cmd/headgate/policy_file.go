@@ -44,7 +44,8 @@ shows what would be changed before it does it.`,
 				if err != nil {
 					return err
 				}
-				return out.say(cmd, map[string]any{"imported": len(doc.Rules), "from": args[0]}, "imported %d rules from %s", len(doc.Rules), args[0])
+				return out.say(cmd, map[string]any{"imported": len(doc.Rules), "from": args[0]},
+					"imported %d rules from %s", len(doc.Rules), args[0])
 			})
 		},
 	}
@@ -96,7 +97,8 @@ func loadNumbered(ctx context.Context, cmd *cobra.Command, from *configFlags, db
 	if err != nil || doc.Number != 0 || from.through.server != "" { // which numbers what it is asked for
 		return doc, err
 	}
-	if pending, err := db.Pending(ctx); err != nil || pending.At.IsZero() { // a table that somebody else keeps has no versions
+	// a table that somebody else keeps has no versions
+	if pending, err := db.Pending(ctx); err != nil || pending.At.IsZero() {
 		return doc, err
 	}
 	errWrite := withKeys(cmd, from, forMending, func(ctx context.Context, db *database.Store, _ config.Config) error {
@@ -107,7 +109,8 @@ func loadNumbered(ctx context.Context, cmd *cobra.Command, from *configFlags, db
 		return err
 	})
 	if errWrite != nil {
-		fmt.Fprintf(cmd.ErrOrStderr(), "the file names no version, because the rules were changed by SQL, and to give that a number needs the right to write: %v\n", errWrite)
+		fmt.Fprintf(cmd.ErrOrStderr(), "the file names no version, because the rules were changed by SQL, and to "+
+			"give that a number needs the right to write: %v\n", errWrite)
 	}
 	return doc, nil
 }

@@ -75,7 +75,8 @@ func forgetHistory(cmd *cobra.Command, from *configFlags, sure confirmation, why
 		return usagef("--forget-before is done in the database itself, want --db and not --server")
 	}
 	return withKeys(cmd, from, forMending, func(ctx context.Context, db *database.Store, _ config.Config) error {
-		if err := sure.ask(cmd, fmt.Sprintf("What the versions before %d changed will be gone for ever. Go on?", version)); err != nil {
+		if err := sure.ask(cmd, fmt.Sprintf("What the versions before %d changed will be gone for ever. Go on?",
+			version)); err != nil {
 			return err
 		}
 		removed, err := db.Forget(ctx, author(why), version)
@@ -117,7 +118,8 @@ func writeHistory(ctx context.Context, w io.Writer, db rules.Editor, limit int, 
 	if asJSON {
 		rows := make([]versionRow, len(list))
 		for i, v := range list {
-			rows[i] = versionRow{v.ID, v.At.UTC(), v.Actor, v.Claimed, v.Why, v.Action, v.Of, v.Added, v.Changed, v.Removed, v.ID == 0}
+			rows[i] = versionRow{v.ID, v.At.UTC(), v.Actor, v.Claimed, v.Why, v.Action, v.Of, v.Added, v.Changed,
+				v.Removed, v.ID == 0}
 		}
 		return writeJSON(w, rows)
 	}

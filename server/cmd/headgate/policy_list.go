@@ -143,7 +143,8 @@ func writeRules(w io.Writer, list []policy.Rule, asJSON bool) error {
 				expires += ", over"
 			}
 		}
-		cells := []any{r.Endpoint, dash(r.Project), dash(r.Tier), r.SubjectText(), r.Rate(), burst, r.Enforcement(), expires}
+		cells := []any{r.Endpoint, dash(r.Project), dash(r.Tier), r.SubjectText(), r.Rate(), burst,
+			r.Enforcement(), expires}
 		for _, c := range more {
 			cells = append(cells, dash(c.value(r)))
 		}
@@ -172,19 +173,21 @@ func newPolicyDelete() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return withRules(cmd, &from, unchecked, forMending, func(ctx context.Context, db editor, _ policy.CompileOptions) error {
-				which := named.key(rule)
-				if err := db.Delete(ctx, author(why), which); err != nil {
-					return sayNotFound(err)
-				}
-				if err := out.say(cmd, map[string]string{"deleted": which.String()}, "deleted the %s", which); err != nil {
-					return err
-				}
-				if left, err := db.List(ctx); err == nil && len(left) == 0 {
-					fmt.Fprintln(cmd.ErrOrStderr(), "that was the last rule: no request has a limit now")
-				}
-				return nil
-			})
+			return withRules(cmd, &from, unchecked, forMending,
+				func(ctx context.Context, db editor, _ policy.CompileOptions) error {
+					which := named.key(rule)
+					if err := db.Delete(ctx, author(why), which); err != nil {
+						return sayNotFound(err)
+					}
+					if err := out.say(cmd, map[string]string{"deleted": which.String()}, "deleted the %s",
+						which); err != nil {
+						return err
+					}
+					if left, err := db.List(ctx); err == nil && len(left) == 0 {
+						fmt.Fprintln(cmd.ErrOrStderr(), "that was the last rule: no request has a limit now")
+					}
+					return nil
+				})
 		},
 	}
 	from.addFlags(cmd, "db", "server")

@@ -33,9 +33,10 @@ changed, 2 after a wrong call, and 3 if --dry-run found something to change.`,
 			if err != nil {
 				return err
 			}
-			return withRules(cmd, &from, unchecked, forMending, func(ctx context.Context, db editor, o policy.CompileOptions) error {
-				return f.rollback(ctx, cmd, db, versions[0], o)
-			})
+			return withRules(cmd, &from, unchecked, forMending,
+				func(ctx context.Context, db editor, o policy.CompileOptions) error {
+					return f.rollback(ctx, cmd, db, versions[0], o)
+				})
 		},
 	}
 	from.addFlags(cmd, "db", "server")
@@ -44,7 +45,8 @@ changed, 2 after a wrong call, and 3 if --dry-run found something to change.`,
 	return cmd
 }
 
-func (f *planFlags) rollback(ctx context.Context, cmd *cobra.Command, db rules.Editor, to int64, o policy.CompileOptions) error {
+func (f *planFlags) rollback(ctx context.Context, cmd *cobra.Command, db rules.Editor, to int64,
+	o policy.CompileOptions) error {
 	now, errNow := loadAll(ctx, cmd, db)
 	var then policy.Document
 	err := working(cmd, fmt.Sprintf("reading version %d", to), func() (err error) {

@@ -81,13 +81,16 @@ documents. A running gateway acts on the change within a second.`,
 					}
 				}
 				if missing == nil && before.Mode == policy.Enforce && rule.Mode == policy.Shadow {
-					fmt.Fprintf(cmd.ErrOrStderr(), "this was an enforced rule: from now on only less specific rules limit %s\n", before.Endpoint)
+					fmt.Fprintf(cmd.ErrOrStderr(),
+						"this was an enforced rule: from now on only less specific rules limit %s\n", before.Endpoint)
 				}
 				if !rule.Scope.Shared() && rule.OnStoreLoss != policy.LossClosed {
-					fmt.Fprintf(cmd.ErrOrStderr(), "--on-store-loss does nothing for scope %s, which needs no store; want scope strict, lease or sync with it\n", rule.Scope)
+					fmt.Fprintf(cmd.ErrOrStderr(), "--on-store-loss does nothing for scope %s, which needs no "+
+						"store; want scope strict, lease or sync with it\n", rule.Scope)
 				}
 				rule.Endpoint = record.KeyOf(rule).Endpoint
-				if err := out.say(cmd, file.From(policy.Document{Rules: []policy.Rule{rule}}).Rules[0], "set %s", sentence(rule)); err != nil {
+				if err := out.say(cmd, file.From(policy.Document{Rules: []policy.Rule{rule}}).Rules[0], "set %s",
+					sentence(rule)); err != nil {
 					return err
 				}
 				if rule.Expires.IsZero() {
@@ -101,16 +104,26 @@ documents. A running gateway acts on the change within a second.`,
 	named.addFlags(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&per, "per", "1s", "time over which LIMIT is given, in whole seconds")
-	flags.Int64Var(&percent, "enforce-percent", 100, "for how many of a hundred subjects the rule denies; for the others it is in shadow")
+	flags.Int64Var(&percent, "enforce-percent", 100,
+		"for how many of a hundred subjects the rule denies; for the others it is in shadow")
 	flags.Int64Var(&burst, "burst", 0, "most requests at once (default: as many as LIMIT)")
-	flags.StringVar(&algorithm, "algorithm", "token_bucket", "how the limit is counted: token_bucket, leaky_bucket (holds requests back until their turn), fixed_window, sliding_window, sliding_log, or calendar:ZONE for the day (--per 24h), week (168h) or month (720h) of a time zone")
+	flags.StringVar(&algorithm, "algorithm", "token_bucket", "how the limit is counted: token_bucket, leaky_bucket "+
+		"(holds requests back until their turn), fixed_window, sliding_window, sliding_log, or calendar:ZONE for "+
+		"the day (--per 24h), week (168h) or month (720h) of a time zone")
 	flags.StringVar(&mode, "mode", "enforce", "enforce, or shadow: count what would be denied and deny nothing")
-	flags.StringVar(&expires, "expires", "", "make a temporary rule that ends: in 2h, or at 2027-01-31T12:00:00Z (default: a lasting one)")
-	flags.StringVar(&scope, "scope", "local", "how far the limit reaches over replicas: local (each has all of it), split (each has its share), strict, lease or sync (all have one, in a shared store), gossip (each has one, and they tell each other what they admitted)")
-	flags.StringVar(&loss, "on-store-loss", "closed", "while the shared store cannot answer: closed (deny), share (go on with a share of the limit) or open (allow)")
-	flags.StringVar(&countWhen, "count-when", "", "which answers of the API count, such as 401,403 or 4xx (default: all requests)")
-	flags.StringVar(&penalty, "penalty", "", "block callers that are denied again and again: \"10 in 1m for 15m\", \"… up to 6h\" as it doubles, \"… with addresses\" if not only those with a credential")
-	flags.StringVar(&refusal, "refusal", "", "answer denied requests with \"503\", \"without fields\" that tell of the limit, \"as text/plain: BODY\", or all three in this order (default: 429 with problem details)")
+	flags.StringVar(&expires, "expires", "",
+		"make a temporary rule that ends: in 2h, or at 2027-01-31T12:00:00Z (default: a lasting one)")
+	flags.StringVar(&scope, "scope", "local", "how far the limit reaches over replicas: local (each has all of "+
+		"it), split (each has its share), strict, lease or sync (all have one, in a shared store), gossip (each "+
+		"has one, and they tell each other what they admitted)")
+	flags.StringVar(&loss, "on-store-loss", "closed",
+		"while the shared store cannot answer: closed (deny), share (go on with a share of the limit) or open (allow)")
+	flags.StringVar(&countWhen, "count-when", "",
+		"which answers of the API count, such as 401,403 or 4xx (default: all requests)")
+	flags.StringVar(&penalty, "penalty", "", "block callers that are denied again and again: \"10 in 1m for 15m\", "+
+		"\"… up to 6h\" as it doubles, \"… with addresses\" if not only those with a credential")
+	flags.StringVar(&refusal, "refusal", "", "answer denied requests with \"503\", \"without fields\" that tell of "+
+		"the limit, \"as text/plain: BODY\", or all three in this order (default: 429 with problem details)")
 	addWhy(cmd, &why)
 	out.addFlags(cmd)
 	flags.StringVar(&name, "name", "", "name that clients see (default: made of endpoint and subject)")
@@ -128,9 +141,11 @@ func sayLasting(ctx context.Context, w io.Writer, db editor, temporary policy.Ru
 	case errors.Is(err, record.ErrNotFound):
 		_, err = fmt.Fprintln(w, "it is temporary, and there is no lasting rule in its place afterwards")
 	case err == nil && tried:
-		_, err = fmt.Fprintf(w, "it is temporary, and tried beside the lasting rule, which stays in force: %s\n", sentence(lasting))
+		_, err = fmt.Fprintf(w, "it is temporary, and tried beside the lasting rule, which stays in force: %s\n",
+			sentence(lasting))
 	case err == nil:
-		_, err = fmt.Fprintf(w, "it is temporary: afterwards the lasting rule is in force again, %s\n", sentence(lasting))
+		_, err = fmt.Fprintf(w, "it is temporary: afterwards the lasting rule is in force again, %s\n",
+			sentence(lasting))
 	}
 	return err
 }
@@ -166,7 +181,8 @@ func takesNumber(cmd *cobra.Command, wrong func(value string) error) {
 }
 
 func wrongLimit(value string) error {
-	return fmt.Errorf("LIMIT is %q, want a whole number, 1 to 9223372036854775807, or one with a time, such as 20/s or 100/m; or allow for no limit, or block", value)
+	return fmt.Errorf("LIMIT is %q, want a whole number, 1 to 9223372036854775807, or one with a time, such as "+
+		"20/s or 100/m; or allow for no limit, or block", value)
 }
 
 // setRate reads a limit with its time, 20/s, or one whose time is that of --per, or what stands in its place.

@@ -11,14 +11,17 @@ import (
 
 func TestPolicyRoundTrip(t *testing.T) {
 	dir := t.TempDir()
-	must(t, dir, "policy", "set", "GET /v1/items/{id}", "5", "--burst", "10", "--per", "60s", "--subject", "ip", "--mode", "shadow", "--name", "items")
+	must(t, dir, "policy", "set", "GET /v1/items/{id}", "5", "--burst", "10", "--per", "60s", "--subject", "ip",
+		"--mode", "shadow", "--name", "items")
 	must(t, dir, "policy", "set", "default", "20", "--project", "acme", "--expires", "2h")
 	must(t, dir, "policy", "set", "default", "30", "--tier", "gold", "--on-store-loss", "open")
 	must(t, dir, "policy", "set", "*", "9")
-	if got := must(t, dir, "policy", "set", "POST /v1/login", "3", "--per", "1m", "--algorithm", "sliding_window"); got != "set POST /v1/login: 3 per 1m, as a sliding_window for each principal\n" {
+	if got := must(t, dir, "policy", "set", "POST /v1/login", "3", "--per", "1m", "--algorithm",
+		"sliding_window"); got != "set POST /v1/login: 3 per 1m, as a sliding_window for each principal\n" {
 		t.Errorf("set --algorithm says %q", got)
 	}
-	if code, _, text := call(t, dir, "policy", "set", "default", "3", "--algorithm", "gcra"); code != exitUsage || !strings.Contains(text, `algorithm is "gcra"`) {
+	if code, _, text := call(t, dir, "policy", "set", "default", "3", "--algorithm", "gcra"); code != exitUsage ||
+		!strings.Contains(text, `algorithm is "gcra"`) {
 		t.Errorf("set --algorithm gcra: exit %d, %q", code, text)
 	}
 	exported := must(t, dir, "policy", "export")
@@ -33,7 +36,8 @@ func TestPolicyRoundTrip(t *testing.T) {
 	if err := json.Unmarshal([]byte(one), &rules); err != nil || len(rules) != 1 {
 		t.Fatalf("get --json = %s, %v", one, err)
 	}
-	for field, want := range map[string]any{"limit": 5.0, "burst": 10.0, "per": "60s", "mode": "shadow", "name": "items"} {
+	for field, want := range map[string]any{"limit": 5.0, "burst": 10.0, "per": "60s", "mode": "shadow",
+		"name": "items"} {
 		if rules[0][field] != want {
 			t.Errorf("%s = %v, want %v", field, rules[0][field], want)
 		}
@@ -41,7 +45,8 @@ func TestPolicyRoundTrip(t *testing.T) {
 	must(t, dir, "policy", "set", "*", "8") // replaces
 	must(t, dir, "policy", "delete", "default", "--tier", "gold")
 	list := must(t, dir, "policy", "list")
-	if lines := strings.Count(list, "\n"); lines != 5 || !strings.Contains(list, "8 per 1s") || strings.Contains(list, "gold") {
+	if lines := strings.Count(list, "\n"); lines != 5 || !strings.Contains(list, "8 per 1s") ||
+		strings.Contains(list, "gold") {
 		t.Errorf("list =\n%s\nwant a heading and 4 rules, * at 8, none for gold", list)
 	}
 }
@@ -65,18 +70,21 @@ func TestPolicyLint(t *testing.T) {
 	write(t, dir, "routes.txt", routesFile)
 	must(t, dir, "policy", "set", "GET /v1/itmes/{id}", "5")
 	out := must(t, dir, "policy", "lint", "--routes", "routes.txt")
-	for _, want := range []string{"no_endpoint", "GET /v1/items/{id}", "no_default", "no_unknown", "1 rule, 0 errors, 3 warnings"} {
+	for _, want := range []string{"no_endpoint", "GET /v1/items/{id}", "no_default", "no_unknown",
+		"1 rule, 0 errors, 3 warnings"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("lint does not say %q:\n%s", want, out)
 		}
 	}
-	bad := write(t, dir, "bad.json", `{"rules":[{"endpoint":"default","limit":5,"burst":-1},{"endpoint":"default","limit":6}]}`)
+	bad := write(t, dir, "bad.json",
+		`{"rules":[{"endpoint":"default","limit":5,"burst":-1},{"endpoint":"default","limit":6}]}`)
 	code, stdout, _ := call(t, dir, "policy", "lint", bad, "--json")
 	var found lint.Report
 	if err := json.Unmarshal([]byte(stdout), &found); err != nil || code != exitFailure {
 		t.Fatalf("lint --json = exit %d, %v\n%s", code, err, stdout)
 	}
-	if f := found.Findings; len(f) != 2 || f[0].Code != "no_unknown" || f[1].Field != "burst" || f[1].Value != "-1" || f[1].Line != 1 || found.Count.Errors != 1 || found.Documents[0].Broken != 1 {
+	if f := found.Findings; len(f) != 2 || f[0].Code != "no_unknown" || f[1].Field != "burst" || f[1].Value != "-1" ||
+		f[1].Line != 1 || found.Count.Errors != 1 || found.Documents[0].Broken != 1 {
 		t.Errorf("findings = %+v, want the burst of -1, and what the other rule lacks", found)
 	}
 }
@@ -86,8 +94,10 @@ func TestPolicyLint(t *testing.T) {
 func TestPolicyLintExits(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "routes.txt", routesFile)
-	write(t, dir, "good.yaml", "rules:\n  - {endpoint: default, subject: ip, limit: 5}\n  - {endpoint: UNKNOWN, limit: 5}\n")
-	write(t, dir, "note.yaml", "rules:\n  - {endpoint: default, subject: ip, limit: 1, burst: 200}\n  - {endpoint: UNKNOWN, limit: 5}\n")
+	write(t, dir, "good.yaml",
+		"rules:\n  - {endpoint: default, subject: ip, limit: 5}\n  - {endpoint: UNKNOWN, limit: 5}\n")
+	write(t, dir, "note.yaml",
+		"rules:\n  - {endpoint: default, subject: ip, limit: 1, burst: 200}\n  - {endpoint: UNKNOWN, limit: 5}\n")
 	write(t, dir, "warn.yaml", "rules:\n  - {endpoint: default, subject: ip, limit: 5}\n")
 	write(t, dir, "bad.yaml", "rules:\n  - {endpoint: default, limit: 0}\n")
 	write(t, dir, "broken.yaml", "rules: [\n")
@@ -140,7 +150,8 @@ func TestPolicyLintList(t *testing.T) {
 	}
 	for _, line := range lines {
 		code := strings.Fields(line)[0]
-		if out := must(t, t.TempDir(), "policy", "lint", "--explain", code); !strings.HasPrefix(out, code+"\n\n") || strings.Contains(out, "<!--") {
+		if out := must(t, t.TempDir(), "policy", "lint", "--explain", code); !strings.HasPrefix(out, code+"\n\n") ||
+			strings.Contains(out, "<!--") {
 			t.Errorf("--explain %s prints\n%s", code, out)
 		}
 	}
@@ -150,7 +161,8 @@ func TestShadowInTheEnforcedRulesPlaceIsSaid(t *testing.T) {
 	dir := t.TempDir()
 	must(t, dir, "policy", "set", "default", "5")
 	_, stdout, stderr := call(t, dir, "policy", "set", "default", "3", "--mode", "shadow")
-	if !strings.Contains(stderr, "was an enforced rule") || stdout != "set default: 3 per 1s for each principal, in shadow\n" {
+	if !strings.Contains(stderr, "was an enforced rule") ||
+		stdout != "set default: 3 per 1s for each principal, in shadow\n" {
 		t.Errorf("set = %q, %q", stdout, stderr)
 	}
 }
@@ -160,7 +172,8 @@ func TestListSaysWhatIsOver(t *testing.T) {
 	dir := t.TempDir()
 	must(t, dir, "policy", "set", "default", "5", "--expires", "2h")
 	must(t, dir, "policy", "set", "UNKNOWN", "5")
-	typed(t, dir, "INSERT INTO policies (endpoint, project_id, rps_limit, expires_at) VALUES ('default', 'acme', 7, 1735689600)")
+	typed(t, dir,
+		"INSERT INTO policies (endpoint, project_id, rps_limit, expires_at) VALUES ('default', 'acme', 7, 1735689600)")
 	list := must(t, dir, "policy", "list")
 	if n := strings.Count(list, ", over"); n != 1 || !strings.Contains(list, "enforce  2025-01-01T00:00:00Z, over") {
 		t.Errorf("list =\n%s\nwant that acme's rule alone is over", list)
@@ -170,7 +183,14 @@ func TestListSaysWhatIsOver(t *testing.T) {
 // TestLimitsWithTheirTime: a rate is written as people say it.
 func TestLimitsWithTheirTime(t *testing.T) {
 	dir := t.TempDir()
-	for text, want := range map[string]string{"20/s": "20 per 1s", "100/m": "100 per 1m", "7/15min": "7 per 15m", "2/h": "2 per 1h", "5000/d": "5000 per 24h", "9": "9 per 1s"} {
+	for text, want := range map[string]string{
+		"20/s":    "20 per 1s",
+		"100/m":   "100 per 1m",
+		"7/15min": "7 per 15m",
+		"2/h":     "2 per 1h",
+		"5000/d":  "5000 per 24h",
+		"9":       "9 per 1s",
+	} {
 		if got := must(t, dir, "policy", "set", "default", text); !strings.Contains(got, want+" for each principal") {
 			t.Errorf("policy set default %s says %q, want %s", text, got, want)
 		}

@@ -14,8 +14,9 @@ func TestWorkingSaysSoAndErasesIt(t *testing.T) {
 		takes time.Duration
 		want  string
 	}{
-		"quickly":     {900 * time.Millisecond, ""},
-		"two seconds": {2500 * time.Millisecond, "\r\033[Kwriting 3 changes, for 1 s\r\033[Kwriting 3 changes, for 2 s\r\033[K"},
+		"quickly": {900 * time.Millisecond, ""},
+		"two seconds": {2500 * time.Millisecond,
+			"\r\033[Kwriting 3 changes, for 1 s\r\033[Kwriting 3 changes, for 2 s\r\033[K"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -61,12 +61,13 @@ has no rule itself. A running gateway acts on it within a second.`,
 			if tier == "" {
 				return usagef("--tier is needed; `headgate project delete %s` takes the project out of any", args[0])
 			}
-			return withRules(cmd, &from, unchecked, forWriting, func(ctx context.Context, db editor, _ policy.CompileOptions) error {
-				if err := db.SetTier(ctx, author(why), args[0], tier); err != nil {
-					return err
-				}
-				return out.say(cmd, projectTier{args[0], tier}, "project %s is in tier %s", args[0], tier)
-			})
+			return withRules(cmd, &from, unchecked, forWriting,
+				func(ctx context.Context, db editor, _ policy.CompileOptions) error {
+					if err := db.SetTier(ctx, author(why), args[0], tier); err != nil {
+						return err
+					}
+					return out.say(cmd, projectTier{args[0], tier}, "project %s is in tier %s", args[0], tier)
+				})
 		},
 	}
 	from.addFlags(cmd, "db", "server")
@@ -92,19 +93,21 @@ func newProjectDelete() *cobra.Command {
 		Long:  "Take a project out of its tier. Rules of its own stay.",
 		Args:  arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withRules(cmd, &from, unchecked, forMending, func(ctx context.Context, db editor, _ policy.CompileOptions) error {
-				doc, _, err := db.Load(ctx)
-				if err != nil {
-					return err
-				}
-				if doc.Projects[args[0]] == "" {
-					return fmt.Errorf("project %q: %w; `headgate project list` shows those in a tier", args[0], record.ErrNotFound)
-				}
-				if err := db.SetTier(ctx, author(why), args[0], ""); err != nil {
-					return err
-				}
-				return out.say(cmd, projectTier{Project: args[0]}, "project %s is in no tier", args[0])
-			})
+			return withRules(cmd, &from, unchecked, forMending,
+				func(ctx context.Context, db editor, _ policy.CompileOptions) error {
+					doc, _, err := db.Load(ctx)
+					if err != nil {
+						return err
+					}
+					if doc.Projects[args[0]] == "" {
+						return fmt.Errorf("project %q: %w; `headgate project list` shows those in a tier", args[0],
+							record.ErrNotFound)
+					}
+					if err := db.SetTier(ctx, author(why), args[0], ""); err != nil {
+						return err
+					}
+					return out.say(cmd, projectTier{Project: args[0]}, "project %s is in no tier", args[0])
+				})
 		},
 	}
 	from.addFlags(cmd, "db", "server")

@@ -28,19 +28,22 @@ func TestReady(t *testing.T) {
 		code   int
 		want   string
 	}{
-		{"ready", func(w http.ResponseWriter) { fmt.Fprint(w, "ready\nwarning: the last reload failed\n") }, nil, 0, "ready\nwarning: the last reload failed\n"},
+		{"ready", func(w http.ResponseWriter) { fmt.Fprint(w, "ready\nwarning: the last reload failed\n") }, nil, 0,
+			"ready\nwarning: the last reload failed\n"},
 		{
 			"ready, as JSON", func(w http.ResponseWriter) { fmt.Fprint(w, "ready\n") },
 			[]string{"--json"}, 0, "{\n  \"ready\": true,\n  \"warnings\": []\n}\n",
 		},
 		{"not ready", unready, nil, 1, "503: Not ready: no rules were loaded yet"},
 		{"not ready, as JSON", unready, []string{"--json"}, 1, `"ready": false`},
-		{"another server", func(w http.ResponseWriter) { w.WriteHeader(404) }, nil, 1, "no answer of a gateway's admin listener"},
+		{"another server", func(w http.ResponseWriter) { w.WriteHeader(404) }, nil, 1,
+			"no answer of a gateway's admin listener"},
 	} {
 		asked, answer = 0, test.answer
 		code, out, errs := call(t, dir, append([]string{"ready", "--server", server.URL}, test.args...)...)
 		if code != test.code || !strings.Contains(out+errs, test.want) || asked != 1 {
-			t.Errorf("%s: exit %d after %d questions, want %d after one\n%s%s", test.name, code, asked, test.code, out, errs)
+			t.Errorf("%s: exit %d after %d questions, want %d after one\n%s%s", test.name, code, asked,
+				test.code, out, errs)
 		}
 	}
 }

@@ -56,15 +56,20 @@ func TestRulesAreCheckedAgainstTheStore(t *testing.T) {
 	write(t, dir, "names", strings.Repeat("ab", 32)+"\n")
 	write(t, dir, "shared.yaml", "store: {redis: [\"127.0.0.1:1\"], secret_file: names}\n")
 	set := must(t, dir, "policy", "set", "POST /v1/payments", "5", "--scope", "strict", "--on-store-loss", "share")
-	if want := "set POST /v1/payments: 5 per 1s for each principal, scope strict, share while the store is lost\n"; set != want {
+	if want :=
+		"set POST /v1/payments: 5 per 1s for each principal, scope strict, share while the store is lost\n"; set !=
+		want {
 		t.Errorf("set says %q, want %q", set, want)
 	}
-	_, set, said := call(t, dir, "policy", "set", "default", "20", "--on-store-loss", "open") // which says nothing of a local rule
-	if set != "set default: 20 per 1s for each principal\n" || !strings.Contains(said, "--on-store-loss does nothing for scope local") {
+	// which says nothing of a local rule
+	_, set, said := call(t, dir, "policy", "set", "default", "20", "--on-store-loss", "open")
+	if set != "set default: 20 per 1s for each principal\n" ||
+		!strings.Contains(said, "--on-store-loss does nothing for scope local") {
 		t.Errorf("set --on-store-loss of a local rule says %q and %q", set, said)
 	}
 	listed := strings.Join(strings.Fields(must(t, dir, "policy", "list")), " ")
-	if want := "SCOPE STORE LOST POST /v1/payments - - principal 5 per 1s - enforce - strict share default - - principal 20 per 1s - enforce - - -"; !strings.HasSuffix(listed, want) {
+	if want := "SCOPE STORE LOST POST /v1/payments - - principal 5 per 1s - enforce - strict share default - - " +
+		"principal 20 per 1s - enforce - - -"; !strings.HasSuffix(listed, want) {
 		t.Errorf("list says %q, want %q at the end", listed, want)
 	}
 	for config, want := range map[string]struct{ warns, silent string }{
@@ -72,12 +77,16 @@ func TestRulesAreCheckedAgainstTheStore(t *testing.T) {
 		"shared.yaml": {"[scattered]", "[unshared]"},
 	} {
 		_, out, _ := call(t, dir, "policy", "lint", "--config", config)
-		if !strings.Contains(out, want.warns) || strings.Contains(out, want.silent) || !strings.Contains(out, "[unused_store_loss]") {
-			t.Errorf("lint --config %q says\n%s, want %s and unused_store_loss, and not %s", config, out, want.warns, want.silent)
+		if !strings.Contains(out, want.warns) || strings.Contains(out, want.silent) ||
+			!strings.Contains(out, "[unused_store_loss]") {
+			t.Errorf("lint --config %q says\n%s, want %s and unused_store_loss, and not %s", config, out,
+				want.warns, want.silent)
 		}
 	}
-	uncounted := []string{"policy", "set", "GET /v1/items/{id}", "11", "--per", "86399s", "--burst", "53000000000", "--scope", "strict"}
-	if code, _, text := call(t, dir, append(uncounted, "--config", "shared.yaml")...); code == 0 || !strings.Contains(text, "a limit that the shared store can count") {
+	uncounted := []string{"policy", "set", "GET /v1/items/{id}", "11", "--per", "86399s", "--burst", "53000000000",
+		"--scope", "strict"}
+	if code, _, text := call(t, dir, append(uncounted, "--config", "shared.yaml")...); code == 0 ||
+		!strings.Contains(text, "a limit that the shared store can count") {
 		t.Errorf("a limit that the store cannot count: exit %d, %q, want it refused as a start would", code, text)
 	}
 }
@@ -86,7 +95,8 @@ func TestRulesAreCheckedAgainstTheStore(t *testing.T) {
 func TestWritersDoNotReplaceALostDatabase(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "headgate.db.last-good.json", "kept")
-	for _, args := range [][]string{{"policy", "set", "default", "5"}, {"key", "create", "--project", "p", "--name", "n"}} {
+	for _, args := range [][]string{{"policy", "set", "default", "5"},
+		{"key", "create", "--project", "p", "--name", "n"}} {
 		if code, _, stderr := call(t, dir, args...); code != exitFailure || !strings.Contains(stderr, "is gone") {
 			t.Errorf("%v = exit %d, %s, want it refused", args, code, stderr)
 		}

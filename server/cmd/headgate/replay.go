@@ -86,9 +86,12 @@ The exit status is 1 if more than --fail-on would have been denied.`,
 	from.addFlags(cmd, "db", "openapi", "routes", "unknown")
 	flags := cmd.Flags()
 	flags.StringVar(&f.rules, "rules", "", "policy file whose rules decide as well, for comparison")
-	flags.StringVar(&f.format, "format", "", "format of the logs: "+strings.Join(replay.Formats, ", ")+" (default: by the first line)")
-	flags.StringArrayVar(&f.fields, "field", nil, "for JSON, where a part of a request stands, such as client=peer.ip; of time, client, method, target, user, status (repeatable)")
-	flags.StringVar(&f.failOn, "fail-on", "", "exit with status 1 if a larger part of the requests would have been denied, such as 0.5%")
+	flags.StringVar(&f.format, "format", "", "format of the logs: "+strings.Join(replay.Formats, ", ")+
+		" (default: by the first line)")
+	flags.StringArrayVar(&f.fields, "field", nil, "for JSON, where a part of a request stands, such as "+
+		"client=peer.ip; of time, client, method, target, user, status (repeatable)")
+	flags.StringVar(&f.failOn, "fail-on", "",
+		"exit with status 1 if a larger part of the requests would have been denied, such as 0.5%")
 	flags.BoolVar(&f.json, "json", false, "print JSON")
 	flags.StringVar(&f.html, "html", "", "file to write the same to, drawn, for a browser")
 	return cmd
@@ -106,7 +109,8 @@ func parseShare(text string) (float64, error) {
 	return n / 100, nil
 }
 
-func (f *replayFlags) run(cmd *cobra.Command, from *configFlags, logs []string) (_ *replay.Report, interrupted bool, err error) {
+func (f *replayFlags) run(cmd *cobra.Command, from *configFlags, logs []string) (_ *replay.Report,
+	interrupted bool, err error) {
 	r, err := f.open()
 	if err != nil {
 		return nil, false, err
@@ -116,7 +120,9 @@ func (f *replayFlags) run(cmd *cobra.Command, from *configFlags, logs []string) 
 		return nil, false, err
 	}
 	if len(c.OpenAPI)+len(c.Routes) == 0 && c.Unknown == "reject" {
-		return nil, false, usagef("the endpoints are missing, want --openapi, --routes or --config; or --unknown limit for rules for UNKNOWN alone")
+		return nil, false,
+			usagef("the endpoints are missing, want --openapi, --routes or --config; or --unknown limit for rules " +
+				"for UNKNOWN alone")
 	}
 	c.FillPaths()
 	sides, err := f.sides(cmd, from, c, r)
@@ -182,7 +188,8 @@ func readLog(cmd *cobra.Command, r *replay.Replay, name string) error {
 }
 
 // sides are the rules in force, where there is a database, and those of the file.
-func (f *replayFlags) sides(cmd *cobra.Command, from *configFlags, c config.Config, r *replay.Replay) (sides []replay.Rules, err error) {
+func (f *replayFlags) sides(cmd *cobra.Command, from *configFlags, c config.Config,
+	r *replay.Replay) (sides []replay.Rules, err error) {
 	add := func(name string, doc policy.Document) error {
 		limiter, err := daemon.Rehearsal(c, doc, r.Clock)
 		sides = append(sides, replay.Rules{Name: name, Limiter: limiter})
@@ -196,7 +203,8 @@ func (f *replayFlags) sides(cmd *cobra.Command, from *configFlags, c config.Conf
 		if err = errors.Join(err, db.Close()); err == nil {
 			err = add("in force", doc)
 		}
-	} else if named := cmd.Flags().Changed("db") || from.file != ""; f.rules != "" && !named && strings.HasPrefix(c.DB, "sqlite:") && missing(strings.TrimPrefix(c.DB, "sqlite:")) {
+	} else if named := cmd.Flags().Changed("db") || from.file != ""; f.rules != "" && !named && strings.HasPrefix(c.DB,
+		"sqlite:") && missing(strings.TrimPrefix(c.DB, "sqlite:")) {
 		err = nil // those of the file alone
 	}
 	if err != nil || f.rules == "" {
@@ -228,7 +236,8 @@ func writePage(path string, report *replay.Report, interrupted bool) error {
 // writeReplay tells it to people.
 func writeReplay(w io.Writer, r *replay.Report, interrupted bool) error {
 	const when = "2006-01-02 15:04:05"
-	fmt.Fprintf(w, "requests  %d of %s, %s to %s\n", r.Requests, counted(r.Callers, "caller"), r.From.Format(when), r.Until.Format(when))
+	fmt.Fprintf(w, "requests  %d of %s, %s to %s\n", r.Requests, counted(r.Callers, "caller"), r.From.Format(when),
+		r.Until.Format(when))
 	if interrupted {
 		fmt.Fprintln(w, "          interrupted: of what was read until then")
 	}
@@ -290,5 +299,6 @@ func drawn(r *replay.Report) string {
 		came.WriteRune(bar(float64(requests[i]) / float64(most)))
 		refused.WriteRune(bar(denied[i]))
 	}
-	return fmt.Sprintf("came      %s  up to %d\ndenied    %s  of those, up to %s", came.String(), most, refused.String(), share(slices.Max(denied)))
+	return fmt.Sprintf("came      %s  up to %d\ndenied    %s  of those, up to %s", came.String(), most,
+		refused.String(), share(slices.Max(denied)))
 }

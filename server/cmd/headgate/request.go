@@ -23,7 +23,8 @@ import (
 
 func newRequest() *cobra.Command {
 	return group("request", "Requests for a higher limit: file them, and decide on them",
-		newRequestFile(), newRequestMine(), newRequestWithdraw(), newRequestList(), newRequestShow(), newRequestApprove(), newRequestDecline())
+		newRequestFile(), newRequestMine(), newRequestWithdraw(), newRequestList(), newRequestShow(),
+		newRequestApprove(), newRequestDecline())
 }
 
 // desk is where requests are decided on: a database, or a gateway that has one.
@@ -50,8 +51,10 @@ func (d ownDesk) Approve(ctx context.Context, id string, a rules.Approval) (reco
 	return done, findings, err
 }
 
-func withDesk(cmd *cobra.Command, from *configFlags, open opener, o policy.CompileOptions, do func(context.Context, desk) error) error {
-	return through(cmd, &from.through, from, open, func(c *client.Client) desk { return c }, func(s *database.Store) desk { return ownDesk{s, o} },
+func withDesk(cmd *cobra.Command, from *configFlags, open opener, o policy.CompileOptions,
+	do func(context.Context, desk) error) error {
+	return through(cmd, &from.through, from, open, func(c *client.Client) desk { return c },
+		func(s *database.Store) desk { return ownDesk{s, o} },
 		func(d desk) error { return sayNoRequest(do(cmd.Context(), d)) })
 }
 
@@ -187,14 +190,17 @@ documents. With --server the gateway checks it against its own.`,
 					fmt.Fprintln(cmd.ErrOrStderr(), "lint:", f)
 				}
 				g := done.Granted
-				return out.say(cmd, admin.LimitRequestOf(done), "approved %s: project %s has %s until %s (version %d)", done.ID, plain(done.Project),
-					sentence(policy.Rule{Endpoint: g.Endpoint, Subject: g.Subject, Limit: g.Limit, Per: g.Per, Burst: g.Burst}), g.Until.UTC().Format(time.RFC3339), done.Version)
+				return out.say(cmd, admin.LimitRequestOf(done), "approved %s: project %s has %s until %s (version %d)",
+					done.ID, plain(done.Project),
+					sentence(policy.Rule{Endpoint: g.Endpoint, Subject: g.Subject, Limit: g.Limit, Per: g.Per,
+						Burst: g.Burst}), g.Until.UTC().Format(time.RFC3339), done.Version)
 			})
 		},
 	}
 	from.addFlags(cmd, "db", "openapi", "routes", "server")
 	flags := cmd.Flags()
-	flags.Int64Var(&approval.Limit, "limit", 0, "another limit than was asked for; the burst is then --burst, or as many as the limit")
+	flags.Int64Var(&approval.Limit, "limit", 0,
+		"another limit than was asked for; the burst is then --burst, or as many as the limit")
 	flags.StringVar(&per, "per", "", "another time over which the limit is given")
 	flags.Int64Var(&approval.Burst, "burst", 0, "another burst")
 	flags.StringVar(&expires, "expires", "", "another end: in 48h, or at 2027-01-31T12:00:00Z")
@@ -221,7 +227,8 @@ func newRequestDecline() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return out.say(cmd, admin.LimitRequestOf(done), "declined %s of project %s", done.ID, plain(done.Project))
+				return out.say(cmd, admin.LimitRequestOf(done), "declined %s of project %s", done.ID,
+					plain(done.Project))
 			})
 		},
 	}
@@ -238,14 +245,20 @@ func writeRequests(w io.Writer, list []admin.LimitRequest) error {
 	fmt.Fprintln(table, "ID\tSTATE\tPROJECT\tLIMIT\tLASTING\tREASON")
 	for i := range list {
 		r := &list[i]
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", r.ID, r.State, plain(r.Project), plain(askedText(&r.Request)), lasting(&r.Request), plain(r.Reason))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", r.ID, r.State, plain(r.Project), plain(askedText(&r.Request)),
+			lasting(&r.Request), plain(r.Reason))
 	}
 	return table.Flush()
 }
 
 // askedText is the limit that was asked for, in a line.
 func askedText(r *developers.Request) string {
-	rule := policy.Rule{Endpoint: r.Endpoint, Limit: r.Limit, Per: time.Duration(r.PerSeconds) * time.Second, Burst: r.Burst}
+	rule := policy.Rule{
+		Endpoint: r.Endpoint,
+		Limit:    r.Limit,
+		Per:      time.Duration(r.PerSeconds) * time.Second,
+		Burst:    r.Burst,
+	}
 	_ = rule.Subject.UnmarshalText([]byte(r.Subject)) // it was written by us; else the default is shown
 	return sentence(rule)
 }
@@ -283,7 +296,12 @@ func writeRequest(w io.Writer, r *admin.LimitRequest) error {
 		line("decided", decided)
 	}
 	if g := r.Granted; g != nil {
-		line("granted", sentence(policy.Rule{Endpoint: r.Endpoint, Limit: g.Limit, Per: time.Duration(g.PerSeconds) * time.Second, Burst: g.Burst})+", until "+g.Until.Format(time.RFC3339))
+		line("granted", sentence(policy.Rule{
+			Endpoint: r.Endpoint,
+			Limit:    g.Limit,
+			Per:      time.Duration(g.PerSeconds) * time.Second,
+			Burst:    g.Burst,
+		})+", until "+g.Until.Format(time.RFC3339))
 		if r.Version > 0 {
 			line("version", fmt.Sprint(r.Version))
 		}

@@ -52,13 +52,15 @@ with ` + "`headgate request mine`" + `, and can withdraw it.`,
 			if asJSON {
 				return writeJSON(cmd.OutOrStdout(), filed)
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "filed %s: %s for %s, for project %s\n", plain(filed.ID), plain(askedText(&filed)), lasting(&filed), plain(filed.Project))
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "filed %s: %s for %s, for project %s\n", plain(filed.ID),
+				plain(askedText(&filed)), lasting(&filed), plain(filed.Project))
 			return err
 		},
 	}
 	door.addFlags(cmd.Flags())
 	flags := cmd.Flags()
-	flags.StringVar(&f.Subject, "subject", "principal", "whose requests share the limit, as headgate budgets --json shows it")
+	flags.StringVar(&f.Subject, "subject", "principal",
+		"whose requests share the limit, as headgate budgets --json shows it")
 	flags.StringVar(&f.Per, "per", "1s", "time over which LIMIT is given, in whole seconds")
 	flags.Int64Var(&f.Burst, "burst", 0, "most requests at once (default: as many as LIMIT)")
 	flags.StringVar(&f.For, "for", "", "how long it is needed from the approval on, such as 48h")
@@ -115,7 +117,8 @@ func newRequestWithdraw() *cobra.Command {
 		Args:  arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var done developers.Request
-			if err := door.ask(cmd.Context(), http.MethodDelete, "/v1/requests/"+url.PathEscape(args[0]), nil, nil, &done); err != nil {
+			if err := door.ask(cmd.Context(), http.MethodDelete, "/v1/requests/"+url.PathEscape(args[0]), nil, nil,
+				&done); err != nil {
 				return err
 			}
 			return out.say(cmd, done, "withdrew %s", plain(done.ID))

@@ -79,7 +79,8 @@ func writeRoutes(w io.Writer, ops []openapi.Operation) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "METHOD\tPATH\tOPERATION\tDOCUMENT")
 	for _, op := range ops {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", op.Method, strings.TrimPrefix(op.Template.String(), op.Method+" "), op.OperationID, filepath.Base(op.Source))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", op.Method, strings.TrimPrefix(op.Template.String(), op.Method+" "),
+			op.OperationID, filepath.Base(op.Source))
 	}
 	if err := table.Flush(); err != nil {
 		return err

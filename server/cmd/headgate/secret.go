@@ -24,7 +24,8 @@ func newSecretShow() *cobra.Command {
 		Short: "Say which secrets the file holds, by name, and how many keys are under each",
 		Args:  arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withKeys(cmd, &from, forReading, func(ctx context.Context, db *database.Store, c config.Config) error {
+			return withKeys(cmd, &from, forReading, func(ctx context.Context, db *database.Store,
+				c config.Config) error {
 				secrets, err := database.ReadSecrets(c.SecretFile, nil)
 				if err != nil {
 					return err
@@ -138,7 +139,8 @@ if active ones are left, --yes is needed besides.`,
 			if yes && !dropOld {
 				return usagef("--yes is for --drop-old")
 			}
-			return withKeys(cmd, &from, forMending, func(ctx context.Context, db *database.Store, c config.Config) error {
+			return withKeys(cmd, &from, forMending, func(ctx context.Context, db *database.Store,
+				c config.Config) error {
 				if dropOld {
 					return dropSecret(ctx, cmd.OutOrStdout(), db, c.SecretFile, yes)
 				}
@@ -197,11 +199,14 @@ func dropSecret(ctx context.Context, w io.Writer, db *database.Store, path strin
 		return err
 	}
 	if n := under.previous.active; n > 0 && !yes {
-		return fmt.Errorf("%d active keys are still under the previous secret %s and would be lost: they were not used since the rotation began; `headgate key list` shows them. To lose them, add --yes", n, under.previous.name)
+		return fmt.Errorf("%d active keys are still under the previous secret %s and would be lost: they were not "+
+			"used since the rotation began; `headgate key list` shows them. To lose them, add --yes", n,
+			under.previous.name)
 	}
 	if _, err := database.DropPrevious(path); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(w, "%s has one secret again, %s; %d active keys are lost\n", path, under.current.name, under.previous.active)
+	_, err = fmt.Fprintf(w, "%s has one secret again, %s; %d active keys are lost\n", path, under.current.name,
+		under.previous.active)
 	return err
 }

@@ -77,7 +77,9 @@ them. Relative paths are relative to the working directory.`,
 			return d.Run(cmd.Context())
 		},
 	}
-	from.addFlags(cmd, "listen", "decisions", "decisions-grpc", "decisions-resp", "decisions-spoe", "admin", "admin-token-file", "upstream", "openapi", "routes", "db", "secret-file", "trusted-proxy", "unknown", "max-buckets", "max-bytes",
+	from.addFlags(cmd, "listen", "decisions", "decisions-grpc", "decisions-resp", "decisions-spoe", "admin",
+		"admin-token-file", "upstream", "openapi", "routes", "db", "secret-file", "trusted-proxy", "unknown",
+		"max-buckets", "max-bytes",
 		"max-wait", "max-waiters", "max-connections", "max-connections-per-address")
 	return cmd
 }

@@ -70,8 +70,10 @@ A day of an ordinary week says more than an hour. Try the rules in shadow first.
 	flags := cmd.Flags()
 	flags.Float64Var(&f.times, "times", 2, "how many times what 99 of 100 callers use")
 	flags.StringVar(&f.routes, "write-routes", "", "file to write the endpoints to that were made of paths")
-	flags.StringVar(&f.logs.format, "format", "", "format of the logs: "+strings.Join(replay.Formats, ", ")+" (default: by the first line)")
-	flags.StringArrayVar(&f.logs.fields, "field", nil, "for JSON, where a part of a request stands, such as client=peer.ip (repeatable)")
+	flags.StringVar(&f.logs.format, "format", "", "format of the logs: "+strings.Join(replay.Formats, ", ")+
+		" (default: by the first line)")
+	flags.StringArrayVar(&f.logs.fields, "field", nil,
+		"for JSON, where a part of a request stands, such as client=peer.ip (repeatable)")
 	flags.BoolVar(&f.json, "json", false, "print JSON: the rules, and what they were made of")
 	return cmd
 }
@@ -139,7 +141,8 @@ func (f *suggestFlags) useRoutes(c *config.Config, templates []string) (forget f
 }
 
 // read goes through logs, as prepare says.
-func (f *replayFlags) read(cmd *cobra.Command, logs []string, prepare func(*replay.Replay) error) (*replay.Report, error) {
+func (f *replayFlags) read(cmd *cobra.Command, logs []string,
+	prepare func(*replay.Replay) error) (*replay.Report, error) {
 	r, err := f.open()
 	if err != nil {
 		return nil, err
@@ -181,11 +184,18 @@ func seen(s *replay.Suggestion) string {
 	return fmt.Sprintf("99 of 100 callers send up to %d a minute, %d in ten seconds", s.Minute.P99, s.Ten.P99)
 }
 
-func (f *suggestFlags) write(cmd *cobra.Command, list []replay.Suggestion, first, second *replay.Report, left int64) error {
+func (f *suggestFlags) write(cmd *cobra.Command, list []replay.Suggestion, first, second *replay.Report,
+	left int64) error {
 	out := make([]suggested, len(list))
 	var yaml convert.Result
 	for i, s := range list {
-		out[i] = suggested{Rule: rules.Entries([]policy.Rule{s.Rule})[0], Requests: s.Requests, Callers: s.Callers, Minute: s.Minute, Ten: s.Ten}
+		out[i] = suggested{
+			Rule:     rules.Entries([]policy.Rule{s.Rule})[0],
+			Requests: s.Requests,
+			Callers:  s.Callers,
+			Minute:   s.Minute,
+			Ten:      s.Ten,
+		}
 		for _, rule := range second.Sides[0].Rules {
 			if rule.Rule == s.Rule.Title() {
 				out[i].Denied, out[i].Whom = rule.Denied, rule.Callers
@@ -204,7 +214,8 @@ func (f *suggestFlags) write(cmd *cobra.Command, list []replay.Suggestion, first
 	}
 	w := cmd.ErrOrStderr()
 	const when = "2006-01-02 15:04:05"
-	fmt.Fprintf(w, "requests  %d of %s, %s to %s\n", first.Requests, counted(first.Callers, "caller"), first.From.Format(when), first.Until.Format(when))
+	fmt.Fprintf(w, "requests  %d of %s, %s to %s\n", first.Requests, counted(first.Callers, "caller"),
+		first.From.Format(when), first.Until.Format(when))
 	if first.Unread > 0 {
 		fmt.Fprintf(w, "unread    %d of %d lines\n", first.Unread, first.Lines)
 	}
@@ -214,10 +225,13 @@ func (f *suggestFlags) write(cmd *cobra.Command, list []replay.Suggestion, first
 	if first.Until.Sub(first.From) < time.Hour {
 		fmt.Fprintln(w, "the logs are of less than an hour: a day of an ordinary week says more")
 	}
-	fmt.Fprintf(w, "denied    %d, %s, would be by these limits\n\n", second.Sides[0].Denied, share(second.Sides[0].Share()))
-	t := newTable(w, "ENDPOINT\tREQUESTS\tCALLERS\tBUSIEST MINUTE: HALF\t95 %\t99 %\tMOST\tLIMIT\tBURST\tDENIED\tCALLERS")
+	fmt.Fprintf(w, "denied    %d, %s, would be by these limits\n\n", second.Sides[0].Denied,
+		share(second.Sides[0].Share()))
+	t := newTable(w,
+		"ENDPOINT\tREQUESTS\tCALLERS\tBUSIEST MINUTE: HALF\t95 %\t99 %\tMOST\tLIMIT\tBURST\tDENIED\tCALLERS")
 	for i, s := range list {
-		t.row(s.Of, s.Requests, s.Callers, s.Minute.Half, s.Minute.P95, s.Minute.P99, s.Minute.Most, s.Rule.Rate(), s.Rule.Burst, out[i].Denied, out[i].Whom)
+		t.row(s.Of, s.Requests, s.Callers, s.Minute.Half, s.Minute.P95, s.Minute.P99, s.Minute.Most, s.Rule.Rate(),
+			s.Rule.Burst, out[i].Denied, out[i].Whom)
 	}
 	if err := t.Flush(); err != nil {
 		return err

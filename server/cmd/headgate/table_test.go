@@ -26,10 +26,16 @@ func TestListsSayNothingToTheTerminal(t *testing.T) {
 		"INSERT INTO projects (project_id, tier) VALUES ('"+hostile+"', '"+hostile+"')",
 		"UPDATE api_keys SET project_id = '"+hostile+"', name = '"+hostile+"'",
 		"UPDATE admin_tokens SET name = '"+hostile+"'",
-		"INSERT INTO audit (at, actor, claimed, action, rule, endpoint, subject, whose) VALUES (1, '"+hostile+"', '"+hostile+"', '"+hostile+"', '"+hostile+"', '"+hostile+"', 'ip', '"+hostile+"')",
-		"INSERT INTO api_calls (at, actor, peer, operation, changes, about) VALUES (1, '"+hostile+"', '"+hostile+"', '"+hostile+"', 0, '"+hostile+"')",
-		"INSERT INTO replicas (name, process, program, started_at, rules, rules_number, loaded_at, stale_ms, every_ms, last_error, seen_at) VALUES ('"+hostile+"', 'p', '"+hostile+"', 1, '"+hostile+"', 0, 1, 1, 1, '"+hostile+"', unixepoch() * 1000)",
-		"INSERT INTO policy_versions (id, at, actor, claimed, why, action, added, changed, removed, last_change) SELECT max(id) + 1, 1, '"+hostile+"', '"+hostile+"', '"+hostile+"', '"+hostile+"', 1, 0, 0, (SELECT max(id) FROM policy_changes) FROM policy_versions",
+		"INSERT INTO audit (at, actor, claimed, action, rule, endpoint, subject, whose) VALUES (1, '"+hostile+"', '"+
+			hostile+"', '"+hostile+"', '"+hostile+"', '"+hostile+"', 'ip', '"+hostile+"')",
+		"INSERT INTO api_calls (at, actor, peer, operation, changes, about) VALUES (1, '"+hostile+"', '"+hostile+"', '"+
+			hostile+"', 0, '"+hostile+"')",
+		"INSERT INTO replicas (name, process, program, started_at, rules, rules_number, loaded_at, stale_ms, "+
+			"every_ms, last_error, seen_at) VALUES ('"+hostile+"', 'p', '"+hostile+"', 1, '"+hostile+"', 0, 1, 1, 1, '"+
+			hostile+"', unixepoch() * 1000)",
+		"INSERT INTO policy_versions (id, at, actor, claimed, why, action, added, changed, removed, last_change) "+
+			"SELECT max(id) + 1, 1, '"+hostile+"', '"+hostile+"', '"+hostile+"', '"+hostile+
+			"', 1, 0, 0, (SELECT max(id) FROM policy_changes) FROM policy_versions",
 	)
 	for _, c := range []struct {
 		lines int // the title's too
@@ -62,7 +68,9 @@ func TestListsSayNothingToTheTerminal(t *testing.T) {
 func TestErrorsSayNothingToTheTerminal(t *testing.T) {
 	dir := t.TempDir()
 	must(t, dir, "policy", "set", "default", "5")
-	typed(t, dir, "INSERT INTO replicas (name, process, program, started_at, rules, rules_number, loaded_at, stale_ms, every_ms, last_error, seen_at) VALUES ('"+hostile+"', 'p', 'p', 1, 'other', 0, 1, 60000, 1000, '', unixepoch() * 1000)")
+	typed(t, dir, "INSERT INTO replicas (name, process, program, started_at, rules, rules_number, loaded_at, "+
+		"stale_ms, every_ms, last_error, seen_at) VALUES ('"+hostile+
+		"', 'p', 'p', 1, 'other', 0, 1, 60000, 1000, '', unixepoch() * 1000)")
 	code, _, errs := call(t, dir, "fleet", "--max-lag", "1s")
 	if code != exitFailure || !strings.Contains(errs, "lag by more than 1s: x") {
 		t.Errorf("fleet --max-lag: exit %d, %q", code, errs)
@@ -78,9 +86,11 @@ func TestListsAreMadeByRow(t *testing.T) {
 	if err != nil || len(files) < 20 {
 		t.Fatal(len(files), err)
 	}
-	looked := []string{"table.go", "table_test.go", "attack.go", "budgets.go", "explain.go", "explain_descriptor.go", "policy_lint.go", "request.go", "routes.go", "token.go"}
+	looked := []string{"table.go", "table_test.go", "attack.go", "budgets.go", "explain.go", "explain_descriptor.go",
+		"policy_lint.go", "request.go", "routes.go", "token.go"}
 	for _, f := range files {
-		if text, err := os.ReadFile(f); err != nil || strings.Contains(string(text), "tabwriter.NewWriter") && !slices.Contains(looked, f) {
+		if text, err := os.ReadFile(f); err != nil || strings.Contains(string(text), "tabwriter.NewWriter") &&
+			!slices.Contains(looked, f) {
 			t.Errorf("%s writes a table by itself (%v), want newTable, or its cells plain and its name here", f, err)
 		}
 	}

@@ -81,18 +81,23 @@ lines, the current and the previous one: reports by either are taken.`,
 
 func (f *telemetryFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.file, "config", "", "YAML file with any of the settings; flags win over it")
-	flags.StringArrayVar(&f.quotas, "quota", nil, "quota that clients report about, as NAME, or NAME=80/60s,burst=100 where its limit is known (repeatable)")
+	flags.StringArrayVar(&f.quotas, "quota", nil,
+		"quota that clients report about, as NAME, or NAME=80/60s,burst=100 where its limit is known (repeatable)")
 	flags.StringVar(&f.secretFile, "secret-file", "", "file whose first line is the secret, 32 bytes or more (needed)")
 	flags.StringVar(&f.udp, "udp", "127.0.0.1:8125", "address for reports by UDP, or none")
 	flags.StringVar(&f.http, "http", "none", "address for reports by HTTP, or none")
 	flags.StringVar(&f.admin, "admin", "none", "address on this machine for /metrics and /healthz, or none")
 	flags.StringVar(&f.cert, "tls-cert", "", "certificate of --http, PEM; without, it is plain text")
 	flags.StringVar(&f.key, "tls-key", "", "its key, PEM")
-	flags.StringArrayVar(&f.origins, "origin", nil, "web page that may read answers, such as https://app.example.com (repeatable)")
-	flags.DurationVar(&f.window, "window", 30*time.Second, "how far back answers look, 1s to 1h: clients report about as often")
-	flags.IntVar(&f.maxClients, "max-clients", 10_000, "clients of each quota that are known at once, at about 700 bytes each")
+	flags.StringArrayVar(&f.origins, "origin", nil,
+		"web page that may read answers, such as https://app.example.com (repeatable)")
+	flags.DurationVar(&f.window, "window", 30*time.Second,
+		"how far back answers look, 1s to 1h: clients report about as often")
+	flags.IntVar(&f.maxClients, "max-clients", 10_000,
+		"clients of each quota that are known at once, at about 700 bytes each")
 	flags.IntVar(&f.perSource, "per-source", 100, "reports a second that are looked at of one address")
-	flags.Float64Var(&f.reference, "reference", 0, "speak the unsigned JSON of the published code of Farkiani et al. instead, on this machine alone, and say that the limit is so many requests a minute")
+	flags.Float64Var(&f.reference, "reference", 0, "speak the unsigned JSON of the published code of Farkiani et "+
+		"al. instead, on this machine alone, and say that the limit is so many requests a minute")
 }
 
 // check says everything that is wrong with the flags.
@@ -108,7 +113,8 @@ func (f *telemetryFlags) check() ([]telemetry.Quota, error) {
 		say("--udp and --http are none, want one of them at least")
 	}
 	if a, err := netip.ParseAddrPort(f.admin); err == nil && !a.Addr().Unmap().IsLoopback() {
-		say("--admin is %q, want an address of this machine, such as 127.0.0.1:8127: its metrics say how much business there is", f.admin)
+		say("--admin is %q, want an address of this machine, such as 127.0.0.1:8127: its metrics say how much "+
+			"business there is", f.admin)
 	}
 	if (f.cert == "") != (f.key == "") {
 		say("want --tls-cert and --tls-key, or neither")
@@ -117,14 +123,16 @@ func (f *telemetryFlags) check() ([]telemetry.Quota, error) {
 		say("--tls-cert is for --http, which is none")
 	}
 	for _, o := range f.origins {
-		if o != "*" && (!strings.HasPrefix(o, "https://") && !strings.HasPrefix(o, "http://") || strings.Count(o, "/") != 2) {
+		if o != "*" && (!strings.HasPrefix(o, "https://") && !strings.HasPrefix(o, "http://") ||
+			strings.Count(o, "/") != 2) {
 			say("--origin is %q, want one as browsers name it, such as https://app.example.com, without a path", o)
 		}
 	}
 	var quotas []telemetry.Quota
 	if f.reference != 0 {
 		if a, err := netip.ParseAddrPort(f.udp); err != nil || !a.Addr().Unmap().IsLoopback() {
-			say("--udp is %q, want an address of this machine, such as 127.0.0.1:8125: what --reference speaks is not signed", f.udp)
+			say("--udp is %q, want an address of this machine, such as 127.0.0.1:8125: what --reference speaks is "+
+				"not signed", f.udp)
 		}
 		if f.http != "none" || len(f.quotas) > 0 || f.secretFile != "" || f.admin != "none" {
 			say("--reference goes with --udp alone")
@@ -172,7 +180,8 @@ func parseQuota(text string) (telemetry.Quota, error) {
 		value, ok := strings.CutPrefix(burst, "burst=")
 		b, err := strconv.ParseInt(value, 10, 64)
 		if !ok || err != nil || b < 1 {
-			return q, fmt.Errorf("--quota %s: %q stands after the limit, want burst=REQUESTS, such as burst=100", name, burst)
+			return q, fmt.Errorf("--quota %s: %q stands after the limit, want burst=REQUESTS, such as burst=100", name,
+				burst)
 		}
 		q.Burst = b
 	}
@@ -181,7 +190,8 @@ func parseQuota(text string) (telemetry.Quota, error) {
 
 // serveTelemetry runs an aggregator by settings, which are asked for again at each hangup.
 func serveTelemetry(
-	ctx context.Context, out io.Writer, log *slog.Logger, hangup <-chan os.Signal, settings func() (telemetryFlags, error),
+	ctx context.Context, out io.Writer, log *slog.Logger, hangup <-chan os.Signal,
+	settings func() (telemetryFlags, error),
 ) error {
 	f, err := settings()
 	if err != nil {
@@ -204,7 +214,10 @@ func serveTelemetry(
 		}
 		if f.cert != "" {
 			r.cert.Store(r.files.cert)
-			o.TLS = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return r.cert.Load(), nil }}
+			o.TLS = &tls.Config{
+				MinVersion:     tls.VersionTLS12,
+				GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return r.cert.Load(), nil },
+			}
 		}
 	}
 	if err := f.listen(&o); err != nil {
@@ -261,11 +274,16 @@ func readTelemetrySecrets(path string) ([][]byte, error) {
 		}
 	}
 	if len(secrets) < 1 || len(secrets) > 2 {
-		return nil, fmt.Errorf("--secret-file %s has %d lines, want the secret, and perhaps the previous one in a second line", path, len(secrets))
+		return nil,
+			fmt.Errorf("--secret-file %s has %d lines, want the secret, and perhaps the previous one in a second line",
+				path, len(secrets))
 	}
 	for i, s := range secrets {
 		if len(s) < telemetry.MinSecret {
-			return nil, fmt.Errorf("--secret-file %s: line %d has %d bytes, want %d or more; to make a secret: openssl rand -hex 32", path, i+1, len(s), telemetry.MinSecret)
+			return nil,
+				fmt.Errorf(
+					"--secret-file %s: line %d has %d bytes, want %d or more; to make a secret: openssl rand -hex "+
+						"32", path, i+1, len(s), telemetry.MinSecret)
 		}
 	}
 	return secrets, nil
@@ -328,7 +346,8 @@ answer. For the length of a window it counts as one of the clients.`,
 				client.Report(wire.State{})
 				select {
 				case <-ctx.Done():
-					return fmt.Errorf("no answer from %s within %v: is it running, has it the quota %q, and the same secret, and are both clocks right?", addr, timeout, name)
+					return fmt.Errorf("no answer from %s within %v: is it running, has it the quota %q, and the "+
+						"same secret, and are both clocks right?", addr, timeout, name)
 				case <-time.After(250 * time.Millisecond):
 				}
 				if a, ok := client.Latest(); ok {
@@ -343,7 +362,8 @@ answer. For the length of a window it counts as one of the clients.`,
 	}
 	cmd.Flags().StringVar(&addr, "addr", "127.0.0.1:8125", "where the aggregator receives reports by UDP")
 	cmd.Flags().StringVar(&name, "quota", "", "quota to ask about (needed)")
-	cmd.Flags().StringVar(&secretFile, "secret-file", "", "file whose first line is the secret of the aggregator (needed)")
+	cmd.Flags().StringVar(&secretFile, "secret-file", "",
+		"file whose first line is the secret of the aggregator (needed)")
 	cmd.Flags().DurationVar(&timeout, "timeout", 3*time.Second, "how long to wait for an answer")
 	out.addFlags(cmd)
 	return cmd
@@ -365,8 +385,9 @@ type aggregateEntry struct {
 
 func entryOf(a wire.Aggregate) aggregateEntry {
 	e := aggregateEntry{
-		Clients: int(a.Active), Refusing: int(a.Refusing), WindowSeconds: a.Window.Seconds(), Sent: uint64(a.Sent), Accepted: uint64(a.Accepted),
-		Refused: uint64(a.Refused), Waiting: uint64(a.Queue), Capacity: float64(a.Capacity), Configured: a.Configured,
+		Clients: int(a.Active), Refusing: int(a.Refusing), WindowSeconds: a.Window.Seconds(), Sent: uint64(a.Sent),
+		Accepted: uint64(a.Accepted),
+		Refused:  uint64(a.Refused), Waiting: uint64(a.Queue), Capacity: float64(a.Capacity), Configured: a.Configured,
 	}
 	if a.SinceRefusal >= 0 {
 		seconds := a.SinceRefusal.Seconds()
@@ -426,12 +447,14 @@ others, and for browsers.`,
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), base64.StdEncoding.EncodeToString(wire.ClientKey(secrets[0], name, id)))
+			_, err = fmt.Fprintln(cmd.OutOrStdout(),
+				base64.StdEncoding.EncodeToString(wire.ClientKey(secrets[0], name, id)))
 			return err
 		},
 	}
 	cmd.Flags().StringVar(&name, "quota", "", "quota to report about (needed)")
 	cmd.Flags().StringVar(&client, "client", "", "number of the client (needed)")
-	cmd.Flags().StringVar(&secretFile, "secret-file", "", "file whose first line is the secret of the aggregator (needed)")
+	cmd.Flags().StringVar(&secretFile, "secret-file", "",
+		"file whose first line is the secret of the aggregator (needed)")
 	return cmd
 }

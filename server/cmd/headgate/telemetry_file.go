@@ -17,7 +17,8 @@ import (
 
 // telemetrySettings are the flags of "headgate telemetry" that a file may give, by their names there.
 var telemetrySettings = map[string]string{
-	"quotas": "quota", "origins": "origin", "secret_file": "secret-file", "udp": "udp", "http": "http", "admin": "admin", "tls_cert": "tls-cert",
+	"quotas": "quota", "origins": "origin", "secret_file": "secret-file", "udp": "udp", "http": "http",
+	"admin": "admin", "tls_cert": "tls-cert",
 	"tls_key": "tls-key", "window": "window", "max_clients": "max-clients", "per_source": "per-source",
 }
 
@@ -57,7 +58,8 @@ func readTelemetryFile(path string, flags *pflag.FlagSet) error {
 		flag := flags.Lookup(telemetrySettings[name])
 		switch {
 		case flag == nil:
-			wrong = append(wrong, fmt.Errorf("%s is no setting, want one of %s", where, strings.Join(telemetryNames(), ", ")))
+			wrong = append(wrong, fmt.Errorf("%s is no setting, want one of %s", where,
+				strings.Join(telemetryNames(), ", ")))
 		case seen[name]:
 			wrong = append(wrong, fmt.Errorf("%s is given twice", where))
 		case flag.Changed:

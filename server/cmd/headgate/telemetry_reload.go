@@ -81,7 +81,8 @@ func (r *runningTelemetry) reload(log *slog.Logger) {
 		about = append(about, "changed", strings.Join(changed, ", "))
 	}
 	if len(restart) > 0 {
-		log.Warn("reloaded, but some settings wait for a restart", append(about, "restart", strings.Join(restart, ", "))...)
+		log.Warn("reloaded, but some settings wait for a restart",
+			append(about, "restart", strings.Join(restart, ", "))...)
 	} else {
 		log.Info("reloaded", about...)
 	}
@@ -121,7 +122,8 @@ func (r *runningTelemetry) change() (changed, restart []string, err error) {
 	}
 	differ(&changed, "quotas", !slices.Equal(next.quotas, now.quotas))
 	differ(&changed, "secret", !slices.EqualFunc(files.secrets, r.files.secrets, bytes.Equal))
-	differ(&changed, "certificate", files.cert != nil && !slices.EqualFunc(files.cert.Certificate, r.files.cert.Certificate, bytes.Equal))
+	differ(&changed, "certificate", files.cert != nil &&
+		!slices.EqualFunc(files.cert.Certificate, r.files.cert.Certificate, bytes.Equal))
 	differ(&changed, "origins", !slices.Equal(next.origins, now.origins))
 	differ(&changed, "max_clients", next.maxClients != now.maxClients)
 	differ(&changed, "per_source", next.perSource != now.perSource)

@@ -41,7 +41,10 @@ type aggregatorProcess struct {
 
 func startAggregator(t *testing.T, program string, args ...string) *aggregatorProcess {
 	t.Helper()
-	p := &aggregatorProcess{Cmd: exec.Command(program, append([]string{"telemetry"}, args...)...), log: new(livelog.Text)}
+	p := &aggregatorProcess{
+		Cmd: exec.Command(program, append([]string{"telemetry"}, args...)...),
+		log: new(livelog.Text),
+	}
 	p.Stderr = p.log
 	out, err := p.StdoutPipe()
 	if err != nil {
@@ -84,7 +87,8 @@ func TestTelemetryProcess(t *testing.T) {
 	t.Run("reference", func(t *testing.T) { testTelemetryReference(t, program) })
 	t.Run("file", func(t *testing.T) { testTelemetryFile(t, program) })
 	secret := writeSecret(t, telemetrySecret)
-	args := []string{"--quota", "api=80/60s,burst=100", "--secret-file", secret, "--admin", "127.0.0.1:0", "--window", "1s"}
+	args := []string{"--quota", "api=80/60s,burst=100", "--secret-file", secret, "--admin", "127.0.0.1:0",
+		"--window", "1s"}
 	p := startAggregator(t, program, append(args, "--udp", "127.0.0.1:0")...)
 	client, err := wire.New(wire.Options{Addr: p.udp, Quota: "api", Secret: []byte(telemetrySecret)})
 	if err != nil {
@@ -136,7 +140,8 @@ func TestTelemetryProcess(t *testing.T) {
 		t.Errorf("the flood is answered with %d bytes", n)
 	}
 	answered("amid the flood", func(a wire.Aggregate) bool { return a.Refusing == 0 && a.Queue == 7 })
-	if text := scrape(t, p.admin); !strings.Contains(text, `headgate_telemetry_refused_total{reason="flood"} `) || strings.Contains(text, `reason="flood"} 0`) {
+	if text := scrape(t, p.admin); !strings.Contains(text, `headgate_telemetry_refused_total{reason="flood"} `) ||
+		strings.Contains(text, `reason="flood"} 0`) {
 		t.Errorf("the flood is not counted:\n%s", text)
 	}
 	if p.log.String() != "" {
@@ -191,7 +196,8 @@ func scrape(t *testing.T, admin string) string {
 func asks(t *testing.T, udp, secret string) error {
 	t.Helper()
 	var out, errs bytes.Buffer
-	if code := run(context.Background(), []string{"telemetry", "ask", "--addr", udp, "--quota", "api", "--secret-file", secret}, &out, &errs); code != exitOK {
+	if code := run(context.Background(), []string{"telemetry", "ask", "--addr", udp, "--quota", "api", "--secret-file",
+		secret}, &out, &errs); code != exitOK {
 		return fmt.Errorf("%d: %s", code, &errs)
 	}
 	if !strings.Contains(out.String(), "capacity   1.33 a second") {
@@ -217,7 +223,8 @@ func testTelemetryReference(t *testing.T, program string) {
 	b := make([]byte, 1000)
 	_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
 	n, err := conn.Read(b)
-	if want := `{"total_requests":0,"active_clients":1,"reported_429":0,"token_rate":80}`; err != nil || string(b[:n]) != want {
+	if want := `{"total_requests":0,"active_clients":1,"reported_429":0,"token_rate":80}`; err != nil ||
+		string(b[:n]) != want {
 		t.Errorf("answer %s, %v; want %s", b[:n], err, want)
 	}
 }
@@ -243,7 +250,8 @@ func writeCertificate(t *testing.T, dir string) (cert, key string, trusting *htt
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(certPEM)
-	return cert, key, &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, DisableKeepAlives: true}}
+	return cert, key, &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots},
+		DisableKeepAlives: true}}
 }
 
 // Reports come over TLS too. A reload that finds a broken certificate keeps the one in force, and the secret with it;
@@ -294,7 +302,8 @@ func TestTelemetryOverTLS(t *testing.T) {
 		t.Errorf("a report over TLS: %v", err)
 	}
 	other := strings.Repeat("n", 40)
-	if err := errors.Join(os.WriteFile(cert, []byte("broken"), 0o600), os.WriteFile(secret, []byte(other+"\n"), 0o600)); err != nil {
+	if err := errors.Join(os.WriteFile(cert, []byte("broken"), 0o600),
+		os.WriteFile(secret, []byte(other+"\n"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	hangup <- syscall.SIGHUP
@@ -329,22 +338,31 @@ func TestTelemetryFlags(t *testing.T) {
 		code int
 		want []string
 	}{
-		"nothing":           {"", exitUsage, []string{"want --secret-file; to make one: openssl rand -hex 32", "want --quota, such as --quota api=80/60s,burst=100"}},
-		"no address":        {"--udp none --http nowhere", exitUsage, []string{`--http is "nowhere", want an address and a port`}},
-		"no way in":         {"--udp none", exitUsage, []string{"want one of them at least"}},
-		"metrics to all":    {"--admin 0.0.0.0:8127", exitUsage, []string{"want an address of this machine"}},
-		"half a pair":       {"--http 127.0.0.1:0 --tls-cert x", exitUsage, []string{"want --tls-cert and --tls-key, or neither"}},
-		"TLS for nothing":   {"--tls-cert x --tls-key y", exitUsage, []string{"--http, which is none"}},
-		"origin":            {"--origin https://a.example/b", exitUsage, []string{`--origin is "https://a.example/b"`}},
-		"quota":             {"--quota A=1", exitUsage, []string{`quota is "A"`}},
-		"limit":             {"--quota api=80", exitUsage, []string{`the limit is "80", want REQUESTS/TIME, such as 80/60s`}},
-		"burst":             {"--quota api=80/60s,100", exitUsage, []string{`"100" stands after the limit, want burst=REQUESTS`}},
-		"not a number":      {"--quota api=NaN/60s", exitUsage, []string{"want REQUESTS/TIME"}},
-		"no such file":      {"--quota api --secret-file /nowhere/s", exitFailure, []string{"/nowhere/s is not there; to make it: openssl rand -hex 32"}},
-		"short secret":      {"--quota api --secret-file " + short, exitFailure, []string{"line 1 has 5 bytes, want 32 or more"}},
-		"three secrets":     {"--quota api --secret-file " + three, exitFailure, []string{"has 3 lines"}},
-		"window":            {"--quota api --window 1ms --secret-file " + writeSecret(t, telemetrySecret), exitUsage, []string{"window is 1ms, want 1s to 1h"}},
-		"twice":             {"--quota api --quota api --secret-file " + writeSecret(t, telemetrySecret), exitUsage, []string{`quota "api" is given twice`}},
+		"nothing": {"", exitUsage, []string{"want --secret-file; to make one: openssl rand -hex 32",
+			"want --quota, such as --quota api=80/60s,burst=100"}},
+		"no address": {"--udp none --http nowhere", exitUsage,
+			[]string{`--http is "nowhere", want an address and a port`}},
+		"no way in":      {"--udp none", exitUsage, []string{"want one of them at least"}},
+		"metrics to all": {"--admin 0.0.0.0:8127", exitUsage, []string{"want an address of this machine"}},
+		"half a pair": {"--http 127.0.0.1:0 --tls-cert x", exitUsage,
+			[]string{"want --tls-cert and --tls-key, or neither"}},
+		"TLS for nothing": {"--tls-cert x --tls-key y", exitUsage, []string{"--http, which is none"}},
+		"origin":          {"--origin https://a.example/b", exitUsage, []string{`--origin is "https://a.example/b"`}},
+		"quota":           {"--quota A=1", exitUsage, []string{`quota is "A"`}},
+		"limit": {"--quota api=80", exitUsage,
+			[]string{`the limit is "80", want REQUESTS/TIME, such as 80/60s`}},
+		"burst": {"--quota api=80/60s,100", exitUsage,
+			[]string{`"100" stands after the limit, want burst=REQUESTS`}},
+		"not a number": {"--quota api=NaN/60s", exitUsage, []string{"want REQUESTS/TIME"}},
+		"no such file": {"--quota api --secret-file /nowhere/s", exitFailure,
+			[]string{"/nowhere/s is not there; to make it: openssl rand -hex 32"}},
+		"short secret": {"--quota api --secret-file " + short, exitFailure,
+			[]string{"line 1 has 5 bytes, want 32 or more"}},
+		"three secrets": {"--quota api --secret-file " + three, exitFailure, []string{"has 3 lines"}},
+		"window": {"--quota api --window 1ms --secret-file " + writeSecret(t, telemetrySecret), exitUsage,
+			[]string{"window is 1ms, want 1s to 1h"}},
+		"twice": {"--quota api --quota api --secret-file " + writeSecret(t, telemetrySecret), exitUsage,
+			[]string{`quota "api" is given twice`}},
 		"reference for all": {"--reference 80 --udp 0.0.0.0:0", exitUsage, []string{"is not signed"}},
 		"reference and":     {"--reference 80 --quota api", exitUsage, []string{"goes with --udp alone"}},
 		"client":            {"key --quota api --client x", exitUsage, []string{`--client is "x", want a number`}},
@@ -363,10 +381,12 @@ func TestTelemetryFlags(t *testing.T) {
 		}
 	}
 	var out, errs bytes.Buffer
-	if code := run(context.Background(), []string{"telemetry", "key", "--quota", "api", "--client", "42", "--secret-file", writeSecret(t, telemetrySecret)}, &out, &errs); code != exitOK {
+	if code := run(context.Background(), []string{"telemetry", "key", "--quota", "api", "--client", "42",
+		"--secret-file", writeSecret(t, telemetrySecret)}, &out, &errs); code != exitOK {
 		t.Fatal(errs.String())
 	}
-	if got, err := base64.StdEncoding.DecodeString(strings.TrimSpace(out.String())); err != nil || !bytes.Equal(got, wire.ClientKey([]byte(telemetrySecret), "api", 42)) {
+	if got, err := base64.StdEncoding.DecodeString(strings.TrimSpace(out.String())); err != nil ||
+		!bytes.Equal(got, wire.ClientKey([]byte(telemetrySecret), "api", 42)) {
 		t.Errorf("key %q, %v", out.String(), err)
 	}
 }
@@ -388,13 +408,16 @@ func testTelemetryReload(t *testing.T, p *aggregatorProcess, write func(name, te
 			}
 		}
 	}
-	reloaded("quotas: [\"api=160/60s\", third]\nsecret_file: telemetry.secret\nudp: 127.0.0.1:1\nwindow: 25s\nmax_clients: 60\n",
+	reloaded("quotas: [\"api=160/60s\", third]\nsecret_file: telemetry.secret\nudp: 127.0.0.1:1\nwindow: 25s\n"+
+		"max_clients: 60\n",
 		`reloaded, but some settings wait for a restart" changed="quotas, max_clients" restart="udp, window"`,
 		`capacity{quota="api"} 2.6666666666666665`, `clients{quota="api"} 1`, `clients{quota="third"} 0`,
 		`config_reloads_total{outcome="ok"} 1`, `config_reload_ok 1`)
-	reloaded("quotas: [\"api=1/60s\", fourth]\nsecret_file: telemetry.secret\nwindow: 1ms\nmax_clients: 0x\nudp_: none\n",
+	reloaded(
+		"quotas: [\"api=1/60s\", fourth]\nsecret_file: telemetry.secret\nwindow: 1ms\nmax_clients: 0x\nudp_: none\n",
 		"reload failed: what was in force before stays",
-		`capacity{quota="api"} 2.6666666666666665`, `clients{quota="third"} 0`, `config_reloads_total{outcome="failed"} 1`, `config_reload_ok 0`)
+		`capacity{quota="api"} 2.6666666666666665`, `clients{quota="third"} 0`,
+		`config_reloads_total{outcome="failed"} 1`, `config_reload_ok 0`)
 	if text := scrape(t, p.admin); strings.Contains(text, "fourth") || strings.Contains(text, `"other"`) {
 		t.Errorf("a quota of a file with faults, or one that was taken out, is there:\n%s", text)
 	}
@@ -413,18 +436,25 @@ func testTelemetryFile(t *testing.T, program string) {
 		}
 	}
 	write("telemetry.secret", telemetrySecret+"\n")
-	write("telemetry.yaml", "# of the team\nquotas: [\"api=80/60s,burst=100\", other]\nsecret_file: telemetry.secret\nudp: 127.0.0.1:0\nadmin: 127.0.0.1:1\nwindow: 20s\nmax_clients: 50\n")
+	write("telemetry.yaml", "# of the team\nquotas: [\"api=80/60s,burst=100\", other]\nsecret_file: "+
+		"telemetry.secret\nudp: 127.0.0.1:0\nadmin: 127.0.0.1:1\nwindow: 20s\nmax_clients: 50\n")
 	p := startAggregator(t, program, "--config", "telemetry.yaml", "--admin", "127.0.0.1:0")
-	out, err := exec.Command(program, "telemetry", "ask", "--addr", p.udp, "--quota", "api", "--secret-file", "telemetry.secret", "--timeout", "1m").CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "in the last 20s") || !strings.Contains(string(out), "1.33 a second") {
+	out, err := exec.Command(program, "telemetry", "ask", "--addr", p.udp, "--quota", "api", "--secret-file",
+		"telemetry.secret", "--timeout", "1m").CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "in the last 20s") ||
+		!strings.Contains(string(out), "1.33 a second") {
 		t.Errorf("%v, %s, want a window of 20s and the capacity of the file", err, out)
 	}
 	testTelemetryReload(t, p, write)
-	write("wrong.yaml", "quotas: api\nsecret_flie: telemetry.secret\nwindow: soon\n\nmax_clients: [1]\nudp: none\nudp: none\n")
+	write("wrong.yaml",
+		"quotas: api\nsecret_flie: telemetry.secret\nwindow: soon\n\nmax_clients: [1]\nudp: none\nudp: none\n")
 	write("empty.yaml", "")
 	write("list.yaml", "- quotas\n")
 	for file, wants := range map[string][]string{
-		"wrong.yaml": {"wrong.yaml:1: quotas is api, want a list", "wrong.yaml:2: secret_flie is no setting, want one of admin,", "wrong.yaml:3: window is soon, want a time such as 30s", "wrong.yaml:5: max_clients is [1], want one value"},
+		"wrong.yaml": {"wrong.yaml:1: quotas is api, want a list",
+			"wrong.yaml:2: secret_flie is no setting, want one of admin,",
+			"wrong.yaml:3: window is soon, want a time such as 30s",
+			"wrong.yaml:5: max_clients is [1], want one value"},
 		"empty.yaml": {"want --secret-file", "want --quota"},
 		"list.yaml":  {"want settings"},
 		"none.yaml":  {"no such file"},

@@ -54,7 +54,8 @@ func (f *configFlags) endpointsForDatabase(cmd *cobra.Command) (policy.CompileOp
 	if f.through.server != "" {
 		for _, name := range []string{"openapi", "routes"} {
 			if cmd.Flags().Changed(name) {
-				return policy.CompileOptions{}, usagef("--server and --%s are both given, want one: the gateway knows its own endpoints", name)
+				return policy.CompileOptions{},
+					usagef("--server and --%s are both given, want one: the gateway knows its own endpoints", name)
 			}
 		}
 		return policy.CompileOptions{}, nil
@@ -83,7 +84,8 @@ func dial(server, tokenFile string) (*client.Client, error) {
 
 // through does something with the gateway, if one is named, else with the
 // database. T is what both can do.
-func through[T any](cmd *cobra.Command, f *throughFlags, from *configFlags, open opener, remote func(*client.Client) T, local func(*database.Store) T, do func(T) error) error {
+func through[T any](cmd *cobra.Command, f *throughFlags, from *configFlags, open opener, remote func(*client.Client) T,
+	local func(*database.Store) T, do func(T) error) error {
 	c, err := from.read(cmd)
 	if err != nil {
 		return err

@@ -26,8 +26,9 @@ func requestsIn(t *testing.T, dir string) *strings.Replacer {
 	defer db.Close()
 	var ids []string
 	for _, endpoint := range []string{"GET /v1/items/{id}", "POST /v1/items"} {
-		filed, err := db.File(t.Context(), record.LimitRequest{Actor: "api_key k", Claimed: "Ann", Project: "acme", Reason: "the launch",
-			Asked: record.Asked{Endpoint: endpoint, Limit: 40, Per: time.Minute, For: time.Hour}}, 5)
+		filed, err := db.File(t.Context(), record.LimitRequest{Actor: "api_key k", Claimed: "Ann", Project: "acme",
+			Reason: "the launch",
+			Asked:  record.Asked{Endpoint: endpoint, Limit: 40, Per: time.Minute, For: time.Hour}}, 5)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,8 +46,10 @@ func TestPolicyCommandsThroughAGateway(t *testing.T) {
 	_, side := running(t, there)
 	idsHere, idsThere := requestsIn(t, here), requestsIn(t, there)
 	for _, dir := range []string{here, there} {
-		write(t, dir, "rules.json", `{"projects":{"acme":"gold"},"rules":[{"endpoint":"default","limit":4},{"endpoint":"GET /v1/items/{id}","tier":"gold","limit":9}]}`)
-		write(t, dir, "bad.yaml", "rules:\n  - endpoint: default\n    limit: 0\n  - endpoint: GET /v1/itms\n    limit: 5\n")
+		write(t, dir, "rules.json",
+			`{"projects":{"acme":"gold"},"rules":[{"endpoint":"default","limit":4},{"endpoint":"GET /v1/items/{id}","tier":"gold","limit":9}]}`)
+		write(t, dir, "bad.yaml",
+			"rules:\n  - endpoint: default\n    limit: 0\n  - endpoint: GET /v1/itms\n    limit: 5\n")
 		write(t, dir, "none.json", "{\n")
 		write(t, dir, "more.json", `{"rules":[{"endpoint":"POST /v1/items","limit":2}]}`)
 	}
@@ -116,12 +119,15 @@ func TestPolicyCommandsThroughAGateway(t *testing.T) {
 		plain := func(s string) string {
 			return strings.Join(strings.Fields(differs.ReplaceAllString(s, "_")), " ")
 		}
-		if codeHere != codeThere || !strings.Contains(args, "history") && plain(outHere) != plain(outThere) || (errHere == "") != (errThere == "") {
-			t.Errorf("%s: in the database %d\n%s%s\nthrough the gateway %d\n%s%s", args, codeHere, outHere, errHere, codeThere, outThere, errThere)
+		if codeHere != codeThere || !strings.Contains(args, "history") && plain(outHere) != plain(outThere) ||
+			(errHere == "") != (errThere == "") {
+			t.Errorf("%s: in the database %d\n%s%s\nthrough the gateway %d\n%s%s", args, codeHere, outHere, errHere,
+				codeThere, outThere, errThere)
 		}
 	}
 	for _, args := range [][]string{{"request", "approve", "r_0"}, {"policy", "lint"}} {
-		if code, _, errs := call(t, there, append(args, "--routes", "routes.txt", "--server", side, "--token-file", "token")...); code != exitUsage || !strings.Contains(errs, "the gateway knows its own endpoints") {
+		if code, _, errs := call(t, there, append(args, "--routes", "routes.txt", "--server", side, "--token-file",
+			"token")...); code != exitUsage || !strings.Contains(errs, "the gateway knows its own endpoints") {
 			t.Errorf("%v with --routes through a gateway = %d %s", args, code, errs)
 		}
 	}
@@ -136,25 +142,30 @@ func TestPolicyCommandsThroughAGateway(t *testing.T) {
 			t.Fatalf("in the database\n%s\nthrough the gateway\n%s", direct, through)
 		}
 	}
-	if history := must(t, there, "policy", "history"); !strings.Contains(history, "token token ("+localUser()+")") || !strings.Contains(history, "spring") {
+	if history := must(t, there, "policy", "history"); !strings.Contains(history, "token token ("+localUser()+")") ||
+		!strings.Contains(history, "spring") {
 		t.Errorf("the history does not name the token, the user and the reason:\n%s", history)
 	}
-	if code, _, errs := call(t, there, "policy", "history", "--why", "room"); code != exitUsage || !strings.Contains(errs, "--why is for --forget-before") {
+	if code, _, errs := call(t, there, "policy", "history", "--why", "room"); code != exitUsage ||
+		!strings.Contains(errs, "--why is for --forget-before") {
 		t.Errorf("history --why = %d %q, want a refusal", code, errs)
 	}
-	if code, _, errs := call(t, there, "policy", "history", "--forget-before", "2", "--yes", "--server", side); code != exitUsage || !strings.Contains(errs, "want --db and not --server") {
+	if code, _, errs := call(t, there, "policy", "history", "--forget-before", "2", "--yes", "--server",
+		side); code != exitUsage || !strings.Contains(errs, "want --db and not --server") {
 		t.Errorf("forgetting through a gateway = %d %s", code, errs)
 	}
 	// Rows that are no rules are findings of lint, whoever looks.
 	var texts [2]string
 	for i, dir := range []string{here, there} {
-		typed(t, dir, "PRAGMA ignore_check_constraints = 1; INSERT INTO policies (endpoint, rps_limit, mode) VALUES ('GET /v1/a', 5, 'enforced')")
+		typed(t, dir, "PRAGMA ignore_check_constraints = 1; INSERT INTO policies (endpoint, rps_limit, mode) "+
+			"VALUES ('GET /v1/a', 5, 'enforced')")
 		args := []string{"policy", "lint", "--routes", filepath.Join(here, "routes.txt")}
 		if dir == there {
 			args = []string{"policy", "lint", "--server", side, "--token-file", "token"}
 		}
 		code, out, errs := call(t, dir, args...)
-		if texts[i] = differs.ReplaceAllString(out+errs, "_"); code != exitFailure || !strings.Contains(out, "enforced") {
+		if texts[i] = differs.ReplaceAllString(out+errs, "_"); code != exitFailure ||
+			!strings.Contains(out, "enforced") {
 			t.Errorf("%v = %d %s%s, want the row", args, code, out, errs)
 		}
 	}

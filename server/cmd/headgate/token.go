@@ -92,7 +92,8 @@ type tokenCheck struct {
 	Detail string `json:"detail,omitempty"`
 }
 
-func writeVerified(w io.Writer, keys token.SourceStatus, results []token.Result, claims identity.Claims, believed bool) error {
+func writeVerified(w io.Writer, keys token.SourceStatus, results []token.Result, claims identity.Claims,
+	believed bool) error {
 	v := tokenVerdict{Believed: believed, Keys: keys.Keys, Checks: []tokenCheck{}}
 	for _, r := range results {
 		v.Checks = append(v.Checks, tokenCheck{r.Check, r.Passed, r.Detail})
@@ -119,7 +120,8 @@ func tokenText(s string) string {
 	return s
 }
 
-func writeResults(w io.Writer, keys token.SourceStatus, results []token.Result, claims identity.Claims, believed bool) error {
+func writeResults(w io.Writer, keys token.SourceStatus, results []token.Result, claims identity.Claims,
+	believed bool) error {
 	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(out, "keys\t%d\n", keys.Keys)
 	for _, why := range keys.Ignored {

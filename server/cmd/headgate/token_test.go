@@ -18,10 +18,13 @@ func TestTokenVerify(t *testing.T) {
 	dir := t.TempDir()
 	secret := strings.Repeat("s3cr3t! ", 4)
 	write(t, dir, "token.secret", secret+"\n")
-	conf := write(t, dir, "headgate.yaml", `tokens: {secret_files: [token.secret], algorithms: [HS256], issuer: me, audiences: [api], tier_claim: plan}`)
+	conf := write(t, dir, "headgate.yaml",
+		`tokens: {secret_files: [token.secret], algorithms: [HS256], issuer: me, audiences: [api], tier_claim: plan}`)
 	write(t, dir, "none.yaml", "upstream: http://127.0.0.1:9000\n")
 	write(t, dir, "wrong.yaml", "tokens: {secret_files: [token.secret], algorithms: [none]}\n")
-	write(t, dir, "lost.yaml", strings.Replace(`tokens: {secret_files: [gone], algorithms: [HS256], issuer: me, audiences: [api]}`, "gone", "gone.secret", 1))
+	write(t, dir, "lost.yaml",
+		strings.Replace(`tokens: {secret_files: [gone], algorithms: [HS256], issuer: me, audiences: [api]}`, "gone",
+			"gone.secret", 1))
 	t.Chdir(dir)
 	token := func(secret, claims string) string {
 		encode := base64.RawURLEncoding.EncodeToString
@@ -31,19 +34,23 @@ func TestTokenVerify(t *testing.T) {
 		return input + "." + encode(mac.Sum(nil))
 	}
 	claims := func(format string) string {
-		return fmt.Sprintf(`{"iss":"me","aud":"api","private":"do not print","exp":%d,`+format+`}`, time.Now().Unix()+300)
+		return fmt.Sprintf(`{"iss":"me","aud":"api","private":"do not print","exp":%d,`+format+`}`,
+			time.Now().Unix()+300)
 	}
 	good := token(secret, claims(`"sub":"alice","plan":"gold"`))
 	for name, c := range map[string]struct {
 		conf, input, want, stderr string
 		code                      int
 	}{
-		"good":         {conf, good, "signature  ok\n\nsubject  alice\ntier     gold\nuntil ", "", exitOK},
-		"in a header":  {conf, "Bearer " + good + "\n", "subject  alice", "", exitOK},
-		"forged":       {conf, token("x", claims(`"sub":"alice"`)), "signature  fails: the signature is wrong\n", "the token is not believed", exitFailure},
-		"number":       {conf, token(secret, claims(`"sub":7`)), "subject    fails: the subject is missing or not a text", "not believed", exitFailure},
-		"nothing":      {conf, "", "form  fails:", "not believed", exitFailure},
-		"long":         {conf, strings.Repeat("a", 1<<20), "form  fails: the token is longer than 8192 bytes", "not believed", exitFailure},
+		"good":        {conf, good, "signature  ok\n\nsubject  alice\ntier     gold\nuntil ", "", exitOK},
+		"in a header": {conf, "Bearer " + good + "\n", "subject  alice", "", exitOK},
+		"forged": {conf, token("x", claims(`"sub":"alice"`)), "signature  fails: the signature is wrong\n",
+			"the token is not believed", exitFailure},
+		"number": {conf, token(secret, claims(`"sub":7`)),
+			"subject    fails: the subject is missing or not a text", "not believed", exitFailure},
+		"nothing": {conf, "", "form  fails:", "not believed", exitFailure},
+		"long": {conf, strings.Repeat("a", 1<<20), "form  fails: the token is longer than 8192 bytes",
+			"not believed", exitFailure},
 		"no settings":  {"none.yaml", good, "", "tokens is not set", exitUsage},
 		"bad settings": {"wrong.yaml", good, "", `tokens.algorithms holds "none"`, exitUsage},
 		"no keys":      {"lost.yaml", good, "", "gone.secret: no such file", exitFailure},

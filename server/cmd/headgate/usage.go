@@ -70,7 +70,8 @@ who they are, and wants a token with the role grant where tokens are wanted.`,
 func writeUsage(w io.Writer, told admin.Usage) error {
 	t := newTable(w, "DAY\tCALLER\tPROJECT\tADMITTED\tDENIED\tTOKENS")
 	for _, r := range told.Rows {
-		t.row(r.Day, strings.TrimSpace(r.Kind+" "+callerOfRow(r)), cmp.Or(r.Project, "-"), r.Admitted, r.Denied, r.Tokens)
+		t.row(r.Day, strings.TrimSpace(r.Kind+" "+callerOfRow(r)), cmp.Or(r.Project, "-"), r.Admitted,
+			r.Denied, r.Tokens)
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -98,7 +99,8 @@ func writeUsageCSV(w io.Writer, rows []admin.UsageRow) error {
 	out := csv.NewWriter(w)
 	_ = out.Write([]string{"day", "kind", "caller", "project", "admitted", "denied", "tokens"}) // Error has it
 	for _, r := range rows {
-		_ = out.Write([]string{r.Day, r.Kind, safe(callerOfRow(r)), safe(r.Project), fmt.Sprint(r.Admitted), fmt.Sprint(r.Denied), fmt.Sprint(r.Tokens)})
+		_ = out.Write([]string{r.Day, r.Kind, safe(callerOfRow(r)), safe(r.Project), fmt.Sprint(r.Admitted),
+			fmt.Sprint(r.Denied), fmt.Sprint(r.Tokens)})
 	}
 	out.Flush()
 	return out.Error()

@@ -15,7 +15,16 @@ func TestUsageInCSV(t *testing.T) {
 	names := []string{"k_1", "=1+2", "+1", "-1", "@x", "a,b", "a\"b", "a\nb", "\ttab", ""}
 	var rows []admin.UsageRow
 	for _, name := range names {
-		rows = append(rows, admin.UsageRow{Day: "2026-11-25", Kind: "token", ID: name, Hash: "3f1c", Project: name, Admitted: 1, Denied: 2, Tokens: 3})
+		rows = append(rows, admin.UsageRow{
+			Day:      "2026-11-25",
+			Kind:     "token",
+			ID:       name,
+			Hash:     "3f1c",
+			Project:  name,
+			Admitted: 1,
+			Denied:   2,
+			Tokens:   3,
+		})
 	}
 	if err := writeUsageCSV(&out, rows); err != nil {
 		t.Fatal(err)

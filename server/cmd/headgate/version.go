@@ -16,7 +16,8 @@ func newVersion() *cobra.Command {
 		Args:  arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return out.say(cmd, map[string]string{
-				"version": programVersion(), "go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH, "commit": built("vcs.revision"),
+				"version": programVersion(), "go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH,
+				"commit": built("vcs.revision"),
 			}, "headgate %s", versionWords())
 		},
 	}

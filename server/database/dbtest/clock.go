@@ -34,7 +34,8 @@ func withClock(k kind) (_ *Server, err error) {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	// Monotonic clocks go on evenly when a wall clock is set.
-	k.env = []string{"LD_PRELOAD=" + found[0], "FAKETIME_TIMESTAMP_FILE=" + file, "FAKETIME_NO_CACHE=1", "FAKETIME_DONT_FAKE_MONOTONIC=1"}
+	k.env = []string{"LD_PRELOAD=" + found[0], "FAKETIME_TIMESTAMP_FILE=" + file, "FAKETIME_NO_CACHE=1",
+		"FAKETIME_DONT_FAKE_MONOTONIC=1"}
 	s, err := start(k)
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))

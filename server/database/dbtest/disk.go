@@ -36,7 +36,8 @@ func onDisk(k kind) (_ *Server, err error) {
 	if err := write(source, diskFull); err != nil {
 		return nil, err
 	}
-	if out, err := exec.Command("gcc", "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl").CombinedOutput(); err != nil {
+	if out, err := exec.Command("gcc", "-shared", "-fPIC", "-O1", "-o", library, source,
+		"-ldl").CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("compile diskfull.c: %w\n%s", err, out)
 	}
 	if err := errors.Join(os.Chmod(dir, 0o755), os.Chmod(library, 0o755)); err != nil {

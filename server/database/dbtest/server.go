@@ -65,11 +65,14 @@ type kind struct {
 var postgres = kind{
 	name: "PostgreSQL", driver: "pgx", program: "postgres", folders: "/usr/lib/postgresql/*/bin",
 	install: func(dir string) []string {
-		return []string{"initdb", "-D", dir + "/data", "-A", "trust", "-U", "shell", "-E", "UTF8", "--no-locale", "--no-sync"}
+		return []string{"initdb", "-D", dir + "/data", "-A", "trust", "-U", "shell", "-E", "UTF8",
+			"--no-locale", "--no-sync"}
 	},
 	serve: func(dir string) []string {
-		return []string{"postgres", "-D", dir + "/data", "-c", "listen_addresses=", "-c", "unix_socket_directories=" + dir,
-			"-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off", "-c", "max_connections=300", "-c", "shared_buffers=64MB"}
+		return []string{"postgres", "-D", dir + "/data", "-c", "listen_addresses=", "-c",
+			"unix_socket_directories=" + dir,
+			"-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off", "-c",
+			"max_connections=300", "-c", "shared_buffers=64MB"}
 	},
 	stop: syscall.SIGINT, admin: "postgres", options: " OWNER app",
 	open: func(dir, database string) string {
@@ -81,9 +84,11 @@ var postgres = kind{
 	socket: func(dir string) string { return dir + "/.s.PGSQL.5432" },
 	standby: standby{
 		copy: func(leader, dir string) []string {
-			return []string{"pg_basebackup", "-D", dir + "/data", "-h", leader, "-U", "shell", "-R", "-X", "stream", "--checkpoint=fast", "--no-sync"}
+			return []string{"pg_basebackup", "-D", dir + "/data", "-h", leader, "-U", "shell", "-R", "-X", "stream",
+				"--checkpoint=fast", "--no-sync"}
 		},
-		position: "SELECT pg_current_wal_insert_lsn()::text", // what is committed is written a while later (synchronous_commit)
+		// what is committed is written a while later (synchronous_commit)
+		position: "SELECT pg_current_wal_insert_lsn()::text",
 		reached:  func(position string) string { return "SELECT pg_last_wal_replay_lsn() >= '" + position + "'" },
 		cut:      []string{"ALTER SYSTEM SET primary_conninfo = ''", "SELECT pg_reload_conf()"},
 		isCut:    "SELECT count(*) = 0 FROM pg_stat_wal_receiver",
@@ -97,14 +102,18 @@ var postgres = kind{
 var mariadb = kind{
 	name: "MariaDB", driver: "mysql", program: "mariadbd", folders: "/usr/sbin",
 	install: func(dir string) []string {
-		return []string{"mariadb-install-db", "--no-defaults", "--datadir=" + dir + "/data", "--auth-root-authentication-method=normal", "--skip-test-db",
+		return []string{"mariadb-install-db", "--no-defaults", "--datadir=" + dir + "/data",
+			"--auth-root-authentication-method=normal", "--skip-test-db",
 			"--debug-no-sync", "--innodb-flush-method=nosync"}
 	},
 	serve: func(dir string) []string {
-		return []string{"mariadbd", "--no-defaults", "--datadir=" + dir + "/data", "--skip-networking", "--socket=" + dir + "/s",
-			"--pid-file=" + dir + "/pid", "--tmpdir=" + dir, "--innodb-flush-log-at-trx-commit=0", "--debug-no-sync", "--innodb-flush-method=nosync", "--skip-log-bin"}
+		return []string{"mariadbd", "--no-defaults", "--datadir=" + dir + "/data", "--skip-networking",
+			"--socket=" + dir + "/s",
+			"--pid-file=" + dir + "/pid", "--tmpdir=" + dir, "--innodb-flush-log-at-trx-commit=0", "--debug-no-sync",
+			"--innodb-flush-method=nosync", "--skip-log-bin"}
 	},
-	stop: syscall.SIGTERM, admin: "", options: " CHARACTER SET latin1", // what is wrong without a character set of the tables' own
+	// what is wrong without a character set of the tables' own
+	stop: syscall.SIGTERM, admin: "", options: " CHARACTER SET latin1",
 	open: func(dir, database string) string {
 		return "root@unix(" + dir + "/s)/" + database + "?multiStatements=true"
 	},
@@ -121,7 +130,8 @@ var mariadb = kind{
 	},
 	clock: "unix_timestamp()",
 	// A user like an application's: root would write to a server that is read-only.
-	first:    []string{"CREATE USER app@localhost", "GRANT CREATE, DROP, ALTER, INDEX, TRIGGER, REFERENCES, SELECT, INSERT, UPDATE, DELETE ON *.* TO app@localhost"},
+	first: []string{"CREATE USER app@localhost", "GRANT CREATE, DROP, ALTER, INDEX, TRIGGER, REFERENCES, " +
+		"SELECT, INSERT, UPDATE, DELETE ON *.* TO app@localhost"},
 	password: func(_, password string) string { return "ALTER USER app@localhost IDENTIFIED BY '" + password + "'" },
 }
 
@@ -144,11 +154,14 @@ func mysqlOf(program string) kind {
 	k := mariadb
 	k.name = "MySQL"
 	k.install = func(dir string) []string {
-		return []string{program, "--no-defaults", "--initialize-insecure", "--datadir=" + dir + "/data", "--secure-file-priv=NULL", "--innodb-flush-method=nosync"}
+		return []string{program, "--no-defaults", "--initialize-insecure", "--datadir=" + dir + "/data",
+			"--secure-file-priv=NULL", "--innodb-flush-method=nosync"}
 	}
 	k.serve = func(dir string) []string {
-		return []string{program, "--no-defaults", "--datadir=" + dir + "/data", "--skip-networking", "--mysqlx=OFF", "--secure-file-priv=NULL", "--socket=" + dir + "/s",
-			"--pid-file=" + dir + "/pid", "--tmpdir=" + dir, "--innodb-flush-method=nosync", "--innodb-flush-log-at-trx-commit=0", "--skip-log-bin"}
+		return []string{program, "--no-defaults", "--datadir=" + dir + "/data", "--skip-networking", "--mysqlx=OFF",
+			"--secure-file-priv=NULL", "--socket=" + dir + "/s",
+			"--pid-file=" + dir + "/pid", "--tmpdir=" + dir, "--innodb-flush-method=nosync",
+			"--innodb-flush-log-at-trx-commit=0", "--skip-log-bin"}
 	}
 	return k
 }
@@ -217,7 +230,8 @@ func (s *Server) Exec(statements ...string) error {
 
 // RequirePassword lets the user of the DSNs in with a password only.
 func (s *Server) RequirePassword(password string) error {
-	if err := s.Exec(s.kind.password(s.dir, strings.ReplaceAll(password, "'", "''"))); err != nil || s.kind.name != "PostgreSQL" {
+	if err := s.Exec(s.kind.password(s.dir, strings.ReplaceAll(password, "'", "''"))); err != nil ||
+		s.kind.name != "PostgreSQL" {
 		return err
 	}
 	hba := s.dir + "/data/pg_hba.conf"
@@ -239,7 +253,8 @@ func (s *Server) command(args []string) (*exec.Cmd, error) {
 	}
 	cmd := exec.Command(program, args[1:]...)
 	cmd.Dir = s.dir
-	cmd.Env = []string{"HOME=" + s.dir, "TMPDIR=" + s.dir, "LC_ALL=C", "PATH=" + os.Getenv("PATH") + ":/usr/sbin:/usr/bin"}
+	cmd.Env = []string{"HOME=" + s.dir, "TMPDIR=" + s.dir, "LC_ALL=C",
+		"PATH=" + os.Getenv("PATH") + ":/usr/sbin:/usr/bin"}
 	cmd.Env = append(cmd.Env, s.kind.env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if os.Geteuid() == 0 {

@@ -47,7 +47,8 @@ func replicated(id int) (kind, error) {
 				args = append(args, arg)
 			}
 		}
-		return append(args, "--log-bin", "--log-slave-updates", "--log-bin-trust-function-creators", "--bind-address=127.0.0.1",
+		return append(args, "--log-bin", "--log-slave-updates", "--log-bin-trust-function-creators",
+			"--bind-address=127.0.0.1",
 			fmt.Sprint("--server-id=", id), fmt.Sprint("--port=", k.port))
 	}
 	return k, nil
@@ -67,7 +68,8 @@ func (s *Server) Standby() (*Server, error) {
 		return nil, err
 	}
 	err = follower.Exec("SET GLOBAL read_only = ON",
-		fmt.Sprintf("CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = %d, MASTER_USER = 'root', MASTER_USE_GTID = slave_pos, MASTER_CONNECT_RETRY = 1", s.kind.port),
+		fmt.Sprintf("CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = %d, MASTER_USER = 'root', "+
+			"MASTER_USE_GTID = slave_pos, MASTER_CONNECT_RETRY = 1", s.kind.port),
 		"START SLAVE")
 	if err != nil {
 		return nil, errors.Join(err, follower.Stop())

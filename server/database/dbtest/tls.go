@@ -37,7 +37,8 @@ func PostgresTLS() (*Secured, error) {
 		}
 		serve := k.serve
 		k.serve = func(data string) []string {
-			return append(serve(data), "-c", "listen_addresses=127.0.0.1", "-c", fmt.Sprint("port=", port), "-c", "hba_file="+dir+"/hba",
+			return append(serve(data), "-c", "listen_addresses=127.0.0.1", "-c", fmt.Sprint("port=", port), "-c",
+				"hba_file="+dir+"/hba",
 				"-c", "ssl=on", "-c", "ssl_cert_file="+dir+"/cert.pem", "-c", "ssl_key_file="+dir+"/key.pem")
 		}
 	})
@@ -82,7 +83,8 @@ func secured(k kind, change func(k *kind, dir string, port int)) (_ *Secured, er
 		return nil, err
 	}
 	s.besides = dir
-	return &Secured{s, net.JoinHostPort("127.0.0.1", fmt.Sprint(port)), dir + "/ca.pem", dir + "/stranger.pem", dir + "/cert.pem", dir + "/key.pem"}, nil
+	return &Secured{s, net.JoinHostPort("127.0.0.1", fmt.Sprint(port)), dir + "/ca.pem", dir + "/stranger.pem",
+		dir + "/cert.pem", dir + "/key.pem"}, nil
 }
 
 // certificates writes those of an authority, of a server at 127.0.0.1 and of
@@ -101,15 +103,17 @@ func certificates(dir string) error {
 		return err
 	}
 	for name, block := range map[string]*pem.Block{
-		"ca.pem": {Type: "CERTIFICATE", Bytes: authority.cert.Raw}, "stranger.pem": {Type: "CERTIFICATE", Bytes: stranger.cert.Raw},
-		"cert.pem": {Type: "CERTIFICATE", Bytes: cert}, "key.pem": {Type: "EC PRIVATE KEY", Bytes: key},
+		"ca.pem":       {Type: "CERTIFICATE", Bytes: authority.cert.Raw},
+		"stranger.pem": {Type: "CERTIFICATE", Bytes: stranger.cert.Raw},
+		"cert.pem":     {Type: "CERTIFICATE", Bytes: cert}, "key.pem": {Type: "EC PRIVATE KEY", Bytes: key},
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600); err != nil {
 			return err
 		}
 	}
 	// PostgreSQL's, by which nobody comes in without TLS.
-	if err := os.WriteFile(filepath.Join(dir, "hba"), []byte("hostssl all all 127.0.0.1/32 trust\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "hba"), []byte("hostssl all all 127.0.0.1/32 trust\n"),
+		0o600); err != nil {
 		return err
 	}
 	if os.Geteuid() != 0 {
@@ -149,7 +153,8 @@ func (a authority) issue() (cert, private []byte, err error) {
 		return nil, nil, err
 	}
 	template := validity("server")
-	template.IPAddresses, template.ExtKeyUsage = []net.IP{net.IPv4(127, 0, 0, 1)}, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
+	template.IPAddresses, template.ExtKeyUsage = []net.IP{net.IPv4(127, 0, 0, 1)},
+		[]x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
 	if cert, err = x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key); err != nil {
 		return nil, nil, err
 	}
