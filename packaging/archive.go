@@ -37,7 +37,8 @@ func (r *release) archive(b *binary) error {
 		if strings.HasSuffix(page.Name(), ".1") {
 			folder = "man"
 		}
-		files = append(files, file{name: folder + "/" + page.Name(), mode: 0o644, from: filepath.Join(r.pages, page.Name())})
+		files = append(files, file{name: folder + "/" + page.Name(), mode: 0o644,
+			from: filepath.Join(r.pages, page.Name())})
 	}
 	if b.os == "linux" {
 		for _, unit := range []string{"headgate.service", "headgate-telemetry.service"} {
@@ -67,7 +68,14 @@ func tarOf(w io.Writer, files []file, at time.Time) error {
 				return err
 			}
 		}
-		header := &tar.Header{Name: f.name, Mode: f.mode, Size: int64(len(text)), ModTime: at, Format: tar.FormatPAX, Typeflag: tar.TypeReg}
+		header := &tar.Header{
+			Name:     f.name,
+			Mode:     f.mode,
+			Size:     int64(len(text)),
+			ModTime:  at,
+			Format:   tar.FormatPAX,
+			Typeflag: tar.TypeReg,
+		}
 		if strings.HasSuffix(f.name, "/") {
 			header.Typeflag = tar.TypeDir
 		}

@@ -30,23 +30,34 @@ func (r *release) layer(b *binary) error {
 	var files bytes.Buffer
 	err := tarOf(&files, []file{
 		{name: "etc/", mode: 0o755},
-		{name: "etc/passwd", mode: 0o644, text: "headgate:x:" + nobody + ":" + nobody + ":headgate:/var/lib/headgate:/sbin/nologin\n"},
+		{
+			name: "etc/passwd",
+			mode: 0o644,
+			text: "headgate:x:" + nobody + ":" + nobody + ":headgate:/var/lib/headgate:/sbin/nologin\n",
+		},
 		{name: "etc/group", mode: 0o644, text: "headgate:x:" + nobody + ":\n"},
 		{name: "tmp/", mode: 0o1777},
 		{name: "usr/", mode: 0o755}, {name: "usr/bin/", mode: 0o755},
 		{name: "usr/bin/headgate", mode: 0o755, from: b.path},
-		{name: "var/", mode: 0o755}, {name: "var/lib/", mode: 0o755}, {name: "var/lib/headgate/", mode: 0o777}, // whoever it runs as
+		// whoever it runs as
+		{name: "var/", mode: 0o755}, {name: "var/lib/", mode: 0o755}, {name: "var/lib/headgate/", mode: 0o777},
 	}, r.at)
 	if err != nil {
 		return err
 	}
-	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(files.Bytes())), nil },
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser,
+		error) {
+		return io.NopCloser(bytes.NewReader(files.Bytes())), nil
+	},
 		tarball.WithMediaType(types.OCILayer))
 	if err != nil {
 		return err
 	}
 	base := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
-	made, err := mutate.Append(base, mutate.Addendum{Layer: layer, History: v1.History{Created: v1.Time{Time: r.at}, CreatedBy: "headgate " + r.version}})
+	made, err := mutate.Append(base, mutate.Addendum{
+		Layer:   layer,
+		History: v1.History{Created: v1.Time{Time: r.at}, CreatedBy: "headgate " + r.version},
+	})
 	if err != nil {
 		return err
 	}
@@ -57,8 +68,10 @@ func (r *release) layer(b *binary) error {
 	c = c.DeepCopy()
 	c.OS, c.Architecture, c.Created = "linux", b.arch, v1.Time{Time: r.at}
 	c.Config = v1.Config{
-		User: nobody + ":" + nobody, WorkingDir: "/var/lib/headgate", Entrypoint: []string{"/usr/bin/headgate"}, Cmd: []string{"serve", "--config", "/etc/headgate/headgate.yaml"},
-		ExposedPorts: map[string]struct{}{"8080/tcp": {}, "8081/tcp": {}}, Volumes: map[string]struct{}{"/var/lib/headgate": {}}, StopSignal: "SIGTERM",
+		User: nobody + ":" + nobody, WorkingDir: "/var/lib/headgate", Entrypoint: []string{"/usr/bin/headgate"},
+		Cmd:          []string{"serve", "--config", "/etc/headgate/headgate.yaml"},
+		ExposedPorts: map[string]struct{}{"8080/tcp": {}, "8081/tcp": {}},
+		Volumes:      map[string]struct{}{"/var/lib/headgate": {}}, StopSignal: "SIGTERM",
 		Labels: map[string]string{
 			"org.opencontainers.image.title": "headgate", "org.opencontainers.image.description": "API rate limiter",
 			"org.opencontainers.image.licenses": "Apache-2.0", "org.opencontainers.image.version": r.version,
@@ -79,12 +92,16 @@ func (r *release) image() error {
 	}
 	all := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, i := range r.images {
-		all = mutate.AppendManifests(all, mutate.IndexAddendum{Add: i.Image, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: i.arch}}})
+		all = mutate.AppendManifests(all, mutate.IndexAddendum{
+			Add:        i.Image,
+			Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: i.arch}},
+		})
 		tag, err := name.NewTag("headgate:" + r.version)
 		if err != nil {
 			return err
 		}
-		if err := tarball.WriteToFile(filepath.Join(r.into, "headgate-image_"+i.arch+".tar"), tag, i.Image); err != nil {
+		if err := tarball.WriteToFile(filepath.Join(r.into, "headgate-image_"+i.arch+".tar"), tag,
+			i.Image); err != nil {
 			return err
 		}
 	}

@@ -25,7 +25,8 @@ func main() {
 	log.SetFlags(0)
 	log.SetPrefix("packaging: ")
 	into := flag.String("into", "../dist", "folder for what is made")
-	platforms := flag.String("platforms", "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64", "platforms to build for, with commas between")
+	platforms := flag.String("platforms", "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64",
+		"platforms to build for, with commas between")
 	flag.Parse()
 	r := release{into: *into, work: filepath.Join(*into, "work")}
 	if err := r.make(strings.Split(*platforms, ",")); err != nil {
@@ -128,7 +129,9 @@ func (r *release) build(platform string) (*binary, error) {
 	}
 	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=true", "-ldflags=-s -w", "-o", path, "./cmd/headgate")
 	cmd.Dir = "../server"
-	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, "GOFLAGS=") || strings.HasPrefix(e, "GOWORK=") }),
+	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(e string) bool {
+		return strings.HasPrefix(e, "GOFLAGS=") || strings.HasPrefix(e, "GOWORK=")
+	}),
 		"CGO_ENABLED=0", "GOOS="+b.os, "GOARCH="+b.arch, "GOFLAGS=")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build for %s: %w\n%s", platform, err, out)

@@ -19,7 +19,8 @@ func TestPageSaysWhatIsMeasured(t *testing.T) {
 				t.Errorf("%s admits %d in %v, want at most %d", r.name, r.most[i], span, r.bound[i])
 			}
 			if r.most[i] < r.bound[i]*9/10 {
-				t.Errorf("%s: the search found %d in %v of a bound of %d: it is too weak", r.name, r.most[i], span, r.bound[i])
+				t.Errorf("%s: the search found %d in %v of a bound of %d: it is too weak", r.name, r.most[i],
+					span, r.bound[i])
 			}
 		}
 	}
@@ -41,7 +42,8 @@ func TestPageSaysWhatIsMeasured(t *testing.T) {
 }
 
 func TestReplaceWantsItsMarkers(t *testing.T) {
-	if got, err := replace([]byte("a\n"+begins+"old\n"+ends+"b\n"), "new\n"); err != nil || string(got) != "a\n"+begins+"new\n"+ends+"b\n" {
+	if got, err := replace([]byte("a\n"+begins+"old\n"+ends+"b\n"), "new\n"); err != nil ||
+		string(got) != "a\n"+begins+"new\n"+ends+"b\n" {
 		t.Errorf("replace = %q, %v", got, err)
 	}
 	for _, page := range []string{"", begins, ends, ends + begins} {

@@ -76,7 +76,8 @@ func replace(page []byte, text string) ([]byte, error) {
 // table writes the results as Markdown, in multiples of the limit.
 func table(results []result) string {
 	var b bytes.Buffer
-	b.WriteString("| algorithm | at one moment | bound | in any W | bound | in any 10 W | bound |\n|---|---:|---:|---:|---:|---:|---:|\n")
+	b.WriteString("| algorithm | at one moment | bound | in any W | bound | in any 10 W | bound |\n" +
+		"|---|---:|---:|---:|---:|---:|---:|\n")
 	for _, r := range results {
 		fmt.Fprintf(&b, "| %s |", r.name)
 		for i := range spans {

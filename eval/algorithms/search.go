@@ -85,7 +85,8 @@ func newAdversary(c contender, span time.Duration) (*adversary, error) {
 	}
 	return &adversary{
 		contender: c, span: span, rng: rand.New(rand.NewPCG(uint64(c.algorithm), uint64(span))), store: store,
-		take: bucket.Take{Key: key.Key{Hi: 1, Lo: 0x5bd1e995_9e3779b9}, Shape: shape, Cost: 1}, start: int64(1_800_000_000 * time.Second),
+		take:  bucket.Take{Key: key.Key{Hi: 1, Lo: 0x5bd1e995_9e3779b9}, Shape: shape, Cost: 1},
+		start: int64(1_800_000_000 * time.Second),
 	}, nil
 }
 

@@ -39,10 +39,12 @@ func stripe(t *testing.T) string {
 // burst + 5·t times.
 func TestA3CurlCannotSpellItsWayPastALimit(t *testing.T) {
 	dir := t.TempDir()
-	harness.Run(t, dir, "policy", "set", "GET /v1/customers/{customer}", "5", "--burst", "8", "--db", "sqlite:headgate.db")
+	harness.Run(t, dir, "policy", "set", "GET /v1/customers/{customer}", "5", "--burst", "8", "--db",
+		"sqlite:headgate.db")
 	api := harness.NewUpstream(t)
 	// As before a server that reads all of these in one way.
-	if err := os.WriteFile(filepath.Join(dir, "headgate.yaml"), []byte("endpoint:\n  refuse: []\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "headgate.yaml"), []byte("endpoint:\n  refuse: []\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	gate := harness.Serve(t, dir, "--config", "headgate.yaml", "--upstream", api.URL, "--openapi", stripe(t))
@@ -55,7 +57,8 @@ func TestA3CurlCannotSpellItsWayPastALimit(t *testing.T) {
 			script.WriteString("next\n") // else every request has the header fields of all
 		}
 		script.WriteString("silent\npath-as-is\nwrite-out = \"%{http_code}\\n\"\n")
-		fmt.Fprintf(&script, "url = \"%s%s\"\noutput = \"/dev/null\"\nheader = \"X-Forwarded-For: 203.0.113.%d\"\n", gate.URL, target, i%250)
+		fmt.Fprintf(&script, "url = \"%s%s\"\noutput = \"/dev/null\"\nheader = \"X-Forwarded-For: 203.0.113.%d\"\n",
+			gate.URL, target, i%250)
 	}
 	curl := exec.Command("curl", "--config", "-")
 	curl.Stdin = strings.NewReader(script.String())
@@ -111,10 +114,12 @@ func TestA6FakeEndpointsCreateNothing(t *testing.T) {
 			t.Logf("answers by status: %v", got)
 			passed := int(api.Served.Load())
 			if c.unknown == "reject" && (got[http.StatusNotFound] != requests || passed != 0) {
-				t.Errorf("%d answers are 404 and %d reached the API, want %d and 0", got[http.StatusNotFound], passed, requests)
+				t.Errorf("%d answers are 404 and %d reached the API, want %d and 0", got[http.StatusNotFound],
+					passed, requests)
 			}
 			if c.unknown == "limit" && (passed != 1 || got[http.StatusTooManyRequests] != requests-1) {
-				t.Errorf("%d reached the API and %d were limited, want UNKNOWN's one an hour and the rest", passed, got[http.StatusTooManyRequests])
+				t.Errorf("%d reached the API and %d were limited, want UNKNOWN's one an hour and the rest", passed,
+					got[http.StatusTooManyRequests])
 			}
 			if live := gate.Metric(t, "headgate_buckets "); live != c.buckets {
 				t.Errorf("live buckets = %q, want %q", live, c.buckets)

@@ -38,7 +38,8 @@ type outcome struct {
 func (o outcome) factor() float64 { return float64(o.admitted) / o.envelope }
 
 func (o outcome) String() string {
-	return fmt.Sprintf("%-44s %-46s admitted %5d of %5d, envelope %6.1f, factor %6.2f, beyond %d  %s", o.attack, o.setup, o.admitted, o.sent, o.envelope, o.factor(), o.beyond, o.note)
+	return fmt.Sprintf("%-44s %-46s admitted %5d of %5d, envelope %6.1f, factor %6.2f, beyond %d  %s", o.attack,
+		o.setup, o.admitted, o.sent, o.envelope, o.factor(), o.beyond, o.note)
 }
 
 // kase is an attack and the setups that it is tried on.
@@ -65,29 +66,39 @@ func cases() ([]kase, error) {
 	}
 	return []kase{
 		{"A2 header spoofing, from anywhere", usual,
-			[]setup{headgateUsual, headgateCount, headgateSingle, headgateBalancer, httprateIP, httprateRealIP, tollboothAddr, tollboothXFF, tollboothReal, nginxAddr,
-				envoyAddr, envoyHop, envoyGlobally, envoyGlobalHop, haproxyAddr, haproxyHop, redisCell, wafAddr, wafForwarded}, false, spoofDirect},
+			[]setup{headgateUsual, headgateCount, headgateSingle, headgateBalancer, httprateIP, httprateRealIP,
+				tollboothAddr, tollboothXFF, tollboothReal, nginxAddr,
+				envoyAddr, envoyHop, envoyGlobally, envoyGlobalHop, haproxyAddr, haproxyHop, redisCell, wafAddr,
+				wafForwarded}, false, spoofDirect},
 		{"A2 header spoofing, through the proxy", usual,
-			[]setup{headgateUsual, headgateCount, headgateSingle, httprateIP, httprateRealIP, tollboothXFF, tollboothReal, nginxAddr,
+			[]setup{headgateUsual, headgateCount, headgateSingle, httprateIP, httprateRealIP, tollboothXFF,
+				tollboothReal, nginxAddr,
 				envoyHop, envoyGlobalHop, haproxyHop, redisCell, wafForwarded}, false, spoofThrough},
 		{"A2 header spoofing, through a balancer", usual, []setup{headgateBalancer}, false, spoofBalanced},
 		{"A2 PROXY headers, from anywhere", usual, []setup{headgateBalancer}, false, spoofPreface},
 		{"A3 one path in many spellings", usual,
-			append([]setup{headgateUsual, httprateEndpoint, httprateRouted, tollboothAddr, nginxAddr, nginxLocation, nginxURI, nginxTarget}, byAddress...), false, spell},
+			append([]setup{headgateUsual, httprateEndpoint, httprateRouted, tollboothAddr, nginxAddr, nginxLocation,
+				nginxURI, nginxTarget}, byAddress...), false, spell},
 		{"A3 corpus of targets", limit{rate: 1, burst: 2},
-			[]setup{corpus.headgate(), httprateEndpoint, tollboothAddr, nginxAddr, nginxURI, nginxTarget}, false, corpus.run},
+			[]setup{corpus.headgate(), httprateEndpoint, tollboothAddr, nginxAddr, nginxURI, nginxTarget},
+			false, corpus.run},
 		{"A4 churn", limit{rate: 1, burst: 20},
-			[]setup{headgateSetup("1024 buckets", routes, "--max-buckets", "1024"), httprateIP, tollboothXFF, nginxSmall, envoyDefault, haproxySmall, redisCell}, true, churn},
+			[]setup{headgateSetup("1024 buckets", routes, "--max-buckets", "1024"), httprateIP, tollboothXFF,
+				nginxSmall, envoyDefault, haproxySmall, redisCell}, true, churn},
 		{"A5 random keys and forged tokens", usual,
-			append([]setup{headgateUsual, headgateTokens, httprateHeader, tollboothHeader, nginxKeyCheck, nginxKey, nginxAddr}, byAddress...), false, present},
+			append([]setup{headgateUsual, headgateTokens, httprateHeader, tollboothHeader, nginxKeyCheck, nginxKey,
+				nginxAddr}, byAddress...), false, present},
 		{heldCredential, usual,
-			[]setup{headgateKeys, headgateTokens.holding(attack.Field{Name: "Authorization", Value: "Bearer " + theIssuer().token(0, nil)}),
+			[]setup{headgateKeys, headgateTokens.holding(attack.Field{Name: "Authorization",
+				Value: "Bearer " + theIssuer().token(0, nil)}),
 				httprateHeader.holding(attack.Field{Name: "X-Access-Token", Value: "abc123"}),
 				tollboothHeader.holding(attack.Field{Name: "X-Access-Token", Value: "abc123"}),
 				nginxKeyCheck.holding(attack.Field{Name: "Apikey", Value: nginxValidKey}),
 				nginxKey.holding(attack.Field{Name: "Apikey", Value: nginxValidKey})}, false, presentHeld},
 		{"A6 fake endpoints", usual,
-			append([]setup{headgateSetup("unknown: reject", routes), headgateSetup("unknown: limit", routes, "--unknown", "limit"), httprateEndpoint, httprateRouted, tollboothAddr, nginxAddr, nginxURI}, byAddress...), false, fake},
+			append([]setup{headgateSetup("unknown: reject", routes),
+				headgateSetup("unknown: limit", routes, "--unknown", "limit"), httprateEndpoint, httprateRouted,
+				tollboothAddr, nginxAddr, nginxURI}, byAddress...), false, fake},
 	}, nil
 }
 
@@ -159,7 +170,13 @@ func judge(r record, lim limit, counts func(seen) bool) outcome {
 			spans = append(spans, s.Span)
 		}
 	}
-	return outcome{sent: r.sent, admitted: len(spans), took: r.took, envelope: l.Envelope(r.took), beyond: l.Beyond(spans)}
+	return outcome{
+		sent:     r.sent,
+		admitted: len(spans),
+		took:     r.took,
+		envelope: l.Envelope(r.took),
+		beyond:   l.Beyond(spans),
+	}
 }
 
 func always(seen) bool { return true }
@@ -170,7 +187,8 @@ var plain = attack.Request{Method: "GET", Target: item}
 
 // search tries all families of an attack in turn, then goes on with the one that got most: so does
 // an attacker. from is who sends, and what happens to a request on its way.
-func search(l *lab, url string, lim limit, span time.Duration, families []attack.Family, from func(attack.Request) shot, counts func(seen) bool) outcome {
+func search(l *lab, url string, lim limit, span time.Duration, families []attack.Family, from func(attack.Request) shot,
+	counts func(seen) bool) outcome {
 	n := count(span)
 	scouts := max(n/4, 3*len(families))
 	first := l.fire(barrage{url, scouts, 2 * pace, func(i int) shot {
@@ -185,7 +203,11 @@ func search(l *lab, url string, lim limit, span time.Duration, families []attack
 		}
 	}
 	then := l.fire(barrage{url, n, pace, func(i int) shot { return from(families[best].Make(plain, scouts+i)) }})
-	all := record{sent: first.sent + then.sent, took: first.took + then.took, reached: slices.Concat(first.reached, then.reached)}
+	all := record{
+		sent:    first.sent + then.sent,
+		took:    first.took + then.took,
+		reached: slices.Concat(first.reached, then.reached),
+	}
 	o := judge(all, lim, counts)
 	if o.beyond > 0 {
 		o.note = families[best].Name
@@ -221,18 +243,21 @@ func forwarded(r attack.Request, client string) attack.Request {
 			kept = append(kept, f)
 		}
 	}
-	r.Header = append(kept, attack.Field{Name: "X-Forwarded-For", Value: strings.Join(append(chain, client), ", ")}, attack.Field{Name: "X-Real-IP", Value: client})
+	r.Header = append(kept, attack.Field{Name: "X-Forwarded-For", Value: strings.Join(append(chain, client), ", ")},
+		attack.Field{Name: "X-Real-IP", Value: client})
 	return r
 }
 
 // spell asks for one item in other spellings. What counts is what the API serves as that item.
 func spell(l *lab, url string, _ setup, lim limit, span time.Duration) (outcome, error) {
-	return search(l, url, lim, span, attack.Spelling.Families, direct, func(s seen) bool { return s.resource == item }), nil
+	return search(l, url, lim, span, attack.Spelling.Families, direct, func(s seen) bool { return s.resource == item }),
+		nil
 }
 
 // present shows another key or token in every request.
 func present(l *lab, url string, _ setup, lim limit, span time.Duration) (outcome, error) {
-	return search(l, url, lim, span, slices.Concat(attack.Keys.Families, attack.Tokens.Families, theIssuer().forgeries()), direct, always), nil
+	return search(l, url, lim, span, slices.Concat(attack.Keys.Families, attack.Tokens.Families,
+		theIssuer().forgeries()), direct, always), nil
 }
 
 // heldCredential is the second part of A5.
@@ -245,7 +270,8 @@ func presentHeld(l *lab, url string, s setup, lim limit, span time.Duration) (ou
 	if !ok {
 		return outcome{}, fmt.Errorf("%s has no valid credential", s)
 	}
-	families := slices.Concat(attack.Credential(given).Families, attack.Respelled(given), attack.Claimed(given).Families)
+	families := slices.Concat(attack.Credential(given).Families, attack.Respelled(given),
+		attack.Claimed(given).Families)
 	var sent atomic.Int64
 	roaming := func(r attack.Request) shot {
 		return shot{Request: r, from: accomplice(int(sent.Add(1) % 20))}
@@ -271,7 +297,10 @@ func churn(l *lab, url string, _ setup, lim limit, span time.Duration) (outcome,
 		all.reached = append(all.reached, own.reached...)
 		l.fire(barrage{url, junk, 0, func(i int) shot {
 			n := flooded + i
-			return shot{Request: forwarded(plain, netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)}).String()), from: proxy}
+			return shot{
+				Request: forwarded(plain, netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)}).String()),
+				from:    proxy,
+			}
 		}})
 		flooded += junk
 	}
@@ -331,10 +360,12 @@ func (c corpus) headgate() setup {
 	var list []string
 	for _, path := range c.resources {
 		plain := func(r rune) bool {
-			return r == '/' || r == '-' || r == '_' || r == '.' || 'a' <= r|0x20 && r|0x20 <= 'z' || '0' <= r && r <= '9'
+			return r == '/' || r == '-' || r == '_' || r == '.' || 'a' <= r|0x20 && r|0x20 <= 'z' ||
+				'0' <= r && r <= '9'
 		}
 		path = strings.TrimSuffix(path, "/")
-		if path != "" && !strings.Contains(path, "...") && strings.IndexFunc(path, func(r rune) bool { return !plain(r) }) < 0 {
+		if path != "" && !strings.Contains(path, "...") &&
+			strings.IndexFunc(path, func(r rune) bool { return !plain(r) }) < 0 {
 			list = append(list, "GET "+path)
 		}
 	}

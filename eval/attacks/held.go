@@ -174,7 +174,8 @@ func spent(pid int) time.Duration {
 }
 
 // measureHeld lets one client with n connections hold what it can, in so many rounds: for span, after as long of quiet.
-func (s *site) measureHeld(ctx context.Context, v vector, n, rounds int, span time.Duration, yields bool) (held, error) {
+func (s *site) measureHeld(ctx context.Context, v vector, n, rounds int, span time.Duration,
+	yields bool) (held, error) {
 	if v.share > 0 {
 		n = max(1, n/v.share)
 	}
@@ -254,7 +255,8 @@ func (l *lab) holdAll(span time.Duration, only string, progress io.Writer) ([]he
 			return nil, err
 		}
 		fmt.Fprintf(progress, "%s: p99 %v quiet, %v attacked; of the API itself %v, %v; %d of %d failed, /healthz %v\n",
-			v.name, h.quiet.p99s, h.attacked.p99s, h.alone.p99s, h.beside.p99s, h.attacked.failed, h.attacked.asked, h.health)
+			v.name, h.quiet.p99s, h.attacked.p99s, h.alone.p99s, h.beside.p99s, h.attacked.failed,
+			h.attacked.asked, h.health)
 		all = append(all, h)
 	}
 	return all, nil
@@ -262,12 +264,17 @@ func (l *lab) holdAll(span time.Duration, only string, progress io.Writer) ([]he
 
 // heldTable is what stands on the page.
 func heldTable(all []held) page.Table {
-	t := page.Table{{"one client, that comes again when it is cut off", "connections it keeps trying", "opened a second", "held at most", "memory, MiB", "goroutines", "processors",
-		"honest p99, quiet", "honest p99, attacked", "times", "of the API itself, quiet", "attacked", "honest requests that failed", "slowest /healthz"}}
+	t := page.Table{{"one client, that comes again when it is cut off", "connections it keeps trying",
+		"opened a second", "held at most", "memory, MiB", "goroutines", "processors",
+		"honest p99, quiet", "honest p99, attacked", "times", "of the API itself, quiet", "attacked",
+		"honest requests that failed", "slowest /healthz"}}
 	for _, h := range all {
 		opened := float64(h.opened) / (float64(len(h.attacked.p99s)) * h.span.Seconds())
-		t = append(t, []string{h.vector.name, fmt.Sprint(h.connections), fmt.Sprintf("%.0f", opened), fmt.Sprint(h.most), fmt.Sprintf("%.0f", max(0, h.memory)), fmt.Sprint(h.goroutines), fmt.Sprintf("%.2f", h.cpu),
-			millis(h.quiet.p99()), millis(h.attacked.p99()), fmt.Sprintf("%.1f", float64(h.attacked.p99())/float64(h.quiet.p99())), millis(h.alone.p99()), millis(h.beside.p99()),
+		t = append(t, []string{h.vector.name, fmt.Sprint(h.connections), fmt.Sprintf("%.0f", opened),
+			fmt.Sprint(h.most), fmt.Sprintf("%.0f", max(0, h.memory)), fmt.Sprint(h.goroutines),
+			fmt.Sprintf("%.2f", h.cpu),
+			millis(h.quiet.p99()), millis(h.attacked.p99()), fmt.Sprintf("%.1f",
+				float64(h.attacked.p99())/float64(h.quiet.p99())), millis(h.alone.p99()), millis(h.beside.p99()),
 			fmt.Sprintf("%d of %d", h.attacked.failed, h.attacked.asked), millis(h.health)})
 	}
 	return t

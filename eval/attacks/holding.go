@@ -40,14 +40,34 @@ type vector struct {
 // vectors are the ways that are tried, one after the other.
 var vectors = []vector{
 	{name: "slow head", hold: drip("GET /v1/items/1 HTTP/1.1\r\nHost: x\r\n", "a: b\r\n", 5*time.Second)},
-	{name: "no body, to a path that is not there", hold: drip("POST /nothing HTTP/1.1\r\nHost: x\r\nContent-Length: 200000\r\n\r\n", "", 0)},
-	{name: "no body, to the API", hold: drip("POST /v1/items HTTP/1.1\r\nHost: x\r\nContent-Length: 200000\r\n\r\n", "", 0)},
-	{name: "slow body", hold: drip("POST /v1/items HTTP/1.1\r\nHost: x\r\nContent-Length: 200000\r\n\r\n", "x", time.Second)},
+	{
+		name: "no body, to a path that is not there",
+		hold: drip("POST /nothing HTTP/1.1\r\nHost: x\r\nContent-Length: 200000\r\n\r\n", "", 0),
+	},
+	{
+		name: "no body, to the API",
+		hold: drip("POST /v1/items HTTP/1.1\r\nHost: x\r\nContent-Length: 200000\r\n\r\n", "", 0),
+	},
+	{
+		name: "slow body",
+		hold: drip("POST /v1/items HTTP/1.1\r\nHost: x\r\nContent-Length: 200000\r\n\r\n", "x", time.Second),
+	},
 	{name: "slow read", hold: slowRead},
-	{name: "idle tunnels", hold: drip("GET /v1/tunnel HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n", "", 0)},
+	{
+		name: "idle tunnels",
+		hold: drip("GET /v1/tunnel HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n", "", 0),
+	},
 	{name: zeroWindowName, tls: true, hold: zeroWindow, share: 16},
-	{name: "8,500 header fields", hold: again("GET /nothing HTTP/1.1\r\nHost: x\r\n" + strings.Repeat("a:b\r\n", 8500) + "\r\n"), share: 100},
-	{name: "a path of 10,000 times a/../", hold: again("GET /" + strings.Repeat("a/../", 10000) + " HTTP/1.1\r\nHost: x\r\n\r\n"), share: 100},
+	{
+		name:  "8,500 header fields",
+		hold:  again("GET /nothing HTTP/1.1\r\nHost: x\r\n" + strings.Repeat("a:b\r\n", 8500) + "\r\n"),
+		share: 100,
+	},
+	{
+		name:  "a path of 10,000 times a/../",
+		hold:  again("GET /" + strings.Repeat("a/../", 10000) + " HTTP/1.1\r\nHost: x\r\n\r\n"),
+		share: 100,
+	},
 }
 
 const zeroWindowName = "zero window, 250 refused requests on each connection"
@@ -198,11 +218,13 @@ func openSite(l *lab, descriptors int, processors string, withTLS bool) (*site, 
 		}
 	}
 	for _, rule := range [][]string{{"default", "20", "--burst", "1000"}, {"GET /v1/items/{id}", "1000"}} {
-		if err := harness.Command(dir, append([]string{"policy", "set", "--db", "sqlite:headgate.db"}, rule...)...); err != nil {
+		if err := harness.Command(dir, append([]string{"policy", "set", "--db", "sqlite:headgate.db"},
+			rule...)...); err != nil {
 			return nil, err
 		}
 	}
-	s.gate, err = harness.StartWithin(descriptors, processors, dir, "--upstream", s.api.URL, "--routes", "routes.txt", "--config", "headgate.yaml")
+	s.gate, err = harness.StartWithin(descriptors, processors, dir, "--upstream", s.api.URL, "--routes", "routes.txt",
+		"--config", "headgate.yaml")
 	if err != nil {
 		return nil, err
 	}
@@ -233,7 +255,8 @@ func holdable(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		defer conn.Close()
-		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n")
+		_, _ = io.WriteString(conn,
+			"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n")
 		_, _ = io.Copy(io.Discard, rw)
 	default:
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -252,7 +275,9 @@ func (s *site) address() string {
 func (s *site) client(from netip.Addr, fresh bool, timeout time.Duration) *http.Client {
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: from.AsSlice()}}
 	return &http.Client{Timeout: timeout, Transport: &http.Transport{
-		DialContext: dialer.DialContext, DisableKeepAlives: fresh, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // it is our own
+		// it is our own
+		DialContext: dialer.DialContext, DisableKeepAlives: fresh,
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
 	}}
 }
 
@@ -262,7 +287,12 @@ func writePair(dir string) error {
 	if err != nil {
 		return err
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1),
+		NotBefore:    time.Now().Add(-time.Hour),
+		NotAfter:     time.Now().Add(24 * time.Hour),
+		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
 	cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		return err
@@ -271,7 +301,10 @@ func writePair(dir string) error {
 	if err != nil {
 		return err
 	}
-	for name, block := range map[string]*pem.Block{"cert.pem": {Type: "CERTIFICATE", Bytes: cert}, "key.pem": {Type: "PRIVATE KEY", Bytes: der}} {
+	for name, block := range map[string]*pem.Block{
+		"cert.pem": {Type: "CERTIFICATE", Bytes: cert},
+		"key.pem":  {Type: "PRIVATE KEY", Bytes: der},
+	} {
 		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600); err != nil {
 			return fmt.Errorf("write %s: %w", name, err)
 		}

@@ -45,18 +45,20 @@ const (
 )
 
 // headgateTokens believes what the issuer signed, as docs/tokens.md has it.
-var headgateTokens = setup{"Headgate", "tokens verified", "[tokens](../tokens.md)", func(l *lab, lim limit) (string, error) {
-	dir, err := l.folder()
-	if err != nil {
-		return "", err
-	}
-	file := filepath.Join(dir, "issuer.pub")
-	if err := os.WriteFile(file, theIssuer().pub, 0o600); err != nil {
-		return "", err
-	}
-	settings := fmt.Sprintf("tokens:\n  key_files: [%s]\n  algorithms: [RS256]\n  issuer: %s\n  audiences: [%s]\n", file, issuerName, audience)
-	return gateWith(l, settings, routes, [][]string{lim.rule("default"), lim.rule("UNKNOWN")})
-}}
+var headgateTokens = setup{"Headgate", "tokens verified", "[tokens](../tokens.md)",
+	func(l *lab, lim limit) (string, error) {
+		dir, err := l.folder()
+		if err != nil {
+			return "", err
+		}
+		file := filepath.Join(dir, "issuer.pub")
+		if err := os.WriteFile(file, theIssuer().pub, 0o600); err != nil {
+			return "", err
+		}
+		settings := fmt.Sprintf("tokens:\n  key_files: [%s]\n  algorithms: [RS256]\n  issuer: %s\n  audiences: [%s]\n",
+			file, issuerName, audience)
+		return gateWith(l, settings, routes, [][]string{lim.rule("default"), lim.rule("UNKNOWN")})
+	}}
 
 // token is one for the i-th subject, signed by RS256, with some claims that differ.
 func (s issuer) token(i int, differ map[string]any) string {
@@ -109,7 +111,8 @@ func (s issuer) forgeries() []attack.Family {
 			return input + "." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 		}),
 		bearer("another token's signature", func(i int) string {
-			return encode64(map[string]any{"alg": "RS256", "typ": "JWT"}) + "." + encode64(claims(1+i, nil)) + good[len(good)-343:]
+			return encode64(map[string]any{"alg": "RS256", "typ": "JWT"}) + "." + encode64(claims(1+i, nil)) +
+				good[len(good)-343:]
 		}),
 	}
 }

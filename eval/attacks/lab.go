@@ -31,7 +31,8 @@ type lab struct {
 // The addresses of the cast: all of 127.0.0.0/8 is this machine.
 var (
 	balancer = netip.MustParseAddr("127.0.0.3") // a balancer of the operator's, which speaks the PROXY protocol
-	proxy    = netip.MustParseAddr("127.0.0.2") // a proxy of the operator's, whose forwarding header limiters are told to believe
+	// a proxy of the operator's, whose forwarding header limiters are told to believe
+	proxy    = netip.MustParseAddr("127.0.0.2")
 	attacker = netip.MustParseAddr("127.1.0.1")
 	victim   = netip.MustParseAddr("127.2.0.1")
 )
@@ -216,13 +217,14 @@ func (c *clients) do(ctx context.Context, s shot, n int) int {
 			c.close()
 		}
 		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: s.from.AsSlice()}}
-		client = &attack.Client{Host: "api.example", Agent: "attacks", Dial: func(ctx context.Context) (net.Conn, error) {
-			conn, err := dialer.DialContext(ctx, "tcp", c.server)
-			if err == nil && s.preface != "" {
-				_, err = io.WriteString(conn, s.preface)
-			}
-			return conn, err
-		}}
+		client = &attack.Client{Host: "api.example", Agent: "attacks",
+			Dial: func(ctx context.Context) (net.Conn, error) {
+				conn, err := dialer.DialContext(ctx, "tcp", c.server)
+				if err == nil && s.preface != "" {
+					_, err = io.WriteString(conn, s.preface)
+				}
+				return conn, err
+			}}
 		c.byCaller[who] = client
 	}
 	status, err := client.Do(ctx, s.With(attack.Field{Name: number, Value: strconv.Itoa(n)}))

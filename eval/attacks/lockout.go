@@ -56,34 +56,36 @@ var armies = []int{1, 2, 4, 8, 16}
 const login = "/v1/login"
 
 func try(password string) attack.Request {
-	return attack.Request{Method: "POST", Target: login, Header: []attack.Field{{Name: "Content-Type", Value: "application/json"}},
-		Body: fmt.Sprintf(`{"username":"victim","password":%q}`, password)}
+	return attack.Request{Method: "POST", Target: login,
+		Header: []attack.Field{{Name: "Content-Type", Value: "application/json"}},
+		Body:   fmt.Sprintf(`{"username":"victim","password":%q}`, password)}
 }
 
 // byUsername is the README's “Rate limit by request payload”, with the proxy in place of the login's own code.
-var byUsername = setup{"httprate", "the user name as the key", "README, “Rate limit by request payload”", func(l *lab, _ limit) (string, error) {
-	n, per := perAccount.window()
-	limiter := httprate.NewRateLimiter(n, per)
-	next := goProxy(l)
-	r := chi.NewRouter()
-	r.Post(login, func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
-		var payload struct {
-			Username string `json:"username"`
-			Password string `json:"password"`
-		}
-		if err != nil || json.Unmarshal(body, &payload) != nil || payload.Username == "" || payload.Password == "" {
-			w.WriteHeader(http.StatusBadRequest)
-			return
-		}
-		if limiter.RespondOnLimit(w, r, payload.Username) {
-			return
-		}
-		r.Body = io.NopCloser(bytes.NewReader(body))
-		next.ServeHTTP(w, r)
-	})
-	return l.serve(r)
-}}
+var byUsername = setup{"httprate", "the user name as the key", "README, “Rate limit by request payload”",
+	func(l *lab, _ limit) (string, error) {
+		n, per := perAccount.window()
+		limiter := httprate.NewRateLimiter(n, per)
+		next := goProxy(l)
+		r := chi.NewRouter()
+		r.Post(login, func(w http.ResponseWriter, r *http.Request) {
+			body, err := io.ReadAll(r.Body)
+			var payload struct {
+				Username string `json:"username"`
+				Password string `json:"password"`
+			}
+			if err != nil || json.Unmarshal(body, &payload) != nil || payload.Username == "" || payload.Password == "" {
+				w.WriteHeader(http.StatusBadRequest)
+				return
+			}
+			if limiter.RespondOnLimit(w, r, payload.Username) {
+				return
+			}
+			r.Body = io.NopCloser(bytes.NewReader(body))
+			next.ServeHTTP(w, r)
+		})
+		return l.serve(r)
+	}}
 
 // loginSettings says where the login's name stands, and that only failures count.
 const loginSettings = `
@@ -109,11 +111,13 @@ var (
 	headgateAddress = loginSetup("by address", ruleAddress)
 	headgateAccount = loginSetup("by account", ruleAccount)
 	headgateBoth    = loginSetup("by address and by account", ruleAddress, ruleAccount)
-	headgateThree   = loginSetup("by address, by account, and by both (docs/login.md)", ruleAddress, ruleOne, ruleAccount)
+	headgateThree   = loginSetup("by address, by account, and by both (docs/login.md)", ruleAddress,
+		ruleOne, ruleAccount)
 )
 
 func loginSetups() []setup {
-	return []setup{headgateThree, headgateBoth, headgateAccount, headgateAddress, byUsername, httprateIP, tollboothAddr, nginxAddr}
+	return []setup{headgateThree, headgateBoth, headgateAccount, headgateAddress, byUsername, httprateIP,
+		tollboothAddr, nginxAddr}
 }
 
 // lockouts tries A1 on every setup, with one address and with more.
@@ -125,7 +129,8 @@ func (l *lab) lockouts(span time.Duration, progress io.Writer) ([]outcome, error
 			continue
 		}
 		for _, s := range o.lockout.steps {
-			fmt.Fprintf(progress, "%-44s %-46s %2d addresses: %3.0f %% of the victim's logins, %.1f guesses a second\n", o.attack, o.setup, s.addresses, 100*s.victim, s.guesses)
+			fmt.Fprintf(progress, "%-44s %-46s %2d addresses: %3.0f %% of the victim's logins, %.1f guesses a second\n",
+				o.attack, o.setup, s.addresses, 100*s.victim, s.guesses)
 		}
 	}
 	return found, err
@@ -139,10 +144,15 @@ func lock(l *lab, url string, _ setup, _ limit, span time.Duration) (outcome, er
 		var attacked, own record
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			attacked = l.fire(barrage{url, int(span.Seconds() * loginPace), loginPace, func(i int) shot { return shot{Request: try(fmt.Sprint("guess ", i)), from: accomplice(i % k)} }})
+			attacked = l.fire(barrage{url, int(span.Seconds() * loginPace), loginPace, func(i int) shot {
+				return shot{Request: try(fmt.Sprint("guess ", i)), from: accomplice(i % k)}
+			}})
 		})
 		wg.Go(func() {
-			own = l.fire(barrage{url, max(1, int(span.Seconds()*float64(perAddress.rate)*0.75)), float64(perAddress.rate) * 0.75, func(int) shot { return shot{Request: try(goodPassword), from: victim} }})
+			own = l.fire(barrage{url, max(1, int(span.Seconds()*float64(perAddress.rate)*0.75)),
+				float64(perAddress.rate) * 0.75, func(int) shot {
+					return shot{Request: try(goodPassword), from: victim}
+				}})
 		})
 		wg.Wait()
 		one := step{
@@ -153,7 +163,8 @@ func lock(l *lab, url string, _ setup, _ limit, span time.Duration) (outcome, er
 			account:   judge(attacked, perAccount, always).beyond,
 		}
 		for who := range k {
-			one.address = max(one.address, judge(attacked, perAddress, func(s seen) bool { return s.i%k == who }).beyond)
+			one.address = max(one.address, judge(attacked, perAddress,
+				func(s seen) bool { return s.i%k == who }).beyond)
 		}
 		o.lockout.steps = append(o.lockout.steps, one)
 	}

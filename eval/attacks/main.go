@@ -38,7 +38,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.SetOutput(stderr)
 	span := flags.Duration("span", 8*time.Second, "how long an attack lasts")
 	holding := flags.Bool("holding", false, "measure what a client can hold alone")
-	vector := flags.String("vector", "", "of the ways to hold, those alone whose name has this in it, and print what they cost")
+	vector := flags.String("vector", "",
+		"of the ways to hold, those alone whose name has this in it, and print what they cost")
 	dry := flags.Bool("dry", false, "print the page instead of writing it")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -74,7 +75,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	file := filepath.Join(benchmarks, "attacks.md")
-	if err := page.Between(file, "<!-- begin: what a client can hold -->\n", "<!-- end -->\n", held); err != nil || attacked == "" {
+	if err := page.Between(file, "<!-- begin: what a client can hold -->\n", "<!-- end -->\n", held); err != nil ||
+		attacked == "" {
 		return err
 	}
 	if err := page.Between(file, "<!-- begin: make attacks -->\n", "<!-- end -->\n", attacked); err != nil {

@@ -102,7 +102,8 @@ func startNginx(l *lab, zone, location, limit string) (string, error) {
 		}
 		listen := fmt.Sprintf("127.0.0.1:%d", port)
 		file := filepath.Join(dir, "nginx.conf")
-		text := fmt.Sprintf(conf, dir, listen, zone, location, limit, user, proxy, strings.TrimPrefix(l.api.URL, "http://"))
+		text := fmt.Sprintf(conf, dir, listen, zone, location, limit, user, proxy,
+			strings.TrimPrefix(l.api.URL, "http://"))
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			return "", err
 		}

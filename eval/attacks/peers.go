@@ -18,7 +18,12 @@ import (
 // place is where a peer is put: behind the operator's proxy, or not.
 func (l *lab) place(lim limit, hop bool) (peers.Place, error) {
 	dir, err := l.folder()
-	return peers.Place{Dir: dir, API: strings.TrimPrefix(l.api.URL, "http://"), Limit: peers.Limit{Rate: lim.rate, Burst: lim.burst}, Hop: hop}, err
+	return peers.Place{
+		Dir:   dir,
+		API:   strings.TrimPrefix(l.api.URL, "http://"),
+		Limit: peers.Limit{Rate: lim.rate, Burst: lim.burst},
+		Hop:   hop,
+	}, err
 }
 
 func peerSetup(limiter, name, source string, hop bool, start func(l *lab, p peers.Place) (*peers.Server, error)) setup {
@@ -37,39 +42,43 @@ func peerSetup(limiter, name, source string, hop bool, start func(l *lab, p peer
 }
 
 func envoyLocal(name string, hop bool, most int) setup {
-	return peerSetup("Envoy local", name, "“Local rate limit”, “Rate limit filter with dynamic descriptors”", hop, func(_ *lab, p peers.Place) (*peers.Server, error) {
-		return peers.EnvoyLocal(p, most)
-	})
+	return peerSetup("Envoy local", name, "“Local rate limit”, “Rate limit filter with dynamic descriptors”", hop,
+		func(_ *lab, p peers.Place) (*peers.Server, error) {
+			return peers.EnvoyLocal(p, most)
+		})
 }
 
 // envoyGlobal has a service and a Redis of its own.
 func envoyGlobal(name string, hop bool) setup {
-	return peerSetup("Envoy global", name, "“Rate limit”, and the README of envoyproxy/ratelimit", hop, func(l *lab, p peers.Place) (*peers.Server, error) {
-		binary, err := peers.BuildRateLimit()
-		if err != nil {
-			return nil, err
-		}
-		store, err := l.redisCell()
-		if err != nil {
-			return nil, err
-		}
-		dir, err := l.folder()
-		if err != nil {
-			return nil, err
-		}
-		service, err := peers.StartRateLimit(binary, dir, store, fmt.Sprintf("- {key: remote_address, rate_limit: {unit: second, requests_per_unit: %d}}\n", p.Rate))
-		if err != nil {
-			return nil, err
-		}
-		l.atEnd(service.Stop)
-		return peers.EnvoyGlobal(p, service.At)
-	})
+	return peerSetup("Envoy global", name, "“Rate limit”, and the README of envoyproxy/ratelimit", hop,
+		func(l *lab, p peers.Place) (*peers.Server, error) {
+			binary, err := peers.BuildRateLimit()
+			if err != nil {
+				return nil, err
+			}
+			store, err := l.redisCell()
+			if err != nil {
+				return nil, err
+			}
+			dir, err := l.folder()
+			if err != nil {
+				return nil, err
+			}
+			service, err := peers.StartRateLimit(binary, dir, store,
+				fmt.Sprintf("- {key: remote_address, rate_limit: {unit: second, requests_per_unit: %d}}\n", p.Rate))
+			if err != nil {
+				return nil, err
+			}
+			l.atEnd(service.Stop)
+			return peers.EnvoyGlobal(p, service.At)
+		})
 }
 
 func haproxy(name string, hop bool, size string) setup {
-	return peerSetup("HAProxy stick table", name, "“Four examples of HAProxy rate limiting”, sliding window", hop, func(_ *lab, p peers.Place) (*peers.Server, error) {
-		return peers.HAProxy(p, size)
-	})
+	return peerSetup("HAProxy stick table", name, "“Four examples of HAProxy rate limiting”, sliding window", hop,
+		func(_ *lab, p peers.Place) (*peers.Server, error) {
+			return peers.HAProxy(p, size)
+		})
 }
 
 // redisCell starts a Redis with redis-cell, and returns where it listens.
@@ -87,9 +96,11 @@ func (l *lab) redisCell() (string, error) {
 }
 
 // asking is a proxy that asks by the client's address, which it finds by chi's ClientIPFromXFF.
-func (l *lab) asking(allowed func(r *http.Request, address string) (bool, error), address func(*http.Request) string) (string, error) {
+func (l *lab) asking(allowed func(r *http.Request, address string) (bool, error),
+	address func(*http.Request) string) (string, error) {
 	next := goProxy(l)
-	return l.serve(middleware.ClientIPFromXFF(proxy.String() + "/32")(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return l.serve(middleware.ClientIPFromXFF(proxy.String() +
+		"/32")(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch ok, err := allowed(r, address(r)); {
 		case err != nil:
 			w.WriteHeader(http.StatusServiceUnavailable)
@@ -118,10 +129,12 @@ var redisCell = setup{"redis-cell", "ClientIPFromXFF", "README, “Usage”", fu
 
 // wafSetup is the model of AWS WAF, before the same proxy.
 func wafSetup(name string, address func(*http.Request) string) setup {
-	return setup{"AWS WAF, a model", name, "AWS WAF Developer Guide, “Rate-based rule caveats”, “Using forwarded IP addresses”", func(l *lab, lim limit) (string, error) {
-		waf := peers.NewWAF(peers.Limit{Rate: lim.rate, Burst: lim.burst}, time.Now)
-		return l.asking(func(_ *http.Request, a string) (bool, error) { return waf.Allowed(a), nil }, address)
-	}}
+	return setup{"AWS WAF, a model", name,
+		"AWS WAF Developer Guide, “Rate-based rule caveats”, “Using forwarded IP addresses”",
+		func(l *lab, lim limit) (string, error) {
+			waf := peers.NewWAF(peers.Limit{Rate: lim.rate, Burst: lim.burst}, time.Now)
+			return l.asking(func(_ *http.Request, a string) (bool, error) { return waf.Allowed(a), nil }, address)
+		}}
 }
 
 var (

@@ -13,8 +13,10 @@ import (
 func report(found []outcome, span time.Duration, nginx string, now time.Time) string {
 	var b strings.Builder
 	b.WriteString(page.Conditions(now, "make attacks"))
-	fmt.Fprintf(&b, "Limiters: this repository; github.com/go-chi/httprate %s with github.com/go-chi/chi/v5 %s; github.com/didip/tollbooth/v8 %s; nginx %s. Besides: %s.\n",
-		page.Version("github.com/go-chi/httprate"), page.Version("github.com/go-chi/chi/v5"), page.Version("github.com/didip/tollbooth/v8"), nginx, peers.Versions())
+	fmt.Fprintf(&b, "Limiters: this repository; github.com/go-chi/httprate %s with github.com/go-chi/chi/v5 %s; "+
+		"github.com/didip/tollbooth/v8 %s; nginx %s. Besides: %s.\n",
+		page.Version("github.com/go-chi/httprate"), page.Version("github.com/go-chi/chi/v5"),
+		page.Version("github.com/didip/tollbooth/v8"), nginx, peers.Versions())
 	fmt.Fprintf(&b, "Every attack lasts about %v and makes %d requests a second.\n\n", span, pace)
 	fmt.Fprintf(&b, "### A1: who is shut out, and what it costs\n\n%s\n", lockoutTable(found))
 	fmt.Fprintf(&b, "### A2 to A6: what was admitted\n\n%s\n", admittedTable(found))
@@ -24,7 +26,8 @@ func report(found []outcome, span time.Duration, nginx string, now time.Time) st
 
 // reportHeld is the same of what a client can hold.
 func reportHeld(holding []held, span time.Duration, now time.Time, command string) string {
-	return fmt.Sprintf("%sThe gateway may open %d descriptors, with the defaults of `clients`. %d times, %v without the attacker and as long with it; the figures for latency are medians of these.\n\n%s",
+	return fmt.Sprintf("%sThe gateway may open %d descriptors, with the defaults of `clients`. %d times, %v "+
+		"without the attacker and as long with it; the figures for latency are medians of these.\n\n%s",
 		page.Conditions(now, command), heldDescriptors, heldRounds, span, heldTable(holding))
 }
 
@@ -64,10 +67,12 @@ func plural(n int, one, many string) string {
 }
 
 func admittedTable(found []outcome) page.Table {
-	t := page.Table{{"attack", "limiter, as its documentation says", "sent", "envelope", "admitted", "factor", "beyond", "note"}}
+	t := page.Table{{"attack", "limiter, as its documentation says", "sent", "envelope", "admitted", "factor",
+		"beyond", "note"}}
 	for _, o := range found {
 		if o.lockout == nil {
-			t = append(t, []string{o.attack, bold(o), fmt.Sprint(o.sent), fmt.Sprintf("%.1f", o.envelope), fmt.Sprint(o.admitted),
+			t = append(t, []string{o.attack, bold(o), fmt.Sprint(o.sent), fmt.Sprintf("%.1f", o.envelope),
+				fmt.Sprint(o.admitted),
 				fmt.Sprintf("%.2f", o.factor()), fmt.Sprint(o.beyond), cell(o.note)})
 		}
 	}
@@ -114,7 +119,12 @@ func chart(found []outcome) page.Chart {
 			c.Panels = append(c.Panels, page.Panel{Title: o.attack, Log: true, Mark: 1, From: 0.1, To: highest})
 		}
 		p := &c.Panels[len(c.Panels)-1]
-		p.Bars = append(p.Bars, page.Bar{Label: short(o.setup), Value: o.factor(), Text: fmt.Sprintf("%.2f ×", o.factor()), Ours: o.setup.ours()})
+		p.Bars = append(p.Bars, page.Bar{
+			Label: short(o.setup),
+			Value: o.factor(),
+			Text:  fmt.Sprintf("%.2f ×", o.factor()),
+			Ours:  o.setup.ours(),
+		})
 	}
 	return c
 }
@@ -128,8 +138,11 @@ func (o outcome) factorOrNone() float64 {
 
 // short is a label that fits the chart.
 func short(s setup) string {
-	text := strings.NewReplacer("nginx limit_req", "nginx", " (deprecated)", "", "ClientIPFromXFF and ", "", "ClientIPFromXFF", "XFF",
-		"KeyByEndpoint and chi's", "chi's", "an endpoint for every resource", "every resource", "by address and $", "address, $", "by $http_apikey, keys", "key", "HAProxy stick table", "HAProxy", "X-Forwarded-For", "XFF", "a trusted hop", "a hop", "AWS WAF, a model", "WAF model",
+	text := strings.NewReplacer("nginx limit_req", "nginx", " (deprecated)", "", "ClientIPFromXFF and ", "",
+		"ClientIPFromXFF", "XFF",
+		"KeyByEndpoint and chi's", "chi's", "an endpoint for every resource", "every resource", "by address and $",
+		"address, $", "by $http_apikey, keys", "key", "HAProxy stick table", "HAProxy", "X-Forwarded-For", "XFF",
+		"a trusted hop", "a hop", "AWS WAF, a model", "WAF model",
 		"a header as the key", "header as key").Replace(s.String())
 	if runes := []rune(text); len(runes) > 28 {
 		return string(runes[:27]) + "…"

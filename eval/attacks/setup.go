@@ -59,11 +59,13 @@ func gateIn(l *lab, dir string, routes []string, rules [][]string, args ...strin
 		return "", err
 	}
 	for _, rule := range rules {
-		if err := harness.Command(dir, append([]string{"policy", "set", "--db", "sqlite:headgate.db"}, rule...)...); err != nil {
+		if err := harness.Command(dir, append([]string{"policy", "set", "--db", "sqlite:headgate.db"},
+			rule...)...); err != nil {
 			return "", err
 		}
 	}
-	g, err := harness.Start(dir, append([]string{"--upstream", l.api.URL, "--routes", file, "--trusted-proxy", proxy.String()}, args...)...)
+	g, err := harness.Start(dir, append([]string{"--upstream", l.api.URL, "--routes", file, "--trusted-proxy",
+		proxy.String()}, args...)...)
 	if err != nil {
 		return "", err
 	}
@@ -85,7 +87,8 @@ func gateWith(l *lab, settings string, routes []string, rules [][]string) (strin
 }
 
 func (lim limit) rule(endpoint string, more ...string) []string {
-	return append([]string{endpoint, strconv.FormatInt(lim.rate, 10), "--burst", strconv.FormatInt(lim.burst, 10)}, more...)
+	return append([]string{endpoint, strconv.FormatInt(lim.rate, 10), "--burst", strconv.FormatInt(lim.burst, 10)},
+		more...)
 }
 
 func headgateSetup(name string, routes []string, args ...string) setup {
@@ -95,19 +98,21 @@ func headgateSetup(name string, routes []string, args ...string) setup {
 }
 
 // headgateKeys knows one API key.
-var headgateKeys = setup{"Headgate", "an API key", "[API keys](../api-keys.md)", func(l *lab, lim limit) (string, error) {
-	dir, err := l.folder()
-	if err != nil {
-		return "", err
-	}
-	key, err := harness.Output(dir, "key", "create", "--db", "sqlite:headgate.db", "--project", "acme", "--name", "attacker")
-	if err != nil {
-		return "", err
-	}
-	url, err := gateIn(l, dir, routes, [][]string{lim.rule("default"), lim.rule("UNKNOWN")})
-	l.issue(url, attack.Field{Name: "X-Api-Key", Value: strings.TrimSpace(key)})
-	return url, err
-}}
+var headgateKeys = setup{"Headgate", "an API key", "[API keys](../api-keys.md)",
+	func(l *lab, lim limit) (string, error) {
+		dir, err := l.folder()
+		if err != nil {
+			return "", err
+		}
+		key, err := harness.Output(dir, "key", "create", "--db", "sqlite:headgate.db", "--project", "acme",
+			"--name", "attacker")
+		if err != nil {
+			return "", err
+		}
+		url, err := gateIn(l, dir, routes, [][]string{lim.rule("default"), lim.rule("UNKNOWN")})
+		l.issue(url, attack.Field{Name: "X-Api-Key", Value: strings.TrimSpace(key)})
+		return url, err
+	}}
 
 // holding is a setup before which a client has a valid credential.
 func (s setup) holding(f attack.Field) setup {
@@ -150,12 +155,13 @@ func httprateSetup(name, source string, uses func(lim limit) []func(http.Handler
 }
 
 // routed is the same with the API's routes in chi, instead of a proxy for everything: what chi does not route is a 404.
-var httprateRouted = setup{"httprate", "KeyByEndpoint and chi's own routes", "README, “Rate limit by IP and URL path”", func(l *lab, lim limit) (string, error) {
-	r := chi.NewRouter()
-	r.Use(xffKeyed(httprate.JoinKeys(clientIPKey, httprate.KeyByEndpoint))(lim)...)
-	r.Method(http.MethodGet, "/v1/items/{id}", goProxy(l))
-	return l.serve(r)
-}}
+var httprateRouted = setup{"httprate", "KeyByEndpoint and chi's own routes", "README, “Rate limit by IP and URL path”",
+	func(l *lab, lim limit) (string, error) {
+		r := chi.NewRouter()
+		r.Use(xffKeyed(httprate.JoinKeys(clientIPKey, httprate.KeyByEndpoint))(lim)...)
+		r.Method(http.MethodGet, "/v1/items/{id}", goProxy(l))
+		return l.serve(r)
+	}}
 
 // window is the limit as httprate has it: the burst in the time that it takes to refill.
 func (lim limit) window() (int, time.Duration) {
@@ -170,27 +176,33 @@ func clientIPKey(r *http.Request) (string, error) {
 func xffKeyed(key httprate.KeyFunc) func(lim limit) []func(http.Handler) http.Handler {
 	return func(lim limit) []func(http.Handler) http.Handler {
 		n, per := lim.window()
-		return []func(http.Handler) http.Handler{middleware.ClientIPFromXFF(proxy.String() + "/32"), httprate.LimitBy(n, per, key)}
+		return []func(http.Handler) http.Handler{middleware.ClientIPFromXFF(proxy.String() + "/32"),
+			httprate.LimitBy(n, per, key)}
 	}
 }
 
 var (
-	httprateIP       = httprateSetup("ClientIPFromXFF", "“Rate limit by client IP behind a proxy”", xffKeyed(clientIPKey))
-	httprateEndpoint = httprateSetup("ClientIPFromXFF and KeyByEndpoint", "“Rate limit by IP and URL path”", xffKeyed(httprate.JoinKeys(clientIPKey, httprate.KeyByEndpoint)))
-	httprateHeader   = httprateSetup("a header as the key", "“Rate limit by arbitrary keys” (“an oversimplified example”)", xffKeyed(func(r *http.Request) (string, error) {
-		return r.Header.Get("X-Access-Token"), nil
-	}))
-	httprateRealIP = httprateSetup("LimitByRealIP (deprecated)", "before v0.16; now with a warning", func(lim limit) []func(http.Handler) http.Handler {
-		n, per := lim.window()
-		//lint:ignore SA1019 it is what programs that were not changed since use
-		return []func(http.Handler) http.Handler{httprate.LimitByRealIP(n, per)}
-	})
+	httprateIP = httprateSetup("ClientIPFromXFF", "“Rate limit by client IP behind a proxy”",
+		xffKeyed(clientIPKey))
+	httprateEndpoint = httprateSetup("ClientIPFromXFF and KeyByEndpoint", "“Rate limit by IP and URL path”",
+		xffKeyed(httprate.JoinKeys(clientIPKey, httprate.KeyByEndpoint)))
+	httprateHeader = httprateSetup("a header as the key",
+		"“Rate limit by arbitrary keys” (“an oversimplified example”)", xffKeyed(func(r *http.Request) (string, error) {
+			return r.Header.Get("X-Access-Token"), nil
+		}))
+	httprateRealIP = httprateSetup("LimitByRealIP (deprecated)", "before v0.16; now with a warning",
+		func(lim limit) []func(http.Handler) http.Handler {
+			n, per := lim.window()
+			//lint:ignore SA1019 it is what programs that were not changed since use
+			return []func(http.Handler) http.Handler{httprate.LimitByRealIP(n, per)}
+		})
 )
 
 // tollboothSetup is tollbooth before a handler, as its README says.
 func tollboothSetup(name, source string, configure func(*limiter.Limiter)) setup {
 	return setup{"tollbooth", name, source, func(l *lab, lim limit) (string, error) {
-		lmt := tollbooth.NewLimiter(float64(lim.rate), &limiter.ExpirableOptions{DefaultExpirationTTL: time.Hour}).SetBurst(int(lim.burst))
+		lmt := tollbooth.NewLimiter(float64(lim.rate), &limiter.ExpirableOptions{DefaultExpirationTTL: time.Hour}).
+			SetBurst(int(lim.burst))
 		configure(lmt)
 		return l.serve(tollbooth.HTTPMiddleware(lmt)(goProxy(l)))
 	}}
@@ -201,20 +213,24 @@ func lookup(name string) func(*limiter.Limiter) {
 }
 
 var (
-	tollboothAddr   = tollboothSetup("RemoteAddr", "HTTPMiddleware's default", lookup("RemoteAddr"))
-	tollboothXFF    = tollboothSetup("X-Forwarded-For", "README, “Customize your own message”", lookup("X-Forwarded-For"))
+	tollboothAddr = tollboothSetup("RemoteAddr", "HTTPMiddleware's default", lookup("RemoteAddr"))
+	tollboothXFF  = tollboothSetup("X-Forwarded-For", "README, “Customize your own message”",
+		lookup("X-Forwarded-For"))
 	tollboothReal   = tollboothSetup("X-Real-IP", "README, “Five Minute Tutorial”", lookup("X-Real-IP"))
-	tollboothHeader = tollboothSetup("SetHeader", "README, “Limit request headers containing certain values”", func(lmt *limiter.Limiter) {
-		lookup("RemoteAddr")(lmt)
-		lmt.SetHeader("X-Access-Token", []string{"abc123", "xyz098"})
-	})
+	tollboothHeader = tollboothSetup("SetHeader", "README, “Limit request headers containing certain values”",
+		func(lmt *limiter.Limiter) {
+			lookup("RemoteAddr")(lmt)
+			lmt.SetHeader("X-Access-Token", []string{"abc123", "xyz098"})
+		})
 )
 
 // nginxSetup is nginx with limit_req; key is limit_req_zone's, location where limit_req stands.
 func nginxSetup(name, source, key, location, zone string, more ...string) setup {
 	return setup{"nginx limit_req", name, source, func(l *lab, lim limit) (string, error) {
-		limitReq := fmt.Sprintf("limit_req zone=one burst=%d nodelay;", lim.burst-1) // the one above the rate, and burst more
-		return startNginx(l, fmt.Sprintf("limit_req_zone %s zone=one:%s rate=%dr/s;", key, zone, lim.rate), location, strings.Join(append(more, limitReq), "\n"))
+		// the one above the rate, and burst more
+		limitReq := fmt.Sprintf("limit_req zone=one burst=%d nodelay;", lim.burst-1)
+		return startNginx(l, fmt.Sprintf("limit_req_zone %s zone=one:%s rate=%dr/s;", key, zone, lim.rate), location,
+			strings.Join(append(more, limitReq), "\n"))
 	}}
 }
 
@@ -224,11 +240,17 @@ const checkKey = "auth_request /_validate_apikey;"
 const nginxDocs = "ngx_http_limit_req_module and ngx_http_realip_module, “Example Configuration”"
 
 var (
-	nginxAddr     = nginxSetup("by address", nginxDocs, "$binary_remote_addr", "/", "10m")
-	nginxURI      = nginxSetup("by address and $uri", "limit_req_zone: “key can contain text, variables, and their combination”", "$binary_remote_addr$uri", "/", "10m")
+	nginxAddr = nginxSetup("by address", nginxDocs, "$binary_remote_addr", "/", "10m")
+	nginxURI  = nginxSetup("by address and $uri",
+		"limit_req_zone: “key can contain text, variables, and their combination”",
+		"$binary_remote_addr$uri", "/", "10m")
 	nginxLocation = nginxSetup("by address, in a location", nginxDocs, "$binary_remote_addr", "/v1/items/", "10m")
-	nginxTarget   = nginxSetup("by address and $request_uri", "limit_req_zone: “key can contain text, variables, and their combination”", "$binary_remote_addr$request_uri", "/", "10m")
-	nginxKeyCheck = nginxSetup("by $http_apikey, keys checked", "“Deploying NGINX as an API Gateway”, parts 1 and 2", "$http_apikey", "/", "10m", checkKey)
-	nginxKey      = nginxSetup("by $http_apikey, keys not checked", "“Deploying NGINX as an API Gateway”, part 2, without the check of part 1", "$http_apikey", "/", "10m")
-	nginxSmall    = nginxSetup("by address, zone of 32k", nginxDocs, "$binary_remote_addr", "/", "32k")
+	nginxTarget   = nginxSetup("by address and $request_uri",
+		"limit_req_zone: “key can contain text, variables, and their combination”",
+		"$binary_remote_addr$request_uri", "/", "10m")
+	nginxKeyCheck = nginxSetup("by $http_apikey, keys checked", "“Deploying NGINX as an API Gateway”, parts 1 and 2",
+		"$http_apikey", "/", "10m", checkKey)
+	nginxKey = nginxSetup("by $http_apikey, keys not checked",
+		"“Deploying NGINX as an API Gateway”, part 2, without the check of part 1", "$http_apikey", "/", "10m")
+	nginxSmall = nginxSetup("by address, zone of 32k", nginxDocs, "$binary_remote_addr", "/", "32k")
 )

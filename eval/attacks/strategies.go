@@ -49,7 +49,11 @@ func spoofBalanced(l *lab, url string, _ setup, lim limit, span time.Duration) (
 // spoofPreface announces another client on every connection, and is no balancer.
 func spoofPreface(l *lab, url string, _ setup, lim limit, span time.Duration) (outcome, error) {
 	r := l.fire(barrage{url, count(span), pace, func(i int) shot {
-		return shot{Request: plain, from: attacker, preface: preface(netip.AddrFrom4([4]byte{198, 51, byte(i >> 8), byte(i)}))}
+		return shot{
+			Request: plain,
+			from:    attacker,
+			preface: preface(netip.AddrFrom4([4]byte{198, 51, byte(i >> 8), byte(i)})),
+		}
 	}})
 	return judge(r, lim, always), nil
 }

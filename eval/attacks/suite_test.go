@@ -42,7 +42,9 @@ func allCases(t *testing.T) []kase {
 		t.Fatal(err)
 	}
 	for i := range list {
-		if list[i].alone { // its rounds are of so many requests that on a slow machine a burst would be there again before the next
+		// its rounds are of so many requests that on a slow machine a burst would be there again
+		// before the next
+		if list[i].alone {
 			list[i].limit.burst *= 4
 		}
 	}
@@ -126,7 +128,8 @@ func TestTheAttacksBreakOthers(t *testing.T) {
 			for _, o := range found {
 				t.Log(o)
 				if o.beyond < 5 {
-					t.Errorf("%s admitted %d beyond the envelope, %.2f of it: it is known to admit much more", o.setup, o.beyond, o.factor())
+					t.Errorf("%s admitted %d beyond the envelope, %.2f of it: it is known to admit much more", o.setup,
+						o.beyond, o.factor())
 				}
 			}
 		})
@@ -186,7 +189,8 @@ func (n *naive) take(name string) bool {
 }
 
 var naiveSetup = setup{"naive", "", "nowhere", func(l *lab, lim limit) (string, error) {
-	server := httptest.NewUnstartedServer(&naive{lim: lim, next: goProxy(l), buckets: map[string]*list.Element{}, oldest: list.New()})
+	server := httptest.NewUnstartedServer(&naive{lim: lim, next: goProxy(l), buckets: map[string]*list.Element{},
+		oldest: list.New()})
 	server.Listener = believer{server.Listener}
 	server.Start()
 	l.atEnd(server.Close)
@@ -261,14 +265,17 @@ func TestA1Lockout(t *testing.T) {
 		case o.setup.ours():
 			for _, s := range o.lockout.steps {
 				if s.address > 0 && o.setup.String() != headgateAccount.String() {
-					t.Errorf("%s, %d addresses: %d guesses beyond what one address may try", o.setup, s.addresses, s.address)
+					t.Errorf("%s, %d addresses: %d guesses beyond what one address may try", o.setup,
+						s.addresses, s.address)
 				}
 				if s.account > 0 && o.setup.String() != headgateAddress.String() {
-					t.Errorf("%s, %d addresses: %d guesses beyond what may be tried at an account", o.setup, s.addresses, s.account)
+					t.Errorf("%s, %d addresses: %d guesses beyond what may be tried at an account", o.setup,
+						s.addresses, s.account)
 				}
 			}
 			if first.victim < 1 && o.setup.String() != headgateAccount.String() {
-				t.Errorf("%s: an attacker with one address let %.0f %% of the victim's logins through, want all", o.setup, 100*first.victim)
+				t.Errorf("%s: an attacker with one address let %.0f %% of the victim's logins through, want all",
+					o.setup, 100*first.victim)
 			}
 			if left := o.lockout.left(); left > 0.5 && o.setup.String() == headgateAccount.String() {
 				t.Errorf("%s: %.0f %% of the victim's logins got through: the attack is too weak", o.setup, 100*left)
@@ -279,7 +286,9 @@ func TestA1Lockout(t *testing.T) {
 			}
 		default: // by address
 			if last.account == 0 {
-				t.Errorf("%s: %d addresses tried no more at one account than the account's limit: the attack is too weak", o.setup, last.addresses)
+				t.Errorf(
+					"%s: %d addresses tried no more at one account than the account's limit: the attack is too "+
+						"weak", o.setup, last.addresses)
 			}
 		}
 	}
@@ -316,7 +325,8 @@ func TestA5AVerifiedTokenHasABudgetOfItsOwn(t *testing.T) {
 		t.Errorf("50 users of one address were admitted %d times, want each once", got)
 	}
 	if o := judge(with(good, true), lim, always); o.admitted < 4 || o.beyond > 0 {
-		t.Errorf("one user was admitted %d times, %d beyond the envelope, want what is left of a burst of 5, and what time brings", o.admitted, o.beyond)
+		t.Errorf("one user was admitted %d times, %d beyond the envelope, want what is left of a burst of 5, and "+
+			"what time brings", o.admitted, o.beyond)
 	}
 }
 
@@ -356,7 +366,8 @@ func TestResourceIsWhatNginxServes(t *testing.T) {
 		t.Errorf("%d targets were compared, want most of %d", compared, len(oracles.Cases))
 	}
 	for target, want := range map[string]string{
-		"/../g": "/g", "/a/../../..": "/", "http://h.example/a//b?c": "/a/b", "http://h.example": "/", "/%zz": "", "/%2": "", "/%00": "", "*": "",
+		"/../g": "/g", "/a/../../..": "/", "http://h.example/a//b?c": "/a/b", "http://h.example": "/", "/%zz": "",
+		"/%2": "", "/%00": "", "*": "",
 	} {
 		if got := resource(target); got != want {
 			t.Errorf("resource(%q) = %q, want %q", target, got, want)
@@ -366,14 +377,29 @@ func TestResourceIsWhatNginxServes(t *testing.T) {
 
 func TestReportSaysEverything(t *testing.T) {
 	found := []outcome{
-		{attack: "A1 targeted lockout", setup: headgateAddress, lockout: &lockout{steps: []step{{addresses: 1, victim: 1, guesses: 2}, {addresses: 2, victim: 0.4, guesses: 8}}}},
+		{
+			attack: "A1 targeted lockout",
+			setup:  headgateAddress,
+			lockout: &lockout{steps: []step{{addresses: 1, victim: 1, guesses: 2},
+				{addresses: 2, victim: 0.4, guesses: 8}}},
+		},
 		{attack: "A2 header spoofing, from anywhere", setup: headgateUsual, sent: 100, admitted: 20, envelope: 20},
-		{attack: "A2 header spoofing, from anywhere", setup: nginxURI, sent: 100, admitted: 90, envelope: 20, beyond: 71, note: "a | b"},
+		{
+			attack:   "A2 header spoofing, from anywhere",
+			setup:    nginxURI,
+			sent:     100,
+			admitted: 90,
+			envelope: 20,
+			beyond:   71,
+			note:     "a | b",
+		},
 	}
 	text := report(found, 8*time.Second, "1.22.1", time.Unix(1795219200, 0))
 	for _, want := range []string{
 		"by `make attacks`", "nginx 1.22.1.", "| **Headgate, by address** | 100 %, 2.0/s | 40 %, 8.0/s |", "| 2 | 8 |",
-		"| **Headgate** | 100 | 20.0 | 20 | 1.00 | 0 |", `| nginx limit_req, by address and \$uri | 100 | 20.0 | 90 | 4.50 | 71 | a \| b |`, "- Headgate: [gateway](../gateway.md)",
+		"| **Headgate** | 100 | 20.0 | 20 | 1.00 | 0 |",
+		`| nginx limit_req, by address and \$uri | 100 | 20.0 | 90 | 4.50 | 71 | a \| b |`,
+		"- Headgate: [gateway](../gateway.md)",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page does not say %q:\n%s", want, text)
@@ -385,7 +411,9 @@ func TestReportSaysEverything(t *testing.T) {
 		slow.attacked.add([]time.Duration{time.Millisecond, 6 * time.Millisecond * (3 - i)}, int(i))
 	}
 	text = reportHeld([]held{slow}, 2*time.Second, time.Unix(1795219200, 0), "make attacks")
-	if want := "| slow head | 10 | 15 | 0 | 0 | 0 | 0.00 | 3.0 ms | 12.0 ms | 4.0 | 0.0 ms | 0.0 ms | 3 of 6 | 0.0 ms |"; !strings.Contains(text, want) {
+	if want :=
+		"| slow head | 10 | 15 | 0 | 0 | 0 | 0.00 | 3.0 ms | 12.0 ms | 4.0 | 0.0 ms | 0.0 ms | 3 of 6 | 0.0 ms " +
+			"|"; !strings.Contains(text, want) {
 		t.Errorf("the page does not say %q:\n%s", want, text)
 	}
 	dec := xml.NewDecoder(bytes.NewReader(chart(found).SVG()))

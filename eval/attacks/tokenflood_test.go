@@ -47,20 +47,24 @@ func tokenGateway(t testing.TB, limit string) *harness.Gateway {
 	}
 	dir := t.TempDir()
 	conf := `tokens: {jwks_file: keys.json, algorithms: [RS256, ES256], issuer: "https://issuer.example", audiences: [api]}`
-	for name, text := range map[string]string{"keys.json": string(keys), "headgate.yaml": conf + "\n", "routes.txt": "GET /x\n"} {
+	for name, text := range map[string]string{"keys.json": string(keys), "headgate.yaml": conf + "\n",
+		"routes.txt": "GET /x\n"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	harness.Run(t, dir, "policy", "set", "default", limit, "--per", "1h")
 	harness.Run(t, dir, "policy", "set", "UNKNOWN", "5")
-	return harness.Serve(t, dir, "--config", "headgate.yaml", "--routes", "routes.txt", "--upstream", harness.NewUpstream(t).URL)
+	return harness.Serve(t, dir, "--config", "headgate.yaml", "--routes", "routes.txt", "--upstream",
+		harness.NewUpstream(t).URL)
 }
 
 // credentials are what attackers send, each time another one.
 func credentials() map[string]func(i int) string {
 	claims := func(i int, exp int64) string {
-		return encode(fmt.Appendf(nil, `{"iss":"https://issuer.example","aud":"api","sub":"user%d","exp":%d,"scope":%q}`, i, exp, strings.Repeat("read ", 30)))
+		return encode(fmt.Appendf(nil,
+			`{"iss":"https://issuer.example","aud":"api","sub":"user%d","exp":%d,"scope":%q}`, i, exp,
+			strings.Repeat("read ", 30)))
 	}
 	soon := time.Now().Unix() + 3600
 	token := func(header string, payload string, signature int) string {
@@ -69,11 +73,13 @@ func credentials() map[string]func(i int) string {
 		return "Bearer " + encode([]byte(header)) + "." + payload + "." + encode(sig)
 	}
 	return map[string]func(int) string{
-		"nothing":          func(int) string { return "" },
-		"other scheme":     func(i int) string { return "Basic " + strings.Repeat("x", 640) + strconv.Itoa(i) },
-		"forged RS256":     func(i int) string { return token(`{"alg":"RS256","kid":"r"}`, claims(i, soon), 256) },
-		"forged ES256":     func(i int) string { return token(`{"alg":"ES256","kid":"e"}`, claims(i, soon), 64) },
-		"unknown kid":      func(i int) string { return token(fmt.Sprintf(`{"alg":"RS256","kid":"k%d"}`, i), claims(i, soon), 256) },
+		"nothing":      func(int) string { return "" },
+		"other scheme": func(i int) string { return "Basic " + strings.Repeat("x", 640) + strconv.Itoa(i) },
+		"forged RS256": func(i int) string { return token(`{"alg":"RS256","kid":"r"}`, claims(i, soon), 256) },
+		"forged ES256": func(i int) string { return token(`{"alg":"ES256","kid":"e"}`, claims(i, soon), 64) },
+		"unknown kid": func(i int) string {
+			return token(fmt.Sprintf(`{"alg":"RS256","kid":"k%d"}`, i), claims(i, soon), 256)
+		},
 		"expired":          func(i int) string { return token(`{"alg":"RS256","kid":"r"}`, claims(i, 1), 256) },
 		"alg none":         func(i int) string { return token(`{"alg":"none"}`, claims(i, soon), 0) },
 		"random text":      func(i int) string { return "Bearer " + strings.Repeat("x", 640) + strconv.Itoa(i) },

@@ -34,13 +34,16 @@ type tab struct {
 // open starts a browser with one tab, which ends with the test.
 func open(t testing.TB, admin string) *tab {
 	t.Helper()
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.DisableGPU, chromedp.WindowSize(1440, 900),
-		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-dev-shm-usage", true))
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.DisableGPU,
+		chromedp.WindowSize(1440, 900),
+		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true),
+		chromedp.Flag("disable-dev-shm-usage", true))
 	browser, end := chromedp.NewExecAllocator(context.Background(), options...)
 	t.Cleanup(end)
-	ctx, _ := chromedp.NewContext(browser, chromedp.WithErrorf(func(string, ...any) {})) // of events that it does not know
-	t.Cleanup(func() { _ = chromedp.Cancel(ctx) })                                       // waits for it, and takes away what it has written
-	if err := chromedp.Run(ctx); err != nil {                                            // now, so that no deadline of a later step ends the browser
+	// of events that it does not know
+	ctx, _ := chromedp.NewContext(browser, chromedp.WithErrorf(func(string, ...any) {}))
+	t.Cleanup(func() { _ = chromedp.Cancel(ctx) }) // waits for it, and takes away what it has written
+	if err := chromedp.Run(ctx); err != nil {      // now, so that no deadline of a later step ends the browser
 		t.Fatal(err)
 	}
 	return &tab{t, ctx, admin + "/ui/"}
@@ -69,7 +72,8 @@ func (b *tab) until(expression string) {
 	var ok bool
 	ctx, cancel := context.WithTimeout(b.ctx, patience)
 	defer cancel()
-	poll := chromedp.Poll(expression, &ok, chromedp.WithPollingInterval(50*time.Millisecond), chromedp.WithPollingTimeout(patience))
+	poll := chromedp.Poll(expression, &ok, chromedp.WithPollingInterval(50*time.Millisecond),
+		chromedp.WithPollingTimeout(patience))
 	err := chromedp.Run(ctx, poll)
 	for err != nil && strings.Contains(err.Error(), "Cannot find context") && ctx.Err() == nil {
 		err = chromedp.Run(ctx, poll) // it was the context of the page before this one
@@ -115,7 +119,8 @@ func gateway(t testing.TB, routes string, rules ...[]string) *harness.Gateway {
 	for _, rule := range rules {
 		harness.Run(t, dir, append([]string{"policy", "set"}, rule...)...)
 	}
-	return harness.Serve(t, dir, "--upstream", harness.NewUpstream(t).URL, "--routes", "routes.txt", "--unknown", "limit")
+	return harness.Serve(t, dir, "--upstream", harness.NewUpstream(t).URL, "--routes", "routes.txt",
+		"--unknown", "limit")
 }
 
 // ask sends n requests and reports how many were denied.
@@ -177,7 +182,8 @@ func TestAnOperatorChangesALimit(t *testing.T) {
 	b.do(chromedp.Evaluate(`[...document.querySelectorAll('button')].find((e) => e.textContent.startsWith('Back to version')).click()`, nil))
 	b.press("Go back")
 	b.until(`document.querySelector('main').innerText.includes('rollback')`)
-	if after := strings.Fields(harness.Run(t, g.Dir, "policy", "list")); strings.Join(after, " ") == strings.Join(before, " ") {
+	if after := strings.Fields(harness.Run(t, g.Dir, "policy", "list")); strings.Join(after,
+		" ") == strings.Join(before, " ") {
 		t.Errorf("after going back the rules are still %q", after)
 	}
 }
@@ -240,7 +246,8 @@ func TestHostileNamesAreTexts(t *testing.T) {
 	turning := "acme\u202egold"       // right to left from there
 	long := strings.Repeat("x", 7900) // with the rest, as long as a template may be
 	// An endpoint that is a script, one that is read from right to left, one of 8 KB.
-	endpoints := []string{"GET /v1/<script>window.taken=1/{id}", "GET /v1/%E2%80%AE" + "dlog/{id}", "GET /v1/" + long + "/{id}"}
+	endpoints := []string{"GET /v1/<script>window.taken=1/{id}", "GET /v1/%E2%80%AE" + "dlog/{id}",
+		"GET /v1/" + long + "/{id}"}
 	g := gateway(t, "GET /v1/items/{id}\nGET /v1/\"onmouseover=\"alert(1)\n"+strings.Join(endpoints, "\n")+"\n",
 		[]string{"default", "1/h", "--name", hostile[:60]},
 		[]string{"GET /v1/items/{id}", "2/h", "--project", hostile},
@@ -257,20 +264,24 @@ func TestHostileNamesAreTexts(t *testing.T) {
 			t.Errorf("%.60s: %d of 4 requests were denied, want 3", path, denied)
 		}
 		quoted, _ := json.Marshal(name)
-		b.until(fmt.Sprintf(`document.querySelector('main').innerText.includes(%s)`, quoted)) // the last one that was asked for
+		// the last one that was asked for
+		b.until(fmt.Sprintf(`document.querySelector('main').innerText.includes(%s)`, quoted))
 	}
-	for _, view := range []string{"denied?reveal=true", "rules", "try", "changes", "caller?by=user&value=" + url.QueryEscape(hostile) + "&project=" + url.QueryEscape(turning)} {
+	for _, view := range []string{"denied?reveal=true", "rules", "try", "changes",
+		"caller?by=user&value=" + url.QueryEscape(hostile) + "&project=" + url.QueryEscape(turning)} {
 		b.view(view)
 		b.until(`document.querySelector('main').innerText.length > 30`)
 		b.until(`document.readyState === 'complete'`)
 		var taken bool
 		var scripts, images int
 		var turns, wide bool
-		b.do(chromedp.Evaluate(`!!window.taken`, &taken), chromedp.Evaluate(`document.scripts.length`, &scripts), chromedp.Evaluate(`document.images.length`, &images),
+		b.do(chromedp.Evaluate(`!!window.taken`, &taken), chromedp.Evaluate(`document.scripts.length`, &scripts),
+			chromedp.Evaluate(`document.images.length`, &images),
 			chromedp.Evaluate(`document.body.innerText.includes('\u202e')`, &turns),
 			chromedp.Evaluate(`document.documentElement.scrollWidth > innerWidth + 1`, &wide))
 		if taken || scripts != 4 || images != 0 || turns {
-			t.Errorf("view %s: a name ran: %v, %d scripts, %d images, turned: %v; want none, the page's own 4, none and not", view, taken, scripts, images, turns)
+			t.Errorf("view %s: a name ran: %v, %d scripts, %d images, turned: %v; want none, the page's own 4, "+
+				"none and not", view, taken, scripts, images, turns)
 		}
 		if wide {
 			t.Errorf("view %s: a name makes the page wider than the window", view)
@@ -286,13 +297,15 @@ func TestATokenIsKeptInTheTab(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "routes.txt"), []byte("GET /v1/items/{id}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "admin.token"), []byte("a-token-that-people-chose\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "admin.token"), []byte("a-token-that-people-chose\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	harness.Run(t, dir, "policy", "set", "default", "1/h")
 	said := strings.Fields(harness.Run(t, dir, "admin", "token", "create", "reader", "--role", "read"))
 	token := said[len(said)-1]
-	g := harness.Serve(t, dir, "--upstream", harness.NewUpstream(t).URL, "--routes", "routes.txt", "--admin-token-file", "admin.token")
+	g := harness.Serve(t, dir, "--upstream", harness.NewUpstream(t).URL, "--routes", "routes.txt", "--admin-token-file",
+		"admin.token")
 	ask(t, g.URL+"/v1/items/7", 3)
 	b := open(t, g.Admin)
 	b.view("denied")
@@ -335,7 +348,8 @@ func TestViewsCanBeReadByEverybody(t *testing.T) {
 	for _, width := range []int64{1440, 375} {
 		for _, scheme := range []string{"light", "dark"} {
 			b.do(emulation.SetDeviceMetricsOverride(width, 900, 1, false),
-				emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}))
+				emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme",
+					Value: scheme}}))
 			for _, view := range []struct{ name, address, shows string }{
 				{"denied", "denied", "GET /v1/books/{id}"},
 				{"rules", "rules", "contract of October"},
@@ -377,7 +391,8 @@ func (b *tab) look(picture, axe string) {
 	var shot []byte
 	b.until(`document.getAnimations().length === 0`)
 	b.do(chromedp.Evaluate(axe+"\n;true", nil),
-		chromedp.Evaluate(`axe.run().then((r) => r.violations.map((v) => ({id: v.id, help: v.help, nodes: v.nodes.map((n) => n.html.slice(0, 200))})))`, &found, awaited),
+		chromedp.Evaluate(
+			`axe.run().then((r) => r.violations.map((v) => ({id: v.id, help: v.help, nodes: v.nodes.map((n) => n.html.slice(0, 200))})))`, &found, awaited),
 		chromedp.Evaluate(`document.documentElement.scrollWidth > innerWidth + 1`, &beyond),
 		chromedp.FullScreenshot(&shot, 100))
 	if err := os.WriteFile(picture, shot, 0o644); err != nil {

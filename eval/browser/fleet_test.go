@@ -22,7 +22,8 @@ func TestSeveralGateways(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"east", "west"} {
-		if err := os.WriteFile(filepath.Join(dir, name+".yaml"), []byte("replica_name: "+name+"\nroutes: [routes.txt]\nreplica_interval: 1s\n"), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name+".yaml"),
+			[]byte("replica_name: "+name+"\nroutes: [routes.txt]\nreplica_interval: 1s\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}

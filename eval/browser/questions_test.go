@@ -21,12 +21,15 @@ const mostActions = 3
 // Each of the six questions that the page is for is answered from its first view with three clicks
 // and inputs at most; by a command or two; and as JSON.
 func TestSixQuestions(t *testing.T) {
-	g := gateway(t, "GET /v1/items/{id}\nPOST /v1/orders\n", []string{"default", "4/h"}, []string{"POST /v1/orders", "2/h"})
+	g := gateway(t, "GET /v1/items/{id}\nPOST /v1/orders\n", []string{"default", "4/h"},
+		[]string{"POST /v1/orders", "2/h"})
 	ask(t, g.URL+"/v1/items/7", 24)
 	b := open(t, g.Admin)
 	slide := func() {
 		b.until(`!!document.querySelector('input[type=range]')`)
-		b.do(chromedp.Evaluate(`{ const s = document.querySelector('input[type=range]'); s.value = s.max; s.dispatchEvent(new Event('input')); }`, nil))
+		b.do(
+			chromedp.Evaluate(
+				`{ const s = document.querySelector('input[type=range]'); s.value = s.max; s.dispatchEvent(new Event('input')); }`, nil))
 	}
 	command := func(args ...string) string { return harness.Run(t, g.Dir, args...) }
 	there := []string{"--server", g.Admin}
@@ -57,13 +60,18 @@ func TestSixQuestions(t *testing.T) {
 			[]string{"ready", "headgate_policy_reload_ok"},
 			[][]string{append([]string{"ready"}, there...), append([]string{"fleet"}, there...)}, "ok",
 			"GET", "/v1/fleet", "", `"state":"ok"`},
-		{"what has that caller left?", []func(){func() { b.do(chromedp.Click(`input[type=checkbox]`, chromedp.ByQuery)) }, func() { b.press("127.0.0.1") }},
+		{"what has that caller left?",
+			[]func(){func() { b.do(chromedp.Click(`input[type=checkbox]`, chromedp.ByQuery)) },
+				func() { b.press("127.0.0.1") }},
 			[]string{"0 of 4"},
-			[][]string{append([]string{"bucket", "inspect", "GET /v1/items/{id}", "--address", "127.0.0.1"}, there...)}, "0",
+			[][]string{append([]string{"bucket", "inspect", "GET /v1/items/{id}", "--address", "127.0.0.1"}, there...)},
+			"0",
 			"POST", "/v1/budgets", `{"address":"127.0.0.1"}`, `"remaining":0`},
 		{"what changed? undo it", []func(){func() { b.press("Changes") }, func() {
 			b.until(`[...document.querySelectorAll('button')].some((e) => e.textContent.startsWith('Back to version'))`)
-			b.do(chromedp.Evaluate(`[...document.querySelectorAll('button')].find((e) => e.textContent.startsWith('Back to version')).click()`, nil))
+			b.do(
+				chromedp.Evaluate(
+					`[...document.querySelectorAll('button')].find((e) => e.textContent.startsWith('Back to version')).click()`, nil))
 		}, func() { b.press("Go back") }},
 			[]string{"rollback: 1 removed"},
 			[][]string{append([]string{"policy", "history"}, there...)}, "rollback",
@@ -98,8 +106,10 @@ func TestSixQuestions(t *testing.T) {
 			t.Fatal(err)
 		}
 		var object json.RawMessage
-		if err := json.NewDecoder(answer.Body).Decode(&object); err != nil || !strings.Contains(string(object), q.member) {
-			t.Errorf("%s: %s %s = %d %s, %v; want %s", q.question, q.method, q.path, answer.StatusCode, object, err, q.member)
+		if err := json.NewDecoder(answer.Body).Decode(&object); err != nil ||
+			!strings.Contains(string(object), q.member) {
+			t.Errorf("%s: %s %s = %d %s, %v; want %s", q.question, q.method, q.path, answer.StatusCode, object,
+				err, q.member)
 		}
 		_ = answer.Body.Close()
 	}
@@ -107,7 +117,8 @@ func TestSixQuestions(t *testing.T) {
 
 // Under each view stands a command that can be pasted, and says something when it is.
 func TestCommandsOfViewsRun(t *testing.T) {
-	g := gateway(t, "GET /v1/items/{id}\n", []string{"default", "4/h"}, []string{"GET /v1/items/{id}", "9/h", "--project", "it's"})
+	g := gateway(t, "GET /v1/items/{id}\n", []string{"default", "4/h"},
+		[]string{"GET /v1/items/{id}", "9/h", "--project", "it's"})
 	ask(t, g.URL+"/v1/items/7", 6)
 	binary := harness.Binary(t)
 	b := open(t, g.Admin)

@@ -51,8 +51,9 @@ func newScene(t testing.TB) *scene {
 		fmt.Fprintf(&routes, "GET /v1/%[1]s\nGET /v1/%[1]s/{id}\nPOST /v1/%[1]s\nDELETE /v1/%[1]s/{id}\n", what)
 	}
 	for name, text := range map[string]string{
-		"routes.txt":    routes.String() + "POST /v1/login\n",
-		"headgate.yaml": "routes: [routes.txt]\nunknown: limit\ndevelopers: {path: /.headgate}\nwarnings: {caller_percent: 80, denied_percent: 5}\n",
+		"routes.txt": routes.String() + "POST /v1/login\n",
+		"headgate.yaml": "routes: [routes.txt]\nunknown: limit\ndevelopers: {path: /.headgate}\nwarnings: " +
+			"{caller_percent: 80, denied_percent: 5}\n",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -65,7 +66,8 @@ func newScene(t testing.TB) *scene {
 	set("GET /v1/books/{id}", "30/h", "--burst", "10")
 	set("POST /v1/orders", "30/m", "--burst", "5", "--name", "orders placed")
 	set("POST /v1/exports", "100/d", "--burst", "700")
-	set("POST /v1/login", "5/m", "--subject", "ip", "--algorithm", "sliding_log", "--count-when", "401,403", "--penalty", "10 in 1m for 15m")
+	set("POST /v1/login", "5/m", "--subject", "ip", "--algorithm", "sliding_log", "--count-when", "401,403",
+		"--penalty", "10 in 1m for 15m")
 	set("GET /v1/invoices", "10000", "--per", "720h", "--algorithm", "calendar:Europe/Zurich", "--subject", "project")
 	set("GET /v1/books/{id}", "300/h", "--project", "orchard", "--why", "contract of October")
 	set("GET /v1/customers", "20/m", "--mode", "shadow")

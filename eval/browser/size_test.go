@@ -15,8 +15,8 @@ import (
 	"github.com/headgate-io/headgate/eval/harness"
 )
 
-// With 10,000 rules, 600 endpoints and 1,000 projects the page is as small as ever, shows what it can, and finds the rest.
-// How soon something is painted is printed: -v.
+// With 10,000 rules, 600 endpoints and 1,000 projects the page is as small as ever, shows what it can, and
+// finds the rest. How soon something is painted is printed: -v.
 func TestManyRules(t *testing.T) {
 	dir := t.TempDir()
 	var routes, rules strings.Builder
@@ -25,7 +25,8 @@ func TestManyRules(t *testing.T) {
 	}
 	rules.WriteString("rules:\n  - {endpoint: default, limit: 100}\n  - {endpoint: UNKNOWN, limit: 10}\n")
 	for i := range 9998 {
-		fmt.Fprintf(&rules, "  - {endpoint: \"GET /v1/things-%d/{id}\", project: customer-%d, limit: %d}\n", (i*7+i/600)%600, i%1000, 5+i%50)
+		fmt.Fprintf(&rules, "  - {endpoint: \"GET /v1/things-%d/{id}\", project: customer-%d, limit: %d}\n",
+			(i*7+i/600)%600, i%1000, 5+i%50)
 	}
 	for name, text := range map[string]string{"routes.txt": routes.String(), "rules.yaml": rules.String()} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
@@ -44,14 +45,16 @@ func TestManyRules(t *testing.T) {
 		b.until(`performance.getEntriesByName('first-contentful-paint').length === 1`)
 		var paint, bytes float64
 		b.do(chromedp.Evaluate(`performance.getEntriesByName('first-contentful-paint')[0].startTime`, &paint),
-			chromedp.Evaluate(`performance.getEntriesByType('resource').filter((e) => e.name.includes('/ui/')).reduce((n, e) => n + e.decodedBodySize, performance.getEntriesByType('navigation')[0].decodedBodySize)`, &bytes))
+			chromedp.Evaluate(
+				`performance.getEntriesByType('resource').filter((e) => e.name.includes('/ui/')).reduce((n, e) => n + e.decodedBodySize, performance.getEntriesByType('navigation')[0].decodedBodySize)`, &bytes))
 		if bytes > 150<<10 || bytes == 0 {
 			t.Errorf("the page is %v bytes, want at most 150 KiB", bytes)
 		}
 		paints = append(paints, paint)
 	}
 	slices.Sort(paints)
-	t.Logf("first paint after %.0f ms, the median of %d; the fastest %.0f, the slowest %.0f", paints[len(paints)/2], len(paints), paints[0], paints[len(paints)-1])
+	t.Logf("first paint after %.0f ms, the median of %d; the fastest %.0f, the slowest %.0f", paints[len(paints)/2],
+		len(paints), paints[0], paints[len(paints)-1])
 
 	b.view("rules")
 	b.until(`document.querySelector('main').innerText.includes('9,800 more')`)
@@ -62,7 +65,8 @@ func TestManyRules(t *testing.T) {
 	}
 	b.do(chromedp.Evaluate(`{ const s = document.querySelector('input[type=search]'); s.value = 'customer-997'; s.dispatchEvent(new Event('input')); }`, nil))
 	b.until(`document.querySelectorAll('main tbody tr').length === 10`)
-	b.do(chromedp.Evaluate(`document.querySelector('main tbody button').click()`, nil)) // of a rule beyond the first thousand
+	// of a rule beyond the first thousand
+	b.do(chromedp.Evaluate(`document.querySelector('main tbody button').click()`, nil))
 	b.press("What if the limit were another?")
 	b.until(`document.querySelectorAll('select option').length === 1000 && document.querySelector('select').selectedOptions[0].text.includes('customer-997')`)
 	b.until(`document.querySelector('main').innerText.includes('requests denied')`)

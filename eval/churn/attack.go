@@ -35,7 +35,8 @@ var attacks = []attack{
 // periods are how long targets pause between two attempts at their whole burst. The best pause
 // depends on how soon a table forgets, so the attacker tries several, and what counts is the best
 // of them.
-var periods = []time.Duration{500 * time.Millisecond, 2 * time.Second, 5 * time.Second, 10 * time.Second, 20 * time.Second}
+var periods = []time.Duration{500 * time.Millisecond, 2 * time.Second, 5 * time.Second, 10 * time.Second,
+	20 * time.Second}
 
 const targetsEach = 2 // of every period
 

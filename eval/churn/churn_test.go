@@ -34,10 +34,12 @@ func TestHeadgateAdmitsNobodyMoreThanTheLimit(t *testing.T) {
 			t.Parallel()
 			o := attackOn(t, a, contenders[0])
 			if o.target > 1 || o.pinned > 1 {
-				t.Errorf("targets were admitted %.4f, drained keys %.4f of their limit, want at most 1", o.target, o.pinned)
+				t.Errorf("targets were admitted %.4f, drained keys %.4f of their limit, want at most 1",
+					o.target, o.pinned)
 			}
 			if o.target < 0.9 || a.pinned > 0 && o.pinned < 0.9 {
-				t.Errorf("targets were admitted %.4f, drained keys %.4f of their limit: they lost tokens of their own", o.target, o.pinned)
+				t.Errorf("targets were admitted %.4f, drained keys %.4f of their limit: they lost tokens of their own",
+					o.target, o.pinned)
 			}
 			if a.pinned > 1 && o.lossy == 0 {
 				t.Error("nothing was evicted in debt: this shows nothing")
@@ -46,7 +48,8 @@ func TestHeadgateAdmitsNobodyMoreThanTheLimit(t *testing.T) {
 				t.Errorf("%.2f %% of the takes of legitimate keys were denied, want at most 1 %%", 100*denied)
 			}
 			if a.pinned == 0 && o.falseDenials() > 0 {
-				t.Errorf("%d victims and %d newcomers were denied by one-shot keys, want nobody", o.victims.denied, o.newcomers.denied)
+				t.Errorf("%d victims and %d newcomers were denied by one-shot keys, want nobody", o.victims.denied,
+					o.newcomers.denied)
 			}
 		})
 	}
@@ -59,7 +62,8 @@ func TestTheAttacksBreakOthers(t *testing.T) {
 			t.Run(c.name+"/"+attacks[i].name, func(t *testing.T) {
 				t.Parallel()
 				if o := attackOn(t, attacks[i], c); o.target < atLeast {
-					t.Errorf("targets were admitted %.2f of their limit, and were known to be admitted %.0f: the attack is too weak", o.target, atLeast)
+					t.Errorf("targets were admitted %.2f of their limit, and were known to be admitted %.0f: the "+
+						"attack is too weak", o.target, atLeast)
 				}
 			})
 		}
@@ -83,11 +87,14 @@ func TestNobodyIsStarvedByAnotherLimit(t *testing.T) {
 				}
 				for limit := range mixed {
 					first, again := o.denied(limit)
-					if !crowded(limit) && (first > 0.01 || again > 0) || crowded(limit) && over <= 2.5 && first > 0.01 || o.first[limit].takes < 300 {
-						t.Errorf("%+v: of %d newcomers %.2f %% were denied, %.2f %% again", mixed[limit], o.first[limit].takes, 100*first, 100*again)
+					if !crowded(limit) && (first > 0.01 || again > 0) ||
+						crowded(limit) && over <= 2.5 && first > 0.01 || o.first[limit].takes < 300 {
+						t.Errorf("%+v: of %d newcomers %.2f %% were denied, %.2f %% again", mixed[limit],
+							o.first[limit].takes, 100*first, 100*again)
 					}
 					if estimated := o.estimated[limit]; math.Abs(first-estimated) > 0.02 {
-						t.Errorf("%+v: %.2f %% of newcomers were denied, %.2f %% by the table's estimate", mixed[limit], 100*first, 100*estimated)
+						t.Errorf("%+v: %.2f %% of newcomers were denied, %.2f %% by the table's estimate", mixed[limit],
+							100*first, 100*estimated)
 					}
 				}
 			})
@@ -110,7 +117,9 @@ func TestPageSaysEverything(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := p.page(results, several, growths, time.Unix(0, start))
-	for _, want := range []string{"Measured on 20 November 2026 by `make churn`", "2.4 times the slots kept drained | LRU twin", "throttled, LRU", "go-limiter |", "of 512 slots |", "logins, all within 20 s | 2.5 |"} {
+	for _, want := range []string{"Measured on 20 November 2026 by `make churn`",
+		"2.4 times the slots kept drained | LRU twin", "throttled, LRU", "go-limiter |", "of 512 slots |",
+		"logins, all within 20 s | 2.5 |"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page does not say %q:\n%s", want, text)
 		}

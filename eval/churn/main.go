@@ -58,7 +58,8 @@ func run(args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return page.Publish("churn", p.page(results, several, growths, time.Now()), chart(results).SVG(), p.dry, stdout, stderr)
+	return page.Publish("churn", p.page(results, several, growths, time.Now()), chart(results).SVG(), p.dry,
+		stdout, stderr)
 }
 
 // attackAll runs every attack against every contender, on all processors. The results are by attack, then by contender.

@@ -62,7 +62,11 @@ type event struct {
 // run crowds a table of so many slots, and has newcomers come meanwhile: after thirteen minutes, or
 // in the minute after a pulse.
 func (c crowd) run(slots int, over float64, newcomers int) (mixedOutcome, error) {
-	o := mixedOutcome{first: make([]tally, len(mixed)), again: make([]tally, len(mixed)), estimated: make([]float64, len(mixed))}
+	o := mixedOutcome{
+		first:     make([]tally, len(mixed)),
+		again:     make([]tally, len(mixed)),
+		estimated: make([]float64, len(mixed)),
+	}
 	store, err := memory.New(memory.Options{MaxBuckets: slots})
 	if err != nil {
 		return o, err
@@ -77,7 +81,8 @@ func (c crowd) run(slots int, over float64, newcomers int) (mixedOutcome, error)
 	fresh := func() key.Key { return key.Key{Hi: rng.Uint64(), Lo: rng.Uint64()} }
 	take := func(at int64, limit int, k key.Key, cost int64) bucket.Outcome {
 		outs := [1]bucket.Outcome{}
-		if _, err = store.TryConsume(context.Background(), at, []bucket.Take{{Key: k, Shape: shapes[limit], Cost: cost}}, outs[:]); err != nil {
+		if _, err = store.TryConsume(context.Background(), at,
+			[]bucket.Take{{Key: k, Shape: shapes[limit], Cost: cost}}, outs[:]); err != nil {
 			panic(err) // one take and one outcome: no other error is possible
 		}
 		return outs[0]
@@ -155,7 +160,8 @@ func (c crowd) run(slots int, over float64, newcomers int) (mixedOutcome, error)
 	}
 	for i, n := range got {
 		l := mixed[drained[i].limit]
-		o.admitted = max(o.admitted, float64(n)/(float64(l.Burst)+float64(l.Tokens)*float64(warm+during)/float64(l.Per)))
+		o.admitted = max(o.admitted, float64(n)/
+			(float64(l.Burst)+float64(l.Tokens)*float64(warm+during)/float64(l.Per)))
 	}
 	return o, nil
 }
@@ -203,7 +209,8 @@ func (o mixedOutcome) String() string {
 	var b strings.Builder
 	for limit, l := range mixed {
 		first, again := o.denied(limit)
-		fmt.Fprintf(&b, "%d per %s %.1f %% (estimated %.1f %%) → %.1f %%, ", l.Tokens, short(l.Per), 100*first, 100*o.estimated[limit], 100*again)
+		fmt.Fprintf(&b, "%d per %s %.1f %% (estimated %.1f %%) → %.1f %%, ", l.Tokens, short(l.Per), 100*first,
+			100*o.estimated[limit], 100*again)
 	}
 	return fmt.Sprintf("%sdrained keys %.3f", &b, o.admitted)
 }

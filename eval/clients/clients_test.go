@@ -60,20 +60,28 @@ func TestThePaperReproduces(t *testing.T) {
 		messages           band // of AATB
 	}{
 		{0, 500, band{323, 20}, band{260, 45}, map[string]bands{
-			"WB": {band{12, 8}, band{-47, 18}}, "ATB": {band{11, 6}, band{-65, 8}}, "AATB": {band{16, 6}, band{-95.7, 1}},
-			"AP": {band{3, 4}, band{-92, 3}}, "AP of 30 to 90 s": {band{5.5, 4}, band{-96.5, 1.5}}, "HATB": {band{-0.5, 1}, band{-98.4, 0.7}},
+			"WB": {band{12, 8}, band{-47, 18}}, "ATB": {band{11, 6}, band{-65, 8}},
+			"AATB": {band{16, 6}, band{-95.7, 1}},
+			"AP":   {band{3, 4}, band{-92, 3}}, "AP of 30 to 90 s": {band{5.5, 4}, band{-96.5, 1.5}},
+			"HATB": {band{-0.5, 1}, band{-98.4, 0.7}},
 		}, band{48, 6}},
 		{0, 800, band{535, 15}, band{760, 70}, map[string]bands{
-			"WB": {band{8, 5}, band{-26, 9}}, "ATB": {band{14, 9}, band{-75.5, 3}}, "AATB": {band{13.5, 4}, band{-97.4, 0.5}},
-			"AP": {band{1, 3}, band{-89, 3}}, "AP of 30 to 90 s": {band{2.7, 2.5}, band{-96, 1.5}}, "HATB": {band{-0.5, 1}, band{-99.3, 0.3}},
+			"WB": {band{8, 5}, band{-26, 9}}, "ATB": {band{14, 9}, band{-75.5, 3}},
+			"AATB": {band{13.5, 4}, band{-97.4, 0.5}},
+			"AP":   {band{1, 3}, band{-89, 3}}, "AP of 30 to 90 s": {band{2.7, 2.5}, band{-96, 1.5}},
+			"HATB": {band{-0.5, 1}, band{-99.3, 0.3}},
 		}, band{83, 5}},
 		{1, 500, band{311, 6}, band{82, 60}, map[string]bands{
-			"WB": {band{23, 6}, band{-88, 14}}, "ATB": {band{16.5, 7}, band{-87, 5}}, "AATB": {band{17.5, 6}, band{-76.5, 10}},
-			"AP": {band{5, 4}, band{-88, 6}}, "AP of 30 to 90 s": {band{10, 4}, band{-92, 5}}, "HATB": {band{-1.2, 1}, band{-70, 30}},
+			"WB": {band{23, 6}, band{-88, 14}}, "ATB": {band{16.5, 7}, band{-87, 5}},
+			"AATB": {band{17.5, 6}, band{-76.5, 10}},
+			"AP":   {band{5, 4}, band{-88, 6}}, "AP of 30 to 90 s": {band{10, 4}, band{-92, 5}},
+			"HATB": {band{-1.2, 1}, band{-70, 30}},
 		}, band{530, 16}},
 		{1, 800, band{534, 5}, band{2070, 90}, map[string]bands{
-			"WB": {band{16.5, 4}, band{-23, 5}}, "ATB": {band{22.7, 4}, band{-90.5, 1}}, "AATB": {band{20, 4}, band{-91.8, 1.7}},
-			"AP": {band{5, 3}, band{-83, 3}}, "AP of 30 to 90 s": {band{7.9, 3}, band{-90, 2}}, "HATB": {band{-1.3, 0.8}, band{-95.7, 0.5}},
+			"WB": {band{16.5, 4}, band{-23, 5}}, "ATB": {band{22.7, 4}, band{-90.5, 1}},
+			"AATB": {band{20, 4}, band{-91.8, 1.7}},
+			"AP":   {band{5, 3}, band{-83, 3}}, "AP of 30 to 90 s": {band{7.9, 3}, band{-90, 2}},
+			"HATB": {band{-1.3, 0.8}, band{-95.7, 0.5}},
 		}, band{1085, 60}},
 	} {
 		s := scenarios()[c.scenario]
@@ -86,7 +94,9 @@ func TestThePaperReproduces(t *testing.T) {
 				want.longer.holds(t, "duration of "+name, over(got.seconds, ub.seconds))
 				want.fewer.holds(t, "429s of "+name, over(got.refused, ub.refused))
 				if got.seconds < best.seconds || got.unfinished > 0 {
-					t.Errorf("%s takes %.1f s and leaves %d requests, want all served and not before the optimum of %.1f s", name, got.seconds, got.unfinished, best.seconds)
+					t.Errorf(
+						"%s takes %.1f s and leaves %d requests, want all served and not before the optimum of "+
+							"%.1f s", name, got.seconds, got.unfinished, best.seconds)
 				}
 			}
 			c.messages.holds(t, "reports of AATB", usual(s, c.requests, "AATB, reference").messages)
@@ -141,8 +151,10 @@ func TestHATB(t *testing.T) {
 	for i, fewer := range []float64{-99, -95} {
 		s := scenarios()[i]
 		ub, best, got := usual(s, 800, "UB"), usual(s, 800, "oracle"), usual(s, 800, "HATB")
-		if e, d := over(got.refused, ub.refused), over(got.seconds, ub.seconds); e > fewer || d > 0.5 || got.seconds > best.seconds+2 || got.unfinished > 0 {
-			t.Errorf("%s: 429s %+.1f %%, duration %+.2f %% (%.1f s, optimum %.1f s), want %.0f %% or less, at most +0.5 %% and 2 s over the optimum", s.name, e, d, got.seconds, best.seconds, fewer)
+		if e, d := over(got.refused, ub.refused), over(got.seconds, ub.seconds); e > fewer || d > 0.5 ||
+			got.seconds > best.seconds+2 || got.unfinished > 0 {
+			t.Errorf("%s: 429s %+.1f %%, duration %+.2f %% (%.1f s, optimum %.1f s), want %.0f %% or less, at most "+
+				"+0.5 %% and 2 s over the optimum", s.name, e, d, got.seconds, best.seconds, fewer)
 		}
 	}
 	s := scenarios()[1]
@@ -155,13 +167,16 @@ func TestHATB(t *testing.T) {
 // little more to say than AATB has. It holds nobody back where there is room.
 func TestXATB(t *testing.T) {
 	for i, want := range []struct{ longer, messages [5]band }{
-		{[5]band{{3, 2}, {5.6, 2}, {7.2, 2}, {6.9, 2}, {6.8, 2}}, [5]band{{81, 10}, {89, 10}, {100, 10}, {112, 10}, {128, 10}}},
-		{[5]band{{0, 0.5}, {-0.3, 1}, {0.4, 1}, {0.2, 1}, {0, 1}}, [5]band{{324, 25}, {409, 40}, {636, 60}, {895, 80}, {1183, 90}}},
+		{[5]band{{3, 2}, {5.6, 2}, {7.2, 2}, {6.9, 2}, {6.8, 2}},
+			[5]band{{81, 10}, {89, 10}, {100, 10}, {112, 10}, {128, 10}}},
+		{[5]band{{0, 0.5}, {-0.3, 1}, {0.4, 1}, {0.2, 1}, {0, 1}},
+			[5]band{{324, 25}, {409, 40}, {636, 60}, {895, 80}, {1183, 90}}},
 	} {
 		s := scenarios()[i]
 		for n, requests := range loads {
 			ub, got := usual(s, requests, "UB"), usual(s, requests, "XATB")
-			want.longer[n].holds(t, fmt.Sprint(s.name, ", ", requests, ": duration of XATB"), over(got.seconds, ub.seconds))
+			want.longer[n].holds(t, fmt.Sprint(s.name, ", ", requests, ": duration of XATB"),
+				over(got.seconds, ub.seconds))
 			want.messages[n].holds(t, fmt.Sprint(s.name, ", ", requests, ": reports of XATB"), got.messages)
 		}
 		fewer := []band{{-98.5, 0.7}, {-95.1, 1.5}}[i]
@@ -177,7 +192,8 @@ func TestSpacedTimesServeObedientClients(t *testing.T) {
 	for _, name := range []string{"obeys, spaced", "obeys, reserved"} {
 		got := usual(s, 800, name)
 		if e := over(got.refused, truth.refused); e > -60 || got.unfinished > 0 {
-			t.Errorf("%s: 429s %+.1f %% of those of a server that tells everybody the truth, want -60 %% or less", name, e)
+			t.Errorf("%s: 429s %+.1f %% of those of a server that tells everybody the truth, want -60 %% or less", name,
+				e)
 		}
 	}
 }
@@ -197,23 +213,33 @@ func TestOrder(t *testing.T) {
 				t.Helper()
 				for k := 1; k < len(values); k++ {
 					if values[k] >= values[k-1] {
-						t.Errorf("%s, %d: %s are %.1f, want each less than the one before", s.name, requests, what, values)
+						t.Errorf("%s, %d: %s are %.1f, want each less than the one before", s.name,
+							requests, what, values)
 						return
 					}
 				}
 			}
 			refused := func(name string) float64 { return got[name].refused }
 			if i == 0 {
-				falls("429s of UB, WB, ATB, AATB and HATB", refused("UB"), refused("WB"), refused("ATB"), refused("AATB"), refused("HATB"))
+				falls("429s of UB, WB, ATB, AATB and HATB", refused("UB"), refused("WB"), refused("ATB"),
+					refused("AATB"), refused("HATB"))
 			} else {
-				falls("429s of UB, WB, ATB or AATB, and HATB", refused("UB"), refused("WB"), max(refused("ATB"), refused("AATB")), refused("HATB"))
+				falls("429s of UB, WB, ATB or AATB, and HATB", refused("UB"), refused("WB"),
+					max(refused("ATB"), refused("AATB")), refused("HATB"))
 			}
 			ub := got["UB"].seconds
-			if o, h, least := got["oracle"].seconds, got["HATB"].seconds, min(got["ATB"].seconds, got["AATB"].seconds); o > h || h > o+2 || h > ub*1.005 || ub >= least || requests == 800 && got["AP"].seconds >= least {
-				t.Errorf("%s, %d: seconds of the optimum %.1f, HATB %.1f, UB %.1f, AP %.1f, ATB or AATB %.1f, want them in this order, and HATB within 2 s of the optimum", s.name, requests, o, h, ub, got["AP"].seconds, least)
+			if o, h, least := got["oracle"].seconds, got["HATB"].seconds,
+				min(got["ATB"].seconds, got["AATB"].seconds); o > h || h > o+2 || h > ub*1.005 || ub >= least ||
+				requests == 800 && got["AP"].seconds >= least {
+				t.Errorf("%s, %d: seconds of the optimum %.1f, HATB %.1f, UB %.1f, AP %.1f, ATB or AATB %.1f, want "+
+					"them in this order, and HATB within 2 s of the optimum", s.name, requests, o, h, ub,
+					got["AP"].seconds, least)
 			}
-			if service := func(name string) float64 { return got[name].service }; service("UB") <= max(service("WB"), service("ATB"), service("AATB")) {
-				t.Errorf("%s, %d: service time of UB %.2f s, WB %.2f, ATB %.2f, AATB %.2f, want that of UB the longest", s.name, requests, service("UB"), service("WB"), service("ATB"), service("AATB"))
+			if service := func(name string) float64 {
+				return got[name].service
+			}; service("UB") <= max(service("WB"), service("ATB"), service("AATB")) {
+				t.Errorf("%s, %d: service time of UB %.2f s, WB %.2f, ATB %.2f, AATB %.2f, want that of UB the longest",
+					s.name, requests, service("UB"), service("WB"), service("ATB"), service("AATB"))
 			}
 		}
 	}
@@ -227,7 +253,8 @@ func TestReportsAreFew(t *testing.T) {
 	for _, requests := range loads {
 		n := usual(few, requests, "AATB, reference").messages
 		if n >= 88 || n <= last {
-			t.Errorf("%s, %d: %.0f reports, want fewer than 88 and more than the %.0f of the load before", few.name, requests, n, last)
+			t.Errorf("%s, %d: %.0f reports, want fewer than 88 and more than the %.0f of the load before", few.name,
+				requests, n, last)
 		}
 		last = n
 	}
@@ -245,16 +272,25 @@ func TestWhoEndsWithinFiveMinutes(t *testing.T) {
 		within             time.Duration
 		ends               map[string]bool
 	}{
-		{0, 400, 300 * time.Second, map[string]bool{"UB": true, "ATB": true, "WB": false, "AATB, reference": false, "HATB": true, "oracle": true}},
+		{0, 400, 300 * time.Second, map[string]bool{
+			"UB":              true,
+			"ATB":             true,
+			"WB":              false,
+			"AATB, reference": false,
+			"HATB":            true,
+			"oracle":          true,
+		}},
 		{0, 500, 300 * time.Second, map[string]bool{"UB": false, "ATB": false, "WB": false, "AATB": false}},
-		{1, 400, 303 * time.Second, map[string]bool{"UB": true, "AATB": true, "ATB": false, "WB": false, "HATB": true, "oracle": true}},
+		{1, 400, 303 * time.Second, map[string]bool{"UB": true, "AATB": true, "ATB": false, "WB": false, "HATB": true,
+			"oracle": true}},
 		{1, 500, 303 * time.Second, map[string]bool{"UB": false, "ATB": false, "WB": false, "AATB": false}},
 	} {
 		s := scenarios()[c.scenario]
 		for name, ends := range c.ends {
 			got := usual(s, c.requests, name).seconds
 			if ends != (got < c.within.Seconds()) {
-				t.Errorf("%s, %d: %s takes %.1f s, want it to end within %v: %v", s.name, c.requests, name, got, c.within, ends)
+				t.Errorf("%s, %d: %s takes %.1f s, want it to end within %v: %v", s.name, c.requests, name, got,
+					c.within, ends)
 			}
 		}
 	}
@@ -267,7 +303,8 @@ func TestWindowsFailUnderLoad(t *testing.T) {
 		return -over(usual(s, requests, "WB").refused, usual(s, requests, "UB").refused)
 	}
 	if light, heavy := gain(500), gain(800); light < 74 || heavy > 28 {
-		t.Errorf("WB has %.0f %% fewer 429s at 500 requests and %.0f %% at 800, want 74 or more, and 28 or less", light, heavy)
+		t.Errorf("WB has %.0f %% fewer 429s at 500 requests and %.0f %% at 800, want 74 or more, and 28 or less", light,
+			heavy)
 	}
 }
 

@@ -47,15 +47,18 @@ func TestTelemetryThatFails(t *testing.T) {
 			{"AATB", s.paper.AATB(pace.Corrected), []struct {
 				environment
 				least, most float64
-			}{{environment{loss: 0.1}, 0.9, 1.15}, {environment{loss: 0.5}, 0.9, 1.15}, {environment{loss: 1}, 0.9, 1.15}}},
+			}{{environment{loss: 0.1}, 0.9, 1.15}, {environment{loss: 0.5}, 0.9, 1.15},
+				{environment{loss: 1}, 0.9, 1.15}}},
 			{"AATB, gated", gated, []struct {
 				environment
 				least, most float64
-			}{{environment{fakeRefusals: 1}, 0.9, 1.1}, {environment{fakeRefusals: 1000}, 0.9, 1.1}, {environment{loss: 1}, 0.9, 1.15}}},
+			}{{environment{fakeRefusals: 1}, 0.9, 1.1}, {environment{fakeRefusals: 1000}, 0.9, 1.1},
+				{environment{loss: 1}, 0.9, 1.15}}},
 			{"XATB", pace.XATB{}, []struct {
 				environment
 				least, most float64
-			}{{environment{loss: 0.1}, 0.9, 1.1}, {environment{loss: 0.5}, 0.9, 1.1}, {environment{loss: 1}, 0.9, 1.1}, {environment{fakeRefusals: 1000}, 0.9, 1.1}}},
+			}{{environment{loss: 0.1}, 0.9, 1.1}, {environment{loss: 0.5}, 0.9, 1.1}, {environment{loss: 1}, 0.9, 1.1},
+				{environment{fakeRefusals: 1000}, 0.9, 1.1}}},
 			{"the paper's code", s.paper.AATB(pace.Reference), []struct {
 				environment
 				least, most float64
@@ -68,7 +71,8 @@ func TestTelemetryThatFails(t *testing.T) {
 			for _, e := range c.times {
 				got := run(c.a, e.environment)
 				if times := got.seconds / sound.seconds; got.unfinished > 0 || times < e.least || times > e.most {
-					t.Errorf("%s, %s, %.0f %% lost and %d refusals made up: %.2f times the duration and %d unserved, want %.1f to %.1f times",
+					t.Errorf("%s, %s, %.0f %% lost and %d refusals made up: %.2f times the duration and %d "+
+						"unserved, want %.1f to %.1f times",
 						s.name, c.name, 100*e.loss, e.fakeRefusals, times, got.unfinished, e.least, e.most)
 				}
 			}
@@ -87,10 +91,15 @@ func TestRefusedRequestsAreCharged(t *testing.T) {
 		if i == 0 && (ub.unfinished > 0 || ub.seconds < 1.8*plain.seconds) || i == 1 && ub.unfinished < 4*80 {
 			t.Errorf("%s: UB takes %.0f s and leaves %d of 3200 requests", s.name, ub.seconds, ub.unfinished)
 		}
-		most := map[string]float64{"HATB": []float64{1.1, 1.7}[i], "AP": []float64{1.25, 2.3}[i], "ATB": []float64{1.5, 2}[i]}
+		most := map[string]float64{
+			"HATB": []float64{1.1, 1.7}[i],
+			"AP":   []float64{1.25, 2.3}[i],
+			"ATB":  []float64{1.5, 2}[i],
+		}
 		for name, times := range most { // of UB where refused requests cost nothing
 			if got := run(name); got.unfinished > 0 || got.seconds > times*plain.seconds {
-				t.Errorf("%s: %s takes %.0f s and leaves %d requests, want at most %.1f times %.0f s", s.name, name, got.seconds, got.unfinished, times, plain.seconds)
+				t.Errorf("%s: %s takes %.0f s and leaves %d requests, want at most %.1f times %.0f s", s.name, name,
+					got.seconds, got.unfinished, times, plain.seconds)
 			}
 		}
 	}
@@ -107,8 +116,10 @@ func TestReportsByInterval(t *testing.T) {
 			got[i] = measure(s, 800, 15, contender{algorithm: a, telemetry: true}, environment{})
 		}
 		often, usually, seldom := got[0], got[1], got[2]
-		if usually.messages > 0.45*often.messages || seldom.messages > 0.25*often.messages || seldom.refused >= often.refused ||
-			seldom.seconds < 1.1*often.seconds || usually.seconds > 1.2*often.seconds || often.unfinished+seldom.unfinished > 0 {
+		if usually.messages > 0.45*often.messages || seldom.messages > 0.25*often.messages ||
+			seldom.refused >= often.refused ||
+			seldom.seconds < 1.1*often.seconds || usually.seconds > 1.2*often.seconds ||
+			often.unfinished+seldom.unfinished > 0 {
 			t.Errorf("%s: every 10, 30 and 60 s %+v, want fewer reports and 429s each time, and longer", s.name, got)
 		}
 	}
@@ -117,10 +128,13 @@ func TestReportsByInterval(t *testing.T) {
 // On an unsteady network nobody knows when in a round trip the server decided. Who is early is refused, so HATB is not.
 func TestUnsteadyNetwork(t *testing.T) {
 	for i, s := range scenarios()[:2] {
-		for _, e := range []environment{{shake: 20 * time.Millisecond}, {shake: 100 * time.Millisecond}, {delay: 500 * time.Millisecond}} {
-			got, best := measure(s, 800, 20, contenderNamed(s, "HATB"), e), measure(s, 800, 20, contenderNamed(s, "oracle"), environment{})
+		for _, e := range []environment{{shake: 20 * time.Millisecond}, {shake: 100 * time.Millisecond},
+			{delay: 500 * time.Millisecond}} {
+			got, best := measure(s, 800, 20, contenderNamed(s, "HATB"), e),
+				measure(s, 800, 20, contenderNamed(s, "oracle"), environment{})
 			if most := []float64{8, 100}[i]; got.refused > most || got.seconds > best.seconds+2 || got.unfinished > 0 {
-				t.Errorf("%s, round trips of %v and a little (%v): %.1f 429s, %.1f s, %d left; want at most %.0f, within 2 s of the optimum of %.1f s",
+				t.Errorf("%s, round trips of %v and a little (%v): %.1f 429s, %.1f s, %d left; want at most %.0f, "+
+					"within 2 s of the optimum of %.1f s",
 					s.name, e.delay, e.shake, got.refused, got.seconds, got.unfinished, most, best.seconds)
 			}
 		}
@@ -129,7 +143,8 @@ func TestUnsteadyNetwork(t *testing.T) {
 
 // A pause of a minute after every refusal is what every proposal has to be better than.
 func TestAPauseOfAMinute(t *testing.T) {
-	for i, want := range []struct{ longer, fewer band }{{band{5.7, 2.5}, band{-97.1, 1}}, {band{5.4, 3}, band{-89, 2}}} {
+	for i, want := range []struct{ longer, fewer band }{{band{5.7, 2.5}, band{-97.1, 1}},
+		{band{5.4, 3}, band{-89, 2}}} {
 		s := scenarios()[i]
 		ub, got := usual(s, 800, "UB"), usual(s, 800, "pause 60 s")
 		want.longer.holds(t, s.name+": duration of a pause of a minute", over(got.seconds, ub.seconds))

@@ -90,7 +90,8 @@ type scenario struct {
 func scenarios() []scenario {
 	papers := pace.Papers()
 	return []scenario{
-		{"5 clients", func(r *rand.Rand, n int) workload { return bursty(r, 5, n, 100, 300*time.Millisecond) }, papers[1]},
+		{"5 clients", func(r *rand.Rand, n int) workload { return bursty(r, 5, n, 100, 300*time.Millisecond) },
+			papers[1]},
 		{"100 clients", func(r *rand.Rand, n int) workload { return bursty(r, 100, n, 5, 3*time.Second) }, papers[2]},
 		{"stand-in for the log", trace, papers[0]},
 		{"5 clients, uniform", func(r *rand.Rand, n int) workload { return uniform(r, 5, n) }, papers[1]},

@@ -28,7 +28,9 @@ var stated = map[string]map[int]map[string]struct{ longer, fewer float64 }{
 // took and what a request waited after its first refusal, at every load. Circles are what the
 // paper says.
 func figure(runs int) page.Lines {
-	f := page.Lines{Title: fmt.Sprintf("One quota of %d and %d a minute, shared by clients that pace themselves (means of %d runs; circles: the paper's text)", capacity, perMinute, runs)}
+	f := page.Lines{
+		Title: fmt.Sprintf("One quota of %d and %d a minute, shared by clients that pace themselves (means of %d "+
+			"runs; circles: the paper's text)", capacity, perMinute, runs)}
 	for _, n := range loads {
 		f.Steps = append(f.Steps, fmt.Sprint(n))
 	}
@@ -45,8 +47,10 @@ func figure(runs int) page.Lines {
 			ub := measure(s, requests, runs, contenderNamed(s, "UB"), environment{})
 			for _, name := range drawn {
 				if of, is := stated[s.name][requests][name]; is {
-					panels[0].Points = append(panels[0].Points, page.Point{Label: name, Step: i, Value: ub.refused * (1 + of.fewer/100)})
-					panels[1].Points = append(panels[1].Points, page.Point{Label: name, Step: i, Value: ub.seconds * (1 + of.longer/100)})
+					panels[0].Points = append(panels[0].Points,
+						page.Point{Label: name, Step: i, Value: ub.refused * (1 + of.fewer/100)})
+					panels[1].Points = append(panels[1].Points,
+						page.Point{Label: name, Step: i, Value: ub.seconds * (1 + of.longer/100)})
 				}
 			}
 		}

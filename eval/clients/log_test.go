@@ -21,8 +21,10 @@ func TestTheStandInForTheLog(t *testing.T) {
 	band{538, 20}.holds(t, "UB in seconds", ub.seconds)
 	band{676, 80}.holds(t, "429s of UB", ub.refused)
 	for name, want := range map[string]struct{ longer, fewer band }{
-		"WB": {band{35.5, 8}, band{-55.8, 8}}, "ATB": {band{18.6, 6}, band{-77.4, 4}}, "AATB, reference": {band{38, 9}, band{-94, 1.5}},
-		"AP": {band{3.9, 3}, band{-90.7, 2}}, "XATB": {band{3.8, 2}, band{-93.8, 1.5}}, "HATB": {band{-0.4, 0.7}, band{-93.6, 1.5}},
+		"WB": {band{35.5, 8}, band{-55.8, 8}}, "ATB": {band{18.6, 6}, band{-77.4, 4}},
+		"AATB, reference": {band{38, 9}, band{-94, 1.5}},
+		"AP":              {band{3.9, 3}, band{-90.7, 2}}, "XATB": {band{3.8, 2}, band{-93.8, 1.5}},
+		"HATB": {band{-0.4, 0.7}, band{-93.6, 1.5}},
 	} {
 		got := usual(s, 800, name)
 		want.longer.holds(t, "duration of "+name, over(got.seconds, ub.seconds))
@@ -30,10 +32,12 @@ func TestTheStandInForTheLog(t *testing.T) {
 	}
 	band{338, 25}.holds(t, "reports of AATB", usual(s, 800, "AATB, reference").messages)
 	for i, requests := range loads[1:] { // UB has most errors at every load, and reports grow with it
-		if ub := usual(s, requests, "UB"); ub.refused <= max(usual(s, requests, "WB").refused, usual(s, requests, "ATB").refused, usual(s, requests, "AATB, reference").refused) {
+		if ub := usual(s, requests, "UB"); ub.refused <= max(usual(s, requests, "WB").refused,
+			usual(s, requests, "ATB").refused, usual(s, requests, "AATB, reference").refused) {
 			t.Errorf("%d requests: UB has %.0f 429s, want the most", requests, ub.refused)
 		}
-		if few, many := usual(s, loads[i], "AATB, reference").messages, usual(s, requests, "AATB, reference").messages; few >= many {
+		if few, many := usual(s, loads[i], "AATB, reference").messages,
+			usual(s, requests, "AATB, reference").messages; few >= many {
 			t.Errorf("%.0f reports at %d requests and %.0f at %d, want more", few, loads[i], many, requests)
 		}
 	}
@@ -78,8 +82,10 @@ func TestAnAccessLog(t *testing.T) {
 	s := scenario{"the log", func(*rand.Rand, int) workload { return w }, pace.Papers()[0]}
 	ub := usual(s, 0, "UB")
 	for name, want := range map[string]struct{ longer, fewer band }{
-		"WB": {band{11.4, 4}, band{-23.6, 5}}, "ATB": {band{35, 6}, band{-80.5, 3}}, "AATB, reference": {band{41.4, 7}, band{-92.9, 1.5}},
-		"AP": {band{6.1, 4}, band{-88.5, 3}}, "XATB": {band{3.9, 2}, band{-94.8, 1.5}}, "HATB": {band{-0.6, 0.8}, band{-92.1, 1.5}},
+		"WB": {band{11.4, 4}, band{-23.6, 5}}, "ATB": {band{35, 6}, band{-80.5, 3}},
+		"AATB, reference": {band{41.4, 7}, band{-92.9, 1.5}},
+		"AP":              {band{6.1, 4}, band{-88.5, 3}}, "XATB": {band{3.9, 2}, band{-94.8, 1.5}},
+		"HATB": {band{-0.6, 0.8}, band{-92.1, 1.5}},
 	} {
 		got := usual(s, 0, name)
 		want.longer.holds(t, "duration of "+name, over(got.seconds, ub.seconds))

@@ -21,7 +21,8 @@ func main() {
 	runs := flag.Int("runs", 30, "runs of each cell, each with another workload")
 	only := flag.String("only", "", "one of: "+strings.Join(partNames(), ", ")+" (default all)")
 	from := flag.String("workload", "", "file of \"headgate clients from-log\", to run its clients and nothing else")
-	program := flag.String("lp", "", "with -workload: write how to serve it best into this file, as a program for a solver (CPLEX's LP format), and run nothing")
+	program := flag.String("lp", "", "with -workload: write how to serve it best into this file, as a program for "+
+		"a solver (CPLEX's LP format), and run nothing")
 	flag.Parse()
 	if *runs < 1 {
 		log.Fatalf("-runs is %d, want 1 or more", *runs)
@@ -76,7 +77,8 @@ func writeProgram(w workload, file string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("the sum of all waits, in slots of %v, is %d more than the optimum of %s\n", newLimiter(capacity, perMinute).gap(), always, file)
+	fmt.Printf("the sum of all waits, in slots of %v, is %d more than the optimum of %s\n",
+		newLimiter(capacity, perMinute).gap(), always, file)
 	return os.WriteFile(file, text, 0o644)
 }
 
@@ -89,7 +91,8 @@ func printWorkload(file string, w workload, runs int) {
 	for _, c := range contenders(s, pace.Corrected) {
 		table = append(table, row(c.name, measure(s, 0, runs, c, environment{}), ub))
 	}
-	fmt.Printf("%d clients, a quota of %d and %d a minute, means of %d runs\n\n%s", len(w), capacity, perMinute, runs, table)
+	fmt.Printf("%d clients, a quota of %d and %d a minute, means of %d runs\n\n%s", len(w), capacity,
+		perMinute, runs, table)
 }
 
 // parts are what is measured.
@@ -137,7 +140,8 @@ func row(name string, got, ub cell) []string {
 	}
 }
 
-var head = []string{"", "duration, s", "against UB", "429s", "against UB", "service, s", "response, s", "p99, s", "reports"}
+var head = []string{"", "duration, s", "against UB", "429s", "against UB", "service, s", "response, s",
+	"p99, s", "reports"}
 
 func printPaper(runs int) {
 	for _, s := range scenarios() {
@@ -151,20 +155,26 @@ func printPaper(runs int) {
 					fmt.Printf("%s leaves %d requests unserved\n", c.name, got.unfinished)
 				}
 			}
-			fmt.Printf("\n%s, %d requests, a quota of %d and %d a minute, means of %d runs\n\n%s", s.name, requests, capacity, perMinute, runs, table)
+			fmt.Printf("\n%s, %d requests, a quota of %d and %d a minute, means of %d runs\n\n%s", s.name, requests,
+				capacity, perMinute, runs, table)
 		}
 	}
 }
 
 func printProfiles(runs int) {
-	names := map[pace.Profile]string{pace.Corrected: "corrected", pace.Published: "published", pace.Reference: "reference"}
+	names := map[pace.Profile]string{
+		pace.Corrected: "corrected",
+		pace.Published: "published",
+		pace.Reference: "reference",
+	}
 	for _, s := range scenarios()[:2] {
 		for _, requests := range []int{500, 800} {
 			ub := measure(s, requests, runs, contenderNamed(s, "UB"), environment{})
 			table := page.Table{head}
 			for profile := range pace.Profile(3) {
 				for _, c := range contenders(s, profile)[1:4] {
-					table = append(table, row(c.name+", "+names[profile], measure(s, requests, runs, c, environment{}), ub))
+					table = append(table, row(c.name+", "+names[profile],
+						measure(s, requests, runs, c, environment{}), ub))
 				}
 			}
 			fmt.Printf("\n%s, %d requests\n\n%s", s.name, requests, table)
@@ -181,7 +191,8 @@ func printLimiters(runs int) {
 			for _, c := range contenders(s, pace.Corrected) {
 				table = append(table, row(c.name, measure(s, 800, runs, c, e), ub))
 			}
-			fmt.Printf("\n%s, 800 requests, a quota of %v and %v a minute\n\n%s", s.name, l.capacity, l.perMinute, table)
+			fmt.Printf("\n%s, 800 requests, a quota of %v and %v a minute\n\n%s", s.name, l.capacity,
+				l.perMinute, table)
 		}
 	}
 }
@@ -208,7 +219,8 @@ var mixes = [][2]string{{"UB", "ATB"}, {"UB", "AATB"}, {"UB", "AP"}, {"UB", "HAT
 
 func printMixed(runs int) {
 	for _, s := range scenarios()[:2] {
-		table := page.Table{{"first half, second half", "response of the first, s", "of the second, s", "duration, s", "429s"}}
+		table := page.Table{{"first half, second half", "response of the first, s", "of the second, s",
+			"duration, s", "429s"}}
 		for _, m := range mixes {
 			got := mixed(s, runs, m)
 			table = append(table, []string{
@@ -243,8 +255,10 @@ func printTelemetry(runs int) {
 				name string
 				environment
 			}{
-				{"all arrives", environment{}}, {"a tenth is lost", environment{loss: 0.1}}, {"half is lost", environment{loss: 0.5}},
-				{"all is lost", environment{loss: 1}}, {"one refusal is made up", environment{fakeRefusals: 1}}, {"1000 are", environment{fakeRefusals: 1000}},
+				{"all arrives", environment{}}, {"a tenth is lost", environment{loss: 0.1}},
+				{"half is lost", environment{loss: 0.5}},
+				{"all is lost", environment{loss: 1}}, {"one refusal is made up", environment{fakeRefusals: 1}},
+				{"1000 are", environment{fakeRefusals: 1000}},
 			} {
 				table = append(table, row(c.name+": "+e.name, measure(s, 800, runs, c, e.environment), ub))
 			}

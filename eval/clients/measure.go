@@ -53,7 +53,14 @@ func measure(s scenario, requests, runs int, c contender, e environment) cell {
 				return
 			}
 			l.chargesRefused = e.chargesRefused
-			run := setting{workload: w, limiter: l, algorithm: all(c.algorithm), loss: e.loss, delay: e.delay, shake: e.shake}
+			run := setting{
+				workload:  w,
+				limiter:   l,
+				algorithm: all(c.algorithm),
+				loss:      e.loss,
+				delay:     e.delay,
+				shake:     e.shake,
+			}
 			if e.second != nil {
 				run.algorithm = halves(len(w), c, *e.second)
 			}

@@ -128,7 +128,8 @@ func (p problem) waits(s plan) (sum int64, err error) {
 			slot := s[q][i]
 			switch {
 			case slot < t.arrival || slot >= p.slots:
-				return 0, fmt.Errorf("request %d of client %d is admitted in slot %d, and there from %d to %d", i, q, slot, t.arrival, p.slots-1)
+				return 0, fmt.Errorf("request %d of client %d is admitted in slot %d, and there from %d to %d", i, q,
+					slot, t.arrival, p.slots-1)
 			case i > 0 && slot < s[q][i-1]:
 				return 0, fmt.Errorf("request %d of client %d overtakes the one before", i, q)
 			}

@@ -28,7 +28,8 @@ func TestOptimumOfFullRuns(t *testing.T) {
 	equal := len(problems)
 	for _, requests := range loads {
 		w := scenarios()[0].workload(rand.New(rand.NewPCG(3, uint64(requests))), requests)
-		problems = append(problems, problemOf(w, capacity, gap, func(client int) (cost, weight int64) { return 1 + int64(client%2), 1 + int64(client) }))
+		problems = append(problems, problemOf(w, capacity, gap,
+			func(client int) (cost, weight int64) { return 1 + int64(client%2), 1 + int64(client) }))
 	}
 	better := 0
 	for i, got := range solved(t, problems) {
@@ -43,10 +44,12 @@ func TestOptimumOfFullRuns(t *testing.T) {
 		if waits > got.waits {
 			better++
 		}
-		t.Logf("run %d: %d queues, %d slots, the earliest first waits %d, the optimum %d", i, len(problems[i].queues), problems[i].slots, waits, got.waits)
+		t.Logf("run %d: %d queues, %d slots, the earliest first waits %d, the optimum %d", i, len(problems[i].queues),
+			problems[i].slots, waits, got.waits)
 	}
 	if better != len(problems)-equal {
-		t.Errorf("%d of %d runs with unequal requests are better than by the earliest first, want all", better, len(problems)-equal)
+		t.Errorf("%d of %d runs with unequal requests are better than by the earliest first, want all", better,
+			len(problems)-equal)
 	}
 }
 

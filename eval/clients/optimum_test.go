@@ -72,7 +72,8 @@ func solved(t *testing.T, problems []problem) []solution {
 				t.Fatalf("problem %d: %v", i, err)
 			}
 			if sum, err := problems[i].waits(s.plan); err != nil || sum != s.waits {
-				t.Fatalf("problem %d: the solver says %d, and its plan comes to %d, %v\n%+v", i, s.waits, sum, err, problems[i])
+				t.Fatalf("problem %d: the solver says %d, and its plan comes to %d, %v\n%+v", i, s.waits, sum,
+					err, problems[i])
 			}
 		case "Infeasible":
 		default:
@@ -130,7 +131,8 @@ func (s *exhaustive) least(slot int, tokens int64, next []int) int64 {
 func small(random *rand.Rand, equal bool) problem {
 	part := 1 + random.Int64N(4)
 	p := problem{
-		capacity: part*(1+random.Int64N(2)) + random.Int64N(part), refill: 1 + random.Int64N(part), slots: 6 + random.IntN(8),
+		capacity: part*(1+random.Int64N(2)) + random.Int64N(part), refill: 1 + random.Int64N(part),
+		slots: 6 + random.IntN(8),
 	}
 	for range 1 + random.IntN(3) {
 		var queue []task
@@ -202,7 +204,8 @@ func TestOptimum(t *testing.T) {
 		}
 	}
 	if possible < len(problems)/2 || possible == len(problems) || better < len(problems)/40 {
-		t.Errorf("%d of %d problems are possible, %d of them better than by the earliest first: want some of each", possible, len(problems), better)
+		t.Errorf("%d of %d problems are possible, %d of them better than by the earliest first: want some of each",
+			possible, len(problems), better)
 	}
 }
 

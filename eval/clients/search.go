@@ -20,8 +20,10 @@ func printSearch(runs int) {
 		}{{"searched on", train}, {"tried on", test}} {
 			ub := measure(part.scenario, 800, runs, contenderNamed(s, "UB"), environment{})
 			table = append(table, row("UB, "+part.name, ub, ub))
-			table = append(table, row("ATB as published, "+part.name, measure(part.scenario, 800, runs, contenderNamed(s, "ATB"), environment{}), ub))
-			table = append(table, row("ATB as found, "+part.name, measure(part.scenario, 800, runs, contender{algorithm: best}, environment{}), ub))
+			table = append(table, row("ATB as published, "+part.name,
+				measure(part.scenario, 800, runs, contenderNamed(s, "ATB"), environment{}), ub))
+			table = append(table, row("ATB as found, "+part.name,
+				measure(part.scenario, 800, runs, contender{algorithm: best}, environment{}), ub))
 		}
 		fmt.Printf("\n%s, 800 requests: bucket %.0f, r0 %.0f a minute, growth %.2f, score %.3f\n\n%s",
 			s.name, best.Bucket, best.Rate*60, best.Alpha, score, table)

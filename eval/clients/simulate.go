@@ -214,7 +214,8 @@ func (c *client) report(now time.Duration) {
 			c.send(now, report)
 		}
 	}
-	if next := c.sharer.NextReport(now); c.served < len(c.arrivals) && next < patience && (c.reportAt <= now || next < c.reportAt) {
+	if next := c.sharer.NextReport(now); c.served < len(c.arrivals) && next < patience &&
+		(c.reportAt <= now || next < c.reportAt) {
 		c.reportAt = next
 		c.at(next, func(now time.Duration) {
 			if c.served < len(c.arrivals) {

@@ -24,7 +24,8 @@ func TestOverSockets(t *testing.T) {
 	const clients, each, burst, perSecond = 10, 20, 20, 50
 	table := slot.New(slot.Options{Reserve: true})
 	lim, err := headgate.New(headgate.Options{
-		Rules: []string{fmt.Sprintf("GET /a %d/s burst %d by endpoint", perSecond, burst), "default 1000/s"}, Slots: table,
+		Rules: []string{fmt.Sprintf("GET /a %d/s burst %d by endpoint", perSecond, burst), "default 1000/s"},
+		Slots: table,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -41,7 +42,8 @@ func TestOverSockets(t *testing.T) {
 	var again, pending atomic.Int64
 	var wg sync.WaitGroup
 	for i := range clients {
-		from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(10+i))}} // callers are told apart by address
+		// callers are told apart by address
+		from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(10+i))}}
 		base := &http.Transport{DialContext: from.DialContext}
 		defer base.CloseIdleConnections()
 		client := &http.Client{Transport: pace.New(pace.Options{

@@ -101,25 +101,41 @@ func envoys(t *testing.T, upstream string, names []string) (addresses map[string
 		addresses[name] = fmt.Sprint(host, ":", own)
 		listeners = append(listeners, object{
 			"name": name, "address": at(own), "tcp_backlog_size": 2048,
-			"filter_chains": []object{{"filters": []object{typed("envoy.filters.network.http_connection_manager", "filters.network.http_connection_manager.v3.HttpConnectionManager", object{
-				"stat_prefix": name, "codec_type": "AUTO", "common_http_protocol_options": object{"idle_timeout": "350s"},
-				"http_filters": []object{
-					typed("envoy.filters.http.local_ratelimit", "filters.http.local_ratelimit.v3.LocalRateLimit", object{
-						"stat_prefix": name, "filter_enabled": whole, "filter_enforced": whole,
-						"token_bucket": object{"max_tokens": capacity, "tokens_per_fill": perMinute, "fill_interval": fmt.Sprintf("%gs", 60.0/faster)},
-					}),
-					typed("envoy.filters.http.router", "filters.http.router.v3.Router", nil),
-				},
-				"route_config": object{"virtual_hosts": []object{{"name": "all", "domains": []string{"*"}, "routes": []object{{"match": object{"prefix": "/"}, "route": object{"cluster": "service"}}}}}},
-			})}}},
+			"filter_chains": []object{{"filters": []object{typed("envoy.filters.network.http_connection_manager",
+				"filters.network.http_connection_manager.v3.HttpConnectionManager", object{
+					"stat_prefix": name, "codec_type": "AUTO",
+					"common_http_protocol_options": object{"idle_timeout": "350s"},
+					"http_filters": []object{
+						typed("envoy.filters.http.local_ratelimit",
+							"filters.http.local_ratelimit.v3.LocalRateLimit", object{
+								"stat_prefix": name, "filter_enabled": whole, "filter_enforced": whole,
+								"token_bucket": object{
+									"max_tokens":      capacity,
+									"tokens_per_fill": perMinute,
+									"fill_interval":   fmt.Sprintf("%gs", 60.0/faster),
+								},
+							}),
+						typed("envoy.filters.http.router", "filters.http.router.v3.Router", nil),
+					},
+					"route_config": object{"virtual_hosts": []object{{
+						"name":    "all",
+						"domains": []string{"*"},
+						"routes":  []object{{"match": object{"prefix": "/"}, "route": object{"cluster": "service"}}},
+					}}},
+				})}}},
 		})
 	}
 	file := filepath.Join(t.TempDir(), "envoy.json")
 	text, err := json.Marshal(object{"static_resources": object{"listeners": listeners, "clusters": []object{{
 		"name": "service", "type": "STATIC",
-		"load_assignment": object{"cluster_name": "service", "endpoints": []object{{"lb_endpoints": []object{{"endpoint": object{"address": at(json.Number(port))}}}}}},
+		"load_assignment": object{
+			"cluster_name": "service",
+			"endpoints": []object{
+				{"lb_endpoints": []object{{"endpoint": object{"address": at(json.Number(port))}}}}},
+		},
 		"typed_extension_protocol_options": object{"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": object{
-			"@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions", "explicit_http_config": object{"http2_protocol_options": object{}},
+			"@type":                "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+			"explicit_http_config": object{"http2_protocol_options": object{}},
 		}},
 	}}}})
 	if err == nil {
@@ -129,7 +145,8 @@ func envoys(t *testing.T, upstream string, names []string) (addresses map[string
 	if err := errors.Join(err, err2); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(filepath.Join(root, "bin/garden/venv/bin/envoy"), "-c", file, "--concurrency", "1", "-l", "error", "--disable-hot-restart")
+	cmd := exec.Command(filepath.Join(root, "bin/garden/venv/bin/envoy"), "-c", file, "--concurrency", "1", "-l",
+		"error", "--disable-hot-restart")
 	var log livelog.Text
 	cmd.Stdout, cmd.Stderr = &log, &log
 	if err := cmd.Start(); err != nil {
@@ -162,7 +179,13 @@ func aggregating(t *testing.T, clock hurried, secret []byte, names []string) (ad
 	if err := errors.Join(err1, err2); err != nil {
 		t.Fatal(err)
 	}
-	s, err := telemetry.NewServer(telemetry.ServerOptions{Aggregator: a, UDP: udp, Now: clock.Now, PerSource: 1000, Log: slog.New(slog.DiscardHandler)})
+	s, err := telemetry.NewServer(telemetry.ServerOptions{
+		Aggregator: a,
+		UDP:        udp,
+		Now:        clock.Now,
+		PerSource:  1000,
+		Log:        slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +201,8 @@ func aggregating(t *testing.T, clock hurried, secret []byte, names []string) (ad
 func headgates(t *testing.T, clock hurried, says speech) (address string) {
 	t.Helper()
 	o := headgate.Options{
-		Rules: []string{fmt.Sprintf("POST /product %d/min burst %d by endpoint", perMinute, capacity), "default 1000/s"}, Now: clock.Now,
+		Rules: []string{fmt.Sprintf("POST /product %d/min burst %d by endpoint", perMinute, capacity),
+			"default 1000/s"}, Now: clock.Now,
 	}
 	if says >= spaced {
 		o.Slots = slot.New(slot.Options{Reserve: says == reserved, MaxAhead: int64(24 * time.Hour)})
@@ -191,7 +215,8 @@ func headgates(t *testing.T, clock hurried, says speech) (address string) {
 }
 
 // overSockets has the clients of a workload call the service.
-func overSockets(t *testing.T, address string, c contender, w workload, random uint64, clock hurried, shared func(string) (wire.Options, bool)) (got cell) {
+func overSockets(t *testing.T, address string, c contender, w workload, random uint64, clock hurried,
+	shared func(string) (wire.Options, bool)) (got cell) {
 	t.Helper()
 	var mu sync.Mutex // guards what follows
 	var last time.Time
@@ -205,11 +230,13 @@ func overSockets(t *testing.T, address string, c contender, w workload, random u
 	began := clock.Now()
 	var all sync.WaitGroup
 	for i, arrivals := range w {
-		from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 1, byte(1+i))}} // callers are told apart by address
+		// callers are told apart by address
+		from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 1, byte(1+i))}}
 		base := &http.Transport{DialContext: from.DialContext, Protocols: h2c(), IdleConnTimeout: keepAlive}
 		t.Cleanup(base.CloseIdleConnections)
 		transport := pace.New(pace.Options{
-			Base: base, Algorithm: c.algorithm, Clock: clock, Random: draw, Telemetry: shared, OmitPending: c.says != reserved,
+			Base: base, Algorithm: c.algorithm, Clock: clock, Random: draw, Telemetry: shared,
+			OmitPending: c.says != reserved,
 			MaxAttempts: 1 << 20, MaxWait: patience, MaxRetryAfter: patience,
 			OnAttempt: func(a pace.Attempt) {
 				mu.Lock()
@@ -226,7 +253,8 @@ func overSockets(t *testing.T, address string, c contender, w workload, random u
 			first = min(first, starts(i)+arrival)
 			clock.AfterFunc(starts(i)+arrival, func() {
 				defer all.Done()
-				response, err := client.Post("http://"+address+"/product", "application/json", strings.NewReader(`{"a": 6, "b": 7}`))
+				response, err := client.Post("http://"+address+"/product", "application/json",
+					strings.NewReader(`{"a": 6, "b": 7}`))
 				if err != nil {
 					t.Errorf("%s: %v", c.name, err)
 					return
@@ -234,7 +262,8 @@ func overSockets(t *testing.T, address string, c contender, w workload, random u
 				text, err := io.ReadAll(response.Body)
 				_ = response.Body.Close()
 				if err != nil || response.StatusCode != 200 || string(text) != "42" || response.ProtoMajor != 2 {
-					t.Errorf("%s: %s %d %q %v, want 42 over HTTP/2", c.name, response.Proto, response.StatusCode, text, err)
+					t.Errorf("%s: %s %d %q %v, want 42 over HTTP/2", c.name, response.Proto,
+						response.StatusCode, text, err)
 				}
 				mu.Lock()
 				defer mu.Unlock()
@@ -284,7 +313,8 @@ func TestThePapersTopology(t *testing.T) {
 				address = headgates(t, clock, r.says)
 			}
 			one := overSockets(t, address, r.contender, w, uint64(i), clock, func(string) (wire.Options, bool) {
-				return wire.Options{Addr: aggregator, Quota: strings.ToLower(r.server + "-" + r.name), Secret: secret}, r.telemetry
+				return wire.Options{Addr: aggregator, Quota: strings.ToLower(r.server + "-" + r.name), Secret: secret},
+					r.telemetry
 			})
 			mu.Lock()
 			defer mu.Unlock()
@@ -295,15 +325,19 @@ func TestThePapersTopology(t *testing.T) {
 	least := oracle(w, newLimiter(capacity, perMinute)).duration.Seconds()
 	for _, r := range runs {
 		one, ub := got[r.server+" "+r.name], got[r.server+" UB"]
-		t.Logf("%-8s  %-13s  %4.0f s (%+5.1f %%)  %4.0f refused (%+6.1f %%)", r.server, r.name, one.seconds, over(one.seconds, ub.seconds), one.refused, over(one.refused, ub.refused))
+		t.Logf("%-8s  %-13s  %4.0f s (%+5.1f %%)  %4.0f refused (%+6.1f %%)", r.server, r.name, one.seconds,
+			over(one.seconds, ub.seconds), one.refused, over(one.refused, ub.refused))
 		if one.seconds < least-2 {
-			t.Errorf("%s, %s: %.1f s, and the optimum is %.1f: more passed than the quota allows", r.server, r.name, one.seconds, least)
+			t.Errorf("%s, %s: %.1f s, and the optimum is %.1f: more passed than the quota allows", r.server, r.name,
+				one.seconds, least)
 		}
 		limits := map[string]struct{ longer, fewer float64 }{ // percent against UB, at most
-			"UB": {0, 0}, "WB": {40, 5}, "ATB": {45, -30}, "AATB": {80, -80}, "AP": {25, -50}, "XATB": {30, -90}, "HATB": {3, -96}, "obeys, spaced": {3, 5},
+			"UB": {0, 0}, "WB": {40, 5}, "ATB": {45, -30}, "AATB": {80, -80}, "AP": {25, -50}, "XATB": {30, -90},
+			"HATB": {3, -96}, "obeys, spaced": {3, 5},
 		}[r.name]
 		if d, e := over(one.seconds, ub.seconds), over(one.refused, ub.refused); d > limits.longer || e > limits.fewer {
-			t.Errorf("%s, %s: %+.1f %% of duration and %+.1f %% of refusals against UB, want at most %+.0f and %+.0f", r.server, r.name, d, e, limits.longer, limits.fewer)
+			t.Errorf("%s, %s: %+.1f %% of duration and %+.1f %% of refusals against UB, want at most %+.0f and %+.0f",
+				r.server, r.name, d, e, limits.longer, limits.fewer)
 		}
 	}
 }

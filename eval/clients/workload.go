@@ -121,7 +121,8 @@ func readWorkload(in io.Reader) (workload, error) {
 	for n := 1; lines.Scan(); n++ {
 		parts := strings.Split(lines.Text(), "\t")
 		if len(parts) != 3 {
-			return nil, fmt.Errorf("line %d has %d parts, want a number, a count and times, with tabs between them", n, len(parts))
+			return nil, fmt.Errorf("line %d has %d parts, want a number, a count and times, with tabs between them",
+				n, len(parts))
 		}
 		var arrivals []time.Duration
 		for text := range strings.SplitSeq(parts[2], ",") {

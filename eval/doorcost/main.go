@@ -55,7 +55,8 @@ func run(args []string, stdout, stderr io.Writer) error {
 	rounds := flags.Int("rounds", 5, "how often each way to ask is measured, in turn")
 	span := flags.Duration("sample", time.Second, "how long a sample lasts")
 	dry := flags.Bool("dry", false, "print the page instead of writing it")
-	empty := flags.String("empty", "", "for the program's own use: be the empty service, as it comes (stock) or with what Headgate sets (tuned)")
+	empty := flags.String("empty", "",
+		"for the program's own use: be the empty service, as it comes (stock) or with what Headgate sets (tuned)")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -177,14 +178,19 @@ type world struct {
 }
 
 func newWorld() (w *world, err error) {
-	w = &world{client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}}, calls: map[string]*grpc.ClientConn{}}
+	w = &world{
+		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}},
+		calls:  map[string]*grpc.ClientConn{},
+	}
 	if w.dir, err = os.MkdirTemp("", "doorcost"); err != nil {
 		return nil, err
 	}
 	for name, text := range map[string]string{
-		"routes.txt":    "GET /v1/items/{id}\n",
-		"limits.yaml":   "domain: eval\ndescriptors: [{key: key, rate_limit: {unit: second, requests_per_unit: 1000000}}]\n",
-		"headgate.yaml": "listen: none\nroutes: [routes.txt]\ndecisions: {listen: '127.0.0.1:0', grpc: '127.0.0.1:0', resp: '127.0.0.1:0', spoe: '127.0.0.1:0', ratelimit: [limits.yaml]}\n",
+		"routes.txt": "GET /v1/items/{id}\n",
+		"limits.yaml": "domain: eval\ndescriptors: [{key: key, rate_limit: {unit: second, requests_per_unit: " +
+			"1000000}}]\n",
+		"headgate.yaml": "listen: none\nroutes: [routes.txt]\ndecisions: {listen: '127.0.0.1:0', grpc: " +
+			"'127.0.0.1:0', resp: '127.0.0.1:0', spoe: '127.0.0.1:0', ratelimit: [limits.yaml]}\n",
 	} {
 		if err := os.WriteFile(filepath.Join(w.dir, name), []byte(text), 0o644); err != nil {
 			return nil, err
@@ -207,7 +213,8 @@ func newWorld() (w *world, err error) {
 		return nil, err
 	}
 	w.redisAt = fmt.Sprintf("127.0.0.1:%d", port)
-	w.redis = exec.Command("redis-server", "--port", strconv.Itoa(port), "--save", "", "--appendonly", "no", "--loglevel", "warning")
+	w.redis = exec.Command("redis-server", "--port", strconv.Itoa(port), "--save", "", "--appendonly", "no",
+		"--loglevel", "warning")
 	w.redis.Dir = w.dir
 	if err := mortal.Start(w.redis, syscall.SIGKILL); err != nil {
 		return nil, err
@@ -219,7 +226,8 @@ func newWorld() (w *world, err error) {
 	if err != nil {
 		return nil, err
 	}
-	w.peer, err = peers.StartRateLimit(binary, filepath.Join(w.dir, "peer"), w.redisAt, "- {key: key, rate_limit: {unit: second, requests_per_unit: 1000000}}\n")
+	w.peer, err = peers.StartRateLimit(binary, filepath.Join(w.dir, "peer"), w.redisAt,
+		"- {key: key, rate_limit: {unit: second, requests_per_unit: 1000000}}\n")
 	return w, err
 }
 
@@ -293,7 +301,8 @@ type emptyService struct {
 	ratelimit.UnimplementedRateLimitServiceServer
 }
 
-func (emptyService) ShouldRateLimit(context.Context, *ratelimit.RateLimitRequest) (*ratelimit.RateLimitResponse, error) {
+func (emptyService) ShouldRateLimit(context.Context,
+	*ratelimit.RateLimitRequest) (*ratelimit.RateLimitResponse, error) {
 	return &ratelimit.RateLimitResponse{OverallCode: ratelimit.RateLimitResponse_OK}, nil
 }
 
@@ -337,7 +346,8 @@ func (w *world) ways() ([]way, error) {
 		{incrRow, "", w.redis.Process.Pid, 0, 64, 1, pipeline(w.redisAt, 1, 1, incr)},
 		{respRow, incrRow, pid, 0, 64, 1, pipeline(resp, 1, 6, throttle)},
 		{"HG.CHECK", incrRow, pid, 0, 64, 1, pipeline(resp, 1, 9, check)},
-		{pingRow, "", w.redis.Process.Pid, 0, 16, 32, pipeline(w.redisAt, 32, 1, func() string { return command("PING") })},
+		{pingRow, "", w.redis.Process.Pid, 0, 16, 32,
+			pipeline(w.redisAt, 32, 1, func() string { return command("PING") })},
 		{pipeRow, "", w.redis.Process.Pid, 0, 16, 32, pipeline(w.redisAt, 32, 1, incr)},
 		{respPipe, pipeRow, pid, 0, 16, 32, pipeline(resp, 32, 6, throttle)},
 		{"HG.CHECK, 32 in a pipeline", pipeRow, pid, 0, 16, 32, pipeline(resp, 32, 9, check)},
@@ -362,7 +372,8 @@ func (w *world) shouldRateLimit(at string) func() (func() error, error) {
 		client := ratelimit.NewRateLimitServiceClient(conn)
 		return func() error {
 			answer, err := client.ShouldRateLimit(context.Background(), &ratelimit.RateLimitRequest{
-				Domain: "eval", Descriptors: []*wire.RateLimitDescriptor{{Entries: []*wire.RateLimitDescriptor_Entry{{Key: "key", Value: somebody()}}}},
+				Domain: "eval", Descriptors: []*wire.RateLimitDescriptor{
+					{Entries: []*wire.RateLimitDescriptor_Entry{{Key: "key", Value: somebody()}}}},
 			})
 			if err == nil && answer.GetOverallCode() != ratelimit.RateLimitResponse_OK {
 				err = errors.New("the limit was met")
@@ -381,10 +392,12 @@ func (w *world) authorize() func() (func() error, error) {
 		client := auth.NewAuthorizationClient(conn)
 		return func() error {
 			answer, err := client.Check(context.Background(), &auth.CheckRequest{Attributes: &auth.AttributeContext{
-				Source: &auth.AttributeContext_Peer{Address: &core.Address{Address: &core.Address_SocketAddress{SocketAddress: &core.SocketAddress{Address: somebody()}}}},
-				Request: &auth.AttributeContext_Request{Http: &auth.AttributeContext_HttpRequest{Method: "GET", Path: "/v1/items/7", HeaderMap: &core.HeaderMap{Headers: []*core.HeaderValue{
-					{Key: "accept", RawValue: []byte("*/*")}, {Key: "user-agent", RawValue: []byte("doorcost")},
-				}}}},
+				Source: &auth.AttributeContext_Peer{Address: &core.Address{
+					Address: &core.Address_SocketAddress{SocketAddress: &core.SocketAddress{Address: somebody()}}}},
+				Request: &auth.AttributeContext_Request{Http: &auth.AttributeContext_HttpRequest{Method: "GET",
+					Path: "/v1/items/7", HeaderMap: &core.HeaderMap{Headers: []*core.HeaderValue{
+						{Key: "accept", RawValue: []byte("*/*")}, {Key: "user-agent", RawValue: []byte("doorcost")},
+					}}}},
 			}})
 			if err == nil && answer.GetOkResponse() == nil {
 				err = errors.New("the request was refused")
@@ -402,7 +415,8 @@ func (w *world) posted(r *http.Request, want string) error {
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
-	if err == nil && (response.StatusCode != http.StatusOK || !bytes.Contains(body, []byte(want)) || bytes.Contains(body, []byte(`"allowed":false`))) {
+	if err == nil && (response.StatusCode != http.StatusOK || !bytes.Contains(body, []byte(want)) ||
+		bytes.Contains(body, []byte(`"allowed":false`))) {
 		err = fmt.Errorf("%s: %.200s", response.Status, body)
 	}
 	return err
@@ -415,7 +429,12 @@ func (w *world) forward() func() (func() error, error) {
 			if err != nil {
 				return err
 			}
-			r.Header = http.Header{"X-Forwarded-Method": {"GET"}, "X-Forwarded-Uri": {"/v1/items/7"}, "X-Forwarded-For": {somebody()}, "User-Agent": {"doorcost"}}
+			r.Header = http.Header{
+				"X-Forwarded-Method": {"GET"},
+				"X-Forwarded-Uri":    {"/v1/items/7"},
+				"X-Forwarded-For":    {somebody()},
+				"User-Agent":         {"doorcost"},
+			}
 			return w.posted(r, "")
 		}, nil
 	}
@@ -566,10 +585,13 @@ func report(ways []way, found [][]float64, behind nginx) string {
 		if w.floor != "" {
 			beside = fmt.Sprintf("%.2f × %s", of[w.name]/of[w.floor], w.floor)
 		}
-		table = append(table, []string{w.name, fmt.Sprintf("%.2f", of[w.name]), fmt.Sprintf("%.2f–%.2f", slices.Min(found[i]), slices.Max(found[i])), beside})
+		table = append(table, []string{w.name, fmt.Sprintf("%.2f", of[w.name]),
+			fmt.Sprintf("%.2f–%.2f", slices.Min(found[i]), slices.Max(found[i])), beside})
 	}
-	fmt.Fprintf(&b, "%s\n%s\n### Goals\n\n%s\n", page.Conditions(time.Now(), "make doors-bench"), table, goals(of, behind))
-	fmt.Fprintf(&b, "Behind nginx, one connection at a time, medians: an answer takes %.0f µs without a question and %.0f µs with one to `/nginx`: %.0f µs more.\n",
+	fmt.Fprintf(&b, "%s\n%s\n### Goals\n\n%s\n", page.Conditions(time.Now(), "make doors-bench"), table,
+		goals(of, behind))
+	fmt.Fprintf(&b, "Behind nginx, one connection at a time, medians: an answer takes %.0f µs without a question "+
+		"and %.0f µs with one to `/nginx`: %.0f µs more.\n",
 		behind.plain, behind.asking, behind.asking-behind.plain)
 	return b.String()
 }

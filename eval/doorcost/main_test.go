@@ -24,7 +24,8 @@ func TestEveryWay(t *testing.T) {
 		t.Fatalf("%v\n%s", err, progress.String())
 	}
 	for _, row := range []string{
-		emptyRow, tunedRow, peerRow, rlsRow, pingRow, "ext_authz", "spoe", "/forward", "in JSON", "100 in a batch", incrRow, "CL.THROTTLE", "HG.CHECK", pipeRow, "CL.THROTTLE, 32", "HG.CHECK, 32", "Behind nginx",
+		emptyRow, tunedRow, peerRow, rlsRow, pingRow, "ext_authz", "spoe", "/forward", "in JSON", "100 in a batch",
+		incrRow, "CL.THROTTLE", "HG.CHECK", pipeRow, "CL.THROTTLE, 32", "HG.CHECK, 32", "Behind nginx",
 	} {
 		line := ""
 		for l := range strings.Lines(out.String()) {
@@ -33,7 +34,8 @@ func TestEveryWay(t *testing.T) {
 				break
 			}
 		}
-		if line == "" || strings.Contains(line, "| 0.00 |") && row != incrRow { // to a hundredth of a second, Redis may have done nothing
+		// to a hundredth of a second, Redis may have done nothing
+		if line == "" || strings.Contains(line, "| 0.00 |") && row != incrRow {
 			t.Errorf("%s: %q, want a figure", row, line)
 		}
 	}

@@ -26,7 +26,10 @@ type nginx struct{ plain, asking float64 }
 
 // behindNginx measures the example of nginx as it is, and without its question, in turn.
 func (w *world) behindNginx(rounds int, stderr io.Writer) (found nginx, err error) {
-	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "served") }))
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
+		_ *http.Request) {
+		_, _ = io.WriteString(w, "served")
+	}))
 	defer api.Close()
 	root, err := harness.Root()
 	if err != nil {
@@ -51,7 +54,8 @@ func (w *world) behindNginx(rounds int, stderr io.Writer) (found nginx, err erro
 			return found, err
 		}
 		at[i] = fmt.Sprintf("127.0.0.1:%d", port)
-		conf := strings.NewReplacer(":8000", fmt.Sprintf(":%d", port), "127.0.0.1:9000", api.Listener.Addr().String(), "127.0.0.1:8082", headgate.Host).Replace(string(text))
+		conf := strings.NewReplacer(":8000", fmt.Sprintf(":%d", port), "127.0.0.1:9000", api.Listener.Addr().String(),
+			"127.0.0.1:8082", headgate.Host).Replace(string(text))
 		if i == 0 {
 			conf = asks.ReplaceAllString(conf, "")
 		}
@@ -59,7 +63,8 @@ func (w *world) behindNginx(rounds int, stderr io.Writer) (found nginx, err erro
 		if err := os.MkdirAll(dir, 0o777); err != nil {
 			return found, err
 		}
-		if err := errors.Join(os.Chmod(w.dir, 0o755), os.Chmod(dir, 0o777), os.WriteFile(filepath.Join(dir, "nginx.conf"), []byte(conf), 0o644)); err != nil {
+		if err := errors.Join(os.Chmod(w.dir, 0o755), os.Chmod(dir, 0o777),
+			os.WriteFile(filepath.Join(dir, "nginx.conf"), []byte(conf), 0o644)); err != nil {
 			return found, err
 		}
 		path, err := exec.LookPath("nginx")

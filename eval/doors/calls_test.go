@@ -93,7 +93,8 @@ func (s talk) hears() (messages int, end *status.Status) {
 // that clients of gRPC know.
 func TestMessagesOfCalls(t *testing.T) {
 	api, dir := newCalls(t), t.TempDir()
-	write(t, filepath.Join(dir, "routes.txt"), "POST /shop.Chat/Talk\nPOST /shop.Chat/Twice\nPOST /shop.Chat/Take\nPOST /shop.Chat/Long\nPOST /shop.Chat/Plain\n")
+	write(t, filepath.Join(dir, "routes.txt"), "POST /shop.Chat/Talk\nPOST /shop.Chat/Twice\nPOST /shop.Chat/Take\n"+
+		"POST /shop.Chat/Long\nPOST /shop.Chat/Plain\n")
 	write(t, filepath.Join(dir, "headgate.yaml"), "upstream: http://"+api.at+`
 routes: [routes.txt]
 grpc_streams:
@@ -104,13 +105,15 @@ grpc_streams:
 `)
 	db := "sqlite:" + filepath.Join(dir, "headgate.db")
 	for _, rule := range [][]string{
-		{"default", "100/d"}, {"UNKNOWN", "1/s"}, {"GRPC-SEND /shop.Chat/Talk", "3/h"}, {"GRPC-RECEIVE /shop.Chat/Twice", "3/h"},
+		{"default", "100/d"}, {"UNKNOWN", "1/s"}, {"GRPC-SEND /shop.Chat/Talk", "3/h"},
+		{"GRPC-RECEIVE /shop.Chat/Twice", "3/h"},
 		{"GRPC-SEND /shop.Chat/Take", "10/h"}, {"POST /shop.Chat/Plain", "1/h"},
 	} {
 		harness.Run(t, dir, append([]string{"policy", "set", "--db", db}, rule...)...)
 	}
 	g := harness.Serve(t, dir, "--config", "headgate.yaml", "--db", db)
-	conn, err := grpc.NewClient(strings.TrimPrefix(g.URL, "http://"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(strings.TrimPrefix(g.URL, "http://"),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,13 +138,19 @@ grpc_streams:
 		came         int64  // at the API, at most: a call that is ended may take some back
 	}{
 		{"three pass", "/shop.Chat/Talk", []int{1, 1, 1}, 1, 0, codes.OK, "", 3},
-		{"the budget is the client's", "/shop.Chat/Talk", []int{1}, 0, 0, codes.ResourceExhausted, "Limit GRPC-SEND /shop.Chat/Talk: 3 per 1h, burst 3. Retry in ", 0},
-		{"what the API sends", "/shop.Chat/Twice", []int{1, 1}, 0, 3, codes.ResourceExhausted, "Limit GRPC-RECEIVE /shop.Chat/Twice", 2},
-		{"bytes", "/shop.Chat/Take", []int{300, 600, 300}, 0, 0, codes.ResourceExhausted, "Limit GRPC-SEND /shop.Chat/Take", 2},
-		{"too long", "/shop.Chat/Long", []int{200}, 0, 0, codes.ResourceExhausted, "A message is longer than is allowed here.", 0},
+		{"the budget is the client's", "/shop.Chat/Talk", []int{1}, 0, 0, codes.ResourceExhausted,
+			"Limit GRPC-SEND /shop.Chat/Talk: 3 per 1h, burst 3. Retry in ", 0},
+		{"what the API sends", "/shop.Chat/Twice", []int{1, 1}, 0, 3, codes.ResourceExhausted,
+			"Limit GRPC-RECEIVE /shop.Chat/Twice", 2},
+		{"bytes", "/shop.Chat/Take", []int{300, 600, 300}, 0, 0, codes.ResourceExhausted,
+			"Limit GRPC-SEND /shop.Chat/Take", 2},
+		{"too long", "/shop.Chat/Long", []int{200}, 0, 0, codes.ResourceExhausted,
+			"A message is longer than is allowed here.", 0},
 		{"uncounted", "/shop.Chat/Plain", []int{5, 5, 5, 5}, 1, 0, codes.OK, "", 4},
-		{"a call over its limit", "/shop.Chat/Plain", nil, 0, 0, codes.ResourceExhausted, "Limit POST /shop.Chat/Plain", 0},
-		{"a method that there is not", "/shop.Chat/Nothing", nil, 0, 0, codes.Unimplemented, "No endpoint has this path.", 0},
+		{"a call over its limit", "/shop.Chat/Plain", nil, 0, 0, codes.ResourceExhausted,
+			"Limit POST /shop.Chat/Plain", 0},
+		{"a method that there is not", "/shop.Chat/Nothing", nil, 0, 0, codes.Unimplemented,
+			"No endpoint has this path.", 0},
 	} {
 		before := api.of(c.method).Load()
 		s := open(c.method)
@@ -158,7 +167,8 @@ grpc_streams:
 		_ = s.CloseSend()
 		heard, end := s.hears()
 		if heard != c.heard || end.Code() != c.code || !strings.HasPrefix(end.Message(), c.message) {
-			t.Errorf("%s: %d messages and %v %q, want %d and %v %q", c.name, heard, end.Code(), end.Message(), c.heard, c.code, c.message)
+			t.Errorf("%s: %d messages and %v %q, want %d and %v %q", c.name, heard, end.Code(), end.Message(), c.heard,
+				c.code, c.message)
 		}
 		if c.code == codes.ResourceExhausted && len(s.Trailer().Get("grpc-retry-pushback-ms")) != 1 {
 			t.Errorf("%s: the trailer is %v, want when to call again", c.name, s.Trailer())

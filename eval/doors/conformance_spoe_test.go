@@ -114,7 +114,12 @@ func overSPOE(t *testing.T, o decisions.Options) door {
 			case 3:
 				status = number()
 			case 8:
-				h.Set(map[string]string{"ratelimit": "RateLimit", "policy": "RateLimit-Policy", "retry_after": "Retry-After", "allow": "Allow"}[name], word())
+				h.Set(map[string]string{
+					"ratelimit":   "RateLimit",
+					"policy":      "RateLimit-Policy",
+					"retry_after": "Retry-After",
+					"allow":       "Allow",
+				}[name], word())
 			}
 		}
 		if allowed != (status == http.StatusOK) {

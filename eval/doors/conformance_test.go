@@ -69,19 +69,27 @@ type door struct {
 func corpus() (calls []call) {
 	rng := rand.New(rand.NewPCG(14, 9))
 	targets := []string{
-		"/v1/items/1", "/v1/items/2?x=1", "/v1/items/%31", "//v1/items/1", "/v1/./items/1", "/v1/x/../items/1", "/v1/items/1/", "/v1/items", "/v1/items/", "/public/a", "/public/a/b/c",
-		"/public/%2e%2e/v1/items/1", "/public/a%2fb", "/public/a;b", "/public/%00", "/public/a%5cb", "/none", "/", "/v1/items/%zz", "/v1/ITEMS/1", "/v1/items/" + strings.Repeat("x", 300),
+		"/v1/items/1", "/v1/items/2?x=1", "/v1/items/%31", "//v1/items/1", "/v1/./items/1", "/v1/x/../items/1",
+		"/v1/items/1/", "/v1/items", "/v1/items/", "/public/a", "/public/a/b/c",
+		"/public/%2e%2e/v1/items/1", "/public/a%2fb", "/public/a;b", "/public/%00", "/public/a%5cb", "/none", "/",
+		"/v1/items/%zz", "/v1/ITEMS/1", "/v1/items/" + strings.Repeat("x", 300),
 		"/login", "/login?user=a&user=b", "/v1/items/1?", "/public/%25", "/public/caf%C3%A9", "/public/%ff",
 	}
 	methods := []string{"GET", "GET", "GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE"}
 	clients := []string{"192.0.2.1", "192.0.2.2", "2001:db8::1", "2001:db8::2", "::ffff:192.0.2.1", "10.0.0.1"}
 	for range 1000 {
-		c := call{method: methods[rng.IntN(len(methods))], target: targets[rng.IntN(len(targets))], client: clients[rng.IntN(len(clients))]}
+		c := call{
+			method: methods[rng.IntN(len(methods))],
+			target: targets[rng.IntN(len(targets))],
+			client: clients[rng.IntN(len(clients))],
+		}
 		if rng.IntN(3) == 0 {
-			c.forwarded = []string{"198.51.100.1", "198.51.100.2, 10.0.0.2", "unknown", "not an address", "198.51.100.3, 192.0.2.9"}[rng.IntN(5)]
+			c.forwarded = []string{"198.51.100.1", "198.51.100.2, 10.0.0.2", "unknown", "not an address",
+				"198.51.100.3, 192.0.2.9"}[rng.IntN(5)]
 		}
 		if rng.IntN(12) == 0 {
-			c.fields = [][]string{{"Origin", "https://a.example"}, {"Authorization", "Bearer nonsense"}, {"Accept", "*/*"}}[rng.IntN(3)]
+			c.fields = [][]string{{"Origin", "https://a.example"}, {"Authorization", "Bearer nonsense"},
+				{"Accept", "*/*"}}[rng.IntN(3)]
 		}
 		calls = append(calls, c)
 	}
@@ -109,9 +117,17 @@ func bench(t *testing.T, clock *atomic.Int64) *headgate.Limiter {
 	}
 	set, problems := policy.Compile(policy.Document{Rules: []policy.Rule{
 		{Endpoint: "GET /v1/items/{id}", Name: "items", Limit: 20, Per: time.Minute},
-		{Endpoint: "GET /v1/items/{id}", Name: "items by address", Subject: policy.SubjectIP, Limit: 15, Per: time.Minute, Burst: 30},
+		{
+			Endpoint: "GET /v1/items/{id}",
+			Name:     "items by address",
+			Subject:  policy.SubjectIP,
+			Limit:    15,
+			Per:      time.Minute,
+			Burst:    30,
+		},
 		{Endpoint: "POST /login", Name: "logins", Limit: 3, Per: time.Hour},
-		{Endpoint: policy.Default, Name: "others", Limit: 10, Per: time.Minute}, {Endpoint: policy.All, Name: "all", Limit: 100, Per: time.Minute},
+		{Endpoint: policy.Default, Name: "others", Limit: 10, Per: time.Minute},
+		{Endpoint: policy.All, Name: "all", Limit: 100, Per: time.Minute},
 		{Endpoint: policy.All, Mode: policy.Block, Subject: policy.SubjectIP, Only: "ip:2001:db8::2"},
 		{Endpoint: "GET /public/{path...}", Mode: policy.Allow, Subject: policy.SubjectIP, Only: "ip:192.0.2.2"},
 	}}, policy.CompileOptions{Endpoints: table})
@@ -123,7 +139,8 @@ func bench(t *testing.T, clock *atomic.Int64) *headgate.Limiter {
 		t.Fatal(err)
 	}
 	lim, err := headgate.New(headgate.Options{
-		Endpoints: table, Policies: headgate.Fixed(set), Buckets: buckets, Identities: who, Now: func() time.Time { return time.Unix(0, clock.Load()) },
+		Endpoints: table, Policies: headgate.Fixed(set), Buckets: buckets, Identities: who,
+		Now: func() time.Time { return time.Unix(0, clock.Load()) },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -189,7 +206,16 @@ func doors(t *testing.T, clock *atomic.Int64) []door {
 		return decisions.Options{Limiter: lim, Limit: limit(lim), Trusted: netip.Addr.IsLoopback}
 	}
 	question := func(method, target string, h http.Header) *http.Request {
-		return &http.Request{Method: method, RequestURI: target, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: h, RemoteAddr: "127.0.0.1:1", Body: http.NoBody}
+		return &http.Request{
+			Method:     method,
+			RequestURI: target,
+			Proto:      "HTTP/1.1",
+			ProtoMajor: 1,
+			ProtoMinor: 1,
+			Header:     h,
+			RemoteAddr: "127.0.0.1:1",
+			Body:       http.NoBody,
+		}
 	}
 	chain := func(c call) string {
 		if c.forwarded == "" {
@@ -203,7 +229,10 @@ func doors(t *testing.T, clock *atomic.Int64) []door {
 	forward, nginx := must(decisions.New(asked(bench(t, clock)))), must(decisions.New(asked(bench(t, clock))))
 	overHTTP, inJSON := must(decisions.New(asked(bench(t, clock)))), must(decisions.New(asked(bench(t, clock))))
 	return []door{
-		{"`httplimit`", func(c call) verdict { w := serve(middleware, c.request(t)); return ofAnswer(w.Code, w.Header()) }},
+		{"`httplimit`", func(c call) verdict {
+			w := serve(middleware, c.request(t))
+			return ofAnswer(w.Code, w.Header())
+		}},
 		{"gateway", func(c call) verdict { w := serve(proxy, c.request(t)); return ofAnswer(w.Code, w.Header()) }},
 		{"Traefik, Caddy, HAProxy by Lua: /forward", func(c call) verdict {
 			h := c.header()
@@ -233,7 +262,8 @@ func doors(t *testing.T, clock *atomic.Int64) []door {
 		}},
 		{"programs, in JSON", func(c call) verdict {
 			header := map[string][]string(c.header())
-			body, err := json.Marshal(map[string]any{"method": c.method, "target": c.target, "client": c.client, "header": header})
+			body, err := json.Marshal(map[string]any{"method": c.method, "target": c.target, "client": c.client,
+				"header": header})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -248,8 +278,10 @@ func doors(t *testing.T, clock *atomic.Int64) []door {
 			for name, value := range a.Header {
 				h.Set(name, value)
 			}
-			if a.Remaining != nil && !strings.Contains(h.Get("RateLimit"), fmt.Sprintf(`"%s";r=%d`, a.Rule, *a.Remaining)) {
-				t.Errorf("%s: the fields say %s, and the answer %q and %d", body, h.Get("RateLimit"), a.Rule, *a.Remaining)
+			if a.Remaining != nil && !strings.Contains(h.Get("RateLimit"),
+				fmt.Sprintf(`"%s";r=%d`, a.Rule, *a.Remaining)) {
+				t.Errorf("%s: the fields say %s, and the answer %q and %d", body, h.Get("RateLimit"),
+					a.Rule, *a.Remaining)
 			}
 			return ofAnswer(a.Status, h)
 		}},
@@ -278,10 +310,12 @@ func overGRPC(t *testing.T, o decisions.Options) door {
 	return door{"Envoy over gRPC", func(c call) verdict {
 		about := &auth.AttributeContext_HttpRequest{Method: c.method, Path: c.target, HeaderMap: &core.HeaderMap{}}
 		for name, lines := range c.header() {
-			about.HeaderMap.Headers = append(about.HeaderMap.Headers, &core.HeaderValue{Key: strings.ToLower(name), RawValue: []byte(lines[0])})
+			about.HeaderMap.Headers = append(about.HeaderMap.Headers,
+				&core.HeaderValue{Key: strings.ToLower(name), RawValue: []byte(lines[0])})
 		}
 		answer, err := client.Check(t.Context(), &auth.CheckRequest{Attributes: &auth.AttributeContext{
-			Source:  &auth.AttributeContext_Peer{Address: &core.Address{Address: &core.Address_SocketAddress{SocketAddress: &core.SocketAddress{Address: c.client}}}},
+			Source: &auth.AttributeContext_Peer{Address: &core.Address{
+				Address: &core.Address_SocketAddress{SocketAddress: &core.SocketAddress{Address: c.client}}}},
 			Request: &auth.AttributeContext_Request{Http: about},
 		}})
 		if err != nil {
@@ -372,7 +406,8 @@ type row struct {
 
 func (r *row) count(got, want verdict) {
 	for n, same := range map[*int]bool{
-		&r.status: got.status == want.status, &r.left: got.left == want.left && got.limits == want.limits, &r.retry: got.retry == want.retry, &r.methods: got.methods == want.methods,
+		&r.status: got.status == want.status, &r.left: got.left == want.left && got.limits == want.limits,
+		&r.retry: got.retry == want.retry, &r.methods: got.methods == want.methods,
 	} {
 		if same {
 			*n++
@@ -399,7 +434,8 @@ func TestConformance(t *testing.T) {
 		for j, d := range all[1:] {
 			got := d.decide(c)
 			if rows[j+1].count(got, want); got != want {
-				t.Errorf("call %d, %s %.80s of %s (%q, %q): %s says %+v, want %+v as %s", i, c.method, c.target, c.client, c.forwarded, c.fields, d.name, got, want, all[0].name)
+				t.Errorf("call %d, %s %.80s of %s (%q, %q): %s says %+v, want %+v as %s", i, c.method, c.target,
+					c.client, c.forwarded, c.fields, d.name, got, want, all[0].name)
 			}
 		}
 		status, rule, left, retry := redis(c)
@@ -407,12 +443,14 @@ func TestConformance(t *testing.T) {
 			retry = ""
 		}
 		got := verdict{status: status, left: want.left, limits: want.limits, retry: retry}
-		if rule != "" && !strings.Contains(want.left, fmt.Sprintf(`"%s";r=%s`, rule, left)) || (rule == "") != (want.left == "") {
+		if rule != "" && !strings.Contains(want.left, fmt.Sprintf(`"%s";r=%s`, rule, left)) ||
+			(rule == "") != (want.left == "") {
 			got.left = "other"
 		}
 		byCommand.count(got, want)
 		if got.methods = want.methods; got != want {
-			t.Errorf("call %d, %s %.80s of %s: HG.CHECK says %d, %q with %s left, again in %s, want %+v as %s", i, c.method, c.target, c.client, status, rule, left, retry, want, all[0].name)
+			t.Errorf("call %d, %s %.80s of %s: HG.CHECK says %d, %q with %s left, again in %s, want %+v as %s", i,
+				c.method, c.target, c.client, status, rule, left, retry, want, all[0].name)
 		}
 		clock.Add(int64(50 * time.Millisecond))
 	}
@@ -425,8 +463,11 @@ func TestConformance(t *testing.T) {
 	for i, r := range rows {
 		table += fmt.Sprintf("| %s | %d | %d | %d | %d |\n", all[i].name, r.status, r.left, r.retry, r.methods)
 	}
-	table += fmt.Sprintf("| %s | %d | %d, of the rule that binds | %d | not told |\n", byCommand.door, byCommand.status, byCommand.left, byCommand.retry)
-	compareTable(t, fmt.Sprintf("<!-- begin: go test ./doors -run TestConformance -write -->\nOf %d calls, how many were answered as by `httplimit`:\n\n%s<!-- end -->\n", len(calls), table))
+	table += fmt.Sprintf("| %s | %d | %d, of the rule that binds | %d | not told |\n", byCommand.door, byCommand.status,
+		byCommand.left, byCommand.retry)
+	compareTable(t,
+		fmt.Sprintf("<!-- begin: go test ./doors -run TestConformance -write -->\nOf %d calls, how many were "+
+			"answered as by `httplimit`:\n\n%s<!-- end -->\n", len(calls), table))
 }
 
 // compareTable compares what was counted with the page, or writes it there.

@@ -27,8 +27,10 @@ func TestDescriptorsOfTwoGateways(t *testing.T) {
 	store := redistest.Start(t)
 	dir := t.TempDir()
 	limits := func(users int) string {
-		return fmt.Sprintf("domain: shop\ndescriptors:\n- {key: user, rate_limit: {unit: day, requests_per_unit: %d}}\n"+
-			"- {key: part, value: a, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 1}}\n- {key: part, value: b, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 2}}\n", users)
+		return fmt.Sprintf(
+			"domain: shop\ndescriptors:\n- {key: user, rate_limit: {unit: day, requests_per_unit: %d}}\n"+
+				"- {key: part, value: a, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 1}}\n- {key: "+
+				"part, value: b, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 2}}\n", users)
 	}
 	write(t, filepath.Join(dir, "limits.yaml"), limits(10))
 	write(t, filepath.Join(dir, "secret"), strings.Repeat("0123456789abcdef", 4)+"\n")
@@ -37,7 +39,8 @@ func TestDescriptorsOfTwoGateways(t *testing.T) {
 	for i := range gateways {
 		own := t.TempDir()
 		write(t, filepath.Join(own, "headgate.yaml"), fmt.Sprintf(
-			"decisions: {grpc: '127.0.0.1:0', ratelimit: [%[1]s/limits.yaml], scope: strict}\nstore: {redis: ['%[2]s'], secret_file: %[1]s/secret, deadline: 5s, lease_ttl: 5s}\n", dir, store.Socket))
+			"decisions: {grpc: '127.0.0.1:0', ratelimit: [%[1]s/limits.yaml], scope: strict}\nstore: {redis: "+
+				"['%[2]s'], secret_file: %[1]s/secret, deadline: 5s, lease_ttl: 5s}\n", dir, store.Socket))
 		gateways[i] = harness.Serve(t, own, "--config", "headgate.yaml", "--listen", "none")
 		conn, err := grpc.NewClient(gateways[i].GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {
@@ -80,14 +83,20 @@ func TestDescriptorsOfTwoGateways(t *testing.T) {
 	}
 	// What is given back is on its way for a moment, and never more than it.
 	total := 0
-	if !harness.Eventually(time.Minute, func() bool { total += admitted(2, "user=u"); return total >= 3 }) || total+admitted(6, "user=u") != 3 {
+	if !harness.Eventually(time.Minute, func() bool {
+		total += admitted(2, "user=u")
+		return total >= 3
+	}) || total+admitted(6, "user=u") != 3 {
 		t.Errorf("%d were admitted after 3 hits were given back", total)
 	}
 	if n := admitted(8, "part=a", "part=b", "user=q"); n != 2 {
 		t.Errorf("%d were admitted under quotas of 1 and 2, want 2", n)
 	}
 	left := 0
-	if !harness.Eventually(time.Minute, func() bool { left += admitted(2, "user=q"); return left >= 8 }) || left+admitted(6, "user=q") != 8 {
+	if !harness.Eventually(time.Minute, func() bool {
+		left += admitted(2, "user=q")
+		return left >= 8
+	}) || left+admitted(6, "user=q") != 8 {
 		t.Errorf("%d more of user=q were admitted, want the 8 that quotas did not let through", left)
 	}
 	if n := admitted(4, "user=w"); n != 4 {

@@ -50,13 +50,16 @@ func (p proxy) quiet() bool { return p.folder == "traefik" }
 
 var proxies = []proxy{
 	{"nginx", "nginx", []string{"nginx", "-p", ".", "-c", "nginx.conf", "-g", "daemon off;", "-e", "stderr"}, 500, 500},
-	{"nginx with Lua", "openresty", []string{"nginx", "-p", ".", "-c", "nginx.conf", "-g", "daemon off;", "-e", "stderr"}, 503, 503},
+	{"nginx with Lua", "openresty", []string{"nginx", "-p", ".", "-c", "nginx.conf", "-g", "daemon off;", "-e",
+		"stderr"}, 503, 503},
 	{"Caddy", "caddy", []string{"caddy", "run", "--config", "Caddyfile", "--adapter", "caddyfile"}, 502, 504},
 	{"HAProxy", "haproxy", []string{"haproxy", "-db", "-q", "-f", "haproxy.cfg"}, 503, 503},
 	{"HAProxy by SPOE", "haproxy", []string{"haproxy", "-db", "-q", "-f", "haproxy-spoe.cfg"}, 503, 503},
 	{"Traefik", "traefik", []string{"bin/garden/venv/bin/traefik", "--configFile=traefik.yaml"}, 502, 504},
-	{"Envoy over HTTP", "envoy", []string{"bin/garden/venv/bin/envoy", "-c", "ext_authz_http.yaml", "--concurrency", "2", "-l", "off", "--disable-hot-restart"}, 503, 503},
-	{"Envoy over gRPC", "envoy", []string{"bin/garden/venv/bin/envoy", "-c", "ext_authz_grpc.yaml", "--concurrency", "2", "-l", "off", "--disable-hot-restart"}, 503, 503},
+	{"Envoy over HTTP", "envoy", []string{"bin/garden/venv/bin/envoy", "-c", "ext_authz_http.yaml", "--concurrency",
+		"2", "-l", "off", "--disable-hot-restart"}, 503, 503},
+	{"Envoy over gRPC", "envoy", []string{"bin/garden/venv/bin/envoy", "-c", "ext_authz_grpc.yaml", "--concurrency",
+		"2", "-l", "off", "--disable-hot-restart"}, 503, 503},
 }
 
 // api is what stands behind a proxy. It remembers what it was asked for.
@@ -103,14 +106,18 @@ type world struct {
 func start(t *testing.T, p proxy, waits waiting, settings ...string) *world {
 	t.Helper()
 	dir := t.TempDir()
-	write(t, filepath.Join(dir, "routes.txt"), "GET /v1/items/{id}\nPOST /v1/items\nGET /v1/forbidden\nGET /public/{path...}\nGET /free\n")
+	write(t, filepath.Join(dir, "routes.txt"),
+		"GET /v1/items/{id}\nPOST /v1/items\nGET /v1/forbidden\nGET /public/{path...}\nGET /free\n")
 	db := "sqlite:" + filepath.Join(dir, "headgate.db")
-	for _, rule := range []string{"default", "GET /v1/items/{id}", "POST /v1/items", "GET /v1/forbidden", "GET /public/{path...}"} {
+	for _, rule := range []string{"default", "GET /v1/items/{id}", "POST /v1/items", "GET /v1/forbidden",
+		"GET /public/{path...}"} {
 		harness.Run(t, dir, "policy", "set", rule, "3", "--per", "1h", "--db", db)
 	}
 	harness.Run(t, dir, "policy", "set", "GET /free", "1000000", "--db", db)
 	w := &world{api: newAPI(t)}
-	w.headgate = harness.Serve(t, dir, append([]string{"--listen", "none", "--decisions", "127.0.0.1:0", "--decisions-grpc", "127.0.0.1:0", "--decisions-spoe", "127.0.0.1:0", "--routes", "routes.txt"}, settings...)...)
+	w.headgate = harness.Serve(t, dir, append([]string{"--listen", "none", "--decisions", "127.0.0.1:0",
+		"--decisions-grpc", "127.0.0.1:0", "--decisions-spoe", "127.0.0.1:0", "--routes", "routes.txt"},
+		settings...)...)
 	w.at = run(t, p, waits, w.api.Listener.Addr().String(), w.headgate)
 	if p.folder == "traefik" { // which listens before it has read its routes
 		passes(t, w.at)
@@ -153,12 +160,16 @@ func run(t *testing.T, p proxy, waits waiting, apiAt string, headgate *harness.G
 	headgateAt := strings.TrimPrefix(headgate.Decisions, "http://")
 	_, headgatePort, _ := net.SplitHostPort(headgateAt)
 	_, grpcPort, _ := net.SplitHostPort(headgate.GRPC)
-	ports := strings.NewReplacer(":8000", fmt.Sprintf(":%d", port), "127.0.0.1:9000", apiAt, "127.0.0.1:8082", headgateAt, "127.0.0.1:8083", fmt.Sprintf("127.0.0.1:%d", between), "127.0.0.1:8085", cmp.Or(headgate.SPOE, "127.0.0.1:8085"),
-		"port_value: 8000", fmt.Sprintf("port_value: %d", port), "port_value: 9000", "port_value: "+apiPort, "port_value: 8082", "port_value: "+headgatePort,
+	ports := strings.NewReplacer(":8000", fmt.Sprintf(":%d", port), "127.0.0.1:9000", apiAt, "127.0.0.1:8082",
+		headgateAt, "127.0.0.1:8083", fmt.Sprintf("127.0.0.1:%d", between), "127.0.0.1:8085",
+		cmp.Or(headgate.SPOE, "127.0.0.1:8085"),
+		"port_value: 8000", fmt.Sprintf("port_value: %d", port), "port_value: 9000", "port_value: "+apiPort,
+		"port_value: 8082", "port_value: "+headgatePort,
 		"port_value: 8083", "port_value: "+grpcPort, "port = 8082", "port = "+headgatePort)
 	times := strings.NewReplacer()
 	if waits == forLong {
-		times = strings.NewReplacer(" 100ms", " 30s", " 250ms", " 30s", " 500ms", " 30s", "timeout = 250", "timeout = 30000", ": 0.1s", ": 30s", ": 0.25s", ": 30s")
+		times = strings.NewReplacer(" 100ms", " 30s", " 250ms", " 30s", " 500ms", " 30s", "timeout = 250",
+			"timeout = 30000", ": 0.1s", ": 30s", ": 0.25s", ": 30s")
 	}
 	dir := t.TempDir()
 	files, err := filepath.Glob(filepath.Join(root, "examples", p.folder, "*"))
@@ -282,7 +293,8 @@ func TestVerdicts(t *testing.T) {
 			{"GET", "/v1/items/10", "", 429, `"GET /v1/items/{id}";r=0;t=`, false, "Content-Type", problem},
 			{"GET", "/v1/items/10", "", 429, `"GET /v1/items/{id}";r=0;t=`, false, "Retry-After", "1"},
 			{"HEAD", "/v1/items/10", "", 429, `"GET /v1/items/{id}";r=0;t=`, false, "Retry-After", "1"},
-			{"POST", "/v1/items", strings.Repeat("x", 1<<20), 200, `"POST /v1/items";r=2;t=`, true, "X-Received", "1048576"},
+			{"POST", "/v1/items", strings.Repeat("x", 1<<20), 200, `"POST /v1/items";r=2;t=`, true,
+				"X-Received", "1048576"},
 			{"GET", "/v1/forbidden", "", 403, `"GET /v1/forbidden";r=2;t=`, true, "", ""},
 			{"GET", "/v1/unknown", "", 404, "", false, "Content-Type", problem},
 			{"DELETE", "/v1/items/7", "", 405, "", false, "Allow", "GET, HEAD"},
@@ -296,14 +308,17 @@ func TestVerdicts(t *testing.T) {
 			before, _ := w.api.last()
 			got, body := send(t, w.at, c.method, c.target, c.body)
 			after, target := w.api.last()
-			if got.StatusCode != c.status || !strings.HasPrefix(got.Header.Get("RateLimit"), c.ratelimit) || (after > before) != c.served || !strings.Contains(got.Header.Get(c.field), c.value) {
+			if got.StatusCode != c.status || !strings.HasPrefix(got.Header.Get("RateLimit"), c.ratelimit) ||
+				(after > before) != c.served || !strings.Contains(got.Header.Get(c.field), c.value) {
 				t.Errorf("%s %s: %d, RateLimit %q, %s %q, served %v; want %d, %s…, %q, %v", c.method, c.target,
-					got.StatusCode, got.Header.Get("RateLimit"), c.field, got.Header.Get(c.field), after > before, c.status, c.ratelimit, c.value, c.served)
+					got.StatusCode, got.Header.Get("RateLimit"), c.field, got.Header.Get(c.field), after > before,
+					c.status, c.ratelimit, c.value, c.served)
 			}
 			if c.served && target != c.target {
 				t.Errorf("%s %s: the API was asked for %s", c.method, c.target, target)
 			}
-			if c.method == "GET" && c.value == problem && !strings.Contains(body, fmt.Sprintf(`"status":%d`, c.status)) {
+			if c.method == "GET" && c.value == problem &&
+				!strings.Contains(body, fmt.Sprintf(`"status":%d`, c.status)) {
 				t.Errorf("%s %s: the body is %q, want problem details", c.method, c.target, body)
 			}
 		}
@@ -316,8 +331,10 @@ func TestMadeUpDescriptions(t *testing.T) {
 	everyProxy(t, func(t *testing.T, p proxy) {
 		w := start(t, p, forLong)
 		for i, fields := range [][]string{
-			{"X-Forwarded-For: 198.51.100.1"}, {"X-Real-IP: 198.51.100.2"}, {"X-Forwarded-For: 198.51.100.3, 198.51.100.4", "X-Real-IP: 198.51.100.5"},
-			{"Forwarded: for=198.51.100.6"}, {"X-Forwarded-For: "}, {"X-Forwarded-For: 198.51.100.7", "X-Forwarded-For: 198.51.100.8"}, {"x_real_ip: 198.51.100.9"},
+			{"X-Forwarded-For: 198.51.100.1"}, {"X-Real-IP: 198.51.100.2"},
+			{"X-Forwarded-For: 198.51.100.3, 198.51.100.4", "X-Real-IP: 198.51.100.5"},
+			{"Forwarded: for=198.51.100.6"}, {"X-Forwarded-For: "},
+			{"X-Forwarded-For: 198.51.100.7", "X-Forwarded-For: 198.51.100.8"}, {"x_real_ip: 198.51.100.9"},
 		} {
 			want := 200
 			if i > 2 {
@@ -328,7 +345,8 @@ func TestMadeUpDescriptions(t *testing.T) {
 				t.Errorf("request %d with %q: %d, want %d", i, fields, got.StatusCode, want)
 			}
 		}
-		for _, field := range []string{"X-Original-URI: /public/x", "X-Forwarded-Uri: /public/x", "X-Forwarded-Method: POST", "X-Original-Method: POST", "Headgate-Status: 200"} {
+		for _, field := range []string{"X-Original-URI: /public/x", "X-Forwarded-Uri: /public/x",
+			"X-Forwarded-Method: POST", "X-Original-Method: POST", "Headgate-Status: 200"} {
 			got, _ := send(t, w.at, "GET", "/v1/items/7", "", field)
 			if got.StatusCode != 429 && got.StatusCode != 400 {
 				t.Errorf("with %s: %d, want 429, or 400", field, got.StatusCode)
@@ -338,7 +356,8 @@ func TestMadeUpDescriptions(t *testing.T) {
 			before, _ := w.api.last()
 			got, _ := send(t, w.at, "GET", "/public/x", "", field)
 			if after, _ := w.api.last(); got.StatusCode != 400 || after != before {
-				t.Errorf("with %s: %d, and the API was asked %d times, want 400 and none", field, got.StatusCode, after-before)
+				t.Errorf("with %s: %d, and the API was asked %d times, want 400 and none", field,
+					got.StatusCode, after-before)
 			}
 		}
 	})
@@ -351,9 +370,12 @@ func TestOneReading(t *testing.T) {
 		w := start(t, p, forLong)
 		served := 0
 		for _, target := range []string{
-			"/v1/items/a", "//v1/items/b", "/v1//items/c", "/v1/./items/d", "/v1/x/../items/e", "/v1/items/%61", "/%76%31/items/f", "/v1/items/g/", "/v1/items/%2e%2e/h", "/v1/items/i%2fj",
-			"/v1/items/k;x=1", "/v1/items/l%3bx", "/public/a%20b", "/public/../v1/items/m", "/public/%2e%2e/v1/items/n", "/public/a\\..\\b", "/public/%5c", "/v1/items/%00", "/v1/items/%zz", "/v1/items/o?x=/../../public/",
-			"/v1/items/p#/public/x", "/v1/items/q%23", "/v1/items/r?", "/v1/items/%c3%a9", "/v1/items/é", "http://other.example/public/s", "http://other.example", "/v1/items/%2561",
+			"/v1/items/a", "//v1/items/b", "/v1//items/c", "/v1/./items/d", "/v1/x/../items/e", "/v1/items/%61",
+			"/%76%31/items/f", "/v1/items/g/", "/v1/items/%2e%2e/h", "/v1/items/i%2fj",
+			"/v1/items/k;x=1", "/v1/items/l%3bx", "/public/a%20b", "/public/../v1/items/m", "/public/%2e%2e/v1/items/n",
+			"/public/a\\..\\b", "/public/%5c", "/v1/items/%00", "/v1/items/%zz", "/v1/items/o?x=/../../public/",
+			"/v1/items/p#/public/x", "/v1/items/q%23", "/v1/items/r?", "/v1/items/%c3%a9", "/v1/items/é",
+			"http://other.example/public/s", "http://other.example", "/v1/items/%2561",
 		} {
 			before, _ := w.api.last()
 			items := w.charged(t, "GET /v1/items/{id}")
@@ -431,7 +453,8 @@ func TestOutage(t *testing.T) {
 				response, _ := send(t, w.at, "GET", "/v1/items/1", "")
 				got = append(got, response.StatusCode)
 			}
-			if after, _ := w.api.last(); after != before || slices.ContainsFunc(got, func(status int) bool { return status != want }) {
+			if after, _ := w.api.last(); after != before ||
+				slices.ContainsFunc(got, func(status int) bool { return status != want }) {
 				t.Errorf("%s: %v, and the API was asked %d times, want %d and none", when, got, after-before, want)
 			}
 		}
@@ -461,27 +484,34 @@ func TestDescriptors(t *testing.T) {
 	}
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "limits.yaml"), string(limits))
-	write(t, filepath.Join(dir, "headgate.yaml"), "listen: none\ndecisions: {grpc: '127.0.0.1:0', ratelimit: [limits.yaml]}\n")
+	write(t, filepath.Join(dir, "headgate.yaml"),
+		"listen: none\ndecisions: {grpc: '127.0.0.1:0', ratelimit: [limits.yaml]}\n")
 	w := &world{api: newAPI(t)}
 	w.headgate = harness.Serve(t, dir, "--config", "headgate.yaml", "--listen", "none")
-	w.at = run(t, proxy{"Envoy", "envoy", []string{"bin/garden/venv/bin/envoy", "-c", "ratelimit.yaml", "--concurrency", "2", "-l", "off", "--disable-hot-restart"}, 503, 503}, forLong, w.api.Listener.Addr().String(), w.headgate)
-	for i, want := range []string{"200 3, 3;w=3600, 100;w=86400 2", "200 3, 3;w=3600, 100;w=86400 1", "200 3, 3;w=3600, 100;w=86400 0", "429 3, 3;w=3600, 100;w=86400 0"} {
+	w.at = run(t, proxy{"Envoy", "envoy", []string{"bin/garden/venv/bin/envoy", "-c", "ratelimit.yaml", "--concurrency",
+		"2", "-l", "off", "--disable-hot-restart"}, 503, 503}, forLong, w.api.Listener.Addr().String(), w.headgate)
+	for i, want := range []string{"200 3, 3;w=3600, 100;w=86400 2", "200 3, 3;w=3600, 100;w=86400 1",
+		"200 3, 3;w=3600, 100;w=86400 0", "429 3, 3;w=3600, 100;w=86400 0"} {
 		got, _ := send(t, w.at, "GET", "/any", "")
-		if line := fmt.Sprintf("%d %s %s", got.StatusCode, got.Header.Get("X-RateLimit-Limit"), got.Header.Get("X-RateLimit-Remaining")); line != want {
+		if line := fmt.Sprintf("%d %s %s", got.StatusCode, got.Header.Get("X-RateLimit-Limit"),
+			got.Header.Get("X-RateLimit-Remaining")); line != want {
 			t.Errorf("request %d: %s, want %s", i, line, want)
 		}
-		if wait, _ := strconv.Atoi(got.Header.Get("Retry-After")); (got.StatusCode == 429) != (wait > 1100 && wait <= 1200) {
+		if wait, _ := strconv.Atoi(got.Header.Get("Retry-After")); (got.StatusCode == 429) != (wait > 1100 &&
+			wait <= 1200) {
 			t.Errorf("request %d: %d with Retry-After %d, want 1200 for the refused one", i, got.StatusCode, wait)
 		}
 	}
 	if n, _ := w.api.last(); n != 3 {
 		t.Errorf("the API was asked %d times, want 3", n)
 	}
-	write(t, filepath.Join(dir, "limits.yaml"), "domain: shop\ndescriptors: [{key: remote_address, rate_limit: {unit: day, requests_per_unit: 5, units: 3}}]\n")
+	write(t, filepath.Join(dir, "limits.yaml"), "domain: shop\ndescriptors: [{key: remote_address, rate_limit: "+
+		"{unit: day, requests_per_unit: 5, units: 3}}]\n")
 	if !w.headgate.Says("limits.yaml:2: \\\"units\\\" is no field of a rate_limit") {
 		t.Error("no word of a configuration with a fault")
 	}
-	write(t, filepath.Join(dir, "limits.yaml"), strings.Replace(string(limits), "requests_per_unit: 3", "requests_per_unit: 5", 1))
+	write(t, filepath.Join(dir, "limits.yaml"),
+		strings.Replace(string(limits), "requests_per_unit: 3", "requests_per_unit: 5", 1))
 	if !w.headgate.Says("the limits of descriptors were loaded") {
 		t.Fatal("no word of a configuration that changed")
 	}
@@ -493,7 +523,8 @@ func TestDescriptors(t *testing.T) {
 	if !slices.Equal(got, []int{200, 200, 429, 429}) {
 		t.Errorf("with 5 in place of 3 of which none was left: %v, want two more", got)
 	}
-	if denied := w.headgate.Metric(t, `headgate_descriptors_total{limit="shop/remote_address",result="denied"}`); denied != "3" {
+	if denied := w.headgate.Metric(t,
+		`headgate_descriptors_total{limit="shop/remote_address",result="denied"}`); denied != "3" {
 		t.Errorf("the metric has %s denied, want 3", denied)
 	}
 	w.headgate.Kill()
@@ -513,7 +544,10 @@ func TestClientsOfRedis(t *testing.T) {
 	var at [2]string
 	for i := range at {
 		own := t.TempDir()
-		write(t, filepath.Join(own, "headgate.yaml"), fmt.Sprintf("decisions: {resp: '127.0.0.1:0', resp_password_file: %[1]s/password, scope: strict}\nroutes: [%[1]s/routes.txt]\nstore: {redis: ['%[2]s'], secret_file: %[1]s/secret, deadline: 5s, lease_ttl: 5s}\n", dir, shared.Socket))
+		write(t, filepath.Join(own, "headgate.yaml"),
+			fmt.Sprintf("decisions: {resp: '127.0.0.1:0', resp_password_file: %[1]s/password, scope: strict}\n"+
+				"routes: [%[1]s/routes.txt]\nstore: {redis: ['%[2]s'], secret_file: %[1]s/secret, deadline: 5s, "+
+				"lease_ttl: 5s}\n", dir, shared.Socket))
 		if i == 0 {
 			harness.Run(t, own, "policy", "set", "default", "5", "--per", "1h", "--db", "sqlite:headgate.db")
 		}
@@ -523,7 +557,8 @@ func TestClientsOfRedis(t *testing.T) {
 	redisCLI := func(i int, words ...string) string {
 		t.Helper()
 		_, port, _ := net.SplitHostPort(at[i])
-		out, err := exec.Command("redis-cli", append([]string{"-p", port, "--no-auth-warning", "-a", "a password of some length"}, words...)...).CombinedOutput()
+		out, err := exec.Command("redis-cli", append([]string{"-p", port, "--no-auth-warning", "-a",
+			"a password of some length"}, words...)...).CombinedOutput()
 		if err != nil {
 			t.Fatalf("redis-cli: %v\n%s", err, out)
 		}
@@ -538,7 +573,8 @@ func TestClientsOfRedis(t *testing.T) {
 		t.Errorf("HG.CHECK: %s", got)
 	}
 	for i := range 12 { // which no shared store can count; and the rules of others go on
-		if got := redisCLI(0, "CL.THROTTLE", "large"+strconv.Itoa(i), "4600000000000000", "1000000000", "1"); !strings.HasPrefix(got, "ERR the limit cannot be counted") {
+		if got := redisCLI(0, "CL.THROTTLE", "large"+strconv.Itoa(i), "4600000000000000", "1000000000",
+			"1"); !strings.HasPrefix(got, "ERR the limit cannot be counted") {
 			t.Errorf("a limit that cannot be kept: %s", got)
 		}
 	}
@@ -554,13 +590,15 @@ func TestClientsOfRedis(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, command := range map[string][]string{
-		"redis-py": {filepath.Join(root, "bin/garden/venv/bin/python"), "apps/clients_of_redis.py"}, "ioredis": {"node", "apps/clients_of_redis.mjs"},
+		"redis-py": {filepath.Join(root, "bin/garden/venv/bin/python"), "apps/clients_of_redis.py"},
+		"ioredis":  {"node", "apps/clients_of_redis.mjs"},
 	} {
 		_, port, _ := net.SplitHostPort(at[0])
 		cmd := exec.Command(command[0], append(command[1:], port, "a password of some length")...)
 		cmd.Env = append(os.Environ(), "MODULES="+filepath.Join(root, "bin/garden"))
 		out, err := cmd.CombinedOutput()
-		want := strings.Repeat("[0, 3, 2, -1, 1200] [0, 3, 1, -1, 2400] [0, 3, 0, -1, 3600] [1, 3, 0, 1200, 3600] ERR unknown command 'GET'\n", 2)
+		want := strings.Repeat("[0, 3, 2, -1, 1200] [0, 3, 1, -1, 2400] [0, 3, 0, -1, 3600] [1, 3, 0, 1200, 3600] "+
+			"ERR unknown command 'GET'\n", 2)
 		if err != nil || string(out) != want {
 			t.Errorf("%s: %v\n%s, want\n%s", name, err, out, want)
 		}

@@ -124,12 +124,15 @@ func TestEveryFieldIsStructured(t *testing.T) {
 						name[i] = byte(0x20 + random.IntN(0x5f))
 					}
 					rules = append(rules, policy.Rule{
-						Endpoint: []string{policy.Default, policy.All}[random.IntN(2)], Subject: subject, Name: string(name),
-						Limit: 1 + random.Int64N(4)*random.Int64N(1e9), Per: time.Duration(1+random.IntN(1e6)) * time.Second,
+						Endpoint: []string{policy.Default, policy.All}[random.IntN(2)], Subject: subject,
+						Name:      string(name),
+						Limit:     1 + random.Int64N(4)*random.Int64N(1e9),
+						Per:       time.Duration(1+random.IntN(1e6)) * time.Second,
 						Algorithm: []policy.Algorithm{policy.TokenBucket, policy.FixedWindow}[random.IntN(2)],
 					})
 				}
-				set, problems := policy.Compile(policy.Document{Rules: rules}, policy.CompileOptions{Endpoints: table, Now: clock})
+				set, problems := policy.Compile(policy.Document{Rules: rules},
+					policy.CompileOptions{Endpoints: table, Now: clock})
 				if err := problems.Err(); err != nil {
 					t.Fatal(err)
 				}
@@ -137,7 +140,8 @@ func TestEveryFieldIsStructured(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				h := httplimit.Handler(lim, nothing, httplimit.Options{Draft: draft, Legacy: legacy, BindingOnly: one, Now: now})
+				h := httplimit.Handler(lim, nothing, httplimit.Options{Draft: draft, Legacy: legacy,
+					BindingOnly: one, Now: now})
 				for range 5 {
 					w := httptest.NewRecorder()
 					r := httptest.NewRequest("GET", "/a", nil)
@@ -178,14 +182,18 @@ func structured(t *testing.T, draft httplimit.Draft, legacy httplimit.Dialect, h
 	reads := map[string]func([]string) error{
 		"Ratelimit": named(left, until, "c"), "Ratelimit-Policy": named("q", "w"), "Ratelimit-Partition": list,
 		"Ratelimit-Limit": list, "Ratelimit-Remaining": integer, "Ratelimit-Reset": integer,
-		"X-Ratelimit-Limit": list, "X-Ratelimit-Remaining": integer, "X-Ratelimit-Reset": integer, "X-Ratelimit-Strategy": list,
-		"Retry-After": integer, "Access-Control-Expose-Headers": list,
+		"X-Ratelimit-Limit": list, "X-Ratelimit-Remaining": integer, "X-Ratelimit-Reset": integer,
+		"X-Ratelimit-Strategy": list,
+		"Retry-After":          integer, "Access-Control-Expose-Headers": list,
 	}
 	if draft >= httplimit.Draft07 {
 		reads["Ratelimit"], reads["Ratelimit-Policy"] = dictionary, list
 	}
 	if legacy == httplimit.ISO8601 {
-		reads["X-Ratelimit-Reset"] = func(lines []string) error { _, err := time.Parse(time.RFC3339, lines[0]); return err }
+		reads["X-Ratelimit-Reset"] = func(lines []string) error {
+			_, err := time.Parse(time.RFC3339, lines[0])
+			return err
+		}
 	}
 	seen := 0
 	for name, lines := range h {

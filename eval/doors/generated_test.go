@@ -74,10 +74,12 @@ func TestGeneratedGo(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got.Allowed != c.allowed || got.Remaining == nil || *got.Remaining != c.remaining || *got.Endpoint != "GET /v1/items/{id}" {
+		if got.Allowed != c.allowed || got.Remaining == nil || *got.Remaining != c.remaining ||
+			*got.Endpoint != "GET /v1/items/{id}" {
 			t.Errorf("under the key %s: %+v, want %+v", c.key, got, c)
 		}
-		if !c.allowed && (got.Status != 429 || got.RetryAfter == nil || *got.RetryAfter <= 0 || got.Header == nil || (*got.Header)["Retry-After"] == "" || got.Problem == nil) {
+		if !c.allowed && (got.Status != 429 || got.RetryAfter == nil || *got.RetryAfter <= 0 || got.Header == nil ||
+			(*got.Header)["Retry-After"] == "" || got.Problem == nil) {
 			t.Errorf("refused with %+v", got)
 		}
 	}
@@ -118,7 +120,8 @@ func TestGeneratedGo(t *testing.T) {
 	if err != nil || answer.Reservation == nil || answer.Expires == nil {
 		t.Fatalf("%+v, %v", answer, err)
 	}
-	for _, want := range []decisions.SettledStatus{decisions.SettledStatusSettled, decisions.SettledStatusAlreadySettled} {
+	for _, want := range []decisions.SettledStatus{decisions.SettledStatusSettled,
+		decisions.SettledStatusAlreadySettled} {
 		var spent decisions.SettleBody
 		if err := spent.FromSpent(decisions.Spent{Reservation: *answer.Reservation, Actual: 120}); err != nil {
 			t.Fatal(err)
@@ -127,7 +130,8 @@ func TestGeneratedGo(t *testing.T) {
 		if err != nil || done.JSON200 == nil {
 			t.Fatalf("%v, %s", err, done.Body)
 		}
-		if settled, err := done.JSON200.AsSettled(); err != nil || settled.Status != want || settled.Reserved != 500 || settled.Actual != 120 {
+		if settled, err := done.JSON200.AsSettled(); err != nil || settled.Status != want || settled.Reserved != 500 ||
+			settled.Actual != 120 {
 			t.Errorf("settled: %+v, %v, want %s", settled, err, want)
 		}
 	}
@@ -149,7 +153,8 @@ func TestGeneratedPythonAndTypeScript(t *testing.T) {
 	}
 	modules := filepath.Join(root, "bin/garden/node_modules")
 	env := append(os.Environ(), "HEADGATE="+beside(t).Decisions, "MODULES="+modules)
-	packageTest(t, root, "clients/decisions-python", []string{filepath.Join(root, "bin/garden/venv/bin/python"), "-m", "unittest", "tests/with_headgate.py"}, env)
+	packageTest(t, root, "clients/decisions-python", []string{filepath.Join(root, "bin/garden/venv/bin/python"), "-m",
+		"unittest", "tests/with_headgate.py"}, env)
 
 	// Node and tsc find libraries beside what imports them.
 	dir := t.TempDir()

@@ -26,10 +26,12 @@ type application struct {
 
 var applications = []application{
 	{"Starlette on uvicorn", func(_ *testing.T, root string, port int) []string {
-		return []string{filepath.Join(root, "bin/garden/venv/bin/uvicorn"), "asgi:app", "--port", strconv.Itoa(port), "--no-proxy-headers", "--log-level", "warning"}
+		return []string{filepath.Join(root, "bin/garden/venv/bin/uvicorn"), "asgi:app", "--port", strconv.Itoa(port),
+			"--no-proxy-headers", "--log-level", "warning"}
 	}, true},
 	{"Flask on gunicorn", func(_ *testing.T, root string, port int) []string {
-		return []string{filepath.Join(root, "bin/garden/venv/bin/gunicorn"), "wsgi:app", "-b", fmt.Sprintf("127.0.0.1:%d", port), "--threads", "4"}
+		return []string{filepath.Join(root, "bin/garden/venv/bin/gunicorn"), "wsgi:app", "-b",
+			fmt.Sprintf("127.0.0.1:%d", port), "--threads", "4"}
 	}, true},
 	{"Express", func(*testing.T, string, int) []string { return []string{"node", "node.mjs", "express"} }, true},
 	{"Fastify", func(*testing.T, string, int) []string { return []string{"node", "node.mjs", "fastify"} }, true},
@@ -49,7 +51,8 @@ var applications = []application{
 }
 
 // serve starts an application beside a Headgate that allows three requests an hour for an item.
-func (a application) serve(t *testing.T, fallback string, timeout time.Duration) (at string, headgate *harness.Gateway) {
+func (a application) serve(t *testing.T, fallback string, timeout time.Duration) (at string,
+	headgate *harness.Gateway) {
 	t.Helper()
 	root, err := harness.Root()
 	if err != nil {
@@ -68,8 +71,10 @@ func (a application) serve(t *testing.T, fallback string, timeout time.Duration)
 	command := a.command(t, root, port)
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Dir = filepath.Join(root, "eval/doors/apps")
-	cmd.Env = append(os.Environ(), "PYTHONPATH="+filepath.Join(root, "clients/python"), "PYTHONDONTWRITEBYTECODE=1", "MODULES="+filepath.Join(root, "bin/garden"), "PACKAGE="+filepath.Join(root, "clients/lua"),
-		"KIND="+command[len(command)-1], "PORT="+strconv.Itoa(port), "HEADGATE="+headgate.Decisions, "FALLBACK="+fallback, fmt.Sprintf("TIMEOUT=%g", timeout.Seconds()))
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+filepath.Join(root, "clients/python"), "PYTHONDONTWRITEBYTECODE=1",
+		"MODULES="+filepath.Join(root, "bin/garden"), "PACKAGE="+filepath.Join(root, "clients/lua"),
+		"KIND="+command[len(command)-1], "PORT="+strconv.Itoa(port), "HEADGATE="+headgate.Decisions,
+		"FALLBACK="+fallback, fmt.Sprintf("TIMEOUT=%g", timeout.Seconds()))
 	at = fmt.Sprintf("127.0.0.1:%d", port)
 	launch(t, a.name, cmd, at)
 	return at, headgate
@@ -109,10 +114,13 @@ func TestApplications(t *testing.T) {
 			}
 			got, body := send(t, at, c.method, c.target, "", fields...)
 			compact := strings.ReplaceAll(body, `": `, `":`)
-			if got.StatusCode != c.status || !strings.HasPrefix(got.Header.Get("RateLimit"), c.ratelimit) || !strings.Contains(compact, c.served) {
-				t.Errorf("%s %s of %q: %d with RateLimit %s, %q; want %d with %s…, %q", c.method, c.target, c.session, got.StatusCode, got.Header.Get("RateLimit"), body, c.status, c.ratelimit, c.served)
+			if got.StatusCode != c.status || !strings.HasPrefix(got.Header.Get("RateLimit"), c.ratelimit) ||
+				!strings.Contains(compact, c.served) {
+				t.Errorf("%s %s of %q: %d with RateLimit %s, %q; want %d with %s…, %q", c.method, c.target, c.session,
+					got.StatusCode, got.Header.Get("RateLimit"), body, c.status, c.ratelimit, c.served)
 			}
-			problem := strings.HasPrefix(got.Header.Get("Content-Type"), "application/problem+json") // Fastify names a charset
+			// Fastify names a charset
+			problem := strings.HasPrefix(got.Header.Get("Content-Type"), "application/problem+json")
 			if (c.status == 429) != (got.Header.Get("Retry-After") != "") || (c.status >= 400) != problem {
 				t.Errorf("%s %s: %d with %v", c.method, c.target, got.StatusCode, got.Header)
 			}
@@ -124,7 +132,11 @@ func TestApplications(t *testing.T) {
 // again once it is back.
 func TestApplicationsWithoutHeadgate(t *testing.T) {
 	everyApplication(t, func(t *testing.T, a application) {
-		for fallback, want := range map[string]string{"deny": "[503 503 503 503 503]", "allow": "[200 200 200 200 200]", "local": "[200 200 429 429 429]"} {
+		for fallback, want := range map[string]string{
+			"deny":  "[503 503 503 503 503]",
+			"allow": "[200 200 200 200 200]",
+			"local": "[200 200 429 429 429]",
+		} {
 			if fallback == "local" && !a.local {
 				continue
 			}
@@ -149,7 +161,8 @@ func TestApplicationsWithoutHeadgate(t *testing.T) {
 				}
 				back := harness.Eventually(time.Minute, func() bool {
 					response, _ := send(t, at, "GET", "/v1/nothing", "")
-					return response.StatusCode == 404 && strings.HasPrefix(response.Header.Get("Content-Type"), "application/problem+json")
+					return response.StatusCode == 404 && strings.HasPrefix(response.Header.Get("Content-Type"),
+						"application/problem+json")
 				})
 				if !back {
 					t.Error("Headgate is not asked again")
@@ -167,7 +180,8 @@ func TestApplicationsWithoutHeadgate(t *testing.T) {
 func TestWebSocketsOfApplications(t *testing.T) {
 	at, _ := applications[0].serve(t, "deny", 30*time.Second)
 	for _, want := range []int{101, 429} {
-		got, _ := send(t, at, "GET", "/v1/socket", "", "Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==")
+		got, _ := send(t, at, "GET", "/v1/socket", "", "Upgrade: websocket", "Connection: Upgrade",
+			"Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==")
 		if got.StatusCode != want {
 			t.Errorf("opened with %d, want %d", got.StatusCode, want)
 		}

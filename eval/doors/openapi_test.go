@@ -58,7 +58,8 @@ func TestDescriptionIsOfTheDoor(t *testing.T) {
 		{"/v1/check", `{"requests":[{"method":"GET","target":"/a","client":"192.0.2.1"},{"method":"GET","target":"/a","client":"192.0.2.1"},{"method":"GET","target":"/a","client":"192.0.2.1"}]}`, 200, true},
 		{"/v1/check", `{"method":"GET","target":"/v1/items/7","client":"192.0.2.2","cost":3,"reserve":60}`, 200, true},
 		{"/v1/settle", `{"reservation":"RESERVATION","actual":5,"forgive":false}`, 200, true},
-		{"/v1/settle", `{"settlements":[{"reservation":"RESERVATION","actual":0},{"reservation":"` + strings.Repeat("0", 32) + `","actual":0}]}`, 200, true},
+		{"/v1/settle", `{"settlements":[{"reservation":"RESERVATION","actual":0},{"reservation":"` + strings.Repeat("0",
+			32) + `","actual":0}]}`, 200, true},
 		{"/v1/check", `{"method":"GET","target":"/a"}`, 400, false},
 		{"/v1/check", `{"method":"GET","target":"/a","client":"192.0.2.1","cost":-1}`, 400, false},
 		{"/v1/check", `{"method":"GET","target":"/a","client":"192.0.2.1","reserve":86401}`, 400, false},
@@ -92,7 +93,8 @@ func TestDescriptionIsOfTheDoor(t *testing.T) {
 			reservation = answer.Reservation
 		}
 		err = openapi3filter.ValidateResponse(t.Context(), &openapi3filter.ResponseValidationInput{
-			RequestValidationInput: in, Status: w.Code, Header: w.Header(), Body: io.NopCloser(bytes.NewReader(w.Body.Bytes())),
+			RequestValidationInput: in, Status: w.Code, Header: w.Header(),
+			Body:    io.NopCloser(bytes.NewReader(w.Body.Bytes())),
 			Options: &openapi3filter.Options{IncludeResponseStatus: true},
 		})
 		if err != nil {

@@ -26,7 +26,8 @@ import (
 func TestListsOfTheirOwn(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "routes.txt"), "GET /a\n")
-	write(t, filepath.Join(dir, "headgate.yaml"), "listen: none\nroutes: [routes.txt]\ndecisions: {listen: '127.0.0.1:0', grpc: '127.0.0.1:0', resp: '127.0.0.1:0', spoe: '127.0.0.1:0', "+
+	write(t, filepath.Join(dir, "headgate.yaml"), "listen: none\nroutes: [routes.txt]\ndecisions: {listen: "+
+		"'127.0.0.1:0', grpc: '127.0.0.1:0', resp: '127.0.0.1:0', spoe: '127.0.0.1:0', "+
 		"from: [10.9.9.9], resp_from: [127.0.0.1], spoe_from: [10.9.9.8]}\n")
 	g := harness.Serve(t, dir, "--config", "headgate.yaml", "--listen", "none")
 	answer, err := http.Get(g.Decisions + "/forward")
@@ -48,10 +49,13 @@ func TestListsOfTheirOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	if _, err := auth.NewAuthorizationClient(conn).Check(t.Context(), &auth.CheckRequest{}); status.Code(err) != codes.Unavailable {
+	if _, err := auth.NewAuthorizationClient(conn).Check(t.Context(),
+		&auth.CheckRequest{}); status.Code(err) != codes.Unavailable {
 		t.Errorf("a stranger over gRPC: %v, want that its connection is closed", err)
 	}
-	write(t, filepath.Join(dir, "headgate.yaml"), strings.ReplaceAll("listen: none\nroutes: [routes.txt]\ndecisions: {listen: 'L', grpc: 'L', resp: 'L', spoe: 'L', resp_from: [10.9.9.9]}\n", "L", "127.0.0.1:0"))
+	write(t, filepath.Join(dir, "headgate.yaml"),
+		strings.ReplaceAll("listen: none\nroutes: [routes.txt]\ndecisions: {listen: 'L', grpc: 'L', resp: 'L', "+
+			"spoe: 'L', resp_from: [10.9.9.9]}\n", "L", "127.0.0.1:0"))
 	harness.Run(t, dir, "reload", "--server", g.Admin)
 	if !harness.Eventually(time.Minute, func() bool {
 		said, err := redistest.Dial(g.RESP).Do(time.Now().Add(time.Minute), "PING")
@@ -80,11 +84,14 @@ func ended(t *testing.T, at string) bool {
 // Envoy's filter for rate limits lets nothing pass while Headgate hangs, or is gone.
 func TestOutageOfDescriptors(t *testing.T) {
 	dir := t.TempDir()
-	write(t, filepath.Join(dir, "limits.yaml"), "domain: shop\ndescriptors: [{key: remote_address, rate_limit: {unit: day, requests_per_unit: 100000}}]\n")
-	write(t, filepath.Join(dir, "headgate.yaml"), "listen: none\ndecisions: {grpc: '127.0.0.1:0', ratelimit: [limits.yaml]}\n")
+	write(t, filepath.Join(dir, "limits.yaml"),
+		"domain: shop\ndescriptors: [{key: remote_address, rate_limit: {unit: day, requests_per_unit: 100000}}]\n")
+	write(t, filepath.Join(dir, "headgate.yaml"),
+		"listen: none\ndecisions: {grpc: '127.0.0.1:0', ratelimit: [limits.yaml]}\n")
 	w := &world{api: newAPI(t)}
 	w.headgate = harness.Serve(t, dir, "--config", "headgate.yaml", "--listen", "none")
-	w.at = run(t, proxy{"Envoy", "envoy", []string{"bin/garden/venv/bin/envoy", "-c", "ratelimit.yaml", "--concurrency", "2", "-l", "off", "--disable-hot-restart"}, 503, 503}, asWritten, w.api.Listener.Addr().String(), w.headgate)
+	w.at = run(t, proxy{"Envoy", "envoy", []string{"bin/garden/venv/bin/envoy", "-c", "ratelimit.yaml", "--concurrency",
+		"2", "-l", "off", "--disable-hot-restart"}, 503, 503}, asWritten, w.api.Listener.Addr().String(), w.headgate)
 	refused := func(when string) {
 		t.Helper()
 		before, _ := w.api.last()

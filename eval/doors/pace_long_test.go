@@ -15,10 +15,12 @@ func TestDeno(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	env := append(append(paced(t, root), aggregator(t)...), "DENO_DIR="+t.TempDir(), "DENO_NO_UPDATE_CHECK=1", "NO_COLOR=1")
+	env := append(append(paced(t, root), aggregator(t)...), "DENO_DIR="+t.TempDir(),
+		"DENO_NO_UPDATE_CHECK=1", "NO_COLOR=1")
 	deno := filepath.Join(root, "bin/garden/venv/bin/deno")
 	for _, files := range []string{"test/", "with-gateway/fetch.mjs"} {
-		packageTest(t, root, "clients/pace-js", []string{deno, "test", "--no-lock", "--no-check", "--allow-all", files}, env)
+		packageTest(t, root, "clients/pace-js", []string{deno, "test", "--no-lock", "--no-check", "--allow-all", files},
+			env)
 	}
 }
 
@@ -29,5 +31,6 @@ func TestTypesOfPython(t *testing.T) {
 		t.Fatal(err)
 	}
 	python := filepath.Join(root, "bin/garden/venv/bin/python")
-	packageTest(t, root, "clients/pace-python", []string{python, "-m", "mypy", "--strict", "--cache-dir=/dev/null", "headgate_pace"}, nil)
+	packageTest(t, root, "clients/pace-python", []string{python, "-m", "mypy", "--strict", "--cache-dir=/dev/null",
+		"headgate_pace"}, nil)
 }

@@ -32,7 +32,10 @@ func paced(t *testing.T, root string) (env []string) {
 	}
 	page("GET /{$}", "page.html", "text/html")
 	page("GET /sw.js", "sw.js", "text/javascript")
-	mux.HandleFunc("GET /v1/items/{id}", func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "item ", r.PathValue("id")) })
+	mux.HandleFunc("GET /v1/items/{id}", func(w http.ResponseWriter,
+		r *http.Request) {
+		fmt.Fprint(w, "item ", r.PathValue("id"))
+	})
 	mux.HandleFunc("POST /v1/items", func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		w.Header().Set("X-Item", "made")
@@ -44,9 +47,11 @@ func paced(t *testing.T, root string) (env []string) {
 	t.Cleanup(api.Close)
 
 	dir := t.TempDir()
-	write(t, filepath.Join(dir, "routes.txt"), "GET /\nGET /sw.js\nGET /dist/{file}\nGET /v1/items/{id}\nPOST /v1/items\nGET /v1/scarce\nGET /v1/free\n")
+	write(t, filepath.Join(dir, "routes.txt"),
+		"GET /\nGET /sw.js\nGET /dist/{file}\nGET /v1/items/{id}\nPOST /v1/items\nGET /v1/scarce\nGET /v1/free\n")
 	db := "sqlite:" + filepath.Join(dir, "headgate.db")
-	for _, rule := range [][]string{{"default", "1000"}, {"GET /v1/items/{id}", "10"}, {"POST /v1/items", "10"}, {"GET /v1/scarce", "2", "--per", "1h"}} {
+	for _, rule := range [][]string{{"default", "1000"}, {"GET /v1/items/{id}", "10"}, {"POST /v1/items", "10"},
+		{"GET /v1/scarce", "2", "--per", "1h"}} {
 		harness.Run(t, dir, append(append([]string{"policy", "set"}, rule...), "--db", db)...)
 	}
 	gateway := harness.Serve(t, dir, "--upstream", api.URL, "--routes", "routes.txt")
@@ -59,7 +64,8 @@ func aggregator(t *testing.T) (env []string) {
 	const secret = "0123456789abcdef0123456789abcdef"
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "secret"), secret+"\n")
-	cmd := exec.Command(harness.Binary(t), "telemetry", "--quota", "api=80/60s,burst=100", "--secret-file", "secret", "--udp", "127.0.0.1:0", "--http", "127.0.0.1:0")
+	cmd := exec.Command(harness.Binary(t), "telemetry", "--quota", "api=80/60s,burst=100", "--secret-file", "secret",
+		"--udp", "127.0.0.1:0", "--http", "127.0.0.1:0")
 	cmd.Dir = dir
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -72,7 +78,8 @@ func aggregator(t *testing.T) (env []string) {
 	env = []string{"SECRET=" + secret}
 	for lines := bufio.NewScanner(out); len(env) < 3 && lines.Scan(); {
 		name, value, _ := strings.Cut(lines.Text(), " ")
-		env = append(env, map[string]string{"udp": "TELEMETRY_UDP=", "http": "TELEMETRY="}[name]+strings.TrimSpace(value))
+		env = append(env, map[string]string{"udp": "TELEMETRY_UDP=", "http": "TELEMETRY="}[name]+
+			strings.TrimSpace(value))
 	}
 	return env
 }

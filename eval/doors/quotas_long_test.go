@@ -43,13 +43,18 @@ func TestQuotasOfManyEnvoys(t *testing.T) {
 	t.Cleanup(api.Close)
 	store := redistest.Start(t)
 	dir := t.TempDir()
-	write(t, filepath.Join(dir, "limits.yaml"), fmt.Sprintf("domain: shop\ndescriptors:\n- {key: remote_address, rate_limit: {unit: second, requests_per_unit: %d}}\n", perSecond))
+	write(t, filepath.Join(dir, "limits.yaml"),
+		fmt.Sprintf(
+			"domain: shop\ndescriptors:\n- {key: remote_address, rate_limit: {unit: second, requests_per_unit: "+
+				"%d}}\n", perSecond))
 	write(t, filepath.Join(dir, "secret"), strings.Repeat("0123456789abcdef", 4)+"\n")
 	var gateways [2]*harness.Gateway
 	for i := range gateways {
 		own := t.TempDir()
 		write(t, filepath.Join(own, "headgate.yaml"), fmt.Sprintf(
-			"decisions: {grpc: '127.0.0.1:0', ratelimit: [%[1]s/limits.yaml], quota_ttl: %[3]v, scope: strict}\nstore: {redis: ['%[2]s'], secret_file: %[1]s/secret, deadline: 1s, lease_ttl: 5s}\n", dir, store.Socket, ttl))
+			"decisions: {grpc: '127.0.0.1:0', ratelimit: [%[1]s/limits.yaml], quota_ttl: %[3]v, scope: strict}\n"+
+				"store: {redis: ['%[2]s'], secret_file: %[1]s/secret, deadline: 1s, lease_ttl: 5s}\n", dir,
+			store.Socket, ttl))
 		gateways[i] = harness.Serve(t, own, "--config", "headgate.yaml", "--listen", "none")
 	}
 	var envoys [8]string
@@ -62,7 +67,10 @@ func TestQuotasOfManyEnvoys(t *testing.T) {
 		over := time.After(phase)
 		var callers sync.WaitGroup
 		defer callers.Wait()
-		from := &http.Transport{MaxIdleConnsPerHost: 64, DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(client)}}).DialContext}
+		from := &http.Transport{
+			MaxIdleConnsPerHost: 64,
+			DialContext:         (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(client)}}).DialContext,
+		}
 		defer from.CloseIdleConnections()
 		for {
 			select {
@@ -93,9 +101,11 @@ func TestQuotasOfManyEnvoys(t *testing.T) {
 			e = &simulate.Envelope{Shape: shape}
 		}
 		part := float64(e.Admitted) / (perSecond * phase.Seconds())
-		t.Logf("%d Envoys, %s: %d received, %.2f of rate·time, %d above burst and rate", k, what, e.Admitted, part, e.Excess())
+		t.Logf("%d Envoys, %s: %d received, %.2f of rate·time, %d above burst and rate", k, what, e.Admitted,
+			part, e.Excess())
 		if e.Excess() > most || part < used {
-			t.Errorf("%d Envoys, %s: %d above burst and rate in some interval, want %d at most; %.2f of the limit used, want %.2f", k, what, e.Excess(), most, part, used)
+			t.Errorf("%d Envoys, %s: %d above burst and rate in some interval, want %d at most; %.2f of the limit "+
+				"used, want %.2f", k, what, e.Excess(), most, part, used)
 		}
 	}
 	for i, k := range []int{1, 2, 4, 8} {

@@ -11,7 +11,8 @@ import (
 	"github.com/headgate-io/headgate/eval/harness"
 )
 
-var quotaEnvoy = proxy{"Envoy", "envoy", []string{"bin/garden/venv/bin/envoy", "-c", "rate_limit_quota.yaml", "--concurrency", "2", "-l", "off", "--disable-hot-restart"}, 429, 429}
+var quotaEnvoy = proxy{"Envoy", "envoy", []string{"bin/garden/venv/bin/envoy", "-c", "rate_limit_quota.yaml",
+	"--concurrency", "2", "-l", "off", "--disable-hot-restart"}, 429, 429}
 
 // Envoy decides by itself, by its filter rate_limit_quota, and by no call a request; limits change
 // while it runs; it refuses once what it was lent has ended, while Headgate stands still and while
@@ -20,14 +21,18 @@ func TestQuotas(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	limits := func(perHour int) string {
-		return fmt.Sprintf("domain: shop\ndescriptors:\n- {key: remote_address, rate_limit: {unit: hour, requests_per_unit: %d}}\n- {key: api, value: reports, rate_limit: {unit: hour, requests_per_unit: 2}}\n", perHour)
+		return fmt.Sprintf("domain: shop\ndescriptors:\n- {key: remote_address, rate_limit: {unit: hour, "+
+			"requests_per_unit: %d}}\n- {key: api, value: reports, rate_limit: {unit: hour, requests_per_unit: "+
+			"2}}\n", perHour)
 	}
 	write(t, filepath.Join(dir, "limits.yaml"), limits(5))
-	write(t, filepath.Join(dir, "headgate.yaml"), "listen: none\ndecisions: {grpc: '127.0.0.1:0', ratelimit: [limits.yaml], quota_ttl: 4s}\n")
+	write(t, filepath.Join(dir, "headgate.yaml"),
+		"listen: none\ndecisions: {grpc: '127.0.0.1:0', ratelimit: [limits.yaml], quota_ttl: 4s}\n")
 	w := &world{api: newAPI(t)}
 	w.headgate = harness.Serve(t, dir, "--config", "headgate.yaml", "--listen", "none")
 	w.at = run(t, quotaEnvoy, forLong, w.api.Listener.Addr().String(), w.headgate)
-	served := func(path, limit string, want int) (n int) { // until as many are, and then until what was refused has been reported
+	// until as many are, and then until what was refused has been reported
+	served := func(path, limit string, want int) (n int) {
 		t.Helper()
 		reported, reports := "", 0
 		harness.Eventually(time.Minute, func() bool {
@@ -35,12 +40,14 @@ func TestQuotas(t *testing.T) {
 			if response.StatusCode == 200 {
 				n++
 			} else if response.StatusCode != 429 || response.Header.Get("Retry-After") != "1" {
-				t.Errorf("%s: %d, Retry-After %q, want 429 and 1", path, response.StatusCode, response.Header.Get("Retry-After"))
+				t.Errorf("%s: %d, Retry-After %q, want 429 and 1", path, response.StatusCode,
+					response.Header.Get("Retry-After"))
 			}
 			if n < want {
 				return false
 			}
-			if now := w.headgate.Metric(t, fmt.Sprintf("headgate_quota_requests_total{limit=%q,result=\"denied\"}", limit)); now != reported {
+			if now := w.headgate.Metric(t, fmt.Sprintf("headgate_quota_requests_total{limit=%q,result=\"denied\"}",
+				limit)); now != reported {
 				reported, reports = now, reports+1
 			}
 			return reports > 1
@@ -60,14 +67,18 @@ func TestQuotas(t *testing.T) {
 	if n := served("/any", "shop/remote_address", 4); n != 4 {
 		t.Errorf("%d were served with 9 in the place of 5 that were used up, want 4", n)
 	}
-	if n := w.headgate.Metric(t, `headgate_quota_requests_total{limit="shop/remote_address",result="allowed"}`); n != "9" {
+	if n := w.headgate.Metric(t,
+		`headgate_quota_requests_total{limit="shop/remote_address",result="allowed"}`); n != "9" {
 		t.Errorf("%s were reported, want 9", n)
 	}
 
 	write(t, filepath.Join(dir, "limits.yaml"), limits(100_000))
 	serves := func(want int, when string) {
 		t.Helper()
-		if !harness.Eventually(time.Minute, func() bool { response, _ := send(t, w.at, "GET", "/any", ""); return response.StatusCode == want }) {
+		if !harness.Eventually(time.Minute, func() bool {
+			response, _ := send(t, w.at, "GET", "/any", "")
+			return response.StatusCode == want
+		}) {
 			t.Fatalf("%s: no %d in a minute", when, want)
 		}
 	}

@@ -26,14 +26,17 @@ func TestReservationsOfTwoGateways(t *testing.T) {
 	write(t, filepath.Join(dir, "routes.txt"), "POST /v1/chat\n")
 	write(t, filepath.Join(dir, "secret"), strings.Repeat("0123456789abcdef", 4)+"\n")
 	limit := func(tokens int) {
-		harness.Run(t, dir, "policy", "set", "default", fmt.Sprint(tokens), "--per", "24h", "--scope", "strict", "--db", db)
+		harness.Run(t, dir, "policy", "set", "default", fmt.Sprint(tokens), "--per", "24h", "--scope",
+			"strict", "--db", db)
 	}
 	limit(1000)
 	var gateways [2]*harness.Gateway
 	for i := range gateways {
 		own := t.TempDir()
-		write(t, filepath.Join(own, "headgate.yaml"), fmt.Sprintf("decisions: {listen: '127.0.0.1:0'}\nroutes: [%[1]s/routes.txt]\n"+
-			"store: {redis: ['%[2]s'], secret_file: %[1]s/secret, deadline: 1s, lease_ttl: 5s}\n", dir, store.Socket))
+		write(t, filepath.Join(own, "headgate.yaml"),
+			fmt.Sprintf("decisions: {listen: '127.0.0.1:0'}\nroutes: [%[1]s/routes.txt]\n"+
+				"store: {redis: ['%[2]s'], secret_file: %[1]s/secret, deadline: 1s, lease_ttl: 5s}\n", dir,
+				store.Socket))
 		gateways[i] = harness.Serve(t, own, "--config", "headgate.yaml", "--listen", "none", "--db", db)
 	}
 	post := func(i int, path, body string, into any) int {
@@ -54,7 +57,10 @@ func TestReservationsOfTwoGateways(t *testing.T) {
 	}
 	check := func(i, cost, reserve int) (a decisions.Answer) {
 		t.Helper()
-		post(i, "/v1/check", fmt.Sprintf(`{"method":"POST","target":"/v1/chat","client":"192.0.2.1","user":{"id":"ann"},"cost":%d,"reserve":%d}`, cost, reserve), &a)
+		post(i, "/v1/check",
+			fmt.Sprintf(
+				`{"method":"POST","target":"/v1/chat","client":"192.0.2.1","user":{"id":"ann"},"cost":%d,"reserve":%d}`,
+				cost, reserve), &a)
 		return a
 	}
 	// left is what the other gateway sees. It takes a token to look.

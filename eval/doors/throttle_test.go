@@ -28,7 +28,8 @@ var throttlers = map[string]func(t *testing.T) throttler{
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := redistest.StartOnPort(t, "--loadmodule", filepath.Join(root, "bin", "redis-cell.so")) // scripts/install-redis-cell makes it
+		// scripts/install-redis-cell makes it
+		s := redistest.StartOnPort(t, "--loadmodule", filepath.Join(root, "bin", "redis-cell.so"))
 		return throttler{s.Address(), s.Freeze, s.Thaw, s.Kill}
 	},
 	"Headgate": func(t *testing.T) throttler {
@@ -56,8 +57,10 @@ func storeByThrottle(t *testing.T, store throttler) {
 	dir, api := t.TempDir(), newAPI(t)
 	write(t, filepath.Join(dir, "secret"), strings.Repeat("0123456789abcdef", 4)+"\n")
 	write(t, filepath.Join(dir, "routes.txt"), "GET /closed\nGET /open\nGET /both\nGET /lease\n")
-	write(t, filepath.Join(dir, "headgate.yaml"), fmt.Sprintf("upstream: %s\nroutes: [routes.txt]\nbad_credentials: ignore\n"+
-		"store: {kind: throttle, redis: ['%s'], secret_file: secret, replicas: 2, deadline: 100ms}\n", api.URL, store.address))
+	write(t, filepath.Join(dir, "headgate.yaml"),
+		fmt.Sprintf("upstream: %s\nroutes: [routes.txt]\nbad_credentials: ignore\n"+
+			"store: {kind: throttle, redis: ['%s'], secret_file: secret, replicas: 2, deadline: 100ms}\n", api.URL,
+			store.address))
 	db := "sqlite:" + filepath.Join(dir, "headgate.db")
 	for _, rule := range [][]string{
 		{"default", "1000/s"}, {"UNKNOWN", "1/s"},
@@ -102,7 +105,8 @@ func storeByThrottle(t *testing.T, store throttler) {
 		t.Errorf("%d of a limit of 5 of scope lease passed at two gateways", n)
 	}
 	denied := ask(0, "/closed")
-	if after := denied.Header.Get("Retry-After"); denied.StatusCode != 429 || after != "8640" && after != "8641" && after != "8642" || !strings.Contains(denied.Header.Get("RateLimit"), `;r=0;`) {
+	if after := denied.Header.Get("Retry-After"); denied.StatusCode != 429 || after != "8640" && after != "8641" &&
+		after != "8642" || !strings.Contains(denied.Header.Get("RateLimit"), `;r=0;`) {
 		t.Errorf("denied: %d, Retry-After %q, RateLimit %q", denied.StatusCode, after, denied.Header.Get("RateLimit"))
 	}
 	// Of two limits the smaller one holds.
@@ -116,7 +120,9 @@ func storeByThrottle(t *testing.T, store throttler) {
 	without := func(what string) {
 		t.Helper()
 		for i := range gateways {
-			if !harness.Eventually(time.Minute, func() bool { return ask(i, "/open").StatusCode == http.StatusOK && ask(i, "/closed").StatusCode == 503 }) {
+			if !harness.Eventually(time.Minute, func() bool {
+				return ask(i, "/open").StatusCode == http.StatusOK && ask(i, "/closed").StatusCode == 503
+			}) {
 				t.Errorf("%s: gateway %d does not do as its rules say", what, i)
 			}
 		}
@@ -139,9 +145,12 @@ func TestStoreWithoutThrottle(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "secret"), strings.Repeat("0123456789abcdef", 4)+"\n")
 	write(t, filepath.Join(dir, "routes.txt"), "GET /a\n")
-	write(t, filepath.Join(dir, "headgate.yaml"), fmt.Sprintf("upstream: http://127.0.0.1:9\nroutes: [routes.txt]\nstore: {kind: throttle, redis: ['%s'], secret_file: secret}\n", store.Address()))
+	write(t, filepath.Join(dir, "headgate.yaml"),
+		fmt.Sprintf("upstream: http://127.0.0.1:9\nroutes: [routes.txt]\nstore: {kind: throttle, redis: ['%s'], "+
+			"secret_file: secret}\n", store.Address()))
 	_, err := harness.Start(dir, "--config", "headgate.yaml")
-	if err == nil || !strings.Contains(err.Error(), "it does not answer CL.THROTTLE") || !strings.Contains(err.Error(), "redis-cell") {
+	if err == nil || !strings.Contains(err.Error(), "it does not answer CL.THROTTLE") ||
+		!strings.Contains(err.Error(), "redis-cell") {
 		t.Errorf("a start with a Redis that has no redis-cell: %v", err)
 	}
 }

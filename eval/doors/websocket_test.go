@@ -22,7 +22,10 @@ import (
 // echo is an API that sends every message back, as many times as the path says.
 func echo(t *testing.T) string {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{CompressionMode: websocket.CompressionContextTakeover, CompressionThreshold: 1})
+		conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{
+			CompressionMode:      websocket.CompressionContextTakeover,
+			CompressionThreshold: 1,
+		})
 		if err != nil {
 			return
 		}
@@ -52,7 +55,10 @@ func openSocket(t *testing.T, g *harness.Gateway, path string) *websocket.Conn {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	conn, _, err := websocket.Dial(ctx, g.URL+path, &websocket.DialOptions{CompressionMode: websocket.CompressionContextTakeover, CompressionThreshold: 1})
+	conn, _, err := websocket.Dial(ctx, g.URL+path, &websocket.DialOptions{
+		CompressionMode:      websocket.CompressionContextTakeover,
+		CompressionThreshold: 1,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,8 +122,10 @@ websockets:
 			t.Fatalf("a message of %d bytes: %v", len(message), err)
 		}
 	}
-	closed(t, say(chat, []byte("b"), 1), websocket.StatusPolicyViolation, "Limit WS-SEND /v1/chat: 3 per 1h, burst 3. Retry in ")
-	closed(t, say(openSocket(t, g, "/v1/chat"), []byte("c"), 1), websocket.StatusPolicyViolation, "Limit WS-SEND") // the budget is the client's
+	closed(t, say(chat, []byte("b"), 1), websocket.StatusPolicyViolation,
+		"Limit WS-SEND /v1/chat: 3 per 1h, burst 3. Retry in ")
+	// the budget is the client's
+	closed(t, say(openSocket(t, g, "/v1/chat"), []byte("c"), 1), websocket.StatusPolicyViolation, "Limit WS-SEND")
 
 	twice := openSocket(t, g, "/v1/twice")
 	for range 2 {
@@ -169,7 +177,8 @@ websockets:
 	}
 
 	// A fault keeps what was there.
-	write(t, filepath.Join(dir, "headgate.yaml"), strings.Replace(settings, `"GET /v1/chat": {max_message`, `"GET /v1/chap": {max_message`, 1))
+	write(t, filepath.Join(dir, "headgate.yaml"),
+		strings.Replace(settings, `"GET /v1/chat": {max_message`, `"GET /v1/chap": {max_message`, 1))
 	if err := syscall.Kill(g.PID(), syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}

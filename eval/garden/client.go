@@ -47,7 +47,8 @@ type answer struct {
 
 // reached reports whether a route served the request.
 func (a answer) reached() bool {
-	return a.status != 0 && a.route != "" && a.route != "-" && a.route != "(null)" // Apache, which refused it before it had looked
+	// Apache, which refused it before it had looked
+	return a.status != 0 && a.route != "" && a.route != "-" && a.route != "(null)"
 }
 
 const (
@@ -154,7 +155,13 @@ func read(in *bufio.Reader, method string, id int) (a answer, last bool, err err
 	if err != nil {
 		return a, true, fmt.Errorf("the server quotes a user as %q: %w", h.Get("X-User"), err)
 	}
-	a = answer{status: response.StatusCode, route: h.Get("X-Route"), method: h.Get("X-Method"), user: user, charged: charged(h)}
+	a = answer{
+		status:  response.StatusCode,
+		route:   h.Get("X-Route"),
+		method:  h.Get("X-Method"),
+		user:    user,
+		charged: charged(h),
+	}
 	if got := h.Get("X-Id"); got != "" && got != strconv.Itoa(id) {
 		a.strange = true
 	}

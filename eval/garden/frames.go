@@ -23,21 +23,36 @@ const hidden = "GET /v1/exports HTTP/1.1\r\nHost: api.example.com\r\nX-Hidden: 1
 
 var (
 	lengths = []string{
-		"Content-Length: %d", "Content-Length: 0", "content-length: %d", "Content-Length: +%d", "Content-Length: %d,%[1]d", "Content-Length:\t%d", "Content-Length : %d", "Content-Length: 0%d",
-		"Content-Length: %d\r\nContent-Length: 0", "Content-Length: 0\r\nContent-Length: %d", "Content-Length: %d\r\nContent-Length: %[1]d", "Content-Length: -1", "Content-Length: 0x%x", "Content_Length: %d",
-		"Content-Length: %d ", " Content-Length: %d", "X: y\r\n Content-Length: %d", "Content-Length: 99999999999999999999", "Content-Length: %d\r", "Content-Length\x00: %d", "",
+		"Content-Length: %d", "Content-Length: 0", "content-length: %d", "Content-Length: +%d",
+		"Content-Length: %d,%[1]d", "Content-Length:\t%d", "Content-Length : %d", "Content-Length: 0%d",
+		"Content-Length: %d\r\nContent-Length: 0", "Content-Length: 0\r\nContent-Length: %d",
+		"Content-Length: %d\r\nContent-Length: %[1]d", "Content-Length: -1", "Content-Length: 0x%x",
+		"Content_Length: %d",
+		"Content-Length: %d ", " Content-Length: %d", "X: y\r\n Content-Length: %d",
+		"Content-Length: 99999999999999999999", "Content-Length: %d\r", "Content-Length\x00: %d", "",
 	}
 	codings = []string{
-		"", "", "Transfer-Encoding: chunked", "transfer-encoding: CHUNKED", "Transfer-Encoding: chunked, identity", "Transfer-Encoding: identity", "Transfer-Encoding: identity, chunked", "Transfer-Encoding : chunked",
-		"Transfer-Encoding:\tchunked", "Transfer-Encoding: \x0bchunked", "Transfer-Encoding: chunked\r\nTransfer-Encoding: x", "Transfer-Encoding: x\r\nTransfer-Encoding: chunked", "Transfer_Encoding: chunked",
-		"X: y\r\n Transfer-Encoding: chunked", "Transfer-Encoding: \"chunked\"", "Transfer-Encoding: xchunked", "Transfer-Encoding: chunked;x=y", "Transfer-Encoding: chunked ", "Transfer-Encoding: gzip, chunked", "TE: chunked", "Transfer-Encoding\x00: chunked", "Transfer-Encoding: chun\r\n ked",
+		"", "", "Transfer-Encoding: chunked", "transfer-encoding: CHUNKED", "Transfer-Encoding: chunked, identity",
+		"Transfer-Encoding: identity", "Transfer-Encoding: identity, chunked", "Transfer-Encoding : chunked",
+		"Transfer-Encoding:\tchunked", "Transfer-Encoding: \x0bchunked",
+		"Transfer-Encoding: chunked\r\nTransfer-Encoding: x", "Transfer-Encoding: x\r\nTransfer-Encoding: chunked",
+		"Transfer_Encoding: chunked",
+		"X: y\r\n Transfer-Encoding: chunked", "Transfer-Encoding: \"chunked\"", "Transfer-Encoding: xchunked",
+		"Transfer-Encoding: chunked;x=y", "Transfer-Encoding: chunked ", "Transfer-Encoding: gzip, chunked",
+		"TE: chunked", "Transfer-Encoding\x00: chunked", "Transfer-Encoding: chun\r\n ked",
 		"Connection: Transfer-Encoding\r\nTransfer-Encoding: chunked", "Connection: Content-Length",
 	}
 	chunks = []string{
-		"0\r\n\r\n", "0\n\n", "00\r\n\r\n", "0x0\r\n\r\n", "0;ext=\"\r\n\r\n\"\r\n\r\n", "1\r\nx\r\n0\r\n\r\n", "1\nx\n0\n\n", "2\r\nx\r\n0\r\n\r\n", "1;\nx\r\n0\r\n\r\n", "0\r\nX-Trailer: y\r\n\r\n", "0\r\nContent-Length: 5\r\n\r\n",
-		"0 \r\n\r\n", " 0\r\n\r\n", "+0\r\n\r\n", "-1\r\n\r\n", "fffffffffffffffff\r\n", "8000000000000000\r\n", "0\r\n \r\n\r\n", "0\r\nX: y\n\r\n", "1\r\nxy\r\n0\r\n\r\n", "",
+		"0\r\n\r\n", "0\n\n", "00\r\n\r\n", "0x0\r\n\r\n", "0;ext=\"\r\n\r\n\"\r\n\r\n", "1\r\nx\r\n0\r\n\r\n",
+		"1\nx\n0\n\n", "2\r\nx\r\n0\r\n\r\n", "1;\nx\r\n0\r\n\r\n", "0\r\nX-Trailer: y\r\n\r\n",
+		"0\r\nContent-Length: 5\r\n\r\n",
+		"0 \r\n\r\n", " 0\r\n\r\n", "+0\r\n\r\n", "-1\r\n\r\n", "fffffffffffffffff\r\n", "8000000000000000\r\n",
+		"0\r\n \r\n\r\n", "0\r\nX: y\n\r\n", "1\r\nxy\r\n0\r\n\r\n", "",
 	}
-	others = []string{"", "", "", "Expect: 100-continue", "Connection: close", "Connection: keep-alive, X-Id", "Upgrade: h2c\r\nConnection: Upgrade", "Upgrade: websocket\r\nConnection: Upgrade", "Trailer: X-Api-Key", "X-HTTP-Method-Override: DELETE", "X-Original-URL: /v1/exports", "X-Rewrite-URL: /v1/exports", "Host: other", "Proxy-Connection: keep-alive", "Max-Forwards: 0"}
+	others = []string{"", "", "", "Expect: 100-continue", "Connection: close", "Connection: keep-alive, X-Id",
+		"Upgrade: h2c\r\nConnection: Upgrade", "Upgrade: websocket\r\nConnection: Upgrade", "Trailer: X-Api-Key",
+		"X-HTTP-Method-Override: DELETE", "X-Original-URL: /v1/exports", "X-Rewrite-URL: /v1/exports", "Host: other",
+		"Proxy-Connection: keep-alive", "Max-Forwards: 0"}
 )
 
 // framing makes a request with a second one where its body is, or just after.
@@ -49,10 +64,13 @@ func (g *grammar) framing() []byte {
 		body = hidden
 	}
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s %s %s\r\nHost: api.example.com\r\n", method, target, pick(g, []string{"HTTP/1.1", "HTTP/1.1", "HTTP/1.1", "HTTP/1.1", "HTTP/1.0", "HTTP/1.2", "HTTP/2.0", "HTTP/0.9", "HTTP/1.1 "}))
+	fmt.Fprintf(&b, "%s %s %s\r\nHost: api.example.com\r\n", method, target,
+		pick(g, []string{"HTTP/1.1", "HTTP/1.1", "HTTP/1.1", "HTTP/1.1", "HTTP/1.0", "HTTP/1.2", "HTTP/2.0", "HTTP/0.9",
+			"HTTP/1.1 "}))
 	lines := []string{pick(g, codings), pick(g, others)}
 	if length := pick(g, lengths); strings.Contains(length, "%") {
-		lines = append(lines, fmt.Sprintf(length, []int{len(body), len(body) - len(hidden), 0, 1, len(body) + 1}[g.IntN(5)]))
+		lines = append(lines, fmt.Sprintf(length,
+			[]int{len(body), len(body) - len(hidden), 0, 1, len(body) + 1}[g.IntN(5)]))
 	} else {
 		lines = append(lines, length)
 	}
@@ -99,7 +117,8 @@ func frames(f *front, g *grammar, n int, progress func(int)) (sent int, failures
 				}
 			}
 			if len(failures) == 0 {
-				failures = append(failures, fmt.Sprintf("%d answers and %d decisions, and no request alone shows why", seen, admitted))
+				failures = append(failures, fmt.Sprintf("%d answers and %d decisions, and no request alone shows why",
+					seen, admitted))
 			}
 			return sent, failures, nil
 		}
@@ -155,10 +174,16 @@ func (g *grammar) streams() []stream {
 	all := make([]stream, 1+g.IntN(4))
 	for i := range all {
 		r := g.request()
-		s := stream{fields: [][2]string{{":method", r.method}, {":scheme", pick(g, []string{"http", "http", "https", "x", ""})}, {":authority", "api.example.com"}, {":path", r.target}, {"x-id", "1"}}}
+		s := stream{fields: [][2]string{{":method", r.method},
+			{":scheme", pick(g, []string{"http", "http", "https", "x", ""})}, {":authority", "api.example.com"},
+			{":path", r.target}, {"x-id", "1"}}}
 		if g.IntN(3) == 0 {
-			s.fields = append(s.fields, pick2(g, [][2]string{{"content-length", "5"}, {"content-length", "0"}, {"content-length", "+5"}, {"transfer-encoding", "chunked"}, {"connection", "close"}, {"host", "other"}, {"te", "trailers"}, {"Content-Length", "3"},
-				{":path", "/v1/exports"}, {":method", "DELETE"}, {":protocol", "websocket"}, {"x y", "z"}, {"x", "y\r\nGET /v1/exports HTTP/1.1"}, {"expect", "100-continue"}, {"cookie", "a=b"}, {"upgrade", "h2c"}, {"x\r\ntransfer-encoding", "chunked"}}))
+			s.fields = append(s.fields, pick2(g, [][2]string{{"content-length", "5"}, {"content-length", "0"},
+				{"content-length", "+5"}, {"transfer-encoding", "chunked"}, {"connection", "close"}, {"host", "other"},
+				{"te", "trailers"}, {"Content-Length", "3"},
+				{":path", "/v1/exports"}, {":method", "DELETE"}, {":protocol", "websocket"}, {"x y", "z"},
+				{"x", "y\r\nGET /v1/exports HTTP/1.1"}, {"expect", "100-continue"}, {"cookie", "a=b"},
+				{"upgrade", "h2c"}, {"x\r\ntransfer-encoding", "chunked"}}))
 		}
 		if g.IntN(4) == 0 {
 			g.Shuffle(len(s.fields), func(i, j int) { s.fields[i], s.fields[j] = s.fields[j], s.fields[i] })
@@ -168,7 +193,8 @@ func (g *grammar) streams() []stream {
 			s.data = append(s.data, r.form+pick(g, []string{"", "x", "0\r\n\r\n" + hidden, hidden}))
 		}
 		if g.IntN(5) == 0 {
-			s.trailer = [][2]string{pick2(g, [][2]string{{"x-trailer", "y"}, {"content-length", "5"}, {":path", "/v1/exports"}, {"transfer-encoding", "chunked"}, {"x-api-key", "k"}})}
+			s.trailer = [][2]string{pick2(g, [][2]string{{"x-trailer", "y"}, {"content-length", "5"},
+				{":path", "/v1/exports"}, {"transfer-encoding", "chunked"}, {"x-api-key", "k"}})}
 		}
 		all[i] = s
 	}
@@ -195,12 +221,22 @@ func sendHTTP2(conn net.Conn, streams []stream) {
 	}
 	for i, s := range streams {
 		id := uint32(2*i + 1)
-		framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: encode(s.fields), EndHeaders: true, EndStream: len(s.data)+len(s.trailer) == 0})
+		framer.WriteHeaders(http2.HeadersFrameParam{
+			StreamID:      id,
+			BlockFragment: encode(s.fields),
+			EndHeaders:    true,
+			EndStream:     len(s.data)+len(s.trailer) == 0,
+		})
 		for j, data := range s.data {
 			framer.WriteData(id, j == len(s.data)-1 && s.trailer == nil, []byte(data))
 		}
 		if s.trailer != nil {
-			framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: encode(s.trailer), EndHeaders: true, EndStream: true})
+			framer.WriteHeaders(http2.HeadersFrameParam{
+				StreamID:      id,
+				BlockFragment: encode(s.trailer),
+				EndHeaders:    true,
+				EndStream:     true,
+			})
 		}
 	}
 	out.Flush()

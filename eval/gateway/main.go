@@ -72,7 +72,8 @@ func run(args []string, stdout, stderr io.Writer) error {
 				if err != nil {
 					return fmt.Errorf("%s, %s: %w", s.proxies[at].name, load.name, err)
 				}
-				fmt.Fprintf(stderr, "round %d of %d  %-20s %-32s %8.2f µs\n", round+1, *rounds, load.name, s.proxies[at].name, each)
+				fmt.Fprintf(stderr, "round %d of %d  %-20s %-32s %8.2f µs\n", round+1, *rounds, load.name,
+					s.proxies[at].name, each)
 				found[l][at] = append(found[l][at], each)
 			}
 		}
@@ -96,9 +97,12 @@ var loads = []load{
 	{name: "refused by 429", path: "/v1/items/7", refused: true},
 }
 
-const browser = "User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0\r\nAccept: text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8\r\n" +
-	"Accept-Language: en-GB,en;q=0.5\r\nAccept-Encoding: gzip, deflate, br, zstd\r\nReferer: https://shop.example/items?page=3\r\nCookie: session=4f1c0a9e7d2b4f6c8a3e5d7f9b1c3e5a; theme=dark\r\n" +
-	"Sec-Fetch-Dest: document\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Site: same-origin\r\nUpgrade-Insecure-Requests: 1\r\nPriority: u=0, i\r\n"
+const browser = "User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0\r\nAccept: " +
+	"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8\r\n" +
+	"Accept-Language: en-GB,en;q=0.5\r\nAccept-Encoding: gzip, deflate, br, zstd\r\nReferer: " +
+	"https://shop.example/items?page=3\r\nCookie: session=4f1c0a9e7d2b4f6c8a3e5d7f9b1c3e5a; theme=dark\r\n" +
+	"Sec-Fetch-Dest: document\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Site: same-origin\r\n" +
+	"Upgrade-Insecure-Requests: 1\r\nPriority: u=0, i\r\n"
 
 // proxy is one that is measured: as it lets everything pass, and as it refuses nearly everything.
 type proxy struct {
@@ -181,7 +185,8 @@ func (s *site) start() error {
 			}
 			if err := errors.Join(
 				os.WriteFile(filepath.Join(dir, "routes.txt"), []byte("GET /v1/items/{id}\nGET /large\n"), 0o644),
-				os.WriteFile(filepath.Join(dir, "headgate.yaml"), []byte("upstream: http://"+api.At+"\nupstream_client: "+client+"\nroutes: [routes.txt]\n"), 0o644),
+				os.WriteFile(filepath.Join(dir, "headgate.yaml"),
+					[]byte("upstream: http://"+api.At+"\nupstream_client: "+client+"\nroutes: [routes.txt]\n"), 0o644),
 				harness.Command(dir, "policy", "set", "default", limit, "--db", "sqlite:headgate.db"),
 			); err != nil {
 				return err
@@ -225,7 +230,8 @@ func pin(processor, pid int) error {
 		return err
 	}
 	for _, one := range of {
-		if out, err := exec.Command("taskset", "-a", "-c", "-p", strconv.Itoa(processor), strconv.Itoa(one)).CombinedOutput(); err != nil {
+		if out, err := exec.Command("taskset", "-a", "-c", "-p", strconv.Itoa(processor),
+			strconv.Itoa(one)).CombinedOutput(); err != nil {
 			return fmt.Errorf("taskset: %w: %s", err, out)
 		}
 	}
@@ -246,7 +252,8 @@ func look(pid int) (p process, err error) {
 	_, rest, _ := strings.Cut(string(stat), ") ") // the name may hold anything
 	var state string
 	var skip, own, kernel int64
-	if _, err := fmt.Sscan(rest, &state, &p.parent, &skip, &skip, &skip, &skip, &skip, &skip, &skip, &skip, &skip, &own, &kernel); err != nil {
+	if _, err := fmt.Sscan(rest, &state, &p.parent, &skip, &skip, &skip, &skip, &skip, &skip, &skip, &skip, &skip, &own,
+		&kernel); err != nil {
 		return p, fmt.Errorf("/proc/%d/stat: %w", pid, err)
 	}
 	p.pid, p.cpu = pid, time.Duration(own+kernel)*(time.Second/100)
@@ -394,7 +401,8 @@ func report(proxies []proxy, found [][][]float64) string {
 				beside = append(beside, each/found[l][nginx][round])
 			}
 			table = append(table, []string{
-				p.name, fmt.Sprintf("%.1f", median(found[l][i])), fmt.Sprintf("%.1f–%.1f", slices.Min(found[l][i]), slices.Max(found[l][i])),
+				p.name, fmt.Sprintf("%.1f", median(found[l][i])),
+				fmt.Sprintf("%.1f–%.1f", slices.Min(found[l][i]), slices.Max(found[l][i])),
 				fmt.Sprintf("%.2f", median(beside)), fmt.Sprintf("%.2f–%.2f", slices.Min(beside), slices.Max(beside)),
 			})
 		}

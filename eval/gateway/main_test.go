@@ -32,7 +32,8 @@ func TestNonsense(t *testing.T) {
 			t.Errorf("%v: no error", args)
 		}
 	}
-	for _, text := range []string{"", "HTTP/1.1\r\n", "HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 2xx OK\r\nContent-Length: 0\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n1"} {
+	for _, text := range []string{"", "HTTP/1.1\r\n", "HTTP/1.1 200 OK\r\n\r\n",
+		"HTTP/1.1 2xx OK\r\nContent-Length: 0\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n1"} {
 		if _, err := readAnswer(bufio.NewReader(strings.NewReader(text))); err == nil {
 			t.Errorf("%q is read as an answer", text)
 		}

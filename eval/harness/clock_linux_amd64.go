@@ -97,7 +97,9 @@ func (g *Gateway) bend(seconds int64) error {
 		return err
 	}
 	if kernels < first || kernels >= ours || !bytes.Equal(room, make([]byte, len(room))) {
-		return fmt.Errorf("its runtime reads the time at %x, and the vDSO from %x to %x ends in %x; want a function in it, and room", kernels, first, last, room)
+		return fmt.Errorf(
+			"its runtime reads the time at %x, and the vDSO from %x to %x ends in %x; want a function in it, and "+
+				"room", kernels, first, last, room)
 	}
 	if err := write(ours, clock(ours, kernels)); err != nil {
 		return err

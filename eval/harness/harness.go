@@ -194,7 +194,8 @@ func startBy(command []string, dir string, args ...string) (*Gateway, error) {
 		Dir: dir, DB: "sqlite:" + filepath.Join(dir, "headgate.db"),
 		log: &livelog.Text{}, done: make(chan error, 1),
 	}
-	g.cmd = exec.Command(command[0], append(append(command[1:len(command):len(command)], "serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--db", g.DB), args...)...)
+	g.cmd = exec.Command(command[0], append(append(command[1:len(command):len(command)], "serve", "--listen",
+		"127.0.0.1:0", "--admin", "127.0.0.1:0", "--db", g.DB), args...)...)
 	g.cmd.Dir, g.cmd.Stderr = dir, g.log
 	stdout, err := g.cmd.StdoutPipe()
 	if err != nil {

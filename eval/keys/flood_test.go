@@ -64,7 +64,8 @@ func flood(address, valid string) error {
 			case kind != "address":
 				header = "X-Api-Key: " + forge(random, kind == "well-formed" || kind == "mixed" && i%2 == 0) + "\r\n"
 			}
-			requests[kind] = append(requests[kind], []byte("GET /v1/items/7 HTTP/1.1\r\nHost: api\r\nUser-Agent: flood\r\n"+header+"\r\n"))
+			requests[kind] = append(requests[kind],
+				[]byte("GET /v1/items/7 HTTP/1.1\r\nHost: api\r\nUser-Agent: flood\r\n"+header+"\r\n"))
 		}
 	}
 	conn, err := net.Dial("tcp", address)
@@ -168,7 +169,8 @@ func serve(b *testing.B) (address, valid string) {
 	must(err)
 	table, err := endpoint.Compile([]endpoint.Template{template}, endpoint.Profile{})
 	must(err)
-	set, problems := policy.Compile(policy.Document{Rules: []policy.Rule{{Endpoint: policy.Default, Limit: 1 << 40}}}, policy.CompileOptions{Endpoints: table})
+	set, problems := policy.Compile(policy.Document{Rules: []policy.Rule{{Endpoint: policy.Default, Limit: 1 << 40}}},
+		policy.CompileOptions{Endpoints: table})
 	must(problems.Err())
 	buckets, err := memory.New(memory.Options{})
 	must(err)
@@ -178,19 +180,26 @@ func serve(b *testing.B) (address, valid string) {
 	for i := range records {
 		text, err := identity.NewKey()
 		must(err)
-		records[i] = identity.KeyRecord{Digest: digester.Digest(text), Key: identity.Key{ID: fmt.Sprint("k_", i), Project: "acme"}}
+		records[i] = identity.KeyRecord{
+			Digest: digester.Digest(text),
+			Key:    identity.Key{ID: fmt.Sprint("k_", i), Project: "acme"},
+		}
 		valid = text
 	}
 	ring := &identity.Keyring{}
 	must(ring.Replace(records))
 	who, err := identity.New(identity.Options{Keys: ring, Digester: digester})
 	must(err)
-	lim, err := headgate.New(headgate.Options{Endpoints: table, Policies: headgate.Fixed(set), Buckets: buckets, Identities: who})
+	lim, err := headgate.New(headgate.Options{Endpoints: table, Policies: headgate.Fixed(set), Buckets: buckets,
+		Identities: who})
 	must(err)
 	api := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(err)
-	server := &http.Server{Handler: httplimit.Handler(lim, api, httplimit.Options{OmitFields: true}), ReadHeaderTimeout: time.Minute}
+	server := &http.Server{
+		Handler:           httplimit.Handler(lim, api, httplimit.Options{OmitFields: true}),
+		ReadHeaderTimeout: time.Minute,
+	}
 	go func() { _ = server.Serve(listener) }()
 	b.Cleanup(func() { _ = server.Close() })
 	return listener.Addr().String(), valid

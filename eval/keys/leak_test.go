@@ -80,12 +80,14 @@ func (s seen) mustNotHave(t *testing.T, marks map[string]string) {
 	t.Helper()
 	for what, mark := range marks {
 		for how, form := range map[string]string{
-			"": mark, " in hexadecimal digits": hex.EncodeToString([]byte(mark)), " in base 64": base64.RawStdEncoding.EncodeToString([]byte(mark))[:len(mark)],
+			"": mark, " in hexadecimal digits": hex.EncodeToString([]byte(mark)),
+			" in base 64": base64.RawStdEncoding.EncodeToString([]byte(mark))[:len(mark)],
 			" as numbers": strings.Trim(fmt.Sprint([]byte(mark)), "[]"), " escaped": url.QueryEscape(mark),
 		} {
 			for where, text := range s {
 				if at := bytes.Index(bytes.ToLower(text), []byte(strings.ToLower(form))); at >= 0 {
-					t.Errorf("%s%s stands in %s: …%q…", what, how, where, text[max(0, at-80):min(len(text), at+len(form)+20)])
+					t.Errorf("%s%s stands in %s: …%q…", what, how, where,
+						text[max(0, at-80):min(len(text), at+len(form)+20)])
 				}
 			}
 		}
@@ -130,7 +132,8 @@ func TestNothingSecretIsWrittenDown(t *testing.T) {
 	scoped := output(t, dir, "", "key", "create", "--project", "acme", "--name", "scoped", "--scope", "POST /v1/login")
 	revoked := output(t, dir, "", "key", "create", "--project", "acme", "--name", "revoked")
 	const imported = "old-MARKimportedMARKimported"
-	all.add("headgate key import", []byte(output(t, dir, imported+"\n", "key", "import", "--config", "headgate.yaml", "--project", "acme", "--name", "legacy")))
+	all.add("headgate key import", []byte(output(t, dir, imported+"\n", "key", "import", "--config", "headgate.yaml",
+		"--project", "acme", "--name", "legacy")))
 	var keys []struct{ ID, Name string }
 	if err := json.Unmarshal([]byte(output(t, dir, "", "key", "list", "--json")), &keys); err != nil {
 		t.Fatal(err)
@@ -148,8 +151,10 @@ func TestNothingSecretIsWrittenDown(t *testing.T) {
 
 	forged := active[:20] + "MARKforged" + active[30:] // a wrong checksum
 	marks := map[string]string{
-		"an active key": active[3:], "a key with scopes": scoped[3:], "a revoked key": revoked[3:], "an imported key": imported,
-		"a malformed key": "MARKforged", "a token": "MARKtokenMARK", "a password": "MARKbasicMARK", "a login name": "MARKloginMARK", "a login's password": "MARKpassMARK",
+		"an active key": active[3:], "a key with scopes": scoped[3:], "a revoked key": revoked[3:],
+		"an imported key": imported,
+		"a malformed key": "MARKforged", "a token": "MARKtokenMARK", "a password": "MARKbasicMARK",
+		"a login name": "MARKloginMARK", "a login's password": "MARKpassMARK",
 		"the admin token": adminToken, "a cookie": "MARKcookieMARK", "a secret": strings.TrimSpace(string(firstSecret)),
 	}
 	send := func(method, base, target, body string, header ...string) {
@@ -168,15 +173,18 @@ func TestNothingSecretIsWrittenDown(t *testing.T) {
 		}
 		defer response.Body.Close()
 		text, _ := io.ReadAll(response.Body)
-		all.add("the answer to "+method+" "+strings.Split(target, "?")[0], fmt.Appendf(text, "%v %v", response.Status, response.Header))
+		all.add("the answer to "+method+" "+strings.Split(target, "?")[0],
+			fmt.Appendf(text, "%v %v", response.Status, response.Header))
 	}
 	flood := func() {
-		for _, target := range []string{"/v1/items/7", "/v1/broken", "/v1/nothing", "/v1/items/%2f", "/v1/items/7?x=%zz;y"} {
+		for _, target := range []string{"/v1/items/7", "/v1/broken", "/v1/nothing", "/v1/items/%2f",
+			"/v1/items/7?x=%zz;y"} {
 			separator := "?"
 			if strings.Contains(target, "?") {
 				separator = "&"
 			}
-			for _, key := range []string{active, scoped, revoked, imported, forged, "MARKforged", "old-MARKforgedMARKforged"} {
+			for _, key := range []string{active, scoped, revoked, imported, forged, "MARKforged",
+				"old-MARKforgedMARKforged"} {
 				send("GET", g.URL, target, "", "X-Api-Key", key)
 				send("GET", g.URL, target, "", "Authorization", "Bearer "+key)
 				send("GET", g.URL, target+separator+"api_key="+key, "")
@@ -184,12 +192,14 @@ func TestNothingSecretIsWrittenDown(t *testing.T) {
 			}
 			send("GET", g.URL, target, "", "Authorization", "Bearer eyJMARKtokenMARK.MARKtokenMARK.x")
 			send("GET", g.URL, target, "", "Authorization", "Basic MARKbasicMARK")
-			send("GET", g.URL, target, "", "X-Api-Key", active, "X-Api-Key", revoked, "Authorization", "Bearer MARKtokenMARK")
+			send("GET", g.URL, target, "", "X-Api-Key", active, "X-Api-Key", revoked, "Authorization",
+				"Bearer MARKtokenMARK")
 		}
 		for range 3 { // allowed, then denied
 			send("POST", g.URL, "/v1/items?api_key="+active, "")
 		}
-		for _, body := range []string{`{"user":"MARKloginMARK","password":"MARKpassMARK"}`, `{"user":"MARKloginMARK","user":"MARKpassMARK"}`, `{"user":"MARKloginMARK`} {
+		for _, body := range []string{`{"user":"MARKloginMARK","password":"MARKpassMARK"}`,
+			`{"user":"MARKloginMARK","user":"MARKpassMARK"}`, `{"user":"MARKloginMARK`} {
 			for range 2 { // allowed, then denied
 				send("POST", g.URL, "/v1/login", body, "Content-Type", "application/json", "X-Api-Key", scoped)
 			}
@@ -201,25 +211,38 @@ func TestNothingSecretIsWrittenDown(t *testing.T) {
 	admin := []string{"Authorization", "Bearer " + adminToken}
 	wrong := []string{"Authorization", "Bearer MARKtokenMARK"}
 	asJSON := func(v any) string { text, _ := json.Marshal(v); return string(text) }
-	evidence := map[string]any{"method": "GET", "target": "/v1/items/7?api_key=" + active, "header": []string{"X-Api-Key: " + active, "Cookie: MARKcookieMARK"}, "identifier": "MARKloginMARK"}
+	evidence := map[string]any{
+		"method":     "GET",
+		"target":     "/v1/items/7?api_key=" + active,
+		"header":     []string{"X-Api-Key: " + active, "Cookie: MARKcookieMARK"},
+		"identifier": "MARKloginMARK",
+	}
 	send("POST", g.Admin, "/v1/explain", asJSON(evidence), append(admin, "Content-Type", "application/json")...)
 	evidence["target"], evidence["header"] = "/v1/items/7", []string{"X-Api-Key: " + forged}
 	send("POST", g.Admin, "/v1/explain", asJSON(evidence), append(admin, "Content-Type", "application/json")...)
-	send("GET", g.Admin, "/v1/explain?method=GET&target="+url.QueryEscape("/v1/items/7?api_key="+active)+"&header=MARKtokenMARK", "", admin...)
+	send("GET", g.Admin, "/v1/explain?method=GET&target="+url.QueryEscape("/v1/items/7?api_key="+active)+
+		"&header=MARKtokenMARK", "", admin...)
 	send("GET", g.Admin, "/v1/explain?method=GET&target=x&header="+url.QueryEscape("X-Api-Key: "+active), "", admin...)
 	for _, action := range []string{"inspect", "reset"} {
 		for _, key := range []string{active, forged, "MARKforged"} {
-			send("POST", g.Admin, "/v1/buckets/"+action, asJSON(map[string]any{"endpoint": "POST /v1/items", "peer": "127.0.0.1", "header": []string{"X-Api-Key: " + key}}), append(admin, "Content-Type", "application/json")...)
+			send("POST", g.Admin, "/v1/buckets/"+action, asJSON(map[string]any{
+				"endpoint": "POST /v1/items",
+				"peer":     "127.0.0.1",
+				"header":   []string{"X-Api-Key: " + key},
+			}), append(admin, "Content-Type", "application/json")...)
 		}
 	}
 	for _, action := range []string{"inspect", "reset"} {
-		send("POST", g.Admin, "/v1/buckets/"+action, asJSON(map[string]any{"endpoint": "POST /v1/login", "identifier": "MARKloginMARK"}), append(admin, "Content-Type", "application/json")...)
+		send("POST", g.Admin, "/v1/buckets/"+action,
+			asJSON(map[string]any{"endpoint": "POST /v1/login", "identifier": "MARKloginMARK"}),
+			append(admin, "Content-Type", "application/json")...)
 	}
 	for _, target := range []string{"/metrics", "/v1/policies", "/readyz", "/nothing", "/v1/explain"} {
 		send("GET", g.Admin, target, "", admin...)
 		send("GET", g.Admin, target, "", wrong...)
 	}
-	command("explain", "GET", "/v1/items/7?api_key="+active, "--offline", "--config", "headgate.yaml", "--header", "X-Api-Key: "+active)
+	command("explain", "GET", "/v1/items/7?api_key="+active, "--offline", "--config", "headgate.yaml", "--header",
+		"X-Api-Key: "+active)
 	command("key", "list")
 	command("key", "list", "--json")
 	command("audit", "--json")
@@ -252,9 +275,12 @@ func TestNothingSecretIsWrittenDown(t *testing.T) {
 	all.folder(t, dir)
 
 	for _, control := range []struct{ where, text string }{
-		{"the file headgate.db", "visible-name"}, {"headgate key list", "visible-name"}, {"headgate policy export", "visible-rule"},
-		{"the answer to GET /metrics", "visible-rule"}, {"the answer to POST /v1/explain", "[redacted]"}, {"the answer to POST /v1/explain", "malformed"},
-		{"the log", "upstream failed"}, {"headgate audit --json", "api key k_"}, {"the file headgate.db.last-good.keys.json", "visible-name"},
+		{"the file headgate.db", "visible-name"}, {"headgate key list", "visible-name"},
+		{"headgate policy export", "visible-rule"},
+		{"the answer to GET /metrics", "visible-rule"}, {"the answer to POST /v1/explain", "[redacted]"},
+		{"the answer to POST /v1/explain", "malformed"},
+		{"the log", "upstream failed"}, {"headgate audit --json", "api key k_"},
+		{"the file headgate.db.last-good.keys.json", "visible-name"},
 	} {
 		if !bytes.Contains(all[control.where], []byte(control.text)) {
 			t.Errorf("%s does not hold %q, so this test looks in the wrong place", control.where, control.text)
@@ -277,7 +303,8 @@ func TestFaultsOfSettingsTellNoSecret(t *testing.T) {
 		{"--upstream", "http://user:MARKpassMARK@127.0.0.1:1"},
 		{"--upstream", "http://127.0.0.1:1", "--secret-file", "bad.secret"},
 	} {
-		cmd := exec.Command(harness.Binary(t), append([]string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--config", "headgate.yaml"}, args...)...)
+		cmd := exec.Command(harness.Binary(t), append([]string{"serve", "--listen", "127.0.0.1:0", "--admin",
+			"127.0.0.1:0", "--config", "headgate.yaml"}, args...)...)
 		cmd.Dir = dir
 		out, err := cmd.CombinedOutput()
 		if err == nil {

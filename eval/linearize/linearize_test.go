@@ -65,7 +65,8 @@ func model(shape rate.Shape) porcupine.Model {
 
 // record runs the clients against a store and returns the history. In every turn they begin
 // together, so that decisions overlap as often as they can.
-func record(t *testing.T, store bucket.Store, shape rate.Shape, buckets, clients int, seed uint64) []porcupine.Operation {
+func record(t *testing.T, store bucket.Store, shape rate.Shape, buckets, clients int,
+	seed uint64) []porcupine.Operation {
 	t.Helper()
 	var clock atomic.Int64 // ticks at every beginning and end, which puts them in order
 	var wg sync.WaitGroup
@@ -100,7 +101,12 @@ func record(t *testing.T, store bucket.Store, shape rate.Shape, buckets, clients
 func randomTakes(rng *rand.Rand, shape rate.Shape, buckets int) []bucket.Take {
 	takes := make([]bucket.Take, 0, buckets+1)
 	for _, b := range rng.Perm(buckets)[:1+rng.IntN(buckets)] {
-		takes = append(takes, bucket.Take{Key: buckettest.Key(uint64(b)), Shape: shape, Cost: rng.Int64N(6), Shadow: rng.IntN(8) == 0})
+		takes = append(takes, bucket.Take{
+			Key:    buckettest.Key(uint64(b)),
+			Shape:  shape,
+			Cost:   rng.Int64N(6),
+			Shadow: rng.IntN(8) == 0,
+		})
 	}
 	if rng.IntN(4) == 0 {
 		takes = append(takes, takes[0])
@@ -164,7 +170,8 @@ func TestDecisionsAreInstants(t *testing.T) {
 				t.Errorf("%d buckets, seed %d: no order of the decisions explains the answers", buckets, seed)
 			}
 			if denied := countDenied(history); denied == 0 || denied == len(history) {
-				t.Errorf("%d buckets, seed %d: %d of %d decisions were denied: this shows nothing", buckets, seed, denied, len(history))
+				t.Errorf("%d buckets, seed %d: %d of %d decisions were denied: this shows nothing", buckets, seed,
+					denied, len(history))
 			}
 		}
 	}
@@ -232,7 +239,8 @@ func TestBrokenStoresAreFound(t *testing.T) {
 		sound   bool
 	}{
 		{"looks, then charges, alone", 1, func(s *memory.Store) bucket.Store { return hasty{s, newBarrier(1)} }, true},
-		{"looks, then charges, with others", clients, func(s *memory.Store) bucket.Store { return hasty{s, newBarrier(clients)} }, false},
+		{"looks, then charges, with others", clients,
+			func(s *memory.Store) bucket.Store { return hasty{s, newBarrier(clients)} }, false},
 		{"charges what it can, then denies", 1, func(s *memory.Store) bucket.Store { return leaky{s} }, false},
 	}
 	for _, test := range tests {

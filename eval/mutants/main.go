@@ -32,8 +32,10 @@ func main() {
 	var o options
 	some := flag.String("run", "", "try those alone whose name matches this expression, and write no page")
 	flag.BoolVar(&o.check, "check", false, "only see that all can be planted, and compile")
-	flag.BoolVar(&o.nemesisAlone, "nemesis", false, "try those of the protocol against simulation and nemesis alone, and write no page")
-	flag.StringVar(&o.kept, "keep", "", "keep results in this file, and go on with those that it has of bugs that are the same")
+	flag.BoolVar(&o.nemesisAlone, "nemesis", false,
+		"try those of the protocol against simulation and nemesis alone, and write no page")
+	flag.StringVar(&o.kept, "keep", "",
+		"keep results in this file, and go on with those that it has of bugs that are the same")
 	flag.IntVar(&o.atOnce, "j", 2, "how many to try at once")
 	flag.Parse()
 	var err error
@@ -107,7 +109,8 @@ func (o options) run() error {
 	sum := summarize(results)
 	fmt.Println(sum)
 	if o.page {
-		if err := os.WriteFile(filepath.Join(root, "docs/benchmarks/mutants.md"), []byte(page(results)), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(root, "docs/benchmarks/mutants.md"), []byte(page(results)),
+			0o644); err != nil {
 			return err
 		}
 	}
@@ -150,7 +153,8 @@ func findRoot() (string, error) {
 			return dir, nil
 		}
 		if dir == filepath.Dir(dir) {
-			return "", errors.New("there is no go.work above the working directory, want to be run inside the repository")
+			return "",
+				errors.New("there is no go.work above the working directory, want to be run inside the repository")
 		}
 		dir = filepath.Dir(dir)
 	}

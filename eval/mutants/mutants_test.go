@@ -21,7 +21,8 @@ func TestPlanted(t *testing.T) {
 			t.Error(err)
 		}
 		if names[m.Name] || !strings.HasPrefix(m.Name, m.folder()+": ") || m.Why == "" {
-			t.Errorf("%q in %s: want a name of its own, that begins with the package, and why it matters", m.Name, m.File)
+			t.Errorf("%q in %s: want a name of its own, that begins with the package, and why it matters",
+				m.Name, m.File)
 		}
 		names[m.Name] = true
 		packages[path.Dir(m.File)]++
@@ -29,7 +30,8 @@ func TestPlanted(t *testing.T) {
 	if len(names) < 60 {
 		t.Errorf("%d bugs are planted, want 60 or more", len(names))
 	}
-	for _, want := range append([]string{"bucket", "bucket/memory", "endpoint", "identity", "httplimit", "gateway"}, protocols...) {
+	for _, want := range append([]string{"bucket", "bucket/memory", "endpoint", "identity", "httplimit", "gateway"},
+		protocols...) {
 		if packages[want] < 4 {
 			t.Errorf("%d bugs are planted in %s, want 4 or more", packages[want], want)
 		}
@@ -39,7 +41,10 @@ func TestPlanted(t *testing.T) {
 // A result counts for what it is, and a bug that survives unexpectedly fails the command.
 func TestVerdict(t *testing.T) {
 	in := func(file, test, nemesis, survives string) result {
-		return result{Mutant: Mutant{Name: file + ": x", File: file + "/x.go", Survives: survives}, outcome: outcome{Test: test, Nemesis: nemesis}}
+		return result{
+			Mutant:  Mutant{Name: file + ": x", File: file + "/x.go", Survives: survives},
+			outcome: outcome{Test: test, Nemesis: nemesis},
+		}
 	}
 	good := []result{in("bucket", "TestA", "", ""), in("bucket/lease", "TestB", "TestC", "")}
 	if err := summarize(good).verdict(options{}); err != nil {
@@ -54,11 +59,13 @@ func TestVerdict(t *testing.T) {
 			t.Errorf("verdict is %v, want %q in it", err, want)
 		}
 	}
-	if got := culprit("--- FAIL: TestA (0.1s)\n    --- FAIL: TestA/one_of_them (0.1s)\n        x\nFAIL\n"); got != "TestA/one of them" {
+	if got := culprit("--- FAIL: TestA (0.1s)\n    --- FAIL: TestA/one_of_them (0.1s)\n        x\nFAIL\n"); got !=
+		"TestA/one of them" {
 		t.Errorf("the culprit is %q", got)
 	}
 	text := page(append(good, in("bucket/scoped", "", "TestD", "nobody can see it")))
-	for _, want := range []string{"| by tests | 2 | 3 | 67 % |", "- bucket/scoped: x, by tests: nobody can see it", "## bucket/lease"} {
+	for _, want := range []string{"| by tests | 2 | 3 | 67 % |", "- bucket/scoped: x, by tests: nobody can see it",
+		"## bucket/lease"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page is\n%s\nwant %q in it", text, want)
 		}
@@ -87,7 +94,8 @@ func TestClean(t *testing.T) {
 	if err := (options{}).clean(root, []Mutant{good}, memory{}); err != nil {
 		t.Errorf("tests that pass: %v", err)
 	}
-	if err := (options{}).clean(root, []Mutant{good, bad}, memory{}); err == nil || !strings.Contains(err.Error(), "it fails") {
+	if err := (options{}).clean(root, []Mutant{good, bad}, memory{}); err == nil ||
+		!strings.Contains(err.Error(), "it fails") {
 		t.Errorf("tests of which one fails: %v, want what it says", err)
 	}
 	if err := (options{}).clean(root, []Mutant{bad}, memory{"bad\n\n": {Tested: true}}); err != nil {

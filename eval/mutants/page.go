@@ -44,7 +44,8 @@ func percent(part, of int) float64 {
 }
 
 func (s summary) String() string {
-	return fmt.Sprintf("%d of %d caught by tests (%.0f %%); of the protocol's %d of %d by simulation and nemesis alone (%.0f %%)",
+	return fmt.Sprintf(
+		"%d of %d caught by tests (%.0f %%); of the protocol's %d of %d by simulation and nemesis alone (%.0f %%)",
 		s.caught, s.all, percent(s.caught, s.all), s.byNemesis, s.protocol, percent(s.byNemesis, s.protocol))
 }
 
@@ -55,10 +56,12 @@ func (s summary) verdict(o options) error {
 		errs = append(errs, fmt.Errorf("tests catch %.1f %%, want %d", percent(s.caught, s.all), wantByTests))
 	}
 	if !o.nemesisAlone && len(s.unexpected) > 0 {
-		errs = append(errs, fmt.Errorf("no test catches %s: want one, or why there is none (Survives)", strings.Join(s.unexpected, ", ")))
+		errs = append(errs, fmt.Errorf("no test catches %s: want one, or why there is none (Survives)",
+			strings.Join(s.unexpected, ", ")))
 	}
 	if percent(s.byNemesis, s.protocol) < wantByNemesis {
-		errs = append(errs, fmt.Errorf("simulation and nemesis catch %.1f %% of the protocol's, want %d", percent(s.byNemesis, s.protocol), wantByNemesis))
+		errs = append(errs, fmt.Errorf("simulation and nemesis catch %.1f %% of the protocol's, want %d",
+			percent(s.byNemesis, s.protocol), wantByNemesis))
 	}
 	return errors.Join(errs...)
 }
@@ -81,7 +84,8 @@ also tried against the [simulation and the nemesis](../scaling.md#how-it-is-test
 | by tests | %[3]d | %[4]d | %.0[5]f %% | %[9]d %% |
 | of the protocol's, by simulation and nemesis alone | %[6]d | %[7]d | %.0[8]f %% | %[10]d %% |
 
-`, '`', nemesisSeeds, s.caught, s.all, percent(s.caught, s.all), s.byNemesis, s.protocol, percent(s.byNemesis, s.protocol), wantByTests, wantByNemesis)
+`, '`', nemesisSeeds, s.caught, s.all, percent(s.caught, s.all), s.byNemesis, s.protocol,
+		percent(s.byNemesis, s.protocol), wantByTests, wantByNemesis)
 	text := strings.ReplaceAll(strings.ReplaceAll(b.String(), "`command`\n$", "```text\n$"), "`command`", "```")
 	b.Reset()
 	b.WriteString(text)

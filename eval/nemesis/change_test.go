@@ -62,7 +62,8 @@ func (g *spender) spend(r *rand.Rand, tokens int64) bool {
 	switch r.IntN(3) {
 	case 0:
 		g.seq++
-		got, err := g.authority.Ask(g.Context(), g.replica, g.of, lease.Question{Seq: g.seq, Want: tokens, Need: tokens})
+		got, err := g.authority.Ask(g.Context(), g.replica, g.of,
+			lease.Question{Seq: g.seq, Want: tokens, Need: tokens})
 		if err != nil {
 			g.Fatal(err)
 		}
@@ -169,7 +170,8 @@ func (a *asker) asks(tokens int64) {
 		a.denied++
 	}
 	if got && !out[0].Allowed || !got && room > tokens {
-		a.Errorf("of %d tokens %d are asked for: admitted %v, %v after the limit became %+v, in place of %+v", room, tokens, got, time.Duration(a.server.nanos()-a.own.Since), a.own.Shape, a.own.Before)
+		a.Errorf("of %d tokens %d are asked for: admitted %v, %v after the limit became %+v, in place of %+v", room,
+			tokens, got, time.Duration(a.server.nanos()-a.own.Since), a.own.Shape, a.own.Before)
 	}
 }
 
@@ -195,7 +197,8 @@ func TestWhoAsksGoesOnOwing(t *testing.T) {
 		a.server.pass(time.Duration(r.Int64N(until - a.server.nanos())))
 		for range 12 {
 			a.asks(1 + r.Int64N(2))
-			a.server.pass(time.Duration(math.Exp(r.Float64()*math.Log(float64(3*time.Hour/time.Millisecond)))) * time.Millisecond)
+			a.server.pass(time.Duration(math.Exp(r.Float64()*math.Log(float64(3*time.Hour/time.Millisecond)))) *
+				time.Millisecond)
 		}
 		admitted, denied = admitted+a.admitted, denied+a.denied
 	}
@@ -209,7 +212,8 @@ func TestWhoAsksGoesOnOwing(t *testing.T) {
 func TestALimitThatComesBack(t *testing.T) {
 	for seed := range race.Fewer(uint64(40)) {
 		r := rand.New(rand.NewPCG(seed, 31))
-		limits := []rate.Limit{{Tokens: 50, Per: time.Second, Burst: 200}, {Tokens: 1, Per: time.Minute, Burst: 150}, {Tokens: 10, Per: time.Second, Burst: 300}}
+		limits := []rate.Limit{{Tokens: 50, Per: time.Second, Burst: 200}, {Tokens: 1, Per: time.Minute, Burst: 150},
+			{Tokens: 10, Per: time.Second, Burst: 300}}
 		a := newAsker(t, r, limits[0])
 		for range 60 {
 			for range r.IntN(12) { // enough that the bucket does not expire before it is asked for again

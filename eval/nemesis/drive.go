@@ -125,7 +125,8 @@ func (w *World) Turns() (all []Turn) {
 
 // Left is how many tokens are left of an endpoint's bucket, as a gateway says.
 func (w *World) Left(gateway, which int) (int64, error) {
-	found, err := inspect.Find(background, w.gateways[gateway].Limiter, inspect.Query{Endpoint: bucketNames[which], Address: client})
+	found, err := inspect.Find(background, w.gateways[gateway].Limiter,
+		inspect.Query{Endpoint: bucketNames[which], Address: client})
 	if err != nil || len(found.Buckets) == 0 {
 		return 0, err
 	}

@@ -187,7 +187,8 @@ func (e *Engine) do(words []string) (lua.LValue, error) {
 		delete(e.data, name)
 		held, ok = value{}, false
 	}
-	if ok && (held.hash != nil) != (words[0][0] == 'H') && words[0] != "SET" && words[0] != "DEL" && words[0] != "PEXPIRE" {
+	if ok && (held.hash != nil) != (words[0][0] == 'H') && words[0] != "SET" && words[0] != "DEL" &&
+		words[0] != "PEXPIRE" {
 		return nil, errors.New("WRONGTYPE Operation against a key holding the wrong kind of value")
 	}
 	switch words[0] {

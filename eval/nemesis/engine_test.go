@@ -47,7 +47,8 @@ func (b *both) Eval(ctx context.Context, command, script string, keys, args []st
 		b.t.Fatalf("on Redis: %v", err)
 	}
 	if !reflect.DeepEqual(got, want) {
-		b.t.Fatalf("of %q %q the engine answers %q, want what Redis does, %q; the script begins %.80q", keys, args, got, want, script)
+		b.t.Fatalf("of %q %q the engine answers %q, want what Redis does, %q; the script begins %.80q", keys, args,
+			got, want, script)
 	}
 	return got, nil
 }
@@ -92,7 +93,14 @@ func TestEngineIsRedis(t *testing.T) {
 			current = shapes[r.IntN(len(shapes))]
 		}
 		take := func(n uint64) bucket.Take {
-			return bucket.Take{Key: key.Key{Hi: n, Lo: n}, Shape: current, Since: since, Before: past, Cost: r.Int64N(3), Shadow: r.IntN(8) == 0}
+			return bucket.Take{
+				Key:    key.Key{Hi: n, Lo: n},
+				Shape:  current,
+				Since:  since,
+				Before: past,
+				Cost:   r.Int64N(3),
+				Shadow: r.IntN(8) == 0,
+			}
 		}
 		switch r.IntN(6) {
 		case 0, 1:
@@ -100,15 +108,23 @@ func TestEngineIsRedis(t *testing.T) {
 			_, err = store.TryConsume(ctx, b.now*1000, takes, make([]bucket.Outcome, len(takes)))
 		case 2:
 			of := take(uint64(r.IntN(3)))
-			change := bucket.Change{Key: of.Key, Shape: of.Shape, Since: since, Before: past, Units: (r.Int64N(7) - 3) * of.Shape.Unit}
+			change := bucket.Change{
+				Key:    of.Key,
+				Shape:  of.Shape,
+				Since:  since,
+				Before: past,
+				Units:  (r.Int64N(7) - 3) * of.Shape.Unit,
+			}
 			if r.IntN(2) == 0 {
 				change.Charged = b.now*1000 - r.Int64N(int64(time.Hour))
 			}
 			err = store.Correct(ctx, b.now*1000, []bucket.Change{change}, make([]int64, 1))
 		case 3:
-			_, err = authority.Ask(ctx, 7, take(4), lease.Question{Seq: seq + uint64(r.IntN(2)), Want: 1 + r.Int64N(9), Need: r.Int64N(4)})
+			_, err = authority.Ask(ctx, 7, take(4), lease.Question{Seq: seq + uint64(r.IntN(2)), Want: 1 + r.Int64N(9),
+				Need: r.Int64N(4)})
 		case 4:
-			told := []report.Told{{Of: take(5), Report: report.Report{Seq: seq, Tokens: r.Int64N(9)}}, {Of: take(6), Report: report.Report{Seq: seq, Tokens: r.Int64N(9)}}}
+			told := []report.Told{{Of: take(5), Report: report.Report{Seq: seq, Tokens: r.Int64N(9)}},
+				{Of: take(6), Report: report.Report{Seq: seq, Tokens: r.Int64N(9)}}}
 			ledger.ReportAll(ctx, 7, told[:1+r.IntN(2)])
 			err = told[0].Err
 		case 5:

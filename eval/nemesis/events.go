@@ -95,7 +95,9 @@ func (w *world) drained(by, until time.Duration) {
 // forgotten says that the store lost what it held, or some of it: a burst, and a headroom for each gateway.
 func (w *world) forgotten(lasts time.Duration) {
 	most, _ := w.plan.count()
-	w.add(w.now()+lasts, func(l Limit, e bucket.Envelope) float64 { return float64(l.Burst) + w.headroom(l, e)*float64(most) })
+	w.add(w.now()+lasts, func(l Limit, e bucket.Envelope) float64 {
+		return float64(l.Burst) + w.headroom(l, e)*float64(most)
+	})
 }
 
 // headroom is that of one gateway.
@@ -165,7 +167,11 @@ func (w *world) freeze(e Event) {
 
 // give has an operator fill a bucket or give it tokens, and ask again as the command does where no answer came.
 func (w *world) give(e Event) {
-	q := inspect.Query{Endpoint: bucketNames[e.Bucket], Address: client, Once: bucket.Once{Name: uint64(e.At) | 1, Of: 1}}
+	q := inspect.Query{
+		Endpoint: bucketNames[e.Bucket],
+		Address:  client,
+		Once:     bucket.Once{Name: uint64(e.At) | 1, Of: 1},
+	}
 	const longest = 5 * time.Second // that a message is under way
 	for n := range 3 {
 		w.mu.Lock()

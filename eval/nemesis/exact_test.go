@@ -66,7 +66,9 @@ func TestAnOutageExactly(t *testing.T) {
 						last = turn.At
 					}
 					if n := len(w.Turns()); n != 2*gateways || lost > 2400*ms || first < 4*s || last > 4600*ms {
-						t.Errorf("gateways lost the store and found it again at %v, want each once, soon after 2 s and 4 s", w.Turns())
+						t.Errorf(
+							"gateways lost the store and found it again at %v, want each once, soon after 2 s and "+
+								"4 s", w.Turns())
 						return
 					}
 					// A lease adds what drains in a TTL, 2 tokens, and reports 2 at each gateway.
@@ -81,7 +83,8 @@ func TestAnOutageExactly(t *testing.T) {
 					case policy.LossShare:
 						want := int64(rate * (4*s - lost) / s)
 						between(t, "during", during, want-4, want+1)
-						between(t, "after", after, could-12, could+7+int64(rate*(last-first)/s)) // and the shares of those who have not found it yet
+						// and the shares of those who have not found it yet
+						between(t, "after", after, could-12, could+7+int64(rate*(last-first)/s))
 					case policy.LossOpen:
 						between(t, "during", during, 550, 900)
 						between(t, "just after", w.Admitted(last+50*ms, last+1050*ms, 0), 0, 9) // the burst is charged
@@ -147,7 +150,8 @@ func TestADenialElsewhereExactly(t *testing.T) {
 					between(t, "admitted", admitted, rounds, rounds+4)
 					if scope == policy.Lease {
 						l := w.Leases(0)
-						between(t, "of a lease neither admitted nor expired", int64(l.Granted)-int64(l.Expired)-admitted, 0, atOnce)
+						between(t, "of a lease neither admitted nor expired",
+							int64(l.Granted)-int64(l.Expired)-admitted, 0, atOnce)
 						return
 					}
 					left, err := w.Left(0, 0)
@@ -164,7 +168,8 @@ func TestADenialElsewhereExactly(t *testing.T) {
 // A gateway that begins without the store divides limits by how many there are said to be.
 func TestAStrandedGatewayExactly(t *testing.T) {
 	const rate, lasts = 30, 4 * time.Second
-	p := exactly(rate, rate, policy.Split, policy.LossClosed, nemesis.Event{Kind: nemesis.Strand, At: time.Second, Lasts: lasts})
+	p := exactly(rate, rate, policy.Split, policy.LossClosed,
+		nemesis.Event{Kind: nemesis.Strand, At: time.Second, Lasts: lasts})
 	drive(t, p, 0, func(t *testing.T, w *nemesis.World) {
 		time.Sleep(1500 * time.Millisecond) // it has asked in vain
 		w.Load(5*time.Second, 0, 300, 3)
@@ -193,10 +198,12 @@ func TestWhoJoinsExactly(t *testing.T) {
 // heard of for long enough.
 func TestWhoIsGoneExactly(t *testing.T) {
 	const rate, s = 30, time.Second
-	p := exactly(rate, rate, policy.Split, policy.LossClosed, nemesis.Event{Kind: nemesis.Kill, Gateway: 1, At: s, Lasts: 6 * s})
+	p := exactly(rate, rate, policy.Split, policy.LossClosed,
+		nemesis.Event{Kind: nemesis.Kill, Gateway: 1, At: s, Lasts: 6 * s})
 	drive(t, p, 0, func(t *testing.T, w *nemesis.World) {
 		w.Load(6*s, 0, 200, 0, 2)
-		between(t, "admitted at the others, before", w.Admitted(0, s, 0, 0, 2), rate*2/3-3, rate*2/3+1) // they begin with nothing
+		// they begin with nothing
+		between(t, "admitted at the others, before", w.Admitted(0, s, 0, 0, 2), rate*2/3-3, rate*2/3+1)
 		between(t, "and when it is gone", w.Admitted(3*s, 6*s, 0, 0, 2), 3*rate-3, 3*rate+3)
 	})
 }

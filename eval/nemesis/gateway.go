@@ -127,16 +127,19 @@ func (w *world) start(slot int, offset time.Duration, stranded bool) *gateway {
 	}
 	g.leases = must(lease.New(lease.Options{
 		MaxAccounts: remembered,
-		Authority:   must(redis.NewAuthority(shared, redis.AuthorityOptions{TTL: p.TTL})), Terms: lease.Terms{TTL: p.TTL, Poll: max(time.Millisecond, p.TTL/4)},
-		Deadline: min(p.Deadline, p.TTL), Gather: min(time.Millisecond, p.Deadline/4), Replica: n, Vary: vary,
+		Authority:   must(redis.NewAuthority(shared, redis.AuthorityOptions{TTL: p.TTL})),
+		Terms:       lease.Terms{TTL: p.TTL, Poll: max(time.Millisecond, p.TTL/4)},
+		Deadline:    min(p.Deadline, p.TTL), Gather: min(time.Millisecond, p.Deadline/4), Replica: n, Vary: vary,
 	}))
 	g.reports = must(report.New(report.Options{
 		MaxAccounts: remembered,
-		Authority:   must(redis.NewLedger(shared, redis.LedgerOptions{Keep: max(time.Second, 4*p.Interval)})), Interval: p.Interval, Deadline: p.Deadline,
+		Authority:   must(redis.NewLedger(shared, redis.LedgerOptions{Keep: max(time.Second, 4*p.Interval)})),
+		Interval:    p.Interval, Deadline: p.Deadline,
 		Gather: min(time.Millisecond, p.Interval/4), Replica: n,
 	}))
 	buckets := must(scoped.New(scoped.Options{
-		Local: local, Strict: shared, Leases: g.leases, Free: p.Free, Reports: g.reports, Replicas: g.members.Replicas, Count: g.members.Count,
+		Local: local, Strict: shared, Leases: g.leases, Free: p.Free, Reports: g.reports, Replicas: g.members.Replicas,
+		Count: g.members.Count,
 		Began: g.clock.Now(), Deadline: p.Deadline, Vary: vary,
 		Changed: func(one scoped.Server, _ scoped.Status) { w.lost(g, one.Lost) },
 	}))

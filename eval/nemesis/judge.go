@@ -25,11 +25,14 @@ func (w *world) judge() {
 			}
 			fresh := netip.AddrFrom4([4]byte{10, byte(w.plan.Seed), byte(slot), byte(which)})
 			if waited, ok := w.obey(g, fresh, which, freshWithin); !ok {
-				w.broken("liveness", "a client that was never seen before is denied %s at gateway %d and told to wait %v, want it served within %v", targets[which], slot, waited, freshWithin)
+				w.broken("liveness", "a client that was never seen before is denied %s at gateway %d and told to "+
+					"wait %v, want it served within %v", targets[which], slot, waited, freshWithin)
 			}
 			within := w.within(which)
 			if waited, ok := w.obey(g, client, which, within); !ok {
-				w.broken("liveness", "a client that obeys is denied %s at gateway %d and told to wait %v, want it served within %v", targets[which], slot, waited, within)
+				w.broken("liveness",
+					"a client that obeys is denied %s at gateway %d and told to wait %v, want it served within %v",
+					targets[which], slot, waited, within)
 			}
 		}
 	}
@@ -52,7 +55,8 @@ func (w *world) parts(end time.Duration) {
 			}
 		}
 		if sum > 1+1e-9 {
-			w.breakLocked("safety", "at %.3fs the gateways' parts of limits are %.3f together, want 1 at most", w.now().Seconds(), sum)
+			w.breakLocked("safety", "at %.3fs the gateways' parts of limits are %.3f together, want 1 at most",
+				w.now().Seconds(), sum)
 			end = 0
 		}
 		w.mu.Unlock()
@@ -95,10 +99,13 @@ func (w *world) settled() {
 			continue
 		}
 		if k, n := g.members.Replicas(), g.members.Count(); k != live || n != live {
-			w.broken("liveness", "gateway %d divides limits by %d and counts %d gateways when all faults are over, want %d", slot, k, n, live)
+			w.broken("liveness",
+				"gateway %d divides limits by %d and counts %d gateways when all faults are over, want %d",
+				slot, k, n, live)
 		}
 		if pending := g.reports.Status().Pending; pending != 0 {
-			w.broken("liveness", "gateway %d has %d tokens to report when all faults are over, want none", slot, pending)
+			w.broken("liveness", "gateway %d has %d tokens to report when all faults are over, want none",
+				slot, pending)
 		}
 	}
 }
@@ -129,7 +136,8 @@ func (w *world) within(which int) (longest time.Duration) {
 		for slot := range w.limits {
 			l := w.limits[slot][i]
 			perToken := l.Per.Seconds() / float64(l.Tokens)
-			longest = max(longest, time.Duration((2*float64(l.Burst)+1)*perToken*float64(time.Second)*1.3)) // a replica may have a fifth of the limit to itself
+			// a replica may have a fifth of the limit to itself
+			longest = max(longest, time.Duration((2*float64(l.Burst)+1)*perToken*float64(time.Second)*1.3))
 		}
 	}
 	return longest + 2*time.Second
@@ -153,7 +161,8 @@ func (w *world) obey(g *gateway, who netip.Addr, which int, within time.Duration
 		case waited+wait > within || tries == mostTries:
 			return waited + wait, false
 		case wait > patience:
-			return waited + wait, true // it is told a wait that is within the bound, and the world will not live to see it
+			// it is told a wait that is within the bound, and the world will not live to see it
+			return waited + wait, true
 		}
 		time.Sleep(wait)
 	}
@@ -192,7 +201,9 @@ func (w *world) use() {
 		}
 		all.Wait()
 		if used := float64(got) / most; used < leastUsed {
-			w.broken("liveness", "%.2f of what limits admit of %s is used, of twice as much that is asked for, want %.2f", used, targets[which], leastUsed)
+			w.broken("liveness",
+				"%.2f of what limits admit of %s is used, of twice as much that is asked for, want %.2f", used,
+				targets[which], leastUsed)
 		}
 	}
 }

@@ -36,19 +36,30 @@ func faults() []fault {
 	return []fault{
 		{"none", [5]int{1, 1, 1, 1, 1}, nil},
 		{"the store is away", [5]int{13, 4, 2, 10, 1}, []nemesis.Event{{Kind: nemesis.Down, Lasts: s}}},
-		{"the store is away, and empty when it is back", [5]int{13, 4, 2, 10, 1}, []nemesis.Event{{Kind: nemesis.Restart, Lasts: s}}},
-		{"a replica takes over that lacks the last 0.5 s", [5]int{1, 1, 1, 1, 1}, []nemesis.Event{{Kind: nemesis.Failover, By: 500 * ms}}},
+		{"the store is away, and empty when it is back", [5]int{13, 4, 2, 10, 1},
+			[]nemesis.Event{{Kind: nemesis.Restart, Lasts: s}}},
+		{"a replica takes over that lacks the last 0.5 s", [5]int{1, 1, 1, 1, 1},
+			[]nemesis.Event{{Kind: nemesis.Failover, By: 500 * ms}}},
 		{"the store forgets its scripts", [5]int{1, 1, 1, 1, 1}, []nemesis.Event{{Kind: nemesis.Unlearn}}},
-		{"the store's clock is an hour ahead for 0.3 s", [5]int{1, 1, 1, 1, 1}, []nemesis.Event{{Kind: nemesis.Glitch, Lasts: 300 * ms, By: time.Hour}}},
-		{"the store's clock is set back by an hour", [5]int{1, 1, 1, 1, 1}, []nemesis.Event{{Kind: nemesis.Step, By: -time.Hour}}},
-		{"nothing of a gateway reaches the store", [5]int{13, 4, 2, 11, 1}, []nemesis.Event{{Kind: nemesis.CutTo, Gateway: 1, Lasts: s}}},
-		{"nothing of the store reaches a gateway", [5]int{12, 4, 2, 10, 1}, []nemesis.Event{{Kind: nemesis.CutFrom, Gateway: 1, Lasts: s}}},
-		{"three of ten messages take up to 1 s", [5]int{13, 5, 3, 6, 1}, []nemesis.Event{{Kind: nemesis.Noise, Lasts: s, Network: late}}},
-		{"one of ten messages is lost", [5]int{5, 5, 3, 2, 1}, []nemesis.Event{{Kind: nemesis.Noise, Lasts: s, Network: lost}}},
-		{"a gateway stands still", [5]int{11, 11, 11, 11, 11}, []nemesis.Event{{Kind: nemesis.Freeze, Gateway: 1, Lasts: s}}},
-		{"a gateway is killed; its clients go to another", [5]int{1, 1, 1, 1, 1}, []nemesis.Event{{Kind: nemesis.Kill, Gateway: 1, Lasts: s}}},
+		{"the store's clock is an hour ahead for 0.3 s", [5]int{1, 1, 1, 1, 1},
+			[]nemesis.Event{{Kind: nemesis.Glitch, Lasts: 300 * ms, By: time.Hour}}},
+		{"the store's clock is set back by an hour", [5]int{1, 1, 1, 1, 1},
+			[]nemesis.Event{{Kind: nemesis.Step, By: -time.Hour}}},
+		{"nothing of a gateway reaches the store", [5]int{13, 4, 2, 11, 1},
+			[]nemesis.Event{{Kind: nemesis.CutTo, Gateway: 1, Lasts: s}}},
+		{"nothing of the store reaches a gateway", [5]int{12, 4, 2, 10, 1},
+			[]nemesis.Event{{Kind: nemesis.CutFrom, Gateway: 1, Lasts: s}}},
+		{"three of ten messages take up to 1 s", [5]int{13, 5, 3, 6, 1},
+			[]nemesis.Event{{Kind: nemesis.Noise, Lasts: s, Network: late}}},
+		{"one of ten messages is lost", [5]int{5, 5, 3, 2, 1},
+			[]nemesis.Event{{Kind: nemesis.Noise, Lasts: s, Network: lost}}},
+		{"a gateway stands still", [5]int{11, 11, 11, 11, 11},
+			[]nemesis.Event{{Kind: nemesis.Freeze, Gateway: 1, Lasts: s}}},
+		{"a gateway is killed; its clients go to another", [5]int{1, 1, 1, 1, 1},
+			[]nemesis.Event{{Kind: nemesis.Kill, Gateway: 1, Lasts: s}}},
 		{"a gateway joins", [5]int{1, 1, 1, 1, 1}, []nemesis.Event{{Kind: nemesis.Join}}},
-		{"the limit becomes 60 per second", [5]int{2, 2, 2, 2, 1}, []nemesis.Event{{Kind: nemesis.Change, Spread: 300 * ms, Limit: perSecond(60, policy.Strict)}}},
+		{"the limit becomes 60 per second", [5]int{2, 2, 2, 2, 1},
+			[]nemesis.Event{{Kind: nemesis.Change, Spread: 300 * ms, Limit: perSecond(60, policy.Strict)}}},
 	}
 }
 
@@ -72,7 +83,8 @@ func TestLockOuts(t *testing.T) {
 				t.Errorf("docs/model.md lacks the row\n%s", row)
 			}
 			if tenths > f.most[i] {
-				t.Errorf("%s, %v, %v: %v without a request admitted, want %d tenths of a second at most", f.name, c.scope, c.loss, most, f.most[i])
+				t.Errorf("%s, %v, %v: %v without a request admitted, want %d tenths of a second at most", f.name,
+					c.scope, c.loss, most, f.most[i])
 			}
 		}
 		rows.WriteString("\n")

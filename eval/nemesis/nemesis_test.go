@@ -18,7 +18,8 @@ var (
 	first  = flag.Uint64("first", 1, "the seed of the first")
 	only   = flag.Uint64("seed", 0, "run this plan alone")
 	plain  = flag.Bool("plain", false, "end at the first plan that fails, and do not shrink it")
-	events = flag.String("events", "", "of -seed's plan keep these events alone, by their numbers: 0,3,5; none for nothing")
+	events = flag.String("events", "",
+		"of -seed's plan keep these events alone, by their numbers: 0,3,5; none for nothing")
 )
 
 // run runs a plan in virtual time.
@@ -71,7 +72,8 @@ func tell(t *testing.T, p *nemesis.Plan, found []string) {
 	if len(kept) > 0 {
 		list = strings.Trim(strings.ReplaceAll(fmt.Sprint(kept), " ", ","), "[]")
 	}
-	t.Errorf("%s\nof %d events these are left:\n%v\nreplay: make nemesis SEED=%d EVENTS=%s", strings.Join(found, "\n"), len(p.Events), p.Keep(kept), p.Seed, list)
+	t.Errorf("%s\nof %d events these are left:\n%v\nreplay: make nemesis SEED=%d EVENTS=%s", strings.Join(found, "\n"),
+		len(p.Events), p.Keep(kept), p.Seed, list)
 }
 
 func numbers(t *testing.T, list string) (all []int) {

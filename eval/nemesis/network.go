@@ -38,7 +38,8 @@ const (
 )
 
 // marks are by what the scripts are told apart.
-var marks = [messages]string{Corrections: "-- Adds to the debt of the bucket KEYS[1]", Grants: "-- Answers questions of a replica for tokens", Reports: "-- Charges what a replica reports",
+var marks = [messages]string{Corrections: "-- Adds to the debt of the bucket KEYS[1]",
+	Grants: "-- Answers questions of a replica for tokens", Reports: "-- Charges what a replica reports",
 	Words: "-- Tells who shares the buckets"}
 
 var aboutBySHA sync.Map // what every script is about that was ever sent
@@ -102,7 +103,13 @@ func (w *wire) fate(is Message) (f fate) {
 		}
 		return d
 	}
-	f = fate{there: took(), back: took(), lost: r.Float64() < n.Loss || w.cut[0], lostBack: r.Float64() < n.Loss, grave: w.dead}
+	f = fate{
+		there:    took(),
+		back:     took(),
+		lost:     r.Float64() < n.Loss || w.cut[0],
+		lostBack: r.Float64() < n.Loss,
+		grave:    w.dead,
+	}
 	if again := r.Float64() < n.Twice; again {
 		f.again = 1 + time.Duration(r.Int64N(int64(n.Longest)+1))
 	}

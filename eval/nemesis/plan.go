@@ -77,8 +77,10 @@ const (
 
 const drawn = Strand // kinds are drawn, those before it
 
-var kindNames = [kinds]string{"offset", "noise", "cut to", "cut from", "kill", "stop", "join", "store down", "store restarted empty", "failover", "scripts forgotten",
-	"store's clock stepped", "store's clock off", "limit changed", "frozen", "reset", "grant", "reservations", "a gateway joins that cannot reach the store"}
+var kindNames = [kinds]string{"offset", "noise", "cut to", "cut from", "kill", "stop", "join", "store down",
+	"store restarted empty", "failover", "scripts forgotten",
+	"store's clock stepped", "store's clock off", "limit changed", "frozen", "reset", "grant", "reservations",
+	"a gateway joins that cannot reach the store"}
 
 // Event is one thing that happens.
 type Event struct {
@@ -117,7 +119,8 @@ func (e Event) String() string {
 
 func (p *Plan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %d gateways, free %d%%, TTL %v, deadline %v, interval %v, store's clock %v\n", p.Seed, p.Replicas, p.Free, p.TTL, p.Deadline, p.Interval, p.Store)
+	fmt.Fprintf(&b, "seed %d: %d gateways, free %d%%, TTL %v, deadline %v, interval %v, store's clock %v\n", p.Seed,
+		p.Replicas, p.Free, p.TTL, p.Deadline, p.Interval, p.Store)
 	for i, l := range p.Limits {
 		fmt.Fprintf(&b, "  %s: %v\n", bucketNames[i], l)
 	}
@@ -156,7 +159,8 @@ func Draw(seed uint64) *Plan {
 	}
 	either := func(all ...time.Duration) time.Duration { return all[r.IntN(len(all))] }
 	p := &Plan{
-		Seed: seed, Replicas: 1 + r.IntN(4), Free: []int{0, 20}[r.IntN(2)], TTL: either(50, 100, 300) * time.Millisecond,
+		Seed: seed, Replicas: 1 + r.IntN(4), Free: []int{0, 20}[r.IntN(2)],
+		TTL:      either(50, 100, 300) * time.Millisecond,
 		Deadline: either(5, 20, 50) * time.Millisecond, Interval: either(20, 100, 400) * time.Millisecond,
 		Store: either(0, 0, time.Minute, -time.Minute, time.Hour, -time.Hour),
 	}
@@ -165,7 +169,11 @@ func Draw(seed uint64) *Plan {
 	}
 	for i := range p.Load {
 		fast := float64(p.Limits[i].Tokens) / p.Limits[i].Per.Seconds()
-		p.Load[i] = Load{Rate: min(300, max(20+200*r.Float64()*float64(r.IntN(2)), fast*(0.5+3*r.Float64()))), Wave: between(300*time.Millisecond, 3*time.Second), Skew: r.Float64() * float64(r.IntN(2))}
+		p.Load[i] = Load{
+			Rate: min(300, max(20+200*r.Float64()*float64(r.IntN(2)), fast*(0.5+3*r.Float64()))),
+			Wave: between(300*time.Millisecond, 3*time.Second),
+			Skew: r.Float64() * float64(r.IntN(2)),
+		}
 	}
 	for range 1 + r.IntN(7) {
 		e := Event{
@@ -183,8 +191,10 @@ func Draw(seed uint64) *Plan {
 			}
 		case Noise:
 			e.Network = Network{
-				Delay: between(0, 2*time.Millisecond), Jitter: between(0, 2*p.Deadline), Loss: r.Float64() * 0.3 * float64(r.IntN(2)), Late: r.Float64() * 0.3,
-				Longest: either(between(p.TTL, 10*p.TTL), between(0, 4*time.Second)), Twice: r.Float64() * 0.2 * float64(r.IntN(2)), Of: Message(r.IntN(int(messages)) * r.IntN(2)),
+				Delay: between(0, 2*time.Millisecond), Jitter: between(0, 2*p.Deadline),
+				Loss: r.Float64() * 0.3 * float64(r.IntN(2)), Late: r.Float64() * 0.3,
+				Longest: either(between(p.TTL, 10*p.TTL), between(0, 4*time.Second)),
+				Twice:   r.Float64() * 0.2 * float64(r.IntN(2)), Of: Message(r.IntN(int(messages)) * r.IntN(2)),
 			}
 		case Join, Unlearn, Reset:
 			e.Lasts = 0
@@ -197,7 +207,8 @@ func Draw(seed uint64) *Plan {
 		case Step:
 			e.Lasts, e.By = 0, between(-2*time.Second, 2*time.Second)
 		case Glitch:
-			e.Lasts, e.By = between(time.Millisecond, 500*time.Millisecond), either(-time.Hour, time.Hour, 10*time.Second, -10*time.Second)
+			e.Lasts, e.By = between(time.Millisecond, 500*time.Millisecond),
+				either(-time.Hour, time.Hour, 10*time.Second, -10*time.Second)
 		case Change:
 			e.Lasts, e.Spread, e.Limit = 0, between(0, 300*time.Millisecond), drawLimit(r, true)
 			if r.IntN(2) == 0 {
@@ -224,9 +235,11 @@ func drawLimit(r *rand.Rand, slow bool) Limit {
 	if !slow && r.IntN(4) == 0 { // what is held ahead of need is much then, and what drains in a TTL little
 		l.Tokens, l.Burst = 1+r.Int64N(10), 50+r.Int64N(500)
 	}
-	l.Scope = []policy.Scope{policy.Strict, policy.Strict, policy.Lease, policy.Lease, policy.Lease, policy.Sync, policy.Sync, policy.Split}[r.IntN(8)]
+	l.Scope = []policy.Scope{policy.Strict, policy.Strict, policy.Lease, policy.Lease, policy.Lease, policy.Sync,
+		policy.Sync, policy.Split}[r.IntN(8)]
 	if l.Scope.Shared() {
-		l.Loss = []policy.StoreLoss{policy.LossClosed, policy.LossClosed, policy.LossShare, policy.LossShare, policy.LossOpen}[r.IntN(5)]
+		l.Loss = []policy.StoreLoss{policy.LossClosed, policy.LossClosed, policy.LossShare, policy.LossShare,
+			policy.LossOpen}[r.IntN(5)]
 	}
 	return l
 }

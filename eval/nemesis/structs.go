@@ -41,7 +41,8 @@ func pack(l *lua.LState) int {
 		if kind == 'I' {
 			bits = uint64(int64(n))
 			if n < 0 || n != math.Trunc(n) || size < 8 && bits>>(8*size) != 0 {
-				l.RaiseError("struct.pack: %v does not fit in %d bytes", n, size) // Redis would cut it, and no script may count on that
+				// Redis would cut it, and no script may count on that
+				l.RaiseError("struct.pack: %v does not fit in %d bytes", n, size)
 			}
 		}
 		out = append(out, binary.LittleEndian.AppendUint64(nil, bits)[:size]...)

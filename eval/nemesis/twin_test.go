@@ -131,7 +131,8 @@ type debt struct {
 func TestStoreIsItsTwin(t *testing.T) {
 	for _, cluster := range []bool{false, true} {
 		for seed := range race.Fewer(uint64(3)) {
-			t.Run(fmt.Sprintf("cluster %v, seed %d", cluster, seed), func(t *testing.T) { newPair(t, seed, cluster).run(race.Fewer(1000)) })
+			t.Run(fmt.Sprintf("cluster %v, seed %d", cluster, seed),
+				func(t *testing.T) { newPair(t, seed, cluster).run(race.Fewer(1000)) })
 		}
 	}
 }
@@ -400,7 +401,8 @@ func (p *pair) ask() {
 		up(&want.Wait)
 		up(&want.Reset)
 		if a.Err != nil || a.Answer != want {
-			p.Errorf("at %d replica %d asks %+v of %+v: %+v, %v, want %+v", p.now, replica, a.Question, w.of, a.Answer, a.Err, want)
+			p.Errorf("at %d replica %d asks %+v of %+v: %+v, %v, want %+v", p.now, replica, a.Question, w.of,
+				a.Answer, a.Err, want)
 		}
 		if want.Tokens > 0 {
 			p.counts["granted"]++
@@ -415,7 +417,10 @@ func (p *pair) report() {
 	var told []report.Told
 	for _, i := range p.r.Perm(len(p.twins))[:1+p.r.IntN(3)] {
 		w := p.twins[i]
-		next := report.Report{Seq: w.told[replica].Seq + uint64(1)<<(32*p.r.IntN(2)), Tokens: p.r.Int64N(min(w.of.Shape.Burst(), 8))}
+		next := report.Report{
+			Seq:    w.told[replica].Seq + uint64(1)<<(32*p.r.IntN(2)),
+			Tokens: p.r.Int64N(min(w.of.Shape.Burst(), 8)),
+		}
 		switch p.r.IntN(6) {
 		case 0:
 			next = w.told[replica]
@@ -433,7 +438,8 @@ func (p *pair) report() {
 		want := w.reports.Charge(p.nanos(), w.of.Shape, uint64(replica+1), told[i].Report)
 		w.state = w.reports.State
 		if told[i].Err != nil || told[i].Answer != want {
-			p.Errorf("at %d replica %d reports %+v of %+v: %+v, %v, want %+v", p.now, replica, told[i].Report, w.of, told[i].Answer, told[i].Err, want)
+			p.Errorf("at %d replica %d reports %+v of %+v: %+v, %v, want %+v", p.now, replica, told[i].Report, w.of,
+				told[i].Answer, told[i].Err, want)
 		}
 	}
 }
@@ -458,7 +464,8 @@ func (p *pair) correct() {
 		moved, again := w.given[c.Once]
 		for other := range w.given {
 			if other.Name == c.Once.Name && other.Of != c.Once.Of {
-				if err := p.store.Correct(p.Context(), p.theirs, []bucket.Change{c}, make([]int64, 1)); !errors.Is(err, bucket.ErrAnother) {
+				if err := p.store.Correct(p.Context(), p.theirs, []bucket.Change{c}, make([]int64, 1)); !errors.Is(err,
+					bucket.ErrAnother) {
 					p.Errorf("at %d something else is given under a name: %v, want %v", p.now, err, bucket.ErrAnother)
 				}
 				return

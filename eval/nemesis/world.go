@@ -27,12 +27,13 @@ type world struct {
 	down     bool                         // guarded by mu
 	promises [buckets]simulate.Promise    // guarded by mu
 	inForce  [buckets]map[string]*inForce // guarded by mu; limits that some gateway has, or had until a moment ago
-	shares   [buckets]float64             // guarded by mu; which parts of limits gateways that have lost the store admit besides
-	open     [buckets]bool                // guarded by mu; nothing is promised
-	found    []string                     // guarded by mu; promises that were broken
-	driven   bool                         // a test asks, and wants a log of what is admitted
-	log      []admission                  // guarded by mu
-	turns    []Turn                       // guarded by mu
+	// guarded by mu; which parts of limits gateways that have lost the store admit besides
+	shares [buckets]float64
+	open   [buckets]bool // guarded by mu; nothing is promised
+	found  []string      // guarded by mu; promises that were broken
+	driven bool          // a test asks, and wants a log of what is admitted
+	log    []admission   // guarded by mu
+	turns  []Turn        // guarded by mu
 
 	gateways []*gateway // by slot, nil where there is none
 	limits   [][]Limit  // by slot
@@ -183,7 +184,9 @@ func (w *world) publishLocked(i int) {
 		r := float64(e.Tokens) / e.Per.Seconds()
 		b := float64(e.Burst+e.Excess) + 1
 		if f.limit.Scope == policy.Strict || f.limit.Scope == policy.Sync {
-			b += r * w.plan.Deadline.Seconds() // a decision is seen when its answer comes, which is a deadline later than the store decides, at most
+			// a decision is seen when its answer comes, which is a deadline later than the store
+			// decides, at most
+			b += r * w.plan.Deadline.Seconds()
 		}
 		if f.limit.Loss != policy.LossClosed {
 			r *= 1 + w.shares[i]
@@ -237,7 +240,8 @@ func (w *world) lost(g *gateway, is bool) {
 	defer w.mu.Unlock()
 	w.turns = append(w.turns, Turn{w.now(), g.slot, is})
 	if n := g.wire.failures(); is && n < leastFailures {
-		w.breakLocked("liveness", "at %.3fs gateway %d has taken the store for lost after %d failures, want %d", w.now().Seconds(), g.slot, n, leastFailures)
+		w.breakLocked("liveness", "at %.3fs gateway %d has taken the store for lost after %d failures, want %d",
+			w.now().Seconds(), g.slot, n, leastFailures)
 	}
 	for i := range w.promises {
 		most := 0.0
@@ -273,14 +277,16 @@ func (w *world) admitted(g *gateway, which int, cost int64) {
 	}
 	for _, i := range [...]int{which, buckets - 1} {
 		if partless && w.limits[g.slot][i].Scope == policy.Split && !w.plan.changes(i) {
-			w.breakLocked("safety", "at %.3fs gateway %d has admitted a request of %s, of which it has no part yet", w.now().Seconds(), g.slot, bucketNames[i])
+			w.breakLocked("safety", "at %.3fs gateway %d has admitted a request of %s, of which it has no part yet",
+				w.now().Seconds(), g.slot, bucketNames[i])
 		}
 		before, _ := w.promises[i].Worst()
 		if w.promises[i].Admit(w.now(), cost); w.open[i] {
 			continue
 		}
 		if worst, _ := w.promises[i].Worst(); worst > before && worst > tolerance && before <= tolerance {
-			w.breakLocked("safety", "at %.3fs %s has admitted more than %.1f tokens beyond its promise", w.now().Seconds(), bucketNames[i], tolerance)
+			w.breakLocked("safety", "at %.3fs %s has admitted more than %.1f tokens beyond its promise",
+				w.now().Seconds(), bucketNames[i], tolerance)
 		}
 	}
 }
@@ -312,7 +318,15 @@ func (w *world) load(which int, end time.Duration) {
 		if w.now() >= end {
 			return
 		}
-		one := request{which: which, cost: 1 + r.Int64N(maxCost), held: r.Float64(), guess: r.Float64(), spent: r.Float64(), twice: r.IntN(3) == 0, reserved: r.IntN(4) == 0}
+		one := request{
+			which:    which,
+			cost:     1 + r.Int64N(maxCost),
+			held:     r.Float64(),
+			guess:    r.Float64(),
+			spent:    r.Float64(),
+			twice:    r.IntN(3) == 0,
+			reserved: r.IntN(4) == 0,
+		}
 		g := w.pick(r, l.Skew)
 		if g != nil {
 			w.settling.Go(func() { w.send(g, one) })

@@ -52,7 +52,8 @@ func TestClocksThatAreSet(t *testing.T) {
 	stop()
 	for _, path := range ofFour {
 		if took := r.load.refusedWithin(path); took > 0 && took < deadline {
-			t.Errorf("GET %s: a request was refused after %v, want none before %v: %v", path, took, deadline, r.load.answers(path))
+			t.Errorf("GET %s: a request was refused after %v, want none before %v: %v", path, took, deadline,
+				r.load.answers(path))
 		}
 	}
 	for i, g := range r.all {
@@ -62,7 +63,8 @@ func TestClocksThatAreSet(t *testing.T) {
 	}
 	rest, _ := leased(t, fifty, 3)
 	r.api.within(t, r.load, "/closed", fifty, bucket.Strict, 3, 0)
-	r.api.within(t, r.load, "/leased", fifty, bucket.Lease, 3, rest.Tokens) // leases are good for three seconds here, in which less drains
+	// leases are good for three seconds here, in which less drains
+	r.api.within(t, r.load, "/leased", fifty, bucket.Lease, 3, rest.Tokens)
 	r.api.within(t, r.load, "/synced", fifty, bucket.Sync, 3, 0)
 	r.api.within(t, r.load, "/local", fifty, bucket.Split, 3, 0)
 }
@@ -120,7 +122,8 @@ func TestWhatEndsByTheClock(t *testing.T) {
 	}{{0, true}, {step, false}, {0, true}, {-step, true}, {step, false}, {0, true}} {
 		setClock(t, g, c.ahead)
 		if got := get(t, g, "/leased"); got != http.StatusTooManyRequests {
-			t.Errorf("step %d, %v ahead: GET /leased = %d, want 429 for an hour, whatever the clock says", i, c.ahead, got)
+			t.Errorf("step %d, %v ahead: GET /leased = %d, want 429 for an hour, whatever the clock says",
+				i, c.ahead, got)
 		}
 		a, closed, status := 2000, 4000, http.StatusOK
 		if !c.there {
@@ -152,7 +155,8 @@ func TestWhatEndsByTheClock(t *testing.T) {
 func TestSinceWhenTheStoreIsLost(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	g := underRules(t, harness.NewUpstream(t), thousand, append(patient, at(server), "ready_follows_store: true", "member_ttl: 1s")...)
+	g := underRules(t, harness.NewUpstream(t), thousand,
+		append(patient, at(server), "ready_follows_store: true", "member_ttl: 1s")...)
 	expectStatus(t, g, "/closed", http.StatusOK)
 	const ahead = 2 * time.Hour
 	setClock(t, g, ahead)
@@ -171,7 +175,8 @@ func TestSinceWhenTheStoreIsLost(t *testing.T) {
 	}
 	for _, a := range absences(t, g) {
 		if a.from.Before(begun) || a.to.Before(a.from) || a.to.After(time.Now().Add(ahead)) {
-			t.Errorf("the log says that the store was lost from %v to %v, want it since %v and until now", a.from, a.to, begun)
+			t.Errorf("the log says that the store was lost from %v to %v, want it since %v and until now",
+				a.from, a.to, begun)
 		}
 	}
 	_, text, _ := strings.Cut(g.Log(), "without=")

@@ -37,7 +37,10 @@ func expectQuota(t *testing.T, g *harness.Gateway, path, want string) {
 // fro, under a gateway that runs. No rule ends for it, changes act as before, and
 // the fleet knows who is there.
 func TestTheDatabasesClockIsSet(t *testing.T) {
-	for name, start := range map[string]func() (*dbtest.Server, error){"PostgreSQL": dbtest.PostgresWithClock, "MariaDB": dbtest.MariaDBWithClock} {
+	for name, start := range map[string]func() (*dbtest.Server, error){
+		"PostgreSQL": dbtest.PostgresWithClock,
+		"MariaDB":    dbtest.MariaDBWithClock,
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := startServer(t, start)
@@ -76,7 +79,8 @@ func testTheDatabasesClockIsSet(t *testing.T, server *dbtest.Server, dsn string)
 			t.Errorf("the database's clock at %v: the limit of /a is %s, want the temporary one still, 700", ahead, got)
 		}
 		expectFleet(t, dsn, map[string]fleet.State{"lives": fleet.OK, "dead": fleet.Silent})
-		if stale, err := strconv.ParseFloat(metric(t, g, "policy_staleness_seconds"), 64); err != nil || stale > soon.Seconds() {
+		if stale, err := strconv.ParseFloat(metric(t, g, "policy_staleness_seconds"), 64); err != nil ||
+			stale > soon.Seconds() {
 			t.Errorf("the database's clock at %v: the rules are stale for %v s, %v", ahead, stale, err)
 		}
 	}
@@ -91,7 +95,8 @@ func testTheDatabasesClockIsSet(t *testing.T, server *dbtest.Server, dsn string)
 		}
 	}
 	expectQuota(t, g, "/a", "500")
-	for _, name := range []string{"policy_reload_failures_total", "api_key_reload_failures_total", "fleet_tell_failures_total"} {
+	for _, name := range []string{"policy_reload_failures_total", "api_key_reload_failures_total",
+		"fleet_tell_failures_total"} {
 		if got := metric(t, g, name); got != "0" {
 			t.Errorf("%s is %s, want 0: a clock that is set is no failure\n%s", name, got, g.Log())
 		}

@@ -17,7 +17,8 @@ import (
 // fails, as on a disk that is full, and nobody has to be allowed to mount one.
 func fileSize(t *testing.T, g *harness.Gateway, most string) {
 	t.Helper()
-	if out, err := exec.Command("prlimit", "--pid", fmt.Sprint(g.PID()), "--fsize="+most+":").CombinedOutput(); err != nil {
+	if out, err := exec.Command("prlimit", "--pid", fmt.Sprint(g.PID()),
+		"--fsize="+most+":").CombinedOutput(); err != nil {
 		t.Fatalf("prlimit: %v\n%s", err, out)
 	}
 }
@@ -88,13 +89,16 @@ func TestFullDisk(t *testing.T) {
 func TestCommandOnAFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	setLimit(t, dir, "1000")
-	cmd := exec.Command("prlimit", "--fsize=0", harness.Binary(t), "policy", "set", rule, "2000", "--db", "sqlite:headgate.db")
+	cmd := exec.Command("prlimit", "--fsize=0", harness.Binary(t), "policy", "set", rule, "2000", "--db",
+		"sqlite:headgate.db")
 	cmd.Dir = dir
 	out, err := cmd.CombinedOutput()
-	if text := string(out); err == nil || cmd.ProcessState.ExitCode() != 1 || strings.Count(text, "\n") != 1 || !strings.Contains(text, "headgate.db: cannot be read or written, want its disk looked after") {
+	if text := string(out); err == nil || cmd.ProcessState.ExitCode() != 1 || strings.Count(text, "\n") != 1 ||
+		!strings.Contains(text, "headgate.db: cannot be read or written, want its disk looked after") {
 		t.Errorf("policy set = %v\n%swant exit status 1 and one line that says why", err, text)
 	}
-	if text := harness.Run(t, dir, "policy", "get", rule, "--db", "sqlite:headgate.db"); !strings.Contains(text, "1000") {
+	if text := harness.Run(t, dir, "policy", "get", rule, "--db",
+		"sqlite:headgate.db"); !strings.Contains(text, "1000") {
 		t.Errorf("the rule is\n%s\nwant the 1000 from before", text)
 	}
 }

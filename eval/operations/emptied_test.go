@@ -37,7 +37,9 @@ func (h *home) write(name, text string) {
 
 func (h *home) serve() *harness.Gateway {
 	h.t.Helper()
-	h.write("headgate.yaml", fmt.Sprintf("upstream: %s\nroutes: [routes.txt]\ndb: %s\nlast_good: kept.json\nreplica_interval: 200ms\nreplica_name: one\n", h.api.URL, h.db))
+	h.write("headgate.yaml",
+		fmt.Sprintf("upstream: %s\nroutes: [routes.txt]\ndb: %s\nlast_good: kept.json\nreplica_interval: 200ms\n"+
+			"replica_name: one\n", h.api.URL, h.db))
 	return harness.Serve(h.t, h.dir, "--config", "headgate.yaml", "--db", h.db)
 }
 
@@ -76,13 +78,15 @@ func TestADatabaseEmptiedBeforeTheStart(t *testing.T) {
 		h := newHome(t, "sqlite:headgate.db")
 		testEmptied(t, h, func(statement string) {
 			statement = strings.Replace(statement, "TRUNCATE", "DELETE FROM", 1)
-			out, err := exec.Command("sqlite3", "-cmd", ".timeout 5000", filepath.Join(h.dir, "headgate.db"), statement).CombinedOutput()
+			out, err := exec.Command("sqlite3", "-cmd", ".timeout 5000", filepath.Join(h.dir, "headgate.db"),
+				statement).CombinedOutput()
 			if err != nil {
 				t.Fatalf("%s: %v\n%s", statement, err, out)
 			}
 		}, "sqlite:other.db")
 	})
-	for name, start := range map[string]func() (*dbtest.Server, error){"PostgreSQL": dbtest.Postgres, "MariaDB": dbtest.MariaDB} {
+	for name, start := range map[string]func() (*dbtest.Server, error){"PostgreSQL": dbtest.Postgres,
+		"MariaDB": dbtest.MariaDB} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := startServer(t, start)
@@ -170,7 +174,12 @@ func testEmptied(t *testing.T, h *home, shell func(string), other string) {
 // so to all who may ask.
 func (h *home) saysEmptied(g *harness.Gateway) {
 	h.t.Helper()
-	for name, want := range map[string]string{"policy_emptied": "1", "policy_from_disk": "1", "policy_reload_ok": "0", "policy_rules": "2"} {
+	for name, want := range map[string]string{
+		"policy_emptied":   "1",
+		"policy_from_disk": "1",
+		"policy_reload_ok": "0",
+		"policy_rules":     "2",
+	} {
 		expectMetric(h.t, g, name, want)
 	}
 	const said = "is empty now, which is taken for an accident"
@@ -179,9 +188,10 @@ func (h *home) saysEmptied(g *harness.Gateway) {
 		h.t.Error("doctor is content with a database that has lost its rules")
 	}
 	for what, c := range map[string]struct{ text, want string }{
-		"the log":             {g.Log(), said},
-		"GET /v1/policies":    {harness.Get(h.t, g.Admin+"/v1/policies"), said},
-		"/readyz":             {harness.Get(h.t, g.Admin+"/readyz"), "ready\nwarning: the database has no rules, which is taken for an accident: the last good 2 stay in force"},
+		"the log":          {g.Log(), said},
+		"GET /v1/policies": {harness.Get(h.t, g.Admin+"/v1/policies"), said},
+		"/readyz": {harness.Get(h.t, g.Admin+"/readyz"),
+			"ready\nwarning: the database has no rules, which is taken for an accident: the last good 2 stay in force"},
 		"doctor":              {doctor, "has 2: a gateway takes that for an accident and goes on with those"},
 		"what to do, the log": {g.Log(), "kept.json removed and a new start"},
 	} {

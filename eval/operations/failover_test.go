@@ -110,13 +110,17 @@ func aMemberFailsOver(t *testing.T, servers []*redistest.Server) {
 		s.Do("CONFIG", "SET", "cluster-require-full-coverage", "no")
 	}
 	api := newLedger(t)
-	gateways := several(t, 2, api.URL, lasting+"  - {endpoint: GET /closed, limit: 50, per: 5s, scope: strict}\n  - {endpoint: GET /share, limit: 50, per: 5s, scope: strict, on_store_loss: share}\n  - {endpoint: GET /synced, limit: 50, per: 5s, scope: sync, on_store_loss: share}\n",
-		fmt.Sprintf("redis: [%q]", servers[1].Address()), "cluster: true", "ready_follows_store: true", "deadline: 3s", "lease_ttl: 3s")
+	gateways := several(t, 2, api.URL, lasting+"  - {endpoint: GET /closed, limit: 50, per: 5s, scope: strict}\n  "+
+		"- {endpoint: GET /share, limit: 50, per: 5s, scope: strict, on_store_loss: share}\n  - {endpoint: GET "+
+		"/synced, limit: 50, per: 5s, scope: sync, on_store_loss: share}\n",
+		fmt.Sprintf("redis: [%q]", servers[1].Address()), "cluster: true", "ready_follows_store: true", "deadline: 3s",
+		"lease_ttl: 3s")
 	victim, other := callersOn(t, gateways[0], servers, 0)
 	for _, g := range gateways {
 		expectMetric(t, g, "store_replicas", "2")
 	}
-	stop := []func(){victim.keepAsking(t, gateways, "/closed", "/share", "/synced"), other.keepAsking(t, gateways, "/closed", "/synced")}
+	stop := []func(){victim.keepAsking(t, gateways, "/closed", "/share", "/synced"),
+		other.keepAsking(t, gateways, "/closed", "/synced")}
 	for _, c := range []*caller{victim, other} {
 		awaitCount(t, c, "/closed", http.StatusTooManyRequests, 20)
 		awaitCount(t, c, "/synced", http.StatusTooManyRequests, 20)
@@ -138,12 +142,17 @@ func aMemberFailsOver(t *testing.T, servers []*redistest.Server) {
 	for _, path := range []string{"/share", "/synced"} {
 		awaitCount(t, victim, path, http.StatusOK, victim.count(path, http.StatusOK)+10)
 	}
-	awaitCount(t, victim, "/closed", http.StatusServiceUnavailable, 1) // a slow machine sends few until the replica has taken over
+	// a slow machine sends few until the replica has taken over
+	awaitCount(t, victim, "/closed", http.StatusServiceUnavailable, 1)
 	for _, g := range gateways {
-		if !harness.Eventually(soon, func() bool { return metric(t, g, "store_lost") == "0" && lostServer(t, g, replica) == "0" }) {
-			t.Errorf("after the failover: store_lost %s, and of the new primary %q", metric(t, g, "store_lost"), lostServer(t, g, replica))
+		if !harness.Eventually(soon, func() bool {
+			return metric(t, g, "store_lost") == "0" && lostServer(t, g, replica) == "0"
+		}) {
+			t.Errorf("after the failover: store_lost %s, and of the new primary %q", metric(t, g, "store_lost"),
+				lostServer(t, g, replica))
 		}
-		if n := strings.Count(g.Log(), "requests are decided without the store"); n != 1 || !strings.Contains(g.Log(), "server="+servers[0].Address()) {
+		if n := strings.Count(g.Log(), "requests are decided without the store"); n != 1 ||
+			!strings.Contains(g.Log(), "server="+servers[0].Address()) {
 			t.Errorf("the log says %d times that a server is lost, want once, of %s", n, servers[0].Address())
 		}
 	}
@@ -154,7 +163,8 @@ func aMemberFailsOver(t *testing.T, servers []*redistest.Server) {
 		s()
 	}
 	// No request waits for a member that it does not need, however long those wait that do.
-	if refused := other.count("/closed", http.StatusServiceUnavailable) + other.count("/synced", http.StatusServiceUnavailable); refused > 0 {
+	if refused := other.count("/closed", http.StatusServiceUnavailable) + other.count("/synced",
+		http.StatusServiceUnavailable); refused > 0 {
 		t.Errorf("%d requests were refused whose buckets are elsewhere, want none", refused)
 	}
 	api.within(t, other, "/closed", fifty, bucket.Strict, 2, 0)
@@ -163,7 +173,8 @@ func aMemberFailsOver(t *testing.T, servers []*redistest.Server) {
 	lost := lossOf(t, gateways)
 	api.within(t, victim, "/closed", fifty, bucket.Strict, 2, lost.adds(t, fifty, bucket.LossClosed, true))
 	api.within(t, victim, "/share", fifty, bucket.Strict, 2, lost.adds(t, fifty, bucket.LossShare, true))
-	api.within(t, victim, "/synced", fifty, bucket.Sync, 2, lost.adds(t, fifty, bucket.LossShare, true)+untold(t, fifty, 2, true))
+	api.within(t, victim, "/synced", fifty, bucket.Sync, 2,
+		lost.adds(t, fifty, bucket.LossShare, true)+untold(t, fifty, 2, true))
 	for _, c := range []*caller{victim, other} {
 		if c.late > 0 {
 			t.Errorf("%d requests of %s took longer than %v", c.late, c.name, slow)
@@ -175,7 +186,8 @@ func aMemberFailsOver(t *testing.T, servers []*redistest.Server) {
 func awaitCount(t *testing.T, c *caller, path string, status, n int) {
 	t.Helper()
 	if !harness.Eventually(soon, func() bool { return c.count(path, status) >= n }) {
-		t.Fatalf("GET %s of %s was answered %d %d times after %v, want %d: %v", path, c.name, status, c.count(path, status), soon, n, c.answers(path))
+		t.Fatalf("GET %s of %s was answered %d %d times after %v, want %d: %v", path, c.name, status,
+			c.count(path, status), soon, n, c.answers(path))
 	}
 }
 
@@ -183,7 +195,8 @@ func awaitCount(t *testing.T, c *caller, path string, status, n int) {
 // callers, which another member has.
 func rulesOverTwoMembers(t *testing.T, servers []*redistest.Server) {
 	api := newLedger(t)
-	gateways := several(t, 2, api.URL, "  - {endpoint: GET /closed, limit: 4, per: 3600s, scope: strict}\n  - {endpoint: '*', limit: 10, per: 3600s, scope: strict, subject: endpoint}\n",
+	gateways := several(t, 2, api.URL, "  - {endpoint: GET /closed, limit: 4, per: 3600s, scope: strict}\n  - "+
+		"{endpoint: '*', limit: 10, per: 3600s, scope: strict, subject: endpoint}\n",
 		append(patient, fmt.Sprintf("redis: [%q]", servers[0].Address()), "cluster: true")...)
 	total, whole := 0, 0
 	for n := byte(20); n < 24; n++ {
@@ -201,7 +214,8 @@ func rulesOverTwoMembers(t *testing.T, servers []*redistest.Server) {
 		}
 	}
 	if total != 10 || whole != 2 {
-		t.Errorf("%d were admitted, and two callers got %d times all of theirs; want the ten of all together: 4, 4, 2 and 0", total, whole)
+		t.Errorf("%d were admitted, and two callers got %d times all of theirs; want the ten of all together: 4, "+
+			"4, 2 and 0", total, whole)
 	}
 	used := 0
 	for _, s := range servers {
@@ -225,25 +239,31 @@ func TestSentinelsFailOver(t *testing.T) {
 	})
 	port := redistest.Sentinel(t, primary)
 	api := newLedger(t)
-	gateways := several(t, 1, api.URL, "  - {endpoint: GET /closed, limit: 50, per: 5s, scope: strict}\n  - {endpoint: GET /share, limit: 50, per: 5s, scope: strict, on_store_loss: share}\n",
-		append(patient, fmt.Sprintf("redis: [\"127.0.0.1:%d\"]", port), "sentinel: headgate", "ready_follows_store: true")...)
+	gateways := several(t, 1, api.URL, "  - {endpoint: GET /closed, limit: 50, per: 5s, scope: strict}\n  - "+
+		"{endpoint: GET /share, limit: 50, per: 5s, scope: strict, on_store_loss: share}\n",
+		append(patient, fmt.Sprintf("redis: [\"127.0.0.1:%d\"]", port), "sentinel: headgate",
+			"ready_follows_store: true")...)
 	g := gateways[0]
 	expectMetric(t, g, "store_up", "1")
 	c := newCaller(t, 9)
 	stop := c.keepAsking(t, gateways, "/closed", "/share")
 	awaitCount(t, c, "/closed", http.StatusTooManyRequests, 20)
 	primary.Kill()
-	lost, named, unready := false, false, false // each is so until the replica has taken over, and is asked for by itself
+	// each is so until the replica has taken over, and is asked for by itself
+	lost, named, unready := false, false, false
 	if !harness.Eventually(soon, func() bool {
 		lost = lost || metric(t, g, "store_lost") == "1"
 		named = named || g.Metric(t, `headgate_store_server_lost{server="headgate"}`) == "1"
 		unready = unready || ready(t, g) == http.StatusServiceUnavailable
 		return lost && named && unready
 	}) {
-		t.Fatalf("of a primary that is gone: the store is lost %t, that server is %t, the gateway is not ready %t, want all of it", lost, named, unready)
+		t.Fatalf("of a primary that is gone: the store is lost %t, that server is %t, the gateway is not ready %t, "+
+			"want all of it", lost, named, unready)
 	}
 	awaitCount(t, c, "/share", http.StatusOK, c.count("/share", http.StatusOK)+10)
-	if !harness.Eventually(soon, func() bool { return metric(t, g, "store_lost") == "0" && ready(t, g) == http.StatusOK }) {
+	if !harness.Eventually(soon, func() bool {
+		return metric(t, g, "store_lost") == "0" && ready(t, g) == http.StatusOK
+	}) {
 		t.Fatal("the new primary is not found")
 	}
 	awaitCount(t, c, "/closed", http.StatusOK, c.count("/closed", http.StatusOK)+20)

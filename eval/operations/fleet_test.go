@@ -64,12 +64,16 @@ func databaseOn(t *testing.T, server *dbtest.Server) (dsn string, shell *sql.DB)
 func replica(t *testing.T, api *harness.Upstream, dsn string, settings ...string) *harness.Gateway {
 	t.Helper()
 	dir := t.TempDir()
-	for name, text := range map[string]string{"routes.txt": "GET /a\nGET /b\n", "headgate.yaml": strings.Join(settings, "\n") + "\n"} {
+	for name, text := range map[string]string{
+		"routes.txt":    "GET /a\nGET /b\n",
+		"headgate.yaml": strings.Join(settings, "\n") + "\n",
+	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return harness.Serve(t, dir, "--config", "headgate.yaml", "--routes", "routes.txt", "--upstream", api.URL, "--db", dsn)
+	return harness.Serve(t, dir, "--config", "headgate.yaml", "--routes", "routes.txt", "--upstream",
+		api.URL, "--db", dsn)
 }
 
 // fleetOf is what `headgate fleet --json` prints.
@@ -173,7 +177,8 @@ func TestFleet(t *testing.T) {
 	expectMaxLag(t, dsn, "0s", 1, "2 of 3 replicas lag by more than 0s: costly (error, ")
 	expectMaxLag(t, dsn, "1h", 0, "")
 	var seen fleet.Report
-	if err := json.Unmarshal([]byte(harness.Get(t, first.Admin+"/v1/fleet")), &seen); err != nil || seen.Count[fleet.Failed] != 1 || len(seen.Replicas) != 3 {
+	if err := json.Unmarshal([]byte(harness.Get(t, first.Admin+"/v1/fleet")), &seen); err != nil ||
+		seen.Count[fleet.Failed] != 1 || len(seen.Replicas) != 3 {
 		t.Errorf("GET /v1/fleet = %+v, %v, want three replicas and one error", seen, err)
 	}
 
@@ -236,7 +241,8 @@ func TestFleetGoesWithout(t *testing.T) {
 	dsn, shell := onPostgres(t)
 	api := harness.NewUpstream(t)
 	harness.Run(t, t.TempDir(), "policy", "set", "default", "100", "--db", dsn)
-	for _, statement := range []string{"CREATE ROLE reader LOGIN", "GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader"} {
+	for _, statement := range []string{"CREATE ROLE reader LOGIN",
+		"GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader"} {
 		if _, err := shell.ExecContext(t.Context(), statement); err != nil {
 			t.Fatal(err)
 		}
@@ -254,7 +260,10 @@ func TestFleetGoesWithout(t *testing.T) {
 		}
 	}
 	// It goes on trying, and says no more of it.
-	if !harness.Eventually(soon, func() bool { n := reader.Metric(t, "headgate_fleet_tell_failures_total"); return n != "0" && n != "1" }) {
+	if !harness.Eventually(soon, func() bool {
+		n := reader.Metric(t, "headgate_fleet_tell_failures_total")
+		return n != "0" && n != "1"
+	}) {
 		t.Error("a gateway that may only read has tried to tell but once")
 	}
 	if n := strings.Count(reader.Log(), says); n != 1 {

@@ -40,12 +40,15 @@ const (
 // numbers gives i in a query's FROM.
 func inserted(rules int, project string, numbers func(from, to int) string) []string {
 	marker := func(subject string) string {
-		return fmt.Sprintf("INSERT INTO policies (endpoint, subject, rps_limit) VALUES ('%s', '%s', 1000)", rule, subject)
+		return fmt.Sprintf("INSERT INTO policies (endpoint, subject, rps_limit) VALUES ('%s', '%s', 1000)",
+			rule, subject)
 	}
 	half := func(from, to int) string {
-		return fmt.Sprintf("INSERT INTO policies (endpoint, project_id, rps_limit) SELECT '%s', %s, 1000 FROM %s", rule, project, numbers(from, to))
+		return fmt.Sprintf("INSERT INTO policies (endpoint, project_id, rps_limit) SELECT '%s', %s, 1000 FROM %s", rule,
+			project, numbers(from, to))
 	}
-	return []string{"DELETE FROM policies", marker("principal"), half(1, rules/2), marker("ip"), half(rules/2+1, rules), marker("endpoint")}
+	return []string{"DELETE FROM policies", marker("principal"), half(1, rules/2), marker("ip"), half(rules/2+1, rules),
+		marker("endpoint")}
 }
 
 // changed are all rules, in one transaction.
@@ -63,19 +66,24 @@ func TestManyRulesChangeAtOnce(t *testing.T) {
 		dir := t.TempDir()
 		setLimit(t, dir, "1000") // makes the tables
 		sqlite(t, dir, "BEGIN; "+strings.Join(inserted(rules, "'p' || i", func(from, to int) string {
-			return fmt.Sprintf("(WITH RECURSIVE n(i) AS (SELECT %d UNION ALL SELECT i+1 FROM n WHERE i < %d) SELECT i FROM n)", from, to)
+			return fmt.Sprintf(
+				"(WITH RECURSIVE n(i) AS (SELECT %d UNION ALL SELECT i+1 FROM n WHERE i < %d) SELECT i FROM n)", from,
+				to)
 		}), "; ")+"; COMMIT")
 		testMany(t, dir, "sqlite:headgate.db", rules, func() { sqlite(t, dir, changed) })
 	})
 	t.Run("PostgreSQL", func(t *testing.T) {
-		testManyOnServer(t, dbtest.Postgres, race.Fewer(100_000), func(from, to int) string { return fmt.Sprintf("generate_series(%d, %d) i", from, to) })
+		testManyOnServer(t, dbtest.Postgres, race.Fewer(100_000),
+			func(from, to int) string { return fmt.Sprintf("generate_series(%d, %d) i", from, to) })
 	})
 	t.Run("MariaDB", func(t *testing.T) {
-		testManyOnServer(t, dbtest.MariaDB, race.Fewer(100_000), func(from, to int) string { return fmt.Sprintf("(SELECT seq AS i FROM seq_%d_to_%d) n", from, to) })
+		testManyOnServer(t, dbtest.MariaDB, race.Fewer(100_000),
+			func(from, to int) string { return fmt.Sprintf("(SELECT seq AS i FROM seq_%d_to_%d) n", from, to) })
 	})
 }
 
-func testManyOnServer(t *testing.T, begin func() (*dbtest.Server, error), rules int, numbers func(from, to int) string) {
+func testManyOnServer(t *testing.T, begin func() (*dbtest.Server, error), rules int,
+	numbers func(from, to int) string) {
 	server, err := begin()
 	if err != nil {
 		t.Fatal(err)
@@ -120,7 +128,8 @@ func limits(g *harness.Gateway) (found []string, err error) {
 		found = append(found, q[1])
 	}
 	if len(found) != 3 || found[0] != found[1] || found[1] != found[2] {
-		return nil, fmt.Errorf("answer %d by limits %v, want those of three rules in one state", response.StatusCode, found)
+		return nil, fmt.Errorf("answer %d by limits %v, want those of three rules in one state",
+			response.StatusCode, found)
 	}
 	return found, nil
 }
@@ -149,7 +158,8 @@ func testMany(t *testing.T, dir, dsn string, rules int, change func()) {
 		}
 	}
 	<-changing
-	t.Logf("in force %v after the commit; %d requests met it", time.Since(time.Unix(0, committed.Load())).Round(time.Millisecond), served.Load())
+	t.Logf("in force %v after the commit; %d requests met it",
+		time.Since(time.Unix(0, committed.Load())).Round(time.Millisecond), served.Load())
 	awaitNumber(t, dir, dsn)
 	t.Logf("and has its number %v after", time.Since(time.Unix(0, committed.Load())).Round(time.Millisecond))
 	close(stop)
@@ -179,7 +189,8 @@ func awaitNumber(t *testing.T, dir, dsn string) {
 			return
 		}
 		if time.Since(began) > loaded {
-			t.Errorf("the gateway does not know the number of its rules %v after they came into force: %+v", loaded, report)
+			t.Errorf("the gateway does not know the number of its rules %v after they came into force: %+v",
+				loaded, report)
 			return
 		}
 	}

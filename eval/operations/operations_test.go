@@ -49,7 +49,8 @@ const stripe = "stripe-spec3.json.gz"
 func start(t *testing.T, dir string, args ...string) (*harness.Gateway, *harness.Upstream) {
 	t.Helper()
 	api := harness.NewUpstream(t)
-	return harness.Serve(t, dir, append(append([]string{"--upstream", api.URL}, documents(t, stripe)...), args...)...), api
+	return harness.Serve(t, dir, append(append([]string{"--upstream", api.URL}, documents(t, stripe)...), args...)...),
+		api
 }
 
 func setLimit(t *testing.T, dir string, limit string) {
@@ -146,7 +147,8 @@ func TestKeysAct(t *testing.T) {
 		t.Errorf("with a new key the policy is %s, want acme's 7777", limit())
 	}
 	var keys []struct{ ID string }
-	if err := json.Unmarshal([]byte(harness.Run(t, dir, "key", "list", "--json", "--db", "sqlite:headgate.db")), &keys); err != nil || len(keys) != 1 {
+	if err := json.Unmarshal([]byte(harness.Run(t, dir, "key", "list", "--json", "--db", "sqlite:headgate.db")),
+		&keys); err != nil || len(keys) != 1 {
 		t.Fatalf("key list: %v, %v", keys, err)
 	}
 	harness.Run(t, dir, "key", "revoke", keys[0].ID, "--db", "sqlite:headgate.db")
@@ -161,7 +163,8 @@ func TestKeysAct(t *testing.T) {
 // createKey returns the key alone, as a script would take it.
 func createKey(t *testing.T, dir, project string) string {
 	t.Helper()
-	cmd := exec.Command(harness.Binary(t), "key", "create", "--project", project, "--name", "test", "--db", "sqlite:headgate.db")
+	cmd := exec.Command(harness.Binary(t), "key", "create", "--project", project, "--name", "test", "--db",
+		"sqlite:headgate.db")
 	cmd.Dir = dir
 	out, err := cmd.Output()
 	if err != nil {
@@ -301,7 +304,8 @@ func TestKillLosesNothing(t *testing.T) {
 	for i := range 40 {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(1+i%20)*2*time.Millisecond)
 		endpoint := fmt.Sprintf("GET /v1/kill/%d", i)
-		set := exec.CommandContext(ctx, binary, "policy", "set", endpoint, "5", "--db", "sqlite:headgate.db") // SIGKILL at the deadline
+		// SIGKILL at the deadline
+		set := exec.CommandContext(ctx, binary, "policy", "set", endpoint, "5", "--db", "sqlite:headgate.db")
 		set.Dir = dir
 		if set.Run() == nil {
 			acknowledged++
@@ -309,7 +313,8 @@ func TestKillLosesNothing(t *testing.T) {
 		}
 		cancel()
 		ctx, cancel = context.WithTimeout(context.Background(), time.Duration(1+i%20)*2*time.Millisecond)
-		create := exec.CommandContext(ctx, binary, "key", "create", "--project", "p", "--name", fmt.Sprint("n", i), "--db", "sqlite:headgate.db")
+		create := exec.CommandContext(ctx, binary, "key", "create", "--project", "p", "--name", fmt.Sprint("n", i),
+			"--db", "sqlite:headgate.db")
 		create.Dir = dir
 		if out, err := create.Output(); err == nil {
 			keys[strings.TrimSpace(string(out))] = true
@@ -381,10 +386,13 @@ func TestRegistries(t *testing.T) {
 		known     []string
 		unknown   []string
 	}{
-		"stripe":       {[]string{stripe}, []string{"/v1/customers/search", "/v1/charges/ch_1"}, []string{"/v2/account", "/api/v3/pet/1"}},
-		"digitalocean": {[]string{digitalocean}, []string{"/v2/account", "/v2/droplets/7"}, []string{"/v1/customers/1"}},
-		"petstore":     {[]string{petstore}, []string{"/api/v3/pet/1", "/api/v3/store/inventory"}, []string{"/pet/1"}},
-		"all three":    {[]string{stripe, digitalocean, petstore}, []string{"/v1/customers/1", "/v2/account", "/api/v3/pet/1"}, []string{"/v3/account"}},
+		"stripe": {[]string{stripe}, []string{"/v1/customers/search", "/v1/charges/ch_1"},
+			[]string{"/v2/account", "/api/v3/pet/1"}},
+		"digitalocean": {[]string{digitalocean}, []string{"/v2/account", "/v2/droplets/7"},
+			[]string{"/v1/customers/1"}},
+		"petstore": {[]string{petstore}, []string{"/api/v3/pet/1", "/api/v3/store/inventory"}, []string{"/pet/1"}},
+		"all three": {[]string{stripe, digitalocean, petstore},
+			[]string{"/v1/customers/1", "/v2/account", "/api/v3/pet/1"}, []string{"/v3/account"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -443,7 +451,8 @@ func TestExplainNamesTheDenyingRuleAndTheWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	v := x.Verdict
-	if v.Allowed || v.Reason != "over_limit" || v.Rule != rule || v.RetryAfter > time.Hour || v.RetryAfter < time.Hour-time.Minute {
+	if v.Allowed || v.Reason != "over_limit" || v.Rule != rule || v.RetryAfter > time.Hour ||
+		v.RetryAfter < time.Hour-time.Minute {
 		t.Errorf("verdict = %+v, want denied by %s for just under an hour", v, rule)
 	}
 	if x.Canonical != "/v1/customers/7" {

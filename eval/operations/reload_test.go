@@ -36,7 +36,8 @@ func configured(t *testing.T, dir, upstream string) (write func(more ...string))
 
 func routes(t *testing.T, dir string, lines ...string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(dir, "routes.txt"), []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "routes.txt"), []byte(strings.Join(lines, "\n")+"\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -60,7 +61,8 @@ func TestHangup(t *testing.T) {
 	routes(t, dir, "GET /items/{id}", "GET /slow", "GET /spent")
 	for _, rule := range []string{"default 1000000", "GET /spent 1 --per 24h"} {
 		at := strings.LastIndex(strings.TrimSuffix(rule, " --per 24h"), " ")
-		harness.Run(t, dir, append([]string{"policy", "set", rule[:at]}, append(strings.Fields(rule[at:]), "--db", "sqlite:headgate.db")...)...)
+		harness.Run(t, dir, append([]string{"policy", "set", rule[:at]},
+			append(strings.Fields(rule[at:]), "--db", "sqlite:headgate.db")...)...)
 	}
 	g := harness.Serve(t, dir, "--config", "headgate.yaml")
 	told.want(t, "READY=1")
@@ -86,11 +88,12 @@ func TestHangup(t *testing.T) {
 	for range 4 {
 		clients.Go(func() {
 			client := http.Client{Transport: &http.Transport{}}
-			trace := httptrace.WithClientTrace(context.Background(), &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) {
-				if !c.Reused {
-					dialled.Add(1)
-				}
-			}})
+			trace := httptrace.WithClientTrace(context.Background(),
+				&httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) {
+					if !c.Reused {
+						dialled.Add(1)
+					}
+				}})
 			for ctx.Err() == nil {
 				request, _ := http.NewRequestWithContext(trace, "GET", g.URL+"/items/7", nil)
 				response, err := client.Do(request)
@@ -134,7 +137,8 @@ func TestHangup(t *testing.T) {
 		t.Errorf("the request in flight: %d, want 200", got)
 	}
 	if failed.Load() != 0 || dialled.Load() != 4 {
-		t.Errorf("of %d requests %d failed, over %d connections; want none, and 4", served.Load(), failed.Load(), dialled.Load())
+		t.Errorf("of %d requests %d failed, over %d connections; want none, and 4", served.Load(), failed.Load(),
+			dialled.Load())
 	}
 	if log := g.Log(); !strings.Contains(log, `msg=reloaded endpoints=5 added=2 removed=0 changed=headers.legacy`) {
 		t.Errorf("the log does not say what changed:\n%s", log)
@@ -154,16 +158,20 @@ func TestReloadCommand(t *testing.T) {
 	g := harness.Serve(t, dir, "--config", "headgate.yaml")
 	routes(t, dir, "GET /a", "GET /b")
 	write("unknown: limit", "max_buckets: 1000")
-	if got, want := harness.Run(t, dir, "reload", "--server", g.Admin), "rules      1\nendpoints  2, 1 of them new, 0 gone\nchanged    unknown\nrestart    wanted for max_buckets\n"; got != want {
+	if got, want := harness.Run(t, dir, "reload", "--server", g.Admin),
+		"rules      1\nendpoints  2, 1 of them new, 0 gone\nchanged    unknown\nrestart    wanted for "+
+			"max_buckets\n"; got != want {
 		t.Errorf("reload says %q, want %q", got, want)
 	}
 	var done struct{ Reload struct{ Endpoints int } }
-	if err := json.Unmarshal([]byte(harness.Run(t, dir, "reload", "--json", "--server", g.Admin)), &done); err != nil || done.Reload.Endpoints != 2 {
+	if err := json.Unmarshal([]byte(harness.Run(t, dir, "reload", "--json", "--server", g.Admin)), &done); err != nil ||
+		done.Reload.Endpoints != 2 {
 		t.Errorf("reload --json: %+v, %v", done, err)
 	}
 	write("unknown: limit", "max_bucket: 1000")
 	_, err := harness.Output(dir, "reload", "--server", g.Admin)
-	if err == nil || !strings.Contains(err.Error(), "max_bucket is no setting, did you mean max_buckets") || !strings.Contains(err.Error(), "What was in force before stays") {
+	if err == nil || !strings.Contains(err.Error(), "max_bucket is no setting, did you mean max_buckets") ||
+		!strings.Contains(err.Error(), "What was in force before stays") {
 		t.Errorf("reload of a faulty file: %v", err)
 	}
 }
@@ -248,7 +256,8 @@ func notified(t *testing.T) *systemd {
 func (s *systemd) want(t *testing.T, state string) {
 	t.Helper()
 	got, ok := <-s.said
-	if line, more, _ := strings.Cut(got, "\n"); !ok || line != state || line == "RELOADING=1" && !strings.HasPrefix(more, "MONOTONIC_USEC=") {
+	if line, more, _ := strings.Cut(got, "\n"); !ok || line != state ||
+		line == "RELOADING=1" && !strings.HasPrefix(more, "MONOTONIC_USEC=") {
 		t.Fatalf("systemd is told %q, want %s", got, state)
 	}
 }

@@ -64,7 +64,8 @@ func TestReplicasThatFail(t *testing.T) {
 			r.divided(t, append(r.all, g), "4")
 			r.forgot = 2 // it has a headroom, and knows nothing at first
 			stop := r.load.keepAsking(t, []*harness.Gateway{g}, ofFour...)
-			awaitCount(t, r.load, "/closed", http.StatusTooManyRequests, r.load.count("/closed", http.StatusTooManyRequests)+50)
+			awaitCount(t, r.load, "/closed", http.StatusTooManyRequests,
+				r.load.count("/closed", http.StatusTooManyRequests)+50)
 			stop()
 		}},
 	} {
@@ -128,7 +129,8 @@ func newReplicas(t *testing.T, settings ...string) *replicas {
 	r := &replicas{between: newRelay(t, server), api: newLedger(t), load: newCaller(t, 3)}
 	r.args = []string{"--config", "headgate.yaml", "--routes", "routes.txt", "--upstream", r.api.URL}
 	r.all = several(t, 2, r.api.URL, fourScopes, append(slices.Clip(settings), at(server))...)
-	dir := storeDir(t, append(slices.Clip(settings), "redis: [\""+r.between.Addr().String()+"\"]", "secret_file: one.secret")...)
+	dir := storeDir(t, append(slices.Clip(settings), "redis: [\""+r.between.Addr().String()+"\"]",
+		"secret_file: one.secret")...)
 	first := harness.Serve(t, dir, append(r.args, "--db", r.all[0].DB)...)
 	r.all = append([]*harness.Gateway{first}, r.all...)
 	r.divided(t, r.all, "3")

@@ -32,7 +32,8 @@ func call(t *testing.T, n int, every time.Duration, url string) *callers {
 	t.Cleanup(func() { stop(); calling.Wait() })
 	for i := range n {
 		from := net.IPv4(127, 0, 1, byte(i+1))
-		client := &http.Client{Transport: &http.Transport{DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: from}}).DialContext}}
+		client := &http.Client{Transport: &http.Transport{
+			DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: from}}).DialContext}}
 		calling.Go(func() { c.run(ctx, client, every, url) })
 	}
 	return c
@@ -141,7 +142,8 @@ func testAutoRevert(t *testing.T, dsn string, replicas int) {
 	}
 	defer db.Close()
 	list, err := db.History(t.Context(), 0, 10)
-	if err != nil || len(list) < 2 || list[0].Action != record.ActionRevert || list[0].Actor != "auto-revert" || list[0].Of != list[0].ID-2 ||
+	if err != nil || len(list) < 2 || list[0].Action != record.ActionRevert || list[0].Actor != "auto-revert" ||
+		list[0].Of != list[0].ID-2 ||
 		!strings.HasPrefix(list[0].Why, "GET /a: ") || list[1].Action == record.ActionRevert {
 		t.Fatalf("history = %+v, %v, want one version by auto-revert that restores the one before the last", list, err)
 	}

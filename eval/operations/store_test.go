@@ -21,7 +21,8 @@ var oneSecret, anotherSecret = strings.Repeat("5a", 32), strings.Repeat("b4", 32
 // given besides.
 func onStore(t *testing.T, api *harness.Upstream, settings ...string) *harness.Gateway {
 	t.Helper()
-	return harness.Serve(t, storeDir(t, append(settings, "secret_file: one.secret")...), "--config", "headgate.yaml", "--routes", "routes.txt", "--upstream", api.URL)
+	return harness.Serve(t, storeDir(t, append(settings, "secret_file: one.secret")...), "--config", "headgate.yaml",
+		"--routes", "routes.txt", "--upstream", api.URL)
 }
 
 // storeDir is a folder with what such a gateway needs.
@@ -29,7 +30,8 @@ func storeDir(t *testing.T, settings ...string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"routes.txt": "GET /a\nGET /closed\nGET /share\nGET /open\nGET /leased\nGET /synced\nGET /local\n", "one.secret": oneSecret + "\n", "another.secret": anotherSecret + "\n", "password": "wrong-password-of-ours\n",
+		"routes.txt": "GET /a\nGET /closed\nGET /share\nGET /open\nGET /leased\nGET /synced\nGET /local\n",
+		"one.secret": oneSecret + "\n", "another.secret": anotherSecret + "\n", "password": "wrong-password-of-ours\n",
 		"headgate.yaml": "store:\n  " + strings.Join(settings, "\n  ") + "\n",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
@@ -105,7 +107,8 @@ func TestAStoreThatIsAwayAtTheStart(t *testing.T) {
 func TestReadyAgainWithoutRequests(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	g := underRules(t, harness.NewUpstream(t), thousand, append(patient, at(server), "ready_follows_store: true", "member_ttl: 1s")...)
+	g := underRules(t, harness.NewUpstream(t), thousand,
+		append(patient, at(server), "ready_follows_store: true", "member_ttl: 1s")...)
 	expectStatus(t, g, "/closed", http.StatusOK)
 	if code := ready(t, g); code != http.StatusOK {
 		t.Fatalf("/readyz is %d with the store, want 200", code)
@@ -133,10 +136,12 @@ func TestReadyAgainWithoutRequests(t *testing.T) {
 func TestNotReadySinceTheStoreIsSlow(t *testing.T) {
 	server := redistest.Start(t)
 	between := newRelay(t, server)
-	g := underRules(t, harness.NewUpstream(t), thousand, fmt.Sprintf("redis: [%q]", between.Addr()), "ready_follows_store: true", "deadline: 800ms", "lease_ttl: 1s")
+	g := underRules(t, harness.NewUpstream(t), thousand, fmt.Sprintf("redis: [%q]", between.Addr()),
+		"ready_follows_store: true", "deadline: 800ms", "lease_ttl: 1s")
 	expectMetric(t, g, "store_up", "1")
 	if expectStatus(t, g, "/closed", http.StatusOK); metric(t, g, "store_call_failures_total") != "0" {
-		t.Errorf("store_call_failures_total is %s, want 0: a server that has to learn a script answers", metric(t, g, "store_call_failures_total"))
+		t.Errorf("store_call_failures_total is %s, want 0: a server that has to learn a script answers",
+			metric(t, g, "store_call_failures_total"))
 	}
 	answered := time.Now().Unix() // or before
 	if !harness.Eventually(soon, func() bool { return time.Now().Unix() > answered }) {
@@ -194,7 +199,8 @@ func TestGatewaysKnowHowManyTheyAre(t *testing.T) {
 		t.Fatal(err)
 	}
 	if left := server.Do("HLEN", "hg{members}"); left != int64(2) {
-		t.Errorf("the list of members has %v fields after one said that it leaves, want that of the other and the list's own", left)
+		t.Errorf("the list of members has %v fields after one said that it leaves, want that of the other and the "+
+			"list's own", left)
 	}
 	expectMetric(t, all[2], "store_split_divisor", "1")
 }
@@ -212,7 +218,8 @@ func TestAnotherSecretIsSaid(t *testing.T) {
 		t.Errorf("the log does not say %q", want)
 	}
 	for _, secret := range []string{oneSecret, anotherSecret} {
-		if strings.Contains(g.Log(), secret) || strings.Contains(fmt.Sprint(server.Do("HGETALL", "hg{members}")), secret) {
+		if strings.Contains(g.Log(), secret) || strings.Contains(fmt.Sprint(server.Do("HGETALL", "hg{members}")),
+			secret) {
 			t.Error("a secret is in the log or on the server")
 		}
 	}

@@ -83,10 +83,13 @@ func underRules(t *testing.T, api *harness.Upstream, limit rate.Limit, settings 
 	t.Helper()
 	g := onStore(t, api, settings...)
 	for _, r := range [][]string{
-		{"GET /closed", "--scope", "strict"}, {"GET /share", "--scope", "strict", "--on-store-loss", "share"}, {"GET /open", "--scope", "strict", "--on-store-loss", "open"},
-		{"GET /leased", "--scope", "lease", "--on-store-loss", "share"}, {"GET /synced", "--scope", "sync", "--on-store-loss", "share"}, {"GET /local"},
+		{"GET /closed", "--scope", "strict"}, {"GET /share", "--scope", "strict", "--on-store-loss", "share"},
+		{"GET /open", "--scope", "strict", "--on-store-loss", "open"},
+		{"GET /leased", "--scope", "lease", "--on-store-loss", "share"},
+		{"GET /synced", "--scope", "sync", "--on-store-loss", "share"}, {"GET /local"},
 	} {
-		harness.Run(t, g.Dir, append([]string{"policy", "set", r[0], fmt.Sprint(limit.Tokens), "--per", limit.Per.String(), "--db", "sqlite:headgate.db"}, r[1:]...)...)
+		harness.Run(t, g.Dir, append([]string{"policy", "set", r[0], fmt.Sprint(limit.Tokens), "--per",
+			limit.Per.String(), "--db", "sqlite:headgate.db"}, r[1:]...)...)
 	}
 	if !harness.Eventually(soon, func() bool { return g.Metric(t, "headgate_policy_rules ") == "6" }) {
 		t.Fatal("the rules are not in force")
@@ -125,17 +128,24 @@ func TestStoreFaults(t *testing.T) {
 		mend  func(*redistest.Server, *relay)
 	}{
 		{"killed", func(s *redistest.Server, _ *relay) { s.Kill() }, func(s *redistest.Server, _ *relay) { s.Start() }},
-		{"frozen", func(s *redistest.Server, _ *relay) { s.Freeze() }, func(s *redistest.Server, _ *relay) { s.Thaw() }},
-		{"no memory left", func(s *redistest.Server, _ *relay) { s.Do("CONFIG", "SET", "maxmemory", "1") }, func(s *redistest.Server, _ *relay) { s.Do("CONFIG", "SET", "maxmemory", "0") }},
-		{"made a replica", func(s *redistest.Server, _ *relay) { s.Do("REPLICAOF", "127.0.0.1", "1") }, func(s *redistest.Server, _ *relay) { s.Do("REPLICAOF", "NO", "ONE") }},
-		{"may not run scripts", func(s *redistest.Server, _ *relay) { s.Do("ACL", "SETUSER", "default", "-@scripting") }, func(s *redistest.Server, _ *relay) { s.Do("ACL", "SETUSER", "default", "+@all") }},
-		{"slow", func(_ *redistest.Server, r *relay) { r.delay.Store(int64(600 * time.Millisecond)) }, func(_ *redistest.Server, r *relay) { r.delay.Store(0) }},
+		{"frozen", func(s *redistest.Server, _ *relay) { s.Freeze() },
+			func(s *redistest.Server, _ *relay) { s.Thaw() }},
+		{"no memory left", func(s *redistest.Server, _ *relay) { s.Do("CONFIG", "SET", "maxmemory", "1") },
+			func(s *redistest.Server, _ *relay) { s.Do("CONFIG", "SET", "maxmemory", "0") }},
+		{"made a replica", func(s *redistest.Server, _ *relay) { s.Do("REPLICAOF", "127.0.0.1", "1") },
+			func(s *redistest.Server, _ *relay) { s.Do("REPLICAOF", "NO", "ONE") }},
+		{"may not run scripts", func(s *redistest.Server, _ *relay) {
+			s.Do("ACL", "SETUSER", "default", "-@scripting")
+		}, func(s *redistest.Server, _ *relay) { s.Do("ACL", "SETUSER", "default", "+@all") }},
+		{"slow", func(_ *redistest.Server, r *relay) { r.delay.Store(int64(600 * time.Millisecond)) },
+			func(_ *redistest.Server, r *relay) { r.delay.Store(0) }},
 	} {
 		t.Run(c.fault, func(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t)
 			between, api := newRelay(t, server), newLedger(t)
-			g := underRules(t, api.upstream(), fifty, append(patient, "redis: [\""+between.Addr().String()+"\"]", "member_ttl: 1s")...)
+			g := underRules(t, api.upstream(), fifty,
+				append(patient, "redis: [\""+between.Addr().String()+"\"]", "member_ttl: 1s")...)
 			load := newCaller(t, 1)
 			paths := []string{"/closed", "/share", "/leased", "/synced", "/local"}
 			stop := load.keepAsking(t, []*harness.Gateway{g}, paths...)
@@ -146,7 +156,13 @@ func TestStoreFaults(t *testing.T) {
 			if !harness.Eventually(soon, func() bool { return metric(t, g, "store_lost") == "1" }) {
 				t.Fatal("requests are still decided with the store")
 			}
-			for path, want := range map[string]int{"/closed": http.StatusServiceUnavailable, "/share": http.StatusOK, "/leased": http.StatusOK, "/synced": http.StatusOK, "/local": http.StatusOK} {
+			for path, want := range map[string]int{
+				"/closed": http.StatusServiceUnavailable,
+				"/share":  http.StatusOK,
+				"/leased": http.StatusOK,
+				"/synced": http.StatusOK,
+				"/local":  http.StatusOK,
+			} {
 				awaitCount(t, load, path, want, load.count(path, want)+10)
 			}
 			expectStatus(t, g, "/open", http.StatusOK)
@@ -165,17 +181,20 @@ func TestStoreFaults(t *testing.T) {
 			if load.late > 0 {
 				t.Errorf("%d requests took longer than %v, with a deadline of half a second", load.late, slow)
 			}
-			losses, failed := number(t, g, "headgate_store_losses_total "), number(t, g, `headgate_store_without_total{outcome="failed"}`)
+			losses, failed := number(t, g, "headgate_store_losses_total "),
+				number(t, g, `headgate_store_without_total{outcome="failed"}`)
 			// Twenty within a second open the breaker, however they fail, and eight are under way meanwhile.
 			if most := 40 * losses; failed > most {
-				t.Errorf("%d requests waited for a store that was away and lost %d times, want %d at most", failed, losses, most)
+				t.Errorf("%d requests waited for a store that was away and lost %d times, want %d at most",
+					failed, losses, most)
 			}
 			empty := c.fault == "killed" // it comes back so
 			lost, store := lossOf(t, []*harness.Gateway{g}), fifty
 			api.within(t, load, "/local", fifty, bucket.Local, 1, 0)
 			api.within(t, load, "/closed", fifty, bucket.Strict, 1, lost.adds(t, store, bucket.LossClosed, empty))
 			api.within(t, load, "/share", fifty, bucket.Strict, 1, lost.adds(t, store, bucket.LossShare, empty))
-			api.within(t, load, "/synced", fifty, bucket.Sync, 1, lost.adds(t, store, bucket.LossShare, empty)+untold(t, fifty, 1, empty))
+			api.within(t, load, "/synced", fifty, bucket.Sync, 1, lost.adds(t, store, bucket.LossShare, empty)+
+				untold(t, fifty, 1, empty))
 			store, _ = leased(t, fifty, 1)
 			api.within(t, load, "/leased", fifty, bucket.Lease, 1, lost.adds(t, store, bucket.LossShare, empty))
 		})
@@ -260,7 +279,8 @@ func TestSmallStoreFaults(t *testing.T) {
 		refused += load.count(path, http.StatusServiceUnavailable)
 	}
 	if refused != 0 || metric(t, g, "store_lost") != "0" {
-		t.Errorf("with a list in place of one bucket %d requests were refused, and the store counts as lost: %s; want 0 and 0", refused, metric(t, g, "store_lost"))
+		t.Errorf("with a list in place of one bucket %d requests were refused, and the store counts as lost: %s; "+
+			"want 0 and 0", refused, metric(t, g, "store_lost"))
 	}
 	denied()
 	stop()
@@ -270,7 +290,8 @@ func TestSmallStoreFaults(t *testing.T) {
 	api.within(t, load, "/share", fifty, bucket.Strict, 1, all*fifty.Burst)
 	api.within(t, load, "/synced", fifty, bucket.Sync, 1, all*(fifty.Burst+untold(t, fifty, 1, true)))
 	rest, _ := leased(t, fifty, 1)
-	api.within(t, load, "/leased", fifty, bucket.Lease, 1, all*rest.Burst+rest.Tokens) // leases are good for three seconds here, in which less drains
+	// leases are good for three seconds here, in which less drains
+	api.within(t, load, "/leased", fifty, bucket.Lease, 1, all*rest.Burst+rest.Tokens)
 }
 
 // TestOneBudgetOverGateways has three gateways spend what one may.
@@ -279,13 +300,15 @@ func TestOneBudgetOverGateways(t *testing.T) {
 	dsn, _ := onPostgres(t)
 	server := redistest.Start(t)
 	api := harness.NewUpstream(t)
-	for endpoint, scope := range map[string]string{"GET /closed": "strict", "GET /leased": "lease", "GET /share": "split"} {
+	for endpoint, scope := range map[string]string{"GET /closed": "strict", "GET /leased": "lease",
+		"GET /share": "split"} {
 		harness.Run(t, t.TempDir(), "policy", "set", endpoint, "60", "--per", "3600s", "--scope", scope, "--db", dsn)
 	}
 	var all [3]*harness.Gateway
 	for i := range all {
 		dir := storeDir(t, append(patient, at(server), "secret_file: one.secret")...)
-		all[i] = harness.Serve(t, dir, "--config", "headgate.yaml", "--routes", "routes.txt", "--upstream", api.URL, "--db", dsn)
+		all[i] = harness.Serve(t, dir, "--config", "headgate.yaml", "--routes", "routes.txt", "--upstream",
+			api.URL, "--db", dsn)
 	}
 	for _, g := range all {
 		expectMetric(t, g, "policy_rules", "3")
@@ -297,12 +320,14 @@ func TestOneBudgetOverGateways(t *testing.T) {
 			switch get(t, all[n%3], path) {
 			case http.StatusOK:
 				admitted++
-			case http.StatusServiceUnavailable: // on a busy machine the store may answer too late, and have taken a token
+			// on a busy machine the store may answer too late, and have taken a token
+			case http.StatusServiceUnavailable:
 				late++
 			}
 		}
 		if admitted > 61 || admitted+late < least {
-			t.Errorf("GET %s: three gateways admitted %d, and the store was late for %d, want %d to 60", path, admitted, late, least)
+			t.Errorf("GET %s: three gateways admitted %d, and the store was late for %d, want %d to 60", path,
+				admitted, late, least)
 		}
 	}
 }
@@ -331,7 +356,8 @@ func TestAFrozenStoreUnderLoad(t *testing.T) {
 					_, _ = io.Copy(io.Discard, response.Body)
 					_ = response.Body.Close()
 					mu.Lock()
-					took, statuses[response.StatusCode] = append(took, time.Since(began)), statuses[response.StatusCode]+1
+					took, statuses[response.StatusCode] = append(took, time.Since(began)),
+						statuses[response.StatusCode]+1
 					mu.Unlock()
 				}
 			})
@@ -360,13 +386,16 @@ func TestAFrozenStoreUnderLoad(t *testing.T) {
 	server.Thaw()
 	p99 := func(d []time.Duration) time.Duration { return d[len(d)*99/100].Round(10 * time.Microsecond) }
 	t.Logf("quiet: %d requests, p99 %v, max %v, %v", len(quiet), p99(quiet), quiet[len(quiet)-1], before)
-	t.Logf("frozen: %d requests, p99 %v, max %v, %v; decided without the store after %v", len(frozen), p99(frozen), frozen[len(frozen)-1], during, (<-opened).Round(time.Millisecond))
+	t.Logf("frozen: %d requests, p99 %v, max %v, %v; decided without the store after %v", len(frozen), p99(frozen),
+		frozen[len(frozen)-1], during, (<-opened).Round(time.Millisecond))
 	if metric(t, g, "store_losses_total") == lossesBefore {
 		t.Error("the store was never taken for lost")
 	}
 	// Eight requests at a time and five failures in a row: few of them meet the frozen server.
 	if during[http.StatusServiceUnavailable] > 100 {
-		t.Errorf("%d of %d requests were refused because the store did not answer, want those before the breaker opened", during[http.StatusServiceUnavailable], len(frozen))
+		t.Errorf(
+			"%d of %d requests were refused because the store did not answer, want those before the breaker "+
+				"opened", during[http.StatusServiceUnavailable], len(frozen))
 	}
 	if !harness.Eventually(soon, func() bool { get(t, g, "/share"); return metric(t, g, "store_lost") == "0" }) {
 		t.Error("the store stays lost after it went on")

@@ -42,30 +42,104 @@ func TestStoresThatKeepAGatewayFromStarting(t *testing.T) {
 	}
 	asUser := []string{"username: gate", "password_file: password"}
 	for name, c := range map[string]misfit{
-		"wrong password":      {server: []string{"--requirepass", "open sesame"}, settings: asPassword, want: "want the user and the password that the server has"},
-		"no password":         {server: []string{"--requirepass", "open sesame"}, want: "the server wants a password, and none is configured"},
-		"no such user":        {settings: asUser, want: "want the user and the password that the server has"},
-		"evicts":              {server: []string{"--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"}, want: "maxmemory-policy is allkeys-lru: it throws away the buckets of those who are over their limit, which fills them; want noeviction"},
-		"no scripts":          {server: []string{"--rename-command", "EVAL", "", "--rename-command", "EVALSHA", ""}, want: "the server needs the commands INFO, EVAL and EVALSHA"},
-		"may run no scripts":  {server: user("~* +@all -@scripting"), settings: asUser, want: "the user needs the commands INFO, EVAL, EVALSHA"},
-		"may only read":       {server: user("~* +@read +@connection +info +eval +evalsha +time"), settings: asUser, want: "the user needs the commands INFO, EVAL, EVALSHA"},
-		"other keys":          {server: user("~cache:* +@all"), settings: asUser, want: "all keys that begin with the prefix"},
-		"a replica":           {server: []string{"--replicaof", "127.0.0.1 1"}, want: "it is a replica, which takes no writes: want the address of the primary"},
-		"in a cluster":        {server: []string{"--cluster-enabled", "yes"}, want: "it is a member of a cluster, where one script reaches the buckets of one tag only: want store.cluster: true"},
-		"in no cluster":       {settings: []string{"cluster: true"}, want: "it is no member of a cluster: want store.cluster: false"},
-		"a new cluster":       {server: []string{"--cluster-enabled", "yes"}, settings: []string{"cluster: true"}, want: "want one that is set up"},
-		"no sentinel":         {settings: []string{"sentinel: main"}, want: "it is no sentinel"},
-		"no such number":      {server: []string{"--databases", "2"}, settings: []string{"database: 7"}, want: "want store.database below its setting databases"},
-		"no secret":           {settings: []string{"secret_file: nothing"}, want: `store.secret_file is "nothing", which does not exist, want a file that is the same for all gateways`},
-		"TLS to a plain port": {settings: with(), want: "the server speaks no TLS there: want store.tls.enabled: false"},
-		"another authority":   {tls: []string{}, settings: with("ca_file: " + stranger.CA), want: "want store.tls.ca_file, the certificate of whoever signed the server's"},
-		"the system's":        {tls: []string{}, settings: with(), want: "want store.tls.ca_file, the certificate of whoever signed the server's"},
-		"another name":        {tls: []string{}, settings: with("ca_file: "+authority.CA, "server_name: redis.test"), want: "want store.tls.server_name"},
-		"no client's":         {tls: clients, settings: with("ca_file: " + authority.CA), want: "want store.tls.cert_file and store.tls.key_file"},
-		"a stranger's":        {tls: clients, settings: with("ca_file: "+authority.CA, "cert_file: "+strangeCert, "key_file: "+strangeKey), want: "want one in store.tls.cert_file that the server's authority has signed"},
-		"no authority's file": {tls: []string{}, settings: with("ca_file: nothing"), want: "store.tls.ca_file: open nothing: no such file"},
-		"a key as authority":  {tls: []string{}, settings: with("ca_file: " + key), want: "has no certificate, want some in PEM"},
-		"another key":         {tls: clients, settings: with("ca_file: "+authority.CA, "cert_file: "+cert, "key_file: "+strangeKey), want: "store.tls.cert_file: tls: private key does not match"},
+		"wrong password": {
+			server:   []string{"--requirepass", "open sesame"},
+			settings: asPassword,
+			want:     "want the user and the password that the server has",
+		},
+		"no password": {
+			server: []string{"--requirepass", "open sesame"},
+			want:   "the server wants a password, and none is configured",
+		},
+		"no such user": {settings: asUser, want: "want the user and the password that the server has"},
+		"evicts": {
+			server: []string{"--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"},
+			want: "maxmemory-policy is allkeys-lru: it throws away the buckets of those who are over their " +
+				"limit, which fills them; want noeviction",
+		},
+		"no scripts": {
+			server: []string{"--rename-command", "EVAL", "", "--rename-command", "EVALSHA", ""},
+			want:   "the server needs the commands INFO, EVAL and EVALSHA",
+		},
+		"may run no scripts": {
+			server:   user("~* +@all -@scripting"),
+			settings: asUser,
+			want:     "the user needs the commands INFO, EVAL, EVALSHA",
+		},
+		"may only read": {
+			server:   user("~* +@read +@connection +info +eval +evalsha +time"),
+			settings: asUser,
+			want:     "the user needs the commands INFO, EVAL, EVALSHA",
+		},
+		"other keys": {server: user("~cache:* +@all"), settings: asUser,
+			want: "all keys that begin with the prefix"},
+		"a replica": {
+			server: []string{"--replicaof", "127.0.0.1 1"},
+			want:   "it is a replica, which takes no writes: want the address of the primary",
+		},
+		"in a cluster": {
+			server: []string{"--cluster-enabled", "yes"},
+			want: "it is a member of a cluster, where one script reaches the buckets of one tag only: want " +
+				"store.cluster: true",
+		},
+		"in no cluster": {
+			settings: []string{"cluster: true"},
+			want:     "it is no member of a cluster: want store.cluster: false",
+		},
+		"a new cluster": {
+			server:   []string{"--cluster-enabled", "yes"},
+			settings: []string{"cluster: true"},
+			want:     "want one that is set up",
+		},
+		"no sentinel": {settings: []string{"sentinel: main"}, want: "it is no sentinel"},
+		"no such number": {
+			server:   []string{"--databases", "2"},
+			settings: []string{"database: 7"},
+			want:     "want store.database below its setting databases",
+		},
+		"no secret": {
+			settings: []string{"secret_file: nothing"},
+			want:     `store.secret_file is "nothing", which does not exist, want a file that is the same for all gateways`,
+		},
+		"TLS to a plain port": {settings: with(),
+			want: "the server speaks no TLS there: want store.tls.enabled: false"},
+		"another authority": {
+			tls:      []string{},
+			settings: with("ca_file: " + stranger.CA),
+			want:     "want store.tls.ca_file, the certificate of whoever signed the server's",
+		},
+		"the system's": {
+			tls:      []string{},
+			settings: with(),
+			want:     "want store.tls.ca_file, the certificate of whoever signed the server's",
+		},
+		"another name": {
+			tls:      []string{},
+			settings: with("ca_file: "+authority.CA, "server_name: redis.test"),
+			want:     "want store.tls.server_name",
+		},
+		"no client's": {
+			tls:      clients,
+			settings: with("ca_file: " + authority.CA),
+			want:     "want store.tls.cert_file and store.tls.key_file",
+		},
+		"a stranger's": {
+			tls:      clients,
+			settings: with("ca_file: "+authority.CA, "cert_file: "+strangeCert, "key_file: "+strangeKey),
+			want:     "want one in store.tls.cert_file that the server's authority has signed",
+		},
+		"no authority's file": {
+			tls:      []string{},
+			settings: with("ca_file: nothing"),
+			want:     "store.tls.ca_file: open nothing: no such file",
+		},
+		"a key as authority": {tls: []string{}, settings: with("ca_file: " + key),
+			want: "has no certificate, want some in PEM"},
+		"another key": {
+			tls:      clients,
+			settings: with("ca_file: "+authority.CA, "cert_file: "+cert, "key_file: "+strangeKey),
+			want:     "store.tls.cert_file: tls: private key does not match",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -81,7 +155,8 @@ func TestStoresThatKeepAGatewayFromStarting(t *testing.T) {
 			}
 			dir := storeDir(t, append([]string{"redis: [\"" + server.Address() + "\"]"}, settings...)...)
 			set(t, dir, "upstream: http://127.0.0.1:1\nroutes: [routes.txt]\n")
-			for _, command := range [][]string{{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, {"doctor"}} {
+			for _, command := range [][]string{{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"},
+				{"doctor"}} {
 				out, err := runFor(t, dir, append(command, "--config", "headgate.yaml")...)
 				if err == nil || !strings.Contains(out, c.want) {
 					t.Errorf("%s: %v\n%s\nwant that it fails with %q", command[0], err, out, c.want)
@@ -135,7 +210,8 @@ func TestStoresThatAreOddButAway(t *testing.T) {
 		"nobody.invalid:1":  "nobody knows this host",
 	} {
 		dir := storeDir(t, fmt.Sprintf("redis: [%q]", address), "secret_file: one.secret")
-		g := harness.Serve(t, dir, "--config", "headgate.yaml", "--routes", "routes.txt", "--upstream", "http://127.0.0.1:1")
+		g := harness.Serve(t, dir, "--config", "headgate.yaml", "--routes", "routes.txt", "--upstream",
+			"http://127.0.0.1:1")
 		if !g.Says(want) {
 			t.Errorf("%s: the log lacks %q:\n%s", address, want, g.Log())
 		}
@@ -153,9 +229,11 @@ func TestAStoreThatSpeaksTLS(t *testing.T) {
 	t.Parallel()
 	authority := redistest.NewAuthority(t)
 	cert, key := authority.Issue("gateway.test")
-	server := redistest.StartTLS(t, authority, "--tls-auth-clients", "yes", "--user", "gate", "on", ">"+ours, "~hg*", "+@all", "-@dangerous", "+info")
-	g := underRules(t, harness.NewUpstream(t), rate.Limit{Tokens: 10, Per: time.Hour, Burst: 10}, append(patient, "redis: [\""+server.Address()+"\"]", "username: gate", "password_file: password",
-		fmt.Sprintf("tls: {enabled: true, ca_file: %s, cert_file: %s, key_file: %s}", authority.CA, cert, key))...)
+	server := redistest.StartTLS(t, authority, "--tls-auth-clients", "yes", "--user", "gate", "on", ">"+ours, "~hg*",
+		"+@all", "-@dangerous", "+info")
+	g := underRules(t, harness.NewUpstream(t), rate.Limit{Tokens: 10, Per: time.Hour, Burst: 10},
+		append(patient, "redis: [\""+server.Address()+"\"]", "username: gate", "password_file: password",
+			fmt.Sprintf("tls: {enabled: true, ca_file: %s, cert_file: %s, key_file: %s}", authority.CA, cert, key))...)
 	expectMetric(t, g, "store_up", "1")
 	denied := 0
 	for range 40 {

@@ -53,7 +53,8 @@ type caller struct {
 	longest  map[string]time.Duration // guarded by mu; that an admitted request took, by path
 	held     map[string]int64         // guarded by mu; admitted requests that took longer than usual, by path
 	late     int                      // guarded by mu; requests that took longer than slow
-	hasty    map[string]time.Duration // guarded by mu; the shortest time in which a request was refused with 503, by path
+	// guarded by mu; the shortest time in which a request was refused with 503, by path
+	hasty map[string]time.Duration
 }
 
 // slow is what no request may take, with a deadline of the store far below it:
@@ -160,7 +161,8 @@ func (l *ledger) upstream() *harness.Upstream { return &harness.Upstream{Server:
 
 // within checks what the API received of a caller: no more in any interval than
 // a limit promises in a scope, and extra tokens that a fault may add.
-func (l *ledger) within(t *testing.T, c *caller, path string, limit rate.Limit, scope bucket.Scope, replicas int, extra int64) {
+func (l *ledger) within(t *testing.T, c *caller, path string, limit rate.Limit, scope bucket.Scope, replicas int,
+	extra int64) {
 	t.Helper()
 	promised := bucket.Sharing{Replicas: replicas, TTL: ttl, Free: free, Interval: interval}.Envelope(limit, scope)
 	shape, err := rate.Compile(rate.Limit{Tokens: promised.Tokens, Per: promised.Per, Burst: promised.Burst})
@@ -178,7 +180,9 @@ func (l *ledger) within(t *testing.T, c *caller, path string, limit rate.Limit, 
 	// What was admitted over a longer time arrives in a shorter one, if the first of it took longest.
 	way := shape.Drained(c.longest[path])/shape.Unit + 1 + c.held[path]
 	c.mu.Unlock()
-	said := fmt.Sprintf("GET %s of %s: %d received, %d of them beyond burst and rate; promised %d, the fault %d, the way %d", path, c.name, len(came), received.Excess(), promised.Excess, extra, way)
+	said := fmt.Sprintf(
+		"GET %s of %s: %d received, %d of them beyond burst and rate; promised %d, the fault %d, the way %d", path,
+		c.name, len(came), received.Excess(), promised.Excess, extra, way)
 	if received.Excess() > promised.Excess+extra+way {
 		t.Error(said)
 		return

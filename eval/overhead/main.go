@@ -76,5 +76,6 @@ func run(args []string, stdout, stderr io.Writer) error {
 
 // spawn measures in a process of its own.
 func (p plan) spawn() ([]Row, error) {
-	return page.Child[[]Row]("-child", "-samples", p.samples, "-rules", p.rules, "-keys", p.keys, "-buckets", p.buckets, "-load", p.load)
+	return page.Child[[]Row]("-child", "-samples", p.samples, "-rules", p.rules, "-keys", p.keys, "-buckets", p.buckets,
+		"-load", p.load)
 }

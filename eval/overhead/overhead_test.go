@@ -14,7 +14,8 @@ func TestEveryStageIsTimed(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		rowMatch, rowDirty, rowMiss, rowToken, rowTokenFirst, rowKey, rowKeys, rowPeer, rowHops, rowLookup, rowReload, rowHot, rowContended,
+		rowMatch, rowDirty, rowMiss, rowToken, rowTokenFirst, rowKey, rowKeys, rowPeer, rowHops, rowLookup, rowReload,
+		rowHot, rowContended,
 		rowMany, rowChurn, rowCheckPeer, rowCheckKey, rowCheckToken, rowHandler, rowWithout, rowWith, rowAdded,
 	}
 	if len(rows) != len(want) {

@@ -58,7 +58,8 @@ func (p plan) start() (_ *process, err error) {
 			s.stop()
 		}
 	}()
-	for _, part := range []func(plan) error{s.openEndpoints, s.openPolicies, s.openIdentities, s.openLimiter, s.listen} {
+	for _, part := range []func(plan) error{s.openEndpoints, s.openPolicies, s.openIdentities,
+		s.openLimiter, s.listen} {
 		if err := part(p); err != nil {
 			return nil, err
 		}
@@ -85,7 +86,8 @@ func (s *process) openEndpoints(plan) error {
 		return err
 	}
 	data := filepath.Join(docs, "..", "..", "server", "openapi", "testdata")
-	operations, err := openapi.Load(filepath.Join(data, "stripe-spec3.json.gz"), filepath.Join(data, "digitalocean-public.v2.yaml.gz"))
+	operations, err := openapi.Load(filepath.Join(data, "stripe-spec3.json.gz"),
+		filepath.Join(data, "digitalocean-public.v2.yaml.gz"))
 	if err != nil {
 		return err
 	}
@@ -124,7 +126,8 @@ const (
 
 // openPolicies fills a database with defaults and overrides of tenants, and loads it.
 func (s *process) openPolicies(p plan) (err error) {
-	document := policy.Document{Rules: []policy.Rule{{Endpoint: policy.Default, Limit: roomy}, {Endpoint: policy.UnknownEndpoint, Limit: roomy}}}
+	document := policy.Document{Rules: []policy.Rule{{Endpoint: policy.Default, Limit: roomy},
+		{Endpoint: policy.UnknownEndpoint, Limit: roomy}}}
 	for i := range tenants {
 		s.projects = append(s.projects, fmt.Sprintf("project-%04d", i))
 	}
@@ -135,7 +138,8 @@ func (s *process) openPolicies(p plan) (err error) {
 			break
 		}
 		document.Rules = append(document.Rules, policy.Rule{
-			Endpoint: s.endpoints.Template(endpoint.ID(at + 1)).String(), Project: s.projects[i%tenants], Limit: roomy * int64(1+i%7),
+			Endpoint: s.endpoints.Template(endpoint.ID(at + 1)).String(), Project: s.projects[i%tenants],
+			Limit: roomy * int64(1+i%7),
 		})
 	}
 	if s.store, err = database.Open(ctx, "sqlite:"+filepath.Join(s.dir, "headgate.db")); err != nil {
@@ -144,7 +148,8 @@ func (s *process) openPolicies(p plan) (err error) {
 	if err = s.store.Import(ctx, record.Author{Actor: "eval"}, document, true); err != nil {
 		return err
 	}
-	s.policies, err = policy.NewCache(policy.CacheOptions{Source: s.store, Compile: policy.CompileOptions{Endpoints: s.endpoints}})
+	s.policies, err = policy.NewCache(policy.CacheOptions{Source: s.store,
+		Compile: policy.CompileOptions{Endpoints: s.endpoints}})
 	if err != nil {
 		return err
 	}
@@ -166,7 +171,8 @@ func (s *process) openIdentities(p plan) error {
 		}
 		s.keys = append(s.keys, text)
 		records[i] = identity.KeyRecord{
-			Digest: digester.Digest(text), Key: identity.Key{ID: fmt.Sprintf("k_%020d", i), Project: s.projects[i%tenants]},
+			Digest: digester.Digest(text), Key: identity.Key{ID: fmt.Sprintf("k_%020d", i),
+				Project: s.projects[i%tenants]},
 		}
 	}
 	ring := &identity.Keyring{}
@@ -188,7 +194,8 @@ func (s *process) openLimiter(p plan) (err error) {
 		return err
 	}
 	s.limiter, err = headgate.New(headgate.Options{
-		Endpoints: s.endpoints, Policies: s.policies, Buckets: s.buckets, Identities: s.identities, Unknown: headgate.LimitUnknown,
+		Endpoints: s.endpoints, Policies: s.policies, Buckets: s.buckets, Identities: s.identities,
+		Unknown: headgate.LimitUnknown,
 	})
 	return err
 }

@@ -59,30 +59,36 @@ var floors = map[string]struct {
 var labels = map[string]string{
 	rowMatch: "1a endpoint: clean path", rowDirty: "1b endpoint: dirty path", rowMiss: "2 endpoint: no match",
 	rowToken: "3a token, seen before", rowTokenFirst: "3b token, first time", rowKey: "4a API key, one of 1,000",
-	rowKeys: "4b API key, one of all", rowPeer: "5a peer address", rowHops: "5b three proxies", rowLookup: "6 policy look-up",
-	rowHot: "8a bucket, one key", rowContended: "8b the same, two goroutines", rowMany: "8c bucket, many keys", rowChurn: "8d bucket, new key",
+	rowKeys: "4b API key, one of all", rowPeer: "5a peer address", rowHops: "5b three proxies",
+	rowLookup: "6 policy look-up",
+	rowHot:    "8a bucket, one key", rowContended: "8b the same, two goroutines", rowMany: "8c bucket, many keys",
+	rowChurn:     "8d bucket, new key",
 	rowCheckPeer: "9a decision, address", rowCheckKey: "9b decision, API key", rowCheckToken: "9c decision, token",
-	rowHandler: "9d net/http handler", rowWithout: "HTTP request, no limiter", rowWith: "HTTP request, limiter", rowAdded: "9e the difference",
+	rowHandler: "9d net/http handler", rowWithout: "HTTP request, no limiter", rowWith: "HTTP request, limiter",
+	rowAdded: "9e the difference",
 }
 
 // page is what stands between the markers.
 func (p plan) page(found [][]Row, now time.Time) string {
 	var b strings.Builder
 	b.WriteString(page.Conditions(now, "make overhead"))
-	fmt.Fprintf(&b, "%d runs, each a process of its own; %d calls of a stage in a run; %d rules of %d projects, %d API keys, %d keys of buckets; "+
+	fmt.Fprintf(&b, "%d runs, each a process of its own; %d calls of a stage in a run; %d rules of %d projects, %d "+
+		"API keys, %d keys of buckets; "+
 		"%d requests a second served meanwhile.\n\n", p.runs, p.samples, p.rules, tenants, p.keys, p.buckets, p.load)
 	b.WriteString("Microseconds: median of the runs [least–most].\n\n")
 	t := page.Table{{"stage", "P50", "P95", "P99", "floor", "the floor is"}}
 	for i, r := range found[0] {
 		cell := func(of func(Row) float64) string {
 			values := across(found, i, of)
-			return fmt.Sprintf("%s [%s–%s]", micro(values[len(values)/2]), micro(values[0]), micro(values[len(values)-1]))
+			return fmt.Sprintf("%s [%s–%s]", micro(values[len(values)/2]), micro(values[0]),
+				micro(values[len(values)-1]))
 		}
 		floor, what := "", ""
 		if f, ok := floors[r.Name]; ok {
 			floor, what = micro(1000*f.us), f.what
 		}
-		t = append(t, []string{r.Name, cell(func(r Row) float64 { return r.P50 }), cell(func(r Row) float64 { return r.P95 }),
+		t = append(t, []string{r.Name, cell(func(r Row) float64 { return r.P50 }),
+			cell(func(r Row) float64 { return r.P95 }),
 			cell(func(r Row) float64 { return r.P99 }), floor, what})
 	}
 	b.WriteString(t.String())
@@ -123,7 +129,14 @@ func chart(found [][]Row) page.Chart {
 		if middle <= 0 || r.Name == rowReload { // a reload is no request's
 			continue
 		}
-		panel.Bars = append(panel.Bars, page.Bar{Label: labels[r.Name], Value: middle, Low: middle, High: far, Text: micro(1000*middle) + " µs", Ours: true})
+		panel.Bars = append(panel.Bars, page.Bar{
+			Label: labels[r.Name],
+			Value: middle,
+			Low:   middle,
+			High:  far,
+			Text:  micro(1000*middle) + " µs",
+			Ours:  true,
+		})
 	}
 	return page.Chart{Title: "What each stage of a request costs inside a running process", Panels: []page.Panel{panel}}
 }

@@ -93,7 +93,9 @@ func (s *process) stages(p plan) ([]Row, error) {
 	if err != nil {
 		return nil, err
 	}
-	rows = append(rows, row(rowTokenFirst, timed(len(fresh)*10/11, func(i int) { sink.claims, sink.err = s.tokens.verifier.Verify(ctx, fresh[i%len(fresh)]) })))
+	rows = append(rows, row(rowTokenFirst, timed(len(fresh)*10/11, func(i int) {
+		sink.claims, sink.err = s.tokens.verifier.Verify(ctx, fresh[i%len(fresh)])
+	})))
 	if sink.err != nil {
 		return nil, sink.err
 	}
@@ -214,17 +216,22 @@ func (s *process) whole(paths []target, byKeys, byToken []identity.Evidence, add
 		return func(i int) {
 			e := from(i)
 			t := &paths[(i%1000+i/1000%16)&mask] // 16 endpoints for each caller
-			sink.decision = s.limiter.Check(ctx, headgate.Request{Method: t.method, Target: t.path, Peer: e.Peer, Header: e.Header})
+			sink.decision = s.limiter.Check(ctx, headgate.Request{Method: t.method, Target: t.path, Peer: e.Peer,
+				Header: e.Header})
 		}
 	}
 	agent := http.Header{"User-Agent": {"curl/8"}, "Accept": {"*/*"}}
 	add(rowCheckPeer, requests(func(i int) identity.Evidence {
-		return identity.Evidence{Peer: netip.AddrFrom4([4]byte{198, 51, byte(i % 1000 >> 8), byte(i % 1000)}), Header: agent}
+		return identity.Evidence{
+			Peer:   netip.AddrFrom4([4]byte{198, 51, byte(i % 1000 >> 8), byte(i % 1000)}),
+			Header: agent,
+		}
 	}))
 	add(rowCheckKey, requests(func(i int) identity.Evidence { return byKeys[i%1000] }))
 	add(rowCheckToken, requests(func(i int) identity.Evidence { return byToken[i%len(byToken)] }))
 
-	handler := httplimit.Handler(s.limiter, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), httplimit.Options{})
+	handler := httplimit.Handler(s.limiter, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
+		httplimit.Options{})
 	recorder := httptest.NewRecorder()
 	served := make([]*http.Request, len(paths))
 	for i, t := range paths {
@@ -257,7 +264,13 @@ func (s *process) overHTTP(p plan, rows *[]Row) error {
 		})...)
 	}
 	without, with := row(rowWithout, spent[0]), row(rowWith, spent[1])
-	added := Row{Name: rowAdded, P50: with.P50 - without.P50, P95: with.P95 - without.P95, P99: with.P99 - without.P99, Samples: with.Samples}
+	added := Row{
+		Name:    rowAdded,
+		P50:     with.P50 - without.P50,
+		P95:     with.P95 - without.P95,
+		P99:     with.P99 - without.P99,
+		Samples: with.Samples,
+	}
 	*rows = append(*rows, without, with, added)
 	return failed
 }

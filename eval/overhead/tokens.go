@@ -49,7 +49,11 @@ func openTokens(dir string, projects []string) (*tokens, error) {
 		return nil, err
 	}
 	algorithms := []string{"ES256"}
-	source, err := token.NewSource(token.SourceOptions{KeyFiles: []string{file}, Algorithms: algorithms, Log: slog.New(slog.DiscardHandler)})
+	source, err := token.NewSource(token.SourceOptions{
+		KeyFiles:   []string{file},
+		Algorithms: algorithms,
+		Log:        slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -66,15 +70,18 @@ func openTokens(dir string, projects []string) (*tokens, error) {
 func (t *tokens) issue() (string, error) {
 	t.issued++
 	claims, err := json.Marshal(map[string]any{
-		"iss": issuer, "aud": audience, "sub": fmt.Sprintf("user-%08d", t.issued), "tenant": t.projects[t.issued%len(t.projects)],
-		"exp": time.Now().Add(time.Hour).Unix(), "iat": time.Now().Unix(), "jti": fmt.Sprintf("%032d", t.issued),
-		"scope": "read:orders write:orders read:customers write:customers read:invoices", "email": "somebody@customer.example",
-		"name": "Some Body", "roles": []string{"buyer", "approver", "auditor"},
+		"iss": issuer, "aud": audience, "sub": fmt.Sprintf("user-%08d", t.issued),
+		"tenant": t.projects[t.issued%len(t.projects)],
+		"exp":    time.Now().Add(time.Hour).Unix(), "iat": time.Now().Unix(), "jti": fmt.Sprintf("%032d", t.issued),
+		"scope": "read:orders write:orders read:customers write:customers read:invoices",
+		"email": "somebody@customer.example",
+		"name":  "Some Body", "roles": []string{"buyer", "approver", "auditor"},
 	})
 	if err != nil {
 		return "", err
 	}
-	text := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"ES256","typ":"JWT"}`)) + "." + base64.RawURLEncoding.EncodeToString(claims)
+	text := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"ES256","typ":"JWT"}`)) + "." +
+		base64.RawURLEncoding.EncodeToString(claims)
 	sum := sha256.Sum256([]byte(text))
 	r, s, err := ecdsa.Sign(rand.Reader, t.key, sum[:])
 	if err != nil {

@@ -69,7 +69,8 @@ func (c Chart) SVG() []byte {
 	height := y + margin
 	head := fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img" aria-label="%s">`,
 		sheetWidth, height, sheetWidth, height, escape(c.Title))
-	ground := fmt.Sprintf(`<rect class="ground" x="0.5" y="0.5" width="%d" height="%d" rx="6"/>`, sheetWidth-1, height-1)
+	ground := fmt.Sprintf(`<rect class="ground" x="0.5" y="0.5" width="%d" height="%d" rx="6"/>`,
+		sheetWidth-1, height-1)
 	return []byte(head + "\n" + style + ground + "\n" + b.String() + "</svg>\n")
 }
 
@@ -83,16 +84,20 @@ func (p Panel) draw(b *strings.Builder, y int) {
 		text(b, margin, top+12, "word", bar.Label)
 		left := margin + labelWidth
 		end := scale(bar.Value)
-		fmt.Fprintf(b, `<rect class="%s" x="%d" y="%d" width="%.1f" height="%d"/>`+"\n", class, left, top, max(end, 1), barHeight)
+		fmt.Fprintf(b, `<rect class="%s" x="%d" y="%d" width="%.1f" height="%d"/>`+"\n", class, left, top,
+			max(end, 1), barHeight)
 		if bar.High > bar.Low {
-			from, to, middle := float64(left)+scale(bar.Low), float64(left)+min(scale(bar.High), barWidth), top+barHeight/2
-			fmt.Fprintf(b, `<path class="range" fill="none" d="M%.1f %dH%.1fM%.1f %dv6M%.1f %dv6"/>`+"\n", from, middle, to, from, middle-3, to, middle-3)
+			from, to, middle := float64(left)+scale(bar.Low), float64(left)+min(scale(bar.High), barWidth),
+				top+barHeight/2
+			fmt.Fprintf(b, `<path class="range" fill="none" d="M%.1f %dH%.1fM%.1f %dv6M%.1f %dv6"/>`+"\n", from, middle,
+				to, from, middle-3, to, middle-3)
 			end = max(end, min(scale(bar.High), barWidth))
 		}
 		text(b, left+int(end)+6, top+12, "word", bar.Text)
 	}
 	if p.Mark != 0 {
-		fmt.Fprintf(b, `<path class="mark" d="M%.1f %dv%d"/>`+"\n", float64(margin+labelWidth)+scale(p.Mark), y-3, len(p.Bars)*barPitch)
+		fmt.Fprintf(b, `<path class="mark" d="M%.1f %dv%d"/>`+"\n", float64(margin+labelWidth)+scale(p.Mark), y-3,
+			len(p.Bars)*barPitch)
 	}
 }
 

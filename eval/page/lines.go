@@ -72,7 +72,8 @@ func (l Lines) SVG() []byte {
 	height := y + margin
 	head := fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img" aria-label="%s">`,
 		sheetWidth, height, sheetWidth, height, escape(l.Title))
-	ground := fmt.Sprintf(`<rect class="ground" x="0.5" y="0.5" width="%d" height="%d" rx="6"/>`, sheetWidth-1, height-1)
+	ground := fmt.Sprintf(`<rect class="ground" x="0.5" y="0.5" width="%d" height="%d" rx="6"/>`,
+		sheetWidth-1, height-1)
 	return []byte(head + "\n" + style + lineStyle + ground + "\n" + b.String() + "</svg>\n")
 }
 

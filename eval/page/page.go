@@ -34,7 +34,8 @@ func Between(file, begin, end, text string) error {
 	before, rest, ok := bytes.Cut(old, []byte(begin))
 	_, after, closed := bytes.Cut(rest, []byte(end))
 	if !ok || !closed {
-		return fmt.Errorf("%s does not hold the lines %q and %q, in this order", file, strings.TrimSpace(begin), strings.TrimSpace(end))
+		return fmt.Errorf("%s does not hold the lines %q and %q, in this order", file, strings.TrimSpace(begin),
+			strings.TrimSpace(end))
 	}
 	return os.WriteFile(file, []byte(string(before)+begin+text+end+string(after)), 0o644)
 }

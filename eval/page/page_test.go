@@ -57,8 +57,12 @@ func TestConditionsSayWhenAndHow(t *testing.T) {
 
 // TestChartStaysOnItsSheet draws an outlier, a nothing, and a label that is no XML.
 func TestChartStaysOnItsSheet(t *testing.T) {
-	bars := []page.Bar{{Label: "a < b", Text: "1 & 2", Value: 10, Low: 9, High: 1e6}, {Value: 0}, {Value: 1, Ours: true}}
-	svg := page.Chart{Title: `"t"`, Panels: []page.Panel{{Title: "linear", Bars: bars}, {Title: "log", Log: true, Mark: 2, Bars: bars}}}.SVG()
+	bars := []page.Bar{{Label: "a < b", Text: "1 & 2", Value: 10, Low: 9, High: 1e6}, {Value: 0},
+		{Value: 1, Ours: true}}
+	svg := page.Chart{
+		Title:  `"t"`,
+		Panels: []page.Panel{{Title: "linear", Bars: bars}, {Title: "log", Log: true, Mark: 2, Bars: bars}},
+	}.SVG()
 	dec := xml.NewDecoder(bytes.NewReader(svg))
 	for {
 		tok, err := dec.Token()
@@ -82,10 +86,16 @@ func TestChartStaysOnItsSheet(t *testing.T) {
 // TestLinesStayOnTheirSheet draws nothing, less than nothing, and names that would cover each other.
 func TestLinesStayOnTheirSheet(t *testing.T) {
 	lines := []page.Line{
-		{Label: "a < b", Values: []float64{math.NaN(), -3, 2000}, Ours: true}, {Label: "c", Values: []float64{0, 1, 1900}},
-		{Label: "d", Values: []float64{1, 1, 1}, Dashed: true}, {Label: "e", Values: []float64{1, 1, 1}}, {Label: "none", Values: []float64{math.NaN()}},
+		{Label: "a < b", Values: []float64{math.NaN(), -3, 2000}, Ours: true},
+		{Label: "c", Values: []float64{0, 1, 1900}},
+		{Label: "d", Values: []float64{1, 1, 1}, Dashed: true}, {Label: "e", Values: []float64{1, 1, 1}},
+		{Label: "none", Values: []float64{math.NaN()}},
 	}
-	svg := string(page.Lines{Title: `"t"`, Steps: []string{"1", "2", "4"}, Panels: []page.LinePanel{{Title: "p", Lines: lines}}}.SVG())
+	svg := string(page.Lines{
+		Title:  `"t"`,
+		Steps:  []string{"1", "2", "4"},
+		Panels: []page.LinePanel{{Title: "p", Lines: lines}},
+	}.SVG())
 	if err := xml.Unmarshal([]byte(svg), new(any)); err != nil {
 		t.Fatalf("the chart is no XML: %v\n%s", err, svg)
 	}

@@ -45,7 +45,8 @@ func Redis(dir string) (*Server, error) {
 		return nil, err
 	}
 	var said bytes.Buffer
-	cmd := exec.Command(path, "--bind", "127.0.0.1", "--port", port(at), "--save", "", "--appendonly", "no", "--dir", dir, "--loadmodule", module)
+	cmd := exec.Command(path, "--bind", "127.0.0.1", "--port", port(at), "--save", "", "--appendonly", "no", "--dir",
+		dir, "--loadmodule", module)
 	cmd.Stdout, cmd.Stderr = &said, &said
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := mortal.Start(cmd, syscall.SIGKILL); err != nil {
@@ -64,7 +65,8 @@ type Cell struct{ client rueidis.Client }
 
 // NewCell connects to it.
 func NewCell(at string) (*Cell, error) {
-	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{at}, DisableCache: true, ForceSingleClient: true})
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{at}, DisableCache: true,
+		ForceSingleClient: true})
 	return &Cell{client}, err
 }
 

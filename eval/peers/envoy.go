@@ -51,7 +51,8 @@ func (p Place) envoy(filter, clusters string) (*Server, error) {
 	}
 	return start(p.Dir, "bin/garden/venv/bin/envoy", "envoy.yaml", func(at string) string {
 		return fmt.Sprintf(envoyConf, port(at), hops, action, filter, port(p.API), clusters)
-	}, "-c", "envoy.yaml", "--concurrency", "1", "-l", "off", "--disable-hot-restart", "--base-id-path", "base-id", "--use-dynamic-base-id")
+	}, "-c", "envoy.yaml", "--concurrency", "1", "-l", "off", "--disable-hot-restart", "--base-id-path", "base-id",
+		"--use-dynamic-base-id")
 }
 
 // EnvoyLocal starts an Envoy with its filter local_ratelimit, a token bucket for each descriptor.
@@ -111,13 +112,15 @@ func HAProxy(p Place, size string) (*Server, error) {
 		key = "int(1)"
 	}
 	seconds := max(1, p.Burst/p.Rate)
-	conf := strings.NewReplacer("KEY", key, "SIZE", size, "PERIOD", fmt.Sprintf("%ds", seconds), "MOST", fmt.Sprint(p.Rate*seconds), "API", p.API)
+	conf := strings.NewReplacer("KEY", key, "SIZE", size, "PERIOD", fmt.Sprintf("%ds", seconds), "MOST",
+		fmt.Sprint(p.Rate*seconds), "API", p.API)
 	kind := "ipv6"
 	if p.Together {
 		kind = "integer"
 	}
 	return start(p.Dir, "haproxy", "haproxy.cfg", func(at string) string {
-		return conf.Replace("defaults\n  mode http\n  timeout connect 1s\n  timeout client 30s\n  timeout server 30s\nfrontend clients\n  bind " + at + `
+		return conf.Replace("defaults\n  mode http\n  timeout connect 1s\n  timeout client 30s\n  timeout server " +
+			"30s\nfrontend clients\n  bind " + at + `
   stick-table type ` + kind + ` size SIZE expire PERIOD store http_req_rate(PERIOD)
   http-request track-sc0 KEY
   http-request deny deny_status 429 if { sc_http_req_rate(0) gt MOST }
@@ -131,7 +134,8 @@ backend api
 // API starts an nginx that is no limiter, but what stands behind one: it answers ok to everything,
 // and 16 KiB at /large.
 func API(dir string) (*Server, error) {
-	if err := os.WriteFile(filepath.Join(dir, "large"), bytes.Repeat([]byte("0123456789abcdef"), 1<<10), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "large"), bytes.Repeat([]byte("0123456789abcdef"), 1<<10),
+		0o644); err != nil {
 		return nil, err
 	}
 	return start(dir, "nginx", "nginx.conf", func(at string) string {

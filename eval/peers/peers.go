@@ -144,7 +144,8 @@ func Versions() string {
 		out, _ := exec.Command(path, args...).CombinedOutput()
 		return version.FindString(string(out))
 	}
-	return fmt.Sprintf("Envoy %s, HAProxy %s, nginx %s, redis-cell 0.2.2, AWS WAF as a model", said("bin/garden/venv/bin/envoy", "--version"), said("haproxy", "-v"), said("nginx", "-v"))
+	return fmt.Sprintf("Envoy %s, HAProxy %s, nginx %s, redis-cell 0.2.2, AWS WAF as a model",
+		said("bin/garden/venv/bin/envoy", "--version"), said("haproxy", "-v"), said("nginx", "-v"))
 }
 
 var version = regexp.MustCompile(`[0-9]+\.[0-9]+\.[0-9]+`)

@@ -13,7 +13,10 @@ import (
 
 // Every peer starts, lets a burst pass, and denies what is beyond it.
 func TestPeersLimit(t *testing.T) {
-	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "served") }))
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
+		_ *http.Request) {
+		_, _ = io.WriteString(w, "served")
+	}))
 	t.Cleanup(api.Close)
 	limit := peers.Limit{Rate: 2, Burst: 4}
 	cell, err := peers.Redis(t.TempDir())
@@ -30,7 +33,8 @@ func TestPeersLimit(t *testing.T) {
 		for _, together := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, together), func(t *testing.T) {
 				t.Parallel()
-				s, err := start(peers.Place{Dir: t.TempDir(), API: api.Listener.Addr().String(), Limit: limit, Together: together})
+				s, err := start(peers.Place{Dir: t.TempDir(), API: api.Listener.Addr().String(), Limit: limit,
+					Together: together})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -79,7 +83,9 @@ func global(t *testing.T, p peers.Place, store *peers.Server) (*peers.Server, er
 	if err != nil {
 		return nil, err
 	}
-	service, err := peers.StartRateLimit(binary, t.TempDir(), store.At, "- {key: remote_address, rate_limit: {unit: second, requests_per_unit: 2}}\n- {key: cell, rate_limit: {unit: second, requests_per_unit: 2}}\n")
+	service, err := peers.StartRateLimit(binary, t.TempDir(), store.At,
+		"- {key: remote_address, rate_limit: {unit: second, requests_per_unit: 2}}\n- {key: cell, rate_limit: "+
+			"{unit: second, requests_per_unit: 2}}\n")
 	if err != nil {
 		return nil, err
 	}

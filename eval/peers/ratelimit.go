@@ -34,7 +34,8 @@ func BuildRateLimit() (string, error) {
 	cmd := exec.Command("go", "install", RateLimitModule+"/src/service_cmd@"+RateLimitVersion)
 	cmd.Env = append(os.Environ(), "GOBIN="+dir)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build %s@%s, which wants Go 1.25.6 or later and a proxy of modules: %w\n%s", RateLimitModule, RateLimitVersion, err, out)
+		return "", fmt.Errorf("build %s@%s, which wants Go 1.25.6 or later and a proxy of modules: %w\n%s",
+			RateLimitModule, RateLimitVersion, err, out)
 	}
 	return binary, nil
 }
@@ -47,7 +48,8 @@ func StartRateLimit(binary, dir, store, descriptors string, settings ...string) 
 	if err := os.MkdirAll(config, 0o755); err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(filepath.Join(config, "rules.yaml"), []byte("domain: eval\ndescriptors:\n"+descriptors), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(config, "rules.yaml"), []byte("domain: eval\ndescriptors:\n"+descriptors),
+		0o600); err != nil {
 		return nil, err
 	}
 	at, err := Address()
@@ -57,7 +59,8 @@ func StartRateLimit(binary, dir, store, descriptors string, settings ...string) 
 	cmd := exec.Command(binary)
 	cmd.Dir = dir
 	cmd.Env = append([]string{
-		"HOST=127.0.0.1", "PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0", "GRPC_HOST=127.0.0.1", "GRPC_PORT=" + port(at),
+		"HOST=127.0.0.1", "PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0", "GRPC_HOST=127.0.0.1",
+		"GRPC_PORT=" + port(at),
 		"RUNTIME_ROOT=" + dir, "RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_WATCH_ROOT=false",
 		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + store, "REDIS_POOL_SIZE=64",
 		"USE_STATSD=false", "DISABLE_STATS=true", "LOG_LEVEL=error",

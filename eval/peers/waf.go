@@ -27,7 +27,13 @@ const (
 
 // NewWAF makes a rule for a limit.
 func NewWAF(l Limit, now func() time.Time) *WAF {
-	return &WAF{most: max(10, l.Rate*int64(wafWindow/time.Second)), now: now, looked: now(), came: map[string][]time.Time{}, blocked: map[string]bool{}}
+	return &WAF{
+		most:    max(10, l.Rate*int64(wafWindow/time.Second)),
+		now:     now,
+		looked:  now(),
+		came:    map[string][]time.Time{},
+		blocked: map[string]bool{},
+	}
 }
 
 // Allowed counts a request of an address.

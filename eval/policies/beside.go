@@ -17,7 +17,8 @@ func (p plan) besideLoads(do func() error) error {
 	if err != nil {
 		return err
 	}
-	loader := exec.Command(self, "-task", "loads", "-kind", p.at.Kind, "-dsn", p.at.DSN, "-rules", fmt.Sprint(p.at.Rules))
+	loader := exec.Command(self, "-task", "loads", "-kind", p.at.Kind, "-dsn", p.at.DSN, "-rules",
+		fmt.Sprint(p.at.Rules))
 	loader.Stderr = os.Stderr
 	stop, err := loader.StdinPipe()
 	if err != nil {

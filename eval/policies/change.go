@@ -35,7 +35,13 @@ func (p plan) measureChange() (found Change, err error) {
 	}
 	defer s.Close()
 	wake := make(chan struct{}, 1)
-	g, err := p.newGateway(policy.CacheOptions{Source: s, Interval: refresh, Spread: true, Wake: wake, Others: func() (int, bool) { return 0, true }})
+	g, err := p.newGateway(policy.CacheOptions{
+		Source:   s,
+		Interval: refresh,
+		Spread:   true,
+		Wake:     wake,
+		Others:   func() (int, bool) { return 0, true },
+	})
 	if err != nil {
 		return found, err
 	}
@@ -62,7 +68,8 @@ func (p plan) measureChange() (found Change, err error) {
 	for i := range p.changes {
 		time.Sleep(rand.N(refresh))
 		limit := int64(roomy) + 1000*int64(i+1)
-		if _, err := shell.Exec(fmt.Sprintf("UPDATE policies SET rps_limit = %d WHERE endpoint = 'default'", limit)); err != nil {
+		if _, err := shell.Exec(fmt.Sprintf("UPDATE policies SET rps_limit = %d WHERE endpoint = 'default'",
+			limit)); err != nil {
 			return found, err
 		}
 		begin := time.Now()
@@ -79,7 +86,11 @@ func (p plan) measureChange() (found Change, err error) {
 
 // awaitLimit asks for decisions until one is made under a limit.
 func (g *gateway) awaitLimit(limit int64) error {
-	request := headgate.Request{Method: "GET", Target: "/v1/service7/items/1", Peer: netip.AddrFrom4([4]byte{198, 51, 100, 9})}
+	request := headgate.Request{
+		Method: "GET",
+		Target: "/v1/service7/items/1",
+		Peer:   netip.AddrFrom4([4]byte{198, 51, 100, 9}),
+	}
 	for deadline := time.Now().Add(20 * refresh); time.Now().Before(deadline); time.Sleep(50 * time.Microsecond) {
 		decision := g.limiter.Check(ctx, request)
 		if v, ok := decision.Binding(); ok && decision.Policies().Rule(v.Rule).Limit == limit {

@@ -75,7 +75,8 @@ func (g *gateway) newLimiter(endpoints *endpoint.Table, rules int) error {
 		}
 		g.keys = append(g.keys, text)
 		records[i] = identity.KeyRecord{
-			Digest: digester.Digest(text), Key: identity.Key{ID: fmt.Sprintf("k_%020d", i), Project: project(i % max(1, rules/1000))},
+			Digest: digester.Digest(text), Key: identity.Key{ID: fmt.Sprintf("k_%020d", i),
+				Project: project(i % max(1, rules/1000))},
 		}
 	}
 	ring := &identity.Keyring{}
@@ -91,7 +92,8 @@ func (g *gateway) newLimiter(endpoints *endpoint.Table, rules int) error {
 		return err
 	}
 	g.limiter, err = headgate.New(headgate.Options{
-		Endpoints: endpoints, Policies: g.rules, Buckets: buckets, Identities: identities, Unknown: headgate.LimitUnknown,
+		Endpoints: endpoints, Policies: g.rules, Buckets: buckets, Identities: identities,
+		Unknown: headgate.LimitUnknown,
 	})
 	return err
 }

@@ -115,7 +115,8 @@ const roomy = 1_000_000_000
 // rules is n rules: those of last resort, and for each of the endpoints one of as many projects as it takes.
 func rules(n int) policy.Document {
 	doc := policy.Document{Rules: []policy.Rule{
-		{Endpoint: policy.Default, Limit: roomy, Per: time.Second}, {Endpoint: policy.UnknownEndpoint, Limit: roomy, Per: time.Second},
+		{Endpoint: policy.Default, Limit: roomy, Per: time.Second},
+		{Endpoint: policy.UnknownEndpoint, Limit: roomy, Per: time.Second},
 	}}
 	templates, owner := make([]string, endpoints), ""
 	for i := range templates {
@@ -125,7 +126,12 @@ func rules(n int) policy.Document {
 		if i%endpoints == 0 {
 			owner = project(i / endpoints)
 		}
-		doc.Rules = append(doc.Rules, policy.Rule{Endpoint: templates[i%endpoints], Project: owner, Limit: roomy + int64(i%50)*1000, Per: time.Second})
+		doc.Rules = append(doc.Rules, policy.Rule{
+			Endpoint: templates[i%endpoints],
+			Project:  owner,
+			Limit:    roomy + int64(i%50)*1000,
+			Per:      time.Second,
+		})
 	}
 	return doc
 }

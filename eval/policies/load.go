@@ -15,9 +15,11 @@ import (
 
 // Load is what it takes to bring rules into force, in one process.
 type Load struct {
-	Force     float64 // milliseconds, the first time
-	Read      float64 // of these until the last rule was read; others are compiled meanwhile
-	Processor float64 // milliseconds of this process's on all processors, the first time, collection of garbage included
+	Force float64 // milliseconds, the first time
+	Read  float64 // of these until the last rule was read; others are compiled meanwhile
+	// milliseconds of this process's on all processors, the first time, collection of garbage
+	// included
+	Processor float64
 	Again     float64 // milliseconds: read and then compile while others are in force, the median of some
 	Peak      float64 // MiB resident at most, after the first time
 	Idle      float64 // MiB resident before
@@ -72,7 +74,8 @@ func (p plan) measureLoad() (l Load, err error) {
 	}
 	defer s.Close()
 	source := &timed{Store: s}
-	rules, err := policy.NewCache(policy.CacheOptions{Source: source, Compile: policy.CompileOptions{Endpoints: endpoints}})
+	rules, err := policy.NewCache(policy.CacheOptions{Source: source,
+		Compile: policy.CompileOptions{Endpoints: endpoints}})
 	if err != nil {
 		return l, err
 	}

@@ -43,7 +43,8 @@ func (p plan) measureLookUp() (found LookUp, err error) {
 		missFew = append(missFew, chaseFew.time())
 		missMany = append(missMany, chaseMany.time())
 	}
-	return LookUp{median(hotFew), median(hotMany), median(anyFew), median(anyMany), median(missFew), median(missMany)}, nil
+	return LookUp{median(hotFew), median(hotMany), median(anyFew), median(anyMany), median(missFew), median(missMany)},
+		nil
 }
 
 // bytesARule is what a rule takes in a Set, about.

@@ -63,13 +63,15 @@ func run(args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("policies", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.IntVar(&p.rounds, "rounds", 3, "how often everything is measured, if there is time")
-	flags.DurationVar(&p.within, "within", 7*time.Minute, "how long all of it may take: a round that would take longer is left out, but for the first")
+	flags.DurationVar(&p.within, "within", 7*time.Minute,
+		"how long all of it may take: a round that would take longer is left out, but for the first")
 	flags.IntVar(&p.most, "most", 1_000_000, "the largest number of rules")
 	flags.IntVar(&p.changes, "changes", 100, "changes whose effect is waited for, in one round only")
 	flags.IntVar(&p.phases, "phases", 8, "phases of each kind, in a round")
 	flags.DurationVar(&p.phase, "phase", 500*time.Millisecond, "how long a phase lasts")
 	flags.BoolVar(&p.dry, "dry", false, "print the page instead of writing it")
-	flags.StringVar(&p.task, "task", "", "measure in this process and print it as JSON; for the program's own use, as are the flags that follow")
+	flags.StringVar(&p.task, "task", "",
+		"measure in this process and print it as JSON; for the program's own use, as are the flags that follow")
 	flags.StringVar(&p.at.Kind, "kind", "", "of the database")
 	flags.StringVar(&p.at.DSN, "dsn", "", "of the database")
 	flags.IntVar(&p.at.Rules, "rules", 0, "in the database")

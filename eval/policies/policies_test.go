@@ -27,10 +27,12 @@ func TestEverythingIsMeasured(t *testing.T) {
 		t.Errorf("%d rounds, want one", found.rounds)
 	}
 	if len(found.loads) != 3 || len(found.checks) != 2 || len(found.changes) != 4 || len(found.lookUps) != 1 {
-		t.Errorf("found %+v, want three databases' loads, two's checks, four ways to learn of changes and a look-up", found)
+		t.Errorf("found %+v, want three databases' loads, two's checks, four ways to learn of changes and a look-up",
+			found)
 	}
 	for d, loads := range found.loads {
-		if l := loads[0]; l.Read <= 0 || l.Rest() <= 0 || l.Again <= 0 || l.Processor <= 0 || l.Bytes <= 0 || l.Peak < l.Idle {
+		if l := loads[0]; l.Read <= 0 || l.Rest() <= 0 || l.Again <= 0 || l.Processor <= 0 || l.Bytes <= 0 ||
+			l.Peak < l.Idle {
 			t.Errorf("%v: %+v, want times and sizes above 0 and a peak above what was there", d, l)
 		}
 	}
@@ -51,7 +53,10 @@ func TestEverythingIsMeasured(t *testing.T) {
 		}
 	}
 	text := p.page(found, time.Now())
-	for _, row := range []string{"| SQLite | 1,000 |", "| MariaDB | 1,000 |", "| PostgreSQL | NOTIFY |", "| PostgreSQL | looking |", "| any, at random |", "| no rule: one read at random of as much memory |", "Goal: in force after at most 1,500 ms", "Goal: P99 of at most 50 ms", "| SQLite | reloading |", "| SQLite | beside |", "| PostgreSQL | reloading by beside |"} {
+	for _, row := range []string{"| SQLite | 1,000 |", "| MariaDB | 1,000 |", "| PostgreSQL | NOTIFY |",
+		"| PostgreSQL | looking |", "| any, at random |", "| no rule: one read at random of as much memory |",
+		"Goal: in force after at most 1,500 ms", "Goal: P99 of at most 50 ms", "| SQLite | reloading |",
+		"| SQLite | beside |", "| PostgreSQL | reloading by beside |"} {
 		if !strings.Contains(text, row) {
 			t.Errorf("the page lacks %q:\n%s", row, text)
 		}

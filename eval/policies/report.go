@@ -14,16 +14,21 @@ import (
 func (p plan) page(found *findings, now time.Time) string {
 	var b strings.Builder
 	b.WriteString(page.Conditions(now, "make policies"))
-	fmt.Fprintf(&b, "%d rounds; in each, every row in a process of its own, in turn, and loads of up to 100,000 rules in three. %s Drivers: modernc.org/sqlite %s, pgx %s, go-sql-driver %s. "+
+	fmt.Fprintf(&b, "%d rounds; in each, every row in a process of its own, in turn, and loads of up to 100,000 "+
+		"rules in three. %s Drivers: modernc.org/sqlite %s, pgx %s, go-sql-driver %s. "+
 		"The rules are of %d endpoints, and of as many projects as it takes. Medians [least–most].\n\n",
-		found.rounds, servers(), page.Version("modernc.org/sqlite"), page.Version("github.com/jackc/pgx/v5"), page.Version("github.com/go-sql-driver/mysql"), endpoints)
-	fmt.Fprintf(&b, "### From a database into force\n\nGoal: in force after at most 1,500 ms for 1,000,000 rules and 100 ms for 100,000, from SQLite and PostgreSQL; at most 120 bytes a rule.\n\n%s\n", loadTable(p, found))
+		found.rounds, servers(), page.Version("modernc.org/sqlite"), page.Version("github.com/jackc/pgx/v5"),
+		page.Version("github.com/go-sql-driver/mysql"), endpoints)
+	fmt.Fprintf(&b, "### From a database into force\n\nGoal: in force after at most 1,500 ms for 1,000,000 rules "+
+		"and 100 ms for 100,000, from SQLite and PostgreSQL; at most 120 bytes a rule.\n\n%s\n", loadTable(p, found))
 	fmt.Fprintf(&b, "### Look-up\n\nNanoseconds a look-up, among 1,000 rules and among %s. "+
 		"Goal: the same within 20 %%, but for what the cache does.\n\n%s\n", count(p.most), lookUpTable(found))
-	fmt.Fprintf(&b, "### Decisions while rules are loaded\n\nMicroseconds a decision, %s rules in force, %d phases of %v of each kind in a round, alternating. "+
+	fmt.Fprintf(&b, "### Decisions while rules are loaded\n\nMicroseconds a decision, %s rules in force, %d phases "+
+		"of %v of each kind in a round, alternating. "+
 		"Goal: reloading by quiet at most 1.2 at P99.\n\n%s\n",
 		count(p.served()), p.phases, p.phase, checkTable(found))
-	fmt.Fprintf(&b, "### From a change to its effect\n\nMilliseconds from the commit of an UPDATE to the first decision under the new limit, 1,000 rules, refresh %v. "+
+	fmt.Fprintf(&b, "### From a change to its effect\n\nMilliseconds from the commit of an UPDATE to the first "+
+		"decision under the new limit, 1,000 rules, refresh %v. "+
 		"Goal: P99 of at most 50 ms with NOTIFY, and else of at most the refresh.\n\n%s",
 		refresh, changeTable(found))
 	return b.String()
@@ -67,13 +72,16 @@ func ordered[T any](of map[measured]T) []measured {
 }
 
 func loadTable(p plan, found *findings) page.Table {
-	t := page.Table{{"database", "rules", "read, ms", "rest, ms", "in force after, ms", "processor, ms", "again, ms", "idle, MiB", "peak, MiB", "bytes a rule"}}
+	t := page.Table{{"database", "rules", "read, ms", "rest, ms", "in force after, ms", "processor, ms", "again, ms",
+		"idle, MiB", "peak, MiB", "bytes a rule"}}
 	for _, d := range ordered(found.loads) {
 		cell := func(of func(Load) float64) string { return spread(found.loads[d], of) }
 		t = append(t, []string{
 			d.Kind, count(d.Rules), cell(func(l Load) float64 { return l.Read }), cell(Load.Rest),
-			cell(func(l Load) float64 { return l.Force }), cell(func(l Load) float64 { return l.Processor }), cell(func(l Load) float64 { return l.Again }),
-			cell(func(l Load) float64 { return l.Idle }), cell(func(l Load) float64 { return l.Peak }), cell(func(l Load) float64 { return l.Bytes }),
+			cell(func(l Load) float64 { return l.Force }), cell(func(l Load) float64 { return l.Processor }),
+			cell(func(l Load) float64 { return l.Again }),
+			cell(func(l Load) float64 { return l.Idle }), cell(func(l Load) float64 { return l.Peak }),
+			cell(func(l Load) float64 { return l.Bytes }),
 		})
 	}
 	return t
@@ -87,7 +95,8 @@ func lookUpTable(found *findings) page.Table {
 	}
 	row("one, again and again", func(l LookUp) float64 { return l.HotFew }, func(l LookUp) float64 { return l.HotMany })
 	row("any, at random", func(l LookUp) float64 { return l.AnyFew }, func(l LookUp) float64 { return l.AnyMany })
-	row("no rule: one read at random of as much memory", func(l LookUp) float64 { return l.MissFew }, func(l LookUp) float64 { return l.MissMany })
+	row("no rule: one read at random of as much memory", func(l LookUp) float64 { return l.MissFew },
+		func(l LookUp) float64 { return l.MissMany })
 	return t
 }
 
@@ -97,20 +106,24 @@ func checkTable(found *findings) page.Table {
 		checks := found.checks[d]
 		row := func(name string, of func(Check) Times, reloads string) {
 			t = append(t, []string{d.Kind, name,
-				spread(checks, func(c Check) float64 { return of(c).P50 }), spread(checks, func(c Check) float64 { return of(c).P99 }),
+				spread(checks, func(c Check) float64 { return of(c).P50 }),
+				spread(checks, func(c Check) float64 { return of(c).P99 }),
 				spread(checks, func(c Check) float64 { return of(c).P999 }), count(of(checks[0]).Samples), reloads})
 		}
 		row("quiet", func(c Check) Times { return c.Quiet }, "0")
 		row("beside", func(c Check) Times { return c.Beside }, "0")
-		row("reloading", func(c Check) Times { return c.Reloading }, spread(checks, func(c Check) float64 { return float64(c.Reloads) }))
+		row("reloading", func(c Check) Times { return c.Reloading },
+			spread(checks, func(c Check) float64 { return float64(c.Reloads) }))
 		for _, to := range []struct {
 			name string
 			of   func(Check) Times
-		}{{"reloading by quiet", func(c Check) Times { return c.Quiet }}, {"reloading by beside", func(c Check) Times { return c.Beside }}} {
+		}{{"reloading by quiet", func(c Check) Times { return c.Quiet }},
+			{"reloading by beside", func(c Check) Times { return c.Beside }}} {
 			ratio := func(of func(Times) float64) string {
 				return spread(checks, func(c Check) float64 { return of(c.Reloading) / of(to.of(c)) })
 			}
-			t = append(t, []string{d.Kind, to.name, ratio(func(t Times) float64 { return t.P50 }), ratio(func(t Times) float64 { return t.P99 }),
+			t = append(t, []string{d.Kind, to.name, ratio(func(t Times) float64 { return t.P50 }),
+				ratio(func(t Times) float64 { return t.P99 }),
 				ratio(func(t Times) float64 { return t.P999 }), "", ""})
 		}
 	}

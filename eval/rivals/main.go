@@ -50,7 +50,8 @@ func run(args []string, stdout, stderr io.Writer) error {
 	flags.DurationVar(&p.sample, "sample", 60*time.Millisecond, "how long a sample takes")
 	flags.IntVar(&p.large, "large", 1<<26, "slots of the large table, which is measured once; 0 for none")
 	flags.BoolVar(&p.dry, "dry", false, "print the page instead of writing it")
-	flags.StringVar(&p.part, "part", "", "measure this part in this process and print it as JSON; for the program's own use")
+	flags.StringVar(&p.part, "part", "",
+		"measure this part in this process and print it as JSON; for the program's own use")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -132,7 +133,8 @@ func (p plan) everything(progress io.Writer) (*findings, error) {
 
 // child measures a part in a process of its own.
 func child[T any](p plan, part string) (T, error) {
-	found, err := page.Child[T]("-part", part, "-keys", p.keys, "-samples", p.samples, "-sample", p.sample, "-large", p.large)
+	found, err := page.Child[T]("-part", part, "-keys", p.keys, "-samples", p.samples, "-sample", p.sample,
+		"-large", p.large)
 	if err != nil {
 		err = fmt.Errorf("%s: %w", part, err)
 	}

@@ -34,7 +34,8 @@ type Result struct {
 }
 
 func (r Result) String() string {
-	return fmt.Sprintf("hot %4.0f %4.0f  many %5.0f %5.0f ns  %5.1f B/key  GC %v", r.Hot1, r.Hot2, r.Many1, r.Many2, r.Bytes, r.GC.Round(10*time.Microsecond))
+	return fmt.Sprintf("hot %4.0f %4.0f  many %5.0f %5.0f ns  %5.1f B/key  GC %v", r.Hot1, r.Hot2, r.Many1, r.Many2,
+		r.Bytes, r.GC.Round(10*time.Microsecond))
 }
 
 var errDenied = errors.New("the limiter denied what it was set up to allow: the measurement compares different work")

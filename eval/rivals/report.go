@@ -31,11 +31,15 @@ var times = []column{
 func (p plan) page(found *findings, now time.Time) string {
 	var b strings.Builder
 	b.WriteString(page.Conditions(now, "make rivals"))
-	fmt.Fprintf(&b, "%d rounds; in each, every limiter in a process of its own, in turn; %d samples of %v for each case. Many keys are %d.\n\n",
+	fmt.Fprintf(&b, "%d rounds; in each, every limiter in a process of its own, in turn; %d samples of %v for each "+
+		"case. Many keys are %d.\n\n",
 		p.rounds, p.samples, p.sample, p.keys)
-	fmt.Fprintf(&b, "### Time\n\nNanoseconds a decision: median of the rounds [least–most]. Two goroutines: wall time over the decisions of both.\n\n%s\n", timeTable(found))
-	fmt.Fprintf(&b, "### Ratio\n\nHeadgate's time divided by the limiter's in the same round, median of the rounds: 0.50 means that Headgate takes half as long.\n\n%s\n", ratioTable(found))
-	fmt.Fprintf(&b, "### Memory\n\nHeap a live key after two collections, everything counted; what one forced collection takes with all of them live.\n\n%s\n", memoryTable(found))
+	fmt.Fprintf(&b, "### Time\n\nNanoseconds a decision: median of the rounds [least–most]. Two goroutines: wall "+
+		"time over the decisions of both.\n\n%s\n", timeTable(found))
+	fmt.Fprintf(&b, "### Ratio\n\nHeadgate's time divided by the limiter's in the same round, median of the "+
+		"rounds: 0.50 means that Headgate takes half as long.\n\n%s\n", ratioTable(found))
+	fmt.Fprintf(&b, "### Memory\n\nHeap a live key after two collections, everything counted; what one forced "+
+		"collection takes with all of them live.\n\n%s\n", memoryTable(found))
 	fmt.Fprintf(&b, "### Goals\n\n%s\n", goalTable(found))
 	fmt.Fprintf(&b, "### Limiters\n\n%s", peerTable())
 	return b.String()
@@ -47,7 +51,8 @@ func timeTable(found *findings) page.Table {
 		row := []string{which.Name, exact(which)}
 		for _, c := range slices.Concat(times, []column{{"", func(r Result) float64 { return r.Insert }}}) {
 			values := rounds(found, which.Name, c)
-			row = append(row, fmt.Sprintf("%s [%s–%s]", short(median(values)), short(slices.Min(values)), short(slices.Max(values))))
+			row = append(row, fmt.Sprintf("%s [%s–%s]", short(median(values)), short(slices.Min(values)),
+				short(slices.Max(values))))
 		}
 		t = append(t, row)
 	}
@@ -95,15 +100,19 @@ func goalTable(found *findings) page.Table {
 	}
 	add(times[0].head+", against the fastest exact rival of the round", 0.8, bestRatio(found, times[0]), "%.2f")
 	add(times[2].head+", against the fastest exact rival of the round", 0.45, bestRatio(found, times[2]), "%.2f")
-	add("three rules against one, one key", 3, median(perRules(found, func(r Rules) float64 { return r.Hot3 / r.Hot })), "%.2f")
-	add("three rules against one, many keys", 3, median(perRules(found, func(r Rules) float64 { return r.Many3 / r.Many })), "%.2f")
+	add("three rules against one, one key", 3, median(perRules(found, func(r Rules) float64 { return r.Hot3 / r.Hot })),
+		"%.2f")
+	add("three rules against one, many keys", 3,
+		median(perRules(found, func(r Rules) float64 { return r.Many3 / r.Many })), "%.2f")
 	mine := func(f func(Result) float64) float64 { return median(rounds(found, ours, column{"", f})) }
 	add("bytes a live key", 64, mine(func(r Result) float64 { return r.Bytes }), "%.1f")
 	// The runtime allocates now and then on its own: what is not one in a thousand decisions is not ours.
 	add("allocations a decision", 0, math.Round(1000*mine(func(r Result) float64 { return r.Allocs }))/1000, "%.3g")
 	if l := found.Large; l != nil {
-		add(fmt.Sprintf("%d slots, %d of them live: GB of memory at most", l.Slots, l.Live), 3.5, float64(l.Peak)/1e9, "%.2f")
-		add(fmt.Sprintf("the longest pause of ten collections with it, ms (%.3f without it)", float64(l.PauseBefore)/1e6), 1, float64(l.Pause)/1e6, "%.3f")
+		add(fmt.Sprintf("%d slots, %d of them live: GB of memory at most", l.Slots, l.Live), 3.5,
+			float64(l.Peak)/1e9, "%.2f")
+		add(fmt.Sprintf("the longest pause of ten collections with it, ms (%.3f without it)",
+			float64(l.PauseBefore)/1e6), 1, float64(l.Pause)/1e6, "%.3f")
 	}
 	return t
 }
@@ -152,7 +161,8 @@ func chart(found *findings, keys int) page.Chart {
 		panel("One key, one goroutine: nanoseconds a decision", false, "ns", times[0].of),
 		panel(fmt.Sprintf("%d keys, one goroutine: nanoseconds a decision", keys), false, "ns", times[2].of),
 		panel("Bytes of memory a live key", false, "B", func(r Result) float64 { return r.Bytes }),
-		panel("One garbage collection with all of them live: milliseconds (logarithmic)", true, "ms", func(r Result) float64 { return float64(r.GC) / 1e6 }),
+		panel("One garbage collection with all of them live: milliseconds (logarithmic)", true, "ms",
+			func(r Result) float64 { return float64(r.GC) / 1e6 }),
 	}}
 }
 

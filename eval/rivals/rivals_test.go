@@ -37,7 +37,8 @@ func TestEveryPartIsMeasured(t *testing.T) {
 	found.Rules, found.Large = []Rules{rules}, &large
 
 	text := p.page(found, time.Unix(1_795_176_000, 0))
-	for _, want := range []string{"Measured on 20 November 2026 by `make rivals`", "| go-limiter | yes |", "| httprate | no |", "three rules against one", "4096 slots"} {
+	for _, want := range []string{"Measured on 20 November 2026 by `make rivals`", "| go-limiter | yes |",
+		"| httprate | no |", "three rules against one", "4096 slots"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page does not say %q:\n%s", want, text)
 		}
@@ -79,7 +80,8 @@ func TestADenialIsNoMeasurement(t *testing.T) {
 
 func TestRatiosAreTakenWithinARound(t *testing.T) {
 	found := &findings{Peers: map[string][]Result{
-		ours:                     {{Hot1: 10}, {Hot1: 100}, {Hot1: 1000}}, // the machine gets ten times slower every round
+		// the machine gets ten times slower every round
+		ours:                     {{Hot1: 10}, {Hot1: 100}, {Hot1: 1000}},
 		"go-limiter":             {{Hot1: 20}, {Hot1: 200}, {Hot1: 2000}},
 		"x/time/rate + sync.Map": {{Hot1: 40}, {Hot1: 150}, {Hot1: 4000}},
 		"httprate":               {{Hot1: 1}, {Hot1: 1}, {Hot1: 1}}, // not exact, so not the best

@@ -85,27 +85,38 @@ var sets = []struct {
 	shared  [][]string
 	slash   bool // a slash at the end means the same as none here
 }{
-	{pattern.ServeMux, serveMux, mux("GET /{$}", "GET /users/{id}", "GET /users/new", "POST /users/{id}", "GET /users/{id}/files/{path...}", "GET /users/{id}/files/new", "/static/"), nil, false},
-	{pattern.ServeMux, serveMux, mux("/", "GET /a", "GET /a/{x}", "GET /a/{x}/b", "GET /b/{y...}", "HEAD /a", "PUT /a/{x}"), nil, false},
-	{pattern.ServeMux, serveMux, mux("GET /a%2Fb", "GET /{x}", "GET /a/{x}", "GET /%61/c", "GET /@me", "GET /caf%c3%a9"), nil, false},
+	{pattern.ServeMux, serveMux, mux("GET /{$}", "GET /users/{id}", "GET /users/new", "POST /users/{id}",
+		"GET /users/{id}/files/{path...}", "GET /users/{id}/files/new", "/static/"), nil, false},
+	{pattern.ServeMux, serveMux, mux("/", "GET /a", "GET /a/{x}", "GET /a/{x}/b", "GET /b/{y...}", "HEAD /a",
+		"PUT /a/{x}"), nil, false},
+	{pattern.ServeMux, serveMux, mux("GET /a%2Fb", "GET /{x}", "GET /a/{x}", "GET /%61/c", "GET /@me",
+		"GET /caf%c3%a9"), nil, false},
 	{pattern.ServeMux, serveMux, mux("GET /a", "GET /a/", "GET /b/{$}"), [][]string{{"GET /a", "GET /a/"}}, true},
 
-	{pattern.Chi, chiRouter, get("/", "/users/{id}", "/users/new", "POST /users/{id}", "POST /users/new", "/users/{id}/files/*", "/users/{id}/files/new", "/a-{x}", "/*"), nil, false},
-	{pattern.Chi, chiRouter, get("/users/{id:[0-9]+}", "/users/{slug:[a-z]+}", "/users/new", "/a/{x}/c", "/{a}/{b}/c"), [][]string{{"/users/{id:[0-9]+}", "/users/{slug:[a-z]+}"}}, false},
-	{pattern.Chi, chiRouter, get("/b/{from}-{to}", "/b/{id}.json/x", "/b/v{n}", "/b/v1", "/{x}/b/c", "/a/{y}"), nil, false},
+	{pattern.Chi, chiRouter, get("/", "/users/{id}", "/users/new", "POST /users/{id}", "POST /users/new",
+		"/users/{id}/files/*", "/users/{id}/files/new", "/a-{x}", "/*"), nil, false},
+	{pattern.Chi, chiRouter, get("/users/{id:[0-9]+}", "/users/{slug:[a-z]+}", "/users/new", "/a/{x}/c", "/{a}/{b}/c"),
+		[][]string{{"/users/{id:[0-9]+}", "/users/{slug:[a-z]+}"}}, false},
+	{pattern.Chi, chiRouter, get("/b/{from}-{to}", "/b/{id}.json/x", "/b/v{n}", "/b/v1", "/{x}/b/c", "/a/{y}"), nil,
+		false},
 
-	{pattern.Gin, ginRouter, get("/", "/users/:id", "/users/new", "POST /users/:id", "/users/:id/files/*path", "PUT /a/b", "/a/:x", "/a/:x/b", "/a/b/c", "/b_:x"), nil, false},
-	{pattern.Gin, ginRouter, get("/:a/b", "/a/:b", "/a/:b/c", "/a/b/:c", "/users/new/:x", "/users/:id/b", "/c/:x.json"), nil, false},
+	{pattern.Gin, ginRouter, get("/", "/users/:id", "/users/new", "POST /users/:id", "/users/:id/files/*path",
+		"PUT /a/b", "/a/:x", "/a/:x/b", "/a/b/c", "/b_:x"), nil, false},
+	{pattern.Gin, ginRouter, get("/:a/b", "/a/:b", "/a/:b/c", "/a/b/:c", "/users/new/:x", "/users/:id/b", "/c/:x.json"),
+		nil, false},
 	{pattern.Gin, ginRouter, get("/a/*rest", "/b/:x/*rest", "/caf\u00e9/:x", "/@me", "/:x"), nil, false},
 
-	{pattern.Echo, echoRouter, get("/", "/users/:id", "/users/new", "POST /users/new", "/users/:id/files/*", "/users/:id/files/new", "/a/*"), nil, false},
+	{pattern.Echo, echoRouter, get("/", "/users/:id", "/users/new", "POST /users/new", "/users/:id/files/*",
+		"/users/:id/files/new", "/a/*"), nil, false},
 	{pattern.Echo, echoRouter, get("/users/:id", "/users/new", "/users/new/x", "/a/:x", "/a/b/c", "/:x/b"), nil, false},
 	{pattern.Echo, echoRouter, get("/a/:x/b", "/a/b", "PUT /a/:y", "/:a/:b/c", "/*"), nil, false},
 }
 
 var fragments = []string{
-	"users", "new", "a", "b", "c", "files", "x", "7", "static", "v1", "v2", "a-b", "1-2", "b_x", "b_", "x.json", "a.b.json", "@me", "caf%C3%A9", "caf%c3%a9", "cafe",
-	"%6Eew", "n%65w", "%40me", "a%2Fb", "%2F", "..", ".", "%2e%2e", "%2E", "", "", "a;x", ";x", "new;v=1", "%3Bx", "a%20b", "A", "NEW", "%25", "%2561", "%C0%AF", "a..b", "*", ":id", "{id}", "~",
+	"users", "new", "a", "b", "c", "files", "x", "7", "static", "v1", "v2", "a-b", "1-2", "b_x", "b_", "x.json",
+	"a.b.json", "@me", "caf%C3%A9", "caf%c3%a9", "cafe",
+	"%6Eew", "n%65w", "%40me", "a%2Fb", "%2F", "..", ".", "%2e%2e", "%2E", "", "", "a;x", ";x", "new;v=1", "%3Bx",
+	"a%20b", "A", "NEW", "%25", "%2561", "%C0%AF", "a..b", "*", ":id", "{id}", "~",
 }
 
 func target(random *rand.Rand, plain []string) string {
@@ -126,7 +137,8 @@ func target(random *rand.Rand, plain []string) string {
 // route returns the number of the route that handler serves a raw request with, or -1.
 func route(t *testing.T, handler http.Handler, method, target string) int {
 	t.Helper()
-	r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(method + " " + target + " HTTP/1.1\r\nHost: example.com\r\n\r\n")))
+	r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(method + " " + target +
+		" HTTP/1.1\r\nHost: example.com\r\n\r\n")))
 	if err != nil {
 		return -1 // no server would pass it on
 	}
@@ -172,7 +184,8 @@ func TestRoutersAgree(t *testing.T) {
 				}
 			}
 			for n := range 30_000 {
-				method, target := []string{"GET", "GET", "GET", "POST", "PUT", "HEAD"}[random.IntN(6)], target(random, plain)
+				method, target := []string{"GET", "GET", "GET", "POST", "PUT", "HEAD"}[random.IntN(6)],
+					target(random, plain)
 				if n < len(seed)*6 {
 					target = seed[n%len(seed)]
 				}
@@ -187,14 +200,16 @@ func TestRoutersAgree(t *testing.T) {
 					if emptyParameter(set.routes[route].Pattern, target) {
 						continue
 					}
-					t.Fatalf("%s %s is served by %q, want it known, not %v; templates %q", method, target, set.routes[route].Pattern, m.Status, templates)
+					t.Fatalf("%s %s is served by %q, want it known, not %v; templates %q", method, target,
+						set.routes[route].Pattern, m.Status, templates)
 				}
 				first, ok := servedBy[m.ID]
 				if !ok {
 					servedBy[m.ID] = route
 				} else if first != route && !share(set.shared, set.routes[first].Pattern, set.routes[route].Pattern) {
 					t.Fatalf("%s %s is served by %q on the budget of %q, which serves %q; templates %q",
-						method, target, set.routes[route].Pattern, table.Template(m.ID), set.routes[first].Pattern, templates)
+						method, target, set.routes[route].Pattern, table.Template(m.ID),
+						set.routes[first].Pattern, templates)
 				}
 			}
 			for n, r := range set.routes {

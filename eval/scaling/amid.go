@@ -37,7 +37,8 @@ func (f *field) faults(which []fault) (found []Fault, err error) {
 		}
 		rules = append(rules, [2]string{a.path, settings})
 	}
-	gateways, err := startFleet(2, f.api.URL, between.Addr().String(), ", member_ttl: "+memberTTL.String(), faultLimit, rules)
+	gateways, err := startFleet(2, f.api.URL, between.Addr().String(), ", member_ttl: "+memberTTL.String(),
+		faultLimit, rules)
 	if err != nil {
 		return nil, err
 	}

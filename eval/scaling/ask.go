@@ -19,7 +19,8 @@ type asker struct {
 func newAsker(address string) *asker {
 	t := &http.Transport{Protocols: new(http.Protocols)}
 	t.Protocols.SetUnencryptedHTTP2(true)
-	return &asker{&http.Client{Transport: t}, "http://" + address + "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"}
+	return &asker{&http.Client{Transport: t},
+		"http://" + address + "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"}
 }
 
 // domain is the one that the service is configured for.
@@ -42,7 +43,8 @@ func (a *asker) allowed(key, value string) (bool, error) {
 		return false, err
 	}
 	if status := response.Trailer.Get("Grpc-Status"); status != "0" {
-		return false, fmt.Errorf("ShouldRateLimit: status %q, %s%s", status, response.Header.Get("Grpc-Message"), response.Trailer.Get("Grpc-Message"))
+		return false, fmt.Errorf("ShouldRateLimit: status %q, %s%s", status, response.Header.Get("Grpc-Message"),
+			response.Trailer.Get("Grpc-Message"))
 	}
 	return verdict(answer)
 }

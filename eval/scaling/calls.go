@@ -46,7 +46,8 @@ type callScope struct {
 }
 
 var callScopes = []callScope{
-	{"local", bucket.Local, 0, 0}, {"strict", bucket.Strict, 0, 0}, {"lease without a free part", bucket.Lease, 0, callGather}, {"lease", bucket.Lease, leaseFree, callGather},
+	{"local", bucket.Local, 0, 0}, {"strict", bucket.Strict, 0, 0},
+	{"lease without a free part", bucket.Lease, 0, callGather}, {"lease", bucket.Lease, leaseFree, callGather},
 	{"sync", bucket.Sync, 0, callGather},
 }
 
@@ -59,13 +60,15 @@ type CallCell struct {
 	CPU       float64       // of the server, in seconds
 	Used      float64       // of what could be admitted
 	Median    time.Duration // that a decision took
-	Added     time.Duration // by which it is longer than that of decisions under `local`, one of which is made beside each
-	P99       time.Duration
-	Failed    int64
+	// by which it is longer than that of decisions under `local`, one of which is made beside each
+	Added  time.Duration
+	P99    time.Duration
+	Failed int64
 }
 
 func (c CallCell) String() string {
-	return fmt.Sprintf("%-16s %4d per second: %6d calls for %6d decisions, %.3f s of the server, used %.3f, median %v, %v more than local, p99 %v, %d failed", c.Scope, c.Limit, c.Calls, c.Decisions,
+	return fmt.Sprintf("%-16s %4d per second: %6d calls for %6d decisions, %.3f s of the server, used %.3f, median "+
+		"%v, %v more than local, p99 %v, %d failed", c.Scope, c.Limit, c.Calls, c.Decisions,
 		c.CPU, c.Used, c.Median, c.Added, c.P99, c.Failed)
 }
 
@@ -73,7 +76,8 @@ func (c CallCell) String() string {
 var callLimits = []int64{100, 1000}
 
 // countCalls measures scopes under one limit after the other, on a server of its own.
-func countCalls(limits []int64, scopes []callScope, span time.Duration, progress func(string, ...any)) (cells []CallCell, err error) {
+func countCalls(limits []int64, scopes []callScope, span time.Duration,
+	progress func(string, ...any)) (cells []CallCell, err error) {
 	dir, err := os.MkdirTemp("", "headgate-scaling-calls-")
 	if err != nil {
 		return nil, err
@@ -132,13 +136,19 @@ func replicas(store *redis, scope callScope) (stores []*scoped.Store, stop func(
 		if err != nil {
 			return nil, stop, err
 		}
-		reports, err := report.New(report.Options{Authority: ledger, Interval: syncInterval, Deadline: callDeadline, Gather: scope.wait})
+		reports, err := report.New(report.Options{
+			Authority: ledger,
+			Interval:  syncInterval,
+			Deadline:  callDeadline,
+			Gather:    scope.wait,
+		})
 		if err != nil {
 			return nil, stop, err
 		}
 		one, err := scoped.New(scoped.Options{
 			Local: local, Strict: strict, Leases: leases, Reports: reports, Free: scope.free, Deadline: callDeadline,
-			Replicas: func() int { return callReplicas }, Began: time.Now().Add(-time.Hour).UnixNano(), // whose lanes have filled
+			// whose lanes have filled
+			Replicas: func() int { return callReplicas }, Began: time.Now().Add(-time.Hour).UnixNano(),
 		})
 		if err != nil {
 			return nil, stop, err
@@ -187,7 +197,14 @@ func count(store *redis, scope callScope, limit int64, span time.Duration) (cell
 	began := time.Now()
 	var all sync.WaitGroup
 	for i := range callers {
-		callers[i] = &caller{r: rand.New(rand.NewPCG(uint64(i), 1)), stores: stores, scope: scope.scope, shape: shape, law: law, wanted: make([]int64, callKeys)}
+		callers[i] = &caller{
+			r:      rand.New(rand.NewPCG(uint64(i), 1)),
+			stores: stores,
+			scope:  scope.scope,
+			shape:  shape,
+			law:    law,
+			wanted: make([]int64, callKeys),
+		}
 		all.Go(func() { callers[i].decide(began, span) })
 	}
 	all.Wait()
@@ -235,7 +252,8 @@ type caller struct {
 // decide makes decisions for so long, at random times.
 func (c *caller) decide(began time.Time, span time.Duration) {
 	takes, outs := make([]bucket.Take, 1), make([]bucket.Outcome, 1)
-	for next := began; next.Sub(began) < span; next = next.Add(time.Duration(c.r.ExpFloat64() * callCallers / callRate * float64(time.Second))) {
+	for next := began; next.Sub(began) < span; next = next.Add(
+		time.Duration(c.r.ExpFloat64() * callCallers / callRate * float64(time.Second))) {
 		time.Sleep(time.Until(next))
 		n, one := c.law.draw(c.r), c.stores[c.r.IntN(len(c.stores))]
 		ask := func(apart uint64, scope bucket.Scope) (allowed bool, took time.Duration, err error) {
@@ -328,10 +346,13 @@ func callLeast(cells []CallCell) string {
 
 // callTable is what the store was asked.
 func callTable(cells []CallCell) page.Table {
-	t := page.Table{{"limit of each key", "scope", "calls", "of those of `strict`", "µs of the store for a decision", "of the limits used", "median of a decision", "more than `local`", "99 % of decisions", "failed"}}
+	t := page.Table{{"limit of each key", "scope", "calls", "of those of `strict`", "µs of the store for a decision",
+		"of the limits used", "median of a decision", "more than `local`", "99 % of decisions", "failed"}}
 	for _, c := range cells {
-		t = append(t, []string{fmt.Sprintf("%d/s", c.Limit), c.Scope, fmt.Sprint(c.Calls), fmt.Sprintf("%.3f", c.of(cells)), fmt.Sprintf("%.1f", c.CPU*1e6/float64(c.Decisions)),
-			fmt.Sprintf("%.3f", c.Used), fmt.Sprint(c.Median), fmt.Sprint(c.Added), fmt.Sprint(c.P99.Round(time.Microsecond)), fmt.Sprint(c.Failed)})
+		t = append(t, []string{fmt.Sprintf("%d/s", c.Limit), c.Scope, fmt.Sprint(c.Calls),
+			fmt.Sprintf("%.3f", c.of(cells)), fmt.Sprintf("%.1f", c.CPU*1e6/float64(c.Decisions)),
+			fmt.Sprintf("%.3f", c.Used), fmt.Sprint(c.Median), fmt.Sprint(c.Added),
+			fmt.Sprint(c.P99.Round(time.Microsecond)), fmt.Sprint(c.Failed)})
 	}
 	return t
 }
@@ -358,8 +379,10 @@ func callGoals(cells []CallCell, row func(goal, wanted, measured string, reached
 			continue
 		}
 		under := fmt.Sprintf(", %d per second a key, by Zipf's law", c.Limit)
-		row("calls of `lease` to the store, relative to `strict`, at 4 replicas"+under, "≤ 0.1", fmt.Sprintf("%.3f", c.of(cells)), c.of(cells) <= 0.1)
+		row("calls of `lease` to the store, relative to `strict`, at 4 replicas"+under, "≤ 0.1",
+			fmt.Sprintf("%.3f", c.of(cells)), c.of(cells) <= 0.1)
 		row("of the limits used by `lease`"+under, "≥ 0.97", fmt.Sprintf("%.3f", c.Used), c.Used >= 0.97)
-		row("what `lease` adds to the median of a decision"+under, "≤ 2 µs", fmt.Sprint(c.Added), c.Added <= 2*time.Microsecond)
+		row("what `lease` adds to the median of a decision"+under, "≤ 2 µs", fmt.Sprint(c.Added),
+			c.Added <= 2*time.Microsecond)
 	}
 }

@@ -22,7 +22,8 @@ func TestCallsOfLeases(t *testing.T) {
 		t.Errorf("%v: want most of the limits used", leased)
 	}
 	p, found := plan{}, findings{Calls: cells}
-	if text := p.page(&found, time.Unix(0, 0)); strings.Count(text, "\n| 1000/s |") != 2 || strings.Count(text, "1000 per second a key") != 3 {
+	if text := p.page(&found, time.Unix(0, 0)); strings.Count(text, "\n| 1000/s |") != 2 ||
+		strings.Count(text, "1000 per second a key") != 3 {
 		t.Errorf("the page is\n%s\nwant a row for each cell, and for each goal", text)
 	}
 }

@@ -44,7 +44,8 @@ func calls(cells []Cell, limiter string, k int) float64 {
 // chart draws both over the number of gateways.
 func (p plan) chart(cells []Cell) page.Lines {
 	l := page.Lines{Title: "One limit at several gateways"}
-	over := page.LinePanel{Title: "Tokens received beyond burst and rate, in the worst interval of the worst traffic (logarithmic)"}
+	over := page.LinePanel{
+		Title: "Tokens received beyond burst and rate, in the worst interval of the worst traffic (logarithmic)"}
 	asked := page.LinePanel{Title: "Calls to the store, a second, under uniform traffic (logarithmic)"}
 	for _, k := range p.replicas {
 		l.Steps = append(l.Steps, fmt.Sprint(k))
@@ -104,7 +105,8 @@ func (p plan) short(cells []Cell) string {
 		}
 		t = append(t, append(row, whole(calls(cells, name, busiest))))
 	}
-	return fmt.Sprintf("A limit of %d per second, burst %[1]d. Below zero, there was room left at all times.\n\n%s", p.limit, t)
+	return fmt.Sprintf("A limit of %d per second, burst %[1]d. Below zero, there was room left at all times.\n\n%s",
+		p.limit, t)
 }
 
 // whole is a number of a table, if there is one.

@@ -34,7 +34,8 @@ type Work struct {
 func (w Work) each() time.Duration { return w.Service / time.Duration(max(1, w.Decisions)) }
 
 func (w Work) String() string {
-	return fmt.Sprintf("%d decisions, %v each, and %v of the store", w.Decisions, w.each(), w.Store/time.Duration(max(1, w.Decisions)))
+	return fmt.Sprintf("%d decisions, %v each, and %v of the store", w.Decisions, w.each(),
+		w.Store/time.Duration(max(1, w.Decisions)))
 }
 
 // contender is one way to decide, whose process is measured.
@@ -46,8 +47,14 @@ type contender struct {
 
 // contenders, in the order of the page.
 var contenders = []contender{
-	{name: "envoyproxy/ratelimit", what: "asked over gRPC", peer: true, sample: func(c *contest) (Work, error) { return c.asked(c.peer.server.PID(), c.peer.hit) }},
-	{name: "envoyproxy/ratelimit, pipelined", what: "asked over gRPC; commands to the store collected for 150 µs", peer: true,
+	{
+		name:   "envoyproxy/ratelimit",
+		what:   "asked over gRPC",
+		peer:   true,
+		sample: func(c *contest) (Work, error) { return c.asked(c.peer.server.PID(), c.peer.hit) },
+	},
+	{name: "envoyproxy/ratelimit, pipelined", what: "asked over gRPC; commands to the store collected for 150 µs",
+		peer:   true,
 		sample: func(c *contest) (Work, error) { return c.asked(c.pipelined.server.PID(), c.pipelined.hit) }},
 	{name: "Headgate's rate limit service, `strict`", what: "asked over gRPC, as the first two",
 		sample: func(c *contest) (Work, error) { return c.asked(c.strict.gateway.PID(), c.strict.hit) }},
@@ -84,7 +91,8 @@ func (f *field) decisions(binary string) (found [][]Work, err error) {
 		return nil, err
 	}
 	defer c.peer.stop()
-	if c.pipelined, err = startRateLimit(binary, f.store.address, f.limit, collector, "REDIS_PIPELINE_WINDOW=150us"); err != nil {
+	if c.pipelined, err = startRateLimit(binary, f.store.address, f.limit, collector,
+		"REDIS_PIPELINE_WINDOW=150us"); err != nil {
 		return nil, err
 	}
 	defer c.pipelined.stop()
@@ -168,7 +176,8 @@ func (p plan) part(which, store string, pid int, stdout io.Writer) error {
 
 // within measures decisions of a process that decides for itself.
 func (c *contest) within() (Work, error) {
-	return page.Child[Work]("-part", partDecide, "-store", c.store.address, "-pid", c.store.cmd.Process.Pid, "-sample", c.span)
+	return page.Child[Work]("-part", partDecide, "-store", c.store.address, "-pid", c.store.cmd.Process.Pid,
+		"-sample", c.span)
 }
 
 // asked measures decisions of a process that is asked by this one.

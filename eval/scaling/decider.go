@@ -55,7 +55,13 @@ func newDecider(store string) (d *decider, err error) {
 		return nil, err
 	}
 	set, problems := policy.Compile(policy.Document{Rules: []policy.Rule{
-		{Endpoint: "GET /v1/items", Limit: 1_000_000, Per: time.Second, Subject: policy.SubjectIP, Scope: policy.Strict},
+		{
+			Endpoint: "GET /v1/items",
+			Limit:    1_000_000,
+			Per:      time.Second,
+			Subject:  policy.SubjectIP,
+			Scope:    policy.Strict,
+		},
 	}}, policy.CompileOptions{Endpoints: endpoints, Shared: true})
 	if err := problems.Err(); err != nil {
 		return nil, err
@@ -68,7 +74,13 @@ func newDecider(store string) (d *decider, err error) {
 	if err != nil {
 		return nil, err
 	}
-	d.limiter, err = headgate.New(headgate.Options{Endpoints: endpoints, Policies: headgate.Fixed(set), Identities: who, Buckets: places, Names: names})
+	d.limiter, err = headgate.New(headgate.Options{
+		Endpoints:  endpoints,
+		Policies:   headgate.Fixed(set),
+		Identities: who,
+		Buckets:    places,
+		Names:      names,
+	})
 	return d, err
 }
 
@@ -77,14 +89,16 @@ const patience = 2 * time.Second
 
 // decide is one decision about the bucket of a random address.
 func (d *decider) decide() error {
-	got := d.limiter.Check(context.Background(), headgate.Request{Method: http.MethodGet, Target: "/v1/items", Peer: somebody()})
+	got := d.limiter.Check(context.Background(),
+		headgate.Request{Method: http.MethodGet, Target: "/v1/items", Peer: somebody()})
 	if !got.Allowed {
 		return fmt.Errorf("%w: %v", errNotAllowed, got.Reason)
 	}
 	return nil
 }
 
-var errNotAllowed = errors.New("a decision is not to let through what no limit forbids: the measurement compares different work")
+var errNotAllowed = errors.New(
+	"a decision is not to let through what no limit forbids: the measurement compares different work")
 
 // subjects is how many keys, or addresses, decisions are about.
 const subjects = 10_000

@@ -11,7 +11,14 @@ import (
 // allScopes are those that are measured, in the order of the page.
 var allScopes = []string{"local", "split", "lease", "sync", "strict", "gossip"}
 
-var scopes = map[string]bucket.Scope{"local": bucket.Local, "split": bucket.Split, "lease": bucket.Lease, "sync": bucket.Sync, "strict": bucket.Strict, "gossip": bucket.Gossip}
+var scopes = map[string]bucket.Scope{
+	"local":  bucket.Local,
+	"split":  bucket.Split,
+	"lease":  bucket.Lease,
+	"sync":   bucket.Sync,
+	"strict": bucket.Strict,
+	"gossip": bucket.Gossip,
+}
 
 // exact are the scopes that count in one place, as the peers do.
 var exact = map[string]bool{"lease": true, "sync": true, "strict": true}
@@ -28,7 +35,13 @@ const gossipHeard = 250 * time.Millisecond
 // promise is what Headgate publishes for a limit in a scope, with so many replicas: a limit of
 // burst and rate, and tokens beyond it.
 func promise(l rate.Limit, scope string, replicas int) (shape rate.Shape, extra int64, err error) {
-	e := bucket.Sharing{Replicas: replicas, TTL: lease.Terms{}.Complete().TTL, Free: leaseFree, Interval: syncInterval, Heard: gossipHeard}.Envelope(l, scopes[scope])
+	e := bucket.Sharing{
+		Replicas: replicas,
+		TTL:      lease.Terms{}.Complete().TTL,
+		Free:     leaseFree,
+		Interval: syncInterval,
+		Heard:    gossipHeard,
+	}.Envelope(l, scopes[scope])
 	shape, err = rate.Compile(rate.Limit{Tokens: e.Tokens, Per: e.Per, Burst: e.Burst})
 	return shape, e.Excess, err
 }

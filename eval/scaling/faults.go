@@ -24,7 +24,8 @@ const (
 type answer struct{ path, scope, loss string }
 
 var answers = []answer{
-	{"/closed", "strict", "closed"}, {"/share", "strict", "share"}, {"/open", "strict", "open"}, {"/leased", "lease", "share"}, {"/synced", "sync", "share"}, {"/split", "split", ""},
+	{"/closed", "strict", "closed"}, {"/share", "strict", "share"}, {"/open", "strict", "open"},
+	{"/leased", "lease", "share"}, {"/synced", "sync", "share"}, {"/split", "split", ""},
 	{"/gossip", "gossip", ""},
 }
 
@@ -62,7 +63,8 @@ var allFaults = []fault{
 }
 
 // frozenUnderLoad is long, and its load such that what waits for the store is few among many.
-var frozenUnderLoad = fault{name: "store frozen for 10 s, under load", loses: true, lasts: 10 * time.Second, make: (*faults).freeze, mend: (*faults).thaw,
+var frozenUnderLoad = fault{name: "store frozen for 10 s, under load", loses: true, lasts: 10 * time.Second,
+	make: (*faults).freeze, mend: (*faults).thaw,
 	rules: answers[1:2], perSecond: 2000}
 
 func nothing(*faults) error      { return nil }
@@ -162,11 +164,14 @@ type Fault struct {
 	Loses       bool
 	Outcomes    []Outcome
 	Quiet, Amid time.Duration // p99 of requests before it, and while it lasts
-	Lost, Back  time.Duration // until all gateways decide without the store, and until all ask it again; below zero if they never ceased
+	// until all gateways decide without the store, and until all ask it again; below zero if they
+	// never ceased
+	Lost, Back time.Duration
 }
 
 func (o Fault) String() string {
-	text := fmt.Sprintf("%-33s p99 %v, then %v; lost after %v, back after %v;", o.Name, micro(o.Quiet), micro(o.Amid), milli(o.Lost), milli(o.Back))
+	text := fmt.Sprintf("%-33s p99 %v, then %v; lost after %v, back after %v;", o.Name, micro(o.Quiet), micro(o.Amid),
+		milli(o.Lost), milli(o.Back))
 	for _, one := range o.Outcomes {
 		text += fmt.Sprintf("  %s %d of %d, used %.2f", one.Rule, one.Excess, one.Bound, one.Used)
 	}

@@ -48,7 +48,8 @@ func startFleet(k int, upstream, store, settings string, limit int64, rules [][2
 		return f, err
 	}
 	f.first = fmt.Sprintf("127.0.0.1:%d", port)
-	f.conf = fmt.Sprintf("upstream: %s\nroutes: [routes.txt]\nstore: {redis: [%q], prefix: s%d%s}\n", upstream, store, rand.Uint32(), settings)
+	f.conf = fmt.Sprintf("upstream: %s\nroutes: [routes.txt]\nstore: {redis: [%q], prefix: s%d%s}\n", upstream, store,
+		rand.Uint32(), settings)
 	for name, text := range map[string]string{
 		"routes.txt":   routes.String(),
 		"rules.yaml":   policies.String(),

@@ -140,7 +140,10 @@ func (s sent) percentile(p float64, from, to time.Duration) time.Duration {
 
 // newClient is for a load of requests over HTTP.
 func newClient() *http.Client {
-	return &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: mostAtOnce, IdleConnTimeout: 10 * time.Second}, Timeout: 10 * time.Second}
+	return &http.Client{
+		Transport: &http.Transport{MaxIdleConnsPerHost: mostAtOnce, IdleConnTimeout: 10 * time.Second},
+		Timeout:   10 * time.Second,
+	}
 }
 
 // get sends a request and reports whether it is answered 200.

@@ -62,7 +62,8 @@ func run(args []string, stdout, stderr io.Writer) error {
 	flags.DurationVar(&p.span, "span", 3*time.Second, "how long each cell lasts")
 	replicasFlag := flags.String("replicas", "1,2,4,8", "numbers of gateways")
 	scopesFlag := flags.String("scopes", strings.Join(allScopes, ","), "scopes of the rule")
-	partsFlag := flags.String("parts", strings.Join(allParts, ","), "what to measure; the pages are only written with all of it")
+	partsFlag := flags.String("parts", strings.Join(allParts, ","),
+		"what to measure; the pages are only written with all of it")
 	flags.IntVar(&p.rounds, "rounds", 5, "how often every way to decide is measured")
 	flags.DurationVar(&p.sample, "sample", time.Second, "how long a sample of decisions lasts")
 	flags.BoolVar(&p.dry, "dry", false, "print the pages instead of writing them")

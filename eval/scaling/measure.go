@@ -29,7 +29,8 @@ type Cell struct {
 func (c Cell) within() bool { return c.Bound < 0 || c.Excess <= c.Bound }
 
 func (c Cell) String() string {
-	return fmt.Sprintf("%-20s %d gateways, %-8s over the limit %4d, excess %4d of %4d, used %.3f, %.0f calls/s, %d sent, longest way %v", c.Limiter, c.Replicas,
+	return fmt.Sprintf("%-20s %d gateways, %-8s over the limit %4d, excess %4d of %4d, used %.3f, %.0f calls/s, %d "+
+		"sent, longest way %v", c.Limiter, c.Replicas,
 		c.Traffic, c.Over, c.Excess, c.Bound, c.Used, c.Messages, c.Sent, c.Longest.Round(time.Millisecond))
 }
 

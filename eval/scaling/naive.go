@@ -43,7 +43,8 @@ func (f *field) naive(k int) ([]Cell, error) {
 		ahead := skew * time.Duration(i) / time.Duration(max(1, k-1))
 		ways = append(ways, func() (bool, error) {
 			now := strconv.FormatFloat(float64(time.Now().Add(ahead).UnixMicro())/1e6, 'f', 6, 64)
-			allowed, err := naiveScript.Exec(context.Background(), client, []string{name}, []string{limit, limit, now}).AsInt64()
+			allowed, err := naiveScript.Exec(context.Background(), client, []string{name},
+				[]string{limit, limit, now}).AsInt64()
 			if err != nil || allowed == 0 {
 				return false, err
 			}

@@ -23,7 +23,9 @@ type beside struct {
 
 var besides = []beside{
 	{"Envoy, local", func(_ *field, p peers.Place) (*peers.Server, error) { return peers.EnvoyLocal(p, 0) }},
-	{"Envoy, global", func(f *field, p peers.Place) (*peers.Server, error) { return peers.EnvoyGlobal(p, f.global.At) }},
+	{"Envoy, global", func(f *field, p peers.Place) (*peers.Server, error) {
+		return peers.EnvoyGlobal(p, f.global.At)
+	}},
 	{"nginx limit_req", func(_ *field, p peers.Place) (*peers.Server, error) { return peers.Nginx(p) }},
 	{"HAProxy stick table", func(_ *field, p peers.Place) (*peers.Server, error) { return peers.HAProxy(p, "1k") }},
 }
@@ -36,7 +38,8 @@ func (f *field) peers(binary string) (cells []Cell, err error) {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	global := filepath.Join(dir, "global")
-	f.global, err = peers.StartRateLimit(binary, global, f.store.address, fmt.Sprintf("- {key: cell, rate_limit: {unit: second, requests_per_unit: %d}}\n", f.limit))
+	f.global, err = peers.StartRateLimit(binary, global, f.store.address,
+		fmt.Sprintf("- {key: cell, rate_limit: {unit: second, requests_per_unit: %d}}\n", f.limit))
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +76,12 @@ func (f *field) kind(dir string, kind beside) (cells []Cell, err error) {
 			if err := os.MkdirAll(own, 0o755); err != nil {
 				return nil, err
 			}
-			s, err := kind.start(f, peers.Place{Dir: own, API: f.api.Listener.Addr().String(), Limit: peers.Limit{Rate: f.limit, Burst: f.limit}, Together: true})
+			s, err := kind.start(f, peers.Place{
+				Dir:      own,
+				API:      f.api.Listener.Addr().String(),
+				Limit:    peers.Limit{Rate: f.limit, Burst: f.limit},
+				Together: true,
+			})
 			if err != nil {
 				return nil, err
 			}
@@ -105,7 +113,8 @@ func (f *field) redisCell(k int) (Cell, error) {
 		}
 		defer cell.Close()
 		ways = append(ways, func() (bool, error) {
-			if ok, err := cell.Allowed(context.Background(), key, peers.Limit{Rate: f.limit, Burst: f.limit}); err != nil || !ok {
+			if ok, err := cell.Allowed(context.Background(), key,
+				peers.Limit{Rate: f.limit, Burst: f.limit}); err != nil || !ok {
 				return false, err
 			}
 			return get(f.client, f.api.URL+path)

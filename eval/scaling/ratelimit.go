@@ -26,7 +26,8 @@ func startRateLimit(binary, store string, perSecond int64, settings ...string) (
 	if err != nil {
 		return nil, err
 	}
-	rules := fmt.Sprintf("- {key: cell, rate_limit: {unit: second, requests_per_unit: %d}}\n- {key: key, rate_limit: {unit: second, requests_per_unit: 1000000}}\n", perSecond)
+	rules := fmt.Sprintf("- {key: cell, rate_limit: {unit: second, requests_per_unit: %d}}\n- {key: key, "+
+		"rate_limit: {unit: second, requests_per_unit: 1000000}}\n", perSecond)
 	server, err := peers.StartRateLimit(binary, dir, store, rules, settings...)
 	if err != nil {
 		return nil, err
@@ -57,9 +58,12 @@ func startDescriptors(scope, store string) (*descriptors, error) {
 		return nil, err
 	}
 	for name, text := range map[string]string{
-		"limits.yaml":   fmt.Sprintf("domain: %s\ndescriptors:\n- {key: key, rate_limit: {unit: second, requests_per_unit: 1000000}}\n", domain),
-		"secret":        strings.Repeat("0123456789abcdef", 4) + "\n",
-		"headgate.yaml": fmt.Sprintf("decisions: {grpc: '127.0.0.1:0', ratelimit: [limits.yaml], scope: %s}\nstore: {redis: ['%s'], secret_file: secret, prefix: descriptors, deadline: 1s, lease_ttl: 1s}\n", scope, store),
+		"limits.yaml": fmt.Sprintf(
+			"domain: %s\ndescriptors:\n- {key: key, rate_limit: {unit: second, requests_per_unit: 1000000}}\n", domain),
+		"secret": strings.Repeat("0123456789abcdef", 4) + "\n",
+		"headgate.yaml": fmt.Sprintf("decisions: {grpc: '127.0.0.1:0', ratelimit: [limits.yaml], scope: %s}\n"+
+			"store: {redis: ['%s'], secret_file: secret, prefix: descriptors, deadline: 1s, lease_ttl: 1s}\n",
+			scope, store),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			return nil, err

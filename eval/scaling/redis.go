@@ -50,7 +50,8 @@ func (r *redis) start() error {
 	if err != nil {
 		return err
 	}
-	r.cmd = exec.Command("redis-server", "--loadmodule", module, "--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no", "--dir", r.dir)
+	r.cmd = exec.Command("redis-server", "--loadmodule", module, "--bind", "127.0.0.1", "--port", port, "--save", "",
+		"--appendonly", "no", "--dir", r.dir)
 	if err := mortal.Start(r.cmd, syscall.SIGKILL); err != nil {
 		r.cmd = nil
 		return fmt.Errorf("redis-server: %w (make deps installs it)", err)

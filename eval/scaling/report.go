@@ -30,27 +30,33 @@ func (p plan) publish(found *findings, now time.Time, stdout, stderr io.Writer) 
 	if err != nil {
 		return err
 	}
-	return page.Between(filepath.Join(filepath.Dir(docs), "scaling.md"), "<!-- begin: make scaling -->\n", "<!-- end -->\n", p.short(found.Cells))
+	return page.Between(filepath.Join(filepath.Dir(docs), "scaling.md"), "<!-- begin: make scaling -->\n",
+		"<!-- end -->\n", p.short(found.Cells))
 }
 
 // page is the part of the page that is measured.
 func (p plan) page(found *findings, now time.Time) string {
 	var b strings.Builder
 	b.WriteString(page.Conditions(now, "make scaling"))
-	fmt.Fprintf(&b, "Store: %s. Other limiters: %s %s; %s. Load of the machine when it began: %s.\n\n### Goals\n\n%s", found.Store, peers.RateLimitModule, peers.RateLimitVersion, peers.Versions(), found.Load, found.goals())
+	fmt.Fprintf(&b, "Store: %s. Other limiters: %s %s; %s. Load of the machine when it began: %s.\n\n### Goals\n\n%s",
+		found.Store, peers.RateLimitModule, peers.RateLimitVersion, peers.Versions(), found.Load, found.goals())
 	if len(found.Cells) > 0 {
-		fmt.Fprintf(&b, "\n### What the API receives\n\nA rule of %d per second, burst %[1]d; %.0f times as much is sent, for %v in each row.\n\n%s", p.limit, p.over, p.span, cellTable(found.Cells))
+		fmt.Fprintf(&b, "\n### What the API receives\n\nA rule of %d per second, burst %[1]d; %.0f times as much "+
+			"is sent, for %v in each row.\n\n%s", p.limit, p.over, p.span, cellTable(found.Cells))
 	}
 	if len(found.Faults) > 0 {
-		fmt.Fprintf(&b, "\n### Faults\n\nRules of %d per second, burst %[1]d, at two gateways; %d times as much is sent to each.\n\n%s\n%s", faultLimit, faultOver,
+		fmt.Fprintf(&b, "\n### Faults\n\nRules of %d per second, burst %[1]d, at two gateways; %d times as much is "+
+			"sent to each.\n\n%s\n%s", faultLimit, faultOver,
 			faultTable(found.Faults), latencyTable(found.Faults))
 	}
 	if len(found.Decisions) > 0 {
-		fmt.Fprintf(&b, "\n### What a decision costs\n\nMedians of %d rounds in turn, with the range; %d ask at the same time, about %d keys at random, none of which is ever over its limit.\n\n%s",
+		fmt.Fprintf(&b, "\n### What a decision costs\n\nMedians of %d rounds in turn, with the range; %d ask at "+
+			"the same time, about %d keys at random, none of which is ever over its limit.\n\n%s",
 			len(found.Decisions[0]), askers, subjects, decisionTable(found.Decisions))
 	}
 	if len(found.Calls) > 0 {
-		fmt.Fprintf(&b, "\n### What the store is asked\n\n%d decisions a second at %d replicas about %d keys, for %v in each row. A call is one script, as `INFO commandstats` counts.\n\n%s%s",
+		fmt.Fprintf(&b, "\n### What the store is asked\n\n%d decisions a second at %d replicas about %d keys, for "+
+			"%v in each row. A call is one script, as `INFO commandstats` counts.\n\n%s%s",
 			callRate, callReplicas, callKeys, callSpan, callTable(found.Calls), callLeast(found.Calls))
 	}
 	return b.String()
@@ -85,30 +91,36 @@ func (found *findings) goals() page.Table {
 		}
 	}
 	if all > 0 {
-		row("what the API receives of a Headgate rule is within what is published, also amid faults", "all", fmt.Sprintf("%d of %d", kept, all), kept == all)
+		row("what the API receives of a Headgate rule is within what is published, also amid faults", "all",
+			fmt.Sprintf("%d of %d", kept, all), kept == all)
 	}
 	if len(found.Decisions) > 0 {
 		ratios := found.ratios(len(contenders) - 1)
-		row("`strict` decisions of `Check` with a second of its process's CPU, relative to the better of envoyproxy/ratelimit", "≥ 8", ranged(ratios, "%.1f"), median(ratios) >= 8)
+		row("`strict` decisions of `Check` with a second of its process's CPU, relative to the better of "+
+			"envoyproxy/ratelimit", "≥ 8", ranged(ratios, "%.1f"), median(ratios) >= 8)
 	}
 	callGoals(found.Calls, row)
 	for _, f := range found.Faults {
 		if f.Name == frozenUnderLoad.name {
-			row("p99 of requests while the store is frozen for 10 s under load, beyond that of before", "≤ 5 ms", fmt.Sprint(micro(f.Amid-f.Quiet)), f.Amid-f.Quiet <= 5*time.Millisecond)
-			row("until no gateway waits for the frozen store any more", "≤ 1 s", milli(f.Lost), f.Lost >= 0 && f.Lost <= time.Second)
+			row("p99 of requests while the store is frozen for 10 s under load, beyond that of before", "≤ 5 ms",
+				fmt.Sprint(micro(f.Amid-f.Quiet)), f.Amid-f.Quiet <= 5*time.Millisecond)
+			row("until no gateway waits for the frozen store any more", "≤ 1 s", milli(f.Lost), f.Lost >= 0 &&
+				f.Lost <= time.Second)
 		}
 	}
 	return t
 }
 
 func cellTable(cells []Cell) page.Table {
-	t := page.Table{{"limiter", "gateways", "traffic", "most beyond the limit", "most beyond the promise", "bound", "of the limit used", "calls to the store, a second"}}
+	t := page.Table{{"limiter", "gateways", "traffic", "most beyond the limit", "most beyond the promise", "bound",
+		"of the limit used", "calls to the store, a second"}}
 	for _, c := range cells {
 		promised, bound := fmt.Sprint(c.Excess), bound(c.Bound, c.within())
 		if c.Bound < 0 {
 			promised = "–"
 		}
-		t = append(t, []string{c.Limiter, fmt.Sprint(c.Replicas), c.Traffic, fmt.Sprint(c.Over), promised, bound, fmt.Sprintf("%.2f", c.Used), fmt.Sprintf("%.0f", c.Messages)})
+		t = append(t, []string{c.Limiter, fmt.Sprint(c.Replicas), c.Traffic, fmt.Sprint(c.Over), promised, bound,
+			fmt.Sprintf("%.2f", c.Used), fmt.Sprintf("%.0f", c.Messages)})
 	}
 	return t
 }
@@ -127,14 +139,16 @@ func faultTable(faults []Fault) page.Table {
 	t := page.Table{{"amid", "rule", "most beyond the limit", "bound", "of the limit used meanwhile"}}
 	for _, f := range faults {
 		for _, o := range f.Outcomes {
-			t = append(t, []string{f.Name, o.Rule, fmt.Sprint(o.Excess), bound(o.Bound, o.within()), fmt.Sprintf("%.2f", o.Used)})
+			t = append(t, []string{f.Name, o.Rule, fmt.Sprint(o.Excess), bound(o.Bound, o.within()),
+				fmt.Sprintf("%.2f", o.Used)})
 		}
 	}
 	return t
 }
 
 func latencyTable(faults []Fault) page.Table {
-	t := page.Table{{"amid", "p99 before", "p99 meanwhile", "all decide without the store after", "all ask it again, after its return"}}
+	t := page.Table{{"amid", "p99 before", "p99 meanwhile", "all decide without the store after",
+		"all ask it again, after its return"}}
 	for _, f := range faults {
 		lost, back := "–", "–"
 		if f.Loses {
@@ -146,16 +160,19 @@ func latencyTable(faults []Fault) page.Table {
 }
 
 func decisionTable(found [][]Work) page.Table {
-	t := page.Table{{"who decides", "µs of CPU, its process", "µs of CPU, the store", "decisions a second of its CPU", "relative to the better of the first two"}}
+	t := page.Table{{"who decides", "µs of CPU, its process", "µs of CPU, the store", "decisions a second of its CPU",
+		"relative to the better of the first two"}}
 	f := &findings{Decisions: found}
 	for i, c := range contenders {
-		own, store, worth := make([]float64, len(found[i])), make([]float64, len(found[i])), make([]float64, len(found[i]))
+		own, store, worth := make([]float64, len(found[i])), make([]float64, len(found[i])),
+			make([]float64, len(found[i]))
 		for j, w := range found[i] {
 			own[j] = perDecision(w.Service, w)
 			store[j] = perDecision(w.Store, w)
 			worth[j] = 1e6 / own[j]
 		}
-		t = append(t, []string{c.name + ", " + c.what, ranged(own, "%.1f"), ranged(store, "%.1f"), ranged(worth, "%.0f"), ranged(f.ratios(i), "%.2f")})
+		t = append(t, []string{c.name + ", " + c.what, ranged(own, "%.1f"), ranged(store, "%.1f"),
+			ranged(worth, "%.0f"), ranged(f.ratios(i), "%.2f")})
 	}
 	return t
 }
@@ -172,7 +189,8 @@ func (found *findings) ratios(of int) []float64 {
 	for round, own := range found.Decisions[of] {
 		best := 0.0
 		for i, c := range contenders {
-			if each := perDecision(found.Decisions[i][round].Service, found.Decisions[i][round]); c.peer && (best == 0 || each < best) {
+			if each := perDecision(found.Decisions[i][round].Service, found.Decisions[i][round]); c.peer &&
+				(best == 0 || each < best) {
 				best = each
 			}
 		}

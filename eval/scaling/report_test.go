@@ -45,7 +45,8 @@ func TestRatiosAreTakenRoundByRound(t *testing.T) {
 		}
 		return w
 	}
-	found := findings{Decisions: [][]Work{work(60, 90), work(50, 120), work(40, 50), work(10, 12), work(25, 30), work(5, 9)}}
+	found := findings{Decisions: [][]Work{work(60, 90), work(50, 120), work(40, 50), work(10, 12),
+		work(25, 30), work(5, 9)}}
 	got := found.ratios(len(contenders) - 1)
 	if len(got) != 2 || got[0] != 10 || got[1] != 10 {
 		t.Errorf("ratios = %v, want 10 in both rounds", got)

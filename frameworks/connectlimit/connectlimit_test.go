@@ -30,11 +30,21 @@ type text = wrapperspb.StringValue
 func init() {
 	method := func(name string, streams bool) *descriptorpb.MethodDescriptorProto {
 		of := proto.String(".google.protobuf.StringValue")
-		return &descriptorpb.MethodDescriptorProto{Name: &name, InputType: of, OutputType: of, ClientStreaming: &streams, ServerStreaming: &streams}
+		return &descriptorpb.MethodDescriptorProto{
+			Name:            &name,
+			InputType:       of,
+			OutputType:      of,
+			ClientStreaming: &streams,
+			ServerStreaming: &streams,
+		}
 	}
 	file, err := protodesc.NewFile(&descriptorpb.FileDescriptorProto{
-		Name: proto.String("shop.proto"), Package: proto.String("shop.v1"), Dependency: []string{"google/protobuf/wrappers.proto"},
-		Service: []*descriptorpb.ServiceDescriptorProto{{Name: proto.String("Books"), Method: []*descriptorpb.MethodDescriptorProto{method("Get", false), method("Chat", true)}}},
+		Name: proto.String("shop.proto"), Package: proto.String("shop.v1"),
+		Dependency: []string{"google/protobuf/wrappers.proto"},
+		Service: []*descriptorpb.ServiceDescriptorProto{{
+			Name:   proto.String("Books"),
+			Method: []*descriptorpb.MethodDescriptorProto{method("Get", false), method("Chat", true)},
+		}},
 	}, protoregistry.GlobalFiles)
 	if err != nil {
 		panic(err)
@@ -65,18 +75,22 @@ func start(t *testing.T, o connectlimit.MessageOptions, rules ...string) (*http.
 		return connect.NewResponse(r.Msg), nil
 	}
 	mux.Handle(get, connect.NewUnaryHandler(get, echo, connect.WithIdempotency(connect.IdempotencyNoSideEffects)))
-	mux.Handle(chat, connect.NewBidiStreamHandler(chat, func(_ context.Context, s *connect.BidiStream[text, text]) error {
-		for {
-			m, err := s.Receive()
-			if err != nil {
-				return err
+	mux.Handle(chat, connect.NewBidiStreamHandler(chat,
+		func(_ context.Context, s *connect.BidiStream[text, text]) error {
+			for {
+				m, err := s.Receive()
+				if err != nil {
+					return err
+				}
+				if err := s.Send(m); err != nil {
+					return err
+				}
 			}
-			if err := s.Send(m); err != nil {
-				return err
-			}
-		}
-	}, connect.WithInterceptors(connectlimit.Messages(o))))
-	limited, err := connectlimit.Handler(limiter, mux, httplimit.Options{User: func(r *http.Request) *identity.User { return &identity.User{ID: r.Header.Get("Session")} }})
+		}, connect.WithInterceptors(connectlimit.Messages(o))))
+	limited, err := connectlimit.Handler(limiter, mux,
+		httplimit.Options{User: func(r *http.Request) *identity.User {
+			return &identity.User{ID: r.Header.Get("Session")}
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +102,9 @@ func start(t *testing.T, o connectlimit.MessageOptions, rules ...string) (*http.
 }
 
 var protocols = map[string][]connect.ClientOption{
-	"Connect": nil, "Connect by GET": {connect.WithHTTPGet(), connect.WithIdempotency(connect.IdempotencyNoSideEffects)}, "gRPC": {connect.WithGRPC()}, "gRPC-Web": {connect.WithGRPCWeb()},
+	"Connect": nil, "Connect by GET": {connect.WithHTTPGet(),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects)}, "gRPC": {connect.WithGRPC()},
+	"gRPC-Web": {connect.WithGRPCWeb()},
 }
 
 // Whatever the protocol, calls spend one budget, and a refusal is an error that its clients read.
@@ -107,11 +123,13 @@ func TestCalls(t *testing.T) {
 				continue
 			}
 			var refused *connect.Error
-			if !errors.As(err, &refused) || refused.Code() != connect.CodeResourceExhausted || !strings.Contains(refused.Message(), "2 per 1h") || len(refused.Details()) != 1 {
+			if !errors.As(err, &refused) || refused.Code() != connect.CodeResourceExhausted ||
+				!strings.Contains(refused.Message(), "2 per 1h") || len(refused.Details()) != 1 {
 				t.Fatalf("%s, call %d: %v", name, i, err)
 			}
 			detail, err := refused.Details()[0].Value()
-			if retry, ok := detail.(*errdetails.RetryInfo); err != nil || !ok || retry.GetRetryDelay().AsDuration().Round(time.Minute) != 30*time.Minute {
+			if retry, ok := detail.(*errdetails.RetryInfo); err != nil || !ok ||
+				retry.GetRetryDelay().AsDuration().Round(time.Minute) != 30*time.Minute {
 				t.Errorf("%s: %v, %v", name, detail, err)
 			}
 		}
@@ -122,7 +140,8 @@ func TestCalls(t *testing.T) {
 		for _, options := range protocols {
 			r := connect.NewRequest(&text{Value: "a"})
 			r.Header().Set("Session", "ann")
-			if _, err := connect.NewClient[text, text](client, at+get, options...).CallUnary(t.Context(), r); err == nil {
+			if _, err := connect.NewClient[text, text](client, at+get, options...).CallUnary(t.Context(),
+				r); err == nil {
 				served++
 			}
 		}
@@ -130,7 +149,8 @@ func TestCalls(t *testing.T) {
 	if served != 2 {
 		t.Errorf("%d calls were served by four protocols, want 2", served)
 	}
-	_, err := connect.NewClient[text, text](client, at+"/shop.v1.Books/Drop").CallUnary(t.Context(), connect.NewRequest(&text{}))
+	_, err := connect.NewClient[text, text](client, at+"/shop.v1.Books/Drop").CallUnary(t.Context(),
+		connect.NewRequest(&text{}))
 	if connect.CodeOf(err) != connect.CodeUnimplemented {
 		t.Errorf("a method that is none: %v", err)
 	}
@@ -172,7 +192,8 @@ func TestMessages(t *testing.T) {
 
 func TestEndpointsNamesFaults(t *testing.T) {
 	_, err := connectlimit.Endpoints("shop.v1.Books", "shop.v1.Book", "google.protobuf.StringValue")
-	if err == nil || !strings.Contains(err.Error(), `"shop.v1.Book"`) || !strings.Contains(err.Error(), `"google.protobuf.StringValue"`) {
+	if err == nil || !strings.Contains(err.Error(), `"shop.v1.Book"`) ||
+		!strings.Contains(err.Error(), `"google.protobuf.StringValue"`) {
 		t.Errorf("%v, want both", err)
 	}
 }

@@ -19,7 +19,10 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	limiter, err := headgate.New(headgate.Options{Endpoints: endpoints, Rules: []string{"POST /shop.v1.Books/Get 1/h", "default 20/s"}})
+	limiter, err := headgate.New(headgate.Options{
+		Endpoints: endpoints,
+		Rules:     []string{"POST /shop.v1.Books/Get 1/h", "default 20/s"},
+	})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -78,7 +78,8 @@ func Endpoints(e *echo.Echo) (*endpoint.Table, error) {
 	}
 	var fault error
 	if matchesDecoded(e) {
-		fault = errors.New("UseEscapedPathForMatching is true, want false: echo then compares decoded paths, in which %2F is a slash")
+		fault = errors.New(
+			"UseEscapedPathForMatching is true, want false: echo then compares decoded paths, in which %2F is a slash")
 	}
 	table, err := pattern.Echo.Table(routes...)
 	if err := errors.Join(fault, err); err != nil {
@@ -106,7 +107,10 @@ func matchesDecoded(e *echo.Echo) bool {
 	if len(routes[i].Parameters) == 0 {
 		raw = append(raw, "another") // which no parameter tells of, but the route found
 	}
-	request := &http.Request{Method: routes[i].Method, URL: &url.URL{Path: strings.Join(decoded, "/"), RawPath: strings.Join(raw, "/")}}
+	request := &http.Request{
+		Method: routes[i].Method,
+		URL:    &url.URL{Path: strings.Join(decoded, "/"), RawPath: strings.Join(raw, "/")},
+	}
 	c := e.NewContext(request, nil)
 	e.Router().Route(c)
 	if slices.ContainsFunc(c.PathValues(), func(v echo.PathValue) bool { return v.Value == "decoded" }) {

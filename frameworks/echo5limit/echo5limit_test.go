@@ -49,10 +49,12 @@ func TestGroupsWithMiddleware(t *testing.T) {
 func TestEndpointsNamesASetting(t *testing.T) {
 	for _, path := range []string{"/items/:id", "/files/*", "/*", "/", "/items/new", "/a/:b/c"} {
 		for _, decoded := range []bool{false, true} {
-			e := echo.NewWithConfig(echo.Config{Router: echo.NewRouter(echo.RouterConfig{UseEscapedPathForMatching: decoded})})
+			e := echo.NewWithConfig(
+				echo.Config{Router: echo.NewRouter(echo.RouterConfig{UseEscapedPathForMatching: decoded})})
 			e.GET(path, func(*echo.Context) error { return nil })
 			_, err := echo5limit.Endpoints(e)
-			if (err != nil) != decoded || decoded && !strings.Contains(err.Error(), "UseEscapedPathForMatching is true, want false") {
+			if (err != nil) != decoded || decoded && !strings.Contains(err.Error(),
+				"UseEscapedPathForMatching is true, want false") {
 				t.Errorf("%s, decoded %v: %v", path, decoded, err)
 			}
 		}

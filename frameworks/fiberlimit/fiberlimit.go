@@ -85,7 +85,8 @@ func (m *Middleware) Open(app *fiber.App, o headgate.Options) (*headgate.Limiter
 func Endpoints(app *fiber.App) (*endpoint.Table, error) {
 	var faults []error
 	if app.Config().UnescapePath {
-		faults = append(faults, errors.New("UnescapePath is true, want false: fiber then compares decoded paths, in which %2F is a slash"))
+		faults = append(faults,
+			errors.New("UnescapePath is true, want false: fiber then compares decoded paths, in which %2F is a slash"))
 	}
 	var routes []pattern.Route
 	for _, r := range app.GetRoutes(true) {
@@ -107,8 +108,10 @@ func request(c fiber.Ctx) *http.Request {
 		target += "?" + string(query)
 	}
 	r := &http.Request{
-		Method: string([]byte(c.Method())), RequestURI: target, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{},
-		Host: string(fast.Host()), RemoteAddr: fast.RemoteAddr().String(), TLS: fast.TLSConnectionState(), Body: http.NoBody,
+		Method: string([]byte(c.Method())), RequestURI: target, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: http.Header{},
+		Host:   string(fast.Host()), RemoteAddr: fast.RemoteAddr().String(), TLS: fast.TLSConnectionState(),
+		Body: http.NoBody,
 	}
 	for name, line := range fast.Request.Header.All() {
 		r.Header.Add(string(name), string(line))

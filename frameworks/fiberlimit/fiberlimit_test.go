@@ -27,7 +27,15 @@ func Test(t *testing.T) {
 		"as it comes": {}, "strict": {CaseSensitive: true, StrictRouting: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			routertest.Run(t, routertest.Router{Item: "/items/:id", Fixed: "/items/new", Rest: "/files/*", InOrder: true, ReadsBodies: true, Charged: charged, Start: start(config)})
+			routertest.Run(t, routertest.Router{
+				Item:        "/items/:id",
+				Fixed:       "/items/new",
+				Rest:        "/files/*",
+				InOrder:     true,
+				ReadsBodies: true,
+				Charged:     charged,
+				Start:       start(config),
+			})
 		})
 	}
 }
@@ -75,7 +83,8 @@ func TestEndpointsNamesFaults(t *testing.T) {
 		}
 	}
 	app := fiber.New(fiber.Config{UnescapePath: true})
-	if _, err := fiberlimit.Endpoints(app); err == nil || !strings.Contains(err.Error(), "UnescapePath is true, want false") {
+	if _, err := fiberlimit.Endpoints(app); err == nil ||
+		!strings.Contains(err.Error(), "UnescapePath is true, want false") {
 		t.Errorf("%v, want the setting named", err)
 	}
 	app = fiber.New()
@@ -99,7 +108,8 @@ func TestPathsThatAreReplaced(t *testing.T) {
 	}
 	for _, want := range []int{200, 429} {
 		got, err := app.Test(httptest.NewRequest("GET", "/other", nil))
-		if err != nil || got.StatusCode != want || !strings.HasPrefix(got.Header.Get("RateLimit"), `"GET /items/{id}"`) {
+		if err != nil || got.StatusCode != want ||
+			!strings.HasPrefix(got.Header.Get("RateLimit"), `"GET /items/{id}"`) {
 			t.Errorf("%v, %v, want %d of the item", got, err, want)
 		}
 	}
@@ -111,7 +121,8 @@ func TestAnyRoutesChargeWhatServes(t *testing.T) {
 	pick := func(from ...string) string { return from[rng.IntN(len(from))] }
 	tables, served := 0, 0
 	for range race.Fewer(400) {
-		app, limits := fiber.New(fiber.Config{CaseSensitive: rng.IntN(2) == 0, StrictRouting: rng.IntN(2) == 0}), fiberlimit.New(fiberlimit.Options{})
+		app, limits := fiber.New(fiber.Config{CaseSensitive: rng.IntN(2) == 0, StrictRouting: rng.IntN(2) == 0}),
+			fiberlimit.New(fiberlimit.Options{})
 		app.Use(limits.Handle)
 		for range 1 + rng.IntN(4) {
 			path := ""
@@ -130,14 +141,16 @@ func TestAnyRoutesChargeWhatServes(t *testing.T) {
 		for _, e := range table.All() {
 			rules = append(rules, e.String()+" 1000000/h")
 		}
-		if _, err := limits.Open(app, headgate.Options{Rules: append(rules, "default 1000000/h"), Endpoints: table}); err != nil {
+		if _, err := limits.Open(app, headgate.Options{Rules: append(rules, "default 1000000/h"),
+			Endpoints: table}); err != nil {
 			t.Fatal(rules, err)
 		}
 		serve := app.Handler()
 		for range 40 {
 			target := ""
 			for range rng.IntN(5) {
-				target += "/" + pick("a", "b", "A", "B", "ab", "aB", "c", "%61", "", ".", "..", "a;b", "a%2fb", "%2e%2e", "a%20", "%C3%A9", "\xc3")
+				target += "/" + pick("a", "b", "A", "B", "ab", "aB", "c", "%61", "", ".", "..", "a;b", "a%2fb",
+					"%2e%2e", "a%20", "%C3%A9", "\xc3")
 			}
 			target = cmp.Or(target, "/") + pick("", "", "", "/", "?a", "#a", "//")
 			var ctx fasthttp.RequestCtx
@@ -148,7 +161,8 @@ func TestAnyRoutesChargeWhatServes(t *testing.T) {
 			}
 			served++
 			route := string(ctx.Response.Body())
-			charged, _, _ := strings.Cut(strings.TrimPrefix(string(ctx.Response.Header.Peek("RateLimit")), `"GET `), `"`)
+			charged, _, _ := strings.Cut(strings.TrimPrefix(string(ctx.Response.Header.Peek("RateLimit")), `"GET `),
+				`"`)
 			template := strings.NewReplacer(":x", "{x}", ":y", "{y}").Replace(strings.TrimSuffix(route, "/"))
 			if bare, ok := strings.CutSuffix(template, "/*"); ok {
 				template = bare + "/{rest...}"

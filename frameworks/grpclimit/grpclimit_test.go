@@ -56,7 +56,8 @@ func start(t *testing.T, o grpclimit.Options, dial ...grpc.DialOption) *program 
 	}
 	go func() { _ = p.server.Serve(listener) }()
 	t.Cleanup(p.server.Stop)
-	if p.conn, err = grpc.NewClient(listener.Addr().String(), append(dial, grpc.WithTransportCredentials(insecure.NewCredentials()))...); err != nil {
+	if p.conn, err = grpc.NewClient(listener.Addr().String(),
+		append(dial, grpc.WithTransportCredentials(insecure.NewCredentials()))...); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = p.conn.Close() })
@@ -81,7 +82,8 @@ const method = "/grpc.testing.TestService/"
 // Each user has a budget, each method its rule, and a refusal says when to come back in every way that gRPC has.
 func TestCalls(t *testing.T) {
 	p := start(t, grpclimit.Options{})
-	if trailer, err := p.empty(as("ann")); status.Code(err) != codes.Unavailable || trailer.Get("grpc-retry-pushback-ms")[0] != "5000" {
+	if trailer, err := p.empty(as("ann")); status.Code(err) != codes.Unavailable ||
+		trailer.Get("grpc-retry-pushback-ms")[0] != "5000" {
 		t.Errorf("before they are open: %v with %v", err, trailer)
 	}
 	p.open(t, "POST "+method+"EmptyCall 2/h", "default 1/h")
@@ -105,8 +107,10 @@ func TestCalls(t *testing.T) {
 					violations = d.GetViolations()
 				}
 			}
-			if s.Code() != codes.ResourceExhausted || delay < 29*time.Minute || delay > 30*time.Minute || len(violations) != 1 || violations[0].GetSubject() != "POST "+method+"EmptyCall" ||
-				!strings.Contains(s.Message(), "2 per 1h") || len(trailer.Get("grpc-retry-pushback-ms")) != 1 || !strings.HasPrefix(trailer.Get("grpc-retry-pushback-ms")[0], "1") {
+			if s.Code() != codes.ResourceExhausted || delay < 29*time.Minute || delay > 30*time.Minute ||
+				len(violations) != 1 || violations[0].GetSubject() != "POST "+method+"EmptyCall" ||
+				!strings.Contains(s.Message(), "2 per 1h") || len(trailer.Get("grpc-retry-pushback-ms")) != 1 ||
+				!strings.HasPrefix(trailer.Get("grpc-retry-pushback-ms")[0], "1") {
 				t.Errorf("call %d of %s: %v, after %v, %v, with %v", i, user, err, delay, violations, trailer)
 			}
 		}
@@ -114,7 +118,8 @@ func TestCalls(t *testing.T) {
 			t.Errorf("another method of %s: %v", user, err)
 		}
 	}
-	if _, err := p.UnimplementedCall(as("ann"), &proto.Empty{}); status.Code(err) != codes.ResourceExhausted && status.Code(err) != codes.Unimplemented {
+	if _, err := p.UnimplementedCall(as("ann"), &proto.Empty{}); status.Code(err) != codes.ResourceExhausted &&
+		status.Code(err) != codes.Unimplemented {
 		t.Errorf("a method that the service lacks: %v", err)
 	}
 }
@@ -145,7 +150,8 @@ func TestStreams(t *testing.T) {
 			}
 			for range 10 {
 				_ = stream.Send(&proto.StreamingOutputCallRequest{
-					ResponseParameters: []*proto.ResponseParameters{{Size: 1}}, Payload: &proto.Payload{Body: []byte("ab")},
+					ResponseParameters: []*proto.ResponseParameters{{Size: 1}},
+					Payload:            &proto.Payload{Body: []byte("ab")},
 				})
 			}
 			_ = stream.CloseSend()
@@ -163,14 +169,16 @@ func TestStreams(t *testing.T) {
 			}
 		}
 		if opened != c.opened || answers != c.answers {
-			t.Errorf("%s: %d streams were opened and %d messages answered, want %d and %d", c.name, opened, answers, c.opened, c.answers)
+			t.Errorf("%s: %d streams were opened and %d messages answered, want %d and %d", c.name, opened, answers,
+				c.opened, c.answers)
 		}
 	}
 }
 
 // A client that retries by itself comes when the trailer says: once, and is served.
 func TestClientsObeyPushback(t *testing.T) {
-	p := start(t, grpclimit.Options{}, grpc.WithDefaultServiceConfig(`{"methodConfig": [{"name": [{}], "retryPolicy": {"maxAttempts": 3,
+	p := start(t, grpclimit.Options{},
+		grpc.WithDefaultServiceConfig(`{"methodConfig": [{"name": [{}], "retryPolicy": {"maxAttempts": 3,
 		"initialBackoff": "0.001s", "maxBackoff": "0.001s", "backoffMultiplier": 1, "retryableStatusCodes": ["RESOURCE_EXHAUSTED"]}}]}`))
 	p.open(t, "default 2/s burst 1")
 	for range 3 {
@@ -191,7 +199,8 @@ func (away) TryConsume(context.Context, int64, []bucket.Take, []bucket.Outcome) 
 func TestRefusals(t *testing.T) {
 	p := start(t, grpclimit.Options{Cost: func(context.Context, string, any) int64 { return 9 }})
 	p.open(t, "default 1/s burst 5")
-	if trailer, err := p.empty(as("ann")); status.Code(err) != codes.ResourceExhausted || trailer.Get("grpc-retry-pushback-ms")[0] != "-1" {
+	if trailer, err := p.empty(as("ann")); status.Code(err) != codes.ResourceExhausted ||
+		trailer.Get("grpc-retry-pushback-ms")[0] != "-1" {
 		t.Errorf("a cost above the burst: %v with %v", err, trailer)
 	}
 	p = start(t, grpclimit.Options{})
@@ -199,7 +208,8 @@ func TestRefusals(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.limits.Open(p.server, headgate.Options{Rules: []string{"default 1/s"}, Buckets: away{store}}); err != nil {
+	if _, err := p.limits.Open(p.server, headgate.Options{Rules: []string{"default 1/s"},
+		Buckets: away{store}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := p.empty(as("ann")); status.Code(err) != codes.Unavailable || strings.Contains(err.Error(), "away") {

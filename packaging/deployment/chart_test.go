@@ -27,7 +27,8 @@ const chart = "../helm/headgate"
 func helm(t *testing.T, args ...string) (out, errs string, err error) {
 	t.Helper()
 	cmd := exec.Command("go", append([]string{"tool", "helm"}, args...)...)
-	cmd.Env = append(os.Environ(), "GOWORK=off", "HELM_CACHE_HOME="+t.TempDir(), "HELM_CONFIG_HOME="+t.TempDir(), "HELM_DATA_HOME="+t.TempDir())
+	cmd.Env = append(os.Environ(), "GOWORK=off", "HELM_CACHE_HOME="+t.TempDir(), "HELM_CONFIG_HOME="+t.TempDir(),
+		"HELM_DATA_HOME="+t.TempDir())
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err = cmd.Run()
@@ -44,7 +45,8 @@ var installations = map[string]struct {
 		[]string{"ConfigMap", "Deployment", "NetworkPolicy", "Secret", "Service", "Service"},
 	},
 	"one gateway that keeps its rules": {
-		"{upstream: 'http://api:9000', replicas: 1, persistence: {enabled: true, storageClass: fast}, service: {type: LoadBalancer, annotations: {a: b}}}",
+		"{upstream: 'http://api:9000', replicas: 1, persistence: {enabled: true, storageClass: fast}, service: " +
+			"{type: LoadBalancer, annotations: {a: b}}}",
 		[]string{"ConfigMap", "Deployment", "NetworkPolicy", "PersistentVolumeClaim", "Secret", "Service", "Service"},
 	},
 	"everything": {
@@ -70,10 +72,12 @@ extraVolumeMounts: [{name: api, mountPath: /srv/api}]
 podAnnotations: {a: b}
 podLabels: {c: d}
 `,
-		[]string{"ConfigMap", "Deployment", "HorizontalPodAutoscaler", "Job", "NetworkPolicy", "PodDisruptionBudget", "Secret", "Service", "Service", "ServiceMonitor"},
+		[]string{"ConfigMap", "Deployment", "HorizontalPodAutoscaler", "Job", "NetworkPolicy", "PodDisruptionBudget",
+			"Secret", "Service", "Service", "ServiceMonitor"},
 	},
 	"a secret of one's own": {
-		"{upstream: 'http://api:9000', database: 'mysql://headgate@db/headgate', secrets: {existingSecret: ours}, networkPolicy: {enabled: false}}",
+		"{upstream: 'http://api:9000', database: 'mysql://headgate@db/headgate', secrets: {existingSecret: ours}, " +
+			"networkPolicy: {enabled: false}}",
 		[]string{"ConfigMap", "Deployment", "PodDisruptionBudget", "Service", "Service"},
 	},
 }
@@ -97,7 +101,8 @@ func rendered(t *testing.T, values string) (objects []runtime.Object, kinds []st
 	}
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		corev1.AddToScheme, appsv1.AddToScheme, autoscalingv2.AddToScheme, batchv1.AddToScheme, networkingv1.AddToScheme, policyv1.AddToScheme,
+		corev1.AddToScheme, appsv1.AddToScheme, autoscalingv2.AddToScheme, batchv1.AddToScheme,
+		networkingv1.AddToScheme, policyv1.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
@@ -140,7 +145,8 @@ func TestChartLints(t *testing.T) {
 		if err := os.WriteFile(file, []byte(installation.values), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if out, errs, err := helm(t, "lint", "--strict", chart, "--kube-version", "1.33.0", "--values", file); err != nil {
+		if out, errs, err := helm(t, "lint", "--strict", chart, "--kube-version", "1.33.0", "--values",
+			file); err != nil {
 			t.Errorf("%s: helm lint: %v\n%s%s", name, err, out, errs)
 		}
 	}
@@ -197,12 +203,14 @@ func checkPod(t *testing.T, pod *corev1.PodSpec, serves bool) {
 	for _, v := range pod.Volumes {
 		volumes[v.Name] = true
 	}
-	if s := pod.SecurityContext; s == nil || !*s.RunAsNonRoot || *s.RunAsUser == 0 || s.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault || *pod.AutomountServiceAccountToken {
+	if s := pod.SecurityContext; s == nil || !*s.RunAsNonRoot || *s.RunAsUser == 0 ||
+		s.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault || *pod.AutomountServiceAccountToken {
 		t.Errorf("the pod's security is %+v", s)
 	}
 	for _, c := range pod.Containers {
 		s := c.SecurityContext
-		if s == nil || *s.AllowPrivilegeEscalation || !*s.ReadOnlyRootFilesystem || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) {
+		if s == nil || *s.AllowPrivilegeEscalation || !*s.ReadOnlyRootFilesystem ||
+			!slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) {
 			t.Errorf("the security of %s is %+v", c.Name, s)
 		}
 		if c.Resources.Requests.Cpu().IsZero() || c.Resources.Limits.Memory().IsZero() {
@@ -233,13 +241,18 @@ func TestChartRefuses(t *testing.T) {
 		"{}":                            "upstream",
 		"{upstream: 'http://api:9000'}": "database is empty",
 		"{upstream: 'ftp://api'}":       "upstream",
-		"{upstream: 'http://api:9000', replicas: 0}":                                                                 "replicas",
-		"{upstream: 'http://api:9000', replica: 2}":                                                                  "replica",
-		"{upstream: 'http://api:9000', replicas: 1, rules: [{endpoint: default, limit: 1}]}":                         "a job cannot reach the SQLite",
-		"{upstream: 'http://api:9000', database: 'postgres://u:secret@db/x'}":                                        "database",
-		"{upstream: 'http://api:9000', database: 'postgres://u@db/x', persistence: {enabled: true}}":                 "persistence.enabled is for SQLite",
-		"{upstream: 'http://api:9000', database: 'postgres://u@db/x', store: [store]}":                               "store",
-		"{upstream: 'http://api:9000', database: 'postgres://u@db/x', autoscaling: {enabled: true, maxReplicas: 1}}": "maxReplicas is 1, want minReplicas (2) or more",
+		"{upstream: 'http://api:9000', replicas: 0}": "replicas",
+		"{upstream: 'http://api:9000', replica: 2}":  "replica",
+		"{upstream: 'http://api:9000', replicas: 1, rules: [{endpoint: default, limit: " +
+			"1}]}": "a job cannot reach the SQLite",
+		"{upstream: 'http://api:9000', database: " +
+			"'postgres://u:secret@db/x'}": "database",
+		"{upstream: 'http://api:9000', database: 'postgres://u@db/x', persistence: {enabled: " +
+			"true}}": "persistence.enabled is for SQLite",
+		"{upstream: 'http://api:9000', database: 'postgres://u@db/x', store: " +
+			"[store]}": "store",
+		"{upstream: 'http://api:9000', database: 'postgres://u@db/x', autoscaling: {enabled: true, maxReplicas: " +
+			"1}}": "maxReplicas is 1, want minReplicas (2) or more",
 	} {
 		if out, errs, err := render(t, values); err == nil || !strings.Contains(errs, want) {
 			t.Errorf("%s: %v, want an error with %q\n%s%s", values, err, want, out[:min(len(out), 200)], errs)
@@ -265,7 +278,8 @@ func settings(t *testing.T, values string) (files map[string]string, secrets map
 // TestChartKeepsItsDecisions: config may choose what the chart has no opinion on, and cannot make the pod deaf.
 func TestChartKeepsItsDecisions(t *testing.T) {
 	files, secrets := settings(t, installations["everything"].values)
-	for _, line := range []string{"listen: 0.0.0.0:8080", "admin: 0.0.0.0:8081", "unknown: limit", "level: warn", "format: json", "db: postgres://headgate@db:5432/headgate"} {
+	for _, line := range []string{"listen: 0.0.0.0:8080", "admin: 0.0.0.0:8081", "unknown: limit", "level: warn",
+		"format: json", "db: postgres://headgate@db:5432/headgate"} {
 		if !strings.Contains(files["headgate.yaml"], line+"\n") && !strings.HasSuffix(files["headgate.yaml"], line) {
 			t.Errorf("headgate.yaml has no %q:\n%s", line, files["headgate.yaml"])
 		}

@@ -85,7 +85,8 @@ func TestDockerfile(t *testing.T) {
 	if err != nil || info.Size() > 80<<20 {
 		t.Errorf("the command: %v, %v", info, err)
 	}
-	if said, _ := exec.Command("ldd", binary).CombinedOutput(); !strings.Contains(string(said), "not a dynamic executable") {
+	if said, _ := exec.Command("ldd", binary).CombinedOutput(); !strings.Contains(string(said),
+		"not a dynamic executable") {
 		t.Errorf("ldd: %s, want a static program", said)
 	}
 	var files []string
@@ -184,14 +185,18 @@ func addresses(t *testing.T, n int) (all []string) {
 func place(t *testing.T, dir, name, content string) string {
 	t.Helper()
 	path := filepath.Join(dir, name)
-	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(content), 0o600)); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700),
+		os.WriteFile(path, []byte(content), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	return path
 }
 
 func exampleAPI(t *testing.T) string {
-	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }))
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
+		_ *http.Request) {
+		_, _ = io.WriteString(w, "ok")
+	}))
 	t.Cleanup(api.Close)
 	return api.URL
 }
@@ -206,7 +211,8 @@ func TestChartServes(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(dir, "state"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	here := strings.NewReplacer("/run/secrets/headgate/", dir+"/run/", "/etc/headgate/", dir+"/", "/var/lib/headgate/", dir+"/state/",
+	here := strings.NewReplacer("/run/secrets/headgate/", dir+"/run/", "/etc/headgate/", dir+"/", "/var/lib/headgate/",
+		dir+"/state/",
 		"0.0.0.0:8080", at[0], "0.0.0.0:8081", at[1], "http://api:9000", exampleAPI(t))
 	for name, text := range files {
 		place(t, dir, name, here.Replace(text))
@@ -218,7 +224,8 @@ func TestChartServes(t *testing.T) {
 			t.Errorf("%s without a token = %d %s, want %d", path, code, body, want)
 		}
 	}
-	if code, body := get("http://"+at[1]+"/metrics", string(secrets["admin-token"])); code != 200 || !strings.Contains(body, "headgate_build_info") {
+	if code, body := get("http://"+at[1]+"/metrics", string(secrets["admin-token"])); code != 200 ||
+		!strings.Contains(body, "headgate_build_info") {
 		t.Errorf("/metrics with the token = %d %s", code, body)
 	}
 	if code, _ := get("http://"+at[0]+"/v1/items/7", ""); code != 200 {
@@ -231,7 +238,8 @@ func TestChartServes(t *testing.T) {
 
 func compose(t *testing.T, dir string) *types.Project {
 	t.Helper()
-	o, err := cli.NewProjectOptions([]string{filepath.Join(dir, "compose.yaml")}, cli.WithWorkingDirectory(dir), cli.WithResolvedPaths(true))
+	o, err := cli.NewProjectOptions([]string{filepath.Join(dir, "compose.yaml")}, cli.WithWorkingDirectory(dir),
+		cli.WithResolvedPaths(true))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -296,8 +304,10 @@ func TestComposeServes(t *testing.T) {
 	}
 	store := redistest.StartOnPort(t)
 	at := addresses(t, 3)
-	here := strings.NewReplacer("postgres://headgate@database:5432/headgate?sslmode=disable", dsn, "store:6379", store.Address(), "http://api:80", exampleAPI(t),
-		"0.0.0.0:8080", at[0], "0.0.0.0:8081", at[1], "gateway:8081", at[1], "/run/secrets/", dir+"/secrets/", "/etc/headgate/", dir+"/", "/var/lib/headgate/", dir+"/",
+	here := strings.NewReplacer("postgres://headgate@database:5432/headgate?sslmode=disable", dsn, "store:6379",
+		store.Address(), "http://api:80", exampleAPI(t),
+		"0.0.0.0:8080", at[0], "0.0.0.0:8081", at[1], "gateway:8081", at[1], "/run/secrets/", dir+"/secrets/",
+		"/etc/headgate/", dir+"/", "/var/lib/headgate/", dir+"/",
 		"/etc/prometheus/", dir+"/", "/prometheus", dir+"/metrics")
 	for _, name := range []string{"headgate.yaml", "prometheus.yaml"} {
 		text, err := os.ReadFile(filepath.Join(dir, name))
@@ -344,7 +354,8 @@ func TestComposeServes(t *testing.T) {
 		return json.Unmarshal([]byte(body), &up) == nil && len(up.Data.Result) == 1 && up.Data.Result[0].Value[1] == "1"
 	})
 	_, body := get("http://"+at[2]+"/api/v1/rules", "")
-	if got, want := strings.Count(body, `"type":"alerting"`), bytes.Count(rules, []byte("- alert: ")); got != want || want == 0 {
+	if got, want := strings.Count(body, `"type":"alerting"`),
+		bytes.Count(rules, []byte("- alert: ")); got != want || want == 0 {
 		t.Errorf("Prometheus has %d alerts, want %d", got, want)
 	}
 }

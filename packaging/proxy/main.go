@@ -31,7 +31,10 @@ func main() {
 
 // publish writes one module: its versions, its go.mod and its files (https://go.dev/ref/mod#goproxy-protocol).
 func publish(repository, into, folder, version string) error {
-	m := module.Version{Path: filepath.ToSlash(filepath.Join("github.com/headgate-io/headgate", folder)), Version: version}
+	m := module.Version{
+		Path:    filepath.ToSlash(filepath.Join("github.com/headgate-io/headgate", folder)),
+		Version: version,
+	}
 	at := filepath.Join(into, filepath.FromSlash(m.Path), "@v")
 	if err := os.MkdirAll(at, 0o755); err != nil {
 		return err

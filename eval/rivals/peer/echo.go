@@ -12,7 +12,8 @@ var echo = Peer{
 	Exact:  true,
 	Bound:  "none; unused keys go after 3 minutes, whatever they owe",
 	Open: func(int) (Limiter, error) {
-		store := middleware.NewRateLimiterMemoryStoreWithConfig(middleware.RateLimiterMemoryStoreConfig{Rate: rate.Every(perToken), Burst: burst})
+		store := middleware.NewRateLimiterMemoryStoreWithConfig(
+			middleware.RateLimiterMemoryStoreConfig{Rate: rate.Every(perToken), Burst: burst})
 		return shared(func(key string) bool {
 			ok, err := store.Allow(key)
 			return ok && err == nil

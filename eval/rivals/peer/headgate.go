@@ -81,7 +81,8 @@ func (h *Headgate) Rules(rules int) Decide {
 // OneOf returns a way to ask for one token of a key under one of several rules, which take turns:
 // the buckets are those of Rules.
 func (h *Headgate) OneOf(rules int) Decide {
-	takes, outs, ctx, turn := []bucket.Take{{Shape: h.shape, Cost: 1}}, make([]bucket.Outcome, 1), context.Background(), 0
+	takes, outs, ctx, turn := []bucket.Take{{Shape: h.shape, Cost: 1}}, make([]bucket.Outcome, 1),
+		context.Background(), 0
 	return func(key string) bool {
 		if turn++; turn == rules {
 			turn = 0

@@ -50,7 +50,8 @@ const (
 
 // All are the peers in the order of the tables: Headgate, the rivals, the floors.
 func All() []Peer {
-	return []Peer{headgate, xtime, goLimiter, throttledPeer, throttledLRU, ulule, httpratePeer, echo, hashAdd, hashAddClock, noop}
+	return []Peer{headgate, xtime, goLimiter, throttledPeer, throttledLRU, ulule, httpratePeer, echo, hashAdd,
+		hashAddClock, noop}
 }
 
 // Find returns the peer of a name.

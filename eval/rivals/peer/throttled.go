@@ -31,7 +31,8 @@ func openThrottled(most int) (Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	gcra, err := throttled.NewGCRARateLimiterCtx(store, throttled.RateQuota{MaxRate: throttled.PerDuration(1, perToken), MaxBurst: burst - 1})
+	gcra, err := throttled.NewGCRARateLimiterCtx(store, throttled.RateQuota{MaxRate: throttled.PerDuration(1, perToken),
+		MaxBurst: burst - 1})
 	if err != nil {
 		return nil, err
 	}
